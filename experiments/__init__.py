@@ -1,0 +1,69 @@
+"""One file per question: the paper's claim, its cells at every tier, its figure, and how its claims are judged."""
+
+import difflib
+import importlib
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, fields, replace
+from typing import Any, get_args, get_origin, get_type_hints
+
+import pydantic
+
+from lvp.errors import InputError
+
+NAMES = ("width_vocab",)
+
+
+def unknown(kind: str, given: str, allowed: Iterable[str]) -> InputError:
+    """The error for a name that is not among `allowed`, with the nearest one or, failing that, all of them."""
+    allowed = list(allowed)
+    near = difflib.get_close_matches(given, allowed, n=1, cutoff=0.5)
+    hint = f"did you mean {near[0]}?" if near else f"known: {', '.join(allowed)}"
+    return InputError(f"unknown {kind} {given!r}; {hint}")
+
+
+def load(name: str):
+    """The `Experiment` of that name, or an InputError with a suggestion."""
+    if name not in NAMES:
+        raise unknown("experiment", name, NAMES)
+    return importlib.import_module(f"experiments.{name}").EXPERIMENT
+
+
+def configured(name: str, tier: str, values: Mapping[str, Any] | None = None):
+    """The configuration of an experiment's tier with some values replaced.
+
+    `values` maps keys to values, or to text as a command line has it (lists by commas, `none` for None). Unknown keys
+    and values of the wrong type raise InputError in one line.
+    """
+    experiment = load(name)
+    if tier not in experiment.tiers:
+        raise unknown("tier", tier, experiment.tiers)
+    base = experiment.tiers[tier]
+    hints = get_type_hints(type(base))
+    changes = {}
+    for key, value in (values or {}).items():
+        if key not in hints:
+            raise unknown(f"key of {name}", key, hints)
+        changes[key] = _parse(key, value, hints[key])
+    return replace(base, **changes)
+
+
+def _parse(key: str, value: Any, kind: Any):
+    """`value` as `kind`, from JSON-like values or from text; InputError naming key and offending part."""
+    if isinstance(value, str) and value.lower() == "none":
+        value = None
+    if get_origin(kind) is tuple:
+        if isinstance(value, str):
+            value = [part.strip() for part in value.split(",") if part.strip()]
+        if isinstance(value, list | tuple):
+            return tuple(_parse(key, part, get_args(kind)[0]) for part in value)
+    adapter = pydantic.TypeAdapter(kind)
+    try:
+        return adapter.validate_strings(value) if isinstance(value, str) else adapter.validate_python(value)
+    except pydantic.ValidationError as error:
+        problem = error.errors()[0]["msg"]
+        raise InputError(f"{key}: {problem[0].lower()}{problem[1:]}, got {value!r}") from None
+
+
+def to_dict(config) -> dict[str, Any]:
+    """A configuration as JSON has it: tuples become lists."""
+    return {f.name: list(v) if isinstance(v := asdict(config)[f.name], tuple) else v for f in fields(config)}

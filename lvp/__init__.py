@@ -1,0 +1,1 @@
+"""Initialisation and learning rates by role and shape, and the measurements that test them."""

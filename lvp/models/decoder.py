@@ -1,0 +1,234 @@
+"""A decoder-only Transformer: embedding, pre-norm blocks of attention and MLP, untied head.
+
+The rest of the code sees `init` and `apply` alone. Shapes in names: B rows, T tokens a row, N = B·T, D width, M
+vocabulary, H heads, K head dimension, F inner width of the MLP. Every matrix product is two-dimensional, [N, in] by
+[in, out]: XLA's CPU back end takes a slow path for the weight gradient of a three-dimensional one.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from lvp import roles
+from lvp.errors import InputError
+
+NORMS = ("none", "layer", "rms")
+DTYPES = ("float32", "bfloat16")
+
+
+@dataclass(frozen=True)
+class DecoderConfig:
+    """Shapes and switches of a decoder; everything that changes the compiled program.
+
+    `head_dim` None follows `default_head_dim`. `mlp_factor`: inner width of the MLP over the width.
+    `position_amplitude`: the factor on the sinusoidal encoding, whose entries are otherwise in [−1, 1].
+    `norm_epsilon` is added to the variance. `attention_block`: queries per call of the attention kernel.
+    """
+
+    vocab: int
+    width: int
+    layers: int = 2
+    context: int = 256
+    head_dim: int | None = None
+    mlp_factor: int = 4
+    norm: str = "layer"
+    norm_epsilon: float = 1e-6
+    position_amplitude: float = 1.0
+    dtype: str = "float32"
+    attention_block: int = 64
+
+    def __post_init__(self):
+        for name in ("vocab", "width", "layers", "context", "mlp_factor", "attention_block"):
+            if getattr(self, name) < 1:
+                raise InputError(f"decoder: {name} must be at least 1, got {getattr(self, name)}")
+        for name, allowed in (("norm", NORMS), ("dtype", DTYPES)):
+            if getattr(self, name) not in allowed:
+                raise InputError(f"decoder: {name} must be one of {', '.join(allowed)}, got {getattr(self, name)!r}")
+        if self.head_dim is None:
+            object.__setattr__(self, "head_dim", default_head_dim(self.width))
+        elif self.head_dim < 1 or self.width % self.head_dim:
+            raise InputError(f"decoder: head_dim {self.head_dim} does not divide width {self.width}")
+
+    @property
+    def heads(self) -> int:
+        return self.width // self.head_dim
+
+    @property
+    def num_params(self) -> int:
+        """Hand count: two vocabulary matrices, per block 4 D² of attention and 2 · mlp_factor · D², gains."""
+        gains = 0 if self.norm == "none" else (2 * self.layers + 1) * self.width
+        block = (4 + 2 * self.mlp_factor) * self.width**2
+        return 2 * self.vocab * self.width + self.layers * block + gains
+
+    def flops_per_token(self) -> float:
+        """Model FLOPs of a training step per token: 6 per weight of every matrix product, the head included and the
+        embedding's look-up not, and 6 · T · D a block for the causal half of attention's two products."""
+        matmul = self.num_params - self.vocab * self.width - (2 * self.layers + 1) * self.width * (self.norm != "none")
+        return 6.0 * matmul + 6.0 * self.layers * self.context * self.width
+
+
+def default_head_dim(width: int) -> int:
+    """64 where it divides the width (the papers' value), else the largest divisor below 64 that is a multiple of 8."""
+    for head_dim in range(64, 7, -8):
+        if width % head_dim == 0:
+            return head_dim
+    raise InputError(f"width {width} has no head dimension: no multiple of 8 up to 64 divides it (set head_dim)")
+
+
+def sinusoidal_positions(context: int, width: int) -> np.ndarray:
+    """float32 [context, width]: sine in the first half of the columns, cosine in the second, wavelengths from 2π to
+    10⁴ · 2π (Vaswani et al. 2017, section 3.5, whose interleaving is a permutation of these columns)."""
+    half = -(-width // 2)
+    angle = np.arange(context)[:, None] / 10_000.0 ** (np.arange(half) / half)
+    return np.concatenate([np.sin(angle), np.cos(angle)], axis=1)[:, :width].astype(np.float32)
+
+
+class Matrix(nn.Module):
+    """x [N, in] → x · kernel [N, out]; initialised to unit normal (`Decoder.init` scales by role)."""
+
+    out: int
+    dtype: Any
+
+    @nn.compact
+    def __call__(self, x_NI, capture: bool = False):
+        kernel = self.param("kernel", nn.initializers.normal(1.0), (x_NI.shape[-1], self.out), jnp.float32)
+        if capture:
+            self.sow("inputs", "kernel", x_NI, reduce_fn=lambda _, x: x)
+        return x_NI @ kernel.astype(self.dtype)
+
+
+class Vocabulary(nn.Module):
+    """Holds one vocabulary matrix under the field's usual name, so that a look-up or a loss can use it."""
+
+    name_of_matrix: str
+    shape: tuple[int, int]
+
+    @nn.compact
+    def __call__(self):
+        return self.param(self.name_of_matrix, nn.initializers.normal(1.0), self.shape, jnp.float32)
+
+
+def _norm(config: DecoderConfig, name: str):
+    dtype = jnp.dtype(config.dtype)
+    kinds = {
+        "none": lambda: lambda x: x,
+        "layer": lambda: nn.LayerNorm(config.norm_epsilon, dtype=dtype, use_bias=False, name=name),
+        "rms": lambda: nn.RMSNorm(config.norm_epsilon, dtype=dtype, name=name),
+    }
+    return kinds[config.norm]()
+
+
+def causal_attention(q_BTHK, k_BTHK, v_BTHK, block: int):
+    """Softmax attention in which token t sees tokens 0 … t. Queries go in blocks, each against the keys up to its
+    own end, so that the upper triangle is not computed: at 4 blocks, 5/8 of the products."""
+    context = q_BTHK.shape[1]
+    outs = []
+    for start in range(0, context, block):
+        stop = min(start + block, context)
+        mask = np.arange(stop)[None, :] <= np.arange(start, stop)[:, None]
+        outs.append(
+            jax.nn.dot_product_attention(
+                q_BTHK[:, start:stop], k_BTHK[:, :stop], v_BTHK[:, :stop], mask=jnp.asarray(mask)[None, None]
+            )
+        )
+    return jnp.concatenate(outs, axis=1) if len(outs) > 1 else outs[0]
+
+
+class Attention(nn.Module):
+    config: DecoderConfig
+
+    @nn.compact
+    def __call__(self, x_ND, rows: int, capture: bool = False):
+        c, dtype = self.config, jnp.dtype(self.config.dtype)
+        qkv = Matrix(3 * c.width, dtype, name="qkv")(x_ND, capture)
+        q, k, v = (
+            part.reshape(rows, -1, c.heads, c.head_dim) for part in jnp.split(qkv, 3, axis=-1)
+        )
+        mixed_BTHK = causal_attention(q, k, v, c.attention_block)
+        return Matrix(c.width, dtype, name="out")(mixed_BTHK.reshape(-1, c.width), capture)
+
+
+class MLP(nn.Module):
+    config: DecoderConfig
+
+    @nn.compact
+    def __call__(self, x_ND, capture: bool = False):
+        c, dtype = self.config, jnp.dtype(self.config.dtype)
+        inner_NF = nn.gelu(Matrix(c.mlp_factor * c.width, dtype, name="up")(x_ND, capture))
+        return Matrix(c.width, dtype, name="down")(inner_NF, capture)
+
+
+class Block(nn.Module):
+    config: DecoderConfig
+
+    @nn.compact
+    def __call__(self, x_ND, rows: int, capture: bool = False):
+        c = self.config
+        x_ND = x_ND + Attention(c, name="attention")(_norm(c, "norm_attention")(x_ND), rows, capture)
+        return x_ND + MLP(c, name="mlp")(_norm(c, "norm_mlp")(x_ND), capture)
+
+
+class DecoderModule(nn.Module):
+    config: DecoderConfig
+
+    @nn.compact
+    def __call__(self, tokens_BT, capture: bool = False):
+        c, dtype = self.config, jnp.dtype(self.config.dtype)
+        rows, context = tokens_BT.shape
+        embedding_MD = Vocabulary("embedding", (c.vocab, c.width), name="embedding")()
+        Vocabulary("kernel", (c.width, c.vocab), name="head")()  # used by the loss, which never holds the logits
+        position_TD = c.position_amplitude * sinusoidal_positions(context, c.width)
+        x_BTD = embedding_MD[tokens_BT] + position_TD[None]
+        x_ND = x_BTD.reshape(-1, c.width).astype(dtype)
+        for i in range(c.layers):
+            x_ND = Block(c, name=f"block_{i}")(x_ND, rows, capture)
+        x_ND = _norm(c, "norm_final")(x_ND)
+        return x_ND.reshape(rows, context, c.width)
+
+
+class Decoder(NamedTuple):
+    """What the rest of the code sees of a model.
+
+    init(key, init_std=None) → params: a nested dict of float32 arrays. `init_std` maps a role to a standard
+      deviation (numbers or traced arrays); None is width^(−1/2) for every matrix (paper A, section 4.1). Gains
+      start at one.
+    apply(params, tokens_BT, capture=False) → hidden_BTD in the compute dtype, after the last norm. With capture,
+      (hidden, inputs): inputs maps the path of every matrix to what was multiplied by it ([N, in]; for the
+      embedding, the tokens).
+    head(params) → [D, M], the output matrix, for `lvp.losses`.
+    """
+
+    config: DecoderConfig
+    init: Callable
+    apply: Callable
+    head: Callable
+
+
+def decoder(config: DecoderConfig) -> Decoder:
+    """Builds the functions of `Decoder` for a configuration."""
+    module = DecoderModule(config)
+
+    def init(key, init_std: Mapping[str, Any] | None = None):
+        std = init_std or dict.fromkeys(roles.ROLES, config.width**-0.5)
+        params = module.init(key, jnp.zeros((1, 1), jnp.int32))["params"]
+        return jax.tree.map(
+            lambda leaf, role: leaf if role == "vector" else leaf * std[role], params, roles.labels(params)
+        )
+
+    def apply(params, tokens_BT, capture: bool = False):
+        if not capture:
+            return module.apply({"params": params}, tokens_BT)
+        hidden, extra = module.apply({"params": params}, tokens_BT, True, mutable=["inputs"])
+        inputs = {
+            jax.tree_util.keystr(path, simple=True, separator="/"): x
+            for path, x in jax.tree_util.tree_leaves_with_path(extra["inputs"])
+        }
+        inputs |= {"embedding/embedding": tokens_BT, "head/kernel": hidden.reshape(-1, config.width)}
+        return hidden, inputs
+
+    return Decoder(config, init, apply, lambda params: params["head"]["kernel"])

@@ -1,0 +1,109 @@
+"""A lane's record: one line of strict JSON, written whole or not at all, and read back as a tidy table."""
+
+import hashlib
+import importlib.metadata
+import json
+import os
+import platform
+import subprocess
+from collections.abc import Iterable, Mapping
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+FORMAT = 1
+PACKAGES = ("jax", "jaxlib", "flax", "optax", "orbax-checkpoint", "sentencepiece", "ray", "numpy")
+
+
+def dumps(value: Any) -> str:
+    """Strict JSON with sorted keys on one line; ValueError for NaN and infinities, TypeError for anything unknown."""
+    return json.dumps(value, allow_nan=False, sort_keys=True, separators=(",", ":"))
+
+
+def config_hash(config: Mapping) -> str:
+    """16 hexadecimal digits of the SHA-256 of a configuration's strict JSON."""
+    return hashlib.sha256(dumps(config).encode()).hexdigest()[:16]
+
+
+def write_whole(path: Path, content: str | bytes) -> None:
+    """Writes a file under a temporary name beside it, syncs it to disk and renames it: whole or not at all."""
+    path = Path(path)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    try:
+        with open(temporary, "wb") as f:
+            f.write(content.encode() if isinstance(content, str) else content)
+            f.flush()
+            os.fsync(f.fileno())
+        os.replace(temporary, path)
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+def write(path: Path, records: Iterable[Mapping]) -> None:
+    """Writes records as JSON lines, whole or not at all."""
+    write_whole(path, "".join(dumps(r) + "\n" for r in records))
+
+
+def read(path: Path) -> list[dict]:
+    """The records of a JSON-lines file, or of all `*.jsonl` files of a directory, in order of hash.
+
+    Raises ValueError naming file and line where one is not a record of this format.
+    """
+    path = Path(path)
+    files = sorted(path.glob("*.jsonl")) if path.is_dir() else [path]
+    found = []
+    for file in files:
+        for number, line in enumerate(file.read_text().splitlines(), 1):
+            try:
+                record = json.loads(line)
+                if record["format"] != FORMAT:
+                    raise ValueError(f"format {record['format']}, this version reads {FORMAT}")
+            except (ValueError, KeyError, TypeError) as error:
+                raise ValueError(f"{file}:{number} is not a record: {error}") from error
+            found.append(record)
+    return sorted(found, key=lambda r: r["hash"])
+
+
+def flatten(nested: Mapping, prefix: str = "") -> dict[str, Any]:
+    """{"a": {"b": 1}} → {"a.b": 1}; lists stay as they are."""
+    flat = {}
+    for key, value in nested.items():
+        if isinstance(value, Mapping):
+            flat |= flatten(value, f"{prefix}{key}.")
+        else:
+            flat[f"{prefix}{key}"] = value
+    return flat
+
+
+def table(records: Iterable[Mapping]):
+    """A pandas DataFrame, one row a lane: hash, every configured value under its dotted name (`cell.model.width`,
+    `lane.learning_rates.embedding`, …), the outcome and the provenance. Loss curves stay in the records."""
+    import pandas as pd
+
+    rows = []
+    for r in records:
+        outcome = {k: v for k, v in r["outcome"].items() if not k.startswith("curve_")}
+        rows.append({"hash": r["hash"]} | flatten(r["config"]) | outcome | flatten(r["provenance"]))
+    return pd.DataFrame(rows)
+
+
+@cache
+def software() -> dict[str, Any]:
+    """Git commit (with "+" where tracked files differ from it; None outside a checkout) and package versions."""
+
+    def git(*args):
+        here = Path(__file__).parent
+        done = subprocess.run(["git", "-C", here, *args], capture_output=True, text=True, check=False)
+        return done.stdout.strip() if done.returncode == 0 else None
+
+    commit = git("rev-parse", "--short=12", "HEAD")
+    if commit and git("status", "--porcelain", "--untracked-files=no", "--", "lvp", "experiments", "sweeps"):
+        commit += "+"
+    versions = {"python": platform.python_version()}
+    for package in PACKAGES:
+        try:
+            versions[package] = importlib.metadata.version(package)
+        except importlib.metadata.PackageNotFoundError:
+            continue
+    return {"commit": commit, "versions": versions}

@@ -1,0 +1,211 @@
+"""What a parameter is: embedding, position, hidden, output or vector.
+
+Everything that treats parameters differently (initialisation, learning rate, decay, neurons of a rotational
+optimizer, sharding) asks here. A leaf's role and axes follow from its "/"-joined path through declarations;
+there is no guessing: a leaf that no declaration covers, or that two cover differently, is an error naming it.
+"""
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import jax
+
+from lvp.errors import InputError
+
+ROLES = ("embedding", "position", "hidden", "output", "vector")
+
+
+def _is_axes(axes: Any) -> bool:
+    if not isinstance(axes, tuple) or len(set(axes)) != len(axes):
+        return False
+    return all(isinstance(axis, int) and not isinstance(axis, bool) and axis >= 0 for axis in axes)
+
+
+@dataclass(frozen=True)
+class Declaration:
+    """Gives the leaves whose path it matches their role and axes.
+
+    Attributes:
+      pattern: regular expression that must match the *whole* "/"-joined path ("block_0/mlp/up/kernel"; list
+        items are their index, dataclass and NamedTuple fields their name; a bare array has the path "").
+      role: one of ROLES.
+      fan_in: axes over which one neuron sums. None means the convention for what is a matrix once the stacked
+        axes are set aside: the last axis for embedding and position (a row is a neuron), the first for hidden
+        and output (a column is a neuron, Flax's [in, out]). Any other rank must say. Vectors have none.
+      stacked: axes that only stack layers ("blocks/…" of a scanned model).
+      vocab_axis: the axis that counts tokens. None means, for embedding and output, the one axis that is
+        neither stacked nor fan-in (None if there are several).
+      rank: the rank (or ranks) the leaf must have for the declaration to apply; None means any. One path can
+        so be declared once per form: `attention/out/kernel` is [heads · hd, d] or [heads, hd, d].
+
+    Raises:
+      InputError: unknown role, pattern that does not compile, axes that are not a tuple of distinct
+        non-negative integers.
+    """
+
+    pattern: str
+    role: str
+    fan_in: tuple[int, ...] | None = None
+    stacked: tuple[int, ...] = ()
+    vocab_axis: int | None = None
+    rank: int | tuple[int, ...] | None = None
+
+    def __post_init__(self):
+        if self.role not in ROLES:
+            raise InputError(f"declaration {self.pattern!r}: role must be one of {ROLES}, not {self.role!r}")
+        try:
+            re.compile(self.pattern)
+        except (re.error, TypeError) as error:
+            raise InputError(f"declaration {self.pattern!r}: not a regular expression ({error})") from error
+        vocab = () if self.vocab_axis is None else (self.vocab_axis,)
+        for name, axes in (("fan_in", self.fan_in), ("stacked", self.stacked), ("vocab_axis", vocab)):
+            if axes is not None and not _is_axes(axes):
+                raise InputError(
+                    f"declaration {self.pattern!r}: {name} must be distinct axes counted from 0, got {axes!r}"
+                )
+
+    def names(self, path: str) -> bool:
+        """Whether the whole of `path` matches the pattern, whatever the leaf's rank."""
+        return re.fullmatch(self.pattern, path) is not None
+
+    def admits(self, rank: int) -> bool:
+        """Whether the declaration is for leaves of this rank."""
+        return self.rank is None or rank in (self.rank if isinstance(self.rank, tuple) else (self.rank,))
+
+
+@dataclass(frozen=True)
+class Leaf:
+    """One parameter as the rest of the library sees it; a leaf of the tree that `describe` returns.
+
+    `fan_in`, `stacked`: axes (possibly empty tuples; a vector has no fan-in). `vocab_axis`: axis or None.
+    """
+
+    path: str
+    role: str
+    shape: tuple[int, ...]
+    fan_in: tuple[int, ...]
+    stacked: tuple[int, ...]
+    vocab_axis: int | None
+
+
+_ROOT = r"(?:params/)?"
+_BLOCK = _ROOT + r"(?:block_\d+|blocks/\d+)/"
+_SCANNED = _ROOT + r"blocks/"
+# Any parents, except a segment that customarily stacks layers: there the first axis would be the layer.
+_UNSTACKED = r"(?:(?!(?:blocks|layers)/(?!\d+/))[^/]+/)*"
+
+DEFAULT: tuple[Declaration, ...] = (
+    Declaration(r"(?:.*/)?(?:bias|scale|gain)", "vector"),
+    Declaration(_ROOT + "embedding/embedding", "embedding", fan_in=(1,), vocab_axis=0, rank=2),
+    Declaration(_ROOT + "position/embedding", "position", fan_in=(1,), rank=2),
+    Declaration(_ROOT + "tied_embedding/embedding", "output", fan_in=(1,), vocab_axis=0, rank=2),
+    Declaration(_ROOT + "head/kernel", "output", fan_in=(0,), vocab_axis=1, rank=2),
+    Declaration(_BLOCK + "mlp/(?:up|gate|down)/kernel", "hidden", fan_in=(0,), rank=2),
+    Declaration(_BLOCK + "attention/qkv/kernel", "hidden", fan_in=(0,), rank=2),
+    Declaration(_UNSTACKED + "attention/(?:query|key|value)/kernel", "hidden", fan_in=(0,), rank=(2, 3)),
+    Declaration(_UNSTACKED + "attention/out/kernel", "hidden", fan_in=(0,), rank=2),
+    Declaration(_UNSTACKED + "attention/out/kernel", "hidden", fan_in=(0, 1), rank=3),
+    Declaration(_SCANNED + "mlp/(?:up|gate|down)/kernel", "hidden", fan_in=(1,), stacked=(0,), rank=3),
+    Declaration(_SCANNED + "attention/qkv/kernel", "hidden", fan_in=(1,), stacked=(0,), rank=3),
+    Declaration(
+        _SCANNED + "attention/(?:query|key|value)/kernel", "hidden", fan_in=(1,), stacked=(0,), rank=(3, 4)
+    ),
+    Declaration(_SCANNED + "attention/out/kernel", "hidden", fan_in=(1,), stacked=(0,), rank=3),
+    Declaration(_SCANNED + "attention/out/kernel", "hidden", fan_in=(1, 2), stacked=(0,), rank=4),
+)
+"""What `lvp.models.decoder` is made of, unscanned and scanned, and Flax's separate attention kernels; trees
+may sit under `params/`.
+
+Two rules of choice, since the papers are silent:
+- *Tied* (`tied_embedding/embedding`, [m, d]): the shared matrix takes the **output** row. Of its two roles
+  that is the one with the smaller rate in the tables, and the head's gradient reaches every row at every
+  step, while the lookup's reaches only the rows of the batch's tokens: the head's bound is the binding one.
+- *Learned positions* (`position/embedding`, [T, d]) have a role of their own whose row in every table equals
+  the **embedding**'s: both are lookup tables whose rows are added into the same residual stream, so what
+  bounds the size and the change of a row is the same.
+"""
+
+
+def describe(
+    params: Any, declarations: Sequence[Declaration] = DEFAULT, extra: Sequence[Declaration] = ()
+) -> Any:
+    """Role and axes of every parameter.
+
+    Names decide before ranks: by the defaults a leaf called `bias`, `scale` or `gain` is a vector at any rank
+    (stacked blocks make it rank 2).
+
+    Args:
+      params: any pytree of arrays (or of anything with a `shape`: `jax.ShapeDtypeStruct`, tracers).
+      declarations: what applies where `extra` is silent.
+      extra: declarations that take precedence over `declarations`, typically a user's own.
+
+    Returns:
+      A pytree of `Leaf` with the structure of `params`.
+
+    Raises:
+      InputError, naming the path: nothing declares a leaf; two declarations of the same precedence disagree
+        on it (in role or axes); it has rank 3 or more and no declared fan-in; it lacks a declared axis.
+    """
+    for declaration in (*declarations, *extra):
+        if not isinstance(declaration, Declaration):
+            raise InputError(f"declarations must be lvp.roles.Declaration, got {declaration!r}")
+    leaves, treedef = jax.tree_util.tree_flatten_with_path(params)
+    described = []
+    for keys, leaf in leaves:
+        path = jax.tree_util.keystr(keys, simple=True, separator="/")
+        shape = tuple(getattr(leaf, "shape", ()))
+        described.append(_covered(path, shape, (extra, declarations)))
+    return jax.tree_util.tree_unflatten(treedef, described)
+
+
+def labels(
+    params: Any, declarations: Sequence[Declaration] = DEFAULT, extra: Sequence[Declaration] = ()
+) -> Any:
+    """The role (a string) of every parameter, in the structure of `params`; otherwise as `describe`."""
+    return jax.tree.map(lambda leaf: leaf.role, describe(params, declarations, extra))
+
+
+def _covered(path: str, shape: tuple[int, ...], levels: Sequence[Sequence[Declaration]]) -> Leaf:
+    """The leaf as the first level (the highest precedence) that declares it at all declares it."""
+    for level in levels:
+        found = [d for d in level if d.names(path) and d.admits(len(shape))]
+        leaves = [_leaf(path, shape, declaration) for declaration in found]
+        for leaf, declaration in zip(leaves[1:], found[1:], strict=True):
+            if leaf != leaves[0]:
+                raise InputError(
+                    f"parameter {path!r} of shape {shape}: declarations {found[0].pattern!r} "
+                    f"({leaves[0].role}) and {declaration.pattern!r} ({leaf.role}) disagree in role or axes"
+                )
+        if leaves:
+            return leaves[0]
+    by_name = [d.pattern for level in levels for d in level if d.names(path)]
+    why = f"{by_name[0]!r} is not for rank {len(shape)}" if by_name else "no declaration matches its path"
+    raise InputError(f"parameter {path!r} of shape {shape}: {why}; add a lvp.roles.Declaration for it")
+
+
+def _leaf(path: str, shape: tuple[int, ...], declaration: Declaration) -> Leaf:
+    role, stacked = declaration.role, declaration.stacked
+    core = [axis for axis in range(len(shape)) if axis not in stacked]
+    fan_in = declaration.fan_in
+    if fan_in is None and role == "vector":
+        fan_in = ()
+    elif fan_in is None:
+        if len(core) != 2:
+            raise InputError(
+                f"parameter {path!r} of shape {shape}: {role} without declared axes; "
+                f"give the Declaration {declaration.pattern!r} its fan_in (and stacked) axes"
+            )
+        fan_in = (core[1] if role in ("embedding", "position") else core[0],)
+    vocab_axis = declaration.vocab_axis
+    free = [axis for axis in core if axis not in fan_in]
+    if vocab_axis is None and role in ("embedding", "output") and len(free) == 1:
+        vocab_axis = free[0]
+    axes = (*fan_in, *stacked, *(() if vocab_axis is None else (vocab_axis,)))
+    if any(axis >= len(shape) for axis in axes) or len(set(axes)) != len(axes):
+        raise InputError(
+            f"parameter {path!r} of shape {shape}: axes fan_in {fan_in}, stacked {stacked}, vocab_axis "
+            f"{vocab_axis} of {declaration.pattern!r} must be distinct and below its rank {len(shape)}"
+        )
+    return Leaf(path, role, shape, tuple(fan_in), tuple(stacked), vocab_axis)

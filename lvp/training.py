@@ -1,0 +1,326 @@
+"""One cell's training as one compiled program, and the loop that drives it.
+
+A **cell** fixes everything that must be compiled together; a **lane** is the numbers that are traced: learning rates,
+init scales, seed. The program initialises a lane at step 0, trains it to any given step and evaluates it at the last
+one, so that a cell costs one compilation however many lanes, chunks and resumptions it has.
+"""
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+
+from lvp import optim, roles
+from lvp.data import batches
+from lvp.errors import InputError
+from lvp.losses import next_token_loss
+from lvp.models.decoder import DecoderConfig, decoder
+
+OPTIMIZERS: Mapping[str, Callable] = {"adam": optax.adam, "sgd": optax.sgd}
+CURVE_POINTS = 50
+
+
+@dataclass(frozen=True)
+class OptimizerConfig:
+    """What is static about an optimizer: a key of `OPTIMIZERS` and its keyword arguments."""
+
+    kind: str = "adam"
+    options: Mapping[str, float] = field(default_factory=lambda: {"b1": 0.9, "b2": 0.999, "eps": 1e-8})
+
+    def __post_init__(self):
+        if self.kind not in OPTIMIZERS:
+            raise InputError(f"optimizer must be one of {', '.join(OPTIMIZERS)}, got {self.kind!r}")
+
+
+@dataclass(frozen=True)
+class DataConfig:
+    """What text a cell sees. `slice_bytes` and `valid_bytes` None take the whole split."""
+
+    corpus: str
+    slice_bytes: int | None = None
+    valid_bytes: int | None = None
+
+
+@dataclass(frozen=True)
+class Cell:
+    """Everything that is compiled together. A step sees `batch` rows of `model.context` tokens.
+
+    `final_fraction`: the final train loss is the mean over this last part of the steps.
+    """
+
+    model: DecoderConfig
+    data: DataConfig
+    batch: int
+    steps: int
+    optimizer: OptimizerConfig = OptimizerConfig()
+    final_fraction: float = 0.1
+
+    def __post_init__(self):
+        for name in ("batch", "steps"):
+            if getattr(self, name) < 1:
+                raise InputError(f"{name} must be at least 1, got {getattr(self, name)}")
+        if not 0 < self.final_fraction <= 1:
+            raise InputError(f"final_fraction must lie in (0, 1], got {self.final_fraction}")
+
+    @property
+    def tokens_per_step(self) -> int:
+        return self.batch * self.model.context
+
+    @property
+    def flops_per_lane(self) -> float:
+        """Model FLOPs of one lane's training (evaluation left out)."""
+        return self.steps * self.tokens_per_step * self.model.flops_per_token()
+
+    @property
+    def final_steps(self) -> int:
+        return max(1, round(self.final_fraction * self.steps))
+
+
+@dataclass(frozen=True)
+class Lane:
+    """The traced numbers of one run: a learning rate and an init standard deviation by role, and the seed of init and
+    data order. Vectors start at one (gains), whatever `init_std` says of them."""
+
+    learning_rates: Mapping[str, float]
+    init_std: Mapping[str, float]
+    seed: int
+
+    def __post_init__(self):
+        for role, rate in self.learning_rates.items():
+            check_positive(f"learning rate of role {role}", rate)
+        for role, std in self.init_std.items():
+            check_positive(f"init std of role {role}", std, zero=True)
+        for name, given in (("learning_rates", self.learning_rates), ("init_std", self.init_std)):
+            if set(given) != set(roles.ROLES):
+                raise InputError(f"{name} must name the roles {', '.join(roles.ROLES)}; got {', '.join(given)}")
+
+    def arrays(self) -> dict:
+        """The lane as the program takes it: float32 scalars and a uint32 seed, on the host."""
+        return {
+            "learning_rates": {role: np.float32(x) for role, x in self.learning_rates.items()},
+            "init_std": {role: np.float32(x) for role, x in self.init_std.items()},
+            "seed": np.uint32(self.seed),
+        }
+
+
+def check_positive(what: str, value: Any, *, zero: bool = False) -> float:
+    """`value` as a float, or an InputError that names it: not a number, NaN, infinite, negative or (unless allowed)
+    zero."""
+    try:
+        number = float(value)
+    except (TypeError, ValueError):
+        raise InputError(f"{what} must be a number, got {value!r}") from None
+    if not np.isfinite(number) or number < 0 or (number == 0 and not zero):
+        raise InputError(f"{what} must be finite and {'not negative' if zero else 'above zero'}, got {value!r}")
+    return number
+
+
+class TrainingData(NamedTuple):
+    """Tokens on the host or the device. train [n] int32; valid [k, batch, context + 1] int32 windows, in groups of
+    `batch`, with the weight of every prediction, valid_weights [k, batch, context]."""
+
+    train: Any
+    valid: Any
+    valid_weights: Any
+
+    @classmethod
+    def of(cls, cell: Cell, train: np.ndarray, valid: np.ndarray) -> "TrainingData":
+        """Lays the two token arrays out for `cell`; the last group of validation windows is padded with weight 0."""
+        context = cell.model.context
+        if train.shape[0] < context + 1:
+            raise InputError(f"the training slice holds {train.shape[0]} tokens, fewer than one row of {context} + 1")
+        if valid.shape[0] < 2:
+            raise InputError(f"the validation text holds {valid.shape[0]} tokens; it needs at least 2")
+        windows, weights = batches.evaluation_windows(valid, context)
+        pad = -len(windows) % cell.batch
+        windows = np.pad(windows, [(0, pad), (0, 0)]).reshape(-1, cell.batch, context + 1)
+        weights = np.pad(weights, [(0, pad), (0, 0)]).reshape(-1, cell.batch, context)
+        return cls(np.asarray(train, np.int32), windows.astype(np.int32), weights.astype(np.float32))
+
+
+class Program:
+    """The compiled program of a cell for packs of `lanes` lanes (one lane is not batched at all).
+
+    States are pytrees of arrays: `params`, `opt`, `key` (the lane's data RNG), `losses` [steps], `diverged` (step of
+    the first loss that was not finite, else −1), `valid_loss` (NaN until the end). In a pack every leaf has a leading
+    axis [lanes]. The step is not in it: all lanes of a pack are at the same one, and the driver holds it.
+    """
+
+    def __init__(self, cell: Cell, lanes: int = 1):
+        self.cell, self.lanes, self.model = cell, lanes, decoder(cell.model)
+
+    # --- one lane ---------------------------------------------------------------------------------------------
+
+    def _optimizer(self, lane):
+        o = self.cell.optimizer
+        return optim.by_role(OPTIMIZERS[o.kind], lane["learning_rates"], **o.options)
+
+    def _init(self, lane):
+        init_key, data_key = jax.random.split(jax.random.key(lane["seed"]))
+        params = self.model.init(init_key, lane["init_std"])
+        return {
+            "params": params,
+            "opt": self._optimizer(lane).init(params),
+            "key": jax.random.key_data(data_key),
+            "losses": jnp.full((self.cell.steps,), jnp.nan, jnp.float32),
+            "diverged": jnp.int32(-1),
+            "valid_loss": jnp.float32(jnp.nan),
+        }
+
+    def _loss(self, params, windows, weights=None):
+        hidden = self.model.apply(params, windows[:, :-1])
+        head = self.model.head(params).astype(hidden.dtype)
+        return next_token_loss(hidden, head, windows[:, 1:], weights)
+
+    def _step(self, step, state, lane, data):
+        key = jax.random.wrap_key_data(state["key"])
+        windows = batches.windows(data.train, key, step, self.cell.batch, self.cell.model.context)
+        loss, grads = jax.value_and_grad(self._loss)(state["params"], windows)
+        updates, opt = self._optimizer(lane).update(grads, state["opt"], state["params"])
+        return state | {
+            "params": optax.apply_updates(state["params"], updates),
+            "opt": opt,
+            "losses": state["losses"].at[step].set(loss),
+            "diverged": jnp.where((state["diverged"] < 0) & ~jnp.isfinite(loss), step, state["diverged"]),
+        }
+
+    def _evaluate(self, params, data):
+        def body(total, group):
+            windows, weights = group
+            scored = jnp.sum(weights)
+            return total + self._loss(params, windows, weights) * scored, None
+
+        total, _ = jax.lax.scan(body, jnp.float32(0), (data.valid, data.valid_weights))
+        return total / jnp.sum(data.valid_weights)
+
+    def _advance(self, step, stop, state, lane, data):
+        state = jax.lax.cond(step == 0, lambda s: self._init(lane), lambda s: s, state)
+        state = jax.lax.fori_loop(step, stop, lambda i, s: self._step(i, s, lane, data), state)
+        valid = jax.lax.cond(
+            stop == self.cell.steps, lambda p: self._evaluate(p, data), lambda p: jnp.float32(jnp.nan), state["params"]
+        )
+        return state | {"valid_loss": valid}
+
+    # --- a pack of lanes --------------------------------------------------------------------------------------
+
+    def arrays(self, lanes: Sequence[Lane]):
+        """Lanes as the program's traced argument: stacked, or for a pack of one as they are."""
+        if len(lanes) != self.lanes:
+            raise ValueError(f"a program for {self.lanes} lanes was given {len(lanes)}")
+        if self.lanes == 1:
+            return lanes[0].arrays()
+        return jax.tree.map(lambda *xs: np.stack(xs), *[lane.arrays() for lane in lanes])
+
+    def lane_shapes(self):
+        """Shapes and dtypes of one lane's state, found without a device."""
+        lane = {
+            "learning_rates": dict.fromkeys(roles.ROLES, np.float32(1)),
+            "init_std": dict.fromkeys(roles.ROLES, np.float32(1)),
+            "seed": np.uint32(0),
+        }
+        return jax.eval_shape(self._init, lane)
+
+    def stack(self, states: Sequence):
+        """The pack's state from one host state a lane."""
+        return states[0] if self.lanes == 1 else jax.tree.map(lambda *xs: np.stack(xs), *states)
+
+    def blank_state(self):
+        """A state of zeros on the host, to be overwritten by the program's step 0."""
+        return self.stack([jax.tree.map(lambda x: np.zeros(x.shape, x.dtype), self.lane_shapes())] * self.lanes)
+
+    @cached_property
+    def advance(self) -> Callable:
+        """advance(step, stop, state, lanes, data) → state at `stop`, jitted; `state` is donated."""
+        batched = self._advance if self.lanes == 1 else jax.vmap(self._advance, in_axes=(None, None, 0, 0, None))
+        return jax.jit(batched, donate_argnums=2)
+
+    def compile(self, data: TrainingData):
+        """Compiles `advance` now, for data of these shapes, and returns JAX's compiled program."""
+        lane = Lane(dict.fromkeys(roles.ROLES, 1.0), dict.fromkeys(roles.ROLES, 1.0), 0)
+        arguments = (np.int32(0), np.int32(0), self.blank_state(), self.arrays([lane] * self.lanes), data)
+        self.advance = self.advance.lower(*arguments).compile()
+        return self.advance
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What a lane came to. Losses in nats per token; `status` is "finished" or "diverged" (then `diverged_step` is the
+    first step whose loss was not finite, and the losses are None). `curve_*`: mean train loss over each of at most 50
+    equal parts of the steps, at its last step."""
+
+    status: str
+    steps: int
+    diverged_step: int | None
+    train_loss: float | None
+    valid_loss: float | None
+    curve_steps: list[int]
+    curve_losses: list[float | None]
+
+
+def outcome(cell: Cell, state) -> Outcome:
+    """Reads the outcome of one finished lane off its state (host or device arrays)."""
+    losses = np.asarray(state["losses"], np.float64)
+    diverged = int(state["diverged"])
+    edges = np.unique(np.linspace(0, cell.steps, min(CURVE_POINTS, cell.steps) + 1).astype(int))
+    means = [float(losses[a:b].mean()) for a, b in zip(edges, edges[1:], strict=False)]
+    finished = diverged < 0 and bool(np.isfinite(state["valid_loss"]))
+    return Outcome(
+        status="finished" if finished else "diverged",
+        steps=cell.steps,
+        # A last update can break the parameters after the last finite train loss: the evaluation sees it.
+        diverged_step=None if finished else (diverged if diverged >= 0 else cell.steps),
+        train_loss=float(losses[-cell.final_steps :].mean()) if finished else None,
+        valid_loss=float(state["valid_loss"]) if finished else None,
+        curve_steps=[int(b) for b in edges[1:]],
+        curve_losses=[m if np.isfinite(m) else None for m in means],
+    )
+
+
+def unstack(state, index: int, lanes: int):
+    """Lane `index` of a pack's state, as host arrays."""
+    return jax.tree.map(lambda x: np.asarray(x) if lanes == 1 else np.asarray(x[index]), state)
+
+
+def run(
+    program: Program,
+    lanes: Sequence[Lane],
+    data: TrainingData,
+    *,
+    state=None,
+    step: int = 0,
+    chunk_seconds: float = 1.0,
+    on_chunk: Callable[[int, Any], None] | None = None,
+) -> list[Outcome]:
+    """Trains a pack of lanes from `step` to the end of the cell and returns their outcomes, in order.
+
+    Args:
+      state: the pack's state at `step`, from a checkpoint; None starts anew at step 0.
+      chunk_seconds: about how long one dispatch may take; 0 dispatches step by step. How a run is cut into chunks
+        changes no bit of the result.
+      on_chunk: called with (step, state) after every chunk; it may read the state and must not keep it.
+
+    A lane whose loss is no longer finite stays in its pack, to no effect on its neighbours; when all lanes of the
+    pack have diverged the run ends early. Bit-exact on the same device and pack.
+    """
+    steps, chunk = program.cell.steps, 1
+    state = jax.device_put(program.blank_state() if state is None else state)
+    arrays = program.arrays(lanes)
+    while step < steps:
+        stop, started = min(step + chunk, steps), time.perf_counter()
+        state = program.advance(np.int32(step), np.int32(stop), state, arrays, data)
+        diverged = np.asarray(state["diverged"])  # waits for the chunk
+        per_step = (time.perf_counter() - started) / (stop - step)
+        # At most tenfold at a time: the first steps carry the start-up.
+        chunk = int(min(max(chunk_seconds / per_step, 1), 10 * chunk))
+        step = stop
+        if on_chunk is not None:
+            on_chunk(step, state)
+        if np.all(diverged >= 0):
+            break
+    return [outcome(program.cell, unstack(state, i, program.lanes)) for i in range(program.lanes)]

@@ -1,0 +1,264 @@
+"""A sweep from configuration to table: what the command line and notebooks call."""
+
+import json
+import os
+import sys
+import threading
+import time
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import experiments
+from lvp import data, records
+from lvp.errors import InputError
+from sweeps import plan, results
+from sweeps.manifest import Manifest
+from sweeps.progress import Progress
+from sweeps.worker import Settings
+
+EXECUTORS = ("ray", "local")
+
+
+def cache_dir() -> Path:
+    """Where corpora, tokenizers and compiled programs are kept: $LVP_CACHE, else ~/.cache/lvp."""
+    return Path(os.environ.get("LVP_CACHE", Path.home() / ".cache" / "lvp")).absolute()
+
+
+@dataclass(frozen=True)
+class Options:
+    """How to run, as opposed to what: nothing here is part of a lane's hash.
+
+    executor: ray | local. ray_address: of a running cluster ("auto" for this machine's). pack, threads: lanes per
+    program and cores per worker on CPU, instead of measuring them. checkpoint_seconds: least time between checkpoints.
+    """
+
+    executor: str = "ray"
+    ray_address: str | None = None
+    pack: int | None = None
+    threads: int | None = None
+    checkpoint_seconds: float = 30.0
+
+    def __post_init__(self):
+        if self.executor not in EXECUTORS:
+            raise experiments.unknown("executor", self.executor, EXECUTORS)
+        for name in ("pack", "threads"):
+            value = getattr(self, name)
+            if value is not None and value < 1:
+                raise InputError(f"{name} must be at least 1, got {value}")
+        if self.ray_address and self.executor != "ray":
+            raise InputError("--ray-address needs --executor ray")
+
+
+def run(
+    experiment: str,
+    tier: str = "laptop",
+    *,
+    out: str | Path | None = None,
+    options: Options = Options(),
+    dry_run: bool = False,
+    quiet: bool = False,
+    **config: Any,
+):
+    """Runs an experiment and returns its tidy table (pandas.DataFrame, one row a lane; see `lvp.records.table`).
+
+    Args:
+      experiment, tier: as `python -m sweeps run` takes them.
+      out: directory of the sweep; None is runs/EXPERIMENT-TIER-HASH under the working directory. One that holds the
+        same sweep is continued; one that holds another sweep, or anything else, raises InputError.
+      options: see `Options`. `executor=…` and the like may also be given directly as keywords.
+      dry_run: prints cells, lanes, tokens, FLOPs and expected hours, and returns None.
+      quiet: no progress bars.
+      config: keys of the experiment's configuration.
+
+    Raises InputError for anything unusable, before anything is written; RuntimeError when lanes failed, after all
+    others have finished; KeyboardInterrupt when interrupted, with everything finished kept.
+    """
+    chosen = {k: config.pop(k) for k in list(config) if k in Options.__dataclass_fields__}
+    options = replace(options, **chosen)
+    loaded = experiments.load(experiment)
+    resolved = experiments.configured(experiment, tier, config)
+    cells = loaded.cells(resolved)
+    say = (lambda *_: None) if quiet else (lambda *lines: print(*lines, sep="\n", flush=True))
+    say(f"{experiment}, tier {tier}: {loaded.question}")
+    kind = "accelerator" if tier in ("gpu", "paper") else "cpu"
+    workers = 1 if kind == "accelerator" else _cores()
+    say(plan.forecast(cells, workers, plan.ASSUMED_FLOPS[kind], f"assumed for {kind}s; not measured"))
+    if dry_run:
+        return None
+    if out is not None:
+        _check_out(Path(out))
+    datasets = {c.label: _dataset(c.cell) for c in cells}
+    manifest = Manifest(
+        out=Path(),
+        experiment=experiment,
+        tier=tier,
+        config=experiments.to_dict(resolved),
+        datasets={label: d.to_dict() for label, d in datasets.items()},
+    )
+    out = Path(out) if out is not None else Path("runs") / f"{experiment}-{tier}-{manifest.hash}"
+    return _continue(_settle(manifest, out.absolute()), options, quiet)
+
+
+def resume(out: str | Path, *, options: Options = Options(), quiet: bool = False):
+    """Continues the sweep in `out` and returns its table, as `run` does. Nothing that finished is done again."""
+    manifest = Manifest.read(Path(out))
+    for label, values in manifest.datasets.items():
+        entry = next(e for e in manifest.cells if e.label == label)
+        if not Path(values["tokens_train"]).exists() or not Path(values["tokens_valid"]).exists():
+            found = _dataset(entry.cell)
+            if found.corpus_fingerprint != values["corpus_fingerprint"]:
+                raise InputError(f"the corpus {found.spec} is not the one that the sweep in {out} began with")
+    return _continue(manifest, options, quiet)
+
+
+def _dataset(cell):
+    d = cell.data
+    return data.prepare(
+        d.corpus,
+        vocab=cell.model.vocab,
+        slice_bytes=d.slice_bytes,
+        valid_bytes=d.valid_bytes,
+        cache=cache_dir() / "data",
+    )
+
+
+def _check_out(out: Path) -> None:
+    """InputError where `out` is a file, cannot be written, or holds something that is not a sweep."""
+    parent = out.absolute()
+    while not parent.exists():
+        parent = parent.parent
+    if not parent.is_dir():
+        raise InputError(f"--out {out}: {parent} is not a directory")
+    if not os.access(parent, os.W_OK | os.X_OK):
+        raise InputError(f"--out {out}: {parent} cannot be written")
+    if out.is_dir() and any(out.iterdir()) and not (out / "manifest.json").exists():
+        raise InputError(f"--out {out} holds files that are not a sweep; name an empty or new directory")
+
+
+def _settle(manifest: Manifest, out: Path) -> Manifest:
+    """The manifest in its directory: written if that is new, the standing one if it is the same sweep's."""
+    _check_out(out)
+    if (out / "manifest.json").exists():
+        standing = Manifest.read(out)
+        if standing.hash != manifest.hash:
+            raise InputError(
+                f"--out {out} belongs to another configuration ({standing.experiment}, tier {standing.tier}, hash "
+                f"{standing.hash}; this one is {manifest.hash}); name another directory"
+            )
+        return standing
+    settled = replace(manifest, out=out)
+    try:
+        settled.write()
+    except OSError as error:
+        raise InputError(f"--out {out} cannot be written: {error.strerror}") from None
+    return settled
+
+
+def _cores() -> int:
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def _holds_accelerator() -> str | None:
+    """The platform of the accelerator that this very process has initialised, if it has."""
+    jax = sys.modules.get("jax")
+    if jax is None:
+        return None
+    from jax._src import xla_bridge  # asking the public way would initialise the accelerator
+
+    if not xla_bridge.backends_are_initialized():
+        return None
+    platform = jax.default_backend()
+    return None if platform == "cpu" else platform
+
+
+def _executor(out: Path, options: Options, settings: Settings, say):
+    held = _holds_accelerator()
+    if held:
+        say(f"this process already holds the {held.upper()}, which no worker could share: running inside it")
+    if options.executor == "local" or held:
+        from sweeps.local_executor import LocalExecutor
+
+        return LocalExecutor(out, in_process=held is not None)
+    from sweeps.ray_executor import RayExecutor
+
+    return RayExecutor(out, options.ray_address, settings)
+
+
+def _continue(manifest: Manifest, options: Options, quiet: bool):
+    """Runs what is left of a sweep, draws its figure and returns its table."""
+    say = (lambda *_: None) if quiet else (lambda *lines: print(*lines, sep="\n", flush=True))
+    started, failures, interrupted = time.perf_counter(), [], False
+    if len(manifest.finished()) < manifest.num_lanes:
+        settings = Settings(
+            threads=options.threads or 1,
+            compile_cache=str(cache_dir() / "xla"),
+            checkpoint_seconds=options.checkpoint_seconds,
+        )
+        executor = _executor(manifest.out, options, settings, say)
+        try:
+            manifest = _packed(manifest, executor, options, settings, say)
+            failures = _execute(manifest, executor, settings, quiet)
+        except KeyboardInterrupt:
+            interrupted = True
+        finally:
+            executor.close()
+        say(f"ran for {plan.duration(time.perf_counter() - started)}")
+    table = results.draw(manifest, say)
+    if interrupted:
+        raise KeyboardInterrupt(f"interrupted; `python -m sweeps resume {manifest.out}` goes on from here")
+    if failures:
+        more = f" (and {len(failures) - 1} more)" if len(failures) > 1 else ""
+        raise RuntimeError(f"{failures[0]}{more}; `python -m sweeps resume {manifest.out}` tries again")
+    return table
+
+
+def _packed(manifest: Manifest, executor, options: Options, settings: Settings, say) -> Manifest:
+    """The manifest with its packing: the standing one, what was asked for, or what measures best here."""
+    if manifest.packing is not None:
+        return manifest
+    from sweeps.packing import measured
+
+    packing = measured(manifest, executor, options, settings, _cores(), say)
+    manifest = manifest.with_packing(packing)
+    manifest.write()
+    return manifest
+
+
+def _execute(manifest: Manifest, executor, settings: Settings, quiet: bool) -> list[str]:
+    packing = manifest.packing
+    settings = replace(settings, threads=packing["threads"], pin=packing["pin"])
+    todo = plan.trials(manifest, packing["lanes_per_program"], packing["workers"], manifest.finished())
+    lock = threading.Lock()
+
+    def on_done(report):
+        with lock, open(manifest.out / "trials.jsonl", "a") as f:
+            f.write(json.dumps(report | {"time": time.time()}) + "\n")
+
+    with Progress(manifest, quiet):
+        return executor.run(todo, settings, packing["workers"], on_done)
+
+
+def status(out: str | Path) -> str:
+    """Finished, diverged and running lanes of the sweep in `out`, by cell, as text."""
+    manifest = Manifest.read(Path(out))
+    outcomes = {r["hash"]: r["outcome"]["status"] for r in manifest.read_records()}
+    now, at = time.time(), {}
+    for p in manifest.read_progress():
+        if now - p["time"] < 120:
+            at |= {h: p["step"] for h in p["lanes"] if h not in outcomes}
+    lines = [f"{'cell':<16} {'lanes':>6} {'finished':>9} {'diverged':>9} {'running':>8}"]
+    for entry in manifest.cells:
+        of = [outcomes[h] for h in entry.lanes if h in outcomes]
+        running = [f"{100 * at[h] // entry.cell.steps} %" for h in entry.lanes if h in at]
+        lines.append(
+            f"{entry.label:<16} {len(entry.lanes):>6} {of.count('finished'):>9} {of.count('diverged'):>9} "
+            f"{len(running):>8}  {', '.join(running)}".rstrip()
+        )
+    done = f"{len(outcomes)} of {manifest.num_lanes} lanes have a record"
+    return "\n".join([f"{manifest.experiment}, tier {manifest.tier}, hash {manifest.hash}: {done}", *lines])
+
+
+def table_of(out: str | Path):
+    """The tidy table of the sweep in `out` as it stands."""
+    return records.table(Manifest.read(Path(out)).read_records())

@@ -1,0 +1,166 @@
+"""Trials in worker processes of this machine, without Ray; or in this very process, for who holds the accelerator."""
+
+import json
+import os
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Iterable
+from dataclasses import asdict
+from pathlib import Path
+from queue import Empty, Queue
+
+from sweeps.worker import Settings, Worker
+
+ROOT = Path(__file__).resolve().parents[1]
+
+
+class WorkerDied(RuntimeError):
+    """The process of a worker ended without an answer."""
+
+
+class Process:
+    """One worker process, called over its pipes. Its messages go to OUT/workers/, its end to `WorkerDied`."""
+
+    def __init__(self, out: Path, settings: Settings, number: int):
+        self.log = out / "workers" / f"{number}.log"
+        self.log.parent.mkdir(parents=True, exist_ok=True)
+        paths = [str(ROOT), os.environ.get("PYTHONPATH", "")]
+        environment = os.environ | settings.environment() | {"PYTHONPATH": os.pathsep.join(filter(None, paths))}
+        with open(self.log, "a") as log:
+            self.process = subprocess.Popen(
+                [sys.executable, "-c", "from sweeps.worker import main; main()", str(out), json.dumps(asdict(settings))],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=log,
+                text=True,
+                env=environment,
+                # Ctrl-C is the driver's: it ends the workers, which otherwise would die with tracebacks of their own.
+                start_new_session=True,
+            )
+
+    def call(self, name: str, *args):
+        try:
+            self.process.stdin.write(json.dumps({"call": name, "args": args}) + "\n")
+            self.process.stdin.flush()
+            answer = self.process.stdout.readline()
+        except (BrokenPipeError, ValueError):
+            answer = ""
+        if not answer:
+            code = self.process.wait()
+            how = f"signal {-code}" if code < 0 else f"exit code {code}"
+            raise WorkerDied(f"worker {self.process.pid} ended with {how}; its messages are in {self.log}")
+        answer = json.loads(answer)
+        if "error" in answer:
+            raise RuntimeError(answer["error"])
+        return answer["ok"]
+
+    def end(self) -> None:
+        self.process.kill()
+        self.process.wait()
+        self.process.stdin.close()
+        self.process.stdout.close()
+
+
+class InProcess:
+    """The same calls, answered in this process: for a notebook that already holds the accelerator."""
+
+    def __init__(self, out: Path, settings: Settings, number: int):
+        self.worker = Worker(out, settings)
+
+    def call(self, name: str, *args):
+        return getattr(self.worker, name)(*args)
+
+    def end(self) -> None:
+        pass
+
+
+class LocalExecutor:
+    """Runs trials on `workers` worker processes of this machine (or one, inside this process)."""
+
+    name = "local"
+
+    def __init__(self, out: Path, *, in_process: bool = False):
+        self.out, self.make = out, InProcess if in_process else Process
+        self.in_process = in_process
+
+    def probe(self, settings: Settings, calls: Iterable[tuple], workers: int = 1) -> list[list]:
+        """Makes the calls on `workers` fresh workers at once; per worker, the answers."""
+        made = [self.make(self.out, settings, i) for i in range(workers)]
+        answers: list[list] = [[] for _ in made]
+        failures: list[Exception] = []
+
+        def talk(i):
+            try:
+                for name, *args in calls:
+                    answers[i].append(made[i].call(name, *args))
+            except Exception as error:
+                failures.append(error)
+
+        self._in_threads(talk, workers)
+        for worker in made:
+            worker.end()
+        if failures:
+            raise failures[0]
+        return answers
+
+    @staticmethod
+    def _in_threads(target: Callable, count: int) -> None:
+        if count == 1:
+            return target(0)
+        threads = [threading.Thread(target=target, args=(i,), daemon=True) for i in range(count)]
+        for t in threads:
+            t.start()
+        for t in threads:
+            t.join()
+
+    def run(self, trials: list[dict], settings: Settings, workers: int, on_done: Callable[[dict], None]) -> list[str]:
+        """Runs all trials and returns the reasons of those that failed. A trial whose worker died is tried once more
+        on a fresh one. `on_done` gets each finished trial's report, from any thread. KeyboardInterrupt ends the
+        workers and goes through."""
+        queue: Queue = Queue()
+        for trial in trials:
+            queue.put((trial, 0))
+        failures: list[str] = []
+        live: dict[int, Process] = {}
+        stopping = threading.Event()
+
+        def work(i):
+            worker = live[i] = self.make(self.out, settings, i)
+            while not stopping.is_set():
+                try:
+                    trial, tries = queue.get_nowait()
+                except Empty:
+                    break
+                try:
+                    on_done(worker.call("run_trial", trial))
+                except WorkerDied as error:
+                    if stopping.is_set():
+                        return
+                    worker = live[i] = self.make(self.out, settings, i)
+                    if tries == 0:
+                        queue.put((trial, 1))
+                    else:
+                        failures.append(f"trial {trial['id']}: {error}")
+                except Exception as error:
+                    failures.append(f"trial {trial['id']}: {error}")
+
+        count = 1 if self.in_process else min(workers, len(trials))
+        if self.in_process:
+            work(0)
+            return failures
+        threads = [threading.Thread(target=work, args=(i,), daemon=True) for i in range(count)]
+        try:
+            for t in threads:
+                t.start()
+            for t in threads:
+                while t.is_alive():  # a join without a timeout would hold Ctrl-C back
+                    t.join(0.2)
+        finally:
+            stopping.set()
+            for worker in live.values():
+                worker.end()
+        return failures
+
+    def close(self) -> None:
+        pass

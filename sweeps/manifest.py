@@ -1,0 +1,169 @@
+"""A sweep on disk: what it is, where its lanes' records and checkpoints lie, and who it belongs to.
+
+    OUT/manifest.json           experiment, tier, configuration and hash, data, packing: written once, before the work
+    OUT/records/HASH.jsonl      one finished lane each, named by the hash of the lane's configuration
+    OUT/checkpoints/HASH/       an unfinished lane's last steps; gone once its record stands
+    OUT/progress/PID.json       what a worker is at
+    OUT/trials.jsonl            what finished trials cost
+    OUT/table.csv, figure.*     drawn from the records
+"""
+
+import json
+import os
+import shutil
+import time
+from dataclasses import asdict, dataclass, replace
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import experiments
+from lvp import records
+from lvp.data import Dataset
+from lvp.errors import InputError
+from lvp.training import Cell, Lane
+
+
+@dataclass(frozen=True)
+class Entry:
+    """A cell of the sweep with its data and its lanes by hash, in the experiment's order."""
+
+    label: str
+    cell: Cell
+    dataset: Dataset
+    lanes: dict[str, Lane]
+
+    @cached_property
+    def hash(self) -> str:
+        return records.config_hash(asdict(self.cell))
+
+
+def lane_config(cell: Cell, lane: Lane, dataset: Dataset) -> dict[str, Any]:
+    """Everything that decides a lane's result, as its record carries it and its hash covers it."""
+    return {
+        "cell": asdict(cell),
+        "lane": asdict(lane),
+        "data": {"corpus": dataset.corpus_fingerprint, "tokenizer": dataset.tokenizer_fingerprint},
+    }
+
+
+@dataclass(frozen=True)
+class Manifest:
+    """See the module. `packing`: lanes per program by cell label, `threads` and device, once they were measured."""
+
+    out: Path
+    experiment: str
+    tier: str
+    config: dict[str, Any]
+    datasets: dict[str, dict[str, Any]]
+    packing: dict[str, Any] | None = None
+
+    @property
+    def hash(self) -> str:
+        """Of the experiment's resolved configuration and the data it was resolved to."""
+        data = {k: [d["corpus_fingerprint"], d["tokenizer_fingerprint"]] for k, d in self.datasets.items()}
+        return records.config_hash({"experiment": self.experiment, "config": self.config, "data": data})
+
+    @cached_property
+    def resolved(self):
+        """The experiment and its configuration object."""
+        return experiments.load(self.experiment), experiments.configured(self.experiment, self.tier, self.config)
+
+    @cached_property
+    def cells(self) -> list[Entry]:
+        experiment, config = self.resolved
+        entries = []
+        for label, cell, lanes in experiment.cells(config):
+            dataset = Dataset.from_dict(self.datasets[label])
+            by_hash = {records.config_hash(lane_config(cell, lane, dataset)): lane for lane in lanes}
+            entries.append(Entry(label, cell, dataset, by_hash))
+        return entries
+
+    @property
+    def num_lanes(self) -> int:
+        return sum(len(entry.lanes) for entry in self.cells)
+
+    def record_path(self, lane: str) -> Path:
+        return self.out / "records" / f"{lane}.jsonl"
+
+    def checkpoint_path(self, lane: str) -> Path:
+        return self.out / "checkpoints" / lane
+
+    def finished(self) -> set[str]:
+        """Hashes of this sweep's lanes that have a record."""
+        stand = {p.stem for p in (self.out / "records").glob("*.jsonl")}
+        return stand & {h for entry in self.cells for h in entry.lanes}
+
+    def read_records(self) -> list[dict]:
+        return [records.read(self.record_path(h))[0] for h in sorted(self.finished())]
+
+    def write_record(self, index: int, lane: str, outcome: dict, provenance: dict) -> None:
+        """Writes a finished lane's record; its checkpoints, now of no use, go."""
+        entry = self.cells[index]
+        d = entry.dataset
+        nats_to_bits_per_byte = None
+        if d.valid_bytes:  # one token of the text has nothing before it and is not scored
+            nats_to_bits_per_byte = (self._tokens(d) - 1) / d.valid_bytes / 0.6931471805599453
+        valid = outcome["valid_loss"]
+        bits = None if valid is None or nats_to_bits_per_byte is None else valid * nats_to_bits_per_byte
+        record = {
+            "format": records.FORMAT,
+            "hash": lane,
+            "experiment": self.experiment,
+            "tier": self.tier,
+            "sweep": self.hash,
+            "config": lane_config(entry.cell, entry.lanes[lane], d),
+            "outcome": outcome | {"valid_bits_per_byte": bits},
+            "provenance": provenance,
+        }
+        records.write(self.record_path(lane), [record])
+        shutil.rmtree(self.checkpoint_path(lane), ignore_errors=True)
+
+    @staticmethod
+    def _tokens(dataset: Dataset) -> int:
+        import numpy as np
+
+        return int(np.load(dataset.tokens_valid, mmap_mode="r").shape[0])
+
+    def write_progress(self, worker: int, index: int, lanes: list[str], step: int) -> None:
+        """What a worker is at, for whoever watches; the last word wins and nothing depends on it."""
+        path = self.out / "progress" / f"{worker}.json"
+        path.parent.mkdir(exist_ok=True)
+        temporary = path.with_suffix(".tmp")
+        temporary.write_text(json.dumps({"cell": index, "lanes": lanes, "step": step, "time": time.time()}))
+        os.replace(temporary, path)
+
+    def read_progress(self) -> list[dict]:
+        """What every worker was last seen at."""
+        found = []
+        for path in (self.out / "progress").glob("*.json"):
+            try:
+                found.append(json.loads(path.read_text()))
+            except (OSError, ValueError):
+                continue
+        return found
+
+    def write(self) -> None:
+        content = {k: v for k, v in asdict(self).items() if k != "out"} | {"format": records.FORMAT, "hash": self.hash}
+        records.write_whole(self.out / "manifest.json", json.dumps(content, indent=1, sort_keys=True) + "\n")
+
+    def with_packing(self, packing: dict[str, Any]) -> "Manifest":
+        return replace(self, packing=packing)
+
+    @classmethod
+    def read(cls, out: Path) -> "Manifest":
+        """The manifest of a sweep's directory; InputError where there is none or it cannot be read."""
+        out = Path(out).absolute()
+        try:
+            content = json.loads((out / "manifest.json").read_text())
+            if content.pop("format") != records.FORMAT:
+                raise ValueError("written by another version")
+            claimed = content.pop("hash")
+            manifest = cls(out=out, **content)
+        except FileNotFoundError:
+            raise InputError(f"{out} is not the directory of a sweep: it holds no manifest.json") from None
+        except (OSError, ValueError, TypeError, KeyError, AttributeError) as error:
+            raise InputError(f"{out / 'manifest.json'} cannot be read: {error}") from None
+        if manifest.hash != claimed:
+            raise InputError(f"{out / 'manifest.json'} was changed: its hash {claimed} does not match its content")
+        return manifest

@@ -1,0 +1,69 @@
+"""A progress bar per cell, fed by what stands on disk: the same under every executor."""
+
+import sys
+import threading
+import time
+
+from tqdm import tqdm
+
+from sweeps.manifest import Manifest
+
+
+class Progress:
+    """Shows lanes finished (and the part of those under way) for every cell until the block ends."""
+
+    INTERVAL = {True: 0.5, False: 30.0}  # seconds, at a terminal and in a log file
+
+    def __init__(self, manifest: Manifest, quiet: bool):
+        self.manifest, self.quiet = manifest, quiet
+        self.ended = threading.Event()
+        self.thread = threading.Thread(target=self._watch, daemon=True)
+
+    def __enter__(self):
+        if not self.quiet:
+            width = max(len(e.label) for e in self.manifest.cells)
+            done = self._done()
+            self.bars = [
+                tqdm(
+                    total=len(e.lanes),
+                    initial=min(done[i], len(e.lanes)),
+                    desc=e.label.ljust(width),
+                    unit="lane",
+                    position=i,
+                    leave=True,
+                    mininterval=self.INTERVAL[sys.stderr.isatty()],
+                    bar_format="{desc} {percentage:3.0f}%|{bar:30}| {n:.1f}/{total} lanes, {elapsed} + {remaining}",
+                )
+                for i, e in enumerate(self.manifest.cells)
+            ]
+            self.thread.start()
+        return self
+
+    def __exit__(self, *_):
+        if not self.quiet:
+            self.ended.set()
+            self.thread.join()
+            self._show()
+            for bar in self.bars:
+                bar.refresh()
+                bar.close()
+
+    def _done(self) -> list[float]:
+        finished = self.manifest.finished()
+        under_way = {}
+        for p in self.manifest.read_progress():
+            if time.time() - p["time"] < 300:
+                under_way |= dict.fromkeys(p["lanes"], p["step"])
+        done = []
+        for e in self.manifest.cells:
+            part = sum(under_way.get(h, 0) for h in e.lanes if h not in finished) / e.cell.steps
+            done.append(sum(h in finished for h in e.lanes) + part)
+        return done
+
+    def _show(self):
+        for bar, done in zip(self.bars, self._done(), strict=True):
+            bar.update(min(done, bar.total) - bar.n)
+
+    def _watch(self):
+        while not self.ended.wait(self.INTERVAL[sys.stderr.isatty()]):
+            self._show()

@@ -1,0 +1,148 @@
+"""Trials under Ray Tune, on one machine or a cluster.
+
+Tune schedules; it is asked for nothing else. Every trial resumes its own lanes from the sweep's directory, actors are
+reused from trial to trial, and Tune's own restore is not used (it is not exact).
+"""
+
+import contextlib
+import logging
+import os
+import tempfile
+from collections.abc import Callable, Iterable
+from dataclasses import asdict
+from pathlib import Path
+
+import ray
+from ray import tune
+
+from lvp.errors import InputError
+from sweeps.local_executor import ROOT
+from sweeps.worker import Settings, Worker
+
+
+class TuneTrial(tune.Trainable):
+    """One Tune trial is one of ours. The actor, and with it the worker and its compiled programs, is reused."""
+
+    def setup(self, config):
+        self.worker = Worker(config["out"], Settings(**config["settings"]))
+        self.trial_to_run = config["trial"]
+
+    def reset_config(self, new_config):
+        self.trial_to_run = new_config["trial"]
+        return True
+
+    def step(self):
+        return {"report": self.worker.run_trial(self.trial_to_run), "done": True}
+
+    def save_checkpoint(self, checkpoint_dir):
+        return None
+
+    def load_checkpoint(self, checkpoint):
+        return None
+
+
+class _Reporter(tune.Callback):
+    def __init__(self, on_done):
+        self.on_done = on_done
+
+    def on_trial_result(self, iteration, trials, trial, result, **_):
+        self.on_done(result["report"])
+
+
+class RayExecutor:
+    """Starts Ray on this machine, or joins the cluster at `address`, and runs trials on it."""
+
+    name = "ray"
+
+    def __init__(self, out: Path, address: str | None = None, settings: Settings | None = None):
+        self.out = out
+        os.environ.setdefault("RAY_AIR_NEW_OUTPUT", "0")
+        os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
+        os.environ.setdefault("TUNE_DISABLE_AUTO_CALLBACK_LOGGERS", "1")
+        os.environ.setdefault("TUNE_GLOBAL_CHECKPOINT_S", "1000000")  # nothing of Tune's is ever restored
+        variables = (settings or Settings()).environment()
+        if address is None:
+            # The packages are on this machine; the short path is for Unix sockets, limited to 107 bytes.
+            environment = {"env_vars": variables | {"PYTHONPATH": str(ROOT)}}
+            options = {
+                "include_dashboard": False,
+                "num_cpus": _cores(),
+                "_temp_dir": str(Path(tempfile.gettempdir()) / "lvp-ray"),
+            }
+        else:
+            import experiments
+            import lvp
+            import sweeps
+
+            packages = [str(Path(p.__file__).parent) for p in (lvp, experiments, sweeps)]
+            environment, options = {"env_vars": variables, "py_modules": packages}, {"address": address}
+        try:
+            ray.init(runtime_env=environment, log_to_driver=False, logging_level=logging.ERROR, **options)
+        except ConnectionError as error:
+            raise InputError(f"no Ray cluster answers at {address}: {str(error).splitlines()[0]}") from None
+        self.cluster = address is not None
+
+    def _resources(self, settings: Settings) -> dict[str, float]:
+        if ray.cluster_resources().get("TPU"):
+            return {"TPU": 1}
+        return {"GPU": 1} if ray.cluster_resources().get("GPU") else {"CPU": settings.threads}
+
+    def probe(self, settings: Settings, calls: Iterable[tuple], workers: int = 1) -> list[list]:
+        """Makes the calls on `workers` fresh workers at once; per worker, the answers."""
+        resources = self._resources(settings)
+        options = {
+            "num_cpus": resources.get("CPU", 0),
+            "num_gpus": resources.get("GPU", 0),
+            "resources": {k: v for k, v in resources.items() if k == "TPU"},
+        }
+        actors = [ray.remote(Worker).options(**options).remote(self.out, settings) for _ in range(workers)]
+        try:
+            pending = [[getattr(a, name).remote(*args) for name, *args in calls] for a in actors]
+            return [ray.get(p) for p in pending]
+        finally:
+            for a in actors:
+                ray.kill(a)
+
+    def run(self, trials: list[dict], settings: Settings, workers: int, on_done: Callable[[dict], None]) -> list[str]:
+        """Runs all trials and returns the reasons of those that failed; KeyboardInterrupt where it was stopped before
+        the end (Tune swallows SIGINT and returns as if all were well)."""
+        reports = []
+
+        def done(report):
+            reports.append(report)
+            on_done(report)
+
+        trainable = tune.with_resources(TuneTrial, tune.PlacementGroupFactory([self._resources(settings)]))
+        tuner = tune.Tuner(
+            trainable,
+            param_space={
+                "out": str(self.out),
+                "settings": asdict(settings),
+                "trial": tune.grid_search(trials),
+            },
+            tune_config=tune.TuneConfig(
+                reuse_actors=True, max_concurrent_trials=None if self.cluster else workers
+            ),
+            run_config=tune.RunConfig(
+                name="tune",
+                storage_path=str(self.out / "ray"),
+                verbose=0,
+                callbacks=[_Reporter(done)],
+                failure_config=tune.FailureConfig(max_failures=1),
+                checkpoint_config=tune.CheckpointConfig(checkpoint_at_end=False, checkpoint_frequency=0),
+            ),
+        )
+        # Tune prints warnings about keys of its own result dictionary that it does not find.
+        with contextlib.redirect_stdout(open(os.devnull, "w")):
+            results = tuner.fit()
+        failures = [f"trial {r.config['trial']['id']}: {str(r.error).splitlines()[-1]}" for r in results if r.error]
+        if len(reports) + len(failures) < len(trials):
+            raise KeyboardInterrupt
+        return failures
+
+    def close(self) -> None:
+        ray.shutdown()
+
+
+def _cores() -> int:
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

@@ -1,0 +1,118 @@
+"""From records to table, figure and claims; and the committed results, from which the README's are drawn."""
+
+import json
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import experiments
+from lvp import records
+from lvp.analysis import claims as claims_of
+from lvp.analysis import figures
+from lvp.errors import InputError
+from sweeps.manifest import Manifest
+
+COMMITTED = Path(experiments.__file__).parent / "results"
+REPORT = Path(experiments.__file__).parents[1] / "docs" / "claims.md"
+
+
+def draw(manifest: Manifest, say: Callable = print):
+    """Writes table.csv, figure.png and figure.svg of a sweep as it stands, prints its summary, returns its table."""
+    rows = manifest.read_records()
+    if not rows:
+        say("no lane has finished: there is nothing to draw")
+        return records.table([])
+    experiment, config = manifest.resolved
+    table = records.table(rows)
+    records.write_whole(manifest.out / "table.csv", table.to_csv(index=False))
+    partial = None if len(rows) == manifest.num_lanes else (len(rows), manifest.num_lanes)
+    figure = experiment.figure(table, config, tier=manifest.tier, corpus=_corpus(config), partial=partial)
+    figures.save(figure, manifest.out / "figure")
+    say("", experiment.summary(table, config), "")
+    if partial:
+        say(f"PARTIAL: {partial[0]} of {partial[1]} lanes have finished")
+    for claim in experiment.claims(table, config, _context(manifest.experiment, manifest.tier, config, rows)):
+        say(f"{claim.verdict}: {claim.statement} ({claim.note})" if claim.note else f"{claim.verdict}: {claim.statement}")
+    say(f"table:  {manifest.out / 'table.csv'}", f"figure: {manifest.out / 'figure.png'} (and .svg)")
+    return table
+
+
+def _corpus(config) -> str:
+    """The name of the corpus, without the place it lies at."""
+    return config.corpus.partition(":")[0]
+
+
+def _context(experiment: str, tier: str, config, rows) -> dict[str, Any]:
+    commits = sorted({str(r["provenance"]["commit"]) for r in rows})
+    return {"experiment": experiment, "tier": tier, "corpus": _corpus(config), "commit": ", ".join(commits)}
+
+
+def publish(out: str | Path) -> Path:
+    """Copies a finished sweep's configuration and records into `experiments/results/` and returns where they are.
+
+    Places on this machine stay behind: a corpus is known by its name and fingerprints.
+    """
+    manifest = Manifest.read(Path(out))
+    rows = manifest.read_records()
+    if len(rows) < manifest.num_lanes:
+        raise InputError(f"{out} is not finished: {len(rows)} of {manifest.num_lanes} lanes have a record")
+    _, config = manifest.resolved
+    corpus = _corpus(config)
+    for row in rows:
+        row["config"]["cell"]["data"]["corpus"] = corpus
+    folder = COMMITTED / manifest.experiment / f"{manifest.tier}-{corpus}"
+    trials = [json.loads(line) for line in (manifest.out / "trials.jsonl").read_text().splitlines()]
+    content = {
+        "experiment": manifest.experiment,
+        "tier": manifest.tier,
+        "config": manifest.config | {"corpus": corpus},
+        "sweep": manifest.hash,
+        "packing": manifest.packing,
+        "datasets": {
+            label: {k: v for k, v in d.items() if not k.startswith("tokens_")} | {"spec": corpus}
+            for label, d in manifest.datasets.items()
+        },
+        "training_seconds": round(sum(t["training_seconds"] for t in trials), 1),
+        "trial_seconds": round(sum(t["seconds"] for t in trials), 1),
+    }
+    records.write_whole(folder / "sweep.json", json.dumps(content, indent=1, sort_keys=True, allow_nan=False) + "\n")
+    records.write(folder / "records.jsonl", rows)
+    return folder
+
+
+def committed() -> list[tuple[Path, Mapping, list[dict]]]:
+    """Every committed result: its folder, what its sweep was, its records."""
+    found = []
+    for path in sorted(COMMITTED.glob("*/*/sweep.json")):
+        found.append((path.parent, json.loads(path.read_text()), records.read(path.parent / "records.jsonl")))
+    return found
+
+
+def report() -> str:
+    """Redraws the figure and the table of optima of every committed result, collects their claims into
+    `docs/claims.md` and returns its text."""
+    all_claims, sections = [], []
+    for folder, sweep, rows in committed():
+        experiment = experiments.load(sweep["experiment"])
+        config = experiments.configured(sweep["experiment"], sweep["tier"], sweep["config"])
+        table = records.table(rows)
+        figure = experiment.figure(table, config, tier=sweep["tier"], corpus=_corpus(config), partial=None)
+        figures.save(figure, folder / "figure")
+        all_claims += experiment.claims(table, config, _context(sweep["experiment"], sweep["tier"], config, rows))
+        name = f"{sweep['experiment']}, tier {sweep['tier']}, {config.corpus}"
+        sections.append(f"## {name}\n\n```\n{experiment.summary(table, config)}\n```\n")
+    text = "\n".join(
+        [
+            "# Claims of the papers, as measured here",
+            "",
+            "Written by `python -m sweeps report` from the records in `experiments/results/`. A verdict is *supported*",
+            "when the interval (95 %) holds the paper's value and shuts out its rivals, *contradicted* when it shuts out",
+            "the paper's value, and *unresolved* otherwise.",
+            "",
+            claims_of.table(all_claims),
+            "",
+            *sections,
+        ]
+    )
+    records.write_whole(REPORT, text)
+    return text

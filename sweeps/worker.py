@@ -1,0 +1,206 @@
+"""Runs trials: packs of a cell's lanes, in a process of its own. The same code under Ray and without it.
+
+A worker is told where the sweep lives and reads everything else from its manifest. It writes a record per lane, a
+checkpoint now and then, and where it is (`progress/`), which is all that the driver watches.
+"""
+
+import json
+import logging
+import os
+import sys
+import time
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+CPU_FLAGS = "--xla_cpu_multi_thread_eigen=false"
+
+
+@dataclass(frozen=True)
+class Settings:
+    """How a worker uses its machine. `threads`: cores of one worker on CPU. `pin`: keep to them. `compile_cache`:
+    directory of XLA's persistent cache. `checkpoint_seconds`: least time between two checkpoints of a pack."""
+
+    threads: int = 1
+    pin: bool = True
+    compile_cache: str | None = None
+    checkpoint_seconds: float = 30.0
+
+    def environment(self) -> dict[str, str]:
+        """Variables that only count when set before the process starts."""
+        # Huge pages: page faults per training step fall from tens of thousands to a few thousand.
+        return {"GLIBC_TUNABLES": "glibc.malloc.hugetlb=1", "PYTHONUNBUFFERED": "1"}
+
+
+class Worker:
+    """Executes trials of one sweep. Make one per process: it claims cores and settles JAX's configuration."""
+
+    def __init__(self, out: str | Path, settings: Settings):
+        from sweeps.slots import claim_cores
+
+        self.out, self.settings = Path(out), settings
+        if settings.pin:  # before the backend counts its threads
+            claim_cores(settings.threads)
+        if settings.threads == 1:
+            os.environ["XLA_FLAGS"] = f"{os.environ.get('XLA_FLAGS', '')} {CPU_FLAGS}".strip()
+        import jax
+
+        if settings.compile_cache:
+            jax.config.update("jax_compilation_cache_dir", settings.compile_cache)
+            jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.0)
+            jax.config.update("jax_persistent_cache_min_entry_size_bytes", -1)
+        self.counts = {"compilations": 0, "cache_hits": 0}
+        jax.monitoring.register_event_duration_secs_listener(self._on_duration)
+        jax.monitoring.register_event_listener(self._on_event)
+        self._programs: dict[tuple, Any] = {}
+        self._data: dict[str, Any] = {}
+
+    def _on_duration(self, event, seconds, **_):
+        self.counts["compilations"] += event == "/jax/core/compile/backend_compile_duration"
+
+    def _on_event(self, event, **_):
+        self.counts["cache_hits"] += event == "/jax/compilation_cache/cache_hits"
+
+    def hello(self) -> dict:
+        """What this worker runs on: platform, device kind and count, cores."""
+        import jax
+
+        device = jax.devices()[0]
+        return {
+            "platform": device.platform,
+            "device_kind": device.device_kind,
+            "devices": jax.device_count(),
+            "cores": len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count(),
+        }
+
+    def _program(self, manifest, index: int, lanes: int):
+        """The compiled program and the data of a cell, kept for the worker's life; and the seconds this took."""
+        import jax
+        import numpy as np
+
+        from lvp import training
+
+        started = time.perf_counter()
+        entry = manifest.cells[index]
+        if entry.hash not in self._data:
+            train, valid = (np.load(p) for p in (entry.dataset.tokens_train, entry.dataset.tokens_valid))
+            data = training.TrainingData.of(entry.cell, train, valid)
+            self._data[entry.hash] = jax.tree.map(jax.device_put, data)
+        data = self._data[entry.hash]
+        if (entry.hash, lanes) not in self._programs:
+            program = training.Program(entry.cell, lanes)
+            program.compile(data)
+            self._programs[entry.hash, lanes] = program
+        return self._programs[entry.hash, lanes], data, time.perf_counter() - started
+
+    def run_trial(self, trial: dict) -> dict:
+        """Runs {"id", "cell", "lanes": [hash, …], "pack"} and returns what it cost. Lanes with a record are skipped."""
+        from sweeps.manifest import Manifest
+
+        manifest = Manifest.read(self.out)
+        before, started, training_seconds = dict(self.counts), time.perf_counter(), 0.0
+        lanes, pack = trial["lanes"], trial["pack"]
+        for start in range(0, len(lanes), pack):
+            group = lanes[start : start + pack]
+            if not all(manifest.record_path(h).exists() for h in group):
+                training_seconds += self._run_pack(manifest, trial["cell"], group)
+        return {
+            "trial": trial["id"],
+            "cell": trial["cell"],
+            "lanes": len(lanes),
+            "seconds": time.perf_counter() - started,
+            "training_seconds": training_seconds,
+            **{k: self.counts[k] - before[k] for k in self.counts},
+        }
+
+    def _run_pack(self, manifest, index: int, hashes: list[str]) -> float:
+        """Trains one pack to its end, from its checkpoint if it has one, and writes its records."""
+        import jax
+
+        from lvp import checkpoints, records, training
+
+        entry = manifest.cells[index]
+        program, data, setup_seconds = self._program(manifest, index, len(hashes))
+        lanes = [entry.lanes[h] for h in hashes]
+        folders = [manifest.checkpoint_path(h) for h in hashes]
+        found = checkpoints.latest(folders, program.lane_shapes(), hashes)
+        step, state = (0, None) if found is None else (found[0], program.stack(found[1]))
+        clock = {"start": time.perf_counter(), "saved": time.perf_counter(), "overhead": 0.0}
+
+        def on_chunk(step, state):
+            now = time.perf_counter()
+            manifest.write_progress(os.getpid(), index, hashes, step)
+            if step < entry.cell.steps and now - clock["saved"] >= self.settings.checkpoint_seconds:
+                for i, (folder, h) in enumerate(zip(folders, hashes, strict=True)):
+                    checkpoints.save(folder, step, training.unstack(state, i, len(hashes)), h)
+                clock["saved"] = time.perf_counter()
+            clock["overhead"] += time.perf_counter() - now
+
+        outcomes = training.run(program, lanes, data, state=state, step=step, on_chunk=on_chunk)
+        seconds = time.perf_counter() - clock["start"] - clock["overhead"]
+        trained = (entry.cell.steps - step) * entry.cell.tokens_per_step * len(hashes)
+        device = jax.devices()[0]
+        provenance = records.software() | {
+            "device": device.device_kind,
+            "platform": device.platform,
+            "threads": self.settings.threads,
+            "pack": len(hashes),
+            "resumed_at_step": step,
+            "seconds": round(seconds, 3),
+            "setup_seconds": round(setup_seconds, 3),
+            "tokens_per_second": round(trained / seconds, 1),
+        }
+        for h, result in zip(hashes, outcomes, strict=True):
+            manifest.write_record(index, h, asdict(result), provenance)
+        return seconds
+
+    def measure(self, index: int, packs: list[int], seconds: float = 1.0) -> dict[int, float]:
+        """Lane-steps per second of a cell by pack size: each is compiled and run for about `seconds`. Sizes are tried
+        in order until one no longer fits in memory or gains less than a tenth over the one before."""
+        import jax
+        import numpy as np
+
+        from sweeps.manifest import Manifest
+
+        manifest, speeds = Manifest.read(self.out), {}
+        for pack in packs:
+            lanes = list(manifest.cells[index].lanes.values())
+            try:
+                program, data, _ = self._program(manifest, index, pack)
+                arrays = program.arrays([lanes[i % len(lanes)] for i in range(pack)])
+                last = program.cell.steps - 1  # never the last step, which evaluates
+
+                def advance(state, step, stop, program=program, arrays=arrays, data=data):
+                    return jax.block_until_ready(program.advance(np.int32(step), np.int32(stop), state, arrays, data))
+
+                state = advance(program.blank_state(), 0, min(2, last))
+                done, started = 0, time.perf_counter()
+                while time.perf_counter() - started < seconds:
+                    n = min(5, last)
+                    state = advance(state, 1, 1 + n)  # the same steps again: only their time counts
+                    done += n
+                speeds[pack] = pack * done / (time.perf_counter() - started)
+            except jax.errors.JaxRuntimeError as error:
+                if "RESOURCE_EXHAUSTED" not in str(error):
+                    raise
+                break
+            if pack > packs[0] and speeds[pack] < 1.1 * max(v for k, v in speeds.items() if k < pack):
+                break
+        return speeds
+
+
+def main() -> None:
+    """A worker process, called with OUT and SETTINGS: JSON requests on standard input, JSON answers on standard output."""
+    logging.basicConfig(stream=sys.stderr, level=logging.WARNING)
+    answers = os.fdopen(os.dup(1), "w")
+    os.dup2(2, 1)  # whatever a library prints must not get between the answers
+    worker = Worker(sys.argv[1], Settings(**json.loads(sys.argv[2])))
+    for line in sys.stdin:
+        request = json.loads(line)
+        try:
+            answer = {"ok": getattr(worker, request["call"])(*request["args"])}
+        except Exception as error:  # the driver decides what one failed trial means for the sweep
+            logging.exception("trial failed")
+            answer = {"error": f"{type(error).__name__}: {error}".splitlines()[0]}
+        answers.write(json.dumps(answer) + "\n")
+        answers.flush()
