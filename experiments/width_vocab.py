@@ -63,6 +63,7 @@ class Config:
                 raise InputError(f"{name} is empty: it needs at least one value")
             if len(set(getattr(self, name))) < len(getattr(self, name)):
                 raise InputError(f"{name} holds a value twice: {', '.join(map(str, getattr(self, name)))}")
+            object.__setattr__(self, name, tuple(sorted(getattr(self, name))))
         for rate in self.rates:
             check_positive("rates", rate)
         check_positive("rate_times_width", self.rate_times_width)
@@ -150,16 +151,22 @@ def losses(table, config: Config) -> list[np.ndarray]:
 
 
 def optima(table, config: Config):
-    """Per width the optimum, and the slope of their power law (None where there is nothing to fit)."""
-    found = analysis.optima(config.rates, losses(table, config))
+    """Per width the optimum, and the slope of their power law. Fewer than three rates cannot carry a quadratic."""
+    method = "quadratic" if len(config.rates) >= 3 else "argmin"
+    found = analysis.optima(config.rates, losses(table, config), method=method)
     return found, analysis.slope(config.widths, found)
 
 
 def summary(table, config: Config) -> str:
     """The table of optima and the slope, as text."""
     found, slope = optima(table, config)
-    shaded = [analysis.optimum(config.rates, g, method="geometric_mean", tolerance=config.tolerance) for g in losses(table, config)]
-    lines = [f"{'width':>6} {'vocab':>6} {'best η_E':>10} {'95 % interval':>20} {'loss':>7} {'within ' + format(config.tolerance, '.0%'):>11}  flags"]
+    shaded = [
+        analysis.optimum(config.rates, g, method="geometric_mean", tolerance=config.tolerance)
+        for g in losses(table, config)
+    ]
+    lines = [
+        f"{'width':>6} {'vocab':>6} {'best η_E':>10} {'95 % interval':>20} {'loss':>7} {'within ' + format(config.tolerance, '.0%'):>11}  flags"
+    ]
     for width, best, mean in zip(config.widths, found, shaded, strict=True):
         interval = f"{best.interval[0]:.4g} … {best.interval[1]:.4g}"
         lines.append(
@@ -178,7 +185,7 @@ def transfer_gap(table, config: Config) -> tuple[float, tuple[float, float] | No
     the largest relative excess of the train loss over the other widths; with the range over seeds."""
     grids = losses(table, config)
     logs = np.log(config.rates)
-    base = analysis.optimum(config.rates, grids[0])
+    base = optima(table, config)[0][0]
 
     def worst(pick):
         gaps = []

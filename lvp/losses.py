@@ -49,9 +49,7 @@ def dense_next_token_loss(hidden, head, targets, weights=None) -> jax.Array:
 def _chunks(chunk, *arrays):
     """Each [N, ...] array as [N / chunk, chunk, ...], padded with zeros (so that padding has weight 0)."""
     pad = -arrays[0].shape[0] % chunk
-    return [
-        jnp.pad(a, [(0, pad)] + [(0, 0)] * (a.ndim - 1)).reshape(-1, chunk, *a.shape[1:]) for a in arrays
-    ]
+    return [jnp.pad(a, [(0, pad)] + [(0, 0)] * (a.ndim - 1)).reshape(-1, chunk, *a.shape[1:]) for a in arrays]
 
 
 def _chunk_nll(hidden, head, targets):

@@ -174,8 +174,7 @@ def table(
     cells = _RULES[rule](width, vocab, kappa)
     divisors, meaning = _divisors(rule, cells, vocab, kappa, normalize, base_width, base_vocab)
     rows = tuple(
-        Row(role, float(std), rate / divisors[role], decay=role != "vector")
-        for role, (std, rate) in cells.items()
+        Row(role, float(std), rate / divisors[role], decay=role != "vector") for role, (std, rate) in cells.items()
     )
     return Table(rule, width, vocab, meaning, rows, kappa if rule == "interpolated" else None)
 

@@ -109,9 +109,7 @@ DEFAULT: tuple[Declaration, ...] = (
     Declaration(_UNSTACKED + "attention/out/kernel", "hidden", fan_in=(0, 1), rank=3),
     Declaration(_SCANNED + "mlp/(?:up|gate|down)/kernel", "hidden", fan_in=(1,), stacked=(0,), rank=3),
     Declaration(_SCANNED + "attention/qkv/kernel", "hidden", fan_in=(1,), stacked=(0,), rank=3),
-    Declaration(
-        _SCANNED + "attention/(?:query|key|value)/kernel", "hidden", fan_in=(1,), stacked=(0,), rank=(3, 4)
-    ),
+    Declaration(_SCANNED + "attention/(?:query|key|value)/kernel", "hidden", fan_in=(1,), stacked=(0,), rank=(3, 4)),
     Declaration(_SCANNED + "attention/out/kernel", "hidden", fan_in=(1,), stacked=(0,), rank=3),
     Declaration(_SCANNED + "attention/out/kernel", "hidden", fan_in=(1, 2), stacked=(0,), rank=4),
 )
@@ -128,9 +126,7 @@ Two rules of choice, since the papers are silent:
 """
 
 
-def describe(
-    params: Any, declarations: Sequence[Declaration] = DEFAULT, extra: Sequence[Declaration] = ()
-) -> Any:
+def describe(params: Any, declarations: Sequence[Declaration] = DEFAULT, extra: Sequence[Declaration] = ()) -> Any:
     """Role and axes of every parameter.
 
     Names decide before ranks: by the defaults a leaf called `bias`, `scale` or `gain` is a vector at any rank
@@ -160,9 +156,7 @@ def describe(
     return jax.tree_util.tree_unflatten(treedef, described)
 
 
-def labels(
-    params: Any, declarations: Sequence[Declaration] = DEFAULT, extra: Sequence[Declaration] = ()
-) -> Any:
+def labels(params: Any, declarations: Sequence[Declaration] = DEFAULT, extra: Sequence[Declaration] = ()) -> Any:
     """The role (a string) of every parameter, in the structure of `params`; otherwise as `describe`."""
     return jax.tree.map(lambda leaf: leaf.role, describe(params, declarations, extra))
 

@@ -121,6 +121,14 @@ def check_positive(what: str, value: Any, *, zero: bool = False) -> float:
     return number
 
 
+def check_lengths(cell: Cell, train: int, valid: int) -> None:
+    """InputError where so many tokens of training and validation text are too few for the cell."""
+    if train < cell.model.context + 1:
+        raise InputError(f"the training slice holds {train} tokens, fewer than one row of {cell.model.context} + 1")
+    if valid < 2:
+        raise InputError(f"the validation text holds {valid} tokens; it needs at least 2")
+
+
 class TrainingData(NamedTuple):
     """Tokens on the host or the device. train [n] int32; valid [k, batch, context + 1] int32 windows, in groups of
     `batch`, with the weight of every prediction, valid_weights [k, batch, context]."""
@@ -132,11 +140,8 @@ class TrainingData(NamedTuple):
     @classmethod
     def of(cls, cell: Cell, train: np.ndarray, valid: np.ndarray) -> "TrainingData":
         """Lays the two token arrays out for `cell`; the last group of validation windows is padded with weight 0."""
+        check_lengths(cell, len(train), len(valid))
         context = cell.model.context
-        if train.shape[0] < context + 1:
-            raise InputError(f"the training slice holds {train.shape[0]} tokens, fewer than one row of {context} + 1")
-        if valid.shape[0] < 2:
-            raise InputError(f"the validation text holds {valid.shape[0]} tokens; it needs at least 2")
         windows, weights = batches.evaluation_windows(valid, context)
         pad = -len(windows) % cell.batch
         windows = np.pad(windows, [(0, pad), (0, 0)]).reshape(-1, cell.batch, context + 1)
@@ -203,7 +208,10 @@ class Program:
         state = jax.lax.cond(step == 0, lambda s: self._init(lane), lambda s: s, state)
         state = jax.lax.fori_loop(step, stop, lambda i, s: self._step(i, s, lane, data), state)
         valid = jax.lax.cond(
-            stop == self.cell.steps, lambda p: self._evaluate(p, data), lambda p: jnp.float32(jnp.nan), state["params"]
+            stop == self.cell.steps,
+            lambda p: self._evaluate(p, data),
+            lambda p: jnp.float32(jnp.nan),
+            state["params"],
         )
         return state | {"valid_loss": valid}
 

@@ -9,9 +9,12 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 import experiments
 from lvp import data, records
 from lvp.errors import InputError
+from lvp.training import check_lengths
 from sweeps import plan, results
 from sweeps.manifest import Manifest
 from sweeps.progress import Progress
@@ -114,13 +117,15 @@ def resume(out: str | Path, *, options: Options = Options(), quiet: bool = False
 
 def _dataset(cell):
     d = cell.data
-    return data.prepare(
+    dataset = data.prepare(
         d.corpus,
         vocab=cell.model.vocab,
         slice_bytes=d.slice_bytes,
         valid_bytes=d.valid_bytes,
         cache=cache_dir() / "data",
     )
+    check_lengths(cell, *(np.load(p, mmap_mode="r").size for p in (dataset.tokens_train, dataset.tokens_valid)))
+    return dataset
 
 
 def _check_out(out: Path) -> None:

@@ -29,7 +29,13 @@ class Process:
         environment = os.environ | settings.environment() | {"PYTHONPATH": os.pathsep.join(filter(None, paths))}
         with open(self.log, "a") as log:
             self.process = subprocess.Popen(
-                [sys.executable, "-c", "from sweeps.worker import main; main()", str(out), json.dumps(asdict(settings))],
+                [
+                    sys.executable,
+                    "-c",
+                    "from sweeps.worker import main; main()",
+                    str(out),
+                    json.dumps(asdict(settings)),
+                ],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=log,

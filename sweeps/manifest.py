@@ -1,11 +1,11 @@
 """A sweep on disk: what it is, where its lanes' records and checkpoints lie, and who it belongs to.
 
-    OUT/manifest.json           experiment, tier, configuration and hash, data, packing: written once, before the work
-    OUT/records/HASH.jsonl      one finished lane each, named by the hash of the lane's configuration
-    OUT/checkpoints/HASH/       an unfinished lane's last steps; gone once its record stands
-    OUT/progress/PID.json       what a worker is at
-    OUT/trials.jsonl            what finished trials cost
-    OUT/table.csv, figure.*     drawn from the records
+OUT/manifest.json           experiment, tier, configuration and hash, data, packing: written once, before the work
+OUT/records/HASH.jsonl      one finished lane each, named by the hash of the lane's configuration
+OUT/checkpoints/HASH/       an unfinished lane's last steps; gone once its record stands
+OUT/progress/PID.json       what a worker is at
+OUT/trials.jsonl            what finished trials cost
+OUT/table.csv, figure.*     drawn from the records
 """
 
 import json
@@ -144,7 +144,10 @@ class Manifest:
         return found
 
     def write(self) -> None:
-        content = {k: v for k, v in asdict(self).items() if k != "out"} | {"format": records.FORMAT, "hash": self.hash}
+        content = {k: v for k, v in asdict(self).items() if k != "out"} | {
+            "format": records.FORMAT,
+            "hash": self.hash,
+        }
         records.write_whole(self.out / "manifest.json", json.dumps(content, indent=1, sort_keys=True) + "\n")
 
     def with_packing(self, packing: dict[str, Any]) -> "Manifest":

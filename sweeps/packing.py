@@ -21,7 +21,9 @@ def measured(manifest: Manifest, executor, options, settings: Settings, cores: i
         if packs is None:
             calls = [("measure", i, ACCELERATOR_PACKS) for i in range(len(labels))]
             (speeds,) = executor.probe(settings, calls)
-            base["measured"] = {label: {str(k): v for k, v in s.items()} for label, s in zip(labels, speeds, strict=True)}
+            base["measured"] = {
+                label: {str(k): v for k, v in s.items()} for label, s in zip(labels, speeds, strict=True)
+            }
             packs = {label: max(s, key=s.get) if s else 1 for label, s in zip(labels, speeds, strict=True)}
         return base | {"workers": 1, "threads": 1, "pin": False, "lanes_per_program": packs}
 

@@ -56,7 +56,15 @@ def forecast(cells: Sequence[CellLanes], workers: int, flops_per_second: float, 
 
 
 def _si(x: float) -> str:
-    for unit, size in (("Z", 1e21), ("E", 1e18), ("P", 1e15), ("T", 1e12), ("G", 1e9), ("M", 1e6), ("k", 1e3)):
+    for unit, size in (
+        ("Z", 1e21),
+        ("E", 1e18),
+        ("P", 1e15),
+        ("T", 1e12),
+        ("G", 1e9),
+        ("M", 1e6),
+        ("k", 1e3),
+    ):
         if x >= size:
             return f"{x / size:.3g} {unit}"
     return f"{x:.3g} "

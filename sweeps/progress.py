@@ -1,5 +1,6 @@
 """A progress bar per cell, fed by what stands on disk: the same under every executor."""
 
+import io
 import sys
 import threading
 import time
@@ -12,10 +13,10 @@ from sweeps.manifest import Manifest
 class Progress:
     """Shows lanes finished (and the part of those under way) for every cell until the block ends."""
 
-    INTERVAL = {True: 0.5, False: 30.0}  # seconds, at a terminal and in a log file
-
     def __init__(self, manifest: Manifest, quiet: bool):
         self.manifest, self.quiet = manifest, quiet
+        self.terminal = sys.stderr.isatty()
+        self.interval = 0.5 if self.terminal else 30.0  # seconds
         self.ended = threading.Event()
         self.thread = threading.Thread(target=self._watch, daemon=True)
 
@@ -28,11 +29,10 @@ class Progress:
                     total=len(e.lanes),
                     initial=min(done[i], len(e.lanes)),
                     desc=e.label.ljust(width),
-                    unit="lane",
                     position=i,
-                    leave=True,
-                    mininterval=self.INTERVAL[sys.stderr.isatty()],
                     bar_format="{desc} {percentage:3.0f}%|{bar:30}| {n:.1f}/{total} lanes, {elapsed} + {remaining}",
+                    # In a log file bars would overwrite each other's lines: `_show` writes whole ones there.
+                    file=sys.stderr if self.terminal else io.StringIO(),
                 )
                 for i, e in enumerate(self.manifest.cells)
             ]
@@ -45,7 +45,6 @@ class Progress:
             self.thread.join()
             self._show()
             for bar in self.bars:
-                bar.refresh()
                 bar.close()
 
     def _done(self) -> list[float]:
@@ -63,7 +62,14 @@ class Progress:
     def _show(self):
         for bar, done in zip(self.bars, self._done(), strict=True):
             bar.update(min(done, bar.total) - bar.n)
+            bar.refresh()
+        if not self.terminal:
+            print(
+                " | ".join(f"{b.desc.strip()}: {b.n:.1f}/{b.total}" for b in self.bars),
+                file=sys.stderr,
+                flush=True,
+            )
 
     def _watch(self):
-        while not self.ended.wait(self.INTERVAL[sys.stderr.isatty()]):
+        while not self.ended.wait(self.interval):
             self._show()

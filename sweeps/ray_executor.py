@@ -45,6 +45,9 @@ class _Reporter(tune.Callback):
     def __init__(self, on_done):
         self.on_done = on_done
 
+    def __getstate__(self):
+        return {}  # Tune pickles its callbacks for a restore that is never asked for
+
     def on_trial_result(self, iteration, trials, trial, result, **_):
         self.on_done(result["report"])
 
@@ -120,9 +123,7 @@ class RayExecutor:
                 "settings": asdict(settings),
                 "trial": tune.grid_search(trials),
             },
-            tune_config=tune.TuneConfig(
-                reuse_actors=True, max_concurrent_trials=None if self.cluster else workers
-            ),
+            tune_config=tune.TuneConfig(reuse_actors=True, max_concurrent_trials=None if self.cluster else workers),
             run_config=tune.RunConfig(
                 name="tune",
                 storage_path=str(self.out / "ray"),

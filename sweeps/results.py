@@ -32,7 +32,11 @@ def draw(manifest: Manifest, say: Callable = print):
     if partial:
         say(f"PARTIAL: {partial[0]} of {partial[1]} lanes have finished")
     for claim in experiment.claims(table, config, _context(manifest.experiment, manifest.tier, config, rows)):
-        say(f"{claim.verdict}: {claim.statement} ({claim.note})" if claim.note else f"{claim.verdict}: {claim.statement}")
+        say(
+            f"{claim.verdict}: {claim.statement} ({claim.note})"
+            if claim.note
+            else f"{claim.verdict}: {claim.statement}"
+        )
     say(f"table:  {manifest.out / 'table.csv'}", f"figure: {manifest.out / 'figure.png'} (and .svg)")
     return table
 

@@ -146,9 +146,7 @@ class Attention(nn.Module):
     def __call__(self, x_ND, rows: int, capture: bool = False):
         c, dtype = self.config, jnp.dtype(self.config.dtype)
         qkv = Matrix(3 * c.width, dtype, name="qkv")(x_ND, capture)
-        q, k, v = (
-            part.reshape(rows, -1, c.heads, c.head_dim) for part in jnp.split(qkv, 3, axis=-1)
-        )
+        q, k, v = (part.reshape(rows, -1, c.heads, c.head_dim) for part in jnp.split(qkv, 3, axis=-1))
         mixed_BTHK = causal_attention(q, k, v, c.attention_block)
         return Matrix(c.width, dtype, name="out")(mixed_BTHK.reshape(-1, c.width), capture)
 

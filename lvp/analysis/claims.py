@@ -1,0 +1,179 @@
+"""Claims: sentences of a paper that a measurement supports, contradicts or leaves unresolved."""
+
+import math
+import re
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, fields
+
+from lvp.errors import InputError
+
+VERDICTS = ("supported", "contradicted", "unresolved")
+
+
+@dataclass(frozen=True)
+class Claim:
+    """One claim, the paper's number and ours. Strict JSON by `to_dict` and back by `Claim.from_dict`.
+
+    A value that is nan or inf becomes None, an interval with a nan end becomes None: what was not measured
+    has no number. An open end of an interval is ±inf here and null in JSON.
+
+    Raises: InputError on an unknown verdict or an interval whose ends are in the wrong order.
+    """
+
+    experiment: str
+    statement: str  # what is claimed, in one sentence
+    source: str  # paper and figure, theorem or table
+    paper_value: float | str | None
+    value: float | None
+    interval: tuple[float, float] | None
+    verdict: str  # one of VERDICTS
+    tier: str
+    corpus: str
+    commit: str
+    note: str = ""
+
+    def __post_init__(self):
+        for name in ("experiment", "statement", "source", "tier", "corpus", "commit", "note"):
+            if not isinstance(getattr(self, name), str):
+                raise InputError(f"a claim's {name} must be a string, got {getattr(self, name)!r}")
+        if self.verdict not in VERDICTS:
+            raise InputError(f"a claim's verdict is one of {', '.join(VERDICTS)}, got {self.verdict!r}")
+        object.__setattr__(self, "value", _number("value", self.value))
+        object.__setattr__(self, "interval", _interval(self.interval))
+        if not isinstance(self.paper_value, str):
+            object.__setattr__(self, "paper_value", _number("paper_value", self.paper_value))
+
+    def to_dict(self) -> dict:
+        """Fields as strict JSON values: no nan, no inf; an open end of the interval is None."""
+        record = asdict(self)
+        if self.interval is not None:
+            record["interval"] = [end if math.isfinite(end) else None for end in self.interval]
+        return record
+
+    @classmethod
+    def from_dict(cls, record: dict) -> "Claim":
+        """The claim that `to_dict` wrote. Raises: InputError on missing or unknown fields and wrong types."""
+        names = [field.name for field in fields(cls)]
+        if not isinstance(record, dict) or set(record) != set(names):
+            got = sorted(map(str, record)) if isinstance(record, dict) else record
+            raise InputError(f"a claim's record has the fields {', '.join(names)}; got {got!r}")
+        ends = record["interval"]
+        if ends is not None:
+            if not isinstance(ends, list | tuple) or len(ends) != 2:
+                raise InputError(f"a claim's interval is null or a pair, got {ends!r}")
+            low, high = ends
+            ends = (-math.inf if low is None else low, math.inf if high is None else high)
+        return cls(**{**record, "interval": ends})
+
+
+def judge(
+    value: float | None,
+    interval: tuple[float, float] | None,
+    *,
+    claimed: float | tuple[float, float],
+    rivals: Sequence[float] = (),
+) -> str:
+    """The verdict a measurement allows on a claim.
+
+    "supported": the interval holds the claimed value (or lies within the claimed region) and none of the
+    rivals. "contradicted": it excludes the claimed value (has nothing in common with the region). Otherwise
+    "unresolved": it holds both, or there is no measurement. An open side still contradicts or lies within a
+    half-line, but cannot pin a value down.
+
+    Name the rivals: without one, a point claim is supported by any finite interval wide enough to hold it.
+
+    Args:
+      value: what was measured; None or nan for nothing.
+      interval: (lo, hi) of the value; None or a nan end for unknown.
+      claimed: the value claimed, or the region (lo, hi) it is claimed to lie in, ends included; ±inf for a
+        half-line.
+      rivals: values that other theories claim.
+
+    Raises: InputError on an interval or region in the wrong order, or numbers that are none.
+    """
+    region = claimed if isinstance(claimed, tuple | list) else (claimed, claimed)
+    region = _interval(tuple(region))
+    rivals = [_number("rival", rival) for rival in rivals]
+    if region is None or None in rivals:
+        raise InputError(f"claimed and rival values must be finite numbers, got {claimed!r} and {rivals!r}")
+    value, interval = _number("value", value), _interval(interval)
+    if value is None or interval is None:
+        return "unresolved"
+    low, high = interval
+    if high < region[0] or low > region[1]:
+        return "contradicted"
+    if any(low <= rival <= high for rival in rivals):
+        return "unresolved"
+    if region[0] == region[1]:
+        return "supported" if math.isfinite(low) and math.isfinite(high) else "unresolved"
+    return "supported" if region[0] <= low and high <= region[1] else "unresolved"
+
+
+def table(claims: Sequence[Claim]) -> str:
+    """A Markdown table of claims in the order given; numbers to the digits that their interval supports."""
+    header = ["experiment", "claim", "source", "paper", "ours (95 %)", "verdict", "tier", "corpus", "commit"]
+    rows = [header, ["---"] * len(header)]
+    for claim in claims:
+        statement = f"{claim.statement} ({claim.note})" if claim.note else claim.statement
+        paper = claim.paper_value if isinstance(claim.paper_value, str) else _text(claim.paper_value)
+        short = claim.commit[:10] if re.fullmatch(r"[0-9a-f]{40}", claim.commit) else claim.commit
+        row = [claim.experiment, statement, claim.source, paper, _measured(claim), claim.verdict]
+        rows.append([*row, claim.tier, claim.corpus, short])
+    return "".join(f"| {' | '.join(_cell(cell) for cell in row)} |\n" for row in rows)
+
+
+def _number(name: str, value) -> float | None:
+    """A float; None for None, nan and inf: a run that diverged has measured nothing."""
+    if value is None:
+        return None
+    try:
+        number = float(value)
+    except (TypeError, ValueError):
+        number = None
+    if number is None or isinstance(value, str | bool):
+        raise InputError(f"a claim's {name} must be a number or None, got {value!r}")
+    return number if math.isfinite(number) else None
+
+
+def _interval(ends) -> tuple[float, float] | None:
+    """A pair of floats in order, ends possibly infinite; None for None and for an end that is nan."""
+    if ends is None:
+        return None
+    try:
+        low, high = (float(end) for end in ends)
+    except (TypeError, ValueError):
+        raise InputError(f"an interval must be a pair of numbers, got {ends!r}") from None
+    if math.isnan(low) or math.isnan(high):
+        return None
+    if low > high:
+        raise InputError(f"an interval's ends must be in order, got {ends!r}")
+    return low, high
+
+
+def _text(number: float | None, digits: int | None = None) -> str:
+    """A number for people: `digits` decimals, or three significant figures; a dash for nothing."""
+    if number is None:
+        return "–"
+    if math.isinf(number):
+        return "∞" if number > 0 else "−∞"
+    text = f"{number:.3g}" if digits is None else f"{number:.{digits}f}"
+    return text.replace("-", "−")
+
+
+def _measured(claim: Claim) -> str:
+    """Our value and its interval, to two figures of the interval's width."""
+    if claim.value is None:
+        return "–"
+    if claim.interval is None:
+        return _text(claim.value)
+    low, high = claim.interval
+    width = high - low
+    digits = None
+    if 0 < width < math.inf and 1e-4 < width < 1e4:  # outside of that, decimals help nobody
+        digits = max(0, 1 - math.floor(math.log10(width)))
+    return f"{_text(claim.value, digits)} [{_text(low, digits)}, {_text(high, digits)}]"
+
+
+def _cell(text: str) -> str:
+    """Text as it stands in a table: one line, no column ends, a dash for nothing."""
+    return " ".join(str(text).replace("\\", "\\\\").replace("|", "\\|").split()) or "–"

@@ -1,0 +1,301 @@
+"""Three readings of the optimal rate of one curve, each with its uncertainty and its reasons for doubt."""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from lvp.analysis.windows import Located, Windows, curvature_threshold
+from lvp.errors import InputError
+
+FLAT_LEVEL = 0.01  # a flat curve passes as curved with this probability
+WANDER_LIMIT = 0.05  # share of simulated curves without an optimum inside the grid from which one is in doubt
+COVERAGE = 0.95
+NAN, INF = float("nan"), float("inf")
+
+
+@dataclass(frozen=True)
+class Optimum:
+    """Where one width's loss is smallest. Losses are in the unit given, rates too; logarithms are natural.
+
+    flags say why the point is not one to fit a slope through: "edge" (the smallest loss is at the first or
+    last rate with one, or the fitted vertex leaves its window), "noise" (the curvature is what flat noise
+    shows, or more than 5 % of simulated curves have no optimum inside the grid), "missing" (lanes missing
+    among the points used), "diverged" (lanes diverged among them). notes hold what is worth knowing but no
+    reason to leave it out.
+    """
+
+    rate: float  # nan where no rate has a loss
+    log_rate_std: float  # of ln rate; nan where it cannot be had
+    interval: tuple[float, float]  # 95 %, in rates; 0 or inf on an open side, nan where it cannot be had
+    loss: float  # at the optimum: fitted ("quadratic") or measured
+    method: str
+    flags: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
+    curvature: float = NAN  # coefficient of (ln rate)² in the window's fit, in the loss's unit
+    band: tuple[float, float] = (NAN, NAN)  # ends of the rates with a lane within the tolerance of the best
+    noise_std: float = NAN  # of one lane's loss, as used here
+    degrees_of_freedom: float = 0.0  # behind noise_std; inf where it was given
+
+    @property
+    def resolved(self) -> bool:
+        """Whether there is an optimum and nothing flags it."""
+        return not self.flags and bool(np.isfinite(self.rate))
+
+
+@dataclass(frozen=True)
+class Curve:
+    """One width's lanes, what is read off them before any optimum is looked for, and how to judge them."""
+
+    rates: np.ndarray  # [R]
+    log_rates: np.ndarray  # [R]
+    lanes: np.ndarray  # [S, R]; nan missing, inf diverged
+    usable: np.ndarray  # [R]: some lane finished, none diverged
+    means: np.ndarray  # [R], nan where not usable
+    blocks: np.ndarray  # [S], the seeds' shifts of the whole curve
+    grid: Windows
+
+    @property
+    def counts(self) -> np.ndarray:
+        """Finished lanes behind each mean [R]."""
+        return np.isfinite(self.lanes).sum(axis=0)
+
+    @property
+    def near(self) -> np.ndarray:
+        """Lanes up to one point beyond the first window: the noise is measured where it matters.
+
+        Losses scatter more near divergence, far from the optimum; that scatter does not move it.
+        """
+        best = int(np.argmin(np.where(self.usable, self.means, np.inf)))
+        reach = self.grid.window + 1
+        return self.lanes[:, max(0, best - reach) : best + reach + 1]
+
+    def smooth(self, centre: int) -> np.ndarray:
+        """Means [R] with the window's fit in the place of the measured ones inside it; 0 where not usable.
+
+        The measured means already hold noise. Simulated around them, curves would hold it twice, and the
+        best point would jump too little (it won by luck) or too much.
+        """
+        base = np.where(self.usable, self.means, 0.0)
+        level, slope, curvature = self.grid.maps[centre] @ base
+        if np.isfinite(level):
+            points = self.grid.points(centre)
+            t = self.log_rates[points] - self.log_rates[centre]
+            base[points] = level + slope * t + curvature * t * t
+        return base
+
+
+class Noise:
+    """Seed noise of one lane's loss, and draws of it for simulated curves.
+
+    Args:
+      std: of one lane's loss; nan where it is unknown.
+      freedom: degrees of freedom behind std; inf where it was given.
+      num: curves to simulate. As the std is an estimate, each has its own (chi square).
+      seed: of the random draws, as numpy's `default_rng` takes it.
+    """
+
+    def __init__(self, std: float, freedom: float, num: int, seed):
+        self.std, self.freedom = float(std), float(freedom)
+        self.rng = np.random.default_rng(seed)
+        self.scales = np.ones(num)
+        if 0 < freedom < INF:
+            self.scales = np.sqrt(freedom / self.rng.chisquare(freedom, num))
+
+    @property
+    def known(self) -> bool:
+        return bool(np.isfinite(self.std))
+
+    def draws(self, shape: tuple[int, ...]) -> np.ndarray:
+        """Noise [num, *shape]."""
+        scales = self.scales.reshape((-1,) + (1,) * len(shape))
+        return self.std * scales * self.rng.standard_normal((len(scales), *shape))
+
+
+@dataclass(frozen=True)
+class Reading:
+    """What a method reads off a curve and off its simulations."""
+
+    rate: float
+    loss: float
+    off: int  # as in Located
+    points: np.ndarray  # indices of the grid points it rests on
+    simulated: np.ndarray | None  # log rates of the simulated curves; None where the noise is unknown
+    grid_std: float = 0.0  # of what the method cannot see between two rates
+    notes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Search:
+    """The measured curve's minimum and those of the simulated curves (None: noise unknown)."""
+
+    found: Located
+    draws: Located | None
+    shift: float  # what to add to the simulated log rates for their noise to stand around the measured one
+    flat: bool  # the curvature does not stand out of the noise
+
+    @property
+    def centre(self) -> int:
+        return int(self.found.centre[0])
+
+
+def read(curve: Curve, noise: Noise, method: str, tolerance: float) -> Optimum:
+    """The optimum of a curve by one of METHODS."""
+    if not curve.usable.any():
+        flags, notes = _flags(curve, np.arange(len(curve.log_rates)))
+        return Optimum(NAN, NAN, (NAN, NAN), NAN, method, flags, notes, noise_std=noise.std)
+    search = _search(curve, noise)
+    reading = METHODS[method](curve, noise, search, tolerance)
+    std, interval = _spread(reading, noise)
+    flags, notes = _flags(curve, reading.points, reading.off in (-1, 1, 3), search.flat)
+    return Optimum(
+        rate=float(reading.rate),
+        log_rate_std=std,
+        interval=interval,
+        loss=float(reading.loss),
+        method=method,
+        flags=flags,
+        notes=notes + reading.notes,
+        curvature=float(search.found.curvature[0]),
+        band=_band(curve, tolerance),
+        noise_std=noise.std,
+        degrees_of_freedom=float(noise.freedom),
+    )
+
+
+def quadratic(curve: Curve, noise: Noise, search: Search, tolerance: float) -> Reading:
+    """Vertex of the least-squares parabola in ln η through the window's means."""
+    found, draws = search.found, search.draws
+    notes = _asymmetry(curve, noise, search.centre)
+    points = curve.grid.points(search.centre)
+    simulated = None if draws is None else draws.log_rate + search.shift
+    return Reading(np.exp(found.log_rate[0]), found.loss[0], int(found.off[0]), points, simulated, notes=notes)
+
+
+def argmin(curve: Curve, noise: Noise, search: Search, tolerance: float) -> Reading:
+    """The rate of the smallest mean; half a step to either side is part of its uncertainty."""
+    best = int(search.found.best[0])
+    off = -1 if best == curve.grid.first else 1 if best == curve.grid.last else 0
+    simulated = None if search.draws is None else curve.log_rates[search.draws.best]
+    points = curve.grid.points(best)
+    return Reading(curve.rates[best], curve.means[best], off, points, simulated, _step(curve, best) / 12**0.5)
+
+
+def geometric_mean(curve: Curve, noise: Noise, search: Search, tolerance: float) -> Reading:
+    """Geometric mean of the rates of all lanes with loss ≤ (1 + tolerance) × the best lane's.
+
+    Where between two rates the band ends is not seen; either end moves the mean by half of its own step.
+    """
+    if curve.lanes[np.isfinite(curve.lanes)].min() <= 0:
+        raise InputError("the geometric mean takes rates within a share of the best: losses must be above 0")
+    log_rate, low, high = (x.item() for x in _within(curve, curve.lanes, tolerance))
+    ends = low == 0, high == len(curve.log_rates) - 1
+    off = {(False, False): 0, (True, False): -1, (False, True): 1, (True, True): 3}[ends]
+    simulated = None
+    if search.draws is not None:
+        # Blocks in the order of their size: which seed is called the first must not matter.
+        base = curve.smooth(search.centre) + np.sort(curve.blocks)[:, None]
+        finished = np.isfinite(curve.lanes[np.argsort(curve.blocks)])
+        simulated, *_ = _within(curve, np.where(finished, base + noise.draws(base.shape), np.inf), tolerance)
+    loss = np.interp(log_rate, curve.log_rates[curve.usable], curve.means[curve.usable])
+    points = np.arange(max(0, low - 1), min(high + 1, len(curve.log_rates) - 1) + 1)
+    grid_std = np.hypot(_step(curve, low), _step(curve, high)) / 2 / 12**0.5
+    return Reading(np.exp(log_rate), loss, off, points, simulated, grid_std)
+
+
+METHODS = {"quadratic": quadratic, "geometric_mean": geometric_mean, "argmin": argmin}
+
+
+def _search(curve: Curve, noise: Noise) -> Search:
+    grid = curve.grid
+    found = grid.locate(curve.means[None])
+    if not noise.known:
+        return Search(found, None, NAN, found.off[0] == 2)
+    centre, per_mean = int(found.centre[0]), np.sqrt(np.maximum(curve.counts, 1))
+    base = curve.smooth(centre)
+    draws = grid.locate(base + noise.draws(curve.log_rates.shape) / per_mean)
+    shift = found.log_rate[0] - grid.locate(base[None]).log_rate[0]
+    if np.isnan(found.curvature[0]):  # fewer than three points: nothing to test
+        return Search(found, draws, shift, found.off[0] == 2)
+    error = grid.curvature_error(centre, noise.std / per_mean)
+    threshold = curvature_threshold(grid, curve.counts, noise.freedom, FLAT_LEVEL)
+    wanders = found.off[0] == 0 and (draws.off != 0).mean() > WANDER_LIMIT
+    return Search(found, draws, shift, bool(not found.curvature[0] > threshold * error or wanders))
+
+
+def _spread(reading: Reading, noise: Noise) -> tuple[float, tuple[float, float]]:
+    """Std of the log rate, and interval in rates, of a reading; open on the side of an edge."""
+    if reading.simulated is None:
+        return NAN, (NAN, NAN)
+    off, draws = reading.off, reading.simulated
+    place = 12**0.5 * (noise.rng.random(draws.shape) - 0.5)  # of the grid: uniform with std 1
+    low, high = np.quantile(draws + reading.grid_std * place, [(1 - COVERAGE) / 2, (1 + COVERAGE) / 2])
+    ends = 0.0 if off in (-1, 2, 3) else float(np.exp(low)), INF if off > 0 else float(np.exp(high))
+    # Each curve's own scale belongs into the interval, as t's tails do; the std is of the noise estimated.
+    std = np.std((draws - np.median(draws)) / noise.scales)
+    return (NAN if off else float(np.hypot(std, reading.grid_std))), ends
+
+
+def _flags(curve: Curve, points: np.ndarray, edge: bool = False, noise: bool = False) -> tuple[tuple, tuple]:
+    """Flags and notes of an optimum that rests on the grid points `points`."""
+    inside = np.zeros(len(curve.log_rates), bool)
+    inside[points] = True
+    diverged, missing = np.isinf(curve.lanes).any(axis=0), np.isnan(curve.lanes).any(axis=0)
+    flags = {
+        "edge": edge,
+        "noise": noise,
+        "missing": (missing & inside).any(),
+        "diverged": (diverged & inside).any(),
+    }
+    notes = {
+        f"rates with diverged lanes away from the optimum: {(diverged & ~inside).sum()}": diverged & ~inside,
+        f"rates with missing lanes away from the optimum: {(missing & ~inside).sum()}": missing & ~inside,
+        "one seed: its noise is unknown and the curvature untested": curve.lanes.shape[0] == 1,
+    }
+    return tuple(k for k, v in flags.items() if v), tuple(k for k, v in notes.items() if np.any(v))
+
+
+def _within(curve: Curve, lanes: np.ndarray, tolerance: float):
+    """Of lanes [..., S, R] within the tolerance of the best: mean log rate, first and last rate's index."""
+    finite = np.where(np.isfinite(lanes), lanes, np.inf)
+    best = finite.min(axis=(-2, -1), keepdims=True)
+    per_rate = (finite <= best + tolerance * np.abs(best)).sum(axis=-2)  # simulated losses can be below 0
+    mean = per_rate @ curve.log_rates / per_rate.sum(axis=-1)
+    some = per_rate > 0
+    return mean, some.argmax(axis=-1), some.shape[-1] - 1 - some[..., ::-1].argmax(axis=-1)
+
+
+def _band(curve: Curve, tolerance: float) -> tuple[float, float]:
+    """Smallest and largest rate within the tolerance; nan where "within 20 %" means nothing (loss ≤ 0)."""
+    if curve.lanes[np.isfinite(curve.lanes)].min() <= 0:
+        return NAN, NAN
+    _, low, high = _within(curve, curve.lanes, tolerance)
+    return float(curve.rates[low]), float(curve.rates[high])
+
+
+def _step(curve: Curve, index: int) -> float:
+    """Width, in log rate, of what lies nearer to an indexed rate than to its neighbours."""
+    gaps = np.diff(curve.log_rates)
+    return float((gaps[max(index - 1, 0)] + gaps[min(index, len(gaps) - 1)]) / 2)
+
+
+def _asymmetry(curve: Curve, noise: Noise, centre: int) -> tuple[str, ...]:
+    """A note where a cubic through the window's means has a third-order term that is no noise.
+
+    The parabola's vertex is then off the minimum, by about as much at every width of the same shape of curve.
+    """
+    points = curve.grid.points(centre)
+    points = points[curve.usable[points]]
+    if len(points) < 4 or not noise.known:
+        return ()
+    t = curve.log_rates[points] - curve.log_rates[centre]
+    fit = np.linalg.pinv(np.vander(t, 4, increasing=True))
+    _, b, c, d = fit @ curve.means[points]
+    error = np.sqrt(np.sum((fit[3] * noise.std) ** 2 / curve.counts[points]))
+    root = c * c - 3 * b * d  # the minimum is the root of b + 2 c t + 3 d t² at which the slope rises
+    if abs(d) <= 2 * error or abs(d) < 1e-6 * abs(c) or root < 0 or c + np.sqrt(root) <= 0:
+        return ()
+    low = -b / (c + np.sqrt(root))  # the form without cancellation
+    if not t.min() <= low <= t.max():
+        return ()
+    rate = np.exp(curve.log_rates[centre] + low)
+    return (f"asymmetric: a cubic through the same points has its minimum at {rate:.3g}",)

@@ -1,0 +1,124 @@
+"""Seed noise of a sweep: what is left of the losses when rates and seeds have had their say.
+
+Seeds are blocks: a seed draws the same initial weights and the same windows of text at every rate of a
+width, so a lucky seed is lucky at all of them. Such a shift moves the whole curve up or down and its
+optimum nowhere, so it is taken out before the noise is measured: loss[s, r] = curve[r] + block[s] +
+noise[s, r].
+"""
+
+from collections.abc import Sequence
+
+import numpy as np
+from scipy.special import polygamma
+
+from lvp.errors import InputError
+
+
+def as_lanes(losses) -> np.ndarray:
+    """Losses as floats [seeds, rates]; a curve [rates] is one seed. nan is missing, inf is diverged."""
+    try:
+        lanes = np.asarray(losses, dtype=float)
+    except (TypeError, ValueError) as error:
+        raise InputError(f"losses must be numbers [rates] or [seeds, rates]: {error}") from None
+    lanes = lanes[None] if lanes.ndim == 1 else lanes
+    if lanes.ndim != 2 or lanes.size == 0:
+        raise InputError(f"losses must be [rates] or [seeds, rates] and not empty, got shape {lanes.shape}")
+    if np.isneginf(lanes).any():
+        raise InputError("losses hold -inf; nan stands for a missing lane and inf for a diverged one")
+    return lanes
+
+
+def usable_rates(lanes: np.ndarray) -> np.ndarray:
+    """Which rates [R] have a mean loss: some lane finished and none diverged."""
+    return ~np.isinf(lanes).any(axis=0) & np.isfinite(lanes).any(axis=0)
+
+
+def two_way(lanes: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray, int]:
+    """Least squares of loss = rate mean + seed block over the usable rates of one width.
+
+    Where lanes are missing a plain mean would mix a lucky seed's block into a rate; this does not.
+
+    Returns: rate means [R] (nan at rates that cannot be used), seed blocks [S] (they sum to 0), residuals
+    [S, R] (nan where there is none), residual degrees of freedom (lanes − parameters).
+    """
+    num_seeds, num_rates = lanes.shape
+    usable = usable_rates(lanes)
+    means, blocks = np.full(num_rates, np.nan), np.zeros(num_seeds)
+    residuals = np.full(lanes.shape, np.nan)
+    used = lanes[:, usable]
+    if not usable.any():
+        return means, blocks, residuals, 0
+    if np.isfinite(used).all():  # balanced: the least squares are means of rows and columns
+        means[usable] = used.mean(axis=0)
+        blocks = used.mean(axis=1) - used.mean()
+        residuals[:, usable] = used - means[usable] - blocks[:, None]
+        return means, blocks, residuals, (num_seeds - 1) * (used.shape[1] - 1)
+    seed, rate = np.nonzero(np.isfinite(used))
+    # Seed columns are contrasts against the last seed, so that the blocks sum to zero.
+    contrasts = np.vstack([np.eye(num_seeds - 1), -np.ones(num_seeds - 1)])
+    design = np.hstack([np.eye(used.shape[1])[rate], contrasts[seed]])
+    values = used[seed, rate]
+    solution, _, rank, _ = np.linalg.lstsq(design, values, rcond=None)
+    means[usable] = solution[: used.shape[1]]
+    blocks = contrasts @ solution[used.shape[1] :]
+    residuals[seed, np.flatnonzero(usable)[rate]] = values - design @ solution
+    return means, blocks, residuals, int(values.size - rank)
+
+
+def seed_noise(losses_by_width: Sequence) -> tuple[float, int]:
+    """Standard deviation of one lane's loss about its curve, pooled over rates and widths.
+
+    Args:
+      losses_by_width: one array [seeds, rates] per width (nan missing, inf diverged), in the loss's own unit.
+        Rates at which a lane diverged are left out.
+
+    Returns: (std, degrees of freedom); (nan, 0) where no width has two seeds at two rates.
+
+    Raises: InputError on an array that is not [seeds, rates].
+    """
+    fits = [two_way(as_lanes(losses)) for losses in losses_by_width]
+    squares = sum(float(np.nansum(residuals**2)) for _, _, residuals, _ in fits)
+    freedom = sum(freedom for *_, freedom in fits)
+    return (float(np.sqrt(squares / freedom)), freedom) if freedom else (float("nan"), 0)
+
+
+def shrunk_noise(stds: Sequence[float], freedoms: Sequence[int]) -> tuple[np.ndarray, np.ndarray]:
+    """Each width's noise, drawn towards the common one as far as the widths agree (Smyth 2004, limma).
+
+    A width that has memorised its text has a lower loss and less noise than one that has not; one number
+    for all would overstate the one and understate the other. With few degrees of freedom each, their own
+    numbers are too rough. The prior's degrees of freedom come from the spread of log variances beyond what
+    chance explains: none beyond it gives plain pooling.
+
+    Args:
+      stds, freedoms: the noise of each width [W] and its degrees of freedom; 0 or nan where it has none.
+
+    Returns: stds [W] and degrees of freedom [W] after shrinkage (nan and 0 where no width has any).
+    """
+    stds, freedoms = np.asarray(stds, float), np.asarray(freedoms, float)
+    known = (freedoms > 0) & np.isfinite(stds)
+    if not known.any():
+        return np.full(stds.shape, np.nan), np.zeros(stds.shape)
+    nu, variances = freedoms[known], stds[known] ** 2
+    pooled, total = float(np.average(variances, weights=nu)), float(nu.sum())
+    flat = np.full(stds.shape, np.sqrt(pooled)), np.full(stds.shape, total)
+    if known.sum() < 3 or not (variances > 0).all():  # no spread of variances can be seen
+        return flat
+    logs = np.log(variances) - polygamma(0, nu / 2) + np.log(nu / 2)
+    excess = float(np.var(logs, ddof=1) - np.mean(polygamma(1, nu / 2)))
+    if excess <= 0:
+        return flat
+    prior_nu = 2 * _inverse_trigamma(excess)
+    prior = np.exp(np.mean(logs) + polygamma(0, prior_nu / 2) - np.log(prior_nu / 2))
+    own = np.where(known, freedoms, 0.0)
+    shrunk = (prior_nu * prior + own * np.where(known, stds, 0.0) ** 2) / (prior_nu + own)
+    return np.sqrt(shrunk), np.minimum(prior_nu + own, total)
+
+
+def _inverse_trigamma(value: float) -> float:
+    """x > 0 with trigamma(x) = value, by bisection of its logarithm (trigamma falls from inf to 0)."""
+    low, high = -15.0, 15.0
+    for _ in range(50):
+        middle = (low + high) / 2
+        low, high = (middle, high) if polygamma(1, np.exp(middle)) > value else (low, middle)
+    return float(np.exp((low + high) / 2))

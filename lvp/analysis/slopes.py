@@ -1,0 +1,166 @@
+"""The power of width an optimum follows: slope of ln optimum over ln width, and how far it can be trusted."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from scipy.optimize import brentq
+from scipy.special import chdtrc, stdtrit
+
+from lvp.analysis.estimators import Optimum
+from lvp.errors import InputError
+
+NAN, INF = float("nan"), float("inf")
+
+
+@dataclass(frozen=True)
+class Slope:
+    """ln rate = intercept + slope · ln width, with what the fit rests on."""
+
+    slope: float  # nan with fewer than two points
+    interval: tuple[float, float]  # at `level`; (-inf, inf) with fewer than three points
+    std: float  # standard error of the slope, lack of fit included; nan with fewer than three points
+    degrees_of_freedom: int
+    intercept: float  # ln rate at width 1
+    num_points: int
+    excluded: tuple[tuple[float, str], ...] = ()  # (width, why)
+    lack_of_fit: float = NAN  # p-value: so much scatter from seed noise alone; nan where that is unknown
+    tau: float = NAN  # std of ln optimum about the line beyond seed noise; nan where that is unknown
+    level: float = 0.95
+    centre: float = NAN  # ln width at which the line is known best
+    centre_std: float = NAN  # std of the line there
+
+    def line(self, widths) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Fitted rates at `widths` [N], and the lower and upper ends of the line's band at `level`."""
+        logs = np.log(np.asarray(widths, dtype=float))
+        middle = self.intercept + self.slope * logs
+        half = np.full(logs.shape, INF)
+        if self.degrees_of_freedom > 0:
+            quantile = stdtrit(self.degrees_of_freedom, (1 + self.level) / 2)
+            half = quantile * np.hypot(self.centre_std, (logs - self.centre) * self.std)
+        with np.errstate(over="ignore"):
+            return np.exp(middle), np.exp(middle - half), np.exp(middle + half)
+
+
+def slope(
+    widths,
+    optima: Sequence[Optimum] | tuple,
+    *,
+    include_flagged: bool = False,
+    level: float = 0.95,
+) -> Slope:
+    """Weighted least squares of ln optimum on ln width, with an interval that includes lack of fit.
+
+    Each optimum has its seed-noise variance s² and all share a variance τ² about the line (the grid's
+    phase, a curve whose shape changes with width, a law that is no power). τ² is Paule and Mandel's: the
+    value at which the weighted residual sum of squares is its expectation. The slope's variance is Knapp
+    and Hartung's: scaled by the residual sum of squares over its n − 2 degrees of freedom, with a t
+    quantile of as many. So an s² wrong by a common factor does no harm, and few widths pay with a wide
+    quantile (4.3 for four). One floor: the interval is never narrower than one standard error of seed noise
+    alone to either side, for points that lie on a line by luck.
+
+    Without stds (one seed), or where any is unknown: ordinary least squares and its t interval.
+
+    What it cannot see: a bias of the optima that itself follows width.
+
+    Args:
+      widths: [W], positive and distinct, in any unit.
+      optima: W of `Optimum`; or a pair (rates [W], stds of ln rates [W] or None), nan for a width without a
+        rate.
+      include_flagged: fit through flagged optima too.
+      level: of the interval.
+
+    Raises: InputError on shapes that differ, widths or rates that are not positive, a level outside (0, 1).
+    """
+    widths = positive("widths", widths)
+    if len(set(widths.tolist())) != len(widths):
+        raise InputError(f"widths must be distinct, got {widths.tolist()}")
+    if not 0 < level < 1:
+        raise InputError(f"level must lie between 0 and 1, got {level!r}")
+    rates, stds, reasons = _points(optima, include_flagged)
+    if len(rates) != len(widths):
+        raise InputError(f"{len(widths)} widths but {len(rates)} optima")
+    excluded = tuple((float(w), why) for w, why in zip(widths, reasons, strict=True) if why)
+    keep = np.array([not why for why in reasons])
+    x, y, stds = np.log(widths[keep]), np.log(rates[keep]), stds[keep]
+    num = len(x)
+    if num < 2:
+        return Slope(NAN, (-INF, INF), NAN, 0, NAN, num, excluded, level=level)
+    weighted = bool(np.isfinite(stds).all() and stds.max() > 0)
+    variances = np.maximum(stds, 1e-3 * stds.max()) ** 2 if weighted else np.ones(num)
+    if num == 2:
+        line = np.polyfit(x, y, 1)
+        return Slope(line[0], (-INF, INF), NAN, 0, line[1], num, excluded, level=level, centre=x.mean())
+    return _fit(x, y, variances, weighted, excluded, level)
+
+
+def positive(name: str, values) -> np.ndarray:
+    """Values as an array [N] of positive finite floats. Raises: InputError where they are none."""
+    try:
+        values = np.asarray(values, dtype=float)
+    except (TypeError, ValueError) as error:
+        raise InputError(f"{name} must be numbers: {error}") from None
+    if values.ndim != 1 or values.size == 0 or not (np.isfinite(values).all() and (values > 0).all()):
+        raise InputError(f"{name} must be a list of positive finite numbers, got {values.tolist()}")
+    return values
+
+
+def _points(optima, include_flagged: bool) -> tuple[np.ndarray, np.ndarray, list[str]]:
+    """Rates [W], stds of their logarithms [W] (nan: unknown), why each stays out ("": it does not)."""
+    if isinstance(optima, tuple) and len(optima) == 2 and not any(isinstance(o, Optimum) for o in optima):
+        rates, stds = optima
+        rates = np.asarray(rates, dtype=float)
+        stds = np.full(rates.shape, NAN) if stds is None else np.asarray(stds, dtype=float)
+        if rates.ndim != 1 or stds.shape != rates.shape:
+            raise InputError(f"rates {rates.shape} and stds of ln rates {stds.shape} must both be [widths]")
+        if (rates <= 0).any() or np.isinf(rates).any() or (stds < 0).any():
+            raise InputError("rates must be positive and finite and stds not negative (nan: missing)")
+        return rates, stds, ["no rate" if np.isnan(rate) else "" for rate in rates]
+    try:
+        rates = np.array([o.rate for o in optima], dtype=float)
+        stds = np.array([o.log_rate_std for o in optima], dtype=float)
+        flags = [() if include_flagged else o.flags for o in optima]
+    except (AttributeError, TypeError):
+        raise InputError("optima must be a list of Optimum or a pair (rates, stds of ln rates)") from None
+    reasons = ["no rate" if np.isnan(r) else ", ".join(f) for r, f in zip(rates, flags, strict=True)]
+    return rates, stds, reasons
+
+
+def _fit(x, y, variances, weighted, excluded, level) -> Slope:
+    """The fit of three points and more; `variances` [n] are known if weighted, else all 1."""
+    num = len(x)
+    freedom = num - 2
+    scatter = _line(x, y, variances)[-1]
+    tau2 = 0.0
+    if weighted and scatter > freedom:
+        high = _line(x, y, np.ones(num))[-1] / freedom  # at this τ² the scatter is below its expectation
+        tau2 = brentq(lambda t: _line(x, y, variances + t)[-1] - freedom, 0, high, xtol=1e-14)
+    centre, middle, steepness, error, final = _line(x, y, variances + tau2)
+    quantile, scale = float(stdtrit(freedom, (1 + level) / 2)), np.sqrt(final / freedom)
+    if weighted:  # the floor: one standard error of seed noise (only ever met where τ² = 0)
+        scale = max(scale, 1 / quantile)
+    std = error * scale
+    return Slope(
+        slope=float(steepness),
+        interval=(float(steepness - quantile * std), float(steepness + quantile * std)),
+        std=float(std),
+        degrees_of_freedom=freedom,
+        intercept=float(middle - steepness * centre),
+        num_points=num,
+        excluded=excluded,
+        lack_of_fit=float(chdtrc(freedom, scatter)) if weighted else NAN,
+        tau=float(np.sqrt(tau2)) if weighted else NAN,
+        level=level,
+        centre=float(centre),
+        centre_std=float(scale / np.sqrt(np.sum(1 / (variances + tau2)))),
+    )
+
+
+def _line(x, y, variances):
+    """Weighted line: mean x, mean y, slope, its standard error, weighted residual sum of squares."""
+    weights = 1 / variances
+    centre, middle = np.average(x, weights=weights), np.average(y, weights=weights)
+    spread = np.sum(weights * (x - centre) ** 2)
+    steepness = np.sum(weights * (x - centre) * (y - middle)) / spread
+    residuals = y - middle - steepness * (x - centre)
+    return centre, middle, steepness, 1 / np.sqrt(spread), np.sum(weights * residuals**2)

@@ -1,0 +1,143 @@
+"""From the name of a corpus to token files on disk: slice, tokenizer, encoding, cached and fingerprinted."""
+
+import io
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+import numpy as np
+
+from lvp.data import corpora, storage, text, tokenizers, zipf
+from lvp.errors import InputError
+
+_FORMAT = 1  # of the cached files
+_FILES = ("train.npy", "valid.npy")
+
+
+@dataclass(frozen=True)
+class Dataset:
+    """Tokens on disk for one corpus, slice and vocabulary; small, and safe to hand to another process.
+
+    tokens_train, tokens_valid: .npy files of int32 [number of tokens], ids below vocab. vocab is the real
+    size. train_bytes, valid_bytes: bytes of text the tokens stand for, the slice's own size; for zipf, where
+    there is no text, train_bytes is 4 per token and valid_bytes None. Fingerprints are sha256 in hex.
+    """
+
+    tokens_train: Path
+    tokens_valid: Path
+    vocab: int
+    train_bytes: int
+    valid_bytes: int | None
+    corpus_fingerprint: str
+    tokenizer_fingerprint: str | None
+    spec: str
+
+    def to_dict(self) -> dict:
+        """A JSON object."""
+        return asdict(self) | {"tokens_train": str(self.tokens_train), "tokens_valid": str(self.tokens_valid)}
+
+    @classmethod
+    def from_dict(cls, values: Mapping) -> "Dataset":
+        """The inverse of to_dict; KeyError or TypeError for missing or surplus keys."""
+        paths = {name: Path(values[name]) for name in ("tokens_train", "tokens_valid")}
+        return cls(**{**values, **paths})
+
+    def frequencies(self) -> np.ndarray:
+        """Unigram frequencies, float64 [vocab], sum 1: of tokens_train, or for zipf the exact ones."""
+        kind, _, exponent = self.spec.partition(":")
+        if kind == "zipf":
+            return zipf.frequencies(self.vocab, float(exponent))
+        tokens = np.load(self.tokens_train)
+        return np.bincount(tokens, minlength=self.vocab) / tokens.size
+
+    @property
+    def bytes_per_token(self) -> float:
+        """Of the training tokens."""
+        return self.train_bytes / np.load(self.tokens_train, mmap_mode="r").size
+
+
+def _check_settings(vocab: int, smallest: int, sizes: Mapping[str, int | None]) -> None:
+    if isinstance(vocab, bool) or not isinstance(vocab, int) or vocab < smallest:
+        raise InputError(f"vocab={vocab!r}: the vocabulary size must be a whole number from {smallest} up")
+    for name, size in sizes.items():
+        if size is not None and (isinstance(size, bool) or not isinstance(size, int) or size < 1):
+            raise InputError(f"{name}={size!r}: must be a positive number of bytes, or None for everything")
+
+
+def prepare(spec: str, *, vocab: int, slice_bytes: int | None, valid_bytes: int | None, cache: Path) -> Dataset:
+    """Tokens of the head of a corpus under a tokenizer of its own with exactly `vocab` tokens.
+
+    spec: see lvp.data.load. The training text is the first slice_bytes bytes of the corpus's training part,
+    cut down to a whole character, or all of it if that is None or more than there is; valid_bytes likewise.
+    The tokenizer is trained on the whole training part whatever the slice, so slices of one corpus share it.
+    For zipf there is no text: 4 bytes count as one token, and None means 2^20 and 2^17 tokens.
+
+    Everything is kept under `cache` and made by one process at a time; a second call reads and verifies it,
+    and imports neither SentencePiece nor TFDS. Raises InputError for an unusable corpus (see lvp.data.load),
+    a vocabulary below 256 (zipf: 2) or larger than the corpus supports, sizes that are not positive or leave
+    fewer than two tokens, and a cache that cannot be written.
+    """
+    cache = Path(cache).absolute()
+    kind = spec.partition(":")[0]
+    smallest, build = (2, _build_zipf) if kind == "zipf" else (tokenizers.SMALLEST, _build_text)
+    _check_settings(vocab, smallest, {"slice_bytes": slice_bytes, "valid_bytes": valid_bytes})
+    corpus = corpora.load(spec, cache=cache)
+    key = storage.as_json([_FORMAT, tokenizers.FORMAT, corpus.fingerprint, vocab, slice_bytes, valid_bytes])
+    entry = cache / "datasets" / f"{kind}-{vocab}-{storage.digest(key)[:32]}"
+    meta = storage.read_entry(entry)
+    if meta is None:
+        with storage.locked(entry):
+            meta = storage.read_entry(entry)
+            if meta is None:
+                splits, meta = build(corpus, vocab, slice_bytes, valid_bytes, cache)
+                files = {name: _npy(ids) for name, ids in zip(_FILES, splits, strict=True)}
+                storage.write_entry(entry, files, meta)
+    train, valid = (entry / name for name in _FILES)
+    return Dataset(train, valid, vocab=vocab, corpus_fingerprint=corpus.fingerprint, spec=corpus.spec, **meta)
+
+
+def _build_text(corpus, vocab, slice_bytes, valid_bytes, cache):
+    texts = [
+        part if limit is None else text.cut(part, limit)
+        for part, limit in ((corpus.train, slice_bytes), (corpus.valid, valid_bytes))
+    ]
+    tokenizer = _tokenizer(corpus, vocab, cache)
+    splits = [tokenizer.encode(part) for part in texts]
+    for name, part, ids in zip(("training", "validation"), texts, splits, strict=True):
+        if ids.size < 2:
+            raise InputError(f"the {name} text of {corpus.spec} is too small: {len(part)} bytes make {ids.size} tokens")
+    return splits, {
+        "train_bytes": len(texts[0]),
+        "valid_bytes": len(texts[1]),
+        "tokenizer_fingerprint": tokenizer.fingerprint,
+    }
+
+
+def _build_zipf(corpus, vocab, slice_bytes, valid_bytes, cache):
+    exponent = float(corpus.spec.partition(":")[2])
+    splits = []
+    for split, size in (("train", slice_bytes), ("valid", valid_bytes)):
+        count = zipf.DEFAULT_TOKENS[split] if size is None else size // zipf.BYTES_PER_TOKEN
+        if count < 2:
+            raise InputError(f"{size} bytes of zipf are {count} tokens (4 bytes each); at least 2 are needed")
+        splits.append(zipf.sample(count, vocab, exponent, split))
+    train_bytes = splits[0].size * zipf.BYTES_PER_TOKEN
+    return splits, {"train_bytes": train_bytes, "valid_bytes": None, "tokenizer_fingerprint": None}
+
+
+def _tokenizer(corpus: corpora.Corpus, vocab: int, cache: Path) -> tokenizers.Tokenizer:
+    """The cached tokenizer of a corpus, trained on the whole of its training part if there is none."""
+    entry = cache / "tokenizers" / f"{corpus.fingerprint[:32]}-{vocab}-v{tokenizers.FORMAT}"
+    if storage.read_entry(entry) is None:
+        with storage.locked(entry):
+            if storage.read_entry(entry) is None:
+                tokenizer = tokenizers.Tokenizer.train(corpus.train, vocab)
+                storage.write_entry(entry, {"model": tokenizer.model}, {"fingerprint": tokenizer.fingerprint})
+                return tokenizer
+    return tokenizers.Tokenizer.load(entry / "model")
+
+
+def _npy(ids: np.ndarray) -> bytes:
+    file = io.BytesIO()
+    np.save(file, ids)
+    return file.getvalue()

@@ -1,0 +1,109 @@
+"""Files of the cache: written whole or not at all, verified when read, made by one process at a time.
+
+An *entry* is a directory of files with an `entry.json` written last, which holds the digest of every file. So
+an entry read without a lock is either complete or not there, and a damaged one counts as not there.
+"""
+
+import fcntl
+import hashlib
+import json
+import os
+import secrets
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+
+from lvp.errors import InputError
+
+_ENTRY = "entry.json"
+
+
+def digest(*parts: bytes) -> str:
+    """sha256 (hex) over the parts and their lengths, so that moving a border between parts changes it."""
+    total = hashlib.sha256()
+    for part in parts:
+        total.update(len(part).to_bytes(8, "little"))
+        total.update(part)
+    return total.hexdigest()
+
+
+def as_json(value) -> bytes:
+    """The one JSON form of a value, fit for hashing; NaN and infinities are a ValueError."""
+    return json.dumps(value, sort_keys=True, allow_nan=False).encode()
+
+
+@contextmanager
+def _writing(path: Path) -> Iterator[None]:
+    """Turn whatever the file system refuses into one line about the cache."""
+    try:
+        yield
+    except OSError as error:
+        reason = error.strerror or error
+        raise InputError(f"cannot write {path}: {reason}; choose another cache directory") from error
+
+
+@contextmanager
+def locked(directory: Path) -> Iterator[None]:
+    """Hold the exclusive lock of an entry (across processes and threads; waits; freed if the holder dies).
+
+    Raises InputError if the directory's parent cannot be made or written.
+    """
+    path = directory.with_name(f".{directory.name}.lock")
+    with _writing(path):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        file = open(path, "wb")
+    with file:
+        with _writing(path):
+            fcntl.flock(file, fcntl.LOCK_EX)
+        yield
+
+
+def write_file(path: Path, content: bytes) -> None:
+    """Write a file through a temporary name, fsync and rename; InputError if the file system refuses."""
+    temporary = path.with_name(f".{path.name}.{secrets.token_hex(8)}.tmp")
+    with _writing(path):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        try:
+            with open(temporary, "xb") as file:
+                file.write(content)
+                file.flush()
+                os.fsync(file.fileno())
+            os.replace(temporary, path)
+        finally:
+            temporary.unlink(missing_ok=True)
+        directory = os.open(path.parent, os.O_RDONLY)
+        try:
+            os.fsync(directory)
+        finally:
+            os.close(directory)
+
+
+def write_entry(directory: Path, files: Mapping[str, bytes], meta: Mapping) -> None:
+    """Write an entry's files, then its record. Call it under `locked(directory)`.
+
+    meta is any JSON object; read_entry gives it back. Raises InputError if the file system refuses.
+    """
+    with _writing(directory):
+        for leftover in directory.glob(".*.tmp"):  # of a process that was killed; the lock is ours
+            leftover.unlink(missing_ok=True)
+    for name, content in files.items():
+        write_file(directory / name, content)
+    digests = {name: hashlib.sha256(content).hexdigest() for name, content in files.items()}
+    body = {"files": digests, "meta": dict(meta)}
+    write_file(directory / _ENTRY, as_json({**body, "digest": digest(as_json(body))}))
+
+
+def read_entry(directory: Path) -> dict | None:
+    """The meta of a complete and undamaged entry; None if it is absent, unreadable, or any byte differs."""
+    try:
+        record = json.loads((directory / _ENTRY).read_bytes())
+        body = {"files": record["files"], "meta": record["meta"]}
+        if digest(as_json(body)) != record["digest"]:
+            return None
+        for name, expected in record["files"].items():
+            with open(directory / name, "rb") as file:
+                if hashlib.file_digest(file, "sha256").hexdigest() != expected:
+                    return None
+    except (OSError, ValueError, TypeError, KeyError):
+        return None
+    return record["meta"]

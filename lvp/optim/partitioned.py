@@ -1,0 +1,136 @@
+"""One optimizer per role, and one factor per role."""
+
+import inspect
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import optax
+
+from lvp import roles
+from lvp.errors import InputError
+from lvp.optim import rates as _rates
+from lvp.parametrization import Table
+
+
+def by_role(
+    factory: Callable[..., optax.GradientTransformation],
+    rates: Mapping[str, optax.ScalarOrSchedule],
+    *,
+    weight_decay: Any = None,
+    declarations: Sequence[roles.Declaration] = (),
+    **kwargs: Any,
+) -> optax.GradientTransformationExtraArgs:
+    """`factory(learning_rate=rates[role], **kwargs)` for the parameters of each role.
+
+    The rate enters where the factory puts it, so also before a projection or inside a root. Each role's
+    optimizer sees its own leaves only: put what looks at the whole tree (`optax.clip_by_global_norm`) in a
+    chain before this. Nothing here is static in the rates: they may be traced (jit, vmap over rates).
+
+    Args:
+      factory: takes `learning_rate` by keyword; optax's own factories, partials of them, `lvp.optim`'s.
+      rates: role → number, scalar array or schedule. Roles that no parameter has may be missing or present;
+        they then have no per-parameter state (a step counter at most).
+      weight_decay: None, one value for every role (vectors too: it is `parametrized` that knows which rows
+        decay), or role → value, where roles left out do not decay. None means **no decay**: a factory that
+        has the parameter is given 0.0, because `optax.adamw` would otherwise decay everything by its default
+        of 1e-4.
+      declarations: `lvp.roles.Declaration`s that take precedence over the defaults.
+      **kwargs: passed to the factory for every role.
+
+    Returns:
+      A transformation whose state is `optax.transforms.PartitionState`, by role.
+
+    Raises:
+      InputError: unknown role; a rate that is not one; `weight_decay` for a factory without that parameter,
+        or bound in a partial; arguments that the factory does not take. From `init` and `update`: a parameter
+        without role, or whose role has no rate, by its path.
+    """
+    if not callable(factory):
+        raise InputError(f"factory must be a function such as optax.adam, not what it returns: {factory!r}")
+    if _rates.bound(factory, "learning_rate"):
+        name = _rates.name_of(factory)
+        raise InputError(f"learning_rate is bound in a partial of {name}: it is given by role")
+    _check_roles("rates", rates)
+    for role, rate in rates.items():
+        _rates.check(f"rates[{role!r}]", rate)
+    decays = _decays(factory, rates, weight_decay)
+    try:
+        inspect.signature(factory).bind(learning_rate=None, **next(iter(decays.values()), {}), **kwargs)
+    except TypeError as error:
+        raise InputError(f"factory {_rates.name_of(factory)}: {error}") from error
+    transforms = {role: factory(learning_rate=rate, **decays[role], **kwargs) for role, rate in rates.items()}
+    return optax.partition(transforms, lambda tree: _labels(tree, declarations, "rates", rates))
+
+
+def scale_by_role(
+    factors: Table | Mapping[str, Any], *, declarations: Sequence[roles.Declaration] = ()
+) -> optax.GradientTransformation:
+    """Multiplies every update by its role's factor: `optax.chain(optax.adam(rate), scale_by_role(table))`.
+
+    Right after a base whose update is linear in its learning rate, where it equals `parametrized`. After
+    `optax.adamw` it scales the decay too (coupled decay, vectors included); after an optimizer that projects
+    it breaks the projection: use `parametrized` for both.
+
+    Args:
+      factors: a `Table` (its `lr_multiplier`s), or role → number or scalar array, traced or not.
+      declarations: `lvp.roles.Declaration`s that take precedence over the defaults.
+
+    Returns:
+      A stateless transformation that keeps the updates' dtypes.
+
+    Raises:
+      InputError: unknown role, a factor that is not a scalar. From `update`: a parameter without role, or
+        whose role has no factor, by its path.
+    """
+    if isinstance(factors, Table):
+        factors = {row.role: row.lr_multiplier for row in factors.rows}
+    _check_roles("factors", factors)
+    for role, factor in factors.items():
+        if callable(factor):
+            raise InputError(f"factors[{role!r}] must be a number: schedules belong into the learning rate")
+        _rates.check(f"factors[{role!r}]", factor)
+
+    def update(updates, state, params=None):
+        del params
+        labels = _labels(updates, declarations, "factors", factors)
+        return jax.tree.map(lambda role, u: u * jnp.asarray(factors[role], u.dtype), labels, updates), state
+
+    return optax.GradientTransformation(optax.init_empty_state, update)
+
+
+def _labels(tree: Any, declarations: Sequence[roles.Declaration], name: str, known: Mapping[str, Any]) -> Any:
+    """Roles of a tree, every one of which must be in `known` (the argument called `name`)."""
+    described = roles.describe(tree, extra=declarations)
+    for leaf in jax.tree.leaves(described):
+        if leaf.role not in known:
+            raise InputError(f"{name} has no {leaf.role!r}, the role of parameter {leaf.path!r}")
+    return jax.tree.map(lambda leaf: leaf.role, described)
+
+
+def _check_roles(name: str, mapping: Any) -> None:
+    if not isinstance(mapping, Mapping):
+        raise InputError(f"{name} must map roles to values, got {mapping!r}")
+    unknown = [role for role in mapping if role not in roles.ROLES]
+    if unknown:
+        raise InputError(f"{name}: unknown role {unknown[0]!r}; roles are {roles.ROLES}")
+
+
+def _decays(factory: Callable, rates: Mapping[str, Any], weight_decay: Any) -> dict[str, dict[str, Any]]:
+    """Per role, the keyword arguments that set the factory's weight decay; none where it has no parameter."""
+    name = _rates.name_of(factory)
+    if _rates.bound(factory, "weight_decay"):
+        raise InputError(f"weight_decay is bound in a partial of {name}: pass it here as weight_decay= instead")
+    if not _rates.accepts(factory, "weight_decay"):
+        if weight_decay is not None:
+            raise InputError(f"weight_decay: {name} has no such parameter; use a factory that has (optax.adamw)")
+        return {role: {} for role in rates}
+    if weight_decay is None:
+        weight_decay = {}
+    elif not isinstance(weight_decay, Mapping):
+        weight_decay = dict.fromkeys(rates, weight_decay)
+    _check_roles("weight_decay", weight_decay)
+    for role, value in weight_decay.items():
+        _rates.check(f"weight_decay[{role!r}]", value)
+    return {role: {"weight_decay": weight_decay.get(role, 0.0)} for role in rates}

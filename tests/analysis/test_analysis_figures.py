@@ -1,0 +1,122 @@
+"""The figure: what is drawn for whom, files whole and the same twice."""
+
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+from lvp.analysis import figures, optima, slope
+from lvp.errors import InputError
+
+WIDTHS = np.array([32, 48, 64, 96])
+RATES = 0.001 * 2.0 ** np.arange(9)
+
+
+def lanes(flat=()):
+    rng = np.random.default_rng(0)
+    peaks = np.log(0.016) - 0.5 * np.log(WIDTHS / 64)
+    curves = [0.15 * (np.log(RATES) - peak) ** 2 * (w not in flat) for w, peak in zip(WIDTHS, peaks, strict=True)]
+    return [1 + curve + 0.02 * rng.standard_normal((3, 9)) for curve in curves]
+
+
+def texts(figure) -> str:
+    found = [text.get_text() for text in figure.findobj(lambda artist: hasattr(artist, "get_text"))]
+    return "\n".join(found)
+
+
+def test_says_what_it_shows():
+    figure = figures.optimum_vs_width(WIDTHS, RATES, lanes(), tier="laptop", corpus="zipf")
+    said = texts(figure)
+    for words in (
+        "tier laptop, corpus zipf",
+        "width d",
+        "embedding learning rate",
+        "nats per token",
+        "slope −0.",
+    ):
+        assert words in said
+    for reference in ("0 (μP, SP)", "−1/2 (LVP)", "−1"):
+        assert reference in said
+    assert "PARTIAL" not in said and "Hollow" not in said
+
+
+def test_flagged_optima_are_hollow_and_named():
+    figure = figures.optimum_vs_width(WIDTHS, RATES, lanes(flat=(48,)))
+    assert "width 48 (" in texts(figure) and "noise" in texts(figure)
+    right = figure.axes[1]
+    large = [line for line in right.get_lines() if line.get_markersize() == 8 and line.get_marker() in "osD^"]
+    hollow = [isinstance(line.get_markerfacecolor(), str) for line in large]  # "white"; else a row of colours
+    assert hollow == [False, True, False, False]
+
+
+def test_partial_is_stamped():
+    assert "PARTIAL: 5 of 108 lanes" in texts(figures.optimum_vs_width(WIDTHS, RATES, lanes(), partial=(5, 108)))
+
+
+def test_takes_given_optima_and_fit():
+    found = optima(RATES, lanes())
+    fit = slope(WIDTHS[:3], found[:3])
+    figure = figures.optimum_vs_width(WIDTHS, RATES, lanes(), optima=found, fit=fit)
+    assert f"{fit.slope:.2f}".replace("-", "−") in texts(figure)
+
+
+@pytest.mark.parametrize(
+    "losses",
+    [
+        [np.full((3, 9), np.nan)] * 4,
+        [np.full((3, 9), np.inf)] * 4,
+        [curve[:1] for curve in lanes()],
+        [curve - 3 for curve in lanes()],
+        [*lanes()[:2], np.full((3, 9), np.nan), np.full((3, 9), np.inf)],
+    ],
+    ids=["nothing yet", "all diverged", "one seed", "negative losses", "half of it"],
+)
+def test_draws_whatever_there_is(losses, tmp_path):
+    figure = figures.optimum_vs_width(WIDTHS, RATES, losses, partial=(1, 108))
+    assert all(path.stat().st_size > 1000 for path in figures.save(figure, tmp_path / "figure"))
+
+
+def test_one_width():
+    figures.optimum_vs_width(WIDTHS[:1], RATES, lanes()[:1])
+
+
+def test_files_are_whole_and_the_same_twice(tmp_path):
+    paths = []
+    for name in ("one", "two"):
+        figure = figures.optimum_vs_width(WIDTHS, RATES, lanes(), tier="smoke")
+        paths.append(figures.save(figure, tmp_path / name / "figure.v1"))
+    assert [path.name for path in paths[0]] == ["figure.v1.png", "figure.v1.svg"]
+    for one, two in zip(*paths, strict=True):
+        assert one.read_bytes() == two.read_bytes()
+    assert len(list((tmp_path / "one").iterdir())) == 2  # no half-written file is left
+
+
+def test_a_place_that_cannot_be_written(tmp_path):
+    (tmp_path / "file").write_text("")
+    figure = figures.optimum_vs_width(WIDTHS, RATES, lanes())
+    with pytest.raises(InputError, match="cannot write"):
+        figures.save(figure, tmp_path / "file" / "figure")
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        dict(widths=WIDTHS[:3]),
+        dict(widths=[["a"]]),
+        dict(rates=RATES[:4]),
+        dict(optima=[]),
+        dict(partial=(1,)),
+    ],
+)
+def test_bad_input_gets_one_line(change):
+    arguments = {"widths": WIDTHS, "rates": RATES, "losses_by_width": lanes(), **change}
+    with pytest.raises(InputError) as caught:
+        figures.optimum_vs_width(**arguments)
+    assert len(str(caught.value).splitlines()) == 1
+
+
+def test_reading_optima_needs_no_matplotlib_and_no_jax():
+    heavy = {"jax", "matplotlib", "pandas", "flax", "ray"}
+    code = f"import sys, lvp.analysis; assert not {heavy} & set(sys.modules)"
+    subprocess.run([sys.executable, "-c", code], check=True)

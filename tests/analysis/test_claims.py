@@ -1,0 +1,162 @@
+"""Claims: verdicts by table, strict JSON there and back, a Markdown table that stays one."""
+
+import json
+import math
+
+import pytest
+
+from lvp.analysis.claims import Claim, judge, table
+from lvp.errors import InputError
+
+INF, NAN = math.inf, math.nan
+
+VERDICTS = [
+    # value, interval, claimed, rivals, verdict
+    (-0.45, (-0.6, -0.3), -0.5, (0.0, -1.0), "supported"),
+    (-0.45, (-0.6, -0.3), -0.5, (), "supported"),
+    (-0.45, (-0.6, -0.3), 0.0, (-0.5,), "contradicted"),
+    (-0.45, (-0.9, 0.0), -0.5, (0.0, -1.0), "unresolved"),
+    (-0.2, (-0.3, -0.1), -0.5, (0.0, -1.0), "contradicted"),  # contradicts the rivals too
+    (-0.45, (-INF, INF), -0.5, (0.0,), "unresolved"),
+    (-0.45, (-INF, INF), -0.5, (), "unresolved"),
+    (-0.45, None, -0.5, (0.0,), "unresolved"),
+    (-0.45, (NAN, NAN), -0.5, (0.0,), "unresolved"),
+    (None, (-0.6, -0.3), -0.5, (0.0,), "unresolved"),
+    (NAN, (-0.6, -0.3), -0.5, (0.0,), "unresolved"),
+    (INF, (-0.6, -0.3), -0.5, (0.0,), "unresolved"),
+    (-0.4, (-0.6, -0.1), (-INF, 0.0), (), "supported"),
+    (-0.4, (-0.6, -0.1), (0.0, INF), (), "contradicted"),
+    (-0.4, (-0.6, 0.1), (-INF, 0.0), (), "unresolved"),
+    (-0.4, (-0.6, -0.1), (-INF, 0.0), (-0.5,), "unresolved"),
+    (0.4, (0.1, INF), (0.0, INF), (), "supported"),
+    (0.4, (0.1, INF), -0.5, (), "contradicted"),
+    (0.4, (0.1, INF), 0.5, (), "unresolved"),
+    (0.4, (-INF, INF), (0.0, INF), (), "unresolved"),
+    (0.5, (0.5, 0.5), 0.5, (0.0,), "supported"),
+]
+
+
+@pytest.mark.parametrize(("value", "interval", "claimed", "rivals", "verdict"), VERDICTS)
+def test_verdicts(value, interval, claimed, rivals, verdict):
+    assert judge(value, interval, claimed=claimed, rivals=rivals) == verdict
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        dict(interval=(1.0, 0.0)),
+        dict(interval=(1.0,)),
+        dict(interval="wide"),
+        dict(claimed=None),
+        dict(claimed=NAN),
+        dict(claimed=(0.0, NAN)),
+        dict(claimed=(1.0, 0.0)),
+        dict(claimed="half"),
+        dict(rivals=(None,)),
+        dict(rivals=("0",)),
+        dict(value="-0.5"),
+        dict(value=True),
+    ],
+)
+def test_bad_input_of_judge(change):
+    arguments = {"value": -0.5, "interval": (-0.6, -0.4), "claimed": -0.5, "rivals": (0.0,), **change}
+    with pytest.raises(InputError) as caught:
+        judge(arguments.pop("value"), arguments.pop("interval"), **arguments)
+    assert len(str(caught.value).splitlines()) == 1
+
+
+def claim(**change) -> Claim:
+    fields = dict(
+        experiment="width_vocab",
+        statement="the optimal embedding rate falls as d^(−1/2)",
+        source="Hayou & Liu 2025, figure 3",
+        paper_value=-0.5,
+        value=-0.4321,
+        interval=(-0.61, -0.25),
+        verdict="supported",
+        tier="laptop",
+        corpus="wikitext2",
+        commit="0123456789abcdef0123456789abcdef01234567",
+    )
+    return Claim(**{**fields, **change})
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {},
+        dict(interval=None, value=None, verdict="unresolved"),
+        dict(interval=(-INF, INF), verdict="unresolved"),
+        dict(interval=(0.1, INF)),
+        dict(value=NAN, interval=(NAN, 1.0)),
+        dict(paper_value="falls"),
+        dict(paper_value=None),
+        dict(note="ü, | and\nlines"),
+    ],
+)
+def test_strict_json_there_and_back(change):
+    one = claim(**change)
+    text = json.dumps(one.to_dict(), allow_nan=False)
+    assert Claim.from_dict(json.loads(text)) == one
+
+
+def test_what_was_not_measured_has_no_number():
+    one = claim(value=INF, interval=(NAN, 0.0))
+    assert one.value is None and one.interval is None
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        dict(verdict="true"),
+        dict(interval=(0.0, -1.0)),
+        dict(interval=(0.0,)),
+        dict(value="0.5"),
+        dict(commit=None),
+        dict(statement=3),
+    ],
+)
+def test_bad_claims(change):
+    with pytest.raises(InputError):
+        claim(**change)
+
+
+@pytest.mark.parametrize("spoil", ["missing", "unknown", "no dict", "interval"])
+def test_bad_records(spoil):
+    record = claim().to_dict()
+    if spoil == "missing":
+        del record["tier"]
+    elif spoil == "unknown":
+        record["extra"] = 1
+    elif spoil == "interval":
+        record["interval"] = [1.0]
+    else:
+        record = [record]
+    with pytest.raises(InputError) as caught:
+        Claim.from_dict(record)
+    assert len(str(caught.value).splitlines()) == 1
+
+
+def test_table_has_one_line_per_claim_and_equal_columns():
+    claims = [claim(), claim(note="a | b\nc"), claim(value=None, interval=None, verdict="unresolved")]
+    lines = table(claims).splitlines()
+    assert len(lines) == 2 + 3
+    bars = {line.replace("\\|", "").count("|") for line in lines}
+    assert len(bars) == 1
+    assert "−0.43 [−0.61, −0.25]" in lines[2] and "0123456789 |" in lines[2]
+    assert "| – | unresolved |" in lines[4]
+    assert len(table([]).splitlines()) == 2
+
+
+@pytest.mark.parametrize(
+    ("value", "interval", "text"),
+    [
+        (0.5, None, "0.5"),
+        (0.5, (-INF, INF), "0.5 [−∞, ∞]"),
+        (1234.5, (1200.0, 1300.0), "1234 [1200, 1300]"),
+        (0.012345, (0.0120, 0.0129), "0.01235 [0.01200, 0.01290]"),
+        (3e-9, (2e-9, 4e-9), "3e−09 [2e−09, 4e−09]"),
+    ],
+)
+def test_numbers_have_the_digits_their_interval_supports(value, interval, text):
+    assert f"| {text} |" in table([claim(value=value, interval=interval)])

@@ -1,0 +1,85 @@
+"""Seed noise: blocks taken out, pooled over rates and widths, each width's own where they differ."""
+
+import numpy as np
+import pytest
+
+from lvp.analysis import seed_noise
+from lvp.analysis.noise import shrunk_noise, two_way
+from lvp.errors import InputError
+
+
+def lanes(rng, noise=0.03, seeds=3, rates=9, block=1.0):
+    curve = np.linspace(-2, 2, rates) ** 2
+    return curve + block * rng.standard_normal((seeds, 1)) + noise * rng.standard_normal((seeds, rates))
+
+
+def test_recovers_the_noise_under_large_blocks():
+    rng = np.random.default_rng(0)
+    std, freedom = seed_noise([lanes(rng) for _ in range(50)])
+    assert freedom == 50 * 2 * 8
+    assert std == pytest.approx(0.03, rel=3 / np.sqrt(2 * freedom))
+
+
+def test_constants_and_order_of_seeds_do_not_matter():
+    sweep = lanes(np.random.default_rng(1))
+    moved = sweep[::-1] + np.array([[3.0], [-1.0], [0.5]])
+    assert seed_noise([moved])[0] == pytest.approx(seed_noise([sweep])[0], rel=1e-12)
+
+
+def test_balanced_and_missing_paths_agree():
+    sweep = lanes(np.random.default_rng(2))
+    means, blocks, residuals, freedom = two_way(sweep)
+    assert np.allclose(means, sweep.mean(axis=0)) and abs(blocks.sum()) < 1e-12 and freedom == 16
+    assert np.allclose(residuals.sum(axis=0), 0) and np.allclose(residuals.sum(axis=1), 0)
+    sweep[1, 3] = np.nan
+    means, blocks, residuals, freedom = two_way(sweep)
+    assert freedom == 15 and np.isnan(residuals[1, 3]) and abs(blocks.sum()) < 1e-12
+    assert np.allclose(np.nansum(residuals, axis=0), 0) and np.allclose(np.nansum(residuals, axis=1), 0)
+
+
+def test_a_missing_lane_does_not_carry_its_seeds_block_into_the_mean():
+    sweep = lanes(np.random.default_rng(3), noise=0.0)
+    whole = two_way(sweep)[0]
+    sweep[0, 4] = np.nan
+    assert np.allclose(two_way(sweep)[0], whole)
+    assert seed_noise([sweep])[0] < 1e-12
+
+
+def test_rates_with_a_diverged_lane_are_left_out():
+    sweep = lanes(np.random.default_rng(4))
+    sweep[0, 8] = np.inf
+    assert seed_noise([sweep])[1] == 14
+    assert seed_noise([sweep])[0] == pytest.approx(seed_noise([sweep[:, :8]])[0])
+
+
+def test_one_seed_has_no_noise():
+    std, freedom = seed_noise([np.arange(9.0), np.arange(9.0)[None]])
+    assert np.isnan(std) and freedom == 0
+    rng = np.random.default_rng(5)
+    assert seed_noise([np.arange(9.0), lanes(rng)])[1] == 16
+
+
+def test_widths_that_agree_are_pooled_and_those_that_do_not_are_not():
+    rng = np.random.default_rng(6)
+    freedoms = np.full(5, 12)
+    same = np.array([0.02 * np.sqrt(rng.chisquare(12, 5) / 12) for _ in range(200)])
+    shrunk = np.array([shrunk_noise(stds, freedoms)[0] for stds in same])
+    assert np.std(np.log(shrunk)) < 0.6 * np.std(np.log(same))
+    true = 0.02 * 3.0 ** -np.arange(5)
+    differ = np.array([true * np.sqrt(rng.chisquare(12, 5) / 12) for _ in range(200)])
+    shrunk = np.array([shrunk_noise(stds, freedoms)[0] for stds in differ])
+    assert np.abs(np.median(np.log(shrunk / true), axis=0)).max() < 0.15
+
+
+def test_a_width_without_noise_of_its_own_gets_the_others():
+    stds, freedoms = shrunk_noise([0.02, np.nan, 0.03], [10, 0, 10])
+    assert stds == pytest.approx([np.sqrt(0.00065)] * 3) and freedoms == pytest.approx([20] * 3)
+    stds, freedoms = shrunk_noise([np.nan, np.nan], [0, 0])
+    assert np.isnan(stds).all() and (freedoms == 0).all()
+
+
+@pytest.mark.parametrize("bad", [[], np.ones((2, 3, 4)), [["a"]], np.full((3, 9), -np.inf)])
+def test_bad_input_gets_one_line(bad):
+    with pytest.raises(InputError) as caught:
+        seed_noise([bad])
+    assert len(str(caught.value).splitlines()) == 1

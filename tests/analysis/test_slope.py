@@ -1,0 +1,124 @@
+"""Slopes over widths: exact laws, weights, exclusions and bad input. Coverage has a file of its own."""
+
+import numpy as np
+import pytest
+from scipy.special import stdtrit
+
+from lvp.analysis import Optimum, slope
+from lvp.errors import InputError
+
+WIDTHS = np.array([32, 48, 64, 96, 128])
+
+
+def optimum(rate, std=0.1, flags=()):
+    return Optimum(rate, std, (rate / 1.2, rate * 1.2), 1.0, "quadratic", flags)
+
+
+def law(widths=WIDTHS, power=-0.5):
+    return 0.1 * np.asarray(widths, float) ** power
+
+
+@pytest.mark.parametrize("stds", [None, 0.0, 0.1, [0.1, 0.2, 0.3, 0.1, 0.05], [0.0, 0.1, 0.1, 0.1, 0.1]])
+@pytest.mark.parametrize("power", [-1.0, -0.5, 0.0, 0.37])
+def test_an_exact_power_law_is_exact(power, stds):
+    stds = None if stds is None else np.broadcast_to(stds, WIDTHS.shape)
+    fit = slope(WIDTHS, (law(power=power), stds))
+    assert fit.slope == pytest.approx(power, abs=1e-10)
+    assert np.exp(fit.intercept) == pytest.approx(0.1, rel=1e-9)
+    assert fit.num_points == 5 and fit.degrees_of_freedom == 3
+    rates, low, high = fit.line(WIDTHS)
+    assert rates == pytest.approx(law(power=power)) and (low <= rates).all() and (rates <= high).all()
+
+
+def test_units_of_width_and_rate_do_not_matter():
+    rates = law() * np.exp([0.1, -0.2, 0.05, 0.1, -0.1])
+    one, other = slope(WIDTHS, (rates, [0.1] * 5)), slope(WIDTHS / 7, (3 * rates, [0.1] * 5))
+    assert other.slope == pytest.approx(one.slope) and other.interval == pytest.approx(one.interval)
+
+
+def test_equal_stds_give_ordinary_least_squares_where_the_line_does_not_fit():
+    rates = law() * np.exp([0.3, -0.4, 0.2, 0.5, -0.3])
+    known, unknown = slope(WIDTHS, (rates, [0.01] * 5)), slope(WIDTHS, (rates, None))
+    assert known.slope == pytest.approx(unknown.slope) and known.interval == pytest.approx(unknown.interval)
+    x = np.log(WIDTHS)
+    (steep, _), covariance = np.polyfit(x, np.log(rates), 1, cov=True)
+    half = stdtrit(3, 0.975) * np.sqrt(covariance[0, 0])
+    assert unknown.interval == pytest.approx((steep - half, steep + half))
+    assert known.tau > 0.3 and known.lack_of_fit < 1e-6 and np.isnan(unknown.lack_of_fit)
+
+
+def test_uncertain_points_weigh_less():
+    rates = law() * np.array([1, 1, 1, 1, 3.0])
+    certain, doubtful = slope(WIDTHS, (rates, [0.1] * 5)), slope(WIDTHS, (rates, [0.1] * 4 + [2.0]))
+    assert abs(doubtful.slope + 0.5) < 0.1 < abs(certain.slope + 0.5)
+
+
+def test_points_on_a_line_by_luck_keep_the_noises_standard_error():
+    fit = slope(WIDTHS, (law(), [0.1] * 5))
+    error = 0.1 / np.sqrt(np.sum((np.log(WIDTHS) - np.log(WIDTHS).mean()) ** 2))
+    assert fit.interval == pytest.approx((-0.5 - error, -0.5 + error))
+
+
+def test_level_is_the_quantile():
+    rates = law() * np.exp([0.1, -0.2, 0.05, 0.1, -0.1])
+    wide, narrow = (slope(WIDTHS, (rates, None), level=level) for level in (0.95, 0.5))
+    assert (wide.interval[1] - wide.slope) / (narrow.interval[1] - narrow.slope) == pytest.approx(
+        stdtrit(3, 0.975) / stdtrit(3, 0.75)
+    )
+
+
+def test_flagged_points_stay_out_unless_asked_for():
+    points = [optimum(rate) for rate in law()]
+    points[0] = optimum(5.0, flags=("edge", "noise"))
+    fit = slope(WIDTHS, points)
+    assert fit.slope == pytest.approx(-0.5) and fit.num_points == 4
+    assert fit.excluded == ((32.0, "edge, noise"),)
+    everything = slope(WIDTHS, points, include_flagged=True)
+    assert everything.num_points == 5 and everything.slope < -2 and not everything.excluded
+    points[1] = optimum(np.nan, np.nan)
+    fit = slope(WIDTHS, points, include_flagged=True)
+    assert fit.num_points == 4 and fit.excluded == ((48.0, "no rate"),)
+
+
+def test_an_unknown_std_among_them_makes_the_fit_unweighted():
+    points = [optimum(rate, std) for rate, std in zip(law(), [0.1, 0.1, np.nan, 0.1, 9.0], strict=True)]
+    fit, plain = slope(WIDTHS, points), slope(WIDTHS, (law(), None))
+    assert fit.slope == pytest.approx(plain.slope) and np.isnan(fit.tau)
+
+
+@pytest.mark.parametrize("num", [0, 1, 2])
+def test_fewer_than_three_points_say_nothing(num):
+    points = [optimum(rate, flags=() if w < num else ("edge",)) for w, rate in enumerate(law())]
+    fit = slope(WIDTHS, points)
+    assert fit.interval == (-np.inf, np.inf) and fit.num_points == num and len(fit.excluded) == 5 - num
+    assert fit.slope == pytest.approx(-0.5) if num == 2 else np.isnan(fit.slope)
+    fit.line(WIDTHS)
+
+
+BAD = {
+    "width zero": ([0, 1, 2], (law(), None)),
+    "width nan": ([np.nan, 1, 2, 3, 4], (law(), None)),
+    "widths repeated": ([32, 32, 64, 96, 128], (law(), None)),
+    "no widths": ([], ([], None)),
+    "widths no numbers": (["a"] * 5, (law(), None)),
+    "one optimum too few": (WIDTHS, [optimum(1.0)] * 4),
+    "shapes differ": (WIDTHS, (law(), [0.1] * 4)),
+    "rate negative": (WIDTHS, (-law(), None)),
+    "rate infinite": (WIDTHS, (law() * np.inf, None)),
+    "std negative": (WIDTHS, (law(), [-0.1] * 5)),
+    "no optima": (WIDTHS, None),
+    "numbers in the place of optima": (WIDTHS, list(law())),
+}
+
+
+@pytest.mark.parametrize(("widths", "points"), BAD.values(), ids=BAD)
+def test_bad_input_gets_one_line(widths, points):
+    with pytest.raises(InputError) as caught:
+        slope(widths, points)
+    assert len(str(caught.value).splitlines()) == 1
+
+
+@pytest.mark.parametrize("level", [0.0, 1.0, 95, np.nan])
+def test_bad_levels(level):
+    with pytest.raises(InputError, match="level"):
+        slope(WIDTHS, (law(), None), level=level)

@@ -1,0 +1,78 @@
+"""Windows are pieces of the text and a pure function of key and step; evaluation scores every token once."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from lvp.data.batches import evaluation_windows, windows
+from lvp.errors import InputError
+
+TOKENS = jnp.arange(1000, dtype=jnp.int32) * 3
+KEY = jax.random.key(7)
+
+
+def draw(key, step):
+    return windows(TOKENS, key, step, batch=16, context=9)
+
+
+def test_every_window_is_a_contiguous_piece_of_the_tokens():
+    drawn = np.asarray(jax.vmap(draw, (None, 0))(KEY, jnp.arange(50)))
+    assert drawn.shape == (50, 16, 10) and drawn.dtype == np.int32
+    assert (np.diff(drawn, axis=-1) == 3).all() and drawn.min() >= 0 and drawn.max() <= 2997
+
+
+def test_windows_depend_on_key_and_step_alone():
+    eager = [draw(KEY, step) for step in range(6)]
+    again = [jax.jit(draw)(KEY, step) for step in reversed(range(6))][::-1]
+    _, scanned = jax.lax.scan(lambda carry, step: (carry, draw(KEY, step)), 0, jnp.arange(6))
+    mapped = jax.vmap(draw, (None, 0))(KEY, jnp.arange(6))
+    raw = draw(jax.random.PRNGKey(7), 3)  # legacy keys too
+    for step in range(6):
+        for other in (again[step], scanned[step], mapped[step]):
+            np.testing.assert_array_equal(eager[step], other)
+    np.testing.assert_array_equal(eager[3], raw)
+    assert len({np.asarray(x).tobytes() for x in [*eager, draw(jax.random.key(8), 0)]}) == 7
+
+
+def test_lanes_with_their_own_keys_draw_what_they_draw_alone():
+    keys = jax.random.split(KEY, 3)
+    together = jax.vmap(draw, (0, None))(keys, 5)
+    for lane in range(3):
+        np.testing.assert_array_equal(together[lane], draw(keys[lane], 5))
+
+
+def test_starts_are_uniform_over_all_that_fit():
+    tokens = jnp.arange(12, dtype=jnp.int32)
+    starts = jax.vmap(lambda step: windows(tokens, KEY, step, 100, 4)[:, 0])(jnp.arange(80))
+    counts = np.bincount(np.asarray(starts).ravel(), minlength=8)
+    assert counts.size == 8  # starts 0 … 7: the last window ends with the last token
+    assert np.abs(counts - 1000).max() < 5 * np.sqrt(1000)
+
+
+def test_a_text_of_one_window_is_drawn_and_a_shorter_one_refused():
+    np.testing.assert_array_equal(windows(TOKENS[:6], KEY, 0, 2, 5), np.stack([TOKENS[:6]] * 2))
+    with pytest.raises(InputError, match="at least 7"):
+        jax.jit(windows, static_argnums=(3, 4))(TOKENS[:6], KEY, 0, 2, 6)
+
+
+@given(st.integers(2, 300), st.integers(1, 40))
+@settings(deadline=None)
+def test_evaluation_scores_every_token_but_the_first_once(length, context):
+    tokens = np.arange(1, length + 1)  # all different, none the padding
+    covered, weights = evaluation_windows(tokens, context)
+    assert covered.dtype == np.int32 and weights.dtype == np.float32
+    assert covered.shape == (weights.shape[0], context + 1) and weights.shape[1] == context
+    scored = weights == 1
+    assert ((weights == 0) | scored).all()
+    np.testing.assert_array_equal(covered[:, 1:][scored], tokens[1:])
+    np.testing.assert_array_equal(covered[:, :-1][scored], tokens[:-1])  # each after the token before it
+    assert not covered[:, 1:][~scored].any() and (~scored).sum() < context
+
+
+@pytest.mark.parametrize("length, context", [(0, 4), (1, 4), (10, 0)])
+def test_nothing_to_evaluate_is_refused(length, context):
+    with pytest.raises(InputError):
+        evaluation_windows(np.zeros(length, np.int32), context)

@@ -1,0 +1,130 @@
+"""Tokenizers lose nothing, have the size they were asked for, and are the same in every process."""
+
+import hashlib
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+
+from lvp.data import tokenizers
+from lvp.data.tokenizers import Tokenizer
+from lvp.errors import InputError
+
+TEXT = Path(tokenizers.__file__).read_bytes() + "\n\tnaïve ▁ “Œuvre”   of\r\n the <unk> \n".encode() * 9
+TOKENIZERS = [Tokenizer.train(TEXT, size) for size in (256, 300, 700)]
+NASTY = [b" ", b"   ", b"\n", b"\t", b"\r", b"\0", "▁".encode(), "⁇".encode(), b"<unk>", b"\xff", b"\xe2\x96"]
+NASTY += ["␊".encode(), "ƀ".encode(), b"tokenizer", b" the", b"self."]
+
+
+def test_every_byte_has_a_character_of_its_own():
+    every = bytes(range(256))
+    characters = tokenizers.to_characters(every)
+    assert len(set(characters)) == 256 and tokenizers.to_bytes(characters) == every
+    printable = bytes(range(0x20, 0x7F))
+    assert tokenizers.to_characters(printable) == printable.decode()
+    assert not {"▁", "⁇", "\n", "\0"} & set(characters)  # what SentencePiece treats specially
+
+
+@given(st.binary(max_size=200) | st.text(max_size=100).map(str.encode) | st.lists(st.sampled_from(NASTY)).map(b"".join))
+@example(bytes(range(256)))
+@example(TEXT)
+@settings(deadline=None, max_examples=150)
+def test_decoding_is_lossless_for_every_byte_string(text):
+    for tokenizer in TOKENIZERS:
+        ids = tokenizer.encode(text)
+        assert ids.dtype == np.int32 and ids.ndim == 1
+        assert tokenizer.decode(ids) == text
+        assert not ids.size or 0 <= ids.min() <= ids.max() < tokenizer.vocab_size
+
+
+@pytest.mark.parametrize("tokenizer", TOKENIZERS, ids=lambda t: str(t.vocab_size))
+def test_the_vocabulary_is_the_bytes_and_merges(tokenizer):
+    assert len(tokenizer.pieces) == len(set(tokenizer.pieces)) == tokenizer.vocab_size
+    single = {piece for piece in tokenizer.pieces if len(piece) == 1}
+    assert len(single) == 256 and all(tokenizer.pieces)
+
+
+def test_sizes_are_those_asked_for_and_256_has_no_merges():
+    assert [tokenizer.vocab_size for tokenizer in TOKENIZERS] == [256, 300, 700]
+    lengths = [tokenizer.encode(TEXT).size for tokenizer in TOKENIZERS]
+    assert lengths[0] == len(TEXT) and lengths[0] > lengths[1] > lengths[2]
+
+
+def test_bytes_absent_from_the_training_text_are_tokens_too():
+    tokenizer = Tokenizer.train(b"aaaa bbbb " * 20, 260)
+    assert tokenizer.decode(tokenizer.encode(bytes(range(256)))) == bytes(range(256))
+    assert Tokenizer.train(b"", 256).vocab_size == 256
+
+
+def test_words_do_not_fuse_with_line_ends_and_long_paragraphs_count():
+    paragraph = b"unprecedented " * 1000  # above SentencePiece's default limit, which drops it silently
+    tokenizer = Tokenizer.train(paragraph + b"\n" + b"word\n" * 500 + TEXT, 400)
+    assert b" unprecedented" in tokenizer.pieces
+    assert b"    " in tokenizer.pieces  # indentation is worth a token
+    assert not any(b"\n" in piece[:-1] for piece in tokenizer.pieces)
+    assert not any(piece[:-1].isalpha() and piece.endswith(b"\n") for piece in tokenizer.pieces)
+
+
+def test_encoding_does_not_depend_on_where_the_text_is_chunked(monkeypatch):
+    whole = TOKENIZERS[2].encode(TEXT)
+    for chunk in (1, 100, 5000):
+        monkeypatch.setattr(tokenizers, "_CHUNK", chunk)
+        np.testing.assert_array_equal(TOKENIZERS[2].encode(TEXT), whole)
+
+
+def test_too_large_a_size_names_the_largest_and_that_one_works():
+    with pytest.raises(InputError, match="at most") as caught:
+        Tokenizer.train(TEXT, 1_000_000)
+    largest = int(re.search(r"at most (\d+)", str(caught.value))[1])
+    assert Tokenizer.train(TEXT, largest).vocab_size == largest
+    with pytest.raises(InputError, match=f"at most {largest}"):
+        Tokenizer.train(TEXT, largest + 1)
+
+
+def test_too_small_a_size_is_refused():
+    with pytest.raises(InputError, match="256"):
+        Tokenizer.train(TEXT, 255)
+
+
+@pytest.mark.parametrize("ids", [[-1], [700], [3, 2**31]])
+def test_decoding_refuses_what_is_no_token(ids):
+    with pytest.raises(ValueError, match="0 to 699"):
+        TOKENIZERS[2].decode(ids)
+
+
+def test_saved_and_loaded_it_is_the_same(tmp_path):
+    TOKENIZERS[1].save(tmp_path / "model")
+    loaded = Tokenizer.load(tmp_path / "model")
+    assert loaded.fingerprint == TOKENIZERS[1].fingerprint and loaded.pieces == TOKENIZERS[1].pieces
+    np.testing.assert_array_equal(loaded.encode(TEXT), TOKENIZERS[1].encode(TEXT))
+    assert len({tokenizer.fingerprint for tokenizer in TOKENIZERS}) == 3
+
+
+def test_training_gives_the_same_tokenizer_in_another_process():
+    program = (
+        "import sys, hashlib; from lvp.data.tokenizers import Tokenizer\n"
+        "text = sys.stdin.buffer.read(); t = Tokenizer.train(text, 700)\n"
+        "print(t.fingerprint, hashlib.sha256(t.encode(text).tobytes()).hexdigest())"
+    )
+    environment = os.environ | {"PYTHONHASHSEED": "77"}
+    run = subprocess.run([sys.executable, "-c", program], input=TEXT, capture_output=True, check=True, env=environment)
+    ids = hashlib.sha256(TOKENIZERS[2].encode(TEXT).tobytes()).hexdigest()
+    assert run.stdout.decode().split() == [TOKENIZERS[2].fingerprint, ids]
+    assert run.stderr == b""  # training is silent
+
+
+def test_on_wikitext2_sizes_are_real_and_nothing_is_lost(wikitext2):
+    train, valid = ((wikitext2 / f"{split}.txt").read_bytes() for split in ("train", "valid"))
+    per_token = []
+    for size in (256, 2048):
+        tokenizer = Tokenizer.train(train, size)
+        ids = tokenizer.encode(valid)
+        assert tokenizer.vocab_size == size and tokenizer.decode(ids) == valid
+        per_token.append(len(valid) / ids.size)
+    assert per_token[0] == 1.0 and 2.8 < per_token[1] < 3.4

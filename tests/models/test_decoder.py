@@ -1,0 +1,148 @@
+"""The decoder: causality through gradients, shapes and counts, attention against NumPy, captured inputs."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from lvp import roles
+from lvp.errors import InputError
+from lvp.models.decoder import (
+    DecoderConfig,
+    causal_attention,
+    decoder,
+    default_head_dim,
+    sinusoidal_positions,
+)
+
+SMALL = DecoderConfig(vocab=50, width=24, context=10, head_dim=8, attention_block=4)
+
+
+@pytest.fixture(scope="module")
+def small():
+    model = decoder(SMALL)
+    return model, model.init(jax.random.key(0)), jax.random.randint(jax.random.key(1), (2, 10), 0, 50)
+
+
+@pytest.mark.parametrize("norm", ["none", "layer", "rms"])
+def test_each_position_depends_on_itself_and_all_before_it_and_on_nothing_after(norm):
+    config = DecoderConfig(vocab=50, width=24, context=10, head_dim=8, attention_block=4, norm=norm)
+    model = decoder(config)
+    params = model.init(jax.random.key(0), dict.fromkeys(roles.ROLES, 0.3))
+    tokens = jax.random.permutation(jax.random.key(2), 50)[:10][None]  # distinct, so that a row is a position
+
+    def by_row(embedding):
+        return model.apply(params | {"embedding": {"embedding": embedding}}, tokens)[0]
+
+    jacobian = jax.jacrev(by_row)(params["embedding"]["embedding"])  # [position, width, vocab, width]
+    depends = np.asarray(jnp.abs(jacobian).max(axis=(1, 3)))[:, tokens[0]] > 0
+    np.testing.assert_array_equal(depends, np.tril(np.ones((10, 10), bool)))
+
+
+@pytest.mark.parametrize("block", [1, 3, 4, 16])
+def test_attention_in_blocks_is_plain_causal_attention(block):
+    q, k, v = np.random.default_rng(0).normal(size=(3, 2, 10, 3, 8)).astype(np.float32)
+    scores = np.einsum("bthk,bshk->bhts", q, k) / np.sqrt(8)
+    scores = np.where(np.tril(np.ones((10, 10), bool)), scores, -np.inf)
+    weights = np.exp(scores - scores.max(-1, keepdims=True))
+    expected = np.einsum("bhts,bshk->bthk", weights / weights.sum(-1, keepdims=True), v)
+    np.testing.assert_allclose(causal_attention(q, k, v, block), expected, atol=2e-6)
+
+
+@pytest.mark.parametrize("norm, layers, factor", [("none", 1, 2), ("layer", 2, 4), ("rms", 3, 4)])
+def test_hand_count_of_parameters(norm, layers, factor):
+    config = DecoderConfig(vocab=40, width=16, layers=layers, norm=norm, mlp_factor=factor)
+    params = jax.eval_shape(decoder(config).init, jax.random.key(0))
+    assert sum(x.size for x in jax.tree.leaves(params)) == config.num_params
+
+
+def test_flops_count_the_matrix_products():
+    """Against XLA's own count of the forward pass (a third of training), attention's upper triangle set aside."""
+    config = DecoderConfig(vocab=512, width=64, context=64, attention_block=64, norm="none")
+    model = decoder(config)
+    params = jax.eval_shape(model.init, jax.random.key(0))
+
+    def forward(params, tokens):
+        return jnp.sum(model.apply(params, tokens) @ model.head(params))
+
+    tokens = jax.ShapeDtypeStruct((4, 64), jnp.int32)
+    counted = jax.jit(forward).lower(params, tokens).compile().cost_analysis()["flops"]
+    ours = config.flops_per_token() / 3 * 4 * 64 + 2 * 64 * 64 * 4 * 64  # and the half of T² that masking wastes
+    assert 1.0 <= counted / ours < 1.1  # XLA also counts what is not a matrix product
+
+
+def test_init_std_by_role(small):
+    model, _, _ = small
+    config = DecoderConfig(vocab=4000, width=64)
+    std = {"embedding": 1.0, "position": 1.0, "hidden": 0.25, "output": 0.125, "vector": 9.0}
+    params = decoder(config).init(jax.random.key(0), std)
+    assert jnp.std(params["embedding"]["embedding"]) == pytest.approx(1.0, rel=0.01)
+    assert jnp.std(params["head"]["kernel"]) == pytest.approx(0.125, rel=0.01)
+    assert jnp.std(params["block_1"]["mlp"]["down"]["kernel"]) == pytest.approx(0.25, rel=0.02)
+    assert jnp.all(params["norm_final"]["scale"] == 1)
+    default = decoder(config).init(jax.random.key(0))
+    assert jnp.std(default["embedding"]["embedding"]) == pytest.approx(64**-0.5, rel=0.01)
+
+
+def test_every_parameter_has_the_role_its_place_says(small):
+    _, params, _ = small
+    by_path = {leaf.path: leaf.role for leaf in jax.tree.leaves(roles.describe(params))}
+    assert by_path["embedding/embedding"] == "embedding" and by_path["head/kernel"] == "output"
+    assert {r for p, r in by_path.items() if p.endswith("scale")} == {"vector"}
+    assert {r for p, r in by_path.items() if p.startswith("block") and p.endswith("kernel")} == {"hidden"}
+
+
+def test_capture_returns_the_input_of_every_matrix(small):
+    model, params, tokens = small
+    hidden, inputs = model.apply(params, tokens, capture=True)
+    np.testing.assert_array_equal(hidden, model.apply(params, tokens))
+    leaves = {leaf.path: leaf for leaf in jax.tree.leaves(roles.describe(params)) if leaf.role != "vector"}
+    assert set(inputs) == set(leaves)
+    for path, leaf in leaves.items():
+        if leaf.role != "embedding":
+            assert inputs[path].shape == (20, leaf.shape[0]), path
+    # What the second block's MLP is given is normalised, so its mean square is one: the input, not the output.
+    np.testing.assert_allclose(jnp.mean(inputs["block_1/mlp/up/kernel"] ** 2, -1), 1.0, atol=1e-2)
+
+
+def test_positions_tell_equal_tokens_apart_and_their_amplitude_is_a_setting(small):
+    model, params, _ = small
+    same = jnp.full((1, 10), 7)
+    assert not jnp.allclose(*model.apply(params, same)[0, :2])
+    flat = decoder(DecoderConfig(vocab=50, width=24, context=10, head_dim=8, position_amplitude=0.0))
+    hidden = flat.apply(params, same)[0]
+    np.testing.assert_allclose(hidden, jnp.broadcast_to(hidden[:1], hidden.shape), atol=1e-5)
+
+
+def test_sinusoidal_positions_have_norm_sqrt_half_width():
+    np.testing.assert_allclose(np.linalg.norm(sinusoidal_positions(12, 64), axis=1), np.sqrt(32), rtol=1e-6)
+    assert sinusoidal_positions(4, 7).shape == (4, 7)
+
+
+def test_bfloat16_is_near_float32():
+    low = DecoderConfig(vocab=50, width=24, context=10, head_dim=8, dtype="bfloat16")
+    params = decoder(SMALL).init(jax.random.key(0))
+    tokens = jax.random.randint(jax.random.key(1), (2, 10), 0, 50)
+    hidden, reference = decoder(low).apply(params, tokens), decoder(SMALL).apply(params, tokens)
+    assert hidden.dtype == jnp.bfloat16
+    assert jnp.linalg.norm(hidden.astype(jnp.float32) - reference) < 0.03 * jnp.linalg.norm(reference)
+
+
+@pytest.mark.parametrize("width, head_dim", [(32, 32), (48, 48), (64, 64), (80, 40), (96, 48), (128, 64), (4096, 64)])
+def test_head_dimension_rule(width, head_dim):
+    assert default_head_dim(width) == head_dim
+
+
+@pytest.mark.parametrize(
+    "wrong, word",
+    [
+        ({"width": 33}, "33"),
+        ({"width": 64, "head_dim": 48}, "48"),
+        ({"norm": "batch"}, "batch"),
+        ({"dtype": "float16"}, "float16"),
+        ({"layers": 0}, "layers"),
+    ],
+)
+def test_bad_shapes_are_named(wrong, word):
+    with pytest.raises(InputError, match=word):
+        DecoderConfig(**({"vocab": 10, "width": 32} | wrong))

@@ -1,0 +1,57 @@
+"""A sweep of twelve tiny lanes, run once for all tests that only look at it."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+TINY = {
+    "widths": "16,24",
+    "rates": "0.01,0.03,0.1",
+    "seeds": "0,1",
+    "steps": "40",
+    "vocab_per_width": "20",
+    "layers": "1",
+    "context": "16",
+    "head_dim": "8",
+}
+
+
+@pytest.fixture(scope="session")
+def cache(tmp_path_factory):
+    """A cache of its own, so that the first sweep compiles everything and later ones nothing."""
+    return tmp_path_factory.mktemp("cache")
+
+
+@pytest.fixture(scope="session")
+def command(cache):
+    """command(*words) runs `python -m sweeps` in a process and returns it; `start=True` returns it while it runs."""
+
+    def call(*words, start=False, **settings):
+        settings = TINY | settings if words[0] == "run" else settings
+        extra = [f"--set={k}={v}" for k, v in settings.items()]
+        environment = os.environ | {"LVP_CACHE": str(cache), "JAX_PLATFORMS": "cpu"}
+        process = subprocess.Popen(
+            [sys.executable, "-m", "sweeps", *map(str, words), *extra],
+            cwd=ROOT,
+            env=environment,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        if start:
+            return process
+        out, err = process.communicate(timeout=300)
+        return subprocess.CompletedProcess(words, process.returncode, out, err)
+
+    return call
+
+
+@pytest.fixture(scope="session")
+def finished(command, tmp_path_factory):
+    """(directory, process) of the tiny sweep under the local executor, with everything measured."""
+    out = tmp_path_factory.mktemp("sweep") / "out"
+    return out, command("run", "width_vocab", "--tier", "smoke", "--executor", "local", "--out", out)

@@ -1,0 +1,170 @@
+"""Sweeps for real, in worker processes: from the command to table and figure, stopped, resumed, under Ray."""
+
+import json
+import re
+import signal
+import time
+
+import pandas as pd
+import psutil
+import pytest
+
+import sweeps
+from lvp import records
+from sweeps import api
+from sweeps.manifest import Manifest
+
+LOCAL = ("--executor", "local", "--threads", "1")
+RUN = ("run", "width_vocab", "--tier", "smoke")
+
+
+def outcomes(out):
+    """Final numbers by lane, to the bit."""
+    return {r["hash"]: r["outcome"] for r in records.read(out / "records")}
+
+
+def test_a_sweep_ends_with_table_figure_and_claims(finished):
+    out, process = finished
+    assert process.returncode == 0, process.stderr
+    assert "expected:" in process.stdout.split("measured:")[0]  # the cost comes first
+    assert process.stdout.rstrip().endswith(f"figure: {out / 'figure.png'} (and .svg)")
+    assert "slope of ln(best η_E) over ln(width)" in process.stdout
+    assert (out / "figure.png").stat().st_size > 10_000 and (out / "figure.svg").exists()
+    table = pd.read_csv(out / "table.csv")
+    assert len(table) == 12 and set(table["status"]) == {"finished"}
+    assert (table["train_loss"] < 6.2).all() and table["valid_bits_per_byte"].between(1, 8).all()
+
+
+def test_records_carry_configuration_and_provenance(finished):
+    out, _ = finished
+    manifest = Manifest.read(out)
+    for record in records.read(out / "records"):
+        assert record["hash"] == records.config_hash(record["config"])
+        assert record["sweep"] == manifest.hash
+        assert record["provenance"]["versions"]["jax"] and record["provenance"]["tokens_per_second"] > 0
+        assert len(record["config"]["data"]["corpus"]) == 64
+        assert record["outcome"]["curve_losses"][-1] < record["outcome"]["curve_losses"][0]
+
+
+def test_one_compilation_a_cell_whatever_the_rates_and_seeds(finished):
+    """Two cells, six lanes each, two workers. A compilation that found its program in the cache still counts as one
+    in JAX's events: at most one per cell and worker, and at most two in all that were not served from the cache but
+    for workers that began together."""
+    out, _ = finished
+    trials = [json.loads(line) for line in (out / "trials.jsonl").read_text().splitlines()]
+    assert sum(t["lanes"] for t in trials) == 12
+    assert sum(t["compilations"] for t in trials) <= 4
+    assert sum(t["compilations"] - t["cache_hits"] for t in trials) <= 2
+
+
+def test_a_rerun_redoes_nothing(finished, command):
+    out, _ = finished
+    before = {p: p.stat().st_mtime_ns for p in (out / "records").iterdir()}
+    again = command(*RUN, *LOCAL, "--out", out)
+    assert again.returncode == 0
+    assert {p: p.stat().st_mtime_ns for p in (out / "records").iterdir()} == before
+    assert "lanes have a record" in command("status", out).stdout
+
+
+def test_ray_gives_the_same_bits(finished, command, tmp_path):
+    out, _ = finished
+    process = command(*RUN, "--executor", "ray", "--threads", "1", "--out", tmp_path / "out")
+    assert process.returncode == 0, process.stderr
+    assert outcomes(tmp_path / "out") == outcomes(out)
+
+
+def test_interrupted_and_resumed_gives_the_same_bits(finished, command, tmp_path):
+    """Ctrl-C in mid-lane: exit code 130, a figure marked as partial; then resume goes on from a checkpoint."""
+    out = tmp_path / "out"
+    options = (*LOCAL, "--checkpoint-seconds", "0", "--quiet")
+    process = command(*RUN, *options, "--out", out, start=True)
+    deadline = time.time() + 120
+    while not list(out.glob("records/*")) or not list(out.glob("checkpoints/*/step_*")):
+        assert time.time() < deadline and process.poll() is None
+        time.sleep(0.01)
+    process.send_signal(signal.SIGINT)
+    stdout, stderr = process.communicate(timeout=60)
+    assert process.returncode == 130, stderr
+    assert stderr.startswith("sweeps: interrupted; `python -m sweeps resume")
+    done = outcomes(out)
+    assert 0 < len(done) < 12
+    before = {p: p.stat().st_mtime_ns for p in (out / "records").iterdir()}
+    resumed = command("resume", out, *options)
+    assert resumed.returncode == 0, resumed.stderr
+    assert outcomes(out) == outcomes(finished[0])
+    assert all(p.stat().st_mtime_ns == t for p, t in before.items())
+    assert any(r["provenance"]["resumed_at_step"] > 0 for r in records.read(out / "records"))
+
+
+def test_a_killed_worker_costs_nothing_but_time(finished, command, tmp_path):
+    out = tmp_path / "out"
+    process = command(*RUN, *LOCAL, "--quiet", "--out", out, start=True)
+    deadline, victims = time.time() + 120, []
+    while not victims:
+        assert time.time() < deadline and process.poll() is None
+        # Only once it is at work: before that it may be the one that says what machine this is.
+        started = out.glob("progress/*.json")
+        victims = [p for p in psutil.Process(process.pid).children() if list(started)]
+        time.sleep(0.01)
+    victims[0].kill()
+    _, stderr = process.communicate(timeout=200)
+    assert process.returncode == 0, stderr
+    assert outcomes(out) == outcomes(finished[0])
+
+
+def test_from_python_where_the_process_holds_the_accelerator(finished, cache, monkeypatch, tmp_path, capsys):
+    monkeypatch.setattr(api, "_holds_accelerator", lambda: "gpu")
+    monkeypatch.setenv("LVP_CACHE", str(cache))
+    from tests.sweeps.conftest import TINY
+
+    table = sweeps.run("width_vocab", "smoke", out=tmp_path / "out", executor="ray", pack=2, **TINY)
+    assert "already holds the GPU" in capsys.readouterr().out
+    solo = pd.read_csv(finished[0] / "table.csv").set_index("hash")["train_loss"]
+    packed = table.set_index("hash")["train_loss"]
+    assert packed.to_numpy() == pytest.approx(solo[packed.index].to_numpy(), rel=1e-4)  # two lanes a program
+
+
+@pytest.mark.parametrize(
+    "words, settings, says",
+    [
+        ((*RUN, "--corpus", "text:/nowhere"), {}, "/nowhere"),
+        ((*RUN, "--corpus", "wikitxt2"), {}, "did you mean wikitext2"),
+        (RUN, {"vocab_per_width": "90000"}, "too large"),
+        (RUN, {"widths": "33", "head_dim": "none"}, "33"),
+        (RUN, {"slice_bytes": "5"}, "training slice holds 5 tokens|too small"),
+        (RUN, {"rates": ""}, "rates is empty"),
+        ((*RUN, "--out", "/proc/nowhere"), {}, "/proc/nowhere"),
+        (("run", "width_vocab", "--teir", "smoke"), {}, "did you mean --tier"),
+        (("run", "width_vocab", "--tier", "smole"), {}, "did you mean smoke"),
+        (("run", "with_vocab"), {}, "did you mean width_vocab"),
+        (("rum",), {}, "did you mean run"),
+        (("resume", "/nowhere"), {}, "not the directory of a sweep"),
+    ],
+)
+def test_bad_input_gets_one_line_exit_code_2_and_nothing_written(command, tmp_path, words, settings, says):
+    out = tmp_path / "out"
+    given = (*words, "--out", out) if words[0] == "run" and "--out" not in words else words
+    process = command(*given, **settings)
+    assert process.returncode == 2, process.stderr
+    assert process.stderr.count("\n") == 1
+    assert re.search(says, process.stderr), process.stderr
+    assert not out.exists()
+
+
+def test_a_directory_that_belongs_to_another_sweep_is_left_alone(finished, command, tmp_path):
+    out, _ = finished
+    before = (out / "manifest.json").read_bytes()
+    process = command(*RUN, "--out", out, steps="41")
+    assert process.returncode == 2 and "belongs to another configuration" in process.stderr
+    assert (out / "manifest.json").read_bytes() == before
+    (tmp_path / "mine").write_text("not a sweep")
+    process = command(*RUN, "--out", tmp_path)
+    assert process.returncode == 2 and "not a sweep" in process.stderr
+    assert [p.name for p in tmp_path.iterdir()] == ["mine"]
+
+
+def test_dry_run_says_what_it_would_cost_and_writes_nothing(command, tmp_path):
+    process = command(*RUN, "--dry-run", "--out", tmp_path / "out")
+    assert process.returncode == 0 and not (tmp_path / "out").exists()
+    for word in ("cell", "lanes", "tokens", "FLOPs", "expected"):
+        assert word in process.stdout

@@ -1,0 +1,98 @@
+"""A checkpoint comes back to the bit, or is named and passed over."""
+
+import shutil
+
+import jax
+import numpy as np
+import pytest
+
+from lvp import checkpoints
+
+CONFIGURATION = "0123456789abcdef"
+
+
+def state(seed=0):
+    rng = np.random.default_rng(seed)
+    return {
+        "params": {
+            "a": rng.normal(size=(40, 30)).astype(np.float32),
+            "b": np.float32([np.nan, np.inf, -0.0]),
+        },
+        "opt": (np.asarray(3, np.int32), [rng.normal(size=5)]),
+        "key": np.asarray([1, 2**31], np.uint32),
+    }
+
+
+SHAPES = jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype), state())
+
+
+def test_comes_back_to_the_bit(tmp_path):
+    checkpoints.save(tmp_path / "lane", 5, state(), CONFIGURATION)
+    loaded = checkpoints.load(tmp_path / "lane", 5, SHAPES, CONFIGURATION)
+    for got, saved in zip(jax.tree.leaves(loaded), jax.tree.leaves(state()), strict=True):
+        assert (got.dtype, got.shape, got.tobytes()) == (saved.dtype, saved.shape, saved.tobytes())
+
+
+def test_keeps_the_last_two_steps(tmp_path):
+    for step in (1, 2, 3):
+        checkpoints.save(tmp_path, step, state(step), CONFIGURATION)
+    assert checkpoints.steps(tmp_path) == [2, 3]
+    assert checkpoints.steps(tmp_path / "nowhere") == []
+
+
+def test_another_configuration_is_refused(tmp_path):
+    checkpoints.save(tmp_path, 1, state(), CONFIGURATION)
+    with pytest.raises(ValueError, match="belongs to configuration"):
+        checkpoints.load(tmp_path, 1, SHAPES, "f" * 16)
+
+
+def flip(path):
+    content = bytearray(path.read_bytes())
+    content[len(content) // 2] ^= 16
+    path.write_bytes(content)
+
+
+def cut(path):
+    path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
+
+
+@pytest.mark.parametrize("damage", [flip, cut, lambda path: path.unlink()], ids=["flip", "cut", "delete"])
+def test_no_damage_goes_unseen(tmp_path, damage):
+    """Whichever file is damaged (Orbax keeps some that a load does not read): the exact bits, or an error with the
+    step's name."""
+    checkpoints.save(tmp_path / "whole", 1, state(), CONFIGURATION)
+    files = [
+        p.relative_to(tmp_path / "whole") for p in (tmp_path / "whole").rglob("*") if p.is_file() and p.stat().st_size
+    ]
+    named = 0
+    for i, file in enumerate(files):
+        folder = tmp_path / str(i)
+        shutil.copytree(tmp_path / "whole", folder)
+        damage(folder / file)
+        try:
+            loaded = checkpoints.load(folder, 1, SHAPES, CONFIGURATION)
+        except ValueError as error:
+            assert "step_000000001" in str(error)
+            named += 1
+        else:
+            assert checkpoints._digests(loaded) == checkpoints._digests(state()), file
+    assert named >= 2
+
+
+def test_a_damaged_step_is_named_and_the_one_before_is_used(tmp_path, caplog):
+    for step in (1, 2):
+        checkpoints.save(tmp_path, step, state(step), CONFIGURATION)
+    for file in (tmp_path / "step_000000002").rglob("d/*"):
+        flip(file)
+    step, (loaded,) = checkpoints.latest([tmp_path], SHAPES, [CONFIGURATION])
+    assert step == 1 and "step_000000002" in caplog.text
+    np.testing.assert_array_equal(loaded["params"]["a"], state(1)["params"]["a"])
+
+
+def test_a_pack_goes_on_from_the_last_step_all_its_lanes_have(tmp_path):
+    for step in (1, 2):
+        checkpoints.save(tmp_path / "a", step, state(), CONFIGURATION)
+    checkpoints.save(tmp_path / "b", 1, state(), CONFIGURATION)
+    step, states = checkpoints.latest([tmp_path / "a", tmp_path / "b"], SHAPES, [CONFIGURATION] * 2)
+    assert (step, len(states)) == (1, 2)
+    assert checkpoints.latest([tmp_path / "a", tmp_path / "c"], SHAPES, [CONFIGURATION] * 2) is None

@@ -1,0 +1,278 @@
+"""Every cell of every table in closed form; the attenuation against its definition and other quadratures."""
+
+import math
+import subprocess
+import sys
+import tracemalloc
+
+import numpy as np
+import pytest
+from scipy import integrate
+
+from lvp.errors import InputError
+from lvp.parametrization import Row, Table, attenuation, embedding_ratio, table
+
+SHAPES = [(1, 2), (32, 256), (100, 800), (256, 32768), (2048, 32064), (4096, 64)]
+RULES = ("sp", "mup", "lvp", "interpolated")
+
+
+def expected(rule: str, d: int, m: int) -> dict[str, tuple[float, float]]:
+    """(init variance, learning rate in units of η): Tables 1 and 2 of Hayou & Liu 2025 as printed."""
+    ratio = math.sqrt((1 + (2 / math.pi) * (d - 1)) / (1 + 2 * (d - 1) / (math.pi * m)))
+    cells = {
+        "sp": {"embedding": (1, 1), "output": (1 / d, 1), "hidden": (1 / d, 1), "vector": (0, 1)},
+        "mup": {"embedding": (1, 1), "output": (d**-2, 1 / d), "hidden": (1 / d, 1 / d), "vector": (0, 1)},
+        "lvp": {"embedding": (1 / d, d**-0.5), "output": (1 / d, 1 / d), "hidden": (1 / d, 1 / d)},
+        "interpolated": {"embedding": (1 / d, ratio / d), "output": (1 / d, 1 / d), "hidden": (1 / d, 1 / d)},
+    }[rule]
+    cells.setdefault("vector", (0, 1 / d))
+    return {**cells, "position": cells["embedding"]}
+
+
+def zipf(m: int, exponent: float = 1.0) -> np.ndarray:
+    weights = np.arange(1, m + 1) ** -float(exponent)
+    return weights / weights.sum()
+
+
+@pytest.mark.parametrize("rule", RULES)
+@pytest.mark.parametrize(("d", "m"), SHAPES)
+def test_every_cell_in_closed_form(rule, d, m):
+    t = table(rule, width=d, vocab=m)
+    cells = expected(rule, d, m)
+    assert set(t) == set(cells) and len(t) == 5
+    for role, (variance, rate) in cells.items():
+        assert t[role].init_std ** 2 == pytest.approx(variance, rel=1e-14)
+        assert t[role].lr_multiplier == pytest.approx(rate, rel=1e-14)
+        assert t[role].decay == (role != "vector")
+
+
+@pytest.mark.parametrize("rule", RULES)
+@pytest.mark.parametrize(("d", "m"), SHAPES)
+def test_hidden_normalisation_divides_all_by_the_hidden_multiplier(rule, d, m):
+    paper, hidden = (table(rule, width=d, vocab=m, normalize=n) for n in ("paper", "hidden"))
+    assert hidden["hidden"].lr_multiplier == 1
+    for role in paper:
+        ratio = paper[role].lr_multiplier / paper["hidden"].lr_multiplier
+        assert hidden[role].lr_multiplier == pytest.approx(ratio, rel=1e-15)
+        assert hidden[role].init_std == paper[role].init_std
+
+
+@pytest.mark.parametrize(("d", "m"), SHAPES)
+def test_the_root_d_rule(d, m):
+    t = table("lvp", width=d, vocab=m, normalize="hidden")
+    assert t["embedding"].lr_multiplier == pytest.approx(math.sqrt(d), rel=1e-14)
+    t = table("mup", width=d, vocab=m, normalize="hidden")
+    assert t["embedding"].lr_multiplier == pytest.approx(d, rel=1e-14)
+
+
+@pytest.mark.parametrize("rule", RULES)
+def test_base_width_makes_every_multiplier_one_there(rule):
+    at_base = table(rule, width=128, vocab=1024, base_width=128)
+    assert [at_base[role].lr_multiplier for role in at_base] == [1.0] * 5
+    away, paper, base = (
+        table(rule, width=512, vocab=1024, base_width=128),
+        table(rule, width=512, vocab=1024),
+        table(rule, width=128, vocab=1024),
+    )
+    for role in paper:
+        assert away[role].lr_multiplier == pytest.approx(
+            paper[role].lr_multiplier / base[role].lr_multiplier, rel=1e-15
+        )
+        assert away[role].init_std == paper[role].init_std
+
+
+def test_base_vocab_matters_to_interpolated_alone():
+    for rule in RULES:
+        same, other = (
+            table(rule, width=512, vocab=4096, base_width=128, base_vocab=v)["embedding"].lr_multiplier
+            for v in (None, 1024)
+        )
+        assert (same != other) == (rule == "interpolated")
+
+
+def test_interpolated_limits():
+    big = 10**9
+    assert embedding_ratio(4096, big) == pytest.approx(math.sqrt(2 / math.pi * 4096), rel=1e-3)
+    assert embedding_ratio(4096, big, 0.44) == pytest.approx(math.sqrt(0.88 / math.pi * 4096), rel=1e-3)
+    assert embedding_ratio(big, 64, 0.5) == pytest.approx(math.sqrt(0.5 * 64), rel=1e-6)
+    assert embedding_ratio(4096, big, 0.0) == pytest.approx(1.0, rel=1e-5)
+    assert embedding_ratio(1, 2) == 1.0
+
+
+def test_interpolated_takes_the_frequency_weighted_attenuation():
+    alpha = zipf(512)
+    t = table("interpolated", width=64, vocab=512, frequencies=alpha)
+    kappa = float(alpha @ attenuation(alpha))
+    assert t.kappa == pytest.approx(kappa, rel=1e-14) and 0 < kappa < 0.44
+    ratio = t["embedding"].lr_multiplier / t["output"].lr_multiplier
+    assert ratio == pytest.approx(embedding_ratio(64, 512, kappa), rel=1e-14)
+    # Equal frequencies: κ_i = 1/m for each, and so is their mean.
+    uniform = table("interpolated", width=64, vocab=512, frequencies=np.full(512, 1 / 512))
+    assert uniform.kappa == pytest.approx(1 / 512, rel=1e-11)
+    for rule in ("sp", "mup", "lvp"):
+        assert table(rule, width=64, vocab=512, frequencies=alpha) == table(rule, width=64, vocab=512)
+    one_token = table("interpolated", width=64, vocab=2, frequencies=[1 + 5e-7, 0.0])
+    assert one_token.kappa == pytest.approx(1.0) and one_token.kappa <= 1
+
+
+def quadrature(alpha: np.ndarray, i: int) -> float:
+    """I_i by adaptive quadrature of the printed integral in s = t/(1 + t), nothing shared with the code."""
+    a = alpha**2 / np.sum(alpha**2)
+
+    def integrand(s):
+        t = s / (1 - s)
+        return a[i] / (1 + 2 * t * a[i]) / np.sqrt(np.prod(1 + 2 * t * a)) / (1 - s) ** 2
+
+    return integrate.quad(integrand, 0, 1, epsabs=0, epsrel=1e-11, limit=500)[0]
+
+
+@pytest.mark.parametrize(
+    "alpha", [zipf(64), zipf(40, 0.6), zipf(30, 2.5), np.array([0.7, 0.2, 0.1]), np.full(16, 1 / 16)]
+)
+def test_attenuation_equals_an_independent_quadrature_to_nine_digits(alpha):
+    exact = attenuation(alpha)
+    for i in {0, 1, len(alpha) // 2, len(alpha) - 1}:
+        assert exact[i] == pytest.approx(quadrature(alpha, i), rel=1e-9)
+
+
+@pytest.mark.parametrize(
+    "alpha",
+    [
+        zipf(2),
+        zipf(32768),
+        np.full(32768, 1 / 32768),
+        np.array([1.0, 0.0]),
+        np.array([1 - 1e-9, 1e-9]),
+        np.array([0.5, 0.5, 0.0]),
+    ],
+)
+def test_attenuations_sum_to_one_and_absent_tokens_have_none(alpha):
+    kappa = attenuation(alpha)
+    assert kappa.shape == alpha.shape and abs(kappa.sum() - 1) < 1e-11
+    assert np.all(kappa[alpha == 0] == 0) and np.all(kappa[alpha > 0] > 0)
+    assert np.all(np.diff(kappa) <= 1e-15)  # as are the frequencies
+
+
+def test_attenuation_needs_no_nodes_by_tokens_array():
+    alpha = zipf(32768)
+    tracemalloc.start()
+    attenuation(alpha)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < 64 * 2**20  # all nodes at once would take 150 MiB an array
+
+
+def test_two_tokens_in_closed_form():
+    # For α = (α₁, α₂): E[α₁² z₁² / (α₁² z₁² + α₂² z₂²)] = α₁ / (α₁ + α₂).
+    for p in (0.5, 0.9, 1 - 1e-6, 1 - 1e-12):
+        kappa = attenuation([p, 1 - p])
+        np.testing.assert_allclose(kappa, [p, 1 - p], rtol=1e-11)
+
+
+@pytest.mark.parametrize("m", [64, 128, 256, 512])
+def test_the_notes_table_for_zipf(m):
+    alpha = zipf(m)
+    ratio = attenuation(alpha) / (alpha**2 / np.sum(alpha**2))
+    for rank, value in {1: 0.72, 2: 1.17, 3: 1.41, 4: 1.54, 10: 1.75, m: 1.81}.items():
+        assert ratio[rank - 1] == pytest.approx(value, abs=0.02)
+    assert attenuation(alpha)[0] == pytest.approx(0.44, abs=0.005)
+
+
+def test_the_notes_whole_variance_example():
+    d, alpha = 64, zipf(256)
+    share = alpha[0] ** 2 / np.sum(alpha**2)
+    variance = lambda kappa: d + 2 / math.pi * d * (d - 1) * kappa  # noqa: E731
+    assert round(variance(attenuation(alpha)[0])) == 1195
+    assert round(variance(share)) == 1628  # the paper's form, which simulation (1208 ± 8) rules out
+
+
+def test_attenuation_is_the_expectation_it_claims_to_be():
+    rng = np.random.default_rng(0)
+    alpha = zipf(32)
+    z = (alpha * rng.standard_normal((200_000, 32))) ** 2
+    share = z / z.sum(axis=1, keepdims=True)
+    error = share.std(axis=0) / math.sqrt(len(z))
+    assert np.all(np.abs(share.mean(axis=0) - attenuation(alpha)) < 4.5 * error)
+
+
+@pytest.mark.parametrize(
+    ("frequencies", "message"),
+    [
+        ([0.5, 0.6], "divide them by their sum"),
+        ([1.5, -0.5], "not negative"),
+        ([math.nan, 1.0], "finite"),
+        ([1.0], "at least 2"),
+        ([[0.5, 0.5]], "shape"),
+        (["a", "b"], "numbers"),
+        (None, "numbers|at least 2"),
+    ],
+)
+def test_bad_frequencies(frequencies, message):
+    with pytest.raises(InputError, match=message):
+        attenuation(frequencies)
+    if frequencies is not None:
+        with pytest.raises(InputError):
+            table("lvp", width=8, vocab=2, frequencies=frequencies)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"rule": "muP"}, "rule must be one of"),
+        ({"rule": ["lvp"]}, "rule must be one of"),
+        ({"width": 0}, "width"),
+        ({"width": 64.0}, "width"),
+        ({"width": True}, "width"),
+        ({"vocab": 1}, "vocab"),
+        ({"vocab": None}, "vocab"),
+        ({"normalize": "output"}, "normalize"),
+        ({"base_width": 0}, "base_width"),
+        ({"base_width": 32, "normalize": "hidden"}, "base_width and normalize"),
+        ({"base_vocab": 32}, "base_vocab needs base_width"),
+        ({"base_width": 32, "base_vocab": 0}, "base_vocab"),
+        ({"frequencies": [0.5, 0.5]}, "frequencies has 2 tokens, vocab is 512"),
+    ],
+)
+def test_bad_arguments(arguments, message):
+    with pytest.raises(InputError, match=message) as error:
+        table(**{"rule": "lvp", "width": 64, "vocab": 512, **arguments})
+    assert "\n" not in str(error.value)
+
+
+def test_bad_ratio_and_role():
+    for arguments in [(0, 2), (2, 0), (2, 2, -0.1), (2, 2, 1.1), (2, 2, math.nan)]:
+        with pytest.raises(InputError):
+            embedding_ratio(*arguments)
+    with pytest.raises(InputError, match="role must be one of"):
+        table("lvp", width=64, vocab=512)["bias"]
+
+
+def test_a_table_prints_itself():
+    text = str(table("mup", width=64, vocab=512))
+    assert text.splitlines() == [
+        "mup: width 64, vocab 512",
+        "learning_rate: the paper's η (absolute multipliers)",
+        "role       init std     LR multiplier  decay",
+        "embedding  1            1              yes",
+        "position   1            1              yes",
+        "hidden     0.125        0.015625       yes",
+        "output     0.015625     0.015625       yes",
+        "vector     0 (gains 1)  1              no",
+    ]
+    assert "hidden matrices" in str(table("lvp", width=64, vocab=512, normalize="hidden"))
+    assert "tuned at width 32, vocab 512" in str(table("lvp", width=64, vocab=512, base_width=32))
+    assert "κ 1" in str(table("interpolated", width=64, vocab=512))
+
+
+def test_tables_are_values():
+    t = table("lvp", width=64, vocab=512)
+    assert t == table("lvp", width=np.int64(64), vocab=512) and hash(t) == hash(table("lvp", width=64, vocab=512))
+    assert isinstance(t, Table) and isinstance(t["hidden"], Row)
+    with pytest.raises(AttributeError):
+        t.width = 3
+
+
+def test_imports_neither_jax_nor_flax():
+    code = "import sys, lvp.parametrization; print(sorted({'jax', 'flax', 'optax', 'scipy'} & set(sys.modules)))"
+    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert run.stdout.strip() == "[]"

@@ -1,0 +1,146 @@
+"""One program per cell: what a lane computes, that it is reproducible, and that lanes do not touch each other."""
+
+import dataclasses
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import pytest
+
+from lvp import roles, training
+from lvp.data import batches
+from lvp.errors import InputError
+from lvp.losses import dense_next_token_loss
+from lvp.models.decoder import DecoderConfig, decoder
+from lvp.training import Cell, DataConfig, Lane, Program, TrainingData
+
+CELL = Cell(DecoderConfig(vocab=40, width=16, context=12), DataConfig("none"), batch=3, steps=7)
+
+
+def lane(rate=0.01, seed=0, **rates):
+    return Lane(dict.fromkeys(roles.ROLES, rate) | rates, dict.fromkeys(roles.ROLES, 0.25), seed)
+
+
+@pytest.fixture(scope="module")
+def data():
+    tokens = np.random.default_rng(0).integers(0, 40, 600).astype(np.int32)
+    return TrainingData.of(CELL, tokens[:500], tokens[500:])
+
+
+@pytest.fixture(scope="module")
+def program():
+    return Program(CELL)
+
+
+@pytest.fixture(scope="module")
+def pack():
+    return Program(CELL, 3)
+
+
+def same(a, b):
+    return dataclasses.asdict(a) == dataclasses.asdict(b)
+
+
+def test_is_plain_optax_training(program, data):
+    """Against a loop written anew: dense loss, one optax.adam per role's rate, one dispatch a step."""
+    this = lane(embedding=0.05, output=0.002)
+    model = decoder(CELL.model)
+    init_key, data_key = jax.random.split(jax.random.key(0))
+    params, losses = model.init(init_key, this.init_std), []
+    labels = roles.labels(params)
+    tx = optax.multi_transform({r: optax.adam(x) for r, x in this.learning_rates.items()}, labels)
+    state = tx.init(params)
+
+    def loss_of(params, windows):
+        return dense_next_token_loss(model.apply(params, windows[:, :-1]), model.head(params), windows[:, 1:])
+
+    for step in range(CELL.steps):
+        windows = batches.windows(jnp.asarray(data.train), data_key, step, CELL.batch, CELL.model.context)
+        loss, grads = jax.value_and_grad(loss_of)(params, windows)
+        updates, state = tx.update(grads, state)
+        params = optax.apply_updates(params, updates)
+        losses.append(float(loss))
+    (result,) = training.run(program, [this], data)
+    np.testing.assert_allclose(result.curve_losses, losses, rtol=2e-5)
+    assert result.train_loss == pytest.approx(losses[-1], rel=2e-5)  # a tenth of 7 steps is the last one
+
+
+def test_validation_scores_every_token_once(program, data):
+    kept = {}
+    (result,) = training.run(
+        program,
+        [lane()],
+        data,
+        on_chunk=lambda step, s: kept.update(params=jax.tree.map(np.asarray, s["params"])),
+    )
+    model, tokens = decoder(CELL.model), np.random.default_rng(0).integers(0, 40, 600)[500:]
+    total, context = 0.0, CELL.model.context
+    for start in range(0, 99, context):
+        window = jnp.asarray(tokens[start : start + context + 1])[None]
+        hidden = model.apply(kept["params"], window[:, :-1])
+        total += (window.shape[1] - 1) * dense_next_token_loss(hidden, model.head(kept["params"]), window[:, 1:])
+    assert result.valid_loss == pytest.approx(float(total / 99), rel=1e-5)
+
+
+def test_cutting_a_run_into_chunks_changes_no_bit(program, data):
+    whole = training.run(program, [lane()], data, chunk_seconds=1e9)
+    assert same(whole[0], training.run(program, [lane()], data, chunk_seconds=0)[0])
+
+
+def test_going_on_from_a_state_changes_no_bit(program, data):
+    whole, kept = training.run(program, [lane()], data), {}
+
+    def keep(step, state):
+        kept[step] = jax.tree.map(np.array, state)
+
+    training.run(program, [lane()], data, chunk_seconds=0, on_chunk=keep)
+    again = training.run(program, [lane()], data, state=kept[4], step=4)
+    assert same(whole[0], again[0])
+    # Negative control: without the data RNG the run is another one.
+    without = kept[4] | {"key": np.zeros_like(kept[4]["key"])}
+    assert not same(whole[0], training.run(program, [lane()], data, state=without, step=4)[0])
+
+
+def test_packed_lanes_equal_solo_ones_to_rounding(program, pack, data):
+    lanes = [lane(0.01, 0), lane(0.02, 0), lane(0.01, 1)]
+    packed = training.run(pack, lanes, data)
+    for p, this in zip(packed, lanes, strict=True):
+        (solo,) = training.run(program, [this], data)
+        np.testing.assert_allclose(p.curve_losses, solo.curve_losses, rtol=1e-5)
+        assert p.valid_loss == pytest.approx(solo.valid_loss, rel=1e-5)
+    assert packed[0].train_loss != packed[1].train_loss != packed[2].train_loss
+
+
+def test_a_diverging_lane_leaves_its_neighbours_bit_for_bit(pack, data):
+    healthy = training.run(pack, [lane(0.01, 0), lane(0.02, 0), lane(0.01, 1)], data)
+    sick = training.run(pack, [lane(0.01, 0), lane(1e38, 0), lane(0.01, 1)], data)
+    assert sick[1].status == "diverged" and sick[1].train_loss is None
+    assert 0 < sick[1].diverged_step < CELL.steps
+    assert same(sick[0], healthy[0]) and same(sick[2], healthy[2])
+
+
+def test_divergence_is_an_outcome(program, data):
+    (result,) = training.run(program, [lane(1e38)], data, chunk_seconds=0)
+    assert (result.status, result.valid_loss) == ("diverged", None)
+    assert result.curve_losses[0] is not None and result.curve_losses[-1] is None
+
+
+def test_seeds_and_rates_share_one_compilation(data):
+    program = Program(CELL)
+    for this in (lane(), lane(0.5), lane(seed=3), lane(embedding=0.7)):
+        training.run(program, [this], data)
+    assert program.advance._cache_size() == 1
+
+
+@pytest.mark.parametrize("rate", [0, -1e-3, float("nan"), float("inf"), "fast", None])
+def test_unusable_rates_are_named(rate):
+    with pytest.raises(InputError, match="embedding"):
+        lane(embedding=rate)
+
+
+def test_too_little_text_is_named():
+    with pytest.raises(InputError, match="12 tokens"):
+        TrainingData.of(CELL, np.zeros(12, np.int32), np.zeros(50, np.int32))
+    with pytest.raises(InputError, match="validation"):
+        TrainingData.of(CELL, np.zeros(50, np.int32), np.zeros(1, np.int32))
