@@ -160,22 +160,19 @@ def optima(table, config: Config):
 def summary(table, config: Config) -> str:
     """The table of optima and the slope, as text."""
     found, slope = optima(table, config)
-    shaded = [
-        analysis.optimum(config.rates, g, method="geometric_mean", tolerance=config.tolerance)
-        for g in losses(table, config)
-    ]
-    lines = [
-        f"{'width':>6} {'vocab':>6} {'best η_E':>10} {'95 % interval':>20} {'loss':>7} {'within ' + format(config.tolerance, '.0%'):>11}  flags"
-    ]
-    for width, best, mean in zip(config.widths, found, shaded, strict=True):
+    within = f"within {config.tolerance:.0%}"
+    lines = [f"{'width':>6} {'vocab':>6} {'best η_E':>10} {'95 % interval':>20} {'loss':>7} {within:>11}  flags"]
+    for width, grid, best in zip(config.widths, losses(table, config), found, strict=True):
+        mean = analysis.optimum(config.rates, grid, method="geometric_mean", tolerance=config.tolerance)
         interval = f"{best.interval[0]:.4g} … {best.interval[1]:.4g}"
         lines.append(
             f"{width:>6} {config.vocab_per_width * width:>6} {best.rate:>10.4g} {interval:>20} {best.loss:>7.3f} "
             f"{mean.rate:>11.4g}  {', '.join(best.flags) or '–'}"
         )
+    low, high = slope.interval
     lines.append(
-        f"slope of ln(best η_E) over ln(width): {slope.slope:.2f}, 95 % interval {slope.interval[0]:.2f} … "
-        f"{slope.interval[1]:.2f}, from {slope.num_points} of {len(config.widths)} widths"
+        f"slope of ln(best η_E) over ln(width): {slope.slope:.2f}, 95 % interval {low:.2f} … {high:.2f}, from "
+        f"{slope.num_points} of {len(config.widths)} widths"
     )
     return "\n".join(lines)
 

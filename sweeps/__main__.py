@@ -100,7 +100,7 @@ def _figure(arguments):
 def _report(arguments):
     from sweeps import results
 
-    print(results.report())
+    print(results.write_report())
 
 
 def _publish(arguments):

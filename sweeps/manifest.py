@@ -38,10 +38,18 @@ class Entry:
         return records.config_hash(asdict(self.cell))
 
 
+def corpus_name(spec: str) -> str:
+    """`wikitext2:/some/where` → `wikitext2`."""
+    return spec.partition(":")[0]
+
+
 def lane_config(cell: Cell, lane: Lane, dataset: Dataset) -> dict[str, Any]:
-    """Everything that decides a lane's result, as its record carries it and its hash covers it."""
+    """Everything that decides a lane's result, as its record carries it and its hash covers it. The corpus goes by name
+    and fingerprint: where it lies decides nothing."""
+    config = asdict(cell)
+    config["data"]["corpus"] = corpus_name(cell.data.corpus)
     return {
-        "cell": asdict(cell),
+        "cell": config,
         "lane": asdict(lane),
         "data": {"corpus": dataset.corpus_fingerprint, "tokenizer": dataset.tokenizer_fingerprint},
     }

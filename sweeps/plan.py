@@ -8,7 +8,7 @@ from sweeps.manifest import Manifest
 
 # Model FLOP/s one worker is assumed to reach before it has been measured: a pinned CPU core on small float32 models, an
 # accelerator on float32 models of a few hundred columns. Only the forecast depends on them.
-ASSUMED_FLOPS = {"cpu": 4.0e10, "accelerator": 2.0e13}
+ASSUMED_FLOPS = {"cpu": 9.0e10, "accelerator": 2.0e13}
 # The cost of a trial is about this part of what a worker has to do in all: small enough for workers to end together,
 # large enough for a scheduler's tenth of a second not to count.
 TRIALS_PER_WORKER = 16

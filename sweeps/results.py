@@ -1,6 +1,7 @@
 """From records to table, figure and claims; and the committed results, from which the README's are drawn."""
 
 import json
+import re
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -10,10 +11,17 @@ from lvp import records
 from lvp.analysis import claims as claims_of
 from lvp.analysis import figures
 from lvp.errors import InputError
-from sweeps.manifest import Manifest
+from sweeps.manifest import Manifest, corpus_name
 
 COMMITTED = Path(experiments.__file__).parent / "results"
-REPORT = Path(experiments.__file__).parents[1] / "docs" / "claims.md"
+README = Path(experiments.__file__).parents[1] / "README.md"
+REPORT = README.parent / "docs" / "claims.md"
+REPORT_HEAD = """# Claims of the papers, as measured here
+
+Written by `python -m sweeps report` from the records in `experiments/results/`. With an interval of 95 %, a claim is
+*supported* when the interval holds the paper's value (or lies in the region it names) and shuts out its rivals,
+*contradicted* when it shuts out the paper's value, and *unresolved* otherwise.
+"""
 
 
 def draw(manifest: Manifest, say: Callable = print):
@@ -26,7 +34,7 @@ def draw(manifest: Manifest, say: Callable = print):
     table = records.table(rows)
     records.write_whole(manifest.out / "table.csv", table.to_csv(index=False))
     partial = None if len(rows) == manifest.num_lanes else (len(rows), manifest.num_lanes)
-    figure = experiment.figure(table, config, tier=manifest.tier, corpus=_corpus(config), partial=partial)
+    figure = experiment.figure(table, config, tier=manifest.tier, corpus=corpus_name(config.corpus), partial=partial)
     figures.save(figure, manifest.out / "figure")
     say("", experiment.summary(table, config), "")
     if partial:
@@ -41,14 +49,9 @@ def draw(manifest: Manifest, say: Callable = print):
     return table
 
 
-def _corpus(config) -> str:
-    """The name of the corpus, without the place it lies at."""
-    return config.corpus.partition(":")[0]
-
-
 def _context(experiment: str, tier: str, config, rows) -> dict[str, Any]:
     commits = sorted({str(r["provenance"]["commit"]) for r in rows})
-    return {"experiment": experiment, "tier": tier, "corpus": _corpus(config), "commit": ", ".join(commits)}
+    return {"experiment": experiment, "tier": tier, "corpus": corpus_name(config.corpus), "commit": ", ".join(commits)}
 
 
 def publish(out: str | Path) -> Path:
@@ -61,9 +64,7 @@ def publish(out: str | Path) -> Path:
     if len(rows) < manifest.num_lanes:
         raise InputError(f"{out} is not finished: {len(rows)} of {manifest.num_lanes} lanes have a record")
     _, config = manifest.resolved
-    corpus = _corpus(config)
-    for row in rows:
-        row["config"]["cell"]["data"]["corpus"] = corpus
+    corpus = corpus_name(config.corpus)
     folder = COMMITTED / manifest.experiment / f"{manifest.tier}-{corpus}"
     trials = [json.loads(line) for line in (manifest.out / "trials.jsonl").read_text().splitlines()]
     content = {
@@ -92,31 +93,39 @@ def committed() -> list[tuple[Path, Mapping, list[dict]]]:
     return found
 
 
-def report() -> str:
-    """Redraws the figure and the table of optima of every committed result, collects their claims into
-    `docs/claims.md` and returns its text."""
-    all_claims, sections = [], []
+def report() -> dict[Path, str]:
+    """What the committed records say, as the files that should say it: `docs/claims.md` and the README, in which the
+    text between `<!-- results EXPERIMENT/FOLDER -->` and `<!-- end -->` is that result's table and claims."""
+    all_claims, sections, blocks = [], [], {}
     for folder, sweep, rows in committed():
         experiment = experiments.load(sweep["experiment"])
         config = experiments.configured(sweep["experiment"], sweep["tier"], sweep["config"])
         table = records.table(rows)
-        figure = experiment.figure(table, config, tier=sweep["tier"], corpus=_corpus(config), partial=None)
+        claims = experiment.claims(table, config, _context(sweep["experiment"], sweep["tier"], config, rows))
+        summary = f"```\n{experiment.summary(table, config)}\n```"
+        name = f"{sweep['experiment']}/{folder.name}"
+        devices = ", ".join(sorted({r["provenance"]["device"] for r in rows}))
+        minutes = sweep["trial_seconds"] / 60
+        made = f"{len(rows)} lanes, {minutes:.0f} worker minutes on {devices}, commit {claims[0].commit}."
+        sections.append(f"## {name}\n\n{made}\n\n{summary}\n")
+        blocks[name] = summary + "\n\n" + "\n".join(f"- **{c.verdict}**: {c.statement}" for c in claims)
+        all_claims += claims
+    readme = README.read_text()
+    for name, block in blocks.items():
+        pattern = rf"(<!-- results {re.escape(name)} -->\n).*?(<!-- end -->)"
+        readme = re.sub(pattern, lambda m, block=block: m[1] + block + "\n" + m[2], readme, flags=re.DOTALL)
+    return {README: readme, REPORT: "\n".join([REPORT_HEAD, claims_of.table(all_claims), "", *sections])}
+
+
+def write_report() -> str:
+    """Redraws the figure of every committed result, writes what `report` makes and returns the text of the claims."""
+    for folder, sweep, rows in committed():
+        experiment = experiments.load(sweep["experiment"])
+        config = experiments.configured(sweep["experiment"], sweep["tier"], sweep["config"])
+        table = records.table(rows)
+        figure = experiment.figure(table, config, tier=sweep["tier"], corpus=corpus_name(config.corpus), partial=None)
         figures.save(figure, folder / "figure")
-        all_claims += experiment.claims(table, config, _context(sweep["experiment"], sweep["tier"], config, rows))
-        name = f"{sweep['experiment']}, tier {sweep['tier']}, {config.corpus}"
-        sections.append(f"## {name}\n\n```\n{experiment.summary(table, config)}\n```\n")
-    text = "\n".join(
-        [
-            "# Claims of the papers, as measured here",
-            "",
-            "Written by `python -m sweeps report` from the records in `experiments/results/`. A verdict is *supported*",
-            "when the interval (95 %) holds the paper's value and shuts out its rivals, *contradicted* when it shuts out",
-            "the paper's value, and *unresolved* otherwise.",
-            "",
-            claims_of.table(all_claims),
-            "",
-            *sections,
-        ]
-    )
-    records.write_whole(REPORT, text)
-    return text
+    texts = report()
+    for path, text in texts.items():
+        records.write_whole(path, text)
+    return texts[REPORT]

@@ -190,7 +190,7 @@ class Worker:
 
 
 def main() -> None:
-    """A worker process, called with OUT and SETTINGS: JSON requests on standard input, JSON answers on standard output."""
+    """A worker process, called with OUT and SETTINGS: JSON requests on standard input, answers on standard output."""
     logging.basicConfig(stream=sys.stderr, level=logging.WARNING)
     answers = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)  # whatever a library prints must not get between the answers

@@ -147,6 +147,7 @@ def read(curve: Curve, noise: Noise, method: str, tolerance: float) -> Optimum:
     reading = METHODS[method](curve, noise, search, tolerance)
     std, interval = _spread(reading, noise)
     flags, notes = _flags(curve, reading.points, reading.off in (-1, 1, 3), search.flat)
+    notes += reading.notes if noise.known else ("seed noise unknown: curvature untested",)
     return Optimum(
         rate=float(reading.rate),
         log_rate_std=std,
@@ -154,7 +155,7 @@ def read(curve: Curve, noise: Noise, method: str, tolerance: float) -> Optimum:
         loss=float(reading.loss),
         method=method,
         flags=flags,
-        notes=notes + reading.notes,
+        notes=notes,
         curvature=float(search.found.curvature[0]),
         band=_band(curve, tolerance),
         noise_std=noise.std,
@@ -192,10 +193,11 @@ def geometric_mean(curve: Curve, noise: Noise, search: Search, tolerance: float)
     off = {(False, False): 0, (True, False): -1, (False, True): 1, (True, True): 3}[ends]
     simulated = None
     if search.draws is not None:
-        # Blocks in the order of their size: which seed is called the first must not matter.
-        base = curve.smooth(search.centre) + np.sort(curve.blocks)[:, None]
-        finished = np.isfinite(curve.lanes[np.argsort(curve.blocks)])
-        simulated, *_ = _within(curve, np.where(finished, base + noise.draws(base.shape), np.inf), tolerance)
+        order = np.argsort(curve.blocks)  # which seed is called the first must not matter
+        base = curve.smooth(search.centre) + curve.blocks[order, None]
+        base = np.where(curve.usable, base, curve.lanes[order])  # beside a diverged lane: as it is
+        base = np.where(np.isfinite(curve.lanes[order]), base, np.inf)
+        simulated, *_ = _within(curve, base + noise.draws(base.shape), tolerance)
     loss = np.interp(log_rate, curve.log_rates[curve.usable], curve.means[curve.usable])
     points = np.arange(max(0, low - 1), min(high + 1, len(curve.log_rates) - 1) + 1)
     grid_std = np.hypot(_step(curve, low), _step(curve, high)) / 2 / 12**0.5
@@ -249,7 +251,6 @@ def _flags(curve: Curve, points: np.ndarray, edge: bool = False, noise: bool = F
     notes = {
         f"rates with diverged lanes away from the optimum: {(diverged & ~inside).sum()}": diverged & ~inside,
         f"rates with missing lanes away from the optimum: {(missing & ~inside).sum()}": missing & ~inside,
-        "one seed: its noise is unknown and the curvature untested": curve.lanes.shape[0] == 1,
     }
     return tuple(k for k, v in flags.items() if v), tuple(k for k, v in notes.items() if np.any(v))
 

@@ -66,19 +66,11 @@ def optimum_vs_width(
     import matplotlib
     from matplotlib.figure import Figure
 
-    widths = positive("widths", widths)
-    if len(widths) != len(losses_by_width):
-        raise InputError(f"{widths.size} widths but losses of {len(losses_by_width)}")
-    if partial is not None and len(partial) != 2:
-        raise InputError(f"partial must be (lanes done, lanes planned), got {partial!r}")
+    widths, grids, lanes = _checked(widths, rates, losses_by_width, partial)
     optima = find_optima(rates, losses_by_width, tolerance=tolerance) if optima is None else list(optima)
     if len(optima) != len(widths):
         raise InputError(f"{widths.size} widths but {len(optima)} optima")
     fit = fit_slope(widths, optima) if fit is None else fit
-    lanes = [as_lanes(losses) for losses in losses_by_width]
-    grids = [positive("rates", grid) for grid in (rates if np.ndim(rates) == 2 else [rates] * len(widths))]
-    if [len(grid) for grid in grids] != [values.shape[1] for values in lanes]:
-        raise InputError(f"rates of shape {np.shape(rates)} do not fit the losses' last axes")
     with matplotlib.rc_context(STYLE):
         figure = Figure(figsize=(12, 5.6), layout="constrained")
         left, right = figure.subplots(1, 2, width_ratios=(1.15, 1))
@@ -90,6 +82,20 @@ def optimum_vs_width(
         right.set(xlabel=width_label, ylabel=f"optimal {rate_label}")
         _words(figure, title, tier, corpus, partial, widths, optima)
     return figure
+
+
+def _checked(widths, rates, losses_by_width, partial) -> tuple[np.ndarray, list, list]:
+    """Widths [W], and one grid [R] and one array of lanes [S, R] for each."""
+    widths = positive("widths", widths)
+    if len(widths) != len(losses_by_width):
+        raise InputError(f"{widths.size} widths but losses of {len(losses_by_width)}")
+    if partial is not None and len(partial) != 2:
+        raise InputError(f"partial must be (lanes done, lanes planned), got {partial!r}")
+    lanes = [as_lanes(losses) for losses in losses_by_width]
+    grids = [positive("rates", grid) for grid in (rates if np.ndim(rates) == 2 else [rates] * len(widths))]
+    if [len(grid) for grid in grids] != [values.shape[1] for values in lanes]:
+        raise InputError(f"rates of shape {np.shape(rates)} do not fit the losses' last axes")
+    return widths, grids, lanes
 
 
 def save(figure, stem) -> tuple[Path, Path]:

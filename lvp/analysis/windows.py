@@ -59,16 +59,21 @@ class Windows:
     def _shifted(self) -> tuple[np.ndarray, np.ndarray]:
         """Shifts over one step, and the windows' maps [shifts, R, 3, R] for the curve moved left by each.
 
-        Between its points the curve is a cubic spline, which is linear in the losses too.
+        Between its points the curve is a cubic spline, linear in the losses too, through the window and one
+        point more on each side: what lies beyond, up a steep wall, would make it swing.
         """
-        if self.usable.sum() < 3:
-            return np.zeros(0), np.zeros((0, *self.maps.shape))
+        num = len(self.log_rates)
         shifts = ((np.arange(NUM_SHIFTS) + 0.5) / NUM_SHIFTS - 0.5) * np.median(np.diff(self.log_rates))
-        spline = CubicSpline(self.log_rates[self.usable], np.eye(self.usable.sum()))
-        moved = np.zeros((len(shifts), len(self.log_rates), len(self.log_rates)))
-        moved[:, :, self.usable] = spline(self.log_rates + shifts[:, None])
-        # Unusable points carry no weight in the maps, so what the spline says there does not matter.
-        return shifts, self.maps @ moved[:, None]
+        maps = np.full((NUM_SHIFTS, *self.maps.shape), np.nan)
+        for centre in np.flatnonzero(np.isfinite(self.maps).all(axis=(1, 2))):
+            points = np.arange(max(0, centre - self.window - 1), min(num, centre + self.window + 2))
+            points = points[self.usable[points]]
+            spline = CubicSpline(self.log_rates[points], np.eye(len(points)))
+            moved = np.zeros((NUM_SHIFTS, num, num))
+            moved[:, :, points] = spline(self.log_rates + shifts[:, None])
+            # Points out of the window carry no weight in its map: what the spline says there does not matter.
+            maps[:, centre] = self.maps[centre] @ moved
+        return shifts, maps
 
     def points(self, centre: int) -> np.ndarray:
         """Indices of the grid points of the window around `centre`, usable or not."""
@@ -83,8 +88,6 @@ class Windows:
         (That makes it tenfold less dependent on the grid and a tenth less noisy; of a parabola it is exact.)
         """
         found = self.search(curves)
-        if not len(self.shifts):
-            return found
         near = found.log_rate[:, None] - self.shifts
         centre = self._nearest(near)
         offset, *_ = self._vertex(self._parabolas(self.shifted, curves, centre), centre)

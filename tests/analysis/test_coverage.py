@@ -18,6 +18,7 @@ CURVES = {
     "parabola": lambda z: 0.15 * z**2,
     "cubic": lambda z: 0.15 * z**2 + 0.03 * z**3,  # turns over far to the left, outside of what a fit sees
     "wall": lambda z: 0.1 * z**2 + 0.6 * np.log1p(np.exp(2 * (z - 1.5))),
+    "cliff": lambda z: 0.05 * z**2 + np.exp(2.5 * (z - 1.5)),  # the window's last point can lie 3 above its best
     "elbow": lambda z: 0.25 * np.logaddexp(-1.5 * z, 0.7 * z),  # no parabola anywhere
 }
 FINE = np.linspace(-3, 3, 6001)
@@ -84,6 +85,7 @@ SCENARIOS = {
     "wall, low noise, 6 widths": Scenario("wall", 0.01, 6),
     "wall, low noise, 4 widths, lack of fit": Scenario("wall", 0.01, 4, 0.1),
     "elbow, medium noise, 6 widths": Scenario("elbow", 0.04, 6),
+    "cliff, low noise, 5 widths": Scenario("cliff", 0.01, 5),
     "noise correlated between rates": Scenario("cubic", 0.04, 5, correlation=0.7),
     "noise that differs between widths": Scenario("wall", 0.02, 5, noise_ratio=4.0),
     "noise that grows with the rate": Scenario("wall", 0.04, 5, rising_noise=True),

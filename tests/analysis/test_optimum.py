@@ -122,6 +122,15 @@ def test_geometric_mean_is_the_papers():
     assert found.rate == pytest.approx((RATES[2] * RATES[3] ** 2 * RATES[4]) ** (1 / 4))
 
 
+def test_geometric_mean_beside_a_diverged_lane():
+    lanes = sweep(0.01)
+    whole = optimum(RATES, lanes, method="geometric_mean")
+    lanes[0, 7] = np.inf
+    found = optimum(RATES, lanes, method="geometric_mean")
+    assert found.rate == whole.rate
+    assert found.log_rate_std == pytest.approx(whole.log_rate_std, rel=0.1)
+
+
 @pytest.mark.parametrize(
     ("curve", "open_end"),
     [(0.3 * (LOG_RATES[-1] - LOG_RATES), 1), (0.3 * (LOG_RATES - LOG_RATES[0]), 0)],
@@ -191,7 +200,7 @@ def test_nothing_to_look_at():
 def test_one_seed_has_no_std_unless_the_noise_is_given():
     found = optimum(RATES, parabola())
     assert found.resolved and np.isnan(found.log_rate_std) and np.isnan(found.interval).all()
-    assert any("one seed" in note for note in found.notes)
+    assert any("noise unknown" in note for note in found.notes)
     given = optimum(RATES, parabola(), noise_std=0.02)
     assert 0.01 < given.log_rate_std < 0.1 and np.isinf(given.degrees_of_freedom)
 

@@ -1,0 +1,204 @@
+"""A training step, and the loss alone, against the obvious way. Prints a table of ratios.
+
+    python -m tests.benchmarks.step
+
+Each side is a process of its own (ours with the environment its workers have) that idles while the other one runs;
+rounds alternate, and a ratio is that of the medians.
+"""
+
+import json
+import os
+import statistics
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+SHAPE = {"vocab": 2048, "width": 256, "layers": 2, "context": 256}
+BATCH, STEPS, ROUNDS = 16, 8, 7
+LOSS = (4096, 256, 32768)  # tokens, width, vocabulary
+
+
+def _seconds(call, n):
+    started = time.perf_counter()
+    call(n)
+    return (time.perf_counter() - started) / n
+
+
+def ours(tokens):
+    import jax
+    import numpy as np
+
+    from lvp import roles, training
+    from lvp.models.decoder import DecoderConfig
+
+    cell = training.Cell(DecoderConfig(**SHAPE), training.DataConfig("none"), BATCH, 10**6)
+    data = jax.tree.map(jax.device_put, training.TrainingData.of(cell, tokens, tokens[:600]))
+    lane = training.Lane(dict.fromkeys(roles.ROLES, 1e-3), dict.fromkeys(roles.ROLES, 1 / 16), 0)
+    program = training.Program(cell)
+    program.compile(data)
+    at = {"step": 0, "state": program.blank_state()}
+
+    def run(n):
+        stop = at["step"] + n
+        state = program.advance(np.int32(at["step"]), np.int32(stop), at["state"], program.arrays([lane]), data)
+        at.update(step=stop, state=jax.block_until_ready(state))
+
+    flops = cell.tokens_per_step * cell.model.flops_per_token()
+    return run, {"flops": flops}
+
+
+def plain(tokens):
+    from lvp.models.decoder import DecoderConfig
+    from tests.benchmarks.plain import PlainTrainer
+
+    return PlainTrainer(DecoderConfig(**SHAPE), tokens, BATCH, 1e-3, 1e-3).step, {}
+
+
+def gemm(tokens):
+    """The machine's float32 matrix product, 2048³."""
+    import jax
+    import jax.numpy as jnp
+
+    a = jnp.ones((2048, 2048))
+    product = jax.jit(lambda a: a @ a)
+
+    def run(n):
+        for _ in range(n):
+            jax.block_until_ready(product(a))
+
+    return run, {"flops": 2 * 2048**3}
+
+
+def _loss(function):
+    import jax
+
+    tokens, width, vocab = LOSS
+    keys = jax.random.split(jax.random.key(0), 3)
+    arguments = (
+        jax.random.normal(keys[0], (tokens, width)),
+        jax.random.normal(keys[1], (width, vocab)) / 16,
+        jax.random.randint(keys[2], (tokens,), 0, vocab),
+    )
+    compiled = jax.jit(jax.value_and_grad(function, (0, 1))).lower(*arguments).compile()
+
+    def run(n):
+        for _ in range(n):
+            jax.block_until_ready(compiled(*arguments))
+
+    return run, {"temporary_bytes": compiled.memory_analysis().temp_size_in_bytes}
+
+
+def chunked_loss(tokens):
+    from lvp.losses import next_token_loss
+
+    return _loss(lambda h, w, t: next_token_loss(h, w, t))
+
+
+def dense_loss(tokens):
+    from lvp.losses import dense_next_token_loss
+
+    return _loss(dense_next_token_loss)
+
+
+SIDES = {f.__name__: f for f in (ours, plain, gemm, chunked_loss, dense_loss)}
+
+
+def side(name: str) -> None:
+    """One side as a process: reads numbers of calls, answers with seconds per call."""
+    import numpy as np
+
+    run, facts = SIDES[name](np.random.default_rng(0).integers(0, 2048, 20_000).astype(np.int32))
+    run(2)
+    print(json.dumps(facts), flush=True)
+    for line in sys.stdin:
+        print(_seconds(run, int(line)), flush=True)
+
+
+class Side:
+    def __init__(self, name: str, tuned: bool):
+        from sweeps.worker import Settings
+
+        environment = os.environ | {"JAX_PLATFORMS": "cpu"} | (Settings().environment() if tuned else {})
+        self.process = subprocess.Popen(
+            [sys.executable, "-m", "tests.benchmarks.step", name],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            text=True,
+            env=environment,
+            cwd=Path(__file__).parents[2],
+        )
+        self.facts, self.times = json.loads(self.process.stdout.readline()), []
+
+    def call(self, n: int) -> None:
+        self.process.stdin.write(f"{n}\n")
+        self.process.stdin.flush()
+        self.times.append(float(self.process.stdout.readline()))
+
+    @property
+    def seconds(self) -> float:
+        return statistics.median(self.times)
+
+
+def alternate(calls: dict[str, tuple[bool, int]]) -> dict[str, Side]:
+    """Runs the sides in turn, ROUNDS times, and ends them."""
+    sides = {name: Side(name, tuned) for name, (tuned, _) in calls.items()}
+    for _ in range(ROUNDS):
+        for name, (_, n) in calls.items():
+            sides[name].call(n)
+    for s in sides.values():
+        s.process.kill()
+    return sides
+
+
+def check_sides_agree() -> None:
+    """The two decoders are the same function of the same parameters."""
+    import jax.numpy as jnp
+    import numpy as np
+
+    from lvp.losses import next_token_loss
+    from lvp.models.decoder import DecoderConfig, decoder
+    from tests.benchmarks.plain import PlainTrainer
+
+    config = DecoderConfig(vocab=300, width=64, context=32)
+    tokens = np.random.default_rng(0).integers(0, 300, 500).astype(np.int32)
+    trainer, model = PlainTrainer(config, tokens, 2, 1e-3, 1e-3), decoder(config)
+    windows = jnp.asarray(tokens[: 2 * 33].reshape(2, 33))
+    ours = next_token_loss(model.apply(trainer.params, windows[:, :-1]), model.head(trainer.params), windows[:, 1:])
+    np.testing.assert_allclose(ours, trainer.loss_of(trainer.params, windows), rtol=1e-5)
+
+
+def main() -> None:
+    check_sides_agree()
+    steps = alternate({"ours": (True, STEPS), "plain": (False, STEPS), "gemm": (True, 10)})
+    losses = alternate({"chunked_loss": (True, 1), "dense_loss": (True, 1)})
+    rate = {k: steps[k].facts["flops"] / steps[k].seconds for k in ("ours", "gemm")}
+    memory = losses["dense_loss"].facts["temporary_bytes"] / losses["chunked_loss"].facts["temporary_bytes"]
+    rows = [
+        (
+            "training step, against a plain loop",
+            f"{steps['plain'].seconds / steps['ours'].seconds:.2f}×",
+            "1.7×",
+            "2.2×",
+        ),
+        ("model FLOPs of that step, of the GEMM rate", f"{rate['ours'] / rate['gemm']:.0%}", "55%", "70%"),
+        ("loss: dense / chunked temporary bytes", f"{memory:.1f}×", "12×", "16×"),
+        (
+            "loss: chunked / dense time",
+            f"{losses['chunked_loss'].seconds / losses['dense_loss'].seconds:.2f}×",
+            "≤ 1.1×",
+            "≤ 1×",
+        ),
+    ]
+    print(f"{'what':<46} {'measured':>9} {'at least':>9} {'aim':>6}")
+    for row in rows:
+        print(f"{row[0]:<46} {row[1]:>9} {row[2]:>9} {row[3]:>6}")
+    print(
+        f"step {steps['ours'].seconds * 1e3:.0f} ms against {steps['plain'].seconds * 1e3:.0f} ms; GEMM "
+        f"{rate['gemm'] / 1e9:.0f} GFLOP/s"
+    )
+
+
+if __name__ == "__main__":
+    side(sys.argv[1]) if len(sys.argv) > 1 else main()

@@ -1,0 +1,125 @@
+"""Lanes per hour of a laptop sweep against the obvious way: a Ray trial per rate and seed. Prints a table of ratios.
+
+    python -m tests.benchmarks.sweep
+
+The obvious way is `plain.PlainTrainer` in a Tune function, the rate a Python float, with fresh and with reused actors.
+Both sides train the same lanes, a few of the laptop tier's, from a cold process and in turn; ours pays its start-up and
+its compilations on every turn, though a whole sweep has thirteen times as many lanes to spread them over. Half an hour.
+"""
+
+import contextlib
+import json
+import logging
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+ROOT = Path(__file__).parents[2]
+ROUNDS = 2
+RATES = {1500: "0.008,0.032", 100: "0.002,0.008,0.032,0.128"}  # by steps a lane: short lanes need more of them
+
+
+def obvious(rates: str, steps: int, reuse: bool) -> None:
+    """All widths of the laptop tier at these rates, one seed, in a Ray of its own: run in a process."""
+    import numpy as np
+    import ray
+    from ray import tune
+
+    from experiments import configured, width_vocab
+    from sweeps.api import _dataset
+
+    config = configured("width_vocab", "laptop", {"rates": rates, "seeds": "0", "steps": steps})
+    trials = []
+    for label, cell, lanes in width_vocab.cells(config):
+        dataset = _dataset(cell)
+        for lane in lanes:
+            trials.append((label, cell, lane.learning_rates, str(dataset.tokens_train)))
+
+    def train(trial):
+        from tests.benchmarks.plain import PlainTrainer
+
+        _, cell, rates, tokens = trial
+        trainer = PlainTrainer(cell.model, np.load(tokens), cell.batch, rates["embedding"], rates["hidden"])
+        return trainer.step(cell.steps)
+
+    class Plain(tune.Trainable):
+        def setup(self, config):
+            self.trial = config["trial"]
+
+        def reset_config(self, config):
+            self.trial = config["trial"]
+            return True
+
+        def step(self):
+            return {"loss": train(self.trial), "done": True}
+
+        def save_checkpoint(self, folder):
+            return None
+
+    environment = {"env_vars": {"PYTHONPATH": str(ROOT)}}
+    ray.init(include_dashboard=False, log_to_driver=False, logging_level=logging.ERROR, runtime_env=environment)
+    with tempfile.TemporaryDirectory() as folder, contextlib.redirect_stdout(sys.stderr):
+        results = tune.Tuner(
+            tune.with_resources(Plain, {"cpu": 1}),
+            param_space={"trial": tune.grid_search(trials)},
+            tune_config=tune.TuneConfig(reuse_actors=reuse),
+            run_config=tune.RunConfig(storage_path=folder, verbose=0),
+        ).fit()
+    ray.shutdown()
+    if results.errors:
+        raise RuntimeError(f"{len(results.errors)} trials failed: {results.errors[0]}")
+
+
+def ours(rates: str, steps: int, cache: str) -> dict:
+    """The same lanes as a sweep of ours; returns what its trials spent on training."""
+    with tempfile.TemporaryDirectory() as folder:
+        words = ["run", "width_vocab", "--tier", "laptop", "--quiet", "--threads", "1", "--out", f"{folder}/out"]
+        settings = [f"--set=rates={rates}", "--set=seeds=0", f"--set=steps={steps}"]
+        _process([sys.executable, "-m", "sweeps", *words, *settings], {"LVP_CACHE": cache})
+        trials = [json.loads(line) for line in Path(folder, "out", "trials.jsonl").read_text().splitlines()]
+        return {"training_seconds": sum(t["training_seconds"] for t in trials)}
+
+
+def _process(words: list[str], environment: dict[str, str]) -> None:
+    done = subprocess.run(words, cwd=ROOT, env=os.environ | environment, capture_output=True, text=True, check=False)
+    if done.returncode:
+        raise RuntimeError(done.stderr[-2000:])
+
+
+def main() -> None:
+    times: dict[tuple, list[float]] = {}
+    with tempfile.TemporaryDirectory() as cache:
+        for _ in range(ROUNDS):
+            for steps, rates in RATES.items():
+                for side in ("ours", "fresh", "reused"):
+                    if side == "reused" and steps != max(RATES):
+                        continue
+                    started = time.perf_counter()
+                    if side == "ours":
+                        ours(rates, steps, cache)
+                    else:
+                        words = [sys.executable, "-m", "tests.benchmarks.sweep", rates, str(steps), side]
+                        _process(words, {"LVP_CACHE": cache, "JAX_PLATFORMS": "cpu"})
+                    times.setdefault((side, steps), []).append(time.perf_counter() - started)
+                    print(f"  {side}, {steps} steps: {times[side, steps][-1]:.0f} s", file=sys.stderr, flush=True)
+    middle = {k: statistics.median(v) for k, v in times.items()}
+    from experiments.width_vocab import TIERS
+
+    widths = len(TIERS["laptop"].widths)
+    print(f"{'lanes per hour':<42} {'ours':>7} {'obvious':>8} {'ratio':>6} {'at least':>9} {'aim':>6}")
+    for what, side, steps, least, aim in (
+        ("laptop lanes, fresh actors", "fresh", 1500, "2.3×", "3.5×"),
+        ("laptop lanes, reused actors", "reused", 1500, "1.8×", "2.5×"),
+        ("100-step lanes, fresh actors", "fresh", 100, "5×", "10×"),
+    ):
+        lanes = widths * len(RATES[steps].split(","))
+        a, b = middle["ours", steps], middle[side, steps]
+        print(f"{what:<42} {lanes * 3600 / a:>7.0f} {lanes * 3600 / b:>8.0f} {b / a:>5.1f}× {least:>9} {aim:>6}")
+
+
+if __name__ == "__main__":
+    obvious(sys.argv[1], int(sys.argv[2]), sys.argv[3] == "reused") if len(sys.argv) > 1 else main()

@@ -1,0 +1,41 @@
+"""Published results carry no places of this machine, and README and docs say what the records say."""
+
+import pytest
+
+from lvp import records
+from lvp.errors import InputError
+from sweeps import results
+
+
+def test_readme_and_claims_are_what_the_committed_records_say():
+    for path, text in results.report().items():
+        assert path.read_text() == text, f"{path.name} is stale: run `python -m sweeps report`"
+
+
+def test_every_committed_result_is_whole_and_has_its_figure():
+    found = results.committed()
+    assert found
+    for folder, sweep, rows in found:
+        assert (folder / "figure.png").exists() and (folder / "figure.svg").exists()
+        assert {r["sweep"] for r in rows} == {sweep["sweep"]}
+        assert {r["tier"] for r in rows} == {sweep["tier"]}
+
+
+def test_publishing_leaves_the_machine_behind(finished, monkeypatch, tmp_path):
+    monkeypatch.setattr(results, "COMMITTED", tmp_path)
+    folder = results.publish(finished[0])
+    assert folder == tmp_path / "width_vocab" / "smoke-python-docs"
+    text = (folder / "sweep.json").read_text() + (folder / "records.jsonl").read_text()
+    assert str(finished[0]) not in text and "/root" not in text and "/home" not in text and ".npy" not in text
+    assert len(records.read(folder / "records.jsonl")) == 12
+    (committed,) = results.committed()
+    assert committed[1]["experiment"] == "width_vocab"
+
+
+def test_an_unfinished_sweep_is_not_published(finished, tmp_path):
+    import shutil
+
+    shutil.copytree(finished[0], tmp_path / "out")
+    next((tmp_path / "out" / "records").iterdir()).unlink()
+    with pytest.raises(InputError, match="11 of 12"):
+        results.publish(tmp_path / "out")
