@@ -208,7 +208,9 @@ def _continue(manifest: Manifest, options: Options, quiet: bool):
             interrupted = True
         finally:
             executor.close()
-        say(f"ran for {plan.duration(time.perf_counter() - started)}")
+        seconds = time.perf_counter() - started
+        _append(manifest.out / "sessions.jsonl", {"seconds": round(seconds, 1), "interrupted": interrupted})
+        say(f"ran for {plan.duration(seconds)}")
     table = results.draw(manifest, say)
     if interrupted:
         raise KeyboardInterrupt(f"interrupted; `python -m sweeps resume {manifest.out}` goes on from here")
@@ -237,11 +239,16 @@ def _execute(manifest: Manifest, executor, settings: Settings, quiet: bool) -> l
     lock = threading.Lock()
 
     def on_done(report):
-        with lock, open(manifest.out / "trials.jsonl", "a") as f:
-            f.write(json.dumps(report | {"time": time.time()}) + "\n")
+        with lock:
+            _append(manifest.out / "trials.jsonl", report | {"time": round(time.time(), 1)})
 
     with Progress(manifest, quiet):
         return executor.run(todo, settings, packing["workers"], on_done)
+
+
+def _append(path: Path, line: dict) -> None:
+    with open(path, "a") as f:
+        f.write(json.dumps(line) + "\n")
 
 
 def status(out: str | Path) -> str:

@@ -123,7 +123,11 @@ class RayExecutor:
                 "settings": asdict(settings),
                 "trial": tune.grid_search(trials),
             },
-            tune_config=tune.TuneConfig(reuse_actors=True, max_concurrent_trials=None if self.cluster else workers),
+            tune_config=tune.TuneConfig(
+                reuse_actors=True,
+                max_concurrent_trials=None if self.cluster else workers,
+                trial_dirname_creator=lambda trial: trial.config["trial"]["id"],  # not all its lanes' hashes
+            ),
             run_config=tune.RunConfig(
                 name="tune",
                 storage_path=str(self.out / "ray"),

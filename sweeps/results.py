@@ -16,6 +16,7 @@ from sweeps.manifest import Manifest, corpus_name
 COMMITTED = Path(experiments.__file__).parent / "results"
 README = Path(experiments.__file__).parents[1] / "README.md"
 REPORT = README.parent / "docs" / "claims.md"
+SPEED = README.parent / "docs" / "speed.md"
 REPORT_HEAD = """# Claims of the papers, as measured here
 
 Written by `python -m sweeps report` from the records in `experiments/results/`. With an interval of 95 %, a claim is
@@ -66,7 +67,10 @@ def publish(out: str | Path) -> Path:
     _, config = manifest.resolved
     corpus = corpus_name(config.corpus)
     folder = COMMITTED / manifest.experiment / f"{manifest.tier}-{corpus}"
-    trials = [json.loads(line) for line in (manifest.out / "trials.jsonl").read_text().splitlines()]
+    trials, sessions = (
+        [json.loads(line) for line in (manifest.out / name).read_text().splitlines()]
+        for name in ("trials.jsonl", "sessions.jsonl")
+    )
     content = {
         "experiment": manifest.experiment,
         "tier": manifest.tier,
@@ -79,6 +83,7 @@ def publish(out: str | Path) -> Path:
         },
         "training_seconds": round(sum(t["training_seconds"] for t in trials), 1),
         "trial_seconds": round(sum(t["seconds"] for t in trials), 1),
+        "wall_seconds": round(sum(s["seconds"] for s in sessions), 1),
     }
     records.write_whole(folder / "sweep.json", json.dumps(content, indent=1, sort_keys=True, allow_nan=False) + "\n")
     records.write(folder / "records.jsonl", rows)
@@ -94,8 +99,8 @@ def committed() -> list[tuple[Path, Mapping, list[dict]]]:
 
 
 def report() -> dict[Path, str]:
-    """What the committed records say, as the files that should say it: `docs/claims.md` and the README, in which the
-    text between `<!-- results EXPERIMENT/FOLDER -->` and `<!-- end -->` is that result's table and claims."""
+    """What the committed records say, as the files that should say it: `docs/claims.md`, and README and docs/speed.md,
+    in which the text between `<!-- results EXPERIMENT/FOLDER -->` and `<!-- end -->` is that result's."""
     all_claims, sections, blocks = [], [], {}
     for folder, sweep, rows in committed():
         experiment = experiments.load(sweep["experiment"])
@@ -105,16 +110,33 @@ def report() -> dict[Path, str]:
         summary = f"```\n{experiment.summary(table, config)}\n```"
         name = f"{sweep['experiment']}/{folder.name}"
         devices = ", ".join(sorted({r["provenance"]["device"] for r in rows}))
-        minutes = sweep["trial_seconds"] / 60
-        made = f"{len(rows)} lanes, {minutes:.0f} worker minutes on {devices}, commit {claims[0].commit}."
+        outside = 1 - sweep["training_seconds"] / sweep["wall_seconds"] / sweep["packing"]["workers"]
+        made = (
+            f"{len(rows)} lanes in {sweep['wall_seconds'] / 60:.1f} minutes, {outside:.0%} of them outside training "
+            f"steps, on {sweep['packing']['workers']} workers ({devices}); commit {claims[0].commit}."
+        )
         sections.append(f"## {name}\n\n{made}\n\n{summary}\n")
         blocks[name] = summary + "\n\n" + "\n".join(f"- **{c.verdict}**: {c.statement}" for c in claims)
         all_claims += claims
-    readme = README.read_text()
+    for path in sorted(COMMITTED.glob("benchmarks/*.json")):
+        blocks[f"benchmarks/{path.stem}"] = _benchmark(json.loads(path.read_text()))
+    filled = {path: _fill(path.read_text(), blocks) for path in (README, SPEED)}
+    return filled | {REPORT: "\n".join([REPORT_HEAD, claims_of.table(all_claims), "", *sections])}
+
+
+def _benchmark(content: Mapping) -> str:
+    head = ("what", "measured", "at least", "aim")
+    rows = [head, ("---", "---:", "---:", "---:"), *content["rows"]]
+    table = "\n".join("| " + " | ".join(row) + " |" for row in rows)
+    return f"{table}\n\n{content['machine']}, jax {content['versions']['jax']}, commit {content['commit']}."
+
+
+def _fill(text: str, blocks: Mapping[str, str]) -> str:
+    """`text` with every `<!-- results NAME --> … <!-- end -->` holding the block of that name."""
     for name, block in blocks.items():
         pattern = rf"(<!-- results {re.escape(name)} -->\n).*?(<!-- end -->)"
-        readme = re.sub(pattern, lambda m, block=block: m[1] + block + "\n" + m[2], readme, flags=re.DOTALL)
-    return {README: readme, REPORT: "\n".join([REPORT_HEAD, claims_of.table(all_claims), "", *sections])}
+        text = re.sub(pattern, lambda m, block=block: m[1] + block + "\n" + m[2], text, flags=re.DOTALL)
+    return text
 
 
 def write_report() -> str:

@@ -18,6 +18,8 @@ import tempfile
 import time
 from pathlib import Path
 
+from tests.benchmarks import finish
+
 ROOT = Path(__file__).parents[2]
 ROUNDS = 2
 RATES = {1500: "0.008,0.032", 100: "0.002,0.008,0.032,0.128"}  # by steps a lane: short lanes need more of them
@@ -110,15 +112,16 @@ def main() -> None:
     from experiments.width_vocab import TIERS
 
     widths = len(TIERS["laptop"].widths)
-    print(f"{'lanes per hour':<42} {'ours':>7} {'obvious':>8} {'ratio':>6} {'at least':>9} {'aim':>6}")
+    rows = []
     for what, side, steps, least, aim in (
-        ("laptop lanes, fresh actors", "fresh", 1500, "2.3×", "3.5×"),
-        ("laptop lanes, reused actors", "reused", 1500, "1.8×", "2.5×"),
-        ("100-step lanes, fresh actors", "fresh", 100, "5×", "10×"),
+        ("laptop lanes per hour, fresh actors", "fresh", 1500, "2.3×", "3.5×"),
+        ("laptop lanes per hour, reused actors", "reused", 1500, "1.8×", "2.5×"),
+        ("100-step lanes per hour, fresh actors", "fresh", 100, "5×", "10×"),
     ):
         lanes = widths * len(RATES[steps].split(","))
         a, b = middle["ours", steps], middle[side, steps]
-        print(f"{what:<42} {lanes * 3600 / a:>7.0f} {lanes * 3600 / b:>8.0f} {b / a:>5.1f}× {least:>9} {aim:>6}")
+        rows.append((f"{what}: {lanes * 3600 / a:.0f} against {lanes * 3600 / b:.0f}", f"{b / a:.1f}×", least, aim))
+    finish("sweep", rows, {f"{side}, {steps} steps": v for (side, steps), v in times.items()})
 
 
 if __name__ == "__main__":

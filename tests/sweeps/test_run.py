@@ -1,9 +1,15 @@
 """Sweeps for real, in worker processes: from the command to table and figure, stopped, resumed, under Ray."""
 
 import json
+import os
 import re
+import shutil
 import signal
+import subprocess
+import sys
+import tempfile
 import time
+from pathlib import Path
 
 import pandas as pd
 import psutil
@@ -13,6 +19,7 @@ import sweeps
 from lvp import records
 from sweeps import api
 from sweeps.manifest import Manifest
+from tests.sweeps.conftest import ROOT, TINY
 
 LOCAL = ("--executor", "local", "--threads", "1")
 RUN = ("run", "width_vocab", "--tier", "smoke")
@@ -115,8 +122,6 @@ def test_a_killed_worker_costs_nothing_but_time(finished, command, tmp_path):
 def test_from_python_where_the_process_holds_the_accelerator(finished, cache, monkeypatch, tmp_path, capsys):
     monkeypatch.setattr(api, "_holds_accelerator", lambda: "gpu")
     monkeypatch.setenv("LVP_CACHE", str(cache))
-    from tests.sweeps.conftest import TINY
-
     table = sweeps.run("width_vocab", "smoke", out=tmp_path / "out", executor="ray", pack=2, **TINY)
     assert "already holds the GPU" in capsys.readouterr().out
     solo = pd.read_csv(finished[0] / "table.csv").set_index("hash")["train_loss"]
@@ -161,6 +166,74 @@ def test_a_directory_that_belongs_to_another_sweep_is_left_alone(finished, comma
     process = command(*RUN, "--out", tmp_path)
     assert process.returncode == 2 and "not a sweep" in process.stderr
     assert [p.name for p in tmp_path.iterdir()] == ["mine"]
+
+
+DRIVER = """
+import sys, jax
+from sweeps import api
+from jax._src import xla_bridge
+api.resume(sys.argv[1], options=api.Options(executor="local"), quiet=True)
+sys.exit(3 if xla_bridge.backends_are_initialized() else 0)
+"""
+
+
+def test_the_driver_never_initialises_a_device(finished, cache, tmp_path):
+    shutil.copytree(finished[0], tmp_path / "out")
+    next((tmp_path / "out" / "records").iterdir()).unlink()  # so that there is something to run
+    environment = os.environ | {"LVP_CACHE": str(cache)}
+    done = subprocess.run([sys.executable, "-c", DRIVER, tmp_path / "out"], cwd=ROOT, env=environment, check=False)
+    assert done.returncode == 0
+    assert outcomes(tmp_path / "out") == outcomes(finished[0])
+
+
+def _interrupt_when_under_way(process, out):
+    deadline = time.time() + 200
+    while not list(out.glob("records/*")):
+        assert time.time() < deadline and process.poll() is None
+        time.sleep(0.01)
+    process.send_signal(signal.SIGINT)
+    return process.communicate(timeout=100)
+
+
+@pytest.mark.slow
+def test_interrupted_under_ray_and_resumed_gives_the_same_bits(finished, command, tmp_path):
+    out = tmp_path / "out"
+    process = command(*RUN, "--threads", "1", "--quiet", "--out", out, start=True)
+    _, stderr = _interrupt_when_under_way(process, out)
+    assert process.returncode == 130 and 0 < len(outcomes(out)) < 12, stderr
+    assert command("resume", out, "--quiet").returncode == 0
+    assert outcomes(out) == outcomes(finished[0])
+
+
+@pytest.mark.slow
+def test_on_a_running_cluster(finished, command, tmp_path):
+    """A Ray started from another directory, which knows nothing of this checkout: the packages are shipped to it."""
+    ray = Path(sys.executable).with_name("ray")
+    folder = Path(tempfile.mkdtemp(prefix="lvp-"))  # short: Unix sockets allow 107 bytes
+    head = subprocess.Popen(
+        [ray, "start", "--head", "--port=6399", "--num-cpus=2", f"--temp-dir={folder}", "--block"]
+        + ["--include-dashboard=false"],
+        cwd=tmp_path,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        start_new_session=True,
+    )
+    try:
+        time.sleep(15)
+        out = tmp_path / "out"
+        done = command(*RUN, "--ray-address", "127.0.0.1:6399", "--threads", "1", "--quiet", "--out", out)
+        assert done.returncode == 0, done.stderr
+        assert outcomes(out) == outcomes(finished[0])
+    finally:
+        os.killpg(head.pid, signal.SIGTERM)
+        head.wait(timeout=60)
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def test_no_cluster_at_the_address_is_one_line(command, tmp_path):
+    done = command(*RUN, "--ray-address", "127.0.0.1:6398", "--threads", "1", "--quiet", "--out", tmp_path / "out")
+    assert done.returncode == 2 and done.stderr.count("\n") == 1
+    assert "no Ray cluster answers at 127.0.0.1:6398" in done.stderr
 
 
 def test_dry_run_says_what_it_would_cost_and_writes_nothing(command, tmp_path):
