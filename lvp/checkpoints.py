@@ -79,14 +79,20 @@ def load(directory: Path, step: int, shapes, configuration: str) -> Any:
 def latest(directories: Iterable[Path], shapes, configurations: Iterable[str]) -> tuple[int, list[Any]] | None:
     """The last step that every directory holds undamaged, with the states there, or None.
 
-    One directory per lane of a pack: its lanes go on together. Damaged steps are logged and passed over.
+    One directory per lane of a pack: its lanes go on together. Damaged steps are logged, and every step after the one
+    that is used is removed: it would otherwise count as one of the last `KEEP`.
     """
     directories, configurations = list(directories), list(configurations)
     common = set.intersection(*(set(steps(d)) for d in directories))
     for step in sorted(common, reverse=True):
         try:
             pairs = zip(directories, configurations, strict=True)
-            return step, [load(d, step, shapes, configuration) for d, configuration in pairs]
+            states = [load(d, step, shapes, configuration) for d, configuration in pairs]
         except ValueError as error:
             log.warning("%s; falling back to the step before", error)
+            continue
+        for directory in directories:
+            for later in (s for s in steps(directory) if s > step):
+                shutil.rmtree(_path(directory, later))
+        return step, states
     return None

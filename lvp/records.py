@@ -11,6 +11,8 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+from lvp.errors import InputError
+
 FORMAT = 1
 PACKAGES = ("jax", "jaxlib", "flax", "optax", "orbax-checkpoint", "sentencepiece", "ray", "numpy")
 
@@ -48,7 +50,7 @@ def write(path: Path, records: Iterable[Mapping]) -> None:
 def read(path: Path) -> list[dict]:
     """The records of a JSON-lines file, or of all `*.jsonl` files of a directory, in order of hash.
 
-    Raises ValueError naming file and line where one is not a record of this format.
+    Raises InputError naming file and line where one is not a record of this format.
     """
     path = Path(path)
     files = sorted(path.glob("*.jsonl")) if path.is_dir() else [path]
@@ -60,7 +62,7 @@ def read(path: Path) -> list[dict]:
                 if record["format"] != FORMAT:
                     raise ValueError(f"format {record['format']}, this version reads {FORMAT}")
             except (ValueError, KeyError, TypeError) as error:
-                raise ValueError(f"{file}:{number} is not a record: {error}") from error
+                raise InputError(f"{file}:{number} is not a record: {error}") from error
             found.append(record)
     return sorted(found, key=lambda r: r["hash"])
 

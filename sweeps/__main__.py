@@ -46,7 +46,7 @@ def _how(parser):
     parser.add_argument("--pack", type=int, help="lanes per program (default: measured on accelerators, 1 on CPU)")
     parser.add_argument("--threads", type=int, help="cores per worker on CPU (default: measured)")
     parser.add_argument("--checkpoint-seconds", type=float, default=30.0, help="least time between checkpoints")
-    parser.add_argument("--quiet", action="store_true", help="no progress bars")
+    parser.add_argument("--quiet", action="store_true", help="print nothing but errors")
 
 
 def _options(arguments):
@@ -141,23 +141,25 @@ COMMANDS = ("run", "resume", "status", "figure", "report", "publish")
 
 def main(argv: list[str] | None = None) -> int:
     """Exit code 0 for success, 1 for failed lanes, 2 for unusable input, 130 when interrupted."""
-    # A service manager's stop is an interruption too: finished lanes are kept and the partial figure is drawn.
-    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    # A service manager's stop or a closed terminal is an interruption too: what finished is kept, and drawn as partial.
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        if signal.getsignal(number) is not signal.SIG_IGN:  # nohup
+            signal.signal(number, signal.default_int_handler)
     try:
         arguments = parser().parse_args(argv)
         arguments.function(arguments)
     except InputError as error:
         print(f"sweeps: {error}", file=sys.stderr)
         return 2
-    except RuntimeError as error:
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 1
+    except (RuntimeError, OSError) as error:
         print(f"sweeps: {error}", file=sys.stderr)
         return 1
     except KeyboardInterrupt as error:
         print(f"sweeps: {error}" if error.args else "sweeps: interrupted", file=sys.stderr)
         return 130
-    except BrokenPipeError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 1
     return 0
 
 

@@ -16,6 +16,7 @@ from lvp import data, records
 from lvp.errors import InputError
 from lvp.training import check_lengths
 from sweeps import plan, results
+from sweeps.lock import only_driver
 from sweeps.manifest import Manifest
 from sweeps.progress import Progress
 from sweeps.worker import Settings
@@ -49,6 +50,8 @@ class Options:
             value = getattr(self, name)
             if value is not None and value < 1:
                 raise InputError(f"{name} must be at least 1, got {value}")
+        if self.threads and not self.ray_address and self.threads > _cores():
+            raise InputError(f"threads={self.threads}: this machine has {_cores()} cores")
         if self.ray_address and self.executor != "ray":
             raise InputError("--ray-address needs --executor ray")
 
@@ -71,7 +74,7 @@ def run(
         same sweep is continued; one that holds another sweep, or anything else, raises InputError.
       options: see `Options`. `executor=…` and the like may also be given directly as keywords.
       dry_run: prints cells, lanes, tokens, FLOPs and expected hours, and returns None.
-      quiet: no progress bars.
+      quiet: print nothing.
       config: keys of the experiment's configuration.
 
     Raises InputError for anything unusable, before anything is written; RuntimeError when lanes failed, after all
@@ -82,7 +85,7 @@ def run(
     loaded = experiments.load(experiment)
     resolved = experiments.configured(experiment, tier, config)
     cells = loaded.cells(resolved)
-    say = (lambda *_: None) if quiet else (lambda *lines: print(*lines, sep="\n", flush=True))
+    say = _sayer(quiet and not dry_run)
     say(f"{experiment}, tier {tier}: {loaded.question}")
     kind = "accelerator" if tier in ("gpu", "paper") else "cpu"
     workers = 1 if kind == "accelerator" else _cores()
@@ -92,6 +95,8 @@ def run(
     if out is not None:
         _check_out(Path(out))
     datasets = {c.label: _dataset(c.cell) for c in cells}
+    # A relative path would mean another file to whoever resumes from elsewhere.
+    resolved = replace(resolved, corpus=next(iter(datasets.values())).spec)
     manifest = Manifest(
         out=Path(),
         experiment=experiment,
@@ -106,13 +111,24 @@ def run(
 def resume(out: str | Path, *, options: Options = Options(), quiet: bool = False):
     """Continues the sweep in `out` and returns its table, as `run` does. Nothing that finished is done again."""
     manifest = Manifest.read(Path(out))
+    datasets = {entry.label: _dataset(entry.cell) for entry in manifest.cells}
     for label, values in manifest.datasets.items():
-        entry = next(e for e in manifest.cells if e.label == label)
-        if not Path(values["tokens_train"]).exists() or not Path(values["tokens_valid"]).exists():
-            found = _dataset(entry.cell)
-            if found.corpus_fingerprint != values["corpus_fingerprint"]:
-                raise InputError(f"the corpus {found.spec} is not the one that the sweep in {out} began with")
-    return _continue(manifest, options, quiet)
+        for what in ("corpus_fingerprint", "tokenizer_fingerprint"):
+            if getattr(datasets[label], what) != values[what]:
+                raise InputError(
+                    f"{what.split('_')[0]} of {datasets[label].spec}: not the one that the sweep in {out} began with"
+                )
+    places = {label: d.to_dict() for label, d in datasets.items()}
+    return _continue(_with_tokens_at(manifest, places), options, quiet)
+
+
+def _with_tokens_at(manifest: Manifest, datasets: dict[str, dict]) -> Manifest:
+    """The manifest with its token files where they are now: a cache may have been moved or cleared."""
+    if datasets == manifest.datasets:
+        return manifest
+    manifest = replace(manifest, datasets=datasets)
+    manifest.write()
+    return manifest
 
 
 def _dataset(cell):
@@ -151,13 +167,17 @@ def _settle(manifest: Manifest, out: Path) -> Manifest:
                 f"--out {out} belongs to another configuration ({standing.experiment}, tier {standing.tier}, hash "
                 f"{standing.hash}; this one is {manifest.hash}); name another directory"
             )
-        return standing
+        return _with_tokens_at(standing, manifest.datasets)
     settled = replace(manifest, out=out)
     try:
         settled.write()
     except OSError as error:
         raise InputError(f"--out {out} cannot be written: {error.strerror}") from None
     return settled
+
+
+def _sayer(quiet: bool):
+    return (lambda *_: None) if quiet else (lambda *lines: print(*lines, sep="\n", flush=True))
 
 
 def _cores() -> int:
@@ -192,37 +212,50 @@ def _executor(out: Path, options: Options, settings: Settings, say):
 
 def _continue(manifest: Manifest, options: Options, quiet: bool):
     """Runs what is left of a sweep, draws its figure and returns its table."""
-    say = (lambda *_: None) if quiet else (lambda *lines: print(*lines, sep="\n", flush=True))
-    started, failures, interrupted = time.perf_counter(), [], False
-    if len(manifest.finished()) < manifest.num_lanes:
-        settings = Settings(
-            threads=options.threads or 1,
-            compile_cache=str(cache_dir() / "xla"),
-            checkpoint_seconds=options.checkpoint_seconds,
-        )
-        executor = _executor(manifest.out, options, settings, say)
-        try:
-            manifest = _packed(manifest, executor, options, settings, say)
-            failures = _execute(manifest, executor, settings, quiet)
-        except KeyboardInterrupt:
-            interrupted = True
-        finally:
-            executor.close()
-        seconds = time.perf_counter() - started
-        _append(manifest.out / "sessions.jsonl", {"seconds": round(seconds, 1), "interrupted": interrupted})
-        say(f"ran for {plan.duration(seconds)}")
-    table = results.draw(manifest, say)
+    say = _sayer(quiet)
+    failures, interrupted = [], False
+    with only_driver(manifest.out):
+        if len(manifest.finished()) < manifest.num_lanes:
+            manifest, failures, interrupted = _work(manifest, options, quiet, say)
+        table = results.draw(manifest, say)
     if interrupted:
         raise KeyboardInterrupt(f"interrupted; `python -m sweeps resume {manifest.out}` goes on from here")
     if failures:
         more = f" (and {len(failures) - 1} more)" if len(failures) > 1 else ""
         raise RuntimeError(f"{failures[0]}{more}; `python -m sweeps resume {manifest.out}` tries again")
+    if missing := manifest.num_lanes - len(manifest.finished()):
+        raise RuntimeError(f"{missing} lanes have no record; `python -m sweeps resume {manifest.out}` tries again")
     return table
+
+
+def _work(manifest: Manifest, options: Options, quiet: bool, say) -> tuple[Manifest, list[str], bool]:
+    """Runs the lanes that are left: the manifest with its packing, why trials failed, whether it was interrupted."""
+    started, failures, interrupted = time.perf_counter(), [], False
+    settings = Settings(
+        threads=options.threads or 1,
+        compile_cache=str(cache_dir() / "xla"),
+        checkpoint_seconds=options.checkpoint_seconds,
+        commit=records.software()["commit"],
+    )
+    executor = _executor(manifest.out, options, settings, say)
+    try:
+        manifest = _packed(manifest, executor, options, settings, say)
+        failures = _execute(manifest, executor, settings, quiet)
+    except KeyboardInterrupt:
+        interrupted = True
+    finally:
+        executor.close()
+    seconds = time.perf_counter() - started
+    _append(manifest.out / "sessions.jsonl", {"seconds": round(seconds, 1), "interrupted": interrupted})
+    say(f"ran for {plan.duration(seconds)}")
+    return manifest, failures, interrupted
 
 
 def _packed(manifest: Manifest, executor, options: Options, settings: Settings, say) -> Manifest:
     """The manifest with its packing: the standing one, what was asked for, or what measures best here."""
     if manifest.packing is not None:
+        if options.pack or options.threads:
+            say("the packing this sweep began with stands; --pack and --threads change nothing")
         return manifest
     from sweeps.packing import measured
 
@@ -234,7 +267,9 @@ def _packed(manifest: Manifest, executor, options: Options, settings: Settings, 
 
 def _execute(manifest: Manifest, executor, settings: Settings, quiet: bool) -> list[str]:
     packing = manifest.packing
-    settings = replace(settings, threads=packing["threads"], pin=packing["pin"])
+    settings = replace(
+        settings, threads=packing["threads"], pin=packing["pin"], accelerator=packing["platform"] != "cpu"
+    )
     todo = plan.trials(manifest, packing["lanes_per_program"], packing["workers"], manifest.finished())
     lock = threading.Lock()
 

@@ -6,7 +6,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Callable, Iterable
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from queue import Empty, Queue
 
@@ -72,7 +72,7 @@ class InProcess:
     """The same calls, answered in this process: for a notebook that already holds the accelerator."""
 
     def __init__(self, out: Path, settings: Settings, number: int):
-        self.worker = Worker(out, settings)
+        self.worker = Worker(out, replace(settings, pin=False))  # the process is not ours to pin
 
     def call(self, name: str, *args):
         return getattr(self.worker, name)(*args)
@@ -103,22 +103,23 @@ class LocalExecutor:
             except Exception as error:
                 failures.append(error)
 
-        self._in_threads(talk, workers)
-        for worker in made:
-            worker.end()
+        try:
+            self._in_threads(talk, workers)
+        finally:
+            for worker in made:
+                worker.end()
         if failures:
             raise failures[0]
         return answers
 
     @staticmethod
     def _in_threads(target: Callable, count: int) -> None:
-        if count == 1:
-            return target(0)
         threads = [threading.Thread(target=target, args=(i,), daemon=True) for i in range(count)]
         for t in threads:
             t.start()
         for t in threads:
-            t.join()
+            while t.is_alive():  # a join without a timeout would hold Ctrl-C back
+                t.join(0.2)
 
     def run(self, trials: list[dict], settings: Settings, workers: int, on_done: Callable[[dict], None]) -> list[str]:
         """Runs all trials and returns the reasons of those that failed. A trial whose worker died is tried once more
@@ -132,21 +133,20 @@ class LocalExecutor:
         stopping = threading.Event()
 
         def work(i):
-            worker = live[i] = self.make(self.out, settings, i)
+            worker = None
             while not stopping.is_set():
                 try:
                     trial, tries = queue.get_nowait()
                 except Empty:
                     break
                 try:
+                    worker = live[i] = worker or self.make(self.out, settings, i)
                     on_done(worker.call("run_trial", trial))
                 except WorkerDied as error:
-                    if stopping.is_set():
-                        return
-                    worker = live[i] = self.make(self.out, settings, i)
+                    worker = None
                     if tries == 0:
                         queue.put((trial, 1))
-                    else:
+                    elif not stopping.is_set():
                         failures.append(f"trial {trial['id']}: {error}")
                 except Exception as error:
                     failures.append(f"trial {trial['id']}: {error}")
@@ -167,6 +167,10 @@ class LocalExecutor:
             for worker in live.values():
                 worker.end()
         return failures
+
+    def accelerators(self) -> int:
+        """Workers that can each own an accelerator: one process holds all that it sees."""
+        return 1
 
     def close(self) -> None:
         pass

@@ -3,7 +3,7 @@
 OUT/manifest.json           experiment, tier, configuration and hash, data, packing: written once, before the work
 OUT/records/HASH.jsonl      one finished lane each, named by the hash of the lane's configuration
 OUT/checkpoints/HASH/       an unfinished lane's last steps; gone once its record stands
-OUT/progress/PID.json       what a worker is at
+OUT/progress/*.json         what a worker is at
 OUT/trials.jsonl            what finished trials cost
 OUT/table.csv, figure.*     drawn from the records
 """
@@ -11,6 +11,7 @@ OUT/table.csv, figure.*     drawn from the records
 import json
 import os
 import shutil
+import socket
 import time
 from dataclasses import asdict, dataclass, replace
 from functools import cached_property
@@ -105,8 +106,16 @@ class Manifest:
     def read_records(self) -> list[dict]:
         return [records.read(self.record_path(h))[0] for h in sorted(self.finished())]
 
-    def write_record(self, index: int, lane: str, outcome: dict, provenance: dict) -> None:
-        """Writes a finished lane's record; its checkpoints, now of no use, go."""
+    def write_records(self, index: int, outcomes: dict[str, dict], provenance: dict) -> None:
+        """Writes the records of a finished pack, by lane; then its checkpoints, now of no use, go. In this order: a
+        pack that is stopped in between still has all its checkpoints to go on from."""
+        for lane, outcome in outcomes.items():
+            if not self.record_path(lane).exists():
+                records.write(self.record_path(lane), [self._record(index, lane, outcome, provenance)])
+        for lane in outcomes:
+            shutil.rmtree(self.checkpoint_path(lane), ignore_errors=True)
+
+    def _record(self, index: int, lane: str, outcome: dict, provenance: dict) -> dict:
         entry = self.cells[index]
         d = entry.dataset
         nats_to_bits_per_byte = None
@@ -114,7 +123,7 @@ class Manifest:
             nats_to_bits_per_byte = (self._tokens(d) - 1) / d.valid_bytes / 0.6931471805599453
         valid = outcome["valid_loss"]
         bits = None if valid is None or nats_to_bits_per_byte is None else valid * nats_to_bits_per_byte
-        record = {
+        return {
             "format": records.FORMAT,
             "hash": lane,
             "experiment": self.experiment,
@@ -124,8 +133,6 @@ class Manifest:
             "outcome": outcome | {"valid_bits_per_byte": bits},
             "provenance": provenance,
         }
-        records.write(self.record_path(lane), [record])
-        shutil.rmtree(self.checkpoint_path(lane), ignore_errors=True)
 
     @staticmethod
     def _tokens(dataset: Dataset) -> int:
@@ -133,9 +140,9 @@ class Manifest:
 
         return int(np.load(dataset.tokens_valid, mmap_mode="r").shape[0])
 
-    def write_progress(self, worker: int, index: int, lanes: list[str], step: int) -> None:
-        """What a worker is at, for whoever watches; the last word wins and nothing depends on it."""
-        path = self.out / "progress" / f"{worker}.json"
+    def write_progress(self, index: int, lanes: list[str], step: int) -> None:
+        """What this worker is at, for whoever watches; the last word wins and nothing depends on it."""
+        path = self.out / "progress" / f"{socket.gethostname()}-{os.getpid()}.json"
         path.parent.mkdir(exist_ok=True)
         temporary = path.with_suffix(".tmp")
         temporary.write_text(json.dumps({"cell": index, "lanes": lanes, "step": step, "time": time.time()}))

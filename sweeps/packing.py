@@ -11,25 +11,30 @@ ACCELERATOR_PACKS = [1, 2, 4, 8, 16, 32, 64]
 def measured(manifest: Manifest, executor, options, settings: Settings, cores: int, say) -> dict:
     """The packing for the manifest: platform, device, workers, threads, pin, lanes_per_program by cell label, and the
     lane-steps per second they were chosen by (nothing is measured where `options` says what to use)."""
-    (answers,) = executor.probe(settings, [("hello",)])
-    device = answers[0]
+    free = replace(settings, pin=False)
+    ((device,),) = executor.probe(free, [("hello",)])
     labels = [entry.label for entry in manifest.cells]
     base = {"platform": device["platform"], "device": device["device_kind"], "measured": {}}
     if device["platform"] != "cpu":
         # One process owns an accelerator; threads are XLA's own affair there.
-        packs = dict.fromkeys(labels, options.pack) if options.pack else None
-        if packs is None:
+        packs = dict.fromkeys(labels, options.pack)
+        if options.pack is None:
             calls = [("measure", i, ACCELERATOR_PACKS) for i in range(len(labels))]
-            (speeds,) = executor.probe(settings, calls)
-            base["measured"] = {
-                label: {str(k): v for k, v in s.items()} for label, s in zip(labels, speeds, strict=True)
-            }
-            packs = {label: max(s, key=s.get) if s else 1 for label, s in zip(labels, speeds, strict=True)}
-        return base | {"workers": 1, "threads": 1, "pin": False, "lanes_per_program": packs}
+            (answers,) = executor.probe(free, calls)
+            by_cell = zip(labels, answers, strict=True)  # between processes JSON made text of the keys
+            base["measured"] = speeds = {c: {int(k): round(v, 1) for k, v in s.items()} for c, s in by_cell}
+            packs = {label: max(s, key=s.get, default=1) for label, s in speeds.items()}
+        return base | {
+            "workers": max(1, executor.accelerators()),
+            "threads": 1,
+            "pin": False,
+            "lanes_per_program": packs,
+        }
 
     threads, pack = options.threads or (1 if options.pack or cores == 1 else None), options.pack or 1
     if threads is None:
-        threads, base["measured"] = _cpu_threads(manifest, executor, settings, cores)
+        # A GPU that JAX cannot use is none.
+        threads, base["measured"] = _cpu_threads(manifest, executor, replace(settings, accelerator=False), cores)
         say(f"measured: {base['measured']} lane-steps per second; {cores // threads} workers of {threads} thread(s)")
     return base | {
         "workers": max(1, cores // threads),
@@ -46,7 +51,6 @@ def _cpu_threads(manifest: Manifest, executor, settings: Settings, cores: int) -
     speeds = {}
     for threads, workers in ((1, cores), (cores, 1)):
         answers = executor.probe(replace(settings, threads=threads), [("measure", dearest, [1])], workers)
-        # JSON between processes makes keys text
         speeds[threads] = sum(next(iter(a[0].values())) for a in answers)
     best = max(speeds, key=speeds.get)
     return best, {f"{cores // t}x{t}": round(v, 1) for t, v in speeds.items()}

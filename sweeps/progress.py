@@ -8,6 +8,7 @@ import time
 from tqdm import tqdm
 
 from sweeps.manifest import Manifest
+from sweeps.plan import duration
 
 
 class Progress:
@@ -36,6 +37,7 @@ class Progress:
                 )
                 for i, e in enumerate(self.manifest.cells)
             ]
+            self.started = time.time()
             self.thread.start()
         return self
 
@@ -64,11 +66,15 @@ class Progress:
             bar.update(min(done, bar.total) - bar.n)
             bar.refresh()
         if not self.terminal:
-            print(
-                " | ".join(f"{b.desc.strip()}: {b.n:.1f}/{b.total}" for b in self.bars),
-                file=sys.stderr,
-                flush=True,
-            )
+            cells = " | ".join(f"{b.desc.strip()}: {b.n:.1f}/{b.total}" for b in self.bars)
+            print(f"{cells} | {self._remaining()}", file=sys.stderr, flush=True)
+
+    def _remaining(self) -> str:
+        """Time left for all cells, by the FLOPs done since the block began."""
+        weights = [e.cell.flops_per_lane for e in self.manifest.cells]
+        done = sum(w * (b.n - b.initial) for w, b in zip(weights, self.bars, strict=True))
+        left = sum(w * (b.total - b.n) for w, b in zip(weights, self.bars, strict=True))
+        return f"{duration((time.time() - self.started) * left / done)} left" if done else "no lane under way yet"
 
     def _watch(self):
         while not self.ended.wait(self.interval):

@@ -70,7 +70,8 @@ class RayExecutor:
             options = {
                 "include_dashboard": False,
                 "num_cpus": _cores(),
-                "_temp_dir": str(Path(tempfile.gettempdir()) / "lvp-ray"),
+                "_temp_dir": str(Path(tempfile.gettempdir()) / f"lvp-ray-{os.getuid()}"),
+                "address": "local",  # whatever RAY_ADDRESS says
             }
         else:
             import experiments
@@ -81,14 +82,29 @@ class RayExecutor:
             environment, options = {"env_vars": variables, "py_modules": packages}, {"address": address}
         try:
             ray.init(runtime_env=environment, log_to_driver=False, logging_level=logging.ERROR, **options)
-        except ConnectionError as error:
-            raise InputError(f"no Ray cluster answers at {address}: {str(error).splitlines()[0]}") from None
+        except (ConnectionError, ValueError, OSError) as error:
+            what = f"no Ray cluster answers at {address}" if address else "Ray does not start on this machine"
+            raise InputError(f"{what}: {str(error).splitlines()[0]} (--executor local needs no Ray)") from None
         self.cluster = address is not None
 
+    def _accelerators(self) -> tuple[str, float, int] | None:
+        """(resource, how much of it one worker takes, how many workers there can be): a GPU each, all TPU chips of a
+        host. None without accelerators."""
+        nodes = [n["Resources"] for n in ray.nodes() if n["Alive"]]
+        for kind in ("TPU", "GPU"):
+            found = [n[kind] for n in nodes if n.get(kind)]
+            if found:
+                return (kind, min(found), len(found)) if kind == "TPU" else (kind, 1, int(sum(found)))
+        return None
+
+    def accelerators(self) -> int:
+        """Workers that can each own an accelerator."""
+        found = self._accelerators()
+        return found[2] if found else 0
+
     def _resources(self, settings: Settings) -> dict[str, float]:
-        if ray.cluster_resources().get("TPU"):
-            return {"TPU": 1}
-        return {"GPU": 1} if ray.cluster_resources().get("GPU") else {"CPU": settings.threads}
+        found = self._accelerators() if settings.accelerator else None
+        return {found[0]: found[1]} if found else {"CPU": settings.threads}
 
     def probe(self, settings: Settings, calls: Iterable[tuple], workers: int = 1) -> list[list]:
         """Makes the calls on `workers` fresh workers at once; per worker, the answers."""

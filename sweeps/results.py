@@ -128,7 +128,8 @@ def _benchmark(content: Mapping) -> str:
     head = ("what", "measured", "at least", "aim")
     rows = [head, ("---", "---:", "---:", "---:"), *content["rows"]]
     table = "\n".join("| " + " | ".join(row) + " |" for row in rows)
-    return f"{table}\n\n{content['machine']}, jax {content['versions']['jax']}, commit {content['commit']}."
+    made = f"{content['machine']}, jax {content['versions']['jax']}, commit {content['commit']}"
+    return f"{table}\n\nRounds: {content['rounds']}; {made}."
 
 
 def _fill(text: str, blocks: Mapping[str, str]) -> str:

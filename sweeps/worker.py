@@ -7,7 +7,9 @@ checkpoint now and then, and where it is (`progress/`), which is all that the dr
 import json
 import logging
 import os
+import queue
 import sys
+import threading
 import time
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -19,12 +21,16 @@ CPU_FLAGS = "--xla_cpu_multi_thread_eigen=false"
 @dataclass(frozen=True)
 class Settings:
     """How a worker uses its machine. `threads`: cores of one worker on CPU. `pin`: keep to them. `compile_cache`:
-    directory of XLA's persistent cache. `checkpoint_seconds`: least time between two checkpoints of a pack."""
+    directory of XLA's persistent cache. `checkpoint_seconds`: least time between two checkpoints of a pack.
+    `accelerator`: ask the scheduler for one if it has any. `commit`: of the driver's checkout, for the records of
+    workers to which only the packages were shipped."""
 
     threads: int = 1
     pin: bool = True
     compile_cache: str | None = None
     checkpoint_seconds: float = 30.0
+    accelerator: bool = True
+    commit: str | None = None
 
     def environment(self) -> dict[str, str]:
         """Variables that only count when set before the process starts."""
@@ -41,8 +47,8 @@ class Worker:
         self.out, self.settings = Path(out), settings
         if settings.pin:  # before the backend counts its threads
             claim_cores(settings.threads)
-        if settings.threads == 1:
-            os.environ["XLA_FLAGS"] = f"{os.environ.get('XLA_FLAGS', '')} {CPU_FLAGS}".strip()
+            if settings.threads == 1:
+                os.environ["XLA_FLAGS"] = f"{os.environ.get('XLA_FLAGS', '')} {CPU_FLAGS}".strip()
         import jax
 
         if settings.compile_cache:
@@ -103,7 +109,7 @@ class Worker:
         for start in range(0, len(lanes), pack):
             group = lanes[start : start + pack]
             if not all(manifest.record_path(h).exists() for h in group):
-                training_seconds += self._run_pack(manifest, trial["cell"], group)
+                training_seconds += self._run_pack(manifest, trial["cell"], group, pack)
         return {
             "trial": trial["id"],
             "cell": trial["cell"],
@@ -113,45 +119,52 @@ class Worker:
             **{k: self.counts[k] - before[k] for k in self.counts},
         }
 
-    def _run_pack(self, manifest, index: int, hashes: list[str]) -> float:
-        """Trains one pack to its end, from its checkpoint if it has one, and writes its records."""
+    def _run_pack(self, manifest, index: int, hashes: list[str], pack: int) -> float:
+        """Trains one pack to its end, from its checkpoint if it has one, and writes its records. A cell's last lanes
+        may be fewer than a pack: the last one is repeated, so that they need no program of their own."""
         import jax
 
         from lvp import checkpoints, records, training
 
         entry = manifest.cells[index]
-        program, data, setup_seconds = self._program(manifest, index, len(hashes))
-        lanes = [entry.lanes[h] for h in hashes]
+        program, data, setup_seconds = self._program(manifest, index, pack)
+        repeated = hashes + hashes[-1:] * (pack - len(hashes))
+        lanes = [entry.lanes[h] for h in repeated]
         folders = [manifest.checkpoint_path(h) for h in hashes]
-        found = checkpoints.latest(folders, program.lane_shapes(), hashes)
-        step, state = (0, None) if found is None else (found[0], program.stack(found[1]))
+        step, state = 0, None
+        if found := checkpoints.latest(folders, program.lane_shapes(), hashes):
+            step, states = found
+            state = program.stack(states + states[-1:] * (pack - len(hashes)))
         clock = {"start": time.perf_counter(), "saved": time.perf_counter(), "overhead": 0.0}
 
         def on_chunk(step, state):
             now = time.perf_counter()
-            manifest.write_progress(os.getpid(), index, hashes, step)
+            manifest.write_progress(index, hashes, step)
             if step < entry.cell.steps and now - clock["saved"] >= self.settings.checkpoint_seconds:
                 for i, (folder, h) in enumerate(zip(folders, hashes, strict=True)):
-                    checkpoints.save(folder, step, training.unstack(state, i, len(hashes)), h)
+                    checkpoints.save(folder, step, training.unstack(state, i, pack), h)
                 clock["saved"] = time.perf_counter()
             clock["overhead"] += time.perf_counter() - now
 
         outcomes = training.run(program, lanes, data, state=state, step=step, on_chunk=on_chunk)
         seconds = time.perf_counter() - clock["start"] - clock["overhead"]
-        trained = (entry.cell.steps - step) * entry.cell.tokens_per_step * len(hashes)
+        # A pack whose lanes have all diverged ends early.
+        ran = max(o.diverged_step or entry.cell.steps for o in outcomes) - step
+        trained = ran * entry.cell.tokens_per_step * pack
         device = jax.devices()[0]
-        provenance = records.software() | {
+        software = records.software()
+        provenance = software | {
+            "commit": software["commit"] or self.settings.commit,
             "device": device.device_kind,
             "platform": device.platform,
             "threads": self.settings.threads,
-            "pack": len(hashes),
+            "pack": pack,
             "resumed_at_step": step,
             "seconds": round(seconds, 3),
             "setup_seconds": round(setup_seconds, 3),
             "tokens_per_second": round(trained / seconds, 1),
         }
-        for h, result in zip(hashes, outcomes, strict=True):
-            manifest.write_record(index, h, asdict(result), provenance)
+        manifest.write_records(index, {h: asdict(o) for h, o in zip(hashes, outcomes, strict=False)}, provenance)
         return seconds
 
     def measure(self, index: int, packs: list[int], seconds: float = 1.0) -> dict[int, float]:
@@ -163,7 +176,7 @@ class Worker:
         from sweeps.manifest import Manifest
 
         manifest, speeds = Manifest.read(self.out), {}
-        for pack in packs:
+        for pack in [p for p in packs if p == 1 or p <= len(manifest.cells[index].lanes)]:
             lanes = list(manifest.cells[index].lanes.values())
             try:
                 program, data, _ = self._program(manifest, index, pack)
@@ -194,9 +207,17 @@ def main() -> None:
     logging.basicConfig(stream=sys.stderr, level=logging.WARNING)
     answers = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)  # whatever a library prints must not get between the answers
+    requests: queue.Queue = queue.Queue()
+
+    def listen():
+        for line in sys.stdin:
+            requests.put(json.loads(line))
+        os._exit(0)  # the driver is gone, however it went: nobody waits for what is being trained
+
+    threading.Thread(target=listen, daemon=True).start()
     worker = Worker(sys.argv[1], Settings(**json.loads(sys.argv[2])))
-    for line in sys.stdin:
-        request = json.loads(line)
+    while True:
+        request = requests.get()
         try:
             answer = {"ok": getattr(worker, request["call"])(*request["args"])}
         except Exception as error:  # the driver decides what one failed trial means for the sweep

@@ -89,6 +89,15 @@ def test_a_damaged_step_is_named_and_the_one_before_is_used(tmp_path, caplog):
     np.testing.assert_array_equal(loaded["params"]["a"], state(1)["params"]["a"])
 
 
+def test_steps_after_the_one_that_is_used_do_not_outlive_it(tmp_path):
+    for step in (1, 2, 3):
+        checkpoints.save(tmp_path, step, state(), CONFIGURATION)
+    for file in (tmp_path / "step_000000003").rglob("d/*"):
+        flip(file)
+    assert checkpoints.latest([tmp_path], SHAPES, [CONFIGURATION])[0] == 2
+    assert checkpoints.steps(tmp_path) == [2]
+
+
 def test_a_pack_goes_on_from_the_last_step_all_its_lanes_have(tmp_path):
     for step in (1, 2):
         checkpoints.save(tmp_path / "a", step, state(), CONFIGURATION)

@@ -15,7 +15,7 @@ RESULTS = Path(__file__).parents[2] / "experiments" / "results" / "benchmarks"
 HEAD = ("what", "measured", "at least", "aim")
 
 
-def finish(name: str, rows: list[tuple[str, str, str, str]], raw: dict) -> None:
+def finish(name: str, rounds: int, rows: list[tuple[str, str, str, str]], raw: dict) -> None:
     """Prints rows of (what, measured, at least, aim) and records them with the raw times (seconds)."""
     first, *others = (max(len(r[i]) for r in [HEAD, *rows]) for i in range(4))
     for row in [HEAD, *rows]:
@@ -23,6 +23,7 @@ def finish(name: str, rows: list[tuple[str, str, str, str]], raw: dict) -> None:
     content = {
         "rows": [list(row) for row in rows],
         "raw": raw,
+        "rounds": rounds,
         "machine": f"{os.cpu_count()} cores, {platform.machine()}",
         **records.software(),
     }

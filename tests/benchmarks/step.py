@@ -186,7 +186,7 @@ def main() -> None:
         ("loss: chunked / dense time", f"{slower:.2f}×", "≤ 1.1×", "≤ 1×"),
     ]
     raw = {name: s.times for name, s in (steps | losses).items()}
-    finish("step", rows, raw | {"gemm_flops_per_second": rate["gemm"], "step_flops_per_second": rate["ours"]})
+    finish("step", ROUNDS, rows, raw | {"gemm_flops_per_second": rate["gemm"], "step_flops_per_second": rate["ours"]})
 
 
 if __name__ == "__main__":

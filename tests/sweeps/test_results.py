@@ -1,5 +1,8 @@
 """Published results carry no places of this machine, and README and docs say what the records say."""
 
+import re
+import shutil
+
 import pytest
 
 from lvp import records
@@ -10,6 +13,9 @@ from sweeps import results
 def test_readme_and_claims_are_what_the_committed_records_say():
     for path, text in results.report().items():
         assert path.read_text() == text, f"{path.name} is stale: run `python -m sweeps report`"
+        # A marker that no result fills would pass for nothing.
+        filled = re.findall(r"<!-- results \S+ -->\n(.*?)<!-- end -->", text, flags=re.DOTALL)
+        assert len(filled) == text.count("<!-- results ") and all(filled)
 
 
 def test_every_committed_result_is_whole_and_has_its_figure():
@@ -33,8 +39,6 @@ def test_publishing_leaves_the_machine_behind(finished, monkeypatch, tmp_path):
 
 
 def test_an_unfinished_sweep_is_not_published(finished, tmp_path):
-    import shutil
-
     shutil.copytree(finished[0], tmp_path / "out")
     next((tmp_path / "out" / "records").iterdir()).unlink()
     with pytest.raises(InputError, match="11 of 12"):

@@ -18,6 +18,7 @@ import pytest
 import sweeps
 from lvp import records
 from sweeps import api
+from sweeps.lock import only_driver
 from sweeps.manifest import Manifest
 from tests.sweeps.conftest import ROOT, TINY
 
@@ -122,11 +123,12 @@ def test_a_killed_worker_costs_nothing_but_time(finished, command, tmp_path):
 def test_from_python_where_the_process_holds_the_accelerator(finished, cache, monkeypatch, tmp_path, capsys):
     monkeypatch.setattr(api, "_holds_accelerator", lambda: "gpu")
     monkeypatch.setenv("LVP_CACHE", str(cache))
-    table = sweeps.run("width_vocab", "smoke", out=tmp_path / "out", executor="ray", pack=2, **TINY)
+    table = sweeps.run("width_vocab", "smoke", out=tmp_path / "out", executor="ray", pack=4, **TINY)
     assert "already holds the GPU" in capsys.readouterr().out
     solo = pd.read_csv(finished[0] / "table.csv").set_index("hash")["train_loss"]
     packed = table.set_index("hash")["train_loss"]
-    assert packed.to_numpy() == pytest.approx(solo[packed.index].to_numpy(), rel=1e-4)  # two lanes a program
+    # Four lanes a program; of a cell's six, the last two share one with copies that are thrown away.
+    assert packed.to_numpy() == pytest.approx(solo[packed.index].to_numpy(), rel=1e-4)
 
 
 @pytest.mark.parametrize(
@@ -228,6 +230,15 @@ def test_on_a_running_cluster(finished, command, tmp_path):
         os.killpg(head.pid, signal.SIGTERM)
         head.wait(timeout=60)
         shutil.rmtree(folder, ignore_errors=True)
+
+
+def test_a_second_driver_is_refused_and_told_who_has_the_sweep(finished, command):
+    out, _ = finished
+    with only_driver(out):
+        process = command("resume", out)
+    assert process.returncode == 2 and process.stderr.count("\n") == 1
+    assert f"pid {os.getpid()}" in process.stderr
+    assert command("resume", out).returncode == 0
 
 
 def test_no_cluster_at_the_address_is_one_line(command, tmp_path):
