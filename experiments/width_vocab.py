@@ -67,6 +67,8 @@ class Config:
             object.__setattr__(self, name, tuple(sorted(getattr(self, name))))
         for rate in self.rates:
             check_positive("rates", rate)
+        if len(self.rates) < 3:
+            raise InputError(f"rates needs at least 3 values to find an optimum among, got {len(self.rates)}")
         for name in ("rate_times_width", "eps"):
             check_positive(name, getattr(self, name))
         for name in ("position_amplitude", "tolerance", "b1", "b2"):
@@ -157,9 +159,8 @@ def losses(table, config: Config) -> list[np.ndarray]:
 
 
 def optima(table, config: Config):
-    """Per width the optimum, and the slope of their power law. Fewer than three rates cannot carry a quadratic."""
-    method = "quadratic" if len(config.rates) >= 3 else "argmin"
-    found = analysis.optima(config.rates, losses(table, config), method=method)
+    """Per width the optimum, and the slope of their power law."""
+    found = analysis.optima(config.rates, losses(table, config))
     return found, analysis.slope(config.widths, found)
 
 

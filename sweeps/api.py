@@ -2,6 +2,7 @@
 
 import json
 import os
+import socket
 import sys
 import threading
 import time
@@ -54,6 +55,19 @@ class Options:
             raise InputError(f"threads={self.threads}: this machine has {_cores()} cores")
         if self.ray_address and self.executor != "ray":
             raise InputError("--ray-address needs --executor ray")
+        if self.ray_address:
+            _check_answers(self.ray_address)
+
+
+def _check_answers(address: str) -> None:
+    """InputError at once where nothing listens at HOST:PORT; Ray itself would try for minutes."""
+    host, colon, port = address.removeprefix("ray://").rpartition(":")
+    if not colon or not port.isdigit():
+        return  # auto, or a name that Ray knows how to resolve
+    try:
+        socket.create_connection((host, int(port)), timeout=5).close()
+    except OSError as error:
+        raise InputError(f"no Ray cluster answers at {address}: {error.strerror or error}") from None
 
 
 def run(

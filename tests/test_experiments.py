@@ -102,8 +102,10 @@ def test_laptop_tier_is_what_the_readme_promises():
 
 
 def test_values_come_as_text_or_as_they_are():
-    made = experiments.configured("width_vocab", "smoke", {"widths": "32, 64", "slice_bytes": "none", "rates": [0.1]})
-    assert (made.widths, made.slice_bytes, made.rates) == ((32, 64), None, (0.1,))
+    made = experiments.configured(
+        "width_vocab", "smoke", {"widths": "32, 64", "slice_bytes": "none", "rates": [0.1, 0.2, 0.4]}
+    )
+    assert (made.widths, made.slice_bytes, made.rates) == ((32, 64), None, (0.1, 0.2, 0.4))
     assert experiments.configured("width_vocab", "smoke", experiments.to_dict(made)) == made
 
 
@@ -115,6 +117,7 @@ def test_values_come_as_text_or_as_they_are():
         ({"widths": "32,x"}, "widths: .*'x'"),
         ({"widths": ""}, "widths is empty"),
         ({"rates": "0.1,0.1"}, "twice"),
+        ({"rates": "0.1,0.2"}, "at least 3"),
         ({"rates": "0"}, "rates must be finite and above zero"),
         ({"rates": "nan"}, "got nan"),
         ({"rates": "-0.1"}, "got -0.1"),

@@ -4,7 +4,7 @@
 
 The obvious way is `plain.PlainTrainer` in a Tune function, the rate a Python float, with fresh and with reused actors.
 Both sides train the same lanes, a few of the laptop tier's, from a cold process, in turn and with the corpus prepared;
-ours compiles anew on every turn, though a whole sweep has thirteen times as many lanes to spread that over. It is told
+ours compiles anew on every turn, though a whole sweep has fifteen times as many lanes to spread that over. It is told
 to use one thread a worker, which a whole sweep measures first. Ten minutes a round.
 """
 
@@ -22,11 +22,12 @@ from pathlib import Path
 from tests.benchmarks import finish
 
 ROOT = Path(__file__).parents[2]
-RATES = {1500: "0.008,0.032", 100: "0.002,0.008,0.032,0.128"}  # by steps a lane: short lanes need more of them
+WIDTHS, RATES = "32,64,128", "0.008,0.016,0.032"  # nine lanes
+STEPS = (1500, 100)  # of the laptop tier, and short ones
 
 
-def obvious(rates: str, steps: int, reuse: bool) -> None:
-    """All widths of the laptop tier at these rates, one seed, in a Ray of its own: run in a process."""
+def obvious(steps: int, reuse: bool) -> None:
+    """The lanes, one seed, in a Ray of its own: run in a process."""
     import numpy as np
     import ray
     from ray import tune
@@ -34,7 +35,7 @@ def obvious(rates: str, steps: int, reuse: bool) -> None:
     from experiments import configured, width_vocab
     from sweeps.api import _dataset
 
-    config = configured("width_vocab", "laptop", {"rates": rates, "seeds": "0", "steps": steps})
+    config = configured("width_vocab", "laptop", {"widths": WIDTHS, "rates": RATES, "seeds": "0", "steps": steps})
     trials = []
     for label, cell, lanes in width_vocab.cells(config):
         dataset = _dataset(cell)
@@ -76,12 +77,12 @@ def obvious(rates: str, steps: int, reuse: bool) -> None:
         raise RuntimeError(f"{len(results.errors)} trials failed: {results.errors[0]}")
 
 
-def ours(rates: str, steps: int, cache: str) -> None:
+def ours(steps: int, cache: str) -> None:
     """The same lanes as a sweep of ours, with nothing compiled yet."""
     shutil.rmtree(Path(cache, "xla"), ignore_errors=True)
     with tempfile.TemporaryDirectory() as folder:
         words = ["run", "width_vocab", "--tier", "laptop", "--quiet", "--threads", "1", "--out", f"{folder}/out"]
-        settings = [f"--set=rates={rates}", "--set=seeds=0", f"--set=steps={steps}"]
+        settings = [f"--set=widths={WIDTHS}", f"--set=rates={RATES}", "--set=seeds=0", f"--set=steps={steps}"]
         _process([sys.executable, "-m", "sweeps", *words, *settings], {"LVP_CACHE": cache})
 
 
@@ -94,48 +95,37 @@ def _process(words: list[str], environment: dict[str, str]) -> None:
 def main(rounds: int) -> None:
     times: dict[tuple, list[float]] = {}
     with tempfile.TemporaryDirectory() as cache:
-        warm = [
-            "run",
-            "width_vocab",
-            "--tier",
-            "laptop",
-            "--set=steps=1",
-            "--set=rates=0.01",
-            "--set=seeds=0",
-            "--threads=1",
-        ]
-        _process([sys.executable, "-m", "sweeps", *warm, "--quiet", "--out", f"{cache}/warm"], {"LVP_CACHE": cache})
+        prepare = ["run", "width_vocab", "--quiet", "--threads=1", f"--out={cache}/out"]
+        least = ["--set=steps=1", "--set=seeds=0", f"--set=widths={WIDTHS}", f"--set=rates={RATES}"]
+        _process([sys.executable, "-m", "sweeps", *prepare, *least], {"LVP_CACHE": cache})
         for _ in range(rounds):
-            for steps, rates in RATES.items():
+            for steps in STEPS:
                 for side in ("ours", "fresh", "reused"):
-                    if side == "reused" and steps != max(RATES):
+                    if side == "reused" and steps != max(STEPS):
                         continue
                     started = time.perf_counter()
                     if side == "ours":
-                        ours(rates, steps, cache)
+                        ours(steps, cache)
                     else:
-                        words = [sys.executable, "-m", "tests.benchmarks.sweep", rates, str(steps), side]
+                        words = [sys.executable, "-m", "tests.benchmarks.sweep", str(steps), side]
                         _process(words, {"LVP_CACHE": cache, "JAX_PLATFORMS": "cpu"})
                     times.setdefault((side, steps), []).append(time.perf_counter() - started)
                     print(f"  {side}, {steps} steps: {times[side, steps][-1]:.0f} s", file=sys.stderr, flush=True)
     middle = {k: statistics.median(v) for k, v in times.items()}
-    from experiments.width_vocab import TIERS
-
-    widths = len(TIERS["laptop"].widths)
     rows = []
     for what, side, steps, least, aim in (
         ("laptop lanes per hour, fresh actors", "fresh", 1500, "2.3×", "3.5×"),
         ("laptop lanes per hour, reused actors", "reused", 1500, "1.8×", "2.5×"),
         ("100-step lanes per hour, fresh actors", "fresh", 100, "5×", "10×"),
     ):
-        lanes = widths * len(RATES[steps].split(","))
+        lanes = len(WIDTHS.split(",")) * len(RATES.split(","))
         a, b = middle["ours", steps], middle[side, steps]
         rows.append((f"{what}: {lanes * 3600 / a:.0f} against {lanes * 3600 / b:.0f}", f"{b / a:.1f}×", least, aim))
     finish("sweep", rounds, rows, {f"{side}, {steps} steps": v for (side, steps), v in times.items()})
 
 
 if __name__ == "__main__":
-    if len(sys.argv) == 4:
-        obvious(sys.argv[1], int(sys.argv[2]), sys.argv[3] == "reused")
+    if len(sys.argv) == 3:
+        obvious(int(sys.argv[1]), sys.argv[2] == "reused")
     else:
         main(int(sys.argv[1]) if len(sys.argv) > 1 else 2)
