@@ -17,7 +17,7 @@ from pathlib import Path
 from tests.benchmarks import finish
 
 SHAPE = {"vocab": 2048, "width": 256, "layers": 2, "context": 256}
-BATCH, STEPS, ROUNDS = 16, 8, 7
+BATCH, STEPS, ROUNDS = 16, 8, 5
 LOSS = (4096, 256, 32768)  # tokens, width, vocabulary
 
 
