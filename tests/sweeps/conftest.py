@@ -1,6 +1,7 @@
 """A sweep of twelve tiny lanes, run once for all tests that only look at it."""
 
 import os
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -41,6 +42,8 @@ def command(cache):
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
+            # A background job without job control ignores Ctrl-C and hands that down; these tests send it.
+            preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
         )
         if start:
             return process
