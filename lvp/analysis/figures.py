@@ -1,7 +1,6 @@
 """The figure of optimal rate against width: what was measured, what it rests on, what it is compared with."""
 
 import io
-import os
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -13,6 +12,7 @@ from lvp.analysis.noise import as_lanes, two_way
 from lvp.analysis.slopes import Slope, positive
 from lvp.analysis.slopes import slope as fit_slope
 from lvp.errors import InputError
+from lvp.records import write_whole
 
 # matplotlib is imported inside the functions: reading optima and slopes does not need it.
 
@@ -112,22 +112,10 @@ def save(figure, stem) -> tuple[Path, Path]:
             image = io.BytesIO()
             figure.savefig(image, format=path.suffix[1:], dpi=160, metadata=metadata)
             try:
-                _write_whole(path, image.getvalue())
+                write_whole(path, image.getvalue())
             except OSError as error:
                 raise InputError(f"cannot write {path}: {error.strerror}") from None
     return paths
-
-
-def _write_whole(path: Path, content: bytes) -> None:
-    """Writes a file whole or not at all: beside its place first, then moved into it."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    part = path.with_name(f".{path.name}.{os.getpid()}.part")
-    try:
-        part.write_bytes(content)
-        part.replace(path)
-    except OSError:
-        part.unlink(missing_ok=True)
-        raise
 
 
 def _curves_panel(axes, widths, grids, lanes, optima, colours) -> None:
