@@ -1,5 +1,6 @@
 """Sweeps for real, in worker processes: from the command to table and figure, stopped, resumed, under Ray."""
 
+import contextlib
 import json
 import os
 import re
@@ -16,7 +17,7 @@ import psutil
 import pytest
 
 import sweeps
-from lvp import records
+from lvp import checkpoints, records
 from sweeps import api
 from sweeps.lock import only_driver
 from sweeps.manifest import Manifest
@@ -81,20 +82,32 @@ def test_ray_gives_the_same_bits(finished, command, tmp_path):
     assert outcomes(tmp_path / "out") == outcomes(out)
 
 
-def test_interrupted_and_resumed_gives_the_same_bits(command, tmp_path):
-    """Ctrl-C in mid-lane: exit code 130; then resume goes on from a checkpoint. The lanes are longer than the other
-    tests', so that some are under way whenever the signal arrives."""
-    out, whole = tmp_path / "out", tmp_path / "whole"
-    options = (*LOCAL, "--checkpoint-seconds", "0", "--quiet")
-    assert command(*RUN, *LOCAL, "--quiet", "--out", whole, steps="4000").returncode == 0
-    process = command(*RUN, *options, "--out", out, start=True, steps="4000")
+def _freeze_in_mid_lane(process, out):
+    """Stops the workers, for good, at a moment when a lane has a checkpoint and no record: however long the signal
+    takes, that lane is interrupted in its middle."""
     deadline = time.time() + 120
-    # A lane in its second quarter has most of a second before it.
-    while not list(out.glob("records/*")) or not any(
-        1000 <= int(p.name[5:]) < 2000 for p in out.glob("checkpoints/*/step_*") if p.name[5:].isdigit()
-    ):
+    while True:
         assert time.time() < deadline and process.poll() is None
-        time.sleep(0.01)
+        workers = psutil.Process(process.pid).children()
+        for worker in workers:
+            with contextlib.suppress(psutil.NoSuchProcess):
+                worker.suspend()
+        recorded = {p.stem for p in out.glob("records/*.jsonl")}
+        begun = {p.name for p in out.glob("checkpoints/*") if checkpoints.steps(p)}
+        if recorded and begun - recorded:
+            return
+        for worker in workers:
+            with contextlib.suppress(psutil.NoSuchProcess):
+                worker.resume()
+        time.sleep(0.02)
+
+
+def test_interrupted_and_resumed_gives_the_same_bits(finished, command, tmp_path):
+    """Ctrl-C in mid-lane: exit code 130; then resume goes on from a checkpoint."""
+    out = tmp_path / "out"
+    options = (*LOCAL, "--checkpoint-seconds", "0", "--quiet")
+    process = command(*RUN, *options, "--out", out, start=True)
+    _freeze_in_mid_lane(process, out)
     process.send_signal(signal.SIGINT)
     stdout, stderr = process.communicate(timeout=60)
     assert process.returncode == 130, stderr
@@ -104,7 +117,7 @@ def test_interrupted_and_resumed_gives_the_same_bits(command, tmp_path):
     before = {p: p.stat().st_mtime_ns for p in (out / "records").iterdir()}
     resumed = command("resume", out, *options)
     assert resumed.returncode == 0, resumed.stderr
-    assert outcomes(out) == outcomes(whole)
+    assert outcomes(out) == outcomes(finished[0])
     assert all(p.stat().st_mtime_ns == t for p, t in before.items())
     assert any(r["provenance"]["resumed_at_step"] > 0 for r in records.read(out / "records"))
 
@@ -195,7 +208,7 @@ def test_the_driver_never_initialises_a_device(finished, cache, tmp_path):
 
 def _interrupt_when_under_way(process, out):
     deadline = time.time() + 200
-    while not list(out.glob("records/*")):
+    while not list(out.glob("records/*.jsonl")):
         assert time.time() < deadline and process.poll() is None
         time.sleep(0.01)
     process.send_signal(signal.SIGINT)
