@@ -3,7 +3,6 @@
 import hashlib
 import importlib.metadata
 import json
-import os
 import platform
 import subprocess
 from collections.abc import Iterable, Mapping
@@ -12,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from lvp.errors import InputError
+from lvp.files import write_whole
 
 FORMAT = 1
 PACKAGES = ("jax", "jaxlib", "flax", "optax", "orbax-checkpoint", "sentencepiece", "ray", "numpy")
@@ -25,21 +25,6 @@ def dumps(value: Any) -> str:
 def config_hash(config: Mapping) -> str:
     """16 hexadecimal digits of the SHA-256 of a configuration's strict JSON."""
     return hashlib.sha256(dumps(config).encode()).hexdigest()[:16]
-
-
-def write_whole(path: Path, content: str | bytes) -> None:
-    """Writes a file under a temporary name beside it, syncs it to disk and renames it: whole or not at all."""
-    path = Path(path)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-    try:
-        with open(temporary, "wb") as f:
-            f.write(content.encode() if isinstance(content, str) else content)
-            f.flush()
-            os.fsync(f.fileno())
-        os.replace(temporary, path)
-    finally:
-        temporary.unlink(missing_ok=True)
 
 
 def write(path: Path, records: Iterable[Mapping]) -> None:

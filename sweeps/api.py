@@ -274,7 +274,7 @@ def _packed(manifest: Manifest, executor, options: Options, settings: Settings, 
     from sweeps.packing import measured
 
     packing = measured(manifest, executor, options, settings, _cores(), say)
-    manifest = manifest.with_packing(packing)
+    manifest = replace(manifest, packing=packing)
     manifest.write()
     return manifest
 

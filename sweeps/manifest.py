@@ -13,7 +13,7 @@ import os
 import shutil
 import socket
 import time
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -22,6 +22,7 @@ import experiments
 from lvp import records
 from lvp.data import Dataset
 from lvp.errors import InputError
+from lvp.files import write_whole
 from lvp.training import Cell, Lane
 
 
@@ -163,10 +164,7 @@ class Manifest:
             "format": records.FORMAT,
             "hash": self.hash,
         }
-        records.write_whole(self.out / "manifest.json", json.dumps(content, indent=1, sort_keys=True) + "\n")
-
-    def with_packing(self, packing: dict[str, Any]) -> "Manifest":
-        return replace(self, packing=packing)
+        write_whole(self.out / "manifest.json", json.dumps(content, indent=1, sort_keys=True) + "\n")
 
     @classmethod
     def read(cls, out: Path) -> "Manifest":

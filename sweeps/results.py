@@ -11,6 +11,7 @@ from lvp import records
 from lvp.analysis import claims as claims_of
 from lvp.analysis import figures
 from lvp.errors import InputError
+from lvp.files import write_whole
 from sweeps.manifest import Manifest, corpus_name
 
 COMMITTED = Path(experiments.__file__).parent / "results"
@@ -33,7 +34,7 @@ def draw(manifest: Manifest, say: Callable = print):
         return records.table([])
     experiment, config = manifest.resolved
     table = records.table(rows)
-    records.write_whole(manifest.out / "table.csv", table.to_csv(index=False))
+    write_whole(manifest.out / "table.csv", table.to_csv(index=False))
     partial = None if len(rows) == manifest.num_lanes else (len(rows), manifest.num_lanes)
     figure = experiment.figure(table, config, tier=manifest.tier, corpus=corpus_name(config.corpus), partial=partial)
     figures.save(figure, manifest.out / "figure")
@@ -85,7 +86,7 @@ def publish(out: str | Path) -> Path:
         "trial_seconds": round(sum(t["seconds"] for t in trials), 1),
         "wall_seconds": round(sum(s["seconds"] for s in sessions), 1),
     }
-    records.write_whole(folder / "sweep.json", json.dumps(content, indent=1, sort_keys=True, allow_nan=False) + "\n")
+    write_whole(folder / "sweep.json", json.dumps(content, indent=1, sort_keys=True, allow_nan=False) + "\n")
     records.write(folder / "records.jsonl", rows)
     return folder
 
@@ -150,5 +151,5 @@ def write_report() -> str:
         figures.save(figure, folder / "figure")
     texts = report()
     for path, text in texts.items():
-        records.write_whole(path, text)
+        write_whole(path, text)
     return texts[REPORT]

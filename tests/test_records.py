@@ -1,6 +1,7 @@
 """Records are strict JSON, whole or absent, and hash what they say."""
 
 import json
+import os
 
 import pytest
 
@@ -38,7 +39,7 @@ def test_a_write_that_fails_leaves_the_old_file(tmp_path, monkeypatch):
     def full(*_):
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(records.os, "fsync", full)
+    monkeypatch.setattr(os, "fsync", full)
     with pytest.raises(OSError):
         records.write(path, [])
     assert records.read(path) == [RECORD] and len(list(tmp_path.iterdir())) == 1

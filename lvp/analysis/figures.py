@@ -12,7 +12,7 @@ from lvp.analysis.noise import as_lanes, two_way
 from lvp.analysis.slopes import Slope, positive
 from lvp.analysis.slopes import slope as fit_slope
 from lvp.errors import InputError
-from lvp.records import write_whole
+from lvp.files import write_whole
 
 # matplotlib is imported inside the functions: reading optima and slopes does not need it.
 

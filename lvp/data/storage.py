@@ -7,13 +7,12 @@ an entry read without a lock is either complete or not there, and a damaged one 
 import fcntl
 import hashlib
 import json
-import os
-import secrets
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
 from lvp.errors import InputError
+from lvp.files import write_whole
 
 _ENTRY = "entry.json"
 
@@ -59,23 +58,9 @@ def locked(directory: Path) -> Iterator[None]:
 
 
 def write_file(path: Path, content: bytes) -> None:
-    """Write a file through a temporary name, fsync and rename; InputError if the file system refuses."""
-    temporary = path.with_name(f".{path.name}.{secrets.token_hex(8)}.tmp")
+    """`lvp.files.write_whole`; InputError if the file system refuses."""
     with _writing(path):
-        path.parent.mkdir(parents=True, exist_ok=True)
-        try:
-            with open(temporary, "xb") as file:
-                file.write(content)
-                file.flush()
-                os.fsync(file.fileno())
-            os.replace(temporary, path)
-        finally:
-            temporary.unlink(missing_ok=True)
-        directory = os.open(path.parent, os.O_RDONLY)
-        try:
-            os.fsync(directory)
-        finally:
-            os.close(directory)
+        write_whole(path, content)
 
 
 def write_entry(directory: Path, files: Mapping[str, bytes], meta: Mapping) -> None:
