@@ -83,8 +83,10 @@ class RayExecutor:
         try:
             ray.init(runtime_env=environment, log_to_driver=False, logging_level=logging.ERROR, **options)
         except (ConnectionError, ValueError, OSError) as error:
-            what = f"no Ray cluster answers at {address}" if address else "Ray does not start on this machine"
-            raise InputError(f"{what}: {str(error).splitlines()[0]} (--executor local needs no Ray)") from None
+            what, hint = "Ray does not start on this machine", "--executor local needs no Ray"
+            if address:
+                what, hint = f"cannot join the Ray cluster at {address}", "RAY_AUTH_MODE=token if it wants Ray's token"
+            raise InputError(f"{what}: {str(error).splitlines()[0]} ({hint})") from None
         self.cluster = address is not None
 
     def _accelerators(self) -> tuple[str, float, int] | None:

@@ -226,8 +226,10 @@ def test_interrupted_under_ray_and_resumed_gives_the_same_bits(finished, command
 
 
 @pytest.mark.slow
-def test_on_a_running_cluster(finished, command, tmp_path):
+def test_on_a_running_cluster(finished, command, tmp_path, monkeypatch):
     """A Ray started from another directory, which knows nothing of this checkout: the packages are shipped to it."""
+    # Else `ray start` asks for a token wherever an earlier Ray has left one, and a driver with an address shows none.
+    monkeypatch.setenv("RAY_AUTH_MODE", "disabled")
     ray = Path(sys.executable).with_name("ray")
     folder = Path(tempfile.mkdtemp(prefix="lvp-"))  # short: Unix sockets allow 107 bytes
     head = subprocess.Popen(
