@@ -80,15 +80,19 @@ class Table:
         for row in self.rows:
             std = f"{row.init_std:.6g}" if row.role != "vector" else f"{row.init_std:.6g} (gains 1)"
             lines.append((row.role, std, f"{row.lr_multiplier:.6g}", "yes" if row.decay else "no"))
-        widths = [max(len(cells) for cells in column) for column in zip(*lines, strict=True)]
-        body = ("  ".join(c.ljust(w) for c, w in zip(line, widths, strict=True)).rstrip() for line in lines)
         return "\n".join(
             [
                 f"{self.rule}: width {self.width}, vocab {self.vocab}{kappa}",
                 f"learning_rate: {self.learning_rate}",
-                *body,
+                *aligned(lines),
             ]
         )
+
+
+def aligned(lines: list[tuple[str, ...]]) -> list[str]:
+    """Rows of cells as lines of text whose columns begin together."""
+    widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
+    return ["  ".join(c.ljust(w) for c, w in zip(line, widths, strict=True)).rstrip() for line in lines]
 
 
 def _sp(d: int, m: int, kappa: float) -> dict[str, tuple[float, float]]:

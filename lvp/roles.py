@@ -126,7 +126,12 @@ Two rules of choice, since the papers are silent:
 """
 
 
-def describe(params: Any, declarations: Sequence[Declaration] = DEFAULT, extra: Sequence[Declaration] = ()) -> Any:
+def describe(
+    params: Any,
+    declarations: Sequence[Declaration] = DEFAULT,
+    extra: Sequence[Declaration] = (),
+    overrides: Sequence[Declaration] = (),
+) -> Any:
     """Role and axes of every parameter.
 
     Names decide before ranks: by the defaults a leaf called `bias`, `scale` or `gain` is a vector at any rank
@@ -136,6 +141,7 @@ def describe(params: Any, declarations: Sequence[Declaration] = DEFAULT, extra: 
       params: any pytree of arrays (or of anything with a `shape`: `jax.ShapeDtypeStruct`, tracers).
       declarations: what applies where `extra` is silent.
       extra: declarations that take precedence over `declarations`, typically a user's own.
+      overrides: declarations that take precedence over `extra`, typically for one purpose only.
 
     Returns:
       A pytree of `Leaf` with the structure of `params`.
@@ -144,7 +150,7 @@ def describe(params: Any, declarations: Sequence[Declaration] = DEFAULT, extra: 
       InputError, naming the path: nothing declares a leaf; two declarations of the same precedence disagree
         on it (in role or axes); it has rank 3 or more and no declared fan-in; it lacks a declared axis.
     """
-    for declaration in (*declarations, *extra):
+    for declaration in (*declarations, *extra, *overrides):
         if not isinstance(declaration, Declaration):
             raise InputError(f"declarations must be lvp.roles.Declaration, got {declaration!r}")
     leaves, treedef = jax.tree_util.tree_flatten_with_path(params)
@@ -152,7 +158,7 @@ def describe(params: Any, declarations: Sequence[Declaration] = DEFAULT, extra: 
     for keys, leaf in leaves:
         path = jax.tree_util.keystr(keys, simple=True, separator="/")
         shape = tuple(getattr(leaf, "shape", ()))
-        described.append(_covered(path, shape, (extra, declarations)))
+        described.append(_covered(path, shape, (overrides, extra, declarations)))
     return jax.tree_util.tree_unflatten(treedef, described)
 
 

@@ -12,11 +12,45 @@
 - `by_role(factory, rates, ...)` is the piece under it: your own rate (and decay) per role.
 - `scale_by_role(factors)` is a transform to chain after a base whose update is linear in the rate.
 
+- `describe(...)` says what every parameter ends up with: init std, learning rate, decay.
+
+The optimizers, each an optax factory of its own, with the pieces they chain: `sign_sgd` (`scale_by_sign`), `adamw`
+(`scale_by_adam`), `lion_a` (`scale_by_lion_a`), `lion_ar` (`rotate_by_learning_rate`), `rotational_adamw`
+(`normalize_by_average_norm`), `coupled_adam` (`scale_by_coupled_adam`), `scale_by_representation_change`
+(`gradient_snr`, `representation_change_factor`); and `trapezoid`, a schedule that carries its peak.
+
 Which parameter has which role is decided by path in `lvp.roles`; models other than ours pass
 `declarations=(lvp.roles.Declaration(pattern, role), ...)`. Only jax and optax are imported here.
 """
 
+from lvp.optim.coupled import coupled_adam, scale_by_coupled_adam
+from lvp.optim.description import describe
+from lvp.optim.elementwise import adamw, lion_a, scale_by_adam, scale_by_lion_a, scale_by_sign, sign_sgd
 from lvp.optim.partitioned import by_role, scale_by_role
+from lvp.optim.representation_change import gradient_snr, representation_change_factor, scale_by_representation_change
+from lvp.optim.rotational import lion_ar, normalize_by_average_norm, rotate_by_learning_rate, rotational_adamw
 from lvp.optim.rules import parametrized
+from lvp.optim.schedules import trapezoid
 
-__all__ = ["by_role", "parametrized", "scale_by_role"]
+__all__ = [
+    "adamw",
+    "by_role",
+    "coupled_adam",
+    "describe",
+    "gradient_snr",
+    "lion_a",
+    "lion_ar",
+    "normalize_by_average_norm",
+    "parametrized",
+    "representation_change_factor",
+    "rotate_by_learning_rate",
+    "rotational_adamw",
+    "scale_by_adam",
+    "scale_by_coupled_adam",
+    "scale_by_lion_a",
+    "scale_by_representation_change",
+    "scale_by_role",
+    "scale_by_sign",
+    "sign_sgd",
+    "trapezoid",
+]

@@ -24,9 +24,10 @@ def by_role(
 ) -> optax.GradientTransformationExtraArgs:
     """`factory(learning_rate=rates[role], **kwargs)` for the parameters of each role.
 
-    The rate enters where the factory puts it, so also before a projection or inside a root. Each role's
-    optimizer sees its own leaves only: put what looks at the whole tree (`optax.clip_by_global_norm`) in a
-    chain before this. Nothing here is static in the rates: they may be traced (jit, vmap over rates).
+    The rate enters where the factory puts it, so also before a projection or inside a root (`parametrized` keeps
+    a role's factor outside). Each role's optimizer sees its own leaves only: put what looks at the whole tree
+    (`optax.clip_by_global_norm`) in a chain before this. Nothing here is static in the rates: they may be traced
+    (jit, vmap over rates).
 
     Args:
       factory: takes `learning_rate` by keyword; optax's own factories, partials of them, `lvp.optim`'s.
@@ -47,21 +48,32 @@ def by_role(
         or bound in a partial; arguments that the factory does not take. From `init` and `update`: a parameter
         without role, or whose role has no rate, by its path.
     """
-    if not callable(factory):
-        raise InputError(f"factory must be a function such as optax.adam, not what it returns: {factory!r}")
-    if _rates.bound(factory, "learning_rate"):
-        name = _rates.name_of(factory)
-        raise InputError(f"learning_rate is bound in a partial of {name}: it is given by role")
+    check_factory(factory)
     _check_roles("rates", rates)
     for role, rate in rates.items():
         _rates.check(f"rates[{role!r}]", rate)
-    decays = _decays(factory, rates, weight_decay)
+    decays = decays_of(factory, rates, weight_decay)
+    settings = {role: {"learning_rate": rate, **decays[role]} for role, rate in rates.items()}
+    return partition(factory, settings, declarations=declarations, **kwargs)
+
+
+def partition(
+    factory: Callable[..., optax.GradientTransformation],
+    settings: Mapping[str, Mapping[str, Any]],
+    *,
+    declarations: Sequence[roles.Declaration],
+    **kwargs: Any,
+) -> optax.GradientTransformationExtraArgs:
+    """`factory(**settings[role], **kwargs)` for the parameters of each role; it is given the declarations too where
+    it takes them."""
+    if _rates.accepts(factory, "declarations"):
+        kwargs = {"declarations": declarations, **kwargs}
     try:
-        inspect.signature(factory).bind(learning_rate=None, **next(iter(decays.values()), {}), **kwargs)
+        inspect.signature(factory).bind(**next(iter(settings.values()), {"learning_rate": None}), **kwargs)
     except TypeError as error:
         raise InputError(f"factory {_rates.name_of(factory)}: {error}") from error
-    transforms = {role: factory(learning_rate=rate, **decays[role], **kwargs) for role, rate in rates.items()}
-    return optax.partition(transforms, lambda tree: _labels(tree, declarations, "rates", rates))
+    transforms = {role: factory(**own, **kwargs) for role, own in settings.items()}
+    return optax.partition(transforms, lambda tree: _labels(tree, declarations, "rates", settings))
 
 
 def scale_by_role(
@@ -109,6 +121,14 @@ def _labels(tree: Any, declarations: Sequence[roles.Declaration], name: str, kno
     return jax.tree.map(lambda leaf: leaf.role, described)
 
 
+def check_factory(factory: Any) -> None:
+    if not callable(factory):
+        raise InputError(f"factory must be a function such as optax.adam, not what it returns: {factory!r}")
+    if _rates.bound(factory, "learning_rate"):
+        name = _rates.name_of(factory)
+        raise InputError(f"learning_rate is bound in a partial of {name}: it is given by role")
+
+
 def _check_roles(name: str, mapping: Any) -> None:
     if not isinstance(mapping, Mapping):
         raise InputError(f"{name} must map roles to values, got {mapping!r}")
@@ -117,7 +137,7 @@ def _check_roles(name: str, mapping: Any) -> None:
         raise InputError(f"{name}: unknown role {unknown[0]!r}; roles are {roles.ROLES}")
 
 
-def _decays(factory: Callable, rates: Mapping[str, Any], weight_decay: Any) -> dict[str, dict[str, Any]]:
+def decays_of(factory: Callable, rates: Mapping[str, Any], weight_decay: Any) -> dict[str, dict[str, Any]]:
     """Per role, the keyword arguments that set the factory's weight decay; none where it has no parameter."""
     name = _rates.name_of(factory)
     if _rates.bound(factory, "weight_decay"):

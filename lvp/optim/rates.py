@@ -46,6 +46,50 @@ def peak_of(rate: optax.ScalarOrSchedule, peak_learning_rate: Any = None) -> Any
     return peak
 
 
+def own_peak(rate: optax.ScalarOrSchedule, peak_learning_rate: Any = None) -> Any:
+    """As `peak_of`, for optimizers whose step depends on the peak at every step: an array is not its own peak, since
+    it may be one step's value of a schedule (`optax.inject_hyperparams`) or of a sweep.
+
+    Raises:
+      InputError: a schedule or an array whose peak is not known; a peak that is not a positive scalar.
+    """
+    if peak_learning_rate is None and not callable(rate) and not isinstance(rate, numbers.Real):
+        raise InputError(
+            "peak_learning_rate is required: learning_rate is an array (traced or injected), whose largest value "
+            "over training cannot be read from it"
+        )
+    peak = peak_of(rate, peak_learning_rate)
+    check_peak(peak)
+    return peak
+
+
+def check_peak(peak: Any) -> None:
+    """A scalar above zero, as far as that can be seen.
+
+    Raises:
+      InputError, naming `peak_learning_rate`.
+    """
+    check("peak_learning_rate", peak)
+    if callable(peak) or (isinstance(peak, numbers.Real) and peak == 0):
+        raise InputError(f"the peak learning rate must be a positive number, got {peak!r}")
+
+
+def check_beta(name: str, value: Any) -> None:
+    """A decay rate of a moving average: in [0, 1) where it is a Python or NumPy number, else any scalar array.
+
+    Raises:
+      InputError, naming the argument.
+    """
+    check(name, value)
+    if callable(value) or (isinstance(value, numbers.Real) and not value < 1):
+        raise InputError(f"{name} must lie in [0, 1), got {value!r}")
+
+
+def at(rate: optax.ScalarOrSchedule, count: Any) -> Any:
+    """The rate at a step counted from 0."""
+    return rate(count) if callable(rate) else rate
+
+
 def check(name: str, value: Any) -> None:
     """A schedule, a scalar array (traced or not) or a Python number that is finite and not negative.
 

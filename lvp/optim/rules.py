@@ -12,26 +12,42 @@ Both hold for factories that subtract rate × weight_decay × θ (optax.adamw, n
 for those that treat decay as gradient or normalise it (optax.lamb, lars, novograd, adadelta). Nothing
 multiplies an update afterwards, so no factor reaches the decay unseen.
 
+A factory that takes `update_multiplier` (`lion_ar`, `rotational_adamw`) is one of *relative* updates: its step is
+an angle that goes with a root of rate times decay. It gets η_t unscaled and the role's factor c as
+`update_multiplier`, so that c multiplies the relative update once, outside the root; and λ, or λ / max η under
+independent decay, which is then the angle's: √(2 λ) at the peak.
+
 Peak, max_τ η_τ: `peak_learning_rate`, else a schedule's `.peak`; a number or array is its own. A schedule
 that is *injected* (`optax.inject_hyperparams`) arrives as one array per step, so give its peak: else
 independent decay would be λ at every step. A role's scaled schedule carries its scaled `.peak` for the
 factory to read.
 """
 
-import numbers
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import optax
 
 from lvp.errors import InputError
 from lvp.optim import rates as _rates
-from lvp.optim.partitioned import by_role
+from lvp.optim.partitioned import check_factory, decays_of, partition
 from lvp.parametrization import Table, table
 from lvp.roles import Declaration
 
 # Factories whose update is proportional to the gradient.
 _PLAIN_SGD = (optax.sgd, optax.noisy_sgd, optax.optimistic_gradient_descent, optax.polyak_sgd)
+
+
+class Parametrized(optax.GradientTransformationExtraArgs):
+    """What `parametrized` returns: a transformation that remembers what it was made of, for `describe`.
+
+    Attributes:
+      table: the `Table`. settings: role → the factory's keyword arguments. declarations: as given.
+    """
+
+    table: Table
+    settings: Mapping[str, Mapping[str, Any]]
+    declarations: Sequence[Declaration]
 
 
 def parametrized(
@@ -50,7 +66,7 @@ def parametrized(
     peak_learning_rate: Any = None,
     declarations: Sequence[Declaration] = (),
     **kwargs: Any,
-) -> optax.GradientTransformationExtraArgs:
+) -> Parametrized:
     """Builds `factory` once per role, with that role's learning rate and decay (the module's docstring: how).
 
     Args:
@@ -77,13 +93,30 @@ def parametrized(
     kwargs = {**kwargs.pop("kwargs", {}), **kwargs}
     shape = {"width": width, "vocab": vocab, "base_width": base_width, "base_vocab": base_vocab}
     chosen = _table(rule, normalize=normalize, frequencies=frequencies, **shape)
+    check_factory(factory)
     _refuse_plain_sgd(factory, chosen)
     _rates.check("learning_rate", learning_rate)
     if peak_learning_rate is not None:
-        _check_peak(peak_learning_rate)
-    scaled = {row.role: _rates.scaled(learning_rate, row.lr_multiplier, peak_learning_rate) for row in chosen.rows}
-    decays = _decays(chosen, learning_rate, weight_decay, decay, peak_learning_rate)
-    return by_role(factory, scaled, weight_decay=decays, declarations=declarations, **kwargs)
+        _rates.check_peak(peak_learning_rate)
+    relative = _rates.accepts(factory, "update_multiplier")
+    if relative and _rates.bound(factory, "update_multiplier"):
+        raise InputError(
+            f"update_multiplier is bound in a partial of {_rates.name_of(factory)}: it is the role's factor"
+        )
+    decays = _decays(chosen, learning_rate, weight_decay, decay, peak_learning_rate, relative)
+    decays = decays_of(factory, dict.fromkeys(chosen), decays)
+    if relative and peak_learning_rate is not None and _rates.accepts(factory, "peak_learning_rate"):
+        kwargs = {"peak_learning_rate": peak_learning_rate, **kwargs}
+    settings = {}
+    for row in chosen.rows:
+        if relative:
+            rate = {"learning_rate": learning_rate, "update_multiplier": row.lr_multiplier}
+        else:
+            rate = {"learning_rate": _rates.scaled(learning_rate, row.lr_multiplier, peak_learning_rate)}
+        settings[row.role] = rate | decays[row.role]
+    made = Parametrized(*partition(factory, settings, declarations=declarations, **kwargs))
+    made.table, made.settings, made.declarations = chosen, settings, declarations
+    return made
 
 
 def _table(rule: str | Table, *, normalize: str | None, **shape: Any) -> Table:
@@ -108,8 +141,10 @@ def _refuse_plain_sgd(factory: Callable, chosen: Table) -> None:
         )
 
 
-def _decays(chosen: Table, learning_rate: Any, weight_decay: Any, decay: str, peak: Any) -> dict[str, Any] | None:
-    """Role → what the factory multiplies by the role's rate; None if there is no decay to speak of."""
+def _decays(
+    chosen: Table, learning_rate: Any, weight_decay: Any, decay: str, peak: Any, relative: bool
+) -> dict[str, Any] | None:
+    """Role → what the factory multiplies by the role's rate (by η_t where `relative`); None for no decay at all."""
     if decay not in ("coupled", "independent"):
         raise InputError(f"decay must be 'coupled' or 'independent', not {decay!r}")
     if weight_decay is None:
@@ -119,12 +154,6 @@ def _decays(chosen: Table, learning_rate: Any, weight_decay: Any, decay: str, pe
     if decay == "coupled":
         return {row.role: weight_decay for row in rows}
     peak = _rates.peak_of(learning_rate, peak)
-    _check_peak(peak)
+    _rates.check_peak(peak)
     # The factory multiplies by η_t · c: dividing by max η · c leaves η_t / max η · λ.
-    return {row.role: _rates.scaled(weight_decay, 1 / (peak * row.lr_multiplier)) for row in rows}
-
-
-def _check_peak(peak: Any) -> None:
-    _rates.check("peak_learning_rate", peak)
-    if callable(peak) or (isinstance(peak, numbers.Real) and peak == 0):
-        raise InputError(f"the peak learning rate must be a positive number, got {peak!r}")
+    return {row.role: _rates.scaled(weight_decay, 1 / (peak * (1 if relative else row.lr_multiplier))) for row in rows}

@@ -1,0 +1,122 @@
+"""Coupled Adam: one second moment for a whole vocabulary, so that Adam cannot drag its mean."""
+
+import functools
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import optax
+
+from lvp import roles
+from lvp.errors import InputError
+from lvp.optim import rates as _rates
+
+VOCABULARY_ROLES = ("embedding", "output")
+
+
+def _vocabulary_axes(tree: Any, couple: Sequence[str], declarations: Sequence[roles.Declaration]) -> Any:
+    """A pytree like `tree` of the axis to average over, -1 for none (None would be no leaf)."""
+
+    def axis(leaf):
+        if leaf.role not in couple:
+            return -1
+        if leaf.vocab_axis is None:
+            raise InputError(
+                f"couple: parameter {leaf.path!r} of shape {leaf.shape} has no vocabulary axis; "
+                "give its lvp.roles.Declaration a vocab_axis"
+            )
+        return leaf.vocab_axis
+
+    return jax.tree.map(axis, roles.describe(tree, extra=declarations))
+
+
+def scale_by_coupled_adam(
+    b1: Any = 0.9,
+    b2: Any = 0.95,
+    eps: Any = 1e-8,
+    *,
+    couple: Sequence[str] = ("output",),
+    mu_dtype: Any = None,
+    declarations: Sequence[roles.Declaration] = (),
+) -> optax.GradientTransformation:
+    """Adam's direction with a second moment that all tokens share; see `coupled_adam`.
+
+    The state is `optax.ScaleByAdamState` whose `nu` lacks the vocabulary axis on coupled matrices.
+    """
+    _rates.check_beta("b1", b1)
+    _rates.check_beta("b2", b2)
+    _rates.check("eps", eps)
+    couple = (couple,) if isinstance(couple, str) else tuple(couple)
+    unknown = [role for role in couple if role not in VOCABULARY_ROLES]
+    if unknown:
+        raise InputError(f"couple: {unknown[0]!r} has no vocabulary; roles that have are {VOCABULARY_ROLES}")
+
+    axes = functools.partial(_vocabulary_axes, couple=couple, declarations=declarations)
+
+    def mean(x, axis):
+        return x if axis < 0 else jnp.mean(x, axis=axis)
+
+    def init(params):
+        mu = optax.tree.zeros_like(params, dtype=mu_dtype)
+        nu = jax.tree.map(lambda axis, p: jnp.zeros_like(mean(p, axis)), axes(params), params)
+        return optax.ScaleByAdamState(count=jnp.zeros([], jnp.int32), mu=mu, nu=nu)
+
+    def update(updates, state, params=None):
+        del params
+        where = axes(updates)
+        squares = jax.tree.map(lambda axis, g: mean(jnp.square(g), axis), where, updates)
+        mu = optax.tree.update_moment(updates, state.mu, b1, 1)
+        nu = optax.tree.update_moment(squares, state.nu, b2, 1)
+        count = optax.safe_increment(state.count)
+        m_hat = optax.tree.bias_correction(mu, b1, count)
+        v_hat = optax.tree.bias_correction(nu, b2, count)
+
+        def direction(axis, m, v):
+            root = jnp.sqrt(v) + eps
+            return m / (root if axis < 0 else jnp.expand_dims(root, axis))
+
+        updates = jax.tree.map(direction, where, m_hat, v_hat)
+        mu, nu = optax.tree.cast(mu, mu_dtype), optax.tree.cast_like(nu, state.nu)
+        return updates, optax.ScaleByAdamState(count=count, mu=mu, nu=nu)
+
+    return optax.GradientTransformation(init, update)
+
+
+def coupled_adam(
+    learning_rate: optax.ScalarOrSchedule,
+    b1: Any = 0.9,
+    b2: Any = 0.95,
+    eps: Any = 1e-8,
+    weight_decay: Any = 0.0,
+    *,
+    couple: Sequence[str] = ("output",),
+    mu_dtype: Any = None,
+    mask: Any | Callable | None = None,
+    declarations: Sequence[roles.Declaration] = (),
+) -> optax.GradientTransformationExtraArgs:
+    """AdamW whose second moment of a vocabulary matrix is the mean over the vocabulary, per hidden column.
+
+    Stollenwerk & Stollenwerk 2025, "Better embeddings with Coupled Adam" (arXiv 2502.08441). An LM head's gradients
+    sum to zero over tokens, and so do their first moments; Adam's division by a root that differs between tokens is
+    what moves the mean embedding. With the shared root it stays, ε and weight decay aside. The mean of per-token
+    averages is the average of per-step means, so a vector of length H is kept in place of [vocab, H].
+
+    Args:
+      learning_rate: number, scalar array or schedule.
+      b1, b2, eps, mu_dtype, mask: as `optax.adamw`.
+      weight_decay: λ, per unit of learning rate.
+      couple: roles that share, of "output" (the head, or a tied matrix) and "embedding" (the input embedding). The
+        vocabulary axis is the declarations'; under `jax.jit` the mean runs over all shards of a sharded vocabulary.
+      declarations: `lvp.roles.Declaration`s before the defaults.
+
+    State: one moment like the parameters; a second one, of length H on coupled matrices.
+
+    Raises:
+      InputError: b1 or b2 outside [0, 1), a negative decay, rate or eps, a role without vocabulary; from `init` and
+        `update` a parameter without role or vocabulary axis, by its path.
+    """
+    _rates.check("learning_rate", learning_rate)
+    _rates.check("weight_decay", weight_decay)
+    adam = scale_by_coupled_adam(b1, b2, eps, couple=couple, mu_dtype=mu_dtype, declarations=declarations)
+    return optax.chain(adam, optax.add_decayed_weights(weight_decay, mask), optax.scale_by_learning_rate(learning_rate))

@@ -1,0 +1,181 @@
+"""Optimizers that treat every coordinate alike: sign descent, AdamW with and without β₁ correction, LionA."""
+
+import numbers
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import optax
+
+from lvp.errors import InputError
+from lvp.optim import rates as _rates
+
+
+def scale_by_sign(*, sign_of_zero: int = 1) -> optax.GradientTransformation:
+    """Replaces every coordinate by its sign; NaN stays NaN.
+
+    Args:
+      sign_of_zero: 1 is S(z) = +1 for z ≥ 0 of Hayou & Liu 2025 (its footnote 10 prints 0, a misprint), under which
+        a token absent from the batch moves; 0 is optax's.
+
+    Raises:
+      InputError: another value.
+    """
+    if isinstance(sign_of_zero, numbers.Number) and sign_of_zero not in (0, 1):
+        raise InputError(f"sign_of_zero must be 0 or 1, got {sign_of_zero!r}")
+
+    def update(updates, state, params=None):
+        del params
+        return jax.tree.map(
+            lambda g: jnp.where(g == 0, jnp.asarray(sign_of_zero, g.dtype), jnp.sign(g)), updates
+        ), state
+
+    return optax.GradientTransformation(optax.init_empty_state, update)
+
+
+def sign_sgd(learning_rate: optax.ScalarOrSchedule, *, sign_of_zero: int = 1) -> optax.GradientTransformationExtraArgs:
+    """θ ← θ − η_t S(g): the SignSGD of Hayou & Liu 2025, section 3.
+
+    Args:
+      learning_rate: number, scalar array or schedule.
+      sign_of_zero: see `scale_by_sign`; 0 gives `optax.sign_sgd`.
+
+    Raises:
+      InputError: `sign_of_zero` other than 0 or 1, a rate that is not one.
+    """
+    _rates.check("learning_rate", learning_rate)
+    return optax.chain(scale_by_sign(sign_of_zero=sign_of_zero), optax.scale_by_learning_rate(learning_rate))
+
+
+def scale_by_adam(
+    b1: Any = 0.9, b2: Any = 0.95, eps: Any = 1e-8, *, bias_correction_first: bool = True, mu_dtype: Any = None
+) -> optax.GradientTransformation:
+    """m̂ / (√v̂ + ε), or m / (√v̂ + ε) without the correction of the first moment; v̂ is corrected either way.
+
+    The state is `optax.ScaleByAdamState`. See `adamw`.
+
+    Raises:
+      InputError: b1 or b2 outside [0, 1), a negative eps.
+    """
+    _rates.check_beta("b1", b1)
+    _rates.check_beta("b2", b2)
+    _rates.check("eps", eps)
+    adam = optax.scale_by_adam(b1=b1, b2=b2, eps=eps, mu_dtype=mu_dtype)
+    if bias_correction_first:
+        return adam
+
+    def update(updates, state, params=None):
+        updates, state = adam.update(updates, state, params)
+        corrected = 1 - jnp.power(b1, state.count)
+        return jax.tree.map(lambda u: u * corrected.astype(u.dtype), updates), state
+
+    return optax.GradientTransformation(adam.init, update)
+
+
+def adamw(
+    learning_rate: optax.ScalarOrSchedule,
+    b1: Any = 0.9,
+    b2: Any = 0.95,
+    eps: Any = 1e-8,
+    weight_decay: Any = 0.1,
+    *,
+    bias_correction_first: bool = True,
+    mu_dtype: Any = None,
+    mask: Any | Callable | None = None,
+) -> optax.GradientTransformationExtraArgs:
+    """θ ← (1 − η_t λ) θ − η_t m̂ / (√v̂ + ε): AdamW as in algorithm 1 of Kosson et al. 2024, with its constants.
+
+    Args:
+      learning_rate: η_t, number, scalar array or schedule.
+      b1, b2: decay of the first and second moment.
+      eps: ε, in units of the gradient.
+      weight_decay: λ, per unit of learning rate.
+      bias_correction_first: True is `optax.adamw`. False uses m for m̂: the first updates are then not amplified by
+        √((1 + β₁ᵗ) / (1 − β₁ᵗ)) (equation 1).
+      mu_dtype: dtype of the first moment; the parameter's where None.
+      mask: as `optax.adamw`: a tree of bools (or a function of the parameters) that says what decays.
+
+    Raises:
+      InputError: b1 or b2 outside [0, 1), a negative eps, decay or rate.
+    """
+    _rates.check("learning_rate", learning_rate)
+    _rates.check("weight_decay", weight_decay)
+    adam = scale_by_adam(b1, b2, eps, bias_correction_first=bias_correction_first, mu_dtype=mu_dtype)
+    if bias_correction_first:
+        return optax.adamw(
+            learning_rate, b1=b1, b2=b2, eps=eps, weight_decay=weight_decay, mu_dtype=mu_dtype, mask=mask
+        )
+    return optax.chain(adam, optax.add_decayed_weights(weight_decay, mask), optax.scale_by_learning_rate(learning_rate))
+
+
+def lion_scale(b: Any, count: Any, *, nesterov: bool, inverse_bias_correction: bool) -> Any:
+    """γ_t: what Lion's sign is multiplied by to have the RMS of the momentum it replaces, for unit iid gradients.
+
+    Equations 23 to 25 of Kosson et al. 2024. `count`: t from 1, used by the inverse bias correction only.
+    """
+    equilibrium = (1 - b) / (1 + b)
+    if nesterov:
+        seen = 1 - jnp.power(b, 2.0 * (count - 1)) if inverse_bias_correction else 1
+        return jnp.sqrt((1 - b**2) ** 2 + seen * b**4 * equilibrium)
+    seen = 1 - jnp.power(b, 2.0 * count) if inverse_bias_correction else 1
+    return jnp.sqrt(seen * equilibrium)
+
+
+def scale_by_lion_a(
+    b: Any = 0.9, *, nesterov: bool = False, inverse_bias_correction: bool = False, mu_dtype: Any = None
+) -> optax.GradientTransformation:
+    """γ_t sign(u) with m ← β m + (1 − β) g and u = m, or u = β m + (1 − β) g with `nesterov`; sign(0) = 0.
+
+    The directions are `optax.scale_by_lion`'s with (b1, b2) = (β, β), or (β², β) with `nesterov`, and so is the
+    state (`optax.ScaleByLionState`, one moment). See `lion_a`.
+
+    Raises:
+      InputError: b outside [0, 1).
+    """
+    _rates.check_beta("b", b)
+    lion = optax.scale_by_lion(b1=b**2 if nesterov else b, b2=b, mu_dtype=mu_dtype)
+    kind = {"nesterov": nesterov, "inverse_bias_correction": inverse_bias_correction}
+
+    def update(updates, state, params=None):
+        updates, state = lion.update(updates, state, params)
+        gamma = lion_scale(b, state.count, **kind)
+        return jax.tree.map(lambda u: u * gamma.astype(u.dtype), updates), state
+
+    return optax.GradientTransformation(lion.init, update)
+
+
+def lion_a(
+    learning_rate: optax.ScalarOrSchedule,
+    *,
+    b: Any = 0.9,
+    weight_decay: Any = 0.1,
+    nesterov: bool = False,
+    inverse_bias_correction: bool = False,
+    mu_dtype: Any = None,
+    mask: Any | Callable | None = None,
+) -> optax.GradientTransformationExtraArgs:
+    """θ ← (1 − η_t λ) θ − η_t γ_t sign(u): LionA, algorithm 2 of Kosson et al. 2024.
+
+    Lion with updates of AdamW's equilibrium size, so that AdamW's rate and decay carry over; the update's RMS is
+    γ_t η_t at every step, decay aside.
+
+    Args:
+      learning_rate: η_t, number, scalar array or schedule.
+      b: β, decay of the only moment.
+      weight_decay: λ, per unit of learning rate.
+      nesterov: u = β m + (1 − β) g.
+      inverse_bias_correction: γ_t of equations 24 and 25, which undoes Adam's early amplification; else constant.
+      mu_dtype: dtype of the moment; the parameter's where None.
+      mask: as `optax.lion`: what decays.
+
+    Raises:
+      InputError: b outside [0, 1), a negative decay or rate.
+    """
+    _rates.check("learning_rate", learning_rate)
+    _rates.check("weight_decay", weight_decay)
+    return optax.chain(
+        scale_by_lion_a(b, nesterov=nesterov, inverse_bias_correction=inverse_bias_correction, mu_dtype=mu_dtype),
+        optax.add_decayed_weights(weight_decay, mask),
+        optax.scale_by_learning_rate(learning_rate),
+    )

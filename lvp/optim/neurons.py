@@ -1,0 +1,119 @@
+"""The geometry of rotational optimizers: which axes are one neuron's weights, and rotating those at a fixed norm."""
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import optax
+
+from lvp import roles
+from lvp.errors import InputError
+from lvp.optim import rates as _rates
+
+Neurons = Mapping[str, tuple[int, ...]]
+
+
+def describe(params: Any, neurons: Neurons | None, declarations: Sequence[roles.Declaration]) -> Any:
+    """A pytree of `lvp.roles.Leaf` like `params`, whose `fan_in` are the axes of one neuron's weights; () where the
+    parameter is not made of neurons (gains, biases).
+
+    Args:
+      neurons: pattern of whole "/"-joined paths → axes, which takes precedence over the declarations.
+      declarations: those of a user, before `lvp.roles.DEFAULT`.
+
+    Raises:
+      InputError, naming the argument and the path: a parameter that nothing declares, or that lacks an axis.
+    """
+    overrides = []
+    for pattern, axes in (neurons or {}).items():
+        if not isinstance(axes, tuple):
+            raise InputError(f"neurons[{pattern!r}] must be a tuple of axes, got {axes!r}")
+        overrides.append(roles.Declaration(pattern, "hidden" if axes else "vector", fan_in=axes))
+    try:
+        return roles.describe(params, extra=declarations, overrides=overrides)
+    except InputError as error:
+        raise InputError(f"neurons: {error}") from error
+
+
+def wide(dtype: Any) -> Any:
+    """The dtype norms are kept and rotations computed in: float32, or the parameter's where that is wider."""
+    return jnp.promote_types(dtype, jnp.float32)
+
+
+def norm(x: jax.Array, fan_in: tuple[int, ...]) -> jax.Array:
+    """ℓ₂ norms over the axes `fan_in`, which stay as axes of length 1; in `wide` of x's dtype."""
+    return jnp.sqrt(jnp.sum(jnp.square(x.astype(wide(x.dtype))), axis=fan_in, keepdims=True))
+
+
+def size(leaf: roles.Leaf) -> int:
+    """C: how many weights a neuron has."""
+    return math.prod(leaf.shape[axis] for axis in leaf.fan_in)
+
+
+def per_neuron(described: Any, params: Any, make: Callable[[roles.Leaf, jax.Array], jax.Array]) -> Any:
+    """make(leaf, parameter) where there are neurons, `optax.MaskedNode()` where there are none."""
+    return jax.tree.map(lambda leaf, p: make(leaf, p) if leaf.fan_in else optax.MaskedNode(), described, params)
+
+
+class RotationState(NamedTuple):
+    """`count`: int32 scalar. `norms`: initial ℓ₂ norm of every neuron, shaped like the parameter with fan-in axes of
+    length 1, float32 or wider; `optax.MaskedNode()` for gains and biases."""
+
+    count: jax.Array
+    norms: Any
+
+
+def rotate(
+    relative_rate: Callable[[jax.Array], Any],
+    learning_rate: optax.ScalarOrSchedule,
+    *,
+    vector_decay: Any = 0.0,
+    update_multiplier: Any = 1.0,
+    neurons: Neurons | None = None,
+    declarations: Sequence[roles.Declaration] = (),
+) -> optax.GradientTransformation:
+    """Ends a chain: turns directions d of RMS one per neuron into updates that rotate each neuron at its initial norm.
+
+    For a neuron θ of C weights and initial norm n, with r_t = `relative_rate`(t) · `update_multiplier`,
+
+        θ̂ = θ − r_t (n / √C) d,    θ ← n θ̂ / ‖θ̂‖,
+
+    so the angle is r_t · RMS(d) for d orthogonal to θ and small r_t. Gains, biases, and neurons whose initial norm
+    is zero (they have no direction to rotate; zero-initialised heads would never move) take
+
+        θ ← θ − η_t c (d + `vector_decay` θ),    c = `update_multiplier`.
+
+    The first of these without decay for the neurons of zero norm. Arithmetic is in float32 or wider; the update has
+    its direction's dtype, so in bfloat16 a norm holds to bfloat16's rounding only.
+    """
+
+    def init(params):
+        described = describe(params, neurons, declarations)
+        norms = per_neuron(described, params, lambda leaf, p: norm(p, leaf.fan_in))
+        return RotationState(jnp.zeros([], jnp.int32), norms)
+
+    def update(updates, state, params=None):
+        if params is None:
+            raise ValueError(optax.NO_PARAMS_MSG)
+        relative = relative_rate(state.count) * update_multiplier
+        rate = _rates.at(learning_rate, state.count) * update_multiplier
+
+        def move(leaf, d, p, n):
+            dtype = d.dtype
+            d, p = d.astype(wide(p.dtype)), p.astype(wide(p.dtype))
+            scalar = lambda x: jnp.asarray(x, p.dtype)  # noqa: E731
+            if not leaf.fan_in:
+                return (-scalar(rate) * (d + scalar(vector_decay) * p)).astype(dtype)
+            there = p - scalar(relative / math.sqrt(size(leaf))) * n * d
+            # Not even 0/0 where a step happens to end at the origin: the next one starts from there.
+            length = jnp.maximum(norm(there, leaf.fan_in), jnp.finfo(p.dtype).tiny)
+            rotated = there * (n / length) - p
+            return jnp.where(n > 0, rotated, -scalar(rate) * d).astype(dtype)
+
+        described = describe(params, neurons, declarations)
+        updates = jax.tree.map(move, described, updates, params, state.norms)
+        return updates, RotationState(optax.safe_increment(state.count), state.norms)
+
+    return optax.GradientTransformation(init, update)

@@ -1,0 +1,134 @@
+"""Holding the relative representation change while the gradient's signal-to-noise ratio falls.
+
+Kosson et al. 2024, section 5 and equations 7 to 9: early in training gradients of different samples agree, and an
+update of a given size changes a layer's outputs more than later. For a neuron of C weights, a batch of B sequences
+and a ratio φ per sequence (‖mean gradient‖² over the expected square of one sequence's deviation from it),
+
+    E[Δy²]/E[y²] ∝ C/B² (φ + 1/B)⁻¹ ((φ+1) + (B−1)/C + (B−1)² φ/(φ+1) (φ + 1/C) + 2 (B−1) φ).
+"""
+
+import math
+import numbers
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import optax
+
+from lvp.errors import InputError
+from lvp.optim import neurons as _neurons
+from lvp.roles import Declaration
+
+
+def representation_change_factor(snr: Any, batch_size: Any, fan_in: Any = None) -> jax.Array:
+    """√(RRC²(φ = 0) / RRC²(φ)) at the same B and C: equation 9, or its limit of large C, √((1+φ)/(1+Bφ)).
+
+    One at φ = 0, at B = 1 and at C = 1; falls with φ, in the limit to 1/√B. The smaller C against B, the nearer the
+    exact factor is to one.
+
+    Args:
+      snr: φ ≥ 0 per sequence, any shape. batch_size: B, sequences. fan_in: C; None for the limit.
+
+    Returns:
+      An array of snr's shape.
+    """
+    snr = jnp.asarray(snr, float)
+    signal = jnp.where(jnp.isinf(snr), 1.0, snr / (1 + snr))
+    noise = 1 / (1 + snr)
+    others = batch_size - 1
+    if fan_in is None:
+        return 1 / jnp.sqrt(1 + others * signal)
+    now = noise * others / fan_in + 1 + others**2 * signal * (signal + noise / fan_in) + 2 * others * signal
+    return jnp.sqrt((batch_size * signal + noise) * (1 + others / fan_in) / now)
+
+
+class RepresentationChangeState(NamedTuple):
+    """`clipped`: int32 scalar, how many estimates of φ were negative so far."""
+
+    clipped: jax.Array
+
+
+def scale_by_representation_change(
+    *,
+    batch_size: Any,
+    large_fan_in: bool = False,
+    neurons: _neurons.Neurons | None = None,
+    declarations: Sequence[Declaration] = (),
+) -> optax.GradientTransformationExtraArgs:
+    """Multiplies each matrix' update by `representation_change_factor` of its gradient's signal-to-noise ratio.
+
+        updates, state = tx.update(gradients, state, params, gradient_snr=phi)
+
+    `phi` is per **sequence**: a scalar, or one scalar per parameter in the structure of (or a prefix of) the updates.
+    Gradients accumulated from micro-batches of b sequences give φ_b = b φ: divide, or use `gradient_snr`. It is an
+    argument because accumulation happens outside (`optax.MultiSteps` passes it on). Negative estimates count as 0
+    and are counted. Stands after what normalises the update and before what turns it (`rotate_by_learning_rate`) or
+    multiplies it by a rate. Gains and biases are left alone: the factor of C = 1 is 1.
+
+    Args:
+      batch_size: B, in sequences.
+      large_fan_in: the limit of large C instead of equation 9 at each matrix' own fan-in.
+      neurons, declarations: as `lion_ar`.
+
+    Raises:
+      InputError: a batch size below 1; from `update` a missing `gradient_snr`, a parameter whose neurons are not
+        declared.
+    """
+    if isinstance(batch_size, numbers.Real) and not (batch_size >= 1 and math.isfinite(batch_size)):
+        raise InputError(f"batch_size must be at least 1 (sequences), got {batch_size!r}")
+
+    def init(params):
+        _neurons.describe(params, neurons, declarations)
+        return RepresentationChangeState(jnp.zeros([], jnp.int32))
+
+    def update(updates, state, params=None, *, gradient_snr=None, **extra_args):
+        del params, extra_args
+        if gradient_snr is None:
+            raise InputError("scale_by_representation_change needs tx.update(…, gradient_snr=φ per sequence)")
+        negative = sum(jnp.sum(jnp.asarray(snr) < 0, dtype=jnp.int32) for snr in jax.tree.leaves(gradient_snr))
+        described = _neurons.describe(updates, neurons, declarations)
+
+        def scale(leaf, u, snr):
+            if not leaf.fan_in:
+                return u
+            fan_in = None if large_fan_in else _neurons.size(leaf)
+            return u * representation_change_factor(jnp.maximum(snr, 0), batch_size, fan_in).astype(u.dtype)
+
+        updates = jax.tree.map(scale, described, updates, jax.tree.broadcast(gradient_snr, updates))
+        return updates, RepresentationChangeState(state.clipped + negative)
+
+    return optax.GradientTransformationExtraArgs(init, update)
+
+
+def gradient_snr(micro_gradients: Any, micro_batch_size: int) -> Any:
+    """φ per sequence, of every parameter, from the gradients of micro-batches.
+
+    With G_k the mean gradients of K micro-batches of b sequences and B = K b (notes to section 5):
+    s² = b Var(G_k), unbiased and summed over coordinates; φ = (‖Ḡ‖² − s²/B) / s². The numerator is unbiased and may
+    come out negative.
+
+    Args:
+      micro_gradients: pytree of arrays [K, …], K ≥ 2.
+      micro_batch_size: b, sequences.
+
+    Returns:
+      A pytree of scalars of the same structure; 0 where all gradients are zero, infinite where all are equal.
+
+    Raises:
+      InputError: fewer than two micro-batches, a size below 1.
+    """
+    if isinstance(micro_batch_size, numbers.Real) and not micro_batch_size >= 1:
+        raise InputError(f"micro_batch_size must be at least 1 (sequences), got {micro_batch_size!r}")
+
+    def snr(path, g):
+        name = jax.tree_util.keystr(path, simple=True, separator="/")
+        if g.ndim == 0 or g.shape[0] < 2:
+            raise InputError(f"gradient_snr: {name!r} of shape {g.shape} must be [micro-batches ≥ 2, …]")
+        g = g.astype(_neurons.wide(g.dtype))
+        mean = jnp.mean(g, axis=0)
+        variance = micro_batch_size * jnp.sum(jnp.square(g - mean[None])) / (g.shape[0] - 1)
+        signal = jnp.sum(jnp.square(mean)) - variance / (g.shape[0] * micro_batch_size)
+        return jnp.where((variance == 0) & (signal == 0), 0.0, signal / variance)
+
+    return jax.tree_util.tree_map_with_path(snr, micro_gradients)

@@ -1,0 +1,237 @@
+"""Optimizers that rotate each neuron at a fixed norm: LionAR and rotational AdamW."""
+
+import numbers
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import optax
+
+from lvp.errors import InputError
+from lvp.optim import neurons as _neurons
+from lvp.optim import rates as _rates
+from lvp.optim.elementwise import scale_by_adam, scale_by_lion_a
+from lvp.roles import Declaration
+
+
+def rotate_by_learning_rate(
+    learning_rate: optax.ScalarOrSchedule,
+    *,
+    weight_decay: Any = 0.1,
+    peak_learning_rate: Any = None,
+    update_multiplier: Any = 1.0,
+    neurons: _neurons.Neurons | None = None,
+    declarations: Sequence[Declaration] = (),
+) -> optax.GradientTransformationExtraArgs:
+    """LionAR's end of a chain, as `optax.scale_by_learning_rate` is that of others: see `lion_ar` for the arguments.
+
+    Its input are directions with an RMS of γ per neuron, so what scales the *relative* update stands before it:
+
+        optax.chain(
+            optim.scale_by_lion_a(0.9),
+            optim.scale_by_representation_change(batch_size=480),
+            optim.rotate_by_learning_rate(schedule),
+        )
+
+    Raises:
+      InputError: as `lion_ar`.
+    """
+    _rates.check("learning_rate", learning_rate)
+    _rates.check("update_multiplier", update_multiplier)
+    peak = _rates.own_peak(learning_rate, peak_learning_rate)
+
+    def relative_rate(count):
+        return _rates.at(learning_rate, count) / peak * jnp.sqrt(2 * peak * weight_decay)
+
+    turn = _neurons.rotate(
+        relative_rate,
+        learning_rate,
+        update_multiplier=update_multiplier,
+        neurons=neurons,
+        declarations=declarations,
+    )
+    return _refuse_standing_still(turn, weight_decay, neurons, declarations)
+
+
+def lion_ar(
+    learning_rate: optax.ScalarOrSchedule,
+    *,
+    b: Any = 0.9,
+    weight_decay: Any = 0.1,
+    nesterov: bool = False,
+    inverse_bias_correction: bool = False,
+    mu_dtype: Any = None,
+    peak_learning_rate: Any = None,
+    update_multiplier: Any = 1.0,
+    neurons: _neurons.Neurons | None = None,
+    declarations: Sequence[Declaration] = (),
+) -> optax.GradientTransformationExtraArgs:
+    """LionAR, algorithm 3 of Kosson et al. 2024: Lion whose neurons turn by an angle that follows the schedule.
+
+    With u and γ_t as in `lion_a`, for a neuron θ of C weights,
+
+        θ̂ = θ − (η_t / max η) √(2 max η λ) γ_t (‖θ₀‖ / √C) sign(u),    θ ← θ̂ ‖θ₀‖ / ‖θ̂‖:
+
+    the angle per step is (η_t / max η) √(2 max η λ) γ_t (radians, to its third power), AdamW's equilibrium at the
+    peak and linear in the schedule. Gains, biases and neurons with ‖θ₀‖ = 0 take θ ← θ − η_t γ_t sign(u). There is
+    no weight decay. The paper's neurons are the rows of PyTorch's [out, in] matrices; embeddings and tied heads it
+    does not address: here a token's row is a neuron of theirs.
+
+    Args:
+      learning_rate: η_t, number, scalar array or schedule.
+      b, nesterov, inverse_bias_correction, mu_dtype: as `lion_a`.
+      weight_decay: λ > 0, which sets the angle.
+      peak_learning_rate: max η, number or scalar array (traced or not). Read from a number and from a schedule's
+        `.peak` (`trapezoid`); required for every other schedule and for a rate that is an array.
+      update_multiplier: c, multiplies the relative update, outside the root, and the rate of gains and biases. It is
+        how `parametrized` hands over a role's factor.
+      neurons: pattern (regular expression for whole "/"-joined paths) → axes over which one neuron sums, where the
+        declarations do not say or say otherwise; `()` for what is not made of neurons.
+        A column of a kernel [in, out] has axes (0,), a row of an embedding [vocab, d] (1,), a convolution's filter
+        in [height, width, in, out] (0, 1, 2).
+      declarations: `lvp.roles.Declaration`s before the defaults.
+
+    State: one moment, and one float per neuron (float32, or the parameter's dtype if that is wider).
+
+    Raises:
+      InputError: b outside [0, 1); a peak that is not known; from `init` and `update` a parameter whose neurons are
+        not declared or that lacks a declared axis, by its path; from `init` a `weight_decay` of 0 where there are
+        neurons.
+    """
+    _rates.check("weight_decay", weight_decay)
+    direction = scale_by_lion_a(
+        b, nesterov=nesterov, inverse_bias_correction=inverse_bias_correction, mu_dtype=mu_dtype
+    )
+    turn = rotate_by_learning_rate(
+        learning_rate,
+        weight_decay=weight_decay,
+        peak_learning_rate=peak_learning_rate,
+        update_multiplier=update_multiplier,
+        neurons=neurons,
+        declarations=declarations,
+    )
+    return optax.chain(direction, turn)
+
+
+class AverageNormState(NamedTuple):
+    """`count`: int32 scalar. `squares`: moving average of every neuron's squared update norm, shaped as
+    `RotationState.norms`."""
+
+    count: jax.Array
+    squares: Any
+
+
+def normalize_by_average_norm(
+    b: Any = 0.9,
+    *,
+    neurons: _neurons.Neurons | None = None,
+    declarations: Sequence[Declaration] = (),
+) -> optax.GradientTransformation:
+    """Divides each neuron's update by the root of a moving average of its squared norm, and gives it an RMS of one.
+
+    d = √C u / √n̂ with n ← b n + (1 − b) ‖u‖² and n̂ = n / (1 − bᵗ) (Kosson et al. 2024, "Rotational equilibrium").
+    Where n̂ is zero so is d. Gains and biases pass unchanged.
+    """
+    _rates.check_beta("b", b)
+
+    def init(params):
+        described = _neurons.describe(params, neurons, declarations)
+        squares = _neurons.per_neuron(described, params, lambda leaf, p: jnp.zeros_like(_neurons.norm(p, leaf.fan_in)))
+        return AverageNormState(jnp.zeros([], jnp.int32), squares)
+
+    def update(updates, state, params=None):
+        del params
+        count = optax.safe_increment(state.count)
+        described = _neurons.describe(updates, neurons, declarations)
+        seen = 1 - jnp.power(b, count)
+
+        def average(leaf, u, old):
+            if not leaf.fan_in:
+                return old
+            return (b * old + (1 - b) * jnp.square(_neurons.norm(u, leaf.fan_in))).astype(old.dtype)
+
+        def divide(leaf, u, square):
+            if not leaf.fan_in:
+                return u
+            root = jnp.sqrt(square * (_neurons.size(leaf) ** -1) / seen.astype(square.dtype))
+            inverse = jnp.where(root > 0, 1 / jnp.where(root > 0, root, 1), 0)
+            return (u * inverse).astype(u.dtype)
+
+        squares = jax.tree.map(average, described, updates, state.squares)
+        return jax.tree.map(divide, described, updates, squares), AverageNormState(count, squares)
+
+    return optax.GradientTransformation(init, update)
+
+
+def rotational_adamw(
+    learning_rate: optax.ScalarOrSchedule,
+    b1: Any = 0.9,
+    b2: Any = 0.999,
+    eps: Any = 1e-8,
+    weight_decay: Any = 0.01,
+    *,
+    norm_decay: Any = 0.9,
+    mu_dtype: Any = None,
+    update_multiplier: Any = 1.0,
+    neurons: _neurons.Neurons | None = None,
+    declarations: Sequence[Declaration] = (),
+) -> optax.GradientTransformationExtraArgs:
+    """AdamW whose neurons turn by its equilibrium angle from the first step on, at fixed norms.
+
+    The rotational variant of Kosson, Messmer, Jaggi 2024, "Rotational equilibrium", with the constants of appendix A
+    of the same authors' warm-up paper. For a neuron θ of C weights with Adam's direction u,
+
+        θ̂ = θ − √(2 η_t λ (1 − β₁) / (1 + β₁)) ‖θ₀‖ u / √n̂_t,    θ ← θ̂ ‖θ₀‖ / ‖θ̂‖,
+
+    n̂_t the bias-corrected moving average of ‖u‖². The angle goes with √η_t, LionAR's with η_t. Gains and biases take
+    plain AdamW. Neurons with ‖θ₀‖ = 0 take it too, but without decay and with u normalised as above.
+    The authors' code also removes each neuron's mean and the update's component along the neuron; their equations
+    do not, nor does this.
+
+    Args:
+      learning_rate: η_t, number, scalar array or schedule.
+      b1, b2, eps, mu_dtype: Adam's.
+      weight_decay: λ > 0, which sets the angle; of gains and biases it is the decay.
+      norm_decay: of the average of ‖u‖².
+      update_multiplier, neurons, declarations: as `lion_ar`.
+
+    State: two moments, and two floats per neuron.
+
+    Raises:
+      InputError: as `lion_ar`, the peak apart.
+    """
+    _rates.check("learning_rate", learning_rate)
+    _rates.check("weight_decay", weight_decay)
+    _rates.check("update_multiplier", update_multiplier)
+    _rates.check_beta("norm_decay", norm_decay)
+    which = {"neurons": neurons, "declarations": declarations}
+
+    def relative_rate(count):
+        return jnp.sqrt(2 * _rates.at(learning_rate, count) * weight_decay * (1 - b1) / (1 + b1))
+
+    turn = _neurons.rotate(
+        relative_rate, learning_rate, vector_decay=weight_decay, update_multiplier=update_multiplier, **which
+    )
+    return optax.chain(
+        scale_by_adam(b1, b2, eps, mu_dtype=mu_dtype),
+        normalize_by_average_norm(norm_decay, **which),
+        _refuse_standing_still(turn, weight_decay, neurons, declarations),
+    )
+
+
+def _refuse_standing_still(
+    turn: optax.GradientTransformation, weight_decay: Any, neurons: Any, declarations: Any
+) -> optax.GradientTransformationExtraArgs:
+    """`turn`, whose `init` refuses neurons that would never turn."""
+
+    def init(params):
+        if isinstance(weight_decay, numbers.Real) and weight_decay == 0:
+            for leaf in jax.tree.leaves(_neurons.describe(params, neurons, declarations)):
+                if leaf.fan_in:
+                    raise InputError(
+                        f"weight_decay must be above 0: it sets the angle by which the neurons of {leaf.path!r} turn"
+                    )
+        return turn.init(params)
+
+    return optax.with_extra_args_support(optax.GradientTransformation(init, turn.update))

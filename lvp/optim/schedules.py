@@ -1,0 +1,56 @@
+"""Learning-rate schedules that carry their peak."""
+
+import operator
+from typing import Any
+
+import jax.numpy as jnp
+import optax
+
+from lvp.errors import InputError
+from lvp.optim import rates as _rates
+
+
+def trapezoid(peak: Any, total_steps: int, warmup: float = 0.0, cooldown: float = 0.5) -> optax.Schedule:
+    """Linear warm-up, constant, linear cool-down to zero: the schedule of Kosson et al. 2024, section 3.
+
+    With T = `total_steps`, W = round(warmup · T) and D = round(cooldown · T), at step t from 0:
+
+        η_t = peak · min(1, (t + 1) / W, (T − t) / D),    0 from t = T on.
+
+    The first step already moves (by peak / W), step W − 1 is the first at the peak, and without warm-up step 0 is.
+    Neither peak nor cool-down depend on the warm-up.
+
+    Args:
+      peak: the largest rate, a number or scalar array (traced or not).
+      total_steps: T ≥ 1.
+      warmup, cooldown: fractions of T, together at most 1.
+
+    Returns:
+      A schedule with attribute `.peak`, which `lion_ar` and `parametrized` read.
+
+    Raises:
+      InputError: a peak that is not positive, a total that is not a whole number of at least 1, fractions outside
+        [0, 1] or together above 1.
+    """
+    _rates.check_peak(peak)
+    try:
+        total = operator.index(total_steps)
+    except TypeError as error:
+        raise InputError(f"total_steps must be a whole number, got {total_steps!r}") from error
+    if total < 1:
+        raise InputError(f"total_steps must be at least 1, got {total}")
+    for name, fraction in (("warmup", warmup), ("cooldown", cooldown)):
+        if not 0 <= fraction <= 1:
+            raise InputError(f"{name} must be a fraction of total_steps in [0, 1], got {fraction!r}")
+    if warmup + cooldown > 1:
+        raise InputError(f"warmup + cooldown must be at most 1, got {warmup!r} + {cooldown!r}")
+    rise = round(warmup * total)
+    fall = min(round(cooldown * total), total - rise)
+
+    def schedule(count):
+        left = jnp.clip(total - jnp.asarray(count, float), 0.0)
+        fraction = jnp.minimum(1.0, left / max(fall, 1))
+        return peak * (jnp.minimum(fraction, (count + 1) / rise) if rise else fraction)
+
+    schedule.peak = peak
+    return schedule

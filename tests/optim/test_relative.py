@@ -1,0 +1,163 @@
+"""A role's factor and relative updates: outside the root, once; and `describe` against what an optimizer does."""
+
+import functools
+import math
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import pytest
+
+from lvp import optim
+from lvp.errors import InputError
+from lvp.optim.elementwise import lion_scale
+from lvp.parametrization import table
+from lvp.roles import Declaration
+
+SIDE = 4
+LVP = table("lvp", width=SIDE, vocab=8, normalize="hidden")  # embedding × 2, everything else × 1
+RATE, LAMBDA, BETA = 0.01, 0.1, 0.9
+GAMMA = float(lion_scale(BETA, None, nesterov=False, inverse_bias_correction=False))
+ANGLE = math.sqrt(2 * RATE * LAMBDA) * GAMMA
+WEIGHTS = jnp.array([[1.0, 1, -1, -1], [1, -1, 1, -1], [-1, 1, 1, -1], [1, 1, 1, 1]])
+# Every neuron of the one is orthogonal to that of the other, along columns and along rows.
+SIGNS = WEIGHTS * jnp.array([[1.0, 1, -1, -1], [1, -1, 1, -1], [-1, 1, -1, 1], [-1, -1, 1, 1]])
+PARAMS = {"embedding": {"embedding": WEIGHTS}, "head": {"kernel": WEIGHTS}, "norm_final": {"scale": jnp.ones(SIDE)}}
+GRADIENTS = {"embedding": {"embedding": SIGNS}, "head": {"kernel": SIGNS}, "norm_final": {"scale": jnp.ones(SIDE)}}
+
+
+def test_the_example_is_orthogonal():
+    np.testing.assert_array_equal((WEIGHTS * SIGNS).sum(0), 0)
+    np.testing.assert_array_equal((WEIGHTS * SIGNS).sum(1), 0)
+
+
+def turned(tx):
+    """tan of the angle of every neuron after one step: of (embedding rows, head columns); and the gains' update."""
+    updates, _ = jax.jit(tx.update)(GRADIENTS, tx.init(PARAMS), PARAMS)
+    after = optax.apply_updates(PARAMS, updates)
+
+    def tangent(w, axis):
+        return -(w * SIGNS).sum(axis) / (w * WEIGHTS).sum(axis)
+
+    return (
+        tangent(after["embedding"]["embedding"], 1),
+        tangent(after["head"]["kernel"], 0),
+        updates["norm_final"]["scale"],
+    )
+
+
+def make(**kwargs):
+    return optim.parametrized(
+        optim.lion_ar, kwargs.pop("rule", LVP), **{"learning_rate": RATE, "weight_decay": LAMBDA, "b": BETA} | kwargs
+    )
+
+
+def test_the_role_factor_multiplies_the_angle_outside_the_root():
+    embedding, head, gains = turned(make())
+    np.testing.assert_allclose(embedding, 2 * ANGLE, rtol=1e-5)
+    np.testing.assert_allclose(head, ANGLE, rtol=1e-5)
+    np.testing.assert_allclose(gains, -RATE * GAMMA, rtol=1e-5)
+
+
+def test_by_role_puts_a_rate_where_the_factory_has_it_inside_the_root():
+    rates = {"embedding": 2 * RATE, "output": RATE, "vector": RATE}
+    embedding, head, _ = turned(optim.by_role(optim.lion_ar, rates, weight_decay=LAMBDA, b=BETA))
+    np.testing.assert_allclose(embedding / head, math.sqrt(2), rtol=1e-5)
+
+
+def test_independent_decay_is_the_angle_whatever_the_rate():
+    for rate in (RATE, 10 * RATE):
+        embedding, head, gains = turned(make(learning_rate=rate, decay="independent"))
+        np.testing.assert_allclose(head, math.sqrt(2 * LAMBDA) * GAMMA, rtol=1e-5)
+        np.testing.assert_allclose(embedding / head, 2, rtol=1e-5)
+        np.testing.assert_allclose(gains, -rate * GAMMA, rtol=1e-5)
+
+
+def test_rotational_adamw_takes_the_factor_once_too():
+    # At the first step the direction is the gradient's sign (ε aside) and its average norm is its own.
+    embedding, head, _ = turned(
+        optim.parametrized(optim.rotational_adamw, LVP, learning_rate=RATE, weight_decay=LAMBDA)
+    )
+    angle = math.sqrt(2 * RATE * LAMBDA * 0.1 / 1.9)
+    np.testing.assert_allclose(embedding, 2 * angle, rtol=1e-5)
+    np.testing.assert_allclose(head, angle, rtol=1e-5)
+
+
+def half(count):
+    """Half its peak of 2 · RATE, always."""
+    return RATE * jnp.ones_like(count, float)
+
+
+def test_the_peak_reaches_every_role():
+    for learning_rate in (half, jnp.float32(RATE)):
+        with pytest.raises(InputError, match="peak_learning_rate is required"):
+            make(learning_rate=learning_rate)
+        embedding, head, _ = turned(make(learning_rate=learning_rate, peak_learning_rate=2 * RATE))
+        np.testing.assert_allclose(head, ANGLE / math.sqrt(2), rtol=1e-5)
+        np.testing.assert_allclose(embedding / head, 2, rtol=1e-5)
+    _, head, _ = turned(make(learning_rate=optim.trapezoid(RATE, 10, warmup=0.4)))
+    np.testing.assert_allclose(head, ANGLE / 4, rtol=1e-5)
+
+
+def test_injected_schedules(trajectory):
+    inject = optax.inject_hyperparams(functools.partial(optim.parametrized, optim.lion_ar, LVP))
+    kwargs = {"learning_rate": half, "peak_learning_rate": 2 * RATE, "weight_decay": LAMBDA}
+    injected, plain = (
+        trajectory(f(**kwargs), PARAMS, [GRADIENTS] * 3) for f in (inject, functools.partial(make, b=0.9))
+    )
+    jax.tree.map(functools.partial(np.testing.assert_allclose, rtol=1e-5, atol=1e-6), injected, plain)
+
+
+def test_declarations_reach_the_factory():
+    declarations = (Declaration("w", "hidden", fan_in=(1,)),)
+    tx = optim.parametrized(optim.lion_ar, LVP, learning_rate=RATE, weight_decay=LAMBDA, declarations=declarations)
+    params = {"w": jnp.arange(1.0, 13).reshape(3, 4)}
+    updates, _ = tx.update({"w": jnp.cos(params["w"])}, tx.init(params), params)
+    norms = lambda p, axis: jnp.linalg.norm(p["w"], axis=axis)  # noqa: E731
+    after = optax.apply_updates(params, updates)
+    np.testing.assert_allclose(norms(after, 1), norms(params, 1), rtol=1e-6)
+    assert np.max(np.abs(norms(after, 0) / norms(params, 0) - 1)) > 1e-4
+
+
+def test_no_decay_is_no_angle_and_says_so():
+    with pytest.raises(InputError, match="weight_decay must be above 0.*embedding/embedding"):
+        make(weight_decay=None).init(PARAMS)
+
+
+@pytest.mark.parametrize("decay", ["coupled", "independent"])
+def test_describe_says_what_the_optimizer_does(params, decay):
+    """Rate from a sign descent's step, decay from AdamW's step without gradient."""
+    rule = table("lvp", width=64, vocab=512, normalize="hidden")
+    schedule = optim.trapezoid(RATE, 10)
+    signs = optim.parametrized(optim.sign_sgd, rule, learning_rate=schedule)
+    decays = optim.parametrized(optax.adamw, rule, learning_rate=schedule, weight_decay=LAMBDA, decay=decay)
+    steps, _ = signs.update(params, signs.init(params), params)
+    shrunk, _ = decays.update(jax.tree.map(jnp.zeros_like, params), decays.init(params), params)
+    by_path = zip(jax.tree.leaves(steps), jax.tree.leaves(shrunk), jax.tree.leaves(params), strict=True)
+    for row, other, (step, shrink, p) in zip(
+        optim.describe(signs, params).rows, optim.describe(decays, params).rows, by_path, strict=True
+    ):
+        np.testing.assert_allclose(jnp.abs(step), row.learning_rate, rtol=1e-6)
+        np.testing.assert_allclose(shrink, -other.decay_per_step * p, rtol=1e-5, atol=1e-9)
+        assert row.shape == p.shape and row.init_std == rule[row.role].init_std
+
+
+def test_describe_prints_every_path_and_what_turns(params):
+    tx = make(rule=table("lvp", width=64, vocab=512, normalize="hidden"))
+    text = str(optim.describe(tx, jax.eval_shape(lambda: params)))
+    for path, role, multiplier in (("embedding/embedding", "embedding", "8"), ("head/kernel", "output", "1")):
+        assert any(
+            line.split()[0] == path and line.split()[2] == role and line.split()[5] == multiplier
+            for line in text.splitlines()[2:]
+        )
+    assert all(row.decay_per_step == 0 for row in optim.describe(tx, params).rows)
+
+
+def test_describe_refuses(params):
+    with pytest.raises(InputError, match="not GradientTransformationExtraArgs"):
+        optim.describe(optax.adam(0.1), params)
+    with pytest.raises(InputError, match="traced"):
+        jax.vmap(
+            lambda rate: optim.describe(make(learning_rate=rate, peak_learning_rate=1.0), PARAMS).rows[0].learning_rate
+        )(jnp.ones(2))
