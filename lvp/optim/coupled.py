@@ -99,7 +99,7 @@ def coupled_adam(
 
     Stollenwerk & Stollenwerk 2025, "Better embeddings with Coupled Adam" (arXiv 2502.08441). An LM head's gradients
     sum to zero over tokens, and so do their first moments; Adam's division by a root that differs between tokens is
-    what moves the mean embedding. With the shared root it stays, ε and weight decay aside. The mean of per-token
+    what moves the mean embedding. With the shared root it stays, weight decay aside. The mean of per-token
     averages is the average of per-step means, so a vector of length H is kept in place of [vocab, H].
 
     Args:

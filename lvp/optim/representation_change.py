@@ -113,7 +113,8 @@ def gradient_snr(micro_gradients: Any, micro_batch_size: int) -> Any:
       micro_batch_size: b, sequences.
 
     Returns:
-      A pytree of scalars of the same structure; 0 where all gradients are zero, infinite where all are equal.
+      A pytree of scalars of the same structure; 0 where all gradients are zero, infinite (or,
+      by rounding, huge) where all are equal.
 
     Raises:
       InputError: fewer than two micro-batches, a size below 1.

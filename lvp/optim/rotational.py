@@ -177,15 +177,17 @@ def rotational_adamw(
     neurons: _neurons.Neurons | None = None,
     declarations: Sequence[Declaration] = (),
 ) -> optax.GradientTransformationExtraArgs:
-    """AdamW whose neurons turn by its equilibrium angle from the first step on, at fixed norms.
+    """AdamW whose neurons turn by its equilibrium angle at fixed norms.
 
     The rotational variant of Kosson, Messmer, Jaggi 2024, "Rotational equilibrium", with the constants of appendix A
     of the same authors' warm-up paper. For a neuron θ of C weights with Adam's direction u,
 
         θ̂ = θ − √(2 η_t λ (1 − β₁) / (1 + β₁)) ‖θ₀‖ u / √n̂_t,    θ ← θ̂ ‖θ₀‖ / ‖θ̂‖,
 
-    n̂_t the bias-corrected moving average of ‖u‖². The angle goes with √η_t, LionAR's with η_t. Gains and biases take
-    plain AdamW. Neurons with ‖θ₀‖ = 0 take it too, but without decay and with u normalised as above.
+    n̂_t the bias-corrected moving average of ‖u‖². The angle goes with √η_t, LionAR's with η_t; it is smaller over the
+    first steps (some 1 / (1 − β₁) of them several times over), while n̂ remembers how large Adam's first directions
+    were. Gains and biases take plain AdamW; neurons with ‖θ₀‖ = 0 take it too, but without decay and with u
+    normalised as above.
     The authors' code also removes each neuron's mean and the update's component along the neuron; their equations
     do not, nor does this.
 

@@ -45,11 +45,11 @@ def trapezoid(peak: Any, total_steps: int, warmup: float = 0.0, cooldown: float 
     if warmup + cooldown > 1:
         raise InputError(f"warmup + cooldown must be at most 1, got {warmup!r} + {cooldown!r}")
     rise = round(warmup * total)
-    fall = min(round(cooldown * total), total - rise)
+    fall = round(cooldown * total)
 
     def schedule(count):
-        left = jnp.clip(total - jnp.asarray(count, float), 0.0)
-        fraction = jnp.minimum(1.0, left / max(fall, 1))
+        count = jnp.asarray(count, float)
+        fraction = jnp.minimum(1.0, jnp.clip(total - count, 0.0) / max(fall, 1))
         return peak * (jnp.minimum(fraction, (count + 1) / rise) if rise else fraction)
 
     schedule.peak = peak
