@@ -59,7 +59,8 @@ def per_neuron(described: Any, params: Any, make: Callable[[roles.Leaf, jax.Arra
 
 class RotationState(NamedTuple):
     """`count`: int32 scalar. `norms`: initial ℓ₂ norm of every neuron, shaped like the parameter with fan-in axes of
-    length 1, float32 or wider; `optax.MaskedNode()` for gains and biases."""
+    length 1, float32 or wider; `optax.MaskedNode()` for gains and biases (so `optax.tree.map_params` over other trees
+    needs `is_leaf=lambda node: isinstance(node, optax.MaskedNode)`)."""
 
     count: jax.Array
     norms: Any

@@ -7,11 +7,18 @@ fills docs/speed.md.
 import json
 import os
 import platform
+import statistics
+import subprocess
+import sys
+import time
+from collections.abc import Callable
 from pathlib import Path
 
 from lvp import records
+from lvp.files import write_whole
 
-RESULTS = Path(__file__).parents[2] / "experiments" / "results" / "benchmarks"
+ROOT = Path(__file__).parents[2]
+RESULTS = ROOT / "experiments" / "results" / "benchmarks"
 HEAD = ("what", "measured", "at least", "aim")
 
 
@@ -27,4 +34,55 @@ def finish(name: str, rounds: int, rows: list[tuple[str, str, str, str]], raw: d
         "machine": f"{os.cpu_count()} cores, {platform.machine()}",
         **records.software(),
     }
-    records.write_whole(RESULTS / f"{name}.json", json.dumps(content, indent=1, sort_keys=True) + "\n")
+    write_whole(RESULTS / f"{name}.json", json.dumps(content, indent=1, sort_keys=True) + "\n")
+
+
+def serve(run: Callable[[int], None], facts: dict) -> None:
+    """One side of a ratio as a process: says `facts`, then answers every number of calls with seconds per call.
+    `run(n)` makes n calls and waits for them."""
+    run(2)
+    print(json.dumps(facts), flush=True)
+    for line in sys.stdin:
+        started = time.perf_counter()
+        run(int(line))
+        print((time.perf_counter() - started) / int(line), flush=True)
+
+
+class Side:
+    """A process `python -m MODULE NAME` that ends in `serve`; it idles while the others run. `tuned`: with the
+    environment that our workers have."""
+
+    def __init__(self, module: str, name: str, tuned: bool):
+        from sweeps.worker import Settings
+
+        environment = os.environ | {"JAX_PLATFORMS": "cpu"} | (Settings().environment() if tuned else {})
+        self.process = subprocess.Popen(
+            [sys.executable, "-m", module, name],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            text=True,
+            env=environment,
+            cwd=ROOT,
+        )
+        self.facts, self.times = json.loads(self.process.stdout.readline()), []
+
+    def call(self, n: int) -> None:
+        self.process.stdin.write(f"{n}\n")
+        self.process.stdin.flush()
+        self.times.append(float(self.process.stdout.readline()))
+
+    @property
+    def seconds(self) -> float:
+        return statistics.median(self.times)
+
+
+def alternate(module: str, calls: dict[str, tuple[bool, int]], rounds: int) -> dict[str, Side]:
+    """Runs the sides (name → tuned, calls a turn) in turn, `rounds` times, and ends them."""
+    sides = {name: Side(module, name, tuned) for name, (tuned, _) in calls.items()}
+    for _ in range(rounds):
+        for name, (_, n) in calls.items():
+            sides[name].call(n)
+    for s in sides.values():
+        s.process.kill()
+    return sides

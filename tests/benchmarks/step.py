@@ -6,25 +6,14 @@ Each side is a process of its own (ours with the environment its workers have) t
 rounds alternate, and a ratio is that of the medians.
 """
 
-import json
-import os
-import statistics
-import subprocess
 import sys
-import time
-from pathlib import Path
 
-from tests.benchmarks import finish
+from tests.benchmarks import alternate, finish, serve
 
+MODULE = "tests.benchmarks.step"
 SHAPE = {"vocab": 2048, "width": 256, "layers": 2, "context": 256}
 BATCH, STEPS, ROUNDS = 16, 8, 5
 LOSS = (4096, 256, 32768)  # tokens, width, vocabulary
-
-
-def _seconds(call, n):
-    started = time.perf_counter()
-    call(n)
-    return (time.perf_counter() - started) / n
 
 
 def ours(tokens):
@@ -107,51 +96,9 @@ SIDES = {f.__name__: f for f in (ours, plain, gemm, chunked_loss, dense_loss)}
 
 
 def side(name: str) -> None:
-    """One side as a process: reads numbers of calls, answers with seconds per call."""
     import numpy as np
 
-    run, facts = SIDES[name](np.random.default_rng(0).integers(0, 2048, 20_000).astype(np.int32))
-    run(2)
-    print(json.dumps(facts), flush=True)
-    for line in sys.stdin:
-        print(_seconds(run, int(line)), flush=True)
-
-
-class Side:
-    def __init__(self, name: str, tuned: bool):
-        from sweeps.worker import Settings
-
-        environment = os.environ | {"JAX_PLATFORMS": "cpu"} | (Settings().environment() if tuned else {})
-        self.process = subprocess.Popen(
-            [sys.executable, "-m", "tests.benchmarks.step", name],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,
-            text=True,
-            env=environment,
-            cwd=Path(__file__).parents[2],
-        )
-        self.facts, self.times = json.loads(self.process.stdout.readline()), []
-
-    def call(self, n: int) -> None:
-        self.process.stdin.write(f"{n}\n")
-        self.process.stdin.flush()
-        self.times.append(float(self.process.stdout.readline()))
-
-    @property
-    def seconds(self) -> float:
-        return statistics.median(self.times)
-
-
-def alternate(calls: dict[str, tuple[bool, int]]) -> dict[str, Side]:
-    """Runs the sides in turn, ROUNDS times, and ends them."""
-    sides = {name: Side(name, tuned) for name, (tuned, _) in calls.items()}
-    for _ in range(ROUNDS):
-        for name, (_, n) in calls.items():
-            sides[name].call(n)
-    for s in sides.values():
-        s.process.kill()
-    return sides
+    serve(*SIDES[name](np.random.default_rng(0).integers(0, 2048, 20_000).astype(np.int32)))
 
 
 def check_sides_agree() -> None:
@@ -173,8 +120,8 @@ def check_sides_agree() -> None:
 
 def main() -> None:
     check_sides_agree()
-    steps = alternate({"ours": (True, STEPS), "plain": (False, STEPS), "gemm": (True, 10)})
-    losses = alternate({"chunked_loss": (True, 1), "dense_loss": (True, 1)})
+    steps = alternate(MODULE, {"ours": (True, STEPS), "plain": (False, STEPS), "gemm": (True, 10)}, ROUNDS)
+    losses = alternate(MODULE, {"chunked_loss": (True, 1), "dense_loss": (True, 1)}, ROUNDS)
     rate = {k: steps[k].facts["flops"] / steps[k].seconds for k in ("ours", "gemm")}
     faster = steps["plain"].seconds / steps["ours"].seconds
     slower = losses["chunked_loss"].seconds / losses["dense_loss"].seconds

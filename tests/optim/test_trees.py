@@ -1,0 +1,386 @@
+"""Parameter trees of plain dicts, Flax Linen, Flax NNX and Equinox; and what the optimizers refuse, and how."""
+
+import functools
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import equinox as eqx
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import pytest
+from flax import nnx
+
+from lvp import optim
+from lvp.errors import InputError
+from lvp.parametrization import table
+from lvp.roles import Declaration
+
+VOCAB, WIDTH, HEADS = 12, 8, 2
+TOKENS = jnp.asarray([[1, 5, 2, 7], [0, 3, 11, 3]])
+TARGETS = jnp.roll(TOKENS, -1, axis=1)
+
+
+class Case(NamedTuple):
+    """A model: parameters, logits of parameters, declarations; by path the axes of a neuron, and the shapes of the
+    shared second moments."""
+
+    params: Any
+    logits: Callable
+    declarations: tuple[Declaration, ...]
+    axes: dict[str, tuple[int, ...]]
+    coupled: dict[str, tuple[int, ...]]
+
+
+def cross_entropy(case: Case) -> Callable:
+    def loss(params):
+        return optax.softmax_cross_entropy_with_integer_labels(case.logits(params), TARGETS).mean()
+
+    return loss
+
+
+def train(tx, case: Case, steps: int = 2):
+    @jax.jit
+    def step(params, state):
+        updates, state = tx.update(jax.grad(cross_entropy(case))(params), state, params)
+        return optax.apply_updates(params, updates), state
+
+    params, state = case.params, tx.init(case.params)
+    for _ in range(steps):
+        params, state = step(params, state)
+    return params, state
+
+
+def by_path(tree) -> dict[str, np.ndarray]:
+    leaves = jax.tree_util.tree_flatten_with_path(tree)[0]
+    return {jax.tree_util.keystr(keys, simple=True, separator="/"): np.asarray(leaf) for keys, leaf in leaves}
+
+
+def lengths(x: np.ndarray, axes: tuple[int, ...]) -> np.ndarray:
+    return np.sqrt(np.sum(np.square(x, dtype=np.float64), axis=axes))
+
+
+def changes(before, after, axes) -> float:
+    """Largest relative change of a norm over `axes`."""
+    return float(np.max(np.abs(lengths(after, axes) / lengths(before, axes) - 1)))
+
+
+def dictionary() -> Case:
+    matrix = functools.partial(jax.random.normal, jax.random.key(0))
+    params = {
+        "embedding": {"embedding": matrix((VOCAB, WIDTH))},
+        "block_0": {"mlp": {"up": {"kernel": matrix((WIDTH, WIDTH)) / 3, "bias": jnp.ones(WIDTH)}}, "unused": None},
+        "head": {"kernel": matrix((WIDTH, VOCAB)) / 3},
+    }
+
+    def logits(params):
+        up = params["block_0"]["mlp"]["up"]
+        assert params["block_0"]["unused"] is None
+        x = jnp.tanh(params["embedding"]["embedding"][TOKENS] @ up["kernel"] + up["bias"][None, None])
+        return x @ params["head"]["kernel"]
+
+    axes = {"embedding/embedding": (1,), "block_0/mlp/up/kernel": (0,), "head/kernel": (0,)}
+    return Case(params, logits, (), axes, {"embedding/embedding": (WIDTH,), "head/kernel": (WIDTH,)})
+
+
+class Mlp(nn.Module):
+    @nn.compact
+    def __call__(self, x):
+        return nn.Dense(WIDTH, name="down")(nn.relu(nn.Dense(2 * WIDTH, name="up")(x)))
+
+
+class Block(nn.Module):
+    @nn.compact
+    def __call__(self, x, _=None):
+        x = x + nn.MultiHeadDotProductAttention(HEADS, name="attention")(nn.LayerNorm(name="norm")(x))
+        return x + Mlp(name="mlp")(x), None
+
+
+class Decoder(nn.Module):
+    scanned: bool
+
+    @nn.compact
+    def __call__(self, tokens):
+        x = nn.Embed(VOCAB, WIDTH, name="embedding")(tokens)
+        if self.scanned:
+            blocks = nn.scan(Block, variable_axes={"params": 0}, split_rngs={"params": True}, length=2)
+            x, _ = blocks(name="blocks")(x, None)
+        else:
+            x, _ = Block(name="block_0")(x)
+        return nn.Dense(VOCAB, name="head")(x)
+
+
+def linen(scanned: bool) -> Case:
+    """The decoder's names, which the defaults declare; kernels of attention are [d, heads, hd] and [heads, hd, d]."""
+    model = Decoder(scanned)
+    params = model.init(jax.random.key(0), TOKENS)
+    block, first = ("params/blocks", 1) if scanned else ("params/block_0", 0)
+    axes = {"params/embedding/embedding": (1,), "params/head/kernel": (0,)}
+    axes |= {f"{block}/mlp/{name}/kernel": (first,) for name in ("up", "down")}
+    axes |= {f"{block}/attention/{name}/kernel": (first,) for name in ("query", "key", "value")}
+    axes[f"{block}/attention/out/kernel"] = (first, first + 1)
+    coupled = {"params/embedding/embedding": (WIDTH,), "params/head/kernel": (WIDTH,)}
+    return Case(params, lambda p: model.apply(p, TOKENS), (), axes, coupled)
+
+
+class NnxBlock(nnx.Module):
+    def __init__(self, rngs):
+        self.up = nnx.Linear(WIDTH, WIDTH, rngs=rngs)
+        self.norm = nnx.LayerNorm(WIDTH, rngs=rngs)
+
+    def __call__(self, x):
+        return x + nnx.relu(self.up(self.norm(x)))
+
+
+class NnxModel(nnx.Module):
+    def __init__(self, rngs):
+        self.embedding = nnx.Embed(VOCAB, WIDTH, rngs=rngs)
+        self.blocks = nnx.List([NnxBlock(rngs), NnxBlock(rngs)])
+        self.head = nnx.Linear(WIDTH, VOCAB, use_bias=False, rngs=rngs)
+
+    def __call__(self, tokens):
+        x = self.embedding(tokens)
+        for block in self.blocks:
+            x = block(x)
+        return self.head(x)
+
+
+def nnx_dictionary() -> Case:
+    graph, state = nnx.split(NnxModel(nnx.Rngs(0)), nnx.Param)
+    axes = {"embedding/embedding": (1,), "head/kernel": (0,), "blocks/0/up/kernel": (0,), "blocks/1/up/kernel": (0,)}
+    declarations = (Declaration(r"blocks/\d+/up/kernel", "hidden"),)
+    coupled = {"embedding/embedding": (WIDTH,), "head/kernel": (WIDTH,)}
+    return Case(nnx.to_pure_dict(state), lambda p: nnx.merge(graph, p)(TOKENS), declarations, axes, coupled)
+
+
+class EquinoxModel(eqx.Module):
+    """Callable, as Equinox modules are: optax takes such a pytree for a function wherever it allows one."""
+
+    embedding: eqx.nn.Embedding
+    layers: list
+    head: eqx.nn.Linear
+    steps: jax.Array
+
+    def __init__(self, key):
+        keys = jax.random.split(key, 3)
+        self.embedding = eqx.nn.Embedding(VOCAB, WIDTH, key=keys[0])
+        self.layers = [eqx.nn.LayerNorm(WIDTH), eqx.nn.Linear(WIDTH, WIDTH, key=keys[1]), jax.nn.relu]
+        self.head = eqx.nn.Linear(WIDTH, VOCAB, use_bias=False, key=keys[2])
+        self.steps = jnp.zeros([], jnp.int32)
+
+    def __call__(self, token):
+        x = self.embedding(token)
+        for layer in self.layers:
+            x = layer(x)
+        return self.head(x)
+
+
+def equinox() -> Case:
+    """Weights are [out, in], so a neuron of the hidden matrix and of the head is a row."""
+    params, static = eqx.partition(EquinoxModel(jax.random.key(0)), eqx.is_inexact_array)
+    assert params.layers[2] is None and params.steps is None and params.head.bias is None
+    declarations = (
+        Declaration("embedding/weight", "embedding"),
+        Declaration("layers/0/weight", "vector"),
+        Declaration("layers/1/weight", "hidden", fan_in=(1,)),
+        Declaration("head/weight", "output", fan_in=(1,)),
+    )
+    axes = {"embedding/weight": (1,), "layers/1/weight": (1,), "head/weight": (1,)}
+    coupled = {"embedding/weight": (WIDTH,), "head/weight": (WIDTH,)}
+
+    def logits(params):
+        return jax.vmap(jax.vmap(eqx.combine(params, static)))(TOKENS)
+
+    return Case(params, logits, declarations, axes, coupled)
+
+
+MODELS = {
+    "dict": dictionary,
+    "linen": functools.partial(linen, False),
+    "linen_scanned": functools.partial(linen, True),
+    "nnx": nnx_dictionary,
+    "equinox": equinox,
+}
+models = pytest.mark.parametrize("make", MODELS.values(), ids=MODELS)
+LVP = table("lvp", width=WIDTH, vocab=VOCAB, normalize="hidden")
+
+
+@models
+def test_neurons_turn_at_their_norms(make):
+    case = make()
+    tx = optim.parametrized(
+        optim.lion_ar, LVP, learning_rate=0.1, weight_decay=0.1, declarations=case.declarations, nesterov=True
+    )
+    params, _ = train(tx, case)
+    assert jax.tree.structure(params) == jax.tree.structure(case.params)  # None where there was None
+    before, after = by_path(case.params), by_path(params)
+    for path, axes in case.axes.items():
+        assert changes(before[path], after[path], axes) < 5e-7, path  # float32's rounding, twice
+        others = tuple(axis for axis in range(before[path].ndim) if axis not in axes)
+        assert changes(before[path], after[path], others[-1:]) > 1e-3, path  # the other axes' norms do change
+    for path in before.keys() - case.axes.keys():
+        assert np.any(after[path] != before[path]), path
+    assert cross_entropy(case)(params) < cross_entropy(case)(case.params)
+
+
+@models
+def test_a_vocabulary_shares_its_second_moment(make):
+    case = make()
+    tx = optim.parametrized(
+        functools.partial(optim.coupled_adam, couple=("output", "embedding")),
+        LVP, learning_rate=0.01, weight_decay=0.1, declarations=case.declarations,
+    )  # fmt: skip
+    params, state = train(tx, case)
+    assert jax.tree.structure(params) == jax.tree.structure(case.params)
+    before, after = by_path(case.params), by_path(params)
+    moments = {}
+    for own in state.inner_states.values():
+        moments |= by_path(own.inner_state[0].nu)
+    assert {path: leaf.shape for path, leaf in moments.items()} == {
+        path: case.coupled.get(path, leaf.shape) for path, leaf in before.items()
+    }
+    assert all(np.any(after[path] != before[path]) for path in before)
+    assert cross_entropy(case)(params) < cross_entropy(case)(case.params)
+
+
+@pytest.mark.parametrize(
+    "factory", [functools.partial(optim.lion_ar, learning_rate=0.1), functools.partial(optim.rotational_adamw, 0.1)]
+)
+def test_filters_of_a_convolution_keep_their_norms(factory):
+    """[height, width, in, out]: a filter is what one output channel sums over."""
+    params = {"conv": {"kernel": jax.random.normal(jax.random.key(0), (3, 2, 4, 5)), "bias": jnp.ones(5)}}
+    gradients = jax.tree.map(lambda leaf: jnp.cos(7 * leaf) + 0.1, params)
+    tx = factory(weight_decay=0.1, neurons={"conv/kernel": (0, 1, 2)})
+    updates, state = tx.update(gradients, tx.init(params), params)
+    after, before = optax.apply_updates(params, updates)["conv"], params["conv"]
+    assert changes(before["kernel"], after["kernel"], (0, 1, 2)) < 3e-7
+    assert changes(before["kernel"], after["kernel"], (0, 1)) > 1e-3  # a neuron is not each plane of a filter
+    assert not np.allclose(after["bias"], before["bias"])
+    assert state[-1].norms["conv"]["kernel"].shape == (1, 1, 1, 5)
+
+
+# What is refused, and how ----------------------------------------------------------------------------
+
+CONV = {"conv": {"kernel": jnp.ones((3, 3, 2, 4))}}
+BETAS = [
+    (factory, name)
+    for factory, names in [
+        (functools.partial(optim.adamw, 0.1), ("b1", "b2")),
+        (functools.partial(optim.adamw, 0.1, bias_correction_first=False), ("b1", "b2")),
+        (functools.partial(optim.lion_a, 0.1), ("b",)),
+        (functools.partial(optim.lion_ar, 0.1), ("b",)),
+        (functools.partial(optim.rotational_adamw, 0.1), ("b1", "b2", "norm_decay")),
+        (functools.partial(optim.coupled_adam, 0.1), ("b1", "b2")),
+        (optim.scale_by_adam, ("b1", "b2")),
+        (optim.scale_by_lion_a, ("b",)),
+        (optim.scale_by_coupled_adam, ("b1", "b2")),
+        (optim.normalize_by_average_norm, ("b",)),
+    ]
+    for name in names
+]
+DECAYING = [optim.adamw, optim.lion_a, optim.lion_ar, optim.rotational_adamw, optim.coupled_adam]
+TURNING = [optim.lion_ar, optim.rotational_adamw]
+named = lambda factory: getattr(getattr(factory, "func", factory), "__name__", None)  # noqa: E731
+
+
+@pytest.mark.parametrize("value", [1.0, 1.5, -0.1, float("nan"), np.float32(1), 1])
+@pytest.mark.parametrize(("factory", "name"), BETAS, ids=[f"{named(f)}-{name}" for f, name in BETAS])
+def test_betas_lie_in_zero_to_one(factory, name, value):
+    with pytest.raises(InputError, match=rf"^{name} must"):
+        factory(**{name: value})
+    factory(**{name: 0.0})
+
+
+@pytest.mark.parametrize("factory", DECAYING)
+def test_rates_and_decays_are_not_negative(factory):
+    with pytest.raises(InputError, match="^weight_decay must.*not negative"):
+        factory(0.1, weight_decay=-0.1)
+    with pytest.raises(InputError, match="^learning_rate must.*not negative"):
+        factory(-0.1)
+
+
+@pytest.mark.parametrize("factory", TURNING)
+def test_neurons_need_an_angle(factory):
+    params = {"head": {"kernel": jnp.ones((2, 3)), "bias": jnp.ones(3)}}
+    with pytest.raises(InputError, match="weight_decay must be above 0.*'head/kernel'"):
+        factory(0.1, weight_decay=0.0).init(params)
+    factory(0.1, weight_decay=0.0).init({"head": {"bias": jnp.ones(3)}})  # nothing turns, so nothing stands still
+    with pytest.raises(InputError, match="weight_decay must be above 0"):  # by default `parametrized` decays nothing
+        optim.parametrized(factory, LVP, learning_rate=0.1).init(params)
+
+
+@pytest.mark.parametrize("factory", [*TURNING, optim.coupled_adam])
+def test_undeclared_parameters_are_named(factory):
+    with pytest.raises(InputError, match="'conv/kernel'.*lvp.roles.Declaration"):
+        factory(0.1).init(CONV)
+    with pytest.raises(InputError, match="'conv/kernel'"):
+        optim.parametrized(factory, LVP, learning_rate=0.1, weight_decay=0.1).init(CONV)
+    declared = (Declaration("conv/kernel", "output", fan_in=(0, 1, 2)),)
+    state = factory(0.1, declarations=declared).init(CONV)  # a state from elsewhere, a checkpoint for one
+    with pytest.raises(InputError, match="'conv/kernel'"):
+        factory(0.1).update(CONV, state, CONV)
+
+
+@pytest.mark.parametrize("factory", TURNING)
+def test_neurons_name_axes_that_exist(factory):
+    for axes in ((4,), (0, 7)):
+        with pytest.raises(InputError, match="^neurons.*'conv/kernel'"):
+            factory(0.1, neurons={"conv/kernel": axes}).init(CONV)
+    with pytest.raises(InputError, match="^neurons.*'conv/kernel'"):  # no axes are said
+        factory(0.1, neurons={"conv/bias": ()}).init(CONV)
+    with pytest.raises(InputError, match=r"^neurons\['conv/kernel'\] must be a tuple"):
+        factory(0.1, neurons={"conv/kernel": 0}).init(CONV)
+    with pytest.raises(InputError, match="axes counted from 0"):
+        factory(0.1, neurons={"conv/kernel": (-1,)}).init(CONV)
+
+
+def test_only_vocabularies_are_coupled():
+    for role in ("hidden", "vector", "heads"):
+        with pytest.raises(InputError, match=f"^couple: '{role}' has no vocabulary"):
+            optim.coupled_adam(0.1, couple=("output", role))
+    heads = (Declaration("conv/kernel", "output", fan_in=(0, 1)),)  # two axes could be the vocabulary
+    with pytest.raises(InputError, match="^couple: parameter 'conv/kernel'.*vocab_axis"):
+        optim.coupled_adam(0.1, declarations=heads).init(CONV)
+
+
+def test_trapezoids_fit_into_their_steps():
+    with pytest.raises(InputError, match="warmup \\+ cooldown must be at most 1"):
+        optim.trapezoid(0.1, 100, warmup=0.6, cooldown=0.5)
+    optim.trapezoid(0.1, 100, warmup=0.5, cooldown=0.5)
+
+
+def test_representation_change_needs_its_measurement():
+    tx = optim.scale_by_representation_change(batch_size=8)
+    params = {"head": {"kernel": jnp.ones((2, 3))}}
+    with pytest.raises(InputError, match="gradient_snr"):
+        tx.update(params, tx.init(params), params)
+    tx.update(params, tx.init(params), params, gradient_snr=0.1)
+
+
+def lion_ar(rate, **kwargs):
+    return optim.lion_ar(rate, weight_decay=0.1, **kwargs)
+
+
+@pytest.mark.parametrize(
+    "make",
+    [lion_ar, optim.rotate_by_learning_rate, lambda rate, **kw: optim.parametrized(
+        optim.lion_ar, LVP, learning_rate=rate, weight_decay=0.1, **kw
+    )],
+    ids=["lion_ar", "rotate_by_learning_rate", "parametrized"],
+)  # fmt: skip
+def test_a_peak_that_cannot_be_read_must_be_given(make):
+    """A number is its own peak; an array may be one step's value, and a schedule's largest is not in it."""
+    schedule = optax.cosine_decay_schedule(0.1, 10)
+    with pytest.raises(InputError, match="peak_learning_rate is required.*`.peak`"):
+        make(schedule)
+    with pytest.raises(InputError, match="peak_learning_rate is required.*array"):
+        make(jnp.float32(0.1))
+    with pytest.raises(InputError, match="peak_learning_rate is required.*array"):
+        jax.jit(lambda rate: make(rate).init({"head": {"kernel": jnp.ones((2, 3))}}))(0.1)
+    for bad in (0.0, -1.0):
+        with pytest.raises(InputError, match="peak"):
+            make(schedule, peak_learning_rate=bad)
+    for rate, peak in ((0.1, None), (np.float32(0.1), None), (optim.trapezoid(0.1, 10), None), (schedule, 0.1)):
+        make(rate, peak_learning_rate=peak)

@@ -1,0 +1,133 @@
+"""Sweeps in one program: `jax.vmap` over rates and seeds equals a loop, and a lane that breaks breaks alone."""
+
+import functools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import pytest
+
+from lvp import optim
+from lvp.parametrization import table
+
+VOCAB, WIDTH, STEPS, POISONED = 6, 4, 20, 7
+LVP = table("lvp", width=WIDTH, vocab=VOCAB, normalize="hidden")
+DECAY = {"weight_decay": 0.1}
+
+
+def peaked(factory, **kwargs):
+    """A traced rate is not known to be its own peak."""
+    return lambda rate: factory(learning_rate=rate, peak_learning_rate=rate, **DECAY, **kwargs)
+
+
+def scheduled(rate):
+    """A schedule that carries its traced peak, one learning rate a lane."""
+    return optim.lion_ar(optim.trapezoid(rate, STEPS, warmup=0.25), **DECAY)
+
+
+parametrized = functools.partial(optim.parametrized, rule=LVP)
+OPTIMIZERS = {
+    "sign_sgd_0": functools.partial(optim.sign_sgd, sign_of_zero=0),
+    "sign_sgd_1": functools.partial(optim.sign_sgd, sign_of_zero=1),
+    "adamw": functools.partial(optim.adamw, **DECAY),
+    "adamw_uncorrected": functools.partial(optim.adamw, bias_correction_first=False, **DECAY),
+    "lion_a": functools.partial(optim.lion_a, **DECAY),
+    "lion_a_nesterov": functools.partial(optim.lion_a, nesterov=True, inverse_bias_correction=True, **DECAY),
+    "lion_ar": peaked(optim.lion_ar),
+    "lion_ar_nesterov": peaked(optim.lion_ar, nesterov=True, inverse_bias_correction=True),
+    "lion_ar_scheduled": scheduled,
+    "rotational_adamw": functools.partial(optim.rotational_adamw, **DECAY),
+    "coupled_adam": functools.partial(optim.coupled_adam, **DECAY),
+    "parametrized_adamw": lambda rate: parametrized(optim.adamw, learning_rate=rate, **DECAY),
+    "parametrized_lion_ar": peaked(functools.partial(parametrized, optim.lion_ar)),
+    "parametrized_coupled_adam": lambda rate: parametrized(optim.coupled_adam, learning_rate=rate, **DECAY),
+}
+RATES = np.float32([0.003, 0.03, 0.3])
+
+
+SHAPES = {
+    "embedding": {"embedding": (VOCAB, WIDTH)},
+    "block_0": {"mlp": {"up": {"kernel": (WIDTH, WIDTH), "bias": (WIDTH,)}}},
+    "head": {"kernel": (WIDTH, VOCAB)},
+}
+
+
+def tree(rng, *leading: int) -> dict:
+    """Every role but positions."""
+    draw = lambda shape: rng.normal(size=(*leading, *shape)).astype(np.float32)  # noqa: E731
+    return jax.tree.map(draw, SHAPES, is_leaf=lambda node: isinstance(node, tuple))
+
+
+def drawn(seed: int) -> tuple[dict, dict, dict]:
+    """Start, goal and every step's noise. One column of the head starts at zero, a neuron that keeps no norm."""
+    rng = np.random.default_rng(seed)
+    start, goal, noise = tree(rng), tree(rng), tree(rng, STEPS)
+    start["head"]["kernel"][:, 0] = 0.0
+    return start, goal, noise
+
+
+def run(make, rate, data, poison):
+    """Twenty steps towards the goal under noise; `poison` joins the gradient of one of them.
+
+    A gradient is a sum of each coordinate's own, so that lanes have nothing to round differently: what is compared is
+    the optimizer.
+    """
+    start, goal, noise = data
+    tx = make(rate)
+
+    def step(carry, now):
+        params, state = carry
+        t, noise = now
+        extra = jnp.where(t == POISONED, poison, 0.0)
+        gradients = jax.tree.map(lambda p, q, r: p - q + 0.5 * r + extra, params, goal, noise)
+        updates, state = tx.update(gradients, state, params)
+        return (optax.apply_updates(params, updates), state), None
+
+    return jax.lax.scan(step, (start, tx.init(start)), (jnp.arange(STEPS), noise))[0]
+
+
+LANES = [drawn(seed) for seed in range(len(RATES))]
+
+
+@functools.cache
+def program(name: str):
+    return jax.jit(jax.vmap(functools.partial(run, OPTIMIZERS[name])))
+
+
+@functools.cache
+def swept(name: str, poison: tuple[float, ...]):
+    """Lanes of (rate, seed), a poison each: parameters and state, from one compiled program per optimizer."""
+    data = jax.tree.map(lambda *leaves: np.stack(leaves), *LANES)
+    return jax.device_get(program(name)(RATES, data, np.float32(poison)))
+
+
+def lane(tree, i: int):
+    return jax.tree.map(lambda leaf: leaf[i], tree)
+
+
+@pytest.mark.parametrize("name", OPTIMIZERS)
+def test_lanes_equal_a_loop(name):
+    """To 2e-6 of a leaf's largest entry: some twenty roundings, each of 6e-8, in twenty steps."""
+    one = jax.jit(functools.partial(run, OPTIMIZERS[name]))
+    lanes = swept(name, (0.0, 0.0, 0.0))
+    for i, (rate, data) in enumerate(zip(RATES, LANES, strict=True)):
+        alone = jax.device_get(one(rate, data, np.float32(0)))
+        for a, b in zip(jax.tree.leaves(lane(lanes, i)), jax.tree.leaves(alone), strict=True):
+            np.testing.assert_allclose(a, b, rtol=0, atol=2e-6 * np.max(np.abs(b)))
+    assert one._cache_size() == program(name)._cache_size() == 1  # rates are traced: one compilation for all
+    first, second, third = (lane(lanes[0], i)["head"]["kernel"] for i in range(3))
+    assert not np.allclose(first, second, atol=0.1) and not np.allclose(second, third, atol=0.1)
+
+
+@pytest.mark.parametrize("bad", [np.nan, np.inf])
+@pytest.mark.parametrize("name", OPTIMIZERS)
+def test_a_lane_that_breaks_breaks_alone(name, bad):
+    """Bit for bit, against the same program on the same lanes without it."""
+    healthy, broken = swept(name, (0.0, 0.0, 0.0)), swept(name, (0.0, float(bad), 0.0))
+    for i in (0, 2):
+        jax.tree.map(np.testing.assert_array_equal, lane(broken, i), lane(healthy, i))
+    same = jax.tree.map(np.array_equal, lane(broken, 1), lane(healthy, 1))
+    assert not all(jax.tree.leaves(same[0]))  # control: the poison was taken
+    if np.isnan(bad):
+        assert all(np.all(np.isnan(leaf)) for leaf in jax.tree.leaves(lane(broken[0], 1)))  # nor is it hidden
