@@ -72,9 +72,10 @@ class Side:
         self.process.stdin.flush()
         self.times.append(float(self.process.stdout.readline()))
 
-    @property
-    def seconds(self) -> float:
-        return statistics.median(self.times)
+    def over(self, other: "Side") -> float:
+        """How many times as long this side takes: the median over rounds of a round's ratio. A machine that is slower
+        for a while is so for both sides of a round."""
+        return statistics.median(a / b for a, b in zip(self.times, other.times, strict=True))
 
 
 def alternate(module: str, calls: dict[str, tuple[bool, int]], rounds: int) -> dict[str, Side]:

@@ -13,7 +13,7 @@ from tests.benchmarks import alternate, finish, serve
 
 MODULE = "tests.benchmarks.optimizers"
 SHAPE = {"vocab": 32768, "width": 1024, "layers": 4, "context": 64}
-ROUNDS, LOOP = 7, 4
+ROUNDS, LOOP = 11, 4
 DECAY = 0.1
 
 
@@ -87,7 +87,7 @@ def main() -> None:
         done = alternate(MODULE, calls, ROUNDS)
         raw |= {name: s.times for name, s in done.items()}
         for (ours, theirs), (least, aim) in marks.items():
-            ratio = done[ours + suffix].seconds / done[theirs + suffix].seconds
+            ratio = done[ours + suffix].over(done[theirs + suffix])
             rows.append((f"{ours} / optax.{theirs}, {what}", f"{ratio:.2f}×", least, aim))
     for name, least in (("lion_a", "1.0×"), ("lion_ar", "1.0× + a float per neuron"), ("coupled_adam", "")):
         facts = done[name + "-loop"].facts
