@@ -51,8 +51,9 @@ def side(name: str) -> None:
         return params, tx.init(params), jax.tree.map(lambda x: 1e-3 * x, waves)
 
     def update(gradients, state, params, t):
-        # Scaled by a number that differs from step to step: nothing of it can be moved out of the loop.
-        updates, state = tx.update(jax.tree.map(lambda g: g * t, gradients), state, params)
+        # Behind a barrier with a number that differs from step to step, nothing of them can be moved out of the loop.
+        gradients, _ = jax.lax.optimization_barrier((gradients, t))
+        updates, state = tx.update(gradients, state, params)
         return optax.apply_updates(params, updates), state
 
     @jax.jit(donate_argnums=(0, 1))
