@@ -4,15 +4,33 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from lvp.training import Cell, Lane
+from lvp.training import Cell, DataConfig, Lane
+
+
+@dataclass(frozen=True)
+class Calculation:
+    """A cell that is computed and not trained, by the experiment's `calculate`.
+
+    arguments: what its lanes share, as JSON has it. data, vocab: the corpus it looks at under a tokenizer of that size,
+    if it does. flops_per_lane: a guess, for the forecast and for the order of work.
+    """
+
+    arguments: Mapping[str, Any]
+    flops_per_lane: float
+    data: DataConfig | None = None
+    vocab: int | None = None
+    steps = 1
+    num_params = 0
+    tokens_per_lane = 0
 
 
 class CellLanes(NamedTuple):
-    """A cell and the lanes to run in it; `label` names the cell in progress bars and tables."""
+    """A cell and the lanes to run in it; `label` names the cell in progress bars and tables. A calculation's lanes are
+    mappings, as JSON has them."""
 
     label: str
-    cell: Cell
-    lanes: Sequence[Lane]
+    cell: Cell | Calculation
+    lanes: Sequence[Lane | Mapping[str, Any]]
 
 
 @dataclass(frozen=True)
@@ -20,11 +38,13 @@ class Experiment:
     """One question.
 
     tiers: the configuration (a flat frozen dataclass) by tier, from seconds to the published size.
-    cells(config) → cells with their lanes, in the order of the figure.
+    cells(config) → cells with their lanes, in the order of the figure; all trained or all calculated.
     summary(table, config) → text: what the records say, as a table for the terminal.
     figure(table, config, tier, corpus, partial) → a matplotlib Figure; `partial` is None or (lanes done, planned).
     claims(table, config, context) → list of Claim; `context` holds the fields every claim shares (tier, corpus,
       commit).
+    calculate(arguments, lane, dataset) → outcome, as JSON has it; for calculations only. `dataset` is the
+      `lvp.data.Dataset` of the cell's data and vocab, or None. It runs in a worker process.
     `table` is `lvp.records.table` of the lanes that have finished.
     """
 
@@ -35,3 +55,4 @@ class Experiment:
     summary: Callable[..., str]
     figure: Callable[..., Any]
     claims: Callable[..., list]
+    calculate: Callable[..., Mapping[str, Any]] | None = None

@@ -73,9 +73,21 @@ class Cell:
         return self.batch * self.model.context
 
     @property
+    def vocab(self) -> int:
+        return self.model.vocab
+
+    @property
+    def num_params(self) -> int:
+        return self.model.num_params
+
+    @property
+    def tokens_per_lane(self) -> int:
+        return self.steps * self.tokens_per_step
+
+    @property
     def flops_per_lane(self) -> float:
         """Model FLOPs of one lane's training (evaluation left out)."""
-        return self.steps * self.tokens_per_step * self.model.flops_per_token()
+        return self.tokens_per_lane * self.model.flops_per_token()
 
     @property
     def final_steps(self) -> int:

@@ -15,7 +15,7 @@ import numpy as np
 import experiments
 from lvp import data, records
 from lvp.errors import InputError
-from lvp.training import check_lengths
+from lvp.training import Cell, check_lengths
 from sweeps import plan, results
 from sweeps.lock import only_driver
 from sweeps.manifest import Manifest
@@ -110,13 +110,14 @@ def run(
         _check_out(Path(out))
     datasets = {c.label: _dataset(c.cell) for c in cells}
     # A relative path would mean another file to whoever resumes from elsewhere.
-    resolved = replace(resolved, corpus=next(iter(datasets.values())).spec)
+    if specs := [d.spec for d in datasets.values() if d is not None]:
+        resolved = replace(resolved, corpus=specs[0])
     manifest = Manifest(
         out=Path(),
         experiment=experiment,
         tier=tier,
         config=experiments.to_dict(resolved),
-        datasets={label: d.to_dict() for label, d in datasets.items()},
+        datasets={label: d and d.to_dict() for label, d in datasets.items()},
     )
     out = Path(out) if out is not None else Path("runs") / f"{experiment}-{tier}-{manifest.hash}"
     return _continue(_settle(manifest, out.absolute()), options, quiet)
@@ -126,13 +127,13 @@ def resume(out: str | Path, *, options: Options = Options(), quiet: bool = False
     """Continues the sweep in `out` and returns its table, as `run` does. Nothing that finished is done again."""
     manifest = Manifest.read(Path(out))
     datasets = {entry.label: _dataset(entry.cell) for entry in manifest.cells}
-    for label, values in manifest.datasets.items():
+    for label, values in ((label, d) for label, d in manifest.datasets.items() if d is not None):
         for what in ("corpus_fingerprint", "tokenizer_fingerprint"):
             if getattr(datasets[label], what) != values[what]:
                 raise InputError(
                     f"{what.split('_')[0]} of {datasets[label].spec}: not the one that the sweep in {out} began with"
                 )
-    places = {label: d.to_dict() for label, d in datasets.items()}
+    places = {label: d and d.to_dict() for label, d in datasets.items()}
     return _continue(_with_tokens_at(manifest, places), options, quiet)
 
 
@@ -147,14 +148,17 @@ def _with_tokens_at(manifest: Manifest, datasets: dict[str, dict]) -> Manifest:
 
 def _dataset(cell):
     d = cell.data
+    if d is None:
+        return None
     dataset = data.prepare(
         d.corpus,
-        vocab=cell.model.vocab,
+        vocab=cell.vocab,
         slice_bytes=d.slice_bytes,
         valid_bytes=d.valid_bytes,
         cache=cache_dir() / "data",
     )
-    check_lengths(cell, *(np.load(p, mmap_mode="r").size for p in (dataset.tokens_train, dataset.tokens_valid)))
+    if isinstance(cell, Cell):
+        check_lengths(cell, *(np.load(p, mmap_mode="r").size for p in (dataset.tokens_train, dataset.tokens_valid)))
     return dataset
 
 

@@ -13,12 +13,14 @@ import os
 import shutil
 import socket
 import time
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 import experiments
+from experiments.experiment import Calculation
 from lvp import records
 from lvp.data import Dataset
 from lvp.errors import InputError
@@ -31,9 +33,9 @@ class Entry:
     """A cell of the sweep with its data and its lanes by hash, in the experiment's order."""
 
     label: str
-    cell: Cell
-    dataset: Dataset
-    lanes: dict[str, Lane]
+    cell: Cell | Calculation
+    dataset: Dataset | None
+    lanes: dict[str, Lane | Mapping[str, Any]]
 
     @cached_property
     def hash(self) -> str:
@@ -45,16 +47,15 @@ def corpus_name(spec: str) -> str:
     return spec.partition(":")[0]
 
 
-def lane_config(cell: Cell, lane: Lane, dataset: Dataset) -> dict[str, Any]:
+def lane_config(cell: Cell | Calculation, lane: Lane | Mapping[str, Any], dataset: Dataset | None) -> dict[str, Any]:
     """Everything that decides a lane's result, as its record carries it and its hash covers it. The corpus goes by name
     and fingerprint: where it lies decides nothing."""
     config = asdict(cell)
-    config["data"]["corpus"] = corpus_name(cell.data.corpus)
-    return {
-        "cell": config,
-        "lane": asdict(lane),
-        "data": {"corpus": dataset.corpus_fingerprint, "tokenizer": dataset.tokenizer_fingerprint},
-    }
+    data = None
+    if dataset is not None:
+        config["data"]["corpus"] = corpus_name(cell.data.corpus)
+        data = {"corpus": dataset.corpus_fingerprint, "tokenizer": dataset.tokenizer_fingerprint}
+    return {"cell": config, "lane": asdict(lane) if isinstance(lane, Lane) else dict(lane), "data": data}
 
 
 @dataclass(frozen=True)
@@ -65,13 +66,13 @@ class Manifest:
     experiment: str
     tier: str
     config: dict[str, Any]
-    datasets: dict[str, dict[str, Any]]
+    datasets: dict[str, dict[str, Any] | None]
     packing: dict[str, Any] | None = None
 
     @property
     def hash(self) -> str:
         """Of the experiment's resolved configuration and the data it was resolved to."""
-        data = {k: [d["corpus_fingerprint"], d["tokenizer_fingerprint"]] for k, d in self.datasets.items()}
+        data = {k: d and [d["corpus_fingerprint"], d["tokenizer_fingerprint"]] for k, d in self.datasets.items()}
         return records.config_hash({"experiment": self.experiment, "config": self.config, "data": data})
 
     @cached_property
@@ -84,7 +85,7 @@ class Manifest:
         experiment, config = self.resolved
         entries = []
         for label, cell, lanes in experiment.cells(config):
-            dataset = Dataset.from_dict(self.datasets[label])
+            dataset = Dataset.from_dict(self.datasets[label]) if self.datasets[label] else None
             by_hash = {records.config_hash(lane_config(cell, lane, dataset)): lane for lane in lanes}
             entries.append(Entry(label, cell, dataset, by_hash))
         return entries
@@ -118,28 +119,28 @@ class Manifest:
 
     def _record(self, index: int, lane: str, outcome: dict, provenance: dict) -> dict:
         entry = self.cells[index]
-        d = entry.dataset
-        nats_to_bits_per_byte = None
-        if d.valid_bytes:  # one token of the text has nothing before it and is not scored
-            nats_to_bits_per_byte = (self._tokens(d) - 1) / d.valid_bytes / 0.6931471805599453
-        valid = outcome["valid_loss"]
-        bits = None if valid is None or nats_to_bits_per_byte is None else valid * nats_to_bits_per_byte
+        if isinstance(entry.cell, Cell):
+            outcome = outcome | {"valid_bits_per_byte": self._bits_per_byte(entry.dataset, outcome["valid_loss"])}
         return {
             "format": records.FORMAT,
             "hash": lane,
             "experiment": self.experiment,
             "tier": self.tier,
             "sweep": self.hash,
-            "config": lane_config(entry.cell, entry.lanes[lane], d),
-            "outcome": outcome | {"valid_bits_per_byte": bits},
+            "config": lane_config(entry.cell, entry.lanes[lane], entry.dataset),
+            "outcome": outcome,
             "provenance": provenance,
         }
 
     @staticmethod
-    def _tokens(dataset: Dataset) -> int:
+    def _bits_per_byte(dataset: Dataset, nats_per_token: float | None) -> float | None:
+        """None where the lane diverged, or there is no text."""
         import numpy as np
 
-        return int(np.load(dataset.tokens_valid, mmap_mode="r").shape[0])
+        if nats_per_token is None or not dataset.valid_bytes:
+            return None
+        scored = int(np.load(dataset.tokens_valid, mmap_mode="r").shape[0]) - 1  # the first has nothing before it
+        return nats_per_token * (scored / dataset.valid_bytes / 0.6931471805599453)
 
     def write_progress(self, index: int, lanes: list[str], step: int) -> None:
         """What this worker is at, for whoever watches; the last word wins and nothing depends on it."""

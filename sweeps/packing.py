@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 
+from lvp.training import Cell
 from sweeps.manifest import Manifest
 from sweeps.worker import Settings
 
@@ -14,11 +15,12 @@ def measured(manifest: Manifest, executor, options, settings: Settings, cores: i
     free = replace(settings, pin=False)
     ((device,),) = executor.probe(free, [("hello",)])
     labels = [entry.label for entry in manifest.cells]
+    trained = all(isinstance(entry.cell, Cell) for entry in manifest.cells)
     base = {"platform": device["platform"], "device": device["device_kind"], "measured": {}}
     if device["platform"] != "cpu":
         # One process owns an accelerator; threads are XLA's own affair there.
-        packs = dict.fromkeys(labels, options.pack)
-        if options.pack is None:
+        packs = dict.fromkeys(labels, options.pack if trained else 1)
+        if trained and options.pack is None:
             calls = [("measure", i, ACCELERATOR_PACKS) for i in range(len(labels))]
             (answers,) = executor.probe(free, calls)
             by_cell = zip(labels, answers, strict=True)  # between processes JSON made text of the keys
@@ -31,7 +33,8 @@ def measured(manifest: Manifest, executor, options, settings: Settings, cores: i
             "lanes_per_program": packs,
         }
 
-    threads, pack = options.threads or (1 if options.pack or cores == 1 else None), options.pack or 1
+    threads = options.threads or (1 if options.pack or cores == 1 or not trained else None)
+    pack = options.pack or 1 if trained else 1
     if threads is None:
         # A GPU that JAX cannot use is none.
         threads, base["measured"] = _cpu_threads(manifest, executor, replace(settings, accelerator=False), cores)

@@ -30,8 +30,8 @@ def cost(cells: Sequence[CellLanes]) -> list[Cost]:
         Cost(
             c.label,
             len(c.lanes),
-            c.cell.model.num_params,
-            float(len(c.lanes)) * c.cell.steps * c.cell.tokens_per_step,
+            c.cell.num_params,
+            float(len(c.lanes)) * c.cell.tokens_per_lane,
             len(c.lanes) * c.cell.flops_per_lane,
         )
         for c in cells
@@ -56,6 +56,8 @@ def forecast(cells: Sequence[CellLanes], workers: int, flops_per_second: float, 
 
 
 def _si(x: float) -> str:
+    if not x:
+        return "–"
     for unit, size in (
         ("Z", 1e21),
         ("E", 1e18),

@@ -17,7 +17,6 @@ from sweeps.manifest import Manifest, corpus_name
 COMMITTED = Path(experiments.__file__).parent / "results"
 README = Path(experiments.__file__).parents[1] / "README.md"
 REPORT = README.parent / "docs" / "claims.md"
-SPEED = README.parent / "docs" / "speed.md"
 REPORT_HEAD = """# Claims of the papers, as measured here
 
 Written by `python -m sweeps report` from the records in `experiments/results/`. With an interval of 95 %, a claim is
@@ -79,7 +78,7 @@ def publish(out: str | Path) -> Path:
         "sweep": manifest.hash,
         "packing": manifest.packing,
         "datasets": {
-            label: {k: v for k, v in d.items() if not k.startswith("tokens_")} | {"spec": corpus}
+            label: d and {k: v for k, v in d.items() if not k.startswith("tokens_")} | {"spec": corpus}
             for label, d in manifest.datasets.items()
         },
         "training_seconds": round(sum(t["training_seconds"] for t in trials), 1),
@@ -100,7 +99,7 @@ def committed() -> list[tuple[Path, Mapping, list[dict]]]:
 
 
 def report() -> dict[Path, str]:
-    """What the committed records say, as the files that should say it: `docs/claims.md`, and README and docs/speed.md,
+    """What the committed records say, as the files that should say it: `docs/claims.md`, and README and the other docs,
     in which the text between `<!-- results EXPERIMENT/FOLDER -->` and `<!-- end -->` is that result's."""
     all_claims, sections, blocks = [], [], {}
     for folder, sweep, rows in committed():
@@ -121,7 +120,8 @@ def report() -> dict[Path, str]:
         all_claims += claims
     for path in sorted(COMMITTED.glob("benchmarks/*.json")):
         blocks[f"benchmarks/{path.stem}"] = _benchmark(json.loads(path.read_text()))
-    filled = {path: _fill(path.read_text(), blocks) for path in (README, SPEED)}
+    pages = [README, *sorted(set(REPORT.parent.glob("*.md")) - {REPORT})]
+    filled = {path: _fill(path.read_text(), blocks) for path in pages}
     return filled | {REPORT: "\n".join([REPORT_HEAD, claims_of.table(all_claims), "", *sections])}
 
 

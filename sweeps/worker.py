@@ -104,12 +104,15 @@ class Worker:
         from sweeps.manifest import Manifest
 
         manifest = Manifest.read(self.out)
+        from lvp.training import Cell
+
         before, started, training_seconds = dict(self.counts), time.perf_counter(), 0.0
         lanes, pack = trial["lanes"], trial["pack"]
+        run = self._run_pack if isinstance(manifest.cells[trial["cell"]].cell, Cell) else self._calculate
         for start in range(0, len(lanes), pack):
             group = lanes[start : start + pack]
             if not all(manifest.record_path(h).exists() for h in group):
-                training_seconds += self._run_pack(manifest, trial["cell"], group, pack)
+                training_seconds += run(manifest, trial["cell"], group, pack)
         return {
             "trial": trial["id"],
             "cell": trial["cell"],
@@ -119,12 +122,40 @@ class Worker:
             **{k: self.counts[k] - before[k] for k in self.counts},
         }
 
+    def _calculate(self, manifest, index: int, hashes: list[str], pack: int) -> float:
+        """Computes lanes one after the other and writes their records; the seconds this took."""
+        experiment, _ = manifest.resolved
+        entry, total = manifest.cells[index], 0.0
+        for lane in hashes:
+            manifest.write_progress(index, [lane], 0)
+            started = time.perf_counter()
+            outcome = {"status": "finished"} | experiment.calculate(
+                entry.cell.arguments, entry.lanes[lane], entry.dataset
+            )
+            seconds = time.perf_counter() - started
+            manifest.write_records(index, {lane: outcome}, self._provenance(1) | {"seconds": round(seconds, 3)})
+            total += seconds
+        return total
+
+    def _provenance(self, pack: int) -> dict:
+        """Where and with what a lane ran."""
+        import jax
+
+        from lvp import records
+
+        device, software = jax.devices()[0], records.software()
+        return software | {
+            "commit": software["commit"] or self.settings.commit,
+            "device": device.device_kind,
+            "platform": device.platform,
+            "threads": self.settings.threads,
+            "pack": pack,
+        }
+
     def _run_pack(self, manifest, index: int, hashes: list[str], pack: int) -> float:
         """Trains one pack to its end, from its checkpoint if it has one, and writes its records. A cell's last lanes
         may be fewer than a pack: the last one is repeated, so that they need no program of their own."""
-        import jax
-
-        from lvp import checkpoints, records, training
+        from lvp import checkpoints, training
 
         entry = manifest.cells[index]
         program, data, setup_seconds = self._program(manifest, index, pack)
@@ -151,14 +182,7 @@ class Worker:
         # A pack whose lanes have all diverged ends early.
         ran = max(o.diverged_step or entry.cell.steps for o in outcomes) - step
         trained = ran * entry.cell.tokens_per_step * pack
-        device = jax.devices()[0]
-        software = records.software()
-        provenance = software | {
-            "commit": software["commit"] or self.settings.commit,
-            "device": device.device_kind,
-            "platform": device.platform,
-            "threads": self.settings.threads,
-            "pack": pack,
+        provenance = self._provenance(pack) | {
             "resumed_at_step": step,
             "seconds": round(seconds, 3),
             "setup_seconds": round(setup_seconds, 3),

@@ -1,31 +1,20 @@
 """The figure of optimal rate against width: what was measured, what it rests on, what it is compared with."""
 
-import io
 from collections.abc import Sequence
-from pathlib import Path
 
 import numpy as np
 
 from lvp.analysis.curves import optima as find_optima
 from lvp.analysis.estimators import Optimum
+from lvp.analysis.frame import FIT, INK, MARKERS, PAPER, REFERENCE, STYLE, below, decimal, heading, save, stamp
 from lvp.analysis.noise import as_lanes, two_way
 from lvp.analysis.slopes import Slope, positive
 from lvp.analysis.slopes import slope as fit_slope
 from lvp.errors import InputError
-from lvp.files import write_whole
 
-# matplotlib is imported inside the functions: reading optima and slopes does not need it.
+__all__ = ["optimum_vs_width", "save"]
 
 REFERENCES = ((0.0, "0 (μP, SP)"), (-0.5, "−1/2 (LVP)"), (-1.0, "−1"))
-MARKERS = "osD^vPXh"
-INK, FIT, PAPER, REFERENCE = "#222222", "#D55E00", "#56B4E9", "#777777"  # Okabe and Ito's, told apart in grey
-STYLE = {
-    "font.size": 10,
-    "axes.spines.top": False,
-    "axes.spines.right": False,
-    "svg.fonttype": "path",  # looks the same wherever it is opened
-    "svg.hashsalt": "lvp",
-}
 
 
 def optimum_vs_width(
@@ -66,7 +55,7 @@ def optimum_vs_width(
     import matplotlib
     from matplotlib.figure import Figure
 
-    widths, grids, lanes = _checked(widths, rates, losses_by_width, partial)
+    widths, grids, lanes = _checked(widths, rates, losses_by_width)
     optima = find_optima(rates, losses_by_width, tolerance=tolerance) if optima is None else list(optima)
     if len(optima) != len(widths):
         raise InputError(f"{widths.size} widths but {len(optima)} optima")
@@ -84,13 +73,11 @@ def optimum_vs_width(
     return figure
 
 
-def _checked(widths, rates, losses_by_width, partial) -> tuple[np.ndarray, list, list]:
+def _checked(widths, rates, losses_by_width) -> tuple[np.ndarray, list, list]:
     """Widths [W], and one grid [R] and one array of lanes [S, R] for each."""
     widths = positive("widths", widths)
     if len(widths) != len(losses_by_width):
         raise InputError(f"{widths.size} widths but losses of {len(losses_by_width)}")
-    if partial is not None and len(partial) != 2:
-        raise InputError(f"partial must be (lanes done, lanes planned), got {partial!r}")
     lanes = [as_lanes(losses) for losses in losses_by_width]
     grids = [positive("rates", grid) for grid in (rates if np.ndim(rates) == 2 else [rates] * len(widths))]
     if [len(grid) for grid in grids] != [values.shape[1] for values in lanes]:
@@ -98,33 +85,13 @@ def _checked(widths, rates, losses_by_width, partial) -> tuple[np.ndarray, list,
     return widths, grids, lanes
 
 
-def save(figure, stem) -> tuple[Path, Path]:
-    """Writes `stem`.png and `stem`.svg, each whole or not at all; the same figure gives the same bytes.
-
-    Returns: the two paths. Raises: InputError where the directory cannot be written.
-    """
-    import matplotlib
-
-    stem = Path(stem)
-    paths = stem.with_name(stem.name + ".png"), stem.with_name(stem.name + ".svg")
-    with matplotlib.rc_context(STYLE):
-        for path, metadata in zip(paths, ({"Software": None}, {"Date": None}), strict=True):
-            image = io.BytesIO()
-            figure.savefig(image, format=path.suffix[1:], dpi=160, metadata=metadata)
-            try:
-                write_whole(path, image.getvalue())
-            except OSError as error:
-                raise InputError(f"cannot write {path}: {error.strerror}") from None
-    return paths
-
-
 def _curves_panel(axes, widths, grids, lanes, optima, colours) -> None:
     finite = np.concatenate([values[np.isfinite(values)] for values in lanes])
     axes.set(xscale="log", xlim=(0.8 * min(map(min, grids)), 1.25 * max(map(max, grids))))
-    _decimal(axes.xaxis)
+    decimal(axes.xaxis)
     if finite.size and finite.min() > 0 and finite.max() > 4 * finite.min():
         axes.set_yscale("log")
-        _decimal(axes.yaxis)
+        decimal(axes.yaxis)
     marks = zip(widths, grids, lanes, optima, colours, strict=True)
     for index, (width, grid, values, best, colour) in enumerate(marks):
         marker = MARKERS[index % len(MARKERS)]
@@ -145,16 +112,6 @@ def _curves_panel(axes, widths, grids, lanes, optima, colours) -> None:
     above = dict(loc="lower left", bbox_to_anchor=(-0.01, 1.0), ncols=len(labels) + 1, frameon=False)
     title = axes.plot([], [], " ", label="width")
     axes.legend(title + handles, ["width d:", *labels], columnspacing=1.0, handletextpad=0.4, **above)
-
-
-def _decimal(axis) -> None:
-    """Decades of a log axis as plain decimals, with 2 and 5 between them."""
-    from matplotlib.ticker import FuncFormatter, LogLocator
-
-    axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
-    axis.set_minor_locator(LogLocator(subs=(2, 5)))
-    axis.set_minor_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
-    axis.set_tick_params(which="minor", labelsize=8)
 
 
 def _optimum_mark(axes, x, y, best: Optimum, colour, marker, *, xerr=None, yerr=None) -> None:
@@ -207,7 +164,7 @@ def _slope_panel(axes, widths, optima, fit: Slope, colours) -> None:
     axes.set(xlim=(reach[0] / 1.05, reach[1] * 1.05), ylim=(min(rates) / 4, max(rates) * 2.5))
     axes.xaxis.set_minor_locator(NullLocator())
     axes.set_xticks(widths, [f"{width:g}" for width in widths])
-    _decimal(axes.yaxis)
+    decimal(axes.yaxis)
     axes.grid(color="#e6e6e6", linewidth=0.6)
     axes.legend(fontsize=9, framealpha=0.9, loc="lower left")
 
@@ -233,8 +190,7 @@ def _in_words(fit: Slope) -> str:
 
 def _words(figure, title, tier, corpus, partial, widths, optima) -> None:
     """Title, origin, what the marks mean, and why points are hollow."""
-    origin = ", ".join(part for part in (tier and f"tier {tier}", corpus and f"corpus {corpus}") if part)
-    figure.suptitle("\n".join(part for part in (title, origin) if part), fontsize=12)
+    heading(figure, title, tier, corpus)
     lines = [
         "Small markers: mean over seeds, bars from lowest to highest seed, × a rate with a diverged lane.",
         "Large markers: optimum of a quadratic in ln η, 95 % interval. Dashed: slopes for comparison.",
@@ -242,9 +198,5 @@ def _words(figure, title, tier, corpus, partial, widths, optima) -> None:
     flagged = [f"{w:g} ({', '.join(o.flags)})" for w, o in zip(widths, optima, strict=True) if o.flags]
     if flagged:
         lines.append(f"Hollow: flagged, not in the fit: width {'; '.join(flagged)}.")
-    figure.supxlabel("\n".join(lines), fontsize=8.5, color="#444444")
-    if partial is not None:
-        stamp = f"PARTIAL: {partial[0]} of {partial[1]} lanes"
-        style = dict(fontsize=40, color="#CC0000", alpha=0.22, rotation=18, ha="center", va="center")
-        figure.text(0.5, 0.5, stamp, weight="bold", zorder=50, **style)
-        figure.text(0.995, 0.985, stamp, ha="right", va="top", color="#CC0000", weight="bold", fontsize=11)
+    below(figure, lines)
+    stamp(figure, partial)

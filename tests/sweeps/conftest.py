@@ -32,7 +32,7 @@ def command(cache):
     """command(*words) runs `python -m sweeps` in a process and returns it; `start=True` returns it while it runs."""
 
     def call(*words, start=False, **settings):
-        settings = TINY | settings if words[0] == "run" else settings
+        settings = TINY | settings if words[:2] == ("run", "width_vocab") else settings
         extra = [f"--set={k}={v}" for k, v in settings.items()]
         environment = os.environ | {"LVP_CACHE": str(cache), "JAX_PLATFORMS": "cpu"}
         process = subprocess.Popen(

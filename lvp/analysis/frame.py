@@ -1,0 +1,72 @@
+"""What all figures share: style, colours, heading, the stamp of an unfinished sweep, and how one is saved."""
+
+import io
+from pathlib import Path
+
+from lvp.errors import InputError
+from lvp.files import write_whole
+
+# matplotlib is imported inside the functions: reading optima and slopes does not need it.
+
+MARKERS = "osD^vPXh"
+INK, FIT, PAPER, REFERENCE = "#222222", "#D55E00", "#56B4E9", "#777777"  # Okabe and Ito's, told apart in grey
+STYLE = {
+    "font.size": 10,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "svg.fonttype": "path",  # looks the same wherever it is opened
+    "svg.hashsalt": "lvp",
+}
+
+
+def heading(figure, title: str, tier: str, corpus: str) -> None:
+    """The title, and beneath it where the numbers come from."""
+    origin = ", ".join(part for part in (tier and f"tier {tier}", corpus and f"corpus {corpus}") if part)
+    figure.suptitle("\n".join(part for part in (title, origin) if part), fontsize=12)
+
+
+def below(figure, lines) -> None:
+    """What the marks mean."""
+    figure.supxlabel("\n".join(lines), fontsize=8.5, color="#444444")
+
+
+def stamp(figure, partial: tuple[int, int] | None) -> None:
+    """Says across the whole figure that (lanes done, lanes planned) differ; nothing where `partial` is None."""
+    if partial is None:
+        return
+    if len(partial) != 2:
+        raise InputError(f"partial must be (lanes done, lanes planned), got {partial!r}")
+    words = f"PARTIAL: {partial[0]} of {partial[1]} lanes"
+    style = dict(fontsize=40, color="#CC0000", alpha=0.22, rotation=18, ha="center", va="center")
+    figure.text(0.5, 0.5, words, weight="bold", zorder=50, **style)
+    figure.text(0.995, 0.985, words, ha="right", va="top", color="#CC0000", weight="bold", fontsize=11)
+
+
+def decimal(axis) -> None:
+    """Decades of a log axis as plain decimals, with 2 and 5 between them."""
+    from matplotlib.ticker import FuncFormatter, LogLocator
+
+    axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+    axis.set_minor_locator(LogLocator(subs=(2, 5)))
+    axis.set_minor_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+    axis.set_tick_params(which="minor", labelsize=8)
+
+
+def save(figure, stem) -> tuple[Path, Path]:
+    """Writes `stem`.png and `stem`.svg, each whole or not at all; the same figure gives the same bytes.
+
+    Returns: the two paths. Raises: InputError where the directory cannot be written.
+    """
+    import matplotlib
+
+    stem = Path(stem)
+    paths = stem.with_name(stem.name + ".png"), stem.with_name(stem.name + ".svg")
+    with matplotlib.rc_context(STYLE):
+        for path, metadata in zip(paths, ({"Software": None}, {"Date": None}), strict=True):
+            image = io.BytesIO()
+            figure.savefig(image, format=path.suffix[1:], dpi=160, metadata=metadata)
+            try:
+                write_whole(path, image.getvalue())
+            except OSError as error:
+                raise InputError(f"cannot write {path}: {error.strerror}") from None
+    return paths

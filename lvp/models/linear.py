@@ -1,0 +1,156 @@
+"""The linear network of Hayou & Liu 2025, f(x) = xᵀ E W (eq. 2), and its exact infinite-batch gradients.
+
+Plain functions on a tree that `lvp.roles` labels by default: {"embedding": {"embedding": E [m, d]}, "head": {"kernel":
+W [d, m]}}. An infinite batch sees token i with probability α_i, and the gradients sum over tokens. They do it chunk of
+tokens by chunk of tokens, each against the whole vocabulary, so that nothing of [m, m] is ever held: E, W, their
+gradients, and a few arrays of [chunk, m].
+"""
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from lvp.errors import InputError
+from lvp.losses import default_chunk
+
+
+def init(key, width: int, vocab: int, sigma_embedding, sigma_output, dtype: Any = jnp.float32) -> dict:
+    """E and W with iid N(0, σ²) entries; the σ are standard deviations and may be traced.
+
+    Raises:
+      InputError: a width or vocab below 1.
+    """
+    if width < 1 or vocab < 1:
+        raise InputError(f"width and vocab must be at least 1, got {width!r} and {vocab!r}")
+    key_embedding, key_output = jax.random.split(key)
+    embedding = sigma_embedding * jax.random.normal(key_embedding, (vocab, width), dtype)
+    return as_params(embedding, sigma_output * jax.random.normal(key_output, (width, vocab), dtype))
+
+
+def as_params(embedding, output) -> dict:
+    """The tree of E [m, d] and W [d, m]."""
+    return {"embedding": {"embedding": embedding}, "head": {"kernel": output}}
+
+
+def matrices(params) -> tuple[jax.Array, jax.Array]:
+    """(E [m, d], W [d, m]) of a tree: the inverse of `as_params`."""
+    return params["embedding"]["embedding"], params["head"]["kernel"]
+
+
+def apply(params, tokens) -> jax.Array:
+    """f(x) for one-hot x: the logits [..., m] of tokens [...]."""
+    embedding, output = matrices(params)
+    return embedding[tokens] @ output
+
+
+def dense_loss(params, frequencies, targets, loss: str = "square") -> jax.Array:
+    """Σ_i α_i ℓ(E_i W, Z_i) through all [m, m] logits: what `gradients` differentiates, as a reference for tests.
+
+    Arguments as `gradients`; ℓ(z, z') = ‖z − z'‖²/(2m) for "square", −log softmax(z)[target] (nats) otherwise.
+    """
+    _check(params, frequencies, targets, loss)
+    embedding, output = matrices(params)
+    logits = embedding @ output
+    if loss == "square":
+        errors = jnp.sum(_minus_one_hot(logits, targets) ** 2, axis=1) / (2 * logits.shape[1])
+    else:
+        hit = jnp.take_along_axis(logits, targets[:, None], axis=1)[:, 0]
+        errors = jax.nn.logsumexp(logits, axis=1) - hit
+    return jnp.sum(frequencies * errors)
+
+
+def gradients(params, frequencies, targets, loss: str = "square", *, chunk: int | None = None) -> dict:
+    """The infinite-batch gradients for one-hot targets.
+
+    "square": dE = m⁻¹ D_α (E W − Z) Wᵀ and dW = m⁻¹ Eᵀ D_α (E W − Z), from ℓ(z, z') = ‖z − z'‖²/(2m). (The paper drops
+    m⁻¹ in the limit; sign descent does not notice, Adam's ε does.) "cross_entropy": dE = D_α (P − Z) Wᵀ and
+    dW = Eᵀ D_α (P − Z), with the rows of P the softmax of those of E W.
+
+    Args:
+      params: tree of E [m, d] and W [d, m].
+      frequencies: α [m], in the parameters' type.
+      targets: [m], int: Z_i is one-hot at targets[i], the token that follows token i.
+      loss: "square" or "cross_entropy".
+      chunk: tokens at a time; None takes `lvp.losses.default_chunk`. Any number works.
+
+    Returns:
+      dE and dW in the tree of params.
+
+    Raises:
+      InputError: another loss, shapes that do not fit, a chunk below 1.
+    """
+    _check(params, frequencies, targets, loss)
+    return _accumulate(params, frequencies, targets, _RESIDUALS[loss], chunk)
+
+
+def random_signal_gradients(params, frequencies, key, *, chunk: int | None = None) -> dict:
+    """The infinite-batch gradients of the square loss under Assumption 2: E W − Z is iid N(0, 1).
+
+    dE = m⁻¹ D_α V Wᵀ, dW = m⁻¹ Eᵀ D_α V, with V [m, m] iid N(0, 1), independent of E and W. Row i of V comes from `key`
+    and i alone, whatever the chunk. Arguments, returns and errors otherwise as `gradients`.
+    """
+    vocab = matrices(params)[1].shape[1]
+    rows = jnp.arange(vocab)
+    _check(params, frequencies, rows, "square")
+
+    def signal(logits, index):
+        draw = jax.vmap(lambda i: jax.random.normal(jax.random.fold_in(key, i), (vocab,), logits.dtype))
+        return draw(index) / vocab
+
+    return _accumulate(params, frequencies, rows, signal, chunk)
+
+
+def _square_residual(logits, targets):
+    return _minus_one_hot(logits, targets) / logits.shape[1]
+
+
+def _cross_entropy_residual(logits, targets):
+    return _minus_one_hot(jax.nn.softmax(logits, axis=1), targets)
+
+
+def _minus_one_hot(rows, targets):
+    return rows.at[jnp.arange(rows.shape[0]), targets].add(-1)
+
+
+_RESIDUALS = {"square": _square_residual, "cross_entropy": _cross_entropy_residual}
+LOSSES = tuple(_RESIDUALS)
+
+
+def _accumulate(params, frequencies, extras, residual, chunk: int | None) -> dict:
+    """dE and dW from residual(logits [C, m], extras [C]) = ∂ℓ/∂logits per token, by chunks of C tokens."""
+    embedding, output = matrices(params)
+    vocab = embedding.shape[0]
+    if chunk is not None and chunk < 1:
+        raise InputError(f"chunk must be at least 1, got {chunk!r}")
+    chunk = min(vocab, default_chunk(vocab) if chunk is None else chunk)
+    # Padding has frequency 0 and adds nothing.
+    blocks = [_blocks(array, chunk) for array in (embedding, frequencies, extras)]
+
+    def body(d_output, block):
+        embedding_c, frequencies_c, extras_c = block
+        signal = frequencies_c[:, None] * residual(embedding_c @ output, extras_c)
+        return d_output + embedding_c.T @ signal, signal @ output.T
+
+    d_output, d_embedding = jax.lax.scan(body, jnp.zeros_like(output), blocks)
+    return as_params(d_embedding.reshape(-1, embedding.shape[1])[:vocab], d_output)
+
+
+def _blocks(array, chunk: int):
+    """[N, ...] as [N / chunk, chunk, ...], padded with zeros."""
+    pad = -array.shape[0] % chunk
+    padded = jnp.pad(array, [(0, pad)] + [(0, 0)] * (array.ndim - 1)) if pad else array
+    return padded.reshape(-1, chunk, *array.shape[1:])
+
+
+def _check(params, frequencies, targets, loss: str) -> None:
+    if loss not in LOSSES:
+        raise InputError(f"loss must be one of {LOSSES}, not {loss!r}")
+    embedding, output = matrices(params)
+    if embedding.ndim != 2 or output.shape != embedding.shape[::-1]:
+        raise InputError(f"params must be E [m, d] and W [d, m], got {embedding.shape} and {output.shape}")
+    for name, array in (("frequencies", frequencies), ("targets", targets)):
+        if jnp.shape(array) != embedding.shape[:1]:
+            raise InputError(f"{name} must be [{embedding.shape[0]}], one per token, got {jnp.shape(array)}")
+    if not jnp.issubdtype(jnp.result_type(targets), jnp.integer):
+        raise InputError(f"targets must be token indices, got {jnp.result_type(targets)}")

@@ -1,0 +1,40 @@
+"""Closed forms of Hayou & Liu 2025 on the linear network, each held against its Monte Carlo.
+
+- `components`: what one SignSGD step changes, and what of it a parametrization makes grow with width;
+- `zipf`: the Zipf–Mandelbrot law of token frequencies, fitted with an honest interval;
+- `simulation`: the Monte Carlo of the forms, and the same quantities where no theorem speaks (imports jax; the rest
+  of the room does not).
+
+Where the paper's form is not exact (Theorem 4, Theorem 1's projection component), both are here: `exact` chooses.
+"""
+
+from lvp.theory.components import (
+    Exponents,
+    embedding_component,
+    initial_output,
+    mean_square_frequency,
+    power_law_mean_square,
+    predicted_exponents,
+    product_component,
+    projection_component,
+    sign_gaussian_mean,
+    sign_gaussian_variance,
+    sign_projection_variance,
+)
+from lvp.theory.zipf import ZipfMandelbrot, zipf_mandelbrot_fit
+
+__all__ = [
+    "Exponents",
+    "ZipfMandelbrot",
+    "embedding_component",
+    "initial_output",
+    "mean_square_frequency",
+    "power_law_mean_square",
+    "predicted_exponents",
+    "product_component",
+    "projection_component",
+    "sign_gaussian_mean",
+    "sign_gaussian_variance",
+    "sign_projection_variance",
+    "zipf_mandelbrot_fit",
+]

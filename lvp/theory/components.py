@@ -1,0 +1,262 @@
+"""What one infinite-batch SignSGD step changes in the linear network f(x) = xᵀ E W, in closed form.
+
+Hayou & Liu 2025, section 3 and appendix B. d is the width, m the vocabulary, α the token frequencies, η_E and η_W the
+learning rates, σ_E and σ_W the init standard deviations, S the sign with S(0) = +1. For token i,
+
+    E_{i,1} W_1 = E_{i,0} W_0 − δ_W^i − δ_E^i + δ_{W,E}^i,
+
+and δ̄ = (m⁻¹ E‖δ‖²)^½ is a root mean square over the m logits, in the unit of a logit. The forms hold under the
+paper's Assumption 2: E W − Z is replaced by iid N(0, 1), independent of E and W.
+
+All functions broadcast like NumPy over everything that is not a frequency and compute in float64. Widths and
+vocabularies may be any real numbers of at least 1, so that a form can be drawn as a curve.
+"""
+
+from typing import NamedTuple
+
+import numpy as np
+from scipy.special import zeta
+
+from lvp.errors import InputError
+from lvp.parametrization import _frequencies, attenuation, table
+
+
+def sign_projection_variance(width, vocab) -> np.ndarray:
+    """Theorem 3: the c of Cov X = c I_m, c = d + 2 d (d−1)/(π m), for X = Σ_j S(⟨v, W_j⟩) W_j; and E X = 0.
+
+    W is [d, m] with iid N(0, 1) entries and rows W_j, v ~ N(0, I_m) independent of it. Off the diagonal the
+    covariance is 0. Exact at every d and m.
+
+    Args:
+      width: d ≥ 1. vocab: m ≥ 1. Broadcast together.
+
+    Returns:
+      float64 in their common shape; dimensionless.
+
+    Raises:
+      InputError: a width or vocab below 1 or not finite.
+    """
+    d, m = _at_least("width", width, 1), _at_least("vocab", vocab, 1)
+    return d + 2 * d * (d - 1) / (np.pi * m)
+
+
+def sign_gaussian_variance(width, frequencies, *, exact: bool = True) -> np.ndarray:
+    """Theorem 4: Var X_k = d + (2/π) d (d−1) κ_i, for X = E_i S(Eᵀ M) and every token i; Cov X is diagonal.
+
+    E is [m, d] with iid N(0, 1) entries; M is [m, m], centred Gaussian with row i of variance α_i², independent of E.
+    κ_i = I_i (`lvp.parametrization.attenuation`) is exact. The paper's κ_i = a_i = α_i²/(m ᾱ²) takes a mean of ratios
+    for a ratio of means: right for equal frequencies; under Zipf's law too large by 1.4 in a_1 (rank 1).
+
+    Args:
+      width: d ≥ 1, any shape. frequencies: [m], m ≥ 2, non-negative, sum 1. Only their ratios matter.
+      exact: κ = I (default) or the paper's a.
+
+    Returns:
+      float64, the shape of width followed by [m]; dimensionless.
+
+    Raises:
+      InputError: a width below 1; frequencies that are negative, not finite, fewer than two or do not sum to one.
+    """
+    d = _at_least("width", width, 1)[..., None]
+    alpha = _frequencies(frequencies)
+    kappa = attenuation(alpha) if exact else alpha**2 / np.sum(alpha**2)
+    return d + 2 / np.pi * d * (d - 1) * kappa
+
+
+def sign_gaussian_mean(correlation) -> np.ndarray:
+    """Lemma 2 (Stein): E[sign(Z) G] = √(2/π) ρ for standard normals Z, G of correlation ρ.
+
+    Args:
+      correlation: ρ in [−1, 1], any shape.
+
+    Returns:
+      float64 in its shape; dimensionless.
+
+    Raises:
+      InputError: a correlation outside [−1, 1].
+    """
+    rho = _number("correlation", correlation)
+    if np.any(np.abs(rho) > 1):
+        raise InputError(f"correlation must lie in [-1, 1], got {correlation!r}")
+    return np.sqrt(2 / np.pi) * rho
+
+
+def embedding_component(width, vocab, learning_rate, sigma_output) -> np.ndarray:
+    """Theorem 1: δ̄_E = η_E σ_W √(d + 2 d (d−1)/(π m)), the change of a logit that the embedding's step makes.
+
+    Exact under Assumption 2, and the same for every token that occurs, however rarely. A token of frequency 0 has
+    gradient 0, moves by S(0) = +1 everywhere, and has η_E σ_W √d instead.
+
+    Args:
+      width: d ≥ 1. vocab: m ≥ 1. learning_rate: η_E ≥ 0. sigma_output: σ_W ≥ 0, the standard deviation. Broadcast
+        together.
+
+    Returns:
+      float64 in their common shape; in logits.
+
+    Raises:
+      InputError: an argument out of range or not finite.
+    """
+    rate, sigma = _at_least("learning_rate", learning_rate, 0), _at_least("sigma_output", sigma_output, 0)
+    return rate * sigma * np.sqrt(sign_projection_variance(width, vocab))
+
+
+def projection_component(width, learning_rate, sigma_embedding, frequencies, *, exact: bool = False) -> np.ndarray:
+    """Theorem 1: δ̄_W^i = η_W σ_E √(d + (2/π) d (d−1) κ_i), the change of token i's logits by the projection's step.
+
+    By default the paper's form, κ_i = a_i = α_i²/(m ᾱ²), which has the right order in d and m; κ_i = I_i with
+    `exact`, which is exact under Assumption 2 (`sign_gaussian_variance` says why they differ).
+
+    Args:
+      width: d ≥ 1. learning_rate: η_W ≥ 0. sigma_embedding: σ_E ≥ 0, the standard deviation. Broadcast together.
+      frequencies: [m], m ≥ 2, non-negative, sum 1.
+      exact: κ = I, or the paper's a (default).
+
+    Returns:
+      float64, the common shape of the first three followed by [m]; in logits.
+
+    Raises:
+      InputError: an argument out of range or not finite; frequencies as in `sign_gaussian_variance`.
+    """
+    rate, sigma = _at_least("learning_rate", learning_rate, 0), _at_least("sigma_embedding", sigma_embedding, 0)
+    variance = sign_gaussian_variance(width, frequencies, exact=exact)
+    return (rate * sigma)[..., None] * np.sqrt(variance)
+
+
+def product_component(width, learning_rate_embedding, learning_rate_output) -> np.ndarray:
+    """δ̄_{W,E} = η_E η_W √d, the second-order part of the step; for every token, and of no frequency.
+
+    Not in the paper. Under Assumption 2 the signs of E's gradient depend on W, those of W's gradient on E, and both on
+    the same Gaussian signal V; given V the d products of a logit are independent, with mean 0 and square 1. So
+    δ̄_E = Θ(1) and δ̄_W = Θ(1) make it O(1), not Θ(1): under muP it falls as d^(−1/2).
+
+    Args:
+      width: d ≥ 1. learning_rate_embedding, learning_rate_output: η_E, η_W ≥ 0. Broadcast together.
+
+    Returns:
+      float64 in their common shape; in logits.
+
+    Raises:
+      InputError: an argument out of range or not finite.
+    """
+    rates = [_at_least("learning_rate_embedding", learning_rate_embedding, 0)]
+    rates.append(_at_least("learning_rate_output", learning_rate_output, 0))
+    return rates[0] * rates[1] * np.sqrt(_at_least("width", width, 1))
+
+
+def initial_output(width, sigma_embedding, sigma_output) -> np.ndarray:
+    """(m⁻¹ E‖E_{i,0} W_0‖²)^½ = σ_E σ_W √d: the root mean square of a logit before training.
+
+    Args:
+      width: d ≥ 1. sigma_embedding, sigma_output: standard deviations ≥ 0. Broadcast together.
+
+    Returns:
+      float64 in their common shape; in logits.
+
+    Raises:
+      InputError: an argument out of range or not finite.
+    """
+    sigmas = _at_least("sigma_embedding", sigma_embedding, 0), _at_least("sigma_output", sigma_output, 0)
+    return sigmas[0] * sigmas[1] * np.sqrt(_at_least("width", width, 1))
+
+
+def mean_square_frequency(frequencies) -> float:
+    """ᾱ² = m⁻¹ Σ_i α_i².
+
+    Args:
+      frequencies: [m], m ≥ 2, non-negative, sum 1.
+
+    Raises:
+      InputError: frequencies as in `sign_gaussian_variance`.
+    """
+    return float(np.mean(_frequencies(frequencies) ** 2))
+
+
+def power_law_mean_square(vocab, exponent) -> np.ndarray:
+    """Lemma 1: m⁻¹ Σ_{i ≤ m} i^(−2a), which is Θ(1/m) for a > 1/2: m times it tends to ζ(2a).
+
+    It is ᾱ² of α_i ∝ i^(−a) in units of the top token's α_1². (The lemma prints it as ᾱ; with normalised frequencies
+    ᾱ² has a factor (Σ i^(−a))^−2 more, of which the components, made of ratios, know nothing.)
+
+    Args:
+      vocab: m, whole numbers ≥ 1. exponent: a > 1/2. Broadcast together.
+
+    Returns:
+      float64 in their common shape. Relative error about 1e-16/(2a − 1).
+
+    Raises:
+      InputError: a vocab below 1 or not whole; an exponent of 1/2 or less, where the lemma does not hold.
+    """
+    m, a = _at_least("vocab", vocab, 1), _number("exponent", exponent)
+    if np.any(m != np.floor(m)):
+        raise InputError(f"vocab must be whole, got {vocab!r}")
+    if np.any(a <= 0.5):
+        raise InputError(f"exponent must be above 1/2, got {exponent!r}")
+    return (zeta(2 * a) - zeta(2 * a, m + 1)) / m
+
+
+class Exponents(NamedTuple):
+    """Powers of the width d: of the output at init, of δ̄_E, of δ̄_W^i and of δ̄_{W,E}."""
+
+    initial: float
+    embedding: float
+    projection: float
+    product: float
+
+
+_DOUBLINGS = 200  # lower-order terms in d are below float64's resolution there, and d² is still far from overflow
+
+
+def predicted_exponents(rule: str, *, vocab_growth: float = 1.0, rarity: float = 0.0) -> Exponents:
+    """The exponents of d that Theorems 1 and 2 predict for a parametrization, when m grows as d^γ.
+
+    The slopes of the forms of this module, fed with the init and rates of `lvp.parametrization.table`, between
+    d = 2^200 and its double (m = 8 d^γ), where they have reached their limits.
+
+    Args:
+      rule: "sp", "mup", "lvp" or "interpolated" (with κ = 1).
+      vocab_growth: γ in [0, 4]: 0 is muP's regime (m fixed), 1 is m = 8d, above 1 is m ≫ d.
+      rarity: β ≥ 0 of a token with κ_i = Θ(m^−β): 0 for the k most frequent (Theorem 2), 2a for the rarest under
+        Zipf's law of exponent a > 1/2.
+
+    Returns:
+      `Exponents`, exact to nine decimals.
+
+    Raises:
+      InputError: an unknown rule, a vocab_growth or rarity out of range.
+    """
+    growth, beta = _at_least("vocab_growth", vocab_growth, 0), _at_least("rarity", rarity, 0)
+    if growth.ndim or beta.ndim or growth > 4:
+        raise InputError(f"vocab_growth must be a number in [0, 4] and rarity one, got {vocab_growth!r}, {rarity!r}")
+
+    def sizes(doublings: int) -> np.ndarray:
+        d, m = 2**doublings, 8 * round(2.0 ** (float(growth) * doublings))
+        t = table(rule, width=d, vocab=m)
+        rate_e, rate_w = t["embedding"].lr_multiplier, t["output"].lr_multiplier
+        sigma_e, sigma_w = t["embedding"].init_std, t["output"].init_std
+        d = float(d)
+        kappa = float(m) ** -float(beta)
+        projection = rate_w * sigma_e * np.sqrt(d + 2 / np.pi * d * (d - 1) * kappa)
+        embedding = embedding_component(d, m, rate_e, sigma_w)
+        product = product_component(d, rate_e, rate_w)
+        return np.array([initial_output(d, sigma_e, sigma_w), embedding, projection, product])
+
+    slopes = np.log2(sizes(_DOUBLINGS + 1)) - np.log2(sizes(_DOUBLINGS))
+    return Exponents(*(round(float(slope), 9) + 0.0 for slope in slopes))
+
+
+def _number(name: str, value) -> np.ndarray:
+    try:
+        number = np.asarray(value, np.float64)
+    except (TypeError, ValueError, OverflowError) as error:
+        raise InputError(f"{name} must be numbers ({error})") from error
+    if not np.all(np.isfinite(number)):
+        raise InputError(f"{name} must be finite, got {value!r}")
+    return number
+
+
+def _at_least(name: str, value, least: float) -> np.ndarray:
+    number = _number(name, value)
+    if np.any(number < least):
+        raise InputError(f"{name} must be at least {least}, got {value!r}")
+    return number

@@ -1,0 +1,364 @@
+"""Monte Carlo of the linear network: the theorems' quantities from their definitions, and others no theorem promises.
+
+Nothing here uses a closed form, so that a disagreement can be the form's fault. Whatever would be [m, m] is made in
+chunks; norms of [m, m] matrices come from Gram matrices [d, d], since ‖r M‖² = r (M Mᵀ) rᵀ for a row r and M [d, m].
+"""
+
+from functools import partial
+from numbers import Real
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+
+from lvp.errors import InputError
+from lvp.models import linear
+from lvp.parametrization import _frequencies, _whole
+
+_CHUNK_ELEMENTS = 2**22  # random numbers at a time
+
+
+class Estimate(NamedTuple):
+    """A mean over independent draws and its standard error (nan from one draw), in the same unit; float64."""
+
+    mean: np.ndarray
+    standard_error: np.ndarray
+
+
+class Component(NamedTuple):
+    """Root mean squares over the m logits and over draws, (m⁻¹ E‖δ^i‖²)^½, in logits.
+
+    per_token: [..., T] of the tokens asked for. overall: [...], root mean square over all m tokens, each counted once.
+    """
+
+    per_token: Estimate
+    overall: Estimate
+
+
+class Components(NamedTuple):
+    """δ_E, δ_W and δ_{W,E} of E_1 W_1 = E_0 W_0 − δ_W − δ_E + δ_{W,E}, and E_0 W_0 itself, to be related to."""
+
+    embedding: Component
+    projection: Component
+    product: Component
+    initial: Component
+
+
+class Moments(NamedTuple):
+    """Of a random vector X whose coordinates are exchangeable: E X_k, Var X_k, Cov(X_k, X_l) for k ≠ l.
+
+    Being exchangeable, all coordinates have the same mean and variance and all pairs the same covariance, so averages
+    over coordinates estimate them and hide nothing.
+    """
+
+    mean: Estimate
+    variance: Estimate
+    covariance: Estimate
+
+
+def paper_sign(x) -> jax.Array:
+    """S(x) = +1 for x ≥ 0, −1 otherwise: the paper's sign, under which a gradient of 0 moves its coordinate."""
+    return jnp.where(x >= 0, 1.0, -1.0).astype(jnp.result_type(x))
+
+
+def one_step_components(
+    key,
+    width: int,
+    frequencies,
+    *,
+    learning_rate_embedding: float = 1.0,
+    learning_rate_output: float = 1.0,
+    sigma_embedding: float = 1.0,
+    sigma_output: float = 1.0,
+    draws: int = 100,
+    tokens=None,
+    chunk: int | None = None,
+) -> Components:
+    """What Theorem 1 is about, measured: the components after one infinite-batch SignSGD step under Assumption 2.
+
+    Each draw makes E, W and the signal V (iid N(0, 1), in place of E W − Z) anew, takes the gradients
+    m⁻¹ D_α V Wᵀ and m⁻¹ Eᵀ D_α V, and moves both matrices by their rate times S(gradient), S(0) = +1.
+
+    Args:
+      key: of `jax.random`. width: d ≥ 1. frequencies: α [m], m ≥ 2, non-negative, sum 1.
+      learning_rate_embedding, learning_rate_output: η_E, η_W. sigma_embedding, sigma_output: standard deviations.
+      draws: at least 2.
+      tokens: [T] indices into frequencies; None is all.
+      chunk: tokens at a time (`lvp.models.linear.gradients`).
+
+    Returns:
+      `Components` of arrays [T] (per token) and scalars (overall). Float32 inside.
+
+    Raises:
+      InputError: an argument out of range.
+    """
+    width, draws = _whole("width", width, 1), _whole("draws", draws, 2)
+    alpha = _frequencies(frequencies)
+    tokens = _tokens(tokens, alpha.size)
+    rates = _numbers(learning_rate_embedding=learning_rate_embedding, learning_rate_output=learning_rate_output)
+    sigmas = _numbers(sigma_embedding=sigma_embedding, sigma_output=sigma_output)
+    keys = jax.random.split(key, draws)
+    squares = _one_step(keys, jnp.asarray(alpha, jnp.float32), tokens, rates, sigmas, width, chunk)
+    return _components(squares)
+
+
+@partial(jax.jit, static_argnums=(5, 6))
+def _one_step(keys, alpha, tokens, rates, sigmas, width, chunk):
+    def draw(key):
+        key_params, key_signal = jax.random.split(key)
+        params = linear.init(key_params, width, alpha.size, *sigmas)
+        steps = linear.random_signal_gradients(params, alpha, key_signal, chunk=chunk)
+        steps = [rate * paper_sign(g) for rate, g in zip(rates, linear.matrices(steps), strict=True)]
+        return _squares(params, *steps, tokens)
+
+    return jax.lax.map(draw, keys)
+
+
+def feature_components(
+    key,
+    width: int,
+    frequencies,
+    *,
+    learning_rate_embedding: float,
+    learning_rate_output: float,
+    sigma_embedding: float,
+    sigma_output: float,
+    targets=None,
+    steps: tuple[int, ...] = (1, 2, 5, 20),
+    optimizer: str = "sign",
+    loss: str = "square",
+    eps: float = 1e-8,
+    draws: int = 1,
+    tokens=None,
+    chunk: int | None = None,
+) -> Components:
+    """The components where theory promises nothing: true targets, several steps, Adam, cross-entropy.
+
+    After t infinite-batch steps, δ_E = (E_0 − E_t) W_0, δ_W = E_0 (W_0 − W_t), δ_{W,E} = (E_t − E_0)(W_t − W_0),
+    so that E_t W_t = E_0 W_0 − δ_W − δ_E + δ_{W,E} at every t. All are displacements from the init, in logits;
+    divide by `initial` for relative ones.
+
+    Args:
+      key, width, frequencies, tokens, chunk: as in `one_step_components`; tokens in any order ("ranks" if the
+        frequencies are sorted).
+      learning_rate_embedding, learning_rate_output, sigma_embedding, sigma_output: η and init standard deviations.
+      targets: [m], the token that follows each token; None: a permutation, anew in each draw.
+      steps: after which to measure, ascending.
+      optimizer: "sign" (S, with S(0) = +1) or "adam" (optax, b1 = 0.9, b2 = 0.999).
+      loss: "square" or "cross_entropy" (`lvp.models.linear.gradients`).
+      eps: Adam's ε. Gradients here are as small as α_i/m, for rare tokens below the usual 1e-8, and then they hardly
+        move. (Below about 1e-17 the square of a gradient vanishes in float32.)
+      draws: of the init (and the permutation), at least 1; the standard error of one is nan.
+
+    Returns:
+      `Components`: per token [S, T], overall [S]; `initial` [T] and a scalar.
+
+    Raises:
+      InputError: an argument out of range, another optimizer or loss.
+    """
+    width, draws, alpha = _whole("width", width, 1), _whole("draws", draws, 1), _frequencies(frequencies)
+    tokens, steps = _tokens(tokens, alpha.size), _steps(steps)
+    if optimizer not in _DIRECTIONS:
+        raise InputError(f"optimizer must be one of {tuple(_DIRECTIONS)}, not {optimizer!r}")
+    if loss not in linear.LOSSES:
+        raise InputError(f"loss must be one of {linear.LOSSES}, not {loss!r}")
+    if targets is not None:
+        targets = _tokens(targets, alpha.size, "targets")
+        if targets.shape != alpha.shape:
+            raise InputError(f"targets must be [{alpha.size}], one per token, got {targets.shape}")
+    rates = _numbers(learning_rate_embedding=learning_rate_embedding, learning_rate_output=learning_rate_output)
+    sigmas = _numbers(sigma_embedding=sigma_embedding, sigma_output=sigma_output)
+    (eps,) = _numbers(eps=eps)
+    setting = (width, steps, optimizer, loss, chunk)
+    keys = jax.random.split(key, draws)
+    return _components(_train(keys, jnp.asarray(alpha, jnp.float32), targets, tokens, rates, sigmas, eps, setting))
+
+
+@partial(jax.jit, static_argnums=7)
+def _train(keys, alpha, targets, tokens, rates, sigmas, eps, setting):
+    width, steps, optimizer, loss, chunk = setting
+    direction: optax.GradientTransformation = _DIRECTIONS[optimizer](eps)
+    rates = linear.as_params(*rates)
+
+    def draw(key):
+        key_params, key_targets = jax.random.split(key)
+        start = linear.init(key_params, width, alpha.size, *sigmas)
+        followers = jax.random.permutation(key_targets, alpha.size) if targets is None else targets
+
+        def step(carry, _):
+            params, state = carry
+            gradients = linear.gradients(params, alpha, followers, loss, chunk=chunk)
+            moves, state = direction.update(gradients, state)
+            params = jax.tree.map(lambda p, rate, u: p - rate * u, params, rates, moves)
+            moved = [a - b for a, b in zip(linear.matrices(start), linear.matrices(params), strict=True)]
+            return (params, state), _squares(start, *moved, tokens)
+
+        _, squares = jax.lax.scan(step, (start, direction.init(start)), length=steps[-1])
+        at = jnp.asarray(steps) - 1
+        *components, initial = jax.tree.map(lambda x: x[at], squares)
+        return *components, jax.tree.map(lambda x: x[0], initial)
+
+    return jax.lax.map(draw, keys)
+
+
+def _sign(eps) -> optax.GradientTransformation:
+    del eps
+    return optax.stateless(lambda updates, params: jax.tree.map(paper_sign, updates))
+
+
+def _adam(eps) -> optax.GradientTransformation:
+    return optax.scale_by_adam(b1=0.9, b2=0.999, eps=eps)
+
+
+_DIRECTIONS = {"sign": _sign, "adam": _adam}
+
+
+def theorem_3_moments(key, width: int, vocab: int, *, draws: int = 1000) -> Moments:
+    """Moments of X = Σ_j S(⟨v, W_j⟩) W_j, by drawing W [d, m] and v [m] (Theorem 3).
+
+    Args:
+      key: of `jax.random`. width: d ≥ 1. vocab: m ≥ 2. draws: at least 2.
+
+    Returns:
+      `Moments` of scalars.
+
+    Raises:
+      InputError: an argument out of range.
+    """
+    width, vocab, draws = _whole("width", width, 1), _whole("vocab", vocab, 2), _whole("draws", draws, 2)
+    return Moments(*map(_mean, _theorem_3(jax.random.split(key, draws), width, vocab)))
+
+
+@partial(jax.jit, static_argnums=(1, 2))
+def _theorem_3(keys, width, vocab):
+    blocks = _row_blocks(width, vocab)
+
+    def draw(key):
+        key_v, key_rows = jax.random.split(key)
+        v = jax.random.normal(key_v, (vocab,))
+
+        def add(x, block):
+            index, used = block
+            rows = used[:, None] * _normal_rows(key_rows, index, vocab)
+            return x + paper_sign(rows @ v) @ rows, None
+
+        return _moments(jax.lax.scan(add, jnp.zeros(vocab), blocks)[0])
+
+    return jax.lax.map(draw, keys)
+
+
+def theorem_4_moments(
+    key, width: int, frequencies, *, tokens=None, draws: int = 1000, columns: int | None = None
+) -> Moments:
+    """Moments of X = E_i S(Eᵀ M) per token, by drawing E [m, d] and M [m, m] (Theorem 4).
+
+    Args:
+      key: of `jax.random`. width: d ≥ 1. frequencies: α [m], the standard deviations of M's rows (up to a factor).
+      tokens: [T]; None is all. draws: at least 2.
+      columns: how many of the m columns of M, which are independent and alike, to draw, at least 2; None: all, but
+        at most 256.
+
+    Returns:
+      `Moments` of arrays [T].
+
+    Raises:
+      InputError: an argument out of range.
+    """
+    width, draws, alpha = _whole("width", width, 1), _whole("draws", draws, 2), _frequencies(frequencies)
+    columns = min(alpha.size, 256) if columns is None else _whole("columns", columns, 2)
+    tokens = _tokens(tokens, alpha.size)
+    keys = jax.random.split(key, draws)
+    return Moments(*map(_mean, _theorem_4(keys, jnp.asarray(alpha, jnp.float32), tokens, width, columns)))
+
+
+@partial(jax.jit, static_argnums=(3, 4))
+def _theorem_4(keys, alpha, tokens, width, columns):
+    blocks = _row_blocks(alpha.size, width + columns)
+
+    def draw(key):
+        key_embedding, key_signal = jax.random.split(key)
+
+        def add(product, block):
+            index, used = block
+            signal = (used * alpha[index])[:, None] * _normal_rows(key_signal, index, columns)
+            return product + _normal_rows(key_embedding, index, width).T @ signal, None
+
+        product = jax.lax.scan(add, jnp.zeros((width, columns)), blocks)[0]
+        return _moments(_normal_rows(key_embedding, tokens, width) @ paper_sign(product))
+
+    return jax.lax.map(draw, keys)
+
+
+def _row_blocks(rows: int, width: int):
+    """Row indices in chunks [N, C] of bounded size, and 1 where they are rows, 0 where they are padding."""
+    chunk = max(1, min(rows, _CHUNK_ELEMENTS // width))
+    index = np.arange(-(-rows // chunk) * chunk)
+    used = (index < rows).astype(np.float32)
+    return jnp.asarray(np.minimum(index, rows - 1)).reshape(-1, chunk), jnp.asarray(used).reshape(-1, chunk)
+
+
+def _normal_rows(key, index, width: int):
+    """Rows [N, width] of an iid N(0, 1) matrix, each from `key` and its index alone."""
+    return jax.vmap(lambda i: jax.random.normal(jax.random.fold_in(key, i), (width,)))(index)
+
+
+def _moments(x):
+    """Of X [..., K], one draw's average over coordinates of X_k, X_k² and X_k X_l, k ≠ l (means being 0)."""
+    count, total, square = x.shape[-1], jnp.sum(x, axis=-1), jnp.sum(x**2, axis=-1)
+    return total / count, square / count, (total**2 - square) / (count * (count - 1))
+
+
+def _squares(params, d_embedding, d_output, tokens):
+    """Mean squares over logits of dE W, E dW, dE dW and E W: for each, [T] of the tokens and that over all tokens."""
+    embedding, output = linear.matrices(params)
+    pairs = (d_embedding, output), (embedding, d_output), (d_embedding, d_output), (embedding, output)
+
+    def mean_squares(rows, matrix):
+        square = jnp.sum((rows @ (matrix @ matrix.T)) * rows, axis=1) / matrix.shape[1]
+        return square[tokens], jnp.mean(square)
+
+    return [mean_squares(*pair) for pair in pairs]
+
+
+def _components(squares) -> Components:
+    return Components(*(Component(*map(_root_mean_square, pair)) for pair in squares))
+
+
+def _mean(samples) -> Estimate:
+    """Over draws, the first axis."""
+    samples = np.asarray(samples, np.float64)
+    count = len(samples)
+    error = samples.std(axis=0, ddof=1) / np.sqrt(count) if count > 1 else np.full(samples.shape[1:], np.nan)
+    return Estimate(samples.mean(axis=0), error)
+
+
+def _root_mean_square(squares) -> Estimate:
+    """The root of the mean over draws, its error by the delta method."""
+    mean, error = _mean(squares)
+    root = np.sqrt(mean)
+    return Estimate(root, np.divide(error, 2 * root, out=np.zeros_like(root), where=root > 0))
+
+
+def _tokens(tokens, vocab: int, name: str = "tokens") -> jax.Array:
+    tokens = np.arange(vocab) if tokens is None else np.asarray(tokens)
+    if tokens.ndim != 1 or tokens.size == 0 or not np.issubdtype(tokens.dtype, np.integer):
+        raise InputError(f"{name} must be a list of token indices, got {tokens!r}")
+    if np.any(tokens < 0) or np.any(tokens >= vocab):
+        raise InputError(f"{name} must lie in 0 to {vocab - 1}")
+    return jnp.asarray(tokens)
+
+
+def _steps(steps) -> tuple[int, ...]:
+    steps = tuple(_whole("steps", step, 1) for step in steps)
+    if not steps or list(steps) != sorted(set(steps)):
+        raise InputError(f"steps must be ascending, got {steps}")
+    return steps
+
+
+def _numbers(**named: Any) -> list[jax.Array]:
+    for name, value in named.items():
+        if isinstance(value, bool) or not isinstance(value, Real) or not 0 <= value < np.inf:
+            raise InputError(f"{name} must be a number of at least 0, got {value!r}")
+    return [jnp.float32(value) for value in named.values()]
