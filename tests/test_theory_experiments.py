@@ -89,7 +89,7 @@ def test_learning_claims(form, verdicts):
     config = feature_learning.TIERS["laptop"]
     table = learning_table(config, form)
     claims = feature_learning.claims(table, config, CONTEXT)
-    assert [c.verdict for c in claims] == verdicts + ["supported"] * len(feature_learning.ARMS)
+    assert [c.verdict for c in claims] == verdicts + ["supported"] * 2 * len(feature_learning.ARMS)
     assert feature_learning.figure(table, config, tier="laptop", corpus="none", partial=None).axes
     assert all(arm in feature_learning.summary(table, config) for arm in feature_learning.ARMS)
 

@@ -142,7 +142,7 @@ class _Binned(NamedTuple):
 
     def excess(self, a: float) -> float:
         """What sorting adds to each count. Below a = 1/4 the expansion behind it is void, and it is held."""
-        return 0.0
+        return 0.5 / max(a, 0.25) if self.is_sorted else 0.0
 
     def expected(self, a: float, q: float) -> tuple[np.ndarray, float]:
         """The bins' expectations [B], which have the counts' total; and the law's count at the first rank."""
