@@ -75,7 +75,8 @@ def learning_table(config, form):
                 row |= {part: value, f"{part}_error": 0.003 * value, f"{part}_exact": exact, f"{part}_paper": paper}
             rows.append(shape | row)
             for arm in feature_learning.ARMS if regime == "m = 8 d" else ():
-                steps = {f"{p}_step{t}": d**-0.5 for p in forms for t in config.steps}
+                scale = {"embedding": d**-1.0, "top": d**-1.5, "rare": d**-1.5}
+                steps = {f"{p}_step{t}": scale[p] * forms[p][0] for p in forms for t in config.steps}
                 errors = {k.replace("_step", "_error_step"): 0.01 * v for k, v in steps.items()}
                 rows.append(shape | {"lane.arm": arm} | steps | errors)
     return pd.DataFrame(rows)
