@@ -11,6 +11,7 @@ import optax
 from lvp import roles
 from lvp.errors import InputError
 from lvp.optim import rates as _rates
+from lvp.optim.elementwise import with_decoupled_decay
 
 VOCABULARY_ROLES = ("embedding", "output")
 
@@ -116,7 +117,5 @@ def coupled_adam(
       InputError: b1 or b2 outside [0, 1), a negative decay, rate or eps, a role without vocabulary; from `init` and
         `update` a parameter without role or vocabulary axis, by its path.
     """
-    _rates.check("learning_rate", learning_rate)
-    _rates.check("weight_decay", weight_decay)
     adam = scale_by_coupled_adam(b1, b2, eps, couple=couple, mu_dtype=mu_dtype, declarations=declarations)
-    return optax.chain(adam, optax.add_decayed_weights(weight_decay, mask), optax.scale_by_learning_rate(learning_rate))
+    return with_decoupled_decay(adam, learning_rate, weight_decay, mask)

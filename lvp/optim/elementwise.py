@@ -12,6 +12,33 @@ from lvp.errors import InputError
 from lvp.optim import rates as _rates
 
 
+def sign(x: jax.Array, of_zero: Any = 1) -> jax.Array:
+    """S(x): sign with S(0) = `of_zero`; NaN stays NaN."""
+    return jnp.where(x == 0, jnp.asarray(of_zero, x.dtype), jnp.sign(x))
+
+
+def _times(base: optax.GradientTransformation, factor: Callable[[jax.Array], jax.Array]):
+    """`base`, its updates times factor(t), t from 1 as its own state counts."""
+
+    def update(updates, state, params=None):
+        updates, state = base.update(updates, state, params)
+        scale = factor(state.count)
+        return jax.tree.map(lambda u: u * scale.astype(u.dtype), updates), state
+
+    return optax.GradientTransformation(base.init, update)
+
+
+def with_decoupled_decay(
+    direction: optax.GradientTransformation, learning_rate: Any, weight_decay: Any, mask: Any
+) -> optax.GradientTransformationExtraArgs:
+    """θ ← (1 − η_t λ) θ − η_t · direction, λ where `mask` says so: the end of optax's adamw and lion."""
+    _rates.check("learning_rate", learning_rate)
+    _rates.check("weight_decay", weight_decay)
+    return optax.chain(
+        direction, optax.add_decayed_weights(weight_decay, mask), optax.scale_by_learning_rate(learning_rate)
+    )
+
+
 def scale_by_sign(*, sign_of_zero: int = 1) -> optax.GradientTransformation:
     """Replaces every coordinate by its sign; NaN stays NaN.
 
@@ -27,9 +54,7 @@ def scale_by_sign(*, sign_of_zero: int = 1) -> optax.GradientTransformation:
 
     def update(updates, state, params=None):
         del params
-        return jax.tree.map(
-            lambda g: jnp.where(g == 0, jnp.asarray(sign_of_zero, g.dtype), jnp.sign(g)), updates
-        ), state
+        return jax.tree.map(lambda g: sign(g, sign_of_zero), updates), state
 
     return optax.GradientTransformation(optax.init_empty_state, update)
 
@@ -62,15 +87,7 @@ def scale_by_adam(
     _rates.check_beta("b2", b2)
     _rates.check("eps", eps)
     adam = optax.scale_by_adam(b1=b1, b2=b2, eps=eps, mu_dtype=mu_dtype)
-    if bias_correction_first:
-        return adam
-
-    def update(updates, state, params=None):
-        updates, state = adam.update(updates, state, params)
-        corrected = 1 - jnp.power(b1, state.count)
-        return jax.tree.map(lambda u: u * corrected.astype(u.dtype), updates), state
-
-    return optax.GradientTransformation(adam.init, update)
+    return adam if bias_correction_first else _times(adam, lambda count: 1 - jnp.power(b1, count))
 
 
 def adamw(
@@ -91,22 +108,16 @@ def adamw(
       b1, b2: decay of the first and second moment.
       eps: ε, in units of the gradient.
       weight_decay: λ, per unit of learning rate.
-      bias_correction_first: True is `optax.adamw`. False uses m for m̂: the first updates are then not amplified by
-        √((1 + β₁ᵗ) / (1 − β₁ᵗ)) (equation 1).
+      bias_correction_first: True is `optax.adamw`, the same chain of the same parts. False uses m for m̂: the first
+        updates are then not amplified by √((1 + β₁ᵗ) / (1 − β₁ᵗ)) (equation 1).
       mu_dtype: dtype of the first moment; the parameter's where None.
       mask: as `optax.adamw`: a tree of bools (or a function of the parameters) that says what decays.
 
     Raises:
       InputError: b1 or b2 outside [0, 1), a negative eps, decay or rate.
     """
-    _rates.check("learning_rate", learning_rate)
-    _rates.check("weight_decay", weight_decay)
     adam = scale_by_adam(b1, b2, eps, bias_correction_first=bias_correction_first, mu_dtype=mu_dtype)
-    if bias_correction_first:
-        return optax.adamw(
-            learning_rate, b1=b1, b2=b2, eps=eps, weight_decay=weight_decay, mu_dtype=mu_dtype, mask=mask
-        )
-    return optax.chain(adam, optax.add_decayed_weights(weight_decay, mask), optax.scale_by_learning_rate(learning_rate))
+    return with_decoupled_decay(adam, learning_rate, weight_decay, mask)
 
 
 def lion_scale(b: Any, count: Any, *, nesterov: bool, inverse_bias_correction: bool) -> Any:
@@ -136,13 +147,7 @@ def scale_by_lion_a(
     _rates.check_beta("b", b)
     lion = optax.scale_by_lion(b1=b**2 if nesterov else b, b2=b, mu_dtype=mu_dtype)
     kind = {"nesterov": nesterov, "inverse_bias_correction": inverse_bias_correction}
-
-    def update(updates, state, params=None):
-        updates, state = lion.update(updates, state, params)
-        gamma = lion_scale(b, state.count, **kind)
-        return jax.tree.map(lambda u: u * gamma.astype(u.dtype), updates), state
-
-    return optax.GradientTransformation(lion.init, update)
+    return _times(lion, lambda count: lion_scale(b, count, **kind))
 
 
 def lion_a(
@@ -172,10 +177,5 @@ def lion_a(
     Raises:
       InputError: b outside [0, 1), a negative decay or rate.
     """
-    _rates.check("learning_rate", learning_rate)
-    _rates.check("weight_decay", weight_decay)
-    return optax.chain(
-        scale_by_lion_a(b, nesterov=nesterov, inverse_bias_correction=inverse_bias_correction, mu_dtype=mu_dtype),
-        optax.add_decayed_weights(weight_decay, mask),
-        optax.scale_by_learning_rate(learning_rate),
-    )
+    lion = scale_by_lion_a(b, nesterov=nesterov, inverse_bias_correction=inverse_bias_correction, mu_dtype=mu_dtype)
+    return with_decoupled_decay(lion, learning_rate, weight_decay, mask)

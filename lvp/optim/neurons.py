@@ -1,6 +1,7 @@
 """The geometry of rotational optimizers: which axes are one neuron's weights, and rotating those at a fixed norm."""
 
 import math
+import numbers
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -82,15 +83,22 @@ class RotationState(NamedTuple):
     norms: Any
 
 
+def _refuse_standing_still(described: Any, weight_decay: Any) -> None:
+    turning = [leaf.path for leaf in jax.tree.leaves(described) if leaf.fan_in]
+    if turning and isinstance(weight_decay, numbers.Real) and weight_decay == 0:
+        raise InputError(f"weight_decay must be above 0: it sets the angle by which the neurons of {turning[0]!r} turn")
+
+
 def rotate(
     relative_rate: Callable[[jax.Array], Any],
     learning_rate: optax.ScalarOrSchedule,
+    weight_decay: Any,
     *,
-    vector_decay: Any = 0.0,
+    vectors_decay: bool = False,
     update_multiplier: Any = 1.0,
     neurons: Neurons | None = None,
     declarations: Sequence[roles.Declaration] = (),
-) -> optax.GradientTransformation:
+) -> optax.GradientTransformationExtraArgs:
     """Ends a chain: turns directions d of RMS one per neuron into updates that rotate each neuron at its initial norm.
 
     For a neuron θ of C weights and initial norm n, with r_t = `relative_rate`(t) · `update_multiplier`,
@@ -100,14 +108,16 @@ def rotate(
     so the angle is r_t · RMS(d) for d orthogonal to θ and small r_t. Gains, biases, and neurons whose initial norm
     is zero (they have no direction to rotate; zero-initialised heads would never move) take
 
-        θ ← θ − η_t c (d + `vector_decay` θ),    c = `update_multiplier`.
+        θ ← θ − η_t c (d + λ θ),    c = `update_multiplier`,
 
-    The first of these without decay for the neurons of zero norm. Arithmetic is in float32 or wider; the update has
-    its direction's dtype, so in bfloat16 a norm holds to bfloat16's rounding only.
+    with λ = `weight_decay` for gains and biases if `vectors_decay`, else 0. It is else what `relative_rate` was made
+    of: `init` refuses neurons that would stand still because it is 0. Arithmetic is in float32 or wider; the update
+    has its direction's dtype, so in bfloat16 a norm holds to bfloat16's rounding only.
     """
 
     def init(params):
         described = describe(params, neurons, declarations)
+        _refuse_standing_still(described, weight_decay)
         norms = per_neuron(described, params, lambda leaf, p: norm(p, leaf.fan_in))
         return RotationState(jnp.zeros([], jnp.int32), norms)
 
@@ -122,7 +132,7 @@ def rotate(
             d, p = d.astype(wide(p.dtype)), p.astype(wide(p.dtype))
             scalar = lambda x: jnp.asarray(x, p.dtype)  # noqa: E731
             if not leaf.fan_in:
-                return (-scalar(rate) * (d + scalar(vector_decay) * p)).astype(dtype)
+                return (-scalar(rate) * (d + scalar(weight_decay if vectors_decay else 0) * p)).astype(dtype)
             turn = scalar(relative / math.sqrt(size(leaf))) * n
             # Not even 0/0 where a step happens to end at the origin: the next one starts from there.
             length = jnp.maximum(norm(p - turn * d, leaf.fan_in), jnp.finfo(p.dtype).tiny)
@@ -136,4 +146,4 @@ def rotate(
         updates = jax.tree.map(move, described, updates, params, state.norms)
         return updates, RotationState(optax.safe_increment(state.count), state.norms)
 
-    return optax.GradientTransformation(init, update)
+    return optax.with_extra_args_support(optax.GradientTransformation(init, update))

@@ -1,6 +1,5 @@
 """Optimizers that rotate each neuron at a fixed norm: LionAR and rotational AdamW."""
 
-import numbers
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
@@ -8,7 +7,6 @@ import jax
 import jax.numpy as jnp
 import optax
 
-from lvp.errors import InputError
 from lvp.optim import neurons as _neurons
 from lvp.optim import rates as _rates
 from lvp.optim.elementwise import scale_by_adam, scale_by_lion_a
@@ -44,14 +42,14 @@ def rotate_by_learning_rate(
     def relative_rate(count):
         return _rates.at(learning_rate, count) / peak * jnp.sqrt(2 * peak * weight_decay)
 
-    turn = _neurons.rotate(
+    return _neurons.rotate(
         relative_rate,
         learning_rate,
+        weight_decay,
         update_multiplier=update_multiplier,
         neurons=neurons,
         declarations=declarations,
     )
-    return _refuse_standing_still(turn, weight_decay, neurons, declarations)
 
 
 def lion_ar(
@@ -212,28 +210,9 @@ def rotational_adamw(
     def relative_rate(count):
         return jnp.sqrt(2 * _rates.at(learning_rate, count) * weight_decay * (1 - b1) / (1 + b1))
 
-    turn = _neurons.rotate(
-        relative_rate, learning_rate, vector_decay=weight_decay, update_multiplier=update_multiplier, **which
-    )
+    turn = {"vectors_decay": True, "update_multiplier": update_multiplier} | which
     return optax.chain(
         scale_by_adam(b1, b2, eps, mu_dtype=mu_dtype),
         normalize_by_average_norm(norm_decay, **which),
-        _refuse_standing_still(turn, weight_decay, neurons, declarations),
+        _neurons.rotate(relative_rate, learning_rate, weight_decay, **turn),
     )
-
-
-def _refuse_standing_still(
-    turn: optax.GradientTransformation, weight_decay: Any, neurons: Any, declarations: Any
-) -> optax.GradientTransformationExtraArgs:
-    """`turn`, whose `init` refuses neurons that would never turn."""
-
-    def init(params):
-        if isinstance(weight_decay, numbers.Real) and weight_decay == 0:
-            for leaf in jax.tree.leaves(_neurons.describe(params, neurons, declarations)):
-                if leaf.fan_in:
-                    raise InputError(
-                        f"weight_decay must be above 0: it sets the angle by which the neurons of {leaf.path!r} turn"
-                    )
-        return turn.init(params)
-
-    return optax.with_extra_args_support(optax.GradientTransformation(init, turn.update))

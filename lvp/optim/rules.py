@@ -98,25 +98,32 @@ def parametrized(
     _rates.check("learning_rate", learning_rate)
     if peak_learning_rate is not None:
         _rates.check_peak(peak_learning_rate)
-    relative = _rates.accepts(factory, "update_multiplier")
-    if relative and _rates.bound(factory, "update_multiplier"):
-        raise InputError(
-            f"update_multiplier is bound in a partial of {_rates.name_of(factory)}: it is the role's factor"
-        )
-    decays = _decays(chosen, learning_rate, weight_decay, decay, peak_learning_rate, relative)
-    decays = decays_of(factory, dict.fromkeys(chosen), decays)
-    if relative and peak_learning_rate is not None and _rates.accepts(factory, "peak_learning_rate"):
-        kwargs = {"peak_learning_rate": peak_learning_rate, **kwargs}
-    settings = {}
-    for row in chosen.rows:
-        if relative:
-            rate = {"learning_rate": learning_rate, "update_multiplier": row.lr_multiplier}
-        else:
-            rate = {"learning_rate": _rates.scaled(learning_rate, row.lr_multiplier, peak_learning_rate)}
-        settings[row.role] = rate | decays[row.role]
+    settings = _settings(factory, chosen, learning_rate, weight_decay, decay, peak_learning_rate)
     made = Parametrized(*partition(factory, settings, declarations=declarations, **kwargs))
     made.table, made.settings, made.declarations = chosen, settings, declarations
     return made
+
+
+def _settings(
+    factory: Callable, chosen: Table, learning_rate: Any, weight_decay: Any, decay: str, peak: Any
+) -> dict[str, dict[str, Any]]:
+    """Role → the factory's keyword arguments for its rate and decay (the module's docstring: how)."""
+    relative = _rates.accepts(factory, "update_multiplier")
+    if relative and _rates.bound(factory, "update_multiplier"):
+        name = _rates.name_of(factory)
+        raise InputError(f"update_multiplier is bound in a partial of {name}: it is the role's factor")
+    decays = _decays(chosen, learning_rate, weight_decay, decay, peak, relative)
+    decays = decays_of(factory, dict.fromkeys(chosen), decays)
+    if not relative:
+        rates = {
+            row.role: {"learning_rate": _rates.scaled(learning_rate, row.lr_multiplier, peak)} for row in chosen.rows
+        }
+    else:
+        shared = {"learning_rate": learning_rate}
+        if peak is not None and _rates.accepts(factory, "peak_learning_rate"):
+            shared["peak_learning_rate"] = peak
+        rates = {row.role: shared | {"update_multiplier": row.lr_multiplier} for row in chosen.rows}
+    return {role: rate | decays[role] for role, rate in rates.items()}
 
 
 def _table(rule: str | Table, *, normalize: str | None, **shape: Any) -> Table:
