@@ -26,11 +26,13 @@ class Calculation:
 
 class CellLanes(NamedTuple):
     """A cell and the lanes to run in it; `label` names the cell in progress bars and tables. A calculation's lanes are
-    mappings, as JSON has them."""
+    mappings, as JSON has them. With `epochs`, the cell goes so many times through its training tokens: its steps are
+    then a guess, for the forecast, until the text has been tokenised."""
 
     label: str
     cell: Cell | Calculation
     lanes: Sequence[Lane | Mapping[str, Any]]
+    epochs: float | None = None
 
 
 @dataclass(frozen=True)
@@ -43,6 +45,9 @@ class Experiment:
     figure(table, config, tier, corpus, partial) → a matplotlib Figure; `partial` is None or (lanes done, planned).
     claims(table, config, context) → list of Claim; `context` holds the fields every claim shares (tier, corpus,
       commit).
+    follow_up(table, config) → by cell label, the lanes that depend on what the others came to; they run in the same
+      cells once all lanes of `cells` have a record.
+    evidence(table, config) → JSON that a committed result puts into the package, for `lvp.evidence`.
     calculate(arguments, lane, dataset) → outcome, as JSON has it; for calculations only. `dataset` is the
       `lvp.data.Dataset` of the cell's data and vocab, or None. It runs in a worker process.
     `table` is `lvp.records.table` of the lanes that have finished.
@@ -55,4 +60,6 @@ class Experiment:
     summary: Callable[..., str]
     figure: Callable[..., Any]
     claims: Callable[..., list]
+    follow_up: Callable[..., Mapping[str, Sequence[Lane]]] | None = None
+    evidence: Callable[..., Mapping[str, Any]] | None = None
     calculate: Callable[..., Mapping[str, Any]] | None = None

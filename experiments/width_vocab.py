@@ -12,71 +12,33 @@ Claim: η_E ∝ d^(−1/2) "yields near-optimal training loss", and the optimum 
 from dataclasses import dataclass
 
 import numpy as np
-from scipy import stats
 
+from experiments.decoder_runs import DecoderRuns, geometric, grid, same, where
 from experiments.experiment import CellLanes, Experiment
 from lvp import analysis
 from lvp.analysis import figures
 from lvp.analysis.claims import Claim, judge
 from lvp.errors import InputError
-from lvp.models.decoder import DecoderConfig
-from lvp.roles import ROLES
-from lvp.training import Cell, DataConfig, Lane, OptimizerConfig, check_positive
-
-EMBEDDING = "lane.learning_rates.embedding"
-
-
-def geometric(low: float, high: float, count: int) -> tuple[float, ...]:
-    """`count` rates from low to high at equal ratios, to 4 digits (they are names as much as numbers)."""
-    return tuple(float(f"{x:.4g}") for x in np.geomspace(low, high, count))
+from lvp.training import Lane, check_positive
 
 
 @dataclass(frozen=True)
-class Config:
+class Config(DecoderRuns):
     """Defaults are the paper tier. What the paper states is marked with its section; the rest is ours, and says why."""
 
-    corpus: str = "wikitext2"  # C.2
-    slice_bytes: int | None = None  # the whole corpus: about 180 epochs at m 2048, 280 at 32768
-    valid_bytes: int | None = None
     widths: tuple[int, ...] = (256, 512, 1024, 2048, 4096)  # C.2
     vocab_per_width: int = 8  # C.2: m = 8 d
     rates: tuple[float, ...] = geometric(2**-13, 2**-3, 21)  # not stated: half octaves, two octaves past any optimum
-    seeds: tuple[int, ...] = (0, 1, 2)  # C.2: 3 seeds
     rate_times_width: float = 0.2  # C.2: η_hidden = η_output = 0.2/d
-    layers: int = 2  # C.1
-    head_dim: int | None = None  # C.1: 64; None is 64 where it divides the width, else the largest fit below
-    mlp_factor: int = 4  # not stated ("up/GeLU/down"): the usual expansion
-    context: int = 256  # C.1
-    batch: int = 256  # C.1
     steps: int = 10_000  # C.2
-    norm: str = "layer"  # not stated for figure 3: pre-norm LayerNorm as in the paper's 1B model (Table 3)
-    position_amplitude: float = 1.0  # not stated: the encoding of Vaswani et al. as it is, though it drowns σ_E
-    b1: float = 0.9  # Adam's constants are not stated: optax's and PyTorch's defaults
-    b2: float = 0.999
-    eps: float = 1e-8
-    dtype: str = "float32"  # not stated; compute dtype, parameters are float32
-    final_fraction: float = 0.1  # not stated which train loss: the mean over this last part of the steps
     tolerance: float = 0.2  # figure 3: rates within 20 % of the best loss make the shaded curve
 
     def __post_init__(self):
-        for name in ("widths", "rates", "seeds"):
-            if not getattr(self, name):
-                raise InputError(f"{name} is empty: it needs at least one value")
-            if len(set(getattr(self, name))) < len(getattr(self, name)):
-                raise InputError(f"{name} holds a value twice: {', '.join(map(str, getattr(self, name)))}")
-            object.__setattr__(self, name, tuple(sorted(getattr(self, name))))
-        for rate in self.rates:
-            check_positive("rates", rate)
-        if len(self.rates) < 3:
-            raise InputError(f"rates needs at least 3 values to find an optimum among, got {len(self.rates)}")
-        for name in ("rate_times_width", "eps"):
-            check_positive(name, getattr(self, name))
-        for name in ("position_amplitude", "tolerance", "b1", "b2"):
-            check_positive(name, getattr(self, name), zero=True)
-        if max(self.b1, self.b2) >= 1:
-            raise InputError(f"b1 and b2 must be below 1, got {self.b1} and {self.b2}")
-        if any(seed < 0 or seed >= 2**32 for seed in self.seeds):
-            raise InputError(f"seeds must be whole numbers from 0 to 2^32 − 1, got {self.seeds}")
+        super().__post_init__()
+        self.values("widths")
+        self.values("rates", least=3, positive=True)  # an optimum has neighbours
+        check_positive("rate_times_width", self.rate_times_width)
+        check_positive("tolerance", self.tolerance, zero=True)
         if self.vocab_per_width < 1:
             raise InputError(f"vocab_per_width must be at least 1, got {self.vocab_per_width}")
 
@@ -119,43 +81,17 @@ def cells(config: Config) -> list[CellLanes]:
     """One cell a width; in it every rate and seed."""
     found = []
     for width in config.widths:
-        model = DecoderConfig(
-            vocab=config.vocab_per_width * width,
-            width=width,
-            layers=config.layers,
-            context=config.context,
-            head_dim=config.head_dim,
-            mlp_factor=config.mlp_factor,
-            norm=config.norm,
-            position_amplitude=config.position_amplitude,
-            dtype=config.dtype,
-        )
-        cell = Cell(
-            model=model,
-            data=DataConfig(config.corpus, config.slice_bytes, config.valid_bytes),
-            batch=config.batch,
-            steps=config.steps,
-            optimizer=OptimizerConfig("adam", {"b1": config.b1, "b2": config.b2, "eps": config.eps}),
-            final_fraction=config.final_fraction,
-        )
-        std = dict.fromkeys(ROLES, width**-0.5)
+        vocab = config.vocab_per_width * width
         # The gains, of which the paper says nothing, learn at the hidden rate.
-        fixed = dict.fromkeys(ROLES, config.rate_times_width / width)
+        fixed, std = same(config.rate_times_width / width), same(width**-0.5)
         lanes = [Lane(fixed | {"embedding": rate}, std, seed) for rate in config.rates for seed in config.seeds]
-        found.append(CellLanes(f"d {width}, m {model.vocab}", cell, lanes))
+        found.append(CellLanes(f"d {width}, m {vocab}", config.cell(width, vocab, config.steps), lanes))
     return found
 
 
 def losses(table, config: Config) -> list[np.ndarray]:
-    """Final train loss by width, [seeds, rates] each: NaN where a lane is missing, infinite where it diverged."""
-    found = []
-    for width in config.widths:
-        grid = np.full((len(config.seeds), len(config.rates)), np.nan)
-        for row in table[table["cell.model.width"] == width].to_dict("records"):
-            at = config.seeds.index(row["lane.seed"]), config.rates.index(row[f"{EMBEDDING}"])
-            grid[at] = row["train_loss"] if row["status"] == "finished" else np.inf
-        found.append(grid)
-    return found
+    """Final train loss by width, [seeds, rates] each."""
+    return [grid(where(table, {"cell.model.width": d}), config.rates, config.seeds) for d in config.widths]
 
 
 def optima(table, config: Config):
@@ -169,8 +105,8 @@ def summary(table, config: Config) -> str:
     found, slope = optima(table, config)
     within = f"within {config.tolerance:.0%}"
     lines = [f"{'width':>6} {'vocab':>6} {'best η_E':>10} {'95 % interval':>20} {'loss':>7} {within:>11}  flags"]
-    for width, grid, best in zip(config.widths, losses(table, config), found, strict=True):
-        mean = analysis.optimum(config.rates, grid, method="geometric_mean", tolerance=config.tolerance)
+    for width, lanes, best in zip(config.widths, losses(table, config), found, strict=True):
+        mean = analysis.optimum(config.rates, lanes, method="geometric_mean", tolerance=config.tolerance)
         interval = f"{best.interval[0]:.4g} … {best.interval[1]:.4g}"
         lines.append(
             f"{width:>6} {config.vocab_per_width * width:>6} {best.rate:>10.4g} {interval:>20} {best.loss:>7.3f} "
@@ -207,10 +143,7 @@ def transfer_gap(table, config: Config) -> tuple[float, tuple[float, float] | No
     by_seed = [worst([g[s] for g in grids[1:]]) for s in range(len(config.seeds))]
     if not np.isfinite([value, *by_seed]).all():
         return np.nan, None
-    if len(by_seed) == 1:
-        return float(value), None
-    half = stats.t.ppf(0.975, len(by_seed) - 1) * np.std(by_seed, ddof=1) / np.sqrt(len(by_seed))
-    return float(value), (float(value - half), float(value + half))
+    return float(value), analysis.t_interval(by_seed, centre=value)
 
 
 def figure(table, config: Config, *, tier: str, corpus: str, partial: tuple[int, int] | None):

@@ -10,8 +10,6 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 import experiments
 from lvp import data, records
 from lvp.errors import InputError
@@ -104,6 +102,8 @@ def run(
     kind = "accelerator" if tier in ("gpu", "paper") else "cpu"
     workers = 1 if kind == "accelerator" else _cores()
     say(plan.forecast(cells, workers, plan.ASSUMED_FLOPS[kind], f"assumed for {kind}s; not measured"))
+    if loaded.follow_up is not None:
+        say("lanes that follow from these results come on top")
     if dry_run:
         return None
     if out is not None:
@@ -158,7 +158,7 @@ def _dataset(cell):
         cache=cache_dir() / "data",
     )
     if isinstance(cell, Cell):
-        check_lengths(cell, *(np.load(p, mmap_mode="r").size for p in (dataset.tokens_train, dataset.tokens_valid)))
+        check_lengths(cell, dataset.num_tokens, data.token_count(dataset.tokens_valid))
     return dataset
 
 
@@ -259,6 +259,11 @@ def _work(manifest: Manifest, options: Options, quiet: bool, say) -> tuple[Manif
     try:
         manifest = _packed(manifest, executor, options, settings, say)
         failures = _execute(manifest, executor, settings, quiet)
+        with_more = replace(manifest)  # what it holds now that these results stand
+        if not failures and with_more.num_lanes > manifest.num_lanes:
+            say(f"{with_more.num_lanes - manifest.num_lanes} lanes follow from these results")
+            manifest = with_more
+            failures = _execute(manifest, executor, settings, quiet)
     except KeyboardInterrupt:
         interrupted = True
     finally:

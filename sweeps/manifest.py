@@ -9,20 +9,21 @@ OUT/table.csv, figure.*     drawn from the records
 """
 
 import json
+import math
 import os
 import shutil
 import socket
 import time
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 import experiments
-from experiments.experiment import Calculation
+from experiments.experiment import Calculation, CellLanes
 from lvp import records
-from lvp.data import Dataset
+from lvp.data import Dataset, token_count
 from lvp.errors import InputError
 from lvp.files import write_whole
 from lvp.training import Cell, Lane
@@ -82,13 +83,24 @@ class Manifest:
 
     @cached_property
     def cells(self) -> list[Entry]:
+        """With the lanes that follow from others' results as soon as those stand."""
         experiment, config = self.resolved
-        entries = []
-        for label, cell, lanes in experiment.cells(config):
-            dataset = Dataset.from_dict(self.datasets[label]) if self.datasets[label] else None
-            by_hash = {records.config_hash(lane_config(cell, lane, dataset)): lane for lane in lanes}
-            entries.append(Entry(label, cell, dataset, by_hash))
-        return entries
+        planned = experiment.cells(config)
+        entries = [self._entry(c, c.lanes) for c in planned]
+        if experiment.follow_up is None:
+            return entries
+        first = {h for entry in entries for h in entry.lanes}
+        if not all(self.record_path(h).exists() for h in first):
+            return entries
+        more = experiment.follow_up(records.table(self._read(first)), config)
+        return [self._entry(c, [*c.lanes, *more.get(c.label, ())]) for c in planned]
+
+    def _entry(self, planned: CellLanes, lanes) -> Entry:
+        label, cell, dataset = planned.label, planned.cell, self.datasets[planned.label]
+        dataset = Dataset.from_dict(dataset) if dataset else None
+        if planned.epochs is not None:
+            cell = replace(cell, steps=max(1, round(planned.epochs * dataset.num_tokens / cell.tokens_per_step)))
+        return Entry(label, cell, dataset, {records.config_hash(lane_config(cell, x, dataset)): x for x in lanes})
 
     @property
     def num_lanes(self) -> int:
@@ -106,7 +118,10 @@ class Manifest:
         return stand & {h for entry in self.cells for h in entry.lanes}
 
     def read_records(self) -> list[dict]:
-        return [records.read(self.record_path(h))[0] for h in sorted(self.finished())]
+        return self._read(self.finished())
+
+    def _read(self, lanes: Iterable[str]) -> list[dict]:
+        return [records.read(self.record_path(h))[0] for h in sorted(lanes)]
 
     def write_records(self, index: int, outcomes: dict[str, dict], provenance: dict) -> None:
         """Writes the records of a finished pack, by lane; then its checkpoints, now of no use, go. In this order: a
@@ -120,7 +135,9 @@ class Manifest:
     def _record(self, index: int, lane: str, outcome: dict, provenance: dict) -> dict:
         entry = self.cells[index]
         if isinstance(entry.cell, Cell):
-            outcome = outcome | {"valid_bits_per_byte": self._bits_per_byte(entry.dataset, outcome["valid_loss"])}
+            for split in ("train", "valid"):
+                per_byte = self._bits_per_byte(entry.dataset, split, outcome[f"{split}_loss"])
+                outcome = outcome | {f"{split}_bits_per_byte": per_byte}
         return {
             "format": records.FORMAT,
             "hash": lane,
@@ -133,14 +150,17 @@ class Manifest:
         }
 
     @staticmethod
-    def _bits_per_byte(dataset: Dataset, nats_per_token: float | None) -> float | None:
+    def _bits_per_byte(dataset: Dataset, split: str, nats_per_token: float | None) -> float | None:
         """None where the lane diverged, or there is no text."""
-        import numpy as np
-
         if nats_per_token is None or not dataset.valid_bytes:
             return None
-        scored = int(np.load(dataset.tokens_valid, mmap_mode="r").shape[0]) - 1  # the first has nothing before it
-        return nats_per_token * (scored / dataset.valid_bytes / 0.6931471805599453)
+        # Of the validation text, the first token has nothing before it and is not scored.
+        num_bytes, scored = (
+            (dataset.train_bytes, dataset.num_tokens)
+            if split == "train"
+            else (dataset.valid_bytes, token_count(dataset.tokens_valid) - 1)
+        )
+        return nats_per_token * scored / num_bytes / math.log(2)
 
     def write_progress(self, index: int, lanes: list[str], step: int) -> None:
         """What this worker is at, for whoever watches; the last word wins and nothing depends on it."""

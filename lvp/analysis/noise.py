@@ -9,7 +9,7 @@ noise[s, r].
 from collections.abc import Sequence
 
 import numpy as np
-from scipy.special import polygamma
+from scipy.special import polygamma, stdtrit
 
 from lvp.errors import InputError
 
@@ -63,6 +63,17 @@ def two_way(lanes: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray, int]
     blocks = contrasts @ solution[used.shape[1] :]
     residuals[seed, np.flatnonzero(usable)[rate]] = values - design @ solution
     return means, blocks, residuals, int(values.size - rank)
+
+
+def t_interval(values: Sequence[float], *, centre: float | None = None, level: float = 0.95):
+    """Student's interval for a mean over seeds: (low, high) about `centre` (their mean), or None from fewer than two
+    finite values."""
+    values = np.asarray(values, float)
+    if values.size < 2 or not np.isfinite(values).all():
+        return None
+    centre = values.mean() if centre is None else centre
+    half = stdtrit(values.size - 1, (1 + level) / 2) * values.std(ddof=1) / np.sqrt(values.size)
+    return float(centre - half), float(centre + half)
 
 
 def seed_noise(losses_by_width: Sequence) -> tuple[float, int]:

@@ -1,6 +1,6 @@
 """The power of width an optimum follows: slope of ln optimum over ln width, and how far it can be trusted."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -77,7 +77,7 @@ def slope(
         raise InputError(f"widths must be distinct, got {widths.tolist()}")
     if not 0 < level < 1:
         raise InputError(f"level must lie between 0 and 1, got {level!r}")
-    rates, stds, reasons = _points(optima, include_flagged)
+    rates, stds, reasons = points(optima, include_flagged)
     if len(rates) != len(widths):
         raise InputError(f"{len(widths)} widths but {len(rates)} optima")
     excluded = tuple((float(w), why) for w, why in zip(widths, reasons, strict=True) if why)
@@ -105,7 +105,7 @@ def positive(name: str, values) -> np.ndarray:
     return values
 
 
-def _points(optima, include_flagged: bool) -> tuple[np.ndarray, np.ndarray, list[str]]:
+def points(optima, include_flagged: bool) -> tuple[np.ndarray, np.ndarray, list[str]]:
     """Rates [W], stds of their logarithms [W] (nan: unknown), why each stays out ("": it does not)."""
     if isinstance(optima, tuple) and len(optima) == 2 and not any(isinstance(o, Optimum) for o in optima):
         rates, stds = optima
@@ -131,10 +131,7 @@ def _fit(x, y, variances, weighted, excluded, level) -> Slope:
     num = len(x)
     freedom = num - 2
     scatter = _line(x, y, variances)[-1]
-    tau2 = 0.0
-    if weighted and scatter > freedom:
-        high = _line(x, y, np.ones(num))[-1] / freedom  # at this τ² the scatter is below its expectation
-        tau2 = brentq(lambda t: _line(x, y, variances + t)[-1] - freedom, 0, high, xtol=1e-14)
+    tau2 = paule_mandel(lambda v: _line(x, y, v)[-1], variances, freedom) if weighted else 0.0
     centre, middle, steepness, error, final = _line(x, y, variances + tau2)
     quantile, scale = float(stdtrit(freedom, (1 + level) / 2)), np.sqrt(final / freedom)
     if weighted:  # the floor: one standard error of seed noise (only ever met where τ² = 0)
@@ -154,6 +151,15 @@ def _fit(x, y, variances, weighted, excluded, level) -> Slope:
         centre=float(centre),
         centre_std=float(scale / np.sqrt(np.sum(1 / (variances + tau2)))),
     )
+
+
+def paule_mandel(scatter: Callable, variances, freedom: int) -> float:
+    """τ² at which `scatter(variances + τ²)`, a weighted residual sum of squares, is its expectation `freedom`; 0 where
+    it is already below that (Paule and Mandel 1982)."""
+    if scatter(variances) <= freedom:
+        return 0.0
+    high = scatter(np.ones_like(variances)) / freedom  # at this τ² the scatter is below its expectation
+    return brentq(lambda t: scatter(variances + t) - freedom, 0, high, xtol=1e-14)
 
 
 def _line(x, y, variances):

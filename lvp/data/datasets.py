@@ -51,9 +51,19 @@ class Dataset:
         return np.bincount(tokens, minlength=self.vocab) / tokens.size
 
     @property
+    def num_tokens(self) -> int:
+        """Of the training part."""
+        return token_count(self.tokens_train)
+
+    @property
     def bytes_per_token(self) -> float:
         """Of the training tokens."""
-        return self.train_bytes / np.load(self.tokens_train, mmap_mode="r").size
+        return self.train_bytes / self.num_tokens
+
+
+def token_count(path: Path) -> int:
+    """Tokens in a .npy file, without reading them."""
+    return int(np.load(path, mmap_mode="r").size)
 
 
 def _check_settings(vocab: int, smallest: int, sizes: Mapping[str, int | None]) -> None:

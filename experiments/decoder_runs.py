@@ -1,0 +1,106 @@
+"""What every experiment that trains the decoder settles, and how its table is read."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from lvp.errors import InputError
+from lvp.models.decoder import DecoderConfig
+from lvp.roles import ROLES
+from lvp.training import Cell, DataConfig, OptimizerConfig, check_positive
+
+EMBEDDING = "lane.learning_rates.embedding"
+
+
+def geometric(low: float, high: float, count: int) -> tuple[float, ...]:
+    """`count` rates from low to high at equal ratios, to 4 digits (they are names as much as numbers)."""
+    return tuple(float(f"{x:.4g}") for x in np.geomspace(low, high, count))
+
+
+@dataclass(frozen=True)
+class DecoderRuns:
+    """Defaults are those of Hayou & Liu 2025 (paper A), whose sections are named; the rest is ours, and says why."""
+
+    corpus: str = "wikitext2"  # C.1, C.2
+    slice_bytes: int | None = None  # the whole corpus: about 180 epochs at m 2048, 280 at 32768
+    valid_bytes: int | None = None
+    seeds: tuple[int, ...] = (0, 1, 2)  # C.2: 3 seeds
+    layers: int = 2  # C.1
+    head_dim: int | None = None  # C.1: 64; None is 64 where it divides the width, else the largest fit below
+    mlp_factor: int = 4  # not stated ("up/GeLU/down"): the usual expansion
+    context: int = 256  # C.1
+    batch: int = 256  # C.1
+    norm: str = "layer"  # not stated: pre-norm LayerNorm as in the paper's 1B model (Table 3)
+    position_amplitude: float = 1.0  # not stated: the encoding of Vaswani et al. as it is, though it drowns σ_E
+    b1: float = 0.9  # Adam's constants are not stated: optax's and PyTorch's defaults
+    b2: float = 0.999
+    eps: float = 1e-8
+    dtype: str = "float32"  # not stated; compute dtype, parameters are float32
+    final_fraction: float = 0.1  # not stated which train loss: the mean over this last part of the steps
+
+    def __post_init__(self):
+        self.values("seeds")
+        if any(seed < 0 or seed >= 2**32 for seed in self.seeds):
+            raise InputError(f"seeds must be whole numbers from 0 to 2^32 − 1, got {self.seeds}")
+        check_positive("eps", self.eps)
+        for name in ("position_amplitude", "b1", "b2"):
+            check_positive(name, getattr(self, name), zero=True)
+        if max(self.b1, self.b2) >= 1:
+            raise InputError(f"b1 and b2 must be below 1, got {self.b1} and {self.b2}")
+
+    def values(self, name: str, *, least: int = 1, positive: bool = False) -> None:
+        """Sorts the tuple of that name; InputError where it has fewer than `least` values, one twice, or (if they have
+        to be positive) one that is not."""
+        values = getattr(self, name)
+        if not values:
+            raise InputError(f"{name} is empty: it needs at least one value")
+        if len(set(values)) < len(values):
+            raise InputError(f"{name} holds a value twice: {', '.join(map(str, values))}")
+        if positive:
+            for value in values:
+                check_positive(name, value)
+        if len(values) < least:
+            raise InputError(f"{name} needs at least {least} values, got {len(values)}")
+        object.__setattr__(self, name, tuple(sorted(values)))
+
+    @property
+    def adam(self) -> OptimizerConfig:
+        return OptimizerConfig("adam", {"b1": self.b1, "b2": self.b2, "eps": self.eps})
+
+    def cell(self, width: int, vocab: int, steps: int, optimizer: OptimizerConfig | None = None, **model: Any) -> Cell:
+        """The cell of one shape; Adam unless another optimizer is given. `model`: more of `DecoderConfig`."""
+        switches = {k: getattr(self, k) for k in ("layers", "context", "head_dim", "mlp_factor", "norm", "dtype")}
+        return Cell(
+            model=DecoderConfig(
+                vocab=vocab, width=width, position_amplitude=self.position_amplitude, **switches, **model
+            ),
+            data=DataConfig(self.corpus, self.slice_bytes, self.valid_bytes),
+            batch=self.batch,
+            steps=steps,
+            optimizer=optimizer or self.adam,
+            final_fraction=self.final_fraction,
+        )
+
+
+def same(value: float) -> dict[str, float]:
+    """One value for every role."""
+    return dict.fromkeys(ROLES, value)
+
+
+def where(table, values: Mapping[str, Any]):
+    """The rows of a table whose columns hold these values."""
+    for column, value in values.items():
+        table = table[table[column] == value]
+    return table
+
+
+def grid(rows, rates: Sequence[float], seeds: Sequence[int], column: str = EMBEDDING) -> np.ndarray:
+    """Final train loss [seeds, rates] in nats per token: NaN where a lane is missing, infinite where it diverged."""
+    found = np.full((len(seeds), len(rates)), np.nan)
+    for row in rows.to_dict("records"):
+        if row[column] in rates and row["lane.seed"] in seeds:
+            at = seeds.index(row["lane.seed"]), rates.index(row[column])
+            found[at] = row["train_loss"] if row["status"] == "finished" else np.inf
+    return found

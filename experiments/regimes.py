@@ -1,0 +1,353 @@
+"""How does the best embedding learning rate move when width and vocabulary move apart, and which rule transfers best?
+
+No paper moves the vocabulary at a fixed width. Here width d × vocabulary m form a grid, each m with a BPE tokenizer of
+its own on the same slice of text, and every cell goes equally often through it.
+
+(a) At a common init (d^(−1/2)) and a common hidden rate (0.2/d), the embedding rate is swept: which powers of d and m
+does its optimum follow? SP and μP (Hayou & Liu 2025, tables 1 and 2) say d^0, LVP d^(−1/2), `interpolated` what lies
+between theorem 1's two regimes (`lvp.parametrization.embedding_ratio`).
+
+(b) Each rule with its own init and all its rates: its one constant is tuned at the smallest cell and used at all
+others. What does that cost against the best that is known of a cell?
+
+    python -m sweeps run regimes --tier laptop      2 CPU cores, an hour
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from experiments.decoder_runs import DecoderRuns, geometric, grid, same, where
+from experiments.experiment import CellLanes, Experiment
+from lvp import analysis, parametrization
+from lvp.analysis.claims import Claim, judge
+from lvp.analysis.heat_maps import Dots, Heat, heat_maps
+from lvp.errors import InputError
+from lvp.roles import ROLES
+from lvp.training import Lane, check_positive
+
+RULES = {"sp": "SP", "mup": "μP", "lvp": "LVP", "interpolated": "interpolated"}
+
+
+@dataclass(frozen=True)
+class Config(DecoderRuns):
+    """No paper's set-up: shapes, batch and the common hidden rate are those of Hayou & Liu 2025, figure 3."""
+
+    widths: tuple[int, ...] = (256, 512, 1024, 2048)
+    vocabs: tuple[int, ...] = (2048, 8192, 32768)
+    epochs: float = 20.0  # so many times through the slice, whatever its number of tokens
+    rates: tuple[float, ...] = geometric(2**-12, 2**-4, 9)
+    rate_times_width: float = 0.2  # of (a): η_hidden = η_output = 0.2/d
+    constants: tuple[float, ...] = geometric(0.0125, 1.6, 8)  # of (b): the hidden rate at the smallest cell, times d
+
+    def __post_init__(self):
+        super().__post_init__()
+        for name in ("widths", "vocabs"):
+            self.values(name)
+        for name in ("rates", "constants"):
+            self.values(name, least=3, positive=True)
+        for name in ("epochs", "rate_times_width"):
+            check_positive(name, getattr(self, name))
+        if min(self.widths) < 8:
+            raise InputError(f"widths must be at least 8, got {self.widths}")
+
+    @property
+    def shapes(self) -> list[tuple[int, int]]:
+        """(d, m), the smallest first."""
+        return [(d, m) for d in self.widths for m in self.vocabs]
+
+
+TIERS = {
+    "smoke": Config(
+        corpus="python-docs",
+        slice_bytes=8_000,
+        valid_bytes=2_000,
+        seeds=(0, 1),
+        widths=(16, 24),
+        vocabs=(256, 320),
+        epochs=2.0,
+        rates=geometric(0.004, 0.064, 3),
+        constants=geometric(0.05, 0.8, 3),
+        context=32,
+        batch=4,
+    ),
+    "laptop": Config(
+        corpus="python-docs",
+        slice_bytes=60_000,
+        valid_bytes=20_000,
+        widths=(32, 64, 128),
+        vocabs=(256, 1024, 4096),
+        epochs=16.0,
+        rates=geometric(0.002, 0.512, 9),
+        context=64,
+        batch=8,
+    ),
+    "gpu": Config(widths=(128, 256, 512, 1024), slice_bytes=2_000_000, valid_bytes=200_000, epochs=30.0),
+    "paper": Config(epochs=180.0),  # figure 3's 10,000 steps at m 2048
+}
+
+
+def label(width: int, vocab: int) -> str:
+    return f"d {width}, m {vocab}"
+
+
+def cells(config: Config) -> list[CellLanes]:
+    """A cell a shape, with the lanes of (a); at the smallest one also every constant of every rule."""
+    found = []
+    for width, vocab in config.shapes:
+        fixed, std = same(config.rate_times_width / width), same(width**-0.5)
+        lanes = [Lane(fixed | {"embedding": rate}, std, seed) for rate in config.rates for seed in config.seeds]
+        if (width, vocab) == config.shapes[0]:
+            for rule in RULES:
+                lanes += [rule_lane(config, rule, c, width, vocab, s) for c in config.constants for s in config.seeds]
+        cell = config.cell(width, vocab, _guessed_steps(config, vocab))
+        found.append(CellLanes(label(width, vocab), cell, lanes, config.epochs))
+    return found
+
+
+def _guessed_steps(config: Config, vocab: int) -> int:
+    """For the forecast: a token of English text stands for about log₂(m)/4 bytes."""
+    num_bytes = config.slice_bytes or 10_000_000
+    return max(1, round(config.epochs * num_bytes * 4 / np.log2(vocab) / (config.batch * config.context)))
+
+
+def rule_lane(config: Config, rule: str, constant: float, width: int, vocab: int, seed: int) -> Lane:
+    """A rule's lane at (d, m): its own init and rates, its η such that the hidden rate is constant/d at the smallest
+    cell."""
+    smallest = dict(zip(("width", "vocab"), config.shapes[0], strict=True))
+    eta = constant / smallest["width"] / parametrization.table(rule, **smallest)["hidden"].lr_multiplier
+    rows = parametrization.table(rule, width=width, vocab=vocab).rows
+    return Lane({r.role: eta * r.lr_multiplier for r in rows}, {r.role: r.init_std for r in rows}, seed)
+
+
+def follow_up(table, config: Config) -> dict[str, list[Lane]]:
+    """Every rule at every other cell, with the constant that was best at the smallest."""
+    chosen = {rule: tuned(table, config, rule) for rule in RULES}
+    return {
+        label(d, m): [rule_lane(config, rule, c, d, m, s) for rule, c in chosen.items() for s in config.seeds if c]
+        for d, m in config.shapes[1:]
+    }
+
+
+# --- what the records say ---------------------------------------------------------------------------------------------
+
+LANE = [*(f"lane.learning_rates.{r}" for r in ROLES), *(f"lane.init_std.{r}" for r in ROLES)]
+
+
+def shape(width: int, vocab: int) -> dict[str, int]:
+    """A cell, by the columns of the table."""
+    return {"cell.model.width": width, "cell.model.vocab": vocab}
+
+
+def _setting(lane: Lane) -> dict[str, float]:
+    """A lane without its seed, by the columns of the table."""
+    return dict(zip(LANE, (*(lane.learning_rates[r] for r in ROLES), *(lane.init_std[r] for r in ROLES)), strict=True))
+
+
+def rule_losses(table, config: Config, rule: str, constant: float, width: int, vocab: int) -> np.ndarray:
+    """Final train loss [seeds] of a rule at a cell; as `grid` has it."""
+    setting = _setting(rule_lane(config, rule, constant, width, vocab, config.seeds[0]))
+    rows = where(table, shape(width, vocab) | setting)
+    return grid(rows, [setting[LANE[0]]], config.seeds)[:, 0]
+
+
+def tuned(table, config: Config, rule: str) -> float | None:
+    """The constant of the least mean loss at the smallest cell; None where all diverged."""
+    means = [rule_losses(table, config, rule, c, *config.shapes[0]).mean() for c in config.constants]
+    return config.constants[int(np.nanargmin(means))] if np.isfinite(means).any() else None
+
+
+def best_known(table, width: int, vocab: int) -> float:
+    """The least mean loss over seeds of any setting that finished with every seed at this cell."""
+    rows = where(table, shape(width, vocab))
+    means = rows.assign(loss=rows["train_loss"].where(rows["status"] == "finished", np.inf)).groupby(LANE)["loss"]
+    complete = means.mean()[means.count() == rows["lane.seed"].nunique()]
+    return float(complete.min()) if len(complete) else np.nan
+
+
+def gaps(table, config: Config) -> dict[str, np.ndarray]:
+    """By rule, loss over the best known less one [cells but the smallest, seeds], with its constant of the smallest."""
+    found = {}
+    for rule in RULES:
+        constant, others = tuned(table, config, rule), config.shapes[1:]
+        found[rule] = np.full((len(others), len(config.seeds)), np.nan)
+        for i, at in enumerate(others if constant else ()):
+            found[rule][i] = rule_losses(table, config, rule, constant, *at) / best_known(table, *at) - 1
+    return found
+
+
+def mean_and_worst(gap: np.ndarray) -> dict[str, tuple[float, tuple[float, float] | None]]:
+    """Of gaps [cells, seeds]: the mean and the largest over cells, each with a 95 % t interval over seeds."""
+    made = {}
+    for name, over in (("mean", np.mean), ("worst", np.max)):
+        value = float(over(gap.mean(axis=1)))
+        made[name] = value, analysis.t_interval([over(column) for column in gap.T], centre=value)
+    return made
+
+
+def optima(table, config: Config):
+    """The optimum of (a) at every shape, and the powers of width and vocabulary that they follow."""
+    found = []
+    for d, m in config.shapes:
+        fixed = _setting(Lane(same(config.rate_times_width / d), same(d**-0.5), 0))
+        del fixed[LANE[0]]
+        found.append(grid(where(table, shape(d, m) | fixed), config.rates, config.seeds))
+    best = analysis.optima(config.rates, found)
+    widths, vocabs = zip(*config.shapes, strict=True)
+    return best, analysis.powers({"width": widths, "vocab": vocabs}, best)
+
+
+def _percent(value: float, interval) -> str:
+    text = f"{round(100 * value, 1) + 0:.1f}"  # not "-0.0"
+    return f"{text} [{100 * interval[0]:.1f}, {100 * interval[1]:.1f}]" if interval else text
+
+
+def summary(table, config: Config) -> str:
+    """The optima of (a) and their powers; the gaps of (b)."""
+    best, fit = optima(table, config)
+    lines = ["(a) best η_E at init d^(−1/2) and hidden rate " + f"{config.rate_times_width:g}/d"]
+    lines.append(f"{'width':>6} {'vocab':>6} {'best η_E':>10} {'95 % interval':>20} {'loss':>7}  flags")
+    for (d, m), o in zip(config.shapes, best, strict=True):
+        interval = f"{o.interval[0]:.4g} … {o.interval[1]:.4g}"
+        flags = ", ".join(o.flags) or "–"
+        lines.append(f"{d:>6} {m:>6} {o.rate:>10.4g} {interval:>20} {o.loss:>7.3f}  {flags}")
+    for name, value in fit.powers.items():
+        low, high = fit.intervals[name]
+        lines.append(
+            f"best η_E as a power of {name}, the other held: {value:.2f}, 95 % interval {low:.2f} … {high:.2f} "
+            f"({fit.num_points} of {len(best)} cells)"
+        )
+    lines += ["", "(b) final train loss above the best known of each cell but the smallest, in %, 95 % intervals"]
+    lines.append(f"{'rule':<13} {'constant':>9} {'mean':>22} {'worst':>22}  at")
+    for rule, gap in gaps(table, config).items():
+        constant, made = tuned(table, config, rule), mean_and_worst(gap)
+        edge = "*" if constant in (config.constants[0], config.constants[-1]) else ""
+        at = "d {}, m {}".format(*config.shapes[1:][int(np.argmax(gap.mean(axis=1)))])
+        cells_ = " ".join(f"{_percent(*made[name]):>22}" for name in ("mean", "worst"))
+        lines.append(f"{RULES[rule]:<13} {constant or np.nan:>8.4g}{edge or ' '} {cells_}  {at}")
+    lines.append("constant: hidden rate times width at the smallest cell, tuned there (*: at the edge of its grid)")
+    return "\n".join(lines)
+
+
+def figure(table, config: Config, *, tier: str, corpus: str, partial):
+    """Optima over width and vocabulary beside what the rules predict; and the rules' gaps."""
+    best, _ = optima(table, config)
+    size = len(config.widths), len(config.vocabs)
+    measured = np.reshape([o.rate for o in best], size)
+    doubtful = np.reshape([not o.resolved for o in best], size)
+    names = dict(
+        rows=[f"{d}" for d in config.widths],
+        columns=[f"{m}" for m in config.vocabs],
+        ylabel="width d",
+        xlabel="vocabulary m",
+        scale="rate",
+    )
+    panels = [Heat("measured best η_E", values=measured, doubtful=doubtful, **names)]
+    for rule, title in (("sp", "SP, μP: d^0"), ("lvp", "LVP: d^(−1/2)"), ("interpolated", "interpolated")):
+        rows = [parametrization.table(rule, width=d, vocab=m)["embedding"].lr_multiplier for d, m in config.shapes]
+        predicted = np.reshape(rows, size)
+        known = np.isfinite(measured) & ~doubtful
+        anchor = np.exp(np.mean(np.log(measured[known] / predicted[known]))) if known.any() else 1.0
+        panels.append(Heat(f"{title} (height fitted)", values=anchor * predicted, **names))
+    found = {rule: 100 * gap for rule, gap in gaps(table, config).items()}
+    made = {rule: mean_and_worst(gap) for rule, gap in found.items()}
+    series = [(f"{name} over cells", *zip(*[made[r][name] for r in RULES], strict=True)) for name in ("mean", "worst")]
+    panels.append(
+        Dots(
+            "constant tuned at the smallest cell only",
+            list(RULES.values()),
+            series,
+            "train loss above best known (%)",
+            [found[rule].mean(axis=1) for rule in RULES],
+            "a cell",
+        )
+    )
+    return heat_maps(
+        panels,
+        title="Best embedding learning rate over width and vocabulary, and what each rule's transfer costs",
+        tier=tier,
+        corpus=corpus,
+        partial=partial,
+        words=[
+            "Hatched: flagged (edge of the grid or within noise), not fitted. Predictions: each rule's powers, through "
+            "the mean of the resolved cells.",
+            "Intervals: 95 % over seeds.",
+        ],
+    )
+
+
+def claims(table, config: Config, context) -> list[Claim]:
+    """The powers of width and vocabulary; does LVP transfer better than SP and μP?"""
+    _, fit = optima(table, config)
+    shared, found = dict(context), gaps(table, config)
+    used = f"{fit.num_points} of {len(config.shapes)} cells resolved; m held while d moves and d while m"
+    of = {name: (fit.powers[name], fit.intervals[name]) for name in ("width", "vocab")}
+    made = [
+        Claim(
+            statement="at fixed vocabulary the best embedding learning rate falls as width^(−1/2), not as width^0 or "
+            "width^(−1)",
+            source="Hayou & Liu 2025, table 2",
+            paper_value=-0.5,
+            value=of["width"][0],
+            interval=of["width"][1],
+            verdict=judge(*of["width"], claimed=-0.5, rivals=(0.0, -1.0)),
+            note=used,
+            **shared,
+        ),
+        Claim(
+            statement="at fixed width the best embedding learning rate does not move with the vocabulary (its power is "
+            "within 0.1 of 0)",
+            source="Hayou & Liu 2025, table 2",
+            paper_value=0.0,
+            value=of["vocab"][0],
+            interval=of["vocab"][1],
+            verdict=judge(*of["vocab"], claimed=(-0.1, 0.1)),
+            note=used,
+            **shared,
+        ),
+    ]
+    for rival in ("sp", "mup", "interpolated"):
+        by_seed = (found[rival] - found["lvp"]).mean(axis=0)
+        value, interval = float(by_seed.mean()), analysis.t_interval(by_seed)
+        made.append(
+            Claim(
+                statement=f"tuned at the smallest cell only, LVP loses less than {RULES[rival]} at the others",
+                source="Hayou & Liu 2025, section 3",
+                paper_value="> 0",
+                value=value,
+                interval=interval,
+                verdict=judge(value, interval, claimed=(0.0, np.inf)),
+                note="difference of the mean relative gaps to each cell's best known loss; t interval over seeds",
+                **shared,
+            )
+        )
+    return made
+
+
+def evidence(table, config: Config) -> dict[str, dict[str, float | list[float] | None]]:
+    """Table (b) as data: by rule its tuned constant, and its mean and worst gap (a fraction of the loss)."""
+    found = {}
+    for rule, gap in gaps(table, config).items():
+        row = {"constant": tuned(table, config, rule)}
+        for name, (value, interval) in mean_and_worst(gap).items():
+            row |= {f"{name}_gap": _finite(value), f"{name}_gap_interval": interval and list(map(_finite, interval))}
+        found[rule] = row
+    return found
+
+
+def _finite(value: float) -> float | None:
+    return round(value, 6) if np.isfinite(value) else None
+
+
+EXPERIMENT = Experiment(
+    name="regimes",
+    question="how does the best embedding learning rate move when width and vocabulary move apart, and which rule "
+    "transfers best?",
+    tiers=TIERS,
+    cells=cells,
+    summary=summary,
+    figure=figure,
+    claims=claims,
+    follow_up=follow_up,
+    evidence=evidence,
+)

@@ -1,0 +1,303 @@
+"""At a fixed vocabulary, how does the best embedding learning rate move with width, and do hidden and output matrices
+want the same init and rate?
+
+Hayou & Liu 2025 (paper A), figure 1 and appendix C.1: m = 32768, d = 2^8 … 2^12, sweeping η_E, η_H, η_W, σ_E and σ_W
+(σ_H = d^(−1/2)), 2 seeds. Claims: "optimal performance is generally achieved by the same init and LR for hidden and
+output", and the optimal η_E falls with width, sublinearly.
+
+`design` "full" is the product of all five lists, as published. "star" is the product of η_E and η_H with everything
+else equal, and then one ray for every other value of η_W/η_H, σ_E and σ_W, at the middle η_H: what a laptop can pay.
+
+    python -m sweeps run width_fixed_vocab --tier laptop      2 CPU cores, half an hour
+    python -m sweeps run width_fixed_vocab --tier paper       as published: two weeks of 4 GH200 in the paper
+"""
+
+from dataclasses import dataclass
+from itertools import product
+
+import numpy as np
+
+from experiments.decoder_runs import DecoderRuns, geometric, grid, where
+from experiments.experiment import CellLanes, Experiment
+from lvp import analysis
+from lvp.analysis import figures
+from lvp.analysis.claims import Claim, judge
+from lvp.errors import InputError
+from lvp.training import Lane
+
+DESIGNS = ("full", "star")
+# The lists of factors around their common value, 1: what they multiply, and its name in tables and figures.
+FACTORS = {"output_rate_factors": "η_W/η_H", "embedding_std_factors": "σ_E √d", "output_std_factors": "σ_W √d"}
+
+
+@dataclass(frozen=True)
+class Config(DecoderRuns):
+    """Defaults are the paper tier. The paper gives no grids: these are ours."""
+
+    seeds: tuple[int, ...] = (0, 1)  # C.1
+    vocab: int = 32768  # C.1
+    widths: tuple[int, ...] = (256, 512, 1024, 2048, 4096)  # C.1
+    rates: tuple[float, ...] = geometric(2**-13, 2**-5, 9)  # η_E
+    hidden_rates: tuple[float, ...] = geometric(0.05, 0.8, 5)  # η_H, times d
+    output_rate_factors: tuple[float, ...] = (0.25, 1.0, 4.0)  # η_W over η_H
+    embedding_std_factors: tuple[float, ...] = (0.25, 1.0, 4.0)  # σ_E over d^(−1/2)
+    output_std_factors: tuple[float, ...] = (0.25, 1.0, 4.0)  # σ_W over d^(−1/2)
+    design: str = "full"
+    steps: int = 10_000  # C.1
+    tolerance: float = 0.05  # what "near" optimal is to mean
+
+    def __post_init__(self):
+        super().__post_init__()
+        self.values("widths")
+        self.values("rates", least=3, positive=True)
+        for name in ("hidden_rates", *FACTORS):
+            self.values(name, positive=True)
+        for name in FACTORS:
+            if 1.0 not in getattr(self, name):
+                raise InputError(f"{name} must hold 1, the common value that the claim is about")
+        if self.design not in DESIGNS:
+            raise InputError(f"design must be one of {', '.join(DESIGNS)}, got {self.design!r}")
+        if self.tolerance <= 0:
+            raise InputError(f"tolerance must be above zero, got {self.tolerance}")
+
+
+TIERS = {
+    "smoke": Config(
+        corpus="python-docs",
+        slice_bytes=8_000,
+        valid_bytes=2_000,
+        vocab=300,
+        widths=(16, 24, 32),
+        rates=geometric(0.004, 0.064, 3),
+        hidden_rates=(0.2,),
+        output_rate_factors=(0.25, 1.0),
+        embedding_std_factors=(1.0,),
+        output_std_factors=(1.0, 4.0),
+        design="star",
+        context=32,
+        batch=4,
+        steps=30,
+    ),
+    "laptop": Config(
+        corpus="python-docs",
+        slice_bytes=60_000,
+        valid_bytes=20_000,
+        vocab=4096,
+        widths=(32, 48, 80, 128),
+        rates=geometric(0.001, 0.256, 9),
+        hidden_rates=(0.1, 0.2, 0.4),
+        design="star",
+        context=64,
+        batch=8,
+        steps=400,
+    ),
+    "gpu": Config(
+        slice_bytes=2_000_000,
+        valid_bytes=200_000,
+        widths=(256, 512, 1024),
+        rates=geometric(2**-12, 2**-4, 9),
+        hidden_rates=(0.1, 0.2, 0.4),
+        design="star",
+        steps=600,
+    ),
+    "paper": Config(),
+}
+
+COMMON = dict.fromkeys(FACTORS, 1.0)
+
+
+def settings(config: Config) -> list[tuple[float, float, dict[str, float]]]:
+    """(η_E, η_H d, factors) of every lane, seeds aside."""
+    if config.design == "full":
+        lists = [getattr(config, name) for name in FACTORS]
+        factors = [dict(zip(FACTORS, values, strict=True)) for values in product(*lists)]
+        return list(product(config.rates, config.hidden_rates, factors))
+    found = list(product(config.rates, config.hidden_rates, [COMMON]))
+    middle = config.hidden_rates[len(config.hidden_rates) // 2]
+    for name in FACTORS:
+        for value in getattr(config, name):
+            if value != 1.0:
+                found += [(rate, middle, COMMON | {name: value}) for rate in config.rates]
+    return found
+
+
+def lane(width: int, rate: float, hidden: float, factors: dict[str, float], seed: int) -> Lane:
+    """One lane; positions and gains, of which the paper says nothing, take the embedding's and the hidden row."""
+    std, hidden = width**-0.5, hidden / width
+    rates = {"embedding": rate, "position": rate, "hidden": hidden, "vector": hidden}
+    stds = {"hidden": std, "vector": std, "output": std * factors["output_std_factors"]}
+    stds |= dict.fromkeys(("embedding", "position"), std * factors["embedding_std_factors"])
+    return Lane(rates | {"output": hidden * factors["output_rate_factors"]}, stds, seed)
+
+
+def cells(config: Config) -> list[CellLanes]:
+    """One cell a width."""
+    found = []
+    for width in config.widths:
+        lanes = [lane(width, *setting, seed) for setting in settings(config) for seed in config.seeds]
+        cell = config.cell(width, config.vocab, config.steps)
+        found.append(CellLanes(f"d {width}, m {config.vocab}", cell, lanes))
+    return found
+
+
+# --- what the records say ---------------------------------------------------------------------------------------------
+
+
+def ray(table, config: Config, width: int, hidden: float, factors: dict[str, float]) -> np.ndarray:
+    """Final train loss [seeds, rates] over η_E, all else given."""
+    example = lane(width, config.rates[0], hidden, factors, config.seeds[0])
+    columns = {"cell.model.width": width}
+    columns |= {f"lane.learning_rates.{role}": example.learning_rates[role] for role in ("hidden", "output")}
+    columns |= {f"lane.init_std.{role}": example.init_std[role] for role in ("embedding", "output")}
+    return grid(where(table, columns), config.rates, config.seeds)
+
+
+def _least(lanes: np.ndarray) -> float:
+    """The least mean over seeds; NaN where no rate finished with every seed."""
+    means = lanes.mean(axis=0)
+    return float(np.min(means[np.isfinite(means)], initial=np.inf)) if np.isfinite(means).any() else np.nan
+
+
+def best_hidden(table, config: Config, width: int) -> float:
+    """The η_H d of the least loss at this width, all factors at one."""
+    least = [_least(ray(table, config, width, hidden, COMMON)) for hidden in config.hidden_rates]
+    return config.hidden_rates[int(np.nanargmin(least))] if np.isfinite(least).any() else config.hidden_rates[0]
+
+
+def curves(table, config: Config) -> list[np.ndarray]:
+    """Loss over η_E by width [seeds, rates], at the width's best η_H."""
+    return [ray(table, config, d, best_hidden(table, config, d), COMMON) for d in config.widths]
+
+
+def optima(table, config: Config):
+    """Per width the optimal η_E at its best η_H, and the slope of their power law."""
+    found = analysis.optima(config.rates, curves(table, config))
+    return found, analysis.slope(config.widths, found)
+
+
+def _variants(config: Config) -> list[tuple[float, dict[str, float]]]:
+    """(η_H d, factors) of every ray."""
+    found = []
+    for _, hidden, factors in settings(config):
+        if (hidden, factors) not in found:
+            found.append((hidden, factors))
+    return found
+
+
+def gaps(table, config: Config) -> np.ndarray:
+    """[widths, seeds]: the least loss with every factor at one, over the least of all settings, less one."""
+    found = np.full((len(config.widths), len(config.seeds)), np.nan)
+    for i, width in enumerate(config.widths):
+        rays = [(factors, ray(table, config, width, hidden, factors)) for hidden, factors in _variants(config)]
+        lanes = np.concatenate([r for _, r in rays], axis=1)
+        common = np.concatenate([r for factors, r in rays if factors == COMMON], axis=1)
+        if np.isfinite(lanes.mean(axis=0)).any() and np.isfinite(common.mean(axis=0)).any():
+            # The settings are chosen by their means over seeds; each seed then says what that choice cost it.
+            of_all, of_common = (
+                x[:, np.nanargmin(np.where(np.isinf(x), np.nan, x).mean(axis=0))] for x in (lanes, common)
+            )
+            found[i] = of_common / of_all - 1
+    return found
+
+
+def near_optimal(table, config: Config) -> tuple[float, tuple[float, float] | None]:
+    """What equal init and rate cost: the mean gap over widths, with a 95 % t interval over all widths and seeds."""
+    found = gaps(table, config)
+    return float(found.mean()), analysis.t_interval(found.mean(axis=1))
+
+
+def summary(table, config: Config) -> str:
+    """Optima and slope; the least loss of every ray against the common setting's."""
+    found, slope = optima(table, config)
+    lines = [f"{'width':>6} {'η_H d':>6} {'best η_E':>10} {'95 % interval':>20} {'loss':>7}  flags"]
+    for width, best in zip(config.widths, found, strict=True):
+        interval = f"{best.interval[0]:.4g} … {best.interval[1]:.4g}"
+        hidden = best_hidden(table, config, width)
+        flags = ", ".join(best.flags) or "–"
+        lines.append(f"{width:>6} {hidden:>6.3g} {best.rate:>10.4g} {interval:>20} {best.loss:>7.3f}  {flags}")
+    low, high = slope.interval
+    lines.append(
+        f"slope of ln(best η_E) over ln(width): {slope.slope:.2f}, 95 % interval {low:.2f} … {high:.2f}, from "
+        f"{slope.num_points} of {len(config.widths)} widths"
+    )
+    lines += ["", "least train loss over η_E (and η_H where it is swept), above the common setting's, in %"]
+    lines.append(f"{'setting':<22}" + "".join(f"d {d}".rjust(9) for d in config.widths))
+    for name, values in ray_gaps(table, config).items():
+        lines.append(f"{name:<22}" + "".join(f"{100 * v:>9.1f}" for v in values))
+    return "\n".join(lines)
+
+
+def ray_gaps(table, config: Config) -> dict[str, list[float]]:
+    """Name of every value of a factor → by width, its least loss over the least with all factors at one, less one."""
+    found = {}
+    for name, what in FACTORS.items():
+        for value in getattr(config, name):
+            if value != 1.0:
+                alike = [(h, f) for h, f in _variants(config) if f[name] == value]
+                found[f"{what} = {value:g}"] = [_ray_gap(table, config, d, alike) for d in config.widths]
+    return found
+
+
+def _ray_gap(table, config: Config, width: int, alike) -> float:
+    common = _least(ray(table, config, width, best_hidden(table, config, width), COMMON))
+    least = [_least(ray(table, config, width, hidden, factors)) for hidden, factors in alike]
+    return float(np.nanmin(least)) / common - 1 if np.isfinite(least).any() else np.nan
+
+
+def figure(table, config: Config, *, tier: str, corpus: str, partial):
+    """The optimum over width beside the slopes 0, −1/2 and −1, at each width's best hidden rate."""
+    found, slope = optima(table, config)
+    return figures.optimum_vs_width(
+        config.widths,
+        config.rates,
+        curves(table, config),
+        optima=found,
+        fit=slope,
+        title=f"Optimal embedding learning rate against width, m = {config.vocab} fixed, at the best hidden rate",
+        tier=tier,
+        corpus=corpus,
+        partial=partial,
+        rate_label="embedding learning rate η_E",
+    )
+
+
+def claims(table, config: Config, context) -> list[Claim]:
+    """Does η_E fall with width, more slowly than 1/d; are equal hidden and output settings near-optimal?"""
+    _, slope = optima(table, config)
+    shared = dict(context) | {"source": "Hayou & Liu 2025, figure 1"}
+    used = f"{slope.num_points} of {len(config.widths)} widths resolved"
+    gap, interval = near_optimal(table, config)
+    return [
+        Claim(
+            statement="at a fixed vocabulary the best embedding learning rate falls with width, more slowly than 1/d "
+            "(exponent between −1 and 0)",
+            paper_value="−1 < exponent < 0",
+            value=slope.slope,
+            interval=slope.interval,
+            verdict=judge(slope.slope, slope.interval, claimed=(-1.0, 0.0)),
+            note=used,
+            **shared,
+        ),
+        Claim(
+            statement="the same init and rate for hidden and output matrices (and the same init for the embedding) is "
+            f"near-optimal: within {config.tolerance:.0%} of the best setting tried",
+            paper_value=f"≤ {config.tolerance}",
+            value=gap,
+            interval=interval,
+            verdict=judge(gap, interval, claimed=(-np.inf, config.tolerance)),
+            note="relative excess of the final train loss, mean over widths with its t interval",
+            **shared,
+        ),
+    ]
+
+
+EXPERIMENT = Experiment(
+    name="width_fixed_vocab",
+    question="at a fixed vocabulary, how does the best embedding learning rate move with width, and do hidden and "
+    "output matrices want the same init and rate?",
+    tiers=TIERS,
+    cells=cells,
+    summary=summary,
+    figure=figure,
+    claims=claims,
+)

@@ -1,0 +1,114 @@
+"""Figures of grids: a number for every (row, column), its value as colour and as text; and dots beside them."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from lvp.analysis.frame import INK, MARKERS, STYLE, below, heading, stamp
+
+
+@dataclass(frozen=True)
+class Heat:
+    """values [rows, columns], positive, on a logarithmic colour scale that heats of one `scale` share. `texts` stand in
+    the cells (the value itself where None); `doubtful` cells [rows, columns] are hatched."""
+
+    title: str
+    rows: Sequence[str]
+    columns: Sequence[str]
+    values: np.ndarray
+    ylabel: str
+    xlabel: str
+    scale: str
+    texts: Sequence[Sequence[str]] | None = None
+    doubtful: np.ndarray | None = None
+
+
+@dataclass(frozen=True)
+class Dots:
+    """A column of dots for each label: values [N] with intervals [N] of (low, high) or None, and behind them `points`,
+    [N] lists of what they summarise."""
+
+    title: str
+    labels: Sequence[str]
+    series: Sequence[tuple[str, Sequence[float], Sequence[tuple[float, float] | None]]]
+    ylabel: str
+    points: Sequence[Sequence[float]] = ()
+    points_label: str = ""
+
+
+def heat_maps(
+    panels: Sequence[Heat | Dots],
+    *,
+    title: str,
+    tier: str = "",
+    corpus: str = "",
+    partial: tuple[int, int] | None = None,
+    words: Sequence[str] = (),
+    columns: int = 3,
+):
+    """The panels in rows of `columns`. `words` stand beneath: what marks mean.
+
+    Returns: a matplotlib Figure tied to no display; see `lvp.analysis.figures.save`.
+    """
+    import matplotlib
+    from matplotlib.figure import Figure
+
+    rows = -(-len(panels) // columns)
+    with matplotlib.rc_context(STYLE):
+        figure = Figure(figsize=(1 + 4.4 * columns, 1.2 + 3.7 * rows), layout="constrained")
+        axes = figure.subplots(rows, columns, squeeze=False).ravel()
+        for place, panel in zip(axes, panels, strict=False):
+            if isinstance(panel, Dots):
+                _dots(place, panel)
+            else:
+                _heat(place, panel, [p for p in panels if isinstance(p, Heat) and p.scale == panel.scale])
+        for empty in axes[len(panels) :]:
+            empty.set_axis_off()
+        heading(figure, title, tier, corpus)
+        below(figure, words)
+        stamp(figure, partial)
+    return figure
+
+
+def _heat(axes, heat: Heat, alike: Sequence[Heat]) -> None:
+    from matplotlib.colors import LogNorm
+    from matplotlib.patches import Rectangle
+
+    every = np.concatenate([np.ravel(h.values) for h in alike])
+    every = every[np.isfinite(every) & (every > 0)]
+    low, high = (every.min(), every.max()) if every.size else (0.1, 1.0)
+    norm = LogNorm(low / 1.05, high * 1.05)
+    axes.pcolormesh(heat.values, cmap="viridis", norm=norm, edgecolors="white", linewidth=1)
+    for i, line in enumerate(heat.values):
+        for j, value in enumerate(line):
+            text = f"{value:.3g}" if heat.texts is None else heat.texts[i][j]
+            dark = np.isfinite(value) and norm(value) < 0.6
+            axes.text(j + 0.5, i + 0.5, text, ha="center", va="center", fontsize=9, color="white" if dark else INK)
+            if heat.doubtful is not None and heat.doubtful[i][j]:
+                axes.add_patch(Rectangle((j, i), 1, 1, fill=False, hatch="///", edgecolor="white", linewidth=0))
+    axes.set_xticks(np.arange(len(heat.columns)) + 0.5, heat.columns)
+    axes.set_yticks(np.arange(len(heat.rows)) + 0.5, heat.rows)
+    axes.set(xlabel=heat.xlabel, ylabel=heat.ylabel)
+    axes.set_title(heat.title, fontsize=10)
+
+
+def _dots(axes, dots: Dots) -> None:
+    x = np.arange(len(dots.labels))
+    for i, points in enumerate(dots.points):
+        label = dots.points_label if i == 0 else None
+        spread = np.linspace(-0.08, 0.08, len(points)) if len(points) > 1 else np.zeros(len(points))
+        axes.plot(i + spread, points, "o", color="#BBBBBB", markersize=3.5, zorder=2, label=label)
+    for k, (name, values, intervals) in enumerate(dots.series):
+        values, at = np.asarray(values, float), x + 0.22 * (k + 1)
+        known = [ends or (value, value) for ends, value in zip(intervals, values, strict=True)]
+        ends = np.abs(np.transpose(known) - values)
+        colour = ("#0072B2", "#D55E00", "#009E73")[k % 3]
+        style = dict(fmt=MARKERS[k], color=colour, markersize=6, capsize=3, elinewidth=1.2, zorder=4)
+        axes.errorbar(at, values, yerr=ends, label=name, **style)
+    axes.axhline(0, color="#777777", linewidth=0.8, zorder=1)
+    axes.set_xticks(x + 0.15, dots.labels)
+    axes.set(ylabel=dots.ylabel, xlim=(-0.4, len(x) - 0.2))
+    axes.set_title(dots.title, fontsize=10)
+    axes.grid(axis="y", color="#e6e6e6", linewidth=0.6)
+    axes.legend(fontsize=8, framealpha=0.9)

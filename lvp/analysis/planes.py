@@ -1,0 +1,75 @@
+"""The powers of several quantities (width, vocabulary) that an optimum follows together."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from scipy.special import stdtrit
+
+from lvp.analysis.estimators import Optimum
+from lvp.analysis.slopes import NAN, paule_mandel, points, positive
+from lvp.errors import InputError
+
+
+@dataclass(frozen=True)
+class Powers:
+    """ln rate = intercept + Σ_k powers[k] · ln quantity_k."""
+
+    powers: Mapping[str, float]  # nan with fewer points than unknowns
+    intervals: Mapping[str, tuple[float, float]]  # at `level`; (-inf, inf) without a degree of freedom
+    degrees_of_freedom: int
+    intercept: float
+    num_points: int
+    level: float = 0.95
+
+
+def powers(
+    quantities: Mapping[str, Sequence[float]], optima: Sequence[Optimum] | tuple, *, level: float = 0.95
+) -> Powers:
+    """Weighted least squares of ln optimum on the logarithms of several quantities; `lvp.analysis.slope` has one.
+
+    The same treatment: the points' own variances s² and a common τ² beyond them (Paule and Mandel), Knapp and Hartung's
+    variance with a t quantile of n − k − 1 degrees of freedom, never below one standard error of seed noise alone.
+
+    Args:
+      quantities: name → values [N], positive. optima: N of `Optimum` (flagged ones stay out), or a pair as for `slope`.
+
+    Raises: InputError on lengths that differ or values that are not positive.
+    """
+    rates, stds, reasons = points(optima, include_flagged=False)
+    columns = [np.log(positive(name, values)) for name, values in quantities.items()]
+    if any(len(column) != len(rates) for column in columns):
+        raise InputError(f"{len(rates)} optima but quantities of length {', '.join(str(len(c)) for c in columns)}")
+    keep = np.array([not why for why in reasons], bool)
+    design, y, stds = np.stack([np.ones(len(rates)), *columns], axis=1)[keep], np.log(rates[keep]), stds[keep]
+    freedom = len(y) - design.shape[1]
+    if freedom < 0 or np.linalg.matrix_rank(design) < design.shape[1]:
+        unknown = dict.fromkeys(quantities, NAN)
+        return Powers(unknown, dict.fromkeys(quantities, (-np.inf, np.inf)), 0, NAN, len(y), level)
+    weighted = bool(np.isfinite(stds).all() and stds.max() > 0)
+    variances = np.maximum(stds, 1e-3 * stds.max()) ** 2 if weighted else np.ones(len(y))
+    tau2 = paule_mandel(lambda v: _fit(design, y, v)[2], variances, freedom) if weighted and freedom else 0.0
+    found, errors, scatter = _fit(design, y, variances + tau2)
+    half = np.full(len(found), np.inf)
+    if freedom:
+        quantile, scale = float(stdtrit(freedom, (1 + level) / 2)), np.sqrt(scatter / freedom)
+        half = quantile * errors * (max(scale, 1 / quantile) if weighted else scale)
+    return Powers(
+        powers={name: float(found[k + 1]) for k, name in enumerate(quantities)},
+        intervals={
+            name: (float(found[k + 1] - half[k + 1]), float(found[k + 1] + half[k + 1]))
+            for k, name in enumerate(quantities)
+        },
+        degrees_of_freedom=freedom,
+        intercept=float(found[0]),
+        num_points=len(y),
+        level=level,
+    )
+
+
+def _fit(design, y, variances):
+    """Weighted coefficients, their standard errors, weighted residual sum of squares."""
+    roots = 1 / np.sqrt(variances)
+    found, *_ = np.linalg.lstsq(design * roots[:, None], y * roots, rcond=None)
+    errors = np.sqrt(np.diag(np.linalg.inv((design / variances[:, None]).T @ design)))
+    return found, errors, float(np.sum((roots * (y - design @ found)) ** 2))
