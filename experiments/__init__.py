@@ -10,7 +10,7 @@ import pydantic
 
 from lvp.errors import InputError
 
-NAMES = ("width_vocab", "width_fixed_vocab", "regimes", "token_frequencies", "feature_learning")
+NAMES = ("width_vocab", "width_fixed_vocab", "regimes", "mean_embedding", "token_frequencies", "feature_learning")
 
 
 def unknown(kind: str, given: str, allowed: Iterable[str]) -> InputError:

@@ -69,7 +69,15 @@ class DecoderRuns:
     def adam(self) -> OptimizerConfig:
         return OptimizerConfig("adam", {"b1": self.b1, "b2": self.b2, "eps": self.eps})
 
-    def cell(self, width: int, vocab: int, steps: int, optimizer: OptimizerConfig | None = None, **model: Any) -> Cell:
+    def cell(
+        self,
+        width: int,
+        vocab: int,
+        steps: int,
+        optimizer: OptimizerConfig | None = None,
+        measured_steps: tuple[int, ...] = (),
+        **model: Any,
+    ) -> Cell:
         """The cell of one shape; Adam unless another optimizer is given. `model`: more of `DecoderConfig`."""
         switches = {k: getattr(self, k) for k in ("layers", "context", "head_dim", "mlp_factor", "norm", "dtype")}
         return Cell(
@@ -81,6 +89,7 @@ class DecoderRuns:
             steps=steps,
             optimizer=optimizer or self.adam,
             final_fraction=self.final_fraction,
+            measured_steps=measured_steps,
         )
 
 

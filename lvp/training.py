@@ -5,6 +5,7 @@ init scales, seed. The program initialises a lane at step 0, trains it to any gi
 one, so that a cell costs one compilation however many lanes, chunks and resumptions it has.
 """
 
+import inspect
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -16,14 +17,20 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 
-from lvp import optim, roles
+from lvp import measures, optim, roles
 from lvp.data import batches
 from lvp.errors import InputError
 from lvp.losses import next_token_loss
 from lvp.models.decoder import DecoderConfig, decoder
+from lvp.outcomes import Outcome, outcome
 
-OPTIMIZERS: Mapping[str, Callable] = {"adam": optax.adam, "sgd": optax.sgd}
-CURVE_POINTS = 50
+OPTIMIZERS: Mapping[str, Callable] = {
+    "adam": optax.adam,
+    "coupled_adam": optim.coupled_adam,
+    "lion_a": optim.lion_a,
+    "sgd": optax.sgd,
+    "sign_sgd": optim.sign_sgd,
+}
 
 
 @dataclass(frozen=True)
@@ -31,11 +38,17 @@ class OptimizerConfig:
     """What is static about an optimizer: a key of `OPTIMIZERS` and its keyword arguments."""
 
     kind: str = "adam"
-    options: Mapping[str, float] = field(default_factory=lambda: {"b1": 0.9, "b2": 0.999, "eps": 1e-8})
+    options: Mapping[str, Any] = field(default_factory=lambda: {"b1": 0.9, "b2": 0.999, "eps": 1e-8})
 
     def __post_init__(self):
         if self.kind not in OPTIMIZERS:
             raise InputError(f"optimizer must be one of {', '.join(OPTIMIZERS)}, got {self.kind!r}")
+
+    @property
+    def b2(self) -> float | None:
+        """Decay of the second moment: as chosen, else the factory's own; None for an optimizer without one."""
+        parameters = inspect.signature(OPTIMIZERS[self.kind]).parameters
+        return self.options.get("b2", parameters["b2"].default) if "b2" in parameters else None
 
 
 @dataclass(frozen=True)
@@ -51,7 +64,8 @@ class DataConfig:
 class Cell:
     """Everything that is compiled together. A step sees `batch` rows of `model.context` tokens.
 
-    `final_fraction`: the final train loss is the mean over this last part of the steps.
+    `final_fraction`: the final train loss is the mean over this last part of the steps. `measured_steps`: the steps,
+    from 0, whose measures (`lvp.measures.of_step`) go into the outcome; other steps cost nothing.
     """
 
     model: DecoderConfig
@@ -60,6 +74,7 @@ class Cell:
     steps: int
     optimizer: OptimizerConfig = OptimizerConfig()
     final_fraction: float = 0.1
+    measured_steps: tuple[int, ...] = ()
 
     def __post_init__(self):
         for name in ("batch", "steps"):
@@ -67,6 +82,9 @@ class Cell:
                 raise InputError(f"{name} must be at least 1, got {getattr(self, name)}")
         if not 0 < self.final_fraction <= 1:
             raise InputError(f"final_fraction must lie in (0, 1], got {self.final_fraction}")
+        chosen = self.measured_steps
+        if list(chosen) != sorted(set(chosen)) or (chosen and not 0 <= chosen[0] <= chosen[-1] < self.steps):
+            raise InputError(f"measured_steps must increase and lie below steps ({self.steps}), got {chosen}")
 
     @property
     def tokens_per_step(self) -> int:
@@ -181,7 +199,7 @@ class Program:
     def _init(self, lane):
         init_key, data_key = jax.random.split(jax.random.key(lane["seed"]))
         params = self.model.init(init_key, lane["init_std"])
-        return {
+        state = {
             "params": params,
             "opt": self._optimizer(lane).init(params),
             "key": jax.random.key_data(data_key),
@@ -189,23 +207,72 @@ class Program:
             "diverged": jnp.int32(-1),
             "valid_loss": jnp.float32(jnp.nan),
         }
+        if not self.cell.measured_steps:
+            return state
+        state |= {"initial_means": measures.initial_means(params)}
+        found = jax.eval_shape(self._measures, state, params, self.model.head(params), jnp.ones(self.cell.vocab))
+        points = len(self.cell.measured_steps)
+        return state | {"measures": jax.tree.map(lambda x: jnp.full((points, *x.shape), jnp.nan, x.dtype), found)}
 
-    def _loss(self, params, windows, weights=None):
+    def _loss(self, params, windows, weights=None, head=None):
         hidden = self.model.apply(params, windows[:, :-1])
-        head = self.model.head(params).astype(hidden.dtype)
-        return next_token_loss(hidden, head, windows[:, 1:], weights)
+        head = self.model.head(params) if head is None else head
+        return next_token_loss(hidden, head.astype(hidden.dtype), windows[:, 1:], weights)
+
+    def _windows(self, step, state, data):
+        key = jax.random.wrap_key_data(state["key"])
+        return batches.windows(data.train, key, step, self.cell.batch, self.cell.model.context)
 
     def _step(self, step, state, lane, data):
-        key = jax.random.wrap_key_data(state["key"])
-        windows = batches.windows(data.train, key, step, self.cell.batch, self.cell.model.context)
-        loss, grads = jax.value_and_grad(self._loss)(state["params"], windows)
+        loss, grads = jax.value_and_grad(self._loss)(state["params"], self._windows(step, state, data))
+        return self._updated(step, state, lane, loss, grads)[0]
+
+    def _updated(self, step, state, lane, loss, grads):
+        """The state after a step, and its updates."""
         updates, opt = self._optimizer(lane).update(grads, state["opt"], state["params"])
+        diverged = jnp.where((state["diverged"] < 0) & ~jnp.isfinite(loss), step, state["diverged"])
         return state | {
             "params": optax.apply_updates(state["params"], updates),
             "opt": opt,
             "losses": state["losses"].at[step].set(loss),
-            "diverged": jnp.where((state["diverged"] < 0) & ~jnp.isfinite(loss), step, state["diverged"]),
-        }
+            "diverged": diverged,
+        }, updates
+
+    def _measured_step(self, step, state, lane, data):
+        """The same step, with its measures. The head's own gradient is taken apart, for a tied matrix has two."""
+        params, windows = state["params"], self._windows(step, state, data)
+        head, into_params = jax.vjp(self.model.head, params)
+        loss, (grads, head_gradient) = jax.value_and_grad(lambda p, w: self._loss(p, windows, head=w), argnums=(0, 1))(
+            params, head
+        )
+        grads = jax.tree.map(jnp.add, grads, into_params(head_gradient)[0])
+        after, updates = self._updated(step, state, lane, loss, grads)
+        counts = jnp.bincount(data.train, length=self.cell.vocab)
+        found = self._measures(state | {"opt": after["opt"]}, updates, head_gradient, counts / data.train.shape[0])
+        index = jnp.searchsorted(jnp.array(self.cell.measured_steps), step)
+        return after | {"measures": jax.tree.map(lambda all_, x: all_.at[index].set(x), state["measures"], found)}
+
+    def _measures(self, state, updates, head_gradient, frequencies):
+        moments = measures.second_moments(state["opt"], self.cell.optimizer.b2)
+        return measures.of_step(state["params"], updates, head_gradient, moments, state["initial_means"], frequencies)
+
+    def _train(self, step, stop, state, lane, data):
+        """The state at `stop`. Plain steps run in a loop of their own, so that measures cost nothing there."""
+        if not self.cell.measured_steps:
+            return jax.lax.fori_loop(step, stop, lambda i, s: self._step(i, s, lane, data), state)
+        points = jnp.array([*self.cell.measured_steps, self.cell.steps], jnp.int32)
+
+        def up_to_next(carry):
+            step, state = carry
+            measured = points[jnp.searchsorted(points, step)]
+            plain = jnp.minimum(measured, stop)
+            state = jax.lax.fori_loop(step, plain, lambda i, s: self._step(i, s, lane, data), state)
+            state = jax.lax.cond(
+                plain < stop, lambda s: self._measured_step(measured, s, lane, data), lambda s: s, state
+            )
+            return jnp.minimum(plain + 1, stop), state
+
+        return jax.lax.while_loop(lambda c: c[0] < stop, up_to_next, (jnp.int32(step), state))[1]
 
     def _evaluate(self, params, data):
         def body(total, group):
@@ -218,7 +285,7 @@ class Program:
 
     def _advance(self, step, stop, state, lane, data):
         state = jax.lax.cond(step == 0, lambda s: self._init(lane), lambda s: s, state)
-        state = jax.lax.fori_loop(step, stop, lambda i, s: self._step(i, s, lane, data), state)
+        state = self._train(step, stop, state, lane, data)
         valid = jax.lax.cond(
             stop == self.cell.steps,
             lambda p: self._evaluate(p, data),
@@ -268,40 +335,6 @@ class Program:
         return self.advance
 
 
-@dataclass(frozen=True)
-class Outcome:
-    """What a lane came to. Losses in nats per token; `status` is "finished" or "diverged" (then `diverged_step` is the
-    first step whose loss was not finite, and the losses are None). `curve_*`: mean train loss over each of at most 50
-    equal parts of the steps, at its last step."""
-
-    status: str
-    steps: int
-    diverged_step: int | None
-    train_loss: float | None
-    valid_loss: float | None
-    curve_steps: list[int]
-    curve_losses: list[float | None]
-
-
-def outcome(cell: Cell, state) -> Outcome:
-    """Reads the outcome of one finished lane off its state (host or device arrays)."""
-    losses = np.asarray(state["losses"], np.float64)
-    diverged = int(state["diverged"])
-    edges = np.unique(np.linspace(0, cell.steps, min(CURVE_POINTS, cell.steps) + 1).astype(int))
-    means = [float(losses[a:b].mean()) for a, b in zip(edges, edges[1:], strict=False)]
-    finished = diverged < 0 and bool(np.isfinite(state["valid_loss"]))
-    return Outcome(
-        status="finished" if finished else "diverged",
-        steps=cell.steps,
-        # A last update can break the parameters after the last finite train loss: the evaluation sees it.
-        diverged_step=None if finished else (diverged if diverged >= 0 else cell.steps),
-        train_loss=float(losses[-cell.final_steps :].mean()) if finished else None,
-        valid_loss=float(state["valid_loss"]) if finished else None,
-        curve_steps=[int(b) for b in edges[1:]],
-        curve_losses=[m if np.isfinite(m) else None for m in means],
-    )
-
-
 def unstack(state, index: int, lanes: int):
     """Lane `index` of a pack's state, as host arrays."""
     return jax.tree.map(lambda x: np.asarray(x) if lanes == 1 else np.asarray(x[index]), state)
@@ -343,4 +376,4 @@ def run(
             on_chunk(step, state)
         if np.all(diverged >= 0):
             break
-    return [outcome(program.cell, unstack(state, i, program.lanes)) for i in range(program.lanes)]
+    return [outcome(program.cell.final_steps, unstack(state, i, program.lanes)) for i in range(program.lanes)]

@@ -29,7 +29,8 @@ class Series:
 
 @dataclass(frozen=True)
 class Panel:
-    """`ordered`: series are values of one quantity, which `legend` names: their colours go from dark to light."""
+    """`ordered`: series are values of one quantity, which `legend` names: their colours go from dark to light.
+    `named_ticks`: a tick at every x, where they are few."""
 
     title: str
     xlabel: str
@@ -37,6 +38,7 @@ class Panel:
     series: Sequence[Series]
     legend: str | None = None
     ordered: bool = False
+    named_ticks: bool = True
 
 
 def power_laws(
@@ -62,7 +64,7 @@ def power_laws(
         figure = Figure(figsize=(min(15, 5.2 * columns), 0.9 + 4.3 * rows), layout="constrained")
         axes = figure.subplots(rows, columns, squeeze=False).ravel()
         for place, panel in zip(axes, panels, strict=False):
-            _draw(place, panel)
+            draw_panel(place, panel)
         for empty in axes[len(panels) :]:
             empty.set_axis_off()
         heading(figure, title, tier, corpus)
@@ -71,7 +73,8 @@ def power_laws(
     return figure
 
 
-def _draw(axes, panel: Panel) -> None:
+def draw_panel(axes, panel: Panel) -> None:
+    """One panel into one matplotlib axes."""
     import matplotlib
     from matplotlib.ticker import NullLocator
 
@@ -97,7 +100,7 @@ def _draw(axes, panel: Panel) -> None:
         if high / low < 1000 and low >= 1e-3:
             decimal(axis)
     values = sorted({float(x) for series in panel.series if not series.line for x in series.x})
-    if 0 < len(values) <= 8:  # few enough to be named
+    if panel.named_ticks and 0 < len(values) <= 8:
         axes.xaxis.set_minor_locator(NullLocator())
         axes.set_xticks(values, [f"{x:g}" for x in values])
     axes.grid(which="major", color="#e6e6e6", linewidth=0.6)

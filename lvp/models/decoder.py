@@ -1,4 +1,4 @@
-"""A decoder-only Transformer: embedding, pre-norm blocks of attention and MLP, untied head.
+"""A decoder-only Transformer: embedding, pre-norm blocks of attention and MLP, a head of its own or the embedding's.
 
 The rest of the code sees `init` and `apply` alone. Shapes in names: B rows, T tokens a row, N = B·T, D width, M
 vocabulary, H heads, K head dimension, F inner width of the MLP. Every matrix product is two-dimensional, [N, in] by
@@ -27,7 +27,8 @@ class DecoderConfig:
 
     `head_dim` None follows `default_head_dim`. `mlp_factor`: inner width of the MLP over the width.
     `position_amplitude`: the factor on the sinusoidal encoding, whose entries are otherwise in [−1, 1].
-    `norm_epsilon` is added to the variance. `attention_block`: queries per call of the attention kernel.
+    `norm_epsilon` is added to the variance. `attention_block`: queries per call of the attention kernel. `tied`: one
+    matrix is embedding and head, with the role of the head (`lvp.roles.DEFAULT` says why).
     """
 
     vocab: int
@@ -41,6 +42,7 @@ class DecoderConfig:
     position_amplitude: float = 1.0
     dtype: str = "float32"
     attention_block: int = 64
+    tied: bool = False
 
     def __post_init__(self):
         for name in ("vocab", "width", "layers", "context", "mlp_factor", "attention_block"):
@@ -60,15 +62,16 @@ class DecoderConfig:
 
     @property
     def num_params(self) -> int:
-        """Hand count: two vocabulary matrices, per block 4 D² of attention and 2 · mlp_factor · D², gains."""
+        """Hand count: two vocabulary matrices or one, per block 4 D² of attention and 2 · mlp_factor · D², gains."""
         gains = 0 if self.norm == "none" else (2 * self.layers + 1) * self.width
         block = (4 + 2 * self.mlp_factor) * self.width**2
-        return 2 * self.vocab * self.width + self.layers * block + gains
+        return (1 if self.tied else 2) * self.vocab * self.width + self.layers * block + gains
 
     def flops_per_token(self) -> float:
         """Model FLOPs of a training step per token: 6 per weight of every matrix product, the head included and the
         embedding's look-up not, and 6 · T · D a block for the causal half of attention's two products."""
-        matmul = self.num_params - self.vocab * self.width - (2 * self.layers + 1) * self.width * (self.norm != "none")
+        looked_up = 0 if self.tied else self.vocab * self.width
+        matmul = self.num_params - looked_up - (2 * self.layers + 1) * self.width * (self.norm != "none")
         return 6.0 * matmul + 6.0 * self.layers * self.context * self.width
 
 
@@ -178,8 +181,10 @@ class DecoderModule(nn.Module):
     def __call__(self, tokens_BT, capture: bool = False):
         c, dtype = self.config, jnp.dtype(self.config.dtype)
         rows, context = tokens_BT.shape
-        embedding_MD = Vocabulary("embedding", (c.vocab, c.width), name="embedding")()
-        Vocabulary("kernel", (c.width, c.vocab), name="head")()  # used by the loss, which never holds the logits
+        name = "tied_embedding" if c.tied else "embedding"
+        embedding_MD = Vocabulary("embedding", (c.vocab, c.width), name=name)()
+        if not c.tied:
+            Vocabulary("kernel", (c.width, c.vocab), name="head")()  # used by the loss, which never holds the logits
         position_TD = c.position_amplitude * sinusoidal_positions(context, c.width)
         x_BTD = embedding_MD[tokens_BT] + position_TD[None]
         x_ND = x_BTD.reshape(-1, c.width).astype(dtype)
@@ -197,7 +202,7 @@ class Decoder(NamedTuple):
       start at one.
     apply(params, tokens_BT, capture=False) → hidden_BTD in the compute dtype, after the last norm. With capture,
       (hidden, inputs): inputs maps the path of every matrix to what was multiplied by it ([N, in]; for the
-      embedding, the tokens).
+      embedding, the tokens; for a tied matrix what it is multiplied by as the head).
     head(params) → [D, M], the output matrix, for `lvp.losses`.
     """
 
@@ -226,7 +231,12 @@ def decoder(config: DecoderConfig) -> Decoder:
             jax.tree_util.keystr(path, simple=True, separator="/"): x
             for path, x in jax.tree_util.tree_leaves_with_path(extra["inputs"])
         }
-        inputs |= {"embedding/embedding": tokens_BT, "head/kernel": hidden.reshape(-1, config.width)}
+        if not config.tied:
+            inputs["embedding/embedding"] = tokens_BT
+        inputs["tied_embedding/embedding" if config.tied else "head/kernel"] = hidden.reshape(-1, config.width)
         return hidden, inputs
 
-    return Decoder(config, init, apply, lambda params: params["head"]["kernel"])
+    def head(params):
+        return params["tied_embedding"]["embedding"].T if config.tied else params["head"]["kernel"]
+
+    return Decoder(config, init, apply, head)

@@ -2,6 +2,7 @@
 
 - `components`: what one SignSGD step changes, and what of it a parametrization makes grow with width;
 - `zipf`: the Zipf–Mandelbrot law of token frequencies, fitted with an honest interval;
+- `head`: the updates that optimizers make of an LM head's gradient (Stollenwerk & Stollenwerk 2025);
 - `simulation`: the Monte Carlo of the forms, and the same quantities where no theorem speaks (imports jax; the rest
   of the room does not).
 
@@ -21,12 +22,14 @@ from lvp.theory.components import (
     sign_gaussian_variance,
     sign_projection_variance,
 )
+from lvp.theory.head import head_updates
 from lvp.theory.zipf import ZipfMandelbrot, zipf_mandelbrot_fit
 
 __all__ = [
     "Exponents",
     "ZipfMandelbrot",
     "embedding_component",
+    "head_updates",
     "initial_output",
     "mean_square_frequency",
     "power_law_mean_square",

@@ -1,0 +1,31 @@
+"""What one looks at in a run, as pure functions of arrays that can be called inside a compiled training step.
+
+- `movement`: norm and angle of updates (Kosson et al. 2024);
+- `vocabulary`: the geometry of a vocabulary matrix and of its gradient (Stollenwerk & Stollenwerk 2025);
+- `frequency`: second moments and updates against token frequencies;
+- `step`: all of them of one training step.
+
+All of them can be traced by `jax.jit` and `jax.vmap`, and the shapes of their results depend on the shapes of their
+arguments alone. They compute in float32, or in an argument's dtype where that is wider. Errors are raised on shapes and
+other static facts only, never on values.
+"""
+
+from lvp.measures.frequency import by_bin, by_frequency, frequency_bins, num_bins, second_moment_fit
+from lvp.measures.movement import angle, updates
+from lvp.measures.step import initial_means, of_step, second_moments
+from lvp.measures.vocabulary import embeddings, gradient_sum
+
+__all__ = [
+    "angle",
+    "by_bin",
+    "by_frequency",
+    "embeddings",
+    "frequency_bins",
+    "gradient_sum",
+    "initial_means",
+    "num_bins",
+    "of_step",
+    "second_moment_fit",
+    "second_moments",
+    "updates",
+]
