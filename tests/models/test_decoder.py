@@ -1,5 +1,7 @@
 """The decoder: causality through gradients, shapes and counts, attention against NumPy, captured inputs."""
 
+import dataclasses
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -49,16 +51,18 @@ def test_attention_in_blocks_is_plain_causal_attention(block):
     np.testing.assert_allclose(causal_attention(q, k, v, block), expected, atol=2e-6)
 
 
+@pytest.mark.parametrize("tied", [False, True])
 @pytest.mark.parametrize("norm, layers, factor", [("none", 1, 2), ("layer", 2, 4), ("rms", 3, 4)])
-def test_hand_count_of_parameters(norm, layers, factor):
-    config = DecoderConfig(vocab=40, width=16, layers=layers, norm=norm, mlp_factor=factor)
+def test_hand_count_of_parameters(norm, layers, factor, tied):
+    config = DecoderConfig(vocab=40, width=16, layers=layers, norm=norm, mlp_factor=factor, tied=tied)
     params = jax.eval_shape(decoder(config).init, jax.random.key(0))
     assert sum(x.size for x in jax.tree.leaves(params)) == config.num_params
 
 
-def test_flops_count_the_matrix_products():
+@pytest.mark.parametrize("tied", [False, True])
+def test_flops_count_the_matrix_products(tied):
     """Against XLA's own count of the forward pass (a third of training), attention's upper triangle set aside."""
-    config = DecoderConfig(vocab=512, width=64, context=64, attention_block=64, norm="none")
+    config = DecoderConfig(vocab=512, width=64, context=64, attention_block=64, norm="none", tied=tied)
     model = decoder(config)
     params = jax.eval_shape(model.init, jax.random.key(0))
 
@@ -103,6 +107,31 @@ def test_capture_returns_the_input_of_every_matrix(small):
             assert inputs[path].shape == (20, leaf.shape[0]), path
     # What the second block's MLP is given is normalised, so its mean square is one: the input, not the output.
     np.testing.assert_allclose(jnp.mean(inputs["block_1/mlp/up/kernel"] ** 2, -1), 1.0, atol=1e-2)
+
+
+def test_a_tied_head_is_the_embedding_and_gets_both_gradients(small):
+    model, params, tokens = small
+    tied = decoder(dataclasses.replace(SMALL, tied=True))
+    embedding = params["embedding"]["embedding"]
+    shared = {k: v for k, v in params.items() if k not in ("embedding", "head")}
+    shared["tied_embedding"] = {"embedding": embedding}
+    apart = params | {"head": {"kernel": embedding.T}}
+    np.testing.assert_array_equal(tied.apply(shared, tokens), model.apply(apart, tokens))
+    np.testing.assert_array_equal(tied.head(shared), embedding.T)
+
+    def loss(model, params):
+        logits = model.apply(params, tokens) @ model.head(params)
+        return jnp.mean(jax.nn.logsumexp(logits, axis=-1) - logits[..., 0])
+
+    one, two = jax.grad(lambda p: loss(tied, p))(shared), jax.grad(lambda p: loss(model, p))(apart)
+    whole = two["embedding"]["embedding"] + two["head"]["kernel"].T
+    np.testing.assert_allclose(one["tied_embedding"]["embedding"], whole, atol=1e-6)
+    leaves = jax.tree.leaves(roles.describe(tied.init(jax.random.key(0))))
+    assert {leaf.path: leaf.role for leaf in leaves if "embedding" in leaf.path} == {
+        "tied_embedding/embedding": "output"
+    }
+    _, inputs = tied.apply(shared, tokens, capture=True)
+    assert set(inputs) == {leaf.path for leaf in leaves if leaf.role != "vector"}
 
 
 def test_positions_tell_equal_tokens_apart_and_their_amplitude_is_a_setting(small):
