@@ -1,5 +1,6 @@
 """Norms and ratios that survive any scale, and what all measures check."""
 
+import functools
 from collections.abc import Sequence
 from typing import Any
 
@@ -16,19 +17,26 @@ def wide(x: Any) -> jax.Array:
 
 
 def largest(xs: Sequence[jax.Array], axes: tuple[int, ...] | None = None) -> jax.Array:
-    """max |x| of all arrays over `axes`, which stay as axes of length 1; 1 where all are zero, so that one can divide
-    by it. NaN where there is one."""
-    keepdims = axes is not None
-    found = jnp.max(jnp.abs(xs[0]), axis=axes, keepdims=keepdims, initial=0)
-    for x in xs[1:]:
-        found = jnp.maximum(found, jnp.max(jnp.abs(x), axis=axes, keepdims=keepdims, initial=0))
-    return jnp.where(found == 0, 1, found)
+    """max |x| of all arrays over `axes` (None: all; else they stay as axes of length 1)."""
+    maxima = [jnp.max(jnp.abs(x), axis=axes, keepdims=axes is not None, initial=0) for x in xs]
+    return functools.reduce(jnp.maximum, maxima)
 
 
-def norm(x: jax.Array, axes: tuple[int, ...] | None = None) -> jax.Array:
-    """ℓ₂ norms over `axes` (None: all), which are gone from the result. The squares neither overflow nor vanish."""
-    scale = largest([x], axes)
-    return jnp.squeeze(scale, axes) * jnp.sqrt(jnp.sum(jnp.square(x / scale), axis=axes))
+def scale(xs: Sequence[jax.Array], axes: tuple[int, ...] | None = None) -> jax.Array:
+    """The power of two just above `largest`, so that scaling by it rounds nothing; 1 where all are zero."""
+    found = largest(xs, axes)
+    mantissa, _ = jnp.frexp(found)
+    power = found / jnp.where(mantissa == 0, 1, mantissa)
+    bound = 2.0 ** (jnp.finfo(found.dtype).maxexp - 3)  # so that 1 / scale is a normal number too
+    return jnp.where(found == 0, 1, jnp.clip(power, 1 / bound, bound))
+
+
+def norm(xs: Sequence[jax.Array], axes: tuple[int, ...] | None = None, *, keepdims: bool = False) -> jax.Array:
+    """ℓ₂ norms over `axes` (None: all) of several arrays taken together. The squares neither overflow nor vanish."""
+    unit = scale(xs, axes)
+    squares = sum(jnp.sum(jnp.square(x * (1 / unit)), axis=axes, keepdims=axes is not None) for x in xs)
+    found = unit * jnp.sqrt(squares)
+    return found if keepdims or axes is None else jnp.squeeze(found, axes)
 
 
 def ratio(part: jax.Array, whole: jax.Array) -> jax.Array:

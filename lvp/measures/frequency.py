@@ -7,7 +7,7 @@ import jax
 import jax.numpy as jnp
 
 from lvp.errors import InputError
-from lvp.measures.arrays import check_rank, check_shape, largest, norm, wide
+from lvp.measures.arrays import check_rank, check_shape, norm, scale, wide
 from lvp.measures.movement import angle
 
 
@@ -33,10 +33,11 @@ def second_moment_fit(second_moment: Any, frequencies: Any) -> dict[str, jax.Arr
     y, x = wide(second_moment), wide(frequencies)
     check_rank("second_moment", y, 1)
     check_shape("frequencies", x, y.shape, "second_moment")
-    x_scale, y_scale = largest([x]), largest([y])  # squares of second moments leave float32's range
+    x_scale, y_scale = scale([x]), scale([y])  # squares of second moments leave float32's range
     x, y = x / x_scale, y / y_scale
     dx, dy = _centred(x), _centred(y)
     total = jnp.sum(jnp.square(dy))
+    total = jnp.where(total == 0, jnp.nan, total)
     slope = jnp.sum(dx * dy) / jnp.sum(jnp.square(dx))
     through_origin = jnp.sum(x * y) / jnp.sum(jnp.square(x))
     unit = y_scale / x_scale
@@ -123,10 +124,10 @@ def by_frequency(matrix: Any, updates: Any, second_moment: Any, bins: Any) -> di
     check_rank("matrix", matrix, 2)
     check_shape("updates", updates, matrix.shape, "matrix")
     check_shape("bins", jnp.asarray(bins), matrix.shape[:1], "a column of matrix")
-    values = {"norm": norm(updates, (1,)), "angle": angle(matrix, updates, axes=1)}
-    if second_moment is not None:
-        values["second_moment"] = wide(second_moment)
-        check_shape("second_moment", values["second_moment"], matrix.shape[:1], "a column of matrix")
+    values = {} if second_moment is None else {"second_moment": wide(second_moment)}
+    for name, value in values.items():
+        check_shape(name, value, matrix.shape[:1], "a column of matrix")
+    values |= {"norm": norm([updates], (1,)), "angle": angle(matrix, updates, axes=1)}
     count = num_bins(matrix.shape[0])
     return {name: by_bin(value, bins, count) for name, value in values.items()}
 

@@ -9,7 +9,7 @@ import jax.numpy as jnp
 
 from lvp import roles
 from lvp.errors import InputError
-from lvp.measures.arrays import check_shape, largest, norm, ratio, wide
+from lvp.measures.arrays import check_shape, largest, norm, ratio, scale, wide
 
 
 def angle(weights: Any, updates: Any, axes: int | Sequence[int] | None = None) -> jax.Array:
@@ -17,8 +17,8 @@ def angle(weights: Any, updates: Any, axes: int | Sequence[int] | None = None) -
 
     Computed as atan2(‖Δ⊥‖, ‖w‖ + ⟨Δ, w⟩/‖w‖), Δ⊥ = Δ − (⟨Δ, w⟩/‖w‖²) w, which is the arccos of the paper's formula
     without its cancellation: in float32 the cosine of an angle below 2e-4 rounds to 1. In float32 the error stays below
-    5e-7 of the angle plus 2e-7 · |⟨Δ, w⟩| / (‖w‖ ‖w + Δ‖), so it is relative, down to the smallest angles, as far as Δ
-    is orthogonal to w, and absolute (2e-7 near π) where Δ has a part along w. Δ must be the update as it was computed:
+    5e-7 of the angle plus 5e-7 · |⟨Δ, w⟩| / (‖w‖ ‖w + Δ‖), so it is relative, down to the smallest angles, as far as Δ
+    is orthogonal to w, and absolute (5e-7 near π) where Δ has a part along w. Δ must be the update as it was computed:
     w_{t+1} − w_t has lost what w rounds off.
 
     Args:
@@ -66,47 +66,38 @@ def updates(params: Any, updates: Any, declarations: Sequence[roles.Declaration]
         members[leaf.role].append((w, u))
         if leaf.role != "vector":
             axes = tuple(axis for axis in range(w.ndim) if axis not in leaf.stacked)
-            size = norm(u, axes)
-            matrices[leaf.path] = {
-                "norm": size,
-                "relative": ratio(size, norm(w, axes)),
-                "angle": _angle([w], [u], axes),
-            }
+            matrices[leaf.path] = _measures([w], [u], axes)
     return {
         "matrices": matrices,
-        "roles": {role: _together(*zip(*pairs, strict=True)) for role, pairs in members.items() if pairs},
+        "roles": {role: _measures(*zip(*pairs, strict=True)) for role, pairs in members.items() if pairs},
     }
 
 
-def _together(weights: Sequence[jax.Array], moves: Sequence[jax.Array]) -> dict[str, jax.Array]:
-    """The three measures with all entries of several arrays as one vector."""
-    size, length = (norm(jnp.stack([norm(x) for x in xs])) for xs in (moves, weights))
-    return {"norm": size, "relative": ratio(size, length), "angle": _angle(weights, moves, None)}
+def _measures(weights: Sequence[jax.Array], moves: Sequence[jax.Array], axes: tuple[int, ...] | None = None) -> dict:
+    size = norm(moves, axes)
+    return {"norm": size, "relative": ratio(size, norm(weights, axes)), "angle": _angle(weights, moves, axes)}
 
 
 def _angle(weights: Sequence[jax.Array], moves: Sequence[jax.Array], axes: tuple[int, ...] | None) -> jax.Array:
-    """∠(w, w + Δ) with w and Δ the concatenation of several arrays over `axes` (None: all)."""
+    """∠(w, w + Δ) with w and Δ the concatenation of several arrays over `axes` (None: all).
+
+    No intermediate array is used twice, so that a compiler can fuse each into its sum: XLA's CPU back end otherwise
+    writes out copies as large as the matrix.
+    """
     keepdims = axes is not None
+    pairs = list(zip(weights, moves, strict=True))
 
-    def inner(xs, ys):
-        return sum(jnp.sum(x * y, axis=axes, keepdims=keepdims) for x, y in zip(xs, ys, strict=True))
+    def total(terms):
+        return sum(jnp.sum(term, axis=axes, keepdims=keepdims) for term in terms)
 
-    def is_zero(xs):
-        found = (jnp.all(x == 0, axis=axes, keepdims=keepdims) for x in xs)
-        return jnp.stack(list(found)).all(axis=0)
-
-    # At length about one, so that squares of weights and updates neither overflow nor vanish.
-    w_scale, u_scale = largest(weights, axes), largest(moves, axes)
-    w, u = [x / w_scale for x in weights], [x / u_scale for x in moves]
-    length = jnp.sqrt(inner(w, w))
-    direction = [x / jnp.where(length == 0, 1, length) for x in w]
-    along = inner(u, direction)
-    across = [y - along * n for y, n in zip(u, direction, strict=True)]
-    top = jnp.maximum(w_scale, u_scale)
-    w_share, u_share = w_scale / top, u_scale / top
-    found = jnp.arctan2(u_share * jnp.sqrt(inner(across, across)), w_share * length + u_share * along)
+    length, unit = norm(weights, axes, keepdims=keepdims), scale(moves, axes)
+    per_length = 1 / jnp.where(length == 0, 1, length)
+    along = total((w * per_length) * u for w, u in pairs)
+    part = (along / unit) * per_length
+    across = unit * jnp.sqrt(total(jnp.square(u * (1 / unit) - w * part) for w, u in pairs))
+    found = jnp.arctan2(across, length + along)
     # A sum of exactly zero would leave the angle to what is rounded off.
-    ends = is_zero([x + y for x, y in zip(weights, moves, strict=True)]) & ~is_zero(weights)
+    ends = (largest([w + u for w, u in pairs], axes) == 0) & (length > 0)
     found = jnp.where(ends, jnp.asarray(jnp.pi / 2, found.dtype), found)
     return found if axes is None else jnp.squeeze(found, axes)
 

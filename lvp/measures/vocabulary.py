@@ -5,7 +5,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from lvp.measures.arrays import check_rank, check_shape, largest, norm, ratio, wide
+from lvp.measures.arrays import check_rank, check_shape, norm, ratio, scale, wide
 
 # Some accelerators multiply float32 matrices at a third of its digits unless told otherwise.
 _PRECISION = jax.lax.Precision.HIGHEST
@@ -40,11 +40,11 @@ def embeddings(matrix: Any, *, initial_mean: Any) -> dict[str, jax.Array]:
     matrix, initial_mean = wide(matrix), wide(initial_mean)
     check_rank("matrix", matrix, 2)
     check_shape("initial_mean", initial_mean, matrix.shape[1:], "a row of matrix")
-    mean, lengths = jnp.mean(matrix, axis=0), norm(matrix, (1,))
+    mean, lengths = jnp.mean(matrix, axis=0), norm([matrix], (1,))
     average = jnp.mean(lengths)
     return {
-        "mean_drift": ratio(norm(mean - initial_mean), average),
-        "mean_norm": ratio(norm(mean), average),
+        "mean_drift": ratio(norm([mean - initial_mean]), average),
+        "mean_norm": ratio(norm([mean]), average),
         "average_cosine": _average_cosine(matrix, lengths),
         "isotropy": _isotropy(matrix),
     }
@@ -67,8 +67,7 @@ def gradient_sum(gradient: Any) -> jax.Array:
     """
     gradient = wide(gradient)
     check_rank("gradient", gradient, 2)
-    gradient = gradient / largest([gradient])
-    return ratio(norm(jnp.sum(gradient, axis=0)), jnp.sum(norm(gradient, (1,))))
+    return ratio(norm([jnp.sum(gradient, axis=0)]), jnp.sum(norm([gradient], (1,))))
 
 
 def _average_cosine(matrix, lengths):
@@ -81,7 +80,7 @@ def _average_cosine(matrix, lengths):
 
 def _isotropy(matrix):
     # The eigenvectors of EᵀE are those of any multiple of it.
-    scaled = matrix / largest([matrix])
+    scaled = matrix * (1 / scale([matrix]))
     _, vectors = jnp.linalg.eigh(jnp.matmul(scaled.T, scaled, precision=_PRECISION))
     exponents = jnp.matmul(matrix, vectors, precision=_PRECISION)
     log_z = jnp.concatenate([jax.nn.logsumexp(sign * exponents, axis=0) for sign in (1, -1)])
