@@ -1,4 +1,5 @@
-"""Speed, as ratios of two sides alternated in one run: `make benchmark`. Not part of the tests.
+"""Speed, as ratios of two sides alternated in one run: `make benchmark`. Not part of the tests, which
+check only the side that PyTorch runs.
 
 Each benchmark prints its table and writes it to `experiments/results/benchmarks/`, from which `python -m sweeps report`
 fills docs/speed.md.
@@ -22,17 +23,22 @@ RESULTS = ROOT / "experiments" / "results" / "benchmarks"
 HEAD = ("what", "measured", "at least", "aim")
 
 
-def finish(name: str, rounds: int, rows: list[tuple[str, str, str, str]], raw: dict) -> None:
-    """Prints rows of (what, measured, at least, aim) and records them with the raw times (seconds)."""
+def finish(
+    name: str, rounds: int, rows: list[tuple[str, str, str, str]], raw: dict, versions: dict[str, str] | None = None
+) -> None:
+    """Prints rows of (what, measured, at least, aim) and records them with the raw times (seconds). `versions`: of the
+    packages that took part beside those every record names."""
     first, *others = (max(len(r[i]) for r in [HEAD, *rows]) for i in range(4))
     for row in [HEAD, *rows]:
         print(row[0].ljust(first), *(cell.rjust(w) for cell, w in zip(row[1:], others, strict=True)), sep="  ")
+    software = records.software()
     content = {
         "rows": [list(row) for row in rows],
         "raw": raw,
         "rounds": rounds,
         "machine": f"{os.cpu_count()} cores, {platform.machine()}",
-        **records.software(),
+        **software,
+        "versions": software["versions"] | (versions or {}),
     }
     write_whole(RESULTS / f"{name}.json", json.dumps(content, indent=1, sort_keys=True) + "\n")
 

@@ -2,10 +2,11 @@
 
     python -m tests.benchmarks.step
 
-Each side is a process of its own (ours with the environment its workers have) that idles while the other one runs;
-rounds alternate.
+Each side is a process of its own (ours, and PyTorch's loop, with the environment our workers have) that idles while
+the other one runs; rounds alternate. The row against PyTorch is there where PyTorch is: pip install -e '.[bench]'.
 """
 
+import os
 import sys
 
 from tests.benchmarks import alternate, finish, serve
@@ -13,6 +14,7 @@ from tests.benchmarks import alternate, finish, serve
 MODULE = "tests.benchmarks.step"
 SHAPE = {"vocab": 2048, "width": 256, "layers": 2, "context": 256}
 BATCH, STEPS, ROUNDS = 16, 8, 15
+RATES = (4e-3, 1e-3)  # of the embedding, of all the rest
 LOSS = (4096, 256, 32768)  # tokens, width, vocabulary
 
 
@@ -25,7 +27,8 @@ def ours(tokens):
 
     cell = training.Cell(DecoderConfig(**SHAPE), training.DataConfig("none"), BATCH, 10**6)
     data = jax.tree.map(jax.device_put, training.TrainingData.of(cell, tokens, tokens[:600]))
-    lane = training.Lane(dict.fromkeys(roles.ROLES, 1e-3), dict.fromkeys(roles.ROLES, 1 / 16), 0)
+    rates = dict.fromkeys(roles.ROLES, RATES[1]) | {"embedding": RATES[0]}
+    lane = training.Lane(rates, dict.fromkeys(roles.ROLES, 1 / 16), 0)
     program = training.Program(cell)
     program.compile(data)
     at = {"step": 0, "state": program.blank_state()}
@@ -43,7 +46,18 @@ def plain(tokens):
     from lvp.models.decoder import DecoderConfig
     from tests.benchmarks.plain import PlainTrainer
 
-    return PlainTrainer(DecoderConfig(**SHAPE), tokens, BATCH, 1e-3, 1e-3).step, {}
+    return PlainTrainer(DecoderConfig(**SHAPE), tokens, BATCH, *RATES).step, {}
+
+
+def pytorch(tokens):
+    import torch
+
+    from lvp.models.decoder import DecoderConfig
+    from tests.benchmarks.torch_step import TorchTrainer, tune
+
+    # The cores that XLA's thread pool counts.
+    tune(len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1)
+    return TorchTrainer(DecoderConfig(**SHAPE), tokens, BATCH, RATES).step, {"torch": torch.__version__}
 
 
 def gemm(tokens):
@@ -92,7 +106,7 @@ def dense_loss(tokens):
     return _loss(dense_next_token_loss)
 
 
-SIDES = {f.__name__: f for f in (ours, plain, gemm, chunked_loss, dense_loss)}
+SIDES = {f.__name__: f for f in (ours, plain, pytorch, gemm, chunked_loss, dense_loss)}
 
 
 def side(name: str) -> None:
@@ -120,7 +134,15 @@ def check_sides_agree() -> None:
 
 def main() -> None:
     check_sides_agree()
-    steps = alternate(MODULE, {"ours": (True, STEPS), "plain": (False, STEPS), "gemm": (True, 10)}, ROUNDS)
+    sides = {"ours": (True, STEPS), "plain": (False, STEPS), "gemm": (True, 10)}
+    try:
+        from tests.benchmarks import torch_step
+    except ImportError as error:
+        print(f"no row against PyTorch ({error}): pip install -e '.[bench]'")
+    else:
+        torch_step.check_sides_agree(RATES)
+        sides = {"pytorch": (True, STEPS)} | sides  # next to ours, as the plain loop is
+    steps = alternate(MODULE, sides, ROUNDS)
     losses = alternate(MODULE, {"chunked_loss": (True, 1), "dense_loss": (True, 1)}, ROUNDS)
     used = steps["ours"].facts["flops"] / steps["gemm"].facts["flops"] * steps["gemm"].over(steps["ours"])
     faster = steps["plain"].over(steps["ours"])
@@ -132,8 +154,13 @@ def main() -> None:
         ("loss: dense / chunked temporary bytes", f"{memory:.1f}×", "12×", "16×"),
         ("loss: chunked / dense time", f"{slower:.2f}×", "≤ 1.1×", "≤ 1×"),
     ]
+    versions = {}
+    if "pytorch" in steps:
+        ratio, versions = steps["pytorch"].over(steps["ours"]), steps["pytorch"].facts
+        rows.insert(1, ("training step: PyTorch CPU loop's time / ours", f"{ratio:.2f}×", "0.95×", "1.2×"))
     raw = {name: s.times for name, s in (steps | losses).items()}
-    finish("step", ROUNDS, rows, raw | {f"{name}_flops": steps[name].facts["flops"] for name in ("ours", "gemm")})
+    raw |= {f"{name}_flops": steps[name].facts["flops"] for name in ("ours", "gemm")}
+    finish("step", ROUNDS, rows, raw, versions)
 
 
 if __name__ == "__main__":
