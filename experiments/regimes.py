@@ -324,15 +324,16 @@ def claims(table, config: Config, context) -> list[Claim]:
     return made
 
 
-def evidence(table, config: Config) -> dict[str, dict[str, float | list[float] | None]]:
-    """Table (b) as data: by rule its tuned constant, and its mean and worst gap (a fraction of the loss)."""
+def evidence(table, config: Config) -> dict:
+    """Table (b) as data: see `lvp.evidence.transfer`."""
     found = {}
     for rule, gap in gaps(table, config).items():
         row = {"constant": tuned(table, config, rule)}
         for name, (value, interval) in mean_and_worst(gap).items():
             row |= {f"{name}_gap": _finite(value), f"{name}_gap_interval": interval and list(map(_finite, interval))}
         found[rule] = row
-    return found
+    shapes = {"widths": list(config.widths), "vocabs": list(config.vocabs), "seeds": len(config.seeds)}
+    return shapes | {"rules": found}
 
 
 def _finite(value: float) -> float | None:

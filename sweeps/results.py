@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import experiments
+import lvp.evidence
 from lvp import records
 from lvp.analysis import claims as claims_of
 from lvp.analysis import figures
@@ -17,6 +18,7 @@ from sweeps.manifest import Manifest, corpus_name
 COMMITTED = Path(experiments.__file__).parent / "results"
 README = Path(experiments.__file__).parents[1] / "README.md"
 REPORT = README.parent / "docs" / "claims.md"
+EVIDENCE = Path(lvp.evidence.__file__).parent / lvp.evidence.NAME
 REPORT_HEAD = """# Claims of the papers, as measured here
 
 Written by `python -m sweeps report` from the records in `experiments/results/`. With an interval of 95 %, a claim is
@@ -99,9 +101,10 @@ def committed() -> list[tuple[Path, Mapping, list[dict]]]:
 
 
 def report() -> dict[Path, str]:
-    """What the committed records say, as the files that should say it: `docs/claims.md`, and README and the other docs,
-    in which the text between `<!-- results EXPERIMENT/FOLDER -->` and `<!-- end -->` is that result's."""
-    all_claims, sections, blocks = [], [], {}
+    """What the committed records say, as the files that should say it: `docs/claims.md`, README and the other docs, in
+    which the text between `<!-- results EXPERIMENT/FOLDER -->` and `<!-- end -->` is that result's, and the package's
+    evidence."""
+    all_claims, sections, blocks, evidence = [], [], {}, {}
     for folder, sweep, rows in committed():
         experiment = experiments.load(sweep["experiment"])
         config = experiments.configured(sweep["experiment"], sweep["tier"], sweep["config"])
@@ -118,10 +121,14 @@ def report() -> dict[Path, str]:
         sections.append(f"## {name}\n\n{made}\n\n{summary}\n")
         blocks[name] = summary + "\n\n" + "\n".join(f"- **{c.verdict}**: {c.statement}" for c in claims)
         all_claims += claims
+        if experiment.evidence is not None:
+            made = {"tier": sweep["tier"], "corpus": sweep["config"]["corpus"], "commit": claims[0].commit}
+            evidence[folder.name] = made | experiment.evidence(table, config)
     for path in sorted(COMMITTED.glob("benchmarks/*.json")):
         blocks[f"benchmarks/{path.stem}"] = _benchmark(json.loads(path.read_text()))
     pages = [README, *sorted(set(REPORT.parent.glob("*.md")) - {REPORT})]
     filled = {path: _fill(path.read_text(), blocks) for path in pages}
+    filled[EVIDENCE] = json.dumps(evidence, indent=1, sort_keys=True, allow_nan=False) + "\n"
     return filled | {REPORT: "\n".join([REPORT_HEAD, claims_of.table(all_claims), "", *sections])}
 
 
@@ -129,7 +136,8 @@ def _benchmark(content: Mapping) -> str:
     head = ("what", "measured", "at least", "aim")
     rows = [head, ("---", "---:", "---:", "---:"), *content["rows"]]
     table = "\n".join("| " + " | ".join(row) + " |" for row in rows)
-    made = f"{content['machine']}, jax {content['versions']['jax']}, commit {content['commit']}"
+    versions = ", ".join(f"{k} {content['versions'][k]}" for k in ("jax", "torch") if k in content["versions"])
+    made = f"{content['machine']}, {versions}, commit {content['commit']}"
     return f"{table}\n\nRounds: {content['rounds']}; {made}."
 
 

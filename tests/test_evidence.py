@@ -1,0 +1,31 @@
+"""The packaged evidence is what the committed results say (`test_results` holds that it is not stale)."""
+
+import math
+
+import lvp.evidence
+from lvp import parametrization
+from sweeps import results
+
+
+def test_evidence_covers_every_rule_of_every_committed_result():
+    committed = [folder.name for folder, sweep, _ in results.committed() if sweep["experiment"] == "regimes"]
+    found = lvp.evidence.transfer()
+    assert committed and sorted(found) == sorted(committed)
+    for result in found.values():
+        assert max(result["widths"]) >= 4 * min(result["widths"])
+        assert max(result["vocabs"]) >= 16 * min(result["vocabs"])
+        for rule, row in result["rules"].items():
+            parametrization.table(rule, width=64, vocab=256)
+            assert 0 <= row["mean_gap"] <= row["worst_gap"] and math.isfinite(row["worst_gap"])
+            for name in ("mean", "worst"):
+                low, high = row[f"{name}_gap_interval"]
+                assert low <= row[f"{name}_gap"] <= high
+
+
+def test_the_report_writes_it(monkeypatch):
+    """Negative control for staleness: other records make another text."""
+    whole = results.report()[results.EVIDENCE]
+    assert whole == results.EVIDENCE.read_text()
+    kept = [c for c in results.committed() if c[1]["experiment"] != "regimes"]
+    monkeypatch.setattr(results, "committed", lambda: kept)
+    assert results.report()[results.EVIDENCE] != whole
