@@ -116,7 +116,7 @@ def test_an_absent_token_moves_by_the_sign_of_zero():
 
 
 def test_the_papers_sign():
-    signs = simulation.paper_sign(np.array([-2.0, -0.0, 0.0, 1e-30, -1e-30, 3.0], np.float32))
+    signs = simulation.sign(np.array([-2.0, -0.0, 0.0, 1e-30, -1e-30, 3.0], np.float32))
     assert signs.tolist() == [-1, 1, 1, 1, -1, 1]
 
 
