@@ -9,6 +9,7 @@ OUT/table.csv, figure.*     drawn from the records
 """
 
 import json
+import math
 import os
 import shutil
 import socket
@@ -140,7 +141,7 @@ class Manifest:
         if nats_per_token is None or not dataset.valid_bytes:
             return None
         scored = int(np.load(dataset.tokens_valid, mmap_mode="r").shape[0]) - 1  # the first has nothing before it
-        return nats_per_token * (scored / dataset.valid_bytes / 0.6931471805599453)
+        return nats_per_token * (scored / dataset.valid_bytes / math.log(2))
 
     def write_progress(self, index: int, lanes: list[str], step: int) -> None:
         """What this worker is at, for whoever watches; the last word wins and nothing depends on it."""
