@@ -31,7 +31,8 @@ class Estimate(NamedTuple):
 class Component(NamedTuple):
     """Root mean squares over the m logits and over draws, (m⁻¹ E‖δ^i‖²)^½, in logits.
 
-    per_token: [..., T] of the tokens asked for. overall: [...], root mean square over all m tokens, each counted once.
+    per_token: [..., T] of the tokens asked for. overall: [...], root mean square over all tokens that occur (frequency
+    above 0), each counted once: Theorem 1's δ̄_E is of those, and the bytes that a text never uses are not.
     """
 
     per_token: Estimate
@@ -107,7 +108,7 @@ def _one_step(keys, alpha, tokens, rates, sigmas, width, chunk):
         params = linear.init(key_params, width, alpha.size, *sigmas)
         steps = linear.random_signal_gradients(params, alpha, key_signal, chunk=chunk)
         steps = [rate * sign(g) for rate, g in zip(rates, linear.matrices(steps), strict=True)]
-        return _squares(params, *steps, tokens)
+        return _squares(params, *steps, alpha, tokens)
 
     return jax.lax.map(draw, keys)
 
@@ -189,7 +190,7 @@ def _train(keys, alpha, targets, tokens, rates, sigmas, eps, setting):
             moves, state = direction.update(gradients, state)
             params = jax.tree.map(lambda p, rate, u: p - rate * u, params, rates, moves)
             moved = [a - b for a, b in zip(linear.matrices(start), linear.matrices(params), strict=True)]
-            return (params, state), _squares(start, *moved, tokens)
+            return (params, state), _squares(start, *moved, alpha, tokens)
 
         _, squares = jax.lax.scan(step, (start, direction.init(start)), length=steps[-1])
         at = jnp.asarray(steps) - 1
@@ -306,14 +307,14 @@ def _moments(x):
     return total / count, square / count, (total**2 - square) / (count * (count - 1))
 
 
-def _squares(params, d_embedding, d_output, tokens):
-    """Mean squares over logits of dE W, E dW, dE dW and E W: for each, [T] of the tokens and that over all tokens."""
+def _squares(params, d_embedding, d_output, alpha, tokens):
+    """Mean squares over logits of dE W, E dW, dE dW and E W: for each, [T] of the tokens and that over all α > 0."""
     embedding, output = linear.matrices(params)
     pairs = (d_embedding, output), (embedding, d_output), (d_embedding, d_output), (embedding, output)
 
     def mean_squares(rows, matrix):
         square = jnp.sum((rows @ (matrix @ matrix.T)) * rows, axis=1) / matrix.shape[1]
-        return square[tokens], jnp.mean(square)
+        return square[tokens], jnp.mean(square, where=alpha > 0)
 
     return [mean_squares(*pair) for pair in pairs]
 
