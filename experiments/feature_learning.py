@@ -8,9 +8,11 @@ the second is not (`lvp.theory` has the exact form). Three regimes of vocabulary
 Beyond theory, with LVP's init and rates at m = 8 d: true one-hot targets in place of assumption 2, up to 20 steps,
 Adam, cross-entropy. Do the powers of d survive?
 
-    python -m sweeps run feature_learning --tier laptop      2 CPU cores, five minutes
+    python -m sweeps run feature_learning --tier laptop      2 CPU cores, two and a half minutes
+    python -m sweeps run feature_learning --tier laptop --corpus wikitext2      a text's frequencies
 """
 
+import re
 from dataclasses import dataclass
 
 import numpy as np
@@ -18,7 +20,8 @@ import numpy as np
 from experiments.experiment import Calculation, CellLanes, Experiment
 from lvp import analysis, theory
 from lvp.analysis.claims import Claim, judge
-from lvp.analysis.power_laws import Panel, Series, power_laws
+from lvp.analysis.power_laws import Panel, Series, in_words, power_laws
+from lvp.data.tokenizers import SMALLEST
 from lvp.errors import InputError
 from lvp.training import DataConfig
 
@@ -30,12 +33,13 @@ ARMS = {  # name → (optimizer, loss): true targets, LVP
     "Adam, cross-entropy": ("adam", "cross_entropy"),
 }
 LVP_POWER = {"embedding": -1.0, "top": -1.5}  # of η_E σ_W = d^(−1/2) d^(−1/2), of η_W σ_E = d^(−1) d^(−1/2)
+ONE_STEP_PER_TRAINED = 8  # draws: powers of d need fewer than theorem 1's constant, and a trained draw is many steps
 PARTS = {"embedding": "δ_E", "top": "δ_W, most frequent token", "rare": "δ_W, median token"}
 
 
 @dataclass(frozen=True)
 class Config:
-    corpus: str = "zipf:1"  # whose token frequencies α; a text's are those of a tokenizer of m tokens
+    corpus: str = "zipf:1"  # whose token frequencies α; a text's are those of a BPE tokenizer of m tokens, 256 or more
     widths: tuple[int, ...] = (16, 32, 64, 128, 256, 512, 1024)
     fixed_vocab: int = 1024
     steps: tuple[int, ...] = (1, 2, 5, 20)
@@ -53,24 +57,34 @@ class Config:
             raise InputError(f"steps must be whole numbers from 1 up, got {self.steps}")
         for name in ("widths", "steps"):
             object.__setattr__(self, name, tuple(sorted(set(getattr(self, name)))))
+        if not any(regimes(self).values()):
+            limits = f"{smallest(self)} ≤ m ≤ {self.largest}"
+            raise InputError(f"widths, fixed_vocab and largest leave no regime two widths with {limits}")
 
 
-TIERS = {
-    "smoke": Config(widths=(8, 16, 32), fixed_vocab=64, draws=10, steps=(1, 5), largest=512),
-    "laptop": Config(widths=(16, 32, 64, 128, 256), draws=100, largest=8192),
-    "gpu": Config(draws=100),
-    "paper": Config(draws=400),
-}
+def smallest(config: Config) -> int:
+    """A text's vocabulary holds every byte; synthetic tokens are as many as asked for."""
+    return 2 if config.corpus.partition(":")[0] == "zipf" else SMALLEST
 
 
 def regimes(config: Config) -> dict[str, list[tuple[int, int]]]:
-    """Name → (d, m) pairs."""
+    """Name → (d, m) pairs: those of a usable m, and none where they are fewer than a power of d needs."""
     shapes = {
         f"m = {config.fixed_vocab}": [(d, config.fixed_vocab) for d in config.widths],
         "m = 8 d": [(d, 8 * d) for d in config.widths],
         "m = 64 d": [(d, 64 * d) for d in config.widths],
     }
-    return {name: [(d, m) for d, m in pairs if m <= config.largest] for name, pairs in shapes.items()}
+    least, most = smallest(config), config.largest
+    usable = {name: [(d, m) for d, m in pairs if least <= m <= most] for name, pairs in shapes.items()}
+    return {name: pairs if len(pairs) > 1 else [] for name, pairs in usable.items()}
+
+
+TIERS = {
+    "smoke": Config(widths=(8, 32, 64), fixed_vocab=256, draws=10, steps=(1, 5), largest=2048),
+    "laptop": Config(widths=(16, 32, 64, 128, 256), draws=100, largest=8192),
+    "gpu": Config(draws=100),
+    "paper": Config(draws=400),
+}
 
 
 def cells(config: Config) -> list[CellLanes]:
@@ -84,10 +98,15 @@ def cells(config: Config) -> list[CellLanes]:
             found.append(CellLanes(f"{name}, d {d}", theorem, [{"arm": THEOREM}]))
             if name == "m = 8 d":
                 more = arguments | {"steps": list(config.steps), "rate": config.rate}
-                cost = 8.0 * config.draws / 8 * d * m * m * config.steps[-1]
+                cost = 8.0 * trained_draws(config.draws) * d * m * m * config.steps[-1]
                 beyond = Calculation(more, cost, data, m)
                 found.append(CellLanes(f"beyond, d {d}", beyond, [{"arm": arm} for arm in ARMS]))
     return found
+
+
+def trained_draws(draws: int) -> int:
+    """How many are trained in the arms beyond theory, where so many are taken one step."""
+    return max(2, draws // ONE_STEP_PER_TRAINED)
 
 
 def calculate(arguments, lane, dataset) -> dict:
@@ -126,7 +145,7 @@ def calculate(arguments, lane, dataset) -> dict:
         optimizer=optimizer,
         loss=loss,
         eps=1e-20,  # gradients are as small as α_i / m: Adam's usual 1e-8 would hold rare tokens still
-        draws=max(2, arguments["draws"] // 8),
+        draws=trained_draws(arguments["draws"]),
         tokens=tokens,
     )
     outcome = {}
@@ -156,12 +175,15 @@ def rows_of(table, arm: str, regime: str):
     return table[chosen].sort_values("cell.arguments.width")
 
 
+def error_of(column: str) -> str:
+    """The column of standard errors beside a column of values."""
+    part, after, step = column.partition("_step")
+    return f"{part}_error{after}{step}"
+
+
 def power(rows, column: str):
     """The power of d that a column follows."""
-    values = rows[column].to_numpy()
-    errors = rows[column.replace("_step", "_error_step") if "_step" in column else f"{column}_error"].to_numpy()
-    if len(values) == 0:
-        return None
+    values, errors = rows[column].to_numpy(), rows[error_of(column)].to_numpy()
     return analysis.slope(rows["cell.arguments.width"], (values, errors / values))
 
 
@@ -171,128 +193,166 @@ def local_power(rows, column: str) -> float:
     return float(np.polyfit(logs, np.log(rows[column].to_numpy()), 1)[0])
 
 
-def _says(fit) -> str:
-    return f"{fit.slope:.2f} [{fit.interval[0]:.2f}, {fit.interval[1]:.2f}]"
+def lvp_power(rows, part: str) -> float:
+    """The power of d that theorem 1's exact form gives a part under LVP: at these widths, for δ_W not yet its limit."""
+    return local_power(rows, f"{part}_exact") + LVP_POWER[part]
 
 
 def summary(table, config: Config) -> str:
     """Measured against exact and printed forms at the largest width; powers of d beside the forms'."""
+    return "\n".join([*_one_step_lines(table, config), "", *_beyond_lines(table, config)])
+
+
+def _one_step_lines(table, config: Config) -> list[str]:
     lines = [
         f"{'regime':<12} {'part':<26} {'measured/exact':>15} {'measured/paper':>15} {'power of d':>22} {'exact':>6}"
     ]
-    for regime in regimes(config):
+    for regime, pairs in regimes(config).items():
         rows = rows_of(table, THEOREM, regime)
+        if not pairs:
+            lines.append(f"{regime:<12} left out: not two widths with {smallest(config)} ≤ m ≤ {config.largest}")
         if len(rows) < 2:
             continue
         last = rows.iloc[-1]
         for part, name in PARTS.items():
             ratios = [f"{last[part] / last[f'{part}_{form}']:.3f}" for form in ("exact", "paper")]
-            exact = local_power(rows, f"{part}_exact")
-            lines.append(
-                f"{regime:<12} {name:<26} {ratios[0]:>15} {ratios[1]:>15} {_says(power(rows, part)):>22} {exact:>6.2f}"
-            )
-    steps = config.steps[0], config.steps[-1]
-    lines += ["", "beyond theorem 1 (m = 8 d, LVP, true targets): power of d"]
-    lines.append(
-        f"{'arm':<22}"
-        + "".join(f"{PARTS[p].split(',')[0]} after {t}".rjust(24) for p in ("embedding", "top") for t in steps)
-    )
+            measured, exact = in_words(power(rows, part)), local_power(rows, f"{part}_exact")
+            lines.append(f"{regime:<12} {name:<26} {ratios[0]:>15} {ratios[1]:>15} {measured:>22} {exact:>6.2f}")
+    return lines
+
+
+def _beyond_lines(table, config: Config) -> list[str]:
+    ends = sorted({config.steps[0], config.steps[-1]})
+    columns = {(part, t): f"{PARTS[part].split(',')[0]} after {t}" for part in LVP_POWER for t in ends}
+    lines = [
+        "beyond theorem 1 (m = 8 d, LVP, true targets): power of d",
+        f"{'arm':<22}" + "".join(f"{name:>24}" for name in columns.values()),
+    ]
+    one_step = rows_of(table, THEOREM, "m = 8 d")
+    if len(one_step) > 1:
+        exact = [f"{lvp_power(one_step, part):.2f}" for part, _ in columns]
+        lines.append(f"{'theorem 1, exact form':<22}" + "".join(f"{x:>24}" for x in exact))
     for arm in ARMS:
         rows = rows_of(table, arm, "m = 8 d")
-        if len(rows) < 2:
-            continue
-        cells_ = [_says(power(rows, f"{p}_step{t}")) for p in ("embedding", "top") for t in steps]
-        lines.append(f"{arm:<22}" + "".join(c.rjust(24) for c in cells_))
-    return "\n".join(lines)
+        if len(rows) > 1:
+            found = [in_words(power(rows, f"{part}_step{t}")) for part, t in columns]
+            lines.append(f"{arm:<22}" + "".join(f"{x:>24}" for x in found))
+    return lines
 
 
 def figure(table, config: Config, *, tier: str, corpus: str, partial):
     """The parts over d in three regimes, and beyond theory after the last step."""
-    panels = []
-    for regime in regimes(config):
-        rows, series = rows_of(table, THEOREM, regime), []
-        if len(rows) < 2:
-            continue
-        for part, name in PARTS.items():
-            fit = power(rows, part)
-            label = f"{name}: {_says(fit)}" if np.isfinite(fit.slope) else name
-            exact = rows[f"{part}_exact"]
-            series.append(
-                Series(label, rows["cell.arguments.width"], rows[part], rows[f"{part}_error"], predicted=exact)
-            )
-        panels.append(
-            Panel(f"theorem 1, {regime}", "width d", "change of the output (η = σ = 1)", series, "power of d")
-        )
-    for part in ("embedding", "top"):
-        series = []
-        for arm in ARMS:
-            rows = rows_of(table, arm, "m = 8 d")
-            if len(rows) < 2:
-                continue
-            column = f"{part}_step{config.steps[-1]}"
-            label = f"{arm}: {_says(power(rows, column))}"
-            series.append(Series(label, rows["cell.arguments.width"], rows[column]))
-        if series:
-            title = f"{PARTS[part]}: m = 8 d, LVP, {config.steps[-1]} steps"
-            panels.append(Panel(title, "width d", "change of the output", series, "power of d"))
+    panels = [_one_step_panel(table, regime) for regime in regimes(config)]
+    panels += [_beyond_panel(table, config, part) for part in LVP_POWER]
     return power_laws(
-        panels,
+        [panel for panel in panels if panel.series],
         title="What each matrix adds to the change of the linear network's output",
         tier=tier,
         corpus=corpus,
         partial=partial,
-        words=["Dashed: the exact forms. Bars: standard errors over draws. Powers of d with 95 % intervals."],
+        words=[
+            "$δ_E$: what moving the embedding changes, of the tokens that occur; $δ_W$: what moving the projection "
+            "changes, of one token. Root mean square over logits, bars: standard errors over draws.",
+            "Dashed: theorem 1, exact form. After each name: the measured power of d with its 95 % interval.",
+        ],
         columns=3,
     )
 
 
+def _one_step_panel(table, regime: str) -> Panel:
+    rows, series = rows_of(table, THEOREM, regime), []
+    for part, name in PARTS.items() if len(rows) > 1 else ():
+        x, label = rows["cell.arguments.width"], f"{_typeset(name)}: {in_words(power(rows, part))}"
+        series.append(Series(label, x, rows[part], rows[error_of(part)], predicted=rows[f"{part}_exact"]))
+    return Panel(f"Theorem 1, one step, {regime}", "width d", "change of a logit (η = σ = 1)", series)
+
+
+def _beyond_panel(table, config: Config, part: str) -> Panel:
+    column, series = f"{part}_step{config.steps[-1]}", []
+    for arm in ARMS:
+        rows = rows_of(table, arm, "m = 8 d")
+        if len(rows) > 1:
+            label = f"{arm}: {in_words(power(rows, column))}"
+            series.append(Series(label, rows["cell.arguments.width"], rows[column], rows[error_of(column)]))
+    one_step = rows_of(table, THEOREM, "m = 8 d")
+    says = f"theorem 1 has power {lvp_power(one_step, part):.2f}" if len(one_step) > 1 else None
+    title = f"{_typeset(PARTS[part])}: LVP, true targets,\n{_steps(config)}, m = 8 d"
+    return Panel(title, "width d", "change of a logit", series, says)
+
+
+def _steps(config: Config) -> str:
+    return f"{config.steps[-1]} step{'s' * (config.steps[-1] > 1)}"
+
+
+def _typeset(name: str) -> str:
+    """δ with its index below."""
+    return re.sub(r"δ_\w", r"$\g<0>$", name)
+
+
 def claims(table, config: Config, context) -> list[Claim]:
     """Theorem 1 as printed and as exact, at the largest shape of m = 8 d; and whether LVP's balance survives."""
-    rows, made = rows_of(table, THEOREM, "m = 8 d"), []
     shared = dict(context) | {"source": "Hayou & Liu 2025, theorem 1"}
-    last = rows.iloc[-1] if len(rows) else None
-    for statement, part, form, note in (
-        ("one step of the embedding changes the output by theorem 1's δ̄_E", "embedding", "paper", ""),
-        ("one step of the projection changes the most frequent token's output by theorem 1's δ̄_W", "top", "paper", ""),
-        (
-            "one step of the projection changes that output by the exact form of δ̄_W",
-            "top",
-            "exact",
-            "κ_i = I_i for α_i²/Σα²",
-        ),
-    ):
-        value = interval = None
-        if last is not None:
-            value = last[part] / last[f"{part}_{form}"]
-            half = 1.96 * last[f"{part}_error"] / last[f"{part}_{form}"]
-            interval = (value - half, value + half)
-        verdict = judge(value, interval, claimed=(0.98, 1.02))
-        where = f"measured over predicted, within 2 %, at d {config.widths[-1]}, m = 8 d"
-        made.append(
-            Claim(statement=statement, paper_value=1.0, value=value, interval=interval, verdict=verdict,
-                  note=", ".join(filter(None, (where, note))), **shared)
-        )  # fmt: skip
-    for part in ("embedding", "top"):
-        # The exact form's own power at these widths, which for δ_W is not yet its limit.
-        claimed = local_power(rows, f"{part}_exact") + LVP_POWER[part] if len(rows) > 1 else None
+    return _one_step_claims(table, shared) + _survival_claims(table, config, shared)
+
+
+def _one_step_claims(table, shared) -> list[Claim]:
+    projection = "one step of the projection changes"
+    rows = rows_of(table, THEOREM, "m = 8 d")
+    return [
+        _ratio_claim(rows, f"{statement} by {form_name}", part, form, note, shared)
+        for statement, form_name, part, form, note in (
+            ("one step of the embedding changes the output", "theorem 1's δ̄_E", "embedding", "paper", ""),
+            (f"{projection} the most frequent token's output", "theorem 1's δ̄_W", "top", "paper", ""),
+            (f"{projection} that output", "the exact form of δ̄_W", "top", "exact", ", κ_i = I_i for α_i²/Σα²"),
+        )
+    ]
+
+
+def _ratio_claim(rows, statement: str, part: str, form: str, note: str, shared) -> Claim:
+    """Is measured over predicted one, within 2 %, at the largest width?"""
+    value, interval, where = None, None, ""
+    if len(rows):
+        last = rows.iloc[-1]
+        value = last[part] / last[f"{part}_{form}"]
+        half = 1.96 * last[error_of(part)] / last[f"{part}_{form}"]
+        interval, where = (value - half, value + half), f"at d {last['cell.arguments.width']}, "
+    return Claim(
+        statement=statement,
+        paper_value=1.0,
+        value=value,
+        interval=interval,
+        verdict=judge(value, interval, claimed=(0.98, 1.02)),
+        note=f"measured over predicted, within 2 %, {where}m = 8 d{note}",
+        **shared,
+    )
+
+
+def _survival_claims(table, config: Config, shared) -> list[Claim]:
+    one_step, made = rows_of(table, THEOREM, "m = 8 d"), []
+    for part in LVP_POWER:
+        claimed = lvp_power(one_step, part) if len(one_step) > 1 else None
         for arm in ARMS:
             after = rows_of(table, arm, "m = 8 d")
             fit = power(after, f"{part}_step{config.steps[-1]}") if len(after) > 2 and claimed is not None else None
-            value, interval = (fit.slope, fit.interval) if fit else (None, None)
-            region = (claimed - 0.05, claimed + 0.05) if fit else (-0.55, -0.45)
-            made.append(
-                Claim(
-                    statement=f"theorem 1's power of d under LVP at m = 8 d survives true targets and "
-                    f"{config.steps[-1]} steps: {PARTS[part]}, {arm}",
-                    paper_value=claimed,
-                    value=value,
-                    interval=interval,
-                    verdict=judge(value, interval, claimed=region),
-                    note="within 0.05; the theorem says it of one step under assumption 2",
-                    **shared,
-                )
-            )
+            made.append(_survival_claim(fit, claimed, f"{_steps(config)}: {PARTS[part]}, {arm}", shared))
     return made
+
+
+def _survival_claim(fit, claimed: float | None, arm: str, shared) -> Claim:
+    value = interval = None
+    verdict = "unresolved"
+    if fit:
+        value, interval = fit.slope, fit.interval
+        verdict = judge(value, interval, claimed=(claimed - 0.05, claimed + 0.05))
+    return Claim(
+        statement=f"theorem 1's power of d under LVP at m = 8 d survives true targets and {arm}",
+        paper_value=claimed,
+        value=value,
+        interval=interval,
+        verdict=verdict,
+        note="within 0.05; the theorem says it of one step under assumption 2",
+        **shared,
+    )
 
 
 EXPERIMENT = Experiment(

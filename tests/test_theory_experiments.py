@@ -1,11 +1,14 @@
 """The experiments that calculate: their quantities against definitions, their claims against tables of known answer."""
 
+import dataclasses
+
 import numpy as np
 import pandas as pd
 import pytest
 
 from experiments import feature_learning, token_frequencies
 from lvp import data, theory
+from lvp.data import tokenizers
 from lvp.errors import InputError
 
 CONTEXT = {"experiment": "none", "tier": "none", "corpus": "none", "commit": "none"}
@@ -93,6 +96,43 @@ def test_learning_claims(form, verdicts):
     assert [c.verdict for c in claims] == verdicts + ["supported"] * 2 * len(feature_learning.ARMS)
     assert feature_learning.figure(table, config, tier="laptop", corpus="none", partial=None).axes
     assert all(arm in feature_learning.summary(table, config) for arm in feature_learning.ARMS)
+
+
+def test_a_claim_names_the_width_it_was_measured_at():
+    config = feature_learning.Config(widths=(16, 32, 64, 128, 256), largest=1024)
+    ratios = feature_learning.claims(learning_table(config, "exact"), config, CONTEXT)[:3]
+    assert all("at d 128, m = 8 d" in claim.note for claim in ratios)
+
+
+def test_every_point_has_its_bar_and_no_legend_covers_one():
+    config = feature_learning.TIERS["laptop"]
+    table = learning_table(config, "exact")
+    figure = feature_learning.figure(table, config, tier="laptop", corpus="none", partial=None)
+    figure.draw_without_rendering()
+    panels = [axes for axes in figure.axes if axes.get_legend()]
+    assert len(panels) == len(feature_learning.regimes(config)) + 2
+    for axes in panels:
+        assert axes.containers and all(container.has_yerr for container in axes.containers)
+        assert not axes.get_legend().get_window_extent().overlaps(axes.get_window_extent())
+
+
+def test_texts_have_no_vocabulary_below_the_bytes():
+    for tier, config in feature_learning.TIERS.items():
+        text = dataclasses.replace(config, corpus="wikitext2:/somewhere")
+        shapes = [pair for pairs in feature_learning.regimes(text).values() for pair in pairs]
+        assert min(m for _, m in shapes) == tokenizers.SMALLEST
+        assert all(len(pairs) >= 2 for pairs in feature_learning.regimes(text).values()), tier
+        assert {c.cell.vocab for c in feature_learning.cells(text)} == {m for _, m in shapes}
+    assert min(c.cell.vocab for c in feature_learning.cells(feature_learning.TIERS["smoke"])) < tokenizers.SMALLEST
+
+
+def test_a_regime_of_fewer_than_two_widths_is_left_out_and_says_so():
+    config = feature_learning.Config(corpus="python-docs", widths=(16, 32, 64), fixed_vocab=128, largest=2048)
+    assert [len(pairs) for pairs in feature_learning.regimes(config).values()] == [0, 2, 2]
+    lines = feature_learning.summary(learning_table(config, "exact"), config).splitlines()
+    assert [line.split("  ")[0] for line in lines if "left out: not two widths" in line] == ["m = 128"]
+    with pytest.raises(InputError, match="256 ≤ m ≤ 300"):
+        dataclasses.replace(config, largest=300)
 
 
 @pytest.mark.parametrize("change", [{"widths": (8,)}, {"draws": 1}, {"steps": ()}, {"steps": (0, 1)}])
