@@ -135,6 +135,24 @@ def test_a_regime_of_fewer_than_two_widths_is_left_out_and_says_so():
         dataclasses.replace(config, largest=300)
 
 
+def test_counts_that_fix_no_exponent_are_no_result():
+    rows = {
+        "lane.vocab": [256, 512], "tokens": [10**7, 10**6], "unseen": 94, "fitted_from": 10, "fitted_to": [162, 418],
+        "exponent": [20.0, 0.93], "exponent_low": [None, 0.8], "exponent_high": [None, 1.06], "offset": [244.0, -1.7],
+        "peak_ratio": [203.1, 1000.0], "mean_square": [4e-4, 1.5e-5], "mean_square_of_top": [1 / 203.1, 1e-3],
+        "shown_ranks": [[1, 10, 256], [1, 10, 512]], "shown_frequencies": [[0.2, 0.1, 0.0], [0.2, 0.1, 1e-3]],
+        "shown_fit": [[None, 0.1, 0.01]] * 2,
+    }  # fmt: skip
+    table, config = pd.DataFrame(rows), token_frequencies.Config(vocabs=(256, 512))
+    head, vague, sharp, *_ = token_frequencies.summary(table, config).splitlines()
+    assert len(head) == len(vague) == len(sharp)
+    assert "20.0" not in vague and "open" in vague and "0.80 … 1.06" in sharp
+    curves = token_frequencies.figure(table, config, tier="none", corpus="none", partial=None).axes[0].get_lines()
+    assert len(curves) == 3  # two of frequencies, one of a law
+    drawn = np.concatenate([line.get_ydata() for line in curves])
+    assert np.nanmin(drawn) == 1e-3  # a frequency of 0 is not drawn
+
+
 @pytest.mark.parametrize("change", [{"widths": (8,)}, {"draws": 1}, {"steps": ()}, {"steps": (0, 1)}])
 def test_unusable_configurations_are_refused(change):
     with pytest.raises(InputError, match=next(iter(change))):
