@@ -98,6 +98,31 @@ def test_learning_claims(form, verdicts):
     assert all(arm in feature_learning.summary(table, config) for arm in feature_learning.ARMS)
 
 
+def test_what_survives_is_told_from_what_does_not_where_the_form_bends():
+    """δ_W's own form need not be a power, as in text: what is judged is the measured part relative to it."""
+    config = feature_learning.TIERS["laptop"]
+    table = learning_table(config, "exact")
+    bend = 1 + (table["cell.arguments.width"] == 32)  # the most frequent token's frequency jumps
+    columns = [c for c in table if c == "top_exact" or (c.startswith("top_step"))]
+    table[columns] = table[columns].mul(bend, axis=0)
+    falls = table["lane.arm"] == "sign, cross-entropy"
+    table.loc[falls, columns] = table[columns].div(table["cell.arguments.width"] ** 0.3, axis=0)[falls]
+    claims = feature_learning.claims(table, config, CONTEXT)[-4:]  # of δ_W
+    assert [c.verdict for c in claims] == ["supported", "supported", "contradicted", "supported"]
+    assert claims[2].value == pytest.approx(-0.3, abs=0.01)
+
+
+def test_a_sweep_can_be_shown_before_it_is_whole():
+    config = feature_learning.TIERS["laptop"]
+    whole = learning_table(config, "exact")
+    is_theorem = whole["lane.arm"] == feature_learning.THEOREM
+    for rows in (whole[is_theorem], whole[~is_theorem], whole[:1], whole[::7]):
+        rows = rows.dropna(axis=1, how="all")  # columns come with the rows that fill them
+        feature_learning.figure(rows, config, tier="none", corpus="none", partial=(len(rows), len(whole)))
+        assert feature_learning.summary(rows, config).startswith("regime")
+        assert len(feature_learning.claims(rows, config, CONTEXT)) == 3 + 2 * len(feature_learning.ARMS)
+
+
 def test_a_claim_names_the_width_it_was_measured_at():
     config = feature_learning.Config(widths=(16, 32, 64, 128, 256), largest=1024)
     ratios = feature_learning.claims(learning_table(config, "exact"), config, CONTEXT)[:3]

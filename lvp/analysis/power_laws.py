@@ -45,8 +45,8 @@ def in_words(fit: Slope) -> str:
     """The power and its interval, as short as tables and legends need: `0.52 [0.51, 0.54]`."""
     if not np.isfinite(fit.slope):
         return "no fit"
-    low, high = fit.interval
-    return f"{fit.slope:.2f} [{low:.2f}, {high:.2f}]" if np.isfinite(high - low) else f"{fit.slope:.2f}, no interval"
+    slope, low, high = (f"{round(x, 2) + 0.0:.2f}" for x in (fit.slope, *fit.interval))  # no negative zero
+    return f"{slope} [{low}, {high}]" if np.isfinite(fit.interval).all() else f"{slope}, no interval"
 
 
 def power_laws(
@@ -66,8 +66,8 @@ def power_laws(
     import matplotlib
     from matplotlib.figure import Figure
 
-    columns = columns or len(panels)
-    rows = -(-len(panels) // columns)
+    columns = columns or max(1, len(panels))
+    rows = max(1, -(-len(panels) // columns))  # of a sweep that has hardly begun there may be no panel
     with matplotlib.rc_context(STYLE):
         figure = Figure(figsize=(min(15, 5.2 * columns), 0.9 + 4.9 * rows), layout="constrained")
         axes = figure.subplots(rows, columns, squeeze=False).ravel()
