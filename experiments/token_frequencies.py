@@ -5,7 +5,7 @@ WikiText-2. Frequencies α fall as a power of rank; for α_i ∝ i^(−a) the me
 m⁻¹ Σ_i (α_i/α_1)², is Θ(1/m). Theorem 2 uses that max_i α_i² / ᾱ² = Θ(m), which does not depend on how α is
 normalised; ᾱ² = m⁻¹ Σ_i α_i² does, and is given for Σ α = 1 as well as for α_1 = 1.
 
-    python -m sweeps run token_frequencies --tier laptop      2 CPU cores, two minutes
+    python -m sweeps run token_frequencies --tier laptop      2 CPU cores, seconds; tokenizers, once: half a minute
 """
 
 from dataclasses import dataclass
@@ -15,7 +15,7 @@ import numpy as np
 from experiments.experiment import Calculation, CellLanes, Experiment
 from lvp import analysis, theory
 from lvp.analysis.claims import Claim, judge
-from lvp.analysis.power_laws import Panel, Series, power_laws
+from lvp.analysis.power_laws import Panel, Series, in_words, power_laws
 from lvp.errors import InputError
 from lvp.training import DataConfig
 
@@ -101,63 +101,76 @@ def growth(table, column: str):
     return analysis.slope(rows["lane.vocab"], (rows[column].to_numpy(), None))
 
 
+def is_open(row) -> bool:
+    """Whether the range of ranks left the exponent open: then the fit's numbers are no result."""
+    return row["exponent_low"] is None or np.isnan(row["exponent_low"])
+
+
 def summary(table, config: Config) -> str:
-    head = f"{'m':>6} {'tokens':>10} {'exponent':>9} {'95 % interval':>16} {'offset':>7} {'ranks':>10}"
-    lines = [head + f" {'max α²/ᾱ²':>10} {'ᾱ², Σα = 1':>11} {'ᾱ², α₁ = 1':>11}"]
+    head = ("m", "tokens", "unseen", "ranks fitted", "exponent", "95 % interval", "offset")
+    cells_ = [(*head, "max α²/ᾱ²", "ᾱ² for Σα = 1", "ᾱ² for α₁ = 1")]
     for row in by_vocab(table).to_dict("records"):
-        open_ended = row["exponent_low"] is None or np.isnan(row["exponent_low"])
-        interval = "open" if open_ended else f"{row['exponent_low']:.3f} … {row['exponent_high']:.3f}"
-        ranks = f"{row['fitted_from']}–{row['fitted_to']}"
-        lines.append(
-            f"{row['lane.vocab']:>6} {row['tokens']:>10} {row['exponent']:>9.3f} {interval:>16} {row['offset']:>7.2f} "
-            f"{ranks:>10} {row['peak_ratio']:>10.4g} {row['mean_square']:>11.3g} {row['mean_square_of_top']:>11.3g}"
-        )
-    for column, name in (("peak_ratio", "max α²/ᾱ²"), ("mean_square_of_top", "ᾱ² with α₁ = 1")):
-        fit = growth(table, column)
-        lines.append(f"{name} goes as m to the {fit.slope:.2f}, 95 % interval {_interval(fit.interval)}")
+        fit = ("–", "open", "–")
+        if not is_open(row):
+            ends = f"{row['exponent_low']:.2f} … {row['exponent_high']:.2f}"
+            fit = (f"{row['exponent']:.2f}", ends, f"{row['offset']:.1f}")
+        sizes = (f"{row['lane.vocab']}", f"{row['tokens']}", f"{row['unseen']}")
+        squares = (f"{row['peak_ratio']:.1f}", f"{row['mean_square']:.2e}", f"{row['mean_square_of_top']:.2e}")
+        cells_.append((*sizes, f"{row['fitted_from']}–{row['fitted_to']}", *fit, *squares))
+    widths = [max(map(len, column)) for column in zip(*cells_, strict=True)]
+    lines = ["  ".join(c.rjust(w) for c, w in zip(line, widths, strict=True)) for line in cells_]
+    lines += ["", "α: frequencies, α₁ the largest, ᾱ² = m⁻¹ Σ α²; fitted: α ∝ (rank + offset)^(−exponent)"]
+    for column, name in (("peak_ratio", "max α²/ᾱ²"), ("mean_square_of_top", "ᾱ² for α₁ = 1")):
+        lines.append(f"power of m that {name} follows, with its 95 % interval: {in_words(growth(table, column))}")
     return "\n".join(lines)
-
-
-def _interval(ends) -> str:
-    return f"{ends[0]:.2f} … {ends[1]:.2f}"
 
 
 def figure(table, config: Config, *, tier: str, corpus: str, partial):
     """Figure 2, and the two mean squares over m."""
-    rows = by_vocab(table).to_dict("records")
-    curves = [
-        Series(
-            f"{row['lane.vocab']}",
-            row["shown_ranks"],
-            row["shown_frequencies"],
-            fitted=np.array(row["shown_fit"], float),
-            line=True,
-        )
-        for row in rows
-    ]
-    vocabs = [row["lane.vocab"] for row in rows]
-    panels = [Panel("Frequency against rank", "rank", "frequency α", curves, "vocabulary m", ordered=True)]
-    for column, name, power in (("peak_ratio", "max α² / ᾱ²", 1), ("mean_square_of_top", "ᾱ² with α₁ = 1", -1)):
-        values, fit = [row[column] for row in rows], growth(table, column)
-        centre = np.exp(np.mean(np.log(values))) * (np.array(vocabs) / np.exp(np.mean(np.log(vocabs)))) ** power
-        series = Series(
-            "measured",
-            vocabs,
-            values,
-            fitted=fit.line(vocabs)[0],
-            fitted_label=f"fit: power {fit.slope:.2f} [{_interval(fit.interval)}]",
-            predicted=centre,
-            predicted_label=f"power {power}, of theorem 2",
-        )
-        panels.append(Panel(name, "vocabulary m", name, [series]))
+    panels = [_curves(table)]
+    panels.append(_growth_panel(table, "peak_ratio", "Top token's square over the mean square", "max α² / ᾱ²", 1))
+    title = "Mean square over the top token's square"
+    panels.append(_growth_panel(table, "mean_square_of_top", title, "ᾱ² for α₁ = 1", -1))
     return power_laws(
         panels,
         title="Token frequencies of BPE vocabularies",
         tier=tier,
         corpus=corpus,
         partial=partial,
-        words=["Dotted: Zipf–Mandelbrot law fitted to the middle ranks."],
+        words=[
+            f"Left: pale, the frequencies of the tokens that occur; thin, the Zipf–Mandelbrot law fitted to ranks "
+            f"{config.first_rank} to {config.last_rank}, where they fix its exponent.",
+            "After each name: the power of m with its 95 % interval.",
+        ],
     )
+
+
+def _curves(table) -> Panel:
+    series = []
+    for row in by_vocab(table).to_dict("records"):
+        frequencies = np.array(row["shown_frequencies"], float)
+        frequencies[frequencies == 0] = np.nan  # which a logarithmic axis would draw as a cliff
+        law = None if is_open(row) else np.array(row["shown_fit"], float)
+        series.append(Series(f"{row['lane.vocab']}", row["shown_ranks"], frequencies, fitted=law, line=True))
+    return Panel("Frequency against rank", "rank", "frequency α", series, "vocabulary m", ordered=True)
+
+
+def _growth_panel(table, column: str, title: str, name: str, predicted: int) -> Panel:
+    """Over m, with its power and the one predicted, through the geometric centre."""
+    rows, fit = by_vocab(table), growth(table, column)
+    vocabs, values = rows["lane.vocab"].to_numpy(float), rows[column].to_numpy()
+    centre = np.exp(np.mean(np.log(values))) * (vocabs / np.exp(np.mean(np.log(vocabs)))) ** predicted
+    source = {1: "theorem 2", -1: "lemma 1"}[predicted]
+    series = Series(
+        "measured",
+        vocabs,
+        values,
+        fitted=fit.line(vocabs)[0],
+        fitted_label=f"fit: {in_words(fit)}",
+        predicted=centre,
+        predicted_label=f"{source}: {predicted}",
+    )
+    return Panel(title, "vocabulary m", name, [series], "power of m")
 
 
 def claims(table, config: Config, context) -> list[Claim]:

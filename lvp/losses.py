@@ -53,8 +53,12 @@ def dense_next_token_loss(hidden, head, targets, weights=None) -> jax.Array:
     return jnp.sum(nll * weights) / jnp.where(total > 0, total, 1.0)
 
 
-def _chunks(chunk, *arrays):
-    """Each [N, ...] array as [N / chunk, chunk, ...], padded with zeros (so that padding has weight 0)."""
+def chunks(chunk: int, *arrays) -> list[jax.Array]:
+    """Arrays [N, ...] as [⌈N / chunk⌉, chunk, ...], to scan over.
+
+    Padded with zeros: a weight, a frequency or a residual among the arrays makes what is added at the end count for
+    nothing.
+    """
     pad = -arrays[0].shape[0] % chunk
     return [jnp.pad(a, [(0, pad)] + [(0, 0)] * (a.ndim - 1)).reshape(-1, chunk, *a.shape[1:]) for a in arrays]
 
@@ -73,7 +77,7 @@ def _weighted_sum(hidden, head, targets, weights, chunk):
         _, _, nll = _chunk_nll(hidden_c, head, targets_c)
         return total + jnp.sum(nll * weights_c), None
 
-    return jax.lax.scan(body, jnp.float32(0), _chunks(chunk, hidden, targets, weights))[0]
+    return jax.lax.scan(body, jnp.float32(0), chunks(chunk, hidden, targets, weights))[0]
 
 
 def _forward(hidden, head, targets, weights, chunk):
@@ -90,7 +94,7 @@ def _forward(hidden, head, targets, weights, chunk):
         return (total + jnp.sum(nll * weights_c), d_head), (d_hidden, nll)
 
     init = (jnp.float32(0), jnp.zeros(head.shape, jnp.float32))
-    (total, d_head), (d_hidden, nll) = jax.lax.scan(body, init, _chunks(chunk, hidden, targets, weights))
+    (total, d_head), (d_hidden, nll) = jax.lax.scan(body, init, chunks(chunk, hidden, targets, weights))
     tokens = hidden.shape[0]
     d_hidden = d_hidden.reshape(-1, hidden.shape[1])[:tokens]
     return total, (d_hidden.astype(hidden.dtype), d_head.astype(head.dtype), nll.reshape(-1)[:tokens])

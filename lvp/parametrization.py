@@ -169,10 +169,10 @@ def table(
         raise InputError(f"rule must be one of {tuple(_RULES)}, not {rule!r}")
     if normalize not in ("paper", "hidden"):
         raise InputError(f"normalize must be 'paper' or 'hidden', not {normalize!r}")
-    width, vocab = _whole("width", width, 1), _whole("vocab", vocab, 2)
+    width, vocab = check_whole("width", width, 1), check_whole("vocab", vocab, 2)
     kappa = 1.0
     if frequencies is not None:
-        alpha = _frequencies(frequencies, vocab)
+        alpha = check_frequencies(frequencies, vocab)
         if rule == "interpolated":
             kappa = min(1.0, float(alpha @ attenuation(alpha)))  # a sum up to 1 + 1e-6 is accepted
     cells = _RULES[rule](width, vocab, kappa)
@@ -193,8 +193,8 @@ def _divisors(rule, cells, vocab, kappa, normalize, base_width, base_vocab) -> t
                 "base_width and normalize='hidden' give learning_rate two meanings: choose one "
                 "(with base_width leave normalize at 'paper')"
             )
-        base_width = _whole("base_width", base_width, 1)
-        base_vocab = vocab if base_vocab is None else _whole("base_vocab", base_vocab, 2)
+        base_width = check_whole("base_width", base_width, 1)
+        base_vocab = vocab if base_vocab is None else check_whole("base_vocab", base_vocab, 2)
         base = _RULES[rule](base_width, base_vocab, kappa)
         meaning = f"the rate tuned at width {base_width}, vocab {base_vocab}, where every multiplier is 1"
         return {role: rate for role, (_, rate) in base.items()}, meaning
@@ -249,7 +249,7 @@ def attenuation(frequencies) -> np.ndarray:
     Raises:
       InputError: negative or non-finite frequencies, fewer than two, or a sum not one within 1e-6.
     """
-    alpha = _frequencies(frequencies)
+    alpha = check_frequencies(frequencies)
     share, inverse, counts = np.unique(alpha**2 / np.sum(alpha**2), return_inverse=True, return_counts=True)
     positive = share[share > 0]
     # Below −40 lies e⁻⁴⁰ of the integral; above, every factor has turned 80 e-folds before, or (shares of no
@@ -272,7 +272,16 @@ _STEP = 0.25
 _CHUNK_ELEMENTS = 1 << 20
 
 
-def _frequencies(frequencies, vocab: int | None = None) -> np.ndarray:
+def check_frequencies(frequencies, vocab: int | None = None) -> np.ndarray:
+    """Token probabilities as float64 [m].
+
+    Args:
+      frequencies: [m], m ≥ 2, not negative, of sum 1 within 1e-6; they are not divided by their sum.
+      vocab: m where it is known.
+
+    Raises:
+      InputError: anything else.
+    """
     try:
         alpha = np.asarray(frequencies, np.float64)
     except (TypeError, ValueError) as error:
@@ -289,7 +298,8 @@ def _frequencies(frequencies, vocab: int | None = None) -> np.ndarray:
     return alpha
 
 
-def _whole(name: str, value, least: int) -> int:
+def check_whole(name: str, value, least: int) -> int:
+    """`value`, any whole-number type but bool, as an int of at least `least`; InputError by `name` otherwise."""
     try:
         whole = operator.index(value)
     except TypeError as error:

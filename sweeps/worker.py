@@ -101,18 +101,21 @@ class Worker:
 
     def run_trial(self, trial: dict) -> dict:
         """Runs {"id", "cell", "lanes": [hash, …], "pack"} and returns what it cost. Lanes with a record are skipped."""
+        from lvp.training import Cell
         from sweeps.manifest import Manifest
 
         manifest = Manifest.read(self.out)
-        from lvp.training import Cell
-
         before, started, training_seconds = dict(self.counts), time.perf_counter(), 0.0
         lanes, pack = trial["lanes"], trial["pack"]
-        run = self._run_pack if isinstance(manifest.cells[trial["cell"]].cell, Cell) else self._calculate
+        trained = isinstance(manifest.cells[trial["cell"]].cell, Cell)
         for start in range(0, len(lanes), pack):
             group = lanes[start : start + pack]
-            if not all(manifest.record_path(h).exists() for h in group):
-                training_seconds += run(manifest, trial["cell"], group, pack)
+            if all(manifest.record_path(h).exists() for h in group):
+                continue
+            if trained:
+                training_seconds += self._run_pack(manifest, trial["cell"], group, pack)
+            else:  # calculations are packed by one
+                training_seconds += self._calculate(manifest, trial["cell"], *group)
         return {
             "trial": trial["id"],
             "cell": trial["cell"],
@@ -122,20 +125,17 @@ class Worker:
             **{k: self.counts[k] - before[k] for k in self.counts},
         }
 
-    def _calculate(self, manifest, index: int, hashes: list[str], pack: int) -> float:
-        """Computes lanes one after the other and writes their records; the seconds this took."""
+    def _calculate(self, manifest, index: int, lane: str) -> float:
+        """Computes a lane and writes its record; the seconds this took."""
         experiment, _ = manifest.resolved
-        entry, total = manifest.cells[index], 0.0
-        for lane in hashes:
-            manifest.write_progress(index, [lane], 0)
-            started = time.perf_counter()
-            outcome = {"status": "finished"} | experiment.calculate(
-                entry.cell.arguments, entry.lanes[lane], entry.dataset
-            )
-            seconds = time.perf_counter() - started
-            manifest.write_records(index, {lane: outcome}, self._provenance(1) | {"seconds": round(seconds, 3)})
-            total += seconds
-        return total
+        entry = manifest.cells[index]
+        manifest.write_progress(index, [lane], 0)
+        started = time.perf_counter()
+        outcome = experiment.calculate(entry.cell.arguments, entry.lanes[lane], entry.dataset)
+        seconds = time.perf_counter() - started
+        provenance = self._provenance(1) | {"seconds": round(seconds, 3)}
+        manifest.write_records(index, {lane: {"status": "finished"} | outcome}, provenance)
+        return seconds
 
     def _provenance(self, pack: int) -> dict:
         """Where and with what a lane ran."""

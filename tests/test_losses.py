@@ -5,7 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from lvp.losses import dense_next_token_loss, next_token_loss
+from lvp.losses import chunks, dense_next_token_loss, next_token_loss
 
 
 def problem(tokens, width, vocab, seed=0, dtype=jnp.float32):
@@ -27,6 +27,13 @@ def test_equals_the_dense_loss_and_its_gradients(tokens, chunk, weighted):
     np.testing.assert_allclose(loss, expected, rtol=1e-6)
     for got, want in zip(grads, expected_grads, strict=True):
         np.testing.assert_allclose(got, want, rtol=2e-5, atol=1e-6 * float(jnp.max(jnp.abs(want))) + 1e-9)
+
+
+def test_chunks_are_the_array_and_zeros():
+    rows, weights = chunks(4, jnp.arange(30.0).reshape(10, 3), jnp.ones(10))
+    assert rows.shape == (3, 4, 3) and weights.shape == (3, 4)
+    np.testing.assert_array_equal(rows.reshape(12, 3), np.append(np.arange(30.0), np.zeros(6)).reshape(12, 3))
+    assert weights.ravel().tolist() == [1.0] * 10 + [0.0] * 2
 
 
 def test_uniform_logits_cost_log_vocab():

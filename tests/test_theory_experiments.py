@@ -1,11 +1,14 @@
 """The experiments that calculate: their quantities against definitions, their claims against tables of known answer."""
 
+import dataclasses
+
 import numpy as np
 import pandas as pd
 import pytest
 
 from experiments import feature_learning, token_frequencies
 from lvp import data, theory
+from lvp.data import tokenizers
 from lvp.errors import InputError
 
 CONTEXT = {"experiment": "none", "tier": "none", "corpus": "none", "commit": "none"}
@@ -93,6 +96,86 @@ def test_learning_claims(form, verdicts):
     assert [c.verdict for c in claims] == verdicts + ["supported"] * 2 * len(feature_learning.ARMS)
     assert feature_learning.figure(table, config, tier="laptop", corpus="none", partial=None).axes
     assert all(arm in feature_learning.summary(table, config) for arm in feature_learning.ARMS)
+
+
+def test_what_survives_is_told_from_what_does_not_where_the_form_bends():
+    """δ_W's own form need not be a power, as in text: what is judged is the measured part relative to it."""
+    config = feature_learning.TIERS["laptop"]
+    table = learning_table(config, "exact")
+    bend = 1 + (table["cell.arguments.width"] == 32)  # the most frequent token's frequency jumps
+    columns = [c for c in table if c == "top_exact" or (c.startswith("top_step"))]
+    table[columns] = table[columns].mul(bend, axis=0)
+    falls = table["lane.arm"] == "sign, cross-entropy"
+    table.loc[falls, columns] = table[columns].div(table["cell.arguments.width"] ** 0.3, axis=0)[falls]
+    claims = feature_learning.claims(table, config, CONTEXT)[-4:]  # of δ_W
+    assert [c.verdict for c in claims] == ["supported", "supported", "contradicted", "supported"]
+    assert claims[2].value == pytest.approx(-0.3, abs=0.01)
+
+
+def test_a_sweep_can_be_shown_before_it_is_whole():
+    config = feature_learning.TIERS["laptop"]
+    whole = learning_table(config, "exact")
+    is_theorem = whole["lane.arm"] == feature_learning.THEOREM
+    for rows in (whole[is_theorem], whole[~is_theorem], whole[:1], whole[::7]):
+        rows = rows.dropna(axis=1, how="all")  # columns come with the rows that fill them
+        feature_learning.figure(rows, config, tier="none", corpus="none", partial=(len(rows), len(whole)))
+        assert feature_learning.summary(rows, config).startswith("regime")
+        assert len(feature_learning.claims(rows, config, CONTEXT)) == 3 + 2 * len(feature_learning.ARMS)
+
+
+def test_a_claim_names_the_width_it_was_measured_at():
+    config = feature_learning.Config(widths=(16, 32, 64, 128, 256), largest=1024)
+    ratios = feature_learning.claims(learning_table(config, "exact"), config, CONTEXT)[:3]
+    assert all("at d 128, m = 8 d" in claim.note for claim in ratios)
+
+
+def test_every_point_has_its_bar_and_no_legend_covers_one():
+    config = feature_learning.TIERS["laptop"]
+    table = learning_table(config, "exact")
+    figure = feature_learning.figure(table, config, tier="laptop", corpus="none", partial=None)
+    figure.draw_without_rendering()
+    panels = [axes for axes in figure.axes if axes.get_legend()]
+    assert len(panels) == len(feature_learning.regimes(config)) + 2
+    for axes in panels:
+        assert axes.containers and all(container.has_yerr for container in axes.containers)
+        assert not axes.get_legend().get_window_extent().overlaps(axes.get_window_extent())
+
+
+def test_texts_have_no_vocabulary_below_the_bytes():
+    for tier, config in feature_learning.TIERS.items():
+        text = dataclasses.replace(config, corpus="wikitext2:/somewhere")
+        shapes = [pair for pairs in feature_learning.regimes(text).values() for pair in pairs]
+        assert min(m for _, m in shapes) == tokenizers.SMALLEST
+        assert all(len(pairs) >= 2 for pairs in feature_learning.regimes(text).values()), tier
+        assert {c.cell.vocab for c in feature_learning.cells(text)} == {m for _, m in shapes}
+    assert min(c.cell.vocab for c in feature_learning.cells(feature_learning.TIERS["smoke"])) < tokenizers.SMALLEST
+
+
+def test_a_regime_of_fewer_than_two_widths_is_left_out_and_says_so():
+    config = feature_learning.Config(corpus="python-docs", widths=(16, 32, 64), fixed_vocab=128, largest=2048)
+    assert [len(pairs) for pairs in feature_learning.regimes(config).values()] == [0, 2, 2]
+    lines = feature_learning.summary(learning_table(config, "exact"), config).splitlines()
+    assert [line.split("  ")[0] for line in lines if "left out: not two widths" in line] == ["m = 128"]
+    with pytest.raises(InputError, match="256 ≤ m ≤ 300"):
+        dataclasses.replace(config, largest=300)
+
+
+def test_counts_that_fix_no_exponent_are_no_result():
+    rows = {
+        "lane.vocab": [256, 512], "tokens": [10**7, 10**6], "unseen": 94, "fitted_from": 10, "fitted_to": [162, 418],
+        "exponent": [20.0, 0.93], "exponent_low": [None, 0.8], "exponent_high": [None, 1.06], "offset": [244.0, -1.7],
+        "peak_ratio": [203.1, 1000.0], "mean_square": [4e-4, 1.5e-5], "mean_square_of_top": [1 / 203.1, 1e-3],
+        "shown_ranks": [[1, 10, 256], [1, 10, 512]], "shown_frequencies": [[0.2, 0.1, 0.0], [0.2, 0.1, 1e-3]],
+        "shown_fit": [[None, 0.1, 0.01]] * 2,
+    }  # fmt: skip
+    table, config = pd.DataFrame(rows), token_frequencies.Config(vocabs=(256, 512))
+    head, vague, sharp, *_ = token_frequencies.summary(table, config).splitlines()
+    assert len(head) == len(vague) == len(sharp)
+    assert "20.0" not in vague and "open" in vague and "0.80 … 1.06" in sharp
+    curves = token_frequencies.figure(table, config, tier="none", corpus="none", partial=None).axes[0].get_lines()
+    assert len(curves) == 3  # two of frequencies, one of a law
+    drawn = np.concatenate([line.get_ydata() for line in curves])
+    assert np.nanmin(drawn) == 1e-3  # a frequency of 0 is not drawn
 
 
 @pytest.mark.parametrize("change", [{"widths": (8,)}, {"draws": 1}, {"steps": ()}, {"steps": (0, 1)}])

@@ -1,11 +1,13 @@
 """Figures of quantities that follow powers: log-log panels of what was measured, its fit, and what was predicted."""
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
-from lvp.analysis.frame import INK, MARKERS, REFERENCE, STYLE, below, decimal, heading, stamp
+from lvp.analysis.frame import MARKERS, REFERENCE, STYLE, below, decimal, heading, stamp
+from lvp.analysis.slopes import Slope
 
 COLOURS = ("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#56B4E9", "#D55E00", "#000000", "#999999")  # Okabe and Ito's
 
@@ -41,6 +43,14 @@ class Panel:
     named_ticks: bool = True
 
 
+def in_words(fit: Slope) -> str:
+    """The power and its interval, as short as tables and legends need: `0.52 [0.51, 0.54]`."""
+    if not np.isfinite(fit.slope):
+        return "no fit"
+    slope, low, high = (f"{round(x, 2) + 0.0:.2f}" for x in (fit.slope, *fit.interval))  # no negative zero
+    return f"{slope} [{low}, {high}]" if np.isfinite(fit.interval).all() else f"{slope}, no interval"
+
+
 def power_laws(
     panels: Sequence[Panel],
     *,
@@ -58,10 +68,10 @@ def power_laws(
     import matplotlib
     from matplotlib.figure import Figure
 
-    columns = columns or len(panels)
-    rows = -(-len(panels) // columns)
+    columns = columns or max(1, len(panels))
+    rows = max(1, -(-len(panels) // columns))  # of a sweep that has hardly begun there may be no panel
     with matplotlib.rc_context(STYLE):
-        figure = Figure(figsize=(min(15, 5.2 * columns), 0.9 + 4.3 * rows), layout="constrained")
+        figure = Figure(figsize=(min(15, 5.2 * columns), 0.9 + 4.9 * rows), layout="constrained")
         axes = figure.subplots(rows, columns, squeeze=False).ravel()
         for place, panel in zip(axes, panels, strict=False):
             draw_panel(place, panel)
@@ -85,12 +95,13 @@ def draw_panel(axes, panel: Panel) -> None:
         colour = scale[i] if panel.ordered else COLOURS[i % len(COLOURS)]
         x = np.asarray(series.x, float)
         if series.line:
-            axes.plot(x, series.y, color=colour, linewidth=1.4, label=series.label, zorder=4)
+            # Wide and pale, so that the fit over it is seen, and seen to be this line's.
+            axes.plot(x, series.y, color=colour, linewidth=3, alpha=0.45, label=series.label, zorder=4)
         else:
             style = dict(fmt=MARKERS[i % len(MARKERS)], markersize=5, capsize=2, elinewidth=1, zorder=5)
             axes.errorbar(x, series.y, yerr=series.error, color=colour, label=series.label, **style)
         for values, label, dashes, over in (
-            (series.fitted, series.fitted_label, ":" if series.line else "-", INK if series.line else colour),
+            (series.fitted, series.fitted_label, "-", colour),
             (series.predicted, series.predicted_label, "--", REFERENCE),
         ):
             if values is not None:
@@ -102,6 +113,32 @@ def draw_panel(axes, panel: Panel) -> None:
     values = sorted({float(x) for series in panel.series if not series.line for x in series.x})
     if panel.named_ticks and 0 < len(values) <= 8:
         axes.xaxis.set_minor_locator(NullLocator())
-        axes.set_xticks(values, [f"{x:g}" for x in values])
+        names = [f"{x:g}" for x in values]
+        axes.set_xticks(values, names, fontsize=10 if sum(map(len, names)) < 30 else 8)
     axes.grid(which="major", color="#e6e6e6", linewidth=0.6)
-    axes.legend(fontsize=8, framealpha=0.9, title=panel.legend, title_fontsize=8)
+    _legend(axes, panel.legend)
+
+
+def _legend(axes, title: str | None) -> None:
+    """Beneath the panel, where no point can be; its place is in inches below the axis."""
+    from matplotlib.transforms import ScaledTranslation
+
+    handles, labels = axes.get_legend_handles_labels()
+    below_labels = axes.transAxes + ScaledTranslation(0, -0.42, axes.figure.dpi_scale_trans)
+    axes.legend(
+        handles,
+        [_minus(label) for label in labels],
+        title=title and _minus(title),
+        loc="upper center",
+        bbox_to_anchor=(0.5, 0),
+        bbox_transform=below_labels,
+        ncols=4 if len(labels) > 4 else 1,
+        fontsize=9,
+        title_fontsize=9,
+        frameon=False,
+    )
+
+
+def _minus(text: str) -> str:
+    """Hyphens before digits as minus signs."""
+    return re.sub(r"-(?=\d)", "−", text)

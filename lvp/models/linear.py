@@ -12,7 +12,7 @@ import jax
 import jax.numpy as jnp
 
 from lvp.errors import InputError
-from lvp.losses import default_chunk
+from lvp.losses import chunks, default_chunk
 
 
 def init(key, width: int, vocab: int, sigma_embedding, sigma_output, dtype: Any = jnp.float32) -> dict:
@@ -125,7 +125,7 @@ def _accumulate(params, frequencies, extras, residual, chunk: int | None) -> dic
         raise InputError(f"chunk must be at least 1, got {chunk!r}")
     chunk = min(vocab, default_chunk(vocab) if chunk is None else chunk)
     # Padding has frequency 0 and adds nothing.
-    blocks = [_blocks(array, chunk) for array in (embedding, frequencies, extras)]
+    blocks = chunks(chunk, embedding, frequencies, extras)
 
     def body(d_output, block):
         embedding_c, frequencies_c, extras_c = block
@@ -134,13 +134,6 @@ def _accumulate(params, frequencies, extras, residual, chunk: int | None) -> dic
 
     d_output, d_embedding = jax.lax.scan(body, jnp.zeros_like(output), blocks)
     return as_params(d_embedding.reshape(-1, embedding.shape[1])[:vocab], d_output)
-
-
-def _blocks(array, chunk: int):
-    """[N, ...] as [N / chunk, chunk, ...], padded with zeros."""
-    pad = -array.shape[0] % chunk
-    padded = jnp.pad(array, [(0, pad)] + [(0, 0)] * (array.ndim - 1)) if pad else array
-    return padded.reshape(-1, chunk, *array.shape[1:])
 
 
 def _check(params, frequencies, targets, loss: str) -> None:

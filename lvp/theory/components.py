@@ -18,7 +18,7 @@ import numpy as np
 from scipy.special import zeta
 
 from lvp.errors import InputError
-from lvp.parametrization import _frequencies, attenuation, table
+from lvp.parametrization import attenuation, check_frequencies, table
 
 
 def sign_projection_variance(width, vocab) -> np.ndarray:
@@ -58,7 +58,7 @@ def sign_gaussian_variance(width, frequencies, *, exact: bool = True) -> np.ndar
       InputError: a width below 1; frequencies that are negative, not finite, fewer than two or do not sum to one.
     """
     d = _at_least("width", width, 1)[..., None]
-    alpha = _frequencies(frequencies)
+    alpha = check_frequencies(frequencies)
     kappa = attenuation(alpha) if exact else alpha**2 / np.sum(alpha**2)
     return d + 2 / np.pi * d * (d - 1) * kappa
 
@@ -169,7 +169,7 @@ def mean_square_frequency(frequencies) -> float:
     Raises:
       InputError: frequencies as in `sign_gaussian_variance`.
     """
-    return float(np.mean(_frequencies(frequencies) ** 2))
+    return float(np.mean(check_frequencies(frequencies) ** 2))
 
 
 def power_law_mean_square(vocab, exponent) -> np.ndarray:

@@ -15,7 +15,8 @@ import optax
 
 from lvp.errors import InputError
 from lvp.models import linear
-from lvp.parametrization import _frequencies, _whole
+from lvp.optim.elementwise import scale_by_sign, sign
+from lvp.parametrization import check_frequencies, check_whole
 
 _CHUNK_ELEMENTS = 2**22  # random numbers at a time
 
@@ -30,7 +31,8 @@ class Estimate(NamedTuple):
 class Component(NamedTuple):
     """Root mean squares over the m logits and over draws, (m⁻¹ E‖δ^i‖²)^½, in logits.
 
-    per_token: [..., T] of the tokens asked for. overall: [...], root mean square over all m tokens, each counted once.
+    per_token: [..., T] of the tokens asked for. overall: [...], root mean square over all tokens that occur (frequency
+    above 0), each counted once: Theorem 1's δ̄_E is of those, and the bytes that a text never uses are not.
     """
 
     per_token: Estimate
@@ -56,11 +58,6 @@ class Moments(NamedTuple):
     mean: Estimate
     variance: Estimate
     covariance: Estimate
-
-
-def paper_sign(x) -> jax.Array:
-    """S(x) = +1 for x ≥ 0, −1 otherwise: the paper's sign, under which a gradient of 0 moves its coordinate."""
-    return jnp.where(x >= 0, 1.0, -1.0).astype(jnp.result_type(x))
 
 
 def one_step_components(
@@ -94,8 +91,8 @@ def one_step_components(
     Raises:
       InputError: an argument out of range.
     """
-    width, draws = _whole("width", width, 1), _whole("draws", draws, 2)
-    alpha = _frequencies(frequencies)
+    width, draws = check_whole("width", width, 1), check_whole("draws", draws, 2)
+    alpha = check_frequencies(frequencies)
     tokens = _tokens(tokens, alpha.size)
     rates = _numbers(learning_rate_embedding=learning_rate_embedding, learning_rate_output=learning_rate_output)
     sigmas = _numbers(sigma_embedding=sigma_embedding, sigma_output=sigma_output)
@@ -110,8 +107,8 @@ def _one_step(keys, alpha, tokens, rates, sigmas, width, chunk):
         key_params, key_signal = jax.random.split(key)
         params = linear.init(key_params, width, alpha.size, *sigmas)
         steps = linear.random_signal_gradients(params, alpha, key_signal, chunk=chunk)
-        steps = [rate * paper_sign(g) for rate, g in zip(rates, linear.matrices(steps), strict=True)]
-        return _squares(params, *steps, tokens)
+        steps = [rate * sign(g) for rate, g in zip(rates, linear.matrices(steps), strict=True)]
+        return _squares(params, *steps, alpha, tokens)
 
     return jax.lax.map(draw, keys)
 
@@ -158,7 +155,7 @@ def feature_components(
     Raises:
       InputError: an argument out of range, another optimizer or loss.
     """
-    width, draws, alpha = _whole("width", width, 1), _whole("draws", draws, 1), _frequencies(frequencies)
+    width, draws, alpha = check_whole("width", width, 1), check_whole("draws", draws, 1), check_frequencies(frequencies)
     tokens, steps = _tokens(tokens, alpha.size), _steps(steps)
     if optimizer not in _DIRECTIONS:
         raise InputError(f"optimizer must be one of {tuple(_DIRECTIONS)}, not {optimizer!r}")
@@ -193,7 +190,7 @@ def _train(keys, alpha, targets, tokens, rates, sigmas, eps, setting):
             moves, state = direction.update(gradients, state)
             params = jax.tree.map(lambda p, rate, u: p - rate * u, params, rates, moves)
             moved = [a - b for a, b in zip(linear.matrices(start), linear.matrices(params), strict=True)]
-            return (params, state), _squares(start, *moved, tokens)
+            return (params, state), _squares(start, *moved, alpha, tokens)
 
         _, squares = jax.lax.scan(step, (start, direction.init(start)), length=steps[-1])
         at = jnp.asarray(steps) - 1
@@ -205,7 +202,7 @@ def _train(keys, alpha, targets, tokens, rates, sigmas, eps, setting):
 
 def _sign(eps) -> optax.GradientTransformation:
     del eps
-    return optax.stateless(lambda updates, params: jax.tree.map(paper_sign, updates))
+    return scale_by_sign()
 
 
 def _adam(eps) -> optax.GradientTransformation:
@@ -227,7 +224,7 @@ def theorem_3_moments(key, width: int, vocab: int, *, draws: int = 1000) -> Mome
     Raises:
       InputError: an argument out of range.
     """
-    width, vocab, draws = _whole("width", width, 1), _whole("vocab", vocab, 2), _whole("draws", draws, 2)
+    width, vocab, draws = check_whole("width", width, 1), check_whole("vocab", vocab, 2), check_whole("draws", draws, 2)
     return Moments(*map(_mean, _theorem_3(jax.random.split(key, draws), width, vocab)))
 
 
@@ -242,7 +239,7 @@ def _theorem_3(keys, width, vocab):
         def add(x, block):
             index, used = block
             rows = used[:, None] * _normal_rows(key_rows, index, vocab)
-            return x + paper_sign(rows @ v) @ rows, None
+            return x + sign(rows @ v) @ rows, None
 
         return _moments(jax.lax.scan(add, jnp.zeros(vocab), blocks)[0])
 
@@ -266,8 +263,8 @@ def theorem_4_moments(
     Raises:
       InputError: an argument out of range.
     """
-    width, draws, alpha = _whole("width", width, 1), _whole("draws", draws, 2), _frequencies(frequencies)
-    columns = min(alpha.size, 256) if columns is None else _whole("columns", columns, 2)
+    width, draws, alpha = check_whole("width", width, 1), check_whole("draws", draws, 2), check_frequencies(frequencies)
+    columns = min(alpha.size, 256) if columns is None else check_whole("columns", columns, 2)
     tokens = _tokens(tokens, alpha.size)
     keys = jax.random.split(key, draws)
     return Moments(*map(_mean, _theorem_4(keys, jnp.asarray(alpha, jnp.float32), tokens, width, columns)))
@@ -286,7 +283,7 @@ def _theorem_4(keys, alpha, tokens, width, columns):
             return product + _normal_rows(key_embedding, index, width).T @ signal, None
 
         product = jax.lax.scan(add, jnp.zeros((width, columns)), blocks)[0]
-        return _moments(_normal_rows(key_embedding, tokens, width) @ paper_sign(product))
+        return _moments(_normal_rows(key_embedding, tokens, width) @ sign(product))
 
     return jax.lax.map(draw, keys)
 
@@ -310,14 +307,14 @@ def _moments(x):
     return total / count, square / count, (total**2 - square) / (count * (count - 1))
 
 
-def _squares(params, d_embedding, d_output, tokens):
-    """Mean squares over logits of dE W, E dW, dE dW and E W: for each, [T] of the tokens and that over all tokens."""
+def _squares(params, d_embedding, d_output, alpha, tokens):
+    """Mean squares over logits of dE W, E dW, dE dW and E W: for each, [T] of the tokens and that over all α > 0."""
     embedding, output = linear.matrices(params)
     pairs = (d_embedding, output), (embedding, d_output), (d_embedding, d_output), (embedding, output)
 
     def mean_squares(rows, matrix):
         square = jnp.sum((rows @ (matrix @ matrix.T)) * rows, axis=1) / matrix.shape[1]
-        return square[tokens], jnp.mean(square)
+        return square[tokens], jnp.mean(square, where=alpha > 0)
 
     return [mean_squares(*pair) for pair in pairs]
 
@@ -351,7 +348,7 @@ def _tokens(tokens, vocab: int, name: str = "tokens") -> jax.Array:
 
 
 def _steps(steps) -> tuple[int, ...]:
-    steps = tuple(_whole("steps", step, 1) for step in steps)
+    steps = tuple(check_whole("steps", step, 1) for step in steps)
     if not steps or list(steps) != sorted(set(steps)):
         raise InputError(f"steps must be ascending, got {steps}")
     return steps
