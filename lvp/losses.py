@@ -21,22 +21,28 @@ def default_chunk(vocab: int) -> int:
     return max(256, CPU_CHUNK_LOGITS // vocab) if jax.default_backend() == "cpu" else ACCELERATOR_CHUNK
 
 
+def _wide(x) -> jnp.dtype:
+    """What logits and sums are held in: float32, or the input's type where that is wider."""
+    return jnp.promote_types(x.dtype, jnp.float32)
+
+
 def next_token_loss(hidden, head, targets, weights=None, *, chunk: int | None = None) -> jax.Array:
     """Weighted mean of −log softmax(hidden · head)[target].
 
     Args:
-      hidden: [..., width], float32 or bfloat16; the rows that predict.
+      hidden: [..., width], bfloat16, float32 or float64; the rows that predict.
       head: [width, vocab], the output matrix.
       targets: [...], int; the token each row should predict. Rows of weight 0 may hold any valid index.
       weights: [...], float, non-negative; None is one everywhere. All zero gives a loss of 0.
       chunk: tokens per chunk; None takes `default_chunk`. Any size works, the last chunk is padded.
 
     Returns:
-      float32 scalar, in nats per unit of weight. Differentiable in `hidden`, `head` and `weights`.
+      Scalar in nats per unit of weight, float32 (float64 of float64). Differentiable in `hidden`, `head` and `weights`.
     """
     hidden = hidden.reshape(-1, hidden.shape[-1])
     targets = targets.reshape(-1)
-    weights = jnp.ones(targets.shape, jnp.float32) if weights is None else weights.reshape(-1).astype(jnp.float32)
+    wide = _wide(hidden)
+    weights = jnp.ones(targets.shape, wide) if weights is None else weights.reshape(-1).astype(wide)
     if chunk is None:
         chunk = default_chunk(head.shape[1])
     total = jnp.sum(weights)
@@ -46,7 +52,7 @@ def next_token_loss(hidden, head, targets, weights=None, *, chunk: int | None = 
 
 def dense_next_token_loss(hidden, head, targets, weights=None) -> jax.Array:
     """The same loss through [tokens, vocab] logits: the reference for tests and benchmarks. Arguments as above."""
-    logits = jnp.matmul(hidden, head, preferred_element_type=jnp.float32)
+    logits = jnp.matmul(hidden, head, preferred_element_type=_wide(hidden))
     nll = jax.nn.logsumexp(logits, axis=-1) - jnp.take_along_axis(logits, targets[..., None], axis=-1)[..., 0]
     weights = jnp.ones_like(nll) if weights is None else weights
     total = jnp.sum(weights)
@@ -64,8 +70,8 @@ def chunks(chunk: int, *arrays) -> list[jax.Array]:
 
 
 def _chunk_nll(hidden, head, targets):
-    """Per token: logits [C, vocab] float32, their logsumexp [C], −log p(target) [C]."""
-    logits = jnp.matmul(hidden, head, preferred_element_type=jnp.float32)
+    """Per token: logits [C, vocab] in float32 or wider, their logsumexp [C], −log p(target) [C]."""
+    logits = jnp.matmul(hidden, head, preferred_element_type=_wide(hidden))
     lse = jax.nn.logsumexp(logits, axis=-1)
     return logits, lse, lse - jnp.take_along_axis(logits, targets[:, None], axis=-1)[:, 0]
 
@@ -77,10 +83,12 @@ def _weighted_sum(hidden, head, targets, weights, chunk):
         _, _, nll = _chunk_nll(hidden_c, head, targets_c)
         return total + jnp.sum(nll * weights_c), None
 
-    return jax.lax.scan(body, jnp.float32(0), chunks(chunk, hidden, targets, weights))[0]
+    return jax.lax.scan(body, jnp.zeros((), _wide(hidden)), chunks(chunk, hidden, targets, weights))[0]
 
 
 def _forward(hidden, head, targets, weights, chunk):
+    wide = _wide(hidden)
+
     def body(carry, xs):
         total, d_head = carry
         hidden_c, targets_c, weights_c = xs
@@ -90,10 +98,10 @@ def _forward(hidden, head, targets, weights, chunk):
         # Under bfloat16 a float32 cotangent would turn both products into float32 ones.
         d_logits = d_logits.astype(hidden.dtype)
         d_hidden = jnp.matmul(d_logits, head.T)
-        d_head += jnp.matmul(hidden_c.T, d_logits, preferred_element_type=jnp.float32)
+        d_head += jnp.matmul(hidden_c.T, d_logits, preferred_element_type=wide)
         return (total + jnp.sum(nll * weights_c), d_head), (d_hidden, nll)
 
-    init = (jnp.float32(0), jnp.zeros(head.shape, jnp.float32))
+    init = (jnp.zeros((), wide), jnp.zeros(head.shape, wide))
     (total, d_head), (d_hidden, nll) = jax.lax.scan(body, init, chunks(chunk, hidden, targets, weights))
     tokens = hidden.shape[0]
     d_hidden = d_hidden.reshape(-1, hidden.shape[1])[:tokens]
