@@ -100,9 +100,10 @@ def same(value: float) -> dict[str, float]:
 
 def where(table, values: Mapping[str, Any]):
     """The rows of a table whose columns hold these values."""
+    held = np.ones(len(table), bool)
     for column, value in values.items():
-        table = table[table[column] == value]
-    return table
+        held &= (table[column] == value).to_numpy()
+    return table[held]
 
 
 def grid(rows, rates: Sequence[float], seeds: Sequence[int], column: str = EMBEDDING) -> np.ndarray:

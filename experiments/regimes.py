@@ -46,10 +46,12 @@ class Config(DecoderRuns):
             self.values(name)
         for name in ("rates", "constants"):
             self.values(name, least=3, positive=True)
-        for name in ("epochs", "rate_times_width"):
+        for name in ("epochs", "rate_times_width", "batch", "context"):
             check_positive(name, getattr(self, name))
         if min(self.widths) < 8:
             raise InputError(f"widths must be at least 8, got {self.widths}")
+        if len(self.shapes) < 2:
+            raise InputError("widths and vocabs make a single cell: a rule tuned there has no other to go to")
 
     @property
     def shapes(self) -> list[tuple[int, int]]:
@@ -158,11 +160,11 @@ def tuned(table, config: Config, rule: str) -> float | None:
 
 
 def best_known(table, width: int, vocab: int) -> float:
-    """The least mean loss over seeds of any setting that finished with every seed at this cell."""
+    """The least mean loss over seeds of any setting that finished with every seed at this cell; NaN without one."""
     rows = where(table, shape(width, vocab))
     means = rows.assign(loss=rows["train_loss"].where(rows["status"] == "finished", np.inf)).groupby(LANE)["loss"]
     complete = means.mean()[means.count() == rows["lane.seed"].nunique()]
-    return float(complete.min()) if len(complete) else np.nan
+    return float(complete.min()) if np.isfinite(complete).any() else np.nan
 
 
 def gaps(table, config: Config) -> dict[str, np.ndarray]:
@@ -198,8 +200,8 @@ def optima(table, config: Config):
 
 
 def _percent(value: float, interval) -> str:
-    text = f"{round(100 * value, 1) + 0:.1f}"  # not "-0.0"
-    return f"{text} [{100 * interval[0]:.1f}, {100 * interval[1]:.1f}]" if interval else text
+    value, *ends = (f"{round(100 * x, 1) + 0:.1f}" for x in (value, *(interval or ())))  # not "-0.0"
+    return f"{value} [{', '.join(ends)}]" if ends else value
 
 
 def summary(table, config: Config) -> str:
@@ -307,8 +309,9 @@ def claims(table, config: Config, context) -> list[Claim]:
         ),
     ]
     for rival in ("sp", "mup", "interpolated"):
-        by_seed = (found[rival] - found["lvp"]).mean(axis=0)
-        value, interval = float(by_seed.mean()), analysis.t_interval(by_seed)
+        with np.errstate(invalid="ignore"):  # where both diverged, there is no difference
+            by_seed = (found[rival] - found["lvp"]).mean(axis=0)
+            value, interval = float(by_seed.mean()), analysis.t_interval(by_seed)
         made.append(
             Claim(
                 statement=f"tuned at the smallest cell only, LVP loses less than {RULES[rival]} at the others",

@@ -23,7 +23,7 @@ from lvp import analysis
 from lvp.analysis import figures
 from lvp.analysis.claims import Claim, judge
 from lvp.errors import InputError
-from lvp.training import Lane
+from lvp.training import Lane, check_positive
 
 DESIGNS = ("full", "star")
 # The lists of factors around their common value, 1: what they multiply, and its name in tables and figures.
@@ -48,7 +48,7 @@ class Config(DecoderRuns):
 
     def __post_init__(self):
         super().__post_init__()
-        self.values("widths")
+        self.values("widths", positive=True)
         self.values("rates", least=3, positive=True)
         for name in ("hidden_rates", *FACTORS):
             self.values(name, positive=True)
@@ -57,8 +57,7 @@ class Config(DecoderRuns):
                 raise InputError(f"{name} must hold 1, the common value that the claim is about")
         if self.design not in DESIGNS:
             raise InputError(f"design must be one of {', '.join(DESIGNS)}, got {self.design!r}")
-        if self.tolerance <= 0:
-            raise InputError(f"tolerance must be above zero, got {self.tolerance}")
+        check_positive("tolerance", self.tolerance)
 
 
 TIERS = {
@@ -201,7 +200,7 @@ def gaps(table, config: Config) -> np.ndarray:
 
 
 def near_optimal(table, config: Config) -> tuple[float, tuple[float, float] | None]:
-    """What equal init and rate cost: the mean gap over widths, with a 95 % t interval over all widths and seeds."""
+    """What equal init and rate cost: the mean gap over widths, with a 95 % t interval over widths."""
     found = gaps(table, config)
     return float(found.mean()), analysis.t_interval(found.mean(axis=1))
 

@@ -35,7 +35,7 @@ class Config(DecoderRuns):
 
     def __post_init__(self):
         super().__post_init__()
-        self.values("widths")
+        self.values("widths", positive=True)
         self.values("rates", least=3, positive=True)  # an optimum has neighbours
         check_positive("rate_times_width", self.rate_times_width)
         check_positive("tolerance", self.tolerance, zero=True)

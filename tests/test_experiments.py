@@ -20,7 +20,7 @@ def test_paper_tier_is_the_published_set_up():
     """Hayou & Liu 2025, appendices C.1 and C.2."""
     assert [c.cell.model.width for c in PAPER] == [2**k for k in range(8, 13)]
     assert [c.cell.model.vocab for c in PAPER] == [2 ** (k + 3) for k in range(8, 13)]
-    for label, cell, lanes in PAPER:
+    for label, cell, lanes, _ in PAPER:
         model = cell.model
         assert (model.layers, model.head_dim, model.context, cell.batch, cell.steps) == (
             2,
@@ -37,9 +37,10 @@ def test_paper_tier_is_the_published_set_up():
         assert len({lane.learning_rates["embedding"] for lane in lanes}) * 3 == len(lanes)
 
 
-@pytest.mark.parametrize("label, cell, lanes", PAPER, ids=lambda x: x if isinstance(x, str) else "")
-def test_every_paper_cell_traces_and_has_its_parameter_count(label, cell, lanes):
+@pytest.mark.parametrize("paper", PAPER, ids=lambda c: c.label)
+def test_every_paper_cell_traces_and_has_its_parameter_count(paper):
     """2 m d + 2 (4 d² + 8 d²) + 5 d, with m = 8 d: 40 d² and the gains. Nothing is allocated."""
+    cell, lanes = paper.cell, paper.lanes
     width = cell.model.width
     state = training.Program(cell).lane_shapes()
     assert sum(x.size for x in jax.tree.leaves(state["params"])) == 40 * width**2 + 5 * width
@@ -116,6 +117,7 @@ def test_values_come_as_text_or_as_they_are():
         ({"colour": "red"}, "unknown key of width_vocab 'colour'"),
         ({"widths": "32,x"}, "widths: .*'x'"),
         ({"widths": ""}, "widths is empty"),
+        ({"widths": "0,32"}, "widths must be finite and above zero, got 0"),
         ({"rates": "0.1,0.1"}, "twice"),
         ({"rates": "0.1,0.2"}, "at least 3"),
         ({"rates": "0"}, "rates must be finite and above zero"),

@@ -27,7 +27,7 @@ class Heat:
 @dataclass(frozen=True)
 class Dots:
     """A column of dots for each label: values [N] with intervals [N] of (low, high) or None, and behind them `points`,
-    [N] lists of what they summarise."""
+    [N] lists of what they summarise. An infinite value is an ∞ at the upper edge."""
 
     title: str
     labels: Sequence[str]
@@ -101,11 +101,15 @@ def _dots(axes, dots: Dots) -> None:
         axes.plot(i + spread, points, "o", color="#BBBBBB", markersize=3.5, zorder=2, label=label)
     for k, (name, values, intervals) in enumerate(dots.series):
         values, at = np.asarray(values, float), x + 0.22 * (k + 1)
-        known = [ends or (value, value) for ends, value in zip(intervals, values, strict=True)]
-        ends = np.abs(np.transpose(known) - values)
+        shown = np.where(np.isfinite(values), values, np.nan)
+        known = [ends or (value, value) for ends, value in zip(intervals, shown, strict=True)]
+        ends = np.abs(np.transpose(known) - shown)
         colour = ("#0072B2", "#D55E00", "#009E73")[k % 3]
         style = dict(fmt=MARKERS[k], color=colour, markersize=6, capsize=3, elinewidth=1.2, zorder=4)
-        axes.errorbar(at, values, yerr=ends, label=name, **style)
+        axes.errorbar(at, shown, yerr=ends, label=name, **style)
+        for place in at[np.isposinf(values)]:
+            above = dict(transform=axes.get_xaxis_transform(), ha="center", va="top")
+            axes.text(place, 0.98, "∞", color=colour, **above)
     axes.axhline(0, color="#777777", linewidth=0.8, zorder=1)
     axes.set_xticks(x + 0.15, dots.labels)
     axes.set(ylabel=dots.ylabel, xlim=(-0.4, len(x) - 0.2))

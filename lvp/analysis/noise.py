@@ -67,7 +67,7 @@ def two_way(lanes: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray, int]
 
 def t_interval(values: Sequence[float], *, centre: float | None = None, level: float = 0.95):
     """Student's interval for a mean over seeds: (low, high) about `centre` (their mean), or None from fewer than two
-    finite values."""
+    values or where one is not finite: a seed that diverged is not left out."""
     values = np.asarray(values, float)
     if values.size < 2 or not np.isfinite(values).all():
         return None

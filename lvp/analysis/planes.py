@@ -34,8 +34,12 @@ def powers(
     Args:
       quantities: name → values [N], positive. optima: N of `Optimum` (flagged ones stay out), or a pair as for `slope`.
 
-    Raises: InputError on lengths that differ or values that are not positive.
+    Raises: InputError on lengths that differ, values that are not positive, no quantity at all, a level outside (0, 1).
     """
+    if not quantities:
+        raise InputError("quantities is empty: it needs at least one")
+    if not 0 < level < 1:
+        raise InputError(f"level must lie between 0 and 1, got {level!r}")
     rates, stds, reasons = points(optima, include_flagged=False)
     columns = [np.log(positive(name, values)) for name, values in quantities.items()]
     if any(len(column) != len(rates) for column in columns):

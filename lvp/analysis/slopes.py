@@ -158,7 +158,9 @@ def paule_mandel(scatter: Callable, variances, freedom: int) -> float:
     it is already below that (Paule and Mandel 1982)."""
     if scatter(variances) <= freedom:
         return 0.0
-    high = scatter(np.ones_like(variances)) / freedom  # at this τ² the scatter is below its expectation
+    # Above scatter(1)/freedom the scatter is below its expectation; twice that, since with variances next to nothing
+    # beside τ² it is there equal to rounding.
+    high = 2 * scatter(np.ones_like(variances)) / freedom
     return brentq(lambda t: scatter(variances + t) - freedom, 0, high, xtol=1e-14)
 
 

@@ -1,0 +1,217 @@
+"""Powers of several quantities against the slope of one, planted laws and coverage; and what both fits rest on."""
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from lvp.analysis import Optimum, powers, slope, t_interval
+from lvp.analysis.slopes import paule_mandel
+from lvp.errors import InputError
+
+WIDTHS = np.array([32, 48, 64, 96, 128])
+GRID = {"width": np.repeat([32.0, 64, 128], 3), "vocab": np.tile([256.0, 1024, 4096], 3)}
+
+
+def optimum(rate, std=0.1, flags=()):
+    return Optimum(rate, std, (rate / 1.2, rate * 1.2), 1.0, "quadratic", flags)
+
+
+def law(width, vocab):
+    """0.1 · d^width · m^vocab on the grid."""
+    return 0.1 * GRID["width"] ** width * GRID["vocab"] ** vocab
+
+
+STDS = {
+    "unknown": None,
+    "equal": [0.1] * 5,
+    "unequal": [0.02, 0.3, 0.1, 0.01, 0.05],
+    "one exactly known": [0.0, 0.1, 0.1, 0.1, 0.1],
+    "all exactly known": [0.0] * 5,
+    "one unknown": [0.1, np.nan, 0.1, 0.1, 0.1],
+}
+
+
+@pytest.mark.parametrize("scatter", [0.0, 0.02, 0.5], ids=["on a line", "within noise", "beyond noise"])
+@pytest.mark.parametrize("stds", STDS.values(), ids=STDS)
+@pytest.mark.parametrize("level", [0.95, 0.5])
+def test_one_quantity_is_the_slope(stds, scatter, level):
+    rates = 0.1 * WIDTHS**-0.5 * np.exp(scatter * np.array([0.6, -0.9, 0.4, 0.8, -0.5]))
+    one, line = powers({"width": WIDTHS}, (rates, stds), level=level), slope(WIDTHS, (rates, stds), level=level)
+    assert one.powers["width"] == pytest.approx(line.slope, abs=1e-9)
+    assert one.intercept == pytest.approx(line.intercept, abs=1e-9)
+    assert one.intervals["width"] == pytest.approx(line.interval, abs=1e-9)
+    assert (one.degrees_of_freedom, one.num_points, one.level) == (3, 5, level)
+    assert line.degrees_of_freedom == 3
+
+
+@pytest.mark.parametrize("num", [1, 2, 3, 4])
+def test_one_quantity_is_the_slope_where_flagged_points_stay_out(num):
+    noise = np.exp([0.3, -0.4, 0.2, 0.5, -0.3])
+    found = [
+        optimum(rate, 0.1 + 0.02 * i, () if i < num else ("edge",)) for i, rate in enumerate(0.1 * WIDTHS**-0.5 * noise)
+    ]
+    one, line = powers({"width": WIDTHS}, found), slope(WIDTHS, found)
+    assert one.num_points == line.num_points == num and one.degrees_of_freedom == line.degrees_of_freedom
+    assert one.powers["width"] == pytest.approx(line.slope, abs=1e-9, nan_ok=True)
+    assert one.intervals["width"] == pytest.approx(line.interval, abs=1e-9)
+
+
+@pytest.mark.parametrize("stds", [None, [0.1] * 9, 0.01 * np.arange(9)], ids=["unknown", "equal", "unequal"])
+@pytest.mark.parametrize("planted", [(-0.5, 0.0), (0.0, -1.0), (-0.8, 0.37)])
+def test_planted_powers_are_found(planted, stds):
+    fit = powers(GRID, (law(*planted), stds))
+    assert tuple(fit.powers) == ("width", "vocab")
+    assert tuple(fit.powers.values()) == pytest.approx(planted, abs=1e-9)
+    assert fit.intercept == pytest.approx(np.log(0.1), abs=1e-9)
+    assert (fit.degrees_of_freedom, fit.num_points) == (6, 9)
+    for name, value in zip(fit.powers, planted, strict=True):
+        low, high = fit.intervals[name]
+        assert low - 1e-9 <= value <= high + 1e-9
+
+
+def test_unknown_stds_give_ordinary_least_squares():
+    """Interval by the textbook: (XᵀX)⁻¹ s², with the t quantile of n − 3."""
+    y = np.log(law(-0.5, 0.2)) + np.random.default_rng(0).normal(0, 0.2, 9)
+    fit = powers(GRID, (np.exp(y), None))
+    design = np.stack([np.ones(9), *np.log(list(GRID.values()))], axis=1)
+    inverse = np.linalg.inv(design.T @ design)
+    found = inverse @ design.T @ y
+    errors = np.sqrt(np.diag(inverse) * np.sum((y - design @ found) ** 2) / 6)
+    for k, name in enumerate(GRID, start=1):
+        half = stats.t.ppf(0.975, 6) * errors[k]
+        assert fit.powers[name] == pytest.approx(found[k], rel=1e-9)
+        assert fit.intervals[name] == pytest.approx((found[k] - half, found[k] + half), rel=1e-9)
+
+
+def test_flagged_points_stay_out():
+    found = [optimum(rate) for rate in law(-0.5, 0.25)]
+    found[0], found[4] = optimum(7.0, flags=("noise",)), optimum(np.nan, np.nan)
+    fit = powers(GRID, found)
+    assert (fit.num_points, fit.degrees_of_freedom) == (7, 4)
+    assert fit.powers == pytest.approx({"width": -0.5, "vocab": 0.25})
+    found[0] = optimum(7.0)  # the negative control: unflagged, it pulls
+    assert abs(powers(GRID, found).powers["width"] + 0.5) > 0.3
+
+
+def test_uncertain_points_weigh_less():
+    rates = law(-0.5, 0.0)
+    rates[0] *= 3
+    certain, doubtful = powers(GRID, (rates, [0.1] * 9)), powers(GRID, (rates, [2.0] + [0.1] * 8))
+    assert abs(doubtful.powers["width"] + 0.5) < 0.02 < 0.1 < abs(certain.powers["width"] + 0.5)
+
+
+@pytest.mark.parametrize("scatter", [0.0, 0.05, 0.2])
+@pytest.mark.parametrize("noise", [0.02, 0.1])
+def test_intervals_cover(scatter, noise):
+    """300 grids of 3 widths × 3 vocabularies: known seed noise, which differs between cells, and an unknown scatter."""
+    rng, covered = np.random.default_rng([int(1000 * scatter), int(1000 * noise)]), []
+    for _ in range(300):
+        planted = dict(zip(GRID, rng.uniform(-1, 0.2, 2), strict=True))
+        stds = noise * rng.uniform(0.5, 1.5, 9)
+        rates = law(*planted.values()) * np.exp(scatter * rng.standard_normal(9) + stds * rng.standard_normal(9))
+        fit = powers(GRID, (rates, stds))
+        covered += [fit.intervals[k][0] <= planted[k] <= fit.intervals[k][1] for k in planted]
+    assert 0.90 <= np.mean(covered) <= 0.98
+
+
+@pytest.mark.parametrize("num", [0, 1, 2, 3])
+def test_too_few_points_say_nothing(num):
+    corners = [0, 2, 6]  # that span both directions
+    found = [optimum(rate, flags=() if i in corners[:num] else ("edge",)) for i, rate in enumerate(law(-0.5, 0.1))]
+    fit = powers(GRID, found)
+    assert fit.num_points == num and fit.degrees_of_freedom == 0
+    assert set(fit.intervals.values()) == {(-np.inf, np.inf)}
+    if num == 3:  # a plane through three points: powers, of which nothing is known
+        assert fit.powers == pytest.approx({"width": -0.5, "vocab": 0.1})
+    else:
+        assert np.isnan([fit.intercept, *fit.powers.values()]).all()
+
+
+@pytest.mark.parametrize("vocab", [8 * GRID["width"], GRID["width"] ** 2, np.full(9, 4096.0)])
+def test_quantities_that_move_together_cannot_be_told_apart(vocab):
+    fit = powers({"width": GRID["width"], "vocab": vocab}, (law(-0.5, 0.0), [0.1] * 9))
+    assert np.isnan([fit.intercept, *fit.powers.values()]).all() and fit.num_points == 9
+    assert set(fit.intervals.values()) == {(-np.inf, np.inf)}
+
+
+RATES = law(-0.5, 0.0)
+BAD = {
+    "width zero": (GRID | {"width": np.arange(9)}, (RATES, None), {}, "width must be"),
+    "vocab nan": (GRID | {"vocab": [np.nan] * 9}, (RATES, None), {}, "vocab must be"),
+    "no numbers": (GRID | {"vocab": ["a"] * 9}, (RATES, None), {}, "vocab must be numbers"),
+    "one quantity too short": (GRID | {"vocab": [256.0] * 8}, (RATES, None), {}, "9 optima but .* 9, 8"),
+    "one optimum too few": (GRID, [optimum(1.0)] * 8, {}, "8 optima"),
+    "no quantity": ({}, (RATES, None), {}, "quantities is empty"),
+    "rate negative": (GRID, (-RATES, None), {}, "rates must be positive"),
+    "std negative": (GRID, (RATES, [-0.1] * 9), {}, "not negative"),
+    "numbers in the place of optima": (GRID, list(RATES), {}, "list of Optimum"),
+    "level in percent": (GRID, (RATES, None), {"level": 95}, "level must lie between 0 and 1, got 95"),
+    "level nan": (GRID, (RATES, None), {"level": np.nan}, "level"),
+}
+
+
+@pytest.mark.parametrize(("quantities", "optima", "options", "says"), BAD.values(), ids=BAD)
+def test_bad_input_gets_one_line(quantities, optima, options, says):
+    with pytest.raises(InputError, match=says) as caught:
+        powers(quantities, optima, **options)
+    assert len(str(caught.value).splitlines()) == 1
+
+
+# --- the variance beyond noise, and Student's interval ----------------------------------------------------------------
+
+
+def about_their_mean(y):
+    """Weighted residual sum of squares of y about its weighted mean, over the variances."""
+
+    def scatter(variances):
+        return np.sum((y - np.average(y, weights=1 / variances)) ** 2 / variances)
+
+    return scatter
+
+
+def test_paule_mandel_has_a_closed_form_where_variances_are_equal():
+    """Σ (y − ȳ)² / (s² + τ²) = n − 1 there, so τ² = var(y) − s²."""
+    y = np.array([0.3, -0.4, 0.2, 0.5, -0.3, 0.1])
+    for variance in (1e-6, 0.01, 0.1):
+        tau2 = paule_mandel(about_their_mean(y), np.full(6, variance), 5)
+        assert tau2 == pytest.approx(y.var(ddof=1) - variance, rel=1e-9)
+    assert paule_mandel(about_their_mean(y), np.full(6, 2 * y.var(ddof=1)), 5) == 0.0
+
+
+def test_paule_mandel_makes_the_scatter_its_expectation():
+    rng = np.random.default_rng(1)
+    for _ in range(20):
+        variances, y = rng.uniform(0.001, 0.2, 8) ** 2, rng.standard_normal(8)
+        tau2 = paule_mandel(about_their_mean(y), variances, 7)
+        assert tau2 > 0 and about_their_mean(y)(variances + tau2) == pytest.approx(7, rel=1e-9)
+
+
+def test_noise_next_to_nothing_beside_the_scatter_is_no_obstacle():
+    """Lanes that agree to rounding: the fit is that of unknown noise. (The bracket of τ² once closed on its root.)"""
+    rng = np.random.default_rng(0)
+    for _ in range(50):
+        rates = law(-0.5, 0.2) * np.exp(0.3 * rng.standard_normal(9))
+        tiny, unknown = (powers(GRID, (rates, stds)) for stds in ([1e-12] * 9, None))
+        for name in GRID:
+            assert tiny.intervals[name] == pytest.approx(unknown.intervals[name], rel=1e-9)
+
+
+def test_t_interval_is_students():
+    values = np.random.default_rng(2).normal(1, 0.3, 4)
+    for level in (0.95, 0.5):
+        theirs = stats.ttest_1samp(values, 0).confidence_interval(level)
+        assert t_interval(values, level=level) == pytest.approx((theirs.low, theirs.high), rel=1e-12)
+    low, high = t_interval(values)
+    assert t_interval(values, centre=values.mean() + 3) == pytest.approx((low + 3, high + 3))
+    assert t_interval([2.0, 2.0, 2.0]) == (2.0, 2.0)
+
+
+@pytest.mark.parametrize("values", [[], [1.0], [1.0, 2.0, np.inf], [1.0, np.nan], [np.inf, np.inf]])
+def test_no_t_interval_from_one_value_or_from_what_has_no_spread(values):
+    assert t_interval(values) is None
+
+
+def test_t_interval_covers():
+    draws = np.random.default_rng(3).standard_normal((4000, 3))
+    held = [low <= 0 <= high for low, high in map(t_interval, draws)]
+    assert np.mean(held) == pytest.approx(0.95, abs=4 * np.sqrt(0.95 * 0.05 / 4000))

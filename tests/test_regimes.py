@@ -1,0 +1,446 @@
+"""Width and vocabulary apart: the lanes are the rules', and what is said of a table follows from the table."""
+
+import json
+from collections import defaultdict
+from dataclasses import asdict, replace
+from itertools import product
+
+import numpy as np
+import pytest
+from scipy import stats
+
+import experiments
+from experiments import regimes
+from experiments.decoder_runs import geometric
+from lvp import records
+from lvp.errors import InputError
+from lvp.parametrization import table as rule_table
+from lvp.roles import ROLES
+
+RIVALS = {"sp": "SP", "mup": "μP", "interpolated": "interpolated"}
+CONTEXT = {"experiment": "regimes", "tier": "none", "corpus": "none", "commit": "none"}
+LAPTOP = regimes.TIERS["laptop"]
+# What a table needs and no more of it: for its powers, and for what is said of rules.
+GRID = replace(LAPTOP, constants=(0.1, 0.2, 0.4))
+SMALL = replace(GRID, widths=(32, 128), vocabs=(256, 4096), rates=geometric(0.004, 0.256, 7))
+
+
+# --- the lanes --------------------------------------------------------------------------------------------------------
+
+
+def test_the_tiers_span_both_directions():
+    for tier in ("laptop", "gpu", "paper"):
+        config = regimes.TIERS[tier]
+        assert len(config.widths) >= 3 and max(config.widths) >= 4 * min(config.widths)
+        assert len(config.vocabs) >= 3 and max(config.vocabs) >= 16 * min(config.vocabs)
+        assert len(config.rates) >= 7 and len(config.seeds) == 3
+    assert len(regimes.TIERS["smoke"].shapes) == 4 and len(regimes.TIERS["smoke"].seeds) == 2
+
+
+@pytest.mark.parametrize("config", regimes.TIERS.values(), ids=regimes.TIERS)
+def test_cells_are_those_of_the_configuration(config):
+    cells = regimes.cells(config)
+    assert [(c.cell.model.width, c.cell.model.vocab) for c in cells] == list(product(config.widths, config.vocabs))
+    assert len({c.label for c in cells}) == len(cells)
+    for c in cells:
+        assert c.epochs == config.epochs and c.cell.steps >= 1
+        assert (c.cell.data.corpus, c.cell.batch, c.cell.model.context) == (config.corpus, config.batch, config.context)
+        common = len(config.rates) * len(config.seeds)
+        rules = len(regimes.RULES) * len(config.constants) * len(config.seeds) if c is cells[0] else 0
+        assert len(c.lanes) == common + rules == len({records.dumps(asdict(lane)) for lane in c.lanes})
+
+
+@pytest.mark.parametrize("config", regimes.TIERS.values(), ids=regimes.TIERS)
+def test_common_lanes_differ_in_the_embedding_rate_alone(config):
+    for (width, _), c in zip(config.shapes, regimes.cells(config), strict=True):
+        swept = []
+        for lane in c.lanes[: len(config.rates) * len(config.seeds)]:
+            assert set(lane.init_std.values()) == {width**-0.5} and set(lane.init_std) == set(ROLES)
+            assert lane.learning_rates["hidden"] == lane.learning_rates["output"] == 0.2 / width
+            assert {r: x for r, x in lane.learning_rates.items() if r != "embedding"} == dict.fromkeys(
+                ROLES[1:], 0.2 / width
+            )
+            swept.append((lane.learning_rates["embedding"], lane.seed))
+        assert sorted(swept) == sorted(product(config.rates, config.seeds))
+
+
+def assert_follows(lane, rule, width, vocab):
+    """A lane is the rule's at this shape: its stds, and its multipliers times one η for all roles. Returns η."""
+    rows = rule_table(rule, width=width, vocab=vocab)
+    assert lane.init_std == {role: rows[role].init_std for role in ROLES}
+    etas = [lane.learning_rates[role] / rows[role].lr_multiplier for role in ROLES]
+    assert etas == pytest.approx([etas[0]] * len(etas), rel=1e-12)
+    return etas[0]
+
+
+@pytest.mark.parametrize("config", [regimes.TIERS["smoke"], LAPTOP], ids=["smoke", "laptop"])
+def test_rule_lanes_are_the_parametrizations(config):
+    (width, vocab), first = config.shapes[0], regimes.cells(config)[0]
+    lanes = iter(first.lanes[len(config.rates) * len(config.seeds) :])
+    for rule, constant, seed in product(regimes.RULES, config.constants, config.seeds):
+        lane = next(lanes)
+        assert_follows(lane, rule, width, vocab)
+        assert lane.learning_rates["hidden"] == pytest.approx(constant / width, rel=1e-12)
+        assert lane.seed == seed
+    assert next(lanes, None) is None
+
+
+@pytest.mark.parametrize("rule", regimes.RULES)
+def test_a_rule_takes_one_constant_to_every_shape(rule):
+    lanes = {shape: regimes.rule_lane(LAPTOP, rule, 0.2, *shape, seed=1) for shape in LAPTOP.shapes}
+    etas = [assert_follows(lane, rule, *shape) for shape, lane in lanes.items()]
+    assert etas == pytest.approx([etas[0]] * 9, rel=1e-12)
+    # In closed form, at (128, 4096) from (32, 256): the hidden rate, and the embedding's over it.
+    last = lanes[128, 4096].learning_rates
+    assert last["hidden"] == pytest.approx(0.2 / (32 if rule == "sp" else 128))
+    ratio = np.sqrt((1 + 2 / np.pi * 127) / (1 + 2 / np.pi * 127 / 4096))
+    assert last["embedding"] / last["hidden"] == pytest.approx(
+        {"sp": 1, "mup": 128, "lvp": 128**0.5, "interpolated": ratio}[rule]
+    )
+
+
+# --- tables of known answer -------------------------------------------------------------------------------------------
+
+
+def row(width, vocab, lane, loss):
+    """The record of a lane as a sweep leaves it; `loss` None: diverged."""
+    config = {"cell": {"model": {"width": width, "vocab": vocab}}, "lane": asdict(lane)}
+    outcome = {"status": "diverged" if loss is None else "finished", "train_loss": loss}
+    return {"hash": "", "config": config, "outcome": outcome, "provenance": {}}
+
+
+def table_of(config, loss, follow=True, rules=True):
+    """What a sweep would find where a lane at (d, m) ends at `loss(d, m, lane)`; stage one alone, or of that the common
+    lanes alone."""
+    num = None if rules else len(config.rates) * len(config.seeds)
+    first = [
+        (*shape, lane) for shape, c in zip(config.shapes, regimes.cells(config), strict=True) for lane in c.lanes[:num]
+    ]
+    rows = [row(*each, loss(*each)) for each in first]
+    if follow:
+        more = regimes.follow_up(tidy(rows), config)
+        shapes = {regimes.label(*shape): shape for shape in config.shapes}
+        rows += [row(*shapes[at], lane, loss(*shapes[at], lane)) for at, lanes in more.items() for lane in lanes]
+    return tidy(rows)
+
+
+def tidy(rows):
+    """Through JSON, as it is on disk."""
+    return records.table(json.loads(records.dumps(rows)))
+
+
+def bowl(best, noise=0.001, seed=0, steep=0.3):
+    """Losses about 2 + a parabola in ln η_E and ln η_H, whose optimum at (d, m) is `best(d, m)` = (η_E, η_H)."""
+    rng = np.random.default_rng(seed)
+
+    def loss(width, vocab, lane):
+        embedding, hidden = best(width, vocab)
+        off = np.log([lane.learning_rates["embedding"] / embedding, lane.learning_rates["hidden"] / hidden])
+        return float(2 + steep * np.dot(off, off) + noise * rng.normal())
+
+    return loss
+
+
+def planted(power_width, power_vocab, off=lambda d, m: 0.0):
+    """η_E = 0.03 (d/64)^power_width (m/1024)^power_vocab, moved by `off`, and η_H = 0.2/d."""
+    return lambda d, m: (0.03 * (d / 64) ** power_width * (m / 1024) ** power_vocab * np.exp(off(d, m)), 0.2 / d)
+
+
+def truth(config, rule, constant=0.2):
+    """The rates of a rule are the best ones."""
+
+    def best(width, vocab):
+        rates = regimes.rule_lane(config, rule, constant, width, vocab, 0).learning_rates
+        return rates["embedding"], rates["hidden"]
+
+    return best
+
+
+def everything(table, config, draw=True):
+    """Summary, figure, claims and evidence of a table. A figure that cannot be drawn fails here."""
+    text = regimes.summary(table, config)
+    figure = regimes.figure(table, config, tier="none", corpus="none", partial=(1, 2))
+    if draw:
+        figure.draw_without_rendering()
+    evidence = regimes.evidence(table, config)
+    assert json.loads(records.dumps(evidence)) == evidence and set(evidence) == set(regimes.RULES)
+    return text, figure, regimes.claims(table, config, CONTEXT), evidence
+
+
+@pytest.mark.parametrize(
+    "powers, verdicts",
+    [
+        ((-0.5, 0.0), ["supported", "supported"]),
+        ((0.0, 0.0), ["contradicted", "supported"]),
+        ((-1.0, 0.3), ["contradicted", "contradicted"]),
+        ((-0.25, -0.3), ["contradicted", "contradicted"]),
+    ],
+)
+def test_claims_about_powers_follow_the_data(powers, verdicts):
+    """Over 3 synthetic sweeps: an interval of 95 % may miss now and then, but not twice."""
+    right = 0
+    for seed in range(3):
+        table = table_of(GRID, bowl(planted(*powers), noise=0.01, seed=seed), follow=False, rules=False)
+        made = regimes.claims(table, GRID, CONTEXT)
+        assert [c.value for c in made[:2]] == pytest.approx(powers, abs=0.05)
+        assert made[0].note.startswith("9 of 9 cells")
+        right += [c.verdict for c in made[:2]] == verdicts
+        assert {c.verdict for c in made[2:]} == {"unresolved"}  # no rule's lane has run
+    assert right >= 2
+
+
+def test_optima_that_follow_no_power_resolve_nothing():
+    moved = dict(zip(GRID.shapes, 0.8 * np.random.default_rng(0).standard_normal(9), strict=True))
+    table = table_of(GRID, bowl(planted(-0.5, 0.0, off=lambda *at: moved[at])), follow=False, rules=False)
+    made = regimes.claims(table, GRID, CONTEXT)
+    assert [c.verdict for c in made[:2]] == ["unresolved"] * 2 and made[0].note.startswith("9 of 9 cells")
+
+
+@pytest.mark.parametrize("rule", regimes.RULES)
+def test_claims_about_transfer_follow_the_data(rule):
+    """The rule whose rates are the best ones everywhere costs nothing, and LVP loses to it (unless it is LVP)."""
+    table = table_of(SMALL, bowl(truth(SMALL, rule)))
+    made = regimes.claims(table, SMALL, CONTEXT)[2:]
+    evidence = regimes.evidence(table, SMALL)
+    mean = {name: row["mean_gap"] for name, row in evidence.items()}
+    assert evidence[rule]["constant"] == 0.2 and abs(mean[rule]) < 0.002
+    assert all(gap > mean[rule] + 0.002 for name, gap in mean.items() if name != rule)
+    for claim, (rival, title) in zip(made, RIVALS.items(), strict=True):
+        assert f"LVP loses less than {title} at the others" in claim.statement
+        assert claim.value == pytest.approx(mean[rival] - mean["lvp"], abs=2e-6)
+        if rule in ("lvp", rival):
+            assert claim.verdict == ("supported" if rule == "lvp" else "contradicted")
+
+
+def by_setting(table):
+    """{(d, m): {(rates, stds): {seed: loss}}}, diverged infinite: the table without pandas."""
+    found = defaultdict(lambda: defaultdict(dict))
+    for r in table.to_dict("records"):
+        setting = tuple(r[f"lane.{what}.{role}"] for what in ("learning_rates", "init_std") for role in ROLES)
+        loss = r["train_loss"] if r["status"] == "finished" else np.inf
+        found[r["cell.model.width"], r["cell.model.vocab"]][setting][r["lane.seed"]] = loss
+    return found
+
+
+def by_seed(lanes, lane, config):
+    """Losses [seeds] of a lane's setting."""
+    setting = (*(lane.learning_rates[r] for r in ROLES), *(lane.init_std[r] for r in ROLES))
+    return np.array([lanes[setting][seed] for seed in config.seeds])
+
+
+def diverges(*, at, rules=(), seeds=None, config=SMALL):
+    """Which lanes of `rules` diverge at the shapes `at`, those of `seeds` or all."""
+
+    def diverged(width, vocab, lane):
+        if (width, vocab) not in at or (seeds is not None and lane.seed not in seeds):
+            return False
+        own = [regimes.rule_lane(config, r, c, width, vocab, lane.seed) for r in rules for c in config.constants]
+        return lane in own
+
+    return diverged
+
+
+def with_diverged(loss, diverged):
+    return lambda *each: None if diverged(*each) else loss(*each)
+
+
+@pytest.mark.parametrize("diverged", [False, True], ids=["all finished", "some diverged"])
+def test_gaps_are_what_they_are_said_to_be(diverged):
+    """Against the table without pandas, at noise that makes every choice matter."""
+    loss = bowl(planted(-0.3, 0.1), noise=0.2, seed=3)
+    if diverged:
+        loss = with_diverged(loss, diverges(at=SMALL.shapes[1:3], rules=["sp"], seeds=[1]))
+    table = table_of(SMALL, loss)
+    lanes, gaps = by_setting(table), regimes.gaps(table, SMALL)
+    for rule in regimes.RULES:
+        first = [regimes.rule_lane(SMALL, rule, c, *SMALL.shapes[0], 0) for c in SMALL.constants]
+        means = [by_seed(lanes[SMALL.shapes[0]], lane, SMALL).mean() for lane in first]
+        constant = SMALL.constants[int(np.argmin(means))]
+        assert regimes.tuned(table, SMALL, rule) == constant
+        for i, shape in enumerate(SMALL.shapes[1:]):
+            best = min(np.mean(list(seeds.values())) for seeds in lanes[shape].values())
+            assert regimes.best_known(table, *shape) == pytest.approx(best, rel=1e-14)
+            there = by_seed(lanes[shape], regimes.rule_lane(SMALL, rule, constant, *shape, 0), SMALL)
+            assert gaps[rule][i] == pytest.approx(there / best - 1, rel=1e-12)
+    assert np.isinf(gaps["sp"]).sum() == (2 if diverged else 0)
+    assert all(np.isfinite(gaps[rule]).all() for rule in regimes.RULES if rule != "sp")
+
+
+def test_best_known_wants_every_seed():
+    table = table_of(SMALL, bowl(planted(-0.5, 0.0), noise=0.1))
+    shape = SMALL.shapes[1]
+    here = (table["cell.model.width"] == shape[0]) & (table["cell.model.vocab"] == shape[1])
+    lucky = table[here]["train_loss"].idxmin()
+    means = table[here].groupby(regimes.LANE)["train_loss"].transform("mean")
+    table.loc[lucky, "train_loss"] = 0.1  # then its setting is the best known …
+    assert regimes.best_known(table, *shape) < means.min()
+    setting = table.index[here][means == means[lucky]]
+    without = table.drop(index=setting.drop(lucky)[0])  # … but not with a seed missing, or diverged
+    table.loc[setting.drop(lucky)[0], ["train_loss", "status"]] = [np.nan, "diverged"]
+    others = means[means != means[lucky]].min()
+    assert regimes.best_known(without, *shape) == regimes.best_known(table, *shape) == pytest.approx(others)
+    assert np.isnan(regimes.best_known(table, 8, 8))
+
+
+def test_mean_and_worst():
+    gap = np.array([[0.01, 0.03, 0.02], [0.20, 0.10, 0.18], [0.05, 0.30, 0.01]])
+    made = regimes.mean_and_worst(gap)
+    mean = stats.ttest_1samp(gap.mean(axis=0), 0).confidence_interval(0.95)
+    assert made["mean"] == (pytest.approx(gap.mean()), pytest.approx((mean.low, mean.high)))
+    worst, (low, high) = made["worst"]  # of the cells' means, 0.02, 0.16 and 0.12; by seed 0.20, 0.30 and 0.18
+    assert worst == pytest.approx(0.16) and (low + high) / 2 == pytest.approx(worst)
+    assert high - low == pytest.approx(2 * stats.t.ppf(0.975, 2) * np.std([0.20, 0.30, 0.18], ddof=1) / 3**0.5)
+    assert regimes.mean_and_worst(gap[:, :1])["mean"] == (pytest.approx(0.26 / 3), None)
+    gap[1, 1] = np.inf
+    assert regimes.mean_and_worst(gap) == {"mean": (np.inf, None), "worst": (np.inf, None)}
+
+
+# --- lanes that follow ------------------------------------------------------------------------------------------------
+
+
+def test_follow_up_takes_the_best_constant_to_every_other_cell():
+    best = dict(zip(regimes.RULES, (0.1, 0.2, 0.4, 0.1), strict=True))
+    good = [
+        regimes.rule_lane(SMALL, rule, c, *SMALL.shapes[0], seed) for rule, c in best.items() for seed in SMALL.seeds
+    ]
+    rng = np.random.default_rng(0)
+
+    def loss(width, vocab, lane):  # one seed of another constant is lucky, which must not count
+        luck = lane.seed == 2 and lane not in good
+        return float(3 - (lane in good) - 1.5 * luck + 0.01 * rng.normal())
+
+    more = regimes.follow_up(table_of(SMALL, loss, follow=False), SMALL)
+    assert list(more) == [c.label for c in regimes.cells(SMALL)][1:]
+    for shape, lanes in zip(SMALL.shapes[1:], more.values(), strict=True):
+        assert lanes == [
+            regimes.rule_lane(SMALL, rule, c, *shape, seed) for rule, c in best.items() for seed in SMALL.seeds
+        ]
+
+
+def test_a_rule_that_diverged_everywhere_has_nothing_to_follow():
+    diverged = diverges(at=SMALL.shapes[:1], rules=["mup"], seeds=[0])
+    table = table_of(SMALL, with_diverged(bowl(planted(-0.5, 0.0)), diverged))
+    assert regimes.tuned(table, SMALL, "mup") is None
+    more = regimes.follow_up(table, SMALL)
+    for shape, lanes in zip(SMALL.shapes[1:], more.values(), strict=True):
+        assert len(lanes) == 3 * len(SMALL.seeds)
+        stds = {tuple(lane.init_std.values()) for lane in lanes}
+        assert tuple(r.init_std for r in rule_table("mup", width=shape[0], vocab=shape[1]).rows) not in stds
+    text, _, made, evidence = everything(table, SMALL, draw=False)
+    assert set(evidence["mup"].values()) == {None} and None not in evidence["lvp"].values()
+    assert [c.verdict for c in made[2:4]] == ["supported", "unresolved"]
+    assert "nan" in next(line for line in text.splitlines() if line.startswith("μP"))
+
+
+def test_a_smallest_cell_at_which_everything_diverged_leaves_empty_lists():
+    table = table_of(SMALL, lambda *_: None)
+    assert set(map(len, regimes.follow_up(table, SMALL).values())) == {0}
+    _, _, made, evidence = everything(table, SMALL)
+    assert {c.verdict for c in made} == {"unresolved"} and all(set(x.values()) == {None} for x in evidence.values())
+
+
+# --- diverged and missing lanes ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("rules", [["sp"], ["sp", "lvp"]], ids=["one rule", "two rules at once"])
+def test_a_diverged_lane_is_an_infinite_gap_and_no_crash(rules):
+    diverged = diverges(at=SMALL.shapes[2:3], rules=rules, seeds=[1])
+    table = table_of(SMALL, with_diverged(bowl(planted(-0.5, 0.0)), diverged))
+    gaps = regimes.gaps(table, SMALL)
+    for rule, gap in gaps.items():
+        expected = np.zeros(gap.shape, bool)
+        expected[1, 1] = rule in rules
+        assert np.array_equal(np.isinf(gap), expected)
+    text, figure, made, evidence = everything(table, SMALL)
+    for rule, row in evidence.items():
+        assert row["constant"] is not None
+        assert {row[k] is None for k in row if k != "constant"} == {rule in rules}
+    line = next(line for line in text.splitlines() if line.startswith("SP"))
+    assert "inf" in line and line.endswith("d 128, m 256")
+    assert [t.get_text() for t in figure.axes[4].texts].count("∞") == 2 * len(rules)
+    assert [c.verdict for c in made[2:4]] == ["unresolved", "unresolved" if "lvp" in rules else "supported"]
+
+
+NUM_FIRST = sum(len(c.lanes) for c in regimes.cells(SMALL))
+PARTS = {
+    "stage one": lambda table: table.iloc[:NUM_FIRST],
+    "one lane": lambda table: table.iloc[:1],
+    "a few lanes": lambda table: table.iloc[[0, 5, 30, 31, 80, -1]],
+    "one seed": lambda table: table[table["lane.seed"] == 1],
+    "the last cell": lambda table: table[table["cell.model.width"] * table["cell.model.vocab"] == 128 * 4096],
+    "a cell of which all that is there diverged": lambda table: table.assign(
+        status=table["status"].where(table["cell.model.width"] == 32, "diverged")
+    ),
+}
+
+
+@pytest.fixture(scope="module")
+def whole():
+    return table_of(SMALL, bowl(planted(-0.5, 0.0)))
+
+
+@pytest.mark.parametrize("part", PARTS.values(), ids=PARTS)
+def test_a_partial_table_is_no_crash(whole, part):
+    table = part(whole)
+    assert 0 < len(table) and (len(table) < len(whole) or "diverged" in set(table["status"]))
+    _, _, made, evidence = everything(table, SMALL, draw=False)
+    assert {c.verdict for c in made[2:]} == {"unresolved"}
+    assert {row["mean_gap"] for row in evidence.values()} == {None}
+    gaps = np.array(list(regimes.gaps(table, SMALL).values()))
+    assert not (gaps < -0.5).any()  # a finite loss over an infinite one
+
+
+def test_a_whole_table_says_everything(whole):
+    """The negative control of the parts."""
+    text, figure, made, evidence = everything(whole, SMALL)
+    assert "unresolved" not in {c.verdict for c in made[:1] + made[2:4]}
+    assert all(None not in row.values() for row in evidence.values())
+    assert f"power of width, the other held: {made[0].value:.2f}" in text and "4 of 4 cells" in text
+    assert figure.axes[0].get_title() == "measured best η_E" and not figure.axes[4].texts
+    assert "-0.0 " not in text and "nan" not in text
+
+
+# --- configurations ---------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "values, says",
+    [
+        ({"widths": ""}, "widths is empty"),
+        ({"vocabs": ""}, "vocabs is empty"),
+        ({"rates": ""}, "rates is empty"),
+        ({"constants": ""}, "constants is empty"),
+        ({"seeds": ""}, "seeds is empty"),
+        ({"widths": "32,32"}, "widths holds a value twice"),
+        ({"vocabs": "256,320,256"}, "vocabs holds a value twice"),
+        ({"constants": "0.1,0.1,0.2"}, "constants holds a value twice"),
+        ({"seeds": "0,0"}, "seeds holds a value twice"),
+        ({"rates": "0.1,0.2"}, "rates needs at least 3"),
+        ({"constants": "0.1,0.2"}, "constants needs at least 3"),
+        ({"rates": "-0.1,0.1,0.2"}, "rates must be finite and above zero, got -0.1"),
+        ({"constants": "0,0.1,0.2"}, "constants must be finite and above zero"),
+        ({"rate_times_width": "-0.2"}, "rate_times_width"),
+        ({"epochs": 0}, "epochs must be finite and above zero, got 0"),
+        ({"epochs": "nan"}, "epochs"),
+        ({"epochs": "-3"}, "epochs"),
+        ({"batch": 0}, "batch"),
+        ({"context": 0}, "context"),
+        ({"widths": "4,16"}, "widths must be at least 8"),
+        ({"widths": "16", "vocabs": "256"}, "single cell"),
+        ({"vocabs": "1,256"}, "vocab must be a whole number of at least 2, got 1"),
+        ({"vocabs": "-256,256"}, "vocab .* got -256"),
+        ({"vocab": "256"}, "did you mean vocabs"),
+        ({"seeds": "-1"}, "seeds"),
+    ],
+)
+def test_unusable_values_get_one_line(values, says):
+    with pytest.raises(InputError, match=says) as caught:
+        regimes.cells(experiments.configured("regimes", "smoke", values))
+    assert "\n" not in str(caught.value)
+
+
+def test_values_are_sorted_and_survive_their_way_through_json():
+    config = experiments.configured("regimes", "smoke", {"widths": "48,16", "vocabs": [320, 256], "rates": "3,1,2"})
+    assert (config.widths, config.vocabs, config.rates) == ((16, 48), (256, 320), (1.0, 2.0, 3.0))
+    again = experiments.configured("regimes", "smoke", json.loads(records.dumps(experiments.to_dict(config))))
+    assert again == config
