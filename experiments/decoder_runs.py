@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from lvp.analysis import Optimum, Slope
 from lvp.errors import InputError
 from lvp.models.decoder import DecoderConfig
 from lvp.roles import ROLES
@@ -114,3 +115,21 @@ def grid(rows, rates: Sequence[float], seeds: Sequence[int], column: str = EMBED
             at = seeds.index(row["lane.seed"]), rates.index(row[column])
             found[at] = row["train_loss"] if row["status"] == "finished" else np.inf
     return found
+
+
+OPTIMUM_HEAD = f"{'best η_E':>10} {'95 % interval':>20} {'loss':>7}"
+
+
+def optimum_row(best: Optimum) -> tuple[str, str]:
+    """An optimum as tables have it under OPTIMUM_HEAD, and its flags."""
+    interval = f"{best.interval[0]:.4g} … {best.interval[1]:.4g}"
+    return f"{best.rate:>10.4g} {interval:>20} {best.loss:>7.3f}", ", ".join(best.flags) or "–"
+
+
+def slope_line(slope: Slope, widths: Sequence[int]) -> str:
+    """The power law of the optima in words."""
+    low, high = slope.interval
+    return (
+        f"slope of ln(best η_E) over ln(width): {slope.slope:.2f}, 95 % interval {low:.2f} … {high:.2f}, from "
+        f"{slope.num_points} of {len(widths)} widths"
+    )

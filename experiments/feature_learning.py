@@ -21,7 +21,8 @@ import numpy as np
 from experiments.experiment import Calculation, CellLanes, Experiment
 from lvp import analysis, theory
 from lvp.analysis.claims import Claim, judge
-from lvp.analysis.power_laws import Panel, Series, in_words, power_laws
+from lvp.analysis.frame import sheet
+from lvp.analysis.power_laws import Panel, Series, in_words
 from lvp.data.tokenizers import SMALLEST
 from lvp.errors import InputError
 from lvp.training import DataConfig
@@ -252,7 +253,7 @@ def figure(table, config: Config, *, tier: str, corpus: str, partial):
     """The parts over d in three regimes, and beyond theory after the last step."""
     panels = [_one_step_panel(table, regime) for regime in regimes(config)]
     panels += [_beyond_panel(table, config, part) for part in LVP_POWER]
-    return power_laws(
+    return sheet(
         [panel for panel in panels if panel.series],
         title="What each matrix adds to the change of the linear network's output",
         tier=tier,
@@ -264,7 +265,6 @@ def figure(table, config: Config, *, tier: str, corpus: str, partial):
             "Dashed: theorem 1, exact form. After each name: the power of d with its 95 % interval. "
             "In the lower row it is 0 where the theorem's own survives.",
         ],
-        columns=3,
     )
 
 

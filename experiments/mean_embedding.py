@@ -24,8 +24,9 @@ from experiments.decoder_runs import DecoderRuns, geometric, same, where
 from experiments.experiment import CellLanes, Experiment
 from lvp import analysis
 from lvp.analysis.claims import Claim, judge
-from lvp.analysis.mean_embedding import mean_embedding
+from lvp.analysis.frame import sheet
 from lvp.analysis.power_laws import Panel, Series
+from lvp.analysis.toys import toys
 from lvp.errors import InputError
 from lvp.training import Cell, Lane, OptimizerConfig
 
@@ -260,8 +261,8 @@ def summary(table, config: Config) -> str:
 
 def figure(table, config: Config, *, tier: str, corpus: str, partial):
     """The toy, drift over training, second moment and update size against frequency, and drift against loss."""
-    return mean_embedding(
-        [_drift(table, config), _moments(table, config), _sizes(table, config), _costs(table, config)],
+    return sheet(
+        [*toys(), _drift(table, config), _moments(table, config), _sizes(table, config), _costs(table, config)],
         title="What optimizers do to the mean embedding",
         tier=tier,
         corpus=corpus,

@@ -17,11 +17,12 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from experiments.decoder_runs import DecoderRuns, geometric, grid, same, where
+from experiments.decoder_runs import OPTIMUM_HEAD, DecoderRuns, geometric, grid, optimum_row, same, where
 from experiments.experiment import CellLanes, Experiment
 from lvp import analysis, parametrization
 from lvp.analysis.claims import Claim, judge
-from lvp.analysis.heat_maps import Dots, Heat, heat_maps
+from lvp.analysis.frame import sheet
+from lvp.analysis.heat_maps import Dots, Heat
 from lvp.errors import InputError
 from lvp.roles import ROLES
 from lvp.training import Lane, check_positive
@@ -208,11 +209,10 @@ def summary(table, config: Config) -> str:
     """The optima of (a) and their powers; the gaps of (b)."""
     best, fit = optima(table, config)
     lines = ["(a) best η_E at init d^(−1/2) and hidden rate " + f"{config.rate_times_width:g}/d"]
-    lines.append(f"{'width':>6} {'vocab':>6} {'best η_E':>10} {'95 % interval':>20} {'loss':>7}  flags")
+    lines.append(f"{'width':>6} {'vocab':>6} {OPTIMUM_HEAD}  flags")
     for (d, m), o in zip(config.shapes, best, strict=True):
-        interval = f"{o.interval[0]:.4g} … {o.interval[1]:.4g}"
-        flags = ", ".join(o.flags) or "–"
-        lines.append(f"{d:>6} {m:>6} {o.rate:>10.4g} {interval:>20} {o.loss:>7.3f}  {flags}")
+        numbers, flags = optimum_row(o)
+        lines.append(f"{d:>6} {m:>6} {numbers}  {flags}")
     for name, value in fit.powers.items():
         low, high = fit.intervals[name]
         lines.append(
@@ -264,7 +264,7 @@ def figure(table, config: Config, *, tier: str, corpus: str, partial):
             "a cell",
         )
     )
-    return heat_maps(
+    return sheet(
         panels,
         title="Best embedding learning rate over width and vocabulary, and what each rule's transfer costs",
         tier=tier,
@@ -275,6 +275,7 @@ def figure(table, config: Config, *, tier: str, corpus: str, partial):
             "the mean of the resolved cells.",
             "Intervals: 95 % over seeds.",
         ],
+        size=(4.6, 3.8),
     )
 
 

@@ -15,7 +15,8 @@ import numpy as np
 from experiments.experiment import Calculation, CellLanes, Experiment
 from lvp import analysis, theory
 from lvp.analysis.claims import Claim, judge
-from lvp.analysis.power_laws import Panel, Series, in_words, power_laws
+from lvp.analysis.frame import sheet
+from lvp.analysis.power_laws import Panel, Series, in_words
 from lvp.errors import InputError
 from lvp.training import DataConfig
 
@@ -131,7 +132,7 @@ def figure(table, config: Config, *, tier: str, corpus: str, partial):
     panels.append(_growth_panel(table, "peak_ratio", "Top token's square over the mean square", "max α² / ᾱ²", 1))
     title = "Mean square over the top token's square"
     panels.append(_growth_panel(table, "mean_square_of_top", title, "ᾱ² for α₁ = 1", -1))
-    return power_laws(
+    return sheet(
         panels,
         title="Token frequencies of BPE vocabularies",
         tier=tier,

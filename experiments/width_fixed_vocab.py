@@ -17,11 +17,13 @@ from itertools import product
 
 import numpy as np
 
-from experiments.decoder_runs import DecoderRuns, geometric, grid, where
+from experiments.decoder_runs import OPTIMUM_HEAD, DecoderRuns, geometric, grid, optimum_row, slope_line, where
 from experiments.experiment import CellLanes, Experiment
 from lvp import analysis
-from lvp.analysis import figures
 from lvp.analysis.claims import Claim, judge
+from lvp.analysis.frame import sheet
+from lvp.analysis.heat_maps import Dots, Heat
+from lvp.analysis.power_laws import Panel, Series, in_words
 from lvp.errors import InputError
 from lvp.training import Lane, check_positive
 
@@ -208,17 +210,11 @@ def near_optimal(table, config: Config) -> tuple[float, tuple[float, float] | No
 def summary(table, config: Config) -> str:
     """Optima and slope; the least loss of every ray against the common setting's."""
     found, slope = optima(table, config)
-    lines = [f"{'width':>6} {'η_H d':>6} {'best η_E':>10} {'95 % interval':>20} {'loss':>7}  flags"]
+    lines = [f"{'width':>6} {'η_H d':>6} {OPTIMUM_HEAD}  flags"]
     for width, best in zip(config.widths, found, strict=True):
-        interval = f"{best.interval[0]:.4g} … {best.interval[1]:.4g}"
-        hidden = best_hidden(table, config, width)
-        flags = ", ".join(best.flags) or "–"
-        lines.append(f"{width:>6} {hidden:>6.3g} {best.rate:>10.4g} {interval:>20} {best.loss:>7.3f}  {flags}")
-    low, high = slope.interval
-    lines.append(
-        f"slope of ln(best η_E) over ln(width): {slope.slope:.2f}, 95 % interval {low:.2f} … {high:.2f}, from "
-        f"{slope.num_points} of {len(config.widths)} widths"
-    )
+        numbers, flags = optimum_row(best)
+        lines.append(f"{width:>6} {best_hidden(table, config, width):>6.3g} {numbers}  {flags}")
+    lines.append(slope_line(slope, config.widths))
     lines += ["", "least train loss over η_E (and η_H where it is swept), above the common setting's, in %"]
     lines.append(f"{'setting':<22}" + "".join(f"d {d}".rjust(9) for d in config.widths))
     for name, values in ray_gaps(table, config).items():
@@ -244,19 +240,66 @@ def _ray_gap(table, config: Config, width: int, alike) -> float:
 
 
 def figure(table, config: Config, *, tier: str, corpus: str, partial):
-    """The optimum over width beside the slopes 0, −1/2 and −1, at each width's best hidden rate."""
-    found, slope = optima(table, config)
-    return figures.optimum_vs_width(
-        config.widths,
-        config.rates,
-        curves(table, config),
-        optima=found,
-        fit=slope,
-        title=f"Optimal embedding learning rate against width, m = {config.vocab} fixed, at the best hidden rate",
+    """Loss over η_E × η_H by width, the optimum over width, and what unequal settings cost."""
+    return sheet(
+        [*(_losses(table, config, d) for d in config.widths), _optima(table, config), _unequal(table, config)],
+        title=f"Embedding and hidden learning rates at a fixed vocabulary, m = {config.vocab}",
         tier=tier,
         corpus=corpus,
         partial=partial,
-        rate_label="embedding learning rate η_E",
+        words=[
+            "Colour and number: final train loss over the least of the width with all settings equal, mean over seeds; "
+            "× diverged.",
+            "Optimum: at each width's best η_H, 95 % interval; dashed: width^(−1/2). Unequal settings: least loss over "
+            "η_E, in % of the least with equal ones.",
+        ],
+        size=(5.2, 3.9),
+    )
+
+
+def _losses(table, config: Config, width: int) -> Heat:
+    rows = [ray(table, config, width, hidden, COMMON).mean(axis=0) for hidden in config.hidden_rates]
+    values = np.array(rows) / _least(ray(table, config, width, best_hidden(table, config, width), COMMON))
+    texts = [["×" if np.isinf(x) else "" if np.isnan(x) else f"{x:.2f}" for x in row] for row in values]
+    return Heat(
+        f"d {width}",
+        rows=[f"{hidden:g}" for hidden in config.hidden_rates],
+        columns=[f"{rate:.2g}" for rate in config.rates],
+        values=np.where(np.isfinite(values), values, np.nan),
+        ylabel="hidden rate η_H · d",
+        xlabel="embedding rate η_E",
+        scale="loss",
+        texts=texts,
+    )
+
+
+def _optima(table, config: Config) -> Panel:
+    found, fit = optima(table, config)
+    series = []
+    for label, wanted in (("optimum", True), ("flagged, not fitted", False)):
+        chosen = [(d, o) for d, o in zip(config.widths, found, strict=True) if o.resolved == wanted and o.rate > 0]
+        if not chosen:
+            continue
+        x, best = zip(*chosen, strict=True)
+        y = np.array([o.rate for o in best])
+        ends = np.abs(np.transpose([o.interval for o in best]) - y)
+        if not wanted:
+            series.append(Series(label, x, y))
+            continue
+        root = np.exp(np.mean(np.log(y * np.sqrt(x)))) / np.sqrt(x)
+        line = fit.line(x)[0] if fit.num_points > 1 else None
+        series.append(Series(f"{label}: {in_words(fit)}", x, y, ends, fitted=line, predicted=root))
+    return Panel("optimal η_E over width", "width d", "best embedding rate η_E", series, "power of d")
+
+
+def _unequal(table, config: Config) -> Dots:
+    found = ray_gaps(table, config)
+    costs = [100 * np.array(values) for values in found.values()]
+    means = [float(values.mean()) for values in costs]
+    intervals = [analysis.t_interval(values) for values in costs]
+    labels = [name.replace(" = ", "\n= ") for name in found]
+    return Dots(
+        "unequal settings", labels, [("mean over widths", means, intervals)], "least loss (%)", costs, "a width"
     )
 
 

@@ -13,7 +13,16 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from experiments.decoder_runs import DecoderRuns, geometric, grid, same, where
+from experiments.decoder_runs import (
+    OPTIMUM_HEAD,
+    DecoderRuns,
+    geometric,
+    grid,
+    optimum_row,
+    same,
+    slope_line,
+    where,
+)
 from experiments.experiment import CellLanes, Experiment
 from lvp import analysis
 from lvp.analysis import figures
@@ -104,19 +113,12 @@ def summary(table, config: Config) -> str:
     """The table of optima and the slope, as text."""
     found, slope = optima(table, config)
     within = f"within {config.tolerance:.0%}"
-    lines = [f"{'width':>6} {'vocab':>6} {'best η_E':>10} {'95 % interval':>20} {'loss':>7} {within:>11}  flags"]
+    lines = [f"{'width':>6} {'vocab':>6} {OPTIMUM_HEAD} {within:>11}  flags"]
     for width, lanes, best in zip(config.widths, losses(table, config), found, strict=True):
         mean = analysis.optimum(config.rates, lanes, method="geometric_mean", tolerance=config.tolerance)
-        interval = f"{best.interval[0]:.4g} … {best.interval[1]:.4g}"
-        lines.append(
-            f"{width:>6} {config.vocab_per_width * width:>6} {best.rate:>10.4g} {interval:>20} {best.loss:>7.3f} "
-            f"{mean.rate:>11.4g}  {', '.join(best.flags) or '–'}"
-        )
-    low, high = slope.interval
-    lines.append(
-        f"slope of ln(best η_E) over ln(width): {slope.slope:.2f}, 95 % interval {low:.2f} … {high:.2f}, from "
-        f"{slope.num_points} of {len(config.widths)} widths"
-    )
+        numbers, flags = optimum_row(best)
+        lines.append(f"{width:>6} {config.vocab_per_width * width:>6} {numbers} {mean.rate:>11.4g}  {flags}")
+    lines.append(slope_line(slope, config.widths))
     return "\n".join(lines)
 
 

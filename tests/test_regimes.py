@@ -162,8 +162,11 @@ def everything(table, config, draw=True):
     figure = regimes.figure(table, config, tier="none", corpus="none", partial=(1, 2))
     if draw:
         figure.draw_without_rendering()
-    evidence = regimes.evidence(table, config)
-    assert json.loads(records.dumps(evidence)) == evidence and set(evidence) == set(regimes.RULES)
+    whole = regimes.evidence(table, config)
+    assert json.loads(records.dumps(whole)) == whole
+    assert (whole["widths"], whole["vocabs"]) == (list(config.widths), list(config.vocabs))
+    evidence = whole["rules"]
+    assert set(evidence) == set(regimes.RULES)
     return text, figure, regimes.claims(table, config, CONTEXT), evidence
 
 
@@ -201,7 +204,7 @@ def test_claims_about_transfer_follow_the_data(rule):
     """The rule whose rates are the best ones everywhere costs nothing, and LVP loses to it (unless it is LVP)."""
     table = table_of(SMALL, bowl(truth(SMALL, rule)))
     made = regimes.claims(table, SMALL, CONTEXT)[2:]
-    evidence = regimes.evidence(table, SMALL)
+    evidence = regimes.evidence(table, SMALL)["rules"]
     mean = {name: row["mean_gap"] for name, row in evidence.items()}
     assert evidence[rule]["constant"] == 0.2 and abs(mean[rule]) < 0.002
     assert all(gap > mean[rule] + 0.002 for name, gap in mean.items() if name != rule)

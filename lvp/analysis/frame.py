@@ -1,7 +1,9 @@
 """What all figures share: style, colours, heading, the stamp of an unfinished sweep, and how one is saved."""
 
 import io
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Protocol
 
 from lvp.errors import InputError
 from lvp.files import write_whole
@@ -40,6 +42,44 @@ def stamp(figure, partial: tuple[int, int] | None) -> None:
     style = dict(fontsize=40, color="#CC0000", alpha=0.22, rotation=18, ha="center", va="center")
     figure.text(0.5, 0.5, words, weight="bold", zorder=50, **style)
     figure.text(0.995, 0.985, words, ha="right", va="top", color="#CC0000", weight="bold", fontsize=11)
+
+
+class Drawn(Protocol):
+    """What draws itself into one matplotlib axes, knowing the panels beside it."""
+
+    def draw(self, axes, panels: Sequence["Drawn"]) -> None: ...
+
+
+def sheet(
+    panels: Sequence[Drawn],
+    *,
+    title: str,
+    tier: str = "",
+    corpus: str = "",
+    partial: tuple[int, int] | None = None,
+    words: Sequence[str] = (),
+    columns: int = 3,
+    size: tuple[float, float] = (5.0, 4.9),
+):
+    """The panels in rows of `columns`, `size` inches each. `words` stand beneath: what marks mean.
+
+    Returns: a matplotlib Figure tied to no display; see `save`.
+    """
+    import matplotlib
+    from matplotlib.figure import Figure
+
+    rows = max(1, -(-len(panels) // columns))  # of a sweep that has hardly begun there may be no panel
+    with matplotlib.rc_context(STYLE):
+        figure = Figure(figsize=(size[0] * columns, 0.9 + size[1] * rows), layout="constrained")
+        axes = figure.subplots(rows, columns, squeeze=False).ravel()
+        for place, panel in zip(axes, panels, strict=False):
+            panel.draw(place, panels)
+        for empty in axes[len(panels) :]:
+            empty.set_axis_off()
+        heading(figure, title, tier, corpus)
+        below(figure, words)
+        stamp(figure, partial)
+    return figure
 
 
 def decimal(axis) -> None:

@@ -1,11 +1,11 @@
-"""Figures of grids: a number for every (row, column), its value as colour and as text; and dots beside them."""
+"""Panels of grids: a number for every (row, column), its value as colour and as text; and dots beside them."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
-from lvp.analysis.frame import INK, MARKERS, STYLE, below, heading, stamp
+from lvp.analysis.frame import INK, MARKERS
 
 
 @dataclass(frozen=True)
@@ -23,6 +23,10 @@ class Heat:
     texts: Sequence[Sequence[str]] | None = None
     doubtful: np.ndarray | None = None
 
+    def draw(self, axes, panels) -> None:
+        """For `lvp.analysis.frame.sheet`."""
+        _heat(axes, self, [p for p in panels if isinstance(p, Heat) and p.scale == self.scale])
+
 
 @dataclass(frozen=True)
 class Dots:
@@ -36,39 +40,9 @@ class Dots:
     points: Sequence[Sequence[float]] = ()
     points_label: str = ""
 
-
-def heat_maps(
-    panels: Sequence[Heat | Dots],
-    *,
-    title: str,
-    tier: str = "",
-    corpus: str = "",
-    partial: tuple[int, int] | None = None,
-    words: Sequence[str] = (),
-    columns: int = 3,
-):
-    """The panels in rows of `columns`. `words` stand beneath: what marks mean.
-
-    Returns: a matplotlib Figure tied to no display; see `lvp.analysis.figures.save`.
-    """
-    import matplotlib
-    from matplotlib.figure import Figure
-
-    rows = -(-len(panels) // columns)
-    with matplotlib.rc_context(STYLE):
-        figure = Figure(figsize=(1 + 4.4 * columns, 1.2 + 3.7 * rows), layout="constrained")
-        axes = figure.subplots(rows, columns, squeeze=False).ravel()
-        for place, panel in zip(axes, panels, strict=False):
-            if isinstance(panel, Dots):
-                _dots(place, panel)
-            else:
-                _heat(place, panel, [p for p in panels if isinstance(p, Heat) and p.scale == panel.scale])
-        for empty in axes[len(panels) :]:
-            empty.set_axis_off()
-        heading(figure, title, tier, corpus)
-        below(figure, words)
-        stamp(figure, partial)
-    return figure
+    def draw(self, axes, panels) -> None:
+        """For `lvp.analysis.frame.sheet`."""
+        _dots(axes, self)
 
 
 def _heat(axes, heat: Heat, alike: Sequence[Heat]) -> None:

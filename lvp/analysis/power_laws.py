@@ -1,4 +1,4 @@
-"""Figures of quantities that follow powers: log-log panels of what was measured, its fit, and what was predicted."""
+"""Panels of quantities that follow powers, log-log: what was measured, its fit, and what was predicted."""
 
 import re
 from collections.abc import Sequence
@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from lvp.analysis.frame import MARKERS, REFERENCE, STYLE, below, decimal, heading, stamp
+from lvp.analysis.frame import MARKERS, REFERENCE, decimal
 from lvp.analysis.slopes import Slope
 
 COLOURS = ("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#56B4E9", "#D55E00", "#000000", "#999999")  # Okabe and Ito's
@@ -42,6 +42,10 @@ class Panel:
     ordered: bool = False
     named_ticks: bool = True
 
+    def draw(self, axes, panels) -> None:
+        """For `lvp.analysis.frame.sheet`."""
+        _draw(axes, self)
+
 
 def in_words(fit: Slope) -> str:
     """The power and its interval, as short as tables and legends need: `0.52 [0.51, 0.54]`."""
@@ -51,40 +55,7 @@ def in_words(fit: Slope) -> str:
     return f"{slope} [{low}, {high}]" if np.isfinite(fit.interval).all() else f"{slope}, no interval"
 
 
-def power_laws(
-    panels: Sequence[Panel],
-    *,
-    title: str,
-    tier: str = "",
-    corpus: str = "",
-    partial: tuple[int, int] | None = None,
-    words: Sequence[str] = (),
-    columns: int | None = None,
-):
-    """Panels side by side (or in rows of `columns`), both axes logarithmic. `words` stand beneath: what marks mean.
-
-    Returns: a matplotlib Figure tied to no display; see `lvp.analysis.figures.save`.
-    """
-    import matplotlib
-    from matplotlib.figure import Figure
-
-    columns = columns or max(1, len(panels))
-    rows = max(1, -(-len(panels) // columns))  # of a sweep that has hardly begun there may be no panel
-    with matplotlib.rc_context(STYLE):
-        figure = Figure(figsize=(min(15, 5.2 * columns), 0.9 + 4.9 * rows), layout="constrained")
-        axes = figure.subplots(rows, columns, squeeze=False).ravel()
-        for place, panel in zip(axes, panels, strict=False):
-            draw_panel(place, panel)
-        for empty in axes[len(panels) :]:
-            empty.set_axis_off()
-        heading(figure, title, tier, corpus)
-        below(figure, words)
-        stamp(figure, partial)
-    return figure
-
-
-def draw_panel(axes, panel: Panel) -> None:
-    """One panel into one matplotlib axes."""
+def _draw(axes, panel: Panel) -> None:
     import matplotlib
     from matplotlib.ticker import NullLocator
 

@@ -6,7 +6,8 @@ from matplotlib.colors import LogNorm
 from matplotlib.patches import Rectangle
 
 from lvp.analysis import figures
-from lvp.analysis.heat_maps import Dots, Heat, heat_maps
+from lvp.analysis.frame import sheet
+from lvp.analysis.heat_maps import Dots, Heat
 from lvp.errors import InputError
 
 VALUES = np.array([[0.01, 0.02, 0.04], [0.005, 0.01, 0.08]])
@@ -27,7 +28,7 @@ def texts(axes) -> list[str]:
 
 def drawn(*panels, **more):
     """The figure, laid out and drawn once."""
-    figure = heat_maps(panels, title="Title", **more)
+    figure = sheet(panels, title="Title", **more)
     figure.draw_without_rendering()
     return figure
 
@@ -104,12 +105,12 @@ def test_panels_stand_in_rows_and_empty_places_are_blank():
 
 
 def test_says_where_it_comes_from_and_what_is_missing(tmp_path):
-    figure = heat_maps([heat(), dots()], title="Title", tier="laptop", corpus="zipf", partial=(3, 9), words=["hatched"])
+    figure = sheet([heat(), dots()], title="Title", tier="laptop", corpus="zipf", partial=(3, 9), words=["hatched"])
     said = "\n".join(text.get_text() for text in figure.findobj(lambda artist: hasattr(artist, "get_text")))
     for words in ("Title\ntier laptop, corpus zipf", "PARTIAL: 3 of 9 lanes", "hatched"):
         assert words in said
     assert all(path.stat().st_size > 1000 for path in figures.save(figure, tmp_path / "figure"))
-    whole = heat_maps([heat()], title="Title")
+    whole = sheet([heat()], title="Title")
     assert not any("PARTIAL" in text.get_text() for text in whole.texts)
     with pytest.raises(InputError, match="lanes done, lanes planned"):
-        heat_maps([heat()], title="Title", partial=(3,))
+        sheet([heat()], title="Title", partial=(3,))

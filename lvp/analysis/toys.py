@@ -1,12 +1,11 @@
-"""The figure of what optimizers do to the mean embedding: a toy in two dimensions, and panels of what was measured."""
+"""Panels of what optimizers do to the mean embedding, in two dimensions."""
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
-from lvp.analysis.frame import INK, STYLE, below, heading, stamp
-from lvp.analysis.power_laws import COLOURS, Panel, draw_panel
+from lvp.analysis.frame import INK
+from lvp.analysis.power_laws import COLOURS
 from lvp.theory import head_updates
 
 
@@ -19,6 +18,10 @@ class Arrows:
     updates: np.ndarray
     hidden: np.ndarray
 
+    def draw(self, axes, panels) -> None:
+        """For `lvp.analysis.frame.sheet`."""
+        _arrows(axes, self)
+
 
 def toys() -> list[Arrows]:
     """Three embeddings after one token: SGD's updates of them sum to zero, Adam's do not."""
@@ -28,40 +31,6 @@ def toys() -> list[Arrows]:
         Arrows(title, embeddings, head_updates(hidden, probabilities, 0, second_moment=moment), hidden)
         for title, moment in (("SGD: the updates sum to zero", None), ("Adam: they do not", second_moment))
     ]
-
-
-def mean_embedding(
-    panels: Sequence[Panel],
-    *,
-    title: str,
-    tier: str = "",
-    corpus: str = "",
-    partial: tuple[int, int] | None = None,
-    words: Sequence[str] = (),
-    columns: int = 3,
-):
-    """The two toys, then the panels, in rows of `columns`. `words` stand beneath: what marks mean.
-
-    Returns: a matplotlib Figure tied to no display; see `lvp.analysis.figures.save`.
-    """
-    import matplotlib
-    from matplotlib.figure import Figure
-
-    arrows = toys()
-    rows = -(-(len(arrows) + len(panels)) // columns)
-    with matplotlib.rc_context(STYLE):
-        figure = Figure(figsize=(5 * columns, 1 + 4.2 * rows), layout="constrained")
-        axes = list(figure.subplots(rows, columns, squeeze=False).ravel())
-        for place, toy in zip(axes, arrows, strict=False):
-            _arrows(place, toy)
-        for place, panel in zip(axes[len(arrows) :], panels, strict=False):
-            draw_panel(place, panel)
-        for empty in axes[len(arrows) + len(panels) :]:
-            empty.set_axis_off()
-        heading(figure, title, tier, corpus)
-        below(figure, words)
-        stamp(figure, partial)
-    return figure
 
 
 def _arrows(axes, toy: Arrows) -> None:
