@@ -107,13 +107,14 @@ def where(table, values: Mapping[str, Any]):
     return table[held]
 
 
-def grid(rows, rates: Sequence[float], seeds: Sequence[int], column: str = EMBEDDING) -> np.ndarray:
-    """Final train loss [seeds, rates] in nats per token: NaN where a lane is missing, infinite where it diverged."""
+def grid(rows, rates: Sequence[float], seeds: Sequence[int], loss: str = "train_loss") -> np.ndarray:
+    """A column of losses [seeds, rates] over the embedding rate, by default the final train loss in nats per token: NaN
+    where a lane is missing, infinite where it diverged."""
     found = np.full((len(seeds), len(rates)), np.nan)
     for row in rows.to_dict("records"):
-        if row[column] in rates and row["lane.seed"] in seeds:
-            at = seeds.index(row["lane.seed"]), rates.index(row[column])
-            found[at] = row["train_loss"] if row["status"] == "finished" else np.inf
+        if row[EMBEDDING] in rates and row["lane.seed"] in seeds:
+            at = seeds.index(row["lane.seed"]), rates.index(row[EMBEDDING])
+            found[at] = row[loss] if row["status"] == "finished" else np.inf
     return found
 
 

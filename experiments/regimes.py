@@ -137,6 +137,10 @@ def follow_up(table, config: Config) -> dict[str, list[Lane]]:
 LANE = [*(f"lane.learning_rates.{r}" for r in ROLES), *(f"lane.init_std.{r}" for r in ROLES)]
 
 
+# Of a token of another vocabulary a nat is worth another number of bytes: these losses compare.
+LOSS = "train_bits_per_byte"
+
+
 def shape(width: int, vocab: int) -> dict[str, int]:
     """A cell, by the columns of the table."""
     return {"cell.model.width": width, "cell.model.vocab": vocab}
@@ -148,10 +152,10 @@ def _setting(lane: Lane) -> dict[str, float]:
 
 
 def rule_losses(table, config: Config, rule: str, constant: float, width: int, vocab: int) -> np.ndarray:
-    """Final train loss [seeds] of a rule at a cell; as `grid` has it."""
+    """Final train loss [seeds] of a rule at a cell, in bits per byte; as `grid` has it."""
     setting = _setting(rule_lane(config, rule, constant, width, vocab, config.seeds[0]))
     rows = where(table, shape(width, vocab) | setting)
-    return grid(rows, [setting[LANE[0]]], config.seeds)[:, 0]
+    return grid(rows, [setting[LANE[0]]], config.seeds, LOSS)[:, 0]
 
 
 def tuned(table, config: Config, rule: str) -> float | None:
@@ -163,7 +167,7 @@ def tuned(table, config: Config, rule: str) -> float | None:
 def best_known(table, width: int, vocab: int) -> float:
     """The least mean loss over seeds of any setting that finished with every seed at this cell; NaN without one."""
     rows = where(table, shape(width, vocab))
-    means = rows.assign(loss=rows["train_loss"].where(rows["status"] == "finished", np.inf)).groupby(LANE)["loss"]
+    means = rows.assign(loss=rows[LOSS].where(rows["status"] == "finished", np.inf)).groupby(LANE)["loss"]
     complete = means.mean()[means.count() == rows["lane.seed"].nunique()]
     return float(complete.min()) if np.isfinite(complete).any() else np.nan
 
@@ -194,7 +198,7 @@ def optima(table, config: Config):
     for d, m in config.shapes:
         fixed = _setting(Lane(same(config.rate_times_width / d), same(d**-0.5), 0))
         del fixed[LANE[0]]
-        found.append(grid(where(table, shape(d, m) | fixed), config.rates, config.seeds))
+        found.append(grid(where(table, shape(d, m) | fixed), config.rates, config.seeds, LOSS))
     best = analysis.optima(config.rates, found)
     widths, vocabs = zip(*config.shapes, strict=True)
     return best, analysis.powers({"width": widths, "vocab": vocabs}, best)
@@ -208,7 +212,9 @@ def _percent(value: float, interval) -> str:
 def summary(table, config: Config) -> str:
     """The optima of (a) and their powers; the gaps of (b)."""
     best, fit = optima(table, config)
-    lines = ["(a) best η_E at init d^(−1/2) and hidden rate " + f"{config.rate_times_width:g}/d"]
+    lines = [
+        f"(a) best η_E at init d^(−1/2) and hidden rate {config.rate_times_width:g}/d; train loss in bits per byte"
+    ]
     lines.append(f"{'width':>6} {'vocab':>6} {OPTIMUM_HEAD}  flags")
     for (d, m), o in zip(config.shapes, best, strict=True):
         numbers, flags = optimum_row(o)
@@ -219,7 +225,7 @@ def summary(table, config: Config) -> str:
             f"best η_E as a power of {name}, the other held: {value:.2f}, 95 % interval {low:.2f} … {high:.2f} "
             f"({fit.num_points} of {len(best)} cells)"
         )
-    lines += ["", "(b) final train loss above the best known of each cell but the smallest, in %, 95 % intervals"]
+    lines += ["", "(b) train loss above the best known of each cell but the smallest, in %, 95 % intervals"]
     lines.append(f"{'rule':<13} {'constant':>9} {'mean':>22} {'worst':>22}  at")
     for rule, gap in gaps(table, config).items():
         constant, made = tuned(table, config, rule), mean_and_worst(gap)

@@ -127,9 +127,28 @@ def report() -> dict[Path, str]:
     for path in sorted(COMMITTED.glob("benchmarks/*.json")):
         blocks[f"benchmarks/{path.stem}"] = _benchmark(json.loads(path.read_text()))
     pages = [README, *sorted(set(REPORT.parent.glob("*.md")) - {REPORT})]
+    blocks["evidence"] = _evidence(evidence)
     filled = {path: _fill(path.read_text(), blocks) for path in pages}
     filled[EVIDENCE] = json.dumps(evidence, indent=1, sort_keys=True, allow_nan=False) + "\n"
     return filled | {REPORT: "\n".join([REPORT_HEAD, claims_of.table(all_claims), "", *sections])}
+
+
+def _evidence(results: Mapping) -> str:
+    """What the packaged evidence says, as a table."""
+    rows = [("rule", "sizes", "mean gap", "worst gap"), ("---", "---", "---:", "---:")]
+    for name, result in results.items():
+        sizes = f"d {min(result['widths'])}–{max(result['widths'])}, m {min(result['vocabs'])}–{max(result['vocabs'])}"
+        for rule, row in result["rules"].items():
+            gaps = (_percent(row[f"{which}_gap"], row[f"{which}_gap_interval"]) for which in ("mean", "worst"))
+            rows.append((f"`{rule}`", f"{sizes} ({name})", *gaps))
+    return "\n".join("| " + " | ".join(row) + " |" for row in rows)
+
+
+def _percent(value: float | None, interval) -> str:
+    if value is None:
+        return "diverged"
+    ends = f" [{100 * interval[0]:.1f}, {100 * interval[1]:.1f}]" if interval else ""
+    return f"{100 * value:.1f} %{ends}".replace("-", "−")
 
 
 def _benchmark(content: Mapping) -> str:

@@ -105,7 +105,7 @@ def test_a_rule_takes_one_constant_to_every_shape(rule):
 def row(width, vocab, lane, loss):
     """The record of a lane as a sweep leaves it; `loss` None: diverged."""
     config = {"cell": {"model": {"width": width, "vocab": vocab}}, "lane": asdict(lane)}
-    outcome = {"status": "diverged" if loss is None else "finished", "train_loss": loss}
+    outcome = {"status": "diverged" if loss is None else "finished", "train_bits_per_byte": loss}
     return {"hash": "", "config": config, "outcome": outcome, "provenance": {}}
 
 
@@ -220,7 +220,7 @@ def by_setting(table):
     found = defaultdict(lambda: defaultdict(dict))
     for r in table.to_dict("records"):
         setting = tuple(r[f"lane.{what}.{role}"] for what in ("learning_rates", "init_std") for role in ROLES)
-        loss = r["train_loss"] if r["status"] == "finished" else np.inf
+        loss = r["train_bits_per_byte"] if r["status"] == "finished" else np.inf
         found[r["cell.model.width"], r["cell.model.vocab"]][setting][r["lane.seed"]] = loss
     return found
 
@@ -273,13 +273,13 @@ def test_best_known_wants_every_seed():
     table = table_of(SMALL, bowl(planted(-0.5, 0.0), noise=0.1))
     shape = SMALL.shapes[1]
     here = (table["cell.model.width"] == shape[0]) & (table["cell.model.vocab"] == shape[1])
-    lucky = table[here]["train_loss"].idxmin()
-    means = table[here].groupby(regimes.LANE)["train_loss"].transform("mean")
-    table.loc[lucky, "train_loss"] = 0.1  # then its setting is the best known …
+    lucky = table[here]["train_bits_per_byte"].idxmin()
+    means = table[here].groupby(regimes.LANE)["train_bits_per_byte"].transform("mean")
+    table.loc[lucky, "train_bits_per_byte"] = 0.1  # then its setting is the best known …
     assert regimes.best_known(table, *shape) < means.min()
     setting = table.index[here][means == means[lucky]]
     without = table.drop(index=setting.drop(lucky)[0])  # … but not with a seed missing, or diverged
-    table.loc[setting.drop(lucky)[0], ["train_loss", "status"]] = [np.nan, "diverged"]
+    table.loc[setting.drop(lucky)[0], ["train_bits_per_byte", "status"]] = [np.nan, "diverged"]
     others = means[means != means[lucky]].min()
     assert regimes.best_known(without, *shape) == regimes.best_known(table, *shape) == pytest.approx(others)
     assert np.isnan(regimes.best_known(table, 8, 8))
