@@ -25,12 +25,12 @@ def vocabulary_matrices(tree: Any, declarations: Sequence[roles.Declaration] = (
     return found
 
 
-def initial_means(params: Any) -> dict[str, jax.Array]:
+def initial_means(params: Any, declarations: Sequence[roles.Declaration] = ()) -> dict[str, jax.Array]:
     """Path → the mean row [d] of every vocabulary matrix: what `of_step` measures drift from."""
-    return {path: jnp.mean(matrix, axis=0) for path, matrix in vocabulary_matrices(params).items()}
+    return {path: jnp.mean(matrix, axis=0) for path, matrix in vocabulary_matrices(params, declarations).items()}
 
 
-def second_moments(opt_state: Any, b2: float) -> dict[str, jax.Array]:
+def second_moments(opt_state: Any, b2: float, declarations: Sequence[roles.Declaration] = ()) -> dict[str, jax.Array]:
     """Path → Adam's bias-corrected v̂ of every vocabulary matrix [m, d], found in the state of whatever chain holds an
     `optax.ScaleByAdamState`. Empty for other optimizers; without what is coupled over the vocabulary."""
 
@@ -42,7 +42,7 @@ def second_moments(opt_state: Any, b2: float) -> dict[str, jax.Array]:
         corrected = optax.tree.bias_correction(state.nu, b2, state.count)
         leaves = jax.tree_util.tree_leaves_with_path(corrected)  # of its own role's parameters only
         named = {jax.tree_util.keystr(path, simple=True, separator="/"): x for path, x in leaves}
-        found |= vocabulary_matrices({path: x for path, x in named.items() if x.ndim == 2})
+        found |= vocabulary_matrices({path: x for path, x in named.items() if x.ndim == 2}, declarations)
     return found
 
 
@@ -53,6 +53,7 @@ def of_step(
     moments: Mapping[str, jax.Array],
     means: Mapping[str, jax.Array],
     frequencies: jax.Array,
+    declarations: Sequence[roles.Declaration] = (),
 ) -> dict:
     """The measures of one step.
 
@@ -61,19 +62,23 @@ def of_step(
       head_gradient: [d, m], the gradient of the output matrix as the head, without what a tied matrix gets from being
         looked up.
       moments: of `second_moments`, after the step. means: of `initial_means`. frequencies: [m], of the training text.
+      declarations: `lvp.roles.Declaration`s before the defaults; the same in all of these functions.
 
     Returns:
       What `lvp.measures.updates` says under "matrices" and "roles"; under "vocabulary", by path, `embeddings` before
       the step, with a second moment `second_moment_fit`, and "by_frequency" with `by_frequency`'s and the mean
       "frequency" of a bin; and "head_gradient_sum", the `gradient_sum` of head_gradient.
     """
-    bins, moved = frequency_bins(frequencies), vocabulary_matrices(updates)
+    bins, moved = frequency_bins(frequencies), vocabulary_matrices(updates, declarations)
     vocabulary = {}
-    for path, matrix in vocabulary_matrices(params).items():
+    for path, matrix in vocabulary_matrices(params, declarations).items():
         moment = jnp.mean(moments[path], axis=1) if path in moments else None
         vocabulary[path] = embeddings(matrix, initial_mean=means[path])
         binned = by_frequency(matrix, moved[path], moment, bins)
         vocabulary[path]["by_frequency"] = binned | {"frequency": by_bin(frequencies, bins, num_bins(len(frequencies)))}
         if moment is not None:
             vocabulary[path] |= second_moment_fit(moment, frequencies)
-    return movement(params, updates) | {"vocabulary": vocabulary, "head_gradient_sum": gradient_sum(head_gradient.T)}
+    return movement(params, updates, declarations) | {
+        "vocabulary": vocabulary,
+        "head_gradient_sum": gradient_sum(head_gradient.T),
+    }
