@@ -9,6 +9,7 @@ import pytest
 
 import experiments
 from experiments import width_vocab
+from experiments.decoder_runs import EMBEDDING
 from lvp import roles, training
 from lvp.errors import InputError
 from lvp.models.decoder import decoder
@@ -154,7 +155,7 @@ def synthetic(slope, seed=0, noise=0.003):
             for seed in config.seeds:
                 loss = 1 + 0.1 * (np.log(rate) - best) ** 2 + noise * rng.normal()
                 rows.append(
-                    {"cell.model.width": width, width_vocab.EMBEDDING: rate, "lane.seed": seed}
+                    {"cell.model.width": width, EMBEDDING: rate, "lane.seed": seed}
                     | {"train_loss": loss, "status": "finished"}
                 )
     return pd.DataFrame(rows), config
