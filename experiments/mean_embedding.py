@@ -10,7 +10,7 @@ drift, and does coupling mend that at no loss?
 One rate for all roles (times √d for the embedding in the arms that say so), init d^(−1/2). Rates are tuned on the
 validation loss of the first seed; the other seeds run at the tuned rate alone.
 
-    python -m sweeps run mean_embedding --tier laptop      2 CPU cores, a quarter of an hour
+    python -m sweeps run mean_embedding --tier laptop      2 CPU cores, ten minutes
 """
 
 from collections.abc import Mapping
@@ -117,8 +117,8 @@ TIERS = {
         width=64,
         vocab=2048,
         steps=600,
-        adam_rates=geometric(0.001, 0.016, 5),
-        sign_rates=geometric(0.00025, 0.004, 5),
+        adam_rates=geometric(0.0005, 0.016, 6),
+        sign_rates=geometric(0.0005, 0.016, 6),
         sgd_rates=geometric(0.125, 32, 5),
         momentum_rates=geometric(0.03125, 8, 5),
     ),
