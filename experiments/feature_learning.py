@@ -5,6 +5,8 @@ the change of the output is δ̄_E = η_E σ_W √(d + 2 d (d−1) / (π m)) and
 η_W σ_E √(d + (α_i²/ᾱ²) 2 d (d−1) / (π m)), under assumption 2 (E W − Z replaced by iid normals). The first is exact;
 the second is not (`lvp.theory` has the exact form). Three regimes of vocabulary: m fixed, m = 8 d, m = 64 d.
 
+Theorems 3 and 4, the covariances behind it, stand beside (`experiments.sign_moments`).
+
 Beyond theory, with LVP's init and rates at m = 8 d: true one-hot targets in place of assumption 2, up to 20 steps,
 Adam, cross-entropy. Do the powers of d survive? This is asked of the ratio to the exact form's one step: δ̄_W itself
 follows no power in text, where the share of the most frequent token jumps about as m grows.
@@ -18,6 +20,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from experiments import sign_moments
 from experiments.experiment import Calculation, CellLanes, Experiment
 from lvp import analysis, theory
 from lvp.analysis.claims import Claim, judge
@@ -91,14 +94,15 @@ TIERS = {
 
 
 def cells(config: Config) -> list[CellLanes]:
-    """A cell a shape: theorem 1's quantities, and at m = 8 d every arm beyond it."""
+    """A cell a shape: theorem 1's quantities, and at m = 8 d theorems 3 and 4 and every arm beyond theory."""
     found = []
     shared, data = {"draws": config.draws, "seed": config.seed}, DataConfig(config.corpus)
     for name, pairs in regimes(config).items():
         for d, m in pairs:
             arguments = shared | {"regime": name, "width": d, "vocab": m}
             theorem = Calculation(arguments, 8.0 * config.draws * d * m * m, data, m)
-            found.append(CellLanes(f"{name}, d {d}", theorem, [{"arm": THEOREM}]))
+            arms = [THEOREM, *(sign_moments.ARMS if name == GROWING else ())]
+            found.append(CellLanes(f"{name}, d {d}", theorem, [{"arm": arm} for arm in arms]))
             if name == GROWING:
                 more = arguments | {"steps": list(config.steps), "rate": config.rate}
                 cost = 8.0 * trained_draws(config.draws) * d * m * m * config.steps[-1]
@@ -135,6 +139,8 @@ def calculate(arguments, lane, dataset) -> dict:
         for name, (exact, paper) in forms.items():
             outcome |= {f"{name}_exact": float(exact), f"{name}_paper": float(paper)}
         return outcome
+    if lane["arm"] in sign_moments.ARMS:
+        return sign_moments.calculate(arguments, lane["arm"], alpha, tokens)
     optimizer, loss = ARMS[lane["arm"]]
     parts = simulation.feature_components(
         key,
@@ -213,7 +219,8 @@ def local_power(rows, column: str) -> float:
 
 def summary(table, config: Config) -> str:
     """Measured against exact and printed forms at the largest width; powers of d beside the forms'."""
-    blocks = _one_step_lines(table, config), _beyond_lines(table, config)
+    moments = sign_moments.lines({arm: rows_of(table, arm, GROWING) for arm in sign_moments.ARMS})
+    blocks = _one_step_lines(table, config), moments, _beyond_lines(table, config)
     return "\n\n".join("\n".join(lines) for lines in blocks if lines)
 
 
@@ -298,7 +305,7 @@ def _typeset(name: str) -> str:
 def claims(table, config: Config, context) -> list[Claim]:
     """Theorem 1 as printed and as exact, at the largest shape of m = 8 d; and whether LVP's balance survives."""
     shared = dict(context) | {"source": "Hayou & Liu 2025, theorem 1"}
-    return _one_step_claims(table, shared) + _survival_claims(table, config, shared)
+    return _one_step_claims(table, shared) + _moment_claims(table, context) + _survival_claims(table, config, shared)
 
 
 def _one_step_claims(table, shared) -> list[Claim]:
@@ -331,6 +338,30 @@ def _ratio_claim(rows, statement: str, part: str, form: str, note: str, shared) 
         note=f"measured over predicted, within 2 %, {where}{GROWING}{note}",
         **shared,
     )
+
+
+def _moment_claims(table, context) -> list[Claim]:
+    made = []
+    for column, (arm, name) in sign_moments.VARIANCES.items():
+        shared = dict(context) | {"source": f"Hayou & Liu 2025, {arm}"}
+        rows = rows_of(table, arm, GROWING)
+        for form, says in (("paper", "as printed"), ("exact", "in its exact form")):
+            if form == "paper" or arm == "theorem 4":  # theorem 3 is exact as printed
+                statement = f"{name}: the variance of X is the theorem's, {says}"
+                made.append(_ratio_claim(rows, statement, column, form, "", shared))
+        value, interval = sign_moments.correlation(rows.iloc[-1], column) if len(rows) else (None, None)
+        made.append(
+            Claim(
+                statement=f"{name}: the covariance of X is diagonal",
+                paper_value=0.0,
+                value=value,
+                interval=interval,
+                verdict=judge(value, interval, claimed=(-0.02, 0.02)),
+                note=f"off-diagonal over diagonal, within 0.02, {GROWING}",
+                **shared,
+            )
+        )
+    return made
 
 
 def _survival_claims(table, config: Config, shared) -> list[Claim]:

@@ -164,23 +164,28 @@ def tuned(table, config: Config, rule: str) -> float | None:
     return config.constants[int(np.nanargmin(means))] if np.isfinite(means).any() else None
 
 
-def best_known(table, width: int, vocab: int) -> float:
-    """The least mean loss over seeds of any setting that finished with every seed at this cell; NaN without one."""
+def best_known(table, config: Config, width: int, vocab: int) -> np.ndarray:
+    """The losses [seeds] of the setting with the least mean over seeds, of those that finished with every seed at this
+    cell; NaN without one."""
     rows = where(table, shape(width, vocab))
-    means = rows.assign(loss=rows[LOSS].where(rows["status"] == "finished", np.inf)).groupby(LANE)["loss"]
-    complete = means.mean()[means.count() == rows["lane.seed"].nunique()]
-    return float(complete.min()) if np.isfinite(complete).any() else np.nan
+    losses = rows.assign(loss=rows[LOSS].where(rows["status"] == "finished", np.inf))
+    by_seed = losses.pivot_table(index=LANE, columns="lane.seed", values="loss").reindex(columns=list(config.seeds))
+    by_seed = by_seed[np.isfinite(by_seed.to_numpy()).all(axis=1)].to_numpy()
+    return by_seed[by_seed.mean(axis=1).argmin()] if len(by_seed) else np.full(len(config.seeds), np.nan)
+
+
+def gap(table, config: Config, rule: str, width: int, vocab: int) -> np.ndarray:
+    """Loss of a rule, tuned at the smallest cell, over the best known of a cell, less one [seeds]: seed by seed, so
+    that what a seed does to all settings alike is no gap."""
+    constant = tuned(table, config, rule)
+    if constant is None:
+        return np.full(len(config.seeds), np.nan)
+    return rule_losses(table, config, rule, constant, width, vocab) / best_known(table, config, width, vocab) - 1
 
 
 def gaps(table, config: Config) -> dict[str, np.ndarray]:
-    """By rule, loss over the best known less one [cells but the smallest, seeds], with its constant of the smallest."""
-    found = {}
-    for rule in RULES:
-        constant, others = tuned(table, config, rule), config.shapes[1:]
-        found[rule] = np.full((len(others), len(config.seeds)), np.nan)
-        for i, at in enumerate(others if constant else ()):
-            found[rule][i] = rule_losses(table, config, rule, constant, *at) / best_known(table, *at) - 1
-    return found
+    """By rule, its gaps at all cells but the smallest [cells, seeds]."""
+    return {rule: np.array([gap(table, config, rule, *at) for at in config.shapes[1:]]) for rule in RULES}
 
 
 def mean_and_worst(gap: np.ndarray) -> dict[str, tuple[float, tuple[float, float] | None]]:
@@ -200,8 +205,12 @@ def optima(table, config: Config):
         del fixed[LANE[0]]
         found.append(grid(where(table, shape(d, m) | fixed), config.rates, config.seeds, LOSS))
     best = analysis.optima(config.rates, found)
+    return best, powers(config, best)
+
+
+def powers(config: Config, best, *, include_flagged: bool = False) -> analysis.Powers:
     widths, vocabs = zip(*config.shapes, strict=True)
-    return best, analysis.powers({"width": widths, "vocab": vocabs}, best)
+    return analysis.powers({"width": widths, "vocab": vocabs}, best, include_flagged=include_flagged)
 
 
 def _percent(value: float, interval) -> str:

@@ -6,13 +6,14 @@ Hayou & Liu 2025 (paper A), figure 1 and appendix C.1: m = 32768, d = 2^8 … 2^
 output", and the optimal η_E falls with width, sublinearly.
 
 `design` "full" is the product of all five lists, as published. "star" is the product of η_E and η_H with everything
-else equal, and then one ray for every other value of η_W/η_H, σ_E and σ_W, at the middle η_H: what a laptop can pay.
+else equal, and then, for every other value of η_W/η_H, σ_E and σ_W, the rates around the best η_E at the width's best
+η_H: what a laptop can pay. It changes one thing at a time, so it can miss what two changes gain together.
 
     python -m sweeps run width_fixed_vocab --tier laptop      2 CPU cores, half an hour
     python -m sweeps run width_fixed_vocab --tier paper       as published: two weeks of 4 GH200 in the paper
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import product
 
 import numpy as np
@@ -85,8 +86,8 @@ TIERS = {
         valid_bytes=20_000,
         vocab=4096,
         widths=(32, 48, 80, 128),
-        rates=geometric(0.001, 0.256, 9),
-        hidden_rates=(0.1, 0.2, 0.4),
+        rates=geometric(0.004, 0.256, 7),
+        hidden_rates=(0.1, 0.2, 0.4, 0.8),
         design="star",
         context=64,
         batch=8,
@@ -104,22 +105,22 @@ TIERS = {
     "paper": Config(),
 }
 
+REACH = 2
 COMMON = dict.fromkeys(FACTORS, 1.0)
 
 
 def settings(config: Config) -> list[tuple[float, float, dict[str, float]]]:
-    """(η_E, η_H d, factors) of every lane, seeds aside."""
-    if config.design == "full":
-        lists = [getattr(config, name) for name in FACTORS]
-        factors = [dict(zip(FACTORS, values, strict=True)) for values in product(*lists)]
-        return list(product(config.rates, config.hidden_rates, factors))
-    found = list(product(config.rates, config.hidden_rates, [COMMON]))
-    middle = config.hidden_rates[len(config.hidden_rates) // 2]
-    for name in FACTORS:
-        for value in getattr(config, name):
-            if value != 1.0:
-                found += [(rate, middle, COMMON | {name: value}) for rate in config.rates]
-    return found
+    """(η_E, η_H d, factors) of every lane, seeds and what follows aside."""
+    if config.design == "star":
+        return list(product(config.rates, config.hidden_rates, [COMMON]))
+    lists = [getattr(config, name) for name in FACTORS]
+    factors = [dict(zip(FACTORS, values, strict=True)) for values in product(*lists)]
+    return list(product(config.rates, config.hidden_rates, factors))
+
+
+def rays(config: Config) -> list[dict[str, float]]:
+    """The factors of a star's rays: one of them not at one."""
+    return [COMMON | {name: value} for name in FACTORS for value in getattr(config, name) if value != 1.0]
 
 
 def lane(width: int, rate: float, hidden: float, factors: dict[str, float], seed: int) -> Lane:
@@ -131,13 +132,34 @@ def lane(width: int, rate: float, hidden: float, factors: dict[str, float], seed
     return Lane(rates | {"output": hidden * factors["output_rate_factors"]}, stds, seed)
 
 
+def label(config: Config, width: int) -> str:
+    return f"d {width}, m {config.vocab}"
+
+
 def cells(config: Config) -> list[CellLanes]:
     """One cell a width."""
     found = []
     for width in config.widths:
         lanes = [lane(width, *setting, seed) for setting in settings(config) for seed in config.seeds]
         cell = config.cell(width, config.vocab, config.steps)
-        found.append(CellLanes(f"d {width}, m {config.vocab}", cell, lanes))
+        found.append(CellLanes(label(config, width), cell, lanes))
+    return found
+
+
+def follow_up(table, config: Config) -> dict[str, list[Lane]]:
+    """The rays of a star: up to REACH rates to either side of the best η_E, at the width's best η_H."""
+    if config.design != "star":
+        return {}
+    found = {}
+    for width in config.widths:
+        hidden = best_hidden(table, config, width)
+        means = ray(table, config, width, hidden, COMMON).mean(axis=0)
+        best = int(np.argmin(np.where(np.isfinite(means), means, np.inf)))
+        near = config.rates[max(0, best - REACH) : best + REACH + 1]
+        found[label(config, width)] = [
+            lane(width, rate, hidden, factors, seed)
+            for factors, rate, seed in product(rays(config), near, config.seeds)
+        ]
     return found
 
 
@@ -171,27 +193,33 @@ def curves(table, config: Config) -> list[np.ndarray]:
 
 
 def optima(table, config: Config):
-    """Per width the optimal η_E at its best η_H, and the slope of their power law."""
-    found = analysis.optima(config.rates, curves(table, config))
+    """Per width the optimal η_E at its best η_H, and the slope of their power law. Flagged "hidden edge" where a better
+    η_H may lie beyond the grid."""
+    found = []
+    for width, best in zip(config.widths, analysis.optima(config.rates, curves(table, config)), strict=True):
+        ends = {config.hidden_rates[0], config.hidden_rates[-1]} if len(config.hidden_rates) > 1 else ()
+        edge = ("hidden edge",) if best_hidden(table, config, width) in ends else ()
+        found.append(replace(best, flags=best.flags + edge))
     return found, analysis.slope(config.widths, found)
 
 
 def _variants(config: Config) -> list[tuple[float, dict[str, float]]]:
-    """(η_H d, factors) of every ray."""
-    found = []
-    for _, hidden, factors in settings(config):
-        if (hidden, factors) not in found:
-            found.append((hidden, factors))
-    return found
+    """(η_H d, factors) of everything that may have run."""
+    others = rays(config) if config.design == "star" else []
+    return list(product(config.hidden_rates, unique([*(factors for *_, factors in settings(config)), *others])))
+
+
+def unique(factors: list[dict[str, float]]) -> list[dict[str, float]]:
+    return [f for i, f in enumerate(factors) if f not in factors[:i]]
 
 
 def gaps(table, config: Config) -> np.ndarray:
     """[widths, seeds]: the least loss with every factor at one, over the least of all settings, less one."""
     found = np.full((len(config.widths), len(config.seeds)), np.nan)
     for i, width in enumerate(config.widths):
-        rays = [(factors, ray(table, config, width, hidden, factors)) for hidden, factors in _variants(config)]
-        lanes = np.concatenate([r for _, r in rays], axis=1)
-        common = np.concatenate([r for factors, r in rays if factors == COMMON], axis=1)
+        tried = [(factors, ray(table, config, width, hidden, factors)) for hidden, factors in _variants(config)]
+        lanes = np.concatenate([losses for _, losses in tried], axis=1)
+        common = np.concatenate([losses for factors, losses in tried if factors == COMMON], axis=1)
         if np.isfinite(lanes.mean(axis=0)).any() and np.isfinite(common.mean(axis=0)).any():
             # The settings are chosen by their means over seeds; each seed then says what that choice cost it.
             of_all, of_common = (
@@ -327,7 +355,8 @@ def claims(table, config: Config, context) -> list[Claim]:
             value=gap,
             interval=interval,
             verdict=judge(gap, interval, claimed=(-np.inf, config.tolerance)),
-            note="relative excess of the final train loss, mean over widths with its t interval",
+            note="relative excess of the final train loss, mean over widths with its t interval; "
+            + ("one factor changed at a time, at the best η_H" if config.design == "star" else "all changed together"),
             **shared,
         ),
     ]
@@ -342,4 +371,5 @@ EXPERIMENT = Experiment(
     summary=summary,
     figure=figure,
     claims=claims,
+    follow_up=follow_up,
 )

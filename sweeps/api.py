@@ -158,7 +158,7 @@ def _dataset(cell):
         cache=cache_dir() / "data",
     )
     if isinstance(cell, Cell):
-        check_lengths(cell, dataset.num_tokens, data.token_count(dataset.tokens_valid))
+        check_lengths(cell, dataset.num_tokens, dataset.num_valid_tokens)
     return dataset
 
 

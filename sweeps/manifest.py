@@ -23,7 +23,7 @@ from typing import Any
 import experiments
 from experiments.experiment import Calculation, CellLanes
 from lvp import records
-from lvp.data import Dataset, token_count
+from lvp.data import Dataset
 from lvp.errors import InputError
 from lvp.files import write_whole
 from lvp.training import Cell, Lane
@@ -158,7 +158,7 @@ class Manifest:
         num_bytes, scored = (
             (dataset.train_bytes, dataset.num_tokens)
             if split == "train"
-            else (dataset.valid_bytes, token_count(dataset.tokens_valid) - 1)
+            else (dataset.valid_bytes, dataset.num_valid_tokens - 1)
         )
         return nats_per_token * scored / num_bytes / math.log(2)
 

@@ -24,7 +24,11 @@ class Powers:
 
 
 def powers(
-    quantities: Mapping[str, Sequence[float]], optima: Sequence[Optimum] | tuple, *, level: float = 0.95
+    quantities: Mapping[str, Sequence[float]],
+    optima: Sequence[Optimum] | tuple,
+    *,
+    include_flagged: bool = False,
+    level: float = 0.95,
 ) -> Powers:
     """Weighted least squares of ln optimum on the logarithms of several quantities; `lvp.analysis.slope` has one.
 
@@ -32,7 +36,8 @@ def powers(
     variance with a t quantile of n − k − 1 degrees of freedom, never below one standard error of seed noise alone.
 
     Args:
-      quantities: name → values [N], positive. optima: N of `Optimum` (flagged ones stay out), or a pair as for `slope`.
+      quantities: name → values [N], positive. optima: N of `Optimum`, or a pair as for `slope`.
+      include_flagged: fit through flagged optima too.
 
     Raises: InputError on lengths that differ, values that are not positive, no quantity at all, a level outside (0, 1).
     """
@@ -40,7 +45,7 @@ def powers(
         raise InputError("quantities is empty: it needs at least one")
     if not 0 < level < 1:
         raise InputError(f"level must lie between 0 and 1, got {level!r}")
-    rates, stds, reasons = points(optima, include_flagged=False)
+    rates, stds, reasons = points(optima, include_flagged)
     columns = [np.log(positive(name, values)) for name, values in quantities.items()]
     if any(len(column) != len(rates) for column in columns):
         raise InputError(f"{len(rates)} optima but quantities of length {', '.join(str(len(c)) for c in columns)}")

@@ -18,13 +18,16 @@ _FILES = ("train.npy", "valid.npy")
 class Dataset:
     """Tokens on disk for one corpus, slice and vocabulary; small, and safe to hand to another process.
 
-    tokens_train, tokens_valid: .npy files of int32 [number of tokens], ids below vocab. vocab is the real
-    size. train_bytes, valid_bytes: bytes of text the tokens stand for, the slice's own size; for zipf, where
-    there is no text, train_bytes is 4 per token and valid_bytes None. Fingerprints are sha256 in hex.
+    tokens_train, tokens_valid: .npy files of int32 [number of tokens], ids below vocab; num_tokens and
+    num_valid_tokens say how many, so that a sweep can be read where the files are not. vocab is the real size.
+    train_bytes, valid_bytes: bytes of text the tokens stand for, the slice's own size; for zipf, where there is no
+    text, train_bytes is 4 per token and valid_bytes None. Fingerprints are sha256 in hex.
     """
 
     tokens_train: Path
     tokens_valid: Path
+    num_tokens: int
+    num_valid_tokens: int
     vocab: int
     train_bytes: int
     valid_bytes: int | None
@@ -51,19 +54,9 @@ class Dataset:
         return np.bincount(tokens, minlength=self.vocab) / tokens.size
 
     @property
-    def num_tokens(self) -> int:
-        """Of the training part."""
-        return token_count(self.tokens_train)
-
-    @property
     def bytes_per_token(self) -> float:
         """Of the training tokens."""
         return self.train_bytes / self.num_tokens
-
-
-def token_count(path: Path) -> int:
-    """Tokens in a .npy file, without reading them."""
-    return int(np.load(path, mmap_mode="r").size)
 
 
 def _check_settings(vocab: int, smallest: int, sizes: Mapping[str, int | None]) -> None:
@@ -103,7 +96,8 @@ def prepare(spec: str, *, vocab: int, slice_bytes: int | None, valid_bytes: int 
                 files = {name: _npy(ids) for name, ids in zip(_FILES, splits, strict=True)}
                 storage.write_entry(entry, files, meta)
     train, valid = (entry / name for name in _FILES)
-    return Dataset(train, valid, vocab=vocab, corpus_fingerprint=corpus.fingerprint, spec=corpus.spec, **meta)
+    counts = (int(np.load(path, mmap_mode="r").size) for path in (train, valid))
+    return Dataset(train, valid, *counts, vocab=vocab, corpus_fingerprint=corpus.fingerprint, spec=corpus.spec, **meta)
 
 
 def _build_text(corpus, vocab, slice_bytes, valid_bytes, cache):
