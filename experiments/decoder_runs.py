@@ -10,9 +10,11 @@ from lvp.analysis import Optimum, Slope
 from lvp.errors import InputError
 from lvp.models.decoder import DecoderConfig
 from lvp.roles import ROLES
-from lvp.training import Cell, DataConfig, OptimizerConfig, check_positive
+from lvp.training import Cell, DataConfig, Lane, OptimizerConfig, check_positive
 
 EMBEDDING = "lane.learning_rates.embedding"
+# A lane without its seed, by the columns of the table.
+LANE = [*(f"lane.learning_rates.{r}" for r in ROLES), *(f"lane.init_std.{r}" for r in ROLES)]
 
 
 def geometric(low: float, high: float, count: int) -> tuple[float, ...]:
@@ -116,6 +118,20 @@ def grid(rows, rates: Sequence[float], seeds: Sequence[int], loss: str = "train_
             at = seeds.index(row["lane.seed"]), rates.index(row[EMBEDDING])
             found[at] = row[loss] if row["status"] == "finished" else np.inf
     return found
+
+
+def setting_of(lane: Lane) -> dict[str, float]:
+    """A lane without its seed, by the columns of the table."""
+    return dict(zip(LANE, (*(lane.learning_rates[r] for r in ROLES), *(lane.init_std[r] for r in ROLES)), strict=True))
+
+
+def best_known(rows, seeds: Sequence[int], loss: str = "train_loss") -> np.ndarray:
+    """Of the rows of a cell, the losses [seeds] of the setting with the least mean over seeds, of those that finished
+    with every seed; NaN without one."""
+    losses = rows.assign(loss=rows[loss].where(rows["status"] == "finished", np.inf))
+    by_seed = losses.pivot_table(index=LANE, columns="lane.seed", values="loss").reindex(columns=list(seeds)).to_numpy()
+    by_seed = by_seed[np.isfinite(by_seed).all(axis=1)]
+    return by_seed[by_seed.mean(axis=1).argmin()] if len(by_seed) else np.full(len(seeds), np.nan)
 
 
 OPTIMUM_HEAD = f"{'best η_E':>10} {'95 % interval':>20} {'loss':>7}"

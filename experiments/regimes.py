@@ -17,14 +17,25 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from experiments.decoder_runs import OPTIMUM_HEAD, DecoderRuns, geometric, grid, optimum_row, same, where
+from experiments.decoder_runs import (
+    EMBEDDING,
+    OPTIMUM_HEAD,
+    DecoderRuns,
+    best_known,
+    geometric,
+    grid,
+    optimum_row,
+    same,
+    setting_of,
+    where,
+)
 from experiments.experiment import CellLanes, Experiment
 from lvp import analysis, parametrization
 from lvp.analysis.claims import Claim, judge
 from lvp.analysis.frame import sheet
 from lvp.analysis.heat_maps import Dots, Heat
+from lvp.analysis.power_laws import with_interval
 from lvp.errors import InputError
-from lvp.roles import ROLES
 from lvp.training import Lane, check_positive
 
 RULES = {"sp": "SP", "mup": "μP", "lvp": "LVP", "interpolated": "interpolated"}
@@ -134,9 +145,6 @@ def follow_up(table, config: Config) -> dict[str, list[Lane]]:
 
 # --- what the records say ---------------------------------------------------------------------------------------------
 
-LANE = [*(f"lane.learning_rates.{r}" for r in ROLES), *(f"lane.init_std.{r}" for r in ROLES)]
-
-
 # Of a token of another vocabulary a nat is worth another number of bytes: these losses compare.
 LOSS = "train_bits_per_byte"
 
@@ -146,16 +154,11 @@ def shape(width: int, vocab: int) -> dict[str, int]:
     return {"cell.model.width": width, "cell.model.vocab": vocab}
 
 
-def _setting(lane: Lane) -> dict[str, float]:
-    """A lane without its seed, by the columns of the table."""
-    return dict(zip(LANE, (*(lane.learning_rates[r] for r in ROLES), *(lane.init_std[r] for r in ROLES)), strict=True))
-
-
 def rule_losses(table, config: Config, rule: str, constant: float, width: int, vocab: int) -> np.ndarray:
     """Final train loss [seeds] of a rule at a cell, in bits per byte; as `grid` has it."""
-    setting = _setting(rule_lane(config, rule, constant, width, vocab, config.seeds[0]))
-    rows = where(table, shape(width, vocab) | setting)
-    return grid(rows, [setting[LANE[0]]], config.seeds, LOSS)[:, 0]
+    columns = setting_of(rule_lane(config, rule, constant, width, vocab, config.seeds[0]))
+    rows = where(table, shape(width, vocab) | columns)
+    return grid(rows, [columns[EMBEDDING]], config.seeds, LOSS)[:, 0]
 
 
 def tuned(table, config: Config, rule: str) -> float | None:
@@ -164,23 +167,17 @@ def tuned(table, config: Config, rule: str) -> float | None:
     return config.constants[int(np.nanargmin(means))] if np.isfinite(means).any() else None
 
 
-def best_known(table, config: Config, width: int, vocab: int) -> np.ndarray:
-    """The losses [seeds] of the setting with the least mean over seeds, of those that finished with every seed at this
-    cell; NaN without one."""
-    rows = where(table, shape(width, vocab))
-    losses = rows.assign(loss=rows[LOSS].where(rows["status"] == "finished", np.inf))
-    by_seed = losses.pivot_table(index=LANE, columns="lane.seed", values="loss").reindex(columns=list(config.seeds))
-    by_seed = by_seed[np.isfinite(by_seed.to_numpy()).all(axis=1)].to_numpy()
-    return by_seed[by_seed.mean(axis=1).argmin()] if len(by_seed) else np.full(len(config.seeds), np.nan)
-
-
 def gap(table, config: Config, rule: str, width: int, vocab: int) -> np.ndarray:
     """Loss of a rule, tuned at the smallest cell, over the best known of a cell, less one [seeds]: seed by seed, so
     that what a seed does to all settings alike is no gap."""
     constant = tuned(table, config, rule)
     if constant is None:
         return np.full(len(config.seeds), np.nan)
-    return rule_losses(table, config, rule, constant, width, vocab) / best_known(table, config, width, vocab) - 1
+    return (
+        rule_losses(table, config, rule, constant, width, vocab)
+        / best_known(where(table, shape(width, vocab)), config.seeds, LOSS)
+        - 1
+    )
 
 
 def gaps(table, config: Config) -> dict[str, np.ndarray]:
@@ -201,8 +198,8 @@ def optima(table, config: Config):
     """The optimum of (a) at every shape, and the powers of width and vocabulary that they follow."""
     found = []
     for d, m in config.shapes:
-        fixed = _setting(Lane(same(config.rate_times_width / d), same(d**-0.5), 0))
-        del fixed[LANE[0]]
+        fixed = setting_of(Lane(same(config.rate_times_width / d), same(d**-0.5), 0))
+        del fixed[EMBEDDING]
         found.append(grid(where(table, shape(d, m) | fixed), config.rates, config.seeds, LOSS))
     best = analysis.optima(config.rates, found)
     return best, powers(config, best)
@@ -228,22 +225,38 @@ def summary(table, config: Config) -> str:
     for (d, m), o in zip(config.shapes, best, strict=True):
         numbers, flags = optimum_row(o)
         lines.append(f"{d:>6} {m:>6} {numbers}  {flags}")
-    for name, value in fit.powers.items():
-        low, high = fit.intervals[name]
-        lines.append(
-            f"best η_E as a power of {name}, the other held: {value:.2f}, 95 % interval {low:.2f} … {high:.2f} "
-            f"({fit.num_points} of {len(best)} cells)"
-        )
+    every = powers(config, best, include_flagged=True)
+    for name in fit.powers:
+        words = [f"{with_interval(*f.of(name))} from {which}" for which, f in (("resolved cells", fit), ("all", every))]
+        lines.append(f"best η_E as a power of {name}, the other held: {', '.join(words)}")
+    lines += _slices(config, best)
     lines += ["", "(b) train loss above the best known of each cell but the smallest, in %, 95 % intervals"]
-    lines.append(f"{'rule':<13} {'constant':>9} {'mean':>22} {'worst':>22}  at")
-    for rule, gap in gaps(table, config).items():
-        constant, made = tuned(table, config, rule), mean_and_worst(gap)
+    lines.append(f"{'rule':<13} {'constant':>9} {'where tuned':>12} {'mean':>22} {'worst':>22}  at")
+    for rule, found in gaps(table, config).items():
+        constant, made = tuned(table, config, rule), mean_and_worst(found)
         edge = "*" if constant in (config.constants[0], config.constants[-1]) else ""
-        at = "d {}, m {}".format(*config.shapes[1:][int(np.argmax(gap.mean(axis=1)))])
+        at = "d {}, m {}".format(*config.shapes[1:][int(np.argmax(found.mean(axis=1)))])
         cells_ = " ".join(f"{_percent(*made[name]):>22}" for name in ("mean", "worst"))
-        lines.append(f"{RULES[rule]:<13} {constant or np.nan:>8.4g}{edge or ' '} {cells_}  {at}")
+        own = _percent(float(gap(table, config, rule, *config.shapes[0]).mean()), None)
+        lines.append(f"{RULES[rule]:<13} {constant or np.nan:>8.4g}{edge or ' '} {own:>12} {cells_}  {at}")
     lines.append("constant: hidden rate times width at the smallest cell, tuned there (*: at the edge of its grid)")
     return "\n".join(lines)
+
+
+def _slices(config: Config, best) -> list[str]:
+    """The power of one quantity at each value of the other, through flagged cells too."""
+    logs = dict(zip(config.shapes, np.log([o.rate for o in best]), strict=True))
+    lines = []
+    for name, moving, held, cell in (
+        ("width", config.widths, config.vocabs, lambda d, m: (d, m)),
+        ("vocab", config.vocabs, config.widths, lambda m, d: (d, m)),
+    ):
+        steep = [np.polyfit(np.log(moving), [logs[cell(x, y)] for x in moving], 1)[0] for y in held if len(moving) > 1]
+        if steep and np.isfinite(steep).all():
+            other = "m" if name == "width" else "d"
+            words = ", ".join(f"{x:.2f} at {other} {y}" for x, y in zip(steep, held, strict=True))
+            lines.append(f"power of {name} by slice, all cells: {words}")
+    return lines
 
 
 def figure(table, config: Config, *, tier: str, corpus: str, partial):
@@ -266,8 +279,8 @@ def figure(table, config: Config, *, tier: str, corpus: str, partial):
         known = np.isfinite(measured) & ~doubtful
         anchor = np.exp(np.mean(np.log(measured[known] / predicted[known]))) if known.any() else 1.0
         panels.append(Heat(f"{title} (height fitted)", values=anchor * predicted, **names))
-    found = {rule: 100 * gap for rule, gap in gaps(table, config).items()}
-    made = {rule: mean_and_worst(gap) for rule, gap in found.items()}
+    found = {rule: 100 * each for rule, each in gaps(table, config).items()}
+    made = {rule: mean_and_worst(each) for rule, each in found.items()}
     series = [(f"{name} over cells", *zip(*[made[r][name] for r in RULES], strict=True)) for name in ("mean", "worst")]
     panels.append(
         Dots(
@@ -296,34 +309,40 @@ def figure(table, config: Config, *, tier: str, corpus: str, partial):
 
 def claims(table, config: Config, context) -> list[Claim]:
     """The powers of width and vocabulary; does LVP transfer better than SP and μP?"""
-    _, fit = optima(table, config)
-    shared, found = dict(context), gaps(table, config)
-    used = f"{fit.num_points} of {len(config.shapes)} cells resolved; m held while d moves and d while m"
-    of = {name: (fit.powers[name], fit.intervals[name]) for name in ("width", "vocab")}
-    made = [
-        Claim(
-            statement="at fixed vocabulary the best embedding learning rate falls as width^(−1/2), not as width^0 or "
-            "width^(−1)",
-            source="Hayou & Liu 2025, table 2",
-            paper_value=-0.5,
-            value=of["width"][0],
-            interval=of["width"][1],
-            verdict=judge(*of["width"], claimed=-0.5, rivals=(0.0, -1.0)),
-            note=used,
-            **shared,
+    best, fit = optima(table, config)
+    every = powers(config, best, include_flagged=True)
+    shared, found, made = dict(context), gaps(table, config), []
+    for name, statement, paper_value, claimed, rivals in (
+        (
+            "width",
+            "at fixed vocabulary the best embedding learning rate falls as width^(−1/2), not as width^0 or width^(−1)",
+            -0.5,
+            -0.5,
+            (0.0, -1.0),
         ),
-        Claim(
-            statement="at fixed width the best embedding learning rate does not move with the vocabulary (its power is "
-            "within 0.1 of 0)",
-            source="Hayou & Liu 2025, table 2",
-            paper_value=0.0,
-            value=of["vocab"][0],
-            interval=of["vocab"][1],
-            verdict=judge(*of["vocab"], claimed=(-0.1, 0.1)),
-            note=used,
-            **shared,
+        (
+            "vocab",
+            "at fixed width the best embedding learning rate does not move with the vocabulary (its power is within "
+            "0.1 of 0)",
+            0.0,
+            (-0.1, 0.1),
+            (),
         ),
-    ]
+    ):
+        verdicts = [judge(*f.of(name), claimed=claimed, rivals=rivals) for f in (fit, every)]
+        made.append(
+            Claim(
+                statement=statement,
+                source="Hayou & Liu 2025, table 2",
+                paper_value=paper_value,
+                value=fit.powers[name],
+                interval=fit.intervals[name],
+                verdict=verdicts[0] if verdicts[0] == verdicts[1] else "unresolved",
+                note=f"{fit.num_points} of {len(best)} cells resolved; with the flagged ones, which must not change "
+                f"the verdict, {with_interval(*every.of(name))}",
+                **shared,
+            )
+        )
     for rival in ("sp", "mup", "interpolated"):
         with np.errstate(invalid="ignore"):  # where both diverged, there is no difference
             by_seed = (found[rival] - found["lvp"]).mean(axis=0)
@@ -336,7 +355,8 @@ def claims(table, config: Config, context) -> list[Claim]:
                 value=value,
                 interval=interval,
                 verdict=judge(value, interval, claimed=(0.0, np.inf)),
-                note="difference of the mean relative gaps to each cell's best known loss; t interval over seeds",
+                note="difference of the mean relative gaps to each cell's best known loss, the rules' own levels "
+                "included; t interval over seeds",
                 **shared,
             )
         )
@@ -346,9 +366,10 @@ def claims(table, config: Config, context) -> list[Claim]:
 def evidence(table, config: Config) -> dict:
     """Table (b) as data: see `lvp.evidence.transfer`."""
     found = {}
-    for rule, gap in gaps(table, config).items():
-        row = {"constant": tuned(table, config, rule)}
-        for name, (value, interval) in mean_and_worst(gap).items():
+    for rule, each in gaps(table, config).items():
+        own = gap(table, config, rule, *config.shapes[0]).mean()
+        row = {"constant": tuned(table, config, rule), "tuned_gap": _finite(float(own))}
+        for name, (value, interval) in mean_and_worst(each).items():
             row |= {f"{name}_gap": _finite(value), f"{name}_gap_interval": interval and list(map(_finite, interval))}
         found[rule] = row
     shapes = {"widths": list(config.widths), "vocabs": list(config.vocabs), "seeds": len(config.seeds)}

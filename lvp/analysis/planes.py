@@ -22,6 +22,10 @@ class Powers:
     num_points: int
     level: float = 0.95
 
+    def of(self, name: str) -> tuple[float, tuple[float, float]]:
+        """A power and its interval."""
+        return self.powers[name], self.intervals[name]
+
 
 def powers(
     quantities: Mapping[str, Sequence[float]],

@@ -49,10 +49,15 @@ class Panel:
 
 def in_words(fit: Slope) -> str:
     """The power and its interval, as short as tables and legends need: `0.52 [0.51, 0.54]`."""
-    if not np.isfinite(fit.slope):
+    return with_interval(fit.slope, fit.interval)
+
+
+def with_interval(power: float, interval: tuple[float, float]) -> str:
+    """The same of any power."""
+    if not np.isfinite(power):
         return "no fit"
-    slope, low, high = (f"{round(x, 2) + 0.0:.2f}" for x in (fit.slope, *fit.interval))  # no negative zero
-    return f"{slope} [{low}, {high}]" if np.isfinite(fit.interval).all() else f"{slope}, no interval"
+    power, low, high = (f"{round(x, 2) + 0.0:.2f}" for x in (power, *interval))  # no negative zero
+    return f"{power} [{low}, {high}]" if np.isfinite(interval).all() else f"{power}, no interval"
 
 
 def _draw(axes, panel: Panel) -> None:
