@@ -13,9 +13,10 @@ def transfer() -> Mapping[str, Mapping[str, Any]]:
 
     Returns:
       Per result: `tier`, `corpus`, `commit`, `widths`, `vocabs`, `seeds` (how many), and `rules`: by rule ("sp", "mup",
-      "lvp", "interpolated") its `constant` (hidden rate times width at the smallest shape), and over all other shapes
-      `mean_gap` and `worst_gap`, the excess of the final train loss over the best known of the shape as a fraction of
-      it, each with a 95 % t interval over seeds (`mean_gap_interval`, `worst_gap_interval`); None where lanes diverged.
+      "lvp", "interpolated") its `constant` (hidden rate times width at the smallest shape), and the excess of its final
+      train loss over the best known of a shape as a fraction of it: `tuned_gap` where it was tuned, `mean_gap` and
+      `worst_gap` over all other shapes with 95 % t intervals over seeds (`mean_gap_interval`, `worst_gap_interval`);
+      None where lanes diverged.
       Empty where nothing has been committed. `python -m sweeps report` writes it.
     """
     file = resources.files("lvp") / NAME

@@ -135,11 +135,13 @@ def report() -> dict[Path, str]:
 
 def _evidence(results: Mapping) -> str:
     """What the packaged evidence says, as a table."""
-    rows = [("rule", "sizes", "mean gap", "worst gap"), ("---", "---", "---:", "---:")]
+    rows = [("rule", "sizes", "where tuned", "mean", "worst"), ("---", "---", "---:", "---:", "---:")]
     for name, result in results.items():
         sizes = f"d {min(result['widths'])}–{max(result['widths'])}, m {min(result['vocabs'])}–{max(result['vocabs'])}"
         for rule, row in result["rules"].items():
-            gaps = (_percent(row[f"{which}_gap"], row[f"{which}_gap_interval"]) for which in ("mean", "worst"))
+            gaps = [
+                _percent(row[f"{which}_gap"], row.get(f"{which}_gap_interval")) for which in ("tuned", "mean", "worst")
+            ]
             rows.append((f"`{rule}`", f"{sizes} ({name})", *gaps))
     return "\n".join("| " + " | ".join(row) + " |" for row in rows)
 

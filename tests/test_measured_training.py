@@ -55,6 +55,13 @@ def test_measuring_changes_no_bit_of_the_training(programs, data):
     assert dataclasses.replace(measured, measures=None) == result
 
 
+def test_measuring_a_tied_head_changes_training_to_rounding(programs, data):
+    """Its two gradients are taken apart and added again."""
+    (measured,) = training.run(programs["tied"], [lane()], data)
+    (result,) = training.run(Program(dataclasses.replace(programs["tied"].cell, measured_steps=())), [lane()], data)
+    np.testing.assert_allclose(measured.curve_losses, result.curve_losses, rtol=1e-5)
+
+
 def test_chunks_change_no_measure(programs, data):
     (whole,) = training.run(programs["untied"], [lane()], data, chunk_seconds=1e9)
     (cut,) = training.run(programs["untied"], [lane()], data, chunk_seconds=0)

@@ -9,6 +9,7 @@ import numpy as np
 from lvp.analysis.frame import MARKERS, REFERENCE, decimal
 from lvp.analysis.slopes import Slope
 
+LEGEND_CHARACTERS = 62  # in a line as wide as a panel
 COLOURS = ("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#56B4E9", "#D55E00", "#000000", "#999999")  # Okabe and Ito's
 
 
@@ -100,6 +101,7 @@ def _legend(axes, title: str | None) -> None:
     from matplotlib.transforms import ScaledTranslation
 
     handles, labels = axes.get_legend_handles_labels()
+    fitting = LEGEND_CHARACTERS // (5 + max(map(len, labels), default=0))
     below_labels = axes.transAxes + ScaledTranslation(0, -0.42, axes.figure.dpi_scale_trans)
     axes.legend(
         handles,
@@ -108,7 +110,7 @@ def _legend(axes, title: str | None) -> None:
         loc="upper center",
         bbox_to_anchor=(0.5, 0),
         bbox_transform=below_labels,
-        ncols=4 if len(labels) > 4 else 1,
+        ncols=max(1, min(4, fitting)) if len(labels) > 4 else 1,
         fontsize=9,
         title_fontsize=9,
         frameon=False,
