@@ -214,13 +214,15 @@ def unique(factors: list[dict[str, float]]) -> list[dict[str, float]]:
 
 
 def gaps(table, config: Config) -> np.ndarray:
-    """[widths, seeds]: the least loss with every factor at one, over the least of all settings, less one."""
+    """[widths, seeds]: the least loss with every factor at one, over the least of all settings, less one; NaN where no
+    other setting has run, which is no comparison."""
     found = np.full((len(config.widths), len(config.seeds)), np.nan)
     for i, width in enumerate(config.widths):
         tried = [(factors, ray(table, config, width, hidden, factors)) for hidden, factors in _variants(config)]
         lanes = np.concatenate([losses for _, losses in tried], axis=1)
         common = np.concatenate([losses for factors, losses in tried if factors == COMMON], axis=1)
-        if np.isfinite(lanes.mean(axis=0)).any() and np.isfinite(common.mean(axis=0)).any():
+        compared = any(factors != COMMON and not np.isnan(losses).all() for factors, losses in tried)
+        if compared and np.isfinite(lanes.mean(axis=0)).any() and np.isfinite(common.mean(axis=0)).any():
             # The settings are chosen by their means over seeds; each seed then says what that choice cost it.
             of_all, of_common = (
                 x[:, np.nanargmin(np.where(np.isinf(x), np.nan, x).mean(axis=0))] for x in (lanes, common)

@@ -16,14 +16,15 @@ from experiments.decoder_runs import EMBEDDING, geometric, grid, where
 from experiments.width_fixed_vocab import COMMON, FACTORS
 from lvp import records
 from lvp.errors import InputError
+from lvp.training import Lane
 
 HIDDEN = "lane.learning_rates.hidden"
 CONTEXT = {"experiment": "width_fixed_vocab", "tier": "none", "corpus": "none", "commit": "none"}
 LAPTOP = width_fixed_vocab.TIERS["laptop"]
-STAR = replace(LAPTOP, rates=geometric(0.004, 0.256, 7), embedding_std_factors=(1.0,), output_std_factors=(1.0, 4.0))
-PART = replace(STAR, widths=(32, 48, 128), hidden_rates=(0.1, 0.2), output_rate_factors=(0.25, 1.0))
-LEAN = replace(STAR, hidden_rates=(0.1, 0.2), output_rate_factors=(1.0, 4.0), output_std_factors=(1.0,))
-FULL = replace(STAR, widths=(32, 64, 128), hidden_rates=(0.2, 0.4), design="full")
+STAR = replace(LAPTOP, hidden_rates=(0.1, 0.2, 0.4), embedding_std_factors=(1.0,), output_std_factors=(1.0, 4.0))
+PART = replace(STAR, widths=(32, 48, 128), output_rate_factors=(0.25, 1.0))
+LEAN = replace(STAR, output_rate_factors=(1.0, 4.0), output_std_factors=(1.0,))
+FULL = replace(STAR, widths=(32, 64, 128), rates=geometric(0.008, 0.128, 5), hidden_rates=(0.2, 0.4), design="full")
 
 
 # --- the lanes --------------------------------------------------------------------------------------------------------
@@ -34,18 +35,31 @@ def key(lane):
     return tuple(lane.learning_rates.items()), tuple(lane.init_std.items()), lane.seed
 
 
+def setting_of(lane, width):
+    """(η_E, η_H d, factors), read back from a lane."""
+    rates, stds = lane.learning_rates, lane.init_std
+    ratios = rates["output"] / rates["hidden"], *(stds[x] * width**0.5 for x in ("embedding", "output"))
+    factors = {name: round(x, 9) for name, x in zip(FACTORS, ratios, strict=True)}
+    return rates["embedding"], round(rates["hidden"] * width, 9), factors
+
+
 @pytest.mark.parametrize("config", width_fixed_vocab.TIERS.values(), ids=width_fixed_vocab.TIERS)
 def test_every_tier_has_each_lane_once(config):
     cells = width_fixed_vocab.cells(config)
     assert [c.cell.model.width for c in cells] == list(config.widths) and len({c.label for c in cells}) == len(cells)
-    settings, factors = len(config.rates) * len(config.hidden_rates), [len(getattr(config, name)) for name in FACTORS]
+    settings = len(config.rates) * len(config.hidden_rates)
     if config.design == "full":
-        settings *= int(np.prod(factors))
-    else:
-        settings += len(config.rates) * sum(n - 1 for n in factors)
+        settings *= int(np.prod([len(getattr(config, name)) for name in FACTORS]))
     for c in cells:
         assert (c.cell.model.vocab, c.cell.steps, c.epochs) == (config.vocab, config.steps, None)
         assert len(c.lanes) == settings * len(config.seeds) == len(set(map(key, c.lanes)))
+
+
+def test_laptop_tier_in_numbers():
+    """4 widths of 7 η_E × 4 η_H × 2 seeds, and then 6 rays of 5 η_E × 2 seeds each."""
+    assert [len(c.lanes) for c in width_fixed_vocab.cells(LAPTOP)] == [56] * 4
+    more = width_fixed_vocab.follow_up(first_stage(LAPTOP, bowl(0.0)), LAPTOP)
+    assert {label: len(lanes) for label, lanes in more.items()} == {f"d {d}, m 4096": 60 for d in (32, 48, 80, 128)}
 
 
 def test_paper_tier_is_the_published_set_up():
@@ -55,42 +69,67 @@ def test_paper_tier_is_the_published_set_up():
     assert (paper.seeds, paper.steps, paper.corpus, paper.slice_bytes) == ((0, 1), 10_000, "wikitext2", None)
 
 
-@pytest.mark.parametrize("config", [LAPTOP, STAR, FULL], ids=["laptop", "star", "full"])
-def test_all_of_star_is_inside_full(config):
-    star, full = (width_fixed_vocab.cells(replace(config, design=design)) for design in ("star", "full"))
-    for few, many in zip(star, full, strict=True):
-        inside, all_of_it = set(map(key, few.lanes)), set(map(key, many.lanes))
-        assert inside < all_of_it
+# The best η_H d and the place of the best η_E among the rates, and the places that the rays then take.
+PLANTED = {32: (0.1, 0, (0, 1, 2)), 48: (0.4, 1, (0, 1, 2, 3)), 80: (0.2, 3, (1, 2, 3, 4, 5)), 128: (0.2, 6, (4, 5, 6))}
 
 
-def test_star_moves_one_factor_at_a_time_at_the_middle_hidden_rate():
-    settings = width_fixed_vocab.settings(LAPTOP)
-    for rate, hidden, factors in settings:
-        away = [value for value in factors.values() if value != 1.0]
-        assert len(away) <= 1 and rate in LAPTOP.rates and hidden in ((0.2,) if away else (0.1, 0.2, 0.4))
-    for name in FACTORS:
-        assert {factors[name] for _, _, factors in settings} == {0.25, 1.0, 4.0}
+def planted(d, rate, hidden, factors):
+    best, at, _ = PLANTED[d]
+    return 2 + np.log(hidden / best) ** 2 + 0.1 * np.log(rate / LAPTOP.rates[at]) ** 2
+
+
+def test_rays_surround_the_best_rate_at_the_widths_best_hidden_rate():
+    """By hand; a best η_E at or next to the end of its grid clips the reach."""
+    more = width_fixed_vocab.follow_up(first_stage(STAR, planted), STAR)
+    ones = [("output_rate_factors", 0.25), ("output_rate_factors", 4.0), ("output_std_factors", 4.0)]
+    assert list(more) == [c.label for c in width_fixed_vocab.cells(STAR)]
+    for (d, (hidden, _, near)), lanes in zip(PLANTED.items(), more.values(), strict=True):
+        expected = [
+            (STAR.rates[i], hidden, COMMON | {name: x}, seed) for (name, x) in ones for i in near for seed in STAR.seeds
+        ]
+        assert [(*setting_of(lane, d), lane.seed) for lane in lanes] == expected
+        assert lanes == [width_fixed_vocab.lane(d, *setting) for setting in expected]
+
+
+def test_a_star_changes_one_factor_at_a_time_and_is_inside_full():
+    full = width_fixed_vocab.cells(replace(LAPTOP, design="full"))
+    cells, more = width_fixed_vocab.cells(LAPTOP), width_fixed_vocab.follow_up(first_stage(LAPTOP, planted), LAPTOP)
+    for few, many in zip(cells, full, strict=True):
+        d, first, then = few.cell.model.width, set(map(key, few.lanes)), set(map(key, more[few.label]))
+        assert few.cell == many.cell and first | then < set(map(key, many.lanes))
+        assert not first & then and len(then) == len(more[few.label])
+        assert all(setting_of(lane, d)[2] == COMMON for lane in few.lanes)
+        changed = [[x for x in setting_of(lane, d)[2].items() if x[1] != 1.0] for lane in more[few.label]]
+        assert set(map(len, changed)) == {1}
+        assert {x for (x,) in changed} == set(product(FACTORS, (0.25, 4.0)))
+
+
+def test_only_a_star_is_followed_up_and_its_rays_change_no_choice():
+    assert width_fixed_vocab.follow_up(table_of(FULL, bowl(-0.5)), FULL) == {}
+    loss = bowl(-0.5, better=("output_rate_factors", 4.0), by=2)
+    once, again = (width_fixed_vocab.follow_up(make(LEAN, loss), LEAN) for make in (first_stage, table_of))
+    assert once == again and any(once.values())
+
+
+def test_a_width_that_diverged_is_followed_up_all_the_same():
+    more = width_fixed_vocab.follow_up(first_stage(STAR, planted, diverged=lambda d, *_: d == 80), STAR)
+    assert [len(lanes) for lanes in more.values()] == [18, 24, 18, 18]
+    assert {setting_of(lane, 80)[0] for lane in more["d 80, m 4096"]} == set(STAR.rates[:3])
+    # Where some finished, those that diverged have no part in the choice.
+    some = first_stage(STAR, planted, diverged=lambda d, rate, *_: d == 80 and rate >= STAR.rates[2])
+    clipped = width_fixed_vocab.follow_up(some, STAR)["d 80, m 4096"]
+    assert {setting_of(lane, 80)[0] for lane in clipped} == set(STAR.rates[:4])
 
 
 @pytest.mark.parametrize("config", [LAPTOP, FULL], ids=["star", "full"])
 def test_stds_and_rates_are_the_settings(config):
+    settings = [(*x, seed) for x, seed in product(width_fixed_vocab.settings(config), config.seeds)]
     for c in width_fixed_vocab.cells(config):
-        d, lanes = c.cell.model.width, iter(c.lanes)
-        for (rate, hidden, factors), seed in product(width_fixed_vocab.settings(config), config.seeds):
-            lane, std = next(lanes), d**-0.5
-            output, embedding_std, output_std = factors.values()
-            assert lane.seed == seed
-            assert lane.learning_rates == pytest.approx(
-                {"embedding": rate, "position": rate, "vector": hidden / d}
-                | {"hidden": hidden / d, "output": output * hidden / d},
-                rel=1e-14,
-            )
-            assert lane.init_std == pytest.approx(
-                {"embedding": embedding_std * std, "position": embedding_std * std, "vector": std}
-                | {"hidden": std, "output": output_std * std},
-                rel=1e-14,
-            )
-        assert next(lanes, None) is None
+        d = c.cell.model.width
+        assert [(*setting_of(lane, d), lane.seed) for lane in c.lanes] == settings
+        for values in (v for lane in c.lanes for v in (lane.learning_rates, lane.init_std)):
+            assert values["position"] == values["embedding"] and values["vector"] == values["hidden"]
+        assert {lane.init_std["hidden"] for lane in c.lanes} == {d**-0.5}
 
 
 def test_a_lane_in_numbers():
@@ -104,19 +143,34 @@ def test_a_lane_in_numbers():
 # --- tables of known answer -------------------------------------------------------------------------------------------
 
 
-def table_of(config, loss, diverged=lambda *_: False):
-    """What a sweep would find where a lane ends at `loss(d, η_E, η_H d, factors)`, by way of JSON."""
+def rows_of(config, lanes, loss, diverged):
+    """What a sweep would find where a lane ends at `loss(d, η_E, η_H d, factors)`; lanes: by width."""
     rows = []
-    for c in width_fixed_vocab.cells(config):
-        d, lanes = c.cell.model.width, iter(c.lanes)
-        for setting, _ in product(width_fixed_vocab.settings(config), config.seeds):
-            lost = diverged(d, *setting)
-            outcome = {"status": "diverged", "train_loss": None}
-            if not lost:
-                outcome = {"status": "finished", "train_loss": float(loss(d, *setting))}
-            lane = {"cell": {"model": {"width": d, "vocab": config.vocab}}, "lane": asdict(next(lanes))}
-            rows.append({"hash": "", "config": lane, "outcome": outcome, "provenance": {}})
-    return records.table(json.loads(records.dumps(rows)))
+    for d, lane in lanes:
+        setting = setting_of(lane, d)
+        outcome = {"status": "diverged", "train_loss": None}
+        if not diverged(d, *setting):
+            outcome = {"status": "finished", "train_loss": float(loss(d, *setting))}
+        shape = {"model": {"width": d, "vocab": config.vocab}}
+        rows.append({"hash": "", "config": {"cell": shape, "lane": asdict(lane)}, "outcome": outcome, "provenance": {}})
+    return json.loads(records.dumps(rows))
+
+
+def stages(config, loss, diverged):
+    """The rows of the cells, and those of what follows from them."""
+    cells = width_fixed_vocab.cells(config)
+    first = rows_of(config, [(c.cell.model.width, x) for c in cells for x in c.lanes], loss, diverged)
+    more = width_fixed_vocab.follow_up(records.table(first), config)
+    rest = [(c.cell.model.width, x) for c in cells for x in more.get(c.label, ())]
+    return first, rows_of(config, rest, loss, diverged)
+
+
+def first_stage(config, loss, diverged=lambda *_: False):
+    return records.table(stages(config, loss, diverged)[0])
+
+
+def table_of(config, loss, diverged=lambda *_: False):
+    return records.table(sum(stages(config, loss, diverged), []))
 
 
 def bowl(power, better=None, by=1.2, noise=0.001, seed=0):
@@ -157,14 +211,8 @@ def test_the_claim_about_the_exponent_follows_the_data(power, verdict):
     assert right >= 2
 
 
-BETTER = {
-    "another output rate": ("output_rate_factors", 4.0),
-    "another output init": ("output_std_factors", 4.0),
-}
-
-
 @pytest.mark.parametrize("config", [STAR, FULL], ids=["star", "full"])
-@pytest.mark.parametrize("better", BETTER.values(), ids=BETTER)
+@pytest.mark.parametrize("better", [("output_rate_factors", 4.0), ("output_std_factors", 4.0)], ids=["rate", "init"])
 def test_equal_settings_that_cost_a_fifth_are_not_near_optimal(config, better):
     table = table_of(config, bowl(-0.5, better=better))
     text, (_, claim) = width_fixed_vocab.summary(table, config), width_fixed_vocab.claims(table, config, CONTEXT)
@@ -189,14 +237,13 @@ def test_a_cost_near_the_tolerance_is_unresolved():
 def test_gaps_are_what_they_are_said_to_be(config):
     """Against the table without pandas, at noise that makes every choice matter."""
     lost = config.rates[2]
-    table = table_of(config, bowl(-0.5, noise=0.1), diverged=lambda d, rate, *_: d == 32 and rate == lost)
-    found = defaultdict(lambda: defaultdict(list))
-    for r in table.sort_values("lane.seed", kind="stable").to_dict("records"):
-        std, hidden = r["cell.model.width"] ** -0.5, r[HIDDEN]
-        ratios = (r["lane.learning_rates.output"] / hidden, r["lane.init_std.embedding"] / std)
-        factors = tuple(round(x, 9) for x in (*ratios, r["lane.init_std.output"] / std))
-        loss = r["train_loss"] if r["status"] == "finished" else np.inf
-        found[r["cell.model.width"]][r[EMBEDDING], hidden, factors].append(loss)
+    rows = sum(stages(config, bowl(-0.5, noise=0.1), lambda d, rate, *_: d == 32 and rate == lost), [])
+    table, found = records.table(rows), defaultdict(lambda: defaultdict(list))
+    for r in rows:
+        width = r["config"]["cell"]["model"]["width"]
+        rate, hidden, factors = setting_of(Lane(**r["config"]["lane"]), width)
+        loss = r["outcome"]["train_loss"] if r["outcome"]["status"] == "finished" else np.inf
+        found[width][rate, hidden, tuple(factors.values())].append(loss)
     expected = []
     for width in config.widths:
         best = min(found[width].values(), key=np.mean)
@@ -211,15 +258,35 @@ def test_gaps_are_what_they_are_said_to_be(config):
 
 
 def test_the_curve_is_that_of_the_best_hidden_rate():
-    def loss(d, rate, hidden, factors):
-        best, gain = 0.4 if d == 48 else 0.1, 1.0 * (factors != COMMON)
-        return 2 + abs(np.log(hidden / best)) - gain + 0.1 * np.log(rate / 0.03) ** 2
-
-    table = table_of(STAR, loss)
-    assert [width_fixed_vocab.best_hidden(table, STAR, d) for d in STAR.widths] == [0.1, 0.4, 0.1, 0.1]
-    for curve in width_fixed_vocab.curves(table, STAR):
-        expected = 2 + 0.1 * np.log(np.array(STAR.rates) / 0.03) ** 2
+    table = table_of(STAR, lambda *setting: planted(*setting) - (setting[-1] != COMMON))
+    for (d, (hidden, at, _)), curve in zip(PLANTED.items(), width_fixed_vocab.curves(table, STAR), strict=True):
+        assert width_fixed_vocab.best_hidden(table, STAR, d) == hidden
+        expected = 2 + 0.1 * np.log(np.array(STAR.rates) / STAR.rates[at]) ** 2
         assert curve == pytest.approx(np.stack([expected] * len(STAR.seeds)), rel=1e-12)
+
+
+@pytest.mark.parametrize(
+    "hidden_rates, flagged",
+    [((0.1, 0.2, 0.4), (32, 128)), ((0.05, 0.1, 0.2, 0.4, 0.8), ()), ((0.2,), ()), ((0.1, 0.2), (32, 48, 80, 128))],
+)
+def test_a_best_hidden_rate_at_an_end_is_flagged_and_stays_out_of_the_slope(hidden_rates, flagged):
+    """Where the middle widths lie on d^(−1/2) and the others do not."""
+    config, best, noise = replace(LEAN, hidden_rates=hidden_rates), {32: 0.1, 128: 0.4}, np.random.default_rng(0)
+
+    def loss(d, rate, hidden, factors):
+        away = np.log(rate / (0.03 * (d / 64) ** -0.5)) - (d in best)
+        value = 2 + 0.3 * away**2 + 0.3 * np.log(hidden / best.get(d, 0.2)) ** 2
+        return value * (1.03 if factors != COMMON else 1) + 0.001 * noise.normal()
+
+    table = table_of(config, loss)
+    optima, slope = width_fixed_vocab.optima(table, config)
+    assert [d for d, o in zip(config.widths, optima, strict=True) if "hidden edge" in o.flags] == list(flagged)
+    assert all(o.resolved == (d not in flagged) for d, o in zip(config.widths, optima, strict=True))
+    assert slope.num_points == 4 - len(flagged)
+    if slope.num_points == 2:
+        assert slope.slope == pytest.approx(-0.5, abs=0.05)
+        text, (claim, _) = everything(table, config)
+        assert text.count("hidden edge") == 2 and claim.note == "2 of 4 widths resolved"
 
 
 # --- diverged and missing lanes ---------------------------------------------------------------------------------------
@@ -231,11 +298,10 @@ def whole():
 
 
 PARTS = {
-    "one lane": lambda table: table.iloc[:1],
     "a few lanes": lambda table: table.iloc[[0, 5, 30, 31, 80, -1]],
     "one seed": lambda table: table[table["lane.seed"] == 1],
     "nothing at factors of one": lambda table: table[table["lane.learning_rates.output"] < table[HIDDEN]],
-    "nothing at other factors": lambda table: table[
+    "stage one": lambda table: table[
         (table["lane.learning_rates.output"] == table[HIDDEN])
         & np.isclose(table["lane.init_std.output"], table["cell.model.width"] ** -0.5)
     ],
@@ -244,7 +310,8 @@ PARTS = {
         status=table["status"].where(table["cell.model.width"] != 48, "diverged")
     ),
 }
-JUDGED = {"nothing at other factors": ["supported", "supported"]}
+# Where no other setting has run, the common one is best of what was tried, which says nothing.
+JUDGED = {"stage one": ["supported", "unresolved"]}
 
 
 @pytest.mark.parametrize("part", PARTS)
@@ -266,9 +333,9 @@ def test_a_whole_table_says_everything(whole):
 
 
 def test_settings_that_are_all_equal_leave_nothing_to_compare():
-    config = replace(LEAN, output_rate_factors=(1.0,))
-    text, made = everything(table_of(config, bowl(-0.5)), config, draw=True)
-    assert [c.verdict for c in made] == ["supported", "supported"] and made[1].value == 0
+    config = replace(PART, output_rate_factors=(1.0,), output_std_factors=(1.0,))
+    text, made = everything(table_of(config, bowl(-0.5)), config)
+    assert [c.verdict for c in made] == ["supported", "unresolved"]
     assert text.splitlines()[-1].startswith("setting")
 
 
@@ -292,20 +359,14 @@ def test_grid_puts_every_lane_at_its_seed_and_rate():
     assert np.array_equal(found, [[1.13, np.inf], [np.nan, 1.25]], equal_nan=True)
     assert np.array_equal(grid(rows.iloc[::-1], (0.1, 0.2), (3, 5)), found, equal_nan=True)
     assert np.array_equal(grid(rows, (0.2, 0.1), (5, 3)), found[::-1, ::-1], equal_nan=True)
-
-
-def test_a_diverged_lane_is_infinite_whatever_its_loss():
-    rows = lanes((0.1, 0, 3.0, "diverged"), (0.2, 0, np.nan, "diverged"))
-    assert np.array_equal(grid(rows, (0.1, 0.2), (0,)), [[np.inf, np.inf]])
-
-
-def test_an_empty_table_is_a_grid_of_missing_lanes():
     assert np.isnan(grid(lanes(), (0.1, 0.2), (0, 1, 2))).all() and grid(lanes(), (0.1,), (0,)).shape == (1, 1)
 
 
-def test_grid_reads_another_loss():
-    rows = lanes((0.1, 0, 1.5, "finished"), (0.2, 0, 1.6, "diverged")).assign(valid_loss=[2.5, 2.6])
-    assert np.array_equal(grid(rows, (0.1, 0.2), (0,), "valid_loss"), [[2.5, np.inf]])
+def test_a_diverged_lane_is_infinite_whatever_its_loss():
+    rows = lanes((0.1, 0, 3.0, "diverged"), (0.2, 0, np.nan, "diverged"), (0.3, 0, 1.5, "finished"))
+    assert np.array_equal(grid(rows, (0.1, 0.2, 0.3), (0,)), [[np.inf, np.inf, 1.5]])
+    rows["valid_loss"] = 2.5
+    assert np.array_equal(grid(rows, (0.1, 0.2, 0.3), (0,), "valid_loss"), [[np.inf, np.inf, 2.5]])
 
 
 def test_where_wants_all_values_at_once():
@@ -321,27 +382,14 @@ def test_where_wants_all_values_at_once():
 @pytest.mark.parametrize(
     "values, says",
     [
-        ({"widths": ""}, "widths is empty"),
-        ({"rates": ""}, "rates is empty"),
-        ({"hidden_rates": ""}, "hidden_rates is empty"),
-        ({"seeds": ""}, "seeds is empty"),
-        *(({name: ""}, f"{name} is empty") for name in FACTORS),
+        *(({x: ""}, f"{x} is empty") for x in ("widths", "rates", "hidden_rates", "seeds", *FACTORS)),
         *(({name: "0.25,4"}, f"{name} must hold 1") for name in FACTORS),
-        *(({name: "1,1"}, f"{name} holds a value twice") for name in FACTORS),
-        *(({name: "-4,1"}, f"{name} must be finite and above zero, got -4") for name in FACTORS),
-        ({"widths": "32,32"}, "widths holds a value twice"),
+        *(({x: "1,1"}, f"{x} holds a value twice") for x in ("widths", "hidden_rates", *FACTORS)),
+        *(({x: "-4,1,2"}, f"{x} must be .*above zero, got -4") for x in ("widths", "rates", "hidden_rates", *FACTORS)),
         ({"rates": "0.1,0.2"}, "rates needs at least 3"),
-        ({"rates": "-0.1,0.1,0.2"}, "rates must be finite and above zero, got -0.1"),
-        ({"hidden_rates": "0,0.1"}, "hidden_rates must be finite and above zero"),
-        ({"hidden_rates": "0.1,0.1"}, "hidden_rates holds a value twice"),
         ({"design": "cross"}, "design must be one of full, star, got 'cross'"),
-        ({"tolerance": "0"}, "tolerance"),
-        ({"tolerance": "nan"}, "tolerance"),
-        ({"tolerance": "inf"}, "tolerance"),
-        ({"steps": 0}, "steps"),
-        ({"vocab": 0}, "vocab"),
-        ({"widths": "0,32"}, "widths must be finite and above zero, got 0"),
-        ({"batch": 0}, "batch"),
+        *(({"tolerance": x}, "tolerance") for x in ("0", "nan", "inf")),
+        *(({x: 0}, x) for x in ("steps", "vocab", "batch")),
         ({"vocabs": "256"}, "did you mean vocab"),
     ],
 )
