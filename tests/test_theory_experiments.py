@@ -6,7 +6,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from experiments import feature_learning, token_frequencies
+from experiments import feature_learning, sign_moments, token_frequencies
 from lvp import data, theory
 from lvp.data import tokenizers
 from lvp.errors import InputError
@@ -61,6 +61,23 @@ def test_parts_of_a_step_are_those_of_theory(zipf):
     assert arm["embedding_step3"] > arm["embedding_step1"] > 0
 
 
+def moments_rows(d, alpha, form):
+    """Theorems 3 and 4 likewise, their covariances diagonal to noise."""
+    signs = float(theory.sign_projection_variance(d, len(alpha)))
+    each = [theory.sign_gaussian_variance(d, alpha, exact=exact) for exact in (True, False)]
+    forms = {"signs": (signs, signs)}
+    forms |= {name: tuple(float(x[token]) for x in each) for name, token in (("top", 0), ("rare", len(alpha) // 2))}
+    for arm in sign_moments.ARMS:
+        row = {"lane.arm": arm}
+        for name in ("signs",) if arm == "theorem 3" else ("top", "rare"):
+            exact, paper = forms[name]
+            value = exact if form == "exact" else paper
+            row |= {f"{name}_variance": value, f"{name}_variance_error": 0.003 * value}
+            row |= {f"{name}_variance_exact": exact, f"{name}_variance_paper": paper}
+            row |= {f"{name}_covariance": 0.001 * value, f"{name}_covariance_error": 0.002 * value}
+        yield row
+
+
 def learning_table(config, form):
     """What would be measured if `form` were exact for the projection, and every arm had LVP's power."""
     rows = []
@@ -77,6 +94,7 @@ def learning_table(config, form):
                 value = exact if form == "exact" else paper
                 row |= {part: value, f"{part}_error": 0.003 * value, f"{part}_exact": exact, f"{part}_paper": paper}
             rows.append(shape | row)
+            rows += [shape | r for r in moments_rows(d, alpha, form)] if regime == "m = 8 d" else []
             for arm in feature_learning.ARMS if regime == "m = 8 d" else ():
                 scale = {"embedding": d**-1.0, "top": d**-1.5, "rare": d**-1.5}
                 steps = {f"{p}_step{t}": scale[p] * forms[p][0] for p in forms for t in config.steps}
@@ -93,7 +111,11 @@ def test_learning_claims(form, verdicts):
     config = feature_learning.TIERS["laptop"]
     table = learning_table(config, form)
     claims = feature_learning.claims(table, config, CONTEXT)
-    assert [c.verdict for c in claims] == verdicts + ["supported"] * 2 * len(feature_learning.ARMS)
+    assert [c.verdict for c in claims[:3]] == verdicts
+    # Theorem 3's variance and covariance; of theorem 4 for both tokens the printed variance, the exact one, covariance.
+    assert [c.verdict for c in claims[3:8]] == ["supported"] * 2 + verdicts[1:] + ["supported"]
+    assert {c.verdict for c in claims[8:]} == {"supported"} and len(claims) == 11 + 2 * len(feature_learning.ARMS)
+    assert "Theorem 4, most frequent token" in feature_learning.summary(table, config)
     assert feature_learning.figure(table, config, tier="laptop", corpus="none", partial=None).axes
     assert all(arm in feature_learning.summary(table, config) for arm in feature_learning.ARMS)
 
@@ -120,7 +142,26 @@ def test_a_sweep_can_be_shown_before_it_is_whole():
         rows = rows.dropna(axis=1, how="all")  # columns come with the rows that fill them
         feature_learning.figure(rows, config, tier="none", corpus="none", partial=(len(rows), len(whole)))
         assert feature_learning.summary(rows, config).startswith("regime")
-        assert len(feature_learning.claims(rows, config, CONTEXT)) == 3 + 2 * len(feature_learning.ARMS)
+        assert len(feature_learning.claims(rows, config, CONTEXT)) == 11 + 2 * len(feature_learning.ARMS)
+
+
+def test_covariances_that_are_not_diagonal_are_no_support():
+    config = feature_learning.TIERS["laptop"]
+    table = learning_table(config, "exact")
+    table["top_covariance"] = 0.1 * table["top_variance"]
+    claims = {c.statement: c.verdict for c in feature_learning.claims(table, config, CONTEXT)}
+    assert claims["Theorem 4, most frequent token: the covariance of X is diagonal"] == "contradicted"
+    assert claims["Theorem 4, median token: the covariance of X is diagonal"] == "supported"
+
+
+def test_moments_are_those_of_theory(zipf):
+    arguments = {"width": 16, "vocab": 512, "draws": 20, "seed": 0, "steps": [1], "rate": 0.2}
+    found = [feature_learning.calculate(arguments, {"arm": arm}, zipf) for arm in sign_moments.ARMS]
+    for name, column in (("signs", found[0]), ("top", found[1]), ("rare", found[1])):
+        value, error = column[f"{name}_variance"], column[f"{name}_variance_error"]
+        assert abs(value - column[f"{name}_variance_exact"]) < 4 * error < 0.2 * value
+        assert abs(column[f"{name}_covariance"]) < 4 * column[f"{name}_covariance_error"]
+    assert found[1]["top_variance_paper"] > 1.1 * found[1]["top_variance_exact"]
 
 
 def test_a_claim_names_the_width_it_was_measured_at():
