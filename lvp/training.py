@@ -183,8 +183,9 @@ class Program:
     """The compiled program of a cell for packs of `lanes` lanes (one lane is not batched at all).
 
     States are pytrees of arrays: `params`, `opt`, `key` (the lane's data RNG), `losses` [steps], `diverged` (step of
-    the first loss that was not finite, else −1), `valid_loss` (NaN until the end). In a pack every leaf has a leading
-    axis [lanes]. The step is not in it: all lanes of a pack are at the same one, and the driver holds it.
+    the first loss that was not finite, else −1), `valid_loss` (NaN until the end); of a cell with measured steps also
+    `initial_means` (of its vocabulary matrices) and `measures` (NaN until they are taken). In a pack every leaf has a
+    leading axis [lanes]. The step is not in it: all lanes of a pack are at the same one, and the driver holds it.
     """
 
     def __init__(self, cell: Cell, lanes: int = 1):
