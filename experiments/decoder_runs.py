@@ -128,7 +128,8 @@ def setting_of(lane: Lane) -> dict[str, float]:
 def best_known(rows, seeds: Sequence[int], loss: str = "train_loss") -> np.ndarray:
     """Of the rows of a cell, the losses [seeds] of the setting with the least mean over seeds, of those that finished
     with every seed; NaN without one."""
-    losses = rows.assign(loss=rows[loss].where(rows["status"] == "finished", np.inf))
+    # Where every lane diverged the column holds None alone and is no column of numbers.
+    losses = rows.assign(loss=rows[loss].astype(float).where(rows["status"] == "finished", np.inf))
     by_seed = losses.pivot_table(index=LANE, columns="lane.seed", values="loss").reindex(columns=list(seeds)).to_numpy()
     by_seed = by_seed[np.isfinite(by_seed).all(axis=1)]
     return by_seed[by_seed.mean(axis=1).argmin()] if len(by_seed) else np.full(len(seeds), np.nan)

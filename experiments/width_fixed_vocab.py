@@ -18,7 +18,16 @@ from itertools import product
 
 import numpy as np
 
-from experiments.decoder_runs import OPTIMUM_HEAD, DecoderRuns, geometric, grid, optimum_row, slope_line, where
+from experiments.decoder_runs import (
+    OPTIMUM_HEAD,
+    DecoderRuns,
+    best_known,
+    geometric,
+    grid,
+    optimum_row,
+    slope_line,
+    where,
+)
 from experiments.experiment import CellLanes, Experiment
 from lvp import analysis
 from lvp.analysis.claims import Claim, judge
@@ -109,18 +118,22 @@ REACH = 2
 COMMON = dict.fromkeys(FACTORS, 1.0)
 
 
-def settings(config: Config) -> list[tuple[float, float, dict[str, float]]]:
-    """(η_E, η_H d, factors) of every lane, seeds and what follows aside."""
-    if config.design == "star":
-        return list(product(config.rates, config.hidden_rates, [COMMON]))
-    lists = [getattr(config, name) for name in FACTORS]
-    factors = [dict(zip(FACTORS, values, strict=True)) for values in product(*lists)]
-    return list(product(config.rates, config.hidden_rates, factors))
-
-
 def rays(config: Config) -> list[dict[str, float]]:
     """The factors of a star's rays: one of them not at one."""
     return [COMMON | {name: value} for name in FACTORS for value in getattr(config, name) if value != 1.0]
+
+
+def all_factors(config: Config) -> list[dict[str, float]]:
+    """Every combination of factors that the design runs."""
+    if config.design == "star":
+        return [COMMON, *rays(config)]
+    return [dict(zip(FACTORS, values, strict=True)) for values in product(*(getattr(config, n) for n in FACTORS))]
+
+
+def settings(config: Config) -> list[tuple[float, float, dict[str, float]]]:
+    """(η_E, η_H d, factors) of every lane, seeds and what follows aside."""
+    first = [COMMON] if config.design == "star" else all_factors(config)
+    return list(product(config.rates, config.hidden_rates, first))
 
 
 def lane(width: int, rate: float, hidden: float, factors: dict[str, float], seed: int) -> Lane:
@@ -203,32 +216,18 @@ def optima(table, config: Config):
     return found, analysis.slope(config.widths, found)
 
 
-def _variants(config: Config) -> list[tuple[float, dict[str, float]]]:
-    """(η_H d, factors) of everything that may have run."""
-    others = rays(config) if config.design == "star" else []
-    return list(product(config.hidden_rates, unique([*(factors for *_, factors in settings(config)), *others])))
-
-
-def unique(factors: list[dict[str, float]]) -> list[dict[str, float]]:
-    return [f for i, f in enumerate(factors) if f not in factors[:i]]
-
-
 def gaps(table, config: Config) -> np.ndarray:
-    """[widths, seeds]: the least loss with every factor at one, over the least of all settings, less one; NaN where no
-    other setting has run, which is no comparison."""
-    found = np.full((len(config.widths), len(config.seeds)), np.nan)
-    for i, width in enumerate(config.widths):
-        tried = [(factors, ray(table, config, width, hidden, factors)) for hidden, factors in _variants(config)]
-        lanes = np.concatenate([losses for _, losses in tried], axis=1)
-        common = np.concatenate([losses for factors, losses in tried if factors == COMMON], axis=1)
-        compared = any(factors != COMMON and not np.isnan(losses).all() for factors, losses in tried)
-        if compared and np.isfinite(lanes.mean(axis=0)).any() and np.isfinite(common.mean(axis=0)).any():
-            # The settings are chosen by their means over seeds; each seed then says what that choice cost it.
-            of_all, of_common = (
-                x[:, np.nanargmin(np.where(np.isinf(x), np.nan, x).mean(axis=0))] for x in (lanes, common)
-            )
-            found[i] = of_common / of_all - 1
-    return found
+    """[widths, seeds]: the least loss with every factor at one, over the least of all settings, less one, each setting
+    chosen by its mean over seeds; NaN where no other setting has run, which is no comparison."""
+    found = []
+    for width in config.widths:
+        rows = where(table, {"cell.model.width": width})
+        equal = rows["lane.learning_rates.output"] == rows["lane.learning_rates.hidden"]
+        for role in ("embedding", "output"):
+            equal &= rows[f"lane.init_std.{role}"] == rows["lane.init_std.hidden"]
+        cost = best_known(rows[equal], config.seeds) / best_known(rows, config.seeds) - 1
+        found.append(cost if not equal.all() else np.full(len(config.seeds), np.nan))
+    return np.array(found)
 
 
 def near_optimal(table, config: Config) -> tuple[float, tuple[float, float] | None]:
@@ -258,7 +257,7 @@ def ray_gaps(table, config: Config) -> dict[str, list[float]]:
     for name, what in FACTORS.items():
         for value in getattr(config, name):
             if value != 1.0:
-                alike = [(h, f) for h, f in _variants(config) if f[name] == value]
+                alike = [x for x in product(config.hidden_rates, all_factors(config)) if x[1][name] == value]
                 found[f"{what} = {value:g}"] = [_ray_gap(table, config, d, alike) for d in config.widths]
     return found
 
