@@ -167,22 +167,19 @@ def tuned(table, config: Config, rule: str) -> float | None:
     return config.constants[int(np.nanargmin(means))] if np.isfinite(means).any() else None
 
 
-def gap(table, config: Config, rule: str, width: int, vocab: int) -> np.ndarray:
-    """Loss of a rule, tuned at the smallest cell, over the best known of a cell, less one [seeds]: seed by seed, so
-    that what a seed does to all settings alike is no gap."""
-    constant = tuned(table, config, rule)
+def gap(table, config: Config, rule: str, constant: float | None, width: int, vocab: int) -> np.ndarray:
+    """Loss of a rule with its tuned constant over the best known of a cell, less one [seeds]: seed by seed, so that
+    what a seed does to all settings alike is no gap. NaN without a constant."""
     if constant is None:
         return np.full(len(config.seeds), np.nan)
-    return (
-        rule_losses(table, config, rule, constant, width, vocab)
-        / best_known(where(table, shape(width, vocab)), config.seeds, LOSS)
-        - 1
-    )
+    best = best_known(where(table, shape(width, vocab)), config.seeds, LOSS)
+    return rule_losses(table, config, rule, constant, width, vocab) / best - 1
 
 
 def gaps(table, config: Config) -> dict[str, np.ndarray]:
     """By rule, its gaps at all cells but the smallest [cells, seeds]."""
-    return {rule: np.array([gap(table, config, rule, *at) for at in config.shapes[1:]]) for rule in RULES}
+    constants = {rule: tuned(table, config, rule) for rule in RULES}
+    return {r: np.array([gap(table, config, r, c, *at) for at in config.shapes[1:]]) for r, c in constants.items()}
 
 
 def mean_and_worst(gap: np.ndarray) -> dict[str, tuple[float, tuple[float, float] | None]]:
@@ -237,7 +234,7 @@ def summary(table, config: Config) -> str:
         edge = "*" if constant in (config.constants[0], config.constants[-1]) else ""
         at = "d {}, m {}".format(*config.shapes[1:][int(np.argmax(found.mean(axis=1)))])
         cells_ = " ".join(f"{_percent(*made[name]):>22}" for name in ("mean", "worst"))
-        own = _percent(float(gap(table, config, rule, *config.shapes[0]).mean()), None)
+        own = _percent(float(gap(table, config, rule, constant, *config.shapes[0]).mean()), None)
         lines.append(f"{RULES[rule]:<13} {constant or np.nan:>8.4g}{edge or ' '} {own:>12} {cells_}  {at}")
     lines.append("constant: hidden rate times width at the smallest cell, tuned there (*: at the edge of its grid)")
     return "\n".join(lines)
@@ -367,8 +364,9 @@ def evidence(table, config: Config) -> dict:
     """Table (b) as data: see `lvp.evidence.transfer`."""
     found = {}
     for rule, each in gaps(table, config).items():
-        own = gap(table, config, rule, *config.shapes[0]).mean()
-        row = {"constant": tuned(table, config, rule), "tuned_gap": _finite(float(own))}
+        constant = tuned(table, config, rule)
+        own = gap(table, config, rule, constant, *config.shapes[0]).mean()
+        row = {"constant": constant, "tuned_gap": _finite(float(own))}
         for name, (value, interval) in mean_and_worst(each).items():
             row |= {f"{name}_gap": _finite(value), f"{name}_gap_interval": interval and list(map(_finite, interval))}
         found[rule] = row
