@@ -3,17 +3,15 @@
 import dataclasses
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 import optax
 import pytest
 
 from lvp import measures, optim, roles, training
-from lvp.data import batches
 from lvp.errors import InputError
-from lvp.losses import dense_next_token_loss
 from lvp.models.decoder import DecoderConfig, decoder
 from lvp.training import Cell, DataConfig, Lane, OptimizerConfig, Program, TrainingData
+from tests import plain_training
 
 PLAIN = Cell(DecoderConfig(vocab=40, width=16, layers=1, context=12), DataConfig("none"), batch=3, steps=7)
 MEASURED = dataclasses.replace(PLAIN, measured_steps=(0, 3, 6))
@@ -73,23 +71,13 @@ def test_measures_are_what_a_direct_look_says(head, programs, data):
     """Training written anew with optax, the dense loss and NumPy, at the last step."""
     measured, this, tied = programs[head].cell, lane(), head == "tied"
     (result,) = training.run(programs[head], [this], data)
+    taken = plain_training.steps(measured, this, data, optax.adam(0.01, **ADAM))
+    start, before, updates = taken[0].params, taken[-1].params, taken[-1].updates
     model = decoder(measured.model)
-    init_key, data_key = jax.random.split(jax.random.key(0))
-    params = start = model.init(init_key, this.init_std)
-    tx = optax.adam(0.01, **ADAM)
-    state = tx.init(params)
-
-    def loss_of(params, windows):
-        return dense_next_token_loss(model.apply(params, windows[:, :-1]), model.head(params), windows[:, 1:])
-
-    for step in range(measured.steps):
-        windows = batches.windows(jnp.asarray(data.train), data_key, step, measured.batch, measured.model.context)
-        before, gradient = params, jax.grad(loss_of)(params, windows)
-        updates, state = tx.update(gradient, state)
-        params = optax.apply_updates(params, updates)
+    state, _ = optax.adam(0.01, **ADAM).update(taken[-1].gradients, taken[-1].opt)[1]
 
     path = "tied_embedding/embedding" if tied else "head/kernel"
-    first, head, move, nu = (np.array(model.head(tree)).T for tree in (start, before, updates, state[0].nu))
+    first, head, move, nu = (np.array(model.head(tree)).T for tree in (start, before, updates, state.nu))
     found = {k: v[-1] for k, v in result.measures["vocabulary"][path].items() if k != "by_frequency"}
     shift = np.linalg.norm(head.mean(0) - first.mean(0)) / np.linalg.norm(head, axis=1).mean()
     assert found["mean_drift"] == pytest.approx(shift, rel=1e-3)

@@ -9,11 +9,11 @@ import optax
 import pytest
 
 from lvp import roles, training
-from lvp.data import batches
 from lvp.errors import InputError
 from lvp.losses import dense_next_token_loss
 from lvp.models.decoder import DecoderConfig, decoder
 from lvp.training import Cell, DataConfig, Lane, Program, TrainingData
+from tests import plain_training
 
 CELL = Cell(DecoderConfig(vocab=40, width=16, context=12), DataConfig("none"), batch=3, steps=7)
 
@@ -45,22 +45,8 @@ def same(a, b):
 def test_is_plain_optax_training(program, data):
     """Against a loop written anew: dense loss, one optax.adam per role's rate, one dispatch a step."""
     this = lane(embedding=0.05, output=0.002)
-    model = decoder(CELL.model)
-    init_key, data_key = jax.random.split(jax.random.key(0))
-    params, losses = model.init(init_key, this.init_std), []
-    labels = roles.labels(params)
-    tx = optax.multi_transform({r: optax.adam(x) for r, x in this.learning_rates.items()}, labels)
-    state = tx.init(params)
-
-    def loss_of(params, windows):
-        return dense_next_token_loss(model.apply(params, windows[:, :-1]), model.head(params), windows[:, 1:])
-
-    for step in range(CELL.steps):
-        windows = batches.windows(jnp.asarray(data.train), data_key, step, CELL.batch, CELL.model.context)
-        loss, grads = jax.value_and_grad(loss_of)(params, windows)
-        updates, state = tx.update(grads, state)
-        params = optax.apply_updates(params, updates)
-        losses.append(float(loss))
+    tx = optax.multi_transform({r: optax.adam(x) for r, x in this.learning_rates.items()}, roles.labels)
+    losses = [step.loss for step in plain_training.steps(CELL, this, data, tx)]
     (result,) = training.run(program, [this], data)
     np.testing.assert_allclose(result.curve_losses, losses, rtol=2e-5)
     assert result.train_loss == pytest.approx(losses[-1], rel=2e-5)  # a tenth of 7 steps is the last one

@@ -82,3 +82,12 @@ def of_step(
         "vocabulary": vocabulary,
         "head_gradient_sum": gradient_sum(head_gradient.T),
     }
+
+
+def joined(*measured: Mapping[str, Any]) -> dict:
+    """Nested measures put together: what several say of one matrix or role stands in one place."""
+    found: dict[str, Any] = {}
+    for nested in measured:
+        for key, value in nested.items():
+            found[key] = joined(found.get(key, {}), value) if isinstance(value, Mapping) else value
+    return found

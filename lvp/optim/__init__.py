@@ -17,7 +17,7 @@
 The optimizers, each an optax factory of its own, with the pieces they chain: `sign_sgd` (`scale_by_sign`), `adamw`
 (`scale_by_adam`), `lion_a` (`scale_by_lion_a`), `lion_ar` (`rotate_by_learning_rate`), `rotational_adamw`
 (`normalize_by_average_norm`), `coupled_adam` (`scale_by_coupled_adam`), `scale_by_representation_change`
-(`gradient_snr`, `representation_change_factor`); and `trapezoid`, a schedule that carries its peak.
+(`gradient_snr`, `snr_of_squares`, `representation_change_factor`); and `trapezoid`, a schedule that carries its peak.
 
 Which parameter has which role is decided by path in `lvp.roles`; models other than ours pass
 `declarations=(lvp.roles.Declaration(pattern, role), ...)`. Only jax and optax are imported here.
@@ -27,7 +27,12 @@ from lvp.optim.coupled import coupled_adam, scale_by_coupled_adam
 from lvp.optim.description import describe
 from lvp.optim.elementwise import adamw, lion_a, scale_by_adam, scale_by_lion_a, scale_by_sign, sign_sgd
 from lvp.optim.partitioned import by_role, scale_by_role
-from lvp.optim.representation_change import gradient_snr, representation_change_factor, scale_by_representation_change
+from lvp.optim.representation_change import (
+    gradient_snr,
+    representation_change_factor,
+    scale_by_representation_change,
+    snr_of_squares,
+)
 from lvp.optim.rotational import lion_ar, normalize_by_average_norm, rotate_by_learning_rate, rotational_adamw
 from lvp.optim.rules import parametrized
 from lvp.optim.schedules import trapezoid
@@ -52,5 +57,6 @@ __all__ = [
     "scale_by_role",
     "scale_by_sign",
     "sign_sgd",
+    "snr_of_squares",
     "trapezoid",
 ]

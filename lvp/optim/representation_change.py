@@ -129,7 +129,28 @@ def gradient_snr(micro_gradients: Any, micro_batch_size: int) -> Any:
         g = g.astype(_neurons.wide(g.dtype))
         mean = jnp.mean(g, axis=0)
         variance = micro_batch_size * jnp.sum(jnp.square(g - mean[None])) / (g.shape[0] - 1)
-        signal = jnp.sum(jnp.square(mean)) - variance / (g.shape[0] * micro_batch_size)
-        return jnp.where((variance == 0) & (signal == 0), 0.0, signal / variance)
+        return _snr(jnp.sum(jnp.square(mean)), variance, g.shape[0] * micro_batch_size)
 
     return jax.tree_util.tree_map_with_path(snr, micro_gradients)
+
+
+def _snr(square_of_mean: jax.Array, variance: jax.Array, batch_size: int) -> jax.Array:
+    """(‖Ḡ‖² − s²/B) / s²."""
+    signal = square_of_mean - variance / batch_size
+    return jnp.where((variance == 0) & (signal == 0), 0.0, signal / variance)
+
+
+def snr_of_squares(square_of_mean: Any, mean_square: Any, micro_batches: int, micro_batch_size: int) -> jax.Array:
+    """φ per sequence from ‖Ḡ‖² and the mean of ‖G_k‖², arrays of one shape: `gradient_snr` without keeping the G_k.
+
+    s² = b K/(K − 1) (mean ‖G_k‖² − ‖Ḡ‖²), taken as 0 where rounding makes it negative; so φ is good to rounding over
+    1/(b φ), where it is large.
+
+    Raises:
+      InputError: fewer than two micro-batches.
+    """
+    if micro_batches < 2:
+        raise InputError(f"the signal-to-noise ratio needs at least 2 micro-batches, got {micro_batches}")
+    spread = jnp.maximum(mean_square - square_of_mean, 0)
+    variance = micro_batch_size * spread * (micro_batches / (micro_batches - 1))
+    return _snr(square_of_mean, variance, micro_batches * micro_batch_size)

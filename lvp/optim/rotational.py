@@ -10,6 +10,7 @@ import optax
 from lvp.optim import neurons as _neurons
 from lvp.optim import rates as _rates
 from lvp.optim.elementwise import scale_by_adam, scale_by_lion_a
+from lvp.optim.representation_change import scale_by_representation_change
 from lvp.roles import Declaration
 
 
@@ -60,6 +61,7 @@ def lion_ar(
     nesterov: bool = False,
     inverse_bias_correction: bool = False,
     mu_dtype: Any = None,
+    batch_size: Any = None,
     peak_learning_rate: Any = None,
     update_multiplier: Any = 1.0,
     neurons: _neurons.Neurons | None = None,
@@ -80,14 +82,16 @@ def lion_ar(
       learning_rate: η_t, number, scalar array or schedule.
       b, nesterov, inverse_bias_correction, mu_dtype: as `lion_a`.
       weight_decay: λ > 0, which sets the angle.
-      peak_learning_rate: max η, number or scalar array (traced or not). Read from a number and from a schedule's
-        `.peak` (`trapezoid`); required for every other schedule and for a rate that is an array.
-      update_multiplier: c, multiplies the relative update, outside the root, and the rate of gains and biases. It is
-        how `parametrized` hands over a role's factor.
+      batch_size: B, in sequences: the relative update is multiplied by `scale_by_representation_change`'s factor, and
+        `update` needs `gradient_snr`. None: neither.
+      peak_learning_rate: max η, number or scalar array. Read from a number and from a schedule's `.peak`
+        (`trapezoid`); required for every other schedule and for a rate that is an array.
+      update_multiplier: c, multiplies the relative update, outside the root, and the rate of gains and biases:
+        `parametrized` hands over a role's factor by it.
       neurons: pattern (regular expression for whole "/"-joined paths) → axes over which one neuron sums, where the
         declarations do not say or say otherwise; `()` for what is not made of neurons.
-        A column of a kernel [in, out] has axes (0,), a row of an embedding [vocab, d] (1,), a convolution's filter
-        in [height, width, in, out] (0, 1, 2).
+        A column of a kernel [in, out] has axes (0,), a row of an embedding [m, d] (1,), a filter of a convolution
+        [height, width, in, out] (0, 1, 2).
       declarations: `lvp.roles.Declaration`s before the defaults.
 
     State: one moment, and one float per neuron (float32, or the parameter's dtype if that is wider).
@@ -98,18 +102,13 @@ def lion_ar(
         neurons.
     """
     _rates.check("weight_decay", weight_decay)
-    direction = scale_by_lion_a(
-        b, nesterov=nesterov, inverse_bias_correction=inverse_bias_correction, mu_dtype=mu_dtype
-    )
-    turn = rotate_by_learning_rate(
-        learning_rate,
-        weight_decay=weight_decay,
-        peak_learning_rate=peak_learning_rate,
-        update_multiplier=update_multiplier,
-        neurons=neurons,
-        declarations=declarations,
-    )
-    return optax.chain(direction, turn)
+    kind = {"nesterov": nesterov, "inverse_bias_correction": inverse_bias_correction}
+    direction = scale_by_lion_a(b, mu_dtype=mu_dtype, **kind)
+    which = {"neurons": neurons, "declarations": declarations}
+    of_turn = {"peak_learning_rate": peak_learning_rate, "update_multiplier": update_multiplier} | which
+    turn = rotate_by_learning_rate(learning_rate, weight_decay=weight_decay, **of_turn)
+    held = () if batch_size is None else (scale_by_representation_change(batch_size=batch_size, **which),)
+    return optax.chain(direction, *held, turn)
 
 
 class AverageNormState(NamedTuple):

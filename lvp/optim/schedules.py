@@ -1,5 +1,6 @@
 """Learning-rate schedules that carry their peak."""
 
+import numbers
 import operator
 from typing import Any
 
@@ -10,7 +11,9 @@ from lvp.errors import InputError
 from lvp.optim import rates as _rates
 
 
-def trapezoid(peak: Any, total_steps: int, warmup: float = 0.0, cooldown: float = 0.5) -> optax.Schedule:
+def trapezoid(
+    peak: Any, total_steps: int, warmup: float = 0.0, cooldown: float = 0.5, *, warmup_steps: Any = None
+) -> optax.Schedule:
     """Linear warm-up, constant, linear cool-down to zero: the schedule of Kosson et al. 2024, section 3.
 
     With T = `total_steps`, W = round(warmup · T) and D = round(cooldown · T), at step t from 0:
@@ -24,6 +27,8 @@ def trapezoid(peak: Any, total_steps: int, warmup: float = 0.0, cooldown: float 
       peak: the largest rate, a number or scalar array (traced or not).
       total_steps: T ≥ 1.
       warmup, cooldown: fractions of T, together at most 1.
+      warmup_steps: W itself instead of `warmup`, a whole number or scalar array (traced or not): one program then
+        serves all lengths. At most T − D, which of an array nobody checks.
 
     Returns:
       A schedule with attribute `.peak`, which `lion_ar` and `parametrized` read.
@@ -44,13 +49,17 @@ def trapezoid(peak: Any, total_steps: int, warmup: float = 0.0, cooldown: float 
             raise InputError(f"{name} must be a fraction of total_steps in [0, 1], got {fraction!r}")
     if warmup + cooldown > 1:
         raise InputError(f"warmup + cooldown must be at most 1, got {warmup!r} + {cooldown!r}")
-    rise = round(warmup * total)
     fall = round(cooldown * total)
+    if isinstance(warmup_steps, numbers.Real) and not 0 <= warmup_steps <= total - fall:
+        raise InputError(
+            f"warmup_steps must lie between 0 and {total - fall}, the cool-down's start, got {warmup_steps}"
+        )
+    rise = round(warmup * total) if warmup_steps is None else warmup_steps
 
     def schedule(count):
         count = jnp.asarray(count, float)
         fraction = jnp.minimum(1.0, jnp.clip(total - count, 0.0) / max(fall, 1))
-        return peak * (jnp.minimum(fraction, (count + 1) / rise) if rise else fraction)
+        return peak * jnp.minimum(fraction, (count + 1) / jnp.maximum(rise, 1))
 
     schedule.peak = peak
     return schedule

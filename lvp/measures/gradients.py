@@ -1,0 +1,122 @@
+"""How far gradients agree: among the micro-batches of a step, and with the momentum (Kosson, Messmer & Jaggi 2024)."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import optax
+
+from lvp import roles
+from lvp.errors import InputError
+from lvp.measures.arrays import wide
+from lvp.optim import snr_of_squares
+
+
+def square_sums(tree: Any, declarations: Sequence[roles.Declaration] = ()) -> Any:
+    """A tree of ‖·‖² like the given one; of a parameter that stacks layers an array over its stacked axes."""
+
+    def of(leaf, x):
+        return jnp.sum(jnp.square(wide(x)), axis=tuple(a for a in range(x.ndim) if a not in leaf.stacked))
+
+    return jax.tree.map(of, roles.describe(tree, extra=declarations), tree)
+
+
+def snr(
+    gradients: Any,
+    mean_squares: Any,
+    micro_batches: int,
+    micro_batch_size: int,
+    declarations: Sequence[roles.Declaration] = (),
+) -> dict:
+    """The gradient's signal-to-noise ratio per sequence, φ = ‖ḡ‖²/E‖g̃_b‖² (section 6; `lvp.optim.snr_of_squares` is
+    the estimator), per matrix and per role.
+
+    Args:
+      gradients: pytree, the mean over micro-batches. mean_squares: pytree of scalars like it, the mean of `square_sums`
+        over the micro-batches. micro_batches: K ≥ 2. micro_batch_size: b, sequences.
+      declarations: `lvp.roles.Declaration`s before the defaults.
+
+    Returns:
+      {"matrices": {path: {"snr": φ}}, "roles": {role: {"snr": φ}}}, as `lvp.measures.updates` is nested; of a role it
+      is that of all its entries as one vector. An estimate may come out negative.
+
+    Raises:
+      InputError: fewer than two micro-batches, a parameter without role.
+    """
+    sizes = micro_batches, micro_batch_size
+    sums = {"of_mean": square_sums(gradients, declarations), "mean": mean_squares}
+    return _grouped(gradients, sums, lambda s: {"snr": snr_of_squares(s["of_mean"], s["mean"], *sizes)}, declarations)
+
+
+def first_moments(opt_state: Any) -> dict[str, jax.Array]:
+    """Path → the moving average m of every parameter's gradient, found in the state of whatever chain holds optax's
+    `ScaleByAdamState` or `ScaleByLionState`; empty for other optimizers."""
+    kinds = (optax.ScaleByAdamState, optax.ScaleByLionState)
+    found = {}
+    for state in jax.tree.leaves(opt_state, is_leaf=lambda x: isinstance(x, kinds)):
+        if isinstance(state, kinds):
+            leaves = jax.tree_util.tree_leaves_with_path(state.mu)  # of its own role's parameters only
+            found |= {jax.tree_util.keystr(path, simple=True, separator="/"): x for path, x in leaves}
+    return found
+
+
+def alignment(
+    gradients: Any, momentum: Mapping[str, jax.Array], decay: Any, declarations: Sequence[roles.Declaration] = ()
+) -> dict:
+    """How a step's gradient g lies to the momentum m held before it, m ← β m + (1 − β) g (section 6.2, figure 4).
+
+    Args:
+      gradients: pytree. momentum: path → m, of `first_moments` before the step; of every parameter.
+      decay: β, number or scalar array.
+      declarations: `lvp.roles.Declaration`s before the defaults.
+
+    Returns:
+      {"matrices": {path: measures}, "roles": {role: measures}} as `lvp.measures.updates` is nested; measures being
+      {"alignment": cos(g, m), 0 where either is zero, "cancelled": −⟨β m, (1 − β) g⟩ / ‖(1 − β) g‖², the part of the
+      gradient's contribution that the momentum's projection onto it takes back}. Adam's preconditioning is left out.
+
+    Raises:
+      InputError: a parameter without momentum or role.
+    """
+    described = roles.describe(gradients, extra=declarations)
+    missing = [leaf.path for leaf in jax.tree.leaves(described) if leaf.path not in momentum]
+    if missing:
+        raise InputError(f"momentum lacks {missing[0]!r}")
+    held = jax.tree.map(lambda leaf: momentum[leaf.path], described)
+    products = jax.tree.map(
+        lambda leaf, g, m: jnp.sum(wide(g) * wide(m), axis=tuple(a for a in range(g.ndim) if a not in leaf.stacked)),
+        described,
+        gradients,
+        held,
+    )
+    sums = {"product": products, "g": square_sums(gradients, declarations), "m": square_sums(held, declarations)}
+
+    def measures(s):
+        lengths = jnp.sqrt(s["g"]) * jnp.sqrt(s["m"])
+        share = decay / (1 - decay)
+        return {
+            "alignment": s["product"] / jnp.where(lengths == 0, 1, lengths),
+            "cancelled": -share * s["product"] / jnp.where(s["g"] == 0, 1, s["g"]),
+        }
+
+    return _grouped(gradients, sums, measures, declarations)
+
+
+def _grouped(tree: Any, sums: Mapping[str, Any], measures, declarations: Sequence[roles.Declaration]) -> dict:
+    """`measures` of the sums of every matrix, and of those of every role together; vectors by role only."""
+    described = jax.tree.leaves(roles.describe(tree, extra=declarations))
+    columns = {name: jax.tree.leaves(values) for name, values in sums.items()}
+    rows = [{name: values[i] for name, values in columns.items()} for i in range(len(described))]
+    members = {
+        role: [row for leaf, row in zip(described, rows, strict=True) if leaf.role == role] for role in roles.ROLES
+    }
+    totals = {
+        role: {n: sum(jnp.sum(row[n]) for row in some) for n in columns} for role, some in members.items() if some
+    }
+    return {
+        "matrices": {
+            leaf.path: measures(row) for leaf, row in zip(described, rows, strict=True) if leaf.role != "vector"
+        },
+        "roles": {role: measures(total) for role, total in totals.items()},
+    }

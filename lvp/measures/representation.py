@@ -1,0 +1,62 @@
+"""How far a step moves what a layer says of the same inputs (Kosson, Messmer & Jaggi 2024, section 6)."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from lvp import roles
+from lvp.errors import InputError
+from lvp.losses import chunks, default_chunk
+from lvp.measures.arrays import norm, ratio, wide
+
+
+def representation_change(
+    params: Any, updates: Any, inputs: Mapping[str, jax.Array], declarations: Sequence[roles.Declaration] = ()
+) -> dict:
+    """‖Δwᵀ X‖ / ‖wᵀ X‖ of every matrix: the relative representation change on the same inputs, *local* in that the
+    inputs are those of before the step, whatever it does to the layers below. Biases are no part of it.
+
+    Args:
+      params: pytree, before the update. updates: pytree like it, what is added.
+      inputs: path → what the matrix is applied to, as `Decoder.apply(…, capture=True)` gives it: X [N, in] of a matrix
+        whose neurons have the fan-in `in`; whole numbers are rows that are looked up. Paths without inputs are left
+        out.
+      declarations: `lvp.roles.Declaration`s before the defaults.
+
+    Returns:
+      {"matrices": {path: {"representation_change": scalar}}}, as `lvp.measures.updates` is nested.
+
+    Raises:
+      InputError: inputs of a path that no parameter has, or that do not fit it; a matrix that stacks layers.
+    """
+    described = jax.tree.leaves(roles.describe(params, extra=declarations))
+    arrays = map(jax.tree.leaves, (params, updates))
+    leaves = {leaf.path: (leaf, w, u) for leaf, w, u in zip(described, *arrays, strict=True)}
+    found = {}
+    for path, x in inputs.items():
+        if path not in leaves:
+            raise InputError(f"inputs has {path!r}, which is no parameter")
+        leaf, w, u = leaves[path]
+        if leaf.stacked or w.ndim != 2:
+            raise InputError(f"{path!r} of shape {w.shape} is not one matrix")
+        found[path] = {"representation_change": _change(leaf, wide(w), wide(u), jnp.asarray(x))}
+    return {"matrices": found}
+
+
+def _change(leaf: roles.Leaf, w: jax.Array, u: jax.Array, x: jax.Array) -> jax.Array:
+    if jnp.issubdtype(x.dtype, jnp.integer):
+        return ratio(norm([u[x]]), norm([w[x]]))
+    if leaf.fan_in == (1,):
+        w, u = w.T, u.T
+    if x.ndim != 2 or x.shape[1] != w.shape[0]:
+        raise InputError(f"inputs of {leaf.path!r} must be [N, {w.shape[0]}], got {x.shape}")
+
+    def add(total, rows):
+        return tuple(t + jnp.sum(jnp.square(rows @ matrix)) for t, matrix in zip(total, (u, w), strict=True)), None
+
+    # Outputs by chunks of rows: all of a head's would be [N, vocab].
+    zero = jnp.zeros((), w.dtype)
+    (moved, stood), _ = jax.lax.scan(add, (zero, zero), *chunks(min(default_chunk(w.shape[1]), x.shape[0]), wide(x)))
+    return ratio(jnp.sqrt(moved), jnp.sqrt(stood))

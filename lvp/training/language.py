@@ -1,0 +1,193 @@
+"""A decoder trained on next tokens."""
+
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+
+from lvp import measures, optim
+from lvp.data import batches
+from lvp.errors import InputError
+from lvp.losses import next_token_loss
+from lvp.models.decoder import decoder
+from lvp.training.cells import OPTIMIZERS, Cell, Lane
+from lvp.training.packs import PackedProgram
+
+
+def check_lengths(cell: Cell, train: int, valid: int) -> None:
+    """InputError where so many tokens of training and validation text are too few for the cell."""
+    if train < cell.model.context + 1:
+        raise InputError(f"the training slice holds {train} tokens, fewer than one row of {cell.model.context} + 1")
+    if valid < 2:
+        raise InputError(f"the validation text holds {valid} tokens; it needs at least 2")
+
+
+class TrainingData(NamedTuple):
+    """Tokens on the host or the device. train [n] int32; valid [k, batch, context + 1] int32 windows, in groups of
+    `batch`, with the weight of every prediction, valid_weights [k, batch, context]; probe [rows, context] int32, the
+    inputs on which a measured step looks at representations: the first windows of the validation text."""
+
+    train: Any
+    valid: Any
+    valid_weights: Any
+    probe: Any
+
+    @classmethod
+    def of(cls, cell: Cell, train: np.ndarray, valid: np.ndarray) -> "TrainingData":
+        """Lays the two token arrays out for `cell`; the last group of validation windows is padded with weight 0."""
+        check_lengths(cell, len(train), len(valid))
+        context = cell.model.context
+        windows, weights = batches.evaluation_windows(valid, context)
+        # Text shorter than the probe is repeated: padding would be looked at as if it were text.
+        probe = np.resize(windows[:, :-1], (cell.probe_rows, context))
+        pad = -len(windows) % cell.batch
+        windows = np.pad(windows, [(0, pad), (0, 0)]).reshape(-1, cell.batch, context + 1)
+        weights = np.pad(weights, [(0, pad), (0, 0)]).reshape(-1, cell.batch, context)
+        arrays = np.asarray(train, np.int32), windows.astype(np.int32), weights.astype(np.float32)
+        return cls(*arrays, probe.astype(np.int32))
+
+
+class Gradients(NamedTuple):
+    """Of one step: the loss; the gradient with respect to whatever was asked for, and mean_k ‖G_k‖² of each of its
+    arrays over micro-batches (None where nobody looks at them)."""
+
+    loss: jax.Array
+    gradient: Any
+    squares: Any
+
+
+class Program(PackedProgram):
+    """The program of a `Cell`. Its states hold `params`, `opt`, `key` (the lane's data RNG), `losses`, `diverged`,
+    `valid_loss` (NaN until the end); of a cell with measured steps also `initial_means` (of its vocabulary matrices)
+    and `measures`."""
+
+    def __init__(self, cell: Cell, lanes: int = 1):
+        super().__init__(cell, lanes)
+        self.model = decoder(cell.model)
+
+    def example_lane(self) -> Lane:
+        return self.cell.example_lane()
+
+    def _rate(self, rate, lane):
+        """A role's rate as the optimizer takes it: a schedule where the cell has one."""
+        if self.cell.cooldown is None:
+            return rate
+        rise = lane["warmup_steps"]
+        return optim.trapezoid(rate, self.cell.steps, warmup_steps=rise, cooldown=self.cell.cooldown)
+
+    def _optimizer(self, lane):
+        o = self.cell.optimizer
+        rates = {role: self._rate(rate, lane) for role, rate in lane["learning_rates"].items()}
+        return optim.by_role(OPTIMIZERS[o.kind], rates, **(dict(o.options) | lane["options"]))
+
+    def _init(self, lane):
+        init_key, data_key = jax.random.split(jax.random.key(lane["seed"]))
+        params = self.model.init(init_key, lane["init_std"])
+        state = {
+            "params": params,
+            "opt": self._optimizer(lane).init(params),
+            "key": jax.random.key_data(data_key),
+            "losses": jnp.full((self.cell.steps,), jnp.nan, jnp.float32),
+            "diverged": jnp.int32(-1),
+            "valid_loss": jnp.float32(jnp.nan),
+        }
+        if not self.cell.measured_steps:
+            return state
+        state |= {"initial_means": measures.initial_means(params)}
+        context = self.cell.model.context
+        tokens, probe = jnp.zeros(context + 1, jnp.int32), jnp.zeros((self.cell.probe_rows, context), jnp.int32)
+        data = TrainingData(tokens, None, None, probe)
+        return state | {"measures": self._room_for_measures(lambda s: self._looked_at(0, s, lane, data)[1], state)}
+
+    def _loss(self, params, windows, weights=None, head=None):
+        hidden = self.model.apply(params, windows[:, :-1])
+        head = self.model.head(params) if head is None else head
+        return next_token_loss(hidden, head.astype(hidden.dtype), windows[:, 1:], weights)
+
+    def _windows(self, step, state, data):
+        key = jax.random.wrap_key_data(state["key"])
+        return batches.windows(data.train, key, step, self.cell.batch, self.cell.model.context)
+
+    def _mean(self, of, windows):
+        """The mean of `of` over micro-batches, taken one after the other: one activation memory for all of them."""
+        count = self.cell.micro_batches
+        if count == 1:
+            return of(windows)
+        parts = windows.reshape(count, -1, windows.shape[1])
+        total = jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), jax.eval_shape(of, parts[0]))
+        total, _ = jax.lax.scan(lambda total, some: (jax.tree.map(jnp.add, total, of(some)), None), total, parts)
+        return jax.tree.map(lambda x: x / count, total)
+
+    def _step(self, step, state, lane, data):
+        def of(windows) -> Gradients:
+            loss, gradient = jax.value_and_grad(self._loss)(state["params"], windows)
+            return Gradients(loss, gradient, measures.square_sums(gradient) if self.cell.optimizer.needs_snr else None)
+
+        return self._updated(step, state, lane, self._mean(of, self._windows(step, state, data)))[0]
+
+    def _updated(self, step, state, lane, found: Gradients):
+        """The state after a step, and its updates."""
+        extra = {}
+        if self.cell.optimizer.needs_snr:
+            extra = {"gradient_snr": self._snr(found)}
+        updates, opt = self._optimizer(lane).update(found.gradient, state["opt"], state["params"], **extra)
+        diverged = jnp.where((state["diverged"] < 0) & ~jnp.isfinite(found.loss), step, state["diverged"])
+        return state | {
+            "params": optax.apply_updates(state["params"], updates),
+            "opt": opt,
+            "losses": state["losses"].at[step].set(found.loss),
+            "diverged": diverged,
+        }, updates
+
+    def _snr(self, found: Gradients):
+        """φ of every parameter."""
+        sizes = self.cell.micro_batches, self.cell.micro_batch_size
+        of_mean = measures.square_sums(found.gradient)
+        return jax.tree.map(lambda one, mean: optim.snr_of_squares(one, mean, *sizes), of_mean, found.squares)
+
+    def _measured_step(self, step, state, lane, data):
+        return self._noted(step, *self._looked_at(step, state, lane, data))
+
+    def _looked_at(self, step, state, lane, data):
+        """The state after the same step, and its measures. The head's own gradient is taken apart, for a tied matrix
+        has two."""
+        params = state["params"]
+        head, into_params = jax.vjp(self.model.head, params)
+
+        def of(windows):
+            loss_of = lambda p, h: self._loss(p, windows, head=h)  # noqa: E731
+            loss, (gradient, of_head) = jax.value_and_grad(loss_of, argnums=(0, 1))(params, head)
+            gradient = jax.tree.map(jnp.add, gradient, into_params(of_head)[0])
+            sizes = measures.square_sums(gradient) if self.cell.micro_batches > 1 else None
+            return Gradients(loss, gradient, sizes), of_head
+
+        gradients, of_head = self._mean(of, self._windows(step, state, data))
+        after, updates = self._updated(step, state, lane, gradients)
+        return after, self._measures(state, after, lane, data, updates, gradients, of_head)
+
+    def _measures(self, state, after, lane, data, updates, gradients, of_head) -> dict:
+        o, params = self.cell.optimizer, state["params"]
+        counts = jnp.bincount(data.train, length=self.cell.vocab)
+        frequencies = counts / data.train.shape[0]
+        moments, means = measures.second_moments(after["opt"], o.setting("b2")), state["initial_means"]
+        found = measures.of_step(params, updates, of_head, moments, means, frequencies)
+        _, inputs = self.model.apply(params, data.probe, capture=True)
+        more = [measures.representation_change(params, updates, inputs)]
+        if momentum := measures.first_moments(state["opt"]):
+            more += [
+                measures.alignment(gradients.gradient, momentum, lane["options"].get(o.momentum, o.setting(o.momentum)))
+            ]
+        if gradients.squares is not None:
+            sizes = self.cell.micro_batches, self.cell.micro_batch_size
+            more += [measures.snr(gradients.gradient, gradients.squares, *sizes)]
+        return measures.joined(found, *more)
+
+    def _evaluated(self, state, lane, data):
+        def body(total, group):
+            windows, weights = group
+            return total + self._loss(state["params"], windows, weights) * jnp.sum(weights), None
+
+        total, _ = jax.lax.scan(body, jnp.float32(0), (data.valid, data.valid_weights))
+        return {"valid_loss": total / jnp.sum(data.valid_weights)}

@@ -1,0 +1,166 @@
+"""A cell's training as one compiled program, and the loop that drives it, whatever is trained.
+
+The program initialises a lane at step 0, trains it to any given step and evaluates it at the last one, so that a cell
+costs one compilation however many lanes, chunks and resumptions it has.
+"""
+
+import time
+from collections.abc import Callable, Sequence
+from functools import cached_property
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from lvp.outcomes import Outcome, outcome
+
+
+class PackedProgram:
+    """The compiled program of a cell for packs of `lanes` lanes (one lane is not batched at all).
+
+    States are pytrees of arrays, among them `losses` [steps] and `diverged` (step of the first loss that was not
+    finite, else −1), of a cell with measured steps also `measures` (NaN until they are taken). In a pack every leaf has
+    a leading axis [lanes]. The step is not in it: all lanes of a pack are at the same one, and the driver holds it.
+
+    What is trained is a subclass's: `example_lane()`, `_init(lane)`, `_step(step, state, lane, data)`,
+    `_measured_step(…)` (the same step with its measures) and `_evaluated(state, lane, data)`, all of one lane and
+    traced. `cell` says `steps`, `measured_steps` and `final_steps`.
+    """
+
+    def __init__(self, cell, lanes: int = 1):
+        self.cell, self.lanes = cell, lanes
+
+    # --- one lane ---------------------------------------------------------------------------------------------
+
+    def example_lane(self):
+        """Some lane of the cell: what is compiled for it serves all."""
+        raise NotImplementedError
+
+    def _init(self, lane):
+        raise NotImplementedError
+
+    def _step(self, step, state, lane, data):
+        raise NotImplementedError
+
+    def _measured_step(self, step, state, lane, data):
+        raise NotImplementedError
+
+    def _evaluated(self, state, lane, data):
+        """By its name in the state, what a lane is judged by at its end: floats, NaN before."""
+        raise NotImplementedError
+
+    def _room_for_measures(self, measure: Callable, *arguments):
+        """NaN for all measured steps, in the shapes of what `measure` returns."""
+        found, points = jax.eval_shape(measure, *arguments), len(self.cell.measured_steps)
+        return jax.tree.map(lambda x: jnp.full((points, *x.shape), jnp.nan, x.dtype), found)
+
+    def _noted(self, step, state, found):
+        """The state with the measures of a measured step in their place."""
+        index = jnp.searchsorted(jnp.array(self.cell.measured_steps), step)
+        return state | {"measures": jax.tree.map(lambda all_, x: all_.at[index].set(x), state["measures"], found)}
+
+    def _train(self, step, stop, state, lane, data):
+        """The state at `stop`. Plain steps run in a loop of their own, so that measures cost nothing there."""
+        if not self.cell.measured_steps:
+            return jax.lax.fori_loop(step, stop, lambda i, s: self._step(i, s, lane, data), state)
+        points = jnp.array([*self.cell.measured_steps, self.cell.steps], jnp.int32)
+
+        def up_to_next(carry):
+            step, state = carry
+            measured = points[jnp.searchsorted(points, step)]
+            plain = jnp.minimum(measured, stop)
+            state = jax.lax.fori_loop(step, plain, lambda i, s: self._step(i, s, lane, data), state)
+            state = jax.lax.cond(
+                plain < stop, lambda s: self._measured_step(measured, s, lane, data), lambda s: s, state
+            )
+            return jnp.minimum(plain + 1, stop), state
+
+        return jax.lax.while_loop(lambda c: c[0] < stop, up_to_next, (jnp.int32(step), state))[1]
+
+    def _advance(self, step, stop, state, lane, data):
+        state = jax.lax.cond(step == 0, lambda s: self._init(lane), lambda s: s, state)
+        state = self._train(step, stop, state, lane, data)
+        shapes = jax.eval_shape(self._evaluated, state, lane, data)
+        blank = jax.tree.map(lambda x: jnp.full(x.shape, jnp.nan, x.dtype), shapes)
+        last = stop == self.cell.steps
+        return state | jax.lax.cond(last, lambda s: self._evaluated(s, lane, data), lambda s: blank, state)
+
+    # --- a pack of lanes --------------------------------------------------------------------------------------
+
+    def arrays(self, lanes: Sequence):
+        """Lanes as the program's traced argument: stacked, or for a pack of one as they are."""
+        if len(lanes) != self.lanes:
+            raise ValueError(f"a program for {self.lanes} lanes was given {len(lanes)}")
+        for lane in lanes:
+            self.cell.check(lane)
+        return self.stack([lane.arrays() for lane in lanes])
+
+    def lane_shapes(self):
+        """Shapes and dtypes of one lane's state, found without a device."""
+        return jax.eval_shape(self._init, self.example_lane().arrays())
+
+    def stack(self, states: Sequence):
+        """The pack's state from one host state a lane."""
+        return states[0] if self.lanes == 1 else jax.tree.map(lambda *xs: np.stack(xs), *states)
+
+    def blank_state(self):
+        """A state of zeros on the host, to be overwritten by the program's step 0."""
+        return self.stack([jax.tree.map(lambda x: np.zeros(x.shape, x.dtype), self.lane_shapes())] * self.lanes)
+
+    @cached_property
+    def advance(self) -> Callable:
+        """advance(step, stop, state, lanes, data) → state at `stop`, jitted; `state` is donated."""
+        batched = self._advance if self.lanes == 1 else jax.vmap(self._advance, in_axes=(None, None, 0, 0, None))
+        return jax.jit(batched, donate_argnums=2)
+
+    def compile(self, data):
+        """Compiles `advance` now, for data of these shapes, and returns JAX's compiled program."""
+        lanes = self.arrays([self.example_lane()] * self.lanes)
+        arguments = (np.int32(0), np.int32(0), self.blank_state(), lanes, data)
+        self.advance = self.advance.lower(*arguments).compile()
+        return self.advance
+
+
+def unstack(state, index: int, lanes: int):
+    """Lane `index` of a pack's state, as host arrays."""
+    return jax.tree.map(lambda x: np.asarray(x) if lanes == 1 else np.asarray(x[index]), state)
+
+
+def run(
+    program: PackedProgram,
+    lanes: Sequence,
+    data: Any,
+    *,
+    state=None,
+    step: int = 0,
+    chunk_seconds: float = 1.0,
+    on_chunk: Callable[[int, Any], None] | None = None,
+) -> list[Outcome]:
+    """Trains a pack of lanes from `step` to the end of the cell and returns their outcomes, in order.
+
+    Args:
+      state: the pack's state at `step`, from a checkpoint; None starts anew at step 0.
+      chunk_seconds: about how long one dispatch may take; 0 dispatches step by step. How a run is cut into chunks
+        changes no bit of the result.
+      on_chunk: called with (step, state) after every chunk; it may read the state and must not keep it.
+
+    A lane whose loss is no longer finite stays in its pack, to no effect on its neighbours; when all lanes of the
+    pack have diverged the run ends early. Bit-exact on the same device and pack.
+    """
+    steps, chunk = program.cell.steps, 1
+    state = jax.device_put(program.blank_state() if state is None else state)
+    arrays = program.arrays(lanes)
+    while step < steps:
+        stop, started = min(step + chunk, steps), time.perf_counter()
+        state = program.advance(np.int32(step), np.int32(stop), state, arrays, data)
+        diverged = np.asarray(state["diverged"])  # waits for the chunk
+        per_step = (time.perf_counter() - started) / (stop - step)
+        # At most tenfold at a time: the first steps carry the start-up.
+        chunk = int(min(max(chunk_seconds / per_step, 1), 10 * chunk))
+        step = stop
+        if on_chunk is not None:
+            on_chunk(step, state)
+        if np.all(diverged >= 0):
+            break
+    return [outcome(program.cell.final_steps, unstack(state, i, program.lanes)) for i in range(program.lanes)]

@@ -1,0 +1,48 @@
+"""The training of a cell written anew: dense loss, optax, one dispatch a step, every micro-batch's gradient kept."""
+
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import optax
+
+from lvp.data import batches
+from lvp.losses import dense_next_token_loss
+from lvp.models.decoder import decoder
+
+
+class Step(NamedTuple):
+    """params, opt: before the step. loss, gradients, updates; micro_gradients: every array [K, …]."""
+
+    params: Any
+    opt: Any
+    loss: float
+    gradients: Any
+    micro_gradients: Any
+    updates: Any
+
+
+def steps(cell, lane, data, tx, extra=lambda micro_gradients: {}) -> list[Step]:
+    """All steps of a lane under `tx`, whose update is given `extra` of the micro-batches' gradients."""
+    model = decoder(cell.model)
+    init_key, data_key = jax.random.split(jax.random.key(lane.seed))
+    params = model.init(init_key, lane.init_std)
+    state, taken = tx.init(params), []
+
+    @jax.jit
+    def gradients_of(params, windows):
+        def loss_of(params):
+            return dense_next_token_loss(model.apply(params, windows[:, :-1]), model.head(params), windows[:, 1:])
+
+        return jax.value_and_grad(loss_of)(params)
+
+    for step in range(cell.steps):
+        windows = batches.windows(jnp.asarray(data.train), data_key, step, cell.batch, cell.model.context)
+        parts = [gradients_of(params, part) for part in jnp.split(windows, cell.micro_batches)]
+        micro = jax.tree.map(lambda *xs: jnp.stack(xs), *[gradient for _, gradient in parts])
+        mean = jax.tree.map(lambda x: x.mean(axis=0), micro)
+        updates, after = tx.update(mean, state, params, **extra(micro))
+        loss = sum(float(loss) for loss, _ in parts) / len(parts)
+        taken.append(Step(params, state, loss, mean, micro, updates))
+        params, state = optax.apply_updates(params, updates), after
+    return taken
