@@ -10,7 +10,15 @@ import pydantic
 
 from lvp.errors import InputError
 
-NAMES = ("width_vocab", "width_fixed_vocab", "regimes", "mean_embedding", "token_frequencies", "feature_learning")
+NAMES = (
+    "width_vocab",
+    "width_fixed_vocab",
+    "regimes",
+    "mean_embedding",
+    "warmup",
+    "token_frequencies",
+    "feature_learning",
+)
 
 
 def unknown(kind: str, given: str, allowed: Iterable[str]) -> InputError:

@@ -9,6 +9,7 @@ import numpy as np
 from lvp.analysis import Optimum, Slope
 from lvp.errors import InputError
 from lvp.models.decoder import DecoderConfig
+from lvp.records import flatten
 from lvp.roles import ROLES
 from lvp.training import Cell, DataConfig, Lane, OptimizerConfig, check_positive
 
@@ -79,9 +80,11 @@ class DecoderRuns:
         steps: int,
         optimizer: OptimizerConfig | None = None,
         measured_steps: tuple[int, ...] = (),
+        training: Mapping[str, Any] | None = None,
         **model: Any,
     ) -> Cell:
-        """The cell of one shape; Adam unless another optimizer is given. `model`: more of `DecoderConfig`."""
+        """The cell of one shape; Adam unless another optimizer is given. `training`: more of `Cell`; `model`: more of
+        `DecoderConfig`."""
         switches = {k: getattr(self, k) for k in ("layers", "context", "head_dim", "mlp_factor", "norm", "dtype")}
         return Cell(
             model=DecoderConfig(
@@ -93,6 +96,7 @@ class DecoderRuns:
             optimizer=optimizer or self.adam,
             final_fraction=self.final_fraction,
             measured_steps=measured_steps,
+            **(training or {}),
         )
 
 
@@ -102,11 +106,21 @@ def same(value: float) -> dict[str, float]:
 
 
 def where(table, values: Mapping[str, Any]):
-    """The rows of a table whose columns hold these values."""
-    held = np.ones(len(table), bool)
-    for column, value in values.items():
-        held &= (table[column] == value).to_numpy()
+    """The rows of a table whose columns hold these values; none where it lacks a column."""
+    held = np.full(len(table), set(values) <= set(table.columns))
+    for column, value in values.items() if held.any() else ():
+        # One by one: a value may be a list.
+        held &= np.array([bool(x == value) for x in table[column]])
     return table[held]
+
+
+def of_optimizer(table, cell: Cell):
+    """The rows of a table whose cells have this optimizer, static options and all: an option that a cell does not give
+    is NaN in the table of cells some of which do."""
+    options = {f"cell.optimizer.options.{k}": v for k, v in flatten(cell.optimizer.options).items()}
+    found = where(table, {"cell.optimizer.kind": cell.optimizer.kind} | options)
+    others = [c for c in table.columns if c.startswith("cell.optimizer.options.") and c not in options]
+    return found[found[others].isna().all(axis=1)]
 
 
 def grid(rows, rates: Sequence[float], seeds: Sequence[int], loss: str = "train_loss") -> np.ndarray:

@@ -20,7 +20,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from experiments.decoder_runs import DecoderRuns, geometric, same, where
+from experiments.decoder_runs import DecoderRuns, geometric, of_optimizer, same, where
 from experiments.experiment import CellLanes, Experiment
 from lvp import analysis
 from lvp.analysis.claims import Claim, judge
@@ -173,14 +173,9 @@ def follow_up(table, config: Config) -> dict[str, list[Lane]]:
 def _rows(table, config: Config, arm: Arm, head: str, rate: float):
     """The lanes of an arm at a rate, by seed."""
     cell, example = _cell(config, arm.optimizer, head), lane(config, arm, head, rate, config.seeds[0])
-    chosen = table[table["cell.optimizer.kind"] == cell.optimizer.kind]
-    # Without a lane with momentum there is no such column.
-    momentum = chosen.reindex(columns=["cell.optimizer.options.momentum"]).iloc[:, 0]
-    wanted = cell.optimizer.options.get("momentum")
-    chosen = chosen[momentum.isna() if wanted is None else momentum == wanted]
     columns = {"cell.model.tied": HEADS[head]}
     columns |= {f"lane.learning_rates.{r}": example.learning_rates[r] for r in ("embedding", "hidden", "output")}
-    return where(chosen, columns).sort_values("lane.seed")
+    return where(of_optimizer(table, cell), columns).sort_values("lane.seed")
 
 
 def tuned(table, config: Config, arm: Arm, head: str) -> float | None:

@@ -13,8 +13,8 @@ CURVE_POINTS = 50
 class Outcome:
     """What a lane came to. Losses in nats per token; `status` is "finished" or "diverged" (then `diverged_step` is the
     first step whose loss was not finite, and the losses are None). `curve_*`: mean train loss over each of at most 50
-    equal parts of the steps, at its last step. `measures`: what the measured steps came to, as `lvp.measures.of_step`
-    nests it, every number a list over the cell's measured steps (None where it is not finite)."""
+    equal parts of the steps, at its last step. `measures`: what the measured steps came to, as `lvp.measures`
+    nests them, every number a list over the cell's measured steps (None where it is not finite)."""
 
     status: str
     steps: int

@@ -65,14 +65,13 @@ def flatten(nested: Mapping, prefix: str = "") -> dict[str, Any]:
 
 def table(records: Iterable[Mapping]):
     """A pandas DataFrame, one row a lane: hash, every configured value under its dotted name (`cell.model.width`,
-    `lane.learning_rates.embedding`, …), the outcome (measures too, a list over the measured steps each) and the
-    provenance. Loss curves stay in the records."""
+    `lane.learning_rates.embedding`, …), the outcome (of measures a list over the measured steps each, of the training
+    loss a list over `curve_steps`) and the provenance."""
     import pandas as pd
 
     rows = []
     for r in records:
-        outcome = {k: v for k, v in r["outcome"].items() if not k.startswith("curve_")}
-        rows.append({"hash": r["hash"]} | flatten(r["config"]) | flatten(outcome) | flatten(r["provenance"]))
+        rows.append({"hash": r["hash"]} | flatten(r["config"]) | flatten(r["outcome"]) | flatten(r["provenance"]))
     return pd.DataFrame(rows)
 
 

@@ -49,6 +49,7 @@ def test_every_paper_cell_traces_and_has_its_parameter_count(paper):
         jax.ShapeDtypeStruct((2_500_000,), np.int32),
         jax.ShapeDtypeStruct((4, cell.batch, 257), np.int32),
         jax.ShapeDtypeStruct((4, cell.batch, 256), np.float32),
+        jax.ShapeDtypeStruct((cell.probe_rows, 256), np.int32),
     )
     program = training.Program(cell)
     after = jax.eval_shape(program._advance, np.int32(0), np.int32(2), state, lanes[0].arrays(), data)

@@ -5,7 +5,7 @@
   same);
 - `vocabulary`: the geometry of a vocabulary matrix and of its gradient (Stollenwerk & Stollenwerk 2025);
 - `frequency`: second moments and updates against token frequencies;
-- `step`: those that every optimizer has, of one training step.
+- `step`: those of the vocabulary matrices in one training step.
 
 All of them can be traced by `jax.jit` and `jax.vmap`, and the shapes of their results depend on the shapes of their
 arguments alone. They compute in float32, or in an argument's dtype where that is wider. Errors are raised on shapes and
@@ -16,7 +16,7 @@ from lvp.measures.frequency import by_bin, by_frequency, frequency_bins, num_bin
 from lvp.measures.gradients import alignment, first_moments, snr, square_sums
 from lvp.measures.movement import angle, updates
 from lvp.measures.representation import representation_change
-from lvp.measures.step import initial_means, joined, of_step, second_moments
+from lvp.measures.step import initial_means, joined, of_vocabulary, second_moments
 from lvp.measures.vocabulary import embeddings, gradient_sum
 
 __all__ = [
@@ -31,7 +31,7 @@ __all__ = [
     "initial_means",
     "joined",
     "num_bins",
-    "of_step",
+    "of_vocabulary",
     "representation_change",
     "second_moment_fit",
     "second_moments",

@@ -1,4 +1,4 @@
-"""All measures of one training step, as the training program takes them at chosen steps."""
+"""The vocabulary matrices in one training step, and how measures are put together."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -9,7 +9,6 @@ import optax
 
 from lvp import roles
 from lvp.measures.frequency import by_bin, by_frequency, frequency_bins, num_bins, second_moment_fit
-from lvp.measures.movement import updates as movement
 from lvp.measures.vocabulary import embeddings, gradient_sum
 
 VOCABULARY = ("embedding", "output")
@@ -26,7 +25,7 @@ def vocabulary_matrices(tree: Any, declarations: Sequence[roles.Declaration] = (
 
 
 def initial_means(params: Any, declarations: Sequence[roles.Declaration] = ()) -> dict[str, jax.Array]:
-    """Path → the mean row [d] of every vocabulary matrix: what `of_step` measures drift from."""
+    """Path → the mean row [d] of every vocabulary matrix: what `of_vocabulary` measures drift from."""
     return {path: jnp.mean(matrix, axis=0) for path, matrix in vocabulary_matrices(params, declarations).items()}
 
 
@@ -46,7 +45,7 @@ def second_moments(opt_state: Any, b2: float, declarations: Sequence[roles.Decla
     return found
 
 
-def of_step(
+def of_vocabulary(
     params: Any,
     updates: Any,
     head_gradient: jax.Array,
@@ -55,7 +54,7 @@ def of_step(
     frequencies: jax.Array,
     declarations: Sequence[roles.Declaration] = (),
 ) -> dict:
-    """The measures of one step.
+    """The measures of the vocabulary matrices in one step.
 
     Args:
       params: pytree, before the update. updates: what is added to it.
@@ -65,9 +64,9 @@ def of_step(
       declarations: `lvp.roles.Declaration`s before the defaults; the same in all of these functions.
 
     Returns:
-      What `lvp.measures.updates` says under "matrices" and "roles"; under "vocabulary", by path, `embeddings` before
-      the step, with a second moment `second_moment_fit`, and "by_frequency" with `by_frequency`'s and the mean
-      "frequency" of a bin; and "head_gradient_sum", the `gradient_sum` of head_gradient.
+      Under "vocabulary", by path, `embeddings` before the step, with a second moment `second_moment_fit`, and
+      "by_frequency" with `by_frequency`'s and the mean "frequency" of a bin; and "head_gradient_sum", the
+      `gradient_sum` of head_gradient.
     """
     bins, moved = frequency_bins(frequencies), vocabulary_matrices(updates, declarations)
     vocabulary = {}
@@ -78,10 +77,7 @@ def of_step(
         vocabulary[path]["by_frequency"] = binned | {"frequency": by_bin(frequencies, bins, num_bins(len(frequencies)))}
         if moment is not None:
             vocabulary[path] |= second_moment_fit(moment, frequencies)
-    return movement(params, updates, declarations) | {
-        "vocabulary": vocabulary,
-        "head_gradient_sum": gradient_sum(head_gradient.T),
-    }
+    return {"vocabulary": vocabulary, "head_gradient_sum": gradient_sum(head_gradient.T)}
 
 
 def joined(*measured: Mapping[str, Any]) -> dict:

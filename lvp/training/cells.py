@@ -22,9 +22,14 @@ OPTIMIZERS: Mapping[str, Callable] = {
     "coupled_adam": optim.coupled_adam,
     "lion_a": optim.lion_a,
     "lion_ar": optim.lion_ar,
+    "rotational_adamw": optim.rotational_adamw,
     "sgd": optax.sgd,
     "sign_sgd": optim.sign_sgd,
 }
+
+
+# What a measured step can look at; `lvp.measures` names the functions.
+MEASURES = ("movement", "vocabulary", "gradients", "representation")
 
 
 @dataclass(frozen=True)
@@ -71,9 +76,9 @@ class Cell:
     `micro_batches` equal parts.
 
     `final_fraction`: the final train loss is the mean over this last part of the steps. `measured_steps`: the steps,
-    from 0, whose measures (`lvp.measures`) go into the outcome; other steps cost nothing. `cooldown`: None keeps the
-    rates constant; else they follow `lvp.optim.trapezoid` with this part of the steps at its end, and the lane's
-    warm-up at its beginning.
+    from 0, whose measures (of the kinds `measures`) go into the outcome; other steps cost nothing. `cooldown`: None
+    keeps the rates constant; else they follow `lvp.optim.trapezoid` with this part of the steps at its end, and the
+    lane's warm-up at its beginning.
     """
 
     model: DecoderConfig
@@ -85,16 +90,15 @@ class Cell:
     measured_steps: tuple[int, ...] = ()
     micro_batches: int = 1
     cooldown: float | None = None
+    measures: tuple[str, ...] = MEASURES
 
     def __post_init__(self):
-        for name in ("batch", "steps", "micro_batches"):
-            if getattr(self, name) < 1:
-                raise InputError(f"{name} must be at least 1, got {getattr(self, name)}")
-        if not 0 < self.final_fraction <= 1:
-            raise InputError(f"final_fraction must lie in (0, 1], got {self.final_fraction}")
-        chosen = self.measured_steps
-        if list(chosen) != sorted(set(chosen)) or (chosen and not 0 <= chosen[0] <= chosen[-1] < self.steps):
-            raise InputError(f"measured_steps must increase and lie below steps ({self.steps}), got {chosen}")
+        check_steps(self)
+        if self.micro_batches < 1:
+            raise InputError(f"micro_batches must be at least 1, got {self.micro_batches}")
+        for kind in self.measures:
+            if kind not in MEASURES:
+                raise InputError(f"measures must be of {', '.join(MEASURES)}; got {kind!r}")
         if self.batch % self.micro_batches:
             raise InputError(f"micro_batches ({self.micro_batches}) must divide batch ({self.batch})")
         if self.optimizer.needs_snr and self.micro_batches < 2:
@@ -193,6 +197,18 @@ class Lane:
             "warmup_steps": np.int32(self.warmup_steps),
             "options": {name: np.float32(x) for name, x in self.options.items()},
         }
+
+
+def check_steps(cell: Any) -> None:
+    """InputError where batch, steps, final_fraction or measured_steps of a cell are none."""
+    for name in ("batch", "steps"):
+        if getattr(cell, name) < 1:
+            raise InputError(f"{name} must be at least 1, got {getattr(cell, name)}")
+    if not 0 < cell.final_fraction <= 1:
+        raise InputError(f"final_fraction must lie in (0, 1], got {cell.final_fraction}")
+    chosen = cell.measured_steps
+    if list(chosen) != sorted(set(chosen)) or (chosen and not 0 <= chosen[0] <= chosen[-1] < cell.steps):
+        raise InputError(f"measured_steps must increase and lie below steps ({cell.steps}), got {chosen}")
 
 
 def check_positive(what: str, value: Any, *, zero: bool = False) -> float:

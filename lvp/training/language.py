@@ -168,21 +168,23 @@ class Program(PackedProgram):
         return after, self._measures(state, after, lane, data, updates, gradients, of_head)
 
     def _measures(self, state, after, lane, data, updates, gradients, of_head) -> dict:
-        o, params = self.cell.optimizer, state["params"]
-        counts = jnp.bincount(data.train, length=self.cell.vocab)
-        frequencies = counts / data.train.shape[0]
-        moments, means = measures.second_moments(after["opt"], o.setting("b2")), state["initial_means"]
-        found = measures.of_step(params, updates, of_head, moments, means, frequencies)
-        _, inputs = self.model.apply(params, data.probe, capture=True)
-        more = [measures.representation_change(params, updates, inputs)]
-        if momentum := measures.first_moments(state["opt"]):
-            more += [
-                measures.alignment(gradients.gradient, momentum, lane["options"].get(o.momentum, o.setting(o.momentum)))
-            ]
-        if gradients.squares is not None:
+        o, params, kinds, found = self.cell.optimizer, state["params"], self.cell.measures, []
+        if "movement" in kinds:
+            found += [measures.updates(params, updates)]
+        if "vocabulary" in kinds:
+            counts = jnp.bincount(data.train, length=self.cell.vocab)
+            moments, means = measures.second_moments(after["opt"], o.setting("b2")), state["initial_means"]
+            found += [measures.of_vocabulary(params, updates, of_head, moments, means, counts / data.train.shape[0])]
+        if "representation" in kinds:
+            _, inputs = self.model.apply(params, data.probe, capture=True)
+            found += [measures.representation_change(params, updates, inputs)]
+        if "gradients" in kinds and (momentum := measures.first_moments(state["opt"])):
+            decay = lane["options"].get(o.momentum, o.setting(o.momentum))
+            found += [measures.alignment(gradients.gradient, momentum, decay)]
+        if "gradients" in kinds and gradients.squares is not None:
             sizes = self.cell.micro_batches, self.cell.micro_batch_size
-            more += [measures.snr(gradients.gradient, gradients.squares, *sizes)]
-        return measures.joined(found, *more)
+            found += [measures.snr(gradients.gradient, gradients.squares, *sizes)]
+        return measures.joined(*found)
 
     def _evaluated(self, state, lane, data):
         def body(total, group):

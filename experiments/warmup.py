@@ -1,0 +1,269 @@
+"""Which optimizers need warm-up, by which measure are their first updates too large, and what removes the need?
+
+Kosson, Messmer & Jaggi 2024 (paper C) train GPT-2 under a trapezoid schedule whose peak and cool-down do not depend on
+the warm-up, and sweep learning rate × warm-up. AdamW without warm-up keeps a lasting gap (figure 1); LionA, whose
+update norm follows the schedule, a smaller one (figure 2); so does LionAR, whose angular update does (figure 3). LionAR
+that holds the relative representation change gains nothing from warm-up, without momentum it is much worse, and with
+high momentum, Nesterov's form and inverse bias correction it needs none, while LionA does (figure 5).
+
+All roles have one rate and one init. The gap is the validation loss without warm-up less that with 5 %, each at its
+best rate; rates are chosen by the first seeds, and the gap is read from other seeds, which run at the chosen rates
+alone: the least of several noisy losses would be too good.
+
+    python -m sweeps run warmup --tier laptop      2 CPU cores, two hours
+"""
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from experiments.experiment import Experiment
+from experiments.warmup_reading import (
+    best_loss,
+    best_rate,
+    departure,
+    early,
+    gap,
+    losses,
+    over_time,
+    rows,
+    schedule,
+    tuned_losses,
+)
+from experiments.warmup_runs import ARMS, TIERS, Config, arm_cell, arm_lane, cells, rates_of
+from lvp import analysis
+from lvp.analysis.claims import Claim, judge
+from lvp.analysis.frame import sheet
+from lvp.analysis.power_laws import Panel, Series
+from lvp.training import Lane
+
+
+def follow_up(table, config: Config) -> dict[str, list[Lane]]:
+    """The other seeds, at every arm's best rate of each warm-up."""
+    labels, found = [(c.label, c.cell) for c in cells(config)], {}
+    for name in config.arms:
+        (label,) = [label for label, cell in labels if cell == arm_cell(config, name)]
+        for warmup in config.warmups:
+            rate = best_rate(table, config, name, warmup)
+            more = [arm_lane(config, name, rate, warmup, seed) for seed in config.more_seeds if rate]
+            found.setdefault(label, []).extend(more)
+    return found
+
+
+def _interval(values: np.ndarray, digits: int = 3) -> str:
+    interval = analysis.t_interval(values)
+    if not np.isfinite(values).all():
+        return "–"
+    ends = f" [{interval[0]:.{digits}f}, {interval[1]:.{digits}f}]" if interval else ""
+    return f"{values.mean():.{digits}f}{ends}"
+
+
+def summary(table, config: Config) -> str:
+    """Every arm: the best rate and loss of each warm-up, and what no warm-up costs."""
+    heads = "".join(f"{f'{w:.0%}: rate':>12} {'loss':>7}" for w in config.warmups)
+    lines = [f"{'optimizer':<24}{heads}  {f'gap, 0 against {config.reference:.0%}':<24} early norm / angle / RRC"]
+    for name in config.arms:
+        line = f"{name:<24}"
+        for warmup in config.warmups:
+            rate, rates = best_rate(table, config, name, warmup), rates_of(config, name)
+            edge = "*" if rate in (rates[0], rates[-1]) else " "
+            line += f"{rate or np.nan:>11.4g}{edge} {tuned_losses(table, config, name, warmup).mean():>7.3f}"
+        line += f"  {_interval(gap(table, config, name)):<24}"
+        ratios = [early(table, config, name, what).mean() for what in ("norm", "angle", "representation_change")]
+        lines.append(line + " / ".join(f"{x:5.2f}" for x in ratios))
+    lines += [
+        "",
+        f"loss: validation, nats per token, mean over {len(config.more_seeds)} seeds that did not choose the rate. "
+        "gap: of these losses, 95 % t interval. *: rate at the edge of its grid",
+        "early: of the hidden matrices without warm-up, first step over the median at constant rate; RRC: relative "
+        "representation change",
+    ]
+    return "\n".join(lines).replace("nan", "  –")
+
+
+# --- figure -----------------------------------------------------------------------------------------------------------
+
+
+# Paper C's figures 1, 2, 3 and 5, a row each.
+LAYOUT = [
+    *(("AdamW", "loss"), ("AdamW, no β₁ correction", "loss"), ("AdamW", "curve"), ("AdamW", "norm")),
+    *(("LionA", "loss"), ("LionA", "curve"), ("LionA", "norm"), ("LionA", "angle")),
+    *(("LionAR", "loss"), ("LionAR", "curve"), ("LionAR", "angle"), ("LionAR", "representation_change")),
+    *((name, "loss") for name in list(ARMS)[4:]),
+]
+
+
+def figure(table, config: Config, *, tier: str, corpus: str, partial):
+    """Loss over rate by warm-up; training curves, update norm, angle and representation change of 0 % against the
+    reference."""
+    panels = []
+    for name, what in LAYOUT:
+        if name in config.arms:
+            draw = {"loss": _losses, "curve": _curves}.get(what)
+            panels.append(draw(table, config, name) if draw else _course(table, config, name, what))
+    return sheet(
+        panels,
+        title="Which optimizers need warm-up, and what their first updates do",
+        tier=tier,
+        corpus=corpus,
+        partial=partial,
+        words=[
+            f"Losses: validation, nats per token, mean over seeds {', '.join(map(str, config.seeds))}; what diverged "
+            "is not drawn. Trapezoid: constant from the end of the warm-up, linear cool-down over the last "
+            f"{config.cooldown:.0%}.",
+            "Over time: at the rate that is best without warm-up, hidden matrices, mean over seeds. Dashed: the "
+            "schedule, through the value at half of the training.",
+        ],
+        columns=4,
+        size=(4.4, 3.9),
+    )
+
+
+def _losses(table, config: Config, name: str) -> Panel:
+    series = []
+    for warmup in config.warmups:
+        means = losses(table, config, name, warmup).mean(axis=1)
+        known = np.isfinite(means)
+        rates = np.array(rates_of(config, name))
+        series.append(Series(f"{warmup:.0%}", rates[known], means[known], fitted=means[known]))
+    return Panel(name, "peak learning rate", "validation loss", series, legend="warm-up", ordered=True)
+
+
+def _same_rate(table, config: Config, name: str) -> list[tuple]:
+    """Label, warm-up and lanes [first seeds] of 0 % and the reference at the rate that is best for 0 %."""
+    rate = best_rate(table, config, name, 0.0)
+    if rate is None:
+        return []
+    pairs = ((w, rows(table, config, name, rate, w, config.seeds)) for w in (0.0, config.reference))
+    return [(f"{w:.0%}", w, found) for w, found in pairs]
+
+
+def _curves(table, config: Config, name: str) -> Panel:
+    series = []
+    for label, _, found in _same_rate(table, config, name):
+        read = [x for x in found.get("curve_losses", ()) if isinstance(x, list)]
+        if read:
+            series.append(Series(label, found["curve_steps"].dropna().iloc[0], np.mean(read, axis=0), line=True))
+    return Panel(
+        f"{name}: training", "step", "training loss", series, legend="warm-up", ordered=True, named_ticks=False
+    )
+
+
+AXES = {"norm": "update norm", "angle": "angle of the update (rad)", "representation_change": "RRC"}
+
+
+def _course(table, config: Config, name: str, what: str) -> Panel:
+    series, step = [], np.array(config.measured_steps) + 1
+    middle = int(np.argmin(np.abs(step - config.steps / 2)))
+    for label, warmup, found in _same_rate(table, config, name):
+        values, planned = over_time(found, config, what).mean(axis=0), schedule(config, warmup)
+        if np.isfinite(values).all():
+            follows = planned * values[middle] / planned[middle]
+            series.append(Series(label, step, values, predicted=follows))
+    return Panel(f"{name}: {AXES[what]}", "step", AXES[what], series, legend="warm-up", ordered=True, named_ticks=False)
+
+
+# --- claims -----------------------------------------------------------------------------------------------------------
+
+PAPER_C = "Kosson, Messmer & Jaggi 2024"
+NOTHING_LOST = 0.01  # nats per token: what counts as no gap
+SOME, NONE, WITHIN = (0.0, np.inf), (-np.inf, NOTHING_LOST), (-np.inf, 0.1)
+GAP = "validation loss without warm-up less that with the reference, nats per token, each at its best rate"
+EARLY = "hidden matrices without warm-up, first step over the median at constant rate, less one"
+FOLLOWS = "largest relative departure from the schedule, hidden matrices without warm-up; within 0.1"
+WORSE = "validation loss at the best rate and warm-up less that of LionAR, nats per token"
+
+
+class Question(NamedTuple):
+    """A statement of the paper, the arms it needs, what is measured (values by seed), where it should lie."""
+
+    arms: tuple[str, ...]
+    statement: str
+    figure: int
+    measured: Callable[[Any, Config], np.ndarray]
+    claimed: tuple[float, float]
+    note: str
+
+
+def _gap(name: str, less: str | None = None):
+    if less is None:
+        return lambda table, config: gap(table, config, name)
+    return lambda table, config: gap(table, config, name) - gap(table, config, less)
+
+
+def _early(name: str, what: str):
+    return lambda table, config: early(table, config, name, what) - 1
+
+
+def _follows(name: str, what: str):
+    return lambda table, config: departure(table, config, name, what)
+
+
+def _worse(name: str):
+    return lambda table, config: best_loss(table, config, name) - best_loss(table, config, "LionAR")
+
+
+A, N, R = "AdamW", "LionA", "LionAR"
+HELD, STILL, HIGH_R, HIGH_N = "LionAR, RRC held", "LionAR, no momentum", "LionAR, high momentum", "LionA, high momentum"
+QUESTIONS = [
+    Question((A,), "AdamW without warm-up keeps a lasting gap", 1, _gap(A), SOME, GAP),
+    Question((A,), "AdamW's first updates are larger in norm than later ones", 1, _early(A, "norm"), SOME, EARLY),
+    Question((N,), "LionA's update norm follows the schedule", 2, _follows(N, "norm"), WITHIN, FOLLOWS),
+    Question((N,), "LionA without warm-up keeps a gap", 2, _gap(N), SOME, GAP),
+    Question((A, N), "LionA's gap is smaller than AdamW's", 2, _gap(A, N), SOME, f"AdamW's less LionA's {GAP}"),
+    Question((N,), "LionA's first updates are larger in angle than later ones", 2, _early(N, "angle"), SOME, EARLY),
+    Question((R,), "LionAR's angle follows the schedule", 3, _follows(R, "angle"), WITHIN, FOLLOWS),
+    Question((R,), "LionAR without warm-up keeps a gap", 3, _gap(R), SOME, GAP),
+    Question((A, R), "LionAR's gap is smaller than AdamW's", 3, _gap(A, R), SOME, f"AdamW's less LionAR's {GAP}"),
+    Question(
+        (R,),
+        "LionAR's first updates change representations more than later ones",
+        3,
+        _early(R, "representation_change"),
+        SOME,
+        EARLY,
+    ),
+    Question((HELD,), "LionAR that holds the RRC gains nothing from warm-up", 5, _gap(HELD), NONE, GAP),
+    Question((R, HELD), "LionAR that holds the RRC is worse than LionAR", 5, _worse(HELD), SOME, WORSE),
+    Question((R, STILL), "LionAR without momentum is much worse", 5, _worse(STILL), (0.05, np.inf), WORSE),
+    Question((HIGH_R,), "LionAR with high momentum needs no warm-up", 5, _gap(HIGH_R), NONE, GAP),
+    Question((HIGH_N,), "LionA with high momentum still needs it", 5, _gap(HIGH_N), SOME, GAP),
+]
+
+
+def claims(table, config: Config, context) -> list[Claim]:
+    """Those of figures 1 to 3 and 5 whose arms were run."""
+    made = []
+    for q in QUESTIONS:
+        if not set(q.arms) <= set(config.arms):
+            continue
+        values = q.measured(table, config)
+        value, interval = float(np.mean(values)), analysis.t_interval(values)
+        low, high = q.claimed
+        made.append(
+            Claim(
+                statement=q.statement,
+                source=f"{PAPER_C}, figure {q.figure}",
+                paper_value=f"> {low:g}" if np.isinf(high) else f"≤ {high:g}",
+                value=value,
+                interval=interval,
+                verdict=judge(value, interval, claimed=q.claimed),
+                note=f"{q.note}; t interval over {len(values)} seeds that did not choose the rates",
+                **dict(context),
+            )
+        )
+    return made
+
+
+EXPERIMENT = Experiment(
+    name="warmup",
+    question="which optimizers need warm-up, by which measure are their first updates too large, and what removes the "
+    "need?",
+    tiers=TIERS,
+    cells=cells,
+    summary=summary,
+    figure=figure,
+    claims=claims,
+    follow_up=follow_up,
+)

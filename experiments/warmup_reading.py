@@ -1,0 +1,92 @@
+"""What the records of `experiments.warmup` say: losses by arm, rate and warm-up, gaps, and the size of updates."""
+
+import re
+
+import numpy as np
+import pandas as pd
+
+from experiments.decoder_runs import of_optimizer, where
+from experiments.warmup_runs import Config, arm_cell, arm_lane, rates_of
+
+
+def rows(table, config: Config, name: str, rate: float, warmup: float, seeds) -> pd.DataFrame:
+    """The lanes of a setting, a row a seed; nothing but NaN in the row of one that is missing or diverged."""
+    lane = arm_lane(config, name, rate, warmup, seeds[0])
+    columns = {"lane.learning_rates.hidden": rate, "lane.warmup_steps": lane.warmup_steps}
+    columns |= {f"lane.options.{option}": value for option, value in lane.options.items()}
+    found = where(of_optimizer(table, arm_cell(config, name)), columns | {"status": "finished"})
+    return found.set_index("lane.seed").reindex(list(seeds))
+
+
+def losses(table, config: Config, name: str, warmup: float) -> np.ndarray:
+    """Validation loss [rates, first seeds] in nats per token; NaN where a lane is missing or diverged."""
+    found = [rows(table, config, name, rate, warmup, config.seeds)["valid_loss"] for rate in rates_of(config, name)]
+    return np.array(found, float)
+
+
+def best_rate(table, config: Config, name: str, warmup: float) -> float | None:
+    """The rate of the least mean loss over the first seeds, of those at which all of them finished."""
+    means = losses(table, config, name, warmup).mean(axis=1)
+    return rates_of(config, name)[int(np.nanargmin(means))] if np.isfinite(means).any() else None
+
+
+def chosen(table, config: Config, name: str, warmup: float):
+    """The lanes of the other seeds at the best rate; None where no rate finished."""
+    rate = best_rate(table, config, name, warmup)
+    return None if rate is None else rows(table, config, name, rate, warmup, config.more_seeds)
+
+
+def tuned_losses(table, config: Config, name: str, warmup: float) -> np.ndarray:
+    """Validation loss [other seeds] at the best rate."""
+    found = chosen(table, config, name, warmup)
+    return np.full(len(config.more_seeds), np.nan) if found is None else found["valid_loss"].to_numpy(float)
+
+
+def gap(table, config: Config, name: str, warmup: float | None = None) -> np.ndarray:
+    """What no warm-up costs against a warm-up (the reference) in validation loss [other seeds], seed by seed."""
+    with_it = config.reference if warmup is None else warmup
+    return tuned_losses(table, config, name, 0.0) - tuned_losses(table, config, name, with_it)
+
+
+def best_loss(table, config: Config, name: str) -> np.ndarray:
+    """Validation loss [other seeds] at the warm-up, and its best rate, of the least mean over the first seeds."""
+    means = [losses(table, config, name, warmup).mean(axis=1) for warmup in config.warmups]
+    least = [np.nanmin(x) if np.isfinite(x).any() else np.inf for x in means]
+    return tuned_losses(table, config, name, config.warmups[int(np.argmin(least))])
+
+
+def over_time(found, config: Config, what: str) -> np.ndarray:
+    """A measure of the hidden matrices [seeds, measured steps]: their update norm or angle together, the mean of their
+    representation changes. NaN where there is none."""
+    empty = np.full((1 if found is None else len(found), len(config.measured_steps)), np.nan)
+    if found is None:
+        return empty
+    names = [f"measures.roles.hidden.{what}"]
+    if what == "representation_change":
+        names = [c for c in found if re.fullmatch(rf"measures\.matrices\.block_\d+/.*\.{what}", c)]
+    read = [[x if isinstance(x, list) else empty[0] for x in found[c]] for c in names if c in found]
+    return np.mean(np.array(read, float), axis=0) if read else empty
+
+
+def schedule(config: Config, warmup: float) -> np.ndarray:
+    """η_t over its peak at the measured steps."""
+    step = np.array(config.measured_steps)
+    fall = max(1, round(config.cooldown * config.steps))
+    return np.minimum.reduce(
+        [np.ones(len(step)), (config.steps - step) / fall, (step + 1) / max(1, config.rise(warmup))]
+    )
+
+
+def departure(table, config: Config, name: str, what: str) -> np.ndarray:
+    """How far a measure without warm-up is from following the schedule [seeds]: the largest factor by which measure
+    over schedule leaves its (geometric) mean over the measured steps, less one."""
+    logs = np.log(over_time(chosen(table, config, name, 0.0), config, what) / schedule(config, 0.0))
+    return np.exp(np.abs(logs - logs.mean(axis=1, keepdims=True)).max(axis=1)) - 1
+
+
+def early(table, config: Config, name: str, what: str) -> np.ndarray:
+    """A measure at the first step over its median at constant rate, without warm-up [seeds]."""
+    values = over_time(chosen(table, config, name, 0.0), config, what)
+    at = np.array(config.measured_steps)
+    later = (at >= config.rise(config.reference)) & (at <= (1 - config.cooldown) * config.steps)
+    return values[:, 0] / np.median(values[:, later], axis=1)
