@@ -29,7 +29,6 @@ from experiments.warmup_reading import (
     over_time,
     rows,
     schedule,
-    tuned_losses,
 )
 from experiments.warmup_runs import ARMS, TIERS, Config, arm_cell, arm_lane, cells, rates_of
 from lvp import analysis
@@ -40,11 +39,11 @@ from lvp.training import Lane
 
 
 def follow_up(table, config: Config) -> dict[str, list[Lane]]:
-    """The other seeds, at every arm's best rate of each warm-up."""
+    """The other seeds, at every arm's best rate without warm-up and with the reference."""
     labels, found = [(c.label, c.cell) for c in cells(config)], {}
     for name in config.arms:
         (label,) = [label for label, cell in labels if cell == arm_cell(config, name)]
-        for warmup in config.warmups:
+        for warmup in (0.0, config.reference):
             rate = best_rate(table, config, name, warmup)
             more = [arm_lane(config, name, rate, warmup, seed) for seed in config.more_seeds if rate]
             found.setdefault(label, []).extend(more)
@@ -68,14 +67,15 @@ def summary(table, config: Config) -> str:
         for warmup in config.warmups:
             rate, rates = best_rate(table, config, name, warmup), rates_of(config, name)
             edge = "*" if rate in (rates[0], rates[-1]) else " "
-            line += f"{rate or np.nan:>11.4g}{edge} {tuned_losses(table, config, name, warmup).mean():>7.3f}"
+            least = losses(table, config, name, warmup).mean(axis=1)[rates.index(rate)] if rate else np.nan
+            line += f"{rate or np.nan:>11.4g}{edge} {least:>7.3f}"
         line += f"  {_interval(gap(table, config, name)):<24}"
         ratios = [early(table, config, name, what).mean() for what in ("norm", "angle", "representation_change")]
         lines.append(line + " / ".join(f"{x:5.2f}" for x in ratios))
     lines += [
         "",
-        f"loss: validation, nats per token, mean over {len(config.more_seeds)} seeds that did not choose the rate. "
-        "gap: of these losses, 95 % t interval. *: rate at the edge of its grid",
+        f"loss: validation, nats per token, mean over {len(config.seeds)} seeds, at the best rate (*: at the edge of "
+        f"its grid). gap: of {len(config.more_seeds)} other seeds at these rates, 95 % t interval",
         "early: of the hidden matrices without warm-up, first step over the median at constant rate; RRC: relative "
         "representation change",
     ]
@@ -172,7 +172,7 @@ SOME, NONE, WITHIN = (0.0, np.inf), (-np.inf, NOTHING_LOST), (-np.inf, 0.1)
 GAP = "validation loss without warm-up less that with the reference, nats per token, each at its best rate"
 EARLY = "hidden matrices without warm-up, first step over the median at constant rate, less one"
 FOLLOWS = "largest relative departure from the schedule, hidden matrices without warm-up; within 0.1"
-WORSE = "validation loss at the best rate and warm-up less that of LionAR, nats per token"
+WORSE = "validation loss at the best rate and warm-up (none or the reference) less that of LionAR, nats per token"
 
 
 class Question(NamedTuple):

@@ -42,17 +42,18 @@ def tuned_losses(table, config: Config, name: str, warmup: float) -> np.ndarray:
     return np.full(len(config.more_seeds), np.nan) if found is None else found["valid_loss"].to_numpy(float)
 
 
-def gap(table, config: Config, name: str, warmup: float | None = None) -> np.ndarray:
-    """What no warm-up costs against a warm-up (the reference) in validation loss [other seeds], seed by seed."""
-    with_it = config.reference if warmup is None else warmup
-    return tuned_losses(table, config, name, 0.0) - tuned_losses(table, config, name, with_it)
+def gap(table, config: Config, name: str) -> np.ndarray:
+    """What no warm-up costs against the reference in validation loss [other seeds], seed by seed."""
+    return tuned_losses(table, config, name, 0.0) - tuned_losses(table, config, name, config.reference)
 
 
 def best_loss(table, config: Config, name: str) -> np.ndarray:
-    """Validation loss [other seeds] at the warm-up, and its best rate, of the least mean over the first seeds."""
-    means = [losses(table, config, name, warmup).mean(axis=1) for warmup in config.warmups]
+    """Validation loss [other seeds] without warm-up or with the reference, and at its best rate: whichever had the
+    least mean over the first seeds."""
+    compared = (0.0, config.reference)
+    means = [losses(table, config, name, warmup).mean(axis=1) for warmup in compared]
     least = [np.nanmin(x) if np.isfinite(x).any() else np.inf for x in means]
-    return tuned_losses(table, config, name, config.warmups[int(np.argmin(least))])
+    return tuned_losses(table, config, name, compared[int(np.argmin(least))])
 
 
 def over_time(found, config: Config, what: str) -> np.ndarray:

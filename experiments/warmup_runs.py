@@ -34,9 +34,9 @@ ARMS = {
     "LionA": Arm("lion_a", "adam_rates"),
     "LionAR": Arm("lion_ar", "rotational_rates"),
     "LionAR, RRC held": Arm("lion_ar", "held_rates", held=True),
-    "LionAR, no momentum": Arm("lion_ar", "rotational_rates", momentum=None),
-    "LionAR, high momentum": Arm("lion_ar", "rotational_rates", HIGH, "high_momentum"),
-    "LionA, high momentum": Arm("lion_a", "adam_rates", HIGH, "high_momentum"),
+    "LionAR, no momentum": Arm("lion_ar", "still_rates", momentum=None),
+    "LionAR, high momentum": Arm("lion_ar", "high_rotational_rates", HIGH, "high_momentum"),
+    "LionA, high momentum": Arm("lion_a", "high_adam_rates", HIGH, "high_momentum"),
 }
 
 
@@ -61,16 +61,21 @@ class Config(DecoderRuns):
     weight_decay: float = 0.1
     high_momentum: float = 0.98
     held_decay: float = 3.2  # section 6.1: 32 times the others', not tuned
-    adam_rates: tuple[float, ...] = geometric(5e-4, 8e-3, 5)
+    # Of every optimizer where its steps are about as large: without momentum γ is 4.4 times as large, with high momentum
+    # half, and LionAR's angle goes with the root of the rate.
+    adam_rates: tuple[float, ...] = geometric(5e-4, 8e-3, 5)  # AdamW, LionA
+    high_adam_rates: tuple[float, ...] = geometric(1e-3, 1.6e-2, 5)
     rotational_rates: tuple[float, ...] = geometric(2.5e-3, 4e-2, 5)
-    held_rates: tuple[float, ...] = geometric(5e-3, 8e-2, 5)
+    high_rotational_rates: tuple[float, ...] = geometric(1e-2, 1.6e-1, 5)
+    still_rates: tuple[float, ...] = geometric(1.5e-4, 2.4e-3, 5)
+    held_rates: tuple[float, ...] = geometric(2.5e-3, 4e-2, 5)
     more_seeds: tuple[int, ...] = (100, 101, 102)  # from which the gaps are read
     points: int = 16  # measured steps, evenly over the logarithm
     arms: tuple[str, ...] = tuple(ARMS)
 
     def __post_init__(self):
         super().__post_init__()
-        for name in ("adam_rates", "rotational_rates", "held_rates"):
+        for name in sorted({arm.rates for arm in ARMS.values()}):
             self.values(name, least=2, positive=True)
         self.values("warmups", least=2)
         for name in ("weight_decay", "held_decay", "init_std"):
@@ -130,18 +135,23 @@ TIERS = {
         valid_bytes=100_000,
         seeds=(0, 1),
         more_seeds=(100, 101, 102, 103),
-        layers=2,
+        # A depth and a batch at which AdamW's best rate is large enough for the first updates to matter; the hidden
+        # matrices' gain, init_std √width, is that of the paper's.
+        layers=4,
         context=64,
-        batch=32,
+        batch=128,
         micro_batches=4,
-        width=64,
-        vocab=1024,
-        init_std=0.07,
+        width=32,
+        vocab=512,
+        init_std=0.1,
         steps=400,
         warmups=(0.0, 0.05, 0.2),
-        adam_rates=geometric(0.002, 0.016, 4),
-        rotational_rates=geometric(0.005, 0.04, 4),
-        held_rates=geometric(0.01, 0.08, 4),
+        adam_rates=geometric(0.008, 0.032, 4),
+        high_adam_rates=geometric(0.016, 0.064, 4),
+        rotational_rates=geometric(0.015, 0.08, 4),
+        high_rotational_rates=geometric(0.06, 0.4, 4),
+        still_rates=geometric(0.001, 0.01, 4),
+        held_rates=geometric(0.006, 0.04, 4),
     ),
     "gpu": Config(
         corpus="wikitext2",
