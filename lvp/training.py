@@ -115,7 +115,7 @@ class Cell:
 @dataclass(frozen=True)
 class Lane:
     """The traced numbers of one run: a learning rate and an init standard deviation by role, and the seed of init and
-    data order. Vectors start at one (gains), whatever `init_std` says of them."""
+    data order. Vectors start at one (gains) or zero (biases), whatever `init_std` says of them."""
 
     learning_rates: Mapping[str, float]
     init_std: Mapping[str, float]

@@ -1,8 +1,9 @@
 """A decoder-only Transformer: embedding, pre-norm blocks of attention and MLP, a head of its own or the embedding's.
 
-The rest of the code sees `init` and `apply` alone. Shapes in names: B rows, T tokens a row, N = B·T, D width, M
-vocabulary, H heads, K head dimension, F inner width of the MLP. Every matrix product is two-dimensional, [N, in] by
-[in, out]: XLA's CPU back end takes a slow path for the weight gradient of a three-dimensional one.
+One decoder, whose forms are configurations of it; `gpt2` is GPT-2's. The rest of the code sees `init` and `apply`
+alone. Shapes in names: B rows, T tokens a row, N = B·T, D width, M vocabulary, H heads, K head dimension, F inner width
+of the MLP. Every matrix product is two-dimensional, [N, in] by [in, out]: XLA's CPU back end takes a slow path for the
+weight gradient of a three-dimensional one.
 """
 
 from collections.abc import Callable, Mapping
@@ -18,6 +19,7 @@ from lvp import roles
 from lvp.errors import InputError
 
 NORMS = ("none", "layer", "rms")
+POSITIONS = ("sinusoidal", "learned")
 DTYPES = ("float32", "bfloat16")
 
 
@@ -26,9 +28,16 @@ class DecoderConfig:
     """Shapes and switches of a decoder; everything that changes the compiled program.
 
     `head_dim` None follows `default_head_dim`. `mlp_factor`: inner width of the MLP over the width.
-    `position_amplitude`: the factor on the sinusoidal encoding, whose entries are otherwise in [−1, 1].
     `norm_epsilon` is added to the variance. `attention_block`: queries per call of the attention kernel. `tied`: one
     matrix is embedding and head, with the role of the head (`lvp.roles.DEFAULT` says why).
+    `positions`: what is added to the tokens' rows. "sinusoidal": a fixed encoding, defined at any length, with entries
+    in [−1, 1] times `position_amplitude`. "learned": the rows of a matrix [context, width] with the role position, to
+    which that factor does not apply; a row of tokens longer than `context` is then an InputError.
+    `biases`: every matrix of the blocks has one, and every LayerNorm; the head has none, nor do the other norms (RMS
+    normalisation has no offset, and "none" no parameters).
+
+    Raises InputError naming the field: a size below 1, an unknown choice, a head dimension that does not divide the
+    width, a `position_amplitude` where nothing is scaled by it.
     """
 
     vocab: int
@@ -43,36 +52,66 @@ class DecoderConfig:
     dtype: str = "float32"
     attention_block: int = 64
     tied: bool = False
+    positions: str = "sinusoidal"
+    biases: bool = False
 
     def __post_init__(self):
         for name in ("vocab", "width", "layers", "context", "mlp_factor", "attention_block"):
             if getattr(self, name) < 1:
                 raise InputError(f"decoder: {name} must be at least 1, got {getattr(self, name)}")
-        for name, allowed in (("norm", NORMS), ("dtype", DTYPES)):
+        for name, allowed in (("norm", NORMS), ("positions", POSITIONS), ("dtype", DTYPES)):
             if getattr(self, name) not in allowed:
                 raise InputError(f"decoder: {name} must be one of {', '.join(allowed)}, got {getattr(self, name)!r}")
         if self.head_dim is None:
             object.__setattr__(self, "head_dim", default_head_dim(self.width))
         elif self.head_dim < 1 or self.width % self.head_dim:
             raise InputError(f"decoder: head_dim {self.head_dim} does not divide width {self.width}")
+        if self.positions != "sinusoidal" and self.position_amplitude != 1.0:
+            raise InputError(
+                f"decoder: position_amplitude {self.position_amplitude} scales sinusoidal positions only; "
+                f"{self.positions} ones take no factor"
+            )
 
     @property
     def heads(self) -> int:
         return self.width // self.head_dim
 
     @property
+    def block_weights(self) -> int:
+        """Weights of the matrices of one block: 4 D² of attention and 2 · mlp_factor · D² of the MLP."""
+        return (4 + 2 * self.mlp_factor) * self.width**2
+
+    @property
     def num_params(self) -> int:
-        """Hand count: two vocabulary matrices or one, per block 4 D² of attention and 2 · mlp_factor · D², gains."""
-        gains = 0 if self.norm == "none" else (2 * self.layers + 1) * self.width
-        block = (4 + 2 * self.mlp_factor) * self.width**2
-        return (1 if self.tied else 2) * self.vocab * self.width + self.layers * block + gains
+        """Hand count: two vocabulary matrices or one, the learned positions, and per block its matrices, their biases
+        (one an output: 3 D and D of attention, mlp_factor · D and D of the MLP) and two norms; a final norm."""
+        vocabulary = (1 if self.tied else 2) * self.vocab * self.width
+        positions = {"sinusoidal": 0, "learned": self.context * self.width}[self.positions]
+        norm = {"none": 0, "layer": 1 + self.biases, "rms": 1}[self.norm] * self.width
+        biases = self.biases * (5 + self.mlp_factor) * self.width
+        return vocabulary + positions + self.layers * (self.block_weights + biases + 2 * norm) + norm
 
     def flops_per_token(self) -> float:
-        """Model FLOPs of a training step per token: 6 per weight of every matrix product, the head included and the
-        embedding's look-up not, and 6 · T · D a block for the causal half of attention's two products."""
-        looked_up = 0 if self.tied else self.vocab * self.width
-        matmul = self.num_params - looked_up - (2 * self.layers + 1) * self.width * (self.norm != "none")
-        return 6.0 * matmul + 6.0 * self.layers * self.context * self.width
+        """Model FLOPs of a training step per token: 6 per weight of every matrix product, the head included and
+        look-ups, gains and biases not, and 6 · T · D a block for the causal half of attention's two products."""
+        multiplied = self.vocab * self.width + self.layers * self.block_weights
+        return 6.0 * multiplied + 6.0 * self.layers * self.context * self.width
+
+
+def gpt2(vocab: int = 50257, **changes: Any) -> DecoderConfig:
+    """GPT-2 124M (Radford et al. 2019, section 2.3; 124,439,808 parameters), with `changes` to its fields.
+
+    Its form: learned positions, biases, LayerNorm before attention and MLP and at the end, with epsilon 1e-5, GeLU by
+    its tanh approximation, a tied head. Its shape: 12 blocks of width 768, 12 heads of 64, 1024 tokens of context; the
+    larger ones are `gpt2(width=1024, layers=24)`, `gpt2(width=1280, layers=36)` and `gpt2(width=1600, layers=48)`.
+    `vocab` is that of GPT-2's tokenizer, not padded (nanoGPT pads it to a multiple of 64: `gpt2(50304)`).
+
+    The forward pass alone: there is no dropout, and no initial scale of its own for the two matrices of a block that
+    write into the residual stream (GPT-2 divides it by √(2 · layers)), since `Decoder.init` has one for a role.
+    """
+    shape = {"width": 768, "layers": 12, "context": 1024, "head_dim": 64}
+    form = {"norm": "layer", "norm_epsilon": 1e-5, "positions": "learned", "biases": True, "tied": True}
+    return DecoderConfig(vocab, **(shape | form | changes))
 
 
 def default_head_dim(width: int) -> int:
@@ -92,17 +131,22 @@ def sinusoidal_positions(context: int, width: int) -> np.ndarray:
 
 
 class Matrix(nn.Module):
-    """x [N, in] → x · kernel [N, out]; initialised to unit normal (`Decoder.init` scales by role)."""
+    """x [N, in] → x · kernel (+ bias) [N, out]; unit normal (`Decoder.init` scales by role), the bias at zero."""
 
     out: int
     dtype: Any
+    biased: bool = False
 
     @nn.compact
     def __call__(self, x_NI, capture: bool = False):
         kernel = self.param("kernel", nn.initializers.normal(1.0), (x_NI.shape[-1], self.out), jnp.float32)
         if capture:
             self.sow("inputs", "kernel", x_NI, reduce_fn=lambda _, x: x)
-        return x_NI @ kernel.astype(self.dtype)
+        out_NO = x_NI @ kernel.astype(self.dtype)
+        if not self.biased:
+            return out_NO
+        bias = self.param("bias", nn.initializers.zeros, (self.out,), jnp.float32)
+        return out_NO + bias.astype(self.dtype)[None]
 
 
 class Vocabulary(nn.Module):
@@ -116,11 +160,37 @@ class Vocabulary(nn.Module):
         return self.param(self.name_of_matrix, nn.initializers.normal(1.0), self.shape, jnp.float32)
 
 
+class LearnedPositions(nn.Module):
+    """The rows float32 [T, width] of positions 0 … T − 1, of a table [context, width] at unit normal."""
+
+    config: DecoderConfig
+
+    @nn.compact
+    def __call__(self, length: int, capture: bool = False):
+        c = self.config
+        if length > c.context:
+            raise InputError(f"decoder: rows of {length} tokens, but learned positions end at context {c.context}")
+        table = self.param("embedding", nn.initializers.normal(1.0), (c.context, c.width), jnp.float32)
+        if capture:
+            self.sow("inputs", "embedding", jnp.arange(length, dtype=jnp.int32), reduce_fn=lambda _, x: x)
+        return table[:length]
+
+
+def _with_positions(config: DecoderConfig, x_BTD, capture: bool):
+    """The tokens' rows with what their positions add to them."""
+    length, width = x_BTD.shape[1:]
+    kinds = {
+        "sinusoidal": lambda: x_BTD + (config.position_amplitude * sinusoidal_positions(length, width))[None],
+        "learned": lambda: x_BTD + LearnedPositions(config, name="position")(length, capture)[None],
+    }
+    return kinds[config.positions]()
+
+
 def _norm(config: DecoderConfig, name: str):
     dtype = jnp.dtype(config.dtype)
     kinds = {
         "none": lambda: lambda x: x,
-        "layer": lambda: nn.LayerNorm(config.norm_epsilon, dtype=dtype, use_bias=False, name=name),
+        "layer": lambda: nn.LayerNorm(config.norm_epsilon, dtype=dtype, use_bias=config.biases, name=name),
         "rms": lambda: nn.RMSNorm(config.norm_epsilon, dtype=dtype, name=name),
     }
     return kinds[config.norm]()
@@ -148,10 +218,10 @@ class Attention(nn.Module):
     @nn.compact
     def __call__(self, x_ND, rows: int, capture: bool = False):
         c, dtype = self.config, jnp.dtype(self.config.dtype)
-        qkv = Matrix(3 * c.width, dtype, name="qkv")(x_ND, capture)
+        qkv = Matrix(3 * c.width, dtype, c.biases, name="qkv")(x_ND, capture)
         q, k, v = (part.reshape(rows, -1, c.heads, c.head_dim) for part in jnp.split(qkv, 3, axis=-1))
         mixed_BTHK = causal_attention(q, k, v, c.attention_block)
-        return Matrix(c.width, dtype, name="out")(mixed_BTHK.reshape(-1, c.width), capture)
+        return Matrix(c.width, dtype, c.biases, name="out")(mixed_BTHK.reshape(-1, c.width), capture)
 
 
 class MLP(nn.Module):
@@ -160,8 +230,8 @@ class MLP(nn.Module):
     @nn.compact
     def __call__(self, x_ND, capture: bool = False):
         c, dtype = self.config, jnp.dtype(self.config.dtype)
-        inner_NF = nn.gelu(Matrix(c.mlp_factor * c.width, dtype, name="up")(x_ND, capture))
-        return Matrix(c.width, dtype, name="down")(inner_NF, capture)
+        inner_NF = nn.gelu(Matrix(c.mlp_factor * c.width, dtype, c.biases, name="up")(x_ND, capture))
+        return Matrix(c.width, dtype, c.biases, name="down")(inner_NF, capture)
 
 
 class Block(nn.Module):
@@ -185,8 +255,7 @@ class DecoderModule(nn.Module):
         embedding_MD = Vocabulary("embedding", (c.vocab, c.width), name=name)()
         if not c.tied:
             Vocabulary("kernel", (c.width, c.vocab), name="head")()  # used by the loss, which never holds the logits
-        position_TD = c.position_amplitude * sinusoidal_positions(context, c.width)
-        x_BTD = embedding_MD[tokens_BT] + position_TD[None]
+        x_BTD = _with_positions(c, embedding_MD[tokens_BT], capture)
         x_ND = x_BTD.reshape(-1, c.width).astype(dtype)
         for i in range(c.layers):
             x_ND = Block(c, name=f"block_{i}")(x_ND, rows, capture)
@@ -198,11 +267,12 @@ class Decoder(NamedTuple):
     """What the rest of the code sees of a model.
 
     init(key, init_std=None) → params: a nested dict of float32 arrays. `init_std` maps a role to a standard
-      deviation (numbers or traced arrays); None is width^(−1/2) for every matrix (paper A, section 4.1). Gains
-      start at one.
+      deviation (numbers or traced arrays); None is width^(−1/2) for every matrix (paper A, section 4.1), learned
+      positions included. Vectors are not scaled: gains start at one, biases at zero.
     apply(params, tokens_BT, capture=False) → hidden_BTD in the compute dtype, after the last norm. With capture,
       (hidden, inputs): inputs maps the path of every matrix to what was multiplied by it ([N, in]; for the
-      embedding, the tokens; for a tied matrix what it is multiplied by as the head).
+      embedding, the tokens; for learned positions, the indices int32 [T] of the rows taken; for a tied matrix what
+      it is multiplied by as the head). InputError where learned positions are fewer than the tokens of a row.
     head(params) → [D, M], the output matrix, for `lvp.losses`.
     """
 
