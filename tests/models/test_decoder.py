@@ -18,6 +18,17 @@ from lvp.models.decoder import (
 )
 
 SMALL = DecoderConfig(vocab=50, width=24, context=10, head_dim=8, attention_block=4)
+FORMS = {
+    "default": {},
+    "tied": {"tied": True},
+    "learned positions": {"positions": "learned"},
+    "biases": {"biases": True},
+    "all three": {"tied": True, "positions": "learned", "biases": True},
+}
+
+
+def forms(*names):
+    return pytest.mark.parametrize("form", [FORMS[name] for name in names], ids=names)
 
 
 @pytest.fixture(scope="module")
@@ -27,18 +38,22 @@ def small():
 
 
 @pytest.mark.parametrize("norm", ["none", "layer", "rms"])
-def test_each_position_depends_on_itself_and_all_before_it_and_on_nothing_after(norm):
-    config = DecoderConfig(vocab=50, width=24, context=10, head_dim=8, attention_block=4, norm=norm)
+@forms("default", "all three")
+def test_each_position_depends_on_itself_and_all_before_it_and_on_nothing_after(norm, form):
+    config = dataclasses.replace(SMALL, norm=norm, **form)
     model = decoder(config)
     params = model.init(jax.random.key(0), dict.fromkeys(roles.ROLES, 0.3))
     tokens = jax.random.permutation(jax.random.key(2), 50)[:10][None]  # distinct, so that a row is a position
 
-    def by_row(embedding):
-        return model.apply(params | {"embedding": {"embedding": embedding}}, tokens)[0]
+    def depends(name):
+        """bool [position, row of that matrix]"""
+        jacobian = jax.jit(jax.jacrev(lambda rows: model.apply(params | {name: {"embedding": rows}}, tokens)[0]))
+        return np.abs(jacobian(params[name]["embedding"])).max(axis=(1, 3)) > 0
 
-    jacobian = jax.jacrev(by_row)(params["embedding"]["embedding"])  # [position, width, vocab, width]
-    depends = np.asarray(jnp.abs(jacobian).max(axis=(1, 3)))[:, tokens[0]] > 0
-    np.testing.assert_array_equal(depends, np.tril(np.ones((10, 10), bool)))
+    looked_up = depends("tied_embedding" if config.tied else "embedding")[:, tokens[0]]
+    np.testing.assert_array_equal(looked_up, np.tril(np.ones((10, 10), bool)))
+    if config.positions == "learned":
+        np.testing.assert_array_equal(depends("position"), np.tril(np.ones((10, 10), bool)))
 
 
 @pytest.mark.parametrize("block", [1, 3, 4, 16])
@@ -51,18 +66,18 @@ def test_attention_in_blocks_is_plain_causal_attention(block):
     np.testing.assert_allclose(causal_attention(q, k, v, block), expected, atol=2e-6)
 
 
-@pytest.mark.parametrize("tied", [False, True])
+@forms(*FORMS)
 @pytest.mark.parametrize("norm, layers, factor", [("none", 1, 2), ("layer", 2, 4), ("rms", 3, 4)])
-def test_hand_count_of_parameters(norm, layers, factor, tied):
-    config = DecoderConfig(vocab=40, width=16, layers=layers, norm=norm, mlp_factor=factor, tied=tied)
+def test_hand_count_of_parameters(norm, layers, factor, form):
+    config = DecoderConfig(vocab=40, width=16, layers=layers, context=12, norm=norm, mlp_factor=factor, **form)
     params = jax.eval_shape(decoder(config).init, jax.random.key(0))
     assert sum(x.size for x in jax.tree.leaves(params)) == config.num_params
 
 
-@pytest.mark.parametrize("tied", [False, True])
-def test_flops_count_the_matrix_products(tied):
+@forms("default", "tied", "all three")
+def test_flops_count_the_matrix_products(form):
     """Against XLA's own count of the forward pass (a third of training), attention's upper triangle set aside."""
-    config = DecoderConfig(vocab=512, width=64, context=64, attention_block=64, norm="none", tied=tied)
+    config = DecoderConfig(vocab=512, width=64, context=64, attention_block=64, norm="none", **form)
     model = decoder(config)
     params = jax.eval_shape(model.init, jax.random.key(0))
 
@@ -148,11 +163,13 @@ def test_sinusoidal_positions_have_norm_sqrt_half_width():
     assert sinusoidal_positions(4, 7).shape == (4, 7)
 
 
-def test_bfloat16_is_near_float32():
-    low = DecoderConfig(vocab=50, width=24, context=10, head_dim=8, dtype="bfloat16")
-    params = decoder(SMALL).init(jax.random.key(0))
+@forms("default", "all three")
+def test_bfloat16_is_near_float32(form):
+    high = dataclasses.replace(SMALL, **form)
+    low = dataclasses.replace(high, dtype="bfloat16")
+    params = decoder(high).init(jax.random.key(0))
     tokens = jax.random.randint(jax.random.key(1), (2, 10), 0, 50)
-    hidden, reference = decoder(low).apply(params, tokens), decoder(SMALL).apply(params, tokens)
+    hidden, reference = decoder(low).apply(params, tokens), decoder(high).apply(params, tokens)
     assert hidden.dtype == jnp.bfloat16
     assert jnp.linalg.norm(hidden.astype(jnp.float32) - reference) < 0.03 * jnp.linalg.norm(reference)
 
@@ -169,6 +186,8 @@ def test_head_dimension_rule(width, head_dim):
         ({"width": 64, "head_dim": 48}, "48"),
         ({"norm": "batch"}, "batch"),
         ({"dtype": "float16"}, "float16"),
+        ({"positions": "relative"}, "relative"),
+        ({"positions": "learned", "position_amplitude": 0.5}, "position_amplitude 0.5"),
         ({"layers": 0}, "layers"),
     ],
 )
