@@ -61,7 +61,7 @@ class Config(DecoderRuns):
     weight_decay: float = 0.1
     high_momentum: float = 0.98
     held_decay: float = 3.2  # section 6.1: 32 times the others', not tuned
-    # Of every optimizer where its steps are about as large: without momentum γ is 4.4 times as large, with high momentum
+    # Of every optimizer where its steps are about as large: without momentum γ is 4.4 times as large, with a high one
     # half, and LionAR's angle goes with the root of the rate.
     adam_rates: tuple[float, ...] = geometric(5e-4, 8e-3, 5)  # AdamW, LionA
     high_adam_rates: tuple[float, ...] = geometric(1e-3, 1.6e-2, 5)
