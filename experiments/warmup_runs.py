@@ -147,10 +147,10 @@ TIERS = {
         steps=400,
         warmups=(0.0, 0.05, 0.2),
         adam_rates=geometric(0.008, 0.032, 4),
-        high_adam_rates=geometric(0.016, 0.064, 4),
+        high_adam_rates=geometric(0.008, 0.064, 4),
         rotational_rates=geometric(0.015, 0.08, 4),
-        high_rotational_rates=geometric(0.06, 0.4, 4),
-        still_rates=geometric(0.001, 0.01, 4),
+        high_rotational_rates=geometric(0.03, 0.4, 4),
+        still_rates=geometric(0.0015, 0.02, 4),
         held_rates=geometric(0.006, 0.04, 4),
     ),
     "gpu": Config(
