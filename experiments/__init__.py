@@ -18,6 +18,7 @@ NAMES = (
     "warmup",
     "token_frequencies",
     "feature_learning",
+    "representation_change",
 )
 
 

@@ -40,7 +40,7 @@ class Experiment:
     """One question.
 
     tiers: the configuration (a flat frozen dataclass) by tier, from seconds to the published size.
-    cells(config) → cells with their lanes, in the order of the figure; all trained or all calculated.
+    cells(config) → cells with their lanes, in the order of the figure; trained, calculated, or some of each.
     summary(table, config) → text: what the records say, as a table for the terminal.
     figure(table, config, tier, corpus, partial) → a matplotlib Figure; `partial` is None or (lanes done, planned).
     claims(table, config, context) → list of Claim; `context` holds the fields every claim shares (tier, corpus,

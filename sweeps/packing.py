@@ -11,21 +11,21 @@ ACCELERATOR_PACKS = [1, 2, 4, 8, 16, 32, 64]
 
 def measured(manifest: Manifest, executor, options, settings: Settings, cores: int, say) -> dict:
     """The packing for the manifest: platform, device, workers, threads, pin, lanes_per_program by cell label, and the
-    lane-steps per second they were chosen by (nothing is measured where `options` says what to use)."""
+    lane-steps per second they were chosen by (nothing is measured where `options` says what to use). Only trained cells
+    are measured; calculations run a lane at a time."""
     free = replace(settings, pin=False)
     ((device,),) = executor.probe(free, [("hello",)])
-    labels = [entry.label for entry in manifest.cells]
-    trained = all(isinstance(entry.cell, Cell) for entry in manifest.cells)
     base = {"platform": device["platform"], "device": device["device_kind"], "measured": {}}
+    trained = [i for i, entry in enumerate(manifest.cells) if isinstance(entry.cell, Cell)]
+    packs = {e.label: options.pack or 1 if i in trained else 1 for i, e in enumerate(manifest.cells)}
     if device["platform"] != "cpu":
         # One process owns an accelerator; threads are XLA's own affair there.
-        packs = dict.fromkeys(labels, options.pack if trained else 1)
         if trained and options.pack is None:
-            calls = [("measure", i, ACCELERATOR_PACKS) for i in range(len(labels))]
-            (answers,) = executor.probe(free, calls)
-            by_cell = zip(labels, answers, strict=True)  # between processes JSON made text of the keys
+            (answers,) = executor.probe(free, [("measure", i, ACCELERATOR_PACKS) for i in trained])
+            by_cell = zip((manifest.cells[i].label for i in trained), answers, strict=True)
+            # Between processes JSON made text of the keys.
             base["measured"] = speeds = {c: {int(k): round(v, 1) for k, v in s.items()} for c, s in by_cell}
-            packs = {label: max(s, key=s.get, default=1) for label, s in speeds.items()}
+            packs |= {label: max(s, key=s.get, default=1) for label, s in speeds.items()}
         return base | {
             "workers": max(1, executor.accelerators()),
             "threads": 1,
@@ -34,23 +34,23 @@ def measured(manifest: Manifest, executor, options, settings: Settings, cores: i
         }
 
     threads = options.threads or (1 if options.pack or cores == 1 or not trained else None)
-    pack = options.pack or 1 if trained else 1
     if threads is None:
         # A GPU that JAX cannot use is none.
-        threads, base["measured"] = _cpu_threads(manifest, executor, replace(settings, accelerator=False), cores)
+        cpu = replace(settings, accelerator=False)
+        threads, base["measured"] = _cpu_threads(manifest, executor, cpu, trained, cores)
         say(f"measured: {base['measured']} lane-steps per second; {cores // threads} workers of {threads} thread(s)")
     return base | {
         "workers": max(1, cores // threads),
         "threads": threads,
         "pin": True,
-        "lanes_per_program": dict.fromkeys(labels, pack),
+        "lanes_per_program": packs,
     }
 
 
-def _cpu_threads(manifest: Manifest, executor, settings: Settings, cores: int) -> tuple[int, dict]:
-    """One thread for each of `cores` workers against one worker of all threads, on the dearest cell (whose programs
-    the sweep then finds in the compile cache)."""
-    dearest = max(range(len(manifest.cells)), key=lambda i: manifest.cells[i].cell.flops_per_lane)
+def _cpu_threads(manifest: Manifest, executor, settings: Settings, trained: list[int], cores: int) -> tuple[int, dict]:
+    """One thread for each of `cores` workers against one worker of all threads, on the dearest of the trained cells
+    (whose programs the sweep then finds in the compile cache)."""
+    dearest = max(trained, key=lambda i: manifest.cells[i].cell.flops_per_lane)
     speeds = {}
     for threads, workers in ((1, cores), (cores, 1)):
         answers = executor.probe(replace(settings, threads=threads), [("measure", dearest, [1])], workers)

@@ -1,4 +1,5 @@
-"""Panels of quantities that follow powers, log-log: what was measured, its fit, and what was predicted."""
+"""Panels of quantities that follow powers, log-log if nothing else is said: what was measured, its fit, and what was
+predicted."""
 
 import re
 from collections.abc import Sequence
@@ -33,7 +34,8 @@ class Series:
 @dataclass(frozen=True)
 class Panel:
     """`ordered`: series are values of one quantity, which `legend` names: their colours go from dark to light.
-    `named_ticks`: a tick at every x, where they are few."""
+    `named_ticks`: a tick at every x, where they are few. `xscale`, `yscale`: matplotlib's, for what is no power.
+    `levels`: values of y with their names, dotted lines across the panel."""
 
     title: str
     xlabel: str
@@ -42,6 +44,9 @@ class Panel:
     legend: str | None = None
     ordered: bool = False
     named_ticks: bool = True
+    xscale: str = "log"
+    yscale: str = "log"
+    levels: Sequence[tuple[float, str]] = ()
 
     def draw(self, axes, panels) -> None:
         """For `lvp.analysis.frame.sheet`."""
@@ -65,7 +70,7 @@ def _draw(axes, panel: Panel) -> None:
     import matplotlib
     from matplotlib.ticker import NullLocator
 
-    axes.set(xscale="log", yscale="log", xlabel=panel.xlabel, ylabel=panel.ylabel)
+    axes.set(xscale=panel.xscale, yscale=panel.yscale, xlabel=panel.xlabel, ylabel=panel.ylabel)
     axes.set_title(panel.title, fontsize=10)
     scale = matplotlib.colormaps["viridis"](np.linspace(0, 0.88, len(panel.series)))
     for i, series in enumerate(panel.series):
@@ -83,9 +88,11 @@ def _draw(axes, panel: Panel) -> None:
         ):
             if values is not None:
                 axes.plot(x, values, dashes, color=over, linewidth=1.2, label=label, zorder=6 if series.line else 3)
+    for level, label in panel.levels:
+        axes.axhline(level, color=REFERENCE, linestyle=":", linewidth=1.4, label=label, zorder=2)
     for axis in (axes.xaxis, axes.yaxis):
         low, high = axis.get_view_interval()
-        if high / low < 1000 and low >= 1e-3:
+        if axis.get_scale() == "log" and high / low < 1000 and low >= 1e-3:
             decimal(axis)
     values = sorted({float(x) for series in panel.series if not series.line for x in series.x})
     if panel.named_ticks and 0 < len(values) <= 8:

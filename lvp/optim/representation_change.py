@@ -21,6 +21,28 @@ from lvp.optim import neurons as _neurons
 from lvp.roles import Declaration
 
 
+def amplification(signal: Any, batch_size: Any, fan_in: Any = None, alignment: Any = None) -> Any:
+    """E[Δy²]/E[y²] of equation 9 over η² C/(B ‖w‖²), which it is where samples do not disturb each other.
+
+    Plain arithmetic, so that JAX and NumPy arrays, of any dtype, give their own kind: `lvp.theory` takes it from here.
+
+    Args:
+      signal: φ/(1 + φ), in [0, 1]. batch_size: B. fan_in: C; None for the limit of large C, (1 + Bφ)/(1 + φ).
+      alignment: E cos²(ḡ, g_b) between the mean gradient and one sequence's; None is equation 8's ratio of means,
+        (φ + 1/C)/(φ + 1). The limit does not ask for it.
+
+    Returns:
+      An array of their common shape: 1 for B = 1, and in the limit for φ = 0.
+    """
+    others, noise = batch_size - 1, 1 - signal
+    if fan_in is None:
+        return 1 + others * signal
+    if alignment is None:
+        alignment = signal + noise / fan_in
+    change = 1 + noise * others / fan_in + others**2 * signal * alignment + 2 * others * signal
+    return change / (1 + others * signal)
+
+
 def representation_change_factor(snr: Any, batch_size: Any, fan_in: Any = None) -> jax.Array:
     """√(RRC²(φ = 0) / RRC²(φ)) at the same B and C: equation 9, or its limit of large C, √((1+φ)/(1+Bφ)).
 
@@ -35,12 +57,7 @@ def representation_change_factor(snr: Any, batch_size: Any, fan_in: Any = None) 
     """
     snr = jnp.asarray(snr, float)
     signal = jnp.where(jnp.isinf(snr), 1.0, snr / (1 + snr))
-    noise = 1 / (1 + snr)
-    others = batch_size - 1
-    if fan_in is None:
-        return 1 / jnp.sqrt(1 + others * signal)
-    now = noise * others / fan_in + 1 + others**2 * signal * (signal + noise / fan_in) + 2 * others * signal
-    return jnp.sqrt((batch_size * signal + noise) * (1 + others / fan_in) / now)
+    return jnp.sqrt(amplification(0.0, batch_size, fan_in) / amplification(signal, batch_size, fan_in))
 
 
 class RepresentationChangeState(NamedTuple):

@@ -1,12 +1,14 @@
-"""Closed forms of Hayou & Liu 2025 on the linear network, each held against its Monte Carlo.
+"""Closed forms of the papers, each held against its Monte Carlo: most of Hayou & Liu 2025 on the linear network.
 
 - `components`: what one SignSGD step changes, and what of it a parametrization makes grow with width;
 - `zipf`: the Zipf–Mandelbrot law of token frequencies, fitted with an honest interval;
 - `head`: the updates that optimizers make of an LM head's gradient (Stollenwerk & Stollenwerk 2025);
-- `simulation`: the Monte Carlo of the forms, and the same quantities where no theorem speaks (imports jax; the rest
-  of the room does not).
+- `simulation`: the Monte Carlo of the forms, and the same quantities where no theorem speaks;
+- `representation_change`: how far a step moves a neuron's outputs, form and Monte Carlo (Kosson et al. 2024).
 
-Where the paper's form is not exact (Theorem 4, Theorem 1's projection component), both are here: `exact` chooses.
+The last two import jax (the form's bracket is `lvp.optim`'s) and are asked for by name; the rest of the room does not.
+Where a paper's form is not exact (Theorem 4, Theorem 1's projection component, equation 9), both are here: `exact` or
+`form` chooses.
 """
 
 from lvp.theory.components import (

@@ -14,6 +14,7 @@ import pytest
 from lvp import optim
 from lvp.errors import InputError
 from lvp.optim.elementwise import lion_scale
+from lvp.theory.representation_change import simulated_representation_change
 from tests.optim import oracle
 
 STEPS = 200
@@ -266,24 +267,10 @@ def test_representation_change_factor_of_a_gradient_without_noise():
     np.testing.assert_allclose(optim.representation_change_factor(jnp.inf, 32), np.sqrt(1 / 32), rtol=1e-6)
 
 
-def simulated_change(phi, batch, fan_in, batches, rng):
-    """E[Δy²]/E[y²] of a step Δw = −g/√E‖g‖² (K 7): x_b parallel to g_b = ḡ + g̃_b, of one length and either sign."""
-    changes, outputs = [], []
-    for _ in range(batches):
-        mean = rng.standard_normal(fan_in) * np.sqrt(phi / fan_in)
-        each = mean + rng.standard_normal((batch, fan_in)) / np.sqrt(fan_in)
-        x = each * rng.choice([-1, 1], (batch, 1)) / np.linalg.norm(each, axis=1, keepdims=True)
-        step = each.mean(0) / np.sqrt(phi + 1 / batch)
-        w = rng.standard_normal(fan_in)
-        changes.append(np.square(x @ step).mean())
-        outputs.append(np.square(x @ w).mean() / fan_in)  # w of norm one
-    return np.mean(changes) / np.mean(outputs)
-
-
 @pytest.mark.parametrize("phi, batch, fan_in", [(0.01, 64, 256), (0.1, 16, 512)])
 def test_representation_change_is_what_a_simulated_layer_shows(phi, batch, fan_in):
-    rng = np.random.default_rng(5)
-    noisy, quiet = (simulated_change(p, batch, fan_in, 3000, rng) for p in (phi, 0.0))
+    key, snrs = jax.random.key(5), [phi, 0.0]
+    noisy, quiet = simulated_representation_change(key, snrs, batch, fan_in, draws=1500).mean
     assert noisy == pytest.approx(oracle.representation_change(phi, batch, fan_in), rel=0.02)
     assert quiet == pytest.approx(oracle.representation_change(0.0, batch, fan_in), rel=0.02)
     factor = float(optim.representation_change_factor(phi, batch, fan_in))
