@@ -349,6 +349,31 @@ def test_trapezoids_fit_into_their_steps():
     with pytest.raises(InputError, match="warmup \\+ cooldown must be at most 1"):
         optim.trapezoid(0.1, 100, warmup=0.6, cooldown=0.5)
     optim.trapezoid(0.1, 100, warmup=0.5, cooldown=0.5)
+    with pytest.raises(InputError, match="warmup_steps must lie between 0 and 50"):
+        optim.trapezoid(0.1, 100, warmup_steps=51)
+
+
+def test_a_warmup_in_steps_may_be_traced():
+    """One program for all lengths, and the schedule of the fraction."""
+    steps = jnp.arange(45)
+    traced = jax.jit(lambda rise: jax.vmap(optim.trapezoid(0.3, 40, warmup_steps=rise))(steps))
+    for fraction in (0.0, 0.05, 0.25, 0.5):
+        expected = jax.vmap(optim.trapezoid(0.3, 40, fraction))(steps)
+        np.testing.assert_allclose(traced(round(40 * fraction)), expected, rtol=1e-6)
+
+
+def test_lion_ar_that_holds_the_representation_change_is_the_chain_of_its_pieces():
+    params = {"head": {"kernel": jnp.asarray(np.random.default_rng(0).standard_normal((5, 3)), jnp.float32)}}
+    gradients = jax.tree.map(jnp.cos, params)
+    chain = optax.chain(
+        optim.scale_by_lion_a(0.9),
+        optim.scale_by_representation_change(batch_size=8),
+        optim.rotate_by_learning_rate(0.01, weight_decay=0.1),
+    )
+    whole, plain = optim.lion_ar(0.01, weight_decay=0.1, batch_size=8), optim.lion_ar(0.01, weight_decay=0.1)
+    updates = [tx.update(gradients, tx.init(params), params, gradient_snr=0.5)[0] for tx in (whole, chain, plain)]
+    np.testing.assert_array_equal(*[u["head"]["kernel"] for u in updates[:2]])
+    assert not np.allclose(*[u["head"]["kernel"] for u in updates[1:]], rtol=0.1)  # it is not nothing
 
 
 def test_representation_change_needs_its_measurement():
