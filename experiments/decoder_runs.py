@@ -85,11 +85,9 @@ class DecoderRuns:
     ) -> Cell:
         """The cell of one shape; Adam unless another optimizer is given. `training`: more of `Cell`; `model`: more of
         `DecoderConfig`."""
-        switches = {k: getattr(self, k) for k in ("layers", "context", "head_dim", "mlp_factor", "norm", "dtype")}
+        names = ("layers", "context", "head_dim", "mlp_factor", "norm", "dtype", "position_amplitude")
         return Cell(
-            model=DecoderConfig(
-                vocab=vocab, width=width, position_amplitude=self.position_amplitude, **switches, **model
-            ),
+            model=DecoderConfig(vocab=vocab, width=width, **({k: getattr(self, k) for k in names} | model)),
             data=DataConfig(self.corpus, self.slice_bytes, self.valid_bytes),
             batch=self.batch,
             steps=steps,

@@ -22,8 +22,7 @@ import numpy as np
 
 from experiments.decoder_runs import DecoderRuns, geometric, of_optimizer, same, where
 from experiments.experiment import CellLanes, Experiment
-from lvp import analysis
-from lvp.analysis.claims import Claim, judge
+from lvp.analysis.claims import Claim, of_values
 from lvp.analysis.frame import sheet
 from lvp.analysis.power_laws import Panel, Series
 from lvp.analysis.toys import toys
@@ -333,11 +332,8 @@ def claims(table, config: Config, context) -> list[Claim]:
     made = []
     for row in [*_paper_b(table, config), *_joined(table, config)]:
         statement, source, paper_value, values, claimed, note = row
-        value = float(np.mean(values)) if len(values) else None  # a seed that diverged is not left out
-        interval = analysis.t_interval(values)
-        verdict = judge(value, interval, claimed=claimed)
         parts = dict(statement=statement, source=source, paper_value=paper_value, note=note)
-        made.append(Claim(value=value, interval=interval, verdict=verdict, **parts, **dict(context)))
+        made.append(of_values(values, claimed=claimed, **parts, **dict(context)))
     return made
 
 

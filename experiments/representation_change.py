@@ -34,6 +34,7 @@ from lvp.analysis.claims import Claim, judge
 from lvp.analysis.frame import sheet
 from lvp.analysis.power_laws import Panel, Series
 from lvp.errors import InputError
+from lvp.models.decoder import GPT2_FORM
 from lvp.training import Cell, Lane, OptimizerConfig, check_positive
 
 
@@ -189,10 +190,10 @@ def trained_cell(config: Config, kind: str) -> Cell:
     constants = {"lion_ar": {"b": config.b1}, "adamw": config.adam.options}[kind]
     decay = {role: config.weight_decay for role in ("embedding", "position", "hidden", "output")}
     optimizer = OptimizerConfig(kind, {**constants, "weight_decay": decay})
-    model = {"positions": "learned", "biases": True, "norm_epsilon": 1e-5} if config.gpt2 else {}
     training = {"micro_batches": config.micro_batches, "cooldown": config.cooldown, "measures": ("gradients",)}
     shape = config.width, config.vocab, config.steps
-    return config.cell(*shape, optimizer, config.measured_steps, training, tied=True, **model)
+    model = GPT2_FORM if config.gpt2 else {"tied": True}
+    return config.cell(*shape, optimizer, config.measured_steps, training, **model)
 
 
 def lane(config: Config, arm: Arm, seed: int) -> Lane:

@@ -42,18 +42,28 @@ def tuned_losses(table, config: Config, name: str, warmup: float) -> np.ndarray:
     return np.full(len(config.more_seeds), np.nan) if found is None else found["valid_loss"].to_numpy(float)
 
 
-def gap(table, config: Config, name: str) -> np.ndarray:
-    """What no warm-up costs against the reference in validation loss [other seeds], seed by seed."""
-    return tuned_losses(table, config, name, 0.0) - tuned_losses(table, config, name, config.reference)
+def gap(table, config: Config, name: str, warmup: float) -> np.ndarray:
+    """What no warm-up costs against this one in validation loss [other seeds], seed by seed."""
+    return tuned_losses(table, config, name, 0.0) - tuned_losses(table, config, name, warmup)
+
+
+def best_warmup(table, config: Config, name: str, *, none: bool = False) -> float | None:
+    """The warm-up, and with `none` perhaps none, at whose best rate the mean loss over the first seeds is least."""
+    means = {w: losses(table, config, name, w).mean(axis=1) for w in config.warmups if w or none}
+    least = {w: np.nanmin(x) for w, x in means.items() if np.isfinite(x).any()}
+    return min(least, key=least.get) if least else None
+
+
+def best_gap(table, config: Config, name: str) -> np.ndarray:
+    """What no warm-up costs against the best one [other seeds]."""
+    best = best_warmup(table, config, name)
+    return np.full(len(config.more_seeds), np.nan) if best is None else gap(table, config, name, best)
 
 
 def best_loss(table, config: Config, name: str) -> np.ndarray:
-    """Validation loss [other seeds] without warm-up or with the reference, and at its best rate: whichever had the
-    least mean over the first seeds."""
-    compared = (0.0, config.reference)
-    means = [losses(table, config, name, warmup).mean(axis=1) for warmup in compared]
-    least = [np.nanmin(x) if np.isfinite(x).any() else np.inf for x in means]
-    return tuned_losses(table, config, name, compared[int(np.argmin(least))])
+    """Validation loss [other seeds] at the best rate of the best warm-up, or of none if that is best."""
+    best = best_warmup(table, config, name, none=True)
+    return np.full(len(config.more_seeds), np.nan) if best is None else tuned_losses(table, config, name, best)
 
 
 def over_time(found, config: Config, what: str) -> np.ndarray:

@@ -10,6 +10,7 @@ import numpy as np
 from experiments.decoder_runs import DecoderRuns, geometric, same
 from experiments.experiment import CellLanes
 from lvp.errors import InputError
+from lvp.models.decoder import GPT2_FORM
 from lvp.training import Cell, Lane, OptimizerConfig, check_positive
 
 LEAST_WARMUP_STEPS = 20  # of the reference: fewer are hardly a warm-up
@@ -178,14 +179,14 @@ def arm_cell(config: Config, name: str) -> Cell:
     if arm.held:
         options |= {"batch_size": config.batch}
     optimizer = OptimizerConfig(arm.kind, options, traced=("b1" if arm.kind == "adamw" else "b",))
-    model = {"positions": "learned", "biases": True, "norm_epsilon": 1e-5} if config.gpt2 else {}
     training = {
         "micro_batches": config.micro_batches,
         "cooldown": config.cooldown,
         "measures": ("movement", "representation", "gradients"),
     }
     shape = config.width, config.vocab, config.steps
-    return config.cell(*shape, optimizer, config.measured_steps, training, tied=True, **model)
+    model = GPT2_FORM if config.gpt2 else {"tied": True}
+    return config.cell(*shape, optimizer, config.measured_steps, training, **model)
 
 
 def arm_lane(config: Config, name: str, rate: float, warmup: float, seed: int) -> Lane:

@@ -4,7 +4,11 @@ import math
 import re
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, fields
+from typing import Any
 
+import numpy as np
+
+from lvp.analysis.noise import t_interval
 from lvp.errors import InputError
 
 VERDICTS = ("supported", "contradicted", "unresolved")
@@ -107,6 +111,18 @@ def judge(
     if region[0] == region[1]:
         return "supported" if math.isfinite(low) and math.isfinite(high) else "unresolved"
     return "supported" if region[0] <= low and high <= region[1] else "unresolved"
+
+
+def of_values(values: Sequence[float], *, claimed: float | tuple[float, float], **parts: Any) -> Claim:
+    """The claim on the mean of independent values (seeds), judged by their 95 % t interval.
+
+    Args:
+      values: [N]; without one, or with one that is not finite, nothing was measured: a seed that diverged is not left
+        out. claimed: as `judge`. parts: the other fields of a `Claim`.
+    """
+    value = float(np.mean(values)) if len(values) else None
+    interval = t_interval(values)
+    return Claim(value=value, interval=interval, verdict=judge(value, interval, claimed=claimed), **parts)
 
 
 def table(claims: Sequence[Claim]) -> str:

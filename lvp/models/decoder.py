@@ -98,20 +98,22 @@ class DecoderConfig:
         return 6.0 * multiplied + 6.0 * self.layers * self.context * self.width
 
 
+GPT2_FORM = {"norm": "layer", "norm_epsilon": 1e-5, "positions": "learned", "biases": True, "tied": True}
+
+
 def gpt2(vocab: int = 50257, **changes: Any) -> DecoderConfig:
     """GPT-2 124M (Radford et al. 2019, section 2.3; 124,439,808 parameters), with `changes` to its fields.
 
-    Its form: learned positions, biases, LayerNorm before attention and MLP and at the end, with epsilon 1e-5, GeLU by
-    its tanh approximation, a tied head. Its shape: 12 blocks of width 768, 12 heads of 64, 1024 tokens of context; the
-    larger ones are `gpt2(width=1024, layers=24)`, `gpt2(width=1280, layers=36)` and `gpt2(width=1600, layers=48)`.
-    `vocab` is that of GPT-2's tokenizer, not padded (nanoGPT pads it to a multiple of 64: `gpt2(50304)`).
+    Its form (`GPT2_FORM`): learned positions, biases, LayerNorm before attention and MLP and at the end, with epsilon
+    1e-5, GeLU by its tanh approximation, a tied head. Its shape: 12 blocks of width 768, 12 heads of 64, 1024 tokens of
+    context; the larger ones are `gpt2(width=1024, layers=24)`, `gpt2(width=1280, layers=36)` and `gpt2(width=1600,
+    layers=48)`. `vocab` is that of GPT-2's tokenizer, not padded (nanoGPT pads it to a multiple of 64: `gpt2(50304)`).
 
     The forward pass alone: there is no dropout, and no initial scale of its own for the two matrices of a block that
     write into the residual stream (GPT-2 divides it by √(2 · layers)), since `Decoder.init` has one for a role.
     """
     shape = {"width": 768, "layers": 12, "context": 1024, "head_dim": 64}
-    form = {"norm": "layer", "norm_epsilon": 1e-5, "positions": "learned", "biases": True, "tied": True}
-    return DecoderConfig(vocab, **(shape | form | changes))
+    return DecoderConfig(vocab, **(shape | GPT2_FORM | changes))
 
 
 def default_head_dim(width: int) -> int:

@@ -5,7 +5,7 @@ import math
 
 import pytest
 
-from lvp.analysis.claims import Claim, judge, table
+from lvp.analysis.claims import Claim, judge, of_values, table
 from lvp.errors import InputError
 
 INF, NAN = math.inf, math.nan
@@ -160,3 +160,16 @@ def test_table_has_one_line_per_claim_and_equal_columns():
 )
 def test_numbers_have_the_digits_their_interval_supports(value, interval, text):
     assert f"| {text} |" in table([claim(value=value, interval=interval)])
+
+
+def test_a_claim_on_values_is_judged_by_their_t_interval():
+    values = [0.9, 1.0, 1.1]
+    parts = dict(experiment="e", statement="s", source="p", paper_value=1.0, tier="t", corpus="c", commit="x")
+    claim = of_values(values, claimed=(0.5, 1.5), **parts)
+    half = 4.302653 * 0.1 / 3**0.5  # Student's 97.5 % quantile of two degrees of freedom
+    assert claim.value == pytest.approx(1.0) and claim.verdict == "supported"
+    assert claim.interval == pytest.approx((1 - half, 1 + half), rel=1e-6)
+    assert of_values(values, claimed=(2.0, 3.0), **parts).verdict == "contradicted"
+    for unknown in ([], [1.0], [1.0, float("nan")], [1.0, float("inf")]):
+        claim = of_values(unknown, claimed=(0.5, 1.5), **parts)
+        assert claim.verdict == "unresolved" and claim.interval is None
