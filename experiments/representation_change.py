@@ -16,8 +16,8 @@ What is measured in training is of all hidden matrices as one vector; φ is per 
 tiers is shorter than the paper's 1024 tokens. The decoder of the two larger tiers is GPT-2's, that of the smaller ones
 has sinusoidal positions and no biases.
 
-    python -m sweeps run representation_change --tier laptop      2 CPU cores, less than ten minutes
-    python -m sweeps run representation_change --tier laptop --set arms=      equation 9 alone, two minutes
+    python -m sweeps run representation_change --tier laptop      2 CPU cores, four minutes of CPU time
+    python -m sweeps run representation_change --tier laptop --set arms=      equation 9 alone, one minute
 """
 
 from collections.abc import Mapping
