@@ -3,13 +3,15 @@
 - `movement`: norm and angle of updates (Kosson et al. 2024);
 - `vocabulary`: the geometry of a vocabulary matrix and of its gradient (Stollenwerk & Stollenwerk 2025);
 - `frequency`: second moments and updates against token frequencies;
-- `step`: all of them of one training step.
+- `activations`: dead units and stable ranks (Kosson et al. 2024);
+- `step`: those of movement, vocabulary and frequency of one training step.
 
 All of them can be traced by `jax.jit` and `jax.vmap`, and the shapes of their results depend on the shapes of their
 arguments alone. They compute in float32, or in an argument's dtype where that is wider. Errors are raised on shapes and
 other static facts only, never on values.
 """
 
+from lvp.measures.activations import dead_fraction, stable_rank, stable_ranks, unit_maxima
 from lvp.measures.frequency import by_bin, by_frequency, frequency_bins, num_bins, second_moment_fit
 from lvp.measures.movement import angle, updates
 from lvp.measures.step import initial_means, of_step, second_moments
@@ -19,6 +21,7 @@ __all__ = [
     "angle",
     "by_bin",
     "by_frequency",
+    "dead_fraction",
     "embeddings",
     "frequency_bins",
     "gradient_sum",
@@ -27,5 +30,8 @@ __all__ = [
     "of_step",
     "second_moment_fit",
     "second_moments",
+    "stable_rank",
+    "stable_ranks",
+    "unit_maxima",
     "updates",
 ]
