@@ -1,6 +1,5 @@
 """From the name of a corpus to token files on disk: slice, tokenizer, encoding, cached and fingerprinted."""
 
-import io
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -93,7 +92,7 @@ def prepare(spec: str, *, vocab: int, slice_bytes: int | None, valid_bytes: int 
             meta = storage.read_entry(entry)
             if meta is None:
                 splits, meta = build(corpus, vocab, slice_bytes, valid_bytes, cache)
-                files = {name: _npy(ids) for name, ids in zip(_FILES, splits, strict=True)}
+                files = {name: storage.npy(ids) for name, ids in zip(_FILES, splits, strict=True)}
                 storage.write_entry(entry, files, meta)
     train, valid = (entry / name for name in _FILES)
     counts = (int(np.load(path, mmap_mode="r").size) for path in (train, valid))
@@ -139,9 +138,3 @@ def _tokenizer(corpus: corpora.Corpus, vocab: int, cache: Path) -> tokenizers.To
                 storage.write_entry(entry, {"model": tokenizer.model}, {"fingerprint": tokenizer.fingerprint})
                 return tokenizer
     return tokenizers.Tokenizer.load(entry / "model")
-
-
-def _npy(ids: np.ndarray) -> bytes:
-    file = io.BytesIO()
-    np.save(file, ids)
-    return file.getvalue()

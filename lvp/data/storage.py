@@ -6,10 +6,13 @@ an entry read without a lock is either complete or not there, and a damaged one 
 
 import fcntl
 import hashlib
+import io
 import json
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
+
+import numpy as np
 
 from lvp.errors import InputError
 from lvp.files import write_whole
@@ -29,6 +32,21 @@ def digest(*parts: bytes) -> str:
 def as_json(value) -> bytes:
     """The one JSON form of a value, fit for hashing; NaN and infinities are a ValueError."""
     return json.dumps(value, sort_keys=True, allow_nan=False).encode()
+
+
+def npy(array: np.ndarray) -> bytes:
+    """The content of a .npy file."""
+    file = io.BytesIO()
+    np.save(file, array)
+    return file.getvalue()
+
+
+def read_input(path: Path) -> bytes:
+    """The content of a user's file; InputError naming it if it cannot be read."""
+    try:
+        return path.read_bytes()
+    except OSError as error:
+        raise InputError(f"cannot read {path}: {error.strerror or error}") from error
 
 
 @contextmanager

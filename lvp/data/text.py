@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import NoReturn
 
+from lvp.data import storage
 from lvp.errors import InputError
 
 
@@ -22,10 +23,7 @@ def read(path: Path) -> bytes:
     Raises InputError naming the file if it is missing, unreadable, binary (a NUL byte) or not UTF-8; for the
     last two with the offset in bytes.
     """
-    try:
-        content = path.read_bytes()
-    except OSError as error:
-        _refuse(error)
+    content = storage.read_input(path)
     if (at := content.find(b"\0")) >= 0:
         raise InputError(f"{path} is binary, not text: NUL at byte offset {at}")
     try:

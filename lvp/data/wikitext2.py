@@ -1,15 +1,12 @@
 """WikiText-2 (Merity et al. 2016, arXiv:1609.07843): where its files are, and their text, cached."""
 
-import hashlib
-import http.client
 import io
 import os
 import shutil
-import urllib.request
 import zipfile
 from pathlib import Path
 
-from lvp.data import storage, text
+from lvp.data import downloads, storage, text
 from lvp.errors import InputError
 
 ARCHIVE_URL = "https://wikitext.smerity.com/wikitext-2-raw-v1.zip"
@@ -46,15 +43,7 @@ def download(directory: Path, url: str, sha256: str) -> None:
 
     Raises InputError if it cannot be had or is not the archive with that sha256 (hex).
     """
-    try:
-        with urllib.request.urlopen(url, timeout=60) as response:
-            archive = response.read()
-    except (OSError, http.client.HTTPException) as error:
-        reason = getattr(error, "reason", None) or error
-        raise InputError(f"cannot download WikiText-2 from {url} ({reason}); {_WAY_OUT}") from error
-    found = hashlib.sha256(archive).hexdigest()
-    if found != sha256:
-        raise InputError(f"{url} has sha256 {found[:16]}…, not {sha256[:16]}…: not the release; {_WAY_OUT}")
+    archive = downloads.fetch(url, sha256, what="WikiText-2", way_out=_WAY_OUT)
     with zipfile.ZipFile(io.BytesIO(archive)) as members:
         for split in ("train", "valid", "test"):
             name = f"wiki.{split}.raw"

@@ -5,6 +5,7 @@
   same);
 - `vocabulary`: the geometry of a vocabulary matrix and of its gradient (Stollenwerk & Stollenwerk 2025);
 - `frequency`: second moments and updates against token frequencies;
+- `activations`: dead units and stable ranks (Kosson et al. 2024);
 - `step`: those of the vocabulary matrices in one training step.
 
 All of them can be traced by `jax.jit` and `jax.vmap`, and the shapes of their results depend on the shapes of their
@@ -12,6 +13,7 @@ arguments alone. They compute in float32, or in an argument's dtype where that i
 other static facts only, never on values.
 """
 
+from lvp.measures.activations import dead_fraction, stable_rank, stable_ranks, unit_maxima
 from lvp.measures.frequency import by_bin, by_frequency, frequency_bins, num_bins, second_moment_fit
 from lvp.measures.gradients import alignment, first_moments, snr, square_sums
 from lvp.measures.movement import angle, updates
@@ -24,6 +26,7 @@ __all__ = [
     "angle",
     "by_bin",
     "by_frequency",
+    "dead_fraction",
     "embeddings",
     "first_moments",
     "frequency_bins",
@@ -37,5 +40,8 @@ __all__ = [
     "second_moments",
     "snr",
     "square_sums",
+    "stable_rank",
+    "stable_ranks",
+    "unit_maxima",
     "updates",
 ]

@@ -1,0 +1,25 @@
+"""Archives from the network, checked."""
+
+import hashlib
+import http.client
+import urllib.request
+
+from lvp.errors import InputError
+
+
+def fetch(url: str, sha256: str, *, what: str, way_out: str) -> bytes:
+    """The content of url, which must have that sha256 (hex).
+
+    Raises InputError if it cannot be had or is another file; the line names `what` was wanted and ends with the way
+    out.
+    """
+    try:
+        with urllib.request.urlopen(url, timeout=60) as response:
+            content = response.read()
+    except (OSError, http.client.HTTPException) as error:
+        reason = getattr(error, "reason", None) or error
+        raise InputError(f"cannot download {what} from {url} ({reason}); {way_out}") from error
+    found = hashlib.sha256(content).hexdigest()
+    if found != sha256:
+        raise InputError(f"{url} has sha256 {found[:16]}…, not {sha256[:16]}…: not the release; {way_out}")
+    return content

@@ -1,0 +1,131 @@
+"""What large updates may leave behind: units that no longer fire, and matrices of few directions (Kosson, Messmer &
+Jaggi 2024, appendix A: figures 7 and 8)."""
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from lvp import roles
+from lvp.errors import InputError
+from lvp.measures.arrays import norm, ratio, scale, wide
+
+# Some accelerators multiply float32 matrices at a third of its digits unless told otherwise.
+_PRECISION = jax.lax.Precision.HIGHEST
+
+
+def unit_maxima(pre_activations: Mapping[str, Any]) -> dict[str, jax.Array]:
+    """The largest value that every unit has taken on these data, for `dead_fraction`.
+
+    A unit is one channel (the last axis) of what goes into one ReLU; it is seen once a sample and position. Maxima over
+    more data are those of their parts: `jax.tree.map(jnp.maximum, one, other)`.
+
+    Args:
+      pre_activations: path of a ReLU → its input [..., C], a value per sample (and position) and unit.
+
+    Returns:
+      Path → [C]; NaN for a unit that is NaN anywhere.
+
+    Raises:
+      InputError: an input without samples, or of rank below 2; the path is named.
+    """
+    found = {}
+    for path, x in pre_activations.items():
+        x = wide(x)
+        if x.ndim < 2 or x.size == 0:
+            raise InputError(f"pre_activations at {path!r} must be a non-empty array [..., C], got shape {x.shape}")
+        found[path] = jnp.max(x, axis=tuple(range(x.ndim - 1)))
+    return found
+
+
+def dead_fraction(maxima: Mapping[str, Any]) -> dict:
+    """Which part of the units is dead: never above zero, on no sample and at no position.
+
+    A ReLU gives 0 for such a unit whatever the sample, and so passes no gradient to what is below it. The paper does
+    not define its "inactive activations"; this is the strictest reading, and depends on the data: over more of them
+    fewer units are dead. The same count of a leaky ReLU's inputs says which units are on one side of it only.
+
+    Args:
+      maxima: path of a ReLU → [C], of `unit_maxima` over all of the data.
+
+    Returns:
+      {"layers": {path: fraction}, "all": dead units over units, in which a wide layer counts for more}; NaN where a
+      maximum is.
+
+    Raises:
+      InputError: no layer, or maxima that are not [C]; the path is named.
+    """
+    dead = {}
+    for path, x in maxima.items():
+        x = wide(x)
+        if x.ndim != 1 or x.size == 0:
+            raise InputError(f"maxima at {path!r} must be [C], one per unit, got shape {x.shape}")
+        # A comparison with NaN is false: a diverged network would have no dead unit.
+        dead[path] = jnp.where(jnp.isnan(x), x, x <= 0)
+    if not dead:
+        raise InputError("maxima must hold at least one layer")
+    layers = {path: jnp.mean(x) for path, x in dead.items()}
+    return {"layers": layers, "all": jnp.mean(jnp.concatenate(list(dead.values())))}
+
+
+def stable_rank(matrix: Any) -> jax.Array:
+    """‖W‖_F² / ‖W‖₂²: from 1 (one direction) to the rank, which it is where all singular values are equal.
+
+    Args:
+      matrix: W [..., out]; of more than two axes, all but the last are one (a convolution's kernel [h, w, in, out] is
+        the matrix [h · w · in, out]).
+
+    Returns:
+      A scalar; 0 where W is zero. The spectral norm is the root of the largest eigenvalue of the smaller of WᵀW and
+      W Wᵀ, which has the relative accuracy of a float.
+
+    Raises:
+      InputError: a rank below 2, or no entries.
+    """
+    matrix = wide(matrix)
+    if matrix.ndim < 2 or matrix.size == 0:
+        raise InputError(f"matrix must be a non-empty array of rank 2 or more, got shape {matrix.shape}")
+    return _stable_rank(matrix.reshape(-1, matrix.shape[-1]))
+
+
+def stable_ranks(params: Any, declarations: Sequence[roles.Declaration] = ()) -> dict:
+    """`stable_rank` of every matrix, [fan-in, neurons] by its role's axes, and their mean.
+
+    Args:
+      params: pytree of arrays.
+      declarations: `lvp.roles.Declaration`s before the defaults.
+
+    Returns:
+      {"matrices": {path: stable rank}, "mean": over all matrices}. Of a parameter that stacks layers there is one
+      matrix per layer, and its array has the shape of the stacked axes. Gains and biases are left out.
+
+    Raises:
+      InputError: a parameter without role, by its path; no matrix at all.
+    """
+    described = roles.describe(params, extra=declarations)
+    matrices = {}
+    for leaf, w in zip(*map(jax.tree.leaves, (described, params)), strict=True):
+        if leaf.role != "vector":
+            matrices[leaf.path] = _of_layers(wide(w), leaf)
+    if not matrices:
+        raise InputError("params hold no matrix, only gains and biases")
+    return {"matrices": matrices, "mean": jnp.mean(jnp.concatenate([jnp.ravel(x) for x in matrices.values()]))}
+
+
+def _of_layers(w, leaf):
+    """The stable rank of every matrix [fan-in, neurons] that w stacks, in the shape of the stacked axes."""
+    neurons = tuple(axis for axis in range(w.ndim) if axis not in leaf.stacked + leaf.fan_in)
+    w = w.transpose(*leaf.stacked, *leaf.fan_in, *neurons)
+    layers, fan_in = len(leaf.stacked), len(leaf.stacked) + len(leaf.fan_in)
+    rows, columns = math.prod(w.shape[layers:fan_in]), math.prod(w.shape[fan_in:])
+    return jax.vmap(_stable_rank)(w.reshape(-1, rows, columns)).reshape(w.shape[:layers])
+
+
+def _stable_rank(matrix):
+    # Scaled so that squares neither overflow nor vanish; the ratio does not see it.
+    matrix = matrix * (1 / scale([matrix]))
+    tall = matrix if matrix.shape[0] >= matrix.shape[1] else matrix.T
+    gram = jnp.matmul(tall.T, tall, precision=_PRECISION)
+    return ratio(jnp.square(norm([matrix])), jnp.linalg.eigvalsh(gram)[-1])

@@ -1,0 +1,127 @@
+"""Every image once an epoch, crops that are pieces of the padded image, and all a pure function of key and step."""
+
+import functools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from lvp.data.image_batches import augment, epoch_batch, normalise
+from lvp.errors import InputError
+
+KEY = jax.random.key(7)
+draw = jax.jit(epoch_batch, static_argnums=(2, 3))
+crop = jax.jit(augment, static_argnums=2, static_argnames="flip")
+# Every pixel of every image is another number, none of them 0.
+IMAGES = np.arange(1, 40 * 6 * 6 * 2 + 1, dtype=np.float32).reshape(40, 6, 6, 2)
+
+
+@pytest.mark.parametrize("count, batch", [(1, 1), (10, 10), (37, 8)])
+def test_no_example_comes_twice_in_an_epoch_and_less_than_a_batch_is_left_out(count, batch):
+    steps = count // batch
+    drawn = np.stack([draw(KEY, step, count, batch) for step in range(2 * steps)])
+    assert drawn.dtype == np.int32 and drawn.shape == (2 * steps, batch)
+    for epoch in (drawn[:steps], drawn[steps:]):
+        assert len(np.unique(epoch)) == epoch.size > count - batch
+        assert epoch.min() >= 0 and epoch.max() < count
+
+
+def test_epochs_have_orders_of_their_own_and_leave_out_others():
+    epochs = np.stack([draw(KEY, step, 100, 30) for step in range(60)]).reshape(20, 90)
+    assert len({epoch.tobytes() for epoch in epochs}) == 20
+    seen = np.bincount(epochs.ravel(), minlength=100)
+    assert seen.min() >= 12 and seen.max() == 20  # 18 on average; never left out is nobody for long
+
+
+def test_batches_depend_on_key_and_step_alone():
+    first = [draw(KEY, step, 50, 16) for step in range(5)]
+    again = [draw(KEY, step, 50, 16) for step in reversed(range(5))][::-1]
+    keys = jnp.stack([KEY, jax.random.key(8)])
+    # As a loop over steps resumed at step 3 would, for two lanes.
+    _, scanned = jax.lax.scan(
+        lambda carry, step: (carry, jax.vmap(lambda key: epoch_batch(key, step, 50, 16))(keys)), 0, jnp.arange(3, 5)
+    )
+    for step in range(5):
+        np.testing.assert_array_equal(first[step], again[step])
+    for step in (3, 4):
+        np.testing.assert_array_equal(scanned[step - 3, 0], first[step])
+        np.testing.assert_array_equal(scanned[step - 3, 1], draw(keys[1], step, 50, 16))
+    assert len({np.asarray(x).tobytes() for x in [*first, scanned[0, 1]]}) == 6
+
+
+@pytest.mark.parametrize("batch", [0, 51])
+def test_a_batch_must_fit(batch):
+    with pytest.raises(InputError, match="between 1 and the 50 examples"):
+        draw(KEY, 0, 50, batch)
+
+
+def places(augmented, pad, images=IMAGES):
+    """For each image, (row, column, mirrored) of the crop that it is; fails where it is none, or two."""
+    padded = np.pad(images, [(0, 0), (pad, pad), (pad, pad), (0, 0)])
+    side, found = images.shape[1], []
+    for whole, piece in zip(padded, np.asarray(augmented), strict=True):
+        found.append(
+            [
+                (row, column, mirrored)
+                for row in range(2 * pad + 1)
+                for column in range(2 * pad + 1)
+                for mirrored, seen in enumerate((piece, piece[:, ::-1]))
+                if np.array_equal(seen, whole[row : row + side, column : column + side])
+            ]
+        )
+        assert len(found[-1]) == 1
+    return [one for (one,) in found]
+
+
+@pytest.mark.parametrize("flip", [True, False])
+@pytest.mark.parametrize("pad", [0, 2])
+def test_an_augmented_image_is_a_crop_of_the_padded_one(pad, flip):
+    drawn = [place for i in range(4) for place in places(crop(IMAGES, jax.random.fold_in(KEY, i), pad, flip=flip), pad)]
+    rows, columns, mirrored = zip(*drawn, strict=True)
+    for axis in (rows, columns):
+        assert set(axis) == set(range(2 * pad + 1))
+        counts = np.bincount(axis)
+        assert np.abs(counts - 160 / (2 * pad + 1)).max() < 5 * np.sqrt(160 / (2 * pad + 1))
+    assert (50 < sum(mirrored) < 110) if flip else not any(mirrored)
+    if pad:  # rows, columns and mirroring are independent
+        table = np.corrcoef([rows, columns, mirrored][: 3 if flip else 2])
+        assert np.abs(table - np.eye(len(table))).max() < 5 / np.sqrt(160)
+
+
+def test_without_padding_and_flips_nothing_changes():
+    np.testing.assert_array_equal(crop(IMAGES, KEY, 0, flip=False), IMAGES)
+
+
+def test_augmentation_is_a_pure_function_of_the_key_and_keeps_the_dtype():
+    images = (IMAGES % 251).astype(np.uint8)
+    first, second = (crop(images, KEY, 2, flip=True) for _ in range(2))
+    assert first.dtype == jnp.uint8 and first.shape == images.shape
+    np.testing.assert_array_equal(first, second)
+    assert not np.array_equal(first, crop(images, jax.random.key(8), 2, flip=True))
+    keys = jax.random.split(KEY, 2)
+    together = jax.jit(jax.vmap(functools.partial(augment, pad=2, flip=True), (None, 0)))(images, keys)
+    for i in range(2):
+        np.testing.assert_array_equal(together[i], crop(images, keys[i], 2, flip=True))
+
+
+def test_a_negative_pad_is_refused():
+    with pytest.raises(InputError, match="pad must be 0 or more"):
+        augment(IMAGES, KEY, -1, flip=False)
+
+
+def test_normalised_images_have_mean_zero_and_deviation_one():
+    images = np.random.default_rng(0).integers(0, 256, (50, 5, 5, 3), dtype=np.uint8)
+    mean, std = (tuple(f((images / 255), (0, 1, 2))) for f in (np.mean, np.std))
+    found = jax.jit(lambda x: normalise(x, mean, std))(images)
+    assert found.dtype == jnp.float32
+    np.testing.assert_allclose(found, (images / 255 - np.array(mean)) / np.array(std), atol=1e-6)
+    np.testing.assert_allclose(np.mean(np.float64(found), (0, 1, 2)), 0, atol=1e-6)
+    np.testing.assert_allclose(np.std(np.float64(found), (0, 1, 2)), 1, atol=1e-6)
+    np.testing.assert_allclose(found[3], normalise(images[3], mean, std), atol=1e-6)
+
+
+@pytest.mark.parametrize("images, mean, std", [(IMAGES, (0, 0), (1, 1)), (np.uint8(IMAGES % 9), (0,), (1, 1))])
+def test_what_cannot_be_normalised_is_refused(images, mean, std):
+    with pytest.raises(InputError, match="uint8 with a mean and a std per channel"):
+        normalise(jnp.asarray(images), mean, std)
