@@ -16,6 +16,7 @@ NAMES = (
     "regimes",
     "mean_embedding",
     "warmup",
+    "large_updates",
     "token_frequencies",
     "feature_learning",
     "representation_change",

@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from lvp.training import Cell, DataConfig, Lane
+from lvp.training import Cell, DataConfig, ImageCell, ImageLane, Lane
 
 
 @dataclass(frozen=True)
@@ -26,12 +26,12 @@ class Calculation:
 
 class CellLanes(NamedTuple):
     """A cell and the lanes to run in it; `label` names the cell in progress bars and tables. A calculation's lanes are
-    mappings, as JSON has them. With `epochs`, the cell goes so many times through its training tokens: its steps are
-    then a guess, for the forecast, until the text has been tokenised."""
+    mappings, as JSON has them. With `epochs`, the cell goes so many times through its training tokens or images: its
+    steps are then a guess, for the forecast, until these have been counted."""
 
     label: str
-    cell: Cell | Calculation
-    lanes: Sequence[Lane | Mapping[str, Any]]
+    cell: Cell | ImageCell | Calculation
+    lanes: Sequence[Lane | ImageLane | Mapping[str, Any]]
     epochs: float | None = None
 
 

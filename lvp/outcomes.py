@@ -14,7 +14,8 @@ class Outcome:
     """What a lane came to. Losses in nats per token; `status` is "finished" or "diverged" (then `diverged_step` is the
     first step whose loss was not finite, and the losses are None). `curve_*`: mean train loss over each of at most 50
     equal parts of the steps, at its last step. `measures`: what the measured steps came to, as `lvp.measures`
-    nests them, every number a list over the cell's measured steps (None where it is not finite)."""
+    nests them, every number a list over the cell's measured steps (None where it is not finite). `accuracy`: of a
+    classifier."""
 
     status: str
     steps: int
@@ -24,6 +25,7 @@ class Outcome:
     curve_steps: list[int]
     curve_losses: list[float | None]
     measures: dict[str, Any] | None = None
+    accuracy: float | None = None
 
 
 def outcome(final_steps: int, state) -> Outcome:
@@ -44,6 +46,7 @@ def outcome(final_steps: int, state) -> Outcome:
         valid_loss=float(state["valid_loss"]) if finished else None,
         curve_steps=[int(b) for b in edges[1:]],
         curve_losses=[m if np.isfinite(m) else None for m in means],
+        accuracy=float(state["accuracy"]) if finished and "accuracy" in state else None,
         measures=jax.tree.map(_listed, state["measures"]) if "measures" in state else None,
     )
 

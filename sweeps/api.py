@@ -11,10 +11,9 @@ from pathlib import Path
 from typing import Any
 
 import experiments
-from lvp import data, records
+from lvp import records
 from lvp.errors import InputError
-from lvp.training import Cell, check_lengths
-from sweeps import plan, results
+from sweeps import kinds, plan, results
 from sweeps.lock import only_driver
 from sweeps.manifest import Manifest
 from sweeps.progress import Progress
@@ -127,12 +126,11 @@ def resume(out: str | Path, *, options: Options = Options(), quiet: bool = False
     """Continues the sweep in `out` and returns its table, as `run` does. Nothing that finished is done again."""
     manifest = Manifest.read(Path(out))
     datasets = {entry.label: _dataset(entry.cell) for entry in manifest.cells}
-    for label, values in ((label, d) for label, d in manifest.datasets.items() if d is not None):
-        for what in ("corpus_fingerprint", "tokenizer_fingerprint"):
-            if getattr(datasets[label], what) != values[what]:
-                raise InputError(
-                    f"{what.split('_')[0]} of {datasets[label].spec}: not the one that the sweep in {out} began with"
-                )
+    for entry in (e for e in manifest.cells if e.dataset is not None):
+        fingerprints, found = kinds.of(entry.cell).fingerprints, datasets[entry.label]
+        for what, before in fingerprints(entry.dataset).items():
+            if fingerprints(found)[what] != before:
+                raise InputError(f"{what} of {found.spec}: not the one that the sweep in {out} began with")
     places = {label: d and d.to_dict() for label, d in datasets.items()}
     return _continue(_with_tokens_at(manifest, places), options, quiet)
 
@@ -147,19 +145,7 @@ def _with_tokens_at(manifest: Manifest, datasets: dict[str, dict]) -> Manifest:
 
 
 def _dataset(cell):
-    d = cell.data
-    if d is None:
-        return None
-    dataset = data.prepare(
-        d.corpus,
-        vocab=cell.vocab,
-        slice_bytes=d.slice_bytes,
-        valid_bytes=d.valid_bytes,
-        cache=cache_dir() / "data",
-    )
-    if isinstance(cell, Cell):
-        check_lengths(cell, dataset.num_tokens, dataset.num_valid_tokens)
-    return dataset
+    return kinds.of(cell).prepare(cell, cache_dir() / "data")
 
 
 def _check_out(out: Path) -> None:

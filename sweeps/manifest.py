@@ -9,7 +9,6 @@ OUT/table.csv, figure.*     drawn from the records
 """
 
 import json
-import math
 import os
 import shutil
 import socket
@@ -23,10 +22,11 @@ from typing import Any
 import experiments
 from experiments.experiment import Calculation, CellLanes
 from lvp import records
-from lvp.data import Dataset
+from lvp.data import Dataset, Images
 from lvp.errors import InputError
 from lvp.files import write_whole
-from lvp.training import Cell, Lane
+from lvp.training import Cell, ImageCell, ImageLane, Lane
+from sweeps import kinds
 
 
 @dataclass(frozen=True)
@@ -34,9 +34,9 @@ class Entry:
     """A cell of the sweep with its data and its lanes by hash, in the experiment's order."""
 
     label: str
-    cell: Cell | Calculation
-    dataset: Dataset | None
-    lanes: dict[str, Lane | Mapping[str, Any]]
+    cell: Cell | ImageCell | Calculation
+    dataset: Dataset | Images | None
+    lanes: dict[str, Lane | ImageLane | Mapping[str, Any]]
 
     @cached_property
     def hash(self) -> str:
@@ -48,15 +48,15 @@ def corpus_name(spec: str) -> str:
     return spec.partition(":")[0]
 
 
-def lane_config(cell: Cell | Calculation, lane: Lane | Mapping[str, Any], dataset: Dataset | None) -> dict[str, Any]:
+def lane_config(cell, lane, dataset) -> dict[str, Any]:
     """Everything that decides a lane's result, as its record carries it and its hash covers it. The corpus goes by name
     and fingerprint: where it lies decides nothing."""
     config = asdict(cell)
     data = None
     if dataset is not None:
         config["data"]["corpus"] = corpus_name(cell.data.corpus)
-        data = {"corpus": dataset.corpus_fingerprint, "tokenizer": dataset.tokenizer_fingerprint}
-    return {"cell": config, "lane": asdict(lane) if isinstance(lane, Lane) else dict(lane), "data": data}
+        data = dict(kinds.of(cell).fingerprints(dataset))
+    return {"cell": config, "lane": dict(lane) if isinstance(lane, Mapping) else asdict(lane), "data": data}
 
 
 @dataclass(frozen=True)
@@ -73,7 +73,7 @@ class Manifest:
     @property
     def hash(self) -> str:
         """Of the experiment's resolved configuration and the data it was resolved to."""
-        data = {k: d and [d["corpus_fingerprint"], d["tokenizer_fingerprint"]] for k, d in self.datasets.items()}
+        data = {k: d and [d[x] for x in sorted(d) if x.endswith("fingerprint")] for k, d in self.datasets.items()}
         return records.config_hash({"experiment": self.experiment, "config": self.config, "data": data})
 
     @cached_property
@@ -97,9 +97,10 @@ class Manifest:
 
     def _entry(self, planned: CellLanes, lanes) -> Entry:
         label, cell, dataset = planned.label, planned.cell, self.datasets[planned.label]
-        dataset = Dataset.from_dict(dataset) if dataset else None
+        kind = kinds.of(cell)
+        dataset = kind.dataset.from_dict(dataset) if dataset else None
         if planned.epochs is not None:
-            cell = replace(cell, steps=max(1, round(planned.epochs * dataset.num_tokens / cell.tokens_per_step)))
+            cell = replace(cell, steps=max(1, round(kind.steps(cell, dataset, planned.epochs))))
         return Entry(label, cell, dataset, {records.config_hash(lane_config(cell, x, dataset)): x for x in lanes})
 
     @property
@@ -134,10 +135,8 @@ class Manifest:
 
     def _record(self, index: int, lane: str, outcome: dict, provenance: dict) -> dict:
         entry = self.cells[index]
-        if isinstance(entry.cell, Cell):
-            for split in ("train", "valid"):
-                per_byte = self._bits_per_byte(entry.dataset, split, outcome[f"{split}_loss"])
-                outcome = outcome | {f"{split}_bits_per_byte": per_byte}
+        if entry.dataset is not None:
+            outcome = kinds.of(entry.cell).outcome(entry.dataset, outcome)
         return {
             "format": records.FORMAT,
             "hash": lane,
@@ -148,19 +147,6 @@ class Manifest:
             "outcome": outcome,
             "provenance": provenance,
         }
-
-    @staticmethod
-    def _bits_per_byte(dataset: Dataset, split: str, nats_per_token: float | None) -> float | None:
-        """None where the lane diverged, or there is no text."""
-        if nats_per_token is None or not dataset.valid_bytes:
-            return None
-        # Of the validation text, the first token has nothing before it and is not scored.
-        num_bytes, scored = (
-            (dataset.train_bytes, dataset.num_tokens)
-            if split == "train"
-            else (dataset.valid_bytes, dataset.num_valid_tokens - 1)
-        )
-        return nats_per_token * scored / num_bytes / math.log(2)
 
     def write_progress(self, index: int, lanes: list[str], step: int) -> None:
         """What this worker is at, for whoever watches; the last word wins and nothing depends on it."""

@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from lvp.training import Cell
+from sweeps import kinds
 from sweeps.manifest import Manifest
 from sweeps.worker import Settings
 
@@ -16,7 +16,7 @@ def measured(manifest: Manifest, executor, options, settings: Settings, cores: i
     free = replace(settings, pin=False)
     ((device,),) = executor.probe(free, [("hello",)])
     base = {"platform": device["platform"], "device": device["device_kind"], "measured": {}}
-    trained = [i for i, entry in enumerate(manifest.cells) if isinstance(entry.cell, Cell)]
+    trained = [i for i, entry in enumerate(manifest.cells) if kinds.of(entry.cell).trained]
     packs = {e.label: options.pack or 1 if i in trained else 1 for i, e in enumerate(manifest.cells)}
     if device["platform"] != "cpu":
         # One process owns an accelerator; threads are XLA's own affair there.

@@ -82,32 +82,30 @@ class Worker:
     def _program(self, manifest, index: int, lanes: int):
         """The compiled program and the data of a cell, kept for the worker's life; and the seconds this took."""
         import jax
-        import numpy as np
 
-        from lvp import training
+        from sweeps import kinds
 
         started = time.perf_counter()
         entry = manifest.cells[index]
+        kind = kinds.of(entry.cell)
         if entry.hash not in self._data:
-            train, valid = (np.load(p) for p in (entry.dataset.tokens_train, entry.dataset.tokens_valid))
-            data = training.TrainingData.of(entry.cell, train, valid)
-            self._data[entry.hash] = jax.tree.map(jax.device_put, data)
+            self._data[entry.hash] = jax.tree.map(jax.device_put, kind.load(entry.cell, entry.dataset))
         data = self._data[entry.hash]
         if (entry.hash, lanes) not in self._programs:
-            program = training.Program(entry.cell, lanes)
+            program = kind.program(entry.cell, lanes)
             program.compile(data)
             self._programs[entry.hash, lanes] = program
         return self._programs[entry.hash, lanes], data, time.perf_counter() - started
 
     def run_trial(self, trial: dict) -> dict:
         """Runs {"id", "cell", "lanes": [hash, …], "pack"} and returns what it cost. Lanes with a record are skipped."""
-        from lvp.training import Cell
+        from sweeps import kinds
         from sweeps.manifest import Manifest
 
         manifest = Manifest.read(self.out)
         before, started, training_seconds = dict(self.counts), time.perf_counter(), 0.0
         lanes, pack = trial["lanes"], trial["pack"]
-        trained = isinstance(manifest.cells[trial["cell"]].cell, Cell)
+        trained = kinds.of(manifest.cells[trial["cell"]].cell).trained
         for start in range(0, len(lanes), pack):
             group = lanes[start : start + pack]
             if all(manifest.record_path(h).exists() for h in group):

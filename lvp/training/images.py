@@ -1,0 +1,280 @@
+"""A residual network trained on images, with large first updates (Kosson, Messmer & Jaggi 2024, appendix A)."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+
+from lvp import measures, optim
+from lvp.data import image_batches
+from lvp.errors import InputError
+from lvp.models.resnet import DECLARATIONS, ResNetConfig, biases, resnet
+from lvp.training.cells import OPTIMIZERS, OptimizerConfig, check_positive, check_steps
+from lvp.training.packs import PackedProgram
+
+
+@dataclass(frozen=True)
+class ImageDataConfig:
+    """Which images a cell sees (`lvp.data.load_images`), and their augmentation: random crops out of `pad` black
+    pixels around, and horizontal flips."""
+
+    corpus: str
+    pad: int = 4
+    flip: bool = True
+
+
+def _rotational_adamw() -> OptimizerConfig:
+    decay = {"hidden": 0.01, "output": 0.01}  # of gains and biases as usual none
+    return OptimizerConfig("rotational_adamw", {"b1": 0.9, "b2": 0.999, "weight_decay": decay})
+
+
+@dataclass(frozen=True)
+class ImageCell:
+    """Everything that is compiled together. A step sees `batch` images; an epoch is a permutation of the training
+    images, less what does not fill a batch.
+
+    The rate falls as a cosine from its peak to zero over the steps; in the first phase, that part of the steps, it is
+    multiplied by the lane's factor. `measured_parts`: after these parts of the steps (0 is the first), dead units and
+    stable ranks go into the outcome.
+    """
+
+    model: ResNetConfig
+    data: ImageDataConfig
+    batch: int
+    steps: int
+    first_phase: float
+    optimizer: OptimizerConfig = field(default_factory=_rotational_adamw)
+    final_fraction: float = 0.1
+    measured_parts: tuple[float, ...] = ()
+
+    def __post_init__(self):
+        if any(not 0 <= part <= 1 for part in self.measured_parts):
+            raise InputError(f"measured_parts must be parts of the steps, from 0 to 1, got {self.measured_parts}")
+        check_steps(self)
+        if not 0 <= self.first_phase <= 1:
+            raise InputError(f"first_phase must be a fraction of the steps in [0, 1], got {self.first_phase}")
+        if self.data.pad < 0:
+            raise InputError(f"pad must not be negative, got {self.data.pad}")
+
+    def check(self, lane: "ImageLane") -> None:
+        """Every lane will do."""
+
+    def example_lane(self) -> "ImageLane":
+        return ImageLane(1.0, 1.0, False, False, 0.0, 0)
+
+    @property
+    def num_params(self) -> int:
+        return self.model.num_params
+
+    @property
+    def measured_steps(self) -> tuple[int, ...]:
+        return steps_of_parts(self.measured_parts, self.steps)
+
+    @property
+    def tokens_per_step(self) -> int:
+        """Images, which are what this cell counts."""
+        return self.batch
+
+    @property
+    def tokens_per_lane(self) -> int:
+        return self.steps * self.batch
+
+    @property
+    def flops_per_lane(self) -> float:
+        """Model FLOPs of one lane's training (evaluation left out)."""
+        return self.tokens_per_lane * self.model.flops_per_image()
+
+    @property
+    def final_steps(self) -> int:
+        return max(1, round(self.final_fraction * self.steps))
+
+
+def steps_of_parts(parts: Sequence[float], steps: int) -> tuple[int, ...]:
+    """The step, from 0, at the end of every part of the steps; parts of the same step count once."""
+    return tuple(sorted({max(0, round(part * steps) - 1) for part in parts}))
+
+
+@dataclass(frozen=True)
+class ImageLane:
+    """The traced numbers of one run: the peak rate of all parameters, what the first phase multiplies it by, whether
+    gradients point at random and whether biases stay where they are meanwhile, the slope of every ReLU below zero, and
+    the seed of init, order, augmentation and random directions."""
+
+    learning_rate: float
+    first_scale: float
+    random: bool
+    frozen: bool
+    negative_slope: float
+    seed: int
+
+    def __post_init__(self):
+        check_positive("learning_rate", self.learning_rate)
+        check_positive("first_scale", self.first_scale)
+        check_positive("negative_slope", self.negative_slope, zero=True)
+
+    def arrays(self) -> dict:
+        """The lane as the program takes it: scalars on the host."""
+        floats = ("learning_rate", "first_scale", "negative_slope")
+        return (
+            {name: np.float32(getattr(self, name)) for name in floats}
+            | {name: np.bool_(getattr(self, name)) for name in ("random", "frozen")}
+            | {"seed": np.uint32(self.seed)}
+        )
+
+
+class ImageData(NamedTuple):
+    """On the host or the device: train_images uint8 [n, H, W, C], train_labels int32 [n]; the test images in groups,
+    test_images uint8 [k, G, H, W, C], test_labels int32 [k, G], with weight 0 for what fills the last group,
+    test_weights float32 [k, G]; mean and std float32 [C] of the normalisation, in parts of 255."""
+
+    train_images: Any
+    train_labels: Any
+    test_images: Any
+    test_labels: Any
+    test_weights: Any
+    mean: Any
+    std: Any
+
+    @classmethod
+    def of(cls, cell: ImageCell, train, test, mean, std) -> "ImageData":
+        """Lays out (images, labels) of both parts for `cell`."""
+        (train_images, train_labels), (test_images, test_labels) = train, test
+        check_images(cell, train_images.shape, test_images.shape, int(max(train_labels.max(), test_labels.max())) + 1)
+        size = min(len(test_images), 4 * cell.batch)
+        weights = np.ones(len(test_images), np.float32)
+
+        def grouped(x):
+            pad = [(0, -len(x) % size)] + [(0, 0)] * (x.ndim - 1)
+            # What fills the last group is the first image again: no unit comes to life by it.
+            return np.pad(x, pad, mode="wrap" if x is not weights else "constant").reshape(-1, size, *x.shape[1:])
+
+        parts = (np.asarray(train_labels, np.int32), grouped(test_images), grouped(test_labels), grouped(weights))
+        return cls(train_images, *parts, np.asarray(mean, np.float32), np.asarray(std, np.float32))
+
+
+def check_images(cell: ImageCell, train: tuple[int, ...], test: tuple[int, ...], classes: int) -> None:
+    """InputError where images of these shapes [n, H, W, C], or so many classes, do not fit the cell."""
+    if classes != cell.model.classes:
+        raise InputError(f"the images have {classes} classes, the network {cell.model.classes}")
+    for name, shape in (("training", train), ("test", test)):
+        if shape[1:] != cell.model.image:
+            raise InputError(f"the {name} images are {shape[1:]}, the network is for {cell.model.image}")
+    if train[0] < cell.batch:
+        raise InputError(f"{train[0]} training images are fewer than a batch of {cell.batch}")
+
+
+class ImageProgram(PackedProgram):
+    """The program of an `ImageCell`. Its states hold `params`, `stats` (running statistics), `opt`, `key`, `losses`,
+    `diverged`, `valid_loss` and `accuracy` on the test images (NaN until the end), and `measures` of a cell that takes
+    them."""
+
+    def __init__(self, cell: ImageCell, lanes: int = 1):
+        super().__init__(cell, lanes)
+        self.model = resnet(cell.model)
+
+    def example_lane(self) -> ImageLane:
+        return self.cell.example_lane()
+
+    @property
+    def _first_steps(self) -> int:
+        return round(self.cell.first_phase * self.cell.steps)
+
+    def _optimizer(self, lane):
+        o, steps = self.cell.optimizer, self.cell.steps
+
+        def rate(count):
+            scale = jnp.where(count < self._first_steps, lane["first_scale"], 1.0)
+            return lane["learning_rate"] * scale * 0.5 * (1 + jnp.cos(jnp.pi * count / steps))
+
+        rates = dict.fromkeys(("hidden", "output", "vector"), rate)
+        return optim.by_role(OPTIMIZERS[o.kind], rates, declarations=DECLARATIONS, **dict(o.options))
+
+    def _init(self, lane):
+        init_key, data_key = jax.random.split(jax.random.key(lane["seed"]))
+        params = self.model.init(init_key)
+        state = {
+            "params": params,
+            "stats": self.model.init_stats(),
+            "opt": self._optimizer(lane).init(params),
+            "key": jax.random.key_data(data_key),
+            "losses": jnp.full((self.cell.steps,), jnp.nan, jnp.float32),
+            "diverged": jnp.int32(-1),
+            "valid_loss": jnp.float32(jnp.nan),
+            "accuracy": jnp.float32(jnp.nan),
+        }
+        if not self.cell.measured_steps:
+            return state
+        image, channels = self.cell.model.image, jnp.ones(self.cell.model.image[2])
+        data = ImageData(None, None, jnp.zeros((1, 1, *image), jnp.uint8), None, jnp.ones((1, 1)), channels, channels)
+        return state | {"measures": self._room_for_measures(lambda s: self._measures(s, lane, data), state)}
+
+    def _step(self, step, state, lane, data):
+        key = jax.random.wrap_key_data(state["key"])
+        order_key, augment_key, random_key = (jax.random.fold_in(key, i) for i in range(3))
+        chosen = image_batches.epoch_batch(order_key, step, len(data.train_labels), self.cell.batch)
+        by_chance = jax.random.fold_in(augment_key, step)
+        x = image_batches.augment(data.train_images[chosen], by_chance, self.cell.data.pad, flip=self.cell.data.flip)
+        x = image_batches.normalise(x, data.mean, data.std)
+
+        def loss_of(params):
+            logits, stats = self.model.apply(params, state["stats"], x, lane["negative_slope"], True)
+            return _losses(logits, data.train_labels[chosen]).mean(), stats
+
+        (loss, stats), gradient = jax.value_and_grad(loss_of, has_aux=True)(state["params"])
+        first = step < self._first_steps
+        pointed = _random_directions(gradient, jax.random.fold_in(random_key, step))
+        gradient = jax.tree.map(lambda g, r: jnp.where(first & lane["random"], r, g), gradient, pointed)
+        updates, opt = self._optimizer(lane).update(gradient, state["opt"], state["params"])
+        held = first & lane["frozen"]
+        updates = jax.tree.map(lambda b, u: jnp.where(held, 0, u) if b else u, biases(updates), updates)
+        return state | {
+            "params": optax.apply_updates(state["params"], updates),
+            "stats": stats,
+            "opt": opt,
+            "losses": state["losses"].at[step].set(loss),
+            "diverged": jnp.where((state["diverged"] < 0) & ~jnp.isfinite(loss), step, state["diverged"]),
+        }
+
+    def _measured_step(self, step, state, lane, data):
+        state = self._step(step, state, lane, data)
+        return self._noted(step, state, self._measures(state, lane, data))
+
+    def _measures(self, state, lane, data) -> dict:
+        """Units that no test image activates, and the stable rank of every matrix."""
+
+        def of_group(group):
+            x = image_batches.normalise(group, data.mean, data.std)
+            arguments = state["params"], state["stats"], x, lane["negative_slope"]
+            return measures.unit_maxima(self.model.apply(*arguments, False, capture=True)[-1])
+
+        maxima = jax.tree.map(lambda x: jnp.max(x, axis=0), jax.lax.map(of_group, data.test_images))
+        ranks = measures.stable_ranks(state["params"], DECLARATIONS)
+        return {"dead": measures.dead_fraction(maxima), "stable_rank": ranks}
+
+    def _evaluated(self, state, lane, data):
+        def add(total, group):
+            x, labels, weights = group
+            x = image_batches.normalise(x, data.mean, data.std)
+            logits, _ = self.model.apply(state["params"], state["stats"], x, lane["negative_slope"], False)
+            right = jnp.argmax(logits, axis=-1) == labels
+            return total + jnp.stack([jnp.sum(_losses(logits, labels) * weights), jnp.sum(right * weights)]), None
+
+        groups = (data.test_images, data.test_labels, data.test_weights)
+        total, _ = jax.lax.scan(add, jnp.zeros(2), groups)
+        loss, accuracy = total / jnp.sum(data.test_weights)
+        return {"valid_loss": loss, "accuracy": accuracy}
+
+
+_losses = optax.losses.softmax_cross_entropy_with_integer_labels
+
+
+def _random_directions(gradient, key):
+    """Normal numbers in place of every array, of its norm."""
+    leaves, structure = jax.tree.flatten(gradient)
+    drawn = [jax.random.normal(k, g.shape) for k, g in zip(jax.random.split(key, len(leaves)), leaves, strict=True)]
+    scaled = [x * (jnp.linalg.norm(g) / jnp.linalg.norm(x)) for x, g in zip(drawn, leaves, strict=True)]
+    return jax.tree.unflatten(structure, scaled)

@@ -1,0 +1,112 @@
+"""The kinds of cells: how each gets from a corpus to data and a program, and what its outcomes are called."""
+
+import math
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from experiments.experiment import Calculation
+from lvp import data
+from lvp.training import (
+    Cell,
+    ImageCell,
+    ImageData,
+    ImageProgram,
+    Program,
+    TrainingData,
+    check_images,
+    check_lengths,
+)
+
+
+class Kind(NamedTuple):
+    """prepare(cell, cache) → its dataset on disk, or None. dataset: the class of that. fingerprints(dataset) → what
+    decides its content, as records have it. steps(cell, dataset, epochs): so many times through it. load(cell, dataset)
+    and program(cell, lanes): what a worker trains with; None where nothing is trained. outcome(dataset, outcome) → the
+    outcome with what only the dataset can say."""
+
+    prepare: Callable[[Any, Path], Any]
+    dataset: type
+    fingerprints: Callable[[Any], Mapping[str, str | None]]
+    steps: Callable[[Any, Any, float], float] | None = None
+    load: Callable[[Any, Any], Any] | None = None
+    program: Callable[[Any, int], Any] | None = None
+    outcome: Callable[[Any, dict], dict] = lambda dataset, outcome: outcome
+
+    @property
+    def trained(self) -> bool:
+        return self.program is not None
+
+
+def of(cell) -> Kind:
+    return KINDS[type(cell)]
+
+
+def _tokens(cell, cache: Path) -> data.Dataset | None:
+    d = cell.data
+    if d is None:
+        return None
+    sizes = {"vocab": cell.vocab, "slice_bytes": d.slice_bytes, "valid_bytes": d.valid_bytes}
+    dataset = data.prepare(d.corpus, cache=cache, **sizes)
+    if isinstance(cell, Cell):
+        check_lengths(cell, dataset.num_tokens, dataset.num_valid_tokens)
+    return dataset
+
+
+def _token_fingerprints(dataset: data.Dataset) -> dict[str, str | None]:
+    return {"corpus": dataset.corpus_fingerprint, "tokenizer": dataset.tokenizer_fingerprint}
+
+
+def _load_tokens(cell: Cell, dataset: data.Dataset) -> TrainingData:
+    return TrainingData.of(cell, np.load(dataset.tokens_train), np.load(dataset.tokens_valid))
+
+
+def _with_bits_per_byte(dataset: data.Dataset, outcome: dict) -> dict:
+    """None where the lane diverged, or there is no text."""
+    sizes = {  # of the validation text, the first token has nothing before it and is not scored
+        "train": (dataset.num_tokens, dataset.train_bytes),
+        "valid": (dataset.num_valid_tokens - 1, dataset.valid_bytes),
+    }
+    found = {}
+    for split, (scored, num_bytes) in sizes.items():
+        nats = outcome[f"{split}_loss"]
+        known = nats is not None and dataset.valid_bytes
+        found[f"{split}_bits_per_byte"] = nats * scored / num_bytes / math.log(2) if known else None
+    return outcome | found
+
+
+def _images(cell: ImageCell, cache: Path) -> data.Images:
+    images = data.load_images(cell.data.corpus, cache=cache)
+    check_images(cell, (images.num_train, *images.shape), (images.num_test, *images.shape), images.classes)
+    return images
+
+
+def _load_images(cell: ImageCell, images: data.Images) -> ImageData:
+    train, test = ((images.train_images, images.train_labels), (images.test_images, images.test_labels))
+    arrays = ([np.load(path) for path in part] for part in (train, test))
+    return ImageData.of(cell, *arrays, images.mean, images.std)
+
+
+KINDS: Mapping[type, Kind] = {
+    Cell: Kind(
+        prepare=_tokens,
+        dataset=data.Dataset,
+        fingerprints=_token_fingerprints,
+        steps=lambda cell, dataset, epochs: epochs * dataset.num_tokens / cell.tokens_per_step,
+        load=_load_tokens,
+        program=Program,
+        outcome=_with_bits_per_byte,
+    ),
+    ImageCell: Kind(
+        prepare=_images,
+        dataset=data.Images,
+        fingerprints=lambda images: {"images": images.fingerprint},
+        # What does not fill a batch is left out of an epoch.
+        steps=lambda cell, images, epochs: epochs * (images.num_train // cell.batch),
+        load=_load_images,
+        program=ImageProgram,
+    ),
+    Calculation: Kind(prepare=_tokens, dataset=data.Dataset, fingerprints=_token_fingerprints),
+}

@@ -1,0 +1,201 @@
+"""The training of images: what a lane computes, what its first phase changes, and that it is reproducible."""
+
+import dataclasses
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import pytest
+
+from lvp import optim, training
+from lvp.data import image_batches
+from lvp.errors import InputError
+from lvp.models.resnet import DECLARATIONS, ResNetConfig, biases, resnet
+from lvp.training import ImageCell, ImageData, ImageDataConfig, ImageLane, ImageProgram
+
+CELL = ImageCell(
+    ResNetConfig(classes=3, image=(8, 8, 1), depth=8, channels=4),
+    ImageDataConfig("none", pad=1, flip=False),
+    batch=8,
+    steps=10,
+    first_phase=0.3,
+    measured_parts=(0.3, 1.0),
+)
+PLAIN = ImageLane(learning_rate=0.05, first_scale=1.0, random=False, frozen=False, negative_slope=0.0, seed=0)
+LARGE = dataclasses.replace(PLAIN, first_scale=128.0)
+
+
+@pytest.fixture(scope="module")
+def arrays():
+    """Classes that a network can tell: a bright row of their own, and noise."""
+    rng = np.random.default_rng(0)
+    labels = rng.integers(0, 3, 60).astype(np.int32)
+    images = rng.integers(0, 100, (60, 8, 8, 1))
+    images[np.arange(60), 2 * labels + 1] += 120
+    return images.astype(np.uint8), labels
+
+
+@pytest.fixture(scope="module")
+def data(arrays):
+    images, labels = arrays
+    return ImageData.of(CELL, (images[:40], labels[:40]), (images[40:], labels[40:]), [0.3], [0.2])
+
+
+@pytest.fixture(scope="module")
+def program():
+    return ImageProgram(CELL)
+
+
+def states(program, lane, data):
+    """The outcome of a lane, and its states on the host after every step."""
+    kept = []
+    keep = lambda step, state: kept.append(jax.tree.map(np.array, state))  # noqa: E731
+    (result,) = training.run(program, [lane], data, chunk_seconds=0, on_chunk=keep)
+    return result, kept
+
+
+@pytest.mark.parametrize(
+    "lane", [PLAIN, dataclasses.replace(LARGE, negative_slope=0.1, seed=3)], ids=["plain", "large"]
+)
+def test_is_plain_training_of_the_network(lane, program, data):
+    """Against a loop written anew, one dispatch a step."""
+    model = resnet(CELL.model)
+    init_key, data_key = jax.random.split(jax.random.key(lane.seed))
+    params, stats = model.init(init_key), model.init_stats()
+
+    def rate(count):
+        scale = jnp.where(count < 3, lane.first_scale, 1.0)
+        return 0.05 * scale * optax.cosine_decay_schedule(1.0, 10)(count)
+
+    decay = {"weight_decay": {"hidden": 0.01, "output": 0.01}}
+    tx = optim.by_role(
+        optim.rotational_adamw, dict.fromkeys(("hidden", "output", "vector"), rate), declarations=DECLARATIONS, **decay
+    )
+    state, losses = tx.init(params), []
+
+    @jax.jit
+    def step_of(params, stats, state, x, labels):
+        def loss_of(params):
+            logits, after = model.apply(params, stats, x, lane.negative_slope, True)
+            return -jax.nn.log_softmax(logits)[np.arange(8), labels].mean(), after
+
+        (loss, after), gradient = jax.value_and_grad(loss_of, has_aux=True)(params)
+        updates, state = tx.update(gradient, state, params)
+        return optax.apply_updates(params, updates), after, state, loss
+
+    order, crop, _ = (jax.random.fold_in(data_key, i) for i in range(3))
+    for step in range(CELL.steps):
+        chosen = image_batches.epoch_batch(order, step, 40, 8)
+        x = jnp.asarray(data.train_images[np.asarray(chosen)])
+        x = image_batches.augment(x, jax.random.fold_in(crop, step), 1, flip=False)
+        x = image_batches.normalise(x, data.mean, data.std)
+
+        params, stats, state, loss = step_of(params, stats, state, x, data.train_labels[np.asarray(chosen)])
+        losses.append(float(loss))
+    (result,) = training.run(program, [lane], data)
+    np.testing.assert_allclose(result.curve_losses, losses, rtol=2e-3)
+    logits, _ = model.apply(
+        params,
+        stats,
+        image_batches.normalise(jnp.asarray(data.test_images[0]), data.mean, data.std),
+        lane.negative_slope,
+        False,
+    )
+    assert result.accuracy == pytest.approx(float(np.mean(np.argmax(logits, 1) == data.test_labels[0])), abs=0.06)
+
+
+def test_biases_stay_only_in_the_first_phase_and_only_where_they_are_frozen(program, data):
+    for frozen in (True, False):
+        _, kept = states(program, dataclasses.replace(LARGE, frozen=frozen), data)
+        for step, state in enumerate(kept[:5]):
+            which = jax.tree.leaves(biases(state["params"]))
+            values = [x for x, is_bias in zip(jax.tree.leaves(state["params"]), which, strict=True) if is_bias]
+            moved = any(np.abs(x).max() > 0 for x in values)  # they start at zero
+            assert moved == (not frozen or step >= 3)
+        gains = [s["params"]["stem"]["norm"]["scale"] for s in kept[:2]]
+        assert not np.array_equal(*gains)  # gains are no biases
+
+
+def test_random_directions_end_with_the_first_phase(program, data):
+    """They differ from seed to seed only as drawn, learn nothing, and later steps learn."""
+    random, plain = (dataclasses.replace(PLAIN, random=r) for r in (True, False))
+    (_, a), (_, b) = states(program, random, data), states(program, plain, data)
+    first = [s[0]["params"]["stem"]["conv"]["kernel"] for s in (a, b)]
+    start = resnet(CELL.model).init(jax.random.split(jax.random.key(0))[0])["stem"]["conv"]["kernel"]
+    turned = [np.asarray(x - start).ravel() for x in first]
+    sizes = [np.linalg.norm(x) for x in turned]
+    assert sizes[0] == pytest.approx(sizes[1], rel=0.1)  # as far, elsewhere
+    assert abs(turned[0] @ turned[1]) / np.prod(sizes) < 0.8
+    (long,) = training.run(program, [dataclasses.replace(random, learning_rate=0.02)], data)
+    assert long.status == "finished"
+
+
+def test_measures_are_what_a_direct_look_says(program, data):
+    result, kept = states(program, LARGE, data)
+    model = resnet(CELL.model)
+    state = kept[-1]
+    x = image_batches.normalise(jnp.asarray(data.test_images.reshape(-1, 8, 8, 1)), data.mean, data.std)
+    *_, inputs = model.apply(state["params"], state["stats"], x, 0.0, False, capture=True)
+    dead = [np.asarray(a).max(axis=(0, 1, 2)) <= 0 for a in inputs.values()]
+    measured = result.measures
+    assert measured["dead"]["all"][-1] == pytest.approx(np.concatenate(dead).mean(), abs=1e-6)
+    kernel = np.asarray(state["params"]["stem"]["conv"]["kernel"]).reshape(-1, 4)
+    singular = np.linalg.svd(kernel, compute_uv=False)
+    rank = measured["stable_rank"]["matrices"]["stem/conv/kernel"][-1]
+    assert rank == pytest.approx((singular**2).sum() / singular[0] ** 2, rel=1e-4)
+    # Updates 128 times as large leave more units dead than none at all does.
+    assert measured["dead"]["all"][0] > 0
+
+
+def test_chunks_and_resumption_change_no_bit(program, data):
+    (whole,) = training.run(program, [LARGE], data, chunk_seconds=1e9)
+    cut, kept = states(program, LARGE, data)
+    (resumed,) = training.run(program, [LARGE], data, state=kept[3], step=4)
+    assert whole == cut == resumed
+
+
+def test_arms_share_one_compilation(program, data):
+    program.compile(data)
+    compiled = program.advance
+    for changes in ({"random": True}, {"frozen": True}, {"negative_slope": 0.1}, {"first_scale": 8.0, "seed": 5}):
+        assert training.run(program, [dataclasses.replace(PLAIN, **changes)], data)[0].status == "finished"
+    assert program.advance is compiled
+
+
+def test_it_learns(data):
+    cell = dataclasses.replace(CELL, steps=100, measured_parts=())
+    (result,) = training.run(ImageProgram(cell), [PLAIN], data)
+    assert result.accuracy > 0.9 and result.valid_loss < 0.3 * np.log(3)
+
+
+def test_what_fills_the_last_group_counts_for_nothing(arrays):
+    images, labels = arrays
+    train = images[:40], labels[:40]
+    part, whole = (ImageData.of(CELL, train, (images[40:n], labels[40:n]), [0.3], [0.2]) for n in (51, 60))
+    assert part.test_weights.sum() == 11 and whole.test_weights.sum() == 20
+    assert {a.tobytes() for a in part.test_images.reshape(-1, 64)} == {
+        a.tobytes() for a in images[40:51].reshape(-1, 64)
+    }
+
+
+@pytest.mark.parametrize(
+    "cell, named",
+    [
+        (dataclasses.replace(CELL, model=dataclasses.replace(CELL.model, image=(16, 16, 1))), r"are \(8, 8, 1\)"),
+        (dataclasses.replace(CELL, model=dataclasses.replace(CELL.model, classes=5)), "3 classes, the network 5"),
+        (dataclasses.replace(CELL, batch=64), "fewer than a batch of 64"),
+    ],
+)
+def test_images_that_do_not_fit_are_named(cell, named, arrays):
+    images, labels = arrays
+    with pytest.raises(InputError, match=named):
+        ImageData.of(cell, (images[:40], labels[:40]), (images[40:], labels[40:]), [0.3], [0.2])
+
+
+@pytest.mark.parametrize("changes, named", [({"first_phase": 1.5}, "first_phase"), ({"batch": 0}, "batch")])
+def test_cells_that_cannot_be_are_named(changes, named):
+    with pytest.raises(InputError, match=named):
+        dataclasses.replace(CELL, **changes)
+    with pytest.raises(InputError, match="first_scale"):
+        dataclasses.replace(PLAIN, first_scale=0.0)
