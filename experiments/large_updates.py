@@ -15,9 +15,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from experiments.decoder_runs import where
+from experiments.decoder_runs import check_names, check_seeds, sorted_values, where
 from experiments.experiment import CellLanes, Experiment
-from lvp.analysis.claims import Claim, of_values
+from lvp.analysis.claims import ABOVE_ZERO, Claim, of_values
 from lvp.analysis.frame import sheet
 from lvp.analysis.power_laws import Panel, Series
 from lvp.errors import InputError
@@ -76,18 +76,18 @@ class Config:
             check_positive(name, getattr(self, name))
         if not 0 < self.first_epochs < self.epochs:
             raise InputError(f"first_epochs must lie between 0 and epochs ({self.epochs:g}), got {self.first_epochs:g}")
-        if len(self.seeds) < 1 or 1.0 not in self.scales:
-            raise InputError(f"seeds must not be empty and scales must hold 1, got {self.seeds} and {self.scales}")
-        for scale in self.scales:
-            check_positive("scales", scale)
-        for arm in self.arms:
-            if arm not in ARMS:
-                raise InputError(f"arms must be of {', '.join(ARMS)}; got {arm!r}")
+        check_seeds(self, "seeds")
+        sorted_values(self, "scales", least=2, positive=True)
+        if self.scales[0] != 1:
+            raise InputError(f"scales must hold 1 and larger ones, got {', '.join(f'{x:g}' for x in self.scales)}")
+        if self.points < 2:
+            raise InputError(f"points must be at least 2, got {self.points}")
+        check_names("arms", self.arms, ARMS)
 
     @property
     def measured_parts(self) -> tuple[float, ...]:
         first = self.first_epochs / self.epochs
-        return tuple(sorted({first, *np.geomspace(first / 4, 1.0, self.points).round(4).tolist()}))
+        return tuple(sorted({first, 1.0, *np.geomspace(first / 4, 1.0, self.points).round(4).tolist()}))
 
     @property
     def largest(self) -> float:
@@ -216,10 +216,15 @@ def figure(table, config: Config, *, tier: str, corpus: str, partial):
         series.append(Series(name, config.scales, means, error=np.array(spread) / 2, fitted=means))
     words = "scale of the rate in the first phase"
     panels = [Panel("final accuracy", words, "accuracy on the test images (%)", series, yscale="linear")]
-    for name in config.arms:
-        panels.append(_course(table, config, name, "dead.all", "dead ReLUs"))
-    for name in [n for n in config.arms if not ARMS[n].leaky]:
-        panels.append(_course(table, config, name, "stable_rank.mean", "mean stable rank"))
+    plain = [name for name in config.arms if not ARMS[name].leaky]
+    for names, what, ylabel in (
+        (config.arms, "dead.all", "dead ReLUs"),
+        (plain, "stable_rank.mean", "mean stable rank"),
+    ):
+        of_all = [course(table, config, name, scale, what).mean(axis=0) for name in names for scale in config.scales]
+        highest = np.nanmax(np.where(np.isfinite(of_all), of_all, 0.0), initial=0.0)
+        limits = (-0.03 * highest, 1.05 * highest) if highest else None  # one for all, so that they compare
+        panels += [_course(table, config, name, what, ylabel, limits) for name in names]
     return sheet(
         panels,
         title="What large first updates leave behind in a ResNet",
@@ -234,52 +239,55 @@ def figure(table, config: Config, *, tier: str, corpus: str, partial):
     )
 
 
-def _course(table, config: Config, name: str, what: str, ylabel: str) -> Panel:
+def _course(table, config: Config, name: str, what: str, ylabel: str, limits) -> Panel:
     epochs, series = measured_epochs(table, config), []
     for scale in config.scales:
         values = course(table, config, name, scale, what).mean(axis=0)
         if np.isfinite(values).all():
             series.append(Series(f"× {scale:g}", epochs, values, fitted=values))
-    return Panel(
-        f"{name}: {ylabel}",
-        "epoch",
-        ylabel,
-        series,
-        legend="first phase",
-        ordered=True,
-        named_ticks=False,
-        yscale="linear",
-    )
+    style = dict(legend="first phase", ordered=True, named_ticks=False, yscale="linear", ylim=limits)
+    return Panel(f"{name}: {ylabel}", "epoch", ylabel, series, **style)
+
+
+DIED = "difference in the fraction of dead ReLUs at the end"
+LOST = "difference in final accuracy, %"
+PREVENTED = 0.01  # of all units: what counts as none more
 
 
 def _claimed(table, config: Config):
     """Statement, paper's value, values by seed, claimed region, note."""
-    top, some = config.largest, (0.0, np.inf)
-    died = "difference in the fraction of dead ReLUs at the end"
-    lost = "difference in final accuracy, %"
+    top = config.largest
     loss = lambda name: accuracy(table, config, name, 1.0) - accuracy(table, config, name, top)  # noqa: E731
-    ends = lambda name: dead(table, config, name, top)  # noqa: E731
     has = lambda *names: set(names) <= set(config.arms)  # noqa: E731
-    for name in (n for n in ("standard", "random", "leaky") if has(n)):
-        if name != "leaky":
-            values = ends(name) - dead(table, config, name, 1.0)
-            yield f"first updates at × {top:g} leave dead ReLUs ({name})", "> 0", values, some, died
-        frozen = f"{name}, frozen biases"
-        if name != "leaky" and has(frozen):
-            values = ends(name) - ends(frozen)
-            yield f"frozen biases prevent dead ReLUs ({name}, × {top:g})", "> 0", values, some, died
+    for name in (n for n in ("standard", "random") if has(n)):
+        unfrozen, frozen = (dead(table, config, name, scale) for scale in (top, 1.0))
+        statement = f"first updates at × {top:g} leave dead ReLUs ({name})"
+        yield statement, "> 0", unfrozen - frozen, ABOVE_ZERO, f"{DIED} between × {top:g} and × 1"
+        if has(f"{name}, frozen biases"):
+            frozen = [dead(table, config, f"{name}, frozen biases", scale) for scale in (top, 1.0)]
+            statement = f"with frozen biases they leave fewer ({name}, × {top:g})"
+            yield statement, "> 0", unfrozen - frozen[0], ABOVE_ZERO, f"{DIED}, unfrozen less frozen"
+            statement = f"frozen biases prevent dead ReLUs ({name}, × {top:g})"
+            note = f"{DIED} between × {top:g} and × 1, at most {PREVENTED:g}"
+            yield statement, "≤ 0", frozen[0] - frozen[1], (-np.inf, PREVENTED), note
     if has("standard"):
-        paper = ARMS["standard"].paper
-        yield f"first updates at × {top:g} cost accuracy", f"{paper[1] - paper[128]:.1f}", loss("standard"), some, lost
+        statement = f"first updates at × {top:g} cost accuracy"
+        yield statement, _paper_loss(top, "standard"), loss("standard"), ABOVE_ZERO, LOST
     for other, words in (("random", "in random directions cost less"), ("leaky", "cost a leaky ReLU less")):
         if has("standard", other):
-            values = loss("standard") - loss(other)
-            paper = ARMS["standard"].paper, ARMS[other].paper
-            value = f"{paper[0][1] - paper[0][128] - paper[1][1] + paper[1][128]:.1f}"
-            yield f"first updates at × {top:g} {words} accuracy", value, values, some, lost
+            statement = f"first updates at × {top:g} {words} accuracy"
+            yield statement, _paper_loss(top, "standard", other), loss("standard") - loss(other), ABOVE_ZERO, LOST
     if has("standard, frozen biases"):
         values = loss("standard, frozen biases")
-        yield f"with frozen biases first updates at × {top:g} cost no accuracy", "0.0", values, (-np.inf, 0.5), lost
+        statement = f"with frozen biases first updates at × {top:g} cost no accuracy"
+        note = f"{LOST}, at most 0.5"
+        yield statement, _paper_loss(top, "standard, frozen biases"), values, (-np.inf, 0.5), note
+
+
+def _paper_loss(top: float, name: str, less: str | None = None) -> str:
+    """What the paper's accuracies lose from × 1 to × top, in %; less what another arm's do."""
+    lost = [ARMS[n].paper[1] - ARMS[n].paper[top] for n in (name, less) if n and top in ARMS[n].paper]
+    return f"{lost[0] - sum(lost[1:]):.1f}" if lost else "–"
 
 
 def claims(table, config: Config, context) -> list[Claim]:

@@ -27,7 +27,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from experiments import equation_nine
-from experiments.decoder_runs import DecoderRuns, same, where
+from experiments.decoder_runs import DecoderRuns, check_schedule, same, where
 from experiments.experiment import Calculation, CellLanes, Experiment
 from lvp import analysis
 from lvp.analysis.claims import Claim, judge
@@ -98,8 +98,9 @@ class Config(DecoderRuns):
             raise InputError(f"points must lie between 2 and steps ({self.steps}), got {self.points}")
         for name in ("lion_rate", "adamw_rate", "weight_decay"):
             check_positive(name, getattr(self, name))
-        if not 0 <= self.warmup <= 1:
-            raise InputError(f"warmup is a part of the steps, from 0 to 1, got {self.warmup}")
+        check_schedule(self.warmup, self.cooldown)
+        if self.micro_batches < 2:
+            raise InputError(f"micro_batches must be at least 2, or there is no φ to measure, got {self.micro_batches}")
         for given in self.arms:
             if given not in ARMS:
                 raise InputError(f"arms must be of {', '.join(ARMS)}, got {given!r}")

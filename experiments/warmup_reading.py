@@ -30,6 +30,12 @@ def best_rate(table, config: Config, name: str, warmup: float) -> float | None:
     return rates_of(config, name)[int(np.nanargmin(means))] if np.isfinite(means).any() else None
 
 
+def at_edge(table, config: Config, name: str, warmup: float) -> bool:
+    """Whether the best rate is the first or last of its grid, so that a better one may lie beyond."""
+    rates = rates_of(config, name)
+    return best_rate(table, config, name, warmup) in (rates[0], rates[-1])
+
+
 def chosen(table, config: Config, name: str, warmup: float):
     """The lanes of the other seeds at the best rate; None where no rate finished."""
     rate = best_rate(table, config, name, warmup)
@@ -52,18 +58,6 @@ def best_warmup(table, config: Config, name: str, *, none: bool = False) -> floa
     means = {w: losses(table, config, name, w).mean(axis=1) for w in config.warmups if w or none}
     least = {w: np.nanmin(x) for w, x in means.items() if np.isfinite(x).any()}
     return min(least, key=least.get) if least else None
-
-
-def best_gap(table, config: Config, name: str) -> np.ndarray:
-    """What no warm-up costs against the best one [other seeds]."""
-    best = best_warmup(table, config, name)
-    return np.full(len(config.more_seeds), np.nan) if best is None else gap(table, config, name, best)
-
-
-def best_loss(table, config: Config, name: str) -> np.ndarray:
-    """Validation loss [other seeds] at the best rate of the best warm-up, or of none if that is best."""
-    best = best_warmup(table, config, name, none=True)
-    return np.full(len(config.more_seeds), np.nan) if best is None else tuned_losses(table, config, name, best)
 
 
 def over_time(found, config: Config, what: str) -> np.ndarray:

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from experiments.decoder_runs import DecoderRuns, geometric, same
+from experiments.decoder_runs import DecoderRuns, check_names, check_schedule, check_seeds, geometric, same
 from experiments.experiment import CellLanes
 from lvp.errors import InputError
 from lvp.models.decoder import GPT2_FORM
@@ -43,7 +43,8 @@ ARMS = {
 
 @dataclass(frozen=True)
 class Config(DecoderRuns):
-    """Defaults are paper C's (section 3: nanoGPT's GPT-2 124M), but for the tokenizer: a BPE of the corpus' own."""
+    """Defaults are paper C's (section 3: nanoGPT's GPT-2 124M), but for the tokenizer (a BPE of the corpus' own), the
+    init of the projections back into the residual stream (not smaller than the others) and clipping (none)."""
 
     corpus: str = "text:openwebtext"
     layers: int = 12
@@ -81,18 +82,21 @@ class Config(DecoderRuns):
         self.values("warmups", least=2)
         for name in ("weight_decay", "held_decay", "init_std"):
             check_positive(name, getattr(self, name))
-        for arm in self.arms:
-            if arm not in ARMS:
-                raise InputError(f"arms must be of {', '.join(ARMS)}; got {arm!r}")
-        if set(self.seeds) & set(self.more_seeds) or len(self.more_seeds) < 2:
-            raise InputError(f"more_seeds must be at least two seeds that are not among seeds, got {self.more_seeds}")
+        check_names("arms", self.arms, ARMS)
+        check_seeds(self, "more_seeds", least=2)
+        if set(self.seeds) & set(self.more_seeds):
+            raise InputError(f"more_seeds must not be among seeds, got {self.more_seeds}")
+        check_positive("high_momentum", self.high_momentum, zero=True)
+        if self.high_momentum >= 1:
+            raise InputError(f"high_momentum must be below 1, got {self.high_momentum}")
+        if self.points < 2:
+            raise InputError(f"points must be at least 2, got {self.points}")
+        if self.micro_batches < 2:
+            raise InputError(f"micro_batches must be at least 2, or there is no φ to measure, got {self.micro_batches}")
         if not {0.0, self.reference} <= set(self.warmups) or not self.reference:
             raise InputError(f"warmups must hold 0 and the reference ({self.reference:g}), got {self.warmups}")
-        if self.warmups[0] < 0 or self.warmups[-1] + self.cooldown > 1:
-            raise InputError(
-                f"warm-up ({self.warmups[-1]:g}) and cool-down ({self.cooldown:g}) are longer than the training: as "
-                "parts of it they must not exceed 1 together"
-            )
+        check_schedule(self.warmups[0], self.cooldown)
+        check_schedule(self.warmups[-1], self.cooldown)
         if self.rise(self.reference) < LEAST_WARMUP_STEPS:
             least, found = round(LEAST_WARMUP_STEPS / self.reference), self.rise(self.reference)
             raise InputError(
@@ -157,13 +161,19 @@ TIERS = {
     "gpu": Config(
         corpus="wikitext2",
         layers=4,
-        context=256,
+        context=128,
         batch=64,
         micro_batches=4,
-        width=256,
+        width=128,
         vocab=8192,
-        init_std=0.035,
-        steps=2000,
+        init_std=0.05,
+        steps=1000,
+        adam_rates=geometric(1e-3, 3.2e-2, 6),
+        high_adam_rates=geometric(2e-3, 6.4e-2, 6),
+        rotational_rates=geometric(2.5e-3, 8e-2, 6),
+        high_rotational_rates=geometric(1e-2, 3.2e-1, 6),
+        still_rates=geometric(2.5e-4, 8e-3, 6),
+        held_rates=geometric(1e-3, 3.2e-2, 6),
     ),
     "paper": Config(),
 }

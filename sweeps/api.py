@@ -96,6 +96,8 @@ def run(
     loaded = experiments.load(experiment)
     resolved = experiments.configured(experiment, tier, config)
     cells = loaded.cells(resolved)
+    for planned in cells:
+        kinds.of(planned.cell).check(planned.cell, planned.lanes)
     say = _sayer(quiet and not dry_run)
     say(f"{experiment}, tier {tier}: {loaded.question}")
     kind = "accelerator" if tier in ("gpu", "paper") else "cpu"

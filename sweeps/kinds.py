@@ -35,6 +35,11 @@ class Kind(NamedTuple):
     program: Callable[[Any, int], Any] | None = None
     outcome: Callable[[Any, dict], dict] = lambda dataset, outcome: outcome
 
+    def check(self, cell, lanes) -> None:
+        """InputError for a lane that the cell cannot train."""
+        for lane in lanes if self.trained else ():
+            cell.check(lane)
+
     @property
     def trained(self) -> bool:
         return self.program is not None

@@ -80,7 +80,7 @@ def publish(out: str | Path) -> Path:
         "sweep": manifest.hash,
         "packing": manifest.packing,
         "datasets": {
-            label: d and {k: v for k, v in d.items() if not k.startswith("tokens_")} | {"spec": corpus}
+            label: d and {k: v for k, v in d.items() if not _is_place(v)} | {"spec": corpus}
             for label, d in manifest.datasets.items()
         },
         "training_seconds": round(sum(t["training_seconds"] for t in trials), 1),
@@ -90,6 +90,10 @@ def publish(out: str | Path) -> Path:
     write_whole(folder / "sweep.json", json.dumps(content, indent=1, sort_keys=True, allow_nan=False) + "\n")
     records.write(folder / "records.jsonl", rows)
     return folder
+
+
+def _is_place(value: Any) -> bool:
+    return isinstance(value, str) and Path(value).is_absolute()
 
 
 def committed() -> list[tuple[Path, Mapping, list[dict]]]:

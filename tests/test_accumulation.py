@@ -142,6 +142,7 @@ def test_measuring_changes_no_bit_of_a_training_by_micro_batches(program, data):
         ({"micro_batches": 0}, "micro_batches must be at least 1"),
         ({"micro_batches": 1, "optimizer": HELD.optimizer}, "micro_batches must be at least 2"),
         ({"cooldown": 1.5}, "cooldown must be a fraction"),
+        ({"measures": ("movements",)}, "measures must be of"),
     ],
 )
 def test_cells_that_cannot_be_are_named(changes, named):
@@ -164,3 +165,18 @@ def test_lanes_that_a_cell_cannot_train_are_named(changes, named):
         dataclasses.replace(CELL, cooldown=None).check(lane())
     with pytest.raises(InputError, match="at least 2 micro-batches"):
         measures.snr({"head": {"kernel": np.ones((2, 2))}}, {"head": {"kernel": np.ones(())}}, 1, 4)
+
+
+def test_only_what_the_factory_takes_can_be_traced():
+    for name in ("b3", "batch_size"):
+        with pytest.raises(InputError, match=f"traced: a lane cannot bring '{name}' for lion_ar"):
+            OptimizerConfig("lion_ar", {}, traced=(name,))
+
+
+def test_evaluation_and_probe_take_no_more_rows_than_a_micro_batch_and_no_padding(data):
+    assert data.valid.shape[1] == data.probe.shape[0] == CELL.micro_batch_size == 2
+    weights, targets = data.valid_weights.ravel(), data.valid[..., 1:].ravel()
+    np.testing.assert_array_equal(targets[weights > 0], np.concatenate([data.valid[0, 0, 1:], targets[12:]])[:99])
+    assert weights.sum() == 99  # every token of 100 but the first
+    short = TrainingData.of(CELL, data.train, data.train[:14])  # one whole window and a padded one
+    np.testing.assert_array_equal(short.probe, [data.train[:12]] * 2)

@@ -65,7 +65,7 @@ def test_the_paper_tier_is_the_published_set_up():
 
 def test_claims_follow_what_was_planted():
     found = verdicts(table_of(CONFIG))
-    assert len(found) == 8 and set(found.values()) == {"supported"}
+    assert len(found) == 10 and set(found.values()) == {"supported"}
 
 
 def test_claims_turn_with_the_data(monkeypatch):
@@ -76,10 +76,38 @@ def test_claims_turn_with_the_data(monkeypatch):
     wrong = {statement for statement, verdict in verdicts(table_of(CONFIG)).items() if verdict == "contradicted"}
     assert wrong == {
         "first updates at × 128 leave dead ReLUs (standard)",
-        "frozen biases prevent dead ReLUs (standard, × 128)",
+        "with frozen biases they leave fewer (standard, × 128)",
         "first updates at × 128 in random directions cost less accuracy",
         "with frozen biases first updates at × 128 cost no accuracy",
     }
+
+
+def test_where_nothing_differs_nothing_is_claimed_to(monkeypatch):
+    """Negative control: counts that are equal in every seed are not more than nothing."""
+    for planted in (DEAD, LOST):
+        for name in list(planted):
+            monkeypatch.setitem(planted, name, 0.0)
+    supported = {statement for statement, verdict in verdicts(table_of(CONFIG)).items() if verdict == "supported"}
+    assert supported == {
+        "frozen biases prevent dead ReLUs (standard, × 128)",
+        "frozen biases prevent dead ReLUs (random, × 128)",
+        "with frozen biases first updates at × 128 cost no accuracy",
+    }
+    # Fewer are not none.
+    monkeypatch.setitem(DEAD, "standard", 0.4)
+    monkeypatch.setitem(DEAD, "standard, frozen biases", 0.3)
+    found = verdicts(table_of(CONFIG))
+    assert found["with frozen biases they leave fewer (standard, × 128)"] == "supported"
+    assert found["frozen biases prevent dead ReLUs (standard, × 128)"] == "contradicted"
+
+
+def test_the_papers_values_are_those_of_the_scale_that_is_judged():
+    values = {c.statement: c.paper_value for c in large_updates.claims(table_of(CONFIG), CONFIG, CONTEXT)}
+    assert values["first updates at × 128 cost accuracy"] == "3.9"
+    for scales, expected in (((1.0, 8.0), "2.6"), ((1.0, 50.0), "–")):
+        config = replace(CONFIG, scales=scales)
+        made = large_updates.claims(table_of(config), config, CONTEXT)
+        assert {c.paper_value for c in made if c.statement.endswith(f"× {scales[-1]:g} cost accuracy")} == {expected}
 
 
 @pytest.mark.parametrize("arms, lost", [(("standard",), ()), (tuple(ARMS), ("standard",))])
@@ -103,6 +131,10 @@ def test_measured_epochs_end_with_the_last():
         ({"arms": "standard,odd"}, "arms must be of"),
         ({"first_epochs": "30"}, "first_epochs"),
         ({"scales": "8,128"}, "scales must hold 1"),
+        ({"scales": "1"}, "scales needs at least 2"),
+        ({"seeds": "0,0"}, "seeds holds a value twice"),
+        ({"points": "1"}, "points"),
+        ({"arms": ""}, "arms must hold at least one"),
         ({"rate": "0"}, "rate"),
     ],
 )

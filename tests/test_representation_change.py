@@ -238,7 +238,8 @@ def test_no_legend_covers_a_panel_and_no_negative_ratio_is_drawn():
         ({"batch_sizes": "0,1"}, "batch_sizes"),
         ({"numbers": "0"}, "numbers"),
         ({"points": "1"}, "points"),
-        ({"warmup": "1.5"}, "warmup"),
+        ({"warmup": "0.8"}, "warm-up .* must not be longer than the training"),
+        ({"micro_batches": "1"}, "micro_batches must be at least 2"),
         ({"lion_rate": "0"}, "lion_rate"),
     ],
 )

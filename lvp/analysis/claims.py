@@ -12,6 +12,8 @@ from lvp.analysis.noise import t_interval
 from lvp.errors import InputError
 
 VERDICTS = ("supported", "contradicted", "unresolved")
+# The region of "larger than nothing": regions include their ends, and nothing at all, counted in every seed, is not it.
+ABOVE_ZERO = (float(np.finfo(float).tiny), math.inf)
 
 
 @dataclass(frozen=True)

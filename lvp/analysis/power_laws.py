@@ -34,8 +34,8 @@ class Series:
 @dataclass(frozen=True)
 class Panel:
     """`ordered`: series are values of one quantity, which `legend` names: their colours go from dark to light.
-    `named_ticks`: a tick at every x, where they are few. `xscale`, `yscale`: matplotlib's, for what is no power.
-    `levels`: values of y with their names, dotted lines across the panel."""
+    `named_ticks`: a tick at every x, where they are few. `xscale`, `yscale`, `ylim`: matplotlib's, for what is no power
+    or has to compare. `levels`: values of y with their names, dotted lines across the panel."""
 
     title: str
     xlabel: str
@@ -46,6 +46,7 @@ class Panel:
     named_ticks: bool = True
     xscale: str = "log"
     yscale: str = "log"
+    ylim: tuple[float, float] | None = None
     levels: Sequence[tuple[float, str]] = ()
 
     def draw(self, axes, panels) -> None:
@@ -90,6 +91,8 @@ def _draw(axes, panel: Panel) -> None:
                 axes.plot(x, values, dashes, color=over, linewidth=1.2, label=label, zorder=6 if series.line else 3)
     for level, label in panel.levels:
         axes.axhline(level, color=REFERENCE, linestyle=":", linewidth=1.4, label=label, zorder=2)
+    if panel.ylim is not None:
+        axes.set_ylim(panel.ylim)
     for axis in (axes.xaxis, axes.yaxis):
         low, high = axis.get_view_interval()
         if axis.get_scale() == "log" and high / low < 1000 and low >= 1e-3:

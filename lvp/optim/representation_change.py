@@ -61,7 +61,7 @@ def representation_change_factor(snr: Any, batch_size: Any, fan_in: Any = None) 
 
 
 class RepresentationChangeState(NamedTuple):
-    """`clipped`: int32 scalar, how many estimates of φ were negative so far."""
+    """`clipped`: int32 scalar, how many matrices' estimates of φ were negative so far."""
 
     clipped: jax.Array
 
@@ -89,8 +89,8 @@ def scale_by_representation_change(
       neurons, declarations: as `lion_ar`.
 
     Raises:
-      InputError: a batch size below 1; from `update` a missing `gradient_snr`, a parameter whose neurons are not
-        declared.
+      InputError: a batch size below 1; from `update` a missing `gradient_snr` or one that is not a scalar a parameter
+        (of a parameter that stacks layers, the φ of all of them), a parameter whose neurons are not declared.
     """
     if isinstance(batch_size, numbers.Real) and not (batch_size >= 1 and math.isfinite(batch_size)):
         raise InputError(f"batch_size must be at least 1 (sequences), got {batch_size!r}")
@@ -103,8 +103,15 @@ def scale_by_representation_change(
         del params, extra_args
         if gradient_snr is None:
             raise InputError("scale_by_representation_change needs tx.update(…, gradient_snr=φ per sequence)")
-        negative = sum(jnp.sum(jnp.asarray(snr) < 0, dtype=jnp.int32) for snr in jax.tree.leaves(gradient_snr))
         described = _neurons.describe(updates, neurons, declarations)
+        gradient_snr = jax.tree.broadcast(gradient_snr, updates)
+
+        def below_zero(leaf, snr):
+            if jnp.shape(snr):
+                raise InputError(f"gradient_snr at {leaf.path!r} must be a scalar, got shape {jnp.shape(snr)}")
+            return jnp.asarray(snr < 0, jnp.int32) if leaf.fan_in else 0
+
+        negative = sum(jax.tree.leaves(jax.tree.map(below_zero, described, gradient_snr)))
 
         def scale(leaf, u, snr):
             if not leaf.fan_in:
@@ -112,7 +119,7 @@ def scale_by_representation_change(
             fan_in = None if large_fan_in else _neurons.size(leaf)
             return u * representation_change_factor(jnp.maximum(snr, 0), batch_size, fan_in).astype(u.dtype)
 
-        updates = jax.tree.map(scale, described, updates, jax.tree.broadcast(gradient_snr, updates))
+        updates = jax.tree.map(scale, described, updates, gradient_snr)
         return updates, RepresentationChangeState(state.clipped + negative)
 
     return optax.GradientTransformationExtraArgs(init, update)

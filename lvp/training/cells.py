@@ -44,6 +44,10 @@ class OptimizerConfig:
     def __post_init__(self):
         if self.kind not in OPTIMIZERS:
             raise InputError(f"optimizer must be one of {', '.join(OPTIMIZERS)}, got {self.kind!r}")
+        known = inspect.signature(OPTIMIZERS[self.kind]).parameters
+        for name in self.traced:
+            if name not in known or name == "batch_size":  # that decides what the program measures
+                raise InputError(f"traced: a lane cannot bring {name!r} for {self.kind}")
 
     def setting(self, name: str) -> Any:
         """A keyword argument as chosen, else the factory's own; None for a factory without it."""
@@ -134,8 +138,9 @@ class Cell:
 
     @property
     def probe_rows(self) -> int:
-        """Rows on which a measured step looks at representations: a quarter of a step's."""
-        return -(-self.batch // 4)
+        """Rows on which a measured step looks at representations: a quarter of a step's, but no more than go through
+        the network at once."""
+        return min(-(-self.batch // 4), self.micro_batch_size)
 
     @property
     def tokens_per_step(self) -> int:

@@ -149,7 +149,7 @@ class ImageData(NamedTuple):
 
         def grouped(x):
             pad = [(0, -len(x) % size)] + [(0, 0)] * (x.ndim - 1)
-            # What fills the last group is the first image again: no unit comes to life by it.
+            # The last group is filled with images from the first: no unit comes to life by them.
             return np.pad(x, pad, mode="wrap" if x is not weights else "constant").reshape(-1, size, *x.shape[1:])
 
         parts = (np.asarray(train_labels, np.int32), grouped(test_images), grouped(test_labels), grouped(weights))

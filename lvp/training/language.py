@@ -25,9 +25,9 @@ def check_lengths(cell: Cell, train: int, valid: int) -> None:
 
 
 class TrainingData(NamedTuple):
-    """Tokens on the host or the device. train [n] int32; valid [k, batch, context + 1] int32 windows, in groups of
-    `batch`, with the weight of every prediction, valid_weights [k, batch, context]; probe [rows, context] int32, the
-    inputs on which a measured step looks at representations: the first windows of the validation text."""
+    """Tokens on the host or the device. train [n] int32; valid [k, b, context + 1] int32 windows, in groups of as many
+    rows as a micro-batch has, with the weight of every prediction, valid_weights [k, b, context]; probe [rows, context]
+    int32, the inputs on which a measured step looks at representations: the first windows of the validation text."""
 
     train: Any
     valid: Any
@@ -40,11 +40,13 @@ class TrainingData(NamedTuple):
         check_lengths(cell, len(train), len(valid))
         context = cell.model.context
         windows, weights = batches.evaluation_windows(valid, context)
-        # Text shorter than the probe is repeated: padding would be looked at as if it were text.
-        probe = np.resize(windows[:, :-1], (cell.probe_rows, context))
-        pad = -len(windows) % cell.batch
-        windows = np.pad(windows, [(0, pad), (0, 0)]).reshape(-1, cell.batch, context + 1)
-        weights = np.pad(weights, [(0, pad), (0, 0)]).reshape(-1, cell.batch, context)
+        # Whole windows, again if they are too few: padding would be looked at as if it were text.
+        whole = windows[: max(1, (len(valid) - 1) // context), :-1]
+        probe = np.resize(whole, (cell.probe_rows, context))
+        rows = cell.micro_batch_size
+        pad = -len(windows) % rows
+        windows = np.pad(windows, [(0, pad), (0, 0)]).reshape(-1, rows, context + 1)
+        weights = np.pad(weights, [(0, pad), (0, 0)]).reshape(-1, rows, context)
         arrays = np.asarray(train, np.int32), windows.astype(np.int32), weights.astype(np.float32)
         return cls(*arrays, probe.astype(np.int32))
 
@@ -145,7 +147,14 @@ class Program(PackedProgram):
         """φ of every parameter."""
         sizes = self.cell.micro_batches, self.cell.micro_batch_size
         of_mean = measures.square_sums(found.gradient)
-        return jax.tree.map(lambda one, mean: optim.snr_of_squares(one, mean, *sizes), of_mean, found.squares)
+        # A parameter that stacks layers has one φ here, of all of them.
+        return jax.tree.map(
+            lambda one, mean: optim.snr_of_squares(jnp.sum(one), jnp.sum(mean), *sizes), of_mean, found.squares
+        )
+
+    def _setting(self, lane, name):
+        """An option of the optimizer: the lane's, the cell's, or the factory's own."""
+        return lane["options"].get(name, self.cell.optimizer.setting(name))
 
     def _measured_step(self, step, state, lane, data):
         return self._noted(step, *self._looked_at(step, state, lane, data))
@@ -168,18 +177,18 @@ class Program(PackedProgram):
         return after, self._measures(state, after, lane, data, updates, gradients, of_head)
 
     def _measures(self, state, after, lane, data, updates, gradients, of_head) -> dict:
-        o, params, kinds, found = self.cell.optimizer, state["params"], self.cell.measures, []
+        params, kinds, found = state["params"], self.cell.measures, []
         if "movement" in kinds:
             found += [measures.updates(params, updates)]
         if "vocabulary" in kinds:
             counts = jnp.bincount(data.train, length=self.cell.vocab)
-            moments, means = measures.second_moments(after["opt"], o.setting("b2")), state["initial_means"]
+            moments, means = measures.second_moments(after["opt"], self._setting(lane, "b2")), state["initial_means"]
             found += [measures.of_vocabulary(params, updates, of_head, moments, means, counts / data.train.shape[0])]
         if "representation" in kinds:
             _, inputs = self.model.apply(params, data.probe, capture=True)
             found += [measures.representation_change(params, updates, inputs)]
         if "gradients" in kinds and (momentum := measures.first_moments(state["opt"])):
-            decay = lane["options"].get(o.momentum, o.setting(o.momentum))
+            decay = self._setting(lane, self.cell.optimizer.momentum)
             found += [measures.alignment(gradients.gradient, momentum, decay)]
         if "gradients" in kinds and gradients.squares is not None:
             sizes = self.cell.micro_batches, self.cell.micro_batch_size

@@ -382,6 +382,22 @@ def test_representation_change_needs_its_measurement():
     with pytest.raises(InputError, match="gradient_snr"):
         tx.update(params, tx.init(params), params)
     tx.update(params, tx.init(params), params, gradient_snr=0.1)
+    with pytest.raises(InputError, match="gradient_snr at 'head/kernel' must be a scalar, got shape \\(3,\\)"):
+        tx.update(params, tx.init(params), params, gradient_snr={"head": {"kernel": jnp.ones(3)}})
+
+
+def test_only_the_matrices_estimates_that_are_negative_are_counted():
+    tx = optim.by_role(
+        optim.lion_ar, dict.fromkeys(("hidden", "output", "vector"), 0.1), weight_decay=0.1, batch_size=8
+    )
+    params = {
+        "block_0": {"mlp": {"up": {"kernel": jnp.ones((2, 3)), "bias": jnp.ones(3)}}},
+        "head": {"kernel": jnp.eye(3)},
+    }
+    _, state = tx.update(params, tx.init(params), params, gradient_snr=jax.tree.map(lambda _: -0.1, params))
+    is_state = lambda x: hasattr(x, "clipped")  # noqa: E731
+    found = [s.clipped for s in jax.tree.leaves(state, is_leaf=is_state) if is_state(s)]
+    assert sorted(map(int, found)) == [0, 1, 1]  # vectors, hidden, output
 
 
 def lion_ar(rate, **kwargs):

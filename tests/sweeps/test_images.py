@@ -4,12 +4,13 @@ import pytest
 from PIL import Image
 
 from lvp import records
+from sweeps import results
 
 # One worker compiles once.
 RUN = ("run", "large_updates", "--tier", "smoke", "--executor", "local", "--threads", "2", "--set", "arms=standard")
 
 
-def test_images_make_records_and_resume(command, tmp_path):
+def test_images_make_records_and_resume(command, cache, monkeypatch, tmp_path):
     out = tmp_path / "out"
     done = command(*RUN, "--out", out)
     assert done.returncode == 0, done.stderr
@@ -26,6 +27,9 @@ def test_images_make_records_and_resume(command, tmp_path):
     assert command("resume", out, "--executor", "local").returncode == 0
     again = records.read(out / "records"), kept.stat().st_mtime_ns
     assert [r["outcome"] for r in again[0]] == [r["outcome"] for r in before[0]] and again[1] == before[1]
+    monkeypatch.setattr(results, "COMMITTED", tmp_path / "committed")
+    published = (results.publish(out) / "sweep.json").read_text()
+    assert '"spec": "digits"' in published and str(cache) not in published
 
 
 @pytest.mark.parametrize("sizes, says", [([(16, 16), (16, 12)], "1.png"), ([(8, 8), (8, 8)], "(8, 8, 1)")])
