@@ -29,20 +29,20 @@ def steps(cell, lane, data, tx, extra=lambda micro_gradients: {}) -> list[Step]:
     params = model.init(init_key, lane.init_std)
     state, taken = tx.init(params), []
 
+    def loss_of(params, windows):
+        return dense_next_token_loss(model.apply(params, windows[:, :-1]), model.head(params), windows[:, 1:])
+
     @jax.jit
-    def gradients_of(params, windows):
-        def loss_of(params):
-            return dense_next_token_loss(model.apply(params, windows[:, :-1]), model.head(params), windows[:, 1:])
-
-        return jax.value_and_grad(loss_of)(params)
-
-    for step in range(cell.steps):
-        windows = batches.windows(jnp.asarray(data.train), data_key, step, cell.batch, cell.model.context)
-        parts = [gradients_of(params, part) for part in jnp.split(windows, cell.micro_batches)]
+    def step_of(params, state, windows):
+        parts = [jax.value_and_grad(loss_of)(params, part) for part in jnp.split(windows, cell.micro_batches)]
         micro = jax.tree.map(lambda *xs: jnp.stack(xs), *[gradient for _, gradient in parts])
         mean = jax.tree.map(lambda x: x.mean(axis=0), micro)
         updates, after = tx.update(mean, state, params, **extra(micro))
-        loss = sum(float(loss) for loss, _ in parts) / len(parts)
-        taken.append(Step(params, state, loss, mean, micro, updates))
+        return sum(loss for loss, _ in parts) / len(parts), mean, micro, updates, after
+
+    for step in range(cell.steps):
+        windows = batches.windows(jnp.asarray(data.train), data_key, step, cell.batch, cell.model.context)
+        loss, mean, micro, updates, after = step_of(params, state, windows)
+        taken.append(Step(params, state, float(loss), mean, micro, updates))
         params, state = optax.apply_updates(params, updates), after
     return taken

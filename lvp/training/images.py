@@ -172,6 +172,8 @@ class ImageProgram(PackedProgram):
     `diverged`, `valid_loss` and `accuracy` on the test images (NaN until the end), and `measures` of a cell that takes
     them."""
 
+    looks_afterwards = True
+
     def __init__(self, cell: ImageCell, lanes: int = 1):
         super().__init__(cell, lanes)
         self.model = resnet(cell.model)
@@ -239,8 +241,7 @@ class ImageProgram(PackedProgram):
             "diverged": jnp.where((state["diverged"] < 0) & ~jnp.isfinite(loss), step, state["diverged"]),
         }
 
-    def _measured_step(self, step, state, lane, data):
-        state = self._step(step, state, lane, data)
+    def _looked(self, step, state, lane, data):
         return self._noted(step, state, self._measures(state, lane, data))
 
     def _measures(self, state, lane, data) -> dict:
@@ -273,8 +274,9 @@ _losses = optax.losses.softmax_cross_entropy_with_integer_labels
 
 
 def _random_directions(gradient, key):
-    """Normal numbers in place of every array, of its norm."""
+    """Normal numbers in place of every array, of its norm. One draw for all: each would be compiled by itself."""
     leaves, structure = jax.tree.flatten(gradient)
-    drawn = [jax.random.normal(k, g.shape) for k, g in zip(jax.random.split(key, len(leaves)), leaves, strict=True)]
-    scaled = [x * (jnp.linalg.norm(g) / jnp.linalg.norm(x)) for x, g in zip(drawn, leaves, strict=True)]
-    return jax.tree.unflatten(structure, scaled)
+    ends = np.cumsum([g.size for g in leaves])
+    parts = jnp.split(jax.random.normal(key, (int(ends[-1]),)), ends[:-1])
+    scaled = [x * (jnp.linalg.norm(g) / jnp.linalg.norm(x)) for x, g in zip(parts, leaves, strict=True)]
+    return jax.tree.unflatten(structure, [x.reshape(g.shape) for x, g in zip(scaled, leaves, strict=True)])

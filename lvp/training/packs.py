@@ -24,9 +24,12 @@ class PackedProgram:
     a leading axis [lanes]. The step is not in it: all lanes of a pack are at the same one, and the driver holds it.
 
     What is trained is a subclass's: `example_lane()`, `_init(lane)`, `_step(step, state, lane, data)`,
-    `_measured_step(…)` (the same step with its measures) and `_evaluated(state, lane, data)`, all of one lane and
-    traced. `cell` says `steps`, `measured_steps` and `final_steps`.
+    `_evaluated(state, lane, data)`, and with measures either `_measured_step(…)`, the same step with its measures, or,
+    where `looks_afterwards`, `_looked(step, state, lane, data)`: the state with the measures of what a step has left;
+    all of one lane and traced. `cell` says `steps`, `measured_steps` and `final_steps`.
     """
+
+    looks_afterwards = False  # then the step is compiled once, not twice
 
     def __init__(self, cell, lanes: int = 1):
         self.cell, self.lanes = cell, lanes
@@ -44,6 +47,9 @@ class PackedProgram:
         raise NotImplementedError
 
     def _measured_step(self, step, state, lane, data):
+        raise NotImplementedError
+
+    def _looked(self, step, state, lane, data):
         raise NotImplementedError
 
     def _evaluated(self, state, lane, data):
@@ -69,12 +75,11 @@ class PackedProgram:
         def up_to_next(carry):
             step, state = carry
             measured = points[jnp.searchsorted(points, step)]
-            plain = jnp.minimum(measured, stop)
+            plain = jnp.minimum(measured + self.looks_afterwards, stop)
             state = jax.lax.fori_loop(step, plain, lambda i, s: self._step(i, s, lane, data), state)
-            state = jax.lax.cond(
-                plain < stop, lambda s: self._measured_step(measured, s, lane, data), lambda s: s, state
-            )
-            return jnp.minimum(plain + 1, stop), state
+            look = self._looked if self.looks_afterwards else self._measured_step
+            state = jax.lax.cond(measured < stop, lambda s: look(measured, s, lane, data), lambda s: s, state)
+            return jnp.minimum(measured + 1, stop), state
 
         return jax.lax.while_loop(lambda c: c[0] < stop, up_to_next, (jnp.int32(step), state))[1]
 
