@@ -118,10 +118,11 @@ def test_biases_stay_only_in_the_first_phase_and_only_where_they_are_frozen(prog
 
 
 def test_random_directions_end_with_the_first_phase(data):
-    """In it the parameters move as far, but elsewhere, and nothing is learnt; after it the network learns."""
+    """In it the parameters move as far as otherwise, but elsewhere, and nothing is learnt; after it the network learns,
+    as without it from the start."""
     cell = dataclasses.replace(CELL, steps=60, first_phase=0.5, measured_parts=())
     program, random = ImageProgram(cell), dataclasses.replace(PLAIN, random=True)
-    (_, a), (result, b) = states(program, PLAIN, data), states(program, random, data)
+    (plain, a), (result, b) = states(program, PLAIN, data), states(program, random, data)
     start = resnet(CELL.model).init(jax.random.split(jax.random.key(0))[0])["stem"]["conv"]["kernel"]
     turned = [np.asarray(s[0]["params"]["stem"]["conv"]["kernel"] - start).ravel() for s in (a, b)]
     sizes = [np.linalg.norm(x) for x in turned]
@@ -131,6 +132,7 @@ def test_random_directions_end_with_the_first_phase(data):
     guess = np.log(3)
     assert losses["plain"][20:30].mean() < 0.7 * guess < 0.9 * guess < losses["random"][20:30].mean()
     assert losses["random"][50:].mean() < 0.85 * guess and result.accuracy > 0.6
+    assert losses["plain"][50:].mean() < 0.5 * guess and plain.accuracy > 0.9
 
 
 def test_measures_are_what_a_direct_look_says(program, data):
@@ -163,12 +165,6 @@ def test_arms_share_one_compilation(program, data):
     for changes in ({"random": True}, {"frozen": True}, {"negative_slope": 0.1}, {"first_scale": 8.0, "seed": 5}):
         assert training.run(program, [dataclasses.replace(PLAIN, **changes)], data)[0].status == "finished"
     assert program.advance is compiled
-
-
-def test_it_learns(data):
-    cell = dataclasses.replace(CELL, steps=100, measured_parts=())
-    (result,) = training.run(ImageProgram(cell), [PLAIN], data)
-    assert result.accuracy > 0.9 and result.valid_loss < 0.3 * np.log(3)
 
 
 def test_what_fills_the_last_group_counts_for_nothing(arrays):

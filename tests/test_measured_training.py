@@ -14,7 +14,7 @@ from lvp.training import Cell, DataConfig, Lane, OptimizerConfig, Program, Train
 from tests import plain_training
 
 PLAIN = Cell(DecoderConfig(vocab=40, width=16, layers=1, context=12), DataConfig("none"), batch=3, steps=7)
-MEASURED = dataclasses.replace(PLAIN, measured_steps=(0, 3, 6))
+MEASURED = dataclasses.replace(PLAIN, measured_steps=(0, 3, 6), measures=("movement", "vocabulary"))
 ADAM = {"b1": 0.9, "b2": 0.99, "eps": 1e-8}
 
 
