@@ -9,7 +9,7 @@ for leaky ReLUs; and not at all where biases are frozen meanwhile. Stable ranks 
     python -m sweeps run large_updates --tier paper --corpus cifar10:DIR
 """
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import product
 from typing import NamedTuple
 
@@ -22,7 +22,7 @@ from lvp.analysis.frame import sheet
 from lvp.analysis.power_laws import Panel, Series
 from lvp.errors import InputError
 from lvp.models.resnet import ResNetConfig
-from lvp.training import ImageCell, ImageDataConfig, ImageLane, check_positive, steps_of_parts
+from lvp.training import ImageCell, ImageDataConfig, ImageLane, OptimizerConfig, check_positive, steps_of_parts
 
 PAPER_C = "Kosson, Messmer & Jaggi 2024, appendix A"
 
@@ -131,19 +131,17 @@ TIERS = {
 
 def cells(config: Config) -> list[CellLanes]:
     """One program: all that differs between arms is traced."""
+    decay = dict.fromkeys(("hidden", "output"), config.weight_decay)  # of gains and biases as usual none
     cell = ImageCell(
         ResNetConfig(
             config.classes, (config.image, config.image, config.image_channels), config.depth, config.channels
         ),
         ImageDataConfig(config.corpus, config.pad, config.flip),
         config.batch,
-        steps=max(1, round(config.epochs * (config.train_images // config.batch))),
+        max(1, round(config.epochs * (config.train_images // config.batch))),
+        OptimizerConfig("rotational_adamw", {"b1": 0.9, "b2": 0.999, "weight_decay": decay}),
         first_phase=config.first_epochs / config.epochs,
         measured_parts=config.measured_parts,
-    )
-    decay = dict.fromkeys(("hidden", "output"), config.weight_decay)
-    cell = replace(
-        cell, optimizer=replace(cell.optimizer, options=dict(cell.optimizer.options) | {"weight_decay": decay})
     )
     lanes = [_lane(config, *each) for each in product(config.arms, config.scales, config.seeds)]
     return [CellLanes("ResNet", cell, lanes, config.epochs)]

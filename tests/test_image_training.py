@@ -12,13 +12,14 @@ from lvp import optim, training
 from lvp.data import image_batches
 from lvp.errors import InputError
 from lvp.models.resnet import DECLARATIONS, ResNetConfig, biases, resnet
-from lvp.training import ImageCell, ImageData, ImageDataConfig, ImageLane, ImageProgram
+from lvp.training import ImageCell, ImageData, ImageDataConfig, ImageLane, ImageProgram, OptimizerConfig
 
 CELL = ImageCell(
     ResNetConfig(classes=3, image=(8, 8, 1), depth=8, channels=4),
     ImageDataConfig("none", pad=1, flip=False),
     batch=8,
     steps=10,
+    optimizer=OptimizerConfig("rotational_adamw", {"weight_decay": {"hidden": 0.01, "output": 0.01}}),
     first_phase=0.3,
     measured_parts=(0.3, 1.0),
 )

@@ -74,8 +74,37 @@ class DataConfig:
     valid_bytes: int | None = None
 
 
+class Sizes:
+    """What follows for a cell of any kind from its `model`, `batch`, `steps`, `final_fraction`, `measured_steps` and
+    `tokens_per_step`."""
+
+    def check_steps(self) -> None:
+        """InputError where they are none."""
+        for name in ("batch", "steps"):
+            if getattr(self, name) < 1:
+                raise InputError(f"{name} must be at least 1, got {getattr(self, name)}")
+        if not 0 < self.final_fraction <= 1:
+            raise InputError(f"final_fraction must lie in (0, 1], got {self.final_fraction}")
+        chosen = self.measured_steps
+        if list(chosen) != sorted(set(chosen)) or (chosen and not 0 <= chosen[0] <= chosen[-1] < self.steps):
+            raise InputError(f"measured_steps must increase and lie below steps ({self.steps}), got {chosen}")
+
+    @property
+    def num_params(self) -> int:
+        return self.model.num_params
+
+    @property
+    def tokens_per_lane(self) -> int:
+        return self.steps * self.tokens_per_step
+
+    @property
+    def final_steps(self) -> int:
+        """The last steps, over which the final training loss is the mean."""
+        return max(1, round(self.final_fraction * self.steps))
+
+
 @dataclass(frozen=True)
-class Cell:
+class Cell(Sizes):
     """Everything that is compiled together. A step sees `batch` rows of `model.context` tokens, one after the other in
     `micro_batches` equal parts.
 
@@ -97,7 +126,7 @@ class Cell:
     measures: tuple[str, ...] = MEASURES
 
     def __post_init__(self):
-        check_steps(self)
+        self.check_steps()
         if self.micro_batches < 1:
             raise InputError(f"micro_batches must be at least 1, got {self.micro_batches}")
         for kind in self.measures:
@@ -151,21 +180,9 @@ class Cell:
         return self.model.vocab
 
     @property
-    def num_params(self) -> int:
-        return self.model.num_params
-
-    @property
-    def tokens_per_lane(self) -> int:
-        return self.steps * self.tokens_per_step
-
-    @property
     def flops_per_lane(self) -> float:
         """Model FLOPs of one lane's training (evaluation left out)."""
         return self.tokens_per_lane * self.model.flops_per_token()
-
-    @property
-    def final_steps(self) -> int:
-        return max(1, round(self.final_fraction * self.steps))
 
 
 @dataclass(frozen=True)
@@ -202,18 +219,6 @@ class Lane:
             "warmup_steps": np.int32(self.warmup_steps),
             "options": {name: np.float32(x) for name, x in self.options.items()},
         }
-
-
-def check_steps(cell: Any) -> None:
-    """InputError where batch, steps, final_fraction or measured_steps of a cell are none."""
-    for name in ("batch", "steps"):
-        if getattr(cell, name) < 1:
-            raise InputError(f"{name} must be at least 1, got {getattr(cell, name)}")
-    if not 0 < cell.final_fraction <= 1:
-        raise InputError(f"final_fraction must lie in (0, 1], got {cell.final_fraction}")
-    chosen = cell.measured_steps
-    if list(chosen) != sorted(set(chosen)) or (chosen and not 0 <= chosen[0] <= chosen[-1] < cell.steps):
-        raise InputError(f"measured_steps must increase and lie below steps ({cell.steps}), got {chosen}")
 
 
 def check_positive(what: str, value: Any, *, zero: bool = False) -> float:

@@ -1,7 +1,7 @@
 """A residual network trained on images, with large first updates (Kosson, Messmer & Jaggi 2024, appendix A)."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import jax
@@ -13,7 +13,7 @@ from lvp import measures, optim
 from lvp.data import image_batches
 from lvp.errors import InputError
 from lvp.models.resnet import DECLARATIONS, ResNetConfig, biases, resnet
-from lvp.training.cells import OPTIMIZERS, OptimizerConfig, check_positive, check_steps
+from lvp.training.cells import OPTIMIZERS, OptimizerConfig, Sizes, check_positive
 from lvp.training.packs import PackedProgram
 
 
@@ -27,13 +27,8 @@ class ImageDataConfig:
     flip: bool = True
 
 
-def _rotational_adamw() -> OptimizerConfig:
-    decay = {"hidden": 0.01, "output": 0.01}  # of gains and biases as usual none
-    return OptimizerConfig("rotational_adamw", {"b1": 0.9, "b2": 0.999, "weight_decay": decay})
-
-
 @dataclass(frozen=True)
-class ImageCell:
+class ImageCell(Sizes):
     """Everything that is compiled together. A step sees `batch` images; an epoch is a permutation of the training
     images, less what does not fill a batch.
 
@@ -46,15 +41,15 @@ class ImageCell:
     data: ImageDataConfig
     batch: int
     steps: int
+    optimizer: OptimizerConfig
     first_phase: float
-    optimizer: OptimizerConfig = field(default_factory=_rotational_adamw)
     final_fraction: float = 0.1
     measured_parts: tuple[float, ...] = ()
 
     def __post_init__(self):
         if any(not 0 <= part <= 1 for part in self.measured_parts):
             raise InputError(f"measured_parts must be parts of the steps, from 0 to 1, got {self.measured_parts}")
-        check_steps(self)
+        self.check_steps()
         if not 0 <= self.first_phase <= 1:
             raise InputError(f"first_phase must be a fraction of the steps in [0, 1], got {self.first_phase}")
         if self.data.pad < 0:
@@ -67,10 +62,6 @@ class ImageCell:
         return ImageLane(1.0, 1.0, False, False, 0.0, 0)
 
     @property
-    def num_params(self) -> int:
-        return self.model.num_params
-
-    @property
     def measured_steps(self) -> tuple[int, ...]:
         return steps_of_parts(self.measured_parts, self.steps)
 
@@ -80,17 +71,9 @@ class ImageCell:
         return self.batch
 
     @property
-    def tokens_per_lane(self) -> int:
-        return self.steps * self.batch
-
-    @property
     def flops_per_lane(self) -> float:
         """Model FLOPs of one lane's training (evaluation left out)."""
         return self.tokens_per_lane * self.model.flops_per_image()
-
-    @property
-    def final_steps(self) -> int:
-        return max(1, round(self.final_fraction * self.steps))
 
 
 def steps_of_parts(parts: Sequence[float], steps: int) -> tuple[int, ...]:
@@ -172,25 +155,20 @@ class ImageProgram(PackedProgram):
     `diverged`, `valid_loss` and `accuracy` on the test images (NaN until the end), and `measures` of a cell that takes
     them."""
 
-    looks_afterwards = True
-
     def __init__(self, cell: ImageCell, lanes: int = 1):
         super().__init__(cell, lanes)
         self.model = resnet(cell.model)
-
-    def example_lane(self) -> ImageLane:
-        return self.cell.example_lane()
 
     @property
     def _first_steps(self) -> int:
         return round(self.cell.first_phase * self.cell.steps)
 
     def _optimizer(self, lane):
-        o, steps = self.cell.optimizer, self.cell.steps
+        o, decay = self.cell.optimizer, optax.cosine_decay_schedule(1.0, self.cell.steps)
 
         def rate(count):
             scale = jnp.where(count < self._first_steps, lane["first_scale"], 1.0)
-            return lane["learning_rate"] * scale * 0.5 * (1 + jnp.cos(jnp.pi * count / steps))
+            return lane["learning_rate"] * scale * decay(count)
 
         rates = dict.fromkeys(("hidden", "output", "vector"), rate)
         return optim.by_role(OPTIMIZERS[o.kind], rates, declarations=DECLARATIONS, **dict(o.options))
@@ -198,16 +176,8 @@ class ImageProgram(PackedProgram):
     def _init(self, lane):
         init_key, data_key = jax.random.split(jax.random.key(lane["seed"]))
         params = self.model.init(init_key)
-        state = {
-            "params": params,
-            "stats": self.model.init_stats(),
-            "opt": self._optimizer(lane).init(params),
-            "key": jax.random.key_data(data_key),
-            "losses": jnp.full((self.cell.steps,), jnp.nan, jnp.float32),
-            "diverged": jnp.int32(-1),
-            "valid_loss": jnp.float32(jnp.nan),
-            "accuracy": jnp.float32(jnp.nan),
-        }
+        state = self._first(params, self._optimizer(lane).init(params), data_key)
+        state |= {"stats": self.model.init_stats(), "accuracy": jnp.float32(jnp.nan)}
         if not self.cell.measured_steps:
             return state
         image, channels = self.cell.model.image, jnp.ones(self.cell.model.image[2])
@@ -233,16 +203,11 @@ class ImageProgram(PackedProgram):
         updates, opt = self._optimizer(lane).update(gradient, state["opt"], state["params"])
         held = first & lane["frozen"]
         updates = jax.tree.map(lambda b, u: jnp.where(held, 0, u) if b else u, biases(updates), updates)
-        return state | {
-            "params": optax.apply_updates(state["params"], updates),
-            "stats": stats,
-            "opt": opt,
-            "losses": state["losses"].at[step].set(loss),
-            "diverged": jnp.where((state["diverged"] < 0) & ~jnp.isfinite(loss), step, state["diverged"]),
-        }
+        return self._after(step, state, loss, updates, opt) | {"stats": stats}
 
-    def _looked(self, step, state, lane, data):
-        return self._noted(step, state, self._measures(state, lane, data))
+    def _measured_step(self, step, state, lane, data):
+        after = self._step(step, state, lane, data)
+        return self._noted(step, after, self._measures(after, lane, data))
 
     def _measures(self, state, lane, data) -> dict:
         """Units that no test image activates, and the stable rank of every matrix."""

@@ -5,14 +5,13 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
-import optax
 
 from lvp import measures, optim
 from lvp.data import batches
 from lvp.errors import InputError
 from lvp.losses import next_token_loss
 from lvp.models.decoder import decoder
-from lvp.training.cells import OPTIMIZERS, Cell, Lane
+from lvp.training.cells import OPTIMIZERS, Cell
 from lvp.training.packs import PackedProgram
 
 
@@ -69,9 +68,6 @@ class Program(PackedProgram):
         super().__init__(cell, lanes)
         self.model = decoder(cell.model)
 
-    def example_lane(self) -> Lane:
-        return self.cell.example_lane()
-
     def _rate(self, rate, lane):
         """A role's rate as the optimizer takes it: a schedule where the cell has one."""
         if self.cell.cooldown is None:
@@ -87,14 +83,7 @@ class Program(PackedProgram):
     def _init(self, lane):
         init_key, data_key = jax.random.split(jax.random.key(lane["seed"]))
         params = self.model.init(init_key, lane["init_std"])
-        state = {
-            "params": params,
-            "opt": self._optimizer(lane).init(params),
-            "key": jax.random.key_data(data_key),
-            "losses": jnp.full((self.cell.steps,), jnp.nan, jnp.float32),
-            "diverged": jnp.int32(-1),
-            "valid_loss": jnp.float32(jnp.nan),
-        }
+        state = self._first(params, self._optimizer(lane).init(params), data_key)
         if not self.cell.measured_steps:
             return state
         state |= {"initial_means": measures.initial_means(params)}
@@ -135,13 +124,7 @@ class Program(PackedProgram):
         if self.cell.optimizer.needs_snr:
             extra = {"gradient_snr": self._snr(found)}
         updates, opt = self._optimizer(lane).update(found.gradient, state["opt"], state["params"], **extra)
-        diverged = jnp.where((state["diverged"] < 0) & ~jnp.isfinite(found.loss), step, state["diverged"])
-        return state | {
-            "params": optax.apply_updates(state["params"], updates),
-            "opt": opt,
-            "losses": state["losses"].at[step].set(found.loss),
-            "diverged": diverged,
-        }, updates
+        return self._after(step, state, found.loss, updates, opt), updates
 
     def _snr(self, found: Gradients):
         """φ of every parameter."""

@@ -12,6 +12,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
+import optax
 
 from lvp.outcomes import Outcome, outcome
 
@@ -23,22 +24,15 @@ class PackedProgram:
     finite, else −1), of a cell with measured steps also `measures` (NaN until they are taken). In a pack every leaf has
     a leading axis [lanes]. The step is not in it: all lanes of a pack are at the same one, and the driver holds it.
 
-    What is trained is a subclass's: `example_lane()`, `_init(lane)`, `_step(step, state, lane, data)`,
-    `_evaluated(state, lane, data)`, and with measures either `_measured_step(…)`, the same step with its measures, or,
-    where `looks_afterwards`, `_looked(step, state, lane, data)`: the state with the measures of what a step has left;
-    all of one lane and traced. `cell` says `steps`, `measured_steps` and `final_steps`.
+    What is trained is a subclass's: `_init(lane)`, `_step(step, state, lane, data)`, `_measured_step(…)` (the same step
+    with its measures) and `_evaluated(state, lane, data)`, all of one lane and traced. `cell` says `steps`,
+    `measured_steps` and `final_steps`, and `example_lane()`: what is compiled for it serves all.
     """
-
-    looks_afterwards = False  # then the step is compiled once, not twice
 
     def __init__(self, cell, lanes: int = 1):
         self.cell, self.lanes = cell, lanes
 
     # --- one lane ---------------------------------------------------------------------------------------------
-
-    def example_lane(self):
-        """Some lane of the cell: what is compiled for it serves all."""
-        raise NotImplementedError
 
     def _init(self, lane):
         raise NotImplementedError
@@ -49,12 +43,29 @@ class PackedProgram:
     def _measured_step(self, step, state, lane, data):
         raise NotImplementedError
 
-    def _looked(self, step, state, lane, data):
-        raise NotImplementedError
-
     def _evaluated(self, state, lane, data):
         """By its name in the state, what a lane is judged by at its end: floats, NaN before."""
         raise NotImplementedError
+
+    def _first(self, params, opt, key) -> dict:
+        """The part of a state that all programs have, before the first step."""
+        return {
+            "params": params,
+            "opt": opt,
+            "key": jax.random.key_data(key),
+            "losses": jnp.full((self.cell.steps,), jnp.nan, jnp.float32),
+            "diverged": jnp.int32(-1),
+            "valid_loss": jnp.float32(jnp.nan),
+        }
+
+    def _after(self, step, state, loss, updates, opt) -> dict:
+        """The state after a step of this loss and these updates."""
+        return state | {
+            "params": optax.apply_updates(state["params"], updates),
+            "opt": opt,
+            "losses": state["losses"].at[step].set(loss),
+            "diverged": jnp.where((state["diverged"] < 0) & ~jnp.isfinite(loss), step, state["diverged"]),
+        }
 
     def _room_for_measures(self, measure: Callable, *arguments):
         """NaN for all measured steps, in the shapes of what `measure` returns."""
@@ -75,11 +86,12 @@ class PackedProgram:
         def up_to_next(carry):
             step, state = carry
             measured = points[jnp.searchsorted(points, step)]
-            plain = jnp.minimum(measured + self.looks_afterwards, stop)
+            plain = jnp.minimum(measured, stop)
             state = jax.lax.fori_loop(step, plain, lambda i, s: self._step(i, s, lane, data), state)
-            look = self._looked if self.looks_afterwards else self._measured_step
-            state = jax.lax.cond(measured < stop, lambda s: look(measured, s, lane, data), lambda s: s, state)
-            return jnp.minimum(measured + 1, stop), state
+            state = jax.lax.cond(
+                plain < stop, lambda s: self._measured_step(measured, s, lane, data), lambda s: s, state
+            )
+            return jnp.minimum(plain + 1, stop), state
 
         return jax.lax.while_loop(lambda c: c[0] < stop, up_to_next, (jnp.int32(step), state))[1]
 
@@ -103,7 +115,7 @@ class PackedProgram:
 
     def lane_shapes(self):
         """Shapes and dtypes of one lane's state, found without a device."""
-        return jax.eval_shape(self._init, self.example_lane().arrays())
+        return jax.eval_shape(self._init, self.cell.example_lane().arrays())
 
     def stack(self, states: Sequence):
         """The pack's state from one host state a lane."""
@@ -121,7 +133,7 @@ class PackedProgram:
 
     def compile(self, data):
         """Compiles `advance` now, for data of these shapes, and returns JAX's compiled program."""
-        lanes = self.arrays([self.example_lane()] * self.lanes)
+        lanes = self.arrays([self.cell.example_lane()] * self.lanes)
         arguments = (np.int32(0), np.int32(0), self.blank_state(), lanes, data)
         self.advance = self.advance.lower(*arguments).compile()
         return self.advance
