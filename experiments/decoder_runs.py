@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from experiments.checks import check_seeds
 from lvp.analysis import Optimum, Slope
 from lvp.errors import InputError
 from lvp.models.decoder import DecoderConfig
@@ -21,47 +22,6 @@ LANE = [*(f"lane.learning_rates.{r}" for r in ROLES), *(f"lane.init_std.{r}" for
 def geometric(low: float, high: float, count: int) -> tuple[float, ...]:
     """`count` rates from low to high at equal ratios, to 4 digits (they are names as much as numbers)."""
     return tuple(float(f"{x:.4g}") for x in np.geomspace(low, high, count))
-
-
-def sorted_values(config: Any, name: str, *, least: int = 1, positive: bool = False) -> None:
-    """Sorts the tuple of that name in a configuration; InputError where it has fewer than `least` values, one twice, or
-    (if they have to be positive) one that is not."""
-    values = getattr(config, name)
-    if not values:
-        raise InputError(f"{name} is empty: it needs at least one value")
-    if len(set(values)) < len(values):
-        raise InputError(f"{name} holds a value twice: {', '.join(map(str, values))}")
-    if positive:
-        for value in values:
-            check_positive(name, value)
-    if len(values) < least:
-        raise InputError(f"{name} needs at least {least} values, got {len(values)}")
-    object.__setattr__(config, name, tuple(sorted(values)))
-
-
-def check_seeds(config: Any, name: str, *, least: int = 1) -> None:
-    """`sorted_values`, and InputError for what is no seed."""
-    sorted_values(config, name, least=least)
-    if any(seed < 0 or seed >= 2**32 for seed in getattr(config, name)):
-        raise InputError(f"{name} must be whole numbers from 0 to 2^32 − 1, got {getattr(config, name)}")
-
-
-def check_names(what: str, given: Sequence[str], known: Sequence[str]) -> None:
-    """InputError unless there is at least one name, each is known and none comes twice."""
-    for name in given:
-        if name not in known:
-            raise InputError(f"{what} must be of {', '.join(known)}; got {name!r}")
-    if not given or len(set(given)) < len(given):
-        raise InputError(f"{what} must hold at least one name, and none twice; got {', '.join(given) or 'none'}")
-
-
-def check_schedule(warmup: float, cooldown: float) -> None:
-    """InputError unless both are parts of the steps that fit into them together."""
-    if min(warmup, cooldown) < 0 or warmup + cooldown > 1:
-        raise InputError(
-            f"warm-up ({warmup:g}) and cool-down ({cooldown:g}) are parts of the steps: together they must not be "
-            "longer than the training"
-        )
 
 
 @dataclass(frozen=True)
@@ -92,10 +52,6 @@ class DecoderRuns:
             check_positive(name, getattr(self, name), zero=True)
         if max(self.b1, self.b2) >= 1:
             raise InputError(f"b1 and b2 must be below 1, got {self.b1} and {self.b2}")
-
-    def values(self, name: str, *, least: int = 1, positive: bool = False) -> None:
-        """As `sorted_values`, of the field of that name."""
-        sorted_values(self, name, least=least, positive=positive)
 
     @property
     def adam(self) -> OptimizerConfig:

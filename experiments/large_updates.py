@@ -15,7 +15,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from experiments.decoder_runs import check_names, check_seeds, sorted_values, where
+from experiments.checks import check_names, check_seeds, sorted_values
+from experiments.decoder_runs import where
 from experiments.experiment import CellLanes, Experiment
 from lvp.analysis.claims import ABOVE_ZERO, Claim, of_values
 from lvp.analysis.frame import sheet

@@ -20,6 +20,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from experiments.checks import check_names, sorted_values
 from experiments.decoder_runs import DecoderRuns, geometric, of_optimizer, same, where
 from experiments.experiment import CellLanes, Experiment
 from lvp.analysis.claims import Claim, of_values
@@ -73,14 +74,12 @@ class Config(DecoderRuns):
     def __post_init__(self):
         super().__post_init__()
         for name in ("adam_rates", "sign_rates", "sgd_rates", "momentum_rates"):
-            self.values(name, positive=True)
-        self.values("measured", least=2)
+            sorted_values(self, name, positive=True)
+        sorted_values(self, "measured", least=2)
         if not 0 <= self.measured[0] <= self.measured[-1] <= 1:
             raise InputError(f"measured holds parts of the steps, from 0 to 1, got {self.measured}")
-        for name, known in (("arms", ARMS), ("heads", HEADS)):
-            for given in getattr(self, name):
-                if given not in known:
-                    raise InputError(f"{name} must be of {', '.join(known)}; got {given!r}")
+        check_names("arms", self.arms, ARMS)
+        check_names("heads", self.heads, HEADS)
 
     @property
     def measured_steps(self) -> tuple[int, ...]:
@@ -145,7 +144,8 @@ def _cell(config: Config, name: str, head: str) -> Cell:
     kind, options, _ = OPTIMIZERS[name]
     constants = config.adam.options if "adam" in kind else {}
     optimizer = OptimizerConfig(kind, {**constants, **options})
-    return config.cell(config.width, config.vocab, config.steps, optimizer, config.measured_steps, tied=HEADS[head])
+    shape, of = (config.width, config.vocab, config.steps), {"measures": ("vocabulary",)}
+    return config.cell(*shape, optimizer, config.measured_steps, of, tied=HEADS[head])
 
 
 def lane(config: Config, arm: Arm, head: str, rate: float, seed: int) -> Lane:

@@ -17,6 +17,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from experiments.checks import sorted_values
 from experiments.decoder_runs import (
     EMBEDDING,
     OPTIMUM_HEAD,
@@ -55,9 +56,9 @@ class Config(DecoderRuns):
     def __post_init__(self):
         super().__post_init__()
         for name in ("widths", "vocabs"):
-            self.values(name)
+            sorted_values(self, name)
         for name in ("rates", "constants"):
-            self.values(name, least=3, positive=True)
+            sorted_values(self, name, least=3, positive=True)
         for name in ("epochs", "rate_times_width", "batch", "context"):
             check_positive(name, getattr(self, name))
         if min(self.widths) < 8:

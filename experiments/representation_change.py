@@ -27,7 +27,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from experiments import equation_nine
-from experiments.decoder_runs import DecoderRuns, check_schedule, same, where
+from experiments.checks import check_schedule, sorted_values
+from experiments.decoder_runs import DecoderRuns, same, where
 from experiments.experiment import Calculation, CellLanes, Experiment
 from lvp import analysis
 from lvp.analysis.claims import Claim, judge
@@ -91,7 +92,7 @@ class Config(DecoderRuns):
     def __post_init__(self):
         super().__post_init__()
         for name in ("batch_sizes", "fan_ins", "snrs"):
-            self.values(name, positive=True)
+            sorted_values(self, name, positive=True)
         if self.numbers < 1:
             raise InputError(f"numbers must be at least 1, got {self.numbers}")
         if not 2 <= self.points <= self.steps:

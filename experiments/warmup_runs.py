@@ -7,7 +7,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from experiments.decoder_runs import DecoderRuns, check_names, check_schedule, check_seeds, geometric, same
+from experiments.checks import check_names, check_schedule, check_seeds, sorted_values
+from experiments.decoder_runs import DecoderRuns, geometric, same
 from experiments.experiment import CellLanes
 from lvp.errors import InputError
 from lvp.models.decoder import GPT2_FORM
@@ -78,8 +79,8 @@ class Config(DecoderRuns):
     def __post_init__(self):
         super().__post_init__()
         for name in sorted({arm.rates for arm in ARMS.values()}):
-            self.values(name, least=2, positive=True)
-        self.values("warmups", least=2)
+            sorted_values(self, name, least=2, positive=True)
+        sorted_values(self, "warmups", least=2)
         for name in ("weight_decay", "held_decay", "init_std"):
             check_positive(name, getattr(self, name))
         check_names("arms", self.arms, ARMS)

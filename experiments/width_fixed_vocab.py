@@ -18,6 +18,7 @@ from itertools import product
 
 import numpy as np
 
+from experiments.checks import sorted_values
 from experiments.decoder_runs import (
     OPTIMUM_HEAD,
     DecoderRuns,
@@ -60,10 +61,10 @@ class Config(DecoderRuns):
 
     def __post_init__(self):
         super().__post_init__()
-        self.values("widths", positive=True)
-        self.values("rates", least=3, positive=True)
+        sorted_values(self, "widths", positive=True)
+        sorted_values(self, "rates", least=3, positive=True)
         for name in ("hidden_rates", *FACTORS):
-            self.values(name, positive=True)
+            sorted_values(self, name, positive=True)
         for name in FACTORS:
             if 1.0 not in getattr(self, name):
                 raise InputError(f"{name} must hold 1, the common value that the claim is about")

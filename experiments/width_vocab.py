@@ -13,16 +13,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from experiments.decoder_runs import (
-    OPTIMUM_HEAD,
-    DecoderRuns,
-    geometric,
-    grid,
-    optimum_row,
-    same,
-    slope_line,
-    where,
-)
+from experiments.checks import sorted_values
+from experiments.decoder_runs import OPTIMUM_HEAD, DecoderRuns, geometric, grid, optimum_row, same, slope_line, where
 from experiments.experiment import CellLanes, Experiment
 from lvp import analysis
 from lvp.analysis import figures
@@ -44,8 +36,8 @@ class Config(DecoderRuns):
 
     def __post_init__(self):
         super().__post_init__()
-        self.values("widths", positive=True)
-        self.values("rates", least=3, positive=True)  # an optimum has neighbours
+        sorted_values(self, "widths", positive=True)
+        sorted_values(self, "rates", least=3, positive=True)  # an optimum has neighbours
         check_positive("rate_times_width", self.rate_times_width)
         check_positive("tolerance", self.tolerance, zero=True)
         if self.vocab_per_width < 1:

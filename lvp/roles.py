@@ -89,6 +89,11 @@ class Leaf:
     stacked: tuple[int, ...]
     vocab_axis: int | None
 
+    @property
+    def layer_axes(self) -> tuple[int, ...]:
+        """The axes of one layer: all that do not stack layers."""
+        return tuple(axis for axis in range(len(self.shape)) if axis not in self.stacked)
+
 
 _ROOT = r"(?:params/)?"
 _BLOCK = _ROOT + r"(?:block_\d+|blocks/\d+)/"

@@ -71,8 +71,8 @@ def verdicts(table, config=CONFIG):
 def test_arms_share_programs_where_only_traced_numbers_differ(whole):
     cells = warmup_runs.cells(CONFIG)
     assert len(CONFIG.arms) == 8 and len(cells) == 7  # LionAR without momentum is LionAR with another β
-    assert sum(len(c.lanes) for c in cells) == 8 * 3 * 4 * 2
-    assert len(whole) == 8 * 3 * (4 * 2 + 4)
+    assert sum(len(c.lanes) for c in cells) == (3 * 5 + 5 * 4) * 3 * 2
+    assert len(whole) == (3 * 5 + 5 * 4) * 3 * 2 + 8 * 3 * 4
     by_label = {c.label: c for c in cells}
     assert {lane.options["b"] for lane in by_label["LionAR"].lanes} == {0.9, 0.0}
     for c in cells:
@@ -85,7 +85,7 @@ def test_arms_share_programs_where_only_traced_numbers_differ(whole):
 
 def test_claims_follow_what_was_planted(whole):
     found = verdicts(whole)
-    assert len(found) == 16 and set(found.values()) == {"supported"}
+    assert len(found) == 18 and set(found.values()) == {"supported"}
     assert warmup_reading.gap(whole, CONFIG, "AdamW", 0.2).mean() == pytest.approx(0.3, abs=0.01)
 
 
@@ -173,7 +173,7 @@ def test_a_diverged_rate_is_passed_over_and_a_diverged_arm_says_so(whole):
 def test_fewer_arms_are_read_as_they_are():
     config = replace(CONFIG, arms=("LionAR",))
     table = followed(config)
-    assert len(verdicts(table, config)) == 3 and "LionAR" in warmup.summary(table, config)
+    assert len(verdicts(table, config)) == 4 and "LionAR" in warmup.summary(table, config)
     assert warmup.figure(table, config, tier="laptop", corpus="none", partial=None).axes
 
 

@@ -116,7 +116,7 @@ def stable_ranks(params: Any, declarations: Sequence[roles.Declaration] = ()) ->
 
 def _of_layers(w, leaf):
     """The stable rank of every matrix [fan-in, neurons] that w stacks, in the shape of the stacked axes."""
-    neurons = tuple(axis for axis in range(w.ndim) if axis not in leaf.stacked + leaf.fan_in)
+    neurons = tuple(axis for axis in leaf.layer_axes if axis not in leaf.fan_in)
     w = w.transpose(*leaf.stacked, *leaf.fan_in, *neurons)
     layers, fan_in = len(leaf.stacked), len(leaf.stacked) + len(leaf.fan_in)
     rows, columns = math.prod(w.shape[layers:fan_in]), math.prod(w.shape[fan_in:])

@@ -17,7 +17,7 @@ def square_sums(tree: Any, declarations: Sequence[roles.Declaration] = ()) -> An
     """A tree of ‖·‖² like the given one; of a parameter that stacks layers an array over its stacked axes."""
 
     def of(leaf, x):
-        return jnp.sum(jnp.square(wide(x)), axis=tuple(a for a in range(x.ndim) if a not in leaf.stacked))
+        return jnp.sum(jnp.square(wide(x)), axis=leaf.layer_axes)
 
     return jax.tree.map(of, roles.describe(tree, extra=declarations), tree)
 
@@ -85,7 +85,7 @@ def alignment(
         raise InputError(f"momentum lacks {missing[0]!r}")
     held = jax.tree.map(lambda leaf: momentum[leaf.path], described)
     products = jax.tree.map(
-        lambda leaf, g, m: jnp.sum(wide(g) * wide(m), axis=tuple(a for a in range(g.ndim) if a not in leaf.stacked)),
+        lambda leaf, g, m: jnp.sum(wide(g) * wide(m), axis=leaf.layer_axes),
         described,
         gradients,
         held,

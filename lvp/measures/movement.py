@@ -65,8 +65,7 @@ def updates(params: Any, updates: Any, declarations: Sequence[roles.Declaration]
         check_shape(f"updates at {leaf.path!r}", u, w.shape, "params")
         members[leaf.role].append((w, u))
         if leaf.role != "vector":
-            axes = tuple(axis for axis in range(w.ndim) if axis not in leaf.stacked)
-            matrices[leaf.path] = _measures([w], [u], axes)
+            matrices[leaf.path] = _measures([w], [u], leaf.layer_axes)
     return {
         "matrices": matrices,
         "roles": {role: _measures(*zip(*pairs, strict=True)) for role, pairs in members.items() if pairs},

@@ -160,23 +160,34 @@ class Program(PackedProgram):
         return after, self._measures(state, after, lane, data, updates, gradients, of_head)
 
     def _measures(self, state, after, lane, data, updates, gradients, of_head) -> dict:
-        params, kinds, found = state["params"], self.cell.measures, []
-        if "movement" in kinds:
-            found += [measures.updates(params, updates)]
-        if "vocabulary" in kinds:
+        params = state["params"]
+
+        def vocabulary():
             counts = jnp.bincount(data.train, length=self.cell.vocab)
             moments, means = measures.second_moments(after["opt"], self._setting(lane, "b2")), state["initial_means"]
-            found += [measures.of_vocabulary(params, updates, of_head, moments, means, counts / data.train.shape[0])]
-        if "representation" in kinds:
+            return measures.of_vocabulary(params, updates, of_head, moments, means, counts / data.train.shape[0])
+
+        def representation():
             _, inputs = self.model.apply(params, data.probe, capture=True)
-            found += [measures.representation_change(params, updates, inputs)]
-        if "gradients" in kinds and (momentum := measures.first_moments(state["opt"])):
-            decay = self._setting(lane, self.cell.optimizer.momentum)
-            found += [measures.alignment(gradients.gradient, momentum, decay)]
-        if "gradients" in kinds and gradients.squares is not None:
-            sizes = self.cell.micro_batches, self.cell.micro_batch_size
-            found += [measures.snr(gradients.gradient, gradients.squares, *sizes)]
-        return measures.joined(*found)
+            return measures.representation_change(params, updates, inputs)
+
+        def of_gradients():
+            found = []
+            if momentum := measures.first_moments(state["opt"]):
+                decay = self._setting(lane, self.cell.optimizer.momentum)
+                found += [measures.alignment(gradients.gradient, momentum, decay)]
+            if gradients.squares is not None:
+                sizes = self.cell.micro_batches, self.cell.micro_batch_size
+                found += [measures.snr(gradients.gradient, gradients.squares, *sizes)]
+            return measures.joined(*found)
+
+        of = {
+            "movement": lambda: measures.updates(params, updates),
+            "vocabulary": vocabulary,
+            "representation": representation,
+            "gradients": of_gradients,
+        }
+        return measures.joined(*(of[kind]() for kind in self.cell.measures))
 
     def _evaluated(self, state, lane, data):
         def body(total, group):
