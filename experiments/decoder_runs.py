@@ -9,7 +9,7 @@ import numpy as np
 from experiments.checks import check_seeds
 from lvp.analysis import Optimum, Slope
 from lvp.errors import InputError
-from lvp.models.decoder import DecoderConfig
+from lvp.models.configs import DecoderConfig
 from lvp.records import flatten
 from lvp.roles import ROLES
 from lvp.training import Cell, DataConfig, Lane, OptimizerConfig, check_positive

@@ -35,7 +35,7 @@ from lvp.analysis.claims import Claim, judge
 from lvp.analysis.frame import sheet
 from lvp.analysis.power_laws import Panel, Series
 from lvp.errors import InputError
-from lvp.models.decoder import GPT2_FORM
+from lvp.models.configs import GPT2_FORM
 from lvp.training import Cell, Lane, OptimizerConfig, check_positive
 
 

@@ -11,7 +11,7 @@ from experiments.checks import check_names, check_schedule, check_seeds, sorted_
 from experiments.decoder_runs import DecoderRuns, geometric, same
 from experiments.experiment import CellLanes
 from lvp.errors import InputError
-from lvp.models.decoder import GPT2_FORM
+from lvp.models.configs import GPT2_FORM
 from lvp.training import Cell, Lane, OptimizerConfig, check_positive
 
 LEAST_WARMUP_STEPS = 20  # of the reference: fewer are hardly a warm-up

@@ -9,7 +9,8 @@ import pytest
 
 from lvp import measures, optim, roles, training
 from lvp.errors import InputError
-from lvp.models.decoder import DecoderConfig, decoder
+from lvp.models.configs import DecoderConfig
+from lvp.models.decoder import decoder
 from lvp.training import Cell, DataConfig, Lane, OptimizerConfig, Program, TrainingData
 from tests import plain_training
 

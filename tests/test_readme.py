@@ -7,7 +7,8 @@ from pathlib import Path
 import jax
 import pytest
 
-from lvp.models.decoder import DecoderConfig, decoder
+from lvp.models.configs import DecoderConfig
+from lvp.models.decoder import decoder
 from sweeps.__main__ import parser
 
 ROOT = Path(__file__).parents[1]

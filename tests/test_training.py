@@ -11,7 +11,8 @@ import pytest
 from lvp import roles, training
 from lvp.errors import InputError
 from lvp.losses import dense_next_token_loss
-from lvp.models.decoder import DecoderConfig, decoder
+from lvp.models.configs import DecoderConfig
+from lvp.models.decoder import decoder
 from lvp.training import Cell, DataConfig, Lane, Program, TrainingData
 from tests import plain_training
 

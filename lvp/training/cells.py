@@ -14,7 +14,7 @@ import optax
 
 from lvp import optim, roles
 from lvp.errors import InputError
-from lvp.models.decoder import DecoderConfig
+from lvp.models.configs import DecoderConfig
 
 OPTIMIZERS: Mapping[str, Callable] = {
     "adam": optax.adam,

@@ -38,7 +38,8 @@ def side(name: str) -> None:
     import jax.numpy as jnp
     import optax
 
-    from lvp.models.decoder import DecoderConfig, decoder
+    from lvp.models.configs import DecoderConfig
+    from lvp.models.decoder import decoder
 
     name, _, looped = name.partition("-")
     tx = sides()[name]

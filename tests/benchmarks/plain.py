@@ -11,7 +11,8 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 
-from lvp.models.decoder import DecoderConfig, sinusoidal_positions
+from lvp.models.configs import DecoderConfig
+from lvp.models.layers import sinusoidal_positions
 
 
 class PlainAttention(nn.Module):
@@ -21,7 +22,7 @@ class PlainAttention(nn.Module):
     def __call__(self, x):
         c = self.config
         q, k, v = jnp.split(nn.Dense(3 * c.width, use_bias=False, name="qkv")(x), 3, axis=-1)
-        q, k, v = (a.reshape(*a.shape[:2], c.heads, c.head_dim) for a in (q, k, v))
+        q, k, v = (a.reshape(*a.shape[:2], c.num_heads, c.head_dim) for a in (q, k, v))
         mixed = jax.nn.dot_product_attention(q, k, v, is_causal=True)
         return nn.Dense(c.width, use_bias=False, name="out")(mixed.reshape(x.shape))
 

@@ -25,7 +25,7 @@ def _trainer(tokens, measured_steps=(), micro_batches=1):
     import numpy as np
 
     from lvp import roles, training
-    from lvp.models.decoder import DecoderConfig
+    from lvp.models.configs import DecoderConfig
 
     more = {"measured_steps": measured_steps, "micro_batches": micro_batches}
     cell = training.Cell(DecoderConfig(**SHAPE), training.DataConfig("none"), BATCH, STEPS_OF_LANE, **more)
@@ -70,7 +70,7 @@ def accumulated_measured(tokens):
 
 
 def plain(tokens):
-    from lvp.models.decoder import DecoderConfig
+    from lvp.models.configs import DecoderConfig
     from tests.benchmarks.plain import PlainTrainer
 
     return PlainTrainer(DecoderConfig(**SHAPE), tokens, BATCH, *RATES).step, {}
@@ -79,7 +79,7 @@ def plain(tokens):
 def pytorch(tokens):
     import torch
 
-    from lvp.models.decoder import DecoderConfig
+    from lvp.models.configs import DecoderConfig
     from tests.benchmarks.torch_step import TorchTrainer, tune
 
     # The cores that XLA's thread pool counts.
@@ -149,7 +149,8 @@ def check_sides_agree() -> None:
     import numpy as np
 
     from lvp.losses import next_token_loss
-    from lvp.models.decoder import DecoderConfig, decoder
+    from lvp.models.configs import DecoderConfig
+    from lvp.models.decoder import decoder
     from tests.benchmarks.plain import PlainTrainer
 
     config = DecoderConfig(vocab=300, width=64, context=32)

@@ -17,7 +17,8 @@ from torch import nn
 from torch.nn import functional as F
 
 from lvp import records
-from lvp.models.decoder import DecoderConfig, sinusoidal_positions
+from lvp.models.configs import DecoderConfig
+from lvp.models.layers import sinusoidal_positions
 
 CHECKED = DecoderConfig(vocab=300, width=128, context=96)  # two heads, and two blocks of queries on our side
 
@@ -35,7 +36,7 @@ def tune(threads: int) -> None:
 class Attention(nn.Module):
     def __init__(self, config: DecoderConfig):
         super().__init__()
-        self.heads, self.head_dim = config.heads, config.head_dim
+        self.heads, self.head_dim = config.num_heads, config.head_dim
         self.qkv = nn.Linear(config.width, 3 * config.width, bias=False)
         self.out = nn.Linear(config.width, config.width, bias=False)
 

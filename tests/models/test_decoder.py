@@ -9,13 +9,10 @@ import pytest
 
 from lvp import roles
 from lvp.errors import InputError
-from lvp.models.decoder import (
-    DecoderConfig,
-    causal_attention,
-    decoder,
-    default_head_dim,
-    sinusoidal_positions,
-)
+from lvp.models.attention import causal_attention
+from lvp.models.configs import DecoderConfig, default_head_dim
+from lvp.models.decoder import decoder
+from lvp.models.layers import sinusoidal_positions
 
 SMALL = DecoderConfig(vocab=50, width=24, context=10, head_dim=8, attention_block=4)
 FORMS = {

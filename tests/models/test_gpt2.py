@@ -11,7 +11,8 @@ from flax import linen as nn
 from lvp import roles
 from lvp.errors import InputError
 from lvp.losses import dense_next_token_loss
-from lvp.models.decoder import decoder, gpt2
+from lvp.models.configs import gpt2
+from lvp.models.decoder import decoder
 from tests.models.gpt2_reference import FILE, FULL, LAST, POSITIONS, SMALL, VOCABULARY, tokens, weights
 
 # Float32 comes to within 1e-6 (124M: 4e-6), as transformers' own does; another form is more than 1e-4 away.
@@ -167,7 +168,7 @@ def test_gelu_is_the_tanh_form():
 )
 def test_counts_are_the_known_ones(config, count):
     assert config.num_params == count
-    assert config.heads == config.width / 64
+    assert config.num_heads == config.width / 64
 
 
 def test_count_and_flops_of_124m_by_hand():

@@ -11,7 +11,7 @@ from experiments.experiment import Calculation, CellLanes, Experiment
 from lvp import records
 from lvp.analysis.claims import Claim
 from lvp.analysis.frame import sheet
-from lvp.models.decoder import DecoderConfig
+from lvp.models.configs import DecoderConfig
 from lvp.roles import ROLES
 from lvp.training import Cell, DataConfig, Lane
 from sweeps import api, packing, results

@@ -1,0 +1,100 @@
+"""The parts of a decoder that hold parameters, attention apart. Shapes in names as in `lvp.models.decoder`."""
+
+from typing import Any
+
+import flax.linen as nn
+import jax.numpy as jnp
+import numpy as np
+
+from lvp.errors import InputError
+from lvp.models.configs import DecoderConfig
+
+
+def sinusoidal_positions(context: int, width: int) -> np.ndarray:
+    """float32 [context, width]: sine in the first half of the columns, cosine in the second, wavelengths from 2π to
+    10⁴ · 2π (Vaswani et al. 2017, section 3.5, whose interleaving is a permutation of these columns)."""
+    half = -(-width // 2)
+    angle = np.arange(context)[:, None] / 10_000.0 ** (np.arange(half) / half)
+    return np.concatenate([np.sin(angle), np.cos(angle)], axis=1)[:, :width].astype(np.float32)
+
+
+class Matrix(nn.Module):
+    """x [N, in] → x · kernel (+ bias) [N, out]; unit normal (`Decoder.init` scales by role), the bias at zero."""
+
+    out: int
+    dtype: Any
+    biased: bool = False
+
+    @nn.compact
+    def __call__(self, x_NI, capture: bool = False):
+        kernel = self.param("kernel", nn.initializers.normal(1.0), (x_NI.shape[-1], self.out), jnp.float32)
+        if capture:
+            self.sow("inputs", "kernel", x_NI, reduce_fn=lambda _, x: x)
+        out_NO = x_NI @ kernel.astype(self.dtype)
+        if not self.biased:
+            return out_NO
+        bias = self.param("bias", nn.initializers.zeros, (self.out,), jnp.float32)
+        return out_NO + bias.astype(self.dtype)[None]
+
+
+class Vocabulary(nn.Module):
+    """Holds one vocabulary matrix under the field's usual name, so that a look-up or a loss can use it."""
+
+    name_of_matrix: str
+    shape: tuple[int, int]
+
+    @nn.compact
+    def __call__(self):
+        return self.param(self.name_of_matrix, nn.initializers.normal(1.0), self.shape, jnp.float32)
+
+
+class LearnedPositions(nn.Module):
+    """The rows float32 [T, width] of positions 0 … T − 1, of a table [context, width] at unit normal."""
+
+    config: DecoderConfig
+
+    @nn.compact
+    def __call__(self, length: int, capture: bool = False):
+        c = self.config
+        if length > c.context:
+            raise InputError(f"decoder: rows of {length} tokens, but learned positions end at context {c.context}")
+        table = self.param("embedding", nn.initializers.normal(1.0), (c.context, c.width), jnp.float32)
+        if capture:
+            self.sow("inputs", "embedding", jnp.arange(length, dtype=jnp.int32), reduce_fn=lambda _, x: x)
+        return table[:length]
+
+
+def with_positions(config: DecoderConfig, x_BTD, capture: bool):
+    """The tokens' rows with what their positions add to them."""
+    length, width = x_BTD.shape[1:]
+    kinds = {
+        "sinusoidal": lambda: x_BTD + (config.position_amplitude * sinusoidal_positions(length, width))[None],
+        "learned": lambda: x_BTD + LearnedPositions(config, name="position")(length, capture)[None],
+        "rotary": lambda: x_BTD,
+    }
+    return kinds[config.positions]()
+
+
+def norm(config: DecoderConfig, name: str):
+    dtype = jnp.dtype(config.dtype)
+    kinds = {
+        "none": lambda: lambda x: x,
+        "layer": lambda: nn.LayerNorm(config.norm_epsilon, dtype=dtype, use_bias=config.norm_is_biased, name=name),
+        "rms": lambda: nn.RMSNorm(config.norm_epsilon, dtype=dtype, name=name),
+    }
+    return kinds[config.norm]()
+
+
+class MLP(nn.Module):
+    config: DecoderConfig
+
+    @nn.compact
+    def __call__(self, x_ND, capture: bool = False):
+        c, dtype = self.config, jnp.dtype(self.config.dtype)
+        inner = c.mlp_factor * c.width
+        if c.mlp == "swiglu":
+            gate_NF = nn.silu(Matrix(inner, dtype, c.biases, name="gate")(x_ND, capture))
+            inner_NF = gate_NF * Matrix(inner, dtype, c.biases, name="up")(x_ND, capture)
+        else:
+            inner_NF = nn.gelu(Matrix(inner, dtype, c.biases, name="up")(x_ND, capture))
+        return Matrix(c.width, dtype, c.biases, name="down")(inner_NF, capture)
