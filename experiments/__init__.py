@@ -1,14 +1,13 @@
 """One file per question: the paper's claim, its cells at every tier, its figure, and how its claims are judged."""
 
-import difflib
 import importlib
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import asdict, fields, replace
 from typing import Any, get_args, get_origin, get_type_hints
 
 import pydantic
 
-from lvp.errors import InputError
+from lvp.errors import InputError, unknown
 
 NAMES = (
     "width_vocab",
@@ -21,14 +20,6 @@ NAMES = (
     "feature_learning",
     "representation_change",
 )
-
-
-def unknown(kind: str, given: str, allowed: Iterable[str]) -> InputError:
-    """The error for a name that is not among `allowed`, with the nearest one or, failing that, all of them."""
-    allowed = list(allowed)
-    near = difflib.get_close_matches(given, allowed, n=1, cutoff=0.5)
-    hint = f"did you mean {near[0]}?" if near else f"known: {', '.join(allowed)}"
-    return InputError(f"unknown {kind} {given!r}; {hint}")
 
 
 def load(name: str):

@@ -3,12 +3,18 @@
 The loss and its gradients are computed together, chunk of tokens by chunk of tokens, each against the whole
 vocabulary: three matrix products a chunk, as many as the dense loss has, because nothing is recomputed. What is
 kept between forward and backward is the two gradients themselves ([tokens, width] and [width, vocab]).
+
+On a mesh every device does this with its own tokens and its own columns of the head: of a chunk's logits it holds
+[chunk, vocab / model], and what devices exchange about it are three numbers a token.
 """
 
 from functools import partial
 
 import jax
 import jax.numpy as jnp
+from jax.sharding import Mesh, PartitionSpec
+
+from lvp.sharding import FSDP, MODEL, TOKENS
 
 # Logits per chunk. On CPU 2^23 (32 MiB of float32) is a 16th of what the dense loss holds of 4,096 tokens at a
 # vocabulary of 32,768, and larger chunks gain little; accelerators want chunks near 8,192 tokens to fill the device.
@@ -16,9 +22,10 @@ CPU_CHUNK_LOGITS = 2**23
 ACCELERATOR_CHUNK = 8192
 
 
-def default_chunk(vocab: int) -> int:
-    """Tokens per chunk for the default device."""
-    return max(256, CPU_CHUNK_LOGITS // vocab) if jax.default_backend() == "cpu" else ACCELERATOR_CHUNK
+def default_chunk(vocab: int, mesh: Mesh | None = None) -> int:
+    """Tokens per chunk for the devices of a mesh (None: the default device)."""
+    platform = jax.default_backend() if mesh is None else mesh.devices.flat[0].platform
+    return max(256, CPU_CHUNK_LOGITS // vocab) if platform == "cpu" else ACCELERATOR_CHUNK
 
 
 def _wide(x) -> jnp.dtype:
@@ -26,15 +33,20 @@ def _wide(x) -> jnp.dtype:
     return jnp.promote_types(x.dtype, jnp.float32)
 
 
-def next_token_loss(hidden, head, targets, weights=None, *, chunk: int | None = None) -> jax.Array:
-    """Weighted mean of −log softmax(hidden · head)[target].
+def next_token_loss(
+    hidden, head, targets, weights=None, *, chunk: int | None = None, z_loss: float = 0.0, mesh: Mesh | None = None
+) -> jax.Array:
+    """Weighted mean of −log softmax(hidden · head)[target], plus z_loss · log²(Σ exp(hidden · head)).
 
     Args:
       hidden: [..., width], bfloat16, float32 or float64; the rows that predict.
       head: [width, vocab], the output matrix.
       targets: [...], int; the token each row should predict. Rows of weight 0 may hold any valid index.
       weights: [...], float, non-negative; None is one everywhere. All zero gives a loss of 0.
-      chunk: tokens per chunk; None takes `default_chunk`. Any size works, the last chunk is padded.
+      chunk: tokens per chunk (of a device); None takes `default_chunk`. Any size works, the last chunk is padded.
+      z_loss: keeps the logits' normaliser near one (Chowdhery et al. 2022, section 5: 1e-4).
+      mesh: a mesh of `lvp.sharding`; its sizes of data × fsdp divide the rows, fsdp the width, model the vocabulary.
+        The head is gathered over fsdp and its gradient scattered over it, as of any parameter.
 
     Returns:
       Scalar in nats per unit of weight, float32 (float64 of float64). Differentiable in `hidden`, `head` and `weights`.
@@ -44,10 +56,10 @@ def next_token_loss(hidden, head, targets, weights=None, *, chunk: int | None = 
     wide = _wide(hidden)
     weights = jnp.ones(targets.shape, wide) if weights is None else weights.reshape(-1).astype(wide)
     if chunk is None:
-        chunk = default_chunk(head.shape[1])
+        chunk = default_chunk(head.shape[1], mesh)
     total = jnp.sum(weights)
     scale = 1.0 / jnp.where(total > 0, total, 1.0)
-    return _weighted_sum(hidden, head, targets, weights * scale, min(chunk, max(targets.shape[0], 1)))
+    return _weighted_sum(hidden, head, targets, weights * scale, chunk, z_loss, mesh)
 
 
 def dense_next_token_loss(hidden, head, targets, weights=None) -> jax.Array:
@@ -69,48 +81,100 @@ def chunks(chunk: int, *arrays) -> list[jax.Array]:
     return [jnp.pad(a, [(0, pad)] + [(0, 0)] * (a.ndim - 1)).reshape(-1, chunk, *a.shape[1:]) for a in arrays]
 
 
-def _chunk_nll(hidden, head, targets):
-    """Per token: logits [C, vocab] in float32 or wider, their logsumexp [C], −log p(target) [C]."""
+def _chunk_nll(hidden, head, targets, z_loss: float, split: bool):
+    """Of a chunk [C] against the columns that this device has: logits [C, columns] in float32 or wider; over the whole
+    vocabulary, their logsumexp [C] and each token's loss [C]; where the targets are among the columns, counted from the
+    first of them (outside their range: on another device)."""
     logits = jnp.matmul(hidden, head, preferred_element_type=_wide(hidden))
-    lse = jax.nn.logsumexp(logits, axis=-1)
-    return logits, lse, lse - jnp.take_along_axis(logits, targets[:, None], axis=-1)[:, 0]
+    if not split:
+        lse, at = jax.nn.logsumexp(logits, axis=-1), targets
+        of_target = jnp.take_along_axis(logits, at[:, None], axis=-1)[:, 0]
+    else:
+        columns = head.shape[1]
+        at = targets - jax.lax.axis_index(MODEL) * columns
+        most = jax.lax.pmax(jnp.max(logits, axis=-1), MODEL)
+        lse = most + jnp.log(jax.lax.psum(jnp.sum(jnp.exp(logits - most[:, None]), axis=-1), MODEL))
+        found = jnp.take_along_axis(logits, jnp.clip(at, 0, columns - 1)[:, None], axis=-1)[:, 0]
+        of_target = jax.lax.psum(jnp.where((at >= 0) & (at < columns), found, 0), MODEL)
+    loss = lse - of_target
+    return logits, lse, loss + z_loss * lse**2 if z_loss else loss, at
 
 
-@partial(jax.custom_vjp, nondiff_argnums=(4,))
-def _weighted_sum(hidden, head, targets, weights, chunk):
+def _sum(hidden, head, targets, weights, chunk: int, z_loss: float, split: bool):
+    """Σ weight · loss over the tokens given."""
+
     def body(total, xs):
         hidden_c, targets_c, weights_c = xs
-        _, _, nll = _chunk_nll(hidden_c, head, targets_c)
-        return total + jnp.sum(nll * weights_c), None
+        losses = _chunk_nll(hidden_c, head, targets_c, z_loss, split)[2]
+        return total + jnp.sum(losses * weights_c), None
 
+    chunk = min(chunk, max(targets.shape[0], 1))
     return jax.lax.scan(body, jnp.zeros((), _wide(hidden)), chunks(chunk, hidden, targets, weights))[0]
 
 
-def _forward(hidden, head, targets, weights, chunk):
+def _sum_and_gradients(hidden, head, targets, weights, chunk: int, z_loss: float, split: bool):
+    """The same, with its gradients with respect to hidden, head and weights; of hidden only what comes from the columns
+    given."""
     wide = _wide(hidden)
 
     def body(carry, xs):
         total, d_head = carry
         hidden_c, targets_c, weights_c = xs
-        logits, lse, nll = _chunk_nll(hidden_c, head, targets_c)
-        is_target = jnp.arange(head.shape[1])[None, :] == targets_c[:, None]
-        d_logits = (jnp.exp(logits - lse[:, None]) - is_target) * weights_c[:, None]
+        logits, lse, losses, at = _chunk_nll(hidden_c, head, targets_c, z_loss, split)
+        is_target = jnp.arange(head.shape[1])[None, :] == at[:, None]
+        share = jnp.exp(logits - lse[:, None])
+        if z_loss:
+            share *= 1 + 2 * z_loss * lse[:, None]
         # Under bfloat16 a float32 cotangent would turn both products into float32 ones.
-        d_logits = d_logits.astype(hidden.dtype)
+        d_logits = ((share - is_target) * weights_c[:, None]).astype(hidden.dtype)
         d_hidden = jnp.matmul(d_logits, head.T)
         d_head += jnp.matmul(hidden_c.T, d_logits, preferred_element_type=wide)
-        return (total + jnp.sum(nll * weights_c), d_head), (d_hidden, nll)
+        return (total + jnp.sum(losses * weights_c), d_head), (d_hidden, losses)
 
-    init = (jnp.zeros((), wide), jnp.zeros(head.shape, wide))
-    (total, d_head), (d_hidden, nll) = jax.lax.scan(body, init, chunks(chunk, hidden, targets, weights))
     tokens = hidden.shape[0]
-    d_hidden = d_hidden.reshape(-1, hidden.shape[1])[:tokens]
-    return total, (d_hidden.astype(hidden.dtype), d_head.astype(head.dtype), nll.reshape(-1)[:tokens])
+    init = (jnp.zeros((), wide), jnp.zeros(head.shape, wide))
+    parts = chunks(min(chunk, max(tokens, 1)), hidden, targets, weights)
+    (total, d_head), (d_hidden, losses) = jax.lax.scan(body, init, parts)
+    return total, d_hidden.reshape(-1, hidden.shape[1])[:tokens], d_head, losses.reshape(-1)[:tokens]
 
 
-def _backward(chunk, residuals, g):
-    d_hidden, d_head, nll = residuals
-    return g.astype(d_hidden.dtype) * d_hidden, g.astype(d_head.dtype) * d_head, None, g * nll
+# What a device has of hidden, head, targets and weights.
+_PARTS = (PartitionSpec(TOKENS, None), PartitionSpec(None, MODEL), PartitionSpec(TOKENS), PartitionSpec(TOKENS))
+
+
+@partial(jax.custom_vjp, nondiff_argnums=(4, 5, 6))
+def _weighted_sum(hidden, head, targets, weights, chunk, z_loss, mesh):
+    if mesh is None:
+        return _sum(hidden, head, targets, weights, chunk, z_loss, False)
+
+    def of_device(*parts):
+        return jax.lax.psum(_sum(*parts, chunk, z_loss, True), TOKENS)
+
+    of_all = jax.shard_map(of_device, mesh=mesh, in_specs=_PARTS, out_specs=PartitionSpec(), check_vma=False)
+    return of_all(hidden, head, targets, weights)
+
+
+def _forward(hidden, head, targets, weights, chunk, z_loss, mesh):
+    arrays = hidden, head, targets, weights
+    if mesh is None:
+        total, d_hidden, d_head, losses = _sum_and_gradients(*arrays, chunk, z_loss, False)
+    else:
+
+        def of_device(*parts):
+            total, d_hidden, d_head, losses = _sum_and_gradients(*parts, chunk, z_loss, True)
+            d_head = jax.lax.psum_scatter(d_head, FSDP, scatter_dimension=0, tiled=True)
+            d_head = jax.lax.psum(d_head, [axis for axis in TOKENS if axis != FSDP])
+            return jax.lax.psum(total, TOKENS), jax.lax.psum(d_hidden, MODEL), d_head, losses
+
+        out = PartitionSpec(), _PARTS[0], PartitionSpec(FSDP, MODEL), _PARTS[2]
+        of_all = jax.shard_map(of_device, mesh=mesh, in_specs=_PARTS, out_specs=out, check_vma=False)
+        total, d_hidden, d_head, losses = of_all(*arrays)
+    return total, (d_hidden.astype(hidden.dtype), d_head.astype(head.dtype), losses)
+
+
+def _backward(chunk, z_loss, mesh, residuals, g):
+    d_hidden, d_head, losses = residuals
+    return g.astype(d_hidden.dtype) * d_hidden, g.astype(d_head.dtype) * d_head, None, g * losses
 
 
 _weighted_sum.defvjp(_forward, _backward)

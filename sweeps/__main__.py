@@ -1,43 +1,11 @@
 """python -m sweeps run | resume | status | figure | report | publish"""
 
-import argparse
-import os
-import re
 import signal
 import sys
 from pathlib import Path
 
 import experiments
-from lvp.errors import InputError
-
-
-class Parser(argparse.ArgumentParser):
-    """argparse whose errors are one line, with a suggestion for a misspelt option."""
-
-    def error(self, message):
-        found = re.match(r"unrecognized arguments: (\S+)", message)
-        if found:
-            options = [o for a in self._every_action() for o in a.option_strings]
-            message = str(experiments.unknown("argument", found.group(1).split("=")[0], options))
-        found = re.search(r"argument command: invalid choice: '([^']*)'", message)
-        if found:
-            message = str(experiments.unknown("command", found.group(1), COMMANDS))
-        print(f"sweeps: {message}", file=sys.stderr)
-        sys.exit(2)
-
-    def _every_action(self):
-        for action in self._actions:
-            yield action
-            if isinstance(action, argparse._SubParsersAction):
-                for parser in action.choices.values():
-                    yield from parser._actions
-
-
-def _setting(text: str) -> tuple[str, str]:
-    key, equals, value = text.partition("=")
-    if not equals:
-        raise InputError(f"--set takes key=value, got {text!r}")
-    return key.strip(), value.strip()
+from lvp.command_line import Parser, command, setting
 
 
 def _how(parser):
@@ -64,7 +32,7 @@ def _options(arguments):
 def _run(arguments):
     from sweeps import api
 
-    config = dict(_setting(s) for s in arguments.set)
+    config = dict(setting(s) for s in arguments.set)
     if arguments.corpus:
         config["corpus"] = arguments.corpus
     api.run(
@@ -113,12 +81,12 @@ def parser() -> Parser:
     top = Parser(prog="python -m sweeps", description="Run experiments, and draw what they found.", allow_abbrev=False)
     commands = top.add_subparsers(dest="command", required=True, parser_class=Parser)
 
-    def command(name, function, help):
+    def add(name, function, help):
         made = commands.add_parser(name, help=help, description=help, allow_abbrev=False)
         made.set_defaults(function=function)
         return made
 
-    run = command("run", _run, "run an experiment, or continue it where its directory stands")
+    run = add("run", _run, "run an experiment, or continue it where its directory stands")
     run.add_argument("experiment", help=f"one of: {', '.join(experiments.NAMES)}")
     run.add_argument("--tier", default="laptop", help="smoke, laptop, gpu or paper")
     run.add_argument("--corpus", help="python-docs, wikitext2[:DIR], text:FILE-OR-DIR, zipf[:EXPONENT]")
@@ -126,17 +94,14 @@ def parser() -> Parser:
     run.add_argument("--set", nargs="+", action="extend", default=[], metavar="KEY=VALUE", help="any configured value")
     run.add_argument("--dry-run", action="store_true", help="print cells, lanes, tokens, FLOPs and expected hours")
     _how(run)
-    again = command("resume", _resume, "continue the sweep in a directory")
+    again = add("resume", _resume, "continue the sweep in a directory")
     again.add_argument("dir")
     _how(again)
-    command("status", _status, "what of a sweep has finished, diverged, is running").add_argument("dir")
-    command("figure", _figure, "draw a sweep's table and figure as it stands").add_argument("dir")
-    command("report", _report, "redraw every committed figure and collect their claims into docs/claims.md")
-    command("publish", _publish, "copy a finished sweep's records into experiments/results/").add_argument("dir")
+    add("status", _status, "what of a sweep has finished, diverged, is running").add_argument("dir")
+    add("figure", _figure, "draw a sweep's table and figure as it stands").add_argument("dir")
+    add("report", _report, "redraw every committed figure and collect their claims into docs/claims.md")
+    add("publish", _publish, "copy a finished sweep's records into experiments/results/").add_argument("dir")
     return top
-
-
-COMMANDS = ("run", "resume", "status", "figure", "report", "publish")
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -145,22 +110,8 @@ def main(argv: list[str] | None = None) -> int:
     for number in (signal.SIGTERM, signal.SIGHUP):
         if signal.getsignal(number) is not signal.SIG_IGN:  # nohup
             signal.signal(number, signal.default_int_handler)
-    try:
-        arguments = parser().parse_args(argv)
-        arguments.function(arguments)
-    except InputError as error:
-        print(f"sweeps: {error}", file=sys.stderr)
-        return 2
-    except BrokenPipeError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 1
-    except (RuntimeError, OSError) as error:
-        print(f"sweeps: {error}", file=sys.stderr)
-        return 1
-    except KeyboardInterrupt as error:
-        print(f"sweeps: {error}" if error.args else "sweeps: interrupted", file=sys.stderr)
-        return 130
-    return 0
+    arguments = parser().parse_args(argv)
+    return command("sweeps", lambda: arguments.function(arguments))
 
 
 if __name__ == "__main__":

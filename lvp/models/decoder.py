@@ -17,6 +17,7 @@ from lvp import roles
 from lvp.models.attention import Attention
 from lvp.models.configs import DecoderConfig
 from lvp.models.layers import MLP, Vocabulary, norm, with_positions
+from lvp.sharding import MODEL, TOKENS
 
 REMAT = {"dots": jax.checkpoint_policies.checkpoint_dots_with_no_batch_dims, "block": None}
 
@@ -26,16 +27,19 @@ class Block(nn.Module):
 
     config: DecoderConfig
     rows: int
-    capture: bool = False
+    capture: bool
+    place: Callable
 
     @nn.compact
     def __call__(self, x_ND, _=None):
         c = self.config
+        x_ND = self.place(x_ND, TOKENS)
         x_ND = x_ND + Attention(c, name="attention")(norm(c, "norm_attention")(x_ND), self.rows, self.capture)
-        return x_ND + MLP(c, name="mlp")(norm(c, "norm_mlp")(x_ND), self.capture), None
+        x_ND = x_ND + MLP(c, name="mlp")(norm(c, "norm_mlp")(x_ND), self.capture)
+        return self.place(x_ND, TOKENS), None
 
 
-def _blocks(config: DecoderConfig, x_ND, rows: int, capture: bool):
+def _blocks(config: DecoderConfig, x_ND, rows: int, capture: bool, place: Callable):
     """The residual stream after all blocks."""
     kind = Block
     if config.remat != "none":
@@ -43,14 +47,15 @@ def _blocks(config: DecoderConfig, x_ND, rows: int, capture: bool):
     if config.scan:
         axes, rngs = {"params": 0, "inputs": 0}, {"params": True}
         stacked = nn.scan(kind, variable_axes=axes, split_rngs=rngs, length=config.layers)
-        return stacked(config, rows, capture, name="blocks")(x_ND, None)[0]
+        return stacked(config, rows, capture, place, name="blocks")(x_ND, None)[0]
     for i in range(config.layers):
-        x_ND, _ = kind(config, rows, capture, name=f"block_{i}")(x_ND)
+        x_ND, _ = kind(config, rows, capture, place, name=f"block_{i}")(x_ND)
     return x_ND
 
 
 class DecoderModule(nn.Module):
     config: DecoderConfig
+    place: Callable
 
     @nn.compact
     def __call__(self, tokens_BT, capture: bool = False):
@@ -60,9 +65,10 @@ class DecoderModule(nn.Module):
         embedding_MD = Vocabulary("embedding", (c.vocab, c.width), name=name)()
         if not c.tied:
             Vocabulary("kernel", (c.width, c.vocab), name="head")()  # used by the loss, which never holds the logits
-        x_BTD = with_positions(c, embedding_MD[tokens_BT], capture)
+        rows_BTD = self.place(embedding_MD, MODEL)[tokens_BT]
+        x_BTD = with_positions(c, self.place(rows_BTD, TOKENS), capture)
         x_ND = x_BTD.reshape(-1, c.width).astype(dtype)
-        x_ND = norm(c, "norm_final")(_blocks(c, x_ND, rows, capture))
+        x_ND = norm(c, "norm_final")(_blocks(c, x_ND, rows, capture, self.place))
         return x_ND.reshape(rows, context, c.width)
 
 
@@ -85,9 +91,10 @@ class Decoder(NamedTuple):
     head: Callable
 
 
-def decoder(config: DecoderConfig) -> Decoder:
-    """Builds the functions of `Decoder` for a configuration."""
-    module = DecoderModule(config)
+def decoder(config: DecoderConfig, place: Callable = lambda x, *axes: x) -> Decoder:
+    """Builds the functions of `Decoder` for a configuration. `place` puts arrays where they belong on a mesh
+    (`lvp.sharding.placer`)."""
+    module = DecoderModule(config, place)
 
     def init(key, init_std: Mapping[str, Any] | None = None):
         std = init_std or dict.fromkeys(roles.ROLES, config.width**-0.5)

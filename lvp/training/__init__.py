@@ -11,7 +11,7 @@ from lvp.training.images import (
     check_images,
     steps_of_parts,
 )
-from lvp.training.language import Program, TrainingData, check_lengths
+from lvp.training.language import Program, TrainingData, check_lengths, check_mesh, feed
 from lvp.training.packs import run, unstack
 
 __all__ = [
@@ -29,7 +29,9 @@ __all__ = [
     "TrainingData",
     "check_images",
     "check_lengths",
+    "check_mesh",
     "check_positive",
+    "feed",
     "run",
     "steps_of_parts",
     "unstack",

@@ -29,6 +29,7 @@ OPTIMIZERS: Mapping[str, Callable] = {
 
 
 # What a measured step can look at; `lvp.measures` names the functions.
+ORDERS = ("windows", "rows")
 MEASURES = ("movement", "vocabulary", "gradients", "representation")
 
 
@@ -67,11 +68,18 @@ class OptimizerConfig:
 
 @dataclass(frozen=True)
 class DataConfig:
-    """What text a cell sees. `slice_bytes` and `valid_bytes` None take the whole split."""
+    """What text a cell sees. `slice_bytes` and `valid_bytes` None take the whole split. `order`: "windows" at random
+    from tokens on the device (`lvp.data.batches.windows`), or "rows" that are read from disk as they are needed, each
+    once an epoch (`lvp.data.streams.Rows`)."""
 
     corpus: str
     slice_bytes: int | None = None
     valid_bytes: int | None = None
+    order: str = "windows"
+
+    def __post_init__(self):
+        if self.order not in ORDERS:
+            raise InputError(f"order must be one of {', '.join(ORDERS)}, got {self.order!r}")
 
 
 class Sizes:

@@ -1,18 +1,22 @@
 """A decoder trained on next tokens."""
 
+from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
-from lvp import measures, optim
-from lvp.data import batches
+from lvp import measures, optim, sharding
+from lvp.data import batches, streams
 from lvp.errors import InputError
 from lvp.losses import next_token_loss
 from lvp.models.decoder import decoder
 from lvp.training.cells import OPTIMIZERS, Cell
 from lvp.training.packs import PackedProgram
+
+STREAMED_STEPS = 8  # whose rows go to the device together
 
 
 def check_lengths(cell: Cell, train: int, valid: int) -> None:
@@ -24,14 +28,19 @@ def check_lengths(cell: Cell, train: int, valid: int) -> None:
 
 
 class TrainingData(NamedTuple):
-    """Tokens on the host or the device. train [n] int32; valid [k, b, context + 1] int32 windows, in groups of as many
-    rows as a micro-batch has, with the weight of every prediction, valid_weights [k, b, context]; probe [rows, context]
-    int32, the inputs on which a measured step looks at representations: the first windows of the validation text."""
+    """Tokens on the host or the device. train: all of them, int32 [n], of which a step draws windows; or, of a cell
+    whose order is "rows", those of the steps from `start` on, int32 [steps, batch, context + 1]. valid [k, b,
+    context + 1] int32 windows, in groups of as many rows as a micro-batch has, with the weight of every prediction,
+    valid_weights [k, b, context]; probe [rows, context] int32, the inputs on which a measured step looks at
+    representations: the first windows of the validation text; frequencies [vocab] float32, of the training tokens, for
+    cells that measure by them."""
 
     train: Any
     valid: Any
     valid_weights: Any
     probe: Any
+    frequencies: Any
+    start: Any = None
 
     @classmethod
     def of(cls, cell: Cell, train: np.ndarray, valid: np.ndarray) -> "TrainingData":
@@ -46,8 +55,43 @@ class TrainingData(NamedTuple):
         pad = -len(windows) % rows
         windows = np.pad(windows, [(0, pad), (0, 0)]).reshape(-1, rows, context + 1)
         weights = np.pad(weights, [(0, pad), (0, 0)]).reshape(-1, rows, context)
-        arrays = np.asarray(train, np.int32), windows.astype(np.int32), weights.astype(np.float32)
-        return cls(*arrays, probe.astype(np.int32))
+        frequencies = None
+        if cell.measured_steps and "vocabulary" in cell.measures:
+            frequencies = (np.bincount(train, minlength=cell.vocab) / len(train)).astype(np.float32)
+        tokens = np.asarray(train, np.int32) if cell.data.order == "windows" else None
+        return cls(tokens, windows.astype(np.int32), weights.astype(np.float32), probe.astype(np.int32), frequencies)
+
+
+def feed(cell: Cell, train: np.ndarray, valid: np.ndarray, seed: int, mesh: Mesh | None = None) -> Callable:
+    """What `lvp.training.run` takes for the data of a cell whose order is "rows": step → (the step before which the
+    data ends, the data). A process reads the rows that its devices of the mesh see; the next ones while it trains."""
+    rows = streams.Rows(train, context=cell.model.context, batch=cell.batch, seed=seed)
+    rest, shape = TrainingData.of(cell, train, valid), (STREAMED_STEPS, cell.batch, cell.model.context + 1)
+
+    def of(step: int) -> tuple[int, TrainingData]:
+        stop = min(step + STREAMED_STEPS, cell.steps)
+
+        def part(index) -> np.ndarray:
+            first, last, _ = index[1].indices(cell.batch)
+            found = np.zeros((STREAMED_STEPS, last - first, shape[2]), np.int32)
+            for i in range(stop - step):
+                found[i] = rows.at(step + i, first, last)
+            return found
+
+        if mesh is None:
+            return stop, rest._replace(train=part((None, slice(None))), start=np.int32(step))
+        placed = NamedSharding(mesh, PartitionSpec(None, sharding.TOKENS))
+        blocks = jax.make_array_from_callback(shape, placed, part)
+        return stop, rest._replace(train=blocks, start=np.int32(step))
+
+    return streams.prefetched(of)
+
+
+def check_mesh(cell: Cell, sizes: Mapping[str, int]) -> None:
+    """InputError where a mesh of these sizes does not divide what it splits of the cell."""
+    heads = {"heads": cell.model.num_heads, "heads of keys and values": cell.model.num_kv_heads}
+    params = jax.eval_shape(decoder(cell.model).init, jax.random.key(0))
+    sharding.check_fits(sizes, rows=cell.micro_batch_size, params=params, heads=heads)
 
 
 class Gradients(NamedTuple):
@@ -64,9 +108,18 @@ class Program(PackedProgram):
     `valid_loss` (NaN until the end); of a cell with measured steps also `initial_means` (of its vocabulary matrices)
     and `measures`."""
 
-    def __init__(self, cell: Cell, lanes: int = 1):
-        super().__init__(cell, lanes)
-        self.model = decoder(cell.model)
+    def __init__(self, cell: Cell, lanes: int = 1, mesh: Mesh | None = None):
+        super().__init__(cell, lanes, mesh)
+        self._place = sharding.placer(mesh)
+        self.model = decoder(cell.model, self._place)
+        if mesh is not None:
+            check_mesh(cell, mesh.shape)
+
+    def data_placement(self, data: TrainingData):
+        found = super().data_placement(data)
+        if self.mesh is None or data.start is None:
+            return found
+        return found._replace(train=NamedSharding(self.mesh, PartitionSpec(None, sharding.TOKENS)))
 
     def _rate(self, rate, lane):
         """A role's rate as the optimizer takes it: a schedule where the cell has one."""
@@ -88,16 +141,22 @@ class Program(PackedProgram):
             return state
         state |= {"initial_means": measures.initial_means(params)}
         context = self.cell.model.context
-        tokens, probe = jnp.zeros(context + 1, jnp.int32), jnp.zeros((self.cell.probe_rows, context), jnp.int32)
-        data = TrainingData(tokens, None, None, probe)
+        rows, probe = (
+            jnp.zeros(shape, jnp.int32)
+            for shape in ((1, self.cell.batch, context + 1), (self.cell.probe_rows, context))
+        )
+        data = TrainingData(rows, None, None, probe, jnp.zeros(self.cell.vocab), jnp.int32(0))
         return state | {"measures": self._room_for_measures(lambda s: self._looked_at(0, s, lane, data)[1], state)}
 
     def _loss(self, params, windows, weights=None, head=None):
+        windows = self._place(windows, sharding.TOKENS)
         hidden = self.model.apply(params, windows[:, :-1])
         head = self.model.head(params) if head is None else head
-        return next_token_loss(hidden, head.astype(hidden.dtype), windows[:, 1:], weights)
+        return next_token_loss(hidden, head.astype(hidden.dtype), windows[:, 1:], weights, mesh=self.mesh)
 
     def _windows(self, step, state, data):
+        if data.start is not None:
+            return jax.lax.dynamic_index_in_dim(data.train, step - data.start, keepdims=False)
         key = jax.random.wrap_key_data(state["key"])
         return batches.windows(data.train, key, step, self.cell.batch, self.cell.model.context)
 
@@ -163,9 +222,8 @@ class Program(PackedProgram):
         params = state["params"]
 
         def vocabulary():
-            counts = jnp.bincount(data.train, length=self.cell.vocab)
             moments, means = measures.second_moments(after["opt"], self._setting(lane, "b2")), state["initial_means"]
-            return measures.of_vocabulary(params, updates, of_head, moments, means, counts / data.train.shape[0])
+            return measures.of_vocabulary(params, updates, of_head, moments, means, data.frequencies)
 
         def representation():
             _, inputs = self.model.apply(params, data.probe, capture=True)

@@ -13,12 +13,15 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
+from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
+from lvp import sharding
 from lvp.outcomes import Outcome, outcome
 
 
 class PackedProgram:
-    """The compiled program of a cell for packs of `lanes` lanes (one lane is not batched at all).
+    """The compiled program of a cell for packs of `lanes` lanes (one lane is not batched at all), or for one lane on a
+    mesh of `lvp.sharding`, its state split by the roles of the parameters.
 
     States are pytrees of arrays, among them `losses` [steps] and `diverged` (step of the first loss that was not
     finite, else −1), of a cell with measured steps also `measures` (NaN until they are taken). In a pack every leaf has
@@ -29,8 +32,10 @@ class PackedProgram:
     `measured_steps` and `final_steps`, and `example_lane()`: what is compiled for it serves all.
     """
 
-    def __init__(self, cell, lanes: int = 1):
-        self.cell, self.lanes = cell, lanes
+    def __init__(self, cell, lanes: int = 1, mesh: Mesh | None = None):
+        if mesh is not None and lanes != 1:
+            raise ValueError("a mesh trains one lane at a time")
+        self.cell, self.lanes, self.mesh = cell, lanes, mesh
 
     # --- one lane ---------------------------------------------------------------------------------------------
 
@@ -129,13 +134,33 @@ class PackedProgram:
     def advance(self) -> Callable:
         """advance(step, stop, state, lanes, data) → state at `stop`, jitted; `state` is donated."""
         batched = self._advance if self.lanes == 1 else jax.vmap(self._advance, in_axes=(None, None, 0, 0, None))
-        return jax.jit(batched, donate_argnums=2)
+        if self.mesh is None:
+            return jax.jit(batched, donate_argnums=2)
+        everywhere = NamedSharding(self.mesh, PartitionSpec())
+        placed = (everywhere, everywhere, self.placement, everywhere, None)  # the data say themselves
+        return jax.jit(batched, donate_argnums=2, in_shardings=placed, out_shardings=self.placement)
+
+    @cached_property
+    def placement(self):
+        """Where the state lies on the mesh; None without one."""
+        if self.mesh is None:
+            return None
+        shapes = self.lane_shapes()
+        return sharding.shardings(self.mesh, sharding.state_specs(shapes, shapes["params"]))
+
+    def data_placement(self, data):
+        """Where data lie on the mesh (None without one): everywhere, unless a subclass knows better."""
+        return self.mesh and jax.tree.map(lambda _: NamedSharding(self.mesh, PartitionSpec()), data)
 
     def compile(self, data):
-        """Compiles `advance` now, for data of these shapes, and returns JAX's compiled program."""
+        """Compiles `advance` now, for data of these shapes (arrays, or shapes alone), and returns JAX's compiled
+        program."""
         lanes = self.arrays([self.cell.example_lane()] * self.lanes)
-        arguments = (np.int32(0), np.int32(0), self.blank_state(), lanes, data)
-        self.advance = self.advance.lower(*arguments).compile()
+        state = self.lane_shapes() if self.lanes == 1 else self.blank_state()
+        if self.mesh is not None:
+            of = lambda x, where: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=where)  # noqa: E731
+            data = jax.tree.map(of, data, self.data_placement(data))
+        self.advance = self.advance.lower(np.int32(0), np.int32(0), state, lanes, data).compile()
         return self.advance
 
 
@@ -157,6 +182,8 @@ def run(
     """Trains a pack of lanes from `step` to the end of the cell and returns their outcomes, in order.
 
     Args:
+      data: what the program is given at every step; or, where it changes, a function of a step that returns the step
+        before which its data ends and the data (`lvp.training.feed`).
       state: the pack's state at `step`, from a checkpoint; None starts anew at step 0.
       chunk_seconds: about how long one dispatch may take; 0 dispatches step by step. How a run is cut into chunks
         changes no bit of the result.
@@ -166,11 +193,15 @@ def run(
     pack have diverged the run ends early. Bit-exact on the same device and pack.
     """
     steps, chunk = program.cell.steps, 1
-    state = jax.device_put(program.blank_state() if state is None else state)
-    arrays = program.arrays(lanes)
+    state = jax.device_put(program.blank_state() if state is None else state, program.placement)
+    arrays, known = program.arrays(lanes), step
+    feed = data if callable(data) else lambda _: (steps, data)
     while step < steps:
-        stop, started = min(step + chunk, steps), time.perf_counter()
-        state = program.advance(np.int32(step), np.int32(stop), state, arrays, data)
+        if step == known:
+            known, here = feed(step)
+            here = jax.device_put(here, program.data_placement(here))
+        stop, started = min(step + chunk, known), time.perf_counter()
+        state = program.advance(np.int32(step), np.int32(stop), state, arrays, here)
         diverged = np.asarray(state["diverged"])  # waits for the chunk
         per_step = (time.perf_counter() - started) / (stop - step)
         # At most tenfold at a time: the first steps carry the start-up.

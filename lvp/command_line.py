@@ -1,0 +1,70 @@
+"""What all our command lines have in common: errors of one line, with a suggestion for what was misspelt."""
+
+import argparse
+import os
+import re
+import sys
+from collections.abc import Callable
+
+from lvp.errors import InputError, unknown
+
+
+class Parser(argparse.ArgumentParser):
+    """argparse whose errors are one line that begins with the program's short name, the last word of `prog`."""
+
+    def error(self, message):
+        found = re.match(r"unrecognized arguments: (\S+)", message)
+        if found:
+            options = [o for a in self._every_action() for o in a.option_strings]
+            message = str(unknown("argument", found.group(1).split("=")[0], options))
+        found = re.search(r"argument command: invalid choice: '([^']*)'", message)
+        if found:
+            message = str(unknown("command", found.group(1), self._commands()))
+        print(f"{short_name(self)}: {message}", file=sys.stderr)
+        sys.exit(2)
+
+    def _subparsers_actions(self):
+        return [action for action in self._actions if isinstance(action, argparse._SubParsersAction)]
+
+    def _commands(self):
+        return [name for action in self._subparsers_actions() for name in action.choices]
+
+    def _every_action(self):
+        yield from self._actions
+        for action in self._subparsers_actions():
+            for parser in action.choices.values():
+                yield from parser._actions
+
+
+def short_name(parser: argparse.ArgumentParser) -> str:
+    """ "sweeps" of "python -m sweeps run"."""
+    words = [word for word in parser.prog.split() if word not in ("python", "-m")]
+    return words[0]
+
+
+def setting(text: str) -> tuple[str, str]:
+    """key=value as a pair."""
+    key, equals, value = text.partition("=")
+    if not equals:
+        raise InputError(f"--set takes key=value, got {text!r}")
+    return key.strip(), value.strip()
+
+
+def command(name: str, function: Callable[[], None]) -> int:
+    """Calls the function; its exit code: 0 for success, 1 for what failed on the way, 2 for unusable input, 130 when
+    interrupted. Errors are one line on standard error, after the program's name."""
+    try:
+        function()
+    except InputError as error:
+        print(f"{name}: {error}", file=sys.stderr)
+        return 2
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 1
+    except (RuntimeError, OSError) as error:
+        print(f"{name}: {error}", file=sys.stderr)
+        return 1
+    except KeyboardInterrupt as error:
+        print(f"{name}: {error}" if error.args else f"{name}: interrupted", file=sys.stderr)
+        return 130
+    return 0

@@ -1,0 +1,51 @@
+"""Rows of a token file that is larger than memory, each once an epoch, in an order that any step can be resumed in."""
+
+from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+
+from lvp.errors import InputError
+
+
+class Rows:
+    """The rows of a token array by the step that sees them.
+
+    tokens int [N], in memory or memory-mapped. Row r is `context` inputs and the token after them, from token
+    r · context on, so that every token but the first is a target once an epoch; what is left at the end is not seen. An
+    epoch is a permutation of the rows, another one each time, and a pure function of (seed, epoch); a step that begins
+    in one epoch may end in the next. Raises InputError where there is no whole row.
+    """
+
+    def __init__(self, tokens: np.ndarray, *, context: int, batch: int, seed: int):
+        self.tokens, self.context, self.batch, self.seed = tokens, context, batch, seed
+        self.count = (len(tokens) - 1) // context
+        if self.count < 1:
+            raise InputError(f"{len(tokens)} tokens are too few for a context of {context}: at least {context + 1}")
+        self._order = lru_cache(maxsize=2)(lambda epoch: np.random.default_rng([seed, epoch]).permutation(self.count))
+
+    def at(self, step: int, first: int, last: int) -> np.ndarray:
+        """int32 [last − first, context + 1]: rows first to last of the batch of a step (whoever asks for them)."""
+        found = np.empty((last - first, self.context + 1), np.int32)
+        for i, row in enumerate(range(step * self.batch + first, step * self.batch + last)):
+            epoch, place = divmod(row, self.count)
+            start = int(self._order(epoch)[place]) * self.context
+            found[i] = self.tokens[start : start + self.context + 1]
+        return found
+
+
+def prefetched(feed: Callable[[int], tuple[int, Any]]) -> Callable[[int], tuple[int, Any]]:
+    """The same feed (step → the step its data ends before, and the data), the next of whose data a thread reads
+    meanwhile."""
+    pool, ahead = ThreadPoolExecutor(1), {}
+
+    def next_(step: int) -> tuple[int, Any]:
+        future: Future = ahead.pop(step, None) or pool.submit(feed, step)
+        ahead.clear()
+        stop, data = future.result()
+        ahead[stop] = pool.submit(feed, stop)
+        return stop, data
+
+    return next_

@@ -1,0 +1,99 @@
+"""What devices tell each other in a compiled program, read off its HLO text."""
+
+import math
+import re
+from collections import Counter
+from collections.abc import Iterator
+from typing import NamedTuple
+
+COLLECTIVES = ("all-gather", "all-reduce", "reduce-scatter", "all-to-all", "collective-permute")
+_BITS = {"pred": 8, "s4": 4, "u4": 4, "bf16": 16, "f16": 16}
+_SHAPE = re.compile(r"\b(pred|bf16|[fsuc]\d+|f8\w+)\[([\d,]*)\]")
+_COMPUTATION = re.compile(r"^(?:ENTRY )?%?([\w.\-]+) (?:\(.*\) -> .*)?\{")
+_INSTRUCTION = re.compile(r"^\s*(?:ROOT )?%?[\w.\-]+ = (.*?) ([\w\-]+)\((.*)$")
+_CALLED = re.compile(r"(?:calls|to_apply|body|condition|true_computation|false_computation)=%?([\w.\-]+)")
+_BRANCHES = re.compile(r"branch_computations=\{([^}]*)\}")
+_TRIPS = re.compile(r'"?known_trip_count"?:?=?\{"?n"?:"?(\d+)"?\}')
+_GROUPS = re.compile(r"replica_groups=(?:\[(\d+),(\d+)\]|\{\{([\d,]*)\})")
+
+
+class Collective(NamedTuple):
+    """kind: one of COLLECTIVES. group: devices that take part together. size: bytes of the whole array, on one device
+    before a reduce-scatter or after an all-gather. times: how often it runs."""
+
+    kind: str
+    group: int
+    size: int
+    times: int
+
+    @property
+    def moved(self) -> float:
+        """Bytes that leave (and reach) one device, on a ring: size · (n − 1) / n, of an all-reduce twice that."""
+        rounds = {"all-reduce": 2.0, "collective-permute": 1.0}.get(self.kind, 1.0)
+        part = 1.0 if self.kind == "collective-permute" else (self.group - 1) / self.group
+        return self.times * self.size * rounds * part
+
+
+class _Instruction(NamedTuple):
+    shape: str
+    opcode: str
+    rest: str
+
+
+def _computations(text: str) -> tuple[dict[str, list[_Instruction]], str]:
+    """The instructions of every computation, and the name of the entry."""
+    found: dict[str, list[_Instruction]] = {}
+    entry, name = "", None
+    for line in text.splitlines():
+        if line and not line[0].isspace() and (match := _COMPUTATION.match(line)):
+            name = match.group(1)
+            found[name] = []
+            entry = name if line.startswith("ENTRY") else entry
+        elif name is not None and (match := _INSTRUCTION.match(line)):
+            found[name].append(_Instruction(*match.groups()))
+    return found, entry
+
+
+def collectives(text: str, *, in_loop: bool = False) -> list[Collective]:
+    """Every collective of a compiled program (`compiled.as_text()`), those of the same kind, group and size counted
+    together. What a loop of known length calls counts that many times, of unknown length once. `in_loop`: only what
+    runs inside loops of unknown length."""
+    computations, entry = _computations(text)
+    found: Counter = Counter()
+
+    def visit(name: str, times: int, inside: bool) -> None:
+        for shape, opcode, rest in computations.get(name, ()):
+            kind = opcode.removesuffix("-start")
+            if kind in COLLECTIVES and (inside or not in_loop):
+                group = _group(rest)
+                size = max(_sizes(shape), default=0) * (group if kind == "reduce-scatter" else 1)
+                found[kind, group, size] += times
+            trips = _TRIPS.search(rest) if opcode == "while" else None
+            more = int(trips.group(1)) if trips else 1
+            for called in _called(rest):
+                visit(called, times * more, inside or (opcode == "while" and trips is None))
+
+    visit(entry, 1, False)
+    return [Collective(*key, times) for key, times in sorted(found.items()) if key[1] > 1 or key[0] == COLLECTIVES[-1]]
+
+
+def _called(rest: str) -> Iterator[str]:
+    yield from _CALLED.findall(rest)
+    for names in _BRANCHES.findall(rest):
+        yield from (name.strip().lstrip("%") for name in names.split(","))
+
+
+def _sizes(shape: str) -> Iterator[int]:
+    """Bytes of the arrays in a shape."""
+    for kind, dims in _SHAPE.findall(shape):
+        bits = _BITS.get(kind) or int(re.search(r"\d+", kind).group())
+        yield math.prod(map(int, dims.split(","))) * bits // 8 if dims else bits // 8
+
+
+def _group(rest: str) -> int:
+    """Devices of a group; 1 where the instruction does not say."""
+    match = _GROUPS.search(rest)
+    if match is None:
+        return 1
+    groups, size, listed = match.groups()
+    return int(size) if groups else len(listed.split(","))

@@ -1,0 +1,84 @@
+"""Rows read from disk: every row once an epoch, the same wherever one begins."""
+
+import threading
+
+import numpy as np
+import pytest
+
+from lvp.data.streams import Rows, prefetched
+from lvp.errors import InputError
+
+CONTEXT, BATCH = 5, 4
+
+
+@pytest.fixture(scope="module")
+def tokens(tmp_path_factory):
+    """Memory-mapped; 11 whole rows, of which no two tokens are equal, and 3 tokens that are left over."""
+    path = tmp_path_factory.mktemp("tokens") / "train.npy"
+    np.save(path, np.arange(100, 100 + 11 * CONTEXT + 1 + 3, dtype=np.int32))
+    return np.load(path, mmap_mode="r")
+
+
+def rows(tokens, seed=0):
+    return Rows(tokens, context=CONTEXT, batch=BATCH, seed=seed)
+
+
+def of_steps(tokens, steps, seed=0):
+    return np.concatenate([rows(tokens, seed).at(step, 0, BATCH) for step in range(steps)])
+
+
+def test_an_epoch_is_every_row_once(tokens):
+    found = of_steps(tokens, 11)  # 44 rows: four epochs of 11
+    assert found.shape == (44, CONTEXT + 1) and found.dtype == np.int32
+    whole = 100 + CONTEXT * np.arange(11)
+    np.testing.assert_array_equal(found - found[:, :1], np.broadcast_to(np.arange(CONTEXT + 1), found.shape))
+    for epoch in np.split(found[:, 0], 4):
+        np.testing.assert_array_equal(np.sort(epoch), whole)
+    first, second = found[:11, 0], found[11:22, 0]
+    assert not np.array_equal(first, second) and not np.array_equal(first, whole)
+
+
+def test_targets_are_all_tokens_but_the_first(tokens):
+    targets = of_steps(tokens, 3)[:11, 1:]
+    np.testing.assert_array_equal(np.sort(targets.ravel()), 101 + np.arange(11 * CONTEXT))
+
+
+def test_the_order_is_a_function_of_seed_and_step(tokens):
+    later = rows(tokens).at(7, 0, BATCH)  # by one who has seen nothing else
+    np.testing.assert_array_equal(later, of_steps(tokens, 8)[-BATCH:])
+    assert not np.array_equal(of_steps(tokens, 2), of_steps(tokens, 2, seed=1))
+
+
+def test_hosts_share_a_batch(tokens):
+    whole = rows(tokens).at(3, 0, BATCH)
+    np.testing.assert_array_equal(np.concatenate([rows(tokens).at(3, 0, 1), rows(tokens).at(3, 1, 4)]), whole)
+
+
+def test_too_few_tokens_for_a_row(tokens):
+    with pytest.raises(InputError, match="5 tokens are too few for a context of 5: at least 6"):
+        rows(tokens[:5])
+    assert rows(tokens[:6]).count == 1
+
+
+def test_what_is_read_ahead_is_what_would_have_been_read():
+    asked = []
+
+    def feed(step):
+        asked.append((step, threading.current_thread() is threading.main_thread()))
+        return step + 2, step * 10
+
+    ahead = prefetched(feed)
+    assert [ahead(step) for step in (0, 2, 4, 20, 22)] == [(s + 2, s * 10) for s in (0, 2, 4, 20, 22)]
+    assert [step for step, _ in asked][:3] == [0, 2, 4] and not any(main for _, main in asked)
+
+
+def test_an_error_while_reading_ahead_reaches_who_asks():
+    def feed(step):
+        if step == 2:
+            raise OSError("gone")
+        return step + 2, None
+
+    ahead = prefetched(feed)
+    ahead(0)
+    with pytest.raises(OSError, match="gone"):
+        ahead(2)

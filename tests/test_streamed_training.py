@@ -1,0 +1,65 @@
+"""Training on rows that are read as they are needed: the same rows, and the same bits, however it is cut."""
+
+import dataclasses
+
+import jax
+import numpy as np
+import pytest
+
+from lvp import roles, training
+from lvp.data.streams import Rows
+from lvp.errors import InputError
+from lvp.losses import dense_next_token_loss
+from lvp.models.configs import DecoderConfig
+from lvp.models.decoder import decoder
+from lvp.training import Cell, DataConfig, Lane, Program
+
+CELL = Cell(
+    DecoderConfig(vocab=30, width=16, layers=1, context=8, head_dim=8),
+    DataConfig("none", order="rows"),
+    batch=6,
+    steps=21,  # blocks of steps that do not divide it
+    micro_batches=2,
+)
+LANE = Lane(dict.fromkeys(roles.ROLES, 0.01), dict.fromkeys(roles.ROLES, 0.2), 3)
+
+
+@pytest.fixture(scope="module")
+def feed():
+    tokens = np.random.default_rng(0).integers(0, 30, 500).astype(np.int32)
+    return training.feed(CELL, tokens[:400], tokens[400:], LANE.seed), tokens
+
+
+@pytest.fixture(scope="module")
+def program(feed):
+    made = Program(CELL)
+    made.compile(feed[0](0)[1])
+    return made
+
+
+def test_resumes_to_the_bit_in_the_middle_of_what_was_read(program, feed):
+    kept = {}
+    keep = lambda step, state: kept.setdefault(step, jax.tree.map(np.array, state))  # noqa: E731
+    (whole,) = training.run(program, [LANE], feed[0], chunk_seconds=0, on_chunk=keep)
+    assert whole.status == "finished" and list(kept) == list(range(1, 22))
+    (long,) = training.run(program, [LANE], feed[0], chunk_seconds=60)
+    assert long == whole
+    for step in (5, 8, 20):
+        (resumed,) = training.run(program, [LANE], feed[0], state=kept[step], step=step)
+        assert resumed == whole
+
+
+def test_a_step_sees_its_rows(program, feed):
+    """The loss of the first step is that of the rows, at the parameters that the lane begins with."""
+    model, tokens = decoder(CELL.model), feed[1]
+    params = model.init(jax.random.split(jax.random.key(LANE.seed))[0], LANE.init_std)
+    rows = Rows(tokens[:400], context=8, batch=6, seed=LANE.seed).at(0, 0, 6)
+    expected = dense_next_token_loss(model.apply(params, rows[:, :-1]), model.head(params), rows[:, 1:])
+    states = []
+    training.run(program, [LANE], feed[0], chunk_seconds=0, on_chunk=lambda _, s: states.append(np.array(s["losses"])))
+    np.testing.assert_allclose(states[0][0], expected, rtol=1e-6)
+
+
+def test_an_unknown_order_is_named():
+    with pytest.raises(InputError, match="order must be one of windows, rows, got 'random'"):
+        dataclasses.replace(CELL.data, order="random")
