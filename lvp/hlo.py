@@ -14,7 +14,9 @@ _INSTRUCTION = re.compile(r"^\s*(?:ROOT )?%?[\w.\-]+ = (.*?) ([\w\-]+)\((.*)$")
 _CALLED = re.compile(r"(?:calls|to_apply|body|condition|true_computation|false_computation)=%?([\w.\-]+)")
 _BRANCHES = re.compile(r"branch_computations=\{([^}]*)\}")
 _TRIPS = re.compile(r'"?known_trip_count"?:?=?\{"?n"?:"?(\d+)"?\}')
-_GROUPS = re.compile(r"replica_groups=(?:\[(\d+),(\d+)\]|\{\{([\d,]*)\})")
+# Of equal groups, in the three forms that XLA writes: 2 groups of 4, as lists, as axes of a mesh.
+_GROUPS = re.compile(r"replica_groups=(?:\[\d+,(\d+)\]|\{\{([\d,]*)\}|mesh\[([^\]]*)\] \{([^}]*)\})")
+_CHANNEL = re.compile(r"channel_id=(\d+)")
 
 
 class Collective(NamedTuple):
@@ -60,18 +62,25 @@ def collectives(text: str, *, in_loop: bool = False) -> list[Collective]:
     runs inside loops of unknown length."""
     computations, entry = _computations(text)
     found: Counter = Counter()
+    seen = set()  # an asynchronous collective stands in every fusion that it runs beside, under one number
+
+    def note(kind: str, instruction: _Instruction, times: int) -> None:
+        channel = _CHANNEL.search(instruction.rest)
+        if channel and channel.group(1) in seen:
+            return
+        seen.add(channel and channel.group(1))
+        group = _group(instruction.rest)
+        found[kind, group, _size(instruction.shape, instruction.opcode, group)] += times
 
     def visit(name: str, times: int, inside: bool) -> None:
-        for shape, opcode, rest in computations.get(name, ()):
-            kind = opcode.removesuffix("-start")
+        for instruction in computations.get(name, ()):
+            kind, rest = instruction.opcode.removesuffix("-start"), instruction.rest
             if kind in COLLECTIVES and (inside or not in_loop):
-                group = _group(rest)
-                size = max(_sizes(shape), default=0) * (group if kind == "reduce-scatter" else 1)
-                found[kind, group, size] += times
-            trips = _TRIPS.search(rest) if opcode == "while" else None
-            more = int(trips.group(1)) if trips else 1
+                note(kind, instruction, times)
+            loop = instruction.opcode == "while"
+            trips = _TRIPS.search(rest) if loop else None
             for called in _called(rest):
-                visit(called, times * more, inside or (opcode == "while" and trips is None))
+                visit(called, times * (int(trips.group(1)) if trips else 1), inside or (loop and trips is None))
 
     visit(entry, 1, False)
     return [Collective(*key, times) for key, times in sorted(found.items()) if key[1] > 1 or key[0] == COLLECTIVES[-1]]
@@ -90,10 +99,25 @@ def _sizes(shape: str) -> Iterator[int]:
         yield math.prod(map(int, dims.split(","))) * bits // 8 if dims else bits // 8
 
 
+def _size(shape: str, opcode: str, group: int) -> int:
+    """Bytes of the whole arrays of a collective, from the shape of what it returns."""
+    sizes = list(_sizes(shape))
+    if opcode == "all-gather-start":  # operands and results, which are `group` times as large
+        return sum(sizes) * group // (group + 1)
+    if opcode == "collective-permute-start":  # operand, result, and two numbers
+        return max(sizes)
+    return sum(sizes) * (group if opcode == "reduce-scatter" else 1)
+
+
 def _group(rest: str) -> int:
     """Devices of a group; 1 where the instruction does not say."""
     match = _GROUPS.search(rest)
     if match is None:
         return 1
-    groups, size, listed = match.groups()
-    return int(size) if groups else len(listed.split(","))
+    size, listed, mesh, axes = match.groups()
+    if size:
+        return int(size)
+    if listed is not None:
+        return len(listed.split(","))
+    sizes = dict(part.split("=") for part in mesh.replace("'", "").split(","))
+    return math.prod(int(sizes[axis.strip()]) for axis in axes.replace("'", "").split(",") if axis)

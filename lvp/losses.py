@@ -14,7 +14,7 @@ import jax
 import jax.numpy as jnp
 from jax.sharding import Mesh, PartitionSpec
 
-from lvp.sharding import FSDP, MODEL, TOKENS
+from lvp.sharding import DATA, FSDP, MODEL, TOKENS
 
 # Logits per chunk. On CPU 2^23 (32 MiB of float32) is a 16th of what the dense loss holds of 4,096 tokens at a
 # vocabulary of 32,768, and larger chunks gain little; accelerators want chunks near 8,192 tokens to fill the device.
@@ -40,7 +40,7 @@ def next_token_loss(
 
     Args:
       hidden: [..., width], bfloat16, float32 or float64; the rows that predict.
-      head: [width, vocab], the output matrix.
+      head: [width, vocab], the output matrix; it is multiplied in hidden's type and its gradient summed in its own.
       targets: [...], int; the token each row should predict. Rows of weight 0 may hold any valid index.
       weights: [...], float, non-negative; None is one everywhere. All zero gives a loss of 0.
       chunk: tokens per chunk (of a device); None takes `default_chunk`. Any size works, the last chunk is padded.
@@ -138,33 +138,40 @@ def _sum_and_gradients(hidden, head, targets, weights, chunk: int, z_loss: float
     return total, d_hidden.reshape(-1, hidden.shape[1])[:tokens], d_head, losses.reshape(-1)[:tokens]
 
 
+def _psum(x, mesh: Mesh, *axes: str):
+    """The sum over these axes of the mesh; TPU's compiler trips over a sum of one device in a loop."""
+    axes = tuple(axis for axis in axes if mesh.shape[axis] > 1)
+    return jax.lax.psum(x, axes) if axes else x
+
+
 # What a device has of hidden, head, targets and weights.
 _PARTS = (PartitionSpec(TOKENS, None), PartitionSpec(None, MODEL), PartitionSpec(TOKENS), PartitionSpec(TOKENS))
 
 
 @partial(jax.custom_vjp, nondiff_argnums=(4, 5, 6))
 def _weighted_sum(hidden, head, targets, weights, chunk, z_loss, mesh):
+    head = head.astype(hidden.dtype)
     if mesh is None:
         return _sum(hidden, head, targets, weights, chunk, z_loss, False)
 
     def of_device(*parts):
-        return jax.lax.psum(_sum(*parts, chunk, z_loss, True), TOKENS)
+        return _psum(_sum(*parts, chunk, z_loss, mesh.shape[MODEL] > 1), mesh, *TOKENS)
 
     of_all = jax.shard_map(of_device, mesh=mesh, in_specs=_PARTS, out_specs=PartitionSpec(), check_vma=False)
     return of_all(hidden, head, targets, weights)
 
 
 def _forward(hidden, head, targets, weights, chunk, z_loss, mesh):
-    arrays = hidden, head, targets, weights
+    arrays = hidden, head.astype(hidden.dtype), targets, weights
     if mesh is None:
         total, d_hidden, d_head, losses = _sum_and_gradients(*arrays, chunk, z_loss, False)
     else:
 
         def of_device(*parts):
-            total, d_hidden, d_head, losses = _sum_and_gradients(*parts, chunk, z_loss, True)
-            d_head = jax.lax.psum_scatter(d_head, FSDP, scatter_dimension=0, tiled=True)
-            d_head = jax.lax.psum(d_head, [axis for axis in TOKENS if axis != FSDP])
-            return jax.lax.psum(total, TOKENS), jax.lax.psum(d_hidden, MODEL), d_head, losses
+            total, d_hidden, d_head, losses = _sum_and_gradients(*parts, chunk, z_loss, mesh.shape[MODEL] > 1)
+            if mesh.shape[FSDP] > 1:
+                d_head = jax.lax.psum_scatter(d_head, FSDP, scatter_dimension=0, tiled=True)
+            return _psum(total, mesh, *TOKENS), _psum(d_hidden, mesh, MODEL), _psum(d_head, mesh, DATA), losses
 
         out = PartitionSpec(), _PARTS[0], PartitionSpec(FSDP, MODEL), _PARTS[2]
         of_all = jax.shard_map(of_device, mesh=mesh, in_specs=_PARTS, out_specs=out, check_vma=False)

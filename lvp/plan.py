@@ -46,8 +46,8 @@ def devices_of(topology: str) -> tuple[Sequence[Any], Accelerator | None]:
         return topologies.get_topology_desc(platform="tpu", topology_name=topology).devices, ACCELERATORS[kind]
     except Exception as error:  # whatever the plug-in raises
         message = str(error).splitlines()[0][:200]
-        if "libtpu" in message or "Unknown backend" in message or "not found" in message:
-            message = "it takes libtpu, which is not installed: pip install 'lvp[tpu]'"
+        if "TPU support not installed" in message:
+            message = "it takes libtpu, which is not installed: pip install -e '.[tpu]'"
         raise InputError(f"topology {topology}: {message}") from None
 
 

@@ -152,7 +152,7 @@ class Program(PackedProgram):
         windows = self._place(windows, sharding.TOKENS)
         hidden = self.model.apply(params, windows[:, :-1])
         head = self.model.head(params) if head is None else head
-        return next_token_loss(hidden, head.astype(hidden.dtype), windows[:, 1:], weights, mesh=self.mesh)
+        return next_token_loss(hidden, head, windows[:, 1:], weights, mesh=self.mesh)
 
     def _windows(self, step, state, data):
         if data.start is not None:
@@ -167,7 +167,13 @@ class Program(PackedProgram):
             return of(windows)
         parts = windows.reshape(count, -1, windows.shape[1])
         total = jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), jax.eval_shape(of, parts[0]))
-        total, _ = jax.lax.scan(lambda total, some: (jax.tree.map(jnp.add, total, of(some)), None), total, parts)
+
+        def add(total, some):
+            # Without the barrier TPU's compiler moves sums over devices out of the loop, and fails at it.
+            found = of(some) if self.mesh is None else jax.lax.optimization_barrier(of(some))
+            return jax.tree.map(jnp.add, total, found), None
+
+        total, _ = jax.lax.scan(add, total, parts)
         return jax.tree.map(lambda x: x / count, total)
 
     def _step(self, step, state, lane, data):

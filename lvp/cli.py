@@ -1,0 +1,115 @@
+"""python -m lvp plan"""
+
+import json
+import os
+import sys
+from pathlib import Path
+from typing import Any
+
+from lvp.command_line import Parser, command, setting
+from lvp.errors import InputError, unknown
+
+# What a run of the 1B has that Hayou & Liu 2025 do not state.
+BATCH = 256  # rows: 2^20 tokens of context 4096
+STEPS = 62_000  # about their 65 B tokens at that batch
+
+
+def _model(name: str, changes: dict[str, str]):
+    """A decoder by its name, or from a JSON file of `lvp.models.configs.DecoderConfig`'s fields, with changes."""
+    from lvp.models import configs
+
+    known = {"1b": configs.hayou_liu_1b, "gpt2": configs.gpt2}
+    if name in known:
+        base = known[name]
+        fields: dict[str, Any] = {}
+    elif Path(name).suffix == ".json":
+        base, fields = configs.DecoderConfig, _fields(Path(name))
+    else:
+        raise unknown("model", name, [*known, "FILE.json"])
+    import pydantic
+
+    for key, value in changes.items():
+        fields[key] = None if value.lower() == "none" else value
+    allowed = configs.DecoderConfig.__dataclass_fields__
+    for key, value in fields.items():
+        if key not in allowed:
+            raise unknown("field of the model", key, allowed)
+        adapter = pydantic.TypeAdapter(allowed[key].type)
+        try:
+            fields[key] = adapter.validate_strings(value) if isinstance(value, str) else adapter.validate_python(value)
+        except pydantic.ValidationError as error:
+            raise InputError(f"{key}: {error.errors()[0]['msg'].lower()}, got {value!r}") from None
+    try:
+        return base(**fields)
+    except TypeError as error:
+        raise InputError(f"{name}: {error}") from None
+
+
+def _fields(path: Path) -> dict[str, Any]:
+    try:
+        found = json.loads(path.read_text())
+    except (OSError, ValueError) as error:
+        raise InputError(f"{path}: {error}") from None
+    if not isinstance(found, dict):
+        raise InputError(f"{path}: must be a JSON object of the model's fields")
+    return found
+
+
+def _plan(arguments) -> None:
+    kind, _, count = arguments.topology.partition(":")
+    if kind == "host" and count.isdecimal():
+        os.environ["XLA_FLAGS"] = f"{os.environ.get('XLA_FLAGS', '')} --xla_force_host_platform_device_count={count}"
+    os.environ.setdefault("JAX_PLATFORMS", "cpu")  # nothing is run: an accelerator at hand is left alone
+    from lvp import plan
+    from lvp.training import Cell, DataConfig, OptimizerConfig
+
+    changes = dict(setting(s) for s in arguments.set)
+    if arguments.remat:
+        changes["remat"] = arguments.remat
+    cell = Cell(
+        _model(arguments.model, changes),
+        DataConfig("none", order="rows"),
+        arguments.batch,
+        STEPS,
+        OptimizerConfig(arguments.optimizer, {"weight_decay": 0.1}),
+        micro_batches=arguments.micro_batches,
+        cooldown=0.2,
+    )
+    found = plan.plan(cell, arguments.topology, arguments.mesh)
+    print(plan.table(found))
+    if found.fits is not False:
+        return
+    print(f"\nit does not fit: {(found.used - found.accelerator.memory) / 2**30:.2f} GiB too much on a device")
+    for words, other in plan.remedies(found):
+        tried = plan.plan(other, arguments.topology, arguments.mesh)
+        if tried.fits:
+            print(f"it fits with {words}: {tried.used / 2**30:.2f} GiB")
+            return
+    state = found.memory["parameters"] + found.memory["optimizer"]
+    print(f"no setting would do: it takes more devices (parameters and optimizer alone: {state / 2**30:.2f} GiB)")
+
+
+def parser() -> Parser:
+    top = Parser(prog="lvp", description="Learning rates by role and shape: what they are, and what runs cost.")
+    commands = top.add_subparsers(dest="command", required=True, parser_class=Parser)
+    text = "compile the training of a model for a topology, without the hardware: what it needs and how long it takes"
+    made = commands.add_parser("plan", help=text, description=text, allow_abbrev=False)
+    made.set_defaults(function=_plan)
+    made.add_argument("model", help="1b (Hayou & Liu 2025, Table 3), gpt2, or FILE.json with the model's fields")
+    made.add_argument("--topology", required=True, help="v5e:4x4, v5p:2x2x4, v6e:4x4, …, or host:8")
+    made.add_argument("--mesh", default="", help="data=1,fsdp=16,model=1; what is left goes to fsdp")
+    made.add_argument("--batch", type=int, default=BATCH, help=f"rows a step (default: {BATCH})")
+    made.add_argument("--micro-batches", type=int, default=1, help="parts that a step takes one after the other")
+    made.add_argument("--remat", help="none, dots or block: what the backward pass computes again")
+    made.add_argument("--optimizer", default="adamw", help="adamw, lion_a, lion_ar, …")
+    made.add_argument("--set", nargs="+", action="extend", default=[], metavar="KEY=VALUE", help="fields of the model")
+    return top
+
+
+def main(argv: list[str] | None = None) -> int:
+    arguments = parser().parse_args(argv)
+    return command("lvp", lambda: arguments.function(arguments))
+
+
+if __name__ == "__main__":
+    sys.exit(main())
