@@ -140,7 +140,7 @@ TIERS = {
         slice_bytes=4_000_000,
         valid_bytes=100_000,
         seeds=(0, 1),
-        more_seeds=(100, 101, 102, 103),
+        more_seeds=tuple(range(100, 108)),  # with four of them AdamW's gap is as large as its interval
         # A depth and a batch at which AdamW's best rate is large enough for the first updates to matter; the hidden
         # matrices' gain, init_std √width, is that of the paper's.
         layers=4,
@@ -155,9 +155,9 @@ TIERS = {
         adam_rates=geometric(0.008, 0.0508, 5),  # one more: with 20 % warm-up AdamW is best at 0.032
         high_adam_rates=geometric(0.008, 0.064, 4),
         rotational_rates=geometric(0.015, 0.08, 4),
-        high_rotational_rates=geometric(0.03, 0.4, 4),
+        high_rotational_rates=(0.01265, *geometric(0.03, 0.4, 4)),
         still_rates=geometric(0.0015, 0.02, 4),
-        held_rates=geometric(0.006, 0.04, 4),
+        held_rates=(*geometric(0.006, 0.04, 4), 0.0753),
     ),
     "gpu": Config(
         corpus="wikitext2",

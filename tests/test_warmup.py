@@ -71,8 +71,8 @@ def verdicts(table, config=CONFIG):
 def test_arms_share_programs_where_only_traced_numbers_differ(whole):
     cells = warmup_runs.cells(CONFIG)
     assert len(CONFIG.arms) == 8 and len(cells) == 7  # LionAR without momentum is LionAR with another β
-    assert sum(len(c.lanes) for c in cells) == (3 * 5 + 5 * 4) * 3 * 2
-    assert len(whole) == (3 * 5 + 5 * 4) * 3 * 2 + 8 * 3 * 4
+    assert sum(len(c.lanes) for c in cells) == (5 * 5 + 3 * 4) * 3 * 2
+    assert len(whole) == (5 * 5 + 3 * 4) * 3 * 2 + 8 * 3 * 8
     by_label = {c.label: c for c in cells}
     assert {lane.options["b"] for lane in by_label["LionAR"].lanes} == {0.9, 0.0}
     for c in cells:
