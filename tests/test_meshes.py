@@ -15,7 +15,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from lvp import checkpoints, losses, roles, sharding, training
+from lvp import checkpoints, losses, plan, roles, sharding, training
 from lvp.models.configs import DecoderConfig
 from lvp.training import Cell, DataConfig, Lane, OptimizerConfig, Program, TrainingData
 
@@ -149,12 +149,25 @@ def check_rows():
     assert np.abs(found[0] - alone()).max() > 100 * TOLERANCE  # other rows than windows at random
 
 
+def check_plan():
+    """Of the program that is really compiled: what every device holds, by hand, and what it tells the others."""
+    found = plan.plan(dataclasses.replace(CELL, data=DataConfig("none", order="rows")), "host:8", "fsdp=4,model=2")
+    gains = (2 * MODEL.layers + 1) * WIDTH  # on every device; all else is split in eight
+    held = 4 * ((MODEL.num_params - gains) // 8 + gains)
+    assert found.memory["parameters"] == held
+    assert 0 <= found.memory["optimizer"] - 2 * held < 200  # AdamW's moments, and counters
+    assert found.memory["activations and temporaries"] > 0
+    assert {c.group for c in found.collectives} <= {1, 2, 4, 8}
+    assert {"all-gather", "all-reduce"} <= {c.kind for c in found.collectives}
+
+
 CHECKS = {
     **{f"training-{'-'.join(map(str, s))}": functools.partial(check_training, s) for s in FACTORISATIONS},
     **{f"loss-{'-'.join(map(str, s))}": functools.partial(check_loss, s) for s in FACTORISATIONS},
     "another seed": check_another_seed,
     "another mesh": check_another_mesh,
     "rows": check_rows,
+    "plan": check_plan,
 }
 
 
@@ -177,7 +190,7 @@ def test_meshes_give_the_curve_and_the_loss_of_one_device():
 
 @pytest.mark.slow
 def test_every_mesh_of_eight_devices_does_and_restores_what_another_wrote():
-    run([*names_of([s for s in FACTORISATIONS if s not in FEW]), "another mesh", "rows"])
+    run([*names_of([s for s in FACTORISATIONS if s not in FEW]), "another mesh", "rows", "plan"])
 
 
 def main(names) -> None:

@@ -1,0 +1,150 @@
+"""Plans: what does not fit is said, and the roofline is the makers' figures against the model's own counts."""
+
+import dataclasses
+import json
+
+import pytest
+from jax.experimental import topologies
+
+from lvp import cli, hlo, plan
+from lvp.errors import InputError
+from lvp.hardware import ACCELERATORS, GIB, accelerator
+from lvp.models.configs import DecoderConfig, hayou_liu_1b
+from lvp.training import Cell, DataConfig, OptimizerConfig
+
+CELL = Cell(hayou_liu_1b(), DataConfig("none", order="rows"), 64, 10, OptimizerConfig("adamw"), micro_batches=2)
+MEMORY = {
+    "parameters": 2 * GIB,
+    "optimizer": 4 * GIB,
+    "rest of the state, data": GIB,
+    "activations and temporaries": 8 * GIB,
+}
+
+
+def made(**changes):
+    collectives = [hlo.Collective("all-gather", 16, 16 * 10**9, 1), hlo.Collective("all-reduce", 16, 8 * 10**9, 2)]
+    sizes = {"data": 1, "fsdp": 16, "model": 1}
+    fields = dict(topology="v5e:4x4", sizes=sizes, cell=CELL, accelerator=ACCELERATORS["v5e"], memory=MEMORY)
+    return plan.Plan(**(fields | {"collectives": collectives} | changes))
+
+
+def test_what_is_used_is_held_against_what_there_is():
+    assert made().used == 15 * GIB and made().fits
+    assert not made(memory=MEMORY | {"activations and temporaries": 10 * GIB}).fits
+    assert made(accelerator=None).fits is None  # nobody says how much memory a host has
+
+
+def test_the_roofline_by_hand():
+    found = made()
+    tokens = 64 * 4096
+    # 6 a weight that is multiplied (all but the look-up and the norms), and attention's 12 a key, 32 heads of 128.
+    weights = 1_842_710_528 - 32064 * 2048 - 49 * 2048
+    keys = 2048 * (1 - 2048 / 8192)
+    blocks = 6 * (weights - 32064 * 2048) + 12 * 24 * keys * 4096
+    assert found.flops == pytest.approx(tokens * (6 * weights + 12 * 24 * keys * 4096))
+    assert found.executed_flops == pytest.approx(found.flops + tokens * blocks / 3)
+    assert found.seconds["arithmetic"] == pytest.approx(found.executed_flops / 16 / 197e12)
+    moved = 15e9 + 2 * 2 * 8e9 * 15 / 16
+    assert found.seconds["interconnect"] == pytest.approx(2 * moved / 400e9)
+    traffic = 2 * 6 * GIB + 2 * (3 * 2 * 1_842_710_528 + 2 * 8 * GIB)
+    assert found.seconds["memory"] == pytest.approx(traffic / 819e9)
+
+
+def test_what_is_not_computed_again_costs_nothing():
+    plain = dataclasses.replace(CELL, model=dataclasses.replace(CELL.model, remat="none"))
+    assert made(cell=plain).executed_flops == made(cell=plain).flops
+
+
+def test_remedies_go_down_to_a_row_a_device():
+    cell = dataclasses.replace(CELL, micro_batches=1, model=dataclasses.replace(CELL.model, remat="none"))
+    found = plan.remedies(made(cell=cell))
+    words = ["--remat block", "--remat block --micro-batches 2", "--remat block --micro-batches 4"]
+    assert [w for w, _ in found] == words
+    assert found[-1][1].micro_batch_size == 16 and found[-1][1].model.remat == "block"
+    assert plan.remedies(made(cell=dataclasses.replace(CELL, micro_batches=4))) == []
+
+
+def test_the_table_says_what_it_is_of():
+    text = plan.table(made())
+    for words in (
+        "v5e:4x4: 16 devices, mesh data 1 × fsdp 16 × model 1",
+        "1.84 B parameters",
+        "of 16.0 GiB",
+        "65 B tokens",
+    ):
+        assert words in text
+
+
+@pytest.mark.parametrize(
+    ("topology", "words"),
+    [
+        ("v9:4x4", "'v9:4x4' is none of v5e:4x4, v5p:4x4, v6e:4x4"),
+        ("h100:8", "is none of"),
+        ("v5e", "is none of"),
+        ("host:no", "write host:8 for eight"),
+        ("host:0", "write host:8"),
+        ("host:4096", "XLA_FLAGS=--xla_force_host_platform_device_count=4096"),
+    ],
+)
+def test_unknown_topologies_are_named(topology, words):
+    with pytest.raises(InputError, match=words):
+        plan.devices_of(topology)
+
+
+def test_without_libtpu_one_line_says_how_to_get_it(monkeypatch):
+    def refuse(**_):
+        raise NotImplementedError("JAX TPU support not installed; cannot generate TPU topology. See elsewhere")
+
+    monkeypatch.setattr(topologies, "get_topology_desc", refuse)
+    with pytest.raises(InputError, match=r"libtpu, which is not installed: pip install -e '.\[tpu\]'"):
+        plan.devices_of("v5e:4x4")
+
+
+@pytest.mark.parametrize(
+    ("kind", "name"),
+    [
+        ("TPU v5 lite", "v5e"),
+        ("TPU v5", "v5p"),
+        ("TPU v6 lite", "v6e"),
+        ("NVIDIA H100 80GB HBM3", "h100"),
+        ("cpu", None),
+    ],
+)
+def test_devices_are_known_by_what_jax_calls_them(kind, name):
+    assert accelerator(kind) == ACCELERATORS.get(name)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["2b"], "unknown model '2b'; did you mean 1b?"),
+        (["1b", "--set", "widht=4"], "unknown field of the model 'widht'; did you mean width?"),
+        (["1b", "--set", "width=four"], "width: input should be a valid integer"),
+        (["1b", "--set", "kv_heads=5"], "kv_heads 5 does not divide the 32 heads"),
+        (["1b", "--set", "width"], "--set takes key=value, got 'width'"),
+        (["1b", "--batch", "0"], "batch must be at least 1"),
+        (["1b", "--micro-batches", "3"], "micro_batches (3) must divide batch (256)"),
+        (["1b", "--optimizer", "adan"], "optimizer must be one of"),
+        (["1b", "--mehs", "model=2"], "unknown argument '--mehs'; did you mean --mesh?"),
+        (["missing.json"], "missing.json"),
+    ],
+    ids=str,
+)
+def test_bad_input_is_one_line_and_exit_code_2(arguments, words, capsys, monkeypatch):
+    monkeypatch.setenv("XLA_FLAGS", "")
+    monkeypatch.setenv("JAX_PLATFORMS", "cpu")
+    try:
+        code = cli.main(["plan", *arguments, "--topology", "host:1"])
+    except SystemExit as error:
+        code = error.code
+    printed = capsys.readouterr().err
+    assert code == 2 and printed.startswith("lvp: ") and printed.count("\n") == 1 and words in printed
+
+
+def test_a_model_may_be_a_file(tmp_path):
+    path = tmp_path / "model.json"
+    path.write_text(json.dumps({"vocab": 50, "width": 24, "head_dim": 8}))
+    assert cli._model(str(path), {"layers": "3"}) == DecoderConfig(50, 24, layers=3, head_dim=8)
+    path.write_text(json.dumps({"width": 24}))
+    with pytest.raises(InputError, match="vocab"):
+        cli._model(str(path), {})
