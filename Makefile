@@ -6,7 +6,7 @@ VENV ?= .venv
 RUN = $(VENV)/bin/python
 CORPUS ?= python-docs
 
-.PHONY: figure test test-slow benchmark lint report clean
+.PHONY: figure test test-slow benchmark lint report plans clean
 
 figure: $(VENV)/.installed
 	$(RUN) -m sweeps run width_vocab --tier laptop --corpus $(CORPUS)
@@ -28,6 +28,14 @@ lint: $(VENV)/.installed
 
 report: $(VENV)/.installed
 	$(RUN) -m sweeps report
+
+# docs/plans: the 1B on three TPU slices. Takes libtpu (pip install -e '.[tpu]') and a minute each.
+PLAN = $(RUN) -m lvp plan 1b --batch 256
+plans: $(VENV)/.installed
+	mkdir -p docs/plans
+	$(PLAN) --micro-batches 8 --topology v5e:4x4 > docs/plans/1b-v5e-4x4.txt
+	$(PLAN) --micro-batches 4 --topology v5p:2x2x4 > docs/plans/1b-v5p-2x2x4.txt
+	$(PLAN) --micro-batches 4 --topology v6e:4x4 > docs/plans/1b-v6e-4x4.txt
 
 $(VENV)/.installed: pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)

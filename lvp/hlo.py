@@ -13,7 +13,8 @@ _COMPUTATION = re.compile(r"^(?:ENTRY )?%?([\w.\-]+) (?:\(.*\) -> .*)?\{")
 _INSTRUCTION = re.compile(r"^\s*(?:ROOT )?%?[\w.\-]+ = (.*?) ([\w\-]+)\((.*)$")
 _CALLED = re.compile(r"(?:calls|to_apply|body|condition|true_computation|false_computation)=%?([\w.\-]+)")
 _BRANCHES = re.compile(r"branch_computations=\{([^}]*)\}")
-_TRIPS = re.compile(r'"?known_trip_count"?:?=?\{"?n"?:"?(\d+)"?\}')
+_TRIPS = re.compile(r'"known_trip_count":\{"n":"(\d+)"\}')
+_CONDITION = re.compile(r"condition=%?([\w.\-]+)")
 # Of equal groups, in the three forms that XLA writes: 2 groups of 4, as lists, as axes of a mesh.
 _GROUPS = re.compile(r"replica_groups=(?:\[\d+,(\d+)\]|\{\{([\d,]*)\}|mesh\[([^\]]*)\] \{([^}]*)\})")
 _CHANNEL = re.compile(r"channel_id=(\d+)")
@@ -78,12 +79,22 @@ def collectives(text: str, *, in_loop: bool = False) -> list[Collective]:
             if kind in COLLECTIVES and (inside or not in_loop):
                 note(kind, instruction, times)
             loop = instruction.opcode == "while"
-            trips = _TRIPS.search(rest) if loop else None
+            trips = _trips(rest, computations) if loop else None
             for called in _called(rest):
-                visit(called, times * (int(trips.group(1)) if trips else 1), inside or (loop and trips is None))
+                visit(called, times * (trips or 1), inside or (loop and trips is None))
 
     visit(entry, 1, False)
     return [Collective(*key, times) for key, times in sorted(found.items()) if key[1] > 1 or key[0] == COLLECTIVES[-1]]
+
+
+def _trips(rest: str, computations: dict[str, list[_Instruction]]) -> int | None:
+    """How often a while loop runs: as the compiler notes it, or else by the one constant that its condition compares
+    the counter with (TPU's notes nothing); None where it depends on data."""
+    if noted := _TRIPS.search(rest):
+        return int(noted.group(1))
+    condition = _CONDITION.search(rest)
+    constants = [i for i in computations.get(condition.group(1), ()) if i.opcode == "constant"] if condition else []
+    return int(constants[0].rest.split(")")[0]) if len(constants) == 1 else None
 
 
 def _called(rest: str) -> Iterator[str]:

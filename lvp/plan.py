@@ -14,8 +14,10 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.sharding import NamedSharding
+from jax.sharding import PartitionSpec as P
 
-from lvp import hlo, sharding
+from lvp import hlo, losses, sharding
 from lvp.errors import InputError
 from lvp.hardware import ACCELERATORS, GIB, Accelerator
 from lvp.training import Cell, Program, TrainingData
@@ -66,7 +68,8 @@ def _of_host(count: str) -> Sequence[Any]:
 @dataclass(frozen=True)
 class Plan:
     """Bytes are of one device, FLOPs of a step on all. `memory`: "parameters", "optimizer", "rest of the state, data",
-    "activations and temporaries". `collectives`: of a step, on every device."""
+    "activations and temporaries". `collectives`: of a step, on every device. `loss`: temporaries of the loss alone with
+    its gradients, of a micro-batch, "by chunks" and "through all logits"."""
 
     topology: str
     sizes: Mapping[str, int]
@@ -74,6 +77,7 @@ class Plan:
     accelerator: Accelerator | None
     memory: Mapping[str, int]
     collectives: Sequence[hlo.Collective]
+    loss: Mapping[str, int]
 
     @property
     def devices(self) -> int:
@@ -143,11 +147,30 @@ def plan(cell: Cell, topology: str, mesh: str | Mapping[str, int] = "") -> Plan:
     except jax.errors.JaxRuntimeError as error:
         message = next((line for line in str(error).splitlines() if "memory" in line.lower()), str(error)[:300])
         raise InputError(f"{topology} with {_mesh_words(sizes)}: the compiler refuses: {message.strip()}") from None
-    return Plan(topology, sizes, cell, accelerator, _memory(program, compiled), _per_step(compiled.as_text()))
+    per_step = hlo.collectives(compiled.as_text(), in_loop=True)
+    return Plan(topology, sizes, cell, accelerator, _memory(program, compiled), per_step, _loss(program))
 
 
-def _per_step(text: str) -> list[hlo.Collective]:
-    return hlo.collectives(text, in_loop=True)
+def _loss(program: Program) -> dict[str, int]:
+    """Compiles the loss of a micro-batch by itself, ours and the dense one, laid out as in the program."""
+    cell, mesh = program.cell, program.mesh
+    width, rows = cell.model.width, cell.micro_batch_size * cell.model.context
+    places = (P(sharding.TOKENS), P(sharding.FSDP, sharding.MODEL), P(sharding.TOKENS))
+    shapes = (((rows, width), cell.model.dtype), ((width, cell.vocab), "float32"), ((rows,), "int32"))
+    arguments = [
+        jax.ShapeDtypeStruct(*shape, sharding=NamedSharding(mesh, place))
+        for shape, place in zip(shapes, places, strict=True)
+    ]
+    kinds = {
+        "by chunks": lambda h, w, t: losses.next_token_loss(h, w, t, mesh=mesh),
+        "through all logits": lambda h, w, t: losses.dense_next_token_loss(h, w.astype(h.dtype), t),
+    }
+    out = (None, tuple(a.sharding for a in arguments[:2]))
+    found = {}
+    for name, loss in kinds.items():
+        compiled = jax.jit(jax.value_and_grad(loss, (0, 1)), out_shardings=out).lower(*arguments).compile()
+        found[name] = compiled.memory_analysis().temp_size_in_bytes
+    return found
 
 
 def _data_shapes(cell: Cell) -> TrainingData:
@@ -212,17 +235,19 @@ def _of(value: float, units: Sequence[str], base: float) -> str:
 def table(found: Plan, tokens: float = PAPER_TOKENS) -> str:
     """A plan in words and numbers, with its assumptions."""
     cell, model, seconds = found.cell, found.cell.model, found.seconds
-    size = lambda x: f"{x / GIB:8.2f} GiB"  # noqa: E731
+    size = lambda x: f"{_of(x, ['B', 'KiB', 'MiB', 'GiB'], 1024):>12}"  # noqa: E731
     lines = [
         f"{found.topology}: {found.devices} devices, mesh {_mesh_words(found.sizes)}",
         f"model: {model.num_params / 1e9:.2f} B parameters, {model.dtype} arithmetic, remat {model.remat}; a step: "
         f"{cell.batch} rows of {model.context} tokens in {cell.micro_batches} micro-batches, {cell.optimizer.kind}",
         "",
         "memory of a device, by the compiler",
-        *(f"  {name:<32}{size(x)}" for name, x in found.memory.items()),
+        *(f"  {name:<40}{size(x)}" for name, x in found.memory.items()),
     ]
     limit = f" of {found.accelerator.memory / GIB:.1f} GiB" if found.accelerator else ""
-    lines += [f"  {'all':<32}{size(found.used)}{limit}", "", "a step"]
+    lines += [f"  {'all':<40}{size(found.used)}{limit}"]
+    lines += [f"  {f'of the loss alone, {name}':<40}{size(x)}" for name, x in found.loss.items()]
+    lines += ["", "a step"]
     flops = _of(found.flops, ["FLOP", "kFLOP", "MFLOP", "GFLOP", "TFLOP", "PFLOP"], 1e3)
     executed = found.executed_flops / found.flops
     units = ["B", "kB", "MB", "GB", "TB"]
@@ -231,7 +256,8 @@ def table(found: Plan, tokens: float = PAPER_TOKENS) -> str:
         f"  {'memory traffic of a device':<32}{_of(found.traffic, units, 1e3)} at least",
     ]
     for c in sorted(found.collectives, key=lambda c: -c.moved)[:8]:
-        lines.append(f"  {c.kind:<20}{f'of {c.group}':<12}{c.times:>6} × {_of(c.size, units, 1e3)}")
+        among = f"of {c.group}" if c.group > 1 else ""
+        lines.append(f"  {c.kind:<20}{among:<12}{c.times:>6} × {_of(c.size, units, 1e3)}")
     if len(found.collectives) > 8:
         lines.append(f"  and {len(found.collectives) - 8} kinds of smaller collectives")
     if seconds:

@@ -23,7 +23,20 @@ PROGRAM = """HloModule jit_step, is_scheduled=true
   ROOT %g = bf16[64,4]{1,0} all-gather(%p), channel_id=9, replica_groups=mesh['x'=4,'y'=2] {'x','y'}, dimensions={0}
 }
 
+%window (carry: (u32[], bf16[6])) -> (u32[], bf16[6]) {
+  %sent = bf16[6]{0} collective-permute(%v), channel_id=8, source_target_pairs={{0,1},{1,0}}
+  ROOT %next = (u32[], bf16[6]{0}) tuple(%i, %sent)
+}
+
+%up_to_eight (carry: (u32[], bf16[6])) -> pred[] {
+  %constant.1 = u32[]{:T(128)} constant(8)
+  %carry = (u32[], bf16[6]{0}) parameter(0)
+  %count = u32[] get-tuple-element(%carry), index=0
+  ROOT %go = pred[] compare(%count, %constant.1), direction=LT
+}
+
 %step (carry: (s32[], bf16[8,4])) -> (s32[], bf16[8,4]) {
+  %windows = (u32[], bf16[6]{0}) while(%k), condition=%up_to_eight, body=%window, metadata={op_name="dot_general"}
   %layers = (s32[], bf16[8,4]{1,0}) while(%t), body=%layer, backend_config={"known_trip_count":{"n":"24"}}
   %f1 = bf16[8,4]{1,0} fusion(%q), kind=kCustom, calls=%fusion_a
   %f2 = bf16[8,4]{1,0} fusion(%q), kind=kCustom, calls=%fusion_a
@@ -47,6 +60,7 @@ IN_LOOP = [
     Collective("all-gather", group=4, size=64, times=24),
     Collective("all-gather", group=8, size=512, times=1),  # one, though two fusions run beside it
     Collective("all-reduce", group=2, size=80, times=24),
+    Collective("collective-permute", group=1, size=12, times=8),
     Collective("reduce-scatter", group=8, size=256, times=1),
 ]
 

@@ -158,6 +158,7 @@ def check_plan():
     assert 0 <= found.memory["optimizer"] - 2 * held < 200  # AdamW's moments, and counters
     assert found.memory["activations and temporaries"] > 0
     assert {c.group for c in found.collectives} <= {1, 2, 4, 8}
+    assert 0 < found.loss["by chunks"] and 0 < found.loss["through all logits"]
     assert {"all-gather", "all-reduce"} <= {c.kind for c in found.collectives}
 
 

@@ -25,7 +25,8 @@ def made(**changes):
     collectives = [hlo.Collective("all-gather", 16, 16 * 10**9, 1), hlo.Collective("all-reduce", 16, 8 * 10**9, 2)]
     sizes = {"data": 1, "fsdp": 16, "model": 1}
     fields = dict(topology="v5e:4x4", sizes=sizes, cell=CELL, accelerator=ACCELERATORS["v5e"], memory=MEMORY)
-    return plan.Plan(**(fields | {"collectives": collectives} | changes))
+    fields |= {"collectives": collectives, "loss": {"by chunks": 2**20, "through all logits": 2**30}}
+    return plan.Plan(**(fields | changes))
 
 
 def test_what_is_used_is_held_against_what_there_is():
