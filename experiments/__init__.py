@@ -16,6 +16,7 @@ NAMES = (
     "mean_embedding",
     "warmup",
     "large_updates",
+    "pretrain_1b",
     "token_frequencies",
     "feature_learning",
     "representation_change",

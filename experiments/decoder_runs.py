@@ -65,14 +65,15 @@ class DecoderRuns:
         optimizer: OptimizerConfig | None = None,
         measured_steps: tuple[int, ...] = (),
         training: Mapping[str, Any] | None = None,
+        data: Mapping[str, Any] | None = None,
         **model: Any,
     ) -> Cell:
-        """The cell of one shape; Adam unless another optimizer is given. `training`: more of `Cell`; `model`: more of
-        `DecoderConfig`."""
+        """The cell of one shape; Adam unless another optimizer is given. `training`: more of `Cell`; `data`: of
+        `DataConfig`; `model`: of `DecoderConfig`."""
         names = ("layers", "context", "head_dim", "mlp_factor", "norm", "dtype", "position_amplitude")
         return Cell(
             model=DecoderConfig(vocab=vocab, width=width, **({k: getattr(self, k) for k in names} | model)),
-            data=DataConfig(self.corpus, self.slice_bytes, self.valid_bytes),
+            data=DataConfig(self.corpus, self.slice_bytes, self.valid_bytes, **(data or {})),
             batch=self.batch,
             steps=steps,
             optimizer=optimizer or self.adam,

@@ -15,7 +15,7 @@ class Outcome:
     first step whose loss was not finite, and the losses are None). `curve_*`: mean train loss over each of at most 50
     equal parts of the steps, at its last step. `measures`: what the measured steps came to, as `lvp.measures`
     nests them, every number a list over the cell's measured steps (None where it is not finite). `accuracy`: of a
-    classifier."""
+    classifier. `scored_nats`: −log likelihood of all of the text that the cell is scored on."""
 
     status: str
     steps: int
@@ -26,6 +26,7 @@ class Outcome:
     curve_losses: list[float | None]
     measures: dict[str, Any] | None = None
     accuracy: float | None = None
+    scored_nats: float | None = None
 
 
 def outcome(final_steps: int, state) -> Outcome:
@@ -47,6 +48,7 @@ def outcome(final_steps: int, state) -> Outcome:
         curve_steps=[int(b) for b in edges[1:]],
         curve_losses=[m if np.isfinite(m) else None for m in means],
         accuracy=float(state["accuracy"]) if finished and "accuracy" in state else None,
+        scored_nats=float(state["scored_nats"]) if finished and "scored_nats" in state else None,
         measures=jax.tree.map(_listed, state["measures"]) if "measures" in state else None,
     )
 

@@ -5,6 +5,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import jax
 import numpy as np
 
 from experiments.experiment import Calculation
@@ -18,20 +19,22 @@ from lvp.training import (
     TrainingData,
     check_images,
     check_lengths,
+    feed,
 )
+from lvp.training.scoring import word_perplexity
 
 
 class Kind(NamedTuple):
     """prepare(cell, cache) → its dataset on disk, or None. dataset: the class of that. fingerprints(dataset) → what
     decides its content, as records have it. steps(cell, dataset, epochs): so many times through it. load(cell, dataset)
-    and program(cell, lanes): what a worker trains with; None where nothing is trained. outcome(dataset, outcome) → the
-    outcome with what only the dataset can say."""
+    → lane → what it is trained on, and program(cell, lanes): what a worker trains with; None where nothing is trained.
+    outcome(dataset, outcome) → the outcome with what only the dataset can say."""
 
     prepare: Callable[[Any, Path], Any]
     dataset: type
     fingerprints: Callable[[Any], Mapping[str, str | None]]
     steps: Callable[[Any, Any, float], float] | None = None
-    load: Callable[[Any, Any], Any] | None = None
+    load: Callable[[Any, Any], Callable[[Any], Any]] | None = None
     program: Callable[[Any, int], Any] | None = None
     outcome: Callable[[Any, dict], dict] = lambda dataset, outcome: outcome
 
@@ -54,18 +57,30 @@ def _tokens(cell, cache: Path) -> data.Dataset | None:
     if d is None:
         return None
     sizes = {"vocab": cell.vocab, "slice_bytes": d.slice_bytes, "valid_bytes": d.valid_bytes}
-    dataset = data.prepare(d.corpus, cache=cache, **sizes)
+    dataset = data.prepare(d.corpus, cache=cache, scored_spec=d.scored, **sizes)
     if isinstance(cell, Cell):
         check_lengths(cell, dataset.num_tokens, dataset.num_valid_tokens)
     return dataset
 
 
 def _token_fingerprints(dataset: data.Dataset) -> dict[str, str | None]:
-    return {"corpus": dataset.corpus_fingerprint, "tokenizer": dataset.tokenizer_fingerprint}
+    found = {"corpus": dataset.corpus_fingerprint, "tokenizer": dataset.tokenizer_fingerprint}
+    return found if dataset.scored_fingerprint is None else found | {"scored": dataset.scored_fingerprint}
 
 
-def _load_tokens(cell: Cell, dataset: data.Dataset) -> TrainingData:
-    return TrainingData.of(cell, np.load(dataset.tokens_train), np.load(dataset.tokens_valid))
+def streamed(cell) -> bool:
+    """Whether each lane reads rows of its own while it trains: then lanes share no data, and go one by one."""
+    return isinstance(cell, Cell) and cell.data.order == "rows"
+
+
+def _load_tokens(cell: Cell, dataset: data.Dataset) -> Callable[[Any], Any]:
+    valid = np.load(dataset.tokens_valid)
+    further = None if dataset.tokens_scored is None else np.load(dataset.tokens_scored)
+    if streamed(cell):
+        train = np.load(dataset.tokens_train, mmap_mode="r")
+        return lambda lane: feed(cell, train, valid, lane.seed, scored=further)
+    data = jax.device_put(TrainingData.of(cell, np.load(dataset.tokens_train), valid, further))
+    return lambda lane: data
 
 
 def _with_bits_per_byte(dataset: data.Dataset, outcome: dict) -> dict:
@@ -79,6 +94,10 @@ def _with_bits_per_byte(dataset: data.Dataset, outcome: dict) -> dict:
         nats = outcome[f"{split}_loss"]
         known = nats is not None and dataset.valid_bytes
         found[f"{split}_bits_per_byte"] = nats * scored / num_bytes / math.log(2) if known else None
+    if dataset.scored_words is not None:
+        nats = outcome["scored_nats"]
+        for name, count in dataset.scored_words._asdict().items():
+            found[f"perplexity_by_{name}"] = None if nats is None else word_perplexity(nats, count)
     return outcome | found
 
 
@@ -88,10 +107,11 @@ def _images(cell: ImageCell, cache: Path) -> data.Images:
     return images
 
 
-def _load_images(cell: ImageCell, images: data.Images) -> ImageData:
+def _load_images(cell: ImageCell, images: data.Images) -> Callable[[Any], Any]:
     train, test = ((images.train_images, images.train_labels), (images.test_images, images.test_labels))
     arrays = ([np.load(path) for path in part] for part in (train, test))
-    return ImageData.of(cell, *arrays, images.mean, images.std)
+    found = jax.device_put(ImageData.of(cell, *arrays, images.mean, images.std))
+    return lambda lane: found
 
 
 KINDS: Mapping[type, Kind] = {

@@ -49,12 +49,14 @@ def corpus_name(spec: str) -> str:
 
 
 def lane_config(cell, lane, dataset) -> dict[str, Any]:
-    """Everything that decides a lane's result, as its record carries it and its hash covers it. The corpus goes by name
-    and fingerprint: where it lies decides nothing."""
+    """Everything that decides a lane's result, as its record carries it and its hash covers it. Texts go by name and
+    fingerprint: where they lie decides nothing."""
     config = asdict(cell)
     data = None
     if dataset is not None:
-        config["data"]["corpus"] = corpus_name(cell.data.corpus)
+        for name in ("corpus", "scored"):
+            if spec := config["data"].get(name):
+                config["data"][name] = corpus_name(spec)
         data = dict(kinds.of(cell).fingerprints(dataset))
     return {"cell": config, "lane": dict(lane) if isinstance(lane, Mapping) else asdict(lane), "data": data}
 

@@ -18,11 +18,13 @@ def measured(manifest: Manifest, executor, options, settings: Settings, cores: i
     base = {"platform": device["platform"], "device": device["device_kind"], "measured": {}}
     trained = [i for i, entry in enumerate(manifest.cells) if kinds.of(entry.cell).trained]
     packs = {e.label: options.pack or 1 if i in trained else 1 for i, e in enumerate(manifest.cells)}
+    packs |= {e.label: 1 for e in manifest.cells if kinds.streamed(e.cell)}
     if device["platform"] != "cpu":
         # One process owns an accelerator; threads are XLA's own affair there.
         if trained and options.pack is None:
-            (answers,) = executor.probe(free, [("measure", i, ACCELERATOR_PACKS) for i in trained])
-            by_cell = zip((manifest.cells[i].label for i in trained), answers, strict=True)
+            shared = [i for i in trained if not kinds.streamed(manifest.cells[i].cell)]
+            (answers,) = executor.probe(free, [("measure", i, ACCELERATOR_PACKS) for i in shared])
+            by_cell = zip((manifest.cells[i].label for i in shared), answers, strict=True)
             # Between processes JSON made text of the keys.
             base["measured"] = speeds = {c: {int(k): round(v, 1) for k, v in s.items()} for c, s in by_cell}
             packs |= {label: max(s, key=s.get, default=1) for label, s in speeds.items()}

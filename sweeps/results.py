@@ -78,6 +78,8 @@ def publish(out: str | Path) -> Path:
         "tier": manifest.tier,
         "config": manifest.config | {"corpus": corpus},
         "sweep": manifest.hash,
+        # Lanes that an earlier sweep had trained, whose records were copied into this one's directory.
+        "reused": sorted({row["sweep"] for row in rows} - {manifest.hash}),
         "packing": manifest.packing,
         "datasets": {
             label: d and {k: v for k, v in d.items() if not _is_place(v)} | {"spec": corpus}
@@ -118,8 +120,10 @@ def report() -> dict[Path, str]:
         name = f"{sweep['experiment']}/{folder.name}"
         devices = ", ".join(sorted({r["provenance"]["device"] for r in rows}))
         outside = 1 - sweep["training_seconds"] / sweep["wall_seconds"] / sweep["packing"]["workers"]
+        own = sum(row["sweep"] == sweep["sweep"] for row in rows)
+        reused = f" (the other {len(rows) - own} by earlier sweeps)" if own < len(rows) else ""
         made = (
-            f"{len(rows)} lanes in {sweep['wall_seconds'] / 60:.1f} minutes, {outside:.0%} of them outside training "
+            f"{own} lanes{reused} in {sweep['wall_seconds'] / 60:.1f} minutes, {outside:.0%} of them outside training "
             f"steps, on {sweep['packing']['workers']} workers ({devices}); commit {claims[0].commit}."
         )
         sections.append(f"## {name}\n\n{made}\n\n{summary}\n")

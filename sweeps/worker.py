@@ -8,6 +8,7 @@ import json
 import logging
 import os
 import queue
+import resource
 import sys
 import threading
 import time
@@ -80,20 +81,20 @@ class Worker:
         }
 
     def _program(self, manifest, index: int, lanes: int):
-        """The compiled program and the data of a cell, kept for the worker's life; and the seconds this took."""
-        import jax
-
+        """The compiled program of a cell and what its lanes are trained on, kept for the worker's life; and the seconds
+        this took."""
         from sweeps import kinds
 
         started = time.perf_counter()
         entry = manifest.cells[index]
         kind = kinds.of(entry.cell)
         if entry.hash not in self._data:
-            self._data[entry.hash] = jax.tree.map(jax.device_put, kind.load(entry.cell, entry.dataset))
+            self._data[entry.hash] = kind.load(entry.cell, entry.dataset)
         data = self._data[entry.hash]
         if (entry.hash, lanes) not in self._programs:
             program = kind.program(entry.cell, lanes)
-            program.compile(data)
+            first = data(next(iter(entry.lanes.values())))
+            program.compile(first(0)[1] if callable(first) else first)
             self._programs[entry.hash, lanes] = program
         return self._programs[entry.hash, lanes], data, time.perf_counter() - started
 
@@ -175,17 +176,21 @@ class Worker:
                 clock["saved"] = time.perf_counter()
             clock["overhead"] += time.perf_counter() - now
 
-        outcomes = training.run(program, lanes, data, state=state, step=step, on_chunk=on_chunk)
+        outcomes = training.run(program, lanes, data(lanes[0]), state=state, step=step, on_chunk=on_chunk)
         seconds = time.perf_counter() - clock["start"] - clock["overhead"]
         # A pack whose lanes have all diverged ends early.
         ran = max(o.diverged_step or entry.cell.steps for o in outcomes) - step
         trained = ran * entry.cell.tokens_per_step * pack
-        provenance = self._provenance(pack) | {
-            "resumed_at_step": step,
-            "seconds": round(seconds, 3),
-            "setup_seconds": round(setup_seconds, 3),
-            "tokens_per_second": round(trained / seconds, 1),
-        }
+        provenance = (
+            self._provenance(pack)
+            | {
+                "resumed_at_step": step,
+                "seconds": round(seconds, 3),
+                "setup_seconds": round(setup_seconds, 3),
+                "tokens_per_second": round(trained / seconds, 1),
+            }
+            | _utilisation(entry.cell, trained / seconds)
+        )
         manifest.write_records(index, {h: asdict(o) for h, o in zip(hashes, outcomes, strict=False)}, provenance)
         return seconds
 
@@ -202,6 +207,8 @@ class Worker:
             lanes = list(manifest.cells[index].lanes.values())
             try:
                 program, data, _ = self._program(manifest, index, pack)
+                data = data(lanes[0])
+                data = data(0)[1] if callable(data) else data
                 arrays = program.arrays([lanes[i % len(lanes)] for i in range(pack)])
                 last = program.cell.steps - 1  # never the last step, which evaluates
 
@@ -222,6 +229,22 @@ class Worker:
             if pack > packs[0] and speeds[pack] < 1.1 * max(v for k, v in speeds.items() if k < pack):
                 break
         return speeds
+
+
+def _utilisation(cell, tokens_per_second: float) -> dict:
+    """The part of the device's peak that the model's own FLOPs come to (`lvp.hardware`; None of a device that is not in
+    it), and the most memory in use: the device's, or on a CPU the process'."""
+    import jax
+
+    from lvp.hardware import accelerator
+
+    device = jax.devices()[0]
+    known, flops = accelerator(device.device_kind), cell.flops_per_lane / cell.tokens_per_lane * tokens_per_second
+    memory = (device.memory_stats() or {}).get("peak_bytes_in_use")
+    return {
+        "mfu": known and round(flops / known.flops, 4),
+        "peak_bytes": memory or 1024 * resource.getrusage(resource.RUSAGE_SELF).ru_maxrss,
+    }
 
 
 def main() -> None:

@@ -23,21 +23,27 @@ def windows(tokens: jax.Array, key: jax.Array, step: jax.Array | int, batch: int
     return tokens.at[positions].get(mode="promise_in_bounds")
 
 
-def evaluation_windows(tokens: np.ndarray, context: int) -> tuple[np.ndarray, np.ndarray]:
+def evaluation_windows(tokens: np.ndarray, context: int, stride: int | None = None) -> tuple[np.ndarray, np.ndarray]:
     """A cover of a token array by windows in which every token but the first is a target exactly once.
 
-    tokens int [N], N ≥ 2. Returns (windows int32 [n, context + 1], weights float32 [n, context]) in numpy
-    with n = ⌈(N − 1)/context⌉: window k begins at k·context, so neighbours share one token, a target in one
-    and an input in the other. weights are 1 for targets of the text, 0 for the padding (token 0) of the last
-    window. Raises InputError if N < 2 or context < 1.
+    tokens int [N], N ≥ 2. Window k begins at k · stride, and of every window but the first only the last `stride`
+    targets count: they are predicted from at least context − stride tokens before them. None is a stride of `context`,
+    by which neighbours share one token, a target in one and an input in the other.
+
+    Returns (windows int32 [n, context + 1], weights float32 [n, context]) in numpy. weights are 1 for targets that
+    count, 0 for the others and for the padding (token 0) of the last window. Raises InputError if N < 2, context < 1 or
+    stride is not from 1 to context.
     """
-    tokens = np.asarray(tokens)
+    tokens, stride = np.asarray(tokens), context if stride is None else stride
     if tokens.size < 2 or context < 1:
         raise InputError(f"cannot score {tokens.size} tokens with a context of {context}: 2 and 1 at least")
+    if not 1 <= stride <= context:
+        raise InputError(f"the stride of a context of {context} must be from 1 to that, got {stride}")
     targets = tokens.size - 1
-    count = -(-targets // context)
-    padded = np.zeros(count * context + 1, np.int32)
+    count = 1 + max(0, -(-(targets - context) // stride))
+    padded = np.zeros((count - 1) * stride + context + 1, np.int32)
     padded[: tokens.size] = tokens
-    covered = np.lib.stride_tricks.sliding_window_view(padded, context + 1)[::context].copy()
-    weights = (np.arange(count * context) < targets).astype(np.float32).reshape(count, context)
-    return covered, weights
+    covered = np.lib.stride_tricks.sliding_window_view(padded, context + 1)[::stride].copy()
+    place = stride * np.arange(count)[:, None] + np.arange(context)[None]  # of a prediction, by its input
+    new = (np.arange(context) >= context - stride)[None] | (np.arange(count) == 0)[:, None]
+    return covered, ((place < targets) & new).astype(np.float32)

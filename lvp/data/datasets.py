@@ -6,11 +6,13 @@ from pathlib import Path
 
 import numpy as np
 
-from lvp.data import corpora, storage, text, tokenizers, zipf
+from lvp.data import corpora, scored, storage, text, tokenizers, zipf
 from lvp.errors import InputError
 
 _FORMAT = 1  # of the cached files
 _FILES = ("train.npy", "valid.npy")
+_SCORED = "scored.npy"
+_PATHS = ("tokens_train", "tokens_valid", "tokens_scored")
 
 
 @dataclass(frozen=True)
@@ -20,7 +22,8 @@ class Dataset:
     tokens_train, tokens_valid: .npy files of int32 [number of tokens], ids below vocab; num_tokens and
     num_valid_tokens say how many, so that a sweep can be read where the files are not. vocab is the real size.
     train_bytes, valid_bytes: bytes of text the tokens stand for, the slice's own size; for zipf, where there is no
-    text, train_bytes is 4 per token and valid_bytes None. Fingerprints are sha256 in hex.
+    text, train_bytes is 4 per token and valid_bytes None. Fingerprints are sha256 in hex. tokens_scored: of a text that
+    is scored whole, a line end before it, and its words; None without one.
     """
 
     tokens_train: Path
@@ -33,16 +36,21 @@ class Dataset:
     corpus_fingerprint: str
     tokenizer_fingerprint: str | None
     spec: str
+    tokens_scored: Path | None = None
+    scored_words: scored.WordCounts | None = None
+    scored_fingerprint: str | None = None
 
     def to_dict(self) -> dict:
         """A JSON object."""
-        return asdict(self) | {"tokens_train": str(self.tokens_train), "tokens_valid": str(self.tokens_valid)}
+        return asdict(self) | {name: str(path) for name in _PATHS if (path := getattr(self, name))}
 
     @classmethod
     def from_dict(cls, values: Mapping) -> "Dataset":
         """The inverse of to_dict; KeyError or TypeError for missing or surplus keys."""
-        paths = {name: Path(values[name]) for name in ("tokens_train", "tokens_valid")}
-        return cls(**{**values, **paths})
+        found = {**values, **{name: Path(values[name]) for name in _PATHS if values.get(name)}}
+        if found.get("scored_words"):
+            found["scored_words"] = scored.WordCounts(*found["scored_words"])
+        return cls(**found)
 
     def frequencies(self) -> np.ndarray:
         """Unigram frequencies, float64 [vocab], sum 1: of tokens_train, or for zipf the exact ones."""
@@ -66,11 +74,20 @@ def _check_settings(vocab: int, smallest: int, sizes: Mapping[str, int | None]) 
             raise InputError(f"{name}={size!r}: must be a positive number of bytes, or None for everything")
 
 
-def prepare(spec: str, *, vocab: int, slice_bytes: int | None, valid_bytes: int | None, cache: Path) -> Dataset:
+def prepare(
+    spec: str,
+    *,
+    vocab: int,
+    slice_bytes: int | None,
+    valid_bytes: int | None,
+    cache: Path,
+    scored_spec: str | None = None,
+) -> Dataset:
     """Tokens of the head of a corpus under a tokenizer of its own with exactly `vocab` tokens.
 
     spec: see lvp.data.load. The training text is the first slice_bytes bytes of the corpus's training part,
     cut down to a whole character, or all of it if that is None or more than there is; valid_bytes likewise.
+    scored_spec names a further text (see lvp.data.scored), taken whole and never trained on.
     The tokenizer is trained on the whole training part whatever the slice, so slices of one corpus share it.
     For zipf there is no text: 4 bytes count as one token, and None means 2^20 and 2^17 tokens.
 
@@ -84,7 +101,11 @@ def prepare(spec: str, *, vocab: int, slice_bytes: int | None, valid_bytes: int 
     smallest, build = (2, _build_zipf) if kind == "zipf" else (tokenizers.SMALLEST, _build_text)
     _check_settings(vocab, smallest, {"slice_bytes": slice_bytes, "valid_bytes": valid_bytes})
     corpus = corpora.load(spec, cache=cache)
-    key = storage.as_json([_FORMAT, tokenizers.FORMAT, corpus.fingerprint, vocab, slice_bytes, valid_bytes])
+    further = None if scored_spec is None else scored.load(scored_spec, cache=cache)
+    if further is not None and kind == "zipf":
+        raise InputError("zipf has no tokenizer: no text can be scored under it")
+    decides = [_FORMAT, tokenizers.FORMAT, corpus.fingerprint, vocab, slice_bytes, valid_bytes]
+    key = storage.as_json(decides + ([] if further is None else [storage.digest(further)]))
     entry = cache / "datasets" / f"{kind}-{vocab}-{storage.digest(key)[:32]}"
     meta = storage.read_entry(entry)
     if meta is None:
@@ -93,10 +114,19 @@ def prepare(spec: str, *, vocab: int, slice_bytes: int | None, valid_bytes: int 
             if meta is None:
                 splits, meta = build(corpus, vocab, slice_bytes, valid_bytes, cache)
                 files = {name: storage.npy(ids) for name, ids in zip(_FILES, splits, strict=True)}
+                if further is not None:
+                    files[_SCORED] = storage.npy(_tokenizer(corpus, vocab, cache).encode(b"\n" + further))
+                    meta |= {
+                        "scored_words": scored.WordCounts.of(further),
+                        "scored_fingerprint": storage.digest(further),
+                    }
                 storage.write_entry(entry, files, meta)
     train, valid = (entry / name for name in _FILES)
     counts = (int(np.load(path, mmap_mode="r").size) for path in (train, valid))
-    return Dataset(train, valid, *counts, vocab=vocab, corpus_fingerprint=corpus.fingerprint, spec=corpus.spec, **meta)
+    found = {"vocab": vocab, "corpus_fingerprint": corpus.fingerprint, "spec": corpus.spec} | meta
+    if further is not None:
+        found |= {"tokens_scored": entry / _SCORED, "scored_words": scored.WordCounts(*meta["scored_words"])}
+    return Dataset(train, valid, *counts, **found)
 
 
 def _build_text(corpus, vocab, slice_bytes, valid_bytes, cache):

@@ -74,6 +74,22 @@ def load(directory: Path | None, *, cache: Path) -> tuple[bytes, bytes]:
     return (entry / "train").read_bytes(), (entry / "valid").read_bytes()
 
 
+def test(directory: Path | None, *, cache: Path) -> bytes:
+    """The test split: byte for byte the file in directory; if None, in what `find` gives, else downloaded. InputError
+    as `load`, and where there is no such file."""
+    directory = directory or find()
+    if directory is None:
+        directory = cache / "downloads" / "wikitext-2-raw-v1"
+        if not directory.is_dir():
+            download(directory, ARCHIVE_URL, ARCHIVE_SHA256)
+    files = split_files(directory)
+    if "test" not in files:
+        raise InputError(f"no test split of WikiText-2 in {directory}")
+    if not (content := text.read(files["test"])):
+        raise InputError(f"{files['test']} is empty")
+    return content
+
+
 def _prepare(entry: Path, directory: Path | None, cache: Path, source: str) -> None:
     if directory is None:
         directory = cache / "downloads" / "wikitext-2-raw-v1"

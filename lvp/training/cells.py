@@ -30,7 +30,7 @@ OPTIMIZERS: Mapping[str, Callable] = {
 
 # What a measured step can look at; `lvp.measures` names the functions.
 ORDERS = ("windows", "rows")
-MEASURES = ("movement", "vocabulary", "gradients", "representation")
+MEASURES = ("movement", "vocabulary", "gradients", "representation", "validation")
 
 
 @dataclass(frozen=True)
@@ -70,12 +70,14 @@ class OptimizerConfig:
 class DataConfig:
     """What text a cell sees. `slice_bytes` and `valid_bytes` None take the whole split. `order`: "windows" at random
     from tokens on the device (`lvp.data.batches.windows`), or "rows" that are read from disk as they are needed, each
-    once an epoch (`lvp.data.streams.Rows`)."""
+    once an epoch (`lvp.data.streams.Rows`). `scored`: a text (`lvp.data.scored`) of which the likelihood, of all of it,
+    is taken at the end."""
 
     corpus: str
     slice_bytes: int | None = None
     valid_bytes: int | None = None
     order: str = "windows"
+    scored: str | None = None
 
     def __post_init__(self):
         if self.order not in ORDERS:
@@ -117,9 +119,10 @@ class Cell(Sizes):
     `micro_batches` equal parts.
 
     `final_fraction`: the final train loss is the mean over this last part of the steps. `measured_steps`: the steps,
-    from 0, whose measures (of the kinds `measures`) go into the outcome; other steps cost nothing. `cooldown`: None
-    keeps the rates constant; else they follow `lvp.optim.trapezoid` with this part of the steps at its end, and the
-    lane's warm-up at its beginning.
+    from 0, whose measures (of the kinds `measures`; "validation" is the validation loss after the step) go into the
+    outcome; other steps cost nothing. `cooldown`: None keeps the rates constant; else they follow `lvp.optim.trapezoid`
+    with this part of the steps at its end, and the lane's warm-up at its beginning. `clip_norm`: the gradient is scaled
+    down to this norm, of all parameters together, where it is larger.
     """
 
     model: DecoderConfig
@@ -131,7 +134,8 @@ class Cell(Sizes):
     measured_steps: tuple[int, ...] = ()
     micro_batches: int = 1
     cooldown: float | None = None
-    measures: tuple[str, ...] = MEASURES
+    measures: tuple[str, ...] = MEASURES[:-1]
+    clip_norm: float | None = None
 
     def __post_init__(self):
         self.check_steps()
@@ -147,6 +151,8 @@ class Cell(Sizes):
                 "micro_batches must be at least 2: this optimizer needs the gradient's signal-to-noise ratio, which is "
                 "measured between micro-batches"
             )
+        if self.clip_norm is not None:
+            check_positive("clip_norm", self.clip_norm)
         if self.cooldown is not None and not 0 <= self.cooldown <= 1:
             raise InputError(f"cooldown must be a fraction of the steps in [0, 1], got {self.cooldown}")
 

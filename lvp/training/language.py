@@ -6,6 +6,7 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
+import optax
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from lvp import measures, optim, sharding
@@ -33,40 +34,56 @@ class TrainingData(NamedTuple):
     context + 1] int32 windows, in groups of as many rows as a micro-batch has, with the weight of every prediction,
     valid_weights [k, b, context]; probe [rows, context] int32, the inputs on which a measured step looks at
     representations: the first windows of the validation text; frequencies [vocab] float32, of the training tokens, for
-    cells that measure by them."""
+    cells that measure by them; scored and scored_weights like valid, of a text that is scored at the end."""
 
     train: Any
     valid: Any
     valid_weights: Any
     probe: Any
     frequencies: Any
+    scored: Any = None
+    scored_weights: Any = None
     start: Any = None
 
     @classmethod
-    def of(cls, cell: Cell, train: np.ndarray, valid: np.ndarray) -> "TrainingData":
-        """Lays the two token arrays out for `cell`; the last group of validation windows is padded with weight 0."""
+    def of(cls, cell: Cell, train: np.ndarray, valid: np.ndarray, scored: np.ndarray | None = None) -> "TrainingData":
+        """Lays the token arrays out for `cell`; the last group of windows is padded with weight 0. The scored text goes
+        by half a context (`lvp.data.batches.evaluation_windows`)."""
         check_lengths(cell, len(train), len(valid))
+        if (scored is None) != (cell.data.scored is None):
+            raise ValueError("a cell with a scored text needs its tokens, and another one has none")
         context = cell.model.context
-        windows, weights = batches.evaluation_windows(valid, context)
         # Whole windows, again if they are too few: padding would be looked at as if it were text.
-        whole = windows[: max(1, (len(valid) - 1) // context), :-1]
-        probe = np.resize(whole, (cell.probe_rows, context))
-        rows = cell.micro_batch_size
-        pad = -len(windows) % rows
-        windows = np.pad(windows, [(0, pad), (0, 0)]).reshape(-1, rows, context + 1)
-        weights = np.pad(weights, [(0, pad), (0, 0)]).reshape(-1, rows, context)
+        whole = batches.evaluation_windows(valid, context)[0][: max(1, (len(valid) - 1) // context), :-1]
+        probe = np.resize(whole, (cell.probe_rows, context)).astype(np.int32)
         frequencies = None
         if cell.measured_steps and "vocabulary" in cell.measures:
             frequencies = (np.bincount(train, minlength=cell.vocab) / len(train)).astype(np.float32)
         tokens = np.asarray(train, np.int32) if cell.data.order == "windows" else None
-        return cls(tokens, windows.astype(np.int32), weights.astype(np.float32), probe.astype(np.int32), frequencies)
+        further = (None, None) if scored is None else _in_groups(cell, scored, max(1, context // 2))
+        return cls(tokens, *_in_groups(cell, valid), probe, frequencies, *further)
 
 
-def feed(cell: Cell, train: np.ndarray, valid: np.ndarray, seed: int, mesh: Mesh | None = None) -> Callable:
+def _in_groups(cell: Cell, tokens: np.ndarray, stride: int | None = None) -> tuple[np.ndarray, np.ndarray]:
+    """Evaluation windows in groups of as many rows as a micro-batch has, and the weights of their predictions."""
+    rows, (windows, weights) = cell.micro_batch_size, batches.evaluation_windows(tokens, cell.model.context, stride)
+    pad = -len(windows) % rows
+    windows, weights = (np.pad(x, [(0, pad), (0, 0)]).reshape(-1, rows, x.shape[1]) for x in (windows, weights))
+    return windows.astype(np.int32), weights.astype(np.float32)
+
+
+def feed(
+    cell: Cell,
+    train: np.ndarray,
+    valid: np.ndarray,
+    seed: int,
+    mesh: Mesh | None = None,
+    scored: np.ndarray | None = None,
+) -> Callable:
     """What `lvp.training.run` takes for the data of a cell whose order is "rows": step → (the step before which the
     data ends, the data). A process reads the rows that its devices of the mesh see; the next ones while it trains."""
     rows = streams.Rows(train, context=cell.model.context, batch=cell.batch, seed=seed)
-    rest, shape = TrainingData.of(cell, train, valid), (STREAMED_STEPS, cell.batch, cell.model.context + 1)
+    rest, shape = TrainingData.of(cell, train, valid, scored), (STREAMED_STEPS, cell.batch, cell.model.context + 1)
 
     def of(step: int) -> tuple[int, TrainingData]:
         stop = min(step + STREAMED_STEPS, cell.steps)
@@ -105,8 +122,8 @@ class Gradients(NamedTuple):
 
 class Program(PackedProgram):
     """The program of a `Cell`. Its states hold `params`, `opt`, `key` (the lane's data RNG), `losses`, `diverged`,
-    `valid_loss` (NaN until the end); of a cell with measured steps also `initial_means` (of its vocabulary matrices)
-    and `measures`."""
+    `valid_loss` and of a scored text `scored_nats` (NaN until the end); of a cell with measured steps also
+    `initial_means` (of its vocabulary matrices) and `measures`."""
 
     def __init__(self, cell: Cell, lanes: int = 1, mesh: Mesh | None = None):
         super().__init__(cell, lanes, mesh)
@@ -131,21 +148,24 @@ class Program(PackedProgram):
     def _optimizer(self, lane):
         o = self.cell.optimizer
         rates = {role: self._rate(rate, lane) for role, rate in lane["learning_rates"].items()}
-        return optim.by_role(OPTIMIZERS[o.kind], rates, **(dict(o.options) | lane["options"]))
+        made = optim.by_role(OPTIMIZERS[o.kind], rates, **(dict(o.options) | lane["options"]))
+        clip = self.cell.clip_norm
+        return made if clip is None else optax.chain(optax.clip_by_global_norm(clip), made)
 
     def _init(self, lane):
         init_key, data_key = jax.random.split(jax.random.key(lane["seed"]))
         params = self.model.init(init_key, lane["init_std"])
         state = self._first(params, self._optimizer(lane).init(params), data_key)
+        if self.cell.data.scored is not None:
+            state["scored_nats"] = jnp.float32(jnp.nan)
         if not self.cell.measured_steps:
             return state
         state |= {"initial_means": measures.initial_means(params)}
-        context = self.cell.model.context
-        rows, probe = (
-            jnp.zeros(shape, jnp.int32)
-            for shape in ((1, self.cell.batch, context + 1), (self.cell.probe_rows, context))
-        )
-        data = TrainingData(rows, None, None, probe, jnp.zeros(self.cell.vocab), jnp.int32(0))
+        context, rows = self.cell.model.context, self.cell.micro_batch_size
+        shapes = (1, self.cell.batch, context + 1), (1, rows, context + 1), (self.cell.probe_rows, context)
+        train, valid, probe = (jnp.zeros(shape, jnp.int32) for shape in shapes)
+        weights, frequencies = jnp.ones((1, rows, context)), jnp.zeros(self.cell.vocab)
+        data = TrainingData(train, valid, weights, probe, frequencies, start=jnp.int32(0))
         return state | {"measures": self._room_for_measures(lambda s: self._looked_at(0, s, lane, data)[1], state)}
 
     def _loss(self, params, windows, weights=None, head=None):
@@ -250,13 +270,24 @@ class Program(PackedProgram):
             "vocabulary": vocabulary,
             "representation": representation,
             "gradients": of_gradients,
+            "validation": lambda: {"validation": {"loss": self._validated(after, data)}},
         }
         return measures.joined(*(of[kind]() for kind in self.cell.measures))
 
-    def _evaluated(self, state, lane, data):
+    def _nats(self, params, windows, weights):
+        """The loss of all groups of windows together, not divided by their weight."""
+
         def body(total, group):
             windows, weights = group
-            return total + self._loss(state["params"], windows, weights) * jnp.sum(weights), None
+            return total + self._loss(params, windows, weights) * jnp.sum(weights), None
 
-        total, _ = jax.lax.scan(body, jnp.float32(0), (data.valid, data.valid_weights))
-        return {"valid_loss": total / jnp.sum(data.valid_weights)}
+        return jax.lax.scan(body, jnp.float32(0), (windows, weights))[0]
+
+    def _validated(self, state, data):
+        return self._nats(state["params"], data.valid, data.valid_weights) / jnp.sum(data.valid_weights)
+
+    def _evaluated(self, state, lane, data):
+        found = {"valid_loss": self._validated(state, data)}
+        if self.cell.data.scored is not None:
+            found["scored_nats"] = self._nats(state["params"], data.scored, data.scored_weights)
+        return found

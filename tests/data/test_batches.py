@@ -72,6 +72,19 @@ def test_evaluation_scores_every_token_but_the_first_once(length, context):
     assert not covered[:, 1:][~scored].any() and (~scored).sum() < context
 
 
+@given(st.integers(2, 300), st.integers(1, 40), st.data())
+@settings(deadline=None)
+def test_with_a_stride_every_token_is_scored_once_after_enough_others(length, context, draw):
+    stride, tokens = draw.draw(st.integers(1, context)), np.arange(1, length + 1)
+    covered, weights = evaluation_windows(tokens, context, stride)
+    scored = weights == 1
+    np.testing.assert_array_equal(covered[:, 1:][scored], tokens[1:])
+    np.testing.assert_array_equal(covered[:, :-1][scored], tokens[:-1])
+    np.testing.assert_array_equal(covered[:, 0], 1 + stride * np.arange(len(covered)))
+    before = np.nonzero(scored[1:])[1]  # how many of its window stand before the input of a prediction
+    assert (before >= context - stride).all()
+
+
 @pytest.mark.parametrize("length, context", [(0, 4), (1, 4), (10, 0)])
 def test_nothing_to_evaluate_is_refused(length, context):
     with pytest.raises(InputError):

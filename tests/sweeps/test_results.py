@@ -23,7 +23,7 @@ def test_every_committed_result_is_whole_and_has_its_figure():
     assert found
     for folder, sweep, rows in found:
         assert (folder / "figure.png").exists() and (folder / "figure.svg").exists()
-        assert {r["sweep"] for r in rows} == {sweep["sweep"]}
+        assert {r["sweep"] for r in rows} == {sweep["sweep"], *sweep.get("reused", [])}
         assert {r["tier"] for r in rows} == {sweep["tier"]}
 
 

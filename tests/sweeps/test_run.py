@@ -51,6 +51,7 @@ def test_records_carry_configuration_and_provenance(finished):
         assert record["hash"] == records.config_hash(record["config"])
         assert record["sweep"] == manifest.hash
         assert record["provenance"]["versions"]["jax"] and record["provenance"]["tokens_per_second"] > 0
+        assert record["provenance"]["mfu"] is None and record["provenance"]["peak_bytes"] > 0
         assert len(record["config"]["data"]["corpus"]) == 64
         assert record["outcome"]["curve_losses"][-1] < record["outcome"]["curve_losses"][0]
 

@@ -1,0 +1,81 @@
+"""The likelihood of a text under models that are known, however it is cut into windows; and its words."""
+
+import math
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from lvp.data.scored import WordCounts
+from lvp.errors import InputError
+from lvp.models.configs import DecoderConfig
+from lvp.models.decoder import Decoder, decoder
+from lvp.training.scoring import text_nats, word_perplexity
+
+VOCAB = 7
+TOKENS = np.random.default_rng(0).integers(0, VOCAB, 83).astype(np.int32)
+CHAIN = np.random.default_rng(1).dirichlet(np.ones(VOCAB), VOCAB).astype(np.float32)  # p(next | token)
+
+
+def toy(apply):
+    return Decoder(None, None, apply, lambda params: jnp.log(params))
+
+
+MARKOV = toy(lambda params, tokens: jax.nn.one_hot(tokens, VOCAB))
+
+
+@pytest.mark.parametrize(("context", "stride"), [(8, None), (8, 8), (8, 3), (8, 1), (83, 40), (200, 7), (1, 1)])
+@pytest.mark.parametrize("rows", [1, 4])
+def test_a_markov_chain_s_likelihood_is_known_and_windows_do_not_matter(context, stride, rows):
+    known = -np.log(CHAIN.astype(np.float64)[TOKENS[:-1], TOKENS[1:]]).sum()
+    found = text_nats(MARKOV, CHAIN, TOKENS, context=context, stride=stride, rows=rows)
+    assert found == pytest.approx(known, rel=1e-6)
+
+
+@pytest.mark.parametrize(("context", "stride"), [(8, 4), (8, 1), (8, 8), (6, 5)])
+def test_tokens_are_predicted_from_at_least_context_less_stride_before_them(context, stride):
+    """A model to which every prediction costs log(1 + what it sees beyond one token), whatever the token: the costs say
+    how much each prediction saw."""
+
+    def apply(params, tokens):
+        seen = jnp.arange(tokens.shape[1], dtype=jnp.float32)
+        # Of two classes of equal weight the target's logit is lower so that −log p = log(2 + seen).
+        return jnp.broadcast_to(jnp.log1p(seen)[None, :, None], (*tokens.shape, 1))
+
+    model = Decoder(None, None, apply, lambda params: jnp.array([[0.0, 1.0]]))
+    tokens = np.zeros(40, np.int32)
+    found = text_nats(model, None, tokens, context=context, stride=stride)
+    seen = [*range(context)]
+    while len(seen) < 39:
+        seen += range(context - stride, context)
+    assert found == pytest.approx(sum(math.log(2 + s) for s in seen[:39]), rel=1e-5)
+
+
+def test_a_decoder_whose_context_holds_the_text_scores_it_in_one_piece():
+    model = decoder(DecoderConfig(vocab=VOCAB, width=16, layers=1, context=82, head_dim=8))
+    params = model.init(jax.random.key(0))
+    logits = model.apply(params, TOKENS[None, :-1]) @ model.head(params)
+    whole = -jnp.take_along_axis(jax.nn.log_softmax(logits[0]), TOKENS[1:, None], axis=-1).sum()
+    assert text_nats(model, params, TOKENS, context=82, rows=1) == pytest.approx(float(whole), rel=1e-5)
+
+
+def test_a_uniform_model_s_word_perplexity_is_known():
+    """Two tokens a word cost 2 log 7: perplexity 49."""
+    nats = text_nats(MARKOV, np.full((VOCAB, VOCAB), 1 / VOCAB, np.float32), TOKENS[:81], context=10)
+    assert word_perplexity(nats, 40) == pytest.approx(VOCAB**2, rel=1e-5)
+    assert word_perplexity(1e6, 1) == math.inf
+
+
+def test_words_and_line_ends():
+    assert WordCounts.of(b" \n = A <unk> = \n\n one  two \n") == (10, 6)
+    assert WordCounts.of("ein Wort äöü".encode()) == (3, 3)
+
+
+def test_wikitext2_has_the_published_counts(wikitext2):
+    assert WordCounts.of((wikitext2 / "test.txt").read_bytes()) == (245_569, 241_211)
+
+
+def test_a_stride_beyond_the_context_is_refused():
+    with pytest.raises(InputError, match="stride of a context of 8 must be from 1 to that, got 9"):
+        text_nats(MARKOV, CHAIN, TOKENS, context=8, stride=9)
