@@ -51,7 +51,7 @@ def configured(name: str, tier: str, values: Mapping[str, Any] | None = None):
 
 def _parse(key: str, value: Any, kind: Any):
     """`value` as `kind`, from JSON-like values or from text; InputError naming key and offending part."""
-    if isinstance(value, str) and value.lower() == "none":
+    if isinstance(value, str) and value.lower() == "none" and type(None) in get_args(kind):
         value = None
     if get_origin(kind) is tuple:
         if isinstance(value, str):

@@ -214,24 +214,24 @@ def _named(config: Config, ratio: float) -> str:
     return {1.0: "1", config.root: f"√d = {ratio:.3g}"}.get(ratio, f"{ratio:.3g}")
 
 
-def _interval(values: np.ndarray, digits: int) -> str:
+def _interval(values: np.ndarray) -> str:
     if not np.isfinite(values).all():
         return "–"
     low, high = analysis.t_interval(values)
-    return f"{values.mean():.{digits}f} [{low:.{digits}f}, {high:.{digits}f}]"
+    return f"{values.mean():.4g} [{low:.4g}, {high:.4g}]"
 
 
 def summary(table, config: Config) -> str:
     """Every ratio: validation perplexity, and word-level perplexity of the scored text."""
-    head = f"{'η_E/η':<14}{'validation perplexity':>30}{'perplexity by word':>30}{'line ends not counted':>24}"
+    head = f"{'η_E/η':<14}{'validation perplexity':>30}{'perplexity by word':>30}{'line ends not counted':>30}"
     lines = [f"√d = {config.root:g}, η = {config.rate:g}", head]
     for ratio in config.ratios:
         found = [
-            _interval(np.exp(column(table, config, ratio, "valid_loss")), 2),
-            _interval(column(table, config, ratio, "perplexity_by_tokens"), 1),
-            _interval(column(table, config, ratio, "perplexity_by_words"), 1),
+            _interval(np.exp(column(table, config, ratio, "valid_loss"))),
+            _interval(column(table, config, ratio, "perplexity_by_tokens")),
+            _interval(column(table, config, ratio, "perplexity_by_words")),
         ]
-        lines.append(f"{_named(config, ratio):<14}{found[0]:>30}{found[1]:>30}{found[2]:>24}")
+        lines.append(f"{_named(config, ratio):<14}{found[0]:>30}{found[1]:>30}{found[2]:>30}")
     lines += [
         "",
         f"means over {len(config.seeds)} seeds, 95 % t intervals. By word: exp of the nats of all of the scored text "

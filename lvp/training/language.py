@@ -40,7 +40,7 @@ class TrainingData(NamedTuple):
     valid: Any
     valid_weights: Any
     probe: Any
-    frequencies: Any
+    frequencies: Any = None
     scored: Any = None
     scored_weights: Any = None
     start: Any = None
