@@ -48,6 +48,8 @@ def save(directory: Path, step: int, state, configuration: str) -> None:
 
     `configuration` is the hash of the lane's configuration; `load` refuses another's.
     """
+    if not all(getattr(x, "is_fully_addressable", True) for x in jax.tree.leaves(state)):
+        raise ValueError("a state that lies on several processes cannot be saved yet")
     state = jax.tree.map(np.asarray, state)
     metadata = {"configuration": configuration, "digests": _digests(state)}
     ocp.save(_path(directory, step), state, overwrite=True, custom_metadata=metadata)

@@ -1,10 +1,12 @@
 """python -m lvp plan"""
 
+import importlib.util
+import inspect
 import json
 import os
 import sys
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 from lvp.command_line import Parser, command, setting
 from lvp.errors import InputError, unknown
@@ -28,13 +30,15 @@ def _model(name: str, changes: dict[str, str]):
         raise unknown("model", name, [*known, "FILE.json"])
     import pydantic
 
-    for key, value in changes.items():
-        fields[key] = None if value.lower() == "none" else value
+    fields |= changes
     allowed = configs.DecoderConfig.__dataclass_fields__
     for key, value in fields.items():
         if key not in allowed:
             raise unknown("field of the model", key, allowed)
-        adapter = pydantic.TypeAdapter(allowed[key].type)
+        kind = allowed[key].type
+        if isinstance(value, str) and value.lower() == "none" and type(None) in get_args(kind):
+            value = fields[key] = None
+        adapter = pydantic.TypeAdapter(kind)
         try:
             fields[key] = adapter.validate_strings(value) if isinstance(value, str) else adapter.validate_python(value)
         except pydantic.ValidationError as error:
@@ -60,33 +64,39 @@ def _plan(arguments) -> None:
     if kind == "host" and count.isdecimal():
         os.environ["XLA_FLAGS"] = f"{os.environ.get('XLA_FLAGS', '')} --xla_force_host_platform_device_count={count}"
     os.environ.setdefault("JAX_PLATFORMS", "cpu")  # nothing is run: an accelerator at hand is left alone
+    if missing := [name for name in ("flax", "pydantic") if importlib.util.find_spec(name) is None]:
+        raise InputError(f"plan needs {' and '.join(missing)}: pip install -e '.[lab,tpu]'")
     from lvp import plan
-    from lvp.training import Cell, DataConfig, OptimizerConfig
+    from lvp.sharding import mesh_sizes
+    from lvp.training import OPTIMIZERS, Cell, DataConfig, OptimizerConfig
 
     changes = dict(setting(s) for s in arguments.set)
     if arguments.remat:
         changes["remat"] = arguments.remat
+    decays = "weight_decay" in inspect.signature(OPTIMIZERS.get(arguments.optimizer, lambda: None)).parameters
     cell = Cell(
         _model(arguments.model, changes),
         DataConfig("none", order="rows"),
         arguments.batch,
         STEPS,
-        OptimizerConfig(arguments.optimizer, {"weight_decay": 0.1}),
+        OptimizerConfig(arguments.optimizer, {"weight_decay": 0.1} if decays else {}),
         micro_batches=arguments.micro_batches,
         cooldown=0.2,
     )
-    found = plan.plan(cell, arguments.topology, arguments.mesh)
-    print(plan.table(found))
-    if found.fits is not False:
+    devices, _ = plan.devices_of(arguments.topology)
+    tried = [("", cell), *plan.remedies(cell, mesh_sizes(arguments.mesh, len(devices)))]
+    for words, candidate in tried:
+        try:
+            found = plan.plan(candidate, arguments.topology, arguments.mesh)
+        except plan.TooLarge as error:
+            print(f"does not fit{' with ' if words else ''}{words}: {error}", file=sys.stderr)
+            continue
+        if found.fits is False:
+            print(f"does not fit{' with ' if words else ''}{words}", file=sys.stderr)
+            continue
+        print(*([f"it fits with {words}", ""] if words else []), plan.table(found), sep="\n")
         return
-    print(f"\nit does not fit: {(found.used - found.accelerator.memory) / 2**30:.2f} GiB too much on a device")
-    for words, other in plan.remedies(found):
-        tried = plan.plan(other, arguments.topology, arguments.mesh)
-        if tried.fits:
-            print(f"it fits with {words}: {tried.used / 2**30:.2f} GiB")
-            return
-    state = found.memory["parameters"] + found.memory["optimizer"]
-    print(f"no setting would do: it takes more devices (parameters and optimizer alone: {state / 2**30:.2f} GiB)")
+    raise InputError("it fits with no setting that was tried: it takes more devices, or another mesh")
 
 
 def parser() -> Parser:

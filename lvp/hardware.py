@@ -12,8 +12,9 @@ GIB = 2**30
 
 
 class Accelerator(NamedTuple):
-    """kinds: beginnings of what JAX calls it (`Device.device_kind`). flops: peak bfloat16 FLOP/s. memory: bytes.
-    bandwidth: of memory, bytes/s. interconnect: bytes/s in and out of one device, all links together."""
+    """kinds: what JAX calls it (`Device.device_kind`), whole: parts that share a beginning differ. flops: peak bfloat16
+    FLOP/s. memory: bytes. bandwidth: of memory, bytes/s. interconnect: bytes/s in and out of one device, all links
+    together."""
 
     kinds: tuple[str, ...]
     flops: float
@@ -26,15 +27,15 @@ ACCELERATORS: Mapping[str, Accelerator] = {
     "v5e": Accelerator(("TPU v5 lite", "TPU v5e"), 197e12, 16 * GIB, 819e9, 400e9),
     "v5p": Accelerator(("TPU v5p", "TPU v5"), 459e12, 95 * GIB, 2765e9, 1200e9),
     "v6e": Accelerator(("TPU v6 lite", "TPU v6e"), 918e12, 32 * GIB, 1640e9, 800e9),
-    "a100": Accelerator(("NVIDIA A100",), 312e12, 80 * GIB, 2039e9, 600e9),
+    "a100": Accelerator(("NVIDIA A100-SXM4-80GB",), 312e12, 80 * GIB, 2039e9, 600e9),
     "h200": Accelerator(("NVIDIA H200",), 989e12, 141e9, 4800e9, 900e9),
-    "h100": Accelerator(("NVIDIA H100",), 989e12, 80 * GIB, 3350e9, 900e9),
+    "h100": Accelerator(("NVIDIA H100 80GB HBM3",), 989e12, 80 * GIB, 3350e9, 900e9),
 }
 
 
 def accelerator(device_kind: str) -> Accelerator | None:
     """By what JAX calls the device; None where it is none of these."""
     for found in ACCELERATORS.values():
-        if device_kind.startswith(found.kinds):
+        if device_kind in found.kinds:
             return found
     return None

@@ -10,11 +10,12 @@ COLLECTIVES = ("all-gather", "all-reduce", "reduce-scatter", "all-to-all", "coll
 _BITS = {"pred": 8, "s4": 4, "u4": 4, "bf16": 16, "f16": 16}
 _SHAPE = re.compile(r"\b(pred|bf16|[fsuc]\d+|f8\w+)\[([\d,]*)\]")
 _COMPUTATION = re.compile(r"^(?:ENTRY )?%?([\w.\-]+) (?:\(.*\) -> .*)?\{")
-_INSTRUCTION = re.compile(r"^\s*(?:ROOT )?%?[\w.\-]+ = (.*?) ([\w\-]+)\((.*)$")
+_INSTRUCTION = re.compile(r"^\s*(?:ROOT )?%?([\w.\-]+) = (.*?) ([\w\-]+)\((.*)$")
 _CALLED = re.compile(r"(?:calls|to_apply|body|condition|true_computation|false_computation)=%?([\w.\-]+)")
 _BRANCHES = re.compile(r"branch_computations=\{([^}]*)\}")
 _TRIPS = re.compile(r'"known_trip_count":\{"n":"(\d+)"\}')
-_CONDITION = re.compile(r"condition=%?([\w.\-]+)")
+_CONDITION, _BODY = re.compile(r"condition=%?([\w.\-]+)"), re.compile(r"body=%?([\w.\-]+)")
+_INDEX, _OPERAND = re.compile(r"index=(\d+)"), re.compile(r"%([\w.\-]+)")
 # Of equal groups, in the three forms that XLA writes: 2 groups of 4, as lists, as axes of a mesh.
 _GROUPS = re.compile(r"replica_groups=(?:\[\d+,(\d+)\]|\{\{([\d,]*)\}|mesh\[([^\]]*)\] \{([^}]*)\})")
 _CHANNEL = re.compile(r"channel_id=(\d+)")
@@ -38,6 +39,7 @@ class Collective(NamedTuple):
 
 
 class _Instruction(NamedTuple):
+    name: str
     shape: str
     opcode: str
     rest: str
@@ -88,13 +90,37 @@ def collectives(text: str, *, in_loop: bool = False) -> list[Collective]:
 
 
 def _trips(rest: str, computations: dict[str, list[_Instruction]]) -> int | None:
-    """How often a while loop runs: as the compiler notes it, or else by the one constant that its condition compares
-    the counter with (TPU's notes nothing); None where it depends on data."""
+    """How often a while loop runs: as the compiler notes it, or else (TPU's notes nothing) the one constant that its
+    condition compares the counter with over what its body adds to the counter; None where it depends on data."""
     if noted := _TRIPS.search(rest):
         return int(noted.group(1))
-    condition = _CONDITION.search(rest)
-    constants = [i for i in computations.get(condition.group(1), ()) if i.opcode == "constant"] if condition else []
-    return int(constants[0].rest.split(")")[0]) if len(constants) == 1 else None
+    condition, body = _CONDITION.search(rest), _BODY.search(rest)
+    limits = _constants(computations.get(condition.group(1), ())) if condition else {}
+    if len(limits) != 1:
+        return None
+    (limit,) = limits.values()
+    counter = [i for i in computations[condition.group(1)] if i.opcode == "get-tuple-element"]
+    index = _INDEX.search(counter[0].rest).group(1) if counter else "0"
+    return -(-limit // _step(computations.get(body.group(1), ()), index))
+
+
+def _constants(computation) -> dict[str, int]:
+    """The whole numbers of a computation, by name."""
+    found = [i for i in computation if i.opcode == "constant" and i.shape.startswith(("s32[]", "u32[]"))]
+    return {i.name: int(i.rest.split(")")[0]) for i in found}
+
+
+def _step(computation, index: str) -> int:
+    """What the body of a loop adds to element `index` of what it carries; 1 where that is not to be seen."""
+    counters = {
+        i.name for i in computation if i.opcode == "get-tuple-element" and _INDEX.search(i.rest).group(1) == index
+    }
+    constants = _constants(computation)
+    for i in computation:
+        operands = _OPERAND.findall(i.rest.split(")")[0])
+        if i.opcode == "add" and len(operands) == 2 and counters & set(operands):
+            return next((constants[o] for o in operands if o in constants), 1) or 1
+    return 1
 
 
 def _called(rest: str) -> Iterator[str]:

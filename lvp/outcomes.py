@@ -7,6 +7,8 @@ import jax
 import numpy as np
 
 CURVE_POINTS = 50
+# The parts of a state that an outcome is made of.
+READ = ("losses", "diverged", "valid_loss", "accuracy", "scored_nats", "measures")
 
 
 @dataclass(frozen=True)

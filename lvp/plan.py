@@ -7,6 +7,7 @@ what the model and the program have to do at least.
 import dataclasses
 import math
 import os
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -49,7 +50,7 @@ def devices_of(topology: str) -> tuple[Sequence[Any], Accelerator | None]:
     except Exception as error:  # whatever the plug-in raises
         message = str(error).splitlines()[0][:200]
         if "TPU support not installed" in message:
-            message = "it takes libtpu, which is not installed: pip install -e '.[tpu]'"
+            message = "it takes libtpu, which is not installed: pip install -e '.[lab,tpu]'"
         raise InputError(f"topology {topology}: {message}") from None
 
 
@@ -65,6 +66,10 @@ def _of_host(count: str) -> Sequence[Any]:
     return found[: int(count)]
 
 
+class TooLarge(InputError):
+    """The compiler refuses a program for want of memory."""
+
+
 @dataclass(frozen=True)
 class Plan:
     """Bytes are of one device, FLOPs of a step on all. `memory`: "parameters", "optimizer", "rest of the state, data",
@@ -77,7 +82,7 @@ class Plan:
     accelerator: Accelerator | None
     memory: Mapping[str, int]
     collectives: Sequence[hlo.Collective]
-    loss: Mapping[str, int]
+    loss: Mapping[str, int | None]
 
     @property
     def devices(self) -> int:
@@ -99,13 +104,12 @@ class Plan:
 
     @property
     def executed_flops(self) -> float:
-        """With what the backward pass computes again: a forward pass of the blocks, if they are."""
+        """With what the backward pass computes again: a forward pass of whole blocks, or attention's two products."""
         model = self.cell.model
-        if model.remat == "none":
-            return self.flops
-        blocks = model.flops_per_token() - 6.0 * model.vocab * model.width
-        again = {"block": 1 / 3, "dots": 0.0}[model.remat]
-        return self.flops + again * blocks * self.cell.tokens_per_step
+        weights = 6.0 * model.layers * model.block_weights
+        attention = model.flops_per_token() - 6.0 * model.vocab * model.width - weights
+        again = {"none": 0.0, "dots": attention / 3, "block": (weights + attention) / 3}[model.remat]
+        return self.flops + again * self.cell.tokens_per_step
 
     @property
     def traffic(self) -> float:
@@ -135,24 +139,32 @@ class Plan:
 def plan(cell: Cell, topology: str, mesh: str | Mapping[str, int] = "") -> Plan:
     """Compiles the training of `cell` for a topology (`devices_of`) and a mesh on it (`lvp.sharding.mesh_sizes`).
 
-    Raises InputError where either is unknown or the mesh does not fit the cell. What the compiler refuses for want of
-    memory is an InputError with its words.
+    Raises InputError where either is unknown or the mesh does not fit the cell; TooLarge, with the compiler's words,
+    where the program needs more memory than a device has.
     """
     devices, accelerator = devices_of(topology)
     sizes = sharding.mesh_sizes(mesh, len(devices))
     check_mesh(cell, sizes)
     program = Program(cell, mesh=sharding.make_mesh(sizes, devices))
-    try:
-        compiled = program.compile(_data_shapes(cell))
-    except jax.errors.JaxRuntimeError as error:
-        message = next((line for line in str(error).splitlines() if "memory" in line.lower()), str(error)[:300])
-        raise InputError(f"{topology} with {_mesh_words(sizes)}: the compiler refuses: {message.strip()}") from None
+    compiled = _compiled(lambda: program.compile(_data_shapes(cell)), f"{topology}, {_mesh_words(sizes)}")
     per_step = hlo.collectives(compiled.as_text(), in_loop=True)
     return Plan(topology, sizes, cell, accelerator, _memory(program, compiled), per_step, _loss(program))
 
 
-def _loss(program: Program) -> dict[str, int]:
-    """Compiles the loss of a micro-batch by itself, ours and the dense one, laid out as in the program."""
+def _compiled(compile_, what: str):
+    """What `compile_` returns; TooLarge where the compiler finds too little memory."""
+    try:
+        return compile_()
+    except jax.errors.JaxRuntimeError as error:
+        if "RESOURCE_EXHAUSTED" not in str(error):
+            raise
+        words = re.search(r"(Used [^.]*\.?[^.]*? of [^.]*\.?\d*G hbm|[^.]*exceed[^.]*\.?\d*[A-Z]*)", str(error))
+        raise TooLarge(f"{what}: {(words.group(0) if words else str(error)[:200]).strip()}") from None
+
+
+def _loss(program: Program) -> dict[str, int | None]:
+    """Compiles the loss of a micro-batch by itself, ours and the dense one, laid out as in the program; None where it
+    alone needs more memory than there is."""
     cell, mesh = program.cell, program.mesh
     width, rows = cell.model.width, cell.micro_batch_size * cell.model.context
     places = (P(sharding.TOKENS), P(sharding.FSDP, sharding.MODEL), P(sharding.TOKENS))
@@ -168,8 +180,11 @@ def _loss(program: Program) -> dict[str, int]:
     out = (None, tuple(a.sharding for a in arguments[:2]))
     found = {}
     for name, loss in kinds.items():
-        compiled = jax.jit(jax.value_and_grad(loss, (0, 1)), out_shardings=out).lower(*arguments).compile()
-        found[name] = compiled.memory_analysis().temp_size_in_bytes
+        lowered = jax.jit(jax.value_and_grad(loss, (0, 1)), out_shardings=out).lower(*arguments)
+        try:
+            found[name] = _compiled(lowered.compile, name).memory_analysis().temp_size_in_bytes
+        except TooLarge:
+            found[name] = None
     return found
 
 
@@ -206,10 +221,10 @@ def _memory(program: Program, compiled) -> dict[str, int]:
     }
 
 
-def remedies(found: Plan) -> list[tuple[str, Cell]]:
+def remedies(cell: Cell, sizes: Mapping[str, int]) -> list[tuple[str, Cell]]:
     """Settings that need less memory, the mildest first, each in words and as a cell: whole blocks computed again, then
     smaller micro-batches down to one row at a time on a device."""
-    cell, tokens = found.cell, math.prod(found.sizes[name] for name in sharding.TOKENS)
+    tokens = math.prod(sizes[name] for name in sharding.TOKENS)
     steps = []
     if cell.model.remat != "block":
         cell = dataclasses.replace(cell, model=dataclasses.replace(cell.model, remat="block"))
@@ -246,7 +261,8 @@ def table(found: Plan, tokens: float = PAPER_TOKENS) -> str:
     ]
     limit = f" of {found.accelerator.memory / GIB:.1f} GiB" if found.accelerator else ""
     lines += [f"  {'all':<40}{size(found.used)}{limit}"]
-    lines += [f"  {f'of the loss alone, {name}':<40}{size(x)}" for name, x in found.loss.items()]
+    for name, x in found.loss.items():
+        lines.append(f"  {f'of the loss alone, {name}':<40}{'more than all' if x is None else size(x)}")
     lines += ["", "a step"]
     flops = _of(found.flops, ["FLOP", "kFLOP", "MFLOP", "GFLOP", "TFLOP", "PFLOP"], 1e3)
     executed = found.executed_flops / found.flops

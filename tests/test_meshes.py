@@ -28,7 +28,8 @@ MODEL = DecoderConfig(
     **{"vocab": VOCAB, "width": WIDTH, "layers": 2, "context": CONTEXT, "heads": 16, "kv_heads": 8, "head_dim": 4},
     **{"window": 8, "positions": "rotary", "mlp": "swiglu", "attention_block": 10, "scan": True, "remat": "block"},
 )
-CELL = Cell(MODEL, DataConfig("none"), ROWS, STEPS, OptimizerConfig("adamw", {"weight_decay": 0.1}), cooldown=0.3)
+ADAMW = OptimizerConfig("adamw", {"weight_decay": 0.1})
+CELL = Cell(MODEL, DataConfig("none"), ROWS, STEPS, ADAMW, cooldown=0.3, micro_batches=2)
 LANE = Lane(dict.fromkeys(roles.ROLES, 0.01), dict.fromkeys(roles.ROLES, 0.2), 0, warmup_steps=4)
 TOLERANCE = 1e-5  # nats; the curves come to within 2e-6
 
@@ -79,7 +80,8 @@ def check_program(text, sizes):
     a vocabulary matrix is gathered over fsdp alone."""
     data_, fsdp, model = sizes
     shapes = {tuple(map(int, dims.split(","))) for dims in re.findall(r"f32\[([\d,]+)\]", text)}
-    tokens, own = ROWS * CONTEXT, ROWS * CONTEXT // (data_ * fsdp)
+    tokens = CELL.micro_batch_size * CONTEXT
+    own = tokens // (data_ * fsdp)
     assert (own, VOCAB // model) in shapes  # negative control: the logits a device does hold are found so
     for rows in {tokens, own} if model > 1 else {tokens} if own < tokens else set():
         assert not {(rows, VOCAB), (VOCAB, rows)} & shapes, (sizes, rows)
@@ -137,6 +139,15 @@ def check_another_mesh():
             assert off < TOLERANCE, (sizes, off)
 
 
+def check_targets():
+    """A token that the vocabulary does not have is as loud as on one device, not a loss that looks like one."""
+    hidden, head = np.ones((8, WIDTH), np.float32), np.ones((WIDTH, VOCAB), np.float32)
+    targets = np.arange(8) + VOCAB - 7  # the last of them is outside
+    for mesh in (None, mesh_of((2, 2, 2))):
+        assert np.isnan(losses.next_token_loss(hidden, head, targets, mesh=mesh)), mesh
+        assert np.isfinite(losses.next_token_loss(hidden, head, targets - 1, mesh=mesh)), mesh
+
+
 def check_rows():
     """Rows that are read as they are needed, by the devices that see them."""
     cell = dataclasses.replace(CELL, data=DataConfig("none", order="rows"))
@@ -168,6 +179,7 @@ CHECKS = {
     "another seed": check_another_seed,
     "another mesh": check_another_mesh,
     "rows": check_rows,
+    "targets": check_targets,
     "plan": check_plan,
 }
 
@@ -186,7 +198,7 @@ def names_of(sizes):
 
 
 def test_meshes_give_the_curve_and_the_loss_of_one_device():
-    run([*names_of(FEW), "another seed"])
+    run([*names_of(FEW), "another seed", "targets"])
 
 
 @pytest.mark.slow

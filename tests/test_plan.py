@@ -3,6 +3,7 @@
 import dataclasses
 import json
 
+import jax
 import pytest
 from jax.experimental import topologies
 
@@ -52,17 +53,68 @@ def test_the_roofline_by_hand():
 
 
 def test_what_is_not_computed_again_costs_nothing():
-    plain = dataclasses.replace(CELL, model=dataclasses.replace(CELL.model, remat="none"))
+    plain, dots = (dataclasses.replace(CELL, model=dataclasses.replace(CELL.model, remat=r)) for r in ("none", "dots"))
     assert made(cell=plain).executed_flops == made(cell=plain).flops
+    # Attention's two products: a third of their 12 a key.
+    again = 64 * 4096 * 4 * 24 * 2048 * (1 - 2048 / 8192) * 4096
+    assert made(cell=dots).executed_flops - made(cell=dots).flops == pytest.approx(again)
 
 
 def test_remedies_go_down_to_a_row_a_device():
     cell = dataclasses.replace(CELL, micro_batches=1, model=dataclasses.replace(CELL.model, remat="none"))
-    found = plan.remedies(made(cell=cell))
+    sizes = made().sizes
+    found = plan.remedies(cell, sizes)
     words = ["--remat block", "--remat block --micro-batches 2", "--remat block --micro-batches 4"]
     assert [w for w, _ in found] == words
     assert found[-1][1].micro_batch_size == 16 and found[-1][1].model.remat == "block"
-    assert plan.remedies(made(cell=dataclasses.replace(CELL, micro_batches=4))) == []
+    assert plan.remedies(dataclasses.replace(CELL, micro_batches=4), sizes) == []
+
+
+@pytest.mark.parametrize("refused", ["by the compiler", "by our count"])
+def test_what_does_not_fit_is_tried_with_the_next_setting(refused, monkeypatch, capsys):
+    """The first try and the first remedy are too large, the second fits."""
+    asked = []
+
+    def plan_(cell, topology, mesh):
+        asked.append((cell.model.remat, cell.micro_batches))
+        if cell.micro_batches > 1:
+            return made(cell=cell)
+        if refused == "by the compiler":
+            raise plan.TooLarge("used 18G of 15.75G hbm")
+        return made(cell=cell, memory=MEMORY | {"optimizer": 20 * GIB})
+
+    monkeypatch.setattr(plan, "plan", plan_)
+    monkeypatch.setattr(plan, "devices_of", lambda _: ([None] * 16, None))
+    assert cli.main(["plan", "1b", "--topology", "v5e:4x4", "--batch", "64", "--remat", "none"]) == 0
+    printed = capsys.readouterr()
+    assert asked == [("none", 1), ("block", 1), ("block", 2)]
+    assert "it fits with --remat block --micro-batches 2" in printed.out and printed.err.count("does not fit") == 2
+
+
+def test_when_nothing_fits_it_takes_more_devices(monkeypatch, capsys):
+    monkeypatch.setattr(plan, "plan", lambda *_: made(memory=MEMORY | {"optimizer": 20 * GIB}))
+    monkeypatch.setattr(plan, "devices_of", lambda _: ([None] * 16, None))
+    assert cli.main(["plan", "1b", "--topology", "v5e:4x4", "--batch", "16"]) == 2
+    assert "it takes more devices" in capsys.readouterr().err
+
+
+def test_a_program_that_the_compiler_refuses_is_too_large():
+    def refuse():
+        raise jax.errors.JaxRuntimeError(
+            "RESOURCE_EXHAUSTED: Ran out of memory. Used 18.64G of 15.75G hbm. Exceeded by"
+        )
+
+    with pytest.raises(plan.TooLarge, match="v5e: .*18.64G of 15.75G hbm"):
+        plan._compiled(refuse, "v5e")
+    with pytest.raises(jax.errors.JaxRuntimeError, match="INTERNAL"):
+        plan._compiled(lambda: (_ for _ in ()).throw(jax.errors.JaxRuntimeError("INTERNAL: bug")), "v5e")
+
+
+@pytest.mark.parametrize("setting", [["--remat", "none"], ["--set", "norm=none"], ["--set", "window=none"]], ids=str)
+def test_none_is_a_word_where_it_is_a_choice_and_nothing_where_there_may_be_nothing(setting):
+    changes = dict([setting[1].split("=")]) if setting[0] == "--set" else {"remat": "none"}
+    ((name, _),) = changes.items()
+    assert getattr(cli._model("1b", changes), name) == (None if name == "window" else "none")
 
 
 def test_the_table_says_what_it_is_of():
@@ -97,7 +149,7 @@ def test_without_libtpu_one_line_says_how_to_get_it(monkeypatch):
         raise NotImplementedError("JAX TPU support not installed; cannot generate TPU topology. See elsewhere")
 
     monkeypatch.setattr(topologies, "get_topology_desc", refuse)
-    with pytest.raises(InputError, match=r"libtpu, which is not installed: pip install -e '.\[tpu\]'"):
+    with pytest.raises(InputError, match=r"libtpu, which is not installed: pip install -e '.\[lab,tpu\]'"):
         plan.devices_of("v5e:4x4")
 
 

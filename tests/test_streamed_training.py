@@ -60,6 +60,21 @@ def test_a_step_sees_its_rows(program, feed):
     np.testing.assert_allclose(states[0][0], expected, rtol=1e-6)
 
 
+def test_tokens_of_another_tokenizer_are_named():
+    tokens = np.full(100, 30, np.int32)
+    with pytest.raises(InputError, match="token 30 in a vocabulary of 30: the tokens are another tokenizer's"):
+        training.feed(CELL, tokens, tokens, 0)(0)
+
+
+def test_rows_are_for_cells_that_say_so_and_for_one_lane_at_a_time():
+    tokens = np.zeros(100, np.int32)
+    windows = dataclasses.replace(CELL, data=DataConfig("none"))
+    with pytest.raises(ValueError, match="'windows' is not fed rows"):
+        training.feed(windows, tokens, tokens, 0)
+    with pytest.raises(ValueError, match="one by one"):
+        Program(CELL, lanes=2)
+
+
 def test_an_unknown_order_is_named():
     with pytest.raises(InputError, match="order must be one of windows, rows, got 'random'"):
         dataclasses.replace(CELL.data, order="random")

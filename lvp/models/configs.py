@@ -31,7 +31,7 @@ class DecoderConfig:
     `biases`: every matrix of the blocks has one, and every LayerNorm unless `norm_biases` says otherwise; the head has
     none, nor do the other norms (RMS normalisation has no offset, and "none" no parameters).
     `scan`: the blocks are one block of stacked parameters, compiled once however many there are. `remat`: what the
-    backward pass computes again rather than keeps: nothing, all but matrix products, or whole blocks.
+    backward pass computes again rather than keeps: nothing, all but products with weights, or whole blocks.
 
     Raises InputError naming the field: a size below 1, an unknown choice, heads that do not fit, a setting of positions
     that are not chosen.

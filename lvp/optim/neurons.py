@@ -59,9 +59,12 @@ def norm(x: jax.Array, fan_in: tuple[int, ...]) -> jax.Array:
     """ℓ₂ norms over the axes `fan_in`, which stay as axes of length 1; in `wide` of x's dtype."""
     x = x.astype(wide(x.dtype))
     by_row = fan_in == (0,) and x.ndim == 2 and x.shape[1] >= LONG_ROW and x.shape[0] % ROWS_AT_ONCE == 0
-    if by_row and jax.default_backend() == "cpu":
-        return jnp.sqrt(_squares_by_row(x))
-    return jnp.sqrt(jnp.sum(jnp.square(x), axis=fan_in, keepdims=True))
+
+    def squares(x):
+        return jnp.sum(jnp.square(x), axis=fan_in, keepdims=True)
+
+    # By what is compiled for, which need not be where it is compiled.
+    return jnp.sqrt(jax.lax.platform_dependent(x, cpu=_squares_by_row, default=squares) if by_row else squares(x))
 
 
 def size(leaf: roles.Leaf) -> int:

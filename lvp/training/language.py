@@ -81,7 +81,10 @@ def feed(
     scored: np.ndarray | None = None,
 ) -> Callable:
     """What `lvp.training.run` takes for the data of a cell whose order is "rows": step → (the step before which the
-    data ends, the data). A process reads the rows that its devices of the mesh see; the next ones while it trains."""
+    data ends, the data). A process reads the rows that its devices of the mesh see; the next ones while it trains.
+    `seed` is the lane's. InputError for tokens outside of the vocabulary, when they are read."""
+    if cell.data.order != "rows":
+        raise ValueError(f"a cell whose order is {cell.data.order!r} is not fed rows")
     rows = streams.Rows(train, context=cell.model.context, batch=cell.batch, seed=seed)
     rest, shape = TrainingData.of(cell, train, valid, scored), (STREAMED_STEPS, cell.batch, cell.model.context + 1)
 
@@ -93,6 +96,9 @@ def feed(
             found = np.zeros((STREAMED_STEPS, last - first, shape[2]), np.int32)
             for i in range(stop - step):
                 found[i] = rows.at(step + i, first, last)
+            if found.min() < 0 or found.max() >= cell.vocab:
+                wrong = found.max() if found.max() >= cell.vocab else found.min()
+                raise InputError(f"token {wrong} in a vocabulary of {cell.vocab}: the tokens are another tokenizer's")
             return found
 
         if mesh is None:
@@ -126,6 +132,8 @@ class Program(PackedProgram):
     `initial_means` (of its vocabulary matrices) and `measures`."""
 
     def __init__(self, cell: Cell, lanes: int = 1, mesh: Mesh | None = None):
+        if lanes > 1 and cell.data.order == "rows":
+            raise ValueError("lanes that read rows of their own are trained one by one")
         super().__init__(cell, lanes, mesh)
         self._place = sharding.placer(mesh)
         self.model = decoder(cell.model, self._place)

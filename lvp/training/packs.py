@@ -16,7 +16,7 @@ import optax
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from lvp import sharding
-from lvp.outcomes import Outcome, outcome
+from lvp.outcomes import READ, Outcome, outcome
 
 
 class PackedProgram:
@@ -211,4 +211,6 @@ def run(
             on_chunk(step, state)
         if np.all(diverged >= 0):
             break
+    # Only what is read, which lies on every device: of parameters a process may hold a part.
+    state = {name: x for name, x in state.items() if name in READ}
     return [outcome(program.cell.final_steps, unstack(state, i, program.lanes)) for i in range(program.lanes)]
