@@ -8,7 +8,9 @@ import dataclasses
 import math
 import os
 import re
+import sys
 from collections.abc import Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -46,12 +48,27 @@ def devices_of(topology: str) -> tuple[Sequence[Any], Accelerator | None]:
     from jax.experimental import topologies
 
     try:
-        return topologies.get_topology_desc(platform="tpu", topology_name=topology).devices, ACCELERATORS[kind]
+        with _silent():
+            return topologies.get_topology_desc(platform="tpu", topology_name=topology).devices, ACCELERATORS[kind]
     except Exception as error:  # whatever the plug-in raises
         message = str(error).splitlines()[0][:200]
         if "TPU support not installed" in message:
             message = "it takes libtpu, which is not installed: pip install -e '.[lab,tpu]'"
         raise InputError(f"topology {topology}: {message}") from None
+
+
+@contextmanager
+def _silent():
+    """Without what libtpu prints, from C++, about the TPU that it does not find."""
+    sys.stderr.flush()
+    kept, nowhere = os.dup(2), os.open(os.devnull, os.O_WRONLY)
+    os.dup2(nowhere, 2)
+    try:
+        yield
+    finally:
+        os.dup2(kept, 2)
+        os.close(kept)
+        os.close(nowhere)
 
 
 def _of_host(count: str) -> Sequence[Any]:
@@ -253,8 +270,9 @@ def table(found: Plan, tokens: float = PAPER_TOKENS) -> str:
     size = lambda x: f"{_of(x, ['B', 'KiB', 'MiB', 'GiB'], 1024):>12}"  # noqa: E731
     lines = [
         f"{found.topology}: {found.devices} devices, mesh {_mesh_words(found.sizes)}",
-        f"model: {model.num_params / 1e9:.2f} B parameters, {model.dtype} arithmetic, remat {model.remat}; a step: "
-        f"{cell.batch} rows of {model.context} tokens in {cell.micro_batches} micro-batches, {cell.optimizer.kind}",
+        f"model: {_of(model.num_params, ['', 'k', 'M', 'B'], 1e3)} parameters, {model.dtype} arithmetic, remat "
+        f"{model.remat}; a step: {cell.batch} rows of {model.context} tokens in {cell.micro_batches} micro-batches, "
+        f"{cell.optimizer.kind}",
         "",
         "memory of a device, by the compiler",
         *(f"  {name:<40}{size(x)}" for name, x in found.memory.items()),

@@ -33,8 +33,8 @@ class TrainingData(NamedTuple):
     whose order is "rows", those of the steps from `start` on, int32 [steps, batch, context + 1]. valid [k, b,
     context + 1] int32 windows, in groups of as many rows as a micro-batch has, with the weight of every prediction,
     valid_weights [k, b, context]; probe [rows, context] int32, the inputs on which a measured step looks at
-    representations: the first windows of the validation text; frequencies [vocab] float32, of the training tokens, for
-    cells that measure by them; scored and scored_weights like valid, of a text that is scored at the end."""
+    representations: the first windows of the validation text; frequencies [vocab] float32, of the training tokens;
+    scored and scored_weights like valid, of a text that is scored at the end."""
 
     train: Any
     valid: Any
@@ -57,7 +57,8 @@ class TrainingData(NamedTuple):
         whole = batches.evaluation_windows(valid, context)[0][: max(1, (len(valid) - 1) // context), :-1]
         probe = np.resize(whole, (cell.probe_rows, context)).astype(np.int32)
         frequencies = None
-        if cell.measured_steps and "vocabulary" in cell.measures:
+        # Of a file that is larger than memory only where they are needed.
+        if cell.data.order == "windows" or (cell.measured_steps and "vocabulary" in cell.measures):
             frequencies = (np.bincount(train, minlength=cell.vocab) / len(train)).astype(np.float32)
         tokens = np.asarray(train, np.int32) if cell.data.order == "windows" else None
         further = (None, None) if scored is None else _in_groups(cell, scored, max(1, context // 2))
