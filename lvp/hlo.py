@@ -112,14 +112,13 @@ def _constants(computation) -> dict[str, int]:
 
 def _step(computation, index: str) -> int:
     """What the body of a loop adds to element `index` of what it carries; 1 where that is not to be seen."""
-    counters = {
-        i.name for i in computation if i.opcode == "get-tuple-element" and _INDEX.search(i.rest).group(1) == index
-    }
+    root = [i for i in computation if i.opcode == "tuple"][-1:]
+    carried = _OPERAND.findall(root[0].rest.split(")")[0]) if root else []
+    after = carried[int(index)] if int(index) < len(carried) else None
     constants = _constants(computation)
     for i in computation:
-        operands = _OPERAND.findall(i.rest.split(")")[0])
-        if i.opcode == "add" and len(operands) == 2 and counters & set(operands):
-            return next((constants[o] for o in operands if o in constants), 1) or 1
+        if i.name == after and i.opcode == "add":
+            return next((constants[o] for o in _OPERAND.findall(i.rest.split(")")[0]) if o in constants), 1) or 1
     return 1
 
 

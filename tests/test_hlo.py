@@ -29,7 +29,7 @@ PROGRAM = """HloModule jit_step, is_scheduled=true
   %v = bf16[6]{0} get-tuple-element(%carry), index=1
   %one = u32[]{:T(128)} constant(1)
   %two = u32[]{:T(128)} constant(2)
-  %other = u32[]{:T(128)} add(%one, %one)
+  %other = u32[]{:T(128)} add(%i, %one)
   %next_i = u32[]{:T(128)} add(%i, %two), metadata={op_name="dot_general"}
   %sent = bf16[6]{0} collective-permute(%v), channel_id=8, source_target_pairs={{0,1},{1,0}}
   ROOT %next = (u32[], bf16[6]{0}) tuple(%next_i, %sent)
