@@ -3,11 +3,10 @@
 import importlib
 from collections.abc import Mapping
 from dataclasses import asdict, fields, replace
-from typing import Any, get_args, get_origin, get_type_hints
+from typing import Any, get_type_hints
 
-import pydantic
-
-from lvp.errors import InputError, unknown
+from lvp.command_line import parsed
+from lvp.errors import unknown
 
 NAMES = (
     "width_vocab",
@@ -45,25 +44,8 @@ def configured(name: str, tier: str, values: Mapping[str, Any] | None = None):
     for key, value in (values or {}).items():
         if key not in hints:
             raise unknown(f"key of {name}", key, hints)
-        changes[key] = _parse(key, value, hints[key])
+        changes[key] = parsed(key, value, hints[key])
     return replace(base, **changes)
-
-
-def _parse(key: str, value: Any, kind: Any):
-    """`value` as `kind`, from JSON-like values or from text; InputError naming key and offending part."""
-    if isinstance(value, str) and value.lower() == "none" and type(None) in get_args(kind):
-        value = None
-    if get_origin(kind) is tuple:
-        if isinstance(value, str):
-            value = [part.strip() for part in value.split(",") if part.strip()]
-        if isinstance(value, list | tuple):
-            return tuple(_parse(key, part, get_args(kind)[0]) for part in value)
-    adapter = pydantic.TypeAdapter(kind)
-    try:
-        return adapter.validate_strings(value) if isinstance(value, str) else adapter.validate_python(value)
-    except pydantic.ValidationError as error:
-        problem = error.errors()[0]["msg"]
-        raise InputError(f"{key}: {problem[0].lower()}{problem[1:]}, got {value!r}") from None
 
 
 def to_dict(config) -> dict[str, Any]:

@@ -6,9 +6,9 @@ import json
 import os
 import sys
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any, get_type_hints
 
-from lvp.command_line import Parser, command, setting
+from lvp.command_line import Parser, command, parsed, setting
 from lvp.errors import InputError, unknown
 
 # What a run of the 1B has that Hayou & Liu 2025 do not state.
@@ -28,21 +28,11 @@ def _model(name: str, changes: dict[str, str]):
         base, fields = configs.DecoderConfig, _fields(Path(name))
     else:
         raise unknown("model", name, [*known, "FILE.json"])
-    import pydantic
-
-    fields |= changes
-    allowed = configs.DecoderConfig.__dataclass_fields__
-    for key, value in fields.items():
-        if key not in allowed:
-            raise unknown("field of the model", key, allowed)
-        kind = allowed[key].type
-        if isinstance(value, str) and value.lower() == "none" and type(None) in get_args(kind):
-            value = fields[key] = None
-        adapter = pydantic.TypeAdapter(kind)
-        try:
-            fields[key] = adapter.validate_strings(value) if isinstance(value, str) else adapter.validate_python(value)
-        except pydantic.ValidationError as error:
-            raise InputError(f"{key}: {error.errors()[0]['msg'].lower()}, got {value!r}") from None
+    hints = get_type_hints(configs.DecoderConfig)
+    for key, value in (fields | changes).items():
+        if key not in hints:
+            raise unknown("field of the model", key, hints)
+        fields[key] = parsed(key, value, hints[key])
     try:
         return base(**fields)
     except TypeError as error:

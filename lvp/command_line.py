@@ -5,6 +5,7 @@ import os
 import re
 import sys
 from collections.abc import Callable
+from typing import Any, get_args, get_origin
 
 from lvp.errors import InputError, unknown
 
@@ -37,7 +38,7 @@ class Parser(argparse.ArgumentParser):
 
 
 def short_name(parser: argparse.ArgumentParser) -> str:
-    """ "sweeps" of "python -m sweeps run"."""
+    """The word that names the program: sweeps, of `python -m sweeps run`."""
     words = [word for word in parser.prog.split() if word not in ("python", "-m")]
     return words[0]
 
@@ -48,6 +49,25 @@ def setting(text: str) -> tuple[str, str]:
     if not equals:
         raise InputError(f"--set takes key=value, got {text!r}")
     return key.strip(), value.strip()
+
+
+def parsed(key: str, value: Any, kind: Any):
+    """`value` as `kind`, from JSON-like values or from text; InputError naming key and offending part."""
+    import pydantic  # of the lab, not of the library
+
+    if isinstance(value, str) and value.lower() == "none" and type(None) in get_args(kind):
+        value = None
+    if get_origin(kind) is tuple:
+        if isinstance(value, str):
+            value = [part.strip() for part in value.split(",") if part.strip()]
+        if isinstance(value, list | tuple):
+            return tuple(parsed(key, part, get_args(kind)[0]) for part in value)
+    adapter = pydantic.TypeAdapter(kind)
+    try:
+        return adapter.validate_strings(value) if isinstance(value, str) else adapter.validate_python(value)
+    except pydantic.ValidationError as error:
+        problem = error.errors()[0]["msg"]
+        raise InputError(f"{key}: {problem[0].lower()}{problem[1:]}, got {value!r}") from None
 
 
 def command(name: str, function: Callable[[], None]) -> int:

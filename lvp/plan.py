@@ -208,13 +208,11 @@ def _loss(program: Program) -> dict[str, int | None]:
 def _data_shapes(cell: Cell) -> TrainingData:
     """Of a stream of rows, with a group of validation rows."""
     context, rows = cell.model.context, cell.micro_batch_size
-    valid = jax.ShapeDtypeStruct((1, rows, context + 1), jnp.int32)
     return TrainingData(
         train=jax.ShapeDtypeStruct((STREAMED_STEPS, cell.batch, context + 1), jnp.int32),
-        valid=valid,
+        valid=jax.ShapeDtypeStruct((1, rows, context + 1), jnp.int32),
         valid_weights=jax.ShapeDtypeStruct((1, rows, context), jnp.float32),
         probe=jax.ShapeDtypeStruct((cell.probe_rows, context), jnp.int32),
-        frequencies=None,
         start=jax.ShapeDtypeStruct((), jnp.int32),
     )
 
@@ -264,7 +262,7 @@ def _of(value: float, units: Sequence[str], base: float) -> str:
     return f"{value:.3g} {units[-1]}"
 
 
-def table(found: Plan, tokens: float = PAPER_TOKENS) -> str:
+def table(found: Plan) -> str:
     """A plan in words and numbers, with its assumptions."""
     cell, model, seconds = found.cell, found.cell.model, found.seconds
     size = lambda x: f"{_of(x, ['B', 'KiB', 'MiB', 'GiB'], 1024):>12}"  # noqa: E731
@@ -304,6 +302,6 @@ def table(found: Plan, tokens: float = PAPER_TOKENS) -> str:
             *(f"  {name:<32}{value:8.3f} s" for name, value in seconds.items()),
             f"  {'a step':<32}{best:8.3f} s, {mfu:.0%} model FLOPs utilisation",
             f"  {'tokens a day':<32}{_of(rate * 86400, ['', 'k', 'M', 'G'], 1e3)}",
-            f"  {f'{tokens / 1e9:g} B tokens':<32}{tokens / rate / 86400:8.2f} days",
+            f"  {f'{PAPER_TOKENS / 1e9:g} B tokens':<32}{PAPER_TOKENS / rate / 86400:8.2f} days",
         ]
     return "\n".join(lines)

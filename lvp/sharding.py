@@ -86,16 +86,16 @@ def spec_of(leaf: roles.Leaf) -> PartitionSpec:
     return PartitionSpec(*found)
 
 
-def specs(params: Any, declarations: Sequence[roles.Declaration] = ()) -> Any:
+def specs(params: Any) -> Any:
     """The PartitionSpec of every parameter, in the structure of `params` (arrays or their shapes)."""
-    return jax.tree.map(spec_of, roles.describe(params, extra=declarations))
+    return jax.tree.map(spec_of, roles.describe(params))
 
 
-def state_specs(state: Any, params: Any, declarations: Sequence[roles.Declaration] = ()) -> Any:
+def state_specs(state: Any, params: Any) -> Any:
     """The PartitionSpec of every leaf of a state that holds things like parameters, anywhere: the moments of an
     optimizer, the parameters themselves. A leaf belongs to the parameter whose path ends its own; it lies as that does
     along axes of the same size. What belongs to none is on every device."""
-    by_path = {leaf.path: leaf for leaf in jax.tree.leaves(roles.describe(params, extra=declarations))}
+    by_path = {leaf.path: leaf for leaf in jax.tree.leaves(roles.describe(params))}
 
     def of(keys, x) -> PartitionSpec:
         parts = jax.tree_util.keystr(keys, simple=True, separator="/").split("/")
