@@ -47,3 +47,9 @@ def evaluation_windows(tokens: np.ndarray, context: int, stride: int | None = No
     place = stride * np.arange(count)[:, None] + np.arange(context)[None]  # of a prediction, by its input
     new = (np.arange(context) >= context - stride)[None] | (np.arange(count) == 0)[:, None]
     return covered, ((place < targets) & new).astype(np.float32)
+
+
+def grouped(rows: int, *arrays: np.ndarray) -> list[np.ndarray]:
+    """Arrays [n, w] as [⌈n / rows⌉, rows, w], zeros (so: windows of weight 0) filling the last group."""
+    pad = -len(arrays[0]) % rows
+    return [np.pad(x, [(0, pad), (0, 0)]).reshape(-1, rows, x.shape[1]) for x in arrays]

@@ -65,12 +65,9 @@ class TrainingData(NamedTuple):
         return cls(tokens, *_in_groups(cell, valid), probe, frequencies, *further)
 
 
-def _in_groups(cell: Cell, tokens: np.ndarray, stride: int | None = None) -> tuple[np.ndarray, np.ndarray]:
+def _in_groups(cell: Cell, tokens: np.ndarray, stride: int | None = None) -> list[np.ndarray]:
     """Evaluation windows in groups of as many rows as a micro-batch has, and the weights of their predictions."""
-    rows, (windows, weights) = cell.micro_batch_size, batches.evaluation_windows(tokens, cell.model.context, stride)
-    pad = -len(windows) % rows
-    windows, weights = (np.pad(x, [(0, pad), (0, 0)]).reshape(-1, rows, x.shape[1]) for x in (windows, weights))
-    return windows.astype(np.int32), weights.astype(np.float32)
+    return batches.grouped(cell.micro_batch_size, *batches.evaluation_windows(tokens, cell.model.context, stride))
 
 
 def feed(

@@ -31,9 +31,8 @@ def text_nats(
 
     Raises InputError for fewer tokens, or a stride that is not from 1 to `context`.
     """
-    windows, weights = batches.evaluation_windows(tokens, context, max(1, context // 2) if stride is None else stride)
-    pad = -len(windows) % rows
-    windows, weights = (np.pad(x, [(0, pad), (0, 0)]).reshape(-1, rows, x.shape[1]) for x in (windows, weights))
+    stride = max(1, context // 2) if stride is None else stride
+    groups = batches.grouped(rows, *batches.evaluation_windows(tokens, context, stride))
 
     @jax.jit
     def nats(params, windows, weights):
@@ -41,4 +40,4 @@ def text_nats(
         return next_token_loss(hidden, model.head(params), windows[:, 1:], weights) * jnp.sum(weights)
 
     # Summed on the host in float64: a long text has more tokens than float32 has digits.
-    return math.fsum(float(nats(params, *group)) for group in zip(windows, weights, strict=True))
+    return math.fsum(float(nats(params, *group)) for group in zip(*groups, strict=True))
