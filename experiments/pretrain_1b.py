@@ -223,7 +223,7 @@ def _interval(values: np.ndarray) -> str:
 
 def summary(table, config: Config) -> str:
     """Every ratio: validation perplexity, and word-level perplexity of the scored text."""
-    head = f"{'η_E/η':<14}{'validation perplexity':>30}{'perplexity by word':>30}{'line ends not counted':>30}"
+    head = f"{'η_E/η':<12}{'validation perplexity':>26}{'perplexity by word':>26}{'line ends not counted':>26}"
     lines = [f"√d = {config.root:g}, η = {config.rate:g}", head]
     for ratio in config.ratios:
         found = [
@@ -231,7 +231,7 @@ def summary(table, config: Config) -> str:
             _interval(column(table, config, ratio, "perplexity_by_tokens")),
             _interval(column(table, config, ratio, "perplexity_by_words")),
         ]
-        lines.append(f"{_named(config, ratio):<14}{found[0]:>30}{found[1]:>30}{found[2]:>30}")
+        lines.append(f"{_named(config, ratio):<12}  " + "  ".join(f"{words:>24}" for words in found))
     lines += [
         "",
         f"means over {len(config.seeds)} seeds, 95 % t intervals. By word: exp of the nats of all of the scored text "

@@ -1,10 +1,11 @@
 """Checkpoints of one lane: a pytree of arrays at a step, with a digest per leaf. The only Orbax import.
 
 Orbax writes a step whole or not at all, but loads a flipped bit silently and says little about a truncated file; so
-every leaf carries the SHA-256 of its bytes, verified on load, and a damaged step is named and passed over.
+every leaf carries a digest (`lvp.digests`), verified on load, and a damaged step is named and passed over. A state that
+lies on a mesh is written by its parts and read as the parts of any other mesh; where several processes share it, all of
+them call the same functions on a file system that all of them see.
 """
 
-import hashlib
 import logging
 import shutil
 from collections.abc import Iterable
@@ -15,22 +16,10 @@ import jax
 import numpy as np
 from orbax.checkpoint import v1 as ocp
 
+from lvp import digests, processes
+
 log = logging.getLogger(__name__)
 KEEP = 2  # steps kept: the last one, and one to fall back to
-
-
-def _digests(tree) -> dict[str, str]:
-    """SHA-256 over dtype, shape and bytes of every leaf, by its path."""
-
-    def digest(x):
-        x = np.asarray(x)
-        header = f"{x.dtype.str}{x.shape}".encode()
-        return hashlib.sha256(header + np.ascontiguousarray(x).tobytes()).hexdigest()
-
-    return {
-        jax.tree_util.keystr(path, simple=True, separator="/"): digest(x)
-        for path, x in jax.tree_util.tree_leaves_with_path(tree)
-    }
 
 
 def _path(directory: Path, step: int) -> Path:
@@ -43,43 +32,52 @@ def steps(directory: Path) -> list[int]:
     return sorted(int(p.name[5:]) for p in found if p.name[5:].isdigit() and ocp.is_orbax_checkpoint(p))
 
 
+def _drop(directory: Path, old: Iterable[int]) -> None:
+    if jax.process_index() == 0:
+        for step in old:
+            shutil.rmtree(_path(directory, step))
+
+
 def save(directory: Path, step: int, state, configuration: str) -> None:
     """Writes the pytree `state` (arrays) as `step`, then drops all but the last `KEEP` steps.
 
     `configuration` is the hash of the lane's configuration; `load` refuses another's.
     """
-    if not all(getattr(x, "is_fully_addressable", True) for x in jax.tree.leaves(state)):
-        raise ValueError("a state that lies on several processes cannot be saved yet")
-    state = jax.tree.map(np.asarray, state)
-    metadata = {"configuration": configuration, "digests": _digests(state)}
+    metadata = {"configuration": configuration, "digests": digests.of_tree(state)}
     ocp.save(_path(directory, step), state, overwrite=True, custom_metadata=metadata)
-    for old in steps(directory)[:-KEEP]:
-        shutil.rmtree(_path(directory, old))
+    _drop(directory, steps(directory)[:-KEEP])
 
 
 def load(directory: Path, step: int, shapes, configuration: str) -> Any:
-    """The state at `step` as host arrays with the structure of `shapes` (ShapeDtypeStructs).
+    """The state at `step` with the structure of `shapes` (ShapeDtypeStructs): where those have shardings, arrays that
+    lie so; else arrays of the host.
 
     Raises ValueError, naming the path, where the step cannot be read, a leaf's bytes are not those that were saved,
     or the checkpoint belongs to another configuration.
     """
-    path = _path(directory, step)
+    path, state, problem = _path(directory, step), None, None
     try:
         metadata = ocp.metadata(path).custom_metadata or {}
-        blank = jax.tree.map(lambda s: np.zeros(s.shape, s.dtype), shapes)
-        state = ocp.load(path, blank)
+        wanted = jax.tree.map(lambda s: np.zeros(s.shape, s.dtype) if s.sharding is None else s, shapes)
+        state = ocp.load(path, wanted)
     except Exception as error:  # Orbax and TensorStore raise whatever the damage happens to hit
-        raise ValueError(f"checkpoint {path} cannot be read: {str(error).splitlines()[0][:200]}") from error
+        problem = error
+    failed = [problem is not None]
+    if processes.shared(shapes):  # what one process cannot read, none goes on from
+        failed = processes.gathered(failed)
+    if np.any(failed):
+        words = "by another process" if problem is None else str(problem).splitlines()[0][:200]
+        raise ValueError(f"checkpoint {path} cannot be read: {words}") from problem
     if metadata.get("configuration") != configuration:
         raise ValueError(f"checkpoint {path} belongs to configuration {metadata.get('configuration')}")
-    wrong = [leaf for leaf, digest in _digests(state).items() if metadata["digests"].get(leaf) != digest]
+    wrong = [leaf for leaf, digest in digests.of_tree(state).items() if metadata["digests"].get(leaf) != digest]
     if wrong:
         raise ValueError(f"checkpoint {path} is damaged: {', '.join(wrong[:3])}")
     return state
 
 
 def latest(directories: Iterable[Path], shapes, configurations: Iterable[str]) -> tuple[int, list[Any]] | None:
-    """The last step that every directory holds undamaged, with the states there, or None.
+    """The last step that every directory holds undamaged, with the states there (see `load`), or None.
 
     One directory per lane of a pack: its lanes go on together. Damaged steps are logged, and every step after the one
     that is used is removed: it would otherwise count as one of the last `KEEP`.
@@ -94,7 +92,6 @@ def latest(directories: Iterable[Path], shapes, configurations: Iterable[str]) -
             log.warning("%s; falling back to the step before", error)
             continue
         for directory in directories:
-            for later in (s for s in steps(directory) if s > step):
-                shutil.rmtree(_path(directory, later))
+            _drop(directory, [s for s in steps(directory) if s > step])
         return step, states
     return None

@@ -14,6 +14,8 @@ def _how(parser):
     parser.add_argument("--pack", type=int, help="lanes per program (default: measured on accelerators, 1 on CPU)")
     parser.add_argument("--threads", type=int, help="cores per worker on CPU (default: measured)")
     parser.add_argument("--checkpoint-seconds", type=float, default=30.0, help="least time between checkpoints")
+    parser.add_argument("--mesh", help="train each lane on a mesh of all devices, say fsdp=8 (default: on one)")
+    parser.add_argument("--hosts", type=int, default=1, help="machines of the cluster that share the mesh")
     parser.add_argument("--quiet", action="store_true", help="print nothing but errors")
 
 
@@ -26,6 +28,8 @@ def _options(arguments):
         pack=arguments.pack,
         threads=arguments.threads,
         checkpoint_seconds=arguments.checkpoint_seconds,
+        mesh=arguments.mesh,
+        hosts=arguments.hosts,
     )
 
 

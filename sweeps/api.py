@@ -33,6 +33,8 @@ class Options:
 
     executor: ray | local. ray_address: of a running cluster ("auto" for this machine's). pack, threads: lanes per
     program and cores per worker on CPU, instead of measuring them. checkpoint_seconds: least time between checkpoints.
+    mesh: sizes ("fsdp=8", see `lvp.sharding.mesh_sizes`) of a mesh that trains each lane, on all the devices of so many
+    `hosts` of a Ray cluster; None trains a lane on one device.
     """
 
     executor: str = "ray"
@@ -40,11 +42,13 @@ class Options:
     pack: int | None = None
     threads: int | None = None
     checkpoint_seconds: float = 30.0
+    mesh: str | None = None
+    hosts: int = 1
 
     def __post_init__(self):
         if self.executor not in EXECUTORS:
             raise experiments.unknown("executor", self.executor, EXECUTORS)
-        for name in ("pack", "threads"):
+        for name in ("pack", "threads", "hosts"):
             value = getattr(self, name)
             if value is not None and value < 1:
                 raise InputError(f"{name} must be at least 1, got {value}")
@@ -52,6 +56,10 @@ class Options:
             raise InputError(f"threads={self.threads}: this machine has {_cores()} cores")
         if self.ray_address and self.executor != "ray":
             raise InputError("--ray-address needs --executor ray")
+        if self.hosts > 1 and not (self.mesh and self.ray_address):
+            raise InputError(f"hosts={self.hosts} needs --mesh, and --ray-address of a cluster of that many machines")
+        if self.mesh is not None and (self.pack or 1) > 1:
+            raise InputError("a mesh trains one lane at a time: leave --pack out")
         if self.ray_address:
             _check_answers(self.ray_address)
 
@@ -265,8 +273,8 @@ def _work(manifest: Manifest, options: Options, quiet: bool, say) -> tuple[Manif
 def _packed(manifest: Manifest, executor, options: Options, settings: Settings, say) -> Manifest:
     """The manifest with its packing: the standing one, what was asked for, or what measures best here."""
     if manifest.packing is not None:
-        if options.pack or options.threads:
-            say("the packing this sweep began with stands; --pack and --threads change nothing")
+        if options.pack or options.threads or options.mesh:
+            say("the packing this sweep began with stands; --pack, --threads, --mesh and --hosts change nothing")
         return manifest
     from sweeps.packing import measured
 
@@ -279,7 +287,12 @@ def _packed(manifest: Manifest, executor, options: Options, settings: Settings, 
 def _execute(manifest: Manifest, executor, settings: Settings, quiet: bool) -> list[str]:
     packing = manifest.packing
     settings = replace(
-        settings, threads=packing["threads"], pin=packing["pin"], accelerator=packing["platform"] != "cpu"
+        settings,
+        threads=packing["threads"],
+        pin=packing["pin"],
+        accelerator=packing["platform"] != "cpu",
+        mesh=packing.get("mesh"),
+        hosts=packing.get("hosts", 1),
     )
     todo = plan.trials(manifest, packing["lanes_per_program"], packing["workers"], manifest.finished())
     lock = threading.Lock()

@@ -19,6 +19,7 @@ from lvp.training import (
     TrainingData,
     check_images,
     check_lengths,
+    check_mesh,
     feed,
 )
 from lvp.training.scoring import word_perplexity
@@ -26,16 +27,18 @@ from lvp.training.scoring import word_perplexity
 
 class Kind(NamedTuple):
     """prepare(cell, cache) → its dataset on disk, or None. dataset: the class of that. fingerprints(dataset) → what
-    decides its content, as records have it. steps(cell, dataset, epochs): so many times through it. load(cell, dataset)
-    → lane → what it is trained on, and program(cell, lanes): what a worker trains with; None where nothing is trained.
+    decides its content, as records have it. steps(cell, dataset, epochs): so many times through it. load(cell, dataset,
+    mesh) → lane → what it is trained on, and program(cell, lanes, mesh): what a worker trains with; None where nothing
+    is trained. check_mesh(cell, sizes): InputError for a mesh that does not divide the cell; None where none serves.
     outcome(dataset, outcome) → the outcome with what only the dataset can say."""
 
     prepare: Callable[[Any, Path], Any]
     dataset: type
     fingerprints: Callable[[Any], Mapping[str, str | None]]
     steps: Callable[[Any, Any, float], float] | None = None
-    load: Callable[[Any, Any], Callable[[Any], Any]] | None = None
-    program: Callable[[Any, int], Any] | None = None
+    load: Callable[[Any, Any, Any], Callable[[Any], Any]] | None = None
+    program: Callable[[Any, int, Any], Any] | None = None
+    check_mesh: Callable[[Any, Mapping[str, int]], None] | None = None
     outcome: Callable[[Any, dict], dict] = lambda dataset, outcome: outcome
 
     def check(self, cell, lanes) -> None:
@@ -73,14 +76,16 @@ def streamed(cell) -> bool:
     return isinstance(cell, Cell) and cell.data.order == "rows"
 
 
-def _load_tokens(cell: Cell, dataset: data.Dataset) -> Callable[[Any], Any]:
+def _load_tokens(cell: Cell, dataset: data.Dataset, mesh) -> Callable[[Any], Any]:
     valid = np.load(dataset.tokens_valid)
     further = None if dataset.tokens_scored is None else np.load(dataset.tokens_scored)
     if streamed(cell):
         train = np.load(dataset.tokens_train, mmap_mode="r")
-        return lambda lane: feed(cell, train, valid, lane.seed, scored=further)
-    data = jax.device_put(TrainingData.of(cell, np.load(dataset.tokens_train), valid, further))
-    return lambda lane: data
+        return lambda lane: feed(cell, train, valid, lane.seed, mesh, scored=further)
+    found = TrainingData.of(cell, np.load(dataset.tokens_train), valid, further)
+    if mesh is None:  # there for all lanes; on a mesh every run lays them out
+        found = jax.device_put(found)
+    return lambda lane: found
 
 
 def _with_bits_per_byte(dataset: data.Dataset, outcome: dict) -> dict:
@@ -107,7 +112,7 @@ def _images(cell: ImageCell, cache: Path) -> data.Images:
     return images
 
 
-def _load_images(cell: ImageCell, images: data.Images) -> Callable[[Any], Any]:
+def _load_images(cell: ImageCell, images: data.Images, mesh) -> Callable[[Any], Any]:
     train, test = ((images.train_images, images.train_labels), (images.test_images, images.test_labels))
     arrays = ([np.load(path) for path in part] for part in (train, test))
     found = jax.device_put(ImageData.of(cell, *arrays, images.mean, images.std))
@@ -122,6 +127,7 @@ KINDS: Mapping[type, Kind] = {
         steps=lambda cell, dataset, epochs: epochs * dataset.num_tokens / cell.tokens_per_step,
         load=_load_tokens,
         program=Program,
+        check_mesh=check_mesh,
         outcome=_with_bits_per_byte,
     ),
     ImageCell: Kind(
@@ -131,7 +137,7 @@ KINDS: Mapping[type, Kind] = {
         # What does not fill a batch is left out of an epoch.
         steps=lambda cell, images, epochs: epochs * (images.num_train // cell.batch),
         load=_load_images,
-        program=ImageProgram,
+        program=lambda cell, lanes, mesh: ImageProgram(cell, lanes),
     ),
     Calculation: Kind(prepare=_tokens, dataset=data.Dataset, fingerprints=_token_fingerprints),
 }

@@ -5,6 +5,7 @@ import os
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Callable, Iterable
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -13,6 +14,7 @@ from queue import Empty, Queue
 from sweeps.worker import Settings, Worker
 
 ROOT = Path(__file__).resolve().parents[1]
+GRACE = 20.0  # seconds in which a worker saves what it is at, when the sweep is stopped
 
 
 class WorkerDied(RuntimeError):
@@ -61,9 +63,17 @@ class Process:
             raise RuntimeError(answer["error"])
         return answer["ok"]
 
-    def end(self) -> None:
-        self.process.kill()
-        self.process.wait()
+    def leave(self) -> None:
+        """Asks the process to save what it is at and to end."""
+        self.process.terminate()
+
+    def end(self, grace: float = 0.0) -> None:
+        """Ends the process, which first has `grace` seconds to do so itself."""
+        try:
+            self.process.wait(grace)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+            self.process.wait()
         self.process.stdin.close()
         self.process.stdout.close()
 
@@ -77,7 +87,10 @@ class InProcess:
     def call(self, name: str, *args):
         return getattr(self.worker, name)(*args)
 
-    def end(self) -> None:
+    def leave(self) -> None:
+        pass
+
+    def end(self, grace: float = 0.0) -> None:
         pass
 
 
@@ -123,29 +136,30 @@ class LocalExecutor:
 
     def run(self, trials: list[dict], settings: Settings, workers: int, on_done: Callable[[dict], None]) -> list[str]:
         """Runs all trials and returns the reasons of those that failed. A trial whose worker died is tried once more
-        on a fresh one. `on_done` gets each finished trial's report, from any thread. KeyboardInterrupt ends the
+        at once on a fresh one. `on_done` gets each finished trial's report, from any thread. KeyboardInterrupt ends the
         workers and goes through."""
         queue: Queue = Queue()
         for trial in trials:
-            queue.put((trial, 0))
+            queue.put(trial)
         failures: list[str] = []
         live: dict[int, Process] = {}
         stopping = threading.Event()
 
         def work(i):
-            worker = None
+            worker, again = None, None
             while not stopping.is_set():
                 try:
-                    trial, tries = queue.get_nowait()
+                    trial, tried = again or queue.get_nowait(), again is not None
                 except Empty:
                     break
+                again = None
                 try:
                     worker = live[i] = worker or self.make(self.out, settings, i)
                     on_done(worker.call("run_trial", trial))
                 except WorkerDied as error:
                     worker = None
-                    if tries == 0:
-                        queue.put((trial, 1))
+                    if not tried:
+                        again = trial
                     elif not stopping.is_set():
                         failures.append(f"trial {trial['id']}: {error}")
                 except Exception as error:
@@ -164,9 +178,15 @@ class LocalExecutor:
                     t.join(0.2)
         finally:
             stopping.set()
+            deadline = time.monotonic() + GRACE
             for worker in live.values():
-                worker.end()
+                worker.leave()
+            for worker in live.values():
+                worker.end(max(0.0, deadline - time.monotonic()))
         return failures
+
+    def machines(self) -> int:
+        return 1
 
     def accelerators(self) -> int:
         """Workers that can each own an accelerator: one process holds all that it sees."""

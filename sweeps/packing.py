@@ -2,6 +2,8 @@
 
 from dataclasses import replace
 
+from lvp.errors import InputError
+from lvp.sharding import mesh_sizes
 from sweeps import kinds
 from sweeps.manifest import Manifest
 from sweeps.worker import Settings
@@ -14,6 +16,8 @@ def measured(manifest: Manifest, executor, options, settings: Settings, cores: i
     lane-steps per second they were chosen by (nothing is measured where `options` says what to use). Only trained cells
     are measured; calculations run a lane at a time."""
     free = replace(settings, pin=False)
+    if options.mesh is not None:
+        return _on_a_mesh(manifest, executor, options, free)
     ((device,),) = executor.probe(free, [("hello",)])
     base = {"platform": device["platform"], "device": device["device_kind"], "measured": {}}
     trained = [i for i, entry in enumerate(manifest.cells) if kinds.of(entry.cell).trained]
@@ -46,6 +50,29 @@ def measured(manifest: Manifest, executor, options, settings: Settings, cores: i
         "threads": threads,
         "pin": True,
         "lanes_per_program": packs,
+    }
+
+
+def _on_a_mesh(manifest: Manifest, executor, options, settings: Settings) -> dict:
+    """The packing where every lane is trained on a mesh; InputError where its sizes do not fit devices or cells."""
+    settings = replace(settings, mesh={}, hosts=options.hosts)  # who is asked has a whole machine
+    ((device,),) = executor.probe(settings, [("hello",)])
+    sizes = mesh_sizes(options.mesh, device["devices"] * options.hosts)
+    for entry in (e for e in manifest.cells if kinds.of(e.cell).trained):
+        check = kinds.of(entry.cell).check_mesh
+        if check is None:
+            raise InputError(f"mesh: {manifest.experiment} trains {entry.label} on one device alone")
+        check(entry.cell, sizes)
+    return {
+        "platform": device["platform"],
+        "device": device["device_kind"],
+        "measured": {},
+        "workers": max(1, executor.machines() // options.hosts),
+        "threads": 1,
+        "pin": False,
+        "lanes_per_program": {entry.label: 1 for entry in manifest.cells},
+        "mesh": sizes,
+        "hosts": options.hosts,
     }
 
 

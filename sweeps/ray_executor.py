@@ -16,6 +16,7 @@ import ray
 from ray import tune
 
 from lvp.errors import InputError
+from sweeps.gang import Gang, as_options
 from sweeps.local_executor import ROOT
 from sweeps.worker import Settings, Worker
 
@@ -24,7 +25,7 @@ class TuneTrial(tune.Trainable):
     """One Tune trial is one of ours. The actor, and with it the worker and its compiled programs, is reused."""
 
     def setup(self, config):
-        self.worker = Worker(config["out"], Settings(**config["settings"]))
+        self.gang = Gang(config["out"], Settings(**config["settings"]), config["resources"])
         self.trial_to_run = config["trial"]
 
     def reset_config(self, new_config):
@@ -32,7 +33,10 @@ class TuneTrial(tune.Trainable):
         return True
 
     def step(self):
-        return {"report": self.worker.run_trial(self.trial_to_run), "done": True}
+        return {"report": self.gang.run_trial(self.trial_to_run), "done": True}
+
+    def cleanup(self):
+        self.gang.end()
 
     def save_checkpoint(self, checkpoint_dir):
         return None
@@ -89,33 +93,33 @@ class RayExecutor:
             raise InputError(f"{what}: {str(error).splitlines()[0]} ({hint})") from None
         self.cluster = address is not None
 
-    def _accelerators(self) -> tuple[str, float, int] | None:
-        """(resource, how much of it one worker takes, how many workers there can be): a GPU each, all TPU chips of a
-        host. None without accelerators."""
+    def _of_machines(self, settings: Settings) -> tuple[str, list[float]]:
+        """What the workers compute on, and how much of it every machine that has any holds."""
         nodes = [n["Resources"] for n in ray.nodes() if n["Alive"]]
-        for kind in ("TPU", "GPU"):
-            found = [n[kind] for n in nodes if n.get(kind)]
-            if found:
-                return (kind, min(found), len(found)) if kind == "TPU" else (kind, 1, int(sum(found)))
-        return None
+        for kind in ("TPU", "GPU", "CPU") if settings.accelerator else ("CPU",):
+            if found := [n[kind] for n in nodes if n.get(kind)]:
+                return kind, found
+        raise InputError("the Ray cluster has no CPUs, GPUs or TPUs to offer")
 
     def accelerators(self) -> int:
-        """Workers that can each own an accelerator."""
-        found = self._accelerators()
-        return found[2] if found else 0
+        """Workers that can each own an accelerator: a GPU each, all TPU chips of a host."""
+        kind, found = self._of_machines(Settings())
+        return {"TPU": len(found), "GPU": int(sum(found)), "CPU": 0}[kind]
+
+    def machines(self) -> int:
+        """Machines that can each hold a part of a mesh, or all of it."""
+        return len(self._of_machines(Settings())[1])
 
     def _resources(self, settings: Settings) -> dict[str, float]:
-        found = self._accelerators() if settings.accelerator else None
-        return {found[0]: found[1]} if found else {"CPU": settings.threads}
+        """What one worker takes: on a mesh all that a machine has."""
+        kind, found = self._of_machines(settings)
+        if settings.mesh is not None or kind == "TPU":
+            return {kind: min(found)}
+        return {kind: 1 if kind == "GPU" else settings.threads}
 
     def probe(self, settings: Settings, calls: Iterable[tuple], workers: int = 1) -> list[list]:
         """Makes the calls on `workers` fresh workers at once; per worker, the answers."""
-        resources = self._resources(settings)
-        options = {
-            "num_cpus": resources.get("CPU", 0),
-            "num_gpus": resources.get("GPU", 0),
-            "resources": {k: v for k, v in resources.items() if k == "TPU"},
-        }
+        options = as_options(self._resources(settings))
         actors = [ray.remote(Worker).options(**options).remote(self.out, settings) for _ in range(workers)]
         try:
             pending = [[getattr(a, name).remote(*args) for name, *args in calls] for a in actors]
@@ -133,12 +137,16 @@ class RayExecutor:
             reports.append(report)
             on_done(report)
 
-        trainable = tune.with_resources(TuneTrial, tune.PlacementGroupFactory([self._resources(settings)]))
+        resources = self._resources(settings)
+        strategy = "PACK" if settings.hosts == 1 else "STRICT_SPREAD"
+        bundles = tune.PlacementGroupFactory([resources] * settings.hosts, strategy=strategy)
+        trainable = tune.with_resources(TuneTrial, bundles)
         tuner = tune.Tuner(
             trainable,
             param_space={
                 "out": str(self.out),
                 "settings": asdict(settings),
+                "resources": resources,
                 "trial": tune.grid_search(trials),
             },
             tune_config=tune.TuneConfig(

@@ -76,7 +76,7 @@ def publish(out: str | Path) -> Path:
     content = {
         "experiment": manifest.experiment,
         "tier": manifest.tier,
-        "config": manifest.config | {"corpus": corpus},
+        "config": _by_name(manifest.config),
         "sweep": manifest.hash,
         # Lanes that an earlier sweep had trained, whose records were copied into this one's directory.
         "reused": sorted({row["sweep"] for row in rows} - {manifest.hash}),
@@ -92,6 +92,11 @@ def publish(out: str | Path) -> Path:
     write_whole(folder / "sweep.json", json.dumps(content, indent=1, sort_keys=True, allow_nan=False) + "\n")
     records.write(folder / "records.jsonl", rows)
     return folder
+
+
+def _by_name(config: Mapping) -> dict:
+    """A configuration whose texts go by name."""
+    return dict(config) | {name: corpus_name(config[name]) for name in ("corpus", "scored") if config.get(name)}
 
 
 def _is_place(value: Any) -> bool:

@@ -9,6 +9,7 @@ import logging
 import os
 import queue
 import resource
+import signal
 import sys
 import threading
 import time
@@ -24,7 +25,8 @@ class Settings:
     """How a worker uses its machine. `threads`: cores of one worker on CPU. `pin`: keep to them. `compile_cache`:
     directory of XLA's persistent cache. `checkpoint_seconds`: least time between two checkpoints of a pack.
     `accelerator`: ask the scheduler for one if it has any. `commit`: of the driver's checkout, for the records of
-    workers to which only the packages were shipped."""
+    workers to which only the packages were shipped. `mesh`: sizes of the mesh that trains a lane, on all the devices of
+    so many `hosts`, a worker each; None trains lanes on one device."""
 
     threads: int = 1
     pin: bool = True
@@ -32,6 +34,8 @@ class Settings:
     checkpoint_seconds: float = 30.0
     accelerator: bool = True
     commit: str | None = None
+    mesh: dict[str, int] | None = None
+    hosts: int = 1
 
     def environment(self) -> dict[str, str]:
         """Variables that only count when set before the process starts."""
@@ -61,12 +65,43 @@ class Worker:
         jax.monitoring.register_event_listener(self._on_event)
         self._programs: dict[tuple, Any] = {}
         self._data: dict[str, Any] = {}
+        self._training = self._leaving = False
 
     def _on_duration(self, event, seconds, **_):
         self.counts["compilations"] += event == "/jax/core/compile/backend_compile_duration"
 
     def _on_event(self, event, **_):
         self.counts["cache_hits"] += event == "/jax/compilation_cache/cache_hits"
+
+    def join(self, address: str, index: int) -> None:
+        """Makes this the worker of host `index`; the first one listens at HOST:PORT. Before anything else is asked."""
+        import jax
+
+        jax.distributed.initialize(address, self.settings.hosts, index)
+        self.heed_sigterm()  # after jax, which waits for the signal too
+
+    def heed_sigterm(self) -> None:
+        """From now on SIGTERM ends this process (of which this is the main thread) as soon as what it trains is saved,
+        at once where it trains nothing: everything else is written whole or not at all. Workers that share a mesh leave
+        together, from training."""
+
+        def leave(*_):
+            if not self._training and self.settings.hosts == 1:
+                os._exit(0)
+            self._leaving = True
+
+        signal.signal(signal.SIGTERM, leave)
+
+    def _leads(self) -> bool:
+        """Whether this worker is the one of those that share a mesh that writes records and progress."""
+        import jax
+
+        return self.settings.hosts == 1 or jax.process_index() == 0
+
+    def _mesh(self):
+        from lvp import sharding
+
+        return None if self.settings.mesh is None else sharding.make_mesh(self.settings.mesh)
 
     def hello(self) -> dict:
         """What this worker runs on: platform, device kind and count, cores."""
@@ -88,15 +123,23 @@ class Worker:
         started = time.perf_counter()
         entry = manifest.cells[index]
         kind = kinds.of(entry.cell)
+        mesh = self._mesh()
         if entry.hash not in self._data:
-            self._data[entry.hash] = kind.load(entry.cell, entry.dataset)
+            self._data[entry.hash] = kind.load(entry.cell, entry.dataset, mesh)
         data = self._data[entry.hash]
         if (entry.hash, lanes) not in self._programs:
-            program = kind.program(entry.cell, lanes)
+            program = kind.program(entry.cell, lanes, mesh)
             first = data(next(iter(entry.lanes.values())))
             program.compile(first(0)[1] if callable(first) else first)
             self._programs[entry.hash, lanes] = program
         return self._programs[entry.hash, lanes], data, time.perf_counter() - started
+
+    def unfinished(self, lanes: list[str]) -> list[str]:
+        """Those of the lanes that have no record."""
+        from sweeps.manifest import Manifest
+
+        manifest = Manifest.read(self.out)
+        return [h for h in lanes if not manifest.record_path(h).exists()]
 
     def run_trial(self, trial: dict) -> dict:
         """Runs {"id", "cell", "lanes": [hash, …], "pack"} and returns what it cost. Lanes with a record are skipped."""
@@ -111,9 +154,11 @@ class Worker:
             group = lanes[start : start + pack]
             if all(manifest.record_path(h).exists() for h in group):
                 continue
+            if self._leaving and self.settings.hosts == 1:
+                os._exit(0)
             if trained:
                 training_seconds += self._run_pack(manifest, trial["cell"], group, pack)
-            else:  # calculations are packed by one
+            elif self._leads():  # calculations are packed by one
                 training_seconds += self._calculate(manifest, trial["cell"], *group)
         return {
             "trial": trial["id"],
@@ -143,56 +188,51 @@ class Worker:
         from lvp import records
 
         device, software = jax.devices()[0], records.software()
-        return software | {
-            "commit": software["commit"] or self.settings.commit,
-            "device": device.device_kind,
-            "platform": device.platform,
-            "threads": self.settings.threads,
-            "pack": pack,
-        }
+        shared = {"mesh": self.settings.mesh, "hosts": self.settings.hosts} if self.settings.mesh else {}
+        return (
+            software
+            | shared
+            | {
+                "commit": software["commit"] or self.settings.commit,
+                "device": device.device_kind,
+                "platform": device.platform,
+                "threads": self.settings.threads,
+                "pack": pack,
+            }
+        )
 
     def _run_pack(self, manifest, index: int, hashes: list[str], pack: int) -> float:
-        """Trains one pack to its end, from its checkpoint if it has one, and writes its records. A cell's last lanes
-        may be fewer than a pack: the last one is repeated, so that they need no program of their own."""
-        from lvp import checkpoints, training
+        """Trains one pack to its end and writes its records; the seconds this took."""
+        from lvp import training
+        from sweeps.pack import Pack
 
         entry = manifest.cells[index]
         program, data, setup_seconds = self._program(manifest, index, pack)
-        repeated = hashes + hashes[-1:] * (pack - len(hashes))
-        lanes = [entry.lanes[h] for h in repeated]
-        folders = [manifest.checkpoint_path(h) for h in hashes]
-        step, state = 0, None
-        if found := checkpoints.latest(folders, program.lane_shapes(), hashes):
-            step, states = found
-            state = program.stack(states + states[-1:] * (pack - len(hashes)))
-        clock = {"start": time.perf_counter(), "saved": time.perf_counter(), "overhead": 0.0}
-
-        def on_chunk(step, state):
-            now = time.perf_counter()
-            manifest.write_progress(index, hashes, step)
-            if step < entry.cell.steps and now - clock["saved"] >= self.settings.checkpoint_seconds:
-                for i, (folder, h) in enumerate(zip(folders, hashes, strict=True)):
-                    checkpoints.save(folder, step, training.unstack(state, i, pack), h)
-                clock["saved"] = time.perf_counter()
-            clock["overhead"] += time.perf_counter() - now
-
-        outcomes = training.run(program, lanes, data(lanes[0]), state=state, step=step, on_chunk=on_chunk)
-        seconds = time.perf_counter() - clock["start"] - clock["overhead"]
-        # A pack whose lanes have all diverged ends early.
-        ran = max(o.diverged_step or entry.cell.steps for o in outcomes) - step
-        trained = ran * entry.cell.tokens_per_step * pack
+        lanes, leads = {h: entry.lanes[h] for h in hashes}, self._leads()
+        made = Pack(program, lanes, [manifest.checkpoint_path(h) for h in hashes], self.settings.checkpoint_seconds)
+        progress = (lambda step: manifest.write_progress(index, hashes, step)) if leads else lambda step: None
+        self._training = True
+        try:
+            outcomes = made.train(data(made.lanes[0]), progress, lambda: self._leaving)
+        except training.Preempted:
+            os._exit(0)
+        finally:
+            self._training = False
+        if not leads:
+            return made.seconds
+        trained = made.trained_steps * entry.cell.tokens_per_step * pack
         provenance = (
             self._provenance(pack)
             | {
-                "resumed_at_step": step,
-                "seconds": round(seconds, 3),
+                "resumed_at_step": made.first_step,
+                "seconds": round(made.seconds, 3),
                 "setup_seconds": round(setup_seconds, 3),
-                "tokens_per_second": round(trained / seconds, 1),
+                "tokens_per_second": round(trained / made.seconds, 1),
             }
-            | _utilisation(entry.cell, trained / seconds)
+            | _utilisation(entry.cell, trained / made.seconds, 1 if program.mesh is None else program.mesh.size)
         )
-        manifest.write_records(index, {h: asdict(o) for h, o in zip(hashes, outcomes, strict=False)}, provenance)
-        return seconds
+        manifest.write_records(index, {h: asdict(o) for h, o in outcomes.items()}, provenance)
+        return made.seconds
 
     def measure(self, index: int, packs: list[int], seconds: float = 1.0) -> dict[int, float]:
         """Lane-steps per second of a cell by pack size: each is compiled and run for about `seconds`. Sizes are tried
@@ -231,9 +271,9 @@ class Worker:
         return speeds
 
 
-def _utilisation(cell, tokens_per_second: float) -> dict:
-    """The part of the device's peak that the model's own FLOPs come to (`lvp.hardware`; None of a device that is not in
-    it), and the most memory in use: the device's, or on a CPU the process'."""
+def _utilisation(cell, tokens_per_second: float, devices: int) -> dict:
+    """The part of the devices' peak that the model's own FLOPs come to (`lvp.hardware`; None of a device that is not in
+    it), and the most memory in use: of a device, or on a CPU the process'."""
     import jax
 
     from lvp.hardware import accelerator
@@ -242,7 +282,7 @@ def _utilisation(cell, tokens_per_second: float) -> dict:
     known, flops = accelerator(device.device_kind), cell.flops_per_lane / cell.tokens_per_lane * tokens_per_second
     memory = (device.memory_stats() or {}).get("peak_bytes_in_use")
     return {
-        "mfu": known and round(flops / known.flops, 4),
+        "mfu": known and round(flops / (devices * known.flops), 4),
         "peak_bytes": memory or 1024 * resource.getrusage(resource.RUSAGE_SELF).ru_maxrss,
     }
 
@@ -261,6 +301,7 @@ def main() -> None:
 
     threading.Thread(target=listen, daemon=True).start()
     worker = Worker(sys.argv[1], Settings(**json.loads(sys.argv[2])))
+    worker.heed_sigterm()
     while True:
         request = requests.get()
         try:

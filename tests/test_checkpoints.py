@@ -6,7 +6,7 @@ import jax
 import numpy as np
 import pytest
 
-from lvp import checkpoints
+from lvp import checkpoints, digests
 
 CONFIGURATION = "0123456789abcdef"
 
@@ -75,7 +75,7 @@ def test_no_damage_goes_unseen(tmp_path, damage):
             assert "step_000000001" in str(error)
             named += 1
         else:
-            assert checkpoints._digests(loaded) == checkpoints._digests(state()), file
+            assert digests.of_tree(loaded) == digests.of_tree(state()), file
     assert named >= 2
 
 

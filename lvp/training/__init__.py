@@ -12,7 +12,7 @@ from lvp.training.images import (
     steps_of_parts,
 )
 from lvp.training.language import Program, TrainingData, check_lengths, check_mesh, feed
-from lvp.training.packs import run, unstack
+from lvp.training.packs import Preempted, run, unstack
 
 __all__ = [
     "OPTIMIZERS",
@@ -25,6 +25,7 @@ __all__ = [
     "ImageProgram",
     "Lane",
     "OptimizerConfig",
+    "Preempted",
     "Program",
     "TrainingData",
     "check_images",

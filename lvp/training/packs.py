@@ -15,8 +15,16 @@ import numpy as np
 import optax
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
-from lvp import sharding
+from lvp import processes, sharding
 from lvp.outcomes import READ, Outcome, outcome
+
+
+class Preempted(Exception):
+    """Training that was told to stop before its end: it stands at `step` in `state`, for the caller to save."""
+
+    def __init__(self, step: int, state):
+        super().__init__(f"stopped at step {step}")
+        self.step, self.state = step, state
 
 
 class PackedProgram:
@@ -119,15 +127,23 @@ class PackedProgram:
         return self.stack([lane.arrays() for lane in lanes])
 
     def lane_shapes(self):
-        """Shapes and dtypes of one lane's state, found without a device."""
-        return jax.eval_shape(self._init, self.cell.example_lane().arrays())
+        """Shapes and dtypes of one lane's state, found without a device; and on a mesh where its arrays lie."""
+        shapes = jax.eval_shape(self._init, self.cell.example_lane().arrays())
+        if self.mesh is None:
+            return shapes
+        placement = sharding.shardings(self.mesh, sharding.state_specs(shapes, shapes["params"]))
+        return jax.tree.map(lambda x, p: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=p), shapes, placement)
 
     def stack(self, states: Sequence):
         """The pack's state from one host state a lane."""
         return states[0] if self.lanes == 1 else jax.tree.map(lambda *xs: np.stack(xs), *states)
 
     def blank_state(self):
-        """A state of zeros on the host, to be overwritten by the program's step 0."""
+        """A state of zeros, to be overwritten by the program's step 0: of the host, or on the mesh, where no host need
+        hold it."""
+        if self.mesh is not None:
+            zeros = lambda: jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), self.lane_shapes())  # noqa: E731
+            return jax.jit(zeros, out_shardings=self.placement)()
         return self.stack([jax.tree.map(lambda x: np.zeros(x.shape, x.dtype), self.lane_shapes())] * self.lanes)
 
     @cached_property
@@ -143,10 +159,7 @@ class PackedProgram:
     @cached_property
     def placement(self):
         """Where the state lies on the mesh; None without one."""
-        if self.mesh is None:
-            return None
-        shapes = self.lane_shapes()
-        return sharding.shardings(self.mesh, sharding.state_specs(shapes, shapes["params"]))
+        return self.mesh and jax.tree.map(lambda x: x.sharding, self.lane_shapes())
 
     def data_placement(self, data):
         """Where data lie on the mesh (None without one): everywhere, unless a subclass knows better."""
@@ -178,6 +191,7 @@ def run(
     step: int = 0,
     chunk_seconds: float = 1.0,
     on_chunk: Callable[[int, Any], None] | None = None,
+    leaving: Callable[[], bool] = lambda: False,
 ) -> list[Outcome]:
     """Trains a pack of lanes from `step` to the end of the cell and returns their outcomes, in order.
 
@@ -188,6 +202,8 @@ def run(
       chunk_seconds: about how long one dispatch may take; 0 dispatches step by step. How a run is cut into chunks
         changes no bit of the result.
       on_chunk: called with (step, state) after every chunk; it may read the state and must not keep it.
+      leaving: asked after every chunk but the last; where it (on any of the processes that share a mesh) is true,
+        Preempted is raised with the state to go on from.
 
     A lane whose loss is no longer finite stays in its pack, to no effect on its neighbours; when all lanes of the
     pack have diverged the run ends early. Bit-exact on the same device and pack.
@@ -196,6 +212,7 @@ def run(
     state = jax.device_put(program.blank_state() if state is None else state, program.placement)
     arrays, known = program.arrays(lanes), step
     feed = data if callable(data) else lambda _: (steps, data)
+    shared = program.mesh is not None and program.mesh.is_multi_process
     while step < steps:
         if step == known:
             known, here = feed(step)
@@ -211,6 +228,12 @@ def run(
             on_chunk(step, state)
         if np.all(diverged >= 0):
             break
+        leave = leaving()
+        if shared:  # every process has its own clock and its own signals, and all must make the same calls
+            said = processes.gathered([chunk, leave])
+            chunk, leave = int(said[0, 0]), said[:, 1].any()
+        if leave and step < steps:
+            raise Preempted(step, state)
     # Only what is read, which lies on every device: of parameters a process may hold a part.
     state = {name: x for name, x in state.items() if name in READ}
     return [outcome(program.cell.final_steps, unstack(state, i, program.lanes)) for i in range(program.lanes)]

@@ -85,7 +85,7 @@ def test_ray_gives_the_same_bits(finished, command, tmp_path):
 
 def _freeze_in_mid_lane(process, out):
     """Stops the workers, for good, at a moment when a lane has a checkpoint and no record: however long the signal
-    takes, that lane is interrupted in its middle."""
+    takes, that lane is interrupted in its middle. Returns the workers."""
     deadline = time.time() + 120
     while True:
         assert time.time() < deadline and process.poll() is None
@@ -96,7 +96,7 @@ def _freeze_in_mid_lane(process, out):
         recorded = {p.stem for p in out.glob("records/*.jsonl")}
         begun = {p.name for p in out.glob("checkpoints/*") if checkpoints.steps(p)}
         if recorded and begun - recorded:
-            return
+            return workers
         for worker in workers:
             with contextlib.suppress(psutil.NoSuchProcess):
                 worker.resume()
@@ -104,12 +104,15 @@ def _freeze_in_mid_lane(process, out):
 
 
 def test_interrupted_and_resumed_gives_the_same_bits(finished, command, tmp_path):
-    """Ctrl-C in mid-lane: exit code 130; then resume goes on from a checkpoint."""
+    """Ctrl-C in mid-lane, and workers that do not even save: exit code 130; then resume goes on from a checkpoint."""
     out = tmp_path / "out"
     options = (*LOCAL, "--checkpoint-seconds", "0", "--quiet")
     process = command(*RUN, *options, "--out", out, start=True)
-    _freeze_in_mid_lane(process, out)
+    workers = _freeze_in_mid_lane(process, out)
     process.send_signal(signal.SIGINT)
+    time.sleep(1)
+    for worker in workers:
+        worker.kill()
     stdout, stderr = process.communicate(timeout=60)
     assert process.returncode == 130, stderr
     assert stderr.startswith("sweeps: interrupted; `python -m sweeps resume")

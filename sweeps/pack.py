@@ -1,0 +1,63 @@
+"""One pack of a cell's lanes: from its last checkpoint, if it has one, to its outcomes."""
+
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from lvp import checkpoints, processes, training
+from lvp.outcomes import Outcome
+
+
+class Pack:
+    """Lanes `hashes` of the cell that `program` is of. A cell's last lanes may be fewer than a pack: the last one is
+    repeated, so that they need no program of their own.
+
+    seconds: what training them took, saving and reporting left out. trained_steps: steps of this session."""
+
+    def __init__(self, program, lanes: dict, folders: list[Path], checkpoint_seconds: float):
+        self.program, self.hashes, self.folders = program, list(lanes), folders
+        self.missing = program.lanes - len(lanes)
+        self.lanes = [*lanes.values()] + [*lanes.values()][-1:] * self.missing
+        self.checkpoint_seconds = checkpoint_seconds
+        self.shared = program.mesh is not None and program.mesh.is_multi_process
+        self.first_step, self.seconds = 0, 0.0
+
+    def train(self, data, progress: Callable[[int], None], leaving: Callable[[], bool]) -> dict[str, Outcome]:
+        """The outcomes by lane. `progress` is told the step now and then; where `leaving` says so, the pack is saved
+        and Preempted raised."""
+        step, state = 0, None
+        if found := checkpoints.latest(self.folders, self.program.lane_shapes(), self.hashes):
+            step, states = found
+            state = self.program.stack(states + states[-1:] * self.missing)
+        self.first_step = step
+        started = saved = time.perf_counter()
+        aside = 0.0
+
+        def on_chunk(step, state):
+            nonlocal saved, aside
+            now = time.perf_counter()
+            progress(step)
+            due = step < self.program.cell.steps and now - saved >= self.checkpoint_seconds
+            if self.shared:  # by the first one's clock, for all of them save together
+                due = processes.gathered([due])[0, 0]
+            if due:
+                self._save(step, state)
+                saved = time.perf_counter()
+            aside += time.perf_counter() - now
+
+        options = {"state": state, "step": step, "on_chunk": on_chunk, "leaving": leaving}
+        try:
+            outcomes = training.run(self.program, self.lanes, data, **options)
+        except training.Preempted as stopped:
+            self._save(stopped.step, stopped.state)
+            raise
+        self.seconds = time.perf_counter() - started - aside
+        # One whose lanes have all diverged ends early.
+        self.trained_steps = max(o.diverged_step or self.program.cell.steps for o in outcomes) - step
+        return dict(zip(self.hashes, outcomes, strict=False))
+
+    def _save(self, step: int, state) -> None:
+        for i, (folder, h) in enumerate(zip(self.folders, self.hashes, strict=True)):
+            # What lies on a mesh is saved by its parts.
+            lane = state if self.program.mesh is not None else training.unstack(state, i, self.program.lanes)
+            checkpoints.save(folder, step, lane, h)

@@ -1,0 +1,82 @@
+"""Sweeps whose every lane is trained on a mesh: of one machine's devices, and of two machines' under Ray."""
+
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from lvp import records
+
+RUN = ("run", "width_vocab", "--tier", "smoke", "--quiet")
+FEW = {"widths": "16", "seeds": "0"}  # lanes that the finished sweep has too
+TOLERANCE = 1e-5  # nats
+
+
+def assert_same_training(out, finished) -> None:
+    on_mesh, alone = ({r["hash"]: r for r in records.read(folder / "records")} for folder in (out, finished))
+    assert len(on_mesh) == 3
+    for lane, record in on_mesh.items():
+        ours, theirs = (np.array(r["outcome"]["curve_losses"]) for r in (record, alone[lane]))
+        np.testing.assert_allclose(ours, theirs, atol=TOLERANCE)
+        others = (np.array(alone[other]["outcome"]["curve_losses"]) for other in alone if other != lane)
+        assert min(np.abs(ours - other).max() for other in others if other.shape == ours.shape) > 100 * TOLERANCE
+
+
+def test_lanes_on_a_mesh_of_two_devices_come_to_what_they_do_on_one(finished, command, monkeypatch, tmp_path):
+    monkeypatch.setenv("XLA_FLAGS", "--xla_force_host_platform_device_count=2")
+    out = tmp_path / "out"
+    done = command(*RUN, "--executor", "local", "--mesh", "fsdp=2", "--out", out, **FEW)
+    assert done.returncode == 0, done.stderr
+    assert_same_training(out, finished[0])
+    provenance = records.read(out / "records")[0]["provenance"]
+    assert provenance["mesh"] == {"data": 1, "fsdp": 2, "model": 1} and provenance["hosts"] == 1
+
+
+@pytest.mark.parametrize(
+    "words, says",
+    [
+        (("--mesh", "fsdp=3"), "3 devices, not the 1 there are"),
+        (("--mesh", "fdsp=1"), "unknown axis 'fdsp'"),
+        (("--mesh", "fsdp=1", "--pack", "2"), "one lane at a time"),
+        (("--hosts", "2"), "hosts=2 needs --mesh"),
+    ],
+)
+def test_a_mesh_that_cannot_be_is_one_line(command, tmp_path, words, says):
+    done = command(*RUN, "--executor", "local", *words, "--out", tmp_path / "out", **FEW)
+    assert done.returncode == 2 and done.stderr.count("\n") == 1 and says in done.stderr, done.stderr
+    assert not (tmp_path / "out" / "records").exists()
+
+
+@pytest.mark.slow
+def test_a_mesh_over_two_machines_of_a_cluster(finished, command, monkeypatch, tmp_path):
+    """Two Ray nodes of one core each on this machine: a trial asks for both, a process on each, a device each."""
+    monkeypatch.setenv("RAY_AUTH_MODE", "disabled")
+    ray, port = Path(sys.executable).with_name("ray"), 6397
+    folder = Path(tempfile.mkdtemp(prefix="lvp-"))  # short: Unix sockets allow 107 bytes
+    roles = [["--head", f"--port={port}", f"--temp-dir={folder}", "--include-dashboard=false"]]
+    roles += [[f"--address=127.0.0.1:{port}"]]
+    nodes = []
+    try:
+        for role in roles:
+            words = [ray, "start", *role, "--num-cpus=1", "--block"]
+            quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL, "start_new_session": True}
+            nodes.append(subprocess.Popen(words, cwd=tmp_path, **quiet))
+            time.sleep(15)
+        out = tmp_path / "out"
+        done = command(
+            *RUN, "--ray-address", f"127.0.0.1:{port}", "--mesh", "fsdp=2", "--hosts", "2", "--out", out, **FEW
+        )
+        assert done.returncode == 0, done.stderr
+        assert_same_training(out, finished[0])
+        assert all(r["provenance"]["hosts"] == 2 for r in records.read(out / "records"))
+    finally:
+        for node in nodes:
+            os.killpg(node.pid, signal.SIGTERM)
+        for node in nodes:
+            node.wait(timeout=60)
