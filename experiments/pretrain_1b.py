@@ -264,7 +264,7 @@ def figure(table, config: Config, *, tier: str, corpus: str, partial):
         tier=tier,
         corpus=corpus,
         partial=partial,
-        words=[f"√d = {config.root:g}. Bars: half of what lies between seeds. All other rates are {config.rate:g}."],
+        words=[f"√d = {config.root:g}. Bars: half the range over seeds. All other rates are {config.rate:g}."],
     )
 
 

@@ -271,10 +271,11 @@ def _work(manifest: Manifest, options: Options, quiet: bool, say) -> tuple[Manif
 
 
 def _packed(manifest: Manifest, executor, options: Options, settings: Settings, say) -> Manifest:
-    """The manifest with its packing: the standing one, what was asked for, or what measures best here."""
-    if manifest.packing is not None:
-        if options.pack or options.threads or options.mesh:
-            say("the packing this sweep began with stands; --pack, --threads, --mesh and --hosts change nothing")
+    """The manifest with its packing: the standing one, what was asked for, or what measures best here. Another mesh may
+    always be asked for: machines come and go."""
+    if manifest.packing is not None and options.mesh is None:
+        if options.pack or options.threads:
+            say("the packing this sweep began with stands; --pack and --threads change nothing")
         return manifest
     from sweeps.packing import measured
 
