@@ -167,12 +167,13 @@ def _percent(value: float | None, interval) -> str:
 
 
 def _benchmark(content: Mapping) -> str:
-    head = ("what", "measured", "at least", "aim")
-    rows = [head, ("---", "---:", "---:", "---:"), *content["rows"]]
+    head = content["head"]
+    rows = [head, ("---", *["---:"] * (len(head) - 1)), *content["rows"]]
     table = "\n".join("| " + " | ".join(row) + " |" for row in rows)
-    versions = ", ".join(f"{k} {content['versions'][k]}" for k in ("jax", "torch") if k in content["versions"])
-    made = f"{content['machine']}, {versions}, commit {content['commit']}"
-    return f"{table}\n\nRounds: {content['rounds']}; {made}."
+    packages = ("jax", "torch", "libtpu", "tokamax")
+    versions = ", ".join(f"{k} {content['versions'][k]}" for k in packages if k in content["versions"])
+    rounds = f"Rounds: {content['rounds']}; " if content["rounds"] else ""
+    return f"{table}\n\n{rounds}{content['machine']}, {versions}, commit {content['commit']}."
 
 
 def _fill(text: str, blocks: Mapping[str, str]) -> str:

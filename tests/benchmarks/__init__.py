@@ -24,15 +24,21 @@ HEAD = ("what", "measured", "at least", "aim")
 
 
 def finish(
-    name: str, rounds: int, rows: list[tuple[str, str, str, str]], raw: dict, versions: dict[str, str] | None = None
+    name: str,
+    rounds: int | None,
+    rows: list[tuple[str, ...]],
+    raw: dict,
+    versions: dict[str, str] | None = None,
+    head: tuple[str, ...] = HEAD,
 ) -> None:
-    """Prints rows of (what, measured, at least, aim) and records them with the raw times (seconds). `versions`: of the
-    packages that took part beside those every record names."""
-    first, *others = (max(len(r[i]) for r in [HEAD, *rows]) for i in range(4))
-    for row in [HEAD, *rows]:
+    """Prints rows under `head` and records them with what they were drawn from (times in seconds). `rounds`: None where
+    nothing was timed. `versions`: of the packages that took part beside those every record names."""
+    first, *others = (max(len(r[i]) for r in [head, *rows]) for i in range(len(head)))
+    for row in [head, *rows]:
         print(row[0].ljust(first), *(cell.rjust(w) for cell, w in zip(row[1:], others, strict=True)), sep="  ")
     software = records.software()
     content = {
+        "head": list(head),
         "rows": [list(row) for row in rows],
         "raw": raw,
         "rounds": rounds,
