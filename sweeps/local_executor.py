@@ -11,7 +11,7 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from queue import Empty, Queue
 
-from sweeps.worker import Settings, Worker
+from sweeps.worker import RETRIES, Settings, Worker
 
 ROOT = Path(__file__).resolve().parents[1]
 GRACE = 20.0  # seconds in which a worker saves what it is at, when the sweep is stopped
@@ -135,9 +135,9 @@ class LocalExecutor:
                 t.join(0.2)
 
     def run(self, trials: list[dict], settings: Settings, workers: int, on_done: Callable[[dict], None]) -> list[str]:
-        """Runs all trials and returns the reasons of those that failed. A trial whose worker died is tried once more
-        at once on a fresh one. `on_done` gets each finished trial's report, from any thread. KeyboardInterrupt ends the
-        workers and goes through."""
+        """Runs all trials and returns the reasons of those that failed. A trial whose worker died is tried again
+        at once, on a fresh one. `on_done` gets each finished trial's report, from any thread. KeyboardInterrupt has the
+        workers save what they are at, and goes through."""
         queue: Queue = Queue()
         for trial in trials:
             queue.put(trial)
@@ -146,10 +146,10 @@ class LocalExecutor:
         stopping = threading.Event()
 
         def work(i):
-            worker, again = None, None
+            worker, again, tries = None, None, 0
             while not stopping.is_set():
                 try:
-                    trial, tried = again or queue.get_nowait(), again is not None
+                    trial, tries = (again, tries + 1) if again else (queue.get_nowait(), 0)
                 except Empty:
                     break
                 again = None
@@ -158,7 +158,7 @@ class LocalExecutor:
                     on_done(worker.call("run_trial", trial))
                 except WorkerDied as error:
                     worker = None
-                    if not tried:
+                    if tries < RETRIES:
                         again = trial
                     elif not stopping.is_set():
                         failures.append(f"trial {trial['id']}: {error}")

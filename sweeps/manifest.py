@@ -3,7 +3,8 @@
 OUT/manifest.json           experiment, tier, configuration and hash, data, packing: written once, before the work
 OUT/records/HASH.jsonl      one finished lane each, named by the hash of the lane's configuration
 OUT/checkpoints/HASH/       an unfinished lane's last steps; gone once its record stands
-OUT/progress/*.json         what a worker is at
+OUT/progress/*.json         what a worker is at; gone when it left what it was at for others
+OUT/leave                   the driver wants all workers to save what they are at and to end
 OUT/trials.jsonl            what finished trials cost
 OUT/table.csv, figure.*     drawn from the records
 """
@@ -150,13 +151,26 @@ class Manifest:
             "provenance": provenance,
         }
 
+    @property
+    def leave_path(self) -> Path:
+        return self.out / "leave"
+
+    @property
+    def _progress_path(self) -> Path:
+        """Of this very process."""
+        return self.out / "progress" / f"{socket.gethostname()}-{os.getpid()}.json"
+
     def write_progress(self, index: int, lanes: list[str], step: int) -> None:
         """What this worker is at, for whoever watches; the last word wins and nothing depends on it."""
-        path = self.out / "progress" / f"{socket.gethostname()}-{os.getpid()}.json"
+        path = self._progress_path
         path.parent.mkdir(exist_ok=True)
         temporary = path.with_suffix(".tmp")
         temporary.write_text(json.dumps({"cell": index, "lanes": lanes, "step": step, "time": time.time()}))
         os.replace(temporary, path)
+
+    def drop_progress(self) -> None:
+        """This worker has saved what it was at, and ends."""
+        self._progress_path.unlink(missing_ok=True)
 
     def read_progress(self) -> list[dict]:
         """What every worker was last seen at."""

@@ -7,7 +7,9 @@ reused from trial to trial, and Tune's own restore is not used (it is not exact)
 import contextlib
 import logging
 import os
+import signal
 import tempfile
+import time
 from collections.abc import Callable, Iterable
 from dataclasses import asdict
 from pathlib import Path
@@ -17,8 +19,9 @@ from ray import tune
 
 from lvp.errors import InputError
 from sweeps.gang import Gang, as_options
-from sweeps.local_executor import ROOT
-from sweeps.worker import Settings, Worker
+from sweeps.local_executor import GRACE, ROOT
+from sweeps.manifest import Manifest
+from sweeps.worker import RETRIES, Settings, Worker
 
 
 class TuneTrial(tune.Trainable):
@@ -33,7 +36,12 @@ class TuneTrial(tune.Trainable):
         return True
 
     def step(self):
-        return {"report": self.gang.run_trial(self.trial_to_run), "done": True}
+        try:
+            return {"report": self.gang.run_trial(self.trial_to_run), "done": True}
+        except Exception as error:  # to be told, not to be tried again as a death is
+            logging.exception("trial failed")
+            problem = f"trial {self.trial_to_run['id']}: {type(error).__name__}: {error}".splitlines()[0]
+            return {"problem": problem, "done": True}
 
     def cleanup(self):
         self.gang.end()
@@ -46,14 +54,17 @@ class TuneTrial(tune.Trainable):
 
 
 class _Reporter(tune.Callback):
-    def __init__(self, on_done):
-        self.on_done = on_done
+    def __init__(self, on_done, on_problem):
+        self.on_done, self.on_problem = on_done, on_problem
 
     def __getstate__(self):
         return {}  # Tune pickles its callbacks for a restore that is never asked for
 
     def on_trial_result(self, iteration, trials, trial, result, **_):
-        self.on_done(result["report"])
+        if "problem" in result:
+            self.on_problem(result["problem"])
+        else:
+            self.on_done(result["report"])
 
 
 class RayExecutor:
@@ -84,6 +95,8 @@ class RayExecutor:
 
             packages = [str(Path(p.__file__).parent) for p in (lvp, experiments, sweeps)]
             environment, options = {"env_vars": variables, "py_modules": packages}, {"address": address}
+        os.environ["TUNE_DISABLE_SIGINT_HANDLER"] = "1"  # it would kill the workers where they stand
+        stop = signal.getsignal(signal.SIGTERM)
         try:
             ray.init(runtime_env=environment, log_to_driver=False, logging_level=logging.ERROR, **options)
         except (ConnectionError, ValueError, OSError) as error:
@@ -91,6 +104,8 @@ class RayExecutor:
             if address:
                 what, hint = f"cannot join the Ray cluster at {address}", "RAY_AUTH_MODE=token if it wants Ray's token"
             raise InputError(f"{what}: {str(error).splitlines()[0]} ({hint})") from None
+        if stop is not None:  # Ray's own would end this process at once
+            signal.signal(signal.SIGTERM, stop)
         self.cluster = address is not None
 
     def _of_machines(self, settings: Settings) -> tuple[str, list[float]]:
@@ -129,13 +144,10 @@ class RayExecutor:
                 ray.kill(a)
 
     def run(self, trials: list[dict], settings: Settings, workers: int, on_done: Callable[[dict], None]) -> list[str]:
-        """Runs all trials and returns the reasons of those that failed; KeyboardInterrupt where it was stopped before
-        the end (Tune swallows SIGINT and returns as if all were well)."""
-        reports = []
-
-        def done(report):
-            reports.append(report)
-            on_done(report)
+        """Runs all trials and returns the reasons of those that failed. KeyboardInterrupt has the workers save what
+        they are at, and goes through."""
+        Manifest.read(self.out).leave_path.unlink(missing_ok=True)
+        failures, started = [], time.time()
 
         resources = self._resources(settings)
         strategy = "PACK" if settings.hosts == 1 else "STRICT_SPREAD"
@@ -158,18 +170,32 @@ class RayExecutor:
                 name="tune",
                 storage_path=str(self.out / "ray"),
                 verbose=0,
-                callbacks=[_Reporter(done)],
-                failure_config=tune.FailureConfig(max_failures=1),
+                callbacks=[_Reporter(on_done, failures.append)],
+                failure_config=tune.FailureConfig(max_failures=RETRIES),
                 checkpoint_config=tune.CheckpointConfig(checkpoint_at_end=False, checkpoint_frequency=0),
             ),
         )
         # Tune prints warnings about keys of its own result dictionary that it does not find.
-        with contextlib.redirect_stdout(open(os.devnull, "w")):
-            results = tuner.fit()
-        failures = [f"trial {r.config['trial']['id']}: {str(r.error).splitlines()[-1]}" for r in results if r.error]
-        if len(reports) + len(failures) < len(trials):
-            raise KeyboardInterrupt
-        return failures
+        try:
+            with contextlib.redirect_stdout(open(os.devnull, "w")):
+                results = tuner.fit()
+        except KeyboardInterrupt:
+            self._let_workers_leave(started)
+            raise
+        deaths = (f"trial {r.config['trial']['id']}: {str(r.error).splitlines()[-1]}" for r in results if r.error)
+        return [*failures, *deaths]
+
+    def _let_workers_leave(self, started: float) -> None:
+        """Has the workers seen since `started` save what they are at; waits for them, but not forever."""
+        manifest, deadline = Manifest.read(self.out), time.monotonic() + GRACE
+        manifest.leave_path.touch()
+        finished = manifest.finished()
+        while time.monotonic() < deadline:
+            at = [p for p in manifest.read_progress() if p["time"] > started and not finished.issuperset(p["lanes"])]
+            if not at:
+                break
+            time.sleep(0.2)
+        manifest.leave_path.unlink(missing_ok=True)
 
     def close(self) -> None:
         ray.shutdown()

@@ -17,6 +17,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+RETRIES = 5  # of a trial whose worker died; one that fails by an exception would fail again
 CPU_FLAGS = "--xla_cpu_multi_thread_eigen=false"
 
 
@@ -211,11 +212,18 @@ class Worker:
         lanes, leads = {h: entry.lanes[h] for h in hashes}, self._leads()
         made = Pack(program, lanes, [manifest.checkpoint_path(h) for h in hashes], self.settings.checkpoint_seconds)
         progress = (lambda step: manifest.write_progress(index, hashes, step)) if leads else lambda step: None
+
+        def leaving() -> bool:
+            return self._leaving or manifest.leave_path.exists()
+
         self._training = True
         try:
-            outcomes = made.train(data(made.lanes[0]), progress, lambda: self._leaving)
+            outcomes = made.train(data(made.lanes[0]), progress, leaving)
         except training.Preempted:
-            os._exit(0)
+            manifest.drop_progress()
+            if self._leaving:
+                os._exit(0)
+            raise  # the driver waits for no more than this
         finally:
             self._training = False
         if not leads:
