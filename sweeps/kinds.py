@@ -74,12 +74,12 @@ def streamed(cell) -> bool:
 
 
 def _load_tokens(cell: Cell, dataset: data.Dataset) -> Callable[[Any], Any]:
-    valid = np.load(dataset.tokens_valid)
+    valid = dataset.tokens("valid")
     further = None if dataset.tokens_scored is None else np.load(dataset.tokens_scored)
     if streamed(cell):
-        train = np.load(dataset.tokens_train, mmap_mode="r")
+        train = dataset.tokens("train", mapped=True)
         return lambda lane: feed(cell, train, valid, lane.seed, scored=further)
-    data = jax.device_put(TrainingData.of(cell, np.load(dataset.tokens_train), valid, further))
+    data = jax.device_put(TrainingData.of(cell, dataset.tokens("train"), valid, further))
     return lambda lane: data
 
 
