@@ -125,7 +125,7 @@ def _tails(sizes: Sequence[int], valid_bytes: int | None) -> list[int]:
     for size in sizes:
         due += size * valid_bytes
         tail = min(due // total, size // 10)
-        if tail < min(size // 10, valid_bytes, _LEAST_TAIL):
+        if tail < min(size // 10, valid_bytes // 2, _LEAST_TAIL):
             tail = 0
         due -= tail * total
         found.append(tail)

@@ -108,7 +108,7 @@ def _prepared(tfds, name: str):
 def _feature(tfds, builder, wanted: str) -> tuple[str, bool]:
     """(the name of the text feature, whether there are several)."""
     features = builder.info.features
-    texts = [name for name, kind in dict(features).items() if isinstance(kind, tfds.features.Text)]
+    texts = sorted(name for name, kind in dict(features).items() if isinstance(kind, tfds.features.Text))
     if not texts:
         raise InputError(f"tfds:{builder.name} has no text, but {', '.join(dict(features))}")
     if wanted and wanted not in texts:

@@ -92,7 +92,7 @@ def write_meta(directory: Path, meta: Mapping[str, Any], seen: Callable[[int], A
     were read."""
     files = {name: described(directory / name, seen) for name in SPLITS.values()}
     body = {"format": FORMAT, **meta, "files": files | {TOKENIZER: described(directory / TOKENIZER)}}
-    write_whole(directory / META, json.dumps(_signed(body), indent=1) + "\n")
+    write_whole(directory / META, json.dumps(_signed(body), indent=1, sort_keys=True) + "\n")
     return body
 
 

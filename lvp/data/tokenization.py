@@ -95,14 +95,12 @@ def tokenize(settings: Settings, out: Path, *, cache: Path, workers: int | None 
             state = {"asked": asked, "command": settings.command(out), "text": text, "fingerprint": None, "splits": {}}
             token_files.write_unfinished(out, state)
         elif state["text"] != text:
-            raise InputError(
-                f"the text of {settings.spec} is not what it was when {out} was begun: choose another --out"
-            )
+            raise InputError(f"{settings.spec} has changed since {out} was begun: choose another --out")
         fresh = not state["splits"]
         try:
             return _made(settings, out, source, state, given, workers or _cores())
         except InputError:
-            if fresh and "train" not in state["splits"]:
+            if fresh and state["splits"].get("train", {"tokens": 0})["tokens"] < 2:
                 token_files.clear(out)
             raise
         except KeyboardInterrupt:

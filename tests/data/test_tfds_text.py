@@ -88,5 +88,7 @@ def test_unusable_datasets_are_refused_in_one_line(directory, tmp_path, splits, 
 def test_what_does_not_fit_into_memory_is_for_tokenize(directory, tmp_path, monkeypatch):
     prepare(directory, {"train": TRAIN})
     monkeypatch.setattr(corpora, "_MOST", 2000)
-    with pytest.raises(InputError, match="too large .*: python -m lvp tokenize tfds:lvp_texts:1.0.0 --vocab M --out DIR"):
+    with pytest.raises(
+        InputError, match="too large .*: python -m lvp tokenize tfds:lvp_texts:1.0.0 --vocab M --out DIR"
+    ):
         data.load("tfds:lvp_texts", cache=tmp_path)
