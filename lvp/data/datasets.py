@@ -144,7 +144,7 @@ def prepare(
 
 def _of_token_files(spec, vocab, slice_bytes, valid_bytes, cache, scored_spec) -> Dataset:
     named = corpora.path_of("tokens", corpora.split(spec)[1] or "")
-    several = not (named / token_files.META).exists() and (named / str(vocab)).is_dir()
+    several = not token_files.begun(named) and any(path.name.isdecimal() for path in named.glob("*/"))
     directory = named / str(vocab) if several else named
     meta = token_files.read(directory)
     if meta["vocab"] != vocab:

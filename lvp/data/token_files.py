@@ -106,6 +106,11 @@ def described(path: Path, seen: Callable[[int], Any] = lambda _: None) -> dict[s
     return {"bytes": size, "sha256": digest.hexdigest()}
 
 
+def begun(directory: Path) -> bool:
+    """Whether there are token files, or will be."""
+    return any((directory / name).exists() for name in (META, UNFINISHED))
+
+
 def read(directory: Path) -> dict[str, Any]:
     """The record of a whole directory of token files: `spec`, `vocab`, `tokens` and `text_bytes` by split,
     `tokenizer_fingerprint`, `files`, and whatever else was written.
