@@ -62,11 +62,10 @@ def _tokenize(arguments) -> None:
 
     names = ("spec", "vocab", "valid_bytes", "limit", "tokenizer", "tokenizer_bytes")
     settings = tokenization.Settings(**{name: getattr(arguments, name) for name in names})
-    out = arguments.out.absolute()
-    meta = tokenization.tokenize(settings, out, cache=cache_dir() / "data", workers=arguments.workers)
+    meta = tokenization.tokenize(settings, arguments.out, cache=cache_dir() / "data", workers=arguments.workers)
     for split, count in meta["tokens"].items():
         print(f"{split}: {count:,} tokens of {meta['text_bytes'][split]:,} bytes")
-    print(f"validation is {meta['validation']}; sweeps take --corpus tokens:{out}")
+    print(f"validation is {meta['validation']}; sweeps take --corpus tokens:{arguments.out.absolute()}")
 
 
 def _plan(arguments) -> None:

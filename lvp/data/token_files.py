@@ -118,7 +118,7 @@ def read(directory: Path) -> dict[str, Any]:
     Raises InputError where the directory is missing, unfinished (with the command that goes on), or damaged, naming the
     file.
     """
-    again = f"make it again: python -m lvp tokenize SPEC --vocab M --out {directory}"
+    again = f"delete it and make it again: python -m lvp tokenize SPEC --vocab M --out {directory}"
     if not (directory / META).exists():
         if (directory / UNFINISHED).exists():
             command = unfinished(directory)["command"]

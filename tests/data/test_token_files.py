@@ -174,7 +174,10 @@ def unfinished(out):
 @pytest.mark.parametrize(
     "damage, message",
     [
-        (truncated, r"train.npy is truncated: \d+ bytes expected, \d+ found; make it again: python -m lvp tokenize"),
+        (
+            truncated,
+            r"train.npy is truncated: \d+ bytes expected, \d+ found; delete it and make it again: python -m lvp",
+        ),
         (longer, r"valid.npy is longer than it was written: \d+ bytes expected, \d+ found"),
         (gone, "cannot read .*valid.npy: No such file"),
         (another_header, r"train.npy is damaged: its header is not that of \d+ tokens of uint16"),
