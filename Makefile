@@ -20,6 +20,7 @@ test-slow: $(VENV)/.installed
 benchmark: $(VENV)/.installed
 	$(RUN) -m tests.benchmarks.step
 	$(RUN) -m tests.benchmarks.optimizers
+	$(RUN) -m tests.benchmarks.waiting
 	$(RUN) -m tests.benchmarks.sweep
 
 lint: $(VENV)/.installed

@@ -61,7 +61,7 @@ def cells(config: Config) -> list[CellLanes]:
 def calculate(arguments, lane, dataset) -> dict:
     """Fit of frequency against rank, and the mean squares of theorem 2."""
     alpha = np.sort(dataset.frequencies())[::-1]
-    tokens = np.load(dataset.tokens_train, mmap_mode="r").size
+    tokens = dataset.num_tokens
     counts = np.rint(alpha * tokens).astype(np.int64)
     low, high = arguments["ranks"]
     fit = theory.zipf_mandelbrot_fit(counts, between=(low, min(high, int((counts > 0).sum()))))

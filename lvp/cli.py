@@ -1,4 +1,4 @@
-"""python -m lvp plan"""
+"""python -m lvp plan | tokenize"""
 
 import importlib.util
 import inspect
@@ -49,13 +49,31 @@ def _fields(path: Path) -> dict[str, Any]:
     return found
 
 
+def _need(command: str, *packages: str, extra: str) -> None:
+    if missing := [name for name in packages if importlib.util.find_spec(name) is None]:
+        raise InputError(f"{command} needs {' and '.join(missing)}: pip install -e '.[{extra}]'")
+
+
+def _tokenize(arguments) -> None:
+    of_tfds = ("tensorflow_datasets", "array_record") if arguments.spec.startswith(("tfds", "wikitext2")) else ()
+    _need("tokenize", "sentencepiece", "tqdm", *of_tfds, extra="lab")
+    from lvp.data import tokenization
+    from lvp.files import cache_dir
+
+    names = ("spec", "vocab", "valid_bytes", "limit", "tokenizer", "tokenizer_bytes")
+    settings = tokenization.Settings(**{name: getattr(arguments, name) for name in names})
+    meta = tokenization.tokenize(settings, arguments.out, cache=cache_dir() / "data", workers=arguments.workers)
+    for split, count in meta["tokens"].items():
+        print(f"{split}: {count:,} tokens of {meta['text_bytes'][split]:,} bytes")
+    print(f"validation is {meta['validation']}; sweeps take --corpus tokens:{arguments.out.absolute()}")
+
+
 def _plan(arguments) -> None:
     kind, _, count = arguments.topology.partition(":")
     if kind == "host" and count.isdecimal():
         os.environ["XLA_FLAGS"] = f"{os.environ.get('XLA_FLAGS', '')} --xla_force_host_platform_device_count={count}"
     os.environ.setdefault("JAX_PLATFORMS", "cpu")  # nothing is run: an accelerator at hand is left alone
-    if missing := [name for name in ("flax", "pydantic") if importlib.util.find_spec(name) is None]:
-        raise InputError(f"plan needs {' and '.join(missing)}: pip install -e '.[lab,tpu]'")
+    _need("plan", "flax", "pydantic", extra="lab,tpu")
     from lvp import plan
     from lvp.sharding import mesh_sizes
     from lvp.training import OPTIMIZERS, Cell, DataConfig, OptimizerConfig
@@ -103,7 +121,27 @@ def parser() -> Parser:
     made.add_argument("--remat", help="none, dots or block: what the backward pass computes again")
     made.add_argument("--optimizer", default="adamw", help="adamw, lion_a, lion_ar, …")
     made.add_argument("--set", nargs="+", action="extend", default=[], metavar="KEY=VALUE", help="fields of the model")
+    _add_tokenize(commands)
     return top
+
+
+def _add_tokenize(commands) -> None:
+    text = "turn a text of any size into a directory of tokens; after an interruption the same command goes on"
+    made = commands.add_parser("tokenize", help=text, description=text, allow_abbrev=False)
+    made.set_defaults(function=_tokenize)
+    forms = "text:FILE-OR-DIR, tfds:NAME[/CONFIG][:VERSION][#FEATURE], wikitext2[:DIR] or python-docs"
+    made.add_argument("spec", metavar="SPEC", help=forms)
+    made.add_argument("--vocab", type=int, required=True, metavar="M", help="tokens of the vocabulary, 256 or more")
+    made.add_argument("--out", type=Path, required=True, metavar="DIR", help="empty, or begun by the same command")
+    sizes = {
+        "--valid-bytes": (10_000_000, "validation text at most (default: 10 MB)"),
+        "--limit": (None, "training text at most (default: all)"),
+        "--tokenizer-bytes": (100_000_000, "training text that the tokenizer is trained on (default: 100 MB)"),
+    }
+    for name, (default, help) in sizes.items():
+        made.add_argument(name, type=int, default=default, metavar="BYTES", help=help)
+    made.add_argument("--tokenizer", type=Path, metavar="FILE", help="a tokenizer.model of another DIR, not a new one")
+    made.add_argument("--workers", type=int, metavar="N", help="processes that encode (default: one a core)")
 
 
 def main(argv: list[str] | None = None) -> int:

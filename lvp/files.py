@@ -1,8 +1,22 @@
-"""Files that stand whole or not at all."""
+"""Files that stand whole or not at all, and where those go that can be made again."""
 
 import os
 import secrets
 from pathlib import Path
+
+
+def cache_dir() -> Path:
+    """Where corpora, tokenizers and compiled programs are kept: $LVP_CACHE, else ~/.cache/lvp."""
+    return Path(os.environ.get("LVP_CACHE", Path.home() / ".cache" / "lvp")).absolute()
+
+
+def sync_directory(path: Path) -> None:
+    """Has the names in a directory on disk."""
+    directory = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(directory)
+    finally:
+        os.close(directory)
 
 
 def write_whole(path: str | Path, content: str | bytes) -> None:
@@ -22,8 +36,4 @@ def write_whole(path: str | Path, content: str | bytes) -> None:
         os.replace(temporary, path)
     finally:
         temporary.unlink(missing_ok=True)
-    directory = os.open(path.parent, os.O_RDONLY)
-    try:
-        os.fsync(directory)
-    finally:
-        os.close(directory)
+    sync_directory(path.parent)

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import experiments
 from lvp.command_line import Parser, command, setting
+from lvp.data.corpora import FORMS
 
 
 def _how(parser):
@@ -93,7 +94,7 @@ def parser() -> Parser:
     run = add("run", _run, "run an experiment, or continue it where its directory stands")
     run.add_argument("experiment", help=f"one of: {', '.join(experiments.NAMES)}")
     run.add_argument("--tier", default="laptop", help="smoke, laptop, gpu or paper")
-    run.add_argument("--corpus", help="python-docs, wikitext2[:DIR], text:FILE-OR-DIR, zipf[:EXPONENT]")
+    run.add_argument("--corpus", help=FORMS)
     run.add_argument("--out", help="directory of the sweep (default: runs/…, named by its hash)")
     run.add_argument("--set", nargs="+", action="extend", default=[], metavar="KEY=VALUE", help="any configured value")
     run.add_argument("--dry-run", action="store_true", help="print cells, lanes, tokens, FLOPs and expected hours")

@@ -13,6 +13,7 @@ from typing import Any
 import experiments
 from lvp import records
 from lvp.errors import InputError
+from lvp.files import cache_dir
 from sweeps import kinds, plan, results
 from sweeps.lock import only_driver
 from sweeps.manifest import Manifest
@@ -20,11 +21,6 @@ from sweeps.progress import Progress
 from sweeps.worker import Settings
 
 EXECUTORS = ("ray", "local")
-
-
-def cache_dir() -> Path:
-    """Where corpora, tokenizers and compiled programs are kept: $LVP_CACHE, else ~/.cache/lvp."""
-    return Path(os.environ.get("LVP_CACHE", Path.home() / ".cache" / "lvp")).absolute()
 
 
 @dataclass(frozen=True)

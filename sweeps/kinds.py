@@ -77,12 +77,12 @@ def streamed(cell) -> bool:
 
 
 def _load_tokens(cell: Cell, dataset: data.Dataset, mesh) -> Callable[[Any], Any]:
-    valid = np.load(dataset.tokens_valid)
+    valid = dataset.tokens("valid")
     further = None if dataset.tokens_scored is None else np.load(dataset.tokens_scored)
     if streamed(cell):
-        train = np.load(dataset.tokens_train, mmap_mode="r")
+        train = dataset.tokens("train", mapped=True)
         return lambda lane: feed(cell, train, valid, lane.seed, mesh, scored=further)
-    found = TrainingData.of(cell, np.load(dataset.tokens_train), valid, further)
+    found = TrainingData.of(cell, dataset.tokens("train"), valid, further)
     if mesh is None:  # there for all lanes; on a mesh every run lays them out
         found = jax.device_put(found)
     return lambda lane: found

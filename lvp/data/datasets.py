@@ -1,12 +1,12 @@
 """From the name of a corpus to token files on disk: slice, tokenizer, encoding, cached and fingerprinted."""
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 import numpy as np
 
-from lvp.data import corpora, scored, storage, text, tokenizers, zipf
+from lvp.data import corpora, scored, storage, streams, text, token_files, tokenizers, zipf
 from lvp.errors import InputError
 
 _FORMAT = 1  # of the cached files
@@ -19,8 +19,9 @@ _PATHS = ("tokens_train", "tokens_valid", "tokens_scored")
 class Dataset:
     """Tokens on disk for one corpus, slice and vocabulary; small, and safe to hand to another process.
 
-    tokens_train, tokens_valid: .npy files of int32 [number of tokens], ids below vocab; num_tokens and
-    num_valid_tokens say how many, so that a sweep can be read where the files are not. vocab is the real size.
+    tokens_train, tokens_valid: .npy files of int32 or uint16, ids below vocab; the first num_tokens and
+    num_valid_tokens of theirs are the dataset's, and all there are unless a directory of token files was limited. So a
+    sweep can be read where the files are not. vocab is the real size.
     train_bytes, valid_bytes: bytes of text the tokens stand for, the slice's own size; for zipf, where there is no
     text, train_bytes is 4 per token and valid_bytes None. Fingerprints are sha256 in hex. tokens_scored: of a text that
     is scored whole, a line end before it, and its words; None without one.
@@ -52,13 +53,21 @@ class Dataset:
             found["scored_words"] = scored.WordCounts(*found["scored_words"])
         return cls(**found)
 
+    def tokens(self, split: str, *, mapped: bool = False) -> np.ndarray:
+        """The tokens of "train" or "valid", as they lie in the file; mapped: read as they are looked at."""
+        path, count = {
+            "train": (self.tokens_train, self.num_tokens),
+            "valid": (self.tokens_valid, self.num_valid_tokens),
+        }[split]
+        found = np.load(path, mmap_mode="r")[:count]
+        return found if mapped else np.array(found)
+
     def frequencies(self) -> np.ndarray:
         """Unigram frequencies, float64 [vocab], sum 1: of tokens_train, or for zipf the exact ones."""
         kind, _, exponent = self.spec.partition(":")
         if kind == "zipf":
             return zipf.frequencies(self.vocab, float(exponent))
-        tokens = np.load(self.tokens_train)
-        return np.bincount(tokens, minlength=self.vocab) / tokens.size
+        return streams.frequencies(self.tokens("train", mapped=True), self.vocab)
 
     @property
     def bytes_per_token(self) -> float:
@@ -90,16 +99,20 @@ def prepare(
     scored_spec names a further text (see lvp.data.scored), taken whole and never trained on.
     The tokenizer is trained on the whole training part whatever the slice, so slices of one corpus share it.
     For zipf there is no text: 4 bytes count as one token, and None means 2^20 and 2^17 tokens.
+    tokens:DIR is a directory that `python -m lvp tokenize` made, or one of those, DIR/VOCAB for every vocabulary: its
+    tokens stay where they are, and sizes in bytes mean the most tokens that stand for no more (`token_files.head`).
 
-    Everything is kept under `cache` and made by one process at a time; a second call reads and verifies it,
-    and imports neither SentencePiece nor TFDS. Raises InputError for an unusable corpus (see lvp.data.load),
-    a vocabulary below 256 (zipf: 2) or larger than the corpus supports, sizes that are not positive or leave
-    fewer than two tokens, and a cache that cannot be written.
+    Everything else is kept under `cache` and made by one process at a time; a second call reads and verifies it,
+    and imports neither SentencePiece nor, but for tfds, TFDS. Raises InputError for an unusable corpus (see
+    lvp.data.load), a vocabulary below 256 (zipf: 2), larger than the corpus supports or not that of tokens:DIR, sizes
+    that are not positive or leave fewer than two tokens, and a cache that cannot be written.
     """
     cache = Path(cache).absolute()
     kind = spec.partition(":")[0]
     smallest, build = (2, _build_zipf) if kind == "zipf" else (tokenizers.SMALLEST, _build_text)
     _check_settings(vocab, smallest, {"slice_bytes": slice_bytes, "valid_bytes": valid_bytes})
+    if kind == "tokens":
+        return _of_token_files(spec, vocab, slice_bytes, valid_bytes, cache, scored_spec)
     corpus = corpora.load(spec, cache=cache)
     further = None if scored_spec is None else scored.load(scored_spec, cache=cache)
     if further is not None and kind == "zipf":
@@ -127,6 +140,50 @@ def prepare(
     if further is not None:
         found |= {"tokens_scored": entry / _SCORED, "scored_words": scored.WordCounts(*meta["scored_words"])}
     return Dataset(train, valid, *counts, **found)
+
+
+def _of_token_files(spec, vocab, slice_bytes, valid_bytes, cache, scored_spec) -> Dataset:
+    named = corpora.path_of("tokens", corpora.split(spec)[1] or "")
+    several = not token_files.begun(named) and any(path.name.isdecimal() for path in named.glob("*/"))
+    directory = named / str(vocab) if several else named
+    meta = token_files.read(directory)
+    if meta["vocab"] != vocab:
+        found = f"the tokens in {directory} are of a vocabulary of {meta['vocab']}, not {vocab}"
+        raise InputError(f"{found}: set that, or tokenize again")
+    limits = {"train": slice_bytes, "valid": valid_bytes}
+    sizes = [token_files.head(directory, meta, split, limit) for split, limit in limits.items()]
+    for name, (count, size) in zip(("training", "validation"), sizes, strict=True):
+        if count < 2:
+            raise InputError(f"the {name} part of {directory} is too small: {size} bytes make {count} tokens")
+    (num_tokens, train_bytes), (num_valid_tokens, size_of_valid) = sizes
+    digests = [meta["files"][name]["sha256"] for name in token_files.SPLITS.values()]
+    found = Dataset(
+        *(directory / name for name in token_files.SPLITS.values()),
+        num_tokens,
+        num_valid_tokens,
+        vocab,
+        train_bytes,
+        size_of_valid,
+        storage.digest(storage.as_json(digests)),
+        meta["tokenizer_fingerprint"],
+        f"tokens:{named}",
+    )
+    return found if scored_spec is None else _with_scored(found, directory, cache, scored_spec)
+
+
+def _with_scored(found: Dataset, directory: Path, cache: Path, spec: str) -> Dataset:
+    """A dataset of token files with a text that is scored, under their tokenizer."""
+    further = scored.load(spec, cache=cache)
+    fingerprint = storage.digest(further)
+    key = storage.as_json([_FORMAT, tokenizers.FORMAT, found.tokenizer_fingerprint, fingerprint])
+    entry = cache / "datasets" / f"scored-{found.vocab}-{storage.digest(key)[:32]}"
+    if storage.read_entry(entry) is None:
+        with storage.locked(entry):
+            if storage.read_entry(entry) is None:
+                tokenizer = tokenizers.Tokenizer.load(directory / token_files.TOKENIZER)
+                storage.write_entry(entry, {_SCORED: storage.npy(tokenizer.encode(b"\n" + further))}, {})
+    words = scored.WordCounts.of(further)
+    return replace(found, tokens_scored=entry / _SCORED, scored_words=words, scored_fingerprint=fingerprint)
 
 
 def _build_text(corpus, vocab, slice_bytes, valid_bytes, cache):

@@ -9,6 +9,8 @@ import numpy as np
 
 from lvp.errors import InputError
 
+_COUNTED = 1 << 24  # tokens at a time
+
 
 class Rows:
     """The rows of a token array by the step that sees them.
@@ -34,6 +36,17 @@ class Rows:
             start = int(self._order(epoch)[place]) * self.context
             found[i] = self.tokens[start : start + self.context + 1]
         return found
+
+
+def frequencies(tokens: np.ndarray, vocab: int) -> np.ndarray:
+    """Unigram frequencies of a token array that may be larger than memory, float64 [vocab], sum 1; longer where there
+    are tokens outside of the vocabulary."""
+    counts = np.zeros(vocab, np.int64)
+    for start in range(0, len(tokens), _COUNTED):
+        found = np.bincount(tokens[start : start + _COUNTED], minlength=vocab)
+        counts = np.pad(counts, (0, max(0, found.size - counts.size)))
+        counts[: found.size] += found
+    return counts / len(tokens)
 
 
 def prefetched(feed: Callable[[int], tuple[int, Any]]) -> Callable[[int], tuple[int, Any]]:

@@ -3,10 +3,12 @@
 import os
 from collections.abc import Iterator
 from pathlib import Path
-from typing import NoReturn
+from typing import BinaryIO, NoReturn
 
 from lvp.data import storage
 from lvp.errors import InputError
+
+BLOCK = 1 << 23  # bytes of a text that are held at a time
 
 
 def cut(text: bytes, limit: int) -> bytes:
@@ -17,6 +19,11 @@ def cut(text: bytes, limit: int) -> bytes:
     return text[:end]
 
 
+def ended(text: bytes) -> bytes:
+    """The text with a line end, added where it has none; nothing stays nothing."""
+    return text if not text or text.endswith(b"\n") else text + b"\n"
+
+
 def read(path: Path) -> bytes:
     """The bytes of a UTF-8 text file, as they are (line ends, byte-order mark and all; may be empty).
 
@@ -24,18 +31,43 @@ def read(path: Path) -> bytes:
     last two with the offset in bytes.
     """
     content = storage.read_input(path)
-    if (at := content.find(b"\0")) >= 0:
-        raise InputError(f"{path} is binary, not text: NUL at byte offset {at}")
-    try:
-        content.decode("utf-8")
-    except UnicodeDecodeError as error:
-        raise InputError(
-            f"{path} is not UTF-8 (byte offset {error.start}: 0x{content[error.start]:02x}); convert it first"
-        ) from None
+    _check(content, path, 0)
     return content
 
 
-def _files(path: Path) -> Iterator[Path]:
+def _check(content: bytes, name: Path, offset: int) -> None:
+    if (at := content.find(b"\0")) >= 0:
+        raise InputError(f"{name} is binary, not text: NUL at byte offset {offset + at}")
+    try:
+        content.decode("utf-8")
+    except UnicodeDecodeError as error:
+        found = f"byte offset {offset + error.start}: 0x{content[error.start]:02x}"
+        raise InputError(f"{name} is not UTF-8 ({found}); convert it first") from None
+
+
+def blocks(file: BinaryIO, begin: int, end: int, name: Path) -> Iterator[tuple[int, bytes]]:
+    """The bytes of an open file from `begin` to `end` in blocks of at most BLOCK, each after the offset where it ends.
+
+    Blocks end with a line, and inside a line that is longer than a block between two characters: where one begins
+    depends on where the one before it ended and on nothing else. Raises InputError as `read`, and where the file ends
+    before `end`.
+    """
+    file.seek(begin)
+    while begin < end:
+        block = file.read(min(BLOCK, end - begin))
+        if not block:
+            raise InputError(f"{name} has become shorter while it was read")
+        if begin + len(block) < end:
+            block = block[: block.rfind(b"\n") + 1] or cut(block, len(block) - 1)
+        _check(block, name, begin)
+        begin += len(block)
+        file.seek(begin)
+        yield begin, block
+
+
+def files(path: Path) -> Iterator[Path]:
+    """The path itself, or all files below a directory in the order of their relative paths, but hidden ones (their name
+    begins with a dot), what is below hidden directories, and linked directories. InputError where one is unreadable."""
     if not path.is_dir():
         yield path
         return
@@ -50,29 +82,3 @@ def _files(path: Path) -> Iterator[Path]:
 
 def _refuse(error: OSError) -> NoReturn:
     raise InputError(f"cannot read {error.filename}: {error.strerror or error}") from error
-
-
-def load(path: Path) -> tuple[bytes, bytes]:
-    """(train, valid) of a text file, or of all files below a directory in the order of their relative paths.
-
-    Hidden files and directories (their name begins with a dot) and linked directories are skipped; every
-    other file must be UTF-8 text, so that nothing is left out silently. The last tenth of every file, cut
-    between two characters, is validation; each file's two parts end with a newline, added where there is
-    none. Raises InputError if something is missing, empty, binary or not UTF-8, or a part comes out empty.
-    """
-    train, valid = [], []
-    for file in _files(path):
-        content = read(file)
-        head = cut(content, len(content) - len(content) // 10)
-        train.append(_ended(head))
-        valid.append(_ended(content[len(head) :]))
-    if not any(train):
-        what = "holds no text file that is not empty" if path.is_dir() else "is empty"
-        raise InputError(f"the text corpus {path} {what}")
-    if not any(valid):
-        raise InputError(f"the text corpus {path} is too small: a tenth of a file, for validation, is 0 bytes")
-    return b"".join(train), b"".join(valid)
-
-
-def _ended(text: bytes) -> bytes:
-    return text if not text or text.endswith(b"\n") else text + b"\n"

@@ -21,9 +21,13 @@ STREAMED_STEPS = 8  # whose rows go to the device together
 
 
 def check_lengths(cell: Cell, train: int, valid: int) -> None:
-    """InputError where so many tokens of training and validation text are too few for the cell."""
+    """InputError where so many tokens of training and validation text are too few, or too many, for the cell."""
     if train < cell.model.context + 1:
         raise InputError(f"the training slice holds {train} tokens, fewer than one row of {cell.model.context} + 1")
+    if cell.data.order == "windows" and train >= 2**31:
+        raise InputError(
+            f'{train} training tokens are too many for random windows: data order "rows" reads them from disk'
+        )
     if valid < 2:
         raise InputError(f"the validation text holds {valid} tokens; it needs at least 2")
 
@@ -59,7 +63,7 @@ class TrainingData(NamedTuple):
         frequencies = None
         # Of a file that is larger than memory only where they are needed.
         if cell.data.order == "windows" or (cell.measured_steps and "vocabulary" in cell.measures):
-            frequencies = (np.bincount(train, minlength=cell.vocab) / len(train)).astype(np.float32)
+            frequencies = streams.frequencies(train, cell.vocab).astype(np.float32)
         tokens = np.asarray(train, np.int32) if cell.data.order == "windows" else None
         further = (None, None) if scored is None else _in_groups(cell, scored, max(1, context // 2))
         return cls(tokens, *_in_groups(cell, valid), probe, frequencies, *further)

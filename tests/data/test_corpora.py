@@ -75,7 +75,8 @@ def test_text_file_keeps_its_bytes_and_gives_its_last_tenth_to_validation(tmp_pa
 def test_text_directory_is_all_its_visible_files_in_order(tmp_path):
     files = {"b.txt": b"b" * 10, "a/z.md": b"a" * 10 + b"\n", "a.rst": b"c" * 20, ".git/config": b"\xff"}
     directory = write(tmp_path, files | {"empty": b"", ".hidden": b"\0"})
-    train, valid = text.load(directory)
+    corpus = data.load(f"text:{directory}", cache=tmp_path / "cache")
+    train, valid = corpus.train, corpus.valid
     assert train == b"c" * 18 + b"\n" + b"a" * 10 + b"\n" + b"b" * 9 + b"\n"
     assert valid == b"cc\n" + b"\n" + b"b\n"
 

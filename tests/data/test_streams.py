@@ -5,6 +5,7 @@ import threading
 import numpy as np
 import pytest
 
+from lvp.data import streams
 from lvp.data.streams import Rows, prefetched
 from lvp.errors import InputError
 
@@ -58,6 +59,14 @@ def test_too_few_tokens_for_a_row(tokens):
     with pytest.raises(InputError, match="5 tokens are too few for a context of 5: at least 6"):
         rows(tokens[:5])
     assert rows(tokens[:6]).count == 1
+
+
+def test_frequencies_are_counted_in_parts(tokens, monkeypatch):
+    monkeypatch.setattr(streams, "_COUNTED", 7)
+    small = (np.asarray(tokens) % 40).astype(np.uint16)
+    expected = np.bincount(small, minlength=50) / small.size
+    np.testing.assert_array_equal(streams.frequencies(small, 50), expected)
+    np.testing.assert_array_equal(streams.frequencies(small, 10), expected[:40])  # tokens outside are there to be seen
 
 
 def test_what_is_read_ahead_is_what_would_have_been_read():

@@ -1,0 +1,103 @@
+"""How much of a training step is spent waiting for data that is read from disk meanwhile. Prints a table.
+
+    python -m tests.benchmarks.waiting [ROUNDS]
+
+The model is the laptop cell of `pretrain_1b` (width 128, 4 layers, context 256, batch 16) at order "rows", trained as
+`lvp.training.run` does it, from a memory-mapped file of 2^26 tokens in an order that jumps all over it. The file has
+just been written, so that most of it is in the machine's page cache. Waiting is the time from asking for the rows of
+the next steps until they are on the device, beside all else. A control reads them when asked, with nothing read ahead.
+"""
+
+import statistics
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+from tests.benchmarks import alternate, finish
+
+MODULE = "tests.benchmarks.waiting"
+TOKENS, VALID_TOKENS = 2**26, 60_000
+STEPS, ROUNDS = 64, 15
+STEPS_OF_LANE = 10**6  # never reached
+
+
+def _cell():
+    from dataclasses import replace
+
+    from experiments import configured, pretrain_1b
+    from lvp.training import DataConfig
+
+    (planned,) = pretrain_1b.cells(configured("pretrain_1b", "laptop", {}))
+    data = DataConfig("none", order="rows")
+    return replace(planned.cell, data=data, steps=STEPS_OF_LANE, measured_steps=()), planned.lanes[0]
+
+
+def _tokens(vocab: int):
+    """Random ones, memory-mapped from a file that nobody else sees."""
+    import numpy as np
+
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder, "train.npy")
+        np.save(path, np.random.default_rng(0).integers(0, vocab, TOKENS, np.uint16))
+        return np.load(path, mmap_mode="r")
+
+
+def _trainer(read_ahead: bool):
+    """run(n) trains n steps and returns the share of their time that was spent waiting."""
+    import jax
+    import numpy as np
+
+    from lvp import training
+    from lvp.data import streams
+    from lvp.training.language import STREAMED_STEPS
+
+    cell, lane = _cell()
+    tokens = _tokens(cell.vocab)
+
+    if not read_ahead:
+        streams.prefetched = lambda feed: feed
+    feed = training.feed(cell, tokens, np.asarray(tokens[:VALID_TOKENS]), lane.seed)
+    program = training.Program(cell)
+    program.compile(feed(0)[1])
+    arrays, at = program.arrays([lane]), {"step": 0, "state": program.blank_state()}
+
+    def run(n: int) -> float:
+        waited, began = 0.0, time.perf_counter()
+        for _ in range(max(1, n // STREAMED_STEPS)):
+            asked = time.perf_counter()
+            stop, data = feed(at["step"])
+            data = jax.block_until_ready(jax.device_put(data, program.data_placement(data)))
+            waited += time.perf_counter() - asked
+            state = program.advance(np.int32(at["step"]), np.int32(stop), at["state"], arrays, data)
+            at.update(step=stop, state=jax.block_until_ready(state))
+        return waited / (time.perf_counter() - began)
+
+    return run
+
+
+def side(name: str) -> None:
+    """As `tests.benchmarks.serve`, but answers with the share instead of the time."""
+    run = _trainer(read_ahead=name == "ahead")
+    run(STEPS)
+    print("{}", flush=True)
+    for line in sys.stdin:
+        run(1)
+        print(run(int(line)), flush=True)
+
+
+def main(rounds: int) -> None:
+    sides = alternate(MODULE, {"ahead": (True, STEPS), "asked": (True, STEPS)}, rounds)
+    shares = {name: statistics.median(side.times) for name, side in sides.items()}
+    rows = [
+        ("share of a step spent waiting for rows from disk", f"{shares['ahead']:.2%}", "< 2%", ""),
+        ("the same with nothing read ahead", f"{shares['asked']:.2%}", "", ""),
+    ]
+    finish("waiting", rounds, rows, {name: side.times for name, side in sides.items()})
+
+
+if __name__ == "__main__":
+    if sys.argv[1:] in (["ahead"], ["asked"]):
+        side(sys.argv[1])
+    else:
+        main(int(sys.argv[1]) if len(sys.argv) > 1 else ROUNDS)
