@@ -6,6 +6,7 @@ lies on a mesh is written by its parts and read as the parts of any other mesh; 
 them call the same functions on a file system that all of them see.
 """
 
+import errno
 import logging
 import shutil
 from collections.abc import Iterable
@@ -17,6 +18,7 @@ import numpy as np
 from orbax.checkpoint import v1 as ocp
 
 from lvp import digests, processes
+from lvp.files import no_space
 
 log = logging.getLogger(__name__)
 KEEP = 2  # steps kept: the last one, and one to fall back to
@@ -32,20 +34,33 @@ def steps(directory: Path) -> list[int]:
     return sorted(int(p.name[5:]) for p in found if p.name[5:].isdigit() and ocp.is_orbax_checkpoint(p))
 
 
-def _drop(directory: Path, old: Iterable[int]) -> None:
+def _drop(paths: Iterable[Path]) -> None:
     if jax.process_index() == 0:
-        for step in old:
-            shutil.rmtree(_path(directory, step))
+        for path in paths:
+            shutil.rmtree(path, ignore_errors=True)
+
+
+def _drop_unfinished(directory: Path) -> None:
+    """Removes what Orbax began to write and did not finish."""
+    _drop(p for p in Path(directory).glob("step_*") if not p.name[5:].isdigit())
 
 
 def save(directory: Path, step: int, state, configuration: str) -> None:
     """Writes the pytree `state` (arrays) as `step`, then drops all but the last `KEEP` steps.
 
-    `configuration` is the hash of the lane's configuration; `load` refuses another's.
+    `configuration` is the hash of the lane's configuration; `load` refuses another's. Raises OSError with path and size
+    where there is no space left, and leaves nothing of the step behind.
     """
     metadata = {"configuration": configuration, "digests": digests.of_tree(state)}
-    ocp.save(_path(directory, step), state, overwrite=True, custom_metadata=metadata)
-    _drop(directory, steps(directory)[:-KEEP])
+    try:
+        ocp.save(_path(directory, step), state, overwrite=True, custom_metadata=metadata)
+    except Exception as error:  # Orbax gives TensorStore's messages on as they are
+        if "No space left on device" not in str(error) and "quota" not in str(error):
+            raise
+        _drop_unfinished(directory)
+        size = sum(x.nbytes for x in jax.tree.leaves(state))
+        raise no_space(errno.ENOSPC, size, _path(directory, step)) from None
+    _drop(_path(directory, old) for old in steps(directory)[:-KEEP])
 
 
 def load(directory: Path, step: int, shapes, configuration: str) -> Any:
@@ -80,9 +95,11 @@ def latest(directories: Iterable[Path], shapes, configurations: Iterable[str]) -
     """The last step that every directory holds undamaged, with the states there (see `load`), or None.
 
     One directory per lane of a pack: its lanes go on together. Damaged steps are logged, and every step after the one
-    that is used is removed: it would otherwise count as one of the last `KEEP`.
+    that is used is removed: it would otherwise count as one of the last `KEEP`. So is what was never finished.
     """
     directories, configurations = list(directories), list(configurations)
+    for directory in directories:
+        _drop_unfinished(directory)
     common = set.intersection(*(set(steps(d)) for d in directories))
     for step in sorted(common, reverse=True):
         try:
@@ -92,6 +109,6 @@ def latest(directories: Iterable[Path], shapes, configurations: Iterable[str]) -
             log.warning("%s; falling back to the step before", error)
             continue
         for directory in directories:
-            _drop(directory, [s for s in steps(directory) if s > step])
+            _drop(_path(directory, s) for s in steps(directory) if s > step)
         return step, states
     return None

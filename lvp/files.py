@@ -1,8 +1,11 @@
 """Files that stand whole or not at all, and where those go that can be made again."""
 
+import errno
 import os
 import secrets
 from pathlib import Path
+
+FULL = (errno.ENOSPC, errno.EDQUOT)  # of an OSError: no space left, or no quota
 
 
 def cache_dir() -> Path:
@@ -23,17 +26,43 @@ def write_whole(path: str | Path, content: str | bytes) -> None:
     """Writes a file under a temporary name beside it, syncs it to disk, renames it, and syncs the directory: whoever
     reads `path`, and whenever the machine dies, it is the old file or the new one. Makes the directories above it.
 
-    Raises OSError where the file system refuses, and leaves nothing behind.
+    Raises OSError where the file system refuses, with path and size where it is full, and leaves nothing behind.
     """
-    path = Path(path)
-    path.parent.mkdir(parents=True, exist_ok=True)
+    path, content = Path(path), content.encode() if isinstance(content, str) else content
     temporary = path.with_name(f".{path.name}.{secrets.token_hex(8)}.tmp")
+    path.parent.mkdir(parents=True, exist_ok=True)
     try:
         with open(temporary, "xb") as file:
-            file.write(content.encode() if isinstance(content, str) else content)
+            file.write(content)
             file.flush()
             os.fsync(file.fileno())
         os.replace(temporary, path)
+    except OSError as error:
+        if error.errno in FULL:
+            raise no_space(error.errno, len(content), path) from None
+        raise
     finally:
         temporary.unlink(missing_ok=True)
     sync_directory(path.parent)
+
+
+def no_space(number: int, size: int, path: Path) -> OSError:
+    """The error of a file system that has no room for `size` bytes at `path`."""
+    return OSError(number, f"no space left for {size:,} bytes", str(path))
+
+
+def append_line(path: Path, line: str) -> None:
+    """Adds a line to a log, in one write. A last line that a crash cut short is dropped first."""
+    with open(path, "ab+") as file:
+        size = file.seek(0, os.SEEK_END)
+        file.seek(max(0, size - 1))
+        if file.read(1) not in (b"", b"\n"):
+            file.seek(0)
+            file.truncate(file.read().rfind(b"\n") + 1)
+        file.write(line.encode() + b"\n")
+
+
+def whole_lines(path: Path) -> list[str]:
+    """The lines of a log, but for a last one that a crash cut short; none where there is no file."""
+    content = path.read_text() if path.exists() else ""
+    return content[: content.rfind("\n") + 1].splitlines()

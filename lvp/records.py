@@ -28,24 +28,27 @@ def config_hash(config: Mapping) -> str:
 
 
 def write(path: Path, records: Iterable[Mapping]) -> None:
-    """Writes records as JSON lines, whole or not at all."""
-    write_whole(path, "".join(dumps(r) + "\n" for r in records))
+    """Writes records as JSON lines, whole or not at all, each with a digest of what it says."""
+    write_whole(path, "".join(dumps(r | {"digest": config_hash(r)}) + "\n" for r in records))
 
 
 def read(path: Path) -> list[dict]:
     """The records of a JSON-lines file, or of all `*.jsonl` files of a directory, in order of hash.
 
-    Raises InputError naming file and line where one is not a record of this format.
+    Raises InputError naming file and line where one is not a record of this format, or not what was written.
     """
     path = Path(path)
     files = sorted(path.glob("*.jsonl")) if path.is_dir() else [path]
     found = []
     for file in files:
-        for number, line in enumerate(file.read_text().splitlines(), 1):
+        for number, line in enumerate(file.read_text(errors="replace").splitlines(), 1):
             try:
                 record = json.loads(line)
                 if record["format"] != FORMAT:
                     raise ValueError(f"format {record['format']}, this version reads {FORMAT}")
+                digest = record.pop("digest", None)  # records from before there was one have none
+                if digest is not None and digest != config_hash(record):
+                    raise ValueError("it was changed since it was written")
             except (ValueError, KeyError, TypeError) as error:
                 raise InputError(f"{file}:{number} is not a record: {error}") from error
             found.append(record)

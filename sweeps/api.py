@@ -13,8 +13,8 @@ from typing import Any
 import experiments
 from lvp import records
 from lvp.errors import InputError
-from lvp.files import cache_dir
-from sweeps import kinds, plan, results
+from lvp.files import append_line, cache_dir, write_whole
+from sweeps import kinds, plan, results, standing
 from sweeps.lock import only_driver
 from sweeps.manifest import Manifest
 from sweeps.progress import Progress
@@ -225,6 +225,8 @@ def _continue(manifest: Manifest, options: Options, quiet: bool):
     say = _sayer(quiet)
     failures, interrupted = [], False
     with only_driver(manifest.out):
+        for problem in manifest.set_damaged_aside():
+            say(f"{problem}: set aside, its lane is trained again")
         if len(manifest.finished()) < manifest.num_lanes:
             manifest, failures, interrupted = _work(manifest, options, quiet, say)
         table = results.draw(manifest, say)
@@ -241,6 +243,8 @@ def _continue(manifest: Manifest, options: Options, quiet: bool):
 def _work(manifest: Manifest, options: Options, quiet: bool, say) -> tuple[Manifest, list[str], bool]:
     """Runs the lanes that are left: the manifest with its packing, why trials failed, whether it was interrupted."""
     started, failures, interrupted = time.perf_counter(), [], False
+    write_whole(manifest.session_path, json.dumps({"time": time.time(), "host": socket.gethostname()}) + "\n")
+    manifest.failures_path.unlink(missing_ok=True)
     settings = Settings(
         threads=options.threads or 1,
         compile_cache=str(cache_dir() / "xla"),
@@ -261,7 +265,7 @@ def _work(manifest: Manifest, options: Options, quiet: bool, say) -> tuple[Manif
     finally:
         executor.close()
     seconds = time.perf_counter() - started
-    _append(manifest.out / "sessions.jsonl", {"seconds": round(seconds, 1), "interrupted": interrupted})
+    append_line(manifest.out / "sessions.jsonl", json.dumps({"seconds": round(seconds, 1), "interrupted": interrupted}))
     say(f"ran for {plan.duration(seconds)}")
     return manifest, failures, interrupted
 
@@ -292,39 +296,28 @@ def _execute(manifest: Manifest, executor, settings: Settings, quiet: bool) -> l
         hosts=packing.get("hosts", 1),
     )
     todo = plan.trials(manifest, packing["lanes_per_program"], packing["workers"], manifest.finished())
-    lock = threading.Lock()
+    lock, failures = threading.Lock(), []
 
     def on_done(report):
         with lock:
-            _append(manifest.out / "trials.jsonl", report | {"time": round(time.time(), 1)})
+            append_line(manifest.out / "trials.jsonl", json.dumps(report | {"time": round(time.time(), 1)}))
+
+    def on_failed(trial, reason):
+        cell = manifest.cells[trial["cell"]].label
+        with lock:
+            failures.append(f"trial {trial['id']}: {reason}")
+            said = {"trial": trial["id"], "cell": cell, "lanes": trial["lanes"], "reason": reason}
+            append_line(manifest.failures_path, json.dumps(said))
 
     with Progress(manifest, quiet):
-        return executor.run(todo, settings, packing["workers"], on_done)
-
-
-def _append(path: Path, line: dict) -> None:
-    with open(path, "a") as f:
-        f.write(json.dumps(line) + "\n")
+        executor.run(todo, settings, packing["workers"], on_done, on_failed)
+    return failures
 
 
 def status(out: str | Path) -> str:
-    """Finished, diverged and running lanes of the sweep in `out`, by cell, as text."""
-    manifest = Manifest.read(Path(out))
-    outcomes = {r["hash"]: r["outcome"]["status"] for r in manifest.read_records()}
-    now, at = time.time(), {}
-    for p in manifest.read_progress():
-        if now - p["time"] < 120:
-            at |= {h: p["step"] for h in p["lanes"] if h not in outcomes}
-    lines = [f"{'cell':<16} {'lanes':>6} {'finished':>9} {'diverged':>9} {'running':>8}"]
-    for entry in manifest.cells:
-        of = [outcomes[h] for h in entry.lanes if h in outcomes]
-        running = [f"{100 * at[h] // entry.cell.steps} %" for h in entry.lanes if h in at]
-        lines.append(
-            f"{entry.label:<16} {len(entry.lanes):>6} {of.count('finished'):>9} {of.count('diverged'):>9} "
-            f"{len(running):>8}  {', '.join(running)}".rstrip()
-        )
-    done = f"{len(outcomes)} of {manifest.num_lanes} lanes have a record"
-    return "\n".join([f"{manifest.experiment}, tier {manifest.tier}, hash {manifest.hash}: {done}", *lines])
+    """What of the sweep in `out` has finished, diverged, failed (and why) and is running, by cell, as text; lanes an
+    hour and time left, where somebody works on it."""
+    return standing.text(Manifest.read(Path(out)))
 
 
 def table_of(out: str | Path):

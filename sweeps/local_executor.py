@@ -11,7 +11,7 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from queue import Empty, Queue
 
-from sweeps.worker import RETRIES, Settings, Worker
+from sweeps.worker import RETRIES, Settings, Worker, is_full
 
 ROOT = Path(__file__).resolve().parents[1]
 GRACE = 20.0  # seconds in which a worker saves what it is at, when the sweep is stopped
@@ -19,6 +19,10 @@ GRACE = 20.0  # seconds in which a worker saves what it is at, when the sweep is
 
 class WorkerDied(RuntimeError):
     """The process of a worker ended without an answer."""
+
+
+class DiskFull(RuntimeError):
+    """A worker found no space left for what it had to write."""
 
 
 class Process:
@@ -60,7 +64,7 @@ class Process:
             raise WorkerDied(f"worker {self.process.pid} ended with {how}; its messages are in {self.log}")
         answer = json.loads(answer)
         if "error" in answer:
-            raise RuntimeError(answer["error"])
+            raise (DiskFull if answer["full"] else RuntimeError)(answer["error"])
         return answer["ok"]
 
     def leave(self) -> None:
@@ -134,14 +138,20 @@ class LocalExecutor:
             while t.is_alive():  # a join without a timeout would hold Ctrl-C back
                 t.join(0.2)
 
-    def run(self, trials: list[dict], settings: Settings, workers: int, on_done: Callable[[dict], None]) -> list[str]:
-        """Runs all trials and returns the reasons of those that failed. A trial whose worker died is tried again
-        at once, on a fresh one. `on_done` gets each finished trial's report, from any thread. KeyboardInterrupt has the
-        workers save what they are at, and goes through."""
+    def run(
+        self,
+        trials: list[dict],
+        settings: Settings,
+        workers: int,
+        on_done: Callable[[dict], None],
+        on_failed: Callable[[dict, str], None],
+    ) -> None:
+        """Runs all trials. A trial whose worker died is tried again at once, on a fresh one. `on_done` gets each
+        finished trial's report, `on_failed` a trial that did not finish and why, from any thread. A full disk stops
+        all. KeyboardInterrupt has the workers save what they are at, and goes through."""
         queue: Queue = Queue()
         for trial in trials:
             queue.put(trial)
-        failures: list[str] = []
         live: dict[int, Process] = {}
         stopping = threading.Event()
 
@@ -161,20 +171,22 @@ class LocalExecutor:
                     if tries < RETRIES:
                         again = trial
                     elif not stopping.is_set():
-                        failures.append(f"trial {trial['id']}: {error}")
+                        on_failed(trial, str(error))
                 except Exception as error:
-                    failures.append(f"trial {trial['id']}: {error}")
+                    on_failed(trial, str(error))
+                    if isinstance(error, DiskFull) or is_full(error):
+                        stopping.set()
 
         count = 1 if self.in_process else min(workers, len(trials))
         if self.in_process:
             work(0)
-            return failures
+            return
         threads = [threading.Thread(target=work, args=(i,), daemon=True) for i in range(count)]
         try:
             for t in threads:
                 t.start()
             for t in threads:
-                while t.is_alive():  # a join without a timeout would hold Ctrl-C back
+                while t.is_alive() and not stopping.is_set():  # a join without a timeout would hold Ctrl-C back
                     t.join(0.2)
         finally:
             stopping.set()
@@ -183,7 +195,6 @@ class LocalExecutor:
                 worker.leave()
             for worker in live.values():
                 worker.end(max(0.0, deadline - time.monotonic()))
-        return failures
 
     def machines(self) -> int:
         return 1

@@ -4,9 +4,19 @@ import contextlib
 import fcntl
 import os
 import socket
+import time
 from pathlib import Path
 
 from lvp.errors import InputError
+
+
+def _lock(file) -> None:
+    """Takes the lock; BlockingIOError where it is held for longer than it takes `driver` to look."""
+    for _ in range(5):
+        with contextlib.suppress(BlockingIOError):
+            return fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        time.sleep(0.05)
+    fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
 
 
 @contextlib.contextmanager
@@ -14,7 +24,7 @@ def only_driver(out: Path):
     """Holds the sweep's directory for the block; InputError naming the holder where another driver has it."""
     with open(out / ".lock", "a+") as f:
         try:
-            fcntl.flock(f, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            _lock(f)
         except BlockingIOError:
             f.seek(0)
             raise InputError(f"{out} is being worked on by another process ({f.read().strip()})") from None
@@ -22,3 +32,15 @@ def only_driver(out: Path):
         f.write(f"host {socket.gethostname()}, pid {os.getpid()}\n")
         f.flush()
         yield
+
+
+def driver(out: Path) -> str:
+    """Who works on the sweep in `out`: host and pid, or "" where nobody does."""
+    try:
+        with open(out / ".lock") as f:
+            fcntl.flock(f, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except FileNotFoundError:
+        return ""
+    except BlockingIOError:
+        return (out / ".lock").read_text().strip()
+    return ""

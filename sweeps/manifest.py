@@ -1,11 +1,13 @@
 """A sweep on disk: what it is, where its lanes' records and checkpoints lie, and who it belongs to.
 
 OUT/manifest.json           experiment, tier, configuration and hash, data, packing: written once, before the work
-OUT/records/HASH.jsonl      one finished lane each, named by the hash of the lane's configuration
+OUT/records/HASH.jsonl      one finished lane each, named by the hash of the lane's configuration; HASH.damaged one that
+                            cannot be read, whose lane is trained again
 OUT/checkpoints/HASH/       an unfinished lane's last steps; gone once its record stands
 OUT/progress/*.json         what a worker is at; gone when it left what it was at for others
 OUT/leave                   the driver wants all workers to save what they are at and to end
-OUT/trials.jsonl            what finished trials cost
+OUT/session.json            when and by whom the sweep was last taken up; sessions.jsonl how long that went
+OUT/trials.jsonl            what finished trials cost; failures.jsonl why others did not finish, in this session
 OUT/table.csv, figure.*     drawn from the records
 """
 
@@ -93,9 +95,10 @@ class Manifest:
         if experiment.follow_up is None:
             return entries
         first = {h for entry in entries for h in entry.lanes}
-        if not all(self.record_path(h).exists() for h in first):
+        rows = self._read(first)
+        if len(rows) < len(first):
             return entries
-        more = experiment.follow_up(records.table(self._read(first)), config)
+        more = experiment.follow_up(records.table(rows), config)
         return [self._entry(c, [*c.lanes, *more.get(c.label, ())]) for c in planned]
 
     def _entry(self, planned: CellLanes, lanes) -> Entry:
@@ -122,10 +125,32 @@ class Manifest:
         return stand & {h for entry in self.cells for h in entry.lanes}
 
     def read_records(self) -> list[dict]:
+        """Those of this sweep's records that can be read."""
         return self._read(self.finished())
 
     def _read(self, lanes: Iterable[str]) -> list[dict]:
-        return [records.read(self.record_path(h))[0] for h in sorted(lanes)]
+        found = (self._sound(self.record_path(h)) for h in sorted(lanes))
+        return [record for record in found if isinstance(record, dict)]
+
+    @staticmethod
+    def _sound(path: Path) -> dict | InputError:
+        """The record in a file, or why there is none."""
+        try:
+            found = records.read(path)
+            if [record["hash"] for record in found] != [path.stem]:
+                raise InputError(f"{path} does not hold the one record of its lane")
+        except InputError as error:
+            return error
+        return found[0]
+
+    def set_damaged_aside(self) -> list[str]:
+        """Renames the records that cannot be read, so that their lanes count as unfinished, and says which and why."""
+        said = []
+        for path in sorted((self.out / "records").glob("*.jsonl")):
+            if isinstance(problem := self._sound(path), InputError):
+                os.replace(path, path.with_suffix(".damaged"))
+                said.append(str(problem))
+        return said
 
     def write_records(self, index: int, outcomes: dict[str, dict], provenance: dict) -> None:
         """Writes the records of a finished pack, by lane; then its checkpoints, now of no use, go. In this order: a
@@ -150,6 +175,14 @@ class Manifest:
             "outcome": outcome,
             "provenance": provenance,
         }
+
+    @property
+    def session_path(self) -> Path:
+        return self.out / "session.json"
+
+    @property
+    def failures_path(self) -> Path:
+        return self.out / "failures.jsonl"
 
     @property
     def leave_path(self) -> Path:

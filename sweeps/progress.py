@@ -3,12 +3,11 @@
 import io
 import sys
 import threading
-import time
 
 from tqdm import tqdm
 
 from sweeps.manifest import Manifest
-from sweeps.plan import duration
+from sweeps.standing import CellStanding, Standing, standing
 
 
 class Progress:
@@ -24,20 +23,18 @@ class Progress:
     def __enter__(self):
         if not self.quiet:
             width = max(len(e.label) for e in self.manifest.cells)
-            done = self._done()
             self.bars = [
                 tqdm(
-                    total=len(e.lanes),
-                    initial=min(done[i], len(e.lanes)),
-                    desc=e.label.ljust(width),
+                    total=c.lanes,
+                    initial=min(c.done, c.lanes),
+                    desc=c.label.ljust(width),
                     position=i,
-                    bar_format="{desc} {percentage:3.0f}%|{bar:30}| {n:.1f}/{total} lanes, {elapsed} + {remaining}",
+                    bar_format="{desc} {percentage:3.0f}%|{bar:30}| {n:.1f}/{total} lanes, {elapsed}{postfix}",
                     # In a log file bars would overwrite each other's lines: `_show` writes whole ones there.
                     file=sys.stderr if self.terminal else io.StringIO(),
                 )
-                for i, e in enumerate(self.manifest.cells)
+                for i, c in enumerate(standing(self.manifest).cells)
             ]
-            self.started = time.time()
             self.thread.start()
         return self
 
@@ -49,33 +46,25 @@ class Progress:
             for bar in self.bars:
                 bar.close()
 
-    def _done(self) -> list[float]:
-        finished = self.manifest.finished()
-        under_way = {}
-        for p in self.manifest.read_progress():
-            if time.time() - p["time"] < 300:
-                under_way |= dict.fromkeys(p["lanes"], p["step"])
-        done = []
-        for e in self.manifest.cells:
-            part = sum(under_way.get(h, 0) for h in e.lanes if h not in finished) / e.cell.steps
-            done.append(sum(h in finished for h in e.lanes) + part)
-        return done
-
     def _show(self):
-        for bar, done in zip(self.bars, self._done(), strict=True):
-            bar.update(min(done, bar.total) - bar.n)
-            bar.refresh()
+        found = standing(self.manifest)
+        for bar, cell in zip(self.bars, found.cells, strict=True):
+            bar.update(min(cell.done, bar.total) - bar.n)
+            bar.set_postfix_str(", ".join(_said(cell, found)))
         if not self.terminal:
-            cells = " | ".join(f"{b.desc.strip()}: {b.n:.1f}/{b.total}" for b in self.bars)
-            print(f"{cells} | {self._remaining()}", file=sys.stderr, flush=True)
-
-    def _remaining(self) -> str:
-        """Time left for all cells, by the FLOPs done since the block began."""
-        weights = [e.cell.flops_per_lane for e in self.manifest.cells]
-        done = sum(w * (b.n - b.initial) for w, b in zip(weights, self.bars, strict=True))
-        left = sum(w * (b.total - b.n) for w, b in zip(weights, self.bars, strict=True))
-        return f"{duration((time.time() - self.started) * left / done)} left" if done else "no lane under way yet"
+            cells = " | ".join(f"{c.label}: {c.done:.1f}/{c.lanes}" for c in found.cells)
+            failed = sum(c.failed for c in found.cells)
+            more = f", {failed} failed" if failed else ""
+            left = found.left(sum(c.flops_left for c in found.cells))
+            pace = f"{found.lanes_per_hour:.0f} lanes an hour, {left} left"
+            print(f"{cells} | {pace}{more}", file=sys.stderr, flush=True)
 
     def _watch(self):
         while not self.ended.wait(self.interval):
             self._show()
+
+
+def _said(cell: CellStanding, found: Standing) -> list[str]:
+    """What stands beside a cell's bar."""
+    left = [f"{found.left(cell.flops_left)} left"] if cell.done < cell.lanes else []
+    return left + ([f"{cell.failed} failed"] if cell.failed else [])

@@ -21,7 +21,7 @@ from lvp.errors import InputError
 from sweeps.gang import Gang, as_options
 from sweeps.local_executor import GRACE, ROOT
 from sweeps.manifest import Manifest
-from sweeps.worker import RETRIES, Settings, Worker
+from sweeps.worker import RETRIES, Settings, Worker, described, is_full
 
 
 class TuneTrial(tune.Trainable):
@@ -40,8 +40,7 @@ class TuneTrial(tune.Trainable):
             return {"report": self.gang.run_trial(self.trial_to_run), "done": True}
         except Exception as error:  # to be told, not to be tried again as a death is
             logging.exception("trial failed")
-            problem = f"trial {self.trial_to_run['id']}: {type(error).__name__}: {error}".splitlines()[0]
-            return {"problem": problem, "done": True}
+            return {"problem": described(error), "full": is_full(error), "done": True}
 
     def cleanup(self):
         self.gang.end()
@@ -53,16 +52,25 @@ class TuneTrial(tune.Trainable):
         return None
 
 
-class _Reporter(tune.Callback):
-    def __init__(self, on_done, on_problem):
-        self.on_done, self.on_problem = on_done, on_problem
+class _Reporter(tune.Callback, tune.Stopper):
+    """Passes on what trials come to; stops them all where a disk is full."""
+
+    def __init__(self, on_done, on_failed):
+        self.on_done, self.on_failed, self.full = on_done, on_failed, False
 
     def __getstate__(self):
-        return {}  # Tune pickles its callbacks for a restore that is never asked for
+        return {}  # Tune pickles it for a restore that is never asked for
+
+    def __call__(self, trial_id, result):
+        return False
+
+    def stop_all(self):
+        return self.full
 
     def on_trial_result(self, iteration, trials, trial, result, **_):
         if "problem" in result:
-            self.on_problem(result["problem"])
+            self.on_failed(trial.config["trial"], result["problem"])
+            self.full |= result["full"]
         else:
             self.on_done(result["report"])
 
@@ -143,12 +151,17 @@ class RayExecutor:
             for a in actors:
                 ray.kill(a)
 
-    def run(self, trials: list[dict], settings: Settings, workers: int, on_done: Callable[[dict], None]) -> list[str]:
-        """Runs all trials and returns the reasons of those that failed. KeyboardInterrupt has the workers save what
-        they are at, and goes through."""
+    def run(
+        self,
+        trials: list[dict],
+        settings: Settings,
+        workers: int,
+        on_done: Callable[[dict], None],
+        on_failed: Callable[[dict, str], None],
+    ) -> None:
+        """Runs all trials; as `LocalExecutor.run`. A trial whose worker died Tune tries again."""
         Manifest.read(self.out).leave_path.unlink(missing_ok=True)
-        failures, started = [], time.time()
-
+        started, reporter = time.time(), _Reporter(on_done, on_failed)
         resources = self._resources(settings)
         strategy = "PACK" if settings.hosts == 1 else "STRICT_SPREAD"
         bundles = tune.PlacementGroupFactory([resources] * settings.hosts, strategy=strategy)
@@ -170,7 +183,8 @@ class RayExecutor:
                 name="tune",
                 storage_path=str(self.out / "ray"),
                 verbose=0,
-                callbacks=[_Reporter(on_done, failures.append)],
+                callbacks=[reporter],
+                stop=reporter,
                 failure_config=tune.FailureConfig(max_failures=RETRIES),
                 checkpoint_config=tune.CheckpointConfig(checkpoint_at_end=False, checkpoint_frequency=0),
             ),
@@ -182,8 +196,9 @@ class RayExecutor:
         except KeyboardInterrupt:
             self._let_workers_leave(started)
             raise
-        deaths = (f"trial {r.config['trial']['id']}: {str(r.error).splitlines()[-1]}" for r in results if r.error)
-        return [*failures, *deaths]
+        for r in results:
+            if r.error:
+                on_failed(r.config["trial"], str(r.error).splitlines()[-1])
 
     def _let_workers_leave(self, started: float) -> None:
         """Has the workers seen since `started` save what they are at; waits for them, but not forever."""

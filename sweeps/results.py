@@ -12,7 +12,7 @@ from lvp import records
 from lvp.analysis import claims as claims_of
 from lvp.analysis import figures
 from lvp.errors import InputError
-from lvp.files import write_whole
+from lvp.files import whole_lines, write_whole
 from sweeps.manifest import Manifest, corpus_name
 
 COMMITTED = Path(experiments.__file__).parent / "results"
@@ -70,8 +70,7 @@ def publish(out: str | Path) -> Path:
     corpus = corpus_name(config.corpus)
     folder = COMMITTED / manifest.experiment / f"{manifest.tier}-{corpus}"
     trials, sessions = (
-        [json.loads(line) for line in (manifest.out / name).read_text().splitlines()]
-        for name in ("trials.jsonl", "sessions.jsonl")
+        [json.loads(line) for line in whole_lines(manifest.out / name)] for name in ("trials.jsonl", "sessions.jsonl")
     )
     content = {
         "experiment": manifest.experiment,

@@ -279,6 +279,18 @@ class Worker:
         return speeds
 
 
+def described(error: Exception) -> str:
+    """An exception in one line."""
+    return f"{type(error).__name__}: {error}".splitlines()[0]
+
+
+def is_full(error: Exception) -> bool:
+    """Whether it says that a disk is full: then all other trials would fail too."""
+    from lvp.files import FULL
+
+    return isinstance(error, OSError) and error.errno in FULL
+
+
 def _utilisation(cell, tokens_per_second: float, devices: int) -> dict:
     """The part of the devices' peak that the model's own FLOPs come to (`lvp.hardware`; None of a device that is not in
     it), and the most memory in use: of a device, or on a CPU the process'."""
@@ -316,6 +328,8 @@ def main() -> None:
             answer = {"ok": getattr(worker, request["call"])(*request["args"])}
         except Exception as error:  # the driver decides what one failed trial means for the sweep
             logging.exception("trial failed")
-            answer = {"error": f"{type(error).__name__}: {error}".splitlines()[0]}
+            answer = {"error": described(error), "full": is_full(error)}
+        if worker._leaving:  # and could not save
+            os._exit(1)
         answers.write(json.dumps(answer) + "\n")
         answers.flush()
