@@ -52,14 +52,22 @@ def no_space(number: int, size: int, path: Path) -> OSError:
 
 
 def append_line(path: Path, line: str) -> None:
-    """Adds a line to a log, in one write. A last line that a crash cut short is dropped first."""
-    with open(path, "ab+") as file:
-        size = file.seek(0, os.SEEK_END)
-        file.seek(max(0, size - 1))
-        if file.read(1) not in (b"", b"\n"):
-            file.seek(0)
-            file.truncate(file.read().rfind(b"\n") + 1)
-        file.write(line.encode() + b"\n")
+    """Adds a line to a log, in one write. A last line that a crash cut short is dropped first.
+
+    Raises OSError, with path and size where the file system is full.
+    """
+    try:
+        with open(path, "ab+") as file:
+            size = file.seek(0, os.SEEK_END)
+            file.seek(max(0, size - 1))
+            if file.read(1) not in (b"", b"\n"):
+                file.seek(0)
+                file.truncate(file.read().rfind(b"\n") + 1)
+            file.write(line.encode() + b"\n")
+    except OSError as error:
+        if error.errno in FULL:
+            raise no_space(error.errno, len(line), path) from None
+        raise
 
 
 def whole_lines(path: Path) -> list[str]:

@@ -1,5 +1,6 @@
 """A sweep from configuration to table: what the command line and notebooks call."""
 
+import contextlib
 import json
 import os
 import socket
@@ -307,7 +308,8 @@ def _execute(manifest: Manifest, executor, settings: Settings, quiet: bool) -> l
         with lock:
             failures.append(f"trial {trial['id']}: {reason}")
             said = {"trial": trial["id"], "cell": cell, "lanes": trial["lanes"], "reason": reason}
-            append_line(manifest.failures_path, json.dumps(said))
+            with contextlib.suppress(OSError):  # of a full disk, say: the line below says it
+                append_line(manifest.failures_path, json.dumps(said))
 
     with Progress(manifest, quiet):
         executor.run(todo, settings, packing["workers"], on_done, on_failed)

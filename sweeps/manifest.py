@@ -11,6 +11,7 @@ OUT/trials.jsonl            what finished trials cost; failures.jsonl why others
 OUT/table.csv, figure.*     drawn from the records
 """
 
+import contextlib
 import json
 import os
 import shutil
@@ -196,10 +197,11 @@ class Manifest:
     def write_progress(self, index: int, lanes: list[str], step: int) -> None:
         """What this worker is at, for whoever watches; the last word wins and nothing depends on it."""
         path = self._progress_path
-        path.parent.mkdir(exist_ok=True)
         temporary = path.with_suffix(".tmp")
-        temporary.write_text(json.dumps({"cell": index, "lanes": lanes, "step": step, "time": time.time()}))
-        os.replace(temporary, path)
+        with contextlib.suppress(OSError):  # a full disk, say: training can go on
+            path.parent.mkdir(exist_ok=True)
+            temporary.write_text(json.dumps({"cell": index, "lanes": lanes, "step": step, "time": time.time()}))
+            os.replace(temporary, path)
 
     def drop_progress(self) -> None:
         """This worker has saved what it was at, and ends."""
