@@ -2,6 +2,7 @@
 
 import signal
 import sys
+import time
 from pathlib import Path
 
 import experiments
@@ -58,9 +59,16 @@ def _resume(arguments):
 
 
 def _status(arguments):
-    from sweeps import api
+    from sweeps import standing
+    from sweeps.lock import driver
+    from sweeps.manifest import Manifest
 
-    print(api.status(arguments.dir))
+    while True:
+        text = standing.text(Manifest.read(Path(arguments.dir)))
+        print(f"\033[H\033[2J{text}" if arguments.watch and sys.stdout.isatty() else text, flush=True)
+        if not arguments.watch or not driver(Path(arguments.dir)):
+            return
+        time.sleep(arguments.watch)
 
 
 def _figure(arguments):
@@ -102,7 +110,9 @@ def parser() -> Parser:
     again = add("resume", _resume, "continue the sweep in a directory")
     again.add_argument("dir")
     _how(again)
-    add("status", _status, "what of a sweep has finished, diverged, is running").add_argument("dir")
+    status = add("status", _status, "what of a sweep has finished, diverged, failed and why, is running; time left")
+    status.add_argument("dir")
+    status.add_argument("--watch", type=float, metavar="SECONDS", help="say it again so often while it is worked on")
     add("figure", _figure, "draw a sweep's table and figure as it stands").add_argument("dir")
     add("report", _report, "redraw every committed figure and collect their claims into docs/claims.md")
     add("publish", _publish, "copy a finished sweep's records into experiments/results/").add_argument("dir")

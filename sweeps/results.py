@@ -140,6 +140,7 @@ def report() -> dict[Path, str]:
         blocks[f"benchmarks/{path.stem}"] = _benchmark(json.loads(path.read_text()))
     pages = [README, *sorted(set(REPORT.parent.glob("*.md")) - {REPORT})]
     blocks["evidence"] = _evidence(evidence)
+    blocks["faults"] = _faults([json.loads(path.read_text()) for path in sorted(COMMITTED.glob("faults/*.json"))])
     filled = {path: _fill(path.read_text(), blocks) for path in pages}
     filled[EVIDENCE] = json.dumps(evidence, indent=1, sort_keys=True, allow_nan=False) + "\n"
     return filled | {REPORT: "\n".join([REPORT_HEAD, claims_of.table(all_claims), "", *sections])}
@@ -163,6 +164,14 @@ def _percent(value: float | None, interval) -> str:
         return "diverged"
     ends = f" [{100 * interval[0]:.1f}, {100 * interval[1]:.1f}]" if interval else ""
     return f"{100 * value:.1f} %{ends}".replace("-", "−")
+
+
+def _faults(found: list[Mapping]) -> str:
+    """What the slow tests injected and what came of it, as a table."""
+    rows = [("fault", "times", "lanes lost", "repeated", "with wrong bits"), ("---", "---:", "---:", "---:", "---:")]
+    rows += [(f["fault"], *(str(f[k]) for k in ("injected", "lost", "repeated", "wrong"))) for f in found]
+    commits = ", ".join(sorted({f["commit"] for f in found}))
+    return "\n".join("| " + " | ".join(row) + " |" for row in rows) + f"\n\nCommit {commits}."
 
 
 def _benchmark(content: Mapping) -> str:
