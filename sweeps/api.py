@@ -302,6 +302,7 @@ def _execute(manifest: Manifest, executor, settings: Settings, quiet: bool) -> l
         hosts=packing.get("hosts", 1),
     )
     todo = plan.trials(manifest, packing["lanes_per_program"], packing["workers"], manifest.finished())
+    manifest.leave_path.unlink(missing_ok=True)  # of a driver that was killed: whatever executor it had
     lock, failures = threading.Lock(), []
 
     def on_done(report):
