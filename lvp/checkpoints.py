@@ -46,7 +46,8 @@ def _drop_unfinished(directory: Path) -> None:
 
 
 def save(directory: Path, step: int, state, configuration: str) -> None:
-    """Writes the pytree `state` (arrays) as `step`, then drops all but the last `KEEP` steps.
+    """Writes the pytree `state` (arrays) as `step`, then drops all but the last `KEEP` steps up to it: later ones are
+    those that `latest` could not use.
 
     `configuration` is the hash of the lane's configuration; `load` refuses another's. Raises OSError with path and size
     where there is no space left, and leaves nothing of the step behind.
@@ -60,7 +61,7 @@ def save(directory: Path, step: int, state, configuration: str) -> None:
         _drop_unfinished(directory)
         size = sum(x.nbytes for x in jax.tree.leaves(state))
         raise no_space(errno.ENOSPC, size, _path(directory, step)) from None
-    _drop(_path(directory, old) for old in steps(directory)[:-KEEP])
+    _drop(_path(directory, old) for old in [s for s in steps(directory) if s <= step][:-KEEP])
 
 
 def load(directory: Path, step: int, shapes, configuration: str) -> Any:

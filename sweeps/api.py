@@ -274,7 +274,12 @@ def _work(manifest: Manifest, options: Options, quiet: bool, say) -> tuple[Manif
 def _packed(manifest: Manifest, executor, options: Options, settings: Settings, say) -> Manifest:
     """The manifest with its packing: the standing one, what was asked for, or what measures best here. Another mesh may
     always be asked for: machines come and go."""
-    if manifest.packing is not None and options.mesh is None:
+    standing = manifest.packing if options.mesh is None else None
+    hosts = options.hosts if standing is None else standing.get("hosts", 1)
+    if hosts > 1 and hosts > (found := executor.machines()):  # for which Ray would wait forever
+        where = "the cluster has" if options.ray_address else "without --ray-address there is"
+        raise InputError(f"hosts={hosts}: {where} {found}; name a larger cluster, or another --mesh and --hosts")
+    if standing is not None:
         if options.pack or options.threads:
             say("the packing this sweep began with stands; --pack and --threads change nothing")
         return manifest
@@ -297,6 +302,7 @@ def _execute(manifest: Manifest, executor, settings: Settings, quiet: bool) -> l
         hosts=packing.get("hosts", 1),
     )
     todo = plan.trials(manifest, packing["lanes_per_program"], packing["workers"], manifest.finished())
+    manifest.leave_path.unlink(missing_ok=True)  # of a driver that was killed: whatever executor it had
     lock, failures = threading.Lock(), []
 
     def on_done(report):

@@ -160,7 +160,6 @@ class RayExecutor:
         on_failed: Callable[[dict, str], None],
     ) -> None:
         """Runs all trials; as `LocalExecutor.run`. A trial whose worker died Tune tries again."""
-        Manifest.read(self.out).leave_path.unlink(missing_ok=True)
         started, reporter = time.time(), _Reporter(on_done, on_failed)
         resources = self._resources(settings)
         strategy = "PACK" if settings.hosts == 1 else "STRICT_SPREAD"
@@ -204,13 +203,15 @@ class RayExecutor:
         """Has the workers seen since `started` save what they are at; waits for them, but not forever."""
         manifest, deadline = Manifest.read(self.out), time.monotonic() + GRACE
         manifest.leave_path.touch()
-        finished = manifest.finished()
-        while time.monotonic() < deadline:
-            at = [p for p in manifest.read_progress() if p["time"] > started and not finished.issuperset(p["lanes"])]
-            if not at:
-                break
-            time.sleep(0.2)
-        manifest.leave_path.unlink(missing_ok=True)
+        try:
+            while time.monotonic() < deadline:
+                finished = manifest.finished()  # also what a worker finishes meanwhile: it waits for another trial
+                under_way = (p for p in manifest.read_progress() if p["time"] > started)
+                if all(finished.issuperset(p["lanes"]) for p in under_way):
+                    break
+                time.sleep(0.2)
+        finally:  # whoever is impatient interrupts a second time
+            manifest.leave_path.unlink(missing_ok=True)
 
     def close(self) -> None:
         ray.shutdown()

@@ -220,8 +220,10 @@ class Worker:
         try:
             outcomes = made.train(data(made.lanes[0]), progress, leaving)
         except training.Preempted:
+            asked = manifest.leave_path.exists()
             manifest.drop_progress()
-            if self._leaving:
+            # Of those that share a mesh none can go on without the one that was told to leave; deaths are tried again.
+            if self._leaving or (self.settings.hosts > 1 and not asked):
                 os._exit(0)
             raise  # the driver waits for no more than this
         finally:

@@ -98,6 +98,20 @@ def test_steps_after_the_one_that_is_used_do_not_outlive_it(tmp_path):
     assert checkpoints.steps(tmp_path) == [2]
 
 
+def test_later_steps_that_are_all_damaged_do_not_push_out_what_is_saved_since(tmp_path):
+    for step in (8, 9):
+        checkpoints.save(tmp_path, step, state(), CONFIGURATION)
+    for file in tmp_path.rglob("d/*"):
+        flip(file)
+    assert checkpoints.latest([tmp_path], SHAPES, [CONFIGURATION]) is None
+    for step in (1, 2, 3):  # begun anew
+        checkpoints.save(tmp_path, step, state(step), CONFIGURATION)
+    assert checkpoints.steps(tmp_path) == [2, 3, 8, 9]
+    step, (loaded,) = checkpoints.latest([tmp_path], SHAPES, [CONFIGURATION])
+    np.testing.assert_array_equal(loaded["params"]["a"], state(3)["params"]["a"])
+    assert step == 3 and checkpoints.steps(tmp_path) == [2, 3]
+
+
 def test_a_pack_goes_on_from_the_last_step_all_its_lanes_have(tmp_path):
     for step in (1, 2):
         checkpoints.save(tmp_path / "a", step, state(), CONFIGURATION)

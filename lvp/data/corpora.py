@@ -115,7 +115,8 @@ def load(spec: str, *, cache: Path) -> Corpus:
 def _held(spec: str, part: documents.Documents):
     size = 0
     for _, block in part.stream(documents.START):
-        if (size := max(size + len(block), part.num_bytes or 0)) > _MOST:
+        size += len(block)
+        if max(size, part.num_bytes or 0) > _MOST:
             way_out = f"python -m lvp tokenize {spec} --vocab M --out DIR, and pass tokens:DIR"
             raise InputError(f"{spec} is larger than {_MOST >> 30} GiB, too large to be held in memory: {way_out}")
         yield block

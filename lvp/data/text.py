@@ -58,7 +58,8 @@ def blocks(file: BinaryIO, begin: int, end: int, name: Path) -> Iterator[tuple[i
         if not block:
             raise InputError(f"{name} has become shorter while it was read")
         if begin + len(block) < end:
-            block = block[: block.rfind(b"\n") + 1] or cut(block, len(block) - 1)
+            # Of what is no UTF-8 cut may leave nothing, over and over.
+            block = block[: block.rfind(b"\n") + 1] or cut(block, len(block) - 1) or block
         _check(block, name, begin)
         begin += len(block)
         file.seek(begin)

@@ -176,14 +176,17 @@ def _only_one(out: Path) -> Iterator[None]:
     except OSError as error:
         raise InputError(f"cannot write --out {out}: {error.strerror or error}") from error
     try:
-        fcntl.flock(directory, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        yield
-    except BlockingIOError:
-        raise InputError(f"--out {out} is being written by another process") from None
+        try:
+            fcntl.flock(directory, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise InputError(f"--out {out} is being written by another process") from None
+        try:
+            yield
+        finally:
+            with contextlib.suppress(OSError):
+                out.rmdir()
     finally:
         os.close(directory)
-        with contextlib.suppress(OSError):
-            out.rmdir()
 
 
 def _given(path: Path, vocab: int) -> Tokenizer:

@@ -5,6 +5,7 @@ import pytest
 from lvp import data
 from lvp.data import corpora, documents, text
 from lvp.data.documents import END, START, limited, pieces
+from lvp.errors import InputError
 
 FILES = {"a.txt": "ab\r\né\tx\n" * 30, "b/c.txt": "no line end €" * 20, "d.txt": "", "e.txt": "ü" * 500}
 
@@ -90,6 +91,24 @@ def test_how_much_is_kept_from_training_can_be_said(tmp_path):
     found = corpora.source(f"text:{tmp_path / 't.txt'}", cache=tmp_path, valid_bytes=123)
     assert joined(found.valid.stream(START)) == (b"0123456789" * 13)[-123:] + b"\n"
     assert len(data.load(found.spec, cache=tmp_path).valid) == 1001
+
+
+def test_what_fits_into_memory_is_held_and_what_does_not_is_refused_at_once(tmp_path, monkeypatch):
+    content = b"ten bytes\n" * 1000
+    (tmp_path / "t.txt").write_bytes(content)
+    monkeypatch.setattr(text, "BLOCK", 500)
+    monkeypatch.setattr(corpora, "_MOST", 9000)
+    assert data.load(f"text:{tmp_path / 't.txt'}", cache=tmp_path).train == content[:9000]
+    monkeypatch.setattr(corpora, "_MOST", 8999)
+    with pytest.raises(InputError, match="too large to be held in memory"):
+        data.load(f"text:{tmp_path / 't.txt'}", cache=tmp_path)
+
+
+def test_a_block_of_parts_of_characters_alone_is_no_text(tmp_path, monkeypatch):
+    (tmp_path / "t.txt").write_bytes(b"\x80" * 1000)
+    monkeypatch.setattr(text, "BLOCK", 100)
+    with pytest.raises(InputError, match=r"t.txt is not UTF-8 \(byte offset 0: 0x80\)"):
+        list(documents.of_files(tmp_path / "t.txt", None).train.stream(START))
 
 
 def test_the_identity_is_that_of_the_files(directory):

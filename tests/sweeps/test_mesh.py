@@ -1,6 +1,8 @@
 """Sweeps whose every lane is trained on a mesh: of one machine's devices, and of two machines' under Ray."""
 
+import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -51,6 +53,20 @@ def test_a_mesh_that_cannot_be_is_one_line(command, tmp_path, words, says):
     done = command(*RUN, "--executor", "local", *words, "--out", tmp_path / "out", **FEW)
     assert done.returncode == 2 and done.stderr.count("\n") == 1 and says in done.stderr, done.stderr
     assert not (tmp_path / "out" / "records").exists()
+
+
+def test_a_sweep_over_two_machines_is_not_waited_for_where_there_is_one(finished, command, tmp_path):
+    out = tmp_path / "out"
+    shutil.copytree(finished[0], out)
+    next((out / "records").iterdir()).unlink()
+    content = json.loads((out / "manifest.json").read_text())
+    content["packing"] |= {"mesh": {"data": 1, "fsdp": 2, "model": 1}, "hosts": 2}
+    (out / "manifest.json").write_text(json.dumps(content))
+    done = command("resume", out, "--executor", "local", "--quiet")
+    assert done.returncode == 2 and done.stderr.count("\n") == 1
+    assert "hosts=2: without --ray-address there is 1" in done.stderr
+    again = command("resume", out, "--executor", "local", "--quiet", "--mesh", "fsdp=1")
+    assert again.returncode == 0, again.stderr
 
 
 @pytest.mark.slow

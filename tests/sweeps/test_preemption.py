@@ -1,5 +1,6 @@
 """SIGTERM: what is being trained is saved before the process ends, and goes on from there."""
 
+import shutil
 import signal
 import time
 
@@ -27,6 +28,17 @@ def _at_work(out) -> dict[str, int]:
         lane = said["lanes"][0]
         found[lane] = max(said["step"], found.get(lane, 0))
     return {lane: step for lane, step in found.items() if step}
+
+
+def test_what_a_driver_that_was_killed_has_asked_for_counts_no_more(finished, command, tmp_path):
+    out = tmp_path / "out"
+    shutil.copytree(finished[0], out)
+    before = list((out / "records").iterdir())
+    before[0].unlink()
+    (out / "leave").touch()
+    done = command("resume", out, "--executor", "local", "--quiet")
+    assert done.returncode == 0, done.stderr
+    assert not (out / "leave").exists() and set((out / "records").iterdir()) == set(before)
 
 
 def test_a_worker_that_is_told_to_go_saves_and_another_goes_on_from_there(command, tmp_path):
