@@ -29,7 +29,7 @@ PAPER_A = "Hayou & Liu 2025"
 class Config(DecoderRuns):
     """Defaults are Table 3's; rate, schedule, batch, init and AdamW's constants are not stated there, and usual."""
 
-    corpus: str = "text:phi3"
+    corpus: str = "tokens:phi3"
     scored: str = "wikitext2"  # figure 5: its test split
     layers: int = 24
     width: int = 2048

@@ -22,6 +22,7 @@ from lvp.files import no_space
 
 log = logging.getLogger(__name__)
 KEEP = 2  # steps kept: the last one, and one to fall back to
+_SEEN = 4 * KEEP  # steps of a directory that processes agree on
 
 
 def _path(directory: Path, step: int) -> Path:
@@ -32,6 +33,18 @@ def steps(directory: Path) -> list[int]:
     """The steps that stand whole in `directory`, ascending; none where it does not exist."""
     found = Path(directory).glob("step_*")
     return sorted(int(p.name[5:]) for p in found if p.name[5:].isdigit() and ocp.is_orbax_checkpoint(p))
+
+
+# What reads like damage and is none: the file is there, and whole, for who has the memory or the rights.
+_NO_DAMAGE = ("RESOURCE_EXHAUSTED", "PERMISSION_DENIED", "Permission denied", "Out of memory", "out of memory")
+
+
+class Damaged(ValueError):
+    """A checkpoint that is not, or not wholly, what was saved of this configuration."""
+
+
+def _is_damage(error: Exception) -> bool:
+    return not isinstance(error, MemoryError | PermissionError) and not any(x in str(error) for x in _NO_DAMAGE)
 
 
 def _drop(paths: Iterable[Path]) -> None:
@@ -68,8 +81,8 @@ def load(directory: Path, step: int, shapes, configuration: str) -> Any:
     """The state at `step` with the structure of `shapes` (ShapeDtypeStructs): where those have shardings, arrays that
     lie so; else arrays of the host.
 
-    Raises ValueError, naming the path, where the step cannot be read, a leaf's bytes are not those that were saved,
-    or the checkpoint belongs to another configuration.
+    Raises Damaged, naming the path, where the step cannot be read, a leaf's bytes are not those that were saved,
+    or the checkpoint belongs to another configuration; what came up where memory or rights are missing goes through.
     """
     path, state, problem = _path(directory, step), None, None
     try:
@@ -78,17 +91,19 @@ def load(directory: Path, step: int, shapes, configuration: str) -> Any:
         state = ocp.load(path, wanted)
     except Exception as error:  # Orbax and TensorStore raise whatever the damage happens to hit
         problem = error
+        if not _is_damage(error):
+            raise
     failed = [problem is not None]
     if processes.shared(shapes):  # what one process cannot read, none goes on from
         failed = processes.gathered(failed)
     if np.any(failed):
         words = "by another process" if problem is None else str(problem).splitlines()[0][:200]
-        raise ValueError(f"checkpoint {path} cannot be read: {words}") from problem
+        raise Damaged(f"checkpoint {path} cannot be read: {words}") from problem
     if metadata.get("configuration") != configuration:
-        raise ValueError(f"checkpoint {path} belongs to configuration {metadata.get('configuration')}")
+        raise Damaged(f"checkpoint {path} belongs to configuration {metadata.get('configuration')}")
     wrong = [leaf for leaf, digest in digests.of_tree(state).items() if metadata["digests"].get(leaf) != digest]
     if wrong:
-        raise ValueError(f"checkpoint {path} is damaged: {', '.join(wrong[:3])}")
+        raise Damaged(f"checkpoint {path} is damaged: {', '.join(wrong[:3])}")
     return state
 
 
@@ -101,12 +116,15 @@ def latest(directories: Iterable[Path], shapes, configurations: Iterable[str]) -
     directories, configurations = list(directories), list(configurations)
     for directory in directories:
         _drop_unfinished(directory)
-    common = set.intersection(*(set(steps(d)) for d in directories))
-    for step in sorted(common, reverse=True):
+    common = sorted(set.intersection(*(set(steps(d)) for d in directories)))
+    if processes.shared(shapes):  # as the first process sees the directory: not all may see the last step yet
+        said = processes.gathered(([0] * _SEEN + [step + 1 for step in common])[-_SEEN:])
+        common = [int(step) - 1 for step in said[0] if step]
+    for step in reversed(common):
         try:
             pairs = zip(directories, configurations, strict=True)
             states = [load(d, step, shapes, configuration) for d, configuration in pairs]
-        except ValueError as error:
+        except Damaged as error:
             log.warning("%s; falling back to the step before", error)
             continue
         for directory in directories:

@@ -13,7 +13,7 @@ import numpy as np
 from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec
 
 from lvp import roles
-from lvp.errors import InputError
+from lvp.errors import InputError, unknown
 
 DATA, FSDP, MODEL = AXES = ("data", "fsdp", "model")
 TOKENS = (DATA, FSDP)  # over which rows are split
@@ -38,12 +38,7 @@ def mesh_sizes(text: str | Mapping[str, int], devices: int) -> dict[str, int]:
 
     Raises InputError: an unknown axis, no whole number above 0, sizes whose product is not `devices`.
     """
-    given = dict(text) if isinstance(text, Mapping) else _parsed(text)
-    for name, size in given.items():
-        if name not in AXES:
-            raise InputError(f"mesh: unknown axis {name!r}; known: {', '.join(AXES)}")
-        if not isinstance(size, int) or size < 1:
-            raise InputError(f"mesh: {name} must be a whole number above 0, got {size!r}")
+    given = named_sizes(text)
     named = math.prod(given.values())
     if FSDP not in given and devices % named == 0:
         given[FSDP] = devices // named
@@ -52,6 +47,17 @@ def mesh_sizes(text: str | Mapping[str, int], devices: int) -> dict[str, int]:
         product = " × ".join(f"{name} {size}" for name, size in sizes.items())
         raise InputError(f"mesh: {product} is {math.prod(sizes.values())} devices, not the {devices} there are")
     return sizes
+
+
+def named_sizes(text: str | Mapping[str, int]) -> dict[str, int]:
+    """The sizes that "fsdp=4,model=2" (or a mapping) names; InputError as of `mesh_sizes`, but for their product."""
+    given = dict(text) if isinstance(text, Mapping) else _parsed(text)
+    for name, size in given.items():
+        if name not in AXES:
+            raise unknown("axis of the mesh", name, AXES)
+        if not isinstance(size, int) or size < 1:
+            raise InputError(f"mesh: {name} must be a whole number above 0, got {size!r}")
+    return given
 
 
 def _parsed(text: str) -> dict[str, int]:

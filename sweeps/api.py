@@ -15,6 +15,7 @@ import experiments
 from lvp import records
 from lvp.errors import InputError
 from lvp.files import append_line, cache_dir, write_whole
+from lvp.sharding import named_sizes
 from sweeps import kinds, plan, results, standing
 from sweeps.lock import only_driver
 from sweeps.manifest import Manifest
@@ -22,6 +23,7 @@ from sweeps.progress import Progress
 from sweeps.worker import Settings
 
 EXECUTORS = ("ray", "local")
+NO_MESH = "none"
 
 
 @dataclass(frozen=True)
@@ -31,7 +33,7 @@ class Options:
     executor: ray | local. ray_address: of a running cluster ("auto" for this machine's). pack, threads: lanes per
     program and cores per worker on CPU, instead of measuring them. checkpoint_seconds: least time between checkpoints.
     mesh: sizes ("fsdp=8", see `lvp.sharding.mesh_sizes`) of a mesh that trains each lane, on all the devices of so many
-    `hosts` of a Ray cluster; None trains a lane on one device.
+    `hosts` of a Ray cluster; None keeps what the sweep began with (at first one device a lane), "none" undoes it.
     """
 
     executor: str = "ray"
@@ -53,9 +55,11 @@ class Options:
             raise InputError(f"threads={self.threads}: this machine has {_cores()} cores")
         if self.ray_address and self.executor != "ray":
             raise InputError("--ray-address needs --executor ray")
+        if self.mesh not in (None, NO_MESH):
+            named_sizes(self.mesh)
         if self.hosts > 1 and not (self.mesh and self.ray_address):
             raise InputError(f"hosts={self.hosts} needs --mesh, and --ray-address of a cluster of that many machines")
-        if self.mesh is not None and (self.pack or 1) > 1:
+        if self.mesh not in (None, NO_MESH) and (self.pack or 1) > 1:
             raise InputError("a mesh trains one lane at a time: leave --pack out")
         if self.ray_address:
             _check_answers(self.ray_address)
@@ -93,7 +97,7 @@ def run(
       quiet: print nothing.
       config: keys of the experiment's configuration.
 
-    Raises InputError for anything unusable, before anything is written; RuntimeError when lanes failed, after all
+    Raises InputError for anything unusable, before anything is trained; RuntimeError when lanes failed, after all
     others have finished; KeyboardInterrupt when interrupted, with everything finished kept.
     """
     chosen = {k: config.pop(k) for k in list(config) if k in Options.__dataclass_fields__}
@@ -231,14 +235,21 @@ def _continue(manifest: Manifest, options: Options, quiet: bool):
         if len(manifest.finished()) < manifest.num_lanes:
             manifest, failures, interrupted = _work(manifest, options, quiet, say)
         table = results.draw(manifest, say)
+    again = " ".join(["python -m sweeps resume", str(manifest.out), *_where(options)])
     if interrupted:
-        raise KeyboardInterrupt(f"interrupted; `python -m sweeps resume {manifest.out}` goes on from here")
+        raise KeyboardInterrupt(f"interrupted; `{again}` goes on from here")
     if failures:
         more = f" (and {len(failures) - 1} more)" if len(failures) > 1 else ""
-        raise RuntimeError(f"{failures[0]}{more}; `python -m sweeps resume {manifest.out}` tries again")
+        raise RuntimeError(f"{failures[0]}{more}; `{again}` tries again")
     if missing := manifest.num_lanes - len(manifest.finished()):
-        raise RuntimeError(f"{missing} lanes have no record; `python -m sweeps resume {manifest.out}` tries again")
+        raise RuntimeError(f"{missing} lanes have no record; `{again}` tries again")
     return table
+
+
+def _where(options: Options) -> list[str]:
+    """The words of a command that say where these options run."""
+    address = ["--ray-address", options.ray_address] if options.ray_address else []
+    return address or ([] if options.executor == "ray" else ["--executor", options.executor])
 
 
 def _work(manifest: Manifest, options: Options, quiet: bool, say) -> tuple[Manifest, list[str], bool]:
@@ -281,10 +292,11 @@ def _packed(manifest: Manifest, executor, options: Options, settings: Settings, 
         raise InputError(f"hosts={hosts}: {where} {found}; name a larger cluster, or another --mesh and --hosts")
     if standing is not None:
         if options.pack or options.threads:
-            say("the packing this sweep began with stands; --pack and --threads change nothing")
+            say("the packing this sweep began with stands; --pack and --threads change nothing, --mesh would")
         return manifest
     from sweeps.packing import measured
 
+    options = replace(options, mesh=None) if options.mesh == NO_MESH else options
     packing = measured(manifest, executor, options, settings, _cores(), say)
     manifest = replace(manifest, packing=packing)
     manifest.write()

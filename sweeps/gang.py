@@ -1,19 +1,25 @@
 """Workers on several hosts of a Ray cluster that train one lane together (`jax.distributed`)."""
 
+import logging
+import os
 import socket
+import threading
+from pathlib import Path
 
 import ray
 from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
-from sweeps.worker import Settings, Worker
+from lvp.files import write_whole
+from sweeps.worker import Settings, Worker, described
 
 
 class Gang:
     """The worker of this process and, in the other bundles of its placement group, those of the other hosts. All run
-    the same trials in the same order; the first one writes."""
+    the same trials in the same order; the first one writes. One that fails leaves the others in the middle of what they
+    do together: then all end, and what they were at is tried again by a new gang."""
 
     def __init__(self, out: str, settings: Settings, resources: dict[str, float]):
-        self.worker = Worker(out, settings)
+        self.worker, self.broken = Worker(out, settings), False
         self.others = [self._other(out, settings, resources, i) for i in range(1, settings.hosts)]
         if self.others:
             address = f"{ray.util.get_node_ip_address()}:{_free_port()}"
@@ -30,16 +36,42 @@ class Gang:
 
     def run_trial(self, trial: dict) -> dict:
         """As `Worker.run_trial`."""
-        if self.others:  # what is left is decided once: records appear while they work
-            trial = trial | {"lanes": self.worker.unfinished(trial["lanes"])}
+        if not self.others:
+            return self.worker.run_trial(trial)
+        if self.broken:
+            os._exit(1)
+        # What is left is decided once: records appear while they work.
+        trial = trial | {"lanes": self.worker.unfinished(trial["lanes"])}
         pending = [other.run_trial.remote(trial) for other in self.others]
-        report = self.worker.run_trial(trial)
+        threading.Thread(target=self._end_with, args=(pending, trial["id"]), daemon=True).start()
+        try:
+            report = self.worker.run_trial(trial)
+        except Exception:
+            self.broken = True
+            self.end()
+            raise
         ray.get(pending)
         return report
+
+    def _end_with(self, pending: list, trial: str) -> None:
+        """Ends this process when another one of the gang fails: it would wait for that one in vain."""
+        try:
+            ray.get(pending)
+        except Exception as error:
+            if not self.broken:
+                cause = getattr(error, "cause", None) or error
+                logging.error("another worker of the gang failed: %s", described(cause))
+                write_whole(why_path(self.worker.out, trial), described(cause))
+                os._exit(1)
 
     def end(self) -> None:
         for other in self.others:
             ray.kill(other)
+
+
+def why_path(out: Path, trial: str) -> Path:
+    """Where a gang says why it ended in the middle of a trial."""
+    return Path(out) / "workers" / f"{trial}.why"
 
 
 def as_options(resources: dict[str, float]) -> dict:

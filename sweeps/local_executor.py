@@ -11,10 +11,11 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from queue import Empty, Queue
 
+from sweeps.manifest import Manifest
 from sweeps.worker import RETRIES, Settings, Worker, is_full
 
 ROOT = Path(__file__).resolve().parents[1]
-GRACE = 20.0  # seconds in which a worker saves what it is at, when the sweep is stopped
+GRACE = 20.0  # seconds in which a worker begins to save what it is at, when the sweep is stopped
 
 
 class WorkerDied(RuntimeError):
@@ -71,13 +72,12 @@ class Process:
         """Asks the process to save what it is at and to end."""
         self.process.terminate()
 
-    def end(self, grace: float = 0.0) -> None:
-        """Ends the process, which first has `grace` seconds to do so itself."""
-        try:
-            self.process.wait(grace)
-        except subprocess.TimeoutExpired:
-            self.process.kill()
-            self.process.wait()
+    def alive(self) -> bool:
+        return self.process.poll() is None
+
+    def end(self) -> None:
+        self.process.kill()
+        self.process.wait()
         self.process.stdin.close()
         self.process.stdout.close()
 
@@ -94,7 +94,10 @@ class InProcess:
     def leave(self) -> None:
         pass
 
-    def end(self, grace: float = 0.0) -> None:
+    def alive(self) -> bool:
+        return False
+
+    def end(self) -> None:
         pass
 
 
@@ -148,7 +151,7 @@ class LocalExecutor:
     ) -> None:
         """Runs all trials. A trial whose worker died is tried again at once, on a fresh one. `on_done` gets each
         finished trial's report, `on_failed` a trial that did not finish and why, from any thread. A full disk stops
-        all. KeyboardInterrupt has the workers save what they are at, and goes through."""
+        all. KeyboardInterrupt has worker processes save what they are at, and goes through."""
         queue: Queue = Queue()
         for trial in trials:
             queue.put(trial)
@@ -191,10 +194,13 @@ class LocalExecutor:
         finally:
             stopping.set()
             deadline = time.monotonic() + GRACE
-            for worker in live.values():
+            workers, manifest = list(live.values()), Manifest.read(self.out)
+            for worker in workers:
                 worker.leave()
-            for worker in live.values():
-                worker.end(max(0.0, deadline - time.monotonic()))
+            while any(w.alive() for w in workers) and (time.monotonic() < deadline or manifest.saving()):
+                time.sleep(0.05)
+            for worker in workers:
+                worker.end()
 
     def machines(self) -> int:
         return 1

@@ -194,18 +194,23 @@ class Manifest:
         """Of this very process."""
         return self.out / "progress" / f"{socket.gethostname()}-{os.getpid()}.json"
 
-    def write_progress(self, index: int, lanes: list[str], step: int) -> None:
-        """What this worker is at, for whoever watches; the last word wins and nothing depends on it."""
+    def write_progress(self, index: int, lanes: list[str], step: int, saving: bool = False) -> None:
+        """What this worker is at, for whoever watches; the last word wins and no result depends on it."""
+        said = {"cell": index, "lanes": lanes, "step": step, "saving": saving, "time": time.time()}
         path = self._progress_path
         temporary = path.with_suffix(".tmp")
         with contextlib.suppress(OSError):  # a full disk, say: training can go on
             path.parent.mkdir(exist_ok=True)
-            temporary.write_text(json.dumps({"cell": index, "lanes": lanes, "step": step, "time": time.time()}))
+            temporary.write_text(json.dumps(said))
             os.replace(temporary, path)
 
     def drop_progress(self) -> None:
         """This worker has saved what it was at, and ends."""
         self._progress_path.unlink(missing_ok=True)
+
+    def saving(self, seconds: float = 1800.0) -> bool:
+        """Whether a worker has said, no longer than so long ago, that it writes a checkpoint."""
+        return any(p.get("saving") and time.time() - p["time"] < seconds for p in self.read_progress())
 
     def read_progress(self) -> list[dict]:
         """What every worker was last seen at."""

@@ -20,11 +20,13 @@ class Pack:
         self.lanes = [*lanes.values()] + [*lanes.values()][-1:] * self.missing
         self.checkpoint_seconds = checkpoint_seconds
         self.shared = program.mesh is not None and program.mesh.is_multi_process
-        self.first_step, self.seconds = 0, 0.0
+        self.first_step, self.seconds, self.saved_step = 0, 0.0, -1
+        self.saving_seconds = 0.0  # what the last save took
 
-    def train(self, data, progress: Callable[[int], None], leaving: Callable[[], bool]) -> dict[str, Outcome]:
-        """The outcomes by lane. `progress` is told the step now and then; where `leaving` says so, the pack is saved
-        and Preempted raised."""
+    def train(self, data, progress: Callable[[int, bool], None], leaving: Callable[[], bool]) -> dict[str, Outcome]:
+        """The outcomes by lane. `progress` is told the step now and then, and whether it is being saved; where
+        `leaving` says so, the pack is saved and Preempted raised."""
+        self.progress = progress
         step, state = 0, None
         if found := checkpoints.latest(self.folders, self.program.lane_shapes(), self.hashes):
             step, states = found
@@ -36,8 +38,10 @@ class Pack:
         def on_chunk(step, state):
             nonlocal saved, aside
             now = time.perf_counter()
-            progress(step)
-            due = step < self.program.cell.steps and now - saved >= self.checkpoint_seconds
+            progress(step, False)
+            # Large states take minutes to save: at most a tenth of the time goes into that.
+            every = max(self.checkpoint_seconds, 10 * self.saving_seconds)
+            due = step < self.program.cell.steps and now - saved >= every
             if self.shared:  # by the first one's clock, for all of them save together
                 due = processes.gathered([due])[0, 0]
             if due:
@@ -57,7 +61,13 @@ class Pack:
         return dict(zip(self.hashes, outcomes, strict=False))
 
     def _save(self, step: int, state) -> None:
+        if step == self.saved_step:
+            return
+        self.progress(step, True)
+        started, self.saved_step = time.perf_counter(), step
         for i, (folder, h) in enumerate(zip(self.folders, self.hashes, strict=True)):
             # What lies on a mesh is saved by its parts.
             lane = state if self.program.mesh is not None else training.unstack(state, i, self.program.lanes)
             checkpoints.save(folder, step, lane, h)
+        self.saving_seconds = time.perf_counter() - started
+        self.progress(step, False)

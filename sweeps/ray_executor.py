@@ -18,7 +18,7 @@ import ray
 from ray import tune
 
 from lvp.errors import InputError
-from sweeps.gang import Gang, as_options
+from sweeps.gang import Gang, as_options, why_path
 from sweeps.local_executor import GRACE, ROOT
 from sweeps.manifest import Manifest
 from sweeps.worker import RETRIES, Settings, Worker, described, is_full
@@ -197,14 +197,15 @@ class RayExecutor:
             raise
         for r in results:
             if r.error:
-                on_failed(r.config["trial"], str(r.error).splitlines()[-1])
+                why = why_path(self.out, r.config["trial"]["id"])
+                on_failed(r.config["trial"], why.read_text() if why.exists() else str(r.error).splitlines()[-1])
 
     def _let_workers_leave(self, started: float) -> None:
         """Has the workers seen since `started` save what they are at; waits for them, but not forever."""
         manifest, deadline = Manifest.read(self.out), time.monotonic() + GRACE
         manifest.leave_path.touch()
         try:
-            while time.monotonic() < deadline:
+            while time.monotonic() < deadline or manifest.saving():
                 finished = manifest.finished()  # also what a worker finishes meanwhile: it waits for another trial
                 under_way = (p for p in manifest.read_progress() if p["time"] > started)
                 if all(finished.issuperset(p["lanes"]) for p in under_way):

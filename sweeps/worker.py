@@ -14,6 +14,7 @@ import sys
 import threading
 import time
 from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -211,7 +212,7 @@ class Worker:
         program, data, setup_seconds = self._program(manifest, index, pack)
         lanes, leads = {h: entry.lanes[h] for h in hashes}, self._leads()
         made = Pack(program, lanes, [manifest.checkpoint_path(h) for h in hashes], self.settings.checkpoint_seconds)
-        progress = (lambda step: manifest.write_progress(index, hashes, step)) if leads else lambda step: None
+        progress = partial(manifest.write_progress, index, hashes) if leads else lambda *_: None
 
         def leaving() -> bool:
             return self._leaving or manifest.leave_path.exists()

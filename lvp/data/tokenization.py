@@ -79,6 +79,8 @@ def tokenize(settings: Settings, out: Path, *, cache: Path, workers: int | None 
     and for a directory that another process is at, that other settings were used for, or that holds anything else;
     KeyboardInterrupt saying how it goes on.
     """
+    if workers is not None and workers < 1:
+        raise InputError(f"workers must be at least 1, got {workers}")
     tokenizer = None if settings.tokenizer is None else settings.tokenizer.absolute()
     settings, out = replace(settings, spec=corpora.absolute(settings.spec), tokenizer=tokenizer), out.absolute()
     given = None if settings.tokenizer is None else _given(settings.tokenizer, settings.vocab)
