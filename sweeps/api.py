@@ -14,7 +14,7 @@ import experiments
 from lvp import records
 from lvp.errors import InputError
 from lvp.files import append_line, cache_dir, write_whole
-from sweeps import kinds, plan, results, standing
+from sweeps import kinds, plan, standing
 from sweeps.lock import only_driver
 from sweeps.manifest import Manifest
 from sweeps.progress import Progress
@@ -222,6 +222,8 @@ def _executor(out: Path, options: Options, settings: Settings, say):
 
 def _continue(manifest: Manifest, options: Options, quiet: bool):
     """Runs what is left of a sweep, draws its figure and returns its table."""
+    from sweeps import results  # what draws takes half a second to import, and `status` draws nothing
+
     say = _sayer(quiet)
     failures, interrupted = [], False
     with only_driver(manifest.out):

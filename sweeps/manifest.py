@@ -16,7 +16,7 @@ import os
 import shutil
 import socket
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -51,9 +51,9 @@ def corpus_name(spec: str) -> str:
     return spec.partition(":")[0]
 
 
-def lane_config(cell, lane, dataset) -> dict[str, Any]:
-    """Everything that decides a lane's result, as its record carries it and its hash covers it. Texts go by name and
-    fingerprint: where they lie decides nothing."""
+def lane_configs(cell, lanes: Iterable, dataset) -> Iterator[dict[str, Any]]:
+    """Of each lane everything that decides its result, as its record carries it and its hash covers it. Texts go by
+    name and fingerprint: where they lie decides nothing."""
     config = asdict(cell)
     data = None
     if dataset is not None:
@@ -61,7 +61,8 @@ def lane_config(cell, lane, dataset) -> dict[str, Any]:
             if spec := config["data"].get(name):
                 config["data"][name] = corpus_name(spec)
         data = dict(kinds.of(cell).fingerprints(dataset))
-    return {"cell": config, "lane": dict(lane) if isinstance(lane, Mapping) else asdict(lane), "data": data}
+    for lane in lanes:
+        yield {"cell": config, "lane": dict(lane) if isinstance(lane, Mapping) else asdict(lane), "data": data}
 
 
 @dataclass(frozen=True)
@@ -107,7 +108,8 @@ class Manifest:
         dataset = kind.dataset.from_dict(dataset) if dataset else None
         if planned.epochs is not None:
             cell = replace(cell, steps=max(1, round(kind.steps(cell, dataset, planned.epochs))))
-        return Entry(label, cell, dataset, {records.config_hash(lane_config(cell, x, dataset)): x for x in lanes})
+        hashes = map(records.config_hash, lane_configs(cell, lanes, dataset))
+        return Entry(label, cell, dataset, dict(zip(hashes, lanes, strict=True)))
 
     @property
     def num_lanes(self) -> int:
@@ -163,6 +165,7 @@ class Manifest:
 
     def _record(self, index: int, lane: str, outcome: dict, provenance: dict) -> dict:
         entry = self.cells[index]
+        (config,) = lane_configs(entry.cell, [entry.lanes[lane]], entry.dataset)
         if entry.dataset is not None:
             outcome = kinds.of(entry.cell).outcome(entry.dataset, outcome)
         return {
@@ -171,7 +174,7 @@ class Manifest:
             "experiment": self.experiment,
             "tier": self.tier,
             "sweep": self.hash,
-            "config": lane_config(entry.cell, entry.lanes[lane], entry.dataset),
+            "config": config,
             "outcome": outcome,
             "provenance": provenance,
         }
