@@ -276,6 +276,7 @@ def _packed(manifest: Manifest, executor, options: Options, settings: Settings, 
     """The manifest with its packing: the standing one, what was asked for, or what measures best here. Another mesh may
     always be asked for: machines come and go."""
     if manifest.packing is not None and options.mesh is None:
+        manifest.check_packing()
         if options.pack or options.threads:
             say("the packing this sweep began with stands; --pack and --threads change nothing")
         return manifest

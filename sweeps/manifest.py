@@ -11,6 +11,7 @@ OUT/trials.jsonl            what finished trials cost; failures.jsonl why others
 OUT/table.csv, figure.*     drawn from the records
 """
 
+import contextlib
 import json
 import os
 import shutil
@@ -28,8 +29,13 @@ from lvp import records
 from lvp.data import Dataset, Images
 from lvp.errors import InputError
 from lvp.files import write_whole
+from lvp.shapes import fits
 from lvp.training import Cell, ImageCell, ImageLane, Lane
 from sweeps import kinds
+
+# Of manifest.json and the packing in it, whoever wrote them.
+_SHAPE = {"format": int, "hash": str, "experiment": str, "tier": str, "config": dict, "datasets": dict}
+_PACKING = {"platform": str, "workers": int, "threads": int, "pin": bool, "lanes_per_program": dict}
 
 
 @dataclass(frozen=True)
@@ -103,11 +109,14 @@ class Manifest:
         return [self._entry(c, [*c.lanes, *more.get(c.label, ())]) for c in planned]
 
     def _entry(self, planned: CellLanes, lanes) -> Entry:
-        label, cell, dataset = planned.label, planned.cell, self.datasets[planned.label]
+        label, cell = planned.label, planned.cell
         kind = kinds.of(cell)
-        dataset = kind.dataset.from_dict(dataset) if dataset else None
-        if planned.epochs is not None:
-            cell = replace(cell, steps=max(1, round(kind.steps(cell, dataset, planned.epochs))))
+        try:
+            dataset = self.datasets[label] and kind.dataset.from_dict(self.datasets[label])
+            if planned.epochs is not None:
+                cell = replace(cell, steps=max(1, round(kind.steps(cell, dataset, planned.epochs))))
+        except (KeyError, TypeError, AttributeError, ArithmeticError, ValueError) as error:
+            raise InputError(f"{self._path} says nothing usable of the data of {label}: {error}") from None
         hashes = map(records.config_hash, lane_configs(cell, lanes, dataset))
         return Entry(label, cell, dataset, dict(zip(hashes, lanes, strict=True)))
 
@@ -141,6 +150,8 @@ class Manifest:
             found = records.read(path)
             if [record["hash"] for record in found] != [path.stem]:
                 raise InputError(f"{path} does not hold the one record of its lane")
+            if records.config_hash(found[0]["config"]) != path.stem or not fits(found[0]["outcome"], {"status": str}):
+                raise InputError(f"{path} holds the record of another lane under its name")
         except InputError as error:
             return error
         return found[0]
@@ -179,6 +190,13 @@ class Manifest:
             "provenance": provenance,
         }
 
+    def check_packing(self) -> None:
+        """InputError where its packing is not one for its cells."""
+        counts = [self.packing[name] for name in ("workers", "threads")]
+        counts += [self.packing["lanes_per_program"].get(entry.label) for entry in self.cells]
+        if not all(fits(count, int) and count for count in counts):
+            raise InputError(f"{self._path} holds no packing for its cells; delete `packing` there to measure anew")
+
     @property
     def session_path(self) -> Path:
         return self.out / "session.json"
@@ -209,13 +227,13 @@ class Manifest:
         self._progress_path.unlink(missing_ok=True)
 
     def read_progress(self) -> list[dict]:
-        """What every worker was last seen at."""
+        """What every worker was last seen at; of one whose word cannot be read, nothing."""
         found = []
         for path in (self.out / "progress").glob("*.json"):
-            try:
-                found.append(json.loads(path.read_text()))
-            except (OSError, ValueError):
-                continue
+            with contextlib.suppress(OSError, ValueError, RecursionError):
+                said = json.loads(path.read_text())
+                if fits(said, {"time": float, "step": int, "lanes": [str]}):
+                    found.append(said)
         return found
 
     def write(self) -> None:
@@ -223,7 +241,13 @@ class Manifest:
             "format": records.FORMAT,
             "hash": self.hash,
         }
-        write_whole(self.out / "manifest.json", json.dumps(content, indent=1, sort_keys=True) + "\n")
+        content = json.loads(records.dumps(content))  # as it is read: with text for keys
+        content["digest"] = records.config_hash(content)
+        write_whole(self._path, json.dumps(content, indent=1, sort_keys=True) + "\n")
+
+    @property
+    def _path(self) -> Path:
+        return self.out / "manifest.json"
 
     @classmethod
     def read(cls, out: Path) -> "Manifest":
@@ -231,14 +255,21 @@ class Manifest:
         out = Path(out).absolute()
         try:
             content = json.loads((out / "manifest.json").read_text())
+            packing = content.get("packing") if fits(content, _SHAPE) else {}
+            if packing is not None and not fits(packing, _PACKING):
+                raise ValueError("it does not have a manifest's keys and values")
+            digest = content.pop("digest", None)  # manifests from before there was one have none
+            if digest is not None and digest != records.config_hash(content):
+                raise ValueError("it was changed since it was written")
             if content.pop("format") != records.FORMAT:
                 raise ValueError("written by another version")
             claimed = content.pop("hash")
             manifest = cls(out=out, **content)
-        except FileNotFoundError:
+            found = manifest.hash
+        except (FileNotFoundError, NotADirectoryError):
             raise InputError(f"{out} is not the directory of a sweep: it holds no manifest.json") from None
-        except (OSError, ValueError, TypeError, KeyError, AttributeError) as error:
+        except (OSError, ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
             raise InputError(f"{out / 'manifest.json'} cannot be read: {error}") from None
-        if manifest.hash != claimed:
+        if found != claimed:
             raise InputError(f"{out / 'manifest.json'} was changed: its hash {claimed} does not match its content")
         return manifest
