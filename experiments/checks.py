@@ -6,6 +6,8 @@ from typing import Any
 from lvp.errors import InputError
 from lvp.training import check_positive
 
+_MOST_POINTS = 10_000  # each takes memory in a lane's state, and a place in its record
+
 
 def sorted_values(config: Any, name: str, *, least: int = 1, positive: bool = False) -> None:
     """Sorts the tuple of that name in a configuration; InputError where it has fewer than `least` values, one twice, or
@@ -28,6 +30,20 @@ def check_seeds(config: Any, name: str, *, least: int = 1) -> None:
     sorted_values(config, name, least=least)
     if any(seed < 0 or seed >= 2**32 for seed in getattr(config, name)):
         raise InputError(f"{name} must be whole numbers from 0 to 2^32 − 1, got {getattr(config, name)}")
+
+
+def check_count(config: Any, name: str, *, least: int = 1, most: int | None = None) -> None:
+    """InputError unless the value of that name lies between these."""
+    value = getattr(config, name)
+    if value < least:
+        raise InputError(f"{name} must be at least {least}, got {value}")
+    if most is not None and value > most:
+        raise InputError(f"{name} must be at most {most}, got {value}")
+
+
+def check_points(config: Any, most: int = _MOST_POINTS) -> None:
+    """`check_count` of its `points`, the number of measured steps."""
+    check_count(config, "points", least=2, most=min(most, _MOST_POINTS))
 
 
 def check_names(what: str, given: Sequence[str], known: Sequence[str]) -> None:

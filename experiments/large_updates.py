@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from experiments.checks import check_names, check_seeds, sorted_values
+from experiments.checks import check_count, check_names, check_points, check_seeds, sorted_values
 from experiments.decoder_runs import where
 from experiments.experiment import CellLanes, Experiment
 from lvp.analysis.claims import ABOVE_ZERO, Claim, of_values
@@ -77,12 +77,14 @@ class Config:
             check_positive(name, getattr(self, name))
         if not 0 < self.first_epochs < self.epochs:
             raise InputError(f"first_epochs must lie between 0 and epochs ({self.epochs:g}), got {self.first_epochs:g}")
+        if self.first_epochs / self.epochs < 1e-6:
+            raise InputError(f"first_epochs must be more than a millionth of epochs, got {self.first_epochs:g}")
+        check_count(self, "batch")
         check_seeds(self, "seeds")
         sorted_values(self, "scales", least=2, positive=True)
         if self.scales[0] != 1:
             raise InputError(f"scales must hold 1 and larger ones, got {', '.join(f'{x:g}' for x in self.scales)}")
-        if self.points < 2:
-            raise InputError(f"points must be at least 2, got {self.points}")
+        check_points(self)
         check_names("arms", self.arms, ARMS)
 
     @property

@@ -20,7 +20,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from experiments.checks import check_names, sorted_values
+from experiments.checks import check_count, check_names, sorted_values
 from experiments.decoder_runs import DecoderRuns, geometric, of_optimizer, same, where
 from experiments.experiment import CellLanes, Experiment
 from lvp.analysis.claims import Claim, of_values
@@ -73,6 +73,7 @@ class Config(DecoderRuns):
 
     def __post_init__(self):
         super().__post_init__()
+        check_count(self, "width")
         for name in ("adam_rates", "sign_rates", "sgd_rates", "momentum_rates"):
             sorted_values(self, name, positive=True)
         sorted_values(self, "measured", least=2)

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from experiments.checks import check_schedule, check_seeds, sorted_values
+from experiments.checks import check_count, check_points, check_schedule, check_seeds, sorted_values
 from experiments.decoder_runs import DecoderRuns, same, where
 from experiments.experiment import CellLanes, Experiment
 from lvp import analysis
@@ -60,6 +60,7 @@ class Config(DecoderRuns):
 
     def __post_init__(self):
         super().__post_init__()
+        check_count(self, "width")
         for name in ("rate", "clip_norm", "weight_decay"):
             check_positive(name, getattr(self, name))
         check_seeds(self, "seeds", least=2)
@@ -67,8 +68,7 @@ class Config(DecoderRuns):
         sorted_values(self, "beyond", positive=True)
         if not {0.0, 1.0} <= set(self.powers):
             raise InputError(f"powers must hold 0 (one rate for all) and 1 (√d), got {self.powers}")
-        if self.points < 2:
-            raise InputError(f"points must be at least 2, got {self.points}")
+        check_points(self)
         check_schedule(self.warmup, self.cooldown)
 
     @property

@@ -27,7 +27,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from experiments import equation_nine
-from experiments.checks import check_schedule, sorted_values
+from experiments.checks import check_count, check_points, check_schedule, sorted_values
 from experiments.decoder_runs import DecoderRuns, same, where
 from experiments.experiment import Calculation, CellLanes, Experiment
 from lvp import analysis
@@ -91,12 +91,12 @@ class Config(DecoderRuns):
 
     def __post_init__(self):
         super().__post_init__()
+        check_count(self, "width")
+        check_points(self, most=self.steps)
         for name in ("batch_sizes", "fan_ins", "snrs"):
             sorted_values(self, name, positive=True)
         if self.numbers < 1:
             raise InputError(f"numbers must be at least 1, got {self.numbers}")
-        if not 2 <= self.points <= self.steps:
-            raise InputError(f"points must lie between 2 and steps ({self.steps}), got {self.points}")
         for name in ("lion_rate", "adamw_rate", "weight_decay"):
             check_positive(name, getattr(self, name))
         check_schedule(self.warmup, self.cooldown)

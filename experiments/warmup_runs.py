@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from experiments.checks import check_names, check_schedule, check_seeds, sorted_values
+from experiments.checks import check_names, check_points, check_schedule, check_seeds, sorted_values
 from experiments.decoder_runs import DecoderRuns, geometric, same
 from experiments.experiment import CellLanes
 from lvp.errors import InputError
@@ -90,8 +90,7 @@ class Config(DecoderRuns):
         check_positive("high_momentum", self.high_momentum, zero=True)
         if self.high_momentum >= 1:
             raise InputError(f"high_momentum must be below 1, got {self.high_momentum}")
-        if self.points < 2:
-            raise InputError(f"points must be at least 2, got {self.points}")
+        check_points(self)
         if self.micro_batches < 2:
             raise InputError(f"micro_batches must be at least 2, or there is no φ to measure, got {self.micro_batches}")
         if not {0.0, self.reference} <= set(self.warmups) or not self.reference:

@@ -7,7 +7,9 @@ import sys
 from collections.abc import Callable
 from typing import Any, get_args, get_origin
 
-from lvp.errors import InputError, unknown
+from lvp.errors import InputError, shown, unknown
+
+_LARGEST = 2**53  # up to which whole numbers and floats are the same
 
 
 class Parser(argparse.ArgumentParser):
@@ -52,7 +54,8 @@ def setting(text: str) -> tuple[str, str]:
 
 
 def parsed(key: str, value: Any, kind: Any):
-    """`value` as `kind`, from JSON-like values or from text; InputError naming key and offending part."""
+    """`value` as `kind`, from JSON-like values or from text; InputError naming key and offending part, and for numbers
+    that are NaN, infinite, or too large to be counted by."""
     import pydantic  # of the lab, not of the library
 
     if isinstance(value, str) and value.lower() == "none" and type(None) in get_args(kind):
@@ -64,10 +67,13 @@ def parsed(key: str, value: Any, kind: Any):
             return tuple(parsed(key, part, get_args(kind)[0]) for part in value)
     adapter = pydantic.TypeAdapter(kind)
     try:
-        return adapter.validate_strings(value) if isinstance(value, str) else adapter.validate_python(value)
+        found = adapter.validate_strings(value) if isinstance(value, str) else adapter.validate_python(value)
     except pydantic.ValidationError as error:
         problem = error.errors()[0]["msg"]
-        raise InputError(f"{key}: {problem[0].lower()}{problem[1:]}, got {value!r}") from None
+        raise InputError(f"{key}: {problem[0].lower()}{problem[1:]}, got {shown(value)}") from None
+    if isinstance(found, int | float) and not abs(found) <= _LARGEST:
+        raise InputError(f"{key}: must be a number of at most 2^53 and not NaN, got {shown(value)}")
+    return found
 
 
 def command(name: str, function: Callable[[], None]) -> int:

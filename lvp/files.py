@@ -1,9 +1,13 @@
 """Files that stand whole or not at all, and where those go that can be made again."""
 
+import contextlib
 import errno
+import json
 import os
 import secrets
 from pathlib import Path
+
+from lvp.shapes import Shape, fits
 
 FULL = (errno.ENOSPC, errno.EDQUOT)  # of an OSError: no space left, or no quota
 
@@ -72,5 +76,16 @@ def append_line(path: Path, line: str) -> None:
 
 def whole_lines(path: Path) -> list[str]:
     """The lines of a log, but for a last one that a crash cut short; none where there is no file."""
-    content = path.read_text() if path.exists() else ""
+    content = path.read_text(errors="replace") if path.exists() else ""
     return content[: content.rfind("\n") + 1].splitlines()
+
+
+def log_entries(path: Path, shape: Shape) -> list[dict]:
+    """What the lines of a log say that are JSON of this shape. One that was damaged is left out: nothing but what is
+    shown to people depends on a log."""
+    found = []
+    for line in whole_lines(path):
+        with contextlib.suppress(ValueError, RecursionError):
+            if fits(entry := json.loads(line), shape):
+                found.append(entry)
+    return found

@@ -12,8 +12,11 @@ from typing import Any
 
 from lvp.errors import InputError
 from lvp.files import write_whole
+from lvp.shapes import fits
 
 FORMAT = 1
+_SHAPE = {"format": int, "hash": str, "config": dict, "outcome": dict, "provenance": dict}
+_KEYS = {*_SHAPE, "experiment", "tier", "sweep", "digest"}
 PACKAGES = ("jax", "jaxlib", "flax", "optax", "orbax-checkpoint", "sentencepiece", "ray", "numpy")
 
 
@@ -41,18 +44,28 @@ def read(path: Path) -> list[dict]:
     files = sorted(path.glob("*.jsonl")) if path.is_dir() else [path]
     found = []
     for file in files:
-        for number, line in enumerate(file.read_text(errors="replace").splitlines(), 1):
+        try:
+            content = file.read_text(errors="replace")
+        except OSError as error:
+            raise InputError(f"cannot read {file}: {error.strerror or error}") from error
+        for number, line in enumerate(content.splitlines(), 1):
             try:
-                record = json.loads(line)
-                if record["format"] != FORMAT:
-                    raise ValueError(f"format {record['format']}, this version reads {FORMAT}")
-                digest = record.pop("digest", None)  # records from before there was one have none
-                if digest is not None and digest != config_hash(record):
-                    raise ValueError("it was changed since it was written")
-            except (ValueError, KeyError, TypeError) as error:
+                found.append(_record(json.loads(line)))
+            except (ValueError, RecursionError) as error:
                 raise InputError(f"{file}:{number} is not a record: {error}") from error
-            found.append(record)
     return sorted(found, key=lambda r: r["hash"])
+
+
+def _record(found: Any) -> dict:
+    """What a line says, if it is a record; ValueError saying why it is none."""
+    if isinstance(found, dict) and found.get("format", FORMAT) != FORMAT:
+        raise ValueError(f"format {found['format']}, this version reads {FORMAT}")
+    if not fits(found, _SHAPE) or not found.keys() <= _KEYS:
+        raise ValueError("it does not have a record's keys and values")
+    digest = found.pop("digest", None)  # records from before there was one have none
+    if config_hash(found) != digest and digest is not None:
+        raise ValueError("it was changed since it was written")
+    return found
 
 
 def flatten(nested: Mapping, prefix: str = "") -> dict[str, Any]:

@@ -16,7 +16,7 @@ from lvp import records
 from lvp.errors import InputError
 from lvp.files import append_line, cache_dir, write_whole
 from lvp.sharding import named_sizes
-from sweeps import kinds, plan, results, standing
+from sweeps import kinds, plan, standing
 from sweeps.lock import only_driver
 from sweeps.manifest import Manifest
 from sweeps.progress import Progress
@@ -227,6 +227,8 @@ def _executor(out: Path, options: Options, settings: Settings, say):
 
 def _continue(manifest: Manifest, options: Options, quiet: bool):
     """Runs what is left of a sweep, draws its figure and returns its table."""
+    from sweeps import results  # what draws takes half a second to import, and `status` draws nothing
+
     say = _sayer(quiet)
     failures, interrupted = [], False
     with only_driver(manifest.out):
@@ -285,12 +287,14 @@ def _work(manifest: Manifest, options: Options, quiet: bool, say) -> tuple[Manif
 def _packed(manifest: Manifest, executor, options: Options, settings: Settings, say) -> Manifest:
     """The manifest with its packing: the standing one, what was asked for, or what measures best here. Another mesh may
     always be asked for: machines come and go."""
-    standing = manifest.packing if options.mesh is None else None
-    hosts = options.hosts if standing is None else standing.get("hosts", 1)
+    kept = manifest.packing if options.mesh is None else None
+    if kept is not None:
+        manifest.check_packing()
+    hosts = options.hosts if kept is None else kept.get("hosts", 1)
     if hosts > 1 and hosts > (found := executor.machines()):  # for which Ray would wait forever
         where = "the cluster has" if options.ray_address else "without --ray-address there is"
         raise InputError(f"hosts={hosts}: {where} {found}; name a larger cluster, or another --mesh and --hosts")
-    if standing is not None:
+    if kept is not None:
         if options.pack or options.threads:
             say("the packing this sweep began with stands; --pack and --threads change nothing, --mesh would")
         return manifest

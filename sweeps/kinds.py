@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import jax
-import numpy as np
 
 from experiments.experiment import Calculation
 from lvp import data
@@ -78,7 +77,7 @@ def streamed(cell) -> bool:
 
 def _load_tokens(cell: Cell, dataset: data.Dataset, mesh) -> Callable[[Any], Any]:
     valid = dataset.tokens("valid")
-    further = None if dataset.tokens_scored is None else np.load(dataset.tokens_scored)
+    further = None if dataset.tokens_scored is None else data.storage.load_npy(dataset.tokens_scored)
     if streamed(cell):
         train = dataset.tokens("train", mapped=True)
         return lambda lane: feed(cell, train, valid, lane.seed, mesh, scored=further)
@@ -114,7 +113,7 @@ def _images(cell: ImageCell, cache: Path) -> data.Images:
 
 def _load_images(cell: ImageCell, images: data.Images, mesh) -> Callable[[Any], Any]:
     train, test = ((images.train_images, images.train_labels), (images.test_images, images.test_labels))
-    arrays = ([np.load(path) for path in part] for part in (train, test))
+    arrays = ([data.storage.load_npy(path) for path in part] for part in (train, test))
     found = jax.device_put(ImageData.of(cell, *arrays, images.mean, images.std))
     return lambda lane: found
 

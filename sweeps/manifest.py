@@ -17,7 +17,7 @@ import os
 import shutil
 import socket
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -29,8 +29,13 @@ from lvp import records
 from lvp.data import Dataset, Images
 from lvp.errors import InputError
 from lvp.files import write_whole
+from lvp.shapes import fits
 from lvp.training import Cell, ImageCell, ImageLane, Lane
 from sweeps import kinds
+
+# Of manifest.json and the packing in it, whoever wrote them.
+_SHAPE = {"format": int, "hash": str, "experiment": str, "tier": str, "config": dict, "datasets": dict}
+_PACKING = {"platform": str, "workers": int, "threads": int, "pin": bool, "lanes_per_program": dict}
 
 
 @dataclass(frozen=True)
@@ -52,9 +57,9 @@ def corpus_name(spec: str) -> str:
     return spec.partition(":")[0]
 
 
-def lane_config(cell, lane, dataset) -> dict[str, Any]:
-    """Everything that decides a lane's result, as its record carries it and its hash covers it. Texts go by name and
-    fingerprint: where they lie decides nothing."""
+def lane_configs(cell, lanes: Iterable, dataset) -> Iterator[dict[str, Any]]:
+    """Of each lane everything that decides its result, as its record carries it and its hash covers it. Texts go by
+    name and fingerprint: where they lie decides nothing."""
     config = asdict(cell)
     data = None
     if dataset is not None:
@@ -62,7 +67,8 @@ def lane_config(cell, lane, dataset) -> dict[str, Any]:
             if spec := config["data"].get(name):
                 config["data"][name] = corpus_name(spec)
         data = dict(kinds.of(cell).fingerprints(dataset))
-    return {"cell": config, "lane": dict(lane) if isinstance(lane, Mapping) else asdict(lane), "data": data}
+    for lane in lanes:
+        yield {"cell": config, "lane": dict(lane) if isinstance(lane, Mapping) else asdict(lane), "data": data}
 
 
 @dataclass(frozen=True)
@@ -103,12 +109,16 @@ class Manifest:
         return [self._entry(c, [*c.lanes, *more.get(c.label, ())]) for c in planned]
 
     def _entry(self, planned: CellLanes, lanes) -> Entry:
-        label, cell, dataset = planned.label, planned.cell, self.datasets[planned.label]
+        label, cell = planned.label, planned.cell
         kind = kinds.of(cell)
-        dataset = kind.dataset.from_dict(dataset) if dataset else None
-        if planned.epochs is not None:
-            cell = replace(cell, steps=max(1, round(kind.steps(cell, dataset, planned.epochs))))
-        return Entry(label, cell, dataset, {records.config_hash(lane_config(cell, x, dataset)): x for x in lanes})
+        try:
+            dataset = self.datasets[label] and kind.dataset.from_dict(self.datasets[label])
+            if planned.epochs is not None:
+                cell = replace(cell, steps=max(1, round(kind.steps(cell, dataset, planned.epochs))))
+        except (KeyError, TypeError, AttributeError, ArithmeticError, ValueError) as error:
+            raise InputError(f"{self._path} says nothing usable of the data of {label}: {error}") from None
+        hashes = map(records.config_hash, lane_configs(cell, lanes, dataset))
+        return Entry(label, cell, dataset, dict(zip(hashes, lanes, strict=True)))
 
     @property
     def num_lanes(self) -> int:
@@ -140,6 +150,8 @@ class Manifest:
             found = records.read(path)
             if [record["hash"] for record in found] != [path.stem]:
                 raise InputError(f"{path} does not hold the one record of its lane")
+            if records.config_hash(found[0]["config"]) != path.stem or not fits(found[0]["outcome"], {"status": str}):
+                raise InputError(f"{path} holds the record of another lane under its name")
         except InputError as error:
             return error
         return found[0]
@@ -164,6 +176,7 @@ class Manifest:
 
     def _record(self, index: int, lane: str, outcome: dict, provenance: dict) -> dict:
         entry = self.cells[index]
+        (config,) = lane_configs(entry.cell, [entry.lanes[lane]], entry.dataset)
         if entry.dataset is not None:
             outcome = kinds.of(entry.cell).outcome(entry.dataset, outcome)
         return {
@@ -172,10 +185,17 @@ class Manifest:
             "experiment": self.experiment,
             "tier": self.tier,
             "sweep": self.hash,
-            "config": lane_config(entry.cell, entry.lanes[lane], entry.dataset),
+            "config": config,
             "outcome": outcome,
             "provenance": provenance,
         }
+
+    def check_packing(self) -> None:
+        """InputError where its packing is not one for its cells."""
+        counts = [self.packing[name] for name in ("workers", "threads")]
+        counts += [self.packing["lanes_per_program"].get(entry.label) for entry in self.cells]
+        if not all(fits(count, int) and count for count in counts):
+            raise InputError(f"{self._path} holds no packing for its cells; delete `packing` there to measure anew")
 
     @property
     def session_path(self) -> Path:
@@ -213,13 +233,13 @@ class Manifest:
         return any(p.get("saving") and time.time() - p["time"] < seconds for p in self.read_progress())
 
     def read_progress(self) -> list[dict]:
-        """What every worker was last seen at."""
+        """What every worker was last seen at; of one whose word cannot be read, nothing."""
         found = []
         for path in (self.out / "progress").glob("*.json"):
-            try:
-                found.append(json.loads(path.read_text()))
-            except (OSError, ValueError):
-                continue
+            with contextlib.suppress(OSError, ValueError, RecursionError):
+                said = json.loads(path.read_text())
+                if fits(said, {"time": float, "step": int, "lanes": [str]}):
+                    found.append(said)
         return found
 
     def write(self) -> None:
@@ -227,7 +247,13 @@ class Manifest:
             "format": records.FORMAT,
             "hash": self.hash,
         }
-        write_whole(self.out / "manifest.json", json.dumps(content, indent=1, sort_keys=True) + "\n")
+        content = json.loads(records.dumps(content))  # as it is read: with text for keys
+        content["digest"] = records.config_hash(content)
+        write_whole(self._path, json.dumps(content, indent=1, sort_keys=True) + "\n")
+
+    @property
+    def _path(self) -> Path:
+        return self.out / "manifest.json"
 
     @classmethod
     def read(cls, out: Path) -> "Manifest":
@@ -235,14 +261,21 @@ class Manifest:
         out = Path(out).absolute()
         try:
             content = json.loads((out / "manifest.json").read_text())
+            packing = content.get("packing") if fits(content, _SHAPE) else {}
+            if packing is not None and not fits(packing, _PACKING):
+                raise ValueError("it does not have a manifest's keys and values")
+            digest = content.pop("digest", None)  # manifests from before there was one have none
+            if digest is not None and digest != records.config_hash(content):
+                raise ValueError("it was changed since it was written")
             if content.pop("format") != records.FORMAT:
                 raise ValueError("written by another version")
             claimed = content.pop("hash")
             manifest = cls(out=out, **content)
-        except FileNotFoundError:
+            found = manifest.hash
+        except (FileNotFoundError, NotADirectoryError):
             raise InputError(f"{out} is not the directory of a sweep: it holds no manifest.json") from None
-        except (OSError, ValueError, TypeError, KeyError, AttributeError) as error:
+        except (OSError, ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
             raise InputError(f"{out / 'manifest.json'} cannot be read: {error}") from None
-        if manifest.hash != claimed:
+        if found != claimed:
             raise InputError(f"{out / 'manifest.json'} was changed: its hash {claimed} does not match its content")
         return manifest

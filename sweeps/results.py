@@ -12,7 +12,7 @@ from lvp import records
 from lvp.analysis import claims as claims_of
 from lvp.analysis import figures
 from lvp.errors import InputError
-from lvp.files import whole_lines, write_whole
+from lvp.files import log_entries, write_whole
 from sweeps.manifest import Manifest, corpus_name
 
 COMMITTED = Path(experiments.__file__).parent / "results"
@@ -69,9 +69,8 @@ def publish(out: str | Path) -> Path:
     _, config = manifest.resolved
     corpus = corpus_name(config.corpus)
     folder = COMMITTED / manifest.experiment / f"{manifest.tier}-{corpus}"
-    trials, sessions = (
-        [json.loads(line) for line in whole_lines(manifest.out / name)] for name in ("trials.jsonl", "sessions.jsonl")
-    )
+    trials = log_entries(manifest.out / "trials.jsonl", {"seconds": float, "training_seconds": float})
+    sessions = log_entries(manifest.out / "sessions.jsonl", {"seconds": float})
     content = {
         "experiment": manifest.experiment,
         "tier": manifest.tier,

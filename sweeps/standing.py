@@ -5,7 +5,7 @@ import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from lvp.files import whole_lines
+from lvp.files import log_entries
 from sweeps.lock import driver
 from sweeps.manifest import Manifest
 from sweeps.plan import duration
@@ -64,7 +64,7 @@ def standing(manifest: Manifest) -> Standing:
     for said in manifest.read_progress():
         if now - said["time"] < SEEN:
             under_way |= dict.fromkeys(said["lanes"], said["step"])
-    failures = [json.loads(line) for line in whole_lines(manifest.failures_path)]
+    failures = log_entries(manifest.failures_path, {"lanes": [str], "cell": str, "reason": str})
     failed = {lane for failure in failures for lane in failure["lanes"]} - set(records)
     cells, lanes, flops = [], 0, 0.0
     for entry in manifest.cells:
@@ -82,8 +82,8 @@ def standing(manifest: Manifest) -> Standing:
 
 def _began(manifest: Manifest) -> float:
     try:
-        return json.loads(manifest.session_path.read_text())["time"]
-    except (OSError, ValueError, KeyError):
+        return float(json.loads(manifest.session_path.read_text())["time"])
+    except (OSError, ValueError, KeyError, TypeError, RecursionError):
         return time.time()
 
 

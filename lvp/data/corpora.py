@@ -57,7 +57,7 @@ def path_of(kind: str, argument: str) -> Path:
     """The absolute path in `kind:argument`; InputError where there is none."""
     if not argument:
         raise InputError(f"the corpus {kind}: names no path; write {kind}:PATH")
-    return Path(argument).expanduser().absolute()
+    return storage.user_path(argument)
 
 
 _SOURCES: Mapping[str, Callable[[str | None, Path, int | None], documents.Source]] = {

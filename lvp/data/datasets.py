@@ -59,7 +59,7 @@ class Dataset:
             "train": (self.tokens_train, self.num_tokens),
             "valid": (self.tokens_valid, self.num_valid_tokens),
         }[split]
-        found = np.load(path, mmap_mode="r")[:count]
+        found = storage.load_npy(path, mapped=True)[:count]
         return found if mapped else np.array(found)
 
     def frequencies(self) -> np.ndarray:
@@ -135,7 +135,7 @@ def prepare(
                     }
                 storage.write_entry(entry, files, meta)
     train, valid = (entry / name for name in _FILES)
-    counts = (int(np.load(path, mmap_mode="r").size) for path in (train, valid))
+    counts = (int(storage.load_npy(path, mapped=True).size) for path in (train, valid))
     found = {"vocab": vocab, "corpus_fingerprint": corpus.fingerprint, "spec": corpus.spec} | meta
     if further is not None:
         found |= {"tokens_scored": entry / _SCORED, "scored_words": scored.WordCounts(*meta["scored_words"])}
@@ -168,10 +168,10 @@ def _of_token_files(spec, vocab, slice_bytes, valid_bytes, cache, scored_spec) -
         meta["tokenizer_fingerprint"],
         f"tokens:{named}",
     )
-    return found if scored_spec is None else _with_scored(found, directory, cache, scored_spec)
+    return found if scored_spec is None else _with_scored(found, directory, meta, cache, scored_spec)
 
 
-def _with_scored(found: Dataset, directory: Path, cache: Path, spec: str) -> Dataset:
+def _with_scored(found: Dataset, directory: Path, meta: Mapping, cache: Path, spec: str) -> Dataset:
     """A dataset of token files with a text that is scored, under their tokenizer."""
     further = scored.load(spec, cache=cache)
     fingerprint = storage.digest(further)
@@ -180,7 +180,7 @@ def _with_scored(found: Dataset, directory: Path, cache: Path, spec: str) -> Dat
     if storage.read_entry(entry) is None:
         with storage.locked(entry):
             if storage.read_entry(entry) is None:
-                tokenizer = tokenizers.Tokenizer.load(directory / token_files.TOKENIZER)
+                tokenizer = token_files.tokenizer(directory, meta)
                 storage.write_entry(entry, {_SCORED: storage.npy(tokenizer.encode(b"\n" + further))}, {})
     words = scored.WordCounts.of(further)
     return replace(found, tokens_scored=entry / _SCORED, scored_words=words, scored_fingerprint=fingerprint)

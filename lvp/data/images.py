@@ -88,7 +88,7 @@ def _folders(argument: str | None) -> _Source:
 def _path(kind: str, argument: str) -> Path:
     if not argument:
         raise InputError(f"the images {kind}: name no directory; write {kind}:DIR")
-    return Path(argument).expanduser().absolute()
+    return storage.user_path(argument)
 
 
 _SOURCES: dict[str, Callable[[str | None], _Source]] = {"digits": _digits, "cifar10": _cifar10, "images": _folders}

@@ -3,7 +3,7 @@
 from pathlib import Path
 from typing import NamedTuple
 
-from lvp.data import python_docs, text, wikitext2
+from lvp.data import python_docs, storage, text, wikitext2
 from lvp.errors import InputError
 
 
@@ -25,7 +25,7 @@ def load(spec: str, *, cache: Path) -> bytes:
     """The text that spec names: the test split of wikitext2[:DIR], all of text:FILE, or the validation part of
     python-docs. InputError for anything else, and for a text that is missing, empty, binary or not UTF-8."""
     kind, _, argument = spec.partition(":")
-    path = Path(argument).expanduser().absolute() if argument else None
+    path = storage.user_path(argument) if argument else None
     if kind == "wikitext2":
         return wikitext2.test(path, cache=cache)
     if spec == "python-docs":

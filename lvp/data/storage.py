@@ -14,7 +14,7 @@ from pathlib import Path
 
 import numpy as np
 
-from lvp.errors import InputError
+from lvp.errors import InputError, shown
 from lvp.files import write_whole
 
 _ENTRY = "entry.json"
@@ -39,6 +39,28 @@ def npy(array: np.ndarray) -> bytes:
     file = io.BytesIO()
     np.save(file, array)
     return file.getvalue()
+
+
+def load_npy(path: Path, *, mapped: bool = False) -> np.ndarray:
+    """The numbers in a .npy file, in memory, or read as they are looked at; InputError where it holds none. One of
+    objects holds a pickle, which is a program: it is refused, and nothing in it is run."""
+    try:
+        found = np.lib.format.open_memmap(path, mode="r")
+    except Exception as error:  # damaged headers raise whatever their bytes happen to mean
+        raise InputError(f"{path} is not an array of numbers: {error}") from error
+    return found if mapped else np.array(found)
+
+
+def user_path(text: str) -> Path:
+    """The absolute path that a user means, ~ for a home, there or not; InputError for what can be none here."""
+    try:
+        path = Path(text).expanduser().absolute()
+        path.stat()
+    except (FileNotFoundError, NotADirectoryError):
+        return path
+    except (OSError, ValueError, RuntimeError) as error:
+        raise InputError(f"cannot use the path {shown(text)}: {getattr(error, 'strerror', None) or error}") from error
+    return path
 
 
 def read_input(path: Path) -> bytes:

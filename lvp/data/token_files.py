@@ -19,11 +19,23 @@ from lvp.data import storage
 from lvp.data.tokenizers import Tokenizer
 from lvp.errors import InputError
 from lvp.files import sync_directory, write_whole
+from lvp.shapes import fits
 
 FORMAT = 1
 META, UNFINISHED, TOKENIZER = "meta.json", "unfinished.json", "tokenizer.model"
 SPLITS = {"train": "train.npy", "valid": "valid.npy"}
 BEGIN_AGAIN = "delete the directory and begin again"
+_AGAIN = "delete it and make it again: python -m lvp tokenize SPEC --vocab M --out {}"
+# Of meta.json, whoever wrote it: a digest proves that nothing was damaged, not who was at it.
+_SHAPE = {
+    "spec": str,
+    "vocab": int,
+    "tokens": dict.fromkeys(SPLITS, int),
+    "text_bytes": dict.fromkeys(SPLITS, int),
+    "tokenizer_fingerprint": str,
+    "files": dict.fromkeys((TOKENIZER, *SPLITS.values()), {"bytes": int, "sha256": str}),
+    "asked": dict,
+}
 _HEADER = 128  # bytes of the .npy header, whatever the number of tokens
 _CHUNK = 1 << 22  # tokens looked at together
 _SMALL = 1 << 26  # bytes of a file that is verified whenever it is opened
@@ -118,20 +130,19 @@ def read(directory: Path) -> dict[str, Any]:
     Raises InputError where the directory is missing, unfinished (with the command that goes on), or damaged, naming the
     file.
     """
-    again = f"delete it and make it again: python -m lvp tokenize SPEC --vocab M --out {directory}"
+    again = _AGAIN.format(directory)
     if not (directory / META).exists():
         if (directory / UNFINISHED).exists():
-            command = unfinished(directory)["command"]
+            command = unfinished(directory).get("command", "the command that began them")
             raise InputError(f"the tokens in {directory} are unfinished; this goes on with them: {command}")
         raise InputError(
             f"no tokens in {directory}; python -m lvp tokenize SPEC --vocab M --out {directory} makes them"
         )
     meta = _checked(directory / META, again)
-    tokenizer = directory / TOKENIZER
-    if not tokenizer.exists() or described(tokenizer) != meta["files"][TOKENIZER]:
-        raise InputError(
-            f"{tokenizer} is not the tokenizer that made the tokens beside it (its fingerprint is another); {again}"
-        )
+    if not fits(meta, _SHAPE) or not meta["vocab"]:
+        raise InputError(f"{directory / META} does not say what a record of tokens says; {again}")
+    if not (path := directory / TOKENIZER).is_file() or described(path) != meta["files"][TOKENIZER]:
+        raise _another_tokenizer(directory)
     for split, name in SPLITS.items():
         path, facts = directory / name, meta["files"][name]
         check_tokens(path, meta["vocab"], meta["tokens"][split], again)
@@ -139,6 +150,25 @@ def read(directory: Path) -> dict[str, Any]:
         if facts["bytes"] <= _SMALL and described(path) != facts:
             raise InputError(f"{path} is damaged: not the tokens that were written; {again}")
     return meta
+
+
+def tokenizer(directory: Path, meta: Mapping[str, Any]) -> Tokenizer:
+    """The tokenizer of a directory of token files; InputError where it is not the one that its record names."""
+    try:
+        found = Tokenizer.load(directory / TOKENIZER)
+        same = (found.fingerprint, found.vocab_size) == (meta["tokenizer_fingerprint"], meta["vocab"])
+    except Exception as error:  # a damaged model raises whatever its bytes happen to mean
+        raise _another_tokenizer(directory) from error
+    if not same:
+        raise _another_tokenizer(directory)
+    return found
+
+
+def _another_tokenizer(directory: Path) -> InputError:
+    return InputError(
+        f"{directory / TOKENIZER} is not the tokenizer that made the tokens beside it (its fingerprint is another); "
+        + _AGAIN.format(directory)
+    )
 
 
 def verify(directory: Path, seen: Callable[[int], Any] = lambda _: None) -> dict[str, Any]:
@@ -175,12 +205,12 @@ def _checked(path: Path, way_out: str) -> dict[str, Any]:
         body = json.loads(storage.read_input(path))
         digest = body.pop("digest")
         whole = storage.digest(storage.as_json(body)) == digest
-    except (ValueError, TypeError, KeyError, AttributeError):
+    except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
         whole = False
     if not whole:
         raise InputError(f"{path} is damaged; {way_out}")
-    if body["format"] != FORMAT:
-        raise InputError(f"{path} has format {body['format']}, not {FORMAT}; {way_out}")
+    if body.get("format") != FORMAT:
+        raise InputError(f"{path} has format {body.get('format')}, not {FORMAT}; {way_out}")
     return body
 
 
@@ -200,7 +230,7 @@ def check_tokens(path: Path, vocab: int, count: int, way_out: str) -> None:
 
 
 def _check_sample(path: Path, vocab: int) -> None:
-    tokens = np.load(path, mmap_mode="r")
+    tokens = storage.load_npy(path, mapped=True)
     for start in np.linspace(0, max(0, len(tokens) - _SAMPLE), _SAMPLES).astype(np.int64).tolist():
         check_ids(tokens[start : start + _SAMPLE], vocab, path)
         if len(tokens) <= _SAMPLE:
@@ -223,8 +253,8 @@ def head(directory: Path, meta: Mapping[str, Any], split: str, limit: int | None
     if limit is None or limit >= size:
         return count, size
     path = directory / SPLITS[split]
-    lengths = np.array([len(piece) for piece in Tokenizer.load(directory / TOKENIZER).pieces])
-    tokens, size = np.load(path, mmap_mode="r"), 0
+    lengths = np.array([len(piece) for piece in tokenizer(directory, meta).pieces])
+    tokens, size = storage.load_npy(path, mapped=True), 0
     for start in range(0, count, _CHUNK):
         ids = tokens[start : start + _CHUNK]
         check_ids(ids, meta["vocab"], path)

@@ -29,9 +29,13 @@ from lvp.data import corpora, documents, token_files, tokenizers
 from lvp.data.tokenizers import Tokenizer
 from lvp.errors import InputError
 from lvp.files import write_whole
+from lvp.shapes import fits
 
 VALID_BYTES = 10_000_000
 TOKENIZER_BYTES = 100_000_000
+# Of unfinished.json, and of a split in it.
+_STATE = {"asked": dict, "command": str, "text": dict, "splits": dict, "fingerprint": str | None}
+_SPLIT = {"position": [int], "bytes": int, "tokens": int, "done": bool}
 _PIECE = 1 << 22  # bytes encoded together, at least
 _SAVE_SECONDS = 1.0  # between states on disk
 _LOG_SECONDS = 30.0  # between lines where there is no terminal
@@ -155,11 +159,21 @@ def _state(out: Path, asked: dict) -> dict | None:
         raise InputError(f"--out {out} is not a directory")
     if (out / token_files.UNFINISHED).exists():
         state = token_files.unfinished(out)
+        if not _is_state(state):
+            path = out / token_files.UNFINISHED
+            raise InputError(f"{path} does not say how far the tokens are; {token_files.BEGIN_AGAIN}")
         _check_same(out, asked, state["asked"])
         return state
     if other := sorted(p.name for p in out.iterdir() if not p.name.endswith(".tmp")):
         raise InputError(f"--out {out} holds other files ({other[0]}): choose an empty directory")
     return None
+
+
+def _is_state(found: dict) -> bool:
+    """Whether it can be gone on with, whoever wrote it."""
+    if not fits(found, _STATE):
+        return False
+    return all(fits(at, _SPLIT) and len(at["position"]) == 2 for at in found["splits"].values())
 
 
 def _check_same(out: Path, asked: dict, found: dict) -> None:
@@ -197,7 +211,7 @@ def _given(path: Path, vocab: int) -> Tokenizer:
         whole = {bytes([byte]) for byte in range(256)} <= set(tokenizer.pieces)
     except OSError as error:
         raise InputError(f"cannot read --tokenizer {path}: {error.strerror or error}") from error
-    except (RuntimeError, KeyError):
+    except Exception:  # a damaged model raises whatever its bytes happen to mean
         whole = False
     if not whole:
         raise InputError(f"--tokenizer {path} is not a tokenizer that was made here, or is damaged")
@@ -209,7 +223,7 @@ def _given(path: Path, vocab: int) -> Tokenizer:
 def _tokenizer(settings, out: Path, source: documents.Source, state: dict, given: Tokenizer | None) -> Tokenizer:
     path = out / token_files.TOKENIZER
     if state["fingerprint"] is not None:
-        with contextlib.suppress(OSError, RuntimeError, KeyError):
+        with contextlib.suppress(Exception):  # a damaged model raises whatever its bytes happen to mean
             tokenizer = Tokenizer.load(path)
             if tokenizer.fingerprint == state["fingerprint"]:
                 return tokenizer

@@ -22,7 +22,7 @@ def find() -> Path | None:
     the root of the checkout if that exists.
     """
     if named := os.environ.get("LVP_WIKITEXT2"):
-        return Path(named).expanduser().absolute()
+        return storage.user_path(named)
     return _BESIDE_THE_CHECKOUT if _BESIDE_THE_CHECKOUT.is_dir() else None
 
 

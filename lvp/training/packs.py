@@ -128,6 +128,11 @@ class PackedProgram:
 
     def lane_shapes(self):
         """Shapes and dtypes of one lane's state, found without a device; and on a mesh where its arrays lie."""
+        return self._lane_shapes
+
+    @cached_property
+    def _lane_shapes(self):
+        # Tracing takes as long as a hundred steps of a small model, and every lane asks twice.
         shapes = jax.eval_shape(self._init, self.cell.example_lane().arrays())
         if self.mesh is None:
             return shapes

@@ -1,0 +1,297 @@
+"""Whatever stands in a configuration, a corpus, a record or a sweep's directory, and whatever befell it: a result or
+one line that says what is wrong; no other exception, and no file of the user's is changed."""
+
+import json
+import pickle
+import shutil
+from dataclasses import asdict
+from typing import get_type_hints
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import experiments
+from lvp import data, records
+from lvp.data import storage, token_files, tokenization
+from lvp.errors import InputError
+from lvp.outcomes import Outcome
+from sweeps import api, kinds, plan
+from sweeps.manifest import Manifest
+from tests.data.test_datasets import some_text
+from tests.faults import damage
+from tests.faults.damage import examples, result_or_one_line
+
+SMOKE = {name: experiments.load(name).tiers["smoke"] for name in experiments.NAMES}
+NASTY = [*("0", "-1", "1", "2", "7", "1000000007", str(10**18), str(10**30), "1" * 5000, "1e308", "5e-324", "1e39")]
+NASTY += [*("nan", "inf", "-inf", "-0.0", "0.5", "1,2", "2,1", "1,1", "0.1,0.2,0.3", "1e-320,1e-310,1e-300")]
+NASTY += [*("256,300", "none", "true", "x", "a,b", "", ",", "\ud800", "a\nb", "a\0b", "__import__('os')", "{}", "٣")]
+
+
+def few_or_many(few, many):
+    """The number of examples: few in every run of the tests, many among the slow ones."""
+    return pytest.mark.parametrize("count", [few, pytest.param(many, marks=pytest.mark.slow)])
+
+
+def planned(name, values):
+    """All that a sweep does with a configuration before it looks at data."""
+    cells = experiments.load(name).cells(experiments.configured(name, "smoke", values))
+    for each in cells:
+        kinds.of(each.cell).check(each.cell, each.lanes)
+    return plan.forecast(cells, 2, 1e9, "assumed")
+
+
+def configurations():
+    texts = st.one_of(st.sampled_from(NASTY), st.text(max_size=10), damage.NUMBERS.map(str))
+    texts |= st.lists(damage.NUMBERS.map(str), max_size=4).map(",".join)
+    values = st.one_of(texts, texts, damage.JSON)
+    keyed = {n: st.dictionaries(st.sampled_from(list(get_type_hints(type(c)))), values) for n, c in SMOKE.items()}
+    junk = st.dictionaries(st.text(max_size=6), values, max_size=1)
+    return st.one_of([st.tuples(st.just(name), st.one_of(keys, keys, keys, junk)) for name, keys in keyed.items()])
+
+
+@few_or_many(300, 10_000)
+def test_configurations(count):
+    outcomes = []
+
+    @examples(count)
+    @given(configurations())
+    def check(asked):
+        outcomes.append(isinstance(result_or_one_line(lambda: planned(*asked)), InputError))
+
+    check()
+    assert {True, False} <= set(outcomes)  # both come about
+
+
+@pytest.mark.parametrize("name", experiments.NAMES)
+def test_every_key_with_every_awkward_value(name):
+    for key in get_type_hints(type(SMOKE[name])):
+        for value in NASTY:
+            result_or_one_line(lambda key=key, value=value: planned(name, {key: value}))
+
+
+@few_or_many(40, 2000)
+def test_texts(count, tmp_path):
+    path, cache = tmp_path / "text", tmp_path / "cache"
+    paragraphs = some_text(300).encode()
+    content = st.one_of(
+        st.binary(max_size=40), st.text(max_size=200).map(str.encode), damage.of_bytes(paragraphs), st.just(b"a\n" * 99)
+    )
+    sizes = st.one_of(st.none(), st.integers(-1, 400))
+
+    @examples(count)
+    @given(content, st.integers(255, 300), sizes, sizes)
+    def check(content, vocab, slice_bytes, valid_bytes):
+        path.write_bytes(content)
+        asked = {"vocab": vocab, "slice_bytes": slice_bytes, "valid_bytes": valid_bytes, "cache": cache}
+        found = result_or_one_line(lambda: data.prepare(f"text:{path}", **asked))
+        if isinstance(found, data.Dataset):
+            assert content.startswith(content[: found.train_bytes]) and found.tokens("train").size == found.num_tokens
+        assert path.read_bytes() == content
+
+    check()
+
+
+@pytest.mark.parametrize("path", ["~nobody/x", "a\0b", "x" * 5000, "\ud800", "a\nb", "/dev/null/x", "/proc/self/mem"])
+@pytest.mark.parametrize("kind", ["text", "wikitext2", "tokens", "images", "cifar10", "scored"])
+def test_paths_that_are_none(path, kind, tmp_path):
+    everything = {"vocab": 300, "slice_bytes": None, "valid_bytes": None, "cache": tmp_path}
+    found = result_or_one_line(
+        lambda: (
+            data.load_images(f"{kind}:{path}", cache=tmp_path)
+            if kind in ("images", "cifar10")
+            else data.prepare("python-docs", **everything, scored_spec=f"text:{path}")
+            if kind == "scored"
+            else data.prepare(f"{kind}:{path}", **everything)
+        )
+    )
+    assert isinstance(found, InputError)
+
+
+@pytest.fixture(scope="module")
+def tokens(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("tokens")
+    (folder / "text").write_text(some_text(1500))
+    token_files_of = tokenization.Settings(f"text:{folder / 'text'}", 280)
+    tokenization.tokenize(token_files_of, folder / "out", cache=folder / "cache", workers=1)
+    return folder / "out"
+
+
+def signed(body):
+    """As whoever wants to be believed would sign it."""
+    if isinstance(body, dict):
+        body = {k: v for k, v in body.items() if k != "digest"}
+        try:
+            return body | {"digest": storage.digest(storage.as_json(body))}
+        except ValueError:  # NaN is no JSON
+            return body
+    return body
+
+
+@st.composite
+def token_directories(draw, whole):
+    """The files of a damaged directory: changed as accidents change them, or signed again."""
+    files = {path.name: content for path, content in damage.contents(whole).items()}
+    meta = json.loads(files["meta.json"])
+    kind = draw(st.sampled_from(["bytes", "bytes", "meta", "meta", "tokenizer", "tokens", "pickle"]))
+    if kind == "bytes":
+        name = draw(st.sampled_from(sorted(files)))
+        files[name] = draw(damage.of_bytes(files[name]))
+    elif kind == "meta":
+        files["meta.json"] = json.dumps(signed(draw(damage.of_json(meta)))).encode()
+    else:
+        name = "tokenizer.model" if kind == "tokenizer" else "train.npy"
+        array = np.array([draw(damage.JSON)] * 3, object)
+        files[name] = pickle.dumps(array) if kind == "pickle" else draw(damage.of_bytes(files[name]))
+        if kind == "pickle" and draw(st.booleans()):
+            files[name] = storage.npy(array)
+        meta["files"][name] = {"bytes": len(files[name]), "sha256": storage.hashlib.sha256(files[name]).hexdigest()}
+        files["meta.json"] = json.dumps(signed(meta)).encode()
+    return files
+
+
+@few_or_many(80, 3000)
+def test_token_directories(count, tokens, tmp_path):
+    directory = tmp_path / "tokens"
+    refused = []
+
+    @examples(count)
+    @given(token_directories(tokens), st.sampled_from([None, 50, 1000]), st.booleans())
+    def check(files, size, scored):
+        shutil.rmtree(directory, ignore_errors=True)
+        directory.mkdir()
+        for name, content in files.items():
+            (directory / name).write_bytes(content)
+        asked = {"vocab": 280, "slice_bytes": size, "valid_bytes": None, "cache": tmp_path / "cache"}
+        asked |= {"scored_spec": f"text:{tokens.parent / 'text'}"} if scored else {}
+
+        def read():
+            found = data.prepare(f"tokens:{directory}", **asked)
+            return found.frequencies(), token_files.verify(directory)
+
+        refused.append(isinstance(result_or_one_line(read), InputError))
+        assert damage.contents(directory) == {directory / name: content for name, content in files.items()}
+
+    check()
+    assert any(refused)
+
+
+@few_or_many(40, 1000)
+def test_unfinished_token_directories(count, tokens, tmp_path):
+    """Going on with tokens whose state was changed by who could sign it, or by accident."""
+    directory, settings = tmp_path / "tokens", tokenization.Settings(f"text:{tokens.parent / 'text'}", 280)
+    state = {"asked": settings.asked(None), "command": settings.command(directory), "fingerprint": None}
+    source = data.corpora.source(settings.spec, cache=tmp_path, valid_bytes=settings.valid_bytes)
+    split = {"position": [0, 0], "bytes": 0, "tokens": 0, "done": False}
+    state |= {"text": {"spec": source.spec, "identity": source.identity}, "splits": {"valid": split}, "format": 1}
+    texts = st.one_of(
+        damage.of_json(state).map(signed).map(json.dumps).map(str.encode),
+        damage.of_bytes(json.dumps(signed(state)).encode()),
+    )
+
+    @examples(count)
+    @given(texts)
+    def check(content):
+        shutil.rmtree(directory, ignore_errors=True)
+        directory.mkdir()
+        (directory / "unfinished.json").write_bytes(content)
+        found = result_or_one_line(lambda: tokenization._state(directory, settings.asked(None)))
+        assert isinstance(found, InputError | dict)
+        result_or_one_line(lambda: token_files.read(directory))
+        assert (directory / "unfinished.json").read_bytes() == content
+
+    check()
+
+
+@pytest.fixture(scope="module")
+def sweep(tmp_path_factory):
+    """The directory of a sweep in which two of its lanes have a record that nobody trained."""
+    folder = tmp_path_factory.mktemp("sweep")
+    config = experiments.configured("width_vocab", "smoke", {"corpus": "zipf:1", "widths": "16,24", "seeds": "0"})
+    cells = experiments.load("width_vocab").cells(config)
+    datasets = {c.label: kinds.of(c.cell).prepare(c.cell, folder / "cache") for c in cells}
+    packing = {"platform": "cpu", "device": "any", "workers": 1, "threads": 1, "pin": False, "measured": {"1x1": 2.5}}
+    packing["lanes_per_program"] = {c.label: 1 for c in cells}
+    manifest = Manifest(
+        folder / "out",
+        "width_vocab",
+        "smoke",
+        experiments.to_dict(config),
+        {label: d.to_dict() for label, d in datasets.items()},
+        packing,
+    )
+    manifest.write()
+    lanes = list(manifest.cells[0].lanes)[:2]
+    outcome = asdict(Outcome("finished", 10, None, 2.5, 2.5, [1, 10], [3.0, 2.5]))
+    manifest.write_records(0, dict.fromkeys(lanes, outcome), {"commit": "abc", "device": "any"})
+    manifest.write_progress(1, [list(manifest.cells[1].lanes)[0]], 3)
+    manifest.session_path.write_text('{"time": 1700000000.0, "host": "here"}\n')
+    said = {"trial": "0001", "cell": manifest.cells[1].label, "lanes": list(manifest.cells[1].lanes)[1:], "reason": "x"}
+    manifest.failures_path.write_text(json.dumps(said) + "\n")
+    return manifest.out
+
+
+def as_text(body) -> bytes:
+    """As it is signed where it is a record or a manifest, and one line."""
+    if isinstance(body, dict):
+        body = {k: v for k, v in body.items() if k != "digest"}
+        try:
+            body["digest"] = records.config_hash(body)
+        except ValueError:  # NaN is no JSON
+            pass
+    return json.dumps(body).encode() + b"\n"
+
+
+@st.composite
+def sweep_directories(draw, whole):
+    """One file of a sweep's directory that was damaged or changed."""
+    files = damage.contents(whole)
+    path = draw(st.sampled_from(sorted(files)))
+    if draw(st.booleans()):
+        return path, draw(damage.of_bytes(files[path]))
+    return path, as_text(draw(damage.of_json(json.loads(files[path]))))
+
+
+@few_or_many(150, 5000)
+def test_sweep_directories(count, sweep):
+    """`status`, the table, and what is left to do of a sweep in whose directory one file was changed."""
+    whole, refused = damage.contents(sweep), []
+
+    def read():
+        manifest = Manifest.read(sweep)
+        manifest.check_packing()
+        todo = plan.trials(manifest, manifest.packing["lanes_per_program"], 1, manifest.finished())
+        return todo, api.status(sweep), api.table_of(sweep)
+
+    @examples(count)
+    @given(sweep_directories(sweep))
+    def check(damaged):
+        path, content = damaged
+        path.write_bytes(content)
+        try:
+            refused.append(isinstance(result_or_one_line(read), InputError))
+            result_or_one_line(lambda: records.read(sweep / "records"))
+            assert damage.contents(sweep) == whole | {path: content}
+        finally:
+            path.write_bytes(whole[path])
+
+    check()
+    assert {True, False} <= set(refused)
+
+
+@pytest.mark.parametrize("depth", [100_000])
+def test_what_is_nested_too_deeply(depth, sweep, tokens, tmp_path):
+    """JSON that no parser follows to its end."""
+    copies = [shutil.copytree(folder, tmp_path / folder.parent.name) for folder in (sweep, tokens)]
+    for path in (copies[0] / "manifest.json", *copies[0].rglob("*.json*"), copies[1] / "meta.json"):
+        path.write_text("[" * depth)
+    asked = {"vocab": 280, "slice_bytes": None, "valid_bytes": None, "cache": tmp_path / "cache"}
+    for call in (
+        lambda: Manifest.read(copies[0]),
+        lambda: records.read(copies[0] / "records"),
+        lambda: data.prepare(f"tokens:{copies[1]}", **asked),
+    ):
+        assert isinstance(result_or_one_line(call), InputError)
+    shutil.copy(sweep / "manifest.json", copies[0])
+    assert "0 of" not in api.status(sweep) and "cannot be read" in api.status(copies[0])
