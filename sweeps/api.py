@@ -241,7 +241,8 @@ def _continue(manifest: Manifest, options: Options, quiet: bool):
 
 
 def _work(manifest: Manifest, options: Options, quiet: bool, say) -> tuple[Manifest, list[str], bool]:
-    """Runs the lanes that are left: the manifest with its packing, why trials failed, whether it was interrupted."""
+    """Runs the lanes that are left: the manifest with its packing, why trials failed whose lanes nobody has finished,
+    whether it was interrupted."""
     started, failures, interrupted = time.perf_counter(), [], False
     write_whole(manifest.session_path, json.dumps({"time": time.time(), "host": socket.gethostname()}) + "\n")
     manifest.failures_path.unlink(missing_ok=True)
@@ -253,13 +254,14 @@ def _work(manifest: Manifest, options: Options, quiet: bool, say) -> tuple[Manif
     )
     executor = _executor(manifest.out, options, settings, say)
     try:
+        executor.share(manifest)
         manifest = _packed(manifest, executor, options, settings, say)
-        failures = _execute(manifest, executor, settings, quiet)
+        failures = _execute(manifest, executor, settings, quiet, say)
         with_more = replace(manifest)  # what it holds now that these results stand
         if not failures and with_more.num_lanes > manifest.num_lanes:
             say(f"{with_more.num_lanes - manifest.num_lanes} lanes follow from these results")
             manifest = with_more
-            failures = _execute(manifest, executor, settings, quiet)
+            failures = _execute(manifest, executor, settings, quiet, say)
     except KeyboardInterrupt:
         interrupted = True
     finally:
@@ -285,7 +287,7 @@ def _packed(manifest: Manifest, executor, options: Options, settings: Settings, 
     return manifest
 
 
-def _execute(manifest: Manifest, executor, settings: Settings, quiet: bool) -> list[str]:
+def _execute(manifest: Manifest, executor, settings: Settings, quiet: bool, say) -> list[str]:
     packing = manifest.packing
     settings = replace(
         settings,
@@ -296,7 +298,7 @@ def _execute(manifest: Manifest, executor, settings: Settings, quiet: bool) -> l
         hosts=packing.get("hosts", 1),
     )
     todo = plan.trials(manifest, packing["lanes_per_program"], packing["workers"], manifest.finished())
-    lock, failures = threading.Lock(), []
+    lock, failures = threading.Lock(), {}
 
     def on_done(report):
         with lock:
@@ -305,13 +307,17 @@ def _execute(manifest: Manifest, executor, settings: Settings, quiet: bool) -> l
     def on_failed(trial, reason):
         cell = manifest.cells[trial["cell"]].label
         with lock:
-            failures.append(f"trial {trial['id']}: {reason}")
+            failures[trial["id"]] = trial["lanes"], reason
             said = {"trial": trial["id"], "cell": cell, "lanes": trial["lanes"], "reason": reason}
             append_line(manifest.failures_path, json.dumps(said))
 
     with Progress(manifest, quiet):
         executor.run(todo, settings, packing["workers"], on_done, on_failed)
-    return failures
+    finished = manifest.finished()
+    lost = {id: reason for id, (lanes, reason) in failures.items() if not finished.issuperset(lanes)}
+    for reason in sorted({reason for id, (_, reason) in failures.items() if id not in lost}):
+        say(f"others have done what failed here: {reason}")
+    return [f"trial {id}: {reason}" for id, reason in lost.items()]
 
 
 def status(out: str | Path) -> str:

@@ -11,6 +11,7 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from queue import Empty, Queue
 
+from sweeps.manifest import Manifest
 from sweeps.worker import RETRIES, Settings, Worker, is_full
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -195,6 +196,9 @@ class LocalExecutor:
                 worker.leave()
             for worker in live.values():
                 worker.end(max(0.0, deadline - time.monotonic()))
+
+    def share(self, manifest: Manifest) -> None:
+        pass  # this machine sees what its driver sees
 
     def machines(self) -> int:
         return 1
