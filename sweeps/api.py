@@ -255,7 +255,8 @@ def _where(options: Options) -> list[str]:
 
 
 def _work(manifest: Manifest, options: Options, quiet: bool, say) -> tuple[Manifest, list[str], bool]:
-    """Runs the lanes that are left: the manifest with its packing, why trials failed, whether it was interrupted."""
+    """Runs the lanes that are left: the manifest with its packing, why trials failed whose lanes nobody has finished,
+    whether it was interrupted."""
     started, failures, interrupted = time.perf_counter(), [], False
     write_whole(manifest.session_path, json.dumps({"time": time.time(), "host": socket.gethostname()}) + "\n")
     manifest.failures_path.unlink(missing_ok=True)
@@ -267,13 +268,14 @@ def _work(manifest: Manifest, options: Options, quiet: bool, say) -> tuple[Manif
     )
     executor = _executor(manifest.out, options, settings, say)
     try:
+        executor.share(manifest)
         manifest = _packed(manifest, executor, options, settings, say)
-        failures = _execute(manifest, executor, settings, quiet)
+        failures = _execute(manifest, executor, settings, quiet, say)
         with_more = replace(manifest)  # what it holds now that these results stand
         if not failures and with_more.num_lanes > manifest.num_lanes:
             say(f"{with_more.num_lanes - manifest.num_lanes} lanes follow from these results")
             manifest = with_more
-            failures = _execute(manifest, executor, settings, quiet)
+            failures = _execute(manifest, executor, settings, quiet, say)
     except KeyboardInterrupt:
         interrupted = True
     finally:
@@ -307,7 +309,7 @@ def _packed(manifest: Manifest, executor, options: Options, settings: Settings, 
     return manifest
 
 
-def _execute(manifest: Manifest, executor, settings: Settings, quiet: bool) -> list[str]:
+def _execute(manifest: Manifest, executor, settings: Settings, quiet: bool, say) -> list[str]:
     packing = manifest.packing
     settings = replace(
         settings,
@@ -319,7 +321,7 @@ def _execute(manifest: Manifest, executor, settings: Settings, quiet: bool) -> l
     )
     todo = plan.trials(manifest, packing["lanes_per_program"], packing["workers"], manifest.finished())
     manifest.leave_path.unlink(missing_ok=True)  # of a driver that was killed: whatever executor it had
-    lock, failures = threading.Lock(), []
+    lock, failures = threading.Lock(), {}
 
     def on_done(report):
         with lock:
@@ -328,14 +330,18 @@ def _execute(manifest: Manifest, executor, settings: Settings, quiet: bool) -> l
     def on_failed(trial, reason):
         cell = manifest.cells[trial["cell"]].label
         with lock:
-            failures.append(f"trial {trial['id']}: {reason}")
+            failures[trial["id"]] = trial["lanes"], reason
             said = {"trial": trial["id"], "cell": cell, "lanes": trial["lanes"], "reason": reason}
             with contextlib.suppress(OSError):  # of a full disk, say: the line below says it
                 append_line(manifest.failures_path, json.dumps(said))
 
     with Progress(manifest, quiet):
         executor.run(todo, settings, packing["workers"], on_done, on_failed)
-    return failures
+    finished = manifest.finished()
+    lost = {id: reason for id, (lanes, reason) in failures.items() if not finished.issuperset(lanes)}
+    for reason in sorted({reason for id, (_, reason) in failures.items() if id not in lost}):
+        say(f"others have done what failed here: {reason}")
+    return [f"trial {id}: {reason}" for id, reason in lost.items()]
 
 
 def status(out: str | Path) -> str:

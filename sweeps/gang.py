@@ -10,15 +10,20 @@ import ray
 from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
 from lvp.files import write_whole
+from sweeps.cluster import Refused, look
+from sweeps.shared import Shared
 from sweeps.worker import Settings, Worker, described
 
 
 class Gang:
     """The worker of this process and, in the other bundles of its placement group, those of the other hosts. All run
     the same trials in the same order; the first one writes. One that fails leaves the others in the middle of what they
-    do together: then all end, and what they were at is tried again by a new gang."""
+    do together: then all end, and what they were at is tried again by a new gang. Refused where one of the machines
+    cannot take part."""
 
-    def __init__(self, out: str, settings: Settings, resources: dict[str, float]):
+    def __init__(self, shared: Shared, settings: Settings, resources: dict[str, float]):
+        out, self.shared = str(shared.out), shared
+        self._check(look(shared), *ray.get([self._look(i) for i in range(1, settings.hosts)]))
         self.worker, self.broken = Worker(out, settings), False
         self.others = [self._other(out, settings, resources, i) for i in range(1, settings.hosts)]
         if self.others:
@@ -30,16 +35,29 @@ class Gang:
             self.worker.heed_sigterm()
 
     @staticmethod
-    def _other(out: str, settings: Settings, resources: dict[str, float], bundle: int):
-        strategy = PlacementGroupSchedulingStrategy(ray.util.get_current_placement_group(), bundle)
-        return ray.remote(Worker).options(scheduling_strategy=strategy, **as_options(resources)).remote(out, settings)
+    def _in_bundle(bundle: int) -> PlacementGroupSchedulingStrategy:
+        return PlacementGroupSchedulingStrategy(ray.util.get_current_placement_group(), bundle)
+
+    def _look(self, bundle: int):
+        return ray.remote(look).options(num_cpus=0, scheduling_strategy=self._in_bundle(bundle)).remote(self.shared)
+
+    @staticmethod
+    def _check(*looks: tuple[str, str | None]) -> None:
+        for node, why in looks:
+            if why:
+                raise Refused(node, why)
+
+    def _other(self, out: str, settings: Settings, resources: dict[str, float], bundle: int):
+        options = {"scheduling_strategy": self._in_bundle(bundle)} | as_options(resources)
+        return ray.remote(Worker).options(**options).remote(out, settings)
 
     def run_trial(self, trial: dict) -> dict:
-        """As `Worker.run_trial`."""
-        if not self.others:
-            return self.worker.run_trial(trial)
+        """As `Worker.run_trial`; Refused where this machine no longer sees the sweep."""
         if self.broken:
             os._exit(1)
+        self._check(look(self.shared))
+        if not self.others:
+            return self.worker.run_trial(trial)
         # What is left is decided once: records appear while they work.
         trial = trial | {"lanes": self.worker.unfinished(trial["lanes"])}
         pending = [other.run_trial.remote(trial) for other in self.others]

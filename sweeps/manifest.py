@@ -201,6 +201,17 @@ class Manifest:
     def session_path(self) -> Path:
         return self.out / "session.json"
 
+    def session(self) -> str:
+        """Who has the sweep now, or had it last, as its driver wrote it down."""
+        return self.session_path.read_text()
+
+    def is_taken_from(self, session: str) -> bool:
+        """Whether another driver has taken the sweep up since."""
+        try:
+            return self.session() != session
+        except OSError:
+            return False
+
     @property
     def failures_path(self) -> Path:
         return self.out / "failures.jsonl"

@@ -10,17 +10,21 @@ import os
 import signal
 import tempfile
 import time
-from collections.abc import Callable, Iterable
-from dataclasses import asdict
+from collections.abc import Callable, Collection, Iterable
+from dataclasses import asdict, replace
 from pathlib import Path
 
 import ray
 from ray import tune
+from ray._private import ray_constants
 
 from lvp.errors import InputError
+from sweeps import cluster
+from sweeps.cluster import Refused
 from sweeps.gang import Gang, as_options, why_path
 from sweeps.local_executor import GRACE, ROOT
 from sweeps.manifest import Manifest
+from sweeps.shared import Shared
 from sweeps.worker import RETRIES, Settings, Worker, described, is_full
 
 
@@ -28,8 +32,12 @@ class TuneTrial(tune.Trainable):
     """One Tune trial is one of ours. The actor, and with it the worker and its compiled programs, is reused."""
 
     def setup(self, config):
-        self.gang = Gang(config["out"], Settings(**config["settings"]), config["resources"])
+        self.gang = self.refused = None
         self.trial_to_run = config["trial"]
+        try:
+            self.gang = Gang(config["shared"], Settings(**config["settings"]), config["resources"])
+        except Refused as error:  # raised from here, it would be tried again as a death is, and here
+            self.refused = error
 
     def reset_config(self, new_config):
         self.trial_to_run = new_config["trial"]
@@ -37,13 +45,18 @@ class TuneTrial(tune.Trainable):
 
     def step(self):
         try:
+            if self.refused:
+                raise self.refused
             return {"report": self.gang.run_trial(self.trial_to_run), "done": True}
+        except Refused as error:
+            return {"problem": str(error), "full": False, "refused": error.node, "done": True}
         except Exception as error:  # to be told, not to be tried again as a death is
             logging.exception("trial failed")
             return {"problem": described(error), "full": is_full(error), "done": True}
 
     def cleanup(self):
-        self.gang.end()
+        if self.gang is not None:
+            self.gang.end()
 
     def save_checkpoint(self, checkpoint_dir):
         return None
@@ -53,10 +66,13 @@ class TuneTrial(tune.Trainable):
 
 
 class _Reporter(tune.Callback, tune.Stopper):
-    """Passes on what trials come to; stops them all where a disk is full."""
+    """Passes on what trials come to; stops them all where a disk is full. refused, refusing: the trials that machines
+    would not take, and those machines."""
 
     def __init__(self, on_done, on_failed):
         self.on_done, self.on_failed, self.full = on_done, on_failed, False
+        self.refused: list[dict] = []
+        self.refusing: set[str] = set()
 
     def __getstate__(self):
         return {}  # Tune pickles it for a restore that is never asked for
@@ -71,6 +87,9 @@ class _Reporter(tune.Callback, tune.Stopper):
         if "problem" in result:
             self.on_failed(trial.config["trial"], result["problem"])
             self.full |= result["full"]
+            if "refused" in result:
+                self.refused.append(trial.config["trial"])
+                self.refusing.add(result["refused"])
         else:
             self.on_done(result["report"])
 
@@ -106,7 +125,8 @@ class RayExecutor:
         os.environ["TUNE_DISABLE_SIGINT_HANDLER"] = "1"  # it would kill the workers where they stand
         stop = signal.getsignal(signal.SIGTERM)
         try:
-            ray.init(runtime_env=environment, log_to_driver=False, logging_level=logging.ERROR, **options)
+            with contextlib.nullcontext() if address else _on_loopback():
+                ray.init(runtime_env=environment, log_to_driver=False, logging_level=logging.ERROR, **options)
         except (ConnectionError, ValueError, OSError) as error:
             what, hint = "Ray does not start on this machine", "--executor local needs no Ray"
             if address:
@@ -115,10 +135,20 @@ class RayExecutor:
         if stop is not None:  # Ray's own would end this process at once
             signal.signal(signal.SIGTERM, stop)
         self.cluster = address is not None
+        self.shared: Shared | None = None
+        self.watch = cluster.Watch(out)
+        self.watch.start()
 
-    def _of_machines(self, settings: Settings) -> tuple[str, list[float]]:
-        """What the workers compute on, and how much of it every machine that has any holds."""
-        nodes = [n["Resources"] for n in ray.nodes() if n["Alive"]]
+    def share(self, manifest: Manifest) -> None:
+        """Before anything is run: InputError where a machine of the cluster does not see the sweep as this one does."""
+        self.shared = Shared.of(manifest)
+        if self.cluster:
+            kind, _ = self._of_machines(Settings())
+            cluster.check(self.shared, [n for n in ray.nodes() if n["Alive"] and n["Resources"].get(kind)])
+
+    def _of_machines(self, settings: Settings, refusing: Collection[str] = ()) -> tuple[str, list[float]]:
+        """What the workers compute on, and how much of it every machine that has any holds, but for some."""
+        nodes = [n["Resources"] for n in ray.nodes() if n["Alive"] and n["NodeID"] not in refusing]
         for kind in ("TPU", "GPU", "CPU") if settings.accelerator else ("CPU",):
             if found := [n[kind] for n in nodes if n.get(kind)]:
                 return kind, found
@@ -142,6 +172,16 @@ class RayExecutor:
 
     def probe(self, settings: Settings, calls: Iterable[tuple], workers: int = 1) -> list[list]:
         """Makes the calls on `workers` fresh workers at once; per worker, the answers."""
+        for left in reversed(range(RETRIES + 1)):
+            try:
+                return self._probe(settings, calls, workers)
+            except ray.exceptions.RayTaskError as error:
+                raise error.cause from None
+            except ray.exceptions.RayError as error:  # its machine has gone
+                if not left:
+                    raise RuntimeError(described(error)) from None
+
+    def _probe(self, settings: Settings, calls: Iterable[tuple], workers: int) -> list[list]:
         options = as_options(self._resources(settings))
         actors = [ray.remote(Worker).options(**options).remote(self.out, settings) for _ in range(workers)]
         try:
@@ -159,17 +199,29 @@ class RayExecutor:
         on_done: Callable[[dict], None],
         on_failed: Callable[[dict, str], None],
     ) -> None:
-        """Runs all trials; as `LocalExecutor.run`. A trial whose worker died Tune tries again."""
-        started, reporter = time.time(), _Reporter(on_done, on_failed)
+        """Runs all trials; as `LocalExecutor.run`. A trial whose worker died Tune tries again. A machine that does not
+        see the sweep refuses whatever it is given, fast: those trials fail, and are given to the others at the end."""
+        refusing: set[str] = set()
+        while trials:
+            reporter = _Reporter(on_done, on_failed)
+            self._fit(trials, settings, workers, reporter, refusing)
+            refusing |= reporter.refusing
+            _, others = self._of_machines(settings, refusing)
+            trials = reporter.refused if len(others) >= settings.hosts else []
+
+    def _fit(self, trials, settings: Settings, workers: int, reporter: _Reporter, refusing: Collection[str]) -> None:
+        started = time.time()
         resources = self._resources(settings)
         strategy = "PACK" if settings.hosts == 1 else "STRICT_SPREAD"
-        bundles = tune.PlacementGroupFactory([resources] * settings.hosts, strategy=strategy)
-        trainable = tune.with_resources(TuneTrial, bundles)
+        selector = {"ray.io/node-id": f"!in({','.join(sorted(refusing))})"} if refusing else {}
+        bundles = tune.PlacementGroupFactory(
+            [resources] * settings.hosts, strategy=strategy, bundle_label_selector=[selector] * settings.hosts
+        )
         tuner = tune.Tuner(
-            trainable,
+            tune.with_resources(TuneTrial, bundles),
             param_space={
-                "out": str(self.out),
-                "settings": asdict(settings),
+                "shared": self.shared,
+                "settings": asdict(replace(settings, session=self.shared.session)),
                 "resources": resources,
                 "trial": tune.grid_search(trials),
             },
@@ -198,7 +250,8 @@ class RayExecutor:
         for r in results:
             if r.error:
                 why = why_path(self.out, r.config["trial"]["id"])
-                on_failed(r.config["trial"], why.read_text() if why.exists() else str(r.error).splitlines()[-1])
+                reason = why.read_text() if why.exists() else str(r.error).strip().splitlines()[-1]
+                reporter.on_failed(r.config["trial"], reason)
 
     def _let_workers_leave(self, started: float) -> None:
         """Has the workers seen since `started` save what they are at; waits for them, but not forever."""
@@ -216,6 +269,18 @@ class RayExecutor:
 
     def close(self) -> None:
         ray.shutdown()
+        self.watch.close()
+
+
+@contextlib.contextmanager
+def _on_loopback():
+    """Has a Ray that is started here listen on 127.0.0.1 alone, as Ray itself does on desktops. Asked for that address
+    by argument, Ray would take this machine's address in the network instead, and all that it starts listen to all."""
+    before, ray_constants.ENABLE_RAY_CLUSTER = ray_constants.ENABLE_RAY_CLUSTER, False
+    try:
+        yield
+    finally:
+        ray_constants.ENABLE_RAY_CLUSTER = before
 
 
 def _cores() -> int:

@@ -10,6 +10,7 @@ import os
 import queue
 import resource
 import signal
+import socket
 import sys
 import threading
 import time
@@ -28,7 +29,8 @@ class Settings:
     directory of XLA's persistent cache. `checkpoint_seconds`: least time between two checkpoints of a pack.
     `accelerator`: ask the scheduler for one if it has any. `commit`: of the driver's checkout, for the records of
     workers to which only the packages were shipped. `mesh`: sizes of the mesh that trains a lane, on all the devices of
-    so many `hosts`, a worker each; None trains lanes on one device."""
+    so many `hosts`, a worker each; None trains lanes on one device. `session`: what the sweep's session.json says
+    while this worker's driver has it; None where workers end with their driver anyway."""
 
     threads: int = 1
     pin: bool = True
@@ -38,6 +40,7 @@ class Settings:
     commit: str | None = None
     mesh: dict[str, int] | None = None
     hosts: int = 1
+    session: str | None = None
 
     def environment(self) -> dict[str, str]:
         """Variables that only count when set before the process starts."""
@@ -166,6 +169,7 @@ class Worker:
             "trial": trial["id"],
             "cell": trial["cell"],
             "lanes": len(lanes),
+            "host": socket.gethostname(),
             "seconds": time.perf_counter() - started,
             "training_seconds": training_seconds,
             **{k: self.counts[k] - before[k] for k in self.counts},
@@ -215,6 +219,8 @@ class Worker:
         progress = partial(manifest.write_progress, index, hashes) if leads else lambda *_: None
 
         def leaving() -> bool:
+            if self.settings.session is not None and manifest.is_taken_from(self.settings.session):
+                os._exit(1)  # cut off from a driver that is no more; what is trained here is others' now
             return self._leaving or manifest.leave_path.exists()
 
         self._training = True

@@ -1,10 +1,14 @@
-"""Settings every test shares: silent rank promotion is an error, and the corpus that only some machines have."""
+"""Settings every test shares: silent rank promotion is an error, the corpus that only some machines have, sweeps in
+processes of their own (`tests.running`), and where faults are counted (`tests.faults.ledger`)."""
 
 import os
 from pathlib import Path
 
 import jax
 import pytest
+
+from tests.faults import ledger
+from tests.running import cache, command, finished  # noqa: F401  fixtures
 
 jax.config.update("jax_numpy_rank_promotion", "raise")
 
@@ -17,3 +21,11 @@ def wikitext2() -> Path:
     if not (WIKITEXT2 / "train.txt").is_file():
         pytest.skip(f"WikiText-2 is not at {WIKITEXT2} (set LVP_WIKITEXT2)")
     return WIKITEXT2
+
+
+def pytest_addoption(parser):
+    parser.addoption("--ledger", type=Path, help="directory in which tests that inject faults write what came of them")
+
+
+def pytest_configure(config):
+    ledger.directory = config.getoption("--ledger")

@@ -1,5 +1,25 @@
-"""What slow tests injected and what came of it, for docs/reliability.md."""
+"""What was done to sweeps and what they lost by it, a file per fault: `pytest -m slow --ledger DIR`."""
+
+import datetime
+import json
+import re
+from pathlib import Path
+
+from lvp import records
+from lvp.files import write_whole
+
+directory: Path | None = None  # pytest's option --ledger
 
 
-def record(fault: str, *, injected: int, lost: int, repeated: int, wrong: int) -> None:
-    pass
+def record(fault: str, injected: int, lost: int, repeated: int, wrong: int) -> None:
+    """Writes DIR/<slug of fault>.json; does nothing without --ledger.
+
+    injected: how often the fault was caused. lost: lanes that had finished and were not there in the end. repeated:
+    lanes that were finished twice. wrong: lanes whose final numbers are not the undisturbed sweep's to the bit.
+    """
+    if directory is None:
+        return
+    content = {"fault": fault, "injected": injected, "lost": lost, "repeated": repeated, "wrong_bits": wrong}
+    content |= {"commit": records.software()["commit"], "date": datetime.date.today().isoformat()}
+    slug = re.sub(r"[^a-z0-9]+", "-", fault.lower()).strip("-")
+    write_whole(directory / f"{slug}.json", json.dumps(content, indent=1) + "\n")

@@ -21,7 +21,7 @@ from lvp import checkpoints, records
 from sweeps import api
 from sweeps.lock import only_driver
 from sweeps.manifest import Manifest
-from tests.sweeps.conftest import ROOT, TINY
+from tests.running import ROOT, TINY
 
 LOCAL = ("--executor", "local", "--threads", "1")
 RUN = ("run", "width_vocab", "--tier", "smoke")

@@ -1,4 +1,4 @@
-"""A sweep of twelve tiny lanes, run once for all tests that only look at it."""
+"""Fixtures that run sweeps in processes: a sweep of twelve tiny lanes, once for all tests that only look at it."""
 
 import os
 import signal
@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[1]
 TINY = {
     "widths": "16,24",
     "rates": "0.01,0.03,0.1",

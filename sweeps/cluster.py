@@ -1,0 +1,92 @@
+"""The machines of a Ray cluster: what each of them sees, and whether Ray still answers."""
+
+import os
+import socket
+import sys
+import threading
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import ray
+from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
+
+from lvp.errors import InputError
+from sweeps.shared import Shared
+
+PATIENCE = 30.0  # seconds without an answer after which Ray counts as lost; it would itself end this process after 60
+START = 300.0  # seconds in which a machine must have made a worker, to which the packages are shipped first
+
+
+class Refused(RuntimeError):
+    """A machine cannot take part: `node` is Ray's name of it, the message says why."""
+
+    def __init__(self, node: str, why: str):
+        super().__init__(why)
+        self.node = node
+
+
+def look(shared: Shared) -> tuple[str, str | None]:
+    """Ray's name of this machine, and why it cannot take part, if so."""
+    return ray.get_runtime_context().get_node_id(), shared.unseen()
+
+
+def check(shared: Shared, nodes: Sequence[Mapping]) -> None:
+    """Has each of the machines (as `ray.nodes()` has them) look; InputError for the first that cannot take part."""
+    strategies = [NodeAffinitySchedulingStrategy(node["NodeID"], soft=False) for node in nodes]
+    asked = [ray.remote(look).options(num_cpus=0, scheduling_strategy=s).remote(shared) for s in strategies]
+    ray.wait(asked, num_returns=len(asked), timeout=START)
+    problems = [problem for node, answer in zip(nodes, asked, strict=True) if (problem := _answer(node, answer))]
+    if problems:
+        more = f" (and {len(problems) - 1} more machines)" if problems[1:] else ""
+        raise InputError(problems[0] + more)
+
+
+def _answer(node: Mapping, answer) -> str | None:
+    """Why a machine that was asked cannot take part. One that is gone in the meantime takes no part anyway."""
+    try:
+        return ray.get(answer, timeout=0)[1]
+    except (ray.exceptions.RayError, TimeoutError) as error:
+        if not any(n["Alive"] for n in ray.nodes() if n["NodeID"] == node["NodeID"]):
+            return None
+        late = isinstance(error, TimeoutError)
+        why = f"none within {START:.0f} s" if late else str(error).strip().splitlines()[-1]
+        return f"{node['NodeManagerHostname']} cannot run a worker: {why}"
+
+
+class Watch(threading.Thread):
+    """Ends this process, with one line and exit code 1, once Ray has not answered for a while: the main thread would
+    hang in a call that no exception reaches, until Ray ends the process without a word of the sweep."""
+
+    def __init__(self, out: Path):
+        super().__init__(daemon=True)
+        self.out, self.closed = out, threading.Event()
+        self.address = ray.get_runtime_context().gcs_address
+        self.raylet = ray._private.worker._global_node.raylet_socket_name
+
+    def run(self) -> None:
+        heard = time.monotonic()
+        while not self.closed.wait(2.0):
+            if self._answers():
+                heard = time.monotonic()
+            elif time.monotonic() - heard > PATIENCE:
+                where = f"the Ray cluster at {self.address} no longer answers"
+                print(f"sweeps: {where}; `python -m sweeps resume {self.out}` goes on from here", file=sys.stderr)
+                sys.stdout.flush()
+                os._exit(1)
+
+    def _answers(self) -> bool:
+        """Whether somebody listens at the head, and at this machine's part of the cluster: a new head at the same
+        address is another cluster."""
+        host, _, port = self.address.rpartition(":")
+        try:
+            socket.create_connection((host.strip("[]"), int(port)), timeout=5).close()
+            with socket.socket(socket.AF_UNIX) as raylet:
+                raylet.settimeout(5)
+                raylet.connect(self.raylet)
+        except OSError:
+            return False
+        return True
+
+    def close(self) -> None:
+        self.closed.set()
