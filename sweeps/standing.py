@@ -62,7 +62,7 @@ def standing(manifest: Manifest) -> Standing:
     records = {p.stem: p.stat().st_mtime for p in (manifest.out / "records").glob("*.jsonl")}
     under_way: dict[str, int] = {}
     for said in manifest.read_progress():
-        if now - said["time"] < SEEN:
+        if said["time"] >= max(began, now - SEEN):
             under_way |= dict.fromkeys(said["lanes"], said["step"])
     failures = log_entries(manifest.failures_path, {"lanes": [str], "cell": str, "reason": str})
     failed = {lane for failure in failures for lane in failure["lanes"]} - set(records)

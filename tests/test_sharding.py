@@ -87,7 +87,7 @@ def test_sizes_of_a_mesh(text, sizes):
     [
         ("model=3", r"data 1 × fsdp 1 × model 3 is 3 devices, not the 8 there are"),
         ("data=2,fsdp=2", "is 4 devices, not the 8"),
-        ("tensor=2", "unknown axis 'tensor'; known: data, fsdp, model"),
+        ("tensor=2", "unknown axis of the mesh 'tensor'; known: data, fsdp, model"),
         ("model=two", "model must be a whole number above 0, got 'two'"),
         ("model=0", "model must be a whole number above 0"),
         ("model=2,model=4", "model is given twice"),

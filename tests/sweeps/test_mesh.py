@@ -44,7 +44,7 @@ def test_lanes_on_a_mesh_of_two_devices_come_to_what_they_do_on_one(finished, co
     "words, says",
     [
         (("--mesh", "fsdp=3"), "3 devices, not the 1 there are"),
-        (("--mesh", "fdsp=1"), "unknown axis 'fdsp'"),
+        (("--mesh", "fdsp=1"), "did you mean fsdp"),
         (("--mesh", "fsdp=1", "--pack", "2"), "one lane at a time"),
         (("--hosts", "2"), "hosts=2 needs --mesh"),
     ],

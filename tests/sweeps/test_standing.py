@@ -17,7 +17,7 @@ from sweeps.manifest import Manifest
 def half(finished, tmp_path):
     """Six of twelve lanes finished, two of them since the session began an hour ago; one is under way, two failed."""
     out = tmp_path / "out"
-    shutil.copytree(finished[0], out)
+    shutil.copytree(finished[0], out, ignore=shutil.ignore_patterns("progress"))
     manifest = Manifest.read(out)
     lanes = list(manifest.cells[0].lanes)
     now = time.time()
