@@ -1,7 +1,6 @@
 """CIFAR-10 (Krizhevsky 2009): its official files, in the binary and the Python version, and their images."""
 
 import io
-import pickle
 import shutil
 import tarfile
 from collections.abc import Mapping, Sequence
@@ -9,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 
-from lvp.data import downloads, storage
+from lvp.data import downloads, pickled, storage
 from lvp.errors import InputError
 
 ARCHIVE_URL = "https://www.cs.toronto.edu/~kriz/cifar-10-binary.tar.gz"
@@ -22,8 +21,6 @@ IMAGES_PER_FILE = 10_000
 _PIXELS = 32 * 32 * 3
 _FOLDERS = (".", "cifar-10-batches-bin", "cifar-10-batches-py")
 _WAY_OUT = "pass cifar10:DIR, a directory with data_batch_1.bin … test_batch.bin or data_batch_1 … test_batch"
-# All that a batch of the Python version, a dictionary with one array, is made of: a pickle can call anything else too.
-_ALLOWED = {("numpy.core.multiarray", "_reconstruct"), ("numpy", "ndarray"), ("numpy", "dtype")}
 
 Arrays = tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]
 Files = Mapping[str, Sequence[Path]]
@@ -112,17 +109,10 @@ def _binary(path):
     return records[:, 1:], records[:, 0]
 
 
-class _Unpickler(pickle.Unpickler):
-    def find_class(self, module, name):
-        if (module, name) not in _ALLOWED:
-            raise pickle.UnpicklingError(f"it refers to {module}.{name}")
-        return super().find_class(module, name)
-
-
 def _pickled(path):
     content = storage.read_input(path)
     try:
-        batch = _Unpickler(io.BytesIO(content), encoding="bytes").load()
+        batch = pickled.read(content)
         pixels, labels = np.asarray(batch[b"data"]), np.asarray(batch[b"labels"])
     except Exception as error:  # damaged pickles raise whatever their bytes happen to mean
         reason = " ".join(str(error).split()) or type(error).__name__

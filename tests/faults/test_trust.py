@@ -1,0 +1,223 @@
+"""Nothing that a user names is executed: no pickle is loaded, no text evaluated, no module imported by its name."""
+
+import ast
+import hashlib
+import json
+import pickle
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import experiments
+from lvp import data, records
+from lvp.data import cifar10, downloads, pickled, storage, token_files
+from lvp.errors import InputError
+from lvp.files import write_whole
+from sweeps import api
+from sweeps.manifest import Manifest
+from tests.data import cifar10_files
+from tests.test_layout import FILES, ROOT, imported
+
+FORBIDDEN_MODULES = {
+    "pickle",
+    "cPickle",
+    "cloudpickle",
+    "dill",
+    "marshal",
+    "shelve",
+    "joblib",
+    "torch",
+    "yaml",
+    "runpy",
+}
+FORBIDDEN_CALLS = {"eval", "exec", "compile", "__import__", "np.load", "numpy.load", "os.system", "os.popen"}
+BY_NAME = {"experiments/__init__.py"}  # imports a module by its name, which is one of a list
+NETWORK = {"urllib", "http", "requests", "ftplib"}
+
+
+def executes(source: str) -> set[str]:
+    """What in a module's source loads programs or evaluates text."""
+    found = set()
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.Import):
+            found |= {a.name for a in node.names if a.name.split(".")[0] in FORBIDDEN_MODULES}
+        elif isinstance(node, ast.ImportFrom) and (node.module or "").split(".")[0] in FORBIDDEN_MODULES:
+            found.add(node.module)
+        elif isinstance(node, ast.Call):
+            name = ast.unparse(node.func)
+            if name in FORBIDDEN_CALLS or name.endswith("import_module"):
+                found.add(name)
+            found |= {f"{k.arg}=" for k in node.keywords if k.arg in ("allow_pickle", "shell")}
+    return found
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda p: str(p.relative_to(ROOT)))
+def test_no_module_loads_programs_or_evaluates_text(path):
+    allowed = {"importlib.import_module"} if str(path.relative_to(ROOT)) in BY_NAME else set()
+    assert executes(path.read_text()) <= allowed
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "import pickle",
+        "def f():\n    from cloudpickle import loads",
+        "import torch.serialization",
+        "np.load(path)",
+        "np.lib.format.read_array(file, allow_pickle=True)",
+        "yaml = __import__('yaml')",
+        "importlib.import_module(name)",
+        "eval('1')",
+        "subprocess.run(text, shell=True)",
+    ],
+)
+def test_what_would_is_found(source):
+    assert executes(source)
+
+
+def test_only_one_module_downloads_and_it_checks_what_it_got():
+    assert [str(p.relative_to(ROOT)) for p in FILES if NETWORK & set(imported(p))] == ["lvp/data/downloads.py"]
+
+
+def test_a_download_with_another_digest_is_refused(tmp_path):
+    path = tmp_path / "archive"
+    path.write_bytes(b"the release")
+    digest, said = hashlib.sha256(b"the release").hexdigest(), {"what": "it", "way_out": "copy it"}
+    assert downloads.fetch(path.as_uri(), digest, **said) == b"the release"
+    path.write_bytes(b"the releasE")
+    with pytest.raises(InputError, match="has sha256 .* not the release; copy it"):
+        downloads.fetch(path.as_uri(), digest, **said)
+
+
+class Program:
+    """Unpickled, it writes a file."""
+
+    def __init__(self, path):
+        self.path = path
+
+    def __reduce__(self):
+        return write_whole, (str(self.path), "executed")
+
+
+@pytest.fixture
+def planted(tmp_path):
+    """(a directory, a .npy file there that holds a program, the file that this one writes)."""
+    trace, path = tmp_path / "trace", tmp_path / "train.npy"
+    path.write_bytes(storage.npy(np.array([Program(trace)], object)))
+    np.load(path, allow_pickle=True)  # else the tests that follow would pass for nothing
+    assert trace.read_text() == "executed"
+    trace.unlink()
+    return tmp_path, path, trace
+
+
+def test_an_array_of_objects_is_refused_unread(planted):
+    folder, path, trace = planted
+    for content in (path.read_bytes(), pickle.dumps(Program(trace))):
+        path.write_bytes(content)
+        with pytest.raises(InputError, match="train.npy is not an array of numbers") as caught:
+            storage.load_npy(path)
+        assert len(str(caught.value).splitlines()) == 1
+        named = {"num_tokens": 1, "num_valid_tokens": 1, "vocab": 300, "train_bytes": 4, "valid_bytes": 4}
+        prints = {"corpus_fingerprint": "a", "tokenizer_fingerprint": "b", "spec": "text:a"}
+        dataset = data.Dataset(path, path, **named, **prints)
+        with pytest.raises(InputError, match="is not an array of numbers"):
+            dataset.tokens("train")
+    assert not trace.exists()
+
+
+def test_token_directories_and_images_hold_no_programs(planted, tmp_path, monkeypatch):
+    folder, path, trace = planted
+    size = path.stat().st_size
+    files = {n: {"bytes": size, "sha256": hashlib.sha256(path.read_bytes()).hexdigest()} for n in ("train.npy",)}
+    (folder / "tokenizer.model").write_bytes(b"")
+    (folder / "valid.npy").write_bytes(path.read_bytes())
+    files |= {"valid.npy": files["train.npy"], "tokenizer.model": token_files.described(folder / "tokenizer.model")}
+    counts = dict.fromkeys(("train", "valid"), (size - 128) // 2)
+    body = {"format": 1, "spec": "text:a", "vocab": 300, "tokens": counts, "text_bytes": counts, "files": files}
+    body |= {"asked": {}, "tokenizer_fingerprint": "0"}
+    (folder / "meta.json").write_text(json.dumps(body | {"digest": storage.digest(storage.as_json(body))}))
+    with pytest.raises(InputError, match="train.npy is damaged|train.npy is (truncated|longer)"):
+        data.prepare(f"tokens:{folder}", vocab=300, slice_bytes=None, valid_bytes=None, cache=tmp_path / "cache")
+
+    monkeypatch.setattr(cifar10, "IMAGES_PER_FILE", cifar10_files.PER_FILE)
+    batches = cifar10_files.write(tmp_path / "cifar", "python")
+    (batches / "test_batch").write_bytes(pickle.dumps({b"data": Program(trace), b"labels": []}))
+    with pytest.raises(InputError, match="test_batch .*refers to lvp.files.write_whole"):
+        data.load_images(f"cifar10:{batches}", cache=tmp_path / "cache")
+    assert not trace.exists()
+
+
+def test_a_pickle_of_arrays_is_read_as_data():
+    """What Python itself makes of a batch of the Python version, without running it."""
+    pixels, labels = cifar10_files.batches()["test_batch"]
+    content = cifar10_files.python(pixels, labels)
+    ours, theirs = pickled.read(content), pickle.loads(content, encoding="bytes")
+    np.testing.assert_array_equal(ours.pop(b"data"), theirs.pop(b"data"))
+    assert ours == theirs and ours[b"labels"] == labels.tolist()
+    with pytest.raises(ValueError, match="not of bytes"):
+        pickled.read(cifar10_files.pickled({"data": pixels.astype(np.float32)}))
+    for damaged in (content[:-1], content[: len(content) // 2], b"", b"\x80\x02K\x01R.", b"\x80\x02K\x01K\x02b."):
+        with pytest.raises((ValueError, IndexError)):
+            pickled.read(damaged)
+
+
+HOSTILE = [
+    "__import__('os').system('touch executed')",
+    "{{7*7}}",
+    "$(touch executed)",
+    "`touch executed`",
+    "!!python/x",
+]
+
+
+@pytest.mark.parametrize("text", HOSTILE)
+def test_configured_text_stays_text_or_is_refused(text, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    config = experiments.configured("width_vocab", "smoke", {"corpus": text})
+    assert config.corpus == text
+    with pytest.raises(InputError, match="unknown corpus"):
+        data.load(config.corpus, cache=tmp_path / "cache")
+    for key in ("steps", "rates", "norm", "head_dim"):
+        with pytest.raises(InputError):
+            config = experiments.configured("width_vocab", "smoke", {key: text})
+            experiments.load("width_vocab").cells(config)
+    assert not list(tmp_path.iterdir())
+
+
+NO_EXPERIMENTS = ["../evil", "evil", "os.path", "experiments.warmup", "checks", "warmup;evil", "/evil", ""]
+
+
+@pytest.mark.parametrize("name", NO_EXPERIMENTS)
+def test_an_experiment_is_one_of_the_list(name, tmp_path, monkeypatch):
+    """Given, or in a manifest: a path, a module or anything else is not imported."""
+    (tmp_path / "evil.py").write_text("raise SystemExit('executed')")
+    monkeypatch.syspath_prepend(tmp_path)
+    before = set(sys.modules)
+    with pytest.raises(InputError, match="unknown experiment"):
+        experiments.load(name)
+    Manifest(tmp_path / "out", name, "smoke", {}, {}).write()
+    for call in (api.status, api.resume, api.table_of):
+        with pytest.raises(InputError, match="unknown experiment"):
+            call(tmp_path / "out")
+    assert set(sys.modules) - before == set()
+
+
+def test_a_manifest_with_programs_for_text_is_refused(tmp_path):
+    config = experiments.to_dict(experiments.configured("width_vocab", "smoke"))
+    for text in HOSTILE:
+        for changed in ({"config": config | {"norm": text}}, {"tier": text}, {"config": config | {"steps": text}}):
+            fields = {"experiment": "width_vocab", "tier": "smoke", "config": config, "datasets": {}} | changed
+            Manifest(tmp_path, **fields).write()
+            with pytest.raises(InputError):
+                api.status(tmp_path)
+    assert [p.name for p in tmp_path.iterdir()] == ["manifest.json"]
+
+
+def test_a_record_names_no_place_to_write(tmp_path):
+    """The name of a lane is a hash of its configuration, whatever a file claims."""
+    record = {"format": 1, "hash": "../../evil", "config": {}, "outcome": {"status": "finished"}, "provenance": {}}
+    records.write(tmp_path / "out" / "records" / "00ff.jsonl", [record])
+    path = Path(tmp_path / "out" / "records" / "00ff.jsonl")
+    assert isinstance(Manifest._sound(path), InputError)
