@@ -248,6 +248,8 @@ class RayExecutor:
         except KeyboardInterrupt:
             self._let_workers_leave(started)
             raise
+        except (tune.TuneError, ray.exceptions.RayError) as error:
+            raise RuntimeError(described(error)) from None
         for r in results:
             if r.error:
                 reporter.on_failed(r.config["trial"], str(r.error).strip().splitlines()[-1])
