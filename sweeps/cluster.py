@@ -61,16 +61,15 @@ class Watch(threading.Thread):
     def __init__(self, out: Path):
         super().__init__(daemon=True)
         self.out, self.closed = out, threading.Event()
-        self.address = ray.get_runtime_context().gcs_address
-        self.raylet = ray._private.worker._global_node.raylet_socket_name
+        self.node = ray._private.worker._global_node  # None of a client, which does without
 
     def run(self) -> None:
         heard = time.monotonic()
-        while not self.closed.wait(2.0):
+        while self.node is not None and not self.closed.wait(2.0):
             if self._answers():
                 heard = time.monotonic()
             elif time.monotonic() - heard > PATIENCE:
-                where = f"the Ray cluster at {self.address} no longer answers"
+                where = f"the Ray cluster at {self.node.gcs_address} no longer answers"
                 print(f"sweeps: {where}; `python -m sweeps resume {self.out}` goes on from here", file=sys.stderr)
                 sys.stdout.flush()
                 os._exit(1)
@@ -78,12 +77,12 @@ class Watch(threading.Thread):
     def _answers(self) -> bool:
         """Whether somebody listens at the head, and at this machine's part of the cluster: a new head at the same
         address is another cluster."""
-        host, _, port = self.address.rpartition(":")
+        host, _, port = self.node.gcs_address.rpartition(":")
         try:
             socket.create_connection((host.strip("[]"), int(port)), timeout=5).close()
             with socket.socket(socket.AF_UNIX) as raylet:
                 raylet.settimeout(5)
-                raylet.connect(self.raylet)
+                raylet.connect(self.node.raylet_socket_name)
         except OSError:
             return False
         return True

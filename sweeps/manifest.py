@@ -7,7 +7,7 @@ OUT/checkpoints/HASH/       an unfinished lane's last steps; gone once its recor
 OUT/progress/*.json         what a worker is at; gone when it left what it was at for others
 OUT/leave                   the driver wants all workers to save what they are at and to end
 OUT/session.json            when and by whom the sweep was last taken up; sessions.jsonl how long that went
-OUT/trials.jsonl            what finished trials cost; failures.jsonl why others did not finish, in this session
+OUT/trials.jsonl            what finished trials cost, and where; failures.jsonl why others failed, in this session
 OUT/table.csv, figure.*     drawn from the records
 """
 

@@ -247,6 +247,8 @@ class RayExecutor:
         except KeyboardInterrupt:
             self._let_workers_leave(started)
             raise
+        except (tune.TuneError, ray.exceptions.RayError) as error:
+            raise RuntimeError(described(error)) from None
         for r in results:
             if r.error:
                 why = why_path(self.out, r.config["trial"]["id"])

@@ -1,0 +1,91 @@
+"""Ray clusters of several nodes on this one machine, and ways to lose them."""
+
+import contextlib
+import shutil
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+import psutil
+
+RAY = Path(sys.executable).with_name("ray")
+START = 120.0  # seconds that a node may take to come up on a busy machine
+
+
+def free_port() -> int:
+    with socket.socket() as found:
+        found.bind(("127.0.0.1", 0))
+        return found.getsockname()[1]
+
+
+class Node:
+    """A `ray start` of one core, with everything it starts. `within`: words before it, as of `unshare`."""
+
+    def __init__(self, words: list[str], cwd: Path, within: tuple[str, ...] = ()):
+        command = [*within, str(RAY), "start", *words, "--num-cpus=1", "--object-store-memory=100000000", "--block"]
+        # Away from the terminal, whose Ctrl-C is pytest's.
+        quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL, "start_new_session": True}
+        self.process = subprocess.Popen(command, cwd=cwd, **quiet)
+
+    def processes(self) -> list[psutil.Process]:
+        try:
+            first = psutil.Process(self.process.pid)
+            return [first, *first.children(recursive=True)]
+        except psutil.NoSuchProcess:
+            return []
+
+    def raylet(self) -> psutil.Process | None:
+        with contextlib.suppress(psutil.NoSuchProcess):
+            return next((p for p in self.processes() if p.name() == "raylet"), None)
+
+    def kill_raylet(self) -> None:
+        """SIGKILL for the process that is the node to Ray; the others of the node find out by themselves."""
+        self.raylet().kill()
+
+    def kill(self) -> None:
+        """SIGKILL for all processes of the node, as when a machine loses power."""
+        for process in self.processes():
+            with contextlib.suppress(psutil.NoSuchProcess):
+                process.kill()
+        self.process.wait()
+
+
+class Cluster:
+    """A head and the nodes added to it; ended with the block. A head that was lost can be started again."""
+
+    def __init__(self, cwd: Path):
+        self.cwd, self.port, self.nodes = cwd, free_port(), []
+        self.folders: list[Path] = []
+
+    @property
+    def address(self) -> str:
+        return f"127.0.0.1:{self.port}"
+
+    def start_head(self) -> Node:
+        self.folders.append(Path(tempfile.mkdtemp(prefix="lvp-")))  # short: Unix sockets allow 107 bytes
+        words = ["--head", f"--port={self.port}", f"--temp-dir={self.folders[-1]}", "--include-dashboard=false"]
+        return self._up(Node(words, self.cwd))
+
+    def add(self, *within: str) -> Node:
+        return self._up(Node([f"--address={self.address}"], self.cwd, within))
+
+    def _up(self, node: Node) -> Node:
+        self.nodes.append(node)
+        deadline = time.monotonic() + START
+        while node.raylet() is None:
+            assert time.monotonic() < deadline and node.process.poll() is None, "a Ray node did not start"
+            time.sleep(0.2)
+        return node
+
+    def __enter__(self) -> "Cluster":
+        self.start_head()
+        return self
+
+    def __exit__(self, *_) -> None:
+        for node in reversed(self.nodes):
+            node.kill()
+        for folder in self.folders:
+            shutil.rmtree(folder, ignore_errors=True)

@@ -1,0 +1,205 @@
+"""Ray clusters that lose nodes, gain nodes, lose their head, or hold machines that do not see the sweep."""
+
+import json
+import os
+import random
+import shutil
+import subprocess
+import time
+
+import psutil
+import pytest
+
+from lvp import records
+from sweeps.manifest import Manifest
+from tests.faults import ledger
+from tests.faults.clusters import Cluster, Node
+
+RUN = ("run", "width_vocab", "--tier", "smoke")
+OPTIONS = ("--threads", "1", "--checkpoint-seconds", "0.5", "--quiet")
+STEPS = {"steps": "40000"}  # a lane takes long enough for a fault to hit it
+KILLS = 5
+pytestmark = pytest.mark.slow
+
+
+@pytest.fixture(scope="module")
+def undisturbed(command, tmp_path_factory):
+    """The sweep of twelve lanes as it is where nothing happens."""
+    out = tmp_path_factory.mktemp("undisturbed") / "out"
+    done = command(*RUN, *OPTIONS, "--executor", "local", "--out", out, start=True, **STEPS)
+    _, stderr = done.communicate(timeout=1200)
+    assert done.returncode == 0, stderr
+    return out
+
+
+@pytest.fixture
+def cluster(monkeypatch, tmp_path):
+    # Else `ray start` asks for a token wherever an earlier Ray has left one, and a driver with an address shows none.
+    monkeypatch.setenv("RAY_AUTH_MODE", "disabled")
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    with Cluster(elsewhere) as made:
+        yield made
+
+
+def outcomes(out) -> dict[str, dict]:
+    return {r["hash"]: r["outcome"] for r in records.read(out / "records")}
+
+
+class Watched:
+    """Which records of a sweep stood when, to tell afterwards whether one was lost or written again."""
+
+    def __init__(self, out):
+        self.out, self.seen = out, {}
+
+    def look(self) -> int:
+        for path in self.out.glob("records/*.jsonl"):
+            self.seen.setdefault(path.name, path.stat().st_mtime_ns)
+        return len(self.seen)
+
+    def assert_whole(self, fault: str, injected: int, undisturbed) -> None:
+        """No lane lost, repeated or wrong; and says so in the ledger, whatever it is."""
+        self.look()
+        now = {p.name: p.stat().st_mtime_ns for p in self.out.glob("records/*.jsonl")}
+        rewritten = sum(now.get(name, when) != when for name, when in self.seen.items())
+        right, ours = outcomes(undisturbed), outcomes(self.out)
+        found = {
+            "lost": len(right.keys() - ours.keys()),
+            "repeated": max(rewritten, len(ours.keys() - right.keys())),
+            "wrong": sum(right[lane] != ours[lane] for lane in right.keys() & ours.keys()),
+        }
+        ledger.record(fault, injected, **found)
+        assert found == {"lost": 0, "repeated": 0, "wrong": 0}
+        assert len(right) == 12
+
+
+def start(command, cluster, out, *words):
+    return command(*RUN, *OPTIONS, "--ray-address", cluster.address, "--out", out, *words, start=True, **STEPS)
+
+
+def until(condition, process, seconds=300):
+    deadline = time.monotonic() + seconds
+    while not (found := condition()):
+        assert time.monotonic() < deadline
+        assert process.poll() is None, process.communicate()
+        time.sleep(0.1)
+    return found
+
+
+def at_work(out) -> int:
+    return len(Manifest.read(out).read_progress()) if (out / "manifest.json").exists() else 0
+
+
+@pytest.mark.parametrize(
+    "fault, kill", [("Ray node process killed", Node.kill_raylet), ("whole Ray node killed", Node.kill)]
+)
+def test_killed_nodes_cost_time_alone(undisturbed, command, cluster, tmp_path, fault, kill):
+    """Five times, at moments that a seed says, some of which fall before the new node has anything to do."""
+    moments, out = random.Random(fault), tmp_path / "out"
+    node, watched, injected = cluster.add(), Watched(out), 0
+    process = start(command, cluster, out)
+    until(lambda: at_work(out) == 2, process)
+    for _ in range(KILLS):
+        time.sleep(moments.uniform(0.0, 12.0))
+        watched.look()
+        assert process.poll() is None, process.communicate()  # a kill after the sweep would prove nothing
+        kill(node)
+        injected += 1
+        node = cluster.add()
+    _, stderr = process.communicate(timeout=900)
+    if process.returncode != 0:  # one trial that was hit every time
+        done = command("resume", out, *OPTIONS, "--ray-address", cluster.address)
+        assert done.returncode == 0, stderr + done.stderr
+    watched.assert_whole(fault, injected, undisturbed)
+    assert any(r["provenance"]["resumed_at_step"] > 0 for r in records.read(out / "records"))
+
+
+def test_a_node_that_joins_is_used_and_a_lost_head_ends_the_driver_with_one_line(
+    undisturbed, command, cluster, tmp_path
+):
+    if os.geteuid() or not shutil.which("unshare"):
+        pytest.skip("a host name of its own takes root and unshare")
+    out, within = tmp_path / "out", ("unshare", "--uts", "sh", "-c", 'hostname joined && exec "$@"', "sh")
+    watched = Watched(out)
+    process = start(command, cluster, out)
+    until(lambda: watched.look(), process)
+    cluster.add(*within)
+
+    def hosts():
+        path = out / "trials.jsonl"
+        return {json.loads(line)["host"] for line in path.read_text().splitlines()} if path.exists() else set()
+
+    until(lambda: "joined" in hosts(), process)
+    assert len(hosts()) == 2
+    watched.look()
+    cluster.nodes[0].kill()
+    killed = time.monotonic()
+    _, stderr = process.communicate(timeout=120)
+    assert time.monotonic() - killed < 60
+    assert process.returncode == 1 and stderr.count("\n") == 1, stderr
+    assert f"no longer answers; `python -m sweeps resume {out}` goes on from here" in stderr
+    # At once, and at the same address: the joined node still trains for a driver that is no more.
+    cluster.start_head()
+    cluster.add()
+    assert watched.look() < 12
+    process = command("resume", out, *OPTIONS, "--ray-address", cluster.address, start=True)
+    _, stderr = process.communicate(timeout=900)
+    assert process.returncode == 0, stderr
+    watched.assert_whole("head of the cluster killed", 1, undisturbed)
+
+
+@pytest.fixture
+def blind(tmp_path):
+    """blind(path): words before a command that let it see an empty directory there, and call its machine `blind`."""
+    if os.geteuid() or subprocess.run(["unshare", "--mount", "--uts", "true"], check=False).returncode:
+        pytest.skip("hiding a directory from a process takes root and unshare")
+    return lambda path: (
+        *("unshare", "--mount", "--uts", "sh", "-c"),
+        'hostname blind && mount -t tmpfs none "$0" && exec "$@"',
+        str(path),
+    )
+
+
+def test_a_machine_that_does_not_see_the_sweep_is_named_before_it_starts(command, cluster, blind, cache, tmp_path):
+    shared = tmp_path / "shared"
+    shared.mkdir()
+    for hidden, path in ((shared, shared / "out" / "manifest.json"), (cache, cache / "data")):
+        node = cluster.add(*blind(hidden))
+        done = command(*RUN, *OPTIONS, "--ray-address", cluster.address, "--out", shared / "out")
+        assert done.returncode == 2 and done.stderr.count("\n") == 1, done.stderr
+        assert f"blind does not see {path}" in done.stderr and "all machines share" in done.stderr
+        assert not (shared / "out" / "records").exists()
+        node.kill()
+    # The control: with the one machine that sees all of it.
+    until_gone = time.monotonic() + 60
+    while (done := command(*RUN, *OPTIONS, "--ray-address", cluster.address, "--out", shared / "out")).returncode == 2:
+        assert time.monotonic() < until_gone, done.stderr  # Ray has not noticed yet that the node is dead
+    assert done.returncode == 0, done.stderr
+
+
+def test_a_blind_machine_that_joins_is_named_and_costs_only_itself(undisturbed, command, cluster, blind, tmp_path):
+    shared = tmp_path / "shared"
+    shared.mkdir()
+    out, watched = shared / "out", Watched(shared / "out")
+    process = start(command, cluster, out)
+    until(lambda: watched.look(), process)
+    cluster.add(*blind(shared))
+    failures = out / "failures.jsonl"
+    until(lambda: failures.exists() and failures.read_text(), process)
+    assert watched.look() < 12
+    _, stderr = process.communicate(timeout=900)
+    assert process.returncode == 0 and not stderr, stderr
+    reasons = {json.loads(line)["reason"] for line in failures.read_text().splitlines()}
+    assert len(reasons) == 1 and f"blind does not see {out / 'manifest.json'}" in reasons.pop()
+    assert "blind" not in (out / "trials.jsonl").read_text()
+    watched.assert_whole("machine without the shared file system joined", 1, undisturbed)
+
+
+def test_what_a_cluster_leaves_behind(cluster):
+    """The control of all of the above: nodes that are killed are gone, with their workers."""
+    node = cluster.add()
+    processes = node.processes()
+    assert len(processes) > 2
+    node.kill()
+    _, alive = psutil.wait_procs(processes, timeout=20)
+    assert not alive
