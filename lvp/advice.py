@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from lvp.parametrization import RULES, Table, aligned
 from lvp.recommend import Recommendation
 
+KAPPA_ONE = "Interpolated was measured with κ = 1, not with the κ here."
 LINE = 118  # characters
 FAR = 4.0  # times beyond what was measured; from here on a measurement says little
 
@@ -82,14 +83,10 @@ def _measured(advice: Recommendation) -> list[list[str]]:
         blocks.append(
             [
                 f"Measured ({name}: tier {result['tier']}, {sizes}, {result['seeds']} seeds, "
-                f"commit {result['commit']}): final train loss",
-                "above the best known of each size, one constant tuned at the smallest size, with 95 % intervals",
+                f"commit {result['commit']}):",
+                "final train loss above each size's best known, one constant tuned at the smallest; 95 % intervals",
                 *aligned(lines),
-                *(
-                    []
-                    if advice.kappa in (None, 1.0)
-                    else ["Interpolated was measured with κ = 1, not with the κ here."]
-                ),
+                *([KAPPA_ONE] if advice.kappa not in (None, 1.0) else []),
                 *_far(advice, name, result),
             ]
         )
@@ -143,15 +140,13 @@ def _tokens(advice: Recommendation) -> list[str]:
     lines = [("κ of the", "κ", "embedding rate / hidden rate at which embedding and head change its output alike")]
     lines += [(name, f"{kappa:.3g}", f"{found.ratio(width, kappa):.3g}") for name, kappa in kappas.items()]
     lines.append(("(the paper's constant)", "1", f"{found.ratio(width, 1.0):.3g}"))
-    used = {True: "it takes the weighted mean", False: f"{advice.rule} does not depend on them"}
-    return [
-        f"Token frequencies: {found.tokens} tokens, {found.unseen} of {found.vocab} never seen",
-        law,
-        *aligned(lines),
-        f'Only "interpolated" uses frequencies: {used[advice.rule == "interpolated"]}. The ratio is of one step in the '
-        "linear",
-        "network, another for every token; that the mean's trains better than κ = 1's is no part of the theory.",
-    ]
+    used = "it takes the weighted mean" if advice.rule == "interpolated" else f"{advice.rule} does not depend on them"
+    words = (
+        f'Only "interpolated" uses frequencies: {used}. The ratio is that of one step of the linear network, another '
+        "for every token; that the mean's trains better than κ = 1's is no part of the theory."
+    )
+    heading = f"Token frequencies: {found.tokens:,} tokens, {found.unseen} of {found.vocab} never seen"
+    return [heading, *textwrap.wrap(law, LINE), *aligned(lines), *textwrap.wrap(words, LINE)]
 
 
 def side_by_side(tables: Sequence[Table]) -> str:

@@ -179,6 +179,8 @@ def test_the_command_line(capsys, tmp_path, monkeypatch, lvp_decoder):
     assert cli.main([*line, "--json", "--out", str(picture)]) == 0
     assert json.loads(capsys.readouterr().out) == json.loads(json.dumps(lvp_decoder.as_dict()))
     assert picture.read_text().count("<svg") == 1 and list(tmp_path.iterdir()) == [picture]
+    (panel, *_) = (axes for axes in lvp_decoder.figure().axes if axes.get_ylim()[1] > 0)
+    assert panel.get_ylim()[1] / panel.get_ylim()[0] >= 10
     assert asked.pop("vocab")(32) == 256
     assert asked == {"rule": "lvp", "hidden_lr": 0.002} | {key: SMALL[key] for key in ("widths", "layers", "seeds")} | {
         "steps": 3

@@ -96,7 +96,7 @@ def figure(found: Coordinates):
         for group, names in groups.items():
             series = [_series(found, found[name, quantity], group) for name in names]
             title = f"{group}: {_column(found, words)}" if group else _column(found, words)
-            panels.append(Panel(title, "width d", "mean absolute entry", series, "power of d"))
+            panels.append(Panel(title, "width d", "mean absolute entry", series, "power of d", ylim=_decade(series)))
     return sheet(
         panels,
         title=found.title or "Coordinates over width",
@@ -107,6 +107,17 @@ def figure(found: Coordinates):
         columns=len(groups),
         size=(4.6, 4.4),
     )
+
+
+def _decade(series: list[Series]) -> tuple[float, float] | None:
+    """Limits of at least a decade, in which what is flat looks it."""
+    values = np.concatenate([one.y for one in series])
+    values = values[np.isfinite(values)]
+    if not values.size:
+        return None
+    low, high = values.min() / 1.3, values.max() * 1.3
+    stretch = max(1.0, np.sqrt(10 * low / high))
+    return float(low / stretch), float(high * stretch)
 
 
 def _series(found: Coordinates, growth: Growth, group: str) -> Series:
