@@ -1,6 +1,5 @@
-"""python -m lvp plan | tokenize"""
+"""python -m lvp recommend | table | coordinates | plan | tokenize"""
 
-import importlib.util
 import inspect
 import json
 import os
@@ -8,7 +7,8 @@ import sys
 from pathlib import Path
 from typing import Any, get_type_hints
 
-from lvp.command_line import Parser, command, parsed, setting
+from lvp import cli_advice
+from lvp.command_line import Parser, command, need, parsed, setting
 from lvp.errors import InputError, unknown
 
 # What a run of the 1B has that Hayou & Liu 2025 do not state.
@@ -49,14 +49,9 @@ def _fields(path: Path) -> dict[str, Any]:
     return found
 
 
-def _need(command: str, *packages: str, extra: str) -> None:
-    if missing := [name for name in packages if importlib.util.find_spec(name) is None]:
-        raise InputError(f"{command} needs {' and '.join(missing)}: pip install -e '.[{extra}]'")
-
-
 def _tokenize(arguments) -> None:
     of_tfds = ("tensorflow_datasets", "array_record") if arguments.spec.startswith(("tfds", "wikitext2")) else ()
-    _need("tokenize", "sentencepiece", "tqdm", *of_tfds, extra="lab")
+    need("tokenize", "sentencepiece", "tqdm", *of_tfds, extra="lab")
     from lvp.data import tokenization
     from lvp.files import cache_dir
 
@@ -73,7 +68,7 @@ def _plan(arguments) -> None:
     if kind == "host" and count.isdecimal():
         os.environ["XLA_FLAGS"] = f"{os.environ.get('XLA_FLAGS', '')} --xla_force_host_platform_device_count={count}"
     os.environ.setdefault("JAX_PLATFORMS", "cpu")  # nothing is run: an accelerator at hand is left alone
-    _need("plan", "flax", "pydantic", extra="lab,tpu")
+    need("plan", "flax", "pydantic", extra="lab,tpu")
     from lvp import plan
     from lvp.sharding import mesh_sizes
     from lvp.training import OPTIMIZERS, Cell, DataConfig, OptimizerConfig
@@ -110,6 +105,7 @@ def _plan(arguments) -> None:
 def parser() -> Parser:
     top = Parser(prog="lvp", description="Learning rates by role and shape: what they are, and what runs cost.")
     commands = top.add_subparsers(dest="command", required=True, parser_class=Parser)
+    cli_advice.add(commands)
     text = "compile the training of a model for a topology, without the hardware: what it needs and how long it takes"
     made = commands.add_parser("plan", help=text, description=text, allow_abbrev=False)
     made.set_defaults(function=_plan)

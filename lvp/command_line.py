@@ -1,6 +1,7 @@
 """What all our command lines have in common: errors of one line, with a suggestion for what was misspelt."""
 
 import argparse
+import importlib.util
 import os
 import re
 import sys
@@ -51,6 +52,12 @@ def setting(text: str) -> tuple[str, str]:
     if not equals:
         raise InputError(f"--set takes key=value, got {text!r}")
     return key.strip(), value.strip()
+
+
+def need(command: str, *packages: str, extra: str) -> None:
+    """InputError that names the packages which are missing and the extra that brings them."""
+    if missing := [name for name in packages if importlib.util.find_spec(name) is None]:
+        raise InputError(f"{command} needs {' and '.join(missing)}: pip install -e '.[{extra}]'")
 
 
 def parsed(key: str, value: Any, kind: Any):

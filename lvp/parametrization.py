@@ -26,11 +26,12 @@ width, m the vocabulary, η the paper's one tunable rate; entries are (init std,
 import math
 import operator
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from numbers import Real
 
 import numpy as np
 
-from lvp.errors import InputError
+from lvp.errors import InputError, unknown
 
 
 @dataclass(frozen=True)
@@ -73,6 +74,21 @@ class Table:
 
     def __len__(self) -> int:
         return len(self.rows)
+
+    def with_multipliers(self, **multipliers: float) -> "Table":
+        """The same table with the `lr_multiplier` of some roles replaced: `t.with_multipliers(embedding=30.0)`, as one
+        does with a rate that was tuned for itself.
+
+        Raises:
+          InputError: a name that is no role; a multiplier that is not a finite number above zero.
+        """
+        for role, value in multipliers.items():
+            if role not in tuple(self):
+                raise unknown("role", role, self)
+            if isinstance(value, bool) or not isinstance(value, Real) or not 0 < value < math.inf:
+                raise InputError(f"multiplier of {role} must be a finite number above zero, got {value!r}")
+        rows = (replace(row, lr_multiplier=float(multipliers.get(row.role, row.lr_multiplier))) for row in self.rows)
+        return replace(self, rows=tuple(rows))
 
     def __str__(self) -> str:
         kappa = "" if self.kappa is None else f", κ {self.kappa:.6g}"
@@ -130,6 +146,7 @@ def _by_role(*, embedding, hidden, output, vector_rate: float) -> dict[str, tupl
 
 
 _RULES = {"sp": _sp, "mup": _mup, "lvp": _lvp, "interpolated": _interpolated}
+RULES = tuple(_RULES)
 
 
 def table(
@@ -138,6 +155,7 @@ def table(
     width: int,
     vocab: int,
     frequencies=None,
+    kappa: float | None = None,
     normalize: str = "paper",
     base_width: int | None = None,
     base_vocab: int | None = None,
@@ -150,6 +168,7 @@ def table(
       frequencies: [m] token probabilities α. They enter "interpolated" alone, whose κ is then Σ α_i κ_i with
         κ_i = `attenuation`(α)_i; without them κ = 1, the constant of the paper's Theorem 2. The other rules
         do not depend on them.
+      kappa: κ itself in [0, 1], where it is known; excludes frequencies, and enters "interpolated" alone, too.
       normalize: "paper": absolute multipliers of the paper's η. "hidden": all divided by the hidden one, so
         that the rate given *is* the hidden rate.
       base_width: multipliers relative to this width: each role's is divided by what the same rule gives the
@@ -163,24 +182,35 @@ def table(
     Raises:
       InputError: unknown rule or normalize; width, vocab or a base that is not a whole number in range;
         frequencies that are negative, not finite, of another length than vocab, or do not sum to one within
-        1e-6; base_width together with normalize="hidden"; base_vocab without base_width.
+        1e-6; kappa outside [0, 1] or beside frequencies; base_width together with normalize="hidden"; base_vocab
+        without base_width.
     """
     if not isinstance(rule, str) or rule not in _RULES:
-        raise InputError(f"rule must be one of {tuple(_RULES)}, not {rule!r}")
+        raise unknown("rule", rule if isinstance(rule, str) else repr(rule), _RULES)
     if normalize not in ("paper", "hidden"):
         raise InputError(f"normalize must be 'paper' or 'hidden', not {normalize!r}")
     width, vocab = check_whole("width", width, 1), check_whole("vocab", vocab, 2)
-    kappa = 1.0
-    if frequencies is not None:
-        alpha = check_frequencies(frequencies, vocab)
-        if rule == "interpolated":
-            kappa = min(1.0, float(alpha @ attenuation(alpha)))  # a sum up to 1 + 1e-6 is accepted
+    kappa = _kappa(rule, vocab, frequencies, kappa)
     cells = _RULES[rule](width, vocab, kappa)
     divisors, meaning = _divisors(rule, cells, vocab, kappa, normalize, base_width, base_vocab)
     rows = tuple(
         Row(role, float(std), rate / divisors[role], decay=role != "vector") for role, (std, rate) in cells.items()
     )
     return Table(rule, width, vocab, meaning, rows, kappa if rule == "interpolated" else None)
+
+
+def _kappa(rule: str, vocab: int, frequencies, kappa: float | None) -> float:
+    if kappa is not None:
+        if frequencies is not None:
+            raise InputError("kappa and frequencies both say what κ is: give one of them")
+        if isinstance(kappa, bool) or not isinstance(kappa, Real) or not 0 <= kappa <= 1:
+            raise InputError(f"kappa must be a number from 0 to 1, got {kappa!r}")
+        return float(kappa)
+    if frequencies is not None:
+        alpha = check_frequencies(frequencies, vocab)
+        if rule == "interpolated":
+            return min(1.0, float(alpha @ attenuation(alpha)))  # a sum up to 1 + 1e-6 is accepted
+    return 1.0
 
 
 def _divisors(rule, cells, vocab, kappa, normalize, base_width, base_vocab) -> tuple[dict[str, float], str]:

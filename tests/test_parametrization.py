@@ -115,6 +115,23 @@ def test_interpolated_takes_the_frequency_weighted_attenuation():
     assert one_token.kappa == pytest.approx(1.0) and one_token.kappa <= 1
 
 
+def test_kappa_may_be_given_itself():
+    alpha = zipf(512)
+    of_frequencies = table("interpolated", width=64, vocab=512, frequencies=alpha)
+    assert table("interpolated", width=64, vocab=512, kappa=of_frequencies.kappa) == of_frequencies
+    assert table("lvp", width=64, vocab=512, kappa=0.3) == table("lvp", width=64, vocab=512)
+
+
+def test_multipliers_of_ones_own():
+    t = table("lvp", width=64, vocab=512)
+    own = t.with_multipliers(embedding=3.0)
+    assert own["embedding"].lr_multiplier == 3.0 and own["embedding"].init_std == t["embedding"].init_std
+    assert [own[role] for role in own if role != "embedding"] == [t[role] for role in t if role != "embedding"]
+    for bad in ({"embeding": 1.0}, {"embedding": 0.0}, {"embedding": math.inf}, {"embedding": "1"}):
+        with pytest.raises(InputError, match="embed"):
+            t.with_multipliers(**bad)
+
+
 def quadrature(alpha: np.ndarray, i: int) -> float:
     """I_i by adaptive quadrature of the printed integral in s = t/(1 + t), nothing shared with the code."""
     a = alpha**2 / np.sum(alpha**2)
@@ -218,8 +235,10 @@ def test_bad_frequencies(frequencies, message):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ({"rule": "muP"}, "rule must be one of"),
-        ({"rule": ["lvp"]}, "rule must be one of"),
+        ({"rule": "muP"}, "unknown rule 'muP'; did you mean mup?"),
+        ({"rule": ["lvp"]}, "unknown rule"),
+        ({"kappa": 1.5}, "kappa must be a number from 0 to 1"),
+        ({"kappa": 0.5, "vocab": 2, "frequencies": [0.5, 0.5]}, "kappa and frequencies"),
         ({"width": 0}, "width"),
         ({"width": 64.0}, "width"),
         ({"width": True}, "width"),

@@ -7,6 +7,7 @@ from pathlib import Path
 import jax
 import pytest
 
+from lvp import cli
 from lvp.models.configs import DecoderConfig
 from lvp.models.decoder import decoder
 from sweeps.__main__ import parser
@@ -29,11 +30,12 @@ def test_the_optax_snippet_runs():
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda p: p.name)
-def test_every_sweeps_command_parses(page):
+def test_every_command_parses(page):
     for block in blocks(page, "sh"):
         for line in block.splitlines():
-            if line.startswith("python -m sweeps"):
-                parser().parse_args(shlex.split(line, comments=True)[3:])
+            for program, made in (("sweeps", parser), ("lvp", cli.parser)):
+                if line.startswith(f"python -m {program} "):
+                    made().parse_args(shlex.split(line, comments=True)[3:])
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda p: p.name)

@@ -97,16 +97,32 @@ def save(figure, stem) -> tuple[Path, Path]:
 
     Returns: the two paths. Raises: InputError where the directory cannot be written.
     """
+    stem = Path(stem)
+    png, svg = (stem.with_name(stem.name + suffix) for suffix in _METADATA)
+    save_as(figure, png)
+    save_as(figure, svg)
+    return png, svg
+
+
+_METADATA = {".png": {"Software": None}, ".svg": {"Date": None}}
+
+
+def picture(path) -> Path:
+    """The path of a picture. Raises: InputError unless its name ends in .png or .svg."""
+    path = Path(path)
+    if path.suffix not in _METADATA:
+        raise InputError(f"{path}: a picture's name ends in {' or '.join(_METADATA)}")
+    return path
+
+
+def save_as(figure, path) -> None:
+    """Writes one file, .png or .svg by its name; otherwise as `save`. Raises also: InputError on another name."""
     import matplotlib
 
-    stem = Path(stem)
-    paths = stem.with_name(stem.name + ".png"), stem.with_name(stem.name + ".svg")
+    path, image = picture(path), io.BytesIO()
     with matplotlib.rc_context(STYLE):
-        for path, metadata in zip(paths, ({"Software": None}, {"Date": None}), strict=True):
-            image = io.BytesIO()
-            figure.savefig(image, format=path.suffix[1:], dpi=160, metadata=metadata)
-            try:
-                write_whole(path, image.getvalue())
-            except OSError as error:
-                raise InputError(f"cannot write {path}: {error.strerror}") from None
-    return paths
+        figure.savefig(image, format=path.suffix[1:], dpi=160, metadata=_METADATA[path.suffix])
+    try:
+        write_whole(path, image.getvalue())
+    except OSError as error:
+        raise InputError(f"cannot write {path}: {error.strerror}") from None

@@ -68,6 +68,11 @@ def _sentences(text: bytes) -> Iterator[str]:
         yield from lines
 
 
+def is_ours(processor) -> bool:
+    """Whether a SentencePieceProcessor holds a model that `Tokenizer.train` made: bytes as characters of their own."""
+    return processor.unk_id() == 0 and processor.id_to_piece(0) == _UNKNOWN
+
+
 class Tokenizer:
     """A vocabulary and how it cuts text. ids run from 0 to vocab_size − 1; there are no special tokens."""
 

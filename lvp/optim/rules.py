@@ -58,6 +58,7 @@ def parametrized(
     width: int | None = None,
     vocab: int | None = None,
     frequencies: Any = None,
+    kappa: float | None = None,
     normalize: str | None = None,
     base_width: int | None = None,
     base_vocab: int | None = None,
@@ -73,7 +74,7 @@ def parametrized(
       factory: an optax factory or a partial of one, taking `learning_rate` (and `weight_decay`) by keyword.
       rule: a `Table` of `lvp.parametrization`, which says what learning_rate means, or a rule's name.
       learning_rate: number, scalar array (traced, injected) or schedule.
-      width, vocab, frequencies, normalize, base_width, base_vocab: of `lvp.parametrization.table`, beside a
+      width, vocab, frequencies, kappa, normalize, base_width, base_vocab: of `lvp.parametrization.table`, beside a
         name only, which needs the first two. normalize is "hidden", or with base_width "paper", unless given.
       weight_decay: λ, number or scalar array. None means none: a factory that has the parameter is given 0.0
         and not its own default (optax.adamw's is 1e-4).
@@ -92,7 +93,7 @@ def parametrized(
     # inject_hyperparams passes what it bound to **kwargs on as one argument of that name.
     kwargs = {**kwargs.pop("kwargs", {}), **kwargs}
     shape = {"width": width, "vocab": vocab, "base_width": base_width, "base_vocab": base_vocab}
-    chosen = _table(rule, normalize=normalize, frequencies=frequencies, **shape)
+    chosen = _table(rule, normalize=normalize, frequencies=frequencies, kappa=kappa, **shape)
     check_factory(factory)
     _refuse_plain_sgd(factory, chosen)
     _rates.check("learning_rate", learning_rate)

@@ -322,7 +322,7 @@ def test_plain_sgd_under_sp_is_sgd(params, gradients, trajectory):
     [
         ({"rule": "lvp"}, "width is required with rule 'lvp'"),
         ({"rule": "lvp", "width": 8}, "vocab is required"),
-        ({"rule": "muP", "width": 8, "vocab": 8}, "rule must be one of"),
+        ({"rule": "muP", "width": 8, "vocab": 8}, "unknown rule 'muP'; did you mean mup"),
         ({"rule": "lvp", "width": 8, "vocab": 8, "normalize": "hidden", "base_width": 4}, "base_width and"),
         ({"width": 8}, "width is for a rule's name"),
         ({"normalize": "hidden"}, "normalize is for a rule's name"),

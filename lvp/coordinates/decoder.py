@@ -1,0 +1,138 @@
+"""The coordinate check of the built-in decoder under a rule of `lvp.parametrization`."""
+
+from collections.abc import Callable, Sequence
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+
+from lvp import optim
+from lvp.coordinates import growth
+from lvp.coordinates.growth import Coordinates, Expected
+from lvp.errors import InputError
+from lvp.models.configs import DecoderConfig
+from lvp.models.decoder import decoder
+from lvp.parametrization import Table, check_whole, table
+
+WIDTHS = (32, 64, 128, 256)
+VOCAB = 1024
+HIDDEN_LR = 0.002
+HEAD_DIM = 32  # held, so that heads grow with the width
+ROWS, CONTEXT = 8, 64
+_FLAT = 1e-6
+
+
+def check(
+    rule: str = "lvp",
+    widths: Sequence[int] = WIDTHS,
+    *,
+    vocab: int | Callable[[int], int] = VOCAB,
+    hidden_lr: float = HIDDEN_LR,
+    layers: int = 2,
+    steps: int = 4,
+    seeds: int = 4,
+) -> Coordinates:
+    """A decoder (LayerNorm, GeLU, rotary positions, heads of 32) trained by Adam on one batch of 8 × 64 random tokens.
+
+    Tokens are drawn by Zipf's law of exponent 1, the same at all widths of a vocabulary. Rotary positions, since fixed
+    ones of amplitude 1 drown embedding rows of norm 1. Activations: the tokens' embedding rows, the output of every
+    matrix of the blocks, the residual stream after the last norm ("hidden") and the logits.
+
+    Args:
+      rule: of `lvp.parametrization`. widths: three or more, multiples of 32.
+      vocab: m, or a function of the width (m = 8 d: `lambda d: 8 * d`).
+      hidden_lr: the hidden matrices' rate at the smallest width; the rule's multipliers move it (and the embedding's,
+        which is the rule's there).
+      layers, steps, seeds: 1 or more.
+
+    Returns: `lvp.coordinates.Coordinates`; `expected` holds the powers that the rule's own table implies: of the
+      embedding's rows (which Adam moves by about the rate a step), and of the logits at init.
+
+    Raises: InputError as `lvp.coordinates.check` and `lvp.parametrization.table`; a width no multiple of 32; a rate
+      that is not above zero.
+    """
+    widths = _checked(widths, hidden_lr)
+    vocab_of = vocab if callable(vocab) else lambda _: vocab
+    tables = {width: table(rule, width=width, vocab=vocab_of(width)) for width in widths}
+    models = {width: decoder(_config(width, vocab_of(width), layers)) for width in widths}
+    stds = {width: {row.role: row.init_std for row in made.rows} for width, made in tables.items()}
+    unit = hidden_lr / tables[widths[0]]["hidden"].lr_multiplier if widths else hidden_lr
+    what = "m = " + (", ".join(str(vocab_of(d)) for d in widths) if callable(vocab) else str(vocab))
+    return growth.check(
+        lambda key, width: models[width].init(key, stds[width]),
+        lambda params, tokens, width: _activations(models[width], params, tokens[:, :-1]),
+        widths,
+        loss=_loss,
+        optimizer=lambda width: optim.parametrized(optax.adam, tables[width], learning_rate=unit),
+        batch=lambda width: _tokens(vocab_of(width)),
+        steps=steps,
+        seeds=seeds,
+        expected=_expected(list(tables.values())),
+        title=f"{rule}: decoder of {layers} blocks, {what}, hidden rate {hidden_lr:g} at the smallest width",
+    )
+
+
+def _checked(widths: Sequence[int], hidden_lr: float) -> list[int]:
+    widths = sorted({check_whole("width", width, 1) for width in widths})
+    for width in widths:
+        if width % HEAD_DIM:
+            raise InputError(f"width {width} must be a multiple of {HEAD_DIM}, the entries of a head")
+    if not 0 < hidden_lr < float("inf"):
+        raise InputError(f"hidden_lr must be a finite number above zero, got {hidden_lr!r}")
+    return widths
+
+
+def _config(width: int, vocab: int, layers: int) -> DecoderConfig:
+    shape = {"layers": layers, "context": CONTEXT, "head_dim": HEAD_DIM}
+    return DecoderConfig(vocab, width, positions="rotary", **shape)
+
+
+def _tokens(vocab: int) -> jax.Array:
+    """int32 [rows, context + 1]."""
+    weights = 1 / np.arange(1, vocab + 1)
+    drawn = np.random.default_rng(0).choice(vocab, (ROWS, CONTEXT + 1), p=weights / weights.sum())
+    return jnp.asarray(drawn, jnp.int32)
+
+
+def _activations(model, params, tokens_BT) -> dict[str, jax.Array]:
+    hidden_BTD, inputs = model.apply(params, tokens_BT, capture=True)
+    found = {"embedding": params["embedding"]["embedding"][tokens_BT]}
+    for path, x_NI in sorted(inputs.items()):
+        *parents, last = path.split("/")
+        if last != "kernel" or parents == ["head"]:
+            continue
+        matrix = params
+        for key in (*parents, last):
+            matrix = matrix[key]
+        found["/".join(parents)] = x_NI @ matrix
+    logits = hidden_BTD.reshape(-1, hidden_BTD.shape[-1]) @ model.head(params)
+    return found | {"hidden": hidden_BTD, "logits": logits}
+
+
+def _loss(activations, tokens):
+    logits = activations["logits"]
+    return -jnp.mean(jnp.take_along_axis(jax.nn.log_softmax(logits), tokens[:, 1:].reshape(-1, 1), axis=1))
+
+
+def _expected(tables: list[Table]) -> dict[tuple[str, str], Expected]:
+    """Powers other than 0 that the tables themselves imply."""
+    logs = np.log([t.width for t in tables])
+
+    def power(values) -> float:
+        return float(np.polyfit(logs, np.log(values), 1)[0])
+
+    init = power([t["embedding"].init_std for t in tables])
+    rate = power([t["embedding"].lr_multiplier for t in tables])
+    logits = power([t["output"].init_std * t.width**0.5 for t in tables])
+    rows = f"the rule's own init, d^{init:.2f}, and rate, d^{rate:.2f}, of the embedding"
+    head = f"the rule's own init of the head makes normalised activations into logits of d^{logits:.2f}"
+    made = {
+        ("embedding", "initial"): Expected(init, init, rows),
+        ("embedding", "final"): Expected(min(init, rate), max(init, rate), rows),
+        ("embedding", "change"): Expected(rate, rate, rows),
+        ("logits", "initial"): Expected(logits, logits, head),
+        # The change, of order one, takes over as training goes on.
+        ("logits", "final"): Expected(min(logits, 0.0), max(logits, 0.0), head),
+    }
+    return {key: expected for key, expected in made.items() if max(abs(expected.low), abs(expected.high)) > _FLAT}

@@ -1,0 +1,250 @@
+"""The check itself, for any init and apply: sizes of activations over width, powers fitted to them, verdicts."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+
+from lvp.analysis.slopes import Slope, slope
+from lvp.errors import InputError
+from lvp.parametrization import check_whole
+
+QUANTITIES = {"initial": "at init", "final": "after training", "change": "change"}
+MARGIN = 0.1
+LEAST_WIDTHS = 3
+
+
+@dataclass(frozen=True)
+class Expected:
+    """Powers of width that a rule means an activation to have, from `low` to `high`, and why."""
+
+    low: float
+    high: float
+    why: str
+
+
+@dataclass(frozen=True)
+class Growth:
+    """How one quantity of one activation follows the width.
+
+    Attributes:
+      activation, quantity: its name, and one of QUANTITIES: the mean absolute entry at init ("initial") and after the
+        steps ("final"), and that of the difference between the two ("change").
+      values: [widths, seeds], in the activation's unit.
+      fit: `lvp.analysis.Slope` of ln value over ln width; widths at which the value is 0 or not finite are left out.
+      expected: what is expected of it, or None: a power of 0.
+      margin: powers within it are flat.
+    """
+
+    activation: str
+    quantity: str
+    values: np.ndarray
+    fit: Slope
+    expected: Expected | None = None
+    margin: float = MARGIN
+
+    @property
+    def verdict(self) -> str:
+        """ "flat": the power's interval lies within ± margin. "grows", "vanishes": it shuts out 0 and the power itself
+        is beyond the margin. "zero": 0 at every width. "diverged": not finite somewhere. Else "unresolved"."""
+        if not np.isfinite(self.values).all():
+            return "diverged"
+        if not self.values.any():
+            return "zero"
+        (low, high), power = self.fit.interval, self.fit.slope
+        if -self.margin <= low and high <= self.margin:
+            return "flat"
+        if low > 0 and power > self.margin:
+            return "grows"
+        if high < 0 and power < -self.margin:
+            return "vanishes"
+        return "unresolved"
+
+    @property
+    def as_expected(self) -> bool:
+        """Whether the power's interval meets what is expected, give or take the margin."""
+        expected = self.expected or Expected(0.0, 0.0, "")
+        low, high = self.fit.interval
+        return bool(low <= expected.high + self.margin and high >= expected.low - self.margin)
+
+    @property
+    def alarm(self) -> bool:
+        """Whether the rule does not do what it should: diverged, or growing or vanishing where it is not expected."""
+        moves = self.verdict in ("grows", "vanishes")
+        return self.verdict == "diverged" or (moves and (self.expected is None or not self.as_expected))
+
+
+@dataclass(frozen=True)
+class Coordinates:
+    """What `check` returns: `found["logits", "change"]` is a `Growth`; `str` of it is a table.
+
+    `widths` ascending; `growths` in the order of the activations, and of QUANTITIES.
+    """
+
+    widths: tuple[int, ...]
+    steps: int
+    seeds: int
+    growths: tuple[Growth, ...]
+    title: str = ""
+    notes: tuple[str, ...] = field(default=())
+
+    def __getitem__(self, key: tuple[str, str]) -> Growth:
+        for growth in self.growths:
+            if (growth.activation, growth.quantity) == key:
+                return growth
+        raise InputError(f"no activation and quantity {key!r}; activations are {', '.join(self.activations)}")
+
+    @property
+    def activations(self) -> tuple[str, ...]:
+        return tuple(dict.fromkeys(growth.activation for growth in self.growths))
+
+    @property
+    def alarms(self) -> tuple[Growth, ...]:
+        return tuple(growth for growth in self.growths if growth.alarm)
+
+    def __str__(self) -> str:
+        from lvp.coordinates.report import text
+
+        return text(self)
+
+    def as_dict(self) -> dict[str, Any]:
+        """All of it as JSON's types; what is not finite is None."""
+        from lvp.coordinates.report import as_dict
+
+        return as_dict(self)
+
+    def figure(self):
+        """A matplotlib Figure, for `lvp.analysis.frame.save_as`: sizes over width, log-log, a row per quantity."""
+        from lvp.coordinates.report import figure
+
+        return figure(self)
+
+
+def check(
+    init: Callable[[jax.Array, int], Any],
+    apply: Callable[[Any, Any, int], Mapping[str, jax.Array]],
+    widths: Sequence[int],
+    *,
+    loss: Callable[[Mapping[str, jax.Array], Any], jax.Array],
+    optimizer: Callable[[int], optax.GradientTransformation],
+    batch: Any,
+    steps: int = 4,
+    seeds: int = 4,
+    expected: Mapping[tuple[str, str], Expected] | None = None,
+    margin: float = MARGIN,
+    title: str = "",
+    notes: Sequence[str] = (),
+) -> Coordinates:
+    """Trains a few steps at several widths and fits the power of width that every activation follows.
+
+    Every function gets the width, which those that read it off their parameters' shapes may ignore; all are traced.
+    A width is one compiled program, in which the seeds are trained one after the other, each `steps` times on the
+    same batch.
+
+    Args:
+      init: (key, width) → params, any pytree; the parametrization's init stds belong in here.
+      apply: (params, batch, width) → activations, name → array [..., width] of any rank; names with a "/" are shown
+        by their first part.
+      widths: three or more, distinct.
+      loss: (activations, batch) → scalar.
+      optimizer: width → optax transformation, with the parametrization's rates at that width
+        (`lvp.optim.parametrized` with a `Table`).
+      batch: what apply and loss take, any pytree of arrays; or a function width → batch, where it depends on width.
+      steps: of training, 1 or more. seeds: inits per width, 1 or more; with one, intervals rest on scatter alone.
+      expected: (activation, quantity) → `Expected`, where a power of 0 is not what the rule has.
+      margin: powers of width that count as flat.
+      title, notes: for the table and the picture.
+
+    Returns: `Coordinates`, every `Growth.values` of which is [widths, seeds].
+
+    Raises:
+      InputError: widths, steps, seeds or a margin out of range; activations that are none, empty, or not the same at
+        all widths; an `expected` of something that is not there.
+    """
+    widths = sorted({check_whole("width", width, 1) for width in widths})
+    if len(widths) < LEAST_WIDTHS:
+        raise InputError(f"widths must be at least {LEAST_WIDTHS} different ones, for an interval; got {widths}")
+    steps, seeds = check_whole("steps", steps, 1), check_whole("seeds", seeds, 1)
+    if not 0 < margin < 1:
+        raise InputError(f"margin must lie between 0 and 1, got {margin!r}")
+    measured = []
+    for width in widths:
+        data = batch(width) if callable(batch) else batch
+        measured.append(_sizes(init, apply, loss, optimizer(width), data, width, steps, seeds))
+        _check_names(width, measured, expected or {})
+    growths = []
+    for name in measured[0]:
+        for index, quantity in enumerate(QUANTITIES):
+            values = np.stack([sizes[name][:, index] for sizes in measured])
+            wanted = (expected or {}).get((name, quantity))
+            growths.append(Growth(name, quantity, values, _fit(widths, values), wanted, margin))
+    return Coordinates(tuple(widths), steps, seeds, tuple(growths), title, tuple(notes))
+
+
+def _check_names(width: int, measured: list[dict], expected: Mapping) -> None:
+    if set(measured[-1]) != set(measured[0]):
+        raise InputError(f"apply gives other activations at width {width} than at the first")
+    for name, quantity in expected:
+        if name not in measured[0] or quantity not in QUANTITIES:
+            raise InputError(f"expected speaks of {(name, quantity)!r}, which is not measured")
+
+
+def _sizes(init, apply, loss, transform, batch, width: int, steps: int, seeds: int) -> dict[str, np.ndarray]:
+    """Name → [seeds, quantities]: mean absolute entries at init, after the steps, and of their difference."""
+
+    order = []  # jax sorts the keys of what it returns
+
+    def of_loss(params, batch):
+        found = apply(params, batch, width)
+        _check_activations(found)
+        order[:] = found
+        return loss(found, batch), found
+
+    def run(key, batch):
+        params = init(key, width)
+        shapes = jax.eval_shape(lambda p, b: of_loss(p, b)[1], params, batch)
+
+        # Init is step 0 of the same loop, so that the model is compiled once; its last update is of no account.
+        def step(carry, index):
+            params, state, first = carry
+            gradients, found = jax.grad(of_loss, has_aux=True)(params, batch)
+            first = jax.tree.map(lambda x, old: jnp.where(index == 0, x, old), found, first)
+            sizes = {name: jnp.stack([_size(x), _size(x - first[name])]) for name, x in found.items()}
+            updates, state = transform.update(gradients, state, params)
+            return (optax.apply_updates(params, updates), state, first), sizes
+
+        first = jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), shapes)
+        _, sizes = jax.lax.scan(step, (params, transform.init(params), first), jnp.arange(steps + 1))
+        return {name: jnp.stack([x[0, 0], x[-1, 0], x[-1, 1]]) for name, x in sizes.items()}
+
+    # A key of its own for every width: of one key, a larger array may begin with the entries of a smaller one.
+    keys = jax.random.split(jax.random.fold_in(jax.random.key(0), width), seeds)
+    seed_by_seed = lambda keys, batch: jax.lax.map(lambda key: run(key, batch), keys)  # noqa: E731
+    # The time goes into compiling: a few steps are no time for LLVM's dearest optimizations to pay.
+    found = jax.jit(seed_by_seed, compiler_options={"xla_backend_optimization_level": 1})(keys, batch)
+    return {name: np.asarray(found[name], np.float64) for name in order}
+
+
+def _size(x):
+    return jnp.mean(jnp.abs(x.astype(jnp.promote_types(x.dtype, jnp.float32))))
+
+
+def _check_activations(found) -> None:
+    if not isinstance(found, Mapping) or not found:
+        raise InputError(f"apply must return a dict of activations, name → array, got {type(found).__name__}")
+    for name, x in found.items():
+        if not isinstance(name, str) or not hasattr(x, "shape") or x.size == 0:
+            raise InputError(f"activation {name!r} must be a named, non-empty array")
+
+
+def _fit(widths, values: np.ndarray) -> Slope:
+    """Of the geometric means over seeds; their scatter gives the standard errors."""
+    usable = (np.isfinite(values) & (values > 0)).all(axis=1)
+    logs = np.log(np.where(usable[:, None], values, 1.0))
+    means = np.where(usable, np.exp(logs.mean(axis=1)), np.nan)
+    stds = logs.std(axis=1, ddof=1) / np.sqrt(values.shape[1]) if values.shape[1] > 1 else None
+    return slope(widths, (means, stds))

@@ -1,0 +1,130 @@
+"""A coordinate check as text, as JSON's types and as a picture."""
+
+import dataclasses
+from typing import Any
+
+import numpy as np
+
+from lvp.analysis.frame import sheet
+from lvp.analysis.power_laws import Panel, Series, in_words
+from lvp.coordinates.growth import QUANTITIES, Coordinates, Growth
+from lvp.parametrization import aligned
+
+
+def text(found: Coordinates) -> str:
+    """A line per activation, a column per quantity; then what is expected not to be flat, and the alarms."""
+    lines = [("power of width, 95 % interval", *(_column(found, words) for words in QUANTITIES.values()))]
+    for name in found.activations:
+        growths = [found[name, quantity] for quantity in QUANTITIES]
+        lines.append((name, *(f"{_power(growth)} {_word(growth)}" for growth in growths)))
+    widths = ", ".join(map(str, found.widths))
+    heading = [found.title] if found.title else []
+    heading.append(f"mean absolute entries over widths {widths}; seeds {found.seeds}, steps {found.steps}")
+    blocks = ["\n".join([*heading, *aligned(lines)])]
+    if excused := _excused(found):
+        blocks.append("\n".join(["*: not flat, nor meant to be:", *excused]))
+    blocks.append(_conclusion(found))
+    blocks += ["\n".join(found.notes)] if found.notes else []
+    return "\n\n".join(blocks)
+
+
+def _column(found: Coordinates, words: str) -> str:
+    steps = f"{found.steps} step" + "s" * (found.steps > 1)
+    return {"after training": f"after {steps}", "change": f"change in {steps}"}.get(words, words)
+
+
+def _power(growth: Growth) -> str:
+    return "" if growth.verdict in ("zero", "diverged") else in_words(growth.fit)
+
+
+def _word(growth: Growth) -> str:
+    excused = growth.verdict in ("grows", "vanishes") and not growth.alarm
+    return growth.verdict + ("*" if excused else "!" if growth.alarm else "")
+
+
+def _excused(found: Coordinates) -> list[str]:
+    reasons: dict[str, list[str]] = {}
+    for growth in found.growths:
+        if growth.expected is not None and growth.verdict in ("grows", "vanishes") and not growth.alarm:
+            reasons.setdefault(growth.expected.why, []).append(f"{growth.activation} {QUANTITIES[growth.quantity]}")
+    return [f"  {', '.join(names)}: {why}" for why, names in reasons.items()]
+
+
+def _conclusion(found: Coordinates) -> str:
+    verdicts = [growth.verdict for growth in found.growths]
+    counts = ", ".join(f"{verdicts.count(v)} {v}" for v in dict.fromkeys(sorted(verdicts)))
+    if not found.alarms:
+        return f"No alarm ({counts})."
+    words = [f"{g.activation} {QUANTITIES[g.quantity]} {_verb(g)}" for g in found.alarms]
+    return f"!: {len(words)} of {len(verdicts)} do what they should not ({counts}): {'; '.join(words)}."
+
+
+def _verb(growth: Growth) -> str:
+    return "has diverged" if growth.verdict == "diverged" else f"{growth.verdict} as d^{growth.fit.slope:.2f}"
+
+
+def as_dict(found: Coordinates) -> dict[str, Any]:
+    """As `Coordinates.as_dict`."""
+    growths = [
+        {
+            "activation": growth.activation,
+            "quantity": growth.quantity,
+            "values": [[_finite(x) for x in row] for row in growth.values.tolist()],
+            "power": _finite(growth.fit.slope),
+            "interval": [_finite(end) for end in growth.fit.interval],
+            "expected": None if growth.expected is None else dataclasses.asdict(growth.expected),
+            "verdict": growth.verdict,
+            "alarm": growth.alarm,
+        }
+        for growth in found.growths
+    ]
+    shared = {"title": found.title, "widths": list(found.widths), "steps": found.steps, "seeds": found.seeds}
+    return shared | {"notes": list(found.notes), "growths": growths}
+
+
+def _finite(x: float) -> float | None:
+    return float(x) if np.isfinite(x) else None
+
+
+def figure(found: Coordinates):
+    """A row of panels per quantity; a column per first part of the activations' names."""
+    groups: dict[str, list[str]] = {}
+    for name in found.activations:
+        groups.setdefault(name.rpartition("/")[0].partition("/")[0], []).append(name)
+    panels = []
+    for quantity, words in QUANTITIES.items():
+        for group, names in groups.items():
+            series = [_series(found, found[name, quantity], group) for name in names]
+            title = f"{group}: {_column(found, words)}" if group else _column(found, words)
+            panels.append(Panel(title, "width d", "mean absolute entry", series, "power of d", ylim=_decade(series)))
+    return sheet(
+        panels,
+        title=found.title or "Coordinates over width",
+        words=[
+            f"Means over {found.seeds} seeds, with standard errors; lines: fitted powers, named with 95 % intervals.",
+            "!: grows or vanishes where it should not; *: does so as its parametrization has it.",
+        ],
+        columns=len(groups),
+        size=(4.6, 4.4),
+    )
+
+
+def _decade(series: list[Series]) -> tuple[float, float] | None:
+    """Limits of at least a decade, in which what is flat looks it."""
+    values = np.concatenate([one.y for one in series])
+    values = values[np.isfinite(values)]
+    if not values.size:
+        return None
+    low, high = values.min() / 1.3, values.max() * 1.3
+    stretch = max(1.0, np.sqrt(10 * low / high))
+    return float(low / stretch), float(high * stretch)
+
+
+def _series(found: Coordinates, growth: Growth, group: str) -> Series:
+    values = np.where(np.isfinite(growth.values) & (growth.values > 0), growth.values, np.nan)
+    seeds = values.shape[1]
+    error = values.std(axis=1, ddof=1) / np.sqrt(seeds) if seeds > 1 else None
+    name = growth.activation.removeprefix(f"{group}/")
+    fitted = growth.fit.line(found.widths)[0] if np.isfinite(growth.fit.slope) else None
+    label = f"{name}: {_power(growth)} {_word(growth)}"
+    return Series(label, found.widths, values.mean(axis=1), error=error, fitted=fitted)

@@ -1,0 +1,284 @@
+"""Recommendations: the papers' tables in numbers, identities of transfer, code that runs, evidence as committed."""
+
+import json
+import math
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import jax
+import numpy as np
+import pytest
+
+import lvp.evidence
+from lvp import cli, optim, parametrization
+from lvp.errors import InputError
+from lvp.models.configs import DecoderConfig
+from lvp.models.decoder import decoder
+from lvp.parametrization import RULES, table
+from lvp.recommend import FORMULAS, recommend
+
+SIZE = {"width": 2048, "vocab": 32064}
+ROLES = ("embedding", "position", "hidden", "output", "vector")
+
+
+def printed(capsys, *arguments) -> str:
+    assert cli.main([*map(str, arguments)]) == 0
+    return capsys.readouterr().out
+
+
+def rates(advice) -> dict[str, float]:
+    return {role.role: role.learning_rate for role in advice.roles}
+
+
+# Table 2 of Hayou & Liu 2025 at d 2048 and a hidden rate of 3e-4, by hand: √2048 = 45.254834, 1/√2048 = 0.022097087.
+@pytest.mark.parametrize(
+    ("rule", "embedding", "vector", "embedding_std", "output_std"),
+    [
+        ("sp", 3e-4, 3e-4, 1.0, 0.022097087),
+        ("mup", 0.6144, 0.6144, 1.0, 0.00048828125),
+        ("lvp", 0.01357645, 3e-4, 0.022097087, 0.022097087),
+    ],
+)
+def test_the_papers_table_by_hand(rule, embedding, vector, embedding_std, output_std):
+    advice = recommend(**SIZE, hidden_lr=3e-4, rule=rule)
+    wanted = {"embedding": embedding, "position": embedding, "hidden": 3e-4, "output": 3e-4, "vector": vector}
+    assert rates(advice) == pytest.approx(wanted, rel=1e-7)
+    stds = {role.role: role.init_std for role in advice.roles}
+    assert stds["embedding"] == stds["position"] == pytest.approx(embedding_std, rel=1e-7)
+    assert stds["output"] == pytest.approx(output_std, rel=1e-7)
+    assert stds["hidden"] == pytest.approx(0.022097087, rel=1e-7) and stds["vector"] == 0
+
+
+def test_interpolated_by_hand():
+    # κ 1: √((1 + 2/π · 2047) / (1 + 4094/(π · 32064))) = √(1304.1606 / 1.0406425)
+    advice = recommend(**SIZE, hidden_lr=1.0, rule="interpolated")
+    assert advice["embedding"].learning_rate == pytest.approx(35.4009, rel=1e-5)
+    assert recommend(**SIZE, hidden_lr=1.0, rule="interpolated", kappa=0.0)["embedding"].learning_rate < 1
+
+
+@pytest.mark.parametrize(
+    ("rule", "hidden", "embedding", "given"),
+    # From width 256 to 2048, an eighth: hidden 3e-3 and embedding 0.01 there; √(1/8) = 0.35355339.
+    [
+        ("sp", 3e-3, 3e-3, 0.01),
+        ("mup", 3.75e-4, 3e-3 * 256, 0.01),
+        ("lvp", 3.75e-4, 3e-3 * 16 * 0.35355339, 0.0035355339),
+    ],
+)
+def test_transfer_by_hand(rule, hidden, embedding, given):
+    advice = recommend(**SIZE, hidden_lr=3e-3, from_width=256, rule=rule)
+    assert advice["hidden"].learning_rate == pytest.approx(hidden, rel=1e-12)
+    assert advice["embedding"].learning_rate == pytest.approx(embedding, rel=1e-7)
+    own = recommend(**SIZE, hidden_lr=3e-3, from_width=256, embedding_lr=0.01, rule=rule)
+    assert own["embedding"].learning_rate == own["position"].learning_rate == pytest.approx(given, rel=1e-7)
+    assert own["embedding"].base_learning_rate == 0.01
+    for role in ("hidden", "output", "vector"):  # the embedding's own rate is the embedding's alone
+        assert own[role] == advice[role]
+
+
+@pytest.mark.parametrize("rule", RULES)
+def test_there_and_back_is_the_identity(rule):
+    there = recommend(width=768, vocab=50304, hidden_lr=3e-3, embedding_lr=0.02, rule=rule, from_width=96)
+    back = recommend(
+        width=96,
+        vocab=50304,
+        hidden_lr=there["hidden"].learning_rate,
+        embedding_lr=there["embedding"].learning_rate,
+        rule=rule,
+        from_width=768,
+    )
+    assert back["hidden"].learning_rate == pytest.approx(3e-3, rel=1e-13)
+    assert back["embedding"].learning_rate == pytest.approx(0.02, rel=1e-13)
+    if rule != "sp":  # so that something was moved at all
+        assert there["hidden"].learning_rate != pytest.approx(3e-3)
+    # By way of another vocabulary, too, and in two steps as in one.
+    far = {"vocab": 32064, "from_vocab": 1024, "rule": rule, "kappa": 0.3}
+    one = recommend(width=512, from_width=64, hidden_lr=3e-3, **far)
+    half = recommend(width=128, vocab=4096, from_width=64, from_vocab=1024, hidden_lr=3e-3, rule=rule, kappa=0.3)
+    given = {"hidden_lr": half["hidden"].learning_rate, "embedding_lr": half["embedding"].learning_rate}
+    two = recommend(width=512, from_width=128, **given, **(far | {"from_vocab": 4096}))
+    assert rates(two) == pytest.approx(rates(one), rel=1e-13)
+
+
+@pytest.mark.parametrize("rule", RULES)
+def test_from_the_same_width_nothing_moves(rule):
+    plain = recommend(**SIZE, hidden_lr=3e-4, rule=rule)
+    same = recommend(**SIZE, hidden_lr=3e-4, rule=rule, from_width=2048)
+    assert rates(same) == rates(plain) and {role.multiplier for role in same.roles} == {1.0}
+    own = recommend(**SIZE, hidden_lr=3e-4, rule=rule, from_width=2048, embedding_lr=0.5)
+    assert rates(own) == rates(plain) | {"embedding": 0.5, "position": 0.5}
+
+
+def value(formula: str, d, m, d0, m0, kappa) -> float:
+    code = formula.replace("−", "-").replace("₀", "0").replace("κ", "kappa").replace("π", "pi")
+    code = re.sub(r"√(\w+)", r"sqrt(\1)", code).replace("√(", "sqrt(")
+    code = re.sub(r"(?<=[\w)]) (?=[\w(])", "*", code)
+    return float(eval(code, {"sqrt": math.sqrt, "pi": math.pi, "d": d, "m": m, "d0": d0, "m0": m0, "kappa": kappa}))
+
+
+@pytest.mark.parametrize("rule", RULES)
+def test_formulas_say_what_the_table_computes(rule):
+    for d, m, d0, m0, kappa in [(2048, 32064, 256, 1024, 0.3), (96, 256, 768, 50304, 1.0)]:
+        here = table(rule, width=d, vocab=m, kappa=kappa, normalize="hidden")
+        moved = table(rule, width=d, vocab=m, kappa=kappa, base_width=d0, base_vocab=m0)
+        assert tuple(FORMULAS[rule]) == tuple(here) == ROLES
+        for role, formula in FORMULAS[rule].items():
+            of = lambda text: value(text, d, m, d0, m0, kappa)  # noqa: B023, E731
+            assert of(formula.init) == pytest.approx(here[role].init_std, rel=1e-12)
+            assert of(formula.ratio) == pytest.approx(here[role].lr_multiplier, rel=1e-12)
+            assert of(formula.move) == pytest.approx(moved[role].lr_multiplier, rel=1e-12)
+
+
+ASKED = [{"rule": rule} for rule in RULES] + [
+    {"rule": "interpolated", "kappa": 0.17},
+    {"rule": "lvp", "from_width": 32},
+    {"rule": "mup", "from_width": 32, "embedding_lr": 0.02},
+    {"rule": "interpolated", "kappa": 0.17, "from_width": 32, "from_vocab": 256, "embedding_lr": 0.02},
+]
+
+
+@pytest.mark.parametrize("asked", ASKED, ids=lambda a: " ".join(map(str, a.values())))
+def test_the_snippet_runs_and_has_the_rates(asked):
+    advice = recommend(width=64, vocab=512, hidden_lr=3e-3, **asked)
+    names = {}
+    exec(advice.snippet, names)
+    model = decoder(DecoderConfig(512, 64, layers=1, positions="learned", biases=True))
+    params = jax.eval_shape(model.init, jax.random.key(0))
+    described = optim.describe(names["tx"], params).rows
+    assert {row.role for row in described} == set(ROLES)
+    for row in described:
+        assert row.learning_rate == pytest.approx(advice[row.role].learning_rate, rel=3e-6)
+        assert row.init_std == names["init_std"][row.role] == advice[row.role].init_std
+        assert row.weight_decay == 0.1 * (row.role != "vector")
+    jax.eval_shape(names["tx"].init, params)
+    for row in advice.table.rows:  # what the snippet spells out is `table`
+        rate = row.lr_multiplier * advice["hidden"].learning_rate
+        assert rate == pytest.approx(advice[row.role].learning_rate, rel=1e-12)
+
+
+def test_evidence_is_quoted_as_committed():
+    committed = json.loads(Path(lvp.evidence.__file__).with_name("evidence.json").read_text())
+    advice = recommend(**SIZE, hidden_lr=3e-4)
+    assert advice.evidence == committed and committed
+    text = str(advice)
+    for name, result in committed.items():
+        assert f"{name}: tier {result['tier']}" in text and result["commit"] in text
+        for rule, row in result["rules"].items():
+            (line,) = [x for x in text.splitlines() if x.startswith(rule + " ")]
+            low, high = row["worst_gap_interval"]
+            assert f"{100 * row['tuned_gap']:.1f} %" in line and f"{100 * row['mean_gap']:.1f} % [" in line
+            assert f"{100 * row['worst_gap']:.1f} % [{100 * low:.1f}, {100 * high:.1f}]" in line
+            assert f"{advice.embedding_by_rule[rule]:.4g}" in line
+
+
+def test_sizes_outside_of_what_was_measured_are_said(monkeypatch):
+    result = {"tier": "t", "corpus": "c", "commit": "0", "seeds": 3, "widths": [64, 256], "vocabs": [100, 1000]}
+    row = {"tuned_gap": 0.01, "mean_gap": None, "worst_gap": None}  # None: lanes diverged
+    monkeypatch.setattr(lvp.evidence, "transfer", lambda: {"r": result | {"rules": dict.fromkeys(RULES, row)}})
+    cases = {
+        (128, 1000): ({"width": 1.0, "vocab": 1.0}, "inside what was measured"),
+        (512, 1000): ({"width": 2.0, "vocab": 1.0}, "not far"),
+        (16, 4000): ({"width": 4.0, "vocab": 4.0}, "far outside"),
+    }
+    for (width, vocab), (beyond, words) in cases.items():
+        advice = recommend(width=width, vocab=vocab, hidden_lr=1e-3)
+        assert advice.beyond["r"] == beyond and words in str(advice)
+        assert "diverged" in str(advice)
+    assert "smaller than the smallest" in str(advice)
+    monkeypatch.setattr(lvp.evidence, "transfer", dict)
+    assert "Nothing of ours was measured" in str(recommend(**SIZE, hidden_lr=1e-3))
+
+
+def test_json_is_the_python_result(capsys):
+    line = ["--width", 2048, "--vocab", 32064, "--hidden-lr", 3e-3, "--rule", "interpolated", "--kappa", 0.2]
+    line += ["--from-width", 256, "--from-vocab", 8192, "--embedding-lr", 0.02]
+    names = ("hidden_lr", "rule", "kappa", "from_width", "from_vocab", "embedding_lr")
+    values = (3e-3, "interpolated", 0.2, 256, 8192, 0.02)
+    advice = recommend(**SIZE, **dict(zip(names, values, strict=True)))
+    found = json.loads(printed(capsys, "recommend", *line, "--json"))
+    assert found == json.loads(json.dumps(advice.as_dict()))
+    assert found["roles"]["embedding"]["learning_rate"] == advice["embedding"].learning_rate
+    assert printed(capsys, "recommend", *line) == f"{advice}\n"
+
+
+def test_tables_on_the_command_line(capsys):
+    size = ["--width", 2048, "--vocab", 32064]
+    found = json.loads(printed(capsys, "table", *size, "--json"))
+    assert tuple(found) == RULES
+    for rule, made in found.items():
+        rows = {row["role"]: row["lr_multiplier"] for row in made["rows"]}
+        assert rows == {row.role: row.lr_multiplier for row in table(rule, **SIZE).rows}
+    assert printed(capsys, "table", *size, "--rule", "lvp") == f"{table('lvp', **SIZE)}\n"
+    side = printed(capsys, "table", *size, "--normalize", "hidden")
+    (line,) = re.findall(r"^embedding  1 +2048 .*$", side, flags=re.MULTILINE)
+    assert line.split()[1:] == ["1", "2048", "45.2548", "35.4009"]
+
+
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [
+        ("recommend --width 64 --vocab 512 --hidden-lr 1e-3 --rule lpv", "did you mean lvp?"),
+        ("recommend --width 64 --vocab 512 --hidden-lr 1e-3 --rule muP", "did you mean mup?"),
+        ("recommend --width 64 --vocab 512 --hidden-lr 0", "hidden_lr"),
+        ("recommend --width 64 --vocab 512 --hidden-lr nan", "hidden_lr"),
+        ("recommend --width 64 --vocab 512 --hidden-lr fast", "--hidden-lr"),
+        ("recommend --width 0 --vocab 512 --hidden-lr 1e-3", "width"),
+        ("recommend --width 64 --vocab 512 --hidden-lr 1e-3 --from-width 0", "from_width"),
+        ("recommend --width 64 --vocab 512 --hidden-lr 1e-3 --from-vocab 64", "needs from_width"),
+        ("recommend --width 64 --vocab 512 --hidden-lr 1e-3 --embedding-lr 1", "needs from_width"),
+        ("recommend --width 64 --vocab 512 --hidden-lr 1e-3 --from-width 32 --embedding-lr -1", "embedding_lr"),
+        ("recommend --width 64 --vocab 512 --hidden-lr 1e-3 --kappa 2", "kappa"),
+        ("recommend --width 64 --vocab 512 --hidden-lr 1e-3 --tokenizer x", "go together"),
+        ("recommend --width 64 --vocab 512 --hidden-lr 1e-3 --tokenizer no --corpus no", "cannot read no"),
+        ("recommend --width 64 --vocab 512 --hiden-lr 1e-3", "--hidden-lr"),
+        ("recomend --width 64", "did you mean recommend?"),
+        ("table --width 64 --vocab 512 --rule intrepolated", "did you mean interpolated?"),
+        ("table --width 64 --vocab 512 --normalize output", "normalize"),
+        ("table --width 64", "--vocab"),
+    ],
+)
+def test_bad_input_is_one_line(capsys, line, message):
+    try:
+        code = cli.main(line.split())
+    except SystemExit as stopped:  # argparse's own
+        code = stopped.code
+    out, err = capsys.readouterr()
+    assert code == 2 and out == "" and err.count("\n") == 1 and err.startswith("lvp: ") and message in err
+
+
+def test_counts_and_kappa_of_python():
+    for bad in ({"kappa": 0.1, "counts": [3, 1]}, {"counts": [1.5, 2.0]}, {"counts": [0, 0]}, {"counts": [1] * 600}):
+        with pytest.raises(InputError):
+            recommend(width=64, vocab=512, hidden_lr=1e-3, rule="interpolated", **bad)
+    with pytest.raises(InputError, match="role"):
+        recommend(**SIZE, hidden_lr=1e-3)["bias"]
+
+
+def test_counts_make_the_kappa_of_frequencies():
+    counts = np.random.default_rng(0).permutation((1e6 / np.arange(1, 401) ** 1.1).astype(int))
+    alpha = np.append(counts, [0] * 112) / counts.sum()
+    advice = recommend(width=64, vocab=512, hidden_lr=1e-3, rule="interpolated", counts=counts)
+    wanted = table("interpolated", width=64, vocab=512, frequencies=alpha, normalize="hidden")
+    assert advice.kappa == pytest.approx(wanted.kappa, rel=1e-12)
+    assert advice["embedding"].multiplier == pytest.approx(wanted["embedding"].lr_multiplier, rel=1e-12)
+    found, kappa = advice.tokens, np.sort(parametrization.attenuation(alpha))[::-1]
+    assert found.unseen == 112 and found.vocab == 512 and found.tokens == counts.sum()
+    assert found.kappa_top == pytest.approx(kappa[0]) and found.kappa_top > found.kappa > found.kappa_median
+    assert found.interval[0] < 1.1 < found.interval[1]
+    assert "exponent 1.1" in str(advice) and "κ = 1" in str(advice)
+    # The other rules do not depend on them, and few tokens leave the law open rather than being refused.
+    with_counts = recommend(width=64, vocab=512, hidden_lr=1e-3, counts=counts)
+    assert rates(with_counts) == rates(recommend(width=64, vocab=512, hidden_lr=1e-3))
+    assert recommend(width=64, vocab=512, hidden_lr=1e-3, counts=[5, 3]).tokens.exponent is None
+    json.dumps(advice.as_dict(), allow_nan=False)
+
+
+def test_asking_stays_light():
+    code = (
+        "import sys; from lvp import cli; cli.main('recommend --width 64 --vocab 512 --hidden-lr 1e-3'.split());"
+        "heavy = {'jax', 'flax', 'optax', 'scipy', 'pydantic', 'matplotlib', 'sentencepiece'} & set(sys.modules);"
+        "sys.exit(str(heavy) if heavy else 0)"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True, stdout=subprocess.DEVNULL)
