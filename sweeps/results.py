@@ -168,7 +168,7 @@ def _percent(value: float | None, interval) -> str:
 def _faults(found: list[Mapping]) -> str:
     """What the slow tests injected and what came of it, as a table."""
     rows = [("fault", "times", "lanes lost", "repeated", "with wrong bits"), ("---", "---:", "---:", "---:", "---:")]
-    rows += [(f["fault"], *(str(f[k]) for k in ("injected", "lost", "repeated", "wrong"))) for f in found]
+    rows += [(f["fault"], *(str(f[k]) for k in ("injected", "lost", "repeated", "wrong_bits"))) for f in found]
     commits = ", ".join(sorted({f["commit"] for f in found}))
     return "\n".join("| " + " | ".join(row) + " |" for row in rows) + f"\n\nCommit {commits}."
 
