@@ -1,0 +1,108 @@
+"""Two thousand trivial lanes on two cores: what a sweep costs beside its training, per lane, in the driver's memory,
+and for whoever asks how far it is."""
+
+import json
+import os
+import resource
+import subprocess
+import sys
+import time
+
+import psutil
+import pytest
+
+from sweeps import api
+from sweeps.manifest import Manifest
+from tests.sweeps.conftest import ROOT
+
+LANES = 2000
+TRIVIAL = {
+    "corpus": "zipf:1",
+    "widths": "8,12",
+    "rates": "0.001,0.003,0.01,0.03,0.1",
+    "seeds": ",".join(map(str, range(LANES // 10))),
+    "steps": "2",
+    "vocab_per_width": "32",
+    "layers": "1",
+    "context": "8",
+    "head_dim": "4",
+    "batch": "2",
+    "slice_bytes": "4000",
+    "valid_bytes": "400",
+}
+
+
+def watched(process, out):
+    """The driver's resident bytes while lanes finish: (records that stood, bytes), every half second."""
+    driver, samples = psutil.Process(process.pid), []
+    while process.poll() is None:
+        finished = sum(1 for _ in out.glob("records/*.jsonl"))
+        try:
+            samples.append((finished, driver.memory_info().rss))
+        except psutil.NoSuchProcess:
+            break
+        time.sleep(0.5)
+    return samples
+
+
+@pytest.fixture(scope="module", params=["local", "ray"])
+def loaded(request, tmp_path_factory):
+    """(directory, seconds of the whole command, samples of the driver's memory) of the sweep."""
+    folder = tmp_path_factory.mktemp(request.param)
+    words = ["run", "width_vocab", "--tier", "smoke", "--executor", request.param, "--threads", "1", "--out"]
+    command = [
+        sys.executable,
+        "-m",
+        "sweeps",
+        *words,
+        folder / "out",
+        "--set",
+        *(f"{k}={v}" for k, v in TRIVIAL.items()),
+    ]
+    variables = os.environ | {"LVP_CACHE": str(folder / "cache"), "JAX_PLATFORMS": "cpu"}
+    started = time.perf_counter()
+    with open(folder / "said", "w") as said:
+        process = subprocess.Popen(command, cwd=ROOT, env=variables, stdout=said, stderr=said)
+        samples = watched(process, folder / "out")
+    assert process.returncode == 0, (folder / "said").read_text()[-2000:]
+    return folder / "out", time.perf_counter() - started, samples
+
+
+@pytest.mark.slow
+def test_overhead_and_memory(loaded):
+    """Of everything from the command to the figure: imports, compilation, scheduling, records."""
+    out, wall, samples = loaded
+    manifest = Manifest.read(out)
+    trials = [json.loads(line) for line in (out / "trials.jsonl").read_text().splitlines()]
+    assert manifest.num_lanes == len(manifest.finished()) == LANES and len(trials) <= 200
+    training, workers = sum(t["training_seconds"] for t in trials), manifest.packing["workers"]
+    overhead = (wall - training / workers) / LANES
+    running = [rss for finished, rss in samples if 0 < finished < LANES]
+    growth = (max(running) - running[0]) / 2**20
+    drawn = (max(rss for _, rss in samples) - running[-1]) / 2**20
+    print(
+        f"{wall:.1f} s, training {training:.1f} s on {workers} workers, {len(trials)} trials: {1e3 * overhead:.1f} ms"
+    )
+    print(
+        f"driver: {running[0] / 2**20:.0f} MB at the first record, {growth:.0f} MB more at the last, {drawn:.0f} to draw"
+    )
+    assert overhead < 0.1
+    assert growth < 100
+
+
+@pytest.mark.slow
+def test_status_is_at_once(loaded):
+    out, *_ = loaded
+    seconds = []
+    for _ in range(3):
+        started = time.process_time()
+        text = api.status(out)
+        seconds.append(time.process_time() - started)
+    assert f"{LANES} of {LANES} lanes have a record" in text
+    before, started = resource.getrusage(resource.RUSAGE_CHILDREN).ru_utime, time.perf_counter()
+    done = subprocess.run([sys.executable, "-m", "sweeps", "status", out], cwd=ROOT, capture_output=True, text=True)
+    wall = time.perf_counter() - started
+    used = resource.getrusage(resource.RUSAGE_CHILDREN).ru_utime - before
+    print(f"status: {max(seconds):.2f} s of its own; the command {used:.2f} s of processor time, {wall:.2f} s in all")
+    assert done.returncode == 0 and done.stdout.splitlines()[0] == text.splitlines()[0]
+    assert max(seconds) < 1

@@ -1,0 +1,61 @@
+"""What one lane of a pack comes to is no affair of the others': not its loss, not its parameters, not its measures."""
+
+import dataclasses
+
+import jax
+import numpy as np
+import pytest
+
+from lvp import roles, training
+from lvp.models.configs import DecoderConfig
+from lvp.training import Cell, DataConfig, Lane, Program, TrainingData
+
+MODEL = DecoderConfig(vocab=40, width=16, layers=1, context=12)
+CELL = Cell(MODEL, DataConfig("none"), batch=4, steps=6, measured_steps=(0, 5), measures=("validation",))
+BROKEN = (1e38, 1e8)  # rates
+
+
+def lane(rate=0.01, seed=0, std=0.25):
+    return Lane(dict.fromkeys(roles.ROLES, rate), dict.fromkeys(roles.ROLES, std), seed)
+
+
+@pytest.fixture(scope="module")
+def data():
+    tokens = np.random.default_rng(0).integers(0, 40, 600).astype(np.int32)
+    return TrainingData.of(CELL, tokens[:500], tokens[500:])
+
+
+@pytest.fixture(scope="module")
+def pack():
+    return Program(CELL, 3)
+
+
+def trained(pack, lanes, data):
+    """Outcomes as dictionaries, and each lane's whole last state as bytes, by the path of the leaf."""
+    kept = {}
+    outcomes = training.run(pack, lanes, data, on_chunk=lambda step, state: kept.update(jax.device_get(state)))
+    leaves = jax.tree_util.tree_leaves_with_path(kept)
+    states = [{jax.tree_util.keystr(path): np.asarray(x[i]).tobytes() for path, x in leaves} for i in range(len(lanes))]
+    return [dataclasses.asdict(o) for o in outcomes], states
+
+
+@pytest.mark.parametrize("place", range(3))
+@pytest.mark.parametrize("rate", BROKEN)
+def test_a_diverging_lane_leaves_every_bit_of_its_neighbours(pack, data, place, rate):
+    lanes = [lane(0.01, 0), lane(0.02, 1), lane(0.03, 2)]
+    outcomes, states = trained(pack, lanes, data)
+    broken = [*lanes[:place], lane(rate, place), *lanes[place + 1 :]]
+    found, after = trained(pack, broken, data)
+    assert outcomes[place]["status"] == "finished" and found[place]["status"] == "diverged"
+    assert after[place] != states[place]
+    for other in {0, 1, 2} - {place}:
+        assert found[other] == outcomes[other]
+        assert after[other] == states[other] and len(after[other]) > 20
+
+
+def test_a_pack_that_diverges_but_for_one_lane_leaves_it_every_bit(pack, data):
+    lanes = [lane(0.01, 0), lane(0.02, 1), lane(0.03, 2)]
+    outcomes, states = trained(pack, lanes, data)
+    found, after = trained(pack, [lane(1e38, 0), lanes[1], lane(1e38, 2)], data)
+    assert [o["status"] for o in found] == ["diverged", "finished", "diverged"]
+    assert (found[1], after[1]) == (outcomes[1], states[1])
