@@ -13,7 +13,7 @@ from sweeps.manifest import Manifest
 from sweeps.worker import Settings
 from tests.data.test_datasets import some_text
 from tests.faults.damage import contents
-from tests.sweeps.conftest import ROOT
+from tests.running import ROOT
 
 
 @pytest.fixture
