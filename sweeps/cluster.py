@@ -65,7 +65,7 @@ class Watch(threading.Thread):
 
     def run(self) -> None:
         heard = time.monotonic()
-        while self.node is not None and not self.closed.wait(2.0):
+        while self.node is not None and not self.closed.wait(5.0):
             if self._answers():
                 heard = time.monotonic()
             elif time.monotonic() - heard > PATIENCE:
