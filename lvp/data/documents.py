@@ -23,7 +23,7 @@ class Position(NamedTuple):
     offset: int = 0
 
 
-START, END = Position(), Position(2**62)
+START, END = Position(), Position(2**61)
 
 
 class Documents(Protocol):
