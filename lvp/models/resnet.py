@@ -28,6 +28,9 @@ DECLARATIONS: tuple[roles.Declaration, ...] = (
 """Roles of the matrices: a filter is a neuron, the dense layer the head. Gains and biases are vectors by default."""
 
 
+DEEPEST = 1202  # of He et al. 2016; every block is compiled by itself
+
+
 @dataclass(frozen=True)
 class ResNetConfig:
     """Shapes of a residual network; everything that changes the compiled program.
@@ -38,8 +41,8 @@ class ResNetConfig:
     `norm_epsilon` is added to the variance.
 
     Raises:
-      InputError: a depth that is not 6n + 2, an image that is not square, has sides below 8 or no channel, fewer than
-        two classes, no channels, a momentum outside [0, 1).
+      InputError: a depth that is not 6n + 2 up to 1202, an image that is not square, has sides below 8 or no channel,
+        fewer than two classes, no channels, a momentum outside [0, 1).
     """
 
     classes: int = 10
@@ -54,8 +57,8 @@ class ResNetConfig:
         for name, least in (("classes", 2), ("channels", 1)):
             if getattr(self, name) < least:
                 raise InputError(f"resnet: {name} must be at least {least}, got {getattr(self, name)}")
-        if self.depth < 8 or self.depth % 6 != 2:
-            raise InputError(f"resnet: depth must be 6n + 2 (8, 14, 20, …), got {self.depth}")
+        if not 8 <= self.depth <= DEEPEST or self.depth % 6 != 2:
+            raise InputError(f"resnet: depth must be 6n + 2 (8, 14, 20, … up to {DEEPEST}), got {self.depth}")
         if len(self.image) != 3 or self.image[0] != self.image[1] or self.image[2] < 1:
             raise InputError(f"resnet: image must be (side, side, channels), got {self.image}")
         if self.image[0] < SMALLEST_IMAGE:

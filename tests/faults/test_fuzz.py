@@ -24,7 +24,23 @@ from tests.faults import damage
 from tests.faults.damage import examples, result_or_one_line
 
 SMOKE = {name: experiments.load(name).tiers["smoke"] for name in experiments.NAMES}
-NASTY = [*("0", "-1", "1", "2", "7", "1000000007", str(10**18), str(10**30), "1" * 5000, "1e308", "5e-324", "1e39")]
+NASTY = [
+    *(
+        "0",
+        "-1",
+        "1",
+        "2",
+        "7",
+        "1000000007",
+        "6000000002",
+        str(10**18),
+        str(10**30),
+        "1" * 5000,
+        "1e308",
+        "5e-324",
+        "1e39",
+    )
+]
 NASTY += [*("nan", "inf", "-inf", "-0.0", "0.5", "1,2", "2,1", "1,1", "0.1,0.2,0.3", "1e-320,1e-310,1e-300")]
 NASTY += [*("256,300", "none", "true", "x", "a,b", "", ",", "\ud800", "a\nb", "a\0b", "__import__('os')", "{}", "٣")]
 

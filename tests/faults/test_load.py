@@ -83,8 +83,7 @@ def test_overhead_and_memory(loaded):
     print(
         f"{wall:.1f} s, training {training:.1f} s on {workers} workers, {len(trials)} trials: {1e3 * overhead:.1f} ms"
     )
-    first = running[0] / 2**20
-    print(f"driver: {first:.0f} MB at the first record, {growth:.0f} MB more at the last, {drawn:.0f} to draw")
+    print(f"driver: {running[0] / 2**20:.0f} MB at first, {growth:.0f} MB more at last, {drawn:.0f} to draw")
     assert overhead < 0.1
     assert growth < 100
 
