@@ -49,9 +49,16 @@ def _answer(node: Mapping, answer) -> str | None:
     except (ray.exceptions.RayError, TimeoutError) as error:
         if not any(n["Alive"] for n in ray.nodes() if n["NodeID"] == node["NodeID"]):
             return None
-        late = isinstance(error, TimeoutError)
-        why = f"none within {START:.0f} s" if late else str(error).strip().splitlines()[-1]
-        return f"{node['NodeManagerHostname']} cannot run a worker: {why}"
+        late = isinstance(error, ray.exceptions.GetTimeoutError | TimeoutError)
+        reason = f"none within {START:.0f} s" if late else why(error)
+        return f"{node['NodeManagerHostname']} cannot run a worker: {reason}"
+
+
+def why(error: Exception) -> str:
+    """What Ray says of a task or actor that failed, in one line: the last one, after what it was and where it was; for
+    one that had no memory the first of those, since advice comes last."""
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    return next((line for line in lines if "low on memory" in line), lines[-1] if lines else type(error).__name__)
 
 
 class Watch(threading.Thread):

@@ -122,6 +122,8 @@ class RayExecutor:
 
             packages = [str(Path(p.__file__).parent) for p in (lvp, experiments, sweeps)]
             environment, options = {"env_vars": variables, "py_modules": packages}, {"address": address}
+        # It shows the traceback of every worker that dies; what comes of that is for us to say.
+        logging.getLogger("ray.tune").setLevel(logging.CRITICAL)
         os.environ["TUNE_DISABLE_SIGINT_HANDLER"] = "1"  # it would kill the workers where they stand
         stop = signal.getsignal(signal.SIGTERM)
         try:
@@ -179,7 +181,7 @@ class RayExecutor:
                 raise error.cause from None
             except ray.exceptions.RayError as error:  # its machine has gone
                 if not left:
-                    raise RuntimeError(described(error)) from None
+                    raise RuntimeError(cluster.why(error)) from None
 
     def _probe(self, settings: Settings, calls: Iterable[tuple], workers: int) -> list[list]:
         options = as_options(self._resources(settings))
@@ -248,12 +250,13 @@ class RayExecutor:
             self._let_workers_leave(started)
             raise
         except (tune.TuneError, ray.exceptions.RayError) as error:
-            raise RuntimeError(described(error)) from None
+            raise RuntimeError(cluster.why(error)) from None
+        named = {trial["id"]: trial for trial in trials}
         for r in results:
-            if r.error:
-                why = why_path(self.out, r.config["trial"]["id"])
-                reason = why.read_text() if why.exists() else str(r.error).strip().splitlines()[-1]
-                reporter.on_failed(r.config["trial"], reason)
+            if r.error:  # r.config is None where no worker lived to say anything
+                trial = named[Path(r.path).name]
+                said = why_path(self.out, trial["id"])  # by a gang
+                reporter.on_failed(trial, said.read_text() if said.exists() else cluster.why(r.error))
 
     def _let_workers_leave(self, started: float) -> None:
         """Has the workers seen since `started` save what they are at; waits for them, but not forever."""

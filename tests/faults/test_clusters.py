@@ -107,6 +107,7 @@ def test_killed_nodes_cost_time_alone(undisturbed, command, cluster, tmp_path, f
         injected += 1
         node = cluster.add()
     _, stderr = process.communicate(timeout=900)
+    assert "Traceback" not in stderr
     if process.returncode != 0:  # one trial that was hit every time
         done = command("resume", out, *OPTIONS, "--ray-address", cluster.address)
         assert done.returncode == 0, stderr + done.stderr
@@ -193,6 +194,25 @@ def test_a_blind_machine_that_joins_is_named_and_costs_only_itself(undisturbed, 
     assert len(reasons) == 1 and f"blind does not see {out / 'manifest.json'}" in reasons.pop()
     assert "blind" not in (out / "trials.jsonl").read_text()
     watched.assert_whole("machine without the shared file system joined", 1, undisturbed)
+
+
+def test_a_machine_without_memory_is_named_and_loses_nothing(finished, command, monkeypatch, tmp_path):
+    """Ray kills every worker, time and again, before any has said a word."""
+    out, before = tmp_path / "out", finished[0]
+    shutil.copytree(before, out)
+    watched, gone = Watched(out), sorted(out.glob("records/*"))[:2]
+    for path in gone:
+        path.unlink()
+    watched.look()
+    monkeypatch.setenv("RAY_memory_usage_threshold", "0.001")
+    done = command("resume", out, "--quiet")
+    assert done.returncode == 1 and done.stderr.count("\n") == 1, done.stderr
+    assert "low on memory" in done.stderr and len(done.stderr) < 600
+    assert len((out / "failures.jsonl").read_text().splitlines()) == 2 and watched.look() == 10
+    monkeypatch.delenv("RAY_memory_usage_threshold")
+    done = command("resume", out, "--quiet")
+    assert done.returncode == 0 and not done.stderr, done.stderr
+    watched.assert_whole("machine without memory under Ray", 2, before)
 
 
 def test_what_a_cluster_leaves_behind(cluster):
