@@ -195,7 +195,7 @@ class Manifest:
         counts = [self.packing[name] for name in ("workers", "threads")]
         counts += [self.packing["lanes_per_program"].get(entry.label) for entry in self.cells]
         if not all(fits(count, int) and count for count in counts):
-            raise InputError(f"{self._path} holds no packing for its cells; delete `packing` there to measure anew")
+            raise InputError(f"{self._path} holds no packing for its cells; `resume --mesh none` measures anew")
 
     @property
     def session_path(self) -> Path:

@@ -123,7 +123,7 @@ def test_values_come_as_text_or_as_they_are():
         ({"rates": "0.1,0.1"}, "twice"),
         ({"rates": "0.1,0.2"}, "at least 3"),
         ({"rates": "0"}, "rates must be finite and above zero"),
-        ({"rates": "nan"}, "got nan"),
+        ({"rates": "nan"}, "got 'nan'"),
         ({"rates": "-0.1"}, "got -0.1"),
         ({"seeds": "-1"}, "seeds"),
         ({"steps": "many"}, "steps: .*'many'"),

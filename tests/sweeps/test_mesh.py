@@ -1,6 +1,6 @@
 """Sweeps whose every lane is trained on a mesh: of one machine's devices, and of two machines' under Ray."""
 
-import json
+import dataclasses
 import os
 import shutil
 import signal
@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 
 from lvp import records
+from sweeps.manifest import Manifest
 
 RUN = ("run", "width_vocab", "--tier", "smoke", "--quiet")
 FEW = {"widths": "16", "seeds": "0"}  # lanes that the finished sweep has too
@@ -59,9 +60,9 @@ def test_a_sweep_over_two_machines_is_not_waited_for_where_there_is_one(finished
     out = tmp_path / "out"
     shutil.copytree(finished[0], out)
     next((out / "records").iterdir()).unlink()
-    content = json.loads((out / "manifest.json").read_text())
-    content["packing"] |= {"mesh": {"data": 1, "fsdp": 2, "model": 1}, "hosts": 2}
-    (out / "manifest.json").write_text(json.dumps(content))
+    manifest = Manifest.read(out)
+    packing = manifest.packing | {"mesh": {"data": 1, "fsdp": 2, "model": 1}, "hosts": 2}
+    dataclasses.replace(manifest, packing=packing).write()
     done = command("resume", out, "--executor", "local", "--quiet")
     assert done.returncode == 2 and done.stderr.count("\n") == 1
     assert "hosts=2: without --ray-address there is 1" in done.stderr
