@@ -61,6 +61,7 @@ def test_lanes_in_any_order_in_used_and_fresh_workers(finished, settings, tmp_pa
     assert outcomes(tmp_path / "fresh") == {last[1]: outcomes(finished[0])[last[1]]}
 
 
+@pytest.mark.slow
 def test_sweeps_that_prepare_one_corpus_at_once(tmp_path):
     """Two drivers on an empty cache: both come to the end, on the files that one alone makes."""
     environment = os.environ | {"JAX_PLATFORMS": "cpu", "LVP_CACHE": str(tmp_path / "cache")}

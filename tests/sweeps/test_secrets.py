@@ -23,7 +23,8 @@ def telling(folder):
     return {str(path.relative_to(folder)) for path in found}
 
 
-@pytest.mark.parametrize("executor", ["local", pytest.param("ray", marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("executor", ["local", "ray"])
 def test_no_value_of_the_environment_is_written_down(executor, command, monkeypatch, tmp_path):
     for name, value in SECRETS.items():
         monkeypatch.setenv(name, value)
