@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, get_type_hints
 
 from lvp import cli_advice
-from lvp.command_line import Parser, command, need, parsed, setting
+from lvp.command_line import Parser, command, need, parsed, setting, subcommand
 from lvp.errors import InputError, unknown
 
 # What a run of the 1B has that Hayou & Liu 2025 do not state.
@@ -107,8 +107,7 @@ def parser() -> Parser:
     commands = top.add_subparsers(dest="command", required=True, parser_class=Parser)
     cli_advice.add(commands)
     text = "compile the training of a model for a topology, without the hardware: what it needs and how long it takes"
-    made = commands.add_parser("plan", help=text, description=text, allow_abbrev=False)
-    made.set_defaults(function=_plan)
+    made = subcommand(commands, "plan", _plan, text)
     made.add_argument("model", help="1b (Hayou & Liu 2025, Table 3), gpt2, or FILE.json with the model's fields")
     made.add_argument("--topology", required=True, help="v5e:4x4, v5p:2x2x4, v6e:4x4, …, or host:8")
     made.add_argument("--mesh", default="", help="data=1,fsdp=16,model=1; what is left goes to fsdp")
@@ -123,8 +122,7 @@ def parser() -> Parser:
 
 def _add_tokenize(commands) -> None:
     text = "turn a text of any size into a directory of tokens; after an interruption the same command goes on"
-    made = commands.add_parser("tokenize", help=text, description=text, allow_abbrev=False)
-    made.set_defaults(function=_tokenize)
+    made = subcommand(commands, "tokenize", _tokenize, text)
     forms = "text:FILE-OR-DIR, tfds:NAME[/CONFIG][:VERSION][#FEATURE], wikitext2[:DIR] or python-docs"
     made.add_argument("spec", metavar="SPEC", help=forms)
     made.add_argument("--vocab", type=int, required=True, metavar="M", help="tokens of the vocabulary, 256 or more")

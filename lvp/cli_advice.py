@@ -5,7 +5,7 @@ import dataclasses
 import json
 from pathlib import Path
 
-from lvp.command_line import need
+from lvp.command_line import need, subcommand
 from lvp.errors import InputError
 from lvp.parametrization import RULES, table
 
@@ -22,8 +22,7 @@ def add(commands) -> None:
 
 def _add_recommend(commands) -> None:
     text = "which learning rate and init every role should have, by which formula, and how far we measured that"
-    made = commands.add_parser("recommend", help=text, description=text, allow_abbrev=False)
-    made.set_defaults(function=_recommend)
+    made = subcommand(commands, "recommend", _recommend, text)
     _add_size(made)
     made.add_argument("--hidden-lr", type=float, required=True, metavar="RATE", help="tuned rate of hidden matrices")
     made.add_argument("--rule", default="lvp", help=RULE)
@@ -38,8 +37,7 @@ def _add_recommend(commands) -> None:
 
 def _add_table(commands) -> None:
     text = "init std, learning-rate multiplier and decay of every role under a rule, or under all side by side"
-    made = commands.add_parser("table", help=text, description=text, allow_abbrev=False)
-    made.set_defaults(function=_table)
+    made = subcommand(commands, "table", _table, text)
     _add_size(made)
     made.add_argument("--rule", help=f"{', '.join(RULES)} (default: all)")
     made.add_argument("--kappa", type=float, metavar="K", help="of interpolated, from 0 to 1 (default: 1)")
@@ -50,8 +48,7 @@ def _add_table(commands) -> None:
 
 def _add_coordinates(commands) -> None:
     text = "train the built-in decoder a few steps at several widths: do activations and their changes keep their size?"
-    made = commands.add_parser("coordinates", help=text, description=text, allow_abbrev=False)
-    made.set_defaults(function=_coordinates)
+    made = subcommand(commands, "coordinates", _coordinates, text)
     made.add_argument("--rule", default="lvp", help=RULE)
     widths = ",".join(map(str, WIDTHS))
     made.add_argument("--widths", type=_widths, default=WIDTHS, metavar="W,W,W", help=f"(default: {widths})")

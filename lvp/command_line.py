@@ -40,6 +40,13 @@ class Parser(argparse.ArgumentParser):
                 yield from parser._actions
 
 
+def subcommand(commands, name: str, function: Callable, text: str) -> argparse.ArgumentParser:
+    """A command among argparse's subparsers, which calls the function with its arguments."""
+    made = commands.add_parser(name, help=text, description=text, allow_abbrev=False)
+    made.set_defaults(function=function)
+    return made
+
+
 def short_name(parser: argparse.ArgumentParser) -> str:
     """The word that names the program: sweeps, of `python -m sweeps run`."""
     words = [word for word in parser.prog.split() if word not in ("python", "-m")]

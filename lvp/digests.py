@@ -5,7 +5,6 @@ Steele, Lea & Flood 2014), and what comes out is added up modulo 2^64. So any on
 other damage but for a chance of 2^-64. It is no defence against somebody who means to deceive.
 """
 
-import os
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 
@@ -13,6 +12,7 @@ import jax
 import numpy as np
 
 from lvp import processes
+from lvp.hardware import cores
 
 _BLOCK = 1 << 15  # entries at a time: 256 KiB of words, which stay in a core's cache
 _WORDS = {size: np.dtype(f"u{size}") for size in (1, 2, 4, 8)}
@@ -74,7 +74,7 @@ def of_tree(tree) -> dict[str, str]:
     """The digest of every array of a pytree, by its path. Of arrays that several processes share (then all of the
     tree's are such) all of them call it, and all get the answer."""
     leaves = jax.tree_util.tree_leaves_with_path(tree)
-    with ThreadPoolExecutor(len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else None) as pool:
+    with ThreadPoolExecutor(cores()) as pool:
         sums = list(pool.map(_own, (x for _, x in leaves)))  # NumPy lets threads run
     if processes.shared(tree):
         halves = processes.gathered([half for total in sums for half in (total >> 32, total & 0xFFFFFFFF)])

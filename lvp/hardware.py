@@ -5,6 +5,7 @@ Google: cloud.google.com/tpu/docs/v5e, v5p, v6e (bfloat16, one chip); its interc
 data sheets of A100 80 GB SXM, H100 SXM and H200 SXM (dense bfloat16; NVLink, both directions).
 """
 
+import os
 from collections.abc import Mapping
 from typing import NamedTuple
 
@@ -39,3 +40,8 @@ def accelerator(device_kind: str) -> Accelerator | None:
         if device_kind in found.kinds:
             return found
     return None
+
+
+def cores() -> int:
+    """CPU cores that this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

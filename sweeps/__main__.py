@@ -6,7 +6,7 @@ import time
 from pathlib import Path
 
 import experiments
-from lvp.command_line import Parser, command, setting
+from lvp.command_line import Parser, command, setting, subcommand
 from lvp.data.corpora import FORMS
 
 
@@ -95,9 +95,7 @@ def parser() -> Parser:
     commands = top.add_subparsers(dest="command", required=True, parser_class=Parser)
 
     def add(name, function, help):
-        made = commands.add_parser(name, help=help, description=help, allow_abbrev=False)
-        made.set_defaults(function=function)
-        return made
+        return subcommand(commands, name, function, help)
 
     run = add("run", _run, "run an experiment, or continue it where its directory stands")
     run.add_argument("experiment", help=f"one of: {', '.join(experiments.NAMES)}")

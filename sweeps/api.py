@@ -15,6 +15,7 @@ import experiments
 from lvp import records
 from lvp.errors import InputError
 from lvp.files import append_line, cache_dir, write_whole
+from lvp.hardware import cores
 from lvp.sharding import named_sizes
 from sweeps import kinds, plan, standing
 from sweeps.lock import only_driver
@@ -51,8 +52,8 @@ class Options:
             value = getattr(self, name)
             if value is not None and value < 1:
                 raise InputError(f"{name} must be at least 1, got {value}")
-        if self.threads and not self.ray_address and self.threads > _cores():
-            raise InputError(f"threads={self.threads}: this machine has {_cores()} cores")
+        if self.threads and not self.ray_address and self.threads > cores():
+            raise InputError(f"threads={self.threads}: this machine has {cores()} cores")
         if self.ray_address and self.executor != "ray":
             raise InputError("--ray-address needs --executor ray")
         if self.mesh not in (None, NO_MESH):
@@ -110,7 +111,7 @@ def run(
     say = _sayer(quiet and not dry_run)
     say(f"{experiment}, tier {tier}: {loaded.question}")
     kind = "accelerator" if tier in ("gpu", "paper") else "cpu"
-    workers = 1 if kind == "accelerator" else _cores()
+    workers = 1 if kind == "accelerator" else cores()
     say(plan.forecast(cells, workers, plan.ASSUMED_FLOPS[kind], f"assumed for {kind}s; not measured"))
     if loaded.follow_up is not None:
         say("lanes that follow from these results come on top")
@@ -193,10 +194,6 @@ def _settle(manifest: Manifest, out: Path) -> Manifest:
 
 def _sayer(quiet: bool):
     return (lambda *_: None) if quiet else (lambda *lines: print(*lines, sep="\n", flush=True))
-
-
-def _cores() -> int:
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def _holds_accelerator() -> str | None:
@@ -303,7 +300,7 @@ def _packed(manifest: Manifest, executor, options: Options, settings: Settings, 
     from sweeps.packing import measured
 
     options = replace(options, mesh=None) if options.mesh == NO_MESH else options
-    packing = measured(manifest, executor, options, settings, _cores(), say)
+    packing = measured(manifest, executor, options, settings, cores(), say)
     manifest = replace(manifest, packing=packing)
     manifest.write()
     return manifest

@@ -65,9 +65,10 @@ class Watch(threading.Thread):
     """Ends this process, with one line and exit code 1, once Ray has not answered for a while: the main thread would
     hang in a call that no exception reaches, until Ray ends the process without a word of the sweep."""
 
-    def __init__(self, out: Path):
+    def __init__(self, out: Path, address: str | None):
         super().__init__(daemon=True)
-        self.out, self.closed = out, threading.Event()
+        self.again = f"python -m sweeps resume {out}" + (f" --ray-address {address}" if address else "")
+        self.closed = threading.Event()
         self.node = ray._private.worker._global_node  # None of a client, which does without
 
     def run(self) -> None:
@@ -77,7 +78,7 @@ class Watch(threading.Thread):
                 heard = time.monotonic()
             elif time.monotonic() - heard > PATIENCE:
                 where = f"the Ray cluster at {self.node.gcs_address} no longer answers"
-                print(f"sweeps: {where}; `python -m sweeps resume {self.out}` goes on from here", file=sys.stderr)
+                print(f"sweeps: {where}; `{self.again}` goes on from here", file=sys.stderr)
                 sys.stdout.flush()
                 os._exit(1)
 

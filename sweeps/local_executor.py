@@ -104,8 +104,6 @@ class InProcess:
 class LocalExecutor:
     """Runs trials on `workers` worker processes of this machine (or one, inside this process)."""
 
-    name = "local"
-
     def __init__(self, out: Path, *, in_process: bool = False):
         self.out, self.make = out, InProcess if in_process else Process
         self.in_process = in_process
@@ -180,10 +178,10 @@ class LocalExecutor:
                     if isinstance(error, DiskFull) or is_full(error):
                         stopping.set()
 
-        count = 1 if self.in_process else min(workers, len(trials))
         if self.in_process:
             work(0)
             return
+        count = min(workers, len(trials))
         threads = [threading.Thread(target=work, args=(i,), daemon=True) for i in range(count)]
         try:
             for t in threads:

@@ -64,10 +64,10 @@ class Pack:
         if step == self.saved_step:
             return
         self.progress(step, True)
-        started, self.saved_step = time.perf_counter(), step
+        started = time.perf_counter()
         for i, (folder, h) in enumerate(zip(self.folders, self.hashes, strict=True)):
             # What lies on a mesh is saved by its parts.
             lane = state if self.program.mesh is not None else training.unstack(state, i, self.program.lanes)
             checkpoints.save(folder, step, lane, h)
-        self.saving_seconds = time.perf_counter() - started
+        self.saved_step, self.saving_seconds = step, time.perf_counter() - started
         self.progress(step, False)

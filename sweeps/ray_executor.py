@@ -19,6 +19,7 @@ from ray import tune
 from ray._private import ray_constants
 
 from lvp.errors import InputError
+from lvp.hardware import cores
 from sweeps import cluster
 from sweeps.cluster import Refused
 from sweeps.gang import Gang, as_options, why_path
@@ -97,8 +98,6 @@ class _Reporter(tune.Callback, tune.Stopper):
 class RayExecutor:
     """Starts Ray on this machine, or joins the cluster at `address`, and runs trials on it."""
 
-    name = "ray"
-
     def __init__(self, out: Path, address: str | None = None, settings: Settings | None = None):
         self.out = out
         os.environ.setdefault("RAY_AIR_NEW_OUTPUT", "0")
@@ -111,7 +110,7 @@ class RayExecutor:
             environment = {"env_vars": variables | {"PYTHONPATH": str(ROOT)}}
             options = {
                 "include_dashboard": False,
-                "num_cpus": _cores(),
+                "num_cpus": cores(),
                 "_temp_dir": str(Path(tempfile.gettempdir()) / f"lvp-ray-{os.getuid()}"),
                 "address": "local",  # whatever RAY_ADDRESS says
             }
@@ -138,7 +137,7 @@ class RayExecutor:
             signal.signal(signal.SIGTERM, stop)
         self.cluster = address is not None
         self.shared: Shared | None = None
-        self.watch = cluster.Watch(out)
+        self.watch = cluster.Watch(out, address)
         self.watch.start()
 
     def share(self, manifest: Manifest) -> None:
@@ -204,6 +203,8 @@ class RayExecutor:
         """Runs all trials; as `LocalExecutor.run`. A trial whose worker died Tune tries again. A machine that does not
         see the sweep refuses whatever it is given, fast: those trials fail, and are given to the others at the end."""
         refusing: set[str] = set()
+        for trial in trials:  # what gangs of an earlier session said
+            why_path(self.out, trial["id"]).unlink(missing_ok=True)
         while trials:
             reporter = _Reporter(on_done, on_failed)
             self._fit(trials, settings, workers, reporter, refusing)
@@ -286,7 +287,3 @@ def _on_loopback():
         yield
     finally:
         ray_constants.ENABLE_RAY_CLUSTER = before
-
-
-def _cores() -> int:
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

@@ -112,12 +112,14 @@ class Worker:
         """What this worker runs on: platform, device kind and count, cores."""
         import jax
 
+        from lvp.hardware import cores
+
         device = jax.devices()[0]
         return {
             "platform": device.platform,
             "device_kind": device.device_kind,
             "devices": jax.device_count(),
-            "cores": len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count(),
+            "cores": cores(),
         }
 
     def _program(self, manifest, index: int, lanes: int):

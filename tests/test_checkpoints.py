@@ -119,3 +119,15 @@ def test_a_pack_goes_on_from_the_last_step_all_its_lanes_have(tmp_path):
     step, states = checkpoints.latest([tmp_path / "a", tmp_path / "b"], SHAPES, [CONFIGURATION] * 2)
     assert (step, len(states)) == (1, 2)
     assert checkpoints.latest([tmp_path / "a", tmp_path / "c"], SHAPES, [CONFIGURATION] * 2) is None
+
+
+@pytest.mark.parametrize("last", ["another configuration", "empty"])
+def test_a_last_step_that_is_not_this_lanes_is_passed_over(tmp_path, caplog, last):
+    checkpoints.save(tmp_path, 1, state(1), CONFIGURATION)
+    if last == "empty":
+        (tmp_path / "step_000000002").mkdir()
+    else:
+        checkpoints.save(tmp_path, 2, state(2), "f" * 16)
+    step, (loaded,) = checkpoints.latest([tmp_path], SHAPES, [CONFIGURATION])
+    assert step == 1 and digests.of_tree(loaded) == digests.of_tree(state(1))
+    assert last == "empty" or "belongs to configuration " + "f" * 16 in caplog.text

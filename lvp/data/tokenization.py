@@ -29,6 +29,7 @@ from lvp.data import corpora, documents, token_files, tokenizers
 from lvp.data.tokenizers import Tokenizer
 from lvp.errors import InputError
 from lvp.files import write_whole
+from lvp.hardware import cores
 from lvp.shapes import fits
 
 VALID_BYTES = 10_000_000
@@ -105,7 +106,7 @@ def tokenize(settings: Settings, out: Path, *, cache: Path, workers: int | None 
             raise InputError(f"{settings.spec} has changed since {out} was begun: choose another --out")
         fresh = not state["splits"]
         try:
-            return _made(settings, out, source, state, given, workers or _cores())
+            return _made(settings, out, source, state, given, workers or cores())
         except InputError:
             if fresh and state["splits"].get("train", {"tokens": 0})["tokens"] < 2:
                 token_files.clear(out)
@@ -319,10 +320,6 @@ def _end_with_parent() -> None:
 
 def _encode(piece: bytes) -> np.ndarray:
     return _of_worker[0].encode(piece)
-
-
-def _cores() -> int:
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def _say(line: str) -> None:

@@ -138,7 +138,10 @@ def test_a_node_that_joins_is_used_and_a_lost_head_ends_the_driver_with_one_line
     _, stderr = process.communicate(timeout=120)
     assert time.monotonic() - killed < 60
     assert process.returncode == 1 and stderr.count("\n") == 1, stderr
-    assert f"no longer answers; `python -m sweeps resume {out}` goes on from here" in stderr
+    assert (
+        f"no longer answers; `python -m sweeps resume {out} --ray-address {cluster.address}` goes on from here"
+        in stderr
+    )
     # At once, and at the same address: the joined node still trains for a driver that is no more.
     cluster.start_head()
     cluster.add()
