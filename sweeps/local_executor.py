@@ -153,16 +153,19 @@ class LocalExecutor:
         queue: Queue = Queue()
         for trial in trials:
             queue.put(trial)
+        manifest = Manifest.read(self.out)
         live: dict[int, Process] = {}
         stopping = threading.Event()
 
         def work(i):
-            worker, again, tries = None, None, 0
+            worker, again, tries, reached = None, None, 0, None
             while not stopping.is_set():
                 try:
-                    trial, tries = (again, tries + 1) if again else (queue.get_nowait(), 0)
+                    trial = again or queue.get_nowait()
                 except Empty:
                     break
+                before, reached = reached, manifest.reached(trial["lanes"])
+                tries = tries + 1 if again and reached == before else 0
                 again = None
                 try:
                     worker = live[i] = worker or self.make(self.out, settings, i)
@@ -191,14 +194,18 @@ class LocalExecutor:
                     t.join(0.2)
         finally:
             stopping.set()
-            deadline = time.monotonic() + GRACE
-            workers, manifest = list(live.values()), Manifest.read(self.out)
-            for worker in workers:
-                worker.leave()
-            while any(w.alive() for w in workers) and (time.monotonic() < deadline or manifest.saving()):
-                time.sleep(0.05)
-            for worker in workers:
-                worker.end()
+            self._let_leave(list(live.values()), manifest)
+
+    @staticmethod
+    def _let_leave(workers: list[Process], manifest: Manifest) -> None:
+        """Has worker processes save what they are at, and ends them; waits for them, but not forever."""
+        deadline = time.monotonic() + GRACE
+        for worker in workers:
+            worker.leave()
+        while any(w.alive() for w in workers) and (time.monotonic() < deadline or manifest.saving()):
+            time.sleep(0.05)
+        for worker in workers:
+            worker.end()
 
     def share(self, manifest: Manifest) -> None:
         pass  # this machine sees what its driver sees

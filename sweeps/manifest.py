@@ -130,6 +130,16 @@ class Manifest:
     def checkpoint_path(self, lane: str) -> Path:
         return self.out / "checkpoints" / lane
 
+    def reached(self, lanes: Iterable[str]) -> set[Path]:
+        """What stands of the lanes, records and checkpoints: another set later on is progress."""
+        folders = (self.checkpoint_path(h) for h in lanes)
+        return {
+            path
+            for folder in folders
+            for path in [self.record_path(folder.name), *folder.glob("step_*")]
+            if path.exists()
+        }
+
     def finished(self) -> set[str]:
         """Hashes of this sweep's lanes that have a record."""
         stand = {p.stem for p in (self.out / "records").glob("*.jsonl")}

@@ -200,19 +200,31 @@ class RayExecutor:
         on_done: Callable[[dict], None],
         on_failed: Callable[[dict, str], None],
     ) -> None:
-        """Runs all trials; as `LocalExecutor.run`. A trial whose worker died Tune tries again. A machine that does not
-        see the sweep refuses whatever it is given, fast: those trials fail, and are given to the others at the end."""
+        """Runs all trials; as `LocalExecutor.run`. A trial whose worker died Tune tries again, and so do we where
+        it came further meanwhile. A machine that does not see the sweep refuses whatever it is given, fast: those
+        trials fail, and are given to the others at the end."""
         refusing: set[str] = set()
+        manifest = Manifest.read(self.out)
         for trial in trials:  # what gangs of an earlier session said
             why_path(self.out, trial["id"]).unlink(missing_ok=True)
         while trials:
             reporter = _Reporter(on_done, on_failed)
-            self._fit(trials, settings, workers, reporter, refusing)
+            before = {trial["id"]: manifest.reached(trial["lanes"]) for trial in trials}
+            died = self._fit(trials, settings, workers, reporter, refusing)
             refusing |= reporter.refusing
             _, others = self._of_machines(settings, refusing)
-            trials = reporter.refused if len(others) >= settings.hosts else []
+            again = reporter.refused if len(others) >= settings.hosts and not reporter.full else []
+            for trial, problem in died:
+                if manifest.reached(trial["lanes"]) != before[trial["id"]] and not reporter.full:
+                    again.append(trial)
+                else:
+                    on_failed(trial, problem)
+            trials = again
 
-    def _fit(self, trials, settings: Settings, workers: int, reporter: _Reporter, refusing: Collection[str]) -> None:
+    def _fit(
+        self, trials, settings: Settings, workers: int, reporter: _Reporter, refusing: Collection[str]
+    ) -> list[tuple[dict, str]]:
+        """Has Tune run the trials; those whose workers died too often, and why."""
         started = time.time()
         resources = self._resources(settings)
         strategy = "PACK" if settings.hosts == 1 else "STRICT_SPREAD"
@@ -252,12 +264,13 @@ class RayExecutor:
             raise
         except (tune.TuneError, ray.exceptions.RayError) as error:
             raise RuntimeError(cluster.why(error)) from None
-        named = {trial["id"]: trial for trial in trials}
-        for r in results:
-            if r.error:  # r.config is None where no worker lived to say anything
-                trial = named[Path(r.path).name]
-                said = why_path(self.out, trial["id"])  # by a gang
-                reporter.on_failed(trial, said.read_text() if said.exists() else cluster.why(r.error))
+        # r.config is None where no worker lived to say anything
+        errors = {Path(r.path).name: r.error for r in results if r.error}
+        return [(trial, self._why(trial, errors[trial["id"]])) for trial in trials if trial["id"] in errors]
+
+    def _why(self, trial: dict, error: Exception) -> str:
+        said = why_path(self.out, trial["id"])  # by a gang
+        return said.read_text() if said.exists() else cluster.why(error)
 
     def _let_workers_leave(self, started: float) -> None:
         """Has the workers seen since `started` save what they are at; waits for them, but not forever."""

@@ -19,7 +19,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-RETRIES = 5  # of a trial whose worker died; one that fails by an exception would fail again
+RETRIES = 5  # of a trial whose worker died, since it last came further; one that fails by an exception would again
 CPU_FLAGS = "--xla_cpu_multi_thread_eigen=false"
 
 

@@ -81,6 +81,18 @@ def of_json(draw, value: Any) -> Any:
     return value
 
 
+def flip(content: bytes, rng) -> bytes:
+    """With one bit changed."""
+    damaged = bytearray(content)
+    damaged[rng.randrange(len(content))] ^= 1 << rng.randrange(8)
+    return bytes(damaged)
+
+
+def cut(content: bytes, rng) -> bytes:
+    """Without its end; a line end alone may go unseen, so more than that."""
+    return content[: rng.randrange(max(1, len(content) - 1))]
+
+
 def contents(folder: Path) -> dict[Path, bytes]:
     """Every file below a directory."""
     return {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}

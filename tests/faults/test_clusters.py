@@ -11,9 +11,8 @@ import psutil
 import pytest
 
 from lvp import records
-from sweeps.manifest import Manifest
-from tests.faults import ledger
-from tests.faults.clusters import Cluster, Node
+from tests.faults.clusters import Node
+from tests.faults.watching import Watched, at_work, until
 
 RUN = ("run", "width_vocab", "--tier", "smoke")
 OPTIONS = ("--threads", "1", "--checkpoint-seconds", "0.5", "--quiet")
@@ -32,62 +31,8 @@ def undisturbed(command, tmp_path_factory):
     return out
 
 
-@pytest.fixture
-def cluster(monkeypatch, tmp_path):
-    # Else `ray start` asks for a token wherever an earlier Ray has left one, and a driver with an address shows none.
-    monkeypatch.setenv("RAY_AUTH_MODE", "disabled")
-    elsewhere = tmp_path / "elsewhere"
-    elsewhere.mkdir()
-    with Cluster(elsewhere) as made:
-        yield made
-
-
-def outcomes(out) -> dict[str, dict]:
-    return {r["hash"]: r["outcome"] for r in records.read(out / "records")}
-
-
-class Watched:
-    """Which records of a sweep stood when, to tell afterwards whether one was lost or written again."""
-
-    def __init__(self, out):
-        self.out, self.seen = out, {}
-
-    def look(self) -> int:
-        for path in self.out.glob("records/*.jsonl"):
-            self.seen.setdefault(path.name, path.stat().st_mtime_ns)
-        return len(self.seen)
-
-    def assert_whole(self, fault: str, injected: int, undisturbed) -> None:
-        """No lane lost, repeated or wrong; and says so in the ledger, whatever it is."""
-        self.look()
-        now = {p.name: p.stat().st_mtime_ns for p in self.out.glob("records/*.jsonl")}
-        rewritten = sum(now.get(name, when) != when for name, when in self.seen.items())
-        right, ours = outcomes(undisturbed), outcomes(self.out)
-        found = {
-            "lost": len(right.keys() - ours.keys()),
-            "repeated": max(rewritten, len(ours.keys() - right.keys())),
-            "wrong": sum(right[lane] != ours[lane] for lane in right.keys() & ours.keys()),
-        }
-        ledger.record(fault, injected, **found)
-        assert found == {"lost": 0, "repeated": 0, "wrong": 0}
-        assert len(right) == 12
-
-
 def start(command, cluster, out, *words):
     return command(*RUN, *OPTIONS, "--ray-address", cluster.address, "--out", out, *words, start=True, **STEPS)
-
-
-def until(condition, process, seconds=300):
-    deadline = time.monotonic() + seconds
-    while not (found := condition()):
-        assert time.monotonic() < deadline
-        assert process.poll() is None, process.communicate()
-        time.sleep(0.1)
-    return found
-
-
-def at_work(out) -> int:
-    return len(Manifest.read(out).read_progress()) if (out / "manifest.json").exists() else 0
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,7 @@
 """What one lane of a pack comes to is no affair of the others': not its loss, not its parameters, not its measures."""
 
 import dataclasses
+import itertools
 
 import jax
 import numpy as np
@@ -9,10 +10,11 @@ import pytest
 from lvp import roles, training
 from lvp.models.configs import DecoderConfig
 from lvp.training import Cell, DataConfig, Lane, Program, TrainingData
+from tests.faults.ledger import record
 
 MODEL = DecoderConfig(vocab=40, width=16, layers=1, context=12)
 CELL = Cell(MODEL, DataConfig("none"), batch=4, steps=6, measured_steps=(0, 5), measures=("validation",))
-BROKEN = (1e38, 1e8)  # rates
+BROKEN = list(itertools.product((1e38, 1e8), range(3)))  # rates, and in which of three lanes
 
 
 def lane(rate=0.01, seed=0, std=0.25):
@@ -39,18 +41,19 @@ def trained(pack, lanes, data):
     return [dataclasses.asdict(o) for o in outcomes], states
 
 
-@pytest.mark.parametrize("place", range(3))
-@pytest.mark.parametrize("rate", BROKEN)
-def test_a_diverging_lane_leaves_every_bit_of_its_neighbours(pack, data, place, rate):
-    lanes = [lane(0.01, 0), lane(0.02, 1), lane(0.03, 2)]
+def test_a_diverging_lane_leaves_every_bit_of_its_neighbours(pack, data):
+    lanes, wrong = [lane(0.01, 0), lane(0.02, 1), lane(0.03, 2)], []
     outcomes, states = trained(pack, lanes, data)
-    broken = [*lanes[:place], lane(rate, place), *lanes[place + 1 :]]
-    found, after = trained(pack, broken, data)
-    assert outcomes[place]["status"] == "finished" and found[place]["status"] == "diverged"
-    assert after[place] != states[place]
-    for other in {0, 1, 2} - {place}:
-        assert found[other] == outcomes[other]
-        assert after[other] == states[other] and len(after[other]) > 20
+    assert all(len(state) > 20 for state in states)
+    for rate, place in BROKEN:
+        broken = [*lanes[:place], lane(rate, place), *lanes[place + 1 :]]
+        found, after = trained(pack, broken, data)
+        assert outcomes[place]["status"] == "finished" and found[place]["status"] == "diverged"
+        assert after[place] != states[place]
+        same = [found[i] == outcomes[i] and after[i] == states[i] for i in range(3) if i != place]
+        wrong += [(rate, place, i) for i, equal in enumerate(same) if not equal]
+    record("a lane of a pack diverges", injected=len(BROKEN), lost=0, repeated=0, wrong=len(wrong))
+    assert not wrong
 
 
 def test_a_pack_that_diverges_but_for_one_lane_leaves_it_every_bit(pack, data):

@@ -9,6 +9,7 @@ from lvp import records
 from lvp.files import append_line, whole_lines
 from sweeps import results
 from sweeps.manifest import Manifest
+from tests.faults.damage import cut, flip
 
 
 def outcomes(out):
@@ -20,17 +21,6 @@ def copy(finished, tmp_path):
     out = tmp_path / "out"
     shutil.copytree(finished[0], out)
     return Manifest.read(out)
-
-
-def flip(content: bytes, rng) -> bytes:
-    """One bit."""
-    damaged = bytearray(content)
-    damaged[rng.randrange(len(content))] ^= 1 << rng.randrange(8)
-    return bytes(damaged)
-
-
-def cut(content: bytes, rng) -> bytes:
-    return content[: rng.randrange(len(content) - 1)]  # without its line end alone it says all it said
 
 
 @pytest.mark.parametrize("damage", [flip, cut, lambda content, rng: b""], ids=["flipped", "cut", "empty"])

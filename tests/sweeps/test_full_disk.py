@@ -17,7 +17,7 @@ from sweeps import results
 from sweeps.manifest import Manifest
 from tests.faults.ledger import record
 
-RUN = ("run", "width_vocab", "--tier", "smoke", "--executor", "local", "--threads", "1", "--quiet")
+RUN = ("run", "width_vocab", "--tier", "smoke", "--threads", "1", "--quiet")
 NEEDS = r"no space left for [\d,]+ bytes: '?(\S+?)'?$"
 MEGABYTES = 8
 
@@ -68,11 +68,13 @@ def outcomes(out):
     return {r["hash"]: r["outcome"] for path in files for r in records.read(path)}
 
 
+@pytest.mark.parametrize("executor", ["local", pytest.param("ray", marks=pytest.mark.slow)])
 @pytest.mark.parametrize("writes, every", [("records", "1e9"), ("checkpoints", "0")])
-def test_the_sweep_stops_and_goes_on_after_space_is_made(finished, command, disk, writes, every):
+def test_the_sweep_stops_and_goes_on_after_space_is_made(finished, command, disk, writes, every, executor):
     out = disk / "out"
     begun = lambda: any(out.glob(f"{writes}/*"))  # noqa: E731
-    code, stderr, filler = stopped_by_a_full_disk(command, out, disk, begun, "--checkpoint-seconds", every)
+    words = ("--checkpoint-seconds", every, "--executor", executor)
+    code, stderr, filler = stopped_by_a_full_disk(command, out, disk, begun, *words)
     assert code == 1
     path = named(stderr)
     assert out in path.parents
@@ -80,12 +82,12 @@ def test_the_sweep_stops_and_goes_on_after_space_is_made(finished, command, disk
     assert all(finished_record in outcomes(finished[0]) for finished_record in outcomes(out))
     assert not list(out.glob("records/.*")) and not list(out.glob("checkpoints/*/*-tmp"))
     filler.unlink()
-    done = command("resume", out, "--executor", "local", "--quiet")
+    done = command("resume", out, "--executor", executor, "--quiet")
     assert done.returncode == 0, done.stderr
     found, whole = outcomes(out), outcomes(finished[0])
     repeated = sum(p.stat().st_mtime_ns != t for p, t in stood.items())
     wrong = sum(found[h] != whole[h] for h in found)
-    fault = f"the disk is full when a {writes[:-1]} is written"
+    fault = f"the disk is full when a {writes[:-1]} is written" + (" (Ray)" if executor == "ray" else "")
     record(fault, injected=1, lost=12 - len(found), repeated=repeated, wrong=wrong)
     assert (len(found), repeated, wrong) == (12, 0, 0)
 

@@ -1,5 +1,6 @@
-"""SIGKILL at random moments: of the driver, of a worker, of workers that are writing a checkpoint. Nothing that
-finished is lost or done twice, and what was interrupted comes to the bits it would have had."""
+"""SIGKILL at random moments: of the driver, of a worker, of workers that are writing a checkpoint; and files damaged
+before the sweep goes on. Nothing that finished is lost or done twice, and what was interrupted comes to the bits it
+would have had."""
 
 import contextlib
 import random
@@ -15,6 +16,7 @@ import pytest
 from lvp import checkpoints, records
 from lvp.training import Program
 from sweeps.manifest import Manifest
+from tests.faults.damage import cut, flip
 from tests.faults.ledger import record
 
 RUN = ("run", "width_vocab", "--tier", "smoke")
@@ -138,6 +140,46 @@ def kill_in_a_checkpoint(sweep: Attacked) -> None:
         return
 
 
+def damage(path: Path, rng: random.Random) -> None:
+    """A bit, the file's end, or all of the file."""
+    kind = rng.choice([flip, cut, None])
+    if kind is None or not path.stat().st_size:
+        path.unlink()
+    else:
+        path.write_bytes(kind(path.read_bytes(), rng))
+
+
+def damage_a_checkpoint(sweep: Attacked) -> None:
+    """A file of the last step of a lane whose driver was killed."""
+    sweep.start()
+    if not sweep.at_work() or sweep.ended(sweep.rng.uniform(0, 1.5)):
+        return
+    sweep.process.kill()
+    sweep.process.communicate()
+    time.sleep(1.0)  # for the workers to find out
+    if unfinished := sorted(_checkpoints(sweep.out).items()):
+        lane, step = sweep.rng.choice(unfinished)
+        files = sorted(p for p in (sweep.out / "checkpoints" / lane / f"step_{step:09d}").rglob("*") if p.is_file())
+        damage(sweep.rng.choice(files), sweep.rng)
+        sweep.kills += 1
+
+
+def damage_a_record(sweep: Attacked) -> None:
+    """Of a sweep that was stopped; its lane is trained again."""
+    sweep.start()
+    while sweep.process.poll() is None and not list(sweep.out.glob("records/*.jsonl")):
+        time.sleep(0.02)
+    if sweep.ended(sweep.rng.uniform(0, 1.5)):
+        return
+    sweep.process.kill()
+    sweep.process.communicate()
+    sweep.look()
+    path = sweep.rng.choice(sorted(sweep.out.glob("records/*.jsonl")))
+    damage(path, sweep.rng)
+    sweep.stood.pop(path.name)
+    sweep.kills += 1
+
+
 def attack(strike, command, tmp_path, whole, kills: int) -> Attacked:
     """Sweeps one after the other until there were enough kills; the last one with what they all left."""
     rng, total, lost, repeated, wrong = random.Random(0), 0, 0, 0, 0
@@ -160,6 +202,8 @@ STRIKES = {
     "the driver is killed": kill_driver,
     "a worker is killed": kill_workers_now_and_then,
     "workers are killed while they write a checkpoint": kill_in_a_checkpoint,
+    "a checkpoint is damaged": damage_a_checkpoint,
+    "a record is damaged": damage_a_record,
 }
 
 

@@ -1,14 +1,7 @@
-"""Sweeps whose every lane is trained on a mesh: of one machine's devices, and of two machines' under Ray."""
+"""Sweeps whose every lane is trained on a mesh of one machine's devices; two machines: tests/faults/test_gangs.py."""
 
 import dataclasses
-import os
 import shutil
-import signal
-import subprocess
-import sys
-import tempfile
-import time
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -68,32 +61,3 @@ def test_a_sweep_over_two_machines_is_not_waited_for_where_there_is_one(finished
     assert "hosts=2: without --ray-address there is 1" in done.stderr
     again = command("resume", out, "--executor", "local", "--quiet", "--mesh", "fsdp=1")
     assert again.returncode == 0, again.stderr
-
-
-@pytest.mark.slow
-def test_a_mesh_over_two_machines_of_a_cluster(finished, command, monkeypatch, tmp_path):
-    """Two Ray nodes of one core each on this machine: a trial asks for both, a process on each, a device each."""
-    monkeypatch.setenv("RAY_AUTH_MODE", "disabled")
-    ray, port = Path(sys.executable).with_name("ray"), 6397
-    folder = Path(tempfile.mkdtemp(prefix="lvp-"))  # short: Unix sockets allow 107 bytes
-    roles = [["--head", f"--port={port}", f"--temp-dir={folder}", "--include-dashboard=false"]]
-    roles += [[f"--address=127.0.0.1:{port}"]]
-    nodes = []
-    try:
-        for role in roles:
-            words = [ray, "start", *role, "--num-cpus=1", "--block"]
-            quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL, "start_new_session": True}
-            nodes.append(subprocess.Popen(words, cwd=tmp_path, **quiet))
-            time.sleep(15)
-        out = tmp_path / "out"
-        done = command(
-            *RUN, "--ray-address", f"127.0.0.1:{port}", "--mesh", "fsdp=2", "--hosts", "2", "--out", out, **FEW
-        )
-        assert done.returncode == 0, done.stderr
-        assert_same_training(out, finished[0])
-        assert all(r["provenance"]["hosts"] == 2 for r in records.read(out / "records"))
-    finally:
-        for node in nodes:
-            os.killpg(node.pid, signal.SIGTERM)
-        for node in nodes:
-            node.wait(timeout=60)

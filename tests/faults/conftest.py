@@ -1,0 +1,15 @@
+"""A Ray cluster of its own for every test that asks for one."""
+
+import pytest
+
+from tests.faults.clusters import Cluster
+
+
+@pytest.fixture
+def cluster(monkeypatch, tmp_path):
+    # Else `ray start` asks for a token wherever an earlier Ray has left one, and a driver with an address shows none.
+    monkeypatch.setenv("RAY_AUTH_MODE", "disabled")
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    with Cluster(elsewhere) as made:
+        yield made

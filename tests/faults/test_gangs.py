@@ -1,0 +1,73 @@
+"""Lanes trained by two machines of a Ray cluster at once, a process on each, and what becomes of them when one goes."""
+
+import contextlib
+import functools
+import time
+
+import psutil
+import pytest
+
+from lvp import records
+from tests.faults.watching import Watched, at_work, until
+from tests.sweeps.test_mesh import FEW, RUN, assert_same_training
+
+GANG = ("--mesh", "fsdp=2", "--hosts", "2")
+LONGER = {"steps": "6000"}  # a lane takes long enough for a fault to hit it
+pytestmark = pytest.mark.slow
+
+
+@pytest.fixture
+def pair(cluster):
+    """Two nodes of one core each."""
+    cluster.add()
+    return cluster
+
+
+def run(command, cluster, out, *words, **settings):
+    return command(*RUN, "--ray-address", cluster.address, *GANG, "--out", out, *words, start=True, **FEW, **settings)
+
+
+def follower(cluster) -> psutil.Process | None:
+    """The process of a gang that is not Tune's own trial."""
+    for node in cluster.nodes:
+        for process in node.processes():
+            with contextlib.suppress(psutil.NoSuchProcess):
+                if "ray::Worker" in " ".join(process.cmdline()):
+                    return process
+    return None
+
+
+def replaced(cluster, lost: psutil.Process) -> bool:
+    new = follower(cluster)
+    return new is not None and new.pid != lost.pid
+
+
+def test_two_machines_come_to_what_one_does(finished, command, pair, tmp_path):
+    out = tmp_path / "out"
+    process = run(command, pair, out)
+    _, stderr = process.communicate(timeout=600)
+    assert process.returncode == 0, stderr
+    assert_same_training(out, finished[0])
+    assert all(r["provenance"]["hosts"] == 2 for r in records.read(out / "records"))
+
+
+def test_a_gang_that_loses_a_process_goes_on_as_a_new_one_to_the_same_bits(command, pair, tmp_path):
+    """One is told to go, and all save; one is killed, and the others learn of it from JAX's missing heartbeats."""
+    whole, out = tmp_path / "whole", tmp_path / "out"
+    process = run(command, pair, whole, **LONGER)
+    _, stderr = process.communicate(timeout=600)
+    assert process.returncode == 0, stderr
+    watched, injected = Watched(out), 0
+    process = run(command, pair, out, "--checkpoint-seconds", "0.5", **LONGER)
+    for lose in (psutil.Process.terminate, psutil.Process.kill):
+        until(lambda: at_work(out) == 1 and follower(pair), process)
+        time.sleep(2.0)
+        lost = follower(pair)
+        lose(lost)
+        injected += 1
+        watched.look()
+        until(functools.partial(replaced, pair, lost), process)
+    _, stderr = process.communicate(timeout=900)
+    assert process.returncode == 0 and not stderr, stderr
+    watched.assert_whole("one machine of two that train together goes", injected, whole, lanes=3)
+    assert any(r["provenance"]["resumed_at_step"] > 0 for r in records.read(out / "records"))
