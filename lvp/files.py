@@ -33,7 +33,8 @@ def write_whole(path: str | Path, content: str | bytes) -> None:
     Raises OSError where the file system refuses, with path and size where it is full, and leaves nothing behind.
     """
     path, content = Path(path), content.encode() if isinstance(content, str) else content
-    temporary = path.with_name(f".{path.name}.{secrets.token_hex(8)}.tmp")
+    # Nothing of the file's own name: a killed writer's must not be taken for one by whoever looks for parts of names.
+    temporary = path.with_name(f".{secrets.token_hex(8)}.tmp")
     path.parent.mkdir(parents=True, exist_ok=True)
     try:
         with open(temporary, "xb") as file:

@@ -4,6 +4,6 @@ import sweeps
 table = sweeps.run("width_vocab", tier="smoke", executor="local")
 """
 
-from sweeps.api import Options, resume, run, status, table_of
+from sweeps.api import Options, resume, run, status, table_of, track
 
-__all__ = ["Options", "resume", "run", "status", "table_of"]
+__all__ = ["Options", "resume", "run", "status", "table_of", "track"]

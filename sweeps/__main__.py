@@ -1,4 +1,4 @@
-"""python -m sweeps run | resume | status | figure | report | publish"""
+"""python -m sweeps run | resume | status | figure | track | report | publish"""
 
 import signal
 import sys
@@ -18,6 +18,7 @@ def _how(parser):
     parser.add_argument("--checkpoint-seconds", type=float, default=30.0, help="least time between checkpoints")
     parser.add_argument("--mesh", help="train each lane on a mesh of all devices, say fsdp=8 (default: on one)")
     parser.add_argument("--hosts", type=int, default=1, help="machines of the cluster that share the mesh")
+    parser.add_argument("--track", metavar="TOOL", help="write what a tool shows of finished lanes: tensorboard")
     parser.add_argument("--quiet", action="store_true", help="print nothing but errors")
 
 
@@ -32,6 +33,7 @@ def _options(arguments):
         checkpoint_seconds=arguments.checkpoint_seconds,
         mesh=arguments.mesh,
         hosts=arguments.hosts,
+        track=arguments.track,
     )
 
 
@@ -78,6 +80,12 @@ def _figure(arguments):
     results.draw(Manifest.read(Path(arguments.dir)), say=lambda *lines: print(*lines, sep="\n"))
 
 
+def _track(arguments):
+    from sweeps import api
+
+    api.track(arguments.dir, arguments.track)
+
+
 def _report(arguments):
     from sweeps import results
 
@@ -112,6 +120,9 @@ def parser() -> Parser:
     status.add_argument("dir")
     status.add_argument("--watch", type=float, metavar="SECONDS", help="say it again so often while it is worked on")
     add("figure", _figure, "draw a sweep's table and figure as it stands").add_argument("dir")
+    track = add("track", _track, "write what a tool shows of a sweep's finished lanes, as it stands")
+    track.add_argument("dir")
+    track.add_argument("--track", metavar="TOOL", default="tensorboard", help="tensorboard (default)")
     add("report", _report, "redraw every committed figure and collect their claims into docs/claims.md")
     add("publish", _publish, "copy a finished sweep's records into experiments/results/").add_argument("dir")
     return top

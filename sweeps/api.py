@@ -17,7 +17,7 @@ from lvp.errors import InputError
 from lvp.files import append_line, cache_dir, write_whole
 from lvp.hardware import cores
 from lvp.sharding import named_sizes
-from sweeps import kinds, plan, standing
+from sweeps import kinds, plan, standing, tracking
 from sweeps.lock import only_driver
 from sweeps.manifest import Manifest
 from sweeps.progress import Progress
@@ -35,6 +35,7 @@ class Options:
     program and cores per worker on CPU, instead of measuring them. checkpoint_seconds: least time between checkpoints.
     mesh: sizes ("fsdp=8", see `lvp.sharding.mesh_sizes`) of a mesh that trains each lane, on all the devices of so many
     `hosts` of a Ray cluster; None keeps what the sweep began with (at first one device a lane), "none" undoes it.
+    track: a tool for which the lanes' curves and settings are written as they finish (see `sweeps.tracking.TRACKERS`).
     """
 
     executor: str = "ray"
@@ -44,6 +45,7 @@ class Options:
     checkpoint_seconds: float = 30.0
     mesh: str | None = None
     hosts: int = 1
+    track: str | None = None
 
     def __post_init__(self):
         if self.executor not in EXECUTORS:
@@ -62,6 +64,8 @@ class Options:
             raise InputError(f"hosts={self.hosts} needs --mesh, and --ray-address of a cluster of that many machines")
         if self.mesh not in (None, NO_MESH) and (self.pack or 1) > 1:
             raise InputError("a mesh trains one lane at a time: leave --pack out")
+        if self.track is not None:
+            tracking.of(self.track)
         if self.ray_address:
             _check_answers(self.ray_address)
 
@@ -234,6 +238,8 @@ def _continue(manifest: Manifest, options: Options, quiet: bool):
         if len(manifest.finished()) < manifest.num_lanes:
             manifest, failures, interrupted = _work(manifest, options, quiet, say)
         table = results.draw(manifest, say)
+        if options.track:
+            _track(manifest, options.track, say)
     again = " ".join(["python -m sweeps resume", str(manifest.out), *_where(options)])
     if interrupted:
         raise KeyboardInterrupt(f"interrupted; `{again}` goes on from here")
@@ -246,9 +252,10 @@ def _continue(manifest: Manifest, options: Options, quiet: bool):
 
 
 def _where(options: Options) -> list[str]:
-    """The words of a command that say where these options run."""
+    """The words of a command that say where these options run, and who is shown."""
     address = ["--ray-address", options.ray_address] if options.ray_address else []
-    return address or ([] if options.executor == "ray" else ["--executor", options.executor])
+    where = address or ([] if options.executor == "ray" else ["--executor", options.executor])
+    return where + (["--track", options.track] if options.track else [])
 
 
 def _work(manifest: Manifest, options: Options, quiet: bool, say) -> tuple[Manifest, list[str], bool]:
@@ -267,12 +274,12 @@ def _work(manifest: Manifest, options: Options, quiet: bool, say) -> tuple[Manif
     try:
         executor.share(manifest)
         manifest = _packed(manifest, executor, options, settings, say)
-        failures = _execute(manifest, executor, settings, quiet, say)
+        failures = _execute(manifest, executor, settings, options.track, quiet, say)
         with_more = replace(manifest)  # what it holds now that these results stand
         if not failures and with_more.num_lanes > manifest.num_lanes:
             say(f"{with_more.num_lanes - manifest.num_lanes} lanes follow from these results")
             manifest = with_more
-            failures = _execute(manifest, executor, settings, quiet, say)
+            failures = _execute(manifest, executor, settings, options.track, quiet, say)
     except KeyboardInterrupt:
         interrupted = True
     finally:
@@ -306,7 +313,7 @@ def _packed(manifest: Manifest, executor, options: Options, settings: Settings, 
     return manifest
 
 
-def _execute(manifest: Manifest, executor, settings: Settings, quiet: bool, say) -> list[str]:
+def _execute(manifest: Manifest, executor, settings: Settings, tracker: str | None, quiet: bool, say) -> list[str]:
     packing = manifest.packing
     settings = replace(
         settings,
@@ -318,11 +325,14 @@ def _execute(manifest: Manifest, executor, settings: Settings, quiet: bool, say)
     )
     todo = plan.trials(manifest, packing["lanes_per_program"], packing["workers"], manifest.finished())
     manifest.leave_path.unlink(missing_ok=True)  # of a driver that was killed: whatever executor it had
-    lock, failures = threading.Lock(), {}
+    lock, failures, lanes_of = threading.Lock(), {}, {trial["id"]: trial["lanes"] for trial in todo}
 
     def on_done(report):
         with lock:
             append_line(manifest.out / "trials.jsonl", json.dumps(report | {"time": round(time.time(), 1)}))
+            if tracker:
+                with contextlib.suppress(OSError, InputError):  # what is missing is tried, and told, at the end
+                    tracking.track(manifest, tracker, lanes_of[report["trial"]])
 
     def on_failed(trial, reason):
         cell = manifest.cells[trial["cell"]].label
@@ -345,6 +355,18 @@ def status(out: str | Path) -> str:
     """What of the sweep in `out` has finished, diverged, failed (and why) and is running, by cell, as text; lanes an
     hour and time left, where somebody works on it."""
     return standing.text(Manifest.read(Path(out)))
+
+
+def track(out: str | Path, tracker: str = "tensorboard", *, quiet: bool = False) -> Path:
+    """Writes what a tool shows of the sweep in `out` (see `sweeps.tracking`), as it stands; the directory it is in."""
+    return _track(Manifest.read(Path(out)), tracker, _sayer(quiet))
+
+
+def _track(manifest: Manifest, tracker: str, say) -> Path:
+    folder = tracking.track(manifest, tracker)
+    shown = f"{tracker}: {tracking.of(tracker).shown_by} {folder}"
+    say(shown if folder.exists() else "no lane has finished: there is nothing to track")
+    return folder
 
 
 def table_of(out: str | Path):

@@ -8,7 +8,7 @@ OUT/progress/*.json         what a worker is at; gone when it left what it was a
 OUT/leave                   the driver wants all workers to save what they are at and to end
 OUT/session.json            when and by whom the sweep was last taken up; sessions.jsonl how long that went
 OUT/trials.jsonl            what finished trials cost, and where; failures.jsonl why others failed, in this session
-OUT/table.csv, figure.*     drawn from the records
+OUT/table.csv, figure.*     drawn from the records; tensorboard/ a file a lane, where that is asked for
 """
 
 import contextlib
@@ -145,9 +145,9 @@ class Manifest:
         stand = {p.stem for p in (self.out / "records").glob("*.jsonl")}
         return stand & {h for entry in self.cells for h in entry.lanes}
 
-    def read_records(self) -> list[dict]:
-        """Those of this sweep's records that can be read."""
-        return self._read(self.finished())
+    def read_records(self, lanes: Iterable[str] | None = None) -> list[dict]:
+        """Those of this sweep's records, or of these lanes', that can be read."""
+        return self._read(self.finished() if lanes is None else lanes)
 
     def _read(self, lanes: Iterable[str]) -> list[dict]:
         found = (self._sound(self.record_path(h)) for h in sorted(lanes))

@@ -12,7 +12,7 @@ FORBIDDEN = {
     "experiments": {"sweeps", "ray"},
     "lvp/optim": {"flax", "orbax", "numpy", "pandas"},
 }
-ONLY = {"flax": "lvp/models", "orbax": "lvp/checkpoints.py", "ray": "sweeps"}
+ONLY = {"flax": "lvp/models", "orbax": "lvp/checkpoints.py", "ray": "sweeps", "tensorboardX": "sweeps/event_files.py"}
 
 
 def imported(path):

@@ -104,3 +104,16 @@ def test_status_is_at_once(loaded):
     print(f"status: {max(seconds):.2f} s of its own; the command {used:.2f} s of processor time, {wall:.2f} s in all")
     assert done.returncode == 0 and done.stdout.splitlines()[0] == text.splitlines()[0]
     assert max(seconds) < 1
+
+
+@pytest.mark.slow
+def test_tracking_takes_milliseconds_a_lane(loaded):
+    out, *_ = loaded
+    started = time.perf_counter()
+    folder = api.track(out, quiet=True)
+    first, started = time.perf_counter() - started, time.perf_counter()
+    api.track(out, quiet=True)
+    again = time.perf_counter() - started
+    print(f"tracking: {1e3 * first / LANES:.1f} ms a lane; {again:.2f} s where nothing is left to do")
+    assert sum(1 for _ in folder.rglob("*tfevents*")) == LANES
+    assert first / LANES < 0.02 and again < 2

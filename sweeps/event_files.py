@@ -1,0 +1,66 @@
+"""TensorBoard's event files, without TensorFlow. The only tensorboardX imports: its messages and its checksum.
+
+Its writers are left alone. They name files by this machine, put hyperparameters into a second run of their own, and
+write at a pace of their own from a thread; here a file is made in memory, to be written whole.
+"""
+
+import struct
+from collections.abc import Iterator, Mapping
+
+from tensorboardX.proto.api_pb2 import Status
+from tensorboardX.proto.event_pb2 import Event
+from tensorboardX.proto.plugin_hparams_pb2 import HParamsPluginData, SessionEndInfo, SessionStartInfo
+from tensorboardX.proto.summary_pb2 import Summary, SummaryMetadata
+from tensorboardX.record_writer import masked_crc32c
+
+HPARAMS = "hparams"  # the plugin; its tags and its version 0 are TensorBoard's (plugins/hparams/metadata.py)
+
+
+def content(
+    scalars: Mapping[int, Mapping[str, float]],
+    hparams: Mapping[str, float | bool | str],
+    *,
+    succeeded: bool,
+    began: float,
+    ended: float,
+) -> bytes:
+    """An event file of one run.
+
+    Args:
+      scalars: by step, values by tag; kept to float32.
+      hparams: hyperparameters by name. What TensorBoard calls a run's metrics are the last values of its scalars.
+      succeeded: the status that stands beside them.
+      began, ended: when, as Unix time. Every event bears the latter.
+    """
+    events = [Event(file_version="brain.Event:2"), *_of_hparams(hparams, succeeded, began, ended)]
+    for step in sorted(scalars):
+        values = [Summary.Value(tag=tag, simple_value=value) for tag, value in scalars[step].items()]
+        events.append(Event(step=step, summary=Summary(value=values)))
+    for event in events:
+        event.wall_time = ended
+    return b"".join(map(_framed, events))
+
+
+def _of_hparams(hparams, succeeded: bool, began: float, ended: float) -> Iterator[Event]:
+    start = SessionStartInfo(start_time_secs=began)
+    for name, value in hparams.items():
+        if isinstance(value, bool):
+            start.hparams[name].bool_value = value
+        elif isinstance(value, str):
+            start.hparams[name].string_value = value
+        else:
+            start.hparams[name].number_value = value
+    status = Status.Value("STATUS_SUCCESS" if succeeded else "STATUS_FAILURE")
+    end = SessionEndInfo(status=status, end_time_secs=ended)
+    for field, message in (("session_start_info", start), ("session_end_info", end)):
+        said = HParamsPluginData(**{field: message}).SerializeToString(deterministic=True)
+        plugin = SummaryMetadata.PluginData(plugin_name=HPARAMS, content=said)
+        value = Summary.Value(tag=f"_hparams_/{field}", metadata=SummaryMetadata(plugin_data=plugin))
+        yield Event(summary=Summary(value=[value]))
+
+
+def _framed(event: Event) -> bytes:
+    """As TFRecord has it: the length and its checksum, the message and its checksum."""
+    data = event.SerializeToString(deterministic=True)
+    length = struct.pack("<Q", len(data))
+    return length + struct.pack("<I", masked_crc32c(length)) + data + struct.pack("<I", masked_crc32c(data))
