@@ -12,7 +12,7 @@ from tests.faults.watching import Watched, at_work, until
 from tests.sweeps.test_mesh import FEW, RUN, assert_same_training
 
 GANG = ("--mesh", "fsdp=2", "--hosts", "2")
-LONGER = {"steps": "6000"}  # a lane takes long enough for a fault to hit it
+LONGER = {"steps": "3000"}  # a lane takes long enough for a fault to hit it
 pytestmark = pytest.mark.slow
 
 
