@@ -63,6 +63,8 @@ def publish(out: str | Path) -> Path:
     Places on this machine stay behind: a corpus is known by its name and fingerprints.
     """
     manifest = Manifest.read(Path(out))
+    if manifest.source is not None:
+        raise InputError(f"{out} is of the experiment in {manifest.source.path}: what is published is of experiments/")
     rows = manifest.read_records()
     if len(rows) < manifest.num_lanes:
         raise InputError(f"{out} is not finished: {len(rows)} of {manifest.num_lanes} lanes have a record")
