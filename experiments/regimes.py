@@ -389,4 +389,6 @@ EXPERIMENT = Experiment(
     claims=claims,
     follow_up=follow_up,
     evidence=evidence,
+    paper="Hayou & Liu 2025",
+    answers=("table 2",),
 )
