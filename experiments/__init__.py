@@ -22,20 +22,25 @@ NAMES = (
 )
 
 
-def load(name: str):
-    """The `Experiment` of that name, or an InputError with a suggestion."""
+def load(name: str, source=None):
+    """The `Experiment` of that name, or an InputError with a suggestion; with a source (`experiments.own.Source`) that
+    of a file of somebody's own, which is executed."""
+    if source is not None:
+        from experiments import own
+
+        return own.load(source)
     if name not in NAMES:
         raise unknown("experiment", name, NAMES)
     return importlib.import_module(f"experiments.{name}").EXPERIMENT
 
 
-def configured(name: str, tier: str, values: Mapping[str, Any] | None = None):
-    """The configuration of an experiment's tier with some values replaced.
+def configured(experiment, tier: str, values: Mapping[str, Any] | None = None):
+    """The configuration of a tier of an experiment (a name, or an `Experiment`) with some values replaced.
 
     `values` maps keys to values, or to text as a command line has it (lists by commas, `none` for None). Unknown keys
     and values of the wrong type raise InputError in one line.
     """
-    experiment = load(name)
+    experiment = load(experiment) if isinstance(experiment, str) else experiment
     if tier not in experiment.tiers:
         raise unknown("tier", tier, experiment.tiers)
     base = experiment.tiers[tier]
@@ -43,7 +48,7 @@ def configured(name: str, tier: str, values: Mapping[str, Any] | None = None):
     changes = {}
     for key, value in (values or {}).items():
         if key not in hints:
-            raise unknown(f"key of {name}", key, hints)
+            raise unknown(f"key of {experiment.name}", key, hints)
         changes[key] = parsed(key, value, hints[key])
     return replace(base, **changes)
 

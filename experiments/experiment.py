@@ -1,7 +1,7 @@
 """What an experiment is: a name, its configuration at every tier, its cells, its figure and its claims."""
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from lvp.training import Cell, DataConfig, ImageCell, ImageLane, Lane
@@ -39,6 +39,7 @@ class CellLanes(NamedTuple):
 class Experiment:
     """One question.
 
+    name: a word, by which directories and records are called.
     tiers: the configuration (a flat frozen dataclass) by tier, from seconds to the published size.
     cells(config) → cells with their lanes, in the order of the figure; trained, calculated, or some of each.
     summary(table, config) → text: what the records say, as a table for the terminal.
@@ -50,6 +51,8 @@ class Experiment:
     evidence(table, config) → JSON that a committed result puts into the package, for `lvp.evidence`.
     calculate(arguments, lane, dataset) → outcome, as JSON has it; for calculations only. `dataset` is the
       `lvp.data.Dataset` of the cell's data and vocab, or None. It runs in a worker process.
+    paper, answers: the paper whose figures (tables, theorems) its figure stands beside, and which; for the gallery,
+      as is `undrawn`: its other figures, and why no committed result shows them.
     `table` is `lvp.records.table` of the lanes that have finished.
     """
 
@@ -63,3 +66,6 @@ class Experiment:
     follow_up: Callable[..., Mapping[str, Sequence[Lane]]] | None = None
     evidence: Callable[..., Mapping[str, Any]] | None = None
     calculate: Callable[..., Mapping[str, Any]] | None = None
+    paper: str = ""
+    answers: Sequence[str] = ()
+    undrawn: Mapping[str, str] = field(default_factory=dict)

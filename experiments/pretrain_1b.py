@@ -325,4 +325,6 @@ EXPERIMENT = Experiment(
     summary=summary,
     figure=figure,
     claims=claims,
+    paper=PAPER_A,
+    answers=("figure 4", "figure 5"),
 )

@@ -131,8 +131,7 @@ def rule_lane(config: Config, rule: str, constant: float, width: int, vocab: int
     cell."""
     smallest = dict(zip(("width", "vocab"), config.shapes[0], strict=True))
     eta = constant / smallest["width"] / parametrization.table(rule, **smallest)["hidden"].lr_multiplier
-    rows = parametrization.table(rule, width=width, vocab=vocab).rows
-    return Lane({r.role: eta * r.lr_multiplier for r in rows}, {r.role: r.init_std for r in rows}, seed)
+    return Lane.under(parametrization.table(rule, width=width, vocab=vocab), eta, seed)
 
 
 def follow_up(table, config: Config) -> dict[str, list[Lane]]:
@@ -390,4 +389,6 @@ EXPERIMENT = Experiment(
     claims=claims,
     follow_up=follow_up,
     evidence=evidence,
+    paper="Hayou & Liu 2025",
+    answers=("table 2",),
 )

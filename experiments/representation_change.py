@@ -95,8 +95,7 @@ class Config(DecoderRuns):
         check_points(self, most=self.steps)
         for name in ("batch_sizes", "fan_ins", "snrs"):
             sorted_values(self, name, positive=True)
-        if self.numbers < 1:
-            raise InputError(f"numbers must be at least 1, got {self.numbers}")
+        check_count(self, "numbers")
         for name in ("lion_rate", "adamw_rate", "weight_decay"):
             check_positive(name, getattr(self, name))
         check_schedule(self.warmup, self.cooldown)
@@ -341,9 +340,8 @@ def _over_steps(
         values = values[np.isfinite(values).any(axis=1)]
         if len(values):
             mean = values.mean(axis=0)
-            series.append(
-                Series(name, steps[shown] + 1, np.where(mean > 0, mean, np.nan) if power else mean, line=True)
-            )
+            mean = np.where(mean > 0, mean, np.nan) if power else mean
+            series.append(Series(name, steps[shown] + 1, mean, line=True))
     scales = {} if power else {"xscale": "linear", "yscale": "linear"}
     return Panel(title, "step", ylabel, series, levels=levels, **scales)
 
@@ -397,4 +395,6 @@ EXPERIMENT = Experiment(
     figure=figure,
     claims=claims,
     calculate=calculate,
+    paper="Kosson, Messmer & Jaggi 2024",
+    answers=("figure 4",),
 )

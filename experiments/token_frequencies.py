@@ -206,4 +206,6 @@ EXPERIMENT = Experiment(
     figure=figure,
     claims=claims,
     calculate=calculate,
+    paper="Hayou & Liu 2025",
+    answers=("figure 2", "lemma 1", "theorem 2"),
 )

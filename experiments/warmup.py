@@ -116,9 +116,9 @@ def figure(table, config: Config, *, tier: str, corpus: str, partial):
         corpus=corpus,
         partial=partial,
         words=[
-            f"Losses: validation, nats per token, mean over seeds {', '.join(map(str, config.seeds))}; what diverged "
-            "is not drawn. Trapezoid: constant from the end of the warm-up, linear cool-down over the last "
-            f"{config.cooldown:.0%}. *: best at the edge of its grid.",
+            f"Losses: means over seeds {', '.join(map(str, config.seeds))}, bars as long as what lies between them; "
+            "what diverged is not drawn. Trapezoid: constant from the end of the warm-up, linear cool-down over the "
+            f"last {config.cooldown:.0%}. *: best at the edge of its grid.",
             "Over time: at the rate that is best without warm-up, hidden matrices, mean over seeds. Dashed: the "
             "schedule, through the value at half of the training.",
         ],
@@ -130,12 +130,14 @@ def figure(table, config: Config, *, tier: str, corpus: str, partial):
 def _losses(table, config: Config, name: str) -> Panel:
     series = []
     for warmup in config.warmups:
-        means = losses(table, config, name, warmup).mean(axis=1)
+        by_seed = losses(table, config, name, warmup)
+        means, spread = by_seed.mean(axis=1), np.ptp(by_seed, axis=1) / 2
         known = np.isfinite(means)
         rates = np.array(rates_of(config, name))
         label = f"{warmup:.0%}" + "*" * at_edge(table, config, name, warmup)
-        series.append(Series(label, rates[known], means[known], fitted=means[known]))
-    return Panel(name, "peak learning rate", "validation loss", series, legend="warm-up", ordered=True)
+        series.append(Series(label, rates[known], means[known], error=spread[known], fitted=means[known]))
+    ylabel = "validation loss (nats per token)"
+    return Panel(name, "peak learning rate", ylabel, series, legend="warm-up", ordered=True)
 
 
 def _same_rate(table, config: Config, name: str) -> list[tuple]:
@@ -154,11 +156,21 @@ def _curves(table, config: Config, name: str) -> Panel:
         if read:
             series.append(Series(label, found["curve_steps"].dropna().iloc[0], np.mean(read, axis=0), line=True))
     return Panel(
-        f"{name}: training", "step", "training loss", series, legend="warm-up", ordered=True, named_ticks=False
+        f"{name}: training",
+        "step",
+        "training loss (nats per token)",
+        series,
+        legend="warm-up",
+        ordered=True,
+        named_ticks=False,
     )
 
 
-AXES = {"norm": "update norm", "angle": "angle of the update (rad)", "representation_change": "RRC"}
+AXES = {
+    "norm": "update norm",
+    "angle": "angle of the update (rad)",
+    "representation_change": "relative representation change",
+}
 
 
 def _course(table, config: Config, name: str, what: str) -> Panel:
@@ -313,4 +325,6 @@ EXPERIMENT = Experiment(
     figure=figure,
     claims=claims,
     follow_up=follow_up,
+    paper=PAPER_C,
+    answers=("figure 1", "figure 2", "figure 3", "figure 5"),
 )

@@ -374,4 +374,6 @@ EXPERIMENT = Experiment(
     figure=figure,
     claims=claims,
     follow_up=follow_up,
+    paper="Hayou & Liu 2025",
+    answers=("figure 1",),
 )

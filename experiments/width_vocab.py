@@ -205,4 +205,6 @@ EXPERIMENT = Experiment(
     summary=summary,
     figure=figure,
     claims=claims,
+    paper="Hayou & Liu 2025",
+    answers=("figure 3",),
 )

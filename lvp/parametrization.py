@@ -25,13 +25,14 @@ width, m the vocabulary, η the paper's one tunable rate; entries are (init std,
 
 import math
 import operator
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from numbers import Real
+from typing import Any
 
 import numpy as np
 
-from lvp.errors import InputError, unknown
+from lvp.errors import InputError, shown, unknown
 
 
 @dataclass(frozen=True)
@@ -49,7 +50,7 @@ class Table:
     """One parametrization at one (width, vocab). `t["embedding"]` is a role's row; iterates over roles.
 
     Attributes:
-      rule: "sp", "mup", "lvp" or "interpolated".
+      rule: "sp", "mup", "lvp", "interpolated", or the name of a function of one's own (see `table`).
       width, vocab: d and m.
       learning_rate: in words, what the learning rate is that the multipliers multiply.
       rows: one `Row` per role.
@@ -147,10 +148,12 @@ def _by_role(*, embedding, hidden, output, vector_rate: float) -> dict[str, tupl
 
 _RULES = {"sp": _sp, "mup": _mup, "lvp": _lvp, "interpolated": _interpolated}
 RULES = tuple(_RULES)
+_ROLES = tuple(_lvp(1, 2, 1.0))  # those of `lvp.roles`, which imports jax
+Rule = str | Callable[[int, int], Mapping[str, tuple[float, float]]]
 
 
 def table(
-    rule: str,
+    rule: Rule,
     *,
     width: int,
     vocab: int,
@@ -163,7 +166,8 @@ def table(
     """The rows of a rule at one shape (equations and sources: the module's docstring).
 
     Args:
-      rule: "sp", "mup", "lvp" or "interpolated" (LVP with η_E = `embedding_ratio` · η_output).
+      rule: "sp", "mup", "lvp" or "interpolated" (LVP with η_E = `embedding_ratio` · η_output); or a rule of one's
+        own, a function (width, vocab) → {role: (init std, LR multiplier)} of all roles, called by the function's name.
       width: d ≥ 1. vocab: m ≥ 2.
       frequencies: [m] token probabilities α. They enter "interpolated" alone, whose κ is then Σ α_i κ_i with
         κ_i = `attenuation`(α)_i; without them κ = 1, the constant of the paper's Theorem 2. The other rules
@@ -180,23 +184,49 @@ def table(
       A `Table`; `str` of it is an aligned text table that says what learning_rate means.
 
     Raises:
-      InputError: unknown rule or normalize; width, vocab or a base that is not a whole number in range;
-        frequencies that are negative, not finite, of another length than vocab, or do not sum to one within
-        1e-6; kappa outside [0, 1] or beside frequencies; base_width together with normalize="hidden"; base_vocab
-        without base_width.
+      InputError: unknown rule or normalize; a function that has the name of one of these rules, or does not give
+        every role an init std (finite, not negative) and a multiplier (finite, above zero); width, vocab or a base
+        that is not a whole number in range; frequencies that are negative, not finite, of another length than vocab,
+        or do not sum to one within 1e-6; kappa outside [0, 1] or beside frequencies; base_width together with
+        normalize="hidden"; base_vocab without base_width.
     """
-    if not isinstance(rule, str) or rule not in _RULES:
-        raise unknown("rule", rule if isinstance(rule, str) else repr(rule), _RULES)
+    rule, of = _rule(rule)
     if normalize not in ("paper", "hidden"):
         raise InputError(f"normalize must be 'paper' or 'hidden', not {normalize!r}")
     width, vocab = check_whole("width", width, 1), check_whole("vocab", vocab, 2)
     kappa = _kappa(rule, vocab, frequencies, kappa)
-    cells = _RULES[rule](width, vocab, kappa)
-    divisors, meaning = _divisors(rule, cells, vocab, kappa, normalize, base_width, base_vocab)
+    cells = of(width, vocab, kappa)
+    divisors, meaning = _divisors(of, cells, vocab, kappa, normalize, base_width, base_vocab)
     rows = tuple(
         Row(role, float(std), rate / divisors[role], decay=role != "vector") for role, (std, rate) in cells.items()
     )
     return Table(rule, width, vocab, meaning, rows, kappa if rule == "interpolated" else None)
+
+
+def _rule(rule: Rule) -> tuple[str, Callable[[int, int, float], Mapping[str, tuple[float, float]]]]:
+    """A rule's name, and (width, vocab, kappa) → (init std, multiplier) by role."""
+    if not callable(rule):
+        if not isinstance(rule, str) or rule not in _RULES:
+            raise unknown("rule", rule if isinstance(rule, str) else repr(rule), _RULES)
+        return rule, _RULES[rule]
+    name = getattr(getattr(rule, "func", rule), "__name__", type(rule).__name__)  # also of a functools.partial
+    if name in _RULES:
+        raise InputError(f"rule {name}: lvp has one of this name; call the function something else")
+    return name, lambda d, m, kappa: _checked_rows(name, rule(d, m))
+
+
+def _checked_rows(name: str, cells: Any) -> Mapping[str, tuple[float, float]]:
+    """What a function of somebody's own gave, if it is a row for every role."""
+    if not isinstance(cells, Mapping) or set(cells) != set(_ROLES):
+        raise InputError(f"rule {name} must give a row for each of {', '.join(_ROLES)}, got {shown(cells)}")
+    for role, row in cells.items():
+        try:
+            std, rate = map(float, row)
+        except (TypeError, ValueError):
+            raise InputError(f"rule {name}: {role} needs (init std, LR multiplier), got {shown(row)}") from None
+        if not (0 <= std < math.inf and 0 < rate < math.inf):
+            raise InputError(f"rule {name}: {role} needs (init std ≥ 0, LR multiplier > 0), both finite; got {row}")
+    return {role: tuple(map(float, cells[role])) for role in _ROLES}
 
 
 def _kappa(rule: str, vocab: int, frequencies, kappa: float | None) -> float:
@@ -213,7 +243,7 @@ def _kappa(rule: str, vocab: int, frequencies, kappa: float | None) -> float:
     return 1.0
 
 
-def _divisors(rule, cells, vocab, kappa, normalize, base_width, base_vocab) -> tuple[dict[str, float], str]:
+def _divisors(of, cells, vocab, kappa, normalize, base_width, base_vocab) -> tuple[dict[str, float], str]:
     """What each role's absolute multiplier is divided by, and what the learning rate then is, in words."""
     if base_width is None and base_vocab is not None:
         raise InputError("base_vocab needs base_width")
@@ -225,7 +255,7 @@ def _divisors(rule, cells, vocab, kappa, normalize, base_width, base_vocab) -> t
             )
         base_width = check_whole("base_width", base_width, 1)
         base_vocab = vocab if base_vocab is None else check_whole("base_vocab", base_vocab, 2)
-        base = _RULES[rule](base_width, base_vocab, kappa)
+        base = of(base_width, base_vocab, kappa)
         meaning = f"the rate tuned at width {base_width}, vocab {base_vocab}, where every multiplier is 1"
         return {role: rate for role, (_, rate) in base.items()}, meaning
     if normalize == "hidden":

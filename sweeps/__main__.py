@@ -77,7 +77,10 @@ def _figure(arguments):
     from sweeps import results
     from sweeps.manifest import Manifest
 
-    results.draw(Manifest.read(Path(arguments.dir)), say=lambda *lines: print(*lines, sep="\n"))
+    manifest = Manifest.read(Path(arguments.dir))
+    if arguments.experiment is not None:
+        manifest = manifest.with_file(arguments.experiment)
+    results.draw(manifest, say=lambda *lines: print(*lines, sep="\n"))
 
 
 def _track(arguments):
@@ -106,7 +109,7 @@ def parser() -> Parser:
         return subcommand(commands, name, function, help)
 
     run = add("run", _run, "run an experiment, or continue it where its directory stands")
-    run.add_argument("experiment", help=f"one of: {', '.join(experiments.NAMES)}")
+    run.add_argument("experiment", help=f"one of: {', '.join(experiments.NAMES)}; or a file of one's own, FILE.py")
     run.add_argument("--tier", default="laptop", help="smoke, laptop, gpu or paper")
     run.add_argument("--corpus", help=FORMS)
     run.add_argument("--out", help="directory of the sweep (default: runs/…, named by its hash)")
@@ -119,7 +122,9 @@ def parser() -> Parser:
     status = add("status", _status, "what of a sweep has finished, diverged, failed and why, is running; time left")
     status.add_argument("dir")
     status.add_argument("--watch", type=float, metavar="SECONDS", help="say it again so often while it is worked on")
-    add("figure", _figure, "draw a sweep's table and figure as it stands").add_argument("dir")
+    figure = add("figure", _figure, "draw a sweep's table and figure as it stands")
+    figure.add_argument("dir")
+    figure.add_argument("--experiment", metavar="FILE.py", help="draw with the experiment's own file as it is now")
     track = add("track", _track, "write what a tool shows of a sweep's finished lanes, as it stands")
     track.add_argument("dir")
     track.add_argument("--track", metavar="TOOL", default="tensorboard", help="tensorboard (default)")

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import experiments
+from experiments import own
 from lvp import records
 from lvp.errors import InputError
 from lvp.files import append_line, cache_dir, write_whole
@@ -82,7 +83,7 @@ def _check_answers(address: str) -> None:
 
 
 def run(
-    experiment: str,
+    experiment: str | Path,
     tier: str = "laptop",
     *,
     out: str | Path | None = None,
@@ -94,7 +95,7 @@ def run(
     """Runs an experiment and returns its tidy table (pandas.DataFrame, one row a lane; see `lvp.records.table`).
 
     Args:
-      experiment, tier: as `python -m sweeps run` takes them.
+      experiment, tier: as `python -m sweeps run` takes them. A file (*.py) is executed.
       out: directory of the sweep; None is runs/EXPERIMENT-TIER-HASH under the working directory. One that holds the
         same sweep is continued; one that holds another sweep, or anything else, raises InputError.
       options: see `Options`. `executor=…` and the like may also be given directly as keywords.
@@ -107,13 +108,15 @@ def run(
     """
     chosen = {k: config.pop(k) for k in list(config) if k in Options.__dataclass_fields__}
     options = replace(options, **chosen)
-    loaded = experiments.load(experiment)
-    resolved = experiments.configured(experiment, tier, config)
+    source = own.source(experiment) if own.is_file(str(experiment)) else None
+    loaded = experiments.load(str(experiment), source)
+    resolved = experiments.configured(loaded, tier, config)
     cells = loaded.cells(resolved)
+    own.check_cells(cells)
     for planned in cells:
         kinds.of(planned.cell).check(planned.cell, planned.lanes)
     say = _sayer(quiet and not dry_run)
-    say(f"{experiment}, tier {tier}: {loaded.question}")
+    say(f"{loaded.name}, tier {tier}: {loaded.question}")
     kind = "accelerator" if tier in ("gpu", "paper") else "cpu"
     workers = 1 if kind == "accelerator" else cores()
     say(plan.forecast(cells, workers, plan.ASSUMED_FLOPS[kind], f"assumed for {kind}s; not measured"))
@@ -129,12 +132,13 @@ def run(
         resolved = replace(resolved, corpus=specs[0])
     manifest = Manifest(
         out=Path(),
-        experiment=experiment,
+        experiment=loaded.name,
         tier=tier,
         config=experiments.to_dict(resolved),
         datasets={label: d and d.to_dict() for label, d in datasets.items()},
+        source=source,
     )
-    out = Path(out) if out is not None else Path("runs") / f"{experiment}-{tier}-{manifest.hash}"
+    out = Path(out) if out is not None else Path("runs") / f"{loaded.name}-{tier}-{manifest.hash}"
     return _continue(_settle(manifest, out.absolute()), options, quiet)
 
 
@@ -148,14 +152,15 @@ def resume(out: str | Path, *, options: Options = Options(), quiet: bool = False
             if fingerprints(found)[what] != before:
                 raise InputError(f"{what} of {found.spec}: not the one that the sweep in {out} began with")
     places = {label: d and d.to_dict() for label, d in datasets.items()}
-    return _continue(_with_tokens_at(manifest, places), options, quiet)
+    return _continue(_with(manifest, datasets=places), options, quiet)
 
 
-def _with_tokens_at(manifest: Manifest, datasets: dict[str, dict]) -> Manifest:
-    """The manifest with its token files where they are now: a cache may have been moved or cleared."""
-    if datasets == manifest.datasets:
+def _with(manifest: Manifest, **places) -> Manifest:
+    """The manifest with its token files and its experiment's file where they are now: a cache may have been moved or
+    cleared."""
+    if all(getattr(manifest, name) == place for name, place in places.items()):
         return manifest
-    manifest = replace(manifest, datasets=datasets)
+    manifest = replace(manifest, **places)
     manifest.write()
     return manifest
 
@@ -187,7 +192,7 @@ def _settle(manifest: Manifest, out: Path) -> Manifest:
                 f"--out {out} belongs to another configuration ({standing.experiment}, tier {standing.tier}, hash "
                 f"{standing.hash}; this one is {manifest.hash}); name another directory"
             )
-        return _with_tokens_at(standing, manifest.datasets)
+        return _with(standing, datasets=manifest.datasets, source=manifest.source)
     settled = replace(manifest, out=out)
     try:
         settled.write()
@@ -233,6 +238,9 @@ def _continue(manifest: Manifest, options: Options, quiet: bool):
     say = _sayer(quiet)
     failures, interrupted = [], False
     with only_driver(manifest.out):
+        if manifest.source is not None:  # its outline may be from before lanes followed
+            manifest = replace(manifest, outline=None)
+            manifest.write()
         for problem in manifest.set_damaged_aside():
             say(f"{problem}: set aside, its lane is trained again")
         if len(manifest.finished()) < manifest.num_lanes:
@@ -279,6 +287,8 @@ def _work(manifest: Manifest, options: Options, quiet: bool, say) -> tuple[Manif
         if not failures and with_more.num_lanes > manifest.num_lanes:
             say(f"{with_more.num_lanes - manifest.num_lanes} lanes follow from these results")
             manifest = with_more
+            if manifest.source is not None:
+                manifest.write()
             failures = _execute(manifest, executor, settings, options.track, quiet, say)
     except KeyboardInterrupt:
         interrupted = True
@@ -353,7 +363,7 @@ def _execute(manifest: Manifest, executor, settings: Settings, tracker: str | No
 
 def status(out: str | Path) -> str:
     """What of the sweep in `out` has finished, diverged, failed (and why) and is running, by cell, as text; lanes an
-    hour and time left, where somebody works on it."""
+    hour and time left, where somebody works on it. Executes nothing of an experiment of somebody's own."""
     return standing.text(Manifest.read(Path(out)))
 
 
@@ -370,5 +380,6 @@ def _track(manifest: Manifest, tracker: str, say) -> Path:
 
 
 def table_of(out: str | Path):
-    """The tidy table of the sweep in `out` as it stands."""
-    return records.table(Manifest.read(Path(out)).read_records())
+    """The tidy table of the sweep in `out` as it stands. Executes nothing of an experiment of somebody's own."""
+    manifest = Manifest.read(Path(out))
+    return records.table(manifest.read_records(manifest.outlined_lanes))

@@ -1,6 +1,7 @@
 """A sweep on disk: what it is, where its lanes' records and checkpoints lie, and who it belongs to.
 
-OUT/manifest.json           experiment, tier, configuration and hash, data, packing: written once, before the work
+OUT/manifest.json           experiment, tier, configuration and hash, data, packing: written once, before the work; of
+                            an experiment in a file of somebody's own that file, its digest, and the cells in outline
 OUT/records/HASH.jsonl      one finished lane each, named by the hash of the lane's configuration; HASH.damaged one that
                             cannot be read, whose lane is trained again
 OUT/checkpoints/HASH/       an unfinished lane's last steps; gone once its record stands
@@ -21,9 +22,10 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import experiments
+from experiments import own
 from experiments.experiment import Calculation, CellLanes
 from lvp import records
 from lvp.data import Dataset, Images
@@ -35,6 +37,8 @@ from sweeps import kinds
 
 # Of manifest.json and the packing in it, whoever wrote them.
 _SHAPE = {"format": int, "hash": str, "experiment": str, "tier": str, "config": dict, "datasets": dict}
+_SOURCE = {"path": str, "sha256": str}
+_OUTLINE = {"label": str, "steps": int, "flops_per_lane": int | float, "lanes": [str]}
 _PACKING = {"platform": str, "workers": int, "threads": int, "pin": bool, "lanes_per_program": dict}
 
 
@@ -50,6 +54,15 @@ class Entry:
     @cached_property
     def hash(self) -> str:
         return records.config_hash(asdict(self.cell))
+
+
+class Outline(NamedTuple):
+    """What can be said of a cell without its experiment: how many steps and FLOPs a lane takes; lanes by hash."""
+
+    label: str
+    steps: int
+    flops_per_lane: float
+    lanes: list[str]
 
 
 def corpus_name(spec: str) -> str:
@@ -71,9 +84,23 @@ def lane_configs(cell, lanes: Iterable, dataset) -> Iterator[dict[str, Any]]:
         yield {"cell": config, "lane": dict(lane) if isinstance(lane, Mapping) else asdict(lane), "data": data}
 
 
+def _is_manifest(content: Any) -> bool:
+    """Whether JSON that was read has the keys and values of one."""
+    if not fits(content, _SHAPE):
+        return False
+    packing = content.get("packing")
+    if packing is not None and not fits(packing, _PACKING):
+        return False
+    if not {"source", "outline"} & content.keys():
+        return True
+    return fits(content, {"source": _SOURCE, "outline": [_OUTLINE]}) and all(p["steps"] for p in content["outline"])
+
+
 @dataclass(frozen=True)
 class Manifest:
-    """See the module. `packing`: lanes per program by cell label, `threads` and device, once they were measured."""
+    """See the module. `packing`: lanes per program by cell label, `threads` and device, once they were measured.
+    `source`: the file of an experiment that is not one of `experiments`, and `outline` its cells as the manifest has
+    them: whoever asks for anything else of its cells executes the file."""
 
     out: Path
     experiment: str
@@ -81,17 +108,31 @@ class Manifest:
     config: dict[str, Any]
     datasets: dict[str, dict[str, Any] | None]
     packing: dict[str, Any] | None = None
+    source: own.Source | None = None
+    outline: list[Outline] | None = None
 
     @property
     def hash(self) -> str:
-        """Of the experiment's resolved configuration and the data it was resolved to."""
+        """Of the experiment's resolved configuration and the data it was resolved to; and of its file."""
         data = {k: d and [d[x] for x in sorted(d) if x.endswith("fingerprint")] for k, d in self.datasets.items()}
-        return records.config_hash({"experiment": self.experiment, "config": self.config, "data": data})
+        file = {"source": self.source.sha256} if self.source else {}
+        return records.config_hash({"experiment": self.experiment, "config": self.config, "data": data} | file)
+
+    def with_file(self, path: str) -> "Manifest":
+        """The sweep as its experiment's own file has it now: to draw it, after its figure was changed. Raises:
+        InputError for a sweep of another experiment."""
+        if self.source is None:
+            raise InputError(f"{self.out} is a sweep of lvp's own {self.experiment}: it is drawn without a file")
+        changed = replace(self, source=own.source(path), outline=None)
+        if (found := experiments.load(self.experiment, changed.source).name) != self.experiment:
+            raise InputError(f"{self.out} is a sweep of {self.experiment}, and {path} holds {found}")
+        return changed
 
     @cached_property
     def resolved(self):
         """The experiment and its configuration object."""
-        return experiments.load(self.experiment), experiments.configured(self.experiment, self.tier, self.config)
+        experiment = experiments.load(self.experiment, self.source)
+        return experiment, experiments.configured(experiment, self.tier, self.config)
 
     @cached_property
     def cells(self) -> list[Entry]:
@@ -124,6 +165,18 @@ class Manifest:
     def num_lanes(self) -> int:
         return sum(len(entry.lanes) for entry in self.cells)
 
+    @property
+    def outlines(self) -> list[Outline]:
+        """Of the cells, with nothing of somebody's own executed where the manifest has them."""
+        if self.outline is not None:
+            return self.outline
+        return [Outline(e.label, e.cell.steps, e.cell.flops_per_lane, list(e.lanes)) for e in self.cells]
+
+    @property
+    def outlined_lanes(self) -> set[str]:
+        """Their hashes."""
+        return {h for part in self.outlines for h in part.lanes}
+
     def record_path(self, lane: str) -> Path:
         return self.out / "records" / f"{lane}.jsonl"
 
@@ -140,14 +193,14 @@ class Manifest:
             if path.exists()
         }
 
-    def finished(self) -> set[str]:
-        """Hashes of this sweep's lanes that have a record."""
+    def finished(self, lanes: set[str] | None = None) -> set[str]:
+        """Hashes of this sweep's lanes, or of these, that have a record."""
         stand = {p.stem for p in (self.out / "records").glob("*.jsonl")}
-        return stand & {h for entry in self.cells for h in entry.lanes}
+        return stand & ({h for entry in self.cells for h in entry.lanes} if lanes is None else lanes)
 
     def read_records(self, lanes: Iterable[str] | None = None) -> list[dict]:
         """Those of this sweep's records, or of these lanes', that can be read."""
-        return self._read(self.finished() if lanes is None else lanes)
+        return self._read(self.finished(lanes))
 
     def _read(self, lanes: Iterable[str]) -> list[dict]:
         found = (self._sound(self.record_path(h)) for h in sorted(lanes))
@@ -264,10 +317,12 @@ class Manifest:
         return found
 
     def write(self) -> None:
-        content = {k: v for k, v in asdict(self).items() if k != "out"} | {
+        content = {k: v for k, v in asdict(self).items() if k not in ("out", "source", "outline")} | {
             "format": records.FORMAT,
             "hash": self.hash,
         }
+        if self.source is not None:
+            content |= {"source": asdict(self.source), "outline": [part._asdict() for part in self.outlines]}
         content = json.loads(records.dumps(content))  # as it is read: with text for keys
         content["digest"] = records.config_hash(content)
         write_whole(self._path, json.dumps(content, indent=1, sort_keys=True) + "\n")
@@ -282,8 +337,7 @@ class Manifest:
         out = Path(out).absolute()
         try:
             content = json.loads((out / "manifest.json").read_text())
-            packing = content.get("packing") if fits(content, _SHAPE) else {}
-            if packing is not None and not fits(packing, _PACKING):
+            if not _is_manifest(content):
                 raise ValueError("it does not have a manifest's keys and values")
             digest = content.pop("digest", None)  # manifests from before there was one have none
             if digest is not None and digest != records.config_hash(content):
@@ -291,6 +345,9 @@ class Manifest:
             if content.pop("format") != records.FORMAT:
                 raise ValueError("written by another version")
             claimed = content.pop("hash")
+            if "source" in content:
+                content["source"] = own.Source(**content["source"])
+                content["outline"] = [Outline(**part) for part in content["outline"]]
             manifest = cls(out=out, **content)
             found = manifest.hash
         except (FileNotFoundError, NotADirectoryError):

@@ -2,6 +2,7 @@
 
 import json
 import re
+import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -13,11 +14,13 @@ from lvp.analysis import claims as claims_of
 from lvp.analysis import figures
 from lvp.errors import InputError
 from lvp.files import log_entries, write_whole
+from sweeps import gallery
 from sweeps.manifest import Manifest, corpus_name
 
 COMMITTED = Path(experiments.__file__).parent / "results"
 README = Path(experiments.__file__).parents[1] / "README.md"
 REPORT = README.parent / "docs" / "claims.md"
+GALLERY = README.parent / "docs" / "gallery.md"
 EVIDENCE = Path(lvp.evidence.__file__).parent / lvp.evidence.NAME
 REPORT_HEAD = """# Claims of the papers, as measured here
 
@@ -63,9 +66,12 @@ def publish(out: str | Path) -> Path:
     Places on this machine stay behind: a corpus is known by its name and fingerprints.
     """
     manifest = Manifest.read(Path(out))
+    if manifest.source is not None:
+        raise InputError(f"{out} is of the experiment in {manifest.source.path}: what is published is of experiments/")
     rows = manifest.read_records()
     if len(rows) < manifest.num_lanes:
         raise InputError(f"{out} is not finished: {len(rows)} of {manifest.num_lanes} lanes have a record")
+    ended = max(manifest.record_path(row["hash"]).stat().st_mtime for row in rows)
     _, config = manifest.resolved
     corpus = corpus_name(config.corpus)
     folder = COMMITTED / manifest.experiment / f"{manifest.tier}-{corpus}"
@@ -74,6 +80,7 @@ def publish(out: str | Path) -> Path:
     content = {
         "experiment": manifest.experiment,
         "tier": manifest.tier,
+        "date": time.strftime("%Y-%m-%d", time.gmtime(ended)),  # the day, in UTC
         "config": _by_name(manifest.config),
         "sweep": manifest.hash,
         # Lanes that an earlier sweep had trained, whose records were copied into this one's directory.
@@ -110,10 +117,10 @@ def committed() -> list[tuple[Path, Mapping, list[dict]]]:
 
 
 def report() -> dict[Path, str]:
-    """What the committed records say, as the files that should say it: `docs/claims.md`, README and the other docs, in
-    which the text between `<!-- results EXPERIMENT/FOLDER -->` and `<!-- end -->` is that result's, and the package's
-    evidence."""
-    all_claims, sections, blocks, evidence = [], [], {}, {}
+    """What the committed records say, as the files that should say it: `docs/claims.md`, `docs/gallery.md`, README and
+    the other docs, in which the text between `<!-- results EXPERIMENT/FOLDER -->` and `<!-- end -->` is that result's,
+    and the package's evidence."""
+    all_claims, sections, blocks, evidence, shown = [], [], {}, {}, []
     for folder, sweep, rows in committed():
         experiment = experiments.load(sweep["experiment"])
         config = experiments.configured(sweep["experiment"], sweep["tier"], sweep["config"])
@@ -132,16 +139,18 @@ def report() -> dict[Path, str]:
         sections.append(f"## {name}\n\n{made}\n\n{summary}\n")
         blocks[name] = summary + "\n\n" + "\n".join(f"- **{c.verdict}**: {c.statement}" for c in claims)
         all_claims += claims
+        shown.append(gallery.Shown(folder, sweep, rows, experiment, claims))
         if experiment.evidence is not None:
             made = {"tier": sweep["tier"], "corpus": sweep["config"]["corpus"], "commit": claims[0].commit}
             evidence[folder.name] = made | experiment.evidence(table, config)
     for path in sorted(COMMITTED.glob("benchmarks/*.json")):
         blocks[f"benchmarks/{path.stem}"] = _benchmark(json.loads(path.read_text()))
-    pages = [README, *sorted(set(REPORT.parent.glob("*.md")) - {REPORT})]
+    pages = [README, *sorted(set(REPORT.parent.glob("*.md")) - {REPORT, GALLERY})]
     blocks["evidence"] = _evidence(evidence)
     blocks["faults"] = _faults([json.loads(path.read_text()) for path in sorted(COMMITTED.glob("faults/*.json"))])
     filled = {path: _fill(path.read_text(), blocks) for path in pages}
     filled[EVIDENCE] = json.dumps(evidence, indent=1, sort_keys=True, allow_nan=False) + "\n"
+    filled[GALLERY] = gallery.page(shown, GALLERY.parent)
     return filled | {REPORT: "\n".join([REPORT_HEAD, claims_of.table(all_claims), "", *sections])}
 
 

@@ -67,14 +67,11 @@ def standing(manifest: Manifest) -> Standing:
     failures = log_entries(manifest.failures_path, {"lanes": [str], "cell": str, "reason": str})
     failed = {lane for failure in failures for lane in failure["lanes"]} - set(records)
     cells, lanes, flops = [], 0, 0.0
-    for entry in manifest.cells:
-        running = [under_way[h] / entry.cell.steps for h in entry.lanes if h in under_way and h not in records]
-        new = sum(records.get(h, 0.0) >= began for h in entry.lanes)
-        finished = sum(h in records for h in entry.lanes)
-        cost = entry.cell.flops_per_lane
-        cells.append(
-            CellStanding(entry.label, len(entry.lanes), finished, len(failed & set(entry.lanes)), running, cost)
-        )
+    for label, steps, cost, hashes in manifest.outlines:
+        running = [under_way[h] / steps for h in hashes if h in under_way and h not in records]
+        new = sum(records.get(h, 0.0) >= began for h in hashes)
+        finished = sum(h in records for h in hashes)
+        cells.append(CellStanding(label, len(hashes), finished, len(failed & set(hashes)), running, cost))
         lanes, flops = lanes + new, flops + cost * (new + sum(running))
     failures = [f for f in failures if failed & set(f["lanes"])]
     return Standing(cells, failures, now - began if driver(manifest.out) else 0.0, lanes, flops)
@@ -89,10 +86,11 @@ def _began(manifest: Manifest) -> float:
 
 def text(manifest: Manifest) -> str:
     """The table that `python -m sweeps status` prints."""
-    found, outcomes = standing(manifest), {r["hash"]: r["outcome"]["status"] for r in manifest.read_records()}
-    diverged = {e.label: sum(outcomes.get(h) == "diverged" for h in e.lanes) for e in manifest.cells}
-    done = sum(c.finished for c in found.cells)
-    head = f"{manifest.experiment}, tier {manifest.tier}, hash {manifest.hash}: {done} of {manifest.num_lanes} lanes "
+    found, stand = standing(manifest), manifest.read_records(manifest.outlined_lanes)
+    outcomes = {r["hash"]: r["outcome"]["status"] for r in stand}
+    diverged = {part.label: sum(outcomes.get(h) == "diverged" for h in part.lanes) for part in manifest.outlines}
+    done, lanes = (sum(getattr(c, what) for c in found.cells) for what in ("finished", "lanes"))
+    head = f"{manifest.experiment}, tier {manifest.tier}, hash {manifest.hash}: {done} of {lanes} lanes "
     lines = [
         head + "have a record",
         _activity(manifest, found),

@@ -1,5 +1,6 @@
 """Every cell of every table in closed form; the attenuation against its definition and other quadratures."""
 
+import functools
 import math
 import subprocess
 import sys
@@ -295,3 +296,52 @@ def test_imports_neither_jax_nor_flax():
     code = "import sys, lvp.parametrization; print(sorted({'jax', 'flax', 'optax', 'scipy'} & set(sys.modules)))"
     run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert run.stdout.strip() == "[]"
+
+
+def flat(width, vocab):
+    """SP's numbers under a name of our own."""
+    return {row.role: (row.init_std, row.lr_multiplier) for row in table("sp", width=width, vocab=vocab).rows}
+
+
+def of_power(width, vocab, power=-0.5):
+    del vocab
+    return dict.fromkeys(("vector", "output", "hidden", "position", "embedding"), (0.5, width**power))
+
+
+def test_a_function_is_a_rule_like_any_other():
+    for options in ({}, {"normalize": "hidden"}, {"base_width": 16}, {"base_width": 16, "base_vocab": 99}):
+        ours, sp = (table(rule, width=64, vocab=256, **options) for rule in (flat, "sp"))
+        assert ours.rows == sp.rows and (ours.rule, sp.rule) == ("flat", "sp")
+    moved = table(functools.partial(of_power, power=-1.0), width=64, vocab=256, base_width=16)
+    assert [row.lr_multiplier for row in moved.rows] == [0.25] * 5 and moved.rule == "of_power"
+    assert list(moved) == list(table("lvp", width=64, vocab=256))  # roles in the one order
+
+
+@pytest.mark.parametrize(
+    ("rows", "says"),
+    [
+        ({}, "a row for each of embedding"),
+        (3, "got 3"),
+        (flat(8, 16) | {"head": (1, 1)}, "a row for each"),
+        (flat(8, 16) | {"hidden": (1.0,)}, "hidden needs"),
+        (flat(8, 16) | {"hidden": ("a", 1.0)}, "hidden needs"),
+        (flat(8, 16) | {"hidden": (1.0, 0.0)}, "hidden needs"),
+        (flat(8, 16) | {"output": (-1.0, 1.0)}, "output needs"),
+        (flat(8, 16) | {"output": (1.0, math.nan)}, "output needs"),
+    ],
+)
+def test_a_function_that_gives_no_table_gets_one_line(rows, says):
+    def rule(width, vocab):
+        return rows
+
+    with pytest.raises(InputError, match=says) as caught:
+        table(rule, width=8, vocab=16)
+    assert "rule rule" in str(caught.value) and "\n" not in str(caught.value)
+
+
+def test_a_function_by_the_name_of_a_rule_is_refused():
+    def lvp(width, vocab):
+        return flat(width, vocab)
+
+    with pytest.raises(InputError, match="lvp has one of this name"):
+        table(lvp, width=8, vocab=16)

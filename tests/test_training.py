@@ -8,12 +8,12 @@ import numpy as np
 import optax
 import pytest
 
-from lvp import roles, training
+from lvp import parametrization, roles, training
 from lvp.errors import InputError
 from lvp.losses import dense_next_token_loss
 from lvp.models.configs import DecoderConfig
 from lvp.models.decoder import decoder
-from lvp.training import Cell, DataConfig, Lane, Program, TrainingData
+from lvp.training import Cell, DataConfig, Lane, OptimizerConfig, Program, TrainingData
 from tests import plain_training
 
 CELL = Cell(DecoderConfig(vocab=40, width=16, context=12), DataConfig("none"), batch=3, steps=7)
@@ -131,3 +131,42 @@ def test_too_little_text_is_named():
         TrainingData.of(CELL, np.zeros(12, np.int32), np.zeros(50, np.int32))
     with pytest.raises(InputError, match="validation"):
         TrainingData.of(CELL, np.zeros(50, np.int32), np.zeros(1, np.int32))
+
+
+def ours(learning_rate, b1, b2, eps):
+    return optax.adam(learning_rate, b1, b2, eps)
+
+
+def test_an_optimizer_of_ones_own_is_trained_with_like_any_other(program, data):
+    own = OptimizerConfig("ours", CELL.optimizer.options, factory=ours)
+    cell = dataclasses.replace(CELL, optimizer=own)
+    (built_in,), (result,) = (training.run(p, [lane()], data) for p in (program, Program(cell)))
+    assert same(built_in, result)
+    assert dataclasses.asdict(cell)["optimizer"] == {"kind": "ours", "options": dict(own.options), "traced": ()}
+    assert dataclasses.replace(own, options=dict(own.options) | {"b1": 0.5}).make is ours
+
+
+@pytest.mark.parametrize(
+    "words, says",
+    [
+        ({"kind": "adam", "factory": ours}, "lvp has one of this name"),
+        ({"kind": "ours", "factory": 3}, "must be a function"),
+        ({"kind": "ours", "factory": ours, "options": {"b1": 0.9}}, "missing a required argument: 'b2'"),
+        ({"kind": "ours", "factory": optax.sgd}, "unexpected keyword argument 'b1'"),
+        ({"kind": "ours", "factory": ours, "traced": ("b3",)}, "unexpected keyword argument 'b3'"),
+        ({"kind": "ours"}, "must be one of adam"),
+    ],
+)
+def test_an_optimizer_that_cannot_be_used_gets_one_line(words, says):
+    with pytest.raises(InputError, match=says) as caught:
+        OptimizerConfig(**words)
+    assert "\n" not in str(caught.value)
+
+
+def test_the_lane_of_a_table_has_its_init_and_its_multipliers_times_the_rate():
+    table = parametrization.table("lvp", width=16, vocab=40)
+    made = Lane.under(table, 0.5, 7, warmup_steps=2)
+    assert (made.seed, made.warmup_steps) == (7, 2)
+    for role in roles.ROLES:
+        assert made.learning_rates[role] == 0.5 * table[role].lr_multiplier
+        assert made.init_std[role] == table[role].init_std

@@ -11,14 +11,21 @@ from lvp.analysis.frame import MARKERS, REFERENCE, decimal
 from lvp.analysis.slopes import Slope
 
 LEGEND_CHARACTERS = 62  # in a line as wide as a panel
-COLOURS = ("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#56B4E9", "#D55E00", "#000000", "#999999")  # Okabe and Ito's
+# Okabe and Ito's, with a wine red of Tol's for their yellow, which white paper swallows: told apart without red or
+# green cones. Printed in grey, series are told apart by markers, and lines without a marker by dashes.
+COLOURS = ("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#56B4E9", "#D55E00", "#000000", "#882255")
+
+DASHES = (
+    *("-", (0, (5, 1.5)), (0, (7, 1.5, 1, 1.5)), (0, (1, 1))),
+    *((0, (3, 3)), (0, (4, 1, 1, 1, 1, 1)), (0, (9, 3)), (0, (1, 3))),
+)
 
 
 @dataclass(frozen=True)
 class Series:
     """One set of points [N] with their standard errors [N], or none, and curves [N] over the same x: `fitted` (solid),
     `predicted` (dashed), named in the legend where they have a label. `line`: points joined, so many that no marker is
-    drawn."""
+    drawn; told apart by dashes, or by the fit over it."""
 
     label: str
     x: Sequence[float]
@@ -77,7 +84,10 @@ def _draw(axes, panel: Panel) -> None:
     for i, series in enumerate(panel.series):
         colour = scale[i] if panel.ordered else COLOURS[i % len(COLOURS)]
         x = np.asarray(series.x, float)
-        if series.line:
+        if series.line and series.fitted is None:
+            style = dict(linestyle=DASHES[i % len(DASHES)], linewidth=1.7, alpha=0.9)
+            axes.plot(x, series.y, color=colour, label=series.label, zorder=4, **style)
+        elif series.line:
             # Wide and pale, so that the fit over it is seen, and seen to be this line's.
             axes.plot(x, series.y, color=colour, linewidth=3, alpha=0.45, label=series.label, zorder=4)
         else:

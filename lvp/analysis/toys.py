@@ -39,14 +39,15 @@ def _arrows(axes, toy: Arrows) -> None:
     axes.annotate(" h", toy.hidden, color=INK, fontsize=11)
     for i, (at, move) in enumerate(zip(toy.embeddings, toy.updates, strict=True)):
         axes.plot(*at, "o", color=COLOURS[i], markersize=6, zorder=5)
-        axes.annotate(f" e{i + 1}", at, color=COLOURS[i], fontsize=10, va="bottom")
+        below = dict(xytext=(0, -8), textcoords="offset points", ha="center", va="top")  # no arrow goes there
+        axes.annotate(f"e{i + 1}", at, color=COLOURS[i], fontsize=10, **below)
         axes.quiver(*at, *move, color=COLOURS[i], **style)
     total, centre = toy.updates.sum(axis=0), toy.embeddings.mean(axis=0)
     axes.plot(*centre, "s", color="#777777", markersize=5, zorder=5)
-    axes.annotate(" mean", centre, color="#555555", fontsize=9, va="top")
+    axes.annotate("mean", centre, color="#555555", fontsize=9, **below)
     if np.hypot(*total) > 1e-9:
         axes.quiver(*centre, *total, color="#999999", **style)
-    axes.set(aspect="equal", xlim=(-2.4, 2.8), ylim=(-2.0, 2.2))
+    axes.set(aspect="equal", xlim=(-2.4, 2.8), ylim=(-2.0, 2.2), xlabel="first coordinate", ylabel="second coordinate")
     axes.axhline(0, color="#dddddd", linewidth=0.6, zorder=0)
     axes.axvline(0, color="#dddddd", linewidth=0.6, zorder=0)
     axes.set_title(f"toy, {toy.title}", fontsize=10)

@@ -13,7 +13,7 @@ from lvp.coordinates.growth import Coordinates, Expected
 from lvp.errors import InputError
 from lvp.models.configs import DecoderConfig
 from lvp.models.decoder import decoder
-from lvp.parametrization import Table, check_whole, table
+from lvp.parametrization import Rule, Table, check_whole, table
 
 WIDTHS = (32, 64, 128, 256)
 VOCAB = 1024
@@ -24,7 +24,7 @@ _FLAT = 1e-6
 
 
 def check(
-    rule: str = "lvp",
+    rule: Rule = "lvp",
     widths: Sequence[int] = WIDTHS,
     *,
     vocab: int | Callable[[int], int] = VOCAB,
@@ -40,7 +40,7 @@ def check(
     matrix of the blocks, the residual stream after the last norm ("hidden") and the logits.
 
     Args:
-      rule: of `lvp.parametrization`. widths: three or more, multiples of 32.
+      rule: as `lvp.parametrization.table` takes it. widths: three or more, multiples of 32.
       vocab: m, or a function of the width (m = 8 d: `lambda d: 8 * d`).
       hidden_lr: the hidden matrices' rate at the smallest width; the rule's multipliers move it (and the embedding's,
         which is the rule's there).
@@ -57,6 +57,7 @@ def check(
     tables = {width: table(rule, width=width, vocab=vocab_of(width)) for width in widths}
     models = {width: decoder(_config(width, vocab_of(width), layers)) for width in widths}
     stds = {width: {row.role: row.init_std for row in made.rows} for width, made in tables.items()}
+    name = tables[widths[0]].rule if widths else rule
     unit = hidden_lr / tables[widths[0]]["hidden"].lr_multiplier if widths else hidden_lr
     what = "m = " + (", ".join(str(vocab_of(d)) for d in widths) if callable(vocab) else str(vocab))
     return growth.check(
@@ -69,7 +70,7 @@ def check(
         steps=steps,
         seeds=seeds,
         expected=_expected(list(tables.values())),
-        title=f"{rule}: decoder of {layers} blocks, {what}, hidden rate {hidden_lr:g} at the smallest width",
+        title=f"{name}: decoder of {layers} blocks, {what}, hidden rate {hidden_lr:g} at the smallest width",
     )
 
 

@@ -31,7 +31,7 @@ import optax
 from lvp.errors import InputError
 from lvp.optim import rates as _rates
 from lvp.optim.partitioned import check_factory, decays_of, partition
-from lvp.parametrization import Table, table
+from lvp.parametrization import RULES, Rule, Table, table
 from lvp.roles import Declaration
 
 # Factories whose update is proportional to the gradient.
@@ -52,7 +52,7 @@ class Parametrized(optax.GradientTransformationExtraArgs):
 
 def parametrized(
     factory: Callable[..., optax.GradientTransformation],
-    rule: str | Table,
+    rule: Rule | Table,
     *,
     learning_rate: optax.ScalarOrSchedule,
     width: int | None = None,
@@ -72,10 +72,11 @@ def parametrized(
 
     Args:
       factory: an optax factory or a partial of one, taking `learning_rate` (and `weight_decay`) by keyword.
-      rule: a `Table` of `lvp.parametrization`, which says what learning_rate means, or a rule's name.
+      rule: a `Table` of `lvp.parametrization`, which says what learning_rate means; or a rule as its `table` takes
+        one: by name, or a function of one's own.
       learning_rate: number, scalar array (traced, injected) or schedule.
       width, vocab, frequencies, kappa, normalize, base_width, base_vocab: of `lvp.parametrization.table`, beside a
-        name only, which needs the first two. normalize is "hidden", or with base_width "paper", unless given.
+        rule only, which needs the first two. normalize is "hidden", or with base_width "paper", unless given.
       weight_decay: λ, number or scalar array. None means none: a factory that has the parameter is given 0.0
         and not its own default (optax.adamw's is 1e-4).
       decay: "coupled" or "independent".
@@ -88,7 +89,7 @@ def parametrized(
 
     Raises:
       InputError: what `table` and `by_role` refuse; shapes beside a Table or missing beside a name; plain SGD
-        with a rule other than "sp"; an unknown decay; an independent decay whose peak is unknown or 0.
+        with one of lvp's rules other than "sp"; an unknown decay; an independent decay whose peak is unknown or 0.
     """
     # inject_hyperparams passes what it bound to **kwargs on as one argument of that name.
     kwargs = {**kwargs.pop("kwargs", {}), **kwargs}
@@ -127,7 +128,7 @@ def _settings(
     return {role: rate | decays[role] for role, rate in rates.items()}
 
 
-def _table(rule: str | Table, *, normalize: str | None, **shape: Any) -> Table:
+def _table(rule: Rule | Table, *, normalize: str | None, **shape: Any) -> Table:
     if isinstance(rule, Table):
         given = [name for name, value in {"normalize": normalize, **shape}.items() if value is not None]
         if given:
@@ -135,14 +136,18 @@ def _table(rule: str | Table, *, normalize: str | None, **shape: Any) -> Table:
         return rule
     for name in ("width", "vocab"):
         if shape[name] is None:
-            raise InputError(f"{name} is required with rule {rule!r} (or give a Table of lvp.parametrization)")
+            raise InputError(f"{name} is required with rule {_said(rule)} (or give a Table of lvp.parametrization)")
     if normalize is None:
         normalize = "hidden" if shape["base_width"] is None else "paper"
     return table(rule, normalize=normalize, **shape)
 
 
+def _said(rule: Rule) -> str:
+    return _rates.name_of(rule) if callable(rule) else repr(rule)
+
+
 def _refuse_plain_sgd(factory: Callable, chosen: Table) -> None:
-    if chosen.rule != "sp" and _rates.unwrapped(factory) in _PLAIN_SGD:
+    if chosen.rule in RULES and chosen.rule != "sp" and _rates.unwrapped(factory) in _PLAIN_SGD:
         raise InputError(
             f"rule {chosen.rule!r} does not hold for {_rates.name_of(factory)}: the tables are for updates "
             "of order one per coordinate (Adam, Lion), SGD's are proportional to the gradient; use rule 'sp'"

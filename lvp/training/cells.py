@@ -6,7 +6,7 @@ init scales, warm-up, chosen options of the optimizer, seed.
 
 import inspect
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import InitVar, dataclass, field
 from typing import Any
 
 import numpy as np
@@ -15,6 +15,7 @@ import optax
 from lvp import optim, roles
 from lvp.errors import InputError
 from lvp.models.configs import DecoderConfig
+from lvp.parametrization import Table
 
 OPTIMIZERS: Mapping[str, Callable] = {
     "adam": optax.adam,
@@ -36,29 +37,54 @@ MEASURES = ("movement", "vocabulary", "gradients", "representation", "validation
 @dataclass(frozen=True)
 class OptimizerConfig:
     """What is static about an optimizer: a key of `OPTIMIZERS`, its keyword arguments (`weight_decay` a number or role
-    → number, as `lvp.optim.by_role` takes it), and the names of those that every lane brings itself."""
+    → number, as `lvp.optim.by_role` takes it), and the names of those that every lane brings itself.
+
+    `factory`: an optax factory of one's own, which `kind` then names. Records have the name and the arguments alone.
+    """
 
     kind: str = "adam"
     options: Mapping[str, Any] = field(default_factory=lambda: {"b1": 0.9, "b2": 0.999, "eps": 1e-8})
     traced: tuple[str, ...] = ()
+    factory: InitVar[Callable | None] = None  # no field: `asdict` of a cell is what its records say, and JSON
 
-    def __post_init__(self):
-        if self.kind not in OPTIMIZERS:
+    def __post_init__(self, factory):
+        if factory is not None:
+            self._check_own(factory)
+            object.__setattr__(self, "factory", factory)  # where `dataclasses.replace` finds it too
+        elif self.kind not in OPTIMIZERS:
             raise InputError(f"optimizer must be one of {', '.join(OPTIMIZERS)}, got {self.kind!r}")
-        known = inspect.signature(OPTIMIZERS[self.kind]).parameters
         for name in self.traced:
-            if name not in known or name == "batch_size":  # that decides what the program measures
+            if name not in self._parameters or name == "batch_size":  # that decides what the program measures
                 raise InputError(f"traced: a lane cannot bring {name!r} for {self.kind}")
+
+    def _check_own(self, factory: Any) -> None:
+        if self.kind in OPTIMIZERS:
+            raise InputError(f"optimizer {self.kind}: lvp has one of this name; call your own something else")
+        if not callable(factory):
+            raise InputError(f"factory of optimizer {self.kind} must be a function such as optax.adam, got {factory!r}")
+        try:
+            inspect.signature(factory).bind(learning_rate=0.0, **(dict(self.options) | dict.fromkeys(self.traced)))
+        except TypeError as error:
+            raise InputError(f"optimizer {self.kind}: its factory {error}") from None
+
+    @property
+    def make(self) -> Callable:
+        """The optax factory."""
+        return self.factory or OPTIMIZERS[self.kind]
+
+    @property
+    def _parameters(self) -> Mapping[str, inspect.Parameter]:
+        return inspect.signature(self.make).parameters
 
     def setting(self, name: str) -> Any:
         """A keyword argument as chosen, else the factory's own; None for a factory without it."""
-        parameters = inspect.signature(OPTIMIZERS[self.kind]).parameters
+        parameters = self._parameters
         return self.options.get(name, parameters[name].default) if name in parameters else None
 
     @property
     def momentum(self) -> str:
         """The name under which the factory takes the decay of its first moment."""
-        return "b" if "b" in inspect.signature(OPTIMIZERS[self.kind]).parameters else "b1"
+        return "b" if "b" in self._parameters else "b1"
 
     @property
     def needs_snr(self) -> bool:
@@ -223,6 +249,13 @@ class Lane:
             raise InputError(f"warmup_steps must not be negative, got {self.warmup_steps}")
         for name, value in self.options.items():
             check_positive(name, value, zero=True)
+
+    @classmethod
+    def under(cls, table: Table, learning_rate: float, seed: int, **more: Any) -> "Lane":
+        """The lane of a parametrization: its init stds, and its multipliers times `learning_rate`, which is what the
+        table says it is. `more`: the other fields."""
+        rates = {row.role: learning_rate * row.lr_multiplier for row in table.rows}
+        return cls(rates, {row.role: row.init_std for row in table.rows}, seed, **more)
 
     def arrays(self) -> dict:
         """The lane as the program takes it: scalars on the host, float32 but for whole numbers."""

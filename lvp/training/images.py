@@ -13,7 +13,7 @@ from lvp import measures, optim
 from lvp.data import image_batches
 from lvp.errors import InputError
 from lvp.models.resnet import DECLARATIONS, ResNetConfig, biases, resnet
-from lvp.training.cells import OPTIMIZERS, OptimizerConfig, Sizes, check_positive
+from lvp.training.cells import OptimizerConfig, Sizes, check_positive
 from lvp.training.packs import PackedProgram
 
 
@@ -171,7 +171,7 @@ class ImageProgram(PackedProgram):
             return lane["learning_rate"] * scale * decay(count)
 
         rates = dict.fromkeys(("hidden", "output", "vector"), rate)
-        return optim.by_role(OPTIMIZERS[o.kind], rates, declarations=DECLARATIONS, **dict(o.options))
+        return optim.by_role(o.make, rates, declarations=DECLARATIONS, **dict(o.options))
 
     def _init(self, lane):
         init_key, data_key = jax.random.split(jax.random.key(lane["seed"]))

@@ -14,7 +14,7 @@ from lvp.data import batches, streams
 from lvp.errors import InputError
 from lvp.losses import next_token_loss
 from lvp.models.decoder import decoder
-from lvp.training.cells import OPTIMIZERS, Cell
+from lvp.training.cells import Cell
 from lvp.training.packs import PackedProgram
 
 STREAMED_STEPS = 8  # whose rows go to the device together
@@ -158,7 +158,7 @@ class Program(PackedProgram):
     def _optimizer(self, lane):
         o = self.cell.optimizer
         rates = {role: self._rate(rate, lane) for role, rate in lane["learning_rates"].items()}
-        made = optim.by_role(OPTIMIZERS[o.kind], rates, **(dict(o.options) | lane["options"]))
+        made = optim.by_role(o.make, rates, **(dict(o.options) | lane["options"]))
         clip = self.cell.clip_norm
         return made if clip is None else optax.chain(optax.clip_by_global_norm(clip), made)
 

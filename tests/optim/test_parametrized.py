@@ -344,3 +344,22 @@ def test_bad_arguments(arguments, message):
     with pytest.raises(InputError, match=message) as error:
         optim.parametrized(arguments.pop("factory"), arguments.pop("rule"), **arguments)
     assert "\n" not in str(error.value)
+
+
+def test_a_rule_of_ones_own_is_a_table_of_ones_own():
+    """As a function, and as the table that it makes; also for plain SGD, of which lvp's rules say nothing."""
+
+    def ours(width, vocab):
+        return dict.fromkeys(ROLES, (1.0, 1.0)) | {"embedding": (1.0, width**0.5), "output": (1.0, 1 / vocab)}
+
+    shape = {"width": WIDTH, "vocab": VOCAB}
+    made = optim.parametrized(optax.adamw, ours, learning_rate=RATE, **shape)
+    given = optim.parametrized(optax.adamw, table(ours, normalize="hidden", **shape), learning_rate=RATE)
+    assert made.settings == given.settings
+    rates = {role: own["learning_rate"] for role, own in made.settings.items()}
+    assert rates == pytest.approx(dict.fromkeys(ROLES, RATE) | {"embedding": RATE * 8, "output": RATE / VOCAB})
+    optim.parametrized(optax.sgd, ours, learning_rate=RATE, **shape)
+    with pytest.raises(InputError, match="does not hold for sgd"):
+        optim.parametrized(optax.sgd, "lvp", learning_rate=RATE, **shape)
+    with pytest.raises(InputError, match="width is required with rule ours"):
+        optim.parametrized(optax.adamw, ours, learning_rate=RATE)

@@ -11,7 +11,9 @@ from sweeps import results
 
 
 def test_readme_and_claims_are_what_the_committed_records_say():
-    for path, text in results.report().items():
+    report = results.report()
+    assert {results.README, results.REPORT, results.GALLERY, results.EVIDENCE} <= set(report)
+    for path, text in report.items():
         assert path.read_text() == text, f"{path.name} is stale: run `python -m sweeps report`"
         # A marker that no result fills would pass for nothing.
         filled = re.findall(r"<!-- results \S+ -->\n(.*?)<!-- end -->", text, flags=re.DOTALL)
@@ -36,6 +38,7 @@ def test_publishing_leaves_the_machine_behind(finished, monkeypatch, tmp_path):
     assert len(records.read(folder / "records.jsonl")) == 12
     (committed,) = results.committed()
     assert committed[1]["experiment"] == "width_vocab"
+    assert re.fullmatch(r"20\d\d-[01]\d-[0-3]\d", committed[1]["date"])
 
 
 def test_an_unfinished_sweep_is_not_published(finished, tmp_path):
