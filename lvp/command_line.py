@@ -10,6 +10,8 @@ from typing import Any, get_args, get_origin
 
 from lvp.errors import InputError, shown, unknown
 
+# What `lvp.data.corpora` knows.
+CORPORA = "python-docs, wikitext2[:DIR], text:FILE-OR-DIR, tfds:NAME, tokens:DIR, zipf[:EXPONENT]"
 _LARGEST = 2**53  # up to which whole numbers and floats are the same
 
 

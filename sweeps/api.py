@@ -17,7 +17,7 @@ from lvp.errors import InputError
 from lvp.files import append_line, cache_dir, write_whole
 from lvp.hardware import cores
 from lvp.sharding import named_sizes
-from sweeps import kinds, plan, standing
+from sweeps import kinds, outline, plan, standing
 from sweeps.lock import only_driver
 from sweeps.manifest import Manifest
 from sweeps.progress import Progress
@@ -317,6 +317,8 @@ def _execute(manifest: Manifest, executor, settings: Settings, quiet: bool, say)
         hosts=packing.get("hosts", 1),
     )
     todo = plan.trials(manifest, packing["lanes_per_program"], packing["workers"], manifest.finished())
+    with contextlib.suppress(OSError):  # of a full disk, say: `status` takes longer without
+        outline.write(manifest)
     manifest.leave_path.unlink(missing_ok=True)  # of a driver that was killed: whatever executor it had
     lock, failures = threading.Lock(), {}
 

@@ -1,6 +1,7 @@
 """A sweep on disk: what it is, where its lanes' records and checkpoints lie, and who it belongs to.
 
 OUT/manifest.json           experiment, tier, configuration and hash, data, packing: written once, before the work
+OUT/lanes.json              what of its cells and lanes one counts by (`sweeps.outline`); follows from the former
 OUT/records/HASH.jsonl      one finished lane each, named by the hash of the lane's configuration; HASH.damaged one that
                             cannot be read, whose lane is trained again
 OUT/checkpoints/HASH/       an unfinished lane's last steps; gone once its record stands
@@ -21,17 +22,19 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import experiments
-from experiments.experiment import Calculation, CellLanes
 from lvp import records
-from lvp.data import Dataset, Images
 from lvp.errors import InputError
 from lvp.files import write_whole
 from lvp.shapes import fits
-from lvp.training import Cell, ImageCell, ImageLane, Lane
-from sweeps import kinds
+
+if TYPE_CHECKING:  # takes seconds, and whoever asks how far a sweep is trains nothing
+    from experiments.experiment import Calculation, CellLanes, Experiment
+    from lvp.data import Dataset, Images
+    from lvp.training import Cell, ImageCell, ImageLane, Lane
+    from sweeps.kinds import Kind
 
 # Of manifest.json and the packing in it, whoever wrote them.
 _SHAPE = {"format": int, "hash": str, "experiment": str, "tier": str, "config": dict, "datasets": dict}
@@ -43,13 +46,19 @@ class Entry:
     """A cell of the sweep with its data and its lanes by hash, in the experiment's order."""
 
     label: str
-    cell: Cell | ImageCell | Calculation
-    dataset: Dataset | Images | None
-    lanes: dict[str, Lane | ImageLane | Mapping[str, Any]]
+    cell: "Cell | ImageCell | Calculation"
+    dataset: "Dataset | Images | None"
+    lanes: "dict[str, Lane | ImageLane | Mapping[str, Any]]"
 
     @cached_property
     def hash(self) -> str:
         return records.config_hash(asdict(self.cell))
+
+
+def _kind(cell) -> "Kind":
+    from sweeps import kinds  # see above
+
+    return kinds.of(cell)
 
 
 def corpus_name(spec: str) -> str:
@@ -66,7 +75,7 @@ def lane_configs(cell, lanes: Iterable, dataset) -> Iterator[dict[str, Any]]:
         for name in ("corpus", "scored"):
             if spec := config["data"].get(name):
                 config["data"][name] = corpus_name(spec)
-        data = dict(kinds.of(cell).fingerprints(dataset))
+        data = dict(_kind(cell).fingerprints(dataset))
     for lane in lanes:
         yield {"cell": config, "lane": dict(lane) if isinstance(lane, Mapping) else asdict(lane), "data": data}
 
@@ -89,7 +98,7 @@ class Manifest:
         return records.config_hash({"experiment": self.experiment, "config": self.config, "data": data})
 
     @cached_property
-    def resolved(self):
+    def resolved(self) -> "tuple[Experiment, Any]":
         """The experiment and its configuration object."""
         return experiments.load(self.experiment), experiments.configured(self.experiment, self.tier, self.config)
 
@@ -102,15 +111,15 @@ class Manifest:
         if experiment.follow_up is None:
             return entries
         first = {h for entry in entries for h in entry.lanes}
-        rows = self._read(first)
+        rows = self.read_records(first)
         if len(rows) < len(first):
             return entries
         more = experiment.follow_up(records.table(rows), config)
         return [self._entry(c, [*c.lanes, *more.get(c.label, ())]) for c in planned]
 
-    def _entry(self, planned: CellLanes, lanes) -> Entry:
+    def _entry(self, planned: "CellLanes", lanes) -> Entry:
         label, cell = planned.label, planned.cell
-        kind = kinds.of(cell)
+        kind = _kind(cell)
         try:
             dataset = self.datasets[label] and kind.dataset.from_dict(self.datasets[label])
             if planned.epochs is not None:
@@ -135,12 +144,9 @@ class Manifest:
         stand = {p.stem for p in (self.out / "records").glob("*.jsonl")}
         return stand & {h for entry in self.cells for h in entry.lanes}
 
-    def read_records(self) -> list[dict]:
-        """Those of this sweep's records that can be read."""
-        return self._read(self.finished())
-
-    def _read(self, lanes: Iterable[str]) -> list[dict]:
-        found = (self._sound(self.record_path(h)) for h in sorted(lanes))
+    def read_records(self, lanes: Iterable[str] | None = None) -> list[dict]:
+        """The records, of this sweep's lanes or of these, that can be read."""
+        found = (self._sound(self.record_path(h)) for h in sorted(self.finished() if lanes is None else lanes))
         return [record for record in found if isinstance(record, dict)]
 
     @staticmethod
@@ -178,7 +184,7 @@ class Manifest:
         entry = self.cells[index]
         (config,) = lane_configs(entry.cell, [entry.lanes[lane]], entry.dataset)
         if entry.dataset is not None:
-            outcome = kinds.of(entry.cell).outcome(entry.dataset, outcome)
+            outcome = _kind(entry.cell).outcome(entry.dataset, outcome)
         return {
             "format": records.FORMAT,
             "hash": lane,

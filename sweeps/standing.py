@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from lvp.files import log_entries
+from sweeps import outline
 from sweeps.lock import driver
 from sweeps.manifest import Manifest
 from sweeps.plan import duration
@@ -67,11 +68,11 @@ def standing(manifest: Manifest) -> Standing:
     failures = log_entries(manifest.failures_path, {"lanes": [str], "cell": str, "reason": str})
     failed = {lane for failure in failures for lane in failure["lanes"]} - set(records)
     cells, lanes, flops = [], 0, 0.0
-    for entry in manifest.cells:
-        running = [under_way[h] / entry.cell.steps for h in entry.lanes if h in under_way and h not in records]
+    for entry in outline.read(manifest):
+        running = [under_way[h] / entry.steps for h in entry.lanes if h in under_way and h not in records]
         new = sum(records.get(h, 0.0) >= began for h in entry.lanes)
         finished = sum(h in records for h in entry.lanes)
-        cost = entry.cell.flops_per_lane
+        cost = entry.flops_per_lane
         cells.append(
             CellStanding(entry.label, len(entry.lanes), finished, len(failed & set(entry.lanes)), running, cost)
         )
@@ -89,10 +90,12 @@ def _began(manifest: Manifest) -> float:
 
 def text(manifest: Manifest) -> str:
     """The table that `python -m sweeps status` prints."""
-    found, outcomes = standing(manifest), {r["hash"]: r["outcome"]["status"] for r in manifest.read_records()}
-    diverged = {e.label: sum(outcomes.get(h) == "diverged" for h in e.lanes) for e in manifest.cells}
+    found, cells = standing(manifest), outline.read(manifest)
+    lanes = [h for cell in cells for h in cell.lanes]
+    outcomes = {r["hash"]: r["outcome"]["status"] for r in manifest.read_records(lanes)}
+    diverged = {c.label: sum(outcomes.get(h) == "diverged" for h in c.lanes) for c in cells}
     done = sum(c.finished for c in found.cells)
-    head = f"{manifest.experiment}, tier {manifest.tier}, hash {manifest.hash}: {done} of {manifest.num_lanes} lanes "
+    head = f"{manifest.experiment}, tier {manifest.tier}, hash {manifest.hash}: {done} of {len(lanes)} lanes "
     lines = [
         head + "have a record",
         _activity(manifest, found),
