@@ -25,11 +25,13 @@ width, m the vocabulary, η the paper's one tunable rate; entries are (init std,
 
 import math
 import operator
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from numbers import Real
+from typing import Any
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from lvp.errors import InputError, unknown
 
@@ -105,7 +107,7 @@ class Table:
         )
 
 
-def aligned(lines: list[tuple[str, ...]]) -> list[str]:
+def aligned(lines: Sequence[tuple[str, ...]]) -> list[str]:
     """Rows of cells as lines of text whose columns begin together."""
     widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
     return ["  ".join(c.ljust(w) for c, w in zip(line, widths, strict=True)).rstrip() for line in lines]
@@ -154,7 +156,7 @@ def table(
     *,
     width: int,
     vocab: int,
-    frequencies=None,
+    frequencies: ArrayLike | None = None,
     kappa: float | None = None,
     normalize: str = "paper",
     base_width: int | None = None,
@@ -255,7 +257,7 @@ def embedding_ratio(width: float, vocab: float, kappa: float = 1.0) -> float:
     return math.sqrt(numerator / (1 + 2 * (width - 1) / (math.pi * vocab)))
 
 
-def attenuation(frequencies) -> np.ndarray:
+def attenuation(frequencies: ArrayLike) -> np.ndarray:
     """κ_i = I_i = E[α_i² z_i² / Σ_j α_j² z_j²] for z iid N(0, 1): what is left of the d² term for token i.
 
     With a_i = α_i² / Σ_j α_j²,
@@ -302,7 +304,7 @@ _STEP = 0.25
 _CHUNK_ELEMENTS = 1 << 20
 
 
-def check_frequencies(frequencies, vocab: int | None = None) -> np.ndarray:
+def check_frequencies(frequencies: ArrayLike, vocab: int | None = None) -> np.ndarray:
     """Token probabilities as float64 [m].
 
     Args:
@@ -328,7 +330,7 @@ def check_frequencies(frequencies, vocab: int | None = None) -> np.ndarray:
     return alpha
 
 
-def check_whole(name: str, value, least: int) -> int:
+def check_whole(name: str, value: Any, least: int) -> int:
     """`value`, any whole-number type but bool, as an int of at least `least`; InputError by `name` otherwise."""
     try:
         whole = operator.index(value)

@@ -4,11 +4,15 @@ predicted."""
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
 
-from lvp.analysis.frame import MARKERS, REFERENCE, decimal
+from lvp.analysis.frame import MARKERS, REFERENCE, Drawn, Numbers, decimal
 from lvp.analysis.slopes import Slope
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
 
 LEGEND_CHARACTERS = 62  # in a line as wide as a panel
 COLOURS = ("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#56B4E9", "#D55E00", "#000000", "#999999")  # Okabe and Ito's
@@ -21,12 +25,12 @@ class Series:
     drawn."""
 
     label: str
-    x: Sequence[float]
-    y: Sequence[float]
-    error: Sequence[float] | None = None
-    fitted: Sequence[float] | None = None
+    x: Numbers
+    y: Numbers
+    error: Numbers | None = None
+    fitted: Numbers | None = None
     fitted_label: str | None = None
-    predicted: Sequence[float] | None = None
+    predicted: Numbers | None = None
     predicted_label: str | None = None
     line: bool = False
 
@@ -49,7 +53,7 @@ class Panel:
     ylim: tuple[float, float] | None = None
     levels: Sequence[tuple[float, str]] = ()
 
-    def draw(self, axes, panels) -> None:
+    def draw(self, axes: "Axes", panels: "Sequence[Drawn]") -> None:
         """For `lvp.analysis.frame.sheet`."""
         _draw(axes, self)
 
@@ -63,8 +67,8 @@ def with_interval(power: float, interval: tuple[float, float]) -> str:
     """The same of any power."""
     if not np.isfinite(power):
         return "no fit"
-    power, low, high = (f"{round(x, 2) + 0.0:.2f}" for x in (power, *interval))  # no negative zero
-    return f"{power} [{low}, {high}]" if np.isfinite(interval).all() else f"{power}, no interval"
+    middle, low, high = (f"{round(x, 2) + 0.0:.2f}" for x in (power, *interval))  # no negative zero
+    return f"{middle} [{low}, {high}]" if np.isfinite(interval).all() else f"{middle}, no interval"
 
 
 def _draw(axes, panel: Panel) -> None:

@@ -108,8 +108,8 @@ def load(spec: str, *, cache: Path) -> Corpus:
         exponent = zipf.DEFAULT_EXPONENT if argument is None else zipf.parse_exponent(argument)
         return Corpus(f"zipf:{exponent}", b"", b"", zipf.fingerprint(exponent))
     found = source(spec, cache=cache)
-    parts = [b"".join(_held(found.spec, part)) for part in (found.train, found.valid)]
-    return Corpus(found.spec, *parts, storage.digest(*parts))
+    train, valid = (b"".join(_held(found.spec, part)) for part in (found.train, found.valid))
+    return Corpus(found.spec, train, valid, storage.digest(train, valid))
 
 
 def _held(spec: str, part: documents.Documents):

@@ -88,6 +88,19 @@ class Sizes:
     """What follows for a cell of any kind from its `model`, `batch`, `steps`, `final_fraction`, `measured_steps` and
     `tokens_per_step`."""
 
+    model: Any
+    batch: int
+    steps: int
+    final_fraction: float
+
+    @property
+    def measured_steps(self) -> tuple[int, ...]:
+        raise NotImplementedError
+
+    @property
+    def tokens_per_step(self) -> int:
+        raise NotImplementedError
+
     def check_steps(self) -> None:
         """InputError where they are none."""
         for name in ("batch", "steps"):
