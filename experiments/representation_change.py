@@ -344,7 +344,7 @@ def _over_steps(
             series.append(
                 Series(name, steps[shown] + 1, np.where(mean > 0, mean, np.nan) if power else mean, line=True)
             )
-    scales = {} if power else {"xscale": "linear", "yscale": "linear"}
+    scales: dict[str, Any] = {} if power else {"xscale": "linear", "yscale": "linear"}
     return Panel(title, "step", ylabel, series, levels=levels, **scales)
 
 
