@@ -13,7 +13,7 @@ from typing import Any
 
 import experiments
 from lvp import records
-from lvp.errors import InputError
+from lvp.errors import InputError, unknown
 from lvp.files import append_line, cache_dir, write_whole
 from lvp.hardware import cores
 from lvp.sharding import named_sizes
@@ -47,7 +47,7 @@ class Options:
 
     def __post_init__(self):
         if self.executor not in EXECUTORS:
-            raise experiments.unknown("executor", self.executor, EXECUTORS)
+            raise unknown("executor", self.executor, EXECUTORS)
         for name in ("pack", "threads", "hosts"):
             value = getattr(self, name)
             if value is not None and value < 1:
@@ -143,11 +143,11 @@ def resume(out: str | Path, *, options: Options = Options(), quiet: bool = False
         for what, before in fingerprints(entry.dataset).items():
             if fingerprints(found)[what] != before:
                 raise InputError(f"{what} of {found.spec}: not the one that the sweep in {out} began with")
-    places = {label: d and d.to_dict() for label, d in datasets.items()}
+    places: dict[str, dict[str, Any] | None] = {label: d and d.to_dict() for label, d in datasets.items()}
     return _continue(_with_tokens_at(manifest, places), options, quiet)
 
 
-def _with_tokens_at(manifest: Manifest, datasets: dict[str, dict]) -> Manifest:
+def _with_tokens_at(manifest: Manifest, datasets: dict[str, dict[str, Any] | None]) -> Manifest:
     """The manifest with its token files where they are now: a cache may have been moved or cleared."""
     if datasets == manifest.datasets:
         return manifest
@@ -227,7 +227,8 @@ def _continue(manifest: Manifest, options: Options, quiet: bool):
     from sweeps import results  # what draws takes half a second to import, and `status` draws nothing
 
     say = _sayer(quiet)
-    failures, interrupted = [], False
+    failures: list[str] = []
+    interrupted = False
     with only_driver(manifest.out):
         for problem in manifest.set_damaged_aside():
             say(f"{problem}: set aside, its lane is trained again")
@@ -308,6 +309,7 @@ def _packed(manifest: Manifest, executor, options: Options, settings: Settings, 
 
 def _execute(manifest: Manifest, executor, settings: Settings, quiet: bool, say) -> list[str]:
     packing = manifest.packing
+    assert packing is not None  # `_packed` was called
     settings = replace(
         settings,
         threads=packing["threads"],

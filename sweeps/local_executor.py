@@ -51,12 +51,14 @@ class Process:
                 # Ctrl-C is the driver's: it ends the workers, which otherwise would die with tracebacks of their own.
                 start_new_session=True,
             )
+        assert self.process.stdin is not None and self.process.stdout is not None  # pipes
+        self.asked, self.answered = self.process.stdin, self.process.stdout
 
     def call(self, name: str, *args):
         try:
-            self.process.stdin.write(json.dumps({"call": name, "args": args}) + "\n")
-            self.process.stdin.flush()
-            answer = self.process.stdout.readline()
+            self.asked.write(json.dumps({"call": name, "args": args}) + "\n")
+            self.asked.flush()
+            answer = self.answered.readline()
         except (BrokenPipeError, ValueError):
             answer = ""
         if not answer:
@@ -78,8 +80,8 @@ class Process:
     def end(self) -> None:
         self.process.kill()
         self.process.wait()
-        self.process.stdin.close()
-        self.process.stdout.close()
+        self.asked.close()
+        self.answered.close()
 
 
 class InProcess:
@@ -153,7 +155,7 @@ class LocalExecutor:
         queue: Queue = Queue()
         for trial in trials:
             queue.put(trial)
-        live: dict[int, Process] = {}
+        live: dict[int, Process | InProcess] = {}
         stopping = threading.Event()
 
         def work(i):
@@ -192,12 +194,12 @@ class LocalExecutor:
         finally:
             stopping.set()
             deadline = time.monotonic() + GRACE
-            workers, manifest = list(live.values()), Manifest.read(self.out)
-            for worker in workers:
+            begun, manifest = list(live.values()), Manifest.read(self.out)
+            for worker in begun:
                 worker.leave()
-            while any(w.alive() for w in workers) and (time.monotonic() < deadline or manifest.saving()):
+            while any(w.alive() for w in begun) and (time.monotonic() < deadline or manifest.saving()):
                 time.sleep(0.05)
-            for worker in workers:
+            for worker in begun:
                 worker.end()
 
     def share(self, manifest: Manifest) -> None:

@@ -61,6 +61,10 @@ def _kind(cell) -> "Kind":
     return kinds.of(cell)
 
 
+def _with_steps(cell: Any, steps: int) -> Any:
+    return replace(cell, steps=steps)
+
+
 def corpus_name(spec: str) -> str:
     """`wikitext2:/some/where` → `wikitext2`."""
     return spec.partition(":")[0]
@@ -121,9 +125,10 @@ class Manifest:
         label, cell = planned.label, planned.cell
         kind = _kind(cell)
         try:
-            dataset = self.datasets[label] and kind.dataset.from_dict(self.datasets[label])
-            if planned.epochs is not None:
-                cell = replace(cell, steps=max(1, round(kind.steps(cell, dataset, planned.epochs))))
+            places = self.datasets[label]
+            dataset = None if places is None else kind.dataset.from_dict(places)
+            if planned.epochs is not None and kind.steps is not None:
+                cell = _with_steps(cell, max(1, round(kind.steps(cell, dataset, planned.epochs))))
         except (KeyError, TypeError, AttributeError, ArithmeticError, ValueError) as error:
             raise InputError(f"{self._path} says nothing usable of the data of {label}: {error}") from None
         hashes = map(records.config_hash, lane_configs(cell, lanes, dataset))
@@ -198,8 +203,9 @@ class Manifest:
 
     def check_packing(self) -> None:
         """InputError where its packing is not one for its cells."""
-        counts = [self.packing[name] for name in ("workers", "threads")]
-        counts += [self.packing["lanes_per_program"].get(entry.label) for entry in self.cells]
+        packing = self.packing or {}
+        counts = [packing.get(name) for name in ("workers", "threads")]
+        counts += [packing.get("lanes_per_program", {}).get(entry.label) for entry in self.cells]
         if not all(fits(count, int) and count for count in counts):
             raise InputError(f"{self._path} holds no packing for its cells; `resume --mesh none` measures anew")
 

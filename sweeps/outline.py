@@ -7,11 +7,11 @@ from typing import NamedTuple
 
 from lvp import records
 from lvp.files import write_whole
-from lvp.shapes import fits
+from lvp.shapes import Shape, fits
 from sweeps.manifest import Manifest
 
 NAME = "lanes.json"
-_SHAPE = {
+_SHAPE: Shape = {
     "sweep": str,
     "more": bool,
     "cells": [{"label": str, "steps": int, "flops_per_lane": float, "lanes": [str]}],
