@@ -26,6 +26,7 @@ benchmark: $(VENV)/.installed
 lint: $(VENV)/.installed
 	$(RUN) -m ruff check .
 	$(RUN) -m ruff format --check .
+	$(RUN) -m mypy
 
 report: $(VENV)/.installed
 	$(RUN) -m sweeps report

@@ -1,6 +1,6 @@
 """What configurations are held to: InputError for values that no run could have."""
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Any
 
 from lvp.errors import InputError
@@ -46,7 +46,7 @@ def check_points(config: Any, most: int = _MOST_POINTS) -> None:
     check_count(config, "points", least=2, most=min(most, _MOST_POINTS))
 
 
-def check_names(what: str, given: Sequence[str], known: Sequence[str]) -> None:
+def check_names(what: str, given: Sequence[str], known: Collection[str]) -> None:
     """InputError unless there is at least one name, each is known and none comes twice."""
     for name in given:
         if name not in known:

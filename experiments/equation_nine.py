@@ -139,7 +139,7 @@ def _curves(rows, fan_in: int) -> Panel:
 
 
 def _deviations(rows) -> Panel:
-    series = []
+    series: list[Series] = []
     for batch, some in rows.groupby("batch"):
         value, error, exact = 100 * np.array([deviation(row) for _, row in some.iterrows()]).T
         named = None if series else "exact form (Gaussian noise)"

@@ -266,9 +266,9 @@ def _claimed(table, config: Config):
         statement = f"first updates at × {top:g} leave dead ReLUs ({name})"
         yield statement, "> 0", unfrozen - frozen, ABOVE_ZERO, f"{DIED} between × {top:g} and × 1"
         if has(f"{name}, frozen biases"):
-            frozen = [dead(table, config, f"{name}, frozen biases", scale) for scale in (top, 1.0)]
+            held = [dead(table, config, f"{name}, frozen biases", scale) for scale in (top, 1.0)]
             statement = f"with frozen biases they leave fewer ({name}, × {top:g})"
-            yield statement, "> 0", unfrozen - frozen[0], ABOVE_ZERO, f"{DIED}, unfrozen less frozen"
+            yield statement, "> 0", unfrozen - held[0], ABOVE_ZERO, f"{DIED}, unfrozen less frozen"
             statement = f"frozen biases prevent dead ReLUs ({name}, × {top:g})"
             note = f"{DIED} between × {top:g} and × 1, at most {PREVENTED:g}"
             yield statement, "≤ 0", frozen[0] - frozen[1], (-np.inf, PREVENTED), note

@@ -160,9 +160,9 @@ def lane(config: Config, arm: Arm, head: str, rate: float, seed: int) -> Lane:
 def follow_up(table, config: Config) -> dict[str, list[Lane]]:
     """The other seeds of every arm at its tuned rate."""
     found: dict[str, list[Lane]] = {}
-    for head, arm in product(config.heads, map(ARMS.get, config.arms)):
+    for head, arm in product(config.heads, (ARMS[name] for name in config.arms)):
         rate = tuned(table, config, arm, head)
-        more = [lane(config, arm, head, rate, seed) for seed in config.seeds[1:] if rate]
+        more = [] if rate is None else [lane(config, arm, head, rate, seed) for seed in config.seeds[1:]]
         found.setdefault(f"{arm.optimizer}, {head}", []).extend(more)
     return found
 
@@ -173,7 +173,7 @@ def follow_up(table, config: Config) -> dict[str, list[Lane]]:
 def _rows(table, config: Config, arm: Arm, head: str, rate: float):
     """The lanes of an arm at a rate, by seed."""
     cell, example = _cell(config, arm.optimizer, head), lane(config, arm, head, rate, config.seeds[0])
-    columns = {"cell.model.tied": HEADS[head]}
+    columns: dict[str, Any] = {"cell.model.tied": HEADS[head]}
     columns |= {f"lane.learning_rates.{r}": example.learning_rates[r] for r in ("embedding", "hidden", "output")}
     return where(of_optimizer(table, cell), columns).sort_values("lane.seed")
 
@@ -185,7 +185,7 @@ def tuned(table, config: Config, arm: Arm, head: str) -> float | None:
         rows = where(_rows(table, config, arm, head, rate), {"lane.seed": config.seeds[0], "status": "finished"})
         if len(rows):
             losses[rate] = rows["valid_loss"].iloc[0]
-    return min(losses, key=losses.get) if losses else None
+    return min(losses, key=losses.__getitem__) if losses else None
 
 
 def readings(table, config: Config, name: str, head: str):

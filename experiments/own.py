@@ -14,10 +14,13 @@ from collections.abc import Iterable
 from dataclasses import dataclass, fields, is_dataclass
 from functools import cache
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import experiments
-from experiments.experiment import CellLanes, Experiment
 from lvp.errors import InputError
+
+if TYPE_CHECKING:  # takes seconds, and whoever asks how far a sweep is executes nothing
+    from experiments.experiment import CellLanes, Experiment
 
 _NAME = re.compile(r"[A-Za-z][A-Za-z0-9_-]{0,63}")  # part of directories' names
 
@@ -41,7 +44,7 @@ def source(path: str | Path) -> Source:
     return Source(str(path), _digest(_read(path)))
 
 
-def load(source: Source) -> Experiment:
+def load(source: Source) -> "Experiment":
     """Executes the file, once in a process, and returns its experiment.
 
     Raises: InputError in one line that names the file: it is missing, or no longer what it was; it does not run (with
@@ -62,7 +65,9 @@ def load(source: Source) -> Experiment:
 
 
 @cache
-def _executed(source: Source, content: bytes) -> Experiment:
+def _executed(source: Source, content: bytes) -> "Experiment":
+    from experiments.experiment import Experiment  # see above
+
     path = source.path
     module = types.ModuleType(f"experiment_{source.sha256[:16]}")
     module.__file__ = path
@@ -80,7 +85,7 @@ def _executed(source: Source, content: bytes) -> Experiment:
     return experiment
 
 
-def _check(experiment: Experiment, path: str) -> None:
+def _check(experiment: "Experiment", path: str) -> None:
     if not isinstance(experiment.name, str) or not _NAME.fullmatch(experiment.name):
         raise InputError(f"experiment {path}: its name must be letters, digits, - and _, got {experiment.name!r}")
     if experiment.name in experiments.NAMES:
@@ -90,9 +95,9 @@ def _check(experiment: Experiment, path: str) -> None:
             raise InputError(f"experiment {path}: tier {tier} must be a dataclass with a corpus, got {config!r}")
 
 
-def check_cells(cells: Iterable[CellLanes]) -> None:
+def check_cells(cells: "Iterable[CellLanes]") -> None:
     """InputError where two optimizers go by one name: records tell them apart by it."""
-    found = {}
+    found: dict[str, Any] = {}
     for label, cell, *_ in cells:
         own = getattr(cell, "optimizer", None)
         if own is not None and found.setdefault(own.kind, own.factory) is not own.factory:
@@ -115,7 +120,7 @@ def _line(error: BaseException, path: str) -> int:
     if isinstance(error, SyntaxError) and error.filename == path:
         return error.lineno or 1
     lines = [frame.lineno for frame in traceback.extract_tb(error.__traceback__) if frame.filename == path]
-    return lines[-1] if lines else 1
+    return (lines[-1] if lines else None) or 1
 
 
 def _described(error: BaseException) -> str:

@@ -9,6 +9,7 @@ learning ratio times as fast as all the rest. Figure 4: perplexity over training
 """
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -88,7 +89,7 @@ class Config(DecoderRuns):
 
 
 # Of both small tiers: what is small is kept on the device.
-_SMALL = {"scan": False, "remat": "none", "order": "windows", "dtype": "float32", "seeds": (0, 1, 2)}
+_SMALL: dict[str, Any] = {"scan": False, "remat": "none", "order": "windows", "dtype": "float32", "seeds": (0, 1, 2)}
 
 TIERS = {
     "smoke": Config(
@@ -215,9 +216,9 @@ def _named(config: Config, ratio: float) -> str:
 
 
 def _interval(values: np.ndarray) -> str:
-    if not np.isfinite(values).all():
+    if (interval := analysis.t_interval(values)) is None:
         return "–"
-    low, high = analysis.t_interval(values)
+    low, high = interval
     return f"{values.mean():.4g} [{low:.4g}, {high:.4g}]"
 
 
@@ -273,7 +274,7 @@ def claims(table, config: Config, context) -> list[Claim]:
     losses = {ratio: column(table, config, ratio, "valid_loss") for ratio in config.ratios}
     words = {ratio: np.log(column(table, config, ratio, "perplexity_by_tokens")) for ratio in config.ratios}
     means = {ratio: x.mean() for ratio, x in losses.items() if np.isfinite(x).all()}
-    best = min(means, key=means.get) if means else config.root
+    best = min(means, key=means.__getitem__) if means else config.root
     root, largest = config.root, config.ratios[-1]
     nats = "nats per token of validation text"
     made = [

@@ -14,6 +14,7 @@ others. What does that cost against the best that is known of a cell?
 """
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -129,8 +130,8 @@ def _guessed_steps(config: Config, vocab: int) -> int:
 def rule_lane(config: Config, rule: str, constant: float, width: int, vocab: int, seed: int) -> Lane:
     """A rule's lane at (d, m): its own init and rates, its η such that the hidden rate is constant/d at the smallest
     cell."""
-    smallest = dict(zip(("width", "vocab"), config.shapes[0], strict=True))
-    eta = constant / smallest["width"] / parametrization.table(rule, **smallest)["hidden"].lr_multiplier
+    smallest, fewest = config.shapes[0]
+    eta = constant / smallest / parametrization.table(rule, width=smallest, vocab=fewest)["hidden"].lr_multiplier
     return Lane.under(parametrization.table(rule, width=width, vocab=vocab), eta, seed)
 
 
@@ -208,8 +209,8 @@ def powers(config: Config, best, *, include_flagged: bool = False) -> analysis.P
 
 
 def _percent(value: float, interval) -> str:
-    value, *ends = (f"{round(100 * x, 1) + 0:.1f}" for x in (value, *(interval or ())))  # not "-0.0"
-    return f"{value} [{', '.join(ends)}]" if ends else value
+    middle, *ends = (f"{round(100 * x, 1) + 0:.1f}" for x in (value, *(interval or ())))  # not "-0.0"
+    return f"{middle} [{', '.join(ends)}]" if ends else middle
 
 
 def summary(table, config: Config) -> str:
@@ -262,14 +263,14 @@ def figure(table, config: Config, *, tier: str, corpus: str, partial):
     size = len(config.widths), len(config.vocabs)
     measured = np.reshape([o.rate for o in best], size)
     doubtful = np.reshape([not o.resolved for o in best], size)
-    names = dict(
+    names: dict[str, Any] = dict(
         rows=[f"{d}" for d in config.widths],
         columns=[f"{m}" for m in config.vocabs],
         ylabel="width d",
         xlabel="vocabulary m",
         scale="rate",
     )
-    panels = [Heat("measured best η_E", values=measured, doubtful=doubtful, **names)]
+    panels: list[Heat | Dots] = [Heat("measured best η_E", values=measured, doubtful=doubtful, **names)]
     for rule, title in (("sp", "SP, μP: d^0"), ("lvp", "LVP: d^(−1/2)"), ("interpolated", "interpolated")):
         rows = [parametrization.table(rule, width=d, vocab=m)["embedding"].lr_multiplier for d, m in config.shapes]
         predicted = np.reshape(rows, size)
@@ -278,7 +279,10 @@ def figure(table, config: Config, *, tier: str, corpus: str, partial):
         panels.append(Heat(f"{title} (height fitted)", values=anchor * predicted, **names))
     found = {rule: 100 * each for rule, each in gaps(table, config).items()}
     made = {rule: mean_and_worst(each) for rule, each in found.items()}
-    series = [(f"{name} over cells", *zip(*[made[r][name] for r in RULES], strict=True)) for name in ("mean", "worst")]
+    series = [
+        (f"{name} over cells", [made[r][name][0] for r in RULES], [made[r][name][1] for r in RULES])
+        for name in ("mean", "worst")
+    ]
     panels.append(
         Dots(
             "constant tuned at the smallest cell only",
@@ -366,7 +370,7 @@ def evidence(table, config: Config) -> dict:
     for rule, each in gaps(table, config).items():
         constant = tuned(table, config, rule)
         own = gap(table, config, rule, constant, *config.shapes[0]).mean()
-        row = {"constant": constant, "tuned_gap": _finite(float(own))}
+        row: dict[str, Any] = {"constant": constant, "tuned_gap": _finite(float(own))}
         for name, (value, interval) in mean_and_worst(each).items():
             row |= {f"{name}_gap": _finite(value), f"{name}_gap_interval": interval and list(map(_finite, interval))}
         found[rule] = row

@@ -342,7 +342,7 @@ def _over_steps(
             mean = values.mean(axis=0)
             mean = np.where(mean > 0, mean, np.nan) if power else mean
             series.append(Series(name, steps[shown] + 1, mean, line=True))
-    scales = {} if power else {"xscale": "linear", "yscale": "linear"}
+    scales: dict[str, Any] = {} if power else {"xscale": "linear", "yscale": "linear"}
     return Panel(title, "step", ylabel, series, levels=levels, **scales)
 
 

@@ -32,7 +32,8 @@ def calculate(arguments: Mapping[str, Any], arm: str, alpha: np.ndarray, tokens:
         found = simulation.theorem_3_moments(key, d, len(alpha), draws=draws)
         form = float(theory.sign_projection_variance(d, len(alpha)))
         return _read("signs", found, (), form, form)
-    found, out = simulation.theorem_4_moments(key, d, alpha, tokens=tokens, draws=draws), {}
+    found = simulation.theorem_4_moments(key, d, alpha, tokens=tokens, draws=draws)
+    out: dict[str, Any] = {}
     forms = [theory.sign_gaussian_variance(d, alpha, exact=exact) for exact in (True, False)]
     for i, name in enumerate(("top", "rare")):
         out |= _read(name, found, (i,), *(float(form[tokens[i]]) for form in forms))

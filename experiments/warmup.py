@@ -44,7 +44,8 @@ from lvp.training import Lane
 
 def follow_up(table, config: Config) -> dict[str, list[Lane]]:
     """The other seeds, at every arm's best rate of each warm-up."""
-    labels, found = [(c.label, c.cell) for c in cells(config)], {}
+    labels = [(c.label, c.cell) for c in cells(config)]
+    found: dict[str, list[Lane]] = {}
     for name in config.arms:
         (label,) = [label for label, cell in labels if cell == arm_cell(config, name)]
         for warmup in config.warmups:
@@ -244,9 +245,10 @@ def _follows(name: str, what: str):
 
 def _worse(name: str):
     def measured(table, config: Config) -> Measured:
-        chosen_ = [(each, best_warmup(table, config, each, none=True)) for each in (name, "LionAR")]
+        best = {each: best_warmup(table, config, each, none=True) for each in (name, "LionAR")}
+        chosen_ = [(each, warmup) for each, warmup in best.items() if warmup is not None]
         note = "validation loss less that of LionAR, each at its best rate and warm-up, nats per token"
-        if any(warmup is None for _, warmup in chosen_):
+        if len(chosen_) < len(best):
             return Measured(np.full(len(config.more_seeds), np.nan), note)
         values = [tuned_losses(table, config, *each) for each in chosen_]
         return Measured(values[0] - values[1], note, tuple(chosen_[:1]), tuple(chosen_[1:]))
@@ -297,8 +299,8 @@ def claims(table, config: Config, context) -> list[Claim]:
             note=f"{measured.note}; t interval over {len(measured.values)} seeds that did not choose the rates",
             **dict(context),
         )
-        edges = _leant_on(claim.verdict, q.claimed, measured)
-        edges = [f"{name} at {warmup:.0%}" for name, warmup in edges if at_edge(table, config, name, warmup)]
+        leant_on = _leant_on(claim.verdict, q.claimed, measured)
+        edges = [f"{name} at {warmup:.0%}" for name, warmup in leant_on if at_edge(table, config, name, warmup)]
         if edges:
             note = f"{claim.note}; {claim.verdict} but for the best rate at the edge of its grid: {', '.join(edges)}"
             claim = replace(claim, verdict="unresolved", note=note)

@@ -57,7 +57,7 @@ def best_warmup(table, config: Config, name: str, *, none: bool = False) -> floa
     """The warm-up, and with `none` perhaps none, at whose best rate the mean loss over the first seeds is least."""
     means = {w: losses(table, config, name, w).mean(axis=1) for w in config.warmups if w or none}
     least = {w: np.nanmin(x) for w, x in means.items() if np.isfinite(x).any()}
-    return min(least, key=least.get) if least else None
+    return min(least, key=least.__getitem__) if least else None
 
 
 def over_time(found, config: Config, what: str) -> np.ndarray:

@@ -183,7 +183,7 @@ def follow_up(table, config: Config) -> dict[str, list[Lane]]:
 def ray(table, config: Config, width: int, hidden: float, factors: dict[str, float]) -> np.ndarray:
     """Final train loss [seeds, rates] over η_E, all else given."""
     example = lane(width, config.rates[0], hidden, factors, config.seeds[0])
-    columns = {"cell.model.width": width}
+    columns: dict[str, float] = {"cell.model.width": width}
     columns |= {f"lane.learning_rates.{role}": example.learning_rates[role] for role in ("hidden", "output")}
     columns |= {f"lane.init_std.{role}": example.init_std[role] for role in ("embedding", "output")}
     return grid(where(table, columns), config.rates, config.seeds)

@@ -2,9 +2,13 @@
 
 import textwrap
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from lvp.parametrization import RULES, Table, aligned
 from lvp.recommend import Recommendation
+
+if TYPE_CHECKING:
+    from lvp.theory.token_frequencies import TokenFrequencies
 
 KAPPA_ONE = "Interpolated was measured with κ = 1, not with the κ here."
 LINE = 118  # characters
@@ -17,7 +21,7 @@ def text(advice: Recommendation) -> str:
         [_heading(advice), *aligned(_rows(advice)), *_symbols(advice)],
         [line for note in (*advice.notes, *_constants(advice)) for line in textwrap.wrap(note, LINE)],
         *_measured(advice),
-        *([] if advice.tokens is None else [_tokens(advice)]),
+        *([] if advice.tokens is None else [_tokens(advice, advice.tokens)]),
         ["In Python:", *("    " + line if line else "" for line in advice.snippet.splitlines())],
     ]
     return "\n\n".join("\n".join(block) for block in blocks)
@@ -75,7 +79,9 @@ def _measured(advice: Recommendation) -> list[list[str]]:
     blocks = []
     for name, result in advice.evidence.items():
         sizes = f"widths {_range(result['widths'])}, vocabularies {_range(result['vocabs'])}"
-        lines = [("rule", "embedding rate here", "where tuned", "mean elsewhere", "worst elsewhere")]
+        lines: list[tuple[str, ...]] = [
+            ("rule", "embedding rate here", "where tuned", "mean elsewhere", "worst elsewhere")
+        ]
         for rule in (advice.rule, *(other for other in RULES if other != advice.rule)):
             row = result["rules"].get(rule, {})
             gaps = (_percent(row.get("tuned_gap")), *(_interval(row, key) for key in ("mean_gap", "worst_gap")))
@@ -122,9 +128,9 @@ def _interval(row, key: str) -> str:
     return f"{100 * row[key]:.1f} % [{100 * low:.1f}, {100 * high:.1f}]"
 
 
-def _tokens(advice: Recommendation) -> list[str]:
-    found, width = advice.tokens, advice.width
-    if found.exponent is None:
+def _tokens(advice: Recommendation, found: "TokenFrequencies") -> list[str]:
+    width = advice.width
+    if found.exponent is None or found.interval is None or found.between is None:
         law = "Zipf–Mandelbrot law: these counts leave its exponent open"
     else:
         low, high = found.interval

@@ -58,7 +58,7 @@ def _drop_unfinished(directory: Path) -> None:
     _drop(p for p in Path(directory).glob("step_*") if not p.name[5:].isdigit())
 
 
-def save(directory: Path, step: int, state, configuration: str) -> None:
+def save(directory: Path, step: int, state: Any, configuration: str) -> None:
     """Writes the pytree `state` (arrays) as `step`, then drops all but the last `KEEP` steps up to it: later ones are
     those that `latest` could not use.
 
@@ -77,7 +77,7 @@ def save(directory: Path, step: int, state, configuration: str) -> None:
     _drop(_path(directory, old) for old in [s for s in steps(directory) if s <= step][:-KEEP])
 
 
-def load(directory: Path, step: int, shapes, configuration: str) -> Any:
+def load(directory: Path, step: int, shapes: Any, configuration: str) -> Any:
     """The state at `step` with the structure of `shapes` (ShapeDtypeStructs): where those have shardings, arrays that
     lie so; else arrays of the host.
 
@@ -93,7 +93,7 @@ def load(directory: Path, step: int, shapes, configuration: str) -> Any:
         problem = error
         if not _is_damage(error):
             raise
-    failed = [problem is not None]
+    failed = np.array([problem is not None])
     if processes.shared(shapes):  # what one process cannot read, none goes on from
         failed = processes.gathered(failed)
     if np.any(failed):
@@ -107,7 +107,7 @@ def load(directory: Path, step: int, shapes, configuration: str) -> Any:
     return state
 
 
-def latest(directories: Iterable[Path], shapes, configurations: Iterable[str]) -> tuple[int, list[Any]] | None:
+def latest(directories: Iterable[Path], shapes: Any, configurations: Iterable[str]) -> tuple[int, list[Any]] | None:
     """The last step that every directory holds undamaged, with the states there (see `load`), or None.
 
     One directory per lane of a pack: its lanes go on together. Damaged steps are logged, and every step after the one

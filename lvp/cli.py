@@ -4,6 +4,7 @@ import inspect
 import json
 import os
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, get_type_hints
 
@@ -21,9 +22,10 @@ def _model(name: str, changes: dict[str, str]):
     from lvp.models import configs
 
     known = {"1b": configs.hayou_liu_1b, "gpt2": configs.gpt2}
+    base: Callable[..., configs.DecoderConfig]
+    fields: dict[str, Any]
     if name in known:
-        base = known[name]
-        fields: dict[str, Any] = {}
+        base, fields = known[name], {}
     elif Path(name).suffix == ".json":
         base, fields = configs.DecoderConfig, _fields(Path(name))
     else:

@@ -4,6 +4,7 @@ import argparse
 import dataclasses
 import json
 from pathlib import Path
+from typing import Any
 
 from lvp.command_line import need, subcommand
 from lvp.errors import InputError
@@ -13,7 +14,7 @@ RULE = f"{', '.join(RULES)} (default: lvp)"
 WIDTHS, VOCAB = (32, 64, 128, 256), 1024
 
 
-def add(commands) -> None:
+def add(commands: Any) -> None:
     """The three commands, into argparse's subparsers."""
     _add_recommend(commands)
     _add_table(commands)

@@ -6,17 +6,19 @@ import os
 import re
 import sys
 from collections.abc import Callable
-from typing import Any, get_args, get_origin
+from typing import Any, NoReturn, get_args, get_origin
 
 from lvp.errors import InputError, shown, unknown
 
+# What `lvp.data.corpora` knows.
+CORPORA = "python-docs, wikitext2[:DIR], text:FILE-OR-DIR, tfds:NAME, tokens:DIR, zipf[:EXPONENT]"
 _LARGEST = 2**53  # up to which whole numbers and floats are the same
 
 
 class Parser(argparse.ArgumentParser):
     """argparse whose errors are one line that begins with the program's short name, the last word of `prog`."""
 
-    def error(self, message):
+    def error(self, message: str) -> NoReturn:
         found = re.match(r"unrecognized arguments: (\S+)", message)
         if found:
             options = [o for a in self._every_action() for o in a.option_strings]
@@ -40,7 +42,7 @@ class Parser(argparse.ArgumentParser):
                 yield from parser._actions
 
 
-def subcommand(commands, name: str, function: Callable, text: str) -> argparse.ArgumentParser:
+def subcommand(commands: Any, name: str, function: Callable, text: str) -> argparse.ArgumentParser:
     """A command among argparse's subparsers, which calls the function with its arguments."""
     made = commands.add_parser(name, help=text, description=text, allow_abbrev=False)
     made.set_defaults(function=function)
@@ -67,7 +69,7 @@ def need(command: str, *packages: str, extra: str) -> None:
         raise InputError(f"{command} needs {' and '.join(missing)}: pip install -e '.[{extra}]'")
 
 
-def parsed(key: str, value: Any, kind: Any):
+def parsed(key: str, value: Any, kind: Any) -> Any:
     """`value` as `kind`, from JSON-like values or from text; InputError naming key and offending part, and for numbers
     that are NaN, infinite, or too large to be counted by."""
     import pydantic  # of the lab, not of the library

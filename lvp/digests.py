@@ -7,6 +7,7 @@ other damage but for a chance of 2^-64. It is no defence against somebody who me
 
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from typing import Any
 
 import jax
 import numpy as np
@@ -70,7 +71,7 @@ def _own(x) -> int:
     return sum(of_part(np.asarray(s.data), x.shape, start) for s, start in zip(shards, starts, strict=True)) % 2**64
 
 
-def of_tree(tree) -> dict[str, str]:
+def of_tree(tree: Any) -> dict[str, str]:
     """The digest of every array of a pytree, by its path. Of arrays that several processes share (then all of the
     tree's are such) all of them call it, and all get the answer."""
     leaves = jax.tree_util.tree_leaves_with_path(tree)

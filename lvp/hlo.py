@@ -86,7 +86,11 @@ def collectives(text: str, *, in_loop: bool = False) -> list[Collective]:
                 visit(called, times * (trips or 1), inside or (loop and trips is None))
 
     visit(entry, 1, False)
-    return [Collective(*key, times) for key, times in sorted(found.items()) if key[1] > 1 or key[0] == COLLECTIVES[-1]]
+    return [
+        Collective(kind, group, size, times)
+        for (kind, group, size), times in sorted(found.items())
+        if group > 1 or kind == COLLECTIVES[-1]
+    ]
 
 
 def _trips(rest: str, computations: dict[str, list[_Instruction]]) -> int | None:
@@ -95,13 +99,15 @@ def _trips(rest: str, computations: dict[str, list[_Instruction]]) -> int | None
     if noted := _TRIPS.search(rest):
         return int(noted.group(1))
     condition, body = _CONDITION.search(rest), _BODY.search(rest)
-    limits = _constants(computations.get(condition.group(1), ())) if condition else {}
+    if condition is None or body is None:
+        return None
+    limits = _constants(computations.get(condition.group(1), ()))
     if len(limits) != 1:
         return None
     (limit,) = limits.values()
     counter = [i for i in computations[condition.group(1)] if i.opcode == "get-tuple-element"]
-    index = _INDEX.search(counter[0].rest).group(1) if counter else "0"
-    return -(-limit // _step(computations.get(body.group(1), ()), index))
+    index = _INDEX.search(counter[0].rest) if counter else None
+    return -(-limit // _step(computations.get(body.group(1), ()), index.group(1) if index else "0"))
 
 
 def _constants(computation) -> dict[str, int]:
@@ -131,7 +137,7 @@ def _called(rest: str) -> Iterator[str]:
 def _sizes(shape: str) -> Iterator[int]:
     """Bytes of the arrays in a shape."""
     for kind, dims in _SHAPE.findall(shape):
-        bits = _BITS.get(kind) or int(re.search(r"\d+", kind).group())
+        bits = _BITS.get(kind) or int(re.findall(r"\d+", kind)[0])
         yield math.prod(map(int, dims.split(","))) * bits // 8 if dims else bits // 8
 
 

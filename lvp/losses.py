@@ -38,7 +38,14 @@ def _wide(x) -> jnp.dtype:
 
 
 def next_token_loss(
-    hidden, head, targets, weights=None, *, chunk: int | None = None, z_loss: float = 0.0, mesh: Mesh | None = None
+    hidden: jax.Array,
+    head: jax.Array,
+    targets: jax.Array,
+    weights: jax.Array | None = None,
+    *,
+    chunk: int | None = None,
+    z_loss: float = 0.0,
+    mesh: Mesh | None = None,
 ) -> jax.Array:
     """Weighted mean of −log softmax(hidden · head)[target], plus z_loss · log²(Σ exp(hidden · head)).
 
@@ -66,7 +73,9 @@ def next_token_loss(
     return _weighted_sum(hidden, head, targets, weights * scale, chunk, z_loss, mesh)
 
 
-def dense_next_token_loss(hidden, head, targets, weights=None) -> jax.Array:
+def dense_next_token_loss(
+    hidden: jax.Array, head: jax.Array, targets: jax.Array, weights: jax.Array | None = None
+) -> jax.Array:
     """The same loss through [tokens, vocab] logits: the reference for tests and benchmarks. Arguments as above."""
     logits = jnp.matmul(hidden, head, preferred_element_type=_wide(hidden))
     nll = jax.nn.logsumexp(logits, axis=-1) - jnp.take_along_axis(logits, targets[..., None], axis=-1)[..., 0]
@@ -75,7 +84,7 @@ def dense_next_token_loss(hidden, head, targets, weights=None) -> jax.Array:
     return jnp.sum(nll * weights) / jnp.where(total > 0, total, 1.0)
 
 
-def chunks(chunk: int, *arrays) -> list[jax.Array]:
+def chunks(chunk: int, *arrays: jax.Array) -> list[jax.Array]:
     """Arrays [N, ...] as [⌈N / chunk⌉, chunk, ...], to scan over.
 
     Padded with zeros: a weight, a frequency or a residual among the arrays makes what is added at the end count for
@@ -160,8 +169,8 @@ def _weighted_sum(hidden, head, targets, weights, chunk, z_loss, mesh):
     if mesh is None:
         return _sum(hidden, head, targets, weights, chunk, z_loss, False)
 
-    def of_device(*parts):
-        return _psum(_sum(*parts, chunk, z_loss, mesh.shape[MODEL] > 1), mesh, *TOKENS)
+    def of_device(hidden, head, targets, weights):
+        return _psum(_sum(hidden, head, targets, weights, chunk, z_loss, mesh.shape[MODEL] > 1), mesh, *TOKENS)
 
     of_all = jax.shard_map(of_device, mesh=mesh, in_specs=_PARTS, out_specs=PartitionSpec(), check_vma=False)
     return of_all(hidden, head, targets, weights)
@@ -173,8 +182,9 @@ def _forward(hidden, head, targets, weights, chunk, z_loss, mesh):
         total, d_hidden, d_head, losses = _sum_and_gradients(*arrays, chunk, z_loss, False)
     else:
 
-        def of_device(*parts):
-            total, d_hidden, d_head, losses = _sum_and_gradients(*parts, chunk, z_loss, mesh.shape[MODEL] > 1)
+        def of_device(hidden, head, targets, weights):
+            settings = chunk, z_loss, mesh.shape[MODEL] > 1
+            total, d_hidden, d_head, losses = _sum_and_gradients(hidden, head, targets, weights, *settings)
             if mesh.shape[FSDP] > 1:
                 d_head = jax.lax.psum_scatter(d_head, FSDP, scatter_dimension=0, tiled=True)
             return _psum(total, mesh, *TOKENS), _psum(d_hidden, mesh, MODEL), _psum(d_head, mesh, DATA), losses

@@ -31,7 +31,7 @@ class Outcome:
     scored_nats: float | None = None
 
 
-def outcome(final_steps: int, state) -> Outcome:
+def outcome(final_steps: int, state: Any) -> Outcome:
     """Reads the outcome of one finished lane off its state (see `lvp.training.Program`; host or device arrays). The
     final train loss is the mean over the last `final_steps`."""
     losses = np.asarray(state["losses"], np.float64)
@@ -55,7 +55,7 @@ def outcome(final_steps: int, state) -> Outcome:
     )
 
 
-def _listed(values) -> list:
+def _listed(values) -> list | float | None:
     """An array as nested lists to 6 digits, None for what is not finite."""
     if np.ndim(values):
         return [_listed(x) for x in np.asarray(values)]

@@ -25,12 +25,13 @@ width, m the vocabulary, η the paper's one tunable rate; entries are (init std,
 
 import math
 import operator
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from numbers import Real
 from typing import Any
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from lvp.errors import InputError, shown, unknown
 
@@ -106,7 +107,7 @@ class Table:
         )
 
 
-def aligned(lines: list[tuple[str, ...]]) -> list[str]:
+def aligned(lines: Sequence[tuple[str, ...]]) -> list[str]:
     """Rows of cells as lines of text whose columns begin together."""
     widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
     return ["  ".join(c.ljust(w) for c, w in zip(line, widths, strict=True)).rstrip() for line in lines]
@@ -157,7 +158,7 @@ def table(
     *,
     width: int,
     vocab: int,
-    frequencies=None,
+    frequencies: ArrayLike | None = None,
     kappa: float | None = None,
     normalize: str = "paper",
     base_width: int | None = None,
@@ -219,14 +220,17 @@ def _checked_rows(name: str, cells: Any) -> Mapping[str, tuple[float, float]]:
     """What a function of somebody's own gave, if it is a row for every role."""
     if not isinstance(cells, Mapping) or set(cells) != set(_ROLES):
         raise InputError(f"rule {name} must give a row for each of {', '.join(_ROLES)}, got {shown(cells)}")
-    for role, row in cells.items():
+    checked = {}
+    for role in _ROLES:
+        row = cells[role]
         try:
             std, rate = map(float, row)
         except (TypeError, ValueError):
             raise InputError(f"rule {name}: {role} needs (init std, LR multiplier), got {shown(row)}") from None
         if not (0 <= std < math.inf and 0 < rate < math.inf):
             raise InputError(f"rule {name}: {role} needs (init std ≥ 0, LR multiplier > 0), both finite; got {row}")
-    return {role: tuple(map(float, cells[role])) for role in _ROLES}
+        checked[role] = (std, rate)
+    return checked
 
 
 def _kappa(rule: str, vocab: int, frequencies, kappa: float | None) -> float:
@@ -285,7 +289,7 @@ def embedding_ratio(width: float, vocab: float, kappa: float = 1.0) -> float:
     return math.sqrt(numerator / (1 + 2 * (width - 1) / (math.pi * vocab)))
 
 
-def attenuation(frequencies) -> np.ndarray:
+def attenuation(frequencies: ArrayLike) -> np.ndarray:
     """κ_i = I_i = E[α_i² z_i² / Σ_j α_j² z_j²] for z iid N(0, 1): what is left of the d² term for token i.
 
     With a_i = α_i² / Σ_j α_j²,
@@ -332,7 +336,7 @@ _STEP = 0.25
 _CHUNK_ELEMENTS = 1 << 20
 
 
-def check_frequencies(frequencies, vocab: int | None = None) -> np.ndarray:
+def check_frequencies(frequencies: ArrayLike, vocab: int | None = None) -> np.ndarray:
     """Token probabilities as float64 [m].
 
     Args:
@@ -358,7 +362,7 @@ def check_frequencies(frequencies, vocab: int | None = None) -> np.ndarray:
     return alpha
 
 
-def check_whole(name: str, value, least: int) -> int:
+def check_whole(name: str, value: Any, least: int) -> int:
     """`value`, any whole-number type but bool, as an int of at least `least`; InputError by `name` otherwise."""
     try:
         whole = operator.index(value)

@@ -17,7 +17,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax.sharding import NamedSharding
+from jax.sharding import Mesh, NamedSharding
 from jax.sharding import PartitionSpec as P
 
 from lvp import hlo, losses, sharding
@@ -162,10 +162,11 @@ def plan(cell: Cell, topology: str, mesh: str | Mapping[str, int] = "") -> Plan:
     devices, accelerator = devices_of(topology)
     sizes = sharding.mesh_sizes(mesh, len(devices))
     check_mesh(cell, sizes)
-    program = Program(cell, mesh=sharding.make_mesh(sizes, devices))
+    made = sharding.make_mesh(sizes, devices)
+    program = Program(cell, mesh=made)
     compiled = _compiled(lambda: program.compile(_data_shapes(cell)), f"{topology}, {_mesh_words(sizes)}")
     per_step = hlo.collectives(compiled.as_text(), in_loop=True)
-    return Plan(topology, sizes, cell, accelerator, _memory(program, compiled), per_step, _loss(program))
+    return Plan(topology, sizes, cell, accelerator, _memory(program, compiled), per_step, _loss(cell, made))
 
 
 def _compiled(compile_, what: str):
@@ -179,10 +180,9 @@ def _compiled(compile_, what: str):
         raise TooLarge(f"{what}: {(words.group(0) if words else str(error)[:200]).strip()}") from None
 
 
-def _loss(program: Program) -> dict[str, int | None]:
+def _loss(cell: Cell, mesh: Mesh) -> dict[str, int | None]:
     """Compiles the loss of a micro-batch by itself, ours and the dense one, laid out as in the program; None where it
     alone needs more memory than there is."""
-    cell, mesh = program.cell, program.mesh
     width, rows = cell.model.width, cell.micro_batch_size * cell.model.context
     places = (P(sharding.TOKENS), P(sharding.FSDP, sharding.MODEL), P(sharding.TOKENS))
     shapes = (((rows, width), cell.model.dtype), ((width, cell.vocab), "float32"), ((rows,), "int32"))
@@ -195,7 +195,7 @@ def _loss(program: Program) -> dict[str, int | None]:
         "through all logits": lambda h, w, t: losses.dense_next_token_loss(h, w.astype(h.dtype), t),
     }
     out = (None, tuple(a.sharding for a in arguments[:2]))
-    found = {}
+    found: dict[str, int | None] = {}
     for name, loss in kinds.items():
         lowered = jax.jit(jax.value_and_grad(loss, (0, 1)), out_shardings=out).lower(*arguments)
         try:
@@ -292,7 +292,7 @@ def table(found: Plan) -> str:
         lines.append(f"  {c.kind:<20}{among:<12}{c.times:>6} × {_of(c.size, units, 1e3)}")
     if len(found.collectives) > 8:
         lines.append(f"  and {len(found.collectives) - 8} kinds of smaller collectives")
-    if seconds:
+    if seconds and found.accelerator is not None:
         best = max(seconds.values())
         mfu = found.flops / found.devices / found.accelerator.flops / best
         rate = cell.tokens_per_step / best

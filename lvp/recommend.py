@@ -17,6 +17,8 @@ from dataclasses import dataclass
 from numbers import Real
 from typing import TYPE_CHECKING, Any
 
+from numpy.typing import ArrayLike
+
 from lvp import evidence, parametrization
 from lvp.errors import InputError
 from lvp.parametrization import RULES, Table, check_whole
@@ -202,7 +204,7 @@ def recommend(
     from_vocab: int | None = None,
     embedding_lr: float | None = None,
     kappa: float | None = None,
-    counts=None,
+    counts: ArrayLike | None = None,
 ) -> Recommendation:
     """Rate and init std of every role of a model of `width` and `vocab`, for Adam-like optimizers.
 
@@ -228,7 +230,8 @@ def recommend(
     _check_rate("hidden_lr", hidden_lr)
     if embedding_lr is not None:
         _check_rate("embedding_lr", embedding_lr)
-    asked = (width, vocab), _base(from_width, from_vocab, vocab, embedding_lr), hidden_lr, embedding_lr
+    base = _base(from_width, from_vocab, vocab, embedding_lr)
+    asked = (width, vocab), base, hidden_lr, embedding_lr
     _roles(rule, kappa, *asked)  # refuses a wrong rule or size before tokens are looked at
     tokens = _tokens(counts, vocab, kappa)
     kappa = kappa if tokens is None else tokens.kappa
@@ -239,7 +242,7 @@ def recommend(
         vocab=vocab,
         hidden_lr=float(hidden_lr),
         from_width=from_width,
-        from_vocab=None if from_width is None else asked[1][1],
+        from_vocab=None if base is None else base[1],
         embedding_lr=None if embedding_lr is None else float(embedding_lr),
         kappa=table.kappa,
         roles=_roles(rule, kappa, *asked),
@@ -252,7 +255,7 @@ def recommend(
 
 
 def _check_rate(name: str, rate) -> None:
-    if isinstance(rate, bool) or not isinstance(rate, Real) or not 0 < rate < math.inf:
+    if isinstance(rate, bool) or not isinstance(rate, Real) or not 0 < float(rate) < math.inf:
         raise InputError(f"{name} must be a finite number above zero, got {rate!r}")
 
 

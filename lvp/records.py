@@ -8,14 +8,17 @@ import subprocess
 from collections.abc import Iterable, Mapping
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from lvp.errors import InputError
 from lvp.files import write_whole
-from lvp.shapes import fits
+from lvp.shapes import Shape, fits
+
+if TYPE_CHECKING:
+    from pandas import DataFrame
 
 FORMAT = 1
-_SHAPE = {"format": int, "hash": str, "config": dict, "outcome": dict, "provenance": dict}
+_SHAPE: Mapping[str, Shape] = {"format": int, "hash": str, "config": dict, "outcome": dict, "provenance": dict}
 _KEYS = {*_SHAPE, "experiment", "tier", "sweep", "digest"}
 PACKAGES = ("jax", "jaxlib", "flax", "optax", "orbax-checkpoint", "sentencepiece", "ray", "numpy")
 
@@ -32,7 +35,7 @@ def config_hash(config: Mapping) -> str:
 
 def write(path: Path, records: Iterable[Mapping]) -> None:
     """Writes records as JSON lines, whole or not at all, each with a digest of what it says."""
-    write_whole(path, "".join(dumps(r | {"digest": config_hash(r)}) + "\n" for r in records))
+    write_whole(path, "".join(dumps({**r, "digest": config_hash(r)}) + "\n" for r in records))
 
 
 def read(path: Path) -> list[dict]:
@@ -70,7 +73,7 @@ def _record(found: Any) -> dict:
 
 def flatten(nested: Mapping, prefix: str = "") -> dict[str, Any]:
     """{"a": {"b": 1}} → {"a.b": 1}; lists stay as they are."""
-    flat = {}
+    flat: dict[str, Any] = {}
     for key, value in nested.items():
         if isinstance(value, Mapping):
             flat |= flatten(value, f"{prefix}{key}.")
@@ -79,7 +82,7 @@ def flatten(nested: Mapping, prefix: str = "") -> dict[str, Any]:
     return flat
 
 
-def table(records: Iterable[Mapping]):
+def table(records: Iterable[Mapping]) -> "DataFrame":
     """A pandas DataFrame, one row a lane: hash, every configured value under its dotted name (`cell.model.width`,
     `lane.learning_rates.embedding`, …), the outcome (of measures a list over the measured steps each, of the training
     loss a list over `curve_steps`) and the provenance."""

@@ -1,10 +1,10 @@
 """Whether JSON that somebody else wrote, or damaged, is what its reader takes it for."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from types import UnionType
 from typing import Any
 
-Shape = type | UnionType | Mapping[str, "Shape"] | Sequence["Shape"]
+Shape = type | UnionType | Mapping[str, "Shape"] | list["Shape"]
 _LARGEST = 1 << 62  # of a count; NumPy's sizes end one bit above
 
 

@@ -4,6 +4,19 @@ import sweeps
 table = sweeps.run("width_vocab", tier="smoke", executor="local")
 """
 
-from sweeps.api import Options, resume, run, status, table_of, track
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from sweeps.api import Options, resume, run, status, table_of, track
 
 __all__ = ["Options", "resume", "run", "status", "table_of", "track"]
+
+
+def __getattr__(name: str) -> Any:
+    """The names above, once asked for: what trains takes seconds to import, and `python -m sweeps status` trains
+    nothing."""
+    if name not in __all__:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from sweeps import api
+
+    return getattr(api, name)

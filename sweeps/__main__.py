@@ -6,8 +6,7 @@ import time
 from pathlib import Path
 
 import experiments
-from lvp.command_line import Parser, command, setting, subcommand
-from lvp.data.corpora import FORMS
+from lvp.command_line import CORPORA, Parser, command, setting, subcommand
 
 
 def _how(parser):
@@ -111,7 +110,7 @@ def parser() -> Parser:
     run = add("run", _run, "run an experiment, or continue it where its directory stands")
     run.add_argument("experiment", help=f"one of: {', '.join(experiments.NAMES)}; or a file of one's own, FILE.py")
     run.add_argument("--tier", default="laptop", help="smoke, laptop, gpu or paper")
-    run.add_argument("--corpus", help=FORMS)
+    run.add_argument("--corpus", help=CORPORA)
     run.add_argument("--out", help="directory of the sweep (default: runs/…, named by its hash)")
     run.add_argument("--set", nargs="+", action="extend", default=[], metavar="KEY=VALUE", help="any configured value")
     run.add_argument("--dry-run", action="store_true", help="print cells, lanes, tokens, FLOPs and expected hours")

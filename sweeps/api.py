@@ -14,11 +14,11 @@ from typing import Any
 import experiments
 from experiments import own
 from lvp import records
-from lvp.errors import InputError
+from lvp.errors import InputError, unknown
 from lvp.files import append_line, cache_dir, write_whole
 from lvp.hardware import cores
 from lvp.sharding import named_sizes
-from sweeps import kinds, plan, standing, tracking
+from sweeps import kinds, outline, plan, standing, tracking
 from sweeps.lock import only_driver
 from sweeps.manifest import Manifest
 from sweeps.progress import Progress
@@ -50,7 +50,7 @@ class Options:
 
     def __post_init__(self):
         if self.executor not in EXECUTORS:
-            raise experiments.unknown("executor", self.executor, EXECUTORS)
+            raise unknown("executor", self.executor, EXECUTORS)
         for name in ("pack", "threads", "hosts"):
             value = getattr(self, name)
             if value is not None and value < 1:
@@ -151,11 +151,11 @@ def resume(out: str | Path, *, options: Options = Options(), quiet: bool = False
         for what, before in fingerprints(entry.dataset).items():
             if fingerprints(found)[what] != before:
                 raise InputError(f"{what} of {found.spec}: not the one that the sweep in {out} began with")
-    places = {label: d and d.to_dict() for label, d in datasets.items()}
+    places: dict[str, dict[str, Any] | None] = {label: d and d.to_dict() for label, d in datasets.items()}
     return _continue(_with(manifest, datasets=places), options, quiet)
 
 
-def _with(manifest: Manifest, **places) -> Manifest:
+def _with(manifest: Manifest, **places: Any) -> Manifest:
     """The manifest with its token files and its experiment's file where they are now: a cache may have been moved or
     cleared."""
     if all(getattr(manifest, name) == place for name, place in places.items()):
@@ -236,11 +236,10 @@ def _continue(manifest: Manifest, options: Options, quiet: bool):
     from sweeps import results  # what draws takes half a second to import, and `status` draws nothing
 
     say = _sayer(quiet)
-    failures, interrupted = [], False
+    failures: list[str] = []
+    interrupted = False
     with only_driver(manifest.out):
-        if manifest.source is not None:  # its outline may be from before lanes followed
-            manifest = replace(manifest, outline=None)
-            manifest.write()
+        _outline(manifest)
         for problem in manifest.set_damaged_aside():
             say(f"{problem}: set aside, its lane is trained again")
         if len(manifest.finished()) < manifest.num_lanes:
@@ -266,6 +265,11 @@ def _where(options: Options) -> list[str]:
     return where + (["--track", options.track] if options.track else [])
 
 
+def _outline(manifest: Manifest) -> None:
+    with contextlib.suppress(OSError):  # of a full disk, say: `status` takes longer without
+        outline.write(manifest)
+
+
 def _work(manifest: Manifest, options: Options, quiet: bool, say) -> tuple[Manifest, list[str], bool]:
     """Runs the lanes that are left: the manifest with its packing, why trials failed whose lanes nobody has finished,
     whether it was interrupted."""
@@ -287,8 +291,7 @@ def _work(manifest: Manifest, options: Options, quiet: bool, say) -> tuple[Manif
         if not failures and with_more.num_lanes > manifest.num_lanes:
             say(f"{with_more.num_lanes - manifest.num_lanes} lanes follow from these results")
             manifest = with_more
-            if manifest.source is not None:
-                manifest.write()
+            _outline(manifest)
             failures = _execute(manifest, executor, settings, options.track, quiet, say)
     except KeyboardInterrupt:
         interrupted = True
@@ -325,6 +328,7 @@ def _packed(manifest: Manifest, executor, options: Options, settings: Settings, 
 
 def _execute(manifest: Manifest, executor, settings: Settings, tracker: str | None, quiet: bool, say) -> list[str]:
     packing = manifest.packing
+    assert packing is not None  # `_packed` was called
     settings = replace(
         settings,
         threads=packing["threads"],
@@ -382,4 +386,4 @@ def _track(manifest: Manifest, tracker: str, say) -> Path:
 def table_of(out: str | Path):
     """The tidy table of the sweep in `out` as it stands. Executes nothing of an experiment of somebody's own."""
     manifest = Manifest.read(Path(out))
-    return records.table(manifest.read_records(manifest.outlined_lanes))
+    return records.table(manifest.read_records(outline.lanes(manifest)))

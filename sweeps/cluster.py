@@ -7,6 +7,7 @@ import threading
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import ray
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
@@ -69,7 +70,7 @@ class Watch(threading.Thread):
         super().__init__(daemon=True)
         self.again = f"python -m sweeps resume {out}" + (f" --ray-address {address}" if address else "")
         self.closed = threading.Event()
-        self.node = ray._private.worker._global_node  # None of a client, which does without
+        self.node: Any = ray._private.worker._global_node  # None of a client, which does without
 
     def run(self) -> None:
         heard = time.monotonic()

@@ -36,7 +36,9 @@ class Gang:
 
     @staticmethod
     def _in_bundle(bundle: int) -> PlacementGroupSchedulingStrategy:
-        return PlacementGroupSchedulingStrategy(ray.util.get_current_placement_group(), bundle)
+        group = ray.util.get_current_placement_group()
+        assert group is not None  # Tune gives every trial one
+        return PlacementGroupSchedulingStrategy(group, bundle)
 
     def _look(self, bundle: int):
         return ray.remote(look).options(num_cpus=0, scheduling_strategy=self._in_bundle(bundle)).remote(self.shared)

@@ -32,7 +32,7 @@ class Kind(NamedTuple):
     outcome(dataset, outcome) → the outcome with what only the dataset can say."""
 
     prepare: Callable[[Any, Path], Any]
-    dataset: type
+    dataset: type[data.Dataset] | type[data.Images]
     fingerprints: Callable[[Any], Mapping[str, str | None]]
     steps: Callable[[Any, Any, float], float] | None = None
     load: Callable[[Any, Any, Any], Callable[[Any], Any]] | None = None
@@ -112,9 +112,9 @@ def _images(cell: ImageCell, cache: Path) -> data.Images:
 
 
 def _load_images(cell: ImageCell, images: data.Images, mesh) -> Callable[[Any], Any]:
-    train, test = ((images.train_images, images.train_labels), (images.test_images, images.test_labels))
-    arrays = ([data.storage.load_npy(path) for path in part] for part in (train, test))
-    found = jax.device_put(ImageData.of(cell, *arrays, images.mean, images.std))
+    parts = ((images.train_images, images.train_labels), (images.test_images, images.test_labels))
+    train, test = ([data.storage.load_npy(path) for path in part] for part in parts)
+    found = jax.device_put(ImageData.of(cell, train, test, images.mean, images.std))
     return lambda lane: found
 
 

@@ -51,12 +51,14 @@ class Process:
                 # Ctrl-C is the driver's: it ends the workers, which otherwise would die with tracebacks of their own.
                 start_new_session=True,
             )
+        assert self.process.stdin is not None and self.process.stdout is not None  # pipes
+        self.asked, self.answered = self.process.stdin, self.process.stdout
 
     def call(self, name: str, *args):
         try:
-            self.process.stdin.write(json.dumps({"call": name, "args": args}) + "\n")
-            self.process.stdin.flush()
-            answer = self.process.stdout.readline()
+            self.asked.write(json.dumps({"call": name, "args": args}) + "\n")
+            self.asked.flush()
+            answer = self.answered.readline()
         except (BrokenPipeError, ValueError):
             answer = ""
         if not answer:
@@ -78,8 +80,8 @@ class Process:
     def end(self) -> None:
         self.process.kill()
         self.process.wait()
-        self.process.stdin.close()
-        self.process.stdout.close()
+        self.asked.close()
+        self.answered.close()
 
 
 class InProcess:
@@ -154,7 +156,7 @@ class LocalExecutor:
         for trial in trials:
             queue.put(trial)
         manifest = Manifest.read(self.out)
-        live: dict[int, Process] = {}
+        live: dict[int, Process | InProcess] = {}
         stopping = threading.Event()
 
         def work(i):
@@ -197,7 +199,7 @@ class LocalExecutor:
             self._let_leave(list(live.values()), manifest)
 
     @staticmethod
-    def _let_leave(workers: list[Process], manifest: Manifest) -> None:
+    def _let_leave(workers: list[Process | InProcess], manifest: Manifest) -> None:
         """Has worker processes save what they are at, and ends them; waits for them, but not forever."""
         deadline = time.monotonic() + GRACE
         for worker in workers:

@@ -1,7 +1,8 @@
 """A sweep on disk: what it is, where its lanes' records and checkpoints lie, and who it belongs to.
 
 OUT/manifest.json           experiment, tier, configuration and hash, data, packing: written once, before the work; of
-                            an experiment in a file of somebody's own that file, its digest, and the cells in outline
+                            an experiment in a file of somebody's own that file and its digest
+OUT/lanes.json              what of its cells and lanes one counts by (`sweeps.outline`); follows from the former
 OUT/records/HASH.jsonl      one finished lane each, named by the hash of the lane's configuration; HASH.damaged one that
                             cannot be read, whose lane is trained again
 OUT/checkpoints/HASH/       an unfinished lane's last steps; gone once its record stands
@@ -22,23 +23,24 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import experiments
 from experiments import own
-from experiments.experiment import Calculation, CellLanes
 from lvp import records
-from lvp.data import Dataset, Images
 from lvp.errors import InputError
 from lvp.files import write_whole
 from lvp.shapes import fits
-from lvp.training import Cell, ImageCell, ImageLane, Lane
-from sweeps import kinds
+
+if TYPE_CHECKING:  # takes seconds, and whoever asks how far a sweep is trains nothing
+    from experiments.experiment import Calculation, CellLanes, Experiment
+    from lvp.data import Dataset, Images
+    from lvp.training import Cell, ImageCell, ImageLane, Lane
+    from sweeps.kinds import Kind
 
 # Of manifest.json and the packing in it, whoever wrote them.
 _SHAPE = {"format": int, "hash": str, "experiment": str, "tier": str, "config": dict, "datasets": dict}
 _SOURCE = {"path": str, "sha256": str}
-_OUTLINE = {"label": str, "steps": int, "flops_per_lane": int | float, "lanes": [str]}
 _PACKING = {"platform": str, "workers": int, "threads": int, "pin": bool, "lanes_per_program": dict}
 
 
@@ -47,22 +49,23 @@ class Entry:
     """A cell of the sweep with its data and its lanes by hash, in the experiment's order."""
 
     label: str
-    cell: Cell | ImageCell | Calculation
-    dataset: Dataset | Images | None
-    lanes: dict[str, Lane | ImageLane | Mapping[str, Any]]
+    cell: "Cell | ImageCell | Calculation"
+    dataset: "Dataset | Images | None"
+    lanes: "dict[str, Lane | ImageLane | Mapping[str, Any]]"
 
     @cached_property
     def hash(self) -> str:
         return records.config_hash(asdict(self.cell))
 
 
-class Outline(NamedTuple):
-    """What can be said of a cell without its experiment: how many steps and FLOPs a lane takes; lanes by hash."""
+def _kind(cell) -> "Kind":
+    from sweeps import kinds  # see above
 
-    label: str
-    steps: int
-    flops_per_lane: float
-    lanes: list[str]
+    return kinds.of(cell)
+
+
+def _with_steps(cell: Any, steps: int) -> Any:
+    return replace(cell, steps=steps)
 
 
 def corpus_name(spec: str) -> str:
@@ -79,7 +82,7 @@ def lane_configs(cell, lanes: Iterable, dataset) -> Iterator[dict[str, Any]]:
         for name in ("corpus", "scored"):
             if spec := config["data"].get(name):
                 config["data"][name] = corpus_name(spec)
-        data = dict(kinds.of(cell).fingerprints(dataset))
+        data = dict(_kind(cell).fingerprints(dataset))
     for lane in lanes:
         yield {"cell": config, "lane": dict(lane) if isinstance(lane, Mapping) else asdict(lane), "data": data}
 
@@ -91,16 +94,13 @@ def _is_manifest(content: Any) -> bool:
     packing = content.get("packing")
     if packing is not None and not fits(packing, _PACKING):
         return False
-    if not {"source", "outline"} & content.keys():
-        return True
-    return fits(content, {"source": _SOURCE, "outline": [_OUTLINE]}) and all(p["steps"] for p in content["outline"])
+    return "source" not in content or fits(content["source"], _SOURCE)
 
 
 @dataclass(frozen=True)
 class Manifest:
     """See the module. `packing`: lanes per program by cell label, `threads` and device, once they were measured.
-    `source`: the file of an experiment that is not one of `experiments`, and `outline` its cells as the manifest has
-    them: whoever asks for anything else of its cells executes the file."""
+    `source`: the file of an experiment that is not one of `experiments`: whoever asks for its cells executes it."""
 
     out: Path
     experiment: str
@@ -109,7 +109,6 @@ class Manifest:
     datasets: dict[str, dict[str, Any] | None]
     packing: dict[str, Any] | None = None
     source: own.Source | None = None
-    outline: list[Outline] | None = None
 
     @property
     def hash(self) -> str:
@@ -123,13 +122,13 @@ class Manifest:
         InputError for a sweep of another experiment."""
         if self.source is None:
             raise InputError(f"{self.out} is a sweep of lvp's own {self.experiment}: it is drawn without a file")
-        changed = replace(self, source=own.source(path), outline=None)
+        changed = replace(self, source=own.source(path))
         if (found := experiments.load(self.experiment, changed.source).name) != self.experiment:
             raise InputError(f"{self.out} is a sweep of {self.experiment}, and {path} holds {found}")
         return changed
 
     @cached_property
-    def resolved(self):
+    def resolved(self) -> "tuple[Experiment, Any]":
         """The experiment and its configuration object."""
         experiment = experiments.load(self.experiment, self.source)
         return experiment, experiments.configured(experiment, self.tier, self.config)
@@ -143,19 +142,20 @@ class Manifest:
         if experiment.follow_up is None:
             return entries
         first = {h for entry in entries for h in entry.lanes}
-        rows = self._read(first)
+        rows = self.read_records(first)
         if len(rows) < len(first):
             return entries
         more = experiment.follow_up(records.table(rows), config)
         return [self._entry(c, [*c.lanes, *more.get(c.label, ())]) for c in planned]
 
-    def _entry(self, planned: CellLanes, lanes) -> Entry:
+    def _entry(self, planned: "CellLanes", lanes) -> Entry:
         label, cell = planned.label, planned.cell
-        kind = kinds.of(cell)
+        kind = _kind(cell)
         try:
-            dataset = self.datasets[label] and kind.dataset.from_dict(self.datasets[label])
-            if planned.epochs is not None:
-                cell = replace(cell, steps=max(1, round(kind.steps(cell, dataset, planned.epochs))))
+            places = self.datasets[label]
+            dataset = None if places is None else kind.dataset.from_dict(places)
+            if planned.epochs is not None and kind.steps is not None:
+                cell = _with_steps(cell, max(1, round(kind.steps(cell, dataset, planned.epochs))))
         except (KeyError, TypeError, AttributeError, ArithmeticError, ValueError) as error:
             raise InputError(f"{self._path} says nothing usable of the data of {label}: {error}") from None
         hashes = map(records.config_hash, lane_configs(cell, lanes, dataset))
@@ -164,18 +164,6 @@ class Manifest:
     @property
     def num_lanes(self) -> int:
         return sum(len(entry.lanes) for entry in self.cells)
-
-    @property
-    def outlines(self) -> list[Outline]:
-        """Of the cells, with nothing of somebody's own executed where the manifest has them."""
-        if self.outline is not None:
-            return self.outline
-        return [Outline(e.label, e.cell.steps, e.cell.flops_per_lane, list(e.lanes)) for e in self.cells]
-
-    @property
-    def outlined_lanes(self) -> set[str]:
-        """Their hashes."""
-        return {h for part in self.outlines for h in part.lanes}
 
     def record_path(self, lane: str) -> Path:
         return self.out / "records" / f"{lane}.jsonl"
@@ -193,17 +181,14 @@ class Manifest:
             if path.exists()
         }
 
-    def finished(self, lanes: set[str] | None = None) -> set[str]:
-        """Hashes of this sweep's lanes, or of these, that have a record."""
+    def finished(self) -> set[str]:
+        """Hashes of this sweep's lanes that have a record."""
         stand = {p.stem for p in (self.out / "records").glob("*.jsonl")}
-        return stand & ({h for entry in self.cells for h in entry.lanes} if lanes is None else lanes)
+        return stand & {h for entry in self.cells for h in entry.lanes}
 
     def read_records(self, lanes: Iterable[str] | None = None) -> list[dict]:
-        """Those of this sweep's records, or of these lanes', that can be read."""
-        return self._read(self.finished(lanes))
-
-    def _read(self, lanes: Iterable[str]) -> list[dict]:
-        found = (self._sound(self.record_path(h)) for h in sorted(lanes))
+        """The records, of this sweep's lanes or of these, that can be read."""
+        found = (self._sound(self.record_path(h)) for h in sorted(self.finished() if lanes is None else lanes))
         return [record for record in found if isinstance(record, dict)]
 
     @staticmethod
@@ -241,7 +226,7 @@ class Manifest:
         entry = self.cells[index]
         (config,) = lane_configs(entry.cell, [entry.lanes[lane]], entry.dataset)
         if entry.dataset is not None:
-            outcome = kinds.of(entry.cell).outcome(entry.dataset, outcome)
+            outcome = _kind(entry.cell).outcome(entry.dataset, outcome)
         return {
             "format": records.FORMAT,
             "hash": lane,
@@ -255,8 +240,9 @@ class Manifest:
 
     def check_packing(self) -> None:
         """InputError where its packing is not one for its cells."""
-        counts = [self.packing[name] for name in ("workers", "threads")]
-        counts += [self.packing["lanes_per_program"].get(entry.label) for entry in self.cells]
+        packing = self.packing or {}
+        counts = [packing.get(name) for name in ("workers", "threads")]
+        counts += [packing.get("lanes_per_program", {}).get(entry.label) for entry in self.cells]
         if not all(fits(count, int) and count for count in counts):
             raise InputError(f"{self._path} holds no packing for its cells; `resume --mesh none` measures anew")
 
@@ -317,12 +303,12 @@ class Manifest:
         return found
 
     def write(self) -> None:
-        content = {k: v for k, v in asdict(self).items() if k not in ("out", "source", "outline")} | {
+        content = {k: v for k, v in asdict(self).items() if k not in ("out", "source")} | {
             "format": records.FORMAT,
             "hash": self.hash,
         }
         if self.source is not None:
-            content |= {"source": asdict(self.source), "outline": [part._asdict() for part in self.outlines]}
+            content["source"] = asdict(self.source)
         content = json.loads(records.dumps(content))  # as it is read: with text for keys
         content["digest"] = records.config_hash(content)
         write_whole(self._path, json.dumps(content, indent=1, sort_keys=True) + "\n")
@@ -347,7 +333,6 @@ class Manifest:
             claimed = content.pop("hash")
             if "source" in content:
                 content["source"] = own.Source(**content["source"])
-                content["outline"] = [Outline(**part) for part in content["outline"]]
             manifest = cls(out=out, **content)
             found = manifest.hash
         except (FileNotFoundError, NotADirectoryError):

@@ -3,6 +3,7 @@
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 from lvp import checkpoints, processes, training
 from lvp.outcomes import Outcome
@@ -49,7 +50,7 @@ class Pack:
                 saved = time.perf_counter()
             aside += time.perf_counter() - now
 
-        options = {"state": state, "step": step, "on_chunk": on_chunk, "leaving": leaving}
+        options: dict[str, Any] = {"state": state, "step": step, "on_chunk": on_chunk, "leaving": leaving}
         try:
             outcomes = training.run(self.program, self.lanes, data, **options)
         except training.Preempted as stopped:

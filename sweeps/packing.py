@@ -31,7 +31,7 @@ def measured(manifest: Manifest, executor, options, settings: Settings, cores: i
             by_cell = zip((manifest.cells[i].label for i in shared), answers, strict=True)
             # Between processes JSON made text of the keys.
             base["measured"] = speeds = {c: {int(k): round(v, 1) for k, v in s.items()} for c, s in by_cell}
-            packs |= {label: max(s, key=s.get, default=1) for label, s in speeds.items()}
+            packs |= {label: max(s, key=s.__getitem__, default=1) for label, s in speeds.items()}
         return base | {
             "workers": max(1, executor.accelerators()),
             "threads": 1,
@@ -84,5 +84,5 @@ def _cpu_threads(manifest: Manifest, executor, settings: Settings, trained: list
     for threads, workers in ((1, cores), (cores, 1)):
         answers = executor.probe(replace(settings, threads=threads), [("measure", dearest, [1])], workers)
         speeds[threads] = sum(next(iter(a[0].values())) for a in answers)
-    best = max(speeds, key=speeds.get)
+    best = max(speeds, key=speeds.__getitem__)
     return best, {f"{cores // t}x{t}": round(v, 1) for t, v in speeds.items()}

@@ -2,9 +2,12 @@
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
-from experiments.experiment import CellLanes
 from sweeps.manifest import Manifest
+
+if TYPE_CHECKING:  # takes seconds, and whoever asks how far a sweep is trains nothing
+    from experiments.experiment import CellLanes
 
 # Model FLOP/s one worker is assumed to reach before it has been measured: a pinned CPU core on small float32 models, an
 # accelerator on float32 models of a few hundred columns. Only the forecast depends on them.
@@ -25,7 +28,7 @@ class Cost:
     flops: float
 
 
-def cost(cells: Sequence[CellLanes]) -> list[Cost]:
+def cost(cells: "Sequence[CellLanes]") -> list[Cost]:
     return [
         Cost(
             c.label,
@@ -38,7 +41,7 @@ def cost(cells: Sequence[CellLanes]) -> list[Cost]:
     ]
 
 
-def forecast(cells: Sequence[CellLanes], workers: int, flops_per_second: float, basis: str) -> str:
+def forecast(cells: "Sequence[CellLanes]", workers: int, flops_per_second: float, basis: str) -> str:
     """The table that is printed before anything is run."""
     rows = cost(cells)
     total = sum(r.flops for r in rows)

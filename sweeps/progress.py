@@ -49,7 +49,7 @@ class Progress:
     def _show(self):
         found = standing(self.manifest)
         for bar, cell in zip(self.bars, found.cells, strict=True):
-            bar.update(min(cell.done, bar.total) - bar.n)
+            bar.update(min(cell.done, cell.lanes) - bar.n)
             bar.set_postfix_str(", ".join(_said(cell, found)))
         if not self.terminal:
             cells = " | ".join(f"{c.label}: {c.done:.1f}/{c.lanes}" for c in found.cells)

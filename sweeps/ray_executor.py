@@ -13,6 +13,7 @@ import time
 from collections.abc import Callable, Collection, Iterable
 from dataclasses import asdict, replace
 from pathlib import Path
+from typing import Any
 
 import ray
 from ray import tune
@@ -33,7 +34,8 @@ class TuneTrial(tune.Trainable):
     """One Tune trial is one of ours. The actor, and with it the worker and its compiled programs, is reused."""
 
     def setup(self, config):
-        self.gang = self.refused = None
+        self.gang: Gang | None = None
+        self.refused: Refused | None = None
         self.trial_to_run = config["trial"]
         try:
             self.gang = Gang(config["shared"], Settings(**config["settings"]), config["resources"])
@@ -48,6 +50,7 @@ class TuneTrial(tune.Trainable):
         try:
             if self.refused:
                 raise self.refused
+            assert self.gang is not None  # `setup` made it, or says why not
             return {"report": self.gang.run_trial(self.trial_to_run), "done": True}
         except Refused as error:
             return {"problem": str(error), "full": False, "refused": error.node, "done": True}
@@ -105,6 +108,8 @@ class RayExecutor:
         os.environ.setdefault("TUNE_DISABLE_AUTO_CALLBACK_LOGGERS", "1")
         os.environ.setdefault("TUNE_GLOBAL_CHECKPOINT_S", "1000000")  # nothing of Tune's is ever restored
         variables = (settings or Settings()).environment()
+        environment: dict[str, Any]
+        options: dict[str, Any]
         if address is None:
             # The packages are on this machine; the short path is for Unix sockets, limited to 107 bytes.
             environment = {"env_vars": variables | {"PYTHONPATH": str(ROOT)}}
@@ -119,7 +124,7 @@ class RayExecutor:
             import lvp
             import sweeps
 
-            packages = [str(Path(p.__file__).parent) for p in (lvp, experiments, sweeps)]
+            packages = [str(Path(str(p.__file__)).parent) for p in (lvp, experiments, sweeps)]
             environment, options = {"env_vars": variables, "py_modules": packages}, {"address": address}
         # It shows the traceback of every worker that dies; what comes of that is for us to say.
         logging.getLogger("ray.tune").setLevel(logging.CRITICAL)
@@ -181,10 +186,11 @@ class RayExecutor:
             except ray.exceptions.RayError as error:  # its machine has gone
                 if not left:
                     raise RuntimeError(cluster.why(error)) from None
+        raise AssertionError("the last try returns or raises")
 
     def _probe(self, settings: Settings, calls: Iterable[tuple], workers: int) -> list[list]:
         options = as_options(self._resources(settings))
-        actors = [ray.remote(Worker).options(**options).remote(self.out, settings) for _ in range(workers)]
+        actors: list[Any] = [ray.remote(Worker).options(**options).remote(self.out, settings) for _ in range(workers)]
         try:
             pending = [[getattr(a, name).remote(*args) for name, *args in calls] for a in actors]
             return [ray.get(p) for p in pending]
@@ -226,6 +232,7 @@ class RayExecutor:
     ) -> list[tuple[dict, str]]:
         """Has Tune run the trials; those whose workers died too often, and why."""
         started = time.time()
+        assert self.shared is not None  # `share` was called
         resources = self._resources(settings)
         strategy = "PACK" if settings.hosts == 1 else "STRICT_SPREAD"
         selector = {"ray.io/node-id": f"!in({','.join(sorted(refusing))})"} if refusing else {}
@@ -265,7 +272,8 @@ class RayExecutor:
         except (tune.TuneError, ray.exceptions.RayError) as error:
             raise RuntimeError(cluster.why(error)) from None
         # r.config is None where no worker lived to say anything
-        errors = {Path(r.path).name: r.error for r in results if r.error}
+        named = ((Path(r.path).name, r.error) for r in results)  # type: ignore[attr-defined]  # by __len__ and __getitem__
+        errors = {trial: error for trial, error in named if error}
         return [(trial, self._why(trial, errors[trial["id"]])) for trial in trials if trial["id"] in errors]
 
     def _why(self, trial: dict, error: Exception) -> str:

@@ -4,6 +4,7 @@ import json
 import re
 import time
 from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -141,8 +142,8 @@ def report() -> dict[Path, str]:
         all_claims += claims
         shown.append(gallery.Shown(folder, sweep, rows, experiment, claims))
         if experiment.evidence is not None:
-            made = {"tier": sweep["tier"], "corpus": sweep["config"]["corpus"], "commit": claims[0].commit}
-            evidence[folder.name] = made | experiment.evidence(table, config)
+            origin = {"tier": sweep["tier"], "corpus": sweep["config"]["corpus"], "commit": claims[0].commit}
+            evidence[folder.name] = origin | experiment.evidence(table, config)
     for path in sorted(COMMITTED.glob("benchmarks/*.json")):
         blocks[f"benchmarks/{path.stem}"] = _benchmark(json.loads(path.read_text()))
     pages = [README, *sorted(set(REPORT.parent.glob("*.md")) - {REPORT, GALLERY})]
@@ -156,7 +157,10 @@ def report() -> dict[Path, str]:
 
 def _evidence(results: Mapping) -> str:
     """What the packaged evidence says, as a table."""
-    rows = [("rule", "sizes", "where tuned", "mean", "worst"), ("---", "---", "---:", "---:", "---:")]
+    rows: list[tuple[str, ...]] = [
+        ("rule", "sizes", "where tuned", "mean", "worst"),
+        ("---", "---", "---:", "---:", "---:"),
+    ]
     for name, result in results.items():
         sizes = f"d {min(result['widths'])}–{max(result['widths'])}, m {min(result['vocabs'])}–{max(result['vocabs'])}"
         for rule, row in result["rules"].items():
@@ -196,8 +200,12 @@ def _fill(text: str, blocks: Mapping[str, str]) -> str:
     """`text` with every `<!-- results NAME --> … <!-- end -->` holding the block of that name."""
     for name, block in blocks.items():
         pattern = rf"(<!-- results {re.escape(name)} -->\n).*?(<!-- end -->)"
-        text = re.sub(pattern, lambda m, block=block: m[1] + block + "\n" + m[2], text, flags=re.DOTALL)
+        text = re.sub(pattern, partial(_filled, block), text, flags=re.DOTALL)
     return text
+
+
+def _filled(block: str, found: re.Match) -> str:
+    return f"{found[1]}{block}\n{found[2]}"
 
 
 def write_report() -> str:

@@ -37,8 +37,8 @@ class Shared:
     def _problem(self) -> str | None:
         manifest, session = self.out / "manifest.json", self.out / "session.json"
         try:
-            for path in (manifest, session, *self.files):
-                open(path, "rb").close()  # its name alone may be there
+            for needed in (manifest, session, *map(Path, self.files)):
+                open(needed, "rb").close()  # its name alone may be there
             if session.read_text() != self.session:
                 return f"sees another {self.out} than the driver"
             for path, size in self.files.items():

@@ -4,8 +4,9 @@ import fcntl
 import os
 import tempfile
 from pathlib import Path
+from typing import IO
 
-_held = []  # the open files whose locks last as long as this process
+_held: list[IO] = []  # the open files whose locks last as long as this process
 
 
 def claim_cores(threads: int) -> tuple[int, ...] | None:

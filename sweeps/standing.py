@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from lvp.files import log_entries
+from sweeps import outline
 from sweeps.lock import driver
 from sweeps.manifest import Manifest
 from sweeps.plan import duration
@@ -67,11 +68,14 @@ def standing(manifest: Manifest) -> Standing:
     failures = log_entries(manifest.failures_path, {"lanes": [str], "cell": str, "reason": str})
     failed = {lane for failure in failures for lane in failure["lanes"]} - set(records)
     cells, lanes, flops = [], 0, 0.0
-    for label, steps, cost, hashes in manifest.outlines:
-        running = [under_way[h] / steps for h in hashes if h in under_way and h not in records]
-        new = sum(records.get(h, 0.0) >= began for h in hashes)
-        finished = sum(h in records for h in hashes)
-        cells.append(CellStanding(label, len(hashes), finished, len(failed & set(hashes)), running, cost))
+    for entry in outline.read(manifest):
+        running = [under_way[h] / entry.steps for h in entry.lanes if h in under_way and h not in records]
+        new = sum(records.get(h, 0.0) >= began for h in entry.lanes)
+        finished = sum(h in records for h in entry.lanes)
+        cost = entry.flops_per_lane
+        cells.append(
+            CellStanding(entry.label, len(entry.lanes), finished, len(failed & set(entry.lanes)), running, cost)
+        )
         lanes, flops = lanes + new, flops + cost * (new + sum(running))
     failures = [f for f in failures if failed & set(f["lanes"])]
     return Standing(cells, failures, now - began if driver(manifest.out) else 0.0, lanes, flops)
@@ -86,11 +90,12 @@ def _began(manifest: Manifest) -> float:
 
 def text(manifest: Manifest) -> str:
     """The table that `python -m sweeps status` prints."""
-    found, stand = standing(manifest), manifest.read_records(manifest.outlined_lanes)
-    outcomes = {r["hash"]: r["outcome"]["status"] for r in stand}
-    diverged = {part.label: sum(outcomes.get(h) == "diverged" for h in part.lanes) for part in manifest.outlines}
-    done, lanes = (sum(getattr(c, what) for c in found.cells) for what in ("finished", "lanes"))
-    head = f"{manifest.experiment}, tier {manifest.tier}, hash {manifest.hash}: {done} of {lanes} lanes "
+    found, cells = standing(manifest), outline.read(manifest)
+    lanes = outline.lanes(manifest)
+    outcomes = {r["hash"]: r["outcome"]["status"] for r in manifest.read_records(lanes)}
+    diverged = {c.label: sum(outcomes.get(h) == "diverged" for h in c.lanes) for c in cells}
+    done = sum(c.finished for c in found.cells)
+    head = f"{manifest.experiment}, tier {manifest.tier}, hash {manifest.hash}: {done} of {len(lanes)} lanes "
     lines = [
         head + "have a record",
         _activity(manifest, found),

@@ -72,7 +72,7 @@ class Worker:
         self._data: dict[str, Any] = {}
         self._training = self._leaving = False
 
-    def _on_duration(self, event, seconds, **_):
+    def _on_duration(self, event: str, duration_secs: float, **_: Any) -> None:
         self.counts["compilations"] += event == "/jax/core/compile/backend_compile_duration"
 
     def _on_event(self, event, **_):
@@ -130,6 +130,7 @@ class Worker:
         started = time.perf_counter()
         entry = manifest.cells[index]
         kind = kinds.of(entry.cell)
+        assert kind.load is not None and kind.program is not None  # it is trained
         mesh = self._mesh()
         if entry.hash not in self._data:
             self._data[entry.hash] = kind.load(entry.cell, entry.dataset, mesh)

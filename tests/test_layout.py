@@ -1,6 +1,10 @@
-"""The house's own rules: imports run one way, and no file or function grows out of sight."""
+"""The house's own rules: imports run one way and no further than needed, public functions say what they take, and no
+file or function grows out of sight."""
 
 import ast
+import subprocess
+import sys
+from importlib.metadata import packages_distributions
 from pathlib import Path
 
 import pytest
@@ -11,6 +15,17 @@ FORBIDDEN = {
     "lvp": {"experiments", "sweeps", "ray"},
     "experiments": {"sweeps", "ray"},
     "lvp/optim": {"flax", "orbax", "numpy", "pandas"},
+}
+# What each statement imports of others' packages, jax's and optax' own imports apart.
+IMPORTS = {
+    "import lvp": set(),
+    "from lvp import optim": {"jax", "optax"},
+    "import lvp.losses, lvp.measures, lvp.roles, lvp.sharding": {"jax", "optax"},
+    "from lvp.recommend import recommend": {"numpy"},
+    "from lvp import cli; cli.parser()": {"numpy"},
+    "from sweeps import __main__; __main__.parser()": set(),
+    "import sweeps": set(),
+    "from sweeps import standing": set(),
 }
 ONLY = {"flax": "lvp/models", "orbax": "lvp/checkpoints.py", "ray": "sweeps", "tensorboardX": "sweeps/event_files.py"}
 
@@ -40,3 +55,41 @@ def test_files_and_functions_stay_small(path):
     for node in ast.walk(ast.parse(text)):
         if isinstance(node, ast.FunctionDef):
             assert node.end_lineno - node.lineno < 60, node.name
+
+
+def installed(code):
+    """Which installed packages a fresh interpreter has imported after the code."""
+    code += "\nimport sys\nprint(*{name.partition('.')[0] for name in sys.modules})"
+    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
+    return set(done.stdout.split()) & packages_distributions().keys()
+
+
+@pytest.mark.parametrize("code", IMPORTS)
+def test_imports_go_no_further(code):
+    of_ours = {"lvp", "experiments", "sweeps"}
+    needed = {"jax", "optax"} & IMPORTS[code]
+    known = installed(f"import {', '.join(sorted(needed))}") if needed else IMPORTS[code]
+    assert installed(code) - of_ours - installed("pass") == known - installed("pass")
+
+
+def public_functions(tree):
+    """Those of a module and of its public classes, with what they are given beside themselves."""
+    for node in tree.body:
+        if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
+            yield from ((f, list(arguments(f))[1:]) for f in node.body if isinstance(f, ast.FunctionDef))
+        elif isinstance(node, ast.FunctionDef):
+            yield node, list(arguments(node))
+
+
+def arguments(function):
+    found = function.args
+    yield from (*found.posonlyargs, *found.args, *filter(None, [found.vararg]), *found.kwonlyargs)
+    yield from filter(None, [found.kwarg])
+
+
+@pytest.mark.parametrize("path", [p for p in FILES if p.is_relative_to(ROOT / "lvp")], ids=lambda p: p.name)
+def test_public_functions_of_the_library_are_annotated(path):
+    for function, given in public_functions(ast.parse(path.read_text())):
+        if not function.name.startswith("_"):
+            assert function.returns is not None, function.name
+            assert all(argument.annotation for argument in given), function.name

@@ -97,11 +97,10 @@ def judge(
 
     Raises: InputError on an interval or region in the wrong order, or numbers that are none.
     """
-    region = claimed if isinstance(claimed, tuple | list) else (claimed, claimed)
-    region = _interval(tuple(region))
-    rivals = [_number("rival", rival) for rival in rivals]
-    if region is None or None in rivals:
-        raise InputError(f"claimed and rival values must be finite numbers, got {claimed!r} and {rivals!r}")
+    region = _interval(claimed if isinstance(claimed, tuple | list) else (claimed, claimed))
+    others = [_number("rival", rival) for rival in rivals]
+    if region is None or None in others:
+        raise InputError(f"claimed and rival values must be finite numbers, got {claimed!r} and {others!r}")
     value, interval = _number("value", value), _interval(interval)
     if value is None or interval is None:
         return "unresolved"
@@ -115,7 +114,7 @@ def judge(
     return "supported" if region[0] <= low and high <= region[1] else "unresolved"
 
 
-def of_values(values: Sequence[float], *, claimed: float | tuple[float, float], **parts: Any) -> Claim:
+def of_values(values: Sequence[float] | np.ndarray, *, claimed: float | tuple[float, float], **parts: Any) -> Claim:
     """The claim on the mean of independent values (seeds), judged by their 95 % t interval.
 
     Args:

@@ -1,9 +1,11 @@
 """The optimal learning rate of a curve of losses, how well it is known, and whether it is one at all."""
 
+import math
 from collections.abc import Sequence
 from numbers import Integral, Real
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from lvp.analysis.estimators import METHODS, Curve, Noise, Optimum, read
 from lvp.analysis.noise import as_lanes, seed_noise, shrunk_noise, two_way, usable_rates
@@ -12,8 +14,8 @@ from lvp.errors import InputError
 
 
 def optimum(
-    rates,
-    losses,
+    rates: ArrayLike,
+    losses: ArrayLike,
     *,
     method: str = "quadratic",
     window: int = 2,
@@ -57,7 +59,7 @@ def optimum(
 
 
 def optima(
-    rates,
+    rates: np.ndarray | Sequence,
     losses_by_width: Sequence,
     *,
     method: str = "quadratic",
@@ -101,7 +103,7 @@ def _check_settings(method, tolerance, noise_std, num_bootstrap) -> None:
     for name, value in (("tolerance", tolerance), ("noise_std", noise_std)):
         if name == "noise_std" and value is None:
             continue
-        if not (isinstance(value, Real) and np.isfinite(value) and value >= 0):
+        if not (isinstance(value, Real) and math.isfinite(value) and float(value) >= 0):
             raise InputError(f"{name} must be a finite number from 0 up, got {value!r}")
     if not isinstance(num_bootstrap, Integral) or num_bootstrap < 100:
         raise InputError(f"num_bootstrap must be 100 or more for a 95 % interval, got {num_bootstrap!r}")

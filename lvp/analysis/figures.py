@@ -1,8 +1,10 @@
 """The figure of optimal rate against width: what was measured, what it rests on, what it is compared with."""
 
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from lvp.analysis.curves import optima as find_optima
 from lvp.analysis.estimators import Optimum
@@ -12,14 +14,17 @@ from lvp.analysis.slopes import Slope, positive
 from lvp.analysis.slopes import slope as fit_slope
 from lvp.errors import InputError
 
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
 __all__ = ["optimum_vs_width", "save"]
 
 REFERENCES = ((0.0, "0 (μP, SP)"), (-0.5, "−1/2 (LVP)"), (-1.0, "−1"))
 
 
 def optimum_vs_width(
-    widths,
-    rates,
+    widths: ArrayLike,
+    rates: np.ndarray | Sequence,
     losses_by_width: Sequence,
     *,
     optima: Sequence[Optimum] | None = None,
@@ -32,7 +37,7 @@ def optimum_vs_width(
     rate_label: str = "embedding learning rate η",
     loss_label: str = "final train loss (nats per token)",
     width_label: str = "width d",
-):
+) -> "Figure":
     """Loss against rate for every width; the optimum against width beside the slopes 0, −1/2 and −1.
 
     Left: means over seeds with a bar from the lowest to the highest seed; the optimum as a large marker with
@@ -151,7 +156,7 @@ def _slope_panel(axes, widths, optima, fit: Slope, colours) -> None:
     if used:
         _references(axes, reach, widths[used], np.array([optima[w].rate for w in used]))
     if fit.degrees_of_freedom > 0:
-        dense = np.geomspace(*reach, 50)
+        dense = np.geomspace(reach[0], reach[1], 50)
         line, low, high = fit.line(dense)
         axes.fill_between(dense, low, high, color=FIT, alpha=0.2, linewidth=0, zorder=3)
     ends = fit.line(reach)[0] if np.isfinite(fit.slope) else np.full(2, np.nan)

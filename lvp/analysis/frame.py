@@ -1,18 +1,26 @@
 """What all figures share: style, colours, heading, the stamp of an unfinished sweep, and how one is saved."""
 
 import io
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import Protocol
+from typing import TYPE_CHECKING, Any, Protocol
+
+import numpy as np
 
 from lvp.errors import InputError
 from lvp.files import write_whole
 
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.axis import Axis
+    from matplotlib.figure import Figure
+
 # matplotlib is imported inside the functions: reading optima and slopes does not need it.
 
+Numbers = Sequence[float] | np.ndarray  # as panels take them
 MARKERS = "osD^vPXh"
 INK, FIT, PAPER, REFERENCE = "#222222", "#D55E00", "#56B4E9", "#777777"  # Okabe and Ito's, told apart in grey
-STYLE = {
+STYLE: dict[Any, Any] = {  # matplotlib's own type is of all its keys, literally
     "font.size": 10,
     "axes.spines.top": False,
     "axes.spines.right": False,
@@ -21,25 +29,25 @@ STYLE = {
 }
 
 
-def heading(figure, title: str, tier: str, corpus: str) -> None:
+def heading(figure: "Figure", title: str, tier: str, corpus: str) -> None:
     """The title, and beneath it where the numbers come from."""
     origin = ", ".join(part for part in (tier and f"tier {tier}", corpus and f"corpus {corpus}") if part)
     figure.suptitle("\n".join(part for part in (title, origin) if part), fontsize=12)
 
 
-def below(figure, lines) -> None:
+def below(figure: "Figure", lines: Iterable[str]) -> None:
     """What the marks mean."""
     figure.supxlabel("\n".join(lines), fontsize=8.5, color="#444444")
 
 
-def stamp(figure, partial: tuple[int, int] | None) -> None:
+def stamp(figure: "Figure", partial: tuple[int, int] | None) -> None:
     """Says across the whole figure that (lanes done, lanes planned) differ; nothing where `partial` is None."""
     if partial is None:
         return
     if len(partial) != 2:
         raise InputError(f"partial must be (lanes done, lanes planned), got {partial!r}")
     words = f"PARTIAL: {partial[0]} of {partial[1]} lanes"
-    style = dict(fontsize=40, color="#CC0000", alpha=0.22, rotation=18, ha="center", va="center")
+    style: dict[str, Any] = dict(fontsize=40, color="#CC0000", alpha=0.22, rotation=18, ha="center", va="center")
     figure.text(0.5, 0.5, words, weight="bold", zorder=50, **style)
     figure.text(0.995, 0.985, words, ha="right", va="top", color="#CC0000", weight="bold", fontsize=11)
 
@@ -47,7 +55,7 @@ def stamp(figure, partial: tuple[int, int] | None) -> None:
 class Drawn(Protocol):
     """What draws itself into one matplotlib axes, knowing the panels beside it."""
 
-    def draw(self, axes, panels: Sequence["Drawn"]) -> None: ...
+    def draw(self, axes: "Axes", panels: Sequence["Drawn"]) -> None: ...
 
 
 def sheet(
@@ -60,7 +68,7 @@ def sheet(
     words: Sequence[str] = (),
     columns: int = 3,
     size: tuple[float, float] = (5.0, 4.9),
-):
+) -> "Figure":
     """The panels in rows of `columns`, `size` inches each. `words` stand beneath: what marks mean.
 
     Returns: a matplotlib Figure tied to no display; see `save`.
@@ -82,7 +90,7 @@ def sheet(
     return figure
 
 
-def decimal(axis) -> None:
+def decimal(axis: "Axis") -> None:
     """Decades of a log axis as plain decimals, with 2 and 5 between them."""
     from matplotlib.ticker import FuncFormatter, LogLocator
 
@@ -92,7 +100,7 @@ def decimal(axis) -> None:
     axis.set_tick_params(which="minor", labelsize=8)
 
 
-def save(figure, stem) -> tuple[Path, Path]:
+def save(figure: "Figure", stem: str | Path) -> tuple[Path, Path]:
     """Writes `stem`.png and `stem`.svg, each whole or not at all; the same figure gives the same bytes.
 
     Returns: the two paths. Raises: InputError where the directory cannot be written.
@@ -107,7 +115,7 @@ def save(figure, stem) -> tuple[Path, Path]:
 _METADATA = {".png": {"Software": None}, ".svg": {"Date": None}}
 
 
-def picture(path) -> Path:
+def picture(path: str | Path) -> Path:
     """The path of a picture. Raises: InputError unless its name ends in .png or .svg."""
     path = Path(path)
     if path.suffix not in _METADATA:
@@ -115,7 +123,7 @@ def picture(path) -> Path:
     return path
 
 
-def save_as(figure, path) -> None:
+def save_as(figure: "Figure", path: str | Path) -> None:
     """Writes one file, .png or .svg by its name; otherwise as `save`. Raises also: InputError on another name."""
     import matplotlib
 

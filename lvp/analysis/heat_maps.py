@@ -2,10 +2,14 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
 
-from lvp.analysis.frame import INK, MARKERS
+from lvp.analysis.frame import INK, MARKERS, Drawn, Numbers
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
 
 
 @dataclass(frozen=True)
@@ -23,7 +27,7 @@ class Heat:
     texts: Sequence[Sequence[str]] | None = None
     doubtful: np.ndarray | None = None
 
-    def draw(self, axes, panels) -> None:
+    def draw(self, axes: "Axes", panels: "Sequence[Drawn]") -> None:
         """For `lvp.analysis.frame.sheet`."""
         _heat(axes, self, [p for p in panels if isinstance(p, Heat) and p.scale == self.scale])
 
@@ -35,12 +39,12 @@ class Dots:
 
     title: str
     labels: Sequence[str]
-    series: Sequence[tuple[str, Sequence[float], Sequence[tuple[float, float] | None]]]
+    series: Sequence[tuple[str, Numbers, Sequence[tuple[float, float] | None]]]
     ylabel: str
-    points: Sequence[Sequence[float]] = ()
+    points: Sequence[Numbers] = ()
     points_label: str = ""
 
-    def draw(self, axes, panels) -> None:
+    def draw(self, axes: "Axes", panels: "Sequence[Drawn]") -> None:
         """For `lvp.analysis.frame.sheet`."""
         _dots(axes, self)
 

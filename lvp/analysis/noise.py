@@ -9,12 +9,13 @@ noise[s, r].
 from collections.abc import Sequence
 
 import numpy as np
+from numpy.typing import ArrayLike
 from scipy.special import polygamma, stdtrit
 
 from lvp.errors import InputError
 
 
-def as_lanes(losses) -> np.ndarray:
+def as_lanes(losses: ArrayLike) -> np.ndarray:
     """Losses as floats [seeds, rates]; a curve [rates] is one seed. nan is missing, inf is diverged."""
     try:
         lanes = np.asarray(losses, dtype=float)
@@ -65,7 +66,7 @@ def two_way(lanes: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray, int]
     return means, blocks, residuals, int(values.size - rank)
 
 
-def t_interval(values: Sequence[float], *, centre: float | None = None, level: float = 0.95):
+def t_interval(values: ArrayLike, *, centre: float | None = None, level: float = 0.95) -> tuple[float, float] | None:
     """Student's interval for a mean over seeds: (low, high) about `centre` (their mean), or None from fewer than two
     values or where one is not finite: a seed that diverged is not left out."""
     values = np.asarray(values, float)
@@ -93,7 +94,7 @@ def seed_noise(losses_by_width: Sequence) -> tuple[float, int]:
     return (float(np.sqrt(squares / freedom)), freedom) if freedom else (float("nan"), 0)
 
 
-def shrunk_noise(stds: Sequence[float], freedoms: Sequence[int]) -> tuple[np.ndarray, np.ndarray]:
+def shrunk_noise(stds: ArrayLike, freedoms: ArrayLike) -> tuple[np.ndarray, np.ndarray]:
     """Each width's noise, drawn towards the common one as far as the widths agree (Smyth 2004, limma).
 
     A width that has memorised its text has a lower loss and less noise than one that has not; one number

@@ -4,11 +4,15 @@ predicted."""
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
 
-from lvp.analysis.frame import MARKERS, REFERENCE, decimal
+from lvp.analysis.frame import MARKERS, REFERENCE, Drawn, Numbers, decimal
 from lvp.analysis.slopes import Slope
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
 
 LEGEND_CHARACTERS = 62  # in a line as wide as a panel
 # Okabe and Ito's, with a wine red of Tol's for their yellow, which white paper swallows: told apart without red or
@@ -28,12 +32,12 @@ class Series:
     drawn; told apart by dashes, or by the fit over it."""
 
     label: str
-    x: Sequence[float]
-    y: Sequence[float]
-    error: Sequence[float] | None = None
-    fitted: Sequence[float] | None = None
+    x: Numbers
+    y: Numbers
+    error: Numbers | None = None
+    fitted: Numbers | None = None
     fitted_label: str | None = None
-    predicted: Sequence[float] | None = None
+    predicted: Numbers | None = None
     predicted_label: str | None = None
     line: bool = False
 
@@ -56,7 +60,7 @@ class Panel:
     ylim: tuple[float, float] | None = None
     levels: Sequence[tuple[float, str]] = ()
 
-    def draw(self, axes, panels) -> None:
+    def draw(self, axes: "Axes", panels: "Sequence[Drawn]") -> None:
         """For `lvp.analysis.frame.sheet`."""
         _draw(axes, self)
 
@@ -70,8 +74,8 @@ def with_interval(power: float, interval: tuple[float, float]) -> str:
     """The same of any power."""
     if not np.isfinite(power):
         return "no fit"
-    power, low, high = (f"{round(x, 2) + 0.0:.2f}" for x in (power, *interval))  # no negative zero
-    return f"{power} [{low}, {high}]" if np.isfinite(interval).all() else f"{power}, no interval"
+    middle, low, high = (f"{round(x, 2) + 0.0:.2f}" for x in (power, *interval))  # no negative zero
+    return f"{middle} [{low}, {high}]" if np.isfinite(interval).all() else f"{middle}, no interval"
 
 
 def _draw(axes, panel: Panel) -> None:

@@ -4,6 +4,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import ArrayLike
 from scipy.optimize import brentq
 from scipy.special import chdtrc, stdtrit
 
@@ -30,7 +31,7 @@ class Slope:
     centre: float = NAN  # ln width at which the line is known best
     centre_std: float = NAN  # std of the line there
 
-    def line(self, widths) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    def line(self, widths: ArrayLike) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Fitted rates at `widths` [N], and the lower and upper ends of the line's band at `level`."""
         logs = np.log(np.asarray(widths, dtype=float))
         middle = self.intercept + self.slope * logs
@@ -43,7 +44,7 @@ class Slope:
 
 
 def slope(
-    widths,
+    widths: ArrayLike,
     optima: Sequence[Optimum] | tuple,
     *,
     include_flagged: bool = False,
@@ -94,7 +95,7 @@ def slope(
     return _fit(x, y, variances, weighted, excluded, level)
 
 
-def positive(name: str, values) -> np.ndarray:
+def positive(name: str, values: ArrayLike) -> np.ndarray:
     """Values as an array [N] of positive finite floats. Raises: InputError where they are none."""
     try:
         values = np.asarray(values, dtype=float)
@@ -105,7 +106,7 @@ def positive(name: str, values) -> np.ndarray:
     return values
 
 
-def points(optima, include_flagged: bool) -> tuple[np.ndarray, np.ndarray, list[str]]:
+def points(optima: Sequence[Optimum] | tuple, include_flagged: bool) -> tuple[np.ndarray, np.ndarray, list[str]]:
     """Rates [W], stds of their logarithms [W] (nan: unknown), why each stays out ("": it does not)."""
     if isinstance(optima, tuple) and len(optima) == 2 and not any(isinstance(o, Optimum) for o in optima):
         rates, stds = optima
@@ -153,7 +154,7 @@ def _fit(x, y, variances, weighted, excluded, level) -> Slope:
     )
 
 
-def paule_mandel(scatter: Callable, variances, freedom: int) -> float:
+def paule_mandel(scatter: Callable, variances: np.ndarray, freedom: int) -> float:
     """τ² at which `scatter(variances + τ²)`, a weighted residual sum of squares, is its expectation `freedom`; 0 where
     it is already below that (Paule and Mandel 1982)."""
     if scatter(variances) <= freedom:

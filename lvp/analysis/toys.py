@@ -1,12 +1,17 @@
 """Panels of what optimizers do to the mean embedding, in two dimensions."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
 
-from lvp.analysis.frame import INK
+from lvp.analysis.frame import INK, Drawn
 from lvp.analysis.power_laws import COLOURS
 from lvp.theory import head_updates
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
 
 
 @dataclass(frozen=True)
@@ -18,7 +23,7 @@ class Arrows:
     updates: np.ndarray
     hidden: np.ndarray
 
-    def draw(self, axes, panels) -> None:
+    def draw(self, axes: "Axes", panels: "Sequence[Drawn]") -> None:
         """For `lvp.analysis.frame.sheet`."""
         _arrows(axes, self)
 

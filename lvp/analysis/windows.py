@@ -65,7 +65,7 @@ class Windows:
         num = len(self.log_rates)
         shifts = ((np.arange(NUM_SHIFTS) + 0.5) / NUM_SHIFTS - 0.5) * np.median(np.diff(self.log_rates))
         maps = np.full((NUM_SHIFTS, *self.maps.shape), np.nan)
-        for centre in np.flatnonzero(np.isfinite(self.maps).all(axis=(1, 2))):
+        for centre in np.flatnonzero(np.isfinite(self.maps).all(axis=(1, 2))).tolist():
             points = np.arange(max(0, centre - self.window - 1), min(num, centre + self.window + 2))
             points = points[self.usable[points]]
             spline = CubicSpline(self.log_rates[points], np.eye(len(points)))

@@ -85,8 +85,7 @@ def _checked(widths: Sequence[int], hidden_lr: float) -> list[int]:
 
 
 def _config(width: int, vocab: int, layers: int) -> DecoderConfig:
-    shape = {"layers": layers, "context": CONTEXT, "head_dim": HEAD_DIM}
-    return DecoderConfig(vocab, width, positions="rotary", **shape)
+    return DecoderConfig(vocab, width, layers=layers, context=CONTEXT, head_dim=HEAD_DIM, positions="rotary")
 
 
 def _tokens(vocab: int) -> jax.Array:

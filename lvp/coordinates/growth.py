@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import jax
 import jax.numpy as jnp
@@ -12,6 +12,9 @@ import optax
 from lvp.analysis.slopes import Slope, slope
 from lvp.errors import InputError
 from lvp.parametrization import check_whole
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 QUANTITIES = {"initial": "at init", "final": "after training", "change": "change"}
 MARGIN = 0.1
@@ -117,7 +120,7 @@ class Coordinates:
 
         return as_dict(self)
 
-    def figure(self):
+    def figure(self) -> "Figure":
         """A matplotlib Figure, for `lvp.analysis.frame.save_as`: sizes over width, log-log, a row per quantity."""
         from lvp.coordinates.report import figure
 
@@ -196,7 +199,7 @@ def _check_names(width: int, measured: list[dict], expected: Mapping) -> None:
 def _sizes(init, apply, loss, transform, batch, width: int, steps: int, seeds: int) -> dict[str, np.ndarray]:
     """Name → [seeds, quantities]: mean absolute entries at init, after the steps, and of their difference."""
 
-    order = []  # jax sorts the keys of what it returns
+    order: list[str] = []  # jax sorts the keys of what it returns
 
     def of_loss(params, batch):
         found = apply(params, batch, width)

@@ -1,7 +1,7 @@
 """A coordinate check as text, as JSON's types and as a picture."""
 
 import dataclasses
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -9,6 +9,9 @@ from lvp.analysis.frame import sheet
 from lvp.analysis.power_laws import Panel, Series, in_words
 from lvp.coordinates.growth import QUANTITIES, Coordinates, Growth
 from lvp.parametrization import aligned
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 
 def text(found: Coordinates) -> str:
@@ -86,7 +89,7 @@ def _finite(x: float) -> float | None:
     return float(x) if np.isfinite(x) else None
 
 
-def figure(found: Coordinates):
+def figure(found: Coordinates) -> "Figure":
     """A row of panels per quantity; a column per first part of the activations' names."""
     groups: dict[str, list[str]] = {}
     for name in found.activations:

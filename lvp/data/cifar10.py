@@ -59,13 +59,14 @@ def read(files: Files) -> Arrays:
 
     Raises InputError naming a file that cannot be read, is truncated, or holds something else.
     """
-    parts = []
+    parts: list[np.ndarray] = []
     for split in ("train", "test"):
         batches = [_batch(path) for path in files[split]]
         pixels, labels = (np.concatenate(arrays) for arrays in zip(*batches, strict=True))
         # The files hold planes of red, green and blue.
         parts += [np.ascontiguousarray(pixels.reshape(-1, 3, 32, 32).transpose(0, 2, 3, 1)), labels.astype(np.int32)]
-    return tuple(parts)
+    train, train_labels, test, test_labels = parts
+    return train, train_labels, test, test_labels
 
 
 def read_released(cache: Path) -> Arrays:
@@ -77,8 +78,10 @@ def read_released(cache: Path) -> Arrays:
     archive = downloads.fetch(ARCHIVE_URL, ARCHIVE_SHA256, what="CIFAR-10", way_out=_WAY_OUT)
     with tarfile.open(fileobj=io.BytesIO(archive)) as members:
         for member in members:
-            if member.isfile() and member.name.endswith(".bin"):
-                storage.write_file(directory / Path(member.name).name, members.extractfile(member).read())
+            wanted = member.isfile() and member.name.endswith(".bin")
+            content = members.extractfile(member) if wanted else None
+            if content is not None:
+                storage.write_file(directory / Path(member.name).name, content.read())
     from lvp.data import cifar10_builder  # takes seconds, and only the first use of the images needs it
 
     arrays = read(split_files(directory))

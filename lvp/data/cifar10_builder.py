@@ -9,6 +9,8 @@ import tensorflow_datasets as tfds
 from absl import logging
 from PIL import Image
 
+from lvp.data.cifar10 import Arrays
+
 
 class Cifar10(tfds.core.GeneratorBasedBuilder):
     """CIFAR-10 in the order of its files. Features: `image`, uint8 [32, 32, 3] kept as PNG; `label`, from 0 to 9.
@@ -46,7 +48,7 @@ class Cifar10(tfds.core.GeneratorBasedBuilder):
             yield index, {"image": Image.fromarray(image), "label": int(label)}
 
 
-def prepared(arrays, data_dir: Path):
+def prepared(arrays: Arrays, data_dir: Path) -> Arrays:
     """Prepare the dataset under data_dir and read it back: (train images, train labels, test images, test labels) in
     and out, as `lvp.data.cifar10.read` gives them.
 

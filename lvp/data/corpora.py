@@ -5,6 +5,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from lvp.command_line import CORPORA
 from lvp.data import documents, python_docs, storage, tfds_text, wikitext2, zipf
 from lvp.errors import InputError
 
@@ -68,7 +69,6 @@ _SOURCES: Mapping[str, Callable[[str | None, Path, int | None], documents.Source
     "tokens": _tokens,
     "zipf": _zipf,
 }
-FORMS = "python-docs, wikitext2[:DIR], text:FILE-OR-DIR, tfds:NAME, tokens:DIR, zipf[:EXPONENT]"
 
 
 def split(spec: str) -> tuple[str, str | None]:
@@ -77,7 +77,7 @@ def split(spec: str) -> tuple[str, str | None]:
     if kind not in _SOURCES:
         close = difflib.get_close_matches(kind, _SOURCES, n=1, cutoff=0.4)
         hint = f"did you mean {close[0]}? " if close else ""
-        raise InputError(f"unknown corpus {spec!r}; {hint}the corpora are {FORMS}")
+        raise InputError(f"unknown corpus {spec!r}; {hint}the corpora are {CORPORA}")
     return kind, argument if colon else None
 
 
@@ -108,8 +108,8 @@ def load(spec: str, *, cache: Path) -> Corpus:
         exponent = zipf.DEFAULT_EXPONENT if argument is None else zipf.parse_exponent(argument)
         return Corpus(f"zipf:{exponent}", b"", b"", zipf.fingerprint(exponent))
     found = source(spec, cache=cache)
-    parts = [b"".join(_held(found.spec, part)) for part in (found.train, found.valid)]
-    return Corpus(found.spec, *parts, storage.digest(*parts))
+    train, valid = (b"".join(_held(found.spec, part)) for part in (found.train, found.valid))
+    return Corpus(found.spec, train, valid, storage.digest(train, valid))
 
 
 def _held(spec: str, part: documents.Documents):

@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -135,11 +136,11 @@ def prepare(
                     }
                 storage.write_entry(entry, files, meta)
     train, valid = (entry / name for name in _FILES)
-    counts = (int(storage.load_npy(path, mapped=True).size) for path in (train, valid))
-    found = {"vocab": vocab, "corpus_fingerprint": corpus.fingerprint, "spec": corpus.spec} | meta
+    num_tokens, num_valid_tokens = (int(storage.load_npy(path, mapped=True).size) for path in (train, valid))
+    found: dict[str, Any] = {"vocab": vocab, "corpus_fingerprint": corpus.fingerprint, "spec": corpus.spec} | meta
     if further is not None:
         found |= {"tokens_scored": entry / _SCORED, "scored_words": scored.WordCounts(*meta["scored_words"])}
-    return Dataset(train, valid, *counts, **found)
+    return Dataset(train, valid, num_tokens, num_valid_tokens, **found)
 
 
 def _of_token_files(spec, vocab, slice_bytes, valid_bytes, cache, scored_spec) -> Dataset:
@@ -157,8 +158,10 @@ def _of_token_files(spec, vocab, slice_bytes, valid_bytes, cache, scored_spec) -
             raise InputError(f"the {name} part of {directory} is too small: {size} bytes make {count} tokens")
     (num_tokens, train_bytes), (num_valid_tokens, size_of_valid) = sizes
     digests = [meta["files"][name]["sha256"] for name in token_files.SPLITS.values()]
-    found = Dataset(
-        *(directory / name for name in token_files.SPLITS.values()),
+    train, valid = (directory / name for name in token_files.SPLITS.values())
+    made = Dataset(
+        train,
+        valid,
         num_tokens,
         num_valid_tokens,
         vocab,
@@ -168,7 +171,7 @@ def _of_token_files(spec, vocab, slice_bytes, valid_bytes, cache, scored_spec) -
         meta["tokenizer_fingerprint"],
         f"tokens:{named}",
     )
-    return found if scored_spec is None else _with_scored(found, directory, meta, cache, scored_spec)
+    return made if scored_spec is None else _with_scored(made, directory, meta, cache, scored_spec)
 
 
 def _with_scored(found: Dataset, directory: Path, meta: Mapping, cache: Path, spec: str) -> Dataset:

@@ -29,8 +29,11 @@ START, END = Position(), Position(2**61)
 class Documents(Protocol):
     """A part of a corpus. `count` documents; `num_bytes` of text if that is known beforehand, else None."""
 
-    count: int
-    num_bytes: int | None
+    @property
+    def count(self) -> int: ...
+
+    @property
+    def num_bytes(self) -> int | None: ...
 
     def stream(self, start: Position) -> Iterator[tuple[Position, bytes]]:
         """Blocks of text from `start` on, each with the position behind it: from there the same blocks follow."""

@@ -66,7 +66,8 @@ def read(files: Files) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
                 images.append(image)
                 labels.append(label)
         parts += [np.stack(images), np.asarray(labels, np.int32)]
-    return tuple(parts)
+    train, train_labels, test, test_labels = parts
+    return train, train_labels, test, test_labels
 
 
 def _entries(directory: Path) -> list[Path]:

@@ -31,7 +31,8 @@ class _Made:
     """What such a name was called for, and the state that it was given."""
 
     def __init__(self, name: _Name, arguments: tuple):
-        self.name, self.arguments, self.state = name, arguments, ()
+        self.name, self.arguments = name, arguments
+        self.state: tuple = ()
 
     def array(self) -> np.ndarray:
         """uint8, of the shape that was written."""
@@ -49,6 +50,7 @@ def read(content: bytes) -> Any:
     """
     stack: list[Any] = []
     memo: dict[int, Any] = {}
+    argument: Any  # of a type that the operation says
     for op, argument, _ in pickletools.genops(content):
         name = op.name
         if name in _CONSTANTS:

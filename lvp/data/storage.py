@@ -11,6 +11,7 @@ import json
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -29,7 +30,7 @@ def digest(*parts: bytes) -> str:
     return total.hexdigest()
 
 
-def as_json(value) -> bytes:
+def as_json(value: Any) -> bytes:
     """The one JSON form of a value, fit for hashing; NaN and infinities are a ValueError."""
     return json.dumps(value, sort_keys=True, allow_nan=False).encode()
 

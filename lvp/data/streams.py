@@ -52,10 +52,11 @@ def frequencies(tokens: np.ndarray, vocab: int) -> np.ndarray:
 def prefetched(feed: Callable[[int], tuple[int, Any]]) -> Callable[[int], tuple[int, Any]]:
     """The same feed (step → the step its data ends before, and the data), the next of whose data a thread reads
     meanwhile."""
-    pool, ahead = ThreadPoolExecutor(1), {}
+    pool = ThreadPoolExecutor(1)
+    ahead: dict[int, Future] = {}
 
     def next_(step: int) -> tuple[int, Any]:
-        future: Future = ahead.pop(step, None) or pool.submit(feed, step)
+        future = ahead.pop(step, None) or pool.submit(feed, step)
         ahead.clear()
         stop, data = future.result()
         ahead[stop] = pool.submit(feed, stop)

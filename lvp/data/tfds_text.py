@@ -4,7 +4,7 @@ import contextlib
 import difflib
 import os
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -21,7 +21,7 @@ _GROUP = 256  # records read together
 class _Records:
     """The text of records `first` to `last`; each is a document."""
 
-    records: Sequence[Any] = field(repr=False)
+    records: Any = field(repr=False)
     feature: str
     first: int
     last: int

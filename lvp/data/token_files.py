@@ -19,7 +19,7 @@ from lvp.data import storage
 from lvp.data.tokenizers import Tokenizer
 from lvp.errors import InputError
 from lvp.files import sync_directory, write_whole
-from lvp.shapes import fits
+from lvp.shapes import Shape, fits
 
 FORMAT = 1
 META, UNFINISHED, TOKENIZER = "meta.json", "unfinished.json", "tokenizer.model"
@@ -27,7 +27,7 @@ SPLITS = {"train": "train.npy", "valid": "valid.npy"}
 BEGIN_AGAIN = "delete the directory and begin again"
 _AGAIN = "delete it and make it again: python -m lvp tokenize SPEC --vocab M --out {}"
 # Of meta.json, whoever wrote it: a digest proves that nothing was damaged, not who was at it.
-_SHAPE = {
+_SHAPE: Shape = {
     "spec": str,
     "vocab": int,
     "tokens": dict.fromkeys(SPLITS, int),

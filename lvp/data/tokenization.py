@@ -30,13 +30,13 @@ from lvp.data.tokenizers import Tokenizer
 from lvp.errors import InputError
 from lvp.files import write_whole
 from lvp.hardware import cores
-from lvp.shapes import fits
+from lvp.shapes import Shape, fits
 
 VALID_BYTES = 10_000_000
 TOKENIZER_BYTES = 100_000_000
 # Of unfinished.json, and of a split in it.
-_STATE = {"asked": dict, "command": str, "text": dict, "splits": dict, "fingerprint": str | None}
-_SPLIT = {"position": [int], "bytes": int, "tokens": int, "done": bool}
+_STATE: Shape = {"asked": dict, "command": str, "text": dict, "splits": dict, "fingerprint": str | None}
+_SPLIT: Shape = {"position": [int], "bytes": int, "tokens": int, "done": bool}
 _PIECE = 1 << 22  # bytes encoded together, at least
 _SAVE_SECONDS = 1.0  # between states on disk
 _LOG_SECONDS = 30.0  # between lines where there is no terminal
@@ -229,7 +229,9 @@ def _tokenizer(settings, out: Path, source: documents.Source, state: dict, given
             if tokenizer.fingerprint == state["fingerprint"]:
                 return tokenizer
         raise InputError(f"{path} is not the tokenizer that {out} was begun with; {token_files.BEGIN_AGAIN}")
-    if (tokenizer := given) is None:
+    if given is not None:
+        tokenizer = given
+    else:
         stream = documents.limited(source.train.stream(documents.START), settings.tokenizer_bytes)
         text = b"".join(block for _, block in stream)
         _say(f"training a tokenizer of {settings.vocab} tokens on {len(text):,} bytes")
@@ -314,7 +316,9 @@ def _begin(path: Path) -> None:
 
 
 def _end_with_parent() -> None:
-    parent_process().join()  # a pool does not notice that it was killed
+    parent = parent_process()
+    assert parent is not None  # that of a pool's worker
+    parent.join()  # a pool does not notice that it was killed
     os._exit(1)
 
 
@@ -329,7 +333,7 @@ def _say(line: str) -> None:
 class _Bar:
     """A progress bar on a terminal; in a log file a whole line now and then. Called with how much more is done."""
 
-    def __init__(self, what: str, total: int, unit: str, done: int = 0):
+    def __init__(self, what: str, total: int | None, unit: str, done: int = 0):
         from tqdm import tqdm
 
         self.terminal = sys.stderr.isatty()

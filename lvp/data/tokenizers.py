@@ -9,6 +9,7 @@ import re
 from collections.abc import Iterator, Sequence
 from functools import cached_property
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -68,7 +69,7 @@ def _sentences(text: bytes) -> Iterator[str]:
         yield from lines
 
 
-def is_ours(processor) -> bool:
+def is_ours(processor: Any) -> bool:
     """Whether a SentencePieceProcessor holds a model that `Tokenizer.train` made: bytes as characters of their own."""
     return processor.unk_id() == 0 and processor.id_to_piece(0) == _UNKNOWN
 

@@ -53,7 +53,7 @@ def first_moments(opt_state: Any) -> dict[str, jax.Array]:
     """Path → the moving average m of every parameter's gradient, found in the state of whatever chain holds optax's
     `ScaleByAdamState` or `ScaleByLionState`; empty for other optimizers."""
     kinds = (optax.ScaleByAdamState, optax.ScaleByLionState)
-    found = {}
+    found: dict[str, jax.Array] = {}
     for state in jax.tree.leaves(opt_state, is_leaf=lambda x: isinstance(x, kinds)):
         if isinstance(state, kinds):
             leaves = jax.tree_util.tree_leaves_with_path(state.mu)  # of its own role's parameters only

@@ -56,7 +56,8 @@ def updates(params: Any, updates: Any, declarations: Sequence[roles.Declaration]
       InputError: trees or shapes that differ, a parameter without role; the path is named.
     """
     described = roles.describe(params, extra=declarations)
-    if jax.tree.structure(params) != jax.tree.structure(updates):
+    here: Any = jax.tree.structure(params)  # jaxlib's stubs leave its type open
+    if here != jax.tree.structure(updates):
         raise InputError("updates must be a tree of the same structure as params")
     members: dict[str, list] = {role: [] for role in roles.ROLES}
     matrices = {}

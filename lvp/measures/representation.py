@@ -58,5 +58,6 @@ def _change(leaf: roles.Leaf, w: jax.Array, u: jax.Array, x: jax.Array) -> jax.A
 
     # Outputs by chunks of rows: all of a head's would be [N, vocab].
     zero = jnp.zeros((), w.dtype)
-    (moved, stood), _ = jax.lax.scan(add, (zero, zero), *chunks(min(default_chunk(w.shape[1]), x.shape[0]), wide(x)))
+    (parts,) = chunks(min(default_chunk(w.shape[1]), x.shape[0]), wide(x))
+    (moved, stood), _ = jax.lax.scan(add, (zero, zero), parts)
     return ratio(jnp.sqrt(moved), jnp.sqrt(stood))

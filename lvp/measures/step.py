@@ -36,7 +36,7 @@ def second_moments(opt_state: Any, b2: float, declarations: Sequence[roles.Decla
     def is_adam(x):
         return isinstance(x, optax.ScaleByAdamState)
 
-    found = {}
+    found: dict[str, jax.Array] = {}
     for state in filter(is_adam, jax.tree.leaves(opt_state, is_leaf=is_adam)):
         corrected = optax.tree.bias_correction(state.nu, b2, state.count)
         leaves = jax.tree_util.tree_leaves_with_path(corrected)  # of its own role's parameters only
@@ -69,7 +69,7 @@ def of_vocabulary(
       `gradient_sum` of head_gradient.
     """
     bins, moved = frequency_bins(frequencies), vocabulary_matrices(updates, declarations)
-    vocabulary = {}
+    vocabulary: dict[str, dict[str, Any]] = {}
     for path, matrix in vocabulary_matrices(params, declarations).items():
         moment = jnp.mean(moments[path], axis=1) if path in moments else None
         vocabulary[path] = embeddings(matrix, initial_mean=means[path])

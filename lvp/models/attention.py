@@ -18,7 +18,7 @@ def rotary_angles(length: int, turned: int, base: float) -> np.ndarray:
     return (np.arange(length)[:, None] * frequencies).astype(np.float32)
 
 
-def rotated(x_BTHK, angles_TR: np.ndarray):
+def rotated(x_BTHK: jax.Array, angles_TR: np.ndarray) -> jax.Array:
     """The first 2R entries of every head turned by the angles of their position: entry i with entry i + R, as most
     implementations have it (Su et al. pair 2i with 2i + 1, a permutation of the entries). In float32 or wider."""
     half = angles_TR.shape[1]
@@ -29,7 +29,9 @@ def rotated(x_BTHK, angles_TR: np.ndarray):
     return jnp.concatenate([turned.astype(x_BTHK.dtype), x_BTHK[..., 2 * half :]], axis=-1)
 
 
-def causal_attention(q_BTHK, k_BTGK, v_BTGK, block: int, window: int | None = None):
+def causal_attention(
+    q_BTHK: jax.Array, k_BTGK: jax.Array, v_BTGK: jax.Array, block: int, window: int | None = None
+) -> jax.Array:
     """Softmax attention in which token t sees tokens max(0, t − window + 1) … t. Heads of queries share those of keys
     and values in order: head h sees that of h · G // H. Queries go in blocks, each against the keys that some query of
     it sees, so that most of what is masked is not computed: without a window at 4 blocks, 5/8 of the products."""
@@ -53,7 +55,7 @@ class Attention(nn.Module):
     @nn.compact
     def __call__(self, x_ND, rows: int, capture: bool = False):
         c, dtype = self.config, jnp.dtype(self.config.dtype)
-        shared = c.num_heads * c.head_dim, c.num_kv_heads * c.head_dim, c.num_kv_heads * c.head_dim
+        shared = c.num_heads * c.head_size, c.num_kv_heads * c.head_size, c.num_kv_heads * c.head_size
         if c.kv_heads is None:
             parts = jnp.split(Matrix(3 * shared[0], dtype, c.biases, name="qkv")(x_ND, capture), 3, axis=-1)
         else:
@@ -61,7 +63,7 @@ class Attention(nn.Module):
             parts = [
                 Matrix(n, dtype, c.biases, name=name)(x_ND, capture) for name, n in zip(names, shared, strict=True)
             ]
-        q, k, v = (part.reshape(rows, -1, part.shape[1] // c.head_dim, c.head_dim) for part in parts)
+        q, k, v = (part.reshape(rows, -1, part.shape[1] // c.head_size, c.head_size) for part in parts)
         if c.positions == "rotary":
             angles_TR = rotary_angles(q.shape[1], c.turned, c.rotary_base)
             q, k = rotated(q, angles_TR), rotated(k, angles_TR)

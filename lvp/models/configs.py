@@ -86,12 +86,17 @@ class DecoderConfig:
             )
         if self.positions != "rotary" and self.rotary_dim is not None:
             raise InputError(f"decoder: rotary_dim {self.rotary_dim} is of rotary positions, not of {self.positions}")
-        if self.positions == "rotary" and (self.turned % 2 or self.turned > self.head_dim):
-            raise InputError(f"decoder: rotary_dim {self.turned} must be even and at most head_dim {self.head_dim}")
+        if self.positions == "rotary" and (self.turned % 2 or self.turned > self.head_size):
+            raise InputError(f"decoder: rotary_dim {self.turned} must be even and at most head_dim {self.head_size}")
+
+    @property
+    def head_size(self) -> int:
+        """`head_dim`, which is None only until the configuration is made."""
+        return self.head_dim or default_head_dim(self.width)
 
     @property
     def num_heads(self) -> int:
-        return self.heads or self.width // self.head_dim
+        return self.heads or self.width // self.head_size
 
     @property
     def num_kv_heads(self) -> int:
@@ -100,12 +105,12 @@ class DecoderConfig:
     @property
     def turned(self) -> int:
         """Entries of a head that rotary positions turn."""
-        return self.rotary_dim or self.head_dim
+        return self.rotary_dim or self.head_size
 
     @property
     def block_matrices(self) -> dict[str, tuple[int, int]]:
         """Inputs and outputs of the matrices of a block."""
-        q, kv, inner = self.num_heads * self.head_dim, self.num_kv_heads * self.head_dim, self.mlp_factor * self.width
+        q, kv, inner = self.num_heads * self.head_size, self.num_kv_heads * self.head_size, self.mlp_factor * self.width
         gate = {"gate": (self.width, inner)} if self.mlp == "swiglu" else {}
         attention = {
             "query": (self.width, q),
@@ -145,7 +150,7 @@ class DecoderConfig:
         look-ups, gains and biases not, and of attention's two products 12 per head's entry and key that is seen.
         Nothing that is computed again counts."""
         multiplied = self.vocab * self.width + self.layers * self.block_weights
-        return 6.0 * multiplied + 12.0 * self.layers * self.keys_seen * self.num_heads * self.head_dim
+        return 6.0 * multiplied + 12.0 * self.layers * self.keys_seen * self.num_heads * self.head_size
 
 
 def default_head_dim(width: int) -> int:
@@ -170,7 +175,7 @@ def gpt2(vocab: int = 50257, **changes: Any) -> DecoderConfig:
     The forward pass alone: there is no dropout, and no initial scale of its own for the two matrices of a block that
     write into the residual stream (GPT-2 divides it by √(2 · layers)), since `Decoder.init` has one for a role.
     """
-    shape = {"width": 768, "layers": 12, "context": 1024, "head_dim": 64}
+    shape: dict[str, Any] = {"width": 768, "layers": 12, "context": 1024, "head_dim": 64}
     return DecoderConfig(vocab, **(shape | GPT2_FORM | changes))
 
 
@@ -183,6 +188,12 @@ def hayou_liu_1b(vocab: int = 32064, **changes: Any) -> DecoderConfig:
     the backward pass, and the queries per call of the attention kernel.
     """
     shape = {"width": 2048, "layers": 24, "context": 4096, "heads": 32, "kv_heads": 8, "head_dim": 128, "window": 2048}
-    form = {"positions": "rotary", "mlp": "swiglu", "mlp_factor": 4, "norm": "layer", "norm_epsilon": 1e-5}
-    compiled = {"dtype": "bfloat16", "scan": True, "remat": "block", "attention_block": 512}
-    return DecoderConfig(vocab, **(shape | form | compiled | changes))
+    form: dict[str, Any] = {
+        "positions": "rotary",
+        "mlp": "swiglu",
+        "mlp_factor": 4,
+        "norm": "layer",
+        "norm_epsilon": 1e-5,
+    }
+    compiled: dict[str, Any] = {"dtype": "bfloat16", "scan": True, "remat": "block", "attention_block": 512}
+    return DecoderConfig(vocab, **(form | compiled | shape | changes))

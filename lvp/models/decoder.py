@@ -45,8 +45,8 @@ def _blocks(config: DecoderConfig, x_ND, rows: int, capture: bool, place: Callab
     if config.remat != "none":
         kind = nn.remat(Block, policy=REMAT[config.remat], prevent_cse=not config.scan)
     if config.scan:
-        axes, rngs = {"params": 0, "inputs": 0}, {"params": True}
-        stacked = nn.scan(kind, variable_axes=axes, split_rngs=rngs, length=config.layers)
+        axes: dict[Any, int] = {"params": 0, "inputs": 0}
+        stacked = nn.scan(kind, variable_axes=axes, split_rngs={"params": True}, length=config.layers)
         return stacked(config, rows, capture, place, name="blocks")(x_ND, None)[0]
     for i in range(config.layers):
         x_ND, _ = kind(config, rows, capture, place, name=f"block_{i}")(x_ND)

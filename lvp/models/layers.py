@@ -1,8 +1,10 @@
 """The parts of a decoder that hold parameters, attention apart. Shapes in names as in `lvp.models.decoder`."""
 
+from collections.abc import Callable
 from typing import Any
 
 import flax.linen as nn
+import jax
 import jax.numpy as jnp
 import numpy as np
 
@@ -64,7 +66,7 @@ class LearnedPositions(nn.Module):
         return table[:length]
 
 
-def with_positions(config: DecoderConfig, x_BTD, capture: bool):
+def with_positions(config: DecoderConfig, x_BTD: jax.Array, capture: bool) -> jax.Array:
     """The tokens' rows with what their positions add to them."""
     length, width = x_BTD.shape[1:]
     kinds = {
@@ -75,9 +77,9 @@ def with_positions(config: DecoderConfig, x_BTD, capture: bool):
     return kinds[config.positions]()
 
 
-def norm(config: DecoderConfig, name: str):
+def norm(config: DecoderConfig, name: str) -> Callable[[jax.Array], jax.Array]:
     dtype = jnp.dtype(config.dtype)
-    kinds = {
+    kinds: dict[str, Callable[[], Callable[[jax.Array], jax.Array]]] = {
         "none": lambda: lambda x: x,
         "layer": lambda: nn.LayerNorm(config.norm_epsilon, dtype=dtype, use_bias=config.norm_is_biased, name=name),
         "rms": lambda: nn.RMSNorm(config.norm_epsilon, dtype=dtype, name=name),

@@ -15,7 +15,14 @@ from lvp.errors import InputError
 from lvp.losses import chunks, default_chunk
 
 
-def init(key, width: int, vocab: int, sigma_embedding, sigma_output, dtype: Any = jnp.float32) -> dict:
+def init(
+    key: jax.Array,
+    width: int,
+    vocab: int,
+    sigma_embedding: float | jax.Array,
+    sigma_output: float | jax.Array,
+    dtype: Any = jnp.float32,
+) -> dict:
     """E and W with iid N(0, σ²) entries; the σ are standard deviations and may be traced.
 
     Raises:
@@ -28,23 +35,23 @@ def init(key, width: int, vocab: int, sigma_embedding, sigma_output, dtype: Any 
     return as_params(embedding, sigma_output * jax.random.normal(key_output, (width, vocab), dtype))
 
 
-def as_params(embedding, output) -> dict:
+def as_params(embedding: jax.Array, output: jax.Array) -> dict:
     """The tree of E [m, d] and W [d, m]."""
     return {"embedding": {"embedding": embedding}, "head": {"kernel": output}}
 
 
-def matrices(params) -> tuple[jax.Array, jax.Array]:
+def matrices(params: Any) -> tuple[jax.Array, jax.Array]:
     """(E [m, d], W [d, m]) of a tree: the inverse of `as_params`."""
     return params["embedding"]["embedding"], params["head"]["kernel"]
 
 
-def apply(params, tokens) -> jax.Array:
+def apply(params: Any, tokens: jax.Array) -> jax.Array:
     """f(x) for one-hot x: the logits [..., m] of tokens [...]."""
     embedding, output = matrices(params)
     return embedding[tokens] @ output
 
 
-def dense_loss(params, frequencies, targets, loss: str = "square") -> jax.Array:
+def dense_loss(params: Any, frequencies: jax.Array, targets: jax.Array, loss: str = "square") -> jax.Array:
     """Σ_i α_i ℓ(E_i W, Z_i) through all [m, m] logits: what `gradients` differentiates, as a reference for tests.
 
     Arguments as `gradients`; ℓ(z, z') = ‖z − z'‖²/(2m) for "square", −log softmax(z)[target] (nats) otherwise.
@@ -60,7 +67,9 @@ def dense_loss(params, frequencies, targets, loss: str = "square") -> jax.Array:
     return jnp.sum(frequencies * errors)
 
 
-def gradients(params, frequencies, targets, loss: str = "square", *, chunk: int | None = None) -> dict:
+def gradients(
+    params: Any, frequencies: jax.Array, targets: jax.Array, loss: str = "square", *, chunk: int | None = None
+) -> dict:
     """The infinite-batch gradients for one-hot targets.
 
     "square": dE = m⁻¹ D_α (E W − Z) Wᵀ and dW = m⁻¹ Eᵀ D_α (E W − Z), from ℓ(z, z') = ‖z − z'‖²/(2m). (The paper drops
@@ -84,7 +93,7 @@ def gradients(params, frequencies, targets, loss: str = "square", *, chunk: int 
     return _accumulate(params, frequencies, targets, _RESIDUALS[loss], chunk)
 
 
-def random_signal_gradients(params, frequencies, key, *, chunk: int | None = None) -> dict:
+def random_signal_gradients(params: Any, frequencies: jax.Array, key: jax.Array, *, chunk: int | None = None) -> dict:
     """The infinite-batch gradients of the square loss under Assumption 2: E W − Z is iid N(0, 1).
 
     dE = m⁻¹ D_α V Wᵀ, dW = m⁻¹ Eᵀ D_α V, with V [m, m] iid N(0, 1), independent of E and W. Row i of V comes from `key`

@@ -220,7 +220,7 @@ def resnet(config: ResNetConfig) -> ResNet:
         ends = np.cumsum([0 if leaf.role == "vector" else math.prod(leaf.shape) for leaf in leaves])
         # One draw for all: a draw a kernel takes seconds to compile.
         draws = jnp.split(jax.random.normal(key, (ends[-1],), jnp.float32), ends[:-1])
-        return treedef.unflatten([_start(leaf, draw) for leaf, draw in zip(leaves, draws, strict=True)])
+        return jax.tree.unflatten(treedef, [_start(leaf, draw) for leaf, draw in zip(leaves, draws, strict=True)])
 
     def init_stats():
         return jax.tree_util.tree_map_with_path(_start_of_statistic, shapes("batch_stats"))

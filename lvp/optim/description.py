@@ -1,6 +1,6 @@
 """What every parameter of a model ends up with under a table or a parametrized optimizer."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -41,7 +41,9 @@ class Description:
     def __str__(self) -> str:
         relative = any(row.update_multiplier is not None for row in self.rows)
         head = ("parameter", "shape", "role", "init std", "learning rate")
-        lines = [head + (("update ×", "λ of the angle") if relative else ("λ", "decay per step"))]
+        lines: list[tuple[str, ...]] = [
+            head + (("update ×", "λ of the angle") if relative else ("λ", "decay per step"))
+        ]
         for row in self.rows:
             std = f"{row.init_std:.6g}" if row.role != "vector" else "(vector)"
             shape = "×".join(map(str, row.shape)) or "scalar"
@@ -68,7 +70,9 @@ def describe(
     """
     if isinstance(rule, Table):
         table, note = rule, f"{rule.rule}: × {rule.learning_rate}"
-        settings = {r.role: {"learning_rate": r.lr_multiplier, "weight_decay": float(r.decay)} for r in rule.rows}
+        settings: Mapping[str, Mapping[str, Any]] = {
+            r.role: {"learning_rate": r.lr_multiplier, "weight_decay": float(r.decay)} for r in rule.rows
+        }
     elif isinstance(rule, Parametrized):
         table, settings = rule.table, rule.settings
         declarations = rule.declarations if declarations is None else declarations
@@ -86,7 +90,7 @@ def describe(
     return Description(tuple(rows), note)
 
 
-def _when(settings: dict[str, dict[str, Any]]) -> str:
+def _when(settings: Mapping[str, Mapping[str, Any]]) -> str:
     rates = [own["learning_rate"] for own in settings.values()]
     if not any(callable(rate) for rate in rates):
         return ""

@@ -82,7 +82,7 @@ class RotationState(NamedTuple):
     length 1, float32 or wider; `optax.MaskedNode()` for gains and biases (so `optax.tree.map_params` over other trees
     needs `is_leaf=lambda node: isinstance(node, optax.MaskedNode)`)."""
 
-    count: jax.Array
+    count: jax.Array  # type: ignore[assignment]  # hides tuple.count, as in optax's states
     norms: Any
 
 

@@ -26,7 +26,7 @@ def scaled(rate: optax.ScalarOrSchedule, factor: Any, peak: Any = None) -> optax
 
     peak = getattr(rate, "peak", None) if peak is None else peak
     if peak is not None:
-        schedule.peak = peak * factor
+        schedule.peak = peak * factor  # type: ignore[attr-defined]  # functions take attributes
     return schedule
 
 
@@ -104,7 +104,7 @@ def check(name: str, value: Any) -> None:
         raise InputError(f"{name} must be a number, a scalar array or a schedule, got {value!r}")
     if getattr(value, "shape", ()) != ():
         raise InputError(f"{name} must be a scalar, got shape {value.shape}; to try several use jax.vmap")
-    if isinstance(value, numbers.Real) and not (math.isfinite(value) and value >= 0):
+    if isinstance(value, numbers.Real) and not (math.isfinite(value) and float(value) >= 0):
         raise InputError(f"{name} must be finite and not negative, got {value!r}")
 
 

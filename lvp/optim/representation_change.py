@@ -92,7 +92,7 @@ def scale_by_representation_change(
       InputError: a batch size below 1; from `update` a missing `gradient_snr` or one that is not a scalar a parameter
         (of a parameter that stacks layers, the φ of all of them), a parameter whose neurons are not declared.
     """
-    if isinstance(batch_size, numbers.Real) and not (batch_size >= 1 and math.isfinite(batch_size)):
+    if isinstance(batch_size, numbers.Real) and not (float(batch_size) >= 1 and math.isfinite(batch_size)):
         raise InputError(f"batch_size must be at least 1 (sequences), got {batch_size!r}")
 
     def init(params):

@@ -104,8 +104,8 @@ def lion_ar(
     _rates.check("weight_decay", weight_decay)
     kind = {"nesterov": nesterov, "inverse_bias_correction": inverse_bias_correction}
     direction = scale_by_lion_a(b, mu_dtype=mu_dtype, **kind)
-    which = {"neurons": neurons, "declarations": declarations}
-    of_turn = {"peak_learning_rate": peak_learning_rate, "update_multiplier": update_multiplier} | which
+    which: dict[str, Any] = {"neurons": neurons, "declarations": declarations}
+    of_turn: dict[str, Any] = {"peak_learning_rate": peak_learning_rate, "update_multiplier": update_multiplier} | which
     turn = rotate_by_learning_rate(learning_rate, weight_decay=weight_decay, **of_turn)
     held = () if batch_size is None else (scale_by_representation_change(batch_size=batch_size, **which),)
     return optax.chain(direction, *held, turn)
@@ -115,7 +115,7 @@ class AverageNormState(NamedTuple):
     """`count`: int32 scalar. `squares`: moving average of every neuron's squared update norm, shaped as
     `RotationState.norms`."""
 
-    count: jax.Array
+    count: jax.Array  # type: ignore[assignment]  # hides tuple.count, as in optax's states
     squares: Any
 
 
@@ -204,12 +204,12 @@ def rotational_adamw(
     _rates.check("weight_decay", weight_decay)
     _rates.check("update_multiplier", update_multiplier)
     _rates.check_beta("norm_decay", norm_decay)
-    which = {"neurons": neurons, "declarations": declarations}
+    which: dict[str, Any] = {"neurons": neurons, "declarations": declarations}
 
     def relative_rate(count):
         return jnp.sqrt(2 * _rates.at(learning_rate, count) * weight_decay * (1 - b1) / (1 + b1))
 
-    turn = {"vectors_decay": True, "update_multiplier": update_multiplier} | which
+    turn: dict[str, Any] = {"vectors_decay": True, "update_multiplier": update_multiplier} | which
     return optax.chain(
         scale_by_adam(b1, b2, eps, mu_dtype=mu_dtype),
         normalize_by_average_norm(norm_decay, **which),

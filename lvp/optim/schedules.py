@@ -50,7 +50,7 @@ def trapezoid(
     if warmup + cooldown > 1:
         raise InputError(f"warmup + cooldown must be at most 1, got {warmup!r} + {cooldown!r}")
     fall = round(cooldown * total)
-    if isinstance(warmup_steps, numbers.Real) and not 0 <= warmup_steps <= total - fall:
+    if isinstance(warmup_steps, numbers.Real) and not 0 <= float(warmup_steps) <= total - fall:
         raise InputError(
             f"warmup_steps must lie between 0 and {total - fall}, the cool-down's start, got {warmup_steps}"
         )
@@ -61,5 +61,5 @@ def trapezoid(
         fraction = jnp.minimum(1.0, jnp.clip(total - count, 0.0) / max(fall, 1))
         return peak * jnp.minimum(fraction, (count + 1) / jnp.maximum(rise, 1))
 
-    schedule.peak = peak
+    schedule.peak = peak  # type: ignore[attr-defined]  # functions take attributes
     return schedule

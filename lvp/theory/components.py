@@ -15,13 +15,14 @@ vocabularies may be any real numbers of at least 1, so that a form can be drawn 
 from typing import NamedTuple
 
 import numpy as np
+from numpy.typing import ArrayLike
 from scipy.special import zeta
 
 from lvp.errors import InputError
 from lvp.parametrization import attenuation, check_frequencies, table
 
 
-def sign_projection_variance(width, vocab) -> np.ndarray:
+def sign_projection_variance(width: ArrayLike, vocab: ArrayLike) -> np.ndarray:
     """Theorem 3: the c of Cov X = c I_m, c = d + 2 d (d−1)/(π m), for X = Σ_j S(⟨v, W_j⟩) W_j; and E X = 0.
 
     W is [d, m] with iid N(0, 1) entries and rows W_j, v ~ N(0, I_m) independent of it. Off the diagonal the
@@ -40,7 +41,7 @@ def sign_projection_variance(width, vocab) -> np.ndarray:
     return d + 2 * d * (d - 1) / (np.pi * m)
 
 
-def sign_gaussian_variance(width, frequencies, *, exact: bool = True) -> np.ndarray:
+def sign_gaussian_variance(width: ArrayLike, frequencies: ArrayLike, *, exact: bool = True) -> np.ndarray:
     """Theorem 4: Var X_k = d + (2/π) d (d−1) κ_i, for X = E_i S(Eᵀ M) and every token i; Cov X is diagonal.
 
     E is [m, d] with iid N(0, 1) entries; M is [m, m], centred Gaussian with row i of variance α_i², independent of E.
@@ -63,7 +64,7 @@ def sign_gaussian_variance(width, frequencies, *, exact: bool = True) -> np.ndar
     return d + 2 / np.pi * d * (d - 1) * kappa
 
 
-def sign_gaussian_mean(correlation) -> np.ndarray:
+def sign_gaussian_mean(correlation: ArrayLike) -> np.ndarray:
     """Lemma 2 (Stein): E[sign(Z) G] = √(2/π) ρ for standard normals Z, G of correlation ρ.
 
     Args:
@@ -81,7 +82,9 @@ def sign_gaussian_mean(correlation) -> np.ndarray:
     return np.sqrt(2 / np.pi) * rho
 
 
-def embedding_component(width, vocab, learning_rate, sigma_output) -> np.ndarray:
+def embedding_component(
+    width: ArrayLike, vocab: ArrayLike, learning_rate: ArrayLike, sigma_output: ArrayLike
+) -> np.ndarray:
     """Theorem 1: δ̄_E = η_E σ_W √(d + 2 d (d−1)/(π m)), the change of a logit that the embedding's step makes.
 
     Exact under Assumption 2, and the same for every token that occurs, however rarely. A token of frequency 0 has
@@ -101,7 +104,14 @@ def embedding_component(width, vocab, learning_rate, sigma_output) -> np.ndarray
     return rate * sigma * np.sqrt(sign_projection_variance(width, vocab))
 
 
-def projection_component(width, learning_rate, sigma_embedding, frequencies, *, exact: bool = False) -> np.ndarray:
+def projection_component(
+    width: ArrayLike,
+    learning_rate: ArrayLike,
+    sigma_embedding: ArrayLike,
+    frequencies: ArrayLike,
+    *,
+    exact: bool = False,
+) -> np.ndarray:
     """Theorem 1: δ̄_W^i = η_W σ_E √(d + (2/π) d (d−1) κ_i), the change of token i's logits by the projection's step.
 
     By default the paper's form, κ_i = a_i = α_i²/(m ᾱ²), which has the right order in d and m; κ_i = I_i with
@@ -123,7 +133,9 @@ def projection_component(width, learning_rate, sigma_embedding, frequencies, *, 
     return (rate * sigma)[..., None] * np.sqrt(variance)
 
 
-def product_component(width, learning_rate_embedding, learning_rate_output) -> np.ndarray:
+def product_component(
+    width: ArrayLike, learning_rate_embedding: ArrayLike, learning_rate_output: ArrayLike
+) -> np.ndarray:
     """δ̄_{W,E} = η_E η_W √d, the second-order part of the step; for every token, and of no frequency.
 
     Not in the paper. Under Assumption 2 the signs of E's gradient depend on W, those of W's gradient on E, and both on
@@ -144,7 +156,7 @@ def product_component(width, learning_rate_embedding, learning_rate_output) -> n
     return rates[0] * rates[1] * np.sqrt(_at_least("width", width, 1))
 
 
-def initial_output(width, sigma_embedding, sigma_output) -> np.ndarray:
+def initial_output(width: ArrayLike, sigma_embedding: ArrayLike, sigma_output: ArrayLike) -> np.ndarray:
     """(m⁻¹ E‖E_{i,0} W_0‖²)^½ = σ_E σ_W √d: the root mean square of a logit before training.
 
     Args:
@@ -160,7 +172,7 @@ def initial_output(width, sigma_embedding, sigma_output) -> np.ndarray:
     return sigmas[0] * sigmas[1] * np.sqrt(_at_least("width", width, 1))
 
 
-def mean_square_frequency(frequencies) -> float:
+def mean_square_frequency(frequencies: ArrayLike) -> float:
     """ᾱ² = m⁻¹ Σ_i α_i².
 
     Args:
@@ -172,7 +184,7 @@ def mean_square_frequency(frequencies) -> float:
     return float(np.mean(check_frequencies(frequencies) ** 2))
 
 
-def power_law_mean_square(vocab, exponent) -> np.ndarray:
+def power_law_mean_square(vocab: ArrayLike, exponent: ArrayLike) -> np.ndarray:
     """Lemma 1: m⁻¹ Σ_{i ≤ m} i^(−2a), which is Θ(1/m) for a > 1/2: m times it tends to ζ(2a).
 
     It is ᾱ² of α_i ∝ i^(−a) in units of the top token's α_1². (The lemma prints it as ᾱ; with normalised frequencies

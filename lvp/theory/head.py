@@ -1,11 +1,14 @@
 """The gradient of an LM head in closed form, and the updates optimizers make of it (Stollenwerk & Stollenwerk 2025)."""
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from lvp.errors import InputError
 
 
-def head_updates(hidden, probabilities, target: int, *, second_moment=None) -> np.ndarray:
+def head_updates(
+    hidden: ArrayLike, probabilities: ArrayLike, target: int, *, second_moment: ArrayLike | None = None
+) -> np.ndarray:
     """u_i = −η_i g_i of every output embedding after one token, with g_i = (p_i − δ_it) h.
 
     SGD has one η_i for all (here 1), so that Σ_i u_i = 0; Adam has η_i = 1/√v̂_i, and the sum vanishes only if all v̂_i

@@ -8,12 +8,12 @@ at C = 8.
 """
 
 from functools import partial
-from numbers import Real
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+from numpy.typing import ArrayLike
 from scipy.special import hyp1f1
 
 from lvp.errors import InputError
@@ -26,7 +26,13 @@ _CHUNK_ELEMENTS = 2**22  # random numbers at a time
 
 
 def squared_representation_change(
-    snr, batch_size, fan_in, *, learning_rate=1.0, weight_norm=1.0, form: str = "paper"
+    snr: ArrayLike,
+    batch_size: ArrayLike,
+    fan_in: ArrayLike,
+    *,
+    learning_rate: ArrayLike = 1.0,
+    weight_norm: ArrayLike = 1.0,
+    form: str = "paper",
 ) -> np.ndarray:
     """E[Δy²]/E[y²], the expected *squared* relative representation change of a step (equation 9).
 
@@ -58,7 +64,14 @@ def squared_representation_change(
 
 
 def simulated_representation_change(
-    key, snr, batch_size: int, fan_in: int, *, learning_rate=1.0, weight_norm=1.0, draws: int = 1000
+    key: jax.Array,
+    snr: ArrayLike,
+    batch_size: int,
+    fan_in: int,
+    *,
+    learning_rate: ArrayLike = 1.0,
+    weight_norm: ArrayLike = 1.0,
+    draws: int = 1000,
 ) -> Estimate:
     """The same by drawing batches: g̃_b iid normal, of E‖g̃_b‖² = 1; ḡ fixed; x_b = ±g_b/‖g_b‖, so of one length.
 
@@ -112,7 +125,7 @@ def _scale(learning_rate, weight_norm) -> np.ndarray:
     return _numbers("learning_rate", learning_rate, 0) / norm
 
 
-def _numbers(name: str, value: Any, least: Real) -> np.ndarray:
+def _numbers(name: str, value: Any, least: float) -> np.ndarray:
     try:
         numbers = np.asarray(value, np.float64)
     except (TypeError, ValueError) as error:

@@ -12,6 +12,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
+from numpy.typing import ArrayLike
 
 from lvp.errors import InputError
 from lvp.models import linear
@@ -61,16 +62,16 @@ class Moments(NamedTuple):
 
 
 def one_step_components(
-    key,
+    key: jax.Array,
     width: int,
-    frequencies,
+    frequencies: ArrayLike,
     *,
     learning_rate_embedding: float = 1.0,
     learning_rate_output: float = 1.0,
     sigma_embedding: float = 1.0,
     sigma_output: float = 1.0,
     draws: int = 100,
-    tokens=None,
+    tokens: ArrayLike | None = None,
     chunk: int | None = None,
 ) -> Components:
     """What Theorem 1 is about, measured: the components after one infinite-batch SignSGD step under Assumption 2.
@@ -106,29 +107,29 @@ def _one_step(keys, alpha, tokens, rates, sigmas, width, chunk):
     def draw(key):
         key_params, key_signal = jax.random.split(key)
         params = linear.init(key_params, width, alpha.size, *sigmas)
-        steps = linear.random_signal_gradients(params, alpha, key_signal, chunk=chunk)
-        steps = [rate * sign(g) for rate, g in zip(rates, linear.matrices(steps), strict=True)]
-        return _squares(params, *steps, alpha, tokens)
+        gradients = linear.random_signal_gradients(params, alpha, key_signal, chunk=chunk)
+        embedding, output = (rate * sign(g) for rate, g in zip(rates, linear.matrices(gradients), strict=True))
+        return _squares(params, embedding, output, alpha, tokens)
 
     return jax.lax.map(draw, keys)
 
 
 def feature_components(
-    key,
+    key: jax.Array,
     width: int,
-    frequencies,
+    frequencies: ArrayLike,
     *,
     learning_rate_embedding: float,
     learning_rate_output: float,
     sigma_embedding: float,
     sigma_output: float,
-    targets=None,
+    targets: ArrayLike | None = None,
     steps: tuple[int, ...] = (1, 2, 5, 20),
     optimizer: str = "sign",
     loss: str = "square",
     eps: float = 1e-8,
     draws: int = 1,
-    tokens=None,
+    tokens: ArrayLike | None = None,
     chunk: int | None = None,
 ) -> Components:
     """The components where theory promises nothing: true targets, several steps, Adam, cross-entropy.
@@ -167,10 +168,10 @@ def feature_components(
             raise InputError(f"targets must be [{alpha.size}], one per token, got {targets.shape}")
     rates = _numbers(learning_rate_embedding=learning_rate_embedding, learning_rate_output=learning_rate_output)
     sigmas = _numbers(sigma_embedding=sigma_embedding, sigma_output=sigma_output)
-    (eps,) = _numbers(eps=eps)
+    (epsilon,) = _numbers(eps=eps)
     setting = (width, steps, optimizer, loss, chunk)
     keys = jax.random.split(key, draws)
-    return _components(_train(keys, jnp.asarray(alpha, jnp.float32), targets, tokens, rates, sigmas, eps, setting))
+    return _components(_train(keys, jnp.asarray(alpha, jnp.float32), targets, tokens, rates, sigmas, epsilon, setting))
 
 
 @partial(jax.jit, static_argnums=7)
@@ -189,8 +190,8 @@ def _train(keys, alpha, targets, tokens, rates, sigmas, eps, setting):
             gradients = linear.gradients(params, alpha, followers, loss, chunk=chunk)
             moves, state = direction.update(gradients, state)
             params = jax.tree.map(lambda p, rate, u: p - rate * u, params, rates, moves)
-            moved = [a - b for a, b in zip(linear.matrices(start), linear.matrices(params), strict=True)]
-            return (params, state), _squares(start, *moved, alpha, tokens)
+            embedding, output = (a - b for a, b in zip(linear.matrices(start), linear.matrices(params), strict=True))
+            return (params, state), _squares(start, embedding, output, alpha, tokens)
 
         _, squares = jax.lax.scan(step, (start, direction.init(start)), length=steps[-1])
         at = jnp.asarray(steps) - 1
@@ -212,7 +213,7 @@ def _adam(eps) -> optax.GradientTransformation:
 _DIRECTIONS = {"sign": _sign, "adam": _adam}
 
 
-def theorem_3_moments(key, width: int, vocab: int, *, draws: int = 1000) -> Moments:
+def theorem_3_moments(key: jax.Array, width: int, vocab: int, *, draws: int = 1000) -> Moments:
     """Moments of X = Σ_j S(⟨v, W_j⟩) W_j, by drawing W [d, m] and v [m] (Theorem 3).
 
     Args:
@@ -247,7 +248,13 @@ def _theorem_3(keys, width, vocab):
 
 
 def theorem_4_moments(
-    key, width: int, frequencies, *, tokens=None, draws: int = 1000, columns: int | None = None
+    key: jax.Array,
+    width: int,
+    frequencies: ArrayLike,
+    *,
+    tokens: ArrayLike | None = None,
+    draws: int = 1000,
+    columns: int | None = None,
 ) -> Moments:
     """Moments of X = E_i S(Eᵀ M) per token, by drawing E [m, d] and M [m, m] (Theorem 4).
 
@@ -356,6 +363,6 @@ def _steps(steps) -> tuple[int, ...]:
 
 def _numbers(**named: Any) -> list[jax.Array]:
     for name, value in named.items():
-        if isinstance(value, bool) or not isinstance(value, Real) or not 0 <= value < np.inf:
+        if isinstance(value, bool) or not isinstance(value, Real) or not 0 <= float(value) < np.inf:
             raise InputError(f"{name} must be a number of at least 0, got {value!r}")
     return [jnp.float32(value) for value in named.values()]

@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from lvp.errors import InputError
 from lvp.parametrization import attenuation, check_whole, embedding_ratio
@@ -42,7 +43,7 @@ class TokenFrequencies:
         return embedding_ratio(width, self.vocab, kappa)
 
 
-def token_frequencies(counts, vocab: int | None = None) -> TokenFrequencies:
+def token_frequencies(counts: ArrayLike, vocab: int | None = None) -> TokenFrequencies:
     """κ and the Zipf–Mandelbrot fit of counts of tokens.
 
     Args:

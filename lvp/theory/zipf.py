@@ -26,6 +26,7 @@ from numbers import Real
 from typing import NamedTuple
 
 import numpy as np
+from numpy.typing import ArrayLike
 from scipy.optimize import least_squares
 from scipy.special import stdtrit
 
@@ -59,7 +60,7 @@ class ZipfMandelbrot:
     num_ranks: int
     level: float = 0.95
 
-    def predict(self, rank) -> np.ndarray:
+    def predict(self, rank: ArrayLike) -> np.ndarray:
         """Expected counts at ranks (any shape, inside the fitted range or outside), in the unit of the counts.
 
         Raises:
@@ -72,8 +73,8 @@ class ZipfMandelbrot:
 
 
 def zipf_mandelbrot_fit(
-    counts,
-    ranks=None,
+    counts: ArrayLike,
+    ranks: ArrayLike | None = None,
     *,
     between: tuple[float, float] = BETWEEN,
     offset: float | None = None,

@@ -70,7 +70,7 @@ class OptimizerConfig:
     @property
     def make(self) -> Callable:
         """The optax factory."""
-        return self.factory or OPTIMIZERS[self.kind]
+        return vars(self).get("factory") or OPTIMIZERS[self.kind]
 
     @property
     def _parameters(self) -> Mapping[str, inspect.Parameter]:
@@ -113,6 +113,19 @@ class DataConfig:
 class Sizes:
     """What follows for a cell of any kind from its `model`, `batch`, `steps`, `final_fraction`, `measured_steps` and
     `tokens_per_step`."""
+
+    model: Any
+    batch: int
+    steps: int
+    final_fraction: float
+
+    @property
+    def measured_steps(self) -> tuple[int, ...]:
+        raise NotImplementedError
+
+    @property
+    def tokens_per_step(self) -> int:
+        raise NotImplementedError
 
     def check_steps(self) -> None:
         """InputError where they are none."""

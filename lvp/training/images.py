@@ -123,7 +123,7 @@ class ImageData(NamedTuple):
     std: Any
 
     @classmethod
-    def of(cls, cell: ImageCell, train, test, mean, std) -> "ImageData":
+    def of(cls, cell: ImageCell, train: Any, test: Any, mean: Any, std: Any) -> "ImageData":
         """Lays out (images, labels) of both parts for `cell`."""
         (train_images, train_labels), (test_images, test_labels) = train, test
         check_images(cell, train_images.shape, test_images.shape, int(max(train_labels.max(), test_labels.max())) + 1)

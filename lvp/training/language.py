@@ -65,8 +65,9 @@ class TrainingData(NamedTuple):
         if cell.data.order == "windows" or (cell.measured_steps and "vocabulary" in cell.measures):
             frequencies = streams.frequencies(train, cell.vocab).astype(np.float32)
         tokens = np.asarray(train, np.int32) if cell.data.order == "windows" else None
+        windows, weights = _in_groups(cell, valid)
         further = (None, None) if scored is None else _in_groups(cell, scored, max(1, context // 2))
-        return cls(tokens, *_in_groups(cell, valid), probe, frequencies, *further)
+        return cls(tokens, windows, weights, probe, frequencies, *further)
 
 
 def _in_groups(cell: Cell, tokens: np.ndarray, stride: int | None = None) -> list[np.ndarray]:
@@ -142,7 +143,7 @@ class Program(PackedProgram):
         if mesh is not None:
             check_mesh(cell, mesh.shape)
 
-    def data_placement(self, data: TrainingData):
+    def data_placement(self, data: TrainingData) -> Any:
         found = super().data_placement(data)
         if self.mesh is None or data.start is None:
             return found

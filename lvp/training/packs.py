@@ -118,7 +118,7 @@ class PackedProgram:
 
     # --- a pack of lanes --------------------------------------------------------------------------------------
 
-    def arrays(self, lanes: Sequence):
+    def arrays(self, lanes: Sequence) -> Any:
         """Lanes as the program's traced argument: stacked, or for a pack of one as they are."""
         if len(lanes) != self.lanes:
             raise ValueError(f"a program for {self.lanes} lanes was given {len(lanes)}")
@@ -126,7 +126,7 @@ class PackedProgram:
             self.cell.check(lane)
         return self.stack([lane.arrays() for lane in lanes])
 
-    def lane_shapes(self):
+    def lane_shapes(self) -> Any:
         """Shapes and dtypes of one lane's state, found without a device; and on a mesh where its arrays lie."""
         return self._lane_shapes
 
@@ -139,11 +139,11 @@ class PackedProgram:
         placement = sharding.shardings(self.mesh, sharding.state_specs(shapes, shapes["params"]))
         return jax.tree.map(lambda x, p: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=p), shapes, placement)
 
-    def stack(self, states: Sequence):
+    def stack(self, states: Sequence) -> Any:
         """The pack's state from one host state a lane."""
         return states[0] if self.lanes == 1 else jax.tree.map(lambda *xs: np.stack(xs), *states)
 
-    def blank_state(self):
+    def blank_state(self) -> Any:
         """A state of zeros, to be overwritten by the program's step 0: of the host, or on the mesh, where no host need
         hold it."""
         if self.mesh is not None:
@@ -152,7 +152,7 @@ class PackedProgram:
         return self.stack([jax.tree.map(lambda x: np.zeros(x.shape, x.dtype), self.lane_shapes())] * self.lanes)
 
     @cached_property
-    def advance(self) -> Callable:
+    def advance(self) -> Any:
         """advance(step, stop, state, lanes, data) → state at `stop`, jitted; `state` is donated."""
         batched = self._advance if self.lanes == 1 else jax.vmap(self._advance, in_axes=(None, None, 0, 0, None))
         if self.mesh is None:
@@ -162,15 +162,18 @@ class PackedProgram:
         return jax.jit(batched, donate_argnums=2, in_shardings=placed, out_shardings=self.placement)
 
     @cached_property
-    def placement(self):
+    def placement(self) -> Any:
         """Where the state lies on the mesh; None without one."""
         return self.mesh and jax.tree.map(lambda x: x.sharding, self.lane_shapes())
 
-    def data_placement(self, data):
+    def data_placement(self, data: Any) -> Any:
         """Where data lie on the mesh (None without one): everywhere, unless a subclass knows better."""
-        return self.mesh and jax.tree.map(lambda _: NamedSharding(self.mesh, PartitionSpec()), data)
+        if self.mesh is None:
+            return None
+        everywhere = NamedSharding(self.mesh, PartitionSpec())
+        return jax.tree.map(lambda _: everywhere, data)
 
-    def compile(self, data):
+    def compile(self, data: Any) -> Any:
         """Compiles `advance` now, for data of these shapes (arrays, or shapes alone), and returns JAX's compiled
         program."""
         lanes = self.arrays([self.cell.example_lane()] * self.lanes)
@@ -182,7 +185,7 @@ class PackedProgram:
         return self.advance
 
 
-def unstack(state, index: int, lanes: int):
+def unstack(state: Any, index: int, lanes: int) -> Any:
     """Lane `index` of a pack's state, as host arrays."""
     return jax.tree.map(lambda x: np.asarray(x) if lanes == 1 else np.asarray(x[index]), state)
 
@@ -192,7 +195,7 @@ def run(
     lanes: Sequence,
     data: Any,
     *,
-    state=None,
+    state: Any = None,
     step: int = 0,
     chunk_seconds: float = 1.0,
     on_chunk: Callable[[int, Any], None] | None = None,
@@ -236,7 +239,7 @@ def run(
         leave = leaving()
         if shared:  # every process has its own clock and its own signals, and all must make the same calls
             said = processes.gathered([chunk, leave])
-            chunk, leave = int(said[0, 0]), said[:, 1].any()
+            chunk, leave = int(said[0, 0]), bool(said[:, 1].any())
         if leave and step < steps:
             raise Preempted(step, state)
     # Only what is read, which lies on every device: of parameters a process may hold a part.

@@ -17,7 +17,7 @@ from lvp import data, records
 from lvp.data import storage, token_files, tokenization
 from lvp.errors import InputError
 from lvp.outcomes import Outcome
-from sweeps import api, kinds, plan
+from sweeps import api, kinds, outline, plan
 from sweeps.manifest import Manifest
 from tests.data.test_datasets import some_text
 from tests.faults import damage
@@ -238,6 +238,7 @@ def sweep(tmp_path_factory):
         packing,
     )
     manifest.write()
+    outline.write(manifest)
     lanes = list(manifest.cells[0].lanes)[:2]
     outcome = asdict(Outcome("finished", 10, None, 2.5, 2.5, [1, 10], [3.0, 2.5]))
     manifest.write_records(0, dict.fromkeys(lanes, outcome), {"commit": "abc", "device": "any"})

@@ -88,8 +88,15 @@ def test_overhead_and_memory(loaded):
     assert growth < 100
 
 
+def children_seconds():
+    """Processor time, user's and system's, of the processes that this one has waited for."""
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return used.ru_utime + used.ru_stime
+
+
 @pytest.mark.slow
 def test_status_is_at_once(loaded):
+    """For whoever types the command: the interpreter, its imports, two thousand records read and verified."""
     out, *_ = loaded
     seconds = []
     for _ in range(3):
@@ -97,13 +104,16 @@ def test_status_is_at_once(loaded):
         text = api.status(out)
         seconds.append(time.process_time() - started)
     assert f"{LANES} of {LANES} lanes have a record" in text
-    before, started = resource.getrusage(resource.RUSAGE_CHILDREN).ru_utime, time.perf_counter()
-    done = subprocess.run([sys.executable, "-m", "sweeps", "status", out], cwd=ROOT, capture_output=True, text=True)
-    wall = time.perf_counter() - started
-    used = resource.getrusage(resource.RUSAGE_CHILDREN).ru_utime - before
+    walls, before = [], children_seconds()
+    for _ in range(3):
+        started = time.perf_counter()
+        done = subprocess.run([sys.executable, "-m", "sweeps", "status", out], cwd=ROOT, capture_output=True, text=True)
+        walls.append(time.perf_counter() - started)
+        assert done.returncode == 0 and done.stdout.splitlines()[0] == text.splitlines()[0]
+    used, wall = (children_seconds() - before) / 3, sorted(walls)[1]
     print(f"status: {max(seconds):.2f} s of its own; the command {used:.2f} s of processor time, {wall:.2f} s in all")
-    assert done.returncode == 0 and done.stdout.splitlines()[0] == text.splitlines()[0]
-    assert max(seconds) < 1
+    assert max(seconds) < 0.5
+    assert used < 0.6  # of the promised second: what passes besides is the disk's, and whoever shares the machine's
 
 
 @pytest.mark.slow

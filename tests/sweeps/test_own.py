@@ -11,7 +11,7 @@ from experiments import own
 from lvp import records
 from lvp.errors import InputError
 from lvp.training import OptimizerConfig
-from sweeps import api, results
+from sweeps import api, outline, results
 from sweeps.manifest import Manifest
 from sweeps.shared import Shared
 
@@ -168,18 +168,18 @@ def test_a_file_that_was_moved_is_the_same_experiment(began, sweep, tmp_path):
 def test_a_manifest_that_lacks_half_of_it_is_none(sweep):
     path = sweep / "out" / "manifest.json"
     whole = json.loads(path.read_text())
-    (cell,) = whole["outline"]
-    for changed in (
-        {"source": None},
-        {"outline": None},
-        {"source": {"path": 3, "sha256": "0"}},
-        {"outline": [cell | {"steps": 0}]},
-        {"outline": [{"label": "squares"}]},
-    ):
+    for changed in ({"source": None}, {"source": {"path": 3, "sha256": "0"}}, {"source": {"path": "mine.py"}}):
         content = whole | changed
         del content["digest"]
         path.write_text(json.dumps({k: v for k, v in content.items() if v is not None}))
         one_line(lambda: api.status(sweep / "out"), "manifest.json")
+
+
+def test_status_executes_nothing_where_the_cells_are_not_written_down(sweep):
+    (sweep / "out" / outline.NAME).unlink()
+    one_line(lambda: api.status(sweep / "out"), outline.NAME, "resume")
+    one_line(lambda: api.table_of(sweep / "out"), outline.NAME)
+    assert executions(sweep) == []
 
 
 def test_a_sweep_of_lvps_own_is_not_drawn_with_a_file(sweep):

@@ -4,13 +4,17 @@ import json
 import os
 import re
 import shutil
+import subprocess
+import sys
 import time
 
 import pytest
 
-from sweeps import standing
+from lvp import records
+from sweeps import outline, standing
 from sweeps.lock import driver, only_driver
 from sweeps.manifest import Manifest
+from tests.running import ROOT
 
 
 @pytest.fixture
@@ -66,3 +70,55 @@ def test_status_can_be_read_in_a_log(half, command):
     done = command("status", half.out)
     assert done.returncode == 0 and "\033" not in done.stdout
     assert command("status", half.out, "--watch", "0.1").stdout == done.stdout  # nobody works on it: said once
+
+
+def signed(content):
+    return content | {"digest": records.config_hash({k: v for k, v in content.items() if k != "digest"})}
+
+
+def with_cell(content, **changes):
+    first, *others = content["cells"]
+    return signed(content | {"cells": [first | changes, *others]})
+
+
+DAMAGED = {
+    "gone": lambda content: None,
+    "cut short": lambda content: json.dumps(content)[:-9],
+    "changed": lambda content: json.dumps(content).replace("d 16", "d 61"),
+    "of another sweep": lambda content: json.dumps(signed(content | {"sweep": "0" * 16})),
+    "without steps": lambda content: json.dumps(with_cell(content, steps=0)),
+    "with other names": lambda content: json.dumps(with_cell(content, lanes=["../../x", "\0"])),
+    "with a label that clears the screen": lambda content: json.dumps(with_cell(content, label="\033[2J")),
+}
+
+
+@pytest.mark.parametrize("damage", DAMAGED.values(), ids=DAMAGED)
+def test_status_without_the_outline(half, damage):
+    """Nothing but its own speed depends on it."""
+    path = half.out / outline.NAME
+    expected, content = standing.text(half), json.loads(path.read_text())
+    assert json.dumps(signed(content)) == json.dumps(content)
+    path.unlink()
+    if (damaged := damage(content)) is not None:
+        path.write_text(damaged)
+    assert standing.text(Manifest.read(half.out)) == expected
+
+
+def test_the_outline_is_what_status_reads(half):
+    """Else the tests above pass for nothing."""
+    path = half.out / outline.NAME
+    path.write_text(json.dumps(with_cell(json.loads(path.read_text()), label="another")))
+    assert "\nanother " in standing.text(Manifest.read(half.out))
+
+
+def test_status_imports_nothing_that_trains(half):
+    code = f"""
+import sys
+from sweeps.__main__ import main
+assert main(["status", {str(half.out)!r}]) == 0
+print(*sorted({{name.partition(".")[0] for name in sys.modules}}), file=sys.stderr)
+"""
+    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True)
+    assert "6 of 12 lanes have a record" in done.stdout, done.stderr
+    heavy = {"jax", "flax", "optax", "orbax", "numpy", "scipy", "pandas", "matplotlib", "ray", "pydantic", "tqdm"}
+    assert not heavy & set(done.stderr.split())
