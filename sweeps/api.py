@@ -7,6 +7,7 @@ import socket
 import sys
 import threading
 import time
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -20,7 +21,7 @@ from lvp.sharding import named_sizes
 from sweeps import kinds, plan, standing
 from sweeps.lock import only_driver
 from sweeps.manifest import Manifest
-from sweeps.progress import Progress
+from sweeps.progress import Progress, watched
 from sweeps.worker import Settings
 
 EXECUTORS = ("ray", "local")
@@ -85,6 +86,7 @@ def run(
     options: Options = Options(),
     dry_run: bool = False,
     quiet: bool = False,
+    watch: Callable[[Any], None] | None = None,
     **config: Any,
 ):
     """Runs an experiment and returns its tidy table (pandas.DataFrame, one row a lane; see `lvp.records.table`).
@@ -96,6 +98,8 @@ def run(
       options: see `Options`. `executor=…` and the like may also be given directly as keywords.
       dry_run: prints cells, lanes, tokens, FLOPs and expected hours, and returns None.
       quiet: print nothing.
+      watch: called with the table as it stands whenever further lanes have finished, at most once a second, from a
+        thread of its own; what it raises is raised here once the sweep has ended.
       config: keys of the experiment's configuration.
 
     Raises InputError for anything unusable, before anything is trained; RuntimeError when lanes failed, after all
@@ -131,7 +135,9 @@ def run(
         datasets={label: d and d.to_dict() for label, d in datasets.items()},
     )
     out = Path(out) if out is not None else Path("runs") / f"{experiment}-{tier}-{manifest.hash}"
-    return _continue(_settle(manifest, out.absolute()), options, quiet)
+    settled = _settle(manifest, out.absolute())
+    with watched(settled, watch):
+        return _continue(settled, options, quiet)
 
 
 def resume(out: str | Path, *, options: Options = Options(), quiet: bool = False):
