@@ -6,7 +6,7 @@ VENV ?= .venv
 RUN = $(VENV)/bin/python
 CORPUS ?= python-docs
 
-.PHONY: figure test test-slow benchmark lint report plans clean
+.PHONY: figure test test-slow benchmark lint report plans notebooks clean
 
 figure: $(VENV)/.installed
 	$(RUN) -m sweeps run width_vocab --tier laptop --corpus $(CORPUS)
@@ -38,6 +38,10 @@ plans: $(VENV)/.installed
 	$(PLAN) --micro-batches 8 --topology v5e:4x4 > docs/plans/1b-v5e-4x4.txt
 	$(PLAN) --micro-batches 4 --topology v5p:2x2x4 > docs/plans/1b-v5p-2x2x4.txt
 	$(PLAN) --micro-batches 4 --topology v6e:4x4 > docs/plans/1b-v6e-4x4.txt
+
+# Runs notebooks/*.py and writes the .ipynb beside them.
+notebooks: $(VENV)/.installed
+	$(RUN) -m notebooks.build
 
 $(VENV)/.installed: pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)

@@ -7,7 +7,8 @@ table = sweeps.run("width_vocab", tier="smoke", executor="local")
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from sweeps.api import Options, resume, run, status, table_of, track
+    from sweeps.api import resume, run, status, table_of, track
+    from sweeps.options import Options
 
 __all__ = ["Options", "resume", "run", "status", "table_of", "track"]
 

@@ -22,7 +22,7 @@ def _how(parser):
 
 
 def _options(arguments):
-    from sweeps.api import Options
+    from sweeps.options import Options
 
     return Options(
         executor=arguments.executor,
@@ -42,14 +42,14 @@ def _run(arguments):
     config = dict(setting(s) for s in arguments.set)
     if arguments.corpus:
         config["corpus"] = arguments.corpus
-    api.run(
+    api.start(
         arguments.experiment,
         arguments.tier,
+        config,
         out=arguments.out,
         options=_options(arguments),
         dry_run=arguments.dry_run,
         quiet=arguments.quiet,
-        **config,
     )
 
 

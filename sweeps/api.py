@@ -7,79 +7,23 @@ import socket
 import sys
 import threading
 import time
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import experiments
 from experiments import own
 from lvp import records
-from lvp.errors import InputError, unknown
+from lvp.errors import InputError
 from lvp.files import append_line, cache_dir, write_whole
 from lvp.hardware import cores
-from lvp.sharding import named_sizes
 from sweeps import kinds, outline, plan, standing, tracking
 from sweeps.lock import only_driver
 from sweeps.manifest import Manifest
-from sweeps.progress import Progress
+from sweeps.options import DEFAULTS, NO_MESH, Options
+from sweeps.progress import Progress, watched
 from sweeps.worker import Settings
-
-EXECUTORS = ("ray", "local")
-NO_MESH = "none"
-
-
-@dataclass(frozen=True)
-class Options:
-    """How to run, as opposed to what: nothing here is part of a lane's hash.
-
-    executor: ray | local. ray_address: of a running cluster ("auto" for this machine's). pack, threads: lanes per
-    program and cores per worker on CPU, instead of measuring them. checkpoint_seconds: least time between checkpoints.
-    mesh: sizes ("fsdp=8", see `lvp.sharding.mesh_sizes`) of a mesh that trains each lane, on all the devices of so many
-    `hosts` of a Ray cluster; None keeps what the sweep began with (at first one device a lane), "none" undoes it.
-    track: a tool for which the lanes' curves and settings are written as they finish (see `sweeps.tracking.TRACKERS`).
-    """
-
-    executor: str = "ray"
-    ray_address: str | None = None
-    pack: int | None = None
-    threads: int | None = None
-    checkpoint_seconds: float = 30.0
-    mesh: str | None = None
-    hosts: int = 1
-    track: str | None = None
-
-    def __post_init__(self):
-        if self.executor not in EXECUTORS:
-            raise unknown("executor", self.executor, EXECUTORS)
-        for name in ("pack", "threads", "hosts"):
-            value = getattr(self, name)
-            if value is not None and value < 1:
-                raise InputError(f"{name} must be at least 1, got {value}")
-        if self.threads and not self.ray_address and self.threads > cores():
-            raise InputError(f"threads={self.threads}: this machine has {cores()} cores")
-        if self.ray_address and self.executor != "ray":
-            raise InputError("--ray-address needs --executor ray")
-        if self.mesh not in (None, NO_MESH):
-            named_sizes(self.mesh)
-        if self.hosts > 1 and not (self.mesh and self.ray_address):
-            raise InputError(f"hosts={self.hosts} needs --mesh, and --ray-address of a cluster of that many machines")
-        if self.mesh not in (None, NO_MESH) and (self.pack or 1) > 1:
-            raise InputError("a mesh trains one lane at a time: leave --pack out")
-        if self.track is not None:
-            tracking.of(self.track)
-        if self.ray_address:
-            _check_answers(self.ray_address)
-
-
-def _check_answers(address: str) -> None:
-    """InputError at once where nothing listens at HOST:PORT; Ray itself would try for minutes."""
-    host, colon, port = address.removeprefix("ray://").rpartition(":")
-    if not colon or not port.isdigit():
-        return  # auto, or a name that Ray knows how to resolve
-    try:
-        socket.create_connection((host, int(port)), timeout=5).close()
-    except OSError as error:
-        raise InputError(f"no Ray cluster answers at {address}: {error.strerror or error}") from None
 
 
 def run(
@@ -87,9 +31,10 @@ def run(
     tier: str = "laptop",
     *,
     out: str | Path | None = None,
-    options: Options = Options(),
+    options: Options = DEFAULTS,
     dry_run: bool = False,
     quiet: bool = False,
+    watch: Callable[[Any], None] | None = None,
     **config: Any,
 ):
     """Runs an experiment and returns its tidy table (pandas.DataFrame, one row a lane; see `lvp.records.table`).
@@ -101,6 +46,8 @@ def run(
       options: see `Options`. `executor=…` and the like may also be given directly as keywords.
       dry_run: prints cells, lanes, tokens, FLOPs and expected hours, and returns None.
       quiet: print nothing.
+      watch: called with the table as it stands whenever further lanes have finished, at most once a second, from a
+        thread of its own; what it raises is raised here once the sweep has ended.
       config: keys of the experiment's configuration.
 
     Raises InputError for anything unusable, before anything is trained; RuntimeError when lanes failed, after all
@@ -108,6 +55,21 @@ def run(
     """
     chosen = {k: config.pop(k) for k in list(config) if k in Options.__dataclass_fields__}
     options = replace(options, **chosen)
+    return start(experiment, tier, config, out=out, options=options, dry_run=dry_run, quiet=quiet, watch=watch)
+
+
+def start(
+    experiment: str | Path,
+    tier: str,
+    config: Mapping[str, Any],
+    *,
+    out: str | Path | None = None,
+    options: Options = DEFAULTS,
+    dry_run: bool = False,
+    quiet: bool = False,
+    watch: Callable[[Any], None] | None = None,
+):
+    """As `run`, for whoever has the experiment's configuration in one piece: its keys are called what they like."""
     source = own.source(experiment) if own.is_file(str(experiment)) else None
     loaded = experiments.load(str(experiment), source)
     resolved = experiments.configured(loaded, tier, config)
@@ -139,10 +101,12 @@ def run(
         source=source,
     )
     out = Path(out) if out is not None else Path("runs") / f"{loaded.name}-{tier}-{manifest.hash}"
-    return _continue(_settle(manifest, out.absolute()), options, quiet)
+    settled = _settle(manifest, out.absolute())
+    with watched(settled, watch):
+        return _continue(settled, options, quiet)
 
 
-def resume(out: str | Path, *, options: Options = Options(), quiet: bool = False):
+def resume(out: str | Path, *, options: Options = DEFAULTS, quiet: bool = False):
     """Continues the sweep in `out` and returns its table, as `run` does. Nothing that finished is done again."""
     manifest = Manifest.read(Path(out))
     datasets = {entry.label: _dataset(entry.cell) for entry in manifest.cells}
@@ -247,7 +211,7 @@ def _continue(manifest: Manifest, options: Options, quiet: bool):
         table = results.draw(manifest, say)
         if options.track:
             _track(manifest, options.track, say)
-    again = " ".join(["python -m sweeps resume", str(manifest.out), *_where(options)])
+    again = " ".join(["python -m sweeps resume", str(manifest.out), *options.where()])
     if interrupted:
         raise KeyboardInterrupt(f"interrupted; `{again}` goes on from here")
     if failures:
@@ -256,13 +220,6 @@ def _continue(manifest: Manifest, options: Options, quiet: bool):
     if missing := manifest.num_lanes - len(manifest.finished()):
         raise RuntimeError(f"{missing} lanes have no record; `{again}` tries again")
     return table
-
-
-def _where(options: Options) -> list[str]:
-    """The words of a command that say where these options run, and who is shown."""
-    address = ["--ray-address", options.ray_address] if options.ray_address else []
-    where = address or ([] if options.executor == "ray" else ["--executor", options.executor])
-    return where + (["--track", options.track] if options.track else [])
 
 
 def _outline(manifest: Manifest) -> None:

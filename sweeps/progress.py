@@ -1,11 +1,15 @@
-"""A progress bar per cell, fed by what stands on disk: the same under every executor."""
+"""A progress bar per cell, and whoever else watches, fed by what stands on disk: the same under every executor."""
 
+import contextlib
 import io
 import sys
 import threading
+from collections.abc import Callable, Iterator
+from typing import Any
 
 from tqdm import tqdm
 
+from lvp import records
 from sweeps.manifest import Manifest
 from sweeps.standing import CellStanding, Standing, standing
 
@@ -68,3 +72,39 @@ def _said(cell: CellStanding, found: Standing) -> list[str]:
     """What stands beside a cell's bar."""
     left = [f"{found.left(cell.flops_left)} left"] if cell.done < cell.lanes else []
     return left + ([f"{cell.failed} failed"] if cell.failed else [])
+
+
+@contextlib.contextmanager
+def watched(manifest: Manifest, watch: Callable[[Any], None] | None, seconds: float = 1.0) -> Iterator[None]:
+    """For the block, a thread calls watch(table) whenever further lanes have a record, at most once in so many seconds
+    and for the last time when the block has ended; so training does not wait for what is drawn of it."""
+    if watch is None:
+        yield
+        return
+    ended, raised = threading.Event(), []
+
+    def look():
+        seen, last = 0, False
+        while not last:
+            last = ended.wait(seconds)
+            # Read anew: which lanes follow from others' results is settled only when those stand.
+            rows = Manifest.read(manifest.out).read_records()
+            if len(rows) > seen:
+                seen = len(rows)
+                watch(records.table(rows))
+
+    def guarded():
+        try:
+            look()
+        except Exception as error:  # what is drawn of a sweep must not end it
+            raised.append(error)
+
+    thread = threading.Thread(target=guarded, daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        ended.set()
+        thread.join()
+    if raised:
+        raise raised[0]

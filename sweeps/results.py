@@ -4,7 +4,7 @@ import json
 import re
 import time
 from collections.abc import Callable, Mapping
-from functools import partial
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +13,7 @@ import lvp.evidence
 from lvp import records
 from lvp.analysis import claims as claims_of
 from lvp.analysis import figures
-from lvp.errors import InputError
+from lvp.errors import InputError, unknown
 from lvp.files import log_entries, write_whole
 from sweeps import gallery
 from sweeps.manifest import Manifest, corpus_name
@@ -109,12 +109,53 @@ def _is_place(value: Any) -> bool:
     return isinstance(value, str) and Path(value).is_absolute()
 
 
+class Result:
+    """A committed result as it is drawn and judged, from the records alone.
+
+    Attributes: experiment, config, table (`lvp.records.table`); folder, sweep (its sweep.json), rows (its records).
+    """
+
+    def __init__(self, folder: Path, sweep: Mapping, rows: list[dict]):
+        self.folder, self.sweep, self.rows = folder, sweep, rows
+        self.experiment = experiments.load(sweep["experiment"])
+        self.config = experiments.configured(sweep["experiment"], sweep["tier"], sweep["config"])
+
+    @cached_property
+    def table(self):
+        return records.table(self.rows)
+
+    @property
+    def name(self) -> str:
+        return f"{self.sweep['experiment']}/{self.folder.name}"
+
+    def summary(self) -> str:
+        return self.experiment.summary(self.table, self.config)
+
+    def claims(self) -> list[claims_of.Claim]:
+        context = _context(self.sweep["experiment"], self.sweep["tier"], self.config, self.rows)
+        return self.experiment.claims(self.table, self.config, context)
+
+    def figure(self):
+        """A matplotlib Figure tied to no display."""
+        origin = {"tier": self.sweep["tier"], "corpus": corpus_name(self.config.corpus)}
+        return self.experiment.figure(self.table, self.config, **origin, partial=None)
+
+
 def committed() -> list[tuple[Path, Mapping, list[dict]]]:
     """Every committed result: its folder, what its sweep was, its records."""
-    found = []
-    for path in sorted(COMMITTED.glob("*/*/sweep.json")):
-        found.append((path.parent, json.loads(path.read_text()), records.read(path.parent / "records.jsonl")))
-    return found
+    return [_read(path.parent) for path in sorted(COMMITTED.glob("*/*/sweep.json"))]
+
+
+def result(name: str) -> Result:
+    """The committed result EXPERIMENT/FOLDER, say "warmup/laptop-wikitext2"; InputError where there is none."""
+    known = sorted(f"{p.parent.parent.name}/{p.parent.name}" for p in COMMITTED.glob("*/*/sweep.json"))
+    if name not in known:
+        raise unknown("committed result", name, known)
+    return Result(*_read(COMMITTED / name))
+
+
+def _read(folder: Path) -> tuple[Path, Mapping, list[dict]]:
+    return folder, json.loads((folder / "sweep.json").read_text()), records.read(folder / "records.jsonl")
 
 
 def report() -> dict[Path, str]:
@@ -123,12 +164,9 @@ def report() -> dict[Path, str]:
     and the package's evidence."""
     all_claims, sections, blocks, evidence, shown = [], [], {}, {}, []
     for folder, sweep, rows in committed():
-        experiment = experiments.load(sweep["experiment"])
-        config = experiments.configured(sweep["experiment"], sweep["tier"], sweep["config"])
-        table = records.table(rows)
-        claims = experiment.claims(table, config, _context(sweep["experiment"], sweep["tier"], config, rows))
-        summary = f"```\n{experiment.summary(table, config)}\n```"
-        name = f"{sweep['experiment']}/{folder.name}"
+        found = Result(folder, sweep, rows)
+        claims, name = found.claims(), found.name
+        summary = f"```\n{found.summary()}\n```"
         devices = ", ".join(sorted({r["provenance"]["device"] for r in rows}))
         outside = 1 - sweep["training_seconds"] / sweep["wall_seconds"] / sweep["packing"]["workers"]
         own = sum(row["sweep"] == sweep["sweep"] for row in rows)
@@ -140,10 +178,10 @@ def report() -> dict[Path, str]:
         sections.append(f"## {name}\n\n{made}\n\n{summary}\n")
         blocks[name] = summary + "\n\n" + "\n".join(f"- **{c.verdict}**: {c.statement}" for c in claims)
         all_claims += claims
-        shown.append(gallery.Shown(folder, sweep, rows, experiment, claims))
-        if experiment.evidence is not None:
+        shown.append(gallery.Shown(folder, sweep, rows, found.experiment, claims))
+        if found.experiment.evidence is not None:
             origin = {"tier": sweep["tier"], "corpus": sweep["config"]["corpus"], "commit": claims[0].commit}
-            evidence[folder.name] = origin | experiment.evidence(table, config)
+            evidence[folder.name] = origin | found.experiment.evidence(found.table, found.config)
     for path in sorted(COMMITTED.glob("benchmarks/*.json")):
         blocks[f"benchmarks/{path.stem}"] = _benchmark(json.loads(path.read_text()))
     pages = [README, *sorted(set(REPORT.parent.glob("*.md")) - {REPORT, GALLERY})]
@@ -211,11 +249,7 @@ def _filled(block: str, found: re.Match) -> str:
 def write_report() -> str:
     """Redraws the figure of every committed result, writes what `report` makes and returns the text of the claims."""
     for folder, sweep, rows in committed():
-        experiment = experiments.load(sweep["experiment"])
-        config = experiments.configured(sweep["experiment"], sweep["tier"], sweep["config"])
-        table = records.table(rows)
-        figure = experiment.figure(table, config, tier=sweep["tier"], corpus=corpus_name(config.corpus), partial=None)
-        figures.save(figure, folder / "figure")
+        figures.save(Result(folder, sweep, rows).figure(), folder / "figure")
     texts = report()
     for path, text in texts.items():
         write_whole(path, text)

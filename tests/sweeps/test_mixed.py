@@ -16,6 +16,7 @@ from lvp.roles import ROLES
 from lvp.training import Cell, DataConfig, Lane
 from sweeps import api, packing, results
 from sweeps.manifest import Manifest
+from sweeps.options import Options
 from sweeps.worker import Settings
 
 
@@ -58,7 +59,7 @@ def mixed(cache, monkeypatch):
     monkeypatch.setattr(experiments, "load", lambda name: MIXED)
     monkeypatch.setattr(api, "_holds_accelerator", lambda: "gpu")
     monkeypatch.setenv("LVP_CACHE", str(cache))
-    return api.Options(executor="local", pack=3)
+    return Options(executor="local", pack=3)
 
 
 def outcomes(out):
@@ -107,7 +108,7 @@ def test_only_trained_cells_are_measured():
 
     def pack(platform, planned, **options):
         entries = [SimpleNamespace(label=c.label, cell=c.cell) for c in planned]
-        options = api.Options(**options)
+        options = Options(**options)
         asked.clear()
         manifest = SimpleNamespace(cells=entries)
         return packing.measured(manifest, probe(platform), options, Settings(), 2, lambda *_: None)

@@ -29,6 +29,15 @@ def test_every_committed_result_is_whole_and_has_its_figure():
         assert {r["tier"] for r in rows} == {sweep["tier"]}
 
 
+def test_a_committed_result_is_found_by_name_and_judged_from_its_records():
+    found = results.result("mean_embedding/laptop-wikitext2")
+    assert found.name == "mean_embedding/laptop-wikitext2" and len(found.table) == len(found.rows)
+    assert found.summary() in results.REPORT.read_text()
+    assert found.figure().get_axes() and {claim.corpus for claim in found.claims()} == {"wikitext2"}
+    with pytest.raises(InputError, match="did you mean mean_embedding/laptop-wikitext2"):
+        results.result("mean_embedding/laptop-wikitext")
+
+
 def test_publishing_leaves_the_machine_behind(finished, monkeypatch, tmp_path):
     monkeypatch.setattr(results, "COMMITTED", tmp_path)
     folder = results.publish(finished[0])

@@ -145,7 +145,10 @@ def test_a_killed_worker_costs_nothing_but_time(finished, command, tmp_path):
 def test_from_python_where_the_process_holds_the_accelerator(finished, cache, monkeypatch, tmp_path, capsys):
     monkeypatch.setattr(api, "_holds_accelerator", lambda: "gpu")
     monkeypatch.setenv("LVP_CACHE", str(cache))
-    table = sweeps.run("width_vocab", "smoke", out=tmp_path / "out", executor="ray", pack=4, **TINY)
+    seen, options = [], {"executor": "ray", "pack": 4}
+    watch = lambda table: seen.append(len(table))  # noqa: E731
+    table = sweeps.run("width_vocab", "smoke", out=tmp_path / "out", watch=watch, **options, **TINY)
+    assert seen == sorted(seen) and seen[-1] == len(table)
     assert "already holds the GPU" in capsys.readouterr().out
     solo = pd.read_csv(finished[0] / "table.csv").set_index("hash")["train_loss"]
     packed = table.set_index("hash")["train_loss"]
@@ -195,8 +198,9 @@ def test_a_directory_that_belongs_to_another_sweep_is_left_alone(finished, comma
 DRIVER = """
 import sys, jax
 from sweeps import api
+from sweeps.options import Options
 from jax._src import xla_bridge
-api.resume(sys.argv[1], options=api.Options(executor="local"), quiet=True)
+api.resume(sys.argv[1], options=Options(executor="local"), quiet=True)
 sys.exit(3 if xla_bridge.backends_are_initialized() else 0)
 """
 

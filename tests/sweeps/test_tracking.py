@@ -27,6 +27,7 @@ from lvp import records
 from lvp.errors import InputError
 from sweeps import api, tracking
 from sweeps.manifest import Entry, Manifest
+from sweeps.options import Options
 from sweeps.results import COMMITTED
 from tests.faults.damage import contents, examples, of_json, result_or_one_line
 from tests.running import ROOT
@@ -262,7 +263,7 @@ def test_unknown_tool_and_missing_package_are_one_line(tracked, command, monkeyp
     assert not (tmp_path / "out").exists() and files(tracked) == before
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None if name == "tensorboardX" else name)
     with pytest.raises(InputError, match=r"--track tensorboard needs tensorboardX: pip install -e '.\[lab\]'"):
-        api.Options(track="tensorboard")
+        Options(track="tensorboard")
 
 
 def committed(name):

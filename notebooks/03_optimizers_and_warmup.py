@@ -1,0 +1,211 @@
+# %% [markdown]
+# # Which optimizers need warm-up, and why
+#
+# Training usually starts with a low learning rate that rises over the first steps. Kosson, Messmer & Jaggi (2024) ask
+# what this warm-up repairs: by which measure are an optimizer's first updates too large, and what removes the need?
+#
+# First a few optax lines that show AdamW's large first updates, in closed form and by running it. Then the committed
+# records: optimizers trained with and without warm-up; how far updates move representations; and what updates that are
+# too large leave in a network. Nothing is trained here that takes longer than seconds.
+
+# %% tags=["setup"]
+import os
+import sys
+from pathlib import Path
+
+here = Path.cwd()
+root = next((p for p in (here, *here.parents) if (p / "sweeps" / "api.py").is_file()), None)
+if root is None:
+    raise RuntimeError("Run this notebook from a clone: pip install -e '.[lab]' in it, and open notebooks/ there.")
+os.chdir(root)  # paths are the clone's
+sys.path.insert(0, str(root))
+
+# %% tags=["parameters"]
+steps = 60
+weights = 20_000  # of the example: as many as make its averages smooth
+learning_rate = 1e-3
+b1 = 0.9
+
+# %% [markdown]
+# ## AdamW's first updates
+#
+# Give optimizers gradients that are pure noise, of the same size at every step, and look at the root mean square of
+# their updates in units of the learning rate. Adam divides a mean of gradients by the root of a mean of their squares.
+# At the first step the mean is of one gradient, so every weight moves by the full rate; later noise averages out. By
+# equation 1 of the paper the correction of the first moment's bias amplifies update $t$ by
+# $\sqrt{(1+\beta_1^t)/(1-\beta_1^t)}$ against an average over many steps. Lion's steps do not have this.
+
+# %%
+# %matplotlib inline
+from dataclasses import replace
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+
+from lvp import optim
+from lvp.analysis.frame import sheet
+from lvp.analysis.power_laws import Panel, Series
+
+optimizers = {
+    "optax.adamw": optax.adamw(learning_rate, b1=b1, weight_decay=0.0),
+    "optim.adamw, no β₁ correction": optim.adamw(learning_rate, b1=b1, weight_decay=0.0, bias_correction_first=False),
+    "optim.lion_a": optim.lion_a(learning_rate, b=b1, weight_decay=0.0),
+    "optax.adamw, warm-up": optax.adamw(optim.trapezoid(learning_rate, steps, 0.5, 0.0), b1=b1, weight_decay=0.0),
+}
+
+
+def sizes(tx):
+    """RMS of every update over the learning rate."""
+
+    def step(carry, key):
+        params, state = carry
+        updates, state = tx.update(jax.random.normal(key, params.shape), state, params)
+        return (optax.apply_updates(params, updates), state), jnp.sqrt(jnp.mean(updates**2)) / learning_rate
+
+    params = jnp.zeros(weights)
+    return jax.lax.scan(step, (params, tx.init(params)), jax.random.split(jax.random.key(0), steps))[1]
+
+
+t = np.arange(1, steps + 1)
+settled = np.sqrt((1 - b1) / (1 + b1))  # RMS of an average with β₁ of unit noise
+series = [Series(name, t, np.asarray(sizes(tx)), line=True) for name, tx in optimizers.items()]
+formula = settled * np.sqrt((1 + b1**t) / (1 - b1**t))
+series[0] = replace(series[0], predicted=formula, predicted_label="equation 1")
+figure = sheet([Panel("size of updates, gradients of noise", "step", "RMS over the rate", series)], columns=1, title="")
+figure.set_size_inches(7, 5.5)
+figure
+
+# %% [markdown]
+# Noise is the extreme case: real gradients agree for a while at the start. The point is the ratio: without warm-up the
+# first steps of AdamW are several times as large as what the same learning rate means later on.
+#
+# ## What warm-up gained in training
+#
+# GPT-2's decoder at a small size under several optimizers, each over its own grid of rates and several lengths of
+# warm-up (`experiments/warmup.py`). The *gap* is the validation loss without warm-up less that with the best warm-up,
+# each at its best rate: above zero, warm-up helped. Bars are 95 % intervals over seeds that did not choose the rates.
+
+# %%
+from experiments import warmup_reading as reading
+from lvp import analysis
+from lvp.analysis.heat_maps import Dots
+from sweeps import results
+
+warmup = results.result("warmup/laptop-wikitext2")
+table, config = warmup.table, warmup.config
+gaps = {name: reading.gap(table, config, name, reading.best_warmup(table, config, name)) for name in config.arms}
+values = [gap.mean() for gap in gaps.values()]
+bars = [analysis.t_interval(gap) for gap in gaps.values()]
+labels = [name.replace(", ", ",\n") for name in gaps]
+figure = sheet(
+    [Dots("what no warm-up costs", labels, [("gap", values, bars)], "nats per token", list(gaps.values()), "a seed")],
+    columns=1,
+    title="Gap to the best warm-up",
+    tier=warmup.sweep["tier"],
+    corpus=warmup.sweep["config"]["corpus"],
+)
+figure.set_size_inches(11, 5)
+figure
+
+# %% [markdown]
+# Where the gap comes from shows in the loss over rates: warm-up does not lower a curve everywhere, it lets larger rates
+# work.
+
+# %%
+panels = []
+for name in ("AdamW", "AdamW, no β₁ correction", "LionA", "LionAR"):
+    rates, curves = reading.rates_of(config, name), []
+    for part in config.warmups:
+        means = reading.losses(table, config, name, part).mean(axis=1)
+        curves.append(Series(f"{part:.0%}", rates, means, fitted=means))
+    style = {"legend": "warm-up", "ordered": True}
+    panels.append(Panel(name, "peak learning rate", "validation loss (nats per token)", curves, **style))
+sheet(panels, title="Validation loss, means over seeds", columns=4, size=(3.7, 3.9))
+
+# %% [markdown]
+# By which measure are the first updates too large? The first update over a typical later one (the median at constant
+# rate), for the hidden matrices and without warm-up: its *norm*; its *angle*, how far it turns a matrix; and the
+# *relative representation change* (RRC), how far it moves what the layers compute. 1 is no excess.
+
+# %%
+measures = {"norm": "norm", "angle": "angle", "representation_change": "RRC"}
+series = [
+    Series(label, np.arange(len(config.arms)), [reading.early(table, config, a, m).mean() for a in config.arms])
+    for m, label in measures.items()
+]
+panel = Panel(
+    "first update over later ones",
+    "",
+    "ratio",
+    series,
+    named_ticks=False,
+    xscale="linear",
+    levels=[(1.0, "no excess")],
+)
+figure = sheet([panel], columns=1, title="How large is the first update?")
+figure.axes[0].set_xticks(range(len(config.arms)), labels, fontsize=8)
+figure.set_size_inches(11, 5.5)
+figure
+
+# %% [markdown]
+# What the records say of each of the paper's claims at this size:
+
+# %%
+for claim in warmup.claims():
+    print(f"{claim.verdict:<13} {claim.statement}")
+
+# %% [markdown]
+# ## Why representations move most at the start
+#
+# An update of fixed size moves a layer's outputs further when the gradients of different sequences agree. The paper
+# derives by how much (equation 9), from the signal-to-noise ratio φ of the gradient and the batch $B$. The figure holds
+# that formula beside a simulation (upper row), and shows φ and the alignment of gradient and momentum in training
+# (lower row).
+
+# %%
+change = results.result("representation_change/laptop-wikitext2")
+change.figure()
+
+# %%
+for claim in change.claims():
+    print(f"{claim.verdict:<13} {claim.statement}")
+
+# %% [markdown]
+# ## What updates that are too large leave behind
+#
+# A ResNet on small images whose rate is multiplied in the first epochs and normal afterwards. If the harm were only a
+# bad start, it would heal; what stays are ReLUs that no image activates any more.
+
+# %%
+large = results.result("large_updates/laptop-digits")
+print(large.summary(), end="\n\n")
+for claim in large.claims():
+    print(f"{claim.verdict:<13} {claim.statement}")
+
+# %% [markdown]
+# The figure over training is in `experiments/results/large_updates/`.
+#
+# ## In your script
+#
+# All of these are optax optimizers. A schedule with warm-up, and two ways to go with less of it:
+
+# %%
+schedule = optim.trapezoid(learning_rate, total_steps=1_000, warmup=0.05, cooldown=0.5)  # rises, stays, falls
+choices = {
+    "AdamW with warm-up": optim.adamw(schedule),
+    "AdamW without β₁'s correction": optim.adamw(optim.trapezoid(learning_rate, 1_000), bias_correction_first=False),
+    "Lion, inverse bias correction": optim.lion_a(
+        optim.trapezoid(learning_rate, 1_000), b=0.98, nesterov=True, inverse_bias_correction=True
+    ),
+}
+params = {"kernel": jnp.ones((64, 64))}
+gradients = {"kernel": jax.random.normal(jax.random.key(0), (64, 64))}
+for name, tx in choices.items():
+    updates, _ = jax.jit(tx.update)(gradients, tx.init(params), params)
+    first = float(jnp.sqrt(jnp.mean(updates["kernel"] ** 2)))
+    print(f"{name:<32} first update: {first / learning_rate:.3f} × the peak rate")
+
+# %% [markdown]
+# More: `docs/warmup.md`. The sweeps again, or larger: `python -m sweeps run warmup --tier laptop --corpus wikitext2`.
