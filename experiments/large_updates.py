@@ -271,7 +271,7 @@ def _claimed(table, config: Config):
             yield statement, "> 0", unfrozen - held[0], ABOVE_ZERO, f"{DIED}, unfrozen less frozen"
             statement = f"frozen biases prevent dead ReLUs ({name}, × {top:g})"
             note = f"{DIED} between × {top:g} and × 1, at most {PREVENTED:g}"
-            yield statement, "≤ 0", frozen[0] - frozen[1], (-np.inf, PREVENTED), note
+            yield statement, "≤ 0", held[0] - held[1], (-np.inf, PREVENTED), note
     if has("standard"):
         statement = f"first updates at × {top:g} cost accuracy"
         yield statement, _paper_loss(top, "standard"), loss("standard"), ABOVE_ZERO, LOST

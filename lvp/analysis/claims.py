@@ -98,16 +98,16 @@ def judge(
     Raises: InputError on an interval or region in the wrong order, or numbers that are none.
     """
     region = _interval(claimed if isinstance(claimed, tuple | list) else (claimed, claimed))
-    others = [_number("rival", rival) for rival in rivals]
-    if region is None or None in others:
-        raise InputError(f"claimed and rival values must be finite numbers, got {claimed!r} and {others!r}")
+    others = [number for rival in rivals if (number := _number("rival", rival)) is not None]
+    if region is None or len(others) < len(rivals):
+        raise InputError(f"claimed and rival values must be finite numbers, got {claimed!r} and {list(rivals)!r}")
     value, interval = _number("value", value), _interval(interval)
     if value is None or interval is None:
         return "unresolved"
     low, high = interval
     if high < region[0] or low > region[1]:
         return "contradicted"
-    if any(low <= rival <= high for rival in rivals):
+    if any(low <= rival <= high for rival in others):
         return "unresolved"
     if region[0] == region[1]:
         return "supported" if math.isfinite(low) and math.isfinite(high) else "unresolved"
