@@ -242,7 +242,7 @@ def test_displacement_is_that_of_the_equations(name, record_property):
     expected = reference(name)
     for dtype, tolerance in TOLERANCE.items():
         found = errors(name, ours(name, dtype), expected)
-        record_property(dtype, worst(found))
+        record_property(dtype, float(worst(found)))
         assert worst(found) <= tolerance, (dtype, found)
 
 
