@@ -12,7 +12,7 @@ figure: $(VENV)/.installed
 	$(RUN) -m sweeps run width_vocab --tier laptop --corpus $(CORPUS)
 
 test: $(VENV)/.installed
-	$(RUN) -m pytest
+	$(RUN) -m pytest -n 2 --dist loadfile
 
 test-slow: $(VENV)/.installed
 	$(RUN) -m pytest -m slow

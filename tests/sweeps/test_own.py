@@ -136,7 +136,10 @@ def test_status_and_the_table_execute_nothing(began):
 def test_a_missing_file_and_a_changed_one_are_refused(sweep, tmp_path):
     out = tmp_path / "out"
     path = tmp_path / "mine.py"
-    dataclasses.replace(Manifest.read(out), source=own.source(path)).write()
+    begun = dataclasses.replace(Manifest.read(out), source=own.source(path))
+    begun.write()
+    outline.write(begun)
+    (tmp_path / "trace").unlink()  # of writing down its cells, which executes it
     path.write_text(path.read_text() + "# changed\n")
     for call in (lambda: api.resume(out, quiet=True), lambda: results.draw(Manifest.read(out))):
         one_line(call, str(path), "changed", "--experiment")
