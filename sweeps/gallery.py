@@ -34,7 +34,7 @@ def page(shown: Sequence[Shown], place: Path) -> str:
     known = [experiments.load(name) for name in experiments.NAMES]
     parts = [HEAD]
     for paper in dict.fromkeys(e.paper for e in known):
-        parts.append(f"## {paper}\n")
+        parts.append(f"## {paper or 'Beside no paper'}\n")
         results = [s for s in shown if s.experiment.paper == paper]
         parts += [_entry(s, place) for s in sorted(results, key=lambda s: (_order(s.experiment.answers), s.folder))]
     parts.append("## Not drawn\n")
@@ -46,22 +46,27 @@ def page(shown: Sequence[Shown], place: Path) -> str:
 
 
 def _order(answers: Sequence[str]) -> tuple[bool, str]:
-    return not answers[0].startswith("figure"), answers[0]
+    first = next(iter(answers), "")
+    return not first.startswith("figure"), first
 
 
 def _entry(s: Shown, place: Path) -> str:
     folder, name = Path(os.path.relpath(s.folder, place)).as_posix(), s.experiment.name
-    beside = listed(s.experiment.answers)
+    beside = f"{name}, " if not s.experiment.answers else f"{_capital(listed(s.experiment.answers))}: {name}, "
     where = f"tier {s.sweep['tier']}, corpus {s.sweep['config']['corpus']}"
     lines = [
-        f"### {beside[0].upper()}{beside[1:]}: {name}, {where}\n",
-        f"{s.experiment.question[0].upper()}{s.experiment.question[1:]}\n",
+        f"### {beside}{where}\n",
+        f"{_capital(s.experiment.question)}\n",
         f"![{name}, {where}]({folder}/figure.png)\n",
         f"```sh\n{command(s.sweep)}\n```\n",
         f"{_made(s)}; [as vectors]({folder}/figure.svg), [records]({folder}/records.jsonl).\n",
         *(f"- **{c.verdict}**: {c.statement}" for c in s.claims),
     ]
     return "\n".join(lines) + "\n"
+
+
+def _capital(words: str) -> str:
+    return words[:1].upper() + words[1:]
 
 
 def listed(words: Sequence[str]) -> str:
