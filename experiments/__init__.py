@@ -22,13 +22,13 @@ NAMES = (
 )
 
 
-def load(name: str, source=None):
+def load(name: str, source=None, kept=None):
     """The `Experiment` of that name, or an InputError with a suggestion; with a source (`experiments.own.Source`) that
-    of a file of somebody's own, which is executed."""
+    of a file of somebody's own, which is executed, as `experiments.own.load` does."""
     if source is not None:
         from experiments import own
 
-        return own.load(source)
+        return own.load(source, kept)
     if name not in NAMES:
         raise unknown("experiment", name, NAMES)
     return importlib.import_module(f"experiments.{name}").EXPERIMENT

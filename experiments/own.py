@@ -1,11 +1,13 @@
 """Experiments in files of somebody's own: found by path, held to a digest, executed when their code is needed.
 
 Such a file is a program, and to load it is to run it, with all that its user may do. `python -m sweeps run FILE` is
-asked to; a sweep's manifest has the path and the digest, so that `resume`, `figure` and workers run what `run` was
-given or nothing.
+asked to; a sweep keeps a copy, and its manifest path and digest, so that `resume`, `figure` and workers run what `run`
+was given or nothing.
 """
 
+import contextlib
 import hashlib
+import json
 import re
 import sys
 import traceback
@@ -17,11 +19,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import experiments
+from lvp import records
 from lvp.errors import InputError
+from lvp.files import write_whole
 
 if TYPE_CHECKING:  # takes seconds, and whoever asks how far a sweep is executes nothing
     from experiments.experiment import CellLanes, Experiment
 
+KEPT = "experiment.py"  # in a sweep's directory
 _NAME = re.compile(r"[A-Za-z][A-Za-z0-9_-]{0,63}")  # part of directories' names
 
 
@@ -44,13 +49,24 @@ def source(path: str | Path) -> Source:
     return Source(str(path), _digest(_read(path)))
 
 
-def load(source: Source) -> "Experiment":
-    """Executes the file, once in a process, and returns its experiment.
+def keep(source: Source, kept: Path) -> None:
+    """Copies the file to where a sweep began with it, to be loaded from there whatever becomes of the file itself."""
+    content = _read(Path(source.path))
+    if _digest(content) == source.sha256:  # else `load` has something to say
+        write_whole(kept, content)
+
+
+def load(source: Source, kept: Path | None = None) -> "Experiment":
+    """Executes the file, or the copy of it that a sweep has kept, once in a process, and returns its experiment.
 
     Raises: InputError in one line that names the file: it is missing, or no longer what it was; it does not run (with
     line and error); it holds no experiment, several, one of a name that lvp has or that no directory could have, or one
     whose configurations no sweep could use.
     """
+    if kept is not None:
+        with contextlib.suppress(OSError):
+            if _digest(content := kept.read_bytes()) == source.sha256:
+                return _executed(source, content)
     path = Path(source.path)
     try:
         content = _read(path)
@@ -93,12 +109,19 @@ def _check(experiment: "Experiment", path: str) -> None:
     for tier, config in experiment.tiers.items():
         if not is_dataclass(config) or "corpus" not in {f.name for f in fields(config)}:
             raise InputError(f"experiment {path}: tier {tier} must be a dataclass with a corpus, got {config!r}")
+        try:  # as a manifest will have it, and give it back
+            written = json.loads(records.dumps(experiments.to_dict(config)))
+            experiments.configured(experiment, tier, written)
+        except (TypeError, ValueError) as error:
+            raise InputError(f"experiment {path}: tier {tier} cannot be written down and read again: {error}") from None
 
 
 def check_cells(cells: "Iterable[CellLanes]") -> None:
-    """InputError where two optimizers go by one name: records tell them apart by it."""
+    """InputError where two optimizers go by one name, by which records tell them apart, or a label is no line."""
     found: dict[str, Any] = {}
     for label, cell, *_ in cells:
+        if not label.isprintable():
+            raise InputError(f"cell {label!r}: its label must be of characters that can be printed")
         own = getattr(cell, "optimizer", None)
         if own is not None and found.setdefault(own.kind, own.factory) is not own.factory:
             raise InputError(f"cell {label}: optimizer {own.kind} has another factory than in the cells before it")

@@ -156,10 +156,15 @@ def _settle(manifest: Manifest, out: Path) -> Manifest:
                 f"--out {out} belongs to another configuration ({standing.experiment}, tier {standing.tier}, hash "
                 f"{standing.hash}; this one is {manifest.hash}); name another directory"
             )
-        return _with(standing, datasets=manifest.datasets, source=manifest.source)
+        settled = _with(standing, datasets=manifest.datasets, source=manifest.source)
+        if settled.source is not None:
+            own.keep(settled.source, out / own.KEPT)
+        return settled
     settled = replace(manifest, out=out)
     try:
         settled.write()
+        if settled.source is not None:
+            own.keep(settled.source, out / own.KEPT)
     except OSError as error:
         raise InputError(f"--out {out} cannot be written: {error.strerror}") from None
     return settled
@@ -208,9 +213,15 @@ def _continue(manifest: Manifest, options: Options, quiet: bool):
             say(f"{problem}: set aside, its lane is trained again")
         if len(manifest.finished()) < manifest.num_lanes:
             manifest, failures, interrupted = _work(manifest, options, quiet, say)
-        table = results.draw(manifest, say)
-        if options.track:
-            _track(manifest, options.track, say)
+        table = None
+        try:
+            table = results.draw(manifest, say)
+            if options.track:
+                _track(manifest, options.track, say)
+        except Exception as error:
+            if not (interrupted or failures):
+                raise
+            say(f"{type(error).__name__}: {error}")  # there is worse to tell
     again = " ".join(["python -m sweeps resume", str(manifest.out), *options.where()])
     if interrupted:
         raise KeyboardInterrupt(f"interrupted; `{again}` goes on from here")

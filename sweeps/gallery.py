@@ -33,7 +33,7 @@ def page(shown: Sequence[Shown], place: Path) -> str:
     """The gallery as Markdown, for a file in `place`: a section a paper, in it first what stands beside figures."""
     known = [experiments.load(name) for name in experiments.NAMES]
     parts = [HEAD]
-    for paper in dict.fromkeys(e.paper for e in known):
+    for paper in dict.fromkeys([*(e.paper for e in known), *(s.experiment.paper for s in shown)]):
         parts.append(f"## {paper or 'Beside no paper'}\n")
         results = [s for s in shown if s.experiment.paper == paper]
         parts += [_entry(s, place) for s in sorted(results, key=lambda s: (_order(s.experiment.answers), s.folder))]

@@ -155,7 +155,7 @@ class LocalExecutor:
         queue: Queue = Queue()
         for trial in trials:
             queue.put(trial)
-        manifest = Manifest.read(self.out)
+        manifest, started = Manifest.read(self.out), time.time()
         live: dict[int, Process | InProcess] = {}
         stopping = threading.Event()
 
@@ -166,10 +166,10 @@ class LocalExecutor:
                     trial = again or queue.get_nowait()
                 except Empty:
                     break
-                before, reached = reached, manifest.reached(trial["lanes"])
-                tries = tries + 1 if again and reached == before else 0
-                again = None
                 try:
+                    before, reached = reached, manifest.reached(trial["lanes"])
+                    tries = tries + 1 if again and reached == before else 0
+                    again = None
                     worker = live[i] = worker or self.make(self.out, settings, i)
                     on_done(worker.call("run_trial", trial))
                 except WorkerDied as error:
@@ -196,15 +196,15 @@ class LocalExecutor:
                     t.join(0.2)
         finally:
             stopping.set()
-            self._let_leave(list(live.values()), manifest)
+            self._let_leave(list(live.values()), lambda: manifest.saving(started))
 
     @staticmethod
-    def _let_leave(workers: list[Process | InProcess], manifest: Manifest) -> None:
+    def _let_leave(workers: list[Process | InProcess], saving: Callable[[], bool]) -> None:
         """Has worker processes save what they are at, and ends them; waits for them, but not forever."""
         deadline = time.monotonic() + GRACE
         for worker in workers:
             worker.leave()
-        while any(w.alive() for w in workers) and (time.monotonic() < deadline or manifest.saving()):
+        while any(w.alive() for w in workers) and (time.monotonic() < deadline or saving()):
             time.sleep(0.05)
         for worker in workers:
             worker.end()

@@ -1,7 +1,7 @@
 """A sweep on disk: what it is, where its lanes' records and checkpoints lie, and who it belongs to.
 
-OUT/manifest.json           experiment, tier, configuration and hash, data, packing: written once, before the work; of
-                            an experiment in a file of somebody's own that file and its digest
+OUT/manifest.json           experiment, tier, configuration and hash, data, packing: written once, before the work
+OUT/experiment.py           of an experiment in a file of somebody's own, the file
 OUT/lanes.json              what of its cells and lanes one counts by (`sweeps.outline`); follows from the former
 OUT/records/HASH.jsonl      one finished lane each, named by the hash of the lane's configuration; HASH.damaged one that
                             cannot be read, whose lane is trained again
@@ -130,7 +130,7 @@ class Manifest:
     @cached_property
     def resolved(self) -> "tuple[Experiment, Any]":
         """The experiment and its configuration object."""
-        experiment = experiments.load(self.experiment, self.source)
+        experiment = experiments.load(self.experiment, self.source, self.out / own.KEPT)
         return experiment, experiments.configured(experiment, self.tier, self.config)
 
     @cached_property
@@ -173,13 +173,11 @@ class Manifest:
 
     def reached(self, lanes: Iterable[str]) -> set[Path]:
         """What stands of the lanes, records and checkpoints: another set later on is progress."""
-        folders = (self.checkpoint_path(h) for h in lanes)
-        return {
-            path
-            for folder in folders
-            for path in [self.record_path(folder.name), *folder.glob("step_*")]
-            if path.exists()
-        }
+        lanes = list(lanes)
+        steps = (step for h in lanes for step in self.checkpoint_path(h).glob("step_*"))
+        # What was begun to be written, and not finished, is no progress.
+        whole = {step for step in steps if step.name.removeprefix("step_").isdigit()}
+        return whole | {path for h in lanes if (path := self.record_path(h)).exists()}
 
     def finished(self) -> set[str]:
         """Hashes of this sweep's lanes that have a record."""
@@ -288,9 +286,11 @@ class Manifest:
         """This worker has saved what it was at, and ends."""
         self._progress_path.unlink(missing_ok=True)
 
-    def saving(self, seconds: float = 1800.0) -> bool:
-        """Whether a worker has said, no longer than so long ago, that it writes a checkpoint."""
-        return any(p.get("saving") and time.time() - p["time"] < seconds for p in self.read_progress())
+    def saving(self, since: float, seconds: float = 1800.0) -> bool:
+        """Whether a worker has said since then, and no longer than so long ago, that it writes a checkpoint. One that
+        was killed before has left what it said."""
+        begun = (p["time"] for p in self.read_progress() if p.get("saving"))
+        return any(said > max(since, time.time() - seconds) for said in begun)
 
     def read_progress(self) -> list[dict]:
         """What every worker was last seen at; of one whose word cannot be read, nothing."""

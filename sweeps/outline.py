@@ -43,19 +43,20 @@ def write(manifest: Manifest) -> None:
     write_whole(manifest.out / NAME, records.dumps(content) + "\n")
 
 
-def read(manifest: Manifest) -> list[CellOutline]:
+def read(manifest: Manifest, *, execute: bool = False) -> list[CellOutline]:
     """What was written down; what the experiment's code says where there is no such file, it cannot be read, or all of
-    its lanes have a record and others follow from them. InputError where that would be to execute somebody's file."""
+    its lanes have a record and others follow from them. InputError where that would be to execute somebody's file, and
+    `execute` does not say that this process does so anyway."""
     try:
         content = json.loads((manifest.out / NAME).read_text())
         if fits(content, _SHAPE) and content.pop("digest") == records.config_hash(content):
             cells = [CellOutline(**cell) for cell in content["cells"]]
             ours = content["sweep"] == manifest.hash and all(map(_usable, cells))
-            if ours and (manifest.source or not (content["more"] and _all_stand(manifest, cells))):
+            if ours and ((manifest.source and not execute) or not (content["more"] and _all_stand(manifest, cells))):
                 return cells
     except (OSError, ValueError, TypeError, RecursionError):
         pass
-    if manifest.source is not None:
+    if manifest.source is not None and not execute:
         path, again = manifest.out / NAME, f"python -m sweeps resume {manifest.out}"
         raise InputError(f"{path} does not say what cells the sweep has; `{again}` writes it anew")
     return _derived(manifest)

@@ -37,7 +37,7 @@ class Progress:
                     # In a log file bars would overwrite each other's lines: `_show` writes whole ones there.
                     file=sys.stderr if self.terminal else io.StringIO(),
                 )
-                for i, c in enumerate(standing(self.manifest).cells)
+                for i, c in enumerate(standing(self.manifest, execute=True).cells)
             ]
             self.thread.start()
         return self
@@ -51,7 +51,7 @@ class Progress:
                 bar.close()
 
     def _show(self):
-        found = standing(self.manifest)
+        found = standing(self.manifest, execute=True)
         for bar, cell in zip(self.bars, found.cells, strict=True):
             bar.update(min(cell.done, cell.lanes) - bar.n)
             bar.set_postfix_str(", ".join(_said(cell, found)))
@@ -84,9 +84,13 @@ def watched(manifest: Manifest, watch: Callable[[Any], None] | None, seconds: fl
     ended, raised = threading.Event(), []
 
     def look():
+        stood: set[str] = set()
         seen, last = 0, False
         while not last:
             last = ended.wait(seconds)
+            before, stood = stood, {path.name for path in (manifest.out / "records").glob("*.jsonl")}
+            if stood == before:
+                continue
             # Read anew: which lanes follow from others' results is settled only when those stand.
             rows = Manifest.read(manifest.out).read_records()
             if len(rows) > seen:

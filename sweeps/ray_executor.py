@@ -211,21 +211,21 @@ class RayExecutor:
         trials fail, and are given to the others at the end."""
         refusing: set[str] = set()
         manifest = Manifest.read(self.out)
-        for trial in trials:  # what gangs of an earlier session said
-            why_path(self.out, trial["id"]).unlink(missing_ok=True)
         while trials:
+            for trial in trials:  # what gangs said before
+                why_path(self.out, trial["id"]).unlink(missing_ok=True)
             reporter = _Reporter(on_done, on_failed)
             before = {trial["id"]: manifest.reached(trial["lanes"]) for trial in trials}
             died = self._fit(trials, settings, workers, reporter, refusing)
-            refusing |= reporter.refusing
-            _, others = self._of_machines(settings, refusing)
-            again = reporter.refused if len(others) >= settings.hosts and not reporter.full else []
+            further = []
             for trial, problem in died:
                 if manifest.reached(trial["lanes"]) != before[trial["id"]] and not reporter.full:
-                    again.append(trial)
+                    further.append(trial)
                 else:
                     on_failed(trial, problem)
-            trials = again
+            refusing |= reporter.refusing
+            _, others = self._of_machines(settings, refusing)
+            trials = further + (reporter.refused if len(others) >= settings.hosts and not reporter.full else [])
 
     def _fit(
         self, trials, settings: Settings, workers: int, reporter: _Reporter, refusing: Collection[str]
@@ -285,7 +285,7 @@ class RayExecutor:
         manifest, deadline = Manifest.read(self.out), time.monotonic() + GRACE
         manifest.leave_path.touch()
         try:
-            while time.monotonic() < deadline or manifest.saving():
+            while time.monotonic() < deadline or manifest.saving(started):
                 finished = manifest.finished()  # also what a worker finishes meanwhile: it waits for another trial
                 under_way = (p for p in manifest.read_progress() if p["time"] > started)
                 if all(finished.issuperset(p["lanes"]) for p in under_way):

@@ -1,5 +1,4 @@
-"""What all machines of a cluster must see alike: the sweep's directory, and the files that its data lies in and its
-experiment, where that is somebody's own."""
+"""What all machines of a cluster must see alike: the sweep's directory, and the files that its data lies in."""
 
 import os
 import socket
@@ -8,9 +7,7 @@ from pathlib import Path
 
 from sweeps.manifest import Manifest
 
-WAY_OUT = (
-    "the sweep's directory, LVP_CACHE and an experiment of one's own must lie on a file system that all machines share"
-)
+WAY_OUT = "the sweep's directory and LVP_CACHE must lie on a file system that all machines share"
 
 
 @dataclass(frozen=True)
@@ -25,7 +22,6 @@ class Shared:
     @classmethod
     def of(cls, manifest: Manifest) -> "Shared":
         places = [value for dataset in manifest.datasets.values() for value in (dataset or {}).values()]
-        places += [manifest.source.path] if manifest.source else []
         files = sorted({p for p in places if isinstance(p, str) and Path(p).is_absolute()})
         return cls(manifest.out, manifest.session(), {p: os.stat(p).st_size for p in files})
 

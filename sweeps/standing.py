@@ -57,8 +57,8 @@ class Standing:
         return duration(self.session_seconds * flops / self.session_flops) if known else "–"
 
 
-def standing(manifest: Manifest) -> Standing:
-    """Of the sweep now. Reads what was finished by the names of the records alone."""
+def standing(manifest: Manifest, *, execute: bool = False) -> Standing:
+    """Of the sweep now. Reads what was finished by the names of the records alone. execute: see `outline.read`."""
     now, began = time.time(), _began(manifest)
     records = {p.stem: p.stat().st_mtime for p in (manifest.out / "records").glob("*.jsonl")}
     under_way: dict[str, int] = {}
@@ -68,7 +68,7 @@ def standing(manifest: Manifest) -> Standing:
     failures = log_entries(manifest.failures_path, {"lanes": [str], "cell": str, "reason": str})
     failed = {lane for failure in failures for lane in failure["lanes"]} - set(records)
     cells, lanes, flops = [], 0, 0.0
-    for entry in outline.read(manifest):
+    for entry in outline.read(manifest, execute=execute):
         running = [under_way[h] / entry.steps for h in entry.lanes if h in under_way and h not in records]
         new = sum(records.get(h, 0.0) >= began for h in entry.lanes)
         finished = sum(h in records for h in entry.lanes)

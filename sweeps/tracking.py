@@ -5,7 +5,6 @@ record; where it stands nothing is done. So it makes no difference whether the d
 after it was resumed, or somebody else years later.
 """
 
-import math
 import re
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterator, Mapping
@@ -18,6 +17,8 @@ from lvp.command_line import need
 from lvp.errors import InputError, unknown
 from lvp.files import write_whole
 from sweeps.manifest import Entry, Manifest
+
+LARGEST = (2 - 2**-23) * 2.0**127  # finite as a float32
 
 
 class Tracker(NamedTuple):
@@ -113,5 +114,5 @@ def _numbers(tag: str, value: Any) -> Iterator[tuple[str, float]]:
     if isinstance(value, list):
         for i, inner in enumerate(value):
             yield from _numbers(f"{tag}.{i}", inner)
-    elif isinstance(value, int | float) and math.isfinite(value):
+    elif isinstance(value, int | float) and abs(value) <= LARGEST:
         yield tag, float(value)

@@ -335,7 +335,10 @@ def main() -> None:
     worker = Worker(sys.argv[1], Settings(**json.loads(sys.argv[2])))
     worker.heed_sigterm()
     while True:
-        request = requests.get()
+        try:
+            request = requests.get(timeout=1.0)  # a signal that comes just before a wait is heeded only after it
+        except queue.Empty:
+            continue
         try:
             answer = {"ok": getattr(worker, request["call"])(*request["args"])}
         except Exception as error:  # the driver decides what one failed trial means for the sweep

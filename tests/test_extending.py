@@ -1,5 +1,6 @@
 """docs/extending.md: its blocks run as they stand, in an empty directory, and end with a figure."""
 
+import math
 import os
 import re
 import subprocess
@@ -58,4 +59,4 @@ def test_its_lanes_are_the_rules_and_the_optimizers(directory):
         assert lane["init_std"]["hidden"] == width**-0.5
         assert lane["learning_rates"]["output"] == lane["learning_rates"]["embedding"] * width**-0.5
     losses = [r["outcome"]["train_loss"] for r in found if r["outcome"]["status"] == "finished"]
-    assert min(losses) < 5.0 < 5.7  # of ln 300 nats: it learns
+    assert min(losses) < 0.9 * math.log(300)  # nats of a guess: it learns

@@ -38,9 +38,7 @@ SMALL = {
         "meshes": ["fsdp=8"],
     },
 }
-MACHINE = re.compile(
-    rf"(?<![\w.:/])/(?:tmp|work|home|root|Users|usr|opt|var|mnt|content)\b|{re.escape(str(build.ROOT))}"
-)
+MACHINE = re.compile(rf"(?<![\w.:/])/(?:tmp|home|root|Users|usr|opt|var|mnt|content)\b|{re.escape(str(build.ROOT))}")
 
 
 def committed(name):

@@ -133,6 +133,9 @@ def test_too_little_text_is_named():
         TrainingData.of(CELL, np.zeros(50, np.int32), np.zeros(1, np.int32))
 
 
+BETAS = {"b1": 0.9, "b2": 0.999, "eps": 1e-8}
+
+
 def ours(learning_rate, b1, b2, eps):
     return optax.adam(learning_rate, b1, b2, eps)
 
@@ -146,14 +149,29 @@ def test_an_optimizer_of_ones_own_is_trained_with_like_any_other(program, data):
     assert dataclasses.replace(own, options=dict(own.options) | {"b1": 0.5}).make is ours
 
 
+def test_moments_whose_decay_nobody_can_ask_for_are_left_out(data):
+    def hidden(learning_rate, beta1=0.9, beta2=0.999):
+        return optax.adam(learning_rate, beta1, beta2)
+
+    def measured(optimizer):
+        looked_at = {"measured_steps": (0, 1), "measures": ("gradients", "vocabulary")}
+        cell = dataclasses.replace(CELL, optimizer=optimizer, **looked_at)
+        (found,) = training.run(Program(cell), [lane()], data)
+        return found
+
+    known, unknown = measured(OptimizerConfig()), measured(OptimizerConfig("hidden", factory=hidden))
+    assert known.train_loss == unknown.train_loss
+    assert set(unknown.measures) < set(known.measures) or unknown.measures != known.measures
+
+
 @pytest.mark.parametrize(
     "words, says",
     [
         ({"kind": "adam", "factory": ours}, "lvp has one of this name"),
         ({"kind": "ours", "factory": 3}, "must be a function"),
         ({"kind": "ours", "factory": ours, "options": {"b1": 0.9}}, "missing a required argument: 'b2'"),
-        ({"kind": "ours", "factory": optax.sgd}, "unexpected keyword argument 'b1'"),
-        ({"kind": "ours", "factory": ours, "traced": ("b3",)}, "unexpected keyword argument 'b3'"),
+        ({"kind": "ours", "factory": optax.sgd, "options": {"b1": 0.9}}, "unexpected keyword argument 'b1'"),
+        ({"kind": "ours", "factory": ours, "options": BETAS, "traced": ("b3",)}, "unexpected keyword argument 'b3'"),
         ({"kind": "ours"}, "must be one of adam"),
     ],
 )

@@ -37,13 +37,15 @@ MEASURES = ("movement", "vocabulary", "gradients", "representation", "validation
 @dataclass(frozen=True)
 class OptimizerConfig:
     """What is static about an optimizer: a key of `OPTIMIZERS`, its keyword arguments (`weight_decay` a number or role
-    → number, as `lvp.optim.by_role` takes it), and the names of those that every lane brings itself.
+    → number, as `lvp.optim.by_role` takes it; of adam b1, b2 and eps are written down even where none is given), and
+    the names of those that every lane brings itself.
 
     `factory`: an optax factory of one's own, which `kind` then names. Records have the name and the arguments alone.
+    Measures that need the decay of a moment leave it out where the factory does not call it `b1` (or `b`) and `b2`.
     """
 
     kind: str = "adam"
-    options: Mapping[str, Any] = field(default_factory=lambda: {"b1": 0.9, "b2": 0.999, "eps": 1e-8})
+    options: Mapping[str, Any] = field(default_factory=dict)
     traced: tuple[str, ...] = ()
     factory: InitVar[Callable | None] = None  # no field: `asdict` of a cell is what its records say, and JSON
 
@@ -53,6 +55,8 @@ class OptimizerConfig:
             object.__setattr__(self, "factory", factory)  # where `dataclasses.replace` finds it too
         elif self.kind not in OPTIMIZERS:
             raise InputError(f"optimizer must be one of {', '.join(OPTIMIZERS)}, got {self.kind!r}")
+        elif self.kind == "adam" and not self.options:
+            object.__setattr__(self, "options", {"b1": 0.9, "b2": 0.999, "eps": 1e-8})
         for name in self.traced:
             if name not in self._parameters or name == "batch_size":  # that decides what the program measures
                 raise InputError(f"traced: a lane cannot bring {name!r} for {self.kind}")

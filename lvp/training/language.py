@@ -259,7 +259,8 @@ class Program(PackedProgram):
         params = state["params"]
 
         def vocabulary():
-            moments, means = measures.second_moments(after["opt"], self._setting(lane, "b2")), state["initial_means"]
+            b2, means = self._setting(lane, "b2"), state["initial_means"]
+            moments = {} if b2 is None else measures.second_moments(after["opt"], b2)
             return measures.of_vocabulary(params, updates, of_head, moments, means, data.frequencies)
 
         def representation():
@@ -268,8 +269,8 @@ class Program(PackedProgram):
 
         def of_gradients():
             found = []
-            if momentum := measures.first_moments(state["opt"]):
-                decay = self._setting(lane, self.cell.optimizer.momentum)
+            decay = self._setting(lane, self.cell.optimizer.momentum)
+            if decay is not None and (momentum := measures.first_moments(state["opt"])):
                 found += [measures.alignment(gradients.gradient, momentum, decay)]
             if gradients.squares is not None:
                 sizes = self.cell.micro_batches, self.cell.micro_batch_size

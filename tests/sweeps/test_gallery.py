@@ -44,7 +44,7 @@ def test_every_committed_figure_is_shown_once_as_bitmap_and_as_vectors():
 def test_every_experiment_says_what_it_answers():
     for name in experiments.NAMES:
         e = experiments.load(name)
-        assert e.paper and e.answers and not set(e.answers) & set(e.undrawn)
+        assert bool(e.paper) == bool(e.answers) and not set(e.answers) & set(e.undrawn)
         for what, why in e.undrawn.items():
             assert f"{e.paper}, {what} (`{name}`): {why}" in PAGE.split("## Not drawn")[1]
 
@@ -72,6 +72,12 @@ def test_what_is_shown_follows_the_records_the_claims_and_what_there_is():
         shown(sweep=shown().sweep | {"date": "2027-01-01"}),
     ):
         assert gallery.page([changed], place) != before
+
+
+def test_what_stands_beside_no_paper_is_shown_too():
+    ours = dataclasses.replace(shown().experiment, paper="", answers=())
+    page = gallery.page([shown(experiment=ours)], results.GALLERY.parent)
+    assert "## Beside no paper\n\n### width_vocab, tier laptop" in page
 
 
 @pytest.mark.parametrize(

@@ -11,9 +11,9 @@ from experiments import own
 from lvp import records
 from lvp.errors import InputError
 from lvp.training import OptimizerConfig
-from sweeps import api, outline, results
+from sweeps import api, outline, results, standing
 from sweeps.manifest import Manifest
-from sweeps.shared import Shared
+from sweeps.options import Options
 
 FILE = """
 from __future__ import annotations
@@ -65,6 +65,9 @@ EXPERIMENT = Experiment(
     calculate=lambda arguments, lane, dataset: {"y": lane["x"] ** arguments["power"]},
 )
 """
+
+
+LOCAL = Options(executor="local")
 
 
 def written(folder, text=FILE):
@@ -133,7 +136,17 @@ def test_status_and_the_table_execute_nothing(began):
     assert len(executions(folder)) == len(before) + 1  # else the test would pass for nothing
 
 
-def test_a_missing_file_and_a_changed_one_are_refused(sweep, tmp_path):
+def test_a_sweep_goes_on_with_the_file_it_began_with(sweep):
+    """Whoever edits the file while the sweep runs, or loses it, costs nothing."""
+    out, path = sweep / "out", sweep / "mine.py"
+    for change in (lambda: path.write_text("raise ValueError('half edited')"), path.unlink):
+        change()
+        shutil.rmtree(out / "records")
+        assert len(api.resume(out, options=LOCAL, quiet=True)) == 4
+        results.draw(Manifest.read(out), say=lambda *_: None)
+
+
+def test_without_its_copy_a_missing_file_and_a_changed_one_are_refused(sweep, tmp_path):
     out = tmp_path / "out"
     path = tmp_path / "mine.py"
     begun = dataclasses.replace(Manifest.read(out), source=own.source(path))
@@ -141,12 +154,22 @@ def test_a_missing_file_and_a_changed_one_are_refused(sweep, tmp_path):
     outline.write(begun)
     (tmp_path / "trace").unlink()  # of writing down its cells, which executes it
     path.write_text(path.read_text() + "# changed\n")
-    for call in (lambda: api.resume(out, quiet=True), lambda: results.draw(Manifest.read(out))):
-        one_line(call, str(path), "changed", "--experiment")
+    for copy in (lambda: None, (out / own.KEPT).unlink):  # of another file than the manifest says, and none
+        copy()
+        for call in (lambda: api.resume(out, quiet=True), lambda: results.draw(Manifest.read(out))):
+            one_line(call, str(path), "changed", "--experiment")
     path.unlink()
     for call in (lambda: api.resume(out, quiet=True), lambda: results.draw(Manifest.read(out))):
         one_line(call, str(path), "No such file")
     assert "4 of 4 lanes" in api.status(out) and executions(tmp_path) == []
+
+
+def test_the_driver_needs_no_outline(sweep):
+    """It has executed the file; whoever asks for the status has not."""
+    (sweep / "out" / outline.NAME).unlink()
+    manifest = Manifest.read(sweep / "out")
+    one_line(lambda: standing.standing(manifest), outline.NAME)
+    assert [c.finished for c in standing.standing(manifest, execute=True).cells] == [4]
 
 
 def test_a_changed_file_draws_where_it_is_named_and_begins_a_sweep_of_its_own(sweep):
@@ -195,14 +218,6 @@ def test_it_is_not_published(sweep):
     one_line(lambda: results.publish(sweep / "out"), "mine.py")
 
 
-def test_machines_must_see_the_file(sweep):
-    manifest = Manifest.read(sweep / "out")
-    shared = Shared.of(manifest)
-    assert shared.unseen() is None and manifest.source.path in shared.files
-    blind = dataclasses.replace(shared, files={str(sweep / "gone.py"): 1})
-    assert "gone.py" in blind.unseen()
-
-
 @pytest.mark.parametrize(
     "text, says",
     [
@@ -217,6 +232,10 @@ def test_machines_must_see_the_file(sweep):
         (FILE.replace('name="squares"', 'name="warmup"'), "lvp has an experiment called warmup"),
         (FILE.replace('name="squares"', 'name="../evil"'), "'../evil'"),
         (FILE.replace('corpus: str = "none"', "size: int = 1"), "with a corpus"),
+        (
+            FILE.replace('corpus: str = "none"', 'corpus: str = "none"; x: float = float("inf")'),
+            "written down",
+        ),
     ],
     ids=lambda text: None if len(text) > 40 else text,
 )

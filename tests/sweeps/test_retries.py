@@ -13,7 +13,7 @@ DEATHS = 3 * (RETRIES + 1)
 
 
 class Dying:
-    """A worker that dies `DEATHS` times, every time after a checkpoint where `comes_further`, and then finishes."""
+    """A worker that dies `DEATHS` times, every time after it has left what `comes_further` names; then it finishes."""
 
     def __init__(self, out, comes_further):
         self.folder, self.comes_further, self.calls = out / "checkpoints", comes_further, 0
@@ -23,7 +23,7 @@ class Dying:
         if self.calls > DEATHS:
             return
         if self.comes_further:
-            (self.folder / trial["lanes"][0] / f"step_{self.calls:09d}").mkdir(parents=True)
+            (self.folder / trial["lanes"][0] / self.comes_further.format(self.calls)).mkdir(parents=True)
         raise WorkerDied("worker 1 ended with signal 9")
 
 
@@ -74,7 +74,7 @@ def ray(out, worker):
 
 
 @pytest.mark.parametrize("executor", [local, ray])
-@pytest.mark.parametrize("comes_further", [True, False])
+@pytest.mark.parametrize("comes_further", ["step_{:09d}", "step_{:09d}.orbax-checkpoint-tmp", None])
 def test_deaths_count_from_where_a_trial_last_came_further(finished, tmp_path, executor, comes_further):
     out = tmp_path / "out"
     shutil.copytree(finished[0], out, ignore=shutil.ignore_patterns("workers"))
@@ -82,7 +82,7 @@ def test_deaths_count_from_where_a_trial_last_came_further(finished, tmp_path, e
     worker, done, failed = Dying(out, comes_further), [], []
     trial = {"id": "0001", "cell": 0, "lanes": [lane], "pack": 1}
     executor(out, worker).run([trial], Settings(), 1, done.append, lambda *what: failed.append(what))
-    if comes_further:
+    if comes_further == "step_{:09d}":
         assert (worker.calls, len(done), failed) == (DEATHS + 1, 1, [])
     else:
         assert (worker.calls, done) == (RETRIES + 1, [])
