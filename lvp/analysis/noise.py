@@ -10,6 +10,7 @@ from collections.abc import Sequence
 
 import numpy as np
 from numpy.typing import ArrayLike
+from scipy.sparse.csgraph import connected_components
 from scipy.special import polygamma, stdtrit
 
 from lvp.errors import InputError
@@ -37,7 +38,9 @@ def usable_rates(lanes: np.ndarray) -> np.ndarray:
 def two_way(lanes: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray, int]:
     """Least squares of loss = rate mean + seed block over the usable rates of one width.
 
-    Where lanes are missing a plain mean would mix a lucky seed's block into a rate; this does not.
+    Where lanes are missing a plain mean would mix a lucky seed's block into a rate; this does not. Seeds and rates that
+    no chain of lanes connects, as in a sweep that has just begun, say nothing of each other: the blocks of each such
+    part sum to 0, and that of a seed without lanes is 0.
 
     Returns: rate means [R] (nan at rates that cannot be used), seed blocks [S] (they sum to 0), residuals
     [S, R] (nan where there is none), residual degrees of freedom (lanes − parameters).
@@ -54,16 +57,27 @@ def two_way(lanes: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray, int]
         blocks = used.mean(axis=1) - used.mean()
         residuals[:, usable] = used - means[usable] - blocks[:, None]
         return means, blocks, residuals, (num_seeds - 1) * (used.shape[1] - 1)
-    seed, rate = np.nonzero(np.isfinite(used))
-    # Seed columns are contrasts against the last seed, so that the blocks sum to zero.
-    contrasts = np.vstack([np.eye(num_seeds - 1), -np.ones(num_seeds - 1)])
-    design = np.hstack([np.eye(used.shape[1])[rate], contrasts[seed]])
-    values = used[seed, rate]
-    solution, _, rank, _ = np.linalg.lstsq(design, values, rcond=None)
-    means[usable] = solution[: used.shape[1]]
-    blocks = contrasts @ solution[used.shape[1] :]
-    residuals[seed, np.flatnonzero(usable)[rate]] = values - design @ solution
-    return means, blocks, residuals, int(values.size - rank)
+    freedom = 0
+    for seeds, rates in _connected(np.isfinite(lanes) & usable):
+        part = lanes[np.ix_(seeds, rates)]
+        seed, rate = np.nonzero(np.isfinite(part))
+        # Seed columns are contrasts against the last seed, so that the blocks sum to zero.
+        contrasts = np.vstack([np.eye(seeds.size - 1), -np.ones(seeds.size - 1)])
+        design, values = np.hstack([np.eye(rates.size)[rate], contrasts[seed]]), part[seed, rate]
+        solution, *_ = np.linalg.lstsq(design, values, rcond=None)
+        means[rates], blocks[seeds] = solution[: rates.size], contrasts @ solution[rates.size :]
+        residuals[seeds[seed], rates[rate]] = values - design @ solution
+        freedom += values.size - design.shape[1]
+    return means, blocks, residuals, freedom
+
+
+def _connected(present: np.ndarray) -> list[tuple[np.ndarray, np.ndarray]]:
+    """The seeds and rates of every part of [seeds, rates] that chains of lanes hold together."""
+    num_seeds = len(present)
+    edges = np.block([[np.zeros((num_seeds, num_seeds)), present], [present.T, np.zeros((present.shape[1],) * 2)]])
+    count, part = connected_components(edges, directed=False)
+    parts = [(np.flatnonzero(part[:num_seeds] == i), np.flatnonzero(part[num_seeds:] == i)) for i in range(count)]
+    return [(seeds, rates) for seeds, rates in parts if seeds.size and rates.size]
 
 
 def t_interval(values: ArrayLike, *, centre: float | None = None, level: float = 0.95) -> tuple[float, float] | None:

@@ -83,3 +83,29 @@ def test_bad_input_gets_one_line(bad):
     with pytest.raises(InputError) as caught:
         seed_noise([bad])
     assert len(str(caught.value).splitlines()) == 1
+
+
+def test_a_seed_without_lanes_says_nothing():
+    """As in a sweep that was stopped early: two seeds of three, at one rate."""
+    lanes = np.array([[0.922, np.nan], [1.146, np.nan], [np.nan, np.nan]])
+    means, blocks, residuals, freedom = two_way(lanes)
+    np.testing.assert_allclose(means, [(0.922 + 1.146) / 2, np.nan])
+    np.testing.assert_allclose(blocks, [-0.112, 0.112, 0.0], atol=1e-12)
+    assert freedom == 0
+
+
+def test_rates_that_no_seed_shares_have_the_means_of_their_own_lanes():
+    lanes = np.array([[1.0, 1.2, np.nan], [1.4, 1.6, np.nan], [np.nan, np.nan, 7.0], [np.nan] * 3])
+    means, blocks, _, freedom = two_way(lanes)
+    np.testing.assert_allclose(means, [1.2, 1.4, 7.0])
+    np.testing.assert_allclose(blocks, [-0.2, 0.2, 0.0, 0.0], atol=1e-12)
+    assert freedom == 1
+
+
+def test_a_chain_of_lanes_still_connects():
+    """Rate 2 has lucky seed 1 alone, whose block rate 1 has shown."""
+    lanes = np.array([[1.0, 2.0, np.nan], [np.nan, 1.5, 2.5], [1.0, 2.0, np.nan]])
+    means, blocks, _, freedom = two_way(lanes)
+    np.testing.assert_allclose(means[2] - means[1], 1.0)
+    np.testing.assert_allclose(blocks - blocks[0], [0.0, -0.5, 0.0], atol=1e-12)
+    assert freedom == 1
