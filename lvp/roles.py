@@ -159,12 +159,12 @@ def describe(
         if not isinstance(declaration, Declaration):
             raise InputError(f"declarations must be lvp.roles.Declaration, got {declaration!r}")
     leaves, treedef = jax.tree_util.tree_flatten_with_path(params)
-    described = []
-    for keys, leaf in leaves:
-        path = jax.tree_util.keystr(keys, simple=True, separator="/")
-        shape = tuple(getattr(leaf, "shape", ()))
-        described.append(_covered(path, shape, (overrides, extra, declarations)))
-    return jax.tree_util.tree_unflatten(treedef, described)
+    levels = (overrides, extra, declarations)
+    named = [(jax.tree_util.keystr(keys, simple=True, separator="/"), leaf) for keys, leaf in leaves]
+    shapes = {path: tuple(getattr(leaf, "shape", ())) for path, leaf in named}
+    if missing := [path for path in shapes if not any(d.names(path) for level in levels for d in level)]:
+        raise InputError(_undeclared(missing, shapes[missing[0]]))
+    return jax.tree_util.tree_unflatten(treedef, [_covered(path, shapes[path], levels) for path, _ in named])
 
 
 def labels(params: Any, declarations: Sequence[Declaration] = DEFAULT, extra: Sequence[Declaration] = ()) -> Any:
@@ -186,8 +186,19 @@ def _covered(path: str, shape: tuple[int, ...], levels: Sequence[Sequence[Declar
         if leaves:
             return leaves[0]
     by_name = [d.pattern for level in levels for d in level if d.names(path)]
-    why = f"{by_name[0]!r} is not for rank {len(shape)}" if by_name else "no declaration matches its path"
+    why = f"{by_name[0]!r} is not for rank {len(shape)}"
     raise InputError(f"parameter {path!r} of shape {shape}: {why}; add a lvp.roles.Declaration for it")
+
+
+def _undeclared(paths: Sequence[str], shape: tuple[int, ...]) -> str:
+    """What to do about paths that nothing declares, the first of a parameter of this shape."""
+    first, *others = paths
+    shown = ", ".join(map(repr, others[:5])) + (f" and {len(others) - 5} more" if others[5:] else "")
+    also = f" (nor those of {shown})" if others else ""
+    return (
+        f"parameter {first!r} of shape {shape}: no declaration matches its path{also}; pass "
+        f"declarations=[lvp.roles.Declaration({re.escape(first)!r}, ROLE), …], ROLE one of {', '.join(ROLES)}"
+    )
 
 
 def _leaf(path: str, shape: tuple[int, ...], declaration: Declaration) -> Leaf:

@@ -12,7 +12,8 @@
 - `by_role(factory, rates, ...)` is the piece under it: your own rate (and decay) per role.
 - `scale_by_role(factors)` is a transform to chain after a base whose update is linear in the rate.
 
-- `describe(...)` says what every parameter ends up with: init std, learning rate, decay.
+- `describe(...)` says what every parameter ends up with: init std, learning rate, decay; `initialize(...)` draws
+  parameters with those stds.
 
 The optimizers, each an optax factory of its own, with the pieces they chain: `sign_sgd` (`scale_by_sign`), `adamw`
 (`scale_by_adam`), `lion_a` (`scale_by_lion_a`), `lion_ar` (`rotate_by_learning_rate`), `rotational_adamw`
@@ -26,6 +27,7 @@ Which parameter has which role is decided by path in `lvp.roles`; models other t
 from lvp.optim.coupled import coupled_adam, scale_by_coupled_adam
 from lvp.optim.description import describe
 from lvp.optim.elementwise import adamw, lion_a, scale_by_adam, scale_by_lion_a, scale_by_sign, sign_sgd
+from lvp.optim.initial import initialize
 from lvp.optim.partitioned import by_role, scale_by_role
 from lvp.optim.representation_change import (
     gradient_snr,
@@ -43,6 +45,7 @@ __all__ = [
     "coupled_adam",
     "describe",
     "gradient_snr",
+    "initialize",
     "lion_a",
     "lion_ar",
     "normalize_by_average_norm",

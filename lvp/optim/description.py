@@ -33,7 +33,7 @@ class ParameterDescription:
 @dataclass(frozen=True)
 class Description:
     """`rows`: one `ParameterDescription` per parameter, in the order of the tree. `str` of it is a table; `note` is
-    its first line."""
+    its first line, and further ones where embedding or output matrices are not of the rule's width."""
 
     rows: tuple[ParameterDescription, ...]
     note: str
@@ -87,7 +87,16 @@ def describe(
         shrinks = 0.0 if multiplier is not None and leaf.fan_in else rate * decay
         std = table[leaf.role].init_std
         rows.append(ParameterDescription(leaf.path, leaf.shape, leaf.role, std, rate, decay, shrinks, multiplier))
+        note += _not_of(leaf, table)
     return Description(tuple(rows), note)
+
+
+def _not_of(leaf: roles.Leaf, table: Table) -> str:
+    """A line that says so where an embedding or output matrix is not of the rule's width."""
+    widths = [leaf.shape[axis] for axis in leaf.layer_axes if axis != leaf.vocab_axis]
+    if leaf.role not in ("embedding", "output") or leaf.vocab_axis is None or widths == [table.width]:
+        return ""
+    return f"\nnote: {leaf.path} has width {'×'.join(map(str, widths))}, the rule {table.width}: is it the right one?"
 
 
 def _when(settings: Mapping[str, Mapping[str, Any]]) -> str:
