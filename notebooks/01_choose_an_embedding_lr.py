@@ -85,7 +85,7 @@ shapes = jax.eval_shape(model.init, jax.random.key(0))
 print(optim.describe(tx, shapes))
 
 # %% [markdown]
-# Which parameter has which role is decided by its path. The names of Flax's and this library's models are known; others
+# Which parameter has which role is decided by its path. The names of `lvp.models` are known; others
 # you declare, with regular expressions. A parameter that nobody declared is an error that names it: nothing falls back
 # to a default rate in silence.
 

@@ -78,7 +78,7 @@ def start(
     for planned in cells:
         kinds.of(planned.cell).check(planned.cell, planned.lanes)
     say = _sayer(quiet and not dry_run)
-    say(f"{loaded.name}, tier {tier}: {loaded.question}")
+    say(f"{loaded.name}, tier {tier}, corpus {resolved.corpus}: {loaded.question}")
     kind = "accelerator" if tier in ("gpu", "paper") else "cpu"
     workers = 1 if kind == "accelerator" else cores()
     say(plan.forecast(cells, workers, plan.ASSUMED_FLOPS[kind], f"assumed for {kind}s; not measured"))

@@ -53,7 +53,7 @@ def forecast(cells: "Sequence[CellLanes]", workers: int, flops_per_second: float
     seconds = total / (workers * flops_per_second)
     lines.append(
         f"expected: {duration(seconds)} ({seconds / 3600:.2g} h) on {workers} worker{'s' * (workers > 1)} at "
-        f"{_si(flops_per_second)}FLOP/s each ({basis})"
+        f"{_si(flops_per_second)}FLOP/s each ({basis}); starting and compiling come on top"
     )
     return "\n".join(lines)
 

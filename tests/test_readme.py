@@ -21,7 +21,8 @@ def blocks(page, language):
 
 
 def test_the_optax_snippet_runs():
-    (code,) = blocks(ROOT / "README.md", "python")
+    code = "\n".join(blocks(ROOT / "README.md", "python"))
+    assert code.count("parametrized(") == 1
     params = decoder(DecoderConfig(vocab=64, width=32)).init(jax.random.key(0))
     names = {"params": params}
     exec(code, names)
@@ -41,4 +42,5 @@ def test_every_command_parses(page):
 @pytest.mark.parametrize("page", PAGES, ids=lambda p: p.name)
 def test_links_and_pictures_lead_somewhere(page):
     for target in re.findall(r"\]\(([^)#]+)\)", page.read_text()):
-        assert (page.parent / target).exists(), target
+        if not target.startswith("https://arxiv.org/abs/"):  # the one place outside; there is no network here
+            assert (page.parent / target).exists(), target
