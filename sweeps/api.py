@@ -2,6 +2,7 @@
 
 import contextlib
 import json
+import math
 import os
 import socket
 import sys
@@ -18,6 +19,7 @@ from lvp import records
 from lvp.errors import InputError
 from lvp.files import append_line, cache_dir, write_whole
 from lvp.hardware import cores
+from lvp.sharding import named_sizes
 from sweeps import kinds, outline, plan, standing, tracking
 from sweeps.lock import only_driver
 from sweeps.manifest import Manifest
@@ -80,8 +82,10 @@ def start(
     say = _sayer(quiet and not dry_run)
     say(f"{loaded.name}, tier {tier}, corpus {resolved.corpus}: {loaded.question}")
     kind = "accelerator" if tier in ("gpu", "paper") else "cpu"
-    workers = 1 if kind == "accelerator" else cores()
-    say(plan.forecast(cells, workers, plan.ASSUMED_FLOPS[kind], f"assumed for {kind}s; not measured"))
+    devices = math.prod(named_sizes(options.mesh).values()) if options.mesh not in (None, NO_MESH) else 1
+    workers = 1 if kind == "accelerator" or devices > 1 else cores()
+    basis = f"assumed for {kind}s; not measured" + (f"; a worker's mesh has {devices} devices" if devices > 1 else "")
+    say(plan.forecast(cells, workers, devices * plan.ASSUMED_FLOPS[kind], basis))
     if loaded.follow_up is not None:
         say("lanes that follow from these results come on top")
     if dry_run:
@@ -213,6 +217,8 @@ def _continue(manifest: Manifest, options: Options, quiet: bool):
             say(f"{problem}: set aside, its lane is trained again")
         if len(manifest.finished()) < manifest.num_lanes:
             manifest, failures, interrupted = _work(manifest, options, quiet, say)
+        else:
+            say("every lane has a record")
         table = None
         try:
             table = results.draw(manifest, say)
