@@ -150,18 +150,30 @@ def damage(path: Path, rng: random.Random) -> None:
 
 
 def damage_a_checkpoint(sweep: Attacked) -> None:
-    """A file of the last step of a lane whose driver was killed."""
+    """A file of a step of an unfinished lane whose driver was killed."""
     sweep.start()
-    if not sweep.at_work() or sweep.ended(sweep.rng.uniform(0, 1.5)):
+    skip = sweep.rng.randrange(4)
+    while sweep.process.poll() is None:
+        if not _steps(sweep.out):
+            continue
+        if skip:
+            skip -= 1
+            time.sleep(0.05)
+            continue
+        sweep.process.kill()
+        sweep.process.communicate()
+        time.sleep(0.5)  # for the workers to find out
+        if steps := _steps(sweep.out):
+            files = sorted(path for path in sweep.rng.choice(steps).rglob("*") if path.is_file())
+            damage(sweep.rng.choice(files), sweep.rng)
+            sweep.kills += 1
         return
-    sweep.process.kill()
-    sweep.process.communicate()
-    time.sleep(1.0)  # for the workers to find out
-    if unfinished := sorted(_checkpoints(sweep.out).items()):
-        lane, step = sweep.rng.choice(unfinished)
-        files = sorted(p for p in (sweep.out / "checkpoints" / lane / f"step_{step:09d}").rglob("*") if p.is_file())
-        damage(sweep.rng.choice(files), sweep.rng)
-        sweep.kills += 1
+
+
+def _steps(out: Path) -> list[Path]:
+    """The whole steps of lanes without a record."""
+    found = (path for path in out.glob("checkpoints/*/step_*") if path.name[5:].isdigit())
+    return sorted(path for path in found if not (out / "records" / f"{path.parent.name}.jsonl").exists())
 
 
 def damage_a_record(sweep: Attacked) -> None:
