@@ -153,7 +153,7 @@ def damage_a_checkpoint(sweep: Attacked) -> None:
     """A file of a step of an unfinished lane whose driver was killed."""
     sweep.start()
     skip = sweep.rng.randrange(4)
-    while sweep.process.poll() is None:
+    while sweep.at_work():
         if not _steps(sweep.out):
             continue
         if skip:
@@ -186,10 +186,11 @@ def damage_a_record(sweep: Attacked) -> None:
     sweep.process.kill()
     sweep.process.communicate()
     sweep.look()
-    path = sweep.rng.choice(sorted(sweep.out.glob("records/*.jsonl")))
-    damage(path, sweep.rng)
-    sweep.stood.pop(path.name)
-    sweep.kills += 1
+    if paths := sorted(sweep.out.glob("records/*.jsonl")):  # the only one may have been set aside just now
+        path = sweep.rng.choice(paths)
+        damage(path, sweep.rng)
+        sweep.stood.pop(path.name)
+        sweep.kills += 1
 
 
 def attack(strike, command, tmp_path, whole, kills: int) -> Attacked:
