@@ -40,13 +40,15 @@ def whole(command, tmp_path_factory):
 
 @dataclass
 class Attacked:
-    """A sweep that is killed and resumed. `stood`: records by the time they were first seen."""
+    """A sweep that is killed and resumed. `stood`: records by the time they were first seen; `damaged`: those that we
+    have damaged, by the time of that."""
 
     command: object
     out: Path
     rng: random.Random
     kills: int = 0
     stood: dict[str, int] = field(default_factory=dict)
+    damaged: dict[str, int] = field(default_factory=dict)
     repeated: int = 0
     process: object = None
 
@@ -60,6 +62,8 @@ class Attacked:
         """Notes what records stand, and whether one that stood was written again."""
         for path in self.out.glob("records/*.jsonl"):
             time_ = path.stat().st_mtime_ns
+            if self.damaged.get(path.name) == time_:  # as we have left it
+                continue
             self.repeated += self.stood.setdefault(path.name, time_) != time_
 
     def at_work(self) -> bool:
@@ -189,7 +193,9 @@ def damage_a_record(sweep: Attacked) -> None:
     if paths := sorted(sweep.out.glob("records/*.jsonl")):  # the only one may have been set aside just now
         path = sweep.rng.choice(paths)
         damage(path, sweep.rng)
-        sweep.stood.pop(path.name)
+        sweep.stood.pop(path.name, None)
+        if path.exists():
+            sweep.damaged[path.name] = path.stat().st_mtime_ns
         sweep.kills += 1
 
 
