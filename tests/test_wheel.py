@@ -48,7 +48,7 @@ assert jax.tree.structure(updates) == jax.tree.structure(params)
 
 
 def snippet():
-    (code,) = re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text(), flags=re.DOTALL)
+    code = "\n".join(re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text(), flags=re.DOTALL))
     return SNIPPET.replace("{code}", code)
 
 

@@ -56,7 +56,7 @@ MIXED = Experiment(
 @pytest.fixture
 def mixed(cache, monkeypatch):
     """Workers inside this process, which alone knows the experiment; three lanes a program."""
-    monkeypatch.setattr(experiments, "load", lambda name, source=None: MIXED)
+    monkeypatch.setattr(experiments, "load", lambda name, *_: MIXED)
     monkeypatch.setattr(api, "_holds_accelerator", lambda: "gpu")
     monkeypatch.setenv("LVP_CACHE", str(cache))
     return Options(executor="local", pack=3)
