@@ -14,6 +14,8 @@ from sweeps.cluster import Refused, look
 from sweeps.shared import Shared
 from sweeps.worker import Settings, Worker, described
 
+NOTICE = 10.0  # seconds in which Ray notices that a process has died
+
 
 class Gang:
     """The worker of this process and, in the other bundles of its placement group, those of the other hosts. All run
@@ -66,8 +68,11 @@ class Gang:
         threading.Thread(target=self._end_with, args=(pending, trial["id"]), daemon=True).start()
         try:
             report = self.worker.run_trial(trial)
-        except Exception:
+        except Exception as error:
             self.broken = True
+            if any(map(_died, pending)):  # and this one failed by that: a death, to be tried again as one
+                write_whole(why_path(self.worker.out, trial["id"]), described(error))
+                os._exit(1)
             self.end()
             raise
         ray.get(pending)
@@ -87,6 +92,17 @@ class Gang:
     def end(self) -> None:
         for other in self.others:
             ray.kill(other)
+
+
+def _died(pending) -> bool:
+    """Whether the process that was to answer is no more. Ray learns of that within seconds."""
+    try:
+        ray.get(pending, timeout=NOTICE)
+    except ray.exceptions.RayActorError:
+        return True
+    except Exception:  # it lives, and has failed on its own or is waiting for the others
+        return False
+    return False
 
 
 def why_path(out: Path, trial: str) -> Path:
