@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from lvp import records
+
 ROOT = Path(__file__).parents[1]
 TINY = {
     "widths": "16,24",
@@ -58,3 +60,8 @@ def finished(command, tmp_path_factory):
     """(directory, process) of the tiny sweep under the local executor, with everything measured."""
     out = tmp_path_factory.mktemp("sweep") / "out"
     return out, command("run", "width_vocab", "--tier", "smoke", "--executor", "local", "--out", out)
+
+
+def outcomes(out: Path) -> dict[str, dict]:
+    """Final numbers of a sweep's lanes by hash, to the bit."""
+    return {r["hash"]: r["outcome"] for r in records.read(out / "records")}

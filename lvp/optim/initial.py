@@ -4,7 +4,6 @@ from collections.abc import Sequence
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 
 from lvp import roles
 from lvp.errors import InputError
@@ -29,19 +28,17 @@ def initialize(
     Raises:
       InputError: another kind of rule; a parameter without role, by its path.
     """
-    if isinstance(rule, Parametrized):
-        table, declarations = rule.table, rule.declarations if declarations is None else declarations
-    elif isinstance(rule, Table):
-        table = rule
-    else:
+    if not isinstance(rule, Table | Parametrized):
         raise InputError(f"initialize takes a Table or what optim.parametrized returned, not {type(rule).__name__}")
+    if isinstance(rule, Parametrized) and declarations is None:
+        declarations = rule.declarations
+    table = rule.table if isinstance(rule, Parametrized) else rule
     leaves, treedef = jax.tree.flatten(roles.describe(params, extra=declarations or ()))
     keys = jax.tree.unflatten(treedef, list(jax.random.split(key, len(leaves))))
 
     def drawn(leaf: roles.Leaf, x: jax.Array, key: jax.Array) -> jax.Array:
         if leaf.role == "vector":
             return x
-        std = jnp.asarray(table[leaf.role].init_std, x.dtype)
-        return std * jax.random.normal(key, x.shape, x.dtype)
+        return jax.nn.initializers.normal(table[leaf.role].init_std)(key, x.shape, x.dtype)
 
     return jax.tree.map(drawn, jax.tree.unflatten(treedef, leaves), params, keys)

@@ -2,13 +2,9 @@
 
 import time
 
-from lvp import records
 from sweeps.manifest import Manifest
 from tests.faults import ledger
-
-
-def outcomes(out) -> dict[str, dict]:
-    return {r["hash"]: r["outcome"] for r in records.read(out / "records")}
+from tests.running import outcomes
 
 
 class Watched:

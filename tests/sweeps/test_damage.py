@@ -5,15 +5,11 @@ import shutil
 
 import pytest
 
-from lvp import records
 from lvp.files import append_line, whole_lines
 from sweeps import results
 from sweeps.manifest import Manifest
 from tests.faults.damage import cut, flip
-
-
-def outcomes(out):
-    return {r["hash"]: r["outcome"] for r in records.read(out / "records")}
+from tests.running import outcomes
 
 
 @pytest.fixture

@@ -7,13 +7,13 @@ import sys
 
 import pytest
 
-from lvp import data, records
+from lvp import data
 from sweeps.local_executor import Process
 from sweeps.manifest import Manifest
 from sweeps.worker import Settings
 from tests.data.test_datasets import some_text
 from tests.faults.damage import contents
-from tests.running import ROOT
+from tests.running import ROOT, outcomes
 
 
 @pytest.fixture
@@ -22,10 +22,6 @@ def settings(finished, cache, monkeypatch):
     monkeypatch.setenv("JAX_PLATFORMS", "cpu")
     packing = Manifest.read(finished[0]).packing
     return Settings(threads=packing["threads"], pin=True, compile_cache=str(cache / "xla"))
-
-
-def outcomes(out):
-    return {r["hash"]: r["outcome"] for r in records.read(out / "records")}
 
 
 def anew(finished, out):

@@ -13,20 +13,17 @@ import numpy as np
 import psutil
 import pytest
 
-from lvp import checkpoints, records
+from lvp import checkpoints
 from lvp.training import Program
 from sweeps.manifest import Manifest
 from tests.faults.damage import cut, flip
 from tests.faults.ledger import record
+from tests.running import outcomes
 
 RUN = ("run", "width_vocab", "--tier", "smoke")
 OPTIONS = ("--executor", "local", "--threads", "1", "--quiet", "--checkpoint-seconds", "0")
 STEPS = {"steps": "400"}
 KILLS = 20
-
-
-def outcomes(out: Path) -> dict[str, dict]:
-    return {r["hash"]: r["outcome"] for r in records.read(out / "records")}
 
 
 @pytest.fixture(scope="module")

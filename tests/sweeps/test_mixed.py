@@ -8,7 +8,6 @@ import pytest
 import experiments
 import sweeps
 from experiments.experiment import Calculation, CellLanes, Experiment
-from lvp import records
 from lvp.analysis.claims import Claim
 from lvp.analysis.frame import sheet
 from lvp.models.configs import DecoderConfig
@@ -18,6 +17,7 @@ from sweeps import api, packing, results
 from sweeps.manifest import Manifest
 from sweeps.options import Options
 from sweeps.worker import Settings
+from tests.running import outcomes
 
 
 @dataclass(frozen=True)
@@ -60,10 +60,6 @@ def mixed(cache, monkeypatch):
     monkeypatch.setattr(api, "_holds_accelerator", lambda: "gpu")
     monkeypatch.setenv("LVP_CACHE", str(cache))
     return Options(executor="local", pack=3)
-
-
-def outcomes(out):
-    return {r["hash"]: r["outcome"] for r in records.read(out / "records")}
 
 
 def test_it_runs_resumes_and_reports(mixed, monkeypatch, tmp_path, capsys):

@@ -21,15 +21,10 @@ from lvp import checkpoints, records
 from sweeps import api
 from sweeps.lock import only_driver
 from sweeps.manifest import Manifest
-from tests.running import ROOT, TINY
+from tests.running import ROOT, TINY, outcomes
 
 LOCAL = ("--executor", "local", "--threads", "1")
 RUN = ("run", "width_vocab", "--tier", "smoke")
-
-
-def outcomes(out):
-    """Final numbers by lane, to the bit."""
-    return {r["hash"]: r["outcome"] for r in records.read(out / "records")}
 
 
 def test_a_sweep_ends_with_table_figure_and_claims(finished):
