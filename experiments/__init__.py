@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, fields, replace
 from typing import Any, get_type_hints
 
-from lvp.command_line import parsed
+from lvp.cli.parser import parsed
 from lvp.errors import unknown
 
 NAMES = (

@@ -10,9 +10,9 @@ from experiments.checks import check_seeds
 from lvp.analysis import Optimum, Slope
 from lvp.errors import InputError
 from lvp.models.configs import DecoderConfig
-from lvp.records import flatten
 from lvp.roles import ROLES
 from lvp.training import Cell, DataConfig, Lane, OptimizerConfig, check_positive
+from lvp.training.records import flatten
 
 EMBEDDING = "lane.learning_rates.embedding"
 # A lane without its seed, by the columns of the table.

@@ -48,12 +48,12 @@ class Experiment:
       commit).
     follow_up(table, config) → by cell label, the lanes that depend on what the others came to; they run in the same
       cells once all lanes of `cells` have a record.
-    evidence(table, config) → JSON that a committed result puts into the package, for `lvp.evidence`.
+    evidence(table, config) → JSON that a committed result puts into the package, for `lvp.parametrization.evidence`.
     calculate(arguments, lane, dataset) → outcome, as JSON has it; for calculations only. `dataset` is the
       `lvp.data.Dataset` of the cell's data and vocab, or None. It runs in a worker process.
     paper, answers: the paper whose figures (tables, theorems) its figure stands beside, and which; for the gallery,
       as is `undrawn`: its other figures, and why no committed result shows them.
-    `table` is `lvp.records.table` of the lanes that have finished.
+    `table` is `lvp.training.records.table` of the lanes that have finished.
     """
 
     name: str

@@ -23,9 +23,9 @@ from experiments import sign_moments
 from experiments.experiment import Calculation, CellLanes, Experiment
 from lvp import analysis, theory
 from lvp.analysis.claims import Claim, judge
-from lvp.analysis.frame import sheet
+from lvp.analysis.figure_style import sheet
 from lvp.analysis.power_laws import Panel, Series, in_words
-from lvp.data.tokenizers import SMALLEST
+from lvp.data.tokens.tokenizers import SMALLEST
 from lvp.errors import InputError
 from lvp.training import DataConfig
 

@@ -19,7 +19,7 @@ from experiments.checks import check_count, check_names, check_points, check_see
 from experiments.decoder_runs import where
 from experiments.experiment import CellLanes, Experiment
 from lvp.analysis.claims import ABOVE_ZERO, Claim, of_values
-from lvp.analysis.frame import sheet
+from lvp.analysis.figure_style import sheet
 from lvp.analysis.power_laws import Panel, Series
 from lvp.errors import InputError
 from lvp.models.resnet import ResNetConfig

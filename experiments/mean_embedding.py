@@ -24,9 +24,9 @@ from experiments.checks import check_count, check_names, sorted_values
 from experiments.decoder_runs import DecoderRuns, geometric, of_optimizer, same, where
 from experiments.experiment import CellLanes, Experiment
 from lvp.analysis.claims import Claim, of_values
-from lvp.analysis.frame import sheet
+from lvp.analysis.figure_style import sheet
 from lvp.analysis.power_laws import Panel, Series
-from lvp.analysis.toys import toys
+from lvp.analysis.update_vectors import toys
 from lvp.errors import InputError
 from lvp.training import Cell, Lane, OptimizerConfig
 

@@ -19,9 +19,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import experiments
-from lvp import records
 from lvp.errors import InputError
 from lvp.files import write_whole
+from lvp.training import records
 
 if TYPE_CHECKING:  # takes seconds, and whoever asks how far a sweep is executes nothing
     from experiments.experiment import CellLanes, Experiment

@@ -18,7 +18,7 @@ from experiments.decoder_runs import DecoderRuns, same, where
 from experiments.experiment import CellLanes, Experiment
 from lvp import analysis
 from lvp.analysis.claims import ABOVE_ZERO, Claim, of_values
-from lvp.analysis.frame import sheet
+from lvp.analysis.figure_style import sheet
 from lvp.analysis.power_laws import Panel, Series
 from lvp.errors import InputError
 from lvp.training import Cell, Lane, OptimizerConfig, check_positive

@@ -34,7 +34,7 @@ from experiments.decoder_runs import (
 from experiments.experiment import CellLanes, Experiment
 from lvp import analysis, parametrization
 from lvp.analysis.claims import Claim, judge
-from lvp.analysis.frame import sheet
+from lvp.analysis.figure_style import sheet
 from lvp.analysis.heat_maps import Dots, Heat
 from lvp.analysis.power_laws import with_interval
 from lvp.errors import InputError
@@ -365,7 +365,7 @@ def claims(table, config: Config, context) -> list[Claim]:
 
 
 def evidence(table, config: Config) -> dict:
-    """Table (b) as data: see `lvp.evidence.transfer`."""
+    """Table (b) as data: see `lvp.parametrization.evidence.transfer`."""
     found = {}
     for rule, each in gaps(table, config).items():
         constant = tuned(table, config, rule)

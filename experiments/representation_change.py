@@ -32,7 +32,7 @@ from experiments.decoder_runs import DecoderRuns, same, where
 from experiments.experiment import Calculation, CellLanes, Experiment
 from lvp import analysis
 from lvp.analysis.claims import Claim, judge
-from lvp.analysis.frame import sheet
+from lvp.analysis.figure_style import sheet
 from lvp.analysis.power_laws import Panel, Series
 from lvp.errors import InputError
 from lvp.models.configs import GPT2_FORM

@@ -15,7 +15,7 @@ import numpy as np
 from experiments.experiment import Calculation, CellLanes, Experiment
 from lvp import analysis, theory
 from lvp.analysis.claims import Claim, judge
-from lvp.analysis.frame import sheet
+from lvp.analysis.figure_style import sheet
 from lvp.analysis.power_laws import Panel, Series, in_words
 from lvp.errors import InputError
 from lvp.training import DataConfig

@@ -37,7 +37,7 @@ from experiments.warmup_reading import (
 from experiments.warmup_runs import ARMS, TIERS, Config, arm_cell, arm_lane, cells, rates_of
 from lvp import analysis
 from lvp.analysis.claims import ABOVE_ZERO, Claim, of_values
-from lvp.analysis.frame import sheet
+from lvp.analysis.figure_style import sheet
 from lvp.analysis.power_laws import Panel, Series
 from lvp.training import Lane
 

@@ -32,7 +32,7 @@ from experiments.decoder_runs import (
 from experiments.experiment import CellLanes, Experiment
 from lvp import analysis
 from lvp.analysis.claims import Claim, judge
-from lvp.analysis.frame import sheet
+from lvp.analysis.figure_style import sheet
 from lvp.analysis.heat_maps import Dots, Heat
 from lvp.analysis.power_laws import Panel, Series, in_words
 from lvp.errors import InputError

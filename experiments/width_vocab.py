@@ -17,7 +17,7 @@ from experiments.checks import sorted_values
 from experiments.decoder_runs import OPTIMUM_HEAD, DecoderRuns, geometric, grid, optimum_row, same, slope_line, where
 from experiments.experiment import CellLanes, Experiment
 from lvp import analysis
-from lvp.analysis import figures
+from lvp.analysis import optimum_figure
 from lvp.analysis.claims import Claim, judge
 from lvp.errors import InputError
 from lvp.training import Lane, check_positive
@@ -143,7 +143,7 @@ def transfer_gap(table, config: Config) -> tuple[float, tuple[float, float] | No
 def figure(table, config: Config, *, tier: str, corpus: str, partial: tuple[int, int] | None):
     """Figure 3: loss over embedding rate by width, and the optimum over width beside the slopes 0, −1/2, −1."""
     found, slope = optima(table, config)
-    return figures.optimum_vs_width(
+    return optimum_figure.optimum_vs_width(
         config.widths,
         config.rates,
         losses(table, config),

@@ -1,7 +1,7 @@
-"""python -m lvp: `lvp.cli`."""
+"""python -m lvp: `lvp.cli.main`."""
 
 import sys
 
-from lvp.cli import main
+from lvp.cli.main import main
 
 sys.exit(main())

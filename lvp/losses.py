@@ -18,7 +18,7 @@ import jax
 import jax.numpy as jnp
 from jax.sharding import Mesh, PartitionSpec
 
-from lvp.sharding import DATA, FSDP, MODEL, TOKENS
+from lvp.parallel.sharding import DATA, FSDP, MODEL, TOKENS
 
 # Logits per chunk. On CPU 2^23 (32 MiB of float32) is a 16th of what the dense loss holds of 4,096 tokens at a
 # vocabulary of 32,768, and larger chunks gain little; accelerators want chunks near 8,192 tokens to fill the device.
@@ -56,8 +56,8 @@ def next_token_loss(
       weights: [...], float, non-negative; None is one everywhere. All zero gives a loss of 0.
       chunk: tokens per chunk (of a device); None takes `default_chunk`. Any size works, the last chunk is padded.
       z_loss: keeps the logits' normaliser near one (Chowdhery et al. 2022, section 5: 1e-4).
-      mesh: a mesh of `lvp.sharding`; its sizes of data × fsdp divide the rows, fsdp the width, model the vocabulary.
-        The head is gathered over fsdp and its gradient scattered over it, as of any parameter.
+      mesh: a mesh of `lvp.parallel.sharding`; its sizes of data × fsdp divide the rows, fsdp the width, model the
+        vocabulary. The head is gathered over fsdp and its gradient scattered over it, as of any parameter.
 
     Returns:
       Scalar in nats per unit of weight, float32 (float64 of float64). Differentiable in `hidden`, `head` and `weights`.

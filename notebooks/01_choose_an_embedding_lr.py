@@ -44,7 +44,7 @@ small_hidden_lr = 3e-3
 
 # %%
 # %matplotlib inline
-from lvp.recommend import recommend
+from lvp.parametrization.recommend import recommend
 
 advice = recommend(width=width, vocab=vocab, hidden_lr=hidden_lr, rule=rule)
 print(advice)
@@ -136,8 +136,8 @@ regimes = results.result("regimes/laptop-wikitext2")
 regimes.figure()
 
 # %% [markdown]
-# The same numbers ship with the package (`lvp.evidence`), which is where the table above has them from. What the
-# records say of each claim, where *unresolved* means that the interval does not decide:
+# The same numbers ship with the package (`lvp.parametrization.evidence`), which is where the table above has them from.
+# What the records say of each claim, where *unresolved* means that the interval does not decide:
 
 # %%
 for claim in regimes.claims():

@@ -67,7 +67,7 @@ sweeps.run("width_vocab", tier, dry_run=True, **changes)
 # %%
 from IPython.display import display
 
-from lvp.analysis.frame import sheet
+from lvp.analysis.figure_style import sheet
 from lvp.analysis.power_laws import Panel, Series
 
 planned = sum(len(cell.lanes) for cell in experiment.cells(config))

@@ -45,7 +45,7 @@ import numpy as np
 import optax
 
 from lvp import optim
-from lvp.analysis.frame import sheet
+from lvp.analysis.figure_style import sheet
 from lvp.analysis.power_laws import Panel, Series
 
 optimizers = {

@@ -37,8 +37,8 @@ learning_rate = 3e-3
 
 # %%
 # %matplotlib inline
-from lvp.analysis.frame import sheet
-from lvp.analysis.toys import toys
+from lvp.analysis.figure_style import sheet
+from lvp.analysis.update_vectors import toys
 
 sheet(toys(), columns=2, size=(4.2, 3.6), title="Updates of three embeddings (e1 is the true token)")
 

@@ -101,7 +101,7 @@ for mesh in meshes:
 
 # %%
 from lvp.models.configs import hayou_liu_1b
-from lvp.recommend import recommend
+from lvp.parametrization.recommend import recommend
 
 model = hayou_liu_1b()
 advice = recommend(width=model.width, vocab=model.vocab, hidden_lr=hidden_lr)

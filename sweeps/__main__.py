@@ -6,7 +6,7 @@ import time
 from pathlib import Path
 
 import experiments
-from lvp.command_line import CORPORA, Parser, command, setting, subcommand
+from lvp.cli.parser import CORPORA, Parser, command, setting, subcommand
 
 
 def _how(parser):

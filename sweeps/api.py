@@ -15,11 +15,11 @@ from typing import Any
 
 import experiments
 from experiments import own
-from lvp import records
 from lvp.errors import InputError
 from lvp.files import append_line, cache_dir, write_whole
-from lvp.hardware import cores
-from lvp.sharding import named_sizes
+from lvp.parallel.hardware import cores
+from lvp.parallel.sharding import named_sizes
+from lvp.training import records
 from sweeps import kinds, outline, plan, standing, tracking
 from sweeps.lock import only_driver
 from sweeps.manifest import Manifest
@@ -39,7 +39,8 @@ def run(
     watch: Callable[[Any], None] | None = None,
     **config: Any,
 ):
-    """Runs an experiment and returns its tidy table (pandas.DataFrame, one row a lane; see `lvp.records.table`).
+    """Runs an experiment and returns its tidy table (pandas.DataFrame, one row a lane; see
+    `lvp.training.records.table`).
 
     Args:
       experiment, tier: as `python -m sweeps run` takes them. A file (*.py) is executed.

@@ -9,6 +9,7 @@ import jax
 
 from experiments.experiment import Calculation
 from lvp import data
+from lvp.data.tokens import storage
 from lvp.training import (
     Cell,
     ImageCell,
@@ -77,7 +78,7 @@ def streamed(cell) -> bool:
 
 def _load_tokens(cell: Cell, dataset: data.Dataset, mesh) -> Callable[[Any], Any]:
     valid = dataset.tokens("valid")
-    further = None if dataset.tokens_scored is None else data.storage.load_npy(dataset.tokens_scored)
+    further = None if dataset.tokens_scored is None else storage.load_npy(dataset.tokens_scored)
     if streamed(cell):
         train = dataset.tokens("train", mapped=True)
         return lambda lane: feed(cell, train, valid, lane.seed, mesh, scored=further)
@@ -113,7 +114,7 @@ def _images(cell: ImageCell, cache: Path) -> data.Images:
 
 def _load_images(cell: ImageCell, images: data.Images, mesh) -> Callable[[Any], Any]:
     parts = ((images.train_images, images.train_labels), (images.test_images, images.test_labels))
-    train, test = ([data.storage.load_npy(path) for path in part] for part in parts)
+    train, test = ([storage.load_npy(path) for path in part] for part in parts)
     found = jax.device_put(ImageData.of(cell, train, test, images.mean, images.std))
     return lambda lane: found
 

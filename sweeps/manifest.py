@@ -27,10 +27,10 @@ from typing import TYPE_CHECKING, Any
 
 import experiments
 from experiments import own
-from lvp import records
 from lvp.errors import InputError
 from lvp.files import write_whole
-from lvp.shapes import fits
+from lvp.files.schema import fits
+from lvp.training import records
 
 if TYPE_CHECKING:  # takes seconds, and whoever asks how far a sweep is trains nothing
     from experiments.experiment import Calculation, CellLanes, Experiment

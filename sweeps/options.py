@@ -4,8 +4,8 @@ import socket
 from dataclasses import dataclass
 
 from lvp.errors import InputError, unknown
-from lvp.hardware import cores
-from lvp.sharding import named_sizes
+from lvp.parallel.hardware import cores
+from lvp.parallel.sharding import named_sizes
 from sweeps import tracking
 
 EXECUTORS = ("ray", "local")
@@ -18,8 +18,9 @@ class Options:
 
     executor: ray | local. ray_address: of a running cluster ("auto" for this machine's). pack, threads: lanes per
     program and cores per worker on CPU, instead of measuring them. checkpoint_seconds: least time between checkpoints.
-    mesh: sizes ("fsdp=8", see `lvp.sharding.mesh_sizes`) of a mesh that trains each lane, on all the devices of so many
-    `hosts` of a Ray cluster; None keeps what the sweep began with (at first one device a lane), "none" undoes it.
+    mesh: sizes ("fsdp=8", see `lvp.parallel.sharding.mesh_sizes`) of a mesh that trains each lane, on all the devices
+    of so many `hosts` of a Ray cluster; None keeps what the sweep began with (at first one device a lane), "none"
+    undoes it.
     track: a tool for which the lanes' curves and settings are written as they finish (see `sweeps.tracking.TRACKERS`).
     """
 

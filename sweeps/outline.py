@@ -5,10 +5,10 @@ import json
 import re
 from typing import NamedTuple
 
-from lvp import records
 from lvp.errors import InputError
 from lvp.files import write_whole
-from lvp.shapes import Shape, fits
+from lvp.files.schema import Shape, fits
+from lvp.training import records
 from sweeps.manifest import Manifest
 
 NAME = "lanes.json"

@@ -5,8 +5,10 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from lvp import checkpoints, processes, training
-from lvp.outcomes import Outcome
+from lvp import training
+from lvp.parallel import processes
+from lvp.training import checkpoints
+from lvp.training.outcome import Outcome
 
 
 class Pack:

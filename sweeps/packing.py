@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 from lvp.errors import InputError
-from lvp.sharding import mesh_sizes
+from lvp.parallel.sharding import mesh_sizes
 from sweeps import kinds
 from sweeps.manifest import Manifest
 from sweeps.worker import Settings

@@ -9,7 +9,7 @@ from typing import Any
 
 from tqdm import tqdm
 
-from lvp import records
+from lvp.training import records
 from sweeps.manifest import Manifest
 from sweeps.standing import CellStanding, Standing, standing
 

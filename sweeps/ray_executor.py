@@ -20,7 +20,7 @@ from ray import tune
 from ray._private import ray_constants
 
 from lvp.errors import InputError
-from lvp.hardware import cores
+from lvp.parallel.hardware import cores
 from sweeps import cluster
 from sweeps.cluster import Refused
 from sweeps.gang import Gang, as_options, why_path

@@ -9,12 +9,12 @@ from pathlib import Path
 from typing import Any
 
 import experiments
-import lvp.evidence
-from lvp import records
+import lvp.parametrization.evidence
 from lvp.analysis import claims as claims_of
-from lvp.analysis import figures
+from lvp.analysis import optimum_figure
 from lvp.errors import InputError, unknown
 from lvp.files import log_entries, write_whole
+from lvp.training import records
 from sweeps import gallery
 from sweeps.manifest import Manifest, corpus_name
 
@@ -22,7 +22,7 @@ COMMITTED = Path(experiments.__file__).parent / "results"
 README = Path(experiments.__file__).parents[1] / "README.md"
 REPORT = README.parent / "docs" / "claims.md"
 GALLERY = README.parent / "docs" / "gallery.md"
-EVIDENCE = Path(lvp.evidence.__file__).parent / lvp.evidence.NAME
+EVIDENCE = Path(lvp.parametrization.evidence.__file__).parent / lvp.parametrization.evidence.NAME
 REPORT_HEAD = """# Claims of the papers, as measured here
 
 Written by `python -m sweeps report` from the records in `experiments/results/`. With an interval of 95 %, a claim is
@@ -42,7 +42,7 @@ def draw(manifest: Manifest, say: Callable = print):
     write_whole(manifest.out / "table.csv", table.to_csv(index=False))
     partial = None if len(rows) == manifest.num_lanes else (len(rows), manifest.num_lanes)
     figure = experiment.figure(table, config, tier=manifest.tier, corpus=corpus_name(config.corpus), partial=partial)
-    figures.save(figure, manifest.out / "figure")
+    optimum_figure.save(figure, manifest.out / "figure")
     say("", experiment.summary(table, config), "")
     if partial:
         say(f"PARTIAL: {partial[0]} of {partial[1]} lanes have finished")
@@ -112,7 +112,8 @@ def _is_place(value: Any) -> bool:
 class Result:
     """A committed result as it is drawn and judged, from the records alone.
 
-    Attributes: experiment, config, table (`lvp.records.table`); folder, sweep (its sweep.json), rows (its records).
+    Attributes: experiment, config, table (`lvp.training.records.table`); folder, sweep (its sweep.json), rows (its
+    records).
     """
 
     def __init__(self, folder: Path, sweep: Mapping, rows: list[dict]):
@@ -249,7 +250,7 @@ def _filled(block: str, found: re.Match) -> str:
 def write_report() -> str:
     """Redraws the figure of every committed result, writes what `report` makes and returns the text of the claims."""
     for folder, sweep, rows in committed():
-        figures.save(Result(folder, sweep, rows).figure(), folder / "figure")
+        optimum_figure.save(Result(folder, sweep, rows).figure(), folder / "figure")
     texts = report()
     for path, text in texts.items():
         write_whole(path, text)

@@ -12,10 +12,10 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from experiments.experiment import Calculation
-from lvp import records
-from lvp.command_line import need
+from lvp.cli.parser import need
 from lvp.errors import InputError, unknown
 from lvp.files import write_whole
+from lvp.training import records
 from sweeps.manifest import Entry, Manifest
 
 LARGEST = (2 - 2**-23) * 2.0**127  # finite as a float32
@@ -84,7 +84,8 @@ def _word(label: str) -> str:
 
 
 def hparams(config: Mapping) -> dict[str, float | bool | str]:
-    """Every configured value that is set, under its dotted name, as `lvp.records.table` has it; lists as text."""
+    """Every configured value that is set, under its dotted name, as `lvp.training.records.table` has it; lists as
+    text."""
     flat = records.flatten(config)
     return {k: records.dumps(v) if isinstance(v, list) else v for k, v in flat.items() if v is not None}
 

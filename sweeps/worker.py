@@ -104,7 +104,7 @@ class Worker:
         return self.settings.hosts == 1 or jax.process_index() == 0
 
     def _mesh(self):
-        from lvp import sharding
+        from lvp.parallel import sharding
 
         return None if self.settings.mesh is None else sharding.make_mesh(self.settings.mesh)
 
@@ -112,7 +112,7 @@ class Worker:
         """What this worker runs on: platform, device kind and count, cores."""
         import jax
 
-        from lvp.hardware import cores
+        from lvp.parallel.hardware import cores
 
         device = jax.devices()[0]
         return {
@@ -194,7 +194,7 @@ class Worker:
         """Where and with what a lane ran."""
         import jax
 
-        from lvp import records
+        from lvp.training import records
 
         device, software = jax.devices()[0], records.software()
         shared = {"mesh": self.settings.mesh, "hosts": self.settings.hosts} if self.settings.mesh else {}
@@ -304,11 +304,11 @@ def is_full(error: Exception) -> bool:
 
 
 def _utilisation(cell, tokens_per_second: float, devices: int) -> dict:
-    """The part of the devices' peak that the model's own FLOPs come to (`lvp.hardware`; None of a device that is not in
-    it), and the most memory in use: of a device, or on a CPU the process'."""
+    """The part of the devices' peak that the model's own FLOPs come to (`lvp.parallel.hardware`; None of a device that
+    is not in it), and the most memory in use: of a device, or on a CPU the process'."""
     import jax
 
-    from lvp.hardware import accelerator
+    from lvp.parallel.hardware import accelerator
 
     device = jax.devices()[0]
     known, flops = accelerator(device.device_kind), cell.flops_per_lane / cell.tokens_per_lane * tokens_per_second

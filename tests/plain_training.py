@@ -6,7 +6,7 @@ import jax
 import jax.numpy as jnp
 import optax
 
-from lvp.data import batches
+from lvp.data.tokens import batches
 from lvp.losses import dense_next_token_loss
 from lvp.models.decoder import decoder
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from lvp import records
+from lvp.training import records
 
 ROOT = Path(__file__).parents[1]
 TINY = {

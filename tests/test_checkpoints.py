@@ -6,7 +6,8 @@ import jax
 import numpy as np
 import pytest
 
-from lvp import checkpoints, digests
+from lvp.files import digests
+from lvp.training import checkpoints
 
 CONFIGURATION = "0123456789abcdef"
 

@@ -8,7 +8,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from lvp import cli, coordinates, optim, theory
+from lvp import coordinates, optim, theory
+from lvp.cli import main
 from lvp.coordinates import Expected
 from lvp.coordinates import decoder as of_decoder
 from lvp.errors import InputError
@@ -176,7 +177,7 @@ def test_the_command_line(capsys, tmp_path, monkeypatch, lvp_decoder):
     monkeypatch.setattr(of_decoder, "check", lambda **settings: asked.update(settings) or lvp_decoder)
     line = ["coordinates", "--widths", "32,64,128", "--vocab", "8d", "--layers", "1", "--seeds", "2", "--steps", "3"]
     picture = tmp_path / "growth.svg"
-    assert cli.main([*line, "--json", "--out", str(picture)]) == 0
+    assert main.main([*line, "--json", "--out", str(picture)]) == 0
     assert json.loads(capsys.readouterr().out) == json.loads(json.dumps(lvp_decoder.as_dict()))
     assert picture.read_text().count("<svg") == 1 and list(tmp_path.iterdir()) == [picture]
     (panel, *_) = (axes for axes in lvp_decoder.figure().axes if axes.get_ylim()[1] > 0)
@@ -185,7 +186,7 @@ def test_the_command_line(capsys, tmp_path, monkeypatch, lvp_decoder):
     assert asked == {"rule": "lvp", "hidden_lr": 0.002} | {key: SMALL[key] for key in ("widths", "layers", "seeds")} | {
         "steps": 3
     }
-    assert cli.main(["coordinates"]) == 0
+    assert main.main(["coordinates"]) == 0
     assert capsys.readouterr().out == f"{lvp_decoder}\n"
     assert (asked["widths"], asked["vocab"]) == (of_decoder.WIDTHS, of_decoder.VOCAB)
 
@@ -206,7 +207,7 @@ def test_the_command_line(capsys, tmp_path, monkeypatch, lvp_decoder):
 )
 def test_bad_input_is_one_line(capsys, line, message):
     try:
-        code = cli.main(["coordinates", *line.split()])
+        code = main.main(["coordinates", *line.split()])
     except SystemExit as stopped:  # argparse's own
         code = stopped.code
     out, err = capsys.readouterr()

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from lvp import digests
-from lvp.digests import of_part
+from lvp.files import digests
+from lvp.files.digests import of_part
 
 M64 = 2**64
 

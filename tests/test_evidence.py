@@ -1,13 +1,13 @@
 """The packaged evidence is what the committed results say (`test_results` holds that it is not stale)."""
 
-import lvp.evidence
+import lvp.parametrization.evidence
 from lvp import parametrization
 from sweeps import results
 
 
 def test_evidence_covers_every_rule_of_every_committed_result():
     committed = [folder.name for folder, sweep, _ in results.committed() if sweep["experiment"] == "regimes"]
-    found = lvp.evidence.transfer()
+    found = lvp.parametrization.evidence.transfer()
     assert committed and sorted(found) == sorted(committed)
     for result in found.values():
         assert max(result["widths"]) >= 4 * min(result["widths"])

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from lvp import records
+from lvp.training import records
 
 ROOT = Path(__file__).parents[1]
 PAGE = (ROOT / "docs" / "extending.md").read_text()

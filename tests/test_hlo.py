@@ -2,7 +2,7 @@
 
 import pytest
 
-from lvp.hlo import Collective, collectives
+from lvp.plan.hlo import Collective, collectives
 
 PROGRAM = """HloModule jit_step, is_scheduled=true
 

@@ -9,7 +9,7 @@ import optax
 import pytest
 
 from lvp import optim, training
-from lvp.data import image_batches
+from lvp.data.images import batches
 from lvp.errors import InputError
 from lvp.models.resnet import DECLARATIONS, ResNetConfig, biases, resnet
 from lvp.training import ImageCell, ImageData, ImageDataConfig, ImageLane, ImageProgram, OptimizerConfig
@@ -87,10 +87,10 @@ def test_is_plain_training_of_the_network(lane, program, data):
 
     order, crop, _ = (jax.random.fold_in(data_key, i) for i in range(3))
     for step in range(CELL.steps):
-        chosen = image_batches.epoch_batch(order, step, 40, 8)
+        chosen = batches.epoch_batch(order, step, 40, 8)
         x = jnp.asarray(data.train_images[np.asarray(chosen)])
-        x = image_batches.augment(x, jax.random.fold_in(crop, step), 1, flip=False)
-        x = image_batches.normalise(x, data.mean, data.std)
+        x = batches.augment(x, jax.random.fold_in(crop, step), 1, flip=False)
+        x = batches.normalise(x, data.mean, data.std)
 
         params, stats, state, loss = step_of(params, stats, state, x, data.train_labels[np.asarray(chosen)])
         losses.append(float(loss))
@@ -99,7 +99,7 @@ def test_is_plain_training_of_the_network(lane, program, data):
     logits, _ = model.apply(
         params,
         stats,
-        image_batches.normalise(jnp.asarray(data.test_images[0]), data.mean, data.std),
+        batches.normalise(jnp.asarray(data.test_images[0]), data.mean, data.std),
         lane.negative_slope,
         False,
     )
@@ -140,7 +140,7 @@ def test_measures_are_what_a_direct_look_says(program, data):
     result, kept = states(program, LARGE, data)
     model = resnet(CELL.model)
     state = kept[-1]
-    x = image_batches.normalise(jnp.asarray(data.test_images.reshape(-1, 8, 8, 1)), data.mean, data.std)
+    x = batches.normalise(jnp.asarray(data.test_images.reshape(-1, 8, 8, 1)), data.mean, data.std)
     *_, inputs = model.apply(state["params"], state["stats"], x, 0.0, False, capture=True)
     dead = [np.asarray(a).max(axis=(0, 1, 2)) <= 0 for a in inputs.values()]
     measured = result.measures

@@ -8,9 +8,8 @@ import pytest
 import experiments
 from experiments import large_updates
 from experiments.large_updates import ARMS
-from lvp import records
 from lvp.errors import InputError
-from lvp.training import steps_of_parts
+from lvp.training import records, steps_of_parts
 
 CONFIG = large_updates.TIERS["laptop"]
 CONTEXT = {"experiment": "large_updates", "tier": "laptop", "corpus": "none", "commit": "none"}

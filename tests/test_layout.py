@@ -20,14 +20,19 @@ FORBIDDEN = {
 IMPORTS = {
     "import lvp": set(),
     "from lvp import optim": {"jax", "optax"},
-    "import lvp.losses, lvp.measures, lvp.roles, lvp.sharding": {"jax", "optax"},
-    "from lvp.recommend import recommend": {"numpy"},
-    "from lvp import cli; cli.parser()": {"numpy"},
+    "import lvp.losses, lvp.measures, lvp.roles, lvp.parallel.sharding": {"jax", "optax"},
+    "from lvp.parametrization.recommend import recommend": {"numpy"},
+    "from lvp.cli import main; main.parser()": {"numpy"},
     "from sweeps import __main__; __main__.parser()": set(),
     "import sweeps": set(),
     "from sweeps import standing": set(),
 }
-ONLY = {"flax": "lvp/models", "orbax": "lvp/checkpoints.py", "ray": "sweeps", "tensorboardX": "sweeps/event_files.py"}
+ONLY = {
+    "flax": "lvp/models",
+    "orbax": "lvp/training/checkpoints.py",
+    "ray": "sweeps",
+    "tensorboardX": "sweeps/event_files.py",
+}
 
 
 def imported(path):

@@ -7,8 +7,8 @@ import pytest
 
 import experiments
 from experiments import mean_embedding
-from lvp import records
 from lvp.errors import InputError
+from lvp.training import records
 
 CONFIG = mean_embedding.TIERS["laptop"]
 CONTEXT = {"experiment": "mean_embedding", "tier": "laptop", "corpus": "none", "commit": "none"}

@@ -15,9 +15,10 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from lvp import checkpoints, losses, plan, roles, sharding, training
+from lvp import losses, plan, roles, training
 from lvp.models.configs import DecoderConfig
-from lvp.training import Cell, DataConfig, Lane, OptimizerConfig, Program, TrainingData
+from lvp.parallel import sharding
+from lvp.training import Cell, DataConfig, Lane, OptimizerConfig, Program, TrainingData, checkpoints
 
 ROOT = Path(__file__).parents[1]
 FACTORISATIONS = [(d, f, 8 // d // f) for d in (1, 2, 4, 8) for f in (1, 2, 4, 8) if 8 % (d * f) == 0]

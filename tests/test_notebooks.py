@@ -16,7 +16,7 @@ import nbformat
 import pytest
 from jupytext.compare import NotebookDifference, compare_notebooks
 
-from lvp import records
+from lvp.training import records
 from notebooks import build
 
 NAMES = build.names()

@@ -7,10 +7,12 @@ import jax
 import pytest
 from jax.experimental import topologies
 
-from lvp import cli, hlo, plan
+from lvp import plan
+from lvp.cli import main
 from lvp.errors import InputError
-from lvp.hardware import ACCELERATORS, GIB, accelerator
 from lvp.models.configs import DecoderConfig, hayou_liu_1b
+from lvp.parallel.hardware import ACCELERATORS, GIB, accelerator
+from lvp.plan import compilation, hlo
 from lvp.training import Cell, DataConfig, OptimizerConfig
 
 CELL = Cell(hayou_liu_1b(), DataConfig("none", order="rows"), 64, 10, OptimizerConfig("adamw"), micro_batches=2)
@@ -85,7 +87,7 @@ def test_what_does_not_fit_is_tried_with_the_next_setting(refused, monkeypatch, 
 
     monkeypatch.setattr(plan, "plan", plan_)
     monkeypatch.setattr(plan, "devices_of", lambda _: ([None] * 16, None))
-    assert cli.main(["plan", "1b", "--topology", "v5e:4x4", "--batch", "64", "--remat", "none"]) == 0
+    assert main.main(["plan", "1b", "--topology", "v5e:4x4", "--batch", "64", "--remat", "none"]) == 0
     printed = capsys.readouterr()
     assert asked == [("none", 1), ("block", 1), ("block", 2)]
     assert "it fits with --remat block --micro-batches 2" in printed.out and printed.err.count("does not fit") == 2
@@ -94,7 +96,7 @@ def test_what_does_not_fit_is_tried_with_the_next_setting(refused, monkeypatch, 
 def test_when_nothing_fits_it_takes_more_devices(monkeypatch, capsys):
     monkeypatch.setattr(plan, "plan", lambda *_: made(memory=MEMORY | {"optimizer": 20 * GIB}))
     monkeypatch.setattr(plan, "devices_of", lambda _: ([None] * 16, None))
-    assert cli.main(["plan", "1b", "--topology", "v5e:4x4", "--batch", "16"]) == 2
+    assert main.main(["plan", "1b", "--topology", "v5e:4x4", "--batch", "16"]) == 2
     assert "it takes more devices" in capsys.readouterr().err
 
 
@@ -105,16 +107,16 @@ def test_a_program_that_the_compiler_refuses_is_too_large():
         )
 
     with pytest.raises(plan.TooLarge, match="v5e: .*18.64G of 15.75G hbm"):
-        plan._compiled(refuse, "v5e")
+        compilation._compiled(refuse, "v5e")
     with pytest.raises(jax.errors.JaxRuntimeError, match="INTERNAL"):
-        plan._compiled(lambda: (_ for _ in ()).throw(jax.errors.JaxRuntimeError("INTERNAL: bug")), "v5e")
+        compilation._compiled(lambda: (_ for _ in ()).throw(jax.errors.JaxRuntimeError("INTERNAL: bug")), "v5e")
 
 
 @pytest.mark.parametrize("setting", [["--remat", "none"], ["--set", "norm=none"], ["--set", "window=none"]], ids=str)
 def test_none_is_a_word_where_it_is_a_choice_and_nothing_where_there_may_be_nothing(setting):
     changes = dict([setting[1].split("=")]) if setting[0] == "--set" else {"remat": "none"}
     ((name, _),) = changes.items()
-    assert getattr(cli._model("1b", changes), name) == (None if name == "window" else "none")
+    assert getattr(main._model("1b", changes), name) == (None if name == "window" else "none")
 
 
 def test_the_table_says_what_it_is_of():
@@ -187,7 +189,7 @@ def test_bad_input_is_one_line_and_exit_code_2(arguments, words, capsys, monkeyp
     monkeypatch.setenv("XLA_FLAGS", "")
     monkeypatch.setenv("JAX_PLATFORMS", "cpu")
     try:
-        code = cli.main(["plan", *arguments, "--topology", "host:1"])
+        code = main.main(["plan", *arguments, "--topology", "host:1"])
     except SystemExit as error:
         code = error.code
     printed = capsys.readouterr().err
@@ -197,7 +199,7 @@ def test_bad_input_is_one_line_and_exit_code_2(arguments, words, capsys, monkeyp
 def test_a_model_may_be_a_file(tmp_path):
     path = tmp_path / "model.json"
     path.write_text(json.dumps({"vocab": 50, "width": 24, "head_dim": 8}))
-    assert cli._model(str(path), {"layers": "3"}) == DecoderConfig(50, 24, layers=3, head_dim=8)
+    assert main._model(str(path), {"layers": "3"}) == DecoderConfig(50, 24, layers=3, head_dim=8)
     path.write_text(json.dumps({"width": 24}))
     with pytest.raises(InputError, match="vocab"):
-        cli._model(str(path), {})
+        main._model(str(path), {})

@@ -12,9 +12,10 @@ from pathlib import Path
 import jax
 import numpy as np
 
-from lvp import checkpoints, processes, roles, sharding, training
+from lvp import roles, training
 from lvp.models.configs import DecoderConfig
-from lvp.training import Cell, DataConfig, Lane, OptimizerConfig, Program
+from lvp.parallel import processes, sharding
+from lvp.training import Cell, DataConfig, Lane, OptimizerConfig, Program, checkpoints
 
 ROOT = Path(__file__).parents[1]
 STEPS, HALF = 20, 9

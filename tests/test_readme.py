@@ -7,7 +7,7 @@ from pathlib import Path
 import jax
 import pytest
 
-from lvp import cli
+from lvp.cli import main
 from lvp.models.configs import DecoderConfig
 from lvp.models.decoder import decoder
 from sweeps.__main__ import parser
@@ -34,7 +34,7 @@ def test_the_optax_snippet_runs():
 def test_every_command_parses(page):
     for block in blocks(page, "sh"):
         for line in block.splitlines():
-            for program, made in (("sweeps", parser), ("lvp", cli.parser)):
+            for program, made in (("sweeps", parser), ("lvp", main.parser)):
                 if line.startswith(f"python -m {program} "):
                     made().parse_args(shlex.split(line, comments=True)[3:])
 

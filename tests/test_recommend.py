@@ -11,20 +11,21 @@ import jax
 import numpy as np
 import pytest
 
-import lvp.evidence
-from lvp import cli, optim, parametrization
+import lvp.parametrization.evidence
+from lvp import optim, parametrization
+from lvp.cli import main
 from lvp.errors import InputError
 from lvp.models.configs import DecoderConfig
 from lvp.models.decoder import decoder
 from lvp.parametrization import RULES, table
-from lvp.recommend import FORMULAS, recommend
+from lvp.parametrization.recommend import FORMULAS, recommend
 
 SIZE = {"width": 2048, "vocab": 32064}
 ROLES = ("embedding", "position", "hidden", "output", "vector")
 
 
 def printed(capsys, *arguments) -> str:
-    assert cli.main([*map(str, arguments)]) == 0
+    assert main.main([*map(str, arguments)]) == 0
     return capsys.readouterr().out
 
 
@@ -159,7 +160,7 @@ def test_the_snippet_runs_and_has_the_rates(asked):
 
 
 def test_evidence_is_quoted_as_committed():
-    committed = json.loads(Path(lvp.evidence.__file__).with_name("evidence.json").read_text())
+    committed = json.loads(Path(lvp.parametrization.evidence.__file__).with_name("evidence.json").read_text())
     advice = recommend(**SIZE, hidden_lr=3e-4)
     assert advice.evidence == committed and committed
     text = str(advice)
@@ -176,7 +177,9 @@ def test_evidence_is_quoted_as_committed():
 def test_sizes_outside_of_what_was_measured_are_said(monkeypatch):
     result = {"tier": "t", "corpus": "c", "commit": "0", "seeds": 3, "widths": [64, 256], "vocabs": [100, 1000]}
     row = {"tuned_gap": 0.01, "mean_gap": None, "worst_gap": None}  # None: lanes diverged
-    monkeypatch.setattr(lvp.evidence, "transfer", lambda: {"r": result | {"rules": dict.fromkeys(RULES, row)}})
+    monkeypatch.setattr(
+        lvp.parametrization.evidence, "transfer", lambda: {"r": result | {"rules": dict.fromkeys(RULES, row)}}
+    )
     cases = {
         (128, 1000): ({"width": 1.0, "vocab": 1.0}, "inside what was measured"),
         (512, 1000): ({"width": 2.0, "vocab": 1.0}, "not far"),
@@ -187,7 +190,7 @@ def test_sizes_outside_of_what_was_measured_are_said(monkeypatch):
         assert advice.beyond["r"] == beyond and words in str(advice)
         assert "diverged" in str(advice)
     assert "smaller than the smallest" in str(advice)
-    monkeypatch.setattr(lvp.evidence, "transfer", dict)
+    monkeypatch.setattr(lvp.parametrization.evidence, "transfer", dict)
     assert "Nothing of ours was measured" in str(recommend(**SIZE, hidden_lr=1e-3))
 
 
@@ -241,7 +244,7 @@ def test_tables_on_the_command_line(capsys):
 )
 def test_bad_input_is_one_line(capsys, line, message):
     try:
-        code = cli.main(line.split())
+        code = main.main(line.split())
     except SystemExit as stopped:  # argparse's own
         code = stopped.code
     out, err = capsys.readouterr()
@@ -277,7 +280,8 @@ def test_counts_make_the_kappa_of_frequencies():
 
 def test_asking_stays_light():
     code = (
-        "import sys; from lvp import cli; cli.main('recommend --width 64 --vocab 512 --hidden-lr 1e-3'.split());"
+        "import sys; from lvp.cli.main import main;"
+        "main('recommend --width 64 --vocab 512 --hidden-lr 1e-3'.split());"
         "heavy = {'jax', 'flax', 'optax', 'scipy', 'pydantic', 'matplotlib', 'sentencepiece'} & set(sys.modules);"
         "sys.exit(str(heavy) if heavy else 0)"
     )

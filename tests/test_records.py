@@ -5,7 +5,7 @@ import os
 
 import pytest
 
-from lvp import records
+from lvp.training import records
 
 RECORD = {
     "format": records.FORMAT,

@@ -10,9 +10,9 @@ from scipy import stats
 
 from experiments import regimes
 from experiments.decoder_runs import LANE, best_known, geometric, where
-from lvp import records
 from lvp.parametrization import table as rule_table
 from lvp.roles import ROLES
+from lvp.training import records
 
 RIVALS = {"sp": "SP", "mup": "μP", "interpolated": "interpolated"}
 CONTEXT = {"experiment": "regimes", "tier": "none", "corpus": "none", "commit": "none"}

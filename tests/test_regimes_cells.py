@@ -9,10 +9,10 @@ import pytest
 
 import experiments
 from experiments import regimes
-from lvp import records
 from lvp.errors import InputError
 from lvp.parametrization import table as rule_table
 from lvp.roles import ROLES
+from lvp.training import records
 
 LAPTOP = regimes.TIERS["laptop"]
 

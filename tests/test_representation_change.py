@@ -8,9 +8,9 @@ import pytest
 
 import experiments
 from experiments import equation_nine, representation_change
-from lvp import records
 from lvp.errors import InputError
 from lvp.theory.representation_change import FORMS, squared_representation_change
+from lvp.training import records
 
 LAPTOP = replace(representation_change.TIERS["laptop"], batch_sizes=(1, 480))
 CONTEXT = {"experiment": "representation_change", "tier": "laptop", "corpus": "none", "commit": "none"}

@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from lvp.data.scored import WordCounts
+from lvp.data.tokens.scored import WordCounts
 from lvp.errors import InputError
 from lvp.models.configs import DecoderConfig
 from lvp.models.decoder import Decoder, decoder

@@ -5,10 +5,11 @@ import jax.numpy as jnp
 import pytest
 from jax.sharding import PartitionSpec as P
 
-from lvp import optim, roles, sharding
+from lvp import optim, roles
 from lvp.errors import InputError
 from lvp.models.configs import DecoderConfig, gpt2, hayou_liu_1b
 from lvp.models.decoder import decoder
+from lvp.parallel import sharding
 
 SMALL = DecoderConfig(vocab=64, width=32, layers=2, context=16, heads=8, kv_heads=4, head_dim=8, mlp="swiglu")
 HEADS = {"heads": 8, "heads of keys and values": 4}

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from lvp import roles, training
-from lvp.data.streams import Rows
+from lvp.data.tokens.streams import Rows
 from lvp.errors import InputError
 from lvp.losses import dense_next_token_loss
 from lvp.models.configs import DecoderConfig

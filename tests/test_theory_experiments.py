@@ -8,7 +8,7 @@ import pytest
 
 from experiments import feature_learning, sign_moments, token_frequencies
 from lvp import data, theory
-from lvp.data import tokenizers
+from lvp.data.tokens import tokenizers
 from lvp.errors import InputError
 
 CONTEXT = {"experiment": "none", "tier": "none", "corpus": "none", "commit": "none"}

@@ -8,8 +8,8 @@ import pytest
 import experiments
 from experiments import warmup, warmup_reading, warmup_runs
 from experiments.warmup_runs import ARMS
-from lvp import records
 from lvp.errors import InputError
+from lvp.training import records
 
 CONFIG = warmup_runs.TIERS["laptop"]
 CONTEXT = {"experiment": "warmup", "tier": "laptop", "corpus": "none", "commit": "none"}

@@ -14,9 +14,8 @@ import experiments
 from experiments import width_fixed_vocab
 from experiments.decoder_runs import EMBEDDING, geometric, grid, where
 from experiments.width_fixed_vocab import COMMON, FACTORS
-from lvp import records
 from lvp.errors import InputError
-from lvp.training import Lane
+from lvp.training import Lane, records
 
 HIDDEN = "lane.learning_rates.hidden"
 CONTEXT = {"experiment": "width_fixed_vocab", "tier": "none", "corpus": "none", "commit": "none"}

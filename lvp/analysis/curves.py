@@ -9,7 +9,7 @@ from numpy.typing import ArrayLike
 
 from lvp.analysis.estimators import METHODS, Curve, Noise, Optimum, read
 from lvp.analysis.noise import as_lanes, seed_noise, shrunk_noise, two_way, usable_rates
-from lvp.analysis.windows import windows
+from lvp.analysis.quadratic_fit import windows
 from lvp.errors import InputError
 
 

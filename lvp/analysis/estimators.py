@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from lvp.analysis.windows import Located, Windows, curvature_threshold
+from lvp.analysis.quadratic_fit import Located, Windows, curvature_threshold
 from lvp.errors import InputError
 
 FLAT_LEVEL = 0.01  # a flat curve passes as curved with this probability

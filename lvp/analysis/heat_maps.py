@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from lvp.analysis.frame import INK, MARKERS, Drawn, Numbers
+from lvp.analysis.figure_style import INK, MARKERS, Drawn, Numbers
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -28,7 +28,7 @@ class Heat:
     doubtful: np.ndarray | None = None
 
     def draw(self, axes: "Axes", panels: "Sequence[Drawn]") -> None:
-        """For `lvp.analysis.frame.sheet`."""
+        """For `lvp.analysis.figure_style.sheet`."""
         _heat(axes, self, [p for p in panels if isinstance(p, Heat) and p.scale == self.scale])
 
 
@@ -45,7 +45,7 @@ class Dots:
     points_label: str = ""
 
     def draw(self, axes: "Axes", panels: "Sequence[Drawn]") -> None:
-        """For `lvp.analysis.frame.sheet`."""
+        """For `lvp.analysis.figure_style.sheet`."""
         _dots(axes, self)
 
 

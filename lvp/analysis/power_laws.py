@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from lvp.analysis.frame import MARKERS, REFERENCE, Drawn, Numbers, decimal
+from lvp.analysis.figure_style import MARKERS, REFERENCE, Drawn, Numbers, decimal
 from lvp.analysis.slopes import Slope
 
 if TYPE_CHECKING:
@@ -61,7 +61,7 @@ class Panel:
     levels: Sequence[tuple[float, str]] = ()
 
     def draw(self, axes: "Axes", panels: "Sequence[Drawn]") -> None:
-        """For `lvp.analysis.frame.sheet`."""
+        """For `lvp.analysis.figure_style.sheet`."""
         _draw(axes, self)
 
 

@@ -14,6 +14,7 @@ A power of 0 is not always to be expected: LVP's embedding rows start, and move,
 the outputs of the linear network x E W under it (`lvp.theory.predicted_exponents`). `expected` says so to `check`.
 """
 
-from lvp.coordinates.growth import QUANTITIES, Coordinates, Expected, Growth, check
+from lvp.coordinates.growth import Coordinates, Expected, Growth, check
+from lvp.coordinates.quantities import QUANTITIES
 
 __all__ = ["QUANTITIES", "Coordinates", "Expected", "Growth", "check"]

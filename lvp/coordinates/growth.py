@@ -10,13 +10,13 @@ import numpy as np
 import optax
 
 from lvp.analysis.slopes import Slope, slope
+from lvp.coordinates.quantities import QUANTITIES
 from lvp.errors import InputError
 from lvp.parametrization import check_whole
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-QUANTITIES = {"initial": "at init", "final": "after training", "change": "change"}
 MARGIN = 0.1
 LEAST_WIDTHS = 3
 
@@ -121,7 +121,8 @@ class Coordinates:
         return as_dict(self)
 
     def figure(self) -> "Figure":
-        """A matplotlib Figure, for `lvp.analysis.frame.save_as`: sizes over width, log-log, a row per quantity."""
+        """A matplotlib Figure, for `lvp.analysis.figure_style.save_as`: sizes over width, log-log, a row per
+        quantity."""
         from lvp.coordinates.report import figure
 
         return figure(self)

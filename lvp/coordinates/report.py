@@ -5,16 +5,18 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from lvp.analysis.frame import sheet
+from lvp.analysis.figure_style import sheet
 from lvp.analysis.power_laws import Panel, Series, in_words
-from lvp.coordinates.growth import QUANTITIES, Coordinates, Growth
+from lvp.coordinates.quantities import QUANTITIES
 from lvp.parametrization import aligned
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
+    from lvp.coordinates.growth import Coordinates, Growth
 
-def text(found: Coordinates) -> str:
+
+def text(found: "Coordinates") -> str:
     """A line per activation, a column per quantity; then what is expected not to be flat, and the alarms."""
     lines = [("power of width, 95 % interval", *(_column(found, words) for words in QUANTITIES.values()))]
     for name in found.activations:
@@ -31,21 +33,21 @@ def text(found: Coordinates) -> str:
     return "\n\n".join(blocks)
 
 
-def _column(found: Coordinates, words: str) -> str:
+def _column(found: "Coordinates", words: str) -> str:
     steps = f"{found.steps} step" + "s" * (found.steps > 1)
     return {"after training": f"after {steps}", "change": f"change in {steps}"}.get(words, words)
 
 
-def _power(growth: Growth) -> str:
+def _power(growth: "Growth") -> str:
     return "" if growth.verdict in ("zero", "diverged") else in_words(growth.fit)
 
 
-def _word(growth: Growth) -> str:
+def _word(growth: "Growth") -> str:
     excused = growth.verdict in ("grows", "vanishes") and not growth.alarm
     return growth.verdict + ("*" if excused else "!" if growth.alarm else "")
 
 
-def _excused(found: Coordinates) -> list[str]:
+def _excused(found: "Coordinates") -> list[str]:
     reasons: dict[str, list[str]] = {}
     for growth in found.growths:
         if growth.expected is not None and growth.verdict in ("grows", "vanishes") and not growth.alarm:
@@ -53,7 +55,7 @@ def _excused(found: Coordinates) -> list[str]:
     return [f"  {', '.join(names)}: {why}" for why, names in reasons.items()]
 
 
-def _conclusion(found: Coordinates) -> str:
+def _conclusion(found: "Coordinates") -> str:
     verdicts = [growth.verdict for growth in found.growths]
     counts = ", ".join(f"{verdicts.count(v)} {v}" for v in dict.fromkeys(sorted(verdicts)))
     if not found.alarms:
@@ -62,11 +64,11 @@ def _conclusion(found: Coordinates) -> str:
     return f"!: {len(words)} of {len(verdicts)} do what they should not ({counts}): {'; '.join(words)}."
 
 
-def _verb(growth: Growth) -> str:
+def _verb(growth: "Growth") -> str:
     return "has diverged" if growth.verdict == "diverged" else f"{growth.verdict} as d^{growth.fit.slope:.2f}"
 
 
-def as_dict(found: Coordinates) -> dict[str, Any]:
+def as_dict(found: "Coordinates") -> dict[str, Any]:
     """As `Coordinates.as_dict`."""
     growths = [
         {
@@ -89,7 +91,7 @@ def _finite(x: float) -> float | None:
     return float(x) if np.isfinite(x) else None
 
 
-def figure(found: Coordinates) -> "Figure":
+def figure(found: "Coordinates") -> "Figure":
     """A row of panels per quantity; a column per first part of the activations' names."""
     groups: dict[str, list[str]] = {}
     for name in found.activations:
@@ -123,7 +125,7 @@ def _decade(series: list[Series]) -> tuple[float, float] | None:
     return float(low / stretch), float(high * stretch)
 
 
-def _series(found: Coordinates, growth: Growth, group: str) -> Series:
+def _series(found: "Coordinates", growth: "Growth", group: str) -> Series:
     values = np.where(np.isfinite(growth.values) & (growth.values > 0), growth.values, np.nan)
     seeds = values.shape[1]
     error = values.std(axis=1, ddof=1) / np.sqrt(seeds) if seeds > 1 else None

@@ -17,7 +17,7 @@ from lvp import roles
 from lvp.models.attention import Attention
 from lvp.models.configs import DecoderConfig
 from lvp.models.layers import MLP, Vocabulary, norm, with_positions
-from lvp.sharding import MODEL, TOKENS
+from lvp.parallel.sharding import MODEL, TOKENS
 
 REMAT = {"dots": jax.checkpoint_policies.checkpoint_dots_with_no_batch_dims, "block": None}
 
@@ -93,7 +93,7 @@ class Decoder(NamedTuple):
 
 def decoder(config: DecoderConfig, place: Callable = lambda x, *axes: x) -> Decoder:
     """Builds the functions of `Decoder` for a configuration. `place` puts arrays where they belong on a mesh
-    (`lvp.sharding.placer`)."""
+    (`lvp.parallel.sharding.placer`)."""
     module = DecoderModule(config, place)
 
     def init(key, init_std: Mapping[str, Any] | None = None):

@@ -24,11 +24,12 @@ Which parameter has which role is decided by path in `lvp.roles`; models other t
 `declarations=(lvp.roles.Declaration(pattern, role), ...)`. Only jax and optax are imported here.
 """
 
+from lvp.optim.by_role import by_role, scale_by_role
 from lvp.optim.coupled import coupled_adam, scale_by_coupled_adam
 from lvp.optim.description import describe
 from lvp.optim.elementwise import adamw, lion_a, scale_by_adam, scale_by_lion_a, scale_by_sign, sign_sgd
-from lvp.optim.initial import initialize
-from lvp.optim.partitioned import by_role, scale_by_role
+from lvp.optim.initialization import initialize
+from lvp.optim.parametrized import parametrized
 from lvp.optim.representation_change import (
     gradient_snr,
     representation_change_factor,
@@ -36,7 +37,6 @@ from lvp.optim.representation_change import (
     snr_of_squares,
 )
 from lvp.optim.rotational import lion_ar, normalize_by_average_norm, rotate_by_learning_rate, rotational_adamw
-from lvp.optim.rules import parametrized
 from lvp.optim.schedules import trapezoid
 
 __all__ = [

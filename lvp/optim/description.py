@@ -9,7 +9,7 @@ import jax
 from lvp import roles
 from lvp.errors import InputError
 from lvp.optim import rates as _rates
-from lvp.optim.rules import Parametrized
+from lvp.optim.parametrized import Parametrized
 from lvp.parametrization import Table, aligned
 
 

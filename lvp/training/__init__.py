@@ -1,18 +1,32 @@
-"""Training as compiled programs: `cells` says what is compiled and what is traced, `packs` drives any program,
-`language` trains a decoder on next tokens, `images` a residual network."""
+"""Training as compiled programs: `cell` says what is compiled and what is traced, `program` compiles it, `loop` drives
+any program, `language` trains a decoder on next tokens, `images` a residual network."""
 
-from lvp.training.cells import OPTIMIZERS, Cell, DataConfig, Lane, OptimizerConfig, check_positive
-from lvp.training.images import (
-    ImageCell,
-    ImageData,
-    ImageDataConfig,
-    ImageLane,
-    ImageProgram,
-    check_images,
-    steps_of_parts,
-)
-from lvp.training.language import Program, TrainingData, check_lengths, check_mesh, feed
-from lvp.training.packs import Preempted, run, unstack
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from lvp.training.exports import (
+        OPTIMIZERS,
+        Cell,
+        DataConfig,
+        ImageCell,
+        ImageData,
+        ImageDataConfig,
+        ImageLane,
+        ImageProgram,
+        Lane,
+        OptimizerConfig,
+        Preempted,
+        Program,
+        TrainingData,
+        check_images,
+        check_lengths,
+        check_mesh,
+        check_positive,
+        feed,
+        run,
+        steps_of_parts,
+        unstack,
+    )
 
 __all__ = [
     "OPTIMIZERS",
@@ -37,3 +51,12 @@ __all__ = [
     "steps_of_parts",
     "unstack",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    """The names above, once asked for: jax and flax take seconds to import, and `records` needs neither."""
+    if name not in __all__:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from lvp.training import exports
+
+    return getattr(exports, name)

@@ -10,11 +10,11 @@ import numpy as np
 import optax
 
 from lvp import measures, optim
-from lvp.data import image_batches
+from lvp.data.images import batches
 from lvp.errors import InputError
 from lvp.models.resnet import DECLARATIONS, ResNetConfig, biases, resnet
-from lvp.training.cells import OptimizerConfig, Sizes, check_positive
-from lvp.training.packs import PackedProgram
+from lvp.training.cell import OptimizerConfig, Sizes, check_positive
+from lvp.training.program import PackedProgram
 
 
 @dataclass(frozen=True)
@@ -187,10 +187,10 @@ class ImageProgram(PackedProgram):
     def _step(self, step, state, lane, data):
         key = jax.random.wrap_key_data(state["key"])
         order_key, augment_key, random_key = (jax.random.fold_in(key, i) for i in range(3))
-        chosen = image_batches.epoch_batch(order_key, step, len(data.train_labels), self.cell.batch)
+        chosen = batches.epoch_batch(order_key, step, len(data.train_labels), self.cell.batch)
         by_chance = jax.random.fold_in(augment_key, step)
-        x = image_batches.augment(data.train_images[chosen], by_chance, self.cell.data.pad, flip=self.cell.data.flip)
-        x = image_batches.normalise(x, data.mean, data.std)
+        x = batches.augment(data.train_images[chosen], by_chance, self.cell.data.pad, flip=self.cell.data.flip)
+        x = batches.normalise(x, data.mean, data.std)
 
         def loss_of(params):
             logits, stats = self.model.apply(params, state["stats"], x, lane["negative_slope"], True)
@@ -213,7 +213,7 @@ class ImageProgram(PackedProgram):
         """Units that no test image activates, and the stable rank of every matrix."""
 
         def of_group(group):
-            x = image_batches.normalise(group, data.mean, data.std)
+            x = batches.normalise(group, data.mean, data.std)
             arguments = state["params"], state["stats"], x, lane["negative_slope"]
             return measures.unit_maxima(self.model.apply(*arguments, False, capture=True)[-1])
 
@@ -224,7 +224,7 @@ class ImageProgram(PackedProgram):
     def _evaluated(self, state, lane, data):
         def add(total, group):
             x, labels, weights = group
-            x = image_batches.normalise(x, data.mean, data.std)
+            x = batches.normalise(x, data.mean, data.std)
             logits, _ = self.model.apply(state["params"], state["stats"], x, lane["negative_slope"], False)
             right = jnp.argmax(logits, axis=-1) == labels
             return total + jnp.stack([jnp.sum(_losses(logits, labels) * weights), jnp.sum(right * weights)]), None

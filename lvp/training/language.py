@@ -9,13 +9,14 @@ import numpy as np
 import optax
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
-from lvp import measures, optim, sharding
-from lvp.data import batches, streams
+from lvp import measures, optim
+from lvp.data.tokens import batches, streams
 from lvp.errors import InputError
 from lvp.losses import next_token_loss
 from lvp.models.decoder import decoder
-from lvp.training.cells import Cell
-from lvp.training.packs import PackedProgram
+from lvp.parallel import sharding
+from lvp.training.cell import Cell
+from lvp.training.program import PackedProgram
 
 STREAMED_STEPS = 8  # whose rows go to the device together
 
@@ -52,7 +53,7 @@ class TrainingData(NamedTuple):
     @classmethod
     def of(cls, cell: Cell, train: np.ndarray, valid: np.ndarray, scored: np.ndarray | None = None) -> "TrainingData":
         """Lays the token arrays out for `cell`; the last group of windows is padded with weight 0. The scored text goes
-        by half a context (`lvp.data.batches.evaluation_windows`)."""
+        by half a context (`lvp.data.tokens.batches.evaluation_windows`)."""
         check_lengths(cell, len(train), len(valid))
         if (scored is None) != (cell.data.scored is None):
             raise ValueError("a cell with a scored text needs its tokens, and another one has none")

@@ -7,7 +7,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from lvp.data import batches
+from lvp.data.tokens import batches
 from lvp.losses import next_token_loss
 from lvp.models.decoder import Decoder
 

@@ -6,7 +6,7 @@ import sys
 import numpy as np
 import pytest
 
-from lvp.analysis import figures, optima, slope
+from lvp.analysis import optima, optimum_figure, slope
 from lvp.errors import InputError
 
 WIDTHS = np.array([32, 48, 64, 96])
@@ -26,7 +26,7 @@ def texts(figure) -> str:
 
 
 def test_says_what_it_shows():
-    figure = figures.optimum_vs_width(WIDTHS, RATES, lanes(), tier="laptop", corpus="zipf")
+    figure = optimum_figure.optimum_vs_width(WIDTHS, RATES, lanes(), tier="laptop", corpus="zipf")
     said = texts(figure)
     for words in (
         "tier laptop, corpus zipf",
@@ -42,7 +42,7 @@ def test_says_what_it_shows():
 
 
 def test_flagged_optima_are_hollow_and_named():
-    figure = figures.optimum_vs_width(WIDTHS, RATES, lanes(flat=(48,)))
+    figure = optimum_figure.optimum_vs_width(WIDTHS, RATES, lanes(flat=(48,)))
     assert "width 48 (" in texts(figure) and "noise" in texts(figure)
     right = figure.axes[1]
     large = [line for line in right.get_lines() if line.get_markersize() == 8 and line.get_marker() in "osD^"]
@@ -51,13 +51,13 @@ def test_flagged_optima_are_hollow_and_named():
 
 
 def test_partial_is_stamped():
-    assert "PARTIAL: 5 of 108 lanes" in texts(figures.optimum_vs_width(WIDTHS, RATES, lanes(), partial=(5, 108)))
+    assert "PARTIAL: 5 of 108 lanes" in texts(optimum_figure.optimum_vs_width(WIDTHS, RATES, lanes(), partial=(5, 108)))
 
 
 def test_takes_given_optima_and_fit():
     found = optima(RATES, lanes())
     fit = slope(WIDTHS[:3], found[:3])
-    figure = figures.optimum_vs_width(WIDTHS, RATES, lanes(), optima=found, fit=fit)
+    figure = optimum_figure.optimum_vs_width(WIDTHS, RATES, lanes(), optima=found, fit=fit)
     assert f"{fit.slope:.2f}".replace("-", "−") in texts(figure)
 
 
@@ -73,19 +73,19 @@ def test_takes_given_optima_and_fit():
     ids=["nothing yet", "all diverged", "one seed", "negative losses", "half of it"],
 )
 def test_draws_whatever_there_is(losses, tmp_path):
-    figure = figures.optimum_vs_width(WIDTHS, RATES, losses, partial=(1, 108))
-    assert all(path.stat().st_size > 1000 for path in figures.save(figure, tmp_path / "figure"))
+    figure = optimum_figure.optimum_vs_width(WIDTHS, RATES, losses, partial=(1, 108))
+    assert all(path.stat().st_size > 1000 for path in optimum_figure.save(figure, tmp_path / "figure"))
 
 
 def test_one_width():
-    figures.optimum_vs_width(WIDTHS[:1], RATES, lanes()[:1])
+    optimum_figure.optimum_vs_width(WIDTHS[:1], RATES, lanes()[:1])
 
 
 def test_files_are_whole_and_the_same_twice(tmp_path):
     paths = []
     for name in ("one", "two"):
-        figure = figures.optimum_vs_width(WIDTHS, RATES, lanes(), tier="smoke")
-        paths.append(figures.save(figure, tmp_path / name / "figure.v1"))
+        figure = optimum_figure.optimum_vs_width(WIDTHS, RATES, lanes(), tier="smoke")
+        paths.append(optimum_figure.save(figure, tmp_path / name / "figure.v1"))
     assert [path.name for path in paths[0]] == ["figure.v1.png", "figure.v1.svg"]
     for one, two in zip(*paths, strict=True):
         assert one.read_bytes() == two.read_bytes()
@@ -94,9 +94,9 @@ def test_files_are_whole_and_the_same_twice(tmp_path):
 
 def test_a_place_that_cannot_be_written(tmp_path):
     (tmp_path / "file").write_text("")
-    figure = figures.optimum_vs_width(WIDTHS, RATES, lanes())
+    figure = optimum_figure.optimum_vs_width(WIDTHS, RATES, lanes())
     with pytest.raises(InputError, match="cannot write"):
-        figures.save(figure, tmp_path / "file" / "figure")
+        optimum_figure.save(figure, tmp_path / "file" / "figure")
 
 
 @pytest.mark.parametrize(
@@ -112,7 +112,7 @@ def test_a_place_that_cannot_be_written(tmp_path):
 def test_bad_input_gets_one_line(change):
     arguments = {"widths": WIDTHS, "rates": RATES, "losses_by_width": lanes(), **change}
     with pytest.raises(InputError) as caught:
-        figures.optimum_vs_width(**arguments)
+        optimum_figure.optimum_vs_width(**arguments)
     assert len(str(caught.value).splitlines()) == 1
 
 

@@ -5,8 +5,8 @@ import pytest
 from matplotlib.colors import LogNorm
 from matplotlib.patches import Rectangle
 
-from lvp.analysis import figures
-from lvp.analysis.frame import sheet
+from lvp.analysis import optimum_figure
+from lvp.analysis.figure_style import sheet
 from lvp.analysis.heat_maps import Dots, Heat
 from lvp.errors import InputError
 
@@ -109,7 +109,7 @@ def test_says_where_it_comes_from_and_what_is_missing(tmp_path):
     said = "\n".join(text.get_text() for text in figure.findobj(lambda artist: hasattr(artist, "get_text")))
     for words in ("Title\ntier laptop, corpus zipf", "PARTIAL: 3 of 9 lanes", "hatched"):
         assert words in said
-    assert all(path.stat().st_size > 1000 for path in figures.save(figure, tmp_path / "figure"))
+    assert all(path.stat().st_size > 1000 for path in optimum_figure.save(figure, tmp_path / "figure"))
     whole = sheet([heat()], title="Title")
     assert not any("PARTIAL" in text.get_text() for text in whole.texts)
     with pytest.raises(InputError, match="lanes done, lanes planned"):

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 from matplotlib.colors import to_rgb
 
-from lvp.analysis import figures
-from lvp.analysis.frame import MARKERS, sheet
+from lvp.analysis import optimum_figure
+from lvp.analysis.figure_style import MARKERS, sheet
 from lvp.analysis.power_laws import COLOURS, DASHES, Panel, Series
 
 # Machado, Oliveira & Fernandes 2009, table 1, severity 1; of linear RGB.
@@ -87,7 +87,7 @@ def test_series_differ_in_more_than_colour(ordered):
 def test_widths_differ_in_more_than_colour():
     widths, rates = (16, 32, 64), np.geomspace(0.01, 1, 5)
     losses = [1 + (np.log(rates) - np.log(0.1)) ** 2 * np.ones((2, 1)) + w / 100 for w in widths]
-    left = figures.optimum_vs_width(widths, rates, losses).axes[0]
+    left = optimum_figure.optimum_vs_width(widths, rates, losses).axes[0]
     curves = [line for line in left.get_lines() if len(line.get_xdata()) == len(rates) and line.get_linestyle() == "-"]
     assert len({line.get_marker() for line in curves}) == len(curves) == 3
     assert all(b > a for a, b in pairwise(lightness([line.get_color() for line in curves])))

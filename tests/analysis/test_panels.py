@@ -2,7 +2,7 @@
 
 import pytest
 
-from lvp.analysis.frame import sheet
+from lvp.analysis.figure_style import sheet
 from lvp.analysis.power_laws import Panel, Series
 
 SERIES = [Series("some", [1.0, 10.0, 100.0], [0.5, 2.0, 8.0])]

@@ -27,8 +27,8 @@ from tokamax._src.ops.linear_softmax_cross_entropy_loss import pallas_mosaic_tpu
 from tokamax._src.ops.linear_softmax_cross_entropy_loss.api import IMPLEMENTATIONS
 
 from lvp.losses import ACCELERATOR_CHUNK, dense_next_token_loss, next_token_loss
+from lvp.parallel.sharding import make_mesh
 from lvp.plan import devices_of
-from lvp.sharding import make_mesh
 from tests.benchmarks import finish
 
 WIDTH, VOCAB = 2048, 32064

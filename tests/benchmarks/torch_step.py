@@ -16,9 +16,9 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
-from lvp import records
 from lvp.models.configs import DecoderConfig
 from lvp.models.layers import sinusoidal_positions
+from lvp.training import records
 
 CHECKED = DecoderConfig(vocab=300, width=128, context=96)  # two heads, and two blocks of queries on our side
 
@@ -141,7 +141,7 @@ def our_losses(rates: tuple[float, float], steps: int):
     import jax
 
     from lvp import roles, training
-    from lvp.data import batches
+    from lvp.data.tokens import batches
 
     cell = training.Cell(CHECKED, training.DataConfig("none"), batch=4, steps=100)
     tokens = np.random.default_rng(0).integers(0, CHECKED.vocab, 2000).astype(np.int32)

@@ -49,7 +49,7 @@ def _trainer(read_ahead: bool):
     import numpy as np
 
     from lvp import training
-    from lvp.data import streams
+    from lvp.data.tokens import streams
     from lvp.training.language import STREAMED_STEPS
 
     cell, lane = _cell()

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from lvp.data.batches import evaluation_windows, windows
+from lvp.data.tokens.batches import evaluation_windows, windows
 from lvp.errors import InputError
 
 TOKENS = jnp.arange(1000, dtype=jnp.int32) * 3

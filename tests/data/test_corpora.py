@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from lvp import data
-from lvp.data import python_docs, text, zipf
+from lvp.data.text import python_docs, splits, zipf
 from lvp.errors import InputError
 
 
@@ -97,7 +97,7 @@ def test_zipf_is_fingerprinted_by_its_definition(tmp_path):
     "limit, expected", [(0, ""), (1, "a"), (2, "a"), (3, "aé"), (5, "aé"), (7, "aé€"), (99, "aé€")]
 )
 def test_cut_never_splits_a_character(limit, expected):
-    assert text.cut("aé€".encode(), limit) == expected.encode()
+    assert splits.cut("aé€".encode(), limit) == expected.encode()
 
 
 @pytest.mark.parametrize(

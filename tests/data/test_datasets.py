@@ -11,8 +11,9 @@ import numpy as np
 import pytest
 
 from lvp import data
-from lvp.data import tokenizers, zipf
-from lvp.data.tokenizers import Tokenizer
+from lvp.data.text import zipf
+from lvp.data.tokens import tokenizers
+from lvp.data.tokens.tokenizers import Tokenizer
 from lvp.errors import InputError
 
 

@@ -3,8 +3,8 @@
 import pytest
 
 from lvp import data
-from lvp.data import corpora, documents, text
-from lvp.data.documents import END, START, limited, pieces
+from lvp.data.text import corpora, documents, splits
+from lvp.data.text.documents import END, START, limited, pieces
 from lvp.errors import InputError
 
 FILES = {"a.txt": "ab\r\né\tx\n" * 30, "b/c.txt": "no line end €" * 20, "d.txt": "", "e.txt": "ü" * 500}
@@ -24,14 +24,14 @@ def joined(stream) -> bytes:
 
 @pytest.mark.parametrize("block", [5, 64, 10**6])
 def test_every_byte_comes_once_and_no_block_is_large(directory, monkeypatch, block):
-    monkeypatch.setattr(text, "BLOCK", block)
+    monkeypatch.setattr(splits, "BLOCK", block)
     found = documents.of_files(directory, None)
     train, valid = ([b for _, b in part.stream(START)] for part in (found.train, found.valid))
     expected = [], []
     for content in map(str.encode, FILES.values()):
-        head = text.cut(content, len(content) - len(content) // 10)
+        head = splits.cut(content, len(content) - len(content) // 10)
         for into, part in zip(expected, (head, content[len(head) :]), strict=True):
-            into.append(text.ended(part))
+            into.append(splits.ended(part))
     assert (b"".join(train), b"".join(valid)) == tuple(map(b"".join, expected))
     for part in train + valid:
         part.decode()  # no character is cut
@@ -42,7 +42,7 @@ def test_every_byte_comes_once_and_no_block_is_large(directory, monkeypatch, blo
 
 @pytest.mark.parametrize("block", [5, 64])
 def test_a_stream_goes_on_from_every_position(directory, monkeypatch, block):
-    monkeypatch.setattr(text, "BLOCK", block)
+    monkeypatch.setattr(splits, "BLOCK", block)
     found = documents.of_files(directory, None)
     held = documents.held("held", joined(found.train.stream(START)), b"x", "")
     for part in (found.train, found.valid, held.train):
@@ -58,13 +58,13 @@ def test_a_limit_is_kept_and_is_an_end(directory):
     whole = joined(part.stream(START))
     for limit in (1, 6, 7, 8, 200, len(whole) - 1, len(whole), len(whole) + 5):
         found = list(limited(part.stream(START), limit))
-        assert joined(found) == text.cut(whole, limit)
+        assert joined(found) == splits.cut(whole, limit)
         assert (found[-1][0] == END) == (limit <= len(whole))
     assert joined(limited(part.stream(START), None)) == whole
 
 
 def test_pieces_after_a_piece_are_those_of_who_did_not_stop(directory, monkeypatch):
-    monkeypatch.setattr(text, "BLOCK", 11)
+    monkeypatch.setattr(splits, "BLOCK", 11)
     part = documents.of_files(directory, None).train
     whole = list(pieces(part.stream(START), 40))
     assert joined(whole) == joined(part.stream(START)) and all(len(piece) >= 40 for _, piece in whole[:-1])
@@ -96,7 +96,7 @@ def test_how_much_is_kept_from_training_can_be_said(tmp_path):
 def test_what_fits_into_memory_is_held_and_what_does_not_is_refused_at_once(tmp_path, monkeypatch):
     content = b"ten bytes\n" * 1000
     (tmp_path / "t.txt").write_bytes(content)
-    monkeypatch.setattr(text, "BLOCK", 500)
+    monkeypatch.setattr(splits, "BLOCK", 500)
     monkeypatch.setattr(corpora, "_MOST", 9000)
     assert data.load(f"text:{tmp_path / 't.txt'}", cache=tmp_path).train == content[:9000]
     monkeypatch.setattr(corpora, "_MOST", 8999)
@@ -106,7 +106,7 @@ def test_what_fits_into_memory_is_held_and_what_does_not_is_refused_at_once(tmp_
 
 def test_a_block_of_parts_of_characters_alone_is_no_text(tmp_path, monkeypatch):
     (tmp_path / "t.txt").write_bytes(b"\x80" * 1000)
-    monkeypatch.setattr(text, "BLOCK", 100)
+    monkeypatch.setattr(splits, "BLOCK", 100)
     with pytest.raises(InputError, match=r"t.txt is not UTF-8 \(byte offset 0: 0x80\)"):
         list(documents.of_files(tmp_path / "t.txt", None).train.stream(START))
 

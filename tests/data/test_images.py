@@ -14,7 +14,7 @@ import pytest
 from PIL import Image
 
 from lvp import data
-from lvp.data import cifar10
+from lvp.data.images import cifar10
 from lvp.errors import InputError
 from tests.data import cifar10_files
 

@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 from lvp import data
-from lvp.data import scored
-from lvp.data.tokenizers import Tokenizer
+from lvp.data.tokens import scored
+from lvp.data.tokens.tokenizers import Tokenizer
 from lvp.errors import InputError
 
 TEXT = "ein Satz und noch einer\n\näöü = 3\n"

@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from lvp.data import storage
+from lvp.data.tokens import storage
 from lvp.errors import InputError
 
 
@@ -55,7 +55,7 @@ def test_temporary_files_of_a_killed_process_are_removed(tmp_path):
 
 def test_a_lock_is_held_by_one_process_at_a_time(tmp_path):
     program = (
-        "import sys, time; from pathlib import Path; from lvp.data import storage\n"
+        "import sys, time; from pathlib import Path; from lvp.data.tokens import storage\n"
         "count = Path(sys.argv[1], 'count')\n"
         "for _ in range(20):\n"
         "    with storage.locked(count):\n"

@@ -5,8 +5,8 @@ import threading
 import numpy as np
 import pytest
 
-from lvp.data import streams
-from lvp.data.streams import Rows, prefetched
+from lvp.data.tokens import streams
+from lvp.data.tokens.streams import Rows, prefetched
 from lvp.errors import InputError
 
 CONTEXT, BATCH = 5, 4

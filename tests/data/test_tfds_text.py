@@ -5,7 +5,7 @@ import sys
 import pytest
 
 from lvp import data
-from lvp.data import corpora, documents
+from lvp.data.text import corpora, documents
 from lvp.errors import InputError
 from tests.data.tfds_texts import prepare
 

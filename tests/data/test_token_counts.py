@@ -5,9 +5,9 @@ import io
 import numpy as np
 import pytest
 
-from lvp import cli
-from lvp.data import token_counts
-from lvp.data.tokenizers import Tokenizer
+from lvp.cli import main
+from lvp.data.tokens import counts as token_counts
+from lvp.data.tokens.tokenizers import Tokenizer
 from lvp.errors import InputError
 
 TEXT = ("".join(f"the naïve word{i % 37} of line {i}, and so on\n" for i in range(3000))).encode()
@@ -71,8 +71,8 @@ def test_what_cannot_be_counted(files, tmp_path):
 def test_on_the_command_line(files, capsys):
     line = ["recommend", "--width", "64", "--vocab", "320", "--hidden-lr", "1e-3", "--rule", "interpolated"]
     line += ["--tokenizer", str(files / "ours.model"), "--corpus", str(files / "text.txt")]
-    assert cli.main(line) == 0
+    assert main.main(line) == 0
     out = capsys.readouterr().out
     assert "of 320 never seen" in out and f"first {len(TEXT):,} bytes" in out
-    assert cli.main([*line[:4], "299", *line[5:]]) == 2
+    assert main.main([*line[:4], "299", *line[5:]]) == 2
     assert "smaller than the tokenizer's 300" in capsys.readouterr().err

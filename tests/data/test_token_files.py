@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 
 from lvp import data
-from lvp.data import storage, token_files
-from lvp.data.tokenization import Settings, tokenize
-from lvp.data.tokenizers import Tokenizer
+from lvp.data.tokens import files, storage
+from lvp.data.tokens.tokenization import Settings, tokenize
+from lvp.data.tokens.tokenizers import Tokenizer
 from lvp.errors import InputError
 from tests.data.test_datasets import some_text
 
@@ -56,7 +56,7 @@ def test_it_is_the_same_as_the_text_itself(text, made, tmp_path):
 
 
 def test_a_limit_is_the_most_tokens_that_stand_for_no_more(made, tmp_path, monkeypatch):
-    monkeypatch.setattr(token_files, "_CHUNK", 1000)  # limits in the first part, on its border, and behind it
+    monkeypatch.setattr(files, "_CHUNK", 1000)  # limits in the first part, on its border, and behind it
     tokenizer = Tokenizer.load(made / "300" / "tokenizer.model")
     every = np.load(made / "300" / "train.npy")
     ends = np.cumsum([len(tokenizer.pieces[i]) for i in every])
@@ -106,7 +106,7 @@ def test_fingerprints_are_those_of_tokens_and_tokenizer(made, tmp_path):
 def rewritten(path, tokens):
     """Another token file, which fits its record in everything but the digest."""
     size = path.stat().st_size
-    with token_files.Appender(path, tokens.dtype, 0) as file:
+    with files.Appender(path, tokens.dtype, 0) as file:
         file.append(tokens)
         file.finish()
     assert path.stat().st_size == size
@@ -168,7 +168,7 @@ def another_format(out):
 
 def unfinished(out):
     (out / "meta.json").unlink()
-    token_files.write_unfinished(out, {"command": "python -m lvp tokenize text:/a --vocab 300 --out /b"})
+    files.write_unfinished(out, {"command": "python -m lvp tokenize text:/a --vocab 300 --out /b"})
 
 
 @pytest.mark.parametrize(
@@ -203,11 +203,11 @@ def test_what_is_damaged_is_named_in_one_line_and_left_as_it_is(made, out, damag
 
 
 def test_of_a_large_file_a_sample_of_the_tokens_is_looked_at(out, monkeypatch):
-    monkeypatch.setattr(token_files, "_SMALL", 0)
+    monkeypatch.setattr(files, "_SMALL", 0)
     another_token(out)
     data.prepare(f"tokens:{out}", **EVERYTHING, cache=out.parent)  # only all of it would show
     with pytest.raises(InputError, match="train.npy is damaged"):
-        token_files.verify(out)
+        files.verify(out)
     outside(out)
     with pytest.raises(InputError, match="holds token 300"):
         data.prepare(f"tokens:{out}", **EVERYTHING, cache=out.parent)
@@ -236,9 +236,9 @@ def test_it_is_no_text(made, tmp_path):
 
 
 def test_large_vocabularies_have_room(tmp_path):
-    assert [token_files.dtype_of(m) for m in (256, 1 << 16, (1 << 16) + 1)] == [np.uint16, np.uint16, np.int32]
+    assert [files.dtype_of(m) for m in (256, 1 << 16, (1 << 16) + 1)] == [np.uint16, np.uint16, np.int32]
     tokens = np.array([0, 70_000, 5], np.int64)
-    with token_files.Appender(tmp_path / "t.npy", token_files.dtype_of(70_001), 0) as file:
+    with files.Appender(tmp_path / "t.npy", files.dtype_of(70_001), 0) as file:
         file.append(tokens)
         file.finish()
     np.testing.assert_array_equal(np.load(tmp_path / "t.npy", mmap_mode="r"), tokens)

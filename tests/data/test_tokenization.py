@@ -14,11 +14,12 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from lvp import cli
-from lvp.data import text as texts
-from lvp.data import token_files, tokenization
-from lvp.data.tokenization import Settings, tokenize
-from lvp.data.tokenizers import Tokenizer
+from lvp.cli import main
+from lvp.data.text import splits as texts
+from lvp.data.tokens import files as token_files
+from lvp.data.tokens import tokenization
+from lvp.data.tokens.tokenization import Settings, tokenize
+from lvp.data.tokens.tokenizers import Tokenizer
 from lvp.errors import InputError
 from tests.data.test_datasets import some_text
 from tests.data.tfds_texts import prepare
@@ -167,10 +168,11 @@ def test_without_what_is_written_down_it_would_not_be_the_same(settings, whole, 
 
 DRIVER = """
 import sys
-from lvp import cli
-from lvp.data import text, tokenization
-text.BLOCK, tokenization._PIECE, tokenization._SAVE_SECONDS = 1000, 3000, 0.0
-sys.exit(cli.main(sys.argv[1:]))
+from lvp.cli.main import main
+from lvp.data.text import splits
+from lvp.data.tokens import tokenization
+splits.BLOCK, tokenization._PIECE, tokenization._SAVE_SECONDS = 1000, 3000, 0.0
+sys.exit(main(sys.argv[1:]))
 """
 
 
@@ -289,7 +291,7 @@ def test_what_cannot_be_used_is_refused_in_one_line_and_nothing_is_overwritten(s
         ([spec, vocab, "--out", new, "--tokenizer", new], "cannot read --tokenizer"),
         ([spec, "--vocab=301", "--out", new, given], "has 300 tokens, but --vocab says 301"),
     ):
-        assert cli.main(["tokenize", *map(str, words), "--workers=1"]) == 2, words
+        assert main.main(["tokenize", *map(str, words), "--workers=1"]) == 2, words
         err = [line for line in capfd.readouterr().err.splitlines() if line.startswith("lvp: ")]
         assert len(err) == 1 and message in err[0], err
         assert not new.exists()
@@ -326,7 +328,7 @@ def test_a_text_that_changed_meanwhile_is_refused(settings, whole, tmp_path, mon
 
 def test_the_log_has_whole_lines(settings, tmp_path, capfd):
     words = settings.command(tmp_path / "out").split()[3:]
-    assert cli.main([*words, "--workers=1"]) == 0
+    assert main.main([*words, "--workers=1"]) == 0
     out, err = capfd.readouterr()
     assert "\r" not in err and [line.split(":")[0] for line in err.splitlines()[1:]] == ["valid", "train", "digests"]
     assert "100%" in err and out.splitlines()[-1].endswith(f"--corpus tokens:{tmp_path / 'out'}")

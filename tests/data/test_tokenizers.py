@@ -12,8 +12,8 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from lvp.data import tokenizers
-from lvp.data.tokenizers import Tokenizer
+from lvp.data.tokens import tokenizers
+from lvp.data.tokens.tokenizers import Tokenizer
 from lvp.errors import InputError
 
 TEXT = Path(tokenizers.__file__).read_bytes() + "\n\tnaïve ▁ “Œuvre”   of\r\n the <unk> \n".encode() * 9
@@ -108,7 +108,7 @@ def test_saved_and_loaded_it_is_the_same(tmp_path):
 
 def test_training_gives_the_same_tokenizer_in_another_process():
     program = (
-        "import sys, hashlib; from lvp.data.tokenizers import Tokenizer\n"
+        "import sys, hashlib; from lvp.data.tokens.tokenizers import Tokenizer\n"
         "text = sys.stdin.buffer.read(); t = Tokenizer.train(text, 700)\n"
         "print(t.fingerprint, hashlib.sha256(t.encode(text).tobytes()).hexdigest())"
     )

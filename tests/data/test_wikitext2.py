@@ -8,7 +8,8 @@ import zipfile
 import pytest
 
 from lvp import data
-from lvp.data import storage, wikitext2
+from lvp.data.text import wikitext2
+from lvp.data.tokens import storage
 from lvp.errors import InputError
 
 PROLOGUE = b" \n = First = \n \n Text with <unk> . \n \n = = Section = = \n \n More \xe2\x80\x93 text . \r\n"
@@ -23,7 +24,7 @@ def write(directory, pattern="{}.txt", texts=TEXTS):
 
 
 def test_articles_are_cut_at_titles_and_lose_nothing():
-    from lvp.data.wikitext2_builder import articles
+    from lvp.data.text.wikitext2_builder import articles
 
     for content in (*TEXTS.values(), b"", b"no title"):
         assert b"".join(articles(content)) == content
@@ -39,13 +40,13 @@ def test_a_directory_is_reproduced_and_later_read_without_tfds(tmp_path, pattern
     assert corpus.spec == f"wikitext2:{directory}"
     assert list((tmp_path / "cache" / "tfds").rglob("*-train.array_record-*"))
     monkeypatch.setitem(sys.modules, "tensorflow_datasets", None)
-    monkeypatch.delitem(sys.modules, "lvp.data.wikitext2_builder")
-    monkeypatch.delattr("lvp.data.wikitext2_builder", raising=False)
+    monkeypatch.delitem(sys.modules, "lvp.data.text.wikitext2_builder")
+    monkeypatch.delattr("lvp.data.text.wikitext2_builder", raising=False)
     assert data.load(f"wikitext2:{directory}", cache=tmp_path / "cache") == corpus
 
 
 def test_the_builder_serves_records_without_tensorflow(tmp_path):
-    from lvp.data.wikitext2_builder import WikiText2
+    from lvp.data.text.wikitext2_builder import WikiText2
 
     directory = write(tmp_path / "in")
     data.load(f"wikitext2:{directory}", cache=tmp_path / "cache")

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from lvp.data import zipf
+from lvp.data.text import zipf
 from lvp.errors import InputError
 
 CASES = [(2, 1.0), (8, 1.0), (64, 0.0), (64, 1.0), (64, 2.0), (300, 0.8)]

@@ -5,8 +5,8 @@ import json
 import re
 from pathlib import Path
 
-from lvp import records
 from lvp.files import write_whole
+from lvp.training import records
 
 directory: Path | None = None  # pytest's option --ledger
 

@@ -10,7 +10,7 @@ import time
 import psutil
 import pytest
 
-from lvp import records
+from lvp.training import records
 from tests.faults.clusters import Node
 from tests.faults.watching import Watched, at_work, until
 

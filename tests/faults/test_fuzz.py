@@ -13,10 +13,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import experiments
-from lvp import data, records
-from lvp.data import storage, token_files, tokenization
+from lvp import data
+from lvp.data.text import corpora
+from lvp.data.tokens import files as token_files
+from lvp.data.tokens import storage, tokenization
 from lvp.errors import InputError
-from lvp.outcomes import Outcome
+from lvp.training import records
+from lvp.training.outcome import Outcome
 from sweeps import api, kinds, outline, plan
 from sweeps.manifest import Manifest
 from tests.data.test_datasets import some_text
@@ -198,7 +201,7 @@ def test_unfinished_token_directories(count, tokens, tmp_path):
     """Going on with tokens whose state was changed by who could sign it, or by accident."""
     directory, settings = tmp_path / "tokens", tokenization.Settings(f"text:{tokens.parent / 'text'}", 280)
     state = {"asked": settings.asked(None), "command": settings.command(directory), "fingerprint": None}
-    source = data.corpora.source(settings.spec, cache=tmp_path, valid_bytes=settings.valid_bytes)
+    source = corpora.source(settings.spec, cache=tmp_path, valid_bytes=settings.valid_bytes)
     split = {"position": [0, 0], "bytes": 0, "tokens": 0, "done": False}
     state |= {"text": {"spec": source.spec, "identity": source.identity}, "splits": {"valid": split}, "format": 1}
     texts = st.one_of(

@@ -7,7 +7,7 @@ import time
 import psutil
 import pytest
 
-from lvp import records
+from lvp.training import records
 from tests.faults.watching import Watched, at_work, until
 from tests.sweeps.test_mesh import FEW, RUN, assert_same_training
 

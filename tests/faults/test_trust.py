@@ -12,10 +12,14 @@ import numpy as np
 import pytest
 
 import experiments
-from lvp import data, records
-from lvp.data import cifar10, downloads, pickled, storage, token_files
+from lvp import data
+from lvp.data.images import cifar10, pickled
+from lvp.data.text import downloads
+from lvp.data.tokens import files as token_files
+from lvp.data.tokens import storage
 from lvp.errors import InputError
 from lvp.files import write_whole
+from lvp.training import records
 from sweeps import api
 from sweeps.manifest import Manifest
 from tests.data import cifar10_files
@@ -82,7 +86,7 @@ def test_what_would_is_found(source):
 
 
 def test_only_one_module_downloads_and_it_checks_what_it_got():
-    assert [str(p.relative_to(ROOT)) for p in FILES if NETWORK & set(imported(p))] == ["lvp/data/downloads.py"]
+    assert [str(p.relative_to(ROOT)) for p in FILES if NETWORK & set(imported(p))] == ["lvp/data/text/downloads.py"]
 
 
 def test_a_download_with_another_digest_is_refused(tmp_path):

@@ -1,7 +1,7 @@
 """Lanes that follow from others' results: run after them, in the same cells, and resumed like any other."""
 
 from experiments import regimes
-from lvp import records
+from lvp.training import records
 from sweeps import outline, standing
 from sweeps.manifest import Manifest
 

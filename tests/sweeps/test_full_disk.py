@@ -11,8 +11,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from lvp import checkpoints, data, records
+from lvp import data
 from lvp.errors import InputError
+from lvp.training import checkpoints, records
 from sweeps import results
 from sweeps.manifest import Manifest
 from tests.faults.ledger import record

@@ -10,7 +10,7 @@ import pytest
 
 import experiments
 from lvp.analysis.claims import Claim
-from lvp.command_line import setting
+from lvp.cli.parser import setting
 from sweeps import gallery, results
 from sweeps.__main__ import parser
 

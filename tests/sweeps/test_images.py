@@ -3,7 +3,7 @@
 import pytest
 from PIL import Image
 
-from lvp import records
+from lvp.training import records
 from sweeps import results
 
 # One worker compiles once.

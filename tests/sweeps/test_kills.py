@@ -13,8 +13,7 @@ import numpy as np
 import psutil
 import pytest
 
-from lvp import checkpoints
-from lvp.training import Program
+from lvp.training import Program, checkpoints
 from sweeps.manifest import Manifest
 from tests.faults.damage import cut, flip
 from tests.faults.ledger import record

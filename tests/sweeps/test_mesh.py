@@ -6,7 +6,7 @@ import shutil
 import numpy as np
 import pytest
 
-from lvp import records
+from lvp.training import records
 from sweeps.manifest import Manifest
 
 RUN = ("run", "width_vocab", "--tier", "smoke", "--quiet")

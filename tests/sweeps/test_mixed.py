@@ -9,7 +9,7 @@ import experiments
 import sweeps
 from experiments.experiment import Calculation, CellLanes, Experiment
 from lvp.analysis.claims import Claim
-from lvp.analysis.frame import sheet
+from lvp.analysis.figure_style import sheet
 from lvp.models.configs import DecoderConfig
 from lvp.roles import ROLES
 from lvp.training import Cell, DataConfig, Lane

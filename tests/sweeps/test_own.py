@@ -8,9 +8,8 @@ import shutil
 import pytest
 
 from experiments import own
-from lvp import records
 from lvp.errors import InputError
-from lvp.training import OptimizerConfig
+from lvp.training import OptimizerConfig, records
 from sweeps import api, outline, results, standing
 from sweeps.manifest import Manifest
 from sweeps.options import Options
@@ -23,7 +22,7 @@ from dataclasses import dataclass
 
 from experiments.experiment import Calculation, CellLanes, Experiment
 from lvp.analysis.claims import Claim, judge
-from lvp.analysis.frame import sheet
+from lvp.analysis.figure_style import sheet
 from lvp.analysis.power_laws import Panel, Series
 
 open(TRACE, "a").write(f"{os.getpid()} ")

@@ -6,7 +6,7 @@ import signal
 import psutil
 import pytest
 
-from lvp import checkpoints
+from lvp.training import checkpoints
 from sweeps.manifest import Manifest
 from tests.faults.watching import until
 

@@ -5,8 +5,8 @@ import shutil
 
 import pytest
 
-from lvp import records
 from lvp.errors import InputError
+from lvp.training import records
 from sweeps import results
 
 

@@ -17,7 +17,7 @@ import psutil
 import pytest
 
 import sweeps
-from lvp import checkpoints, records
+from lvp.training import checkpoints, records
 from sweeps import api
 from sweeps.lock import only_driver
 from sweeps.manifest import Manifest

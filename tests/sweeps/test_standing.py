@@ -10,7 +10,7 @@ import time
 
 import pytest
 
-from lvp import records
+from lvp.training import records
 from sweeps import outline, standing
 from sweeps.lock import driver, only_driver
 from sweeps.manifest import Manifest

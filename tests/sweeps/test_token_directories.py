@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from lvp import data, roles
-from lvp.data.tokenization import Settings, tokenize
+from lvp.data.tokens.tokenization import Settings, tokenize
 from lvp.models.configs import DecoderConfig
 from lvp.training import Cell, DataConfig, Lane
 from sweeps import kinds

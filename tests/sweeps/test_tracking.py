@@ -23,8 +23,8 @@ from tensorboardX.event_file_writer import EventsWriter
 
 import experiments
 import sweeps
-from lvp import records
 from lvp.errors import InputError
+from lvp.training import records
 from sweeps import api, tracking
 from sweeps.manifest import Entry, Manifest
 from sweeps.options import Options

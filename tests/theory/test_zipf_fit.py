@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from scipy.stats import binom
 
-from lvp.data import zipf
+from lvp.data.text import zipf
 from lvp.errors import InputError
 from lvp.theory import ZipfMandelbrot, zipf_mandelbrot_fit
 
@@ -194,7 +194,7 @@ def test_bad_arguments(arguments, message):
 @pytest.mark.parametrize(("vocab", "by_rank"), [(8192, 0.88), (32768, 0.95)])
 def test_wikitext2_bends_inside_the_range(wikitext2, vocab, by_rank):
     """Least squares over all ranks 10 … 1000, which ranks above 500 decide, gives the one exponent usually quoted."""
-    from lvp.data.tokenizers import Tokenizer
+    from lvp.data.tokens.tokenizers import Tokenizer
 
     text = (wikitext2 / "train.txt").read_bytes()
     counts = np.bincount(Tokenizer.train(text, vocab).encode(text), minlength=vocab)

@@ -1,0 +1,207 @@
+"""The figure of optimal rate against width: what was measured, what it rests on, what it is compared with."""
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from lvp.analysis.curves import optima as find_optima
+from lvp.analysis.estimators import Optimum
+from lvp.analysis.figure_style import FIT, INK, MARKERS, PAPER, REFERENCE, STYLE, below, decimal, heading, save, stamp
+from lvp.analysis.noise import as_lanes, two_way
+from lvp.analysis.slopes import Slope, positive
+from lvp.analysis.slopes import slope as fit_slope
+from lvp.errors import InputError
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+__all__ = ["optimum_vs_width", "save"]
+
+REFERENCES = ((0.0, "0 (μP, SP)"), (-0.5, "−1/2 (LVP)"), (-1.0, "−1"))
+
+
+def optimum_vs_width(
+    widths: ArrayLike,
+    rates: np.ndarray | Sequence,
+    losses_by_width: Sequence,
+    *,
+    optima: Sequence[Optimum] | None = None,
+    fit: Slope | None = None,
+    title: str = "Optimal embedding learning rate against width",
+    tier: str = "",
+    corpus: str = "",
+    partial: tuple[int, int] | None = None,
+    tolerance: float = 0.2,
+    rate_label: str = "embedding learning rate η",
+    loss_label: str = "final train loss (nats per token)",
+    width_label: str = "width d",
+) -> "Figure":
+    """Loss against rate for every width; the optimum against width beside the slopes 0, −1/2 and −1.
+
+    Left: means over seeds with a bar from the lowest to the highest seed; the optimum as a large marker with
+    its 95 % interval. Right: optima with 95 % intervals, the fitted line with its 95 % band, reference
+    slopes through the geometric centre of the fitted points, and, shaded, the paper's reading: the geometric
+    mean of the rates of all lanes within `tolerance` of the best, between the smallest and largest of them.
+    Flagged optima are hollow and stay out of the fit; the reasons stand below.
+
+    Args:
+      widths: [W]; rates: [R] or one grid per width [W, R], in the unit of `rate_label`.
+      losses_by_width: W arrays [seeds, R] (nan missing, inf diverged), in the unit of `loss_label`.
+      optima, fit: as from `lvp.analysis.optima` and `slope`; worked out here where they are not given.
+      title, tier, corpus: what is shown; the last two stand beneath the title.
+      partial: (lanes done, lanes planned); a figure of an unfinished sweep says so across its whole width.
+
+    Returns: a matplotlib Figure of two panels, tied to no display. See `save`.
+
+    Raises: InputError on shapes that differ and values that cannot be analysed.
+    """
+    import matplotlib
+    from matplotlib.figure import Figure
+
+    widths, grids, lanes = _checked(widths, rates, losses_by_width)
+    optima = find_optima(rates, losses_by_width, tolerance=tolerance) if optima is None else list(optima)
+    if len(optima) != len(widths):
+        raise InputError(f"{widths.size} widths but {len(optima)} optima")
+    fit = fit_slope(widths, optima) if fit is None else fit
+    with matplotlib.rc_context(STYLE):
+        figure = Figure(figsize=(12, 5.6), layout="constrained")
+        left, right = figure.subplots(1, 2, width_ratios=(1.15, 1))
+        colours = matplotlib.colormaps["viridis"](np.linspace(0, 0.85, len(widths)))
+        _curves_panel(left, widths, grids, lanes, optima, colours)
+        left.set(xlabel=rate_label, ylabel=loss_label)
+        _paper_reading(right, widths, rates, losses_by_width, tolerance)
+        _slope_panel(right, widths, optima, fit, colours)
+        right.set(xlabel=width_label, ylabel=f"optimal {rate_label}")
+        _words(figure, title, tier, corpus, partial, widths, optima)
+    return figure
+
+
+def _checked(widths, rates, losses_by_width) -> tuple[np.ndarray, list, list]:
+    """Widths [W], and one grid [R] and one array of lanes [S, R] for each."""
+    widths = positive("widths", widths)
+    if len(widths) != len(losses_by_width):
+        raise InputError(f"{widths.size} widths but losses of {len(losses_by_width)}")
+    lanes = [as_lanes(losses) for losses in losses_by_width]
+    grids = [positive("rates", grid) for grid in (rates if np.ndim(rates) == 2 else [rates] * len(widths))]
+    if [len(grid) for grid in grids] != [values.shape[1] for values in lanes]:
+        raise InputError(f"rates of shape {np.shape(rates)} do not fit the losses' last axes")
+    return widths, grids, lanes
+
+
+def _curves_panel(axes, widths, grids, lanes, optima, colours) -> None:
+    finite = np.concatenate([values[np.isfinite(values)] for values in lanes])
+    axes.set(xscale="log", xlim=(0.8 * min(map(min, grids)), 1.25 * max(map(max, grids))))
+    decimal(axes.xaxis)
+    if finite.size and finite.min() > 0 and finite.max() > 4 * finite.min():
+        axes.set_yscale("log")
+        decimal(axes.yaxis)
+    marks = zip(widths, grids, lanes, optima, colours, strict=True)
+    for index, (width, grid, values, best, colour) in enumerate(marks):
+        marker = MARKERS[index % len(MARKERS)]
+        means, *_ = two_way(values)
+        seen, diverged = np.isfinite(means), np.isinf(values).any(axis=0)
+        values = np.where(np.isfinite(values), values, means)[:, seen]  # where a lane is missing, no spread
+        style = dict(color=colour, marker=marker, markersize=4, linewidth=1.3, capsize=2, elinewidth=1)
+        spread = np.maximum([means[seen] - values.min(axis=0), values.max(axis=0) - means[seen]], 0)
+        axes.errorbar(grid[seen], means[seen], yerr=spread, label=f"{width:g}", zorder=2 + index, **style)
+        _optimum_mark(axes, best.rate, best.loss, best, colour, marker, xerr=best.interval)
+        if diverged.any():  # one row of crosses per width, below the upper edge
+            place = dict(transform=axes.get_xaxis_transform(), clip_on=False)
+            heights = np.full(diverged.sum(), 0.99 - 0.03 * index)
+            axes.plot(grid[diverged], heights, "x", color=colour, markersize=5, **place)
+    axes.grid(which="major", color="#e6e6e6", linewidth=0.6)
+    # Above the axes, where no curve can be: one entry per width.
+    handles, labels = axes.get_legend_handles_labels()
+    above = dict(loc="lower left", bbox_to_anchor=(-0.01, 1.0), ncols=len(labels) + 1, frameon=False)
+    title = axes.plot([], [], " ", label="width")
+    axes.legend(title + handles, ["width d:", *labels], columnspacing=1.0, handletextpad=0.4, **above)
+
+
+def _optimum_mark(axes, x, y, best: Optimum, colour, marker, *, xerr=None, yerr=None) -> None:
+    """A large marker with its interval: filled where the optimum counts, hollow where it is flagged."""
+    if not (np.isfinite(x) and np.isfinite(y)):
+        return
+    ends = {}
+    for name, at, interval in (("xerr", x, xerr), ("yerr", y, yerr)):
+        if interval is not None and np.isfinite(interval).all():
+            ends[name] = np.maximum([[at - interval[0]], [interval[1] - at]], 0)
+    face = dict(markeredgecolor=INK, markeredgewidth=1.2, markerfacecolor=colour if best.resolved else "white")
+    style = dict(color=INK, marker=marker, markersize=8, elinewidth=1.4, capsize=5, capthick=1.4, zorder=30)
+    axes.errorbar(x, y, **ends, **face, **style)
+
+
+def _paper_reading(axes, widths, rates, losses_by_width, tolerance) -> None:
+    """The paper's shaded curve, where losses are such that "within 20 % of the best" has a meaning."""
+    values = np.concatenate([as_lanes(losses).ravel() for losses in losses_by_width])
+    if not (values[np.isfinite(values)] > 0).all():
+        return
+    read = find_optima(rates, losses_by_width, method="geometric_mean", tolerance=tolerance, num_bootstrap=100)
+    order = [w for w in np.argsort(widths) if np.isfinite(read[w].rate)]
+    low, high = ([read[w].band[end] for w in order] for end in (0, 1))
+    label = f"rates within {100 * tolerance:g} % of the best loss"
+    axes.fill_between(widths[order], low, high, color=PAPER, alpha=0.22, linewidth=0, label=label)
+    means = [read[w].rate for w in order]
+    axes.plot(widths[order], means, ":", color="#0072B2", linewidth=2, label="their geometric mean (the paper's)")
+
+
+def _slope_panel(axes, widths, optima, fit: Slope, colours) -> None:
+    from matplotlib.ticker import NullLocator
+
+    axes.set(xscale="log", yscale="log")
+    reach = np.array([widths.min() / 1.08, widths.max() * 1.08])
+    out = {width for width, _ in fit.excluded}
+    used = [w for w, best in enumerate(optima) if widths[w] not in out and np.isfinite(best.rate)]
+    if used:
+        _references(axes, reach, widths[used], np.array([optima[w].rate for w in used]))
+    if fit.degrees_of_freedom > 0:
+        dense = np.geomspace(reach[0], reach[1], 50)
+        line, low, high = fit.line(dense)
+        axes.fill_between(dense, low, high, color=FIT, alpha=0.2, linewidth=0, zorder=3)
+    ends = fit.line(reach)[0] if np.isfinite(fit.slope) else np.full(2, np.nan)
+    axes.plot(reach, ends, color=FIT, linewidth=2, zorder=4, label=_in_words(fit))
+    for index, (width, best, colour) in enumerate(zip(widths, optima, colours, strict=True)):
+        marker = MARKERS[index % len(MARKERS)]
+        _optimum_mark(axes, width, best.rate, best, colour, marker, yerr=best.interval)
+    # The optima decide what is seen; the paper's band and the line's may go beyond.
+    rates = [best.rate for best in optima if np.isfinite(best.rate)] or [1e-3, 1e-1]
+    axes.set(xlim=(reach[0] / 1.05, reach[1] * 1.05), ylim=(min(rates) / 4, max(rates) * 2.5))
+    axes.xaxis.set_minor_locator(NullLocator())
+    axes.set_xticks(widths, [f"{width:g}" for width in widths])
+    decimal(axes.yaxis)
+    axes.grid(color="#e6e6e6", linewidth=0.6)
+    axes.legend(fontsize=9, framealpha=0.9, loc="lower left")
+
+
+def _references(axes, reach, widths, rates) -> None:
+    """Dashed lines of the slopes other theories give, through the geometric centre of the fitted points."""
+    centre, anchor = np.exp(np.log(widths).mean()), np.exp(np.log(rates).mean())
+    for steepness, name in REFERENCES:
+        ends = anchor * (reach / centre) ** steepness
+        axes.plot(reach, ends, "--", color=REFERENCE, linewidth=1)
+        axes.annotate(f" {name}", (reach[1], ends[1]), color="#555555", fontsize=9, va="center")
+
+
+def _in_words(fit: Slope) -> str:
+    if not np.isfinite(fit.slope):
+        return f"no fit: usable optima: {fit.num_points}"
+    if fit.degrees_of_freedom == 0:
+        return f"slope {fit.slope:.2f}, no interval from {fit.num_points} widths".replace("-", "−")
+    low, high = fit.interval
+    text = f"fit: slope {fit.slope:.2f}, {100 * fit.level:g} % interval [{low:.2f}, {high:.2f}]"
+    return text.replace("-", "−")
+
+
+def _words(figure, title, tier, corpus, partial, widths, optima) -> None:
+    """Title, origin, what the marks mean, and why points are hollow."""
+    heading(figure, title, tier, corpus)
+    lines = [
+        "Small markers: mean over seeds, bars from lowest to highest seed, × a rate with a diverged lane.",
+        "Large markers: optimum of a quadratic in ln η, 95 % interval. Dashed: slopes for comparison.",
+    ]
+    flagged = [f"{w:g} ({', '.join(o.flags)})" for w, o in zip(widths, optima, strict=True) if o.flags]
+    if flagged:
+        lines.append(f"Hollow: flagged, not in the fit: width {'; '.join(flagged)}.")
+    below(figure, lines)
+    stamp(figure, partial)

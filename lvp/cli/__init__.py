@@ -1,0 +1,1 @@
+"""The command `lvp`: its parser, its subcommands and their entry point `lvp.cli.main`."""

@@ -1,0 +1,149 @@
+"""python -m lvp recommend | table | coordinates | plan | tokenize"""
+
+import inspect
+import json
+import os
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, get_type_hints
+
+from lvp.cli import recommend
+from lvp.cli.parser import Parser, command, need, parsed, setting, subcommand
+from lvp.errors import InputError, unknown
+
+# What a run of the 1B has that Hayou & Liu 2025 do not state.
+BATCH = 256  # rows: 2^20 tokens of context 4096
+STEPS = 62_000  # about their 65 B tokens at that batch
+
+
+def _model(name: str, changes: dict[str, str]):
+    """A decoder by its name, or from a JSON file of `lvp.models.configs.DecoderConfig`'s fields, with changes."""
+    from lvp.models import configs
+
+    known = {"1b": configs.hayou_liu_1b, "gpt2": configs.gpt2}
+    base: Callable[..., configs.DecoderConfig]
+    fields: dict[str, Any]
+    if name in known:
+        base, fields = known[name], {}
+    elif Path(name).suffix == ".json":
+        base, fields = configs.DecoderConfig, _fields(Path(name))
+    else:
+        raise unknown("model", name, [*known, "FILE.json"])
+    hints = get_type_hints(configs.DecoderConfig)
+    for key, value in (fields | changes).items():
+        if key not in hints:
+            raise unknown("field of the model", key, hints)
+        fields[key] = parsed(key, value, hints[key])
+    try:
+        return base(**fields)
+    except TypeError as error:
+        raise InputError(f"{name}: {error}") from None
+
+
+def _fields(path: Path) -> dict[str, Any]:
+    try:
+        found = json.loads(path.read_text())
+    except (OSError, ValueError) as error:
+        raise InputError(f"{path}: {error}") from None
+    if not isinstance(found, dict):
+        raise InputError(f"{path}: must be a JSON object of the model's fields")
+    return found
+
+
+def _tokenize(arguments) -> None:
+    of_tfds = ("tensorflow_datasets", "array_record") if arguments.spec.startswith(("tfds", "wikitext2")) else ()
+    need("tokenize", "sentencepiece", "tqdm", *of_tfds, extra="lab")
+    from lvp.data.tokens import tokenization
+    from lvp.files import cache_dir
+
+    names = ("spec", "vocab", "valid_bytes", "limit", "tokenizer", "tokenizer_bytes")
+    settings = tokenization.Settings(**{name: getattr(arguments, name) for name in names})
+    meta = tokenization.tokenize(settings, arguments.out, cache=cache_dir() / "data", workers=arguments.workers)
+    for split, count in meta["tokens"].items():
+        print(f"{split}: {count:,} tokens of {meta['text_bytes'][split]:,} bytes")
+    print(f"validation is {meta['validation']}; sweeps take --corpus tokens:{arguments.out.absolute()}")
+
+
+def _plan(arguments) -> None:
+    kind, _, count = arguments.topology.partition(":")
+    if kind == "host" and count.isdecimal():
+        os.environ["XLA_FLAGS"] = f"{os.environ.get('XLA_FLAGS', '')} --xla_force_host_platform_device_count={count}"
+    os.environ.setdefault("JAX_PLATFORMS", "cpu")  # nothing is run: an accelerator at hand is left alone
+    need("plan", "flax", "pydantic", extra="lab,tpu")
+    from lvp import plan
+    from lvp.parallel.sharding import mesh_sizes
+    from lvp.training import OPTIMIZERS, Cell, DataConfig, OptimizerConfig
+
+    changes = dict(setting(s) for s in arguments.set)
+    if arguments.remat:
+        changes["remat"] = arguments.remat
+    decays = "weight_decay" in inspect.signature(OPTIMIZERS.get(arguments.optimizer, lambda: None)).parameters
+    cell = Cell(
+        _model(arguments.model, changes),
+        DataConfig("none", order="rows"),
+        arguments.batch,
+        STEPS,
+        OptimizerConfig(arguments.optimizer, {"weight_decay": 0.1} if decays else {}),
+        micro_batches=arguments.micro_batches,
+        cooldown=0.2,
+    )
+    devices, _ = plan.devices_of(arguments.topology)
+    tried = [("", cell), *plan.remedies(cell, mesh_sizes(arguments.mesh, len(devices)))]
+    for words, candidate in tried:
+        try:
+            found = plan.plan(candidate, arguments.topology, arguments.mesh)
+        except plan.TooLarge as error:
+            print(f"does not fit{' with ' if words else ''}{words}: {error}", file=sys.stderr)
+            continue
+        if found.fits is False:
+            print(f"does not fit{' with ' if words else ''}{words}", file=sys.stderr)
+            continue
+        print(*([f"it fits with {words}", ""] if words else []), plan.table(found), sep="\n")
+        return
+    raise InputError("it fits with no setting that was tried: it takes more devices, or another mesh")
+
+
+def parser() -> Parser:
+    top = Parser(prog="lvp", description="Learning rates by role and shape: what they are, and what runs cost.")
+    commands = top.add_subparsers(dest="command", required=True, parser_class=Parser)
+    recommend.add(commands)
+    text = "compile the training of a model for a topology, without the hardware: what it needs and how long it takes"
+    made = subcommand(commands, "plan", _plan, text)
+    made.add_argument("model", help="1b (Hayou & Liu 2025, Table 3), gpt2, or FILE.json with the model's fields")
+    made.add_argument("--topology", required=True, help="v5e:4x4, v5p:2x2x4, v6e:4x4, …, or host:8")
+    made.add_argument("--mesh", default="", help="data=1,fsdp=16,model=1; what is left goes to fsdp")
+    made.add_argument("--batch", type=int, default=BATCH, help=f"rows a step (default: {BATCH})")
+    made.add_argument("--micro-batches", type=int, default=1, help="parts that a step takes one after the other")
+    made.add_argument("--remat", help="none, dots or block: what the backward pass computes again")
+    made.add_argument("--optimizer", default="adamw", help="adamw, lion_a, lion_ar, …")
+    made.add_argument("--set", nargs="+", action="extend", default=[], metavar="KEY=VALUE", help="fields of the model")
+    _add_tokenize(commands)
+    return top
+
+
+def _add_tokenize(commands) -> None:
+    text = "turn a text of any size into a directory of tokens; after an interruption the same command goes on"
+    made = subcommand(commands, "tokenize", _tokenize, text)
+    forms = "text:FILE-OR-DIR, tfds:NAME[/CONFIG][:VERSION][#FEATURE], wikitext2[:DIR] or python-docs"
+    made.add_argument("spec", metavar="SPEC", help=forms)
+    made.add_argument("--vocab", type=int, required=True, metavar="M", help="tokens of the vocabulary, 256 or more")
+    made.add_argument("--out", type=Path, required=True, metavar="DIR", help="empty, or begun by the same command")
+    sizes = {
+        "--valid-bytes": (10_000_000, "validation text at most (default: 10 MB)"),
+        "--limit": (None, "training text at most (default: all)"),
+        "--tokenizer-bytes": (100_000_000, "training text that the tokenizer is trained on (default: 100 MB)"),
+    }
+    for name, (default, help) in sizes.items():
+        made.add_argument(name, type=int, default=default, metavar="BYTES", help=help)
+    made.add_argument("--tokenizer", type=Path, metavar="FILE", help="a tokenizer.model of another DIR, not a new one")
+    made.add_argument("--workers", type=int, metavar="N", help="processes that encode (default: one a core)")
+
+
+def main(argv: list[str] | None = None) -> int:
+    arguments = parser().parse_args(argv)
+    return command("lvp", lambda: arguments.function(arguments))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

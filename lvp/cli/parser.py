@@ -1,0 +1,112 @@
+"""What all our command lines have in common: errors of one line, with a suggestion for what was misspelt."""
+
+import argparse
+import importlib.util
+import os
+import re
+import sys
+from collections.abc import Callable
+from typing import Any, NoReturn, get_args, get_origin
+
+from lvp.errors import InputError, shown, unknown
+
+# What `lvp.data.text.corpora` knows.
+CORPORA = "python-docs, wikitext2[:DIR], text:FILE-OR-DIR, tfds:NAME, tokens:DIR, zipf[:EXPONENT]"
+_LARGEST = 2**53  # up to which whole numbers and floats are the same
+
+
+class Parser(argparse.ArgumentParser):
+    """argparse whose errors are one line that begins with the program's short name, the last word of `prog`."""
+
+    def error(self, message: str) -> NoReturn:
+        found = re.match(r"unrecognized arguments: (\S+)", message)
+        if found:
+            options = [o for a in self._every_action() for o in a.option_strings]
+            message = str(unknown("argument", found.group(1).split("=")[0], options))
+        found = re.search(r"argument command: invalid choice: '([^']*)'", message)
+        if found:
+            message = str(unknown("command", found.group(1), self._commands()))
+        print(f"{short_name(self)}: {message}", file=sys.stderr)
+        sys.exit(2)
+
+    def _subparsers_actions(self):
+        return [action for action in self._actions if isinstance(action, argparse._SubParsersAction)]
+
+    def _commands(self):
+        return [name for action in self._subparsers_actions() for name in action.choices]
+
+    def _every_action(self):
+        yield from self._actions
+        for action in self._subparsers_actions():
+            for parser in action.choices.values():
+                yield from parser._actions
+
+
+def subcommand(commands: Any, name: str, function: Callable, text: str) -> argparse.ArgumentParser:
+    """A command among argparse's subparsers, which calls the function with its arguments."""
+    made = commands.add_parser(name, help=text, description=text, allow_abbrev=False)
+    made.set_defaults(function=function)
+    return made
+
+
+def short_name(parser: argparse.ArgumentParser) -> str:
+    """The word that names the program: sweeps, of `python -m sweeps run`."""
+    words = [word for word in parser.prog.split() if word not in ("python", "-m")]
+    return words[0]
+
+
+def setting(text: str) -> tuple[str, str]:
+    """key=value as a pair."""
+    key, equals, value = text.partition("=")
+    if not equals:
+        raise InputError(f"--set takes key=value, got {text!r}")
+    return key.strip(), value.strip()
+
+
+def need(command: str, *packages: str, extra: str) -> None:
+    """InputError that names the packages which are missing and the extra that brings them."""
+    if missing := [name for name in packages if importlib.util.find_spec(name) is None]:
+        raise InputError(f"{command} needs {' and '.join(missing)}: pip install -e '.[{extra}]'")
+
+
+def parsed(key: str, value: Any, kind: Any) -> Any:
+    """`value` as `kind`, from JSON-like values or from text; InputError naming key and offending part, and for numbers
+    that are NaN, infinite, or too large to be counted by."""
+    import pydantic  # of the lab, not of the library
+
+    if isinstance(value, str) and value.lower() == "none" and type(None) in get_args(kind):
+        value = None
+    if get_origin(kind) is tuple:
+        if isinstance(value, str):
+            value = [part.strip() for part in value.split(",") if part.strip()]
+        if isinstance(value, list | tuple):
+            return tuple(parsed(key, part, get_args(kind)[0]) for part in value)
+    adapter = pydantic.TypeAdapter(kind)
+    try:
+        found = adapter.validate_strings(value) if isinstance(value, str) else adapter.validate_python(value)
+    except pydantic.ValidationError as error:
+        problem = error.errors()[0]["msg"]
+        raise InputError(f"{key}: {problem[0].lower()}{problem[1:]}, got {shown(value)}") from None
+    if isinstance(found, int | float) and not abs(found) <= _LARGEST:
+        raise InputError(f"{key}: must be a number of at most 2^53 and not NaN, got {shown(value)}")
+    return found
+
+
+def command(name: str, function: Callable[[], None]) -> int:
+    """Calls the function; its exit code: 0 for success, 1 for what failed on the way, 2 for unusable input, 130 when
+    interrupted. Errors are one line on standard error, after the program's name."""
+    try:
+        function()
+    except InputError as error:
+        print(f"{name}: {error}", file=sys.stderr)
+        return 2
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 1
+    except (RuntimeError, OSError) as error:
+        print(f"{name}: {error}", file=sys.stderr)
+        return 1
+    except KeyboardInterrupt as error:
+        print(f"{name}: {error}" if error.args else f"{name}: interrupted", file=sys.stderr)
+        return 130
+    return 0

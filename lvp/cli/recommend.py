@@ -1,0 +1,136 @@
+"""python -m lvp recommend | table | coordinates: `lvp.parametrization.recommend`, `lvp.parametrization`,
+`lvp.coordinates`."""
+
+import argparse
+import dataclasses
+import json
+from pathlib import Path
+from typing import Any
+
+from lvp.cli.parser import need, subcommand
+from lvp.errors import InputError
+from lvp.parametrization import RULES, table
+
+RULE = f"{', '.join(RULES)} (default: lvp)"
+WIDTHS, VOCAB = (32, 64, 128, 256), 1024
+
+
+def add(commands: Any) -> None:
+    """The three commands, into argparse's subparsers."""
+    _add_recommend(commands)
+    _add_table(commands)
+    _add_coordinates(commands)
+
+
+def _add_recommend(commands) -> None:
+    text = "which learning rate and init every role should have, by which formula, and how far we measured that"
+    made = subcommand(commands, "recommend", _recommend, text)
+    _add_size(made)
+    made.add_argument("--hidden-lr", type=float, required=True, metavar="RATE", help="tuned rate of hidden matrices")
+    made.add_argument("--rule", default="lvp", help=RULE)
+    made.add_argument("--from-width", type=int, metavar="W", help="width of the smaller model the rates were tuned on")
+    made.add_argument("--from-vocab", type=int, metavar="M", help="its vocabulary (default: the same)")
+    made.add_argument("--embedding-lr", type=float, metavar="RATE", help="its embedding's rate, if tuned for itself")
+    made.add_argument("--kappa", type=float, metavar="K", help="of interpolated, from 0 to 1 (default: 1)")
+    made.add_argument("--tokenizer", type=Path, metavar="FILE", help="SentencePiece model, for κ of token frequencies")
+    made.add_argument("--corpus", type=Path, metavar="FILE", help="text whose tokens are counted: a file or directory")
+    _add_json(made)
+
+
+def _add_table(commands) -> None:
+    text = "init std, learning-rate multiplier and decay of every role under a rule, or under all side by side"
+    made = subcommand(commands, "table", _table, text)
+    _add_size(made)
+    made.add_argument("--rule", help=f"{', '.join(RULES)} (default: all)")
+    made.add_argument("--kappa", type=float, metavar="K", help="of interpolated, from 0 to 1 (default: 1)")
+    unit = "paper: multipliers of the paper's constant; hidden: of the hidden matrices' rate (default: paper)"
+    made.add_argument("--normalize", default="paper", help=unit)
+    _add_json(made)
+
+
+def _add_coordinates(commands) -> None:
+    text = "train the built-in decoder a few steps at several widths: do activations and their changes keep their size?"
+    made = subcommand(commands, "coordinates", _coordinates, text)
+    made.add_argument("--rule", default="lvp", help=RULE)
+    widths = ",".join(map(str, WIDTHS))
+    made.add_argument("--widths", type=_widths, default=WIDTHS, metavar="W,W,W", help=f"(default: {widths})")
+    vocab = f"a number, or 8d for eight times the width (default: {VOCAB})"
+    made.add_argument("--vocab", type=_vocab, default=VOCAB, metavar="M", help=vocab)
+    made.add_argument("--hidden-lr", type=float, default=0.002, metavar="RATE", help="at the smallest width (0.002)")
+    counts = {"layers": (2, "blocks"), "steps": (4, "of training"), "seeds": (4, "inits a width")}
+    for name, (default, what) in counts.items():
+        made.add_argument(f"--{name}", type=int, default=default, metavar="N", help=f"{what} (default: {default})")
+    made.add_argument("--out", type=Path, metavar="FILE", help="picture, .png or .svg")
+    _add_json(made)
+
+
+def _add_size(made) -> None:
+    made.add_argument("--width", type=int, required=True, metavar="W", help="width of the residual stream")
+    made.add_argument("--vocab", type=int, required=True, metavar="M", help="tokens of the vocabulary")
+
+
+def _add_json(made) -> None:
+    made.add_argument("--json", action="store_true", help="JSON instead of text")
+
+
+def _widths(text: str) -> tuple[int, ...]:
+    try:
+        return tuple(int(part) for part in text.split(","))
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"must be whole numbers with commas between them, got {text!r}") from None
+
+
+def _vocab(text: str):
+    times, linear = text.removesuffix("d"), text.endswith("d")
+    if not times.isdecimal():
+        raise argparse.ArgumentTypeError(f"must be a whole number, or one with a d for times the width, got {text!r}")
+    return (lambda width: int(times) * width) if linear else int(times)
+
+
+def _print_json(value) -> None:
+    print(json.dumps(value, indent=1, allow_nan=False, ensure_ascii=False))
+
+
+def _recommend(arguments) -> None:
+    from lvp.parametrization.recommend import recommend
+
+    names = ("width", "vocab", "hidden_lr", "rule", "from_width", "from_vocab", "embedding_lr", "kappa")
+    asked = {name: getattr(arguments, name) for name in names}
+    counts, origin = None, ""
+    if arguments.tokenizer or arguments.corpus:
+        if not (arguments.tokenizer and arguments.corpus):
+            raise InputError("--tokenizer and --corpus go together: frequencies are those of a text's tokens")
+        recommend(**asked)  # what is wrong with the rest is said before a long text is read
+        need("recommend --tokenizer", "sentencepiece", extra="lab")
+        from lvp.data.tokens import counts as token_counts
+
+        counts, size = token_counts.count(arguments.tokenizer, arguments.corpus)
+        origin = f"\n\nTokens counted in the first {size:,} bytes of {arguments.corpus}, by {arguments.tokenizer}"
+    advice = recommend(**asked, counts=counts)
+    _print_json(advice.as_dict()) if arguments.json else print(f"{advice}{origin}")
+
+
+def _table(arguments) -> None:
+    from lvp.parametrization.report import side_by_side
+
+    rules = RULES if arguments.rule is None else (arguments.rule,)
+    size = {"width": arguments.width, "vocab": arguments.vocab, "normalize": arguments.normalize}
+    tables = [table(rule, kappa=arguments.kappa, **size) for rule in rules]
+    if arguments.json:
+        _print_json({made.rule: dataclasses.asdict(made) for made in tables})
+    else:
+        print(tables[0] if len(tables) == 1 else side_by_side(tables))
+
+
+def _coordinates(arguments) -> None:
+    need("coordinates", "flax", *(["matplotlib"] if arguments.out else []), extra="lab")
+    from lvp.analysis.figure_style import picture, save_as
+    from lvp.coordinates import decoder
+
+    if arguments.out:
+        picture(arguments.out)  # refused before minutes are spent
+    names = ("rule", "widths", "vocab", "hidden_lr", "layers", "steps", "seeds")
+    found = decoder.check(**{name: getattr(arguments, name) for name in names})
+    _print_json(found.as_dict()) if arguments.json else print(found)
+    if arguments.out:
+        save_as(found.figure(), arguments.out)

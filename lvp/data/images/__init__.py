@@ -1,0 +1,1 @@
+"""Images: the datasets of images, their files and their batches."""

@@ -1,0 +1,153 @@
+"""From the name of a set of images to arrays on disk: split, cached and fingerprinted."""
+
+import difflib
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+
+from lvp.data.images import cifar10, digits, folders
+from lvp.data.tokens import storage
+from lvp.errors import InputError
+
+_FORMAT = 1  # of the cached files
+_ARRAYS = ("train_images", "train_labels", "test_images", "test_labels")
+
+
+@dataclass(frozen=True)
+class Images:
+    """Labelled images on disk; small, and safe to hand to another process.
+
+    train_images, test_images: .npy files of uint8 [num_train or num_test, *shape]; train_labels, test_labels: int32,
+    from 0 to classes − 1. shape is (height, width, channels), square. mean, std: per channel, of pixels as numbers from
+    0 to 1, for `lvp.data.images.batches.normalise`. fingerprint is the sha256 (hex) over the four arrays: the same
+    images have the same, wherever they come from. spec is canonical (absolute paths).
+    """
+
+    train_images: Path
+    train_labels: Path
+    test_images: Path
+    test_labels: Path
+    num_train: int
+    num_test: int
+    shape: tuple[int, int, int]
+    classes: int
+    mean: tuple[float, ...]
+    std: tuple[float, ...]
+    fingerprint: str
+    spec: str
+
+    def to_dict(self) -> dict:
+        """A JSON object."""
+        values = asdict(self) | {name: str(getattr(self, name)) for name in _ARRAYS}
+        return values | {name: list(values[name]) for name in ("shape", "mean", "std")}
+
+    @classmethod
+    def from_dict(cls, values: Mapping) -> "Images":
+        """The inverse of to_dict; KeyError or TypeError for missing or surplus keys."""
+        paths = {name: Path(values[name]) for name in _ARRAYS}
+        return cls(**{**values, **paths, **{name: tuple(values[name]) for name in ("shape", "mean", "std")}})
+
+
+class _Source(NamedTuple):
+    """Where images come from. key: sha256 (hex) that changes whenever what `read(cache)` gives does. moments: mean and
+    std, or None to compute them from the training images."""
+
+    spec: str
+    key: str
+    read: Callable[[Path], tuple[np.ndarray, ...]]
+    classes: int
+    moments: tuple[tuple[float, ...], tuple[float, ...]] | None
+
+
+def _digits(argument: str | None) -> _Source:
+    if argument is not None:
+        raise InputError(f"the images digits take no argument, but got {argument!r}")
+    return _Source("digits", digits.source(), lambda cache: digits.read(), digits.CLASSES, None)
+
+
+def _cifar10(argument: str | None) -> _Source:
+    moments = (cifar10.MEAN, cifar10.STD)
+    if argument is None:
+        return _Source("cifar10", cifar10.source(None), cifar10.read_released, cifar10.CLASSES, moments)
+    path = _path("cifar10", argument)
+    files = cifar10.split_files(path)
+    return _Source(
+        f"cifar10:{path}", cifar10.source(files), lambda cache: cifar10.read(files), cifar10.CLASSES, moments
+    )
+
+
+def _folders(argument: str | None) -> _Source:
+    path = _path("images", argument or "")
+    files = folders.split_files(path)
+    key = folders.source(files)
+    return _Source(f"images:{path}", key, lambda cache: folders.read(files), len(files["train"]), None)
+
+
+def _path(kind: str, argument: str) -> Path:
+    if not argument:
+        raise InputError(f"the images {kind}: name no directory; write {kind}:DIR")
+    return storage.user_path(argument)
+
+
+_SOURCES: dict[str, Callable[[str | None], _Source]] = {"digits": _digits, "cifar10": _cifar10, "images": _folders}
+_FORMS = "digits, cifar10[:DIR], images:DIR"
+
+
+def load_images(spec: str, *, cache: Path) -> Images:
+    """The images that spec names: digits, cifar10[:DIR] or images:DIR.
+
+    digits is the embedded default (lvp.data.images.digits). cifar10 is downloaded and goes through a TFDS builder; with
+    a directory it is the official binary or Python version there (lvp.data.images.cifar10); both are normalised as in
+    Kosson et al. 2024. images is a folder per class of PNG or JPEG files below DIR/train and DIR/test
+    (lvp.data.images.folders).
+
+    Everything is kept under `cache` and made by one process at a time; a second call reads and verifies it, and decodes
+    nothing. Raises InputError, in one line that names it, for an unknown name, for files that are missing, truncated,
+    or not what they should be, if a download fails, and for a cache that cannot be written.
+    """
+    kind, colon, argument = spec.partition(":")
+    if kind not in _SOURCES:
+        close = difflib.get_close_matches(kind, _SOURCES, n=1, cutoff=0.4)
+        hint = f"did you mean {close[0]}? " if close else ""
+        raise InputError(f"unknown images {spec!r}; {hint}there are {_FORMS}")
+    source = _SOURCES[kind](argument if colon else None)
+    cache = Path(cache).absolute()
+    entry = cache / "images" / f"{kind}-{storage.digest(storage.as_json([_FORMAT, source.key]))[:32]}"
+    meta = storage.read_entry(entry)
+    if meta is None:
+        with storage.locked(entry):
+            meta = storage.read_entry(entry)
+            if meta is None:
+                meta = _build(entry, source, cache)
+    paths = {name: str(entry / f"{name}.npy") for name in _ARRAYS}
+    return Images.from_dict({**paths, **meta, "classes": source.classes, "spec": source.spec})
+
+
+def _build(entry: Path, source: _Source, cache: Path) -> dict:
+    arrays = source.read(cache)
+    contents = {f"{name}.npy": storage.npy(array) for name, array in zip(_ARRAYS, arrays, strict=True)}
+    train_images, train_labels, _, test_labels = arrays
+    mean, std = source.moments or _moments(train_images)
+    meta = {
+        "num_train": train_labels.size,
+        "num_test": test_labels.size,
+        "shape": list(train_images.shape[1:]),
+        "mean": list(mean),
+        "std": list(std),
+        "fingerprint": storage.digest(*contents.values()),
+    }
+    storage.write_entry(entry, contents, meta)
+    return meta
+
+
+def _moments(images: np.ndarray) -> tuple[tuple[float, ...], tuple[float, ...]]:
+    """Mean and standard deviation per channel of pixels from 0 to 1; that of a constant channel counts as 1."""
+    values = np.arange(256) / 255
+    channels = np.moveaxis(images, -1, 0).reshape(images.shape[-1], -1)
+    counts = np.stack([np.bincount(channel, minlength=256) for channel in channels]) / channels.shape[1]
+    mean = counts @ values
+    std = np.sqrt(np.sum(counts * (values - mean[:, None]) ** 2, axis=1))
+    return tuple(mean.tolist()), tuple(np.where(std > 0, std, 1.0).tolist())

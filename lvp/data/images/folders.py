@@ -1,0 +1,110 @@
+"""A user's own images: a folder per class, below train/ and test/."""
+
+import hashlib
+import io
+from collections.abc import Mapping
+from pathlib import Path
+
+import numpy as np
+
+from lvp.data.tokens import storage
+from lvp.errors import InputError
+
+SPLITS = ("train", "test")
+_SUFFIXES = (".png", ".jpg", ".jpeg")
+_MODES = ("L", "RGB")
+
+Files = Mapping[str, Mapping[str, list[Path]]]
+
+
+def split_files(directory: Path) -> Files:
+    """Split → class → image files, classes and files in the order of their names. Hidden ones (their name begins with
+    a dot) are skipped.
+
+    Raises InputError, naming it: a folder that is missing, unreadable, or empty; a file that is in no class or is no
+    image by its name, so that nothing is left out silently; a class that only one split has; fewer than two classes.
+    """
+    found = {}
+    for split in SPLITS:
+        found[split] = {path.name: _images(path) for path in _entries(directory / split)}
+    for one, other in (SPLITS, SPLITS[::-1]):
+        for name in found[one]:
+            if name not in found[other]:
+                raise InputError(f"{directory / other} has no class {name!r}, which {directory / one} has")
+    if len(found["train"]) < 2:
+        raise InputError(f"{directory / 'train'} must hold a folder for each of at least two classes")
+    return found
+
+
+def source(files: Files) -> str:
+    """Names what `read` gives: classes, names of files, and their content."""
+    parts = []
+    for split, classes in files.items():
+        for name, paths in classes.items():
+            for path in paths:
+                content = hashlib.sha256(storage.read_input(path)).digest()
+                parts += [split.encode(), name.encode(), path.name.encode(), content]
+    return storage.digest(*parts)
+
+
+def read(files: Files) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+    """(train images, train labels, test images, test labels): uint8 [N, H, H, C], C 1 for grey and 3 for colour; int32
+    [N], a label being the place of its class among the sorted classes.
+
+    Raises InputError naming the file: not an image, neither grey nor RGB (8 bits), not square, of another shape than
+    the first.
+    """
+    parts, first = [], None
+    for classes in files.values():
+        images, labels = [], []
+        for label, paths in enumerate(classes.values()):
+            for path in paths:
+                image = _decoded(path)
+                first = first or (path, image.shape)
+                if image.shape != first[1]:
+                    raise InputError(f"{path} is {_named(image.shape)}, but {first[0]} is {_named(first[1])}")
+                images.append(image)
+                labels.append(label)
+        parts += [np.stack(images), np.asarray(labels, np.int32)]
+    train, train_labels, test, test_labels = parts
+    return train, train_labels, test, test_labels
+
+
+def _entries(directory: Path) -> list[Path]:
+    try:
+        entries = sorted(path for path in directory.iterdir() if not path.name.startswith("."))
+    except OSError as error:
+        raise InputError(f"cannot read {directory}: {error.strerror or error}") from error
+    return entries
+
+
+def _images(directory: Path) -> list[Path]:
+    paths = _entries(directory)
+    for path in paths:
+        if not path.is_file() or path.suffix.lower() not in _SUFFIXES:
+            raise InputError(f"{path} is not an image file ({', '.join(_SUFFIXES)})")
+    if not paths:
+        raise InputError(f"{directory} holds no image")
+    return paths
+
+
+def _decoded(path: Path) -> np.ndarray:
+    from PIL import Image
+
+    content = storage.read_input(path)
+    try:
+        with Image.open(io.BytesIO(content)) as image:
+            pixels, mode = np.asarray(image), image.mode
+    except Exception as error:  # damaged files raise whatever their bytes happen to mean
+        raise InputError(f"{path} is not an image that can be read, or truncated") from error
+    if mode not in _MODES:
+        raise InputError(f"{path} has the mode {mode}; convert it to L (grey) or RGB")
+    pixels = pixels.reshape(*pixels.shape[:2], -1)
+    if pixels.shape[0] != pixels.shape[1]:
+        raise InputError(f"{path} is not square: it is {_named(pixels.shape)}")
+    return pixels
+
+
+def _named(shape: tuple[int, ...]) -> str:
+    height, width, channels = shape
+    return f"{width} × {height} with {channels} channel{'s' if channels > 1 else ''}"

@@ -1,0 +1,124 @@
+"""Corpora by name: a specification such as `wikitext2:DIR` becomes bytes, or a stream, for training and validation."""
+
+import difflib
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from lvp.cli.parser import CORPORA
+from lvp.data.text import documents, python_docs, tfds_text, wikitext2, zipf
+from lvp.data.tokens import storage
+from lvp.errors import InputError
+
+_MOST = 1 << 32  # bytes of text that are held in memory
+
+
+@dataclass(frozen=True)
+class Corpus:
+    """A text in two parts. spec is canonical (absolute paths, explicit exponent); fingerprint is the sha256
+    (hex) over both parts, or, for zipf, which has no text and empty parts, over the definition of its source.
+    """
+
+    spec: str
+    train: bytes = field(repr=False)
+    valid: bytes = field(repr=False)
+    fingerprint: str
+
+
+def _python_docs(argument: str | None, cache: Path, valid_bytes: int | None) -> documents.Source:
+    if argument is not None:
+        raise InputError(f"the corpus python-docs takes no argument, but got {argument!r}")
+    return documents.held("python-docs", *python_docs.load(), "a tenth of the documents")
+
+
+def _wikitext2(argument: str | None, cache: Path, valid_bytes: int | None) -> documents.Source:
+    directory = None if argument is None else path_of("wikitext2", argument)
+    canonical = "wikitext2" if directory is None else f"wikitext2:{directory}"
+    return documents.held(canonical, *wikitext2.load(directory, cache=cache), "the split valid")
+
+
+def _text(argument: str | None, cache: Path, valid_bytes: int | None) -> documents.Source:
+    return documents.of_files(path_of("text", argument or ""), valid_bytes)
+
+
+def _tfds(argument: str | None, cache: Path, valid_bytes: int | None) -> documents.Source:
+    if not argument:
+        raise InputError("the corpus tfds: names no dataset; write tfds:NAME, tfds:NAME/CONFIG:VERSION#FEATURE")
+    return tfds_text.of_dataset(argument, valid_bytes)
+
+
+def _tokens(argument: str | None, cache: Path, valid_bytes: int | None) -> documents.Source:
+    raise InputError(f"tokens:{argument or ''} is tokens, not text")
+
+
+def _zipf(argument: str | None, cache: Path, valid_bytes: int | None) -> documents.Source:
+    raise InputError("zipf is tokens, not text")
+
+
+def path_of(kind: str, argument: str) -> Path:
+    """The absolute path in `kind:argument`; InputError where there is none."""
+    if not argument:
+        raise InputError(f"the corpus {kind}: names no path; write {kind}:PATH")
+    return storage.user_path(argument)
+
+
+_SOURCES: Mapping[str, Callable[[str | None, Path, int | None], documents.Source]] = {
+    "python-docs": _python_docs,
+    "wikitext2": _wikitext2,
+    "text": _text,
+    "tfds": _tfds,
+    "tokens": _tokens,
+    "zipf": _zipf,
+}
+
+
+def split(spec: str) -> tuple[str, str | None]:
+    """(kind, what stands behind the colon or None); InputError for an unknown kind."""
+    kind, colon, argument = spec.partition(":")
+    if kind not in _SOURCES:
+        close = difflib.get_close_matches(kind, _SOURCES, n=1, cutoff=0.4)
+        hint = f"did you mean {close[0]}? " if close else ""
+        raise InputError(f"unknown corpus {spec!r}; {hint}the corpora are {CORPORA}")
+    return kind, argument if colon else None
+
+
+def absolute(spec: str) -> str:
+    """The specification with an absolute path where it has one; InputError for an unknown kind."""
+    kind, argument = split(spec)
+    return f"{kind}:{path_of(kind, argument)}" if kind in ("text", "wikitext2", "tokens") and argument else spec
+
+
+def source(spec: str, *, cache: Path, valid_bytes: int | None = None) -> documents.Source:
+    """The text that spec names, as two streams of documents. Of a text that has no validation part of its own,
+    valid_bytes is about how much is kept from training for it where that is less than a tenth. Else as `load`."""
+    kind, argument = split(spec)
+    return _SOURCES[kind](argument, Path(cache).absolute(), valid_bytes)
+
+
+def load(spec: str, *, cache: Path) -> Corpus:
+    """The corpus that spec names: python-docs, wikitext2[:DIR], text:FILE-OR-DIR, tfds:NAME or zipf[:EXPONENT].
+
+    python-docs is the embedded default (see lvp.data.text.python_docs); wikitext2 without a directory is looked
+    for and else downloaded (lvp.data.text.wikitext2); text is any UTF-8 text (lvp.data.text.documents.of_files); tfds
+    any text of TensorFlow Datasets (lvp.data.text.tfds_text); zipf is synthetic tokens without text
+    (lvp.data.text.zipf). cache is a directory, made when needed, where a download is kept. Raises InputError for an
+    unknown name or text that is missing, empty, binary or not UTF-8, or larger than 4 GiB: `python -m lvp tokenize` is
+    for that.
+    """
+    kind, argument = split(spec)
+    if kind == "zipf":
+        exponent = zipf.DEFAULT_EXPONENT if argument is None else zipf.parse_exponent(argument)
+        return Corpus(f"zipf:{exponent}", b"", b"", zipf.fingerprint(exponent))
+    found = source(spec, cache=cache)
+    train, valid = (b"".join(_held(found.spec, part)) for part in (found.train, found.valid))
+    return Corpus(found.spec, train, valid, storage.digest(train, valid))
+
+
+def _held(spec: str, part: documents.Documents):
+    size = 0
+    for _, block in part.stream(documents.START):
+        size += len(block)
+        if max(size, part.num_bytes or 0) > _MOST:
+            way_out = f"python -m lvp tokenize {spec} --vocab M --out DIR, and pass tokens:DIR"
+            raise InputError(f"{spec} is larger than {_MOST >> 30} GiB, too large to be held in memory: {way_out}")
+        yield block

@@ -1,0 +1,192 @@
+"""Texts as streams of documents that can be taken up anywhere: what corpora are made of, however large.
+
+Documents follow each other without a mark of their own, since the tokenizers have no special tokens: a document ends
+with a line end, added where there is none. A line is encoded by itself, so that a text may be encoded in parts.
+"""
+
+import io
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import NamedTuple, Protocol
+
+from lvp.data.text import splits
+from lvp.data.tokens import storage
+from lvp.errors import InputError
+
+_LEAST_TAIL = 1 << 16  # bytes: many small files do not give a word each
+
+
+class Position(NamedTuple):
+    """Between two blocks of a stream: so many documents are behind it, and so many bytes of the next one."""
+
+    document: int = 0
+    offset: int = 0
+
+
+START, END = Position(), Position(2**61)
+
+
+class Documents(Protocol):
+    """A part of a corpus. `count` documents; `num_bytes` of text if that is known beforehand, else None."""
+
+    @property
+    def count(self) -> int: ...
+
+    @property
+    def num_bytes(self) -> int | None: ...
+
+    def stream(self, start: Position) -> Iterator[tuple[Position, bytes]]:
+        """Blocks of text from `start` on, each with the position behind it: from there the same blocks follow."""
+
+
+@dataclass(frozen=True)
+class Source:
+    """The two parts of a text. spec is canonical; identity tells, without reading it all, whether it is the same text
+    still; validation says in words what it consists of."""
+
+    spec: str
+    identity: str
+    train: Documents
+    valid: Documents
+    validation: str
+
+
+@dataclass(frozen=True)
+class Held:
+    """A text in memory."""
+
+    name: str
+    content: bytes = field(repr=False)
+    count = 1
+
+    @property
+    def num_bytes(self) -> int:
+        return len(self.content)
+
+    def stream(self, start: Position) -> Iterator[tuple[Position, bytes]]:
+        end = len(self.content)
+        begin = end if start.document else start.offset
+        for at, block in splits.blocks(io.BytesIO(self.content), begin, end, Path(self.name)):
+            yield Position(1) if at == end else Position(0, at), block
+
+
+def held(spec: str, train: bytes, valid: bytes, validation: str) -> Source:
+    """A source that is in memory as a whole."""
+    return Source(spec, storage.digest(train, valid), Held(spec, train), Held(spec, valid), validation)
+
+
+class _File(NamedTuple):
+    path: Path
+    size: int
+    tail: int  # bytes at its end, about, that are validation
+
+
+@dataclass(frozen=True)
+class _Files:
+    files: Sequence[_File] = field(repr=False)
+    tails: bool
+
+    @property
+    def count(self) -> int:
+        return len(self.files)
+
+    @property
+    def num_bytes(self) -> int:
+        return sum(file.tail if self.tails else file.size - file.tail for file in self.files)
+
+    def stream(self, start: Position) -> Iterator[tuple[Position, bytes]]:
+        offset = start.offset
+        for number in range(start.document, len(self.files)):
+            path, size, tail = self.files[number]
+            try:
+                with open(path, "rb") as file:
+                    border = _border(file, size - tail)
+                    begin, end = (border, size) if self.tails else (0, border)
+                    for at, block in splits.blocks(file, begin + offset, end, path):
+                        last = at == end
+                        after = Position(number + 1) if last else Position(number, at - begin)
+                        yield after, splits.ended(block) if last else block
+            except OSError as error:
+                raise InputError(f"cannot read {path}: {error.strerror or error}") from error
+            offset = 0
+
+
+def _border(file, at: int) -> int:
+    """The last place up to `at` where a UTF-8 character begins."""
+    file.seek(max(0, at - 3))
+    around = file.read(4 if at >= 3 else at + 1)
+    return at - (min(at, 3) - len(splits.cut(around, min(at, 3))))
+
+
+def _tails(sizes: Sequence[int], valid_bytes: int | None) -> list[int]:
+    """How much of the end of every file is validation: a tenth, or its share of valid_bytes if that is less. Small
+    files have theirs put together, at the end of every so many."""
+    total = sum(sizes)
+    if valid_bytes is None or 10 * valid_bytes >= total:
+        return [size // 10 for size in sizes]
+    found, due = [], 0  # in parts of a byte, of which `total` make one
+    for size in sizes:
+        due += size * valid_bytes
+        tail = min(due // total, size // 10)
+        if tail < min(size // 10, valid_bytes // 2, _LEAST_TAIL):
+            tail = 0
+        due -= tail * total
+        found.append(tail)
+    return found
+
+
+def of_files(path: Path, valid_bytes: int | None) -> Source:
+    """A text file, or all files below a directory in the order of their relative paths, hidden ones left out
+    (`lvp.data.text.splits.files`); every other file must be UTF-8 text, so that nothing is left out silently.
+
+    The last tenth of every file, cut between two characters, is validation; or of many and large files less than that,
+    valid_bytes in all. Each file's two parts end with a line end, added where there is none. Raises InputError if
+    something is missing or a part is empty, and when it is read if it is binary or not UTF-8.
+    """
+    found = list(splits.files(path))
+    try:
+        states = [file.stat() for file in found]
+    except OSError as error:
+        raise InputError(f"cannot read {error.filename}: {error.strerror or error}") from error
+    sizes = [state.st_size for state in states]
+    if not any(sizes):
+        what = "holds no text file that is not empty" if path.is_dir() else "is empty"
+        raise InputError(f"the text corpus {path} {what}")
+    if max(sizes) < 10:
+        # Whatever else is wrong with so small a file is more to the point.
+        for file in found:
+            splits.read(file)
+        raise InputError(f"the text corpus {path} is too small: a tenth of a file, for validation, is 0 bytes")
+    files = [_File(*each) for each in zip(found, sizes, _tails(sizes, valid_bytes), strict=True)]
+    names = [[str(f.relative_to(path)), s.st_size, s.st_mtime_ns] for f, s in zip(found, states, strict=True)]
+    identity = storage.digest(storage.as_json(names))
+    return Source(f"text:{path}", identity, _Files(files, False), _Files(files, True), "the ends of the text's files")
+
+
+def limited(stream: Iterator[tuple[Position, bytes]], limit: int | None) -> Iterator[tuple[Position, bytes]]:
+    """The stream up to `limit` bytes, cut between two characters; None is all of it. Behind a block that was cut there
+    is END."""
+    for position, block in stream:
+        if limit is None:
+            yield position, block
+        elif len(block) < limit:
+            limit -= len(block)
+            yield position, block
+        else:
+            yield END, splits.cut(block, limit)
+            return
+
+
+def pieces(stream: Iterator[tuple[Position, bytes]], size: int) -> Iterator[tuple[Position, bytes]]:
+    """The stream in pieces of at least `size` bytes but for the last: whoever goes on behind a piece gets the same ones
+    as whoever does not stop."""
+    parts, held_back = [], 0
+    for position, block in stream:
+        parts.append(block)
+        held_back += len(block)
+        if held_back >= size:
+            yield position, b"".join(parts)
+            parts, held_back = [], 0
+    if parts:
+        yield position, b"".join(parts)

@@ -1,0 +1,85 @@
+"""Reading text: user's files and directories, strictly; and cutting bytes where no character is cut."""
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import BinaryIO, NoReturn
+
+from lvp.data.tokens import storage
+from lvp.errors import InputError
+
+BLOCK = 1 << 23  # bytes of a text that are held at a time
+
+
+def cut(text: bytes, limit: int) -> bytes:
+    """The longest prefix of at most `limit` bytes that ends between two UTF-8 characters (text is UTF-8)."""
+    end = min(limit, len(text))
+    while 0 < end < len(text) and text[end] & 0xC0 == 0x80:  # a continuation byte would be cut off
+        end -= 1
+    return text[:end]
+
+
+def ended(text: bytes) -> bytes:
+    """The text with a line end, added where it has none; nothing stays nothing."""
+    return text if not text or text.endswith(b"\n") else text + b"\n"
+
+
+def read(path: Path) -> bytes:
+    """The bytes of a UTF-8 text file, as they are (line ends, byte-order mark and all; may be empty).
+
+    Raises InputError naming the file if it is missing, unreadable, binary (a NUL byte) or not UTF-8; for the
+    last two with the offset in bytes.
+    """
+    content = storage.read_input(path)
+    _check(content, path, 0)
+    return content
+
+
+def _check(content: bytes, name: Path, offset: int) -> None:
+    if (at := content.find(b"\0")) >= 0:
+        raise InputError(f"{name} is binary, not text: NUL at byte offset {offset + at}")
+    try:
+        content.decode("utf-8")
+    except UnicodeDecodeError as error:
+        found = f"byte offset {offset + error.start}: 0x{content[error.start]:02x}"
+        raise InputError(f"{name} is not UTF-8 ({found}); convert it first") from None
+
+
+def blocks(file: BinaryIO, begin: int, end: int, name: Path) -> Iterator[tuple[int, bytes]]:
+    """The bytes of an open file from `begin` to `end` in blocks of at most BLOCK, each after the offset where it ends.
+
+    Blocks end with a line, and inside a line that is longer than a block between two characters: where one begins
+    depends on where the one before it ended and on nothing else. Raises InputError as `read`, and where the file ends
+    before `end`.
+    """
+    file.seek(begin)
+    while begin < end:
+        block = file.read(min(BLOCK, end - begin))
+        if not block:
+            raise InputError(f"{name} has become shorter while it was read")
+        if begin + len(block) < end:
+            # Of what is no UTF-8 cut may leave nothing, over and over.
+            block = block[: block.rfind(b"\n") + 1] or cut(block, len(block) - 1) or block
+        _check(block, name, begin)
+        begin += len(block)
+        file.seek(begin)
+        yield begin, block
+
+
+def files(path: Path) -> Iterator[Path]:
+    """The path itself, or all files below a directory in the order of their relative paths, but hidden ones (their name
+    begins with a dot), what is below hidden directories, and linked directories. InputError where one is unreadable."""
+    if not path.is_dir():
+        yield path
+        return
+    found = {}
+    for directory, below, names in os.walk(path, onerror=_refuse):
+        below[:] = [name for name in below if not name.startswith(".")]
+        for file in (Path(directory, name) for name in names if not name.startswith(".")):
+            if file.is_file():
+                found[file.relative_to(path).as_posix()] = file
+    yield from (found[name] for name in sorted(found))
+
+
+def _refuse(error: OSError) -> NoReturn:
+    raise InputError(f"cannot read {error.filename}: {error.strerror or error}") from error

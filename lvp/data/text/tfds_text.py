@@ -1,0 +1,134 @@
+"""Texts of TensorFlow Datasets, read without TensorFlow. TFDS is imported when one is opened, which takes seconds."""
+
+import contextlib
+import difflib
+import os
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from lvp.data.text.documents import Position, Source
+from lvp.data.text.splits import ended
+from lvp.data.tokens import storage
+from lvp.errors import InputError, unknown
+
+_GROUP = 256  # records read together
+
+
+@dataclass(frozen=True)
+class _Records:
+    """The text of records `first` to `last`; each is a document."""
+
+    records: Any = field(repr=False)
+    feature: str
+    first: int
+    last: int
+    num_bytes: int | None = None  # unknown until they are read
+
+    @property
+    def count(self) -> int:
+        return self.last - self.first
+
+    def stream(self, start: Position) -> Iterator[tuple[Position, bytes]]:
+        for begin in range(self.first + start.document, self.last, _GROUP):
+            numbers = range(begin, min(begin + _GROUP, self.last))
+            for number, record in zip(numbers, self.records.__getitems__(list(numbers)), strict=True):
+                yield Position(number + 1 - self.first), ended(record[self.feature])
+
+
+def of_dataset(name: str, valid_bytes: int | None) -> Source:
+    """The text of a dataset, NAME[/CONFIG][:VERSION][#FEATURE]; FEATURE where there are several texts.
+
+    Its directory is TFDS's own ($TFDS_DATA_DIR, else ~/tensorflow_datasets). One that is not prepared yet is prepared,
+    as array_record; many take TensorFlow for that. Training text is the split train. Validation is the split
+    validation, else test, else the last documents of train: a tenth of them, or fewer that hold valid_bytes together.
+    Raises InputError for what is not there, has no text, or cannot be prepared or read without TensorFlow.
+    """
+    import tensorflow_datasets as tfds
+
+    name, _, feature = name.partition("#")
+    builder = _prepared(tfds, name)
+    feature, several = _feature(tfds, builder, feature)
+    splits = builder.info.splits
+    if "train" not in splits:
+        raise InputError(f"tfds:{name} has no split train, but {', '.join(splits) or 'none'}")
+    other = next((split for split in ("validation", "test") if split in splits), None)
+    try:
+        train = builder.as_data_source("train")
+        valid = train if other is None else builder.as_data_source(other)
+    except Exception as error:  # it is prepared in another file format, or a file is missing
+        raise InputError(
+            f"cannot read tfds:{name} in {builder.data_path} ({_line(error)}); prepare it as array_record in another "
+            "$TFDS_DATA_DIR"
+        ) from error
+    border, words = len(train), f"the split {other}"
+    if other is None:
+        border -= _tail(train, feature, valid_bytes)
+        if border == len(train):
+            raise InputError(f"tfds:{name} has no split but train, of which a tenth of {len(train)} documents is none")
+        words = f"the last {len(train) - border} of {len(train)} documents of train (it has no other split)"
+    spec = f"tfds:{'/'.join(builder.info.full_name.split('/')[:-1])}:{builder.version}" + f"#{feature}" * several
+    sizes = {split: [int(info.num_bytes), list(info.shard_lengths)] for split, info in splits.items()}
+    return Source(
+        spec,
+        storage.digest(storage.as_json([spec, sizes])),
+        _Records(train, feature, 0, border),
+        _Records(valid, feature, 0 if other else border, len(valid)),
+        words,
+    )
+
+
+def _prepared(tfds, name: str):
+    directory = os.environ.get("TFDS_DATA_DIR")
+    try:
+        builder = tfds.builder(name, data_dir=directory)
+        if builder.is_prepared():
+            return builder
+        builder = tfds.builder(name, data_dir=directory, file_format="array_record")
+    except tfds.core.DatasetNotFoundError:
+        near = difflib.get_close_matches(name, tfds.list_builders(with_community_datasets=False), n=1)
+        hint = f"did you mean {near[0]}?" if near else "is $TFDS_DATA_DIR its directory?"
+        raise InputError(f"TFDS has no dataset {name!r} in {directory or 'its own directory'}; {hint}") from None
+    except Exception as error:  # builders are code of others
+        raise InputError(f"cannot open tfds:{name} ({_line(error)})") from error
+    print(f"preparing tfds:{name} in {builder.data_path}", file=sys.stderr, flush=True)
+    if not sys.stderr.isatty():
+        tfds.disable_progress_bar()
+    try:
+        with storage.locked(Path(builder.data_path)), contextlib.redirect_stdout(sys.stderr):
+            builder.download_and_prepare()
+    except Exception as error:  # no network, TensorFlow needed, no room: whatever the builder meets
+        way_out = "prepare it as array_record elsewhere and set $TFDS_DATA_DIR"
+        raise InputError(f"cannot prepare tfds:{name} here ({_line(error)}); {way_out}") from error
+    return builder
+
+
+def _feature(tfds, builder, wanted: str) -> tuple[str, bool]:
+    """(the name of the text feature, whether there are several)."""
+    features = builder.info.features
+    texts = sorted(name for name, kind in dict(features).items() if isinstance(kind, tfds.features.Text))
+    if not texts:
+        raise InputError(f"tfds:{builder.name} has no text, but {', '.join(dict(features))}")
+    if wanted and wanted not in texts:
+        raise unknown("text feature", wanted, texts)
+    if not wanted and len(texts) > 1:
+        raise InputError(f"tfds:{builder.name} has several texts ({', '.join(texts)}): add #{texts[0]}, say")
+    return wanted or texts[0], len(texts) > 1
+
+
+def _tail(records, feature: str, valid_bytes: int | None) -> int:
+    """How many of the last records are validation."""
+    most = len(records) // 10
+    if valid_bytes is None:
+        return most
+    count = size = 0
+    while count < most and size < valid_bytes:
+        count += 1
+        size += len(ended(records[len(records) - count][feature]))
+    return count
+
+
+def _line(error: Exception) -> str:
+    return next((line.strip() for line in str(error).splitlines() if line.strip()), type(error).__name__)

@@ -1,0 +1,107 @@
+"""WikiText-2 (Merity et al. 2016, arXiv:1609.07843): where its files are, and their text, cached."""
+
+import io
+import os
+import shutil
+import zipfile
+from pathlib import Path
+
+from lvp.data.text import downloads, splits
+from lvp.data.tokens import storage
+from lvp.errors import InputError
+
+ARCHIVE_URL = "https://wikitext.smerity.com/wikitext-2-raw-v1.zip"
+ARCHIVE_SHA256 = "ef7edb566e3e2b2d31b29c1fdb0c89a4cc683597484c3dc2517919c615435a11"
+_WAY_OUT = "pass wikitext2:DIR or set LVP_WIKITEXT2 to a directory with train.txt and valid.txt"
+# The names under which the word-level and the raw release go about.
+_NAMES = ("{}.txt", "wiki.{}.tokens", "wiki.{}.raw")
+_BESIDE_THE_CHECKOUT = Path(__file__).resolve().parents[4] / "shared" / "data" / "wikitext-2"
+
+
+def find() -> Path | None:
+    """The directory of a local copy, or None: $LVP_WIKITEXT2 if set, else ../shared/data/wikitext-2 seen from
+    the root of the checkout if that exists.
+    """
+    if named := os.environ.get("LVP_WIKITEXT2"):
+        return storage.user_path(named)
+    return _BESIDE_THE_CHECKOUT if _BESIDE_THE_CHECKOUT.is_dir() else None
+
+
+def split_files(directory: Path) -> dict[str, Path]:
+    """Files of the splits train, valid and, if there, test, all of one naming scheme; InputError if none."""
+    if not directory.is_dir():
+        raise InputError(f"no WikiText-2 at {directory}: no such directory; {_WAY_OUT}")
+    for pattern in _NAMES:
+        files = {split: directory / pattern.format(split) for split in ("train", "valid", "test")}
+        if files["train"].is_file() and files["valid"].is_file():
+            return {split: path for split, path in files.items() if path.is_file()}
+    wanted = " or ".join(f"{name.format('train')} + {name.format('valid')}" for name in _NAMES)
+    raise InputError(f"no WikiText-2 in {directory}: expected {wanted}")
+
+
+def download(directory: Path, url: str, sha256: str) -> None:
+    """Download the raw release, check it, and write its files (wiki.train.raw, …) into directory.
+
+    Raises InputError if it cannot be had or is not the archive with that sha256 (hex).
+    """
+    archive = downloads.fetch(url, sha256, what="WikiText-2", way_out=_WAY_OUT)
+    with zipfile.ZipFile(io.BytesIO(archive)) as members:
+        for split in ("train", "valid", "test"):
+            name = f"wiki.{split}.raw"
+            storage.write_file(directory / name, members.read(f"wikitext-2-raw/{name}"))
+
+
+def load(directory: Path | None, *, cache: Path) -> tuple[bytes, bytes]:
+    """(train, valid), byte for byte the files in directory; if None, in what `find` gives, else downloaded.
+
+    The first time the text goes through the TFDS builder (array_record, kept under cache); afterwards a
+    checked plain copy is read and TFDS is not imported. Raises InputError if the files or the network are
+    missing, or a file is empty, binary or not UTF-8.
+    """
+    directory = directory or find()
+    source = storage.digest(ARCHIVE_SHA256.encode())
+    if directory is not None:
+        files = split_files(directory)
+        texts = {split: splits.read(path) for split, path in files.items()}
+        for split, content in texts.items():
+            if not content:
+                raise InputError(f"{files[split]} is empty")
+        source = storage.digest(*(part for split in texts for part in (split.encode(), texts[split])))
+    entry = cache / "corpora" / f"wikitext2-{source[:32]}"
+    if storage.read_entry(entry) is None:
+        with storage.locked(entry):
+            if storage.read_entry(entry) is None:
+                _prepare(entry, directory, cache, source[:32])
+    return (entry / "train").read_bytes(), (entry / "valid").read_bytes()
+
+
+def test(directory: Path | None, *, cache: Path) -> bytes:
+    """The test split: byte for byte the file in directory; if None, in what `find` gives, else downloaded. InputError
+    as `load`, and where there is no such file."""
+    directory = directory or find()
+    if directory is None:
+        directory = cache / "downloads" / "wikitext-2-raw-v1"
+        if not directory.is_dir():
+            download(directory, ARCHIVE_URL, ARCHIVE_SHA256)
+    files = split_files(directory)
+    if "test" not in files:
+        raise InputError(f"no test split of WikiText-2 in {directory}")
+    if not (content := splits.read(files["test"])):
+        raise InputError(f"{files['test']} is empty")
+    return content
+
+
+def _prepare(entry: Path, directory: Path | None, cache: Path, source: str) -> None:
+    if directory is None:
+        directory = cache / "downloads" / "wikitext-2-raw-v1"
+        download(directory, ARCHIVE_URL, ARCHIVE_SHA256)
+    from lvp.data.text import wikitext2_builder  # takes seconds, and only the first use of a corpus needs it
+
+    files = split_files(directory)
+    data_dir = cache / "tfds" / source
+    shutil.rmtree(data_dir, ignore_errors=True)  # of a process that was stopped before the entry was written
+    texts = wikitext2_builder.prepared_texts(files, data_dir)
+    for split, path in files.items():
+        if texts[split] != path.read_bytes():
+            raise RuntimeError(f"the records in {data_dir} are not the text of {path}")
+    storage.write_entry(entry, {split: texts[split] for split in ("train", "valid")}, {"source": source})

@@ -1,0 +1,1 @@
+"""Tokens: tokenizers, token files, datasets of tokens and their batches."""

@@ -1,0 +1,233 @@
+"""From the name of a corpus to token files on disk: slice, tokenizer, encoding, cached and fingerprinted."""
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from lvp.data.text import corpora, zipf
+from lvp.data.text import splits as text
+from lvp.data.tokens import files as token_files
+from lvp.data.tokens import scored, storage, streams, tokenizers
+from lvp.errors import InputError
+
+_FORMAT = 1  # of the cached files
+_FILES = ("train.npy", "valid.npy")
+_SCORED = "scored.npy"
+_PATHS = ("tokens_train", "tokens_valid", "tokens_scored")
+
+
+@dataclass(frozen=True)
+class Dataset:
+    """Tokens on disk for one corpus, slice and vocabulary; small, and safe to hand to another process.
+
+    tokens_train, tokens_valid: .npy files of int32 or uint16, ids below vocab; the first num_tokens and
+    num_valid_tokens of theirs are the dataset's, and all there are unless a directory of token files was limited. So a
+    sweep can be read where the files are not. vocab is the real size.
+    train_bytes, valid_bytes: bytes of text the tokens stand for, the slice's own size; for zipf, where there is no
+    text, train_bytes is 4 per token and valid_bytes None. Fingerprints are sha256 in hex. tokens_scored: of a text that
+    is scored whole, a line end before it, and its words; None without one.
+    """
+
+    tokens_train: Path
+    tokens_valid: Path
+    num_tokens: int
+    num_valid_tokens: int
+    vocab: int
+    train_bytes: int
+    valid_bytes: int | None
+    corpus_fingerprint: str
+    tokenizer_fingerprint: str | None
+    spec: str
+    tokens_scored: Path | None = None
+    scored_words: scored.WordCounts | None = None
+    scored_fingerprint: str | None = None
+
+    def to_dict(self) -> dict:
+        """A JSON object."""
+        return asdict(self) | {name: str(path) for name in _PATHS if (path := getattr(self, name))}
+
+    @classmethod
+    def from_dict(cls, values: Mapping) -> "Dataset":
+        """The inverse of to_dict; KeyError or TypeError for missing or surplus keys."""
+        found = {**values, **{name: Path(values[name]) for name in _PATHS if values.get(name)}}
+        if found.get("scored_words"):
+            found["scored_words"] = scored.WordCounts(*found["scored_words"])
+        return cls(**found)
+
+    def tokens(self, split: str, *, mapped: bool = False) -> np.ndarray:
+        """The tokens of "train" or "valid", as they lie in the file; mapped: read as they are looked at."""
+        path, count = {
+            "train": (self.tokens_train, self.num_tokens),
+            "valid": (self.tokens_valid, self.num_valid_tokens),
+        }[split]
+        found = storage.load_npy(path, mapped=True)[:count]
+        return found if mapped else np.array(found)
+
+    def frequencies(self) -> np.ndarray:
+        """Unigram frequencies, float64 [vocab], sum 1: of tokens_train, or for zipf the exact ones."""
+        kind, _, exponent = self.spec.partition(":")
+        if kind == "zipf":
+            return zipf.frequencies(self.vocab, float(exponent))
+        return streams.frequencies(self.tokens("train", mapped=True), self.vocab)
+
+    @property
+    def bytes_per_token(self) -> float:
+        """Of the training tokens."""
+        return self.train_bytes / self.num_tokens
+
+
+def _check_settings(vocab: int, smallest: int, sizes: Mapping[str, int | None]) -> None:
+    if isinstance(vocab, bool) or not isinstance(vocab, int) or vocab < smallest:
+        raise InputError(f"vocab={vocab!r}: the vocabulary size must be a whole number from {smallest} up")
+    for name, size in sizes.items():
+        if size is not None and (isinstance(size, bool) or not isinstance(size, int) or size < 1):
+            raise InputError(f"{name}={size!r}: must be a positive number of bytes, or None for everything")
+
+
+def prepare(
+    spec: str,
+    *,
+    vocab: int,
+    slice_bytes: int | None,
+    valid_bytes: int | None,
+    cache: Path,
+    scored_spec: str | None = None,
+) -> Dataset:
+    """Tokens of the head of a corpus under a tokenizer of its own with exactly `vocab` tokens.
+
+    spec: see lvp.data.load. The training text is the first slice_bytes bytes of the corpus's training part,
+    cut down to a whole character, or all of it if that is None or more than there is; valid_bytes likewise.
+    scored_spec names a further text (see lvp.data.tokens.scored), taken whole and never trained on.
+    The tokenizer is trained on the whole training part whatever the slice, so slices of one corpus share it.
+    For zipf there is no text: 4 bytes count as one token, and None means 2^20 and 2^17 tokens.
+    tokens:DIR is a directory that `python -m lvp tokenize` made, or one of those, DIR/VOCAB for every vocabulary: its
+    tokens stay where they are, and sizes in bytes mean the most tokens that stand for no more (`token_files.head`).
+
+    Everything else is kept under `cache` and made by one process at a time; a second call reads and verifies it,
+    and imports neither SentencePiece nor, but for tfds, TFDS. Raises InputError for an unusable corpus (see
+    lvp.data.load), a vocabulary below 256 (zipf: 2), larger than the corpus supports or not that of tokens:DIR, sizes
+    that are not positive or leave fewer than two tokens, and a cache that cannot be written.
+    """
+    cache = Path(cache).absolute()
+    kind = spec.partition(":")[0]
+    smallest, build = (2, _build_zipf) if kind == "zipf" else (tokenizers.SMALLEST, _build_text)
+    _check_settings(vocab, smallest, {"slice_bytes": slice_bytes, "valid_bytes": valid_bytes})
+    if kind == "tokens":
+        return _of_token_files(spec, vocab, slice_bytes, valid_bytes, cache, scored_spec)
+    corpus = corpora.load(spec, cache=cache)
+    further = None if scored_spec is None else scored.load(scored_spec, cache=cache)
+    if further is not None and kind == "zipf":
+        raise InputError("zipf has no tokenizer: no text can be scored under it")
+    decides = [_FORMAT, tokenizers.FORMAT, corpus.fingerprint, vocab, slice_bytes, valid_bytes]
+    key = storage.as_json(decides + ([] if further is None else [storage.digest(further)]))
+    entry = cache / "datasets" / f"{kind}-{vocab}-{storage.digest(key)[:32]}"
+    meta = storage.read_entry(entry)
+    if meta is None:
+        with storage.locked(entry):
+            meta = storage.read_entry(entry)
+            if meta is None:
+                splits, meta = build(corpus, vocab, slice_bytes, valid_bytes, cache)
+                files = {name: storage.npy(ids) for name, ids in zip(_FILES, splits, strict=True)}
+                if further is not None:
+                    files[_SCORED] = storage.npy(_tokenizer(corpus, vocab, cache).encode(b"\n" + further))
+                    meta |= {
+                        "scored_words": scored.WordCounts.of(further),
+                        "scored_fingerprint": storage.digest(further),
+                    }
+                storage.write_entry(entry, files, meta)
+    train, valid = (entry / name for name in _FILES)
+    num_tokens, num_valid_tokens = (int(storage.load_npy(path, mapped=True).size) for path in (train, valid))
+    found: dict[str, Any] = {"vocab": vocab, "corpus_fingerprint": corpus.fingerprint, "spec": corpus.spec} | meta
+    if further is not None:
+        found |= {"tokens_scored": entry / _SCORED, "scored_words": scored.WordCounts(*meta["scored_words"])}
+    return Dataset(train, valid, num_tokens, num_valid_tokens, **found)
+
+
+def _of_token_files(spec, vocab, slice_bytes, valid_bytes, cache, scored_spec) -> Dataset:
+    named = corpora.path_of("tokens", corpora.split(spec)[1] or "")
+    several = not token_files.begun(named) and any(path.name.isdecimal() for path in named.glob("*/"))
+    directory = named / str(vocab) if several else named
+    meta = token_files.read(directory)
+    if meta["vocab"] != vocab:
+        found = f"the tokens in {directory} are of a vocabulary of {meta['vocab']}, not {vocab}"
+        raise InputError(f"{found}: set that, or tokenize again")
+    limits = {"train": slice_bytes, "valid": valid_bytes}
+    sizes = [token_files.head(directory, meta, split, limit) for split, limit in limits.items()]
+    for name, (count, size) in zip(("training", "validation"), sizes, strict=True):
+        if count < 2:
+            raise InputError(f"the {name} part of {directory} is too small: {size} bytes make {count} tokens")
+    (num_tokens, train_bytes), (num_valid_tokens, size_of_valid) = sizes
+    digests = [meta["files"][name]["sha256"] for name in token_files.SPLITS.values()]
+    train, valid = (directory / name for name in token_files.SPLITS.values())
+    made = Dataset(
+        train,
+        valid,
+        num_tokens,
+        num_valid_tokens,
+        vocab,
+        train_bytes,
+        size_of_valid,
+        storage.digest(storage.as_json(digests)),
+        meta["tokenizer_fingerprint"],
+        f"tokens:{named}",
+    )
+    return made if scored_spec is None else _with_scored(made, directory, meta, cache, scored_spec)
+
+
+def _with_scored(found: Dataset, directory: Path, meta: Mapping, cache: Path, spec: str) -> Dataset:
+    """A dataset of token files with a text that is scored, under their tokenizer."""
+    further = scored.load(spec, cache=cache)
+    fingerprint = storage.digest(further)
+    key = storage.as_json([_FORMAT, tokenizers.FORMAT, found.tokenizer_fingerprint, fingerprint])
+    entry = cache / "datasets" / f"scored-{found.vocab}-{storage.digest(key)[:32]}"
+    if storage.read_entry(entry) is None:
+        with storage.locked(entry):
+            if storage.read_entry(entry) is None:
+                tokenizer = token_files.tokenizer(directory, meta)
+                storage.write_entry(entry, {_SCORED: storage.npy(tokenizer.encode(b"\n" + further))}, {})
+    words = scored.WordCounts.of(further)
+    return replace(found, tokens_scored=entry / _SCORED, scored_words=words, scored_fingerprint=fingerprint)
+
+
+def _build_text(corpus, vocab, slice_bytes, valid_bytes, cache):
+    texts = [
+        part if limit is None else text.cut(part, limit)
+        for part, limit in ((corpus.train, slice_bytes), (corpus.valid, valid_bytes))
+    ]
+    tokenizer = _tokenizer(corpus, vocab, cache)
+    splits = [tokenizer.encode(part) for part in texts]
+    for name, part, ids in zip(("training", "validation"), texts, splits, strict=True):
+        if ids.size < 2:
+            raise InputError(f"the {name} text of {corpus.spec} is too small: {len(part)} bytes make {ids.size} tokens")
+    return splits, {
+        "train_bytes": len(texts[0]),
+        "valid_bytes": len(texts[1]),
+        "tokenizer_fingerprint": tokenizer.fingerprint,
+    }
+
+
+def _build_zipf(corpus, vocab, slice_bytes, valid_bytes, cache):
+    exponent = float(corpus.spec.partition(":")[2])
+    splits = []
+    for split, size in (("train", slice_bytes), ("valid", valid_bytes)):
+        count = zipf.DEFAULT_TOKENS[split] if size is None else size // zipf.BYTES_PER_TOKEN
+        if count < 2:
+            raise InputError(f"{size} bytes of zipf are {count} tokens (4 bytes each); at least 2 are needed")
+        splits.append(zipf.sample(count, vocab, exponent, split))
+    train_bytes = splits[0].size * zipf.BYTES_PER_TOKEN
+    return splits, {"train_bytes": train_bytes, "valid_bytes": None, "tokenizer_fingerprint": None}
+
+
+def _tokenizer(corpus: corpora.Corpus, vocab: int, cache: Path) -> tokenizers.Tokenizer:
+    """The cached tokenizer of a corpus, trained on the whole of its training part if there is none."""
+    entry = cache / "tokenizers" / f"{corpus.fingerprint[:32]}-{vocab}-v{tokenizers.FORMAT}"
+    if storage.read_entry(entry) is None:
+        with storage.locked(entry):
+            if storage.read_entry(entry) is None:
+                tokenizer = tokenizers.Tokenizer.train(corpus.train, vocab)
+                storage.write_entry(entry, {"model": tokenizer.model}, {"fingerprint": tokenizer.fingerprint})
+                return tokenizer
+    return tokenizers.Tokenizer.load(entry / "model")

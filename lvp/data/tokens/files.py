@@ -1,0 +1,267 @@
+"""Directories of token files, made by `lvp.data.tokens.tokenization`: train.npy, valid.npy, their tokenizer, and a
+record.
+
+Tokens are uint16 where the vocabulary allows it, else int32: 100 GB of text are some 50 GB of tokens of four bytes
+each. meta.json is written last, so that a directory with it is whole; it holds sizes and sha256 of the other files.
+Sizes, headers, the tokenizer and a sample of the tokens are looked at whenever a directory is opened, small files from
+end to end; `verify` looks at everything.
+"""
+
+import hashlib
+import json
+import os
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from lvp.data.tokens import storage
+from lvp.data.tokens.tokenizers import Tokenizer
+from lvp.errors import InputError
+from lvp.files import sync_directory, write_whole
+from lvp.files.schema import Shape, fits
+
+FORMAT = 1
+META, UNFINISHED, TOKENIZER = "meta.json", "unfinished.json", "tokenizer.model"
+SPLITS = {"train": "train.npy", "valid": "valid.npy"}
+BEGIN_AGAIN = "delete the directory and begin again"
+_AGAIN = "delete it and make it again: python -m lvp tokenize SPEC --vocab M --out {}"
+# Of meta.json, whoever wrote it: a digest proves that nothing was damaged, not who was at it.
+_SHAPE: Shape = {
+    "spec": str,
+    "vocab": int,
+    "tokens": dict.fromkeys(SPLITS, int),
+    "text_bytes": dict.fromkeys(SPLITS, int),
+    "tokenizer_fingerprint": str,
+    "files": dict.fromkeys((TOKENIZER, *SPLITS.values()), {"bytes": int, "sha256": str}),
+    "asked": dict,
+}
+_HEADER = 128  # bytes of the .npy header, whatever the number of tokens
+_CHUNK = 1 << 22  # tokens looked at together
+_SMALL = 1 << 26  # bytes of a file that is verified whenever it is opened
+_SAMPLES, _SAMPLE = 64, 1 << 14  # places in a larger one, and tokens at each
+
+
+def dtype_of(vocab: int) -> np.dtype:
+    return np.dtype("<u2" if vocab <= 1 << 16 else "<i4")
+
+
+def _header(dtype: np.dtype, count: int) -> bytes:
+    text = repr({"descr": dtype.str, "fortran_order": False, "shape": (count,)})
+    body = text.ljust(_HEADER - 11).encode("latin1") + b"\n"
+    return np.lib.format.magic(1, 0) + len(body).to_bytes(2, "little") + body
+
+
+class Appender:
+    """A token file under way, beside its final name. What was appended is on disk after `sync`.
+
+    count: tokens that are known to be there; what is behind them, of a process that was killed, is cut off. Raises
+    InputError where there are fewer.
+    """
+
+    def __init__(self, path: Path, dtype: np.dtype, count: int):
+        self.path, self.dtype, self.count = path, dtype, count
+        self._part = path.with_name(f"{path.name}.part")
+        begun = os.open(self._part, os.O_RDWR | os.O_CREAT, 0o644)
+        self._file = os.fdopen(begun, "r+b")
+        expected, found = _HEADER + count * dtype.itemsize, os.fstat(begun).st_size
+        if count and found < expected:
+            self._file.close()
+            raise truncated(self._part, expected, found, BEGIN_AGAIN)
+        self._file.truncate(expected)
+        self._file.seek(expected)
+
+    def __enter__(self) -> "Appender":
+        return self
+
+    def __exit__(self, *_) -> None:
+        self._file.close()
+
+    def append(self, ids: np.ndarray) -> None:
+        self._file.write(ids.astype(self.dtype).tobytes())
+        self.count += ids.size
+
+    def finish(self) -> None:
+        """Gives the file its header and its name."""
+        self._file.seek(0)
+        self._file.write(_header(self.dtype, self.count))
+        self.sync()
+        os.replace(self._part, self.path)
+        sync_directory(self.path.parent)
+
+    def sync(self) -> None:
+        self._file.flush()
+        os.fsync(self._file.fileno())
+
+
+def truncated(path: Path, expected: int, found: int, way_out: str) -> InputError:
+    what = "truncated" if found < expected else "longer than it was written"
+    return InputError(f"{path} is {what}: {expected} bytes expected, {found} found; {way_out}")
+
+
+def write_meta(directory: Path, meta: Mapping[str, Any], seen: Callable[[int], Any]) -> dict[str, Any]:
+    """Completes a directory whose files are there: meta with their sizes and digests. `seen` is told how many bytes
+    were read."""
+    files = {name: described(directory / name, seen) for name in SPLITS.values()}
+    body = {"format": FORMAT, **meta, "files": files | {TOKENIZER: described(directory / TOKENIZER)}}
+    write_whole(directory / META, json.dumps(_signed(body), indent=1, sort_keys=True) + "\n")
+    return body
+
+
+def described(path: Path, seen: Callable[[int], Any] = lambda _: None) -> dict[str, Any]:
+    digest, size = hashlib.sha256(), 0
+    with open(path, "rb") as file:
+        while block := file.read(1 << 24):
+            digest.update(block)
+            size += len(block)
+            seen(len(block))
+    return {"bytes": size, "sha256": digest.hexdigest()}
+
+
+def begun(directory: Path) -> bool:
+    """Whether there are token files, or will be."""
+    return any((directory / name).exists() for name in (META, UNFINISHED))
+
+
+def read(directory: Path) -> dict[str, Any]:
+    """The record of a whole directory of token files: `spec`, `vocab`, `tokens` and `text_bytes` by split,
+    `tokenizer_fingerprint`, `files`, and whatever else was written.
+
+    Raises InputError where the directory is missing, unfinished (with the command that goes on), or damaged, naming the
+    file.
+    """
+    again = _AGAIN.format(directory)
+    if not (directory / META).exists():
+        if (directory / UNFINISHED).exists():
+            command = unfinished(directory).get("command", "the command that began them")
+            raise InputError(f"the tokens in {directory} are unfinished; this goes on with them: {command}")
+        raise InputError(
+            f"no tokens in {directory}; python -m lvp tokenize SPEC --vocab M --out {directory} makes them"
+        )
+    meta = _checked(directory / META, again)
+    if not fits(meta, _SHAPE) or not meta["vocab"]:
+        raise InputError(f"{directory / META} does not say what a record of tokens says; {again}")
+    if not (path := directory / TOKENIZER).is_file() or described(path) != meta["files"][TOKENIZER]:
+        raise _another_tokenizer(directory)
+    for split, name in SPLITS.items():
+        path, facts = directory / name, meta["files"][name]
+        check_tokens(path, meta["vocab"], meta["tokens"][split], again)
+        _check_sample(path, meta["vocab"])
+        if facts["bytes"] <= _SMALL and described(path) != facts:
+            raise InputError(f"{path} is damaged: not the tokens that were written; {again}")
+    return meta
+
+
+def tokenizer(directory: Path, meta: Mapping[str, Any]) -> Tokenizer:
+    """The tokenizer of a directory of token files; InputError where it is not the one that its record names."""
+    try:
+        found = Tokenizer.load(directory / TOKENIZER)
+        same = (found.fingerprint, found.vocab_size) == (meta["tokenizer_fingerprint"], meta["vocab"])
+    except Exception as error:  # a damaged model raises whatever its bytes happen to mean
+        raise _another_tokenizer(directory) from error
+    if not same:
+        raise _another_tokenizer(directory)
+    return found
+
+
+def _another_tokenizer(directory: Path) -> InputError:
+    return InputError(
+        f"{directory / TOKENIZER} is not the tokenizer that made the tokens beside it (its fingerprint is another); "
+        + _AGAIN.format(directory)
+    )
+
+
+def verify(directory: Path, seen: Callable[[int], Any] = lambda _: None) -> dict[str, Any]:
+    """`read`, and every byte of the token files against their digests."""
+    meta = read(directory)
+    for name in SPLITS.values():
+        if described(directory / name, seen) != meta["files"][name]:
+            raise InputError(f"{directory / name} is damaged: not the tokens that were written")
+    return meta
+
+
+def unfinished(directory: Path) -> dict[str, Any]:
+    """What `lvp.data.tokens.tokenization` wrote down on its way."""
+    return _checked(directory / UNFINISHED, BEGIN_AGAIN)
+
+
+def write_unfinished(directory: Path, state: Mapping[str, Any]) -> None:
+    body = {"format": FORMAT, **state}
+    write_whole(directory / UNFINISHED, storage.as_json(_signed(body)))
+
+
+def _signed(body: Mapping[str, Any]) -> dict[str, Any]:
+    return {**body, "digest": storage.digest(storage.as_json(body))}
+
+
+def clear(directory: Path) -> None:
+    """Removes whatever was made in a directory that is not whole."""
+    for name in (UNFINISHED, TOKENIZER, *SPLITS.values(), *(f"{name}.part" for name in SPLITS.values())):
+        (directory / name).unlink(missing_ok=True)
+
+
+def _checked(path: Path, way_out: str) -> dict[str, Any]:
+    try:
+        body = json.loads(storage.read_input(path))
+        digest = body.pop("digest")
+        whole = storage.digest(storage.as_json(body)) == digest
+    except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
+        whole = False
+    if not whole:
+        raise InputError(f"{path} is damaged; {way_out}")
+    if body.get("format") != FORMAT:
+        raise InputError(f"{path} has format {body.get('format')}, not {FORMAT}; {way_out}")
+    return body
+
+
+def check_tokens(path: Path, vocab: int, count: int, way_out: str) -> None:
+    """InputError where a token file's size or header are not those of so many tokens."""
+    dtype = dtype_of(vocab)
+    expected = _HEADER + count * dtype.itemsize
+    try:
+        found = path.stat().st_size
+    except OSError as error:
+        raise InputError(f"cannot read {path}: {error.strerror or error}; {way_out}") from error
+    if found != expected:
+        raise truncated(path, expected, found, way_out)
+    with open(path, "rb") as file:
+        if file.read(_HEADER) != _header(dtype, count):
+            raise InputError(f"{path} is damaged: its header is not that of {count} tokens of {dtype}; {way_out}")
+
+
+def _check_sample(path: Path, vocab: int) -> None:
+    tokens = storage.load_npy(path, mapped=True)
+    for start in np.linspace(0, max(0, len(tokens) - _SAMPLE), _SAMPLES).astype(np.int64).tolist():
+        check_ids(tokens[start : start + _SAMPLE], vocab, path)
+        if len(tokens) <= _SAMPLE:
+            return
+
+
+def check_ids(ids: np.ndarray, vocab: int, path: Path) -> None:
+    """InputError for a token outside of the vocabulary."""
+    if ids.size and not 0 <= int(ids.min()) <= int(ids.max()) < vocab:
+        wrong = ids.max() if ids.max() >= vocab else ids.min()
+        raise InputError(
+            f"{path} holds token {wrong}, outside of its vocabulary of {vocab}: another tokenizer's tokens"
+        )
+
+
+def head(directory: Path, meta: Mapping[str, Any], split: str, limit: int | None) -> tuple[int, int]:
+    """(tokens, bytes of text they stand for) of the longest part of a split from its beginning on that stands for at
+    most `limit` bytes; None is all of it. Exact: it reads that part, and its tokenizer."""
+    count, size = meta["tokens"][split], meta["text_bytes"][split]
+    if limit is None or limit >= size:
+        return count, size
+    path = directory / SPLITS[split]
+    lengths = np.array([len(piece) for piece in tokenizer(directory, meta).pieces])
+    tokens, size = storage.load_npy(path, mapped=True), 0
+    for start in range(0, count, _CHUNK):
+        ids = tokens[start : start + _CHUNK]
+        check_ids(ids, meta["vocab"], path)
+        ends = size + np.cumsum(lengths[ids])
+        fitting = int(np.searchsorted(ends, limit, side="right"))
+        if fitting < ids.size:
+            return start + fitting, int(ends[fitting - 1]) if fitting else size
+        size = int(ends[-1])
+    raise InputError(f"{path} stands for {size} bytes of text, not the {meta['text_bytes'][split]} that were counted")

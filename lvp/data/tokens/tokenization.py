@@ -1,0 +1,368 @@
+"""A text of any size into a directory of token files (`lvp.data.tokens.files`), piece by piece, and on after a kill.
+
+What has been done stands in unfinished.json, written every second and after the tokens that it counts are on disk. A
+call with the same arguments goes on from there, and what comes out is the same to the byte as without the interruption,
+with however many processes.
+"""
+
+import contextlib
+import fcntl
+import io
+import os
+import shlex
+import shutil
+import sys
+import time
+from collections import deque
+from collections.abc import Iterator
+from concurrent.futures import Future, ProcessPoolExecutor
+from dataclasses import asdict, dataclass, replace
+from multiprocessing import get_context, parent_process
+from pathlib import Path
+from signal import SIG_IGN, SIGINT, signal
+from threading import Thread
+from typing import Any
+
+import numpy as np
+
+from lvp.data.text import corpora, documents
+from lvp.data.tokens import files, tokenizers
+from lvp.data.tokens.tokenizers import Tokenizer
+from lvp.errors import InputError
+from lvp.files import write_whole
+from lvp.files.schema import Shape, fits
+from lvp.parallel.hardware import cores
+
+VALID_BYTES = 10_000_000
+TOKENIZER_BYTES = 100_000_000
+# Of unfinished.json, and of a split in it.
+_STATE: Shape = {"asked": dict, "command": str, "text": dict, "splits": dict, "fingerprint": str | None}
+_SPLIT: Shape = {"position": [int], "bytes": int, "tokens": int, "done": bool}
+_PIECE = 1 << 22  # bytes encoded together, at least
+_SAVE_SECONDS = 1.0  # between states on disk
+_LOG_SECONDS = 30.0  # between lines where there is no terminal
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What decides the tokens. spec: a text (`lvp.data.text.corpora.load`). valid_bytes: of validation text, at most.
+    limit: bytes of training text, None for all. tokenizer: a file that `Tokenizer.save` wrote; None trains one of
+    `vocab` tokens on the first tokenizer_bytes bytes of the training text, whatever the limit."""
+
+    spec: str
+    vocab: int
+    valid_bytes: int = VALID_BYTES
+    limit: int | None = None
+    tokenizer: Path | None = None
+    tokenizer_bytes: int = TOKENIZER_BYTES
+
+    def __post_init__(self):
+        if self.vocab < tokenizers.SMALLEST:
+            raise InputError(f"--vocab {self.vocab}: the smallest vocabulary, the bytes, is {tokenizers.SMALLEST}")
+        for name in ("valid_bytes", "limit", "tokenizer_bytes"):
+            if (value := getattr(self, name)) is not None and value < 1:
+                raise InputError(f"--{name.replace('_', '-')} {value}: must be a positive number of bytes")
+
+    def command(self, out: Path) -> str:
+        words = ["python", "-m", "lvp", "tokenize", self.spec, "--vocab", str(self.vocab), "--out", str(out)]
+        for name in ("valid_bytes", "limit", "tokenizer", "tokenizer_bytes"):
+            if (value := getattr(self, name)) != type(self).__dataclass_fields__[name].default:
+                words += [f"--{name.replace('_', '-')}", str(value)]
+        return shlex.join(words)
+
+    def asked(self, given: Tokenizer | None) -> dict[str, Any]:
+        """The settings as they are written down and compared: a tokenizer by what it is, not by where."""
+        found = asdict(self) | {"tokenizer": given and given.fingerprint}
+        return found if given is None else found | {"tokenizer_bytes": None}
+
+
+def tokenize(settings: Settings, out: Path, *, cache: Path, workers: int | None = None) -> dict[str, Any]:
+    """Makes the directory `out`, goes on with it where it was interrupted, or verifies every byte of it if it is whole;
+    returns its record (`lvp.data.tokens.files.read`).
+
+    cache: as `lvp.data.prepare` has it. workers: processes that encode, as many as there are cores for None. Shows
+    progress on standard error. Raises InputError, with nothing written, for a text or tokenizer that cannot be used,
+    and for a directory that another process is at, that other settings were used for, or that holds anything else;
+    KeyboardInterrupt saying how it goes on.
+    """
+    if workers is not None and workers < 1:
+        raise InputError(f"workers must be at least 1, got {workers}")
+    tokenizer = None if settings.tokenizer is None else settings.tokenizer.absolute()
+    settings, out = replace(settings, spec=corpora.absolute(settings.spec), tokenizer=tokenizer), out.absolute()
+    given = None if settings.tokenizer is None else _given(settings.tokenizer, settings.vocab)
+    asked = settings.asked(given)
+    if (meta := _whole(out, asked)) is not None:
+        return meta
+    _state(out, asked)
+    source = corpora.source(settings.spec, cache=cache, valid_bytes=settings.valid_bytes)
+    with _only_one(out):
+        if (meta := _whole(out, asked)) is not None:
+            return meta
+        state = _state(out, asked)
+        text = {"spec": source.spec, "identity": source.identity}
+        if state is None:
+            state = {"asked": asked, "command": settings.command(out), "text": text, "fingerprint": None, "splits": {}}
+            files.write_unfinished(out, state)
+        elif state["text"] != text:
+            raise InputError(f"{settings.spec} has changed since {out} was begun: choose another --out")
+        fresh = not state["splits"]
+        try:
+            return _made(settings, out, source, state, given, workers or cores())
+        except InputError:
+            if fresh and state["splits"].get("train", {"tokens": 0})["tokens"] < 2:
+                files.clear(out)
+            raise
+        except KeyboardInterrupt:
+            raise KeyboardInterrupt(f"interrupted; this goes on: {state['command']}") from None
+
+
+def _made(settings, out, source, state, given, workers) -> dict[str, Any]:
+    for leftover in out.glob(".*.tmp"):  # of a process that was killed
+        leftover.unlink()
+    tokenizer = _tokenizer(settings, out, source, state, given)
+    encoder = _Encoder(tokenizer, out / files.TOKENIZER, workers)
+    with contextlib.closing(encoder):
+        # What is wrong with the short one is wrong at once.
+        _append("valid", out, source.valid, settings.valid_bytes, state, encoder)
+        _append("train", out, source.train, settings.limit, state, encoder)
+    sizes = [(out / name).stat().st_size for name in files.SPLITS.values()]
+    facts = {
+        "spec": source.spec,
+        "asked": state["asked"],
+        "vocab": settings.vocab,
+        "tokens": {split: state["splits"][split]["tokens"] for split in files.SPLITS},
+        "text_bytes": {split: state["splits"][split]["bytes"] for split in files.SPLITS},
+        "validation": source.validation,
+        "tokenizer_fingerprint": tokenizer.fingerprint,
+    }
+    with _Bar("digests", sum(sizes), "B") as bar:
+        meta = files.write_meta(out, facts, bar)
+    (out / files.UNFINISHED).unlink()
+    return meta
+
+
+def _whole(out: Path, asked: dict) -> dict | None:
+    """The record of a directory that is whole, all of it verified; None where it is not yet."""
+    if not (out / files.META).exists():
+        return None
+    meta = files.read(out)
+    _check_same(out, asked, meta["asked"])
+    with _Bar("verified", sum(meta["files"][name]["bytes"] for name in files.SPLITS.values()), "B") as bar:
+        files.verify(out, bar)
+    (out / files.UNFINISHED).unlink(missing_ok=True)  # of one that was killed at its very end
+    return meta
+
+
+def _state(out: Path, asked: dict) -> dict | None:
+    """Of a directory that was begun; None of one that is empty or not there."""
+    if not out.exists():
+        return None
+    if not out.is_dir():
+        raise InputError(f"--out {out} is not a directory")
+    if (out / files.UNFINISHED).exists():
+        state = files.unfinished(out)
+        if not _is_state(state):
+            path = out / files.UNFINISHED
+            raise InputError(f"{path} does not say how far the tokens are; {files.BEGIN_AGAIN}")
+        _check_same(out, asked, state["asked"])
+        return state
+    if other := sorted(p.name for p in out.iterdir() if not p.name.endswith(".tmp")):
+        raise InputError(f"--out {out} holds other files ({other[0]}): choose an empty directory")
+    return None
+
+
+def _is_state(found: dict) -> bool:
+    """Whether it can be gone on with, whoever wrote it."""
+    if not fits(found, _STATE):
+        return False
+    return all(fits(at, _SPLIT) and len(at["position"]) == 2 for at in found["splits"].values())
+
+
+def _check_same(out: Path, asked: dict, found: dict) -> None:
+    for name, value in asked.items():
+        if found.get(name) != value:
+            what = f"{name.replace('_', '-')} {found.get(name)}, not {value}"
+            raise InputError(f"--out {out} holds the tokens of other settings ({what}): choose another directory")
+
+
+@contextlib.contextmanager
+def _only_one(out: Path) -> Iterator[None]:
+    """Holds the directory, which is made; one that is still empty in the end goes."""
+    try:
+        out.mkdir(parents=True, exist_ok=True)
+        directory = os.open(out, os.O_RDONLY)
+    except OSError as error:
+        raise InputError(f"cannot write --out {out}: {error.strerror or error}") from error
+    try:
+        try:
+            fcntl.flock(directory, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise InputError(f"--out {out} is being written by another process") from None
+        try:
+            yield
+        finally:
+            with contextlib.suppress(OSError):
+                out.rmdir()
+    finally:
+        os.close(directory)
+
+
+def _given(path: Path, vocab: int) -> Tokenizer:
+    try:
+        tokenizer = Tokenizer.load(path)
+        whole = {bytes([byte]) for byte in range(256)} <= set(tokenizer.pieces)
+    except OSError as error:
+        raise InputError(f"cannot read --tokenizer {path}: {error.strerror or error}") from error
+    except Exception:  # a damaged model raises whatever its bytes happen to mean
+        whole = False
+    if not whole:
+        raise InputError(f"--tokenizer {path} is not a tokenizer that was made here, or is damaged")
+    if tokenizer.vocab_size != vocab:
+        raise InputError(f"--tokenizer {path} has {tokenizer.vocab_size} tokens, but --vocab says {vocab}")
+    return tokenizer
+
+
+def _tokenizer(settings, out: Path, source: documents.Source, state: dict, given: Tokenizer | None) -> Tokenizer:
+    path = out / files.TOKENIZER
+    if state["fingerprint"] is not None:
+        with contextlib.suppress(Exception):  # a damaged model raises whatever its bytes happen to mean
+            tokenizer = Tokenizer.load(path)
+            if tokenizer.fingerprint == state["fingerprint"]:
+                return tokenizer
+        raise InputError(f"{path} is not the tokenizer that {out} was begun with; {files.BEGIN_AGAIN}")
+    if given is not None:
+        tokenizer = given
+    else:
+        stream = documents.limited(source.train.stream(documents.START), settings.tokenizer_bytes)
+        text = b"".join(block for _, block in stream)
+        _say(f"training a tokenizer of {settings.vocab} tokens on {len(text):,} bytes")
+        tokenizer = Tokenizer.train(text, settings.vocab)
+    write_whole(path, tokenizer.model)
+    state["fingerprint"] = tokenizer.fingerprint
+    files.write_unfinished(out, state)
+    return tokenizer
+
+
+def _append(split, out: Path, part: documents.Documents, limit: int | None, state: dict, encoder: "_Encoder") -> None:
+    """Encodes what is left of a split."""
+    at = state["splits"].setdefault(split, {"position": [0, 0], "bytes": 0, "tokens": 0, "done": False})
+    path = out / files.SPLITS[split]
+    if at["done"] and path.exists():
+        files.check_tokens(path, encoder.vocab, at["tokens"], files.BEGIN_AGAIN)
+        return
+    total = part.num_bytes if limit is None or part.num_bytes is None else min(limit, part.num_bytes)
+    of_bytes = total is not None
+    with files.Appender(path, files.dtype_of(encoder.vocab), at["tokens"]) as file:
+        stream = documents.limited(
+            part.stream(documents.Position(*at["position"])), None if limit is None else limit - at["bytes"]
+        )
+        begun = at["bytes"] if of_bytes else at["position"][0]
+        with _Bar(split, total if of_bytes else part.count, "B" if of_bytes else "doc", begun) as bar:
+            saved = time.monotonic()
+            for position, size, ids in () if at["done"] else encoder(documents.pieces(stream, _PIECE)):
+                file.append(ids)
+                behind = at["position"][0]
+                at |= {"position": list(position), "bytes": at["bytes"] + size, "tokens": file.count}
+                if time.monotonic() - saved >= _SAVE_SECONDS:
+                    file.sync()
+                    files.write_unfinished(out, state)
+                    saved = time.monotonic()
+                bar(size if of_bytes else min(position.document, part.count) - behind)
+        if file.count < 2:
+            name = {"train": "training", "valid": "validation"}[split]
+            raise InputError(f"the {name} text is too small: {at['bytes']} bytes make {file.count} tokens")
+        at["done"] = True
+        file.sync()
+        files.write_unfinished(out, state)
+        file.finish()
+
+
+class _Encoder:
+    """Encodes pieces in processes of its own, and gives them back in their order."""
+
+    def __init__(self, tokenizer: Tokenizer, path: Path, workers: int):
+        self.tokenizer, self.vocab, self.workers = tokenizer, tokenizer.vocab_size, workers
+        self.pool = None
+        if workers > 1:
+            context = get_context("spawn")
+            self.pool = ProcessPoolExecutor(workers, context, initializer=_begin, initargs=(path,))
+
+    def __call__(self, pieces) -> Iterator[tuple[documents.Position, int, np.ndarray]]:
+        """(position behind it, bytes, tokens) of every piece."""
+        if self.pool is None:
+            for position, piece in pieces:
+                yield position, len(piece), self.tokenizer.encode(piece)
+            return
+        waiting: deque[tuple[documents.Position, int, Future]] = deque()
+        for position, piece in pieces:
+            waiting.append((position, len(piece), self.pool.submit(_encode, piece)))
+            while len(waiting) > 2 * self.workers or (waiting and waiting[0][2].done()):
+                position, size, ids = waiting.popleft()
+                yield position, size, ids.result()
+        for position, size, ids in waiting:
+            yield position, size, ids.result()
+
+    def close(self) -> None:
+        if self.pool is not None:
+            self.pool.shutdown(cancel_futures=True)
+
+
+_of_worker: list[Tokenizer] = []
+
+
+def _begin(path: Path) -> None:
+    signal(SIGINT, SIG_IGN)  # the process that began this one answers for it
+    Thread(target=_end_with_parent, daemon=True).start()
+    _of_worker[:] = [Tokenizer.load(path)]
+
+
+def _end_with_parent() -> None:
+    parent = parent_process()
+    assert parent is not None  # that of a pool's worker
+    parent.join()  # a pool does not notice that it was killed
+    os._exit(1)
+
+
+def _encode(piece: bytes) -> np.ndarray:
+    return _of_worker[0].encode(piece)
+
+
+def _say(line: str) -> None:
+    print(line, file=sys.stderr, flush=True)
+
+
+class _Bar:
+    """A progress bar on a terminal; in a log file a whole line now and then. Called with how much more is done."""
+
+    def __init__(self, what: str, total: int | None, unit: str, done: int = 0):
+        from tqdm import tqdm
+
+        self.terminal = sys.stderr.isatty()
+        self.bar = tqdm(
+            desc=what,
+            total=total,
+            initial=done,
+            unit=unit,
+            unit_scale=True,
+            ncols=None if self.terminal else min(100, shutil.get_terminal_size().columns),
+            file=sys.stderr if self.terminal else io.StringIO(),
+            mininterval=0.1 if self.terminal else _LOG_SECONDS,
+        )
+        self.shown = time.monotonic()
+
+    def __enter__(self):
+        return self
+
+    def __call__(self, more: int) -> None:
+        self.bar.update(more)
+        if not self.terminal and time.monotonic() - self.shown > _LOG_SECONDS:
+            self._line()
+
+    def __exit__(self, kind, *_):
+        if not self.terminal and kind is None:
+            self._line()
+        self.bar.close()
+
+    def _line(self):
+        _say(str(self.bar))
+        self.shown = time.monotonic()

@@ -1,0 +1,44 @@
+"""The initial parameters that a rule asks for."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import jax
+
+from lvp import roles
+from lvp.errors import InputError
+from lvp.optim.parametrized import Parametrized
+from lvp.parametrization import Table
+
+
+def initialize(
+    rule: Table | Parametrized, params: Any, key: jax.Array, *, declarations: Sequence[roles.Declaration] | None = None
+) -> Any:
+    """`params` with every matrix drawn anew: normal, of mean 0 and its role's standard deviation. Gains, biases and
+    other vectors stay as they are.
+
+    The std is the rule's, a power of the width (Hayou & Liu 2025, tables 1 and 2), whatever the matrix' own fan-in.
+
+    Args:
+      rule: what `parametrized` returned, or a `Table` of `lvp.parametrization`.
+      params: pytree of arrays; shapes and dtypes are kept.
+      key: a `jax.random.key`; each matrix gets one of its own.
+      declarations: `lvp.roles.Declaration`s before the defaults; of a parametrized optimizer its own unless given.
+
+    Raises:
+      InputError: another kind of rule; a parameter without role, by its path.
+    """
+    if not isinstance(rule, Table | Parametrized):
+        raise InputError(f"initialize takes a Table or what optim.parametrized returned, not {type(rule).__name__}")
+    if isinstance(rule, Parametrized) and declarations is None:
+        declarations = rule.declarations
+    table = rule.table if isinstance(rule, Parametrized) else rule
+    leaves, treedef = jax.tree.flatten(roles.describe(params, extra=declarations or ()))
+    keys = jax.tree.unflatten(treedef, list(jax.random.split(key, len(leaves))))
+
+    def drawn(leaf: roles.Leaf, x: jax.Array, key: jax.Array) -> jax.Array:
+        if leaf.role == "vector":
+            return x
+        return jax.nn.initializers.normal(table[leaf.role].init_std)(key, x.shape, x.dtype)
+
+    return jax.tree.map(drawn, jax.tree.unflatten(treedef, leaves), params, keys)

@@ -1,0 +1,1 @@
+"""Devices: meshes and shardings, processes that share a mesh, and the hardware's numbers."""

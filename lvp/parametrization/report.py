@@ -1,0 +1,167 @@
+"""What the command line says: a recommendation and tables of parametrizations as text."""
+
+import textwrap
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from lvp.parametrization import RULES, Table, aligned
+
+if TYPE_CHECKING:
+    from lvp.parametrization.recommend import Recommendation
+    from lvp.theory.token_frequencies import TokenFrequencies
+
+KAPPA_ONE = "Interpolated was measured with κ = 1, not with the κ here."
+LINE = 118  # characters
+FAR = 4.0  # times beyond what was measured; from here on a measurement says little
+
+
+def text(advice: "Recommendation") -> str:
+    """`str` of a `Recommendation`."""
+    blocks = [
+        [_heading(advice), *aligned(_rows(advice)), *_symbols(advice)],
+        [line for note in (*advice.notes, *_constants(advice)) for line in textwrap.wrap(note, LINE)],
+        *_measured(advice),
+        *([] if advice.tokens is None else [_tokens(advice, advice.tokens)]),
+        ["In Python:", *("    " + line if line else "" for line in advice.snippet.splitlines())],
+    ]
+    return "\n\n".join("\n".join(block) for block in blocks)
+
+
+def _heading(advice: "Recommendation") -> str:
+    kappa = "" if advice.kappa is None else f", κ {advice.kappa:.4g}"
+    size = f"{advice.rule}: width {advice.width}, vocab {advice.vocab}{kappa}"
+    if advice.from_width is None:
+        return f"{size}; from the hidden rate {advice.hidden_lr:g} of this model"
+    own = "" if advice.embedding_lr is None else f" and the embedding's {advice.embedding_lr:g}"
+    small = f"a model of width {advice.from_width}, vocab {advice.from_vocab}"
+    return f"{size}; from the hidden rate {advice.hidden_lr:g}{own} of {small}"
+
+
+def _rows(advice: "Recommendation") -> list[tuple[str, ...]]:
+    moved = advice.from_width is not None
+    # The interpolated ratio is too long for a column.
+    names = {role.formula: "ratio" for role in advice.roles if len(role.formula) > 12}
+    lines = [("role", *([f"at {advice.from_width}"] if moved else []), "learning rate", "= " + _base(advice))]
+    lines[0] += ("init std", "=", "source of the rate")
+    for role in advice.roles:
+        words = names.get(role.formula, role.formula)
+        product = "× 1" if words == "1" else f"× {words} = {role.multiplier:.4g}"
+        init = (f"{role.init_std:.4g}", role.init_formula) if role.init_std else ("–", "gains 1, biases 0")
+        small = [f"{role.base_learning_rate:.4g}"] if moved else []
+        lines.append((role.role, *small, f"{role.learning_rate:.4g}", product, *init, role.source))
+    return lines
+
+
+def _base(advice: "Recommendation") -> str:
+    return "hidden rate ×" if advice.from_width is None else f"rate at {advice.from_width} ×"
+
+
+def _symbols(advice: "Recommendation") -> list[str]:
+    formula = advice["embedding"].formula
+    values = f"d = {advice.width}, m = {advice.vocab}"
+    if advice.from_width is not None:
+        values += f", d₀ = {advice.from_width}, m₀ = {advice.from_vocab}"
+    return [values + (f", ratio = {formula}" if len(formula) > 12 else "")]
+
+
+def _constants(advice: "Recommendation") -> list[str]:
+    if advice.embedding_lr is not None or advice.rule == "sp":
+        return []
+    if advice.from_width is None:
+        return ["With an embedding rate tuned on a smaller model, give it: --from-width, --hidden-lr, --embedding-lr."]
+    return ["The embedding rate of the smaller model is the rule's; if it was tuned there, give --embedding-lr."]
+
+
+def _measured(advice: "Recommendation") -> list[list[str]]:
+    """A block per committed result: what every rule's transfer cost, and whether that says anything about this size."""
+    if not advice.evidence:
+        return [["Nothing of ours was measured: no committed result is in this installation."]]
+    blocks = []
+    for name, result in advice.evidence.items():
+        sizes = f"widths {_range(result['widths'])}, vocabularies {_range(result['vocabs'])}"
+        lines: list[tuple[str, ...]] = [
+            ("rule", "embedding rate here", "where tuned", "mean elsewhere", "worst elsewhere")
+        ]
+        for rule in (advice.rule, *(other for other in RULES if other != advice.rule)):
+            row = result["rules"].get(rule, {})
+            gaps = (_percent(row.get("tuned_gap")), *(_interval(row, key) for key in ("mean_gap", "worst_gap")))
+            lines.append((rule, f"{advice.embedding_by_rule[rule]:.4g}", *gaps))
+        blocks.append(
+            [
+                f"Measured ({name}: tier {result['tier']}, {sizes}, {result['seeds']} seeds, "
+                f"commit {result['commit']}):",
+                "final train loss above each size's best known, one constant tuned at the smallest; 95 % intervals",
+                *aligned(lines),
+                *([KAPPA_ONE] if advice.kappa not in (None, 1.0) else []),
+                *_far(advice, name, result),
+            ]
+        )
+    return blocks
+
+
+def _far(advice: "Recommendation", name: str, result) -> list[str]:
+    sides = {"width": (advice.width, result["widths"]), "vocab": (advice.vocab, result["vocabs"])}
+    words = []
+    for key, (value, measured) in sides.items():
+        if (times := advice.beyond[name][key]) > 1:
+            side = "the largest" if value > max(measured) else "smaller than the smallest"
+            words.append(f"{key} {value} is {times:.3g} times {side} measured")
+    if not words:
+        return ["The size asked for lies inside what was measured."]
+    far = max(advice.beyond[name].values()) >= FAR
+    verdict = "far outside of that, and these numbers say little about it" if far else "outside of that, though not far"
+    return [f"The size asked for lies {verdict}:", f"{'; '.join(words)}."]
+
+
+def _range(values: Sequence[int]) -> str:
+    return f"{min(values)}–{max(values)}"
+
+
+def _percent(gap: float | None) -> str:
+    return "diverged" if gap is None else f"{100 * gap:.1f} %"
+
+
+def _interval(row, key: str) -> str:
+    if row.get(key) is None:
+        return "diverged"
+    low, high = row[f"{key}_interval"]
+    return f"{100 * row[key]:.1f} % [{100 * low:.1f}, {100 * high:.1f}]"
+
+
+def _tokens(advice: "Recommendation", found: "TokenFrequencies") -> list[str]:
+    width = advice.width
+    if found.exponent is None or found.interval is None or found.between is None:
+        law = "Zipf–Mandelbrot law: these counts leave its exponent open"
+    else:
+        low, high = found.interval
+        law = (
+            f"Zipf–Mandelbrot law of ranks {found.between[0]}–{found.between[1]}: exponent {found.exponent:.2f} "
+            f"[{low:.2f}, {high:.2f}], offset {found.offset:.1f} (a description; κ is of the frequencies themselves)"
+        )
+    kappas = {
+        "most frequent token": found.kappa_top,
+        "mean, weighted by frequency": found.kappa,
+        "median token of the text": found.kappa_median,
+    }
+    lines = [("κ of the", "κ", "embedding rate / hidden rate at which embedding and head change its output alike")]
+    lines += [(name, f"{kappa:.3g}", f"{found.ratio(width, kappa):.3g}") for name, kappa in kappas.items()]
+    lines.append(("(the paper's constant)", "1", f"{found.ratio(width, 1.0):.3g}"))
+    used = "it takes the weighted mean" if advice.rule == "interpolated" else f"{advice.rule} does not depend on them"
+    words = (
+        f'Only "interpolated" uses frequencies: {used}. The ratio is that of one step of the linear network, another '
+        "for every token; that the mean's trains better than κ = 1's is no part of the theory."
+    )
+    heading = f"Token frequencies: {found.tokens:,} tokens, {found.unseen} of {found.vocab} never seen"
+    return [heading, *textwrap.wrap(law, LINE), *aligned(lines), *textwrap.wrap(words, LINE)]
+
+
+def side_by_side(tables: Sequence[Table]) -> str:
+    """Several rules at one size: a block of init stds and one of multipliers, a column a rule."""
+    first = tables[0]
+    kappa = next((f" (interpolated: κ {t.kappa:.6g})" for t in tables if t.kappa is not None), "")
+    lines = [f"width {first.width}, vocab {first.vocab}{kappa}"]
+    for title, name in (("init std", "init_std"), (f"LR multiplier of {first.learning_rate}", "lr_multiplier")):
+        rows = [("role", *(t.rule for t in tables))]
+        rows += [(role, *(f"{getattr(t[role], name):.6g}" for t in tables)) for role in first]
+        lines += ["", title, *aligned(rows)]
+    return "\n".join([*lines, "", "vectors: gains start at 1, biases at 0, and do not decay; all other roles decay"])

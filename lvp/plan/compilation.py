@@ -1,0 +1,310 @@
+"""What a cell's training will need on a topology: the real program compiled for it, with no such hardware present.
+
+Memory is the compiler's own account. Times are a roofline: what the makers say the hardware can do at best, against
+what the model and the program have to do at least.
+"""
+
+import dataclasses
+import math
+import os
+import re
+import sys
+from collections.abc import Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.sharding import Mesh, NamedSharding
+from jax.sharding import PartitionSpec as P
+
+from lvp import losses
+from lvp.errors import InputError
+from lvp.parallel import sharding
+from lvp.parallel.hardware import ACCELERATORS, GIB, Accelerator
+from lvp.plan import hlo
+from lvp.training import Cell, Program, TrainingData
+from lvp.training.language import STREAMED_STEPS, check_mesh
+
+PAPER_TOKENS = 65e9  # Hayou & Liu 2025, figure 4b
+
+
+def devices_of(topology: str) -> tuple[Sequence[Any], Accelerator | None]:
+    """The devices of a topology, and what one can do (None for the host's).
+
+    "v5e:4x4", "v5p:2x2x4", "v6e:4x4" are TPU slices, described by libtpu with no TPU present; "host:8" is eight of this
+    process' CPU devices (XLA_FLAGS=--xla_force_host_platform_device_count=8, before jax starts).
+
+    Raises InputError: no such topology, libtpu that is not installed, too few devices.
+    """
+    kind, _, shape = topology.partition(":")
+    if kind == "host":
+        return _of_host(shape), None
+    if kind not in ACCELERATORS or not kind.startswith("v") or not all(n.isdecimal() for n in shape.split("x")):
+        known = ", ".join(f"{name}:4x4" for name in ACCELERATORS if name.startswith("v"))
+        raise InputError(f"topology {topology!r} is none of {known} (other shapes too) or host:8")
+    os.environ.setdefault("TPU_SKIP_MDS_QUERY", "1")  # asks no metadata server about the TPU that is not here
+    os.environ.setdefault("TPU_MIN_LOG_LEVEL", "3")
+    from jax.experimental import topologies
+
+    try:
+        with _silent():
+            return topologies.get_topology_desc(platform="tpu", topology_name=topology).devices, ACCELERATORS[kind]
+    except Exception as error:  # whatever the plug-in raises
+        message = str(error).splitlines()[0][:200]
+        if "TPU support not installed" in message:
+            message = "it takes libtpu, which is not installed: pip install -e '.[lab,tpu]'"
+        raise InputError(f"topology {topology}: {message}") from None
+
+
+@contextmanager
+def _silent():
+    """Without what libtpu prints, from C++, about the TPU that it does not find."""
+    sys.stderr.flush()
+    kept, nowhere = os.dup(2), os.open(os.devnull, os.O_WRONLY)
+    os.dup2(nowhere, 2)
+    try:
+        yield
+    finally:
+        os.dup2(kept, 2)
+        os.close(kept)
+        os.close(nowhere)
+
+
+def _of_host(count: str) -> Sequence[Any]:
+    if not count.isdecimal() or int(count) < 1:
+        raise InputError(f"topology host:{count}: write host:8 for eight devices of this machine")
+    found = jax.devices("cpu")
+    if len(found) < int(count):
+        raise InputError(
+            f"topology host:{count}: this process has {len(found)} CPU devices; start it with "
+            f"XLA_FLAGS=--xla_force_host_platform_device_count={count}"
+        )
+    return found[: int(count)]
+
+
+class TooLarge(InputError):
+    """The compiler refuses a program for want of memory."""
+
+
+@dataclass(frozen=True)
+class Plan:
+    """Bytes are of one device, FLOPs of a step on all. `memory`: "parameters", "optimizer", "rest of the state, data",
+    "activations and temporaries". `collectives`: of a step, on every device. `loss`: temporaries of the loss alone with
+    its gradients, of a micro-batch, "by chunks" and "through all logits"."""
+
+    topology: str
+    sizes: Mapping[str, int]
+    cell: Cell
+    accelerator: Accelerator | None
+    memory: Mapping[str, int]
+    collectives: Sequence[hlo.Collective]
+    loss: Mapping[str, int | None]
+
+    @property
+    def devices(self) -> int:
+        return math.prod(self.sizes.values())
+
+    @property
+    def used(self) -> int:
+        return sum(self.memory.values())
+
+    @property
+    def fits(self) -> bool | None:
+        """None where nobody says how much memory there is."""
+        return None if self.accelerator is None else self.used <= self.accelerator.memory
+
+    @property
+    def flops(self) -> float:
+        """Model FLOPs of a step."""
+        return self.cell.model.flops_per_token() * self.cell.tokens_per_step
+
+    @property
+    def executed_flops(self) -> float:
+        """With what the backward pass computes again: a forward pass of whole blocks, or attention's two products."""
+        model = self.cell.model
+        weights = 6.0 * model.layers * model.block_weights
+        attention = model.flops_per_token() - 6.0 * model.vocab * model.width - weights
+        again = {"none": 0.0, "dots": attention / 3, "block": (weights + attention) / 3}[model.remat]
+        return self.flops + again * self.cell.tokens_per_step
+
+    @property
+    def traffic(self) -> float:
+        """Bytes between memory and one device in a step, at least: parameters and optimizer state read and written, in
+        every micro-batch the weights of all blocks and the head read three times (forward, backward, and for the
+        gradients) in the compute type, and temporaries written and read once."""
+        state = self.memory["parameters"] + self.memory["optimizer"]
+        model = self.cell.model
+        weights = model.num_params * jnp.dtype(model.dtype).itemsize / self.sizes[sharding.MODEL]
+        micro = self.cell.micro_batches
+        return 2 * state + micro * (3 * weights + 2 * self.memory["activations and temporaries"])
+
+    @property
+    def seconds(self) -> dict[str, float]:
+        """Of a step, by what would limit it if it were alone; empty where there are no figures of the hardware."""
+        a = self.accelerator
+        if a is None:
+            return {}
+        moved = sum(c.moved for c in self.collectives)
+        return {
+            "arithmetic": self.executed_flops / self.devices / a.flops,
+            "memory": self.traffic / a.bandwidth,
+            "interconnect": 2 * moved / a.interconnect,  # which counts both directions
+        }
+
+
+def plan(cell: Cell, topology: str, mesh: str | Mapping[str, int] = "") -> Plan:
+    """Compiles the training of `cell` for a topology (`devices_of`) and a mesh on it
+    (`lvp.parallel.sharding.mesh_sizes`).
+
+    Raises InputError where either is unknown or the mesh does not fit the cell; TooLarge, with the compiler's words,
+    where the program needs more memory than a device has.
+    """
+    devices, accelerator = devices_of(topology)
+    sizes = sharding.mesh_sizes(mesh, len(devices))
+    check_mesh(cell, sizes)
+    made = sharding.make_mesh(sizes, devices)
+    program = Program(cell, mesh=made)
+    compiled = _compiled(lambda: program.compile(_data_shapes(cell)), f"{topology}, {_mesh_words(sizes)}")
+    per_step = hlo.collectives(compiled.as_text(), in_loop=True)
+    return Plan(topology, sizes, cell, accelerator, _memory(program, compiled), per_step, _loss(cell, made))
+
+
+def _compiled(compile_, what: str):
+    """What `compile_` returns; TooLarge where the compiler finds too little memory."""
+    try:
+        return compile_()
+    except jax.errors.JaxRuntimeError as error:
+        if "RESOURCE_EXHAUSTED" not in str(error):
+            raise
+        words = re.search(r"(Used [^.]*\.?[^.]*? of [^.]*\.?\d*G hbm|[^.]*exceed[^.]*\.?\d*[A-Z]*)", str(error))
+        raise TooLarge(f"{what}: {(words.group(0) if words else str(error)[:200]).strip()}") from None
+
+
+def _loss(cell: Cell, mesh: Mesh) -> dict[str, int | None]:
+    """Compiles the loss of a micro-batch by itself, ours and the dense one, laid out as in the program; None where it
+    alone needs more memory than there is."""
+    width, rows = cell.model.width, cell.micro_batch_size * cell.model.context
+    places = (P(sharding.TOKENS), P(sharding.FSDP, sharding.MODEL), P(sharding.TOKENS))
+    shapes = (((rows, width), cell.model.dtype), ((width, cell.vocab), "float32"), ((rows,), "int32"))
+    arguments = [
+        jax.ShapeDtypeStruct(*shape, sharding=NamedSharding(mesh, place))
+        for shape, place in zip(shapes, places, strict=True)
+    ]
+    kinds = {
+        "by chunks": lambda h, w, t: losses.next_token_loss(h, w, t, mesh=mesh),
+        "through all logits": lambda h, w, t: losses.dense_next_token_loss(h, w.astype(h.dtype), t),
+    }
+    out = (None, tuple(a.sharding for a in arguments[:2]))
+    found: dict[str, int | None] = {}
+    for name, loss in kinds.items():
+        lowered = jax.jit(jax.value_and_grad(loss, (0, 1)), out_shardings=out).lower(*arguments)
+        try:
+            found[name] = _compiled(lowered.compile, name).memory_analysis().temp_size_in_bytes
+        except TooLarge:
+            found[name] = None
+    return found
+
+
+def _data_shapes(cell: Cell) -> TrainingData:
+    """Of a stream of rows, with a group of validation rows."""
+    context, rows = cell.model.context, cell.micro_batch_size
+    return TrainingData(
+        train=jax.ShapeDtypeStruct((STREAMED_STEPS, cell.batch, context + 1), jnp.int32),
+        valid=jax.ShapeDtypeStruct((1, rows, context + 1), jnp.int32),
+        valid_weights=jax.ShapeDtypeStruct((1, rows, context), jnp.float32),
+        probe=jax.ShapeDtypeStruct((cell.probe_rows, context), jnp.int32),
+        start=jax.ShapeDtypeStruct((), jnp.int32),
+    )
+
+
+def _memory(program: Program, compiled) -> dict[str, int]:
+    shapes, placement = program.lane_shapes(), program.placement
+
+    def held(name: str) -> int:
+        leaves = zip(jax.tree.leaves(shapes[name]), jax.tree.leaves(placement[name]), strict=True)
+        return sum(math.prod(where.shard_shape(x.shape)) * np.dtype(x.dtype).itemsize for x, where in leaves)
+
+    found = compiled.memory_analysis()
+    # What is donated is input and output at once.
+    arguments = found.argument_size_in_bytes + found.output_size_in_bytes - found.alias_size_in_bytes
+    params, opt = held("params"), held("opt")
+    return {
+        "parameters": params,
+        "optimizer": opt,
+        "rest of the state, data": max(0, arguments - params - opt),
+        "activations and temporaries": found.temp_size_in_bytes,
+    }
+
+
+def remedies(cell: Cell, sizes: Mapping[str, int]) -> list[tuple[str, Cell]]:
+    """Settings that need less memory, the mildest first, each in words and as a cell: whole blocks computed again, then
+    smaller micro-batches down to one row at a time on a device."""
+    tokens = math.prod(sizes[name] for name in sharding.TOKENS)
+    steps = []
+    if cell.model.remat != "block":
+        cell = dataclasses.replace(cell, model=dataclasses.replace(cell.model, remat="block"))
+        steps.append(("--remat block", cell))
+    while cell.micro_batch_size % (2 * tokens) == 0:
+        cell = dataclasses.replace(cell, micro_batches=2 * cell.micro_batches)
+        steps.append((f"{steps[0][0] + ' ' if steps else ''}--micro-batches {cell.micro_batches}", cell))
+    return steps
+
+
+def _mesh_words(sizes: Mapping[str, int]) -> str:
+    return " × ".join(f"{name} {size}" for name, size in sizes.items())
+
+
+def _of(value: float, units: Sequence[str], base: float) -> str:
+    for unit in units[:-1]:
+        if abs(value) < base:
+            return f"{value:.3g} {unit}"
+        value /= base
+    return f"{value:.3g} {units[-1]}"
+
+
+def table(found: Plan) -> str:
+    """A plan in words and numbers, with its assumptions."""
+    cell, model, seconds = found.cell, found.cell.model, found.seconds
+    size = lambda x: f"{_of(x, ['B', 'KiB', 'MiB', 'GiB'], 1024):>12}"  # noqa: E731
+    lines = [
+        f"{found.topology}: {found.devices} devices, mesh {_mesh_words(found.sizes)}",
+        f"model: {_of(model.num_params, ['', 'k', 'M', 'B'], 1e3)} parameters, {model.dtype} arithmetic, remat "
+        f"{model.remat}; a step: {cell.batch} rows of {model.context} tokens in {cell.micro_batches} micro-batches, "
+        f"{cell.optimizer.kind}",
+        "",
+        "memory of a device, by the compiler",
+        *(f"  {name:<40}{size(x)}" for name, x in found.memory.items()),
+    ]
+    limit = f" of {found.accelerator.memory / GIB:.1f} GiB" if found.accelerator else ""
+    lines += [f"  {'all':<40}{size(found.used)}{limit}"]
+    for name, x in found.loss.items():
+        lines.append(f"  {f'of the loss alone, {name}':<40}{'more than all' if x is None else size(x)}")
+    lines += ["", "a step"]
+    flops = _of(found.flops, ["FLOP", "kFLOP", "MFLOP", "GFLOP", "TFLOP", "PFLOP"], 1e3)
+    executed = found.executed_flops / found.flops
+    units = ["B", "kB", "MB", "GB", "TB"]
+    lines += [
+        f"  {'model FLOPs':<32}{flops} (× {executed:.2f} with what is computed again)",
+        f"  {'memory traffic of a device':<32}{_of(found.traffic, units, 1e3)} at least",
+    ]
+    for c in sorted(found.collectives, key=lambda c: -c.moved)[:8]:
+        among = f"of {c.group}" if c.group > 1 else ""
+        lines.append(f"  {c.kind:<20}{among:<12}{c.times:>6} × {_of(c.size, units, 1e3)}")
+    if len(found.collectives) > 8:
+        lines.append(f"  and {len(found.collectives) - 8} kinds of smaller collectives")
+    if seconds and found.accelerator is not None:
+        best = max(seconds.values())
+        mfu = found.flops / found.devices / found.accelerator.flops / best
+        rate = cell.tokens_per_step / best
+        lines += [
+            "",
+            "roofline (the makers' figures, everything overlapped: a lower bound of the time)",
+            *(f"  {name:<32}{value:8.3f} s" for name, value in seconds.items()),
+            f"  {'a step':<32}{best:8.3f} s, {mfu:.0%} model FLOPs utilisation",
+            f"  {'tokens a day':<32}{_of(rate * 86400, ['', 'k', 'M', 'G'], 1e3)}",
+            f"  {f'{PAPER_TOKENS / 1e9:g} B tokens':<32}{PAPER_TOKENS / rate / 86400:8.2f} days",
+        ]
+    return "\n".join(lines)

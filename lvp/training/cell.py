@@ -1,0 +1,297 @@
+"""What is compiled together, and what is traced.
+
+A **cell** fixes everything that must be compiled together; a **lane** is the numbers that are traced: learning rates,
+init scales, warm-up, chosen options of the optimizer, seed.
+"""
+
+import inspect
+from collections.abc import Callable, Mapping
+from dataclasses import InitVar, dataclass, field
+from typing import Any
+
+import numpy as np
+import optax
+
+from lvp import optim, roles
+from lvp.errors import InputError
+from lvp.models.configs import DecoderConfig
+from lvp.parametrization import Table
+
+OPTIMIZERS: Mapping[str, Callable] = {
+    "adam": optax.adam,
+    "adamw": optim.adamw,
+    "coupled_adam": optim.coupled_adam,
+    "lion_a": optim.lion_a,
+    "lion_ar": optim.lion_ar,
+    "rotational_adamw": optim.rotational_adamw,
+    "sgd": optax.sgd,
+    "sign_sgd": optim.sign_sgd,
+}
+
+
+# What a measured step can look at; `lvp.measures` names the functions.
+ORDERS = ("windows", "rows")
+MEASURES = ("movement", "vocabulary", "gradients", "representation", "validation")
+
+
+@dataclass(frozen=True)
+class OptimizerConfig:
+    """What is static about an optimizer: a key of `OPTIMIZERS`, its keyword arguments (`weight_decay` a number or role
+    → number, as `lvp.optim.by_role` takes it; of adam b1, b2 and eps are written down even where none is given), and
+    the names of those that every lane brings itself.
+
+    `factory`: an optax factory of one's own, which `kind` then names. Records have the name and the arguments alone.
+    Measures that need the decay of a moment leave it out where the factory does not call it `b1` (or `b`) and `b2`.
+    """
+
+    kind: str = "adam"
+    options: Mapping[str, Any] = field(default_factory=dict)
+    traced: tuple[str, ...] = ()
+    factory: InitVar[Callable | None] = None  # no field: `asdict` of a cell is what its records say, and JSON
+
+    def __post_init__(self, factory):
+        if factory is not None:
+            self._check_own(factory)
+            object.__setattr__(self, "factory", factory)  # where `dataclasses.replace` finds it too
+        elif self.kind not in OPTIMIZERS:
+            raise InputError(f"optimizer must be one of {', '.join(OPTIMIZERS)}, got {self.kind!r}")
+        elif self.kind == "adam" and not self.options:
+            object.__setattr__(self, "options", {"b1": 0.9, "b2": 0.999, "eps": 1e-8})
+        for name in self.traced:
+            if name not in self._parameters or name == "batch_size":  # that decides what the program measures
+                raise InputError(f"traced: a lane cannot bring {name!r} for {self.kind}")
+
+    def _check_own(self, factory: Any) -> None:
+        if self.kind in OPTIMIZERS:
+            raise InputError(f"optimizer {self.kind}: lvp has one of this name; call your own something else")
+        if not callable(factory):
+            raise InputError(f"factory of optimizer {self.kind} must be a function such as optax.adam, got {factory!r}")
+        try:
+            inspect.signature(factory).bind(learning_rate=0.0, **(dict(self.options) | dict.fromkeys(self.traced)))
+        except TypeError as error:
+            raise InputError(f"optimizer {self.kind}: its factory {error}") from None
+
+    @property
+    def make(self) -> Callable:
+        """The optax factory."""
+        return vars(self).get("factory") or OPTIMIZERS[self.kind]
+
+    @property
+    def _parameters(self) -> Mapping[str, inspect.Parameter]:
+        return inspect.signature(self.make).parameters
+
+    def setting(self, name: str) -> Any:
+        """A keyword argument as chosen, else the factory's own; None for a factory without it."""
+        parameters = self._parameters
+        return self.options.get(name, parameters[name].default) if name in parameters else None
+
+    @property
+    def momentum(self) -> str:
+        """The name under which the factory takes the decay of its first moment."""
+        return "b" if "b" in self._parameters else "b1"
+
+    @property
+    def needs_snr(self) -> bool:
+        """Whether its updates are scaled by the gradient's signal-to-noise ratio."""
+        return self.setting("batch_size") is not None
+
+
+@dataclass(frozen=True)
+class DataConfig:
+    """What text a cell sees. `slice_bytes` and `valid_bytes` None take the whole split. `order`: "windows" at random
+    from tokens on the device (`lvp.data.tokens.batches.windows`), or "rows" that are read from disk as they are needed,
+    each once an epoch (`lvp.data.tokens.streams.Rows`). `scored`: a text (`lvp.data.tokens.scored`) of which the
+    likelihood, of all of it, is taken at the end."""
+
+    corpus: str
+    slice_bytes: int | None = None
+    valid_bytes: int | None = None
+    order: str = "windows"
+    scored: str | None = None
+
+    def __post_init__(self):
+        if self.order not in ORDERS:
+            raise InputError(f"order must be one of {', '.join(ORDERS)}, got {self.order!r}")
+
+
+class Sizes:
+    """What follows for a cell of any kind from its `model`, `batch`, `steps`, `final_fraction`, `measured_steps` and
+    `tokens_per_step`."""
+
+    model: Any
+    batch: int
+    steps: int
+    final_fraction: float
+
+    @property
+    def measured_steps(self) -> tuple[int, ...]:
+        raise NotImplementedError
+
+    @property
+    def tokens_per_step(self) -> int:
+        raise NotImplementedError
+
+    def check_steps(self) -> None:
+        """InputError where they are none."""
+        for name in ("batch", "steps"):
+            if getattr(self, name) < 1:
+                raise InputError(f"{name} must be at least 1, got {getattr(self, name)}")
+        if not 0 < self.final_fraction <= 1:
+            raise InputError(f"final_fraction must lie in (0, 1], got {self.final_fraction}")
+        chosen = self.measured_steps
+        if list(chosen) != sorted(set(chosen)) or (chosen and not 0 <= chosen[0] <= chosen[-1] < self.steps):
+            raise InputError(f"measured_steps must increase and lie below steps ({self.steps}), got {chosen}")
+
+    @property
+    def num_params(self) -> int:
+        return self.model.num_params
+
+    @property
+    def tokens_per_lane(self) -> int:
+        return self.steps * self.tokens_per_step
+
+    @property
+    def final_steps(self) -> int:
+        """The last steps, over which the final training loss is the mean."""
+        return max(1, round(self.final_fraction * self.steps))
+
+
+@dataclass(frozen=True)
+class Cell(Sizes):
+    """Everything that is compiled together. A step sees `batch` rows of `model.context` tokens, one after the other in
+    `micro_batches` equal parts.
+
+    `final_fraction`: the final train loss is the mean over this last part of the steps. `measured_steps`: the steps,
+    from 0, whose measures (of the kinds `measures`; "validation" is the validation loss after the step) go into the
+    outcome; other steps cost nothing. `cooldown`: None keeps the rates constant; else they follow `lvp.optim.trapezoid`
+    with this part of the steps at its end, and the lane's warm-up at its beginning. `clip_norm`: the gradient is scaled
+    down to this norm, of all parameters together, where it is larger.
+    """
+
+    model: DecoderConfig
+    data: DataConfig
+    batch: int
+    steps: int
+    optimizer: OptimizerConfig = OptimizerConfig()
+    final_fraction: float = 0.1
+    measured_steps: tuple[int, ...] = ()
+    micro_batches: int = 1
+    cooldown: float | None = None
+    measures: tuple[str, ...] = MEASURES[:-1]
+    clip_norm: float | None = None
+
+    def __post_init__(self):
+        self.check_steps()
+        if self.micro_batches < 1:
+            raise InputError(f"micro_batches must be at least 1, got {self.micro_batches}")
+        for kind in self.measures:
+            if kind not in MEASURES:
+                raise InputError(f"measures must be of {', '.join(MEASURES)}; got {kind!r}")
+        if self.batch % self.micro_batches:
+            raise InputError(f"micro_batches ({self.micro_batches}) must divide batch ({self.batch})")
+        if self.optimizer.needs_snr and self.micro_batches < 2:
+            raise InputError(
+                "micro_batches must be at least 2: this optimizer needs the gradient's signal-to-noise ratio, which is "
+                "measured between micro-batches"
+            )
+        if self.clip_norm is not None:
+            check_positive("clip_norm", self.clip_norm)
+        if self.cooldown is not None and not 0 <= self.cooldown <= 1:
+            raise InputError(f"cooldown must be a fraction of the steps in [0, 1], got {self.cooldown}")
+
+    def check(self, lane: "Lane") -> None:
+        """InputError for a lane that this cell cannot train."""
+        if set(lane.options) != set(self.optimizer.traced):
+            wanted, given = (", ".join(sorted(x)) or "none" for x in (self.optimizer.traced, lane.options))
+            raise InputError(f"a lane's options must be those its cell traces ({wanted}), got {given}")
+        if lane.warmup_steps and self.cooldown is None:
+            raise InputError(f"warmup_steps {lane.warmup_steps}: the rates of this cell are constant (set cooldown)")
+        if lane.warmup_steps + round((self.cooldown or 0) * self.steps) > self.steps:
+            raise InputError(
+                f"warm-up ({lane.warmup_steps} steps) and cool-down ({self.cooldown:g} of them) are longer than the "
+                f"training ({self.steps} steps)"
+            )
+
+    def example_lane(self) -> "Lane":
+        """A lane with ones for numbers."""
+        ones = dict.fromkeys(roles.ROLES, 1.0)
+        return Lane(ones, ones, 0, options=dict.fromkeys(self.optimizer.traced, 0.5))
+
+    @property
+    def micro_batch_size(self) -> int:
+        """Rows of a micro-batch."""
+        return self.batch // self.micro_batches
+
+    @property
+    def probe_rows(self) -> int:
+        """Rows on which a measured step looks at representations: a quarter of a step's, but no more than go through
+        the network at once."""
+        return min(-(-self.batch // 4), self.micro_batch_size)
+
+    @property
+    def tokens_per_step(self) -> int:
+        return self.batch * self.model.context
+
+    @property
+    def vocab(self) -> int:
+        return self.model.vocab
+
+    @property
+    def flops_per_lane(self) -> float:
+        """Model FLOPs of one lane's training (evaluation left out)."""
+        return self.tokens_per_lane * self.model.flops_per_token()
+
+
+@dataclass(frozen=True)
+class Lane:
+    """The traced numbers of one run: a learning rate (its peak, where the cell has a schedule) and an init standard
+    deviation by role, the seed of init and data order, the steps of warm-up, and what the cell's optimizer leaves to
+    its lanes (`OptimizerConfig.traced`). Vectors start at one (gains) or zero (biases), whatever `init_std` says."""
+
+    learning_rates: Mapping[str, float]
+    init_std: Mapping[str, float]
+    seed: int
+    warmup_steps: int = 0
+    options: Mapping[str, float] = field(default_factory=dict)
+
+    def __post_init__(self):
+        for role, rate in self.learning_rates.items():
+            check_positive(f"learning rate of role {role}", rate)
+        for role, std in self.init_std.items():
+            check_positive(f"init std of role {role}", std, zero=True)
+        for name, given in (("learning_rates", self.learning_rates), ("init_std", self.init_std)):
+            if set(given) != set(roles.ROLES):
+                raise InputError(f"{name} must name the roles {', '.join(roles.ROLES)}; got {', '.join(given)}")
+        if self.warmup_steps < 0:
+            raise InputError(f"warmup_steps must not be negative, got {self.warmup_steps}")
+        for name, value in self.options.items():
+            check_positive(name, value, zero=True)
+
+    @classmethod
+    def under(cls, table: Table, learning_rate: float, seed: int, **more: Any) -> "Lane":
+        """The lane of a parametrization: its init stds, and its multipliers times `learning_rate`, which is what the
+        table says it is. `more`: the other fields."""
+        rates = {row.role: learning_rate * row.lr_multiplier for row in table.rows}
+        return cls(rates, {row.role: row.init_std for row in table.rows}, seed, **more)
+
+    def arrays(self) -> dict:
+        """The lane as the program takes it: scalars on the host, float32 but for whole numbers."""
+        return {
+            "learning_rates": {role: np.float32(x) for role, x in self.learning_rates.items()},
+            "init_std": {role: np.float32(x) for role, x in self.init_std.items()},
+            "seed": np.uint32(self.seed),
+            "warmup_steps": np.int32(self.warmup_steps),
+            "options": {name: np.float32(x) for name, x in self.options.items()},
+        }
+
+
+def check_positive(what: str, value: Any, *, zero: bool = False) -> float:
+    """`value` as a float, or an InputError that names it: not a number, NaN, infinite, negative or (unless allowed)
+    zero."""
+    try:
+        number = float(value)
+    except (TypeError, ValueError):
+        raise InputError(f"{what} must be a number, got {value!r}") from None
+    if not np.isfinite(number) or number < 0 or (number == 0 and not zero):
+        raise InputError(f"{what} must be finite and {'not negative' if zero else 'above zero'}, got {value!r}")
+    return number

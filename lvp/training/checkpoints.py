@@ -1,0 +1,133 @@
+"""Checkpoints of one lane: a pytree of arrays at a step, with a digest per leaf. The only Orbax import.
+
+Orbax writes a step whole or not at all, but loads a flipped bit silently and says little about a truncated file; so
+every leaf carries a digest (`lvp.files.digests`), verified on load, and a damaged step is named and passed over. A
+state that lies on a mesh is written by its parts and read as the parts of any other mesh; where several processes share
+it, all of them call the same functions on a file system that all of them see.
+"""
+
+import errno
+import logging
+import shutil
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+import jax
+import numpy as np
+from orbax.checkpoint import v1 as ocp
+
+from lvp.files import digests, no_space
+from lvp.parallel import processes
+
+log = logging.getLogger(__name__)
+KEEP = 2  # steps kept: the last one, and one to fall back to
+_SEEN = 4 * KEEP  # steps of a directory that processes agree on
+
+
+def _path(directory: Path, step: int) -> Path:
+    return Path(directory).absolute() / f"step_{step:09d}"
+
+
+def steps(directory: Path) -> list[int]:
+    """The steps that stand whole in `directory`, ascending; none where it does not exist."""
+    found = Path(directory).glob("step_*")
+    return sorted(int(p.name[5:]) for p in found if p.name[5:].isdigit() and ocp.is_orbax_checkpoint(p))
+
+
+# What reads like damage and is none: the file is there, and whole, for who has the memory or the rights.
+_NO_DAMAGE = ("RESOURCE_EXHAUSTED", "PERMISSION_DENIED", "Permission denied", "Out of memory", "out of memory")
+
+
+class Damaged(ValueError):
+    """A checkpoint that is not, or not wholly, what was saved of this configuration."""
+
+
+def _is_damage(error: Exception) -> bool:
+    return not isinstance(error, MemoryError | PermissionError) and not any(x in str(error) for x in _NO_DAMAGE)
+
+
+def _drop(paths: Iterable[Path]) -> None:
+    if jax.process_index() == 0:
+        for path in paths:
+            shutil.rmtree(path, ignore_errors=True)
+
+
+def _drop_unfinished(directory: Path) -> None:
+    """Removes what Orbax began to write and did not finish."""
+    _drop(p for p in Path(directory).glob("step_*") if not p.name[5:].isdigit())
+
+
+def save(directory: Path, step: int, state: Any, configuration: str) -> None:
+    """Writes the pytree `state` (arrays) as `step`, then drops all but the last `KEEP` steps up to it: later ones are
+    those that `latest` could not use.
+
+    `configuration` is the hash of the lane's configuration; `load` refuses another's. Raises OSError with path and size
+    where there is no space left, and leaves nothing of the step behind.
+    """
+    metadata = {"configuration": configuration, "digests": digests.of_tree(state)}
+    try:
+        ocp.save(_path(directory, step), state, overwrite=True, custom_metadata=metadata)
+    except Exception as error:  # Orbax gives TensorStore's messages on as they are
+        if "No space left on device" not in str(error) and "quota" not in str(error):
+            raise
+        _drop_unfinished(directory)
+        size = sum(x.nbytes for x in jax.tree.leaves(state))
+        raise no_space(errno.ENOSPC, size, _path(directory, step)) from None
+    _drop(_path(directory, old) for old in [s for s in steps(directory) if s <= step][:-KEEP])
+
+
+def load(directory: Path, step: int, shapes: Any, configuration: str) -> Any:
+    """The state at `step` with the structure of `shapes` (ShapeDtypeStructs): where those have shardings, arrays that
+    lie so; else arrays of the host.
+
+    Raises Damaged, naming the path, where the step cannot be read, a leaf's bytes are not those that were saved,
+    or the checkpoint belongs to another configuration; what came up where memory or rights are missing goes through.
+    """
+    path, state, problem = _path(directory, step), None, None
+    try:
+        metadata = ocp.metadata(path).custom_metadata or {}
+        wanted = jax.tree.map(lambda s: np.zeros(s.shape, s.dtype) if s.sharding is None else s, shapes)
+        state = ocp.load(path, wanted)
+    except Exception as error:  # Orbax and TensorStore raise whatever the damage happens to hit
+        problem = error
+        if not _is_damage(error):
+            raise
+    failed = np.array([problem is not None])
+    if processes.shared(shapes):  # what one process cannot read, none goes on from
+        failed = processes.gathered(failed)
+    if np.any(failed):
+        words = "by another process" if problem is None else str(problem).splitlines()[0][:200]
+        raise Damaged(f"checkpoint {path} cannot be read: {words}") from problem
+    if metadata.get("configuration") != configuration:
+        raise Damaged(f"checkpoint {path} belongs to configuration {metadata.get('configuration')}")
+    wrong = [leaf for leaf, digest in digests.of_tree(state).items() if metadata["digests"].get(leaf) != digest]
+    if wrong:
+        raise Damaged(f"checkpoint {path} is damaged: {', '.join(wrong[:3])}")
+    return state
+
+
+def latest(directories: Iterable[Path], shapes: Any, configurations: Iterable[str]) -> tuple[int, list[Any]] | None:
+    """The last step that every directory holds undamaged, with the states there (see `load`), or None.
+
+    One directory per lane of a pack: its lanes go on together. Damaged steps are logged, and every step after the one
+    that is used is removed: it would otherwise count as one of the last `KEEP`. So is what was never finished.
+    """
+    directories, configurations = list(directories), list(configurations)
+    for directory in directories:
+        _drop_unfinished(directory)
+    common = sorted(set.intersection(*(set(steps(d)) for d in directories)))
+    if processes.shared(shapes):  # as the first process sees the directory: not all may see the last step yet
+        said = processes.gathered(([0] * _SEEN + [step + 1 for step in common])[-_SEEN:])
+        common = [int(step) - 1 for step in said[0] if step]
+    for step in reversed(common):
+        try:
+            pairs = zip(directories, configurations, strict=True)
+            states = [load(d, step, shapes, configuration) for d, configuration in pairs]
+        except Damaged as error:
+            log.warning("%s; falling back to the step before", error)
+            continue
+        for directory in directories:
+            _drop(_path(directory, s) for s in steps(directory) if s > step)
+        return step, states
+    return None

@@ -1,0 +1,77 @@
+"""The loop that drives a cell's compiled program from a step to its end, chunk by chunk."""
+
+import time
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import jax
+import numpy as np
+
+from lvp.parallel import processes
+from lvp.training.outcome import READ, Outcome, outcome
+from lvp.training.program import PackedProgram, unstack
+
+
+class Preempted(Exception):
+    """Training that was told to stop before its end: it stands at `step` in `state`, for the caller to save."""
+
+    def __init__(self, step: int, state):
+        super().__init__(f"stopped at step {step}")
+        self.step, self.state = step, state
+
+
+def run(
+    program: PackedProgram,
+    lanes: Sequence,
+    data: Any,
+    *,
+    state: Any = None,
+    step: int = 0,
+    chunk_seconds: float = 1.0,
+    on_chunk: Callable[[int, Any], None] | None = None,
+    leaving: Callable[[], bool] = lambda: False,
+) -> list[Outcome]:
+    """Trains a pack of lanes from `step` to the end of the cell and returns their outcomes, in order.
+
+    Args:
+      data: what the program is given at every step; or, where it changes, a function of a step that returns the step
+        before which its data ends and the data (`lvp.training.feed`).
+      state: the pack's state at `step`, from a checkpoint; None starts anew at step 0.
+      chunk_seconds: about how long one dispatch may take; 0 dispatches step by step. How a run is cut into chunks
+        changes no bit of the result.
+      on_chunk: called with (step, state) after every chunk; it may read the state and must not keep it.
+      leaving: asked after every chunk but the last; where it (on any of the processes that share a mesh) is true,
+        Preempted is raised with the state to go on from.
+
+    A lane whose loss is no longer finite stays in its pack, to no effect on its neighbours; when all lanes of the
+    pack have diverged the run ends early. Bit-exact on the same device and pack.
+    """
+    steps, chunk = program.cell.steps, 1
+    state = jax.device_put(program.blank_state() if state is None else state, program.placement)
+    arrays, known = program.arrays(lanes), step
+    feed = data if callable(data) else lambda _: (steps, data)
+    shared = program.mesh is not None and program.mesh.is_multi_process
+    while step < steps:
+        if step == known:
+            known, here = feed(step)
+            here = jax.device_put(here, program.data_placement(here))
+        stop, started = min(step + chunk, known), time.perf_counter()
+        state = program.advance(np.int32(step), np.int32(stop), state, arrays, here)
+        diverged = np.asarray(state["diverged"])  # waits for the chunk
+        per_step = (time.perf_counter() - started) / (stop - step)
+        # At most tenfold at a time: the first steps carry the start-up.
+        chunk = int(min(max(chunk_seconds / per_step, 1), 10 * chunk))
+        step = stop
+        if on_chunk is not None:
+            on_chunk(step, state)
+        if np.all(diverged >= 0):
+            break
+        leave = leaving()
+        if shared:  # every process has its own clock and its own signals, and all must make the same calls
+            said = processes.gathered([chunk, leave])
+            chunk, leave = int(said[0, 0]), bool(said[:, 1].any())
+        if leave and step < steps:
+            raise Preempted(step, state)
+    # Only what is read, which lies on every device: of parameters a process may hold a part.
+    state = {name: x for name, x in state.items() if name in READ}
+    return [outcome(program.cell.final_steps, unstack(state, i, program.lanes)) for i in range(program.lanes)]

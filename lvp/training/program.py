@@ -1,0 +1,180 @@
+"""A cell's training as one compiled program, whatever is trained; `lvp.training.loop` drives it.
+
+The program initialises a lane at step 0, trains it to any given step and evaluates it at the last one, so that a cell
+costs one compilation however many lanes, chunks and resumptions it has.
+"""
+
+from collections.abc import Callable, Sequence
+from functools import cached_property
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+from jax.sharding import Mesh, NamedSharding, PartitionSpec
+
+from lvp.parallel import sharding
+
+
+class PackedProgram:
+    """The compiled program of a cell for packs of `lanes` lanes (one lane is not batched at all), or for one lane on a
+    mesh of `lvp.parallel.sharding`, its state split by the roles of the parameters.
+
+    States are pytrees of arrays, among them `losses` [steps] and `diverged` (step of the first loss that was not
+    finite, else −1), of a cell with measured steps also `measures` (NaN until they are taken). In a pack every leaf has
+    a leading axis [lanes]. The step is not in it: all lanes of a pack are at the same one, and the driver holds it.
+
+    What is trained is a subclass's: `_init(lane)`, `_step(step, state, lane, data)`, `_measured_step(…)` (the same step
+    with its measures) and `_evaluated(state, lane, data)`, all of one lane and traced. `cell` says `steps`,
+    `measured_steps` and `final_steps`, and `example_lane()`: what is compiled for it serves all.
+    """
+
+    def __init__(self, cell, lanes: int = 1, mesh: Mesh | None = None):
+        if mesh is not None and lanes != 1:
+            raise ValueError("a mesh trains one lane at a time")
+        self.cell, self.lanes, self.mesh = cell, lanes, mesh
+
+    # --- one lane ---------------------------------------------------------------------------------------------
+
+    def _init(self, lane):
+        raise NotImplementedError
+
+    def _step(self, step, state, lane, data):
+        raise NotImplementedError
+
+    def _measured_step(self, step, state, lane, data):
+        raise NotImplementedError
+
+    def _evaluated(self, state, lane, data):
+        """By its name in the state, what a lane is judged by at its end: floats, NaN before."""
+        raise NotImplementedError
+
+    def _first(self, params, opt, key) -> dict:
+        """The part of a state that all programs have, before the first step."""
+        return {
+            "params": params,
+            "opt": opt,
+            "key": jax.random.key_data(key),
+            "losses": jnp.full((self.cell.steps,), jnp.nan, jnp.float32),
+            "diverged": jnp.int32(-1),
+            "valid_loss": jnp.float32(jnp.nan),
+        }
+
+    def _after(self, step, state, loss, updates, opt) -> dict:
+        """The state after a step of this loss and these updates."""
+        return state | {
+            "params": optax.apply_updates(state["params"], updates),
+            "opt": opt,
+            "losses": state["losses"].at[step].set(loss),
+            "diverged": jnp.where((state["diverged"] < 0) & ~jnp.isfinite(loss), step, state["diverged"]),
+        }
+
+    def _room_for_measures(self, measure: Callable, *arguments):
+        """NaN for all measured steps, in the shapes of what `measure` returns."""
+        found, points = jax.eval_shape(measure, *arguments), len(self.cell.measured_steps)
+        return jax.tree.map(lambda x: jnp.full((points, *x.shape), jnp.nan, x.dtype), found)
+
+    def _noted(self, step, state, found):
+        """The state with the measures of a measured step in their place."""
+        index = jnp.searchsorted(jnp.array(self.cell.measured_steps), step)
+        return state | {"measures": jax.tree.map(lambda all_, x: all_.at[index].set(x), state["measures"], found)}
+
+    def _train(self, step, stop, state, lane, data):
+        """The state at `stop`. Plain steps run in a loop of their own, so that measures cost nothing there."""
+        if not self.cell.measured_steps:
+            return jax.lax.fori_loop(step, stop, lambda i, s: self._step(i, s, lane, data), state)
+        points = jnp.array([*self.cell.measured_steps, self.cell.steps], jnp.int32)
+
+        def up_to_next(carry):
+            step, state = carry
+            measured = points[jnp.searchsorted(points, step)]
+            plain = jnp.minimum(measured, stop)
+            state = jax.lax.fori_loop(step, plain, lambda i, s: self._step(i, s, lane, data), state)
+            state = jax.lax.cond(
+                plain < stop, lambda s: self._measured_step(measured, s, lane, data), lambda s: s, state
+            )
+            return jnp.minimum(plain + 1, stop), state
+
+        return jax.lax.while_loop(lambda c: c[0] < stop, up_to_next, (jnp.int32(step), state))[1]
+
+    def _advance(self, step, stop, state, lane, data):
+        state = jax.lax.cond(step == 0, lambda s: self._init(lane), lambda s: s, state)
+        state = self._train(step, stop, state, lane, data)
+        shapes = jax.eval_shape(self._evaluated, state, lane, data)
+        blank = jax.tree.map(lambda x: jnp.full(x.shape, jnp.nan, x.dtype), shapes)
+        last = stop == self.cell.steps
+        return state | jax.lax.cond(last, lambda s: self._evaluated(s, lane, data), lambda s: blank, state)
+
+    # --- a pack of lanes --------------------------------------------------------------------------------------
+
+    def arrays(self, lanes: Sequence) -> Any:
+        """Lanes as the program's traced argument: stacked, or for a pack of one as they are."""
+        if len(lanes) != self.lanes:
+            raise ValueError(f"a program for {self.lanes} lanes was given {len(lanes)}")
+        for lane in lanes:
+            self.cell.check(lane)
+        return self.stack([lane.arrays() for lane in lanes])
+
+    def lane_shapes(self) -> Any:
+        """Shapes and dtypes of one lane's state, found without a device; and on a mesh where its arrays lie."""
+        return self._lane_shapes
+
+    @cached_property
+    def _lane_shapes(self):
+        # Tracing takes as long as a hundred steps of a small model, and every lane asks twice.
+        shapes = jax.eval_shape(self._init, self.cell.example_lane().arrays())
+        if self.mesh is None:
+            return shapes
+        placement = sharding.shardings(self.mesh, sharding.state_specs(shapes, shapes["params"]))
+        return jax.tree.map(lambda x, p: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=p), shapes, placement)
+
+    def stack(self, states: Sequence) -> Any:
+        """The pack's state from one host state a lane."""
+        return states[0] if self.lanes == 1 else jax.tree.map(lambda *xs: np.stack(xs), *states)
+
+    def blank_state(self) -> Any:
+        """A state of zeros, to be overwritten by the program's step 0: of the host, or on the mesh, where no host need
+        hold it."""
+        if self.mesh is not None:
+            zeros = lambda: jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), self.lane_shapes())  # noqa: E731
+            return jax.jit(zeros, out_shardings=self.placement)()
+        return self.stack([jax.tree.map(lambda x: np.zeros(x.shape, x.dtype), self.lane_shapes())] * self.lanes)
+
+    @cached_property
+    def advance(self) -> Any:
+        """advance(step, stop, state, lanes, data) → state at `stop`, jitted; `state` is donated."""
+        batched = self._advance if self.lanes == 1 else jax.vmap(self._advance, in_axes=(None, None, 0, 0, None))
+        if self.mesh is None:
+            return jax.jit(batched, donate_argnums=2)
+        everywhere = NamedSharding(self.mesh, PartitionSpec())
+        placed = (everywhere, everywhere, self.placement, everywhere, None)  # the data say themselves
+        return jax.jit(batched, donate_argnums=2, in_shardings=placed, out_shardings=self.placement)
+
+    @cached_property
+    def placement(self) -> Any:
+        """Where the state lies on the mesh; None without one."""
+        return self.mesh and jax.tree.map(lambda x: x.sharding, self.lane_shapes())
+
+    def data_placement(self, data: Any) -> Any:
+        """Where data lie on the mesh (None without one): everywhere, unless a subclass knows better."""
+        if self.mesh is None:
+            return None
+        everywhere = NamedSharding(self.mesh, PartitionSpec())
+        return jax.tree.map(lambda _: everywhere, data)
+
+    def compile(self, data: Any) -> Any:
+        """Compiles `advance` now, for data of these shapes (arrays, or shapes alone), and returns JAX's compiled
+        program."""
+        lanes = self.arrays([self.cell.example_lane()] * self.lanes)
+        state = self.lane_shapes() if self.lanes == 1 else self.blank_state()
+        if self.mesh is not None:
+            of = lambda x, where: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=where)  # noqa: E731
+            data = jax.tree.map(of, data, self.data_placement(data))
+        self.advance = self.advance.lower(np.int32(0), np.int32(0), state, lanes, data).compile()
+        return self.advance
+
+
+def unstack(state: Any, index: int, lanes: int) -> Any:
+    """Lane `index` of a pack's state, as host arrays."""
+    return jax.tree.map(lambda x: np.asarray(x) if lanes == 1 else np.asarray(x[index]), state)

@@ -1,0 +1,115 @@
+"""A lane's record: one line of strict JSON, written whole or not at all, and read back as a tidy table."""
+
+import hashlib
+import importlib.metadata
+import json
+import platform
+import subprocess
+from collections.abc import Iterable, Mapping
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from lvp.errors import InputError
+from lvp.files import write_whole
+from lvp.files.schema import Shape, fits
+
+if TYPE_CHECKING:
+    from pandas import DataFrame
+
+FORMAT = 1
+_SHAPE: Mapping[str, Shape] = {"format": int, "hash": str, "config": dict, "outcome": dict, "provenance": dict}
+_KEYS = {*_SHAPE, "experiment", "tier", "sweep", "digest"}
+PACKAGES = ("jax", "jaxlib", "flax", "optax", "orbax-checkpoint", "sentencepiece", "ray", "numpy")
+
+
+def dumps(value: Any) -> str:
+    """Strict JSON with sorted keys on one line; ValueError for NaN and infinities, TypeError for anything unknown."""
+    return json.dumps(value, allow_nan=False, sort_keys=True, separators=(",", ":"))
+
+
+def config_hash(config: Mapping) -> str:
+    """16 hexadecimal digits of the SHA-256 of a configuration's strict JSON."""
+    return hashlib.sha256(dumps(config).encode()).hexdigest()[:16]
+
+
+def write(path: Path, records: Iterable[Mapping]) -> None:
+    """Writes records as JSON lines, whole or not at all, each with a digest of what it says."""
+    write_whole(path, "".join(dumps({**r, "digest": config_hash(r)}) + "\n" for r in records))
+
+
+def read(path: Path) -> list[dict]:
+    """The records of a JSON-lines file, or of all `*.jsonl` files of a directory, in order of hash.
+
+    Raises InputError naming file and line where one is not a record of this format, or not what was written.
+    """
+    path = Path(path)
+    files = sorted(path.glob("*.jsonl")) if path.is_dir() else [path]
+    found = []
+    for file in files:
+        try:
+            content = file.read_text(errors="replace")
+        except OSError as error:
+            raise InputError(f"cannot read {file}: {error.strerror or error}") from error
+        for number, line in enumerate(content.splitlines(), 1):
+            try:
+                found.append(_record(json.loads(line)))
+            except (ValueError, RecursionError) as error:
+                raise InputError(f"{file}:{number} is not a record: {error}") from error
+    return sorted(found, key=lambda r: r["hash"])
+
+
+def _record(found: Any) -> dict:
+    """What a line says, if it is a record; ValueError saying why it is none."""
+    if isinstance(found, dict) and found.get("format", FORMAT) != FORMAT:
+        raise ValueError(f"format {found['format']}, this version reads {FORMAT}")
+    if not fits(found, _SHAPE) or not found.keys() <= _KEYS:
+        raise ValueError("it does not have a record's keys and values")
+    digest = found.pop("digest", None)  # records from before there was one have none
+    if config_hash(found) != digest and digest is not None:
+        raise ValueError("it was changed since it was written")
+    return found
+
+
+def flatten(nested: Mapping, prefix: str = "") -> dict[str, Any]:
+    """{"a": {"b": 1}} → {"a.b": 1}; lists stay as they are."""
+    flat: dict[str, Any] = {}
+    for key, value in nested.items():
+        if isinstance(value, Mapping):
+            flat |= flatten(value, f"{prefix}{key}.")
+        else:
+            flat[f"{prefix}{key}"] = value
+    return flat
+
+
+def table(records: Iterable[Mapping]) -> "DataFrame":
+    """A pandas DataFrame, one row a lane: hash, every configured value under its dotted name (`cell.model.width`,
+    `lane.learning_rates.embedding`, …), the outcome (of measures a list over the measured steps each, of the training
+    loss a list over `curve_steps`) and the provenance."""
+    import pandas as pd
+
+    rows = []
+    for r in records:
+        rows.append({"hash": r["hash"]} | flatten(r["config"]) | flatten(r["outcome"]) | flatten(r["provenance"]))
+    return pd.DataFrame(rows)
+
+
+@cache
+def software() -> dict[str, Any]:
+    """Git commit (with "+" where tracked files differ from it; None outside a checkout) and package versions."""
+
+    def git(*args):
+        here = Path(__file__).parent
+        done = subprocess.run(["git", "-C", here, *args], capture_output=True, text=True, check=False)
+        return done.stdout.strip() if done.returncode == 0 else None
+
+    commit = git("rev-parse", "--short=12", "HEAD")
+    if commit and git("status", "--porcelain", "--untracked-files=no", "--", "lvp", "experiments", "sweeps"):
+        commit += "+"
+    versions = {"python": platform.python_version()}
+    for package in PACKAGES:
+        try:
+            versions[package] = importlib.metadata.version(package)
+        except importlib.metadata.PackageNotFoundError:
+            continue
+    return {"commit": commit, "versions": versions}
