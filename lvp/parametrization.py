@@ -21,6 +21,8 @@ width, m the vocabulary, η the paper's one tunable rate; entries are (init std,
   paper's η = 0.2 and d = 256 muP's row would move a gain by 20 % a step, LVP's embedding row by 1.3 %, this
   by 0.08 %.
 - decay: matrices decay, vectors do not.
+- forward multiplier: 1 in all four rules. How the embedding's rows enter the model is a choice of its own
+  (`TOKEN_ROWS`); the rules' init stds and rates do not depend on it.
 """
 
 import math
@@ -38,12 +40,18 @@ from lvp.errors import InputError, shown, unknown
 
 @dataclass(frozen=True)
 class Row:
-    """What one role gets: `init_std` in the parameter's unit, `lr_multiplier` in that of the rate given."""
+    """Init, learning rate, decay and forward multiplier of one role: an abc-parametrization (Yang & Hu 2021, Tensor
+    Programs IV).
+
+    (A · forward_multiplier, init_std / A, lr_multiplier / A) trains the same network for every A > 0, if the update
+    does not depend on the gradient's scale (Adam with ε = 0).
+    """
 
     role: str
-    init_std: float
-    lr_multiplier: float
+    init_std: float  # in the parameter's unit
+    lr_multiplier: float  # in the unit of the rate given
     decay: bool
+    forward_multiplier: float = 1.0  # constant factor on the parameter's output
 
 
 @dataclass(frozen=True)
@@ -56,6 +64,7 @@ class Table:
       learning_rate: in words, what the learning rate is that the multipliers multiply.
       rows: one `Row` per role.
       kappa: the κ of "interpolated", else None.
+      token_rows: how the embedding's rows enter the model, one of `TOKEN_ROWS`.
     """
 
     rule: str
@@ -64,6 +73,7 @@ class Table:
     learning_rate: str
     rows: tuple[Row, ...]
     kappa: float | None = None
+    token_rows: str = "plain"
 
     def __getitem__(self, role: str) -> Row:
         for row in self.rows:
@@ -94,10 +104,13 @@ class Table:
 
     def __str__(self) -> str:
         kappa = "" if self.kappa is None else f", κ {self.kappa:.6g}"
-        lines = [("role", "init std", "LR multiplier", "decay")]
+        lines = [("role", "init std", "LR multiplier", "decay", "forward multiplier")]
         for row in self.rows:
             std = f"{row.init_std:.6g}" if row.role != "vector" else f"{row.init_std:.6g} (gains 1)"
-            lines.append((row.role, std, f"{row.lr_multiplier:.6g}", "yes" if row.decay else "no"))
+            factor = f"{row.forward_multiplier:.6g}"
+            if row.role == "embedding" and self.token_rows == "normalized":
+                factor = "1 / RMS(row)"
+            lines.append((row.role, std, f"{row.lr_multiplier:.6g}", "yes" if row.decay else "no", factor))
         return "\n".join(
             [
                 f"{self.rule}: width {self.width}, vocab {self.vocab}{kappa}",
@@ -111,6 +124,22 @@ def aligned(lines: Sequence[tuple[str, ...]]) -> list[str]:
     """Rows of cells as lines of text whose columns begin together."""
     widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
     return ["  ".join(c.ljust(w) for c, w in zip(line, widths, strict=True)).rstrip() for line in lines]
+
+
+TOKEN_ROWS = ("plain", "sqrt", "normalized")
+"""How a token's row enters the model: as it is (GPT-2), times √width (Vaswani et al. 2017, section 3.4; Gemma), or
+divided by its RMS (nanochat, modded-nanogpt)."""
+
+
+def row_multiplier(token_rows: str, width: int) -> float:
+    """The embedding's forward multiplier for one of `TOKEN_ROWS`: √width for "sqrt", else 1.
+
+    Raises:
+      InputError: a name that is not in `TOKEN_ROWS`.
+    """
+    if token_rows not in TOKEN_ROWS:
+        raise unknown("token_rows", token_rows, TOKEN_ROWS)
+    return math.sqrt(width) if token_rows == "sqrt" else 1.0
 
 
 def _sp(d: int, m: int, kappa: float) -> dict[str, tuple[float, float]]:
@@ -150,7 +179,7 @@ def _by_role(*, embedding, hidden, output, vector_rate: float) -> dict[str, tupl
 _RULES = {"sp": _sp, "mup": _mup, "lvp": _lvp, "interpolated": _interpolated}
 RULES = tuple(_RULES)
 _ROLES = tuple(_lvp(1, 2, 1.0))  # those of `lvp.roles`, which imports jax
-Rule = str | Callable[[int, int], Mapping[str, tuple[float, float]]]
+Rule = str | Callable[[int, int], Mapping[str, tuple[float, ...]]]
 
 
 def table(
@@ -163,12 +192,14 @@ def table(
     normalize: str = "paper",
     base_width: int | None = None,
     base_vocab: int | None = None,
+    token_rows: str = "plain",
 ) -> Table:
     """The rows of a rule at one shape (equations and sources: the module's docstring).
 
     Args:
       rule: "sp", "mup", "lvp" or "interpolated" (LVP with η_E = `embedding_ratio` · η_output); or a rule of one's
         own, a function (width, vocab) → {role: (init std, LR multiplier)} of all roles, called by the function's name.
+        A third number of a row is its forward multiplier (1 without it).
       width: d ≥ 1. vocab: m ≥ 2.
       frequencies: [m] token probabilities α. They enter "interpolated" alone, whose κ is then Σ α_i κ_i with
         κ_i = `attenuation`(α)_i; without them κ = 1, the constant of the paper's Theorem 2. The other rules
@@ -180,6 +211,8 @@ def table(
         role at (base_width, base_vocab), so that the rate given is the one tuned there, where every
         multiplier is 1. Excludes normalize="hidden". Init stds stay absolute.
       base_vocab: the vocabulary at the base width; `vocab` unless given. κ is held.
+      token_rows: how the embedding's rows enter the model, one of `TOKEN_ROWS`. It sets the embedding's forward
+        multiplier and changes no init std and no rate.
 
     Returns:
       A `Table`; `str` of it is an aligned text table that says what learning_rate means.
@@ -197,14 +230,27 @@ def table(
     width, vocab = check_whole("width", width, 1), check_whole("vocab", vocab, 2)
     kappa = _kappa(rule, vocab, frequencies, kappa)
     cells = of(width, vocab, kappa)
+    factors = _forward_multipliers(cells, token_rows, width)
     divisors, meaning = _divisors(of, cells, vocab, kappa, normalize, base_width, base_vocab)
     rows = tuple(
-        Row(role, float(std), rate / divisors[role], decay=role != "vector") for role, (std, rate) in cells.items()
+        Row(role, float(std), rate / divisors[role], role != "vector", factors[role])
+        for role, (std, rate, *_) in cells.items()
     )
-    return Table(rule, width, vocab, meaning, rows, kappa if rule == "interpolated" else None)
+    return Table(rule, width, vocab, meaning, rows, kappa if rule == "interpolated" else None, token_rows)
 
 
-def _rule(rule: Rule) -> tuple[str, Callable[[int, int, float], Mapping[str, tuple[float, float]]]]:
+def _forward_multipliers(cells: Mapping[str, tuple[float, ...]], token_rows: str, width: int) -> dict[str, float]:
+    """Role → constant factor on the parameter's output."""
+    factors = {role: row[2] if len(row) > 2 else 1.0 for role, row in cells.items()}
+    if token_rows == "normalized" and factors["embedding"] != 1.0:
+        raise InputError(
+            f"token_rows 'normalized' removes the embedding's forward multiplier {factors['embedding']:g} of this "
+            "rule; use token_rows 'plain'"
+        )
+    return factors | {"embedding": factors["embedding"] * row_multiplier(token_rows, width)}
+
+
+def _rule(rule: Rule) -> tuple[str, Callable[[int, int, float], Mapping[str, tuple[float, ...]]]]:
     """A rule's name, and (width, vocab, kappa) → (init std, multiplier) by role."""
     if not callable(rule):
         if not isinstance(rule, str) or rule not in _RULES:
@@ -216,7 +262,7 @@ def _rule(rule: Rule) -> tuple[str, Callable[[int, int, float], Mapping[str, tup
     return name, lambda d, m, kappa: _checked_rows(name, rule(d, m))
 
 
-def _checked_rows(name: str, cells: Any) -> Mapping[str, tuple[float, float]]:
+def _checked_rows(name: str, cells: Any) -> Mapping[str, tuple[float, ...]]:
     """What a function of somebody's own gave, if it is a row for every role."""
     if not isinstance(cells, Mapping) or set(cells) != set(_ROLES):
         raise InputError(f"rule {name} must give a row for each of {', '.join(_ROLES)}, got {shown(cells)}")
@@ -224,12 +270,16 @@ def _checked_rows(name: str, cells: Any) -> Mapping[str, tuple[float, float]]:
     for role in _ROLES:
         row = cells[role]
         try:
-            std, rate = map(float, row)
+            std, rate, *further = map(float, row)
         except (TypeError, ValueError):
             raise InputError(f"rule {name}: {role} needs (init std, LR multiplier), got {shown(row)}") from None
-        if not (0 <= std < math.inf and 0 < rate < math.inf):
-            raise InputError(f"rule {name}: {role} needs (init std ≥ 0, LR multiplier > 0), both finite; got {row}")
-        checked[role] = (std, rate)
+        if len(further) > 1:
+            raise InputError(
+                f"rule {name}: {role} needs (init std, LR multiplier) or (…, forward multiplier), got {shown(row)}"
+            )
+        if not (0 <= std < math.inf and all(0 < x < math.inf for x in (rate, *further))):
+            raise InputError(f"rule {name}: {role} needs (init std ≥ 0, multipliers > 0), all finite; got {row}")
+        checked[role] = (std, rate, *further)
     return checked
 
 
@@ -261,7 +311,7 @@ def _divisors(of, cells, vocab, kappa, normalize, base_width, base_vocab) -> tup
         base_vocab = vocab if base_vocab is None else check_whole("base_vocab", base_vocab, 2)
         base = of(base_width, base_vocab, kappa)
         meaning = f"the rate tuned at width {base_width}, vocab {base_vocab}, where every multiplier is 1"
-        return {role: rate for role, (_, rate) in base.items()}, meaning
+        return {role: row[1] for role, row in base.items()}, meaning
     if normalize == "hidden":
         hidden = cells["hidden"][1]
         return dict.fromkeys(cells, hidden), "the rate of the hidden matrices (whose multiplier is 1)"
