@@ -55,7 +55,7 @@ class Entry:
 
     @cached_property
     def hash(self) -> str:
-        return records.config_hash(asdict(self.cell))
+        return records.config_hash(records.configuration(self.cell))
 
 
 def _kind(cell) -> "Kind":
@@ -76,7 +76,7 @@ def corpus_name(spec: str) -> str:
 def lane_configs(cell, lanes: Iterable, dataset) -> Iterator[dict[str, Any]]:
     """Of each lane everything that decides its result, as its record carries it and its hash covers it. Texts go by
     name and fingerprint: where they lie decides nothing."""
-    config = asdict(cell)
+    config = records.configuration(cell)
     data = None
     if dataset is not None:
         for name in ("corpus", "scored"):
@@ -84,7 +84,7 @@ def lane_configs(cell, lanes: Iterable, dataset) -> Iterator[dict[str, Any]]:
                 config["data"][name] = corpus_name(spec)
         data = dict(_kind(cell).fingerprints(dataset))
     for lane in lanes:
-        yield {"cell": config, "lane": dict(lane) if isinstance(lane, Mapping) else asdict(lane), "data": data}
+        yield {"cell": config, "lane": records.configuration(lane), "data": data}
 
 
 def _is_manifest(content: Any) -> bool:

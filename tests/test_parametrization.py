@@ -272,12 +272,12 @@ def test_a_table_prints_itself():
     assert text.splitlines() == [
         "mup: width 64, vocab 512",
         "learning_rate: the paper's η (absolute multipliers)",
-        "role       init std     LR multiplier  decay",
-        "embedding  1            1              yes",
-        "position   1            1              yes",
-        "hidden     0.125        0.015625       yes",
-        "output     0.015625     0.015625       yes",
-        "vector     0 (gains 1)  1              no",
+        "role       init std     LR multiplier  decay  forward multiplier",
+        "embedding  1            1              yes    1",
+        "position   1            1              yes    1",
+        "hidden     0.125        0.015625       yes    1",
+        "output     0.015625     0.015625       yes    1",
+        "vector     0 (gains 1)  1              no     1",
     ]
     assert "hidden matrices" in str(table("lvp", width=64, vocab=512, normalize="hidden"))
     assert "tuned at width 32, vocab 512" in str(table("lvp", width=64, vocab=512, base_width=32))

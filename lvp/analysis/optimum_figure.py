@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
 __all__ = ["optimum_vs_width", "save"]
 
+# Exponents of width that the rules give the embedding's rate.
 REFERENCES = ((0.0, "0 (μP, SP)"), (-0.5, "−1/2 (LVP)"), (-1.0, "−1"))
 
 
@@ -69,7 +70,7 @@ def optimum_vs_width(
         figure = Figure(figsize=(12, 5.6), layout="constrained")
         left, right = figure.subplots(1, 2, width_ratios=(1.15, 1))
         colours = matplotlib.colormaps["viridis"](np.linspace(0, 0.85, len(widths)))
-        _curves_panel(left, widths, grids, lanes, optima, colours)
+        curves_panel(left, widths, grids, lanes, optima, colours)
         left.set(xlabel=rate_label, ylabel=loss_label)
         _paper_reading(right, widths, rates, losses_by_width, tolerance)
         _slope_panel(right, widths, optima, fit, colours)
@@ -90,7 +91,8 @@ def _checked(widths, rates, losses_by_width) -> tuple[np.ndarray, list, list]:
     return widths, grids, lanes
 
 
-def _curves_panel(axes, widths, grids, lanes, optima, colours) -> None:
+def curves_panel(axes, widths, grids, lanes, optima, colours) -> None:
+    """Loss against rate: a curve per width, its optimum as a large marker."""
     finite = np.concatenate([values[np.isfinite(values)] for values in lanes])
     axes.set(xscale="log", xlim=(0.8 * min(map(min, grids)), 1.25 * max(map(max, grids))))
     decimal(axes.xaxis)
@@ -106,7 +108,7 @@ def _curves_panel(axes, widths, grids, lanes, optima, colours) -> None:
         style = dict(color=colour, marker=marker, markersize=4, linewidth=1.3, capsize=2, elinewidth=1)
         spread = np.maximum([means[seen] - values.min(axis=0), values.max(axis=0) - means[seen]], 0)
         axes.errorbar(grid[seen], means[seen], yerr=spread, label=f"{width:g}", zorder=2 + index, **style)
-        _optimum_mark(axes, best.rate, best.loss, best, colour, marker, xerr=best.interval)
+        optimum_mark(axes, best.rate, best.loss, best, colour, marker, xerr=best.interval)
         if diverged.any():  # one row of crosses per width, below the upper edge
             place = dict(transform=axes.get_xaxis_transform(), clip_on=False)
             heights = np.full(diverged.sum(), 0.99 - 0.03 * index)
@@ -119,7 +121,7 @@ def _curves_panel(axes, widths, grids, lanes, optima, colours) -> None:
     axes.legend(title + handles, ["width d:", *labels], columnspacing=1.0, handletextpad=0.4, **above)
 
 
-def _optimum_mark(axes, x, y, best: Optimum, colour, marker, *, xerr=None, yerr=None) -> None:
+def optimum_mark(axes, x, y, best: Optimum, colour, marker, *, xerr=None, yerr=None) -> None:
     """A large marker with its interval: filled where the optimum counts, hollow where it is flagged."""
     if not (np.isfinite(x) and np.isfinite(y)):
         return
@@ -154,7 +156,7 @@ def _slope_panel(axes, widths, optima, fit: Slope, colours) -> None:
     out = {width for width, _ in fit.excluded}
     used = [w for w, best in enumerate(optima) if widths[w] not in out and np.isfinite(best.rate)]
     if used:
-        _references(axes, reach, widths[used], np.array([optima[w].rate for w in used]))
+        references(axes, reach, widths[used], np.array([optima[w].rate for w in used]))
     if fit.degrees_of_freedom > 0:
         dense = np.geomspace(reach[0], reach[1], 50)
         line, low, high = fit.line(dense)
@@ -163,7 +165,7 @@ def _slope_panel(axes, widths, optima, fit: Slope, colours) -> None:
     axes.plot(reach, ends, color=FIT, linewidth=2, zorder=4, label=_in_words(fit))
     for index, (width, best, colour) in enumerate(zip(widths, optima, colours, strict=True)):
         marker = MARKERS[index % len(MARKERS)]
-        _optimum_mark(axes, width, best.rate, best, colour, marker, yerr=best.interval)
+        optimum_mark(axes, width, best.rate, best, colour, marker, yerr=best.interval)
     # The optima decide what is seen; the paper's band and the line's may go beyond.
     rates = [best.rate for best in optima if np.isfinite(best.rate)] or [1e-3, 1e-1]
     axes.set(xlim=(reach[0] / 1.05, reach[1] * 1.05), ylim=(min(rates) / 4, max(rates) * 2.5))
@@ -174,7 +176,7 @@ def _slope_panel(axes, widths, optima, fit: Slope, colours) -> None:
     axes.legend(fontsize=9, framealpha=0.9, loc="lower left")
 
 
-def _references(axes, reach, widths, rates) -> None:
+def references(axes, reach, widths, rates) -> None:
     """Dashed lines of the slopes other theories give, through the geometric centre of the fitted points."""
     centre, anchor = np.exp(np.log(widths).mean()), np.exp(np.log(rates).mean())
     for steepness, name in REFERENCES:

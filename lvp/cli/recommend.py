@@ -9,7 +9,7 @@ from typing import Any
 
 from lvp.cli.parser import need, subcommand
 from lvp.errors import InputError
-from lvp.parametrization import RULES, table
+from lvp.parametrization import RULES, TOKEN_ROWS, table
 
 RULE = f"{', '.join(RULES)} (default: lvp)"
 WIDTHS, VOCAB = (32, 64, 128, 256), 1024
@@ -34,6 +34,7 @@ def _add_recommend(commands) -> None:
     made.add_argument("--kappa", type=float, metavar="K", help="of interpolated, from 0 to 1 (default: 1)")
     made.add_argument("--tokenizer", type=Path, metavar="FILE", help="SentencePiece model, for κ of token frequencies")
     made.add_argument("--corpus", type=Path, metavar="FILE", help="text whose tokens are counted: a file or directory")
+    _add_rows(made)
     _add_json(made)
 
 
@@ -45,6 +46,7 @@ def _add_table(commands) -> None:
     made.add_argument("--kappa", type=float, metavar="K", help="of interpolated, from 0 to 1 (default: 1)")
     unit = "paper: multipliers of the paper's constant; hidden: of the hidden matrices' rate (default: paper)"
     made.add_argument("--normalize", default="paper", help=unit)
+    _add_rows(made)
     _add_json(made)
 
 
@@ -60,6 +62,7 @@ def _add_coordinates(commands) -> None:
     counts = {"layers": (2, "blocks"), "steps": (4, "of training"), "seeds": (4, "inits a width")}
     for name, (default, what) in counts.items():
         made.add_argument(f"--{name}", type=int, default=default, metavar="N", help=f"{what} (default: {default})")
+    _add_rows(made)
     made.add_argument("--out", type=Path, metavar="FILE", help="picture, .png or .svg")
     _add_json(made)
 
@@ -67,6 +70,11 @@ def _add_coordinates(commands) -> None:
 def _add_size(made) -> None:
     made.add_argument("--width", type=int, required=True, metavar="W", help="width of the residual stream")
     made.add_argument("--vocab", type=int, required=True, metavar="M", help="tokens of the vocabulary")
+
+
+def _add_rows(made) -> None:
+    text = f"how embedding rows enter the model: {', '.join(TOKEN_ROWS)} (default: plain; sqrt: times √width)"
+    made.add_argument("--rows", default="plain", dest="token_rows", metavar="ROWS", help=text)
 
 
 def _add_json(made) -> None:
@@ -94,7 +102,7 @@ def _print_json(value) -> None:
 def _recommend(arguments) -> None:
     from lvp.parametrization.recommend import recommend
 
-    names = ("width", "vocab", "hidden_lr", "rule", "from_width", "from_vocab", "embedding_lr", "kappa")
+    names = ("width", "vocab", "hidden_lr", "rule", "from_width", "from_vocab", "embedding_lr", "kappa", "token_rows")
     asked = {name: getattr(arguments, name) for name in names}
     counts, origin = None, ""
     if arguments.tokenizer or arguments.corpus:
@@ -114,7 +122,7 @@ def _table(arguments) -> None:
     from lvp.parametrization.report import side_by_side
 
     rules = RULES if arguments.rule is None else (arguments.rule,)
-    size = {"width": arguments.width, "vocab": arguments.vocab, "normalize": arguments.normalize}
+    size = {name: getattr(arguments, name) for name in ("width", "vocab", "normalize", "token_rows")}
     tables = [table(rule, kappa=arguments.kappa, **size) for rule in rules]
     if arguments.json:
         _print_json({made.rule: dataclasses.asdict(made) for made in tables})
@@ -129,7 +137,7 @@ def _coordinates(arguments) -> None:
 
     if arguments.out:
         picture(arguments.out)  # refused before minutes are spent
-    names = ("rule", "widths", "vocab", "hidden_lr", "layers", "steps", "seeds")
+    names = ("rule", "widths", "vocab", "hidden_lr", "layers", "steps", "seeds", "token_rows")
     found = decoder.check(**{name: getattr(arguments, name) for name in names})
     _print_json(found.as_dict()) if arguments.json else print(found)
     if arguments.out:

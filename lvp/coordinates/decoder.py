@@ -1,6 +1,7 @@
 """The coordinate check of the built-in decoder under a rule of `lvp.parametrization`."""
 
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -11,8 +12,9 @@ from lvp import optim
 from lvp.coordinates import growth
 from lvp.coordinates.growth import Coordinates, Expected
 from lvp.errors import InputError
-from lvp.models.configs import DecoderConfig
+from lvp.models.configs import DecoderConfig, forward_multipliers
 from lvp.models.decoder import decoder
+from lvp.models.layers import entering
 from lvp.parametrization import Rule, Table, check_whole, table
 
 WIDTHS = (32, 64, 128, 256)
@@ -32,12 +34,13 @@ def check(
     layers: int = 2,
     steps: int = 4,
     seeds: int = 4,
+    token_rows: str = "plain",
 ) -> Coordinates:
     """A decoder (LayerNorm, GeLU, rotary positions, heads of 32) trained by Adam on one batch of 8 × 64 random tokens.
 
     Tokens are drawn by Zipf's law of exponent 1, the same at all widths of a vocabulary. Rotary positions, since fixed
-    ones of amplitude 1 drown embedding rows of norm 1. Activations: the tokens' embedding rows, the output of every
-    matrix of the blocks, the residual stream after the last norm ("hidden") and the logits.
+    ones of amplitude 1 drown embedding rows of norm 1. Activations: the tokens' rows as they enter the model, the
+    output of every matrix of the blocks, the residual stream after the last norm ("hidden") and the logits.
 
     Args:
       rule: as `lvp.parametrization.table` takes it. widths: three or more, multiples of 32.
@@ -45,6 +48,7 @@ def check(
       hidden_lr: the hidden matrices' rate at the smallest width; the rule's multipliers move it (and the embedding's,
         which is the rule's there).
       layers, steps, seeds: 1 or more.
+      token_rows: how rows enter the model, one of `lvp.parametrization.TOKEN_ROWS`.
 
     Returns: `lvp.coordinates.Coordinates`; `expected` holds the powers that the rule's own table implies: of the
       embedding's rows (which Adam moves by about the rate a step), and of the logits at init.
@@ -54,8 +58,8 @@ def check(
     """
     widths = _checked(widths, hidden_lr)
     vocab_of = vocab if callable(vocab) else lambda _: vocab
-    tables = {width: table(rule, width=width, vocab=vocab_of(width)) for width in widths}
-    models = {width: decoder(_config(width, vocab_of(width), layers)) for width in widths}
+    tables = {width: table(rule, width=width, vocab=vocab_of(width), token_rows=token_rows) for width in widths}
+    models = {width: decoder(_config(tables[width], layers)) for width in widths}
     stds = {width: {row.role: row.init_std for row in made.rows} for width, made in tables.items()}
     name = tables[widths[0]].rule if widths else rule
     unit = hidden_lr / tables[widths[0]]["hidden"].lr_multiplier if widths else hidden_lr
@@ -70,7 +74,8 @@ def check(
         steps=steps,
         seeds=seeds,
         expected=_expected(list(tables.values())),
-        title=f"{name}: decoder of {layers} blocks, {what}, hidden rate {hidden_lr:g} at the smallest width",
+        title=f"{name}: decoder of {layers} blocks, {what}, token rows {token_rows}, hidden rate {hidden_lr:g} at the "
+        "smallest width",
     )
 
 
@@ -84,8 +89,9 @@ def _checked(widths: Sequence[int], hidden_lr: float) -> list[int]:
     return widths
 
 
-def _config(width: int, vocab: int, layers: int) -> DecoderConfig:
-    return DecoderConfig(vocab, width, layers=layers, context=CONTEXT, head_dim=HEAD_DIM, positions="rotary")
+def _config(made: Table, layers: int) -> DecoderConfig:
+    form: dict[str, Any] = {"context": CONTEXT, "head_dim": HEAD_DIM, "positions": "rotary"}
+    return DecoderConfig(made.vocab, made.width, layers=layers, **form, **forward_multipliers(made))
 
 
 def _tokens(vocab: int) -> jax.Array:
@@ -97,7 +103,7 @@ def _tokens(vocab: int) -> jax.Array:
 
 def _activations(model, params, tokens_BT) -> dict[str, jax.Array]:
     hidden_BTD, inputs = model.apply(params, tokens_BT, capture=True)
-    found = {"embedding": params["embedding"]["embedding"][tokens_BT]}
+    found = {"embedding": entering(model.config, params["embedding"]["embedding"][tokens_BT])}
     for path, x_NI in sorted(inputs.items()):
         *parents, last = path.split("/")
         if last != "kernel" or parents == ["head"]:
@@ -105,7 +111,7 @@ def _activations(model, params, tokens_BT) -> dict[str, jax.Array]:
         matrix = params
         for key in (*parents, last):
             matrix = matrix[key]
-        found["/".join(parents)] = x_NI @ matrix
+        found["/".join(parents)] = x_NI @ matrix * model.config.hidden_multiplier
     logits = hidden_BTD.reshape(-1, hidden_BTD.shape[-1]) @ model.head(params)
     return found | {"hidden": hidden_BTD, "logits": logits}
 
@@ -122,9 +128,12 @@ def _expected(tables: list[Table]) -> dict[tuple[str, str], Expected]:
     def power(values) -> float:
         return float(np.polyfit(logs, np.log(values), 1)[0])
 
-    init = power([t["embedding"].init_std for t in tables])
-    rate = power([t["embedding"].lr_multiplier for t in tables])
-    logits = power([t["output"].init_std * t.width**0.5 for t in tables])
+    if tables[0].token_rows == "normalized":
+        init = rate = 0.0
+    else:
+        init = power([t["embedding"].init_std * t["embedding"].forward_multiplier for t in tables])
+        rate = power([t["embedding"].lr_multiplier * t["embedding"].forward_multiplier for t in tables])
+    logits = power([t["output"].init_std * t["output"].forward_multiplier * t.width**0.5 for t in tables])
     rows = f"the rule's own init, d^{init:.2f}, and rate, d^{rate:.2f}, of the embedding"
     head = f"the rule's own init of the head makes normalised activations into logits of d^{logits:.2f}"
     made = {

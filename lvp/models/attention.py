@@ -57,15 +57,20 @@ class Attention(nn.Module):
         c, dtype = self.config, jnp.dtype(self.config.dtype)
         shared = c.num_heads * c.head_size, c.num_kv_heads * c.head_size, c.num_kv_heads * c.head_size
         if c.kv_heads is None:
-            parts = jnp.split(Matrix(3 * shared[0], dtype, c.biases, name="qkv")(x_ND, capture), 3, axis=-1)
+            parts = jnp.split(
+                Matrix(3 * shared[0], dtype, c.biases, c.hidden_multiplier, name="qkv")(x_ND, capture), 3, axis=-1
+            )
         else:
             names = ("query", "key", "value")
             parts = [
-                Matrix(n, dtype, c.biases, name=name)(x_ND, capture) for name, n in zip(names, shared, strict=True)
+                Matrix(n, dtype, c.biases, c.hidden_multiplier, name=name)(x_ND, capture)
+                for name, n in zip(names, shared, strict=True)
             ]
         q, k, v = (part.reshape(rows, -1, part.shape[1] // c.head_size, c.head_size) for part in parts)
         if c.positions == "rotary":
             angles_TR = rotary_angles(q.shape[1], c.turned, c.rotary_base)
             q, k = rotated(q, angles_TR), rotated(k, angles_TR)
         mixed_BTHK = causal_attention(q, k, v, c.attention_block, c.window)
-        return Matrix(c.width, dtype, c.biases, name="out")(mixed_BTHK.reshape(x_ND.shape[0], -1), capture)
+        return Matrix(c.width, dtype, c.biases, c.hidden_multiplier, name="out")(
+            mixed_BTHK.reshape(x_ND.shape[0], -1), capture
+        )

@@ -1,9 +1,11 @@
 """What a decoder is: sizes, switches and what follows from them; and the published ones by name."""
 
-from dataclasses import dataclass
+import math
+from dataclasses import dataclass, field
 from typing import Any
 
 from lvp.errors import InputError
+from lvp.parametrization import Table
 
 CHOICES = {
     "norm": ("none", "layer", "rms"),
@@ -12,6 +14,10 @@ CHOICES = {
     "remat": ("none", "dots", "block"),
     "dtype": ("float32", "bfloat16"),
 }
+
+
+# Left out of a lane's configuration at its default, so that hashes of older lanes stay valid.
+OMITTED = {"omit_default": True}
 
 
 @dataclass(frozen=True)
@@ -30,6 +36,10 @@ class DecoderConfig:
     2021): nothing is added; the first `rotary_dim` (None: all) of the entries of a head turn with the position.
     `biases`: every matrix of the blocks has one, and every LayerNorm unless `norm_biases` says otherwise; the head has
     none, nor do the other norms (RMS normalisation has no offset, and "none" no parameters).
+    `embedding_multiplier`, `hidden_multiplier`, `output_multiplier`: constant factors on the token rows, on the output
+    of every matrix of the blocks and on the logits (the forward multipliers of `lvp.parametrization.Row`). A tied
+    matrix takes the first as embedding and the last as head. `normalize_rows`: token rows are divided by their RMS (of
+    mean square plus `norm_epsilon`) before positions are added. They then take no multiplier.
     `scan`: the blocks are one block of stacked parameters, compiled once however many there are. `remat`: what the
     backward pass computes again rather than keeps: nothing, all but products with weights, or whole blocks.
 
@@ -60,6 +70,10 @@ class DecoderConfig:
     norm_biases: bool | None = None
     scan: bool = False
     remat: str = "none"
+    embedding_multiplier: float = field(default=1.0, metadata=OMITTED)
+    hidden_multiplier: float = field(default=1.0, metadata=OMITTED)
+    output_multiplier: float = field(default=1.0, metadata=OMITTED)
+    normalize_rows: bool = field(default=False, metadata=OMITTED)
 
     def __post_init__(self):
         sizes = ("vocab", "width", "layers", "context", "mlp_factor", "attention_block")
@@ -77,6 +91,17 @@ class DecoderConfig:
         if self.num_heads % self.num_kv_heads:
             raise InputError(f"decoder: kv_heads {self.kv_heads} does not divide the {self.num_heads} heads")
         self._check_positions()
+        self._check_multipliers()
+
+    def _check_multipliers(self):
+        for name in ("embedding_multiplier", "hidden_multiplier", "output_multiplier"):
+            if not 0 < getattr(self, name) < math.inf:
+                raise InputError(f"decoder: {name} must be a finite number above zero, got {getattr(self, name)}")
+        if self.normalize_rows and self.embedding_multiplier != 1.0:
+            raise InputError(
+                f"decoder: embedding_multiplier {self.embedding_multiplier:g} has no effect on normalized rows; "
+                "leave it at 1"
+            )
 
     def _check_positions(self):
         if self.positions != "sinusoidal" and self.position_amplitude != 1.0:
@@ -151,6 +176,22 @@ class DecoderConfig:
         Nothing that is computed again counts."""
         multiplied = self.vocab * self.width + self.layers * self.block_weights
         return 6.0 * multiplied + 12.0 * self.layers * self.keys_seen * self.num_heads * self.head_size
+
+
+def forward_multipliers(table: Table) -> dict[str, Any]:
+    """The fields of `DecoderConfig` that give a decoder the forward multipliers of a table.
+
+    Raises:
+      InputError: a multiplier other than 1 for positions or vectors, which the decoder does not have.
+    """
+    for role in ("position", "vector"):
+        if table[role].forward_multiplier != 1.0:
+            raise InputError(
+                f"decoder: forward multiplier {table[role].forward_multiplier:g} of role {role} is not supported; "
+                "use 1 (position_amplitude scales sinusoidal positions)"
+            )
+    factors = {f"{role}_multiplier": table[role].forward_multiplier for role in ("embedding", "hidden", "output")}
+    return factors | {"normalize_rows": table.token_rows == "normalized"}
 
 
 def default_head_dim(width: int) -> int:

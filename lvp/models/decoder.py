@@ -16,7 +16,7 @@ import jax.numpy as jnp
 from lvp import roles
 from lvp.models.attention import Attention
 from lvp.models.configs import DecoderConfig
-from lvp.models.layers import MLP, Vocabulary, norm, with_positions
+from lvp.models.layers import MLP, Vocabulary, entering, norm, scaled, with_positions
 from lvp.parallel.sharding import MODEL, TOKENS
 
 REMAT = {"dots": jax.checkpoint_policies.checkpoint_dots_with_no_batch_dims, "block": None}
@@ -66,7 +66,7 @@ class DecoderModule(nn.Module):
         if not c.tied:
             Vocabulary("kernel", (c.width, c.vocab), name="head")()  # used by the loss, which never holds the logits
         rows_BTD = self.place(embedding_MD, MODEL)[tokens_BT]
-        x_BTD = with_positions(c, self.place(rows_BTD, TOKENS), capture)
+        x_BTD = with_positions(c, entering(c, self.place(rows_BTD, TOKENS)), capture)
         x_ND = x_BTD.reshape(-1, c.width).astype(dtype)
         x_ND = norm(c, "norm_final")(_blocks(c, x_ND, rows, capture, self.place))
         return x_ND.reshape(rows, context, c.width)
@@ -82,7 +82,7 @@ class Decoder(NamedTuple):
       (hidden, inputs): inputs maps the path of every matrix to what was multiplied by it ([N, in]; for the
       embedding, the tokens; for learned positions, the indices int32 [T] of the rows taken; for a tied matrix what
       it is multiplied by as the head). InputError where learned positions are fewer than the tokens of a row.
-    head(params) → [D, M], the output matrix, for `lvp.losses`.
+    head(params) → [D, M], the output matrix times its forward multiplier, for `lvp.losses`.
     """
 
     config: DecoderConfig
@@ -117,6 +117,7 @@ def decoder(config: DecoderConfig, place: Callable = lambda x, *axes: x) -> Deco
         return hidden, inputs
 
     def head(params):
-        return params["tied_embedding"]["embedding"].T if config.tied else params["head"]["kernel"]
+        matrix_DM = params["tied_embedding"]["embedding"].T if config.tied else params["head"]["kernel"]
+        return scaled(matrix_DM, config.output_multiplier)
 
     return Decoder(config, init, apply, head)

@@ -20,19 +20,34 @@ def sinusoidal_positions(context: int, width: int) -> np.ndarray:
     return np.concatenate([np.sin(angle), np.cos(angle)], axis=1)[:, :width].astype(np.float32)
 
 
+def scaled(x: jax.Array, multiplier: float) -> jax.Array:
+    """`x` times a constant; `x` itself for 1."""
+    return x if multiplier == 1.0 else x * jnp.asarray(multiplier, x.dtype)
+
+
+def entering(config: DecoderConfig, rows_BTD: jax.Array) -> jax.Array:
+    """Token rows as they enter the residual stream, before positions: times a constant, or divided by their RMS."""
+    if config.normalize_rows:
+        mean_square_BT1 = jnp.mean(jnp.square(rows_BTD), axis=-1, keepdims=True)
+        return rows_BTD * jax.lax.rsqrt(mean_square_BT1 + config.norm_epsilon)
+    return scaled(rows_BTD, config.embedding_multiplier)
+
+
 class Matrix(nn.Module):
-    """x [N, in] → x · kernel (+ bias) [N, out]; unit normal (`Decoder.init` scales by role), the bias at zero."""
+    """x [N, in] → multiplier · x · kernel (+ bias) [N, out]. The kernel is unit normal (`Decoder.init` scales it by
+    role), the bias zero."""
 
     out: int
     dtype: Any
     biased: bool = False
+    multiplier: float = 1.0
 
     @nn.compact
     def __call__(self, x_NI, capture: bool = False):
         kernel = self.param("kernel", nn.initializers.normal(1.0), (x_NI.shape[-1], self.out), jnp.float32)
         if capture:
             self.sow("inputs", "kernel", x_NI, reduce_fn=lambda _, x: x)
-        out_NO = x_NI @ kernel.astype(self.dtype)
+        out_NO = scaled(x_NI @ kernel.astype(self.dtype), self.multiplier)
         if not self.biased:
             return out_NO
         bias = self.param("bias", nn.initializers.zeros, (self.out,), jnp.float32)
@@ -95,8 +110,8 @@ class MLP(nn.Module):
         c, dtype = self.config, jnp.dtype(self.config.dtype)
         inner = c.mlp_factor * c.width
         if c.mlp == "swiglu":
-            gate_NF = nn.silu(Matrix(inner, dtype, c.biases, name="gate")(x_ND, capture))
-            inner_NF = gate_NF * Matrix(inner, dtype, c.biases, name="up")(x_ND, capture)
+            gate_NF = nn.silu(Matrix(inner, dtype, c.biases, c.hidden_multiplier, name="gate")(x_ND, capture))
+            inner_NF = gate_NF * Matrix(inner, dtype, c.biases, c.hidden_multiplier, name="up")(x_ND, capture)
         else:
-            inner_NF = nn.gelu(Matrix(inner, dtype, c.biases, name="up")(x_ND, capture))
-        return Matrix(c.width, dtype, c.biases, name="down")(inner_NF, capture)
+            inner_NF = nn.gelu(Matrix(inner, dtype, c.biases, c.hidden_multiplier, name="up")(x_ND, capture))
+        return Matrix(c.width, dtype, c.biases, c.hidden_multiplier, name="down")(inner_NF, capture)

@@ -18,7 +18,8 @@ class ParameterDescription:
     """One parameter: its path, shape and role; what to draw it with (0 for vectors: gains start at 1, biases at 0);
     its learning rate; the fraction by which it shrinks per step. Of an optimizer of relative updates
     (`update_multiplier`, else None) the rate is the one that sets the angle with `weight_decay`, nothing shrinks, and
-    the multiplier stands outside the root."""
+    the multiplier stands outside the root. `forward_multiplier`: the constant by which the model multiplies the
+    parameter's output."""
 
     path: str
     shape: tuple[int, ...]
@@ -28,6 +29,7 @@ class ParameterDescription:
     weight_decay: float
     decay_per_step: float
     update_multiplier: float | None
+    forward_multiplier: float = 1.0
 
 
 @dataclass(frozen=True)
@@ -40,14 +42,20 @@ class Description:
 
     def __str__(self) -> str:
         relative = any(row.update_multiplier is not None for row in self.rows)
+        multiplied = any(row.forward_multiplier != 1.0 for row in self.rows)
         head = ("parameter", "shape", "role", "init std", "learning rate")
         lines: list[tuple[str, ...]] = [
-            head + (("update ×", "λ of the angle") if relative else ("λ", "decay per step"))
+            head
+            + (("update ×", "λ of the angle") if relative else ("λ", "decay per step"))
+            + ("forward ×",) * multiplied
         ]
         for row in self.rows:
             std = f"{row.init_std:.6g}" if row.role != "vector" else "(vector)"
             shape = "×".join(map(str, row.shape)) or "scalar"
-            last = (row.update_multiplier, row.weight_decay) if relative else (row.weight_decay, row.decay_per_step)
+            last: tuple[float | None, ...] = (
+                (row.update_multiplier, row.weight_decay) if relative else (row.weight_decay, row.decay_per_step)
+            )
+            last += (row.forward_multiplier,) * multiplied
             lines.append((row.path, shape, row.role, std, f"{row.learning_rate:.6g}", *(f"{x:.6g}" for x in last)))
         return "\n".join([self.note, *aligned(lines)])
 
@@ -85,8 +93,20 @@ def describe(
         own = values[leaf.role]
         rate, decay, multiplier = own["learning_rate"], own.get("weight_decay", 0.0), own.get("update_multiplier")
         shrinks = 0.0 if multiplier is not None and leaf.fan_in else rate * decay
-        std = table[leaf.role].init_std
-        rows.append(ParameterDescription(leaf.path, leaf.shape, leaf.role, std, rate, decay, shrinks, multiplier))
+        row = table[leaf.role]
+        rows.append(
+            ParameterDescription(
+                leaf.path,
+                leaf.shape,
+                leaf.role,
+                row.init_std,
+                rate,
+                decay,
+                shrinks,
+                multiplier,
+                row.forward_multiplier,
+            )
+        )
         note += _not_of(leaf, table)
     return Description(tuple(rows), note)
 

@@ -62,6 +62,7 @@ def parametrized(
     normalize: str | None = None,
     base_width: int | None = None,
     base_vocab: int | None = None,
+    token_rows: str | None = None,
     weight_decay: Any = None,
     decay: str = "coupled",
     peak_learning_rate: Any = None,
@@ -75,8 +76,8 @@ def parametrized(
       rule: a `Table` of `lvp.parametrization`, which says what learning_rate means; or a rule as its `table` takes
         one: by name, or a function of one's own.
       learning_rate: number, scalar array (traced, injected) or schedule.
-      width, vocab, frequencies, kappa, normalize, base_width, base_vocab: of `lvp.parametrization.table`, beside a
-        rule only, which needs the first two. normalize is "hidden", or with base_width "paper", unless given.
+      width, vocab, frequencies, kappa, normalize, base_width, base_vocab, token_rows: of `lvp.parametrization.table`,
+        beside a rule only, which needs the first two. normalize is "hidden", or with base_width "paper", unless given.
       weight_decay: λ, number or scalar array. None means none: a factory that has the parameter is given 0.0
         and not its own default (optax.adamw's is 1e-4).
       decay: "coupled" or "independent".
@@ -93,7 +94,8 @@ def parametrized(
     """
     # inject_hyperparams passes what it bound to **kwargs on as one argument of that name.
     kwargs = {**kwargs.pop("kwargs", {}), **kwargs}
-    shape = {"width": width, "vocab": vocab, "base_width": base_width, "base_vocab": base_vocab}
+    shape: dict[str, Any] = {"width": width, "vocab": vocab, "base_width": base_width, "base_vocab": base_vocab}
+    shape["token_rows"] = token_rows
     chosen = _table(rule, normalize=normalize, frequencies=frequencies, kappa=kappa, **shape)
     check_factory(factory)
     _refuse_plain_sgd(factory, chosen)
@@ -139,6 +141,7 @@ def _table(rule: Rule | Table, *, normalize: str | None, **shape: Any) -> Table:
             raise InputError(f"{name} is required with rule {_said(rule)} (or give a Table of lvp.parametrization)")
     if normalize is None:
         normalize = "hidden" if shape["base_width"] is None else "paper"
+    shape["token_rows"] = shape["token_rows"] or "plain"
     return table(rule, normalize=normalize, **shape)
 
 

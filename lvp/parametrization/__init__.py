@@ -1,24 +1,24 @@
-"""Parametrizations: role × (width, vocabulary) → init std, learning-rate multiplier, decay.
+"""Parametrizations: role × (width, vocabulary) → init std, learning-rate multiplier, decay, forward multiplier.
 
-`table` holds the rules and builds their tables. `recommend` turns them into rates for a model. `report` prints both.
-`evidence` holds what committed results say of the rules.
+`rules` holds the rules, `tables` builds their tables, `recommend` turns tables into rates for a model, `report` prints
+both, and `evidence` holds what committed results say about the rules.
 """
 
-from lvp.parametrization.table import (
+from lvp.parametrization.rules import (
     RULES,
-    Row,
+    TOKEN_ROWS,
     Rule,
-    Table,
-    aligned,
     attenuation,
     check_frequencies,
     check_whole,
     embedding_ratio,
-    table,
+    row_multiplier,
 )
+from lvp.parametrization.tables import Row, Table, aligned, table
 
 __all__ = [
     "RULES",
+    "TOKEN_ROWS",
     "Row",
     "Rule",
     "Table",
@@ -27,5 +27,6 @@ __all__ = [
     "check_frequencies",
     "check_whole",
     "embedding_ratio",
+    "row_multiplier",
     "table",
 ]

@@ -21,7 +21,7 @@ from numpy.typing import ArrayLike
 
 from lvp import parametrization
 from lvp.errors import InputError
-from lvp.parametrization import RULES, Table, check_whole, evidence, report
+from lvp.parametrization import RULES, Table, check_whole, evidence, report, row_multiplier
 
 if TYPE_CHECKING:
     from lvp.theory.token_frequencies import TokenFrequencies
@@ -111,6 +111,7 @@ class RoleAdvice:
     init_formula: str
     decay: bool
     source: str
+    forward_multiplier: float = 1.0
 
 
 @dataclass(frozen=True)
@@ -127,6 +128,7 @@ class Recommendation:
       beyond: per result of it, how many times the size asked for lies outside of what was measured:
         {"width": 16.0, "vocab": 7.8}; 1.0 inside.
       tokens: what counts of tokens say, or None.
+      token_rows: how the embedding's rows enter the model, one of `lvp.parametrization.TOKEN_ROWS`.
     """
 
     rule: str
@@ -143,6 +145,7 @@ class Recommendation:
     evidence: Mapping[str, Mapping[str, Any]]
     beyond: Mapping[str, Mapping[str, float]]
     tokens: "TokenFrequencies | None" = None
+    token_rows: str = "plain"
 
     def __getitem__(self, role: str) -> RoleAdvice:
         self.table[role]  # which refuses what is no role
@@ -159,6 +162,8 @@ class Recommendation:
         shape = f"width={self.width}, vocab={self.vocab}"
         if self.kappa not in (None, 1.0):
             shape += f", kappa={self.kappa:.6g}"
+        if self.token_rows != "plain":
+            shape += f', token_rows="{self.token_rows}"'
         lines = ["import optax", "", "from lvp import optim"]
         rule = f'"{self.rule}", {shape}'
         if self.embedding_lr is not None:
@@ -203,6 +208,7 @@ def recommend(
     embedding_lr: float | None = None,
     kappa: float | None = None,
     counts: ArrayLike | None = None,
+    token_rows: str = "plain",
 ) -> Recommendation:
     """Rate and init std of every role of a model of `width` and `vocab`, for Adam-like optimizers.
 
@@ -220,16 +226,19 @@ def recommend(
       counts: whole numbers [n], n ≤ m: how often each token occurs (`lvp.data.tokens.counts`). They make
         "interpolated"'s κ, Σ α_i κ_i, and `Recommendation.tokens`; the other rules do not depend on them. Needs SciPy,
         which jax brings.
+      token_rows: how the embedding's rows enter the model, one of `lvp.parametrization.TOKEN_ROWS`; it decides the
+        embedding's forward multiplier, and no rate.
 
     Raises:
       InputError: an unknown rule, sizes or a κ out of range, rates that are not finite and above zero, from_vocab or
         embedding_lr without from_width, counts that are none, kappa together with counts.
     """
+    row_multiplier(token_rows, 1)  # refuses an unknown name
     _check_rate("hidden_lr", hidden_lr)
     if embedding_lr is not None:
         _check_rate("embedding_lr", embedding_lr)
     base = _base(from_width, from_vocab, vocab, embedding_lr)
-    asked = (width, vocab), base, hidden_lr, embedding_lr
+    asked = (width, vocab), base, hidden_lr, embedding_lr, token_rows
     _roles(rule, kappa, *asked)  # refuses a wrong rule or size before tokens are looked at
     tokens = _tokens(counts, vocab, kappa)
     kappa = kappa if tokens is None else tokens.kappa
@@ -249,6 +258,7 @@ def recommend(
         evidence=(found := evidence.transfer()),
         beyond=_beyond(width, vocab, found),
         tokens=tokens,
+        token_rows=token_rows,
     )
 
 
@@ -278,18 +288,21 @@ def _tokens(counts, vocab: int, kappa) -> "TokenFrequencies | None":
     return token_frequencies(counts, vocab)
 
 
-def _table(rule: str, kappa, size, base, hidden_lr: float, embedding_lr: float | None) -> Table:
+def _table(rule: str, kappa, size, base, hidden_lr: float, embedding_lr: float | None, token_rows: str) -> Table:
     """In units of the hidden rate, with the embedding's own rate where it has one."""
-    made = parametrization.table(rule, width=size[0], vocab=size[1], kappa=kappa, normalize="hidden")
+    shape = {"width": size[0], "vocab": size[1], "token_rows": token_rows}
+    made = parametrization.table(rule, kappa=kappa, normalize="hidden", **shape)
     if embedding_lr is None:
         return made
-    rates = {r.role: r.learning_rate for r in _roles(rule, kappa, size, base, hidden_lr, embedding_lr)}
+    rates = {r.role: r.learning_rate for r in _roles(rule, kappa, size, base, hidden_lr, embedding_lr, token_rows)}
     return made.with_multipliers(**{role: rates[role] / rates["hidden"] for role in LOOKUPS})
 
 
-def _roles(rule: str, kappa, size, base, hidden_lr: float, embedding_lr: float | None) -> tuple[RoleAdvice, ...]:
-    width, vocab = size
-    here = parametrization.table(rule, width=width, vocab=vocab, kappa=kappa, normalize="hidden")
+def _roles(
+    rule: str, kappa, size, base, hidden_lr: float, embedding_lr: float | None, token_rows: str
+) -> tuple[RoleAdvice, ...]:
+    shape = {"width": size[0], "vocab": size[1], "token_rows": token_rows}
+    here = parametrization.table(rule, kappa=kappa, normalize="hidden", **shape)
     if base is None:
         rates, multipliers = None, here
     else:
@@ -297,9 +310,7 @@ def _roles(rule: str, kappa, size, base, hidden_lr: float, embedding_lr: float |
         rates = {row.role: hidden_lr * row.lr_multiplier for row in there.rows}
         if embedding_lr is not None:
             rates |= dict.fromkeys(LOOKUPS, embedding_lr)
-        multipliers = parametrization.table(
-            rule, width=width, vocab=vocab, kappa=kappa, base_width=base[0], base_vocab=base[1]
-        )
+        multipliers = parametrization.table(rule, kappa=kappa, base_width=base[0], base_vocab=base[1], **shape)
     made = []
     for row in multipliers.rows:
         formula = FORMULAS[rule][row.role]
@@ -314,6 +325,7 @@ def _roles(rule: str, kappa, size, base, hidden_lr: float, embedding_lr: float |
                 init_formula=formula.init,
                 decay=row.decay,
                 source=formula.source,
+                forward_multiplier=row.forward_multiplier,
             )
         )
     return tuple(made)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from lvp.parametrization import RULES, Table, aligned
 
 if TYPE_CHECKING:
-    from lvp.parametrization.recommend import Recommendation
+    from lvp.parametrization.recommend import Recommendation, RoleAdvice
     from lvp.theory.token_frequencies import TokenFrequencies
 
 KAPPA_ONE = "Interpolated was measured with κ = 1, not with the κ here."
@@ -42,14 +42,23 @@ def _rows(advice: "Recommendation") -> list[tuple[str, ...]]:
     # The interpolated ratio is too long for a column.
     names = {role.formula: "ratio" for role in advice.roles if len(role.formula) > 12}
     lines = [("role", *([f"at {advice.from_width}"] if moved else []), "learning rate", "= " + _base(advice))]
-    lines[0] += ("init std", "=", "source of the rate")
+    multiplied = advice.token_rows != "plain"
+    lines[0] += ("init std", "=", *(["forward"] if multiplied else []), "source of the rate")
     for role in advice.roles:
         words = names.get(role.formula, role.formula)
         product = "× 1" if words == "1" else f"× {words} = {role.multiplier:.4g}"
         init = (f"{role.init_std:.4g}", role.init_formula) if role.init_std else ("–", "gains 1, biases 0")
         small = [f"{role.base_learning_rate:.4g}"] if moved else []
-        lines.append((role.role, *small, f"{role.learning_rate:.4g}", product, *init, role.source))
+        forward = [_forward(advice, role)] if multiplied else []
+        lines.append((role.role, *small, f"{role.learning_rate:.4g}", product, *init, *forward, role.source))
     return lines
+
+
+def _forward(advice: "Recommendation", role: "RoleAdvice") -> str:
+    """The factor on a role's output in the forward pass."""
+    if role.role != "embedding":
+        return f"× {role.forward_multiplier:.4g}"
+    return "/ RMS" if advice.token_rows == "normalized" else f"× √d = {role.forward_multiplier:.4g}"
 
 
 def _base(advice: "Recommendation") -> str:
@@ -159,8 +168,13 @@ def side_by_side(tables: Sequence[Table]) -> str:
     """Several rules at one size: a block of init stds and one of multipliers, a column a rule."""
     first = tables[0]
     kappa = next((f" (interpolated: κ {t.kappa:.6g})" for t in tables if t.kappa is not None), "")
-    lines = [f"width {first.width}, vocab {first.vocab}{kappa}"]
-    for title, name in (("init std", "init_std"), (f"LR multiplier of {first.learning_rate}", "lr_multiplier")):
+    lines = [f"width {first.width}, vocab {first.vocab}{kappa}, token rows {first.token_rows}"]
+    columns = {
+        "init std": "init_std",
+        f"LR multiplier of {first.learning_rate}": "lr_multiplier",
+        "forward multiplier": "forward_multiplier",
+    }
+    for title, name in columns.items():
         rows = [("role", *(t.rule for t in tables))]
         rows += [(role, *(f"{getattr(t[role], name):.6g}" for t in tables)) for role in first]
         lines += ["", title, *aligned(rows)]

@@ -1,5 +1,6 @@
 """A lane's record: one line of strict JSON, written whole or not at all, and read back as a tidy table."""
 
+import dataclasses
 import hashlib
 import importlib.metadata
 import json
@@ -26,6 +27,22 @@ PACKAGES = ("jax", "jaxlib", "flax", "optax", "orbax-checkpoint", "sentencepiece
 def dumps(value: Any) -> str:
     """Strict JSON with sorted keys on one line; ValueError for NaN and infinities, TypeError for anything unknown."""
     return json.dumps(value, allow_nan=False, sort_keys=True, separators=(",", ":"))
+
+
+def configuration(value: Any) -> Any:
+    """A dataclass as JSON: `dataclasses.asdict` without the fields marked `omit_default` that hold their default.
+
+    A field that is added with this mark leaves the hashes of older configurations valid.
+    """
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        return {
+            f.name: configuration(getattr(value, f.name))
+            for f in dataclasses.fields(value)
+            if not (f.metadata.get("omit_default") and getattr(value, f.name) == f.default)
+        }
+    if isinstance(value, Mapping):
+        return {key: configuration(item) for key, item in value.items()}
+    return [configuration(item) for item in value] if isinstance(value, tuple | list) else value
 
 
 def config_hash(config: Mapping) -> str:

@@ -21,13 +21,13 @@ width, m the vocabulary, η the paper's one tunable rate; entries are (init std,
   paper's η = 0.2 and d = 256 muP's row would move a gain by 20 % a step, LVP's embedding row by 1.3 %, this
   by 0.08 %.
 - decay: matrices decay, vectors do not.
+- forward multiplier: 1 in all four rules. How the embedding's rows enter the model is a choice of its own
+  (`TOKEN_ROWS`); the rules' init stds and rates do not depend on it.
 """
 
 import math
 import operator
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
-from numbers import Real
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
@@ -35,82 +35,20 @@ from numpy.typing import ArrayLike
 
 from lvp.errors import InputError, shown, unknown
 
-
-@dataclass(frozen=True)
-class Row:
-    """What one role gets: `init_std` in the parameter's unit, `lr_multiplier` in that of the rate given."""
-
-    role: str
-    init_std: float
-    lr_multiplier: float
-    decay: bool
+TOKEN_ROWS = ("plain", "sqrt", "normalized")
+"""How a token's row enters the model: as it is (GPT-2), times √width (Vaswani et al. 2017, section 3.4; Gemma), or
+divided by its RMS (nanochat, modded-nanogpt)."""
 
 
-@dataclass(frozen=True)
-class Table:
-    """One parametrization at one (width, vocab). `t["embedding"]` is a role's row; iterates over roles.
+def row_multiplier(token_rows: str, width: int) -> float:
+    """The embedding's forward multiplier for one of `TOKEN_ROWS`: √width for "sqrt", else 1.
 
-    Attributes:
-      rule: "sp", "mup", "lvp", "interpolated", or the name of a function of one's own (see `table`).
-      width, vocab: d and m.
-      learning_rate: in words, what the learning rate is that the multipliers multiply.
-      rows: one `Row` per role.
-      kappa: the κ of "interpolated", else None.
+    Raises:
+      InputError: a name that is not in `TOKEN_ROWS`.
     """
-
-    rule: str
-    width: int
-    vocab: int
-    learning_rate: str
-    rows: tuple[Row, ...]
-    kappa: float | None = None
-
-    def __getitem__(self, role: str) -> Row:
-        for row in self.rows:
-            if row.role == role:
-                return row
-        raise InputError(f"role must be one of {tuple(self)}, not {role!r}")
-
-    def __iter__(self) -> Iterator[str]:
-        return (row.role for row in self.rows)
-
-    def __len__(self) -> int:
-        return len(self.rows)
-
-    def with_multipliers(self, **multipliers: float) -> "Table":
-        """The same table with the `lr_multiplier` of some roles replaced: `t.with_multipliers(embedding=30.0)`, as one
-        does with a rate that was tuned for itself.
-
-        Raises:
-          InputError: a name that is no role; a multiplier that is not a finite number above zero.
-        """
-        for role, value in multipliers.items():
-            if role not in tuple(self):
-                raise unknown("role", role, self)
-            if isinstance(value, bool) or not isinstance(value, Real) or not 0 < value < math.inf:
-                raise InputError(f"multiplier of {role} must be a finite number above zero, got {value!r}")
-        rows = (replace(row, lr_multiplier=float(multipliers.get(row.role, row.lr_multiplier))) for row in self.rows)
-        return replace(self, rows=tuple(rows))
-
-    def __str__(self) -> str:
-        kappa = "" if self.kappa is None else f", κ {self.kappa:.6g}"
-        lines = [("role", "init std", "LR multiplier", "decay")]
-        for row in self.rows:
-            std = f"{row.init_std:.6g}" if row.role != "vector" else f"{row.init_std:.6g} (gains 1)"
-            lines.append((row.role, std, f"{row.lr_multiplier:.6g}", "yes" if row.decay else "no"))
-        return "\n".join(
-            [
-                f"{self.rule}: width {self.width}, vocab {self.vocab}{kappa}",
-                f"learning_rate: {self.learning_rate}",
-                *aligned(lines),
-            ]
-        )
-
-
-def aligned(lines: Sequence[tuple[str, ...]]) -> list[str]:
-    """Rows of cells as lines of text whose columns begin together."""
-    widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
-    return ["  ".join(c.ljust(w) for c, w in zip(line, widths, strict=True)).rstrip() for line in lines]
+    if token_rows not in TOKEN_ROWS:
+        raise unknown("token_rows", token_rows, TOKEN_ROWS)
+    return math.sqrt(width) if token_rows == "sqrt" else 1.0
 
 
 def _sp(d: int, m: int, kappa: float) -> dict[str, tuple[float, float]]:
@@ -150,61 +88,10 @@ def _by_role(*, embedding, hidden, output, vector_rate: float) -> dict[str, tupl
 _RULES = {"sp": _sp, "mup": _mup, "lvp": _lvp, "interpolated": _interpolated}
 RULES = tuple(_RULES)
 _ROLES = tuple(_lvp(1, 2, 1.0))  # those of `lvp.roles`, which imports jax
-Rule = str | Callable[[int, int], Mapping[str, tuple[float, float]]]
+Rule = str | Callable[[int, int], Mapping[str, tuple[float, ...]]]
 
 
-def table(
-    rule: Rule,
-    *,
-    width: int,
-    vocab: int,
-    frequencies: ArrayLike | None = None,
-    kappa: float | None = None,
-    normalize: str = "paper",
-    base_width: int | None = None,
-    base_vocab: int | None = None,
-) -> Table:
-    """The rows of a rule at one shape (equations and sources: the module's docstring).
-
-    Args:
-      rule: "sp", "mup", "lvp" or "interpolated" (LVP with η_E = `embedding_ratio` · η_output); or a rule of one's
-        own, a function (width, vocab) → {role: (init std, LR multiplier)} of all roles, called by the function's name.
-      width: d ≥ 1. vocab: m ≥ 2.
-      frequencies: [m] token probabilities α. They enter "interpolated" alone, whose κ is then Σ α_i κ_i with
-        κ_i = `attenuation`(α)_i; without them κ = 1, the constant of the paper's Theorem 2. The other rules
-        do not depend on them.
-      kappa: κ itself in [0, 1], where it is known; excludes frequencies, and enters "interpolated" alone, too.
-      normalize: "paper": absolute multipliers of the paper's η. "hidden": all divided by the hidden one, so
-        that the rate given *is* the hidden rate.
-      base_width: multipliers relative to this width: each role's is divided by what the same rule gives the
-        role at (base_width, base_vocab), so that the rate given is the one tuned there, where every
-        multiplier is 1. Excludes normalize="hidden". Init stds stay absolute.
-      base_vocab: the vocabulary at the base width; `vocab` unless given. κ is held.
-
-    Returns:
-      A `Table`; `str` of it is an aligned text table that says what learning_rate means.
-
-    Raises:
-      InputError: unknown rule or normalize; a function that has the name of one of these rules, or does not give
-        every role an init std (finite, not negative) and a multiplier (finite, above zero); width, vocab or a base
-        that is not a whole number in range; frequencies that are negative, not finite, of another length than vocab,
-        or do not sum to one within 1e-6; kappa outside [0, 1] or beside frequencies; base_width together with
-        normalize="hidden"; base_vocab without base_width.
-    """
-    rule, of = _rule(rule)
-    if normalize not in ("paper", "hidden"):
-        raise InputError(f"normalize must be 'paper' or 'hidden', not {normalize!r}")
-    width, vocab = check_whole("width", width, 1), check_whole("vocab", vocab, 2)
-    kappa = _kappa(rule, vocab, frequencies, kappa)
-    cells = of(width, vocab, kappa)
-    divisors, meaning = _divisors(of, cells, vocab, kappa, normalize, base_width, base_vocab)
-    rows = tuple(
-        Row(role, float(std), rate / divisors[role], decay=role != "vector") for role, (std, rate) in cells.items()
-    )
-    return Table(rule, width, vocab, meaning, rows, kappa if rule == "interpolated" else None)
-
-
-def _rule(rule: Rule) -> tuple[str, Callable[[int, int, float], Mapping[str, tuple[float, float]]]]:
+def named_rule(rule: Rule) -> tuple[str, Callable[[int, int, float], Mapping[str, tuple[float, ...]]]]:
     """A rule's name, and (width, vocab, kappa) → (init std, multiplier) by role."""
     if not callable(rule):
         if not isinstance(rule, str) or rule not in _RULES:
@@ -216,7 +103,7 @@ def _rule(rule: Rule) -> tuple[str, Callable[[int, int, float], Mapping[str, tup
     return name, lambda d, m, kappa: _checked_rows(name, rule(d, m))
 
 
-def _checked_rows(name: str, cells: Any) -> Mapping[str, tuple[float, float]]:
+def _checked_rows(name: str, cells: Any) -> Mapping[str, tuple[float, ...]]:
     """What a function of somebody's own gave, if it is a row for every role."""
     if not isinstance(cells, Mapping) or set(cells) != set(_ROLES):
         raise InputError(f"rule {name} must give a row for each of {', '.join(_ROLES)}, got {shown(cells)}")
@@ -224,48 +111,17 @@ def _checked_rows(name: str, cells: Any) -> Mapping[str, tuple[float, float]]:
     for role in _ROLES:
         row = cells[role]
         try:
-            std, rate = map(float, row)
+            std, rate, *further = map(float, row)
         except (TypeError, ValueError):
             raise InputError(f"rule {name}: {role} needs (init std, LR multiplier), got {shown(row)}") from None
-        if not (0 <= std < math.inf and 0 < rate < math.inf):
-            raise InputError(f"rule {name}: {role} needs (init std ≥ 0, LR multiplier > 0), both finite; got {row}")
-        checked[role] = (std, rate)
-    return checked
-
-
-def _kappa(rule: str, vocab: int, frequencies, kappa: float | None) -> float:
-    if kappa is not None:
-        if frequencies is not None:
-            raise InputError("kappa and frequencies both say what κ is: give one of them")
-        if isinstance(kappa, bool) or not isinstance(kappa, Real) or not 0 <= kappa <= 1:
-            raise InputError(f"kappa must be a number from 0 to 1, got {kappa!r}")
-        return float(kappa)
-    if frequencies is not None:
-        alpha = check_frequencies(frequencies, vocab)
-        if rule == "interpolated":
-            return min(1.0, float(alpha @ attenuation(alpha)))  # a sum up to 1 + 1e-6 is accepted
-    return 1.0
-
-
-def _divisors(of, cells, vocab, kappa, normalize, base_width, base_vocab) -> tuple[dict[str, float], str]:
-    """What each role's absolute multiplier is divided by, and what the learning rate then is, in words."""
-    if base_width is None and base_vocab is not None:
-        raise InputError("base_vocab needs base_width")
-    if base_width is not None:
-        if normalize == "hidden":
+        if len(further) > 1:
             raise InputError(
-                "base_width and normalize='hidden' give learning_rate two meanings: choose one "
-                "(with base_width leave normalize at 'paper')"
+                f"rule {name}: {role} needs (init std, LR multiplier) or (…, forward multiplier), got {shown(row)}"
             )
-        base_width = check_whole("base_width", base_width, 1)
-        base_vocab = vocab if base_vocab is None else check_whole("base_vocab", base_vocab, 2)
-        base = of(base_width, base_vocab, kappa)
-        meaning = f"the rate tuned at width {base_width}, vocab {base_vocab}, where every multiplier is 1"
-        return {role: rate for role, (_, rate) in base.items()}, meaning
-    if normalize == "hidden":
-        hidden = cells["hidden"][1]
-        return dict.fromkeys(cells, hidden), "the rate of the hidden matrices (whose multiplier is 1)"
-    return dict.fromkeys(cells, 1.0), "the paper's η (absolute multipliers)"
+        if not (0 <= std < math.inf and all(0 < x < math.inf for x in (rate, *further))):
+            raise InputError(f"rule {name}: {role} needs (init std ≥ 0, multipliers > 0), all finite; got {row}")
+        checked[role] = (std, rate, *further)
+    return checked
 
 
 def embedding_ratio(width: float, vocab: float, kappa: float = 1.0) -> float:

@@ -1,0 +1,160 @@
+"""Figure of the optimal rate against width for several arms of one sweep, and of its slope against the horizon."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from lvp.analysis.estimators import Optimum
+from lvp.analysis.figure_style import FIT, INK, MARKERS, REFERENCE, STYLE, below, decimal, heading, stamp
+from lvp.analysis.noise import as_lanes
+from lvp.analysis.optimum_figure import REFERENCES, curves_panel, optimum_mark, references
+from lvp.analysis.slopes import Slope
+from lvp.errors import InputError
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+COLOURS = (FIT, "#0072B2", "#009E73", "#CC79A7")  # Okabe and Ito's
+
+
+@dataclass(frozen=True)
+class Arm:
+    """One arm of a sweep over widths and rates.
+
+    Attributes:
+      name: what distinguishes the arm, for legends.
+      rates: [W, R], increasing along each row.
+      losses: W arrays [seeds, R], nats per token (nan missing, inf diverged).
+      optima: W optima. slope: their power of width.
+      slope_by_horizon: number of steps → the slope read at that step.
+    """
+
+    name: str
+    rates: Sequence[Sequence[float]]
+    losses: Sequence[np.ndarray]
+    optima: Sequence[Optimum]
+    slope: Slope
+    slope_by_horizon: Mapping[int, Slope] = field(default_factory=dict)
+
+
+def optima_by_arm(
+    widths: Sequence[int],
+    arms: Sequence[Arm],
+    *,
+    title: str,
+    tier: str = "",
+    corpus: str = "",
+    partial: tuple[int, int] | None = None,
+) -> "Figure":
+    """Returns a matplotlib Figure: loss against rate for every arm, optima against width, slope against horizon.
+
+    Args:
+      widths: [W]. arms: one to four.
+      title, tier, corpus: text above the panels.
+      partial: (lanes done, lanes planned) of an unfinished sweep.
+
+    Raises:
+      InputError: no arm, more than four arms, or an arm whose lists do not have one entry per width.
+    """
+    import matplotlib
+    from matplotlib.figure import Figure
+
+    if not 1 <= len(arms) <= len(COLOURS):
+        raise InputError(f"arms must number 1 to {len(COLOURS)}, got {len(arms)}")
+    for arm in arms:
+        for name in ("rates", "losses", "optima"):
+            if len(getattr(arm, name)) != len(widths):
+                raise InputError(f"arm {arm.name}: {len(getattr(arm, name))} {name} for {len(widths)} widths")
+    with matplotlib.rc_context(STYLE):
+        num_rows = -(-(len(arms) + 2) // 2)
+        figure = Figure(figsize=(12, 5.0 * num_rows), layout="constrained")
+        panels = figure.subplots(num_rows, 2).ravel()
+        colours = matplotlib.colormaps["viridis"](np.linspace(0, 0.85, len(widths)))
+        for axes, arm in zip(panels, arms, strict=False):
+            lanes = [as_lanes(losses) for losses in arm.losses]
+            curves_panel(axes, widths, [np.asarray(r) for r in arm.rates], lanes, arm.optima, colours)
+            axes.set(xlabel=f"embedding learning rate η_E ({arm.name})", ylabel="final train loss (nats per token)")
+        _optima_panel(panels[len(arms)], np.asarray(widths, float), arms)
+        _horizon_panel(panels[len(arms) + 1], arms)
+        for axes in panels[len(arms) + 2 :]:
+            axes.set_axis_off()
+        heading(figure, title, tier, corpus)
+        lines = [
+            "Curves: means over seeds, bars from lowest to highest seed, × a rate with a diverged lane.",
+            "Optima: quadratic in ln η, 95 % intervals. Dashed: slopes for comparison.",
+        ]
+        flagged = [
+            f"{arm.name}, width {w} ({', '.join(best.flags)})"
+            for arm in arms
+            for w, best in zip(widths, arm.optima, strict=True)
+            if best.flags
+        ]
+        below(figure, lines + ([f"Hollow: flagged, not in the fit: {'; '.join(flagged)}."] if flagged else []))
+        stamp(figure, partial)
+    return figure
+
+
+def _optima_panel(axes, widths: np.ndarray, arms: Sequence[Arm]) -> None:
+    from matplotlib.ticker import NullLocator
+
+    axes.set(xscale="log", yscale="log", xlabel="width d", ylabel="optimal embedding learning rate η_E")
+    reach = np.array([widths.min() / 1.08, widths.max() * 1.08])
+    dense = np.geomspace(reach[0], reach[1], 50)
+    for arm, colour, marker in zip(arms, COLOURS, MARKERS, strict=False):
+        excluded = {width for width, _ in arm.slope.excluded}
+        used = [w for w, best in enumerate(arm.optima) if widths[w] not in excluded and np.isfinite(best.rate)]
+        if used:
+            references(axes, reach, widths[used], np.array([arm.optima[w].rate for w in used]))
+        if arm.slope.degrees_of_freedom > 0:
+            _, low, high = arm.slope.line(dense)
+            axes.fill_between(dense, low, high, color=colour, alpha=0.15, linewidth=0)
+        if np.isfinite(arm.slope.slope):
+            axes.plot(dense, arm.slope.line(dense)[0], color=colour, linewidth=2, label=_named(arm))
+        for width, best in zip(widths, arm.optima, strict=True):
+            optimum_mark(axes, width, best.rate, best, colour, marker, yerr=best.interval)
+    rates = [best.rate for arm in arms for best in arm.optima if np.isfinite(best.rate)] or [1e-3, 1e-1]
+    axes.set(xlim=(reach[0] / 1.05, reach[1] * 1.3), ylim=(min(rates) / 3, max(rates) * 3))
+    axes.xaxis.set_minor_locator(NullLocator())
+    axes.set_xticks(widths, [f"{width:g}" for width in widths])
+    decimal(axes.yaxis)
+    axes.grid(color="#e6e6e6", linewidth=0.6)
+    if axes.get_legend_handles_labels()[0]:
+        axes.legend(fontsize=9, framealpha=0.9, loc="lower left")
+
+
+def _named(arm: Arm) -> str:
+    low, high = arm.slope.interval
+    interval = f" [{low:.2f}, {high:.2f}]" if np.isfinite([low, high]).all() else ""
+    return f"{arm.name}: slope {arm.slope.slope:.2f}{interval}".replace("-", "−")
+
+
+def _horizon_panel(axes, arms: Sequence[Arm]) -> None:
+    from matplotlib.ticker import NullFormatter, NullLocator
+
+    steps = sorted({steps for arm in arms for steps in arm.slope_by_horizon})
+    axes.set(xscale="log", xlabel="horizon: steps at which the loss is read", ylabel="slope of the optimum over width")
+    for steepness, name in REFERENCES:
+        axes.axhline(steepness, linestyle="--", color=REFERENCE, linewidth=1)
+        axes.annotate(f" {name}", (1, steepness), xycoords=("axes fraction", "data"), fontsize=9, va="center")
+    for index, (arm, colour, marker) in enumerate(zip(arms, COLOURS, MARKERS, strict=False)):
+        read = [(at, fit) for at, fit in sorted(arm.slope_by_horizon.items()) if np.isfinite(fit.slope)]
+        if not read:
+            continue
+        at = np.array([at for at, _ in read]) * 1.02**index  # so that bars of two arms do not cover each other
+        slopes = np.array([fit.slope for _, fit in read])
+        ends = np.array([fit.interval for _, fit in read], float)
+        known = np.isfinite(ends).all(axis=1)
+        style = dict(color=colour, marker=marker, markersize=7, markeredgecolor=INK, linewidth=1.3)
+        axes.plot(at, slopes, label=arm.name, **style)
+        bars = np.abs(ends[known].T - slopes[known])
+        axes.errorbar(at[known], slopes[known], yerr=bars, fmt="none", ecolor=colour, capsize=4)
+    axes.set_ylim(-2.2, 1.7)
+    if steps:
+        axes.xaxis.set_minor_locator(NullLocator())
+        axes.xaxis.set_minor_formatter(NullFormatter())
+        axes.set_xticks(steps, [f"{s:g}" for s in steps])
+    axes.grid(color="#e6e6e6", linewidth=0.6)
+    if axes.get_legend_handles_labels()[0]:
+        axes.legend(fontsize=9, framealpha=0.9, loc="upper right")

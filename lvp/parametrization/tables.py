@@ -1,0 +1,209 @@
+"""Tables of a parametrization: one row per role at one (width, vocabulary)."""
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from numbers import Real
+
+from numpy.typing import ArrayLike
+
+from lvp.errors import InputError, unknown
+from lvp.parametrization.rules import (
+    Rule,
+    attenuation,
+    check_frequencies,
+    check_whole,
+    named_rule,
+    row_multiplier,
+)
+
+
+@dataclass(frozen=True)
+class Row:
+    """Init, learning rate, decay and forward multiplier of one role: an abc-parametrization (Yang & Hu 2021, Tensor
+    Programs IV).
+
+    (A · forward_multiplier, init_std / A, lr_multiplier / A) trains the same network for every A > 0, if the update
+    does not depend on the gradient's scale (Adam with ε = 0).
+    """
+
+    role: str
+    init_std: float  # in the parameter's unit
+    lr_multiplier: float  # in the unit of the rate given
+    decay: bool
+    forward_multiplier: float = 1.0  # constant factor on the parameter's output
+
+
+@dataclass(frozen=True)
+class Table:
+    """One parametrization at one (width, vocab). `t["embedding"]` is a role's row; iterates over roles.
+
+    Attributes:
+      rule: "sp", "mup", "lvp", "interpolated", or the name of a function of one's own (see `table`).
+      width, vocab: d and m.
+      learning_rate: in words, what the learning rate is that the multipliers multiply.
+      rows: one `Row` per role.
+      kappa: the κ of "interpolated", else None.
+      token_rows: how the embedding's rows enter the model, one of `TOKEN_ROWS`.
+    """
+
+    rule: str
+    width: int
+    vocab: int
+    learning_rate: str
+    rows: tuple[Row, ...]
+    kappa: float | None = None
+    token_rows: str = "plain"
+
+    def __getitem__(self, role: str) -> Row:
+        for row in self.rows:
+            if row.role == role:
+                return row
+        raise InputError(f"role must be one of {tuple(self)}, not {role!r}")
+
+    def __iter__(self) -> Iterator[str]:
+        return (row.role for row in self.rows)
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    def with_multipliers(self, **multipliers: float) -> "Table":
+        """The same table with the `lr_multiplier` of some roles replaced: `t.with_multipliers(embedding=30.0)`, as one
+        does with a rate that was tuned for itself.
+
+        Raises:
+          InputError: a name that is no role; a multiplier that is not a finite number above zero.
+        """
+        for role, value in multipliers.items():
+            if role not in tuple(self):
+                raise unknown("role", role, self)
+            if isinstance(value, bool) or not isinstance(value, Real) or not 0 < value < math.inf:
+                raise InputError(f"multiplier of {role} must be a finite number above zero, got {value!r}")
+        rows = (replace(row, lr_multiplier=float(multipliers.get(row.role, row.lr_multiplier))) for row in self.rows)
+        return replace(self, rows=tuple(rows))
+
+    def __str__(self) -> str:
+        kappa = "" if self.kappa is None else f", κ {self.kappa:.6g}"
+        lines = [("role", "init std", "LR multiplier", "decay", "forward multiplier")]
+        for row in self.rows:
+            std = f"{row.init_std:.6g}" if row.role != "vector" else f"{row.init_std:.6g} (gains 1)"
+            factor = f"{row.forward_multiplier:.6g}"
+            if row.role == "embedding" and self.token_rows == "normalized":
+                factor = "1 / RMS(row)"
+            lines.append((row.role, std, f"{row.lr_multiplier:.6g}", "yes" if row.decay else "no", factor))
+        return "\n".join(
+            [
+                f"{self.rule}: width {self.width}, vocab {self.vocab}{kappa}",
+                f"learning_rate: {self.learning_rate}",
+                *aligned(lines),
+            ]
+        )
+
+
+def aligned(lines: Sequence[tuple[str, ...]]) -> list[str]:
+    """Rows of cells as lines of text whose columns begin together."""
+    widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
+    return ["  ".join(c.ljust(w) for c, w in zip(line, widths, strict=True)).rstrip() for line in lines]
+
+
+def table(
+    rule: Rule,
+    *,
+    width: int,
+    vocab: int,
+    frequencies: ArrayLike | None = None,
+    kappa: float | None = None,
+    normalize: str = "paper",
+    base_width: int | None = None,
+    base_vocab: int | None = None,
+    token_rows: str = "plain",
+) -> Table:
+    """The rows of a rule at one shape (equations and sources: the module's docstring).
+
+    Args:
+      rule: "sp", "mup", "lvp" or "interpolated" (LVP with η_E = `embedding_ratio` · η_output); or a rule of one's
+        own, a function (width, vocab) → {role: (init std, LR multiplier)} of all roles, called by the function's name.
+        A third number of a row is its forward multiplier (1 without it).
+      width: d ≥ 1. vocab: m ≥ 2.
+      frequencies: [m] token probabilities α. They enter "interpolated" alone, whose κ is then Σ α_i κ_i with
+        κ_i = `attenuation`(α)_i; without them κ = 1, the constant of the paper's Theorem 2. The other rules
+        do not depend on them.
+      kappa: κ itself in [0, 1], where it is known; excludes frequencies, and enters "interpolated" alone, too.
+      normalize: "paper": absolute multipliers of the paper's η. "hidden": all divided by the hidden one, so
+        that the rate given *is* the hidden rate.
+      base_width: multipliers relative to this width: each role's is divided by what the same rule gives the
+        role at (base_width, base_vocab), so that the rate given is the one tuned there, where every
+        multiplier is 1. Excludes normalize="hidden". Init stds stay absolute.
+      base_vocab: the vocabulary at the base width; `vocab` unless given. κ is held.
+      token_rows: how the embedding's rows enter the model, one of `TOKEN_ROWS`. It sets the embedding's forward
+        multiplier and changes no init std and no rate.
+
+    Returns:
+      A `Table`; `str` of it is an aligned text table that says what learning_rate means.
+
+    Raises:
+      InputError: unknown rule or normalize; a function that has the name of one of these rules, or does not give
+        every role an init std (finite, not negative) and a multiplier (finite, above zero); width, vocab or a base
+        that is not a whole number in range; frequencies that are negative, not finite, of another length than vocab,
+        or do not sum to one within 1e-6; kappa outside [0, 1] or beside frequencies; base_width together with
+        normalize="hidden"; base_vocab without base_width.
+    """
+    rule, of = named_rule(rule)
+    if normalize not in ("paper", "hidden"):
+        raise InputError(f"normalize must be 'paper' or 'hidden', not {normalize!r}")
+    width, vocab = check_whole("width", width, 1), check_whole("vocab", vocab, 2)
+    kappa = _kappa(rule, vocab, frequencies, kappa)
+    cells = of(width, vocab, kappa)
+    factors = _forward_multipliers(cells, token_rows, width)
+    divisors, meaning = _divisors(of, cells, vocab, kappa, normalize, base_width, base_vocab)
+    rows = tuple(
+        Row(role, float(std), rate / divisors[role], role != "vector", factors[role])
+        for role, (std, rate, *_) in cells.items()
+    )
+    return Table(rule, width, vocab, meaning, rows, kappa if rule == "interpolated" else None, token_rows)
+
+
+def _forward_multipliers(cells: Mapping[str, tuple[float, ...]], token_rows: str, width: int) -> dict[str, float]:
+    """Role → constant factor on the parameter's output."""
+    factors = {role: row[2] if len(row) > 2 else 1.0 for role, row in cells.items()}
+    if token_rows == "normalized" and factors["embedding"] != 1.0:
+        raise InputError(
+            f"token_rows 'normalized' removes the embedding's forward multiplier {factors['embedding']:g} of this "
+            "rule; use token_rows 'plain'"
+        )
+    return factors | {"embedding": factors["embedding"] * row_multiplier(token_rows, width)}
+
+
+def _kappa(rule: str, vocab: int, frequencies, kappa: float | None) -> float:
+    if kappa is not None:
+        if frequencies is not None:
+            raise InputError("kappa and frequencies both say what κ is: give one of them")
+        if isinstance(kappa, bool) or not isinstance(kappa, Real) or not 0 <= kappa <= 1:
+            raise InputError(f"kappa must be a number from 0 to 1, got {kappa!r}")
+        return float(kappa)
+    if frequencies is not None:
+        alpha = check_frequencies(frequencies, vocab)
+        if rule == "interpolated":
+            return min(1.0, float(alpha @ attenuation(alpha)))  # a sum up to 1 + 1e-6 is accepted
+    return 1.0
+
+
+def _divisors(of, cells, vocab, kappa, normalize, base_width, base_vocab) -> tuple[dict[str, float], str]:
+    """What each role's absolute multiplier is divided by, and what the learning rate then is, in words."""
+    if base_width is None and base_vocab is not None:
+        raise InputError("base_vocab needs base_width")
+    if base_width is not None:
+        if normalize == "hidden":
+            raise InputError(
+                "base_width and normalize='hidden' give learning_rate two meanings: choose one "
+                "(with base_width leave normalize at 'paper')"
+            )
+        base_width = check_whole("base_width", base_width, 1)
+        base_vocab = vocab if base_vocab is None else check_whole("base_vocab", base_vocab, 2)
+        base = of(base_width, base_vocab, kappa)
+        meaning = f"the rate tuned at width {base_width}, vocab {base_vocab}, where every multiplier is 1"
+        return {role: row[1] for role, row in base.items()}, meaning
+    if normalize == "hidden":
+        hidden = cells["hidden"][1]
+        return dict.fromkeys(cells, hidden), "the rate of the hidden matrices (whose multiplier is 1)"
+    return dict.fromkeys(cells, 1.0), "the paper's η (absolute multipliers)"
