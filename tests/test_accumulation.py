@@ -13,8 +13,7 @@ from lvp.models.decoder import decoder
 from lvp.training import Cell, DataConfig, Lane, OptimizerConfig, Program, TrainingData
 from tests import plain_training
 
-DECAY = {"embedding": 0.1, "hidden": 0.1, "output": 0.1}
-ADAMW = OptimizerConfig("adamw", {"b2": 0.95, "weight_decay": DECAY}, traced=("b1",))
+ADAMW = OptimizerConfig("adamw", {"b2": 0.95, "weight_decay": 0.1}, traced=("b1",))
 CELL = Cell(
     DecoderConfig(vocab=40, width=16, layers=1, context=12),
     DataConfig("none"),
@@ -26,7 +25,7 @@ CELL = Cell(
     cooldown=0.5,
 )
 HELD = dataclasses.replace(
-    CELL, optimizer=OptimizerConfig("lion_ar", {"weight_decay": DECAY, "batch_size": CELL.batch}, traced=("b",))
+    CELL, optimizer=OptimizerConfig("lion_ar", {"weight_decay": 0.1, "batch_size": CELL.batch}, traced=("b",))
 )
 
 

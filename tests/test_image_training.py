@@ -19,7 +19,7 @@ CELL = ImageCell(
     ImageDataConfig("none", pad=1, flip=False),
     batch=8,
     steps=10,
-    optimizer=OptimizerConfig("rotational_adamw", {"weight_decay": {"hidden": 0.01, "output": 0.01}}),
+    optimizer=OptimizerConfig("rotational_adamw", {"weight_decay": 0.01}),
     first_phase=0.3,
     measured_parts=(0.3, 1.0),
 )

@@ -14,7 +14,7 @@ from lvp.parametrization.rules import (
     embedding_ratio,
     row_multiplier,
 )
-from lvp.parametrization.tables import Row, Table, aligned, table
+from lvp.parametrization.tables import Row, Table, aligned, table, uniform
 
 __all__ = [
     "RULES",
@@ -29,4 +29,5 @@ __all__ = [
     "embedding_ratio",
     "row_multiplier",
     "table",
+    "uniform",
 ]

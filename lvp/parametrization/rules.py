@@ -87,7 +87,14 @@ def _by_role(*, embedding, hidden, output, vector_rate: float) -> dict[str, tupl
 
 _RULES = {"sp": _sp, "mup": _mup, "lvp": _lvp, "interpolated": _interpolated}
 RULES = tuple(_RULES)
-_ROLES = tuple(_lvp(1, 2, 1.0))  # those of `lvp.roles`, which imports jax
+ROLES = tuple(_lvp(1, 2, 1.0))  # the roles of `lvp.roles`, which imports jax
+
+
+def decays(role: str) -> bool:
+    """Whether weight decay applies to a role: to matrices, not to vectors."""
+    return role != "vector"
+
+
 Rule = str | Callable[[int, int], Mapping[str, tuple[float, ...]]]
 
 
@@ -105,10 +112,10 @@ def named_rule(rule: Rule) -> tuple[str, Callable[[int, int, float], Mapping[str
 
 def _checked_rows(name: str, cells: Any) -> Mapping[str, tuple[float, ...]]:
     """What a function of somebody's own gave, if it is a row for every role."""
-    if not isinstance(cells, Mapping) or set(cells) != set(_ROLES):
-        raise InputError(f"rule {name} must give a row for each of {', '.join(_ROLES)}, got {shown(cells)}")
+    if not isinstance(cells, Mapping) or set(cells) != set(ROLES):
+        raise InputError(f"rule {name} must give a row for each of {', '.join(ROLES)}, got {shown(cells)}")
     checked = {}
-    for role in _ROLES:
+    for role in ROLES:
         row = cells[role]
         try:
             std, rate, *further = map(float, row)

@@ -9,10 +9,12 @@ from numpy.typing import ArrayLike
 
 from lvp.errors import InputError, unknown
 from lvp.parametrization.rules import (
+    ROLES,
     Rule,
     attenuation,
     check_frequencies,
     check_whole,
+    decays,
     named_rule,
     row_multiplier,
 )
@@ -100,6 +102,22 @@ class Table:
         )
 
 
+def uniform(*, width: int, vocab: int, init_std: float = 1.0) -> Table:
+    """The table without a rule: one rate and one init std for all roles. Matrices decay, vectors do not.
+
+    Args:
+      width: d ≥ 1. vocab: m ≥ 2. init_std: not negative, in the parameter's unit.
+
+    Raises:
+      InputError: an argument out of range.
+    """
+    width, vocab = check_whole("width", width, 1), check_whole("vocab", vocab, 2)
+    if not 0 <= init_std < math.inf:
+        raise InputError(f"init_std must be finite and not negative, got {init_std!r}")
+    rows = tuple(Row(role, float(init_std), 1.0, decays(role)) for role in ROLES)
+    return Table("uniform", width, vocab, "the rate of every role", rows)
+
+
 def aligned(lines: Sequence[tuple[str, ...]]) -> list[str]:
     """Rows of cells as lines of text whose columns begin together."""
     widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
@@ -157,7 +175,7 @@ def table(
     factors = _forward_multipliers(cells, token_rows, width)
     divisors, meaning = _divisors(of, cells, vocab, kappa, normalize, base_width, base_vocab)
     rows = tuple(
-        Row(role, float(std), rate / divisors[role], role != "vector", factors[role])
+        Row(role, float(std), rate / divisors[role], decays(role), factors[role])
         for role, (std, rate, *_) in cells.items()
     )
     return Table(rule, width, vocab, meaning, rows, kappa if rule == "interpolated" else None, token_rows)

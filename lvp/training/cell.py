@@ -6,7 +6,7 @@ init scales, warm-up, chosen options of the optimizer, seed.
 
 import inspect
 from collections.abc import Callable, Mapping
-from dataclasses import InitVar, dataclass, field
+from dataclasses import InitVar, dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -36,9 +36,9 @@ MEASURES = ("movement", "vocabulary", "gradients", "representation", "validation
 
 @dataclass(frozen=True)
 class OptimizerConfig:
-    """What is static about an optimizer: a key of `OPTIMIZERS`, its keyword arguments (`weight_decay` a number or role
-    → number, as `lvp.optim.by_role` takes it; of adam b1, b2 and eps are written down even where none is given), and
-    the names of those that every lane brings itself.
+    """The static part of an optimizer: a key of `OPTIMIZERS`, its keyword arguments, and the names of the arguments
+    that every lane brings itself. `weight_decay` is one number: the lane's table says which roles decay. Adam's b1, b2
+    and eps are always written down.
 
     `factory`: an optax factory of one's own, which `kind` then names. Records have the name and the arguments alone.
     Measures that need the decay of a moment leave it out where the factory does not call it `b1` (or `b`) and `b2`.
@@ -57,6 +57,8 @@ class OptimizerConfig:
             raise InputError(f"optimizer must be one of {', '.join(OPTIMIZERS)}, got {self.kind!r}")
         elif self.kind == "adam" and not self.options:
             object.__setattr__(self, "options", {"b1": 0.9, "b2": 0.999, "eps": 1e-8})
+        if isinstance(self.options.get("weight_decay"), Mapping):
+            raise InputError("weight_decay must be one number: the table of a parametrization says which roles decay")
         for name in self.traced:
             if name not in self._parameters or name == "batch_size":  # that decides what the program measures
                 raise InputError(f"traced: a lane cannot bring {name!r} for {self.kind}")
@@ -244,15 +246,13 @@ class Cell(Sizes):
 
 @dataclass(frozen=True)
 class Lane:
-    """The traced numbers of one run: a learning rate (its peak, where the cell has a schedule) and an init standard
-    deviation by role, the seed of init and data order, the steps of warm-up, and what the cell's optimizer leaves to
-    its lanes (`OptimizerConfig.traced`). Vectors start at one (gains) or zero (biases), whatever `init_std` says."""
+    """The traced numbers of one run. `Lane.under` makes them from the table of a parametrization."""
 
-    learning_rates: Mapping[str, float]
-    init_std: Mapping[str, float]
-    seed: int
+    learning_rates: Mapping[str, float]  # role → rate; its peak if the cell has a schedule
+    init_std: Mapping[str, float]  # role → standard deviation; gains start at one and biases at zero regardless
+    seed: int  # of init and data order
     warmup_steps: int = 0
-    options: Mapping[str, float] = field(default_factory=dict)
+    options: Mapping[str, float] = field(default_factory=dict)  # the arguments named by `OptimizerConfig.traced`
 
     def __post_init__(self):
         for role, rate in self.learning_rates.items():
@@ -268,21 +268,63 @@ class Lane:
             check_positive(name, value, zero=True)
 
     @classmethod
-    def under(cls, table: Table, learning_rate: float, seed: int, **more: Any) -> "Lane":
-        """The lane of a parametrization: its init stds, and its multipliers times `learning_rate`, which is what the
-        table says it is. `more`: the other fields."""
-        rates = {row.role: learning_rate * row.lr_multiplier for row in table.rows}
-        return cls(rates, {row.role: row.init_std for row in table.rows}, seed, **more)
+    def under(
+        cls,
+        table: Table,
+        learning_rate: float,
+        seed: int,
+        *,
+        rates: Mapping[str, float] | None = None,
+        stds: Mapping[str, float] | None = None,
+        **more: Any,
+    ) -> "Lane":
+        """The lane of a parametrization, with named deviations.
+
+        Args:
+          table: its init stds and its multipliers times `learning_rate` are the lane's.
+          learning_rate: the rate that the table's multipliers multiply (`Table.learning_rate` says which).
+          seed: of init and data order.
+          rates: role → learning rate instead of the table's. stds: role → init std instead of the table's.
+          **more: the other fields.
+
+        Raises:
+          InputError: a role that the table does not have; a number out of range.
+        """
+        for given in (rates or {}, stds or {}):
+            for role in given:
+                table[role]  # raises InputError for an unknown role
+        by_table = {row.role: learning_rate * row.lr_multiplier for row in table.rows}
+        return cls(
+            by_table | dict(rates or {}),
+            {row.role: row.init_std for row in table.rows} | dict(stds or {}),
+            seed,
+            **more,
+        )
+
+    @property
+    def base_rate(self) -> float:
+        """The rate that `lvp.optim.parametrized` is given: the hidden matrices'."""
+        return self.learning_rates["hidden"]
 
     def arrays(self) -> dict:
-        """The lane as the program takes it: scalars on the host, float32 but for whole numbers."""
+        """The lane as the program takes it: scalars on the host, float32 except for whole numbers."""
         return {
-            "learning_rates": {role: np.float32(x) for role, x in self.learning_rates.items()},
+            "learning_rate": np.float32(self.base_rate),
+            "lr_multipliers": {role: np.float32(x / self.base_rate) for role, x in self.learning_rates.items()},
             "init_std": {role: np.float32(x) for role, x in self.init_std.items()},
             "seed": np.uint32(self.seed),
             "warmup_steps": np.int32(self.warmup_steps),
             "options": {name: np.float32(x) for name, x in self.options.items()},
         }
+
+
+def traced_table(table: Table, lane: Mapping[str, Any]) -> Table:
+    """`table` with the init stds and rate multipliers of a lane's arrays, which may be traced."""
+    rows = tuple(
+        replace(row, init_std=lane["init_std"][row.role], lr_multiplier=lane["lr_multipliers"][row.role])
+        for row in table.rows
+    )
+    return replace(table, rule="lane", learning_rate="the lane's hidden rate", rows=rows)
 
 
 def check_positive(what: str, value: Any, *, zero: bool = False) -> float:

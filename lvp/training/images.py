@@ -13,6 +13,7 @@ from lvp import measures, optim
 from lvp.data.images import batches
 from lvp.errors import InputError
 from lvp.models.resnet import DECLARATIONS, ResNetConfig, biases, resnet
+from lvp.parametrization import uniform
 from lvp.training.cell import OptimizerConfig, Sizes, check_positive
 from lvp.training.program import PackedProgram
 
@@ -170,8 +171,9 @@ class ImageProgram(PackedProgram):
             scale = jnp.where(count < self._first_steps, lane["first_scale"], 1.0)
             return lane["learning_rate"] * scale * decay(count)
 
-        rates = dict.fromkeys(("hidden", "output", "vector"), rate)
-        return optim.by_role(o.make, rates, declarations=DECLARATIONS, **dict(o.options))
+        # One rate for all parameters, and He et al.'s init, which the network draws itself.
+        table = uniform(width=self.cell.model.channels, vocab=self.cell.model.classes)
+        return optim.parametrized(o.make, table, learning_rate=rate, declarations=DECLARATIONS, **dict(o.options))
 
     def _init(self, lane):
         init_key, data_key = jax.random.split(jax.random.key(lane["seed"]))

@@ -15,7 +15,8 @@ from lvp.errors import InputError
 from lvp.losses import next_token_loss
 from lvp.models.decoder import decoder
 from lvp.parallel import sharding
-from lvp.training.cell import Cell
+from lvp.parametrization import uniform
+from lvp.training.cell import Cell, traced_table
 from lvp.training.program import PackedProgram
 
 STREAMED_STEPS = 8  # whose rows go to the device together
@@ -150,17 +151,13 @@ class Program(PackedProgram):
             return found
         return found._replace(train=NamedSharding(self.mesh, PartitionSpec(None, sharding.TOKENS)))
 
-    def _rate(self, rate, lane):
-        """A role's rate as the optimizer takes it: a schedule where the cell has one."""
-        if self.cell.cooldown is None:
-            return rate
-        rise = lane["warmup_steps"]
-        return optim.trapezoid(rate, self.cell.steps, warmup_steps=rise, cooldown=self.cell.cooldown)
-
     def _optimizer(self, lane):
-        o = self.cell.optimizer
-        rates = {role: self._rate(rate, lane) for role, rate in lane["learning_rates"].items()}
-        made = optim.by_role(o.make, rates, **(dict(o.options) | lane["options"]))
+        o, cell, rate = self.cell.optimizer, self.cell, lane["learning_rate"]
+        table = traced_table(uniform(width=cell.model.width, vocab=cell.model.vocab), lane)
+        if cell.cooldown is not None:
+            rise = lane["warmup_steps"]
+            rate = optim.trapezoid(rate, cell.steps, warmup_steps=rise, cooldown=cell.cooldown)
+        made = optim.parametrized(o.make, table, learning_rate=rate, **(dict(o.options) | lane["options"]))
         clip = self.cell.clip_norm
         return made if clip is None else optax.chain(optax.clip_by_global_norm(clip), made)
 

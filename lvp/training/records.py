@@ -107,8 +107,21 @@ def table(records: Iterable[Mapping]) -> "DataFrame":
 
     rows = []
     for r in records:
-        rows.append({"hash": r["hash"]} | flatten(r["config"]) | flatten(r["outcome"]) | flatten(r["provenance"]))
+        rows.append(
+            {"hash": r["hash"]} | flatten(_in_current_form(r["config"])) | flatten(r["outcome"]) | flatten(r["provenance"])
+        )
     return pd.DataFrame(rows)
+
+
+def _in_current_form(config: Mapping) -> Mapping:
+    """A lane's configuration in today's form. Older records give `weight_decay` by role, the same for all matrices."""
+    optimizer = config.get("cell", {}).get("optimizer", {})
+    options = optimizer.get("options", {})
+    by_role = options.get("weight_decay")
+    if not isinstance(by_role, Mapping) or len(values := set(by_role.values())) != 1 or "vector" in by_role:
+        return config
+    changed = {**optimizer, "options": {**options, "weight_decay": values.pop()}}
+    return {**config, "cell": {**config["cell"], "optimizer": changed}}
 
 
 @cache
