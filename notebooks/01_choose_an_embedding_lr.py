@@ -130,7 +130,7 @@ for path in (("embedding", "embedding"), ("block_0", "mlp", "up", "kernel"), ("h
 # rate that was best at each width and vocabulary, beside what the rules predict; last, what each rule's transfer cost.
 
 # %%
-from sweeps import results
+from sweeps.reporting import results
 
 regimes = results.result("regimes/laptop-wikitext2")
 regimes.figure()

@@ -91,7 +91,7 @@ figure
 from experiments import warmup_reading as reading
 from lvp import analysis
 from lvp.analysis.heat_maps import Dots
-from sweeps import results
+from sweeps.reporting import results
 
 warmup = results.result("warmup/laptop-wikitext2")
 table, config = warmup.table, warmup.config

@@ -133,7 +133,7 @@ sheet(
 # √width times the others' rate, as Hayou & Liu (2025) would.
 
 # %%
-from sweeps import results
+from sweeps.reporting import results
 
 records = results.result("mean_embedding/laptop-wikitext2")
 records.figure()

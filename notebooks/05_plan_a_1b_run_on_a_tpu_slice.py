@@ -113,7 +113,7 @@ for role in advice.roles:
 # `experiments/pretrain_1b.py` asks. At a size for two CPU cores, the committed records say:
 
 # %%
-from sweeps import results
+from sweeps.reporting import results
 
 tiny = results.result("pretrain_1b/laptop-wikitext2")
 tiny.figure()

@@ -77,7 +77,7 @@ def test_a_norm_is_above_zero(norm):
 
 
 def test_a_record_says_what_part_of_the_peak_was_reached(monkeypatch):
-    from sweeps.worker import _utilisation
+    from sweeps.worker.worker import _utilisation
 
     class Device:
         device_kind = "NVIDIA H100 80GB HBM3"

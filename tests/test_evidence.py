@@ -2,7 +2,7 @@
 
 import lvp.parametrization.evidence
 from lvp import parametrization
-from sweeps import results
+from sweeps.reporting import results
 
 
 def test_evidence_covers_every_rule_of_every_committed_result():

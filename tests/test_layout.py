@@ -25,13 +25,13 @@ IMPORTS = {
     "from lvp.cli import main; main.parser()": {"numpy"},
     "from sweeps import __main__; __main__.parser()": set(),
     "import sweeps": set(),
-    "from sweeps import standing": set(),
+    "from sweeps.driver import status": set(),
 }
 ONLY = {
     "flax": "lvp/models",
     "orbax": "lvp/training/checkpoints.py",
     "ray": "sweeps",
-    "tensorboardX": "sweeps/event_files.py",
+    "tensorboardX": "sweeps/reporting/event_files.py",
 }
 
 

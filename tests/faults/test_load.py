@@ -11,8 +11,8 @@ import time
 import psutil
 import pytest
 
-from sweeps import api
-from sweeps.manifest import Manifest
+from sweeps.driver import api
+from sweeps.driver.manifest import Manifest
 from tests.running import ROOT
 
 LANES = 2000

@@ -20,8 +20,8 @@ from lvp.data.tokens import storage
 from lvp.errors import InputError
 from lvp.files import write_whole
 from lvp.training import records
-from sweeps import api
-from sweeps.manifest import Manifest
+from sweeps.driver import api
+from sweeps.driver.manifest import Manifest
 from tests.data import cifar10_files
 from tests.test_layout import FILES, ROOT, imported
 

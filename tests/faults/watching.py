@@ -2,7 +2,7 @@
 
 import time
 
-from sweeps.manifest import Manifest
+from sweeps.driver.manifest import Manifest
 from tests.faults import ledger
 from tests.running import outcomes
 

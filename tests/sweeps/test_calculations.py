@@ -1,7 +1,7 @@
 """Experiments that calculate and do not train run through the same sweep: records, resume, both executors."""
 
 from lvp.training import records
-from sweeps.manifest import Manifest
+from sweeps.driver.manifest import Manifest
 
 RUN = ("run", "token_frequencies", "--tier", "smoke", "--set", "vocabs=256,300")
 

@@ -6,8 +6,8 @@ import shutil
 import pytest
 
 from lvp.files import append_line, whole_lines
-from sweeps import results
-from sweeps.manifest import Manifest
+from sweeps.driver.manifest import Manifest
+from sweeps.reporting import results
 from tests.faults.damage import cut, flip
 from tests.running import outcomes
 

@@ -8,9 +8,9 @@ import sys
 import pytest
 
 from lvp import data
-from sweeps.local_executor import Process
-from sweeps.manifest import Manifest
-from sweeps.worker import Settings
+from sweeps.driver.manifest import Manifest
+from sweeps.executors.local import Process
+from sweeps.worker.worker import Settings
 from tests.data.test_datasets import some_text
 from tests.faults.damage import contents
 from tests.running import ROOT, outcomes

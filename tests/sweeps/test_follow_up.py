@@ -2,8 +2,8 @@
 
 from experiments import regimes
 from lvp.training import records
-from sweeps import outline, standing
-from sweeps.manifest import Manifest
+from sweeps.driver import lane_index, status
+from sweeps.driver.manifest import Manifest
 
 RUN = ("run", "regimes", "--tier", "smoke", "--executor", "local", "--threads", "1")
 SMALL = {
@@ -44,11 +44,11 @@ def test_tuned_rules_follow_and_resume(command, tmp_path):
     assert 0 < outcome["train_bits_per_byte"] < 2 * share * outcome["train_loss"]
 
     # Written down before the others were known, the outline still counts them once the first stand.
-    with_all, early = standing.text(manifest), Manifest.read(out)
+    with_all, early = status.text(manifest), Manifest.read(out)
     early.__dict__["cells"] = [early._entry(c, c.lanes) for c in manifest.resolved[0].cells(config)]
-    outline.write(early)
-    assert "22 of 22 lanes" in with_all and standing.text(Manifest.read(out)) == with_all
-    assert [len(cell.lanes) for cell in outline.read(early)] == [3 + 4 * 3, 3]
+    lane_index.write(early)
+    assert "22 of 22 lanes" in with_all and status.text(Manifest.read(out)) == with_all
+    assert [len(cell.lanes) for cell in lane_index.read(early)] == [3 + 4 * 3, 3]
 
     # One record of either kind is lost: both are made again, to the bit, and nothing else is.
     lost = next(iter(first.lanes)), list(second.lanes)[-1]

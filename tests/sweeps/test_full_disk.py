@@ -14,8 +14,8 @@ import pytest
 from lvp import data
 from lvp.errors import InputError
 from lvp.training import checkpoints, records
-from sweeps import results
-from sweeps.manifest import Manifest
+from sweeps.driver.manifest import Manifest
+from sweeps.reporting import results
 from tests.faults.ledger import record
 
 RUN = ("run", "width_vocab", "--tier", "smoke", "--threads", "1", "--quiet")

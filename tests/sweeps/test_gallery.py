@@ -11,8 +11,8 @@ import pytest
 import experiments
 from lvp.analysis.claims import Claim
 from lvp.cli.parser import setting
-from sweeps import gallery, results
 from sweeps.__main__ import parser
+from sweeps.reporting import gallery, results
 
 SWEEPS = {path.parent: json.loads(path.read_text()) for path in sorted(results.COMMITTED.glob("*/*/sweep.json"))}
 PAGE = results.GALLERY.read_text()

@@ -4,7 +4,7 @@ import pytest
 from PIL import Image
 
 from lvp.training import records
-from sweeps import results
+from sweeps.reporting import results
 
 # One worker compiles once.
 RUN = ("run", "large_updates", "--tier", "smoke", "--executor", "local", "--threads", "2", "--set", "arms=standard")

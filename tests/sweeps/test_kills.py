@@ -14,7 +14,7 @@ import psutil
 import pytest
 
 from lvp.training import Program, checkpoints
-from sweeps.manifest import Manifest
+from sweeps.driver.manifest import Manifest
 from tests.faults.damage import cut, flip
 from tests.faults.ledger import record
 from tests.running import outcomes

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from lvp.training import records
-from sweeps.manifest import Manifest
+from sweeps.driver.manifest import Manifest
 
 RUN = ("run", "width_vocab", "--tier", "smoke", "--quiet")
 FEW = {"widths": "16", "seeds": "0"}  # lanes that the finished sweep has too

@@ -13,10 +13,11 @@ from lvp.analysis.figure_style import sheet
 from lvp.models.configs import DecoderConfig
 from lvp.roles import ROLES
 from lvp.training import Cell, DataConfig, Lane
-from sweeps import api, packing, results
-from sweeps.manifest import Manifest
-from sweeps.options import Options
-from sweeps.worker import Settings
+from sweeps.driver import api, packing
+from sweeps.driver.manifest import Manifest
+from sweeps.driver.options import Options
+from sweeps.reporting import results
+from sweeps.worker.worker import Settings
 from tests.running import outcomes
 
 

@@ -10,9 +10,10 @@ import pytest
 from experiments import own
 from lvp.errors import InputError
 from lvp.training import OptimizerConfig, records
-from sweeps import api, outline, results, standing
-from sweeps.manifest import Manifest
-from sweeps.options import Options
+from sweeps.driver import api, lane_index, status
+from sweeps.driver.manifest import Manifest
+from sweeps.driver.options import Options
+from sweeps.reporting import results
 
 FILE = """
 from __future__ import annotations
@@ -150,7 +151,7 @@ def test_without_its_copy_a_missing_file_and_a_changed_one_are_refused(sweep, tm
     path = tmp_path / "mine.py"
     begun = dataclasses.replace(Manifest.read(out), source=own.source(path))
     begun.write()
-    outline.write(begun)
+    lane_index.write(begun)
     (tmp_path / "trace").unlink()  # of writing down its cells, which executes it
     path.write_text(path.read_text() + "# changed\n")
     for copy in (lambda: None, (out / own.KEPT).unlink):  # of another file than the manifest says, and none
@@ -165,10 +166,10 @@ def test_without_its_copy_a_missing_file_and_a_changed_one_are_refused(sweep, tm
 
 def test_the_driver_needs_no_outline(sweep):
     """It has executed the file; whoever asks for the status has not."""
-    (sweep / "out" / outline.NAME).unlink()
+    (sweep / "out" / lane_index.NAME).unlink()
     manifest = Manifest.read(sweep / "out")
-    one_line(lambda: standing.standing(manifest), outline.NAME)
-    assert [c.finished for c in standing.standing(manifest, execute=True).cells] == [4]
+    one_line(lambda: status.standing(manifest), lane_index.NAME)
+    assert [c.finished for c in status.standing(manifest, execute=True).cells] == [4]
 
 
 def test_a_changed_file_draws_where_it_is_named_and_begins_a_sweep_of_its_own(sweep):
@@ -201,9 +202,9 @@ def test_a_manifest_that_lacks_half_of_it_is_none(sweep):
 
 
 def test_status_executes_nothing_where_the_cells_are_not_written_down(sweep):
-    (sweep / "out" / outline.NAME).unlink()
-    one_line(lambda: api.status(sweep / "out"), outline.NAME, "resume")
-    one_line(lambda: api.table_of(sweep / "out"), outline.NAME)
+    (sweep / "out" / lane_index.NAME).unlink()
+    one_line(lambda: api.status(sweep / "out"), lane_index.NAME, "resume")
+    one_line(lambda: api.table_of(sweep / "out"), lane_index.NAME)
     assert executions(sweep) == []
 
 

@@ -15,7 +15,7 @@ DRIVER = """
 import sys
 from pathlib import Path
 import ray
-from sweeps.ray_executor import RayExecutor
+from sweeps.executors.ray_tune import RayExecutor
 executor = RayExecutor(Path(sys.argv[1]))
 ray.get(ray.remote(lambda: None).remote())  # so that there is a worker too
 print("dashboard:", ray._private.worker.get_dashboard_url() or None, flush=True)

@@ -7,7 +7,7 @@ import psutil
 import pytest
 
 from lvp.training import checkpoints
-from sweeps.manifest import Manifest
+from sweeps.driver.manifest import Manifest
 from tests.faults.watching import until
 
 # Lanes that would take an hour, and no checkpoint that is not asked for.

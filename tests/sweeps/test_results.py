@@ -7,7 +7,7 @@ import pytest
 
 from lvp.errors import InputError
 from lvp.training import records
-from sweeps import results
+from sweeps.reporting import results
 
 
 def test_readme_and_claims_are_what_the_committed_records_say():

@@ -4,10 +4,10 @@ import shutil
 
 import pytest
 
-from sweeps.local_executor import LocalExecutor, WorkerDied
-from sweeps.manifest import Manifest
-from sweeps.ray_executor import RayExecutor
-from sweeps.worker import RETRIES, Settings
+from sweeps.driver.manifest import Manifest
+from sweeps.executors.local import LocalExecutor, WorkerDied
+from sweeps.executors.ray_tune import RayExecutor
+from sweeps.worker.worker import RETRIES, Settings
 
 DEATHS = 3 * (RETRIES + 1)
 

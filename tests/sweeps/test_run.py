@@ -18,9 +18,9 @@ import pytest
 
 import sweeps
 from lvp.training import checkpoints, records
-from sweeps import api
-from sweeps.lock import only_driver
-from sweeps.manifest import Manifest
+from sweeps.driver import api
+from sweeps.driver.lock import only_driver
+from sweeps.driver.manifest import Manifest
 from tests.running import ROOT, TINY, outcomes
 
 LOCAL = ("--executor", "local", "--threads", "1")
@@ -192,8 +192,8 @@ def test_a_directory_that_belongs_to_another_sweep_is_left_alone(finished, comma
 
 DRIVER = """
 import sys, jax
-from sweeps import api
-from sweeps.options import Options
+from sweeps.driver import api
+from sweeps.driver.options import Options
 from jax._src import xla_bridge
 api.resume(sys.argv[1], options=Options(executor="local"), quiet=True)
 sys.exit(3 if xla_bridge.backends_are_initialized() else 0)

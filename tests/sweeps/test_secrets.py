@@ -2,7 +2,7 @@
 
 import pytest
 
-from sweeps import results
+from sweeps.reporting import results
 from tests.data.test_datasets import some_text
 from tests.faults.damage import contents
 

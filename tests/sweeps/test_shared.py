@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from sweeps.local_executor import Process, WorkerDied
-from sweeps.manifest import Manifest
-from sweeps.shared import Shared
-from sweeps.worker import Settings
+from sweeps.driver.manifest import Manifest
+from sweeps.executors.file_system_check import Shared
+from sweeps.executors.local import Process, WorkerDied
+from sweeps.worker.worker import Settings
 
 
 @pytest.fixture

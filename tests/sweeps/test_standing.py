@@ -11,9 +11,9 @@ import time
 import pytest
 
 from lvp.training import records
-from sweeps import outline, standing
-from sweeps.lock import driver, only_driver
-from sweeps.manifest import Manifest
+from sweeps.driver import lane_index, status
+from sweeps.driver.lock import driver, only_driver
+from sweeps.driver.manifest import Manifest
 from tests.running import ROOT
 
 
@@ -44,8 +44,8 @@ def half(finished, tmp_path):
 
 def test_counts_pace_and_time_left(half):
     with only_driver(half.out):
-        found = standing.standing(half)
-        text = standing.text(half)
+        found = status.standing(half)
+        text = status.text(half)
     assert [c.finished for c in found.cells] == [6, 0] and [c.failed for c in found.cells] == [0, 2]
     assert found.cells[1].running == [10 / half.cells[1].cell.steps]
     assert found.lanes_per_hour == pytest.approx(2, rel=0.01)
@@ -54,7 +54,7 @@ def test_counts_pace_and_time_left(half):
     done = 2 * costs[0] + 0.25 * costs[1]
     hours = 5.75 * costs[1] / done
     assert found.cells[1].flops_left == pytest.approx(5.75 * costs[1])
-    assert found.left(found.cells[1].flops_left) == standing.duration(hours * 3600)
+    assert found.left(found.cells[1].flops_left) == status.duration(hours * 3600)
     assert "6 of 12 lanes have a record" in text and f"pid {os.getpid()}: 2 lanes an hour" in text
     assert re.search(r"^d 24.* 6 +0 +0 +2 .*25%$", text, re.MULTILINE)
     assert "failed: 2 lanes of cell d 24, m 480: KeyError: no such" in text
@@ -62,7 +62,7 @@ def test_counts_pace_and_time_left(half):
 
 def test_a_failed_lane_that_finished_later_has_not_failed(half, finished):
     shutil.copytree(finished[0] / "records", half.out / "records", dirs_exist_ok=True)
-    text = standing.text(half)
+    text = status.text(half)
     assert "failed:" not in text and "nobody works on it" in text and driver(half.out) == ""
 
 
@@ -95,20 +95,20 @@ DAMAGED = {
 @pytest.mark.parametrize("damage", DAMAGED.values(), ids=DAMAGED)
 def test_status_without_the_outline(half, damage):
     """Nothing but its own speed depends on it."""
-    path = half.out / outline.NAME
-    expected, content = standing.text(half), json.loads(path.read_text())
+    path = half.out / lane_index.NAME
+    expected, content = status.text(half), json.loads(path.read_text())
     assert json.dumps(signed(content)) == json.dumps(content)
     path.unlink()
     if (damaged := damage(content)) is not None:
         path.write_text(damaged)
-    assert standing.text(Manifest.read(half.out)) == expected
+    assert status.text(Manifest.read(half.out)) == expected
 
 
 def test_the_outline_is_what_status_reads(half):
     """Else the tests above pass for nothing."""
-    path = half.out / outline.NAME
+    path = half.out / lane_index.NAME
     path.write_text(json.dumps(with_cell(json.loads(path.read_text()), label="another")))
-    assert "\nanother " in standing.text(Manifest.read(half.out))
+    assert "\nanother " in status.text(Manifest.read(half.out))
 
 
 def test_status_imports_nothing_that_trains(half):

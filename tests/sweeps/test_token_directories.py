@@ -11,7 +11,7 @@ from lvp import data, roles
 from lvp.data.tokens.tokenization import Settings, tokenize
 from lvp.models.configs import DecoderConfig
 from lvp.training import Cell, DataConfig, Lane
-from sweeps import kinds
+from sweeps.worker import tasks
 from tests.data.test_datasets import some_text
 from tests.data.tfds_texts import prepare
 
@@ -38,7 +38,7 @@ def test_a_lane_sees_what_it_sees_of_the_text(made, tmp_path, order, slice_bytes
     for corpus in (f"text:{text}", f"tokens:{out}"):
         model = DecoderConfig(vocab=300, width=16, layers=1, context=16, head_dim=8)
         cell = Cell(model, DataConfig(corpus, slice_bytes, order=order), batch=4, steps=100, measured_steps=(4,))
-        kind = kinds.of(cell)
+        kind = tasks.of(cell)
         dataset = kind.prepare(cell, tmp_path)
         if slice_bytes is not None:  # a text is cut in the middle of a token, and tokens are not
             dataset = dataclasses.replace(dataset, num_tokens=1000)

@@ -25,10 +25,11 @@ import experiments
 import sweeps
 from lvp.errors import InputError
 from lvp.training import records
-from sweeps import api, tracking
-from sweeps.manifest import Entry, Manifest
-from sweeps.options import Options
-from sweeps.results import COMMITTED
+from sweeps.driver import api
+from sweeps.driver.manifest import Entry, Manifest
+from sweeps.driver.options import Options
+from sweeps.reporting import tracking
+from sweeps.reporting.results import COMMITTED
 from tests.faults.damage import contents, examples, of_json, result_or_one_line
 from tests.running import ROOT
 from tests.sweeps.test_full_disk import disk, fill, named  # noqa: F401  a fixture
@@ -175,7 +176,7 @@ def test_a_resumed_sweep_has_every_lane_once(copy, command, finished):
 
 KILLED = """
 import os, signal, sys
-from sweeps import api
+from sweeps.driver import api
 calls, sync = [], os.fsync
 def killing(number):
     calls.append(number)

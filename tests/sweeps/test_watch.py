@@ -6,8 +6,8 @@ import threading
 import pytest
 
 import sweeps
-from sweeps.manifest import Manifest
-from sweeps.progress import watched
+from sweeps.driver.manifest import Manifest
+from sweeps.driver.progress import watched
 
 
 def test_tables_grow_up_to_the_last(finished, tmp_path):

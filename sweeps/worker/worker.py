@@ -52,7 +52,7 @@ class Worker:
     """Executes trials of one sweep. Make one per process: it claims cores and settles JAX's configuration."""
 
     def __init__(self, out: str | Path, settings: Settings):
-        from sweeps.slots import claim_cores
+        from sweeps.worker.cpu_affinity import claim_cores
 
         self.out, self.settings = Path(out), settings
         if settings.pin:  # before the backend counts its threads
@@ -125,11 +125,11 @@ class Worker:
     def _program(self, manifest, index: int, lanes: int):
         """The compiled program of a cell and what its lanes are trained on, kept for the worker's life; and the seconds
         this took."""
-        from sweeps import kinds
+        from sweeps.worker import tasks
 
         started = time.perf_counter()
         entry = manifest.cells[index]
-        kind = kinds.of(entry.cell)
+        kind = tasks.of(entry.cell)
         assert kind.load is not None and kind.program is not None  # it is trained
         mesh = self._mesh()
         if entry.hash not in self._data:
@@ -144,20 +144,20 @@ class Worker:
 
     def unfinished(self, lanes: list[str]) -> list[str]:
         """Those of the lanes that have no record."""
-        from sweeps.manifest import Manifest
+        from sweeps.driver.manifest import Manifest
 
         manifest = Manifest.read(self.out)
         return [h for h in lanes if not manifest.record_path(h).exists()]
 
     def run_trial(self, trial: dict) -> dict:
         """Runs {"id", "cell", "lanes": [hash, …], "pack"} and returns what it cost. Lanes with a record are skipped."""
-        from sweeps import kinds
-        from sweeps.manifest import Manifest
+        from sweeps.driver.manifest import Manifest
+        from sweeps.worker import tasks
 
         manifest = Manifest.read(self.out)
         before, started, training_seconds = dict(self.counts), time.perf_counter(), 0.0
         lanes, pack = trial["lanes"], trial["pack"]
-        trained = kinds.of(manifest.cells[trial["cell"]].cell).trained
+        trained = tasks.of(manifest.cells[trial["cell"]].cell).trained
         for start in range(0, len(lanes), pack):
             group = lanes[start : start + pack]
             if all(manifest.record_path(h).exists() for h in group):
@@ -213,7 +213,7 @@ class Worker:
     def _run_pack(self, manifest, index: int, hashes: list[str], pack: int) -> float:
         """Trains one pack to its end and writes its records; the seconds this took."""
         from lvp import training
-        from sweeps.pack import Pack
+        from sweeps.worker.pack import Pack
 
         entry = manifest.cells[index]
         program, data, setup_seconds = self._program(manifest, index, pack)
@@ -260,7 +260,7 @@ class Worker:
         import jax
         import numpy as np
 
-        from sweeps.manifest import Manifest
+        from sweeps.driver.manifest import Manifest
 
         manifest, speeds = Manifest.read(self.out), {}
         for pack in [p for p in packs if p == 1 or p <= len(manifest.cells[index].lanes)]:

@@ -6,10 +6,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from lvp.files import log_entries
-from sweeps import outline
-from sweeps.lock import driver
-from sweeps.manifest import Manifest
-from sweeps.plan import duration
+from sweeps.driver import lane_index
+from sweeps.driver.forecast import duration
+from sweeps.driver.lock import driver
+from sweeps.driver.manifest import Manifest
 
 SEEN = 300.0  # seconds after which a worker that has said nothing is no longer counted
 
@@ -58,7 +58,7 @@ class Standing:
 
 
 def standing(manifest: Manifest, *, execute: bool = False) -> Standing:
-    """Of the sweep now. Reads what was finished by the names of the records alone. execute: see `outline.read`."""
+    """Of the sweep now. Reads what was finished by the names of the records alone. execute: see `lane_index.read`."""
     now, began = time.time(), _began(manifest)
     records = {p.stem: p.stat().st_mtime for p in (manifest.out / "records").glob("*.jsonl")}
     under_way: dict[str, int] = {}
@@ -68,7 +68,7 @@ def standing(manifest: Manifest, *, execute: bool = False) -> Standing:
     failures = log_entries(manifest.failures_path, {"lanes": [str], "cell": str, "reason": str})
     failed = {lane for failure in failures for lane in failure["lanes"]} - set(records)
     cells, lanes, flops = [], 0, 0.0
-    for entry in outline.read(manifest, execute=execute):
+    for entry in lane_index.read(manifest, execute=execute):
         running = [under_way[h] / entry.steps for h in entry.lanes if h in under_way and h not in records]
         new = sum(records.get(h, 0.0) >= began for h in entry.lanes)
         finished = sum(h in records for h in entry.lanes)
@@ -90,8 +90,8 @@ def _began(manifest: Manifest) -> float:
 
 def text(manifest: Manifest) -> str:
     """The table that `python -m sweeps status` prints."""
-    found, cells = standing(manifest), outline.read(manifest)
-    lanes = outline.lanes(manifest)
+    found, cells = standing(manifest), lane_index.read(manifest)
+    lanes = lane_index.lanes(manifest)
     outcomes = {r["hash"]: r["outcome"]["status"] for r in manifest.read_records(lanes)}
     diverged = {c.label: sum(outcomes.get(h) == "diverged" for h in c.lanes) for c in cells}
     done = sum(c.finished for c in found.cells)

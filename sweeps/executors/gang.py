@@ -10,9 +10,9 @@ import ray
 from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
 from lvp.files import write_whole
-from sweeps.cluster import Refused, look
-from sweeps.shared import Shared
-from sweeps.worker import Settings, Worker, described
+from sweeps.executors.cluster import Refused, look
+from sweeps.executors.file_system_check import Shared
+from sweeps.worker.worker import Settings, Worker, described
 
 NOTICE = 10.0  # seconds in which Ray notices that a process has died
 

@@ -13,7 +13,7 @@ import ray
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from lvp.errors import InputError
-from sweeps.shared import Shared
+from sweeps.executors.file_system_check import Shared
 
 PATIENCE = 30.0  # seconds without an answer after which Ray counts as lost; it would itself end this process after 60
 START = 300.0  # seconds in which a machine must have made a worker, to which the packages are shipped first

@@ -21,13 +21,13 @@ from ray._private import ray_constants
 
 from lvp.errors import InputError
 from lvp.parallel.hardware import cores
-from sweeps import cluster
-from sweeps.cluster import Refused
-from sweeps.gang import Gang, as_options, why_path
-from sweeps.local_executor import GRACE, ROOT
-from sweeps.manifest import Manifest
-from sweeps.shared import Shared
-from sweeps.worker import RETRIES, Settings, Worker, described, is_full
+from sweeps.driver.manifest import Manifest
+from sweeps.executors import cluster
+from sweeps.executors.cluster import Refused
+from sweeps.executors.file_system_check import Shared
+from sweeps.executors.gang import Gang, as_options, why_path
+from sweeps.executors.local import GRACE, ROOT
+from sweeps.worker.worker import RETRIES, Settings, Worker, described, is_full
 
 
 class TuneTrial(tune.Trainable):
@@ -122,9 +122,8 @@ class RayExecutor:
         else:
             import experiments
             import lvp
-            import sweeps
 
-            packages = [str(Path(str(p.__file__)).parent) for p in (lvp, experiments, sweeps)]
+            packages = [*(str(Path(str(p.__file__)).parent) for p in (lvp, experiments)), str(ROOT / "sweeps")]
             environment, options = {"env_vars": variables, "py_modules": packages}, {"address": address}
         # It shows the traceback of every worker that dies; what comes of that is for us to say.
         logging.getLogger("ray.tune").setLevel(logging.CRITICAL)

@@ -20,12 +20,16 @@ from lvp.files import append_line, cache_dir, write_whole
 from lvp.parallel.hardware import cores
 from lvp.parallel.sharding import named_sizes
 from lvp.training import records
-from sweeps import kinds, outline, plan, standing, tracking
-from sweeps.lock import only_driver
-from sweeps.manifest import Manifest
-from sweeps.options import DEFAULTS, NO_MESH, Options
-from sweeps.progress import Progress, watched
-from sweeps.worker import Settings
+from sweeps.driver import forecast, lane_index
+from sweeps.driver.lock import only_driver
+from sweeps.driver.manifest import Manifest
+from sweeps.driver.options import DEFAULTS, NO_MESH, Options
+from sweeps.driver.progress import Progress, watched
+from sweeps.driver.status import text as status_text
+from sweeps.driver.trials import trials
+from sweeps.reporting import tracking
+from sweeps.worker import tasks
+from sweeps.worker.worker import Settings
 
 
 def run(
@@ -79,14 +83,14 @@ def start(
     cells = loaded.cells(resolved)
     own.check_cells(cells)
     for planned in cells:
-        kinds.of(planned.cell).check(planned.cell, planned.lanes)
+        tasks.of(planned.cell).check(planned.cell, planned.lanes)
     say = _sayer(quiet and not dry_run)
     say(f"{loaded.name}, tier {tier}, corpus {resolved.corpus}: {loaded.question}")
     kind = "accelerator" if tier in ("gpu", "paper") else "cpu"
     devices = math.prod(named_sizes(options.mesh).values()) if options.mesh not in (None, NO_MESH) else 1
     workers = 1 if kind == "accelerator" or devices > 1 else cores()
     basis = f"assumed for {kind}s; not measured" + (f"; a worker's mesh has {devices} devices" if devices > 1 else "")
-    say(plan.forecast(cells, workers, devices * plan.ASSUMED_FLOPS[kind], basis))
+    say(forecast.forecast(cells, workers, devices * forecast.ASSUMED_FLOPS[kind], basis))
     if loaded.follow_up is not None:
         say("lanes that follow from these results come on top")
     if dry_run:
@@ -116,7 +120,7 @@ def resume(out: str | Path, *, options: Options = DEFAULTS, quiet: bool = False)
     manifest = Manifest.read(Path(out))
     datasets = {entry.label: _dataset(entry.cell) for entry in manifest.cells}
     for entry in (e for e in manifest.cells if e.dataset is not None):
-        fingerprints, found = kinds.of(entry.cell).fingerprints, datasets[entry.label]
+        fingerprints, found = tasks.of(entry.cell).fingerprints, datasets[entry.label]
         for what, before in fingerprints(entry.dataset).items():
             if fingerprints(found)[what] != before:
                 raise InputError(f"{what} of {found.spec}: not the one that the sweep in {out} began with")
@@ -135,7 +139,7 @@ def _with(manifest: Manifest, **places: Any) -> Manifest:
 
 
 def _dataset(cell):
-    return kinds.of(cell).prepare(cell, cache_dir() / "data")
+    return tasks.of(cell).prepare(cell, cache_dir() / "data")
 
 
 def _check_out(out: Path) -> None:
@@ -197,17 +201,17 @@ def _executor(out: Path, options: Options, settings: Settings, say):
     if held:
         say(f"this process already holds the {held.upper()}, which no worker could share: running inside it")
     if options.executor == "local" or held:
-        from sweeps.local_executor import LocalExecutor
+        from sweeps.executors.local import LocalExecutor
 
         return LocalExecutor(out, in_process=held is not None)
-    from sweeps.ray_executor import RayExecutor
+    from sweeps.executors.ray_tune import RayExecutor
 
     return RayExecutor(out, options.ray_address, settings)
 
 
 def _continue(manifest: Manifest, options: Options, quiet: bool):
     """Runs what is left of a sweep, draws its figure and returns its table."""
-    from sweeps import results  # what draws takes half a second to import, and `status` draws nothing
+    from sweeps.reporting import results  # what draws takes half a second to import, and `status` draws nothing
 
     say = _sayer(quiet)
     failures: list[str] = []
@@ -242,7 +246,7 @@ def _continue(manifest: Manifest, options: Options, quiet: bool):
 
 def _outline(manifest: Manifest) -> None:
     with contextlib.suppress(OSError):  # of a full disk, say: `status` takes longer without
-        outline.write(manifest)
+        lane_index.write(manifest)
 
 
 def _work(manifest: Manifest, options: Options, quiet: bool, say) -> tuple[Manifest, list[str], bool]:
@@ -274,7 +278,7 @@ def _work(manifest: Manifest, options: Options, quiet: bool, say) -> tuple[Manif
         executor.close()
     seconds = time.perf_counter() - started
     append_line(manifest.out / "sessions.jsonl", json.dumps({"seconds": round(seconds, 1), "interrupted": interrupted}))
-    say(f"ran for {plan.duration(seconds)}")
+    say(f"ran for {forecast.duration(seconds)}")
     return manifest, failures, interrupted
 
 
@@ -292,7 +296,7 @@ def _packed(manifest: Manifest, executor, options: Options, settings: Settings, 
         if options.pack or options.threads:
             say("the packing this sweep began with stands; --pack and --threads change nothing, --mesh would")
         return manifest
-    from sweeps.packing import measured
+    from sweeps.driver.packing import measured
 
     options = replace(options, mesh=None) if options.mesh == NO_MESH else options
     packing = measured(manifest, executor, options, settings, cores(), say)
@@ -312,7 +316,7 @@ def _execute(manifest: Manifest, executor, settings: Settings, tracker: str | No
         mesh=packing.get("mesh"),
         hosts=packing.get("hosts", 1),
     )
-    todo = plan.trials(manifest, packing["lanes_per_program"], packing["workers"], manifest.finished())
+    todo = trials(manifest, packing["lanes_per_program"], packing["workers"], manifest.finished())
     manifest.leave_path.unlink(missing_ok=True)  # of a driver that was killed: whatever executor it had
     lock, failures, lanes_of = threading.Lock(), {}, {trial["id"]: trial["lanes"] for trial in todo}
 
@@ -343,11 +347,12 @@ def _execute(manifest: Manifest, executor, settings: Settings, tracker: str | No
 def status(out: str | Path) -> str:
     """What of the sweep in `out` has finished, diverged, failed (and why) and is running, by cell, as text; lanes an
     hour and time left, where somebody works on it. Executes nothing of an experiment of somebody's own."""
-    return standing.text(Manifest.read(Path(out)))
+    return status_text(Manifest.read(Path(out)))
 
 
 def track(out: str | Path, tracker: str = "tensorboard", *, quiet: bool = False) -> Path:
-    """Writes what a tool shows of the sweep in `out` (see `sweeps.tracking`), as it stands; the directory it is in."""
+    """Writes what a tool shows of the sweep in `out` (see `sweeps.reporting.tracking`), as it stands; the directory it
+    is in."""
     return _track(Manifest.read(Path(out)), tracker, _sayer(quiet))
 
 
@@ -361,4 +366,4 @@ def _track(manifest: Manifest, tracker: str, say) -> Path:
 def table_of(out: str | Path):
     """The tidy table of the sweep in `out` as it stands. Executes nothing of an experiment of somebody's own."""
     manifest = Manifest.read(Path(out))
-    return records.table(manifest.read_records(outline.lanes(manifest)))
+    return records.table(manifest.read_records(lane_index.lanes(manifest)))

@@ -10,8 +10,8 @@ from typing import Any
 from tqdm import tqdm
 
 from lvp.training import records
-from sweeps.manifest import Manifest
-from sweeps.standing import CellStanding, Standing, standing
+from sweeps.driver.manifest import Manifest
+from sweeps.driver.status import CellStanding, Standing, standing
 
 
 class Progress:

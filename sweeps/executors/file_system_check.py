@@ -5,7 +5,7 @@ import socket
 from dataclasses import dataclass
 from pathlib import Path
 
-from sweeps.manifest import Manifest
+from sweeps.driver.manifest import Manifest
 
 WAY_OUT = "the sweep's directory and LVP_CACHE must lie on a file system that all machines share"
 

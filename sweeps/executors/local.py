@@ -11,10 +11,10 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from queue import Empty, Queue
 
-from sweeps.manifest import Manifest
-from sweeps.worker import RETRIES, Settings, Worker, is_full
+from sweeps.driver.manifest import Manifest
+from sweeps.worker.worker import RETRIES, Settings, Worker, is_full
 
-ROOT = Path(__file__).resolve().parents[1]
+ROOT = Path(__file__).resolve().parents[2]
 GRACE = 20.0  # seconds in which a worker begins to save what it is at, when the sweep is stopped
 
 
@@ -39,7 +39,7 @@ class Process:
                 [
                     sys.executable,
                     "-c",
-                    "from sweeps.worker import main; main()",
+                    "from sweeps.worker.worker import main; main()",
                     str(out),
                     json.dumps(asdict(settings)),
                 ],

@@ -2,9 +2,9 @@
 
 OUT/manifest.json           experiment, tier, configuration and hash, data, packing: written once, before the work
 OUT/experiment.py           of an experiment in a file of somebody's own, the file
-OUT/lanes.json              what of its cells and lanes one counts by (`sweeps.outline`); follows from the former
-OUT/records/HASH.jsonl      one finished lane each, named by the hash of the lane's configuration; HASH.damaged one that
-                            cannot be read, whose lane is trained again
+OUT/lanes.json              what of its cells and lanes one counts by (`sweeps.driver.lane_index`); follows from the
+former OUT/records/HASH.jsonl      one finished lane each, named by the hash of the lane's configuration; HASH.damaged
+                            one that cannot be read, whose lane is trained again
 OUT/checkpoints/HASH/       an unfinished lane's last steps; gone once its record stands
 OUT/progress/*.json         what a worker is at; gone when it left what it was at for others
 OUT/leave                   the driver wants all workers to save what they are at and to end
@@ -36,7 +36,7 @@ if TYPE_CHECKING:  # takes seconds, and whoever asks how far a sweep is trains n
     from experiments.experiment import Calculation, CellLanes, Experiment
     from lvp.data import Dataset, Images
     from lvp.training import Cell, ImageCell, ImageLane, Lane
-    from sweeps.kinds import Kind
+    from sweeps.worker.tasks import Kind
 
 # Of manifest.json and the packing in it, whoever wrote them.
 _SHAPE = {"format": int, "hash": str, "experiment": str, "tier": str, "config": dict, "datasets": dict}
@@ -59,9 +59,9 @@ class Entry:
 
 
 def _kind(cell) -> "Kind":
-    from sweeps import kinds  # see above
+    from sweeps.worker import tasks  # see above
 
-    return kinds.of(cell)
+    return tasks.of(cell)
 
 
 def _with_steps(cell: Any, steps: int) -> Any:

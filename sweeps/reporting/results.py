@@ -15,8 +15,8 @@ from lvp.analysis import optimum_figure
 from lvp.errors import InputError, unknown
 from lvp.files import log_entries, write_whole
 from lvp.training import records
-from sweeps import gallery
-from sweeps.manifest import Manifest, corpus_name
+from sweeps.driver.manifest import Manifest, corpus_name
+from sweeps.reporting import gallery
 
 COMMITTED = Path(experiments.__file__).parent / "results"
 README = Path(experiments.__file__).parents[1] / "README.md"

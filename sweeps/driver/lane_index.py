@@ -9,7 +9,7 @@ from lvp.errors import InputError
 from lvp.files import write_whole
 from lvp.files.schema import Shape, fits
 from lvp.training import records
-from sweeps.manifest import Manifest
+from sweeps.driver.manifest import Manifest
 
 NAME = "lanes.json"
 _SHAPE: Shape = {

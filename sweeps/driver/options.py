@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from lvp.errors import InputError, unknown
 from lvp.parallel.hardware import cores
 from lvp.parallel.sharding import named_sizes
-from sweeps import tracking
+from sweeps.reporting import tracking
 
 EXECUTORS = ("ray", "local")
 NO_MESH = "none"
@@ -21,7 +21,8 @@ class Options:
     mesh: sizes ("fsdp=8", see `lvp.parallel.sharding.mesh_sizes`) of a mesh that trains each lane, on all the devices
     of so many `hosts` of a Ray cluster; None keeps what the sweep began with (at first one device a lane), "none"
     undoes it.
-    track: a tool for which the lanes' curves and settings are written as they finish (see `sweeps.tracking.TRACKERS`).
+    track: a tool for which the lanes' curves and settings are written as they finish (see
+    `sweeps.reporting.tracking.TRACKERS`).
     """
 
     executor: str = "ray"

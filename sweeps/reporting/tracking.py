@@ -16,7 +16,7 @@ from lvp.cli.parser import need
 from lvp.errors import InputError, unknown
 from lvp.files import write_whole
 from lvp.training import records
-from sweeps.manifest import Entry, Manifest
+from sweeps.driver.manifest import Entry, Manifest
 
 LARGEST = (2 - 2**-23) * 2.0**127  # finite as a float32
 
@@ -32,7 +32,7 @@ class Tracker(NamedTuple):
 
 
 def _event_file(entry: Entry, record: Mapping, ended: float) -> bytes:
-    from sweeps import event_files
+    from sweeps.reporting import event_files
 
     return event_files.content(
         scalars(entry, record["outcome"]),
