@@ -9,7 +9,7 @@ import pytest
 
 import experiments
 from experiments import width_vocab
-from experiments.decoder_runs import EMBEDDING
+from experiments.common.decoder_runs import EMBEDDING
 from lvp import roles, training
 from lvp.errors import InputError
 from lvp.models.decoder import decoder

@@ -7,7 +7,7 @@ import pytest
 
 import experiments
 from experiments import large_updates
-from experiments.large_updates import ARMS
+from experiments.large_updates.config import ARMS
 from lvp.errors import InputError
 from lvp.training import records, steps_of_parts
 
@@ -26,7 +26,7 @@ def arm_of(lane):
 
 
 def table_of(config, lost=()):
-    ((_, cell, lanes, _),) = large_updates.cells(config)
+    ((_, cell, lanes, _),) = large_updates.config.cells(config)
     points = len(steps_of_parts(config.measured_parts, cell.steps))
     rows = []
     for lane in lanes:
@@ -43,11 +43,11 @@ def table_of(config, lost=()):
 
 
 def verdicts(table, config=CONFIG):
-    return {c.statement: c.verdict for c in large_updates.claims(table, config, CONTEXT)}
+    return {c.statement: c.verdict for c in large_updates.claims.claims(table, config, CONTEXT)}
 
 
 def test_all_arms_are_lanes_of_one_program():
-    ((_, cell, lanes, epochs),) = large_updates.cells(CONFIG)
+    ((_, cell, lanes, epochs),) = large_updates.config.cells(CONFIG)
     assert len(lanes) == 18 * 4 and epochs == 20 and cell.steps == 20 * (1438 // 64)
     assert {arm_of(lane) for lane in lanes} == set(ARMS)
     assert cell.first_phase == pytest.approx(0.1) and cell.first_phase in cell.measured_parts
@@ -55,7 +55,7 @@ def test_all_arms_are_lanes_of_one_program():
 
 
 def test_the_paper_tier_is_the_published_set_up():
-    ((_, cell, lanes, epochs),) = large_updates.cells(large_updates.TIERS["paper"])
+    ((_, cell, lanes, epochs),) = large_updates.config.cells(large_updates.TIERS["paper"])
     assert (cell.model.depth, cell.model.image, cell.model.channels, epochs) == (20, (32, 32, 3), 16, 205)
     assert round(cell.first_phase * epochs) == 5 and {lane.learning_rate for lane in lanes} == {0.05}
     assert {lane.first_scale for lane in lanes} == {1, 8, 128} and {lane.negative_slope for lane in lanes} == {0, 0.1}
@@ -101,11 +101,11 @@ def test_where_nothing_differs_nothing_is_claimed_to(monkeypatch):
 
 
 def test_the_papers_values_are_those_of_the_scale_that_is_judged():
-    values = {c.statement: c.paper_value for c in large_updates.claims(table_of(CONFIG), CONFIG, CONTEXT)}
+    values = {c.statement: c.paper_value for c in large_updates.claims.claims(table_of(CONFIG), CONFIG, CONTEXT)}
     assert values["first updates at × 128 cost accuracy"] == "3.9"
     for scales, expected in (((1.0, 8.0), "2.6"), ((1.0, 50.0), "–")):
         config = replace(CONFIG, scales=scales)
-        made = large_updates.claims(table_of(config), config, CONTEXT)
+        made = large_updates.claims.claims(table_of(config), config, CONTEXT)
         assert {c.paper_value for c in made if c.statement.endswith(f"× {scales[-1]:g} cost accuracy")} == {expected}
 
 
@@ -113,14 +113,14 @@ def test_the_papers_values_are_those_of_the_scale_that_is_judged():
 def test_fewer_arms_and_diverged_ones_are_read_as_they_are(arms, lost):
     config = replace(CONFIG, arms=arms)
     table = table_of(config, lost)
-    assert "nan" not in large_updates.summary(table, config)
-    assert large_updates.figure(table, config, tier="laptop", corpus="none", partial=(1, 2)).axes
+    assert "nan" not in large_updates.analysis.summary(table, config)
+    assert large_updates.figure.figure(table, config, tier="laptop", corpus="none", partial=(1, 2)).axes
     found = verdicts(table, config)
     assert found["first updates at × 128 cost accuracy"] == ("unresolved" if lost else "supported")
 
 
 def test_measured_epochs_end_with_the_last():
-    epochs = large_updates.measured_epochs(table_of(CONFIG), CONFIG)
+    epochs = large_updates.analysis.measured_epochs(table_of(CONFIG), CONFIG)
     assert epochs[-1] == 20 and np.all(np.diff(epochs) > 0) and np.any(np.isclose(epochs, 2.0))
 
 

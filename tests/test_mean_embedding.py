@@ -43,7 +43,7 @@ def table_of(config, cells, r_squared=0.85, scale=1 / 512):
     rows = []
     for label, cell, lanes, _ in cells:
         name, head = label.rsplit(", ", 1)
-        rates = getattr(config, mean_embedding.OPTIMIZERS[name][2])
+        rates = getattr(config, mean_embedding.config.OPTIMIZERS[name][2])
         for lane in lanes:
             planted = DRIFT[name] if head == "untied" or "Coupled" not in name else 0.01
             made = outcome(cell, lane, planted, rates[1], r_squared, scale, lane.seed)
@@ -54,24 +54,24 @@ def table_of(config, cells, r_squared=0.85, scale=1 / 512):
 
 def whole(config, **planted):
     """Tuning lanes and what follows from them."""
-    cells = mean_embedding.cells(config)
-    more = mean_embedding.follow_up(table_of(config, cells, **planted), config)
+    cells = mean_embedding.config.cells(config)
+    more = mean_embedding.analysis.follow_up(table_of(config, cells, **planted), config)
     return table_of(config, [c._replace(lanes=[*c.lanes, *more[c.label]]) for c in cells], **planted)
 
 
 def verdicts(table, config):
-    return {c.statement: c.verdict for c in mean_embedding.claims(table, config, CONTEXT)}
+    return {c.statement: c.verdict for c in mean_embedding.claims.claims(table, config, CONTEXT)}
 
 
 def test_every_optimizer_is_tuned_on_one_seed_and_followed_on_the_others():
-    cells = mean_embedding.cells(CONFIG)
-    assert [c.label for c in cells[:6]] == [f"{name}, untied" for name in mean_embedding.OPTIMIZERS]
+    cells = mean_embedding.config.cells(CONFIG)
+    assert [c.label for c in cells[:6]] == [f"{name}, untied" for name in mean_embedding.config.OPTIMIZERS]
     table = table_of(CONFIG, cells)
     assert set(table["lane.seed"]) == {0} and len(table) == 2 * (6 * 6 + 2 * 5)
-    more = mean_embedding.follow_up(table, CONFIG)
+    more = mean_embedding.analysis.follow_up(table, CONFIG)
     assert sum(map(len, more.values())) == 2 * 8 * 2
     for label, lanes in more.items():
-        rates = getattr(CONFIG, mean_embedding.OPTIMIZERS[label.rsplit(", ", 1)[0]][2])
+        rates = getattr(CONFIG, mean_embedding.config.OPTIMIZERS[label.rsplit(", ", 1)[0]][2])
         assert {lane.learning_rates["hidden"] for lane in lanes} == {rates[1]}
         assert {lane.seed for lane in lanes} == {1, 2}
     scaled = [lane for lane in more["Adam, untied"] if lane.learning_rates["embedding"] > lane.learning_rates["hidden"]]
@@ -81,7 +81,7 @@ def test_every_optimizer_is_tuned_on_one_seed_and_followed_on_the_others():
 
 
 def test_both_kinds_of_adam_get_the_same_constants():
-    of = {c.label: c.cell.optimizer for c in mean_embedding.cells(CONFIG)}
+    of = {c.label: c.cell.optimizer for c in mean_embedding.config.cells(CONFIG)}
     constants = {"b1": CONFIG.b1, "b2": CONFIG.b2, "eps": CONFIG.eps}
     assert of["Adam, tied"].options == constants
     assert of["Coupled Adam, tied"].options == constants | {"couple": ["output", "embedding"]}
@@ -114,7 +114,7 @@ def test_lanes_without_momentum_are_not_read_as_momentums():
     config = replace(CONFIG, arms=("SGD", "Adam"), heads=("untied",))
     table = whole(config)
     assert set(CONFIG.sgd_rates) & set(CONFIG.momentum_rates)
-    assert not len(mean_embedding.readings(table, CONFIG, "momentum SGD", "untied"))
+    assert not len(mean_embedding.analysis.readings(table, CONFIG, "momentum SGD", "untied"))
     assert not any("momentum" in statement for statement in verdicts(table, config))
 
 
@@ -129,16 +129,16 @@ def test_seeds_are_paired_with_themselves_or_not_at_all():
         s: v for s, v in verdicts(table, CONFIG).items() if "embedding rate" in s and "untied" in s or "input" in s
     }
     assert len(found) == 3 and set(found.values()) == {"unresolved"}
-    assert "nan" not in mean_embedding.summary(table, CONFIG)
+    assert "nan" not in mean_embedding.analysis.summary(table, CONFIG)
 
 
 @pytest.mark.parametrize("arms, heads", [(("SGD", "Adam"), ("untied",)), (("LionA",), ("tied",))])
 def test_fewer_arms_are_read_as_they_are(arms, heads):
     config = replace(CONFIG, arms=arms, heads=heads)
     table = whole(config)
-    assert len(mean_embedding.cells(config)) == len(arms)
-    assert arms[0] in mean_embedding.summary(table, config)
-    assert mean_embedding.figure(table, config, tier="laptop", corpus="none", partial=(1, 2)).axes
+    assert len(mean_embedding.config.cells(config)) == len(arms)
+    assert arms[0] in mean_embedding.analysis.summary(table, config)
+    assert mean_embedding.figure.figure(table, config, tier="laptop", corpus="none", partial=(1, 2)).axes
     assert set(verdicts(table, config).values()) <= {"supported"}  # only what was run is claimed
 
 
@@ -146,9 +146,9 @@ def test_a_diverged_arm_is_said_and_drawn_without():
     table = whole(CONFIG)
     lost = table["cell.optimizer.kind"] == "lion_a"
     table.loc[lost, ["status", "valid_loss"]] = ["diverged", np.nan]
-    assert "no finished lane" in mean_embedding.summary(table, CONFIG)
-    assert mean_embedding.figure(table, CONFIG, tier="laptop", corpus="none", partial=None).axes
-    assert not any(f.get("LionA, tied") for f in [mean_embedding.follow_up(table, CONFIG)])
+    assert "no finished lane" in mean_embedding.analysis.summary(table, CONFIG)
+    assert mean_embedding.figure.figure(table, CONFIG, tier="laptop", corpus="none", partial=None).axes
+    assert not any(f.get("LionA, tied") for f in [mean_embedding.analysis.follow_up(table, CONFIG)])
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,8 @@ import pandas as pd
 import pytest
 
 from experiments import pretrain_1b
-from experiments.pretrain_1b import TIERS, Config, cell_of, cells
+from experiments.pretrain_1b import TIERS, Config
+from experiments.pretrain_1b.config import cell_of, cells
 from lvp.errors import InputError
 from lvp.models.configs import hayou_liu_1b
 
@@ -38,7 +39,7 @@ def table(config=CONFIG, best=None, words=0.0):
 
 
 def verdicts(table, config=CONFIG):
-    return [c.verdict for c in pretrain_1b.claims(table, config, CONTEXT)]
+    return [c.verdict for c in pretrain_1b.claims.claims(table, config, CONTEXT)]
 
 
 def test_the_paper_tier_trains_table_3():
@@ -82,8 +83,8 @@ def test_a_lost_ratio_is_no_verdict_and_is_drawn_as_missing():
     lost = table()
     at_one = np.isclose(lost["lane.learning_rates.embedding"], CONFIG.rate)
     lost.loc[at_one, ["status", "valid_loss"]] = ["diverged", np.nan]
-    assert verdicts(lost)[0] == "unresolved" and "–" in pretrain_1b.summary(lost, CONFIG)
-    assert pretrain_1b.figure(lost, CONFIG, tier="laptop", corpus="none", partial=(1, 2)).axes
+    assert verdicts(lost)[0] == "unresolved" and "–" in pretrain_1b.analysis.summary(lost, CONFIG)
+    assert pretrain_1b.figure.figure(lost, CONFIG, tier="laptop", corpus="none", partial=(1, 2)).axes
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ import pytest
 from scipy import stats
 
 from experiments import regimes
-from experiments.decoder_runs import LANE, best_known, geometric, where
+from experiments.common.decoder_runs import LANE, best_known, geometric, where
 from lvp.parametrization import table as rule_table
 from lvp.roles import ROLES
 from lvp.training import records
@@ -33,12 +33,14 @@ def table_of(config, loss, follow=True, rules=True):
     lanes alone."""
     num = None if rules else len(config.rates) * len(config.seeds)
     first = [
-        (*shape, lane) for shape, c in zip(config.shapes, regimes.cells(config), strict=True) for lane in c.lanes[:num]
+        (*shape, lane)
+        for shape, c in zip(config.shapes, regimes.config.cells(config), strict=True)
+        for lane in c.lanes[:num]
     ]
     rows = [row(*each, loss(*each)) for each in first]
     if follow:
-        more = regimes.follow_up(tidy(rows), config)
-        shapes = {regimes.label(*shape): shape for shape in config.shapes}
+        more = regimes.analysis.follow_up(tidy(rows), config)
+        shapes = {regimes.config.label(*shape): shape for shape in config.shapes}
         rows += [row(*shapes[at], lane, loss(*shapes[at], lane)) for at, lanes in more.items() for lane in lanes]
     return tidy(rows)
 
@@ -69,7 +71,7 @@ def truth(config, rule, constant=0.2):
     """The rates of a rule are the best ones."""
 
     def best(width, vocab):
-        rates = regimes.rule_lane(config, rule, constant, width, vocab, 0).learning_rates
+        rates = regimes.config.rule_lane(config, rule, constant, width, vocab, 0).learning_rates
         return rates["embedding"], rates["hidden"]
 
     return best
@@ -77,14 +79,14 @@ def truth(config, rule, constant=0.2):
 
 def everything(table, config, draw=True):
     """Summary, figure, claims and evidence by rule of a table. A figure that cannot be drawn fails here."""
-    text = regimes.summary(table, config)
-    figure = regimes.figure(table, config, tier="none", corpus="none", partial=(1, 2))
+    text = regimes.analysis.summary(table, config)
+    figure = regimes.figure.figure(table, config, tier="none", corpus="none", partial=(1, 2))
     if draw:
         figure.draw_without_rendering()
-    evidence = regimes.evidence(table, config)
-    assert json.loads(records.dumps(evidence)) == evidence and set(evidence["rules"]) == set(regimes.RULES)
+    evidence = regimes.analysis.evidence(table, config)
+    assert json.loads(records.dumps(evidence)) == evidence and set(evidence["rules"]) == set(regimes.config.RULES)
     assert (evidence["widths"], evidence["vocabs"], evidence["seeds"]) == ([32, 128], [256, 4096], 3)
-    return text, figure, regimes.claims(table, config, CONTEXT), evidence["rules"]
+    return text, figure, regimes.claims.claims(table, config, CONTEXT), evidence["rules"]
 
 
 @pytest.mark.parametrize(
@@ -101,7 +103,7 @@ def test_claims_about_powers_follow_the_data(powers, verdicts):
     right = 0
     for seed in range(3):
         table = table_of(GRID, bowl(planted(*powers), noise=0.01, seed=seed), follow=False, rules=False)
-        made = regimes.claims(table, GRID, CONTEXT)
+        made = regimes.claims.claims(table, GRID, CONTEXT)
         assert [c.value for c in made[:2]] == pytest.approx(powers, abs=0.05)
         assert made[0].note.startswith("9 of 9 cells")
         right += [c.verdict for c in made[:2]] == verdicts
@@ -112,16 +114,16 @@ def test_claims_about_powers_follow_the_data(powers, verdicts):
 def test_optima_that_follow_no_power_resolve_nothing():
     moved = dict(zip(GRID.shapes, 0.8 * np.random.default_rng(0).standard_normal(9), strict=True))
     table = table_of(GRID, bowl(planted(-0.5, 0.0, off=lambda *at: moved[at])), follow=False, rules=False)
-    made = regimes.claims(table, GRID, CONTEXT)
+    made = regimes.claims.claims(table, GRID, CONTEXT)
     assert [c.verdict for c in made[:2]] == ["unresolved"] * 2 and made[0].note.startswith("9 of 9 cells")
 
 
-@pytest.mark.parametrize("rule", regimes.RULES)
+@pytest.mark.parametrize("rule", regimes.config.RULES)
 def test_claims_about_transfer_follow_the_data(rule):
     """The rule whose rates are the best ones everywhere costs nothing, and LVP loses to it (unless it is LVP)."""
     table = table_of(SMALL, bowl(truth(SMALL, rule)))
-    made = regimes.claims(table, SMALL, CONTEXT)[2:]
-    evidence = regimes.evidence(table, SMALL)["rules"]
+    made = regimes.claims.claims(table, SMALL, CONTEXT)[2:]
+    evidence = regimes.analysis.evidence(table, SMALL)["rules"]
     mean = {name: row["mean_gap"] for name, row in evidence.items()}
     assert evidence[rule]["constant"] == 0.2 and abs(mean[rule]) < 0.002
     assert all(gap > mean[rule] + 0.002 for name, gap in mean.items() if name != rule)
@@ -154,7 +156,7 @@ def diverges(*, at, rules=(), seeds=None, config=SMALL):
     def diverged(width, vocab, lane):
         if (width, vocab) not in at or (seeds is not None and lane.seed not in seeds):
             return False
-        own = [regimes.rule_lane(config, r, c, width, vocab, lane.seed) for r in rules for c in config.constants]
+        own = [regimes.config.rule_lane(config, r, c, width, vocab, lane.seed) for r in rules for c in config.constants]
         return lane in own
 
     return diverged
@@ -165,14 +167,14 @@ def with_diverged(loss, diverged):
 
 
 def known(table, shape):
-    return best_known(where(table, regimes.shape(*shape)), SMALL.seeds, regimes.LOSS)
+    return best_known(where(table, regimes.analysis.shape(*shape)), SMALL.seeds, regimes.analysis.LOSS)
 
 
 def test_what_a_seed_does_to_all_settings_alike_is_no_gap():
     table = table_of(SMALL, bowl(planted(-0.3, 0.1)))
     shifted = table.assign(train_bits_per_byte=table["train_bits_per_byte"] * (1 + 0.1 * table["lane.seed"]))
-    before, after = regimes.gaps(table, SMALL), regimes.gaps(shifted, SMALL)
-    for rule in regimes.RULES:
+    before, after = regimes.analysis.gaps(table, SMALL), regimes.analysis.gaps(shifted, SMALL)
+    for rule in regimes.config.RULES:
         np.testing.assert_allclose(after[rule], before[rule], atol=1e-12)
 
 
@@ -183,19 +185,19 @@ def test_gaps_are_what_they_are_said_to_be(diverged):
     if diverged:
         loss = with_diverged(loss, diverges(at=SMALL.shapes[1:3], rules=["sp"], seeds=[1]))
     table = table_of(SMALL, loss)
-    lanes, gaps = by_setting(table), regimes.gaps(table, SMALL)
-    for rule in regimes.RULES:
-        first = [regimes.rule_lane(SMALL, rule, c, *SMALL.shapes[0], 0) for c in SMALL.constants]
+    lanes, gaps = by_setting(table), regimes.analysis.gaps(table, SMALL)
+    for rule in regimes.config.RULES:
+        first = [regimes.config.rule_lane(SMALL, rule, c, *SMALL.shapes[0], 0) for c in SMALL.constants]
         means = [by_seed(lanes[SMALL.shapes[0]], lane, SMALL).mean() for lane in first]
         constant = SMALL.constants[int(np.argmin(means))]
-        assert regimes.tuned(table, SMALL, rule) == constant
+        assert regimes.analysis.tuned(table, SMALL, rule) == constant
         for i, shape in enumerate(SMALL.shapes[1:]):
             best = min((list(map(s.get, SMALL.seeds)) for s in lanes[shape].values()), key=np.mean)
             assert known(table, shape) == pytest.approx(best, rel=1e-14)
-            there = by_seed(lanes[shape], regimes.rule_lane(SMALL, rule, constant, *shape, 0), SMALL)
+            there = by_seed(lanes[shape], regimes.config.rule_lane(SMALL, rule, constant, *shape, 0), SMALL)
             assert gaps[rule][i] == pytest.approx(there / best - 1, rel=1e-12)
     assert np.isinf(gaps["sp"]).sum() == (2 if diverged else 0)
-    assert all(np.isfinite(gaps[rule]).all() for rule in regimes.RULES if rule != "sp")
+    assert all(np.isfinite(gaps[rule]).all() for rule in regimes.config.RULES if rule != "sp")
 
 
 def test_best_known_wants_every_seed():
@@ -216,24 +218,26 @@ def test_best_known_wants_every_seed():
 
 def test_mean_and_worst():
     gap = np.array([[0.01, 0.03, 0.02], [0.20, 0.10, 0.18], [0.05, 0.30, 0.01]])
-    made = regimes.mean_and_worst(gap)
+    made = regimes.analysis.mean_and_worst(gap)
     mean = stats.ttest_1samp(gap.mean(axis=0), 0).confidence_interval(0.95)
     assert made["mean"] == (pytest.approx(gap.mean()), pytest.approx((mean.low, mean.high)))
     worst, (low, high) = made["worst"]  # of the cells' means, 0.02, 0.16 and 0.12; by seed 0.20, 0.30 and 0.18
     assert worst == pytest.approx(0.16) and (low + high) / 2 == pytest.approx(worst)
     assert high - low == pytest.approx(2 * stats.t.ppf(0.975, 2) * np.std([0.20, 0.30, 0.18], ddof=1) / 3**0.5)
-    assert regimes.mean_and_worst(gap[:, :1])["mean"] == (pytest.approx(0.26 / 3), None)
+    assert regimes.analysis.mean_and_worst(gap[:, :1])["mean"] == (pytest.approx(0.26 / 3), None)
     gap[1, 1] = np.inf
-    assert regimes.mean_and_worst(gap) == {"mean": (np.inf, None), "worst": (np.inf, None)}
+    assert regimes.analysis.mean_and_worst(gap) == {"mean": (np.inf, None), "worst": (np.inf, None)}
 
 
 # --- lanes that follow ------------------------------------------------------------------------------------------------
 
 
 def test_follow_up_takes_the_best_constant_to_every_other_cell():
-    best = dict(zip(regimes.RULES, (0.1, 0.2, 0.4, 0.1), strict=True))
+    best = dict(zip(regimes.config.RULES, (0.1, 0.2, 0.4, 0.1), strict=True))
     good = [
-        regimes.rule_lane(SMALL, rule, c, *SMALL.shapes[0], seed) for rule, c in best.items() for seed in SMALL.seeds
+        regimes.config.rule_lane(SMALL, rule, c, *SMALL.shapes[0], seed)
+        for rule, c in best.items()
+        for seed in SMALL.seeds
     ]
     rng = np.random.default_rng(0)
 
@@ -241,19 +245,19 @@ def test_follow_up_takes_the_best_constant_to_every_other_cell():
         luck = lane.seed == 2 and lane not in good
         return float(3 - (lane in good) - 1.5 * luck + 0.01 * rng.normal())
 
-    more = regimes.follow_up(table_of(SMALL, loss, follow=False), SMALL)
-    assert list(more) == [c.label for c in regimes.cells(SMALL)][1:]
+    more = regimes.analysis.follow_up(table_of(SMALL, loss, follow=False), SMALL)
+    assert list(more) == [c.label for c in regimes.config.cells(SMALL)][1:]
     for shape, lanes in zip(SMALL.shapes[1:], more.values(), strict=True):
         assert lanes == [
-            regimes.rule_lane(SMALL, rule, c, *shape, seed) for rule, c in best.items() for seed in SMALL.seeds
+            regimes.config.rule_lane(SMALL, rule, c, *shape, seed) for rule, c in best.items() for seed in SMALL.seeds
         ]
 
 
 def test_a_rule_that_diverged_everywhere_has_nothing_to_follow():
     diverged = diverges(at=SMALL.shapes[:1], rules=["mup"], seeds=[0])
     table = table_of(SMALL, with_diverged(bowl(planted(-0.5, 0.0)), diverged))
-    assert regimes.tuned(table, SMALL, "mup") is None
-    more = regimes.follow_up(table, SMALL)
+    assert regimes.analysis.tuned(table, SMALL, "mup") is None
+    more = regimes.analysis.follow_up(table, SMALL)
     for shape, lanes in zip(SMALL.shapes[1:], more.values(), strict=True):
         assert len(lanes) == 3 * len(SMALL.seeds)
         stds = {tuple(lane.init_std.values()) for lane in lanes}
@@ -266,7 +270,7 @@ def test_a_rule_that_diverged_everywhere_has_nothing_to_follow():
 
 def test_a_smallest_cell_at_which_everything_diverged_leaves_empty_lists():
     table = table_of(SMALL, lambda *_: None)
-    assert set(map(len, regimes.follow_up(table, SMALL).values())) == {0}
+    assert set(map(len, regimes.analysis.follow_up(table, SMALL).values())) == {0}
     _, _, made, evidence = everything(table, SMALL)
     assert {c.verdict for c in made} == {"unresolved"} and all(set(x.values()) == {None} for x in evidence.values())
 
@@ -278,7 +282,7 @@ def test_a_smallest_cell_at_which_everything_diverged_leaves_empty_lists():
 def test_a_diverged_lane_is_an_infinite_gap_and_no_crash(rules):
     diverged = diverges(at=SMALL.shapes[2:3], rules=rules, seeds=[1])
     table = table_of(SMALL, with_diverged(bowl(planted(-0.5, 0.0)), diverged))
-    gaps = regimes.gaps(table, SMALL)
+    gaps = regimes.analysis.gaps(table, SMALL)
     for rule, gap in gaps.items():
         expected = np.zeros(gap.shape, bool)
         expected[1, 1] = rule in rules
@@ -293,7 +297,7 @@ def test_a_diverged_lane_is_an_infinite_gap_and_no_crash(rules):
     assert [c.verdict for c in made[2:4]] == ["unresolved", "unresolved" if "lvp" in rules else "supported"]
 
 
-NUM_FIRST = sum(len(c.lanes) for c in regimes.cells(SMALL))
+NUM_FIRST = sum(len(c.lanes) for c in regimes.config.cells(SMALL))
 PARTS = {
     "stage one": lambda table: table.iloc[:NUM_FIRST],
     "one lane": lambda table: table.iloc[:1],
@@ -318,7 +322,7 @@ def test_a_partial_table_is_no_crash(whole, part):
     _, _, made, evidence = everything(table, SMALL, draw=False)
     assert {c.verdict for c in made[2:]} == {"unresolved"}
     assert {row["mean_gap"] for row in evidence.values()} == {None}
-    gaps = np.array(list(regimes.gaps(table, SMALL).values()))
+    gaps = np.array(list(regimes.analysis.gaps(table, SMALL).values()))
     assert not (gaps < -0.5).any()  # a finite loss over an infinite one
 
 

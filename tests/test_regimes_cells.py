@@ -28,20 +28,20 @@ def test_the_tiers_span_both_directions():
 
 @pytest.mark.parametrize("config", regimes.TIERS.values(), ids=regimes.TIERS)
 def test_cells_are_those_of_the_configuration(config):
-    cells = regimes.cells(config)
+    cells = regimes.config.cells(config)
     assert [(c.cell.model.width, c.cell.model.vocab) for c in cells] == list(product(config.widths, config.vocabs))
     assert len({c.label for c in cells}) == len(cells)
     for c in cells:
         assert c.epochs == config.epochs and c.cell.steps >= 1
         assert (c.cell.data.corpus, c.cell.batch, c.cell.model.context) == (config.corpus, config.batch, config.context)
         common = len(config.rates) * len(config.seeds)
-        rules = len(regimes.RULES) * len(config.constants) * len(config.seeds) if c is cells[0] else 0
+        rules = len(regimes.config.RULES) * len(config.constants) * len(config.seeds) if c is cells[0] else 0
         assert len(c.lanes) == common + rules == len({records.dumps(asdict(lane)) for lane in c.lanes})
 
 
 @pytest.mark.parametrize("config", regimes.TIERS.values(), ids=regimes.TIERS)
 def test_common_lanes_differ_in_the_embedding_rate_alone(config):
-    for (width, _), c in zip(config.shapes, regimes.cells(config), strict=True):
+    for (width, _), c in zip(config.shapes, regimes.config.cells(config), strict=True):
         swept = []
         for lane in c.lanes[: len(config.rates) * len(config.seeds)]:
             assert set(lane.init_std.values()) == {width**-0.5} and set(lane.init_std) == set(ROLES)
@@ -64,9 +64,9 @@ def assert_follows(lane, rule, width, vocab):
 
 @pytest.mark.parametrize("config", [regimes.TIERS["smoke"], LAPTOP], ids=["smoke", "laptop"])
 def test_rule_lanes_are_the_parametrizations(config):
-    (width, vocab), first = config.shapes[0], regimes.cells(config)[0]
+    (width, vocab), first = config.shapes[0], regimes.config.cells(config)[0]
     lanes = iter(first.lanes[len(config.rates) * len(config.seeds) :])
-    for rule, constant, seed in product(regimes.RULES, config.constants, config.seeds):
+    for rule, constant, seed in product(regimes.config.RULES, config.constants, config.seeds):
         lane = next(lanes)
         assert_follows(lane, rule, width, vocab)
         assert lane.learning_rates["hidden"] == pytest.approx(constant / width, rel=1e-12)
@@ -74,9 +74,9 @@ def test_rule_lanes_are_the_parametrizations(config):
     assert next(lanes, None) is None
 
 
-@pytest.mark.parametrize("rule", regimes.RULES)
+@pytest.mark.parametrize("rule", regimes.config.RULES)
 def test_a_rule_takes_one_constant_to_every_shape(rule):
-    lanes = {shape: regimes.rule_lane(LAPTOP, rule, 0.2, *shape, seed=1) for shape in LAPTOP.shapes}
+    lanes = {shape: regimes.config.rule_lane(LAPTOP, rule, 0.2, *shape, seed=1) for shape in LAPTOP.shapes}
     etas = [assert_follows(lane, rule, *shape) for shape, lane in lanes.items()]
     assert etas == pytest.approx([etas[0]] * 9, rel=1e-12)
     # In closed form, at (128, 4096) from (32, 256): the hidden rate, and the embedding's over it.
@@ -120,7 +120,7 @@ def test_a_rule_takes_one_constant_to_every_shape(rule):
 )
 def test_unusable_values_get_one_line(values, says):
     with pytest.raises(InputError, match=says) as caught:
-        regimes.cells(experiments.configured("regimes", "smoke", values))
+        regimes.config.cells(experiments.configured("regimes", "smoke", values))
     assert "\n" not in str(caught.value)
 
 

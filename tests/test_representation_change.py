@@ -7,7 +7,8 @@ import numpy as np
 import pytest
 
 import experiments
-from experiments import equation_nine, representation_change
+from experiments import representation_change
+from experiments.representation_change import equation_nine
 from lvp.errors import InputError
 from lvp.theory.representation_change import FORMS, squared_representation_change
 from lvp.training import records
@@ -24,7 +25,7 @@ FALLING = {
 
 def calculated(config, planted="exact", error=0.001, size=1.0):
     """The records of equation 9's cells, were the simulation `size` times the planted form, to a relative error."""
-    for label, cell, lanes, _ in representation_change.calculations(config):
+    for label, cell, lanes, _ in representation_change.config.calculations(config):
         for lane in lanes:
             sizes = config.snrs, lane["batch"], cell.arguments["fan_in"]
             forms = {form: squared_representation_change(*sizes, form=form) for form in FORMS}
@@ -37,13 +38,13 @@ def trained(config, **planted):
     """Those of the arms, with a little noise between seeds."""
     part = np.array(config.measured_steps) / config.steps
     for name in config.arms:
-        arm = representation_change.ARMS[name]
+        arm = representation_change.config.ARMS[name]
         for seed in config.seeds:
             made = {what: (FALLING | planted)[what](part) * (1 + 0.001 * seed) for what in FALLING}
             hidden = {what: [float(x) if np.isfinite(x) else None for x in values] for what, values in made.items()}
             measures = {"roles": {"hidden": hidden}, "matrices": {}}
             outcome = {"status": "finished", "valid_loss": 3.0, "valid_bits_per_byte": 2.0, "measures": measures}
-            lane = {"warmup_steps": representation_change.warmup_steps(config, arm), "seed": seed}
+            lane = {"warmup_steps": representation_change.config.warmup_steps(config, arm), "seed": seed}
             yield name, {"optimizer": {"kind": arm.optimizer}, "batch": config.batch}, lane, outcome
 
 
@@ -57,17 +58,17 @@ def table_of(*kinds):
 
 
 def verdicts(table, config=LAPTOP):
-    return {c.statement: c.verdict for c in representation_change.claims(table, config, CONTEXT)}
+    return {c.statement: c.verdict for c in representation_change.claims.claims(table, config, CONTEXT)}
 
 
 def drawn(table, config=LAPTOP):
-    return representation_change.figure(table, config, tier="laptop", corpus="none", partial=(1, 2))
+    return representation_change.figure.figure(table, config, tier="laptop", corpus="none", partial=(1, 2))
 
 
 @pytest.mark.parametrize("tier", representation_change.TIERS)
 def test_cells_and_measured_steps_of_every_tier(tier):
     config = representation_change.TIERS[tier]
-    planned = representation_change.calculations(config)
+    planned = representation_change.config.calculations(config)
     assert len({c.label for c in planned}) == len(planned) == len(config.fan_ins)
     assert all([lane["batch"] for lane in c.lanes] == list(config.batch_sizes) for c in planned)
     assert all(records.dumps(dict(c.cell.arguments)) and c.cell.flops_per_lane > 0 for c in planned)
@@ -87,21 +88,21 @@ def test_the_paper_tier_is_the_published_set_up():
 
 
 def test_arms_of_one_optimizer_share_a_cell():
-    found = representation_change.trained(LAPTOP)
+    found = representation_change.config.trained(LAPTOP)
     assert [(c.label, c.cell.optimizer.kind, len(c.lanes)) for c in found] == [
         ("LionAR", "lion_ar", 4),
         ("AdamW", "adamw", 2),
     ]
     warmups = [lane.warmup_steps for lane in found[0].lanes]
     assert warmups == [0, 0, round(0.05 * LAPTOP.steps), round(0.05 * LAPTOP.steps)]
-    assert not representation_change.trained(replace(LAPTOP, arms=()))
-    assert representation_change.cells(LAPTOP)[-2:] == found
+    assert not representation_change.config.trained(replace(LAPTOP, arms=()))
+    assert representation_change.config.cells(LAPTOP)[-2:] == found
 
 
 @pytest.mark.parametrize("tier", representation_change.TIERS)
 def test_every_trained_cell_is_one_and_takes_its_lanes(tier):
     config = representation_change.TIERS[tier]
-    for _, cell, lanes, _ in representation_change.trained(config):
+    for _, cell, lanes, _ in representation_change.config.trained(config):
         for lane in lanes:
             cell.check(lane)
         assert "vector" not in cell.optimizer.options["weight_decay"] and cell.micro_batch_size >= 2
@@ -112,7 +113,7 @@ def test_every_trained_cell_is_one_and_takes_its_lanes(tier):
 
 def test_a_calculated_lane_holds_the_simulation_and_its_forms():
     arguments = {"fan_in": 8, "snrs": [0.01, 0.3], "numbers": 200_000, "seed": 1}
-    found = representation_change.calculate(arguments, {"batch": 50}, None)
+    found = representation_change.calculation.calculate(arguments, {"batch": 50}, None)
     assert records.dumps(found) and found["draws"] == 500
     for form in FORMS:
         np.testing.assert_array_equal(found[form], squared_representation_change([0.01, 0.3], 50, 8, form=form))
@@ -133,7 +134,7 @@ def test_how_far_the_ratio_falls_is_said_as_a_ratio():
     for seeds in ((0,), (0, 1)):
         config = replace(LAPTOP, arms=("LionAR",), seeds=seeds)
         steps = {"snr": lambda part: np.where(part < 0.02, 4.0, 0.5)}
-        found = representation_change.claims(table_of(trained(config, **steps)), config, CONTEXT)
+        found = representation_change.claims.claims(table_of(trained(config, **steps)), config, CONTEXT)
         (claim,) = (c for c in found if "falls" in c.statement)
         assert claim.value == pytest.approx(8.0) and (claim.interval is None) == (len(seeds) == 1)
 
@@ -185,7 +186,7 @@ def test_the_deviation_that_is_shown_is_not_chosen_by_noise():
 def test_means_over_training_are_of_training_and_not_of_measured_steps():
     """Early steps lie closer together than late ones."""
     steps = np.array(LAPTOP.measured_steps, float)
-    mean = representation_change.over_training
+    mean = representation_change.analysis.over_training
     values = np.stack([np.full(len(steps), 3.0), steps, np.where(steps < 1, np.nan, 3.0), np.full(len(steps), np.nan)])
     np.testing.assert_allclose(mean(values, LAPTOP), [3.0, (LAPTOP.steps - 1) / 2, 3.0, np.nan], rtol=0.02)
     assert abs(steps.mean() / (LAPTOP.steps / 2) - 1) > 0.05  # control
@@ -201,7 +202,7 @@ def test_a_seed_that_diverged_is_not_left_out():
     found = verdicts(table)
     assert {v for s, v in found.items() if "AdamW" in s} == {"unresolved"}
     assert {v for s, v in found.items() if "(LionAR)" in s} == {"supported"}
-    assert "nan" not in representation_change.summary(table, LAPTOP) and drawn(table).axes
+    assert "nan" not in representation_change.analysis.summary(table, LAPTOP) and drawn(table).axes
 
 
 @pytest.mark.parametrize("kinds", [(), (calculated,), (trained,), (calculated, trained)], ids=lambda k: f"{len(k)}")
@@ -209,9 +210,9 @@ def test_a_sweep_is_shown_as_far_as_it_is(kinds):
     table = table_of(*(kind(LAPTOP) for kind in kinds))
     for rows in (table, table[:1], table[::5]) if len(kinds) else (table,):
         rows = rows.dropna(axis=1, how="all")  # columns come with the rows that fill them
-        assert drawn(rows).axes and representation_change.summary(rows, LAPTOP)
+        assert drawn(rows).axes and representation_change.analysis.summary(rows, LAPTOP)
         assert len(verdicts(rows)) >= 2 + 10
-    text = representation_change.summary(table, LAPTOP)
+    text = representation_change.analysis.summary(table, LAPTOP)
     assert ("simulated/equation 9" in text) == (calculated in kinds) and ("AdamW" in text) == (trained in kinds)
 
 

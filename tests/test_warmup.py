@@ -6,8 +6,10 @@ import numpy as np
 import pytest
 
 import experiments
-from experiments import warmup, warmup_reading, warmup_runs
-from experiments.warmup_runs import ARMS
+from experiments import warmup
+from experiments.warmup import analysis
+from experiments.warmup import config as warmup_runs
+from experiments.warmup.config import ARMS
 from lvp.errors import InputError
 from lvp.training import records
 
@@ -28,7 +30,7 @@ def outcome(config, name, rate, warmup_steps, seed):
     loss += 0.002 * noise.normal()
     measured = {}
     for what in ("norm", "angle", "representation_change"):
-        values = 0.1 * warmup_reading.schedule(config, warmup_steps / config.steps)
+        values = 0.1 * analysis.schedule(config, warmup_steps / config.steps)
         values[0] *= EARLY.get(name, {}).get(what, 1.0)
         measured[what] = list(values)
     matrices = {"block_0/mlp/up/kernel": measured, "tied_embedding/embedding": measured}
@@ -60,12 +62,12 @@ def whole():
 def followed(config):
     """The first lanes and what follows from them."""
     cells = warmup_runs.cells(config)
-    more = warmup.follow_up(table_of(config, cells), config)
+    more = warmup.analysis.follow_up(table_of(config, cells), config)
     return table_of(config, [c._replace(lanes=[*c.lanes, *more[c.label]]) for c in cells])
 
 
 def verdicts(table, config=CONFIG):
-    return {c.statement: c.verdict for c in warmup.claims(table, config, CONTEXT)}
+    return {c.statement: c.verdict for c in warmup.claims.claims(table, config, CONTEXT)}
 
 
 def test_arms_share_programs_where_only_traced_numbers_differ(whole):
@@ -86,7 +88,7 @@ def test_arms_share_programs_where_only_traced_numbers_differ(whole):
 def test_claims_follow_what_was_planted(whole):
     found = verdicts(whole)
     assert len(found) == 18 and set(found.values()) == {"supported"}
-    assert warmup_reading.gap(whole, CONFIG, "AdamW", 0.2).mean() == pytest.approx(0.3, abs=0.01)
+    assert analysis.gap(whole, CONFIG, "AdamW", 0.2).mean() == pytest.approx(0.3, abs=0.01)
 
 
 def test_claims_turn_with_the_data(monkeypatch):
@@ -134,7 +136,7 @@ def test_a_verdict_that_leans_on_the_edge_of_a_grid_is_unresolved(whole):
         of = (table["cell.optimizer.kind"] == "adamw") & ((table["lane.warmup_steps"] == 0) == without)
         of &= table["lane.learning_rates.hidden"].isin(swap)
         table.loc[of, "lane.learning_rates.hidden"] = table.loc[of, "lane.learning_rates.hidden"].map(swap)
-        (claim,) = [c for c in warmup.claims(table, CONFIG, CONTEXT) if c.statement.endswith("a lasting gap")]
+        (claim,) = [c for c in warmup.claims.claims(table, CONFIG, CONTEXT) if c.statement.endswith("a lasting gap")]
         assert claim.verdict == verdict  # with warm-up a better rate could only widen the gap
         assert ("edge of its grid: AdamW at 0%" in claim.note) == without
 
@@ -144,7 +146,7 @@ def test_the_seeds_that_chose_the_rate_do_not_judge_it(whole):
     first = table["lane.seed"].isin(CONFIG.seeds)
     table.loc[first, "valid_loss"] -= 1.0  # the same rates are best
     for name in CONFIG.arms:
-        gaps = [warmup_reading.gap(each, CONFIG, name, 0.2) for each in (table, whole)]
+        gaps = [analysis.gap(each, CONFIG, name, 0.2) for each in (table, whole)]
         np.testing.assert_array_equal(*gaps)
 
 
@@ -154,27 +156,27 @@ def test_schedule_is_the_one_that_is_trained():
     for part in CONFIG.warmups:
         rate = optim.trapezoid(1.0, CONFIG.steps, part, CONFIG.cooldown)
         trained = [float(rate(step)) for step in CONFIG.measured_steps]
-        np.testing.assert_allclose(warmup_reading.schedule(CONFIG, part), trained, rtol=1e-6)
+        np.testing.assert_allclose(analysis.schedule(CONFIG, part), trained, rtol=1e-6)
 
 
 def test_a_diverged_rate_is_passed_over_and_a_diverged_arm_says_so(whole):
     table = whole.copy()
     best = table["lane.learning_rates.hidden"] == CONFIG.adam_rates[1]
     table.loc[best & (table["cell.optimizer.kind"] == "adamw"), ["status", "valid_loss"]] = ["diverged", np.nan]
-    assert warmup_reading.best_rate(table, CONFIG, "AdamW", 0.0) in (CONFIG.adam_rates[0], CONFIG.adam_rates[2])
+    assert analysis.best_rate(table, CONFIG, "AdamW", 0.0) in (CONFIG.adam_rates[0], CONFIG.adam_rates[2])
     lost = table["cell.optimizer.kind"] == "lion_a"
     table.loc[lost, ["status", "valid_loss"]] = ["diverged", np.nan]
     found = verdicts(table)
     assert found["LionA without warm-up keeps a gap"] == "unresolved" and found["LionAR without warm-up keeps a gap"]
-    assert "nan" not in warmup.summary(table, CONFIG)
-    assert warmup.figure(table, CONFIG, tier="laptop", corpus="none", partial=(1, 2)).axes
+    assert "nan" not in warmup.analysis.summary(table, CONFIG)
+    assert warmup.figure.figure(table, CONFIG, tier="laptop", corpus="none", partial=(1, 2)).axes
 
 
 def test_fewer_arms_are_read_as_they_are():
     config = replace(CONFIG, arms=("LionAR",))
     table = followed(config)
-    assert len(verdicts(table, config)) == 4 and "LionAR" in warmup.summary(table, config)
-    assert warmup.figure(table, config, tier="laptop", corpus="none", partial=None).axes
+    assert len(verdicts(table, config)) == 4 and "LionAR" in warmup.analysis.summary(table, config)
+    assert warmup.figure.figure(table, config, tier="laptop", corpus="none", partial=None).axes
 
 
 def test_the_paper_tier_is_the_published_set_up():

@@ -12,8 +12,8 @@ from scipy import stats
 
 import experiments
 from experiments import width_fixed_vocab
-from experiments.decoder_runs import EMBEDDING, geometric, grid, where
-from experiments.width_fixed_vocab import COMMON, FACTORS
+from experiments.common.decoder_runs import EMBEDDING, geometric, grid, where
+from experiments.width_fixed_vocab.config import COMMON, FACTORS
 from lvp.errors import InputError
 from lvp.training import Lane, records
 
@@ -44,7 +44,7 @@ def setting_of(lane, width):
 
 @pytest.mark.parametrize("config", width_fixed_vocab.TIERS.values(), ids=width_fixed_vocab.TIERS)
 def test_every_tier_has_each_lane_once(config):
-    cells = width_fixed_vocab.cells(config)
+    cells = width_fixed_vocab.config.cells(config)
     assert [c.cell.model.width for c in cells] == list(config.widths) and len({c.label for c in cells}) == len(cells)
     settings = len(config.rates) * len(config.hidden_rates)
     if config.design == "full":
@@ -56,8 +56,8 @@ def test_every_tier_has_each_lane_once(config):
 
 def test_laptop_tier_in_numbers():
     """4 widths of 7 η_E × 4 η_H × 2 seeds, and then 6 rays of 5 η_E × 2 seeds each."""
-    assert [len(c.lanes) for c in width_fixed_vocab.cells(LAPTOP)] == [56] * 4
-    more = width_fixed_vocab.follow_up(first_stage(LAPTOP, bowl(0.0)), LAPTOP)
+    assert [len(c.lanes) for c in width_fixed_vocab.config.cells(LAPTOP)] == [56] * 4
+    more = width_fixed_vocab.analysis.follow_up(first_stage(LAPTOP, bowl(0.0)), LAPTOP)
     assert {label: len(lanes) for label, lanes in more.items()} == {f"d {d}, m 4096": 60 for d in (32, 48, 80, 128)}
 
 
@@ -79,20 +79,23 @@ def planted(d, rate, hidden, factors):
 
 def test_rays_surround_the_best_rate_at_the_widths_best_hidden_rate():
     """By hand; a best η_E at or next to the end of its grid clips the reach."""
-    more = width_fixed_vocab.follow_up(first_stage(STAR, planted), STAR)
+    more = width_fixed_vocab.analysis.follow_up(first_stage(STAR, planted), STAR)
     ones = [("output_rate_factors", 0.25), ("output_rate_factors", 4.0), ("output_std_factors", 4.0)]
-    assert list(more) == [c.label for c in width_fixed_vocab.cells(STAR)]
+    assert list(more) == [c.label for c in width_fixed_vocab.config.cells(STAR)]
     for (d, (hidden, _, near)), lanes in zip(PLANTED.items(), more.values(), strict=True):
         expected = [
             (STAR.rates[i], hidden, COMMON | {name: x}, seed) for (name, x) in ones for i in near for seed in STAR.seeds
         ]
         assert [(*setting_of(lane, d), lane.seed) for lane in lanes] == expected
-        assert lanes == [width_fixed_vocab.lane(d, *setting) for setting in expected]
+        assert lanes == [width_fixed_vocab.config.lane(d, *setting) for setting in expected]
 
 
 def test_a_star_changes_one_factor_at_a_time_and_is_inside_full():
-    full = width_fixed_vocab.cells(replace(LAPTOP, design="full"))
-    cells, more = width_fixed_vocab.cells(LAPTOP), width_fixed_vocab.follow_up(first_stage(LAPTOP, planted), LAPTOP)
+    full = width_fixed_vocab.config.cells(replace(LAPTOP, design="full"))
+    cells, more = (
+        width_fixed_vocab.config.cells(LAPTOP),
+        width_fixed_vocab.analysis.follow_up(first_stage(LAPTOP, planted), LAPTOP),
+    )
     for few, many in zip(cells, full, strict=True):
         d, first, then = few.cell.model.width, set(map(key, few.lanes)), set(map(key, more[few.label]))
         assert few.cell == many.cell and first | then < set(map(key, many.lanes))
@@ -104,26 +107,26 @@ def test_a_star_changes_one_factor_at_a_time_and_is_inside_full():
 
 
 def test_only_a_star_is_followed_up_and_its_rays_change_no_choice():
-    assert width_fixed_vocab.follow_up(table_of(FULL, bowl(-0.5)), FULL) == {}
+    assert width_fixed_vocab.analysis.follow_up(table_of(FULL, bowl(-0.5)), FULL) == {}
     loss = bowl(-0.5, better=("output_rate_factors", 4.0), by=2)
-    once, again = (width_fixed_vocab.follow_up(make(LEAN, loss), LEAN) for make in (first_stage, table_of))
+    once, again = (width_fixed_vocab.analysis.follow_up(make(LEAN, loss), LEAN) for make in (first_stage, table_of))
     assert once == again and any(once.values())
 
 
 def test_a_width_that_diverged_is_followed_up_all_the_same():
-    more = width_fixed_vocab.follow_up(first_stage(STAR, planted, diverged=lambda d, *_: d == 80), STAR)
+    more = width_fixed_vocab.analysis.follow_up(first_stage(STAR, planted, diverged=lambda d, *_: d == 80), STAR)
     assert [len(lanes) for lanes in more.values()] == [18, 24, 18, 18]
     assert {setting_of(lane, 80)[0] for lane in more["d 80, m 4096"]} == set(STAR.rates[:3])
     # Where some finished, those that diverged have no part in the choice.
     some = first_stage(STAR, planted, diverged=lambda d, rate, *_: d == 80 and rate >= STAR.rates[2])
-    clipped = width_fixed_vocab.follow_up(some, STAR)["d 80, m 4096"]
+    clipped = width_fixed_vocab.analysis.follow_up(some, STAR)["d 80, m 4096"]
     assert {setting_of(lane, 80)[0] for lane in clipped} == set(STAR.rates[:4])
 
 
 @pytest.mark.parametrize("config", [LAPTOP, FULL], ids=["star", "full"])
 def test_stds_and_rates_are_the_settings(config):
-    settings = [(*x, seed) for x, seed in product(width_fixed_vocab.settings(config), config.seeds)]
-    for c in width_fixed_vocab.cells(config):
+    settings = [(*x, seed) for x, seed in product(width_fixed_vocab.config.settings(config), config.seeds)]
+    for c in width_fixed_vocab.config.cells(config):
         d = c.cell.model.width
         assert [(*setting_of(lane, d), lane.seed) for lane in c.lanes] == settings
         for values in (v for lane in c.lanes for v in (lane.learning_rates, lane.init_std)):
@@ -133,7 +136,7 @@ def test_stds_and_rates_are_the_settings(config):
 
 def test_a_lane_in_numbers():
     factors = {"output_rate_factors": 4.0, "embedding_std_factors": 0.5, "output_std_factors": 2.0}
-    lane = width_fixed_vocab.lane(64, 0.01, 0.32, factors, seed=7)
+    lane = width_fixed_vocab.config.lane(64, 0.01, 0.32, factors, seed=7)
     rates = {"embedding": 0.01, "position": 0.01, "hidden": 0.005, "output": 0.02, "vector": 0.005}
     stds = {"embedding": 0.0625, "position": 0.0625, "hidden": 0.125, "output": 0.25, "vector": 0.125}
     assert (lane.learning_rates, lane.init_std, lane.seed) == (pytest.approx(rates), stds, 7)
@@ -157,9 +160,9 @@ def rows_of(config, lanes, loss, diverged):
 
 def stages(config, loss, diverged):
     """The rows of the cells, and those of what follows from them."""
-    cells = width_fixed_vocab.cells(config)
+    cells = width_fixed_vocab.config.cells(config)
     first = rows_of(config, [(c.cell.model.width, x) for c in cells for x in c.lanes], loss, diverged)
-    more = width_fixed_vocab.follow_up(records.table(first), config)
+    more = width_fixed_vocab.analysis.follow_up(records.table(first), config)
     rest = [(c.cell.model.width, x) for c in cells for x in more.get(c.label, ())]
     return first, rows_of(config, rest, loss, diverged)
 
@@ -187,11 +190,11 @@ def bowl(power, better=None, by=1.2, noise=0.001, seed=0):
 
 
 def everything(table, config, draw=False):
-    text = width_fixed_vocab.summary(table, config)
-    figure = width_fixed_vocab.figure(table, config, tier="none", corpus="none", partial=(1, 2))
+    text = width_fixed_vocab.analysis.summary(table, config)
+    figure = width_fixed_vocab.figure.figure(table, config, tier="none", corpus="none", partial=(1, 2))
     if draw:
         figure.draw_without_rendering()
-    return text, width_fixed_vocab.claims(table, config, CONTEXT)
+    return text, width_fixed_vocab.claims.claims(table, config, CONTEXT)
 
 
 @pytest.mark.parametrize(
@@ -203,7 +206,7 @@ def test_the_claim_about_the_exponent_follows_the_data(power, verdict):
     right = 0
     for seed in range(3):
         table = table_of(LEAN, bowl(power, noise=0.005, seed=seed))
-        claim, near = width_fixed_vocab.claims(table, LEAN, CONTEXT)
+        claim, near = width_fixed_vocab.claims.claims(table, LEAN, CONTEXT)
         assert claim.value == pytest.approx(power, abs=0.05) and claim.note == "4 of 4 widths resolved"
         right += claim.verdict == verdict
         assert near.verdict == "supported"
@@ -214,7 +217,10 @@ def test_the_claim_about_the_exponent_follows_the_data(power, verdict):
 @pytest.mark.parametrize("better", [("output_rate_factors", 4.0), ("output_std_factors", 4.0)], ids=["rate", "init"])
 def test_equal_settings_that_cost_a_fifth_are_not_near_optimal(config, better):
     table = table_of(config, bowl(-0.5, better=better))
-    text, (_, claim) = width_fixed_vocab.summary(table, config), width_fixed_vocab.claims(table, config, CONTEXT)
+    text, (_, claim) = (
+        width_fixed_vocab.analysis.summary(table, config),
+        width_fixed_vocab.claims.claims(table, config, CONTEXT),
+    )
     assert claim.verdict == "contradicted" and claim.value == pytest.approx(0.2, abs=0.005)
     assert claim.interval[0] < claim.value < claim.interval[1] < 0.21
     line = next(line for line in text.splitlines() if line.startswith(f"{FACTORS[better[0]]} = {better[1]:g} "))
@@ -225,11 +231,11 @@ def test_equal_settings_that_cost_a_fifth_are_not_near_optimal(config, better):
 
 def test_a_cost_near_the_tolerance_is_unresolved():
     table = table_of(STAR, bowl(-0.5, better=("output_rate_factors", 4.0), by=1.05, noise=0.02))
-    low, high = width_fixed_vocab.near_optimal(table, STAR)[1]
+    low, high = width_fixed_vocab.analysis.near_optimal(table, STAR)[1]
     assert low < STAR.tolerance < high
-    assert width_fixed_vocab.claims(table, STAR, CONTEXT)[1].verdict == "unresolved"
+    assert width_fixed_vocab.claims.claims(table, STAR, CONTEXT)[1].verdict == "unresolved"
     strict = replace(STAR, tolerance=high + 0.01)
-    assert width_fixed_vocab.claims(table, strict, CONTEXT)[1].verdict == "supported"
+    assert width_fixed_vocab.claims.claims(table, strict, CONTEXT)[1].verdict == "supported"
 
 
 @pytest.mark.parametrize("config", [STAR, FULL], ids=["star", "full"])
@@ -249,8 +255,8 @@ def test_gaps_are_what_they_are_said_to_be(config):
         common = min((v for k, v in found[width].items() if k[2] == (1.0, 1.0, 1.0)), key=np.mean)
         expected.append(np.array(common) / best - 1)
     assert np.abs(expected).max() > 0.01
-    assert width_fixed_vocab.gaps(table, config) == pytest.approx(np.array(expected), rel=1e-12)
-    value, interval = width_fixed_vocab.near_optimal(table, config)
+    assert width_fixed_vocab.analysis.gaps(table, config) == pytest.approx(np.array(expected), rel=1e-12)
+    value, interval = width_fixed_vocab.analysis.near_optimal(table, config)
     by_width = np.mean(expected, axis=1)
     theirs = stats.ttest_1samp(by_width, 0).confidence_interval(0.95)
     assert value == pytest.approx(by_width.mean()) and interval == pytest.approx((theirs.low, theirs.high))
@@ -258,8 +264,10 @@ def test_gaps_are_what_they_are_said_to_be(config):
 
 def test_the_curve_is_that_of_the_best_hidden_rate():
     table = table_of(STAR, lambda *setting: planted(*setting) - (setting[-1] != COMMON))
-    for (d, (hidden, at, _)), curve in zip(PLANTED.items(), width_fixed_vocab.curves(table, STAR), strict=True):
-        assert width_fixed_vocab.best_hidden(table, STAR, d) == hidden
+    for (d, (hidden, at, _)), curve in zip(
+        PLANTED.items(), width_fixed_vocab.analysis.curves(table, STAR), strict=True
+    ):
+        assert width_fixed_vocab.analysis.best_hidden(table, STAR, d) == hidden
         expected = 2 + 0.1 * np.log(np.array(STAR.rates) / STAR.rates[at]) ** 2
         assert curve == pytest.approx(np.stack([expected] * len(STAR.seeds)), rel=1e-12)
 
@@ -278,7 +286,7 @@ def test_a_best_hidden_rate_at_an_end_is_flagged_and_stays_out_of_the_slope(hidd
         return value * (1.03 if factors != COMMON else 1) + 0.001 * noise.normal()
 
     table = table_of(config, loss)
-    optima, slope = width_fixed_vocab.optima(table, config)
+    optima, slope = width_fixed_vocab.analysis.optima(table, config)
     assert [d for d, o in zip(config.widths, optima, strict=True) if "hidden edge" in o.flags] == list(flagged)
     assert all(o.resolved == (d not in flagged) for d, o in zip(config.widths, optima, strict=True))
     assert slope.num_points == 4 - len(flagged)
@@ -394,5 +402,5 @@ def test_where_wants_all_values_at_once():
 )
 def test_unusable_values_get_one_line(values, says):
     with pytest.raises(InputError, match=says) as caught:
-        width_fixed_vocab.cells(experiments.configured("width_fixed_vocab", "smoke", values))
+        width_fixed_vocab.config.cells(experiments.configured("width_fixed_vocab", "smoke", values))
     assert "\n" not in str(caught.value)

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import experiments
-from experiments import own
+from experiments.common import user_experiments
 from lvp.errors import InputError
 from lvp.files import append_line, cache_dir, write_whole
 from lvp.parallel.hardware import cores
@@ -77,11 +77,11 @@ def start(
     watch: Callable[[Any], None] | None = None,
 ):
     """As `run`, for whoever has the experiment's configuration in one piece: its keys are called what they like."""
-    source = own.source(experiment) if own.is_file(str(experiment)) else None
+    source = user_experiments.source(experiment) if user_experiments.is_file(str(experiment)) else None
     loaded = experiments.load(str(experiment), source)
     resolved = experiments.configured(loaded, tier, config)
     cells = loaded.cells(resolved)
-    own.check_cells(cells)
+    user_experiments.check_cells(cells)
     for planned in cells:
         tasks.of(planned.cell).check(planned.cell, planned.lanes)
     say = _sayer(quiet and not dry_run)
@@ -167,13 +167,13 @@ def _settle(manifest: Manifest, out: Path) -> Manifest:
             )
         settled = _with(standing, datasets=manifest.datasets, source=manifest.source)
         if settled.source is not None:
-            own.keep(settled.source, out / own.KEPT)
+            user_experiments.keep(settled.source, out / user_experiments.KEPT)
         return settled
     settled = replace(manifest, out=out)
     try:
         settled.write()
         if settled.source is not None:
-            own.keep(settled.source, out / own.KEPT)
+            user_experiments.keep(settled.source, out / user_experiments.KEPT)
     except OSError as error:
         raise InputError(f"--out {out} cannot be written: {error.strerror}") from None
     return settled

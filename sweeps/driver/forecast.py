@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:  # takes seconds, and whoever asks how far a sweep is trains nothing
-    from experiments.experiment import CellLanes
+    from experiments.common.experiment import CellLanes
 
 # Model FLOP/s one worker is assumed to reach before it has been measured: a pinned CPU core on small float32 models, an
 # accelerator on float32 models of a few hundred columns. Only the forecast depends on them.

@@ -26,14 +26,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import experiments
-from experiments import own
+from experiments.common import user_experiments
 from lvp.errors import InputError
 from lvp.files import write_whole
 from lvp.files.schema import fits
 from lvp.training import records
 
 if TYPE_CHECKING:  # takes seconds, and whoever asks how far a sweep is trains nothing
-    from experiments.experiment import Calculation, CellLanes, Experiment
+    from experiments.common.experiment import Calculation, CellLanes, Experiment
     from lvp.data import Dataset, Images
     from lvp.training import Cell, ImageCell, ImageLane, Lane
     from sweeps.worker.tasks import Kind
@@ -108,7 +108,7 @@ class Manifest:
     config: dict[str, Any]
     datasets: dict[str, dict[str, Any] | None]
     packing: dict[str, Any] | None = None
-    source: own.Source | None = None
+    source: user_experiments.Source | None = None
 
     @property
     def hash(self) -> str:
@@ -122,7 +122,7 @@ class Manifest:
         InputError for a sweep of another experiment."""
         if self.source is None:
             raise InputError(f"{self.out} is a sweep of lvp's own {self.experiment}: it is drawn without a file")
-        changed = replace(self, source=own.source(path))
+        changed = replace(self, source=user_experiments.source(path))
         if (found := experiments.load(self.experiment, changed.source).name) != self.experiment:
             raise InputError(f"{self.out} is a sweep of {self.experiment}, and {path} holds {found}")
         return changed
@@ -130,7 +130,7 @@ class Manifest:
     @cached_property
     def resolved(self) -> "tuple[Experiment, Any]":
         """The experiment and its configuration object."""
-        experiment = experiments.load(self.experiment, self.source, self.out / own.KEPT)
+        experiment = experiments.load(self.experiment, self.source, self.out / user_experiments.KEPT)
         return experiment, experiments.configured(experiment, self.tier, self.config)
 
     @cached_property
@@ -332,7 +332,7 @@ class Manifest:
                 raise ValueError("written by another version")
             claimed = content.pop("hash")
             if "source" in content:
-                content["source"] = own.Source(**content["source"])
+                content["source"] = user_experiments.Source(**content["source"])
             manifest = cls(out=out, **content)
             found = manifest.hash
         except (FileNotFoundError, NotADirectoryError):

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import experiments
-from experiments.experiment import Experiment
+from experiments.common.experiment import Experiment
 from lvp.analysis.claims import Claim
 
 HEAD = """# Gallery

@@ -11,7 +11,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from experiments.experiment import Calculation
+from experiments.common.experiment import Calculation
 from lvp.cli.parser import need
 from lvp.errors import InputError, unknown
 from lvp.files import write_whole

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 import jax
 
-from experiments.experiment import Calculation
+from experiments.common.experiment import Calculation
 from lvp import data
 from lvp.data.tokens import storage
 from lvp.training import (

@@ -36,7 +36,8 @@ def test_tuned_rules_follow_and_resume(command, tmp_path):
     assert first.cell.steps == round(first.dataset.num_tokens / first.cell.tokens_per_step)
     table, (_, config) = records.table(manifest.read_records()), manifest.resolved
     expected = {
-        rule: regimes.rule_lane(config, rule, regimes.tuned(table, config, rule), 24, 256, 0) for rule in regimes.RULES
+        rule: regimes.config.rule_lane(config, rule, regimes.analysis.tuned(table, config, rule), 24, 256, 0)
+        for rule in regimes.config.RULES
     }
     assert [lane in list(second.lanes.values()) for lane in expected.values()] == [True] * 4
     outcome = next(iter(before.values()))

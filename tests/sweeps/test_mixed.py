@@ -7,7 +7,7 @@ import pytest
 
 import experiments
 import sweeps
-from experiments.experiment import Calculation, CellLanes, Experiment
+from experiments.common.experiment import Calculation, CellLanes, Experiment
 from lvp.analysis.claims import Claim
 from lvp.analysis.figure_style import sheet
 from lvp.models.configs import DecoderConfig

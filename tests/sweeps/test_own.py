@@ -7,7 +7,7 @@ import shutil
 
 import pytest
 
-from experiments import own
+from experiments.common import user_experiments
 from lvp.errors import InputError
 from lvp.training import OptimizerConfig, records
 from sweeps.driver import api, lane_index, status
@@ -21,7 +21,7 @@ from __future__ import annotations
 import os
 from dataclasses import dataclass
 
-from experiments.experiment import Calculation, CellLanes, Experiment
+from experiments.common.experiment import Calculation, CellLanes, Experiment
 from lvp.analysis.claims import Claim, judge
 from lvp.analysis.figure_style import sheet
 from lvp.analysis.power_laws import Panel, Series
@@ -95,7 +95,7 @@ def sweep(began, tmp_path):
     shutil.copytree(folder / "out", tmp_path / "out")
     written(tmp_path)
     manifest = Manifest.read(tmp_path / "out")
-    dataclasses.replace(manifest, source=own.source(folder / "mine.py")).write()
+    dataclasses.replace(manifest, source=user_experiments.source(folder / "mine.py")).write()
     return tmp_path
 
 
@@ -127,7 +127,7 @@ def test_ray_workers_know_the_file_too(command, tmp_path):
 def test_status_and_the_table_execute_nothing(began):
     folder, table = began
     before = executions(folder)
-    own._executed.cache_clear()
+    user_experiments._executed.cache_clear()
     said = api.status(folder / "out")
     assert "squares, tier smoke" in said and "4 of 4 lanes have a record" in said
     assert sorted(api.table_of(folder / "out")["y"]) == sorted(table["y"])
@@ -149,12 +149,15 @@ def test_a_sweep_goes_on_with_the_file_it_began_with(sweep):
 def test_without_its_copy_a_missing_file_and_a_changed_one_are_refused(sweep, tmp_path):
     out = tmp_path / "out"
     path = tmp_path / "mine.py"
-    begun = dataclasses.replace(Manifest.read(out), source=own.source(path))
+    begun = dataclasses.replace(Manifest.read(out), source=user_experiments.source(path))
     begun.write()
     lane_index.write(begun)
     (tmp_path / "trace").unlink()  # of writing down its cells, which executes it
     path.write_text(path.read_text() + "# changed\n")
-    for copy in (lambda: None, (out / own.KEPT).unlink):  # of another file than the manifest says, and none
+    for copy in (
+        lambda: None,
+        (out / user_experiments.KEPT).unlink,
+    ):  # of another file than the manifest says, and none
         copy()
         for call in (lambda: api.resume(out, quiet=True), lambda: results.draw(Manifest.read(out))):
             one_line(call, str(path), "changed", "--experiment")
@@ -258,5 +261,8 @@ def test_one_name_for_two_optimizers_is_refused():
     def named(planned, factory):
         return planned._replace(cell=dataclasses.replace(planned.cell, optimizer=OptimizerConfig("x", {}, (), factory)))
 
-    own.check_cells([named(first, make), named(second, make)])
-    one_line(lambda: own.check_cells([named(first, make), named(second, lambda learning_rate: None)]), "optimizer x")
+    user_experiments.check_cells([named(first, make), named(second, make)])
+    one_line(
+        lambda: user_experiments.check_cells([named(first, make), named(second, lambda learning_rate: None)]),
+        "optimizer x",
+    )

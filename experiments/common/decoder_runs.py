@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from experiments.checks import check_seeds
+from experiments.common.checks import check_seeds
 from lvp.analysis import Optimum, Slope
 from lvp.errors import InputError
 from lvp.models.configs import DecoderConfig

@@ -7,9 +7,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from experiments.checks import check_names, check_points, check_schedule, check_seeds, sorted_values
-from experiments.decoder_runs import DecoderRuns, geometric, same
-from experiments.experiment import CellLanes
+from experiments.common.checks import check_names, check_points, check_schedule, check_seeds, sorted_values
+from experiments.common.decoder_runs import DecoderRuns, geometric, same
+from experiments.common.experiment import CellLanes
 from lvp.errors import InputError
 from lvp.models.configs import GPT2_FORM
 from lvp.training import Cell, Lane, OptimizerConfig, check_positive

@@ -5,8 +5,10 @@ import re
 import numpy as np
 import pandas as pd
 
-from experiments.decoder_runs import of_optimizer, where
-from experiments.warmup_runs import Config, arm_cell, arm_lane, rates_of
+from experiments.common.decoder_runs import of_optimizer, where
+from experiments.warmup.config import Config, arm_cell, arm_lane, cells, rates_of
+from lvp import analysis
+from lvp.training import Lane
 
 
 def rows(table, config: Config, name: str, rate: float, warmup: float, seeds) -> pd.DataFrame:
@@ -95,3 +97,51 @@ def early(table, config: Config, name: str, what: str) -> np.ndarray:
     at = np.array(config.measured_steps)
     later = (at >= config.rise(config.reference)) & (at <= (1 - config.cooldown) * config.steps)
     return values[:, 0] / np.median(values[:, later], axis=1)
+
+
+def follow_up(table, config: Config) -> dict[str, list[Lane]]:
+    """The other seeds, at every arm's best rate of each warm-up."""
+    labels = [(c.label, c.cell) for c in cells(config)]
+    found: dict[str, list[Lane]] = {}
+    for name in config.arms:
+        (label,) = [label for label, cell in labels if cell == arm_cell(config, name)]
+        for warmup in config.warmups:
+            rate = best_rate(table, config, name, warmup)
+            more = [arm_lane(config, name, rate, warmup, seed) for seed in config.more_seeds if rate]
+            found.setdefault(label, []).extend(more)
+    return found
+
+
+def _interval(values: np.ndarray) -> str:
+    interval = analysis.t_interval(values)
+    if not np.isfinite(values).all():
+        return "–"
+    ends = f" [{interval[0]:.3f}, {interval[1]:.3f}]" if interval else ""
+    return f"{values.mean():.3f}{ends}"
+
+
+def summary(table, config: Config) -> str:
+    """Every arm: the best rate and loss of each warm-up, and what no warm-up costs."""
+    heads = "".join(f"{f'{w:.0%}: rate':>12} {'loss':>7}" for w in config.warmups)
+    gaps = f"{f'gap to {config.reference:.0%}':<24}{'to the best warm-up':<30}"
+    lines = [f"{'optimizer':<24}{heads}  {gaps} early norm / angle / RRC"]
+    for name in config.arms:
+        line = f"{name:<24}"
+        for warmup in config.warmups:
+            rate = best_rate(table, config, name, warmup)
+            edge = "*" if at_edge(table, config, name, warmup) else " "
+            least = rows(table, config, name, rate, warmup, config.seeds)["valid_loss"].mean() if rate else np.nan
+            line += f"{rate or np.nan:>11.4g}{edge} {least:>7.3f}"
+        best = best_warmup(table, config, name)
+        found = _interval(gap(table, config, name, best)) if best else "–"
+        line += f"  {_interval(gap(table, config, name, config.reference)):<24}{f'{found} ({best or 0:.0%})':<30} "
+        ratios = [early(table, config, name, what).mean() for what in ("norm", "angle", "representation_change")]
+        lines.append(line + " / ".join(f"{x:5.2f}" for x in ratios))
+    lines += [
+        "",
+        f"loss: validation, nats per token, mean over {len(config.seeds)} seeds, at the best rate (*: at the edge of "
+        f"its grid). gap: what no warm-up loses, {len(config.more_seeds)} other seeds at these rates, 95 % t interval",
+        "early: of the hidden matrices without warm-up, first step over the median at constant rate; RRC: relative "
+        "representation change",
+    ]
+    return "\n".join(lines).replace("nan", "  –")

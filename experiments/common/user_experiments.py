@@ -18,13 +18,14 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import experiments
+from experiments.common.configuration import configured, to_dict
+from experiments.common.names import NAMES
 from lvp.errors import InputError
 from lvp.files import write_whole
 from lvp.training import records
 
 if TYPE_CHECKING:  # takes seconds, and whoever asks how far a sweep is executes nothing
-    from experiments.experiment import CellLanes, Experiment
+    from experiments.common.experiment import CellLanes, Experiment
 
 KEPT = "experiment.py"  # in a sweep's directory
 _NAME = re.compile(r"[A-Za-z][A-Za-z0-9_-]{0,63}")  # part of directories' names
@@ -82,7 +83,7 @@ def load(source: Source, kept: Path | None = None) -> "Experiment":
 
 @cache
 def _executed(source: Source, content: bytes) -> "Experiment":
-    from experiments.experiment import Experiment  # see above
+    from experiments.common.experiment import Experiment  # see above
 
     path = source.path
     module = types.ModuleType(f"experiment_{source.sha256[:16]}")
@@ -104,14 +105,14 @@ def _executed(source: Source, content: bytes) -> "Experiment":
 def _check(experiment: "Experiment", path: str) -> None:
     if not isinstance(experiment.name, str) or not _NAME.fullmatch(experiment.name):
         raise InputError(f"experiment {path}: its name must be letters, digits, - and _, got {experiment.name!r}")
-    if experiment.name in experiments.NAMES:
+    if experiment.name in NAMES:
         raise InputError(f"experiment {path}: lvp has an experiment called {experiment.name}; call it something else")
     for tier, config in experiment.tiers.items():
         if not is_dataclass(config) or "corpus" not in {f.name for f in fields(config)}:
             raise InputError(f"experiment {path}: tier {tier} must be a dataclass with a corpus, got {config!r}")
         try:  # as a manifest will have it, and give it back
-            written = json.loads(records.dumps(experiments.to_dict(config)))
-            experiments.configured(experiment, tier, written)
+            written = json.loads(records.dumps(to_dict(config)))
+            configured(experiment, tier, written)
         except (TypeError, ValueError) as error:
             raise InputError(f"experiment {path}: tier {tier} cannot be written down and read again: {error}") from None
 

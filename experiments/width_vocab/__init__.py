@@ -13,9 +13,18 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from experiments.checks import sorted_values
-from experiments.decoder_runs import OPTIMUM_HEAD, DecoderRuns, geometric, grid, optimum_row, same, slope_line, where
-from experiments.experiment import CellLanes, Experiment
+from experiments.common.checks import sorted_values
+from experiments.common.decoder_runs import (
+    OPTIMUM_HEAD,
+    DecoderRuns,
+    geometric,
+    grid,
+    optimum_row,
+    same,
+    slope_line,
+    where,
+)
+from experiments.common.experiment import CellLanes, Experiment
 from lvp import analysis
 from lvp.analysis import optimum_figure
 from lvp.analysis.claims import Claim, judge
