@@ -23,9 +23,9 @@ from lvp.training.outcome import Outcome
 from sweeps.driver import api, forecast, lane_index, trials
 from sweeps.driver.manifest import Manifest
 from sweeps.worker import tasks
-from tests.data.test_datasets import some_text
 from tests.faults import damage
 from tests.faults.damage import examples, result_or_one_line
+from tests.lvp.data.tokens.test_datasets import some_text
 
 SMOKE = {name: experiments.load(name).tiers["smoke"] for name in experiments.NAMES}
 NASTY = [

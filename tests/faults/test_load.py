@@ -13,7 +13,7 @@ import pytest
 
 from sweeps.driver import api
 from sweeps.driver.manifest import Manifest
-from tests.running import ROOT
+from tests.sweeps.running import ROOT
 
 LANES = 2000
 TRIVIAL = {

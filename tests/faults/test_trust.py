@@ -22,8 +22,8 @@ from lvp.files import write_whole
 from lvp.training import records
 from sweeps.driver import api
 from sweeps.driver.manifest import Manifest
-from tests.data import cifar10_files
-from tests.test_layout import FILES, ROOT, imported
+from tests.docs.test_layout import FILES, ROOT, imported
+from tests.lvp.data.images import cifar10_files
 
 FORBIDDEN_MODULES = {
     "pickle",
@@ -43,7 +43,7 @@ ALLOWED = {
     "experiments/common/user_experiments.py": {
         "exec",
         "compile",
-    },  # a file given to `run`, by its digest: tests/sweeps/test_own.py
+    },  # a file given to `run`, by its digest: tests/sweeps/driver/test_user_experiments.py
 }
 NETWORK = {"urllib", "http", "requests", "ftplib"}
 

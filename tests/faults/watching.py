@@ -4,7 +4,7 @@ import time
 
 from sweeps.driver.manifest import Manifest
 from tests.faults import ledger
-from tests.running import outcomes
+from tests.sweeps.running import outcomes
 
 
 class Watched:
