@@ -126,11 +126,12 @@ for path in (("embedding", "embedding"), ("block_0", "mlp", "up", "kernel"), ("h
 # ## How sure is this?
 #
 # The rules were compared as they are used: each one's constant was tuned at the smallest size only, and used at all
-# others. The figure is drawn from the committed records of that sweep (`experiments/regimes.py`). First, the embedding
-# rate that was best at each width and vocabulary, beside what the rules predict; last, what each rule's transfer cost.
+# others. The figure is drawn from the committed records of that sweep (`experiments/regimes/`). First, the
+# embedding rate that was best at each width and vocabulary, beside what the rules predict; last, what each rule's
+# transfer cost.
 
 # %%
-from sweeps import results
+from sweeps.reporting import results
 
 regimes = results.result("regimes/laptop-wikitext2")
 regimes.figure()

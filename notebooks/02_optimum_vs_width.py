@@ -117,7 +117,7 @@ table[columns].sort_values(columns[:3]).head(8).reset_index(drop=True)
 # repository (`experiments/results/width_vocab/`), from which this figure is drawn without training.
 
 # %%
-from sweeps import results
+from sweeps.reporting import results
 
 committed = results.result("width_vocab/laptop-wikitext2")
 committed.figure()

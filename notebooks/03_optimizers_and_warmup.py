@@ -84,14 +84,15 @@ figure
 # ## What warm-up gained in training
 #
 # GPT-2's decoder at a small size under several optimizers, each over its own grid of rates and several lengths of
-# warm-up (`experiments/warmup.py`). The *gap* is the validation loss without warm-up less that with the best warm-up,
-# each at its best rate: above zero, warm-up helped. Bars are 95 % intervals over seeds that did not choose the rates.
+# warm-up (`experiments/warmup/`). The *gap* is the validation loss without warm-up less that with the best
+# warm-up, each at its best rate: above zero, warm-up helped. Bars are 95 % intervals over seeds that did not choose the
+# rates.
 
 # %%
-from experiments import warmup_reading as reading
+from experiments.warmup import analysis as reading
 from lvp import analysis
 from lvp.analysis.heat_maps import Dots
-from sweeps import results
+from sweeps.reporting import results
 
 warmup = results.result("warmup/laptop-wikitext2")
 table, config = warmup.table, warmup.config

@@ -128,12 +128,12 @@ sheet(
 # %% [markdown]
 # ## In Transformers
 #
-# The same from the committed records of `experiments/mean_embedding.py`: a small decoder with a head of its own
-# (untied) or one matrix for embedding and head (tied), each optimizer at its tuned rate. "√d" gives the embedding
+# The same from the committed records of `experiments/mean_embedding/`: a small decoder with a head of its
+# own (untied) or one matrix for embedding and head (tied), each optimizer at its tuned rate. "√d" gives the embedding
 # √width times the others' rate, as Hayou & Liu (2025) would.
 
 # %%
-from sweeps import results
+from sweeps.reporting import results
 
 records = results.result("mean_embedding/laptop-wikitext2")
 records.figure()

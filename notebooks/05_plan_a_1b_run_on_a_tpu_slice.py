@@ -110,10 +110,10 @@ for role in advice.roles:
 
 # %% [markdown]
 # Whether the embedding's larger rate pays in a model built like this one is the paper's figure 4, which
-# `experiments/pretrain_1b.py` asks. At a size for two CPU cores, the committed records say:
+# `experiments/pretrain_1b/` asks. At a size for two CPU cores, the committed records say:
 
 # %%
-from sweeps import results
+from sweeps.reporting import results
 
 tiny = results.result("pretrain_1b/laptop-wikitext2")
 tiny.figure()

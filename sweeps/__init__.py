@@ -7,8 +7,8 @@ table = sweeps.run("width_vocab", tier="smoke", executor="local")
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from sweeps.api import resume, run, status, table_of, track
-    from sweeps.options import Options
+    from sweeps.driver.api import resume, run, status, table_of, track
+    from sweeps.driver.options import Options
 
 __all__ = ["Options", "resume", "run", "status", "table_of", "track"]
 
@@ -18,6 +18,6 @@ def __getattr__(name: str) -> Any:
     nothing."""
     if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    from sweeps import api
+    from sweeps.driver import api
 
     return getattr(api, name)

@@ -22,7 +22,7 @@ def _how(parser):
 
 
 def _options(arguments):
-    from sweeps.options import Options
+    from sweeps.driver.options import Options
 
     return Options(
         executor=arguments.executor,
@@ -37,7 +37,7 @@ def _options(arguments):
 
 
 def _run(arguments):
-    from sweeps import api
+    from sweeps.driver import api
 
     config = dict(setting(s) for s in arguments.set)
     if arguments.corpus:
@@ -54,18 +54,18 @@ def _run(arguments):
 
 
 def _resume(arguments):
-    from sweeps import api
+    from sweeps.driver import api
 
     api.resume(arguments.dir, options=_options(arguments), quiet=arguments.quiet)
 
 
 def _status(arguments):
-    from sweeps import standing
-    from sweeps.lock import driver
-    from sweeps.manifest import Manifest
+    from sweeps.driver import status
+    from sweeps.driver.lock import driver
+    from sweeps.driver.manifest import Manifest
 
     while True:
-        text = standing.text(Manifest.read(Path(arguments.dir)))
+        text = status.text(Manifest.read(Path(arguments.dir)))
         print(f"\033[H\033[2J{text}" if arguments.watch and sys.stdout.isatty() else text, flush=True)
         if not arguments.watch or not driver(Path(arguments.dir)):
             return
@@ -73,8 +73,8 @@ def _status(arguments):
 
 
 def _figure(arguments):
-    from sweeps import results
-    from sweeps.manifest import Manifest
+    from sweeps.driver.manifest import Manifest
+    from sweeps.reporting import results
 
     manifest = Manifest.read(Path(arguments.dir))
     if arguments.experiment is not None:
@@ -83,19 +83,19 @@ def _figure(arguments):
 
 
 def _track(arguments):
-    from sweeps import api
+    from sweeps.driver import api
 
     api.track(arguments.dir, arguments.track)
 
 
 def _report(arguments):
-    from sweeps import results
+    from sweeps.reporting import results
 
     print(results.write_report())
 
 
 def _publish(arguments):
-    from sweeps import results
+    from sweeps.reporting import results
 
     print(results.publish(arguments.dir))
 

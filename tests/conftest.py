@@ -1,5 +1,5 @@
 """Settings every test shares: silent rank promotion is an error, the corpus that only some machines have, sweeps in
-processes of their own (`tests.running`), and where faults are counted (`tests.faults.ledger`)."""
+processes of their own (`tests.sweeps.running`), and where faults are counted (`tests.faults.ledger`)."""
 
 import os
 from pathlib import Path
@@ -8,7 +8,7 @@ import jax
 import pytest
 
 from tests.faults import ledger
-from tests.running import cache, command, finished  # noqa: F401  fixtures
+from tests.sweeps.running import cache, command, finished  # noqa: F401  fixtures
 
 jax.config.update("jax_numpy_rank_promotion", "raise")
 

@@ -108,7 +108,10 @@ def table(records: Iterable[Mapping]) -> "DataFrame":
     rows = []
     for r in records:
         rows.append(
-            {"hash": r["hash"]} | flatten(_in_current_form(r["config"])) | flatten(r["outcome"]) | flatten(r["provenance"])
+            {"hash": r["hash"]}
+            | flatten(_in_current_form(r["config"]))
+            | flatten(r["outcome"])
+            | flatten(r["provenance"])
         )
     return pd.DataFrame(rows)
 

@@ -74,7 +74,7 @@ class Side:
     environment that our workers have."""
 
     def __init__(self, module: str, name: str, tuned: bool):
-        from sweeps.worker import Settings
+        from sweeps.worker.worker import Settings
 
         environment = os.environ | {"JAX_PLATFORMS": "cpu"} | (Settings().environment() if tuned else {})
         self.process = subprocess.Popen(

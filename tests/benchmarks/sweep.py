@@ -29,7 +29,7 @@ SAMPLE = 3  # the obvious way's lanes of each width
 def sample(steps: int) -> list[tuple]:
     """(cell, learning rates, file of tokens) of the obvious way's lanes, the longest first."""
     from experiments import configured, width_vocab
-    from sweeps.api import _dataset
+    from sweeps.driver.api import _dataset
 
     trials = []
     for _, cell, lanes in width_vocab.cells(configured("width_vocab", "laptop", {"steps": steps})):

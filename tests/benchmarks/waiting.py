@@ -28,7 +28,7 @@ def _cell():
     from experiments import configured, pretrain_1b
     from lvp.training import DataConfig
 
-    (planned,) = pretrain_1b.cells(configured("pretrain_1b", "laptop", {}))
+    (planned,) = pretrain_1b.config.cells(configured("pretrain_1b", "laptop", {}))
     data = DataConfig("none", order="rows")
     return replace(planned.cell, data=data, steps=STEPS_OF_LANE, measured_steps=()), planned.lanes[0]
 

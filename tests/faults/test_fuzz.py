@@ -20,11 +20,12 @@ from lvp.data.tokens import storage, tokenization
 from lvp.errors import InputError
 from lvp.training import records
 from lvp.training.outcome import Outcome
-from sweeps import api, kinds, outline, plan
-from sweeps.manifest import Manifest
-from tests.data.test_datasets import some_text
+from sweeps.driver import api, forecast, lane_index, trials
+from sweeps.driver.manifest import Manifest
+from sweeps.worker import tasks
 from tests.faults import damage
 from tests.faults.damage import examples, result_or_one_line
+from tests.lvp.data.tokens.test_datasets import some_text
 
 SMOKE = {name: experiments.load(name).tiers["smoke"] for name in experiments.NAMES}
 NASTY = [
@@ -57,8 +58,8 @@ def planned(name, values):
     """All that a sweep does with a configuration before it looks at data."""
     cells = experiments.load(name).cells(experiments.configured(name, "smoke", values))
     for each in cells:
-        kinds.of(each.cell).check(each.cell, each.lanes)
-    return plan.forecast(cells, 2, 1e9, "assumed")
+        tasks.of(each.cell).check(each.cell, each.lanes)
+    return forecast.forecast(cells, 2, 1e9, "assumed")
 
 
 def configurations():
@@ -229,7 +230,7 @@ def sweep(tmp_path_factory):
     folder = tmp_path_factory.mktemp("sweep")
     config = experiments.configured("width_vocab", "smoke", {"corpus": "zipf:1", "widths": "16,24", "seeds": "0"})
     cells = experiments.load("width_vocab").cells(config)
-    datasets = {c.label: kinds.of(c.cell).prepare(c.cell, folder / "cache") for c in cells}
+    datasets = {c.label: tasks.of(c.cell).prepare(c.cell, folder / "cache") for c in cells}
     packing = {"platform": "cpu", "device": "any", "workers": 1, "threads": 1, "pin": False, "measured": {"1x1": 2.5}}
     packing["lanes_per_program"] = {c.label: 1 for c in cells}
     manifest = Manifest(
@@ -241,7 +242,7 @@ def sweep(tmp_path_factory):
         packing,
     )
     manifest.write()
-    outline.write(manifest)
+    lane_index.write(manifest)
     lanes = list(manifest.cells[0].lanes)[:2]
     outcome = asdict(Outcome("finished", 10, None, 2.5, 2.5, [1, 10], [3.0, 2.5]))
     manifest.write_records(0, dict.fromkeys(lanes, outcome), {"commit": "abc", "device": "any"})
@@ -283,7 +284,7 @@ def test_sweep_directories(count, sweep):
         if manifest.packing is None:  # not measured yet
             return api.status(sweep), api.table_of(sweep)
         manifest.check_packing()
-        todo = plan.trials(manifest, manifest.packing["lanes_per_program"], 1, manifest.finished())
+        todo = trials.trials(manifest, manifest.packing["lanes_per_program"], 1, manifest.finished())
         return todo, api.status(sweep), api.table_of(sweep)
 
     @examples(count)

@@ -11,9 +11,9 @@ import time
 import psutil
 import pytest
 
-from sweeps import api
-from sweeps.manifest import Manifest
-from tests.running import ROOT
+from sweeps.driver import api
+from sweeps.driver.manifest import Manifest
+from tests.sweeps.running import ROOT
 
 LANES = 2000
 TRIVIAL = {

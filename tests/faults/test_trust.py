@@ -20,10 +20,10 @@ from lvp.data.tokens import storage
 from lvp.errors import InputError
 from lvp.files import write_whole
 from lvp.training import records
-from sweeps import api
-from sweeps.manifest import Manifest
-from tests.data import cifar10_files
-from tests.test_layout import FILES, ROOT, imported
+from sweeps.driver import api
+from sweeps.driver.manifest import Manifest
+from tests.docs.test_layout import FILES, ROOT, imported
+from tests.lvp.data.images import cifar10_files
 
 FORBIDDEN_MODULES = {
     "pickle",
@@ -40,7 +40,10 @@ FORBIDDEN_MODULES = {
 FORBIDDEN_CALLS = {"eval", "exec", "compile", "__import__", "np.load", "numpy.load", "os.system", "os.popen"}
 ALLOWED = {
     "experiments/__init__.py": {"importlib.import_module"},  # by a name that is one of a list
-    "experiments/own.py": {"exec", "compile"},  # a file given to `run`, by its digest: tests/sweeps/test_own.py
+    "experiments/common/user_experiments.py": {
+        "exec",
+        "compile",
+    },  # a file given to `run`, by its digest: tests/sweeps/driver/test_user_experiments.py
 }
 NETWORK = {"urllib", "http", "requests", "ftplib"}
 
@@ -152,7 +155,7 @@ def test_token_directories_and_images_hold_no_programs(planted, tmp_path, monkey
     monkeypatch.setattr(cifar10, "IMAGES_PER_FILE", cifar10_files.PER_FILE)
     batches = cifar10_files.write(tmp_path / "cifar", "python")
     (batches / "test_batch").write_bytes(pickle.dumps({b"data": Program(trace), b"labels": []}))
-    with pytest.raises(InputError, match="test_batch .*refers to lvp.files.write_whole"):
+    with pytest.raises(InputError, match="test_batch .*refers to lvp.files.atomic.write_whole"):
         data.load_images(f"cifar10:{batches}", cache=tmp_path / "cache")
     assert not trace.exists()
 

@@ -2,9 +2,9 @@
 
 import time
 
-from sweeps.manifest import Manifest
+from sweeps.driver.manifest import Manifest
 from tests.faults import ledger
-from tests.running import outcomes
+from tests.sweeps.running import outcomes
 
 
 class Watched:

@@ -1,0 +1,14 @@
+"""The names of the experiments."""
+
+NAMES = (
+    "width_vocab",
+    "width_fixed_vocab",
+    "regimes",
+    "mean_embedding",
+    "warmup",
+    "large_updates",
+    "pretrain_1b",
+    "token_frequencies",
+    "feature_learning",
+    "representation_change",
+)

@@ -1,0 +1,69 @@
+"""The calculation of `feature_learning`, a lane at a time."""
+
+import numpy as np
+
+from experiments.feature_learning import sign_moments
+from experiments.feature_learning.config import ARMS, THEOREM, trained_draws
+from lvp import theory
+
+
+def calculate(arguments, lane, dataset) -> dict:
+    """Root mean squares of the parts with standard errors, and what the forms say."""
+    import jax
+
+    from lvp.theory import simulation
+
+    d, m = arguments["width"], arguments["vocab"]
+    alpha = np.sort(dataset.frequencies())[::-1]
+    tokens = [0, m // 2]
+    key = jax.random.key(arguments["seed"])
+    if lane["arm"] == THEOREM:
+        parts = simulation.one_step_components(key, d, alpha, draws=arguments["draws"], tokens=tokens)
+        outcome = _measured(parts, ())
+        forms = {
+            "embedding": [theory.embedding_component(d, m, 1.0, 1.0)] * 2,
+            **{
+                name: [theory.projection_component(d, 1.0, 1.0, alpha, exact=exact)[token] for exact in (True, False)]
+                for name, token in (("top", tokens[0]), ("rare", tokens[1]))
+            },
+        }
+        for name, (exact, paper) in forms.items():
+            outcome |= {f"{name}_exact": float(exact), f"{name}_paper": float(paper)}
+        return outcome
+    if lane["arm"] in sign_moments.ARMS:
+        return sign_moments.calculate(arguments, lane["arm"], alpha, tokens)
+    optimizer, loss = ARMS[lane["arm"]]
+    parts = simulation.feature_components(
+        key,
+        d,
+        alpha,
+        learning_rate_embedding=arguments["rate"] * d**-0.5,
+        learning_rate_output=arguments["rate"] / d,
+        sigma_embedding=d**-0.5,
+        sigma_output=d**-0.5,
+        steps=tuple(arguments["steps"]),
+        optimizer=optimizer,
+        loss=loss,
+        eps=1e-20,  # gradients are as small as α_i / m: Adam's usual 1e-8 would hold rare tokens still
+        draws=trained_draws(arguments["draws"]),
+        tokens=tokens,
+    )
+    outcome = {}
+    for i, step in enumerate(arguments["steps"]):
+        outcome |= {f"{k}_step{step}": v for k, v in _measured(parts, (i,)).items()}
+    return outcome
+
+
+def _measured(parts, at: tuple[int, ...]) -> dict[str, float]:
+    """Part → its value, and its standard error under name_error."""
+    found = {
+        "embedding": parts.embedding.overall,
+        "top": parts.projection.per_token,
+        "rare": parts.projection.per_token,
+    }
+    index = {"embedding": at, "top": (*at, 0), "rare": (*at, 1)}
+    out = {}
+    for name, estimate in found.items():
+        out[name] = float(np.asarray(estimate.mean)[index[name]])
+        out[f"{name}_error"] = float(np.asarray(estimate.standard_error)[index[name]])
+    return out

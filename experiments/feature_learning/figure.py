@@ -1,0 +1,57 @@
+"""The figure of `feature_learning`."""
+
+import re
+
+from experiments.feature_learning.analysis import (
+    error_of,
+    in_theorems_steps,
+    one_step_power,
+    power,
+    rows_of,
+    steps_in_words,
+)
+from experiments.feature_learning.config import ARMS, GROWING, LVP_POWER, PARTS, THEOREM, Config, regimes
+from lvp.analysis.figure_style import sheet
+from lvp.analysis.power_laws import Panel, Series, in_words
+
+
+def figure(table, config: Config, *, tier: str, corpus: str, partial):
+    """The parts over d in three regimes, and beyond theory after the last step."""
+    panels = [_one_step_panel(table, regime) for regime in regimes(config)]
+    panels += [_beyond_panel(table, config, part) for part in LVP_POWER]
+    return sheet(
+        [panel for panel in panels if panel.series],
+        title="What each matrix adds to the change of the linear network's output",
+        tier=tier,
+        corpus=corpus,
+        partial=partial,
+        words=[
+            "$δ_E$: what moving the embedding changes, of the tokens that occur; $δ_W$: what moving the projection "
+            "changes, of one token. Root mean square over logits, bars: standard errors over draws.",
+            "Dashed: theorem 1, exact form. After each name: the power of d with its 95 % interval. "
+            "In the lower row it is 0 where the theorem's own survives.",
+        ],
+    )
+
+
+def _one_step_panel(table, regime: str) -> Panel:
+    rows, series = rows_of(table, THEOREM, regime), []
+    for part, name in PARTS.items() if len(rows) > 1 else ():
+        x, label = rows["cell.arguments.width"], f"{_typeset(name)}: {in_words(one_step_power(rows, part))}"
+        series.append(Series(label, x, rows[part], rows[error_of(part)], predicted=rows[f"{part}_exact"]))
+    return Panel(f"Theorem 1, one step, {regime}", "width d", "change of a logit (η = σ = 1)", series)
+
+
+def _beyond_panel(table, config: Config, part: str) -> Panel:
+    series = []
+    for arm in ARMS:
+        widths, values, errors = in_theorems_steps(table, config, arm, part, config.steps[-1])
+        if len(widths) > 1:
+            series.append(Series(f"{arm}: {in_words(power(widths, values, errors))}", widths, values, errors))
+    title = f"{_typeset(PARTS[part])}: {steps_in_words(config)} of LVP,\ntrue targets, {GROWING}"
+    return Panel(title, "width d", "change / theorem 1's one step", series)
+
+
+def _typeset(name: str) -> str:
+    """δ with its index below."""
+    return re.sub(r"δ_\w", r"$\g<0>$", name)

@@ -1,0 +1,139 @@
+"""The configuration of `large_updates` at every tier, and its cells."""
+
+from dataclasses import dataclass
+from itertools import product
+from typing import NamedTuple
+
+import numpy as np
+
+from experiments.common.checks import check_count, check_names, check_points, check_seeds, sorted_values
+from experiments.common.experiment import CellLanes
+from lvp.errors import InputError
+from lvp.models.resnet import ResNetConfig
+from lvp.training import ImageCell, ImageDataConfig, ImageLane, OptimizerConfig, check_positive
+
+
+class Arm(NamedTuple):
+    """Whether gradients point at random and biases are frozen in the first phase, and whether ReLUs leak; the paper's
+    final accuracies (%) by scale."""
+
+    random: bool
+    leaky: bool
+    frozen: bool
+    paper: dict[float, float]
+
+
+ARMS = {
+    "standard": Arm(False, False, False, {1: 92.13, 8: 89.48, 128: 88.22}),
+    "standard, frozen biases": Arm(False, False, True, {1: 92.30, 8: 92.08, 128: 92.30}),
+    "random": Arm(True, False, False, {1: 92.05, 8: 91.74, 128: 89.54}),
+    "random, frozen biases": Arm(True, False, True, {1: 92.27, 8: 92.12, 128: 92.20}),
+    "leaky": Arm(False, True, False, {1: 92.16, 8: 91.48, 128: 91.82}),
+    "leaky, frozen biases": Arm(False, True, True, {1: 92.46, 8: 92.49, 128: 92.35}),
+}
+
+
+@dataclass(frozen=True)
+class Config:
+    """Defaults are the paper's, which does not say the batch (128 is usual) nor how long biases are frozen."""
+
+    corpus: str = "cifar10"
+    image: int = 32  # side
+    image_channels: int = 3
+    classes: int = 10
+    train_images: int = 50_000  # of which the steps are made; another count changes the epochs, not the steps
+    pad: int = 4
+    flip: bool = True
+    depth: int = 20
+    channels: int = 16
+    batch: int = 128
+    epochs: float = 205.0
+    first_epochs: float = 5.0
+    rate: float = 0.05
+    weight_decay: float = 0.01
+    leak: float = 0.1
+    scales: tuple[float, ...] = (1.0, 8.0, 128.0)
+    seeds: tuple[int, ...] = (0, 1, 2)
+    points: int = 20  # measured steps, evenly over the logarithm from a quarter of the first phase on
+    arms: tuple[str, ...] = tuple(ARMS)
+
+    def __post_init__(self):
+        for name in ("rate", "weight_decay", "leak", "epochs"):
+            check_positive(name, getattr(self, name))
+        if not 0 < self.first_epochs < self.epochs:
+            raise InputError(f"first_epochs must lie between 0 and epochs ({self.epochs:g}), got {self.first_epochs:g}")
+        if self.first_epochs / self.epochs < 1e-6:
+            raise InputError(f"first_epochs must be more than a millionth of epochs, got {self.first_epochs:g}")
+        check_count(self, "batch")
+        check_seeds(self, "seeds")
+        sorted_values(self, "scales", least=2, positive=True)
+        if self.scales[0] != 1:
+            raise InputError(f"scales must hold 1 and larger ones, got {', '.join(f'{x:g}' for x in self.scales)}")
+        check_points(self)
+        check_names("arms", self.arms, ARMS)
+
+    @property
+    def measured_parts(self) -> tuple[float, ...]:
+        first = self.first_epochs / self.epochs
+        return tuple(sorted({first, 1.0, *np.geomspace(first / 4, 1.0, self.points).round(4).tolist()}))
+
+    @property
+    def largest(self) -> float:
+        return max(self.scales)
+
+
+TIERS = {
+    "smoke": Config(
+        corpus="digits",
+        image=16,
+        image_channels=1,
+        train_images=1438,
+        pad=2,
+        flip=False,
+        depth=8,
+        channels=4,
+        batch=128,
+        epochs=1.0,
+        first_epochs=0.3,
+        scales=(1.0, 128.0),
+        seeds=(0,),
+        points=3,
+        arms=("standard", "standard, frozen biases"),
+    ),
+    "laptop": Config(
+        corpus="digits",
+        image=16,
+        image_channels=1,
+        train_images=1438,
+        pad=2,
+        flip=False,
+        batch=64,
+        epochs=20.0,
+        first_epochs=2.0,
+        seeds=(0, 1, 2, 3),
+    ),
+    "gpu": Config(epochs=40.0),
+    "paper": Config(),
+}
+
+
+def cells(config: Config) -> list[CellLanes]:
+    """One program: all that differs between arms is traced."""
+    cell = ImageCell(
+        ResNetConfig(
+            config.classes, (config.image, config.image, config.image_channels), config.depth, config.channels
+        ),
+        ImageDataConfig(config.corpus, config.pad, config.flip),
+        config.batch,
+        max(1, round(config.epochs * (config.train_images // config.batch))),
+        OptimizerConfig("rotational_adamw", {"b1": 0.9, "b2": 0.999, "weight_decay": config.weight_decay}),
+        first_phase=config.first_epochs / config.epochs,
+        measured_parts=config.measured_parts,
+    )
+    lanes = [lane_of(config, *each) for each in product(config.arms, config.scales, config.seeds)]
+    return [CellLanes("ResNet", cell, lanes, config.epochs)]
+
+
+def lane_of(config: Config, name: str, scale: float, seed: int) -> ImageLane:
+    arm = ARMS[name]
+    return ImageLane(config.rate, scale, arm.random, arm.frozen, config.leak if arm.leaky else 0.0, seed)

@@ -1,0 +1,76 @@
+"""The figure of `mean_embedding`."""
+
+from itertools import product
+
+import numpy as np
+
+from experiments.mean_embedding.analysis import last, mean_of_finite, measured, readings
+from experiments.mean_embedding.config import EMBEDDING, HEAD, OPTIMIZERS, Config
+from lvp.analysis.figure_style import sheet
+from lvp.analysis.power_laws import Panel, Series
+from lvp.analysis.update_vectors import toys
+
+
+def figure(table, config: Config, *, tier: str, corpus: str, partial):
+    """The toy, drift over training, second moment and update size against frequency, and drift against loss."""
+    return sheet(
+        [*toys(), _drift(table, config), _moments(table, config), _sizes(table, config), _costs(table, config)],
+        title="What optimizers do to the mean embedding",
+        tier=tier,
+        corpus=corpus,
+        partial=partial,
+        words=[
+            "Toy: three embeddings, hidden state h, the updates after one token (e1 is the true one), in grey their "
+            "sum. Dashed: v̂ = A p through the origin.",
+            "Drift below 1e-9 is drawn there; its bars are as long as what lies between seeds. Means over seeds, each "
+            "optimizer at its tuned rate.",
+        ],
+    )
+
+
+OF_BIN = "mean frequency p of a bin's tokens"
+
+
+def _drift(table, config: Config) -> Panel:
+    series, steps = [], np.array(config.measured_steps[1:]) + 1
+    for name in OPTIMIZERS:
+        if len(rows := readings(table, config, name, "untied")):
+            values = measured(rows, HEAD["untied"], "mean_drift")[:, 1:]
+            means, spread = np.nanmean(values, axis=0), (np.nanmax(values, axis=0) - np.nanmin(values, axis=0)) / 2
+            series.append(Series(name, steps, np.maximum(means, 1e-9), error=spread))
+    return Panel("drift of the mean output embedding, untied", "step", "‖μ − μ₀‖ / mean ‖e_i‖", series)
+
+
+def _by_bin(rows, head: str, what: str) -> tuple[np.ndarray, np.ndarray]:
+    """Mean frequency of a bin and what was measured there at the last step, over seeds; bins where both exist."""
+    found = [measured(rows, HEAD[head], f"by_frequency.{each}")[:, -1] for each in ("frequency", what)]
+    finished = np.isfinite(found[0]).any(axis=1)
+    x, y = (values[finished].mean(axis=0) for values in found)
+    return x[(x > 0) & (y > 0)], y[(x > 0) & (y > 0)]
+
+
+def _moments(table, config: Config) -> Panel:
+    series = []
+    for head in config.heads:
+        if len(rows := readings(table, config, "Adam", head)):
+            x, y = _by_bin(rows, head, "second_moment")
+            line = mean_of_finite(last(rows, HEAD[head], "slope_through_origin")) * x
+            series.append(Series(head, x, y, predicted=line))
+    return Panel("Adam: second moment of the head, last step", OF_BIN, "mean v̂", series, named_ticks=False)
+
+
+def _sizes(table, config: Config) -> Panel:
+    found = [(name, readings(table, config, name, "untied")) for name in OPTIMIZERS]
+    series = [Series(name, *_by_bin(rows, "untied", "norm")) for name, rows in found if len(rows)]
+    title = "size of a token's update in the untied head, last step"
+    return Panel(title, OF_BIN, "mean ‖u_i‖", series, named_ticks=False)
+
+
+def _costs(table, config: Config) -> Panel:
+    series = []
+    for name, head in product(("Adam", "Coupled Adam", "Adam √d", "Coupled Adam √d"), config.heads):
+        if len(rows := readings(table, config, name, head)):
+            bits = rows["valid_bits_per_byte"].to_numpy()
+            series.append(Series(f"{name}, {head}", last(rows, EMBEDDING[head], "mean_drift"), bits))
+    title = "drift against loss, tuned, a point a seed"
+    return Panel(title, "drift of the mean input embedding", "validation bits/byte", series)

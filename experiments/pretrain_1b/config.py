@@ -1,0 +1,174 @@
+"""The configuration of `pretrain_1b` at every tier, and its cells."""
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from experiments.common.checks import check_count, check_points, check_schedule, check_seeds, sorted_values
+from experiments.common.decoder_runs import DecoderRuns
+from experiments.common.experiment import CellLanes
+from lvp.errors import InputError
+from lvp.parametrization import uniform
+from lvp.training import Cell, Lane, OptimizerConfig, check_positive
+
+
+@dataclass(frozen=True)
+class Config(DecoderRuns):
+    """Defaults are Table 3's; rate, schedule, batch, init and AdamW's constants are not stated there, and usual."""
+
+    corpus: str = "tokens:phi3"
+    scored: str = "wikitext2"  # figure 5: its test split
+    layers: int = 24
+    width: int = 2048
+    vocab: int = 32064
+    context: int = 4096
+    heads: int = 32
+    kv_heads: int = 8
+    head_dim: int | None = 128
+    window: int = 2048
+    norm_epsilon: float = 1e-5
+    dtype: str = "bfloat16"
+    scan: bool = True
+    remat: str = "block"
+    attention_block: int = 512
+    batch: int = 256
+    micro_batches: int = 8
+    steps: int = 62_000  # 65 B tokens
+    rate: float = 3e-4
+    powers: tuple[float, ...] = (0.0, 0.25, 0.5, 0.75, 1.0)  # the ratio is √d to this power …
+    beyond: tuple[float, ...] = (2.0, 4.0)  # … or √d times this
+    warmup: float = 0.02
+    cooldown: float = 0.2
+    clip_norm: float = 1.0
+    b2: float = 0.95
+    weight_decay: float = 0.1
+    points: int = 25  # of the curves, evenly over the steps
+    order: str = "rows"
+
+    def __post_init__(self):
+        super().__post_init__()
+        check_count(self, "width")
+        for name in ("rate", "clip_norm", "weight_decay"):
+            check_positive(name, getattr(self, name))
+        check_seeds(self, "seeds", least=2)
+        sorted_values(self, "powers", least=2)
+        sorted_values(self, "beyond", positive=True)
+        if not {0.0, 1.0} <= set(self.powers):
+            raise InputError(f"powers must hold 0 (one rate for all) and 1 (√d), got {self.powers}")
+        check_points(self)
+        check_schedule(self.warmup, self.cooldown)
+
+    @property
+    def root(self) -> float:
+        """√d, to 4 digits: it is a name as much as a number."""
+        return float(f"{self.width**0.5:.4g}")
+
+    @property
+    def ratios(self) -> tuple[float, ...]:
+        """Of the embedding's rate to the others'."""
+        found = [self.root**p for p in self.powers] + [self.root * b for b in self.beyond]
+        return tuple(sorted({float(f"{x:.4g}") for x in found}))
+
+    @property
+    def measured_steps(self) -> tuple[int, ...]:
+        return tuple(sorted({round(x) - 1 for x in np.linspace(self.steps / self.points, self.steps, self.points)}))
+
+
+# Of both small tiers: what is small is kept on the device.
+_SMALL: dict[str, Any] = {"scan": False, "remat": "none", "order": "windows", "dtype": "float32", "seeds": (0, 1, 2)}
+TIERS = {
+    "smoke": Config(
+        corpus="python-docs",
+        scored="python-docs",
+        slice_bytes=20_000,
+        valid_bytes=4_000,
+        **(_SMALL | {"seeds": (0, 1)}),
+        layers=1,
+        width=16,
+        vocab=300,
+        context=16,
+        heads=4,
+        kv_heads=2,
+        head_dim=4,
+        window=8,
+        attention_block=8,
+        batch=4,
+        micro_batches=1,
+        steps=60,
+        rate=0.01,
+        powers=(0.0, 1.0),
+        beyond=(4.0,),
+        points=3,
+    ),
+    "laptop": Config(
+        corpus="wikitext2",
+        valid_bytes=200_000,
+        **_SMALL,
+        layers=4,
+        width=128,
+        vocab=4096,
+        context=256,
+        heads=4,
+        kv_heads=1,
+        head_dim=32,
+        window=128,
+        attention_block=64,
+        batch=16,
+        micro_batches=1,
+        steps=250,  # 1 M tokens
+        rate=0.003,
+    ),
+    "gpu": Config(
+        corpus="wikitext2",
+        **(_SMALL | {"dtype": "bfloat16"}),
+        layers=12,
+        width=512,
+        vocab=16384,
+        context=1024,
+        heads=8,
+        kv_heads=2,
+        head_dim=64,
+        window=512,
+        batch=64,
+        micro_batches=2,
+        steps=1500,
+        rate=1e-3,
+    ),
+    "paper": Config(),
+}
+
+
+def cell_of(config: Config) -> Cell:
+    options = {"b1": config.b1, "b2": config.b2, "eps": config.eps, "weight_decay": config.weight_decay}
+    training = {
+        "micro_batches": config.micro_batches,
+        "cooldown": config.cooldown,
+        "clip_norm": config.clip_norm,
+        "measures": ("validation",),
+    }
+    model = ("heads", "kv_heads", "window", "norm_epsilon", "scan", "remat", "attention_block")
+    return config.cell(
+        config.width,
+        config.vocab,
+        config.steps,
+        OptimizerConfig("adamw", options),
+        config.measured_steps,
+        training,
+        data={"scored": config.scored, "order": config.order},
+        positions="rotary",
+        mlp="swiglu",
+        **{name: getattr(config, name) for name in model},
+    )
+
+
+def cells(config: Config) -> list[CellLanes]:
+    """One cell: ratios and seeds are traced."""
+    lanes = [lane_of(config, ratio, seed) for ratio in config.ratios for seed in config.seeds]
+    return [CellLanes(f"d {config.width}", cell_of(config), lanes)]
+
+
+def lane_of(config: Config, ratio: float, seed: int) -> Lane:
+    table = uniform(width=config.width, vocab=config.vocab, init_std=config.width**-0.5)
+    rates = {"embedding": float(f"{config.rate * ratio:.6g}")}
+    return Lane.under(table, config.rate, seed, rates=rates, warmup_steps=round(config.warmup * config.steps))

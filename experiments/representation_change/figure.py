@@ -1,0 +1,55 @@
+"""The figure of `representation_change`."""
+
+from typing import Any
+
+import numpy as np
+
+from experiments.representation_change import equation_nine
+from experiments.representation_change.analysis import SETTLED, measured, readings
+from experiments.representation_change.config import Config
+from lvp.analysis.figure_style import sheet
+from lvp.analysis.power_laws import Panel, Series
+
+
+def figure(table, config: Config, *, tier: str, corpus: str, partial):
+    """Equation 9 beside its simulation and limit, its error; φ, alignment and cancelled gradient over training."""
+    per_batch, half = [(1 / config.batch, f"1/B, B = {config.batch}")], [(0.5, "half (figure 4)")]
+    late = f"gradient cancelled by momentum, from {SETTLED:.0%} of the steps on"
+    snr, cosine = "signal-to-noise ratio of the gradient", "gradient against momentum"
+    panels = [
+        *equation_nine.panels(table),
+        _over_steps(table, config, "snr", snr, "φ per sequence", per_batch, power=True),
+        # At the first step there is no momentum yet.
+        _over_steps(table, config, "alignment", cosine, "cosine", [(0.0, "no alignment")], start=1 / config.steps),
+        _over_steps(table, config, "cancelled", late, "part of the gradient", half, start=SETTLED),
+    ]
+    return sheet(
+        [panel for panel in panels if panel.series],
+        title="How far an update of given size changes representations, and the gradient's signal over training",
+        tier=tier,
+        corpus=corpus,
+        partial=partial,
+        words=[
+            "Markers: Monte Carlo with standard errors (most are smaller than the marker). RRC² = E[Δy²]/E[y²] of "
+            "normalised gradient descent, equation 7.",
+            "Over training: all hidden matrices as one vector, means over seeds. φ below zero, as its estimate may "
+            "come out, leaves a gap.",
+        ],
+    )
+
+
+def _over_steps(
+    table, config: Config, what: str, title: str, ylabel: str, levels, *, power: bool = False, start: float = 0.0
+) -> Panel:
+    """A measure of every arm from a part of the steps on; `power`: log-log, and what is not positive left out."""
+    steps = np.array(config.measured_steps)
+    shown, series = steps >= start * config.steps, []
+    for name in config.arms:
+        values = measured(readings(table, config, name), config, what)[:, shown]
+        values = values[np.isfinite(values).any(axis=1)]
+        if len(values):
+            mean = values.mean(axis=0)
+            mean = np.where(mean > 0, mean, np.nan) if power else mean
+            series.append(Series(name, steps[shown] + 1, mean, line=True))
+    scales: dict[str, Any] = {} if power else {"xscale": "linear", "yscale": "linear"}
+    return Panel(title, "step", ylabel, series, levels=levels, **scales)

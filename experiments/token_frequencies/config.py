@@ -1,0 +1,42 @@
+"""The configuration of `token_frequencies` at every tier, and its cells."""
+
+from dataclasses import dataclass
+
+from experiments.common.experiment import Calculation, CellLanes
+from lvp.errors import InputError
+from lvp.training import DataConfig
+
+
+@dataclass(frozen=True)
+class Config:
+    """Defaults are the paper's figure 2."""
+
+    corpus: str = "wikitext2"
+    vocabs: tuple[int, ...] = (8192, 32768)
+    first_rank: int = 10  # the head bends away from the line, and the tail, which few counts make, falls off it
+    last_rank: int = 1000
+
+    def __post_init__(self):
+        if not self.vocabs:
+            raise InputError("vocabs is empty: it needs at least one value")
+        object.__setattr__(self, "vocabs", tuple(sorted(set(self.vocabs))))
+        if not 1 <= self.first_rank < self.last_rank:
+            raise InputError(f"first_rank {self.first_rank} must lie below last_rank {self.last_rank}, from 1 up")
+
+
+OCTAVES = tuple(2**k for k in range(8, 16))
+TIERS = {
+    "smoke": Config(corpus="python-docs", vocabs=(256, 512, 1024)),
+    "laptop": Config(vocabs=OCTAVES),
+    "gpu": Config(vocabs=OCTAVES),
+    "paper": Config(),
+}
+
+
+def cells(config: Config) -> list[CellLanes]:
+    """One cell a vocabulary, since each has a tokenizer of its own; one lane in it."""
+    shared = {"ranks": [config.first_rank, config.last_rank]}
+    return [
+        CellLanes(f"m {vocab}", Calculation(shared, 1e9, DataConfig(config.corpus), vocab), [{"vocab": vocab}])
+        for vocab in config.vocabs
+    ]

@@ -1,0 +1,56 @@
+"""The figure of `token_frequencies`."""
+
+import numpy as np
+
+from experiments.token_frequencies.analysis import by_vocab, growth, is_open
+from experiments.token_frequencies.config import Config
+from lvp.analysis.figure_style import sheet
+from lvp.analysis.power_laws import Panel, Series, in_words
+
+
+def figure(table, config: Config, *, tier: str, corpus: str, partial):
+    """Figure 2, and the two mean squares over m."""
+    panels = [_curves(table)]
+    panels.append(_growth_panel(table, "peak_ratio", "Top token's square over the mean square", "max α² / ᾱ²", 1))
+    title = "Mean square over the top token's square"
+    panels.append(_growth_panel(table, "mean_square_of_top", title, "ᾱ² for α₁ = 1", -1))
+    return sheet(
+        panels,
+        title="Token frequencies of BPE vocabularies",
+        tier=tier,
+        corpus=corpus,
+        partial=partial,
+        words=[
+            f"Left: pale, the frequencies of the tokens that occur; thin, the Zipf–Mandelbrot law fitted to ranks "
+            f"{config.first_rank} to {config.last_rank}, where they fix its exponent.",
+            "After each name: the power of m with its 95 % interval.",
+        ],
+    )
+
+
+def _curves(table) -> Panel:
+    series = []
+    for row in by_vocab(table).to_dict("records"):
+        frequencies = np.array(row["shown_frequencies"], float)
+        frequencies[frequencies == 0] = np.nan  # which a logarithmic axis would draw as a cliff
+        law = None if is_open(row) else np.array(row["shown_fit"], float)
+        series.append(Series(f"{row['lane.vocab']}", row["shown_ranks"], frequencies, fitted=law, line=True))
+    return Panel("Frequency against rank", "rank", "frequency α", series, "vocabulary m", ordered=True)
+
+
+def _growth_panel(table, column: str, title: str, name: str, predicted: int) -> Panel:
+    """Over m, with its power and the one predicted, through the geometric centre."""
+    rows, fit = by_vocab(table), growth(table, column)
+    vocabs, values = rows["lane.vocab"].to_numpy(float), rows[column].to_numpy()
+    centre = np.exp(np.mean(np.log(values))) * (vocabs / np.exp(np.mean(np.log(vocabs)))) ** predicted
+    source = {1: "theorem 2", -1: "lemma 1"}[predicted]
+    series = Series(
+        "measured",
+        vocabs,
+        values,
+        fitted=fit.line(vocabs)[0],
+        fitted_label=f"fit: {in_words(fit)}",
+        predicted=centre,
+        predicted_label=f"{source}: {predicted}",
+    )
+    return Panel(title, "vocabulary m", name, [series], "power of m")

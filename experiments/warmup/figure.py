@@ -1,0 +1,99 @@
+"""The figure of `warmup`."""
+
+import numpy as np
+
+from experiments.warmup.analysis import at_edge, best_rate, losses, over_time, rows, schedule
+from experiments.warmup.config import ARMS, Config, rates_of
+from lvp.analysis.figure_style import sheet
+from lvp.analysis.power_laws import Panel, Series
+
+# Paper C's figures 1, 2, 3 and 5, a row each.
+LAYOUT = [
+    *(("AdamW", "loss"), ("AdamW, no β₁ correction", "loss"), ("AdamW", "curve"), ("AdamW", "norm")),
+    *(("LionA", "loss"), ("LionA", "curve"), ("LionA", "norm"), ("LionA", "angle")),
+    *(("LionAR", "loss"), ("LionAR", "curve"), ("LionAR", "angle"), ("LionAR", "representation_change")),
+    *((name, "loss") for name in list(ARMS)[4:]),
+]
+
+
+def figure(table, config: Config, *, tier: str, corpus: str, partial):
+    """Loss over rate by warm-up; training curves, update norm, angle and representation change of 0 % against the
+    reference."""
+    panels = []
+    for name, what in LAYOUT:
+        if name in config.arms:
+            draw = {"loss": _losses, "curve": _curves}.get(what)
+            panels.append(draw(table, config, name) if draw else _course(table, config, name, what))
+    return sheet(
+        panels,
+        title="Which optimizers need warm-up, and what their first updates do",
+        tier=tier,
+        corpus=corpus,
+        partial=partial,
+        words=[
+            f"Losses: means over seeds {', '.join(map(str, config.seeds))}, bars as long as what lies between them; "
+            "what diverged is not drawn. Trapezoid: constant from the end of the warm-up, linear cool-down over the "
+            f"last {config.cooldown:.0%}. *: best at the edge of its grid.",
+            "Over time: at the rate that is best without warm-up, hidden matrices, mean over seeds. Dashed: the "
+            "schedule, through the value at half of the training.",
+        ],
+        columns=4,
+        size=(4.4, 3.9),
+    )
+
+
+def _losses(table, config: Config, name: str) -> Panel:
+    series = []
+    for warmup in config.warmups:
+        by_seed = losses(table, config, name, warmup)
+        means, spread = by_seed.mean(axis=1), np.ptp(by_seed, axis=1) / 2
+        known = np.isfinite(means)
+        rates = np.array(rates_of(config, name))
+        label = f"{warmup:.0%}" + "*" * at_edge(table, config, name, warmup)
+        series.append(Series(label, rates[known], means[known], error=spread[known], fitted=means[known]))
+    ylabel = "validation loss (nats per token)"
+    return Panel(name, "peak learning rate", ylabel, series, legend="warm-up", ordered=True)
+
+
+def _same_rate(table, config: Config, name: str) -> list[tuple]:
+    """Label, warm-up and lanes [first seeds] of 0 % and the reference at the rate that is best for 0 %."""
+    rate = best_rate(table, config, name, 0.0)
+    if rate is None:
+        return []
+    pairs = ((w, rows(table, config, name, rate, w, config.seeds)) for w in (0.0, config.reference))
+    return [(f"{w:.0%}", w, found) for w, found in pairs]
+
+
+def _curves(table, config: Config, name: str) -> Panel:
+    series = []
+    for label, _, found in _same_rate(table, config, name):
+        read = [x for x in found.get("curve_losses", ()) if isinstance(x, list)]
+        if read:
+            series.append(Series(label, found["curve_steps"].dropna().iloc[0], np.mean(read, axis=0), line=True))
+    return Panel(
+        f"{name}: training",
+        "step",
+        "training loss (nats per token)",
+        series,
+        legend="warm-up",
+        ordered=True,
+        named_ticks=False,
+    )
+
+
+AXES = {
+    "norm": "update norm",
+    "angle": "angle of the update (rad)",
+    "representation_change": "relative representation change",
+}
+
+
+def _course(table, config: Config, name: str, what: str) -> Panel:
+    series, step = [], np.array(config.measured_steps) + 1
+    middle = int(np.argmin(np.abs(step - config.steps / 2)))
+    for label, warmup, found in _same_rate(table, config, name):
+        values, planned = over_time(found, config, what).mean(axis=0), schedule(config, warmup)
+        if np.isfinite(values).all():
+            follows = planned * values[middle] / planned[middle]
+            series.append(Series(label, step, values, predicted=follows))
+    return Panel(f"{name}: {AXES[what]}", "step", AXES[what], series, legend="warm-up", ordered=True, named_ticks=False)

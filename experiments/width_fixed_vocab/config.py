@@ -1,0 +1,132 @@
+"""The configuration of `width_fixed_vocab` at every tier, and its cells."""
+
+from dataclasses import dataclass
+from itertools import product
+
+from experiments.common.checks import sorted_values
+from experiments.common.decoder_runs import DecoderRuns, geometric
+from experiments.common.experiment import CellLanes
+from lvp.errors import InputError
+from lvp.parametrization import table
+from lvp.training import Lane, check_positive
+
+DESIGNS = ("full", "star")
+# The lists of factors around their common value, 1: what they multiply, and its name in tables and figures.
+FACTORS = {"output_rate_factors": "η_W/η_H", "embedding_std_factors": "σ_E √d", "output_std_factors": "σ_W √d"}
+
+
+@dataclass(frozen=True)
+class Config(DecoderRuns):
+    """Defaults are the paper tier. The paper gives no grids: these are ours."""
+
+    seeds: tuple[int, ...] = (0, 1)  # C.1
+    vocab: int = 32768  # C.1
+    widths: tuple[int, ...] = (256, 512, 1024, 2048, 4096)  # C.1
+    rates: tuple[float, ...] = geometric(2**-13, 2**-5, 9)  # η_E
+    hidden_rates: tuple[float, ...] = geometric(0.05, 0.8, 5)  # η_H, times d
+    output_rate_factors: tuple[float, ...] = (0.25, 1.0, 4.0)  # η_W over η_H
+    embedding_std_factors: tuple[float, ...] = (0.25, 1.0, 4.0)  # σ_E over d^(−1/2)
+    output_std_factors: tuple[float, ...] = (0.25, 1.0, 4.0)  # σ_W over d^(−1/2)
+    design: str = "full"
+    steps: int = 10_000  # C.1
+    tolerance: float = 0.05  # what "near" optimal is to mean
+
+    def __post_init__(self):
+        super().__post_init__()
+        sorted_values(self, "widths", positive=True)
+        sorted_values(self, "rates", least=3, positive=True)
+        for name in ("hidden_rates", *FACTORS):
+            sorted_values(self, name, positive=True)
+        for name in FACTORS:
+            if 1.0 not in getattr(self, name):
+                raise InputError(f"{name} must hold 1, the common value that the claim is about")
+        if self.design not in DESIGNS:
+            raise InputError(f"design must be one of {', '.join(DESIGNS)}, got {self.design!r}")
+        check_positive("tolerance", self.tolerance)
+
+
+TIERS = {
+    "smoke": Config(
+        corpus="python-docs",
+        slice_bytes=8_000,
+        valid_bytes=2_000,
+        vocab=300,
+        widths=(16, 24, 32),
+        rates=geometric(0.004, 0.064, 3),
+        hidden_rates=(0.2,),
+        output_rate_factors=(0.25, 1.0),
+        embedding_std_factors=(1.0,),
+        output_std_factors=(1.0, 4.0),
+        design="star",
+        context=32,
+        batch=4,
+        steps=30,
+    ),
+    "laptop": Config(
+        corpus="python-docs",
+        slice_bytes=60_000,
+        valid_bytes=20_000,
+        vocab=4096,
+        widths=(32, 48, 80, 128),
+        rates=geometric(0.004, 0.256, 7),
+        hidden_rates=(0.1, 0.2, 0.4, 0.8),
+        design="star",
+        context=64,
+        batch=8,
+        steps=400,
+    ),
+    "gpu": Config(
+        slice_bytes=2_000_000,
+        valid_bytes=200_000,
+        widths=(256, 512, 1024),
+        rates=geometric(2**-12, 2**-4, 9),
+        hidden_rates=(0.1, 0.2, 0.4),
+        design="star",
+        steps=600,
+    ),
+    "paper": Config(),
+}
+COMMON = dict.fromkeys(FACTORS, 1.0)
+
+
+def rays(config: Config) -> list[dict[str, float]]:
+    """The factors of a star's rays: one of them not at one."""
+    return [COMMON | {name: value} for name in FACTORS for value in getattr(config, name) if value != 1.0]
+
+
+def all_factors(config: Config) -> list[dict[str, float]]:
+    """Every combination of factors that the design runs."""
+    if config.design == "star":
+        return [COMMON, *rays(config)]
+    return [dict(zip(FACTORS, values, strict=True)) for values in product(*(getattr(config, n) for n in FACTORS))]
+
+
+def settings(config: Config) -> list[tuple[float, float, dict[str, float]]]:
+    """(η_E, η_H d, factors) of every lane, seeds and what follows aside."""
+    first = [COMMON] if config.design == "star" else all_factors(config)
+    return list(product(config.rates, config.hidden_rates, first))
+
+
+def lane(width: int, vocab: int, rate: float, hidden: float, factors: dict[str, float], seed: int) -> Lane:
+    """LVP's lane with an embedding rate of its own, and its output and embedding rows times factors."""
+    lvp = table("lvp", width=width, vocab=vocab)
+    rates = {"embedding": rate, "output": hidden * lvp["output"].lr_multiplier * factors["output_rate_factors"]}
+    stds = {
+        "embedding": lvp["embedding"].init_std * factors["embedding_std_factors"],
+        "output": lvp["output"].init_std * factors["output_std_factors"],
+    }
+    return Lane.under(lvp, hidden, seed, rates=rates, stds=stds)
+
+
+def label(config: Config, width: int) -> str:
+    return f"d {width}, m {config.vocab}"
+
+
+def cells(config: Config) -> list[CellLanes]:
+    """One cell a width."""
+    found = []
+    for width in config.widths:
+        lanes = [lane(width, config.vocab, *setting, seed) for setting in settings(config) for seed in config.seeds]
+        cell = config.cell(width, config.vocab, config.steps)
+        found.append(CellLanes(label(config, width), cell, lanes))
+    return found

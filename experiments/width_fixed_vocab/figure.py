@@ -1,0 +1,74 @@
+"""The figure of `width_fixed_vocab`."""
+
+import numpy as np
+
+from experiments.width_fixed_vocab.analysis import best_hidden, least_loss, optima, ray, ray_gaps
+from experiments.width_fixed_vocab.config import COMMON, Config
+from lvp import analysis
+from lvp.analysis.figure_style import sheet
+from lvp.analysis.heat_maps import Dots, Heat
+from lvp.analysis.power_laws import Panel, Series, in_words
+
+
+def figure(table, config: Config, *, tier: str, corpus: str, partial):
+    """Loss over η_E × η_H by width, the optimum over width, and what unequal settings cost."""
+    return sheet(
+        [*(_losses(table, config, d) for d in config.widths), _optima(table, config), _unequal(table, config)],
+        title=f"Embedding and hidden learning rates at a fixed vocabulary, m = {config.vocab}",
+        tier=tier,
+        corpus=corpus,
+        partial=partial,
+        words=[
+            "Colour and number: final train loss over the least of the width with all settings equal, mean over seeds; "
+            "× diverged.",
+            "Optimum: at each width's best η_H, 95 % interval; dashed: width^(−1/2). Unequal settings: least loss over "
+            "η_E, in % of the least with equal ones.",
+        ],
+        size=(5.2, 3.9),
+    )
+
+
+def _losses(table, config: Config, width: int) -> Heat:
+    rows = [ray(table, config, width, hidden, COMMON).mean(axis=0) for hidden in config.hidden_rates]
+    values = np.array(rows) / least_loss(ray(table, config, width, best_hidden(table, config, width), COMMON))
+    texts = [["×" if np.isinf(x) else "" if np.isnan(x) else f"{x:.2f}" for x in row] for row in values]
+    return Heat(
+        f"d {width}",
+        rows=[f"{hidden:g}" for hidden in config.hidden_rates],
+        columns=[f"{rate:.2g}" for rate in config.rates],
+        values=np.where(np.isfinite(values), values, np.nan),
+        ylabel="hidden rate η_H · d",
+        xlabel="embedding rate η_E",
+        scale="loss",
+        texts=texts,
+    )
+
+
+def _optima(table, config: Config) -> Panel:
+    found, fit = optima(table, config)
+    series = []
+    for label, wanted in (("optimum", True), ("flagged, not fitted", False)):
+        chosen = [(d, o) for d, o in zip(config.widths, found, strict=True) if o.resolved == wanted and o.rate > 0]
+        if not chosen:
+            continue
+        x, best = zip(*chosen, strict=True)
+        y = np.array([o.rate for o in best])
+        ends = np.abs(np.transpose([o.interval for o in best]) - y)
+        if not wanted:
+            series.append(Series(label, x, y))
+            continue
+        root = np.exp(np.mean(np.log(y * np.sqrt(x)))) / np.sqrt(x)
+        line = fit.line(x)[0] if fit.num_points > 1 else None
+        series.append(Series(f"{label}: {in_words(fit)}", x, y, ends, fitted=line, predicted=root))
+    return Panel("optimal η_E over width", "width d", "best embedding rate η_E", series, "power of d")
+
+
+def _unequal(table, config: Config) -> Dots:
+    found = ray_gaps(table, config)
+    costs = [100 * np.array(values) for values in found.values()]
+    means = [float(values.mean()) for values in costs]
+    intervals = [analysis.t_interval(values) for values in costs]
+    labels = [name.replace(" = ", "\n= ") for name in found]
+    return Dots(
+        "unequal settings", labels, [("mean over widths", means, intervals)], "least loss (%)", costs, "a width"
+    )

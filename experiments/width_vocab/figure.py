@@ -1,0 +1,18 @@
+"""Figure 3 of Hayou & Liu 2025, for each reading."""
+
+from experiments.width_vocab.analysis import arms
+from experiments.width_vocab.config import Config
+from lvp.analysis.arms_figure import optima_by_arm
+
+
+def figure(table, config: Config, *, tier: str, corpus: str, partial: tuple[int, int] | None):
+    """Figure 3 for each reading: loss over embedding rate by width, the optimum over width beside the slopes 0, −1/2
+    and −1, and the slope against the horizon."""
+    return optima_by_arm(
+        config.widths,
+        arms(table, config),
+        title=f"Optimal embedding learning rate against width, m = {config.vocab_per_width} d",
+        tier=tier,
+        corpus=corpus,
+        partial=partial,
+    )

@@ -1,0 +1,369 @@
+"""A sweep from configuration to table: what the command line and notebooks call."""
+
+import contextlib
+import json
+import math
+import os
+import socket
+import sys
+import threading
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import experiments
+from experiments.common import user_experiments
+from lvp.errors import InputError
+from lvp.files import append_line, cache_dir, write_whole
+from lvp.parallel.hardware import cores
+from lvp.parallel.sharding import named_sizes
+from lvp.training import records
+from sweeps.driver import forecast, lane_index
+from sweeps.driver.lock import only_driver
+from sweeps.driver.manifest import Manifest
+from sweeps.driver.options import DEFAULTS, NO_MESH, Options
+from sweeps.driver.progress import Progress, watched
+from sweeps.driver.status import text as status_text
+from sweeps.driver.trials import trials
+from sweeps.reporting import tracking
+from sweeps.worker import tasks
+from sweeps.worker.worker import Settings
+
+
+def run(
+    experiment: str | Path,
+    tier: str = "laptop",
+    *,
+    out: str | Path | None = None,
+    options: Options = DEFAULTS,
+    dry_run: bool = False,
+    quiet: bool = False,
+    watch: Callable[[Any], None] | None = None,
+    **config: Any,
+):
+    """Runs an experiment and returns its tidy table (pandas.DataFrame, one row a lane; see
+    `lvp.training.records.table`).
+
+    Args:
+      experiment, tier: as `python -m sweeps run` takes them. A file (*.py) is executed.
+      out: directory of the sweep; None is runs/EXPERIMENT-TIER-HASH under the working directory. One that holds the
+        same sweep is continued; one that holds another sweep, or anything else, raises InputError.
+      options: see `Options`. `executor=…` and the like may also be given directly as keywords.
+      dry_run: prints cells, lanes, tokens, FLOPs and expected hours, and returns None.
+      quiet: print nothing.
+      watch: called with the table as it stands whenever further lanes have finished, at most once a second, from a
+        thread of its own; what it raises is raised here once the sweep has ended.
+      config: keys of the experiment's configuration.
+
+    Raises InputError for anything unusable, before anything is trained; RuntimeError when lanes failed, after all
+    others have finished; KeyboardInterrupt when interrupted, with everything finished kept.
+    """
+    chosen = {k: config.pop(k) for k in list(config) if k in Options.__dataclass_fields__}
+    options = replace(options, **chosen)
+    return start(experiment, tier, config, out=out, options=options, dry_run=dry_run, quiet=quiet, watch=watch)
+
+
+def start(
+    experiment: str | Path,
+    tier: str,
+    config: Mapping[str, Any],
+    *,
+    out: str | Path | None = None,
+    options: Options = DEFAULTS,
+    dry_run: bool = False,
+    quiet: bool = False,
+    watch: Callable[[Any], None] | None = None,
+):
+    """As `run`, for whoever has the experiment's configuration in one piece: its keys are called what they like."""
+    source = user_experiments.source(experiment) if user_experiments.is_file(str(experiment)) else None
+    loaded = experiments.load(str(experiment), source)
+    resolved = experiments.configured(loaded, tier, config)
+    cells = loaded.cells(resolved)
+    user_experiments.check_cells(cells)
+    for planned in cells:
+        tasks.of(planned.cell).check(planned.cell, planned.lanes)
+    say = _sayer(quiet and not dry_run)
+    say(f"{loaded.name}, tier {tier}, corpus {resolved.corpus}: {loaded.question}")
+    kind = "accelerator" if tier in ("gpu", "paper") else "cpu"
+    devices = math.prod(named_sizes(options.mesh).values()) if options.mesh not in (None, NO_MESH) else 1
+    workers = 1 if kind == "accelerator" or devices > 1 else cores()
+    basis = f"assumed for {kind}s; not measured" + (f"; a worker's mesh has {devices} devices" if devices > 1 else "")
+    say(forecast.forecast(cells, workers, devices * forecast.ASSUMED_FLOPS[kind], basis))
+    if loaded.follow_up is not None:
+        say("lanes that follow from these results come on top")
+    if dry_run:
+        return None
+    if out is not None:
+        _check_out(Path(out))
+    datasets = {c.label: _dataset(c.cell) for c in cells}
+    # A relative path would mean another file to whoever resumes from elsewhere.
+    if specs := [d.spec for d in datasets.values() if d is not None]:
+        resolved = replace(resolved, corpus=specs[0])
+    manifest = Manifest(
+        out=Path(),
+        experiment=loaded.name,
+        tier=tier,
+        config=experiments.to_dict(resolved),
+        datasets={label: d and d.to_dict() for label, d in datasets.items()},
+        source=source,
+    )
+    out = Path(out) if out is not None else Path("runs") / f"{loaded.name}-{tier}-{manifest.hash}"
+    settled = _settle(manifest, out.absolute())
+    with watched(settled, watch):
+        return _continue(settled, options, quiet)
+
+
+def resume(out: str | Path, *, options: Options = DEFAULTS, quiet: bool = False):
+    """Continues the sweep in `out` and returns its table, as `run` does. Nothing that finished is done again."""
+    manifest = Manifest.read(Path(out))
+    datasets = {entry.label: _dataset(entry.cell) for entry in manifest.cells}
+    for entry in (e for e in manifest.cells if e.dataset is not None):
+        fingerprints, found = tasks.of(entry.cell).fingerprints, datasets[entry.label]
+        for what, before in fingerprints(entry.dataset).items():
+            if fingerprints(found)[what] != before:
+                raise InputError(f"{what} of {found.spec}: not the one that the sweep in {out} began with")
+    places: dict[str, dict[str, Any] | None] = {label: d and d.to_dict() for label, d in datasets.items()}
+    return _continue(_with(manifest, datasets=places), options, quiet)
+
+
+def _with(manifest: Manifest, **places: Any) -> Manifest:
+    """The manifest with its token files and its experiment's file where they are now: a cache may have been moved or
+    cleared."""
+    if all(getattr(manifest, name) == place for name, place in places.items()):
+        return manifest
+    manifest = replace(manifest, **places)
+    manifest.write()
+    return manifest
+
+
+def _dataset(cell):
+    return tasks.of(cell).prepare(cell, cache_dir() / "data")
+
+
+def _check_out(out: Path) -> None:
+    """InputError where `out` is a file, cannot be written, or holds something that is not a sweep."""
+    parent = out.absolute()
+    while not parent.exists():
+        parent = parent.parent
+    if not parent.is_dir():
+        raise InputError(f"--out {out}: {parent} is not a directory")
+    if not os.access(parent, os.W_OK | os.X_OK):
+        raise InputError(f"--out {out}: {parent} cannot be written")
+    if out.is_dir() and any(out.iterdir()) and not (out / "manifest.json").exists():
+        raise InputError(f"--out {out} holds files that are not a sweep; name an empty or new directory")
+
+
+def _settle(manifest: Manifest, out: Path) -> Manifest:
+    """The manifest in its directory: written if that is new, the standing one if it is the same sweep's."""
+    _check_out(out)
+    if (out / "manifest.json").exists():
+        standing = Manifest.read(out)
+        if standing.hash != manifest.hash:
+            raise InputError(
+                f"--out {out} belongs to another configuration ({standing.experiment}, tier {standing.tier}, hash "
+                f"{standing.hash}; this one is {manifest.hash}); name another directory"
+            )
+        settled = _with(standing, datasets=manifest.datasets, source=manifest.source)
+        if settled.source is not None:
+            user_experiments.keep(settled.source, out / user_experiments.KEPT)
+        return settled
+    settled = replace(manifest, out=out)
+    try:
+        settled.write()
+        if settled.source is not None:
+            user_experiments.keep(settled.source, out / user_experiments.KEPT)
+    except OSError as error:
+        raise InputError(f"--out {out} cannot be written: {error.strerror}") from None
+    return settled
+
+
+def _sayer(quiet: bool):
+    return (lambda *_: None) if quiet else (lambda *lines: print(*lines, sep="\n", flush=True))
+
+
+def _holds_accelerator() -> str | None:
+    """The platform of the accelerator that this very process has initialised, if it has."""
+    jax = sys.modules.get("jax")
+    if jax is None:
+        return None
+    from jax._src import xla_bridge  # asking the public way would initialise the accelerator
+
+    if not xla_bridge.backends_are_initialized():
+        return None
+    platform = jax.default_backend()
+    return None if platform == "cpu" else platform
+
+
+def _executor(out: Path, options: Options, settings: Settings, say):
+    held = _holds_accelerator()
+    if held:
+        say(f"this process already holds the {held.upper()}, which no worker could share: running inside it")
+    if options.executor == "local" or held:
+        from sweeps.executors.local import LocalExecutor
+
+        return LocalExecutor(out, in_process=held is not None)
+    from sweeps.executors.ray_tune import RayExecutor
+
+    return RayExecutor(out, options.ray_address, settings)
+
+
+def _continue(manifest: Manifest, options: Options, quiet: bool):
+    """Runs what is left of a sweep, draws its figure and returns its table."""
+    from sweeps.reporting import results  # what draws takes half a second to import, and `status` draws nothing
+
+    say = _sayer(quiet)
+    failures: list[str] = []
+    interrupted = False
+    with only_driver(manifest.out):
+        _outline(manifest)
+        for problem in manifest.set_damaged_aside():
+            say(f"{problem}: set aside, its lane is trained again")
+        if len(manifest.finished()) < manifest.num_lanes:
+            manifest, failures, interrupted = _work(manifest, options, quiet, say)
+        else:
+            say("every lane has a record")
+        table = None
+        try:
+            table = results.draw(manifest, say)
+            if options.track:
+                _track(manifest, options.track, say)
+        except Exception as error:
+            if not (interrupted or failures):
+                raise
+            say(f"{type(error).__name__}: {error}")  # there is worse to tell
+    again = " ".join(["python -m sweeps resume", str(manifest.out), *options.where()])
+    if interrupted:
+        raise KeyboardInterrupt(f"interrupted; `{again}` goes on from here")
+    if failures:
+        more = f" (and {len(failures) - 1} more)" if len(failures) > 1 else ""
+        raise RuntimeError(f"{failures[0]}{more}; `{again}` tries again")
+    if missing := manifest.num_lanes - len(manifest.finished()):
+        raise RuntimeError(f"{missing} lanes have no record; `{again}` tries again")
+    return table
+
+
+def _outline(manifest: Manifest) -> None:
+    with contextlib.suppress(OSError):  # of a full disk, say: `status` takes longer without
+        lane_index.write(manifest)
+
+
+def _work(manifest: Manifest, options: Options, quiet: bool, say) -> tuple[Manifest, list[str], bool]:
+    """Runs the lanes that are left: the manifest with its packing, why trials failed whose lanes nobody has finished,
+    whether it was interrupted."""
+    started, failures, interrupted = time.perf_counter(), [], False
+    write_whole(manifest.session_path, json.dumps({"time": time.time(), "host": socket.gethostname()}) + "\n")
+    manifest.failures_path.unlink(missing_ok=True)
+    settings = Settings(
+        threads=options.threads or 1,
+        compile_cache=str(cache_dir() / "xla"),
+        checkpoint_seconds=options.checkpoint_seconds,
+        commit=records.software()["commit"],
+    )
+    executor = _executor(manifest.out, options, settings, say)
+    try:
+        executor.share(manifest)
+        manifest = _packed(manifest, executor, options, settings, say)
+        failures = _execute(manifest, executor, settings, options.track, quiet, say)
+        with_more = replace(manifest)  # what it holds now that these results stand
+        if not failures and with_more.num_lanes > manifest.num_lanes:
+            say(f"{with_more.num_lanes - manifest.num_lanes} lanes follow from these results")
+            manifest = with_more
+            _outline(manifest)
+            failures = _execute(manifest, executor, settings, options.track, quiet, say)
+    except KeyboardInterrupt:
+        interrupted = True
+    finally:
+        executor.close()
+    seconds = time.perf_counter() - started
+    append_line(manifest.out / "sessions.jsonl", json.dumps({"seconds": round(seconds, 1), "interrupted": interrupted}))
+    say(f"ran for {forecast.duration(seconds)}")
+    return manifest, failures, interrupted
+
+
+def _packed(manifest: Manifest, executor, options: Options, settings: Settings, say) -> Manifest:
+    """The manifest with its packing: the standing one, what was asked for, or what measures best here. Another mesh may
+    always be asked for: machines come and go."""
+    kept = manifest.packing if options.mesh is None else None
+    if kept is not None:
+        manifest.check_packing()
+    hosts = options.hosts if kept is None else kept.get("hosts", 1)
+    if hosts > 1 and hosts > (found := executor.machines()):  # for which Ray would wait forever
+        where = "the cluster has" if options.ray_address else "without --ray-address there is"
+        raise InputError(f"hosts={hosts}: {where} {found}; name a larger cluster, or another --mesh and --hosts")
+    if kept is not None:
+        if options.pack or options.threads:
+            say("the packing this sweep began with stands; --pack and --threads change nothing, --mesh would")
+        return manifest
+    from sweeps.driver.packing import measured
+
+    options = replace(options, mesh=None) if options.mesh == NO_MESH else options
+    packing = measured(manifest, executor, options, settings, cores(), say)
+    manifest = replace(manifest, packing=packing)
+    manifest.write()
+    return manifest
+
+
+def _execute(manifest: Manifest, executor, settings: Settings, tracker: str | None, quiet: bool, say) -> list[str]:
+    packing = manifest.packing
+    assert packing is not None  # `_packed` was called
+    settings = replace(
+        settings,
+        threads=packing["threads"],
+        pin=packing["pin"],
+        accelerator=packing["platform"] != "cpu",
+        mesh=packing.get("mesh"),
+        hosts=packing.get("hosts", 1),
+    )
+    todo = trials(manifest, packing["lanes_per_program"], packing["workers"], manifest.finished())
+    manifest.leave_path.unlink(missing_ok=True)  # of a driver that was killed: whatever executor it had
+    lock, failures, lanes_of = threading.Lock(), {}, {trial["id"]: trial["lanes"] for trial in todo}
+
+    def on_done(report):
+        with lock:
+            append_line(manifest.out / "trials.jsonl", json.dumps(report | {"time": round(time.time(), 1)}))
+            if tracker:
+                with contextlib.suppress(OSError, InputError):  # what is missing is tried, and told, at the end
+                    tracking.track(manifest, tracker, lanes_of[report["trial"]])
+
+    def on_failed(trial, reason):
+        cell = manifest.cells[trial["cell"]].label
+        with lock:
+            failures[trial["id"]] = trial["lanes"], reason
+            said = {"trial": trial["id"], "cell": cell, "lanes": trial["lanes"], "reason": reason}
+            with contextlib.suppress(OSError):  # of a full disk, say: the line below says it
+                append_line(manifest.failures_path, json.dumps(said))
+
+    with Progress(manifest, quiet):
+        executor.run(todo, settings, packing["workers"], on_done, on_failed)
+    finished = manifest.finished()
+    lost = {id: reason for id, (lanes, reason) in failures.items() if not finished.issuperset(lanes)}
+    for reason in sorted({reason for id, (_, reason) in failures.items() if id not in lost}):
+        say(f"others have done what failed here: {reason}")
+    return [f"trial {id}: {reason}" for id, reason in lost.items()]
+
+
+def status(out: str | Path) -> str:
+    """What of the sweep in `out` has finished, diverged, failed (and why) and is running, by cell, as text; lanes an
+    hour and time left, where somebody works on it. Executes nothing of an experiment of somebody's own."""
+    return status_text(Manifest.read(Path(out)))
+
+
+def track(out: str | Path, tracker: str = "tensorboard", *, quiet: bool = False) -> Path:
+    """Writes what a tool shows of the sweep in `out` (see `sweeps.reporting.tracking`), as it stands; the directory it
+    is in."""
+    return _track(Manifest.read(Path(out)), tracker, _sayer(quiet))
+
+
+def _track(manifest: Manifest, tracker: str, say) -> Path:
+    folder = tracking.track(manifest, tracker)
+    shown = f"{tracker}: {tracking.of(tracker).shown_by} {folder}"
+    say(shown if folder.exists() else "no lane has finished: there is nothing to track")
+    return folder
+
+
+def table_of(out: str | Path):
+    """The tidy table of the sweep in `out` as it stands. Executes nothing of an experiment of somebody's own."""
+    manifest = Manifest.read(Path(out))
+    return records.table(manifest.read_records(lane_index.lanes(manifest)))

@@ -1,0 +1,88 @@
+"""How many workers, threads and lanes a program: asked for, or measured once in workers on this very machine."""
+
+from dataclasses import replace
+
+from lvp.errors import InputError
+from lvp.parallel.sharding import mesh_sizes
+from sweeps.driver.manifest import Manifest
+from sweeps.worker import tasks
+from sweeps.worker.worker import Settings
+
+ACCELERATOR_PACKS = [1, 2, 4, 8, 16, 32, 64]
+
+
+def measured(manifest: Manifest, executor, options, settings: Settings, cores: int, say) -> dict:
+    """The packing for the manifest: platform, device, workers, threads, pin, lanes_per_program by cell label, and the
+    lane-steps per second they were chosen by (nothing is measured where `options` says what to use). Only trained cells
+    are measured; calculations run a lane at a time."""
+    free = replace(settings, pin=False)
+    if options.mesh is not None:
+        return _on_a_mesh(manifest, executor, options, free)
+    ((device,),) = executor.probe(free, [("hello",)])
+    base = {"platform": device["platform"], "device": device["device_kind"], "measured": {}}
+    trained = [i for i, entry in enumerate(manifest.cells) if tasks.of(entry.cell).trained]
+    packs = {e.label: options.pack or 1 if i in trained else 1 for i, e in enumerate(manifest.cells)}
+    packs |= {e.label: 1 for e in manifest.cells if tasks.streamed(e.cell)}
+    if device["platform"] != "cpu":
+        # One process owns an accelerator; threads are XLA's own affair there.
+        if trained and options.pack is None:
+            shared = [i for i in trained if not tasks.streamed(manifest.cells[i].cell)]
+            (answers,) = executor.probe(free, [("measure", i, ACCELERATOR_PACKS) for i in shared])
+            by_cell = zip((manifest.cells[i].label for i in shared), answers, strict=True)
+            # Between processes JSON made text of the keys.
+            base["measured"] = speeds = {c: {int(k): round(v, 1) for k, v in s.items()} for c, s in by_cell}
+            packs |= {label: max(s, key=s.__getitem__, default=1) for label, s in speeds.items()}
+        return base | {
+            "workers": max(1, executor.accelerators()),
+            "threads": 1,
+            "pin": False,
+            "lanes_per_program": packs,
+        }
+
+    threads = options.threads or (1 if options.pack or cores == 1 or not trained else None)
+    if threads is None:
+        # A GPU that JAX cannot use is none.
+        cpu = replace(settings, accelerator=False)
+        threads, base["measured"] = _cpu_threads(manifest, executor, cpu, trained, cores)
+        say(f"measured: {base['measured']} lane-steps per second; {cores // threads} workers of {threads} thread(s)")
+    return base | {
+        "workers": max(1, cores // threads),
+        "threads": threads,
+        "pin": True,
+        "lanes_per_program": packs,
+    }
+
+
+def _on_a_mesh(manifest: Manifest, executor, options, settings: Settings) -> dict:
+    """The packing where every lane is trained on a mesh; InputError where its sizes do not fit devices or cells."""
+    settings = replace(settings, mesh={}, hosts=options.hosts)  # who is asked has a whole machine
+    ((device,),) = executor.probe(settings, [("hello",)])
+    sizes = mesh_sizes(options.mesh, device["devices"] * options.hosts)
+    for entry in (e for e in manifest.cells if tasks.of(e.cell).trained):
+        check = tasks.of(entry.cell).check_mesh
+        if check is None:
+            raise InputError(f"mesh: {manifest.experiment} trains {entry.label} on one device alone")
+        check(entry.cell, sizes)
+    return {
+        "platform": device["platform"],
+        "device": device["device_kind"],
+        "measured": {},
+        "workers": max(1, executor.machines() // options.hosts),
+        "threads": 1,
+        "pin": False,
+        "lanes_per_program": {entry.label: 1 for entry in manifest.cells},
+        "mesh": sizes,
+        "hosts": options.hosts,
+    }
+
+
+def _cpu_threads(manifest: Manifest, executor, settings: Settings, trained: list[int], cores: int) -> tuple[int, dict]:
+    """One thread for each of `cores` workers against one worker of all threads, on the dearest of the trained cells
+    (whose programs the sweep then finds in the compile cache)."""
+    dearest = max(trained, key=lambda i: manifest.cells[i].cell.flops_per_lane)
+    speeds = {}
+    for threads, workers in ((1, cores), (cores, 1)):
+        answers = executor.probe(replace(settings, threads=threads), [("measure", dearest, [1])], workers)
+        speeds[threads] = sum(next(iter(a[0].values())) for a in answers)
+    best = max(speeds, key=speeds.__getitem__)
+    return best, {f"{cores // t}x{t}": round(v, 1) for t, v in speeds.items()}

@@ -1,0 +1,114 @@
+"""A progress bar per cell, and whoever else watches, fed by what stands on disk: the same under every executor."""
+
+import contextlib
+import io
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from tqdm import tqdm
+
+from lvp.training import records
+from sweeps.driver.manifest import Manifest
+from sweeps.driver.status import CellStanding, Standing, standing
+
+
+class Progress:
+    """Shows lanes finished (and the part of those under way) for every cell until the block ends."""
+
+    def __init__(self, manifest: Manifest, quiet: bool):
+        self.manifest, self.quiet = manifest, quiet
+        self.terminal = sys.stderr.isatty()
+        self.interval = 0.5 if self.terminal else 30.0  # seconds
+        self.ended = threading.Event()
+        self.thread = threading.Thread(target=self._watch, daemon=True)
+
+    def __enter__(self):
+        if not self.quiet:
+            width = max(len(e.label) for e in self.manifest.cells)
+            self.bars = [
+                tqdm(
+                    total=c.lanes,
+                    initial=min(c.done, c.lanes),
+                    desc=c.label.ljust(width),
+                    position=i,
+                    bar_format="{desc} {percentage:3.0f}%|{bar:30}| {n:.1f}/{total} lanes, {elapsed}{postfix}",
+                    # In a log file bars would overwrite each other's lines: `_show` writes whole ones there.
+                    file=sys.stderr if self.terminal else io.StringIO(),
+                )
+                for i, c in enumerate(standing(self.manifest, execute=True).cells)
+            ]
+            self.thread.start()
+        return self
+
+    def __exit__(self, *_):
+        if not self.quiet:
+            self.ended.set()
+            self.thread.join()
+            self._show()
+            for bar in self.bars:
+                bar.close()
+
+    def _show(self):
+        found = standing(self.manifest, execute=True)
+        for bar, cell in zip(self.bars, found.cells, strict=True):
+            bar.update(min(cell.done, cell.lanes) - bar.n)
+            bar.set_postfix_str(", ".join(_said(cell, found)))
+        if not self.terminal:
+            cells = " | ".join(f"{c.label}: {c.done:.1f}/{c.lanes}" for c in found.cells)
+            failed = sum(c.failed for c in found.cells)
+            more = f", {failed} failed" if failed else ""
+            left = found.left(sum(c.flops_left for c in found.cells))
+            pace = f"{found.lanes_per_hour:.0f} lanes an hour, {left} left"
+            print(f"{cells} | {pace}{more}", file=sys.stderr, flush=True)
+
+    def _watch(self):
+        while not self.ended.wait(self.interval):
+            self._show()
+
+
+def _said(cell: CellStanding, found: Standing) -> list[str]:
+    """What stands beside a cell's bar."""
+    left = [f"{found.left(cell.flops_left)} left"] if cell.done < cell.lanes else []
+    return left + ([f"{cell.failed} failed"] if cell.failed else [])
+
+
+@contextlib.contextmanager
+def watched(manifest: Manifest, watch: Callable[[Any], None] | None, seconds: float = 1.0) -> Iterator[None]:
+    """For the block, a thread calls watch(table) whenever further lanes have a record, at most once in so many seconds
+    and for the last time when the block has ended; so training does not wait for what is drawn of it."""
+    if watch is None:
+        yield
+        return
+    ended, raised = threading.Event(), []
+
+    def look():
+        stood: set[str] = set()
+        seen, last = 0, False
+        while not last:
+            last = ended.wait(seconds)
+            before, stood = stood, {path.name for path in (manifest.out / "records").glob("*.jsonl")}
+            if stood == before:
+                continue
+            # Read anew: which lanes follow from others' results is settled only when those stand.
+            rows = Manifest.read(manifest.out).read_records()
+            if len(rows) > seen:
+                seen = len(rows)
+                watch(records.table(rows))
+
+    def guarded():
+        try:
+            look()
+        except Exception as error:  # what is drawn of a sweep must not end it
+            raised.append(error)
+
+    thread = threading.Thread(target=guarded, daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        ended.set()
+        thread.join()
+    if raised:
+        raise raised[0]

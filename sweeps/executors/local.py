@@ -1,0 +1,223 @@
+"""Trials in worker processes of this machine, without Ray; or in this very process, for who holds the accelerator."""
+
+import json
+import os
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterable
+from dataclasses import asdict, replace
+from pathlib import Path
+from queue import Empty, Queue
+
+from sweeps.driver.manifest import Manifest
+from sweeps.worker.worker import RETRIES, Settings, Worker, is_full
+
+ROOT = Path(__file__).resolve().parents[2]
+GRACE = 20.0  # seconds in which a worker begins to save what it is at, when the sweep is stopped
+
+
+class WorkerDied(RuntimeError):
+    """The process of a worker ended without an answer."""
+
+
+class DiskFull(RuntimeError):
+    """A worker found no space left for what it had to write."""
+
+
+class Process:
+    """One worker process, called over its pipes. Its messages go to OUT/workers/, its end to `WorkerDied`."""
+
+    def __init__(self, out: Path, settings: Settings, number: int):
+        self.log = out / "workers" / f"{number}.log"
+        self.log.parent.mkdir(parents=True, exist_ok=True)
+        paths = [str(ROOT), os.environ.get("PYTHONPATH", "")]
+        environment = os.environ | settings.environment() | {"PYTHONPATH": os.pathsep.join(filter(None, paths))}
+        with open(self.log, "a") as log:
+            self.process = subprocess.Popen(
+                [
+                    sys.executable,
+                    "-c",
+                    "from sweeps.worker.worker import main; main()",
+                    str(out),
+                    json.dumps(asdict(settings)),
+                ],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=log,
+                text=True,
+                env=environment,
+                # Ctrl-C is the driver's: it ends the workers, which otherwise would die with tracebacks of their own.
+                start_new_session=True,
+            )
+        assert self.process.stdin is not None and self.process.stdout is not None  # pipes
+        self.asked, self.answered = self.process.stdin, self.process.stdout
+
+    def call(self, name: str, *args):
+        try:
+            self.asked.write(json.dumps({"call": name, "args": args}) + "\n")
+            self.asked.flush()
+            answer = self.answered.readline()
+        except (BrokenPipeError, ValueError):
+            answer = ""
+        if not answer:
+            code = self.process.wait()
+            how = f"signal {-code}" if code < 0 else f"exit code {code}"
+            raise WorkerDied(f"worker {self.process.pid} ended with {how}; its messages are in {self.log}")
+        answer = json.loads(answer)
+        if "error" in answer:
+            raise (DiskFull if answer["full"] else RuntimeError)(answer["error"])
+        return answer["ok"]
+
+    def leave(self) -> None:
+        """Asks the process to save what it is at and to end."""
+        self.process.terminate()
+
+    def alive(self) -> bool:
+        return self.process.poll() is None
+
+    def end(self) -> None:
+        self.process.kill()
+        self.process.wait()
+        self.asked.close()
+        self.answered.close()
+
+
+class InProcess:
+    """The same calls, answered in this process: for a notebook that already holds the accelerator."""
+
+    def __init__(self, out: Path, settings: Settings, number: int):
+        self.worker = Worker(out, replace(settings, pin=False))  # the process is not ours to pin
+
+    def call(self, name: str, *args):
+        return getattr(self.worker, name)(*args)
+
+    def leave(self) -> None:
+        pass
+
+    def alive(self) -> bool:
+        return False
+
+    def end(self) -> None:
+        pass
+
+
+class LocalExecutor:
+    """Runs trials on `workers` worker processes of this machine (or one, inside this process)."""
+
+    def __init__(self, out: Path, *, in_process: bool = False):
+        self.out, self.make = out, InProcess if in_process else Process
+        self.in_process = in_process
+
+    def probe(self, settings: Settings, calls: Iterable[tuple], workers: int = 1) -> list[list]:
+        """Makes the calls on `workers` fresh workers at once; per worker, the answers."""
+        made = [self.make(self.out, settings, i) for i in range(workers)]
+        answers: list[list] = [[] for _ in made]
+        failures: list[Exception] = []
+
+        def talk(i):
+            try:
+                for name, *args in calls:
+                    answers[i].append(made[i].call(name, *args))
+            except Exception as error:
+                failures.append(error)
+
+        try:
+            self._in_threads(talk, workers)
+        finally:
+            for worker in made:
+                worker.end()
+        if failures:
+            raise failures[0]
+        return answers
+
+    @staticmethod
+    def _in_threads(target: Callable, count: int) -> None:
+        threads = [threading.Thread(target=target, args=(i,), daemon=True) for i in range(count)]
+        for t in threads:
+            t.start()
+        for t in threads:
+            while t.is_alive():  # a join without a timeout would hold Ctrl-C back
+                t.join(0.2)
+
+    def run(
+        self,
+        trials: list[dict],
+        settings: Settings,
+        workers: int,
+        on_done: Callable[[dict], None],
+        on_failed: Callable[[dict, str], None],
+    ) -> None:
+        """Runs all trials. A trial whose worker died is tried again at once, on a fresh one. `on_done` gets each
+        finished trial's report, `on_failed` a trial that did not finish and why, from any thread. A full disk stops
+        all. KeyboardInterrupt has worker processes save what they are at, and goes through."""
+        queue: Queue = Queue()
+        for trial in trials:
+            queue.put(trial)
+        manifest, started = Manifest.read(self.out), time.time()
+        live: dict[int, Process | InProcess] = {}
+        stopping = threading.Event()
+
+        def work(i):
+            worker, again, tries, reached = None, None, 0, None
+            while not stopping.is_set():
+                try:
+                    trial = again or queue.get_nowait()
+                except Empty:
+                    break
+                try:
+                    before, reached = reached, manifest.reached(trial["lanes"])
+                    tries = tries + 1 if again and reached == before else 0
+                    again = None
+                    worker = live[i] = worker or self.make(self.out, settings, i)
+                    on_done(worker.call("run_trial", trial))
+                except WorkerDied as error:
+                    worker = None
+                    if tries < RETRIES:
+                        again = trial
+                    elif not stopping.is_set():
+                        on_failed(trial, str(error))
+                except Exception as error:
+                    on_failed(trial, str(error))
+                    if isinstance(error, DiskFull) or is_full(error):
+                        stopping.set()
+
+        if self.in_process:
+            work(0)
+            return
+        count = min(workers, len(trials))
+        threads = [threading.Thread(target=work, args=(i,), daemon=True) for i in range(count)]
+        try:
+            for t in threads:
+                t.start()
+            for t in threads:
+                while t.is_alive() and not stopping.is_set():  # a join without a timeout would hold Ctrl-C back
+                    t.join(0.2)
+        finally:
+            stopping.set()
+            self._let_leave(list(live.values()), lambda: manifest.saving(started))
+
+    @staticmethod
+    def _let_leave(workers: list[Process | InProcess], saving: Callable[[], bool]) -> None:
+        """Has worker processes save what they are at, and ends them; waits for them, but not forever."""
+        deadline = time.monotonic() + GRACE
+        for worker in workers:
+            worker.leave()
+        while any(w.alive() for w in workers) and (time.monotonic() < deadline or saving()):
+            time.sleep(0.05)
+        for worker in workers:
+            worker.end()
+
+    def share(self, manifest: Manifest) -> None:
+        pass  # this machine sees what its driver sees
+
+    def machines(self) -> int:
+        return 1
+
+    def accelerators(self) -> int:
+        """Workers that can each own an accelerator: one process holds all that it sees."""
+        return 1
+
+    def close(self) -> None:
+        pass

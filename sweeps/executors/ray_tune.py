@@ -1,0 +1,309 @@
+"""Trials under Ray Tune, on one machine or a cluster.
+
+Tune schedules; it is asked for nothing else. Every trial resumes its own lanes from the sweep's directory, actors are
+reused from trial to trial, and Tune's own restore is not used (it is not exact).
+"""
+
+import contextlib
+import logging
+import os
+import signal
+import tempfile
+import time
+from collections.abc import Callable, Collection, Iterable
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import Any
+
+import ray
+from ray import tune
+from ray._private import ray_constants
+
+from lvp.errors import InputError
+from lvp.parallel.hardware import cores
+from sweeps.driver.manifest import Manifest
+from sweeps.executors import cluster
+from sweeps.executors.cluster import Refused
+from sweeps.executors.file_system_check import Shared
+from sweeps.executors.gang import Gang, as_options, why_path
+from sweeps.executors.local import GRACE, ROOT
+from sweeps.worker.worker import RETRIES, Settings, Worker, described, is_full
+
+
+class TuneTrial(tune.Trainable):
+    """One Tune trial is one of ours. The actor, and with it the worker and its compiled programs, is reused."""
+
+    def setup(self, config):
+        self.gang: Gang | None = None
+        self.refused: Refused | None = None
+        self.trial_to_run = config["trial"]
+        try:
+            self.gang = Gang(config["shared"], Settings(**config["settings"]), config["resources"])
+        except Refused as error:  # raised from here, it would be tried again as a death is, and here
+            self.refused = error
+
+    def reset_config(self, new_config):
+        self.trial_to_run = new_config["trial"]
+        return True
+
+    def step(self):
+        try:
+            if self.refused:
+                raise self.refused
+            assert self.gang is not None  # `setup` made it, or says why not
+            return {"report": self.gang.run_trial(self.trial_to_run), "done": True}
+        except Refused as error:
+            return {"problem": str(error), "full": False, "refused": error.node, "done": True}
+        except Exception as error:  # to be told, not to be tried again as a death is
+            logging.exception("trial failed")
+            return {"problem": described(error), "full": is_full(error), "done": True}
+
+    def cleanup(self):
+        if self.gang is not None:
+            self.gang.end()
+
+    def save_checkpoint(self, checkpoint_dir):
+        return None
+
+    def load_checkpoint(self, checkpoint):
+        return None
+
+
+class _Reporter(tune.Callback, tune.Stopper):
+    """Passes on what trials come to; stops them all where a disk is full. refused, refusing: the trials that machines
+    would not take, and those machines."""
+
+    def __init__(self, on_done, on_failed):
+        self.on_done, self.on_failed, self.full = on_done, on_failed, False
+        self.refused: list[dict] = []
+        self.refusing: set[str] = set()
+
+    def __getstate__(self):
+        return {}  # Tune pickles it for a restore that is never asked for
+
+    def __call__(self, trial_id, result):
+        return False
+
+    def stop_all(self):
+        return self.full
+
+    def on_trial_result(self, iteration, trials, trial, result, **_):
+        if "problem" in result:
+            self.on_failed(trial.config["trial"], result["problem"])
+            self.full |= result["full"]
+            if "refused" in result:
+                self.refused.append(trial.config["trial"])
+                self.refusing.add(result["refused"])
+        else:
+            self.on_done(result["report"])
+
+
+class RayExecutor:
+    """Starts Ray on this machine, or joins the cluster at `address`, and runs trials on it."""
+
+    def __init__(self, out: Path, address: str | None = None, settings: Settings | None = None):
+        self.out = out
+        os.environ.setdefault("RAY_AIR_NEW_OUTPUT", "0")
+        os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
+        os.environ.setdefault("TUNE_DISABLE_AUTO_CALLBACK_LOGGERS", "1")
+        os.environ.setdefault("TUNE_GLOBAL_CHECKPOINT_S", "1000000")  # nothing of Tune's is ever restored
+        variables = (settings or Settings()).environment()
+        environment: dict[str, Any]
+        options: dict[str, Any]
+        if address is None:
+            # The packages are on this machine; the short path is for Unix sockets, limited to 107 bytes.
+            environment = {"env_vars": variables | {"PYTHONPATH": str(ROOT)}}
+            options = {
+                "include_dashboard": False,
+                "num_cpus": cores(),
+                "_temp_dir": str(Path(tempfile.gettempdir()) / f"lvp-ray-{os.getuid()}"),
+                "address": "local",  # whatever RAY_ADDRESS says
+            }
+        else:
+            import experiments
+            import lvp
+
+            packages = [*(str(Path(str(p.__file__)).parent) for p in (lvp, experiments)), str(ROOT / "sweeps")]
+            environment, options = {"env_vars": variables, "py_modules": packages}, {"address": address}
+        # It shows the traceback of every worker that dies; what comes of that is for us to say.
+        logging.getLogger("ray.tune").setLevel(logging.CRITICAL)
+        os.environ["TUNE_DISABLE_SIGINT_HANDLER"] = "1"  # it would kill the workers where they stand
+        stop = signal.getsignal(signal.SIGTERM)
+        try:
+            with contextlib.nullcontext() if address else _on_loopback():
+                ray.init(runtime_env=environment, log_to_driver=False, logging_level=logging.ERROR, **options)
+        except (ConnectionError, ValueError, OSError) as error:
+            what, hint = "Ray does not start on this machine", "--executor local needs no Ray"
+            if address:
+                what, hint = f"cannot join the Ray cluster at {address}", "RAY_AUTH_MODE=token if it wants Ray's token"
+            raise InputError(f"{what}: {str(error).splitlines()[0]} ({hint})") from None
+        if stop is not None:  # Ray's own would end this process at once
+            signal.signal(signal.SIGTERM, stop)
+        self.cluster = address is not None
+        self.shared: Shared | None = None
+        self.watch = cluster.Watch(out, address)
+        self.watch.start()
+
+    def share(self, manifest: Manifest) -> None:
+        """Before anything is run: InputError where a machine of the cluster does not see the sweep as this one does."""
+        self.shared = Shared.of(manifest)
+        if self.cluster:
+            kind, _ = self._of_machines(Settings())
+            cluster.check(self.shared, [n for n in ray.nodes() if n["Alive"] and n["Resources"].get(kind)])
+
+    def _of_machines(self, settings: Settings, refusing: Collection[str] = ()) -> tuple[str, list[float]]:
+        """What the workers compute on, and how much of it every machine that has any holds, but for some."""
+        nodes = [n["Resources"] for n in ray.nodes() if n["Alive"] and n["NodeID"] not in refusing]
+        for kind in ("TPU", "GPU", "CPU") if settings.accelerator else ("CPU",):
+            if found := [n[kind] for n in nodes if n.get(kind)]:
+                return kind, found
+        raise InputError("the Ray cluster has no CPUs, GPUs or TPUs to offer")
+
+    def accelerators(self) -> int:
+        """Workers that can each own an accelerator: a GPU each, all TPU chips of a host."""
+        kind, found = self._of_machines(Settings())
+        return {"TPU": len(found), "GPU": int(sum(found)), "CPU": 0}[kind]
+
+    def machines(self) -> int:
+        """Machines that can each hold a part of a mesh, or all of it."""
+        return len(self._of_machines(Settings())[1])
+
+    def _resources(self, settings: Settings) -> dict[str, float]:
+        """What one worker takes: on a mesh all that a machine has."""
+        kind, found = self._of_machines(settings)
+        if settings.mesh is not None or kind == "TPU":
+            return {kind: min(found)}
+        return {kind: 1 if kind == "GPU" else settings.threads}
+
+    def probe(self, settings: Settings, calls: Iterable[tuple], workers: int = 1) -> list[list]:
+        """Makes the calls on `workers` fresh workers at once; per worker, the answers."""
+        for left in reversed(range(RETRIES + 1)):
+            try:
+                return self._probe(settings, calls, workers)
+            except ray.exceptions.RayTaskError as error:
+                raise error.cause from None
+            except ray.exceptions.RayError as error:  # its machine has gone
+                if not left:
+                    raise RuntimeError(cluster.why(error)) from None
+        raise AssertionError("the last try returns or raises")
+
+    def _probe(self, settings: Settings, calls: Iterable[tuple], workers: int) -> list[list]:
+        options = as_options(self._resources(settings))
+        actors: list[Any] = [ray.remote(Worker).options(**options).remote(self.out, settings) for _ in range(workers)]
+        try:
+            pending = [[getattr(a, name).remote(*args) for name, *args in calls] for a in actors]
+            return [ray.get(p) for p in pending]
+        finally:
+            for a in actors:
+                ray.kill(a)
+
+    def run(
+        self,
+        trials: list[dict],
+        settings: Settings,
+        workers: int,
+        on_done: Callable[[dict], None],
+        on_failed: Callable[[dict, str], None],
+    ) -> None:
+        """Runs all trials; as `LocalExecutor.run`. A trial whose worker died Tune tries again, and so do we where
+        it came further meanwhile. A machine that does not see the sweep refuses whatever it is given, fast: those
+        trials fail, and are given to the others at the end."""
+        refusing: set[str] = set()
+        manifest = Manifest.read(self.out)
+        while trials:
+            for trial in trials:  # what gangs said before
+                why_path(self.out, trial["id"]).unlink(missing_ok=True)
+            reporter = _Reporter(on_done, on_failed)
+            before = {trial["id"]: manifest.reached(trial["lanes"]) for trial in trials}
+            died = self._fit(trials, settings, workers, reporter, refusing)
+            further = []
+            for trial, problem in died:
+                if manifest.reached(trial["lanes"]) != before[trial["id"]] and not reporter.full:
+                    further.append(trial)
+                else:
+                    on_failed(trial, problem)
+            refusing |= reporter.refusing
+            _, others = self._of_machines(settings, refusing)
+            trials = further + (reporter.refused if len(others) >= settings.hosts and not reporter.full else [])
+
+    def _fit(
+        self, trials, settings: Settings, workers: int, reporter: _Reporter, refusing: Collection[str]
+    ) -> list[tuple[dict, str]]:
+        """Has Tune run the trials; those whose workers died too often, and why."""
+        started = time.time()
+        assert self.shared is not None  # `share` was called
+        resources = self._resources(settings)
+        strategy = "PACK" if settings.hosts == 1 else "STRICT_SPREAD"
+        selector = {"ray.io/node-id": f"!in({','.join(sorted(refusing))})"} if refusing else {}
+        bundles = tune.PlacementGroupFactory(
+            [resources] * settings.hosts, strategy=strategy, bundle_label_selector=[selector] * settings.hosts
+        )
+        tuner = tune.Tuner(
+            tune.with_resources(TuneTrial, bundles),
+            param_space={
+                "shared": self.shared,
+                "settings": asdict(replace(settings, session=self.shared.session)),
+                "resources": resources,
+                "trial": tune.grid_search(trials),
+            },
+            tune_config=tune.TuneConfig(
+                reuse_actors=True,
+                max_concurrent_trials=None if self.cluster else workers,
+                trial_dirname_creator=lambda trial: trial.config["trial"]["id"],  # not all its lanes' hashes
+            ),
+            run_config=tune.RunConfig(
+                name="tune",
+                storage_path=str(self.out / "ray"),
+                verbose=0,
+                callbacks=[reporter],
+                stop=reporter,
+                failure_config=tune.FailureConfig(max_failures=RETRIES),
+                checkpoint_config=tune.CheckpointConfig(checkpoint_at_end=False, checkpoint_frequency=0),
+            ),
+        )
+        # Tune prints warnings about keys of its own result dictionary that it does not find.
+        try:
+            with contextlib.redirect_stdout(open(os.devnull, "w")):
+                results = tuner.fit()
+        except KeyboardInterrupt:
+            self._let_workers_leave(started)
+            raise
+        except (tune.TuneError, ray.exceptions.RayError) as error:
+            raise RuntimeError(cluster.why(error)) from None
+        # r.config is None where no worker lived to say anything
+        named = ((Path(r.path).name, r.error) for r in results)  # type: ignore[attr-defined]  # by __len__ and __getitem__
+        errors = {trial: error for trial, error in named if error}
+        return [(trial, self._why(trial, errors[trial["id"]])) for trial in trials if trial["id"] in errors]
+
+    def _why(self, trial: dict, error: Exception) -> str:
+        said = why_path(self.out, trial["id"])  # by a gang
+        return said.read_text() if said.exists() else cluster.why(error)
+
+    def _let_workers_leave(self, started: float) -> None:
+        """Has the workers seen since `started` save what they are at; waits for them, but not forever."""
+        manifest, deadline = Manifest.read(self.out), time.monotonic() + GRACE
+        manifest.leave_path.touch()
+        try:
+            while time.monotonic() < deadline or manifest.saving(started):
+                finished = manifest.finished()  # also what a worker finishes meanwhile: it waits for another trial
+                under_way = (p for p in manifest.read_progress() if p["time"] > started)
+                if all(finished.issuperset(p["lanes"]) for p in under_way):
+                    break
+                time.sleep(0.2)
+        finally:  # whoever is impatient interrupts a second time
+            manifest.leave_path.unlink(missing_ok=True)
+
+    def close(self) -> None:
+        ray.shutdown()
+        self.watch.close()
+
+
+@contextlib.contextmanager
+def _on_loopback():
+    """Has a Ray that is started here listen on 127.0.0.1 alone, as Ray itself does on desktops. Asked for that address
+    by argument, Ray would take this machine's address in the network instead, and all that it starts listen to all."""
+    before, ray_constants.ENABLE_RAY_CLUSTER = ray_constants.ENABLE_RAY_CLUSTER, False
+    try:
+        yield
+    finally:
+        ray_constants.ENABLE_RAY_CLUSTER = before

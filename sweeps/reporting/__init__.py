@@ -1,0 +1,1 @@
+"""Reports: tables, figures, claims, the gallery and event files, all drawn from records."""

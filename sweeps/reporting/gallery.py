@@ -1,0 +1,110 @@
+"""The gallery: every committed figure beside what it answers, the command that makes it, where it was made, and what
+became of its claims."""
+
+import os
+import shlex
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import experiments
+from experiments.common.experiment import Experiment
+from lvp.analysis.claims import Claim
+
+HEAD = """# Gallery
+
+Written by `python -m sweeps report` from what stands in `experiments/results/`: every figure of the papers that has
+been drawn here, at the tier that is named, with the command that makes it anew. [claims.md](claims.md) has every claim
+with its value and interval.
+"""
+
+
+class Shown(NamedTuple):
+    """A committed result: its folder, what its sweep was (sweep.json), its records, and what its experiment says."""
+
+    folder: Path
+    sweep: Mapping[str, Any]
+    rows: Sequence[Mapping[str, Any]]
+    experiment: Experiment
+    claims: Sequence[Claim]
+
+
+def page(shown: Sequence[Shown], place: Path) -> str:
+    """The gallery as Markdown, for a file in `place`: a section a paper, in it first what stands beside figures."""
+    known = [experiments.load(name) for name in experiments.NAMES]
+    parts = [HEAD]
+    for paper in dict.fromkeys([*(e.paper for e in known), *(s.experiment.paper for s in shown)]):
+        parts.append(f"## {paper or 'Beside no paper'}\n")
+        results = [s for s in shown if s.experiment.paper == paper]
+        parts += [_entry(s, place) for s in sorted(results, key=lambda s: (_order(s.experiment.answers), s.folder))]
+    parts.append("## Not drawn\n")
+    have = {s.experiment.name for s in shown}
+    for e in known:
+        missing = dict(e.undrawn) | ({} if e.name in have else dict.fromkeys(e.answers, "no result has been committed"))
+        parts += [f"- {e.paper}, {what} (`{e.name}`): {why}" for what, why in missing.items()]
+    return "\n".join(parts) + "\n"
+
+
+def _order(answers: Sequence[str]) -> tuple[bool, str]:
+    first = next(iter(answers), "")
+    return not first.startswith("figure"), first
+
+
+def _entry(s: Shown, place: Path) -> str:
+    folder, name = Path(os.path.relpath(s.folder, place)).as_posix(), s.experiment.name
+    beside = f"{name}, " if not s.experiment.answers else f"{_capital(listed(s.experiment.answers))}: {name}, "
+    where = f"tier {s.sweep['tier']}, corpus {s.sweep['config']['corpus']}"
+    lines = [
+        f"### {beside}{where}\n",
+        f"{_capital(s.experiment.question)}\n",
+        f"![{name}, {where}]({folder}/figure.png)\n",
+        f"```sh\n{command(s.sweep)}\n```\n",
+        f"{_made(s)}; [as vectors]({folder}/figure.svg), [records]({folder}/records.jsonl).\n",
+        *(f"- **{c.verdict}**: {c.statement}" for c in s.claims),
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def _capital(words: str) -> str:
+    return words[:1].upper() + words[1:]
+
+
+def listed(words: Sequence[str]) -> str:
+    """ "figure 1", "figure 2" and "theorem 2" as `figures 1 and 2, theorem 2`."""
+    kinds: dict[str, list[str]] = {}
+    for word in words:
+        kind, _, number = word.rpartition(" ")
+        kinds.setdefault(kind if number.isdecimal() else word, []).append(number)
+    found = []
+    for kind, numbers in kinds.items():
+        if kind in words:
+            found.append(kind)
+        else:
+            *first, last = numbers
+            found.append(f"{kind}s {', '.join(first)} and {last}" if first else f"{kind} {last}")
+    return ", ".join(found)
+
+
+def command(sweep: Mapping[str, Any]) -> str:
+    """What `python -m sweeps run` is asked for the configuration of a sweep."""
+    base = experiments.to_dict(experiments.configured(sweep["experiment"], sweep["tier"]))
+    changed = {key: value for key, value in sweep["config"].items() if value != base[key]}
+    words = ["python", "-m", "sweeps", "run", sweep["experiment"], "--tier", sweep["tier"]]
+    if "corpus" in changed:
+        words += ["--corpus", changed.pop("corpus")]
+    if changed:
+        words += ["--set", *(f"{key}={_text(value)}" for key, value in changed.items())]
+    return shlex.join(words)
+
+
+def _text(value: Any) -> str:
+    return ",".join(map(_text, value)) if isinstance(value, list) else "none" if value is None else str(value)
+
+
+def _made(s: Shown) -> str:
+    """When, with what and on what."""
+    sources = [row["provenance"] for row in s.rows]
+    commits, devices = (sorted({p[key] for p in sources}) for key in ("commit", "device"))
+    packing, minutes = s.sweep["packing"], s.sweep["wall_seconds"] / 60
+    workers = f"{packing['workers']} workers of {packing['threads']} thread{'s' * (packing['threads'] > 1)}"
+    return f"{s.sweep['date']}, commit {', '.join(commits)}, on {', '.join(devices)} ({workers}), {minutes:.1f} minutes"

@@ -1,0 +1,257 @@
+"""From records to table, figure and claims; and the committed results, from which the README's are drawn."""
+
+import json
+import re
+import time
+from collections.abc import Callable, Mapping
+from functools import cached_property, partial
+from pathlib import Path
+from typing import Any
+
+import experiments
+import lvp.parametrization.evidence
+from lvp.analysis import claims as claims_of
+from lvp.analysis import optimum_figure
+from lvp.errors import InputError, unknown
+from lvp.files import log_entries, write_whole
+from lvp.training import records
+from sweeps.driver.manifest import Manifest, corpus_name
+from sweeps.reporting import gallery
+
+COMMITTED = Path(experiments.__file__).parent / "results"
+README = Path(experiments.__file__).parents[1] / "README.md"
+REPORT = README.parent / "docs" / "claims.md"
+GALLERY = README.parent / "docs" / "gallery.md"
+EVIDENCE = Path(lvp.parametrization.evidence.__file__).parent / lvp.parametrization.evidence.NAME
+REPORT_HEAD = """# Claims of the papers, as measured here
+
+Written by `python -m sweeps report` from the records in `experiments/results/`. With an interval of 95 %, a claim is
+*supported* when the interval holds the paper's value (or lies in the region it names) and shuts out its rivals,
+*contradicted* when it shuts out the paper's value, and *unresolved* otherwise.
+"""
+
+
+def draw(manifest: Manifest, say: Callable = print):
+    """Writes table.csv, figure.png and figure.svg of a sweep as it stands, prints its summary, returns its table."""
+    rows = manifest.read_records()
+    if not rows:
+        say("no lane has finished: there is nothing to draw")
+        return records.table([])
+    experiment, config = manifest.resolved
+    table = records.table(rows)
+    write_whole(manifest.out / "table.csv", table.to_csv(index=False))
+    partial = None if len(rows) == manifest.num_lanes else (len(rows), manifest.num_lanes)
+    figure = experiment.figure(table, config, tier=manifest.tier, corpus=corpus_name(config.corpus), partial=partial)
+    optimum_figure.save(figure, manifest.out / "figure")
+    say("", experiment.summary(table, config), "")
+    if partial:
+        say(f"PARTIAL: {partial[0]} of {partial[1]} lanes have finished")
+    for claim in experiment.claims(table, config, _context(manifest.experiment, manifest.tier, config, rows)):
+        say(
+            f"{claim.verdict}: {claim.statement} ({claim.note})"
+            if claim.note
+            else f"{claim.verdict}: {claim.statement}"
+        )
+    say(f"table:  {manifest.out / 'table.csv'}", f"figure: {manifest.out / 'figure.png'} (and .svg)")
+    return table
+
+
+def _context(experiment: str, tier: str, config, rows) -> dict[str, Any]:
+    commits = sorted({str(r["provenance"]["commit"]) for r in rows})
+    return {"experiment": experiment, "tier": tier, "corpus": corpus_name(config.corpus), "commit": ", ".join(commits)}
+
+
+def publish(out: str | Path) -> Path:
+    """Copies a finished sweep's configuration and records into `experiments/results/` and returns where they are.
+
+    Places on this machine stay behind: a corpus is known by its name and fingerprints.
+    """
+    manifest = Manifest.read(Path(out))
+    if manifest.source is not None:
+        raise InputError(f"{out} is of the experiment in {manifest.source.path}: what is published is of experiments/")
+    rows = manifest.read_records()
+    if len(rows) < manifest.num_lanes:
+        raise InputError(f"{out} is not finished: {len(rows)} of {manifest.num_lanes} lanes have a record")
+    ended = max(manifest.record_path(row["hash"]).stat().st_mtime for row in rows)
+    _, config = manifest.resolved
+    corpus = corpus_name(config.corpus)
+    folder = COMMITTED / manifest.experiment / f"{manifest.tier}-{corpus}"
+    trials = log_entries(manifest.out / "trials.jsonl", {"seconds": float, "training_seconds": float})
+    sessions = log_entries(manifest.out / "sessions.jsonl", {"seconds": float})
+    content = {
+        "experiment": manifest.experiment,
+        "tier": manifest.tier,
+        "date": time.strftime("%Y-%m-%d", time.gmtime(ended)),  # the day, in UTC
+        "config": _by_name(manifest.config),
+        "sweep": manifest.hash,
+        # Lanes that an earlier sweep had trained, whose records were copied into this one's directory.
+        "reused": sorted({row["sweep"] for row in rows} - {manifest.hash}),
+        "packing": manifest.packing,
+        "datasets": {
+            label: d and {k: v for k, v in d.items() if not _is_place(v)} | {"spec": corpus}
+            for label, d in manifest.datasets.items()
+        },
+        "training_seconds": round(sum(t["training_seconds"] for t in trials), 1),
+        "trial_seconds": round(sum(t["seconds"] for t in trials), 1),
+        "wall_seconds": round(sum(s["seconds"] for s in sessions), 1),
+    }
+    write_whole(folder / "sweep.json", json.dumps(content, indent=1, sort_keys=True, allow_nan=False) + "\n")
+    records.write(folder / "records.jsonl", rows)
+    return folder
+
+
+def _by_name(config: Mapping) -> dict:
+    """A configuration whose texts go by name."""
+    return dict(config) | {name: corpus_name(config[name]) for name in ("corpus", "scored") if config.get(name)}
+
+
+def _is_place(value: Any) -> bool:
+    return isinstance(value, str) and Path(value).is_absolute()
+
+
+class Result:
+    """A committed result as it is drawn and judged, from the records alone.
+
+    Attributes: experiment, config, table (`lvp.training.records.table`); folder, sweep (its sweep.json), rows (its
+    records).
+    """
+
+    def __init__(self, folder: Path, sweep: Mapping, rows: list[dict]):
+        self.folder, self.sweep, self.rows = folder, sweep, rows
+        self.experiment = experiments.load(sweep["experiment"])
+        self.config = experiments.configured(sweep["experiment"], sweep["tier"], sweep["config"])
+
+    @cached_property
+    def table(self):
+        return records.table(self.rows)
+
+    @property
+    def name(self) -> str:
+        return f"{self.sweep['experiment']}/{self.folder.name}"
+
+    def summary(self) -> str:
+        return self.experiment.summary(self.table, self.config)
+
+    def claims(self) -> list[claims_of.Claim]:
+        context = _context(self.sweep["experiment"], self.sweep["tier"], self.config, self.rows)
+        return self.experiment.claims(self.table, self.config, context)
+
+    def figure(self):
+        """A matplotlib Figure tied to no display."""
+        origin = {"tier": self.sweep["tier"], "corpus": corpus_name(self.config.corpus)}
+        return self.experiment.figure(self.table, self.config, **origin, partial=None)
+
+
+def committed() -> list[tuple[Path, Mapping, list[dict]]]:
+    """Every committed result: its folder, what its sweep was, its records."""
+    return [_read(path.parent) for path in sorted(COMMITTED.glob("*/*/sweep.json"))]
+
+
+def result(name: str) -> Result:
+    """The committed result EXPERIMENT/FOLDER, say "warmup/laptop-wikitext2"; InputError where there is none."""
+    known = sorted(f"{p.parent.parent.name}/{p.parent.name}" for p in COMMITTED.glob("*/*/sweep.json"))
+    if name not in known:
+        raise unknown("committed result", name, known)
+    return Result(*_read(COMMITTED / name))
+
+
+def _read(folder: Path) -> tuple[Path, Mapping, list[dict]]:
+    return folder, json.loads((folder / "sweep.json").read_text()), records.read(folder / "records.jsonl")
+
+
+def report() -> dict[Path, str]:
+    """What the committed records say, as the files that should say it: `docs/claims.md`, `docs/gallery.md`, README and
+    the other docs, in which the text between `<!-- results EXPERIMENT/FOLDER -->` and `<!-- end -->` is that result's,
+    and the package's evidence."""
+    all_claims, sections, blocks, evidence, shown = [], [], {}, {}, []
+    for folder, sweep, rows in committed():
+        found = Result(folder, sweep, rows)
+        claims, name = found.claims(), found.name
+        summary = f"```\n{found.summary()}\n```"
+        devices = ", ".join(sorted({r["provenance"]["device"] for r in rows}))
+        outside = 1 - sweep["training_seconds"] / sweep["wall_seconds"] / sweep["packing"]["workers"]
+        own = sum(row["sweep"] == sweep["sweep"] for row in rows)
+        reused = f" (the other {len(rows) - own} by earlier sweeps)" if own < len(rows) else ""
+        made = (
+            f"{own} lanes{reused} in {sweep['wall_seconds'] / 60:.1f} minutes, {outside:.0%} of them outside training "
+            f"steps, on {sweep['packing']['workers']} workers ({devices}); commit {claims[0].commit}."
+        )
+        sections.append(f"## {name}\n\n{made}\n\n{summary}\n")
+        blocks[name] = summary + "\n\n" + "\n".join(f"- **{c.verdict}**: {c.statement}" for c in claims)
+        all_claims += claims
+        shown.append(gallery.Shown(folder, sweep, rows, found.experiment, claims))
+        if found.experiment.evidence is not None:
+            origin = {"tier": sweep["tier"], "corpus": sweep["config"]["corpus"], "commit": claims[0].commit}
+            evidence[folder.name] = origin | found.experiment.evidence(found.table, found.config)
+    for path in sorted(COMMITTED.glob("benchmarks/*.json")):
+        blocks[f"benchmarks/{path.stem}"] = _benchmark(json.loads(path.read_text()))
+    pages = [README, *sorted(set(REPORT.parent.glob("*.md")) - {REPORT, GALLERY})]
+    blocks["evidence"] = _evidence(evidence)
+    blocks["faults"] = _faults([json.loads(path.read_text()) for path in sorted(COMMITTED.glob("faults/*.json"))])
+    filled = {path: _fill(path.read_text(), blocks) for path in pages}
+    filled[EVIDENCE] = json.dumps(evidence, indent=1, sort_keys=True, allow_nan=False) + "\n"
+    filled[GALLERY] = gallery.page(shown, GALLERY.parent)
+    return filled | {REPORT: "\n".join([REPORT_HEAD, claims_of.table(all_claims), "", *sections])}
+
+
+def _evidence(results: Mapping) -> str:
+    """What the packaged evidence says, as a table."""
+    rows: list[tuple[str, ...]] = [
+        ("rule", "sizes", "where tuned", "mean", "worst"),
+        ("---", "---", "---:", "---:", "---:"),
+    ]
+    for name, result in results.items():
+        sizes = f"d {min(result['widths'])}–{max(result['widths'])}, m {min(result['vocabs'])}–{max(result['vocabs'])}"
+        for rule, row in result["rules"].items():
+            gaps = [
+                _percent(row[f"{which}_gap"], row.get(f"{which}_gap_interval")) for which in ("tuned", "mean", "worst")
+            ]
+            rows.append((f"`{rule}`", f"{sizes} ({name})", *gaps))
+    return "\n".join("| " + " | ".join(row) + " |" for row in rows)
+
+
+def _percent(value: float | None, interval) -> str:
+    if value is None:
+        return "diverged"
+    ends = f" [{100 * interval[0]:.1f}, {100 * interval[1]:.1f}]" if interval else ""
+    return f"{100 * value:.1f} %{ends}".replace("-", "−")
+
+
+def _faults(found: list[Mapping]) -> str:
+    """What the slow tests injected and what came of it, as a table."""
+    rows = [("fault", "times", "lanes lost", "repeated", "with wrong bits"), ("---", "---:", "---:", "---:", "---:")]
+    rows += [(f["fault"], *(str(f[k]) for k in ("injected", "lost", "repeated", "wrong_bits"))) for f in found]
+    commits = ", ".join(sorted({f["commit"] for f in found}))
+    return "\n".join("| " + " | ".join(row) + " |" for row in rows) + f"\n\nCommit {commits}."
+
+
+def _benchmark(content: Mapping) -> str:
+    head = content["head"]
+    rows = [head, ("---", *["---:"] * (len(head) - 1)), *content["rows"]]
+    table = "\n".join("| " + " | ".join(row) + " |" for row in rows)
+    packages = ("jax", "torch", "libtpu", "tokamax")
+    versions = ", ".join(f"{k} {content['versions'][k]}" for k in packages if k in content["versions"])
+    rounds = f"Rounds: {content['rounds']}; " if content["rounds"] else ""
+    return f"{table}\n\n{rounds}{content['machine']}, {versions}, commit {content['commit']}."
+
+
+def _fill(text: str, blocks: Mapping[str, str]) -> str:
+    """`text` with every `<!-- results NAME --> … <!-- end -->` holding the block of that name."""
+    for name, block in blocks.items():
+        pattern = rf"(<!-- results {re.escape(name)} -->\n).*?(<!-- end -->)"
+        text = re.sub(pattern, partial(_filled, block), text, flags=re.DOTALL)
+    return text
+
+
+def _filled(block: str, found: re.Match) -> str:
+    return f"{found[1]}{block}\n{found[2]}"
+
+
+def write_report() -> str:
+    """Redraws the figure of every committed result, writes what `report` makes and returns the text of the claims."""
+    for folder, sweep, rows in committed():
+        optimum_figure.save(Result(folder, sweep, rows).figure(), folder / "figure")
+    texts = report()
+    for path, text in texts.items():
+        write_whole(path, text)
+    return texts[REPORT]

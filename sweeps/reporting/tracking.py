@@ -1,0 +1,119 @@
+"""What finished lanes came to, for the tools that people watch runs with: OUT/TOOL/CELL/HASH/…, a file a lane.
+
+Tracking is a function from records to files and nothing else. A lane's file is written once, whole, from the lane's
+record; where it stands nothing is done. So it makes no difference whether the driver calls it while the sweep goes on,
+after it was resumed, or somebody else years later.
+"""
+
+import re
+from collections import defaultdict
+from collections.abc import Callable, Collection, Iterator, Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from experiments.common.experiment import Calculation
+from lvp.cli.parser import need
+from lvp.errors import InputError, unknown
+from lvp.files import write_whole
+from lvp.training import records
+from sweeps.driver.manifest import Entry, Manifest
+
+LARGEST = (2 - 2**-23) * 2.0**127  # finite as a float32
+
+
+class Tracker(NamedTuple):
+    """package: what it takes. file: the name of a lane's file. content(entry, record, time of the record) → its bytes.
+    shown_by: the command that shows a directory of them."""
+
+    package: str
+    file: str
+    content: Callable[[Entry, Mapping, float], bytes]
+    shown_by: str
+
+
+def _event_file(entry: Entry, record: Mapping, ended: float) -> bytes:
+    from sweeps.reporting import event_files
+
+    return event_files.content(
+        scalars(entry, record["outcome"]),
+        hparams(record["config"]),
+        succeeded=record["outcome"]["status"] == "finished",
+        began=ended - record["provenance"]["seconds"],
+        ended=ended,
+    )
+
+
+TRACKERS: Mapping[str, Tracker] = {
+    "tensorboard": Tracker("tensorboardX", "events.out.tfevents.lane", _event_file, "tensorboard --logdir"),
+}
+
+
+def of(name: str) -> Tracker:
+    """The tracker of a name; InputError where there is none, or its package is missing."""
+    if name not in TRACKERS:
+        raise unknown("tracker", name, TRACKERS)
+    need(f"--track {name}", TRACKERS[name].package, extra="lab")
+    return TRACKERS[name]
+
+
+def track(manifest: Manifest, name: str, lanes: Collection[str] | None = None) -> Path:
+    """Writes what a tracker has no file of yet, of these lanes or of all that have a record; the directory of the
+    files, below that of the sweep. Of a record that cannot be read there is none.
+
+    Raises InputError for the name, as `of`, and for a record that is not one of its cell's; OSError, with path and size
+    where the disk is full.
+    """
+    tracker, folder = of(name), manifest.out / name
+    wanted = manifest.finished() if lanes is None else manifest.finished() & set(lanes)
+    for entry in manifest.cells:
+        cell = folder / _word(entry.label)
+        files = {lane: cell / lane / tracker.file for lane in entry.lanes if lane in wanted}
+        for record in manifest.read_records(lane for lane, file in files.items() if not file.exists()):
+            path = manifest.record_path(record["hash"])
+            try:
+                content = tracker.content(entry, record, path.stat().st_mtime)
+            except (KeyError, TypeError, AttributeError, ArithmeticError, ValueError) as error:
+                raise InputError(f"{path} does not say what a lane of {entry.label} comes to: {error}") from None
+            write_whole(files[record["hash"]], content)
+    return folder
+
+
+def _word(label: str) -> str:
+    """A cell's label as a part of a path."""
+    return re.sub(r"[^\w.=+-]+", "-", label)
+
+
+def hparams(config: Mapping) -> dict[str, float | bool | str]:
+    """Every configured value that is set, under its dotted name, as `lvp.training.records.table` has it; lists as
+    text."""
+    flat = records.flatten(config)
+    return {k: records.dumps(v) if isinstance(v, list) else v for k, v in flat.items() if v is not None}
+
+
+def scalars(entry: Entry, outcome: Mapping) -> dict[int, dict[str, float]]:
+    """The numbers of an outcome by steps done, and tag: `curve/train_loss`, `measures/…` of the measured steps, and
+    after the last step `final/…` with `final/diverged`, 1 or 0. Values that were not finite are left out, as
+    records leave them out; `measures` that are lists have a tag with a number for each of their entries."""
+    found: dict[int, dict[str, float]] = defaultdict(dict)
+    last = 0
+    if not isinstance(entry.cell, Calculation):
+        last = outcome["steps"]
+        for step, loss in zip(outcome["curve_steps"], outcome["curve_losses"], strict=True):
+            found[step] |= _numbers("curve/train_loss", loss)
+        for name, values in records.flatten(outcome.get("measures") or {}).items():
+            for step, value in zip(entry.cell.measured_steps, values, strict=True):
+                found[step + 1] |= _numbers(f"measures/{name}", value)
+    for name, value in outcome.items():
+        if not isinstance(value, list | Mapping):
+            found[last] |= _numbers(f"final/{name}", value)
+    found[last]["final/diverged"] = float(outcome["status"] == "diverged")
+    return found
+
+
+def _numbers(tag: str, value: Any) -> Iterator[tuple[str, float]]:
+    """The finite numbers in a value, each with its tag."""
+    if isinstance(value, list):
+        for i, inner in enumerate(value):
+            yield from _numbers(f"{tag}.{i}", inner)
+    elif isinstance(value, int | float) and abs(value) <= LARGEST:
+        yield tag, float(value)

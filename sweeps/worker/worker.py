@@ -1,0 +1,350 @@
+"""Runs trials: packs of a cell's lanes, in a process of its own. The same code under Ray and without it.
+
+A worker is told where the sweep lives and reads everything else from its manifest. It writes a record per lane, a
+checkpoint now and then, and where it is (`progress/`), which is all that the driver watches.
+"""
+
+import json
+import logging
+import os
+import queue
+import resource
+import signal
+import socket
+import sys
+import threading
+import time
+from dataclasses import asdict, dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+RETRIES = 5  # of a trial whose worker died, since it last came further; one that fails by an exception would again
+CPU_FLAGS = "--xla_cpu_multi_thread_eigen=false"
+
+
+@dataclass(frozen=True)
+class Settings:
+    """How a worker uses its machine. `threads`: cores of one worker on CPU. `pin`: keep to them. `compile_cache`:
+    directory of XLA's persistent cache. `checkpoint_seconds`: least time between two checkpoints of a pack.
+    `accelerator`: ask the scheduler for one if it has any. `commit`: of the driver's checkout, for the records of
+    workers to which only the packages were shipped. `mesh`: sizes of the mesh that trains a lane, on all the devices of
+    so many `hosts`, a worker each; None trains lanes on one device. `session`: what the sweep's session.json says
+    while this worker's driver has it; None where workers end with their driver anyway."""
+
+    threads: int = 1
+    pin: bool = True
+    compile_cache: str | None = None
+    checkpoint_seconds: float = 30.0
+    accelerator: bool = True
+    commit: str | None = None
+    mesh: dict[str, int] | None = None
+    hosts: int = 1
+    session: str | None = None
+
+    def environment(self) -> dict[str, str]:
+        """Variables that only count when set before the process starts."""
+        # Huge pages: page faults per training step fall from tens of thousands to a few thousand.
+        return {"GLIBC_TUNABLES": "glibc.malloc.hugetlb=1", "PYTHONUNBUFFERED": "1"}
+
+
+class Worker:
+    """Executes trials of one sweep. Make one per process: it claims cores and settles JAX's configuration."""
+
+    def __init__(self, out: str | Path, settings: Settings):
+        from sweeps.worker.cpu_affinity import claim_cores
+
+        self.out, self.settings = Path(out), settings
+        if settings.pin:  # before the backend counts its threads
+            claim_cores(settings.threads)
+            if settings.threads == 1:
+                os.environ["XLA_FLAGS"] = f"{os.environ.get('XLA_FLAGS', '')} {CPU_FLAGS}".strip()
+        import jax
+
+        if settings.compile_cache:
+            jax.config.update("jax_compilation_cache_dir", settings.compile_cache)
+            jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.0)
+            jax.config.update("jax_persistent_cache_min_entry_size_bytes", -1)
+        self.counts = {"compilations": 0, "cache_hits": 0}
+        jax.monitoring.register_event_duration_secs_listener(self._on_duration)
+        jax.monitoring.register_event_listener(self._on_event)
+        self._programs: dict[tuple, Any] = {}
+        self._data: dict[str, Any] = {}
+        self._training = self._leaving = False
+
+    def _on_duration(self, event: str, duration_secs: float, **_: Any) -> None:
+        self.counts["compilations"] += event == "/jax/core/compile/backend_compile_duration"
+
+    def _on_event(self, event, **_):
+        self.counts["cache_hits"] += event == "/jax/compilation_cache/cache_hits"
+
+    def join(self, address: str, index: int) -> None:
+        """Makes this the worker of host `index`; the first one listens at HOST:PORT. Before anything else is asked."""
+        import jax
+
+        jax.distributed.initialize(address, self.settings.hosts, index)
+        self.heed_sigterm()  # after jax, which waits for the signal too
+
+    def heed_sigterm(self) -> None:
+        """From now on SIGTERM ends this process (of which this is the main thread) as soon as what it trains is saved,
+        at once where it trains nothing: everything else is written whole or not at all. Workers that share a mesh leave
+        together, from training."""
+
+        def leave(*_):
+            if not self._training and self.settings.hosts == 1:
+                os._exit(0)
+            self._leaving = True
+
+        signal.signal(signal.SIGTERM, leave)
+
+    def _leads(self) -> bool:
+        """Whether this worker is the one of those that share a mesh that writes records and progress."""
+        import jax
+
+        return self.settings.hosts == 1 or jax.process_index() == 0
+
+    def _mesh(self):
+        from lvp.parallel import sharding
+
+        return None if self.settings.mesh is None else sharding.make_mesh(self.settings.mesh)
+
+    def hello(self) -> dict:
+        """What this worker runs on: platform, device kind and count, cores."""
+        import jax
+
+        from lvp.parallel.hardware import cores
+
+        device = jax.devices()[0]
+        return {
+            "platform": device.platform,
+            "device_kind": device.device_kind,
+            "devices": jax.device_count(),
+            "cores": cores(),
+        }
+
+    def _program(self, manifest, index: int, lanes: int):
+        """The compiled program of a cell and what its lanes are trained on, kept for the worker's life; and the seconds
+        this took."""
+        from sweeps.worker import tasks
+
+        started = time.perf_counter()
+        entry = manifest.cells[index]
+        kind = tasks.of(entry.cell)
+        assert kind.load is not None and kind.program is not None  # it is trained
+        mesh = self._mesh()
+        if entry.hash not in self._data:
+            self._data[entry.hash] = kind.load(entry.cell, entry.dataset, mesh)
+        data = self._data[entry.hash]
+        if (entry.hash, lanes) not in self._programs:
+            program = kind.program(entry.cell, lanes, mesh)
+            first = data(next(iter(entry.lanes.values())))
+            program.compile(first(0)[1] if callable(first) else first)
+            self._programs[entry.hash, lanes] = program
+        return self._programs[entry.hash, lanes], data, time.perf_counter() - started
+
+    def unfinished(self, lanes: list[str]) -> list[str]:
+        """Those of the lanes that have no record."""
+        from sweeps.driver.manifest import Manifest
+
+        manifest = Manifest.read(self.out)
+        return [h for h in lanes if not manifest.record_path(h).exists()]
+
+    def run_trial(self, trial: dict) -> dict:
+        """Runs {"id", "cell", "lanes": [hash, …], "pack"} and returns what it cost. Lanes with a record are skipped."""
+        from sweeps.driver.manifest import Manifest
+        from sweeps.worker import tasks
+
+        manifest = Manifest.read(self.out)
+        before, started, training_seconds = dict(self.counts), time.perf_counter(), 0.0
+        lanes, pack = trial["lanes"], trial["pack"]
+        trained = tasks.of(manifest.cells[trial["cell"]].cell).trained
+        for start in range(0, len(lanes), pack):
+            group = lanes[start : start + pack]
+            if all(manifest.record_path(h).exists() for h in group):
+                continue
+            if self._leaving and self.settings.hosts == 1:
+                os._exit(0)
+            if trained:
+                training_seconds += self._run_pack(manifest, trial["cell"], group, pack)
+            elif self._leads():  # calculations are packed by one
+                training_seconds += self._calculate(manifest, trial["cell"], *group)
+        return {
+            "trial": trial["id"],
+            "cell": trial["cell"],
+            "lanes": len(lanes),
+            "host": socket.gethostname(),
+            "seconds": time.perf_counter() - started,
+            "training_seconds": training_seconds,
+            **{k: self.counts[k] - before[k] for k in self.counts},
+        }
+
+    def _calculate(self, manifest, index: int, lane: str) -> float:
+        """Computes a lane and writes its record; the seconds this took."""
+        experiment, _ = manifest.resolved
+        entry = manifest.cells[index]
+        manifest.write_progress(index, [lane], 0)
+        started = time.perf_counter()
+        outcome = experiment.calculate(entry.cell.arguments, entry.lanes[lane], entry.dataset)
+        seconds = time.perf_counter() - started
+        provenance = self._provenance(1) | {"seconds": round(seconds, 3)}
+        manifest.write_records(index, {lane: {"status": "finished"} | outcome}, provenance)
+        return seconds
+
+    def _provenance(self, pack: int) -> dict:
+        """Where and with what a lane ran."""
+        import jax
+
+        from lvp.training import records
+
+        device, software = jax.devices()[0], records.software()
+        shared = {"mesh": self.settings.mesh, "hosts": self.settings.hosts} if self.settings.mesh else {}
+        return (
+            software
+            | shared
+            | {
+                "commit": software["commit"] or self.settings.commit,
+                "device": device.device_kind,
+                "platform": device.platform,
+                "threads": self.settings.threads,
+                "pack": pack,
+            }
+        )
+
+    def _run_pack(self, manifest, index: int, hashes: list[str], pack: int) -> float:
+        """Trains one pack to its end and writes its records; the seconds this took."""
+        from lvp import training
+        from sweeps.worker.pack import Pack
+
+        entry = manifest.cells[index]
+        program, data, setup_seconds = self._program(manifest, index, pack)
+        lanes, leads = {h: entry.lanes[h] for h in hashes}, self._leads()
+        made = Pack(program, lanes, [manifest.checkpoint_path(h) for h in hashes], self.settings.checkpoint_seconds)
+        progress = partial(manifest.write_progress, index, hashes) if leads else lambda *_: None
+
+        def leaving() -> bool:
+            if self.settings.session is not None and manifest.is_taken_from(self.settings.session):
+                os._exit(1)  # cut off from a driver that is no more; what is trained here is others' now
+            return self._leaving or manifest.leave_path.exists()
+
+        self._training = True
+        try:
+            outcomes = made.train(data(made.lanes[0]), progress, leaving)
+        except training.Preempted:
+            asked = manifest.leave_path.exists()
+            manifest.drop_progress()
+            # Of those that share a mesh none can go on without the one that was told to leave; deaths are tried again.
+            if self._leaving or (self.settings.hosts > 1 and not asked):
+                os._exit(0)
+            raise  # the driver waits for no more than this
+        finally:
+            self._training = False
+        if not leads:
+            return made.seconds
+        trained = made.trained_steps * entry.cell.tokens_per_step * pack
+        provenance = (
+            self._provenance(pack)
+            | {
+                "resumed_at_step": made.first_step,
+                "seconds": round(made.seconds, 3),
+                "setup_seconds": round(setup_seconds, 3),
+                "tokens_per_second": round(trained / made.seconds, 1),
+            }
+            | _utilisation(entry.cell, trained / made.seconds, 1 if program.mesh is None else program.mesh.size)
+        )
+        manifest.write_records(index, {h: asdict(o) for h, o in outcomes.items()}, provenance)
+        return made.seconds
+
+    def measure(self, index: int, packs: list[int], seconds: float = 1.0) -> dict[int, float]:
+        """Lane-steps per second of a cell by pack size: each is compiled and run for about `seconds`. Sizes are tried
+        in order until one no longer fits in memory or gains less than a tenth over the one before."""
+        import jax
+        import numpy as np
+
+        from sweeps.driver.manifest import Manifest
+
+        manifest, speeds = Manifest.read(self.out), {}
+        for pack in [p for p in packs if p == 1 or p <= len(manifest.cells[index].lanes)]:
+            lanes = list(manifest.cells[index].lanes.values())
+            try:
+                program, data, _ = self._program(manifest, index, pack)
+                data = data(lanes[0])
+                data = data(0)[1] if callable(data) else data
+                arrays = program.arrays([lanes[i % len(lanes)] for i in range(pack)])
+                last = program.cell.steps - 1  # never the last step, which evaluates
+
+                def advance(state, step, stop, program=program, arrays=arrays, data=data):
+                    return jax.block_until_ready(program.advance(np.int32(step), np.int32(stop), state, arrays, data))
+
+                state = advance(program.blank_state(), 0, min(2, last))
+                done, started = 0, time.perf_counter()
+                while time.perf_counter() - started < seconds:
+                    n = min(5, last)
+                    state = advance(state, 1, 1 + n)  # the same steps again: only their time counts
+                    done += n
+                speeds[pack] = pack * done / (time.perf_counter() - started)
+            except jax.errors.JaxRuntimeError as error:
+                if "RESOURCE_EXHAUSTED" not in str(error):
+                    raise
+                break
+            if pack > packs[0] and speeds[pack] < 1.1 * max(v for k, v in speeds.items() if k < pack):
+                break
+        return speeds
+
+
+def described(error: Exception) -> str:
+    """An exception in one line."""
+    return f"{type(error).__name__}: {error}".splitlines()[0]
+
+
+def is_full(error: Exception) -> bool:
+    """Whether it says that a disk is full: then all other trials would fail too."""
+    from lvp.files import FULL
+
+    return isinstance(error, OSError) and error.errno in FULL
+
+
+def _utilisation(cell, tokens_per_second: float, devices: int) -> dict:
+    """The part of the devices' peak that the model's own FLOPs come to (`lvp.parallel.hardware`; None of a device that
+    is not in it), and the most memory in use: of a device, or on a CPU the process'."""
+    import jax
+
+    from lvp.parallel.hardware import accelerator
+
+    device = jax.devices()[0]
+    known, flops = accelerator(device.device_kind), cell.flops_per_lane / cell.tokens_per_lane * tokens_per_second
+    memory = (device.memory_stats() or {}).get("peak_bytes_in_use")
+    return {
+        "mfu": known and round(flops / (devices * known.flops), 4),
+        "peak_bytes": memory or 1024 * resource.getrusage(resource.RUSAGE_SELF).ru_maxrss,
+    }
+
+
+def main() -> None:
+    """A worker process, called with OUT and SETTINGS: JSON requests on standard input, answers on standard output."""
+    logging.basicConfig(stream=sys.stderr, level=logging.WARNING)
+    answers = os.fdopen(os.dup(1), "w")
+    os.dup2(2, 1)  # whatever a library prints must not get between the answers
+    requests: queue.Queue = queue.Queue()
+
+    def listen():
+        for line in sys.stdin:
+            requests.put(json.loads(line))
+        os._exit(0)  # the driver is gone, however it went: nobody waits for what is being trained
+
+    threading.Thread(target=listen, daemon=True).start()
+    worker = Worker(sys.argv[1], Settings(**json.loads(sys.argv[2])))
+    worker.heed_sigterm()
+    while True:
+        try:
+            request = requests.get(timeout=1.0)  # a signal that comes just before a wait is heeded only after it
+        except queue.Empty:
+            continue
+        try:
+            answer = {"ok": getattr(worker, request["call"])(*request["args"])}
+        except Exception as error:  # the driver decides what one failed trial means for the sweep
+            logging.exception("trial failed")
+            answer = {"error": described(error), "full": is_full(error)}
+        if worker._leaving:  # and could not save
+            os._exit(1)
+        answers.write(json.dumps(answer) + "\n")
+        answers.flush()

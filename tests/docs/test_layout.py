@@ -1,0 +1,167 @@
+"""The house's own rules: imports run one way, in no circle and no further than needed, public functions say what they
+take, and no function grows out of sight."""
+
+import ast
+import subprocess
+import sys
+from importlib.metadata import packages_distributions
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+FILES = sorted(p for room in ("lvp", "experiments", "sweeps") for p in (ROOT / room).rglob("*.py"))
+FORBIDDEN = {
+    "lvp": {"experiments", "sweeps", "ray"},
+    "experiments": {"sweeps", "ray"},
+    "lvp/optim": {"flax", "orbax", "numpy", "pandas"},
+}
+# What each statement imports of others' packages, jax's and optax' own imports apart.
+IMPORTS = {
+    "import lvp": set(),
+    "from lvp import optim": {"jax", "optax"},
+    "import lvp.losses, lvp.measures, lvp.roles, lvp.parallel.sharding": {"jax", "optax"},
+    "from lvp.parametrization.recommend import recommend": {"numpy"},
+    "from lvp.cli import main; main.parser()": {"numpy"},
+    "from sweeps import __main__; __main__.parser()": set(),
+    "import sweeps": set(),
+    "from sweeps.driver import status": set(),
+}
+ONLY = {
+    "flax": "lvp/models",
+    "orbax": "lvp/training/checkpoints.py",
+    "ray": "sweeps/executors",
+    "tensorboardX": "sweeps/reporting/event_files.py",
+}
+
+
+def imported(path):
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Import):
+            yield from (alias.name.split(".")[0] for alias in node.names)
+        elif isinstance(node, ast.ImportFrom) and node.level == 0:
+            yield (node.module or "").split(".")[0]
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda p: str(p.relative_to(ROOT)))
+def test_imports_run_one_way(path):
+    name, modules = str(path.relative_to(ROOT)), set(imported(path))
+    for room, forbidden in FORBIDDEN.items():
+        if name.startswith(room + "/"):
+            assert not modules & forbidden
+    for module, place in ONLY.items():
+        assert module not in modules or name.startswith(place)
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda p: str(p.relative_to(ROOT)))
+def test_functions_stay_small(path):
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.FunctionDef):
+            assert node.end_lineno - node.lineno < 60, node.name
+
+
+def executed(node):
+    """The nodes below one, but for those that only type checkers see."""
+    for child in ast.iter_child_nodes(node):
+        if isinstance(child, ast.If) and ast.unparse(child.test) in ("TYPE_CHECKING", "typing.TYPE_CHECKING"):
+            for other in child.orelse:
+                yield other
+                yield from executed(other)
+        else:
+            yield child
+            yield from executed(child)
+
+
+def imports_between(sources):
+    """Which modules of `sources` (dotted name → text) each of them imports, in functions too. `from package import x`
+    imports the module x where there is one, and else the package; the packages above a module do not count."""
+    found = {}
+    for module, text in sources.items():
+        targets = set()
+        for node in executed(ast.parse(text)):
+            if isinstance(node, ast.Import):
+                targets |= {alias.name for alias in node.names}
+            elif isinstance(node, ast.ImportFrom) and node.level == 0:
+                below = {f"{node.module}.{alias.name}" for alias in node.names}
+                targets |= {name if name in sources else node.module for name in below}
+        found[module] = targets & sources.keys()
+    return found
+
+
+def cycles(graph):
+    """The strongly connected components of more than one node, sorted."""
+
+    def reached(start):
+        seen, todo = set(), list(graph[start])
+        while todo:
+            if (node := todo.pop()) not in seen:
+                seen.add(node)
+                todo += graph[node]
+        return seen
+
+    behind = {node: reached(node) for node in graph}
+    found = {tuple(sorted({node} | {x for x in behind[node] if node in behind[x]})) for node in graph}
+    return sorted(component for component in found if len(component) > 1)
+
+
+def dotted(path):
+    return ".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__")
+
+
+def test_no_files_import_each_other():
+    assert cycles(imports_between({dotted(path): path.read_text() for path in FILES})) == []
+
+
+def test_cycles_are_found():
+    """Negative control: through functions, packages and `import a.b`; and none where type checkers alone see it."""
+    sources = {
+        "a": "from a import one",
+        "a.one": "def f():\n    from a.two import x",
+        "a.two": "import a.three",
+        "a.three": "from a import one, nothing",
+        "b": "from b.one import x\nif TYPE_CHECKING:\n    import b.two",
+        "b.one": "from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    from b import x\nelse:\n    import b.two",
+        "b.two": "import os",
+    }
+    assert cycles(imports_between(sources)) == [("a", "a.one", "a.three", "a.two")]
+    assert cycles(imports_between(sources | {"a.three": "from a import one"})) == [("a.one", "a.three", "a.two")]
+    assert cycles(imports_between(sources | {"a.three": "x = 1"})) == []
+    assert cycles(imports_between(sources | {"a.three": "x = 1", "b.two": "import b.one"})) == [("b.one", "b.two")]
+
+
+def installed(code):
+    """Which installed packages a fresh interpreter has imported after the code."""
+    code += "\nimport sys\nprint(*{name.partition('.')[0] for name in sys.modules})"
+    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
+    return set(done.stdout.split()) & packages_distributions().keys()
+
+
+@pytest.mark.parametrize("code", IMPORTS)
+def test_imports_go_no_further(code):
+    of_ours = {"lvp", "experiments", "sweeps"}
+    needed = {"jax", "optax"} & IMPORTS[code]
+    known = installed(f"import {', '.join(sorted(needed))}") if needed else IMPORTS[code]
+    assert installed(code) - of_ours - installed("pass") == known - installed("pass")
+
+
+def public_functions(tree):
+    """Those of a module and of its public classes, with what they are given beside themselves."""
+    for node in tree.body:
+        if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
+            yield from ((f, list(arguments(f))[1:]) for f in node.body if isinstance(f, ast.FunctionDef))
+        elif isinstance(node, ast.FunctionDef):
+            yield node, list(arguments(node))
+
+
+def arguments(function):
+    found = function.args
+    yield from (*found.posonlyargs, *found.args, *filter(None, [found.vararg]), *found.kwonlyargs)
+    yield from filter(None, [found.kwarg])
+
+
+@pytest.mark.parametrize("path", [p for p in FILES if p.is_relative_to(ROOT / "lvp")], ids=lambda p: p.name)
+def test_public_functions_of_the_library_are_annotated(path):
+    for function, given in public_functions(ast.parse(path.read_text())):
+        if not function.name.startswith("_"):
+            assert function.returns is not None, function.name
+            assert all(argument.annotation for argument in given), function.name

@@ -1,0 +1,138 @@
+"""What `pip install` of the wheel brings: lvp alone, on jax and optax alone."""
+
+import os
+import re
+import shlex
+import subprocess
+import sys
+import tomllib
+import venv
+import zipfile
+from pathlib import Path
+
+import pytest
+from packaging.requirements import Requirement
+from setuptools import find_packages
+
+ROOT = Path(__file__).parents[2]
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
+OF_LAB = {
+    *("flax", "orbax", "tensorflow_datasets", "array_record", "importlib_resources", "sentencepiece", "ray"),
+    *("pydantic", "matplotlib", "pandas", "sklearn", "tqdm", "PIL"),
+}
+# What takes the lab to be imported: models, what trains them, and what makes datasets of TensorFlow Datasets.
+LAB = re.compile(
+    r"lvp\.(models\.(attention|decoder|layers|resnet)|training\.(checkpoints|exports|images|language|scoring)"
+    r"|plan(\..*)?|coordinates\.decoder|data\.(images\.cifar10|text\.wikitext2)_builder)"
+)
+MODULES = sorted(
+    ".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__")
+    for path in (ROOT / "lvp").rglob("*.py")
+    if path.name != "__main__.py"
+)
+SIZE = "--width 2048 --vocab 32064"
+RUN = [f"recommend {SIZE} --hidden-lr 3e-4", f"table {SIZE}", f"table {SIZE} --json", "--help", "plan --help"]
+NEED_LAB = [
+    "coordinates",
+    "plan 1b --topology host:8",
+    "tokenize text:README.md --vocab 300 --out tokens",
+    f"recommend {SIZE} --hidden-lr 3e-4 --tokenizer a --corpus b",
+]
+SNIPPET = """
+import jax, jax.numpy as jnp
+params = {"embedding": {"embedding": jnp.ones((64, 32))}, "head": {"kernel": jnp.ones((32, 64))}}
+{code}
+updates, _ = tx.update(params, state, params)
+assert jax.tree.structure(updates) == jax.tree.structure(params)
+"""
+
+
+def snippet():
+    code = "\n".join(re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text(), flags=re.DOTALL))
+    return SNIPPET.replace("{code}", code)
+
+
+def python(code, interpreter=sys.executable, **options):
+    variables = os.environ | {"JAX_PLATFORMS": "cpu"}
+    return subprocess.run([interpreter, "-c", code], capture_output=True, text=True, env=variables, **options)
+
+
+def without_lab(code):
+    """Runs it where the lab's packages cannot be imported."""
+    return python(f"import sys\nsys.modules |= dict.fromkeys({sorted(OF_LAB)!r})\n{code}", cwd=ROOT)
+
+
+def test_the_finder_takes_lvp_whole_and_alone():
+    setuptools = PROJECT["tool"]["setuptools"]
+    found = set(find_packages(ROOT, **setuptools["packages"]["find"]))
+    holding_code = {path.parent.relative_to(ROOT) for path in (ROOT / "lvp").rglob("*.py")}
+    assert found == {".".join(path.parts) for path in holding_code}
+    others = {p.relative_to(ROOT) for p in (ROOT / "lvp").rglob("*") if p.is_file() and p.suffix not in (".py", ".pyc")}
+    data = setuptools["package-data"].items()
+    assert {Path(*package.split("."), name) for package, names in data for name in names} == others
+    assert {str(path) for path in others} == {"lvp/py.typed", "lvp/parametrization/evidence.json"}
+
+
+def test_requirements():
+    """Bounded from below, and from above only by what is known to be broken."""
+    base, extras = PROJECT["project"]["dependencies"], PROJECT["project"]["optional-dependencies"]
+    assert {Requirement(text).name for text in base} == {"jax", "optax"}
+    assert extras.keys() == {"lab", "tpu", "cuda", "dev", "bench"}
+    bounded = {Requirement(text).name for text in base}
+    for text in [*base, *sum(extras.values(), [])]:
+        wanted = Requirement(text)
+        operators = {part.operator for part in wanted.specifier}
+        assert operators <= {">=", "!="} and (">=" in operators or wanted.name in bounded), text
+
+
+def test_commands_without_the_lab():
+    code = "from lvp.cli.main import main\nsys.exit(main({words!r}))"
+    for words in RUN:
+        done = without_lab(code.format(words=shlex.split(words)))
+        assert done.returncode == 0 and done.stdout and not done.stderr, (words, done.stderr)
+    for words in NEED_LAB:
+        done = without_lab(code.format(words=shlex.split(words)))
+        assert done.returncode == 2 and not done.stdout
+        assert re.fullmatch(r"lvp: .* needs .*: pip install -e '\.\[lab.*\]'\n", done.stderr), (words, done.stderr)
+
+
+def test_modules_without_the_lab():
+    """Exactly those that LAB names cannot be imported."""
+    code = f"""
+import importlib
+for name in {MODULES!r}:
+    before = set(sys.modules)
+    try:
+        importlib.import_module(name)
+    except ModuleNotFoundError:
+        print(name)
+        for half in [each for each in sys.modules.keys() - before if each.startswith("lvp.")]:
+            del sys.modules[half]  # else it would pass for imported
+"""
+    done = without_lab(code)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.split() == [name for name in MODULES if LAB.fullmatch(name)]
+
+
+def test_the_readme_without_the_lab():
+    done = without_lab(snippet())
+    assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.slow
+def test_the_wheel_alone(tmp_path):
+    """Built and installed into an environment of its own, which takes pip's index as `make test` does."""
+    pip = ["-m", "pip", "--quiet", "--disable-pip-version-check"]
+    subprocess.run([sys.executable, *pip, "wheel", "--no-deps", "-w", tmp_path, ROOT], check=True)
+    (wheel,) = tmp_path.glob("*.whl")
+    names = {name for name in zipfile.ZipFile(wheel).namelist() if ".dist-info/" not in name}
+    code = {str(path.relative_to(ROOT)) for path in (ROOT / "lvp").rglob("*.py")}
+    assert names == code | {"lvp/py.typed", "lvp/parametrization/evidence.json"}
+    venv.create(tmp_path / "venv", with_pip=True)
+    interpreter = tmp_path / "venv" / "bin" / "python"
+    subprocess.run([interpreter, *pip, "install", wheel], check=True)
+    done = python("import lvp; print(lvp.__file__)\n" + snippet(), interpreter, cwd=tmp_path)
+    assert done.returncode == 0 and str(tmp_path) in done.stdout, done.stderr
+    for words in RUN + NEED_LAB:
+        lvp = subprocess.run([interpreter.with_name("lvp"), *shlex.split(words)], cwd=tmp_path, capture_output=True)
+        assert lvp.returncode == (2 if words in NEED_LAB else 0), (words, lvp.stderr)

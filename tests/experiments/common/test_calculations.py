@@ -1,0 +1,234 @@
+"""The experiments that calculate: their quantities against definitions, their claims against tables of known answer."""
+
+import dataclasses
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from experiments import feature_learning, token_frequencies
+from experiments.feature_learning import sign_moments
+from lvp import data, theory
+from lvp.data.tokens import tokenizers
+from lvp.errors import InputError
+
+CONTEXT = {"experiment": "none", "tier": "none", "corpus": "none", "commit": "none"}
+
+
+@pytest.mark.parametrize("experiment", [token_frequencies, feature_learning], ids=lambda m: m.__name__)
+def test_cells_of_every_tier_have_names_of_their_own(experiment):
+    for config in experiment.TIERS.values():
+        cells = experiment.config.cells(config)
+        assert len({c.label for c in cells}) == len(cells) and all(c.cell.flops_per_lane > 0 for c in cells)
+        assert all(c.cell.vocab <= 32768 for c in cells)
+
+
+@pytest.fixture
+def zipf(tmp_path):
+    return data.prepare("zipf:1", vocab=512, slice_bytes=None, valid_bytes=None, cache=tmp_path)
+
+
+def test_mean_squares_are_those_of_the_frequencies(zipf):
+    found = token_frequencies.calculation.calculate({"ranks": [10, 500]}, {"vocab": 512}, zipf)
+    alpha = zipf.frequencies()
+    assert found["peak_ratio"] == pytest.approx(512 * alpha.max() ** 2 / np.sum(alpha**2), rel=1e-12)
+    assert found["mean_square_of_top"] == pytest.approx(1 / found["peak_ratio"], rel=1e-12)
+    assert found["exponent"] == pytest.approx(1, abs=0.05) and found["unseen"] == 0
+
+
+def frequencies_table(power):
+    vocabs = np.array([256, 512, 1024, 2048])
+    noise = np.array([1.01, 0.99, 1.0, 1.005])
+    ratio = vocabs.astype(float) ** power * noise
+    return pd.DataFrame({"lane.vocab": vocabs, "peak_ratio": ratio, "mean_square_of_top": 1 / ratio})
+
+
+@pytest.mark.parametrize("power, verdict", [(1.0, "supported"), (0.0, "contradicted"), (0.5, "contradicted")])
+def test_frequency_claims(power, verdict):
+    claims = token_frequencies.claims.claims(frequencies_table(power), token_frequencies.TIERS["laptop"], CONTEXT)
+    assert [c.verdict for c in claims] == [verdict, verdict]
+    assert claims[0].value == pytest.approx(power, abs=0.02)
+
+
+def test_parts_of_a_step_are_those_of_theory(zipf):
+    arguments = {"width": 16, "vocab": 512, "draws": 40, "seed": 0, "steps": [1, 3], "rate": 0.2}
+    found = feature_learning.calculation.calculate(arguments, {"arm": feature_learning.config.THEOREM}, zipf)
+    for part in feature_learning.config.PARTS:
+        assert abs(found[part] - found[f"{part}_exact"]) < 4 * found[f"{part}_error"]
+    assert found["embedding_paper"] == theory.embedding_component(16, 512, 1.0, 1.0)
+    assert found["top_paper"] > 1.05 * found["top_exact"]
+    arm = feature_learning.calculation.calculate(arguments, {"arm": "Adam, cross-entropy"}, zipf)
+    assert {f"{part}_step{t}" for part in feature_learning.config.PARTS for t in (1, 3)} <= set(arm)
+    assert arm["embedding_step3"] > arm["embedding_step1"] > 0
+
+
+def moments_rows(d, alpha, form):
+    """Theorems 3 and 4 likewise, their covariances diagonal to noise."""
+    signs = float(theory.sign_projection_variance(d, len(alpha)))
+    each = [theory.sign_gaussian_variance(d, alpha, exact=exact) for exact in (True, False)]
+    forms = {"signs": (signs, signs)}
+    forms |= {name: tuple(float(x[token]) for x in each) for name, token in (("top", 0), ("rare", len(alpha) // 2))}
+    for arm in sign_moments.ARMS:
+        row = {"lane.arm": arm}
+        for name in ("signs",) if arm == "theorem 3" else ("top", "rare"):
+            exact, paper = forms[name]
+            value = exact if form == "exact" else paper
+            row |= {f"{name}_variance": value, f"{name}_variance_error": 0.003 * value}
+            row |= {f"{name}_variance_exact": exact, f"{name}_variance_paper": paper}
+            row |= {f"{name}_covariance": 0.001 * value, f"{name}_covariance_error": 0.002 * value}
+        yield row
+
+
+def learning_table(config, form):
+    """What would be measured if `form` were exact for the projection, and every arm had LVP's power."""
+    rows = []
+    for regime, pairs in feature_learning.config.regimes(config).items():
+        for d, m in pairs:
+            alpha = 1.0 / np.arange(1, m + 1)
+            alpha /= alpha.sum()
+            shape = {"cell.arguments.regime": regime, "cell.arguments.width": d}
+            forms = {"embedding": [theory.embedding_component(d, m, 1.0, 1.0)] * 2}
+            for part, token in (("top", 0), ("rare", m // 2)):
+                forms[part] = [theory.projection_component(d, 1.0, 1.0, alpha, exact=e)[token] for e in (True, False)]
+            row = {"lane.arm": feature_learning.config.THEOREM}
+            for part, (exact, paper) in forms.items():
+                value = exact if form == "exact" else paper
+                row |= {part: value, f"{part}_error": 0.003 * value, f"{part}_exact": exact, f"{part}_paper": paper}
+            rows.append(shape | row)
+            rows += [shape | r for r in moments_rows(d, alpha, form)] if regime == "m = 8 d" else []
+            for arm in feature_learning.config.ARMS if regime == "m = 8 d" else ():
+                scale = {"embedding": d**-1.0, "top": d**-1.5, "rare": d**-1.5}
+                steps = {f"{p}_step{t}": scale[p] * forms[p][0] for p in forms for t in config.steps}
+                errors = {k.replace("_step", "_error_step"): 0.01 * v for k, v in steps.items()}
+                rows.append(shape | {"lane.arm": arm} | steps | errors)
+    return pd.DataFrame(rows)
+
+
+@pytest.mark.parametrize(
+    "form, verdicts",
+    [("exact", ["supported", "contradicted", "supported"]), ("paper", ["supported"] * 2 + ["contradicted"])],
+)
+def test_learning_claims(form, verdicts):
+    config = feature_learning.TIERS["laptop"]
+    table = learning_table(config, form)
+    claims = feature_learning.claims.claims(table, config, CONTEXT)
+    assert [c.verdict for c in claims[:3]] == verdicts
+    # Theorem 3's variance and covariance; of theorem 4 for both tokens the printed variance, the exact one, covariance.
+    assert [c.verdict for c in claims[3:8]] == ["supported"] * 2 + verdicts[1:] + ["supported"]
+    assert {c.verdict for c in claims[8:]} == {"supported"} and len(claims) == 11 + 2 * len(
+        feature_learning.config.ARMS
+    )
+    assert "Theorem 4, most frequent token" in feature_learning.analysis.summary(table, config)
+    assert feature_learning.figure.figure(table, config, tier="laptop", corpus="none", partial=None).axes
+    assert all(arm in feature_learning.analysis.summary(table, config) for arm in feature_learning.config.ARMS)
+
+
+def test_what_survives_is_told_from_what_does_not_where_the_form_bends():
+    """δ_W's own form need not be a power, as in text: what is judged is the measured part relative to it."""
+    config = feature_learning.TIERS["laptop"]
+    table = learning_table(config, "exact")
+    bend = 1 + (table["cell.arguments.width"] == 32)  # the most frequent token's frequency jumps
+    columns = [c for c in table if c == "top_exact" or (c.startswith("top_step"))]
+    table[columns] = table[columns].mul(bend, axis=0)
+    falls = table["lane.arm"] == "sign, cross-entropy"
+    table.loc[falls, columns] = table[columns].div(table["cell.arguments.width"] ** 0.3, axis=0)[falls]
+    claims = feature_learning.claims.claims(table, config, CONTEXT)[-4:]  # of δ_W
+    assert [c.verdict for c in claims] == ["supported", "supported", "contradicted", "supported"]
+    assert claims[2].value == pytest.approx(-0.3, abs=0.01)
+
+
+def test_a_sweep_can_be_shown_before_it_is_whole():
+    config = feature_learning.TIERS["laptop"]
+    whole = learning_table(config, "exact")
+    is_theorem = whole["lane.arm"] == feature_learning.config.THEOREM
+    for rows in (whole[is_theorem], whole[~is_theorem], whole[:1], whole[::7]):
+        rows = rows.dropna(axis=1, how="all")  # columns come with the rows that fill them
+        feature_learning.figure.figure(rows, config, tier="none", corpus="none", partial=(len(rows), len(whole)))
+        assert feature_learning.analysis.summary(rows, config).startswith("regime")
+        assert len(feature_learning.claims.claims(rows, config, CONTEXT)) == 11 + 2 * len(feature_learning.config.ARMS)
+
+
+def test_covariances_that_are_not_diagonal_are_no_support():
+    config = feature_learning.TIERS["laptop"]
+    table = learning_table(config, "exact")
+    table["top_covariance"] = 0.1 * table["top_variance"]
+    claims = {c.statement: c.verdict for c in feature_learning.claims.claims(table, config, CONTEXT)}
+    assert claims["Theorem 4, most frequent token: the covariance of X is diagonal"] == "contradicted"
+    assert claims["Theorem 4, median token: the covariance of X is diagonal"] == "supported"
+
+
+def test_moments_are_those_of_theory(zipf):
+    arguments = {"width": 16, "vocab": 512, "draws": 20, "seed": 0, "steps": [1], "rate": 0.2}
+    found = [feature_learning.calculation.calculate(arguments, {"arm": arm}, zipf) for arm in sign_moments.ARMS]
+    for name, column in (("signs", found[0]), ("top", found[1]), ("rare", found[1])):
+        value, error = column[f"{name}_variance"], column[f"{name}_variance_error"]
+        assert abs(value - column[f"{name}_variance_exact"]) < 4 * error < 0.2 * value
+        assert abs(column[f"{name}_covariance"]) < 4 * column[f"{name}_covariance_error"]
+    assert found[1]["top_variance_paper"] > 1.1 * found[1]["top_variance_exact"]
+
+
+def test_a_claim_names_the_width_it_was_measured_at():
+    config = feature_learning.Config(widths=(16, 32, 64, 128, 256), largest=1024)
+    ratios = feature_learning.claims.claims(learning_table(config, "exact"), config, CONTEXT)[:3]
+    assert all("at d 128, m = 8 d" in claim.note for claim in ratios)
+
+
+def test_every_point_has_its_bar_and_no_legend_covers_one():
+    config = feature_learning.TIERS["laptop"]
+    table = learning_table(config, "exact")
+    figure = feature_learning.figure.figure(table, config, tier="laptop", corpus="none", partial=None)
+    figure.draw_without_rendering()
+    panels = [axes for axes in figure.axes if axes.get_legend()]
+    assert len(panels) == len(feature_learning.config.regimes(config)) + 2
+    for axes in panels:
+        assert axes.containers and all(container.has_yerr for container in axes.containers)
+        assert not axes.get_legend().get_window_extent().overlaps(axes.get_window_extent())
+
+
+def test_texts_have_no_vocabulary_below_the_bytes():
+    for tier, config in feature_learning.TIERS.items():
+        text = dataclasses.replace(config, corpus="wikitext2:/somewhere")
+        shapes = [pair for pairs in feature_learning.config.regimes(text).values() for pair in pairs]
+        assert min(m for _, m in shapes) == tokenizers.SMALLEST
+        assert all(len(pairs) >= 2 for pairs in feature_learning.config.regimes(text).values()), tier
+        assert {c.cell.vocab for c in feature_learning.config.cells(text)} == {m for _, m in shapes}
+    assert (
+        min(c.cell.vocab for c in feature_learning.config.cells(feature_learning.TIERS["smoke"])) < tokenizers.SMALLEST
+    )
+
+
+def test_a_regime_of_fewer_than_two_widths_is_left_out_and_says_so():
+    config = feature_learning.Config(corpus="python-docs", widths=(16, 32, 64), fixed_vocab=128, largest=2048)
+    assert [len(pairs) for pairs in feature_learning.config.regimes(config).values()] == [0, 2, 2]
+    lines = feature_learning.analysis.summary(learning_table(config, "exact"), config).splitlines()
+    assert [line.split("  ")[0] for line in lines if "left out: not two widths" in line] == ["m = 128"]
+    with pytest.raises(InputError, match="256 ≤ m ≤ 300"):
+        dataclasses.replace(config, largest=300)
+
+
+def test_counts_that_fix_no_exponent_are_no_result():
+    rows = {
+        "lane.vocab": [256, 512], "tokens": [10**7, 10**6], "unseen": 94, "fitted_from": 10, "fitted_to": [162, 418],
+        "exponent": [20.0, 0.93], "exponent_low": [None, 0.8], "exponent_high": [None, 1.06], "offset": [244.0, -1.7],
+        "peak_ratio": [203.1, 1000.0], "mean_square": [4e-4, 1.5e-5], "mean_square_of_top": [1 / 203.1, 1e-3],
+        "shown_ranks": [[1, 10, 256], [1, 10, 512]], "shown_frequencies": [[0.2, 0.1, 0.0], [0.2, 0.1, 1e-3]],
+        "shown_fit": [[None, 0.1, 0.01]] * 2,
+    }  # fmt: skip
+    table, config = pd.DataFrame(rows), token_frequencies.Config(vocabs=(256, 512))
+    head, vague, sharp, *_ = token_frequencies.analysis.summary(table, config).splitlines()
+    assert len(head) == len(vague) == len(sharp)
+    assert "20.0" not in vague and "open" in vague and "0.80 … 1.06" in sharp
+    curves = (
+        token_frequencies.figure.figure(table, config, tier="none", corpus="none", partial=None).axes[0].get_lines()
+    )
+    assert len(curves) == 3  # two of frequencies, one of a law
+    drawn = np.concatenate([line.get_ydata() for line in curves])
+    assert np.nanmin(drawn) == 1e-3  # a frequency of 0 is not drawn
+
+
+@pytest.mark.parametrize("change", [{"widths": (8,)}, {"draws": 1}, {"steps": ()}, {"steps": (0, 1)}])
+def test_unusable_configurations_are_refused(change):
+    with pytest.raises(InputError, match=next(iter(change))):
+        feature_learning.Config(**change)
+    with pytest.raises(InputError, match="first_rank"):
+        token_frequencies.Config(first_rank=10, last_rank=10)

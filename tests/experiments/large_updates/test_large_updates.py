@@ -1,0 +1,143 @@
+"""large_updates reads its records rightly: planted accuracies and dead units come out as they went in."""
+
+from dataclasses import asdict, replace
+
+import numpy as np
+import pytest
+
+import experiments
+from experiments import large_updates
+from experiments.large_updates.config import ARMS
+from lvp.errors import InputError
+from lvp.training import records, steps_of_parts
+
+CONFIG = large_updates.TIERS["laptop"]
+CONTEXT = {"experiment": "large_updates", "tier": "laptop", "corpus": "none", "commit": "none"}
+DEAD = {"standard": 0.4, "random": 0.3}  # at the largest scale, unless biases are frozen
+LOST = {"standard": 4.0, "random": 2.0, "leaky": 1.0}
+
+
+def arm_of(lane):
+    return next(
+        name
+        for name, arm in ARMS.items()
+        if (arm.random, arm.frozen, arm.leaky) == (lane.random, lane.frozen, lane.negative_slope > 0)
+    )
+
+
+def table_of(config, lost=()):
+    ((_, cell, lanes, _),) = large_updates.config.cells(config)
+    points = len(steps_of_parts(config.measured_parts, cell.steps))
+    rows = []
+    for lane in lanes:
+        name, large = arm_of(lane), lane.first_scale == config.largest
+        dead = DEAD.get(name, 0.0) * large * (1 + 0.01 * lane.seed)
+        measured = {"dead": {"all": [dead] * points}, "stable_rank": {"mean": [5.0] * points}}
+        right = 0.92 - LOST.get(name, 0.0) / 100 * large * (1 + 0.01 * lane.seed)
+        outcome = {"status": "finished", "accuracy": right, "valid_loss": 0.3, "measures": measured}
+        if name in lost:
+            outcome = {"status": "diverged", "accuracy": None, "valid_loss": None, "measures": measured}
+        config_of = {"cell": asdict(cell), "lane": asdict(lane)}
+        rows.append({"hash": str(len(rows)), "config": config_of, "outcome": outcome, "provenance": {}})
+    return records.table(rows)
+
+
+def verdicts(table, config=CONFIG):
+    return {c.statement: c.verdict for c in large_updates.claims.claims(table, config, CONTEXT)}
+
+
+def test_all_arms_are_lanes_of_one_program():
+    ((_, cell, lanes, epochs),) = large_updates.config.cells(CONFIG)
+    assert len(lanes) == 18 * 4 and epochs == 20 and cell.steps == 20 * (1438 // 64)
+    assert {arm_of(lane) for lane in lanes} == set(ARMS)
+    assert cell.first_phase == pytest.approx(0.1) and cell.first_phase in cell.measured_parts
+    assert cell.optimizer.options["weight_decay"] == {"hidden": 0.01, "output": 0.01}
+
+
+def test_the_paper_tier_is_the_published_set_up():
+    ((_, cell, lanes, epochs),) = large_updates.config.cells(large_updates.TIERS["paper"])
+    assert (cell.model.depth, cell.model.image, cell.model.channels, epochs) == (20, (32, 32, 3), 16, 205)
+    assert round(cell.first_phase * epochs) == 5 and {lane.learning_rate for lane in lanes} == {0.05}
+    assert {lane.first_scale for lane in lanes} == {1, 8, 128} and {lane.negative_slope for lane in lanes} == {0, 0.1}
+    assert (cell.optimizer.options["b1"], cell.optimizer.options["b2"]) == (0.9, 0.999)
+
+
+def test_claims_follow_what_was_planted():
+    found = verdicts(table_of(CONFIG))
+    assert len(found) == 10 and set(found.values()) == {"supported"}
+
+
+def test_claims_turn_with_the_data(monkeypatch):
+    """Negative control."""
+    monkeypatch.setitem(DEAD, "standard", -0.4)
+    monkeypatch.setitem(LOST, "random", 8.0)
+    monkeypatch.setitem(LOST, "standard, frozen biases", 3.0)
+    wrong = {statement for statement, verdict in verdicts(table_of(CONFIG)).items() if verdict == "contradicted"}
+    assert wrong == {
+        "first updates at × 128 leave dead ReLUs (standard)",
+        "with frozen biases they leave fewer (standard, × 128)",
+        "first updates at × 128 in random directions cost less accuracy",
+        "with frozen biases first updates at × 128 cost no accuracy",
+    }
+
+
+def test_where_nothing_differs_nothing_is_claimed_to(monkeypatch):
+    """Negative control: counts that are equal in every seed are not more than nothing."""
+    for planted in (DEAD, LOST):
+        for name in list(planted):
+            monkeypatch.setitem(planted, name, 0.0)
+    supported = {statement for statement, verdict in verdicts(table_of(CONFIG)).items() if verdict == "supported"}
+    assert supported == {
+        "frozen biases prevent dead ReLUs (standard, × 128)",
+        "frozen biases prevent dead ReLUs (random, × 128)",
+        "with frozen biases first updates at × 128 cost no accuracy",
+    }
+    # Fewer are not none.
+    monkeypatch.setitem(DEAD, "standard", 0.4)
+    monkeypatch.setitem(DEAD, "standard, frozen biases", 0.3)
+    found = verdicts(table_of(CONFIG))
+    assert found["with frozen biases they leave fewer (standard, × 128)"] == "supported"
+    assert found["frozen biases prevent dead ReLUs (standard, × 128)"] == "contradicted"
+
+
+def test_the_papers_values_are_those_of_the_scale_that_is_judged():
+    values = {c.statement: c.paper_value for c in large_updates.claims.claims(table_of(CONFIG), CONFIG, CONTEXT)}
+    assert values["first updates at × 128 cost accuracy"] == "3.9"
+    for scales, expected in (((1.0, 8.0), "2.6"), ((1.0, 50.0), "–")):
+        config = replace(CONFIG, scales=scales)
+        made = large_updates.claims.claims(table_of(config), config, CONTEXT)
+        assert {c.paper_value for c in made if c.statement.endswith(f"× {scales[-1]:g} cost accuracy")} == {expected}
+
+
+@pytest.mark.parametrize("arms, lost", [(("standard",), ()), (tuple(ARMS), ("standard",))])
+def test_fewer_arms_and_diverged_ones_are_read_as_they_are(arms, lost):
+    config = replace(CONFIG, arms=arms)
+    table = table_of(config, lost)
+    assert "nan" not in large_updates.analysis.summary(table, config)
+    assert large_updates.figure.figure(table, config, tier="laptop", corpus="none", partial=(1, 2)).axes
+    found = verdicts(table, config)
+    assert found["first updates at × 128 cost accuracy"] == ("unresolved" if lost else "supported")
+
+
+def test_measured_epochs_end_with_the_last():
+    epochs = large_updates.analysis.measured_epochs(table_of(CONFIG), CONFIG)
+    assert epochs[-1] == 20 and np.all(np.diff(epochs) > 0) and np.any(np.isclose(epochs, 2.0))
+
+
+@pytest.mark.parametrize(
+    "values, says",
+    [
+        ({"arms": "standard,odd"}, "arms must be of"),
+        ({"first_epochs": "30"}, "first_epochs"),
+        ({"scales": "8,128"}, "scales must hold 1"),
+        ({"scales": "1"}, "scales needs at least 2"),
+        ({"seeds": "0,0"}, "seeds holds a value twice"),
+        ({"points": "1"}, "points"),
+        ({"arms": ""}, "arms must hold at least one"),
+        ({"rate": "0"}, "rate"),
+    ],
+)
+def test_unusable_values_get_one_line(values, says):
+    with pytest.raises(InputError, match=says) as caught:
+        experiments.configured("large_updates", "laptop", values)
+    assert "\n" not in str(caught.value)

@@ -1,0 +1,166 @@
+"""mean_embedding reads its records rightly: planted drifts, losses and second moments come out as they went in."""
+
+from dataclasses import asdict, replace
+
+import numpy as np
+import pytest
+
+import experiments
+from experiments import mean_embedding
+from lvp.errors import InputError
+from lvp.training import records
+
+CONFIG = mean_embedding.TIERS["laptop"]
+CONTEXT = {"experiment": "mean_embedding", "tier": "laptop", "corpus": "none", "commit": "none"}
+DRIFT = {"SGD": 1e-8, "momentum SGD": 2e-8, "SignSGD": 0.4, "LionA": 0.3, "Adam": 0.5, "Coupled Adam": 1e-8}
+
+
+def outcome(cell, lane, drift, best, r_squared, scale, seed):
+    """Three measured numbers that a claim is about, and shapes like the real ones for the rest."""
+    points, jitter = len(cell.measured_steps), 1 + 0.01 * seed
+    path = "tied_embedding/embedding" if cell.model.tied else "head/kernel"
+    moments = {"r_squared": r_squared, "slope": scale, "slope_through_origin": scale}
+    bins = {"frequency": [0.1, 0.01, 0.0], "norm": [1.0, 0.5, None], "second_moment": [1e-3, 1e-4, None]}
+    matrix = {"average_cosine": 0.1, "isotropy": 0.5} | ({} if cell.optimizer.kind != "adam" else moments)
+    vocabulary = {}
+    for name in {path, "embedding/embedding"} if not cell.model.tied else {path}:
+        scaled = lane.learning_rates["embedding"] > lane.learning_rates["hidden"] or (
+            lane.learning_rates["output"] > lane.learning_rates["hidden"]
+        )
+        vocabulary[name] = {k: [v * jitter] * points for k, v in matrix.items()}
+        vocabulary[name]["mean_drift"] = [drift * jitter * (2 if scaled else 1)] * points
+        vocabulary[name]["by_frequency"] = {k: [v] * points for k, v in bins.items()}
+    loss = 2 + (np.log(lane.learning_rates["hidden"] / best)) ** 2 + 0.001 * seed
+    return {
+        "status": "finished",
+        "valid_loss": loss,
+        "valid_bits_per_byte": loss,
+        "measures": {"vocabulary": vocabulary},
+    }
+
+
+def table_of(config, cells, r_squared=0.85, scale=1 / 512):
+    rows = []
+    for label, cell, lanes, _ in cells:
+        name, head = label.rsplit(", ", 1)
+        rates = getattr(config, mean_embedding.config.OPTIMIZERS[name][2])
+        for lane in lanes:
+            planted = DRIFT[name] if head == "untied" or "Coupled" not in name else 0.01
+            made = outcome(cell, lane, planted, rates[1], r_squared, scale, lane.seed)
+            config_of = {"cell": asdict(cell), "lane": asdict(lane)}
+            rows.append({"hash": str(len(rows)), "config": config_of, "outcome": made, "provenance": {}})
+    return records.table(rows)
+
+
+def whole(config, **planted):
+    """Tuning lanes and what follows from them."""
+    cells = mean_embedding.config.cells(config)
+    more = mean_embedding.analysis.follow_up(table_of(config, cells, **planted), config)
+    return table_of(config, [c._replace(lanes=[*c.lanes, *more[c.label]]) for c in cells], **planted)
+
+
+def verdicts(table, config):
+    return {c.statement: c.verdict for c in mean_embedding.claims.claims(table, config, CONTEXT)}
+
+
+def test_every_optimizer_is_tuned_on_one_seed_and_followed_on_the_others():
+    cells = mean_embedding.config.cells(CONFIG)
+    assert [c.label for c in cells[:6]] == [f"{name}, untied" for name in mean_embedding.config.OPTIMIZERS]
+    table = table_of(CONFIG, cells)
+    assert set(table["lane.seed"]) == {0} and len(table) == 2 * (6 * 6 + 2 * 5)
+    more = mean_embedding.analysis.follow_up(table, CONFIG)
+    assert sum(map(len, more.values())) == 2 * 8 * 2
+    for label, lanes in more.items():
+        rates = getattr(CONFIG, mean_embedding.config.OPTIMIZERS[label.rsplit(", ", 1)[0]][2])
+        assert {lane.learning_rates["hidden"] for lane in lanes} == {rates[1]}
+        assert {lane.seed for lane in lanes} == {1, 2}
+    scaled = [lane for lane in more["Adam, untied"] if lane.learning_rates["embedding"] > lane.learning_rates["hidden"]]
+    assert all(x.learning_rates["embedding"] == 8 * x.learning_rates["hidden"] for x in scaled) and len(scaled) == 2
+    # Of a tied matrix it is the head's row, its only one.
+    assert any(x.learning_rates["output"] == 8 * x.learning_rates["hidden"] for x in more["Adam, tied"])
+
+
+def test_both_kinds_of_adam_get_the_same_constants():
+    of = {c.label: c.cell.optimizer for c in mean_embedding.config.cells(CONFIG)}
+    constants = {"b1": CONFIG.b1, "b2": CONFIG.b2, "eps": CONFIG.eps}
+    assert of["Adam, tied"].options == constants
+    assert of["Coupled Adam, tied"].options == constants | {"couple": ["output", "embedding"]}
+    assert of["SGD, tied"].options == {} and of["momentum SGD, tied"].options == {"momentum": 0.9}
+
+
+def test_claims_follow_what_was_planted():
+    found = verdicts(whole(CONFIG), CONFIG)
+    assert len(found) == 15 and set(found.values()) == {"supported"}
+
+
+def test_claims_turn_with_the_data(monkeypatch):
+    """Negative control."""
+    monkeypatch.setitem(DRIFT, "SGD", 0.2)
+    monkeypatch.setitem(DRIFT, "Adam", 1e-4)
+    found = verdicts(whole(CONFIG, r_squared=0.4, scale=1.0), CONFIG)
+    wrong = {s for s, v in found.items() if v == "contradicted"}
+    assert any(s.startswith("SGD leaves") for s in wrong) and not any("momentum" in s for s in wrong)
+    assert sum("Adam moves" in s for s in wrong) == sum("linear in token frequency" in s for s in wrong) == 2
+    assert sum("order of magnitude" in s for s in wrong) == 2
+
+
+def test_a_better_fit_is_no_contradiction():
+    found = verdicts(whole(CONFIG, r_squared=0.96), CONFIG)
+    assert {v for s, v in found.items() if "linear in token frequency" in s} == {"supported"}
+
+
+def test_lanes_without_momentum_are_not_read_as_momentums():
+    """Both grids of rates hold 0.125, and without a lane with momentum the table has no column for it."""
+    config = replace(CONFIG, arms=("SGD", "Adam"), heads=("untied",))
+    table = whole(config)
+    assert set(CONFIG.sgd_rates) & set(CONFIG.momentum_rates)
+    assert not len(mean_embedding.analysis.readings(table, CONFIG, "momentum SGD", "untied"))
+    assert not any("momentum" in statement for statement in verdicts(table, config))
+
+
+def test_seeds_are_paired_with_themselves_or_not_at_all():
+    table = whole(CONFIG)
+    scaled = table["lane.learning_rates.embedding"] > table["lane.learning_rates.hidden"]
+    for kind, seed in (("adam", 1), ("coupled_adam", 2)):
+        lost = scaled & (table["cell.optimizer.kind"] == kind) & (table["lane.seed"] == seed)
+        assert lost.any()
+        table.loc[lost, ["status", "valid_loss", "valid_bits_per_byte"]] = ["diverged", np.nan, np.nan]
+    found = {
+        s: v for s, v in verdicts(table, CONFIG).items() if "embedding rate" in s and "untied" in s or "input" in s
+    }
+    assert len(found) == 3 and set(found.values()) == {"unresolved"}
+    assert "nan" not in mean_embedding.analysis.summary(table, CONFIG)
+
+
+@pytest.mark.parametrize("arms, heads", [(("SGD", "Adam"), ("untied",)), (("LionA",), ("tied",))])
+def test_fewer_arms_are_read_as_they_are(arms, heads):
+    config = replace(CONFIG, arms=arms, heads=heads)
+    table = whole(config)
+    assert len(mean_embedding.config.cells(config)) == len(arms)
+    assert arms[0] in mean_embedding.analysis.summary(table, config)
+    assert mean_embedding.figure.figure(table, config, tier="laptop", corpus="none", partial=(1, 2)).axes
+    assert set(verdicts(table, config).values()) <= {"supported"}  # only what was run is claimed
+
+
+def test_a_diverged_arm_is_said_and_drawn_without():
+    table = whole(CONFIG)
+    lost = table["cell.optimizer.kind"] == "lion_a"
+    table.loc[lost, ["status", "valid_loss"]] = ["diverged", np.nan]
+    assert "no finished lane" in mean_embedding.analysis.summary(table, CONFIG)
+    assert mean_embedding.figure.figure(table, CONFIG, tier="laptop", corpus="none", partial=None).axes
+    assert not any(f.get("LionA, tied") for f in [mean_embedding.analysis.follow_up(table, CONFIG)])
+
+
+@pytest.mark.parametrize(
+    "values, says",
+    [
+        ({"arms": "Adam,Adan"}, "arms must be of"),
+        ({"heads": "free"}, "heads must be of"),
+        ({"measured": "0,1.5"}, "measured"),
+        ({"sgd_rates": "0"}, "sgd_rates"),
+    ],
+)
+def test_unusable_values_get_one_line(values, says):
+    with pytest.raises(InputError, match=says) as caught:
+        experiments.configured("mean_embedding", "laptop", values)
+    assert "\n" not in str(caught.value)

@@ -1,0 +1,250 @@
+"""representation_change reads its records rightly: planted forms, ratios and cosines come out as they went in."""
+
+import json
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+import experiments
+from experiments import representation_change
+from experiments.representation_change import equation_nine
+from lvp.errors import InputError
+from lvp.theory.representation_change import FORMS, squared_representation_change
+from lvp.training import records
+
+LAPTOP = replace(representation_change.TIERS["laptop"], batch_sizes=(1, 480))
+CONTEXT = {"experiment": "representation_change", "tier": "laptop", "corpus": "none", "commit": "none"}
+# What training is to look like, over parts of the steps.
+FALLING = {
+    "snr": lambda part: np.geomspace(3.0, 0.06, len(part)),
+    "alignment": lambda part: np.where(part > 0, -0.3, np.nan),
+    "cancelled": lambda part: np.full(len(part), 0.45),
+}
+
+
+def calculated(config, planted="exact", error=0.001, size=1.0):
+    """The records of equation 9's cells, were the simulation `size` times the planted form, to a relative error."""
+    for label, cell, lanes, _ in representation_change.config.calculations(config):
+        for lane in lanes:
+            sizes = config.snrs, lane["batch"], cell.arguments["fan_in"]
+            forms = {form: squared_representation_change(*sizes, form=form) for form in FORMS}
+            lists = forms | {"simulated": size * forms[planted], "error": error * forms[planted]}
+            outcome = {name: x.tolist() for name, x in lists.items()} | {"status": "finished", "draws": 9}
+            yield label, {"arguments": dict(cell.arguments)}, lane, outcome
+
+
+def trained(config, **planted):
+    """Those of the arms, with a little noise between seeds."""
+    part = np.array(config.measured_steps) / config.steps
+    for name in config.arms:
+        arm = representation_change.config.ARMS[name]
+        for seed in config.seeds:
+            made = {what: (FALLING | planted)[what](part) * (1 + 0.001 * seed) for what in FALLING}
+            hidden = {what: [float(x) if np.isfinite(x) else None for x in values] for what, values in made.items()}
+            measures = {"roles": {"hidden": hidden}, "matrices": {}}
+            outcome = {"status": "finished", "valid_loss": 3.0, "valid_bits_per_byte": 2.0, "measures": measures}
+            lane = {"warmup_steps": representation_change.config.warmup_steps(config, arm), "seed": seed}
+            yield name, {"optimizer": {"kind": arm.optimizer}, "batch": config.batch}, lane, outcome
+
+
+def table_of(*kinds):
+    rows = [
+        {"hash": f"{label}{lane}", "config": {"cell": cell, "lane": lane}, "outcome": outcome, "provenance": {}}
+        for kind in kinds
+        for label, cell, lane, outcome in kind
+    ]
+    return records.table(json.loads(records.dumps(rows)))  # as it is on disk
+
+
+def verdicts(table, config=LAPTOP):
+    return {c.statement: c.verdict for c in representation_change.claims.claims(table, config, CONTEXT)}
+
+
+def drawn(table, config=LAPTOP):
+    return representation_change.figure.figure(table, config, tier="laptop", corpus="none", partial=(1, 2))
+
+
+@pytest.mark.parametrize("tier", representation_change.TIERS)
+def test_cells_and_measured_steps_of_every_tier(tier):
+    config = representation_change.TIERS[tier]
+    planned = representation_change.config.calculations(config)
+    assert len({c.label for c in planned}) == len(planned) == len(config.fan_ins)
+    assert all([lane["batch"] for lane in c.lanes] == list(config.batch_sizes) for c in planned)
+    assert all(records.dumps(dict(c.cell.arguments)) and c.cell.flops_per_lane > 0 for c in planned)
+    steps = config.measured_steps
+    assert list(steps) == sorted(set(steps)) and steps[:2] == (0, 1) and steps[-1] == config.steps - 1
+    assert config.batch % config.micro_batches == 0 and config.batch // config.micro_batches >= 1
+
+
+def test_the_paper_tier_is_the_published_set_up():
+    """Kosson et al. 2024, section 3 and figures 3 and 4."""
+    paper = representation_change.TIERS["paper"]
+    shape = paper.layers, paper.width, paper.context, paper.batch, paper.steps, paper.gpt2
+    assert shape == (12, 768, 1024, 480, 5000, True)
+    assert (paper.b1, paper.b2, paper.eps, paper.weight_decay) == (0.9, 0.95, 1e-8, 0.1)
+    assert (paper.warmup, paper.cooldown, paper.lion_rate) == (0.05, 0.5, 0.01)
+    assert {480} <= set(paper.batch_sizes) and {768} <= set(paper.fan_ins) and {1 / 480} <= set(paper.snrs)
+
+
+def test_arms_of_one_optimizer_share_a_cell():
+    found = representation_change.config.trained(LAPTOP)
+    assert [(c.label, c.cell.optimizer.kind, len(c.lanes)) for c in found] == [
+        ("LionAR", "lion_ar", 4),
+        ("AdamW", "adamw", 2),
+    ]
+    warmups = [lane.warmup_steps for lane in found[0].lanes]
+    assert warmups == [0, 0, round(0.05 * LAPTOP.steps), round(0.05 * LAPTOP.steps)]
+    assert not representation_change.config.trained(replace(LAPTOP, arms=()))
+    assert representation_change.config.cells(LAPTOP)[-2:] == found
+
+
+@pytest.mark.parametrize("tier", representation_change.TIERS)
+def test_every_trained_cell_is_one_and_takes_its_lanes(tier):
+    config = representation_change.TIERS[tier]
+    for _, cell, lanes, _ in representation_change.config.trained(config):
+        for lane in lanes:
+            cell.check(lane)
+        assert "vector" not in cell.optimizer.options["weight_decay"] and cell.micro_batch_size >= 2
+        assert (cell.measured_steps, cell.model.tied) == (config.measured_steps, True)
+        if tier == "paper":
+            assert cell.num_params == pytest.approx(124.4e6, rel=1e-3) and cell.tokens_per_step == 480 * 1024
+
+
+def test_a_calculated_lane_holds_the_simulation_and_its_forms():
+    arguments = {"fan_in": 8, "snrs": [0.01, 0.3], "numbers": 200_000, "seed": 1}
+    found = representation_change.calculation.calculate(arguments, {"batch": 50}, None)
+    assert records.dumps(found) and found["draws"] == 500
+    for form in FORMS:
+        np.testing.assert_array_equal(found[form], squared_representation_change([0.01, 0.3], 50, 8, form=form))
+    assert np.all(np.abs(np.subtract(found["simulated"], found["exact"])) < 4 * np.array(found["error"]))
+    few, many = (equation_nine.num_draws(arguments | {"numbers": n}, 50) for n in (1, 10**9))
+    assert (few, many) == equation_nine.DRAWS
+
+
+def test_claims_follow_what_was_planted():
+    found = verdicts(table_of(calculated(LAPTOP), trained(LAPTOP)))
+    limits = {s: v for s, v in found.items() if "the limit of large C" in s}
+    assert len(found) == 2 + 3 + 3 * 2 + 2 * 2
+    assert list(limits.values()) == ["contradicted"] * 3 and all("C 768 and B 480" in s for s in limits)
+    assert {v for s, v in found.items() if s not in limits} == {"supported"}
+
+
+def test_how_far_the_ratio_falls_is_said_as_a_ratio():
+    for seeds in ((0,), (0, 1)):
+        config = replace(LAPTOP, arms=("LionAR",), seeds=seeds)
+        steps = {"snr": lambda part: np.where(part < 0.02, 4.0, 0.5)}
+        found = representation_change.claims.claims(table_of(trained(config, **steps)), config, CONTEXT)
+        (claim,) = (c for c in found if "falls" in c.statement)
+        assert claim.value == pytest.approx(8.0) and (claim.interval is None) == (len(seeds) == 1)
+
+
+def test_equation_nines_claims_turn_with_the_simulation():
+    """Negative control: exact equation 9; its limit; what is too large by a tenth."""
+    found = verdicts(table_of(calculated(LAPTOP, "paper")))
+    assert found["below 64 inputs it is off by more"] == "contradicted"
+    found = verdicts(table_of(calculated(LAPTOP, "limit")))
+    assert found["equation 9 holds within 3% from 64 inputs on"] == "contradicted"
+    assert {v for s, v in found.items() if "the limit of large C" in s} == {"supported"}
+    found = verdicts(table_of(calculated(LAPTOP, "paper", size=1.1)))
+    assert found["equation 9 holds within 3% from 64 inputs on"] == "contradicted"
+    found = verdicts(table_of(calculated(LAPTOP, error=0.02)))
+    assert found["equation 9 holds within 3% from 64 inputs on"] == "unresolved"
+
+
+def test_figure_fours_claims_turn_with_training():
+    """Negative control: φ that rises, a batch below 1/φ at the end, momentum that helps or undoes everything."""
+    rising = {"snr": lambda part: np.geomspace(0.001, 0.5, len(part)), "alignment": lambda part: 0.2 + 0 * part}
+    found = verdicts(table_of(trained(LAPTOP, cancelled=lambda part: 0.95 + 0 * part, **rising)))
+    wrong = [s for s, v in found.items() if v == "contradicted"]
+    assert len(wrong) == 3 * 2 + 2 * 2 and {v for s, v in found.items() if s not in wrong} == {"unresolved"}
+
+
+def test_the_interval_of_the_largest_deviation_covers_it():
+    rng, covered = np.random.default_rng(0), 0
+    for _ in range(200):
+        config = replace(LAPTOP, fan_ins=(64, 768))
+        rows = equation_nine.rows_of(table_of(calculated(config, error=0.004)))
+        truth = max(np.max(np.abs(row["exact"] / row["paper"] - 1)) for _, row in rows.iterrows())
+        rows["simulated"] = [row["exact"] + row["error"] * rng.normal(size=11) for _, row in rows.iterrows()]
+        value, (low, high) = equation_nine.largest_deviation(rows)
+        covered += low <= truth <= high
+        assert low <= value <= high
+    assert covered >= 186  # of 190 expected at least, two and a half standard deviations below
+
+
+def test_the_deviation_that_is_shown_is_not_chosen_by_noise():
+    table = table_of(calculated(replace(LAPTOP, fan_ins=(8,))))
+    (_, row) = list(equation_nine.rows_of(table).iterrows())[1]
+    value, error, exact = equation_nine.deviation(row)
+    assert value == pytest.approx(exact, rel=1e-9) and exact == pytest.approx(-0.09, abs=0.01) and error < 0.002
+    noise = 5 * np.where(row["exact"] == row["exact"].max(), row["exact"], 0)
+    row["simulated"] = row["simulated"] + noise  # far off where the form is not
+    assert equation_nine.deviation(row)[0] == pytest.approx(value)
+
+
+def test_means_over_training_are_of_training_and_not_of_measured_steps():
+    """Early steps lie closer together than late ones."""
+    steps = np.array(LAPTOP.measured_steps, float)
+    mean = representation_change.analysis.over_training
+    values = np.stack([np.full(len(steps), 3.0), steps, np.where(steps < 1, np.nan, 3.0), np.full(len(steps), np.nan)])
+    np.testing.assert_allclose(mean(values, LAPTOP), [3.0, (LAPTOP.steps - 1) / 2, 3.0, np.nan], rtol=0.02)
+    assert abs(steps.mean() / (LAPTOP.steps / 2) - 1) > 0.05  # control
+    np.testing.assert_allclose(mean(values, LAPTOP, start=0.5)[1], 0.75 * LAPTOP.steps, rtol=0.02)
+    few = replace(LAPTOP, steps=20, points=4)  # 1 % of which is less than a step
+    assert mean(np.array([[7.0] + [1.0] * (len(few.measured_steps) - 1)]), few, stop=0.01) == 7.0
+
+
+def test_a_seed_that_diverged_is_not_left_out():
+    table = table_of(calculated(LAPTOP), trained(LAPTOP))
+    lost = (table["lane.seed"] == 1) & (table["cell.optimizer.kind"] == "adamw")
+    table.loc[lost, ["status", "valid_bits_per_byte"]] = ["diverged", np.nan]
+    found = verdicts(table)
+    assert {v for s, v in found.items() if "AdamW" in s} == {"unresolved"}
+    assert {v for s, v in found.items() if "(LionAR)" in s} == {"supported"}
+    assert "nan" not in representation_change.analysis.summary(table, LAPTOP) and drawn(table).axes
+
+
+@pytest.mark.parametrize("kinds", [(), (calculated,), (trained,), (calculated, trained)], ids=lambda k: f"{len(k)}")
+def test_a_sweep_is_shown_as_far_as_it_is(kinds):
+    table = table_of(*(kind(LAPTOP) for kind in kinds))
+    for rows in (table, table[:1], table[::5]) if len(kinds) else (table,):
+        rows = rows.dropna(axis=1, how="all")  # columns come with the rows that fill them
+        assert drawn(rows).axes and representation_change.analysis.summary(rows, LAPTOP)
+        assert len(verdicts(rows)) >= 2 + 10
+    text = representation_change.analysis.summary(table, LAPTOP)
+    assert ("simulated/equation 9" in text) == (calculated in kinds) and ("AdamW" in text) == (trained in kinds)
+
+
+def test_no_legend_covers_a_panel_and_no_negative_ratio_is_drawn():
+    config = replace(LAPTOP, arms=("LionAR",))
+    table = table_of(calculated(config), trained(config, snr=lambda part: 1 - 2 * part))
+    figure = drawn(table, config)
+    figure.draw_without_rendering()
+    assert len(figure.axes) == 6
+    for axes in figure.axes:
+        assert not axes.get_legend().get_window_extent().overlaps(axes.get_window_extent())
+    assert [axes.get_yscale() for axes in figure.axes] == ["log", "log", "linear", "log", "linear", "linear"]
+    (line,) = (x for x in figure.axes[3].get_lines() if x.get_label() == "LionAR")
+    low = line.get_ydata()
+    assert np.isnan(low).any() and np.nanmin(low) > 0
+
+
+@pytest.mark.parametrize(
+    "values, says",
+    [
+        ({"arms": "LionAR,Lion"}, "arms must be of LionAR, "),
+        ({"fan_ins": ""}, "fan_ins is empty"),
+        ({"snrs": "0"}, "snrs"),
+        ({"batch_sizes": "0,1"}, "batch_sizes"),
+        ({"numbers": "0"}, "numbers"),
+        ({"points": "1"}, "points"),
+        ({"warmup": "0.8"}, "warm-up .* must not be longer than the training"),
+        ({"micro_batches": "1"}, "micro_batches must be at least 2"),
+        ({"lion_rate": "0"}, "lion_rate"),
+    ],
+)
+def test_unusable_values_get_one_line(values, says):
+    with pytest.raises(InputError, match=says) as caught:
+        experiments.configured("representation_change", "laptop", values)
+    assert "\n" not in str(caught.value)

@@ -1,0 +1,217 @@
+"""warmup reads its records rightly: planted gaps, norms and angles come out as they went in."""
+
+from dataclasses import asdict, replace
+
+import numpy as np
+import pytest
+
+import experiments
+from experiments import warmup
+from experiments.warmup import analysis
+from experiments.warmup import config as warmup_runs
+from experiments.warmup.config import ARMS
+from lvp.errors import InputError
+from lvp.training import records
+
+CONFIG = warmup_runs.TIERS["laptop"]
+CONTEXT = {"experiment": "warmup", "tier": "laptop", "corpus": "none", "commit": "none"}
+# What no warm-up costs, and what an arm costs above LionAR.
+GAP = {"AdamW": 0.3, "AdamW, no β₁ correction": 0.2, "LionA": 0.2, "LionAR": 0.1, "LionA, high momentum": 0.1}
+WORSE = {"LionAR, no momentum": 0.4, "LionAR, RRC held": 0.1}
+# Factor of the first measured step over what follows the schedule.
+EARLY = {"AdamW": {"norm": 3.0, "angle": 3.0}, "LionA": {"angle": 2.0}, "LionAR": {"representation_change": 2.0}}
+
+
+def outcome(config, name, rate, warmup_steps, seed):
+    rates = warmup_runs.rates_of(config, name)
+    loss = 3 + 0.2 * np.log(rate / rates[1]) ** 2 + WORSE.get(name, 0) + 0.01 * (seed % 7)
+    loss += GAP.get(name, 0) * (warmup_steps == 0)
+    noise = np.random.default_rng([seed, warmup_steps, list(ARMS).index(name)])  # of every arm its own
+    loss += 0.002 * noise.normal()
+    measured = {}
+    for what in ("norm", "angle", "representation_change"):
+        values = 0.1 * analysis.schedule(config, warmup_steps / config.steps)
+        values[0] *= EARLY.get(name, {}).get(what, 1.0)
+        measured[what] = list(values)
+    matrices = {"block_0/mlp/up/kernel": measured, "tied_embedding/embedding": measured}
+    measures = {"roles": {"hidden": {k: measured[k] for k in ("norm", "angle")}}, "matrices": matrices}
+    curve = {"curve_steps": [200, 400], "curve_losses": [4.0, loss]}
+    return {"status": "finished", "train_loss": loss, "valid_loss": loss, "measures": measures} | curve
+
+
+def table_of(config, cells):
+    rows = []
+    for name in config.arms:
+        (lanes, cell) = [(c.lanes, c.cell) for c in cells if c.cell == warmup_runs.arm_cell(config, name)][0]
+        momentum = warmup_runs.momentum_of(config, name)
+        for lane in lanes:
+            if set(lane.options.values()) == {momentum} and lane.learning_rates["hidden"] in warmup_runs.rates_of(
+                config, name
+            ):
+                made = outcome(config, name, lane.learning_rates["hidden"], lane.warmup_steps, lane.seed)
+                config_of = {"cell": asdict(cell), "lane": asdict(lane)}
+                rows.append({"hash": str(len(rows)), "config": config_of, "outcome": made, "provenance": {}})
+    return records.table(rows)
+
+
+@pytest.fixture(scope="module")
+def whole():
+    return followed(CONFIG)
+
+
+def followed(config):
+    """The first lanes and what follows from them."""
+    cells = warmup_runs.cells(config)
+    more = warmup.analysis.follow_up(table_of(config, cells), config)
+    return table_of(config, [c._replace(lanes=[*c.lanes, *more[c.label]]) for c in cells])
+
+
+def verdicts(table, config=CONFIG):
+    return {c.statement: c.verdict for c in warmup.claims.claims(table, config, CONTEXT)}
+
+
+def test_arms_share_programs_where_only_traced_numbers_differ(whole):
+    cells = warmup_runs.cells(CONFIG)
+    assert len(CONFIG.arms) == 8 and len(cells) == 7  # LionAR without momentum is LionAR with another β
+    assert sum(len(c.lanes) for c in cells) == (5 * 5 + 3 * 4) * 3 * 2
+    assert len(whole) == (5 * 5 + 3 * 4) * 3 * 2 + 8 * 3 * 8
+    by_label = {c.label: c for c in cells}
+    assert {lane.options["b"] for lane in by_label["LionAR"].lanes} == {0.9, 0.0}
+    for c in cells:
+        assert c.cell.micro_batches > 1 and c.cell.cooldown == 0.5
+        for lane in c.lanes:
+            c.cell.check(lane)
+    decays = by_label["LionAR, RRC held"].cell.optimizer.options["weight_decay"]
+    assert set(decays) == {"embedding", "position", "hidden", "output"} and set(decays.values()) == {3.2}
+
+
+def test_claims_follow_what_was_planted(whole):
+    found = verdicts(whole)
+    assert len(found) == 18 and set(found.values()) == {"supported"}
+    assert analysis.gap(whole, CONFIG, "AdamW", 0.2).mean() == pytest.approx(0.3, abs=0.01)
+
+
+def test_claims_turn_with_the_data(monkeypatch):
+    """Negative control: no gaps where the paper has them, one where it has none, and early spikes elsewhere."""
+    monkeypatch.setitem(GAP, "AdamW", 0.0)
+    monkeypatch.setitem(GAP, "LionAR, high momentum", 0.3)
+    monkeypatch.setitem(WORSE, "LionAR, no momentum", -0.1)
+    monkeypatch.setitem(EARLY, "LionAR", {"angle": 2.0, "representation_change": 0.5})
+    found = verdicts(followed(CONFIG))
+    wrong = {statement for statement, verdict in found.items() if verdict == "contradicted"}
+    assert wrong == {
+        "LionA's gap is smaller than AdamW's",
+        "LionAR's gap is smaller than AdamW's",
+        "LionAR's angle follows the schedule",
+        "LionAR's first updates change representations more than later ones",
+        "LionAR without momentum is much worse",
+        "LionAR with high momentum needs no warm-up",
+        "AdamW without warm-up keeps a lasting gap",
+        "AdamW without warm-up keeps a gap to the reference warm-up",
+    }
+
+
+def test_where_nothing_differs_nothing_is_claimed_to(monkeypatch):
+    """Negative control: no gaps, no arm worse, no spikes; and gaps too small to count are no gaps."""
+    for planted in (GAP, WORSE, EARLY):
+        for name in list(planted):
+            monkeypatch.setitem(planted, name, {} if planted is EARLY else 0.002)
+    found = verdicts(followed(CONFIG))
+    supported = {statement for statement, verdict in found.items() if verdict == "supported"}
+    assert supported == {
+        "LionA's update norm follows the schedule",
+        "LionAR's angle follows the schedule",
+        "LionAR that holds the RRC gains nothing from warm-up",
+        "LionAR with high momentum needs no warm-up",
+    }
+
+
+def test_a_verdict_that_leans_on_the_edge_of_a_grid_is_unresolved(whole):
+    """The losses of the best rate move to the first of the grid: for AdamW's runs without warm-up only, then for those
+    with it."""
+    rates = CONFIG.adam_rates
+    swap = {rates[0]: rates[1], rates[1]: rates[0]}
+    for without, verdict in ((True, "unresolved"), (False, "supported")):
+        table = whole.copy()
+        of = (table["cell.optimizer.kind"] == "adamw") & ((table["lane.warmup_steps"] == 0) == without)
+        of &= table["lane.learning_rates.hidden"].isin(swap)
+        table.loc[of, "lane.learning_rates.hidden"] = table.loc[of, "lane.learning_rates.hidden"].map(swap)
+        (claim,) = [c for c in warmup.claims.claims(table, CONFIG, CONTEXT) if c.statement.endswith("a lasting gap")]
+        assert claim.verdict == verdict  # with warm-up a better rate could only widen the gap
+        assert ("edge of its grid: AdamW at 0%" in claim.note) == without
+
+
+def test_the_seeds_that_chose_the_rate_do_not_judge_it(whole):
+    table = whole.copy()
+    first = table["lane.seed"].isin(CONFIG.seeds)
+    table.loc[first, "valid_loss"] -= 1.0  # the same rates are best
+    for name in CONFIG.arms:
+        gaps = [analysis.gap(each, CONFIG, name, 0.2) for each in (table, whole)]
+        np.testing.assert_array_equal(*gaps)
+
+
+def test_schedule_is_the_one_that_is_trained():
+    from lvp import optim
+
+    for part in CONFIG.warmups:
+        rate = optim.trapezoid(1.0, CONFIG.steps, part, CONFIG.cooldown)
+        trained = [float(rate(step)) for step in CONFIG.measured_steps]
+        np.testing.assert_allclose(analysis.schedule(CONFIG, part), trained, rtol=1e-6)
+
+
+def test_a_diverged_rate_is_passed_over_and_a_diverged_arm_says_so(whole):
+    table = whole.copy()
+    best = table["lane.learning_rates.hidden"] == CONFIG.adam_rates[1]
+    table.loc[best & (table["cell.optimizer.kind"] == "adamw"), ["status", "valid_loss"]] = ["diverged", np.nan]
+    assert analysis.best_rate(table, CONFIG, "AdamW", 0.0) in (CONFIG.adam_rates[0], CONFIG.adam_rates[2])
+    lost = table["cell.optimizer.kind"] == "lion_a"
+    table.loc[lost, ["status", "valid_loss"]] = ["diverged", np.nan]
+    found = verdicts(table)
+    assert found["LionA without warm-up keeps a gap"] == "unresolved" and found["LionAR without warm-up keeps a gap"]
+    assert "nan" not in warmup.analysis.summary(table, CONFIG)
+    assert warmup.figure.figure(table, CONFIG, tier="laptop", corpus="none", partial=(1, 2)).axes
+
+
+def test_fewer_arms_are_read_as_they_are():
+    config = replace(CONFIG, arms=("LionAR",))
+    table = followed(config)
+    assert len(verdicts(table, config)) == 4 and "LionAR" in warmup.analysis.summary(table, config)
+    assert warmup.figure.figure(table, config, tier="laptop", corpus="none", partial=None).axes
+
+
+def test_the_paper_tier_is_the_published_set_up():
+    config = warmup_runs.TIERS["paper"]
+    cell = warmup_runs.arm_cell(config, "AdamW")
+    model = cell.model
+    assert (model.layers, model.width, model.head_dim, model.context, model.tied) == (12, 768, 64, 1024, True)
+    assert (cell.batch, cell.steps, cell.cooldown) == (480, 5000, 0.5)
+    options = dict(cell.optimizer.options)
+    assert set(options.pop("weight_decay").values()) == {0.1} and options == {"b2": 0.95, "eps": 1e-8}
+    assert warmup_runs.arm_lane(config, "AdamW", 1e-3, 0.05, 0).options == {"b1": 0.9}
+
+
+@pytest.mark.parametrize(
+    "values, says",
+    [
+        ({"steps": "380"}, "5% of them are 19 steps of warm-up, fewer than 20; steps must be at least 400"),
+        ({"warmups": "0,0.05,0.6"}, "must not be longer than the training"),
+        ({"warmups": "0,0.1"}, "must hold 0 and the reference"),
+        ({"arms": "AdamW,Adan"}, "arms must be of"),
+        ({"more_seeds": "1,2"}, "more_seeds"),
+        ({"more_seeds": "100,100"}, "more_seeds holds a value twice"),
+        ({"high_momentum": "1"}, "high_momentum must be below 1"),
+        ({"points": "0"}, "points"),
+        ({"micro_batches": "1"}, "micro_batches must be at least 2"),
+        ({"arms": ""}, "arms must hold at least one"),
+        ({"held_decay": "0"}, "held_decay"),
+    ],
+)
+def test_unusable_values_get_one_line(values, says):
+    with pytest.raises(InputError, match=says) as caught:
+        experiments.configured("warmup", "laptop", values)
+    assert "\n" not in str(caught.value)
+
+
+def test_micro_batches_that_do_not_divide_the_batch_are_refused():
+    with pytest.raises(InputError, match=r"micro_batches \(5\) must divide batch"):
+        warmup_runs.cells(experiments.configured("warmup", "laptop", {"micro_batches": 5}))

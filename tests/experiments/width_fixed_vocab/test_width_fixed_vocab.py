@@ -1,0 +1,406 @@
+"""Width at a fixed vocabulary: the designs' lanes, claims that follow the data, and how a decoder's table is read."""
+
+import json
+from collections import defaultdict
+from dataclasses import asdict, replace
+from itertools import product
+
+import numpy as np
+import pandas as pd
+import pytest
+from scipy import stats
+
+import experiments
+from experiments import width_fixed_vocab
+from experiments.common.decoder_runs import EMBEDDING, geometric, grid, where
+from experiments.width_fixed_vocab.config import COMMON, FACTORS
+from lvp.errors import InputError
+from lvp.training import Lane, records
+
+HIDDEN = "lane.learning_rates.hidden"
+CONTEXT = {"experiment": "width_fixed_vocab", "tier": "none", "corpus": "none", "commit": "none"}
+LAPTOP = width_fixed_vocab.TIERS["laptop"]
+STAR = replace(LAPTOP, hidden_rates=(0.1, 0.2, 0.4), embedding_std_factors=(1.0,), output_std_factors=(1.0, 4.0))
+PART = replace(STAR, widths=(32, 48, 128), output_rate_factors=(0.25, 1.0))
+LEAN = replace(STAR, output_rate_factors=(1.0, 4.0), output_std_factors=(1.0,))
+FULL = replace(STAR, widths=(32, 64, 128), rates=geometric(0.008, 0.128, 5), hidden_rates=(0.2, 0.4), design="full")
+
+
+# --- the lanes --------------------------------------------------------------------------------------------------------
+
+
+def key(lane):
+    """All that tells a lane from another."""
+    return tuple(lane.learning_rates.items()), tuple(lane.init_std.items()), lane.seed
+
+
+def setting_of(lane, width):
+    """(η_E, η_H d, factors), read back from a lane."""
+    rates, stds = lane.learning_rates, lane.init_std
+    ratios = rates["output"] / rates["hidden"], *(stds[x] * width**0.5 for x in ("embedding", "output"))
+    factors = {name: round(x, 9) for name, x in zip(FACTORS, ratios, strict=True)}
+    return rates["embedding"], round(rates["hidden"] * width, 9), factors
+
+
+@pytest.mark.parametrize("config", width_fixed_vocab.TIERS.values(), ids=width_fixed_vocab.TIERS)
+def test_every_tier_has_each_lane_once(config):
+    cells = width_fixed_vocab.config.cells(config)
+    assert [c.cell.model.width for c in cells] == list(config.widths) and len({c.label for c in cells}) == len(cells)
+    settings = len(config.rates) * len(config.hidden_rates)
+    if config.design == "full":
+        settings *= int(np.prod([len(getattr(config, name)) for name in FACTORS]))
+    for c in cells:
+        assert (c.cell.model.vocab, c.cell.steps, c.epochs) == (config.vocab, config.steps, None)
+        assert len(c.lanes) == settings * len(config.seeds) == len(set(map(key, c.lanes)))
+
+
+def test_laptop_tier_in_numbers():
+    """4 widths of 7 η_E × 4 η_H × 2 seeds, and then 6 rays of 5 η_E × 2 seeds each."""
+    assert [len(c.lanes) for c in width_fixed_vocab.config.cells(LAPTOP)] == [56] * 4
+    more = width_fixed_vocab.analysis.follow_up(first_stage(LAPTOP, bowl(0.0)), LAPTOP)
+    assert {label: len(lanes) for label, lanes in more.items()} == {f"d {d}, m 4096": 60 for d in (32, 48, 80, 128)}
+
+
+def test_paper_tier_is_the_published_set_up():
+    """Hayou & Liu 2025, appendix C.1."""
+    paper = width_fixed_vocab.TIERS["paper"]
+    assert (paper.design, paper.vocab, paper.widths) == ("full", 32768, tuple(2**k for k in range(8, 13)))
+    assert (paper.seeds, paper.steps, paper.corpus, paper.slice_bytes) == ((0, 1), 10_000, "wikitext2", None)
+
+
+# The best η_H d and the place of the best η_E among the rates, and the places that the rays then take.
+PLANTED = {32: (0.1, 0, (0, 1, 2)), 48: (0.4, 1, (0, 1, 2, 3)), 80: (0.2, 3, (1, 2, 3, 4, 5)), 128: (0.2, 6, (4, 5, 6))}
+
+
+def planted(d, rate, hidden, factors):
+    best, at, _ = PLANTED[d]
+    return 2 + np.log(hidden / best) ** 2 + 0.1 * np.log(rate / LAPTOP.rates[at]) ** 2
+
+
+def test_rays_surround_the_best_rate_at_the_widths_best_hidden_rate():
+    """By hand; a best η_E at or next to the end of its grid clips the reach."""
+    more = width_fixed_vocab.analysis.follow_up(first_stage(STAR, planted), STAR)
+    ones = [("output_rate_factors", 0.25), ("output_rate_factors", 4.0), ("output_std_factors", 4.0)]
+    assert list(more) == [c.label for c in width_fixed_vocab.config.cells(STAR)]
+    for (d, (hidden, _, near)), lanes in zip(PLANTED.items(), more.values(), strict=True):
+        expected = [
+            (STAR.rates[i], hidden, COMMON | {name: x}, seed) for (name, x) in ones for i in near for seed in STAR.seeds
+        ]
+        assert [(*setting_of(lane, d), lane.seed) for lane in lanes] == expected
+        assert lanes == [width_fixed_vocab.config.lane(d, *setting) for setting in expected]
+
+
+def test_a_star_changes_one_factor_at_a_time_and_is_inside_full():
+    full = width_fixed_vocab.config.cells(replace(LAPTOP, design="full"))
+    cells, more = (
+        width_fixed_vocab.config.cells(LAPTOP),
+        width_fixed_vocab.analysis.follow_up(first_stage(LAPTOP, planted), LAPTOP),
+    )
+    for few, many in zip(cells, full, strict=True):
+        d, first, then = few.cell.model.width, set(map(key, few.lanes)), set(map(key, more[few.label]))
+        assert few.cell == many.cell and first | then < set(map(key, many.lanes))
+        assert not first & then and len(then) == len(more[few.label])
+        assert all(setting_of(lane, d)[2] == COMMON for lane in few.lanes)
+        changed = [[x for x in setting_of(lane, d)[2].items() if x[1] != 1.0] for lane in more[few.label]]
+        assert set(map(len, changed)) == {1}
+        assert {x for (x,) in changed} == set(product(FACTORS, (0.25, 4.0)))
+
+
+def test_only_a_star_is_followed_up_and_its_rays_change_no_choice():
+    assert width_fixed_vocab.analysis.follow_up(table_of(FULL, bowl(-0.5)), FULL) == {}
+    loss = bowl(-0.5, better=("output_rate_factors", 4.0), by=2)
+    once, again = (width_fixed_vocab.analysis.follow_up(make(LEAN, loss), LEAN) for make in (first_stage, table_of))
+    assert once == again and any(once.values())
+
+
+def test_a_width_that_diverged_is_followed_up_all_the_same():
+    more = width_fixed_vocab.analysis.follow_up(first_stage(STAR, planted, diverged=lambda d, *_: d == 80), STAR)
+    assert [len(lanes) for lanes in more.values()] == [18, 24, 18, 18]
+    assert {setting_of(lane, 80)[0] for lane in more["d 80, m 4096"]} == set(STAR.rates[:3])
+    # Where some finished, those that diverged have no part in the choice.
+    some = first_stage(STAR, planted, diverged=lambda d, rate, *_: d == 80 and rate >= STAR.rates[2])
+    clipped = width_fixed_vocab.analysis.follow_up(some, STAR)["d 80, m 4096"]
+    assert {setting_of(lane, 80)[0] for lane in clipped} == set(STAR.rates[:4])
+
+
+@pytest.mark.parametrize("config", [LAPTOP, FULL], ids=["star", "full"])
+def test_stds_and_rates_are_the_settings(config):
+    settings = [(*x, seed) for x, seed in product(width_fixed_vocab.config.settings(config), config.seeds)]
+    for c in width_fixed_vocab.config.cells(config):
+        d = c.cell.model.width
+        assert [(*setting_of(lane, d), lane.seed) for lane in c.lanes] == settings
+        for values in (v for lane in c.lanes for v in (lane.learning_rates, lane.init_std)):
+            assert values["position"] == values["embedding"] and values["vector"] == values["hidden"]
+        assert {lane.init_std["hidden"] for lane in c.lanes} == {d**-0.5}
+
+
+def test_a_lane_in_numbers():
+    factors = {"output_rate_factors": 4.0, "embedding_std_factors": 0.5, "output_std_factors": 2.0}
+    lane = width_fixed_vocab.config.lane(64, 0.01, 0.32, factors, seed=7)
+    rates = {"embedding": 0.01, "position": 0.01, "hidden": 0.005, "output": 0.02, "vector": 0.005}
+    stds = {"embedding": 0.0625, "position": 0.0625, "hidden": 0.125, "output": 0.25, "vector": 0.125}
+    assert (lane.learning_rates, lane.init_std, lane.seed) == (pytest.approx(rates), stds, 7)
+
+
+# --- tables of known answer -------------------------------------------------------------------------------------------
+
+
+def rows_of(config, lanes, loss, diverged):
+    """What a sweep would find where a lane ends at `loss(d, η_E, η_H d, factors)`; lanes: by width."""
+    rows = []
+    for d, lane in lanes:
+        setting = setting_of(lane, d)
+        outcome = {"status": "diverged", "train_loss": None}
+        if not diverged(d, *setting):
+            outcome = {"status": "finished", "train_loss": float(loss(d, *setting))}
+        shape = {"model": {"width": d, "vocab": config.vocab}}
+        rows.append({"hash": "", "config": {"cell": shape, "lane": asdict(lane)}, "outcome": outcome, "provenance": {}})
+    return json.loads(records.dumps(rows))
+
+
+def stages(config, loss, diverged):
+    """The rows of the cells, and those of what follows from them."""
+    cells = width_fixed_vocab.config.cells(config)
+    first = rows_of(config, [(c.cell.model.width, x) for c in cells for x in c.lanes], loss, diverged)
+    more = width_fixed_vocab.analysis.follow_up(records.table(first), config)
+    rest = [(c.cell.model.width, x) for c in cells for x in more.get(c.label, ())]
+    return first, rows_of(config, rest, loss, diverged)
+
+
+def first_stage(config, loss, diverged=lambda *_: False):
+    return records.table(stages(config, loss, diverged)[0])
+
+
+def table_of(config, loss, diverged=lambda *_: False):
+    return records.table(sum(stages(config, loss, diverged), []))
+
+
+def bowl(power, better=None, by=1.2, noise=0.001, seed=0):
+    """2 + a parabola in ln η_E about 0.03 (d/64)^power and one in ln η_H about 0.2/d; factors away from 1 cost 3 %, but
+    `better` = (name, value) gains: the loss is divided by `by`."""
+    rng = np.random.default_rng(seed)
+
+    def loss(d, rate, hidden, factors):
+        value = 2 + 0.3 * (np.log(rate / 0.03) - power * np.log(d / 64)) ** 2 + 0.3 * np.log(hidden / 0.2) ** 2
+        for name, factor in factors.items():
+            value *= 1 if factor == 1.0 else 1 / by if (name, factor) == better else 1.03
+        return value * (1 + noise * rng.normal())
+
+    return loss
+
+
+def everything(table, config, draw=False):
+    text = width_fixed_vocab.analysis.summary(table, config)
+    figure = width_fixed_vocab.figure.figure(table, config, tier="none", corpus="none", partial=(1, 2))
+    if draw:
+        figure.draw_without_rendering()
+    return text, width_fixed_vocab.claims.claims(table, config, CONTEXT)
+
+
+@pytest.mark.parametrize(
+    "power, verdict",
+    [(-0.5, "supported"), (0.0, "unresolved"), (0.4, "contradicted"), (-1.4, "contradicted")],
+)
+def test_the_claim_about_the_exponent_follows_the_data(power, verdict):
+    """Over 3 synthetic sweeps: an interval of 95 % may miss now and then, but not twice."""
+    right = 0
+    for seed in range(3):
+        table = table_of(LEAN, bowl(power, noise=0.005, seed=seed))
+        claim, near = width_fixed_vocab.claims.claims(table, LEAN, CONTEXT)
+        assert claim.value == pytest.approx(power, abs=0.05) and claim.note == "4 of 4 widths resolved"
+        right += claim.verdict == verdict
+        assert near.verdict == "supported"
+    assert right >= 2
+
+
+@pytest.mark.parametrize("config", [STAR, FULL], ids=["star", "full"])
+@pytest.mark.parametrize("better", [("output_rate_factors", 4.0), ("output_std_factors", 4.0)], ids=["rate", "init"])
+def test_equal_settings_that_cost_a_fifth_are_not_near_optimal(config, better):
+    table = table_of(config, bowl(-0.5, better=better))
+    text, (_, claim) = (
+        width_fixed_vocab.analysis.summary(table, config),
+        width_fixed_vocab.claims.claims(table, config, CONTEXT),
+    )
+    assert claim.verdict == "contradicted" and claim.value == pytest.approx(0.2, abs=0.005)
+    assert claim.interval[0] < claim.value < claim.interval[1] < 0.21
+    line = next(line for line in text.splitlines() if line.startswith(f"{FACTORS[better[0]]} = {better[1]:g} "))
+    assert [float(x) for x in line.split()[-len(config.widths) :]] == pytest.approx(
+        [-100 / 6] * len(config.widths), abs=0.5
+    )
+
+
+def test_a_cost_near_the_tolerance_is_unresolved():
+    table = table_of(STAR, bowl(-0.5, better=("output_rate_factors", 4.0), by=1.05, noise=0.02))
+    low, high = width_fixed_vocab.analysis.near_optimal(table, STAR)[1]
+    assert low < STAR.tolerance < high
+    assert width_fixed_vocab.claims.claims(table, STAR, CONTEXT)[1].verdict == "unresolved"
+    strict = replace(STAR, tolerance=high + 0.01)
+    assert width_fixed_vocab.claims.claims(table, strict, CONTEXT)[1].verdict == "supported"
+
+
+@pytest.mark.parametrize("config", [STAR, FULL], ids=["star", "full"])
+def test_gaps_are_what_they_are_said_to_be(config):
+    """Against the table without pandas, at noise that makes every choice matter."""
+    lost = config.rates[2]
+    rows = sum(stages(config, bowl(-0.5, noise=0.1), lambda d, rate, *_: d == 32 and rate == lost), [])
+    table, found = records.table(rows), defaultdict(lambda: defaultdict(list))
+    for r in rows:
+        width = r["config"]["cell"]["model"]["width"]
+        rate, hidden, factors = setting_of(Lane(**r["config"]["lane"]), width)
+        loss = r["outcome"]["train_loss"] if r["outcome"]["status"] == "finished" else np.inf
+        found[width][rate, hidden, tuple(factors.values())].append(loss)
+    expected = []
+    for width in config.widths:
+        best = min(found[width].values(), key=np.mean)
+        common = min((v for k, v in found[width].items() if k[2] == (1.0, 1.0, 1.0)), key=np.mean)
+        expected.append(np.array(common) / best - 1)
+    assert np.abs(expected).max() > 0.01
+    assert width_fixed_vocab.analysis.gaps(table, config) == pytest.approx(np.array(expected), rel=1e-12)
+    value, interval = width_fixed_vocab.analysis.near_optimal(table, config)
+    by_width = np.mean(expected, axis=1)
+    theirs = stats.ttest_1samp(by_width, 0).confidence_interval(0.95)
+    assert value == pytest.approx(by_width.mean()) and interval == pytest.approx((theirs.low, theirs.high))
+
+
+def test_the_curve_is_that_of_the_best_hidden_rate():
+    table = table_of(STAR, lambda *setting: planted(*setting) - (setting[-1] != COMMON))
+    for (d, (hidden, at, _)), curve in zip(
+        PLANTED.items(), width_fixed_vocab.analysis.curves(table, STAR), strict=True
+    ):
+        assert width_fixed_vocab.analysis.best_hidden(table, STAR, d) == hidden
+        expected = 2 + 0.1 * np.log(np.array(STAR.rates) / STAR.rates[at]) ** 2
+        assert curve == pytest.approx(np.stack([expected] * len(STAR.seeds)), rel=1e-12)
+
+
+@pytest.mark.parametrize(
+    "hidden_rates, flagged",
+    [((0.1, 0.2, 0.4), (32, 128)), ((0.05, 0.1, 0.2, 0.4, 0.8), ()), ((0.2,), ()), ((0.1, 0.2), (32, 48, 80, 128))],
+)
+def test_a_best_hidden_rate_at_an_end_is_flagged_and_stays_out_of_the_slope(hidden_rates, flagged):
+    """Where the middle widths lie on d^(−1/2) and the others do not."""
+    config, best, noise = replace(LEAN, hidden_rates=hidden_rates), {32: 0.1, 128: 0.4}, np.random.default_rng(0)
+
+    def loss(d, rate, hidden, factors):
+        away = np.log(rate / (0.03 * (d / 64) ** -0.5)) - (d in best)
+        value = 2 + 0.3 * away**2 + 0.3 * np.log(hidden / best.get(d, 0.2)) ** 2
+        return value * (1.03 if factors != COMMON else 1) + 0.001 * noise.normal()
+
+    table = table_of(config, loss)
+    optima, slope = width_fixed_vocab.analysis.optima(table, config)
+    assert [d for d, o in zip(config.widths, optima, strict=True) if "hidden edge" in o.flags] == list(flagged)
+    assert all(o.resolved == (d not in flagged) for d, o in zip(config.widths, optima, strict=True))
+    assert slope.num_points == 4 - len(flagged)
+    if slope.num_points == 2:
+        assert slope.slope == pytest.approx(-0.5, abs=0.05)
+        text, (claim, _) = everything(table, config)
+        assert text.count("hidden edge") == 2 and claim.note == "2 of 4 widths resolved"
+
+
+# --- diverged and missing lanes ---------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def whole():
+    return table_of(PART, bowl(-0.5))
+
+
+PARTS = {
+    "a few lanes": lambda table: table.iloc[[0, 5, 30, 31, 80, -1]],
+    "one seed": lambda table: table[table["lane.seed"] == 1],
+    "nothing at factors of one": lambda table: table[table["lane.learning_rates.output"] < table[HIDDEN]],
+    "stage one": lambda table: table[
+        (table["lane.learning_rates.output"] == table[HIDDEN])
+        & np.isclose(table["lane.init_std.output"], table["cell.model.width"] ** -0.5)
+    ],
+    "all diverged": lambda table: table.assign(status="diverged", train_loss=None),
+    "one width diverged": lambda table: table.assign(
+        status=table["status"].where(table["cell.model.width"] != 48, "diverged")
+    ),
+}
+# Where no other setting has run, the common one is best of what was tried, which says nothing.
+JUDGED = {"stage one": ["supported", "unresolved"]}
+
+
+@pytest.mark.parametrize("part", PARTS)
+def test_a_partial_table_is_no_crash(whole, part):
+    table = PARTS[part](whole)
+    assert 0 < len(table) and (len(table) < len(whole) or "diverged" in set(table["status"]))
+    _, made = everything(table, PART, draw=part == "a few lanes")
+    assert [c.verdict for c in made] == JUDGED.get(part, ["unresolved", "unresolved"])
+    records.dumps([c.to_dict() for c in made])  # strict JSON, or it raises
+
+
+def test_a_whole_table_says_everything(whole):
+    """The negative control of the parts."""
+    text, made = everything(whole, PART, draw=True)
+    assert [c.verdict for c in made] == ["supported", "supported"]
+    assert f"ln(width): {made[0].value:.2f}" in text and "nan" not in text
+    # A value of a factor a line, none for its common value.
+    assert [line[:14].strip() for line in text.splitlines()[-2:]] == ["η_W/η_H = 0.25", "σ_W √d = 4"]
+
+
+def test_settings_that_are_all_equal_leave_nothing_to_compare():
+    config = replace(PART, output_rate_factors=(1.0,), output_std_factors=(1.0,))
+    text, made = everything(table_of(config, bowl(-0.5)), config)
+    assert [c.verdict for c in made] == ["supported", "unresolved"]
+    assert text.splitlines()[-1].startswith("setting")
+
+
+# --- a table's lanes as a grid ----------------------------------------------------------------------------------------
+
+
+def lanes(*rows):
+    return pd.DataFrame(rows, columns=[EMBEDDING, "lane.seed", "train_loss", "status"])
+
+
+def test_grid_puts_every_lane_at_its_seed_and_rate():
+    rows = lanes(
+        (0.2, 5, 1.25, "finished"),
+        (0.1, 3, 1.13, "finished"),
+        (0.2, 3, None, "diverged"),
+        (0.3, 3, 9.0, "finished"),  # another rate
+        (0.1, 4, 9.0, "finished"),  # another seed
+        (0.1 + 1e-12, 5, 9.0, "finished"),  # nearly is not the same
+    )
+    found = grid(rows, (0.1, 0.2), (3, 5))
+    assert np.array_equal(found, [[1.13, np.inf], [np.nan, 1.25]], equal_nan=True)
+    assert np.array_equal(grid(rows.iloc[::-1], (0.1, 0.2), (3, 5)), found, equal_nan=True)
+    assert np.array_equal(grid(rows, (0.2, 0.1), (5, 3)), found[::-1, ::-1], equal_nan=True)
+    assert np.isnan(grid(lanes(), (0.1, 0.2), (0, 1, 2))).all() and grid(lanes(), (0.1,), (0,)).shape == (1, 1)
+
+
+def test_a_diverged_lane_is_infinite_whatever_its_loss():
+    rows = lanes((0.1, 0, 3.0, "diverged"), (0.2, 0, np.nan, "diverged"), (0.3, 0, 1.5, "finished"))
+    assert np.array_equal(grid(rows, (0.1, 0.2, 0.3), (0,)), [[np.inf, np.inf, 1.5]])
+    rows["valid_loss"] = 2.5
+    assert np.array_equal(grid(rows, (0.1, 0.2, 0.3), (0,), "valid_loss"), [[np.inf, np.inf, 2.5]])
+
+
+def test_where_wants_all_values_at_once():
+    rows = lanes((0.1, 0, 1.0, "finished"), (0.1, 1, 2.0, "finished"), (0.2, 0, 3.0, "diverged"))
+    assert list(where(rows, {EMBEDDING: 0.1, "lane.seed": 0})["train_loss"]) == [1.0]
+    assert list(where(rows, {"lane.seed": 0})["train_loss"]) == [1.0, 3.0]
+    assert len(where(rows, {"lane.seed": 9})) == 0 and where(rows, {}).equals(rows)
+
+
+# --- configurations ---------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "values, says",
+    [
+        *(({x: ""}, f"{x} is empty") for x in ("widths", "rates", "hidden_rates", "seeds", *FACTORS)),
+        *(({name: "0.25,4"}, f"{name} must hold 1") for name in FACTORS),
+        *(({x: "1,1"}, f"{x} holds a value twice") for x in ("widths", "hidden_rates", *FACTORS)),
+        *(({x: "-4,1,2"}, f"{x} must be .*above zero, got -4") for x in ("widths", "rates", "hidden_rates", *FACTORS)),
+        ({"rates": "0.1,0.2"}, "rates needs at least 3"),
+        ({"design": "cross"}, "design must be one of full, star, got 'cross'"),
+        *(({"tolerance": x}, "tolerance") for x in ("0", "nan", "inf")),
+        *(({x: 0}, x) for x in ("steps", "vocab", "batch")),
+        ({"vocabs": "256"}, "did you mean vocab"),
+    ],
+)
+def test_unusable_values_get_one_line(values, says):
+    with pytest.raises(InputError, match=says) as caught:
+        width_fixed_vocab.config.cells(experiments.configured("width_fixed_vocab", "smoke", values))
+    assert "\n" not in str(caught.value)

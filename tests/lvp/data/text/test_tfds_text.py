@@ -1,0 +1,94 @@
+"""Texts of TensorFlow Datasets: their documents in order, ended, and what cannot be read refused in one line."""
+
+import sys
+
+import pytest
+
+from lvp import data
+from lvp.data.text import corpora, documents
+from lvp.errors import InputError
+from tests.lvp.data.text.tfds_texts import prepare
+
+TRAIN = [f"document {i} é" + "\n" * (i % 3) for i in range(600)]
+
+
+def ended(texts) -> bytes:
+    return "".join(text if text.endswith("\n") else text + "\n" for text in texts if text).encode()
+
+
+@pytest.fixture
+def directory(tmp_path, monkeypatch):
+    monkeypatch.setenv("TFDS_DATA_DIR", str(tmp_path / "tfds"))
+    return tmp_path / "tfds"
+
+
+def test_documents_come_in_order_each_with_a_line_end(directory, tmp_path):
+    prepare(directory, {"train": TRAIN, "validation": ["a", "", "b\n"], "test": ["t"]})
+    corpus = data.load("tfds:lvp_texts", cache=tmp_path / "cache")
+    assert (corpus.train, corpus.valid) == (ended(TRAIN), b"a\nb\n")
+    assert corpus.spec == "tfds:lvp_texts:1.0.0" and data.load(corpus.spec, cache=tmp_path) == corpus
+    assert "tensorflow" not in sys.modules
+
+
+def test_validation_is_test_or_else_the_end_of_train(directory, tmp_path):
+    prepare(directory / "1", {"train": TRAIN, "test": ["t"]})
+    prepare(directory / "2", {"train": TRAIN})
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("TFDS_DATA_DIR", str(directory / "1"))
+        found = corpora.source("tfds:lvp_texts", cache=tmp_path)
+        assert data.load("tfds:lvp_texts", cache=tmp_path).valid == b"t\n" and found.validation == "the split test"
+        patch.setenv("TFDS_DATA_DIR", str(directory / "2"))
+        corpus = data.load("tfds:lvp_texts", cache=tmp_path)
+        assert (corpus.train, corpus.valid) == (ended(TRAIN[:540]), ended(TRAIN[540:]))
+        found = corpora.source("tfds:lvp_texts", cache=tmp_path, valid_bytes=30)
+        assert "last 2 of 600 documents of train" in found.validation
+        assert b"".join(block for _, block in found.valid.stream(documents.START)) == ended(TRAIN[-2:])
+        assert found.train.count == 598
+
+
+def test_a_stream_goes_on_from_every_position(directory, tmp_path):
+    prepare(directory, {"train": TRAIN})
+    train = corpora.source("tfds:lvp_texts", cache=tmp_path).train
+    whole = list(train.stream(documents.START))
+    for at in (0, 1, 255, 256, 538, 539):
+        assert list(train.stream(whole[at][0])) == whole[at + 1 :]
+    assert not list(train.stream(documents.END))
+
+
+def test_one_of_several_texts_is_named(directory, tmp_path):
+    prepare(directory, {"train": TRAIN[:30]}, names=("title", "text"))
+    with pytest.raises(InputError, match=r"several texts \(text, title\): add #text, say"):
+        data.load("tfds:lvp_texts", cache=tmp_path)
+    corpus = data.load("tfds:lvp_texts#title", cache=tmp_path)
+    assert corpus.train == ended(TRAIN[:27]) and corpus.spec == "tfds:lvp_texts:1.0.0#title"
+    with pytest.raises(InputError, match="unknown text feature 'titel'; did you mean title?"):
+        data.load("tfds:lvp_texts#titel", cache=tmp_path)
+
+
+@pytest.mark.parametrize(
+    "splits, more, spec, message",
+    [
+        ({"train": ["a"] * 9}, {}, "lvp_texts", "no split but train, of which a tenth of 9 documents is none"),
+        ({"test": ["a"]}, {}, "lvp_texts", "has no split train, but test"),
+        ({"train": ["a"]}, {"names": ()}, "lvp_texts", "has no text, but n"),
+        ({"train": ["a"]}, {}, "", "names no dataset"),
+        ({"train": ["a"]}, {}, "lvp_text:1.0.0", "TFDS has no dataset 'lvp_text:1.0.0' in .*"),
+        (None, {}, "lvp_texts", r"cannot prepare tfds:lvp_texts here \(no way to the archive\); prepare it as array_r"),
+    ],
+)
+def test_unusable_datasets_are_refused_in_one_line(directory, tmp_path, splits, more, spec, message):
+    if splits is not None:
+        prepare(directory, splits, **more)
+    with pytest.raises(InputError, match=message) as caught:
+        data.load(f"tfds:{spec}", cache=tmp_path / "cache")
+    assert "\n" not in str(caught.value)
+    assert not (tmp_path / "cache").exists()
+
+
+def test_what_does_not_fit_into_memory_is_for_tokenize(directory, tmp_path, monkeypatch):
+    prepare(directory, {"train": TRAIN})
+    monkeypatch.setattr(corpora, "_MOST", 2000)
+    with pytest.raises(
+        InputError, match="too large .*: python -m lvp tokenize tfds:lvp_texts:1.0.0 --vocab M --out DIR"
+    ):
+        data.load("tfds:lvp_texts", cache=tmp_path)

@@ -1,0 +1,244 @@
+"""`tokens:DIR` is a corpus like any other: the same tokens, read where they lie, and never taken for what it is not."""
+
+import json
+import os
+import shutil
+
+import numpy as np
+import pytest
+
+from lvp import data
+from lvp.data.tokens import files, storage
+from lvp.data.tokens.tokenization import Settings, tokenize
+from lvp.data.tokens.tokenizers import Tokenizer
+from lvp.errors import InputError
+from tests.lvp.data.tokens.test_datasets import some_text
+
+EVERYTHING = {"vocab": 300, "slice_bytes": None, "valid_bytes": None}
+
+
+@pytest.fixture(scope="module")
+def text(tmp_path_factory):
+    path = tmp_path_factory.mktemp("corpus") / "t.txt"
+    path.write_text(some_text(8000))
+    return path
+
+
+@pytest.fixture(scope="module")
+def made(text, tmp_path_factory):
+    """Everything that `text` has, under 300 tokens, and the same in a directory of vocabularies."""
+    directory = tmp_path_factory.mktemp("tokens")
+    for vocab in (300, 350):
+        tokenize(Settings(f"text:{text}", vocab), directory / str(vocab), cache=directory / "cache", workers=1)
+    return directory
+
+
+@pytest.fixture
+def out(made, tmp_path):
+    shutil.copytree(made / "300", tmp_path / "out")
+    return tmp_path / "out"
+
+
+def test_it_is_the_same_as_the_text_itself(text, made, tmp_path):
+    of_text = data.prepare(f"text:{text}", **EVERYTHING, cache=tmp_path)
+    found = data.prepare(f"tokens:{made / '300'}", **EVERYTHING, cache=tmp_path)
+    for split in ("train", "valid"):
+        tokens = found.tokens(split)
+        assert tokens.dtype == np.uint16
+        np.testing.assert_array_equal(tokens, of_text.tokens(split))
+        np.testing.assert_array_equal(found.tokens(split, mapped=True), tokens)
+    np.testing.assert_array_equal(found.frequencies(), of_text.frequencies())
+    for name in ("num_tokens", "num_valid_tokens", "train_bytes", "valid_bytes", "tokenizer_fingerprint", "vocab"):
+        assert getattr(found, name) == getattr(of_text, name)
+    assert found.tokens_train == made / "300" / "train.npy" and found.spec == f"tokens:{made / '300'}"
+    assert data.Dataset.from_dict(json.loads(json.dumps(found.to_dict()))) == found
+    assert isinstance(found.tokens("train", mapped=True), np.memmap)
+
+
+def test_a_limit_is_the_most_tokens_that_stand_for_no_more(made, tmp_path, monkeypatch):
+    monkeypatch.setattr(files, "_CHUNK", 1000)  # limits in the first part, on its border, and behind it
+    tokenizer = Tokenizer.load(made / "300" / "tokenizer.model")
+    every = np.load(made / "300" / "train.npy")
+    ends = np.cumsum([len(tokenizer.pieces[i]) for i in every])
+    for limit in (100, int(ends[999]), int(ends[999]) + 1, int(ends[2500]) - 1):
+        sizes = {"vocab": 300, "slice_bytes": limit, "valid_bytes": 57}
+        found = data.prepare(f"tokens:{made / '300'}", **sizes, cache=tmp_path)
+        train = found.tokens("train")
+        assert ends[train.size - 1] <= limit < ends[train.size] and found.num_tokens == train.size
+        assert len(tokenizer.decode(train)) == found.train_bytes == ends[train.size - 1]
+        assert len(tokenizer.decode(found.tokens("valid"))) == found.valid_bytes <= 57
+        assert found.frequencies().sum() == pytest.approx(1)
+        assert found.bytes_per_token == found.train_bytes / train.size
+
+
+def test_a_directory_of_vocabularies_serves_each(made, tmp_path):
+    for vocab in (300, 350):
+        found = data.prepare(f"tokens:{made}", **(EVERYTHING | {"vocab": vocab}), cache=tmp_path)
+        assert found.tokens_train == made / str(vocab) / "train.npy" and found.spec == f"tokens:{made}"
+    with pytest.raises(InputError, match=r"no tokens in .*/400; python -m lvp tokenize SPEC --vocab M --out .*/400"):
+        data.prepare(f"tokens:{made}", **(EVERYTHING | {"vocab": 400}), cache=tmp_path)
+
+
+def test_a_scored_text_is_encoded_by_the_directorys_tokenizer(text, made, tmp_path):
+    scored = tmp_path / "scored.txt"
+    scored.write_text("some words here\nand more\n")
+    asked = EVERYTHING | {"scored_spec": f"text:{scored}"}
+    found = data.prepare(f"tokens:{made / '300'}", **asked, cache=tmp_path / "cache")
+    of_text = data.prepare(f"text:{text}", **asked, cache=tmp_path / "cache")
+    np.testing.assert_array_equal(np.load(found.tokens_scored), np.load(of_text.tokens_scored))
+    assert found.scored_words == of_text.scored_words and found.scored_fingerprint == of_text.scored_fingerprint
+    assert data.prepare(f"tokens:{made / '300'}", **asked, cache=tmp_path / "cache") == found
+
+
+def test_fingerprints_are_those_of_tokens_and_tokenizer(made, tmp_path):
+    one, other = (
+        data.prepare(f"tokens:{made}", **(EVERYTHING | {"vocab": vocab}), cache=tmp_path) for vocab in (300, 350)
+    )
+    assert one.corpus_fingerprint != other.corpus_fingerprint
+    moved = shutil.copytree(made / "300", tmp_path / "elsewhere")
+    again = data.prepare(f"tokens:{moved}", **EVERYTHING, cache=tmp_path)
+    assert (again.corpus_fingerprint, again.tokenizer_fingerprint) == (
+        one.corpus_fingerprint,
+        one.tokenizer_fingerprint,
+    )
+
+
+def rewritten(path, tokens):
+    """Another token file, which fits its record in everything but the digest."""
+    size = path.stat().st_size
+    with files.Appender(path, tokens.dtype, 0) as file:
+        file.append(tokens)
+        file.finish()
+    assert path.stat().st_size == size
+
+
+def truncated(out):
+    os.truncate(out / "train.npy", (out / "train.npy").stat().st_size - 10)
+
+
+def longer(out):
+    with open(out / "valid.npy", "ab") as file:
+        file.write(b"\0\0")
+
+
+def gone(out):
+    (out / "valid.npy").unlink()
+
+
+def another_header(out):
+    content = (out / "train.npy").read_bytes()
+    (out / "train.npy").write_bytes(content.replace(b"<u2", b"<i2", 1))
+
+
+def another_tokenizer(out):
+    shutil.copy(out.parent / "other.model", out / "tokenizer.model")
+
+
+def no_tokenizer(out):
+    (out / "tokenizer.model").unlink()
+
+
+def outside(out):
+    tokens = np.load(out / "train.npy")
+    tokens[7] = 300
+    rewritten(out / "train.npy", tokens)
+
+
+def another_token(out):
+    tokens = np.load(out / "train.npy")
+    tokens[7] = (tokens[7] + 1) % 300
+    rewritten(out / "train.npy", tokens)
+
+
+def another_record(out):
+    path = out / "meta.json"
+    path.write_text(path.read_text().replace('"vocab": 300', '"vocab": 301'))
+
+
+def no_record(out):
+    (out / "meta.json").write_bytes(b"")
+
+
+def another_format(out):
+    meta = json.loads((out / "meta.json").read_text())
+    del meta["digest"]
+    body = meta | {"format": 99}
+    (out / "meta.json").write_text(json.dumps(body | {"digest": storage.digest(storage.as_json(body))}))
+
+
+def unfinished(out):
+    (out / "meta.json").unlink()
+    files.write_unfinished(out, {"command": "python -m lvp tokenize text:/a --vocab 300 --out /b"})
+
+
+@pytest.mark.parametrize(
+    "damage, message",
+    [
+        (
+            truncated,
+            r"train.npy is truncated: \d+ bytes expected, \d+ found; delete it and make it again: python -m lvp",
+        ),
+        (longer, r"valid.npy is longer than it was written: \d+ bytes expected, \d+ found"),
+        (gone, "cannot read .*valid.npy: No such file"),
+        (another_header, r"train.npy is damaged: its header is not that of \d+ tokens of uint16"),
+        (another_tokenizer, "tokenizer.model is not the tokenizer that made the tokens .*fingerprint"),
+        (no_tokenizer, "tokenizer.model is not the tokenizer"),
+        (outside, "train.npy holds token 300, outside of its vocabulary of 300"),
+        (another_token, "train.npy is damaged: not the tokens that were written"),
+        (another_record, "meta.json is damaged"),
+        (no_record, "meta.json is damaged"),
+        (another_format, "meta.json has format 99, not 1"),
+        (unfinished, "are unfinished; this goes on with them: python -m lvp tokenize text:/a --vocab 300 --out /b"),
+        (shutil.rmtree, "no tokens in"),
+    ],
+)
+def test_what_is_damaged_is_named_in_one_line_and_left_as_it_is(made, out, damage, message):
+    shutil.copy(made / "350" / "tokenizer.model", out.parent / "other.model")
+    damage(out)
+    before = {path: path.read_bytes() for path in out.parent.rglob("*") if path.is_file()}
+    with pytest.raises(InputError, match=message) as caught:
+        data.prepare(f"tokens:{out}", **EVERYTHING, cache=out.parent / "cache")
+    assert "\n" not in str(caught.value)
+    assert {path: path.read_bytes() for path in out.parent.rglob("*") if path.is_file()} == before
+
+
+def test_of_a_large_file_a_sample_of_the_tokens_is_looked_at(out, monkeypatch):
+    monkeypatch.setattr(files, "_SMALL", 0)
+    another_token(out)
+    data.prepare(f"tokens:{out}", **EVERYTHING, cache=out.parent)  # only all of it would show
+    with pytest.raises(InputError, match="train.npy is damaged"):
+        files.verify(out)
+    outside(out)
+    with pytest.raises(InputError, match="holds token 300"):
+        data.prepare(f"tokens:{out}", **EVERYTHING, cache=out.parent)
+
+
+@pytest.mark.parametrize(
+    "change, message",
+    [
+        ({"vocab": 512}, "are of a vocabulary of 300, not 512: set that, or tokenize again"),
+        ({"slice_bytes": 1}, "the training part of .* is too small: 1 bytes make 1 tokens"),
+        ({"valid_bytes": 0}, "valid_bytes=0"),
+        ({"spec": "tokens:"}, "names no path"),
+        ({"spec": "token:x"}, r"unknown corpus 'token:x'; did you mean tokens\?"),
+    ],
+)
+def test_settings_that_do_not_fit_are_refused(made, tmp_path, change, message):
+    asked = {"spec": f"tokens:{made / '300'}", **EVERYTHING, "cache": tmp_path / "cache"} | change
+    with pytest.raises(InputError, match=message):
+        data.prepare(**asked)
+    assert not (tmp_path / "cache").exists()
+
+
+def test_it_is_no_text(made, tmp_path):
+    with pytest.raises(InputError, match="is tokens, not text"):
+        data.load(f"tokens:{made / '300'}", cache=tmp_path)
+
+
+def test_large_vocabularies_have_room(tmp_path):
+    assert [files.dtype_of(m) for m in (256, 1 << 16, (1 << 16) + 1)] == [np.uint16, np.uint16, np.int32]
+    tokens = np.array([0, 70_000, 5], np.int64)
+    with files.Appender(tmp_path / "t.npy", files.dtype_of(70_001), 0) as file:
+        file.append(tokens)
+        file.finish()
+    np.testing.assert_array_equal(np.load(tmp_path / "t.npy", mmap_mode="r"), tokens)

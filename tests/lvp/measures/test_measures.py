@@ -1,0 +1,279 @@
+"""Measures against closed forms and NumPy written from the definitions; gradients that sum to zero and one that does
+not. (Compiled here, which is also faster; `test_frequency` holds compiled calls against plain ones.)"""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from lvp import losses, measures, roles
+from lvp.errors import InputError
+
+DTYPES = ["float32", "float64"]
+TOLERANCE = {"float32": 2e-6, "float64": 1e-13}
+
+angle = jax.jit(measures.angle, static_argnames="axes")
+updates = jax.jit(measures.updates)
+embeddings = jax.jit(measures.embeddings)
+gradient_sum = jax.jit(measures.gradient_sum)
+
+
+def turned(theta, along=0.0, width=48, seed=0):
+    """float64 w and Δ such that w + Δ = (1 + along) w + an orthogonal part that makes the angle theta < π/2."""
+    rng = np.random.default_rng(seed)
+    w, other = rng.standard_normal((2, width))
+    other -= (other @ w) / (w @ w) * w
+    return w, along * w + np.tan(theta) * (1 + along) * np.linalg.norm(w) / np.linalg.norm(other) * other
+
+
+def wedge_angle(w, u):
+    """∠(w, w + u) in float64 by Lagrange's identity: ‖w ∧ u‖ is the root of Σ_{i<j} (w_i u_j − w_j u_i)², which
+    needs no projection and cancels nothing; w + u is not formed."""
+    w, u = (np.ravel(np.asarray(x, np.float64)) / np.max(np.abs(w)) for x in (w, u))
+    wedge = np.triu(np.outer(w, u) - np.outer(u, w), 1)
+    return np.arctan2(np.sqrt(np.sum(wedge**2)), w @ w + w @ u)
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("theta", [1e-12, 1e-8, 1e-6, 1e-3, 0.1, 1.2])
+@pytest.mark.parametrize("along", [0.0, -1e-4, -0.3, 2.0])
+def test_angle_is_as_accurate_as_stated(theta, along, dtype):
+    w, u = (x.astype(dtype) for x in turned(theta, along))
+    expected = wedge_angle(w, u)
+    with jax.enable_x64(dtype == "float64"):
+        found = angle(jnp.asarray(w), jnp.asarray(u))
+        assert found.dtype == dtype and found.shape == ()
+    sum_ = w.astype(np.float64) + u
+    part = abs(np.dot(u.astype(np.float64), w)) / np.linalg.norm(w) / np.linalg.norm(sum_)
+    bound = 5e-7 * expected + 5e-7 * part
+    assert abs(float(found) - expected) < bound * (1 if dtype == "float32" else 1e-8)
+    if along == 0.0:
+        assert float(found) == pytest.approx(theta, rel=1e-6 if dtype == "float32" else 1e-13)
+
+
+def test_arccos_cannot_tell_small_angles():
+    def by_arccos(w, u):
+        moved = w + u
+        return jnp.arccos(jnp.minimum(jnp.sum(w * moved) / jnp.linalg.norm(w) / jnp.linalg.norm(moved), 1))
+
+    for theta in (1e-6, 1e-5, 1e-4):
+        w, u = map(np.float32, turned(theta))
+        assert abs(float(by_arccos(w, u)) - theta) > 0.5 * theta
+        assert abs(float(angle(w, u)) - theta) < 1e-6 * theta
+    w, u = map(np.float32, turned(1.0))  # the reference itself is sound
+    assert float(by_arccos(w, u)) == pytest.approx(1.0, rel=1e-6)
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("gap", [0.0, 1e-6, 1e-3, 0.5])
+def test_angles_near_pi(gap, dtype):
+    w, _ = turned(1.0)
+    u = (turned(gap, 0.0)[1] - 2 * w).astype(dtype)
+    w = w.astype(dtype)
+    with jax.enable_x64(dtype == "float64"):
+        found = float(angle(jnp.asarray(w), jnp.asarray(u)))
+    assert abs(found - wedge_angle(w, u)) < (1e-6 if dtype == "float32" else 1e-14)
+    assert found == pytest.approx(np.pi - gap, abs=1e-6)
+
+
+def test_angles_of_vectors_that_have_no_direction():
+    zero, some = np.zeros(48, np.float32), np.float32(turned(0.1)[0])
+    assert angle(zero, zero) == 0 and angle(some, zero) == 0
+    right = np.float32(np.pi / 2)
+    assert angle(zero, some) == right and angle(some, -some) == right
+    np.testing.assert_array_equal(angle(np.stack([some, zero]), np.stack([zero, some]), 1), [0, right])
+
+
+def test_angle_does_not_see_a_common_scale():
+    w, u = map(np.float32, turned(0.02, -0.1))
+    found = angle(w, u)
+    for scale in (2.0**-90, 2.0**100):  # exactly representable
+        assert angle(w * np.float32(scale), u * np.float32(scale)) == found
+    np.testing.assert_allclose(angle(w * np.float32(3e-25), u * np.float32(3e-25)), found, rtol=1e-6)
+    assert abs(angle(2 * w, u) / found - 0.5) < 0.06  # scaling one of them is seen
+
+
+@pytest.mark.parametrize(
+    "axes, neurons", [(0, (0,)), (-1, (2,)), ((0, 1), (0, 1)), ((2, 0), (0, 2)), (None, (0, 1, 2))]
+)
+def test_angle_over_axes_is_that_of_every_vector_alone(axes, neurons):
+    w, u = np.random.default_rng(1).standard_normal((2, 3, 4, 5)).astype(np.float32)
+    found = angle(w, u, axes=axes)
+    rest = [axis for axis in range(3) if axis not in neurons]
+    w, u = (np.moveaxis(x, neurons, range(-len(neurons), 0)) for x in (w, u))
+    assert found.shape == tuple(w.shape[: len(rest)])
+    for i in np.ndindex(found.shape):
+        assert float(found[i]) == pytest.approx(wedge_angle(w[i], u[i]), rel=2e-6)
+
+
+def tree(seed, dtype="float32"):
+    """Parameters with every role, one matrix of them zero, and two layers stacked in one array."""
+    shapes = {
+        "embedding/embedding": (7, 4),
+        "position/embedding": (3, 4),
+        "blocks/mlp/up/kernel": (2, 4, 6),
+        "block_9/mlp/down/kernel": (6, 4),
+        "norm_final/scale": (4,),
+        "norm_final/bias": (4,),
+        "head/kernel": (4, 7),
+    }
+    rng = np.random.default_rng(seed)
+    nested: dict = {}
+    for path, shape in shapes.items():
+        *parents, name = path.split("/")
+        node = nested
+        for parent in parents:
+            node = node.setdefault(parent, {})
+        node[name] = (rng.standard_normal(shape) * (seed == 0 or 0.01)).astype(dtype)
+    return nested
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_updates_per_matrix_and_per_role(dtype):
+    params, moves = tree(0, dtype), tree(1, dtype)
+    params["block_9"]["mlp"]["down"]["kernel"][...] = 0
+    with jax.enable_x64(dtype == "float64"):
+        found = jax.tree.map(np.asarray, updates(params, moves))
+    described = jax.tree.leaves(roles.describe(params))
+    leaves = list(zip(described, jax.tree.leaves(params), jax.tree.leaves(moves), strict=True))
+
+    def expect(got, w, u):
+        with np.errstate(divide="ignore"):
+            relative = np.linalg.norm(u.ravel()) / np.linalg.norm(w.ravel())
+        expected = {"norm": np.linalg.norm(u.ravel()), "relative": relative, "angle": np.pi / 2}
+        if np.any(w):
+            expected["angle"] = wedge_angle(w, u)
+        assert set(got) == set(expected)
+        for name, value in expected.items():
+            assert got[name].dtype == dtype
+            np.testing.assert_allclose(got[name], value, rtol=TOLERANCE[dtype], err_msg=name)
+
+    assert set(found["matrices"]) == {leaf.path for leaf, *_ in leaves if leaf.role != "vector"}
+    for leaf, w, u in leaves:
+        if leaf.stacked:
+            for layer in range(2):
+                got = {name: x[layer] for name, x in found["matrices"][leaf.path].items()}
+                expect(got, w[layer], u[layer])
+        elif leaf.role != "vector":
+            expect(found["matrices"][leaf.path], w, u)
+    assert found["matrices"]["block_9/mlp/down/kernel"]["relative"] == np.inf
+    assert set(found["roles"]) == set(roles.ROLES)
+    for role, got in found["roles"].items():
+        of_role = [(w.ravel(), u.ravel()) for leaf, w, u in leaves if leaf.role == role]
+        expect(got, *(np.concatenate(xs) for xs in zip(*of_role, strict=True)))
+
+
+def test_updates_takes_declarations_and_low_precision():
+    params = {"tensor": jnp.ones((2, 3), jnp.bfloat16)}
+    declarations = [roles.Declaration("tensor", "hidden")]
+    declared = jax.jit(lambda p: measures.updates(p, p, declarations))(params)
+    assert list(declared["roles"]) == ["hidden"] and declared["matrices"]["tensor"]["norm"].dtype == jnp.float32
+    assert declared["matrices"]["tensor"]["relative"] == 1
+    with pytest.raises(InputError, match="tensor"):
+        measures.updates(params, params)
+    nothing = updates(tree(0), jax.tree.map(np.zeros_like, tree(0)))
+    assert not any(np.any(x) for x in jax.tree.leaves(nothing))
+
+
+def reference_embeddings(matrix, initial_mean):
+    rows = [row for row in matrix if np.any(row)]
+    pairs = [a @ b / np.linalg.norm(a) / np.linalg.norm(b) for i, a in enumerate(rows) for b in rows[:i]]
+    _, _, directions = np.linalg.svd(matrix)
+    z = [np.sum(np.exp(matrix @ (sign * c))) for c in directions for sign in (1, -1)]
+    length = np.mean([np.linalg.norm(row) for row in matrix])
+    mean = matrix.mean(axis=0)
+    return {
+        "mean_drift": np.linalg.norm(mean - initial_mean) / length,
+        "mean_norm": np.linalg.norm(mean) / length,
+        "average_cosine": np.mean(pairs),
+        "isotropy": min(z) / max(z),
+    }
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_embeddings_as_defined(dtype):
+    rng = np.random.default_rng(2)
+    matrix = rng.gamma(1.0, 1.0, (60, 5)) * np.array([1, -2, 0.5, 0.3, 0.1])
+    matrix[[4, 17]] = 0
+    matrix, start = matrix.astype(dtype), rng.standard_normal(5).astype(dtype)
+    expected = reference_embeddings(matrix.astype(np.float64), start)
+    with jax.enable_x64(dtype == "float64"):
+        found = embeddings(jnp.asarray(matrix), initial_mean=start)
+        mirrored = embeddings(-jnp.asarray(matrix), initial_mean=-start)
+    assert set(found) == set(expected)
+    for name, value in expected.items():
+        assert found[name].shape == () and found[name].dtype == dtype
+        tolerance = (2e-5 if dtype == "float32" else 1e-12) if name == "isotropy" else TOLERANCE[dtype]
+        np.testing.assert_allclose(found[name], value, rtol=tolerance, err_msg=name)
+        np.testing.assert_allclose(mirrored[name], found[name], rtol=tolerance)  # the arbitrary sign does not matter
+    _, _, directions = np.linalg.svd(matrix.astype(np.float64))
+    one_sign = [np.sum(np.exp(matrix @ c)) for c in directions]
+    assert abs(min(one_sign) / max(one_sign) / expected["isotropy"] - 1) > 0.1  # with one sign it would
+
+
+CROSS = np.concatenate([np.eye(3), -np.eye(3)]).astype(np.float32)
+ZERO = np.zeros(3, np.float32)
+
+
+def test_embeddings_in_closed_form():
+    found = embeddings(CROSS, initial_mean=ZERO)
+    assert found["mean_drift"] == found["mean_norm"] == 0 and found["isotropy"] == 1
+    np.testing.assert_allclose(found["average_cosine"], -1 / 5, rtol=1e-6)  # of 15 pairs, 3 are opposite
+    lengths = np.array([[0.5, 1.0, 2.0]], np.float32)
+    found = embeddings(CROSS * lengths, initial_mean=ZERO)
+    np.testing.assert_allclose(found["isotropy"], (2 * np.cosh(0.5) + 4) / (2 * np.cosh(2.0) + 4), rtol=1e-6)
+    same = embeddings(np.tile(lengths, (6, 1)), initial_mean=ZERO)
+    for name in ("average_cosine", "mean_norm", "mean_drift"):
+        np.testing.assert_allclose(same[name], 1, rtol=1e-6)
+    orthogonal = np.where(CROSS > 0, 7 * CROSS, 0)  # and rows of zeros, which form no pairs
+    assert embeddings(orthogonal, initial_mean=ZERO)["average_cosine"] == 0
+    one = embeddings(np.where(np.arange(6)[:, None] == 2, CROSS, 0), initial_mean=ZERO)
+    assert one["average_cosine"] == 0
+    np.testing.assert_allclose(one["mean_norm"], 1, rtol=1e-6)
+
+
+def test_embeddings_of_extreme_rows():
+    for scale in (500, 1e25, 1e-30):
+        found = embeddings(np.float32(scale) * CROSS, initial_mean=ZERO)
+        assert found["isotropy"] == 1
+        np.testing.assert_allclose(found["average_cosine"], -1 / 5, rtol=1e-6)
+    assert np.isinf(jnp.exp(500.0))  # what a sum of exponentials would have come to
+    found = embeddings(0 * CROSS, initial_mean=ZERO)
+    assert found == {"mean_drift": 0, "mean_norm": 0, "average_cosine": 0, "isotropy": 1}
+    assert embeddings(0 * CROSS, initial_mean=ZERO + 1)["mean_drift"] == np.inf
+
+
+def head_problem(dtype="float32", tokens=96, width=16, vocab=200):
+    rng = np.random.default_rng(3)
+    hidden, head = rng.standard_normal((tokens, width)) + 1, rng.standard_normal((width, vocab))
+    return hidden.astype(dtype), head.astype(dtype), rng.integers(0, vocab, tokens), rng.uniform(size=tokens)
+
+
+@pytest.mark.parametrize("dtype, tolerance", [("float32", 1e-6), ("float64", 1e-12)])
+@pytest.mark.parametrize("loss", [losses.next_token_loss, losses.dense_next_token_loss])
+def test_a_heads_gradients_sum_to_zero_under_the_librarys_losses(loss, dtype, tolerance):
+    with jax.enable_x64(dtype == "float64"):
+        gradient = np.array(jax.jit(jax.grad(loss, 1))(*head_problem(dtype))).T
+        assert gradient.dtype == dtype and gradient_sum(gradient) < tolerance
+        gradient[-50:] = 0
+        assert gradient_sum(gradient) > 1e-2  # 50 of 200 tokens left out
+
+
+def test_the_input_embeddings_gradients_do_not_sum_to_zero():
+    _, head, targets, _ = head_problem()
+    embedding, tokens = head.T, np.roll(targets, 1)
+
+    def loss(embedding, head):
+        return losses.next_token_loss(jnp.tanh(embedding[tokens]), head, targets)
+
+    of_embedding, of_head = jax.jit(jax.grad(loss, (0, 1)))(jnp.asarray(embedding), head)
+    assert gradient_sum(of_head.T) < 1e-6
+    assert gradient_sum(of_embedding) > 0.02
+
+
+def test_gradient_sum_in_closed_form():
+    g = np.array([[3, 0], [0, 4], [0, 0]], np.float32)
+    for scale in (1, 1e-30, 1e30):
+        np.testing.assert_allclose(gradient_sum(np.float32(scale) * g), 5 / 7, rtol=1e-6)
+    assert gradient_sum(0 * g) == 0 and gradient_sum(g - g[::-1]) == 0
+    np.testing.assert_allclose(gradient_sum(np.ones((3, 2), np.float32)), 1, rtol=1e-6)

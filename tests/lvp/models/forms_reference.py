@@ -1,0 +1,108 @@
+"""What Hugging Face transformers' Mistral and StableLM compute from random weights: makes forms_reference.npz.
+
+    python -m tests.lvp.models.forms_reference
+
+needs PyTorch and transformers, and downloads nothing: the models are made from their configurations. As in
+`tests.lvp.models.gpt2_reference`, both sides draw weights and tokens from a seed, and the file holds logits alone, in
+float64 arithmetic. Between them the two forms have all that the "1B" of Hayou & Liu 2025 is made of.
+"""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+
+from lvp.models.configs import DecoderConfig
+
+FILE = Path(__file__).with_suffix(".npz")
+SHAPE = {"vocab": 61, "width": 48, "layers": 2, "context": 16, "mlp_factor": 2}
+BOTH = {"positions": "rotary", "mlp": "swiglu", "norm_epsilon": 1e-5, "attention_block": 5, "kv_heads": 2}
+# Heads wider than the residual stream and rows longer than the window; part of each head turned, biases in the norms.
+FORMS = {
+    "mistral": DecoderConfig(**SHAPE, **BOTH, norm="rms", heads=4, head_dim=16, window=5),
+    "stablelm": DecoderConfig(**SHAPE, **BOTH, norm="layer", norm_biases=True, head_dim=8, rotary_dim=4),
+}
+
+
+def shapes(form: str) -> Iterator[tuple[str, tuple[int, ...]]]:
+    """Names in transformers and shapes of all parameters. A matrix is [out, in] there."""
+    c = FORMS[form]
+    norm = ("weight", "bias") if c.norm_is_biased else ("weight",)
+    modules = {"out": "self_attn.o_proj", "gate": "mlp.gate_proj", "up": "mlp.up_proj", "down": "mlp.down_proj"}
+    modules |= {name: f"self_attn.{name[0]}_proj" for name in ("query", "key", "value")}
+    yield "model.embed_tokens.weight", (c.vocab, c.width)
+    for i in range(c.layers):
+        for name in ("input_layernorm", "post_attention_layernorm"):
+            yield from ((f"model.layers.{i}.{name}.{kind}", (c.width,)) for kind in norm)
+        for name, (inputs, outputs) in c.block_matrices.items():
+            yield f"model.layers.{i}.{modules[name]}.weight", (outputs, inputs)
+    yield from ((f"model.norm.{kind}", (c.width,)) for kind in norm)
+    yield "lm_head.weight", (c.vocab, c.width)
+
+
+def weights(form: str) -> dict[str, np.ndarray]:
+    """float32, none at its initial value; matrices so large that neither softmax nor SiLU is near linear, and an
+    embedding so small that the norms' epsilon shows."""
+    rng = np.random.RandomState(0)
+    found = {}
+    for name, dims in shapes(form):
+        draw = rng.standard_normal(dims).astype(np.float32)
+        if name == "model.embed_tokens.weight":
+            found[name] = draw * np.float32(0.05)
+        elif len(dims) == 2:
+            found[name] = draw * np.float32(1.4 / np.sqrt(dims[1]))
+        else:
+            found[name] = draw * np.float32(0.3) + np.float32(name.endswith("weight"))
+    return found
+
+
+def tokens() -> np.ndarray:
+    """int32 [2, context]."""
+    return np.random.RandomState(1).randint(0, SHAPE["vocab"], (2, SHAPE["context"])).astype(np.int32)
+
+
+def logits(form: str) -> np.ndarray:
+    """Of transformers' model with these weights [2, context, vocab]."""
+    import torch
+    import transformers
+
+    c = FORMS[form]
+    common = dict(
+        vocab_size=c.vocab,
+        hidden_size=c.width,
+        intermediate_size=c.mlp_factor * c.width,
+        num_hidden_layers=c.layers,
+        num_attention_heads=c.num_heads,
+        num_key_value_heads=c.num_kv_heads,
+        max_position_embeddings=c.context,
+        tie_word_embeddings=False,
+        bos_token_id=None,
+        eos_token_id=None,
+        attn_implementation="eager",
+    )
+    rope = {"rope_type": "default", "rope_theta": c.rotary_base}
+    if form == "mistral":
+        special = dict(head_dim=c.head_dim, sliding_window=c.window, rms_norm_eps=c.norm_epsilon, rope_parameters=rope)
+        model = transformers.MistralForCausalLM(transformers.MistralConfig(**common, **special))
+    else:
+        rope |= {"partial_rotary_factor": c.turned / c.head_dim}
+        special = dict(use_qkv_bias=False, layer_norm_eps=c.norm_epsilon, rope_parameters=rope)
+        model = transformers.StableLmForCausalLM(transformers.StableLmConfig(**common, **special))
+    model = model.double().eval()
+    model.load_state_dict({name: torch.from_numpy(array) for name, array in weights(form).items()})
+    with torch.no_grad():
+        return model(torch.from_numpy(tokens()).long(), use_cache=False).logits.numpy()
+
+
+def main() -> None:
+    import torch
+    import transformers
+
+    versions = [f"{module.__name__} {module.__version__}" for module in (transformers, torch, np)]
+    kept = {form: logits(form).astype(np.float32) for form in FORMS}
+    np.savez_compressed(FILE, versions=np.array(versions), **kept)
+    print(f"{FILE.name}: {FILE.stat().st_size} bytes, by {', '.join(versions)}")
+
+
+if __name__ == "__main__":
+    main()

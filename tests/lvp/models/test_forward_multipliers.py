@@ -1,0 +1,138 @@
+"""Forward multipliers: a factor A on the output, init / A and rate / A leave an Adam run unchanged."""
+
+from dataclasses import replace
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import pytest
+
+from lvp import optim, roles
+from lvp.errors import InputError
+from lvp.losses import next_token_loss
+from lvp.models.configs import DecoderConfig, forward_multipliers
+from lvp.models.decoder import decoder
+from lvp.parametrization import TOKEN_ROWS, row_multiplier, table
+from lvp.training.records import configuration
+
+WIDTH, VOCAB, CONTEXT = 16, 40, 12
+PLAIN = DecoderConfig(VOCAB, WIDTH, context=CONTEXT, head_dim=8)
+TOKENS = jax.random.randint(jax.random.key(1), (4, CONTEXT + 1), 0, VOCAB)
+RATES = {"embedding": 0.02, "position": 0.01, "hidden": 0.004, "output": 0.006, "vector": 0.004}
+STD = 0.2
+
+
+def losses(config, rates, stds, eps=0.0, steps=8):
+    model = decoder(config)
+    optimizer = optim.by_role(optax.adam, rates, eps=eps)
+    params = model.init(jax.random.key(0), stds)
+    state, seen = optimizer.init(params), []
+
+    @jax.jit
+    def step(params, state):
+        def loss_of(p):
+            return next_token_loss(model.apply(p, TOKENS[:, :-1]), model.head(p), TOKENS[:, 1:])
+
+        loss, gradient = jax.value_and_grad(loss_of)(params)
+        updates, state = optimizer.update(gradient, state, params)
+        return optax.apply_updates(params, updates), state, loss
+
+    for _ in range(steps):
+        params, state, loss = step(params, state)
+        seen.append(float(loss))
+    return np.array(seen)
+
+
+@pytest.mark.parametrize("role", ["embedding", "hidden", "output"])
+@pytest.mark.parametrize("factor", [0.25, 3.0, WIDTH**0.5])
+def test_a_multiplier_is_the_inverse_of_init_and_rate_under_adam(role, factor):
+    stds = dict.fromkeys(roles.ROLES, STD)
+    expected = losses(PLAIN, RATES, stds)
+    multiplied = replace(PLAIN, **{f"{role}_multiplier": factor})
+    moved = losses(multiplied, RATES | {role: RATES[role] / factor}, stds | {role: STD / factor})
+    np.testing.assert_allclose(moved, expected, rtol=2e-5)
+    # Control: the multiplier alone changes the run.
+    assert np.abs(losses(multiplied, RATES, stds) - expected).max() > 1e-3
+
+
+def test_tied_matrix_takes_both_multipliers():
+    tied = replace(PLAIN, tied=True, embedding_multiplier=2.0, output_multiplier=3.0, positions="rotary")
+    params = decoder(tied).init(jax.random.key(0))
+    matrix = params["tied_embedding"]["embedding"]
+    np.testing.assert_array_equal(decoder(tied).head(params), 3.0 * matrix.T)
+    plain = replace(tied, embedding_multiplier=1.0)
+    doubled = {**params, "tied_embedding": {"embedding": 2.0 * matrix}}
+    np.testing.assert_allclose(
+        decoder(tied).apply(params, TOKENS[:, :-1]), decoder(plain).apply(doubled, TOKENS[:, :-1]), rtol=1e-6
+    )
+
+
+def test_normalized_rows_do_not_depend_on_their_scale():
+    config = replace(PLAIN, normalize_rows=True, norm_epsilon=1e-30)
+    model = decoder(config)
+    params = model.init(jax.random.key(0))
+    scaled = {**params, "embedding": {"embedding": 7.0 * params["embedding"]["embedding"]}}
+    inputs = TOKENS[:, :-1]
+    np.testing.assert_allclose(model.apply(params, inputs), model.apply(scaled, inputs), rtol=1e-4, atol=1e-5)
+    plain = decoder(PLAIN)
+    assert jnp.abs(plain.apply(params, inputs) - plain.apply(scaled, inputs)).max() > 1e-2
+
+
+@pytest.mark.parametrize("token_rows", TOKEN_ROWS)
+def test_table_carries_how_rows_enter(token_rows):
+    made = table("lvp", width=WIDTH, vocab=VOCAB, token_rows=token_rows)
+    assert made["embedding"].forward_multiplier == row_multiplier(token_rows, WIDTH)
+    assert {made[role].forward_multiplier for role in made if role != "embedding"} == {1.0}
+    # Rates and stds are those of plain rows.
+    plain = table("lvp", width=WIDTH, vocab=VOCAB)
+    assert all(made[r].lr_multiplier == plain[r].lr_multiplier and made[r].init_std == plain[r].init_std for r in made)
+    config = replace(PLAIN, **forward_multipliers(made))
+    assert config.normalize_rows == (token_rows == "normalized")
+    assert config.embedding_multiplier == (4.0 if token_rows == "sqrt" else 1.0)
+
+
+def test_describe_shows_the_multiplier():
+    optimizer = optim.parametrized(optax.adam, "lvp", width=WIDTH, vocab=VOCAB, learning_rate=0.1, token_rows="sqrt")
+    params = decoder(PLAIN).init(jax.random.key(0))
+    described = optim.describe(optimizer, params)
+    by_path = {row.path: row.forward_multiplier for row in described.rows}
+    assert by_path["embedding/embedding"] == 4.0 and by_path["head/kernel"] == 1.0
+    assert "forward ×" in str(described)
+
+
+def test_default_multipliers_leave_configurations_as_they_were():
+    names = {"embedding_multiplier", "hidden_multiplier", "output_multiplier", "normalize_rows"}
+    assert not names & configuration(PLAIN).keys()
+    assert configuration(replace(PLAIN, embedding_multiplier=4.0))["embedding_multiplier"] == 4.0
+
+
+def own_rule(width, vocab):
+    rows = dict.fromkeys(roles.ROLES, (width**-0.5, 1.0))
+    return rows | {"embedding": (1.0, 0.5, 2.0)}
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: replace(PLAIN, normalize_rows=True, embedding_multiplier=2.0), "no effect on normalized rows"),
+        (lambda: replace(PLAIN, hidden_multiplier=0.0), "hidden_multiplier must be a finite number above zero"),
+        (lambda: table("lvp", width=WIDTH, vocab=VOCAB, token_rows="sqr"), "did you mean sqrt"),
+        (lambda: table(own_rule, width=WIDTH, vocab=VOCAB, token_rows="normalized"), "use token_rows 'plain'"),
+        (
+            lambda: forward_multipliers(
+                table(lambda d, m: own_rule(d, m) | {"vector": (0.0, 1.0, 3.0)}, width=WIDTH, vocab=VOCAB)
+            ),
+            "role vector is not supported",
+        ),
+    ],
+)
+def test_contradictions_are_refused(make, message):
+    with pytest.raises(InputError, match=message):
+        make()
+
+
+def test_a_rule_of_ones_own_may_give_a_multiplier():
+    made = table(own_rule, width=WIDTH, vocab=VOCAB, token_rows="sqrt")
+    assert made["embedding"].forward_multiplier == 2.0 * WIDTH**0.5
+    assert made["hidden"].forward_multiplier == 1.0

@@ -1,0 +1,162 @@
+"""Training on a mesh that two processes share: over `jax.distributed` on this machine, a device each. The file runs
+itself as those processes (`python -m tests.lvp.parallel.test_processes INDEX PORT FOLDER PART`), which assert and
+print."""
+
+import functools
+import json
+import os
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+import jax
+import numpy as np
+
+from lvp import roles, training
+from lvp.models.configs import DecoderConfig
+from lvp.parallel import processes, sharding
+from lvp.training import Cell, DataConfig, Lane, OptimizerConfig, Program, checkpoints
+
+ROOT = Path(__file__).parents[3]
+STEPS, HALF = 20, 9
+MODEL = DecoderConfig(vocab=40, width=16, layers=1, context=8, head_dim=4, positions="rotary", mlp="swiglu")
+CELL = Cell(MODEL, DataConfig("none", order="rows"), 4, STEPS, OptimizerConfig("adamw", {"weight_decay": 0.1}))
+LANE = Lane(dict.fromkeys(roles.ROLES, 0.02), dict.fromkeys(roles.ROLES, 0.2), 0)
+TOLERANCE = 1e-5  # nats, against one device
+
+
+def feed(mesh):
+    tokens = np.arange(2000, dtype=np.int32) ** 2 % MODEL.vocab
+    return training.feed(CELL, tokens[:1900], tokens[1900:], LANE.seed, mesh)
+
+
+@functools.cache
+def program(mesh) -> Program:
+    return Program(CELL, mesh=mesh)
+
+
+def train(mesh, **options) -> list[float]:
+    (found,) = training.run(program(mesh), [LANE], feed(mesh), **options)
+    return [*found.curve_losses, found.valid_loss]
+
+
+# --- in a process of two ------------------------------------------------------------------------------------------
+
+
+def first_half(mesh, folder: Path) -> dict:
+    """Trains, saves half way and is then told to stop: one process alone, yet both leave with the same step."""
+    at = []
+
+    def on_chunk(step, state):
+        at.append(step)
+        if step == HALF:
+            checkpoints.save(folder / "lane", step, state, "a")
+
+    leaving = lambda: jax.process_index() == 1 and at[-1:] == [HALF]  # noqa: E731
+    try:
+        train(mesh, on_chunk=on_chunk, leaving=leaving, chunk_seconds=0)
+    except training.Preempted as stopped:
+        checkpoints.save(folder / "lane", stopped.step, stopped.state, "a")
+        return {"stopped": stopped.step}
+    return {}
+
+
+def second_half(mesh, folder: Path) -> dict:
+    """Goes on from there; chunks are as long as each process' clock would have them."""
+    step, (state,) = checkpoints.latest([folder / "lane"], program(mesh).lane_shapes(), ["a"])
+    kernel = state["params"]["head"]["kernel"]
+    assert not kernel.is_fully_addressable and kernel.addressable_shards[0].data.shape == (8, 40)
+    return {"from": step, "losses": train(mesh, state=state, step=step, chunk_seconds=0.001)}
+
+
+def whole(mesh, folder: Path) -> dict:
+    return {"losses": train(mesh)}
+
+
+def damaged(mesh, folder: Path) -> dict:
+    """Neither goes on from what has one wrong byte."""
+    if jax.process_index() == 0:
+        flip_a_byte(folder / "lane")
+    processes.gathered([1])
+    return {"found": checkpoints.latest([folder / "lane"], program(mesh).lane_shapes(), ["a"]) is not None}
+
+
+def another_configuration(mesh, folder: Path) -> dict:
+    return {"found": checkpoints.latest([folder / "lane"], program(mesh).lane_shapes(), ["b"]) is not None}
+
+
+PARTS = (whole, first_half, second_half, another_configuration, damaged)
+
+
+def main(index: int, port: int, folder: Path, names: list[str]) -> None:
+    jax.distributed.initialize(f"localhost:{port}", 2, index)
+    mesh = sharding.make_mesh(sharding.mesh_sizes("fsdp=2", jax.device_count()))
+    for part in PARTS:
+        if part.__name__ in names:
+            print(json.dumps({part.__name__: part(mesh, folder)}), flush=True)
+    os._exit(0)
+
+
+# --- the tests ----------------------------------------------------------------------------------------------------
+
+
+def free_port() -> int:
+    with socket.socket() as found:
+        found.bind(("localhost", 0))
+        return found.getsockname()[1]
+
+
+def run(folder: Path, *parts) -> list[dict]:
+    """What each of two processes says, by part."""
+    words = [str(free_port()), str(folder), *(p.__name__ for p in parts)]
+    environment = os.environ | {"JAX_PLATFORMS": "cpu", "XLA_FLAGS": ""}
+    pair = [
+        subprocess.Popen(
+            [sys.executable, "-m", "tests.lvp.parallel.test_processes", str(i), *words],
+            **{"cwd": ROOT, "env": environment, "text": True, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE},
+        )
+        for i in range(2)
+    ]
+    try:
+        said = [p.communicate(timeout=240) for p in pair]
+    finally:
+        for p in pair:
+            p.kill()
+    for p, (_, err) in zip(pair, said, strict=True):
+        assert p.returncode == 0, err[-4000:]
+    return [
+        {k: v for line in out.splitlines() if line.startswith("{") for k, v in json.loads(line).items()}
+        for out, _ in said
+    ]
+
+
+def flip_a_byte(folder: Path) -> None:
+    """Damages the largest file of every step."""
+    for step in folder.glob("step_*"):
+        path = max((p for p in step.rglob("*") if p.is_file()), key=lambda p: p.stat().st_size)
+        content = bytearray(path.read_bytes())
+        content[-len(content) // 3] ^= 1
+        path.write_bytes(content)
+
+
+def test_two_processes_train_save_and_resume(tmp_path):
+    alone = np.array(train(None))
+    first = run(tmp_path, whole, first_half)
+    # One process reads what two wrote.
+    step, (state,) = checkpoints.latest([tmp_path / "lane"], program(None).lane_shapes(), ["a"])
+    assert step == HALF
+    np.testing.assert_allclose(train(None, state=state, step=step), alone, atol=TOLERANCE)
+    second = run(tmp_path, second_half, another_configuration, damaged)
+    for before, after in zip(first, second, strict=True):
+        np.testing.assert_allclose(before["whole"]["losses"], alone, atol=TOLERANCE)
+        assert before["first_half"] == {"stopped": HALF}
+        assert after["second_half"]["from"] == HALF
+        # Losses before the interruption are part of the state; those after it, to the bit what they would have been.
+        assert after["second_half"]["losses"] == before["whole"]["losses"]
+        assert not after["another_configuration"]["found"] and not after["damaged"]["found"]
+    assert alone[0] - alone[-2] > 0.3
+
+
+if __name__ == "__main__":
+    main(int(sys.argv[1]), int(sys.argv[2]), Path(sys.argv[3]), sys.argv[4:])

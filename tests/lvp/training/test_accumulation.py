@@ -1,0 +1,181 @@
+"""Micro-batches, schedules and traced options in the training program, and the measures that they make possible."""
+
+import dataclasses
+
+import jax
+import numpy as np
+import pytest
+
+from lvp import measures, optim, roles, training
+from lvp.errors import InputError
+from lvp.models.configs import DecoderConfig
+from lvp.models.decoder import decoder
+from lvp.training import Cell, DataConfig, Lane, OptimizerConfig, Program, TrainingData
+from tests.lvp.training import plain_training
+
+ADAMW = OptimizerConfig("adamw", {"b2": 0.95, "weight_decay": 0.1}, traced=("b1",))
+CELL = Cell(
+    DecoderConfig(vocab=40, width=16, layers=1, context=12),
+    DataConfig("none"),
+    batch=6,
+    steps=8,
+    optimizer=ADAMW,
+    measured_steps=(0, 7),
+    micro_batches=3,
+    cooldown=0.5,
+)
+HELD = dataclasses.replace(
+    CELL, optimizer=OptimizerConfig("lion_ar", {"weight_decay": 0.1, "batch_size": CELL.batch}, traced=("b",))
+)
+
+
+def lane(cell=CELL, rate=0.01, warmup=2, momentum=0.9, seed=0):
+    ones = dict.fromkeys(roles.ROLES, 1.0)
+    rates, std = ({r: x * y for r, y in ones.items()} for x in (rate, 0.25))
+    return Lane(rates, std, seed, warmup, {cell.optimizer.momentum: momentum})
+
+
+@pytest.fixture(scope="module")
+def data():
+    tokens = np.random.default_rng(0).zipf(1.4, 4000)
+    tokens = (tokens[tokens <= 40] - 1)[:600].astype(np.int32)
+    return TrainingData.of(CELL, tokens[:500], tokens[500:])
+
+
+@pytest.fixture(scope="module")
+def program():
+    return Program(CELL)
+
+
+@pytest.fixture(scope="module")
+def held():
+    return Program(HELD)
+
+
+def written_anew(this, data, cell=CELL, **changed):
+    """The same training by `plain_training`, with what differs named."""
+    rate = optim.trapezoid(this.learning_rates["hidden"], cell.steps, warmup_steps=this.warmup_steps)
+    if cell is HELD:
+        options = {"batch_size": cell.batch, "b": this.options["b"], "weight_decay": 0.1} | changed
+        extra = lambda micro: {"gradient_snr": optim.gradient_snr(micro, cell.micro_batch_size)}  # noqa: E731
+        return plain_training.steps(cell, this, data, optim.lion_ar(rate, **options), extra)
+    mask = lambda params: jax.tree.map(lambda role: role != "vector", roles.labels(params))  # noqa: E731
+    options = {"b1": this.options["b1"], "b2": 0.95, "weight_decay": 0.1, "mask": mask} | changed
+    return plain_training.steps(cell, this, data, optim.adamw(rate, **options))
+
+
+@pytest.mark.parametrize("warmup, momentum", [(0, 0.9), (2, 0.9), (4, 0.5)])
+def test_is_plain_training_by_micro_batches_under_the_schedule(program, data, warmup, momentum):
+    this = lane(warmup=warmup, momentum=momentum)
+    (result,) = training.run(program, [this], data)
+    expected = [step.loss for step in written_anew(this, data)]
+    np.testing.assert_allclose(result.curve_losses, expected, rtol=3e-5)
+    # Another warm-up, or another momentum, is another training.
+    assert not np.allclose(expected, [s.loss for s in written_anew(lane(warmup=3), data)], rtol=1e-4)
+    assert not np.allclose(expected, [s.loss for s in written_anew(this, data, b1=0.7)], rtol=1e-4)
+
+
+def test_micro_batches_change_training_to_rounding(data):
+    cells = [dataclasses.replace(CELL, micro_batches=k, measured_steps=()) for k in (1, 6)]
+    whole, parts = [training.run(Program(cell), [lane()], data)[0] for cell in cells]
+    np.testing.assert_allclose(parts.curve_losses, whole.curve_losses, rtol=3e-5)
+
+
+def test_warmups_momenta_and_rates_share_one_compilation(program, data):
+    program.compile(data)
+    compiled = program.advance
+    for this in (lane(), lane(rate=0.1, warmup=4, momentum=0.0), lane(warmup=0, seed=3)):
+        assert training.run(program, [this], data)[0].status == "finished"
+    assert program.advance is compiled
+
+
+@pytest.mark.parametrize("which", ["program", "held"])
+def test_measures_are_what_a_direct_look_says(which, data, request):
+    program = request.getfixturevalue(which)
+    cell = program.cell
+    this = lane(cell)
+    (result,) = training.run(program, [this], data)
+    taken = written_anew(this, data, cell)
+    for at, step in ((0, 0), (1, cell.steps - 1)):
+        before = taken[step]
+        matrices = {path: {k: v[at] for k, v in m.items()} for path, m in result.measures["matrices"].items()}
+        phi = by_path(optim.gradient_snr(before.micro_gradients, cell.micro_batch_size))
+        inputs = decoder(cell.model).apply(before.params, data.probe, capture=True)[1]
+        weights, moves, gradients = map(by_path, (before.params, before.updates, before.gradients))
+        momentum = measures.first_moments(before.opt)
+        for path, measured in matrices.items():
+            assert measured["snr"] == pytest.approx(float(phi[path]), rel=2e-3, abs=1e-4)
+            x, w, u = (np.asarray(a, np.float64) for a in (inputs[path], weights[path], moves[path]))
+            y, dy = (w[inputs[path]], u[inputs[path]]) if path.startswith("embedding") else (x @ w, x @ u)
+            assert measured["representation_change"] == pytest.approx(np.linalg.norm(dy) / np.linalg.norm(y), rel=2e-3)
+            g, m = np.asarray(gradients[path], np.float64).ravel(), np.asarray(momentum[path], np.float64).ravel()
+            cosine = g @ m / (np.linalg.norm(g) * np.linalg.norm(m)) if step else 0.0
+            assert measured["alignment"] == pytest.approx(cosine, abs=2e-3)
+            assert measured["cancelled"] == pytest.approx(-0.9 / 0.1 * (g @ m) / (g @ g), abs=2e-2)
+
+
+def by_path(tree):
+    leaves = jax.tree_util.tree_leaves_with_path(tree)
+    return {jax.tree_util.keystr(path, simple=True, separator="/"): x for path, x in leaves}
+
+
+def test_representation_change_is_held_by_the_snr_of_each_parameter(held, data):
+    this = lane(HELD)
+    (result,) = training.run(held, [this], data)
+    expected = [step.loss for step in written_anew(this, data, HELD)]
+    np.testing.assert_allclose(result.curve_losses, expected, rtol=2e-3)  # signs of almost nothing may differ
+    other = [step.loss for step in written_anew(this, data, HELD, batch_size=None)]
+    assert not np.allclose(expected, other, rtol=5e-3)
+
+
+def test_measuring_changes_no_bit_of_a_training_by_micro_batches(program, data):
+    (measured,) = training.run(program, [lane()], data)
+    (result,) = training.run(Program(dataclasses.replace(CELL, measured_steps=())), [lane()], data)
+    assert dataclasses.replace(measured, measures=None) == result
+
+
+@pytest.mark.parametrize(
+    "changes, named",
+    [
+        ({"micro_batches": 4}, r"micro_batches \(4\) must divide batch \(6\)"),
+        ({"micro_batches": 0}, "micro_batches must be at least 1"),
+        ({"micro_batches": 1, "optimizer": HELD.optimizer}, "micro_batches must be at least 2"),
+        ({"cooldown": 1.5}, "cooldown must be a fraction"),
+        ({"measures": ("movements",)}, "measures must be of"),
+    ],
+)
+def test_cells_that_cannot_be_are_named(changes, named):
+    with pytest.raises(InputError, match=named):
+        dataclasses.replace(CELL, **changes)
+
+
+@pytest.mark.parametrize(
+    "changes, named",
+    [
+        ({"warmup_steps": 5}, r"warm-up \(5 steps\) and cool-down .* longer than the training \(8 steps\)"),
+        ({"options": {}}, r"those its cell traces \(b1\), got none"),
+        ({"options": {"b2": 0.9}}, r"those its cell traces \(b1\), got b2"),
+    ],
+)
+def test_lanes_that_a_cell_cannot_train_are_named(changes, named):
+    with pytest.raises(InputError, match=named):
+        CELL.check(dataclasses.replace(lane(), **changes))
+    with pytest.raises(InputError, match="constant"):
+        dataclasses.replace(CELL, cooldown=None).check(lane())
+    with pytest.raises(InputError, match="at least 2 micro-batches"):
+        measures.snr({"head": {"kernel": np.ones((2, 2))}}, {"head": {"kernel": np.ones(())}}, 1, 4)
+
+
+def test_only_what_the_factory_takes_can_be_traced():
+    for name in ("b3", "batch_size"):
+        with pytest.raises(InputError, match=f"traced: a lane cannot bring '{name}' for lion_ar"):
+            OptimizerConfig("lion_ar", {}, traced=(name,))
+
+
+def test_evaluation_and_probe_take_no_more_rows_than_a_micro_batch_and_no_padding(data):
+    assert data.valid.shape[1] == data.probe.shape[0] == CELL.micro_batch_size == 2
+    weights, targets = data.valid_weights.ravel(), data.valid[..., 1:].ravel()
+    np.testing.assert_array_equal(targets[weights > 0], np.concatenate([data.valid[0, 0, 1:], targets[12:]])[:99])
+    assert weights.sum() == 99  # every token of 100 but the first
+    short = TrainingData.of(CELL, data.train, data.train[:14])  # one whole window and a padded one
+    np.testing.assert_array_equal(short.probe, [data.train[:12]] * 2)

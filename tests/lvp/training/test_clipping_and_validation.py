@@ -1,0 +1,94 @@
+"""Gradients scaled down to a norm, and the validation loss on the way."""
+
+import dataclasses
+
+import jax
+import numpy as np
+import pytest
+
+from lvp import roles, training
+from lvp.errors import InputError
+from lvp.models.configs import DecoderConfig
+from lvp.training import Cell, DataConfig, Lane, OptimizerConfig, Program, TrainingData
+
+CELL = Cell(
+    DecoderConfig(vocab=30, width=16, layers=1, context=8, head_dim=8),
+    DataConfig("none"),
+    batch=4,
+    steps=6,
+    optimizer=OptimizerConfig("sgd", {}),
+    measured_steps=(0, 3, 5),
+    measures=("movement", "validation"),
+)
+RATE = 0.1
+LANE = Lane(dict.fromkeys(roles.ROLES, RATE), dict.fromkeys(roles.ROLES, 1.0), 3)
+
+
+@pytest.fixture(scope="module")
+def data():
+    tokens = np.random.default_rng(0).integers(0, 30, 400).astype(np.int32)
+    return TrainingData.of(CELL, tokens[:300], tokens[300:])
+
+
+def outcome(data, **changes):
+    (found,) = training.run(Program(dataclasses.replace(CELL, **changes)), [LANE], data)
+    return found
+
+
+@pytest.fixture(scope="module")
+def plain(data):
+    return outcome(data)
+
+
+def norms(found):
+    """Of every measured update, over all parameters."""
+    return np.sqrt(np.sum([np.square(role["norm"]) for role in found.measures["roles"].values()], axis=0))
+
+
+def test_an_update_is_no_longer_than_the_rate_times_the_norm(data, plain):
+    """SGD's update is the gradient times the rate. A small norm binds at every step, a middle one where it is exceeded,
+    a large one never, to no bit's difference."""
+    lengths = norms(plain) / RATE
+    middle = float(np.sqrt(lengths.min() * lengths.max()))
+    assert lengths.min() < 0.9 * middle < 0.9 * 0.9 * lengths.max()
+    small = outcome(data, clip_norm=0.01)
+    np.testing.assert_allclose(norms(small), 0.01 * RATE, rtol=1e-4)
+    assert outcome(data, clip_norm=1e6) == plain
+    first = norms(outcome(data, clip_norm=middle))[0]
+    np.testing.assert_allclose(first, RATE * min(middle, lengths[0]), rtol=1e-4)
+
+
+def test_validation_losses_are_those_of_the_training_cut_there(data, plain):
+    losses = plain.measures["validation"]["loss"]
+    assert losses[-1] == pytest.approx(plain.valid_loss, rel=1e-5)  # measures are kept to six digits
+    cut = outcome(data, steps=4, measured_steps=(3,))
+    assert losses[1] == pytest.approx(cut.valid_loss, rel=1e-5) and losses[0] != losses[1]
+
+
+def test_validating_changes_no_bit(data, plain):
+    without = outcome(data, measured_steps=())
+    assert dataclasses.replace(plain, measures=None) == without
+
+
+@pytest.mark.parametrize("norm", [0.0, -1.0, float("nan")])
+def test_a_norm_is_above_zero(norm):
+    with pytest.raises(InputError, match="clip_norm must be finite and above zero"):
+        dataclasses.replace(CELL, clip_norm=norm)
+
+
+def test_a_record_says_what_part_of_the_peak_was_reached(monkeypatch):
+    from sweeps.worker.worker import _utilisation
+
+    class Device:
+        device_kind = "NVIDIA H100 80GB HBM3"
+
+        def memory_stats(self):
+            return {"peak_bytes_in_use": 123}
+
+    monkeypatch.setattr(jax, "devices", lambda: [Device()])
+    found, part = _utilisation(CELL, 1e9, 1), CELL.model.flops_per_token() * 1e9 / 989e12
+    assert found == {"mfu": pytest.approx(part, abs=1e-4), "peak_bytes": 123}
+    assert _utilisation(CELL, 1e9, 4)["mfu"] == pytest.approx(part / 4, abs=1e-4)
+    Device.device_kind, Device.memory_stats = "cpu", lambda self: None
+    found = _utilisation(CELL, 1e9, 1)
+    assert found["mfu"] is None and found["peak_bytes"] > 10**7  # this process'

@@ -1,0 +1,130 @@
+"""Measured steps: the training that they look at is the one without them, and they say what a direct look says."""
+
+import dataclasses
+
+import jax
+import numpy as np
+import optax
+import pytest
+
+from lvp import measures, optim, roles, training
+from lvp.errors import InputError
+from lvp.models.configs import DecoderConfig
+from lvp.models.decoder import decoder
+from lvp.training import Cell, DataConfig, Lane, OptimizerConfig, Program, TrainingData
+from tests.lvp.training import plain_training
+
+PLAIN = Cell(DecoderConfig(vocab=40, width=16, layers=1, context=12), DataConfig("none"), batch=3, steps=7)
+MEASURED = dataclasses.replace(PLAIN, measured_steps=(0, 3, 6), measures=("movement", "vocabulary"))
+ADAM = {"b1": 0.9, "b2": 0.99, "eps": 1e-8}
+
+
+def cell(kind="adam", tied=False, **options):
+    model = dataclasses.replace(PLAIN.model, tied=tied)
+    return dataclasses.replace(MEASURED, model=model, optimizer=OptimizerConfig(kind, options))
+
+
+def lane(rate=0.01, seed=0):
+    return Lane(dict.fromkeys(roles.ROLES, rate), dict.fromkeys(roles.ROLES, 0.25), seed)
+
+
+@pytest.fixture(scope="module")
+def data():
+    tokens = np.random.default_rng(0).zipf(1.4, 4000)
+    tokens = (tokens[tokens <= 40] - 1)[:600].astype(np.int32)
+    return TrainingData.of(PLAIN, tokens[:500], tokens[500:])
+
+
+@pytest.fixture(scope="module")
+def programs():
+    """Compiling one takes seconds: the tests share them."""
+    return {
+        "untied": Program(cell(**ADAM)),
+        "tied": Program(cell(tied=True, **ADAM)),
+        "sgd": Program(cell("sgd", momentum=0.9)),
+        "coupled": Program(cell("coupled_adam", couple=("output", "embedding"))),
+    }
+
+
+def test_measuring_changes_no_bit_of_the_training(programs, data):
+    (measured,) = training.run(programs["untied"], [lane()], data)
+    plain = dataclasses.replace(programs["untied"].cell, measured_steps=())
+    (result,) = training.run(Program(plain), [lane()], data)
+    assert result.measures is None and measured.measures is not None
+    assert dataclasses.replace(measured, measures=None) == result
+
+
+def test_measuring_a_tied_head_changes_training_to_rounding(programs, data):
+    """Its two gradients are taken apart and added again."""
+    (measured,) = training.run(programs["tied"], [lane()], data)
+    (result,) = training.run(Program(dataclasses.replace(programs["tied"].cell, measured_steps=())), [lane()], data)
+    np.testing.assert_allclose(measured.curve_losses, result.curve_losses, rtol=1e-5)
+
+
+def test_chunks_change_no_measure(programs, data):
+    (whole,) = training.run(programs["untied"], [lane()], data, chunk_seconds=1e9)
+    (cut,) = training.run(programs["untied"], [lane()], data, chunk_seconds=0)
+    assert whole == cut
+
+
+@pytest.mark.parametrize("head", ["untied", "tied"])
+def test_measures_are_what_a_direct_look_says(head, programs, data):
+    """Training written anew with optax, the dense loss and NumPy, at the last step."""
+    measured, this, tied = programs[head].cell, lane(), head == "tied"
+    (result,) = training.run(programs[head], [this], data)
+    taken = plain_training.steps(measured, this, data, optax.adam(0.01, **ADAM))
+    start, before, updates = taken[0].params, taken[-1].params, taken[-1].updates
+    model = decoder(measured.model)
+    state, _ = optax.adam(0.01, **ADAM).update(taken[-1].gradients, taken[-1].opt)[1]
+
+    path = "tied_embedding/embedding" if tied else "head/kernel"
+    first, head, move, nu = (np.array(model.head(tree)).T for tree in (start, before, updates, state.nu))
+    found = {k: v[-1] for k, v in result.measures["vocabulary"][path].items() if k != "by_frequency"}
+    shift = np.linalg.norm(head.mean(0) - first.mean(0)) / np.linalg.norm(head, axis=1).mean()
+    assert found["mean_drift"] == pytest.approx(shift, rel=1e-3)
+    counts = np.bincount(data.train, minlength=40) / data.train.size
+    moment = nu.mean(axis=1) / (1 - ADAM["b2"] ** measured.steps)
+    assert found["slope"] == pytest.approx(np.polyfit(counts, moment, 1)[0], rel=1e-3)
+    assert found["r_squared"] == pytest.approx(np.corrcoef(counts, moment)[0, 1] ** 2, rel=1e-3)
+    size = result.measures["matrices"][path]["norm"][-1]
+    assert size == pytest.approx(np.linalg.norm(move), rel=1e-3)
+    binned = result.measures["vocabulary"][path]["by_frequency"]
+    top = np.argmax(counts)
+    assert binned["frequency"][-1][0] == pytest.approx(counts[top], rel=1e-5)
+    assert binned["norm"][-1][0] == pytest.approx(np.linalg.norm(move[top]), rel=1e-3)
+    assert binned["norm"][-1][-1] is None or (counts == 0).any()
+
+
+@pytest.mark.parametrize("name", ["sgd", "untied", "coupled"])
+def test_sgd_and_coupled_adam_leave_an_untied_heads_mean_and_adam_does_not(name, programs, data):
+    """Stollenwerk & Stollenwerk 2025: the head's gradients sum to zero, the input embedding's do not."""
+    (result,) = training.run(programs[name], [lane(0.01 if name == "coupled" else 0.1)], data)
+    vocabulary = result.measures["vocabulary"]
+    assert max(result.measures["head_gradient_sum"]) < 1e-6
+    assert (vocabulary["head/kernel"]["mean_drift"][-1] < 1e-6) == (name != "untied")
+    assert vocabulary["embedding/embedding"]["mean_drift"][-1] > 1e-5
+    # Neither SGD nor what is coupled has a second moment by token.
+    assert ("slope" in vocabulary["head/kernel"]) == (name == "untied")
+
+
+def test_the_heads_part_of_a_tied_gradient_sums_to_zero(programs, data):
+    (result,) = training.run(programs["tied"], [lane(0.1)], data)
+    assert max(result.measures["head_gradient_sum"]) < 1e-6
+
+
+def test_second_moments_are_found_in_any_chain():
+    params = decoder(PLAIN.model).init(jax.random.key(0))
+    adamw = optax.chain(optax.clip_by_global_norm(1.0), optax.adamw(0.1))
+    for tx in (adamw, optim.by_role(optax.adam, dict.fromkeys(roles.ROLES, 0.1))):
+        _, state = tx.update(params, tx.init(params), params)
+        found = measures.second_moments(state, 0.999)
+        assert set(found) == {"embedding/embedding", "head/kernel"}
+    squares = np.array(params["head"]["kernel"]).T ** 2
+    np.testing.assert_allclose(found["head/kernel"], squares, rtol=1e-4)  # of one step, bias-corrected
+    assert measures.second_moments(optax.sgd(0.1).init(params), None) == {}
+
+
+@pytest.mark.parametrize("steps", [(3, 1), (1, 1), (-1,), (7,)])
+def test_steps_that_cannot_be_measured_are_named(steps):
+    with pytest.raises(InputError, match="measured_steps"):
+        dataclasses.replace(PLAIN, measured_steps=steps)

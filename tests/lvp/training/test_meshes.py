@@ -1,0 +1,219 @@
+"""The decoder's training and its loss on meshes of eight fake CPU devices, whose number is fixed when jax starts: this
+file runs itself in a process of its own (`python -m tests.lvp.training.test_meshes CHECK…`) and asserts there."""
+
+import dataclasses
+import functools
+import os
+import re
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from lvp import losses, plan, roles, training
+from lvp.models.configs import DecoderConfig
+from lvp.parallel import sharding
+from lvp.training import Cell, DataConfig, Lane, OptimizerConfig, Program, TrainingData, checkpoints
+
+ROOT = Path(__file__).parents[3]
+FACTORISATIONS = [(d, f, 8 // d // f) for d in (1, 2, 4, 8) for f in (1, 2, 4, 8) if 8 % (d * f) == 0]
+FEW = [(8, 1, 1), (1, 8, 1), (1, 1, 8), (2, 2, 2)]
+# No two sizes are equal that would make shapes in a compiled program hard to tell apart.
+VOCAB, WIDTH, ROWS, CONTEXT, STEPS = 72, 48, 16, 20, 20
+MODEL = DecoderConfig(
+    **{"vocab": VOCAB, "width": WIDTH, "layers": 2, "context": CONTEXT, "heads": 16, "kv_heads": 8, "head_dim": 4},
+    **{"window": 8, "positions": "rotary", "mlp": "swiglu", "attention_block": 10, "scan": True, "remat": "block"},
+)
+ADAMW = OptimizerConfig("adamw", {"weight_decay": 0.1})
+CELL = Cell(MODEL, DataConfig("none"), ROWS, STEPS, ADAMW, cooldown=0.3, micro_batches=2)
+LANE = Lane(dict.fromkeys(roles.ROLES, 0.01), dict.fromkeys(roles.ROLES, 0.2), 0, warmup_steps=4)
+TOLERANCE = 1e-5  # nats; the curves come to within 2e-6
+
+
+def mesh_of(sizes):
+    return sharding.make_mesh(dict(zip(sharding.AXES, sizes, strict=True)))
+
+
+@functools.cache
+def data():
+    """Tokens of which the next one follows from the last, most of the time."""
+    rng = np.random.default_rng(0)
+    tokens = np.zeros(4000, np.int32)
+    for i in range(1, len(tokens)):
+        tokens[i] = (5 * tokens[i - 1] + 1) % VOCAB if rng.random() < 0.8 else rng.integers(VOCAB)
+    return TrainingData.of(CELL, tokens[:3500], tokens[3500:])
+
+
+def train(program, lane=LANE, **options):
+    (found,) = training.run(program, [lane], data(), **options)
+    return np.append(found.curve_losses, [found.valid_loss])
+
+
+@functools.cache
+def alone():
+    return train(Program(CELL))
+
+
+# --- what is checked in a process of eight devices ---------------------------------------------------------------
+
+
+def check_training(sizes):
+    """Every factorisation of eight gives the loss curve of one device; another seed does not (negative control)."""
+    program = Program(CELL, mesh=mesh_of(sizes))
+    text = program.compile(data()).as_text()
+    state = program.placement["params"]
+    assert state["head"]["kernel"].shard_shape((WIDTH, VOCAB)) == (WIDTH // sizes[1], VOCAB // sizes[2])
+    found = train(program)
+    off = np.abs(found - alone()).max()
+    assert alone()[0] - alone()[-1] > 0.3, alone()
+    assert off < TOLERANCE, (sizes, off)
+    check_program(text, sizes)
+    print(f"training {sizes}: off by {off:.1e} of {alone()[0]:.2f} → {alone()[-1]:.2f} nats")
+
+
+def check_program(text, sizes):
+    """Nowhere in the compiled program the logits of all rows, or of a device's rows over a vocabulary that is split;
+    a vocabulary matrix is gathered over fsdp alone."""
+    data_, fsdp, model = sizes
+    shapes = {tuple(map(int, dims.split(","))) for dims in re.findall(r"f32\[([\d,]+)\]", text)}
+    tokens = CELL.micro_batch_size * CONTEXT
+    own = tokens // (data_ * fsdp)
+    assert (own, VOCAB // model) in shapes  # negative control: the logits a device does hold are found so
+    for rows in {tokens, own} if model > 1 else {tokens} if own < tokens else set():
+        assert not {(rows, VOCAB), (VOCAB, rows)} & shapes, (sizes, rows)
+    gathered = set(re.findall(r"f32\[([\d,]+)\][^=]*? all-gather(?:-start)?\(", text))
+    whole = {f"{WIDTH},{VOCAB}", f"{VOCAB},{WIDTH}"}
+    assert model == 1 or not gathered & whole, (sizes, gathered)
+    assert fsdp > 1 or not any(str(VOCAB // model) in g.split(",") for g in gathered), (sizes, gathered)
+
+
+def check_another_seed():
+    other = Lane(LANE.learning_rates, LANE.init_std, 1, warmup_steps=4)
+    assert np.abs(train(Program(CELL), other) - alone()).max() > 100 * TOLERANCE
+
+
+def check_loss(sizes):
+    """Value and gradients of the loss are those of the dense one, z-loss and weights included."""
+    mesh, rng = mesh_of(sizes), np.random.default_rng(0)
+    hidden, head = (rng.normal(size=s).astype(np.float32) for s in ((64, WIDTH), (WIDTH, VOCAB)))
+    targets, weights = rng.integers(0, VOCAB, 64), rng.random(64).astype(np.float32)
+
+    def dense(hidden, head, weights):
+        logits = hidden @ head
+        lse = jax.nn.logsumexp(logits, axis=-1)
+        of_target = jnp.take_along_axis(logits, targets[:, None], axis=-1)[:, 0]
+        return jnp.sum((lse - of_target + 0.01 * lse**2) * weights) / jnp.sum(weights)
+
+    def ours(hidden, head, weights):
+        return losses.next_token_loss(hidden, head, targets, weights, chunk=3, z_loss=0.01, mesh=mesh)
+
+    expected = jax.jit(jax.value_and_grad(dense, (0, 1, 2)))(hidden, head, weights)
+    found = jax.jit(jax.value_and_grad(ours, (0, 1, 2)))(hidden, head, weights)
+    jax.tree.map(functools.partial(np.testing.assert_allclose, rtol=2e-5, atol=1e-6), found, expected)
+    np.testing.assert_allclose(jax.jit(ours)(hidden, head, weights), expected[0], rtol=1e-6)  # without gradients
+    one = jax.value_and_grad(lambda *a: losses.next_token_loss(*a[:2], targets, a[2], z_loss=0.01), (0, 1, 2))
+    jax.tree.map(
+        functools.partial(np.testing.assert_allclose, rtol=2e-5, atol=1e-6), one(hidden, head, weights), expected
+    )
+
+
+def check_another_mesh():
+    """A checkpoint that one mesh wrote goes on upon another, and on one device."""
+    with tempfile.TemporaryDirectory() as folder:
+        folder = Path(folder)
+
+        def keep(step, state):
+            if step == STEPS // 2:
+                checkpoints.save(folder, step, state, "a")
+
+        train(Program(CELL, mesh=mesh_of((2, 2, 2))), on_chunk=keep, chunk_seconds=0)
+        for sizes in ((1, 8, 1), None):
+            program = Program(CELL, mesh=mesh_of(sizes) if sizes else None)
+            step, (state,) = checkpoints.latest([folder], program.lane_shapes(), ["a"])
+            assert step == STEPS // 2
+            off = np.abs(train(program, state=state, step=step) - alone()).max()
+            assert off < TOLERANCE, (sizes, off)
+
+
+def check_targets():
+    """A token that the vocabulary does not have is as loud as on one device, not a loss that looks like one."""
+    hidden, head = np.ones((8, WIDTH), np.float32), np.ones((WIDTH, VOCAB), np.float32)
+    targets = np.arange(8) + VOCAB - 7  # the last of them is outside
+    for mesh in (None, mesh_of((2, 2, 2))):
+        assert np.isnan(losses.next_token_loss(hidden, head, targets, mesh=mesh)), mesh
+        assert np.isfinite(losses.next_token_loss(hidden, head, targets - 1, mesh=mesh)), mesh
+
+
+def check_rows():
+    """Rows that are read as they are needed, by the devices that see them."""
+    cell = dataclasses.replace(CELL, data=DataConfig("none", order="rows"))
+    found = []
+    for mesh in (None, mesh_of((2, 2, 2))):
+        feed = training.feed(cell, np.asarray(data().train), np.asarray(data().valid).ravel()[:500], 0, mesh)
+        (outcome,) = training.run(Program(cell, mesh=mesh), [LANE], feed)
+        found.append(np.append(outcome.curve_losses, [outcome.valid_loss]))
+    assert np.abs(found[0] - found[1]).max() < TOLERANCE, found
+    assert np.abs(found[0] - alone()).max() > 100 * TOLERANCE  # other rows than windows at random
+
+
+def check_plan():
+    """Of the program that is really compiled: what every device holds, by hand, and what it tells the others."""
+    found = plan.plan(dataclasses.replace(CELL, data=DataConfig("none", order="rows")), "host:8", "fsdp=4,model=2")
+    gains = (2 * MODEL.layers + 1) * WIDTH  # on every device; all else is split in eight
+    held = 4 * ((MODEL.num_params - gains) // 8 + gains)
+    assert found.memory["parameters"] == held
+    assert 0 <= found.memory["optimizer"] - 2 * held < 200  # AdamW's moments, and counters
+    assert found.memory["activations and temporaries"] > 0
+    assert {c.group for c in found.collectives} <= {1, 2, 4, 8}
+    assert 0 < found.loss["by chunks"] and 0 < found.loss["through all logits"]
+    assert {"all-gather", "all-reduce"} <= {c.kind for c in found.collectives}
+
+
+CHECKS = {
+    **{f"training-{'-'.join(map(str, s))}": functools.partial(check_training, s) for s in FACTORISATIONS},
+    **{f"loss-{'-'.join(map(str, s))}": functools.partial(check_loss, s) for s in FACTORISATIONS},
+    "another seed": check_another_seed,
+    "another mesh": check_another_mesh,
+    "rows": check_rows,
+    "targets": check_targets,
+    "plan": check_plan,
+}
+
+
+def run(names):
+    flags = {"XLA_FLAGS": "--xla_force_host_platform_device_count=8", "JAX_PLATFORMS": "cpu"}
+    command = [sys.executable, "-m", "tests.lvp.training.test_meshes", *names]
+    found = subprocess.run(command, cwd=ROOT, env=os.environ | flags, capture_output=True, text=True, timeout=900)
+    print(found.stdout)
+    assert found.returncode == 0, found.stderr[-5000:]
+    assert found.stdout.split("\n").count("passed") == len(names)
+
+
+def names_of(sizes):
+    return [f"{kind}-{'-'.join(map(str, s))}" for s in sizes for kind in ("training", "loss")]
+
+
+def test_meshes_give_the_curve_and_the_loss_of_one_device():
+    run([*names_of(FEW), "another seed", "targets"])
+
+
+@pytest.mark.slow
+def test_every_mesh_of_eight_devices_does_and_restores_what_another_wrote():
+    run([*names_of([s for s in FACTORISATIONS if s not in FEW]), "another mesh", "rows", "plan"])
+
+
+def main(names) -> None:
+    jax.config.update("jax_numpy_rank_promotion", "raise")
+    assert jax.device_count() == 8, jax.devices()
+    for name in names:
+        CHECKS[name]()
+        print("passed", flush=True)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

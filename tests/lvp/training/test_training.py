@@ -1,0 +1,194 @@
+"""One program per cell: what a lane computes, that it is reproducible, and that lanes do not touch each other."""
+
+import dataclasses
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import pytest
+
+from lvp import parametrization, roles, training
+from lvp.errors import InputError
+from lvp.losses import dense_next_token_loss
+from lvp.models.configs import DecoderConfig
+from lvp.models.decoder import decoder
+from lvp.training import Cell, DataConfig, Lane, OptimizerConfig, Program, TrainingData
+from tests.lvp.training import plain_training
+
+CELL = Cell(DecoderConfig(vocab=40, width=16, context=12), DataConfig("none"), batch=3, steps=7)
+
+
+def lane(rate=0.01, seed=0, **rates):
+    return Lane(dict.fromkeys(roles.ROLES, rate) | rates, dict.fromkeys(roles.ROLES, 0.25), seed)
+
+
+@pytest.fixture(scope="module")
+def data():
+    tokens = np.random.default_rng(0).integers(0, 40, 600).astype(np.int32)
+    return TrainingData.of(CELL, tokens[:500], tokens[500:])
+
+
+@pytest.fixture(scope="module")
+def program():
+    return Program(CELL)
+
+
+@pytest.fixture(scope="module")
+def pack():
+    return Program(CELL, 3)
+
+
+def same(a, b):
+    return dataclasses.asdict(a) == dataclasses.asdict(b)
+
+
+def test_is_plain_optax_training(program, data):
+    """Against a loop written anew: dense loss, one optax.adam per role's rate, one dispatch a step."""
+    this = lane(embedding=0.05, output=0.002)
+    tx = optax.multi_transform({r: optax.adam(x) for r, x in this.learning_rates.items()}, roles.labels)
+    losses = [step.loss for step in plain_training.steps(CELL, this, data, tx)]
+    (result,) = training.run(program, [this], data)
+    np.testing.assert_allclose(result.curve_losses, losses, rtol=2e-5)
+    assert result.train_loss == pytest.approx(losses[-1], rel=2e-5)  # a tenth of 7 steps is the last one
+
+
+def test_validation_scores_every_token_once(program, data):
+    kept = {}
+    (result,) = training.run(
+        program,
+        [lane()],
+        data,
+        on_chunk=lambda step, s: kept.update(params=jax.tree.map(np.asarray, s["params"])),
+    )
+    model, tokens = decoder(CELL.model), np.random.default_rng(0).integers(0, 40, 600)[500:]
+    total, context = 0.0, CELL.model.context
+    for start in range(0, 99, context):
+        window = jnp.asarray(tokens[start : start + context + 1])[None]
+        hidden = model.apply(kept["params"], window[:, :-1])
+        total += (window.shape[1] - 1) * dense_next_token_loss(hidden, model.head(kept["params"]), window[:, 1:])
+    assert result.valid_loss == pytest.approx(float(total / 99), rel=1e-5)
+
+
+def test_cutting_a_run_into_chunks_changes_no_bit(program, data):
+    whole = training.run(program, [lane()], data, chunk_seconds=1e9)
+    assert same(whole[0], training.run(program, [lane()], data, chunk_seconds=0)[0])
+
+
+def test_going_on_from_a_state_changes_no_bit(program, data):
+    whole, kept = training.run(program, [lane()], data), {}
+
+    def keep(step, state):
+        kept[step] = jax.tree.map(np.array, state)
+
+    training.run(program, [lane()], data, chunk_seconds=0, on_chunk=keep)
+    again = training.run(program, [lane()], data, state=kept[4], step=4)
+    assert same(whole[0], again[0])
+    # Negative control: without the data RNG the run is another one.
+    without = kept[4] | {"key": np.zeros_like(kept[4]["key"])}
+    assert not same(whole[0], training.run(program, [lane()], data, state=without, step=4)[0])
+
+
+def test_packed_lanes_equal_solo_ones_to_rounding(program, pack, data):
+    lanes = [lane(0.01, 0), lane(0.02, 0), lane(0.01, 1)]
+    packed = training.run(pack, lanes, data)
+    for p, this in zip(packed, lanes, strict=True):
+        (solo,) = training.run(program, [this], data)
+        np.testing.assert_allclose(p.curve_losses, solo.curve_losses, rtol=1e-5)
+        assert p.valid_loss == pytest.approx(solo.valid_loss, rel=1e-5)
+    assert packed[0].train_loss != packed[1].train_loss != packed[2].train_loss
+
+
+def test_a_diverging_lane_leaves_its_neighbours_bit_for_bit(pack, data):
+    healthy = training.run(pack, [lane(0.01, 0), lane(0.02, 0), lane(0.01, 1)], data)
+    sick = training.run(pack, [lane(0.01, 0), lane(1e38, 0), lane(0.01, 1)], data)
+    assert sick[1].status == "diverged" and sick[1].train_loss is None
+    assert 0 < sick[1].diverged_step < CELL.steps
+    assert same(sick[0], healthy[0]) and same(sick[2], healthy[2])
+
+
+def test_divergence_is_an_outcome(program, data):
+    (result,) = training.run(program, [lane(1e38)], data, chunk_seconds=0)
+    assert (result.status, result.valid_loss) == ("diverged", None)
+    assert result.curve_losses[0] is not None and result.curve_losses[-1] is None
+
+
+def test_seeds_and_rates_share_one_compilation(data):
+    program = Program(CELL)
+    for this in (lane(), lane(0.5), lane(seed=3), lane(embedding=0.7)):
+        training.run(program, [this], data)
+    assert program.advance._cache_size() == 1
+
+
+@pytest.mark.parametrize("rate", [0, -1e-3, float("nan"), float("inf"), "fast", None])
+def test_unusable_rates_are_named(rate):
+    with pytest.raises(InputError, match="embedding"):
+        lane(embedding=rate)
+
+
+def test_too_little_text_is_named():
+    with pytest.raises(InputError, match="12 tokens"):
+        TrainingData.of(CELL, np.zeros(12, np.int32), np.zeros(50, np.int32))
+    with pytest.raises(InputError, match="validation"):
+        TrainingData.of(CELL, np.zeros(50, np.int32), np.zeros(1, np.int32))
+
+
+BETAS = {"b1": 0.9, "b2": 0.999, "eps": 1e-8}
+
+
+def ours(learning_rate, b1, b2, eps):
+    return optax.adam(learning_rate, b1, b2, eps)
+
+
+def test_an_optimizer_of_ones_own_is_trained_with_like_any_other(program, data):
+    own = OptimizerConfig("ours", CELL.optimizer.options, factory=ours)
+    cell = dataclasses.replace(CELL, optimizer=own)
+    (built_in,), (result,) = (training.run(p, [lane()], data) for p in (program, Program(cell)))
+    assert same(built_in, result)
+    assert dataclasses.asdict(cell)["optimizer"] == {"kind": "ours", "options": dict(own.options), "traced": ()}
+    assert dataclasses.replace(own, options=dict(own.options) | {"b1": 0.5}).make is ours
+
+
+def test_moments_whose_decay_nobody_can_ask_for_are_left_out(data):
+    def hidden(learning_rate, beta1=0.9, beta2=0.999):
+        return optax.adam(learning_rate, beta1, beta2)
+
+    def measured(optimizer):
+        looked_at = {"measured_steps": (0, 1), "measures": ("gradients", "vocabulary")}
+        cell = dataclasses.replace(CELL, optimizer=optimizer, **looked_at)
+        (found,) = training.run(Program(cell), [lane()], data)
+        return found
+
+    known, unknown = measured(OptimizerConfig()), measured(OptimizerConfig("hidden", factory=hidden))
+    assert known.train_loss == unknown.train_loss
+    for path in (("roles", "hidden", "alignment"), ("vocabulary", "head/kernel", "slope")):
+        of_known, of_unknown = known.measures, unknown.measures
+        for key in path[:-1]:
+            of_known, of_unknown = of_known[key], of_unknown.get(key, {})
+        assert path[-1] in of_known and path[-1] not in of_unknown
+
+
+@pytest.mark.parametrize(
+    "words, says",
+    [
+        ({"kind": "adam", "factory": ours}, "lvp has one of this name"),
+        ({"kind": "ours", "factory": 3}, "must be a function"),
+        ({"kind": "ours", "factory": ours, "options": {"b1": 0.9}}, "missing a required argument: 'b2'"),
+        ({"kind": "ours", "factory": optax.sgd, "options": {"b1": 0.9}}, "unexpected keyword argument 'b1'"),
+        ({"kind": "ours", "factory": ours, "options": BETAS, "traced": ("b3",)}, "unexpected keyword argument 'b3'"),
+        ({"kind": "ours"}, "must be one of adam"),
+    ],
+)
+def test_an_optimizer_that_cannot_be_used_gets_one_line(words, says):
+    with pytest.raises(InputError, match=says) as caught:
+        OptimizerConfig(**words)
+    assert "\n" not in str(caught.value)
+
+
+def test_the_lane_of_a_table_has_its_init_and_its_multipliers_times_the_rate():
+    table = parametrization.table("lvp", width=16, vocab=40)
+    made = Lane.under(table, 0.5, 7, warmup_steps=2)
+    assert (made.seed, made.warmup_steps) == (7, 2)
+    for role in roles.ROLES:
+        assert made.learning_rates[role] == 0.5 * table[role].lr_multiplier
+        assert made.init_std[role] == table[role].init_std

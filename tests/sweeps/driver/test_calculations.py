@@ -1,0 +1,42 @@
+"""Experiments that calculate and do not train run through the same sweep: records, resume, both executors."""
+
+from lvp.training import records
+from sweeps.driver.manifest import Manifest
+
+RUN = ("run", "token_frequencies", "--tier", "smoke", "--set", "vocabs=256,300")
+
+
+def counted(out):
+    """What was counted, by lane, to the bit; the fit's last bits depend on where LAPACK finds its arrays."""
+    keys = ("tokens", "unseen", "peak_ratio", "shown_ranks", "shown_frequencies")
+    return {r["hash"]: [r["outcome"][k] for k in keys] for r in records.read(out / "records")}
+
+
+def start(command, *words):
+    done = command(*RUN, *words)
+    assert done.returncode == 0, done.stderr
+    return done
+
+
+def test_a_calculation_makes_records_table_and_figure(command, tmp_path):
+    out = tmp_path / "out"
+    first = start(command, "--executor", "local", "--out", out)
+    assert "expected:" in first.stdout and (out / "figure.svg").exists() and (out / "table.csv").exists()
+    rows = records.read(out / "records")
+    assert [r["config"]["lane"]["vocab"] for r in sorted(rows, key=lambda r: r["config"]["cell"]["vocab"])] == [
+        256,
+        300,
+    ]
+    assert {r["sweep"] for r in rows} == {Manifest.read(out).hash}
+    assert all(r["hash"] == records.config_hash(r["config"]) for r in rows)
+    assert all(len(r["config"]["data"]["tokenizer"]) == 64 and r["provenance"]["seconds"] > 0 for r in rows)
+
+    # A lane without its record is done again, and alone.
+    (gone, kept) = sorted((out / "records").iterdir())
+    before = counted(out), kept.stat().st_mtime_ns
+    gone.unlink()
+    assert command("resume", out, "--executor", "local").returncode == 0
+    assert (counted(out), kept.stat().st_mtime_ns) == before
+
+    start(command, "--executor", "ray", "--out", tmp_path / "ray")
+    assert counted(tmp_path / "ray") == before[0]

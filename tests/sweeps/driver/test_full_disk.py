@@ -1,0 +1,123 @@
+"""A disk that fills up: the sweep stops with the path and what it needed, no half-written file is taken for a whole
+one, and it goes on after space is made."""
+
+import contextlib
+import re
+import shutil
+import subprocess
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from lvp import data
+from lvp.errors import InputError
+from lvp.training import checkpoints, records
+from sweeps.driver.manifest import Manifest
+from sweeps.reporting import results
+from tests.faults.ledger import record
+
+RUN = ("run", "width_vocab", "--tier", "smoke", "--threads", "1", "--quiet")
+NEEDS = r"no space left for [\d,]+ bytes: '?(\S+?)'?$"
+MEGABYTES = 8
+
+
+@pytest.fixture
+def disk(tmp_path):
+    """A small file system of its own."""
+    where = tmp_path / "disk"
+    where.mkdir()
+    made = subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={MEGABYTES}m", "tmpfs", where], capture_output=True)
+    if made.returncode:
+        pytest.skip("mounting a small file system takes rights that this user has not")
+    yield where
+    subprocess.run(["umount", "-l", where], check=True)
+
+
+def fill(disk: Path) -> Path:
+    """Takes all space but less than a block."""
+    filler = disk / "filler"
+    with open(filler, "wb", buffering=0) as file, contextlib.suppress(OSError):
+        while True:
+            file.write(bytes(1 << 12))
+    return filler
+
+
+def named(stderr: str) -> Path:
+    """The path in the one line that tells what happened."""
+    assert stderr.count("\n") == 1 and "Traceback" not in stderr, stderr
+    found = re.search(NEEDS, stderr.split(" (and")[0].split("; `python")[0].strip())
+    assert found, stderr
+    return Path(found[1])
+
+
+def stopped_by_a_full_disk(command, out, disk, when, *words, **settings):
+    """The sweep that runs when the disk is filled, its end, and the filler."""
+    process = command(*RUN, *words, "--out", out, start=True, **settings)
+    began = time.time()
+    while not when():
+        assert process.poll() is None and time.time() - began < 200, process.communicate()
+        time.sleep(0.01)
+    filler = fill(disk)
+    _, stderr = process.communicate(timeout=120)
+    return process.returncode, stderr, filler
+
+
+def outcomes(out):
+    files = out.glob("records/*.jsonl")
+    return {r["hash"]: r["outcome"] for path in files for r in records.read(path)}
+
+
+@pytest.mark.parametrize("executor", ["local", pytest.param("ray", marks=pytest.mark.slow)])
+@pytest.mark.parametrize("writes, every", [("records", "1e9"), ("checkpoints", "0")])
+def test_the_sweep_stops_and_goes_on_after_space_is_made(finished, command, disk, writes, every, executor):
+    out = disk / "out"
+    begun = lambda: any(out.glob(f"{writes}/*"))  # noqa: E731
+    words = ("--checkpoint-seconds", every, "--executor", executor)
+    code, stderr, filler = stopped_by_a_full_disk(command, out, disk, begun, *words)
+    assert code == 1
+    path = named(stderr)
+    assert out in path.parents
+    stood = {p: p.stat().st_mtime_ns for p in out.glob("records/*.jsonl")}
+    assert all(finished_record in outcomes(finished[0]) for finished_record in outcomes(out))
+    assert not list(out.glob("records/.*")) and not list(out.glob("checkpoints/*/*-tmp"))
+    filler.unlink()
+    done = command("resume", out, "--executor", executor, "--quiet")
+    assert done.returncode == 0, done.stderr
+    found, whole = outcomes(out), outcomes(finished[0])
+    repeated = sum(p.stat().st_mtime_ns != t for p, t in stood.items())
+    wrong = sum(found[h] != whole[h] for h in found)
+    fault = f"the disk is full when a {writes[:-1]} is written" + (" (Ray)" if executor == "ray" else "")
+    record(fault, injected=1, lost=12 - len(found), repeated=repeated, wrong=wrong)
+    assert (len(found), repeated, wrong) == (12, 0, 0)
+
+
+def test_a_tokenizer_that_does_not_fit_is_one_line(disk):
+    (disk / "cache").mkdir()
+    filler, sizes = fill(disk), {"vocab": 300, "slice_bytes": 20_000, "valid_bytes": 4_000}
+    with pytest.raises(InputError, match=f"cannot write {disk}.*no space left") as problem:
+        data.prepare("python-docs", cache=disk / "cache", **sizes)
+    assert "\n" not in str(problem.value)
+    filler.unlink()
+    assert data.prepare("python-docs", cache=disk / "cache", **sizes).num_tokens > 1000
+
+
+def test_a_figure_that_does_not_fit_is_one_line_and_the_old_one_stays(finished, disk):
+    out = disk / "out"
+    shutil.copytree(finished[0], out, ignore=shutil.ignore_patterns("checkpoints", "workers"))
+    before = (out / "figure.png").read_bytes()
+    fill(disk)
+    with pytest.raises((OSError, ValueError), match="no space left for") as problem:
+        results.draw(Manifest.read(out), say=lambda *_: None)
+    assert str(out) in str(problem.value)
+    assert (out / "figure.png").read_bytes() == before and not list(out.glob(".*.tmp"))
+
+
+def test_a_checkpoint_that_does_not_fit_leaves_the_last_one(disk):
+    state = {"a": np.random.default_rng(0).normal(size=200_000)}
+    checkpoints.save(disk / "lane", 1, state, "a")
+    fill(disk)
+    with pytest.raises(OSError, match="no space left for 1,600,000 bytes"):
+        checkpoints.save(disk / "lane", 2, state, "a")
+    assert [p.name for p in (disk / "lane").iterdir()] == ["step_000000001"]

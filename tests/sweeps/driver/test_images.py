@@ -1,0 +1,46 @@
+"""Cells of images run through the same sweep: records with accuracies and fingerprints, resume, refusals."""
+
+import pytest
+from PIL import Image
+
+from lvp.training import records
+from sweeps.reporting import results
+
+# One worker compiles once.
+RUN = ("run", "large_updates", "--tier", "smoke", "--executor", "local", "--threads", "2", "--set", "arms=standard")
+
+
+def test_images_make_records_and_resume(command, cache, monkeypatch, tmp_path):
+    out = tmp_path / "out"
+    done = command(*RUN, "--out", out)
+    assert done.returncode == 0, done.stderr
+    rows = records.read(out / "records")
+    assert len(rows) == 2 and {r["config"]["lane"]["first_scale"] for r in rows} == {1.0, 128.0}
+    for row in rows:
+        assert row["config"]["cell"]["steps"] == 1438 // 128  # an epoch, less what does not fill a batch
+        assert 0 <= row["outcome"]["accuracy"] <= 1 and "valid_bits_per_byte" not in row["outcome"]
+        assert list(row["config"]["data"]) == ["images"] and len(row["config"]["data"]["images"]) == 64
+        assert row["config"]["cell"]["data"]["corpus"] == "digits"
+    (gone, kept) = sorted((out / "records").iterdir())
+    before = rows, kept.stat().st_mtime_ns
+    gone.unlink()
+    assert command("resume", out, "--executor", "local").returncode == 0
+    again = records.read(out / "records"), kept.stat().st_mtime_ns
+    assert [r["outcome"] for r in again[0]] == [r["outcome"] for r in before[0]] and again[1] == before[1]
+    monkeypatch.setattr(results, "COMMITTED", tmp_path / "committed")
+    published = (results.publish(out) / "sweep.json").read_text()
+    assert '"spec": "digits"' in published and str(cache) not in published
+
+
+@pytest.mark.parametrize("sizes, says", [([(16, 16), (16, 12)], "1.png"), ([(8, 8), (8, 8)], "(8, 8, 1)")])
+def test_images_of_another_shape_are_refused_in_one_line(sizes, says, command, tmp_path):
+    for part in ("train", "test"):
+        for name in ("one", "two"):
+            (tmp_path / "images" / part / name).mkdir(parents=True)
+            for i, size in enumerate(sizes):
+                Image.new("L", size, 100 * i).save(tmp_path / "images" / part / name / f"{i}.png")
+    words = ("--corpus", f"images:{tmp_path / 'images'}", "--set", "classes=2", "--out", tmp_path / "out")
+    done = command(*RUN, *words)
+    assert done.returncode == 2 and not done.stdout.startswith("Traceback")
+    (line,) = done.stderr.strip().splitlines()
+    assert says in line and not (tmp_path / "out").exists()

@@ -1,0 +1,122 @@
+"""A sweep of calculated and trained cells: packed each in its way, run, resumed and reported together."""
+
+from dataclasses import dataclass
+from types import SimpleNamespace
+
+import pytest
+
+import experiments
+import sweeps
+from experiments.common.experiment import Calculation, CellLanes, Experiment
+from lvp.analysis.claims import Claim
+from lvp.analysis.figure_style import sheet
+from lvp.models.configs import DecoderConfig
+from lvp.roles import ROLES
+from lvp.training import Cell, DataConfig, Lane
+from sweeps.driver import api, packing
+from sweeps.driver.manifest import Manifest
+from sweeps.driver.options import Options
+from sweeps.reporting import results
+from sweeps.worker.worker import Settings
+from tests.sweeps.running import outcomes
+
+
+@dataclass(frozen=True)
+class Config:
+    corpus: str = "zipf:1"
+    steps: int = 6
+
+
+def cells(config):
+    """The calculation comes first and claims to be the dearer: neither may have it measured."""
+    model = DecoderConfig(vocab=40, width=8, layers=1, context=12, head_dim=8)
+    trained = Cell(model, DataConfig(config.corpus, 4000, 800), batch=2, steps=config.steps)
+    lanes = [Lane(dict.fromkeys(ROLES, rate), dict.fromkeys(ROLES, 0.3), 0) for rate in (0.01, 0.03, 0.1)]
+    sums = Calculation({"to": 3.0}, 1e15)
+    return [CellLanes("sums", sums, [{"add": i} for i in range(4)]), CellLanes("runs", trained, lanes)]
+
+
+def claims(table, config, context):
+    total = table["sum"].sum()  # of the calculated rows; the others have none
+    shared = {"source": "arithmetic", "paper_value": 18.0, "interval": (total, total)} | dict(context)
+    return [Claim(statement="the sums add up", value=total, verdict="supported", **shared)]
+
+
+MIXED = Experiment(
+    name="mixed",
+    question="do both kinds run side by side?",
+    tiers={"smoke": Config()},
+    cells=cells,
+    summary=lambda table, config: f"{table['sum'].count()} sums, {table['train_loss'].count()} losses",
+    figure=lambda table, config, **about: sheet([], title="mixed", **about),
+    claims=claims,
+    calculate=lambda arguments, lane, dataset: {"sum": arguments["to"] + lane["add"], "blind": dataset is None},
+)
+
+
+@pytest.fixture
+def mixed(cache, monkeypatch):
+    """Workers inside this process, which alone knows the experiment; three lanes a program."""
+    monkeypatch.setattr(experiments, "load", lambda name, *_: MIXED)
+    monkeypatch.setattr(api, "_holds_accelerator", lambda: "gpu")
+    monkeypatch.setenv("LVP_CACHE", str(cache))
+    return Options(executor="local", pack=3)
+
+
+def test_it_runs_resumes_and_reports(mixed, monkeypatch, tmp_path, capsys):
+    out = tmp_path / "out"
+    table = sweeps.run("mixed", "smoke", out=out, options=mixed)
+    assert "4 sums, 3 losses" in capsys.readouterr().out and (out / "figure.png").exists()
+    assert sorted(table["sum"].dropna()) == [3, 4, 5, 6] and table["blind"].dropna().all()
+    manifest, before = Manifest.read(out), outcomes(out)
+    assert manifest.packing["lanes_per_program"] == {"sums": 1, "runs": 3}
+    assert {label: d is None for label, d in manifest.datasets.items()} == {"sums": True, "runs": False}
+    assert all(table.loc[table["sum"].isna(), c].notna().all() for c in ("train_loss", "valid_loss", "lane.seed"))
+    assert "7 of 7 lanes" in api.status(out)
+
+    # A record of either kind is lost: both are made again, to the bit, and nothing else is.
+    first, second = manifest.cells
+    for lane in (list(first.lanes)[1], list(second.lanes)[2]):
+        manifest.record_path(lane).unlink()
+    kept = {path: path.stat().st_mtime_ns for path in (out / "records").iterdir()}
+    sweeps.resume(out, options=mixed, quiet=True)
+    assert outcomes(out) == before and len(kept) == 5
+    assert {path: path.stat().st_mtime_ns for path in kept} == kept
+
+    monkeypatch.setattr(results, "COMMITTED", tmp_path / "results")
+    folder = results.publish(out)
+    assert folder.name == "smoke-zipf"
+    text = results.report()[results.REPORT]
+    assert "| mixed | the sums add up | arithmetic | 18 | 18 [18, 18] | supported |" in text
+    assert "## mixed/smoke-zipf" in text and "7 lanes in" in text
+
+
+def test_only_trained_cells_are_measured():
+    """On a processor threads are, on an accelerator the lanes of a program."""
+    asked = []
+
+    def probe(platform):
+        def answer(settings, calls, workers=1):
+            asked.extend(c for c in calls if c[0] == "measure")
+            hello = {"platform": platform, "device_kind": "any"}
+            return [[hello if c[0] == "hello" else {p: float(p) for p in c[2][:3]} for c in calls]] * workers
+
+        return SimpleNamespace(probe=answer, accelerators=lambda: 1)
+
+    def pack(platform, planned, **options):
+        entries = [SimpleNamespace(label=c.label, cell=c.cell) for c in planned]
+        options = Options(**options)
+        asked.clear()
+        manifest = SimpleNamespace(cells=entries)
+        return packing.measured(manifest, probe(platform), options, Settings(), 2, lambda *_: None)
+
+    planned = cells(Config())
+    found = pack("gpu", planned)
+    assert found["lanes_per_program"] == {"sums": 1, "runs": 4} and asked == [("measure", 1, packing.ACCELERATOR_PACKS)]
+    assert set(found["measured"]) == {"runs"}
+    assert pack("gpu", planned, pack=2)["lanes_per_program"] == {"sums": 1, "runs": 2} and not asked
+    found = pack("cpu", planned)
+    assert found["lanes_per_program"] == {"sums": 1, "runs": 1} and {c[1] for c in asked} == {1}
+    assert set(found["measured"]) == {"2x1", "1x2"}
+    for platform in ("cpu", "gpu"):  # nothing to measure
+        assert pack(platform, planned[:1])["lanes_per_program"] == {"sums": 1} and not asked

@@ -1,0 +1,278 @@
+"""Sweeps for real, in worker processes: from the command to table and figure, stopped, resumed, under Ray."""
+
+import contextlib
+import json
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+import pandas as pd
+import psutil
+import pytest
+
+import sweeps
+from lvp.training import checkpoints, records
+from sweeps.driver import api
+from sweeps.driver.lock import only_driver
+from sweeps.driver.manifest import Manifest
+from tests.sweeps.running import ROOT, TINY, outcomes
+
+LOCAL = ("--executor", "local", "--threads", "1")
+RUN = ("run", "width_vocab", "--tier", "smoke")
+
+
+def test_a_sweep_ends_with_table_figure_and_claims(finished):
+    out, process = finished
+    assert process.returncode == 0, process.stderr
+    assert "expected:" in process.stdout.split("measured:")[0]  # the cost comes first
+    assert process.stdout.rstrip().endswith(f"figure: {out / 'figure.png'} (and .svg)")
+    assert "slope of ln(best η_E) over ln(width)" in process.stdout
+    assert (out / "figure.png").stat().st_size > 10_000 and (out / "figure.svg").exists()
+    table = pd.read_csv(out / "table.csv")
+    assert len(table) == 12 and set(table["status"]) == {"finished"}
+    assert (table["train_loss"] < 6.2).all() and table["valid_bits_per_byte"].between(1, 8).all()
+
+
+def test_records_carry_configuration_and_provenance(finished):
+    out, _ = finished
+    manifest = Manifest.read(out)
+    for record in records.read(out / "records"):
+        assert record["hash"] == records.config_hash(record["config"])
+        assert record["sweep"] == manifest.hash
+        assert record["provenance"]["versions"]["jax"] and record["provenance"]["tokens_per_second"] > 0
+        assert record["provenance"]["mfu"] is None and record["provenance"]["peak_bytes"] > 0
+        assert len(record["config"]["data"]["corpus"]) == 64
+        assert record["outcome"]["curve_losses"][-1] < record["outcome"]["curve_losses"][0]
+
+
+def test_one_compilation_a_cell_whatever_the_rates_and_seeds(finished):
+    """Two cells, six lanes each, two workers. A compilation that found its program in the cache still counts as one
+    in JAX's events: at most one per cell and worker, and at most two in all that were not served from the cache but
+    for workers that began together."""
+    out, _ = finished
+    trials = [json.loads(line) for line in (out / "trials.jsonl").read_text().splitlines()]
+    assert sum(t["lanes"] for t in trials) == 12
+    assert sum(t["compilations"] for t in trials) <= 4
+    assert sum(t["compilations"] - t["cache_hits"] for t in trials) <= 2
+
+
+def test_a_rerun_redoes_nothing(finished, command):
+    out, _ = finished
+    before = {p: p.stat().st_mtime_ns for p in (out / "records").iterdir()}
+    again = command(*RUN, *LOCAL, "--out", out)
+    assert again.returncode == 0
+    assert {p: p.stat().st_mtime_ns for p in (out / "records").iterdir()} == before
+    assert "lanes have a record" in command("status", out).stdout
+
+
+def test_ray_gives_the_same_bits(finished, command, tmp_path):
+    out, _ = finished
+    process = command(*RUN, "--executor", "ray", "--threads", "1", "--out", tmp_path / "out")
+    assert process.returncode == 0, process.stderr
+    assert outcomes(tmp_path / "out") == outcomes(out)
+
+
+def _freeze_in_mid_lane(process, out):
+    """Stops the workers, for good, at a moment when a lane has a checkpoint and no record: however long the signal
+    takes, that lane is interrupted in its middle. Returns the workers."""
+    deadline = time.time() + 120
+    while True:
+        assert time.time() < deadline and process.poll() is None
+        workers = psutil.Process(process.pid).children()
+        for worker in workers:
+            with contextlib.suppress(psutil.NoSuchProcess):
+                worker.suspend()
+        recorded = {p.stem for p in out.glob("records/*.jsonl")}
+        begun = {p.name for p in out.glob("checkpoints/*") if checkpoints.steps(p)}
+        if recorded and begun - recorded:
+            return workers
+        for worker in workers:
+            with contextlib.suppress(psutil.NoSuchProcess):
+                worker.resume()
+        time.sleep(0.02)
+
+
+def test_interrupted_and_resumed_gives_the_same_bits(finished, command, tmp_path):
+    """Ctrl-C in mid-lane, and workers that do not even save: exit code 130; then resume goes on from a checkpoint."""
+    out = tmp_path / "out"
+    options = (*LOCAL, "--checkpoint-seconds", "0", "--quiet")
+    process = command(*RUN, *options, "--out", out, start=True)
+    workers = _freeze_in_mid_lane(process, out)
+    process.send_signal(signal.SIGINT)
+    time.sleep(1)
+    for worker in workers:
+        worker.kill()
+    stdout, stderr = process.communicate(timeout=60)
+    assert process.returncode == 130, stderr
+    assert stderr.startswith("sweeps: interrupted; `python -m sweeps resume")
+    done = outcomes(out)
+    assert 0 < len(done) < 12
+    before = {p: p.stat().st_mtime_ns for p in (out / "records").iterdir()}
+    resumed = command("resume", out, *options)
+    assert resumed.returncode == 0, resumed.stderr
+    assert outcomes(out) == outcomes(finished[0])
+    assert all(p.stat().st_mtime_ns == t for p, t in before.items())
+    assert any(r["provenance"]["resumed_at_step"] > 0 for r in records.read(out / "records"))
+
+
+def test_a_killed_worker_costs_nothing_but_time(finished, command, tmp_path):
+    out = tmp_path / "out"
+    process = command(*RUN, *LOCAL, "--quiet", "--out", out, start=True)
+    deadline, victims = time.time() + 120, []
+    while not victims:
+        assert time.time() < deadline and process.poll() is None
+        # Only once it is at work: before that it may be the one that says what machine this is.
+        started = out.glob("progress/*.json")
+        victims = [p for p in psutil.Process(process.pid).children() if list(started)]
+        time.sleep(0.01)
+    victims[0].kill()
+    _, stderr = process.communicate(timeout=200)
+    assert process.returncode == 0, stderr
+    assert outcomes(out) == outcomes(finished[0])
+
+
+def test_from_python_where_the_process_holds_the_accelerator(finished, cache, monkeypatch, tmp_path, capsys):
+    monkeypatch.setattr(api, "_holds_accelerator", lambda: "gpu")
+    monkeypatch.setenv("LVP_CACHE", str(cache))
+    seen, options = [], {"executor": "ray", "pack": 4}
+    watch = lambda table: seen.append(len(table))  # noqa: E731
+    table = sweeps.run("width_vocab", "smoke", out=tmp_path / "out", watch=watch, **options, **TINY)
+    assert seen == sorted(seen) and seen[-1] == len(table)
+    assert "already holds the GPU" in capsys.readouterr().out
+    solo = pd.read_csv(finished[0] / "table.csv").set_index("hash")["train_loss"]
+    packed = table.set_index("hash")["train_loss"]
+    # Four lanes a program; of a cell's six, the last two share one with copies that are thrown away.
+    assert packed.to_numpy() == pytest.approx(solo[packed.index].to_numpy(), rel=1e-4)
+
+
+@pytest.mark.parametrize(
+    "words, settings, says",
+    [
+        ((*RUN, "--corpus", "text:/nowhere"), {}, "/nowhere"),
+        ((*RUN, "--corpus", "wikitxt2"), {}, "did you mean wikitext2"),
+        (RUN, {"vocab_per_width": "90000"}, "too large"),
+        (RUN, {"widths": "33", "head_dim": "none"}, "33"),
+        (RUN, {"slice_bytes": "5"}, "training slice holds 5 tokens|too small"),
+        (RUN, {"rates": ""}, "rates is empty"),
+        ((*RUN, "--out", "/proc/nowhere"), {}, "/proc/nowhere"),
+        (("run", "width_vocab", "--teir", "smoke"), {}, "did you mean --tier"),
+        (("run", "width_vocab", "--tier", "smole"), {}, "did you mean smoke"),
+        (("run", "with_vocab"), {}, "did you mean width_vocab"),
+        (("rum",), {}, "did you mean run"),
+        (("resume", "/nowhere"), {}, "not the directory of a sweep"),
+    ],
+)
+def test_bad_input_gets_one_line_exit_code_2_and_nothing_written(command, tmp_path, words, settings, says):
+    out = tmp_path / "out"
+    given = (*words, "--out", out) if words[0] == "run" and "--out" not in words else words
+    process = command(*given, **settings)
+    assert process.returncode == 2, process.stderr
+    assert process.stderr.count("\n") == 1
+    assert re.search(says, process.stderr), process.stderr
+    assert not out.exists()
+
+
+def test_a_directory_that_belongs_to_another_sweep_is_left_alone(finished, command, tmp_path):
+    out, _ = finished
+    before = (out / "manifest.json").read_bytes()
+    process = command(*RUN, "--out", out, steps="41")
+    assert process.returncode == 2 and "belongs to another configuration" in process.stderr
+    assert (out / "manifest.json").read_bytes() == before
+    (tmp_path / "mine").write_text("not a sweep")
+    process = command(*RUN, "--out", tmp_path)
+    assert process.returncode == 2 and "not a sweep" in process.stderr
+    assert [p.name for p in tmp_path.iterdir()] == ["mine"]
+
+
+DRIVER = """
+import sys, jax
+from sweeps.driver import api
+from sweeps.driver.options import Options
+from jax._src import xla_bridge
+api.resume(sys.argv[1], options=Options(executor="local"), quiet=True)
+sys.exit(3 if xla_bridge.backends_are_initialized() else 0)
+"""
+
+
+def test_the_driver_never_initialises_a_device(finished, cache, tmp_path):
+    shutil.copytree(finished[0], tmp_path / "out")
+    next((tmp_path / "out" / "records").iterdir()).unlink()  # so that there is something to run
+    environment = os.environ | {"LVP_CACHE": str(cache)}
+    done = subprocess.run([sys.executable, "-c", DRIVER, tmp_path / "out"], cwd=ROOT, env=environment, check=False)
+    assert done.returncode == 0
+    assert outcomes(tmp_path / "out") == outcomes(finished[0])
+
+
+def _interrupt_when_under_way(process, out):
+    deadline = time.time() + 200
+    while not list(out.glob("records/*.jsonl")):
+        assert time.time() < deadline and process.poll() is None
+        time.sleep(0.01)
+    process.send_signal(signal.SIGINT)
+    return process.communicate(timeout=100)
+
+
+@pytest.mark.slow
+def test_interrupted_under_ray_and_resumed_gives_the_same_bits(finished, command, tmp_path):
+    out = tmp_path / "out"
+    process = command(*RUN, "--threads", "1", "--quiet", "--out", out, start=True)
+    _, stderr = _interrupt_when_under_way(process, out)
+    assert process.returncode == 130 and 0 < len(outcomes(out)) < 12, stderr
+    assert command("resume", out, "--quiet").returncode == 0
+    assert outcomes(out) == outcomes(finished[0])
+
+
+@pytest.mark.slow
+def test_on_a_running_cluster(finished, command, tmp_path, monkeypatch):
+    """A Ray started from another directory, which knows nothing of this checkout: the packages are shipped to it."""
+    # Else `ray start` asks for a token wherever an earlier Ray has left one, and a driver with an address shows none.
+    monkeypatch.setenv("RAY_AUTH_MODE", "disabled")
+    ray = Path(sys.executable).with_name("ray")
+    folder = Path(tempfile.mkdtemp(prefix="lvp-"))  # short: Unix sockets allow 107 bytes
+    head = subprocess.Popen(
+        [ray, "start", "--head", "--port=6399", "--num-cpus=2", f"--temp-dir={folder}", "--block"]
+        + ["--include-dashboard=false"],
+        cwd=tmp_path,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        start_new_session=True,
+    )
+    try:
+        time.sleep(15)
+        out = tmp_path / "out"
+        done = command(*RUN, "--ray-address", "127.0.0.1:6399", "--threads", "1", "--quiet", "--out", out)
+        assert done.returncode == 0, done.stderr
+        assert outcomes(out) == outcomes(finished[0])
+    finally:
+        os.killpg(head.pid, signal.SIGTERM)
+        head.wait(timeout=60)
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def test_a_second_driver_is_refused_and_told_who_has_the_sweep(finished, command):
+    out, _ = finished
+    with only_driver(out):
+        process = command("resume", out)
+    assert process.returncode == 2 and process.stderr.count("\n") == 1
+    assert f"pid {os.getpid()}" in process.stderr
+    assert command("resume", out).returncode == 0
+
+
+def test_no_cluster_at_the_address_is_one_line(command, tmp_path):
+    done = command(*RUN, "--ray-address", "127.0.0.1:6398", "--threads", "1", "--quiet", "--out", tmp_path / "out")
+    assert done.returncode == 2 and done.stderr.count("\n") == 1
+    assert "no Ray cluster answers at 127.0.0.1:6398" in done.stderr
+    assert not (tmp_path / "out").exists()
+
+
+def test_dry_run_says_what_it_would_cost_and_writes_nothing(command, tmp_path):
+    process = command(*RUN, "--dry-run", "--out", tmp_path / "out")
+    assert process.returncode == 0 and not (tmp_path / "out").exists()
+    for word in ("cell", "lanes", "tokens", "FLOPs", "expected"):
+        assert word in process.stdout

@@ -1,0 +1,75 @@
+"""Sweeps take directories of token files, and TFDS texts, as any corpus."""
+
+import dataclasses
+import json
+
+import jax
+import numpy as np
+import pytest
+
+from lvp import data, roles
+from lvp.data.tokens.tokenization import Settings, tokenize
+from lvp.models.configs import DecoderConfig
+from lvp.training import Cell, DataConfig, Lane
+from sweeps.worker import tasks
+from tests.lvp.data.text.tfds_texts import prepare
+from tests.lvp.data.tokens.test_datasets import some_text
+
+LANE = Lane(dict.fromkeys(roles.ROLES, 0.01), dict.fromkeys(roles.ROLES, 0.2), 3)
+VOCABS = (300, 350)
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory):
+    """(a text, a directory of its tokens by vocabulary)."""
+    directory = tmp_path_factory.mktemp("tokens")
+    text = directory / "t.txt"
+    text.write_text(some_text(10_000))
+    for vocab in VOCABS:
+        tokenize(Settings(f"text:{text}", vocab), directory / "out" / str(vocab), cache=directory, workers=1)
+    return text, directory / "out"
+
+
+@pytest.mark.parametrize("order", ["rows", "windows"])
+@pytest.mark.parametrize("slice_bytes", [None, 5000])
+def test_a_lane_sees_what_it_sees_of_the_text(made, tmp_path, order, slice_bytes):
+    text, out = made
+    seen = []
+    for corpus in (f"text:{text}", f"tokens:{out}"):
+        model = DecoderConfig(vocab=300, width=16, layers=1, context=16, head_dim=8)
+        cell = Cell(model, DataConfig(corpus, slice_bytes, order=order), batch=4, steps=100, measured_steps=(4,))
+        kind = tasks.of(cell)
+        dataset = kind.prepare(cell, tmp_path)
+        if slice_bytes is not None:  # a text is cut in the middle of a token, and tokens are not
+            dataset = dataclasses.replace(dataset, num_tokens=1000)
+        of = kind.load(cell, dataset, None)(LANE)
+        seen.append([of(0), of(8), of(96)] if order == "rows" else of)
+    assert jax.tree.structure(seen[0]) == jax.tree.structure(seen[1])
+    for one, other in zip(*map(jax.tree.leaves, seen), strict=True):
+        np.testing.assert_array_equal(one, other, strict=True)
+
+
+def outcomes(command, out, corpus, vocabs):
+    more = {"vocabs": ",".join(map(str, vocabs)), "first_rank": "1"}
+    words = ("--tier", "smoke", "--executor", "local", "--corpus", corpus, "--out", out)
+    process = command("run", "token_frequencies", *words, **more)
+    records = [json.loads(line) for path in out.glob("records/*.jsonl") for line in path.read_text().splitlines()]
+    return process, records
+
+
+def test_a_sweep_over_vocabularies_takes_a_directory_of_them(command, made, tmp_path):
+    process, found = outcomes(command, tmp_path / "out", f"tokens:{made[1]}", VOCABS)
+    assert process.returncode == 0, process.stderr
+    sizes = {r["config"]["lane"]["vocab"]: r["outcome"]["tokens"] for r in found}
+    assert sizes == {vocab: np.load(made[1] / str(vocab) / "train.npy").size for vocab in VOCABS}
+    process, found = outcomes(command, tmp_path / "other", f"tokens:{made[1]}", (300, 400))
+    assert process.returncode == 2 and f"no tokens in {made[1]}/400" in process.stderr and not found
+
+
+def test_a_sweep_takes_a_tfds_text(command, tmp_path, monkeypatch):
+    monkeypatch.setenv("TFDS_DATA_DIR", str(tmp_path / "tfds"))
+    prepare(tmp_path / "tfds", {"train": some_text(20_000).split("\n")})
+    process, found = outcomes(command, tmp_path / "out", "tfds:lvp_texts", VOCABS)
+    assert process.returncode == 0, process.stderr
+    corpus = data.load("tfds:lvp_texts", cache=tmp_path)
+    assert {r["config"]["data"]["corpus"] for r in found} == {corpus.fingerprint}

@@ -1,0 +1,63 @@
+"""Sweeps whose every lane is trained on a mesh of one machine's devices; two machines: tests/faults/test_gangs.py."""
+
+import dataclasses
+import shutil
+
+import numpy as np
+import pytest
+
+from lvp.training import records
+from sweeps.driver.manifest import Manifest
+
+RUN = ("run", "width_vocab", "--tier", "smoke", "--quiet")
+FEW = {"widths": "16", "seeds": "0"}  # lanes that the finished sweep has too
+TOLERANCE = 1e-5  # nats
+
+
+def assert_same_training(out, finished) -> None:
+    on_mesh, alone = ({r["hash"]: r for r in records.read(folder / "records")} for folder in (out, finished))
+    assert len(on_mesh) == 3
+    for lane, record in on_mesh.items():
+        ours, theirs = (np.array(r["outcome"]["curve_losses"]) for r in (record, alone[lane]))
+        np.testing.assert_allclose(ours, theirs, atol=TOLERANCE)
+        others = (np.array(alone[other]["outcome"]["curve_losses"]) for other in alone if other != lane)
+        assert min(np.abs(ours - other).max() for other in others if other.shape == ours.shape) > 100 * TOLERANCE
+
+
+def test_lanes_on_a_mesh_of_two_devices_come_to_what_they_do_on_one(finished, command, monkeypatch, tmp_path):
+    monkeypatch.setenv("XLA_FLAGS", "--xla_force_host_platform_device_count=2")
+    out = tmp_path / "out"
+    done = command(*RUN, "--executor", "local", "--mesh", "fsdp=2", "--out", out, **FEW)
+    assert done.returncode == 0, done.stderr
+    assert_same_training(out, finished[0])
+    provenance = records.read(out / "records")[0]["provenance"]
+    assert provenance["mesh"] == {"data": 1, "fsdp": 2, "model": 1} and provenance["hosts"] == 1
+
+
+@pytest.mark.parametrize(
+    "words, says",
+    [
+        (("--mesh", "fsdp=3"), "3 devices, not the 1 there are"),
+        (("--mesh", "fdsp=1"), "did you mean fsdp"),
+        (("--mesh", "fsdp=1", "--pack", "2"), "one lane at a time"),
+        (("--hosts", "2"), "hosts=2 needs --mesh"),
+    ],
+)
+def test_a_mesh_that_cannot_be_is_one_line(command, tmp_path, words, says):
+    done = command(*RUN, "--executor", "local", *words, "--out", tmp_path / "out", **FEW)
+    assert done.returncode == 2 and done.stderr.count("\n") == 1 and says in done.stderr, done.stderr
+    assert not (tmp_path / "out" / "records").exists()
+
+
+def test_a_sweep_over_two_machines_is_not_waited_for_where_there_is_one(finished, command, tmp_path):
+    out = tmp_path / "out"
+    shutil.copytree(finished[0], out)
+    next((out / "records").iterdir()).unlink()
+    manifest = Manifest.read(out)
+    packing = manifest.packing | {"mesh": {"data": 1, "fsdp": 2, "model": 1}, "hosts": 2}
+    dataclasses.replace(manifest, packing=packing).write()
+    done = command("resume", out, "--executor", "local", "--quiet")
+    assert done.returncode == 2 and done.stderr.count("\n") == 1
+    assert "hosts=2: without --ray-address there is 1" in done.stderr
+    again = command("resume", out, "--executor", "local", "--quiet", "--mesh", "fsdp=1")
+    assert again.returncode == 0, again.stderr

@@ -1,0 +1,71 @@
+"""SIGTERM: what is being trained is saved before the process ends, and goes on from there."""
+
+import shutil
+import signal
+
+import psutil
+import pytest
+
+from lvp.training import checkpoints
+from sweeps.driver.manifest import Manifest
+from tests.faults.watching import until
+
+# Lanes that would take an hour, and no checkpoint that is not asked for.
+LONG = ("run", "width_vocab", "--tier", "smoke", "--threads", "1", "--checkpoint-seconds", "1e9", "--quiet")
+
+
+def _at_work(out) -> dict[str, int]:
+    """The furthest step that workers have reported, by lane."""
+    found = {}
+    for said in Manifest.read(out).read_progress() if (out / "manifest.json").exists() else ():
+        lane = said["lanes"][0]
+        found[lane] = max(said["step"], found.get(lane, 0))
+    return {lane: step for lane, step in found.items() if step}
+
+
+def test_what_a_driver_that_was_killed_has_asked_for_counts_no_more(finished, command, tmp_path):
+    out = tmp_path / "out"
+    shutil.copytree(finished[0], out)
+    before = list((out / "records").iterdir())
+    before[0].unlink()
+    (out / "leave").touch()
+    done = command("resume", out, "--executor", "local", "--quiet")
+    assert done.returncode == 0, done.stderr
+    assert not (out / "leave").exists() and set((out / "records").iterdir()) == set(before)
+
+
+def _workers(out) -> list[psutil.Process]:
+    """Those that have said what they train, and not that they leave."""
+    return [psutil.Process(int(p.stem.rpartition("-")[2])) for p in out.glob("progress/*.json")]
+
+
+@pytest.mark.parametrize(
+    "executor, stop",
+    [
+        ("local", signal.SIGTERM),
+        pytest.param("ray", signal.SIGTERM, marks=pytest.mark.slow),
+        pytest.param("ray", signal.SIGINT, marks=pytest.mark.slow),
+    ],
+)
+def test_a_worker_that_is_told_to_go_saves_and_another_goes_on_from_there(command, tmp_path, executor, stop):
+    out = tmp_path / "out"
+    process = command(*LONG, "--executor", executor, "--out", out, start=True, steps="10000000")
+    until(lambda: len(_at_work(out)) == 2, process)
+    worker = _workers(out)[0]
+    worker.terminate()
+    saved = until(lambda: [p for p in out.glob("checkpoints/*") if checkpoints.steps(p)], process)
+    until(lambda: not worker.is_running() or worker.status() == psutil.STATUS_ZOMBIE, process)
+    (lane,) = (p.name for p in saved)
+    (step,) = checkpoints.steps(saved[0])
+    assert step > 0
+    # Two are at work again, one of them with the same lane, further on.
+    until(lambda: _at_work(out).get(lane, 0) > step, process)
+    until(lambda: len(_at_work(out)) == 2, process)
+    assert worker not in _workers(out) and len(_workers(out)) == 2
+    # And the driver, told so, has both save.
+    at = _at_work(out)
+    process.send_signal(stop)
+    _, stderr = process.communicate(timeout=60)
+    assert process.returncode == 130 and "resume" in stderr
+    assert len(at) == 2 and all(checkpoints.steps(out / "checkpoints" / h)[-1] >= step for h, step in at.items())
+    assert not list(out.glob("records/*"))

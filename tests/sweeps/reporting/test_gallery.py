@@ -1,0 +1,93 @@
+"""The gallery shows every committed figure with the command that asks for its configuration, to the last value; whether
+it is what the records say is asked in test_results.py, of all pages at once."""
+
+import dataclasses
+import json
+import re
+import shlex
+
+import pytest
+
+import experiments
+from lvp.analysis.claims import Claim
+from lvp.cli.parser import setting
+from sweeps.__main__ import parser
+from sweeps.reporting import gallery, results
+
+SWEEPS = {path.parent: json.loads(path.read_text()) for path in sorted(results.COMMITTED.glob("*/*/sweep.json"))}
+PAGE = results.GALLERY.read_text()
+
+
+@pytest.mark.parametrize("sweep", SWEEPS.values(), ids=[f"{f.parent.name}/{f.name}" for f in SWEEPS])
+def test_the_command_asks_for_the_configuration(sweep):
+    command = gallery.command(sweep)
+    assert f"```sh\n{command}\n```" in PAGE
+    asked = parser().parse_args(shlex.split(command)[3:])
+    values = dict(setting(s) for s in asked.set) | ({"corpus": asked.corpus} if asked.corpus else {})
+    found = experiments.configured(asked.experiment, asked.tier, values)
+    assert experiments.to_dict(found) == sweep["config"] and asked.tier == sweep["tier"]
+
+
+def test_another_value_is_another_command():
+    sweep = SWEEPS[results.COMMITTED / "width_vocab" / "laptop-wikitext2"]
+    changed = sweep | {"config": sweep["config"] | {"widths": [32, 64], "head_dim": 8}}
+    assert gallery.command(changed).endswith(" --corpus wikitext2 --set head_dim=8 widths=32,64")
+
+
+def test_every_committed_figure_is_shown_once_as_bitmap_and_as_vectors():
+    for folder in SWEEPS:
+        place = f"../experiments/results/{folder.parent.name}/{folder.name}"
+        for name in ("figure.png", "figure.svg", "records.jsonl"):
+            assert PAGE.count(f"{place}/{name}") == 1
+
+
+def test_every_experiment_says_what_it_answers():
+    for name in experiments.NAMES:
+        e = experiments.load(name)
+        assert bool(e.paper) == bool(e.answers) and not set(e.answers) & set(e.undrawn)
+        for what, why in e.undrawn.items():
+            assert f"{e.paper}, {what} (`{name}`): {why}" in PAGE.split("## Not drawn")[1]
+
+
+def shown(**changes):
+    experiment = experiments.load("width_vocab")
+    folder = results.COMMITTED / "width_vocab" / "laptop-wikitext2"
+    place = {"experiment": "width_vocab", "tier": "laptop", "corpus": "wikitext2", "commit": "abc"}
+    measured = {"paper_value": None, "value": None, "interval": None, "verdict": "unresolved"}
+    claims = [Claim(statement="it falls", source="figure 3", **measured, **place)]
+    rows = [{"provenance": {"commit": "abc", "device": "cpu"}}]
+    return gallery.Shown(folder, SWEEPS[folder], rows, experiment, claims)._replace(**changes)
+
+
+def test_what_is_shown_follows_the_records_the_claims_and_what_there_is():
+    place = results.GALLERY.parent
+    before = gallery.page([shown()], place)
+    assert "**unresolved**: it falls" in before and "commit abc, on cpu" in before
+    missing = re.findall(r"^- .*, figure 5 \(`(\w+)`\): no result has been committed$", before, re.MULTILINE)
+    assert sorted(missing) == ["pretrain_1b", "warmup"]
+    other = dataclasses.replace(shown().claims[0], verdict="supported")
+    for changed in (
+        shown(claims=[other]),
+        shown(rows=[{"provenance": {"commit": "abd", "device": "cpu"}}]),
+        shown(sweep=shown().sweep | {"date": "2027-01-01"}),
+    ):
+        assert gallery.page([changed], place) != before
+
+
+def test_what_stands_beside_no_paper_is_shown_too():
+    ours = dataclasses.replace(shown().experiment, paper="", answers=())
+    page = gallery.page([shown(experiment=ours)], results.GALLERY.parent)
+    assert "## Beside no paper\n\n### width_vocab, tier laptop" in page
+
+
+@pytest.mark.parametrize(
+    "words, says",
+    [
+        (["figure 3"], "figure 3"),
+        (["figure 1", "figure 2", "figure 5"], "figures 1, 2 and 5"),
+        (["figure 2", "lemma 1", "theorem 2"], "figure 2, lemma 1, theorem 2"),
+        (["toy figure", "table of appendix A"], "toy figure, table of appendix A"),
+    ],
+)
+def test_words_are_listed(words, says):
+    assert gallery.listed(words) == says

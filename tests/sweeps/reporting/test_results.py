@@ -1,0 +1,57 @@
+"""Published results carry no places of this machine, and README and docs say what the records say."""
+
+import re
+import shutil
+
+import pytest
+
+from lvp.errors import InputError
+from lvp.training import records
+from sweeps.reporting import results
+
+
+def test_readme_and_claims_are_what_the_committed_records_say():
+    report = results.report()
+    assert {results.README, results.REPORT, results.GALLERY, results.EVIDENCE} <= set(report)
+    for path, text in report.items():
+        assert path.read_text() == text, f"{path.name} is stale: run `python -m sweeps report`"
+        # A marker that no result fills would pass for nothing.
+        filled = re.findall(r"<!-- results \S+ -->\n(.*?)<!-- end -->", text, flags=re.DOTALL)
+        assert len(filled) == text.count("<!-- results ") and all(filled)
+
+
+def test_every_committed_result_is_whole_and_has_its_figure():
+    found = results.committed()
+    assert found
+    for folder, sweep, rows in found:
+        assert (folder / "figure.png").exists() and (folder / "figure.svg").exists()
+        assert {r["sweep"] for r in rows} == {sweep["sweep"], *sweep.get("reused", [])}
+        assert {r["tier"] for r in rows} == {sweep["tier"]}
+
+
+def test_a_committed_result_is_found_by_name_and_judged_from_its_records():
+    found = results.result("mean_embedding/laptop-wikitext2")
+    assert found.name == "mean_embedding/laptop-wikitext2" and len(found.table) == len(found.rows)
+    assert found.summary() in results.REPORT.read_text()
+    assert found.figure().get_axes() and {claim.corpus for claim in found.claims()} == {"wikitext2"}
+    with pytest.raises(InputError, match="did you mean mean_embedding/laptop-wikitext2"):
+        results.result("mean_embedding/laptop-wikitext")
+
+
+def test_publishing_leaves_the_machine_behind(finished, monkeypatch, tmp_path):
+    monkeypatch.setattr(results, "COMMITTED", tmp_path)
+    folder = results.publish(finished[0])
+    assert folder == tmp_path / "width_vocab" / "smoke-python-docs"
+    text = (folder / "sweep.json").read_text() + (folder / "records.jsonl").read_text()
+    assert str(finished[0]) not in text and "/root" not in text and "/home" not in text and ".npy" not in text
+    assert len(records.read(folder / "records.jsonl")) == 12
+    (committed,) = results.committed()
+    assert committed[1]["experiment"] == "width_vocab"
+    assert re.fullmatch(r"20\d\d-[01]\d-[0-3]\d", committed[1]["date"])
+
+
+def test_an_unfinished_sweep_is_not_published(finished, tmp_path):
+    shutil.copytree(finished[0], tmp_path / "out")
+    next((tmp_path / "out" / "records").iterdir()).unlink()
+    with pytest.raises(InputError, match="11 of 12"):
+        results.publish(tmp_path / "out")

@@ -1,0 +1,44 @@
+"""What stands in the environment of a sweep stands in none of its files."""
+
+import pytest
+
+from sweeps.reporting import results
+from tests.faults.damage import contents
+from tests.lvp.data.tokens.test_datasets import some_text
+
+SECRETS = {
+    "AWS_SECRET_ACCESS_KEY": "planted-wJalrXUtnFEMI",
+    "HF_TOKEN": "planted-hf_0123456789",
+    "LVP_PLANTED": "planted-of-ours",
+    "XLA_PLANTED": "planted-of-xla",
+    "RAY_PLANTED": "planted-of-ray",
+    "JAX_PLANTED": "planted-of-jax",
+}
+
+
+def telling(folder):
+    """Files that hold a value, or the name, of a planted variable."""
+    words = [word.encode() for word in (*SECRETS, *SECRETS.values())]
+    found = (path for path, content in contents(folder).items() if any(word in content for word in words))
+    return {str(path.relative_to(folder)) for path in found}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("executor", ["local", "ray"])
+def test_no_value_of_the_environment_is_written_down(executor, command, monkeypatch, tmp_path):
+    for name, value in SECRETS.items():
+        monkeypatch.setenv(name, value)
+    text, out = tmp_path / "text", tmp_path / "out"
+    text.write_text(some_text(4000))
+    run = ("run", "token_frequencies", "--tier", "smoke", "--executor", executor, "--threads", "1", "--out", out)
+    done = command(*run, "--corpus", f"text:{text}", "--set", "vocabs=300,320", "first_rank=1")
+    assert done.returncode == 0, done.stderr
+    assert {"manifest.json", "trials.jsonl", "table.csv"} <= {path.name for path in contents(out)}
+    assert telling(out) == set() and "planted" not in done.stdout + done.stderr
+
+    monkeypatch.setattr(results, "COMMITTED", tmp_path / "results")
+    folder = results.publish(out)
+    assert sorted(path.name for path in contents(folder)) == ["records.jsonl", "sweep.json"]
+    assert telling(folder) == set()
+    (folder / "note").write_text(f"{SECRETS['HF_TOKEN']}\n")
+    assert telling(folder) == {"note"}

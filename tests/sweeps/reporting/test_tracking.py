@@ -1,0 +1,305 @@
+"""Event files against the records they were made of, as TensorBoard itself reads them."""
+
+import json
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given
+from tensorboard.backend.event_processing import plugin_event_multiplexer
+from tensorboard.backend.event_processing.data_provider import MultiplexerDataProvider
+from tensorboard.backend.event_processing.event_multiplexer import EventMultiplexer
+from tensorboard.context import RequestContext
+from tensorboard.plugins import base_plugin
+from tensorboard.plugins.hparams import api_pb2, backend_context, get_experiment, list_session_groups
+from tensorboardX.event_file_writer import EventsWriter
+
+import experiments
+import sweeps
+from lvp.errors import InputError
+from lvp.training import records
+from sweeps.driver import api
+from sweeps.driver.manifest import Entry, Manifest
+from sweeps.driver.options import Options
+from sweeps.reporting import tracking
+from sweeps.reporting.results import COMMITTED
+from tests.faults.damage import contents, examples, of_json, result_or_one_line
+from tests.sweeps.driver.test_full_disk import disk, fill, named  # noqa: F401  a fixture
+from tests.sweeps.reporting.test_secrets import SECRETS, telling
+from tests.sweeps.running import ROOT
+
+RUN = ("run", "width_vocab", "--tier", "smoke")
+LOCAL = ("--executor", "local", "--threads", "1", "--quiet")
+TRACK = ("--track", "tensorboard")
+# Three embedding rates by two hidden rates, of which one breaks whatever it trains.
+DIVERGING = {"widths": "16", "hidden_rates": "0.2,9e15", "output_rate_factors": "1", "output_std_factors": "1"}
+DIVERGING |= {"seeds": "0", "steps": "40", "layers": "1", "context": "16", "head_dim": "8"}
+
+
+@pytest.fixture(scope="module")
+def tracked(command, tmp_path_factory):
+    """The directory of a sweep of six lanes, tracked as it ran, three of which diverge."""
+    out = tmp_path_factory.mktemp("tracked") / "out"
+    with pytest.MonkeyPatch.context() as patch:
+        for name, value in SECRETS.items():
+            patch.setenv(name, value)
+        words = ("run", "width_fixed_vocab", "--tier", "smoke", *LOCAL, *TRACK, "--out", out)
+        done = command(*words, **DIVERGING)
+    assert done.returncode == 0, done.stderr
+    return out
+
+
+@pytest.fixture
+def copy(finished, tmp_path):
+    """A finished sweep that nobody has tracked."""
+    out = tmp_path / "out"
+    shutil.copytree(finished[0], out)
+    return out
+
+
+def read(folder, multiplexer=EventMultiplexer):
+    """All runs below a directory, loaded by TensorBoard."""
+    runs = multiplexer()
+    runs.AddRunsFromDirectory(str(folder))
+    runs.Reload()
+    return runs
+
+
+def lanes(folder):
+    return {Path(run).name for run in read(folder).Runs()}
+
+
+def series(runs, run):
+    """{tag: [(step, value)]} of a run."""
+    tags = runs.GetAccumulator(run).Tags()["scalars"]
+    return {tag: [(e.step, e.value) for e in runs.Scalars(run, tag)] for tag in tags}
+
+
+def said(outcome):
+    """What a record without measures says, as `series` has it: finite numbers as float32."""
+    curve = zip(outcome["curve_steps"], outcome["curve_losses"], strict=True)
+    found = {"curve/train_loss": [(step, loss) for step, loss in curve if loss is not None]}
+    for name in outcome.keys() - {"curve_steps", "curve_losses", "status", "measures"}:
+        found[f"final/{name}"] = [(outcome["steps"], x) for x in (outcome[name],) if x is not None]
+    found["final/diverged"] = [(outcome["steps"], float(outcome["status"] != "finished"))]
+    return {tag: [(step, float(np.float32(x))) for step, x in points] for tag, points in found.items() if points}
+
+
+def files(out):
+    return {path: (path.stat().st_mtime_ns, path.read_bytes()) for path in (out / "tensorboard").rglob("*tfevents*")}
+
+
+def test_curves_are_the_records(tracked):
+    runs, found = read(tracked / "tensorboard"), records.read(tracked / "records")
+    assert sorted(r["outcome"]["status"] for r in found) == ["diverged"] * 3 + ["finished"] * 3
+    by_lane = {Path(run).name: series(runs, run) for run in runs.Runs()}
+    assert by_lane == {r["hash"]: said(r["outcome"]) for r in found}
+    assert any(loss is None for r in found for loss in r["outcome"]["curve_losses"])  # or it would show nothing
+    assert len({str(x) for x in by_lane.values()}) == 4  # those that broke are alike
+    assert {str(Path(run).parent) for run in runs.Runs()} == {"d-16-m-300"}  # the cell's label
+
+
+def test_hyperparameters_and_metrics_are_the_records(tracked):
+    """Asked as TensorBoard's HParams page asks: every lane, its configuration, what it came to."""
+    folder = tracked / "tensorboard"
+    provider = MultiplexerDataProvider(read(folder, plugin_event_multiplexer.EventMultiplexer), str(folder))
+    context = backend_context.Context(base_plugin.TBContext(data_provider=provider))
+    asked = api_pb2.GetExperimentRequest(include_metrics=True)
+    experiment = get_experiment.Handler(RequestContext(), context, "", asked).run()
+    metrics = [m.name for m in experiment.metric_infos]
+    states = [api_pb2.STATUS_SUCCESS, api_pb2.STATUS_FAILURE]
+    request = api_pb2.ListSessionGroupsRequest(slice_size=100, allowed_statuses=states)
+    request.col_params.extend(api_pb2.ColParams(metric=m) for m in metrics)
+    found = list_session_groups.Handler(RequestContext(), context, "", request).run()
+    groups = {Path(g.name).name: g for g in found.session_groups}
+    rows = records.read(tracked / "records")
+    assert set(groups) == {r["hash"] for r in rows}
+    differing = {h.name for h in experiment.hparam_infos if h.differs}
+    assert {f"lane.learning_rates.{role}" for role in ("embedding", "hidden")} <= differing
+    alike = {h.name for h in experiment.hparam_infos} - differing
+    assert {"cell.model.width", "cell.model.vocab", "cell.optimizer.kind", "lane.seed"} <= alike
+    for row in rows:
+        group = groups[row["hash"]]
+        hparams = {k: getattr(v, v.WhichOneof("kind")) for k, v in group.hparams.items()}
+        flat = records.flatten(row["config"])
+        as_text = {k: json.dumps(v, separators=(",", ":")) for k, v in flat.items() if isinstance(v, list)}
+        assert hparams == {k: v for k, v in flat.items() if v is not None} | as_text
+        assert {m.name.tag: m.value for m in group.metric_values} == {
+            tag: points[-1][1] for tag, points in said(row["outcome"]).items()
+        }
+        success = row["outcome"]["status"] == "finished"
+        (session,) = group.sessions
+        assert session.status == states[not success]
+        taken = session.end_time_secs - session.start_time_secs
+        assert taken == pytest.approx(row["provenance"]["seconds"], abs=1e-3)
+
+
+def test_done_again_nothing_is_written(tracked, command):
+    before = files(tracked)
+    assert len(before) == 6
+    assert command("resume", tracked, *LOCAL, *TRACK).returncode == 0
+    done = command("track", tracked)
+    assert done.returncode == 0 and done.stdout == f"tensorboard: tensorboard --logdir {tracked / 'tensorboard'}\n"
+    assert files(tracked) == before
+    lost = next(iter(before))
+    lost.unlink()
+    sweeps.track(tracked, quiet=True)
+    after = files(tracked)
+    assert [path for path in before if after[path] != before[path]] == [lost]
+    assert after[lost][1] == before[lost][1]
+
+
+def test_a_resumed_sweep_has_every_lane_once(copy, command, finished):
+    """Two lanes are trained after the others were tracked: one that had been lost, one whose record was damaged."""
+    manifest = Manifest.read(copy)
+    lost, damaged = sorted(copy.glob("records/*.jsonl"))[:2]
+    lost.unlink()
+    damaged.write_bytes(damaged.read_bytes()[:100])
+    api.track(copy, quiet=True)
+    before = files(copy)
+    assert lanes(copy / "tensorboard") == manifest.finished() - {damaged.stem} and len(before) == 10
+    done = command("resume", copy, *LOCAL, *TRACK)
+    assert done.returncode == 0, done.stderr
+    after = files(copy)
+    assert len(after) == 12 and {path: after[path] for path in before} == before
+    runs = read(copy)  # all of the sweep's directory: nothing else in it looks like events
+    found = {Path(run).name: series(runs, run) for run in runs.Runs()}
+    assert found == {r["hash"]: said(r["outcome"]) for r in records.read(finished[0] / "records")}
+
+
+KILLED = """
+import os, signal, sys
+from sweeps.driver import api
+calls, sync = [], os.fsync
+def killing(number):
+    calls.append(number)
+    if len(calls) == 5:  # a file's, then its directory's: the third file is written, not yet renamed
+        os.kill(os.getpid(), signal.SIGKILL)
+    sync(number)
+os.fsync = killing
+api.track(sys.argv[1], quiet=True)
+"""
+
+
+def test_killed_in_mid_writing(copy):
+    done = subprocess.run([sys.executable, "-c", KILLED, copy], cwd=ROOT, check=False)
+    assert done.returncode == -signal.SIGKILL
+    (leftover,) = (copy / "tensorboard").rglob(".*")
+    assert leftover.stat().st_size > 1000
+    assert len(lanes(copy)) == 2
+    api.track(copy, quiet=True)
+    assert lanes(copy) == Manifest.read(copy).finished()
+    # Under the name that it was about to have it would have been taken for a run.
+    other = copy / "tensorboard" / "other"
+    other.mkdir()
+    os.replace(leftover, other / ".events.out.tfevents.tmp")
+    assert len(lanes(copy)) == 13
+
+
+def test_whatever_an_outcome_holds_is_tracked_or_refused_in_one_line(copy):
+    """Records from before they had digests can say anything."""
+    manifest = Manifest.read(copy)
+    path = next(copy.glob("records/*.jsonl"))
+    (whole,), came_to = records.read(path), []
+    for other in copy.glob("records/*.jsonl"):
+        if other != path:
+            other.unlink()
+
+    @examples(50)
+    @given(of_json({name: whole[name] for name in ("outcome", "provenance")}))
+    def check(damaged):
+        path.write_text(json.dumps(whole | (damaged if isinstance(damaged, dict) else {})))
+        shutil.rmtree(copy / "tensorboard", ignore_errors=True)
+        came_to.append(isinstance(result_or_one_line(lambda: tracking.track(manifest, "tensorboard")), InputError))
+
+    check()
+    assert {True, False} <= set(came_to)
+
+
+def test_a_full_disk_is_named(finished, command, disk):  # noqa: F811
+    out = disk / "out"
+    shutil.copytree(finished[0], out, ignore=shutil.ignore_patterns("checkpoints", "workers"))
+    filler = fill(disk)
+    done = command("track", out)
+    assert done.returncode == 1 and named(done.stderr).parents[2] == out / "tensorboard"
+    assert not [path for path in contents(out / "tensorboard")]
+    filler.unlink()
+    api.track(out, quiet=True)
+    assert lanes(out) == Manifest.read(out).finished()
+
+
+def test_nothing_of_the_machine_is_told(tracked, monkeypatch, tmp_path):
+    out = tmp_path / "out"
+    shutil.copytree(tracked, out, ignore=shutil.ignore_patterns("tensorboard"))
+    monkeypatch.setattr(socket, "gethostname", lambda: "planted-host")
+    again = api.track(out, quiet=True)
+    words = ["planted", str(tmp_path), str(tracked), str(Path.home()), str(ROOT)]
+
+    def told(folder):
+        text = b"".join(bytes(path.relative_to(folder)) + content for path, content in contents(folder).items())
+        return [word for word in words if word.encode() in text]
+
+    for folder in (tracked / "tensorboard", again):
+        assert len(contents(folder)) == 6 and telling(folder) == set() and told(folder) == []
+    EventsWriter(str(again / "control")).close()  # tensorboardX's own, which names its file by the machine
+    assert told(again) == ["planted"]
+    (again / "control").write_text(" ".join(words[1:]))
+    assert told(again) == words
+
+
+def test_unknown_tool_and_missing_package_are_one_line(tracked, command, monkeypatch, tmp_path):
+    before = files(tracked)
+    done = command(*RUN, "--out", tmp_path / "out", "--track", "wandb")
+    assert (done.returncode, done.stderr) == (2, "sweeps: unknown tracker 'wandb'; known: tensorboard\n")
+    for call in (lambda: api.track(tracked, "wandb"), lambda: sweeps.run("regimes", "smoke", track="wandb")):
+        with pytest.raises(InputError, match="unknown tracker 'wandb'; known: tensorboard"):
+            call()
+    assert not (tmp_path / "out").exists() and files(tracked) == before
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None if name == "tensorboardX" else name)
+    with pytest.raises(InputError, match=r"--track tensorboard needs tensorboardX: pip install -e '.\[lab\]'"):
+        Options(track="tensorboard")
+
+
+def committed(name):
+    """The first record of a committed result, and an entry with a cell like its own."""
+    sweep, row = json.loads((COMMITTED / name / "sweep.json").read_text()), records.read(COMMITTED / name)[0]
+    config = experiments.configured(sweep["experiment"], sweep["tier"], sweep["config"])
+    cell = experiments.load(sweep["experiment"]).cells(config)[0].cell
+    return row, Entry("", replace(cell, **{k: row["outcome"][k] for k in ("steps",) if k in row["outcome"]}), None, {})
+
+
+def points(found, tag):
+    return [(step, values[tag]) for step, values in sorted(found.items()) if tag in values]
+
+
+def test_measures_stand_after_the_steps_that_were_measured():
+    row, entry = committed("pretrain_1b/laptop-wikitext2")
+    losses, steps = row["outcome"]["measures"]["validation"]["loss"], row["config"]["cell"]["measured_steps"]
+    expected = [(step + 1, loss) for step, loss in zip(steps, losses, strict=True)]
+    found = tracking.scalars(entry, row["outcome"])
+    assert points(found, "measures/validation.loss") == expected
+    assert points(found, "curve/train_loss")[-1][0] == expected[-1][0] == row["outcome"]["steps"]
+    nested = row["outcome"] | {"measures": {"a": {"b": [[x, None] for x in losses]}}}
+    found = tracking.scalars(entry, nested)
+    assert points(found, "measures/a.b.0") == expected and points(found, "measures/a.b.1") == []
+    with pytest.raises(ValueError, match="zip"):
+        tracking.scalars(entry, row["outcome"] | {"measures": {"a": losses[1:]}})
+
+    row, entry = committed("large_updates/laptop-digits")  # measured after parts of the steps, the last after all
+    found = points(tracking.scalars(entry, row["outcome"]), "measures/dead.all")
+    assert [x for _, x in found] == row["outcome"]["measures"]["dead"]["all"]
+    assert found[-1][0] == row["outcome"]["steps"]
+
+
+def test_a_calculation_has_what_it_came_to_and_no_steps():
+    row, entry = committed("token_frequencies/laptop-wikitext2")
+    numbers = {f"final/{k}": v for k, v in row["outcome"].items() if isinstance(v, int | float)}
+    assert len(numbers) > 5
+    assert tracking.scalars(entry, row["outcome"]) == {0: numbers | {"final/diverged": 0.0}}

@@ -1,0 +1,67 @@
+"""Fixtures that run sweeps in processes: a sweep of twelve tiny lanes, once for all tests that only look at it."""
+
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from lvp.training import records
+
+ROOT = Path(__file__).parents[2]
+TINY = {
+    "widths": "16,24",
+    "rates": "0.01,0.03,0.1",
+    "seeds": "0,1",
+    "steps": "40",
+    "vocab_per_width": "20",
+    "layers": "1",
+    "context": "16",
+    "head_dim": "8",
+}
+
+
+@pytest.fixture(scope="session")
+def cache(tmp_path_factory):
+    """A cache of its own, so that the first sweep compiles everything and later ones nothing."""
+    return tmp_path_factory.mktemp("cache")
+
+
+@pytest.fixture(scope="session")
+def command(cache):
+    """command(*words) runs `python -m sweeps` in a process and returns it; `start=True` returns it while it runs."""
+
+    def call(*words, start=False, **settings):
+        settings = TINY | settings if words[:2] == ("run", "width_vocab") else settings
+        extra = [f"--set={k}={v}" for k, v in settings.items()]
+        environment = os.environ | {"LVP_CACHE": str(cache), "JAX_PLATFORMS": "cpu"}
+        process = subprocess.Popen(
+            [sys.executable, "-m", "sweeps", *map(str, words), *extra],
+            cwd=ROOT,
+            env=environment,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            # A background job without job control ignores Ctrl-C and hands that down; these tests send it.
+            preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
+        )
+        if start:
+            return process
+        out, err = process.communicate(timeout=300)
+        return subprocess.CompletedProcess(words, process.returncode, out, err)
+
+    return call
+
+
+@pytest.fixture(scope="session")
+def finished(command, tmp_path_factory):
+    """(directory, process) of the tiny sweep under the local executor, with everything measured."""
+    out = tmp_path_factory.mktemp("sweep") / "out"
+    return out, command("run", "width_vocab", "--tier", "smoke", "--executor", "local", "--out", out)
+
+
+def outcomes(out: Path) -> dict[str, dict]:
+    """Final numbers of a sweep's lanes by hash, to the bit."""
+    return {r["hash"]: r["outcome"] for r in records.read(out / "records")}
