@@ -1,0 +1,89 @@
+"""A lane of a table trains as `optim.parametrized` with that table does in a script of one's own."""
+
+import jax
+import numpy as np
+import optax
+import pytest
+
+from lvp import optim, roles, training
+from lvp.errors import InputError
+from lvp.models.configs import DecoderConfig, forward_multipliers
+from lvp.models.decoder import decoder
+from lvp.parametrization import table, uniform
+from lvp.training import Cell, DataConfig, Lane, OptimizerConfig, Program, TrainingData
+from tests.lvp.training import plain_training
+
+WIDTH, VOCAB, RATE = 16, 40, 0.3
+LVP = table("lvp", width=WIDTH, vocab=VOCAB, token_rows="sqrt")
+
+
+@pytest.fixture(scope="module")
+def data_of():
+    tokens = (np.random.default_rng(0).zipf(1.4, 4000) % VOCAB)[:600].astype(np.int32)
+    return lambda cell: TrainingData.of(cell, tokens[:500], tokens[500:])
+
+
+def cell_of(optimizer):
+    model = DecoderConfig(VOCAB, WIDTH, layers=1, context=12, **forward_multipliers(LVP))
+    return Cell(model, DataConfig("none"), batch=4, steps=6, optimizer=optimizer)
+
+
+@pytest.mark.parametrize(
+    "optimizer, factory, decay",
+    [
+        (OptimizerConfig("adam"), optax.adam, None),
+        (OptimizerConfig("adamw", {"b2": 0.95, "weight_decay": 0.5}), optim.adamw, 0.5),
+    ],
+    ids=["adam", "adamw"],
+)
+def test_the_program_is_the_advertised_chain(optimizer, factory, decay, data_of):
+    cell = cell_of(optimizer)
+    lane, data = Lane.under(LVP, RATE, seed=0), data_of(cell)
+    (outcome,) = training.run(Program(cell), [lane], data)
+    options = {name: value for name, value in optimizer.options.items() if name != "weight_decay"}
+    chain = optim.parametrized(factory, LVP, learning_rate=RATE, weight_decay=decay, **options)
+    by_hand = [step.loss for step in plain_training.steps(cell, lane, data, chain)]
+    np.testing.assert_allclose(outcome.curve_losses, by_hand, rtol=3e-5)
+    # Control: one rate for all roles is another training.
+    other = optim.parametrized(factory, uniform(width=WIDTH, vocab=VOCAB), learning_rate=RATE / WIDTH, **options)
+    assert not np.allclose(by_hand, [s.loss for s in plain_training.steps(cell, lane, data, other)], rtol=1e-3)
+
+
+def test_a_lane_is_the_tables_numbers_and_its_deviations():
+    lane = Lane.under(LVP, RATE, seed=3, rates={"embedding": 0.7}, stds={"output": 0.9})
+    assert lane.learning_rates == {
+        "embedding": 0.7,
+        "position": RATE / 4,
+        "hidden": RATE / 16,
+        "output": RATE / 16,
+        "vector": RATE / 16,
+    }
+    assert lane.init_std == {"embedding": 0.25, "position": 0.25, "hidden": 0.25, "output": 0.9, "vector": 0.0}
+    with pytest.raises(InputError, match="'head'"):
+        Lane.under(LVP, RATE, 0, rates={"head": 0.1})
+
+
+def test_uniform_has_one_rate_and_decays_matrices():
+    made = uniform(width=WIDTH, vocab=VOCAB, init_std=0.02)
+    assert {row.lr_multiplier for row in made.rows} == {1.0} and {row.init_std for row in made.rows} == {0.02}
+    assert {row.role for row in made.rows if not row.decay} == {"vector"}
+    assert set(made) == set(roles.ROLES)
+    with pytest.raises(InputError, match="init_std must be finite"):
+        uniform(width=WIDTH, vocab=VOCAB, init_std=-1.0)
+
+
+def test_decay_by_role_is_the_tables_choice():
+    with pytest.raises(InputError, match="the table of a parametrization says which roles decay"):
+        OptimizerConfig("adamw", {"weight_decay": {"hidden": 0.1}})
+
+
+def test_plain_rows_are_another_model():
+    plain = forward_multipliers(table("lvp", width=WIDTH, vocab=VOCAB))
+    shape = {"layers": 1, "context": 12}
+    params = decoder(DecoderConfig(VOCAB, WIDTH, **shape)).init(jax.random.key(0))
+    tokens = np.arange(12)[None]
+    rows = [
+        decoder(DecoderConfig(VOCAB, WIDTH, **shape, **x)).apply(params, tokens)
+        for x in (plain, forward_multipliers(LVP))
+    ]
+    assert not np.allclose(*rows, rtol=1e-2)
