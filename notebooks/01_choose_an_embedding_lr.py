@@ -15,7 +15,7 @@ import sys
 from pathlib import Path
 
 here = Path.cwd()
-root = next((p for p in (here, *here.parents) if (p / "sweeps" / "api.py").is_file()), None)
+root = next((p for p in (here, *here.parents) if (p / "sweeps" / "__main__.py").is_file()), None)
 if root is None:
     raise RuntimeError("Run this notebook from a clone: pip install -e '.[lab]' in it, and open notebooks/ there.")
 os.chdir(root)  # paths are the clone's

@@ -14,7 +14,7 @@ import sys
 from pathlib import Path
 
 here = Path.cwd()
-root = next((p for p in (here, *here.parents) if (p / "sweeps" / "api.py").is_file()), None)
+root = next((p for p in (here, *here.parents) if (p / "sweeps" / "__main__.py").is_file()), None)
 if root is None:
     raise RuntimeError("Run this notebook from a clone: pip install -e '.[lab]' in it, and open notebooks/ there.")
 os.chdir(root)  # paths are the clone's
@@ -30,6 +30,7 @@ sys.path.insert(0, str(root))
 # %% tags=["parameters"]
 tier = "laptop"
 changes = {
+    "rows": ("sqrt",),  # embedding rows times √d before positions are added; "plain": as they are
     "widths": (32, 48, 64),
     "rates": (0.002, 0.0057, 0.016, 0.045, 0.128),
     "seeds": (0, 1),

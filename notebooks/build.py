@@ -34,7 +34,7 @@ import sys
 from pathlib import Path
 
 here = Path.cwd()
-root = next((p for p in (here, *here.parents) if (p / "sweeps" / "api.py").is_file()), None)
+root = next((p for p in (here, *here.parents) if (p / "sweeps" / "__main__.py").is_file()), None)
 """
 REFUSE = """\
 if root is None:
