@@ -1,5 +1,6 @@
 """Training as compiled programs: `cell` says what is compiled and what is traced, `program` compiles it, `loop` drives
-any program, `language` trains a decoder on next tokens, `images` a residual network."""
+any program, `language` trains a decoder on next tokens, `images` a residual network, `tasks` goes from a corpus to a
+lane's outcome."""
 
 from typing import TYPE_CHECKING, Any
 
@@ -13,10 +14,13 @@ if TYPE_CHECKING:
         ImageDataConfig,
         ImageLane,
         ImageProgram,
+        ImageTask,
         Lane,
+        LanguageTask,
         OptimizerConfig,
         Preempted,
         Program,
+        Task,
         TrainingData,
         check_images,
         check_lengths,
@@ -25,6 +29,8 @@ if TYPE_CHECKING:
         feed,
         run,
         steps_of_parts,
+        task_for,
+        train,
         unstack,
     )
 
@@ -37,10 +43,13 @@ __all__ = [
     "ImageDataConfig",
     "ImageLane",
     "ImageProgram",
+    "ImageTask",
     "Lane",
+    "LanguageTask",
     "OptimizerConfig",
     "Preempted",
     "Program",
+    "Task",
     "TrainingData",
     "check_images",
     "check_lengths",
@@ -49,6 +58,8 @@ __all__ = [
     "feed",
     "run",
     "steps_of_parts",
+    "task_for",
+    "train",
     "unstack",
 ]
 

@@ -13,6 +13,7 @@ from lvp.training.images import (
 from lvp.training.language import Program, TrainingData, check_lengths, check_mesh, feed
 from lvp.training.loop import Preempted, run
 from lvp.training.program import unstack
+from lvp.training.tasks import ImageTask, LanguageTask, Task, task_for, train
 
 __all__ = [
     "OPTIMIZERS",
@@ -23,10 +24,13 @@ __all__ = [
     "ImageDataConfig",
     "ImageLane",
     "ImageProgram",
+    "ImageTask",
     "Lane",
+    "LanguageTask",
     "OptimizerConfig",
     "Preempted",
     "Program",
+    "Task",
     "TrainingData",
     "check_images",
     "check_lengths",
@@ -35,5 +39,7 @@ __all__ = [
     "feed",
     "run",
     "steps_of_parts",
+    "task_for",
+    "train",
     "unstack",
 ]

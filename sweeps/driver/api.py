@@ -28,7 +28,7 @@ from sweeps.driver.progress import Progress, watched
 from sweeps.driver.status import text as status_text
 from sweeps.driver.trials import trials
 from sweeps.reporting import tracking
-from sweeps.worker import tasks
+from sweeps.worker.tasks import task_for
 from sweeps.worker.worker import Settings
 
 
@@ -83,7 +83,7 @@ def start(
     cells = loaded.cells(resolved)
     user_experiments.check_cells(cells)
     for planned in cells:
-        tasks.of(planned.cell).check(planned.cell, planned.lanes)
+        task_for(planned.cell).check_lanes(planned.lanes)
     say = _sayer(quiet and not dry_run)
     say(f"{loaded.name}, tier {tier}, corpus {resolved.corpus}: {loaded.question}")
     kind = "accelerator" if tier in ("gpu", "paper") else "cpu"
@@ -120,10 +120,10 @@ def resume(out: str | Path, *, options: Options = DEFAULTS, quiet: bool = False)
     manifest = Manifest.read(Path(out))
     datasets = {entry.label: _dataset(entry.cell) for entry in manifest.cells}
     for entry in (e for e in manifest.cells if e.dataset is not None):
-        fingerprints, found = tasks.of(entry.cell).fingerprints, datasets[entry.label]
-        for what, before in fingerprints(entry.dataset).items():
-            if fingerprints(found)[what] != before:
-                raise InputError(f"{what} of {found.spec}: not the one that the sweep in {out} began with")
+        task, dataset = task_for(entry.cell), datasets[entry.label]
+        for name, fingerprint in task.fingerprints(entry.dataset).items():
+            if task.fingerprints(dataset)[name] != fingerprint:
+                raise InputError(f"{name} of {dataset.spec}: not the one that the sweep in {out} began with")
     places: dict[str, dict[str, Any] | None] = {label: d and d.to_dict() for label, d in datasets.items()}
     return _continue(_with(manifest, datasets=places), options, quiet)
 
@@ -139,7 +139,7 @@ def _with(manifest: Manifest, **places: Any) -> Manifest:
 
 
 def _dataset(cell):
-    return tasks.of(cell).prepare(cell, cache_dir() / "data")
+    return task_for(cell).prepare(cache_dir() / "data")
 
 
 def _check_out(out: Path) -> None:

@@ -35,8 +35,7 @@ from lvp.training import records
 if TYPE_CHECKING:  # takes seconds, and whoever asks how far a sweep is trains nothing
     from experiments.common.experiment import Calculation, CellLanes, Experiment
     from lvp.data import Dataset, Images
-    from lvp.training import Cell, ImageCell, ImageLane, Lane
-    from sweeps.worker.tasks import Kind
+    from lvp.training import Cell, ImageCell, ImageLane, Lane, Task
 
 # Of manifest.json and the packing in it, whoever wrote them.
 _SHAPE = {"format": int, "hash": str, "experiment": str, "tier": str, "config": dict, "datasets": dict}
@@ -58,10 +57,10 @@ class Entry:
         return records.config_hash(records.configuration(self.cell))
 
 
-def _kind(cell) -> "Kind":
-    from sweeps.worker import tasks  # see above
+def _task(cell) -> "Task":
+    from sweeps.worker.tasks import task_for  # see above
 
-    return tasks.of(cell)
+    return task_for(cell)
 
 
 def _with_steps(cell: Any, steps: int) -> Any:
@@ -82,7 +81,7 @@ def lane_configs(cell, lanes: Iterable, dataset) -> Iterator[dict[str, Any]]:
         for name in ("corpus", "scored"):
             if spec := config["data"].get(name):
                 config["data"][name] = corpus_name(spec)
-        data = dict(_kind(cell).fingerprints(dataset))
+        data = _task(cell).fingerprints(dataset)
     for lane in lanes:
         yield {"cell": config, "lane": records.configuration(lane), "data": data}
 
@@ -150,12 +149,12 @@ class Manifest:
 
     def _entry(self, planned: "CellLanes", lanes) -> Entry:
         label, cell = planned.label, planned.cell
-        kind = _kind(cell)
+        task = _task(cell)
         try:
             places = self.datasets[label]
-            dataset = None if places is None else kind.dataset.from_dict(places)
-            if planned.epochs is not None and kind.steps is not None:
-                cell = _with_steps(cell, max(1, round(kind.steps(cell, dataset, planned.epochs))))
+            dataset = None if places is None else task.dataset_class.from_dict(places)
+            if planned.epochs is not None and task.trained:
+                cell = _with_steps(cell, max(1, round(task.steps(dataset, planned.epochs))))
         except (KeyError, TypeError, AttributeError, ArithmeticError, ValueError) as error:
             raise InputError(f"{self._path} says nothing usable of the data of {label}: {error}") from None
         hashes = map(records.config_hash, lane_configs(cell, lanes, dataset))
@@ -223,8 +222,6 @@ class Manifest:
     def _record(self, index: int, lane: str, outcome: dict, provenance: dict) -> dict:
         entry = self.cells[index]
         (config,) = lane_configs(entry.cell, [entry.lanes[lane]], entry.dataset)
-        if entry.dataset is not None:
-            outcome = _kind(entry.cell).outcome(entry.dataset, outcome)
         return {
             "format": records.FORMAT,
             "hash": lane,

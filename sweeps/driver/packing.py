@@ -2,10 +2,9 @@
 
 from dataclasses import replace
 
-from lvp.errors import InputError
 from lvp.parallel.sharding import mesh_sizes
 from sweeps.driver.manifest import Manifest
-from sweeps.worker import tasks
+from sweeps.worker.tasks import task_for
 from sweeps.worker.worker import Settings
 
 ACCELERATOR_PACKS = [1, 2, 4, 8, 16, 32, 64]
@@ -20,13 +19,13 @@ def measured(manifest: Manifest, executor, options, settings: Settings, cores: i
         return _on_a_mesh(manifest, executor, options, free)
     ((device,),) = executor.probe(free, [("hello",)])
     base = {"platform": device["platform"], "device": device["device_kind"], "measured": {}}
-    trained = [i for i, entry in enumerate(manifest.cells) if tasks.of(entry.cell).trained]
+    trained = [i for i, entry in enumerate(manifest.cells) if task_for(entry.cell).trained]
     packs = {e.label: options.pack or 1 if i in trained else 1 for i, e in enumerate(manifest.cells)}
-    packs |= {e.label: 1 for e in manifest.cells if tasks.streamed(e.cell)}
+    packs |= {e.label: 1 for e in manifest.cells if not task_for(e.cell).shares_data}
     if device["platform"] != "cpu":
         # One process owns an accelerator; threads are XLA's own affair there.
         if trained and options.pack is None:
-            shared = [i for i in trained if not tasks.streamed(manifest.cells[i].cell)]
+            shared = [i for i in trained if task_for(manifest.cells[i].cell).shares_data]
             (answers,) = executor.probe(free, [("measure", i, ACCELERATOR_PACKS) for i in shared])
             by_cell = zip((manifest.cells[i].label for i in shared), answers, strict=True)
             # Between processes JSON made text of the keys.
@@ -58,11 +57,8 @@ def _on_a_mesh(manifest: Manifest, executor, options, settings: Settings) -> dic
     settings = replace(settings, mesh={}, hosts=options.hosts)  # who is asked has a whole machine
     ((device,),) = executor.probe(settings, [("hello",)])
     sizes = mesh_sizes(options.mesh, device["devices"] * options.hosts)
-    for entry in (e for e in manifest.cells if tasks.of(e.cell).trained):
-        check = tasks.of(entry.cell).check_mesh
-        if check is None:
-            raise InputError(f"mesh: {manifest.experiment} trains {entry.label} on one device alone")
-        check(entry.cell, sizes)
+    for entry in manifest.cells:
+        task_for(entry.cell).check_mesh(sizes)
     return {
         "platform": device["platform"],
         "device": device["device_kind"],

@@ -1,143 +1,48 @@
-"""The kinds of cells: how each gets from a corpus to data and a program, and what its outcomes are called."""
+"""The task of any cell: of `lvp.training.tasks` where the cell is trained, `CalculationTask` where it is computed."""
 
-import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
-from typing import Any, NamedTuple
-
-import jax
+from typing import Any, NoReturn
 
 from experiments.common.experiment import Calculation
 from lvp import data
-from lvp.data.tokens import storage
-from lvp.training import (
-    Cell,
-    ImageCell,
-    ImageData,
-    ImageProgram,
-    Program,
-    TrainingData,
-    check_images,
-    check_lengths,
-    check_mesh,
-    feed,
-)
-from lvp.training.scoring import word_perplexity
+from lvp.training import Task, tasks
 
 
-class Kind(NamedTuple):
-    """prepare(cell, cache) → its dataset on disk, or None. dataset: the class of that. fingerprints(dataset) → what
-    decides its content, as records have it. steps(cell, dataset, epochs): so many times through it. load(cell, dataset,
-    mesh) → lane → what it is trained on, and program(cell, lanes, mesh): what a worker trains with; None where nothing
-    is trained. check_mesh(cell, sizes): InputError for a mesh that does not divide the cell; None where none serves.
-    outcome(dataset, outcome) → the outcome with what only the dataset can say."""
+class CalculationTask(Task):
+    """A cell that the experiment's `calculate` computes. It has data like a language cell's, or none."""
 
-    prepare: Callable[[Any, Path], Any]
-    dataset: type[data.Dataset] | type[data.Images]
-    fingerprints: Callable[[Any], Mapping[str, str | None]]
-    steps: Callable[[Any, Any, float], float] | None = None
-    load: Callable[[Any, Any, Any], Callable[[Any], Any]] | None = None
-    program: Callable[[Any, int, Any], Any] | None = None
-    check_mesh: Callable[[Any, Mapping[str, int]], None] | None = None
-    outcome: Callable[[Any, dict], dict] = lambda dataset, outcome: outcome
-
-    def check(self, cell, lanes) -> None:
-        """InputError for a lane that the cell cannot train."""
-        for lane in lanes if self.trained else ():
-            cell.check(lane)
+    dataset_class = data.Dataset
+    cell: Calculation
 
     @property
     def trained(self) -> bool:
-        return self.program is not None
+        return False
+
+    def prepare(self, cache: Path) -> data.Dataset | None:
+        if self.cell.data is None:
+            return None
+        return tasks.prepare_tokens(self.cell.data, self.cell.vocab, cache)
+
+    def fingerprints(self, dataset: data.Dataset) -> dict[str, str | None]:
+        return tasks.token_fingerprints(dataset)
+
+    def check_lanes(self, lanes: Iterable[Any]) -> None:
+        """Accepts any lane."""
+
+    def steps(self, dataset: Any, epochs: float) -> NoReturn:
+        raise TypeError("a calculation is not trained")
+
+    def load(self, dataset: Any, mesh: Any = None) -> Callable[[Any], Any]:
+        raise TypeError("a calculation is not trained")
+
+    def program(self, lanes: int = 1, mesh: Any = None) -> NoReturn:
+        raise TypeError("a calculation is not trained")
+
+    def check_mesh(self, sizes: Mapping[str, int]) -> None:
+        """Accepts any mesh: a calculation does not use it."""
 
 
-def of(cell) -> Kind:
-    return KINDS[type(cell)]
-
-
-def _tokens(cell, cache: Path) -> data.Dataset | None:
-    d = cell.data
-    if d is None:
-        return None
-    sizes = {"vocab": cell.vocab, "slice_bytes": d.slice_bytes, "valid_bytes": d.valid_bytes}
-    dataset = data.prepare(d.corpus, cache=cache, scored_spec=d.scored, **sizes)
-    if isinstance(cell, Cell):
-        check_lengths(cell, dataset.num_tokens, dataset.num_valid_tokens)
-    return dataset
-
-
-def _token_fingerprints(dataset: data.Dataset) -> dict[str, str | None]:
-    found = {"corpus": dataset.corpus_fingerprint, "tokenizer": dataset.tokenizer_fingerprint}
-    return found if dataset.scored_fingerprint is None else found | {"scored": dataset.scored_fingerprint}
-
-
-def streamed(cell) -> bool:
-    """Whether each lane reads rows of its own while it trains: then lanes share no data, and go one by one."""
-    return isinstance(cell, Cell) and cell.data.order == "rows"
-
-
-def _load_tokens(cell: Cell, dataset: data.Dataset, mesh) -> Callable[[Any], Any]:
-    valid = dataset.tokens("valid")
-    further = None if dataset.tokens_scored is None else storage.load_npy(dataset.tokens_scored)
-    if streamed(cell):
-        train = dataset.tokens("train", mapped=True)
-        return lambda lane: feed(cell, train, valid, lane.seed, mesh, scored=further)
-    found = TrainingData.of(cell, dataset.tokens("train"), valid, further)
-    if mesh is None:  # there for all lanes; on a mesh every run lays them out
-        found = jax.device_put(found)
-    return lambda lane: found
-
-
-def _with_bits_per_byte(dataset: data.Dataset, outcome: dict) -> dict:
-    """None where the lane diverged, or there is no text."""
-    sizes = {  # of the validation text, the first token has nothing before it and is not scored
-        "train": (dataset.num_tokens, dataset.train_bytes),
-        "valid": (dataset.num_valid_tokens - 1, dataset.valid_bytes),
-    }
-    found = {}
-    for split, (scored, num_bytes) in sizes.items():
-        nats = outcome[f"{split}_loss"]
-        known = nats is not None and dataset.valid_bytes
-        found[f"{split}_bits_per_byte"] = nats * scored / num_bytes / math.log(2) if known else None
-    if dataset.scored_words is not None:
-        nats = outcome["scored_nats"]
-        for name, count in dataset.scored_words._asdict().items():
-            found[f"perplexity_by_{name}"] = None if nats is None else word_perplexity(nats, count)
-    return outcome | found
-
-
-def _images(cell: ImageCell, cache: Path) -> data.Images:
-    images = data.load_images(cell.data.corpus, cache=cache)
-    check_images(cell, (images.num_train, *images.shape), (images.num_test, *images.shape), images.classes)
-    return images
-
-
-def _load_images(cell: ImageCell, images: data.Images, mesh) -> Callable[[Any], Any]:
-    parts = ((images.train_images, images.train_labels), (images.test_images, images.test_labels))
-    train, test = ([storage.load_npy(path) for path in part] for part in parts)
-    found = jax.device_put(ImageData.of(cell, train, test, images.mean, images.std))
-    return lambda lane: found
-
-
-KINDS: Mapping[type, Kind] = {
-    Cell: Kind(
-        prepare=_tokens,
-        dataset=data.Dataset,
-        fingerprints=_token_fingerprints,
-        steps=lambda cell, dataset, epochs: epochs * dataset.num_tokens / cell.tokens_per_step,
-        load=_load_tokens,
-        program=Program,
-        check_mesh=check_mesh,
-        outcome=_with_bits_per_byte,
-    ),
-    ImageCell: Kind(
-        prepare=_images,
-        dataset=data.Images,
-        fingerprints=lambda images: {"images": images.fingerprint},
-        # What does not fill a batch is left out of an epoch.
-        steps=lambda cell, images, epochs: epochs * (images.num_train // cell.batch),
-        load=_load_images,
-        program=lambda cell, lanes, mesh: ImageProgram(cell, lanes),
-    ),
-    Calculation: Kind(prepare=_tokens, dataset=data.Dataset, fingerprints=_token_fingerprints),
-}
+def task_for(cell) -> Task:
+    """The task of a cell."""
+    return CalculationTask(cell) if isinstance(cell, Calculation) else tasks.task_for(cell)

@@ -14,7 +14,7 @@ import socket
 import sys
 import threading
 import time
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -125,18 +125,17 @@ class Worker:
     def _program(self, manifest, index: int, lanes: int):
         """The compiled program of a cell and what its lanes are trained on, kept for the worker's life; and the seconds
         this took."""
-        from sweeps.worker import tasks
+        from sweeps.worker.tasks import task_for
 
         started = time.perf_counter()
         entry = manifest.cells[index]
-        kind = tasks.of(entry.cell)
-        assert kind.load is not None and kind.program is not None  # it is trained
+        task = task_for(entry.cell)
         mesh = self._mesh()
         if entry.hash not in self._data:
-            self._data[entry.hash] = kind.load(entry.cell, entry.dataset, mesh)
+            self._data[entry.hash] = task.load(entry.dataset, mesh)
         data = self._data[entry.hash]
         if (entry.hash, lanes) not in self._programs:
-            program = kind.program(entry.cell, lanes, mesh)
+            program = task.program(lanes, mesh)
             first = data(next(iter(entry.lanes.values())))
             program.compile(first(0)[1] if callable(first) else first)
             self._programs[entry.hash, lanes] = program
@@ -152,12 +151,12 @@ class Worker:
     def run_trial(self, trial: dict) -> dict:
         """Runs {"id", "cell", "lanes": [hash, …], "pack"} and returns what it cost. Lanes with a record are skipped."""
         from sweeps.driver.manifest import Manifest
-        from sweeps.worker import tasks
+        from sweeps.worker.tasks import task_for
 
         manifest = Manifest.read(self.out)
         before, started, training_seconds = dict(self.counts), time.perf_counter(), 0.0
         lanes, pack = trial["lanes"], trial["pack"]
-        trained = tasks.of(manifest.cells[trial["cell"]].cell).trained
+        trained = task_for(manifest.cells[trial["cell"]].cell).trained
         for start in range(0, len(lanes), pack):
             group = lanes[start : start + pack]
             if all(manifest.record_path(h).exists() for h in group):
@@ -214,6 +213,7 @@ class Worker:
         """Trains one pack to its end and writes its records; the seconds this took."""
         from lvp import training
         from sweeps.worker.pack import Pack
+        from sweeps.worker.tasks import task_for
 
         entry = manifest.cells[index]
         program, data, setup_seconds = self._program(manifest, index, pack)
@@ -251,7 +251,9 @@ class Worker:
             }
             | _utilisation(entry.cell, trained / made.seconds, 1 if program.mesh is None else program.mesh.size)
         )
-        manifest.write_records(index, {h: asdict(o) for h, o in outcomes.items()}, provenance)
+        task = task_for(entry.cell)
+        columns = {lane: task.outcome(entry.dataset, outcome) for lane, outcome in outcomes.items()}
+        manifest.write_records(index, columns, provenance)
         return made.seconds
 
     def measure(self, index: int, packs: list[int], seconds: float = 1.0) -> dict[int, float]:

@@ -4,7 +4,6 @@ one line that says what is wrong; no other exception, and no file of the user's 
 import json
 import pickle
 import shutil
-from dataclasses import asdict
 from typing import get_type_hints
 
 import numpy as np
@@ -22,7 +21,7 @@ from lvp.training import records
 from lvp.training.outcome import Outcome
 from sweeps.driver import api, forecast, lane_index, trials
 from sweeps.driver.manifest import Manifest
-from sweeps.worker import tasks
+from sweeps.worker.tasks import task_for
 from tests.faults import damage
 from tests.faults.damage import examples, result_or_one_line
 from tests.lvp.data.tokens.test_datasets import some_text
@@ -58,7 +57,7 @@ def planned(name, values):
     """All that a sweep does with a configuration before it looks at data."""
     cells = experiments.load(name).cells(experiments.configured(name, "smoke", values))
     for each in cells:
-        tasks.of(each.cell).check(each.cell, each.lanes)
+        task_for(each.cell).check_lanes(each.lanes)
     return forecast.forecast(cells, 2, 1e9, "assumed")
 
 
@@ -230,7 +229,7 @@ def sweep(tmp_path_factory):
     folder = tmp_path_factory.mktemp("sweep")
     config = experiments.configured("width_vocab", "smoke", {"corpus": "zipf:1", "widths": "16,24", "seeds": "0"})
     cells = experiments.load("width_vocab").cells(config)
-    datasets = {c.label: tasks.of(c.cell).prepare(c.cell, folder / "cache") for c in cells}
+    datasets = {c.label: task_for(c.cell).prepare(folder / "cache") for c in cells}
     packing = {"platform": "cpu", "device": "any", "workers": 1, "threads": 1, "pin": False, "measured": {"1x1": 2.5}}
     packing["lanes_per_program"] = {c.label: 1 for c in cells}
     manifest = Manifest(
@@ -244,7 +243,8 @@ def sweep(tmp_path_factory):
     manifest.write()
     lane_index.write(manifest)
     lanes = list(manifest.cells[0].lanes)[:2]
-    outcome = asdict(Outcome("finished", 10, None, 2.5, 2.5, [1, 10], [3.0, 2.5]))
+    outcome = Outcome("finished", 10, None, 2.5, 2.5, [1, 10], [3.0, 2.5])
+    outcome = task_for(cells[0].cell).outcome(datasets[cells[0].label], outcome)
     manifest.write_records(0, dict.fromkeys(lanes, outcome), {"commit": "abc", "device": "any"})
     manifest.write_progress(1, [list(manifest.cells[1].lanes)[0]], 3)
     manifest.session_path.write_text('{"time": 1700000000.0, "host": "here"}\n')

@@ -10,8 +10,7 @@ import pytest
 from lvp import data, roles
 from lvp.data.tokens.tokenization import Settings, tokenize
 from lvp.models.configs import DecoderConfig
-from lvp.training import Cell, DataConfig, Lane
-from sweeps.worker import tasks
+from lvp.training import Cell, DataConfig, Lane, task_for
 from tests.lvp.data.text.tfds_texts import prepare
 from tests.lvp.data.tokens.test_datasets import some_text
 
@@ -38,12 +37,12 @@ def test_a_lane_sees_what_it_sees_of_the_text(made, tmp_path, order, slice_bytes
     for corpus in (f"text:{text}", f"tokens:{out}"):
         model = DecoderConfig(vocab=300, width=16, layers=1, context=16, head_dim=8)
         cell = Cell(model, DataConfig(corpus, slice_bytes, order=order), batch=4, steps=100, measured_steps=(4,))
-        kind = tasks.of(cell)
-        dataset = kind.prepare(cell, tmp_path)
+        task = task_for(cell)
+        dataset = task.prepare(tmp_path)
         if slice_bytes is not None:  # a text is cut in the middle of a token, and tokens are not
             dataset = dataclasses.replace(dataset, num_tokens=1000)
-        of = kind.load(cell, dataset, None)(LANE)
-        seen.append([of(0), of(8), of(96)] if order == "rows" else of)
+        loaded = task.load(dataset)(LANE)
+        seen.append([loaded(0), loaded(8), loaded(96)] if order == "rows" else loaded)
     assert jax.tree.structure(seen[0]) == jax.tree.structure(seen[1])
     for one, other in zip(*map(jax.tree.leaves, seen), strict=True):
         np.testing.assert_array_equal(one, other, strict=True)

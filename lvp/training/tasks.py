@@ -1,0 +1,229 @@
+"""Tasks: how a cell's data are prepared and loaded, which program trains it and what its lanes' records report.
+
+`train` trains one lane from a corpus specification. Sweeps use the same tasks.
+"""
+
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any, ClassVar
+
+import jax
+from jax.sharding import Mesh
+
+from lvp import data
+from lvp.data.tokens import storage
+from lvp.errors import InputError
+from lvp.files import cache_dir
+from lvp.training.cell import Cell, DataConfig, Lane
+from lvp.training.images import ImageCell, ImageData, ImageLane, ImageProgram, check_images
+from lvp.training.language import Program, TrainingData, check_lengths, check_mesh, feed
+from lvp.training.loop import run
+from lvp.training.outcome import Outcome
+from lvp.training.program import PackedProgram
+from lvp.training.scoring import word_perplexity
+
+
+class Task(ABC):
+    """How one cell is trained. `dataset_class` is the class of its dataset on disk."""
+
+    dataset_class: ClassVar[Any]
+
+    def __init__(self, cell: Any):
+        self.cell = cell
+
+    @property
+    def trained(self) -> bool:
+        """Whether a compiled program trains the cell's lanes."""
+        return True
+
+    @property
+    def shares_data(self) -> bool:
+        """Whether all lanes read the same data. Lanes with data of their own are trained one at a time."""
+        return True
+
+    @abstractmethod
+    def prepare(self, cache: Path) -> Any:
+        """The cell's dataset on disk, made under `cache` if missing. InputError where it does not fit the cell."""
+
+    @abstractmethod
+    def fingerprints(self, dataset: Any) -> dict[str, str | None]:
+        """The fingerprints that identify the dataset's content, as records have them."""
+
+    @abstractmethod
+    def steps(self, dataset: Any, epochs: float) -> float:
+        """The number of steps in `epochs` passes through the training data."""
+
+    @abstractmethod
+    def load(self, dataset: Any, mesh: Mesh | None = None) -> Callable[[Any], Any]:
+        """A function from a lane to its training data, as `lvp.training.run` takes them."""
+
+    @abstractmethod
+    def program(self, lanes: int = 1, mesh: Mesh | None = None) -> PackedProgram:
+        """The program that trains `lanes` lanes together. It is not compiled yet."""
+
+    def check_lanes(self, lanes: Iterable[Any]) -> None:
+        """InputError for a lane that the cell cannot train."""
+        for lane in lanes:
+            self.cell.check(lane)
+
+    @abstractmethod
+    def check_mesh(self, sizes: Mapping[str, int]) -> None:
+        """InputError where a mesh of these sizes cannot train the cell."""
+
+    def outcome(self, dataset: Any, outcome: Outcome) -> dict[str, Any]:
+        """The outcome as a record has it, with the columns that follow from it and the dataset."""
+        return asdict(outcome)
+
+
+class LanguageTask(Task):
+    """A decoder trained on the tokens of a text."""
+
+    dataset_class = data.Dataset
+    cell: Cell
+
+    @property
+    def shares_data(self) -> bool:
+        return self.cell.data.order != "rows"
+
+    def prepare(self, cache: Path) -> data.Dataset:
+        dataset = prepare_tokens(self.cell.data, self.cell.vocab, cache)
+        check_lengths(self.cell, dataset.num_tokens, dataset.num_valid_tokens)
+        return dataset
+
+    def fingerprints(self, dataset: data.Dataset) -> dict[str, str | None]:
+        return token_fingerprints(dataset)
+
+    def steps(self, dataset: data.Dataset, epochs: float) -> float:
+        return epochs * dataset.num_tokens / self.cell.tokens_per_step
+
+    def load(self, dataset: data.Dataset, mesh: Mesh | None = None) -> Callable[[Lane], Any]:
+        valid = dataset.tokens("valid")
+        scored = None if dataset.tokens_scored is None else storage.load_npy(dataset.tokens_scored)
+        if not self.shares_data:
+            train_tokens = dataset.tokens("train", mapped=True)
+            return lambda lane: feed(self.cell, train_tokens, valid, lane.seed, mesh, scored=scored)
+        shared = TrainingData.of(self.cell, dataset.tokens("train"), valid, scored)
+        if mesh is None:  # on a mesh every run places the data itself
+            shared = jax.device_put(shared)
+        return lambda lane: shared
+
+    def program(self, lanes: int = 1, mesh: Mesh | None = None) -> Program:
+        return Program(self.cell, lanes, mesh)
+
+    def check_mesh(self, sizes: Mapping[str, int]) -> None:
+        check_mesh(self.cell, sizes)
+
+    def outcome(self, dataset: data.Dataset, outcome: Outcome) -> dict[str, Any]:
+        """Adds `train_bits_per_byte` and `valid_bits_per_byte`, and of a scored text `perplexity_by_…`. They are None
+        for a diverged lane; bits per byte also for tokens that stand for no text."""
+        return asdict(outcome) | bits_per_byte(dataset, outcome) | perplexities(dataset, outcome)
+
+
+class ImageTask(Task):
+    """A residual network trained on labelled images."""
+
+    dataset_class = data.Images
+    cell: ImageCell
+
+    def prepare(self, cache: Path) -> data.Images:
+        images = data.load_images(self.cell.data.corpus, cache=cache)
+        train_shape, test_shape = (images.num_train, *images.shape), (images.num_test, *images.shape)
+        check_images(self.cell, train_shape, test_shape, images.classes)
+        return images
+
+    def fingerprints(self, dataset: data.Images) -> dict[str, str | None]:
+        return {"images": dataset.fingerprint}
+
+    def steps(self, dataset: data.Images, epochs: float) -> float:
+        return epochs * (dataset.num_train // self.cell.batch)  # an epoch drops an incomplete batch
+
+    def load(self, dataset: data.Images, mesh: Mesh | None = None) -> Callable[[ImageLane], Any]:
+        train_files, test_files = (
+            (dataset.train_images, dataset.train_labels),
+            (dataset.test_images, dataset.test_labels),
+        )
+        train_arrays, test_arrays = ([storage.load_npy(path) for path in files] for files in (train_files, test_files))
+        shared = jax.device_put(ImageData.of(self.cell, train_arrays, test_arrays, dataset.mean, dataset.std))
+        return lambda lane: shared
+
+    def program(self, lanes: int = 1, mesh: Mesh | None = None) -> ImageProgram:
+        return ImageProgram(self.cell, lanes)
+
+    def check_mesh(self, sizes: Mapping[str, int]) -> None:
+        raise InputError(f"mesh={dict(sizes)}: an image cell is trained on one device; leave the mesh out")
+
+
+def task_for(cell: Cell | ImageCell) -> Task:
+    """The task that trains a cell."""
+    return ImageTask(cell) if isinstance(cell, ImageCell) else LanguageTask(cell)
+
+
+def train(cell: Cell | ImageCell, lane: Lane | ImageLane, *, cache: Path | None = None) -> dict[str, Any]:
+    """Trains one lane of a cell on this process's default device and returns its outcome.
+
+    Args:
+      cell: its `data.corpus` names the corpus (`lvp.data.load`, `lvp.data.load_images`).
+      lane: the lane's rates, init scales and seed.
+      cache: directory of prepared data; None is the `data` folder of LVP_CACHE, which sweeps use too.
+
+    Returns:
+      The fields of `Outcome` and the columns that follow from the dataset (bits per byte, perplexities), as the
+      record of the same lane in a sweep has them.
+
+    Raises:
+      InputError: an unusable corpus, or a lane that the cell cannot train.
+    """
+    task = task_for(cell)
+    task.check_lanes([lane])
+    dataset = task.prepare(cache_dir() / "data" if cache is None else cache)
+    (outcome,) = run(task.program(), [lane], task.load(dataset)(lane))
+    return task.outcome(dataset, outcome)
+
+
+def prepare_tokens(config: DataConfig, vocab: int | None, cache: Path) -> data.Dataset:
+    """The token dataset of a data configuration and a vocabulary size, made under `cache` if it is missing.
+
+    InputError for an unusable corpus, and for a vocabulary size that is None or does not fit the corpus.
+    """
+    return data.prepare(
+        config.corpus,
+        vocab=vocab,  # type: ignore[arg-type]  # checked there
+        slice_bytes=config.slice_bytes,
+        valid_bytes=config.valid_bytes,
+        cache=cache,
+        scored_spec=config.scored,
+    )
+
+
+def token_fingerprints(dataset: data.Dataset) -> dict[str, str | None]:
+    """The fingerprints of corpus and tokenizer, and of the scored text if there is one."""
+    fingerprints = {"corpus": dataset.corpus_fingerprint, "tokenizer": dataset.tokenizer_fingerprint}
+    return fingerprints if dataset.scored_fingerprint is None else fingerprints | {"scored": dataset.scored_fingerprint}
+
+
+def bits_per_byte(dataset: data.Dataset, outcome: Outcome) -> dict[str, float | None]:
+    """The losses in bits per byte of text. None for a diverged lane, or where tokens stand for no text."""
+    if not dataset.valid_bytes:
+        return {"train_bits_per_byte": None, "valid_bits_per_byte": None}
+
+    def bits(nats: float | None, num_tokens: int, num_bytes: int) -> float | None:
+        return None if nats is None else nats * num_tokens / num_bytes / math.log(2)
+
+    return {
+        "train_bits_per_byte": bits(outcome.train_loss, dataset.num_tokens, dataset.train_bytes),
+        # The first token of the validation text is not predicted.
+        "valid_bits_per_byte": bits(outcome.valid_loss, dataset.num_valid_tokens - 1, dataset.valid_bytes),
+    }
+
+
+def perplexities(dataset: data.Dataset, outcome: Outcome) -> dict[str, float | None]:
+    """The scored text's perplexity for each of its word counts, {} without a scored text. None for a diverged lane."""
+    if dataset.scored_words is None:
+        return {}
+    return {
+        f"perplexity_by_{name}": None if outcome.scored_nats is None else word_perplexity(outcome.scored_nats, count)
+        for name, count in dataset.scored_words._asdict().items()
+    }
