@@ -1,5 +1,6 @@
 """The public names of `lvp.training`, which imports them from here when they are asked for."""
 
+from lvp.training.batches import RandomWindows, StreamedRows
 from lvp.training.cell import OPTIMIZERS, Cell, DataConfig, Lane, OptimizerConfig, check_positive
 from lvp.training.images import (
     ImageCell,
@@ -10,7 +11,7 @@ from lvp.training.images import (
     check_images,
     steps_of_parts,
 )
-from lvp.training.language import Program, TrainingData, check_lengths, check_mesh, feed
+from lvp.training.language import Program, StreamedTokens, TrainingData, check_lengths, check_mesh, lane_feeds
 from lvp.training.loop import Preempted, run
 from lvp.training.program import unstack
 
@@ -27,12 +28,15 @@ __all__ = [
     "OptimizerConfig",
     "Preempted",
     "Program",
+    "RandomWindows",
+    "StreamedRows",
+    "StreamedTokens",
     "TrainingData",
     "check_images",
     "check_lengths",
     "check_mesh",
     "check_positive",
-    "feed",
+    "lane_feeds",
     "run",
     "steps_of_parts",
     "unstack",

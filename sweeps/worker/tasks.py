@@ -16,11 +16,10 @@ from lvp.training import (
     ImageData,
     ImageProgram,
     Program,
-    TrainingData,
     check_images,
     check_lengths,
     check_mesh,
-    feed,
+    lane_feeds,
 )
 from lvp.training.scoring import word_perplexity
 
@@ -73,19 +72,12 @@ def _token_fingerprints(dataset: data.Dataset) -> dict[str, str | None]:
 
 def streamed(cell) -> bool:
     """Whether each lane reads rows of its own while it trains: then lanes share no data, and go one by one."""
-    return isinstance(cell, Cell) and cell.data.order == "rows"
+    return isinstance(cell, Cell) and not cell.data.source.shared
 
 
 def _load_tokens(cell: Cell, dataset: data.Dataset, mesh) -> Callable[[Any], Any]:
-    valid = dataset.tokens("valid")
-    further = None if dataset.tokens_scored is None else storage.load_npy(dataset.tokens_scored)
-    if streamed(cell):
-        train = dataset.tokens("train", mapped=True)
-        return lambda lane: feed(cell, train, valid, lane.seed, mesh, scored=further)
-    found = TrainingData.of(cell, dataset.tokens("train"), valid, further)
-    if mesh is None:  # there for all lanes; on a mesh every run lays them out
-        found = jax.device_put(found)
-    return lambda lane: found
+    scored = None if dataset.tokens_scored is None else storage.load_npy(dataset.tokens_scored)
+    return lane_feeds(cell, dataset.tokens("train", mapped=True), dataset.tokens("valid"), scored, mesh)
 
 
 def _with_bits_per_byte(dataset: data.Dataset, outcome: dict) -> dict:
@@ -115,7 +107,7 @@ def _images(cell: ImageCell, cache: Path) -> data.Images:
 def _load_images(cell: ImageCell, images: data.Images, mesh) -> Callable[[Any], Any]:
     parts = ((images.train_images, images.train_labels), (images.test_images, images.test_labels))
     train, test = ([storage.load_npy(path) for path in part] for part in parts)
-    found = jax.device_put(ImageData.of(cell, train, test, images.mean, images.std))
+    found = jax.device_put(ImageData.from_arrays(cell, train, test, images.mean, images.std))
     return lambda lane: found
 
 
