@@ -10,6 +10,7 @@ import numpy as np
 import optax
 
 from lvp.analysis.slopes import Slope, slope
+from lvp.coordinates import report
 from lvp.coordinates.quantities import QUANTITIES
 from lvp.errors import InputError
 from lvp.parametrization import check_whole
@@ -110,22 +111,16 @@ class Coordinates:
         return tuple(growth for growth in self.growths if growth.alarm)
 
     def __str__(self) -> str:
-        from lvp.coordinates.report import text
-
-        return text(self)
+        return report.text(self)
 
     def as_dict(self) -> dict[str, Any]:
         """All of it as JSON's types; what is not finite is None."""
-        from lvp.coordinates.report import as_dict
-
-        return as_dict(self)
+        return report.as_dict(self)
 
     def figure(self) -> "Figure":
         """A matplotlib Figure, for `lvp.analysis.figure_style.save_as`: sizes over width, log-log, a row per
         quantity."""
-        from lvp.coordinates.report import figure
-
-        return figure(self)
+        return report.figure(self)
 
 
 def check(

@@ -22,79 +22,12 @@ from numpy.typing import ArrayLike
 from lvp import parametrization
 from lvp.errors import InputError
 from lvp.parametrization import RULES, Table, check_whole, evidence, report, row_multiplier
+from lvp.parametrization.rules import PAPER_RULES
 
 if TYPE_CHECKING:
     from lvp.theory.token_frequencies import TokenFrequencies
 
 LOOKUPS = ("embedding", "position")  # whose rows a rule treats alike
-
-
-@dataclass(frozen=True)
-class Formula:
-    """A role's cell of a rule, in d (width), m (vocabulary), κ and, of the smaller model, d₀ and m₀.
-
-    `ratio`: its rate over the hidden rate. `move`: its rate over the smaller model's. `source`: of the rate.
-    """
-
-    init: str
-    ratio: str
-    move: str
-    source: str
-
-
-_TABLE = "Hayou & Liu 2025, Table 2"
-_LOOKUP = "as the embedding (the paper has no learned positions)"
-_RATIO = "√((1 + (2/π) (d−1) κ) / (1 + 2 (d−1)/(π m)))"
-_RATIO_0 = "√((1 + (2/π) (d₀−1) κ) / (1 + 2 (d₀−1)/(π m₀)))"
-_MATRIX = Formula("1/√d", "1", "d₀/d", _TABLE)
-_SMALL_VECTOR = Formula("0", "1", "d₀/d", "the hidden rate (the paper is silent)")
-
-
-def _rule(embedding: Formula, hidden: Formula, output: Formula, vector: Formula) -> dict[str, Formula]:
-    position = dataclasses.replace(embedding, source=_LOOKUP)
-    return {"embedding": embedding, "position": position, "hidden": hidden, "output": output, "vector": vector}
-
-
-FORMULAS: Mapping[str, Mapping[str, Formula]] = {
-    "sp": _rule(
-        Formula("1", "1", "1", _TABLE),
-        Formula("1/√d", "1", "1", _TABLE),
-        Formula("1/√d", "1", "1", _TABLE),
-        Formula("0", "1", "1", "the one rate (the paper is silent)"),
-    ),
-    "mup": _rule(
-        Formula("1", "d", "1", _TABLE),
-        _MATRIX,
-        Formula("1/d", "1", "d₀/d", _TABLE),
-        Formula("0", "d", "1", "Yang et al. 2022 (Tensor Programs V), Table 8"),
-    ),
-    "lvp": _rule(Formula("1/√d", "√d", "√(d₀/d)", _TABLE), _MATRIX, _MATRIX, _SMALL_VECTOR),
-    "interpolated": _rule(
-        Formula("1/√d", _RATIO, f"(d₀/d) {_RATIO} / {_RATIO_0}", "Hayou & Liu 2025, Theorems 1 and 4, κ exact"),
-        _MATRIX,
-        _MATRIX,
-        _SMALL_VECTOR,
-    ),
-}
-"""What `lvp.parametrization` computes, as one writes it; a test holds the one to the other."""
-
-NOTES: Mapping[str, tuple[str, ...]] = {
-    "sp": ("One rate for all roles and widths: nothing in this rule accounts for width.",),
-    "mup": (
-        "muP is for a vocabulary that stays small beside the width; it fixes how the ratio grows with width (as d), "
-        "not its constant.",
-    ),
-    "lvp": (
-        "The theory fixes how the ratio of embedding to hidden rate grows (as √d, for vocabularies large beside the "
-        "width), not its constant; 1 is the paper's choice.",
-        "The paper's own check at width 2048 and vocabulary 32064 (Figure 4b): √d is near-optimal, larger ratios gain "
-        "little. What our runs say of that power of width: docs/claims.md.",
-    ),
-    "interpolated": (
-        "The ratio at which embedding and head change the linear network's output equally in the first step, for a "
-        "token of the κ given; a criterion of one step, not of the final loss.",
-    ),
-}
 
 
 @dataclass(frozen=True)
@@ -153,8 +86,8 @@ class Recommendation:
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """What the rule rests on, in words."""
-        return NOTES[self.rule]
+        """The rule's basis and limits."""
+        return PAPER_RULES[self.rule].notes
 
     @property
     def snippet(self) -> str:
@@ -212,10 +145,8 @@ def recommend(
 ) -> Recommendation:
     """Rate and init std of every role of a model of `width` and `vocab`, for Adam-like optimizers.
 
-    Without `from_width`, `hidden_lr` is the tuned rate of this model's hidden matrices, and the rule's ratios give the
-    others. With it, the rates given were tuned on a model of that width, and the rule's multipliers move each: a role's
-    is `table(rule, width, vocab)` over `table(rule, from_width, from_vocab)` times its rate there. Of the smaller
-    model's rates that are not given the rule's ratios make those that it had.
+    Without `from_width`, `hidden_lr` is the tuned rate of this model's hidden matrices. The rule's ratios give the
+    other rates. With `from_width`, the rates were tuned on a smaller model, and the rule's multipliers move each rate.
 
     Args:
       width: d ≥ 1. vocab: m ≥ 2. hidden_lr: above zero, in the unit of the optimizer.
@@ -223,11 +154,9 @@ def recommend(
       from_width, from_vocab: of the smaller model; from_vocab is `vocab` unless given.
       embedding_lr: the rate the smaller model's embedding was tuned to. Learned positions go with it.
       kappa: of "interpolated", in [0, 1]; held between the two sizes.
-      counts: whole numbers [n], n ≤ m: how often each token occurs (`lvp.data.tokens.counts`). They make
-        "interpolated"'s κ, Σ α_i κ_i, and `Recommendation.tokens`; the other rules do not depend on them. Needs SciPy,
-        which jax brings.
-      token_rows: how the embedding's rows enter the model, one of `lvp.parametrization.TOKEN_ROWS`; it decides the
-        embedding's forward multiplier, and no rate.
+      counts: whole numbers [n], n ≤ m: occurrences of each token (`lvp.data.tokens.counts`), which give κ = Σ α_i κ_i
+        of "interpolated" and `Recommendation.tokens`.
+      token_rows: one of `lvp.parametrization.TOKEN_ROWS`; it decides the embedding's forward multiplier, and no rate.
 
     Raises:
       InputError: an unknown rule, sizes or a κ out of range, rates that are not finite and above zero, from_vocab or
@@ -313,7 +242,7 @@ def _roles(
         multipliers = parametrization.table(rule, kappa=kappa, base_width=base[0], base_vocab=base[1], **shape)
     made = []
     for row in multipliers.rows:
-        formula = FORMULAS[rule][row.role]
+        formula = PAPER_RULES[rule].formulas[row.role]
         made.append(
             RoleAdvice(
                 role=row.role,

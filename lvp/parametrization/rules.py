@@ -1,4 +1,4 @@
-"""SP, muP, LVP and what interpolates: role × (width, vocabulary) → init std, learning-rate multiplier, decay.
+"""SP, muP, LVP and the rule that interpolates: role × (width, vocabulary) → init std, learning-rate multiplier, decay.
 
 Numbers only (NumPy, no jax). The rules are Tables 1 and 2 of Hayou & Liu 2025, "Optimal Embedding Learning
 Rate in LLMs: The Effect of Vocabulary Size", for optimizers whose update is of order one per coordinate
@@ -28,6 +28,7 @@ width, m the vocabulary, η the paper's one tunable rate; entries are (init std,
 import math
 import operator
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -51,43 +52,103 @@ def row_multiplier(token_rows: str, width: int) -> float:
     return math.sqrt(width) if token_rows == "sqrt" else 1.0
 
 
-def _sp(d: int, m: int, kappa: float) -> dict[str, tuple[float, float]]:
-    del m, kappa
-    embedding, matrix = (1.0, 1.0), (d**-0.5, 1.0)
-    return _by_role(embedding=embedding, hidden=matrix, output=matrix, vector_rate=1.0)
+@dataclass(frozen=True)
+class Formula:
+    """A role's init std and learning rate, as numbers and as text.
+
+    The text is in d (width), m (vocabulary), κ and, of the smaller model, d₀ and m₀. A test holds it to the numbers.
+    """
+
+    numbers: Callable[[int, int, float], tuple[float, float]]  # (d, m, κ) → (init std, multiplier of the paper's η)
+    init: str  # init std
+    ratio: str  # learning rate over the hidden rate
+    move: str  # learning rate over the smaller model's
+    source: str  # of the learning rate
 
 
-def _mup(d: int, m: int, kappa: float) -> dict[str, tuple[float, float]]:
-    del m, kappa
-    return _by_role(embedding=(1.0, 1.0), hidden=(d**-0.5, 1 / d), output=(1 / d, 1 / d), vector_rate=1.0)
+@dataclass(frozen=True)
+class PaperRule:
+    """A rule of `RULES`."""
+
+    formulas: Mapping[str, Formula]  # by role
+    notes: tuple[str, ...]  # the rule's basis and limits
+
+    def cells(self, d: int, m: int, kappa: float) -> dict[str, tuple[float, ...]]:
+        """(init std, multiplier of η) by role."""
+        return {role: formula.numbers(d, m, kappa) for role, formula in self.formulas.items()}
 
 
-def _lvp(d: int, m: int, kappa: float) -> dict[str, tuple[float, float]]:
-    del m, kappa
-    matrix = (d**-0.5, 1 / d)
-    return _by_role(embedding=(d**-0.5, d**-0.5), hidden=matrix, output=matrix, vector_rate=1 / d)
+def _by_role(*, embedding: Formula, hidden: Formula, output: Formula, vector: Formula) -> dict[str, Formula]:
+    position = replace(embedding, source="as the embedding (the paper has no learned positions)")
+    return {"embedding": embedding, "position": position, "hidden": hidden, "output": output, "vector": vector}
 
 
-def _interpolated(d: int, m: int, kappa: float) -> dict[str, tuple[float, float]]:
-    matrix = (d**-0.5, 1 / d)
-    embedding = (d**-0.5, embedding_ratio(d, m, kappa) / d)
-    return _by_role(embedding=embedding, hidden=matrix, output=matrix, vector_rate=1 / d)
+_TABLE = "Hayou & Liu 2025, Table 2"
+_RATIO = "√((1 + (2/π) (d−1) κ) / (1 + 2 (d−1)/(π m)))"
+_RATIO_0 = "√((1 + (2/π) (d₀−1) κ) / (1 + 2 (d₀−1)/(π m₀)))"
+_SP_MATRIX = Formula(lambda d, m, kappa: (d**-0.5, 1.0), "1/√d", "1", "1", _TABLE)
+_MATRIX = Formula(lambda d, m, kappa: (d**-0.5, 1 / d), "1/√d", "1", "d₀/d", _TABLE)
+_SLOW_VECTOR = Formula(lambda d, m, kappa: (0.0, 1 / d), "0", "1", "d₀/d", "the hidden rate (the paper is silent)")
 
-
-def _by_role(*, embedding, hidden, output, vector_rate: float) -> dict[str, tuple[float, float]]:
-    vector = (0.0, vector_rate)
-    return {
-        "embedding": embedding,
-        "position": embedding,
-        "hidden": hidden,
-        "output": output,
-        "vector": vector,
-    }
-
-
-_RULES = {"sp": _sp, "mup": _mup, "lvp": _lvp, "interpolated": _interpolated}
-RULES = tuple(_RULES)
-ROLES = tuple(_lvp(1, 2, 1.0))  # the roles of `lvp.roles`, which imports jax
+PAPER_RULES: Mapping[str, PaperRule] = {
+    "sp": PaperRule(
+        _by_role(
+            embedding=Formula(lambda d, m, kappa: (1.0, 1.0), "1", "1", "1", _TABLE),
+            hidden=_SP_MATRIX,
+            output=_SP_MATRIX,
+            vector=Formula(lambda d, m, kappa: (0.0, 1.0), "0", "1", "1", "the one rate (the paper is silent)"),
+        ),
+        notes=("One rate for all roles and widths: nothing in this rule accounts for width.",),
+    ),
+    "mup": PaperRule(
+        _by_role(
+            embedding=Formula(lambda d, m, kappa: (1.0, 1.0), "1", "d", "1", _TABLE),
+            hidden=_MATRIX,
+            output=Formula(lambda d, m, kappa: (1 / d, 1 / d), "1/d", "1", "d₀/d", _TABLE),
+            vector=Formula(
+                lambda d, m, kappa: (0.0, 1.0), "0", "d", "1", "Yang et al. 2022 (Tensor Programs V), Table 8"
+            ),
+        ),
+        notes=(
+            "muP is for a vocabulary that stays small beside the width; it fixes how the ratio grows with width (as "
+            "d), not its constant.",
+        ),
+    ),
+    "lvp": PaperRule(
+        _by_role(
+            embedding=Formula(lambda d, m, kappa: (d**-0.5, d**-0.5), "1/√d", "√d", "√(d₀/d)", _TABLE),
+            hidden=_MATRIX,
+            output=_MATRIX,
+            vector=_SLOW_VECTOR,
+        ),
+        notes=(
+            "The theory fixes how the ratio of embedding to hidden rate grows (as √d, for vocabularies large beside "
+            "the width), not its constant; 1 is the paper's choice.",
+            "The paper's own check at width 2048 and vocabulary 32064 (Figure 4b): √d is near-optimal, larger ratios "
+            "gain little. What our runs say of that power of width: docs/claims.md.",
+        ),
+    ),
+    "interpolated": PaperRule(
+        _by_role(
+            embedding=Formula(
+                lambda d, m, kappa: (d**-0.5, embedding_ratio(d, m, kappa) / d),
+                "1/√d",
+                _RATIO,
+                f"(d₀/d) {_RATIO} / {_RATIO_0}",
+                "Hayou & Liu 2025, Theorems 1 and 4, κ exact",
+            ),
+            hidden=_MATRIX,
+            output=_MATRIX,
+            vector=_SLOW_VECTOR,
+        ),
+        notes=(
+            "The ratio at which embedding and head change the linear network's output equally in the first step, for "
+            "a token of the κ given; a criterion of one step, not of the final loss.",
+        ),
+    ),
+}
+RULES = tuple(PAPER_RULES)
+ROLES = tuple(PAPER_RULES["lvp"].formulas)  # the roles of `lvp.roles`, which imports jax
 
 
 def decays(role: str) -> bool:
@@ -101,11 +162,11 @@ Rule = str | Callable[[int, int], Mapping[str, tuple[float, ...]]]
 def named_rule(rule: Rule) -> tuple[str, Callable[[int, int, float], Mapping[str, tuple[float, ...]]]]:
     """A rule's name, and (width, vocab, kappa) → (init std, multiplier) by role."""
     if not callable(rule):
-        if not isinstance(rule, str) or rule not in _RULES:
-            raise unknown("rule", rule if isinstance(rule, str) else repr(rule), _RULES)
-        return rule, _RULES[rule]
+        if not isinstance(rule, str) or rule not in PAPER_RULES:
+            raise unknown("rule", rule if isinstance(rule, str) else repr(rule), PAPER_RULES)
+        return rule, PAPER_RULES[rule].cells
     name = getattr(getattr(rule, "func", rule), "__name__", type(rule).__name__)  # also of a functools.partial
-    if name in _RULES:
+    if name in PAPER_RULES:
         raise InputError(f"rule {name}: lvp has one of this name; call the function something else")
     return name, lambda d, m, kappa: _checked_rows(name, rule(d, m))
 

@@ -17,6 +17,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.experimental import topologies
 from jax.sharding import Mesh, NamedSharding
 from jax.sharding import PartitionSpec as P
 
@@ -25,7 +26,7 @@ from lvp.errors import InputError
 from lvp.parallel import sharding
 from lvp.parallel.hardware import ACCELERATORS, GIB, Accelerator
 from lvp.plan import hlo
-from lvp.training import Cell, Program, TrainingData
+from lvp.training import Cell, Program, StreamedRows, TrainingData
 from lvp.training.language import STREAMED_STEPS, check_mesh
 
 PAPER_TOKENS = 65e9  # Hayou & Liu 2025, figure 4b
@@ -47,8 +48,6 @@ def devices_of(topology: str) -> tuple[Sequence[Any], Accelerator | None]:
         raise InputError(f"topology {topology!r} is none of {known} (other shapes too) or host:8")
     os.environ.setdefault("TPU_SKIP_MDS_QUERY", "1")  # asks no metadata server about the TPU that is not here
     os.environ.setdefault("TPU_MIN_LOG_LEVEL", "3")
-    from jax.experimental import topologies
-
     try:
         with _silent():
             return topologies.get_topology_desc(platform="tpu", topology_name=topology).devices, ACCELERATORS[kind]
@@ -212,11 +211,13 @@ def _data_shapes(cell: Cell) -> TrainingData:
     """Of a stream of rows, with a group of validation rows."""
     context, rows = cell.model.context, cell.micro_batch_size
     return TrainingData(
-        train=jax.ShapeDtypeStruct((STREAMED_STEPS, cell.batch, context + 1), jnp.int32),
+        train=StreamedRows(
+            rows=jax.ShapeDtypeStruct((STREAMED_STEPS, cell.batch, context + 1), jnp.int32),
+            start=jax.ShapeDtypeStruct((), jnp.int32),
+        ),
         valid=jax.ShapeDtypeStruct((1, rows, context + 1), jnp.int32),
         valid_weights=jax.ShapeDtypeStruct((1, rows, context), jnp.float32),
         probe=jax.ShapeDtypeStruct((cell.probe_rows, context), jnp.int32),
-        start=jax.ShapeDtypeStruct((), jnp.int32),
     )
 
 

@@ -1,38 +1,24 @@
-"""Training as compiled programs: `cell` says what is compiled and what is traced, `program` compiles it, `loop` drives
-any program, `language` trains a decoder on next tokens, `images` a residual network, `tasks` goes from a corpus to a
-lane's outcome."""
+"""Training as compiled programs.
 
-from typing import TYPE_CHECKING, Any
+`cell` says what is compiled and what is traced. `program` compiles a cell, `loop` drives any program, `language` trains
+a decoder on next tokens, `images` a residual network. `tasks` prepares the data of a cell; `train` trains one lane.
+"""
 
-if TYPE_CHECKING:
-    from lvp.training.exports import (
-        OPTIMIZERS,
-        Cell,
-        DataConfig,
-        ImageCell,
-        ImageData,
-        ImageDataConfig,
-        ImageLane,
-        ImageProgram,
-        ImageTask,
-        Lane,
-        LanguageTask,
-        OptimizerConfig,
-        Preempted,
-        Program,
-        Task,
-        TrainingData,
-        check_images,
-        check_lengths,
-        check_mesh,
-        check_positive,
-        feed,
-        run,
-        steps_of_parts,
-        task_for,
-        train,
-        unstack,
-    )
+from lvp.training.batches import RandomWindows, StreamedRows
+from lvp.training.cell import OPTIMIZERS, Cell, DataConfig, Lane, OptimizerConfig, check_positive
+from lvp.training.images import (
+    ImageCell,
+    ImageData,
+    ImageDataConfig,
+    ImageLane,
+    ImageProgram,
+    check_images,
+    steps_of_parts,
+)
+from lvp.training.language import Program, StreamedTokens, TrainingData, check_lengths, check_mesh, lane_feeds
+from lvp.training.loop import Preempted, run
+from lvp.training.program import unstack
+from lvp.training.tasks import ImageTask, LanguageTask, Task, task_for, train
 
 __all__ = [
     "OPTIMIZERS",
@@ -50,24 +36,18 @@ __all__ = [
     "Preempted",
     "Program",
     "Task",
+    "RandomWindows",
+    "StreamedRows",
+    "StreamedTokens",
     "TrainingData",
     "check_images",
     "check_lengths",
     "check_mesh",
     "check_positive",
-    "feed",
+    "lane_feeds",
     "run",
     "steps_of_parts",
     "task_for",
     "train",
     "unstack",
 ]
-
-
-def __getattr__(name: str) -> Any:
-    """The names above, once asked for: jax and flax take seconds to import, and `records` needs neither."""
-    if name not in __all__:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    from lvp.training import exports
-
-    return getattr(exports, name)

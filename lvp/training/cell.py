@@ -16,6 +16,7 @@ from lvp import optim, roles
 from lvp.errors import InputError
 from lvp.models.configs import DecoderConfig
 from lvp.parametrization import Table
+from lvp.training.batches import SOURCES, RandomWindows, StreamedRows
 
 OPTIMIZERS: Mapping[str, Callable] = {
     "adam": optax.adam,
@@ -29,8 +30,7 @@ OPTIMIZERS: Mapping[str, Callable] = {
 }
 
 
-# What a measured step can look at; `lvp.measures` names the functions.
-ORDERS = ("windows", "rows")
+# Kinds of measures of a measured step; `lvp.measures` has the functions.
 MEASURES = ("movement", "vocabulary", "gradients", "representation", "validation")
 
 
@@ -100,20 +100,23 @@ class OptimizerConfig:
 
 @dataclass(frozen=True)
 class DataConfig:
-    """What text a cell sees. `slice_bytes` and `valid_bytes` None take the whole split. `order`: "windows" at random
-    from tokens on the device (`lvp.data.tokens.batches.windows`), or "rows" that are read from disk as they are needed,
-    each once an epoch (`lvp.data.tokens.streams.Rows`). `scored`: a text (`lvp.data.tokens.scored`) of which the
-    likelihood, of all of it, is taken at the end."""
+    """The text of a cell."""
 
-    corpus: str
-    slice_bytes: int | None = None
-    valid_bytes: int | None = None
+    corpus: str  # as in `lvp.data.load`
+    slice_bytes: int | None = None  # length of the training text; None takes the whole split
+    valid_bytes: int | None = None  # length of the validation text; None takes the whole split
+    # "windows": random windows of tokens on the device; "rows": rows streamed from disk, each once an epoch.
     order: str = "windows"
-    scored: str | None = None
+    scored: str | None = None  # text whose likelihood is computed at the end (`lvp.data.tokens.scored`)
 
     def __post_init__(self):
-        if self.order not in ORDERS:
-            raise InputError(f"order must be one of {', '.join(ORDERS)}, got {self.order!r}")
+        if self.order not in SOURCES:
+            raise InputError(f"order must be one of {', '.join(SOURCES)}, got {self.order!r}")
+
+    @property
+    def source(self) -> type[RandomWindows] | type[StreamedRows]:
+        """The batch source of the order."""
+        return SOURCES[self.order]
 
 
 class Sizes:

@@ -14,6 +14,7 @@ from lvp.data.images import batches
 from lvp.errors import InputError
 from lvp.models.resnet import DECLARATIONS, ResNetConfig, biases, resnet
 from lvp.parametrization import uniform
+from lvp.training.batches import ALL_STEPS
 from lvp.training.cell import OptimizerConfig, Sizes, check_positive
 from lvp.training.program import PackedProgram
 
@@ -124,7 +125,7 @@ class ImageData(NamedTuple):
     std: Any
 
     @classmethod
-    def of(cls, cell: ImageCell, train: Any, test: Any, mean: Any, std: Any) -> "ImageData":
+    def from_arrays(cls, cell: ImageCell, train: Any, test: Any, mean: Any, std: Any) -> "ImageData":
         """Lays out (images, labels) of both parts for `cell`."""
         (train_images, train_labels), (test_images, test_labels) = train, test
         check_images(cell, train_images.shape, test_images.shape, int(max(train_labels.max(), test_labels.max())) + 1)
@@ -138,6 +139,10 @@ class ImageData(NamedTuple):
 
         parts = (np.asarray(train_labels, np.int32), grouped(test_images), grouped(test_labels), grouped(weights))
         return cls(train_images, *parts, np.asarray(mean, np.float32), np.asarray(std, np.float32))
+
+    def feed(self, step: int) -> tuple[int, "ImageData"]:
+        """The same data for every step."""
+        return ALL_STEPS, self
 
 
 def check_images(cell: ImageCell, train: tuple[int, ...], test: tuple[int, ...], classes: int) -> None:

@@ -16,7 +16,8 @@ from lvp.losses import next_token_loss
 from lvp.models.decoder import decoder
 from lvp.parallel import sharding
 from lvp.parametrization import uniform
-from lvp.training.cell import Cell, traced_table
+from lvp.training.batches import ALL_STEPS, Feed, RandomWindows, StreamedRows
+from lvp.training.cell import Cell, Lane, traced_table
 from lvp.training.program import PackedProgram
 
 STREAMED_STEPS = 8  # whose rows go to the device together
@@ -26,50 +27,56 @@ def check_lengths(cell: Cell, train: int, valid: int) -> None:
     """InputError where so many tokens of training and validation text are too few, or too many, for the cell."""
     if train < cell.model.context + 1:
         raise InputError(f"the training slice holds {train} tokens, fewer than one row of {cell.model.context} + 1")
-    if cell.data.order == "windows" and train >= 2**31:
+    if train > cell.data.source.max_tokens:
         raise InputError(
-            f'{train} training tokens are too many for random windows: data order "rows" reads them from disk'
+            f'{train} training tokens are too many for data order {cell.data.order!r}: use "rows", read from disk'
         )
     if valid < 2:
         raise InputError(f"the validation text holds {valid} tokens; it needs at least 2")
 
 
 class TrainingData(NamedTuple):
-    """Tokens on the host or the device. train: all of them, int32 [n], of which a step draws windows; or, of a cell
-    whose order is "rows", those of the steps from `start` on, int32 [steps, batch, context + 1]. valid [k, b,
-    context + 1] int32 windows, in groups of as many rows as a micro-batch has, with the weight of every prediction,
-    valid_weights [k, b, context]; probe [rows, context] int32, the inputs on which a measured step looks at
-    representations: the first windows of the validation text; frequencies [vocab] float32, of the training tokens;
-    scored and scored_weights like valid, of a text that is scored at the end."""
+    """The program's data, on the host or the device. Windows come in groups of k, one micro-batch of b rows each."""
 
-    train: Any
-    valid: Any
-    valid_weights: Any
-    probe: Any
-    frequencies: Any = None
-    scored: Any = None
-    scored_weights: Any = None
-    start: Any = None
+    train: Any  # RandomWindows or StreamedRows: the source of training batches
+    valid: Any  # int32 [k, b, context + 1]: windows of the validation text
+    valid_weights: Any  # float32 [k, b, context]: 0 for padding
+    probe: Any  # int32 [rows, context]: inputs of the representation measures, from the validation text
+    frequencies: Any = None  # float32 [vocab]: of the training tokens
+    scored: Any = None  # int32 [k, b, context + 1]: windows of the text that is scored at the end
+    scored_weights: Any = None  # float32 [k, b, context]
+
+    def feed(self, step: int) -> tuple[int, "TrainingData"]:
+        """The same data for every step."""
+        return ALL_STEPS, self
 
     @classmethod
-    def of(cls, cell: Cell, train: np.ndarray, valid: np.ndarray, scored: np.ndarray | None = None) -> "TrainingData":
-        """Lays the token arrays out for `cell`; the last group of windows is padded with weight 0. The scored text goes
-        by half a context (`lvp.data.tokens.batches.evaluation_windows`)."""
-        check_lengths(cell, len(train), len(valid))
+    def from_tokens(
+        cls, cell: Cell, train: np.ndarray, valid: np.ndarray, scored: np.ndarray | None = None
+    ) -> "TrainingData":
+        """The data of a cell that draws random windows from the training tokens.
+
+        The last group of windows is padded with weight 0. Windows of the scored text advance by half a context
+        (`lvp.data.tokens.batches.evaluation_windows`). Raises InputError if a text is too short or too long for the
+        cell.
+        """
+        rest = cls._without_batches(cell, len(train), valid, scored)
+        frequencies = streams.frequencies(train, cell.vocab).astype(np.float32)
+        return rest._replace(train=RandomWindows(np.array(train, np.int32)), frequencies=frequencies)
+
+    @classmethod
+    def _without_batches(cls, cell: Cell, count: int, valid: np.ndarray, scored: np.ndarray | None) -> "TrainingData":
+        """The data for evaluation and measures, of a cell with `count` training tokens."""
+        check_lengths(cell, count, len(valid))
         if (scored is None) != (cell.data.scored is None):
             raise ValueError("a cell with a scored text needs its tokens, and another one has none")
         context = cell.model.context
-        # Whole windows, again if they are too few: padding would be looked at as if it were text.
+        # Whole windows, repeated if there are too few: padding would count as text.
         whole = batches.evaluation_windows(valid, context)[0][: max(1, (len(valid) - 1) // context), :-1]
         probe = np.resize(whole, (cell.probe_rows, context)).astype(np.int32)
-        frequencies = None
-        # Of a file that is larger than memory only where they are needed.
-        if cell.data.order == "windows" or (cell.measured_steps and "vocabulary" in cell.measures):
-            frequencies = streams.frequencies(train, cell.vocab).astype(np.float32)
-        tokens = np.asarray(train, np.int32) if cell.data.order == "windows" else None
         windows, weights = _in_groups(cell, valid)
-        further = (None, None) if scored is None else _in_groups(cell, scored, max(1, context // 2))
-        return cls(tokens, windows, weights, probe, frequencies, *further)
+        scored_parts = (None, None) if scored is None else _in_groups(cell, scored, max(1, context // 2))
+        return cls(None, windows, weights, probe, None, *scored_parts)
 
 
 def _in_groups(cell: Cell, tokens: np.ndarray, stride: int | None = None) -> list[np.ndarray]:
@@ -77,42 +84,72 @@ def _in_groups(cell: Cell, tokens: np.ndarray, stride: int | None = None) -> lis
     return batches.grouped(cell.micro_batch_size, *batches.evaluation_windows(tokens, cell.model.context, stride))
 
 
-def feed(
-    cell: Cell,
-    train: np.ndarray,
-    valid: np.ndarray,
-    seed: int,
-    mesh: Mesh | None = None,
-    scored: np.ndarray | None = None,
-) -> Callable:
-    """What `lvp.training.run` takes for the data of a cell whose order is "rows": step → (the step before which the
-    data ends, the data). A process reads the rows that its devices of the mesh see; the next ones while it trains.
-    `seed` is the lane's. InputError for tokens outside of the vocabulary, when they are read."""
-    if cell.data.order != "rows":
-        raise ValueError(f"a cell whose order is {cell.data.order!r} is not fed rows")
-    rows = streams.Rows(train, context=cell.model.context, batch=cell.batch, seed=seed)
-    rest, shape = TrainingData.of(cell, train, valid, scored), (STREAMED_STEPS, cell.batch, cell.model.context + 1)
+class StreamedTokens:
+    """The feed of a lane whose cell streams rows from disk.
 
-    def of(step: int) -> tuple[int, TrainingData]:
+    Each process reads the rows that its devices of the mesh train on. A thread reads the next rows during training.
+    Raises InputError for tokens outside of the vocabulary, when they are read.
+    """
+
+    def __init__(
+        self,
+        cell: Cell,
+        train: np.ndarray,
+        valid: np.ndarray,
+        seed: int,
+        mesh: Mesh | None = None,
+        scored: np.ndarray | None = None,
+    ):
+        if cell.data.source is not StreamedRows:
+            raise ValueError(f'StreamedTokens needs a cell of data order "rows", got {cell.data.order!r}')
+        self._cell, self._mesh = cell, mesh
+        self._rows = streams.Rows(train, context=cell.model.context, batch=cell.batch, seed=seed)
+        self._rest = TrainingData._without_batches(cell, len(train), valid, scored)
+        # The file may be larger than memory: it is counted only if a measure needs it.
+        if cell.measured_steps and "vocabulary" in cell.measures:
+            frequencies = streams.frequencies(train, cell.vocab).astype(np.float32)
+            self._rest = self._rest._replace(frequencies=frequencies)
+        self.feed = streams.prefetched(self._read)
+
+    def _read(self, step: int) -> tuple[int, TrainingData]:
+        cell = self._cell
         stop = min(step + STREAMED_STEPS, cell.steps)
+        shape = (STREAMED_STEPS, cell.batch, cell.model.context + 1)
 
         def part(index) -> np.ndarray:
             first, last, _ = index[1].indices(cell.batch)
-            found = np.zeros((STREAMED_STEPS, last - first, shape[2]), np.int32)
+            rows = np.zeros((STREAMED_STEPS, last - first, shape[2]), np.int32)
             for i in range(stop - step):
-                found[i] = rows.at(step + i, first, last)
-            if found.min() < 0 or found.max() >= cell.vocab:
-                wrong = found.max() if found.max() >= cell.vocab else found.min()
+                rows[i] = self._rows.at(step + i, first, last)
+            if rows.min() < 0 or rows.max() >= cell.vocab:
+                wrong = rows.max() if rows.max() >= cell.vocab else rows.min()
                 raise InputError(f"token {wrong} in a vocabulary of {cell.vocab}: the tokens are another tokenizer's")
-            return found
+            return rows
 
-        if mesh is None:
-            return stop, rest._replace(train=part((None, slice(None))), start=np.int32(step))
-        placed = NamedSharding(mesh, PartitionSpec(None, sharding.TOKENS))
-        blocks = jax.make_array_from_callback(shape, placed, part)
-        return stop, rest._replace(train=blocks, start=np.int32(step))
+        if self._mesh is None:
+            rows: Any = part((None, slice(None)))
+        else:
+            placed = NamedSharding(self._mesh, PartitionSpec(None, sharding.TOKENS))
+            rows = jax.make_array_from_callback(shape, placed, part)
+        return stop, self._rest._replace(train=StreamedRows(rows, np.int32(step)))
 
-    return streams.prefetched(of)
+
+def lane_feeds(
+    cell: Cell, train: np.ndarray, valid: np.ndarray, scored: np.ndarray | None = None, mesh: Mesh | None = None
+) -> Callable[[Lane], Feed]:
+    """lane → its feed, by the cell's data order. Lanes that draw random windows share one copy of the data.
+
+    Args:
+      train, valid: int [n], tokens of the training and validation text, in memory or memory-mapped.
+      scored: int [n], tokens of the text that is scored at the end; None without it.
+      mesh: of the program; None for one device.
+    """
+    if not cell.data.source.shared:
+        return lambda lane: StreamedTokens(cell, train, valid, lane.seed, mesh, scored)
+    data = TrainingData.from_tokens(cell, train, valid, scored)
+    if mesh is None:  # on a mesh every run places the data
+        data = jax.device_put(data)
+    return lambda lane: data
 
 
 def check_mesh(cell: Cell, sizes: Mapping[str, int]) -> None:
@@ -137,8 +174,10 @@ class Program(PackedProgram):
     `initial_means` (of its vocabulary matrices) and `measures`."""
 
     def __init__(self, cell: Cell, lanes: int = 1, mesh: Mesh | None = None):
-        if lanes > 1 and cell.data.order == "rows":
-            raise ValueError("lanes that read rows of their own are trained one by one")
+        if lanes > 1 and not cell.data.source.shared:
+            raise ValueError(
+                f"lanes must be 1 for data order {cell.data.order!r}, got {lanes}: each lane reads its own rows"
+            )
         super().__init__(cell, lanes, mesh)
         self._place = sharding.placer(mesh)
         self.model = decoder(cell.model, self._place)
@@ -146,10 +185,8 @@ class Program(PackedProgram):
             check_mesh(cell, mesh.shape)
 
     def data_placement(self, data: TrainingData) -> Any:
-        found = super().data_placement(data)
-        if self.mesh is None or data.start is None:
-            return found
-        return found._replace(train=NamedSharding(self.mesh, PartitionSpec(None, sharding.TOKENS)))
+        placement = super().data_placement(data)
+        return placement if self.mesh is None else placement._replace(train=data.train.placement(self.mesh))
 
     def _optimizer(self, lane):
         o, cell, rate = self.cell.optimizer, self.cell, lane["learning_rate"]
@@ -174,7 +211,7 @@ class Program(PackedProgram):
         shapes = (1, self.cell.batch, context + 1), (1, rows, context + 1), (self.cell.probe_rows, context)
         train, valid, probe = (jnp.zeros(shape, jnp.int32) for shape in shapes)
         weights, frequencies = jnp.ones((1, rows, context)), jnp.zeros(self.cell.vocab)
-        data = TrainingData(train, valid, weights, probe, frequencies, start=jnp.int32(0))
+        data = TrainingData(StreamedRows(train, jnp.int32(0)), valid, weights, probe, frequencies)
         return state | {"measures": self._room_for_measures(lambda s: self._looked_at(0, s, lane, data)[1], state)}
 
     def _loss(self, params, windows, weights=None, head=None):
@@ -183,11 +220,9 @@ class Program(PackedProgram):
         head = self.model.head(params) if head is None else head
         return next_token_loss(hidden, head, windows[:, 1:], weights, mesh=self.mesh)
 
-    def _windows(self, step, state, data):
-        if data.start is not None:
-            return jax.lax.dynamic_index_in_dim(data.train, step - data.start, keepdims=False)
+    def _batch(self, step, state, data):
         key = jax.random.wrap_key_data(state["key"])
-        return batches.windows(data.train, key, step, self.cell.batch, self.cell.model.context)
+        return data.train.batch(key, step, self.cell.batch, self.cell.model.context)
 
     def _mean(self, of, windows):
         """The mean of `of` over micro-batches, taken one after the other: one activation memory for all of them."""
@@ -210,7 +245,7 @@ class Program(PackedProgram):
             loss, gradient = jax.value_and_grad(self._loss)(state["params"], windows)
             return Gradients(loss, gradient, measures.square_sums(gradient) if self.cell.optimizer.needs_snr else None)
 
-        return self._updated(step, state, lane, self._mean(of, self._windows(step, state, data)))[0]
+        return self._updated(step, state, lane, self._mean(of, self._batch(step, state, data)))[0]
 
     def _updated(self, step, state, lane, found: Gradients):
         """The state after a step, and its updates."""
@@ -249,7 +284,7 @@ class Program(PackedProgram):
             sizes = measures.square_sums(gradient) if self.cell.micro_batches > 1 else None
             return Gradients(loss, gradient, sizes), of_head
 
-        gradients, of_head = self._mean(of, self._windows(step, state, data))
+        gradients, of_head = self._mean(of, self._batch(step, state, data))
         after, updates = self._updated(step, state, lane, gradients)
         return after, self._measures(state, after, lane, data, updates, gradients, of_head)
 

@@ -8,6 +8,7 @@ import jax
 import numpy as np
 
 from lvp.parallel import processes
+from lvp.training.batches import Feed
 from lvp.training.outcome import READ, Outcome, outcome
 from lvp.training.program import PackedProgram, unstack
 
@@ -23,7 +24,7 @@ class Preempted(Exception):
 def run(
     program: PackedProgram,
     lanes: Sequence,
-    data: Any,
+    data: Feed,
     *,
     state: Any = None,
     step: int = 0,
@@ -34,8 +35,7 @@ def run(
     """Trains a pack of lanes from `step` to the end of the cell and returns their outcomes, in order.
 
     Args:
-      data: what the program is given at every step; or, where it changes, a function of a step that returns the step
-        before which its data ends and the data (`lvp.training.feed`).
+      data: `lvp.training.TrainingData`, `lvp.training.StreamedTokens` or `lvp.training.ImageData`.
       state: the pack's state at `step`, from a checkpoint; None starts anew at step 0.
       chunk_seconds: about how long one dispatch may take; 0 dispatches step by step. How a run is cut into chunks
         changes no bit of the result.
@@ -49,13 +49,12 @@ def run(
     steps, chunk = program.cell.steps, 1
     state = jax.device_put(program.blank_state() if state is None else state, program.placement)
     arrays, known = program.arrays(lanes), step
-    feed = data if callable(data) else lambda _: (steps, data)
     shared = program.mesh is not None and program.mesh.is_multi_process
     while step < steps:
         if step == known:
-            known, here = feed(step)
+            known, here = data.feed(step)
             here = jax.device_put(here, program.data_placement(here))
-        stop, started = min(step + chunk, known), time.perf_counter()
+        stop, started = min(step + chunk, known, steps), time.perf_counter()
         state = program.advance(np.int32(step), np.int32(stop), state, arrays, here)
         diverged = np.asarray(state["diverged"])  # waits for the chunk
         per_step = (time.perf_counter() - started) / (stop - step)

@@ -17,9 +17,10 @@ from lvp import data
 from lvp.data.tokens import storage
 from lvp.errors import InputError
 from lvp.files import cache_dir
+from lvp.training.batches import Feed
 from lvp.training.cell import Cell, DataConfig, Lane
 from lvp.training.images import ImageCell, ImageData, ImageLane, ImageProgram, check_images
-from lvp.training.language import Program, TrainingData, check_lengths, check_mesh, feed
+from lvp.training.language import Program, check_lengths, check_mesh, lane_feeds
 from lvp.training.loop import run
 from lvp.training.outcome import Outcome
 from lvp.training.program import PackedProgram
@@ -57,8 +58,8 @@ class Task(ABC):
         """The number of steps in `epochs` passes through the training data."""
 
     @abstractmethod
-    def load(self, dataset: Any, mesh: Mesh | None = None) -> Callable[[Any], Any]:
-        """A function from a lane to its training data, as `lvp.training.run` takes them."""
+    def load(self, dataset: Any, mesh: Mesh | None = None) -> Callable[[Any], Feed]:
+        """A function from a lane to its feed, as `lvp.training.run` takes it."""
 
     @abstractmethod
     def program(self, lanes: int = 1, mesh: Mesh | None = None) -> PackedProgram:
@@ -86,7 +87,7 @@ class LanguageTask(Task):
 
     @property
     def shares_data(self) -> bool:
-        return self.cell.data.order != "rows"
+        return self.cell.data.source.shared
 
     def prepare(self, cache: Path) -> data.Dataset:
         dataset = prepare_tokens(self.cell.data, self.cell.vocab, cache)
@@ -99,16 +100,9 @@ class LanguageTask(Task):
     def steps(self, dataset: data.Dataset, epochs: float) -> float:
         return epochs * dataset.num_tokens / self.cell.tokens_per_step
 
-    def load(self, dataset: data.Dataset, mesh: Mesh | None = None) -> Callable[[Lane], Any]:
-        valid = dataset.tokens("valid")
+    def load(self, dataset: data.Dataset, mesh: Mesh | None = None) -> Callable[[Lane], Feed]:
         scored = None if dataset.tokens_scored is None else storage.load_npy(dataset.tokens_scored)
-        if not self.shares_data:
-            train_tokens = dataset.tokens("train", mapped=True)
-            return lambda lane: feed(self.cell, train_tokens, valid, lane.seed, mesh, scored=scored)
-        shared = TrainingData.of(self.cell, dataset.tokens("train"), valid, scored)
-        if mesh is None:  # on a mesh every run places the data itself
-            shared = jax.device_put(shared)
-        return lambda lane: shared
+        return lane_feeds(self.cell, dataset.tokens("train", mapped=True), dataset.tokens("valid"), scored, mesh)
 
     def program(self, lanes: int = 1, mesh: Mesh | None = None) -> Program:
         return Program(self.cell, lanes, mesh)
@@ -140,13 +134,13 @@ class ImageTask(Task):
     def steps(self, dataset: data.Images, epochs: float) -> float:
         return epochs * (dataset.num_train // self.cell.batch)  # an epoch drops an incomplete batch
 
-    def load(self, dataset: data.Images, mesh: Mesh | None = None) -> Callable[[ImageLane], Any]:
+    def load(self, dataset: data.Images, mesh: Mesh | None = None) -> Callable[[ImageLane], Feed]:
         train_files, test_files = (
             (dataset.train_images, dataset.train_labels),
             (dataset.test_images, dataset.test_labels),
         )
         train_arrays, test_arrays = ([storage.load_npy(path) for path in files] for files in (train_files, test_files))
-        shared = jax.device_put(ImageData.of(self.cell, train_arrays, test_arrays, dataset.mean, dataset.std))
+        shared = jax.device_put(ImageData.from_arrays(self.cell, train_arrays, test_arrays, dataset.mean, dataset.std))
         return lambda lane: shared
 
     def program(self, lanes: int = 1, mesh: Mesh | None = None) -> ImageProgram:

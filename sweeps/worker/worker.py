@@ -137,7 +137,7 @@ class Worker:
         if (entry.hash, lanes) not in self._programs:
             program = task.program(lanes, mesh)
             first = data(next(iter(entry.lanes.values())))
-            program.compile(first(0)[1] if callable(first) else first)
+            program.compile(first.feed(0)[1])
             self._programs[entry.hash, lanes] = program
         return self._programs[entry.hash, lanes], data, time.perf_counter() - started
 
@@ -269,8 +269,7 @@ class Worker:
             lanes = list(manifest.cells[index].lanes.values())
             try:
                 program, data, _ = self._program(manifest, index, pack)
-                data = data(lanes[0])
-                data = data(0)[1] if callable(data) else data
+                _, data = data(lanes[0]).feed(0)
                 arrays = program.arrays([lanes[i % len(lanes)] for i in range(pack)])
                 last = program.cell.steps - 1  # never the last step, which evaluates
 

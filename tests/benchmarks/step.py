@@ -29,7 +29,7 @@ def _trainer(tokens, measured_steps=(), micro_batches=1):
 
     more = {"measured_steps": measured_steps, "micro_batches": micro_batches}
     cell = training.Cell(DecoderConfig(**SHAPE), training.DataConfig("none"), BATCH, STEPS_OF_LANE, **more)
-    data = jax.tree.map(jax.device_put, training.TrainingData.of(cell, tokens, tokens[:600]))
+    data = jax.tree.map(jax.device_put, training.TrainingData.from_tokens(cell, tokens, tokens[:600]))
     rates = dict.fromkeys(roles.ROLES, RATES[1]) | {"embedding": RATES[0]}
     lane = training.Lane(rates, dict.fromkeys(roles.ROLES, 1 / 16), 0)
     program = training.Program(cell)

@@ -145,13 +145,13 @@ def our_losses(rates: tuple[float, float], steps: int):
 
     cell = training.Cell(CHECKED, training.DataConfig("none"), batch=4, steps=100)
     tokens = np.random.default_rng(0).integers(0, CHECKED.vocab, 2000).astype(np.int32)
-    data = jax.tree.map(jax.device_put, training.TrainingData.of(cell, tokens, tokens[:200]))
+    data = jax.tree.map(jax.device_put, training.TrainingData.from_tokens(cell, tokens, tokens[:200]))
     learning_rates = dict.fromkeys(roles.ROLES, rates[1]) | {"embedding": rates[0]}
     program = training.Program(cell)
     lane = program.arrays([training.Lane(learning_rates, dict.fromkeys(roles.ROLES, CHECKED.width**-0.5), 0)])
     state = program.advance(np.int32(0), np.int32(0), program.blank_state(), lane, data)
     params, key = jax.tree.map(np.array, state["params"]), jax.random.wrap_key_data(state["key"])
-    windows = [batches.windows(data.train, key, i, cell.batch, CHECKED.context) for i in range(steps + 1)]
+    windows = [batches.windows(data.train.tokens, key, i, cell.batch, CHECKED.context) for i in range(steps + 1)]
     state = program.advance(np.int32(0), np.int32(steps + 1), state, lane, data)
     return params, np.asarray(windows, np.int64), np.asarray(state["losses"][: steps + 1])
 

@@ -57,16 +57,16 @@ def _trainer(read_ahead: bool):
 
     if not read_ahead:
         streams.prefetched = lambda feed: feed
-    feed = training.feed(cell, tokens, np.asarray(tokens[:VALID_TOKENS]), lane.seed)
+    data_of_steps = training.StreamedTokens(cell, tokens, np.asarray(tokens[:VALID_TOKENS]), lane.seed).feed
     program = training.Program(cell)
-    program.compile(feed(0)[1])
+    program.compile(data_of_steps(0)[1])
     arrays, at = program.arrays([lane]), {"step": 0, "state": program.blank_state()}
 
     def run(n: int) -> float:
         waited, began = 0.0, time.perf_counter()
         for _ in range(max(1, n // STREAMED_STEPS)):
             asked = time.perf_counter()
-            stop, data = feed(at["step"])
+            stop, data = data_of_steps(at["step"])
             data = jax.block_until_ready(jax.device_put(data, program.data_placement(data)))
             waited += time.perf_counter() - asked
             state = program.advance(np.int32(at["step"]), np.int32(stop), at["state"], arrays, data)

@@ -25,7 +25,6 @@ IMPORTS = {
     "from lvp.cli import main; main.parser()": {"numpy"},
     "from sweeps import __main__; __main__.parser()": set(),
     "import sweeps": set(),
-    "from sweeps.driver import status": set(),
 }
 ONLY = {
     "flax": "lvp/models",

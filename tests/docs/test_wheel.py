@@ -22,7 +22,7 @@ OF_LAB = {
 }
 # What takes the lab to be imported: models, what trains them, and what makes datasets of TensorFlow Datasets.
 LAB = re.compile(
-    r"lvp\.(models\.(attention|decoder|layers|resnet)|training\.(checkpoints|exports|images|language|scoring)"
+    r"lvp\.(models\.(attention|decoder|layers|resnet)|training(\..*)?"
     r"|plan(\..*)?|coordinates\.decoder|data\.(images\.cifar10|text\.wikitext2)_builder)"
 )
 MODULES = sorted(

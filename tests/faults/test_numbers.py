@@ -23,7 +23,7 @@ def lane(rate=0.01, seed=0, std=0.25):
 @pytest.fixture(scope="module")
 def data():
     tokens = np.random.default_rng(0).integers(0, 40, 600).astype(np.int32)
-    return TrainingData.of(CELL, tokens[:500], tokens[500:])
+    return TrainingData.from_tokens(CELL, tokens[:500], tokens[500:])
 
 
 @pytest.fixture(scope="module")

@@ -13,7 +13,6 @@ import pytest
 
 import experiments
 from lvp import data
-from lvp.data.images import cifar10, pickled
 from lvp.data.text import downloads
 from lvp.data.tokens import files as token_files
 from lvp.data.tokens import storage
@@ -23,7 +22,6 @@ from lvp.training import records
 from sweeps.driver import api
 from sweeps.driver.manifest import Manifest
 from tests.docs.test_layout import FILES, ROOT, imported
-from tests.lvp.data.images import cifar10_files
 
 FORBIDDEN_MODULES = {
     "pickle",
@@ -138,7 +136,7 @@ def test_an_array_of_objects_is_refused_unread(planted):
     assert not trace.exists()
 
 
-def test_token_directories_and_images_hold_no_programs(planted, tmp_path, monkeypatch):
+def test_token_directories_hold_no_programs(planted, tmp_path):
     folder, path, trace = planted
     size = path.stat().st_size
     files = {n: {"bytes": size, "sha256": hashlib.sha256(path.read_bytes()).hexdigest()} for n in ("train.npy",)}
@@ -151,27 +149,7 @@ def test_token_directories_and_images_hold_no_programs(planted, tmp_path, monkey
     (folder / "meta.json").write_text(json.dumps(body | {"digest": storage.digest(storage.as_json(body))}))
     with pytest.raises(InputError, match="train.npy is damaged|train.npy is (truncated|longer)"):
         data.prepare(f"tokens:{folder}", vocab=300, slice_bytes=None, valid_bytes=None, cache=tmp_path / "cache")
-
-    monkeypatch.setattr(cifar10, "IMAGES_PER_FILE", cifar10_files.PER_FILE)
-    batches = cifar10_files.write(tmp_path / "cifar", "python")
-    (batches / "test_batch").write_bytes(pickle.dumps({b"data": Program(trace), b"labels": []}))
-    with pytest.raises(InputError, match="test_batch .*refers to lvp.files.atomic.write_whole"):
-        data.load_images(f"cifar10:{batches}", cache=tmp_path / "cache")
     assert not trace.exists()
-
-
-def test_a_pickle_of_arrays_is_read_as_data():
-    """What Python itself makes of a batch of the Python version, without running it."""
-    pixels, labels = cifar10_files.batches()["test_batch"]
-    content = cifar10_files.python(pixels, labels)
-    ours, theirs = pickled.read(content), pickle.loads(content, encoding="bytes")
-    np.testing.assert_array_equal(ours.pop(b"data"), theirs.pop(b"data"))
-    assert ours == theirs and ours[b"labels"] == labels.tolist()
-    with pytest.raises(ValueError, match="not of bytes"):
-        pickled.read(cifar10_files.pickled({"data": pixels.astype(np.float32)}))
-    for damaged in (content[:-1], content[: len(content) // 2], b"", b"\x80\x02K\x01R.", b"\x80\x02K\x01K\x02b."):
-        with pytest.raises((ValueError, IndexError)):
-            pickled.read(damaged)
 
 
 HOSTILE = [

@@ -1,4 +1,4 @@
-"""CIFAR-10 (Krizhevsky 2009): its official files, in the binary and the Python version, and their images."""
+"""CIFAR-10 (Krizhevsky 2009): the official files of the binary version, and their images."""
 
 import io
 import shutil
@@ -8,7 +8,6 @@ from pathlib import Path
 
 import numpy as np
 
-from lvp.data.images import pickled
 from lvp.data.text import downloads
 from lvp.data.tokens import storage
 from lvp.errors import InputError
@@ -21,8 +20,9 @@ MEAN = (0.4914, 0.4822, 0.4465)
 STD = (0.2023, 0.1994, 0.2010)
 IMAGES_PER_FILE = 10_000
 _PIXELS = 32 * 32 * 3
-_FOLDERS = (".", "cifar-10-batches-bin", "cifar-10-batches-py")
-_WAY_OUT = "pass cifar10:DIR, a directory with data_batch_1.bin … test_batch.bin or data_batch_1 … test_batch"
+_FOLDERS = (".", "cifar-10-batches-bin")
+_PYTHON_FILES = ("data_batch_1", "cifar-10-batches-py/data_batch_1")
+_WAY_OUT = "pass cifar10:DIR, a directory with data_batch_1.bin … test_batch.bin"
 
 Arrays = tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]
 Files = Mapping[str, Sequence[Path]]
@@ -31,21 +31,24 @@ Files = Mapping[str, Sequence[Path]]
 def split_files(directory: Path) -> Files:
     """The files of "train" and "test", in `directory` or in the folder that the official archives make there.
 
-    Raises InputError, naming what is missing.
+    Raises InputError that names the missing file, or the archive to use instead of the Python version.
     """
     if not directory.is_dir():
         raise InputError(f"no CIFAR-10 at {directory}: no such directory; {_WAY_OUT}")
     for folder in _FOLDERS:
-        for suffix in (".bin", ""):
-            train = [directory / folder / f"data_batch_{i}{suffix}" for i in range(1, 6)]
-            files = {"train": train, "test": [directory / folder / f"test_batch{suffix}"]}
-            paths = [path for split in files.values() for path in split]
-            missing = [path for path in paths if not path.is_file()]
-            if missing == paths:
-                continue
-            if missing:
-                raise InputError(f"CIFAR-10 in {directory} is incomplete: no file {missing[0]}")
-            return files
+        train = [directory / folder / f"data_batch_{i}.bin" for i in range(1, 6)]
+        files = {"train": train, "test": [directory / folder / "test_batch.bin"]}
+        paths = [path for split in files.values() for path in split]
+        missing = [path for path in paths if not path.is_file()]
+        if missing == paths:
+            continue
+        if missing:
+            raise InputError(f"CIFAR-10 in {directory} is incomplete: no file {missing[0]}")
+        return files
+    if any((directory / name).is_file() for name in _PYTHON_FILES):
+        raise InputError(
+            f"{directory} holds CIFAR-10's Python version, which is not read: unpack {ARCHIVE_URL} instead"
+        )
     raise InputError(f"no CIFAR-10 in {directory}; {_WAY_OUT}")
 
 
@@ -97,13 +100,6 @@ def read_released(cache: Path) -> Arrays:
 
 def _batch(path: Path) -> tuple[np.ndarray, np.ndarray]:
     """Pixels uint8 [N, 3072] and labels [N] of one file."""
-    pixels, labels = (_binary if path.suffix == ".bin" else _pickled)(path)
-    if labels.size and not 0 <= labels.min() <= labels.max() < CLASSES:
-        raise InputError(f"{path} is not CIFAR-10: its labels go from {labels.min()} to {labels.max()}")
-    return pixels, labels
-
-
-def _binary(path):
     content, record = storage.read_input(path), 1 + _PIXELS
     if len(content) != IMAGES_PER_FILE * record:
         raise InputError(
@@ -111,21 +107,7 @@ def _binary(path):
             "truncated, or not CIFAR-10's binary version"
         )
     records = np.frombuffer(content, np.uint8).reshape(-1, record)
-    return records[:, 1:], records[:, 0]
-
-
-def _pickled(path):
-    content = storage.read_input(path)
-    try:
-        batch = pickled.read(content)
-        pixels, labels = np.asarray(batch[b"data"]), np.asarray(batch[b"labels"])
-    except Exception as error:  # damaged pickles raise whatever their bytes happen to mean
-        reason = " ".join(str(error).split()) or type(error).__name__
-        raise InputError(f"{path} is truncated, or not a batch of CIFAR-10's Python version ({reason})") from error
-    expected = (IMAGES_PER_FILE, _PIXELS)
-    if pixels.shape != expected or pixels.dtype != np.uint8 or labels.shape != expected[:1] or labels.dtype.kind != "i":
-        raise InputError(
-            f"{path} holds {pixels.dtype} {pixels.shape} and labels {labels.shape}, not {IMAGES_PER_FILE} images of "
-            "CIFAR-10's Python version"
-        )
+    pixels, labels = records[:, 1:], records[:, 0]
+    if labels.max() >= CLASSES:
+        raise InputError(f"{path} is not CIFAR-10: its labels go from {labels.min()} to {labels.max()}")
     return pixels, labels

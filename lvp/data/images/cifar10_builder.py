@@ -3,15 +3,14 @@
 import contextlib
 import io
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import numpy as np
 import tensorflow_datasets as tfds
 from absl import logging
 from PIL import Image
 
-if TYPE_CHECKING:
-    from lvp.data.images.cifar10 import Arrays
+# (train images, train labels, test images, test labels)
+Arrays = tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]
 
 
 class Cifar10(tfds.core.GeneratorBasedBuilder):
@@ -50,7 +49,7 @@ class Cifar10(tfds.core.GeneratorBasedBuilder):
             yield index, {"image": Image.fromarray(image), "label": int(label)}
 
 
-def prepared(arrays: "Arrays", data_dir: Path) -> "Arrays":
+def prepared(arrays: Arrays, data_dir: Path) -> Arrays:
     """Prepare the dataset under data_dir and read it back: (train images, train labels, test images, test labels) in
     and out, as `lvp.data.images.cifar10.read` gives them.
 

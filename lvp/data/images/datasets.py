@@ -100,7 +100,7 @@ def load_images(spec: str, *, cache: Path) -> Images:
     """The images that spec names: digits, cifar10[:DIR] or images:DIR.
 
     digits is the embedded default (lvp.data.images.digits). cifar10 is downloaded and goes through a TFDS builder; with
-    a directory it is the official binary or Python version there (lvp.data.images.cifar10); both are normalised as in
+    a directory it is the official binary version there (lvp.data.images.cifar10). Both are normalised as in
     Kosson et al. 2024. images is a folder per class of PNG or JPEG files below DIR/train and DIR/test
     (lvp.data.images.folders).
 

@@ -24,6 +24,7 @@ from threading import Thread
 from typing import Any
 
 import numpy as np
+from tqdm import tqdm
 
 from lvp.data.text import corpora, documents
 from lvp.data.tokens import files, tokenizers
@@ -335,8 +336,6 @@ class _Bar:
     """A progress bar on a terminal; in a log file a whole line now and then. Called with how much more is done."""
 
     def __init__(self, what: str, total: int | None, unit: str, done: int = 0):
-        from tqdm import tqdm
-
         self.terminal = sys.stderr.isatty()
         self.bar = tqdm(
             desc=what,

@@ -47,7 +47,7 @@ def test_every_paper_cell_traces_and_has_its_parameter_count(paper):
     state = training.Program(cell).lane_shapes()
     assert sum(x.size for x in jax.tree.leaves(state["params"])) == 40 * width**2 + 5 * width
     data = training.TrainingData(
-        jax.ShapeDtypeStruct((2_500_000,), np.int32),
+        training.RandomWindows(jax.ShapeDtypeStruct((2_500_000,), np.int32)),
         jax.ShapeDtypeStruct((4, cell.batch, 257), np.int32),
         jax.ShapeDtypeStruct((4, cell.batch, 256), np.float32),
         jax.ShapeDtypeStruct((cell.probe_rows, 256), np.int32),
@@ -68,7 +68,7 @@ def two_steps(paper):
     )
     tokens = np.random.default_rng(0).integers(0, cell.model.vocab, 2000).astype(np.int32)
     (result,) = training.run(
-        training.Program(cell), paper.lanes[:1], training.TrainingData.of(cell, tokens, tokens[:257])
+        training.Program(cell), paper.lanes[:1], training.TrainingData.from_tokens(cell, tokens, tokens[:257])
     )
     assert result.status == "finished"
     # At these widths nothing is learnt in two steps: the loss is a random model's, log m + about 1/2 · Var(logits).

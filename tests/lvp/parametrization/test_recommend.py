@@ -18,7 +18,8 @@ from lvp.errors import InputError
 from lvp.models.configs import DecoderConfig
 from lvp.models.decoder import decoder
 from lvp.parametrization import RULES, table
-from lvp.parametrization.recommend import FORMULAS, recommend
+from lvp.parametrization.recommend import recommend
+from lvp.parametrization.rules import PAPER_RULES
 
 SIZE = {"width": 2048, "vocab": 32064}
 ROLES = ("embedding", "position", "hidden", "output", "vector")
@@ -124,8 +125,8 @@ def test_formulas_say_what_the_table_computes(rule):
     for d, m, d0, m0, kappa in [(2048, 32064, 256, 1024, 0.3), (96, 256, 768, 50304, 1.0)]:
         here = table(rule, width=d, vocab=m, kappa=kappa, normalize="hidden")
         moved = table(rule, width=d, vocab=m, kappa=kappa, base_width=d0, base_vocab=m0)
-        assert tuple(FORMULAS[rule]) == tuple(here) == ROLES
-        for role, formula in FORMULAS[rule].items():
+        assert tuple(PAPER_RULES[rule].formulas) == tuple(here) == ROLES
+        for role, formula in PAPER_RULES[rule].formulas.items():
             of = lambda text: value(text, d, m, d0, m0, kappa)  # noqa: B023, E731
             assert of(formula.init) == pytest.approx(here[role].init_std, rel=1e-12)
             assert of(formula.ratio) == pytest.approx(here[role].lr_multiplier, rel=1e-12)

@@ -39,7 +39,7 @@ def lane(cell=CELL, rate=0.01, warmup=2, momentum=0.9, seed=0):
 def data():
     tokens = np.random.default_rng(0).zipf(1.4, 4000)
     tokens = (tokens[tokens <= 40] - 1)[:600].astype(np.int32)
-    return TrainingData.of(CELL, tokens[:500], tokens[500:])
+    return TrainingData.from_tokens(CELL, tokens[:500], tokens[500:])
 
 
 @pytest.fixture(scope="module")
@@ -177,5 +177,5 @@ def test_evaluation_and_probe_take_no_more_rows_than_a_micro_batch_and_no_paddin
     weights, targets = data.valid_weights.ravel(), data.valid[..., 1:].ravel()
     np.testing.assert_array_equal(targets[weights > 0], np.concatenate([data.valid[0, 0, 1:], targets[12:]])[:99])
     assert weights.sum() == 99  # every token of 100 but the first
-    short = TrainingData.of(CELL, data.train, data.train[:14])  # one whole window and a padded one
-    np.testing.assert_array_equal(short.probe, [data.train[:12]] * 2)
+    short = TrainingData.from_tokens(CELL, data.train.tokens, data.train.tokens[:14])
+    np.testing.assert_array_equal(short.probe, [data.train.tokens[:12]] * 2)

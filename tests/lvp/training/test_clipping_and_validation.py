@@ -27,7 +27,7 @@ LANE = Lane(dict.fromkeys(roles.ROLES, RATE), dict.fromkeys(roles.ROLES, 1.0), 3
 @pytest.fixture(scope="module")
 def data():
     tokens = np.random.default_rng(0).integers(0, 30, 400).astype(np.int32)
-    return TrainingData.of(CELL, tokens[:300], tokens[300:])
+    return TrainingData.from_tokens(CELL, tokens[:300], tokens[300:])
 
 
 def outcome(data, **changes):

@@ -40,7 +40,7 @@ def arrays():
 @pytest.fixture(scope="module")
 def data(arrays):
     images, labels = arrays
-    return ImageData.of(CELL, (images[:40], labels[:40]), (images[40:], labels[40:]), [0.3], [0.2])
+    return ImageData.from_arrays(CELL, (images[:40], labels[:40]), (images[40:], labels[40:]), [0.3], [0.2])
 
 
 @pytest.fixture(scope="module")
@@ -171,7 +171,7 @@ def test_arms_share_one_compilation(program, data):
 def test_what_fills_the_last_group_counts_for_nothing(arrays):
     images, labels = arrays
     train = images[:40], labels[:40]
-    part, whole = (ImageData.of(CELL, train, (images[40:n], labels[40:n]), [0.3], [0.2]) for n in (51, 60))
+    part, whole = (ImageData.from_arrays(CELL, train, (images[40:n], labels[40:n]), [0.3], [0.2]) for n in (51, 60))
     assert part.test_weights.sum() == 11 and whole.test_weights.sum() == 20
     assert {a.tobytes() for a in part.test_images.reshape(-1, 64)} == {
         a.tobytes() for a in images[40:51].reshape(-1, 64)
@@ -189,7 +189,7 @@ def test_what_fills_the_last_group_counts_for_nothing(arrays):
 def test_images_that_do_not_fit_are_named(cell, named, arrays):
     images, labels = arrays
     with pytest.raises(InputError, match=named):
-        ImageData.of(cell, (images[:40], labels[:40]), (images[40:], labels[40:]), [0.3], [0.2])
+        ImageData.from_arrays(cell, (images[:40], labels[:40]), (images[40:], labels[40:]), [0.3], [0.2])
 
 
 @pytest.mark.parametrize("changes, named", [({"first_phase": 1.5}, "first_phase"), ({"batch": 0}, "batch")])

@@ -20,7 +20,7 @@ LVP = table("lvp", width=WIDTH, vocab=VOCAB, token_rows="sqrt")
 @pytest.fixture(scope="module")
 def data_of():
     tokens = (np.random.default_rng(0).zipf(1.4, 4000) % VOCAB)[:600].astype(np.int32)
-    return lambda cell: TrainingData.of(cell, tokens[:500], tokens[500:])
+    return lambda cell: TrainingData.from_tokens(cell, tokens[:500], tokens[500:])
 
 
 def cell_of(optimizer):

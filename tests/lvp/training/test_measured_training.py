@@ -32,7 +32,7 @@ def lane(rate=0.01, seed=0):
 def data():
     tokens = np.random.default_rng(0).zipf(1.4, 4000)
     tokens = (tokens[tokens <= 40] - 1)[:600].astype(np.int32)
-    return TrainingData.of(PLAIN, tokens[:500], tokens[500:])
+    return TrainingData.from_tokens(PLAIN, tokens[:500], tokens[500:])
 
 
 @pytest.fixture(scope="module")
@@ -82,7 +82,7 @@ def test_measures_are_what_a_direct_look_says(head, programs, data):
     found = {k: v[-1] for k, v in result.measures["vocabulary"][path].items() if k != "by_frequency"}
     shift = np.linalg.norm(head.mean(0) - first.mean(0)) / np.linalg.norm(head, axis=1).mean()
     assert found["mean_drift"] == pytest.approx(shift, rel=1e-3)
-    counts = np.bincount(data.train, minlength=40) / data.train.size
+    counts = np.bincount(data.train.tokens, minlength=40) / data.train.tokens.size
     moment = nu.mean(axis=1) / (1 - ADAM["b2"] ** measured.steps)
     assert found["slope"] == pytest.approx(np.polyfit(counts, moment, 1)[0], rel=1e-3)
     assert found["r_squared"] == pytest.approx(np.corrcoef(counts, moment)[0, 1] ** 2, rel=1e-3)

@@ -46,7 +46,7 @@ def data():
     tokens = np.zeros(4000, np.int32)
     for i in range(1, len(tokens)):
         tokens[i] = (5 * tokens[i - 1] + 1) % VOCAB if rng.random() < 0.8 else rng.integers(VOCAB)
-    return TrainingData.of(CELL, tokens[:3500], tokens[3500:])
+    return TrainingData.from_tokens(CELL, tokens[:3500], tokens[3500:])
 
 
 def train(program, lane=LANE, **options):
@@ -154,7 +154,9 @@ def check_rows():
     cell = dataclasses.replace(CELL, data=DataConfig("none", order="rows"))
     found = []
     for mesh in (None, mesh_of((2, 2, 2))):
-        feed = training.feed(cell, np.asarray(data().train), np.asarray(data().valid).ravel()[:500], 0, mesh)
+        feed = training.StreamedTokens(
+            cell, np.asarray(data().train.tokens), np.asarray(data().valid).ravel()[:500], 0, mesh
+        )
         (outcome,) = training.run(Program(cell, mesh=mesh), [LANE], feed)
         found.append(np.append(outcome.curve_losses, [outcome.valid_loss]))
     assert np.abs(found[0] - found[1]).max() < TOLERANCE, found

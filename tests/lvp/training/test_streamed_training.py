@@ -27,13 +27,13 @@ LANE = Lane(dict.fromkeys(roles.ROLES, 0.01), dict.fromkeys(roles.ROLES, 0.2), 3
 @pytest.fixture(scope="module")
 def feed():
     tokens = np.random.default_rng(0).integers(0, 30, 500).astype(np.int32)
-    return training.feed(CELL, tokens[:400], tokens[400:], LANE.seed), tokens
+    return training.StreamedTokens(CELL, tokens[:400], tokens[400:], LANE.seed), tokens
 
 
 @pytest.fixture(scope="module")
 def program(feed):
     made = Program(CELL)
-    made.compile(feed[0](0)[1])
+    made.compile(feed[0].feed(0)[1])
     return made
 
 
@@ -63,15 +63,15 @@ def test_a_step_sees_its_rows(program, feed):
 def test_tokens_of_another_tokenizer_are_named():
     tokens = np.full(100, 30, np.int32)
     with pytest.raises(InputError, match="token 30 in a vocabulary of 30: the tokens are another tokenizer's"):
-        training.feed(CELL, tokens, tokens, 0)(0)
+        training.StreamedTokens(CELL, tokens, tokens, 0).feed(0)
 
 
 def test_rows_are_for_cells_that_say_so_and_for_one_lane_at_a_time():
     tokens = np.zeros(100, np.int32)
     windows = dataclasses.replace(CELL, data=DataConfig("none"))
-    with pytest.raises(ValueError, match="'windows' is not fed rows"):
-        training.feed(windows, tokens, tokens, 0)
-    with pytest.raises(ValueError, match="one by one"):
+    with pytest.raises(ValueError, match="needs a cell of data order \"rows\", got 'windows'"):
+        training.StreamedTokens(windows, tokens, tokens, 0)
+    with pytest.raises(ValueError, match="lanes must be 1 for data order"):
         Program(CELL, lanes=2)
 
 

@@ -26,7 +26,7 @@ def lane(rate=0.01, seed=0, **rates):
 @pytest.fixture(scope="module")
 def data():
     tokens = np.random.default_rng(0).integers(0, 40, 600).astype(np.int32)
-    return TrainingData.of(CELL, tokens[:500], tokens[500:])
+    return TrainingData.from_tokens(CELL, tokens[:500], tokens[500:])
 
 
 @pytest.fixture(scope="module")
@@ -128,9 +128,9 @@ def test_unusable_rates_are_named(rate):
 
 def test_too_little_text_is_named():
     with pytest.raises(InputError, match="12 tokens"):
-        TrainingData.of(CELL, np.zeros(12, np.int32), np.zeros(50, np.int32))
+        TrainingData.from_tokens(CELL, np.zeros(12, np.int32), np.zeros(50, np.int32))
     with pytest.raises(InputError, match="validation"):
-        TrainingData.of(CELL, np.zeros(50, np.int32), np.zeros(1, np.int32))
+        TrainingData.from_tokens(CELL, np.zeros(50, np.int32), np.zeros(1, np.int32))
 
 
 BETAS = {"b1": 0.9, "b2": 0.999, "eps": 1e-8}

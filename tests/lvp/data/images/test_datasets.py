@@ -2,8 +2,6 @@
 
 import hashlib
 import json
-import pickle
-import pickletools
 import subprocess
 import sys
 import tarfile
@@ -98,11 +96,9 @@ def test_images_as_json_must_be_complete(digits):
         data.Images.from_dict(values | {"more": 1})
 
 
-@pytest.mark.parametrize("folder", ["", "cifar-10-batches-{}"])
-@pytest.mark.parametrize("kind", ["binary", "python"])
-def test_both_versions_of_cifar_10_are_the_same_images(tmp_path, kind, folder):
-    folder = folder.format({"binary": "bin", "python": "py"}[kind])
-    cifar10_files.write(tmp_path / "in" / folder, kind)
+@pytest.mark.parametrize("folder", ["", "cifar-10-batches-bin"])
+def test_cifar_10_is_read_in_the_files_order(tmp_path, folder):
+    cifar10_files.write(tmp_path / "in" / folder)
     images = data.load_images(f"cifar10:{tmp_path / 'in'}", cache=tmp_path / "cache")
     assert (images.num_train, images.num_test, images.shape, images.classes) == (100, 20, (32, 32, 3), 10)
     assert images.mean == (0.4914, 0.4822, 0.4465) and images.std == (0.2023, 0.1994, 0.2010)
@@ -114,22 +110,21 @@ def test_both_versions_of_cifar_10_are_the_same_images(tmp_path, kind, folder):
             plane = pixels[:, 1024 * channel : 1024 * (channel + 1)].reshape(20, 32, 32)
             np.testing.assert_array_equal(found[:20, :, :, channel], plane)
         np.testing.assert_array_equal(found_labels[:20], labels)
-    other = cifar10_files.write(tmp_path / "other", {"binary": "python", "python": "binary"}[kind])
+    other = cifar10_files.write(tmp_path / "other")
     again = data.load_images(f"cifar10:{other}", cache=tmp_path / "cache")
     assert again.fingerprint == images.fingerprint and again.spec != images.spec
 
 
-def test_the_stand_in_for_the_python_version_is_as_python_2_wrote_it():
-    content = cifar10_files.python(*cifar10_files.batches()["test_batch"])
-    opcodes = {op.name for op, _, _ in pickletools.genops(content)}
-    assert "BINSTRING" in opcodes and not opcodes & {"BINUNICODE", "BINBYTES", "SHORT_BINBYTES"}
-    names = {argument for op, argument, _ in pickletools.genops(content) if op.name == "GLOBAL"}
-    assert names == {"numpy.core.multiarray _reconstruct", "numpy ndarray", "numpy dtype"}
+@pytest.mark.parametrize("folder", ["", "cifar-10-batches-py"])
+def test_the_python_version_is_refused_with_the_archive_to_use(tmp_path, folder):
+    (tmp_path / "in" / folder).mkdir(parents=True)
+    (tmp_path / "in" / folder / "data_batch_1").write_bytes(b"a pickle")
+    refused(f"cifar10:{tmp_path / 'in'}", "Python version, which is not read: unpack .*binary.tar.gz instead", tmp_path)
 
 
 def test_another_file_is_noticed(tmp_path):
     first, second = (
-        data.load_images(f"cifar10:{cifar10_files.write(tmp_path / 'in', 'binary', seed)}", cache=tmp_path / "cache")
+        data.load_images(f"cifar10:{cifar10_files.write(tmp_path / 'in', seed)}", cache=tmp_path / "cache")
         for seed in (0, 1)
     )
     assert first.spec == second.spec and first.fingerprint != second.fingerprint
@@ -138,7 +133,7 @@ def test_another_file_is_noticed(tmp_path):
 @pytest.fixture
 def archive(tmp_path, monkeypatch):
     """CIFAR-10's download comes from a local archive."""
-    files = cifar10_files.write(tmp_path / "archive" / "cifar-10-batches-bin", "binary")
+    files = cifar10_files.write(tmp_path / "archive" / "cifar-10-batches-bin")
     (files / "readme.html").write_text("not an image")
     path = tmp_path / "cifar-10-binary.tar.gz"
     with tarfile.open(path, "w:gz") as members:
@@ -251,52 +246,26 @@ def replace(path: str, content: bytes | None):
 
 
 PIXELS, LABELS = cifar10_files.batches()["test_batch"]
-BINARY, PYTHON = cifar10_files.binary(PIXELS, LABELS), cifar10_files.python(PIXELS, LABELS)
-
-
-class Evil:
-    def __reduce__(self):
-        return print, ("executed",)
+BINARY = cifar10_files.binary(PIXELS, LABELS)
 
 
 @pytest.mark.parametrize(
-    "kind, change, message",
+    "change, message",
     [
-        ("binary", replace("data_batch_3.bin", None), r"incomplete: no file .*data_batch_3\.bin"),
+        (replace("data_batch_3.bin", None), r"incomplete: no file .*data_batch_3\.bin"),
         (
-            "binary",
             replace("test_batch.bin", BINARY[:-1]),
             r"test_batch\.bin has 61459 bytes, not the 61460 .*truncated",
         ),
-        ("binary", replace("test_batch.bin", BINARY[:-3073]), r"test_batch\.bin has 58387 bytes"),
-        ("binary", replace("test_batch.bin", b""), r"test_batch\.bin has 0 bytes"),
-        ("binary", replace("data_batch_1.bin", b"\x0a" + BINARY[1:]), r"data_batch_1\.bin .* labels go from \d to 10"),
-        ("python", replace("test_batch", None), "incomplete: no file .*test_batch"),
-        ("python", replace("test_batch", PYTHON[:-100]), "test_batch is truncated, or not a batch"),
-        ("python", replace("test_batch", b""), "test_batch is truncated"),
-        ("python", replace("test_batch", cifar10_files.pickled({"data": PIXELS})), "test_batch .*labels"),
-        (
-            "python",
-            replace("test_batch", cifar10_files.python(PIXELS[:5], LABELS)),
-            r"test_batch holds uint8 \(5, 3072\)",
-        ),
-        (
-            "python",
-            replace("test_batch", cifar10_files.python(PIXELS, LABELS[:5])),
-            r"test_batch holds .* labels \(5,\)",
-        ),
-        (
-            "python",
-            replace("test_batch", pickle.dumps(Evil())),
-            r"test_batch .*refers to (__builtin__|builtins)\.print",
-        ),
+        (replace("test_batch.bin", BINARY[:-3073]), r"test_batch\.bin has 58387 bytes"),
+        (replace("test_batch.bin", b""), r"test_batch\.bin has 0 bytes"),
+        (replace("data_batch_1.bin", b"\x0a" + BINARY[1:]), r"data_batch_1\.bin .* labels go from \d to 10"),
     ],
 )
-def test_bad_files_of_cifar_10_are_refused_in_one_line(tmp_path, capsys, kind, change, message):
-    directory = cifar10_files.write(tmp_path / "in", kind)
+def test_bad_files_of_cifar_10_are_refused_in_one_line(tmp_path, change, message):
+    directory = cifar10_files.write(tmp_path / "in")
     change(directory)
     refused(f"cifar10:{directory}", message, tmp_path)
-    assert capsys.readouterr().out == ""  # nothing in a pickle was run
 
 
 def refused(spec, message, tmp_path):

@@ -1,0 +1,67 @@
+"""Batches of a training step: their sources on the device, and the feed that brings them there."""
+
+import sys
+from dataclasses import dataclass
+from typing import Any, ClassVar, Protocol
+
+import jax
+import numpy as np
+from jax.sharding import Mesh, NamedSharding, PartitionSpec
+
+from lvp.data.tokens.batches import windows
+from lvp.parallel import sharding
+
+_MAX_INT32 = int(np.iinfo(np.int32).max)
+ALL_STEPS = _MAX_INT32  # the stop of a feed whose data serve every step
+
+
+class Feed(Protocol):
+    """The host's side of a lane's data."""
+
+    def feed(self, step: int) -> tuple[int, Any]:
+        """(stop, the program's data for the steps from `step` to before `stop`)."""
+        ...
+
+
+@jax.tree_util.register_dataclass
+@dataclass(frozen=True)
+class RandomWindows:
+    """Random windows of tokens that lie on the device. Lanes share the tokens."""
+
+    tokens: Any  # int32 [n]
+
+    shared: ClassVar[bool] = True
+    max_tokens: ClassVar[int] = _MAX_INT32  # positions are int32
+
+    def batch(self, key: jax.Array, step: jax.Array | int, rows: int, context: int) -> jax.Array:
+        """The batch of a step, int32 [rows, context + 1]: a pure function of (key, step)."""
+        return windows(self.tokens, key, step, rows, context)
+
+    def placement(self, mesh: Mesh) -> "RandomWindows":
+        """Shardings on a mesh: every device holds all tokens."""
+        return RandomWindows(NamedSharding(mesh, PartitionSpec()))
+
+
+@jax.tree_util.register_dataclass
+@dataclass(frozen=True)
+class StreamedRows:
+    """Rows read from disk for a few steps. Each lane reads its own, in the order of its seed."""
+
+    rows: Any  # int32 [steps, batch, context + 1]
+    start: Any  # int32 scalar: the step of rows[0]
+
+    shared: ClassVar[bool] = False
+    max_tokens: ClassVar[int] = sys.maxsize
+
+    def batch(self, key: jax.Array, step: jax.Array | int, rows: int, context: int) -> jax.Array:
+        """The batch of a step, int32 [rows, context + 1]; `key`, `rows` and `context` have chosen it on the host."""
+        return jax.lax.dynamic_index_in_dim(self.rows, step - self.start, keepdims=False)
+
+    def placement(self, mesh: Mesh) -> "StreamedRows":
+        """Shardings on a mesh: a device holds the rows that it trains on."""
+        rows = NamedSharding(mesh, PartitionSpec(None, sharding.TOKENS))
+        return StreamedRows(rows, NamedSharding(mesh, PartitionSpec()))
+
+
+# Batch source by `DataConfig.order`.
+SOURCES: dict[str, type[RandomWindows] | type[StreamedRows]] = {"windows": RandomWindows, "rows": StreamedRows}
