@@ -102,10 +102,11 @@ def coupled_adam(
     sum to zero over tokens, and so do their first moments; Adam's division by a root that differs between tokens is
     what moves the mean embedding. With the shared root it stays, weight decay aside. The mean of per-token
     averages is the average of per-step means, so a vector of length H is kept in place of [vocab, H].
+    The defaults of b1, b2 and eps are those of GPT-3 (Brown et al. 2020, appendix B), not of optax.
 
     Args:
       learning_rate: number, scalar array or schedule.
-      b1, b2, eps, mu_dtype, mask: as `optax.adamw`.
+      b1, b2, eps, mu_dtype, mask: arguments of `optax.adamw`.
       weight_decay: λ, per unit of learning rate.
       couple: roles that share, of "output" (the head, or a tied matrix) and "embedding" (the input embedding). The
         vocabulary axis is the declarations'; under `jax.jit` the mean runs over all shards of a sharded vocabulary.

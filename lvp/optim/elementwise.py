@@ -74,7 +74,7 @@ def sign_sgd(learning_rate: optax.ScalarOrSchedule, *, sign_of_zero: int = 1) ->
 
 
 def scale_by_adam(
-    b1: Any = 0.9, b2: Any = 0.95, eps: Any = 1e-8, *, bias_correction_first: bool = True, mu_dtype: Any = None
+    b1: Any = 0.9, b2: Any = 0.999, eps: Any = 1e-8, *, bias_correction_first: bool = True, mu_dtype: Any = None
 ) -> optax.GradientTransformation:
     """m̂ / (√v̂ + ε), or m / (√v̂ + ε) without the correction of the first moment; v̂ is corrected either way.
 
@@ -93,15 +93,17 @@ def scale_by_adam(
 def adamw(
     learning_rate: optax.ScalarOrSchedule,
     b1: Any = 0.9,
-    b2: Any = 0.95,
+    b2: Any = 0.999,
     eps: Any = 1e-8,
-    weight_decay: Any = 0.1,
+    weight_decay: Any = 1e-4,
     *,
     bias_correction_first: bool = True,
     mu_dtype: Any = None,
     mask: Any | Callable | None = None,
 ) -> optax.GradientTransformationExtraArgs:
-    """θ ← (1 − η_t λ) θ − η_t m̂ / (√v̂ + ε): AdamW as in algorithm 1 of Kosson et al. 2024, with its constants.
+    """θ ← (1 − η_t λ) θ − η_t m̂ / (√v̂ + ε): AdamW as in algorithm 1 of Kosson et al. 2024.
+
+    The defaults are those of `optax.adamw`.
 
     Args:
       learning_rate: η_t, number, scalar array or schedule.

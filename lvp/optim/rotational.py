@@ -176,8 +176,9 @@ def rotational_adamw(
 ) -> optax.GradientTransformationExtraArgs:
     """AdamW whose neurons turn by its equilibrium angle at fixed norms.
 
-    The rotational variant of Kosson, Messmer, Jaggi 2024, "Rotational equilibrium", with the constants of appendix A
-    of the same authors' warm-up paper. For a neuron θ of C weights with Adam's direction u,
+    The rotational variant of Kosson, Messmer, Jaggi 2024, "Rotational equilibrium". The defaults of b1, b2, eps and
+    weight_decay are from appendix A of the same authors' warm-up paper, not from optax. For a neuron θ of C weights
+    with Adam's direction u,
 
         θ̂ = θ − √(2 η_t λ (1 − β₁) / (1 + β₁)) ‖θ₀‖ u / √n̂_t,    θ ← θ̂ ‖θ₀‖ / ‖θ̂‖,
 
