@@ -84,9 +84,9 @@ def whole_lines(path: Path) -> list[str]:
 def log_entries(path: Path, shape: Shape) -> list[dict]:
     """What the lines of a log say that are JSON of this shape. One that was damaged is left out: nothing but what is
     shown to people depends on a log."""
-    found = []
+    entries = []
     for line in whole_lines(path):
         with contextlib.suppress(ValueError, RecursionError):
             if fits(entry := json.loads(line), shape):
-                found.append(entry)
-    return found
+                entries.append(entry)
+    return entries

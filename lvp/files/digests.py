@@ -40,16 +40,16 @@ def _runs(shape: tuple[int, ...], starts: tuple[int, ...], part: tuple[int, ...]
     return places.ravel(), run
 
 
-def of_part(x: np.ndarray, shape: tuple[int, ...], starts: tuple[int, ...]) -> int:
+def digest_of_part(x: np.ndarray, shape: tuple[int, ...], starts: tuple[int, ...]) -> int:
     """The sum over `x`, the part of an array of `shape` that begins at entry `starts`."""
     words = np.ascontiguousarray(x).view(_WORDS[x.dtype.itemsize]).ravel()
     places, run = _runs(shape, starts, x.shape)
     total = np.uint64(0)
     for rows, columns in _blocks(len(places), run):
         place = (places[rows, None] + np.arange(columns.start, columns.stop)).astype(np.uint64)
-        found = words.reshape(len(places), run)[rows, columns].astype(np.uint64)
+        entries = words.reshape(len(places), run)[rows, columns].astype(np.uint64)
         with np.errstate(over="ignore"):  # modulo 2^64 is meant
-            total += _mixed(found ^ _mixed(place)).sum(dtype=np.uint64)
+            total += _mixed(entries ^ _mixed(place)).sum(dtype=np.uint64)
     return int(total)
 
 
@@ -65,13 +65,15 @@ def _blocks(rows: int, columns: int) -> Iterator[tuple[slice, slice]]:
 def _own(x) -> int:
     """The sum over what this process has of an array, every entry counted by one process."""
     if not isinstance(x, jax.Array):
-        return of_part(np.asarray(x), np.shape(x), (0,) * np.ndim(x))
+        return digest_of_part(np.asarray(x), np.shape(x), (0,) * np.ndim(x))
     shards = [s for s in x.addressable_shards if s.replica_id == 0]
     starts = [tuple(i.indices(n)[0] for i, n in zip(s.index, x.shape, strict=True)) for s in shards]
-    return sum(of_part(np.asarray(s.data), x.shape, start) for s, start in zip(shards, starts, strict=True)) % 2**64
+    return (
+        sum(digest_of_part(np.asarray(s.data), x.shape, start) for s, start in zip(shards, starts, strict=True)) % 2**64
+    )
 
 
-def of_tree(tree: Any) -> dict[str, str]:
+def digests_of_tree(tree: Any) -> dict[str, str]:
     """The digest of every array of a pytree, by its path. Of arrays that several processes share (then all of the
     tree's are such) all of them call it, and all get the answer."""
     leaves = jax.tree_util.tree_leaves_with_path(tree)

@@ -36,9 +36,9 @@ ACCELERATORS: Mapping[str, Accelerator] = {
 
 def accelerator(device_kind: str) -> Accelerator | None:
     """By what JAX calls the device; None where it is none of these."""
-    for found in ACCELERATORS.values():
-        if device_kind in found.kinds:
-            return found
+    for known in ACCELERATORS.values():
+        if device_kind in known.kinds:
+            return known
     return None
 
 

@@ -61,13 +61,13 @@ def named_sizes(text: str | Mapping[str, int]) -> dict[str, int]:
 
 
 def _parsed(text: str) -> dict[str, int]:
-    found: dict[str, Any] = {}
+    sizes: dict[str, Any] = {}
     for part in filter(None, (p.strip() for p in text.split(","))):
         name, _, size = (p.strip() for p in part.partition("="))
-        if name in found:
+        if name in sizes:
             raise InputError(f"mesh: {name} is given twice")
-        found[name] = int(size) if size.isdecimal() else size
-    return found
+        sizes[name] = int(size) if size.isdecimal() else size
+    return sizes
 
 
 def make_mesh(sizes: Mapping[str, int], devices: Sequence[Any] | None = None) -> Mesh:
@@ -84,26 +84,26 @@ def spec_of(leaf: roles.Leaf) -> PartitionSpec:
     row = TABLE["hidden, writes" if leaf.role == "hidden" and leaf.path.endswith(WRITES) else leaf.role]
     if leaf.role == "vector":
         return PartitionSpec()
-    found, free = [], set(leaf.layer_axes)
+    places, free = [], set(leaf.layer_axes)
     for axis in range(len(leaf.shape)):
         kind = "fan_in" if axis in leaf.fan_in else "vocab" if axis == leaf.vocab_axis else "other"
         place = row[kind] if axis in free else None
-        found.append(None if place in found else place)  # of several axes of a kind the first
-    return PartitionSpec(*found)
+        places.append(None if place in places else place)  # of several axes of a kind the first
+    return PartitionSpec(*places)
 
 
 def specs(params: Any) -> Any:
     """The PartitionSpec of every parameter, in the structure of `params` (arrays or their shapes)."""
-    return jax.tree.map(spec_of, roles.describe(params))
+    return jax.tree.map(spec_of, roles.classify(params))
 
 
 def state_specs(state: Any, params: Any) -> Any:
     """The PartitionSpec of every leaf of a state that holds things like parameters, anywhere: the moments of an
     optimizer, the parameters themselves. A leaf belongs to the parameter whose path ends its own; it lies as that does
     along axes of the same size. What belongs to none is on every device."""
-    by_path = {leaf.path: leaf for leaf in jax.tree.leaves(roles.describe(params))}
+    by_path = {leaf.path: leaf for leaf in jax.tree.leaves(roles.classify(params))}
 
-    def of(keys, x) -> PartitionSpec:
+    def spec_at(keys, x) -> PartitionSpec:
         parts = jax.tree_util.keystr(keys, simple=True, separator="/").split("/")
         leaf = next((by_path[p] for i in range(len(parts)) if (p := "/".join(parts[i:])) in by_path), None)
         if leaf is None or len(leaf.shape) != len(x.shape):
@@ -113,7 +113,7 @@ def state_specs(state: Any, params: Any) -> Any:
             *(p if here == there else None for p, here, there in zip(places, x.shape, leaf.shape, strict=False))
         )
 
-    return jax.tree_util.tree_map_with_path(of, state)
+    return jax.tree_util.tree_map_with_path(spec_at, state)
 
 
 def shardings(mesh: Mesh, tree: Any) -> Any:
@@ -137,7 +137,7 @@ def check_fits(sizes: Mapping[str, int], *, rows: int, params: Any, heads: Mappi
     for name, count in heads.items():
         if count % sizes[MODEL]:
             raise InputError(f"mesh: model = {sizes[MODEL]} does not divide the {count} {name}")
-    for leaf in jax.tree.leaves(roles.describe(params)):
+    for leaf in jax.tree.leaves(roles.classify(params)):
         for axis, place in enumerate(spec_of(leaf)):
             if place is None or leaf.shape[axis] % sizes[place] == 0:
                 continue

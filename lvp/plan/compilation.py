@@ -75,13 +75,13 @@ def _silent():
 def _of_host(count: str) -> Sequence[Any]:
     if not count.isdecimal() or int(count) < 1:
         raise InputError(f"topology host:{count}: write host:8 for eight devices of this machine")
-    found = jax.devices("cpu")
-    if len(found) < int(count):
+    cpus = jax.devices("cpu")
+    if len(cpus) < int(count):
         raise InputError(
-            f"topology host:{count}: this process has {len(found)} CPU devices; start it with "
+            f"topology host:{count}: this process has {len(cpus)} CPU devices; start it with "
             f"XLA_FLAGS=--xla_force_host_platform_device_count={count}"
         )
-    return found[: int(count)]
+    return cpus[: int(count)]
 
 
 class TooLarge(InputError):
@@ -197,14 +197,14 @@ def _loss(cell: Cell, mesh: Mesh) -> dict[str, int | None]:
         "through all logits": lambda h, w, t: losses.dense_next_token_loss(h, w.astype(h.dtype), t),
     }
     out = (None, tuple(a.sharding for a in arguments[:2]))
-    found: dict[str, int | None] = {}
+    temporaries: dict[str, int | None] = {}
     for name, loss in kinds.items():
         lowered = jax.jit(jax.value_and_grad(loss, (0, 1)), out_shardings=out).lower(*arguments)
         try:
-            found[name] = _compiled(lowered.compile, name).memory_analysis().temp_size_in_bytes
+            temporaries[name] = _compiled(lowered.compile, name).memory_analysis().temp_size_in_bytes
         except TooLarge:
-            found[name] = None
-    return found
+            temporaries[name] = None
+    return temporaries
 
 
 def _data_shapes(cell: Cell) -> TrainingData:
@@ -228,15 +228,15 @@ def _memory(program: Program, compiled) -> dict[str, int]:
         leaves = zip(jax.tree.leaves(shapes[name]), jax.tree.leaves(placement[name]), strict=True)
         return sum(math.prod(where.shard_shape(x.shape)) * np.dtype(x.dtype).itemsize for x, where in leaves)
 
-    found = compiled.memory_analysis()
+    analysis = compiled.memory_analysis()
     # What is donated is input and output at once.
-    arguments = found.argument_size_in_bytes + found.output_size_in_bytes - found.alias_size_in_bytes
+    arguments = analysis.argument_size_in_bytes + analysis.output_size_in_bytes - analysis.alias_size_in_bytes
     params, opt = held("params"), held("opt")
     return {
         "parameters": params,
         "optimizer": opt,
         "rest of the state, data": max(0, arguments - params - opt),
-        "activations and temporaries": found.temp_size_in_bytes,
+        "activations and temporaries": analysis.temp_size_in_bytes,
     }
 
 
@@ -266,39 +266,39 @@ def _of(value: float, units: Sequence[str], base: float) -> str:
     return f"{value:.3g} {units[-1]}"
 
 
-def table(found: Plan) -> str:
+def table(planned: Plan) -> str:
     """A plan in words and numbers, with its assumptions."""
-    cell, model, seconds = found.cell, found.cell.model, found.seconds
+    cell, model, seconds = planned.cell, planned.cell.model, planned.seconds
     size = lambda x: f"{_of(x, ['B', 'KiB', 'MiB', 'GiB'], 1024):>12}"  # noqa: E731
     lines = [
-        f"{found.topology}: {found.devices} devices, mesh {_mesh_words(found.sizes)}",
+        f"{planned.topology}: {planned.devices} devices, mesh {_mesh_words(planned.sizes)}",
         f"model: {_of(model.num_params, ['', 'k', 'M', 'B'], 1e3)} parameters, {model.dtype} arithmetic, remat "
         f"{model.remat}; a step: {cell.batch} rows of {model.context} tokens in {cell.micro_batches} micro-batches, "
         f"{cell.optimizer.kind}",
         "",
         "memory of a device, by the compiler",
-        *(f"  {name:<40}{size(x)}" for name, x in found.memory.items()),
+        *(f"  {name:<40}{size(x)}" for name, x in planned.memory.items()),
     ]
-    limit = f" of {found.accelerator.memory / GIB:.1f} GiB" if found.accelerator else ""
-    lines += [f"  {'all':<40}{size(found.used)}{limit}"]
-    for name, x in found.loss.items():
+    limit = f" of {planned.accelerator.memory / GIB:.1f} GiB" if planned.accelerator else ""
+    lines += [f"  {'all':<40}{size(planned.used)}{limit}"]
+    for name, x in planned.loss.items():
         lines.append(f"  {f'of the loss alone, {name}':<40}{'more than all' if x is None else size(x)}")
     lines += ["", "a step"]
-    flops = _of(found.flops, ["FLOP", "kFLOP", "MFLOP", "GFLOP", "TFLOP", "PFLOP"], 1e3)
-    executed = found.executed_flops / found.flops
+    flops = _of(planned.flops, ["FLOP", "kFLOP", "MFLOP", "GFLOP", "TFLOP", "PFLOP"], 1e3)
+    executed = planned.executed_flops / planned.flops
     units = ["B", "kB", "MB", "GB", "TB"]
     lines += [
         f"  {'model FLOPs':<32}{flops} (× {executed:.2f} with what is computed again)",
-        f"  {'memory traffic of a device':<32}{_of(found.traffic, units, 1e3)} at least",
+        f"  {'memory traffic of a device':<32}{_of(planned.traffic, units, 1e3)} at least",
     ]
-    for c in sorted(found.collectives, key=lambda c: -c.moved)[:8]:
+    for c in sorted(planned.collectives, key=lambda c: -c.moved)[:8]:
         among = f"of {c.group}" if c.group > 1 else ""
         lines.append(f"  {c.kind:<20}{among:<12}{c.times:>6} × {_of(c.size, units, 1e3)}")
-    if len(found.collectives) > 8:
-        lines.append(f"  and {len(found.collectives) - 8} kinds of smaller collectives")
-    if seconds and found.accelerator is not None:
+    if len(planned.collectives) > 8:
+        lines.append(f"  and {len(planned.collectives) - 8} kinds of smaller collectives")
+    if seconds and planned.accelerator is not None:
         best = max(seconds.values())
-        mfu = found.flops / found.devices / found.accelerator.flops / best
+        mfu = planned.flops / planned.devices / planned.accelerator.flops / best
         rate = cell.tokens_per_step / best
         lines += [
             "",

@@ -47,16 +47,16 @@ class _Instruction(NamedTuple):
 
 def _computations(text: str) -> tuple[dict[str, list[_Instruction]], str]:
     """The instructions of every computation, and the name of the entry."""
-    found: dict[str, list[_Instruction]] = {}
+    computations: dict[str, list[_Instruction]] = {}
     entry, name = "", None
     for line in text.splitlines():
         if line and not line[0].isspace() and (match := _COMPUTATION.match(line)):
             name = match.group(1)
-            found[name] = []
+            computations[name] = []
             entry = name if line.startswith("ENTRY") else entry
         elif name is not None and (match := _INSTRUCTION.match(line)):
-            found[name].append(_Instruction(*match.groups()))
-    return found, entry
+            computations[name].append(_Instruction(*match.groups()))
+    return computations, entry
 
 
 def collectives(text: str, *, in_loop: bool = False) -> list[Collective]:
@@ -64,7 +64,7 @@ def collectives(text: str, *, in_loop: bool = False) -> list[Collective]:
     together. What a loop of known length calls counts that many times, of unknown length once. `in_loop`: only what
     runs inside loops of unknown length."""
     computations, entry = _computations(text)
-    found: Counter = Counter()
+    times_by_kind: Counter = Counter()
     seen = set()  # an asynchronous collective stands in every fusion that it runs beside, under one number
 
     def note(kind: str, instruction: _Instruction, times: int) -> None:
@@ -73,7 +73,7 @@ def collectives(text: str, *, in_loop: bool = False) -> list[Collective]:
             return
         seen.add(channel and channel.group(1))
         group = _group(instruction.rest)
-        found[kind, group, _size(instruction.shape, instruction.opcode, group)] += times
+        times_by_kind[kind, group, _size(instruction.shape, instruction.opcode, group)] += times
 
     def visit(name: str, times: int, inside: bool) -> None:
         for instruction in computations.get(name, ()):
@@ -88,7 +88,7 @@ def collectives(text: str, *, in_loop: bool = False) -> list[Collective]:
     visit(entry, 1, False)
     return [
         Collective(kind, group, size, times)
-        for (kind, group, size), times in sorted(found.items())
+        for (kind, group, size), times in sorted(times_by_kind.items())
         if group > 1 or kind == COLLECTIVES[-1]
     ]
 
@@ -112,8 +112,8 @@ def _trips(rest: str, computations: dict[str, list[_Instruction]]) -> int | None
 
 def _constants(computation) -> dict[str, int]:
     """The whole numbers of a computation, by name."""
-    found = [i for i in computation if i.opcode == "constant" and i.shape.startswith(("s32[]", "u32[]"))]
-    return {i.name: int(i.rest.split(")")[0]) for i in found}
+    constants = [i for i in computation if i.opcode == "constant" and i.shape.startswith(("s32[]", "u32[]"))]
+    return {i.name: int(i.rest.split(")")[0]) for i in constants}
 
 
 def _step(computation, index: str) -> int:

@@ -31,8 +31,8 @@ def _path(directory: Path, step: int) -> Path:
 
 def steps(directory: Path) -> list[int]:
     """The steps that stand whole in `directory`, ascending; none where it does not exist."""
-    found = Path(directory).glob("step_*")
-    return sorted(int(p.name[5:]) for p in found if p.name[5:].isdigit() and ocp.is_orbax_checkpoint(p))
+    paths = Path(directory).glob("step_*")
+    return sorted(int(p.name[5:]) for p in paths if p.name[5:].isdigit() and ocp.is_orbax_checkpoint(p))
 
 
 # What reads like damage and is none: the file is there, and whole, for who has the memory or the rights.
@@ -65,7 +65,7 @@ def save(directory: Path, step: int, state: Any, configuration: str) -> None:
     `configuration` is the hash of the lane's configuration; `load` refuses another's. Raises OSError with path and size
     where there is no space left, and leaves nothing of the step behind.
     """
-    metadata = {"configuration": configuration, "digests": digests.of_tree(state)}
+    metadata = {"configuration": configuration, "digests": digests.digests_of_tree(state)}
     try:
         ocp.save(_path(directory, step), state, overwrite=True, custom_metadata=metadata)
     except Exception as error:  # Orbax gives TensorStore's messages on as they are
@@ -101,7 +101,7 @@ def load(directory: Path, step: int, shapes: Any, configuration: str) -> Any:
         raise Damaged(f"checkpoint {path} cannot be read: {words}") from problem
     if metadata.get("configuration") != configuration:
         raise Damaged(f"checkpoint {path} belongs to configuration {metadata.get('configuration')}")
-    wrong = [leaf for leaf, digest in digests.of_tree(state).items() if metadata["digests"].get(leaf) != digest]
+    wrong = [leaf for leaf, digest in digests.digests_of_tree(state).items() if metadata["digests"].get(leaf) != digest]
     if wrong:
         raise Damaged(f"checkpoint {path} is damaged: {', '.join(wrong[:3])}")
     return state

@@ -183,13 +183,13 @@ class ImageProgram(PackedProgram):
     def _init(self, lane):
         init_key, data_key = jax.random.split(jax.random.key(lane["seed"]))
         params = self.model.init(init_key)
-        state = self._first(params, self._optimizer(lane).init(params), data_key)
+        state = self._initial_state(params, self._optimizer(lane).init(params), data_key)
         state |= {"stats": self.model.init_stats(), "accuracy": jnp.float32(jnp.nan)}
         if not self.cell.measured_steps:
             return state
         image, channels = self.cell.model.image, jnp.ones(self.cell.model.image[2])
         data = ImageData(None, None, jnp.zeros((1, 1, *image), jnp.uint8), None, jnp.ones((1, 1)), channels, channels)
-        return state | {"measures": self._room_for_measures(lambda s: self._measures(s, lane, data), state)}
+        return state | {"measures": self._empty_measures(lambda s: self._measures(s, lane, data), state)}
 
     def _step(self, step, state, lane, data):
         key = jax.random.wrap_key_data(state["key"])
@@ -210,11 +210,11 @@ class ImageProgram(PackedProgram):
         updates, opt = self._optimizer(lane).update(gradient, state["opt"], state["params"])
         held = first & lane["frozen"]
         updates = jax.tree.map(lambda b, u: jnp.where(held, 0, u) if b else u, biases(updates), updates)
-        return self._after(step, state, loss, updates, opt) | {"stats": stats}
+        return self._updated_state(step, state, loss, updates, opt) | {"stats": stats}
 
     def _measured_step(self, step, state, lane, data):
         after = self._step(step, state, lane, data)
-        return self._noted(step, after, self._measures(after, lane, data))
+        return self._with_measures(step, after, self._measures(after, lane, data))
 
     def _measures(self, state, lane, data) -> dict:
         """Units that no test image activates, and the stable rank of every matrix."""

@@ -50,7 +50,7 @@ class PackedProgram:
         """By its name in the state, what a lane is judged by at its end: floats, NaN before."""
         raise NotImplementedError
 
-    def _first(self, params, opt, key) -> dict:
+    def _initial_state(self, params, opt, key) -> dict:
         """The part of a state that all programs have, before the first step."""
         return {
             "params": params,
@@ -61,7 +61,7 @@ class PackedProgram:
             "valid_loss": jnp.float32(jnp.nan),
         }
 
-    def _after(self, step, state, loss, updates, opt) -> dict:
+    def _updated_state(self, step, state, loss, updates, opt) -> dict:
         """The state after a step of this loss and these updates."""
         return state | {
             "params": optax.apply_updates(state["params"], updates),
@@ -70,15 +70,15 @@ class PackedProgram:
             "diverged": jnp.where((state["diverged"] < 0) & ~jnp.isfinite(loss), step, state["diverged"]),
         }
 
-    def _room_for_measures(self, measure: Callable, *arguments):
+    def _empty_measures(self, measure: Callable, *arguments):
         """NaN for all measured steps, in the shapes of what `measure` returns."""
-        found, points = jax.eval_shape(measure, *arguments), len(self.cell.measured_steps)
-        return jax.tree.map(lambda x: jnp.full((points, *x.shape), jnp.nan, x.dtype), found)
+        shapes, points = jax.eval_shape(measure, *arguments), len(self.cell.measured_steps)
+        return jax.tree.map(lambda x: jnp.full((points, *x.shape), jnp.nan, x.dtype), shapes)
 
-    def _noted(self, step, state, found):
+    def _with_measures(self, step, state, measured):
         """The state with the measures of a measured step in their place."""
         index = jnp.searchsorted(jnp.array(self.cell.measured_steps), step)
-        return state | {"measures": jax.tree.map(lambda all_, x: all_.at[index].set(x), state["measures"], found)}
+        return state | {"measures": jax.tree.map(lambda all_, x: all_.at[index].set(x), state["measures"], measured)}
 
     def _train(self, step, stop, state, lane, data):
         """The state at `stop`. Plain steps run in a loop of their own, so that measures cost nothing there."""
@@ -169,8 +169,8 @@ class PackedProgram:
         lanes = self.arrays([self.cell.example_lane()] * self.lanes)
         state = self.lane_shapes() if self.lanes == 1 else self.blank_state()
         if self.mesh is not None:
-            of = lambda x, where: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=where)  # noqa: E731
-            data = jax.tree.map(of, data, self.data_placement(data))
+            placed = lambda x, where: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=where)  # noqa: E731
+            data = jax.tree.map(placed, data, self.data_placement(data))
         self.advance = self.advance.lower(np.int32(0), np.int32(0), state, lanes, data).compile()
         return self.advance
 

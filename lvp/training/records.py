@@ -62,7 +62,7 @@ def read(path: Path) -> list[dict]:
     """
     path = Path(path)
     files = sorted(path.glob("*.jsonl")) if path.is_dir() else [path]
-    found = []
+    records = []
     for file in files:
         try:
             content = file.read_text(errors="replace")
@@ -70,22 +70,22 @@ def read(path: Path) -> list[dict]:
             raise InputError(f"cannot read {file}: {error.strerror or error}") from error
         for number, line in enumerate(content.splitlines(), 1):
             try:
-                found.append(_record(json.loads(line)))
+                records.append(_record(json.loads(line)))
             except (ValueError, RecursionError) as error:
                 raise InputError(f"{file}:{number} is not a record: {error}") from error
-    return sorted(found, key=lambda r: r["hash"])
+    return sorted(records, key=lambda r: r["hash"])
 
 
-def _record(found: Any) -> dict:
+def _record(record: Any) -> dict:
     """What a line says, if it is a record; ValueError saying why it is none."""
-    if isinstance(found, dict) and found.get("format", FORMAT) != FORMAT:
-        raise ValueError(f"format {found['format']}, this version reads {FORMAT}")
-    if not fits(found, _SHAPE) or not found.keys() <= _KEYS:
+    if isinstance(record, dict) and record.get("format", FORMAT) != FORMAT:
+        raise ValueError(f"format {record['format']}, this version reads {FORMAT}")
+    if not fits(record, _SHAPE) or not record.keys() <= _KEYS:
         raise ValueError("it does not have a record's keys and values")
-    digest = found.pop("digest", None)  # records from before there was one have none
-    if config_hash(found) != digest and digest is not None:
+    digest = record.pop("digest", None)  # records from before there was one have none
+    if config_hash(record) != digest and digest is not None:
         raise ValueError("it was changed since it was written")
-    return found
+    return record
 
 
 def flatten(nested: Mapping, prefix: str = "") -> dict[str, Any]:
