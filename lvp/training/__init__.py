@@ -1,5 +1,8 @@
-"""Training as compiled programs: `cell` says what is compiled and what is traced, `program` compiles it, `loop` drives
-any program, `language` trains a decoder on next tokens, `images` a residual network."""
+"""Training as compiled programs.
+
+`cell` separates what is compiled from what is traced, `batches` feeds data, `program` compiles, `loop` runs a program,
+`language` trains a decoder on next tokens, `images` trains a residual network.
+"""
 
 from typing import TYPE_CHECKING, Any
 
@@ -60,7 +63,7 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    """The names above, once asked for: jax and flax take seconds to import, and `records` needs neither."""
+    """Imports the names above on first use: jax and flax take seconds, and `records` needs neither."""
     if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     from lvp.training import exports

@@ -1,4 +1,4 @@
-"""The public names of `lvp.training`, which imports them from here when they are asked for."""
+"""The public names of `lvp.training`, which imports them from here on first use."""
 
 from lvp.training.batches import RandomWindows, StreamedRows
 from lvp.training.cell import OPTIMIZERS, Cell, DataConfig, Lane, OptimizerConfig, check_positive

@@ -20,11 +20,11 @@ from lvp.training.batches import ALL_STEPS, Feed, RandomWindows, StreamedRows
 from lvp.training.cell import Cell, Lane, traced_table
 from lvp.training.program import PackedProgram
 
-STREAMED_STEPS = 8  # whose rows go to the device together
+STREAMED_STEPS = 8  # steps whose rows go to the device together
 
 
 def check_lengths(cell: Cell, train: int, valid: int) -> None:
-    """InputError where so many tokens of training and validation text are too few, or too many, for the cell."""
+    """Raises InputError if the training or validation text has too few or too many tokens for the cell."""
     if train < cell.model.context + 1:
         raise InputError(f"the training slice holds {train} tokens, fewer than one row of {cell.model.context} + 1")
     if train > cell.data.source.max_tokens:
@@ -80,7 +80,7 @@ class TrainingData(NamedTuple):
 
 
 def _in_groups(cell: Cell, tokens: np.ndarray, stride: int | None = None) -> list[np.ndarray]:
-    """Evaluation windows in groups of as many rows as a micro-batch has, and the weights of their predictions."""
+    """Evaluation windows in groups of one micro-batch, and the weights of their predictions."""
     return batches.grouped(cell.micro_batch_size, *batches.evaluation_windows(tokens, cell.model.context, stride))
 
 
@@ -153,25 +153,27 @@ def lane_feeds(
 
 
 def check_mesh(cell: Cell, sizes: Mapping[str, int]) -> None:
-    """InputError where a mesh of these sizes does not divide what it splits of the cell."""
+    """Raises InputError if a mesh of these sizes does not divide the cell's rows, parameters or heads."""
     heads = {"heads": cell.model.num_heads, "heads of keys and values": cell.model.num_kv_heads}
     params = jax.eval_shape(decoder(cell.model).init, jax.random.key(0))
     sharding.check_fits(sizes, rows=cell.micro_batch_size, params=params, heads=heads)
 
 
 class Gradients(NamedTuple):
-    """Of one step: the loss; the gradient with respect to whatever was asked for, and mean_k ‖G_k‖² of each of its
-    arrays over micro-batches (None where nobody looks at them)."""
+    """Loss and gradients of one step."""
 
     loss: jax.Array
     gradient: Any
-    squares: Any
+    squares: Any  # mean_k ‖G_k‖² of every gradient array over micro-batches; None if not needed
 
 
 class Program(PackedProgram):
-    """The program of a `Cell`. Its states hold `params`, `opt`, `key` (the lane's data RNG), `losses`, `diverged`,
-    `valid_loss` and of a scored text `scored_nats` (NaN until the end); of a cell with measured steps also
-    `initial_means` (of its vocabulary matrices) and `measures`."""
+    """The program of a `Cell`.
+
+    States hold `params`, `opt`, `key` (of the lane's data), `losses`, `diverged`, `valid_loss` and, with a scored text,
+    `scored_nats` (NaN until the last step). With measured steps they also hold `initial_means` (of the vocabulary
+    matrices) and `measures`.
+    """
 
     def __init__(self, cell: Cell, lanes: int = 1, mesh: Mesh | None = None):
         if lanes > 1 and not cell.data.source.shared:
@@ -249,7 +251,7 @@ class Program(PackedProgram):
         return self._optimizer_step(step, state, lane, gradients)[0]
 
     def _optimizer_step(self, step, state, lane, gradients: Gradients):
-        """The state after a step, and its updates."""
+        """(state after a step, its updates)."""
         extra = {}
         if self.cell.optimizer.needs_snr:
             extra = {"gradient_snr": self._snr(gradients)}
@@ -257,24 +259,23 @@ class Program(PackedProgram):
         return self._updated_state(step, state, gradients.loss, updates, opt), updates
 
     def _snr(self, gradients: Gradients):
-        """φ of every parameter."""
+        """The signal-to-noise ratio φ of every parameter."""
         sizes = self.cell.micro_batches, self.cell.micro_batch_size
         of_mean = measures.square_sums(gradients.gradient)
-        # A parameter that stacks layers has one φ here, of all of them.
+        # Stacked layers share one φ.
         return jax.tree.map(
             lambda one, mean: optim.snr_of_squares(jnp.sum(one), jnp.sum(mean), *sizes), of_mean, gradients.squares
         )
 
     def _setting(self, lane, name):
-        """An option of the optimizer: the lane's, the cell's, or the factory's own."""
+        """An option of the optimizer: the lane's, else the cell's, else the factory's default."""
         return lane["options"].get(name, self.cell.optimizer.setting(name))
 
     def _measured_step(self, step, state, lane, data):
         return self._with_measures(step, *self._measured_update(step, state, lane, data))
 
     def _measured_update(self, step, state, lane, data):
-        """The state after the same step, and its measures. The head's own gradient is taken apart, for a tied matrix
-        has two."""
+        """(state after the step, its measures). The head's gradient is separate: a tied matrix has a second one."""
         params = state["params"]
         head, into_params = jax.vjp(self.model.head, params)
 
@@ -321,7 +322,7 @@ class Program(PackedProgram):
         return measures.joined(*(measured[kind]() for kind in self.cell.measures))
 
     def _nats(self, params, windows, weights):
-        """The loss of all groups of windows together, not divided by their weight."""
+        """The summed loss of all groups of windows, in nats."""
 
         def body(total, group):
             windows, weights = group
