@@ -18,7 +18,7 @@ class InputError(ValueError):
 
     def __init__(self, message: object):
         # Names of files may hold anything, line ends and a terminal's commands too.
-        super().__init__(_UNSHOWN.sub(lambda found: repr(found[0])[1:-1], str(message)))
+        super().__init__(_UNSHOWN.sub(lambda match: repr(match[0])[1:-1], str(message)))
 
 
 def shown(value: object) -> str:

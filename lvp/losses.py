@@ -107,9 +107,9 @@ def _chunk_nll(hidden, head, targets, z_loss: float, split: bool):
         at = targets - jax.lax.axis_index(MODEL) * columns
         most = jax.lax.pmax(jnp.max(logits, axis=-1), MODEL)
         lse = most + jnp.log(jax.lax.psum(jnp.sum(jnp.exp(logits - most[:, None]), axis=-1), MODEL))
-        found = jnp.take_along_axis(logits, jnp.clip(at, 0, columns - 1)[:, None], axis=-1)[:, 0]
+        at_target = jnp.take_along_axis(logits, jnp.clip(at, 0, columns - 1)[:, None], axis=-1)[:, 0]
         own = (at >= 0) & (at < columns)
-        of_target, owners = jax.lax.psum((jnp.where(own, found, 0), own.astype(found.dtype)), MODEL)
+        of_target, owners = jax.lax.psum((jnp.where(own, at_target, 0), own.astype(at_target.dtype)), MODEL)
         of_target = jnp.where(owners > 0, of_target, jnp.nan)  # no such token: as loud as on one device
     loss = lse - of_target
     return logits, lse, loss + z_loss * lse**2 if z_loss else loss, at

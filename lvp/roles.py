@@ -77,7 +77,7 @@ class Declaration:
 
 @dataclass(frozen=True)
 class Leaf:
-    """One parameter as the rest of the library sees it; a leaf of the tree that `describe` returns.
+    """One parameter as the rest of the library sees it; a leaf of the tree that `classify` returns.
 
     `fan_in`, `stacked`: axes (possibly empty tuples; a vector has no fan-in). `vocab_axis`: axis or None.
     """
@@ -131,7 +131,7 @@ Two rules of choice, since the papers are silent:
 """
 
 
-def describe(
+def classify(
     params: Any,
     declarations: Sequence[Declaration] = DEFAULT,
     extra: Sequence[Declaration] = (),
@@ -168,19 +168,19 @@ def describe(
 
 
 def labels(params: Any, declarations: Sequence[Declaration] = DEFAULT, extra: Sequence[Declaration] = ()) -> Any:
-    """The role (a string) of every parameter, in the structure of `params`; otherwise as `describe`."""
-    return jax.tree.map(lambda leaf: leaf.role, describe(params, declarations, extra))
+    """The role (a string) of every parameter, in the structure of `params`; otherwise as `classify`."""
+    return jax.tree.map(lambda leaf: leaf.role, classify(params, declarations, extra))
 
 
 def _covered(path: str, shape: tuple[int, ...], levels: Sequence[Sequence[Declaration]]) -> Leaf:
     """The leaf as the first level (the highest precedence) that declares it at all declares it."""
     for level in levels:
-        found = [d for d in level if d.names(path) and d.admits(len(shape))]
-        leaves = [_leaf(path, shape, declaration) for declaration in found]
-        for leaf, declaration in zip(leaves[1:], found[1:], strict=True):
+        matching = [d for d in level if d.names(path) and d.admits(len(shape))]
+        leaves = [_leaf(path, shape, declaration) for declaration in matching]
+        for leaf, declaration in zip(leaves[1:], matching[1:], strict=True):
             if leaf != leaves[0]:
                 raise InputError(
-                    f"parameter {path!r} of shape {shape}: declarations {found[0].pattern!r} "
+                    f"parameter {path!r} of shape {shape}: declarations {matching[0].pattern!r} "
                     f"({leaves[0].role}) and {declaration.pattern!r} ({leaf.role}) disagree in role or axes"
                 )
         if leaves:

@@ -6,7 +6,7 @@ import time
 from pathlib import Path
 
 import experiments
-from lvp.cli.parser import CORPORA, Parser, command, setting, subcommand
+from lvp.cli.parser import CORPORA, Parser, add_command, exit_code, setting
 
 
 def _how(parser):
@@ -102,10 +102,10 @@ def _publish(arguments):
 
 def parser() -> Parser:
     top = Parser(prog="python -m sweeps", description="Run experiments, and draw what they found.", allow_abbrev=False)
-    commands = top.add_subparsers(dest="command", required=True, parser_class=Parser)
+    subparsers = top.add_subparsers(dest="command", required=True, parser_class=Parser)
 
     def add(name, function, help):
-        return subcommand(commands, name, function, help)
+        return add_command(subparsers, name, function, help)
 
     run = add("run", _run, "run an experiment, or continue it where its directory stands")
     run.add_argument("experiment", help=f"one of: {', '.join(experiments.NAMES)}; or a file of one's own, FILE.py")
@@ -139,7 +139,7 @@ def main(argv: list[str] | None = None) -> int:
         if signal.getsignal(number) is not signal.SIG_IGN:  # nohup
             signal.signal(number, signal.default_int_handler)
     arguments = parser().parse_args(argv)
-    return command("sweeps", lambda: arguments.function(arguments))
+    return exit_code("sweeps", lambda: arguments.function(arguments))
 
 
 if __name__ == "__main__":

@@ -107,7 +107,9 @@ def summary(table, config: Config) -> str:
         lines.append(f"{d:>6} {m:>6} {numbers}  {flags}")
     every = powers(config, best, include_flagged=True)
     for name in fit.powers:
-        words = [f"{with_interval(*f.of(name))} from {which}" for which, f in (("resolved cells", fit), ("all", every))]
+        words = [
+            f"{with_interval(*f.power(name))} from {which}" for which, f in (("resolved cells", fit), ("all", every))
+        ]
         lines.append(f"best η_E as a power of {name}, the other held: {', '.join(words)}")
     lines += _slices(config, best)
     lines += ["", "(b) train loss above the best known of each cell but the smallest, in %, 95 % intervals"]

@@ -31,7 +31,7 @@ def claims(table, config: Config, context) -> list[Claim]:
             (),
         ),
     ):
-        verdicts = [judge(*f.of(name), claimed=claimed, rivals=rivals) for f in (fit, every)]
+        verdicts = [judge(*f.power(name), claimed=claimed, rivals=rivals) for f in (fit, every)]
         made.append(
             Claim(
                 statement=statement,
@@ -41,7 +41,7 @@ def claims(table, config: Config, context) -> list[Claim]:
                 interval=fit.intervals[name],
                 verdict=verdicts[0] if verdicts[0] == verdicts[1] else "unresolved",
                 note=f"{fit.num_points} of {len(best)} cells resolved; with the flagged ones, which must not change "
-                f"the verdict, {with_interval(*every.of(name))}",
+                f"the verdict, {with_interval(*every.power(name))}",
                 **shared,
             )
         )

@@ -9,7 +9,7 @@ from numpy.typing import ArrayLike
 
 from lvp.analysis.estimators import METHODS, Curve, Noise, Optimum, read
 from lvp.analysis.noise import as_lanes, seed_noise, shrunk_noise, two_way, usable_rates
-from lvp.analysis.quadratic_fit import windows
+from lvp.analysis.quadratic_fit import fit_windows
 from lvp.errors import InputError
 
 
@@ -91,10 +91,10 @@ def optima(
         stds, freedoms = shrunk_noise([std for std, _ in own], [freedom for _, freedom in own])
     else:
         stds, freedoms = np.full(len(curves), float(noise_std)), np.full(len(curves), np.inf)
-    found = []
+    readings = []
     for w, (curve, std, freedom) in enumerate(zip(curves, stds, freedoms, strict=True)):
-        found.append(read(curve, Noise(std, freedom, num_bootstrap, [seed, w]), method, tolerance))
-    return found
+        readings.append(read(curve, Noise(std, freedom, num_bootstrap, [seed, w]), method, tolerance))
+    return readings
 
 
 def _check_settings(method, tolerance, noise_std, num_bootstrap) -> None:
@@ -126,4 +126,4 @@ def _curve(rates, losses, window: int) -> Curve:
         raise InputError(f"{rates.size} rates but losses of shape {np.shape(losses)}; the last axis is rates")
     log_rates, usable = np.log(rates), usable_rates(lanes)
     means, blocks, _, _ = two_way(lanes)
-    return Curve(rates, log_rates, lanes, usable, means, blocks, windows(log_rates, usable, int(window)))
+    return Curve(rates, log_rates, lanes, usable, means, blocks, fit_windows(log_rates, usable, int(window)))

@@ -128,14 +128,14 @@ class Reading:
 class Search:
     """The measured curve's minimum and those of the simulated curves (None: noise unknown)."""
 
-    found: Located
+    located: Located
     draws: Located | None
     shift: float  # what to add to the simulated log rates for their noise to stand around the measured one
     flat: bool  # the curvature does not stand out of the noise
 
     @property
     def centre(self) -> int:
-        return int(self.found.centre[0])
+        return int(self.located.centre[0])
 
 
 def read(curve: Curve, noise: Noise, method: str, tolerance: float) -> Optimum:
@@ -156,7 +156,7 @@ def read(curve: Curve, noise: Noise, method: str, tolerance: float) -> Optimum:
         method=method,
         flags=flags,
         notes=notes,
-        curvature=float(search.found.curvature[0]),
+        curvature=float(search.located.curvature[0]),
         band=_band(curve, tolerance),
         noise_std=noise.std,
         degrees_of_freedom=float(noise.freedom),
@@ -165,16 +165,16 @@ def read(curve: Curve, noise: Noise, method: str, tolerance: float) -> Optimum:
 
 def quadratic(curve: Curve, noise: Noise, search: Search, tolerance: float) -> Reading:
     """Vertex of the least-squares parabola in ln η through the window's means."""
-    found, draws = search.found, search.draws
+    located, draws = search.located, search.draws
     notes = _asymmetry(curve, noise, search.centre)
     points = curve.grid.points(search.centre)
     simulated = None if draws is None else draws.log_rate + search.shift
-    return Reading(np.exp(found.log_rate[0]), found.loss[0], int(found.off[0]), points, simulated, notes=notes)
+    return Reading(np.exp(located.log_rate[0]), located.loss[0], int(located.off[0]), points, simulated, notes=notes)
 
 
 def argmin(curve: Curve, noise: Noise, search: Search, tolerance: float) -> Reading:
     """The rate of the smallest mean; half a step to either side is part of its uncertainty."""
-    best = int(search.found.best[0])
+    best = int(search.located.best[0])
     off = -1 if best == curve.grid.first else 1 if best == curve.grid.last else 0
     simulated = None if search.draws is None else curve.log_rates[search.draws.best]
     points = curve.grid.points(best)
@@ -209,19 +209,19 @@ METHODS = {"quadratic": quadratic, "geometric_mean": geometric_mean, "argmin": a
 
 def _search(curve: Curve, noise: Noise) -> Search:
     grid = curve.grid
-    found = grid.locate(curve.means[None])
+    located = grid.locate(curve.means[None])
     if not noise.known:
-        return Search(found, None, NAN, found.off[0] == 2)
-    centre, per_mean = int(found.centre[0]), np.sqrt(np.maximum(curve.counts, 1))
+        return Search(located, None, NAN, located.off[0] == 2)
+    centre, per_mean = int(located.centre[0]), np.sqrt(np.maximum(curve.counts, 1))
     base = curve.smooth(centre)
     draws = grid.locate(base + noise.draws(curve.log_rates.shape) / per_mean)
-    shift = found.log_rate[0] - grid.locate(base[None]).log_rate[0]
-    if np.isnan(found.curvature[0]):  # fewer than three points: nothing to test
-        return Search(found, draws, shift, found.off[0] == 2)
+    shift = located.log_rate[0] - grid.locate(base[None]).log_rate[0]
+    if np.isnan(located.curvature[0]):  # fewer than three points: nothing to test
+        return Search(located, draws, shift, located.off[0] == 2)
     error = grid.curvature_error(centre, noise.std / per_mean)
     threshold = curvature_threshold(grid, curve.counts, noise.freedom, FLAT_LEVEL)
-    wanders = found.off[0] == 0 and (draws.off != 0).mean() > WANDER_LIMIT
-    return Search(found, draws, shift, bool(not found.curvature[0] > threshold * error or wanders))
+    wanders = located.off[0] == 0 and (draws.off != 0).mean() > WANDER_LIMIT
+    return Search(located, draws, shift, bool(not located.curvature[0] > threshold * error or wanders))
 
 
 def _spread(reading: Reading, noise: Noise) -> tuple[float, tuple[float, float]]:

@@ -1,7 +1,7 @@
 """The figure of optimal rate against width: what was measured, what it rests on, what it is compared with."""
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -91,7 +91,14 @@ def _checked(widths, rates, losses_by_width) -> tuple[np.ndarray, list, list]:
     return widths, grids, lanes
 
 
-def curves_panel(axes, widths, grids, lanes, optima, colours) -> None:
+def curves_panel(
+    axes: Any,
+    widths: Sequence[float] | np.ndarray,
+    grids: Sequence[np.ndarray],
+    lanes: Sequence[np.ndarray],
+    optima: Sequence[Optimum],
+    colours: np.ndarray,
+) -> None:
     """Loss against rate: a curve per width, its optimum as a large marker."""
     finite = np.concatenate([values[np.isfinite(values)] for values in lanes])
     axes.set(xscale="log", xlim=(0.8 * min(map(min, grids)), 1.25 * max(map(max, grids))))

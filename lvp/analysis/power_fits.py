@@ -22,7 +22,7 @@ class Powers:
     num_points: int
     level: float = 0.95
 
-    def of(self, name: str) -> tuple[float, tuple[float, float]]:
+    def power(self, name: str) -> tuple[float, tuple[float, float]]:
         """A power and its interval."""
         return self.powers[name], self.intervals[name]
 
@@ -62,19 +62,19 @@ def powers(
     weighted = bool(np.isfinite(stds).all() and stds.max() > 0)
     variances = np.maximum(stds, 1e-3 * stds.max()) ** 2 if weighted else np.ones(len(y))
     tau2 = paule_mandel(lambda v: _fit(design, y, v)[2], variances, freedom) if weighted and freedom else 0.0
-    found, errors, scatter = _fit(design, y, variances + tau2)
-    half = np.full(len(found), np.inf)
+    coefficients, errors, scatter = _fit(design, y, variances + tau2)
+    half = np.full(len(coefficients), np.inf)
     if freedom:
         quantile, scale = float(stdtrit(freedom, (1 + level) / 2)), np.sqrt(scatter / freedom)
         half = quantile * errors * (max(scale, 1 / quantile) if weighted else scale)
     return Powers(
-        powers={name: float(found[k + 1]) for k, name in enumerate(quantities)},
+        powers={name: float(coefficients[k + 1]) for k, name in enumerate(quantities)},
         intervals={
-            name: (float(found[k + 1] - half[k + 1]), float(found[k + 1] + half[k + 1]))
+            name: (float(coefficients[k + 1] - half[k + 1]), float(coefficients[k + 1] + half[k + 1]))
             for k, name in enumerate(quantities)
         },
         degrees_of_freedom=freedom,
-        intercept=float(found[0]),
+        intercept=float(coefficients[0]),
         num_points=len(y),
         level=level,
     )
@@ -83,6 +83,6 @@ def powers(
 def _fit(design, y, variances):
     """Weighted coefficients, their standard errors, weighted residual sum of squares."""
     roots = 1 / np.sqrt(variances)
-    found, *_ = np.linalg.lstsq(design * roots[:, None], y * roots, rcond=None)
+    coefficients, *_ = np.linalg.lstsq(design * roots[:, None], y * roots, rcond=None)
     errors = np.sqrt(np.diag(np.linalg.inv((design / variances[:, None]).T @ design)))
-    return found, errors, float(np.sum((roots * (y - design @ found)) ** 2))
+    return coefficients, errors, float(np.sum((roots * (y - design @ coefficients)) ** 2))

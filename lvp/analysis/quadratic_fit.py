@@ -87,13 +87,13 @@ class Windows:
         so looks like slope. The vertex is therefore the mean over positions of the grid against the curve.
         (That makes it tenfold less dependent on the grid and a tenth less noisy; of a parabola it is exact.)
         """
-        found = self.search(curves)
-        near = found.log_rate[:, None] - self.shifts
+        located = self.search(curves)
+        near = located.log_rate[:, None] - self.shifts
         centre = self._nearest(near)
         offset, *_ = self._vertex(self._parabolas(self.shifted, curves, centre), centre)
         vertices = self.log_rates[centre] + offset + self.shifts
-        inside = (found.off == 0) & np.isfinite(vertices).all(axis=1)
-        return replace(found, log_rate=np.where(inside, vertices.mean(axis=1), found.log_rate))
+        inside = (located.off == 0) & np.isfinite(vertices).all(axis=1)
+        return replace(located, log_rate=np.where(inside, vertices.mean(axis=1), located.log_rate))
 
     def search(self, curves: np.ndarray) -> Located:
         """Minima of curves [B, R] by the one window of each on the grid as it is.
@@ -105,17 +105,17 @@ class Windows:
         best = curves.argmin(axis=1)
         maps = self.maps[None]
         offset = self._vertex(self._parabolas(maps, curves, best[:, None]), best[:, None])[0][:, 0]
-        found = np.isfinite(offset)
-        centre = np.where(found, self._nearest(self.log_rates[best] + np.where(found, offset, 0)), best)
+        has_vertex = np.isfinite(offset)
+        centre = np.where(has_vertex, self._nearest(self.log_rates[best] + np.where(has_vertex, offset, 0)), best)
         fit = self._vertex(self._parabolas(maps, curves, centre[:, None]), centre[:, None])
         offset, loss, curvature, off = (part[:, 0] for part in fit)
         off = np.where(best == self.first, -1, np.where(best == self.last, 1, off))
-        found = np.isfinite(offset)
+        has_vertex = np.isfinite(offset)
         return Located(
             best=best,
             centre=centre,
-            log_rate=np.where(found, self.log_rates[centre] + offset, self.log_rates[best]),
-            loss=np.where(found, loss, curves[np.arange(len(curves)), best]),
+            log_rate=np.where(has_vertex, self.log_rates[centre] + offset, self.log_rates[best]),
+            loss=np.where(has_vertex, loss, curves[np.arange(len(curves)), best]),
             curvature=curvature,
             off=off,
         )
@@ -152,7 +152,7 @@ def _windows(log_rates: tuple, usable: tuple, window: int) -> Windows:
     return Windows(np.array(log_rates), np.array(usable), window)
 
 
-def windows(log_rates: np.ndarray, usable: np.ndarray, window: int) -> Windows:
+def fit_windows(log_rates: np.ndarray, usable: np.ndarray, window: int) -> Windows:
     """`Windows` of a grid, remembered: the widths of a sweep share one."""
     return _windows(tuple(log_rates.tolist()), tuple(usable.tolist()), window)
 

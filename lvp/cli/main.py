@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, get_type_hints
 
 from lvp.cli import recommend
-from lvp.cli.parser import Parser, command, need, parsed, setting, subcommand
+from lvp.cli.parser import Parser, add_command, exit_code, need, parsed, setting
 from lvp.errors import InputError, unknown
 
 # What a run of the 1B has that Hayou & Liu 2025 do not state.
@@ -43,12 +43,12 @@ def _model(name: str, changes: dict[str, str]):
 
 def _fields(path: Path) -> dict[str, Any]:
     try:
-        found = json.loads(path.read_text())
+        config = json.loads(path.read_text())
     except (OSError, ValueError) as error:
         raise InputError(f"{path}: {error}") from None
-    if not isinstance(found, dict):
+    if not isinstance(config, dict):
         raise InputError(f"{path}: must be a JSON object of the model's fields")
-    return found
+    return config
 
 
 def _tokenize(arguments) -> None:
@@ -92,24 +92,24 @@ def _plan(arguments) -> None:
     tried = [("", cell), *plan.remedies(cell, mesh_sizes(arguments.mesh, len(devices)))]
     for words, candidate in tried:
         try:
-            found = plan.plan(candidate, arguments.topology, arguments.mesh)
+            planned = plan.plan(candidate, arguments.topology, arguments.mesh)
         except plan.TooLarge as error:
             print(f"does not fit{' with ' if words else ''}{words}: {error}", file=sys.stderr)
             continue
-        if found.fits is False:
+        if planned.fits is False:
             print(f"does not fit{' with ' if words else ''}{words}", file=sys.stderr)
             continue
-        print(*([f"it fits with {words}", ""] if words else []), plan.table(found), sep="\n")
+        print(*([f"it fits with {words}", ""] if words else []), plan.table(planned), sep="\n")
         return
     raise InputError("it fits with no setting that was tried: it takes more devices, or another mesh")
 
 
 def parser() -> Parser:
     top = Parser(prog="lvp", description="Learning rates by role and shape: what they are, and what runs cost.")
-    commands = top.add_subparsers(dest="command", required=True, parser_class=Parser)
-    recommend.add(commands)
+    subparsers = top.add_subparsers(dest="command", required=True, parser_class=Parser)
+    recommend.add(subparsers)
     text = "compile the training of a model for a topology, without the hardware: what it needs and how long it takes"
-    made = subcommand(commands, "plan", _plan, text)
+    made = add_command(subparsers, "plan", _plan, text)
     made.add_argument("model", help="1b (Hayou & Liu 2025, Table 3), gpt2, or FILE.json with the model's fields")
     made.add_argument("--topology", required=True, help="v5e:4x4, v5p:2x2x4, v6e:4x4, …, or host:8")
     made.add_argument("--mesh", default="", help="data=1,fsdp=16,model=1; what is left goes to fsdp")
@@ -118,13 +118,13 @@ def parser() -> Parser:
     made.add_argument("--remat", help="none, dots or block: what the backward pass computes again")
     made.add_argument("--optimizer", default="adamw", help="adamw, lion_a, lion_ar, …")
     made.add_argument("--set", nargs="+", action="extend", default=[], metavar="KEY=VALUE", help="fields of the model")
-    _add_tokenize(commands)
+    _add_tokenize(subparsers)
     return top
 
 
-def _add_tokenize(commands) -> None:
+def _add_tokenize(subparsers) -> None:
     text = "turn a text of any size into a directory of tokens; after an interruption the same command goes on"
-    made = subcommand(commands, "tokenize", _tokenize, text)
+    made = add_command(subparsers, "tokenize", _tokenize, text)
     forms = "text:FILE-OR-DIR, tfds:NAME[/CONFIG][:VERSION][#FEATURE], wikitext2[:DIR] or python-docs"
     made.add_argument("spec", metavar="SPEC", help=forms)
     made.add_argument("--vocab", type=int, required=True, metavar="M", help="tokens of the vocabulary, 256 or more")
@@ -142,7 +142,7 @@ def _add_tokenize(commands) -> None:
 
 def main(argv: list[str] | None = None) -> int:
     arguments = parser().parse_args(argv)
-    return command("lvp", lambda: arguments.function(arguments))
+    return exit_code("lvp", lambda: arguments.function(arguments))
 
 
 if __name__ == "__main__":

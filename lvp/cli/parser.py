@@ -19,13 +19,13 @@ class Parser(argparse.ArgumentParser):
     """argparse whose errors are one line that begins with the program's short name, the last word of `prog`."""
 
     def error(self, message: str) -> NoReturn:
-        found = re.match(r"unrecognized arguments: (\S+)", message)
-        if found:
+        match = re.match(r"unrecognized arguments: (\S+)", message)
+        if match:
             options = [o for a in self._every_action() for o in a.option_strings]
-            message = str(unknown("argument", found.group(1).split("=")[0], options))
-        found = re.search(r"argument command: invalid choice: '([^']*)'", message)
-        if found:
-            message = str(unknown("command", found.group(1), self._commands()))
+            message = str(unknown("argument", match.group(1).split("=")[0], options))
+        match = re.search(r"argument command: invalid choice: '([^']*)'", message)
+        if match:
+            message = str(unknown("command", match.group(1), self._commands()))
         print(f"{short_name(self)}: {message}", file=sys.stderr)
         sys.exit(2)
 
@@ -42,9 +42,9 @@ class Parser(argparse.ArgumentParser):
                 yield from parser._actions
 
 
-def subcommand(commands: Any, name: str, function: Callable, text: str) -> argparse.ArgumentParser:
+def add_command(subparsers: Any, name: str, function: Callable, text: str) -> argparse.ArgumentParser:
     """A command among argparse's subparsers, which calls the function with its arguments."""
-    made = commands.add_parser(name, help=text, description=text, allow_abbrev=False)
+    made = subparsers.add_parser(name, help=text, description=text, allow_abbrev=False)
     made.set_defaults(function=function)
     return made
 
@@ -83,16 +83,16 @@ def parsed(key: str, value: Any, kind: Any) -> Any:
             return tuple(parsed(key, part, get_args(kind)[0]) for part in value)
     adapter = pydantic.TypeAdapter(kind)
     try:
-        found = adapter.validate_strings(value) if isinstance(value, str) else adapter.validate_python(value)
+        parsed_value = adapter.validate_strings(value) if isinstance(value, str) else adapter.validate_python(value)
     except pydantic.ValidationError as error:
         problem = error.errors()[0]["msg"]
         raise InputError(f"{key}: {problem[0].lower()}{problem[1:]}, got {shown(value)}") from None
-    if isinstance(found, int | float) and not abs(found) <= _LARGEST:
+    if isinstance(parsed_value, int | float) and not abs(parsed_value) <= _LARGEST:
         raise InputError(f"{key}: must be a number of at most 2^53 and not NaN, got {shown(value)}")
-    return found
+    return parsed_value
 
 
-def command(name: str, function: Callable[[], None]) -> int:
+def exit_code(name: str, function: Callable[[], None]) -> int:
     """Calls the function; its exit code: 0 for success, 1 for what failed on the way, 2 for unusable input, 130 when
     interrupted. Errors are one line on standard error, after the program's name."""
     try:

@@ -7,7 +7,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from lvp.cli.parser import need, subcommand
+from lvp.cli.parser import add_command, need
 from lvp.errors import InputError
 from lvp.parametrization import RULES, TOKEN_ROWS, table
 
@@ -15,16 +15,16 @@ RULE = f"{', '.join(RULES)} (default: lvp)"
 WIDTHS, VOCAB = (32, 64, 128, 256), 1024
 
 
-def add(commands: Any) -> None:
+def add(subparsers: Any) -> None:
     """The three commands, into argparse's subparsers."""
-    _add_recommend(commands)
-    _add_table(commands)
-    _add_coordinates(commands)
+    _add_recommend(subparsers)
+    _add_table(subparsers)
+    _add_coordinates(subparsers)
 
 
-def _add_recommend(commands) -> None:
+def _add_recommend(subparsers) -> None:
     text = "which learning rate and init every role should have, by which formula, and how far we measured that"
-    made = subcommand(commands, "recommend", _recommend, text)
+    made = add_command(subparsers, "recommend", _recommend, text)
     _add_size(made)
     made.add_argument("--hidden-lr", type=float, required=True, metavar="RATE", help="tuned rate of hidden matrices")
     made.add_argument("--rule", default="lvp", help=RULE)
@@ -38,9 +38,9 @@ def _add_recommend(commands) -> None:
     _add_json(made)
 
 
-def _add_table(commands) -> None:
+def _add_table(subparsers) -> None:
     text = "init std, learning-rate multiplier and decay of every role under a rule, or under all side by side"
-    made = subcommand(commands, "table", _table, text)
+    made = add_command(subparsers, "table", _table, text)
     _add_size(made)
     made.add_argument("--rule", help=f"{', '.join(RULES)} (default: all)")
     made.add_argument("--kappa", type=float, metavar="K", help="of interpolated, from 0 to 1 (default: 1)")
@@ -50,9 +50,9 @@ def _add_table(commands) -> None:
     _add_json(made)
 
 
-def _add_coordinates(commands) -> None:
+def _add_coordinates(subparsers) -> None:
     text = "train the built-in decoder a few steps at several widths: do activations and their changes keep their size?"
-    made = subcommand(commands, "coordinates", _coordinates, text)
+    made = add_command(subparsers, "coordinates", _coordinates, text)
     made.add_argument("--rule", default="lvp", help=RULE)
     widths = ",".join(map(str, WIDTHS))
     made.add_argument("--widths", type=_widths, default=WIDTHS, metavar="W,W,W", help=f"(default: {widths})")
@@ -138,7 +138,7 @@ def _coordinates(arguments) -> None:
     if arguments.out:
         picture(arguments.out)  # refused before minutes are spent
     names = ("rule", "widths", "vocab", "hidden_lr", "layers", "steps", "seeds", "token_rows")
-    found = decoder.check(**{name: getattr(arguments, name) for name in names})
-    _print_json(found.as_dict()) if arguments.json else print(found)
+    coordinates = decoder.check(**{name: getattr(arguments, name) for name in names})
+    _print_json(coordinates.as_dict()) if arguments.json else print(coordinates)
     if arguments.out:
-        save_as(found.figure(), arguments.out)
+        save_as(coordinates.figure(), arguments.out)

@@ -2,8 +2,8 @@
 
     from lvp import coordinates
 
-    found = coordinates.check(init, apply, (64, 128, 256), loss=loss, optimizer=optimizer, batch=batch)
-    print(found)
+    result = coordinates.check(init, apply, (64, 128, 256), loss=loss, optimizer=optimizer, batch=batch)
+    print(result)
 
 After Yang et al. 2022 (Tensor Programs V, appendix D.1): under a parametrization that suits the width, every activation
 starts at most of order one and a few steps change it by order one, at every width. `check` measures the powers of width

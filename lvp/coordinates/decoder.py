@@ -103,7 +103,7 @@ def _tokens(vocab: int) -> jax.Array:
 
 def _activations(model, params, tokens_BT) -> dict[str, jax.Array]:
     hidden_BTD, inputs = model.apply(params, tokens_BT, capture=True)
-    found = {"embedding": entering(model.config, params["embedding"]["embedding"][tokens_BT])}
+    activations = {"embedding": entering(model.config, params["embedding"]["embedding"][tokens_BT])}
     for path, x_NI in sorted(inputs.items()):
         *parents, last = path.split("/")
         if last != "kernel" or parents == ["head"]:
@@ -111,9 +111,9 @@ def _activations(model, params, tokens_BT) -> dict[str, jax.Array]:
         matrix = params
         for key in (*parents, last):
             matrix = matrix[key]
-        found["/".join(parents)] = x_NI @ matrix * model.config.hidden_multiplier
+        activations["/".join(parents)] = x_NI @ matrix * model.config.hidden_multiplier
     logits = hidden_BTD.reshape(-1, hidden_BTD.shape[-1]) @ model.head(params)
-    return found | {"hidden": hidden_BTD, "logits": logits}
+    return activations | {"hidden": hidden_BTD, "logits": logits}
 
 
 def _loss(activations, tokens):

@@ -84,7 +84,7 @@ class Growth:
 
 @dataclass(frozen=True)
 class Coordinates:
-    """What `check` returns: `found["logits", "change"]` is a `Growth`; `str` of it is a table.
+    """What `check` returns: `coordinates["logits", "change"]` is a `Growth`; `str` of it is a table.
 
     `widths` ascending; `growths` in the order of the activations, and of QUANTITIES.
     """
@@ -198,10 +198,10 @@ def _sizes(init, apply, loss, transform, batch, width: int, steps: int, seeds: i
     order: list[str] = []  # jax sorts the keys of what it returns
 
     def of_loss(params, batch):
-        found = apply(params, batch, width)
-        _check_activations(found)
-        order[:] = found
-        return loss(found, batch), found
+        activations = apply(params, batch, width)
+        _check_activations(activations)
+        order[:] = activations
+        return loss(activations, batch), activations
 
     def run(key, batch):
         params = init(key, width)
@@ -210,9 +210,9 @@ def _sizes(init, apply, loss, transform, batch, width: int, steps: int, seeds: i
         # Init is step 0 of the same loop, so that the model is compiled once; its last update is of no account.
         def step(carry, index):
             params, state, first = carry
-            gradients, found = jax.grad(of_loss, has_aux=True)(params, batch)
-            first = jax.tree.map(lambda x, old: jnp.where(index == 0, x, old), found, first)
-            sizes = {name: jnp.stack([_size(x), _size(x - first[name])]) for name, x in found.items()}
+            gradients, activations = jax.grad(of_loss, has_aux=True)(params, batch)
+            first = jax.tree.map(lambda x, old: jnp.where(index == 0, x, old), activations, first)
+            sizes = {name: jnp.stack([_size(x), _size(x - first[name])]) for name, x in activations.items()}
             updates, state = transform.update(gradients, state, params)
             return (optax.apply_updates(params, updates), state, first), sizes
 
@@ -224,18 +224,18 @@ def _sizes(init, apply, loss, transform, batch, width: int, steps: int, seeds: i
     keys = jax.random.split(jax.random.fold_in(jax.random.key(0), width), seeds)
     seed_by_seed = lambda keys, batch: jax.lax.map(lambda key: run(key, batch), keys)  # noqa: E731
     # The time goes into compiling: a few steps are no time for LLVM's dearest optimizations to pay.
-    found = jax.jit(seed_by_seed, compiler_options={"xla_backend_optimization_level": 1})(keys, batch)
-    return {name: np.asarray(found[name], np.float64) for name in order}
+    activations = jax.jit(seed_by_seed, compiler_options={"xla_backend_optimization_level": 1})(keys, batch)
+    return {name: np.asarray(activations[name], np.float64) for name in order}
 
 
 def _size(x):
     return jnp.mean(jnp.abs(x.astype(jnp.promote_types(x.dtype, jnp.float32))))
 
 
-def _check_activations(found) -> None:
-    if not isinstance(found, Mapping) or not found:
-        raise InputError(f"apply must return a dict of activations, name → array, got {type(found).__name__}")
-    for name, x in found.items():
+def _check_activations(activations) -> None:
+    if not isinstance(activations, Mapping) or not activations:
+        raise InputError(f"apply must return a dict of activations, name → array, got {type(activations).__name__}")
+    for name, x in activations.items():
         if not isinstance(name, str) or not hasattr(x, "shape") or x.size == 0:
             raise InputError(f"activation {name!r} must be a named, non-empty array")
 

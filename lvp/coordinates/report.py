@@ -16,25 +16,25 @@ if TYPE_CHECKING:
     from lvp.coordinates.growth import Coordinates, Growth
 
 
-def text(found: "Coordinates") -> str:
+def text(coordinates: "Coordinates") -> str:
     """A line per activation, a column per quantity; then what is expected not to be flat, and the alarms."""
-    lines = [("power of width, 95 % interval", *(_column(found, words) for words in QUANTITIES.values()))]
-    for name in found.activations:
-        growths = [found[name, quantity] for quantity in QUANTITIES]
+    lines = [("power of width, 95 % interval", *(_column(coordinates, words) for words in QUANTITIES.values()))]
+    for name in coordinates.activations:
+        growths = [coordinates[name, quantity] for quantity in QUANTITIES]
         lines.append((name, *(f"{_power(growth)} {_word(growth)}" for growth in growths)))
-    widths = ", ".join(map(str, found.widths))
-    heading = [found.title] if found.title else []
-    heading.append(f"mean absolute entries over widths {widths}; seeds {found.seeds}, steps {found.steps}")
+    widths = ", ".join(map(str, coordinates.widths))
+    heading = [coordinates.title] if coordinates.title else []
+    heading.append(f"mean absolute entries over widths {widths}; seeds {coordinates.seeds}, steps {coordinates.steps}")
     blocks = ["\n".join([*heading, *aligned(lines)])]
-    if excused := _excused(found):
+    if excused := _excused(coordinates):
         blocks.append("\n".join(["*: not flat, nor meant to be:", *excused]))
-    blocks.append(_conclusion(found))
-    blocks += ["\n".join(found.notes)] if found.notes else []
+    blocks.append(_conclusion(coordinates))
+    blocks += ["\n".join(coordinates.notes)] if coordinates.notes else []
     return "\n\n".join(blocks)
 
 
-def _column(found: "Coordinates", words: str) -> str:
-    steps = f"{found.steps} step" + "s" * (found.steps > 1)
+def _column(coordinates: "Coordinates", words: str) -> str:
+    steps = f"{coordinates.steps} step" + "s" * (coordinates.steps > 1)
     return {"after training": f"after {steps}", "change": f"change in {steps}"}.get(words, words)
 
 
@@ -47,20 +47,20 @@ def _word(growth: "Growth") -> str:
     return growth.verdict + ("*" if excused else "!" if growth.alarm else "")
 
 
-def _excused(found: "Coordinates") -> list[str]:
+def _excused(coordinates: "Coordinates") -> list[str]:
     reasons: dict[str, list[str]] = {}
-    for growth in found.growths:
+    for growth in coordinates.growths:
         if growth.expected is not None and growth.verdict in ("grows", "vanishes") and not growth.alarm:
             reasons.setdefault(growth.expected.why, []).append(f"{growth.activation} {QUANTITIES[growth.quantity]}")
     return [f"  {', '.join(names)}: {why}" for why, names in reasons.items()]
 
 
-def _conclusion(found: "Coordinates") -> str:
-    verdicts = [growth.verdict for growth in found.growths]
+def _conclusion(coordinates: "Coordinates") -> str:
+    verdicts = [growth.verdict for growth in coordinates.growths]
     counts = ", ".join(f"{verdicts.count(v)} {v}" for v in dict.fromkeys(sorted(verdicts)))
-    if not found.alarms:
+    if not coordinates.alarms:
         return f"No alarm ({counts})."
-    words = [f"{g.activation} {QUANTITIES[g.quantity]} {_verb(g)}" for g in found.alarms]
+    words = [f"{g.activation} {QUANTITIES[g.quantity]} {_verb(g)}" for g in coordinates.alarms]
     return f"!: {len(words)} of {len(verdicts)} do what they should not ({counts}): {'; '.join(words)}."
 
 
@@ -68,7 +68,7 @@ def _verb(growth: "Growth") -> str:
     return "has diverged" if growth.verdict == "diverged" else f"{growth.verdict} as d^{growth.fit.slope:.2f}"
 
 
-def as_dict(found: "Coordinates") -> dict[str, Any]:
+def as_dict(coordinates: "Coordinates") -> dict[str, Any]:
     """As `Coordinates.as_dict`."""
     growths = [
         {
@@ -81,32 +81,38 @@ def as_dict(found: "Coordinates") -> dict[str, Any]:
             "verdict": growth.verdict,
             "alarm": growth.alarm,
         }
-        for growth in found.growths
+        for growth in coordinates.growths
     ]
-    shared = {"title": found.title, "widths": list(found.widths), "steps": found.steps, "seeds": found.seeds}
-    return shared | {"notes": list(found.notes), "growths": growths}
+    shared = {
+        "title": coordinates.title,
+        "widths": list(coordinates.widths),
+        "steps": coordinates.steps,
+        "seeds": coordinates.seeds,
+    }
+    return shared | {"notes": list(coordinates.notes), "growths": growths}
 
 
 def _finite(x: float) -> float | None:
     return float(x) if np.isfinite(x) else None
 
 
-def figure(found: "Coordinates") -> "Figure":
+def figure(coordinates: "Coordinates") -> "Figure":
     """A row of panels per quantity; a column per first part of the activations' names."""
     groups: dict[str, list[str]] = {}
-    for name in found.activations:
+    for name in coordinates.activations:
         groups.setdefault(name.rpartition("/")[0].partition("/")[0], []).append(name)
     panels = []
     for quantity, words in QUANTITIES.items():
         for group, names in groups.items():
-            series = [_series(found, found[name, quantity], group) for name in names]
-            title = f"{group}: {_column(found, words)}" if group else _column(found, words)
+            series = [_series(coordinates, coordinates[name, quantity], group) for name in names]
+            title = f"{group}: {_column(coordinates, words)}" if group else _column(coordinates, words)
             panels.append(Panel(title, "width d", "mean absolute entry", series, "power of d", ylim=_decade(series)))
     return sheet(
         panels,
-        title=found.title or "Coordinates over width",
+        title=coordinates.title or "Coordinates over width",
         words=[
-            f"Means over {found.seeds} seeds, with standard errors; lines: fitted powers, named with 95 % intervals.",
+            f"Means over {coordinates.seeds} seeds, with standard errors; lines: fitted powers, named with 95 % "
+            "intervals.",
             "!: grows or vanishes where it should not; *: does so as its parametrization has it.",
         ],
         columns=len(groups),
@@ -125,11 +131,11 @@ def _decade(series: list[Series]) -> tuple[float, float] | None:
     return float(low / stretch), float(high * stretch)
 
 
-def _series(found: "Coordinates", growth: "Growth", group: str) -> Series:
+def _series(coordinates: "Coordinates", growth: "Growth", group: str) -> Series:
     values = np.where(np.isfinite(growth.values) & (growth.values > 0), growth.values, np.nan)
     seeds = values.shape[1]
     error = values.std(axis=1, ddof=1) / np.sqrt(seeds) if seeds > 1 else None
     name = growth.activation.removeprefix(f"{group}/")
-    fitted = growth.fit.line(found.widths)[0] if np.isfinite(growth.fit.slope) else None
+    fitted = growth.fit.line(coordinates.widths)[0] if np.isfinite(growth.fit.slope) else None
     label = f"{name}: {_power(growth)} {_word(growth)}"
-    return Series(label, found.widths, values.mean(axis=1), error=error, fitted=fitted)
+    return Series(label, coordinates.widths, values.mean(axis=1), error=error, fitted=fitted)

@@ -1,4 +1,4 @@
-"""Files that stand whole or not at all, and where those go that can be made again."""
+"""Atomic file writes and the cache directory."""
 
 import contextlib
 import errno
@@ -9,16 +9,16 @@ from pathlib import Path
 
 from lvp.files.schema import Shape, fits
 
-FULL = (errno.ENOSPC, errno.EDQUOT)  # of an OSError: no space left, or no quota
+FULL = (errno.ENOSPC, errno.EDQUOT)  # error numbers of a full file system and a used-up quota
 
 
 def cache_dir() -> Path:
-    """Where corpora, tokenizers and compiled programs are kept: $LVP_CACHE, else ~/.cache/lvp."""
+    """The directory of corpora, tokenizers and compiled programs: $LVP_CACHE, else ~/.cache/lvp."""
     return Path(os.environ.get("LVP_CACHE", Path.home() / ".cache" / "lvp")).absolute()
 
 
 def sync_directory(path: Path) -> None:
-    """Has the names in a directory on disk."""
+    """Flushes the entries of a directory to disk."""
     directory = os.open(path, os.O_RDONLY)
     try:
         os.fsync(directory)
@@ -27,13 +27,13 @@ def sync_directory(path: Path) -> None:
 
 
 def write_whole(path: str | Path, content: str | bytes) -> None:
-    """Writes a file under a temporary name beside it, syncs it to disk, renames it, and syncs the directory: whoever
-    reads `path`, and whenever the machine dies, it is the old file or the new one. Makes the directories above it.
+    """Writes a file atomically: a reader sees the old file or the new one, also after a crash.
 
-    Raises OSError where the file system refuses, with path and size where it is full, and leaves nothing behind.
+    The content goes to a temporary file, which is synced and renamed. Parent directories are created. Raises OSError,
+    with path and size if the file system is full, and leaves no temporary file.
     """
     path, content = Path(path), content.encode() if isinstance(content, str) else content
-    # Nothing of the file's own name: a killed writer's must not be taken for one by whoever looks for parts of names.
+    # Without the file's name: the temporary file of a killed writer must not match a search for that name.
     temporary = path.with_name(f".{secrets.token_hex(8)}.tmp")
     path.parent.mkdir(parents=True, exist_ok=True)
     try:
@@ -52,14 +52,14 @@ def write_whole(path: str | Path, content: str | bytes) -> None:
 
 
 def no_space(number: int, size: int, path: Path) -> OSError:
-    """The error of a file system that has no room for `size` bytes at `path`."""
+    """The OSError of a full file system, with path and size."""
     return OSError(number, f"no space left for {size:,} bytes", str(path))
 
 
 def append_line(path: Path, line: str) -> None:
-    """Adds a line to a log, in one write. A last line that a crash cut short is dropped first.
+    """Appends a line to a log in one write, after dropping a last line that a crash cut short.
 
-    Raises OSError, with path and size where the file system is full.
+    Raises OSError, with path and size if the file system is full.
     """
     try:
         with open(path, "ab+") as file:
@@ -76,17 +76,16 @@ def append_line(path: Path, line: str) -> None:
 
 
 def whole_lines(path: Path) -> list[str]:
-    """The lines of a log, but for a last one that a crash cut short; none where there is no file."""
+    """The complete lines of a log; an empty list without the file."""
     content = path.read_text(errors="replace") if path.exists() else ""
     return content[: content.rfind("\n") + 1].splitlines()
 
 
 def log_entries(path: Path, shape: Shape) -> list[dict]:
-    """What the lines of a log say that are JSON of this shape. One that was damaged is left out: nothing but what is
-    shown to people depends on a log."""
-    found = []
+    """The entries of a log of JSON lines that have this shape. Damaged lines are skipped: logs are only displayed."""
+    entries = []
     for line in whole_lines(path):
         with contextlib.suppress(ValueError, RecursionError):
             if fits(entry := json.loads(line), shape):
-                found.append(entry)
-    return found
+                entries.append(entry)
+    return entries

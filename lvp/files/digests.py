@@ -1,8 +1,8 @@
-"""A digest of an array that can be taken of its parts, wherever they lie, and comes out the same however it is split.
+"""Digests of arrays that are computed by parts and do not depend on the split.
 
-Every entry's bits and its place in the whole array go through a bijection of 64-bit words (the finaliser of SplitMix64,
-Steele, Lea & Flood 2014), and what comes out is added up modulo 2^64. So any one changed entry is always seen, and any
-other damage but for a chance of 2^-64. It is no defence against somebody who means to deceive.
+A bijection of 64-bit words (the finaliser of SplitMix64, Steele, Lea & Flood 2014) maps every entry and its index to a
+word. The digest is the sum of the words modulo 2^64. It detects any single changed entry, and other damage except with
+probability 2^-64. It is not a cryptographic digest.
 """
 
 from collections.abc import Iterator
@@ -15,7 +15,7 @@ import numpy as np
 from lvp.parallel import processes
 from lvp.parallel.hardware import cores
 
-_BLOCK = 1 << 15  # entries at a time: 256 KiB of words, which stay in a core's cache
+_BLOCK = 1 << 15  # entries per block: 256 KiB of words, which fit in a core's cache
 _WORDS = {size: np.dtype(f"u{size}") for size in (1, 2, 4, 8)}
 
 
@@ -26,10 +26,13 @@ def _mixed(x: np.ndarray) -> np.ndarray:
 
 
 def _runs(shape: tuple[int, ...], starts: tuple[int, ...], part: tuple[int, ...]) -> tuple[np.ndarray, int]:
-    """Of the part of an array of `shape` that begins at `starts`: where in the whole its runs of neighbouring entries
-    begin, in the part's order, and their length."""
+    """(indices, length) of the runs of contiguous entries in a part of an array of `shape`.
+
+    The part begins at `starts` and has shape `part`. The indices are those of the runs' first entries in the flattened
+    array, in the part's order.
+    """
     axis, run, stride = len(shape), 1, 1
-    while axis and (run == stride):  # as long as the axes behind are whole
+    while axis and (run == stride):  # the axes after this one are whole
         axis -= 1
         run, stride = run * part[axis], stride * shape[axis]
     places = np.zeros((), np.int64)
@@ -40,21 +43,21 @@ def _runs(shape: tuple[int, ...], starts: tuple[int, ...], part: tuple[int, ...]
     return places.ravel(), run
 
 
-def of_part(x: np.ndarray, shape: tuple[int, ...], starts: tuple[int, ...]) -> int:
-    """The sum over `x`, the part of an array of `shape` that begins at entry `starts`."""
+def digest_of_part(x: np.ndarray, shape: tuple[int, ...], starts: tuple[int, ...]) -> int:
+    """The digest of `x`, the part of an array of `shape` that begins at entry `starts`."""
     words = np.ascontiguousarray(x).view(_WORDS[x.dtype.itemsize]).ravel()
     places, run = _runs(shape, starts, x.shape)
     total = np.uint64(0)
     for rows, columns in _blocks(len(places), run):
         place = (places[rows, None] + np.arange(columns.start, columns.stop)).astype(np.uint64)
-        found = words.reshape(len(places), run)[rows, columns].astype(np.uint64)
-        with np.errstate(over="ignore"):  # modulo 2^64 is meant
-            total += _mixed(found ^ _mixed(place)).sum(dtype=np.uint64)
+        entries = words.reshape(len(places), run)[rows, columns].astype(np.uint64)
+        with np.errstate(over="ignore"):  # the sum is modulo 2^64
+            total += _mixed(entries ^ _mixed(place)).sum(dtype=np.uint64)
     return int(total)
 
 
 def _blocks(rows: int, columns: int) -> Iterator[tuple[slice, slice]]:
-    """Blocks of about _BLOCK entries that cover a matrix."""
+    """Row and column slices of blocks of about _BLOCK entries that cover a matrix."""
     width = min(columns, _BLOCK)
     height = max(1, _BLOCK // max(width, 1))
     for row in range(0, rows, height):
@@ -63,20 +66,24 @@ def _blocks(rows: int, columns: int) -> Iterator[tuple[slice, slice]]:
 
 
 def _own(x) -> int:
-    """The sum over what this process has of an array, every entry counted by one process."""
+    """The digest of the entries that this process holds. Each entry of a shared array counts in one process."""
     if not isinstance(x, jax.Array):
-        return of_part(np.asarray(x), np.shape(x), (0,) * np.ndim(x))
+        return digest_of_part(np.asarray(x), np.shape(x), (0,) * np.ndim(x))
     shards = [s for s in x.addressable_shards if s.replica_id == 0]
     starts = [tuple(i.indices(n)[0] for i, n in zip(s.index, x.shape, strict=True)) for s in shards]
-    return sum(of_part(np.asarray(s.data), x.shape, start) for s, start in zip(shards, starts, strict=True)) % 2**64
+    return (
+        sum(digest_of_part(np.asarray(s.data), x.shape, start) for s, start in zip(shards, starts, strict=True)) % 2**64
+    )
 
 
-def of_tree(tree: Any) -> dict[str, str]:
-    """The digest of every array of a pytree, by its path. Of arrays that several processes share (then all of the
-    tree's are such) all of them call it, and all get the answer."""
+def digests_of_tree(tree: Any) -> dict[str, str]:
+    """The digest of every array of a pytree, by path.
+
+    If processes share the arrays, all processes must call it, and all receive the same digests.
+    """
     leaves = jax.tree_util.tree_leaves_with_path(tree)
     with ThreadPoolExecutor(cores()) as pool:
-        sums = list(pool.map(_own, (x for _, x in leaves)))  # NumPy lets threads run
+        sums = list(pool.map(_own, (x for _, x in leaves)))  # NumPy releases the GIL
     if processes.shared(tree):
         halves = processes.gathered([half for total in sums for half in (total >> 32, total & 0xFFFFFFFF)])
         of_all = halves.astype(np.uint64).reshape(len(halves), -1, 2)

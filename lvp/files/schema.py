@@ -1,17 +1,20 @@
-"""Whether JSON that somebody else wrote, or damaged, is what its reader takes it for."""
+"""Schema check for untrusted JSON."""
 
 from collections.abc import Mapping
 from types import UnionType
 from typing import Any
 
 Shape = type | UnionType | Mapping[str, "Shape"] | list["Shape"]
-_LARGEST = 1 << 62  # of a count; NumPy's sizes end one bit above
+_LARGEST = 1 << 62  # upper bound of a count, below NumPy's largest size
 
 
 def fits(value: Any, shape: Shape) -> bool:
-    """Whether a JSON value has a shape: a type; of an object the shapes of the values it must have, beside which others
-    may stand; of a list, [shape] of all that is in it. `int` means a count: not negative, no boolean, and no larger
-    than a size can be."""
+    """Whether a JSON value has a shape.
+
+    Args:
+      shape: a type; for an object, the shapes of its required values (others are allowed); for a list, [shape of its
+        items]. `int` means a count: not negative, not a boolean, below 2^62.
+    """
     if isinstance(shape, Mapping):
         return isinstance(value, dict) and all(name in value and fits(value[name], s) for name, s in shape.items())
     if isinstance(shape, list):

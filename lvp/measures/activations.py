@@ -31,13 +31,13 @@ def unit_maxima(pre_activations: Mapping[str, Any]) -> dict[str, jax.Array]:
     Raises:
       InputError: an input without samples, or of rank below 2; the path is named.
     """
-    found = {}
+    maxima = {}
     for path, x in pre_activations.items():
         x = wide(x)
         if x.ndim < 2 or x.size == 0:
             raise InputError(f"pre_activations at {path!r} must be a non-empty array [..., C], got shape {x.shape}")
-        found[path] = jnp.max(x, axis=tuple(range(x.ndim - 1)))
-    return found
+        maxima[path] = jnp.max(x, axis=tuple(range(x.ndim - 1)))
+    return maxima
 
 
 def dead_fraction(maxima: Mapping[str, Any]) -> dict:
@@ -104,7 +104,7 @@ def stable_ranks(params: Any, declarations: Sequence[roles.Declaration] = ()) ->
     Raises:
       InputError: a parameter without role, by its path; no matrix at all.
     """
-    described = roles.describe(params, extra=declarations)
+    described = roles.classify(params, extra=declarations)
     matrices = {}
     for leaf, w in zip(*map(jax.tree.leaves, (described, params)), strict=True):
         if leaf.role != "vector":

@@ -24,19 +24,19 @@ def largest(xs: Sequence[jax.Array], axes: tuple[int, ...] | None = None) -> jax
 
 def scale(xs: Sequence[jax.Array], axes: tuple[int, ...] | None = None) -> jax.Array:
     """The power of two just above `largest`, so that scaling by it rounds nothing; 1 where all are zero."""
-    found = largest(xs, axes)
-    mantissa, _ = jnp.frexp(found)
-    power = found / jnp.where(mantissa == 0, 1, mantissa)
-    bound = 2.0 ** (jnp.finfo(found.dtype).maxexp - 3)  # so that 1 / scale is a normal number too
-    return jnp.where(found == 0, 1, jnp.clip(power, 1 / bound, bound))
+    magnitude = largest(xs, axes)
+    mantissa, _ = jnp.frexp(magnitude)
+    power = magnitude / jnp.where(mantissa == 0, 1, mantissa)
+    bound = 2.0 ** (jnp.finfo(magnitude.dtype).maxexp - 3)  # so that 1 / scale is a normal number too
+    return jnp.where(magnitude == 0, 1, jnp.clip(power, 1 / bound, bound))
 
 
 def norm(xs: Sequence[jax.Array], axes: tuple[int, ...] | None = None, *, keepdims: bool = False) -> jax.Array:
     """ℓ₂ norms over `axes` (None: all) of several arrays taken together. The squares neither overflow nor vanish."""
     unit = scale(xs, axes)
     squares = sum(jnp.sum(jnp.square(x * (1 / unit)), axis=axes, keepdims=axes is not None) for x in xs)
-    found = unit * jnp.sqrt(squares)
-    return found if keepdims or axes is None else jnp.squeeze(found, axes)
+    norms = unit * jnp.sqrt(squares)
+    return norms if keepdims or axes is None else jnp.squeeze(norms, axes)
 
 
 def ratio(part: jax.Array, whole: jax.Array) -> jax.Array:

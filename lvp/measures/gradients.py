@@ -16,10 +16,10 @@ from lvp.optim import snr_of_squares
 def square_sums(tree: Any, declarations: Sequence[roles.Declaration] = ()) -> Any:
     """A tree of ‖·‖² like the given one; of a parameter that stacks layers an array over its stacked axes."""
 
-    def of(leaf, x):
+    def square_sum(leaf, x):
         return jnp.sum(jnp.square(wide(x)), axis=leaf.layer_axes)
 
-    return jax.tree.map(of, roles.describe(tree, extra=declarations), tree)
+    return jax.tree.map(square_sum, roles.classify(tree, extra=declarations), tree)
 
 
 def snr(
@@ -53,12 +53,12 @@ def first_moments(opt_state: Any) -> dict[str, jax.Array]:
     """Path → the moving average m of every parameter's gradient, found in the state of whatever chain holds optax's
     `ScaleByAdamState` or `ScaleByLionState`; empty for other optimizers."""
     kinds = (optax.ScaleByAdamState, optax.ScaleByLionState)
-    found: dict[str, jax.Array] = {}
+    moments: dict[str, jax.Array] = {}
     for state in jax.tree.leaves(opt_state, is_leaf=lambda x: isinstance(x, kinds)):
         if isinstance(state, kinds):
             leaves = jax.tree_util.tree_leaves_with_path(state.mu)  # of its own role's parameters only
-            found |= {jax.tree_util.keystr(path, simple=True, separator="/"): x for path, x in leaves}
-    return found
+            moments |= {jax.tree_util.keystr(path, simple=True, separator="/"): x for path, x in leaves}
+    return moments
 
 
 def alignment(
@@ -79,7 +79,7 @@ def alignment(
     Raises:
       InputError: a parameter without momentum or role.
     """
-    described = roles.describe(gradients, extra=declarations)
+    described = roles.classify(gradients, extra=declarations)
     missing = [leaf.path for leaf in jax.tree.leaves(described) if leaf.path not in momentum]
     if missing:
         raise InputError(f"momentum lacks {missing[0]!r}")
@@ -105,7 +105,7 @@ def alignment(
 
 def _grouped(tree: Any, sums: Mapping[str, Any], measures, declarations: Sequence[roles.Declaration]) -> dict:
     """`measures` of the sums of every matrix, and of those of every role together; vectors by role only."""
-    described = jax.tree.leaves(roles.describe(tree, extra=declarations))
+    described = jax.tree.leaves(roles.classify(tree, extra=declarations))
     columns = {name: jax.tree.leaves(values) for name, values in sums.items()}
     rows = [{name: values[i] for name, values in columns.items()} for i in range(len(described))]
     members = {

@@ -55,7 +55,7 @@ def updates(params: Any, updates: Any, declarations: Sequence[roles.Declaration]
     Raises:
       InputError: trees or shapes that differ, a parameter without role; the path is named.
     """
-    described = roles.describe(params, extra=declarations)
+    described = roles.classify(params, extra=declarations)
     here: Any = jax.tree.structure(params)  # jaxlib's stubs leave its type open
     if here != jax.tree.structure(updates):
         raise InputError("updates must be a tree of the same structure as params")
@@ -95,11 +95,11 @@ def _angle(weights: Sequence[jax.Array], moves: Sequence[jax.Array], axes: tuple
     along = total((w * per_length) * u for w, u in pairs)
     part = (along / unit) * per_length
     across = unit * jnp.sqrt(total(jnp.square(u * (1 / unit) - w * part) for w, u in pairs))
-    found = jnp.arctan2(across, length + along)
+    angle = jnp.arctan2(across, length + along)
     # A sum of exactly zero would leave the angle to what is rounded off.
     ends = (largest([w + u for w, u in pairs], axes) == 0) & (length > 0)
-    found = jnp.where(ends, jnp.asarray(jnp.pi / 2, found.dtype), found)
-    return found if axes is None else jnp.squeeze(found, axes)
+    angle = jnp.where(ends, jnp.asarray(jnp.pi / 2, angle.dtype), angle)
+    return angle if axes is None else jnp.squeeze(angle, axes)
 
 
 def _axes(axes: int | Sequence[int], rank: int) -> tuple[int, ...]:

@@ -31,18 +31,18 @@ def representation_change(
     Raises:
       InputError: inputs of a path that no parameter has, or that do not fit it; a matrix that stacks layers.
     """
-    described = jax.tree.leaves(roles.describe(params, extra=declarations))
+    described = jax.tree.leaves(roles.classify(params, extra=declarations))
     arrays = map(jax.tree.leaves, (params, updates))
     leaves = {leaf.path: (leaf, w, u) for leaf, w, u in zip(described, *arrays, strict=True)}
-    found = {}
+    by_path = {}
     for path, x in inputs.items():
         if path not in leaves:
             raise InputError(f"inputs has {path!r}, which is no parameter")
         leaf, w, u = leaves[path]
         if leaf.stacked or w.ndim != 2:
             raise InputError(f"{path!r} of shape {w.shape} is not one matrix")
-        found[path] = {"representation_change": _change(leaf, wide(w), wide(u), jnp.asarray(x))}
-    return {"matrices": found}
+        by_path[path] = {"representation_change": _change(leaf, wide(w), wide(u), jnp.asarray(x))}
+    return {"matrices": by_path}
 
 
 def _change(leaf: roles.Leaf, w: jax.Array, u: jax.Array, x: jax.Array) -> jax.Array:

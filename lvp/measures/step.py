@@ -16,12 +16,12 @@ VOCABULARY = ("embedding", "output")
 
 def vocabulary_matrices(tree: Any, declarations: Sequence[roles.Declaration] = ()) -> dict[str, jax.Array]:
     """Path → [m, d] of every embedding and head of a tree like the parameters, a row per token."""
-    described = jax.tree.leaves(roles.describe(tree, extra=declarations))
-    found = {}
+    described = jax.tree.leaves(roles.classify(tree, extra=declarations))
+    matrices = {}
     for leaf, x in zip(described, jax.tree.leaves(tree), strict=True):
         if leaf.role in VOCABULARY and leaf.vocab_axis is not None and x.ndim == 2:
-            found[leaf.path] = x if leaf.vocab_axis == 0 else x.T
-    return found
+            matrices[leaf.path] = x if leaf.vocab_axis == 0 else x.T
+    return matrices
 
 
 def initial_means(params: Any, declarations: Sequence[roles.Declaration] = ()) -> dict[str, jax.Array]:
@@ -36,13 +36,13 @@ def second_moments(opt_state: Any, b2: float, declarations: Sequence[roles.Decla
     def is_adam(x):
         return isinstance(x, optax.ScaleByAdamState)
 
-    found: dict[str, jax.Array] = {}
+    matrices: dict[str, jax.Array] = {}
     for state in filter(is_adam, jax.tree.leaves(opt_state, is_leaf=is_adam)):
         corrected = optax.tree.bias_correction(state.nu, b2, state.count)
         leaves = jax.tree_util.tree_leaves_with_path(corrected)  # of its own role's parameters only
         named = {jax.tree_util.keystr(path, simple=True, separator="/"): x for path, x in leaves}
-        found |= vocabulary_matrices({path: x for path, x in named.items() if x.ndim == 2}, declarations)
-    return found
+        matrices |= vocabulary_matrices({path: x for path, x in named.items() if x.ndim == 2}, declarations)
+    return matrices
 
 
 def of_vocabulary(
@@ -82,8 +82,8 @@ def of_vocabulary(
 
 def joined(*measured: Mapping[str, Any]) -> dict:
     """Nested measures put together: what several say of one matrix or role stands in one place."""
-    found: dict[str, Any] = {}
+    merged: dict[str, Any] = {}
     for nested in measured:
         for key, value in nested.items():
-            found[key] = joined(found.get(key, {}), value) if isinstance(value, Mapping) else value
-    return found
+            merged[key] = joined(merged.get(key, {}), value) if isinstance(value, Mapping) else value
+    return merged

@@ -216,7 +216,7 @@ def resnet(config: ResNetConfig) -> ResNet:
         return jax.eval_shape(lambda x: module.init(jax.random.key(0), x, 0.0, True), image)[collection]
 
     def init(key):
-        leaves, treedef = jax.tree.flatten(roles.describe(shapes("params"), extra=DECLARATIONS))
+        leaves, treedef = jax.tree.flatten(roles.classify(shapes("params"), extra=DECLARATIONS))
         ends = np.cumsum([0 if leaf.role == "vector" else math.prod(leaf.shape) for leaf in leaves])
         # One draw for all: a draw a kernel takes seconds to compile.
         draws = jnp.split(jax.random.normal(key, (ends[-1],), jnp.float32), ends[:-1])
@@ -227,13 +227,13 @@ def resnet(config: ResNetConfig) -> ResNet:
 
     def apply(params, stats, images_BHWC, negative_slope, train: bool, capture: bool = False):
         mutable = ["batch_stats"] * train + ["pre_activations"] * capture
-        logits_BK, found = module.apply(
+        logits_BK, collections = module.apply(
             {"params": params, "batch_stats": stats}, images_BHWC, negative_slope, train, mutable=mutable
         )
-        stats = found.get("batch_stats", stats)
+        stats = collections.get("batch_stats", stats)
         if not capture:
             return logits_BK, stats
-        return logits_BK, stats, dict(_by_path(found["pre_activations"]))
+        return logits_BK, stats, dict(_by_path(collections["pre_activations"]))
 
     return ResNet(config, init, init_stats, apply)
 

@@ -114,7 +114,7 @@ def scale_by_role(
 
 def _labels(tree: Any, declarations: Sequence[roles.Declaration], name: str, known: Mapping[str, Any]) -> Any:
     """Roles of a tree, every one of which must be in `known` (the argument called `name`)."""
-    described = roles.describe(tree, extra=declarations)
+    described = roles.classify(tree, extra=declarations)
     for leaf in jax.tree.leaves(described):
         if leaf.role not in known:
             raise InputError(f"{name} has no {leaf.role!r}, the role of parameter {leaf.path!r}")

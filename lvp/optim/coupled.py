@@ -29,7 +29,7 @@ def _vocabulary_axes(tree: Any, couple: Sequence[str], declarations: Sequence[ro
             )
         return leaf.vocab_axis
 
-    return jax.tree.map(axis, roles.describe(tree, extra=declarations))
+    return jax.tree.map(axis, roles.classify(tree, extra=declarations))
 
 
 def scale_by_coupled_adam(

@@ -89,7 +89,7 @@ def describe(
         raise InputError(f"describe takes a Table or what optim.parametrized returned, not {type(rule).__name__}")
     values = {role: {name: _number(name, x) for name, x in own.items()} for role, own in settings.items()}
     rows = []
-    for leaf in jax.tree.leaves(roles.describe(params, extra=declarations or ())):
+    for leaf in jax.tree.leaves(roles.classify(params, extra=declarations or ())):
         own = values[leaf.role]
         rate, decay, multiplier = own["learning_rate"], own.get("weight_decay", 0.0), own.get("update_multiplier")
         shrinks = 0.0 if multiplier is not None and leaf.fan_in else rate * decay

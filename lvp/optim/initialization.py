@@ -33,7 +33,7 @@ def initialize(
     if isinstance(rule, Parametrized) and declarations is None:
         declarations = rule.declarations
     table = rule.table if isinstance(rule, Parametrized) else rule
-    leaves, treedef = jax.tree.flatten(roles.describe(params, extra=declarations or ()))
+    leaves, treedef = jax.tree.flatten(roles.classify(params, extra=declarations or ()))
     keys = jax.tree.unflatten(treedef, list(jax.random.split(key, len(leaves))))
 
     def drawn(leaf: roles.Leaf, x: jax.Array, key: jax.Array) -> jax.Array:

@@ -16,7 +16,7 @@ from lvp.optim import rates as _rates
 Neurons = Mapping[str, tuple[int, ...]]
 
 
-def describe(params: Any, neurons: Neurons | None, declarations: Sequence[roles.Declaration]) -> Any:
+def neuron_leaves(params: Any, neurons: Neurons | None, declarations: Sequence[roles.Declaration]) -> Any:
     """A pytree of `lvp.roles.Leaf` like `params`, whose `fan_in` are the axes of one neuron's weights; () where the
     parameter is not made of neurons (gains, biases).
 
@@ -33,7 +33,7 @@ def describe(params: Any, neurons: Neurons | None, declarations: Sequence[roles.
             raise InputError(f"neurons[{pattern!r}] must be a tuple of axes, got {axes!r}")
         overrides.append(roles.Declaration(pattern, "hidden" if axes else "vector", fan_in=axes))
     try:
-        return roles.describe(params, extra=declarations, overrides=overrides)
+        return roles.classify(params, extra=declarations, overrides=overrides)
     except InputError as error:
         raise InputError(f"neurons: {error}") from error
 
@@ -119,7 +119,7 @@ def rotate(
     """
 
     def init(params):
-        described = describe(params, neurons, declarations)
+        described = neuron_leaves(params, neurons, declarations)
         _refuse_standing_still(described, weight_decay)
         norms = per_neuron(described, params, lambda leaf, p: norm(p, leaf.fan_in))
         return RotationState(jnp.zeros([], jnp.int32), norms)
@@ -145,7 +145,7 @@ def rotate(
             of_d = jnp.where(has_direction, -turn * (n / length), -scalar(rate))
             return (of_p * p + of_d * d).astype(dtype)
 
-        described = describe(params, neurons, declarations)
+        described = neuron_leaves(params, neurons, declarations)
         updates = jax.tree.map(move, described, updates, params, state.norms)
         return updates, RotationState(optax.safe_increment(state.count), state.norms)
 

@@ -96,14 +96,14 @@ def scale_by_representation_change(
         raise InputError(f"batch_size must be at least 1 (sequences), got {batch_size!r}")
 
     def init(params):
-        _neurons.describe(params, neurons, declarations)
+        _neurons.neuron_leaves(params, neurons, declarations)
         return RepresentationChangeState(jnp.zeros([], jnp.int32))
 
     def update(updates, state, params=None, *, gradient_snr=None, **extra_args):
         del params, extra_args
         if gradient_snr is None:
             raise InputError("scale_by_representation_change needs tx.update(…, gradient_snr=φ per sequence)")
-        described = _neurons.describe(updates, neurons, declarations)
+        described = _neurons.neuron_leaves(updates, neurons, declarations)
         gradient_snr = jax.tree.broadcast(gradient_snr, updates)
 
         def below_zero(leaf, snr):

@@ -133,14 +133,14 @@ def normalize_by_average_norm(
     _rates.check_beta("b", b)
 
     def init(params):
-        described = _neurons.describe(params, neurons, declarations)
+        described = _neurons.neuron_leaves(params, neurons, declarations)
         squares = _neurons.per_neuron(described, params, lambda leaf, p: jnp.zeros_like(_neurons.norm(p, leaf.fan_in)))
         return AverageNormState(jnp.zeros([], jnp.int32), squares)
 
     def update(updates, state, params=None):
         del params
         count = optax.safe_increment(state.count)
-        described = _neurons.describe(updates, neurons, declarations)
+        described = _neurons.neuron_leaves(updates, neurons, declarations)
         seen = 1 - jnp.power(b, count)
 
         def average(leaf, u, old):

@@ -1,1 +1,1 @@
-"""Devices: meshes and shardings, processes that share a mesh, and the hardware's numbers."""
+"""Meshes and shardings, communication between processes, and figures of the hardware."""

@@ -1,5 +1,4 @@
-"""What accelerators can do, by the makers' figures: the one table behind every roofline and every model FLOPs
-utilisation (MFU).
+"""Peak figures of accelerators by their makers, for rooflines and model FLOPs utilisation (MFU).
 
 Google: cloud.google.com/tpu/docs/v5e, v5p, v6e (bfloat16, one chip); its interconnect counts both directions. NVIDIA:
 data sheets of A100 80 GB SXM, H100 SXM and H200 SXM (dense bfloat16; NVLink, both directions).
@@ -13,15 +12,13 @@ GIB = 2**30
 
 
 class Accelerator(NamedTuple):
-    """kinds: what JAX calls it (`Device.device_kind`), whole: parts that share a beginning differ. flops: peak bfloat16
-    FLOP/s. memory: bytes. bandwidth: of memory, bytes/s. interconnect: bytes/s in and out of one device, all links
-    together."""
+    """Peak figures of one device."""
 
-    kinds: tuple[str, ...]
-    flops: float
-    memory: float
-    bandwidth: float
-    interconnect: float
+    kinds: tuple[str, ...]  # JAX's names (`Device.device_kind`), in full: some parts share a prefix
+    flops: float  # bfloat16 FLOP/s
+    memory: float  # bytes
+    bandwidth: float  # of memory, bytes/s
+    interconnect: float  # bytes/s into and out of one device, over all links
 
 
 ACCELERATORS: Mapping[str, Accelerator] = {
@@ -35,13 +32,13 @@ ACCELERATORS: Mapping[str, Accelerator] = {
 
 
 def accelerator(device_kind: str) -> Accelerator | None:
-    """By what JAX calls the device; None where it is none of these."""
-    for found in ACCELERATORS.values():
-        if device_kind in found.kinds:
-            return found
+    """The figures of a device by JAX's name for it; None for an unknown device."""
+    for known in ACCELERATORS.values():
+        if device_kind in known.kinds:
+            return known
     return None
 
 
 def cores() -> int:
-    """CPU cores that this process may use."""
+    """The number of CPU cores that this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

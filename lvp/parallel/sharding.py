@@ -1,7 +1,7 @@
-"""Meshes, and where the parts of a model lie on them.
+"""Meshes, and the shardings of a model on them.
 
-Axes of a mesh: `data` (copies that see different rows), `fsdp` (rows too, and parameters and optimizer state are split
-over it, gathered where they are used) and `model` (columns of matrices and of the vocabulary). Any may be 1.
+Axes of a mesh: `data` splits rows; `fsdp` splits rows, parameters and optimizer state; `model` splits columns of
+matrices and of the vocabulary. Any axis may have size 1.
 """
 
 import math
@@ -16,11 +16,10 @@ from lvp import roles
 from lvp.errors import InputError, unknown
 
 DATA, FSDP, MODEL = AXES = ("data", "fsdp", "model")
-TOKENS = (DATA, FSDP)  # over which rows are split
+TOKENS = (DATA, FSDP)  # the axes that split rows
 
-# The axis of the mesh by what an axis of a parameter is: a role's fan-in, the vocabulary, its other axes. A hidden
-# matrix that writes into the residual stream (WRITES) has it the other way round, so that what its heads or inner
-# entries hold, split over `model`, need not move. Axes that stack layers are never split.
+# Mesh axis by role and kind of parameter axis. Hidden matrices that write into the residual stream (WRITES) swap fan-in
+# and other axes: their inputs, split over `model`, then stay on their devices. Stacked axes are never split.
 TABLE: Mapping[str, Mapping[str, str | None]] = {
     "embedding": {"fan_in": FSDP, "vocab": MODEL, "other": None},
     "position": {"fan_in": FSDP, "vocab": None, "other": None},
@@ -33,10 +32,11 @@ WRITES = ("attention/out/kernel", "mlp/down/kernel")
 
 
 def mesh_sizes(text: str | Mapping[str, int], devices: int) -> dict[str, int]:
-    """Sizes of all axes of a mesh of so many devices from "fsdp=4,model=2" (or a mapping). Axes that are not named are
-    1; fsdp, if it is not named, takes the devices that are left.
+    """Sizes of all axes of a mesh on `devices` devices, from "fsdp=4,model=2" or a mapping.
 
-    Raises InputError: an unknown axis, no whole number above 0, sizes whose product is not `devices`.
+    Axes that are not named have size 1, except fsdp, which takes the remaining devices.
+
+    Raises InputError: an unknown axis, a size that is not a positive whole number, a product other than `devices`.
     """
     given = named_sizes(text)
     named = math.prod(given.values())
@@ -50,7 +50,7 @@ def mesh_sizes(text: str | Mapping[str, int], devices: int) -> dict[str, int]:
 
 
 def named_sizes(text: str | Mapping[str, int]) -> dict[str, int]:
-    """The sizes that "fsdp=4,model=2" (or a mapping) names; InputError as of `mesh_sizes`, but for their product."""
+    """The sizes named in "fsdp=4,model=2" or a mapping. Raises InputError for an unknown axis or a wrong size."""
     given = dict(text) if isinstance(text, Mapping) else _parsed(text)
     for name, size in given.items():
         if name not in AXES:
@@ -61,18 +61,20 @@ def named_sizes(text: str | Mapping[str, int]) -> dict[str, int]:
 
 
 def _parsed(text: str) -> dict[str, int]:
-    found: dict[str, Any] = {}
+    sizes: dict[str, Any] = {}
     for part in filter(None, (p.strip() for p in text.split(","))):
         name, _, size = (p.strip() for p in part.partition("="))
-        if name in found:
+        if name in sizes:
             raise InputError(f"mesh: {name} is given twice")
-        found[name] = int(size) if size.isdecimal() else size
-    return found
+        sizes[name] = int(size) if size.isdecimal() else size
+    return sizes
 
 
 def make_mesh(sizes: Mapping[str, int], devices: Sequence[Any] | None = None) -> Mesh:
-    """The mesh of these sizes [data, fsdp, model] over `devices` (None: all), neighbours along the last axes. Its axes
-    are Auto: the compiler places what is not placed explicitly."""
+    """The mesh of these sizes [data, fsdp, model] over `devices` (None: all), with neighbours along the last axes.
+
+    The axes are Auto: the compiler chooses shardings that are not given.
+    """
     shape = tuple(sizes[name] for name in AXES)
     if devices is None:
         return jax.make_mesh(shape, AXES, axis_types=(AxisType.Auto,) * 3)
@@ -80,30 +82,32 @@ def make_mesh(sizes: Mapping[str, int], devices: Sequence[Any] | None = None) ->
 
 
 def spec_of(leaf: roles.Leaf) -> PartitionSpec:
-    """Where the axes of a parameter lie, by TABLE."""
+    """The PartitionSpec of a parameter, by TABLE."""
     row = TABLE["hidden, writes" if leaf.role == "hidden" and leaf.path.endswith(WRITES) else leaf.role]
     if leaf.role == "vector":
         return PartitionSpec()
-    found, free = [], set(leaf.layer_axes)
+    places, free = [], set(leaf.layer_axes)
     for axis in range(len(leaf.shape)):
         kind = "fan_in" if axis in leaf.fan_in else "vocab" if axis == leaf.vocab_axis else "other"
         place = row[kind] if axis in free else None
-        found.append(None if place in found else place)  # of several axes of a kind the first
-    return PartitionSpec(*found)
+        places.append(None if place in places else place)  # only the first axis of a kind is split
+    return PartitionSpec(*places)
 
 
 def specs(params: Any) -> Any:
     """The PartitionSpec of every parameter, in the structure of `params` (arrays or their shapes)."""
-    return jax.tree.map(spec_of, roles.describe(params))
+    return jax.tree.map(spec_of, roles.classify(params))
 
 
 def state_specs(state: Any, params: Any) -> Any:
-    """The PartitionSpec of every leaf of a state that holds things like parameters, anywhere: the moments of an
-    optimizer, the parameters themselves. A leaf belongs to the parameter whose path ends its own; it lies as that does
-    along axes of the same size. What belongs to none is on every device."""
-    by_path = {leaf.path: leaf for leaf in jax.tree.leaves(roles.describe(params))}
+    """The PartitionSpec of every leaf of a training state.
 
-    def of(keys, x) -> PartitionSpec:
+    A leaf whose path ends in a parameter's path (a moment of the optimizer, the parameter itself) has the parameter's
+    spec along axes of the same size. Other leaves are replicated.
+    """
+    by_path = {leaf.path: leaf for leaf in jax.tree.leaves(roles.classify(params))}
+
+    def spec_at(keys, x) -> PartitionSpec:
         parts = jax.tree_util.keystr(keys, simple=True, separator="/").split("/")
         leaf = next((by_path[p] for i in range(len(parts)) if (p := "/".join(parts[i:])) in by_path), None)
         if leaf is None or len(leaf.shape) != len(x.shape):
@@ -113,31 +117,33 @@ def state_specs(state: Any, params: Any) -> Any:
             *(p if here == there else None for p, here, there in zip(places, x.shape, leaf.shape, strict=False))
         )
 
-    return jax.tree_util.tree_map_with_path(of, state)
+    return jax.tree_util.tree_map_with_path(spec_at, state)
 
 
 def shardings(mesh: Mesh, tree: Any) -> Any:
-    """NamedShardings on `mesh` of a tree of PartitionSpecs."""
+    """The NamedShardings on `mesh` of a tree of PartitionSpecs."""
     return jax.tree.map(lambda spec: NamedSharding(mesh, spec), tree, is_leaf=lambda x: isinstance(x, PartitionSpec))
 
 
 def placer(mesh: Mesh | None) -> Callable:
-    """place(x, *axes) → x, its first axes split over these of the mesh, the others whole. Without a mesh x as it is."""
+    """place(x, *axes) → x with its first axes split over these mesh axes. Without a mesh, place returns x."""
     if mesh is None:
         return lambda x, *axes: x
     return lambda x, *axes: jax.lax.with_sharding_constraint(x, NamedSharding(mesh, PartitionSpec(*axes)))
 
 
 def check_fits(sizes: Mapping[str, int], *, rows: int, params: Any, heads: Mapping[str, int]) -> None:
-    """InputError, naming sizes, where a mesh does not divide the rows of a micro-batch, the axes of a parameter that
-    are split, or the heads (name → count) that `model` splits; with the next vocabulary that it would."""
+    """Raises InputError if a mesh does not divide the rows of a micro-batch, a split axis of a parameter, or the heads.
+
+    The message names the sizes and, for a vocabulary, the next larger one that fits.
+    """
     tokens = math.prod(sizes[name] for name in TOKENS)
     if rows % tokens:
         raise InputError(f"mesh: data × fsdp = {tokens} does not divide the {rows} rows of a (micro-)batch")
     for name, count in heads.items():
         if count % sizes[MODEL]:
             raise InputError(f"mesh: model = {sizes[MODEL]} does not divide the {count} {name}")
-    for leaf in jax.tree.leaves(roles.describe(params)):
+    for leaf in jax.tree.leaves(roles.classify(params)):
         for axis, place in enumerate(spec_of(leaf)):
             if place is None or leaf.shape[axis] % sizes[place] == 0:
                 continue

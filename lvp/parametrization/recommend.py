@@ -121,10 +121,10 @@ class Recommendation:
 
     def as_dict(self) -> dict[str, Any]:
         """All of it as JSON's types."""
-        found = {field.name: getattr(self, field.name) for field in dataclasses.fields(self) if field.name != "table"}
-        found["roles"] = {advice.role: dataclasses.asdict(advice) for advice in self.roles}
-        found["tokens"] = None if self.tokens is None else dataclasses.asdict(self.tokens)
-        return found | {"notes": self.notes, "snippet": self.snippet}
+        values = {field.name: getattr(self, field.name) for field in dataclasses.fields(self) if field.name != "table"}
+        values["roles"] = {advice.role: dataclasses.asdict(advice) for advice in self.roles}
+        values["tokens"] = None if self.tokens is None else dataclasses.asdict(self.tokens)
+        return values | {"notes": self.notes, "snippet": self.snippet}
 
     def __str__(self) -> str:
         return report.text(self)
@@ -184,8 +184,8 @@ def recommend(
         roles=_roles(rule, kappa, *asked),
         table=table,
         embedding_by_rule={other: _roles(other, kappa, *asked)[0].learning_rate for other in RULES},
-        evidence=(found := evidence.transfer()),
-        beyond=_beyond(width, vocab, found),
+        evidence=(transfer := evidence.transfer()),
+        beyond=_beyond(width, vocab, transfer),
         tokens=tokens,
         token_rows=token_rows,
     )
@@ -260,7 +260,7 @@ def _roles(
     return tuple(made)
 
 
-def _beyond(width: int, vocab: int, found: Mapping[str, Mapping[str, Any]]) -> dict[str, dict[str, float]]:
+def _beyond(width: int, vocab: int, results: Mapping[str, Mapping[str, Any]]) -> dict[str, dict[str, float]]:
     """How many times the sizes lie above the largest or below the smallest measured; 1 between them."""
 
     def times(value: int, measured) -> float:
@@ -268,5 +268,5 @@ def _beyond(width: int, vocab: int, found: Mapping[str, Mapping[str, Any]]) -> d
 
     return {
         name: {"width": times(width, result["widths"]), "vocab": times(vocab, result["vocabs"])}
-        for name, result in found.items()
+        for name, result in results.items()
     }

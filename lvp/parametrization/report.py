@@ -137,30 +137,33 @@ def _interval(row, key: str) -> str:
     return f"{100 * row[key]:.1f} % [{100 * low:.1f}, {100 * high:.1f}]"
 
 
-def _tokens(advice: "Recommendation", found: "TokenFrequencies") -> list[str]:
+def _tokens(advice: "Recommendation", frequencies: "TokenFrequencies") -> list[str]:
     width = advice.width
-    if found.exponent is None or found.interval is None or found.between is None:
+    if frequencies.exponent is None or frequencies.interval is None or frequencies.between is None:
         law = "Zipf–Mandelbrot law: these counts leave its exponent open"
     else:
-        low, high = found.interval
+        low, high = frequencies.interval
         law = (
-            f"Zipf–Mandelbrot law of ranks {found.between[0]}–{found.between[1]}: exponent {found.exponent:.2f} "
-            f"[{low:.2f}, {high:.2f}], offset {found.offset:.1f} (a description; κ is of the frequencies themselves)"
+            f"Zipf–Mandelbrot law of ranks {frequencies.between[0]}–{frequencies.between[1]}: exponent "
+            f"{frequencies.exponent:.2f} [{low:.2f}, {high:.2f}], offset {frequencies.offset:.1f} (a description; "
+            "κ is of the frequencies themselves)"
         )
     kappas = {
-        "most frequent token": found.kappa_top,
-        "mean, weighted by frequency": found.kappa,
-        "median token of the text": found.kappa_median,
+        "most frequent token": frequencies.kappa_top,
+        "mean, weighted by frequency": frequencies.kappa,
+        "median token of the text": frequencies.kappa_median,
     }
     lines = [("κ of the", "κ", "embedding rate / hidden rate at which embedding and head change its output alike")]
-    lines += [(name, f"{kappa:.3g}", f"{found.ratio(width, kappa):.3g}") for name, kappa in kappas.items()]
-    lines.append(("(the paper's constant)", "1", f"{found.ratio(width, 1.0):.3g}"))
+    lines += [(name, f"{kappa:.3g}", f"{frequencies.ratio(width, kappa):.3g}") for name, kappa in kappas.items()]
+    lines.append(("(the paper's constant)", "1", f"{frequencies.ratio(width, 1.0):.3g}"))
     used = "it takes the weighted mean" if advice.rule == "interpolated" else f"{advice.rule} does not depend on them"
     words = (
         f'Only "interpolated" uses frequencies: {used}. The ratio is that of one step of the linear network, another '
         "for every token; that the mean's trains better than κ = 1's is no part of the theory."
     )
-    heading = f"Token frequencies: {found.tokens:,} tokens, {found.unseen} of {found.vocab} never seen"
+    heading = (
+        f"Token frequencies: {frequencies.tokens:,} tokens, {frequencies.unseen} of {frequencies.vocab} never seen"
+    )
     return [heading, *textwrap.wrap(law, LINE), *aligned(lines), *textwrap.wrap(words, LINE)]
 
 

@@ -166,14 +166,14 @@ def table(
         or do not sum to one within 1e-6; kappa outside [0, 1] or beside frequencies; base_width together with
         normalize="hidden"; base_vocab without base_width.
     """
-    rule, of = named_rule(rule)
+    rule, cells_at = named_rule(rule)
     if normalize not in ("paper", "hidden"):
         raise InputError(f"normalize must be 'paper' or 'hidden', not {normalize!r}")
     width, vocab = check_whole("width", width, 1), check_whole("vocab", vocab, 2)
     kappa = _kappa(rule, vocab, frequencies, kappa)
-    cells = of(width, vocab, kappa)
+    cells = cells_at(width, vocab, kappa)
     factors = _forward_multipliers(cells, token_rows, width)
-    divisors, meaning = _divisors(of, cells, vocab, kappa, normalize, base_width, base_vocab)
+    divisors, meaning = _divisors(cells_at, cells, vocab, kappa, normalize, base_width, base_vocab)
     rows = tuple(
         Row(role, float(std), rate / divisors[role], decays(role), factors[role])
         for role, (std, rate, *_) in cells.items()
@@ -206,7 +206,7 @@ def _kappa(rule: str, vocab: int, frequencies, kappa: float | None) -> float:
     return 1.0
 
 
-def _divisors(of, cells, vocab, kappa, normalize, base_width, base_vocab) -> tuple[dict[str, float], str]:
+def _divisors(cells_at, cells, vocab, kappa, normalize, base_width, base_vocab) -> tuple[dict[str, float], str]:
     """What each role's absolute multiplier is divided by, and what the learning rate then is, in words."""
     if base_width is None and base_vocab is not None:
         raise InputError("base_vocab needs base_width")
@@ -218,7 +218,7 @@ def _divisors(of, cells, vocab, kappa, normalize, base_width, base_vocab) -> tup
             )
         base_width = check_whole("base_width", base_width, 1)
         base_vocab = vocab if base_vocab is None else check_whole("base_vocab", base_vocab, 2)
-        base = of(base_width, base_vocab, kappa)
+        base = cells_at(base_width, base_vocab, kappa)
         meaning = f"the rate tuned at width {base_width}, vocab {base_vocab}, where every multiplier is 1"
         return {role: row[1] for role, row in base.items()}, meaning
     if normalize == "hidden":

@@ -1,7 +1,6 @@
-"""What a cell's training will need on a topology: the real program compiled for it, with no such hardware present.
+"""Memory and time of a cell's training on a topology, from the program compiled for it without the hardware.
 
-Memory is the compiler's own account. Times are a roofline: what the makers say the hardware can do at best, against
-what the model and the program have to do at least.
+Memory is what the compiler reports. Times are a roofline from the makers' peak figures: lower bounds.
 """
 
 import dataclasses
@@ -33,12 +32,12 @@ PAPER_TOKENS = 65e9  # Hayou & Liu 2025, figure 4b
 
 
 def devices_of(topology: str) -> tuple[Sequence[Any], Accelerator | None]:
-    """The devices of a topology, and what one can do (None for the host's).
+    """(devices of a topology, peak figures of one device; None for CPU devices).
 
-    "v5e:4x4", "v5p:2x2x4", "v6e:4x4" are TPU slices, described by libtpu with no TPU present; "host:8" is eight of this
-    process' CPU devices (XLA_FLAGS=--xla_force_host_platform_device_count=8, before jax starts).
+    "v5e:4x4", "v5p:2x2x4" and "v6e:4x4" are TPU slices, which libtpu describes without a TPU. "host:8" is eight CPU
+    devices of this process (XLA_FLAGS=--xla_force_host_platform_device_count=8 before jax starts).
 
-    Raises InputError: no such topology, libtpu that is not installed, too few devices.
+    Raises InputError: an unknown topology, libtpu not installed, too few devices.
     """
     kind, _, shape = topology.partition(":")
     if kind == "host":
@@ -46,12 +45,12 @@ def devices_of(topology: str) -> tuple[Sequence[Any], Accelerator | None]:
     if kind not in ACCELERATORS or not kind.startswith("v") or not all(n.isdecimal() for n in shape.split("x")):
         known = ", ".join(f"{name}:4x4" for name in ACCELERATORS if name.startswith("v"))
         raise InputError(f"topology {topology!r} is none of {known} (other shapes too) or host:8")
-    os.environ.setdefault("TPU_SKIP_MDS_QUERY", "1")  # asks no metadata server about the TPU that is not here
+    os.environ.setdefault("TPU_SKIP_MDS_QUERY", "1")  # no query of a metadata server
     os.environ.setdefault("TPU_MIN_LOG_LEVEL", "3")
     try:
         with _silent():
             return topologies.get_topology_desc(platform="tpu", topology_name=topology).devices, ACCELERATORS[kind]
-    except Exception as error:  # whatever the plug-in raises
+    except Exception as error:  # the plug-in raises exceptions of many types
         message = str(error).splitlines()[0][:200]
         if "TPU support not installed" in message:
             message = "it takes libtpu, which is not installed: pip install -e '.[lab,tpu]'"
@@ -60,7 +59,7 @@ def devices_of(topology: str) -> tuple[Sequence[Any], Accelerator | None]:
 
 @contextmanager
 def _silent():
-    """Without what libtpu prints, from C++, about the TPU that it does not find."""
+    """Hides what libtpu prints from C++ about the missing TPU."""
     sys.stderr.flush()
     kept, nowhere = os.dup(2), os.open(os.devnull, os.O_WRONLY)
     os.dup2(nowhere, 2)
@@ -75,32 +74,30 @@ def _silent():
 def _of_host(count: str) -> Sequence[Any]:
     if not count.isdecimal() or int(count) < 1:
         raise InputError(f"topology host:{count}: write host:8 for eight devices of this machine")
-    found = jax.devices("cpu")
-    if len(found) < int(count):
+    cpus = jax.devices("cpu")
+    if len(cpus) < int(count):
         raise InputError(
-            f"topology host:{count}: this process has {len(found)} CPU devices; start it with "
+            f"topology host:{count}: this process has {len(cpus)} CPU devices; start it with "
             f"XLA_FLAGS=--xla_force_host_platform_device_count={count}"
         )
-    return found[: int(count)]
+    return cpus[: int(count)]
 
 
 class TooLarge(InputError):
-    """The compiler refuses a program for want of memory."""
+    """A program that the compiler refuses because it needs more memory than a device has."""
 
 
 @dataclass(frozen=True)
 class Plan:
-    """Bytes are of one device, FLOPs of a step on all. `memory`: "parameters", "optimizer", "rest of the state, data",
-    "activations and temporaries". `collectives`: of a step, on every device. `loss`: temporaries of the loss alone with
-    its gradients, of a micro-batch, "by chunks" and "through all logits"."""
+    """Memory and time of a cell on a topology. Bytes are per device, FLOPs per step on all devices."""
 
     topology: str
-    sizes: Mapping[str, int]
+    sizes: Mapping[str, int]  # of the mesh, by axis
     cell: Cell
-    accelerator: Accelerator | None
-    memory: Mapping[str, int]
-    collectives: Sequence[hlo.Collective]
-    loss: Mapping[str, int | None]
+    accelerator: Accelerator | None  # None for CPU devices
+    memory: Mapping[str, int]  # bytes of parameters, optimizer, rest of the state and data, temporaries
+    collectives: Sequence[hlo.Collective]  # of a step, on every device
+    loss: Mapping[str, int | None]  # bytes of temporaries of the loss and its gradients alone, by kind of loss
 
     @property
     def devices(self) -> int:
@@ -112,7 +109,7 @@ class Plan:
 
     @property
     def fits(self) -> bool | None:
-        """None where nobody says how much memory there is."""
+        """Whether the memory of a device suffices; None if device memory is unknown."""
         return None if self.accelerator is None else self.used <= self.accelerator.memory
 
     @property
@@ -122,7 +119,7 @@ class Plan:
 
     @property
     def executed_flops(self) -> float:
-        """With what the backward pass computes again: a forward pass of whole blocks, or attention's two products."""
+        """FLOPs of a step with what rematerialisation computes again."""
         model = self.cell.model
         weights = 6.0 * model.layers * model.block_weights
         attention = model.flops_per_token() - 6.0 * model.vocab * model.width - weights
@@ -131,9 +128,11 @@ class Plan:
 
     @property
     def traffic(self) -> float:
-        """Bytes between memory and one device in a step, at least: parameters and optimizer state read and written, in
-        every micro-batch the weights of all blocks and the head read three times (forward, backward, and for the
-        gradients) in the compute type, and temporaries written and read once."""
+        """Lower bound of the bytes that one device moves from and to memory in a step.
+
+        Parameters and optimizer state are read and written once. In every micro-batch the weights are read three times
+        in the compute dtype, and temporaries are written and read once.
+        """
         state = self.memory["parameters"] + self.memory["optimizer"]
         model = self.cell.model
         weights = model.num_params * jnp.dtype(model.dtype).itemsize / self.sizes[sharding.MODEL]
@@ -142,7 +141,7 @@ class Plan:
 
     @property
     def seconds(self) -> dict[str, float]:
-        """Of a step, by what would limit it if it were alone; empty where there are no figures of the hardware."""
+        """Seconds of a step by limiting resource; empty if the hardware's figures are unknown."""
         a = self.accelerator
         if a is None:
             return {}
@@ -150,7 +149,7 @@ class Plan:
         return {
             "arithmetic": self.executed_flops / self.devices / a.flops,
             "memory": self.traffic / a.bandwidth,
-            "interconnect": 2 * moved / a.interconnect,  # which counts both directions
+            "interconnect": 2 * moved / a.interconnect,  # the figure counts both directions
         }
 
 
@@ -158,8 +157,8 @@ def plan(cell: Cell, topology: str, mesh: str | Mapping[str, int] = "") -> Plan:
     """Compiles the training of `cell` for a topology (`devices_of`) and a mesh on it
     (`lvp.parallel.sharding.mesh_sizes`).
 
-    Raises InputError where either is unknown or the mesh does not fit the cell; TooLarge, with the compiler's words,
-    where the program needs more memory than a device has.
+    Raises InputError if either is unknown or the mesh does not fit the cell, and TooLarge, with the compiler's message,
+    if the program needs more memory than a device has.
     """
     devices, accelerator = devices_of(topology)
     sizes = sharding.mesh_sizes(mesh, len(devices))
@@ -172,7 +171,7 @@ def plan(cell: Cell, topology: str, mesh: str | Mapping[str, int] = "") -> Plan:
 
 
 def _compiled(compile_, what: str):
-    """What `compile_` returns; TooLarge where the compiler finds too little memory."""
+    """The result of `compile_`. Raises TooLarge if the compiler runs out of memory."""
     try:
         return compile_()
     except jax.errors.JaxRuntimeError as error:
@@ -183,8 +182,10 @@ def _compiled(compile_, what: str):
 
 
 def _loss(cell: Cell, mesh: Mesh) -> dict[str, int | None]:
-    """Compiles the loss of a micro-batch by itself, ours and the dense one, laid out as in the program; None where it
-    alone needs more memory than there is."""
+    """Bytes of temporaries of a micro-batch's loss alone, chunked and dense, with the program's shardings.
+
+    None for a loss that needs more memory than a device has.
+    """
     width, rows = cell.model.width, cell.micro_batch_size * cell.model.context
     places = (P(sharding.TOKENS), P(sharding.FSDP, sharding.MODEL), P(sharding.TOKENS))
     shapes = (((rows, width), cell.model.dtype), ((width, cell.vocab), "float32"), ((rows,), "int32"))
@@ -197,18 +198,18 @@ def _loss(cell: Cell, mesh: Mesh) -> dict[str, int | None]:
         "through all logits": lambda h, w, t: losses.dense_next_token_loss(h, w.astype(h.dtype), t),
     }
     out = (None, tuple(a.sharding for a in arguments[:2]))
-    found: dict[str, int | None] = {}
+    temporaries: dict[str, int | None] = {}
     for name, loss in kinds.items():
         lowered = jax.jit(jax.value_and_grad(loss, (0, 1)), out_shardings=out).lower(*arguments)
         try:
-            found[name] = _compiled(lowered.compile, name).memory_analysis().temp_size_in_bytes
+            temporaries[name] = _compiled(lowered.compile, name).memory_analysis().temp_size_in_bytes
         except TooLarge:
-            found[name] = None
-    return found
+            temporaries[name] = None
+    return temporaries
 
 
 def _data_shapes(cell: Cell) -> TrainingData:
-    """Of a stream of rows, with a group of validation rows."""
+    """The shapes of streamed data with one group of validation rows."""
     context, rows = cell.model.context, cell.micro_batch_size
     return TrainingData(
         train=StreamedRows(
@@ -228,21 +229,23 @@ def _memory(program: Program, compiled) -> dict[str, int]:
         leaves = zip(jax.tree.leaves(shapes[name]), jax.tree.leaves(placement[name]), strict=True)
         return sum(math.prod(where.shard_shape(x.shape)) * np.dtype(x.dtype).itemsize for x, where in leaves)
 
-    found = compiled.memory_analysis()
-    # What is donated is input and output at once.
-    arguments = found.argument_size_in_bytes + found.output_size_in_bytes - found.alias_size_in_bytes
+    analysis = compiled.memory_analysis()
+    # Donated arrays are both input and output.
+    arguments = analysis.argument_size_in_bytes + analysis.output_size_in_bytes - analysis.alias_size_in_bytes
     params, opt = held("params"), held("opt")
     return {
         "parameters": params,
         "optimizer": opt,
         "rest of the state, data": max(0, arguments - params - opt),
-        "activations and temporaries": found.temp_size_in_bytes,
+        "activations and temporaries": analysis.temp_size_in_bytes,
     }
 
 
 def remedies(cell: Cell, sizes: Mapping[str, int]) -> list[tuple[str, Cell]]:
-    """Settings that need less memory, the mildest first, each in words and as a cell: whole blocks computed again, then
-    smaller micro-batches down to one row at a time on a device."""
+    """(command-line options, cell) of settings that need less memory, cheapest first.
+
+    Blocks are rematerialised first; then micro-batches shrink to one row per device.
+    """
     tokens = math.prod(sizes[name] for name in sharding.TOKENS)
     steps = []
     if cell.model.remat != "block":
@@ -266,39 +269,39 @@ def _of(value: float, units: Sequence[str], base: float) -> str:
     return f"{value:.3g} {units[-1]}"
 
 
-def table(found: Plan) -> str:
-    """A plan in words and numbers, with its assumptions."""
-    cell, model, seconds = found.cell, found.cell.model, found.seconds
+def table(planned: Plan) -> str:
+    """A plan as text, with its assumptions."""
+    cell, model, seconds = planned.cell, planned.cell.model, planned.seconds
     size = lambda x: f"{_of(x, ['B', 'KiB', 'MiB', 'GiB'], 1024):>12}"  # noqa: E731
     lines = [
-        f"{found.topology}: {found.devices} devices, mesh {_mesh_words(found.sizes)}",
+        f"{planned.topology}: {planned.devices} devices, mesh {_mesh_words(planned.sizes)}",
         f"model: {_of(model.num_params, ['', 'k', 'M', 'B'], 1e3)} parameters, {model.dtype} arithmetic, remat "
         f"{model.remat}; a step: {cell.batch} rows of {model.context} tokens in {cell.micro_batches} micro-batches, "
         f"{cell.optimizer.kind}",
         "",
         "memory of a device, by the compiler",
-        *(f"  {name:<40}{size(x)}" for name, x in found.memory.items()),
+        *(f"  {name:<40}{size(x)}" for name, x in planned.memory.items()),
     ]
-    limit = f" of {found.accelerator.memory / GIB:.1f} GiB" if found.accelerator else ""
-    lines += [f"  {'all':<40}{size(found.used)}{limit}"]
-    for name, x in found.loss.items():
+    limit = f" of {planned.accelerator.memory / GIB:.1f} GiB" if planned.accelerator else ""
+    lines += [f"  {'all':<40}{size(planned.used)}{limit}"]
+    for name, x in planned.loss.items():
         lines.append(f"  {f'of the loss alone, {name}':<40}{'more than all' if x is None else size(x)}")
     lines += ["", "a step"]
-    flops = _of(found.flops, ["FLOP", "kFLOP", "MFLOP", "GFLOP", "TFLOP", "PFLOP"], 1e3)
-    executed = found.executed_flops / found.flops
+    flops = _of(planned.flops, ["FLOP", "kFLOP", "MFLOP", "GFLOP", "TFLOP", "PFLOP"], 1e3)
+    executed = planned.executed_flops / planned.flops
     units = ["B", "kB", "MB", "GB", "TB"]
     lines += [
         f"  {'model FLOPs':<32}{flops} (× {executed:.2f} with what is computed again)",
-        f"  {'memory traffic of a device':<32}{_of(found.traffic, units, 1e3)} at least",
+        f"  {'memory traffic of a device':<32}{_of(planned.traffic, units, 1e3)} at least",
     ]
-    for c in sorted(found.collectives, key=lambda c: -c.moved)[:8]:
+    for c in sorted(planned.collectives, key=lambda c: -c.moved)[:8]:
         among = f"of {c.group}" if c.group > 1 else ""
         lines.append(f"  {c.kind:<20}{among:<12}{c.times:>6} × {_of(c.size, units, 1e3)}")
-    if len(found.collectives) > 8:
-        lines.append(f"  and {len(found.collectives) - 8} kinds of smaller collectives")
-    if seconds and found.accelerator is not None:
+    if len(planned.collectives) > 8:
+        lines.append(f"  and {len(planned.collectives) - 8} kinds of smaller collectives")
+    if seconds and planned.accelerator is not None:
         best = max(seconds.values())
-        mfu = found.flops / found.devices / found.accelerator.flops / best
+        mfu = planned.flops / planned.devices / planned.accelerator.flops / best
         rate = cell.tokens_per_step / best
         lines += [
             "",

@@ -1,4 +1,4 @@
-"""What devices tell each other in a compiled program, read off its HLO text."""
+"""Collectives of a compiled program, parsed from its HLO text."""
 
 import math
 import re
@@ -16,23 +16,22 @@ _BRANCHES = re.compile(r"branch_computations=\{([^}]*)\}")
 _TRIPS = re.compile(r'"known_trip_count":\{"n":"(\d+)"\}')
 _CONDITION, _BODY = re.compile(r"condition=%?([\w.\-]+)"), re.compile(r"body=%?([\w.\-]+)")
 _INDEX, _OPERAND = re.compile(r"index=(\d+)"), re.compile(r"%([\w.\-]+)")
-# Of equal groups, in the three forms that XLA writes: 2 groups of 4, as lists, as axes of a mesh.
+# Three forms of equal groups in XLA's text: [2,4], lists of devices, axes of a mesh.
 _GROUPS = re.compile(r"replica_groups=(?:\[\d+,(\d+)\]|\{\{([\d,]*)\}|mesh\[([^\]]*)\] \{([^}]*)\})")
 _CHANNEL = re.compile(r"channel_id=(\d+)")
 
 
 class Collective(NamedTuple):
-    """kind: one of COLLECTIVES. group: devices that take part together. size: bytes of the whole array, on one device
-    before a reduce-scatter or after an all-gather. times: how often it runs."""
+    """A kind of collective, its size and its count."""
 
-    kind: str
-    group: int
-    size: int
-    times: int
+    kind: str  # one of COLLECTIVES
+    group: int  # devices per group
+    size: int  # bytes of the whole array: before a reduce-scatter, after an all-gather
+    times: int  # executions
 
     @property
     def moved(self) -> float:
-        """Bytes that leave (and reach) one device, on a ring: size · (n − 1) / n, of an all-reduce twice that."""
+        """Bytes that one device sends on a ring: size · (n − 1) / n; twice that for an all-reduce."""
         rounds = {"all-reduce": 2.0, "collective-permute": 1.0}.get(self.kind, 1.0)
         part = 1.0 if self.kind == "collective-permute" else (self.group - 1) / self.group
         return self.times * self.size * rounds * part
@@ -46,26 +45,30 @@ class _Instruction(NamedTuple):
 
 
 def _computations(text: str) -> tuple[dict[str, list[_Instruction]], str]:
-    """The instructions of every computation, and the name of the entry."""
-    found: dict[str, list[_Instruction]] = {}
+    """(instructions by computation, name of the entry computation)."""
+    computations: dict[str, list[_Instruction]] = {}
     entry, name = "", None
     for line in text.splitlines():
         if line and not line[0].isspace() and (match := _COMPUTATION.match(line)):
             name = match.group(1)
-            found[name] = []
+            computations[name] = []
             entry = name if line.startswith("ENTRY") else entry
         elif name is not None and (match := _INSTRUCTION.match(line)):
-            found[name].append(_Instruction(*match.groups()))
-    return found, entry
+            computations[name].append(_Instruction(*match.groups()))
+    return computations, entry
 
 
 def collectives(text: str, *, in_loop: bool = False) -> list[Collective]:
-    """Every collective of a compiled program (`compiled.as_text()`), those of the same kind, group and size counted
-    together. What a loop of known length calls counts that many times, of unknown length once. `in_loop`: only what
-    runs inside loops of unknown length."""
+    """The collectives of a compiled program (`compiled.as_text()`), grouped by kind, group and size.
+
+    Calls in a loop of known length count once per iteration, in a loop of unknown length once.
+
+    Args:
+      in_loop: count only calls inside loops of unknown length.
+    """
     computations, entry = _computations(text)
-    found: Counter = Counter()
-    seen = set()  # an asynchronous collective stands in every fusion that it runs beside, under one number
+    times_by_kind: Counter = Counter()
+    seen = set()  # channels: an asynchronous collective appears in several fusions with one channel
 
     def note(kind: str, instruction: _Instruction, times: int) -> None:
         channel = _CHANNEL.search(instruction.rest)
@@ -73,7 +76,7 @@ def collectives(text: str, *, in_loop: bool = False) -> list[Collective]:
             return
         seen.add(channel and channel.group(1))
         group = _group(instruction.rest)
-        found[kind, group, _size(instruction.shape, instruction.opcode, group)] += times
+        times_by_kind[kind, group, _size(instruction.shape, instruction.opcode, group)] += times
 
     def visit(name: str, times: int, inside: bool) -> None:
         for instruction in computations.get(name, ()):
@@ -88,14 +91,16 @@ def collectives(text: str, *, in_loop: bool = False) -> list[Collective]:
     visit(entry, 1, False)
     return [
         Collective(kind, group, size, times)
-        for (kind, group, size), times in sorted(found.items())
+        for (kind, group, size), times in sorted(times_by_kind.items())
         if group > 1 or kind == COLLECTIVES[-1]
     ]
 
 
 def _trips(rest: str, computations: dict[str, list[_Instruction]]) -> int | None:
-    """How often a while loop runs: as the compiler notes it, or else (TPU's notes nothing) the one constant that its
-    condition compares the counter with over what its body adds to the counter; None where it depends on data."""
+    """The number of iterations of a while loop; None if it depends on data.
+
+    It is the compiler's note or, on TPU, the constant in the condition divided by the body's increment of the counter.
+    """
     if noted := _TRIPS.search(rest):
         return int(noted.group(1))
     condition, body = _CONDITION.search(rest), _BODY.search(rest)
@@ -111,13 +116,13 @@ def _trips(rest: str, computations: dict[str, list[_Instruction]]) -> int | None
 
 
 def _constants(computation) -> dict[str, int]:
-    """The whole numbers of a computation, by name."""
-    found = [i for i in computation if i.opcode == "constant" and i.shape.startswith(("s32[]", "u32[]"))]
-    return {i.name: int(i.rest.split(")")[0]) for i in found}
+    """The integer constants of a computation, by name."""
+    constants = [i for i in computation if i.opcode == "constant" and i.shape.startswith(("s32[]", "u32[]"))]
+    return {i.name: int(i.rest.split(")")[0]) for i in constants}
 
 
 def _step(computation, index: str) -> int:
-    """What the body of a loop adds to element `index` of what it carries; 1 where that is not to be seen."""
+    """The increment that a loop's body adds to element `index` of its carry; 1 if it is not visible."""
     root = [i for i in computation if i.opcode == "tuple"][-1:]
     carried = _OPERAND.findall(root[0].rest.split(")")[0]) if root else []
     after = carried[int(index)] if int(index) < len(carried) else None
@@ -135,14 +140,14 @@ def _called(rest: str) -> Iterator[str]:
 
 
 def _sizes(shape: str) -> Iterator[int]:
-    """Bytes of the arrays in a shape."""
+    """Bytes of every array in a shape."""
     for kind, dims in _SHAPE.findall(shape):
         bits = _BITS.get(kind) or int(re.findall(r"\d+", kind)[0])
         yield math.prod(map(int, dims.split(","))) * bits // 8 if dims else bits // 8
 
 
 def _size(shape: str, opcode: str, group: int) -> int:
-    """Bytes of the whole arrays of a collective, from the shape of what it returns."""
+    """Bytes of the whole arrays of a collective, from the shape of its result."""
     sizes = list(_sizes(shape))
     if opcode == "all-gather-start":  # operands and results, which are `group` times as large
         return sum(sizes) * group // (group + 1)
@@ -152,7 +157,7 @@ def _size(shape: str, opcode: str, group: int) -> int:
 
 
 def _group(rest: str) -> int:
-    """Devices of a group; 1 where the instruction does not say."""
+    """Devices per group; 1 if the instruction does not give it."""
     match = _GROUPS.search(rest)
     if match is None:
         return 1

@@ -53,16 +53,21 @@ def token_frequencies(counts: ArrayLike, vocab: int | None = None) -> TokenFrequ
     Raises:
       InputError: counts of another kind; a vocab below n.
     """
-    found = np.asarray(counts)
-    if found.ndim != 1 or found.size < 2 or not np.issubdtype(found.dtype, np.integer) or np.any(found < 0):
+    occurrences = np.asarray(counts)
+    if (
+        occurrences.ndim != 1
+        or occurrences.size < 2
+        or not np.issubdtype(occurrences.dtype, np.integer)
+        or np.any(occurrences < 0)
+    ):
         raise InputError("counts must be whole numbers [vocab], not negative, of at least 2 tokens")
-    if not found.any():
+    if not occurrences.any():
         raise InputError("counts are all zero: frequencies need tokens")
-    vocab = found.size if vocab is None else check_whole("vocab", vocab, 2)
-    if vocab < found.size:
-        raise InputError(f"vocab {vocab} is smaller than the tokenizer's {found.size}")
+    vocab = occurrences.size if vocab is None else check_whole("vocab", vocab, 2)
+    if vocab < occurrences.size:
+        raise InputError(f"vocab {vocab} is smaller than the tokenizer's {occurrences.size}")
     ordered = np.zeros(vocab, np.int64)
-    ordered[: found.size] = np.sort(found)[::-1]
+    ordered[: occurrences.size] = np.sort(occurrences)[::-1]
     alpha = ordered / ordered.sum()
     kappa = attenuation(alpha)
     median = int(np.searchsorted(np.cumsum(alpha), 0.5))

@@ -8,7 +8,7 @@ import jax
 import numpy as np
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
-from lvp.data.tokens.batches import windows
+from lvp.data.tokens.batches import random_windows
 from lvp.parallel import sharding
 
 _MAX_INT32 = int(np.iinfo(np.int32).max)
@@ -35,7 +35,7 @@ class RandomWindows:
 
     def batch(self, key: jax.Array, step: jax.Array | int, rows: int, context: int) -> jax.Array:
         """The batch of a step, int32 [rows, context + 1]: a pure function of (key, step)."""
-        return windows(self.tokens, key, step, rows, context)
+        return random_windows(self.tokens, key, step, rows, context)
 
     def placement(self, mesh: Mesh) -> "RandomWindows":
         """Shardings on a mesh: every device holds all tokens."""

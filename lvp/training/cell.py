@@ -1,7 +1,7 @@
-"""What is compiled together, and what is traced.
+"""Cells and lanes.
 
-A **cell** fixes everything that must be compiled together; a **lane** is the numbers that are traced: learning rates,
-init scales, warm-up, chosen options of the optimizer, seed.
+A **cell** is the part of a run that is compiled. A **lane** is the traced numbers: learning rates, init scales,
+warm-up, chosen options of the optimizer, seed.
 """
 
 import inspect
@@ -36,23 +36,21 @@ MEASURES = ("movement", "vocabulary", "gradients", "representation", "validation
 
 @dataclass(frozen=True)
 class OptimizerConfig:
-    """The static part of an optimizer: a key of `OPTIMIZERS`, its keyword arguments, and the names of the arguments
-    that every lane brings itself. `weight_decay` is one number: the lane's table says which roles decay. Adam's b1, b2
-    and eps are always written down.
+    """The static part of an optimizer.
 
-    `factory`: an optax factory of one's own, which `kind` then names. Records have the name and the arguments alone.
-    Measures that need the decay of a moment leave it out where the factory does not call it `b1` (or `b`) and `b2`.
+    `weight_decay` is one number: the lane's table decides which roles decay. Adam's b1, b2 and eps are always recorded.
+    Measures that need the decay of a moment are absent unless the factory calls it `b1` (or `b`) and `b2`.
     """
 
-    kind: str = "adam"
-    options: Mapping[str, Any] = field(default_factory=dict)
-    traced: tuple[str, ...] = ()
-    factory: InitVar[Callable | None] = None  # no field: `asdict` of a cell is what its records say, and JSON
+    kind: str = "adam"  # a key of `OPTIMIZERS`, or the name of `factory`
+    options: Mapping[str, Any] = field(default_factory=dict)  # keyword arguments of the optimizer
+    traced: tuple[str, ...] = ()  # arguments that every lane gives
+    factory: InitVar[Callable | None] = None  # own optax factory; not a field, since records hold JSON only
 
     def __post_init__(self, factory):
         if factory is not None:
             self._check_own(factory)
-            object.__setattr__(self, "factory", factory)  # where `dataclasses.replace` finds it too
+            object.__setattr__(self, "factory", factory)  # `dataclasses.replace` reads it
         elif self.kind not in OPTIMIZERS:
             raise InputError(f"optimizer must be one of {', '.join(OPTIMIZERS)}, got {self.kind!r}")
         elif self.kind == "adam" and not self.options:
@@ -60,7 +58,9 @@ class OptimizerConfig:
         if isinstance(self.options.get("weight_decay"), Mapping):
             raise InputError("weight_decay must be one number: the table of a parametrization says which roles decay")
         for name in self.traced:
-            if name not in self._parameters or name == "batch_size":  # that decides what the program measures
+            if (
+                name not in self._parameters or name == "batch_size"
+            ):  # batch_size is compiled: it decides what is measured
                 raise InputError(f"traced: a lane cannot bring {name!r} for {self.kind}")
 
     def _check_own(self, factory: Any) -> None:
@@ -83,18 +83,18 @@ class OptimizerConfig:
         return inspect.signature(self.make).parameters
 
     def setting(self, name: str) -> Any:
-        """A keyword argument as chosen, else the factory's own; None for a factory without it."""
+        """The chosen value of an argument, else the factory's default; None if the factory lacks the argument."""
         parameters = self._parameters
         return self.options.get(name, parameters[name].default) if name in parameters else None
 
     @property
     def momentum(self) -> str:
-        """The name under which the factory takes the decay of its first moment."""
+        """The factory's name for the decay of its first moment."""
         return "b" if "b" in self._parameters else "b1"
 
     @property
     def needs_snr(self) -> bool:
-        """Whether its updates are scaled by the gradient's signal-to-noise ratio."""
+        """Whether the updates are scaled by the gradient's signal-to-noise ratio."""
         return self.setting("batch_size") is not None
 
 
@@ -120,8 +120,7 @@ class DataConfig:
 
 
 class Sizes:
-    """What follows for a cell of any kind from its `model`, `batch`, `steps`, `final_fraction`, `measured_steps` and
-    `tokens_per_step`."""
+    """Checks and derived numbers of cells of any kind."""
 
     model: Any
     batch: int
@@ -137,7 +136,7 @@ class Sizes:
         raise NotImplementedError
 
     def check_steps(self) -> None:
-        """InputError where they are none."""
+        """Raises InputError for a batch, steps, final_fraction or measured_steps out of range."""
         for name in ("batch", "steps"):
             if getattr(self, name) < 1:
                 raise InputError(f"{name} must be at least 1, got {getattr(self, name)}")
@@ -157,33 +156,25 @@ class Sizes:
 
     @property
     def final_steps(self) -> int:
-        """The last steps, over which the final training loss is the mean."""
+        """The number of last steps over which the final training loss is averaged."""
         return max(1, round(self.final_fraction * self.steps))
 
 
 @dataclass(frozen=True)
 class Cell(Sizes):
-    """Everything that is compiled together. A step sees `batch` rows of `model.context` tokens, one after the other in
-    `micro_batches` equal parts.
-
-    `final_fraction`: the final train loss is the mean over this last part of the steps. `measured_steps`: the steps,
-    from 0, whose measures (of the kinds `measures`; "validation" is the validation loss after the step) go into the
-    outcome; other steps cost nothing. `cooldown`: None keeps the rates constant; else they follow `lvp.optim.trapezoid`
-    with this part of the steps at its end, and the lane's warm-up at its beginning. `clip_norm`: the gradient is scaled
-    down to this norm, of all parameters together, where it is larger.
-    """
+    """The part of a run that is compiled."""
 
     model: DecoderConfig
     data: DataConfig
-    batch: int
+    batch: int  # rows of `model.context` tokens per step
     steps: int
     optimizer: OptimizerConfig = OptimizerConfig()
-    final_fraction: float = 0.1
-    measured_steps: tuple[int, ...] = ()
-    micro_batches: int = 1
-    cooldown: float | None = None
-    measures: tuple[str, ...] = MEASURES[:-1]
-    clip_norm: float | None = None
+    final_fraction: float = 0.1  # of the steps, over which the final training loss is averaged
+    measured_steps: tuple[int, ...] = ()  # steps, from 0, whose measures go into the outcome
+    micro_batches: int = 1  # equal parts of a batch, computed one after the other
+    cooldown: float | None = None  # fraction of the steps at the end of `lvp.optim.trapezoid`; None: constant rates
+    measures: tuple[str, ...] = MEASURES[:-1]  # kinds; "validation" is the validation loss after the step
+    clip_norm: float | None = None  # largest norm of the gradient of all parameters; larger ones are scaled down
 
     def __post_init__(self):
         self.check_steps()
@@ -205,7 +196,7 @@ class Cell(Sizes):
             raise InputError(f"cooldown must be a fraction of the steps in [0, 1], got {self.cooldown}")
 
     def check(self, lane: "Lane") -> None:
-        """InputError for a lane that this cell cannot train."""
+        """Raises InputError for a lane that this cell cannot train."""
         if set(lane.options) != set(self.optimizer.traced):
             wanted, given = (", ".join(sorted(x)) or "none" for x in (self.optimizer.traced, lane.options))
             raise InputError(f"a lane's options must be those its cell traces ({wanted}), got {given}")
@@ -218,7 +209,7 @@ class Cell(Sizes):
             )
 
     def example_lane(self) -> "Lane":
-        """A lane with ones for numbers."""
+        """A lane whose numbers are ones."""
         ones = dict.fromkeys(roles.ROLES, 1.0)
         return Lane(ones, ones, 0, options=dict.fromkeys(self.optimizer.traced, 0.5))
 
@@ -229,8 +220,7 @@ class Cell(Sizes):
 
     @property
     def probe_rows(self) -> int:
-        """Rows on which a measured step looks at representations: a quarter of a step's, but no more than go through
-        the network at once."""
+        """Rows for the measures of representations: a quarter of a batch, at most a micro-batch."""
         return min(-(-self.batch // 4), self.micro_batch_size)
 
     @property
@@ -243,7 +233,7 @@ class Cell(Sizes):
 
     @property
     def flops_per_lane(self) -> float:
-        """Model FLOPs of one lane's training (evaluation left out)."""
+        """Model FLOPs of one lane's training, without evaluation."""
         return self.tokens_per_lane * self.model.flops_per_token()
 
 
@@ -306,11 +296,11 @@ class Lane:
 
     @property
     def base_rate(self) -> float:
-        """The rate that `lvp.optim.parametrized` is given: the hidden matrices'."""
+        """The `learning_rate` for `lvp.optim.parametrized`: the rate of the hidden matrices."""
         return self.learning_rates["hidden"]
 
     def arrays(self) -> dict:
-        """The lane as the program takes it: scalars on the host, float32 except for whole numbers."""
+        """The lane as the program's argument: scalars on the host, float32 except for whole numbers."""
         return {
             "learning_rate": np.float32(self.base_rate),
             "lr_multipliers": {role: np.float32(x / self.base_rate) for role, x in self.learning_rates.items()},
@@ -331,8 +321,10 @@ def traced_table(table: Table, lane: Mapping[str, Any]) -> Table:
 
 
 def check_positive(what: str, value: Any, *, zero: bool = False) -> float:
-    """`value` as a float, or an InputError that names it: not a number, NaN, infinite, negative or (unless allowed)
-    zero."""
+    """`value` as a float.
+
+    Raises InputError, which names `what`, for a value that is not a finite number above zero (or, with `zero`, zero).
+    """
     try:
         number = float(value)
     except (TypeError, ValueError):

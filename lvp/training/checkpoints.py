@@ -1,9 +1,9 @@
 """Checkpoints of one lane: a pytree of arrays at a step, with a digest per leaf. The only Orbax import.
 
-Orbax writes a step whole or not at all, but loads a flipped bit silently and says little about a truncated file; so
-every leaf carries a digest (`lvp.files.digests`), verified on load, and a damaged step is named and passed over. A
-state that lies on a mesh is written by its parts and read as the parts of any other mesh; where several processes share
-it, all of them call the same functions on a file system that all of them see.
+Orbax writes a step atomically, but loads a flipped bit without an error. Every leaf therefore has a digest
+(`lvp.files.digests`), which is verified on load. A damaged step is logged and skipped. A sharded state is written by
+parts and can be read on any other mesh. Processes that share a state all call the same functions on a shared file
+system.
 """
 
 import errno
@@ -21,8 +21,8 @@ from lvp.files import digests, no_space
 from lvp.parallel import processes
 
 log = logging.getLogger(__name__)
-KEEP = 2  # steps kept: the last one, and one to fall back to
-_SEEN = 4 * KEEP  # steps of a directory that processes agree on
+KEEP = 2  # steps kept: the last one and a fallback
+_SEEN = 4 * KEEP  # steps of a directory that processes compare
 
 
 def _path(directory: Path, step: int) -> Path:
@@ -30,17 +30,17 @@ def _path(directory: Path, step: int) -> Path:
 
 
 def steps(directory: Path) -> list[int]:
-    """The steps that stand whole in `directory`, ascending; none where it does not exist."""
-    found = Path(directory).glob("step_*")
-    return sorted(int(p.name[5:]) for p in found if p.name[5:].isdigit() and ocp.is_orbax_checkpoint(p))
+    """The complete steps in `directory`, ascending; an empty list if it does not exist."""
+    paths = Path(directory).glob("step_*")
+    return sorted(int(p.name[5:]) for p in paths if p.name[5:].isdigit() and ocp.is_orbax_checkpoint(p))
 
 
-# What reads like damage and is none: the file is there, and whole, for who has the memory or the rights.
+# Errors that resemble corruption but mean out of memory or missing permission.
 _NO_DAMAGE = ("RESOURCE_EXHAUSTED", "PERMISSION_DENIED", "Permission denied", "Out of memory", "out of memory")
 
 
 class Damaged(ValueError):
-    """A checkpoint that is not, or not wholly, what was saved of this configuration."""
+    """A checkpoint that is corrupt or belongs to another configuration."""
 
 
 def _is_damage(error: Exception) -> bool:
@@ -54,21 +54,20 @@ def _drop(paths: Iterable[Path]) -> None:
 
 
 def _drop_unfinished(directory: Path) -> None:
-    """Removes what Orbax began to write and did not finish."""
+    """Removes the directories of saves that Orbax did not finish."""
     _drop(p for p in Path(directory).glob("step_*") if not p.name[5:].isdigit())
 
 
 def save(directory: Path, step: int, state: Any, configuration: str) -> None:
-    """Writes the pytree `state` (arrays) as `step`, then drops all but the last `KEEP` steps up to it: later ones are
-    those that `latest` could not use.
+    """Writes the pytree `state` (arrays) as `step`, then deletes all but the last `KEEP` steps up to it.
 
-    `configuration` is the hash of the lane's configuration; `load` refuses another's. Raises OSError with path and size
-    where there is no space left, and leaves nothing of the step behind.
+    `configuration` is the hash of the lane's configuration; `load` refuses another hash. Raises OSError with path and
+    size if the disk is full, and leaves no partial step.
     """
-    metadata = {"configuration": configuration, "digests": digests.of_tree(state)}
+    metadata = {"configuration": configuration, "digests": digests.digests_of_tree(state)}
     try:
         ocp.save(_path(directory, step), state, overwrite=True, custom_metadata=metadata)
-    except Exception as error:  # Orbax gives TensorStore's messages on as they are
+    except Exception as error:  # Orbax passes on TensorStore's messages
         if "No space left on device" not in str(error) and "quota" not in str(error):
             raise
         _drop_unfinished(directory)
@@ -78,46 +77,45 @@ def save(directory: Path, step: int, state: Any, configuration: str) -> None:
 
 
 def load(directory: Path, step: int, shapes: Any, configuration: str) -> Any:
-    """The state at `step` with the structure of `shapes` (ShapeDtypeStructs): where those have shardings, arrays that
-    lie so; else arrays of the host.
+    """The state at `step` with the structure of `shapes` (ShapeDtypeStructs), sharded if those have shardings.
 
-    Raises Damaged, naming the path, where the step cannot be read, a leaf's bytes are not those that were saved,
-    or the checkpoint belongs to another configuration; what came up where memory or rights are missing goes through.
+    Raises Damaged, with the path, if the step cannot be read, a leaf's digest differs, or the checkpoint belongs to
+    another configuration. Errors from missing memory or permission are raised unchanged.
     """
     path, state, problem = _path(directory, step), None, None
     try:
         metadata = ocp.metadata(path).custom_metadata or {}
         wanted = jax.tree.map(lambda s: np.zeros(s.shape, s.dtype) if s.sharding is None else s, shapes)
         state = ocp.load(path, wanted)
-    except Exception as error:  # Orbax and TensorStore raise whatever the damage happens to hit
+    except Exception as error:  # corruption can raise any exception in Orbax and TensorStore
         problem = error
         if not _is_damage(error):
             raise
     failed = np.array([problem is not None])
-    if processes.shared(shapes):  # what one process cannot read, none goes on from
+    if processes.shared(shapes):  # all processes must agree to use the step
         failed = processes.gathered(failed)
     if np.any(failed):
         words = "by another process" if problem is None else str(problem).splitlines()[0][:200]
         raise Damaged(f"checkpoint {path} cannot be read: {words}") from problem
     if metadata.get("configuration") != configuration:
         raise Damaged(f"checkpoint {path} belongs to configuration {metadata.get('configuration')}")
-    wrong = [leaf for leaf, digest in digests.of_tree(state).items() if metadata["digests"].get(leaf) != digest]
+    wrong = [leaf for leaf, digest in digests.digests_of_tree(state).items() if metadata["digests"].get(leaf) != digest]
     if wrong:
         raise Damaged(f"checkpoint {path} is damaged: {', '.join(wrong[:3])}")
     return state
 
 
 def latest(directories: Iterable[Path], shapes: Any, configurations: Iterable[str]) -> tuple[int, list[Any]] | None:
-    """The last step that every directory holds undamaged, with the states there (see `load`), or None.
+    """(step, states) of the last step that every directory holds undamaged, or None; see `load`.
 
-    One directory per lane of a pack: its lanes go on together. Damaged steps are logged, and every step after the one
-    that is used is removed: it would otherwise count as one of the last `KEEP`. So is what was never finished.
+    There is one directory per lane of a pack, and its lanes resume at the same step. Damaged steps are logged. Later
+    steps are deleted, since they would count among the last `KEEP`, and so are unfinished saves.
     """
     directories, configurations = list(directories), list(configurations)
     for directory in directories:
         _drop_unfinished(directory)
     common = sorted(set.intersection(*(set(steps(d)) for d in directories)))
-    if processes.shared(shapes):  # as the first process sees the directory: not all may see the last step yet
+    if processes.shared(shapes):  # the first process decides: others may not see the last step yet
         said = processes.gathered(([0] * _SEEN + [step + 1 for step in common])[-_SEEN:])
         common = [int(step) - 1 for step in said[0] if step]
     for step in reversed(common):

@@ -21,32 +21,31 @@ from lvp.training.program import PackedProgram
 
 @dataclass(frozen=True)
 class ImageDataConfig:
-    """Which images a cell sees (`lvp.data.load_images`), and their augmentation: random crops out of `pad` black
-    pixels around, and horizontal flips."""
+    """The images of a cell and their augmentation."""
 
-    corpus: str
-    pad: int = 4
-    flip: bool = True
+    corpus: str  # as in `lvp.data.load_images`
+    pad: int = 4  # black pixels on every side, from which random crops are taken
+    flip: bool = True  # random horizontal flips
 
 
 @dataclass(frozen=True)
 class ImageCell(Sizes):
-    """Everything that is compiled together. A step sees `batch` images; an epoch is a permutation of the training
-    images, less what does not fill a batch.
+    """The part of a run that is compiled.
 
-    The rate falls as a cosine from its peak to zero over the steps; in the first phase, that part of the steps, it is
-    multiplied by the lane's factor. `measured_parts`: after these parts of the steps (0 is the first), dead units and
-    stable ranks go into the outcome.
+    An epoch is a permutation of the training images, without the last incomplete batch. The rate falls as a cosine from
+    its peak to zero.
     """
 
     model: ResNetConfig
     data: ImageDataConfig
-    batch: int
+    batch: int  # images per step
     steps: int
     optimizer: OptimizerConfig
-    first_phase: float
-    final_fraction: float = 0.1
-    measured_parts: tuple[float, ...] = ()
+    first_phase: float  # fraction of the steps in which the lane's factor multiplies the rate
+    final_fraction: float = 0.1  # of the steps, over which the final training loss is averaged
+    measured_parts: tuple[
+        float, ...
+    ] = ()  # fractions of the steps after which dead units and stable ranks are measured
 
     def __post_init__(self):
         if any(not 0 <= part <= 1 for part in self.measured_parts):
@@ -58,7 +57,7 @@ class ImageCell(Sizes):
             raise InputError(f"pad must not be negative, got {self.data.pad}")
 
     def check(self, lane: "ImageLane") -> None:
-        """Every lane will do."""
+        """Accepts every lane."""
 
     def example_lane(self) -> "ImageLane":
         return ImageLane(1.0, 1.0, False, False, 0.0, 0)
@@ -69,32 +68,30 @@ class ImageCell(Sizes):
 
     @property
     def tokens_per_step(self) -> int:
-        """Images, which are what this cell counts."""
+        """The number of images per step."""
         return self.batch
 
     @property
     def flops_per_lane(self) -> float:
-        """Model FLOPs of one lane's training (evaluation left out)."""
+        """Model FLOPs of one lane's training, without evaluation."""
         return self.tokens_per_lane * self.model.flops_per_image()
 
 
 def steps_of_parts(parts: Sequence[float], steps: int) -> tuple[int, ...]:
-    """The step, from 0, at the end of every part of the steps; parts of the same step count once."""
+    """The steps, from 0, at the ends of these fractions of the steps, without duplicates."""
     return tuple(sorted({max(0, round(part * steps) - 1) for part in parts}))
 
 
 @dataclass(frozen=True)
 class ImageLane:
-    """The traced numbers of one run: the peak rate of all parameters, what the first phase multiplies it by, whether
-    gradients point at random and whether biases stay where they are meanwhile, the slope of every ReLU below zero, and
-    the seed of init, order, augmentation and random directions."""
+    """The traced numbers of one run."""
 
-    learning_rate: float
-    first_scale: float
-    random: bool
-    frozen: bool
-    negative_slope: float
-    seed: int
+    learning_rate: float  # peak rate of all parameters
+    first_scale: float  # factor on the rate in the first phase
+    random: bool  # gradients have random directions in the first phase
+    frozen: bool  # biases do not change in the first phase
+    negative_slope: float  # of every ReLU below zero
+    seed: int  # of init, order, augmentation and random directions
 
     def __post_init__(self):
         check_positive("learning_rate", self.learning_rate)
@@ -112,21 +109,19 @@ class ImageLane:
 
 
 class ImageData(NamedTuple):
-    """On the host or the device: train_images uint8 [n, H, W, C], train_labels int32 [n]; the test images in groups,
-    test_images uint8 [k, G, H, W, C], test_labels int32 [k, G], with weight 0 for what fills the last group,
-    test_weights float32 [k, G]; mean and std float32 [C] of the normalisation, in parts of 255."""
+    """The program's data, on the host or the device. Test images come in k groups of G."""
 
-    train_images: Any
-    train_labels: Any
-    test_images: Any
-    test_labels: Any
-    test_weights: Any
-    mean: Any
-    std: Any
+    train_images: Any  # uint8 [n, H, W, C]
+    train_labels: Any  # int32 [n]
+    test_images: Any  # uint8 [k, G, H, W, C]
+    test_labels: Any  # int32 [k, G]
+    test_weights: Any  # float32 [k, G]: 0 for padding of the last group
+    mean: Any  # float32 [C], of pixels divided by 255
+    std: Any  # float32 [C], of pixels divided by 255
 
     @classmethod
     def from_arrays(cls, cell: ImageCell, train: Any, test: Any, mean: Any, std: Any) -> "ImageData":
-        """Lays out (images, labels) of both parts for `cell`."""
+        """The data of `cell` from (images, labels) of both parts."""
         (train_images, train_labels), (test_images, test_labels) = train, test
         check_images(cell, train_images.shape, test_images.shape, int(max(train_labels.max(), test_labels.max())) + 1)
         size = min(len(test_images), 4 * cell.batch)
@@ -134,7 +129,7 @@ class ImageData(NamedTuple):
 
         def grouped(x):
             pad = [(0, -len(x) % size)] + [(0, 0)] * (x.ndim - 1)
-            # The last group is filled with images from the first: no unit comes to life by them.
+            # The padding repeats the first images, so that no further unit is active.
             return np.pad(x, pad, mode="wrap" if x is not weights else "constant").reshape(-1, size, *x.shape[1:])
 
         parts = (np.asarray(train_labels, np.int32), grouped(test_images), grouped(test_labels), grouped(weights))
@@ -146,7 +141,7 @@ class ImageData(NamedTuple):
 
 
 def check_images(cell: ImageCell, train: tuple[int, ...], test: tuple[int, ...], classes: int) -> None:
-    """InputError where images of these shapes [n, H, W, C], or so many classes, do not fit the cell."""
+    """Raises InputError if images of these shapes [n, H, W, C], or the number of classes, do not fit the cell."""
     if classes != cell.model.classes:
         raise InputError(f"the images have {classes} classes, the network {cell.model.classes}")
     for name, shape in (("training", train), ("test", test)):
@@ -157,9 +152,11 @@ def check_images(cell: ImageCell, train: tuple[int, ...], test: tuple[int, ...],
 
 
 class ImageProgram(PackedProgram):
-    """The program of an `ImageCell`. Its states hold `params`, `stats` (running statistics), `opt`, `key`, `losses`,
-    `diverged`, `valid_loss` and `accuracy` on the test images (NaN until the end), and `measures` of a cell that takes
-    them."""
+    """The program of an `ImageCell`.
+
+    States hold `params`, `stats` (running statistics), `opt`, `key`, `losses`, `diverged`, `valid_loss` and `accuracy`
+    on the test images (NaN until the last step), and with measured parts `measures`.
+    """
 
     def __init__(self, cell: ImageCell, lanes: int = 1):
         super().__init__(cell, lanes)
@@ -176,20 +173,20 @@ class ImageProgram(PackedProgram):
             scale = jnp.where(count < self._first_steps, lane["first_scale"], 1.0)
             return lane["learning_rate"] * scale * decay(count)
 
-        # One rate for all parameters, and He et al.'s init, which the network draws itself.
+        # One rate for all parameters. The network draws its own init (He et al.).
         table = uniform(width=self.cell.model.channels, vocab=self.cell.model.classes)
         return optim.parametrized(o.make, table, learning_rate=rate, declarations=DECLARATIONS, **dict(o.options))
 
     def _init(self, lane):
         init_key, data_key = jax.random.split(jax.random.key(lane["seed"]))
         params = self.model.init(init_key)
-        state = self._first(params, self._optimizer(lane).init(params), data_key)
+        state = self._initial_state(params, self._optimizer(lane).init(params), data_key)
         state |= {"stats": self.model.init_stats(), "accuracy": jnp.float32(jnp.nan)}
         if not self.cell.measured_steps:
             return state
         image, channels = self.cell.model.image, jnp.ones(self.cell.model.image[2])
         data = ImageData(None, None, jnp.zeros((1, 1, *image), jnp.uint8), None, jnp.ones((1, 1)), channels, channels)
-        return state | {"measures": self._room_for_measures(lambda s: self._measures(s, lane, data), state)}
+        return state | {"measures": self._empty_measures(lambda s: self._measures(s, lane, data), state)}
 
     def _step(self, step, state, lane, data):
         key = jax.random.wrap_key_data(state["key"])
@@ -210,14 +207,14 @@ class ImageProgram(PackedProgram):
         updates, opt = self._optimizer(lane).update(gradient, state["opt"], state["params"])
         held = first & lane["frozen"]
         updates = jax.tree.map(lambda b, u: jnp.where(held, 0, u) if b else u, biases(updates), updates)
-        return self._after(step, state, loss, updates, opt) | {"stats": stats}
+        return self._updated_state(step, state, loss, updates, opt) | {"stats": stats}
 
     def _measured_step(self, step, state, lane, data):
         after = self._step(step, state, lane, data)
-        return self._noted(step, after, self._measures(after, lane, data))
+        return self._with_measures(step, after, self._measures(after, lane, data))
 
     def _measures(self, state, lane, data) -> dict:
-        """Units that no test image activates, and the stable rank of every matrix."""
+        """The fraction of units that no test image activates, and the stable rank of every matrix."""
 
         def of_group(group):
             x = batches.normalise(group, data.mean, data.std)
@@ -246,7 +243,7 @@ _losses = optax.losses.softmax_cross_entropy_with_integer_labels
 
 
 def _random_directions(gradient, key):
-    """Normal numbers in place of every array, of its norm. One draw for all: each would be compiled by itself."""
+    """Normal random arrays with the norms of `gradient`. One draw serves all arrays: each draw compiles separately."""
     leaves, structure = jax.tree.flatten(gradient)
     ends = np.cumsum([g.size for g in leaves])
     parts = jnp.split(jax.random.normal(key, (int(ends[-1]),)), ends[:-1])

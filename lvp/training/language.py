@@ -20,11 +20,11 @@ from lvp.training.batches import ALL_STEPS, Feed, RandomWindows, StreamedRows
 from lvp.training.cell import Cell, Lane, traced_table
 from lvp.training.program import PackedProgram
 
-STREAMED_STEPS = 8  # whose rows go to the device together
+STREAMED_STEPS = 8  # steps whose rows go to the device together
 
 
 def check_lengths(cell: Cell, train: int, valid: int) -> None:
-    """InputError where so many tokens of training and validation text are too few, or too many, for the cell."""
+    """Raises InputError if the training or validation text has too few or too many tokens for the cell."""
     if train < cell.model.context + 1:
         raise InputError(f"the training slice holds {train} tokens, fewer than one row of {cell.model.context} + 1")
     if train > cell.data.source.max_tokens:
@@ -80,7 +80,7 @@ class TrainingData(NamedTuple):
 
 
 def _in_groups(cell: Cell, tokens: np.ndarray, stride: int | None = None) -> list[np.ndarray]:
-    """Evaluation windows in groups of as many rows as a micro-batch has, and the weights of their predictions."""
+    """Evaluation windows in groups of one micro-batch, and the weights of their predictions."""
     return batches.grouped(cell.micro_batch_size, *batches.evaluation_windows(tokens, cell.model.context, stride))
 
 
@@ -153,25 +153,27 @@ def lane_feeds(
 
 
 def check_mesh(cell: Cell, sizes: Mapping[str, int]) -> None:
-    """InputError where a mesh of these sizes does not divide what it splits of the cell."""
+    """Raises InputError if a mesh of these sizes does not divide the cell's rows, parameters or heads."""
     heads = {"heads": cell.model.num_heads, "heads of keys and values": cell.model.num_kv_heads}
     params = jax.eval_shape(decoder(cell.model).init, jax.random.key(0))
     sharding.check_fits(sizes, rows=cell.micro_batch_size, params=params, heads=heads)
 
 
 class Gradients(NamedTuple):
-    """Of one step: the loss; the gradient with respect to whatever was asked for, and mean_k ‖G_k‖² of each of its
-    arrays over micro-batches (None where nobody looks at them)."""
+    """Loss and gradients of one step."""
 
     loss: jax.Array
     gradient: Any
-    squares: Any
+    squares: Any  # mean_k ‖G_k‖² of every gradient array over micro-batches; None if not needed
 
 
 class Program(PackedProgram):
-    """The program of a `Cell`. Its states hold `params`, `opt`, `key` (the lane's data RNG), `losses`, `diverged`,
-    `valid_loss` and of a scored text `scored_nats` (NaN until the end); of a cell with measured steps also
-    `initial_means` (of its vocabulary matrices) and `measures`."""
+    """The program of a `Cell`.
+
+    States hold `params`, `opt`, `key` (of the lane's data), `losses`, `diverged`, `valid_loss` and, with a scored text,
+    `scored_nats` (NaN until the last step). With measured steps they also hold `initial_means` (of the vocabulary
+    matrices) and `measures`.
+    """
 
     def __init__(self, cell: Cell, lanes: int = 1, mesh: Mesh | None = None):
         if lanes > 1 and not cell.data.source.shared:
@@ -201,7 +203,7 @@ class Program(PackedProgram):
     def _init(self, lane):
         init_key, data_key = jax.random.split(jax.random.key(lane["seed"]))
         params = self.model.init(init_key, lane["init_std"])
-        state = self._first(params, self._optimizer(lane).init(params), data_key)
+        state = self._initial_state(params, self._optimizer(lane).init(params), data_key)
         if self.cell.data.scored is not None:
             state["scored_nats"] = jnp.float32(jnp.nan)
         if not self.cell.measured_steps:
@@ -212,7 +214,7 @@ class Program(PackedProgram):
         train, valid, probe = (jnp.zeros(shape, jnp.int32) for shape in shapes)
         weights, frequencies = jnp.ones((1, rows, context)), jnp.zeros(self.cell.vocab)
         data = TrainingData(StreamedRows(train, jnp.int32(0)), valid, weights, probe, frequencies)
-        return state | {"measures": self._room_for_measures(lambda s: self._looked_at(0, s, lane, data)[1], state)}
+        return state | {"measures": self._empty_measures(lambda s: self._measured_update(0, s, lane, data)[1], state)}
 
     def _loss(self, params, windows, weights=None, head=None):
         windows = self._place(windows, sharding.TOKENS)
@@ -224,68 +226,68 @@ class Program(PackedProgram):
         key = jax.random.wrap_key_data(state["key"])
         return data.train.batch(key, step, self.cell.batch, self.cell.model.context)
 
-    def _mean(self, of, windows):
-        """The mean of `of` over micro-batches, taken one after the other: one activation memory for all of them."""
+    def _mean(self, function, windows):
+        """The mean of `function` over micro-batches, taken one by one: one activation memory serves all of them."""
         count = self.cell.micro_batches
         if count == 1:
-            return of(windows)
+            return function(windows)
         parts = windows.reshape(count, -1, windows.shape[1])
-        total = jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), jax.eval_shape(of, parts[0]))
+        total = jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), jax.eval_shape(function, parts[0]))
 
         def add(total, some):
-            # Without the barrier TPU's compiler moves sums over devices out of the loop, and fails at it.
-            found = of(some) if self.mesh is None else jax.lax.optimization_barrier(of(some))
-            return jax.tree.map(jnp.add, total, found), None
+            # Without the barrier, TPU's compiler fails: it moves sums over devices out of the loop.
+            part = function(some) if self.mesh is None else jax.lax.optimization_barrier(function(some))
+            return jax.tree.map(jnp.add, total, part), None
 
         total, _ = jax.lax.scan(add, total, parts)
         return jax.tree.map(lambda x: x / count, total)
 
     def _step(self, step, state, lane, data):
-        def of(windows) -> Gradients:
+        def gradients_of(windows) -> Gradients:
             loss, gradient = jax.value_and_grad(self._loss)(state["params"], windows)
             return Gradients(loss, gradient, measures.square_sums(gradient) if self.cell.optimizer.needs_snr else None)
 
-        return self._updated(step, state, lane, self._mean(of, self._batch(step, state, data)))[0]
+        gradients = self._mean(gradients_of, self._batch(step, state, data))
+        return self._optimizer_step(step, state, lane, gradients)[0]
 
-    def _updated(self, step, state, lane, found: Gradients):
-        """The state after a step, and its updates."""
+    def _optimizer_step(self, step, state, lane, gradients: Gradients):
+        """(state after a step, its updates)."""
         extra = {}
         if self.cell.optimizer.needs_snr:
-            extra = {"gradient_snr": self._snr(found)}
-        updates, opt = self._optimizer(lane).update(found.gradient, state["opt"], state["params"], **extra)
-        return self._after(step, state, found.loss, updates, opt), updates
+            extra = {"gradient_snr": self._snr(gradients)}
+        updates, opt = self._optimizer(lane).update(gradients.gradient, state["opt"], state["params"], **extra)
+        return self._updated_state(step, state, gradients.loss, updates, opt), updates
 
-    def _snr(self, found: Gradients):
-        """φ of every parameter."""
+    def _snr(self, gradients: Gradients):
+        """The signal-to-noise ratio φ of every parameter."""
         sizes = self.cell.micro_batches, self.cell.micro_batch_size
-        of_mean = measures.square_sums(found.gradient)
-        # A parameter that stacks layers has one φ here, of all of them.
+        of_mean = measures.square_sums(gradients.gradient)
+        # Stacked layers share one φ.
         return jax.tree.map(
-            lambda one, mean: optim.snr_of_squares(jnp.sum(one), jnp.sum(mean), *sizes), of_mean, found.squares
+            lambda one, mean: optim.snr_of_squares(jnp.sum(one), jnp.sum(mean), *sizes), of_mean, gradients.squares
         )
 
     def _setting(self, lane, name):
-        """An option of the optimizer: the lane's, the cell's, or the factory's own."""
+        """An option of the optimizer: the lane's, else the cell's, else the factory's default."""
         return lane["options"].get(name, self.cell.optimizer.setting(name))
 
     def _measured_step(self, step, state, lane, data):
-        return self._noted(step, *self._looked_at(step, state, lane, data))
+        return self._with_measures(step, *self._measured_update(step, state, lane, data))
 
-    def _looked_at(self, step, state, lane, data):
-        """The state after the same step, and its measures. The head's own gradient is taken apart, for a tied matrix
-        has two."""
+    def _measured_update(self, step, state, lane, data):
+        """(state after the step, its measures). The head's gradient is separate: a tied matrix has a second one."""
         params = state["params"]
         head, into_params = jax.vjp(self.model.head, params)
 
-        def of(windows):
+        def gradients_of(windows):
             loss_of = lambda p, h: self._loss(p, windows, head=h)  # noqa: E731
             loss, (gradient, of_head) = jax.value_and_grad(loss_of, argnums=(0, 1))(params, head)
             gradient = jax.tree.map(jnp.add, gradient, into_params(of_head)[0])
             sizes = measures.square_sums(gradient) if self.cell.micro_batches > 1 else None
             return Gradients(loss, gradient, sizes), of_head
 
-        gradients, of_head = self._mean(of, self._batch(step, state, data))
-        after, updates = self._updated(step, state, lane, gradients)
+        gradients, of_head = self._mean(gradients_of, self._batch(step, state, data))
+        after, updates = self._optimizer_step(step, state, lane, gradients)
         return after, self._measures(state, after, lane, data, updates, gradients, of_head)
 
     def _measures(self, state, after, lane, data, updates, gradients, of_head) -> dict:
@@ -301,26 +303,26 @@ class Program(PackedProgram):
             return measures.representation_change(params, updates, inputs)
 
         def of_gradients():
-            found = []
+            parts = []
             decay = self._setting(lane, self.cell.optimizer.momentum)
             if decay is not None and (momentum := measures.first_moments(state["opt"])):
-                found += [measures.alignment(gradients.gradient, momentum, decay)]
+                parts += [measures.alignment(gradients.gradient, momentum, decay)]
             if gradients.squares is not None:
                 sizes = self.cell.micro_batches, self.cell.micro_batch_size
-                found += [measures.snr(gradients.gradient, gradients.squares, *sizes)]
-            return measures.joined(*found)
+                parts += [measures.snr(gradients.gradient, gradients.squares, *sizes)]
+            return measures.joined(*parts)
 
-        of = {
+        measured = {
             "movement": lambda: measures.updates(params, updates),
             "vocabulary": vocabulary,
             "representation": representation,
             "gradients": of_gradients,
             "validation": lambda: {"validation": {"loss": self._validated(after, data)}},
         }
-        return measures.joined(*(of[kind]() for kind in self.cell.measures))
+        return measures.joined(*(measured[kind]() for kind in self.cell.measures))
 
     def _nats(self, params, windows, weights):
-        """The loss of all groups of windows together, not divided by their weight."""
+        """The summed loss of all groups of windows, in nats."""
 
         def body(total, group):
             windows, weights = group
@@ -332,7 +334,7 @@ class Program(PackedProgram):
         return self._nats(state["params"], data.valid, data.valid_weights) / jnp.sum(data.valid_weights)
 
     def _evaluated(self, state, lane, data):
-        found = {"valid_loss": self._validated(state, data)}
+        losses = {"valid_loss": self._validated(state, data)}
         if self.cell.data.scored is not None:
-            found["scored_nats"] = self._nats(state["params"], data.scored, data.scored_weights)
-        return found
+            losses["scored_nats"] = self._nats(state["params"], data.scored, data.scored_weights)
+        return losses

@@ -1,4 +1,4 @@
-"""The loop that drives a cell's compiled program from a step to its end, chunk by chunk."""
+"""The loop that runs a cell's compiled program to its last step, chunk by chunk."""
 
 import time
 from collections.abc import Callable, Sequence
@@ -14,7 +14,7 @@ from lvp.training.program import PackedProgram, unstack
 
 
 class Preempted(Exception):
-    """Training that was told to stop before its end: it stands at `step` in `state`, for the caller to save."""
+    """Training that stopped early on request, at `step` with `state`, for the caller to save."""
 
     def __init__(self, step: int, state):
         super().__init__(f"stopped at step {step}")
@@ -36,15 +36,14 @@ def run(
 
     Args:
       data: `lvp.training.TrainingData`, `lvp.training.StreamedTokens` or `lvp.training.ImageData`.
-      state: the pack's state at `step`, from a checkpoint; None starts anew at step 0.
-      chunk_seconds: about how long one dispatch may take; 0 dispatches step by step. How a run is cut into chunks
-        changes no bit of the result.
+      state: the pack's state at `step`, from a checkpoint; None starts at step 0.
+      chunk_seconds: approximate time of one dispatch; 0 dispatches step by step. The result does not depend on it.
       on_chunk: called with (step, state) after every chunk; it may read the state and must not keep it.
-      leaving: asked after every chunk but the last; where it (on any of the processes that share a mesh) is true,
-        Preempted is raised with the state to go on from.
+      leaving: called after every chunk but the last. If it returns True on any process of the mesh, Preempted is
+        raised.
 
-    A lane whose loss is no longer finite stays in its pack, to no effect on its neighbours; when all lanes of the
-    pack have diverged the run ends early. Bit-exact on the same device and pack.
+    A lane with a non-finite loss stays in its pack and does not affect other lanes. The run ends early when all lanes
+    have diverged. Results are bit-exact on the same device and pack.
     """
     steps, chunk = program.cell.steps, 1
     state = jax.device_put(program.blank_state() if state is None else state, program.placement)
@@ -56,9 +55,9 @@ def run(
             here = jax.device_put(here, program.data_placement(here))
         stop, started = min(step + chunk, known, steps), time.perf_counter()
         state = program.advance(np.int32(step), np.int32(stop), state, arrays, here)
-        diverged = np.asarray(state["diverged"])  # waits for the chunk
+        diverged = np.asarray(state["diverged"])  # waits for the chunk to end
         per_step = (time.perf_counter() - started) / (stop - step)
-        # At most tenfold at a time: the first steps carry the start-up.
+        # Grows at most tenfold: the first steps include the start-up.
         chunk = int(min(max(chunk_seconds / per_step, 1), 10 * chunk))
         step = stop
         if on_chunk is not None:
@@ -66,11 +65,11 @@ def run(
         if np.all(diverged >= 0):
             break
         leave = leaving()
-        if shared:  # every process has its own clock and its own signals, and all must make the same calls
+        if shared:  # clocks and signals differ between processes, and all must make the same calls
             said = processes.gathered([chunk, leave])
             chunk, leave = int(said[0, 0]), bool(said[:, 1].any())
         if leave and step < steps:
             raise Preempted(step, state)
-    # Only what is read, which lies on every device: of parameters a process may hold a part.
+    # Only the replicated entries that an outcome reads: a process may hold a part of the parameters.
     state = {name: x for name, x in state.items() if name in READ}
     return [outcome(program.cell.final_steps, unstack(state, i, program.lanes)) for i in range(program.lanes)]

@@ -1,4 +1,4 @@
-"""What a lane came to, read off the last state of its training."""
+"""A lane's outcome, from the last state of its training."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -7,33 +7,31 @@ import jax
 import numpy as np
 
 CURVE_POINTS = 50
-# The parts of a state that an outcome is made of.
+# The entries of a state that an outcome reads.
 READ = ("losses", "diverged", "valid_loss", "accuracy", "scored_nats", "measures")
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """What a lane came to. Losses in nats per token; `status` is "finished" or "diverged" (then `diverged_step` is the
-    first step whose loss was not finite, and the losses are None). `curve_*`: mean train loss over each of at most 50
-    equal parts of the steps, at its last step. `measures`: what the measured steps came to, as `lvp.measures`
-    nests them, every number a list over the cell's measured steps (None where it is not finite). `accuracy`: of a
-    classifier. `scored_nats`: −log likelihood of all of the text that the cell is scored on."""
+    """A lane's outcome. Losses are in nats per token, None for a diverged lane."""
 
-    status: str
+    status: str  # "finished" or "diverged"
     steps: int
-    diverged_step: int | None
-    train_loss: float | None
+    diverged_step: int | None  # first step with a non-finite loss
+    train_loss: float | None  # mean over the last steps
     valid_loss: float | None
-    curve_steps: list[int]
-    curve_losses: list[float | None]
-    measures: dict[str, Any] | None = None
-    accuracy: float | None = None
-    scored_nats: float | None = None
+    curve_steps: list[int]  # last step of each of at most 50 equal parts
+    curve_losses: list[float | None]  # mean training loss of each part
+    measures: dict[str, Any] | None = None  # nested as in `lvp.measures`; lists over measured steps, None if not finite
+    accuracy: float | None = None  # of a classifier
+    scored_nats: float | None = None  # −log likelihood of the whole scored text
 
 
 def outcome(final_steps: int, state: Any) -> Outcome:
-    """Reads the outcome of one finished lane off its state (see `lvp.training.Program`; host or device arrays). The
-    final train loss is the mean over the last `final_steps`."""
+    """The outcome of one lane from its last state (see `lvp.training.Program`; host or device arrays).
+
+    The final training loss is the mean over the last `final_steps`.
+    """
     losses = np.asarray(state["losses"], np.float64)
     diverged = int(state["diverged"])
     steps = losses.size
@@ -43,7 +41,7 @@ def outcome(final_steps: int, state: Any) -> Outcome:
     return Outcome(
         status="finished" if finished else "diverged",
         steps=steps,
-        # A last update can break the parameters after the last finite train loss: the evaluation sees it.
+        # The last update can break the parameters after the last finite training loss; the validation loss shows it.
         diverged_step=None if finished else (diverged if diverged >= 0 else steps),
         train_loss=float(losses[-final_steps:].mean()) if finished else None,
         valid_loss=float(state["valid_loss"]) if finished else None,
@@ -56,7 +54,7 @@ def outcome(final_steps: int, state: Any) -> Outcome:
 
 
 def _listed(values) -> list | float | None:
-    """An array as nested lists to 6 digits, None for what is not finite."""
+    """An array as nested lists with 6 digits; None for non-finite numbers."""
     if np.ndim(values):
         return [_listed(x) for x in np.asarray(values)]
     return float(f"{values:.6g}") if np.isfinite(values) else None

@@ -1,7 +1,7 @@
-"""A cell's training as one compiled program, whatever is trained; `lvp.training.loop` drives it.
+"""A cell's training as one compiled program, which `lvp.training.loop` runs.
 
-The program initialises a lane at step 0, trains it to any given step and evaluates it at the last one, so that a cell
-costs one compilation however many lanes, chunks and resumptions it has.
+The program initialises a lane at step 0, trains it to a given step and evaluates it at the last step. One compilation
+serves all lanes, chunks and resumptions of a cell.
 """
 
 from collections.abc import Callable, Sequence
@@ -18,16 +18,16 @@ from lvp.parallel import sharding
 
 
 class PackedProgram:
-    """The compiled program of a cell for packs of `lanes` lanes (one lane is not batched at all), or for one lane on a
-    mesh of `lvp.parallel.sharding`, its state split by the roles of the parameters.
+    """The compiled program of a cell for packs of `lanes` lanes, or for one lane on a mesh of `lvp.parallel.sharding`.
 
-    States are pytrees of arrays, among them `losses` [steps] and `diverged` (step of the first loss that was not
-    finite, else −1), of a cell with measured steps also `measures` (NaN until they are taken). In a pack every leaf has
-    a leading axis [lanes]. The step is not in it: all lanes of a pack are at the same one, and the driver holds it.
+    One lane is not batched. On a mesh the state is split by the roles of the parameters.
 
-    What is trained is a subclass's: `_init(lane)`, `_step(step, state, lane, data)`, `_measured_step(…)` (the same step
-    with its measures) and `_evaluated(state, lane, data)`, all of one lane and traced. `cell` says `steps`,
-    `measured_steps` and `final_steps`, and `example_lane()`: what is compiled for it serves all.
+    A state is a dict of pytrees. It holds `losses` [steps], `diverged` (first step with a non-finite loss, else −1)
+    and, for a cell with measured steps, `measures` (NaN until measured). In a pack every leaf has a leading axis
+    [lanes]. The step is not in the state: all lanes of a pack share it, and the caller holds it.
+
+    Subclasses define the traced functions of one lane: `_init`, `_step`, `_measured_step` and `_evaluated`. The cell
+    gives `steps`, `measured_steps`, `final_steps` and `example_lane()`, for which the program is compiled.
     """
 
     def __init__(self, cell, lanes: int = 1, mesh: Mesh | None = None):
@@ -47,11 +47,11 @@ class PackedProgram:
         raise NotImplementedError
 
     def _evaluated(self, state, lane, data):
-        """By its name in the state, what a lane is judged by at its end: floats, NaN before."""
+        """The evaluation at the last step, by name in the state: floats, NaN before that step."""
         raise NotImplementedError
 
-    def _first(self, params, opt, key) -> dict:
-        """The part of a state that all programs have, before the first step."""
+    def _initial_state(self, params, opt, key) -> dict:
+        """The entries that the states of all programs have, before the first step."""
         return {
             "params": params,
             "opt": opt,
@@ -61,8 +61,8 @@ class PackedProgram:
             "valid_loss": jnp.float32(jnp.nan),
         }
 
-    def _after(self, step, state, loss, updates, opt) -> dict:
-        """The state after a step of this loss and these updates."""
+    def _updated_state(self, step, state, loss, updates, opt) -> dict:
+        """The state after a step with this loss and these updates."""
         return state | {
             "params": optax.apply_updates(state["params"], updates),
             "opt": opt,
@@ -70,18 +70,18 @@ class PackedProgram:
             "diverged": jnp.where((state["diverged"] < 0) & ~jnp.isfinite(loss), step, state["diverged"]),
         }
 
-    def _room_for_measures(self, measure: Callable, *arguments):
-        """NaN for all measured steps, in the shapes of what `measure` returns."""
-        found, points = jax.eval_shape(measure, *arguments), len(self.cell.measured_steps)
-        return jax.tree.map(lambda x: jnp.full((points, *x.shape), jnp.nan, x.dtype), found)
+    def _empty_measures(self, measure: Callable, *arguments):
+        """NaN for all measured steps, in the shapes that `measure` returns."""
+        shapes, points = jax.eval_shape(measure, *arguments), len(self.cell.measured_steps)
+        return jax.tree.map(lambda x: jnp.full((points, *x.shape), jnp.nan, x.dtype), shapes)
 
-    def _noted(self, step, state, found):
-        """The state with the measures of a measured step in their place."""
+    def _with_measures(self, step, state, measured):
+        """The state with the measures of a step written to their index."""
         index = jnp.searchsorted(jnp.array(self.cell.measured_steps), step)
-        return state | {"measures": jax.tree.map(lambda all_, x: all_.at[index].set(x), state["measures"], found)}
+        return state | {"measures": jax.tree.map(lambda all_, x: all_.at[index].set(x), state["measures"], measured)}
 
     def _train(self, step, stop, state, lane, data):
-        """The state at `stop`. Plain steps run in a loop of their own, so that measures cost nothing there."""
+        """The state at `stop`. Unmeasured steps run in a separate loop, without the cost of measures."""
         if not self.cell.measured_steps:
             return jax.lax.fori_loop(step, stop, lambda i, s: self._step(i, s, lane, data), state)
         points = jnp.array([*self.cell.measured_steps, self.cell.steps], jnp.int32)
@@ -109,7 +109,7 @@ class PackedProgram:
     # --- a pack of lanes --------------------------------------------------------------------------------------
 
     def arrays(self, lanes: Sequence) -> Any:
-        """Lanes as the program's traced argument: stacked, or for a pack of one as they are."""
+        """Lanes as the program's traced argument: stacked, except for a single lane."""
         if len(lanes) != self.lanes:
             raise ValueError(f"a program for {self.lanes} lanes was given {len(lanes)}")
         for lane in lanes:
@@ -117,12 +117,12 @@ class PackedProgram:
         return self.stack([lane.arrays() for lane in lanes])
 
     def lane_shapes(self) -> Any:
-        """Shapes and dtypes of one lane's state, found without a device; and on a mesh where its arrays lie."""
+        """Shapes and dtypes of one lane's state, and its shardings on a mesh; computed without a device."""
         return self._lane_shapes
 
     @cached_property
     def _lane_shapes(self):
-        # Tracing takes as long as a hundred steps of a small model, and every lane asks twice.
+        # Cached: tracing takes as long as a hundred steps of a small model, and every lane needs it twice.
         shapes = jax.eval_shape(self._init, self.cell.example_lane().arrays())
         if self.mesh is None:
             return shapes
@@ -130,12 +130,11 @@ class PackedProgram:
         return jax.tree.map(lambda x, p: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=p), shapes, placement)
 
     def stack(self, states: Sequence) -> Any:
-        """The pack's state from one host state a lane."""
+        """The pack's state from one host state per lane."""
         return states[0] if self.lanes == 1 else jax.tree.map(lambda *xs: np.stack(xs), *states)
 
     def blank_state(self) -> Any:
-        """A state of zeros, to be overwritten by the program's step 0: of the host, or on the mesh, where no host need
-        hold it."""
+        """A state of zeros, which step 0 overwrites. Without a mesh it is on the host; with one, only on the mesh."""
         if self.mesh is not None:
             zeros = lambda: jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), self.lane_shapes())  # noqa: E731
             return jax.jit(zeros, out_shardings=self.placement)()
@@ -148,29 +147,28 @@ class PackedProgram:
         if self.mesh is None:
             return jax.jit(batched, donate_argnums=2)
         everywhere = NamedSharding(self.mesh, PartitionSpec())
-        placed = (everywhere, everywhere, self.placement, everywhere, None)  # the data say themselves
+        placed = (everywhere, everywhere, self.placement, everywhere, None)  # data carry their shardings
         return jax.jit(batched, donate_argnums=2, in_shardings=placed, out_shardings=self.placement)
 
     @cached_property
     def placement(self) -> Any:
-        """Where the state lies on the mesh; None without one."""
+        """The shardings of the state; None without a mesh."""
         return self.mesh and jax.tree.map(lambda x: x.sharding, self.lane_shapes())
 
     def data_placement(self, data: Any) -> Any:
-        """Where data lie on the mesh (None without one): everywhere, unless a subclass knows better."""
+        """The shardings of the data: replicated unless a subclass overrides it; None without a mesh."""
         if self.mesh is None:
             return None
         everywhere = NamedSharding(self.mesh, PartitionSpec())
         return jax.tree.map(lambda _: everywhere, data)
 
     def compile(self, data: Any) -> Any:
-        """Compiles `advance` now, for data of these shapes (arrays, or shapes alone), and returns JAX's compiled
-        program."""
+        """Compiles `advance` for data of these shapes (arrays or ShapeDtypeStructs); returns JAX's compiled program."""
         lanes = self.arrays([self.cell.example_lane()] * self.lanes)
         state = self.lane_shapes() if self.lanes == 1 else self.blank_state()
         if self.mesh is not None:
-            of = lambda x, where: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=where)  # noqa: E731
-            data = jax.tree.map(of, data, self.data_placement(data))
+            placed = lambda x, where: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=where)  # noqa: E731
+            data = jax.tree.map(placed, data, self.data_placement(data))
         self.advance = self.advance.lower(np.int32(0), np.int32(0), state, lanes, data).compile()
         return self.advance
 

@@ -1,4 +1,4 @@
-"""A lane's record: one line of strict JSON, written whole or not at all, and read back as a tidy table."""
+"""Records of lanes: lines of strict JSON, written atomically and read as a tidy table."""
 
 import dataclasses
 import hashlib
@@ -25,7 +25,7 @@ PACKAGES = ("jax", "jaxlib", "flax", "optax", "orbax-checkpoint", "sentencepiece
 
 
 def dumps(value: Any) -> str:
-    """Strict JSON with sorted keys on one line; ValueError for NaN and infinities, TypeError for anything unknown."""
+    """Strict JSON on one line with sorted keys. Raises ValueError for NaN and infinities, TypeError for other types."""
     return json.dumps(value, allow_nan=False, sort_keys=True, separators=(",", ":"))
 
 
@@ -51,18 +51,18 @@ def config_hash(config: Mapping) -> str:
 
 
 def write(path: Path, records: Iterable[Mapping]) -> None:
-    """Writes records as JSON lines, whole or not at all, each with a digest of what it says."""
+    """Writes records as JSON lines atomically, each with a digest of its content."""
     write_whole(path, "".join(dumps({**r, "digest": config_hash(r)}) + "\n" for r in records))
 
 
 def read(path: Path) -> list[dict]:
-    """The records of a JSON-lines file, or of all `*.jsonl` files of a directory, in order of hash.
+    """The records of a JSON-lines file, or of all `*.jsonl` files of a directory, sorted by hash.
 
-    Raises InputError naming file and line where one is not a record of this format, or not what was written.
+    Raises InputError, with file and line, for a line that is not a record of this format or was changed.
     """
     path = Path(path)
     files = sorted(path.glob("*.jsonl")) if path.is_dir() else [path]
-    found = []
+    records = []
     for file in files:
         try:
             content = file.read_text(errors="replace")
@@ -70,22 +70,22 @@ def read(path: Path) -> list[dict]:
             raise InputError(f"cannot read {file}: {error.strerror or error}") from error
         for number, line in enumerate(content.splitlines(), 1):
             try:
-                found.append(_record(json.loads(line)))
+                records.append(_record(json.loads(line)))
             except (ValueError, RecursionError) as error:
                 raise InputError(f"{file}:{number} is not a record: {error}") from error
-    return sorted(found, key=lambda r: r["hash"])
+    return sorted(records, key=lambda r: r["hash"])
 
 
-def _record(found: Any) -> dict:
-    """What a line says, if it is a record; ValueError saying why it is none."""
-    if isinstance(found, dict) and found.get("format", FORMAT) != FORMAT:
-        raise ValueError(f"format {found['format']}, this version reads {FORMAT}")
-    if not fits(found, _SHAPE) or not found.keys() <= _KEYS:
+def _record(record: Any) -> dict:
+    """The record without its digest. Raises ValueError, with the reason, if it is not a valid record."""
+    if isinstance(record, dict) and record.get("format", FORMAT) != FORMAT:
+        raise ValueError(f"format {record['format']}, this version reads {FORMAT}")
+    if not fits(record, _SHAPE) or not record.keys() <= _KEYS:
         raise ValueError("it does not have a record's keys and values")
-    digest = found.pop("digest", None)  # records from before there was one have none
-    if config_hash(found) != digest and digest is not None:
+    digest = record.pop("digest", None)  # old records have no digest
+    if config_hash(record) != digest and digest is not None:
         raise ValueError("it was changed since it was written")
-    return found
+    return record
 
 
 def flatten(nested: Mapping, prefix: str = "") -> dict[str, Any]:
@@ -100,9 +100,11 @@ def flatten(nested: Mapping, prefix: str = "") -> dict[str, Any]:
 
 
 def table(records: Iterable[Mapping]) -> "DataFrame":
-    """A pandas DataFrame, one row a lane: hash, every configured value under its dotted name (`cell.model.width`,
-    `lane.learning_rates.embedding`, …), the outcome (of measures a list over the measured steps each, of the training
-    loss a list over `curve_steps`) and the provenance."""
+    """A pandas DataFrame with one row per lane.
+
+    Columns: hash; every configured value by its dotted name (`cell.model.width`, `lane.learning_rates.embedding`, …);
+    the outcome, with lists over measured steps for measures and over `curve_steps` for the training loss; provenance.
+    """
     import pandas as pd
 
     rows = []
@@ -117,7 +119,7 @@ def table(records: Iterable[Mapping]) -> "DataFrame":
 
 
 def _in_current_form(config: Mapping) -> Mapping:
-    """A lane's configuration in today's form. Older records give `weight_decay` by role, the same for all matrices."""
+    """A lane's configuration in the current form. Old records give `weight_decay` by role, equal for all matrices."""
     optimizer = config.get("cell", {}).get("optimizer", {})
     options = optimizer.get("options", {})
     by_role = options.get("weight_decay")
@@ -129,7 +131,7 @@ def _in_current_form(config: Mapping) -> Mapping:
 
 @cache
 def software() -> dict[str, Any]:
-    """Git commit (with "+" where tracked files differ from it; None outside a checkout) and package versions."""
+    """Git commit ("+" marks changed tracked files; None outside a checkout) and package versions."""
 
     def git(*args):
         here = Path(__file__).parent

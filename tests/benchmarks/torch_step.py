@@ -151,7 +151,7 @@ def our_losses(rates: tuple[float, float], steps: int):
     lane = program.arrays([training.Lane(learning_rates, dict.fromkeys(roles.ROLES, CHECKED.width**-0.5), 0)])
     state = program.advance(np.int32(0), np.int32(0), program.blank_state(), lane, data)
     params, key = jax.tree.map(np.array, state["params"]), jax.random.wrap_key_data(state["key"])
-    windows = [batches.windows(data.train.tokens, key, i, cell.batch, CHECKED.context) for i in range(steps + 1)]
+    windows = [batches.random_windows(data.train.tokens, key, i, cell.batch, CHECKED.context) for i in range(steps + 1)]
     state = program.advance(np.int32(0), np.int32(steps + 1), state, lane, data)
     return params, np.asarray(windows, np.int64), np.asarray(state["losses"][: steps + 1])
 

@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import pytest
 
 from lvp.errors import InputError
-from lvp.roles import DEFAULT, ROLES, Declaration, Leaf, describe, labels
+from lvp.roles import DEFAULT, ROLES, Declaration, Leaf, classify, labels
 
 m, d, T, L, heads, hd, ff = 24, 8, 5, 3, 2, 4, 32
 
@@ -26,7 +26,7 @@ def tree(shapes: dict) -> dict:
 
 
 def by_path(params, **kwargs) -> dict[str, Leaf]:
-    return {leaf.path: leaf for leaf in jax.tree.leaves(describe(params, **kwargs))}
+    return {leaf.path: leaf for leaf in jax.tree.leaves(classify(params, **kwargs))}
 
 
 # path: shape, role, fan_in, stacked, vocab_axis
@@ -83,7 +83,7 @@ def test_scanned_attention_out_with_separate_heads_sums_over_both():
 
 def test_blocks_in_a_list_are_not_stacked():
     params = {"blocks": [{"mlp": {"up": {"kernel": jnp.zeros((d, ff))}}} for _ in range(2)]}
-    leaves = jax.tree.leaves(describe(params))
+    leaves = jax.tree.leaves(classify(params))
     assert [leaf.path for leaf in leaves] == ["blocks/0/mlp/up/kernel", "blocks/1/mlp/up/kernel"]
     assert all(leaf.fan_in == (0,) and leaf.stacked == () for leaf in leaves)
 
@@ -91,7 +91,7 @@ def test_blocks_in_a_list_are_not_stacked():
 def test_a_foreign_stack_of_layers_is_refused_rather_than_read_as_heads():
     # [L, d, heads·hd] would otherwise pass for [d, heads, hd].
     with pytest.raises(InputError, match="'layers/attention/query/kernel'"):
-        describe(tree({"layers/attention/query/kernel": (L, d, d)}))
+        classify(tree({"layers/attention/query/kernel": (L, d, d)}))
 
 
 class Fields(NamedTuple):
@@ -125,28 +125,28 @@ def test_names_decide_before_ranks():
 )
 def test_patterns_match_whole_paths_only(path):
     with pytest.raises(InputError, match=f"{path!r}.*no declaration"):
-        describe(tree({path: (m, d)}))
+        classify(tree({path: (m, d)}))
 
 
 def test_a_leaf_of_the_wrong_rank_is_named_with_the_declaration_that_has_its_name():
     with pytest.raises(InputError, match=r"'embedding/embedding' of shape \(2, 24, 8\).*not for rank 3"):
-        describe(tree({"embedding/embedding": (2, m, d)}))
+        classify(tree({"embedding/embedding": (2, m, d)}))
 
 
 def test_rank_three_needs_declared_axes():
     params = tree({"mix/kernel": (2, 3, 4)})
     with pytest.raises(InputError, match="'mix/kernel'.*fan_in"):
-        describe(params, extra=(Declaration("mix/kernel", "hidden"),))
-    (leaf,) = jax.tree.leaves(describe(params, extra=(Declaration("mix/kernel", "hidden", fan_in=(0, 1)),)))
+        classify(params, extra=(Declaration("mix/kernel", "hidden"),))
+    (leaf,) = jax.tree.leaves(classify(params, extra=(Declaration("mix/kernel", "hidden", fan_in=(0, 1)),)))
     assert leaf.fan_in == (0, 1)
     # Declaring what is stacked leaves a matrix, for which the convention speaks.
-    (leaf,) = jax.tree.leaves(describe(params, extra=(Declaration("mix/kernel", "hidden", stacked=(0,)),)))
+    (leaf,) = jax.tree.leaves(classify(params, extra=(Declaration("mix/kernel", "hidden", stacked=(0,)),)))
     assert (leaf.fan_in, leaf.stacked) == ((1,), (0,))
 
 
 def test_a_rank_one_matrix_role_is_refused():
     with pytest.raises(InputError, match="'w'.*hidden without declared axes"):
-        describe({"w": jnp.zeros(3)}, extra=(Declaration("w", "hidden"),))
+        classify({"w": jnp.zeros(3)}, extra=(Declaration("w", "hidden"),))
 
 
 @pytest.mark.parametrize(
@@ -154,7 +154,7 @@ def test_a_rank_one_matrix_role_is_refused():
     [("embedding", (1,), 0), ("position", (1,), None), ("hidden", (0,), None), ("output", (0,), 1)],
 )
 def test_conventions_for_undeclared_matrices(role, fan_in, vocab_axis):
-    (leaf,) = jax.tree.leaves(describe({"w": jnp.zeros((3, 4))}, extra=(Declaration("w", role),)))
+    (leaf,) = jax.tree.leaves(classify({"w": jnp.zeros((3, 4))}, extra=(Declaration("w", role),)))
     assert (leaf.role, leaf.fan_in, leaf.vocab_axis) == (role, fan_in, vocab_axis)
 
 
@@ -169,9 +169,9 @@ def test_disagreement_at_one_precedence_is_an_error_and_agreement_is_not():
     params = tree({"w": (3, 4)})
     first = Declaration("w", "hidden")
     with pytest.raises(InputError, match="'w'.*hidden.*output.*disagree"):
-        describe(params, extra=(first, Declaration(".", "output")))
+        classify(params, extra=(first, Declaration(".", "output")))
     with pytest.raises(InputError, match="disagree in role or axes"):
-        describe(params, extra=(first, Declaration(".", "hidden", fan_in=(1,))))
+        classify(params, extra=(first, Declaration(".", "hidden", fan_in=(1,))))
     assert labels(params, extra=(first, Declaration(".", "hidden", fan_in=(0,)))) == {"w": "hidden"}
 
 
@@ -190,7 +190,7 @@ def test_no_path_matches_two_disagreeing_defaults():
 )
 def test_axes_that_a_leaf_does_not_have(declaration):
     with pytest.raises(InputError, match="'w'.*distinct and below its rank 2"):
-        describe({"w": jnp.zeros((3, 4))}, extra=(declaration,))
+        classify({"w": jnp.zeros((3, 4))}, extra=(declaration,))
 
 
 @pytest.mark.parametrize(
@@ -208,7 +208,7 @@ def test_bad_declarations(arguments):
     with pytest.raises(InputError, match="declaration"):
         Declaration(**{"pattern": "w", **arguments})
     with pytest.raises(InputError, match="Declaration"):
-        describe({"w": jnp.zeros(3)}, extra=("w",))
+        classify({"w": jnp.zeros(3)}, extra=("w",))
 
 
 def test_containers_of_every_kind():
@@ -223,7 +223,7 @@ def test_containers_of_every_kind():
         Declaration(r"list/\d", "hidden"),
         Declaration("pair/0/kernel", "output"),
     )
-    described = describe(params, extra=extra)
+    described = classify(params, extra=extra)
     assert jax.tree.structure(described) == jax.tree.structure(params)
     assert labels(params, extra=extra) == {
         "list": ["hidden", "hidden"],
@@ -233,7 +233,7 @@ def test_containers_of_every_kind():
     }
     assert labels(jnp.zeros((2, 3)), extra=(Declaration("", "hidden"),)) == "hidden"
     with pytest.raises(InputError, match="parameter ''"):
-        describe(jnp.zeros((2, 3)))
+        classify(jnp.zeros((2, 3)))
 
 
 def test_works_on_tracers():

@@ -24,16 +24,16 @@ def split_files(directory: Path) -> Files:
     Raises InputError, naming it: a folder that is missing, unreadable, or empty; a file that is in no class or is no
     image by its name, so that nothing is left out silently; a class that only one split has; fewer than two classes.
     """
-    found = {}
+    classes = {}
     for split in SPLITS:
-        found[split] = {path.name: _images(path) for path in _entries(directory / split)}
+        classes[split] = {path.name: _images(path) for path in _entries(directory / split)}
     for one, other in (SPLITS, SPLITS[::-1]):
-        for name in found[one]:
-            if name not in found[other]:
+        for name in classes[one]:
+            if name not in classes[other]:
                 raise InputError(f"{directory / other} has no class {name!r}, which {directory / one} has")
-    if len(found["train"]) < 2:
+    if len(classes["train"]) < 2:
         raise InputError(f"{directory / 'train'} must hold a folder for each of at least two classes")
-    return found
+    return classes
 
 
 def source(files: Files) -> str:

@@ -109,9 +109,9 @@ def load(spec: str, *, cache: Path) -> Corpus:
     if kind == "zipf":
         exponent = zipf.DEFAULT_EXPONENT if argument is None else zipf.parse_exponent(argument)
         return Corpus(f"zipf:{exponent}", b"", b"", zipf.fingerprint(exponent))
-    found = source(spec, cache=cache)
-    train, valid = (b"".join(_held(found.spec, part)) for part in (found.train, found.valid))
-    return Corpus(found.spec, train, valid, storage.digest(train, valid))
+    documents = source(spec, cache=cache)
+    train, valid = (b"".join(_held(documents.spec, part)) for part in (documents.train, documents.valid))
+    return Corpus(documents.spec, train, valid, storage.digest(train, valid))
 
 
 def _held(spec: str, part: documents.Documents):

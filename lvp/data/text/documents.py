@@ -125,15 +125,15 @@ def _tails(sizes: Sequence[int], valid_bytes: int | None) -> list[int]:
     total = sum(sizes)
     if valid_bytes is None or 10 * valid_bytes >= total:
         return [size // 10 for size in sizes]
-    found, due = [], 0  # in parts of a byte, of which `total` make one
+    tails, due = [], 0  # in parts of a byte, of which `total` make one
     for size in sizes:
         due += size * valid_bytes
         tail = min(due // total, size // 10)
         if tail < min(size // 10, valid_bytes // 2, _LEAST_TAIL):
             tail = 0
         due -= tail * total
-        found.append(tail)
-    return found
+        tails.append(tail)
+    return tails
 
 
 def of_files(path: Path, valid_bytes: int | None) -> Source:
@@ -144,9 +144,9 @@ def of_files(path: Path, valid_bytes: int | None) -> Source:
     valid_bytes in all. Each file's two parts end with a line end, added where there is none. Raises InputError if
     something is missing or a part is empty, and when it is read if it is binary or not UTF-8.
     """
-    found = list(splits.files(path))
+    paths = list(splits.files(path))
     try:
-        states = [file.stat() for file in found]
+        states = [file.stat() for file in paths]
     except OSError as error:
         raise InputError(f"cannot read {error.filename}: {error.strerror or error}") from error
     sizes = [state.st_size for state in states]
@@ -155,11 +155,11 @@ def of_files(path: Path, valid_bytes: int | None) -> Source:
         raise InputError(f"the text corpus {path} {what}")
     if max(sizes) < 10:
         # Whatever else is wrong with so small a file is more to the point.
-        for file in found:
+        for file in paths:
             splits.read(file)
         raise InputError(f"the text corpus {path} is too small: a tenth of a file, for validation, is 0 bytes")
-    files = [_File(*each) for each in zip(found, sizes, _tails(sizes, valid_bytes), strict=True)]
-    names = [[str(f.relative_to(path)), s.st_size, s.st_mtime_ns] for f, s in zip(found, states, strict=True)]
+    files = [_File(*each) for each in zip(paths, sizes, _tails(sizes, valid_bytes), strict=True)]
+    names = [[str(f.relative_to(path)), s.st_size, s.st_mtime_ns] for f, s in zip(paths, states, strict=True)]
     identity = storage.digest(storage.as_json(names))
     return Source(f"text:{path}", identity, _Files(files, False), _Files(files, True), "the ends of the text's files")
 

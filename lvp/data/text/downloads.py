@@ -19,7 +19,7 @@ def fetch(url: str, sha256: str, *, what: str, way_out: str) -> bytes:
     except (OSError, http.client.HTTPException) as error:
         reason = getattr(error, "reason", None) or error
         raise InputError(f"cannot download {what} from {url} ({reason}); {way_out}") from error
-    found = hashlib.sha256(content).hexdigest()
-    if found != sha256:
-        raise InputError(f"{url} has sha256 {found[:16]}…, not {sha256[:16]}…: not the release; {way_out}")
+    digest = hashlib.sha256(content).hexdigest()
+    if digest != sha256:
+        raise InputError(f"{url} has sha256 {digest[:16]}…, not {sha256[:16]}…: not the release; {way_out}")
     return content

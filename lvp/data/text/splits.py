@@ -41,8 +41,8 @@ def _check(content: bytes, name: Path, offset: int) -> None:
     try:
         content.decode("utf-8")
     except UnicodeDecodeError as error:
-        found = f"byte offset {offset + error.start}: 0x{content[error.start]:02x}"
-        raise InputError(f"{name} is not UTF-8 ({found}); convert it first") from None
+        place = f"byte offset {offset + error.start}: 0x{content[error.start]:02x}"
+        raise InputError(f"{name} is not UTF-8 ({place}); convert it first") from None
 
 
 def blocks(file: BinaryIO, begin: int, end: int, name: Path) -> Iterator[tuple[int, bytes]]:
@@ -72,13 +72,13 @@ def files(path: Path) -> Iterator[Path]:
     if not path.is_dir():
         yield path
         return
-    found = {}
+    files_by_name = {}
     for directory, below, names in os.walk(path, onerror=_refuse):
         below[:] = [name for name in below if not name.startswith(".")]
         for file in (Path(directory, name) for name in names if not name.startswith(".")):
             if file.is_file():
-                found[file.relative_to(path).as_posix()] = file
-    yield from (found[name] for name in sorted(found))
+                files_by_name[file.relative_to(path).as_posix()] = file
+    yield from (files_by_name[name] for name in sorted(files_by_name))
 
 
 def _refuse(error: OSError) -> NoReturn:

@@ -7,7 +7,7 @@ import numpy as np
 from lvp.errors import InputError
 
 
-def windows(tokens: jax.Array, key: jax.Array, step: jax.Array | int, batch: int, context: int) -> jax.Array:
+def random_windows(tokens: jax.Array, key: jax.Array, step: jax.Array | int, batch: int, context: int) -> jax.Array:
     """Uniformly random windows of a token array, int32 [batch, context + 1], a pure function of (key, step).
 
     tokens int32 [N], N > context; key a PRNG key, step any integer and both traced, so that a run resumed at

@@ -52,10 +52,10 @@ class Dataset:
     @classmethod
     def from_dict(cls, values: Mapping) -> "Dataset":
         """The inverse of to_dict; KeyError or TypeError for missing or surplus keys."""
-        found = {**values, **{name: Path(values[name]) for name in _PATHS if values.get(name)}}
-        if found.get("scored_words"):
-            found["scored_words"] = scored.WordCounts(*found["scored_words"])
-        return cls(**found)
+        fields = {**values, **{name: Path(values[name]) for name in _PATHS if values.get(name)}}
+        if fields.get("scored_words"):
+            fields["scored_words"] = scored.WordCounts(*fields["scored_words"])
+        return cls(**fields)
 
     def tokens(self, split: str, *, mapped: bool = False) -> np.ndarray:
         """The tokens of "train" or "valid", as they lie in the file; mapped: read as they are looked at."""
@@ -63,8 +63,8 @@ class Dataset:
             "train": (self.tokens_train, self.num_tokens),
             "valid": (self.tokens_valid, self.num_valid_tokens),
         }[split]
-        found = storage.load_npy(path, mapped=True)[:count]
-        return found if mapped else np.array(found)
+        ids = storage.load_npy(path, mapped=True)[:count]
+        return ids if mapped else np.array(ids)
 
     def frequencies(self) -> np.ndarray:
         """Unigram frequencies, float64 [vocab], sum 1: of tokens_train, or for zipf the exact ones."""
@@ -134,16 +134,16 @@ def prepare(
                 if further is not None:
                     files[_SCORED] = storage.npy(_tokenizer(corpus, vocab, cache).encode(b"\n" + further))
                     meta |= {
-                        "scored_words": scored.WordCounts.of(further),
+                        "scored_words": scored.WordCounts.from_text(further),
                         "scored_fingerprint": storage.digest(further),
                     }
                 storage.write_entry(entry, files, meta)
     train, valid = (entry / name for name in _FILES)
     num_tokens, num_valid_tokens = (int(storage.load_npy(path, mapped=True).size) for path in (train, valid))
-    found: dict[str, Any] = {"vocab": vocab, "corpus_fingerprint": corpus.fingerprint, "spec": corpus.spec} | meta
+    fields: dict[str, Any] = {"vocab": vocab, "corpus_fingerprint": corpus.fingerprint, "spec": corpus.spec} | meta
     if further is not None:
-        found |= {"tokens_scored": entry / _SCORED, "scored_words": scored.WordCounts(*meta["scored_words"])}
-    return Dataset(train, valid, num_tokens, num_valid_tokens, **found)
+        fields |= {"tokens_scored": entry / _SCORED, "scored_words": scored.WordCounts(*meta["scored_words"])}
+    return Dataset(train, valid, num_tokens, num_valid_tokens, **fields)
 
 
 def _of_token_files(spec, vocab, slice_bytes, valid_bytes, cache, scored_spec) -> Dataset:
@@ -152,8 +152,8 @@ def _of_token_files(spec, vocab, slice_bytes, valid_bytes, cache, scored_spec) -
     directory = named / str(vocab) if several else named
     meta = token_files.read(directory)
     if meta["vocab"] != vocab:
-        found = f"the tokens in {directory} are of a vocabulary of {meta['vocab']}, not {vocab}"
-        raise InputError(f"{found}: set that, or tokenize again")
+        problem = f"the tokens in {directory} are of a vocabulary of {meta['vocab']}, not {vocab}"
+        raise InputError(f"{problem}: set that, or tokenize again")
     limits = {"train": slice_bytes, "valid": valid_bytes}
     sizes = [token_files.head(directory, meta, split, limit) for split, limit in limits.items()]
     for name, (count, size) in zip(("training", "validation"), sizes, strict=True):
@@ -177,19 +177,19 @@ def _of_token_files(spec, vocab, slice_bytes, valid_bytes, cache, scored_spec) -
     return made if scored_spec is None else _with_scored(made, directory, meta, cache, scored_spec)
 
 
-def _with_scored(found: Dataset, directory: Path, meta: Mapping, cache: Path, spec: str) -> Dataset:
+def _with_scored(dataset: Dataset, directory: Path, meta: Mapping, cache: Path, spec: str) -> Dataset:
     """A dataset of token files with a text that is scored, under their tokenizer."""
     further = scored.load(spec, cache=cache)
     fingerprint = storage.digest(further)
-    key = storage.as_json([_FORMAT, tokenizers.FORMAT, found.tokenizer_fingerprint, fingerprint])
-    entry = cache / "datasets" / f"scored-{found.vocab}-{storage.digest(key)[:32]}"
+    key = storage.as_json([_FORMAT, tokenizers.FORMAT, dataset.tokenizer_fingerprint, fingerprint])
+    entry = cache / "datasets" / f"scored-{dataset.vocab}-{storage.digest(key)[:32]}"
     if storage.read_entry(entry) is None:
         with storage.locked(entry):
             if storage.read_entry(entry) is None:
                 tokenizer = token_files.tokenizer(directory, meta)
                 storage.write_entry(entry, {_SCORED: storage.npy(tokenizer.encode(b"\n" + further))}, {})
-    words = scored.WordCounts.of(further)
-    return replace(found, tokens_scored=entry / _SCORED, scored_words=words, scored_fingerprint=fingerprint)
+    words = scored.WordCounts.from_text(further)
+    return replace(dataset, tokens_scored=entry / _SCORED, scored_words=words, scored_fingerprint=fingerprint)
 
 
 def _build_text(corpus, vocab, slice_bytes, valid_bytes, cache):

@@ -65,10 +65,10 @@ class Appender:
         self._part = path.with_name(f"{path.name}.part")
         begun = os.open(self._part, os.O_RDWR | os.O_CREAT, 0o644)
         self._file = os.fdopen(begun, "r+b")
-        expected, found = _HEADER + count * dtype.itemsize, os.fstat(begun).st_size
-        if count and found < expected:
+        expected, size = _HEADER + count * dtype.itemsize, os.fstat(begun).st_size
+        if count and size < expected:
             self._file.close()
-            raise truncated(self._part, expected, found, BEGIN_AGAIN)
+            raise truncated(self._part, expected, size, BEGIN_AGAIN)
         self._file.truncate(expected)
         self._file.seek(expected)
 
@@ -95,9 +95,9 @@ class Appender:
         os.fsync(self._file.fileno())
 
 
-def truncated(path: Path, expected: int, found: int, way_out: str) -> InputError:
-    what = "truncated" if found < expected else "longer than it was written"
-    return InputError(f"{path} is {what}: {expected} bytes expected, {found} found; {way_out}")
+def truncated(path: Path, expected: int, size: int, way_out: str) -> InputError:
+    what = "truncated" if size < expected else "longer than it was written"
+    return InputError(f"{path} is {what}: {expected} bytes expected, {size} found; {way_out}")
 
 
 def write_meta(directory: Path, meta: Mapping[str, Any], seen: Callable[[int], Any]) -> dict[str, Any]:
@@ -156,13 +156,13 @@ def read(directory: Path) -> dict[str, Any]:
 def tokenizer(directory: Path, meta: Mapping[str, Any]) -> Tokenizer:
     """The tokenizer of a directory of token files; InputError where it is not the one that its record names."""
     try:
-        found = Tokenizer.load(directory / TOKENIZER)
-        same = (found.fingerprint, found.vocab_size) == (meta["tokenizer_fingerprint"], meta["vocab"])
+        tokenizer_ = Tokenizer.load(directory / TOKENIZER)
+        same = (tokenizer_.fingerprint, tokenizer_.vocab_size) == (meta["tokenizer_fingerprint"], meta["vocab"])
     except Exception as error:  # a damaged model raises whatever its bytes happen to mean
         raise _another_tokenizer(directory) from error
     if not same:
         raise _another_tokenizer(directory)
-    return found
+    return tokenizer_
 
 
 def _another_tokenizer(directory: Path) -> InputError:
@@ -220,11 +220,11 @@ def check_tokens(path: Path, vocab: int, count: int, way_out: str) -> None:
     dtype = dtype_of(vocab)
     expected = _HEADER + count * dtype.itemsize
     try:
-        found = path.stat().st_size
+        size = path.stat().st_size
     except OSError as error:
         raise InputError(f"cannot read {path}: {error.strerror or error}; {way_out}") from error
-    if found != expected:
-        raise truncated(path, expected, found, way_out)
+    if size != expected:
+        raise truncated(path, expected, size, way_out)
     with open(path, "rb") as file:
         if file.read(_HEADER) != _header(dtype, count):
             raise InputError(f"{path} is damaged: its header is not that of {count} tokens of {dtype}; {way_out}")

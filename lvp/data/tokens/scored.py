@@ -17,7 +17,7 @@ class WordCounts(NamedTuple):
     words: int
 
     @classmethod
-    def of(cls, content: bytes) -> "WordCounts":
+    def from_text(cls, content: bytes) -> "WordCounts":
         words = len(content.split())
         return cls(words + content.count(b"\n"), words)
 

@@ -46,10 +46,10 @@ def load_npy(path: Path, *, mapped: bool = False) -> np.ndarray:
     """The numbers in a .npy file, in memory, or read as they are looked at; InputError where it holds none. One of
     objects holds a pickle, which is a program: it is refused, and nothing in it is run."""
     try:
-        found = np.lib.format.open_memmap(path, mode="r")
+        array = np.lib.format.open_memmap(path, mode="r")
     except Exception as error:  # damaged headers raise whatever their bytes happen to mean
         raise InputError(f"{path} is not an array of numbers: {error}") from error
-    return found if mapped else np.array(found)
+    return array if mapped else np.array(array)
 
 
 def user_path(text: str) -> Path:

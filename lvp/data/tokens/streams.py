@@ -30,12 +30,12 @@ class Rows:
 
     def at(self, step: int, first: int, last: int) -> np.ndarray:
         """int32 [last − first, context + 1]: rows first to last of the batch of a step (whoever asks for them)."""
-        found = np.empty((last - first, self.context + 1), np.int32)
+        rows = np.empty((last - first, self.context + 1), np.int32)
         for i, row in enumerate(range(step * self.batch + first, step * self.batch + last)):
             epoch, place = divmod(row, self.count)
             start = int(self._order(epoch)[place]) * self.context
-            found[i] = self.tokens[start : start + self.context + 1]
-        return found
+            rows[i] = self.tokens[start : start + self.context + 1]
+        return rows
 
 
 def frequencies(tokens: np.ndarray, vocab: int) -> np.ndarray:
@@ -43,9 +43,9 @@ def frequencies(tokens: np.ndarray, vocab: int) -> np.ndarray:
     are tokens outside of the vocabulary."""
     counts = np.zeros(vocab, np.int64)
     for start in range(0, len(tokens), _COUNTED):
-        found = np.bincount(tokens[start : start + _COUNTED], minlength=vocab)
-        counts = np.pad(counts, (0, max(0, found.size - counts.size)))
-        counts[: found.size] += found
+        part = np.bincount(tokens[start : start + _COUNTED], minlength=vocab)
+        counts = np.pad(counts, (0, max(0, part.size - counts.size)))
+        counts[: part.size] += part
     return counts / len(tokens)
 
 

@@ -73,8 +73,8 @@ class Settings:
 
     def asked(self, given: Tokenizer | None) -> dict[str, Any]:
         """The settings as they are written down and compared: a tokenizer by what it is, not by where."""
-        found = asdict(self) | {"tokenizer": given and given.fingerprint}
-        return found if given is None else found | {"tokenizer_bytes": None}
+        settings = asdict(self) | {"tokenizer": given and given.fingerprint}
+        return settings if given is None else settings | {"tokenizer_bytes": None}
 
 
 def tokenize(settings: Settings, out: Path, *, cache: Path, workers: int | None = None) -> dict[str, Any]:
@@ -172,17 +172,17 @@ def _state(out: Path, asked: dict) -> dict | None:
     return None
 
 
-def _is_state(found: dict) -> bool:
+def _is_state(state: dict) -> bool:
     """Whether it can be gone on with, whoever wrote it."""
-    if not fits(found, _STATE):
+    if not fits(state, _STATE):
         return False
-    return all(fits(at, _SPLIT) and len(at["position"]) == 2 for at in found["splits"].values())
+    return all(fits(at, _SPLIT) and len(at["position"]) == 2 for at in state["splits"].values())
 
 
-def _check_same(out: Path, asked: dict, found: dict) -> None:
+def _check_same(out: Path, asked: dict, state: dict) -> None:
     for name, value in asked.items():
-        if found.get(name) != value:
-            what = f"{name.replace('_', '-')} {found.get(name)}, not {value}"
+        if state.get(name) != value:
+            what = f"{name.replace('_', '-')} {state.get(name)}, not {value}"
             raise InputError(f"--out {out} holds the tokens of other settings ({what}): choose another directory")
 
 

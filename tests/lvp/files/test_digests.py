@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from lvp.files import digests
-from lvp.files.digests import of_part
+from lvp.files.digests import digest_of_part
 
 M64 = 2**64
 
@@ -32,7 +32,7 @@ def by_hand(x) -> int:
 @pytest.mark.parametrize("shape", [(), (0,), (7,), (3, 5), (2, 0, 3), (2, 3, 4)])
 def test_is_its_definition(dtype, shape):
     x = np.asarray(np.random.default_rng(0).normal(size=shape) * 100).astype(dtype)
-    assert of_part(x, shape, (0,) * len(shape)) == by_hand(x)
+    assert digest_of_part(x, shape, (0,) * len(shape)) == by_hand(x)
 
 
 @settings(max_examples=60, deadline=None)
@@ -43,31 +43,31 @@ def test_parts_add_up_to_the_whole(shape, data):
     total = 0
     for corner in itertools.product(*(list(itertools.pairwise(c)) for c in cuts)):
         part = x[tuple(slice(a, b) for a, b in corner)]
-        total += of_part(part, x.shape, tuple(a for a, _ in corner))
-    assert total % M64 == of_part(x, x.shape, (0,) * x.ndim) == by_hand(x)
+        total += digest_of_part(part, x.shape, tuple(a for a, _ in corner))
+    assert total % M64 == digest_of_part(x, x.shape, (0,) * x.ndim) == by_hand(x)
 
 
 def test_blocks_change_nothing(monkeypatch):
     x = np.random.default_rng(0).normal(size=(9, 50))
     monkeypatch.setattr(digests, "_BLOCK", 16)
-    assert of_part(x, x.shape, (0, 0)) == by_hand(x)
+    assert digest_of_part(x, x.shape, (0, 0)) == by_hand(x)
     columns = (0, 7), (7, 29), (29, 50)
-    assert sum(of_part(x[:, a:b], x.shape, (0, a)) for a, b in columns) % M64 == by_hand(x)
+    assert sum(digest_of_part(x[:, a:b], x.shape, (0, a)) for a, b in columns) % M64 == by_hand(x)
 
 
 def test_every_flipped_bit_is_seen():
     x = np.zeros(40, np.float32)
-    whole = {of_part(x, x.shape, (0,))}
+    whole = {digest_of_part(x, x.shape, (0,))}
     for byte, bit in itertools.product(range(x.nbytes), range(8)):
         y = x.copy()
         y.view(np.uint8)[byte] ^= 1 << bit
-        whole.add(of_part(y, y.shape, (0,)))
+        whole.add(digest_of_part(y, y.shape, (0,)))
     assert len(whole) == 1 + 8 * x.nbytes
 
 
 def test_what_a_tree_says_covers_order_shape_and_type():
     x = np.arange(6, dtype=np.float32)
     others = [x[::-1], x.reshape(2, 3), x.view(np.int32), np.roll(x, 1), x[:5]]
-    said = [digests.of_tree({"a": y})["a"] for y in [x, *others]]
+    said = [digests.digests_of_tree({"a": y})["a"] for y in [x, *others]]
     assert len(set(said)) == len(said)
-    assert digests.of_tree({"a": jax.numpy.asarray(x)})["a"] == said[0]
+    assert digests.digests_of_tree({"a": jax.numpy.asarray(x)})["a"] == said[0]

@@ -134,7 +134,7 @@ def test_updates_per_matrix_and_per_role(dtype):
     params["block_9"]["mlp"]["down"]["kernel"][...] = 0
     with jax.enable_x64(dtype == "float64"):
         found = jax.tree.map(np.asarray, updates(params, moves))
-    described = jax.tree.leaves(roles.describe(params))
+    described = jax.tree.leaves(roles.classify(params))
     leaves = list(zip(described, jax.tree.leaves(params), jax.tree.leaves(moves), strict=True))
 
     def expect(got, w, u):

@@ -102,7 +102,7 @@ def test_init_std_by_role(small):
 
 def test_every_parameter_has_the_role_its_place_says(small):
     _, params, _ = small
-    by_path = {leaf.path: leaf.role for leaf in jax.tree.leaves(roles.describe(params))}
+    by_path = {leaf.path: leaf.role for leaf in jax.tree.leaves(roles.classify(params))}
     assert by_path["embedding/embedding"] == "embedding" and by_path["head/kernel"] == "output"
     assert {r for p, r in by_path.items() if p.endswith("scale")} == {"vector"}
     assert {r for p, r in by_path.items() if p.startswith("block") and p.endswith("kernel")} == {"hidden"}
@@ -112,7 +112,7 @@ def test_capture_returns_the_input_of_every_matrix(small):
     model, params, tokens = small
     hidden, inputs = model.apply(params, tokens, capture=True)
     np.testing.assert_array_equal(hidden, model.apply(params, tokens))
-    leaves = {leaf.path: leaf for leaf in jax.tree.leaves(roles.describe(params)) if leaf.role != "vector"}
+    leaves = {leaf.path: leaf for leaf in jax.tree.leaves(roles.classify(params)) if leaf.role != "vector"}
     assert set(inputs) == set(leaves)
     for path, leaf in leaves.items():
         if leaf.role != "embedding":
@@ -138,7 +138,7 @@ def test_a_tied_head_is_the_embedding_and_gets_both_gradients(small):
     one, two = jax.grad(lambda p: loss(tied, p))(shared), jax.grad(lambda p: loss(model, p))(apart)
     whole = two["embedding"]["embedding"] + two["head"]["kernel"].T
     np.testing.assert_allclose(one["tied_embedding"]["embedding"], whole, atol=1e-6)
-    leaves = jax.tree.leaves(roles.describe(tied.init(jax.random.key(0))))
+    leaves = jax.tree.leaves(roles.classify(tied.init(jax.random.key(0))))
     assert {leaf.path: leaf.role for leaf in leaves if "embedding" in leaf.path} == {
         "tied_embedding/embedding": "output"
     }

@@ -172,7 +172,7 @@ def test_a_scanned_decoder_has_the_roles_and_inputs_of_a_plain_one():
     params, tokens = model.init(jax.random.key(0)), jnp.arange(24).reshape(2, 12)
     kernel = params["blocks"]["mlp"]["gate"]["kernel"]
     assert kernel.shape == (3, 16, 64) and not np.allclose(kernel[0], kernel[1])
-    leaves = {leaf.path: leaf for leaf in jax.tree.leaves(roles.describe(params))}
+    leaves = {leaf.path: leaf for leaf in jax.tree.leaves(roles.classify(params))}
     assert leaves["blocks/attention/key/kernel"].stacked == (0,)
     _, inputs = model.apply(params, tokens, capture=True)
     plain = {

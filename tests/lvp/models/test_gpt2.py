@@ -183,7 +183,7 @@ def test_roles_and_initial_values():
     std = {"embedding": 9.0, "position": 0.01, "hidden": 0.25, "output": 0.02, "vector": 9.0}
     params = jax.jit(decoder(gpt2(500, width=128, context=100, layers=1)).init)(jax.random.key(0), std)
     leaves = {}
-    for leaf, x in zip(jax.tree.leaves(roles.describe(params)), jax.tree.leaves(params), strict=True):
+    for leaf, x in zip(jax.tree.leaves(roles.classify(params)), jax.tree.leaves(params), strict=True):
         leaves.setdefault(leaf.role, {})[leaf.path] = np.asarray(x)
     assert set(leaves["position"]) == {"position/embedding"} and set(leaves["output"]) == {"tied_embedding/embedding"}
     for role in ("position", "hidden", "output"):
@@ -198,7 +198,7 @@ def test_roles_and_initial_values():
 @pytest.mark.parametrize("norm", ["none", "layer", "rms"])
 def test_biases_of_the_norms_are_layer_norms_alone(norm):
     shapes = jax.eval_shape(decoder(gpt2(61, width=64, norm=norm)).init, jax.random.key(0))
-    biased = {leaf.path for leaf in jax.tree.leaves(roles.describe(shapes)) if leaf.path.endswith("bias")}
+    biased = {leaf.path for leaf in jax.tree.leaves(roles.classify(shapes)) if leaf.path.endswith("bias")}
     matrices = {"attention/qkv", "attention/out", "mlp/up", "mlp/down"}
     expected = {f"block_{i}/{name}/bias" for i in range(12) for name in matrices}
     if norm == "layer":
@@ -237,7 +237,7 @@ def test_keys_biases_cancel_in_the_softmax_and_no_other_parameter_does(params):
 def test_positions_captured_are_the_rows_looked_up(params):
     model = small()
     hidden, inputs = model.apply(params, tokens(SMALL)[:, :9], capture=True)
-    leaves = {leaf.path: leaf for leaf in jax.tree.leaves(roles.describe(params)) if leaf.role != "vector"}
+    leaves = {leaf.path: leaf for leaf in jax.tree.leaves(roles.classify(params)) if leaf.role != "vector"}
     assert set(inputs) == set(leaves)
     rows = inputs.pop("position/embedding")
     assert rows.dtype == jnp.int32

@@ -231,7 +231,7 @@ def test_every_size_of_image_fits(image):
 
 
 def described(params):
-    return roles.describe(params, extra=DECLARATIONS)
+    return roles.classify(params, extra=DECLARATIONS)
 
 
 def by_path(tree):
@@ -248,7 +248,7 @@ def test_every_parameter_has_the_role_its_place_says():
     rest = {leaf.role for leaf in leaves.values() if not leaf.path.endswith("kernel")}
     assert rest == {"vector"} and len(leaves) == 7 * 3 + 2
     with pytest.raises(InputError, match="conv/kernel"):
-        roles.describe(built()[0])  # a kernel of four axes has no role by default
+        roles.classify(built()[0])  # a kernel of four axes has no role by default
 
 
 def test_a_step_of_rotational_adamw_keeps_every_filter_s_norm_and_moves_the_biases():

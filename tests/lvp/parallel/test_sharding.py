@@ -40,7 +40,7 @@ def test_parameters_lie_by_role():
 
 @pytest.mark.parametrize("config", [SMALL, gpt2(64, width=32, layers=2, head_dim=8)], ids=["untied", "gpt2"])
 def test_no_axis_of_the_mesh_is_used_twice_and_layers_are_never_split(config):
-    for leaf in jax.tree.leaves(roles.describe(shapes(config))):
+    for leaf in jax.tree.leaves(roles.classify(shapes(config))):
         places = [p for p in sharding.spec_of(leaf) if p is not None]
         assert len(set(places)) == len(places)
         assert leaf.role == "vector" or len(places) >= 1, leaf.path

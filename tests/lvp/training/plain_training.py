@@ -41,7 +41,7 @@ def steps(cell, lane, data, tx, extra=lambda micro_gradients: {}) -> list[Step]:
         return sum(loss for loss, _ in parts) / len(parts), mean, micro, updates, after
 
     for step in range(cell.steps):
-        windows = batches.windows(jnp.asarray(data.train.tokens), data_key, step, cell.batch, cell.model.context)
+        windows = batches.random_windows(jnp.asarray(data.train.tokens), data_key, step, cell.batch, cell.model.context)
         loss, mean, micro, updates, after = step_of(params, state, windows)
         taken.append(Step(params, state, float(loss), mean, micro, updates))
         params, state = optax.apply_updates(params, updates), after

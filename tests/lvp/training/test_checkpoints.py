@@ -76,7 +76,7 @@ def test_no_damage_goes_unseen(tmp_path, damage):
             assert "step_000000001" in str(error)
             named += 1
         else:
-            assert digests.of_tree(loaded) == digests.of_tree(state()), file
+            assert digests.digests_of_tree(loaded) == digests.digests_of_tree(state()), file
     assert named >= 2
 
 
@@ -130,5 +130,5 @@ def test_a_last_step_that_is_not_this_lanes_is_passed_over(tmp_path, caplog, las
     else:
         checkpoints.save(tmp_path, 2, state(2), "f" * 16)
     step, (loaded,) = checkpoints.latest([tmp_path], SHAPES, [CONFIGURATION])
-    assert step == 1 and digests.of_tree(loaded) == digests.of_tree(state(1))
+    assert step == 1 and digests.digests_of_tree(loaded) == digests.digests_of_tree(state(1))
     assert last == "empty" or "belongs to configuration " + "f" * 16 in caplog.text

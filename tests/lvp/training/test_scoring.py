@@ -68,12 +68,12 @@ def test_a_uniform_model_s_word_perplexity_is_known():
 
 
 def test_words_and_line_ends():
-    assert WordCounts.of(b" \n = A <unk> = \n\n one  two \n") == (10, 6)
-    assert WordCounts.of("ein Wort äöü".encode()) == (3, 3)
+    assert WordCounts.from_text(b" \n = A <unk> = \n\n one  two \n") == (10, 6)
+    assert WordCounts.from_text("ein Wort äöü".encode()) == (3, 3)
 
 
 def test_wikitext2_has_the_published_counts(wikitext2):
-    assert WordCounts.of((wikitext2 / "test.txt").read_bytes()) == (245_569, 241_211)
+    assert WordCounts.from_text((wikitext2 / "test.txt").read_bytes()) == (245_569, 241_211)
 
 
 def test_a_stride_beyond_the_context_is_refused():

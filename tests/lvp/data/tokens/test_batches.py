@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from lvp.data.tokens.batches import evaluation_windows, windows
+from lvp.data.tokens.batches import evaluation_windows, random_windows
 from lvp.errors import InputError
 
 TOKENS = jnp.arange(1000, dtype=jnp.int32) * 3
@@ -15,7 +15,7 @@ KEY = jax.random.key(7)
 
 
 def draw(key, step):
-    return windows(TOKENS, key, step, batch=16, context=9)
+    return random_windows(TOKENS, key, step, batch=16, context=9)
 
 
 def test_every_window_is_a_contiguous_piece_of_the_tokens():
@@ -46,16 +46,16 @@ def test_lanes_with_their_own_keys_draw_what_they_draw_alone():
 
 def test_starts_are_uniform_over_all_that_fit():
     tokens = jnp.arange(12, dtype=jnp.int32)
-    starts = jax.vmap(lambda step: windows(tokens, KEY, step, 100, 4)[:, 0])(jnp.arange(80))
+    starts = jax.vmap(lambda step: random_windows(tokens, KEY, step, 100, 4)[:, 0])(jnp.arange(80))
     counts = np.bincount(np.asarray(starts).ravel(), minlength=8)
     assert counts.size == 8  # starts 0 … 7: the last window ends with the last token
     assert np.abs(counts - 1000).max() < 5 * np.sqrt(1000)
 
 
 def test_a_text_of_one_window_is_drawn_and_a_shorter_one_refused():
-    np.testing.assert_array_equal(windows(TOKENS[:6], KEY, 0, 2, 5), np.stack([TOKENS[:6]] * 2))
+    np.testing.assert_array_equal(random_windows(TOKENS[:6], KEY, 0, 2, 5), np.stack([TOKENS[:6]] * 2))
     with pytest.raises(InputError, match="at least 7"):
-        jax.jit(windows, static_argnums=(3, 4))(TOKENS[:6], KEY, 0, 2, 6)
+        jax.jit(random_windows, static_argnums=(3, 4))(TOKENS[:6], KEY, 0, 2, 6)
 
 
 @given(st.integers(2, 300), st.integers(1, 40))
