@@ -1,6 +1,5 @@
 """The machines of a Ray cluster: what each of them sees, and whether Ray still answers."""
 
-import os
 import socket
 import sys
 import threading
@@ -14,6 +13,7 @@ from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from lvp.errors import InputError
 from sweeps.executors.file_system_check import Shared
+from sweeps.worker.stop import Reason, end
 
 PATIENCE = 30.0  # seconds without an answer after which Ray counts as lost; it would itself end this process after 60
 START = 300.0  # seconds in which a machine must have made a worker, to which the packages are shipped first
@@ -81,7 +81,7 @@ class Watch(threading.Thread):
                 where = f"the Ray cluster at {self.node.gcs_address} no longer answers"
                 print(f"sweeps: {where}; `{self.again}` goes on from here", file=sys.stderr)
                 sys.stdout.flush()
-                os._exit(1)
+                end(Reason.RAY_LOST)
 
     def _answers(self) -> bool:
         """Whether somebody listens at the head, and at this machine's part of the cluster: a new head at the same

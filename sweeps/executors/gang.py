@@ -1,7 +1,6 @@
 """Workers on several hosts of a Ray cluster that train one lane together (`jax.distributed`)."""
 
 import logging
-import os
 import socket
 import threading
 from pathlib import Path
@@ -12,6 +11,7 @@ from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 from lvp.files import write_whole
 from sweeps.executors.cluster import Refused, look
 from sweeps.executors.file_system_check import Shared
+from sweeps.worker.stop import Reason, end
 from sweeps.worker.worker import Settings, Worker, described
 
 NOTICE = 10.0  # seconds in which Ray notices that a process has died
@@ -34,7 +34,7 @@ class Gang:
             self.worker.join(address, 0)
             ray.get(joined)
         else:
-            self.worker.heed_sigterm()
+            self.worker.stop_on_sigterm()
 
     @staticmethod
     def _in_bundle(bundle: int) -> PlacementGroupSchedulingStrategy:
@@ -58,7 +58,7 @@ class Gang:
     def run_trial(self, trial: dict) -> dict:
         """As `Worker.run_trial`; Refused where this machine no longer sees the sweep."""
         if self.broken:
-            os._exit(1)
+            end(Reason.GANG_BROKEN)
         self._check(look(self.shared))
         if not self.others:
             return self.worker.run_trial(trial)
@@ -72,7 +72,7 @@ class Gang:
             self.broken = True
             if any(map(_died, pending)):  # and this one failed by that: a death, to be tried again as one
                 write_whole(why_path(self.worker.out, trial["id"]), described(error))
-                os._exit(1)
+                end(Reason.GANG_BROKEN)
             self.end()
             raise
         ray.get(pending)
@@ -87,7 +87,7 @@ class Gang:
                 cause = getattr(error, "cause", None) or error
                 logging.error("another worker of the gang failed: %s", described(cause))
                 write_whole(why_path(self.worker.out, trial), described(cause))
-                os._exit(1)
+                end(Reason.GANG_BROKEN)
 
     def end(self) -> None:
         for other in self.others:

@@ -12,6 +12,7 @@ from pathlib import Path
 from queue import Empty, Queue
 
 from sweeps.driver.manifest import Manifest
+from sweeps.worker.stop import Reason, Stop
 from sweeps.worker.worker import RETRIES, Settings, Worker, is_full
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -70,8 +71,8 @@ class Process:
             raise (DiskFull if answer["full"] else RuntimeError)(answer["error"])
         return answer["ok"]
 
-    def leave(self) -> None:
-        """Asks the process to save what it is at and to end."""
+    def stop(self) -> None:
+        """Asks the process to save what it trains and to end."""
         self.process.terminate()
 
     def alive(self) -> bool:
@@ -93,7 +94,7 @@ class InProcess:
     def call(self, name: str, *args):
         return getattr(self.worker, name)(*args)
 
-    def leave(self) -> None:
+    def stop(self) -> None:
         pass
 
     def alive(self) -> bool:
@@ -157,11 +158,11 @@ class LocalExecutor:
             queue.put(trial)
         manifest, started = Manifest.read(self.out), time.time()
         live: dict[int, Process | InProcess] = {}
-        stopping = threading.Event()
+        stop = Stop()
 
         def work(i):
             worker, again, tries, reached = None, None, 0, None
-            while not stopping.is_set():
+            while stop.reason is None:
                 try:
                     trial = again or queue.get_nowait()
                 except Empty:
@@ -176,12 +177,12 @@ class LocalExecutor:
                     worker = None
                     if tries < RETRIES:
                         again = trial
-                    elif not stopping.is_set():
+                    elif stop.reason is None:
                         on_failed(trial, str(error))
                 except Exception as error:
                     on_failed(trial, str(error))
                     if isinstance(error, DiskFull) or is_full(error):
-                        stopping.set()
+                        stop.set(Reason.DISK_FULL)
 
         if self.in_process:
             work(0)
@@ -192,18 +193,20 @@ class LocalExecutor:
             for t in threads:
                 t.start()
             for t in threads:
-                while t.is_alive() and not stopping.is_set():  # a join without a timeout would hold Ctrl-C back
+                while t.is_alive() and stop.reason is None:  # a join without a timeout would hold Ctrl-C back
                     t.join(0.2)
+        except KeyboardInterrupt:
+            stop.set(Reason.INTERRUPTED)
+            raise
         finally:
-            stopping.set()
-            self._let_leave(list(live.values()), lambda: manifest.saving(started))
+            self._stop_workers(list(live.values()), lambda: manifest.saving(started))
 
     @staticmethod
-    def _let_leave(workers: list[Process | InProcess], saving: Callable[[], bool]) -> None:
-        """Has worker processes save what they are at, and ends them; waits for them, but not forever."""
+    def _stop_workers(workers: list[Process | InProcess], saving: Callable[[], bool]) -> None:
+        """Sends worker processes SIGTERM, waits until they have saved or for `GRACE` seconds, and kills them."""
         deadline = time.monotonic() + GRACE
         for worker in workers:
-            worker.leave()
+            worker.stop()
         while any(w.alive() for w in workers) and (time.monotonic() < deadline or saving()):
             time.sleep(0.05)
         for worker in workers:

@@ -27,6 +27,7 @@ from sweeps.executors.cluster import Refused
 from sweeps.executors.file_system_check import Shared
 from sweeps.executors.gang import Gang, as_options, why_path
 from sweeps.executors.local import GRACE, ROOT
+from sweeps.worker.stop import Reason, Stop
 from sweeps.worker.worker import RETRIES, Settings, Worker, described, is_full
 
 
@@ -74,7 +75,7 @@ class _Reporter(tune.Callback, tune.Stopper):
     would not take, and those machines."""
 
     def __init__(self, on_done, on_failed):
-        self.on_done, self.on_failed, self.full = on_done, on_failed, False
+        self.on_done, self.on_failed, self.stop = on_done, on_failed, Stop()
         self.refused: list[dict] = []
         self.refusing: set[str] = set()
 
@@ -85,12 +86,13 @@ class _Reporter(tune.Callback, tune.Stopper):
         return False
 
     def stop_all(self):
-        return self.full
+        return self.stop.reason is not None
 
     def on_trial_result(self, iteration, trials, trial, result, **_):
         if "problem" in result:
             self.on_failed(trial.config["trial"], result["problem"])
-            self.full |= result["full"]
+            if result["full"]:
+                self.stop.set(Reason.DISK_FULL)
             if "refused" in result:
                 self.refused.append(trial.config["trial"])
                 self.refusing.add(result["refused"])
@@ -218,13 +220,15 @@ class RayExecutor:
             died = self._fit(trials, settings, workers, reporter, refusing)
             further = []
             for trial, problem in died:
-                if manifest.reached(trial["lanes"]) != before[trial["id"]] and not reporter.full:
+                if manifest.reached(trial["lanes"]) != before[trial["id"]] and reporter.stop.reason is None:
                     further.append(trial)
                 else:
                     on_failed(trial, problem)
             refusing |= reporter.refusing
             _, others = self._of_machines(settings, refusing)
-            trials = further + (reporter.refused if len(others) >= settings.hosts and not reporter.full else [])
+            if len(others) >= settings.hosts and reporter.stop.reason is None:
+                further += reporter.refused
+            trials = further
 
     def _fit(
         self, trials, settings: Settings, workers: int, reporter: _Reporter, refusing: Collection[str]
@@ -266,7 +270,8 @@ class RayExecutor:
             with contextlib.redirect_stdout(open(os.devnull, "w")):
                 results = tuner.fit()
         except KeyboardInterrupt:
-            self._let_workers_leave(started)
+            reporter.stop.set(Reason.INTERRUPTED)
+            self._let_workers_save(started)
             raise
         except (tune.TuneError, ray.exceptions.RayError) as error:
             raise RuntimeError(cluster.why(error)) from None
@@ -279,8 +284,9 @@ class RayExecutor:
         said = why_path(self.out, trial["id"])  # by a gang
         return said.read_text() if said.exists() else cluster.why(error)
 
-    def _let_workers_leave(self, started: float) -> None:
-        """Has the workers seen since `started` save what they are at; waits for them, but not forever."""
+    def _let_workers_save(self, started: float) -> None:
+        """Asks the workers seen since `started` to save what they train, and waits for them for `GRACE` seconds, or as
+        long as one of them is saving."""
         manifest, deadline = Manifest.read(self.out), time.monotonic() + GRACE
         manifest.leave_path.touch()
         try:

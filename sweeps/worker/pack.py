@@ -26,9 +26,9 @@ class Pack:
         self.first_step, self.seconds, self.saved_step = 0, 0.0, -1
         self.saving_seconds = 0.0  # what the last save took
 
-    def train(self, data, progress: Callable[[int, bool], None], leaving: Callable[[], bool]) -> dict[str, Outcome]:
+    def train(self, data, progress: Callable[[int, bool], None], stopping: Callable[[], bool]) -> dict[str, Outcome]:
         """The outcomes by lane. `progress` is told the step now and then, and whether it is being saved; where
-        `leaving` says so, the pack is saved and Preempted raised."""
+        `stopping` says so, the pack is saved and Preempted raised."""
         self.progress = progress
         step, state = 0, None
         if found := checkpoints.latest(self.folders, self.program.lane_shapes(), self.hashes):
@@ -52,7 +52,7 @@ class Pack:
                 saved = time.perf_counter()
             aside += time.perf_counter() - now
 
-        options: dict[str, Any] = {"state": state, "step": step, "on_chunk": on_chunk, "leaving": leaving}
+        options: dict[str, Any] = {"state": state, "step": step, "on_chunk": on_chunk, "leaving": stopping}
         try:
             outcomes = training.run(self.program, self.lanes, data, **options)
         except training.Preempted as stopped:

@@ -19,6 +19,10 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from lvp.parallel import processes
+from sweeps.driver.manifest import Manifest
+from sweeps.worker.stop import Reason, Stop, end
+
 RETRIES = 5  # of a trial whose worker died, since it last came further; one that fails by an exception would again
 CPU_FLAGS = "--xla_cpu_multi_thread_eigen=false"
 
@@ -70,7 +74,7 @@ class Worker:
         jax.monitoring.register_event_listener(self._on_event)
         self._programs: dict[tuple, Any] = {}
         self._data: dict[str, Any] = {}
-        self._training = self._leaving = False
+        self.stop, self.training = Stop(), False
 
     def _on_duration(self, event: str, duration_secs: float, **_: Any) -> None:
         self.counts["compilations"] += event == "/jax/core/compile/backend_compile_duration"
@@ -83,19 +87,28 @@ class Worker:
         import jax
 
         jax.distributed.initialize(address, self.settings.hosts, index)
-        self.heed_sigterm()  # after jax, which waits for the signal too
+        self.stop_on_sigterm()  # after jax, which handles the signal too
 
-    def heed_sigterm(self) -> None:
-        """From now on SIGTERM ends this process (of which this is the main thread) as soon as what it trains is saved,
-        at once where it trains nothing: everything else is written whole or not at all. Workers that share a mesh leave
-        together, from training."""
+    def stop_on_sigterm(self) -> None:
+        """Handles SIGTERM from now on: the process saves what it trains and ends; it ends at once while it trains
+        nothing. Workers that share a mesh stop together, while they train. Call it in the main thread."""
 
-        def leave(*_):
-            if not self._training and self.settings.hosts == 1:
-                os._exit(0)
-            self._leaving = True
+        def handle(*_):
+            self.stop.set(Reason.SIGTERM)
+            if not self.training and self.settings.hosts == 1:
+                end(Reason.SIGTERM)
 
-        signal.signal(signal.SIGTERM, leave)
+        signal.signal(signal.SIGTERM, handle)
+
+    def _stop_reason(self, manifest: Manifest) -> Reason | None:
+        """The reason to stop training now. All workers that share a mesh get the same one."""
+        reason = self.stop.check(manifest, self.settings.session)
+        if self.settings.hosts > 1:
+            reasons = processes.gathered([reason or 0])[:, 0]
+            reason = min((Reason(int(r)) for r in reasons if r), default=None)
+        if reason is Reason.TAKEN_OVER:
+            end(reason)
+        return reason
 
     def _leads(self) -> bool:
         """Whether this worker is the one of those that share a mesh that writes records and progress."""
@@ -143,14 +156,11 @@ class Worker:
 
     def unfinished(self, lanes: list[str]) -> list[str]:
         """Those of the lanes that have no record."""
-        from sweeps.driver.manifest import Manifest
-
         manifest = Manifest.read(self.out)
         return [h for h in lanes if not manifest.record_path(h).exists()]
 
     def run_trial(self, trial: dict) -> dict:
         """Runs {"id", "cell", "lanes": [hash, …], "pack"} and returns what it cost. Lanes with a record are skipped."""
-        from sweeps.driver.manifest import Manifest
         from sweeps.worker.tasks import task_for
 
         manifest = Manifest.read(self.out)
@@ -161,8 +171,8 @@ class Worker:
             group = lanes[start : start + pack]
             if all(manifest.record_path(h).exists() for h in group):
                 continue
-            if self._leaving and self.settings.hosts == 1:
-                os._exit(0)
+            if self.stop.reason is Reason.SIGTERM and self.settings.hosts == 1:
+                end(Reason.SIGTERM)
             if trained:
                 training_seconds += self._run_pack(manifest, trial["cell"], group, pack)
             elif self._leads():  # calculations are packed by one
@@ -221,23 +231,23 @@ class Worker:
         made = Pack(program, lanes, [manifest.checkpoint_path(h) for h in hashes], self.settings.checkpoint_seconds)
         progress = partial(manifest.write_progress, index, hashes) if leads else lambda *_: None
 
-        def leaving() -> bool:
-            if self.settings.session is not None and manifest.is_taken_from(self.settings.session):
-                os._exit(1)  # cut off from a driver that is no more; what is trained here is others' now
-            return self._leaving or manifest.leave_path.exists()
+        reason: Reason | None = None
 
-        self._training = True
+        def stopping() -> bool:
+            nonlocal reason
+            reason = self._stop_reason(manifest)
+            return reason is not None
+
+        self.training = True
         try:
-            outcomes = made.train(data(made.lanes[0]), progress, leaving)
+            outcomes = made.train(data(made.lanes[0]), progress, stopping)
         except training.Preempted:
-            asked = manifest.leave_path.exists()
             manifest.drop_progress()
-            # Of those that share a mesh none can go on without the one that was told to leave; deaths are tried again.
-            if self._leaving or (self.settings.hosts > 1 and not asked):
-                os._exit(0)
-            raise  # the driver waits for no more than this
+            if reason is Reason.SIGTERM:
+                end(reason)  # on a mesh all workers end: the executor starts the trial again
+            raise  # ASKED_BY_DRIVER: the driver waits for this
         finally:
-            self._training = False
+            self.training = False
         if not leads:
             return made.seconds
         trained = made.trained_steps * entry.cell.tokens_per_step * pack
@@ -261,8 +271,6 @@ class Worker:
         in order until one no longer fits in memory or gains less than a tenth over the one before."""
         import jax
         import numpy as np
-
-        from sweeps.driver.manifest import Manifest
 
         manifest, speeds = Manifest.read(self.out), {}
         for pack in [p for p in packs if p == 1 or p <= len(manifest.cells[index].lanes)]:
@@ -331,14 +339,14 @@ def main() -> None:
     def listen():
         for line in sys.stdin:
             requests.put(json.loads(line))
-        os._exit(0)  # the driver is gone, however it went: nobody waits for what is being trained
+        end(Reason.DRIVER_GONE)
 
     threading.Thread(target=listen, daemon=True).start()
     worker = Worker(sys.argv[1], Settings(**json.loads(sys.argv[2])))
-    worker.heed_sigterm()
+    worker.stop_on_sigterm()
     while True:
         try:
-            request = requests.get(timeout=1.0)  # a signal that comes just before a wait is heeded only after it
+            request = requests.get(timeout=1.0)  # a signal just before a wait is handled only after it
         except queue.Empty:
             continue
         try:
@@ -346,7 +354,7 @@ def main() -> None:
         except Exception as error:  # the driver decides what one failed trial means for the sweep
             logging.exception("trial failed")
             answer = {"error": described(error), "full": is_full(error)}
-        if worker._leaving:  # and could not save
-            os._exit(1)
+        if worker.stop.reason is Reason.SIGTERM:
+            end(Reason.SIGTERM if "ok" in answer else Reason.NOT_SAVED)
         answers.write(json.dumps(answer) + "\n")
         answers.flush()
