@@ -37,7 +37,8 @@ if TYPE_CHECKING:  # takes seconds, and whoever asks how far a sweep is trains n
     from lvp.data import Dataset, Images
     from lvp.training import Cell, ImageCell, ImageLane, Lane, Task
 
-# Of manifest.json and the packing in it, whoever wrote them.
+FORMAT = 2  # of manifest.json; records have a format of their own
+# Keys and types of manifest.json and of the packing in it.
 _SHAPE = {"format": int, "hash": str, "experiment": str, "tier": str, "config": dict, "datasets": dict}
 _SOURCE = {"path": str, "sha256": str}
 _PACKING = {"platform": str, "workers": int, "threads": int, "pin": bool, "lanes_per_program": dict}
@@ -301,7 +302,7 @@ class Manifest:
 
     def write(self) -> None:
         content = {k: v for k, v in asdict(self).items() if k not in ("out", "source")} | {
-            "format": records.FORMAT,
+            "format": FORMAT,
             "hash": self.hash,
         }
         if self.source is not None:
@@ -320,18 +321,24 @@ class Manifest:
         out = Path(out).absolute()
         try:
             content = json.loads((out / "manifest.json").read_text())
+            version = content.get("format") if isinstance(content, dict) else None
+            if isinstance(version, int) and version < FORMAT:
+                older = f"{out} was begun by an older version of lvp (manifest format {version}, this one has {FORMAT})"
+                raise InputError(f"{older}: finish and `publish` it with that version, or start a new directory")
             if not _is_manifest(content):
                 raise ValueError("it does not have a manifest's keys and values")
             digest = content.pop("digest", None)  # manifests from before there was one have none
             if digest is not None and digest != records.config_hash(content):
                 raise ValueError("it was changed since it was written")
-            if content.pop("format") != records.FORMAT:
-                raise ValueError("written by another version")
+            if content.pop("format") != FORMAT:
+                raise ValueError(f"format {version} is a newer version's, this version reads {FORMAT}")
             claimed = content.pop("hash")
             if "source" in content:
                 content["source"] = user_experiments.Source(**content["source"])
             manifest = cls(out=out, **content)
             found = manifest.hash
+        except InputError:
+            raise
         except (FileNotFoundError, NotADirectoryError):
             raise InputError(f"{out} is not the directory of a sweep: it holds no manifest.json") from None
         except (OSError, ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
