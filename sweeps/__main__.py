@@ -15,9 +15,19 @@ def _how(parser):
     parser.add_argument("--pack", type=int, help="lanes per program (default: measured on accelerators, 1 on CPU)")
     parser.add_argument("--threads", type=int, help="cores per worker on CPU (default: measured)")
     parser.add_argument("--checkpoint-seconds", type=float, default=30.0, help="least time between checkpoints")
-    parser.add_argument("--mesh", help="train each lane on a mesh of all devices, say fsdp=8 (default: on one)")
-    parser.add_argument("--hosts", type=int, default=1, help="machines of the cluster that share the mesh")
-    parser.add_argument("--track", metavar="TOOL", help="write what a tool shows of finished lanes: tensorboard")
+    parser.add_argument(
+        "--mesh",
+        help="train each lane on a mesh of devices, say fsdp=8 (default: one device); experimental over several hosts",
+    )
+    parser.add_argument(
+        "--hosts",
+        type=int,
+        default=1,
+        help="machines of the cluster that share the mesh; experimental: never run on hardware",
+    )
+    parser.add_argument(
+        "--track", metavar="TOOL", help="write files of finished lanes for a tracking tool: tensorboard"
+    )
     parser.add_argument("--quiet", action="store_true", help="print nothing but errors")
 
 
@@ -101,13 +111,13 @@ def _publish(arguments):
 
 
 def parser() -> Parser:
-    top = Parser(prog="python -m sweeps", description="Run experiments, and draw what they found.", allow_abbrev=False)
+    top = Parser(prog="python -m sweeps", description="Run experiments and draw their results.", allow_abbrev=False)
     commands = top.add_subparsers(dest="command", required=True, parser_class=Parser)
 
     def add(name, function, help):
         return subcommand(commands, name, function, help)
 
-    run = add("run", _run, "run an experiment, or continue it where its directory stands")
+    run = add("run", _run, "run an experiment, or continue it in its directory")
     run.add_argument("experiment", help=f"one of: {', '.join(experiments.NAMES)}; or a file of one's own, FILE.py")
     run.add_argument("--tier", default="laptop", help="smoke, laptop, gpu or paper")
     run.add_argument("--corpus", help=CORPORA)
@@ -118,13 +128,15 @@ def parser() -> Parser:
     again = add("resume", _resume, "continue the sweep in a directory")
     again.add_argument("dir")
     _how(again)
-    status = add("status", _status, "what of a sweep has finished, diverged, failed and why, is running; time left")
+    status = add("status", _status, "finished, diverged, failed and running lanes of a sweep; time left")
     status.add_argument("dir")
-    status.add_argument("--watch", type=float, metavar="SECONDS", help="say it again so often while it is worked on")
-    figure = add("figure", _figure, "draw a sweep's table and figure as it stands")
+    status.add_argument("--watch", type=float, metavar="SECONDS", help="repeat it so often while a driver runs")
+    figure = add("figure", _figure, "draw table and figure of a sweep's finished lanes")
     figure.add_argument("dir")
-    figure.add_argument("--experiment", metavar="FILE.py", help="draw with the experiment's own file as it is now")
-    track = add("track", _track, "write what a tool shows of a sweep's finished lanes, as it stands")
+    figure.add_argument(
+        "--experiment", metavar="FILE.py", help="draw with the present content of the experiment's own file"
+    )
+    track = add("track", _track, "write files of a sweep's finished lanes for a tracking tool")
     track.add_argument("dir")
     track.add_argument("--track", metavar="TOOL", default="tensorboard", help="tensorboard (default)")
     add("report", _report, "redraw every committed figure and collect their claims into docs/claims.md")
@@ -134,7 +146,7 @@ def parser() -> Parser:
 
 def main(argv: list[str] | None = None) -> int:
     """Exit code 0 for success, 1 for failed lanes, 2 for unusable input, 130 when interrupted."""
-    # A service manager's stop or a closed terminal is an interruption too: what finished is kept, and drawn as partial.
+    # A service manager's stop or a closed terminal interrupts too: finished lanes are kept and drawn as partial.
     for number in (signal.SIGTERM, signal.SIGHUP):
         if signal.getsignal(number) is not signal.SIG_IGN:  # nohup
             signal.signal(number, signal.default_int_handler)

@@ -14,7 +14,7 @@ ASSUMED_FLOPS = {"cpu": 9.0e10, "accelerator": 2.0e13}
 
 @dataclass(frozen=True)
 class Cost:
-    """Of one cell, all its lanes: tokens trained on, model FLOPs of training."""
+    """The cost of all lanes of one cell: training tokens and model FLOPs."""
 
     label: str
     lanes: int

@@ -1,4 +1,4 @@
-"""Trials in worker processes of this machine, without Ray; or in this very process, for who holds the accelerator."""
+"""Trials in worker processes of this machine, without Ray; or in this process if it holds the accelerator."""
 
 import json
 import os
@@ -16,7 +16,7 @@ from sweeps.worker.stop import Reason, Stop
 from sweeps.worker.worker import RETRIES, Settings, Worker, is_full
 
 ROOT = Path(__file__).resolve().parents[2]
-GRACE = 20.0  # seconds in which a worker begins to save what it is at, when the sweep is stopped
+GRACE = 20.0  # seconds in which a stopped worker must begin to save
 
 
 class WorkerDied(RuntimeError):
@@ -24,11 +24,11 @@ class WorkerDied(RuntimeError):
 
 
 class DiskFull(RuntimeError):
-    """A worker found no space left for what it had to write."""
+    """A worker could not write because the disk is full."""
 
 
 class Process:
-    """One worker process, called over its pipes. Its messages go to OUT/workers/, its end to `WorkerDied`."""
+    """One worker process, called over its pipes. Its messages go to OUT/workers/; its death raises WorkerDied."""
 
     def __init__(self, out: Path, settings: Settings, number: int):
         self.log = out / "workers" / f"{number}.log"
@@ -49,7 +49,7 @@ class Process:
                 stderr=log,
                 text=True,
                 env=environment,
-                # Ctrl-C is the driver's: it ends the workers, which otherwise would die with tracebacks of their own.
+                # Ctrl-C goes to the driver, which stops the workers.
                 start_new_session=True,
             )
         assert self.process.stdin is not None and self.process.stdout is not None  # pipes
@@ -86,10 +86,10 @@ class Process:
 
 
 class InProcess:
-    """The same calls, answered in this process: for a notebook that already holds the accelerator."""
+    """The same calls in this process, for a notebook that already holds the accelerator."""
 
     def __init__(self, out: Path, settings: Settings, number: int):
-        self.worker = Worker(out, replace(settings, pin=False))  # the process is not ours to pin
+        self.worker = Worker(out, replace(settings, pin=False))  # the user's process is not pinned
 
     def call(self, name: str, *args):
         return getattr(self.worker, name)(*args)
@@ -150,9 +150,14 @@ class LocalExecutor:
         on_done: Callable[[dict], None],
         on_failed: Callable[[dict, str], None],
     ) -> None:
-        """Runs all trials. A trial whose worker died is tried again at once, on a fresh one. `on_done` gets each
-        finished trial's report, `on_failed` a trial that did not finish and why, from any thread. A full disk stops
-        all. KeyboardInterrupt has worker processes save what they are at, and goes through."""
+        """Runs all trials. A trial whose worker died is run again on a fresh worker, `RETRIES` times without progress.
+
+        Args:
+          on_done: called with each finished trial's report, from any thread.
+          on_failed: called with a failed trial and the reason, from any thread.
+
+        A full disk stops all trials. On KeyboardInterrupt workers save what they train, and it is raised again.
+        """
         queue: Queue = Queue()
         for trial in trials:
             queue.put(trial)
@@ -212,8 +217,8 @@ class LocalExecutor:
         for worker in workers:
             worker.end()
 
-    def share(self, manifest: Manifest) -> None:
-        pass  # this machine sees what its driver sees
+    def check_file_system(self, manifest: Manifest) -> None:
+        pass  # the workers run on the driver's machine
 
     def machines(self) -> int:
         return 1

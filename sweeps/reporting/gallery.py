@@ -75,14 +75,14 @@ def listed(words: Sequence[str]) -> str:
     for word in words:
         kind, _, number = word.rpartition(" ")
         kinds.setdefault(kind if number.isdecimal() else word, []).append(number)
-    found = []
+    phrases = []
     for kind, numbers in kinds.items():
         if kind in words:
-            found.append(kind)
+            phrases.append(kind)
         else:
             *first, last = numbers
-            found.append(f"{kind}s {', '.join(first)} and {last}" if first else f"{kind} {last}")
-    return ", ".join(found)
+            phrases.append(f"{kind}s {', '.join(first)} and {last}" if first else f"{kind} {last}")
+    return ", ".join(phrases)
 
 
 def command(sweep: Mapping[str, Any]) -> str:

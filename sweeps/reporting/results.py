@@ -165,9 +165,9 @@ def report() -> dict[Path, str]:
     and the package's evidence."""
     all_claims, sections, blocks, evidence, shown = [], [], {}, {}, []
     for folder, sweep, rows in committed():
-        found = Result(folder, sweep, rows)
-        claims, name = found.claims(), found.name
-        summary = f"```\n{found.summary()}\n```"
+        result = Result(folder, sweep, rows)
+        claims, name = result.claims(), result.name
+        summary = f"```\n{result.summary()}\n```"
         devices = ", ".join(sorted({r["provenance"]["device"] for r in rows}))
         outside = 1 - sweep["training_seconds"] / sweep["wall_seconds"] / sweep["packing"]["workers"]
         own = sum(row["sweep"] == sweep["sweep"] for row in rows)
@@ -179,10 +179,10 @@ def report() -> dict[Path, str]:
         sections.append(f"## {name}\n\n{made}\n\n{summary}\n")
         blocks[name] = summary + "\n\n" + "\n".join(f"- **{c.verdict}**: {c.statement}" for c in claims)
         all_claims += claims
-        shown.append(gallery.Shown(folder, sweep, rows, found.experiment, claims))
-        if found.experiment.evidence is not None:
+        shown.append(gallery.Shown(folder, sweep, rows, result.experiment, claims))
+        if result.experiment.evidence is not None:
             origin = {"tier": sweep["tier"], "corpus": sweep["config"]["corpus"], "commit": claims[0].commit}
-            evidence[folder.name] = origin | found.experiment.evidence(found.table, found.config)
+            evidence[folder.name] = origin | result.experiment.evidence(result.table, result.config)
     for path in sorted(COMMITTED.glob("benchmarks/*.json")):
         blocks[f"benchmarks/{path.stem}"] = _benchmark(json.loads(path.read_text()))
     pages = [README, *sorted(set(REPORT.parent.glob("*.md")) - {REPORT, GALLERY})]
@@ -217,11 +217,11 @@ def _percent(value: float | None, interval) -> str:
     return f"{100 * value:.1f} %{ends}".replace("-", "−")
 
 
-def _faults(found: list[Mapping]) -> str:
+def _faults(faults: list[Mapping]) -> str:
     """What the slow tests injected and what came of it, as a table."""
     rows = [("fault", "times", "lanes lost", "repeated", "with wrong bits"), ("---", "---:", "---:", "---:", "---:")]
-    rows += [(f["fault"], *(str(f[k]) for k in ("injected", "lost", "repeated", "wrong_bits"))) for f in found]
-    commits = ", ".join(sorted({f["commit"] for f in found}))
+    rows += [(f["fault"], *(str(f[k]) for k in ("injected", "lost", "repeated", "wrong_bits"))) for f in faults]
+    commits = ", ".join(sorted({f["commit"] for f in faults}))
     return "\n".join("| " + " | ".join(row) + " |" for row in rows) + f"\n\nCommit {commits}."
 
 
@@ -243,8 +243,8 @@ def _fill(text: str, blocks: Mapping[str, str]) -> str:
     return text
 
 
-def _filled(block: str, found: re.Match) -> str:
-    return f"{found[1]}{block}\n{found[2]}"
+def _filled(block: str, match: re.Match) -> str:
+    return f"{match[1]}{block}\n{match[2]}"
 
 
 def write_report() -> str:

@@ -66,7 +66,7 @@ class Stop:
         Args:
           session: the content of session.json under this worker's driver; None for a worker that ends with its driver.
         """
-        if session is not None and manifest.is_taken_from(session):
+        if session is not None and manifest.is_taken_over(session):
             return Reason.TAKEN_OVER
         if self.reason is None and manifest.leave_path.exists():
             self.set(Reason.ASKED_BY_DRIVER)

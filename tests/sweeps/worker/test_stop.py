@@ -22,7 +22,7 @@ class Files:
         self.reads["leave"] += 1
         return self.leave.pop(0) if self.leave else False
 
-    def is_taken_from(self, session) -> bool:
+    def is_taken_over(self, session) -> bool:
         self.reads["session"] += 1
         return self.taken.pop(0) if self.taken else False
 
