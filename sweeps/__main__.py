@@ -7,9 +7,14 @@ from pathlib import Path
 
 import experiments
 from lvp.cli.parser import CORPORA, Parser, command, setting, subcommand
+from sweeps.driver import api, status
+from sweeps.driver.lock import driver
+from sweeps.driver.manifest import Manifest
+from sweeps.driver.options import Options
+from sweeps.reporting import results
 
 
-def _how(parser):
+def _add_options(parser):
     parser.add_argument("--executor", default="ray", help="ray (default) or local: the same code without Ray")
     parser.add_argument("--ray-address", help="a running cluster: its address, or auto")
     parser.add_argument("--pack", type=int, help="lanes per program (default: measured on accelerators, 1 on CPU)")
@@ -32,8 +37,6 @@ def _how(parser):
 
 
 def _options(arguments):
-    from sweeps.driver.options import Options
-
     return Options(
         executor=arguments.executor,
         ray_address=arguments.ray_address,
@@ -47,8 +50,6 @@ def _options(arguments):
 
 
 def _run(arguments):
-    from sweeps.driver import api
-
     config = dict(setting(s) for s in arguments.set)
     if arguments.corpus:
         config["corpus"] = arguments.corpus
@@ -64,16 +65,10 @@ def _run(arguments):
 
 
 def _resume(arguments):
-    from sweeps.driver import api
-
     api.resume(arguments.dir, options=_options(arguments), quiet=arguments.quiet)
 
 
 def _status(arguments):
-    from sweeps.driver import status
-    from sweeps.driver.lock import driver
-    from sweeps.driver.manifest import Manifest
-
     while True:
         text = status.text(Manifest.read(Path(arguments.dir)))
         print(f"\033[H\033[2J{text}" if arguments.watch and sys.stdout.isatty() else text, flush=True)
@@ -83,9 +78,6 @@ def _status(arguments):
 
 
 def _figure(arguments):
-    from sweeps.driver.manifest import Manifest
-    from sweeps.reporting import results
-
     manifest = Manifest.read(Path(arguments.dir))
     if arguments.experiment is not None:
         manifest = manifest.with_file(arguments.experiment)
@@ -93,20 +85,14 @@ def _figure(arguments):
 
 
 def _track(arguments):
-    from sweeps.driver import api
-
     api.track(arguments.dir, arguments.track)
 
 
 def _report(arguments):
-    from sweeps.reporting import results
-
     print(results.write_report())
 
 
 def _publish(arguments):
-    from sweeps.reporting import results
-
     print(results.publish(arguments.dir))
 
 
@@ -124,13 +110,13 @@ def parser() -> Parser:
     run.add_argument("--out", help="directory of the sweep (default: runs/…, named by its hash)")
     run.add_argument("--set", nargs="+", action="extend", default=[], metavar="KEY=VALUE", help="any configured value")
     run.add_argument("--dry-run", action="store_true", help="print cells, lanes, tokens, FLOPs and expected hours")
-    _how(run)
+    _add_options(run)
     again = add("resume", _resume, "continue the sweep in a directory")
     again.add_argument("dir")
-    _how(again)
-    status = add("status", _status, "finished, diverged, failed and running lanes of a sweep; time left")
-    status.add_argument("dir")
-    status.add_argument("--watch", type=float, metavar="SECONDS", help="repeat it so often while a driver runs")
+    _add_options(again)
+    status_parser = add("status", _status, "finished, diverged, failed and running lanes of a sweep; time left")
+    status_parser.add_argument("dir")
+    status_parser.add_argument("--watch", type=float, metavar="SECONDS", help="repeat it so often while a driver runs")
     figure = add("figure", _figure, "draw table and figure of a sweep's finished lanes")
     figure.add_argument("dir")
     figure.add_argument(

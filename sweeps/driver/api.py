@@ -5,13 +5,15 @@ import json
 import math
 import os
 import socket
-import sys
 import threading
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
+
+import jax
+from jax._src import xla_bridge
 
 import experiments
 from experiments.common import user_experiments
@@ -24,10 +26,12 @@ from sweeps.driver import forecast, lane_index
 from sweeps.driver.lock import only_driver
 from sweeps.driver.manifest import Manifest
 from sweeps.driver.options import DEFAULTS, NO_MESH, Options
+from sweeps.driver.packing import measured
 from sweeps.driver.progress import Progress, watched
 from sweeps.driver.status import text as status_text
 from sweeps.driver.trials import trials
-from sweeps.reporting import tracking
+from sweeps.executors.local import LocalExecutor
+from sweeps.reporting import results, tracking
 from sweeps.worker.tasks import task_for
 from sweeps.worker.worker import Settings
 
@@ -184,11 +188,7 @@ def _printer(quiet: bool):
 
 def _holds_accelerator() -> str | None:
     """The platform of the accelerator that this process has initialised; None without one."""
-    jax = sys.modules.get("jax")
-    if jax is None:
-        return None
-    from jax._src import xla_bridge  # the public functions would initialise the accelerator
-
+    # The public functions would initialise the accelerator.
     if not xla_bridge.backends_are_initialized():
         return None
     platform = jax.default_backend()
@@ -200,18 +200,14 @@ def _executor(out: Path, options: Options, settings: Settings, say):
     if held:
         say(f"this process already holds the {held.upper()}, which no worker could share: running inside it")
     if options.executor == "local" or held:
-        from sweeps.executors.local import LocalExecutor
-
         return LocalExecutor(out, in_process=held is not None)
-    from sweeps.executors.ray_tune import RayExecutor
+    from sweeps.executors.ray_tune import RayExecutor  # the local executor needs no Ray
 
     return RayExecutor(out, options.ray_address, settings)
 
 
 def _continue(manifest: Manifest, options: Options, quiet: bool):
     """Runs a sweep's unfinished lanes, draws its figure and returns its table."""
-    from sweeps.reporting import results  # what draws takes half a second to import, and `status` draws nothing
-
     say = _printer(quiet)
     failures: list[str] = []
     interrupted = False
@@ -295,8 +291,6 @@ def _packed(manifest: Manifest, executor, options: Options, settings: Settings, 
         if options.pack or options.threads:
             say("this sweep keeps the packing it began with; --pack and --threads change nothing, --mesh would")
         return manifest
-    from sweeps.driver.packing import measured
-
     options = replace(options, mesh=None) if options.mesh == NO_MESH else options
     packing = measured(manifest, executor, options, settings, cores(), say)
     manifest = replace(manifest, packing=packing)

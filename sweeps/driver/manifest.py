@@ -23,19 +23,17 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass, replace
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import experiments
 from experiments.common import user_experiments
+from experiments.common.experiment import Calculation, CellLanes, Experiment
+from lvp.data import Dataset, Images
 from lvp.errors import InputError
 from lvp.files import write_whole
 from lvp.files.schema import fits
-from lvp.training import records
-
-if TYPE_CHECKING:  # takes seconds, and whoever asks how far a sweep is trains nothing
-    from experiments.common.experiment import Calculation, CellLanes, Experiment
-    from lvp.data import Dataset, Images
-    from lvp.training import Cell, ImageCell, ImageLane, Lane, Task
+from lvp.training import Cell, ImageCell, ImageLane, Lane, records
+from sweeps.worker.tasks import task_for
 
 FORMAT = 2  # of manifest.json; records have a format of their own
 # Keys and types of manifest.json and of the packing in it.
@@ -49,19 +47,13 @@ class Entry:
     """A cell of the sweep with its data and its lanes by hash, in the experiment's order."""
 
     label: str
-    cell: "Cell | ImageCell | Calculation"
-    dataset: "Dataset | Images | None"
-    lanes: "dict[str, Lane | ImageLane | Mapping[str, Any]]"
+    cell: Cell | ImageCell | Calculation
+    dataset: Dataset | Images | None
+    lanes: dict[str, Lane | ImageLane | Mapping[str, Any]]
 
     @cached_property
     def hash(self) -> str:
         return records.config_hash(records.configuration(self.cell))
-
-
-def _task(cell) -> "Task":
-    from sweeps.worker.tasks import task_for  # see above
-
-    return task_for(cell)
 
 
 def _with_steps(cell: Any, steps: int) -> Any:
@@ -84,7 +76,7 @@ def lane_configs(cell, lanes: Iterable, dataset) -> Iterator[dict[str, Any]]:
         for name in ("corpus", "scored"):
             if spec := config["data"].get(name):
                 config["data"][name] = corpus_name(spec)
-        data = _task(cell).fingerprints(dataset)
+        data = task_for(cell).fingerprints(dataset)
     for lane in lanes:
         yield {"cell": config, "lane": records.configuration(lane), "data": data}
 
@@ -131,7 +123,7 @@ class Manifest:
         return changed
 
     @cached_property
-    def resolved(self) -> "tuple[Experiment, Any]":
+    def resolved(self) -> tuple[Experiment, Any]:
         """The experiment and its configuration object."""
         experiment = experiments.load(self.experiment, self.source, self.out / user_experiments.KEPT)
         return experiment, experiments.configured(experiment, self.tier, self.config)
@@ -151,9 +143,9 @@ class Manifest:
         more = experiment.follow_up(records.table(rows), config)
         return [self._entry(c, [*c.lanes, *more.get(c.label, ())]) for c in planned]
 
-    def _entry(self, planned: "CellLanes", lanes) -> Entry:
+    def _entry(self, planned: CellLanes, lanes) -> Entry:
         label, cell = planned.label, planned.cell
-        task = _task(cell)
+        task = task_for(cell)
         try:
             places = self.datasets[label]
             dataset = None if places is None else task.dataset_class.from_dict(places)

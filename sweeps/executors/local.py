@@ -150,14 +150,9 @@ class LocalExecutor:
         on_done: Callable[[dict], None],
         on_failed: Callable[[dict, str], None],
     ) -> None:
-        """Runs all trials. A trial whose worker died is run again on a fresh worker, `RETRIES` times without progress.
-
-        Args:
-          on_done: called with each finished trial's report, from any thread.
-          on_failed: called with a failed trial and the reason, from any thread.
-
-        A full disk stops all trials. On KeyboardInterrupt workers save what they train, and it is raised again.
-        """
+        """Runs all trials; calls `on_done` with each report, `on_failed` with a failed trial and the reason, from any
+        thread. A trial whose worker died runs again on a fresh worker. A full disk stops all trials. On
+        KeyboardInterrupt the workers save what they train."""
         queue: Queue = Queue()
         for trial in trials:
             queue.put(trial)

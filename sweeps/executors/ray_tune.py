@@ -19,6 +19,8 @@ import ray
 from ray import tune
 from ray._private import ray_constants
 
+import experiments
+import lvp
 from lvp.errors import InputError
 from lvp.parallel.hardware import cores
 from sweeps.driver.manifest import Manifest
@@ -125,9 +127,6 @@ class RayExecutor:
                 "address": "local",  # whatever RAY_ADDRESS says
             }
         else:
-            import experiments
-            import lvp
-
             packages = [*(str(Path(str(p.__file__)).parent) for p in (lvp, experiments)), str(ROOT / "sweeps")]
             environment, options = {"env_vars": variables, "py_modules": packages}, {"address": address}
         # Tune logs the traceback of every worker that dies; the driver reports the trial instead.

@@ -30,7 +30,7 @@ class Tracker(NamedTuple):
 
 
 def _event_file(entry: Entry, record: Mapping, ended: float) -> bytes:
-    from sweeps.reporting import event_files
+    from sweeps.reporting import event_files  # needs tensorboardX, which `tracker_named` asks for
 
     return event_files.content(
         scalars(entry, record["outcome"]),
