@@ -104,7 +104,7 @@ def parser() -> Parser:
         return subcommand(commands, name, function, help)
 
     run = add("run", _run, "run an experiment, or continue it in its directory")
-    run.add_argument("experiment", help=f"one of: {', '.join(experiments.NAMES)}; or a file of one's own, FILE.py")
+    run.add_argument("experiment", help=f"one of: {', '.join(experiments.NAMES)}; or your own file, FILE.py")
     run.add_argument("--tier", default="laptop", help="smoke, laptop, gpu or paper")
     run.add_argument("--corpus", help=CORPORA)
     run.add_argument("--out", help="directory of the sweep (default: runs/…, named by its hash)")

@@ -57,8 +57,8 @@ def run(
       options: see `Options`. `executor=…` and the like may also be given directly as keywords.
       dry_run: prints cells, lanes, tokens, FLOPs and expected hours, and returns None.
       quiet: print nothing.
-      watch: called with the table as it stands whenever further lanes have finished, at most once a second, from a
-        thread of its own; what it raises is raised here once the sweep has ended.
+      watch: called with the table of finished lanes whenever there are more, at most once a second, in another thread.
+        An exception in it is raised here after the sweep has ended.
       config: keys of the experiment's configuration.
 
     Raises InputError for anything unusable, before anything is trained; RuntimeError when lanes failed, after all
@@ -198,7 +198,7 @@ def _holds_accelerator() -> str | None:
 def _executor(out: Path, options: Options, settings: Settings, say):
     held = _holds_accelerator()
     if held:
-        say(f"this process already holds the {held.upper()}, which no worker could share: running inside it")
+        say(f"this process already holds the {held.upper()}, which workers cannot share: running in this process")
     if options.executor == "local" or held:
         return LocalExecutor(out, in_process=held is not None)
     from sweeps.executors.ray_tune import RayExecutor  # the local executor needs no Ray

@@ -15,12 +15,12 @@ from lvp.errors import InputError
 from sweeps.executors.file_system_check import FileSystemCheck
 from sweeps.worker.stop import Reason, end
 
-PATIENCE = 30.0  # seconds without an answer after which Ray counts as lost; it would itself end this process after 60
-START = 300.0  # seconds in which a machine must have made a worker, to which the packages are shipped first
+PATIENCE = 30.0  # seconds without an answer after which Ray counts as lost; Ray ends the driver after 60
+START = 300.0  # seconds in which a machine must start a worker, shipping of packages included
 
 
 class Refused(RuntimeError):
-    """A machine cannot take part: `node` is Ray's name of it, the message says why."""
+    """A machine cannot take part. `node` is Ray's name of it."""
 
     def __init__(self, node: str, why: str):
         super().__init__(why)

@@ -58,13 +58,13 @@ class Gang:
         return ray.remote(Worker).options(**options).remote(out, settings)
 
     def run_trial(self, trial: dict) -> dict:
-        """As `Worker.run_trial`; Refused where this machine no longer sees the sweep."""
+        """As `Worker.run_trial`. Refused where this machine no longer sees the sweep's files."""
         if self.broken:
             end(Reason.GANG_BROKEN)
         self._refuse_problems(checked(self.check))
         if not self.others:
             return self.worker.run_trial(trial)
-        # What is left is decided once: records appear while they work.
+        # All workers get the same list of lanes: records appear while they train.
         trial = trial | {"lanes": self.worker.unfinished(trial["lanes"])}
         pending = [other.run_trial.remote(trial) for other in self.others]
         threading.Thread(target=self._end_with, args=(pending, trial["id"]), daemon=True).start()
@@ -72,7 +72,7 @@ class Gang:
             report = self.worker.run_trial(trial)
         except Exception as error:
             self.broken = True
-            if any(map(_died, pending)):  # and this one failed by that: a death, to be tried again as one
+            if any(map(_died, pending)):  # this worker failed because another died: retried as a death
                 write_whole(why_path(self.worker.out, trial["id"]), one_line(error))
                 end(Reason.GANG_BROKEN)
             self.end()
@@ -81,7 +81,7 @@ class Gang:
         return report
 
     def _end_with(self, pending: list, trial: str) -> None:
-        """Ends this process when another one of the gang fails: it would wait for that one in vain."""
+        """Ends this process when another worker of the gang fails, since this worker would wait for it forever."""
         try:
             ray.get(pending)
         except Exception as error:
@@ -97,18 +97,18 @@ class Gang:
 
 
 def _died(pending) -> bool:
-    """Whether the process that was to answer is no more. Ray learns of that within seconds."""
+    """Whether the worker's process has ended. Ray notices within seconds."""
     try:
         ray.get(pending, timeout=NOTICE)
     except ray.exceptions.RayActorError:
         return True
-    except Exception:  # it lives, and has failed on its own or is waiting for the others
+    except Exception:  # the process lives: it failed by itself or waits for the others
         return False
     return False
 
 
 def why_path(out: Path, trial: str) -> Path:
-    """Where a gang says why it ended in the middle of a trial."""
+    """The file with the reason why a gang ended during a trial."""
     return Path(out) / "workers" / f"{trial}.why"
 
 

@@ -32,7 +32,7 @@ Written by `python -m sweeps report` from the records in `experiments/results/`.
 
 
 def draw(manifest: Manifest, say: Callable = print):
-    """Writes table.csv, figure.png and figure.svg of a sweep as it stands, prints its summary, returns its table."""
+    """Writes table.csv, figure.png and figure.svg of the finished lanes, prints the summary and returns the table."""
     rows = manifest.read_records()
     if not rows:
         say("no lane has finished: there is nothing to draw")
@@ -64,7 +64,7 @@ def _context(experiment: str, tier: str, config, rows) -> dict[str, Any]:
 def publish(out: str | Path) -> Path:
     """Copies a finished sweep's configuration and records into `experiments/results/` and returns where they are.
 
-    Places on this machine stay behind: a corpus is known by its name and fingerprints.
+    Paths of this machine are left out: a corpus is identified by name and fingerprints.
     """
     manifest = Manifest.read(Path(out))
     if manifest.source is not None:
@@ -84,7 +84,7 @@ def publish(out: str | Path) -> Path:
         "date": time.strftime("%Y-%m-%d", time.gmtime(ended)),  # the day, in UTC
         "config": _by_name(manifest.config),
         "sweep": manifest.hash,
-        # Lanes that an earlier sweep had trained, whose records were copied into this one's directory.
+        # Sweeps whose records were copied into this directory.
         "reused": sorted({row["sweep"] for row in rows} - {manifest.hash}),
         "packing": manifest.packing,
         "datasets": {
@@ -101,7 +101,7 @@ def publish(out: str | Path) -> Path:
 
 
 def _by_name(config: Mapping) -> dict:
-    """A configuration whose texts go by name."""
+    """The configuration with names of corpora instead of paths."""
     return dict(config) | {name: corpus_name(config[name]) for name in ("corpus", "scored") if config.get(name)}
 
 
@@ -143,7 +143,7 @@ class Result:
 
 
 def committed() -> list[tuple[Path, Mapping, list[dict]]]:
-    """Every committed result: its folder, what its sweep was, its records."""
+    """Every committed result: its folder, its sweep.json and its records."""
     return [_read(path.parent) for path in sorted(COMMITTED.glob("*/*/sweep.json"))]
 
 
