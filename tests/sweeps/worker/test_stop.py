@@ -5,9 +5,11 @@ import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from sweeps.worker.stop import EXIT_CODES, Reason, Stop
+from sweeps.worker.worker import Settings, Worker
 from tests.sweeps.running import ROOT
 
 
@@ -53,6 +55,22 @@ def test_a_sweep_that_was_taken_over_is_never_written(earlier):
         stop.set(earlier)
     assert stop.check(Files(leave=[True], taken=[True]), "mine") is Reason.TAKEN_OVER
     assert stop.check(Files(taken=[True]), None) is earlier  # a worker that ends with its driver has no session
+
+
+@pytest.mark.parametrize(
+    "reasons, agreed",
+    [
+        ((0, 0), None),
+        ((0, Reason.SIGTERM), Reason.SIGTERM),
+        ((Reason.ASKED_BY_DRIVER, 0), Reason.ASKED_BY_DRIVER),
+        ((Reason.ASKED_BY_DRIVER, Reason.SIGTERM), Reason.SIGTERM),
+    ],
+)
+def test_workers_that_share_a_mesh_stop_for_the_same_reason(reasons, agreed, monkeypatch):
+    monkeypatch.setattr("lvp.parallel.processes.gathered", lambda own: np.array([[int(r)] for r in reasons]))
+    worker = object.__new__(Worker)  # without a mesh and its processes
+    worker.settings, worker.stop = Settings(hosts=2), Stop()
+    assert worker._stop_reason(Files()) is agreed
 
 
 @pytest.mark.parametrize("reason", EXIT_CODES)
