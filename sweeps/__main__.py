@@ -7,23 +7,36 @@ from pathlib import Path
 
 import experiments
 from lvp.cli.parser import CORPORA, Parser, add_command, exit_code, setting
+from sweeps.driver import api, status
+from sweeps.driver.lock import driver
+from sweeps.driver.manifest import Manifest
+from sweeps.driver.options import Options
+from sweeps.reporting import results
 
 
-def _how(parser):
+def _add_options(parser):
     parser.add_argument("--executor", default="ray", help="ray (default) or local: the same code without Ray")
     parser.add_argument("--ray-address", help="a running cluster: its address, or auto")
     parser.add_argument("--pack", type=int, help="lanes per program (default: measured on accelerators, 1 on CPU)")
     parser.add_argument("--threads", type=int, help="cores per worker on CPU (default: measured)")
     parser.add_argument("--checkpoint-seconds", type=float, default=30.0, help="least time between checkpoints")
-    parser.add_argument("--mesh", help="train each lane on a mesh of all devices, say fsdp=8 (default: on one)")
-    parser.add_argument("--hosts", type=int, default=1, help="machines of the cluster that share the mesh")
-    parser.add_argument("--track", metavar="TOOL", help="write what a tool shows of finished lanes: tensorboard")
+    parser.add_argument(
+        "--mesh",
+        help="train each lane on a mesh of devices, say fsdp=8 (default: one device); experimental over several hosts",
+    )
+    parser.add_argument(
+        "--hosts",
+        type=int,
+        default=1,
+        help="machines of the cluster that share the mesh; experimental: never run on hardware",
+    )
+    parser.add_argument(
+        "--track", metavar="TOOL", help="write files of finished lanes for a tracking tool: tensorboard"
+    )
     parser.add_argument("--quiet", action="store_true", help="print nothing but errors")
 
 
 def _options(arguments):
-    from sweeps.driver.options import Options
-
     return Options(
         executor=arguments.executor,
         ray_address=arguments.ray_address,
@@ -37,8 +50,6 @@ def _options(arguments):
 
 
 def _run(arguments):
-    from sweeps.driver import api
-
     config = dict(setting(s) for s in arguments.set)
     if arguments.corpus:
         config["corpus"] = arguments.corpus
@@ -54,16 +65,10 @@ def _run(arguments):
 
 
 def _resume(arguments):
-    from sweeps.driver import api
-
     api.resume(arguments.dir, options=_options(arguments), quiet=arguments.quiet)
 
 
 def _status(arguments):
-    from sweeps.driver import status
-    from sweeps.driver.lock import driver
-    from sweeps.driver.manifest import Manifest
-
     while True:
         text = status.text(Manifest.read(Path(arguments.dir)))
         print(f"\033[H\033[2J{text}" if arguments.watch and sys.stdout.isatty() else text, flush=True)
@@ -73,9 +78,6 @@ def _status(arguments):
 
 
 def _figure(arguments):
-    from sweeps.driver.manifest import Manifest
-    from sweeps.reporting import results
-
     manifest = Manifest.read(Path(arguments.dir))
     if arguments.experiment is not None:
         manifest = manifest.with_file(arguments.experiment)
@@ -83,48 +85,44 @@ def _figure(arguments):
 
 
 def _track(arguments):
-    from sweeps.driver import api
-
     api.track(arguments.dir, arguments.track)
 
 
 def _report(arguments):
-    from sweeps.reporting import results
-
     print(results.write_report())
 
 
 def _publish(arguments):
-    from sweeps.reporting import results
-
     print(results.publish(arguments.dir))
 
 
 def parser() -> Parser:
-    top = Parser(prog="python -m sweeps", description="Run experiments, and draw what they found.", allow_abbrev=False)
+    top = Parser(prog="python -m sweeps", description="Run experiments and draw their results.", allow_abbrev=False)
     subparsers = top.add_subparsers(dest="command", required=True, parser_class=Parser)
 
     def add(name, function, help):
         return add_command(subparsers, name, function, help)
 
-    run = add("run", _run, "run an experiment, or continue it where its directory stands")
-    run.add_argument("experiment", help=f"one of: {', '.join(experiments.NAMES)}; or a file of one's own, FILE.py")
+    run = add("run", _run, "run an experiment, or continue it in its directory")
+    run.add_argument("experiment", help=f"one of: {', '.join(experiments.NAMES)}; or your own file, FILE.py")
     run.add_argument("--tier", default="laptop", help="smoke, laptop, gpu or paper")
     run.add_argument("--corpus", help=CORPORA)
     run.add_argument("--out", help="directory of the sweep (default: runs/…, named by its hash)")
     run.add_argument("--set", nargs="+", action="extend", default=[], metavar="KEY=VALUE", help="any configured value")
     run.add_argument("--dry-run", action="store_true", help="print cells, lanes, tokens, FLOPs and expected hours")
-    _how(run)
+    _add_options(run)
     again = add("resume", _resume, "continue the sweep in a directory")
     again.add_argument("dir")
-    _how(again)
-    status = add("status", _status, "what of a sweep has finished, diverged, failed and why, is running; time left")
-    status.add_argument("dir")
-    status.add_argument("--watch", type=float, metavar="SECONDS", help="say it again so often while it is worked on")
-    figure = add("figure", _figure, "draw a sweep's table and figure as it stands")
+    _add_options(again)
+    status_parser = add("status", _status, "finished, diverged, failed and running lanes of a sweep; time left")
+    status_parser.add_argument("dir")
+    status_parser.add_argument("--watch", type=float, metavar="SECONDS", help="repeat it so often while a driver runs")
+    figure = add("figure", _figure, "draw table and figure of a sweep's finished lanes")
     figure.add_argument("dir")
-    figure.add_argument("--experiment", metavar="FILE.py", help="draw with the experiment's own file as it is now")
-    track = add("track", _track, "write what a tool shows of a sweep's finished lanes, as it stands")
+    figure.add_argument(
+        "--experiment", metavar="FILE.py", help="draw with the present content of the experiment's own file"
+    )
+    track = add("track", _track, "write files of a sweep's finished lanes for a tracking tool")
     track.add_argument("dir")
     track.add_argument("--track", metavar="TOOL", default="tensorboard", help="tensorboard (default)")
     add("report", _report, "redraw every committed figure and collect their claims into docs/claims.md")
@@ -134,7 +132,7 @@ def parser() -> Parser:
 
 def main(argv: list[str] | None = None) -> int:
     """Exit code 0 for success, 1 for failed lanes, 2 for unusable input, 130 when interrupted."""
-    # A service manager's stop or a closed terminal is an interruption too: what finished is kept, and drawn as partial.
+    # A service manager's stop or a closed terminal interrupts too: finished lanes are kept and drawn as partial.
     for number in (signal.SIGTERM, signal.SIGHUP):
         if signal.getsignal(number) is not signal.SIG_IGN:  # nohup
             signal.signal(number, signal.default_int_handler)

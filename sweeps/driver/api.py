@@ -1,17 +1,19 @@
-"""A sweep from configuration to table: what the command line and notebooks call."""
+"""Runs a sweep from configuration to table; the command line and notebooks call it."""
 
 import contextlib
 import json
 import math
 import os
 import socket
-import sys
 import threading
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
+
+import jax
+from jax._src import xla_bridge
 
 import experiments
 from experiments.common import user_experiments
@@ -24,10 +26,12 @@ from sweeps.driver import forecast, lane_index
 from sweeps.driver.lock import only_driver
 from sweeps.driver.manifest import Manifest
 from sweeps.driver.options import DEFAULTS, NO_MESH, Options
+from sweeps.driver.packing import measured
 from sweeps.driver.progress import Progress, watched
 from sweeps.driver.status import text as status_text
 from sweeps.driver.trials import trials
-from sweeps.reporting import tracking
+from sweeps.executors.local import LocalExecutor
+from sweeps.reporting import results, tracking
 from sweeps.worker.tasks import task_for
 from sweeps.worker.worker import Settings
 
@@ -53,8 +57,8 @@ def run(
       options: see `Options`. `executor=…` and the like may also be given directly as keywords.
       dry_run: prints cells, lanes, tokens, FLOPs and expected hours, and returns None.
       quiet: print nothing.
-      watch: called with the table as it stands whenever further lanes have finished, at most once a second, from a
-        thread of its own; what it raises is raised here once the sweep has ended.
+      watch: called with the table of finished lanes whenever there are more, at most once a second, in another thread.
+        An exception in it is raised here after the sweep has ended.
       config: keys of the experiment's configuration.
 
     Raises InputError for anything unusable, before anything is trained; RuntimeError when lanes failed, after all
@@ -76,7 +80,7 @@ def start(
     quiet: bool = False,
     watch: Callable[[Any], None] | None = None,
 ):
-    """As `run`, for whoever has the experiment's configuration in one piece: its keys are called what they like."""
+    """As `run`, with the experiment's configuration as a mapping. Its keys may equal names of options."""
     source = user_experiments.source(experiment) if user_experiments.is_file(str(experiment)) else None
     loaded = experiments.load(str(experiment), source)
     resolved = experiments.configured(loaded, tier, config)
@@ -84,7 +88,7 @@ def start(
     user_experiments.check_cells(cells)
     for planned in cells:
         task_for(planned.cell).check_lanes(planned.lanes)
-    say = _sayer(quiet and not dry_run)
+    say = _printer(quiet and not dry_run)
     say(f"{loaded.name}, tier {tier}, corpus {resolved.corpus}: {loaded.question}")
     kind = "accelerator" if tier in ("gpu", "paper") else "cpu"
     devices = math.prod(named_sizes(options.mesh).values()) if options.mesh not in (None, NO_MESH) else 1
@@ -98,7 +102,7 @@ def start(
     if out is not None:
         _check_out(Path(out))
     datasets = {c.label: _dataset(c.cell) for c in cells}
-    # A relative path would mean another file to whoever resumes from elsewhere.
+    # A relative path would mean another file where `resume` starts in another directory.
     if specs := [d.spec for d in datasets.values() if d is not None]:
         resolved = replace(resolved, corpus=specs[0])
     manifest = Manifest(
@@ -129,8 +133,7 @@ def resume(out: str | Path, *, options: Options = DEFAULTS, quiet: bool = False)
 
 
 def _with(manifest: Manifest, **places: Any) -> Manifest:
-    """The manifest with its token files and its experiment's file where they are now: a cache may have been moved or
-    cleared."""
+    """The manifest with the present places of its datasets and its experiment's file. A cache may have moved."""
     if all(getattr(manifest, name) == place for name, place in places.items()):
         return manifest
     manifest = replace(manifest, **places)
@@ -156,16 +159,16 @@ def _check_out(out: Path) -> None:
 
 
 def _settle(manifest: Manifest, out: Path) -> Manifest:
-    """The manifest in its directory: written if that is new, the standing one if it is the same sweep's."""
+    """Writes the manifest into a new directory, or returns the manifest of the same sweep in an existing one."""
     _check_out(out)
     if (out / "manifest.json").exists():
-        standing = Manifest.read(out)
-        if standing.hash != manifest.hash:
+        existing = Manifest.read(out)
+        if existing.hash != manifest.hash:
             raise InputError(
-                f"--out {out} belongs to another configuration ({standing.experiment}, tier {standing.tier}, hash "
-                f"{standing.hash}; this one is {manifest.hash}); name another directory"
+                f"--out {out} belongs to another configuration ({existing.experiment}, tier {existing.tier}, hash "
+                f"{existing.hash}; this one is {manifest.hash}); name another directory"
             )
-        settled = _with(standing, datasets=manifest.datasets, source=manifest.source)
+        settled = _with(existing, datasets=manifest.datasets, source=manifest.source)
         if settled.source is not None:
             user_experiments.keep(settled.source, out / user_experiments.KEPT)
         return settled
@@ -179,17 +182,13 @@ def _settle(manifest: Manifest, out: Path) -> Manifest:
     return settled
 
 
-def _sayer(quiet: bool):
+def _printer(quiet: bool):
     return (lambda *_: None) if quiet else (lambda *lines: print(*lines, sep="\n", flush=True))
 
 
 def _holds_accelerator() -> str | None:
-    """The platform of the accelerator that this very process has initialised, if it has."""
-    jax = sys.modules.get("jax")
-    if jax is None:
-        return None
-    from jax._src import xla_bridge  # asking the public way would initialise the accelerator
-
+    """The platform of the accelerator that this process has initialised; None without one."""
+    # The public functions would initialise the accelerator.
     if not xla_bridge.backends_are_initialized():
         return None
     platform = jax.default_backend()
@@ -199,25 +198,21 @@ def _holds_accelerator() -> str | None:
 def _executor(out: Path, options: Options, settings: Settings, say):
     held = _holds_accelerator()
     if held:
-        say(f"this process already holds the {held.upper()}, which no worker could share: running inside it")
+        say(f"this process already holds the {held.upper()}, which workers cannot share: running in this process")
     if options.executor == "local" or held:
-        from sweeps.executors.local import LocalExecutor
-
         return LocalExecutor(out, in_process=held is not None)
-    from sweeps.executors.ray_tune import RayExecutor
+    from sweeps.executors.ray_tune import RayExecutor  # the local executor needs no Ray
 
     return RayExecutor(out, options.ray_address, settings)
 
 
 def _continue(manifest: Manifest, options: Options, quiet: bool):
-    """Runs what is left of a sweep, draws its figure and returns its table."""
-    from sweeps.reporting import results  # what draws takes half a second to import, and `status` draws nothing
-
-    say = _sayer(quiet)
+    """Runs a sweep's unfinished lanes, draws its figure and returns its table."""
+    say = _printer(quiet)
     failures: list[str] = []
     interrupted = False
     with only_driver(manifest.out):
-        _outline(manifest)
+        _write_lane_index(manifest)
         for problem in manifest.set_damaged_aside():
             say(f"{problem}: set aside, its lane is trained again")
         if len(manifest.finished()) < manifest.num_lanes:
@@ -232,7 +227,7 @@ def _continue(manifest: Manifest, options: Options, quiet: bool):
         except Exception as error:
             if not (interrupted or failures):
                 raise
-            say(f"{type(error).__name__}: {error}")  # there is worse to tell
+            say(f"{type(error).__name__}: {error}")  # the failures below matter more
     again = " ".join(["python -m sweeps resume", str(manifest.out), *options.where()])
     if interrupted:
         raise KeyboardInterrupt(f"interrupted; `{again}` goes on from here")
@@ -244,14 +239,14 @@ def _continue(manifest: Manifest, options: Options, quiet: bool):
     return table
 
 
-def _outline(manifest: Manifest) -> None:
-    with contextlib.suppress(OSError):  # of a full disk, say: `status` takes longer without
+def _write_lane_index(manifest: Manifest) -> None:
+    with contextlib.suppress(OSError):  # on a full disk `status` works without it, but slower
         lane_index.write(manifest)
 
 
 def _work(manifest: Manifest, options: Options, quiet: bool, say) -> tuple[Manifest, list[str], bool]:
-    """Runs the lanes that are left: the manifest with its packing, why trials failed whose lanes nobody has finished,
-    whether it was interrupted."""
+    """Runs the unfinished lanes. Returns the manifest with its packing, the failures of trials whose lanes have no
+    record, and whether the user interrupted."""
     started, failures, interrupted = time.perf_counter(), [], False
     write_whole(manifest.session_path, json.dumps({"time": time.time(), "host": socket.gethostname()}) + "\n")
     manifest.failures_path.unlink(missing_ok=True)
@@ -263,14 +258,14 @@ def _work(manifest: Manifest, options: Options, quiet: bool, say) -> tuple[Manif
     )
     executor = _executor(manifest.out, options, settings, say)
     try:
-        executor.share(manifest)
+        executor.check_file_system(manifest)
         manifest = _packed(manifest, executor, options, settings, say)
         failures = _execute(manifest, executor, settings, options.track, quiet, say)
-        with_more = replace(manifest)  # what it holds now that these results stand
+        with_more = replace(manifest)  # reads the cells again, with lanes that follow from these results
         if not failures and with_more.num_lanes > manifest.num_lanes:
             say(f"{with_more.num_lanes - manifest.num_lanes} lanes follow from these results")
             manifest = with_more
-            _outline(manifest)
+            _write_lane_index(manifest)
             failures = _execute(manifest, executor, settings, options.track, quiet, say)
     except KeyboardInterrupt:
         interrupted = True
@@ -283,21 +278,19 @@ def _work(manifest: Manifest, options: Options, quiet: bool, say) -> tuple[Manif
 
 
 def _packed(manifest: Manifest, executor, options: Options, settings: Settings, say) -> Manifest:
-    """The manifest with its packing: the standing one, what was asked for, or what measures best here. Another mesh may
-    always be asked for: machines come and go."""
+    """The manifest with its packing: the one it has, the one that the options name, or the fastest here. The options
+    may name another mesh at any time, since machines come and go."""
     kept = manifest.packing if options.mesh is None else None
     if kept is not None:
         manifest.check_packing()
     hosts = options.hosts if kept is None else kept.get("hosts", 1)
-    if hosts > 1 and hosts > (found := executor.machines()):  # for which Ray would wait forever
+    if hosts > 1 and hosts > (machines := executor.machines()):  # Ray would wait for them forever
         where = "the cluster has" if options.ray_address else "without --ray-address there is"
-        raise InputError(f"hosts={hosts}: {where} {found}; name a larger cluster, or another --mesh and --hosts")
+        raise InputError(f"hosts={hosts}: {where} {machines}; name a larger cluster, or another --mesh and --hosts")
     if kept is not None:
         if options.pack or options.threads:
-            say("the packing this sweep began with stands; --pack and --threads change nothing, --mesh would")
+            say("this sweep keeps the packing it began with; --pack and --threads change nothing, --mesh would")
         return manifest
-    from sweeps.driver.packing import measured
-
     options = replace(options, mesh=None) if options.mesh == NO_MESH else options
     packing = measured(manifest, executor, options, settings, cores(), say)
     manifest = replace(manifest, packing=packing)
@@ -317,14 +310,14 @@ def _execute(manifest: Manifest, executor, settings: Settings, tracker: str | No
         hosts=packing.get("hosts", 1),
     )
     todo = trials(manifest, packing["lanes_per_program"], packing["workers"], manifest.finished())
-    manifest.leave_path.unlink(missing_ok=True)  # of a driver that was killed: whatever executor it had
+    manifest.leave_path.unlink(missing_ok=True)  # of a driver that was killed
     lock, failures, lanes_of = threading.Lock(), {}, {trial["id"]: trial["lanes"] for trial in todo}
 
     def on_done(report):
         with lock:
             append_line(manifest.out / "trials.jsonl", json.dumps(report | {"time": round(time.time(), 1)}))
             if tracker:
-                with contextlib.suppress(OSError, InputError):  # what is missing is tried, and told, at the end
+                with contextlib.suppress(OSError, InputError):  # missing files are written, or reported, at the end
                     tracking.track(manifest, tracker, lanes_of[report["trial"]])
 
     def on_failed(trial, reason):
@@ -332,7 +325,7 @@ def _execute(manifest: Manifest, executor, settings: Settings, tracker: str | No
         with lock:
             failures[trial["id"]] = trial["lanes"], reason
             said = {"trial": trial["id"], "cell": cell, "lanes": trial["lanes"], "reason": reason}
-            with contextlib.suppress(OSError):  # of a full disk, say: the line below says it
+            with contextlib.suppress(OSError):  # on a full disk the failure is still reported below
                 append_line(manifest.failures_path, json.dumps(said))
 
     with Progress(manifest, quiet):
@@ -340,30 +333,30 @@ def _execute(manifest: Manifest, executor, settings: Settings, tracker: str | No
     finished = manifest.finished()
     lost = {id: reason for id, (lanes, reason) in failures.items() if not finished.issuperset(lanes)}
     for reason in sorted({reason for id, (_, reason) in failures.items() if id not in lost}):
-        say(f"others have done what failed here: {reason}")
+        say(f"trial failed; other workers completed its lanes: {reason}")
     return [f"trial {id}: {reason}" for id, reason in lost.items()]
 
 
 def status(out: str | Path) -> str:
-    """What of the sweep in `out` has finished, diverged, failed (and why) and is running, by cell, as text; lanes an
-    hour and time left, where somebody works on it. Executes nothing of an experiment of somebody's own."""
+    """The status of the sweep in `out` as text: finished, diverged, failed and running lanes by cell; lanes an hour and
+    time left while a driver runs. Does not execute an experiment's own file."""
     return status_text(Manifest.read(Path(out)))
 
 
 def track(out: str | Path, tracker: str = "tensorboard", *, quiet: bool = False) -> Path:
-    """Writes what a tool shows of the sweep in `out` (see `sweeps.reporting.tracking`), as it stands; the directory it
-    is in."""
-    return _track(Manifest.read(Path(out)), tracker, _sayer(quiet))
+    """Writes the files of a tracking tool for the finished lanes in `out` (`sweeps.reporting.tracking`) and returns
+    their directory."""
+    return _track(Manifest.read(Path(out)), tracker, _printer(quiet))
 
 
 def _track(manifest: Manifest, tracker: str, say) -> Path:
     folder = tracking.track(manifest, tracker)
-    shown = f"{tracker}: {tracking.of(tracker).shown_by} {folder}"
+    shown = f"{tracker}: {tracking.tracker_named(tracker).shown_by} {folder}"
     say(shown if folder.exists() else "no lane has finished: there is nothing to track")
     return folder
 
 
 def table_of(out: str | Path):
-    """The tidy table of the sweep in `out` as it stands. Executes nothing of an experiment of somebody's own."""
+    """The tidy table of the finished lanes in `out`. Does not execute an experiment's own file."""
     manifest = Manifest.read(Path(out))
     return records.table(manifest.read_records(lane_index.lanes(manifest)))

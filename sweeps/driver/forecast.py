@@ -2,10 +2,8 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:  # takes seconds, and whoever asks how far a sweep is trains nothing
-    from experiments.common.experiment import CellLanes
+from experiments.common.experiment import CellLanes
 
 # Model FLOP/s one worker is assumed to reach before it has been measured: a pinned CPU core on small float32 models, an
 # accelerator on float32 models of a few hundred columns. Only the forecast depends on them.
@@ -14,7 +12,7 @@ ASSUMED_FLOPS = {"cpu": 9.0e10, "accelerator": 2.0e13}
 
 @dataclass(frozen=True)
 class Cost:
-    """Of one cell, all its lanes: tokens trained on, model FLOPs of training."""
+    """The cost of all lanes of one cell: training tokens and model FLOPs."""
 
     label: str
     lanes: int
@@ -23,7 +21,7 @@ class Cost:
     flops: float
 
 
-def cost(cells: "Sequence[CellLanes]") -> list[Cost]:
+def cost(cells: Sequence[CellLanes]) -> list[Cost]:
     return [
         Cost(
             c.label,
@@ -36,7 +34,7 @@ def cost(cells: "Sequence[CellLanes]") -> list[Cost]:
     ]
 
 
-def forecast(cells: "Sequence[CellLanes]", workers: int, flops_per_second: float, basis: str) -> str:
+def forecast(cells: Sequence[CellLanes], workers: int, flops_per_second: float, basis: str) -> str:
     """The table that is printed before anything is run."""
     rows = cost(cells)
     total = sum(r.flops for r in rows)

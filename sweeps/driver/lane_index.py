@@ -1,5 +1,5 @@
-"""A sweep's cells and lanes in few words, OUT/lanes.json: written whenever the sweep is taken up, so that whoever asks
-how far it is needs neither the experiment's code nor what trains it, which take seconds to import."""
+"""The lane index OUT/lanes.json: a sweep's cells and the hashes of their lanes. `run` and `resume` write it, so that
+`status` does not execute an experiment's own file."""
 
 import json
 import re
@@ -20,18 +20,17 @@ _SHAPE: Shape = {
 }
 
 
-class CellOutline(NamedTuple):
-    """A cell by what its lanes are counted by. steps, flops_per_lane: of one of them; lanes: their hashes, in the
-    experiment's order."""
+class IndexedCell(NamedTuple):
+    """A cell of the lane index."""
 
     label: str
-    steps: int
+    steps: int  # of one lane
     flops_per_lane: float
-    lanes: list[str]
+    lanes: list[str]  # hashes, in the experiment's order
 
 
 def write(manifest: Manifest) -> None:
-    """Writes OUT/lanes.json, as the manifest's cells are now. `more` says that others may follow from their results."""
+    """Writes OUT/lanes.json from the manifest's cells. `more` is true while lanes may still follow from results."""
     experiment, config = manifest.resolved
     planned = sum(len(c.lanes) for c in experiment.cells(config))
     content = {
@@ -43,14 +42,20 @@ def write(manifest: Manifest) -> None:
     write_whole(manifest.out / NAME, records.dumps(content) + "\n")
 
 
-def read(manifest: Manifest, *, execute: bool = False) -> list[CellOutline]:
-    """What was written down; what the experiment's code says where there is no such file, it cannot be read, or all of
-    its lanes have a record and others follow from them. InputError where that would be to execute somebody's file, and
-    `execute` does not say that this process does so anyway."""
+def read(manifest: Manifest, *, execute: bool = False) -> list[IndexedCell]:
+    """The cells of the lane index, or those of the experiment's code where the file is missing, damaged or older than
+    the lanes that follow from its results.
+
+    Args:
+      execute: whether an experiment's own file may be executed for that.
+
+    Raises:
+      InputError: the experiment's own file is needed, and `execute` is False.
+    """
     try:
         content = json.loads((manifest.out / NAME).read_text())
         if fits(content, _SHAPE) and content.pop("digest") == records.config_hash(content):
-            cells = [CellOutline(**cell) for cell in content["cells"]]
+            cells = [IndexedCell(**cell) for cell in content["cells"]]
             ours = content["sweep"] == manifest.hash and all(map(_usable, cells))
             if ours and ((manifest.source and not execute) or not (content["more"] and _all_stand(manifest, cells))):
                 return cells
@@ -67,14 +72,14 @@ def lanes(manifest: Manifest) -> list[str]:
     return [h for cell in read(manifest) for h in cell.lanes]
 
 
-def _derived(manifest: Manifest) -> list[CellOutline]:
-    return [CellOutline(e.label, e.cell.steps, float(e.cell.flops_per_lane), list(e.lanes)) for e in manifest.cells]
+def _derived(manifest: Manifest) -> list[IndexedCell]:
+    return [IndexedCell(e.label, e.cell.steps, float(e.cell.flops_per_lane), list(e.lanes)) for e in manifest.cells]
 
 
-def _usable(cell: CellOutline) -> bool:
-    """Whoever wrote it: the label is shown, and the lanes become names of files."""
+def _usable(cell: IndexedCell) -> bool:
+    """Whether the label can be printed and the lanes can be names of files."""
     return cell.label.isprintable() and cell.steps > 0 and all(re.fullmatch("[0-9a-f]{16}", h) for h in cell.lanes)
 
 
-def _all_stand(manifest: Manifest, cells: list[CellOutline]) -> bool:
+def _all_stand(manifest: Manifest, cells: list[IndexedCell]) -> bool:
     return all(manifest.record_path(h).exists() for cell in cells for h in cell.lanes)

@@ -11,7 +11,7 @@ from lvp.errors import InputError
 
 
 def _lock(file) -> None:
-    """Takes the lock; BlockingIOError where it is held for longer than it takes `driver` to look."""
+    """Takes the lock. BlockingIOError where it is held for longer than a call of `driver` holds it."""
     for _ in range(5):
         with contextlib.suppress(BlockingIOError):
             return fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -27,7 +27,7 @@ def only_driver(out: Path):
             _lock(f)
         except BlockingIOError:
             f.seek(0)
-            raise InputError(f"{out} is being worked on by another process ({f.read().strip()})") from None
+            raise InputError(f"{out} is run by another driver ({f.read().strip()})") from None
         f.truncate(0)
         f.write(f"host {socket.gethostname()}, pid {os.getpid()}\n")
         f.flush()
@@ -35,7 +35,7 @@ def only_driver(out: Path):
 
 
 def driver(out: Path) -> str:
-    """Who works on the sweep in `out`: host and pid, or "" where nobody does."""
+    """Host and pid of the driver that runs the sweep in `out`; "" without one."""
     try:
         with open(out / ".lock") as f:
             fcntl.flock(f, fcntl.LOCK_SH | fcntl.LOCK_NB)

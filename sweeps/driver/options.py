@@ -1,4 +1,4 @@
-"""How a sweep is to be run."""
+"""The options of a driver."""
 
 import socket
 from dataclasses import dataclass
@@ -16,23 +16,17 @@ NO_MESH = "none"
 class Options:
     """How to run, as opposed to what: nothing here is part of a lane's hash.
 
-    executor: ray | local. ray_address: of a running cluster ("auto" for this machine's). pack, threads: lanes per
-    program and cores per worker on CPU, instead of measuring them. checkpoint_seconds: least time between checkpoints.
-    mesh: sizes ("fsdp=8", see `lvp.parallel.sharding.mesh_sizes`) of a mesh that trains each lane, on all the devices
-    of so many `hosts` of a Ray cluster; None keeps what the sweep began with (at first one device a lane), "none"
-    undoes it.
-    track: a tool for which the lanes' curves and settings are written as they finish (see
-    `sweeps.reporting.tracking.TRACKERS`).
+    `mesh` over several `hosts` is experimental: it has run on CPU processes only.
     """
 
-    executor: str = "ray"
-    ray_address: str | None = None
-    pack: int | None = None
-    threads: int | None = None
-    checkpoint_seconds: float = 30.0
-    mesh: str | None = None
-    hosts: int = 1
-    track: str | None = None
+    executor: str = "ray"  # ray or local
+    ray_address: str | None = None  # of a running cluster; "auto" for the cluster of this machine
+    pack: int | None = None  # lanes per program; None measures it
+    threads: int | None = None  # cores per worker on CPU; None measures it
+    checkpoint_seconds: float = 30.0  # least time between checkpoints
+    mesh: str | None = None  # "fsdp=8" (`lvp.parallel.sharding.mesh_sizes`); None keeps the sweep's, "none" removes it
+    hosts: int = 1  # machines of a Ray cluster that share the mesh
+    track: str | None = None  # a tool of `sweeps.reporting.tracking.TRACKERS`, whose files are written as lanes finish
 
     def __post_init__(self):
         if self.executor not in EXECUTORS:
@@ -52,12 +46,12 @@ class Options:
         if self.mesh not in (None, NO_MESH) and (self.pack or 1) > 1:
             raise InputError("a mesh trains one lane at a time: leave --pack out")
         if self.track is not None:
-            tracking.of(self.track)
+            tracking.tracker_named(self.track)
         if self.ray_address:
             _check_answers(self.ray_address)
 
     def where(self) -> list[str]:
-        """The words of a command that say where these options run, and who is shown."""
+        """The words of a command line for executor, cluster and tracker."""
         address = ["--ray-address", self.ray_address] if self.ray_address else []
         where = address or ([] if self.executor == "ray" else ["--executor", self.executor])
         return where + (["--track", self.track] if self.track else [])

@@ -1,4 +1,4 @@
-"""How many workers, threads and lanes a program: asked for, or measured once in workers on this very machine."""
+"""Workers, threads and lanes per program: from the options, or measured once on this machine."""
 
 from dataclasses import replace
 
@@ -23,12 +23,12 @@ def measured(manifest: Manifest, executor, options, settings: Settings, cores: i
     packs = {e.label: options.pack or 1 if i in trained else 1 for i, e in enumerate(manifest.cells)}
     packs |= {e.label: 1 for e in manifest.cells if not task_for(e.cell).shares_data}
     if device["platform"] != "cpu":
-        # One process owns an accelerator; threads are XLA's own affair there.
+        # One process owns an accelerator; XLA chooses its threads there.
         if trained and options.pack is None:
             shared = [i for i in trained if task_for(manifest.cells[i].cell).shares_data]
             (answers,) = executor.probe(free, [("measure", i, ACCELERATOR_PACKS) for i in shared])
             by_cell = zip((manifest.cells[i].label for i in shared), answers, strict=True)
-            # Between processes JSON made text of the keys.
+            # JSON between processes turned the keys into text.
             base["measured"] = speeds = {c: {int(k): round(v, 1) for k, v in s.items()} for c, s in by_cell}
             packs |= {label: max(s, key=s.__getitem__, default=1) for label, s in speeds.items()}
         return base | {
@@ -40,7 +40,7 @@ def measured(manifest: Manifest, executor, options, settings: Settings, cores: i
 
     threads = options.threads or (1 if options.pack or cores == 1 or not trained else None)
     if threads is None:
-        # A GPU that JAX cannot use is none.
+        # JAX may be unable to use a GPU that Ray knows.
         cpu = replace(settings, accelerator=False)
         threads, base["measured"] = _cpu_threads(manifest, executor, cpu, trained, cores)
         say(f"measured: {base['measured']} lane-steps per second; {cores // threads} workers of {threads} thread(s)")
@@ -54,7 +54,7 @@ def measured(manifest: Manifest, executor, options, settings: Settings, cores: i
 
 def _on_a_mesh(manifest: Manifest, executor, options, settings: Settings) -> dict:
     """The packing where every lane is trained on a mesh; InputError where its sizes do not fit devices or cells."""
-    settings = replace(settings, mesh={}, hosts=options.hosts)  # who is asked has a whole machine
+    settings = replace(settings, mesh={}, hosts=options.hosts)  # each worker has a whole machine
     ((device,),) = executor.probe(settings, [("hello",)])
     sizes = mesh_sizes(options.mesh, device["devices"] * options.hosts)
     for entry in manifest.cells:

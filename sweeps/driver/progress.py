@@ -1,4 +1,4 @@
-"""A progress bar per cell, and whoever else watches, fed by what stands on disk: the same under every executor."""
+"""Progress bars, one per cell, and the `watch` callback. Both read the sweep's directory, under every executor."""
 
 import contextlib
 import io
@@ -11,11 +11,11 @@ from tqdm import tqdm
 
 from lvp.training import records
 from sweeps.driver.manifest import Manifest
-from sweeps.driver.status import CellStanding, Standing, standing
+from sweeps.driver.status import CellStatus, SweepStatus, status
 
 
 class Progress:
-    """Shows lanes finished (and the part of those under way) for every cell until the block ends."""
+    """Shows finished and running lanes of every cell until the block ends."""
 
     def __init__(self, manifest: Manifest, quiet: bool):
         self.manifest, self.quiet = manifest, quiet
@@ -37,7 +37,7 @@ class Progress:
                     # In a log file bars would overwrite each other's lines: `_show` writes whole ones there.
                     file=sys.stderr if self.terminal else io.StringIO(),
                 )
-                for i, c in enumerate(standing(self.manifest, execute=True).cells)
+                for i, c in enumerate(status(self.manifest, execute=True).cells)
             ]
             self.thread.start()
         return self
@@ -51,16 +51,16 @@ class Progress:
                 bar.close()
 
     def _show(self):
-        found = standing(self.manifest, execute=True)
-        for bar, cell in zip(self.bars, found.cells, strict=True):
+        sweep = status(self.manifest, execute=True)
+        for bar, cell in zip(self.bars, sweep.cells, strict=True):
             bar.update(min(cell.done, cell.lanes) - bar.n)
-            bar.set_postfix_str(", ".join(_said(cell, found)))
+            bar.set_postfix_str(", ".join(_postfix(cell, sweep)))
         if not self.terminal:
-            cells = " | ".join(f"{c.label}: {c.done:.1f}/{c.lanes}" for c in found.cells)
-            failed = sum(c.failed for c in found.cells)
+            cells = " | ".join(f"{c.label}: {c.done:.1f}/{c.lanes}" for c in sweep.cells)
+            failed = sum(c.failed for c in sweep.cells)
             more = f", {failed} failed" if failed else ""
-            left = found.left(sum(c.flops_left for c in found.cells))
-            pace = f"{found.lanes_per_hour:.0f} lanes an hour, {left} left"
+            left = sweep.left(sum(c.flops_left for c in sweep.cells))
+            pace = f"{sweep.lanes_per_hour:.0f} lanes an hour, {left} left"
             print(f"{cells} | {pace}{more}", file=sys.stderr, flush=True)
 
     def _watch(self):
@@ -68,16 +68,16 @@ class Progress:
             self._show()
 
 
-def _said(cell: CellStanding, found: Standing) -> list[str]:
-    """What stands beside a cell's bar."""
-    left = [f"{found.left(cell.flops_left)} left"] if cell.done < cell.lanes else []
+def _postfix(cell: CellStatus, sweep: SweepStatus) -> list[str]:
+    """The words after a cell's bar."""
+    left = [f"{sweep.left(cell.flops_left)} left"] if cell.done < cell.lanes else []
     return left + ([f"{cell.failed} failed"] if cell.failed else [])
 
 
 @contextlib.contextmanager
 def watched(manifest: Manifest, watch: Callable[[Any], None] | None, seconds: float = 1.0) -> Iterator[None]:
-    """For the block, a thread calls watch(table) whenever further lanes have a record, at most once in so many seconds
-    and for the last time when the block has ended; so training does not wait for what is drawn of it."""
+    """Calls watch(table) in a thread whenever further lanes have a record, at most once in `seconds` and once more at
+    the end of the block. Training does not wait for it."""
     if watch is None:
         yield
         return
@@ -91,7 +91,7 @@ def watched(manifest: Manifest, watch: Callable[[Any], None] | None, seconds: fl
             before, stood = stood, {path.name for path in (manifest.out / "records").glob("*.jsonl")}
             if stood == before:
                 continue
-            # Read anew: which lanes follow from others' results is settled only when those stand.
+            # A new manifest: lanes may follow from the results that now have records.
             rows = Manifest.read(manifest.out).read_records()
             if len(rows) > seen:
                 seen = len(rows)
@@ -100,7 +100,7 @@ def watched(manifest: Manifest, watch: Callable[[Any], None] | None, seconds: fl
     def guarded():
         try:
             look()
-        except Exception as error:  # what is drawn of a sweep must not end it
+        except Exception as error:  # `watch` must not end the sweep
             raised.append(error)
 
     thread = threading.Thread(target=guarded, daemon=True)

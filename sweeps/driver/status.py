@@ -1,4 +1,4 @@
-"""How far a sweep is, read from its directory: what `status` prints and progress bars show."""
+"""The status of a sweep, read from its directory: `status` prints it and progress bars show it."""
 
 import json
 import time
@@ -11,24 +11,23 @@ from sweeps.driver.forecast import duration
 from sweeps.driver.lock import driver
 from sweeps.driver.manifest import Manifest
 
-SEEN = 300.0  # seconds after which a worker that has said nothing is no longer counted
+SEEN = 300.0  # seconds after which a worker without progress is no longer counted
 
 
 @dataclass(frozen=True)
-class CellStanding:
-    """Lanes of a cell by what has become of them. finished: with a record, diverged ones among them. running: the part
-    of its steps that each lane under way has done. flops: of a lane."""
+class CellStatus:
+    """The lanes of a cell, counted by their state."""
 
     label: str
     lanes: int
-    finished: int
-    failed: int
-    running: list[float]
-    flops: float
+    finished: int  # lanes with a record, diverged lanes among them
+    failed: int  # lanes of trials that failed in this session
+    running: list[float]  # the fraction of its steps that each running lane has done
+    flops: float  # of one lane
 
     @property
     def done(self) -> float:
-        """Lanes, those under way by their parts."""
+        """Finished lanes, and the fractions of running lanes."""
         return self.finished + sum(self.running)
 
     @property
@@ -37,28 +36,31 @@ class CellStanding:
 
 
 @dataclass(frozen=True)
-class Standing:
-    """cells: in the experiment's order. failures: why trials did not finish in this session, with their lanes.
-    session_seconds: since it began; session_lanes, session_flops: what it has finished since, and has under way."""
+class SweepStatus:
+    """The state of a sweep, and the pace of the driver that runs it."""
 
-    cells: list[CellStanding]
-    failures: list[dict]
-    session_seconds: float
-    session_lanes: int
-    session_flops: float
+    cells: list[CellStatus]  # in the experiment's order
+    failures: list[dict]  # of this session's trials: cell, lanes and reason
+    session_seconds: float  # since the running driver began; 0 without a driver
+    session_lanes: int  # finished in this session
+    session_flops: float  # of finished and running lanes in this session
 
     @property
     def lanes_per_hour(self) -> float:
         return 3600 * self.session_lanes / self.session_seconds if self.session_seconds else 0.0
 
     def left(self, flops: float) -> str:
-        """How long so many FLOPs take at this session's pace."""
+        """The time that `flops` take at this session's pace, in words."""
         known = self.session_flops > 0 and self.session_seconds > 0
         return duration(self.session_seconds * flops / self.session_flops) if known else "–"
 
 
-def standing(manifest: Manifest, *, execute: bool = False) -> Standing:
-    """Of the sweep now. Reads what was finished by the names of the records alone. execute: see `lane_index.read`."""
+def status(manifest: Manifest, *, execute: bool = False) -> SweepStatus:
+    """The sweep's status now. Finished lanes are counted by the names of their records.
+
+    Args:
+      execute: as `lane_index.read` takes it.
+    """
     now, began = time.time(), _began(manifest)
     records = {p.stem: p.stat().st_mtime for p in (manifest.out / "records").glob("*.jsonl")}
     under_way: dict[str, int] = {}
@@ -73,12 +75,10 @@ def standing(manifest: Manifest, *, execute: bool = False) -> Standing:
         new = sum(records.get(h, 0.0) >= began for h in entry.lanes)
         finished = sum(h in records for h in entry.lanes)
         cost = entry.flops_per_lane
-        cells.append(
-            CellStanding(entry.label, len(entry.lanes), finished, len(failed & set(entry.lanes)), running, cost)
-        )
+        cells.append(CellStatus(entry.label, len(entry.lanes), finished, len(failed & set(entry.lanes)), running, cost))
         lanes, flops = lanes + new, flops + cost * (new + sum(running))
     failures = [f for f in failures if failed & set(f["lanes"])]
-    return Standing(cells, failures, now - began if driver(manifest.out) else 0.0, lanes, flops)
+    return SweepStatus(cells, failures, now - began if driver(manifest.out) else 0.0, lanes, flops)
 
 
 def _began(manifest: Manifest) -> float:
@@ -90,22 +90,22 @@ def _began(manifest: Manifest) -> float:
 
 def text(manifest: Manifest) -> str:
     """The table that `python -m sweeps status` prints."""
-    found, cells = standing(manifest), lane_index.read(manifest)
+    sweep, cells = status(manifest), lane_index.read(manifest)
     lanes = lane_index.lanes(manifest)
     outcomes = {r["hash"]: r["outcome"]["status"] for r in manifest.read_records(lanes)}
     diverged = {c.label: sum(outcomes.get(h) == "diverged" for h in c.lanes) for c in cells}
-    done = sum(c.finished for c in found.cells)
+    done = sum(c.finished for c in sweep.cells)
     head = f"{manifest.experiment}, tier {manifest.tier}, hash {manifest.hash}: {done} of {len(lanes)} lanes "
     lines = [
         head + "have a record",
-        _activity(manifest, found),
+        _activity(manifest, sweep),
         f"{'cell':<16} {'lanes':>6} {'finished':>9} {'diverged':>9} {'failed':>7} {'left':>9}  running",
     ]
-    for c in found.cells:
-        left = found.left(c.flops_left) if c.done < c.lanes else ""
+    for c in sweep.cells:
+        left = sweep.left(c.flops_left) if c.done < c.lanes else ""
         numbers = f"{c.lanes:>6} {c.finished:>9} {diverged[c.label]:>9} {c.failed:>7} {left:>9}"
         lines.append(f"{c.label:<16} {numbers}  {', '.join(f'{part:.0%}' for part in c.running)}".rstrip())
-    lines += [_failure(f) for f in found.failures]
+    lines += [_failure(f) for f in sweep.failures]
     damaged = sorted(p.name for p in (manifest.out / "records").glob("*.damaged"))
     unread = done - len(outcomes)
     if unread:
@@ -117,11 +117,11 @@ def text(manifest: Manifest) -> str:
     return "\n".join(lines)
 
 
-def _activity(manifest: Manifest, found: Standing) -> str:
+def _activity(manifest: Manifest, sweep: SweepStatus) -> str:
     if not (who := driver(manifest.out)):
-        return "nobody works on it"
-    left = found.left(sum(c.flops_left for c in found.cells))
-    return f"{who}: {found.lanes_per_hour:.0f} lanes an hour, {left} left"
+        return "no driver is running"
+    left = sweep.left(sum(c.flops_left for c in sweep.cells))
+    return f"{who}: {sweep.lanes_per_hour:.0f} lanes an hour, {left} left"
 
 
 def _failure(failure: Mapping) -> str:

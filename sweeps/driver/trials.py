@@ -4,8 +4,8 @@ from collections.abc import Collection, Mapping
 
 from sweeps.driver.manifest import Manifest
 
-# The cost of a trial is about this part of what a worker has to do in all: small enough for workers to end together,
-# large enough for a scheduler's tenth of a second not to count.
+# A worker runs about so many trials: enough for workers to end together, few enough for the scheduler's tenth of a
+# second per trial not to count.
 TRIALS_PER_WORKER = 16
 
 

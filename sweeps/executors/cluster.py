@@ -1,6 +1,5 @@
-"""The machines of a Ray cluster: what each of them sees, and whether Ray still answers."""
+"""The machines of a Ray cluster: whether each of them sees the sweep's files, and whether Ray answers."""
 
-import os
 import socket
 import sys
 import threading
@@ -13,29 +12,30 @@ import ray
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from lvp.errors import InputError
-from sweeps.executors.file_system_check import Shared
+from sweeps.executors.file_system_check import FileSystemCheck
+from sweeps.worker.stop import Reason, end
 
-PATIENCE = 30.0  # seconds without an answer after which Ray counts as lost; it would itself end this process after 60
-START = 300.0  # seconds in which a machine must have made a worker, to which the packages are shipped first
+PATIENCE = 30.0  # seconds without an answer after which Ray counts as lost; Ray ends the driver after 60
+START = 300.0  # seconds in which a machine must start a worker, shipping of packages included
 
 
 class Refused(RuntimeError):
-    """A machine cannot take part: `node` is Ray's name of it, the message says why."""
+    """A machine cannot take part. `node` is Ray's name of it."""
 
     def __init__(self, node: str, why: str):
         super().__init__(why)
         self.node = node
 
 
-def look(shared: Shared) -> tuple[str, str | None]:
-    """Ray's name of this machine, and why it cannot take part, if so."""
-    return ray.get_runtime_context().get_node_id(), shared.unseen()
+def checked(check: FileSystemCheck) -> tuple[str, str | None]:
+    """Ray's name of this machine, and its problem with the sweep's files (None where it has none)."""
+    return ray.get_runtime_context().get_node_id(), check.problem()
 
 
-def check(shared: Shared, nodes: Sequence[Mapping]) -> None:
-    """Has each of the machines (as `ray.nodes()` has them) look; InputError for the first that cannot take part."""
+def check_machines(check: FileSystemCheck, nodes: Sequence[Mapping]) -> None:
+    """InputError for the first of the machines (entries of `ray.nodes()`) that cannot take part in the sweep."""
     strategies = [NodeAffinitySchedulingStrategy(node["NodeID"], soft=False) for node in nodes]
-    asked = [ray.remote(look).options(num_cpus=0, scheduling_strategy=s).remote(shared) for s in strategies]
+    asked = [ray.remote(checked).options(num_cpus=0, scheduling_strategy=s).remote(check) for s in strategies]
     ray.wait(asked, num_returns=len(asked), timeout=START)
     problems = [problem for node, answer in zip(nodes, asked, strict=True) if (problem := _answer(node, answer))]
     if problems:
@@ -44,7 +44,7 @@ def check(shared: Shared, nodes: Sequence[Mapping]) -> None:
 
 
 def _answer(node: Mapping, answer) -> str | None:
-    """Why a machine that was asked cannot take part. One that is gone in the meantime takes no part anyway."""
+    """The reason why a machine cannot take part, None where it can or has left the cluster."""
     try:
         return ray.get(answer, timeout=0)[1]
     except (ray.exceptions.RayError, TimeoutError) as error:
@@ -56,19 +56,19 @@ def _answer(node: Mapping, answer) -> str | None:
 
 
 def why(error: Exception) -> str:
-    """What Ray says of a task or actor that failed, in one line: the last one, after what it was and where it was; for
-    one that had no memory the first of those, since advice comes last."""
+    """Ray's error of a task or actor in one line: the line about memory if there is one, else the last line."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     return next((line for line in lines if "low on memory" in line), lines[-1] if lines else type(error).__name__)
 
 
 class Watch(threading.Thread):
-    """Ends this process, with one line and exit code 1, once Ray has not answered for a while: the main thread would
-    hang in a call that no exception reaches, until Ray ends the process without a word of the sweep."""
+    """Ends the driver with one line when Ray has not answered for `PATIENCE` seconds. The main thread would hang in a
+    call into Ray until Ray ends the process without a message about the sweep."""
 
     def __init__(self, out: Path, address: str | None):
         super().__init__(daemon=True)
         self.again = f"python -m sweeps resume {out}" + (f" --ray-address {address}" if address else "")
+        self.local = address is None
         self.closed = threading.Event()
         self.node: Any = ray._private.worker._global_node  # None of a client, which does without
 
@@ -78,14 +78,15 @@ class Watch(threading.Thread):
             if self._answers():
                 heard = time.monotonic()
             elif time.monotonic() - heard > PATIENCE:
-                where = f"the Ray cluster at {self.node.gcs_address} no longer answers"
+                name = "Ray on this machine" if self.local else f"the Ray cluster at {self.node.gcs_address}"
+                where = f"{name} no longer answers"
                 print(f"sweeps: {where}; `{self.again}` goes on from here", file=sys.stderr)
                 sys.stdout.flush()
-                os._exit(1)
+                end(Reason.RAY_LOST)
 
     def _answers(self) -> bool:
-        """Whether somebody listens at the head, and at this machine's part of the cluster: a new head at the same
-        address is another cluster."""
+        """Whether the head and this machine's raylet accept connections. A new head at the same address is another
+        cluster, so both are asked."""
         host, _, port = self.node.gcs_address.rpartition(":")
         try:
             socket.create_connection((host.strip("[]"), int(port)), timeout=5).close()

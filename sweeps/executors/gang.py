@@ -1,7 +1,6 @@
 """Workers on several hosts of a Ray cluster that train one lane together (`jax.distributed`)."""
 
 import logging
-import os
 import socket
 import threading
 from pathlib import Path
@@ -10,22 +9,25 @@ import ray
 from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
 from lvp.files import write_whole
-from sweeps.executors.cluster import Refused, look
-from sweeps.executors.file_system_check import Shared
-from sweeps.worker.worker import Settings, Worker, described
+from sweeps.executors.cluster import Refused, checked
+from sweeps.executors.file_system_check import FileSystemCheck
+from sweeps.worker.stop import Reason, end
+from sweeps.worker.worker import Settings, Worker, one_line
 
 NOTICE = 10.0  # seconds in which Ray notices that a process has died
 
 
 class Gang:
-    """The worker of this process and, in the other bundles of its placement group, those of the other hosts. All run
-    the same trials in the same order; the first one writes. One that fails leaves the others in the middle of what they
-    do together: then all end, and what they were at is tried again by a new gang. Refused where one of the machines
-    cannot take part."""
+    """The worker of this process and the workers of the other hosts, each in a bundle of the placement group.
 
-    def __init__(self, shared: Shared, settings: Settings, resources: dict[str, float]):
-        out, self.shared = str(shared.out), shared
-        self._check(look(shared), *ray.get([self._look(i) for i in range(1, settings.hosts)]))
+    All workers run the same trials in the same order; the worker of this process writes. When one fails, the others
+    wait for it in collective operations, so all processes end and a new gang runs the trial again. Raises Refused where
+    a machine cannot take part. Experimental: it has run on CPU processes only.
+    """
+
+    def __init__(self, check: FileSystemCheck, settings: Settings, resources: dict[str, float]):
+        out, self.check = str(check.out), check
+        self._refuse_problems(checked(check), *ray.get([self._checked(i) for i in range(1, settings.hosts)]))
         self.worker, self.broken = Worker(out, settings), False
         self.others = [self._other(out, settings, resources, i) for i in range(1, settings.hosts)]
         if self.others:
@@ -34,7 +36,7 @@ class Gang:
             self.worker.join(address, 0)
             ray.get(joined)
         else:
-            self.worker.heed_sigterm()
+            self.worker.stop_on_sigterm()
 
     @staticmethod
     def _in_bundle(bundle: int) -> PlacementGroupSchedulingStrategy:
@@ -42,27 +44,27 @@ class Gang:
         assert group is not None  # Tune gives every trial one
         return PlacementGroupSchedulingStrategy(group, bundle)
 
-    def _look(self, bundle: int):
-        return ray.remote(look).options(num_cpus=0, scheduling_strategy=self._in_bundle(bundle)).remote(self.shared)
+    def _checked(self, bundle: int):
+        return ray.remote(checked).options(num_cpus=0, scheduling_strategy=self._in_bundle(bundle)).remote(self.check)
 
     @staticmethod
-    def _check(*looks: tuple[str, str | None]) -> None:
-        for node, why in looks:
-            if why:
-                raise Refused(node, why)
+    def _refuse_problems(*nodes: tuple[str, str | None]) -> None:
+        for node, problem in nodes:
+            if problem:
+                raise Refused(node, problem)
 
     def _other(self, out: str, settings: Settings, resources: dict[str, float], bundle: int):
         options = {"scheduling_strategy": self._in_bundle(bundle)} | as_options(resources)
         return ray.remote(Worker).options(**options).remote(out, settings)
 
     def run_trial(self, trial: dict) -> dict:
-        """As `Worker.run_trial`; Refused where this machine no longer sees the sweep."""
+        """As `Worker.run_trial`. Refused where this machine no longer sees the sweep's files."""
         if self.broken:
-            os._exit(1)
-        self._check(look(self.shared))
+            end(Reason.GANG_BROKEN)
+        self._refuse_problems(checked(self.check))
         if not self.others:
             return self.worker.run_trial(trial)
-        # What is left is decided once: records appear while they work.
+        # All workers get the same list of lanes: records appear while they train.
         trial = trial | {"lanes": self.worker.unfinished(trial["lanes"])}
         pending = [other.run_trial.remote(trial) for other in self.others]
         threading.Thread(target=self._end_with, args=(pending, trial["id"]), daemon=True).start()
@@ -70,24 +72,24 @@ class Gang:
             report = self.worker.run_trial(trial)
         except Exception as error:
             self.broken = True
-            if any(map(_died, pending)):  # and this one failed by that: a death, to be tried again as one
-                write_whole(why_path(self.worker.out, trial["id"]), described(error))
-                os._exit(1)
+            if any(map(_died, pending)):  # this worker failed because another died: retried as a death
+                write_whole(why_path(self.worker.out, trial["id"]), one_line(error))
+                end(Reason.GANG_BROKEN)
             self.end()
             raise
         ray.get(pending)
         return report
 
     def _end_with(self, pending: list, trial: str) -> None:
-        """Ends this process when another one of the gang fails: it would wait for that one in vain."""
+        """Ends this process when another worker of the gang fails, since this worker would wait for it forever."""
         try:
             ray.get(pending)
         except Exception as error:
             if not self.broken:
                 cause = getattr(error, "cause", None) or error
-                logging.error("another worker of the gang failed: %s", described(cause))
-                write_whole(why_path(self.worker.out, trial), described(cause))
-                os._exit(1)
+                logging.error("another worker of the gang failed: %s", one_line(cause))
+                write_whole(why_path(self.worker.out, trial), one_line(cause))
+                end(Reason.GANG_BROKEN)
 
     def end(self) -> None:
         for other in self.others:
@@ -95,18 +97,18 @@ class Gang:
 
 
 def _died(pending) -> bool:
-    """Whether the process that was to answer is no more. Ray learns of that within seconds."""
+    """Whether the worker's process has ended. Ray notices within seconds."""
     try:
         ray.get(pending, timeout=NOTICE)
     except ray.exceptions.RayActorError:
         return True
-    except Exception:  # it lives, and has failed on its own or is waiting for the others
+    except Exception:  # the process lives: it failed by itself or waits for the others
         return False
     return False
 
 
 def why_path(out: Path, trial: str) -> Path:
-    """Where a gang says why it ended in the middle of a trial."""
+    """The file with the reason why a gang ended during a trial."""
     return Path(out) / "workers" / f"{trial}.why"
 
 
@@ -120,6 +122,6 @@ def as_options(resources: dict[str, float]) -> dict:
 
 
 def _free_port() -> int:
-    with socket.socket() as found:
-        found.bind(("", 0))
-        return found.getsockname()[1]
+    with socket.socket() as listener:
+        listener.bind(("", 0))
+        return listener.getsockname()[1]

@@ -1,4 +1,4 @@
-"""Trials in worker processes of this machine, without Ray; or in this very process, for who holds the accelerator."""
+"""Trials in worker processes of this machine, without Ray; or in this process if it holds the accelerator."""
 
 import json
 import os
@@ -12,10 +12,11 @@ from pathlib import Path
 from queue import Empty, Queue
 
 from sweeps.driver.manifest import Manifest
+from sweeps.worker.stop import Reason, Stop
 from sweeps.worker.worker import RETRIES, Settings, Worker, is_full
 
 ROOT = Path(__file__).resolve().parents[2]
-GRACE = 20.0  # seconds in which a worker begins to save what it is at, when the sweep is stopped
+GRACE = 20.0  # seconds in which a stopped worker must begin to save
 
 
 class WorkerDied(RuntimeError):
@@ -23,11 +24,11 @@ class WorkerDied(RuntimeError):
 
 
 class DiskFull(RuntimeError):
-    """A worker found no space left for what it had to write."""
+    """A worker could not write because the disk is full."""
 
 
 class Process:
-    """One worker process, called over its pipes. Its messages go to OUT/workers/, its end to `WorkerDied`."""
+    """One worker process, called over its pipes. Its messages go to OUT/workers/; its death raises WorkerDied."""
 
     def __init__(self, out: Path, settings: Settings, number: int):
         self.log = out / "workers" / f"{number}.log"
@@ -48,7 +49,7 @@ class Process:
                 stderr=log,
                 text=True,
                 env=environment,
-                # Ctrl-C is the driver's: it ends the workers, which otherwise would die with tracebacks of their own.
+                # Ctrl-C goes to the driver, which stops the workers.
                 start_new_session=True,
             )
         assert self.process.stdin is not None and self.process.stdout is not None  # pipes
@@ -70,8 +71,8 @@ class Process:
             raise (DiskFull if answer["full"] else RuntimeError)(answer["error"])
         return answer["ok"]
 
-    def leave(self) -> None:
-        """Asks the process to save what it is at and to end."""
+    def stop(self) -> None:
+        """Asks the process to save what it trains and to end."""
         self.process.terminate()
 
     def alive(self) -> bool:
@@ -85,15 +86,15 @@ class Process:
 
 
 class InProcess:
-    """The same calls, answered in this process: for a notebook that already holds the accelerator."""
+    """The same calls in this process, for a notebook that already holds the accelerator."""
 
     def __init__(self, out: Path, settings: Settings, number: int):
-        self.worker = Worker(out, replace(settings, pin=False))  # the process is not ours to pin
+        self.worker = Worker(out, replace(settings, pin=False))  # the user's process is not pinned
 
     def call(self, name: str, *args):
         return getattr(self.worker, name)(*args)
 
-    def leave(self) -> None:
+    def stop(self) -> None:
         pass
 
     def alive(self) -> bool:
@@ -149,19 +150,19 @@ class LocalExecutor:
         on_done: Callable[[dict], None],
         on_failed: Callable[[dict, str], None],
     ) -> None:
-        """Runs all trials. A trial whose worker died is tried again at once, on a fresh one. `on_done` gets each
-        finished trial's report, `on_failed` a trial that did not finish and why, from any thread. A full disk stops
-        all. KeyboardInterrupt has worker processes save what they are at, and goes through."""
+        """Runs all trials; calls `on_done` with each report, `on_failed` with a failed trial and the reason, from any
+        thread. A trial whose worker died runs again on a fresh worker. A full disk stops all trials. On
+        KeyboardInterrupt the workers save what they train."""
         queue: Queue = Queue()
         for trial in trials:
             queue.put(trial)
         manifest, started = Manifest.read(self.out), time.time()
         live: dict[int, Process | InProcess] = {}
-        stopping = threading.Event()
+        stop = Stop()
 
         def work(i):
             worker, again, tries, reached = None, None, 0, None
-            while not stopping.is_set():
+            while stop.reason is None:
                 try:
                     trial = again or queue.get_nowait()
                 except Empty:
@@ -176,12 +177,12 @@ class LocalExecutor:
                     worker = None
                     if tries < RETRIES:
                         again = trial
-                    elif not stopping.is_set():
+                    elif stop.reason is None:
                         on_failed(trial, str(error))
                 except Exception as error:
                     on_failed(trial, str(error))
                     if isinstance(error, DiskFull) or is_full(error):
-                        stopping.set()
+                        stop.set(Reason.DISK_FULL)
 
         if self.in_process:
             work(0)
@@ -192,25 +193,27 @@ class LocalExecutor:
             for t in threads:
                 t.start()
             for t in threads:
-                while t.is_alive() and not stopping.is_set():  # a join without a timeout would hold Ctrl-C back
+                while t.is_alive() and stop.reason is None:  # a join without a timeout would hold Ctrl-C back
                     t.join(0.2)
+        except KeyboardInterrupt:
+            stop.set(Reason.INTERRUPTED)
+            raise
         finally:
-            stopping.set()
-            self._let_leave(list(live.values()), lambda: manifest.saving(started))
+            self._stop_workers(list(live.values()), lambda: manifest.saving(started))
 
     @staticmethod
-    def _let_leave(workers: list[Process | InProcess], saving: Callable[[], bool]) -> None:
-        """Has worker processes save what they are at, and ends them; waits for them, but not forever."""
+    def _stop_workers(workers: list[Process | InProcess], saving: Callable[[], bool]) -> None:
+        """Sends worker processes SIGTERM, waits until they have saved or for `GRACE` seconds, and kills them."""
         deadline = time.monotonic() + GRACE
         for worker in workers:
-            worker.leave()
+            worker.stop()
         while any(w.alive() for w in workers) and (time.monotonic() < deadline or saving()):
             time.sleep(0.05)
         for worker in workers:
             worker.end()
 
-    def share(self, manifest: Manifest) -> None:
-        pass  # this machine sees what its driver sees
+    def check_file_system(self, manifest: Manifest) -> None:
+        pass  # the workers run on the driver's machine
 
     def machines(self) -> int:
         return 1

@@ -1,7 +1,7 @@
 """Trials under Ray Tune, on one machine or a cluster.
 
-Tune schedules; it is asked for nothing else. Every trial resumes its own lanes from the sweep's directory, actors are
-reused from trial to trial, and Tune's own restore is not used (it is not exact).
+Tune only schedules. Every trial resumes its own lanes from the sweep's directory. Actors are reused.
+Tune's own restore is not exact, so it is not used.
 """
 
 import contextlib
@@ -19,27 +19,30 @@ import ray
 from ray import tune
 from ray._private import ray_constants
 
+import experiments
+import lvp
 from lvp.errors import InputError
 from lvp.parallel.hardware import cores
 from sweeps.driver.manifest import Manifest
 from sweeps.executors import cluster
 from sweeps.executors.cluster import Refused
-from sweeps.executors.file_system_check import Shared
+from sweeps.executors.file_system_check import FileSystemCheck
 from sweeps.executors.gang import Gang, as_options, why_path
 from sweeps.executors.local import GRACE, ROOT
-from sweeps.worker.worker import RETRIES, Settings, Worker, described, is_full
+from sweeps.worker.stop import Reason, Stop
+from sweeps.worker.worker import RETRIES, Settings, Worker, is_full, one_line
 
 
 class TuneTrial(tune.Trainable):
-    """One Tune trial is one of ours. The actor, and with it the worker and its compiled programs, is reused."""
+    """One trial of the sweep. The actor is reused, and with it the worker and its compiled programs."""
 
     def setup(self, config):
         self.gang: Gang | None = None
         self.refused: Refused | None = None
         self.trial_to_run = config["trial"]
         try:
-            self.gang = Gang(config["shared"], Settings(**config["settings"]), config["resources"])
-        except Refused as error:  # raised from here, it would be tried again as a death is, and here
+            self.gang = Gang(config["file_system_check"], Settings(**config["settings"]), config["resources"])
+        except Refused as error:  # raised here, it would be retried as a death is, on the same machine
             self.refused = error
 
     def reset_config(self, new_config):
@@ -50,13 +53,13 @@ class TuneTrial(tune.Trainable):
         try:
             if self.refused:
                 raise self.refused
-            assert self.gang is not None  # `setup` made it, or says why not
+            assert self.gang is not None  # `setup` made it, or set `refused`
             return {"report": self.gang.run_trial(self.trial_to_run), "done": True}
         except Refused as error:
             return {"problem": str(error), "full": False, "refused": error.node, "done": True}
-        except Exception as error:  # to be told, not to be tried again as a death is
+        except Exception as error:  # reported; Tune would retry it as a death
             logging.exception("trial failed")
-            return {"problem": described(error), "full": is_full(error), "done": True}
+            return {"problem": one_line(error), "full": is_full(error), "done": True}
 
     def cleanup(self):
         if self.gang is not None:
@@ -70,27 +73,31 @@ class TuneTrial(tune.Trainable):
 
 
 class _Reporter(tune.Callback, tune.Stopper):
-    """Passes on what trials come to; stops them all where a disk is full. refused, refusing: the trials that machines
-    would not take, and those machines."""
+    """Passes on reports and failures of trials; stops all trials when a disk is full.
+
+    Attributes:
+      refused: trials that a machine refused. refusing: those machines, by Ray's names.
+    """
 
     def __init__(self, on_done, on_failed):
-        self.on_done, self.on_failed, self.full = on_done, on_failed, False
+        self.on_done, self.on_failed, self.stop = on_done, on_failed, Stop()
         self.refused: list[dict] = []
         self.refusing: set[str] = set()
 
     def __getstate__(self):
-        return {}  # Tune pickles it for a restore that is never asked for
+        return {}  # Tune pickles it for a restore that is not used
 
     def __call__(self, trial_id, result):
         return False
 
     def stop_all(self):
-        return self.full
+        return self.stop.reason is not None
 
     def on_trial_result(self, iteration, trials, trial, result, **_):
         if "problem" in result:
             self.on_failed(trial.config["trial"], result["problem"])
-            self.full |= result["full"]
+            if result["full"]:
+                self.stop.set(Reason.DISK_FULL)
             if "refused" in result:
                 self.refused.append(trial.config["trial"])
                 self.refusing.add(result["refused"])
@@ -106,7 +113,7 @@ class RayExecutor:
         os.environ.setdefault("RAY_AIR_NEW_OUTPUT", "0")
         os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
         os.environ.setdefault("TUNE_DISABLE_AUTO_CALLBACK_LOGGERS", "1")
-        os.environ.setdefault("TUNE_GLOBAL_CHECKPOINT_S", "1000000")  # nothing of Tune's is ever restored
+        os.environ.setdefault("TUNE_GLOBAL_CHECKPOINT_S", "1000000")  # Tune's restore is not used
         variables = (settings or Settings()).environment()
         environment: dict[str, Any]
         options: dict[str, Any]
@@ -120,12 +127,9 @@ class RayExecutor:
                 "address": "local",  # whatever RAY_ADDRESS says
             }
         else:
-            import experiments
-            import lvp
-
             packages = [*(str(Path(str(p.__file__)).parent) for p in (lvp, experiments)), str(ROOT / "sweeps")]
             environment, options = {"env_vars": variables, "py_modules": packages}, {"address": address}
-        # It shows the traceback of every worker that dies; what comes of that is for us to say.
+        # Tune logs the traceback of every worker that dies; the driver reports the trial instead.
         logging.getLogger("ray.tune").setLevel(logging.CRITICAL)
         os.environ["TUNE_DISABLE_SIGINT_HANDLER"] = "1"  # it would kill the workers where they stand
         stop = signal.getsignal(signal.SIGTERM)
@@ -140,39 +144,41 @@ class RayExecutor:
         if stop is not None:  # Ray's own would end this process at once
             signal.signal(signal.SIGTERM, stop)
         self.cluster = address is not None
-        self.shared: Shared | None = None
+        self.file_system_check: FileSystemCheck | None = None
         self.watch = cluster.Watch(out, address)
         self.watch.start()
 
-    def share(self, manifest: Manifest) -> None:
-        """Before anything is run: InputError where a machine of the cluster does not see the sweep as this one does."""
-        self.shared = Shared.of(manifest)
+    def check_file_system(self, manifest: Manifest) -> None:
+        """InputError where a machine of the cluster does not see the sweep's files as the driver does."""
+        self.file_system_check = FileSystemCheck.for_manifest(manifest)
         if self.cluster:
             kind, _ = self._of_machines(Settings())
-            cluster.check(self.shared, [n for n in ray.nodes() if n["Alive"] and n["Resources"].get(kind)])
+            nodes = [n for n in ray.nodes() if n["Alive"] and n["Resources"].get(kind)]
+            cluster.check_machines(self.file_system_check, nodes)
 
     def _of_machines(self, settings: Settings, refusing: Collection[str] = ()) -> tuple[str, list[float]]:
-        """What the workers compute on, and how much of it every machine that has any holds, but for some."""
+        """The resource that workers use, and its amount on every machine that has it, `refusing` machines left out."""
         nodes = [n["Resources"] for n in ray.nodes() if n["Alive"] and n["NodeID"] not in refusing]
         for kind in ("TPU", "GPU", "CPU") if settings.accelerator else ("CPU",):
-            if found := [n[kind] for n in nodes if n.get(kind)]:
-                return kind, found
-        raise InputError("the Ray cluster has no CPUs, GPUs or TPUs to offer")
+            if amounts := [n[kind] for n in nodes if n.get(kind)]:
+                return kind, amounts
+        where = "the Ray cluster has" if self.cluster else "Ray on this machine has"
+        raise InputError(f"{where} no CPUs, GPUs or TPUs to offer")
 
     def accelerators(self) -> int:
         """Workers that can each own an accelerator: a GPU each, all TPU chips of a host."""
-        kind, found = self._of_machines(Settings())
-        return {"TPU": len(found), "GPU": int(sum(found)), "CPU": 0}[kind]
+        kind, amounts = self._of_machines(Settings())
+        return {"TPU": len(amounts), "GPU": int(sum(amounts)), "CPU": 0}[kind]
 
     def machines(self) -> int:
-        """Machines that can each hold a part of a mesh, or all of it."""
+        """The number of machines that can hold a mesh or a part of it."""
         return len(self._of_machines(Settings())[1])
 
     def _resources(self, settings: Settings) -> dict[str, float]:
-        """What one worker takes: on a mesh all that a machine has."""
-        kind, found = self._of_machines(settings)
+        """The resources of one worker: on a mesh all of a machine."""
+        kind, amounts = self._of_machines(settings)
         if settings.mesh is not None or kind == "TPU":
-            return {kind: min(found)}
+            return {kind: min(amounts)}
         return {kind: 1 if kind == "GPU" else settings.threads}
 
     def probe(self, settings: Settings, calls: Iterable[tuple], workers: int = 1) -> list[list]:
@@ -205,33 +211,35 @@ class RayExecutor:
         on_done: Callable[[dict], None],
         on_failed: Callable[[dict, str], None],
     ) -> None:
-        """Runs all trials; as `LocalExecutor.run`. A trial whose worker died Tune tries again, and so do we where
-        it came further meanwhile. A machine that does not see the sweep refuses whatever it is given, fast: those
-        trials fail, and are given to the others at the end."""
+        """Runs all trials; see `LocalExecutor.run`. Tune retries a trial whose worker died; a trial that made progress
+        before it failed for good is run again. A machine that does not see the sweep's files refuses its trials; the
+        other machines run them at the end."""
         refusing: set[str] = set()
         manifest = Manifest.read(self.out)
         while trials:
-            for trial in trials:  # what gangs said before
+            for trial in trials:  # messages of earlier gangs
                 why_path(self.out, trial["id"]).unlink(missing_ok=True)
             reporter = _Reporter(on_done, on_failed)
             before = {trial["id"]: manifest.reached(trial["lanes"]) for trial in trials}
             died = self._fit(trials, settings, workers, reporter, refusing)
             further = []
             for trial, problem in died:
-                if manifest.reached(trial["lanes"]) != before[trial["id"]] and not reporter.full:
+                if manifest.reached(trial["lanes"]) != before[trial["id"]] and reporter.stop.reason is None:
                     further.append(trial)
                 else:
                     on_failed(trial, problem)
             refusing |= reporter.refusing
             _, others = self._of_machines(settings, refusing)
-            trials = further + (reporter.refused if len(others) >= settings.hosts and not reporter.full else [])
+            if len(others) >= settings.hosts and reporter.stop.reason is None:
+                further += reporter.refused
+            trials = further
 
     def _fit(
         self, trials, settings: Settings, workers: int, reporter: _Reporter, refusing: Collection[str]
     ) -> list[tuple[dict, str]]:
-        """Has Tune run the trials; those whose workers died too often, and why."""
+        """Runs the trials under Tune; returns the trials whose workers died too often, each with the reason."""
         started = time.time()
-        assert self.shared is not None  # `share` was called
+        assert self.file_system_check is not None  # `check_file_system` was called
         resources = self._resources(settings)
         strategy = "PACK" if settings.hosts == 1 else "STRICT_SPREAD"
         selector = {"ray.io/node-id": f"!in({','.join(sorted(refusing))})"} if refusing else {}
@@ -241,8 +249,8 @@ class RayExecutor:
         tuner = tune.Tuner(
             tune.with_resources(TuneTrial, bundles),
             param_space={
-                "shared": self.shared,
-                "settings": asdict(replace(settings, session=self.shared.session)),
+                "file_system_check": self.file_system_check,
+                "settings": asdict(replace(settings, session=self.file_system_check.session)),
                 "resources": resources,
                 "trial": tune.grid_search(trials),
             },
@@ -266,31 +274,33 @@ class RayExecutor:
             with contextlib.redirect_stdout(open(os.devnull, "w")):
                 results = tuner.fit()
         except KeyboardInterrupt:
-            self._let_workers_leave(started)
+            reporter.stop.set(Reason.INTERRUPTED)
+            self._let_workers_save(started)
             raise
         except (tune.TuneError, ray.exceptions.RayError) as error:
             raise RuntimeError(cluster.why(error)) from None
-        # r.config is None where no worker lived to say anything
+        # r.config is None where no worker lived to report
         named = ((Path(r.path).name, r.error) for r in results)  # type: ignore[attr-defined]  # by __len__ and __getitem__
         errors = {trial: error for trial, error in named if error}
         return [(trial, self._why(trial, errors[trial["id"]])) for trial in trials if trial["id"] in errors]
 
     def _why(self, trial: dict, error: Exception) -> str:
-        said = why_path(self.out, trial["id"])  # by a gang
+        said = why_path(self.out, trial["id"])  # written by a gang
         return said.read_text() if said.exists() else cluster.why(error)
 
-    def _let_workers_leave(self, started: float) -> None:
-        """Has the workers seen since `started` save what they are at; waits for them, but not forever."""
+    def _let_workers_save(self, started: float) -> None:
+        """Asks the workers seen since `started` to save what they train, and waits for them for `GRACE` seconds, or as
+        long as one of them is saving."""
         manifest, deadline = Manifest.read(self.out), time.monotonic() + GRACE
         manifest.leave_path.touch()
         try:
             while time.monotonic() < deadline or manifest.saving(started):
-                finished = manifest.finished()  # also what a worker finishes meanwhile: it waits for another trial
+                finished = manifest.finished()  # a worker that finishes its trial does not save it
                 under_way = (p for p in manifest.read_progress() if p["time"] > started)
                 if all(finished.issuperset(p["lanes"]) for p in under_way):
                     break
                 time.sleep(0.2)
-        finally:  # whoever is impatient interrupts a second time
+        finally:  # a second interrupt ends the wait
             manifest.leave_path.unlink(missing_ok=True)
 
     def close(self) -> None:
@@ -300,8 +310,8 @@ class RayExecutor:
 
 @contextlib.contextmanager
 def _on_loopback():
-    """Has a Ray that is started here listen on 127.0.0.1 alone, as Ray itself does on desktops. Asked for that address
-    by argument, Ray would take this machine's address in the network instead, and all that it starts listen to all."""
+    """Makes a Ray that starts in the block listen on 127.0.0.1 only, as Ray does on desktops. With that address as an
+    argument, Ray takes this machine's network address instead and its processes listen on all interfaces."""
     before, ray_constants.ENABLE_RAY_CLUSTER = ray_constants.ENABLE_RAY_CLUSTER, False
     try:
         yield

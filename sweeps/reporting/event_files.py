@@ -1,7 +1,8 @@
 """TensorBoard's event files, without TensorFlow. The only tensorboardX imports: its messages and its checksum.
 
-Its writers are left alone. They name files by this machine, put hyperparameters into a second run of their own, and
-write at a pace of their own from a thread; here a file is made in memory, to be written whole.
+tensorboardX's SummaryWriter does not serve: `add_hparams` writes a second run, with status "success" and without the
+session's times; files are named by this machine and written from a thread. Here a file is made in memory, to be written
+whole.
 """
 
 import struct
@@ -29,8 +30,8 @@ def content(
     Args:
       scalars: by step, values by tag; kept to float32.
       hparams: hyperparameters by name. What TensorBoard calls a run's metrics are the last values of its scalars.
-      succeeded: the status that stands beside them.
-      began, ended: when, as Unix time. Every event bears the latter.
+      succeeded: the run's status.
+      began, ended: Unix times. Every event has the time `ended`.
     """
     events = [Event(file_version="brain.Event:2"), *_of_hparams(hparams, succeeded, began, ended)]
     for step in sorted(scalars):
@@ -60,7 +61,7 @@ def _of_hparams(hparams, succeeded: bool, began: float, ended: float) -> Iterato
 
 
 def _framed(event: Event) -> bytes:
-    """As TFRecord has it: the length and its checksum, the message and its checksum."""
+    """The event as a TFRecord: length, checksum of the length, message, checksum of the message."""
     data = event.SerializeToString(deterministic=True)
     length = struct.pack("<Q", len(data))
     return length + struct.pack("<I", masked_crc32c(length)) + data + struct.pack("<I", masked_crc32c(data))

@@ -1,5 +1,4 @@
-"""The gallery: every committed figure beside what it answers, the command that makes it, where it was made, and what
-became of its claims."""
+"""The gallery: every committed figure with its question, its command, its origin and its claims."""
 
 import os
 import shlex
@@ -20,7 +19,7 @@ with its value and interval.
 
 
 class Shown(NamedTuple):
-    """A committed result: its folder, what its sweep was (sweep.json), its records, and what its experiment says."""
+    """A committed result: its folder, sweep.json, records, experiment and claims."""
 
     folder: Path
     sweep: Mapping[str, Any]
@@ -30,7 +29,7 @@ class Shown(NamedTuple):
 
 
 def page(shown: Sequence[Shown], place: Path) -> str:
-    """The gallery as Markdown, for a file in `place`: a section a paper, in it first what stands beside figures."""
+    """The gallery as Markdown for a file in `place`: one section per paper, results that answer figures first."""
     known = [experiments.load(name) for name in experiments.NAMES]
     parts = [HEAD]
     for paper in dict.fromkeys([*(e.paper for e in known), *(s.experiment.paper for s in shown)]):
@@ -75,18 +74,18 @@ def listed(words: Sequence[str]) -> str:
     for word in words:
         kind, _, number = word.rpartition(" ")
         kinds.setdefault(kind if number.isdecimal() else word, []).append(number)
-    found = []
+    phrases = []
     for kind, numbers in kinds.items():
         if kind in words:
-            found.append(kind)
+            phrases.append(kind)
         else:
             *first, last = numbers
-            found.append(f"{kind}s {', '.join(first)} and {last}" if first else f"{kind} {last}")
-    return ", ".join(found)
+            phrases.append(f"{kind}s {', '.join(first)} and {last}" if first else f"{kind} {last}")
+    return ", ".join(phrases)
 
 
 def command(sweep: Mapping[str, Any]) -> str:
-    """What `python -m sweeps run` is asked for the configuration of a sweep."""
+    """The `python -m sweeps run` command of a sweep's configuration."""
     base = experiments.to_dict(experiments.configured(sweep["experiment"], sweep["tier"]))
     changed = {key: value for key, value in sweep["config"].items() if value != base[key]}
     words = ["python", "-m", "sweeps", "run", sweep["experiment"], "--tier", sweep["tier"]]
@@ -102,7 +101,7 @@ def _text(value: Any) -> str:
 
 
 def _made(s: Shown) -> str:
-    """When, with what and on what."""
+    """Date, commit, device and duration of a sweep, in words."""
     sources = [row["provenance"] for row in s.rows]
     commits, devices = (sorted({p[key] for p in sources}) for key in ("commit", "device"))
     packing, minutes = s.sweep["packing"], s.sweep["wall_seconds"] / 60

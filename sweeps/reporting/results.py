@@ -32,7 +32,7 @@ Written by `python -m sweeps report` from the records in `experiments/results/`.
 
 
 def draw(manifest: Manifest, say: Callable = print):
-    """Writes table.csv, figure.png and figure.svg of a sweep as it stands, prints its summary, returns its table."""
+    """Writes table.csv, figure.png and figure.svg of the finished lanes, prints the summary and returns the table."""
     rows = manifest.read_records()
     if not rows:
         say("no lane has finished: there is nothing to draw")
@@ -64,7 +64,7 @@ def _context(experiment: str, tier: str, config, rows) -> dict[str, Any]:
 def publish(out: str | Path) -> Path:
     """Copies a finished sweep's configuration and records into `experiments/results/` and returns where they are.
 
-    Places on this machine stay behind: a corpus is known by its name and fingerprints.
+    Paths of this machine are left out: a corpus is identified by name and fingerprints.
     """
     manifest = Manifest.read(Path(out))
     if manifest.source is not None:
@@ -84,7 +84,7 @@ def publish(out: str | Path) -> Path:
         "date": time.strftime("%Y-%m-%d", time.gmtime(ended)),  # the day, in UTC
         "config": _by_name(manifest.config),
         "sweep": manifest.hash,
-        # Lanes that an earlier sweep had trained, whose records were copied into this one's directory.
+        # Sweeps whose records were copied into this directory.
         "reused": sorted({row["sweep"] for row in rows} - {manifest.hash}),
         "packing": manifest.packing,
         "datasets": {
@@ -101,7 +101,7 @@ def publish(out: str | Path) -> Path:
 
 
 def _by_name(config: Mapping) -> dict:
-    """A configuration whose texts go by name."""
+    """The configuration with names of corpora instead of paths."""
     return dict(config) | {name: corpus_name(config[name]) for name in ("corpus", "scored") if config.get(name)}
 
 
@@ -143,7 +143,7 @@ class Result:
 
 
 def committed() -> list[tuple[Path, Mapping, list[dict]]]:
-    """Every committed result: its folder, what its sweep was, its records."""
+    """Every committed result: its folder, its sweep.json and its records."""
     return [_read(path.parent) for path in sorted(COMMITTED.glob("*/*/sweep.json"))]
 
 
@@ -165,9 +165,9 @@ def report() -> dict[Path, str]:
     and the package's evidence."""
     all_claims, sections, blocks, evidence, shown = [], [], {}, {}, []
     for folder, sweep, rows in committed():
-        found = Result(folder, sweep, rows)
-        claims, name = found.claims(), found.name
-        summary = f"```\n{found.summary()}\n```"
+        result = Result(folder, sweep, rows)
+        claims, name = result.claims(), result.name
+        summary = f"```\n{result.summary()}\n```"
         devices = ", ".join(sorted({r["provenance"]["device"] for r in rows}))
         outside = 1 - sweep["training_seconds"] / sweep["wall_seconds"] / sweep["packing"]["workers"]
         own = sum(row["sweep"] == sweep["sweep"] for row in rows)
@@ -179,10 +179,10 @@ def report() -> dict[Path, str]:
         sections.append(f"## {name}\n\n{made}\n\n{summary}\n")
         blocks[name] = summary + "\n\n" + "\n".join(f"- **{c.verdict}**: {c.statement}" for c in claims)
         all_claims += claims
-        shown.append(gallery.Shown(folder, sweep, rows, found.experiment, claims))
-        if found.experiment.evidence is not None:
+        shown.append(gallery.Shown(folder, sweep, rows, result.experiment, claims))
+        if result.experiment.evidence is not None:
             origin = {"tier": sweep["tier"], "corpus": sweep["config"]["corpus"], "commit": claims[0].commit}
-            evidence[folder.name] = origin | found.experiment.evidence(found.table, found.config)
+            evidence[folder.name] = origin | result.experiment.evidence(result.table, result.config)
     for path in sorted(COMMITTED.glob("benchmarks/*.json")):
         blocks[f"benchmarks/{path.stem}"] = _benchmark(json.loads(path.read_text()))
     pages = [README, *sorted(set(REPORT.parent.glob("*.md")) - {REPORT, GALLERY})]
@@ -217,11 +217,11 @@ def _percent(value: float | None, interval) -> str:
     return f"{100 * value:.1f} %{ends}".replace("-", "−")
 
 
-def _faults(found: list[Mapping]) -> str:
+def _faults(faults: list[Mapping]) -> str:
     """What the slow tests injected and what came of it, as a table."""
     rows = [("fault", "times", "lanes lost", "repeated", "with wrong bits"), ("---", "---:", "---:", "---:", "---:")]
-    rows += [(f["fault"], *(str(f[k]) for k in ("injected", "lost", "repeated", "wrong_bits"))) for f in found]
-    commits = ", ".join(sorted({f["commit"] for f in found}))
+    rows += [(f["fault"], *(str(f[k]) for k in ("injected", "lost", "repeated", "wrong_bits"))) for f in faults]
+    commits = ", ".join(sorted({f["commit"] for f in faults}))
     return "\n".join("| " + " | ".join(row) + " |" for row in rows) + f"\n\nCommit {commits}."
 
 
@@ -243,8 +243,8 @@ def _fill(text: str, blocks: Mapping[str, str]) -> str:
     return text
 
 
-def _filled(block: str, found: re.Match) -> str:
-    return f"{found[1]}{block}\n{found[2]}"
+def _filled(block: str, match: re.Match) -> str:
+    return f"{match[1]}{block}\n{match[2]}"
 
 
 def write_report() -> str:

@@ -1,8 +1,7 @@
-"""What finished lanes came to, for the tools that people watch runs with: OUT/TOOL/CELL/HASH/…, a file a lane.
+"""Files for tracking tools, one per finished lane: OUT/TOOL/CELL/HASH/….
 
-Tracking is a function from records to files and nothing else. A lane's file is written once, whole, from the lane's
-record; where it stands nothing is done. So it makes no difference whether the driver calls it while the sweep goes on,
-after it was resumed, or somebody else years later.
+Tracking is a function from records to files. A lane's file is written once, whole, from the lane's record, and an
+existing file is kept. So the files do not depend on when they are written.
 """
 
 import re
@@ -22,17 +21,16 @@ LARGEST = (2 - 2**-23) * 2.0**127  # finite as a float32
 
 
 class Tracker(NamedTuple):
-    """package: what it takes. file: the name of a lane's file. content(entry, record, time of the record) → its bytes.
-    shown_by: the command that shows a directory of them."""
+    """A tracking tool."""
 
-    package: str
-    file: str
-    content: Callable[[Entry, Mapping, float], bytes]
-    shown_by: str
+    package: str  # that must be installed
+    file: str  # the name of a lane's file
+    content: Callable[[Entry, Mapping, float], bytes]  # (entry, record, time of the record) → the file
+    shown_by: str  # the command that shows a directory of the files
 
 
 def _event_file(entry: Entry, record: Mapping, ended: float) -> bytes:
-    from sweeps.reporting import event_files
+    from sweeps.reporting import event_files  # needs tensorboardX, which `tracker_named` asks for
 
     return event_files.content(
         scalars(entry, record["outcome"]),
@@ -48,8 +46,8 @@ TRACKERS: Mapping[str, Tracker] = {
 }
 
 
-def of(name: str) -> Tracker:
-    """The tracker of a name; InputError where there is none, or its package is missing."""
+def tracker_named(name: str) -> Tracker:
+    """The tracker of this name. InputError for an unknown name or a missing package."""
     if name not in TRACKERS:
         raise unknown("tracker", name, TRACKERS)
     need(f"--track {name}", TRACKERS[name].package, extra="lab")
@@ -57,13 +55,16 @@ def of(name: str) -> Tracker:
 
 
 def track(manifest: Manifest, name: str, lanes: Collection[str] | None = None) -> Path:
-    """Writes what a tracker has no file of yet, of these lanes or of all that have a record; the directory of the
-    files, below that of the sweep. Of a record that cannot be read there is none.
+    """Writes the missing files of a tracker and returns their directory. Records that cannot be read are left out.
 
-    Raises InputError for the name, as `of`, and for a record that is not one of its cell's; OSError, with path and size
-    where the disk is full.
+    Args:
+      lanes: hashes of lanes; None for all lanes with a record.
+
+    Raises:
+      InputError: an unknown tracker, a missing package, or a record that does not fit its cell.
+      OSError: a full disk; it names path and size.
     """
-    tracker, folder = of(name), manifest.out / name
+    tracker, folder = tracker_named(name), manifest.out / name
     wanted = manifest.finished() if lanes is None else manifest.finished() & set(lanes)
     for entry in manifest.cells:
         cell = folder / _word(entry.label)
@@ -73,7 +74,7 @@ def track(manifest: Manifest, name: str, lanes: Collection[str] | None = None) -
             try:
                 content = tracker.content(entry, record, path.stat().st_mtime)
             except (KeyError, TypeError, AttributeError, ArithmeticError, ValueError) as error:
-                raise InputError(f"{path} does not say what a lane of {entry.label} comes to: {error}") from None
+                raise InputError(f"{path}: the record does not fit cell {entry.label}: {error}") from None
             write_whole(files[record["hash"]], content)
     return folder
 
@@ -94,20 +95,20 @@ def scalars(entry: Entry, outcome: Mapping) -> dict[int, dict[str, float]]:
     """The numbers of an outcome by steps done, and tag: `curve/train_loss`, `measures/…` of the measured steps, and
     after the last step `final/…` with `final/diverged`, 1 or 0. Values that were not finite are left out, as
     records leave them out; `measures` that are lists have a tag with a number for each of their entries."""
-    found: dict[int, dict[str, float]] = defaultdict(dict)
+    by_step: dict[int, dict[str, float]] = defaultdict(dict)
     last = 0
     if not isinstance(entry.cell, Calculation):
         last = outcome["steps"]
         for step, loss in zip(outcome["curve_steps"], outcome["curve_losses"], strict=True):
-            found[step] |= _numbers("curve/train_loss", loss)
+            by_step[step] |= _numbers("curve/train_loss", loss)
         for name, values in records.flatten(outcome.get("measures") or {}).items():
             for step, value in zip(entry.cell.measured_steps, values, strict=True):
-                found[step + 1] |= _numbers(f"measures/{name}", value)
+                by_step[step + 1] |= _numbers(f"measures/{name}", value)
     for name, value in outcome.items():
         if not isinstance(value, list | Mapping):
-            found[last] |= _numbers(f"final/{name}", value)
-    found[last]["final/diverged"] = float(outcome["status"] == "diverged")
-    return found
+            by_step[last] |= _numbers(f"final/{name}", value)
+    by_step[last]["final/diverged"] = float(outcome["status"] == "diverged")
+    return by_step
 
 
 def _numbers(tag: str, value: Any) -> Iterator[tuple[str, float]]:

@@ -1,4 +1,4 @@
-"""Which core a single-threaded worker keeps to: the first that no other worker on this machine holds."""
+"""Pins a worker to the first cores that no other worker on this machine holds."""
 
 import fcntl
 import os

@@ -1,4 +1,4 @@
-"""One pack of a cell's lanes: from its last checkpoint, if it has one, to its outcomes."""
+"""Training of one pack of a cell's lanes, from its last checkpoint to its outcomes."""
 
 import time
 from collections.abc import Callable
@@ -12,10 +12,12 @@ from lvp.training.outcome import Outcome
 
 
 class Pack:
-    """Lanes `hashes` of the cell that `program` is of. A cell's last lanes may be fewer than a pack: the last one is
-    repeated, so that they need no program of their own.
+    """The lanes of one pack. An incomplete pack repeats its last lane, so that the cell needs one program only.
 
-    seconds: what training them took, saving and reporting left out. trained_steps: steps of this session."""
+    Attributes:
+      seconds: the time of training, without saving and reporting.
+      trained_steps: the steps of this session.
+    """
 
     def __init__(self, program, lanes: dict, folders: list[Path], checkpoint_seconds: float):
         self.program, self.hashes, self.folders = program, list(lanes), folders
@@ -26,13 +28,17 @@ class Pack:
         self.first_step, self.seconds, self.saved_step = 0, 0.0, -1
         self.saving_seconds = 0.0  # what the last save took
 
-    def train(self, data, progress: Callable[[int, bool], None], leaving: Callable[[], bool]) -> dict[str, Outcome]:
-        """The outcomes by lane. `progress` is told the step now and then, and whether it is being saved; where
-        `leaving` says so, the pack is saved and Preempted raised."""
+    def train(self, data, progress: Callable[[int, bool], None], stopping: Callable[[], bool]) -> dict[str, Outcome]:
+        """Trains to the end and returns the outcomes by lane.
+
+        Args:
+          progress: called with the step, and whether it is being saved, after every chunk.
+          stopping: asked after every chunk; where it is true, the pack is saved and Preempted raised.
+        """
         self.progress = progress
         step, state = 0, None
-        if found := checkpoints.latest(self.folders, self.program.lane_shapes(), self.hashes):
-            step, states = found
+        if latest := checkpoints.latest(self.folders, self.program.lane_shapes(), self.hashes):
+            step, states = latest
             state = self.program.stack(states + states[-1:] * self.missing)
         self.first_step = step
         started = saved = time.perf_counter()
@@ -42,24 +48,24 @@ class Pack:
             nonlocal saved, aside
             now = time.perf_counter()
             progress(step, False)
-            # Large states take minutes to save: at most a tenth of the time goes into that.
+            # Large states take minutes to save: at most a tenth of the time goes into saving.
             every = max(self.checkpoint_seconds, 10 * self.saving_seconds)
             due = step < self.program.cell.steps and now - saved >= every
-            if self.shared:  # by the first one's clock, for all of them save together
+            if self.shared:  # by the clock of process 0: all processes save together
                 due = processes.gathered([due])[0, 0]
             if due:
                 self._save(step, state)
                 saved = time.perf_counter()
             aside += time.perf_counter() - now
 
-        options: dict[str, Any] = {"state": state, "step": step, "on_chunk": on_chunk, "leaving": leaving}
+        options: dict[str, Any] = {"state": state, "step": step, "on_chunk": on_chunk, "leaving": stopping}
         try:
             outcomes = training.run(self.program, self.lanes, data, **options)
         except training.Preempted as stopped:
             self._save(stopped.step, stopped.state)
             raise
         self.seconds = time.perf_counter() - started - aside
-        # One whose lanes have all diverged ends early.
+        # A pack ends early when all of its lanes have diverged.
         self.trained_steps = max(o.diverged_step or self.program.cell.steps for o in outcomes) - step
         return dict(zip(self.hashes, outcomes, strict=False))
 
@@ -69,7 +75,7 @@ class Pack:
         self.progress(step, True)
         started = time.perf_counter()
         for i, (folder, h) in enumerate(zip(self.folders, self.hashes, strict=True)):
-            # What lies on a mesh is saved by its parts.
+            # A state on a mesh is saved in parts.
             lane = state if self.program.mesh is not None else training.unstack(state, i, self.program.lanes)
             checkpoints.save(folder, step, lane, h)
         self.saved_step, self.saving_seconds = step, time.perf_counter() - started

@@ -1,7 +1,7 @@
-"""Runs trials: packs of a cell's lanes, in a process of its own. The same code under Ray and without it.
+"""A worker runs trials, which are packs of a cell's lanes, in its own process; the same code under Ray and without it.
 
-A worker is told where the sweep lives and reads everything else from its manifest. It writes a record per lane, a
-checkpoint now and then, and where it is (`progress/`), which is all that the driver watches.
+A worker gets the sweep's directory and reads everything else from the manifest. It writes records, checkpoints, and
+its progress (`progress/`), the only file the driver polls. `sweeps.worker.stop` says why and how it stops.
 """
 
 import json
@@ -19,47 +19,53 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-RETRIES = 5  # of a trial whose worker died, since it last came further; one that fails by an exception would again
+import jax
+import numpy as np
+
+from lvp import training
+from lvp.files import FULL
+from lvp.parallel import processes, sharding
+from lvp.parallel.hardware import accelerator, cores
+from lvp.training import records
+from sweeps.driver.manifest import Manifest
+from sweeps.worker.cpu_affinity import claim_cores
+from sweeps.worker.pack import Pack
+from sweeps.worker.stop import Reason, Stop, end
+from sweeps.worker.tasks import task_for
+
+RETRIES = 5  # of a trial whose worker died, without progress in between; exceptions are not retried
 CPU_FLAGS = "--xla_cpu_multi_thread_eigen=false"
 
 
 @dataclass(frozen=True)
 class Settings:
-    """How a worker uses its machine. `threads`: cores of one worker on CPU. `pin`: keep to them. `compile_cache`:
-    directory of XLA's persistent cache. `checkpoint_seconds`: least time between two checkpoints of a pack.
-    `accelerator`: ask the scheduler for one if it has any. `commit`: of the driver's checkout, for the records of
-    workers to which only the packages were shipped. `mesh`: sizes of the mesh that trains a lane, on all the devices of
-    so many `hosts`, a worker each; None trains lanes on one device. `session`: what the sweep's session.json says
-    while this worker's driver has it; None where workers end with their driver anyway."""
+    """How a worker uses its machine."""
 
-    threads: int = 1
-    pin: bool = True
-    compile_cache: str | None = None
-    checkpoint_seconds: float = 30.0
-    accelerator: bool = True
-    commit: str | None = None
-    mesh: dict[str, int] | None = None
-    hosts: int = 1
-    session: str | None = None
+    threads: int = 1  # cores of one worker on CPU
+    pin: bool = True  # whether the process is pinned to these cores
+    compile_cache: str | None = None  # directory of XLA's persistent cache
+    checkpoint_seconds: float = 30.0  # least time between two checkpoints of a pack
+    accelerator: bool = True  # whether the scheduler is asked for an accelerator, if it has any
+    commit: str | None = None  # of the driver's checkout; workers with shipped packages have no checkout
+    mesh: dict[str, int] | None = None  # sizes of the mesh that trains a lane; None trains lanes on one device
+    hosts: int = 1  # machines that share the mesh, one worker each
+    session: str | None = None  # session.json under this worker's driver; None for workers that end with it
 
     def environment(self) -> dict[str, str]:
-        """Variables that only count when set before the process starts."""
+        """Environment variables that must be set before the process starts."""
         # Huge pages: page faults per training step fall from tens of thousands to a few thousand.
         return {"GLIBC_TUNABLES": "glibc.malloc.hugetlb=1", "PYTHONUNBUFFERED": "1"}
 
 
 class Worker:
-    """Executes trials of one sweep. Make one per process: it claims cores and settles JAX's configuration."""
+    """Runs trials of one sweep. One per process: it claims cores and changes JAX's configuration."""
 
     def __init__(self, out: str | Path, settings: Settings):
-        from sweeps.worker.cpu_affinity import claim_cores
-
         self.out, self.settings = Path(out), settings
-        if settings.pin:  # before the backend counts its threads
+        if settings.pin:  # before JAX makes its backend, which counts threads and reads XLA_FLAGS
             claim_cores(settings.threads)
             if settings.threads == 1:
                 os.environ["XLA_FLAGS"] = f"{os.environ.get('XLA_FLAGS', '')} {CPU_FLAGS}".strip()
-        import jax
 
         if settings.compile_cache:
             jax.config.update("jax_compilation_cache_dir", settings.compile_cache)
@@ -70,7 +76,7 @@ class Worker:
         jax.monitoring.register_event_listener(self._on_event)
         self._programs: dict[tuple, Any] = {}
         self._data: dict[str, Any] = {}
-        self._training = self._leaving = False
+        self.stop, self.training = Stop(), False
 
     def _on_duration(self, event: str, duration_secs: float, **_: Any) -> None:
         self.counts["compilations"] += event == "/jax/core/compile/backend_compile_duration"
@@ -79,41 +85,40 @@ class Worker:
         self.counts["cache_hits"] += event == "/jax/compilation_cache/cache_hits"
 
     def join(self, address: str, index: int) -> None:
-        """Makes this the worker of host `index`; the first one listens at HOST:PORT. Before anything else is asked."""
-        import jax
-
+        """Joins the workers of a mesh as host `index`. Host 0 listens at `address` (HOST:PORT). Call it first."""
         jax.distributed.initialize(address, self.settings.hosts, index)
-        self.heed_sigterm()  # after jax, which waits for the signal too
+        self.stop_on_sigterm()  # after jax, which handles the signal too
 
-    def heed_sigterm(self) -> None:
-        """From now on SIGTERM ends this process (of which this is the main thread) as soon as what it trains is saved,
-        at once where it trains nothing: everything else is written whole or not at all. Workers that share a mesh leave
-        together, from training."""
+    def stop_on_sigterm(self) -> None:
+        """Handles SIGTERM from now on: the process saves what it trains and ends; it ends at once while it trains
+        nothing. Workers that share a mesh stop together, while they train. Call it in the main thread."""
 
-        def leave(*_):
-            if not self._training and self.settings.hosts == 1:
-                os._exit(0)
-            self._leaving = True
+        def handle(*_):
+            self.stop.set(Reason.SIGTERM)
+            if not self.training and self.settings.hosts == 1:
+                end(Reason.SIGTERM)
 
-        signal.signal(signal.SIGTERM, leave)
+        signal.signal(signal.SIGTERM, handle)
+
+    def _stop_reason(self, manifest: Manifest) -> Reason | None:
+        """The reason to stop training now. All workers that share a mesh get the same one."""
+        reason = self.stop.check(manifest, self.settings.session)
+        if self.settings.hosts > 1:
+            reasons = processes.gathered([reason or 0])[:, 0]
+            reason = min((Reason(int(r)) for r in reasons if r), default=None)
+        if reason is Reason.TAKEN_OVER:  # Another driver took over this sweep: exit without writing.
+            end(reason)
+        return reason
 
     def _leads(self) -> bool:
-        """Whether this worker is the one of those that share a mesh that writes records and progress."""
-        import jax
-
+        """Whether this worker writes records and progress: among workers that share a mesh, host 0 does."""
         return self.settings.hosts == 1 or jax.process_index() == 0
 
     def _mesh(self):
-        from lvp.parallel import sharding
-
         return None if self.settings.mesh is None else sharding.make_mesh(self.settings.mesh)
 
     def hello(self) -> dict:
-        """What this worker runs on: platform, device kind and count, cores."""
-        import jax
-
-        from lvp.parallel.hardware import cores
-
+        """This worker's platform, device kind, number of devices and number of cores."""
         device = jax.devices()[0]
         return {
             "platform": device.platform,
@@ -123,10 +128,7 @@ class Worker:
         }
 
     def _program(self, manifest, index: int, lanes: int):
-        """The compiled program of a cell and what its lanes are trained on, kept for the worker's life; and the seconds
-        this took."""
-        from sweeps.worker.tasks import task_for
-
+        """A cell's compiled program, its data by lane, and the seconds to get them. Both are kept for later trials."""
         started = time.perf_counter()
         entry = manifest.cells[index]
         task = task_for(entry.cell)
@@ -142,17 +144,12 @@ class Worker:
         return self._programs[entry.hash, lanes], data, time.perf_counter() - started
 
     def unfinished(self, lanes: list[str]) -> list[str]:
-        """Those of the lanes that have no record."""
-        from sweeps.driver.manifest import Manifest
-
+        """The lanes without a record."""
         manifest = Manifest.read(self.out)
         return [h for h in lanes if not manifest.record_path(h).exists()]
 
     def run_trial(self, trial: dict) -> dict:
-        """Runs {"id", "cell", "lanes": [hash, …], "pack"} and returns what it cost. Lanes with a record are skipped."""
-        from sweeps.driver.manifest import Manifest
-        from sweeps.worker.tasks import task_for
-
+        """Runs {"id", "cell", "lanes": [hash, …], "pack"} and returns its report. Packs with records are skipped."""
         manifest = Manifest.read(self.out)
         before, started, training_seconds = dict(self.counts), time.perf_counter(), 0.0
         lanes, pack = trial["lanes"], trial["pack"]
@@ -161,8 +158,8 @@ class Worker:
             group = lanes[start : start + pack]
             if all(manifest.record_path(h).exists() for h in group):
                 continue
-            if self._leaving and self.settings.hosts == 1:
-                os._exit(0)
+            if self.stop.reason is Reason.SIGTERM and self.settings.hosts == 1:
+                end(Reason.SIGTERM)
             if trained:
                 training_seconds += self._run_pack(manifest, trial["cell"], group, pack)
             elif self._leads():  # calculations are packed by one
@@ -178,7 +175,7 @@ class Worker:
         }
 
     def _calculate(self, manifest, index: int, lane: str) -> float:
-        """Computes a lane and writes its record; the seconds this took."""
+        """Computes a lane, writes its record and returns the seconds of the computation."""
         experiment, _ = manifest.resolved
         entry = manifest.cells[index]
         manifest.write_progress(index, [lane], 0)
@@ -190,11 +187,7 @@ class Worker:
         return seconds
 
     def _provenance(self, pack: int) -> dict:
-        """Where and with what a lane ran."""
-        import jax
-
-        from lvp.training import records
-
+        """The provenance of a lane's record: software, device and packing."""
         device, software = jax.devices()[0], records.software()
         shared = {"mesh": self.settings.mesh, "hosts": self.settings.hosts} if self.settings.mesh else {}
         return (
@@ -210,60 +203,52 @@ class Worker:
         )
 
     def _run_pack(self, manifest, index: int, hashes: list[str], pack: int) -> float:
-        """Trains one pack to its end and writes its records; the seconds this took."""
-        from lvp import training
-        from sweeps.worker.pack import Pack
-        from sweeps.worker.tasks import task_for
-
+        """Trains one pack to its end, writes its records and returns the seconds of training."""
         entry = manifest.cells[index]
         program, data, setup_seconds = self._program(manifest, index, pack)
         lanes, leads = {h: entry.lanes[h] for h in hashes}, self._leads()
-        made = Pack(program, lanes, [manifest.checkpoint_path(h) for h in hashes], self.settings.checkpoint_seconds)
+        folders = [manifest.checkpoint_path(h) for h in hashes]
+        group = Pack(program, lanes, folders, self.settings.checkpoint_seconds)
         progress = partial(manifest.write_progress, index, hashes) if leads else lambda *_: None
 
-        def leaving() -> bool:
-            if self.settings.session is not None and manifest.is_taken_from(self.settings.session):
-                os._exit(1)  # cut off from a driver that is no more; what is trained here is others' now
-            return self._leaving or manifest.leave_path.exists()
+        reason: Reason | None = None
 
-        self._training = True
+        def stopping() -> bool:
+            nonlocal reason
+            reason = self._stop_reason(manifest)
+            return reason is not None
+
+        self.training = True
         try:
-            outcomes = made.train(data(made.lanes[0]), progress, leaving)
+            outcomes = group.train(data(group.lanes[0]), progress, stopping)
         except training.Preempted:
-            asked = manifest.leave_path.exists()
             manifest.drop_progress()
-            # Of those that share a mesh none can go on without the one that was told to leave; deaths are tried again.
-            if self._leaving or (self.settings.hosts > 1 and not asked):
-                os._exit(0)
-            raise  # the driver waits for no more than this
+            if reason is Reason.SIGTERM:
+                end(reason)  # on a mesh all workers end: the executor starts the trial again
+            raise  # ASKED_BY_DRIVER: the driver waits for this
         finally:
-            self._training = False
+            self.training = False
         if not leads:
-            return made.seconds
-        trained = made.trained_steps * entry.cell.tokens_per_step * pack
+            return group.seconds
+        trained = group.trained_steps * entry.cell.tokens_per_step * pack
         provenance = (
             self._provenance(pack)
             | {
-                "resumed_at_step": made.first_step,
-                "seconds": round(made.seconds, 3),
+                "resumed_at_step": group.first_step,
+                "seconds": round(group.seconds, 3),
                 "setup_seconds": round(setup_seconds, 3),
-                "tokens_per_second": round(trained / made.seconds, 1),
+                "tokens_per_second": round(trained / group.seconds, 1),
             }
-            | _utilisation(entry.cell, trained / made.seconds, 1 if program.mesh is None else program.mesh.size)
+            | utilisation(entry.cell, trained / group.seconds, 1 if program.mesh is None else program.mesh.size)
         )
         task = task_for(entry.cell)
         columns = {lane: task.outcome(entry.dataset, outcome) for lane, outcome in outcomes.items()}
         manifest.write_records(index, columns, provenance)
-        return made.seconds
+        return group.seconds
 
     def measure(self, index: int, packs: list[int], seconds: float = 1.0) -> dict[int, float]:
         """Lane-steps per second of a cell by pack size: each is compiled and run for about `seconds`. Sizes are tried
         in order until one no longer fits in memory or gains less than a tenth over the one before."""
-        import jax
-        import numpy as np
-
-        from sweeps.driver.manifest import Manifest
-
         manifest, speeds = Manifest.read(self.out), {}
         for pack in [p for p in packs if p == 1 or p <= len(manifest.cells[index].lanes)]:
             lanes = list(manifest.cells[index].lanes.values())
@@ -292,24 +277,20 @@ class Worker:
         return speeds
 
 
-def described(error: Exception) -> str:
-    """An exception in one line."""
+def one_line(error: Exception) -> str:
+    """An exception as one line."""
     return f"{type(error).__name__}: {error}".splitlines()[0]
 
 
 def is_full(error: Exception) -> bool:
-    """Whether it says that a disk is full: then all other trials would fail too."""
-    from lvp.files import FULL
+    """Whether the error says that a disk is full. Other trials would then fail too."""
 
     return isinstance(error, OSError) and error.errno in FULL
 
 
-def _utilisation(cell, tokens_per_second: float, devices: int) -> dict:
-    """The part of the devices' peak that the model's own FLOPs come to (`lvp.parallel.hardware`; None of a device that
-    is not in it), and the most memory in use: of a device, or on a CPU the process'."""
-    import jax
-
-    from lvp.parallel.hardware import accelerator
+def utilisation(cell, tokens_per_second: float, devices: int) -> dict:
+    """The model FLOPs as a fraction of the devices' peak (None where `lvp.parallel.hardware` does not list the device),
+    and the peak memory of a device, or of the process on CPU."""
 
     device = jax.devices()[0]
     known, flops = accelerator(device.device_kind), cell.flops_per_lane / cell.tokens_per_lane * tokens_per_second
@@ -321,31 +302,31 @@ def _utilisation(cell, tokens_per_second: float, devices: int) -> dict:
 
 
 def main() -> None:
-    """A worker process, called with OUT and SETTINGS: JSON requests on standard input, answers on standard output."""
+    """Runs a worker process with arguments OUT and SETTINGS: JSON requests on stdin, answers on stdout."""
     logging.basicConfig(stream=sys.stderr, level=logging.WARNING)
     answers = os.fdopen(os.dup(1), "w")
-    os.dup2(2, 1)  # whatever a library prints must not get between the answers
+    os.dup2(2, 1)  # prints of libraries must not mix with the answers
     requests: queue.Queue = queue.Queue()
 
     def listen():
         for line in sys.stdin:
             requests.put(json.loads(line))
-        os._exit(0)  # the driver is gone, however it went: nobody waits for what is being trained
+        end(Reason.DRIVER_GONE)
 
     threading.Thread(target=listen, daemon=True).start()
     worker = Worker(sys.argv[1], Settings(**json.loads(sys.argv[2])))
-    worker.heed_sigterm()
+    worker.stop_on_sigterm()
     while True:
         try:
-            request = requests.get(timeout=1.0)  # a signal that comes just before a wait is heeded only after it
+            request = requests.get(timeout=1.0)  # a signal just before a wait is handled only after it
         except queue.Empty:
             continue
         try:
             answer = {"ok": getattr(worker, request["call"])(*request["args"])}
-        except Exception as error:  # the driver decides what one failed trial means for the sweep
+        except Exception as error:  # the driver reports it
             logging.exception("trial failed")
-            answer = {"error": described(error), "full": is_full(error)}
-        if worker._leaving:  # and could not save
-            os._exit(1)
+            answer = {"error": one_line(error), "full": is_full(error)}
+        if worker.stop.reason is Reason.SIGTERM:
+            end(Reason.SIGTERM if "ok" in answer else Reason.NOT_SAVED)
         answers.write(json.dumps(answer) + "\n")
         answers.flush()

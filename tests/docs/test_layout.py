@@ -23,8 +23,6 @@ IMPORTS = {
     "import lvp.losses, lvp.measures, lvp.roles, lvp.parallel.sharding": {"jax", "optax"},
     "from lvp.parametrization.recommend import recommend": {"numpy"},
     "from lvp.cli import main; main.parser()": {"numpy"},
-    "from sweeps import __main__; __main__.parser()": set(),
-    "import sweeps": set(),
 }
 ONLY = {
     "flax": "lvp/models",

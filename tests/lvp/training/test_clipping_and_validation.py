@@ -77,7 +77,7 @@ def test_a_norm_is_above_zero(norm):
 
 
 def test_a_record_says_what_part_of_the_peak_was_reached(monkeypatch):
-    from sweeps.worker.worker import _utilisation
+    from sweeps.worker.worker import utilisation
 
     class Device:
         device_kind = "NVIDIA H100 80GB HBM3"
@@ -86,9 +86,9 @@ def test_a_record_says_what_part_of_the_peak_was_reached(monkeypatch):
             return {"peak_bytes_in_use": 123}
 
     monkeypatch.setattr(jax, "devices", lambda: [Device()])
-    found, part = _utilisation(CELL, 1e9, 1), CELL.model.flops_per_token() * 1e9 / 989e12
+    found, part = utilisation(CELL, 1e9, 1), CELL.model.flops_per_token() * 1e9 / 989e12
     assert found == {"mfu": pytest.approx(part, abs=1e-4), "peak_bytes": 123}
-    assert _utilisation(CELL, 1e9, 4)["mfu"] == pytest.approx(part / 4, abs=1e-4)
+    assert utilisation(CELL, 1e9, 4)["mfu"] == pytest.approx(part / 4, abs=1e-4)
     Device.device_kind, Device.memory_stats = "cpu", lambda self: None
-    found = _utilisation(CELL, 1e9, 1)
+    found = utilisation(CELL, 1e9, 1)
     assert found["mfu"] is None and found["peak_bytes"] > 10**7  # this process'

@@ -44,7 +44,7 @@ def test_tuned_rules_follow_and_resume(command, tmp_path):
     share = first.dataset.num_tokens / first.dataset.train_bytes
     assert 0 < outcome["train_bits_per_byte"] < 2 * share * outcome["train_loss"]
 
-    # Written down before the others were known, the outline still counts them once the first stand.
+    # Written down before the others were known, the lane index still counts them once the first stand.
     with_all, early = status.text(manifest), Manifest.read(out)
     early.__dict__["cells"] = [early._entry(c, c.lanes) for c in manifest.resolved[0].cells(config)]
     lane_index.write(early)

@@ -167,12 +167,12 @@ def test_without_its_copy_a_missing_file_and_a_changed_one_are_refused(sweep, tm
     assert "4 of 4 lanes" in api.status(out) and executions(tmp_path) == []
 
 
-def test_the_driver_needs_no_outline(sweep):
+def test_the_driver_needs_no_lane_index(sweep):
     """It has executed the file; whoever asks for the status has not."""
     (sweep / "out" / lane_index.NAME).unlink()
     manifest = Manifest.read(sweep / "out")
-    one_line(lambda: status.standing(manifest), lane_index.NAME)
-    assert [c.finished for c in status.standing(manifest, execute=True).cells] == [4]
+    one_line(lambda: status.status(manifest), lane_index.NAME)
+    assert [c.finished for c in status.status(manifest, execute=True).cells] == [4]
 
 
 def test_a_changed_file_draws_where_it_is_named_and_begins_a_sweep_of_its_own(sweep):

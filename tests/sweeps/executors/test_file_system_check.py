@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from sweeps.driver.manifest import Manifest
-from sweeps.executors.file_system_check import Shared
+from sweeps.executors.file_system_check import FileSystemCheck
 from sweeps.executors.local import Process, WorkerDied
 from sweeps.worker.worker import Settings
 
@@ -43,11 +43,11 @@ CHANGES = {
 
 @pytest.mark.parametrize("says, change", CHANGES.items(), ids=range(len(CHANGES)))
 def test_what_a_machine_does_not_see_is_named_with_host_and_path(sweep, says, change):
-    shared = Shared.of(sweep)
-    assert set(shared.files) >= {str(tokens(sweep))} and shared.unseen() is None
+    check = FileSystemCheck.for_manifest(sweep)
+    assert set(check.files) >= {str(tokens(sweep))} and check.problem() is None
     change(sweep)
     said = says.format(out=sweep.out, tokens=tokens(sweep))
-    assert shared.unseen().startswith(f"{socket.gethostname()} {said}: ") and "\n" not in shared.unseen()
+    assert check.problem().startswith(f"{socket.gethostname()} {said}: ") and "\n" not in check.problem()
 
 
 def test_a_worker_whose_driver_is_no_more_leaves_the_lane_to_the_next_ones(sweep):

@@ -35,13 +35,13 @@ def local(out, worker):
         def call(self, name, trial):
             worker.try_trial(trial)
 
-        def leave(self):
+        def stop(self):
             pass
 
         def alive(self):
             return False
 
-        end = leave
+        end = stop
 
     executor = LocalExecutor(out)
     executor.make = Process

@@ -1,0 +1,78 @@
+"""Why a process of a sweep stops, and the function that ends it.
+
+reason           set by                                    what is saved             how the process ends
+TAKEN_OVER       another driver's session.json             nothing                   exit code 1
+SIGTERM          the signal, in a worker                   checkpoint of its pack    exit code 0; at once if it is idle
+ASKED_BY_DRIVER  the file OUT/leave                        checkpoint of its pack    it lives; the driver gets Preempted
+NOT_SAVED        SIGTERM, and the trial failed             nothing                   exit code 1
+DRIVER_GONE      the end of a worker's standard input      nothing                   exit code 0, at once
+GANG_BROKEN      the end of another worker of a gang       nothing                   exit code 1, at once
+RAY_LOST         a cluster that does not answer a driver   nothing                   exit code 1, at once
+DISK_FULL        a trial of this driver                    checkpoints of all packs  it lives; no further trial starts
+INTERRUPTED      Ctrl-C or SIGTERM of a driver             checkpoints of all packs  it lives; KeyboardInterrupt
+
+Records and checkpoints are written whole or not at all, so a process may end at any time.
+"""
+
+import os
+from enum import IntEnum
+from typing import NoReturn
+
+from sweeps.driver.manifest import Manifest
+
+
+class Reason(IntEnum):
+    """Why a process stops. Workers that share a mesh agree on the smallest of their reasons."""
+
+    TAKEN_OVER = 1
+    SIGTERM = 2
+    ASKED_BY_DRIVER = 3
+    NOT_SAVED = 4
+    DRIVER_GONE = 5
+    GANG_BROKEN = 6
+    RAY_LOST = 7
+    DISK_FULL = 8
+    INTERRUPTED = 9
+
+
+EXIT_CODES = {
+    Reason.TAKEN_OVER: 1,
+    Reason.SIGTERM: 0,
+    Reason.NOT_SAVED: 1,
+    Reason.DRIVER_GONE: 0,
+    Reason.GANG_BROKEN: 1,
+    Reason.RAY_LOST: 1,
+}
+
+
+class Stop:
+    """A flag with one reason: the first that is set stays. Threads and signal handlers may set it."""
+
+    def __init__(self) -> None:
+        self._reasons: list[Reason] = []  # `append` is atomic, and a lock would block in a signal handler
+
+    def set(self, reason: Reason) -> None:
+        self._reasons.append(reason)
+
+    @property
+    def reason(self) -> Reason | None:
+        return self._reasons[0] if self._reasons else None
+
+    def check(self, manifest: Manifest, session: str | None) -> Reason | None:
+        """The reason to stop training now, None to go on. Reads session.json and the leave file at most once each.
+
+        TAKEN_OVER goes before a reason that was set earlier: the lanes are another driver's, so nothing may be saved.
+
+        Args:
+          session: the content of session.json under this worker's driver; None for a worker that ends with its driver.
+        """
+        if session is not None and manifest.is_taken_over(session):
+            return Reason.TAKEN_OVER
+        if self.reason is None and manifest.leave_path.exists():
+            self.set(Reason.ASKED_BY_DRIVER)
+        return self.reason
+
+
+def end(reason: Reason) -> NoReturn:
+    """Ends this process at once, with the reason's exit code."""
+    os._exit(EXIT_CODES[reason])

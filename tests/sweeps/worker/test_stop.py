@@ -1,0 +1,90 @@
+"""The flag that stops a process: its first reason stays, and one check reads each file once."""
+
+import ast
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from sweeps.worker.stop import EXIT_CODES, Reason, Stop
+from sweeps.worker.worker import Settings, Worker
+from tests.sweeps.running import ROOT
+
+
+class Files:
+    """The files of a sweep that a check reads, with a count of the reads of each."""
+
+    def __init__(self, leave=(), taken=()):
+        self.leave, self.taken, self.reads = list(leave), list(taken), {"leave": 0, "session": 0}
+        self.leave_path = self
+
+    def exists(self) -> bool:
+        self.reads["leave"] += 1
+        return self.leave.pop(0) if self.leave else False
+
+    def is_taken_over(self, session) -> bool:
+        self.reads["session"] += 1
+        return self.taken.pop(0) if self.taken else False
+
+
+def test_the_first_reason_stays():
+    stop = Stop()
+    assert stop.reason is None
+    stop.set(Reason.SIGTERM)
+    stop.set(Reason.DISK_FULL)
+    assert stop.reason is Reason.SIGTERM
+    assert stop.check(Files(leave=[True]), None) is Reason.SIGTERM
+
+
+def test_a_check_reads_each_file_once():
+    stop, files = Stop(), Files(leave=[False, True, False])
+    assert stop.check(files, "mine") is None and files.reads == {"leave": 1, "session": 1}
+    assert stop.check(files, "mine") is Reason.ASKED_BY_DRIVER and files.reads == {"leave": 2, "session": 2}
+    # The file may go before the worker has saved: the reason stays.
+    assert stop.check(files, "mine") is Reason.ASKED_BY_DRIVER and files.reads["leave"] == 2
+    stop.set(Reason.SIGTERM)
+    assert stop.reason is Reason.ASKED_BY_DRIVER
+
+
+@pytest.mark.parametrize("earlier", [None, Reason.SIGTERM, Reason.ASKED_BY_DRIVER])
+def test_a_sweep_that_was_taken_over_is_never_written(earlier):
+    stop = Stop()
+    if earlier is not None:
+        stop.set(earlier)
+    assert stop.check(Files(leave=[True], taken=[True]), "mine") is Reason.TAKEN_OVER
+    assert stop.check(Files(taken=[True]), None) is earlier  # a worker that ends with its driver has no session
+
+
+@pytest.mark.parametrize(
+    "reasons, agreed",
+    [
+        ((0, 0), None),
+        ((0, Reason.SIGTERM), Reason.SIGTERM),
+        ((Reason.ASKED_BY_DRIVER, 0), Reason.ASKED_BY_DRIVER),
+        ((Reason.ASKED_BY_DRIVER, Reason.SIGTERM), Reason.SIGTERM),
+    ],
+)
+def test_workers_that_share_a_mesh_stop_for_the_same_reason(reasons, agreed, monkeypatch):
+    monkeypatch.setattr("lvp.parallel.processes.gathered", lambda own: np.array([[int(r)] for r in reasons]))
+    worker = object.__new__(Worker)  # without a mesh and its processes
+    worker.settings, worker.stop = Settings(hosts=2), Stop()
+    assert worker._stop_reason(Files()) is agreed
+
+
+@pytest.mark.parametrize("reason", EXIT_CODES)
+def test_every_reason_ends_a_process_with_its_code(reason):
+    code = f"from sweeps.worker.stop import Reason, end; end(Reason.{reason.name})"
+    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, check=False)
+    assert done.returncode == EXIT_CODES[reason]
+
+
+def test_processes_end_in_one_place():
+    calls = [
+        path.relative_to(ROOT)
+        for path in sorted((ROOT / "sweeps").rglob("*.py"))
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.Attribute) and node.attr == "_exit"
+    ]
+    assert calls == [Path("sweeps/worker/stop.py")]
