@@ -41,8 +41,10 @@ def figure(table, config: Config, *, tier: str, corpus: str, partial):
 def _panel(
     table, config: Config, measure: str, title: str, ylabel: str, levels, *, power: bool = False, start: float = 0.0
 ) -> Panel:
-    """A measure of every arm, from a part of the steps on. With `power` the axes are logarithmic and values of 0 and
-    below are left out."""
+    """A measure of every arm, from the part `start` of the steps on.
+
+    With `power` the axes are logarithmic and values of 0 and below are left out.
+    """
     steps = np.array(config.measured_steps)
     shown, series = steps >= start * config.steps, []
     for name in config.arms:
