@@ -1,4 +1,4 @@
-"""One package per question: the paper's claim, its cells at every tier, its figure, and how its claims are judged."""
+"""Experiments: one package per question, with its configuration, analysis, figure and claims."""
 
 import importlib
 from collections.abc import Mapping
@@ -13,9 +13,16 @@ __all__ = ["NAMES", "configured", "load", "to_dict"]
 
 
 def load(name: str, source=None, kept=None):
-    """The `Experiment` of that name, or an InputError with a suggestion; with a source
-    (`experiments.common.user_experiments.Source`) that of a file of somebody's own, which is executed, as
-    `experiments.common.user_experiments.load` does."""
+    """The `Experiment` of a name, or that of a user's file.
+
+    Args:
+      name: one of `NAMES`; not used with a source.
+      source: a `experiments.common.user_experiments.Source`; its file is executed.
+      kept: the copy of that file in a sweep's directory.
+
+    Raises:
+      InputError: an unknown name; a file as in `experiments.common.user_experiments.load`.
+    """
     if source is not None:
         from experiments.common import user_experiments
 
@@ -26,10 +33,11 @@ def load(name: str, source=None, kept=None):
 
 
 def configured(experiment, tier: str, values: Mapping[str, Any] | None = None):
-    """The configuration of a tier of an experiment (a name, or an `Experiment`) with some values replaced.
+    """The configuration of a tier, with some values replaced.
 
-    `values` maps keys to values, or to text as a command line has it (lists by commas, `none` for None). Unknown keys
-    and values of the wrong type raise InputError in one line.
+    Args:
+      experiment: a name or an `Experiment`.
+      tier, values: see `experiments.common.configuration.configured`.
     """
     experiment = load(experiment) if isinstance(experiment, str) else experiment
     return configuration.configured(experiment, tier, values)

@@ -1,1 +1,1 @@
-"""What several experiments share."""
+"""Modules that several experiments share."""

@@ -1,4 +1,4 @@
-"""What configurations are held to: InputError for values that no run could have."""
+"""Checks of configurations: InputError for values that no run can have."""
 
 from collections.abc import Collection, Sequence
 from typing import Any
@@ -6,12 +6,15 @@ from typing import Any
 from lvp.errors import InputError
 from lvp.training import check_positive
 
-_MOST_POINTS = 10_000  # each takes memory in a lane's state, and a place in its record
+_MOST_POINTS = 10_000  # each measured step takes memory in a lane's state and space in its record
 
 
 def sorted_values(config: Any, name: str, *, least: int = 1, positive: bool = False) -> None:
-    """Sorts the tuple of that name in a configuration; InputError where it has fewer than `least` values, one twice, or
-    (if they have to be positive) one that is not."""
+    """Sorts the tuple in the field `name` of a configuration.
+
+    Raises:
+      InputError: fewer than `least` values, a value that occurs twice, or, with `positive`, a value of 0 or below.
+    """
     values = getattr(config, name)
     if not values:
         raise InputError(f"{name} is empty: it needs at least one value")
@@ -26,14 +29,14 @@ def sorted_values(config: Any, name: str, *, least: int = 1, positive: bool = Fa
 
 
 def check_seeds(config: Any, name: str, *, least: int = 1) -> None:
-    """`sorted_values`, and InputError for what is no seed."""
+    """Sorts the seeds as `sorted_values` does; InputError for a number that is no seed."""
     sorted_values(config, name, least=least)
     if any(seed < 0 or seed >= 2**32 for seed in getattr(config, name)):
         raise InputError(f"{name} must be whole numbers from 0 to 2^32 − 1, got {getattr(config, name)}")
 
 
 def check_count(config: Any, name: str, *, least: int = 1, most: int | None = None) -> None:
-    """InputError unless the value of that name lies between these."""
+    """InputError unless the field `name` is between `least` and `most`."""
     value = getattr(config, name)
     if value < least:
         raise InputError(f"{name} must be at least {least}, got {value}")
@@ -42,12 +45,12 @@ def check_count(config: Any, name: str, *, least: int = 1, most: int | None = No
 
 
 def check_points(config: Any, most: int = _MOST_POINTS) -> None:
-    """`check_count` of its `points`, the number of measured steps."""
+    """InputError unless the field `points`, the number of measured steps, is between 2 and `most`."""
     check_count(config, "points", least=2, most=min(most, _MOST_POINTS))
 
 
 def check_names(what: str, given: Sequence[str], known: Collection[str]) -> None:
-    """InputError unless there is at least one name, each is known and none comes twice."""
+    """InputError unless there is at least one name, all names are known and no name occurs twice."""
     for name in given:
         if name not in known:
             raise InputError(f"{what} must be of {', '.join(known)}; got {name!r}")
@@ -56,7 +59,7 @@ def check_names(what: str, given: Sequence[str], known: Collection[str]) -> None
 
 
 def check_schedule(warmup: float, cooldown: float) -> None:
-    """InputError unless both are parts of the steps that fit into them together."""
+    """InputError unless both are parts of the steps and their sum is at most 1."""
     if min(warmup, cooldown) < 0 or warmup + cooldown > 1:
         raise InputError(
             f"warm-up ({warmup:g}) and cool-down ({cooldown:g}) are parts of the steps: together they must not be "

@@ -1,4 +1,4 @@
-"""Configurations of experiments: values replaced by key, and as JSON."""
+"""Configurations of experiments: replacement of values by key, and conversion to JSON."""
 
 from collections.abc import Mapping
 from dataclasses import asdict, fields, replace
@@ -7,15 +7,18 @@ from typing import TYPE_CHECKING, Any, get_type_hints
 from lvp.cli.parser import parsed
 from lvp.errors import unknown
 
-if TYPE_CHECKING:  # takes seconds, and whoever asks how far a sweep is trains nothing
+if TYPE_CHECKING:  # the import takes seconds, and the status of a sweep does not need it
     from experiments.common.experiment import Experiment
 
 
 def configured(experiment: "Experiment", tier: str, values: Mapping[str, Any] | None = None):
-    """The configuration of a tier of an experiment with some values replaced.
+    """The configuration of a tier of an experiment, with some values replaced.
 
-    `values` maps keys to values, or to text as a command line has it (lists by commas, `none` for None). Unknown keys
-    and values of the wrong type raise InputError in one line.
+    Args:
+      values: field → value, or its text on a command line (a list has commas, `none` is None).
+
+    Raises:
+      InputError: an unknown tier or field, or a value of the wrong type; in one line.
     """
     if tier not in experiment.tiers:
         raise unknown("tier", tier, experiment.tiers)
@@ -30,5 +33,5 @@ def configured(experiment: "Experiment", tier: str, values: Mapping[str, Any] | 
 
 
 def to_dict(config) -> dict[str, Any]:
-    """A configuration as JSON has it: tuples become lists."""
+    """A configuration as JSON: tuples become lists."""
     return {f.name: list(v) if isinstance(v := asdict(config)[f.name], tuple) else v for f in fields(config)}

@@ -1,4 +1,4 @@
-"""The names of the experiments."""
+"""The names of the experiments, apart from the experiments themselves, whose import takes seconds."""
 
 NAMES = (
     "width_vocab",

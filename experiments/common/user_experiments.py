@@ -1,8 +1,8 @@
-"""Experiments in files of somebody's own: found by path, held to a digest, executed when their code is needed.
+"""Experiments in users' files, which are identified by path and digest and executed when their code is needed.
 
-Such a file is a program, and to load it is to run it, with all that its user may do. `python -m sweeps run FILE` is
-asked to; a sweep keeps a copy, and its manifest path and digest, so that `resume`, `figure` and workers run what `run`
-was given or nothing.
+Loading such a file executes it with the rights of the user. `python -m sweeps run FILE` does so. A sweep keeps a copy
+of the file, and its manifest holds path and digest: `resume`, `figure` and workers execute the file that `run` was
+given, or none.
 """
 
 import contextlib
@@ -24,45 +24,46 @@ from lvp.errors import InputError
 from lvp.files import write_whole
 from lvp.training import records
 
-if TYPE_CHECKING:  # takes seconds, and whoever asks how far a sweep is executes nothing
+if TYPE_CHECKING:  # the import takes seconds, and the status of a sweep does not need it
     from experiments.common.experiment import CellLanes, Experiment
 
 KEPT = "experiment.py"  # in a sweep's directory
-_NAME = re.compile(r"[A-Za-z][A-Za-z0-9_-]{0,63}")  # part of directories' names
+_NAME = re.compile(r"[A-Za-z][A-Za-z0-9_-]{0,63}")  # names become parts of directories' names
 
 
 @dataclass(frozen=True)
 class Source:
-    """A file that holds an experiment. path: absolute. sha256: of its bytes."""
+    """A file that holds an experiment."""
 
-    path: str
-    sha256: str
+    path: str  # absolute
+    sha256: str  # digest of the file's bytes
 
 
 def is_file(experiment: str) -> bool:
-    """Whether what was given for an experiment is a file and no name."""
+    """Whether the argument names a file and not an experiment of lvp."""
     return experiment.endswith(".py")
 
 
 def source(path: str | Path) -> Source:
-    """The file as it is now. Raises: InputError where it cannot be read."""
+    """The path and the present digest of a file. Raises: InputError if it cannot be read."""
     path = Path(path).absolute()
     return Source(str(path), _digest(_read(path)))
 
 
 def keep(source: Source, kept: Path) -> None:
-    """Copies the file to where a sweep began with it, to be loaded from there whatever becomes of the file itself."""
+    """Copies the file to `kept` in a sweep's directory, so that the sweep does not depend on the original."""
     content = _read(Path(source.path))
-    if _digest(content) == source.sha256:  # else `load` has something to say
+    if _digest(content) == source.sha256:  # otherwise `load` raises an error
         write_whole(kept, content)
 
 
 def load(source: Source, kept: Path | None = None) -> "Experiment":
-    """Executes the file, or the copy of it that a sweep has kept, once in a process, and returns its experiment.
+    """The experiment of a file. Executes the file, or the copy that a sweep has kept, once per process.
 
-    Raises: InputError in one line that names the file: it is missing, or no longer what it was; it does not run (with
-    line and error); it holds no experiment, several, one of a name that lvp has or that no directory could have, or one
-    whose configurations no sweep could use.
+    Raises:
+      InputError: in one line that names the file. The file is missing or has changed; it raises an error (with its
+        line); it holds no experiment or several; the experiment's name is taken or not allowed; or its configurations
+        cannot be written as JSON and read again.
     """
     if kept is not None:
         with contextlib.suppress(OSError):
@@ -83,21 +84,21 @@ def load(source: Source, kept: Path | None = None) -> "Experiment":
 
 @cache
 def _executed(source: Source, content: bytes) -> "Experiment":
-    from experiments.common.experiment import Experiment  # see above
+    from experiments.common.experiment import Experiment  # imported late for the same reason
 
     path = source.path
     module = types.ModuleType(f"experiment_{source.sha256[:16]}")
     module.__file__ = path
-    sys.modules[module.__name__] = module  # where dataclasses look up what their annotations mean
+    sys.modules[module.__name__] = module  # dataclasses look up their annotations there
     try:
         exec(compile(content, path, "exec", dont_inherit=True), module.__dict__)
     except (Exception, SystemExit) as error:
         raise InputError(f"experiment {path}:{_line(error, path)}: {_described(error)}") from error
-    found = {id(value): value for value in vars(module).values() if isinstance(value, Experiment)}
-    if len(found) != 1:
-        names = ", ".join(str(e.name) for e in found.values()) or "none"
+    by_id = {id(value): value for value in vars(module).values() if isinstance(value, Experiment)}
+    if len(by_id) != 1:
+        names = ", ".join(str(e.name) for e in by_id.values()) or "none"
         raise InputError(f"experiment {path}: holds {names}; a file holds one, EXPERIMENT = Experiment(…)")
-    (experiment,) = found.values()
+    (experiment,) = by_id.values()
     _check(experiment, path)
     return experiment
 
@@ -110,7 +111,7 @@ def _check(experiment: "Experiment", path: str) -> None:
     for tier, config in experiment.tiers.items():
         if not is_dataclass(config) or "corpus" not in {f.name for f in fields(config)}:
             raise InputError(f"experiment {path}: tier {tier} must be a dataclass with a corpus, got {config!r}")
-        try:  # as a manifest will have it, and give it back
+        try:  # a manifest holds the configuration as JSON
             written = json.loads(records.dumps(to_dict(config)))
             configured(experiment, tier, written)
         except (TypeError, ValueError) as error:
@@ -118,13 +119,13 @@ def _check(experiment: "Experiment", path: str) -> None:
 
 
 def check_cells(cells: "Iterable[CellLanes]") -> None:
-    """InputError where two optimizers go by one name, by which records tell them apart, or a label is no line."""
-    found: dict[str, Any] = {}
+    """InputError if two optimizers have one name, which identifies them in records, or if a label cannot be printed."""
+    factories: dict[str, Any] = {}
     for label, cell, *_ in cells:
         if not label.isprintable():
             raise InputError(f"cell {label!r}: its label must be of characters that can be printed")
         own = getattr(cell, "optimizer", None)
-        if own is not None and found.setdefault(own.kind, own.factory) is not own.factory:
+        if own is not None and factories.setdefault(own.kind, own.factory) is not own.factory:
             raise InputError(f"cell {label}: optimizer {own.kind} has another factory than in the cells before it")
 
 
@@ -140,7 +141,7 @@ def _digest(content: bytes) -> str:
 
 
 def _line(error: BaseException, path: str) -> int:
-    """The last line of the file that was at work."""
+    """The last line of the file that was executed before the error."""
     if isinstance(error, SyntaxError) and error.filename == path:
         return error.lineno or 1
     lines = [frame.lineno for frame in traceback.extract_tb(error.__traceback__) if frame.filename == path]
@@ -148,5 +149,5 @@ def _line(error: BaseException, path: str) -> int:
 
 
 def _described(error: BaseException) -> str:
-    said = error.msg if isinstance(error, SyntaxError) else str(error)
-    return f"{type(error).__name__}: {said}".splitlines()[0].removesuffix(": ")
+    message = error.msg if isinstance(error, SyntaxError) else str(error)
+    return f"{type(error).__name__}: {message}".splitlines()[0].removesuffix(": ")

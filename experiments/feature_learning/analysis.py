@@ -1,54 +1,77 @@
-"""What the records of `feature_learning` say, and its table."""
+"""Reads the records of `feature_learning`: parts of the change of the output, their powers of d, and the summary."""
 
 import numpy as np
 
 from experiments.feature_learning import sign_moments
-from experiments.feature_learning.config import ARMS, GROWING, LVP_POWER, PARTS, THEOREM, Config, regimes, smallest
+from experiments.feature_learning.config import (
+    ARMS,
+    GROWING,
+    PARTS,
+    THEOREM,
+    TRAINED_PARTS,
+    Config,
+    lvp_table,
+    regimes,
+    smallest,
+)
 from lvp import analysis
 from lvp.analysis.power_laws import in_words
+from lvp.parametrization import Table
 
 
 def rows_of(table, arm: str, regime: str):
-    """The rows of one line of the figure, by width."""
+    """The rows of an arm in a regime, sorted by width."""
     chosen = (table["lane.arm"] == arm) & (table["cell.arguments.regime"] == regime)
     return table[chosen].sort_values("cell.arguments.width")
 
 
 def error_of(column: str) -> str:
-    """The column of standard errors beside a column of values."""
+    """The column of standard errors of a column of values."""
     part, after, step = column.partition("_step")
     return f"{part}_error{after}{step}"
 
 
 def power(widths, values, errors):
-    """The power of d that values [W] with standard errors [W] follow."""
+    """The power of d that values [W] with standard errors [W] follow, with its interval."""
     return analysis.slope(widths, (values, errors / values))
 
 
 def in_theorems_steps(table, config: Config, arm: str, part: str, step: int):
-    """Widths [W], and a part after so many steps relative to theorem 1's one step (the exact form under LVP), with its
-    standard errors: flat where the theorem's power of d survives."""
+    """Widths, values and standard errors [W] of a part after `step` steps, relative to theorem 1's one step.
+
+    The one step is that of the exact form under LVP. The values do not depend on d if the theorem's power survives.
+    """
     width, column, form = "cell.arguments.width", f"{part}_step{step}", f"{part}_exact"
-    # What has not run yet has no columns either.
+    # The table of an unfinished sweep may lack the columns.
     measured = rows_of(table, arm, GROWING).reindex(columns=[width, column, error_of(column)])
     rows = measured.merge(rows_of(table, THEOREM, GROWING).reindex(columns=[width, form]), on=width)
-    unit = config.rate * rows[width] ** LVP_POWER[part] * rows[form]
-    return tuple(np.asarray(x, float) for x in (rows[width], rows[column] / unit, rows[error_of(column)] / unit))
+    rate_times_std = [_rate_times_std(lvp_table(d), part) for d in rows[width]]
+    one_step = config.rate * np.array(rate_times_std) * rows[form]
+    return tuple(
+        np.asarray(x, float) for x in (rows[width], rows[column] / one_step, rows[error_of(column)] / one_step)
+    )
+
+
+def _rate_times_std(lvp: Table, part: str) -> float:
+    """η_E σ_W for the embedding, η_W σ_E for the projection, at η = 1."""
+    if part == "embedding":
+        return lvp["embedding"].lr_multiplier * lvp["output"].init_std
+    return lvp["output"].lr_multiplier * lvp["embedding"].init_std
 
 
 def one_step_power(rows, part: str):
-    """That of a part after theorem 1's one step."""
+    """The power of d that a measured part follows after one step, with its interval."""
     return power(rows["cell.arguments.width"], rows[part].to_numpy(), rows[error_of(part)].to_numpy())
 
 
 def local_power(rows, column: str) -> float:
-    """That of a closed form, by least squares."""
+    """The power of d that a closed form follows, by least squares."""
     logs = np.log(rows["cell.arguments.width"].to_numpy(float))
     return float(np.polyfit(logs, np.log(rows[column].to_numpy()), 1)[0])
 
 
 def summary(table, config: Config) -> str:
-    """Measured against exact and printed forms at the largest width; powers of d beside the forms'."""
+    """Measured parts over the exact and the printed forms at the largest width, and their powers of d."""
     moments = sign_moments.lines({arm: rows_of(table, arm, GROWING) for arm in sign_moments.ARMS})
     blocks = _one_step_lines(table, config), moments, _beyond_lines(table, config)
     return "\n\n".join("\n".join(lines) for lines in blocks if lines)
@@ -74,17 +97,18 @@ def _one_step_lines(table, config: Config) -> list[str]:
 
 def _beyond_lines(table, config: Config) -> list[str]:
     ends = sorted({config.steps[0], config.steps[-1]})
-    columns = {(part, t): f"{PARTS[part].split(',')[0]} after {t}" for part in LVP_POWER for t in ends}
+    columns = {(part, t): f"{PARTS[part].split(',')[0]} after {t}" for part in TRAINED_PARTS for t in ends}
     lines = [
         f"beyond theorem 1 ({GROWING}, LVP, true targets), relative to its exact form's one step: power of d",
         f"{'arm':<22}" + "".join(f"{name:>24}" for name in columns.values()),
     ]
     for arm in ARMS:
-        found = [in_theorems_steps(table, config, arm, part, t) for part, t in columns]
-        if len(found[0][0]) > 1:
-            lines.append(f"{arm:<22}" + "".join(f"{in_words(power(*points)):>24}" for points in found))
+        by_column = [in_theorems_steps(table, config, arm, part, t) for part, t in columns]
+        if len(by_column[0][0]) > 1:
+            lines.append(f"{arm:<22}" + "".join(f"{in_words(power(*points)):>24}" for points in by_column))
     return lines if len(lines) > 2 else []
 
 
 def steps_in_words(config: Config) -> str:
+    """The number of steps of the arms beyond theory."""
     return f"{config.steps[-1]} step{'s' * (config.steps[-1] > 1)}"

@@ -1,14 +1,15 @@
-"""The calculation of `feature_learning`, a lane at a time."""
+"""The calculation of one lane of `feature_learning`."""
 
 import numpy as np
 
 from experiments.feature_learning import sign_moments
 from experiments.feature_learning.config import ARMS, THEOREM, trained_draws
 from lvp import theory
+from lvp.parametrization import table
 
 
 def calculate(arguments, lane, dataset) -> dict:
-    """Root mean squares of the parts with standard errors, and what the forms say."""
+    """Root mean squares of the parts with standard errors, and the printed and the exact forms."""
     import jax
 
     from lvp.theory import simulation
@@ -33,18 +34,19 @@ def calculate(arguments, lane, dataset) -> dict:
     if lane["arm"] in sign_moments.ARMS:
         return sign_moments.calculate(arguments, lane["arm"], alpha, tokens)
     optimizer, loss = ARMS[lane["arm"]]
+    lvp = table("lvp", width=d, vocab=m)
     parts = simulation.feature_components(
         key,
         d,
         alpha,
-        learning_rate_embedding=arguments["rate"] * d**-0.5,
-        learning_rate_output=arguments["rate"] / d,
-        sigma_embedding=d**-0.5,
-        sigma_output=d**-0.5,
+        learning_rate_embedding=arguments["rate"] * lvp["embedding"].lr_multiplier,
+        learning_rate_output=arguments["rate"] * lvp["output"].lr_multiplier,
+        sigma_embedding=lvp["embedding"].init_std,
+        sigma_output=lvp["output"].init_std,
         steps=tuple(arguments["steps"]),
         optimizer=optimizer,
         loss=loss,
-        eps=1e-20,  # gradients are as small as α_i / m: Adam's usual 1e-8 would hold rare tokens still
+        eps=1e-20,  # gradients are as small as α_i / m: with the usual 1e-8 Adam would not move rare tokens
         draws=trained_draws(arguments["draws"]),
         tokens=tokens,
     )
@@ -55,15 +57,15 @@ def calculate(arguments, lane, dataset) -> dict:
 
 
 def _measured(parts, at: tuple[int, ...]) -> dict[str, float]:
-    """Part → its value, and its standard error under name_error."""
-    found = {
+    """Part → value, and part_error → standard error, at an index of the leading axes."""
+    estimates = {
         "embedding": parts.embedding.overall,
         "top": parts.projection.per_token,
         "rare": parts.projection.per_token,
     }
     index = {"embedding": at, "top": (*at, 0), "rare": (*at, 1)}
-    out = {}
-    for name, estimate in found.items():
-        out[name] = float(np.asarray(estimate.mean)[index[name]])
-        out[f"{name}_error"] = float(np.asarray(estimate.standard_error)[index[name]])
-    return out
+    values = {}
+    for name, estimate in estimates.items():
+        values[name] = float(np.asarray(estimate.mean)[index[name]])
+        values[f"{name}_error"] = float(np.asarray(estimate.standard_error)[index[name]])
+    return values

@@ -1,91 +1,82 @@
 """The claims of `feature_learning`."""
 
+import math
+from collections.abc import Iterator
+
 from experiments.feature_learning import sign_moments
 from experiments.feature_learning.analysis import error_of, in_theorems_steps, power, rows_of, steps_in_words
-from experiments.feature_learning.config import ARMS, GROWING, LVP_POWER, PARTS, THEOREM, Config
-from lvp.analysis.claims import Claim, judge
+from experiments.feature_learning.config import ARMS, GROWING, PARTS, THEOREM, TRAINED_PARTS, Config
+from lvp.analysis.claims import Claim, Question
+from lvp.analysis.measurement import NORMAL_QUANTILE, Measurement
+
+PAPER_A = "Hayou & Liu 2025"
+UNKNOWN = Measurement(math.nan, None)
 
 
 def claims(table, config: Config, context) -> list[Claim]:
-    """Theorem 1 as printed and as exact, at the largest shape of m = 8 d; and whether LVP's balance survives."""
-    shared = dict(context) | {"source": "Hayou & Liu 2025, theorem 1"}
-    return _one_step_claims(table, shared) + _moment_claims(table, context) + _survival_claims(table, config, shared)
+    """Theorem 1 and theorems 3 and 4, printed and exact, at the largest shape of m = 8 d; the powers of d beyond."""
+    questions = [*_one_step(table), *_moments(table), *_survival(table, config)]
+    return [question.answer(measurement, context) for question, measurement in questions]
 
 
-def _one_step_claims(table, shared) -> list[Claim]:
+def _one_step(table) -> Iterator[tuple[Question, Measurement]]:
     projection = "one step of the projection changes"
-    rows = rows_of(table, THEOREM, GROWING)
-    return [
-        _ratio_claim(rows, f"{statement} by {form_name}", part, form, note, shared)
-        for statement, form_name, part, form, note in (
-            ("one step of the embedding changes the output", "theorem 1's δ̄_E", "embedding", "paper", ""),
-            (f"{projection} the most frequent token's output", "theorem 1's δ̄_W", "top", "paper", ""),
-            (f"{projection} that output", "the exact form of δ̄_W", "top", "exact", ", κ_i = I_i for α_i²/Σα²"),
+    for statement, part, form, note in (
+        ("one step of the embedding changes the output by theorem 1's δ̄_E", "embedding", "paper", ""),
+        (f"{projection} the most frequent token's output by theorem 1's δ̄_W", "top", "paper", ""),
+        (f"{projection} that output by the exact form of δ̄_W", "top", "exact", ", κ_i = I_i for α_i²/Σα²"),
+    ):
+        yield _ratio(rows_of(table, THEOREM, GROWING), statement, f"{PAPER_A}, {THEOREM}", part, form, note)
+
+
+def _moments(table) -> Iterator[tuple[Question, Measurement]]:
+    for column, (arm, name) in sign_moments.VARIANCES.items():
+        rows, source = rows_of(table, arm, GROWING), f"{PAPER_A}, {arm}"
+        for form, description in (("paper", "as printed"), ("exact", "in its exact form")):
+            if form == "paper" or arm == "theorem 4":  # theorem 3 is exact as printed
+                statement = f"{name}: the variance of X is the theorem's, {description}"
+                yield _ratio(rows, statement, source, column, form)
+        question = Question(
+            statement=f"{name}: the covariance of X is diagonal",
+            source=source,
+            paper_value=0.0,
+            claimed=(-0.02, 0.02),
+            note=f"off-diagonal over diagonal, within 0.02, {GROWING}",
         )
-    ]
+        yield question, sign_moments.correlation(rows.iloc[-1], column) if len(rows) else UNKNOWN
 
 
-def _ratio_claim(rows, statement: str, part: str, form: str, note: str, shared) -> Claim:
-    """Is measured over predicted one, within 2 %, at the largest width?"""
-    value, interval, where = None, None, ""
+def _ratio(rows, statement: str, source: str, column: str, form: str, note: str = "") -> tuple[Question, Measurement]:
+    """Whether measured over predicted is 1 within 2 % at the largest width."""
+    measurement, width = UNKNOWN, ""
     if len(rows):
         last = rows.iloc[-1]
-        value = last[part] / last[f"{part}_{form}"]
-        half = 1.96 * last[error_of(part)] / last[f"{part}_{form}"]
-        interval, where = (value - half, value + half), f"at d {last['cell.arguments.width']}, "
-    return Claim(
+        predicted = last[f"{column}_{form}"]
+        half = NORMAL_QUANTILE * last[error_of(column)] / predicted
+        measurement = Measurement.plus_minus(last[column] / predicted, half)
+        width = f"at d {last['cell.arguments.width']}, "
+    question = Question(
         statement=statement,
+        source=source,
         paper_value=1.0,
-        value=value,
-        interval=interval,
-        verdict=judge(value, interval, claimed=(0.98, 1.02)),
-        note=f"measured over predicted, within 2 %, {where}{GROWING}{note}",
-        **shared,
+        claimed=(0.98, 1.02),
+        note=f"measured over predicted, within 2 %, {width}{GROWING}{note}",
     )
+    return question, measurement
 
 
-def _moment_claims(table, context) -> list[Claim]:
-    made = []
-    for column, (arm, name) in sign_moments.VARIANCES.items():
-        shared = dict(context) | {"source": f"Hayou & Liu 2025, {arm}"}
-        rows = rows_of(table, arm, GROWING)
-        for form, says in (("paper", "as printed"), ("exact", "in its exact form")):
-            if form == "paper" or arm == "theorem 4":  # theorem 3 is exact as printed
-                statement = f"{name}: the variance of X is the theorem's, {says}"
-                made.append(_ratio_claim(rows, statement, column, form, "", shared))
-        value, interval = sign_moments.correlation(rows.iloc[-1], column) if len(rows) else (None, None)
-        made.append(
-            Claim(
-                statement=f"{name}: the covariance of X is diagonal",
+def _survival(table, config: Config) -> Iterator[tuple[Question, Measurement]]:
+    for part in TRAINED_PARTS:
+        for arm in ARMS:
+            points = in_theorems_steps(table, config, arm, part, config.steps[-1])
+            fit = power(*points) if len(points[0]) > 2 else None
+            question = Question(
+                statement=f"theorem 1's power of d under LVP at {GROWING} survives true targets and "
+                f"{steps_in_words(config)}: {PARTS[part]}, {arm}",
+                source=f"{PAPER_A}, {THEOREM}",
                 paper_value=0.0,
-                value=value,
-                interval=interval,
-                verdict=judge(value, interval, claimed=(-0.02, 0.02)),
-                note=f"off-diagonal over diagonal, within 0.02, {GROWING}",
-                **shared,
+                claimed=(-0.05, 0.05),
+                note="power of d relative to the exact form's, within 0.05; the theorem says it of one step under "
+                "assumption 2",
             )
-        )
-    return made
-
-
-def _survival_claims(table, config: Config, shared) -> list[Claim]:
-    return [
-        _survival_claim(in_theorems_steps(table, config, arm, part, config.steps[-1]), arm, part, config, shared)
-        for part in LVP_POWER
-        for arm in ARMS
-    ]
-
-
-def _survival_claim(points, arm: str, part: str, config: Config, shared) -> Claim:
-    fit = power(*points) if len(points[0]) > 2 else None
-    value, interval = (fit.slope, fit.interval) if fit else (None, None)
-    return Claim(
-        statement=f"theorem 1's power of d under LVP at {GROWING} survives true targets and {steps_in_words(config)}: "
-        f"{PARTS[part]}, {arm}",
-        paper_value=0.0,
-        value=value,
-        interval=interval,
-        verdict=judge(value, interval, claimed=(-0.05, 0.05)),
-        note="power of d relative to the exact form's, within 0.05; the theorem says it of one step under assumption 2",
-        **shared,
-    )
+            yield question, Measurement(fit.slope, fit.interval) if fit else UNKNOWN

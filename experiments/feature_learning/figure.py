@@ -10,15 +10,15 @@ from experiments.feature_learning.analysis import (
     rows_of,
     steps_in_words,
 )
-from experiments.feature_learning.config import ARMS, GROWING, LVP_POWER, PARTS, THEOREM, Config, regimes
+from experiments.feature_learning.config import ARMS, GROWING, PARTS, THEOREM, TRAINED_PARTS, Config, regimes
 from lvp.analysis.figure_style import sheet
 from lvp.analysis.power_laws import Panel, Series, in_words
 
 
 def figure(table, config: Config, *, tier: str, corpus: str, partial):
-    """The parts over d in three regimes, and beyond theory after the last step."""
+    """The parts of the change over d in three regimes, and beyond theory after the last step."""
     panels = [_one_step_panel(table, regime) for regime in regimes(config)]
-    panels += [_beyond_panel(table, config, part) for part in LVP_POWER]
+    panels += [_beyond_panel(table, config, part) for part in TRAINED_PARTS]
     return sheet(
         [panel for panel in panels if panel.series],
         title="What each matrix adds to the change of the linear network's output",
@@ -53,5 +53,5 @@ def _beyond_panel(table, config: Config, part: str) -> Panel:
 
 
 def _typeset(name: str) -> str:
-    """δ with its index below."""
+    """The name with the index of δ as a subscript."""
     return re.sub(r"δ_\w", r"$\g<0>$", name)

@@ -1,7 +1,7 @@
-"""Theorems 3 and 4 of Hayou & Liu 2025, the covariances behind theorem 1, as lanes of `feature_learning`.
+"""Theorems 3 and 4 of Hayou & Liu 2025: lanes of `feature_learning` that measure the covariances behind theorem 1.
 
 Theorem 3: X = Σ_j S(⟨v, W_j⟩) W_j has covariance (d + 2 d (d−1) / (π m)) I. Theorem 4: X = E_i S(Eᵀ M) has a diagonal
-covariance of d + (2/π) (α_i²/ᾱ²) d (d−1) / m; its diagonal is exact for equal frequencies only (`lvp.theory`).
+covariance of d + (2/π) (α_i²/ᾱ²) d (d−1) / m. Its diagonal is exact for equal frequencies only (`lvp.theory`).
 """
 
 from collections.abc import Mapping
@@ -10,10 +10,11 @@ from typing import Any
 import numpy as np
 
 from lvp import theory
+from lvp.analysis.measurement import NORMAL_QUANTILE, Measurement
 
 ARMS = ("theorem 3", "theorem 4")
-PER_STEP = 20  # draws: a draw of X has hardly more to say than one of its squares
-# By column: the theorem, and what its X is of.
+PER_STEP = 20  # draws of X per configured draw: a draw of X costs much less than a step
+# Column → theorem, and the title of its X.
 VARIANCES = {
     "signs_variance": ("theorem 3", "Theorem 3"),
     "top_variance": ("theorem 4", "Theorem 4, most frequent token"),
@@ -29,42 +30,47 @@ def calculate(arguments: Mapping[str, Any], arm: str, alpha: np.ndarray, tokens:
 
     d, draws, key = arguments["width"], PER_STEP * arguments["draws"], jax.random.key(arguments["seed"])
     if arm == "theorem 3":
-        found = simulation.theorem_3_moments(key, d, len(alpha), draws=draws)
+        moments = simulation.theorem_3_moments(key, d, len(alpha), draws=draws)
         form = float(theory.sign_projection_variance(d, len(alpha)))
-        return _read("signs", found, (), form, form)
-    found = simulation.theorem_4_moments(key, d, alpha, tokens=tokens, draws=draws)
-    out: dict[str, Any] = {}
+        return _read("signs", moments, (), form, form)
+    moments = simulation.theorem_4_moments(key, d, alpha, tokens=tokens, draws=draws)
+    outcome: dict[str, Any] = {}
     forms = [theory.sign_gaussian_variance(d, alpha, exact=exact) for exact in (True, False)]
     for i, name in enumerate(("top", "rare")):
-        out |= _read(name, found, (i,), *(float(form[tokens[i]]) for form in forms))
-    return out
+        outcome |= _read(name, moments, (i,), *(float(form[tokens[i]]) for form in forms))
+    return outcome
 
 
-def _read(name: str, found, at: tuple[int, ...], exact: float, paper: float) -> dict[str, float]:
-    out = {f"{name}_variance_exact": exact, f"{name}_variance_paper": paper}
-    for what, estimate in (("variance", found.variance), ("covariance", found.covariance)):
-        out[f"{name}_{what}"] = float(np.asarray(estimate.mean)[at])
-        out[f"{name}_{what}_error"] = float(np.asarray(estimate.standard_error)[at])
-    return out
+def _read(name: str, moments, at: tuple[int, ...], exact: float, paper: float) -> dict[str, float]:
+    """Variance and covariance at an index with standard errors, and the exact and the printed variance."""
+    outcome = {f"{name}_variance_exact": exact, f"{name}_variance_paper": paper}
+    for what, estimate in (("variance", moments.variance), ("covariance", moments.covariance)):
+        outcome[f"{name}_{what}"] = float(np.asarray(estimate.mean)[at])
+        outcome[f"{name}_{what}_error"] = float(np.asarray(estimate.standard_error)[at])
+    return outcome
 
 
-def correlation(row, variance: str) -> tuple[float, tuple[float, float]]:
-    """Covariance over variance of a row of the table, with a 95 % interval."""
+def correlation(row, variance: str) -> Measurement:
+    """Covariance over variance of a row of the table."""
     covariance = variance.replace("variance", "covariance")
-    value, half = row[covariance] / row[variance], 1.96 * row[f"{covariance}_error"] / row[variance]
-    return float(value), (float(value - half), float(value + half))
+    half = NORMAL_QUANTILE * row[f"{covariance}_error"] / row[variance]
+    return Measurement.plus_minus(row[covariance] / row[variance], half)
 
 
 def lines(rows_by_arm: Mapping[str, Any]) -> list[str]:
-    """The largest width's numbers as a table; nothing where none has run. `rows_by_arm`: rows by width."""
-    made = []
+    """The moments at the largest width as lines of text; no line if no lane has run.
+
+    Args:
+      rows_by_arm: theorem → rows sorted by width.
+    """
+    texts = []
     for column, (arm, name) in VARIANCES.items():
         rows = rows_by_arm[arm]
         if len(rows):
             last = rows.iloc[-1]
             ratios = " ".join(f"{last[column] / last[f'{column}_{form}']:>15.3f}" for form in ("exact", "paper"))
-            value, (low, high) = correlation(last, column)
-            made.append(f"{name:<39} {ratios} {value:>9.4f} [{low:.4f}, {high:.4f}]")
+            value, _, interval = correlation(last, column).text(".4f").partition(" ")
+            texts.append(f"{name:<39} {ratios} {value:>9} {interval}")
     head = f"{'covariance of X at the largest width':<39} {'variance/exact':>15} {'variance/paper':>15}"
     head += "   off-diagonal/variance"
-    return [head, *made] if made else []
+    return [head, *texts] if texts else []

@@ -1,9 +1,12 @@
-"""What do updates that are too large at first leave behind: dead ReLUs, matrices of few directions, or nothing?
+"""Do first updates that are too large leave dead ReLUs, matrices of low stable rank, or nothing?
 
-Kosson, Messmer & Jaggi 2024 (paper C), appendix A: ResNet-20 on CIFAR-10 under rotational AdamW (weight decay 0.01,
-rate 0.05, cosine), whose rate is × 1, 8 or 128 in the first 5 of 205 epochs (the rotation × 1, √8, √128). Final
-accuracy falls with the scale, along with a growing fraction of dead ReLUs (figure 7); less so for random directions and
-for leaky ReLUs; and not at all where biases are frozen meanwhile. Stable ranks do not explain it (figure 8).
+Kosson, Messmer & Jaggi 2024 (paper C), appendix A, train ResNet-20 on CIFAR-10 with rotational AdamW (weight decay
+0.01, rate 0.05, cosine). The rate of the first 5 of 205 epochs is scaled by 1, 8 or 128, and the rotation by 1, √8 or
+√128.
+
+- Figure 7: the final accuracy falls with the scale, and the fraction of dead ReLUs grows. Both effects are smaller for
+  random directions and for leaky ReLUs. They vanish if biases are frozen in the first phase.
+- Figure 8: stable ranks do not explain the loss of accuracy.
 
     python -m sweeps run large_updates --tier laptop      2 CPU cores, 20 minutes; scikit-learn's digits at 16 × 16
     python -m sweeps run large_updates --tier paper --corpus cifar10:DIR

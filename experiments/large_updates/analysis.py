@@ -1,40 +1,39 @@
-"""What the records of `large_updates` say, and its table."""
+"""Reads the records of `large_updates`: accuracies and dead ReLUs by arm and scale, and the summary."""
 
 import numpy as np
 
-from experiments.common.decoder_runs import where
+from experiments.common.tables import finished_by_seed, lists_by_row
 from experiments.large_updates.config import ARMS, Config, lane_of
 from lvp.training import steps_of_parts
 
 
-def rows(table, config: Config, name: str, scale: float):
-    """The lanes of an arm at a scale, a row a seed; nothing but NaN in the row of one that is missing or diverged."""
+def lanes_by_seed(table, config: Config, name: str, scale: float):
+    """One row per seed of an arm at a scale; NaN in the row of a missing or diverged lane."""
     lane = lane_of(config, name, scale, 0)
-    columns = {f"lane.{k}": getattr(lane, k) for k in ("first_scale", "random", "frozen", "negative_slope")}
-    return where(table, columns | {"status": "finished"}).set_index("lane.seed").reindex(list(config.seeds))
+    columns = {f"lane.{field}": getattr(lane, field) for field in ("first_scale", "random", "frozen", "negative_slope")}
+    return finished_by_seed(table, columns, config.seeds)
 
 
 def accuracy(table, config: Config, name: str, scale: float) -> np.ndarray:
-    """Of the test images, in % [seeds]."""
-    return 100 * rows(table, config, name, scale)["accuracy"].to_numpy(float)
+    """Accuracies on the test images [seeds], in %."""
+    return 100 * lanes_by_seed(table, config, name, scale)["accuracy"].to_numpy(float)
 
 
-def course(table, config: Config, name: str, scale: float, what: str) -> np.ndarray:
-    """A measure at `measured_epochs` [seeds, epochs]; NaN where there is none."""
-    empty = [np.nan] * len(measured_epochs(table, config))
-    found = rows(table, config, name, scale).get(f"measures.{what}", [empty] * len(config.seeds))
-    return np.array([x if isinstance(x, list) else empty for x in found], float)
+def over_epochs(table, config: Config, name: str, scale: float, measure: str) -> np.ndarray:
+    """A measure [seeds, measured epochs]; NaN for a missing or diverged lane."""
+    rows = lanes_by_seed(table, config, name, scale)
+    return lists_by_row(rows, f"measures.{measure}", (len(measured_epochs(table, config)),))
 
 
 def measured_epochs(table, config: Config) -> np.ndarray:
-    """When the lanes were measured."""
+    """Epochs at which the lanes were measured."""
     steps = int(table["cell.steps"].iloc[0])
     return config.epochs * (np.array(steps_of_parts(config.measured_parts, steps)) + 1) / steps
 
 
 def dead(table, config: Config, name: str, scale: float) -> np.ndarray:
-    """Fraction of dead ReLUs at the end [seeds]."""
-    return course(table, config, name, scale, "dead.all")[:, -1]
+    """Fractions of dead ReLUs at the end [seeds]."""
+    return over_epochs(table, config, name, scale, "dead.all")[:, -1]
 
 
 def summary(table, config: Config) -> str:
@@ -46,7 +45,8 @@ def summary(table, config: Config) -> str:
         for scale in config.scales:
             values = accuracy(table, config, name, scale)
             spread = f"±{np.std(values, ddof=1):.1f}" if len(values) > 1 else ""
-            paper = f"({ARMS[name].paper[scale]:.1f})" if scale in ARMS[name].paper else ""
+            published = ARMS[name].paper_accuracy
+            paper = f"({published[scale]:.1f})" if scale in published else ""
             line += f"{f'{values.mean():.1f}{spread}':>22} {paper:>8} {dead(table, config, name, scale).mean():>7.1%}"
         lines.append(line)
     lines += [

@@ -13,35 +13,34 @@ from lvp.models.resnet import ResNetConfig
 from lvp.training import ImageCell, ImageDataConfig, ImageLane, OptimizerConfig, check_positive
 
 
-class Arm(NamedTuple):
-    """Whether gradients point at random and biases are frozen in the first phase, and whether ReLUs leak; the paper's
-    final accuracies (%) by scale."""
+class FirstPhaseArm(NamedTuple):
+    """A ResNet and the training of its first phase."""
 
-    random: bool
-    leaky: bool
-    frozen: bool
-    paper: dict[float, float]
+    random: bool  # gradients point in random directions in the first phase
+    leaky: bool  # ReLUs are leaky
+    frozen: bool  # biases are frozen in the first phase
+    paper_accuracy: dict[float, float]  # scale → final accuracy of the paper, in %
 
 
 ARMS = {
-    "standard": Arm(False, False, False, {1: 92.13, 8: 89.48, 128: 88.22}),
-    "standard, frozen biases": Arm(False, False, True, {1: 92.30, 8: 92.08, 128: 92.30}),
-    "random": Arm(True, False, False, {1: 92.05, 8: 91.74, 128: 89.54}),
-    "random, frozen biases": Arm(True, False, True, {1: 92.27, 8: 92.12, 128: 92.20}),
-    "leaky": Arm(False, True, False, {1: 92.16, 8: 91.48, 128: 91.82}),
-    "leaky, frozen biases": Arm(False, True, True, {1: 92.46, 8: 92.49, 128: 92.35}),
+    "standard": FirstPhaseArm(False, False, False, {1: 92.13, 8: 89.48, 128: 88.22}),
+    "standard, frozen biases": FirstPhaseArm(False, False, True, {1: 92.30, 8: 92.08, 128: 92.30}),
+    "random": FirstPhaseArm(True, False, False, {1: 92.05, 8: 91.74, 128: 89.54}),
+    "random, frozen biases": FirstPhaseArm(True, False, True, {1: 92.27, 8: 92.12, 128: 92.20}),
+    "leaky": FirstPhaseArm(False, True, False, {1: 92.16, 8: 91.48, 128: 91.82}),
+    "leaky, frozen biases": FirstPhaseArm(False, True, True, {1: 92.46, 8: 92.49, 128: 92.35}),
 }
 
 
 @dataclass(frozen=True)
 class Config:
-    """Defaults are the paper's, which does not say the batch (128 is usual) nor how long biases are frozen."""
+    """Defaults are those of the paper, which does not state the batch (128 is usual) nor how long biases are frozen."""
 
     corpus: str = "cifar10"
-    image: int = 32  # side
+    image: int = 32  # pixels of a side
     image_channels: int = 3
     classes: int = 10
-    train_images: int = 50_000  # of which the steps are made; another count changes the epochs, not the steps
+    train_images: int = 50_000  # gives the number of steps; a corpus of another size changes the epochs only
     pad: int = 4
     flip: bool = True
     depth: int = 20
@@ -54,7 +53,7 @@ class Config:
     leak: float = 0.1
     scales: tuple[float, ...] = (1.0, 8.0, 128.0)
     seeds: tuple[int, ...] = (0, 1, 2)
-    points: int = 20  # measured steps, evenly over the logarithm from a quarter of the first phase on
+    points: int = 20  # measured steps, at equal ratios from a quarter of the first phase on
     arms: tuple[str, ...] = tuple(ARMS)
 
     def __post_init__(self):
@@ -74,11 +73,13 @@ class Config:
 
     @property
     def measured_parts(self) -> tuple[float, ...]:
+        """Parts of the steps after which lanes are measured."""
         first = self.first_epochs / self.epochs
         return tuple(sorted({first, 1.0, *np.geomspace(first / 4, 1.0, self.points).round(4).tolist()}))
 
     @property
     def largest(self) -> float:
+        """The largest scale."""
         return max(self.scales)
 
 
@@ -118,7 +119,7 @@ TIERS = {
 
 
 def cells(config: Config) -> list[CellLanes]:
-    """One program: all that differs between arms is traced."""
+    """One cell: arms, scales and seeds differ in traced numbers only."""
     cell = ImageCell(
         ResNetConfig(
             config.classes, (config.image, config.image, config.image_channels), config.depth, config.channels
@@ -135,5 +136,6 @@ def cells(config: Config) -> list[CellLanes]:
 
 
 def lane_of(config: Config, name: str, scale: float, seed: int) -> ImageLane:
+    """The lane of an arm at a scale of the rate in the first phase."""
     arm = ARMS[name]
     return ImageLane(config.rate, scale, arm.random, arm.frozen, config.leak if arm.leaky else 0.0, seed)

@@ -1,14 +1,15 @@
-"""Which optimizers drag the embeddings off centre, does Adam's second moment follow token frequency, and what does an
-embedding rate √d times the others do to it?
+"""Which optimizers move the mean embedding, and how does an embedding rate of √d times the others' change that?
 
-Stollenwerk & Stollenwerk 2025 (paper B): the gradients of an LM head sum to zero over the vocabulary, so SGD leaves the
-mean embedding where it was; Adam divides by √v̂_i, which differ between tokens (E[v̂_i] = A p_i), and moves it. Coupled
-Adam (arXiv 2502.08441) shares v̂ over the vocabulary. Here with a head of its own and with a tied one, each optimizer
-at its tuned rate; and the question that joins paper B to paper A (Hayou & Liu 2025): does the √d-rule worsen the
-drift, and does coupling mend that at no loss?
+Stollenwerk & Stollenwerk 2025 (paper B): the gradients of an LM head sum to zero over the vocabulary. SGD therefore
+keeps the mean embedding. Adam divides each row by its own √v̂_i, with E[v̂_i] = A p_i for token frequency p_i, and moves
+the mean. Coupled Adam (arXiv 2502.08441) shares v̂ over the vocabulary.
 
-One rate for all roles (times √d for the embedding in the arms that say so), init d^(−1/2). Rates are tuned on the
-validation loss of the first seed; the other seeds run at the tuned rate alone.
+This sweep trains every optimizer at its tuned rate, with an untied and with a tied head. It adds a question that joins
+paper B to paper A (Hayou & Liu 2025): does the √d rule increase the drift, and does coupling remove the drift without a
+higher loss?
+
+All roles have one rate and init std d^(−1/2). Arms named "√d" multiply the embedding's rate by √d. Rates are tuned on
+the validation loss of the first seed; the other seeds run at the tuned rate only.
 
     python -m sweeps run mean_embedding --tier laptop      2 CPU cores, ten minutes
 """

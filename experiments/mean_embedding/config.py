@@ -1,7 +1,7 @@
 """The configuration of `mean_embedding` at every tier, and its cells."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import product
 from typing import Any, NamedTuple
 
@@ -9,38 +9,46 @@ from experiments.common.checks import check_count, check_names, sorted_values
 from experiments.common.decoder_runs import DecoderRuns, geometric
 from experiments.common.experiment import CellLanes
 from lvp.errors import InputError
-from lvp.parametrization import uniform
+from lvp.parametrization import table, uniform
 from lvp.training import Cell, Lane, OptimizerConfig
 
-# Name → kind, options, and the configured list of its rates. Both kinds of Adam take the configured constants too.
-OPTIMIZERS: Mapping[str, tuple[str, Mapping[str, Any], str]] = {
-    "SGD": ("sgd", {}, "sgd_rates"),
-    "momentum SGD": ("sgd", {"momentum": 0.9}, "momentum_rates"),
-    "SignSGD": ("sign_sgd", {}, "sign_rates"),
-    "LionA": ("lion_a", {}, "adam_rates"),
-    "Adam": ("adam", {}, "adam_rates"),
-    "Coupled Adam": ("coupled_adam", {"couple": ["output", "embedding"]}, "adam_rates"),
+
+class OptimizerChoice(NamedTuple):
+    """An optimizer and its grid of rates. Both forms of Adam take the configured constants as well."""
+
+    kind: str  # a key of `lvp.training.OPTIMIZERS`
+    options: Mapping[str, Any]
+    rates_field: str  # the field of `Config` with its rates
+
+
+OPTIMIZERS = {
+    "SGD": OptimizerChoice("sgd", {}, "sgd_rates"),
+    "momentum SGD": OptimizerChoice("sgd", {"momentum": 0.9}, "momentum_rates"),
+    "SignSGD": OptimizerChoice("sign_sgd", {}, "sign_rates"),
+    "LionA": OptimizerChoice("lion_a", {}, "adam_rates"),
+    "Adam": OptimizerChoice("adam", {}, "adam_rates"),
+    "Coupled Adam": OptimizerChoice("coupled_adam", {"couple": ["output", "embedding"]}, "adam_rates"),
 }
 
 
-class Arm(NamedTuple):
-    """An optimizer by name, and whether the embedding's rate is √d times the others'."""
+class EmbeddingRateArm(NamedTuple):
+    """An optimizer and a rule for the embedding's rate."""
 
-    optimizer: str
-    scaled: bool = False
+    optimizer: str  # a key of `OPTIMIZERS`
+    scaled: bool = False  # the embedding's rate is √d times the others'
 
 
-ARMS = {name: Arm(name) for name in OPTIMIZERS}
-ARMS |= {f"{name} √d": Arm(name, scaled=True) for name in ("Adam", "Coupled Adam")}
+ARMS = {name: EmbeddingRateArm(name) for name in OPTIMIZERS}
+ARMS |= {f"{name} √d": EmbeddingRateArm(name, scaled=True) for name in ("Adam", "Coupled Adam")}
 HEADS = {"untied": False, "tied": True}
-# The vocabulary matrices of each form, by path, as the measures name them.
-HEAD = {"untied": "head/kernel", "tied": "tied_embedding/embedding"}
-EMBEDDING = {"untied": "embedding/embedding", "tied": "tied_embedding/embedding"}
+# Form of the head → path of the output and of the input embeddings, as the measures name them.
+HEAD_PATH = {"untied": "head/kernel", "tied": "tied_embedding/embedding"}
+EMBEDDING_PATH = {"untied": "embedding/embedding", "tied": "tied_embedding/embedding"}
 
 
 @dataclass(frozen=True)
 class Config(DecoderRuns):
-    """Paper B gives no set-up for the section that we have; width and batch of the larger tiers are paper A's."""
+    """Defaults are ours, since paper B gives no set-up. Width and batch of the larger tiers are those of paper A."""
 
     width: int = 768
     vocab: int = 32768
@@ -66,6 +74,7 @@ class Config(DecoderRuns):
 
     @property
     def measured_steps(self) -> tuple[int, ...]:
+        """Steps after which the vocabulary matrices are measured."""
         return tuple(sorted({min(round(part * self.steps), self.steps - 1) for part in self.measured}))
 
 
@@ -109,30 +118,38 @@ TIERS = {
 
 
 def cells(config: Config) -> list[CellLanes]:
-    """A cell for every optimizer and form of head; arms of one optimizer share it."""
-    found = []
+    """One cell per optimizer and form of head; the arms of an optimizer share it."""
+    planned = []
     for head, name in product(config.heads, OPTIMIZERS):
         arms = [ARMS[arm] for arm in config.arms if ARMS[arm].optimizer == name]
         lanes = [lane(config, arm, head, rate, config.seeds[0]) for arm in arms for rate in rates_of(config, arm)]
         if lanes:
-            found.append(CellLanes(f"{name}, {head}", cell_of(config, name, head), lanes))
-    return found
+            planned.append(CellLanes(f"{name}, {head}", cell_of(config, name, head), lanes))
+    return planned
 
 
-def rates_of(config: Config, arm: Arm) -> tuple[float, ...]:
-    return getattr(config, OPTIMIZERS[arm.optimizer][2])
+def rates_of(config: Config, arm: EmbeddingRateArm) -> tuple[float, ...]:
+    """The rates at which an arm is tuned."""
+    return getattr(config, OPTIMIZERS[arm.optimizer].rates_field)
 
 
 def cell_of(config: Config, name: str, head: str) -> Cell:
-    kind, options, _ = OPTIMIZERS[name]
-    constants = config.adam.options if "adam" in kind else {}
-    optimizer = OptimizerConfig(kind, {**constants, **options})
-    shape, of = (config.width, config.vocab, config.steps), {"measures": ("vocabulary",)}
-    return config.cell(*shape, optimizer, config.measured_steps, of, tied=HEADS[head])
+    """The cell of an optimizer and a form of head."""
+    choice = OPTIMIZERS[name]
+    constants = config.adam.options if "adam" in choice.kind else {}
+    model = replace(config.model(config.width, config.vocab), tied=HEADS[head])
+    return replace(
+        config.cell(model, config.steps),
+        optimizer=OptimizerConfig(choice.kind, {**constants, **choice.options}),
+        measured_steps=config.measured_steps,
+        measures=("vocabulary",),
+    )
 
 
-def lane(config: Config, arm: Arm, head: str, rate: float, seed: int) -> Lane:
-    """One rate for all, and √d times that for what embeds, if the arm says so."""
-    table = uniform(width=config.width, vocab=config.vocab, init_std=config.width**-0.5)
+def lane(config: Config, arm: EmbeddingRateArm, head: str, rate: float, seed: int) -> Lane:
+    """One rate for all roles. A scaled arm has LVP's ratio √d for the matrix that embeds."""
+    lvp = table("lvp", width=config.width, vocab=config.vocab)
+    one_rate = uniform(width=config.width, vocab=config.vocab, init_std=lvp["hidden"].init_std)
+    ratio = lvp["embedding"].lr_multiplier / lvp["hidden"].lr_multiplier
     embeds = "output" if HEADS[head] else "embedding"
-    return Lane.under(table, rate, seed, rates={embeds: rate * config.width**0.5} if arm.scaled else {})
+    return Lane.under(one_rate, rate, seed, rates={embeds: rate * ratio} if arm.scaled else {})

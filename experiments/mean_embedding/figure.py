@@ -4,15 +4,16 @@ from itertools import product
 
 import numpy as np
 
-from experiments.mean_embedding.analysis import last, mean_of_finite, measured, readings
-from experiments.mean_embedding.config import EMBEDDING, HEAD, OPTIMIZERS, Config
+from experiments.common.tables import mean_of_finite
+from experiments.mean_embedding.analysis import at_last_step, over_steps, tuned_lanes
+from experiments.mean_embedding.config import EMBEDDING_PATH, HEAD_PATH, OPTIMIZERS, Config
 from lvp.analysis.figure_style import sheet
 from lvp.analysis.power_laws import Panel, Series
 from lvp.analysis.update_vectors import toys
 
 
 def figure(table, config: Config, *, tier: str, corpus: str, partial):
-    """The toy, drift over training, second moment and update size against frequency, and drift against loss."""
+    """A toy example, drift over training, second moment and update size over frequency, and drift over loss."""
     return sheet(
         [*toys(), _drift(table, config), _moments(table, config), _sizes(table, config), _costs(table, config)],
         title="What optimizers do to the mean embedding",
@@ -34,34 +35,34 @@ OF_BIN = "mean frequency p of a bin's tokens"
 def _drift(table, config: Config) -> Panel:
     series, steps = [], np.array(config.measured_steps[1:]) + 1
     for name in OPTIMIZERS:
-        if len(rows := readings(table, config, name, "untied")):
-            values = measured(rows, HEAD["untied"], "mean_drift")[:, 1:]
+        if len(rows := tuned_lanes(table, config, name, "untied")):
+            values = over_steps(rows, HEAD_PATH["untied"], "mean_drift")[:, 1:]
             means, spread = np.nanmean(values, axis=0), (np.nanmax(values, axis=0) - np.nanmin(values, axis=0)) / 2
             series.append(Series(name, steps, np.maximum(means, 1e-9), error=spread))
     return Panel("drift of the mean output embedding, untied", "step", "‖μ − μ₀‖ / mean ‖e_i‖", series)
 
 
-def _by_bin(rows, head: str, what: str) -> tuple[np.ndarray, np.ndarray]:
-    """Mean frequency of a bin and what was measured there at the last step, over seeds; bins where both exist."""
-    found = [measured(rows, HEAD[head], f"by_frequency.{each}")[:, -1] for each in ("frequency", what)]
-    finished = np.isfinite(found[0]).any(axis=1)
-    x, y = (values[finished].mean(axis=0) for values in found)
+def _by_bin(rows, head: str, measure: str) -> tuple[np.ndarray, np.ndarray]:
+    """Mean frequency and mean measure of each bin of tokens at the last step, over seeds; without empty bins."""
+    by_seed = [over_steps(rows, HEAD_PATH[head], f"by_frequency.{name}")[:, -1] for name in ("frequency", measure)]
+    finished = np.isfinite(by_seed[0]).any(axis=1)
+    x, y = (values[finished].mean(axis=0) for values in by_seed)
     return x[(x > 0) & (y > 0)], y[(x > 0) & (y > 0)]
 
 
 def _moments(table, config: Config) -> Panel:
     series = []
     for head in config.heads:
-        if len(rows := readings(table, config, "Adam", head)):
+        if len(rows := tuned_lanes(table, config, "Adam", head)):
             x, y = _by_bin(rows, head, "second_moment")
-            line = mean_of_finite(last(rows, HEAD[head], "slope_through_origin")) * x
+            line = mean_of_finite(at_last_step(rows, HEAD_PATH[head], "slope_through_origin")) * x
             series.append(Series(head, x, y, predicted=line))
     return Panel("Adam: second moment of the head, last step", OF_BIN, "mean v̂", series, named_ticks=False)
 
 
 def _sizes(table, config: Config) -> Panel:
-    found = [(name, readings(table, config, name, "untied")) for name in OPTIMIZERS]
-    series = [Series(name, *_by_bin(rows, "untied", "norm")) for name, rows in found if len(rows)]
+    by_name = {name: tuned_lanes(table, config, name, "untied") for name in OPTIMIZERS}
+    series = [Series(name, *_by_bin(rows, "untied", "norm")) for name, rows in by_name.items() if len(rows)]
     title = "size of a token's update in the untied head, last step"
     return Panel(title, OF_BIN, "mean ‖u_i‖", series, named_ticks=False)
 
@@ -69,8 +70,8 @@ def _sizes(table, config: Config) -> Panel:
 def _costs(table, config: Config) -> Panel:
     series = []
     for name, head in product(("Adam", "Coupled Adam", "Adam √d", "Coupled Adam √d"), config.heads):
-        if len(rows := readings(table, config, name, head)):
+        if len(rows := tuned_lanes(table, config, name, head)):
             bits = rows["valid_bits_per_byte"].to_numpy()
-            series.append(Series(f"{name}, {head}", last(rows, EMBEDDING[head], "mean_drift"), bits))
+            series.append(Series(f"{name}, {head}", at_last_step(rows, EMBEDDING_PATH[head], "mean_drift"), bits))
     title = "drift against loss, tuned, a point a seed"
     return Panel(title, "drift of the mean input embedding", "validation bits/byte", series)

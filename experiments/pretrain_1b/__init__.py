@@ -1,9 +1,13 @@
-"""Does an embedding that learns √d times as fast as the rest still win at production scale?
+"""Is an embedding rate of √d times the other rates still better at production scale?
 
-Hayou & Liu 2025 (paper A), section 5 and C.3: the "1B" (Table 3) under AdamW on the corpus of Phi-3, its embedding
-learning ratio times as fast as all the rest. Figure 4: perplexity over training for ratios 1 and √d, and for several on
-65 B tokens (√d near-optimal, larger ones of marginal benefit). Figure 5: word-level perplexity on WikiText's test set,
-√d better throughout. The corpus is not public: any text serves; perplexities compare ratios, not papers.
+Hayou & Liu 2025 (paper A), section 5 and C.3, train the "1B" model of Table 3 with AdamW on the corpus of Phi-3. The
+embedding's rate is a ratio times the rate of all other parameters.
+
+- Figure 4: perplexity over training for the ratios 1 and √d, and for several ratios on 65 B tokens. √d is near-optimal;
+  larger ratios have a marginal benefit.
+- Figure 5: word-level perplexity on WikiText's test set. √d is better throughout.
+
+The corpus is not public. Any text serves here, since perplexities are compared between ratios and not with the paper.
 
     python -m sweeps run pretrain_1b --tier laptop --corpus wikitext2      2 CPU cores, an hour
 """

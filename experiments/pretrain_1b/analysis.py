@@ -1,54 +1,47 @@
-"""What the records of `pretrain_1b` say, and its table."""
+"""Reads the records of `pretrain_1b`: losses and perplexities by ratio, and the summary."""
 
 import numpy as np
 
-from experiments.common.decoder_runs import where
+from experiments.common.tables import EMBEDDING_RATE, finished_by_seed, lists_by_row
 from experiments.pretrain_1b.config import Config, lane_of
-from lvp import analysis
+from lvp.analysis.measurement import Measurement
 
 
-def rows(table, config: Config, ratio: float):
-    """The lanes of a ratio, a row a seed; nothing but NaN in the row of one that is missing or diverged."""
+def lanes_by_seed(table, config: Config, ratio: float):
+    """One row per seed at a ratio; NaN in the row of a missing or diverged lane."""
     rate = lane_of(config, ratio, 0).learning_rates["embedding"]
-    found = where(table, {"lane.learning_rates.embedding": rate, "status": "finished"})
-    return found.set_index("lane.seed").reindex(list(config.seeds))
+    return finished_by_seed(table, {EMBEDDING_RATE: rate}, config.seeds)
 
 
-def column(table, config: Config, ratio: float, name: str) -> np.ndarray:
-    """[seeds]; NaN where there is none."""
-    found = rows(table, config, ratio)
-    return found[name].to_numpy(float) if name in found else np.full(len(config.seeds), np.nan)
+def values_by_seed(table, config: Config, ratio: float, column: str) -> np.ndarray:
+    """A column of numbers [seeds] at a ratio; NaN for a missing or diverged lane."""
+    rows = lanes_by_seed(table, config, ratio)
+    return rows[column].to_numpy(float) if column in rows else np.full(len(config.seeds), np.nan)
 
 
-def curves(table, config: Config, ratio: float) -> np.ndarray:
-    """Validation loss [seeds, points] in nats per token."""
-    empty = [np.nan] * len(config.measured_steps)
-    found = rows(table, config, ratio).get("measures.validation.loss", [empty] * len(config.seeds))
-    return np.array([x if isinstance(x, list) else empty for x in found], float)
+def validation_curves(table, config: Config, ratio: float) -> np.ndarray:
+    """Validation losses [seeds, measured steps] in nats per token; NaN for a missing or diverged lane."""
+    rows = lanes_by_seed(table, config, ratio)
+    return lists_by_row(rows, "measures.validation.loss", (len(config.measured_steps),))
 
 
-def named(config: Config, ratio: float) -> str:
+def ratio_label(config: Config, ratio: float) -> str:
+    """The ratio as tables and legends show it."""
     return {1.0: "1", config.root: f"√d = {ratio:.3g}"}.get(ratio, f"{ratio:.3g}")
 
 
-def _interval(values: np.ndarray) -> str:
-    if (interval := analysis.t_interval(values)) is None:
-        return "–"
-    low, high = interval
-    return f"{values.mean():.4g} [{low:.4g}, {high:.4g}]"
-
-
 def summary(table, config: Config) -> str:
-    """Every ratio: validation perplexity, and word-level perplexity of the scored text."""
-    head = f"{'η_E/η':<12}{'validation perplexity':>26}{'perplexity by word':>26}{'line ends not counted':>26}"
-    lines = [f"√d = {config.root:g}, η = {config.rate:g}", head]
+    """By ratio: validation perplexity, and perplexity by word of the scored text."""
+    header = f"{'η_E/η':<12}{'validation perplexity':>26}{'perplexity by word':>26}{'line ends not counted':>26}"
+    lines = [f"√d = {config.root:g}, η = {config.rate:g}", header]
     for ratio in config.ratios:
-        found = [
-            _interval(np.exp(column(table, config, ratio, "valid_loss"))),
-            _interval(column(table, config, ratio, "perplexity_by_tokens")),
-            _interval(column(table, config, ratio, "perplexity_by_words")),
-        ]
-        lines.append(f"{named(config, ratio):<12}  " + "  ".join(f"{words:>24}" for words in found))
+        columns = (
+            np.exp(values_by_seed(table, config, ratio, "valid_loss")),
+            values_by_seed(table, config, ratio, "perplexity_by_tokens"),
+            values_by_seed(table, config, ratio, "perplexity_by_words"),
+        )
+        texts = [Measurement.over_seeds(values).text(".4g") for values in columns]
+        lines.append(f"{ratio_label(config, ratio):<12}  " + "  ".join(f"{text:>24}" for text in texts))
     lines += [
         "",
         f"means over {len(config.seeds)} seeds, 95 % t intervals. By word: exp of the nats of all of the scored text "

@@ -1,6 +1,6 @@
 """The configuration of `pretrain_1b` at every tier, and its cells."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -9,16 +9,20 @@ from experiments.common.checks import check_count, check_points, check_schedule,
 from experiments.common.decoder_runs import DecoderRuns
 from experiments.common.experiment import CellLanes
 from lvp.errors import InputError
-from lvp.parametrization import uniform
+from lvp.models.configs import DecoderConfig
+from lvp.parametrization import table, uniform
 from lvp.training import Cell, Lane, OptimizerConfig, check_positive
 
 
 @dataclass(frozen=True)
 class Config(DecoderRuns):
-    """Defaults are Table 3's; rate, schedule, batch, init and AdamW's constants are not stated there, and usual."""
+    """Defaults are those of Table 3.
+
+    The table does not state rate, schedule, batch, init and AdamW's constants: these have usual values.
+    """
 
     corpus: str = "tokens:phi3"
-    scored: str = "wikitext2"  # figure 5: its test split
+    scored: str = "wikitext2"  # figure 5: perplexity of its test split
     layers: int = 24
     width: int = 2048
     vocab: int = 32064
@@ -36,14 +40,14 @@ class Config(DecoderRuns):
     micro_batches: int = 8
     steps: int = 62_000  # 65 B tokens
     rate: float = 3e-4
-    powers: tuple[float, ...] = (0.0, 0.25, 0.5, 0.75, 1.0)  # the ratio is √d to this power …
-    beyond: tuple[float, ...] = (2.0, 4.0)  # … or √d times this
+    powers: tuple[float, ...] = (0.0, 0.25, 0.5, 0.75, 1.0)  # ratios: √d to these powers
+    beyond: tuple[float, ...] = (2.0, 4.0)  # further ratios: √d times these
     warmup: float = 0.02
     cooldown: float = 0.2
     clip_norm: float = 1.0
     b2: float = 0.95
     weight_decay: float = 0.1
-    points: int = 25  # of the curves, evenly over the steps
+    points: int = 25  # measured steps, at equal distances
     order: str = "rows"
 
     def __post_init__(self):
@@ -61,21 +65,22 @@ class Config(DecoderRuns):
 
     @property
     def root(self) -> float:
-        """√d, to 4 digits: it is a name as much as a number."""
+        """√d, rounded to 4 digits so that labels can show it in full."""
         return float(f"{self.width**0.5:.4g}")
 
     @property
     def ratios(self) -> tuple[float, ...]:
-        """Of the embedding's rate to the others'."""
-        found = [self.root**p for p in self.powers] + [self.root * b for b in self.beyond]
-        return tuple(sorted({float(f"{x:.4g}") for x in found}))
+        """Ratios of the embedding's rate to the others', in increasing order, rounded to 4 digits."""
+        ratios = [self.root**p for p in self.powers] + [self.root * b for b in self.beyond]
+        return tuple(sorted({float(f"{x:.4g}") for x in ratios}))
 
     @property
     def measured_steps(self) -> tuple[int, ...]:
+        """Steps after which the validation loss is measured."""
         return tuple(sorted({round(x) - 1 for x in np.linspace(self.steps / self.points, self.steps, self.points)}))
 
 
-# Of both small tiers: what is small is kept on the device.
+# Shared by the small tiers, whose data stays on the device.
 _SMALL: dict[str, Any] = {"scan": False, "remat": "none", "order": "windows", "dtype": "float32", "seeds": (0, 1, 2)}
 TIERS = {
     "smoke": Config(
@@ -140,35 +145,49 @@ TIERS = {
 
 
 def cell_of(config: Config) -> Cell:
-    options = {"b1": config.b1, "b2": config.b2, "eps": config.eps, "weight_decay": config.weight_decay}
-    training = {
-        "micro_batches": config.micro_batches,
-        "cooldown": config.cooldown,
-        "clip_norm": config.clip_norm,
-        "measures": ("validation",),
-    }
-    model = ("heads", "kv_heads", "window", "norm_epsilon", "scan", "remat", "attention_block")
-    return config.cell(
-        config.width,
-        config.vocab,
-        config.steps,
-        OptimizerConfig("adamw", options),
-        config.measured_steps,
-        training,
-        data={"scored": config.scored, "order": config.order},
+    """The cell of all lanes."""
+    model = DecoderConfig(
+        vocab=config.vocab,
+        width=config.width,
+        layers=config.layers,
+        context=config.context,
+        head_dim=config.head_dim,
+        mlp_factor=config.mlp_factor,
+        norm=config.norm,
+        norm_epsilon=config.norm_epsilon,
+        position_amplitude=config.position_amplitude,
+        dtype=config.dtype,
+        attention_block=config.attention_block,
         positions="rotary",
+        heads=config.heads,
+        kv_heads=config.kv_heads,
+        window=config.window,
         mlp="swiglu",
-        **{name: getattr(config, name) for name in model},
+        scan=config.scan,
+        remat=config.remat,
+    )
+    cell = config.cell(model, config.steps)
+    return replace(
+        cell,
+        optimizer=OptimizerConfig("adamw", {**config.adam.options, "weight_decay": config.weight_decay}),
+        data=replace(cell.data, scored=config.scored, order=config.order),
+        measured_steps=config.measured_steps,
+        measures=("validation",),
+        micro_batches=config.micro_batches,
+        cooldown=config.cooldown,
+        clip_norm=config.clip_norm,
     )
 
 
 def cells(config: Config) -> list[CellLanes]:
-    """One cell: ratios and seeds are traced."""
+    """One cell, with a lane for every ratio and seed."""
     lanes = [lane_of(config, ratio, seed) for ratio in config.ratios for seed in config.seeds]
     return [CellLanes(f"d {config.width}", cell_of(config), lanes)]
 
 
 def lane_of(config: Config, ratio: float, seed: int) -> Lane:
-    table = uniform(width=config.width, vocab=config.vocab, init_std=config.width**-0.5)
+    """One rate for all roles, and `ratio` times it for the embedding."""
+    hidden = table("lvp", width=config.width, vocab=config.vocab)["hidden"]
+    one_rate = uniform(width=config.width, vocab=config.vocab, init_std=hidden.init_std)
     rates = {"embedding": float(f"{config.rate * ratio:.6g}")}
-    return Lane.under(table, config.rate, seed, rates=rates, warmup_steps=round(config.warmup * config.steps))
+    return Lane.under(one_rate, config.rate, seed, rates=rates, warmup_steps=round(config.warmup * config.steps))

@@ -2,27 +2,30 @@
 
 import numpy as np
 
-from experiments.pretrain_1b.analysis import column, curves, named
+from experiments.pretrain_1b.analysis import ratio_label, validation_curves, values_by_seed
 from experiments.pretrain_1b.config import Config
 from lvp.analysis.figure_style import sheet
 from lvp.analysis.power_laws import Panel, Series
 
 
 def figure(table, config: Config, *, tier: str, corpus: str, partial):
-    """Perplexity over training by ratio (figure 4), and word-level perplexity over the ratio (figure 5)."""
+    """Perplexity over training by ratio (figure 4), and perplexity by word over the ratio (figure 5)."""
     steps, over_time = np.array(config.measured_steps) + 1, []
     for ratio in config.ratios:
-        means = np.exp(curves(table, config, ratio).mean(axis=0))
+        means = np.exp(validation_curves(table, config, ratio).mean(axis=0))
         if np.isfinite(means).all():
-            over_time.append(Series(named(config, ratio), steps, means, fitted=means))
+            over_time.append(Series(ratio_label(config, ratio), steps, means, fitted=means))
     panels = [Panel("over training", "step", "validation perplexity", over_time, legend="η_E/η", ordered=True)]
-    for title, name, of in (
-        ("at the end", "valid_loss", np.exp),
-        ("by word, scored text", "perplexity_by_tokens", lambda x: x),
-    ):
-        values = np.array([of(column(table, config, ratio, name)) for ratio in config.ratios])
-        known = np.isfinite(values).all(axis=1)
-        ratios, values = np.array(config.ratios)[known], values[known]
+    by_ratio = {
+        "at the end": [np.exp(values_by_seed(table, config, ratio, "valid_loss")) for ratio in config.ratios],
+        "by word, scored text": [
+            values_by_seed(table, config, ratio, "perplexity_by_tokens") for ratio in config.ratios
+        ],
+    }
+    for title, rows in by_ratio.items():
+        values = np.array(rows)
+        finished = np.isfinite(values).all(axis=1)
+        ratios, values = np.array(config.ratios)[finished], values[finished]
         means, error = values.mean(axis=1), np.ptp(values, axis=1) / 2
         series = [Series("mean over seeds", ratios, means, error=error, fitted=means)]
         panels.append(Panel(title, "η_E/η", "perplexity", series))

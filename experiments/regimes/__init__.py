@@ -1,14 +1,14 @@
-"""How does the best embedding learning rate move when width and vocabulary move apart, and which rule transfers best?
+"""How does the best embedding learning rate depend on width and vocabulary, and which rule transfers best?
 
-No paper moves the vocabulary at a fixed width. Here width d × vocabulary m form a grid, each m with a BPE tokenizer of
-its own on the same slice of text, and every cell goes equally often through it.
+No paper varies the vocabulary at a fixed width. Here width d × vocabulary m form a grid. Each m has its own BPE
+tokenizer on the same slice of text, and every cell makes the same number of passes through the slice.
 
-(a) At a common init (d^(−1/2)) and a common hidden rate (0.2/d), the embedding rate is swept: which powers of d and m
-does its optimum follow? SP and μP (Hayou & Liu 2025, tables 1 and 2) say d^0, LVP d^(−1/2), `interpolated` what lies
-between theorem 1's two regimes (`lvp.parametrization.embedding_ratio`).
+(a) The embedding rate is swept at a common init (d^(−1/2)) and a common hidden rate (0.2/d): which powers of d and m
+does its optimum follow? SP and μP (Hayou & Liu 2025, tables 1 and 2) predict d^0, LVP d^(−1/2), and `interpolated` the
+transition between theorem 1's two regimes (`lvp.parametrization.embedding_ratio`).
 
-(b) Each rule with its own init and all its rates: its one constant is tuned at the smallest cell and used at all
-others. What does that cost against the best that is known of a cell?
+(b) Each rule has its own init and rates. Its one constant is tuned at the smallest cell and used at all other cells.
+How much loss does that cost against the best known setting of a cell?
 
     python -m sweeps run regimes --tier laptop      2 CPU cores, an hour
 """

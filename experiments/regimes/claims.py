@@ -1,65 +1,69 @@
 """The claims of `regimes`."""
 
+from dataclasses import replace
+
 import numpy as np
 
 from experiments.regimes.analysis import gaps, optima, powers
 from experiments.regimes.config import RULES, Config
-from lvp import analysis
-from lvp.analysis.claims import Claim, judge
+from lvp.analysis.claims import Claim, Question
+from lvp.analysis.measurement import Measurement
 from lvp.analysis.power_laws import with_interval
+
+PAPER_A = "Hayou & Liu 2025"
+QUESTIONS_ABOUT_POWERS = {
+    "width": Question(
+        statement="at fixed vocabulary the best embedding learning rate falls as width^(−1/2), not as width^0 or "
+        "width^(−1)",
+        source=f"{PAPER_A}, table 2",
+        paper_value=-0.5,
+        claimed=-0.5,
+        rivals=(0.0, -1.0),
+    ),
+    "vocab": Question(
+        statement="at fixed width the best embedding learning rate does not move with the vocabulary (its power is "
+        "within 0.1 of 0)",
+        source=f"{PAPER_A}, table 2",
+        paper_value=0.0,
+        claimed=(-0.1, 0.1),
+    ),
+}
 
 
 def claims(table, config: Config, context) -> list[Claim]:
-    """The powers of width and vocabulary; does LVP transfer better than SP and μP?"""
-    best, fit = optima(table, config)
+    """The powers of width and vocabulary; whether LVP transfers better than the other rules."""
+    return [*_powers(table, config, context), *_transfer(table, config, context)]
+
+
+def _powers(table, config: Config, context) -> list[Claim]:
+    """A verdict that the flagged cells would change is unresolved."""
+    best, resolved = optima(table, config)
     every = powers(config, best, include_flagged=True)
-    shared, found, made = dict(context), gaps(table, config), []
-    for name, statement, paper_value, claimed, rivals in (
-        (
-            "width",
-            "at fixed vocabulary the best embedding learning rate falls as width^(−1/2), not as width^0 or width^(−1)",
-            -0.5,
-            -0.5,
-            (0.0, -1.0),
-        ),
-        (
-            "vocab",
-            "at fixed width the best embedding learning rate does not move with the vocabulary (its power is within "
-            "0.1 of 0)",
-            0.0,
-            (-0.1, 0.1),
-            (),
-        ),
-    ):
-        verdicts = [judge(*f.power(name), claimed=claimed, rivals=rivals) for f in (fit, every)]
-        made.append(
-            Claim(
-                statement=statement,
-                source="Hayou & Liu 2025, table 2",
-                paper_value=paper_value,
-                value=fit.powers[name],
-                interval=fit.intervals[name],
-                verdict=verdicts[0] if verdicts[0] == verdicts[1] else "unresolved",
-                note=f"{fit.num_points} of {len(best)} cells resolved; with the flagged ones, which must not change "
-                f"the verdict, {with_interval(*every.power(name))}",
-                **shared,
-            )
+    answers = []
+    for name, question in QUESTIONS_ABOUT_POWERS.items():
+        note = (
+            f"{resolved.num_points} of {len(best)} cells resolved; with the flagged ones, which must not change the "
+            f"verdict, {with_interval(every.powers[name], every.intervals[name])}"
         )
+        claim = replace(question, note=note).answer(resolved.power(name), context)
+        if question.answer(every.power(name), context).verdict != claim.verdict:
+            claim = replace(claim, verdict="unresolved")
+        answers.append(claim)
+    return answers
+
+
+def _transfer(table, config: Config, context) -> list[Claim]:
+    by_rule, answers = gaps(table, config), []
     for rival in ("sp", "mup", "interpolated"):
-        with np.errstate(invalid="ignore"):  # where both diverged, there is no difference
-            by_seed = (found[rival] - found["lvp"]).mean(axis=0)
-            value, interval = float(by_seed.mean()), analysis.t_interval(by_seed)
-        made.append(
-            Claim(
-                statement=f"tuned at the smallest cell only, LVP loses less than {RULES[rival]} at the others",
-                source="Hayou & Liu 2025, section 3",
-                paper_value="> 0",
-                value=value,
-                interval=interval,
-                verdict=judge(value, interval, claimed=(0.0, np.inf)),
-                note="difference of the mean relative gaps to each cell's best known loss, the rules' own levels "
-                "included; t interval over seeds",
-                **shared,
-            )
+        question = Question(
+            statement=f"tuned at the smallest cell only, LVP loses less than {RULES[rival]} at the others",
+            source=f"{PAPER_A}, section 3",
+            paper_value="> 0",
+            claimed=(0.0, np.inf),
+            note="difference of the mean relative gaps to each cell's best known loss, the rules' own levels included; "
+            "t interval over seeds",
         )
-    return made
+        with np.errstate(invalid="ignore"):  # inf − inf if both rules diverged
+            differences = (by_rule[rival] - by_rule["lvp"]).mean(axis=0)
+            answers.append(question.answer(Measurement.over_seeds(differences), context))
+    return answers

@@ -16,11 +16,11 @@ RULES = {"sp": "SP", "mup": "μP", "lvp": "LVP", "interpolated": "interpolated"}
 
 @dataclass(frozen=True)
 class Config(DecoderRuns):
-    """No paper's set-up: shapes, batch and the common hidden rate are those of Hayou & Liu 2025, figure 3."""
+    """Defaults are ours. Depth, batch and the common hidden rate are those of Hayou & Liu 2025, figure 3."""
 
     widths: tuple[int, ...] = (256, 512, 1024, 2048)
     vocabs: tuple[int, ...] = (2048, 8192, 32768)
-    epochs: float = 20.0  # so many times through the slice, whatever its number of tokens
+    epochs: float = 20.0  # passes through the slice, which has a number of tokens that depends on the vocabulary
     rates: tuple[float, ...] = geometric(2**-12, 2**-4, 9)
     rate_times_width: float = 0.2  # of (a): η_hidden = η_output = 0.2/d
     constants: tuple[float, ...] = geometric(0.0125, 1.6, 8)  # of (b): the hidden rate at the smallest cell, times d
@@ -36,11 +36,11 @@ class Config(DecoderRuns):
         if min(self.widths) < 8:
             raise InputError(f"widths must be at least 8, got {self.widths}")
         if len(self.shapes) < 2:
-            raise InputError("widths and vocabs make a single cell: a rule tuned there has no other to go to")
+            raise InputError("widths and vocabs make a single cell; add a width or a vocabulary to transfer rules to")
 
     @property
     def shapes(self) -> list[tuple[int, int]]:
-        """(d, m), the smallest first."""
+        """(width, vocab) of every cell, the smallest first."""
         return [(d, m) for d in self.widths for m in self.vocabs]
 
 
@@ -75,37 +75,38 @@ TIERS = {
 
 
 def label(width: int, vocab: int) -> str:
+    """The name of the cell of a shape."""
     return f"d {width}, m {vocab}"
 
 
 def cells(config: Config) -> list[CellLanes]:
-    """A cell a shape, with the lanes of (a); at the smallest one also every constant of every rule."""
-    found = []
+    """One cell per shape with the lanes of (a); the smallest cell also has every constant of every rule."""
+    planned = []
     for width, vocab in config.shapes:
         lanes = [swept_lane(config, rate, width, vocab, seed) for rate in config.rates for seed in config.seeds]
         if (width, vocab) == config.shapes[0]:
             for rule in RULES:
                 lanes += [rule_lane(config, rule, c, width, vocab, s) for c in config.constants for s in config.seeds]
-        cell = config.cell(width, vocab, _guessed_steps(config, vocab))
-        found.append(CellLanes(label(width, vocab), cell, lanes, config.epochs))
-    return found
+        cell = config.cell(config.model(width, vocab), _guessed_steps(config, vocab))
+        planned.append(CellLanes(label(width, vocab), cell, lanes, config.epochs))
+    return planned
 
 
 def _guessed_steps(config: Config, vocab: int) -> int:
-    """For the forecast: a token of English text stands for about log₂(m)/4 bytes."""
+    """Steps for the forecast: a token of English text stands for about log₂(m)/4 bytes."""
     num_bytes = config.slice_bytes or 10_000_000
     return max(1, round(config.epochs * num_bytes * 4 / np.log2(vocab) / (config.batch * config.context)))
 
 
 def swept_lane(config: Config, rate: float, width: int, vocab: int, seed: int) -> Lane:
-    """LVP's lane at (d, m) with an embedding rate of its own."""
+    """LVP's lane at a shape, with another embedding rate."""
     lvp = parametrization.table("lvp", width=width, vocab=vocab)
     return Lane.under(lvp, config.rate_times_width, seed, rates={"embedding": rate})
 
 
 def rule_lane(config: Config, rule: str, constant: float, width: int, vocab: int, seed: int) -> Lane:
-    """A rule's lane at (d, m): its own init and rates, its η such that the hidden rate is constant/d at the smallest
-    cell."""
+    """A rule's lane at a shape, with the η at which the hidden rate of the smallest cell is constant/d."""
     smallest, fewest = config.shapes[0]
-    eta = constant / smallest / parametrization.table(rule, width=smallest, vocab=fewest)["hidden"].lr_multiplier
+    tuned = parametrization.table(rule, width=smallest, vocab=fewest)
+    eta = constant / smallest / tuned["hidden"].lr_multiplier
     return Lane.under(parametrization.table(rule, width=width, vocab=vocab), eta, seed)

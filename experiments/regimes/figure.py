@@ -12,11 +12,11 @@ from lvp.analysis.heat_maps import Dots, Heat
 
 
 def figure(table, config: Config, *, tier: str, corpus: str, partial):
-    """Optima over width and vocabulary beside what the rules predict; and the rules' gaps."""
+    """Measured and predicted optima over width and vocabulary; gaps of the rules."""
     best, _ = optima(table, config)
     size = len(config.widths), len(config.vocabs)
-    measured = np.reshape([o.rate for o in best], size)
-    doubtful = np.reshape([not o.resolved for o in best], size)
+    measured = np.reshape([optimum.rate for optimum in best], size)
+    doubtful = np.reshape([not optimum.resolved for optimum in best], size)
     names: dict[str, Any] = dict(
         rows=[f"{d}" for d in config.widths],
         columns=[f"{m}" for m in config.vocabs],
@@ -26,24 +26,23 @@ def figure(table, config: Config, *, tier: str, corpus: str, partial):
     )
     panels: list[Heat | Dots] = [Heat("measured best η_E", values=measured, doubtful=doubtful, **names)]
     for rule, title in (("sp", "SP, μP: d^0"), ("lvp", "LVP: d^(−1/2)"), ("interpolated", "interpolated")):
-        rows = [parametrization.table(rule, width=d, vocab=m)["embedding"].lr_multiplier for d, m in config.shapes]
-        predicted = np.reshape(rows, size)
-        known = np.isfinite(measured) & ~doubtful
-        anchor = np.exp(np.mean(np.log(measured[known] / predicted[known]))) if known.any() else 1.0
+        tables = [parametrization.table(rule, width=d, vocab=m) for d, m in config.shapes]
+        predicted = np.reshape([by_role["embedding"].lr_multiplier for by_role in tables], size)
+        fitted = np.isfinite(measured) & ~doubtful
+        anchor = np.exp(np.mean(np.log(measured[fitted] / predicted[fitted]))) if fitted.any() else 1.0
         panels.append(Heat(f"{title} (height fitted)", values=anchor * predicted, **names))
-    found = {rule: 100 * each for rule, each in gaps(table, config).items()}
-    made = {rule: mean_and_worst(each) for rule, each in found.items()}
-    series = [
-        (f"{name} over cells", [made[r][name][0] for r in RULES], [made[r][name][1] for r in RULES])
-        for name in ("mean", "worst")
-    ]
+    percents = {rule: 100 * gaps_of_rule for rule, gaps_of_rule in gaps(table, config).items()}
+    series = []
+    for name in ("mean", "worst"):
+        over_cells = [mean_and_worst(percents[rule])[name] for rule in RULES]
+        series.append((f"{name} over cells", [x.value for x in over_cells], [x.interval for x in over_cells]))
     panels.append(
         Dots(
             "constant tuned at the smallest cell only",
             list(RULES.values()),
             series,
             "train loss above best known (%)",
-            [found[rule].mean(axis=1) for rule in RULES],
+            [percents[rule].mean(axis=1) for rule in RULES],
             "a cell",
         )
     )

@@ -1,33 +1,35 @@
-"""What the records of `representation_change` say, and its table."""
+"""Reads the records of `representation_change`: measures over training, and the summary."""
 
 import numpy as np
 
-from experiments.common.decoder_runs import where
+from experiments.common.tables import finished_by_seed, lists_by_row, mean_of_finite, select
 from experiments.representation_change import equation_nine
 from experiments.representation_change.config import ARMS, ROLE, Config, warmup_steps
 
-EARLY, LATE, SETTLED = 0.01, 0.5, 0.05  # parts of the steps: φ's first values, its last ones; momentum is built up
+# Parts of the steps: the end of φ's first values, the start of its last values, and the time that momentum needs.
+EARLY, LATE, SETTLED = 0.01, 0.5, 0.05
 
 
-def readings(table, config: Config, name: str):
-    """The lanes of an arm, a row a seed and nothing but NaN in it where that one is missing or diverged; empty where
-    none finished."""
+def lanes_by_seed(table, config: Config, name: str):
+    """One row per seed of an arm; no row if no lane finished. NaN in the row of a missing or diverged lane."""
     arm = ARMS[name]
     columns = {"cell.optimizer.kind": arm.optimizer, "lane.warmup_steps": warmup_steps(config, arm)}
-    rows = where(table, columns | {"status": "finished"})
-    return rows.set_index("lane.seed").reindex(list(config.seeds)) if len(rows) else rows
+    if not len(select(table, {**columns, "status": "finished"})):
+        return table[:0]
+    return finished_by_seed(table, columns, config.seeds)
 
 
-def measured(rows, config: Config, what: str) -> np.ndarray:
-    """A measure of the hidden matrices [seeds, measured steps]; NaN where there is none."""
-    gap = [np.nan] * len(config.measured_steps)
-    column = rows.get(f"measures.roles.{ROLE}.{what}", [gap] * len(rows))
-    return np.array([x if isinstance(x, list) else gap for x in column], float).reshape(len(rows), len(gap))
+def over_steps(rows, config: Config, measure: str) -> np.ndarray:
+    """A measure of the hidden matrices [seeds, measured steps]; NaN for a missing or diverged lane."""
+    return lists_by_row(rows, f"measures.roles.{ROLE}.{measure}", (len(config.measured_steps),))
 
 
 def over_training(values: np.ndarray, config: Config, start: float = 0.0, stop: float = 1.0) -> np.ndarray:
-    """Means [seeds] of values [seeds, measured steps] over a part of training. A measured step counts for the steps
-    nearest to it, for the first ones lie closer together; one that is NaN counts for none."""
+    """Means [seeds] of values [seeds, measured steps] over a part of training.
+
+    A measured step has the weight of the steps nearest to it, since the first measured steps lie closer together. A NaN
+    has no weight.
+    """
     steps = np.array(config.measured_steps)
     within = (steps >= start * config.steps) & ((steps <= stop * config.steps) | (steps == 0))
     weights = np.where(np.isfinite(values), np.gradient(steps.astype(float)), 0.0)[:, within]
@@ -41,27 +43,27 @@ def over_training(values: np.ndarray, config: Config, start: float = 0.0, stop: 
 
 
 def falls(rows, config: Config) -> np.ndarray:
-    """ln of φ's first values over its last ones [seeds]; NaN where these are not positive."""
-    snr = measured(rows, config, "snr")
+    """ln of φ's first values over its last values [seeds]; NaN for a ratio that is not positive."""
+    snr = over_steps(rows, config, "snr")
     ratio = over_training(snr, config, stop=EARLY) / over_training(snr, config, start=LATE)
     return np.log(np.where(ratio > 0, ratio, np.nan))
 
 
 def exceeds(rows, config: Config) -> np.ndarray:
-    """The part of training in which B > 1/φ [seeds]."""
-    snr = measured(rows, config, "snr")
+    """The part of training with B > 1/φ [seeds]."""
+    snr = over_steps(rows, config, "snr")
     return over_training(np.where(np.isfinite(snr), config.batch * snr > 1, np.nan), config)
 
 
-def settled(rows, config: Config, what: str) -> np.ndarray:
-    """A measure's mean over training once momentum is built up [seeds]."""
-    return over_training(measured(rows, config, what), config, start=SETTLED)
+def settled(rows, config: Config, measure: str) -> np.ndarray:
+    """The mean of a measure over training, from the steps on at which momentum is built up [seeds]."""
+    return over_training(over_steps(rows, config, measure), config, start=SETTLED)
 
 
 def summary(table, config: Config) -> str:
-    """Equation 9 against simulation; and of every arm φ, its relation to B, and what momentum does to the gradient."""
+    """Equation 9 beside its simulation; φ, B φ and momentum of every arm."""
     blocks = [equation_nine.lines(table)]
-    if any(len(readings(table, config, name)) for name in config.arms):
+    if any(len(lanes_by_seed(table, config, name)) for name in config.arms):
         blocks.append(_trained_lines(table, config))
     return "\n\n".join("\n".join(lines) for lines in blocks if lines) or "nothing has run"
 
@@ -74,14 +76,19 @@ def _trained_lines(table, config: Config) -> list[str]:
         f"{'cancelled':>10}",
     ]
     for name in config.arms:
-        rows = readings(table, config, name)
+        rows = lanes_by_seed(table, config, name)
         if not len(rows):
             lines.append(f"{name:<18} no finished lane")
             continue
-        snr = measured(rows, config, "snr")
-        ends = [over_training(snr, config, stop=EARLY), over_training(snr, config, start=LATE)]
-        rest = [exceeds(rows, config), settled(rows, config, "alignment"), settled(rows, config, "cancelled")]
-        first, last, share, cosine, cancelled = (_mean(x) for x in (*ends, *rest))
+        snr = over_steps(rows, config, "snr")
+        columns = (
+            over_training(snr, config, stop=EARLY),
+            over_training(snr, config, start=LATE),
+            exceeds(rows, config),
+            settled(rows, config, "alignment"),
+            settled(rows, config, "cancelled"),
+        )
+        first, last, share, cosine, cancelled = map(mean_of_finite, columns)
         line = f"{name:<18} {rows['valid_bits_per_byte'].mean():>9.3f} {first:>9.2g} {last:>10.2g} {share:>8.0%} "
         lines.append((line + f"{cosine:>7.2f} {cancelled:>10.2f}").replace("nan", "  –"))
     lines.append(
@@ -89,8 +96,3 @@ def _trained_lines(table, config: Config) -> list[str]:
         f"momentum, and what part of the gradient momentum cancels: after {SETTLED:.0%} of the steps"
     )
     return lines
-
-
-def _mean(values: np.ndarray) -> float:
-    """Over the seeds that finished; NaN without one."""
-    return float(np.nanmean(values)) if np.isfinite(values).any() else np.nan

@@ -1,6 +1,6 @@
 """The configuration of `representation_change` at every tier, and its cells."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 import numpy as np
@@ -11,21 +11,21 @@ from experiments.common.experiment import Calculation, CellLanes
 from experiments.representation_change import equation_nine
 from lvp.errors import InputError
 from lvp.models.configs import GPT2_FORM
-from lvp.parametrization import uniform
+from lvp.parametrization import table, uniform
 from lvp.training import Cell, Lane, OptimizerConfig, check_positive
 
 
-class Arm(NamedTuple):
-    """An optimizer by its name in `training.OPTIMIZERS`, and whether its rate warms up."""
+class WarmupArm(NamedTuple):
+    """An optimizer with or without warm-up."""
 
-    optimizer: str
+    optimizer: str  # a key of `lvp.training.OPTIMIZERS`
     warms_up: bool
 
 
 ARMS = {
-    "LionAR": Arm("lion_ar", False),
-    "LionAR + warm-up": Arm("lion_ar", True),
-    "AdamW + warm-up": Arm("adamw", True),
+    "LionAR": WarmupArm("lion_ar", False),
+    "LionAR + warm-up": WarmupArm("lion_ar", True),
+    "AdamW + warm-up": WarmupArm("adamw", True),
 }
 NAMES = {"lion_ar": "LionAR", "adamw": "AdamW"}
 ROLE = "hidden"
@@ -33,10 +33,12 @@ ROLE = "hidden"
 
 @dataclass(frozen=True)
 class Config(DecoderRuns):
-    """Defaults are those of Kosson et al. 2024 (paper C), whose sections are named; the rest is ours, and says why.
-    `layers` to `b2` are fields of every experiment with decoders."""
+    """Defaults are those of Kosson et al. 2024 (paper C).
 
-    # Section 3: GPT-2 124M on OpenWebText, but for the tokenizer: a BPE of the corpus' own.
+    A comment names the paper's section, or gives the reason for a value that the paper does not state.
+    """
+
+    # Section 3: GPT-2 124M on OpenWebText. The tokenizer differs: it is a BPE of the corpus.
     corpus: str = "text:openwebtext"
     layers: int = 12
     width: int = 768
@@ -46,22 +48,21 @@ class Config(DecoderRuns):
     batch: int = 480
     micro_batches: int = 40  # nanoGPT's
     steps: int = 5000
-    b2: float = 0.95
-    # b1 is 0.9, of AdamW and as LionAR's β.
+    b2: float = 0.95  # b1 is 0.9, for AdamW and as LionAR's β
     weight_decay: float = 0.1
     warmup: float = 0.05  # figure 3
     cooldown: float = 0.5
     lion_rate: float = 0.01  # figure 3
-    adamw_rate: float = 0.001  # not stated for figure 4, which has LionAR alone
+    adamw_rate: float = 0.001  # not stated: figure 4 shows LionAR only
     init_std: float | None = 0.02  # nanoGPT's, which section 3 adopts; None is width^(−1/2)
     seeds: tuple[int, ...] = (0, 1)
-    points: int = 60  # measured steps at equal distances; the first ones come on top
+    points: int = 60  # measured steps at equal distances; further early steps are added
     arms: tuple[str, ...] = tuple(ARMS)
-    # Equation 9: B, C and φ, and how many random numbers a simulation may take.
-    batch_sizes: tuple[int, ...] = (1, 16, 480)
-    fan_ins: tuple[int, ...] = (8, 16, 64, 256, 768)
+    batch_sizes: tuple[int, ...] = (1, 16, 480)  # B of equation 9
+    fan_ins: tuple[int, ...] = (8, 16, 64, 256, 768)  # C of equation 9
+    # φ of equation 9
     snrs: tuple[float, ...] = (1e-4, 3e-4, 1e-3, 1 / 480, 5e-3, 0.01, 0.03, 0.1, 0.3, 1.0, 3.0)
-    numbers: int = 1_000_000_000
+    numbers: int = 1_000_000_000  # random numbers of a simulation of equation 9
 
     def __post_init__(self):
         super().__post_init__()
@@ -81,7 +82,7 @@ class Config(DecoderRuns):
 
     @property
     def measured_steps(self) -> tuple[int, ...]:
-        """At equal distances from the first to the last, and the powers of two before them."""
+        """Steps at equal distances from the first to the last, and the powers of two below the second of them."""
         spread = np.linspace(0, self.steps - 1, self.points).round().astype(int)
         early = {2**k for k in range(20) if 2**k < spread[1]}
         return tuple(sorted({*spread.tolist(), *early}))
@@ -138,45 +139,55 @@ TIERS = {
 
 
 def cells(config: Config) -> list[CellLanes]:
-    """Equation 9, a cell for every C; and a trained one for every optimizer, in which its arms differ by warm-up."""
+    """One calculated cell per C of equation 9, and one trained cell per optimizer."""
     return [*calculations(config), *trained(config)]
 
 
 def calculations(config: Config) -> list[CellLanes]:
-    found, lanes = [], [{"batch": batch} for batch in config.batch_sizes]
+    """One cell per C of equation 9, with a lane for every B."""
+    planned, lanes = [], [{"batch": batch} for batch in config.batch_sizes]
     for fan_in in config.fan_ins:
         arguments = {"fan_in": fan_in, "snrs": list(config.snrs), "numbers": config.numbers, "seed": config.seeds[0]}
         cell = Calculation(arguments, equation_nine.FLOPS_PER_NUMBER * config.numbers)
-        found.append(CellLanes(f"equation 9, C {fan_in}", cell, lanes))
-    return found
+        planned.append(CellLanes(f"equation 9, C {fan_in}", cell, lanes))
+    return planned
 
 
 def trained(config: Config) -> list[CellLanes]:
-    found = []
+    """One cell per optimizer; its arms differ in warm-up."""
+    planned = []
     for kind, name in NAMES.items():
         arms = [ARMS[arm] for arm in config.arms if ARMS[arm].optimizer == kind]
         lanes = [lane(config, arm, seed) for arm in arms for seed in config.seeds]
         if lanes:
-            found.append(CellLanes(name, trained_cell(config, kind), lanes))
-    return found
+            planned.append(CellLanes(name, trained_cell(config, kind), lanes))
+    return planned
 
 
 def trained_cell(config: Config, kind: str) -> Cell:
+    """The cell of an optimizer."""
     constants = {"lion_ar": {"b": config.b1}, "adamw": config.adam.options}[kind]
     optimizer = OptimizerConfig(kind, {**constants, "weight_decay": config.weight_decay})
-    training = {"micro_batches": config.micro_batches, "cooldown": config.cooldown, "measures": ("gradients",)}
-    shape = config.width, config.vocab, config.steps
-    model = GPT2_FORM if config.gpt2 else {"tied": True}
-    return config.cell(*shape, optimizer, config.measured_steps, training, **model)
+    model = config.model(config.width, config.vocab)
+    return replace(
+        config.cell(replace(model, **GPT2_FORM) if config.gpt2 else replace(model, tied=True), config.steps),
+        optimizer=optimizer,
+        measured_steps=config.measured_steps,
+        measures=("gradients",),
+        micro_batches=config.micro_batches,
+        cooldown=config.cooldown,
+    )
 
 
-def lane(config: Config, arm: Arm, seed: int) -> Lane:
+def lane(config: Config, arm: WarmupArm, seed: int) -> Lane:
     """One rate for all roles."""
     rate = config.lion_rate if arm.optimizer == "lion_ar" else config.adamw_rate
-    std = config.width**-0.5 if config.init_std is None else config.init_std
-    table = uniform(width=config.width, vocab=config.vocab, init_std=std)
-    return Lane.under(table, rate, seed, warmup_steps=warmup_steps(config, arm))
+    hidden = table("lvp", width=config.width, vocab=config.vocab)["hidden"]
+    std = hidden.init_std if config.init_std is None else config.init_std
+    one_rate = uniform(width=config.width, vocab=config.vocab, init_std=std)
+    return Lane.under(one_rate, rate, seed, warmup_steps=warmup_steps(config, arm))
 
 
-def warmup_steps(config: Config, arm: Arm) -> int:
+def warmup_steps(config: Config, arm: WarmupArm) -> int:
+    """Steps of the warm-up of an arm; 0 without warm-up."""
     return round(config.warmup * config.steps) if arm.warms_up else 0

@@ -1,53 +1,57 @@
-"""Equation 9 of Kosson et al. 2024 beside its Monte Carlo, as the calculated lanes of `representation_change`.
+"""Equation 9 of Kosson et al. 2024 beside its Monte Carlo simulation: the calculated lanes of `representation_change`.
 
-What they come to is E[Δy²]/E[y²] at η = ‖w‖ = 1. Equation 9 takes a mean of ratios for a ratio of means
-(`lvp.theory.representation_change`), which shows where inputs C are few.
+The simulated quantity is E[Δy²]/E[y²] at η = ‖w‖ = 1. Equation 9 replaces a mean of ratios by a ratio of means
+(`lvp.theory.representation_change`). The error of this is visible for few inputs C.
 """
 
-from collections.abc import Mapping, Sequence
+import math
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import numpy as np
 from scipy.special import ndtri
 
-from lvp.analysis.claims import Claim, judge
+from lvp.analysis.claims import Question
+from lvp.analysis.measurement import NORMAL_QUANTILE, Measurement
 from lvp.analysis.power_laws import Panel, Series
 
 WIDE = 64  # inputs from which on equation 9 is claimed to hold
 TOLERANCE = 0.03
-LIMIT_AT = (1e-4, 1 / 480, 0.01)  # φ
-DRAWS = 20, 50_000  # of batches, at least and at most
-FLOPS_PER_NUMBER = 1e4  # a random number costs what so many floating-point operations of training do
+LIMIT_AT = (1e-4, 1 / 480, 0.01)  # φ at which the limit of large C is claimed
+DRAWS = 20, 50_000  # least and largest number of batches
+FLOPS_PER_NUMBER = 1e4  # a random number takes as long as this many floating-point operations of training
 SOURCE = "Kosson et al. 2024, equation 9"
 ERROR = "simulated/equation 9 − 1"
 
 
 def num_draws(arguments: Mapping[str, Any], batch: int) -> int:
-    """As many batches as `numbers` random numbers make."""
+    """The number of batches for which `numbers` random numbers suffice."""
     least, most = DRAWS
     return max(least, min(arguments["numbers"] // (batch * arguments["fan_in"]), most))
 
 
 def calculate(arguments: Mapping[str, Any], lane: Mapping[str, Any]) -> dict[str, Any]:
-    """Lists over φ: simulated change with its standard error, and what each form says."""
+    """Lists over φ: simulated change, its standard error, and each form of equation 9."""
     import jax
 
     from lvp.theory import representation_change as theory
 
     snrs, batch, fan_in = arguments["snrs"], lane["batch"], arguments["fan_in"]
     draws = num_draws(arguments, batch)
-    found = theory.simulated_representation_change(jax.random.key(arguments["seed"]), snrs, batch, fan_in, draws=draws)
+    key = jax.random.key(arguments["seed"])
+    simulated = theory.simulated_representation_change(key, snrs, batch, fan_in, draws=draws)
     forms = {
         form: theory.squared_representation_change(snrs, batch, fan_in, form=form).tolist() for form in theory.FORMS
     }
-    return {"draws": draws, "simulated": found.mean.tolist(), "error": found.standard_error.tolist()} | forms
+    errors = simulated.standard_error.tolist()
+    return {"draws": draws, "simulated": simulated.mean.tolist(), "error": errors} | forms
 
 
-# --- what the records say ---------------------------------------------------------------------------------------------
+# --- reading the records ----------------------------------------------------------------------------------------------
 
 
 def rows_of(table):
-    """The calculated rows with their sizes as `fan_in` and `batch` and their lists as arrays, by size."""
+    """The calculated rows, sorted by their sizes `fan_in` and `batch`, with lists as arrays."""
     if "simulated" not in table:
         return table[:0].reindex(columns=["fan_in", "batch"])
     rows = table[table["simulated"].notna()]
@@ -59,28 +63,34 @@ def rows_of(table):
 
 
 def deviation(row) -> tuple[float, float, float]:
-    """simulated/equation 9 − 1 with its standard error, and what the exact form says of it: all at that φ where the
-    exact form has it largest, so that noise does not choose."""
+    """(simulated/equation 9 − 1, its standard error, exact form/equation 9 − 1) at one φ of a row.
+
+    The φ is that of the largest deviation of the exact form, so that the choice does not depend on noise.
+    """
     at = int(np.argmax(np.abs(row["exact"] / row["paper"] - 1)))
     value, error, exact = (row[column][at] / row["paper"][at] for column in ("simulated", "error", "exact"))
     return float(value - 1), float(error), float(exact - 1)
 
 
-def largest_deviation(rows) -> tuple[float | None, tuple[float, float] | None]:
-    """The largest |simulated/equation 9 − 1| over all rows and φ, and an interval of 95 % for all of them at once, so
-    for the largest too."""
+def largest_deviation(rows) -> Measurement:
+    """The largest |simulated/equation 9 − 1| over all rows and φ.
+
+    Its interval holds all of the deviations at once with 95 %, and so the largest.
+    """
     if not len(rows):
-        return None, None
+        return Measurement(math.nan, None)
     size = np.concatenate([np.abs(row["simulated"] / row["paper"] - 1) for _, row in rows.iterrows()])
     error = np.concatenate([row["error"] / row["paper"] for _, row in rows.iterrows()])
     quantile = ndtri(1 - 0.025 / size.size)
     low, high = np.max(size - quantile * error), np.max(size + quantile * error)
-    return float(size.max()), (max(0.0, float(low)), float(high))
+    return Measurement(float(size.max()), (max(0.0, float(low)), float(high)))
 
 
 def limits(table) -> list[tuple[float, float, float, float, int, int]]:
-    """Of the largest size: φ, the simulated change over the limit of large C with its standard error, equation 9 over
-    it, C and B."""
+    """(φ, simulated change, its standard error, equation 9, C, B) at each of `LIMIT_AT`, for the largest C and B.
+
+    The three changes are relative to the limit of large C.
+    """
     rows = rows_of(table)
     if not len(rows):
         return []
@@ -92,29 +102,29 @@ def limits(table) -> list[tuple[float, float, float, float, int, int]]:
 
 
 def lines(table) -> list[str]:
-    """How far off equation 9 is by C and B, and the limit of large C."""
+    """The error of equation 9 by C and B, and the change over the limit of large C, as lines of text."""
     rows = rows_of(table)
     if not len(rows):
         return []
     batches = sorted(set(rows["batch"]))
-    found = [f"{ERROR}, in %, at the φ where it is largest (in brackets: of the form that is exact for Gaussian noise)"]
-    found.append(f"{'C':>6} " + " ".join(f"{f'B {batch}':>16}" for batch in batches))
+    texts = [f"{ERROR}, in %, at the φ where it is largest (in brackets: of the form that is exact for Gaussian noise)"]
+    texts.append(f"{'C':>6} " + " ".join(f"{f'B {batch}':>16}" for batch in batches))
     for fan_in, some in rows.groupby("fan_in"):
         by_batch = {row["batch"]: deviation(row) for _, row in some.iterrows()}
-        texts = [
+        columns = [
             f"{100 * by_batch[b][0]:.2f} ({100 * by_batch[b][2] + 0.0:.2f})" if b in by_batch else "–" for b in batches
         ]
-        found.append(f"{fan_in:>6} " + " ".join(f"{text:>16}" for text in texts))
+        texts.append(f"{fan_in:>6} " + " ".join(f"{column:>16}" for column in columns))
     for phi, value, error, paper, fan_in, batch in limits(table):
-        found.append(
+        texts.append(
             f"C {fan_in}, B {batch}, φ {phi:.2g}: over the limit of large C the simulated change is {value:.3f} ± "
             f"{error:.3f}, equation 9 {paper:.3f}"
         )
-    return found
+    return texts
 
 
 def panels(table) -> list[Panel]:
-    """The change over φ at the most and the fewest inputs, and how far off equation 9 is over C."""
+    """The change over φ at the most and the fewest inputs, and the error of equation 9 over C."""
     rows = rows_of(table)
     if not len(rows):
         return []
@@ -143,47 +153,38 @@ def _deviations(rows) -> Panel:
     for batch, some in rows.groupby("batch"):
         value, error, exact = 100 * np.array([deviation(row) for _, row in some.iterrows()]).T
         named = None if series else "exact form (Gaussian noise)"
-        found = {"error": error, "predicted": exact, "predicted_label": named}
-        series.append(Series(f"B {batch}, simulated", some["fan_in"].to_numpy(), value, **found))
+        curves = {"error": error, "predicted": exact, "predicted_label": named}
+        series.append(Series(f"B {batch}, simulated", some["fan_in"].to_numpy(), value, **curves))
     title = "error of equation 9, at the φ where it is largest"
     levels = [(-100 * TOLERANCE, f"−{TOLERANCE:.0%}")]
     return Panel(title, "inputs C", f"{ERROR}, %", series, yscale="linear", levels=levels)
 
 
-def claims(table, context) -> list[Claim]:
-    """Does equation 9 hold where inputs are many, and where they are few; and its limit at the largest size?"""
-    rows, made = rows_of(table), []
-    every = "largest of all φ and B; interval for all of them at once"
+def questions(table) -> Iterator[tuple[Question, Measurement]]:
+    """Equation 9 for many and for few inputs, and its limit of large C at the largest size."""
+    rows = rows_of(table)
     wide, narrow = rows[rows["fan_in"] >= WIDE], rows[rows["fan_in"] == rows["fan_in"].min()]
-    for statement, some, region in (
+    for statement, chosen, claimed in (
         (f"equation 9 holds within {TOLERANCE:.0%} from {WIDE} inputs on", wide, (-np.inf, TOLERANCE)),
         (f"below {WIDE} inputs it is off by more", narrow[narrow["fan_in"] < WIDE], (TOLERANCE, np.inf)),
     ):
-        value, interval = largest_deviation(some)
-        sizes = sorted(set(some["fan_in"]))
-        note = f"|{ERROR}| at C {_listed(sizes)}; {every}" if sizes else "not run"
-        made.append((statement, 0.0, value, interval, region, note))
-    for phi, value, error, paper, fan_in, batch in limits(table):
-        statement = f"at C {fan_in} and B {batch} the change is that of the limit of large C (φ = {phi:.2g})"
-        interval = (value - 1.96 * error, value + 1.96 * error)
-        note = (
-            f"simulated change over the limit, within 5%; figure 4, panel 1, draws the limit; equation 9: {paper:.2f}"
-        )
-        made.append((statement, 1.0, value, interval, (0.95, 1.05), note))
-    return [
-        Claim(
+        sizes = ", ".join(map(str, sorted(set(chosen["fan_in"]))))
+        note = f"|{ERROR}| at C {sizes}; largest of all φ and B; interval for all of them at once"
+        question = Question(
             statement=statement,
             source=SOURCE,
-            paper_value=paper_value,
-            value=value,
-            interval=interval,
-            verdict=judge(value, interval, claimed=region),
-            note=note,
-            **dict(context),
+            paper_value=0.0,
+            claimed=claimed,
+            note=note if sizes else "not run",
         )
-        for statement, paper_value, value, interval, region, note in made
-    ]
-
-
-def _listed(sizes: Sequence[int]) -> str:
-    return ", ".join(map(str, sizes))
+        yield question, largest_deviation(chosen)
+    for phi, value, error, paper, fan_in, batch in limits(table):
+        question = Question(
+            statement=f"at C {fan_in} and B {batch} the change is that of the limit of large C (φ = {phi:.2g})",
+            source=SOURCE,
+            paper_value=1.0,
+            claimed=(0.95, 1.05),
+            note="simulated change over the limit, within 5%; figure 4, panel 1, draws the limit; equation 9: "
+            f"{paper:.2f}",
+        )
+        yield question, Measurement.plus_minus(value, NORMAL_QUANTILE * error)

@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 
 from experiments.representation_change import equation_nine
-from experiments.representation_change.analysis import SETTLED, measured, readings
+from experiments.representation_change.analysis import SETTLED, lanes_by_seed, over_steps
 from experiments.representation_change.config import Config
 from lvp.analysis.figure_style import sheet
 from lvp.analysis.power_laws import Panel, Series
@@ -18,10 +18,10 @@ def figure(table, config: Config, *, tier: str, corpus: str, partial):
     snr, cosine = "signal-to-noise ratio of the gradient", "gradient against momentum"
     panels = [
         *equation_nine.panels(table),
-        _over_steps(table, config, "snr", snr, "φ per sequence", per_batch, power=True),
-        # At the first step there is no momentum yet.
-        _over_steps(table, config, "alignment", cosine, "cosine", [(0.0, "no alignment")], start=1 / config.steps),
-        _over_steps(table, config, "cancelled", late, "part of the gradient", half, start=SETTLED),
+        _panel(table, config, "snr", snr, "φ per sequence", per_batch, power=True),
+        # The first step has no momentum.
+        _panel(table, config, "alignment", cosine, "cosine", [(0.0, "no alignment")], start=1 / config.steps),
+        _panel(table, config, "cancelled", late, "part of the gradient", half, start=SETTLED),
     ]
     return sheet(
         [panel for panel in panels if panel.series],
@@ -38,14 +38,17 @@ def figure(table, config: Config, *, tier: str, corpus: str, partial):
     )
 
 
-def _over_steps(
-    table, config: Config, what: str, title: str, ylabel: str, levels, *, power: bool = False, start: float = 0.0
+def _panel(
+    table, config: Config, measure: str, title: str, ylabel: str, levels, *, power: bool = False, start: float = 0.0
 ) -> Panel:
-    """A measure of every arm from a part of the steps on; `power`: log-log, and what is not positive left out."""
+    """A measure of every arm, from the part `start` of the steps on.
+
+    With `power` the axes are logarithmic and values of 0 and below are left out.
+    """
     steps = np.array(config.measured_steps)
     shown, series = steps >= start * config.steps, []
     for name in config.arms:
-        values = measured(readings(table, config, name), config, what)[:, shown]
+        values = over_steps(lanes_by_seed(table, config, name), config, measure)[:, shown]
         values = values[np.isfinite(values).any(axis=1)]
         if len(values):
             mean = values.mean(axis=0)

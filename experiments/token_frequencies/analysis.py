@@ -1,4 +1,4 @@
-"""What the records of `token_frequencies` say, and its table."""
+"""Reads the records of `token_frequencies`: fits over rank, powers of m, and the summary."""
 
 import numpy as np
 
@@ -8,23 +8,25 @@ from lvp.analysis.power_laws import in_words
 
 
 def by_vocab(table):
+    """The rows sorted by vocabulary."""
     return table.sort_values("lane.vocab")
 
 
 def growth(table, column: str):
-    """The power of m that a column follows."""
+    """The power of m that a column follows, with its interval."""
     rows = by_vocab(table)
     return analysis.slope(rows["lane.vocab"], (rows[column].to_numpy(), None))
 
 
 def is_open(row) -> bool:
-    """Whether the range of ranks left the exponent open: then the fit's numbers are no result."""
+    """Whether the counts do not determine the exponent, so that the numbers of the fit are no result."""
     return row["exponent_low"] is None or np.isnan(row["exponent_low"])
 
 
 def summary(table, config: Config) -> str:
+    """Fit over rank and mean squares of every vocabulary; powers of m."""
     head = ("m", "tokens", "unseen", "ranks fitted", "exponent", "95 % interval", "offset")
-    cells_ = [(*head, "max α²/ᾱ²", "ᾱ² for Σα = 1", "ᾱ² for α₁ = 1")]
+    rows = [(*head, "max α²/ᾱ²", "ᾱ² for Σα = 1", "ᾱ² for α₁ = 1")]
     for row in by_vocab(table).to_dict("records"):
         fit = ("–", "open", "–")
         if not is_open(row):
@@ -32,9 +34,9 @@ def summary(table, config: Config) -> str:
             fit = (f"{row['exponent']:.2f}", ends, f"{row['offset']:.1f}")
         sizes = (f"{row['lane.vocab']}", f"{row['tokens']}", f"{row['unseen']}")
         squares = (f"{row['peak_ratio']:.1f}", f"{row['mean_square']:.2e}", f"{row['mean_square_of_top']:.2e}")
-        cells_.append((*sizes, f"{row['fitted_from']}–{row['fitted_to']}", *fit, *squares))
-    widths = [max(map(len, column)) for column in zip(*cells_, strict=True)]
-    lines = ["  ".join(c.rjust(w) for c, w in zip(line, widths, strict=True)) for line in cells_]
+        rows.append((*sizes, f"{row['fitted_from']}–{row['fitted_to']}", *fit, *squares))
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    lines = ["  ".join(c.rjust(w) for c, w in zip(line, widths, strict=True)) for line in rows]
     lines += ["", "α: frequencies, α₁ the largest, ᾱ² = m⁻¹ Σ α²; fitted: α ∝ (rank + offset)^(−exponent)"]
     for column, name in (("peak_ratio", "max α²/ᾱ²"), ("mean_square_of_top", "ᾱ² for α₁ = 1")):
         lines.append(f"power of m that {name} follows, with its 95 % interval: {in_words(growth(table, column))}")

@@ -1,4 +1,4 @@
-"""The calculation of `token_frequencies`, a lane at a time."""
+"""The calculation of one lane of `token_frequencies`."""
 
 import numpy as np
 
@@ -8,7 +8,7 @@ CURVE_POINTS = 80
 
 
 def calculate(arguments, lane, dataset) -> dict:
-    """Fit of frequency against rank, and the mean squares of theorem 2."""
+    """The fit of frequency over rank, and the mean squares of theorem 2."""
     alpha = np.sort(dataset.frequencies())[::-1]
     tokens = dataset.num_tokens
     counts = np.rint(alpha * tokens).astype(np.int64)
@@ -21,8 +21,8 @@ def calculate(arguments, lane, dataset) -> dict:
         "tokens": tokens,
         "unseen": int((counts == 0).sum()),
         "exponent": fit.exponent,
-        "exponent_low": _finite(fit.interval[0]),
-        "exponent_high": _finite(fit.interval[1]),
+        "exponent_low": _finite_or_none(fit.interval[0]),
+        "exponent_high": _finite_or_none(fit.interval[1]),
         "offset": fit.offset,
         "fitted_from": int(fit.between[0]),
         "fitted_to": int(fit.between[1]),
@@ -36,6 +36,6 @@ def calculate(arguments, lane, dataset) -> dict:
     }
 
 
-def _finite(end: float) -> float | None:
-    """An end of an interval that is open has no number."""
+def _finite_or_none(end: float) -> float | None:
+    """An end of an interval; None for an open end, which JSON does not have."""
     return float(end) if np.isfinite(end) else None

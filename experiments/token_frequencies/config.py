@@ -9,12 +9,12 @@ from lvp.training import DataConfig
 
 @dataclass(frozen=True)
 class Config:
-    """Defaults are the paper's figure 2."""
+    """Defaults are those of the paper's figure 2."""
 
     corpus: str = "wikitext2"
-    vocabs: tuple[int, ...] = (8192, 32768)
-    first_rank: int = 10  # the head bends away from the line, and the tail, which few counts make, falls off it
-    last_rank: int = 1000
+    vocabs: tuple[int, ...] = (8192, 32768)  # m, one tokenizer each
+    first_rank: int = 10  # of the fit: lower ranks do not follow a power
+    last_rank: int = 1000  # of the fit: higher ranks have few counts
 
     def __post_init__(self):
         if not self.vocabs:
@@ -34,7 +34,7 @@ TIERS = {
 
 
 def cells(config: Config) -> list[CellLanes]:
-    """One cell a vocabulary, since each has a tokenizer of its own; one lane in it."""
+    """One cell of one lane per vocabulary, since each vocabulary has its own tokenizer."""
     shared = {"ranks": [config.first_rank, config.last_rank]}
     return [
         CellLanes(f"m {vocab}", Calculation(shared, 1e9, DataConfig(config.corpus), vocab), [{"vocab": vocab}])

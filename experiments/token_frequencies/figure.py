@@ -9,7 +9,7 @@ from lvp.analysis.power_laws import Panel, Series, in_words
 
 
 def figure(table, config: Config, *, tier: str, corpus: str, partial):
-    """Figure 2, and the two mean squares over m."""
+    """Frequency over rank (figure 2), and the two mean squares over m."""
     panels = [_curves(table)]
     panels.append(_growth_panel(table, "peak_ratio", "Top token's square over the mean square", "max α² / ᾱ²", 1))
     title = "Mean square over the top token's square"
@@ -32,14 +32,14 @@ def _curves(table) -> Panel:
     series = []
     for row in by_vocab(table).to_dict("records"):
         frequencies = np.array(row["shown_frequencies"], float)
-        frequencies[frequencies == 0] = np.nan  # which a logarithmic axis would draw as a cliff
+        frequencies[frequencies == 0] = np.nan  # a logarithmic axis would draw a cliff
         law = None if is_open(row) else np.array(row["shown_fit"], float)
         series.append(Series(f"{row['lane.vocab']}", row["shown_ranks"], frequencies, fitted=law, line=True))
     return Panel("Frequency against rank", "rank", "frequency α", series, "vocabulary m", ordered=True)
 
 
 def _growth_panel(table, column: str, title: str, name: str, predicted: int) -> Panel:
-    """Over m, with its power and the one predicted, through the geometric centre."""
+    """A column over m with the fitted power, and the predicted power through the geometric centre."""
     rows, fit = by_vocab(table), growth(table, column)
     vocabs, values = rows["lane.vocab"].to_numpy(float), rows[column].to_numpy()
     centre = np.exp(np.mean(np.log(values))) * (vocabs / np.exp(np.mean(np.log(vocabs)))) ** predicted

@@ -1,14 +1,17 @@
 """Which optimizers need warm-up, by which measure are their first updates too large, and what removes the need?
 
-Kosson, Messmer & Jaggi 2024 (paper C) train GPT-2 under a trapezoid schedule whose peak and cool-down do not depend on
-the warm-up, and sweep learning rate × warm-up. AdamW without warm-up keeps a lasting gap (figure 1); LionA, whose
-update norm follows the schedule, a smaller one (figure 2); so does LionAR, whose angular update does (figure 3). LionAR
-that holds the relative representation change gains nothing from warm-up, without momentum it is much worse, and with
-high momentum, Nesterov's form and inverse bias correction it needs none, while LionA does (figure 5).
+Kosson, Messmer & Jaggi 2024 (paper C) train GPT-2 under a trapezoid schedule, whose peak and cool-down do not depend on
+the warm-up, and sweep learning rate × warm-up.
 
-All roles have one rate and one init. The gap is the validation loss without warm-up less that with the best warm-up,
-each at its best rate; warm-up and rates are chosen by the first seeds, and the gap is read from other seeds, which run
-at the chosen rates alone: the least of several noisy losses would be too good.
+- Figure 1: AdamW without warm-up keeps a lasting gap.
+- Figure 2: LionA, whose update norm follows the schedule, keeps a smaller gap.
+- Figure 3: LionAR, whose angular update follows the schedule, also keeps a smaller gap.
+- Figure 5: LionAR that holds the relative representation change gains nothing from warm-up. LionAR without momentum is
+  much worse. With high momentum, Nesterov's form and inverse bias correction LionAR needs no warm-up; LionA does.
+
+All roles have one rate and one init std. The gap is the validation loss without warm-up less that with the best
+warm-up, each at its best rate. The first seeds choose warm-up and rates. Other seeds, which run at the chosen rates
+only, give the gap: the least of several noisy losses would be biased.
 
     python -m sweeps run warmup --tier laptop --corpus wikitext2      2 CPU cores, two hours
     python -m sweeps run warmup --tier gpu                            one accelerator, an hour or two

@@ -1,78 +1,80 @@
-"""What the records of `experiments.warmup` say: losses by arm, rate and warm-up, gaps, and the size of updates."""
+"""Reads the records of `warmup`: losses by arm, rate and warm-up, gaps, sizes of updates, and the summary."""
 
 import re
 
 import numpy as np
 import pandas as pd
 
-from experiments.common.decoder_runs import of_optimizer, where
+from experiments.common.tables import finished_by_seed, lists_by_row, with_optimizer
 from experiments.warmup.config import Config, arm_cell, arm_lane, cells, rates_of
-from lvp import analysis
+from lvp.analysis.measurement import Measurement
 from lvp.training import Lane
 
 
-def rows(table, config: Config, name: str, rate: float, warmup: float, seeds) -> pd.DataFrame:
-    """The lanes of a setting, a row a seed; nothing but NaN in the row of one that is missing or diverged."""
+def lanes_by_seed(table, config: Config, name: str, rate: float, warmup: float, seeds) -> pd.DataFrame:
+    """One row per seed of an arm at a rate and a warm-up; NaN in the row of a missing or diverged lane."""
     lane = arm_lane(config, name, rate, warmup, seeds[0])
     columns = {"lane.learning_rates.hidden": rate, "lane.warmup_steps": lane.warmup_steps}
     columns |= {f"lane.options.{option}": value for option, value in lane.options.items()}
-    found = where(of_optimizer(table, arm_cell(config, name)), columns | {"status": "finished"})
-    return found.set_index("lane.seed").reindex(list(seeds))
+    return finished_by_seed(with_optimizer(table, arm_cell(config, name)), columns, seeds)
 
 
 def losses(table, config: Config, name: str, warmup: float) -> np.ndarray:
-    """Validation loss [rates, first seeds] in nats per token; NaN where a lane is missing or diverged."""
-    found = [rows(table, config, name, rate, warmup, config.seeds)["valid_loss"] for rate in rates_of(config, name)]
-    return np.array(found, float)
+    """Validation losses [rates, first seeds] in nats per token; NaN for a missing or diverged lane."""
+    rates = rates_of(config, name)
+    by_rate = [lanes_by_seed(table, config, name, rate, warmup, config.seeds)["valid_loss"] for rate in rates]
+    return np.array(by_rate, float)
 
 
 def best_rate(table, config: Config, name: str, warmup: float) -> float | None:
-    """The rate of the least mean loss over the first seeds, of those at which all of them finished."""
+    """The rate with the least mean loss over the first seeds, among the rates at which all of them finished."""
     means = losses(table, config, name, warmup).mean(axis=1)
     return rates_of(config, name)[int(np.nanargmin(means))] if np.isfinite(means).any() else None
 
 
 def at_edge(table, config: Config, name: str, warmup: float) -> bool:
-    """Whether the best rate is the first or last of its grid, so that a better one may lie beyond."""
+    """Whether the best rate is the first or last of its grid, so that a better rate may lie beyond."""
     rates = rates_of(config, name)
     return best_rate(table, config, name, warmup) in (rates[0], rates[-1])
 
 
-def chosen(table, config: Config, name: str, warmup: float):
-    """The lanes of the other seeds at the best rate; None where no rate finished."""
+def tuned_lanes(table, config: Config, name: str, warmup: float) -> pd.DataFrame | None:
+    """One row per other seed at the best rate; None if no rate finished."""
     rate = best_rate(table, config, name, warmup)
-    return None if rate is None else rows(table, config, name, rate, warmup, config.more_seeds)
+    return None if rate is None else lanes_by_seed(table, config, name, rate, warmup, config.more_seeds)
 
 
 def tuned_losses(table, config: Config, name: str, warmup: float) -> np.ndarray:
-    """Validation loss [other seeds] at the best rate."""
-    found = chosen(table, config, name, warmup)
-    return np.full(len(config.more_seeds), np.nan) if found is None else found["valid_loss"].to_numpy(float)
+    """Validation losses [other seeds] at the best rate; NaN for a missing or diverged lane."""
+    rows = tuned_lanes(table, config, name, warmup)
+    return np.full(len(config.more_seeds), np.nan) if rows is None else rows["valid_loss"].to_numpy(float)
 
 
 def gap(table, config: Config, name: str, warmup: float) -> np.ndarray:
-    """What no warm-up costs against this one in validation loss [other seeds], seed by seed."""
+    """Validation loss without warm-up less that with this warm-up [other seeds], seed by seed."""
     return tuned_losses(table, config, name, 0.0) - tuned_losses(table, config, name, warmup)
 
 
 def best_warmup(table, config: Config, name: str, *, none: bool = False) -> float | None:
-    """The warm-up, and with `none` perhaps none, at whose best rate the mean loss over the first seeds is least."""
+    """The warm-up with the least mean loss over the first seeds at its best rate; with `none`, 0 is a candidate."""
     means = {w: losses(table, config, name, w).mean(axis=1) for w in config.warmups if w or none}
     least = {w: np.nanmin(x) for w, x in means.items() if np.isfinite(x).any()}
     return min(least, key=least.__getitem__) if least else None
 
 
-def over_time(found, config: Config, what: str) -> np.ndarray:
-    """A measure of the hidden matrices [seeds, measured steps]: their update norm or angle together, the mean of their
-    representation changes. NaN where there is none."""
-    empty = np.full((1 if found is None else len(found), len(config.measured_steps)), np.nan)
-    if found is None:
-        return empty
-    names = [f"measures.roles.hidden.{what}"]
-    if what == "representation_change":
-        names = [c for c in found if re.fullmatch(rf"measures\.matrices\.block_\d+/.*\.{what}", c)]
-    read = [[x if isinstance(x, list) else empty[0] for x in found[c]] for c in names if c in found]
-    return np.mean(np.array(read, float), axis=0) if read else empty
+def over_steps(rows: pd.DataFrame | None, config: Config, measure: str) -> np.ndarray:
+    """A measure of the hidden matrices [seeds, measured steps]; NaN for a missing or diverged lane.
+
+    Update norm and angle are those of all hidden matrices together; the representation change is their mean.
+    """
+    shape = (len(config.measured_steps),)
+    if rows is None:
+        return np.full((1, *shape), np.nan)
+    columns = [f"measures.roles.hidden.{measure}"]
+    if measure == "representation_change":
+        columns = [c for c in map(str, rows) if re.fullmatch(rf"measures\.matrices\.block_\d+/.*\.{measure}", c)]
+    by_column = [lists_by_row(rows, column, shape) for column in columns if column in rows]
+    return np.mean(by_column, axis=0) if by_column else np.full((len(rows), *shape), np.nan)
 
 
 def schedule(config: Config, warmup: float) -> np.ndarray:
@@ -84,59 +86,55 @@ def schedule(config: Config, warmup: float) -> np.ndarray:
     )
 
 
-def departure(table, config: Config, name: str, what: str) -> np.ndarray:
-    """How far a measure without warm-up is from following the schedule [seeds]: the largest factor by which measure
-    over schedule leaves its (geometric) mean over the measured steps, less one."""
-    logs = np.log(over_time(chosen(table, config, name, 0.0), config, what) / schedule(config, 0.0))
+def departure(table, config: Config, name: str, measure: str) -> np.ndarray:
+    """The largest relative departure of a measure from the schedule, without warm-up [seeds].
+
+    It is the largest factor between measure over schedule and its geometric mean over the measured steps, less 1.
+    """
+    logs = np.log(over_steps(tuned_lanes(table, config, name, 0.0), config, measure) / schedule(config, 0.0))
     return np.exp(np.abs(logs - logs.mean(axis=1, keepdims=True)).max(axis=1)) - 1
 
 
-def early(table, config: Config, name: str, what: str) -> np.ndarray:
+def early(table, config: Config, name: str, measure: str) -> np.ndarray:
     """A measure at the first step over its median at constant rate, without warm-up [seeds]."""
-    values = over_time(chosen(table, config, name, 0.0), config, what)
+    values = over_steps(tuned_lanes(table, config, name, 0.0), config, measure)
     at = np.array(config.measured_steps)
     later = (at >= config.rise(config.reference)) & (at <= (1 - config.cooldown) * config.steps)
     return values[:, 0] / np.median(values[:, later], axis=1)
 
 
 def follow_up(table, config: Config) -> dict[str, list[Lane]]:
-    """The other seeds, at every arm's best rate of each warm-up."""
-    labels = [(c.label, c.cell) for c in cells(config)]
-    found: dict[str, list[Lane]] = {}
+    """The lanes of the other seeds, at every arm's best rate of each warm-up."""
+    planned = cells(config)
+    by_label: dict[str, list[Lane]] = {}
     for name in config.arms:
-        (label,) = [label for label, cell in labels if cell == arm_cell(config, name)]
+        (label,) = [c.label for c in planned if c.cell == arm_cell(config, name)]
         for warmup in config.warmups:
             rate = best_rate(table, config, name, warmup)
-            more = [arm_lane(config, name, rate, warmup, seed) for seed in config.more_seeds if rate]
-            found.setdefault(label, []).extend(more)
-    return found
-
-
-def _interval(values: np.ndarray) -> str:
-    interval = analysis.t_interval(values)
-    if not np.isfinite(values).all():
-        return "–"
-    ends = f" [{interval[0]:.3f}, {interval[1]:.3f}]" if interval else ""
-    return f"{values.mean():.3f}{ends}"
+            lanes = [arm_lane(config, name, rate, warmup, seed) for seed in config.more_seeds if rate]
+            by_label.setdefault(label, []).extend(lanes)
+    return by_label
 
 
 def summary(table, config: Config) -> str:
-    """Every arm: the best rate and loss of each warm-up, and what no warm-up costs."""
+    """The best rate and loss of each warm-up, the gaps and the sizes of the first updates, of every arm."""
     heads = "".join(f"{f'{w:.0%}: rate':>12} {'loss':>7}" for w in config.warmups)
     gaps = f"{f'gap to {config.reference:.0%}':<24}{'to the best warm-up':<30}"
     lines = [f"{'optimizer':<24}{heads}  {gaps} early norm / angle / RRC"]
     for name in config.arms:
         line = f"{name:<24}"
         for warmup in config.warmups:
-            rate = best_rate(table, config, name, warmup)
+            rate, least = best_rate(table, config, name, warmup), np.nan
+            if rate:
+                least = lanes_by_seed(table, config, name, rate, warmup, config.seeds)["valid_loss"].mean()
             edge = "*" if at_edge(table, config, name, warmup) else " "
-            least = rows(table, config, name, rate, warmup, config.seeds)["valid_loss"].mean() if rate else np.nan
             line += f"{rate or np.nan:>11.4g}{edge} {least:>7.3f}"
         best = best_warmup(table, config, name)
-        found = _interval(gap(table, config, name, best)) if best else "–"
-        line += f"  {_interval(gap(table, config, name, config.reference)):<24}{f'{found} ({best or 0:.0%})':<30} "
-        ratios = [early(table, config, name, what).mean() for what in ("norm", "angle", "representation_change")]
-        lines.append(line + " / ".join(f"{x:5.2f}" for x in ratios))
+        to_best = _gap_text(table, config, name, best) if best else "–"
+        line += f"  {_gap_text(table, config, name, config.reference):<24}{f'{to_best} ({best or 0:.0%})':<30} "
+        measures = ("norm", "angle", "representation_change")
+        line += " / ".join(f"{early(table, config, name, measure).mean():5.2f}" for measure in measures)
+        lines.append(line)
     lines += [
         "",
         f"loss: validation, nats per token, mean over {len(config.seeds)} seeds, at the best rate (*: at the edge of "
@@ -145,3 +143,7 @@ def summary(table, config: Config) -> str:
         "representation change",
     ]
     return "\n".join(lines).replace("nan", "  –")
+
+
+def _gap_text(table, config: Config, name: str, warmup: float) -> str:
+    return Measurement.over_seeds(gap(table, config, name, warmup)).text(".3f")

@@ -1,7 +1,7 @@
-"""What `experiments.warmup` trains: the arms of Kosson, Messmer & Jaggi 2024, their cells and lanes, at every tier."""
+"""The configuration of `warmup` at every tier, and its cells."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import product
 from typing import Any, NamedTuple
 
@@ -15,38 +15,39 @@ from lvp.models.configs import GPT2_FORM
 from lvp.parametrization import uniform
 from lvp.training import Cell, Lane, OptimizerConfig, check_positive
 
-LEAST_WARMUP_STEPS = 20  # of the reference: fewer are hardly a warm-up
-HIGH = {"nesterov": True, "inverse_bias_correction": True}
+LEAST_WARMUP_STEPS = 20  # of the reference: fewer steps are hardly a warm-up
+HIGH_MOMENTUM_OPTIONS = {"nesterov": True, "inverse_bias_correction": True}
 
 
-class Arm(NamedTuple):
-    """A key of `lvp.training.OPTIMIZERS`, the configured list of its rates, its options beside the configured
-    constants; the configured name of its momentum, None without; whether it holds the relative representation
-    change."""
+class OptimizerArm(NamedTuple):
+    """An optimizer, its grid of rates and its momentum."""
 
-    kind: str
-    rates: str
-    options: Mapping[str, Any] = {}
-    momentum: str | None = "b1"
-    held: bool = False
+    kind: str  # a key of `lvp.training.OPTIMIZERS`
+    rates_field: str  # the field of `Config` with its rates
+    options: Mapping[str, Any] = {}  # beside the configured constants
+    momentum_field: str | None = "b1"  # the field of `Config` with its momentum; None is no momentum
+    held: bool = False  # it holds the relative representation change
 
 
 ARMS = {
-    "AdamW": Arm("adamw", "adam_rates"),
-    "AdamW, no β₁ correction": Arm("adamw", "adam_rates", {"bias_correction_first": False}),
-    "LionA": Arm("lion_a", "adam_rates"),
-    "LionAR": Arm("lion_ar", "rotational_rates"),
-    "LionAR, RRC held": Arm("lion_ar", "held_rates", held=True),
-    "LionAR, no momentum": Arm("lion_ar", "still_rates", momentum=None),
-    "LionAR, high momentum": Arm("lion_ar", "high_rotational_rates", HIGH, "high_momentum"),
-    "LionA, high momentum": Arm("lion_a", "high_adam_rates", HIGH, "high_momentum"),
+    "AdamW": OptimizerArm("adamw", "adam_rates"),
+    "AdamW, no β₁ correction": OptimizerArm("adamw", "adam_rates", {"bias_correction_first": False}),
+    "LionA": OptimizerArm("lion_a", "adam_rates"),
+    "LionAR": OptimizerArm("lion_ar", "rotational_rates"),
+    "LionAR, RRC held": OptimizerArm("lion_ar", "held_rates", held=True),
+    "LionAR, no momentum": OptimizerArm("lion_ar", "still_rates", momentum_field=None),
+    "LionAR, high momentum": OptimizerArm("lion_ar", "high_rotational_rates", HIGH_MOMENTUM_OPTIONS, "high_momentum"),
+    "LionA, high momentum": OptimizerArm("lion_a", "high_adam_rates", HIGH_MOMENTUM_OPTIONS, "high_momentum"),
 }
 
 
 @dataclass(frozen=True)
 class Config(DecoderRuns):
-    """Defaults are paper C's (section 3: nanoGPT's GPT-2 124M), but for the tokenizer (a BPE of the corpus' own), the
-    init of the projections back into the residual stream (not smaller than the others) and clipping (none)."""
+    """Defaults are those of paper C, section 3: nanoGPT's GPT-2 124M.
+
+    Three things differ from the paper: the tokenizer is a BPE of the corpus, the projections back into the residual
+    stream have the same init std as the others, and gradients are not clipped.
+    """
 
     corpus: str = "text:openwebtext"
     layers: int = 12
@@ -60,26 +61,26 @@ class Config(DecoderRuns):
     steps: int = 5000
     cooldown: float = 0.5
     warmups: tuple[float, ...] = (0.0, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5)
-    reference: float = 0.05  # figures 1 to 3 and 5 set 0 % against it
+    reference: float = 0.05  # figures 1 to 3 and 5 compare 0 % with it
     b2: float = 0.95
     weight_decay: float = 0.1
     high_momentum: float = 0.98
     held_decay: float = 3.2  # section 6.1: 32 times the others', not tuned
-    # Of every optimizer where its steps are about as large: without momentum γ is 4.4 times as large, with a high one
-    # half, and LionAR's angle goes with the root of the rate.
+    # The grids give all optimizers steps of about the same size: γ is 4.4 times as large without momentum and half as
+    # large with high momentum, and LionAR's angle is proportional to the root of the rate.
     adam_rates: tuple[float, ...] = geometric(5e-4, 8e-3, 5)  # AdamW, LionA
     high_adam_rates: tuple[float, ...] = geometric(1e-3, 1.6e-2, 5)
     rotational_rates: tuple[float, ...] = geometric(2.5e-3, 4e-2, 5)
     high_rotational_rates: tuple[float, ...] = geometric(1e-2, 1.6e-1, 5)
     still_rates: tuple[float, ...] = geometric(1.5e-4, 2.4e-3, 5)
     held_rates: tuple[float, ...] = geometric(2.5e-3, 4e-2, 5)
-    more_seeds: tuple[int, ...] = (100, 101, 102)  # from which the gaps are read
-    points: int = 16  # measured steps, evenly over the logarithm
+    more_seeds: tuple[int, ...] = (100, 101, 102)  # their lanes give the gaps
+    points: int = 16  # measured steps, at equal ratios
     arms: tuple[str, ...] = tuple(ARMS)
 
     def __post_init__(self):
         super().__post_init__()
-        for name in sorted({arm.rates for arm in ARMS.values()}):
+        for name in sorted({arm.rates_field for arm in ARMS.values()}):
             sorted_values(self, name, least=2, positive=True)
         sorted_values(self, "warmups", least=2)
         for name in ("weight_decay", "held_decay", "init_std"):
@@ -99,18 +100,19 @@ class Config(DecoderRuns):
         check_schedule(self.warmups[0], self.cooldown)
         check_schedule(self.warmups[-1], self.cooldown)
         if self.rise(self.reference) < LEAST_WARMUP_STEPS:
-            least, found = round(LEAST_WARMUP_STEPS / self.reference), self.rise(self.reference)
+            least, steps = round(LEAST_WARMUP_STEPS / self.reference), self.rise(self.reference)
             raise InputError(
-                f"steps={self.steps}: {self.reference:.0%} of them are {found} steps of warm-up, fewer than "
+                f"steps={self.steps}: {self.reference:.0%} of them are {steps} steps of warm-up, fewer than "
                 f"{LEAST_WARMUP_STEPS}; steps must be at least {least}"
             )
 
     def rise(self, warmup: float) -> int:
-        """Steps of a warm-up."""
+        """Steps of a warm-up that takes this part of the training."""
         return round(warmup * self.steps)
 
     @property
     def measured_steps(self) -> tuple[int, ...]:
+        """Steps after which updates are measured."""
         return tuple(sorted({round(x) - 1 for x in np.geomspace(1, self.steps, self.points)}))
 
 
@@ -140,9 +142,9 @@ TIERS = {
         slice_bytes=4_000_000,
         valid_bytes=100_000,
         seeds=(0, 1),
-        more_seeds=tuple(range(100, 108)),  # with four of them AdamW's gap is as large as its interval
-        # A depth and a batch at which AdamW's best rate is large enough for the first updates to matter; the hidden
-        # matrices' gain, init_std √width, is that of the paper's.
+        more_seeds=tuple(range(100, 108)),  # with four seeds AdamW's gap is as large as its interval
+        # At this depth and batch AdamW's best rate is so large that its first updates matter. The hidden matrices'
+        # gain, init_std √width, is the paper's.
         layers=4,
         context=64,
         batch=128,
@@ -152,7 +154,7 @@ TIERS = {
         init_std=0.1,
         steps=400,
         warmups=(0.0, 0.05, 0.2),
-        adam_rates=geometric(0.008, 0.0508, 5),  # one more: with 20 % warm-up AdamW is best at 0.032
+        adam_rates=geometric(0.008, 0.0508, 5),  # a fifth rate: with 20 % warm-up AdamW is best at 0.032
         high_adam_rates=geometric(0.008, 0.064, 4),
         rotational_rates=geometric(0.015, 0.08, 4),
         high_rotational_rates=(0.01265, *geometric(0.03, 0.4, 4)),
@@ -181,7 +183,7 @@ TIERS = {
 
 
 def arm_cell(config: Config, name: str) -> Cell:
-    """The cell of an arm; arms that differ in what is traced share one."""
+    """The cell of an arm; arms that differ in traced numbers only have the same cell."""
     arm = ARMS[name]
     decay = config.held_decay if arm.held else config.weight_decay
     options = {"weight_decay": decay} | dict(arm.options)
@@ -190,43 +192,47 @@ def arm_cell(config: Config, name: str) -> Cell:
     if arm.held:
         options |= {"batch_size": config.batch}
     optimizer = OptimizerConfig(arm.kind, options, traced=("b1" if arm.kind == "adamw" else "b",))
-    training = {
-        "micro_batches": config.micro_batches,
-        "cooldown": config.cooldown,
-        "measures": ("movement", "representation", "gradients"),
-    }
-    shape = config.width, config.vocab, config.steps
-    model = GPT2_FORM if config.gpt2 else {"tied": True}
-    return config.cell(*shape, optimizer, config.measured_steps, training, **model)
+    model = config.model(config.width, config.vocab)
+    return replace(
+        config.cell(replace(model, **GPT2_FORM) if config.gpt2 else replace(model, tied=True), config.steps),
+        optimizer=optimizer,
+        measured_steps=config.measured_steps,
+        measures=("movement", "representation", "gradients"),
+        micro_batches=config.micro_batches,
+        cooldown=config.cooldown,
+    )
 
 
 def arm_lane(config: Config, name: str, rate: float, warmup: float, seed: int) -> Lane:
+    """One rate for all roles, with the arm's momentum."""
     (traced,) = arm_cell(config, name).optimizer.traced
-    table = uniform(width=config.width, vocab=config.vocab, init_std=config.init_std)
+    one_rate = uniform(width=config.width, vocab=config.vocab, init_std=config.init_std)
     options = {traced: momentum_of(config, name)}
-    return Lane.under(table, rate, seed, warmup_steps=config.rise(warmup), options=options)
+    return Lane.under(one_rate, rate, seed, warmup_steps=config.rise(warmup), options=options)
 
 
 def momentum_of(config: Config, name: str) -> float:
-    momentum = ARMS[name].momentum
-    return 0.0 if momentum is None else getattr(config, momentum)
+    """The momentum of an arm; 0 for an arm without momentum."""
+    field = ARMS[name].momentum_field
+    return 0.0 if field is None else getattr(config, field)
 
 
 def rates_of(config: Config, name: str) -> tuple[float, ...]:
-    return getattr(config, ARMS[name].rates)
+    """The peak rates at which an arm is tuned."""
+    return getattr(config, ARMS[name].rates_field)
 
 
 def cells(config: Config) -> list[CellLanes]:
-    """A cell a program, named by the first arm that needs it: rates, warm-ups, seeds and momenta share it."""
-    found: list[CellLanes] = []
+    """One cell per program, named after its first arm: rates, warm-ups, seeds and momenta share it."""
+    planned: list[CellLanes] = []
     for name in config.arms:
-        grid = product(rates_of(config, name), config.warmups, config.seeds)
-        lanes = [arm_lane(config, name, *each) for each in grid]
+        settings = product(rates_of(config, name), config.warmups, config.seeds)
+        lanes = [arm_lane(config, name, *setting) for setting in settings]
         cell = arm_cell(config, name)
-        for i, other in enumerate(found):
+        for i, other in enumerate(planned):
             if other.cell == cell:
-                found[i] = other._replace(lanes=[*other.lanes, *lanes])
+                planned[i] = other._replace(lanes=[*other.lanes, *lanes])
                 break
         else:
-            found.append(CellLanes(name, cell, lanes))
-    return found
+            planned.append(CellLanes(name, cell, lanes))
+    return planned

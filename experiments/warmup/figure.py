@@ -2,12 +2,12 @@
 
 import numpy as np
 
-from experiments.warmup.analysis import at_edge, best_rate, losses, over_time, rows, schedule
+from experiments.warmup.analysis import at_edge, best_rate, lanes_by_seed, losses, over_steps, schedule
 from experiments.warmup.config import ARMS, Config, rates_of
 from lvp.analysis.figure_style import sheet
 from lvp.analysis.power_laws import Panel, Series
 
-# Paper C's figures 1, 2, 3 and 5, a row each.
+# Rows of panels: figures 1, 2, 3 and 5 of paper C.
 LAYOUT = [
     *(("AdamW", "loss"), ("AdamW, no β₁ correction", "loss"), ("AdamW", "curve"), ("AdamW", "norm")),
     *(("LionA", "loss"), ("LionA", "curve"), ("LionA", "norm"), ("LionA", "angle")),
@@ -17,13 +17,12 @@ LAYOUT = [
 
 
 def figure(table, config: Config, *, tier: str, corpus: str, partial):
-    """Loss over rate by warm-up; training curves, update norm, angle and representation change of 0 % against the
-    reference."""
+    """Loss over rate by warm-up; curves and measures over training, without warm-up and with the reference warm-up."""
     panels = []
-    for name, what in LAYOUT:
+    for name, content in LAYOUT:
         if name in config.arms:
-            draw = {"loss": _losses, "curve": _curves}.get(what)
-            panels.append(draw(table, config, name) if draw else _course(table, config, name, what))
+            draw = {"loss": _losses, "curve": _curves}.get(content)
+            panels.append(draw(table, config, name) if draw else _over_steps(table, config, name, content))
     return sheet(
         panels,
         title="Which optimizers need warm-up, and what their first updates do",
@@ -47,29 +46,29 @@ def _losses(table, config: Config, name: str) -> Panel:
     for warmup in config.warmups:
         by_seed = losses(table, config, name, warmup)
         means, spread = by_seed.mean(axis=1), np.ptp(by_seed, axis=1) / 2
-        known = np.isfinite(means)
+        finished = np.isfinite(means)
         rates = np.array(rates_of(config, name))
         label = f"{warmup:.0%}" + "*" * at_edge(table, config, name, warmup)
-        series.append(Series(label, rates[known], means[known], error=spread[known], fitted=means[known]))
+        series.append(Series(label, rates[finished], means[finished], error=spread[finished], fitted=means[finished]))
     ylabel = "validation loss (nats per token)"
     return Panel(name, "peak learning rate", ylabel, series, legend="warm-up", ordered=True)
 
 
 def _same_rate(table, config: Config, name: str) -> list[tuple]:
-    """Label, warm-up and lanes [first seeds] of 0 % and the reference at the rate that is best for 0 %."""
+    """(label, warm-up, rows by first seed) without warm-up and with the reference, at the best rate without warm-up."""
     rate = best_rate(table, config, name, 0.0)
     if rate is None:
         return []
-    pairs = ((w, rows(table, config, name, rate, w, config.seeds)) for w in (0.0, config.reference))
-    return [(f"{w:.0%}", w, found) for w, found in pairs]
+    warmups = (0.0, config.reference)
+    return [(f"{w:.0%}", w, lanes_by_seed(table, config, name, rate, w, config.seeds)) for w in warmups]
 
 
 def _curves(table, config: Config, name: str) -> Panel:
     series = []
-    for label, _, found in _same_rate(table, config, name):
-        read = [x for x in found.get("curve_losses", ()) if isinstance(x, list)]
-        if read:
-            series.append(Series(label, found["curve_steps"].dropna().iloc[0], np.mean(read, axis=0), line=True))
+    for label, _, rows in _same_rate(table, config, name):
+        curves = [x for x in rows.get("curve_losses", ()) if isinstance(x, list)]
+        if curves:
+            series.append(Series(label, rows["curve_steps"].dropna().iloc[0], np.mean(curves, axis=0), line=True))
     return Panel(
         f"{name}: training",
         "step",
@@ -88,12 +87,14 @@ AXES = {
 }
 
 
-def _course(table, config: Config, name: str, what: str) -> Panel:
+def _over_steps(table, config: Config, name: str, measure: str) -> Panel:
+    """A measure over training; the dashed schedule passes through the value at half of the training."""
     series, step = [], np.array(config.measured_steps) + 1
     middle = int(np.argmin(np.abs(step - config.steps / 2)))
-    for label, warmup, found in _same_rate(table, config, name):
-        values, planned = over_time(found, config, what).mean(axis=0), schedule(config, warmup)
+    for label, warmup, rows in _same_rate(table, config, name):
+        values, planned = over_steps(rows, config, measure).mean(axis=0), schedule(config, warmup)
         if np.isfinite(values).all():
             follows = planned * values[middle] / planned[middle]
             series.append(Series(label, step, values, predicted=follows))
-    return Panel(f"{name}: {AXES[what]}", "step", AXES[what], series, legend="warm-up", ordered=True, named_ticks=False)
+    label = AXES[measure]
+    return Panel(f"{name}: {label}", "step", label, series, legend="warm-up", ordered=True, named_ticks=False)

@@ -1,13 +1,15 @@
-"""At a fixed vocabulary, how does the best embedding learning rate move with width, and do hidden and output matrices
-want the same init and rate?
+"""At a fixed vocabulary, how does the best embedding rate depend on width, and can hidden and output be set alike?
 
-Hayou & Liu 2025 (paper A), figure 1 and appendix C.1: m = 32768, d = 2^8 … 2^12, sweeping η_E, η_H, η_W, σ_E and σ_W
-(σ_H = d^(−1/2)), 2 seeds. Claims: "optimal performance is generally achieved by the same init and LR for hidden and
-output", and the optimal η_E falls with width, sublinearly.
+Hayou & Liu 2025 (paper A), figure 1 and appendix C.1: m = 32768, d = 2^8 … 2^12 and 2 seeds. The paper sweeps η_E, η_H,
+η_W, σ_E and σ_W, with σ_H = d^(−1/2). It claims that "optimal performance is generally achieved by the same init and LR
+for hidden and output", and that the optimal η_E falls with width, sublinearly.
 
-`design` "full" is the product of all five lists, as published. "star" is the product of η_E and η_H with everything
-else equal, and then, for every other value of η_W/η_H, σ_E and σ_W, the rates around the best η_E at the width's best
-η_H: what a laptop can pay. It changes one thing at a time, so it can miss what two changes gain together.
+The field `design` is "full" or "star":
+
+- "full" is the product of all five lists, as published.
+- "star" is small enough for a laptop. It is the product of η_E and η_H at equal settings. Then, for every other value
+  of η_W/η_H, σ_E and σ_W, it adds the rates around the best η_E at the width's best η_H. It changes one factor at a
+  time, so it misses gains that need two changes.
 
     python -m sweeps run width_fixed_vocab --tier laptop      2 CPU cores, half an hour
     python -m sweeps run width_fixed_vocab --tier paper       as published: two weeks of 4 GH200 in the paper

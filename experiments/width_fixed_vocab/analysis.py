@@ -1,119 +1,125 @@
-"""What the records of `width_fixed_vocab` say, and its table."""
+"""Reads the records of `width_fixed_vocab`: losses and optima by width, the cost of unequal settings, the summary."""
 
 from dataclasses import replace
 from itertools import product
 
 import numpy as np
 
-from experiments.common.decoder_runs import OPTIMUM_HEAD, best_known, grid, optimum_row, slope_line, where
+from experiments.common.optimum_text import OPTIMUM_HEADER, optimum_row, slope_line
+from experiments.common.tables import losses_by_seed_and_rate, losses_of_best_setting, select
 from experiments.width_fixed_vocab.config import COMMON, FACTORS, Config, all_factors, label, lane, rays
 from lvp import analysis
+from lvp.analysis.measurement import Measurement
 from lvp.training import Lane
 
-REACH = 2
+REACH = 2  # rates of a ray to either side of the best η_E
 
 
 def follow_up(table, config: Config) -> dict[str, list[Lane]]:
-    """The rays of a star: up to REACH rates to either side of the best η_E, at the width's best η_H."""
+    """The lanes of the rays of a star: `REACH` rates to either side of the best η_E, at the width's best η_H."""
     if config.design != "star":
         return {}
-    found = {}
+    by_label = {}
     for width in config.widths:
         hidden = best_hidden(table, config, width)
-        means = ray(table, config, width, hidden, COMMON).mean(axis=0)
+        means = losses_over_rates(table, config, width, hidden, COMMON).mean(axis=0)
         best = int(np.argmin(np.where(np.isfinite(means), means, np.inf)))
         near = config.rates[max(0, best - REACH) : best + REACH + 1]
-        found[label(config, width)] = [
+        by_label[label(config, width)] = [
             lane(width, config.vocab, rate, hidden, factors, seed)
             for factors, rate, seed in product(rays(config), near, config.seeds)
         ]
-    return found
+    return by_label
 
 
-def ray(table, config: Config, width: int, hidden: float, factors: dict[str, float]) -> np.ndarray:
-    """Final train loss [seeds, rates] over η_E, all else given."""
+def losses_over_rates(table, config: Config, width: int, hidden: float, factors: dict[str, float]) -> np.ndarray:
+    """Final train losses [seeds, rates] over η_E at a width, η_H d and factors."""
     example = lane(width, config.vocab, config.rates[0], hidden, factors, config.seeds[0])
     columns: dict[str, float] = {"cell.model.width": width}
     columns |= {f"lane.learning_rates.{role}": example.learning_rates[role] for role in ("hidden", "output")}
     columns |= {f"lane.init_std.{role}": example.init_std[role] for role in ("embedding", "output")}
-    return grid(where(table, columns), config.rates, config.seeds)
+    return losses_by_seed_and_rate(select(table, columns), config.rates, config.seeds)
 
 
-def least_loss(lanes: np.ndarray) -> float:
-    """The least mean over seeds; NaN where no rate finished with every seed."""
-    means = lanes.mean(axis=0)
+def least_loss(losses: np.ndarray) -> float:
+    """The least mean over seeds of losses [seeds, rates]; NaN if no rate finished with every seed."""
+    means = losses.mean(axis=0)
     return float(np.min(means[np.isfinite(means)], initial=np.inf)) if np.isfinite(means).any() else np.nan
 
 
 def best_hidden(table, config: Config, width: int) -> float:
-    """The η_H d of the least loss at this width, all factors at one."""
-    least = [least_loss(ray(table, config, width, hidden, COMMON)) for hidden in config.hidden_rates]
+    """The η_H d with the least loss at a width, with all factors 1."""
+    least = [least_loss(losses_over_rates(table, config, width, x, COMMON)) for x in config.hidden_rates]
     return config.hidden_rates[int(np.nanargmin(least))] if np.isfinite(least).any() else config.hidden_rates[0]
 
 
 def curves(table, config: Config) -> list[np.ndarray]:
-    """Loss over η_E by width [seeds, rates], at the width's best η_H."""
-    return [ray(table, config, d, best_hidden(table, config, d), COMMON) for d in config.widths]
+    """By width, losses [seeds, rates] over η_E at the width's best η_H."""
+    return [losses_over_rates(table, config, d, best_hidden(table, config, d), COMMON) for d in config.widths]
 
 
 def optima(table, config: Config):
-    """Per width the optimal η_E at its best η_H, and the slope of their power law. Flagged "hidden edge" where a better
-    η_H may lie beyond the grid."""
-    found = []
+    """The optimal η_E at every width's best η_H, and the slope of their power law.
+
+    An optimum has the flag "hidden edge" if a better η_H may lie beyond the grid.
+    """
+    by_width = []
     for width, best in zip(config.widths, analysis.optima(config.rates, curves(table, config)), strict=True):
         ends = {config.hidden_rates[0], config.hidden_rates[-1]} if len(config.hidden_rates) > 1 else ()
         edge = ("hidden edge",) if best_hidden(table, config, width) in ends else ()
-        found.append(replace(best, flags=best.flags + edge))
-    return found, analysis.slope(config.widths, found)
+        by_width.append(replace(best, flags=best.flags + edge))
+    return by_width, analysis.slope(config.widths, by_width)
 
 
 def gaps(table, config: Config) -> np.ndarray:
-    """[widths, seeds]: the least loss with every factor at one, over the least of all settings, less one, each setting
-    chosen by its mean over seeds; NaN where no other setting has run, which is no comparison."""
-    found = []
+    """The least loss with all factors 1 over the least loss of all settings, less 1 [widths, seeds].
+
+    Each of the two settings has the least mean over seeds. NaN at a width without other settings.
+    """
+    by_width = []
     for width in config.widths:
-        rows = where(table, {"cell.model.width": width})
+        rows = select(table, {"cell.model.width": width})
         equal = rows["lane.learning_rates.output"] == rows["lane.learning_rates.hidden"]
         for role in ("embedding", "output"):
             equal &= rows[f"lane.init_std.{role}"] == rows["lane.init_std.hidden"]
-        cost = best_known(rows[equal], config.seeds) / best_known(rows, config.seeds) - 1
-        found.append(cost if not equal.all() else np.full(len(config.seeds), np.nan))
-    return np.array(found)
+        cost = losses_of_best_setting(rows[equal], config.seeds) / losses_of_best_setting(rows, config.seeds) - 1
+        by_width.append(cost if not equal.all() else np.full(len(config.seeds), np.nan))
+    return np.array(by_width)
 
 
-def near_optimal(table, config: Config) -> tuple[float, tuple[float, float] | None]:
-    """What equal init and rate cost: the mean gap over widths, with a 95 % t interval over widths."""
-    found = gaps(table, config)
-    return float(found.mean()), analysis.t_interval(found.mean(axis=1))
+def near_optimal(table, config: Config) -> Measurement:
+    """The cost of equal init and rate: the mean gap, with a 95 % t interval over widths."""
+    by_width = gaps(table, config)
+    return Measurement(float(by_width.mean()), analysis.t_interval(by_width.mean(axis=1)))
 
 
 def summary(table, config: Config) -> str:
-    """Optima and slope; the least loss of every ray against the common setting's."""
-    found, slope = optima(table, config)
-    lines = [f"{'width':>6} {'η_H d':>6} {OPTIMUM_HEAD}  flags"]
-    for width, best in zip(config.widths, found, strict=True):
+    """Optima and slope; the least loss of every unequal setting over that of equal settings."""
+    by_width, slope = optima(table, config)
+    lines = [f"{'width':>6} {'η_H d':>6} {OPTIMUM_HEADER}  flags"]
+    for width, best in zip(config.widths, by_width, strict=True):
         numbers, flags = optimum_row(best)
         lines.append(f"{width:>6} {best_hidden(table, config, width):>6.3g} {numbers}  {flags}")
     lines.append(slope_line(slope, config.widths))
     lines += ["", "least train loss over η_E (and η_H where it is swept), above the common setting's, in %"]
     lines.append(f"{'setting':<22}" + "".join(f"d {d}".rjust(9) for d in config.widths))
-    for name, values in ray_gaps(table, config).items():
-        lines.append(f"{name:<22}" + "".join(f"{100 * v:>9.1f}" for v in values))
+    for name, costs in ray_gaps(table, config).items():
+        lines.append(f"{name:<22}" + "".join(f"{100 * cost:>9.1f}" for cost in costs))
     return "\n".join(lines)
 
 
 def ray_gaps(table, config: Config) -> dict[str, list[float]]:
-    """Name of every value of a factor → by width, its least loss over the least with all factors at one, less one."""
-    found = {}
-    for name, what in FACTORS.items():
+    """Value of a factor → by width, its least loss over the least loss with all factors 1, less 1."""
+    by_setting = {}
+    for name, quantity in FACTORS.items():
         for value in getattr(config, name):
             if value != 1.0:
                 alike = [x for x in product(config.hidden_rates, all_factors(config)) if x[1][name] == value]
-                found[f"{what} = {value:g}"] = [_ray_gap(table, config, d, alike) for d in config.widths]
-    return found
+                by_setting[f"{quantity} = {value:g}"] = [_ray_gap(table, config, d, alike) for d in config.widths]
+    return by_setting
 
 
 def _ray_gap(table, config: Config, width: int, alike) -> float:
-    common = least_loss(ray(table, config, width, best_hidden(table, config, width), COMMON))
-    least = [least_loss(ray(table, config, width, hidden, factors)) for hidden, factors in alike]
+    common = least_loss(losses_over_rates(table, config, width, best_hidden(table, config, width), COMMON))
+    least = [least_loss(losses_over_rates(table, config, width, *setting)) for setting in alike]
     return float(np.nanmin(least)) / common - 1 if np.isfinite(least).any() else np.nan

@@ -4,35 +4,33 @@ import numpy as np
 
 from experiments.width_fixed_vocab.analysis import near_optimal, optima
 from experiments.width_fixed_vocab.config import Config
-from lvp.analysis.claims import Claim, judge
+from lvp.analysis.claims import Claim, Question
+from lvp.analysis.measurement import Measurement
+
+SOURCE = "Hayou & Liu 2025, figure 1"
 
 
 def claims(table, config: Config, context) -> list[Claim]:
-    """Does η_E fall with width, more slowly than 1/d; are equal hidden and output settings near-optimal?"""
-    _, slope = optima(table, config)
-    shared = dict(context) | {"source": "Hayou & Liu 2025, figure 1"}
-    used = f"{slope.num_points} of {len(config.widths)} widths resolved"
-    gap, interval = near_optimal(table, config)
+    """Whether η_E falls with width but more slowly than 1/d, and whether equal settings are near-optimal."""
+    _, fit = optima(table, config)
+    falls = Question(
+        statement="at a fixed vocabulary the best embedding learning rate falls with width, more slowly than 1/d "
+        "(exponent between −1 and 0)",
+        source=SOURCE,
+        paper_value="−1 < exponent < 0",
+        claimed=(-1.0, 0.0),
+        note=f"{fit.num_points} of {len(config.widths)} widths resolved",
+    )
+    equal = Question(
+        statement="the same init and rate for hidden and output matrices (and the same init for the embedding) is "
+        f"near-optimal: within {config.tolerance:.0%} of the best setting tried",
+        source=SOURCE,
+        paper_value=f"≤ {config.tolerance}",
+        claimed=(-np.inf, config.tolerance),
+        note="relative excess of the final train loss, mean over widths with its t interval; "
+        + ("one factor changed at a time, at the best η_H" if config.design == "star" else "all changed together"),
+    )
     return [
-        Claim(
-            statement="at a fixed vocabulary the best embedding learning rate falls with width, more slowly than 1/d "
-            "(exponent between −1 and 0)",
-            paper_value="−1 < exponent < 0",
-            value=slope.slope,
-            interval=slope.interval,
-            verdict=judge(slope.slope, slope.interval, claimed=(-1.0, 0.0)),
-            note=used,
-            **shared,
-        ),
-        Claim(
-            statement="the same init and rate for hidden and output matrices (and the same init for the embedding) is "
-            f"near-optimal: within {config.tolerance:.0%} of the best setting tried",
-            paper_value=f"≤ {config.tolerance}",
-            value=gap,
-            interval=interval,
-            verdict=judge(gap, interval, claimed=(-np.inf, config.tolerance)),
-            note="relative excess of the final train loss, mean over widths with its t interval; "
-            + ("one factor changed at a time, at the best η_H" if config.design == "star" else "all changed together"),
-            **shared,
-        ),
+        falls.answer(Measurement(fit.slope, fit.interval), context),
+        equal.answer(near_optimal(table, config), context),
     ]

@@ -11,13 +11,13 @@ from lvp.parametrization import table
 from lvp.training import Lane, check_positive
 
 DESIGNS = ("full", "star")
-# The lists of factors around their common value, 1: what they multiply, and its name in tables and figures.
+# Field of `Config` with a list of factors around 1 → name of the quantity in tables and figures.
 FACTORS = {"output_rate_factors": "η_W/η_H", "embedding_std_factors": "σ_E √d", "output_std_factors": "σ_W √d"}
 
 
 @dataclass(frozen=True)
 class Config(DecoderRuns):
-    """Defaults are the paper tier. The paper gives no grids: these are ours."""
+    """Defaults are the paper tier. The paper gives no grids; these are ours."""
 
     seeds: tuple[int, ...] = (0, 1)  # C.1
     vocab: int = 32768  # C.1
@@ -29,7 +29,7 @@ class Config(DecoderRuns):
     output_std_factors: tuple[float, ...] = (0.25, 1.0, 4.0)  # σ_W over d^(−1/2)
     design: str = "full"
     steps: int = 10_000  # C.1
-    tolerance: float = 0.05  # what "near" optimal is to mean
+    tolerance: float = 0.05  # relative excess of the loss that is near-optimal
 
     def __post_init__(self):
         super().__post_init__()
@@ -86,11 +86,11 @@ TIERS = {
     ),
     "paper": Config(),
 }
-COMMON = dict.fromkeys(FACTORS, 1.0)
+COMMON = dict.fromkeys(FACTORS, 1.0)  # equal settings of hidden, output and embedding
 
 
 def rays(config: Config) -> list[dict[str, float]]:
-    """The factors of a star's rays: one of them not at one."""
+    """The factors of the rays of a star: in each, one factor differs from 1."""
     return [COMMON | {name: value} for name in FACTORS for value in getattr(config, name) if value != 1.0]
 
 
@@ -102,13 +102,13 @@ def all_factors(config: Config) -> list[dict[str, float]]:
 
 
 def settings(config: Config) -> list[tuple[float, float, dict[str, float]]]:
-    """(η_E, η_H d, factors) of every lane, seeds and what follows aside."""
-    first = [COMMON] if config.design == "star" else all_factors(config)
-    return list(product(config.rates, config.hidden_rates, first))
+    """(η_E, η_H d, factors) of every lane of one seed, without the lanes that follow up."""
+    factors = [COMMON] if config.design == "star" else all_factors(config)
+    return list(product(config.rates, config.hidden_rates, factors))
 
 
 def lane(width: int, vocab: int, rate: float, hidden: float, factors: dict[str, float], seed: int) -> Lane:
-    """LVP's lane with an embedding rate of its own, and its output and embedding rows times factors."""
+    """LVP's lane with another embedding rate, and with factors on its output and embedding rows."""
     lvp = table("lvp", width=width, vocab=vocab)
     rates = {"embedding": rate, "output": hidden * lvp["output"].lr_multiplier * factors["output_rate_factors"]}
     stds = {
@@ -119,14 +119,15 @@ def lane(width: int, vocab: int, rate: float, hidden: float, factors: dict[str, 
 
 
 def label(config: Config, width: int) -> str:
+    """The name of the cell of a width."""
     return f"d {width}, m {config.vocab}"
 
 
 def cells(config: Config) -> list[CellLanes]:
-    """One cell a width."""
-    found = []
+    """One cell per width."""
+    planned = []
     for width in config.widths:
         lanes = [lane(width, config.vocab, *setting, seed) for setting in settings(config) for seed in config.seeds]
-        cell = config.cell(width, config.vocab, config.steps)
-        found.append(CellLanes(label(config, width), cell, lanes))
-    return found
+        cell = config.cell(config.model(width, config.vocab), config.steps)
+        planned.append(CellLanes(label(config, width), cell, lanes))
+    return planned

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from experiments.width_fixed_vocab.analysis import best_hidden, least_loss, optima, ray, ray_gaps
+from experiments.width_fixed_vocab.analysis import best_hidden, least_loss, losses_over_rates, optima, ray_gaps
 from experiments.width_fixed_vocab.config import COMMON, Config
 from lvp import analysis
 from lvp.analysis.figure_style import sheet
@@ -11,7 +11,7 @@ from lvp.analysis.power_laws import Panel, Series, in_words
 
 
 def figure(table, config: Config, *, tier: str, corpus: str, partial):
-    """Loss over η_E × η_H by width, the optimum over width, and what unequal settings cost."""
+    """Loss over η_E × η_H by width, optimum over width, and the cost of unequal settings."""
     return sheet(
         [*(_losses(table, config, d) for d in config.widths), _optima(table, config), _unequal(table, config)],
         title=f"Embedding and hidden learning rates at a fixed vocabulary, m = {config.vocab}",
@@ -29,8 +29,9 @@ def figure(table, config: Config, *, tier: str, corpus: str, partial):
 
 
 def _losses(table, config: Config, width: int) -> Heat:
-    rows = [ray(table, config, width, hidden, COMMON).mean(axis=0) for hidden in config.hidden_rates]
-    values = np.array(rows) / least_loss(ray(table, config, width, best_hidden(table, config, width), COMMON))
+    rows = [losses_over_rates(table, config, width, hidden, COMMON).mean(axis=0) for hidden in config.hidden_rates]
+    best = losses_over_rates(table, config, width, best_hidden(table, config, width), COMMON)
+    values = np.array(rows) / least_loss(best)
     texts = [["×" if np.isinf(x) else "" if np.isnan(x) else f"{x:.2f}" for x in row] for row in values]
     return Heat(
         f"d {width}",
@@ -45,15 +46,19 @@ def _losses(table, config: Config, width: int) -> Heat:
 
 
 def _optima(table, config: Config) -> Panel:
-    found, fit = optima(table, config)
+    by_width, fit = optima(table, config)
     series = []
     for label, wanted in (("optimum", True), ("flagged, not fitted", False)):
-        chosen = [(d, o) for d, o in zip(config.widths, found, strict=True) if o.resolved == wanted and o.rate > 0]
+        chosen = [
+            (d, optimum)
+            for d, optimum in zip(config.widths, by_width, strict=True)
+            if optimum.resolved == wanted and optimum.rate > 0
+        ]
         if not chosen:
             continue
         x, best = zip(*chosen, strict=True)
-        y = np.array([o.rate for o in best])
-        ends = np.abs(np.transpose([o.interval for o in best]) - y)
+        y = np.array([optimum.rate for optimum in best])
+        ends = np.abs(np.transpose([optimum.interval for optimum in best]) - y)
         if not wanted:
             series.append(Series(label, x, y))
             continue
@@ -64,11 +69,11 @@ def _optima(table, config: Config) -> Panel:
 
 
 def _unequal(table, config: Config) -> Dots:
-    found = ray_gaps(table, config)
-    costs = [100 * np.array(values) for values in found.values()]
-    means = [float(values.mean()) for values in costs]
-    intervals = [analysis.t_interval(values) for values in costs]
-    labels = [name.replace(" = ", "\n= ") for name in found]
+    by_setting = ray_gaps(table, config)
+    costs = [100 * np.array(gaps) for gaps in by_setting.values()]
+    means = [float(gaps.mean()) for gaps in costs]
+    intervals = [analysis.t_interval(gaps) for gaps in costs]
+    labels = [name.replace(" = ", "\n= ") for name in by_setting]
     return Dots(
         "unequal settings", labels, [("mean over widths", means, intervals)], "least loss (%)", costs, "a width"
     )

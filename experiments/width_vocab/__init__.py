@@ -1,11 +1,13 @@
 """How does the best embedding learning rate move when width and vocabulary grow together?
 
-Hayou & Liu 2025 (paper A), section 4.1, figure 3 and appendix C.2: (d, m) = (2^k, 2^(k+3)), k = 8 … 12, each m with a
-BPE tokenizer of its own, η_hidden = η_output = 0.2/d, σ = d^(−1/2) everywhere, the embedding rate alone is swept.
-Claim: η_E ∝ d^(−1/2) "yields near-optimal training loss", and the optimum scatters "around the √d line".
+Hayou & Liu 2025 (paper A), section 4.1, figure 3 and appendix C.2: (d, m) = (2^k, 2^(k+3)) for k = 8 … 12. Each m has
+its own BPE tokenizer, η_hidden = η_output = 0.2/d, and all init stds are d^(−1/2). Only the embedding rate is swept.
+The paper claims that η_E ∝ d^(−1/2) "yields near-optimal training loss" and that the optimum scatters "around the √d
+line".
 
-The paper adds a fixed positional encoding to the embedding's rows. It does not say whether the rows are first
-multiplied by √d, as in the encoding's source (Vaswani et al. 2017, section 3.4). Both readings are arms of this sweep.
+The paper adds a fixed positional encoding to the embedding's rows. It does not state whether the rows are first
+multiplied by √d, as in the source of the encoding (Vaswani et al. 2017, section 3.4). Both readings are arms of this
+sweep.
 
     python -m sweeps run width_vocab --tier laptop      2 CPU cores
     python -m sweeps run width_vocab --tier gpu         one accelerator

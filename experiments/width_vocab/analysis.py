@@ -1,19 +1,20 @@
-"""What the records say: optima by width, their slope at the end of training and at shorter horizons."""
+"""Reads the records of `width_vocab`: optima by width, slopes by horizon, the cost of the √d rule, and the summary."""
 
 import numpy as np
 
-from experiments.common.decoder_runs import OPTIMUM_HEAD, grid, optimum_row, slope_line, where
+from experiments.common.optimum_text import OPTIMUM_HEADER, optimum_row, slope_line
+from experiments.common.tables import losses_by_seed_and_rate, select
 from experiments.width_vocab.config import READINGS, Config
-from lvp import analysis
+from lvp import analysis, parametrization
 from lvp.analysis.arms_figure import Arm
-from lvp.parametrization import row_multiplier
+from lvp.analysis.measurement import Measurement
 
 
-def _of_reading(table, config: Config, rows: str, width: int):
-    """The records of one cell. Records leave out model settings at their defaults."""
-    kept = where(table, {"cell.model.width": width})
+def _rows_of_cell(table, config: Config, rows: str, width: int):
+    """The rows of one cell. Records leave out model settings at their defaults."""
+    kept = select(table, {"cell.model.width": width})
     for name, default, value in (
-        ("embedding_multiplier", 1.0, row_multiplier(rows, width)),
+        ("embedding_multiplier", 1.0, parametrization.row_multiplier(rows, width)),
         ("normalize_rows", False, rows == "normalized"),
     ):
         column = f"cell.model.{name}"
@@ -23,58 +24,63 @@ def _of_reading(table, config: Config, rows: str, width: int):
 
 
 def losses(table, config: Config, rows: str, steps: int | None = None) -> list[np.ndarray]:
-    """Train loss by width, [seeds, rates] each: at the end, or as a run of fewer steps would report it.
+    """By width, final train losses [seeds, rates] of a run of `steps` steps; None is the configured number.
 
-    A run of `steps` steps reports the mean over their last part (`final_fraction`), read from the curve's equal parts.
+    The final train loss is the mean over the last part of the steps (`final_fraction`). For fewer steps it is read from
+    the curve.
     """
     by_width = []
     for width in config.widths:
-        kept = _of_reading(table, config, rows, width)
+        kept = _rows_of_cell(table, config, rows, width)
         column = "train_loss"
         if steps is not None:
             column = "horizon_loss"
             kept = kept.assign(horizon_loss=[_loss_at(steps, config, *curve) for curve in _curves(kept)])
-        by_width.append(grid(kept, config.embedding_rates(rows, width), config.seeds, column))
+        by_width.append(losses_by_seed_and_rate(kept, config.embedding_rates(rows, width), config.seeds, column))
     return by_width
 
 
 def _curves(kept):
+    """Pairs of steps and losses, one per row; a table without rows may lack the columns."""
     return zip(kept["curve_steps"], kept["curve_losses"], strict=True) if len(kept) else ()
 
 
 def _loss_at(steps: int, config: Config, curve_steps, curve_losses) -> float:
-    """Mean of the curve over the last part of the first `steps` steps; infinite for a diverged lane."""
+    """Mean of the curve over the last part of the first `steps` steps; infinite for a diverged lane.
+
+    NaN if no point of the curve lies in that part.
+    """
     first = steps * (1 - config.final_fraction)
     parts = [loss for at, loss in zip(curve_steps, curve_losses, strict=True) if first < at <= steps]
-    if not parts:  # the curve is coarser than the last part of so few steps
+    if not parts:
         return np.nan
     return np.inf if None in parts else float(np.mean(parts))
 
 
 def optima(table, config: Config, rows: str, steps: int | None = None):
-    """Per width the optimum, and the slope of their power law."""
+    """The optimum at every width, and the slope of their power law."""
     rates = [config.embedding_rates(rows, width) for width in config.widths]
     by_width = analysis.optima(rates, losses(table, config, rows, steps))
     return by_width, analysis.slope(config.widths, by_width)
 
 
 def arms(table, config: Config) -> list[Arm]:
-    """What the figure and the summary show of each reading."""
-    made = []
+    """Losses, optima and slopes of each reading, for the figure and the summary."""
+    readings = []
     for rows in config.rows:
         by_width, fit = optima(table, config, rows)
         by_horizon = {steps: optima(table, config, rows, steps)[1] for steps in config.horizons}
         rates = [config.embedding_rates(rows, width) for width in config.widths]
-        made.append(Arm(READINGS[rows], rates, losses(table, config, rows), by_width, fit, by_horizon))
-    return made
+        readings.append(Arm(READINGS[rows], rates, losses(table, config, rows), by_width, fit, by_horizon))
+    return readings
 
 
 def summary(table, config: Config) -> str:
-    """The tables of optima, the slopes, and the slopes by horizon, as text."""
+    """Optima, slope, and slope by horizon of each reading."""
     within = f"within {config.tolerance:.0%}"
     lines = []
     for arm in arms(table, config):
-        lines += [arm.name, f"{'width':>6} {'vocab':>6} {OPTIMUM_HEAD} {within:>11}  flags"]
+        lines += [arm.name, f"{'width':>6} {'vocab':>6} {OPTIMUM_HEADER} {within:>11}  flags"]
         for width, rates, lanes, best in zip(config.widths, arm.rates, arm.losses, arm.optima, strict=True):
             mean = analysis.optimum(rates, lanes, method="geometric_mean", tolerance=config.tolerance)
             numbers, flags = optimum_row(best)
@@ -90,18 +96,24 @@ def summary(table, config: Config) -> str:
     return "\n".join(lines[:-1])
 
 
-def transfer_gap(table, config: Config, rows: str) -> tuple[float, tuple[float, float] | None]:
-    """What the √d-rule costs: the rate tuned at the smallest width, moved by d^(−1/2), against each width's best, as
-    the largest relative excess of the train loss over the other widths. With a 95 % t interval over seeds.
+def transfer_gap(table, config: Config, rows: str) -> Measurement:
+    """The largest relative excess of the train loss under the √d rule, over all widths but the smallest.
 
-    NaN without an interval where the smallest width's optimum is not resolved, or the rule leaves the grid or meets a
-    diverged lane: then the sweep does not say.
+    The rule takes the best rate of the smallest width to the other widths as LVP's embedding rate. The excess is
+    relative to the least loss of a width. The interval is a t interval over seeds.
+
+    Unknown if the optimum of the smallest width is not resolved, or if the rule leaves the grid or meets a diverged
+    lane.
     """
-    grids, base = losses(table, config, rows), optima(table, config, rows)[0][0]
-    tuned = [(base.rate * (w / config.widths[0]) ** -0.5, config.embedding_rates(rows, w)) for w in config.widths[1:]]
+    by_width, smallest = losses(table, config, rows), optima(table, config, rows)[0][0]
+    unknown = Measurement(np.nan, None)
+    tuned = [
+        (smallest.rate * _embedding_rate_ratio(config, width), config.embedding_rates(rows, width))
+        for width in config.widths[1:]
+    ]
     inside = tuned and all(rates[0] <= rate <= rates[-1] for rate, rates in tuned)
-    if not base.resolved or not inside:
-        return np.nan, None
+    if not smallest.resolved or not inside:
+        return unknown
 
     def worst(curves):
         with np.errstate(invalid="ignore"):
@@ -109,8 +121,17 @@ def transfer_gap(table, config: Config, rows: str) -> tuple[float, tuple[float, 
         best = [np.min(c[np.isfinite(c)], initial=np.inf) for c in curves]
         return max(loss / least - 1 for loss, least in zip(at_rule, best, strict=True))
 
-    value = worst([g.mean(axis=0) for g in grids[1:]])
-    by_seed = [worst([g[s] for g in grids[1:]]) for s in range(len(config.seeds))]
+    value = worst([lanes.mean(axis=0) for lanes in by_width[1:]])
+    by_seed = [worst([lanes[s] for lanes in by_width[1:]]) for s in range(len(config.seeds))]
     if not np.isfinite([value, *by_seed]).all():
-        return np.nan, None
-    return float(value), analysis.t_interval(by_seed, centre=value)
+        return unknown
+    return Measurement.over_seeds(by_seed, centre=float(value))
+
+
+def _embedding_rate_ratio(config: Config, width: int) -> float:
+    """LVP's embedding rate at a width over that at the smallest width."""
+    smallest, larger = (
+        parametrization.table("lvp", width=w, vocab=config.vocab_per_width * w)["embedding"].lr_multiplier
+        for w in (config.widths[0], width)
+    )
+    return larger / smallest

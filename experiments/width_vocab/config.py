@@ -1,6 +1,6 @@
-"""Configuration, tiers and cells."""
+"""The configuration of `width_vocab` at every tier, and its cells."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from experiments.common.checks import check_names, sorted_values
 from experiments.common.decoder_runs import DecoderRuns, geometric
@@ -10,21 +10,25 @@ from lvp.models.configs import forward_multipliers
 from lvp.parametrization import TOKEN_ROWS, row_multiplier, table
 from lvp.training import Lane, check_positive
 
-HORIZONS = 5  # equal parts of the training at whose ends the slope is read
+HORIZONS = 5  # equal parts of the training; the slope is read at the end of each
+# How rows enter the model → name of this reading of the paper.
 READINGS = {"plain": "rows plain", "sqrt": "rows × √d", "normalized": "rows / RMS"}
 
 
 @dataclass(frozen=True)
 class Config(DecoderRuns):
-    """Defaults are the paper tier. What the paper states is marked with its section; the rest is ours, and says why."""
+    """Defaults are the paper tier.
+
+    A comment names the paper's section, or gives the reason for a value that the paper does not state.
+    """
 
     widths: tuple[int, ...] = (256, 512, 1024, 2048, 4096)  # C.2
     vocab_per_width: int = 8  # C.2: m = 8 d
-    rows: tuple[str, ...] = ("sqrt", "plain")  # not stated: how rows enter the model; the claims are of the first
+    rows: tuple[str, ...] = ("sqrt", "plain")  # not stated: how rows enter the model; claims concern the first
     rates: tuple[float, ...] = geometric(2**-13, 2**-3, 21)  # not stated; η_E times the factor on the rows
     rate_times_width: float = 0.2  # C.2: η_hidden = η_output = 0.2/d
     steps: int = 10_000  # C.2
-    tolerance: float = 0.2  # figure 3: rates within 20 % of the best loss make the shaded curve
+    tolerance: float = 0.2  # figure 3: the shaded curve is the mean of rates within 20 % of the best loss
 
     def __post_init__(self):
         super().__post_init__()
@@ -37,16 +41,16 @@ class Config(DecoderRuns):
             raise InputError(f"vocab_per_width must be at least 1, got {self.vocab_per_width}")
 
     def embedding_rates(self, rows: str, width: int) -> tuple[float, ...]:
-        """η_E of the lanes, to 4 digits: `rates` over the factor on the rows."""
+        """η_E of the lanes: `rates` over the factor on the rows, rounded to 4 digits."""
         return tuple(float(f"{rate / row_multiplier(rows, width):.4g}") for rate in self.rates)
 
     @property
     def horizons(self) -> tuple[int, ...]:
-        """Steps at which the slope is read; the rates are constant, so each prefix of a run is a shorter run."""
+        """Steps at which the slope is read. Rates are constant, so the first part of a run is a shorter run."""
         return tuple(sorted({max(1, self.steps * part // HORIZONS) for part in range(1, HORIZONS + 1)}))
 
 
-# How the laptop tier was chosen is told in docs/width_vocab.md.
+# docs/width_vocab.md explains the choice of the laptop tier.
 TIERS = {
     "smoke": Config(
         corpus="python-docs",
@@ -82,7 +86,7 @@ TIERS = {
 
 
 def cells(config: Config) -> list[CellLanes]:
-    """One cell a width and reading; in it every rate and seed."""
+    """One cell per reading and width, with a lane for every rate and seed."""
     planned = []
     for rows in config.rows:
         for width in config.widths:
@@ -93,11 +97,13 @@ def cells(config: Config) -> list[CellLanes]:
                 for rate in config.embedding_rates(rows, width)
                 for seed in config.seeds
             ]
-            cell = config.cell(width, vocab, config.steps, **forward_multipliers(lvp))
+            model = replace(config.model(width, vocab), **forward_multipliers(lvp))
+            cell = config.cell(model, config.steps)
             planned.append(CellLanes(label(config, rows, width), cell, lanes))
     return planned
 
 
 def label(config: Config, rows: str, width: int) -> str:
-    label = f"d {width}, m {config.vocab_per_width * width}"
-    return label if len(config.rows) == 1 else f"{label}, {READINGS[rows]}"
+    """The name of a cell; with one reading the reading is left out."""
+    shape = f"d {width}, m {config.vocab_per_width * width}"
+    return shape if len(config.rows) == 1 else f"{shape}, {READINGS[rows]}"

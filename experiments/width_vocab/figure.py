@@ -1,4 +1,4 @@
-"""Figure 3 of Hayou & Liu 2025, for each reading."""
+"""The figure of `width_vocab`: figure 3 of Hayou & Liu 2025 for each reading."""
 
 from experiments.width_vocab.analysis import arms
 from experiments.width_vocab.config import Config
@@ -6,8 +6,10 @@ from lvp.analysis.arms_figure import optima_by_arm
 
 
 def figure(table, config: Config, *, tier: str, corpus: str, partial: tuple[int, int] | None):
-    """Figure 3 for each reading: loss over embedding rate by width, the optimum over width beside the slopes 0, −1/2
-    and −1, and the slope against the horizon."""
+    """Loss over embedding rate by width for each reading, optimum over width, and slope over horizon.
+
+    The optimum stands beside the slopes 0, −1/2 and −1.
+    """
     return optima_by_arm(
         config.widths,
         arms(table, config),

@@ -2,13 +2,12 @@
 
 import math
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
-from typing import Any
 
 import numpy as np
 
-from lvp.analysis.noise import t_interval
+from lvp.analysis.measurement import Measurement
 from lvp.errors import InputError
 
 VERDICTS = ("supported", "contradicted", "unresolved")
@@ -114,16 +113,33 @@ def judge(
     return "supported" if region[0] <= low and high <= region[1] else "unresolved"
 
 
-def of_values(values: Sequence[float] | np.ndarray, *, claimed: float | tuple[float, float], **parts: Any) -> Claim:
-    """The claim on the mean of independent values (seeds), judged by their 95 % t interval.
+@dataclass(frozen=True, kw_only=True)
+class Question:
+    """A sentence of a paper and the values that would support it; a measurement answers it."""
 
-    Args:
-      values: [N]; without one, or with one that is not finite, nothing was measured: a seed that diverged is not left
-        out. claimed: as `judge`. parts: the other fields of a `Claim`.
-    """
-    value = float(np.mean(values)) if len(values) else None
-    interval = t_interval(values)
-    return Claim(value=value, interval=interval, verdict=judge(value, interval, claimed=claimed), **parts)
+    statement: str  # the sentence
+    source: str  # paper and figure, theorem or table
+    paper_value: float | str | None
+    claimed: float | tuple[float, float]  # the value or the region, as in `judge`
+    rivals: tuple[float, ...] = ()  # values that other theories claim
+    note: str = ""
+
+    def answer(self, measurement: Measurement, context: Mapping[str, str]) -> Claim:
+        """The claim with the verdict that the measurement allows.
+
+        Args:
+          context: the fields `experiment`, `tier`, `corpus` and `commit` of the claim.
+        """
+        return Claim(
+            statement=self.statement,
+            source=self.source,
+            paper_value=self.paper_value,
+            value=measurement.value,
+            interval=measurement.interval,
+            verdict=judge(*measurement, claimed=self.claimed, rivals=self.rivals),
+            note=self.note,
+            **context,
+        )
 
 
 def table(claims: Sequence[Claim]) -> str:

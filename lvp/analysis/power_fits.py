@@ -7,6 +7,7 @@ import numpy as np
 from scipy.special import stdtrit
 
 from lvp.analysis.estimators import Optimum
+from lvp.analysis.measurement import Measurement
 from lvp.analysis.slopes import NAN, paule_mandel, points, positive
 from lvp.errors import InputError
 
@@ -22,9 +23,9 @@ class Powers:
     num_points: int
     level: float = 0.95
 
-    def power(self, name: str) -> tuple[float, tuple[float, float]]:
-        """A power and its interval."""
-        return self.powers[name], self.intervals[name]
+    def power(self, name: str) -> Measurement:
+        """A power with its interval."""
+        return Measurement(self.powers[name], self.intervals[name])
 
 
 def powers(

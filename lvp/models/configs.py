@@ -202,7 +202,13 @@ def default_head_dim(width: int) -> int:
     raise InputError(f"width {width} has no head dimension: no multiple of 8 up to 64 divides it (set head_dim)")
 
 
-GPT2_FORM = {"norm": "layer", "norm_epsilon": 1e-5, "positions": "learned", "biases": True, "tied": True}
+GPT2_FORM: dict[str, Any] = {
+    "norm": "layer",
+    "norm_epsilon": 1e-5,
+    "positions": "learned",
+    "biases": True,
+    "tied": True,
+}
 
 
 def gpt2(vocab: int = 50257, **changes: Any) -> DecoderConfig:

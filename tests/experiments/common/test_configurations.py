@@ -9,8 +9,8 @@ import pytest
 
 import experiments
 from experiments import width_vocab
-from experiments.common.decoder_runs import EMBEDDING
-from lvp import roles, training
+from experiments.common.tables import EMBEDDING_RATE
+from lvp import training
 from lvp.errors import InputError
 from lvp.models.decoder import decoder
 from lvp.parametrization import row_multiplier
@@ -86,15 +86,24 @@ def test_the_largest_paper_cells_run_two_steps(paper):
     two_steps(paper)
 
 
+def form(cell):
+    """All choices of a cell that are no sizes."""
+    model, data = cell.model, cell.data
+    choices = ("norm", "norm_epsilon", "positions", "mlp", "tied", "biases", "normalize_rows", "dtype", "mlp_factor")
+    return (*(getattr(model, name) for name in choices), cell.optimizer, cell.cooldown, cell.clip_norm, data.order)
+
+
 @pytest.mark.parametrize("tier", width_vocab.TIERS)
-def test_every_tier_makes_cells_that_differ_in_numbers_only(tier):
+def test_the_cells_of_every_tier_differ_from_the_papers_in_sizes_only(tier):
     config = width_vocab.TIERS[tier]
     cells = width_vocab.cells(config)
     assert len(cells) == len(config.widths) * len(config.rows)
+    first = [c.cell.model.width for c in cells[: len(config.widths)]]
+    assert first == sorted(set(first))
     for c in cells:
+        assert form(c.cell) == form(PAPER[0].cell)
         assert len(c.lanes) == len(config.rates) * len(config.seeds)
-        for lane in c.lanes:
-            assert set(lane.learning_rates) == set(roles.ROLES)
+        assert len({(lane.learning_rates["embedding"], lane.seed) for lane in c.lanes}) == len(c.lanes)
         decoder(c.cell.model)
 
 
@@ -166,7 +175,7 @@ def synthetic(slope, seed=0, noise=0.003, plain=0.1, drift=0.0):
                     best = middle + (exponent + drift * np.log(parts)) * np.log(width / 64)
                     curve = 1 + 0.1 * (np.log(rate) - best) ** 2 + lane_noise
                     records.append(
-                        {"cell.model.width": width, EMBEDDING: rate, "lane.seed": lane_seed}
+                        {"cell.model.width": width, EMBEDDING_RATE: rate, "lane.seed": lane_seed}
                         | ({} if rows == "plain" else {"cell.model.embedding_multiplier": factor})
                         | {"train_loss": curve[-1], "status": "finished"}
                         | {"curve_steps": [round(x * config.steps) for x in parts], "curve_losses": curve.tolist()}

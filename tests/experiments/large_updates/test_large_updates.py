@@ -51,7 +51,7 @@ def test_all_arms_are_lanes_of_one_program():
     assert len(lanes) == 18 * 4 and epochs == 20 and cell.steps == 20 * (1438 // 64)
     assert {arm_of(lane) for lane in lanes} == set(ARMS)
     assert cell.first_phase == pytest.approx(0.1) and cell.first_phase in cell.measured_parts
-    assert cell.optimizer.options["weight_decay"] == {"hidden": 0.01, "output": 0.01}
+    assert cell.optimizer.options["weight_decay"] == 0.01
 
 
 def test_the_paper_tier_is_the_published_set_up():

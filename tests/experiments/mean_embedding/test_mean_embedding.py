@@ -43,7 +43,7 @@ def table_of(config, cells, r_squared=0.85, scale=1 / 512):
     rows = []
     for label, cell, lanes, _ in cells:
         name, head = label.rsplit(", ", 1)
-        rates = getattr(config, mean_embedding.config.OPTIMIZERS[name][2])
+        rates = getattr(config, mean_embedding.config.OPTIMIZERS[name].rates_field)
         for lane in lanes:
             planted = DRIFT[name] if head == "untied" or "Coupled" not in name else 0.01
             made = outcome(cell, lane, planted, rates[1], r_squared, scale, lane.seed)
@@ -71,7 +71,7 @@ def test_every_optimizer_is_tuned_on_one_seed_and_followed_on_the_others():
     more = mean_embedding.analysis.follow_up(table, CONFIG)
     assert sum(map(len, more.values())) == 2 * 8 * 2
     for label, lanes in more.items():
-        rates = getattr(CONFIG, mean_embedding.config.OPTIMIZERS[label.rsplit(", ", 1)[0]][2])
+        rates = getattr(CONFIG, mean_embedding.config.OPTIMIZERS[label.rsplit(", ", 1)[0]].rates_field)
         assert {lane.learning_rates["hidden"] for lane in lanes} == {rates[1]}
         assert {lane.seed for lane in lanes} == {1, 2}
     scaled = [lane for lane in more["Adam, untied"] if lane.learning_rates["embedding"] > lane.learning_rates["hidden"]]
@@ -114,7 +114,7 @@ def test_lanes_without_momentum_are_not_read_as_momentums():
     config = replace(CONFIG, arms=("SGD", "Adam"), heads=("untied",))
     table = whole(config)
     assert set(CONFIG.sgd_rates) & set(CONFIG.momentum_rates)
-    assert not len(mean_embedding.analysis.readings(table, CONFIG, "momentum SGD", "untied"))
+    assert not len(mean_embedding.analysis.tuned_lanes(table, CONFIG, "momentum SGD", "untied"))
     assert not any("momentum" in statement for statement in verdicts(table, config))
 
 

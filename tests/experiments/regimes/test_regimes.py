@@ -9,7 +9,8 @@ import pytest
 from scipy import stats
 
 from experiments import regimes
-from experiments.common.decoder_runs import LANE, best_known, geometric, where
+from experiments.common.decoder_runs import geometric
+from experiments.common.tables import LANE_COLUMNS, losses_of_best_setting, select
 from lvp.parametrization import table as rule_table
 from lvp.roles import ROLES
 from lvp.training import records
@@ -167,7 +168,9 @@ def with_diverged(loss, diverged):
 
 
 def known(table, shape):
-    return best_known(where(table, regimes.analysis.shape(*shape)), SMALL.seeds, regimes.analysis.LOSS)
+    return losses_of_best_setting(
+        select(table, regimes.analysis.shape_columns(*shape)), SMALL.seeds, regimes.analysis.LOSS
+    )
 
 
 def test_what_a_seed_does_to_all_settings_alike_is_no_gap():
@@ -190,7 +193,7 @@ def test_gaps_are_what_they_are_said_to_be(diverged):
         first = [regimes.config.rule_lane(SMALL, rule, c, *SMALL.shapes[0], 0) for c in SMALL.constants]
         means = [by_seed(lanes[SMALL.shapes[0]], lane, SMALL).mean() for lane in first]
         constant = SMALL.constants[int(np.argmin(means))]
-        assert regimes.analysis.tuned(table, SMALL, rule) == constant
+        assert regimes.analysis.tuned_constant(table, SMALL, rule) == constant
         for i, shape in enumerate(SMALL.shapes[1:]):
             best = min((list(map(s.get, SMALL.seeds)) for s in lanes[shape].values()), key=np.mean)
             assert known(table, shape) == pytest.approx(best, rel=1e-14)
@@ -200,12 +203,12 @@ def test_gaps_are_what_they_are_said_to_be(diverged):
     assert all(np.isfinite(gaps[rule]).all() for rule in regimes.config.RULES if rule != "sp")
 
 
-def test_best_known_wants_every_seed():
+def test_the_best_setting_has_finished_with_every_seed():
     table = table_of(SMALL, bowl(planted(-0.5, 0.0), noise=0.1))
     shape = SMALL.shapes[1]
     here = (table["cell.model.width"] == shape[0]) & (table["cell.model.vocab"] == shape[1])
     lucky = table[here]["train_bits_per_byte"].idxmin()
-    means = table[here].groupby(LANE)["train_bits_per_byte"].transform("mean")
+    means = table[here].groupby(LANE_COLUMNS)["train_bits_per_byte"].transform("mean")
     table.loc[lucky, "train_bits_per_byte"] = 0.1  # then its setting is the best known …
     assert known(table, shape).mean() < means.min()
     setting = table.index[here][means == means[lucky]]
@@ -256,7 +259,7 @@ def test_follow_up_takes_the_best_constant_to_every_other_cell():
 def test_a_rule_that_diverged_everywhere_has_nothing_to_follow():
     diverged = diverges(at=SMALL.shapes[:1], rules=["mup"], seeds=[0])
     table = table_of(SMALL, with_diverged(bowl(planted(-0.5, 0.0)), diverged))
-    assert regimes.analysis.tuned(table, SMALL, "mup") is None
+    assert regimes.analysis.tuned_constant(table, SMALL, "mup") is None
     more = regimes.analysis.follow_up(table, SMALL)
     for shape, lanes in zip(SMALL.shapes[1:], more.values(), strict=True):
         assert len(lanes) == 3 * len(SMALL.seeds)

@@ -105,7 +105,7 @@ def test_every_trained_cell_is_one_and_takes_its_lanes(tier):
     for _, cell, lanes, _ in representation_change.config.trained(config):
         for lane in lanes:
             cell.check(lane)
-        assert "vector" not in cell.optimizer.options["weight_decay"] and cell.micro_batch_size >= 2
+        assert cell.optimizer.options["weight_decay"] == 0.1 and cell.micro_batch_size >= 2
         assert (cell.measured_steps, cell.model.tied) == (config.measured_steps, True)
         if tier == "paper":
             assert cell.num_params == pytest.approx(124.4e6, rel=1e-3) and cell.tokens_per_step == 480 * 1024

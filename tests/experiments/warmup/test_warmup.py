@@ -81,8 +81,7 @@ def test_arms_share_programs_where_only_traced_numbers_differ(whole):
         assert c.cell.micro_batches > 1 and c.cell.cooldown == 0.5
         for lane in c.lanes:
             c.cell.check(lane)
-    decays = by_label["LionAR, RRC held"].cell.optimizer.options["weight_decay"]
-    assert set(decays) == {"embedding", "position", "hidden", "output"} and set(decays.values()) == {3.2}
+    assert by_label["LionAR, RRC held"].cell.optimizer.options["weight_decay"] == 3.2
 
 
 def test_claims_follow_what_was_planted(whole):
@@ -167,7 +166,8 @@ def test_a_diverged_rate_is_passed_over_and_a_diverged_arm_says_so(whole):
     lost = table["cell.optimizer.kind"] == "lion_a"
     table.loc[lost, ["status", "valid_loss"]] = ["diverged", np.nan]
     found = verdicts(table)
-    assert found["LionA without warm-up keeps a gap"] == "unresolved" and found["LionAR without warm-up keeps a gap"]
+    assert found["LionA without warm-up keeps a gap"] == "unresolved"
+    assert found["LionAR without warm-up keeps a gap"] == "supported"
     assert "nan" not in warmup.analysis.summary(table, CONFIG)
     assert warmup.figure.figure(table, CONFIG, tier="laptop", corpus="none", partial=(1, 2)).axes
 
@@ -185,8 +185,7 @@ def test_the_paper_tier_is_the_published_set_up():
     model = cell.model
     assert (model.layers, model.width, model.head_dim, model.context, model.tied) == (12, 768, 64, 1024, True)
     assert (cell.batch, cell.steps, cell.cooldown) == (480, 5000, 0.5)
-    options = dict(cell.optimizer.options)
-    assert set(options.pop("weight_decay").values()) == {0.1} and options == {"b2": 0.95, "eps": 1e-8}
+    assert cell.optimizer.options == {"weight_decay": 0.1, "b2": 0.95, "eps": 1e-8}
     assert warmup_runs.arm_lane(config, "AdamW", 1e-3, 0.05, 0).options == {"b1": 0.9}
 
 

@@ -12,7 +12,8 @@ from scipy import stats
 
 import experiments
 from experiments import width_fixed_vocab
-from experiments.common.decoder_runs import EMBEDDING, geometric, grid, where
+from experiments.common.decoder_runs import geometric
+from experiments.common.tables import EMBEDDING_RATE, losses_by_seed_and_rate, select
 from experiments.width_fixed_vocab.config import COMMON, FACTORS
 from lvp.errors import InputError
 from lvp.training import Lane, records
@@ -350,10 +351,10 @@ def test_settings_that_are_all_equal_leave_nothing_to_compare():
 
 
 def lanes(*rows):
-    return pd.DataFrame(rows, columns=[EMBEDDING, "lane.seed", "train_loss", "status"])
+    return pd.DataFrame(rows, columns=[EMBEDDING_RATE, "lane.seed", "train_loss", "status"])
 
 
-def test_grid_puts_every_lane_at_its_seed_and_rate():
+def test_losses_put_every_lane_at_its_seed_and_rate():
     rows = lanes(
         (0.2, 5, 1.25, "finished"),
         (0.1, 3, 1.13, "finished"),
@@ -362,25 +363,26 @@ def test_grid_puts_every_lane_at_its_seed_and_rate():
         (0.1, 4, 9.0, "finished"),  # another seed
         (0.1 + 1e-12, 5, 9.0, "finished"),  # nearly is not the same
     )
-    found = grid(rows, (0.1, 0.2), (3, 5))
+    found = losses_by_seed_and_rate(rows, (0.1, 0.2), (3, 5))
     assert np.array_equal(found, [[1.13, np.inf], [np.nan, 1.25]], equal_nan=True)
-    assert np.array_equal(grid(rows.iloc[::-1], (0.1, 0.2), (3, 5)), found, equal_nan=True)
-    assert np.array_equal(grid(rows, (0.2, 0.1), (5, 3)), found[::-1, ::-1], equal_nan=True)
-    assert np.isnan(grid(lanes(), (0.1, 0.2), (0, 1, 2))).all() and grid(lanes(), (0.1,), (0,)).shape == (1, 1)
+    assert np.array_equal(losses_by_seed_and_rate(rows.iloc[::-1], (0.1, 0.2), (3, 5)), found, equal_nan=True)
+    assert np.array_equal(losses_by_seed_and_rate(rows, (0.2, 0.1), (5, 3)), found[::-1, ::-1], equal_nan=True)
+    assert np.isnan(losses_by_seed_and_rate(lanes(), (0.1, 0.2), (0, 1, 2))).all()
+    assert losses_by_seed_and_rate(lanes(), (0.1,), (0,)).shape == (1, 1)
 
 
 def test_a_diverged_lane_is_infinite_whatever_its_loss():
     rows = lanes((0.1, 0, 3.0, "diverged"), (0.2, 0, np.nan, "diverged"), (0.3, 0, 1.5, "finished"))
-    assert np.array_equal(grid(rows, (0.1, 0.2, 0.3), (0,)), [[np.inf, np.inf, 1.5]])
+    assert np.array_equal(losses_by_seed_and_rate(rows, (0.1, 0.2, 0.3), (0,)), [[np.inf, np.inf, 1.5]])
     rows["valid_loss"] = 2.5
-    assert np.array_equal(grid(rows, (0.1, 0.2, 0.3), (0,), "valid_loss"), [[np.inf, np.inf, 2.5]])
+    assert np.array_equal(losses_by_seed_and_rate(rows, (0.1, 0.2, 0.3), (0,), "valid_loss"), [[np.inf, np.inf, 2.5]])
 
 
-def test_where_wants_all_values_at_once():
+def test_select_wants_all_values_at_once():
     rows = lanes((0.1, 0, 1.0, "finished"), (0.1, 1, 2.0, "finished"), (0.2, 0, 3.0, "diverged"))
-    assert list(where(rows, {EMBEDDING: 0.1, "lane.seed": 0})["train_loss"]) == [1.0]
-    assert list(where(rows, {"lane.seed": 0})["train_loss"]) == [1.0, 3.0]
-    assert len(where(rows, {"lane.seed": 9})) == 0 and where(rows, {}).equals(rows)
+    assert list(select(rows, {EMBEDDING_RATE: 0.1, "lane.seed": 0})["train_loss"]) == [1.0]
+    assert list(select(rows, {"lane.seed": 0})["train_loss"]) == [1.0, 3.0]
+    assert len(select(rows, {"lane.seed": 9})) == 0 and select(rows, {}).equals(rows)
 
 
 # --- configurations ---------------------------------------------------------------------------------------------------

@@ -2,10 +2,12 @@
 
 import json
 import math
+from dataclasses import replace
 
 import pytest
 
-from lvp.analysis.claims import Claim, judge, of_values, table
+from lvp.analysis.claims import Claim, Question, judge, table
+from lvp.analysis.measurement import Measurement
 from lvp.errors import InputError
 
 INF, NAN = math.inf, math.nan
@@ -164,12 +166,17 @@ def test_numbers_have_the_digits_their_interval_supports(value, interval, text):
 
 def test_a_claim_on_values_is_judged_by_their_t_interval():
     values = [0.9, 1.0, 1.1]
-    parts = dict(experiment="e", statement="s", source="p", paper_value=1.0, tier="t", corpus="c", commit="x")
-    claim = of_values(values, claimed=(0.5, 1.5), **parts)
+    context = dict(experiment="e", tier="t", corpus="c", commit="x")
+    question = Question(statement="s", source="p", paper_value=1.0, claimed=(0.5, 1.5))
+    claim = question.answer(Measurement.over_seeds(values), context)
     half = 4.302653 * 0.1 / 3**0.5  # Student's 97.5 % quantile of two degrees of freedom
     assert claim.value == pytest.approx(1.0) and claim.verdict == "supported"
     assert claim.interval == pytest.approx((1 - half, 1 + half), rel=1e-6)
-    assert of_values(values, claimed=(2.0, 3.0), **parts).verdict == "contradicted"
+    assert (claim.statement, claim.source, claim.paper_value, claim.note, claim.tier) == ("s", "p", 1.0, "", "t")
+    for changes in ({"claimed": (2.0, 3.0)}, {"claimed": 2.0}):
+        assert replace(question, **changes).answer(Measurement.over_seeds(values), context).verdict == "contradicted"
+    with_rival = replace(question, claimed=1.0, rivals=(1.2,))
+    assert with_rival.answer(Measurement.over_seeds(values), context).verdict == "unresolved"
     for unknown in ([], [1.0], [1.0, float("nan")], [1.0, float("inf")]):
-        claim = of_values(unknown, claimed=(0.5, 1.5), **parts)
+        claim = question.answer(Measurement.over_seeds(unknown), context)
         assert claim.verdict == "unresolved" and claim.interval is None

@@ -185,10 +185,11 @@ def test_an_optimizer_that_cannot_be_used_gets_one_line(words, says):
     assert "\n" not in str(caught.value)
 
 
-def test_the_lane_of_a_table_has_its_init_and_its_multipliers_times_the_rate():
+def test_a_lane_under_lvp_has_the_numbers_of_table_2():
+    """Hayou & Liu 2025, table 2, at d = 16 and η = 1/2: d^(−1/2) = 1/4, η d^(−1/2) = 1/8, η/d = 1/32."""
     table = parametrization.table("lvp", width=16, vocab=40)
-    made = Lane.under(table, 0.5, 7, warmup_steps=2)
-    assert (made.seed, made.warmup_steps) == (7, 2)
-    for role in roles.ROLES:
-        assert made.learning_rates[role] == 0.5 * table[role].lr_multiplier
-        assert made.init_std[role] == table[role].init_std
+    rates = {"embedding": 0.125, "position": 0.125, "hidden": 0.03125, "output": 0.03125, "vector": 0.03125}
+    stds = {"embedding": 0.25, "position": 0.25, "hidden": 0.25, "output": 0.25, "vector": 0.0}
+    assert Lane.under(table, 0.5, 7, warmup_steps=2) == Lane(rates, stds, 7, warmup_steps=2)
+    deviating = Lane.under(table, 0.5, 7, rates={"embedding": 0.75}, stds={"output": 0.0625})
+    assert deviating == Lane(rates | {"embedding": 0.75}, stds | {"output": 0.0625}, 7)

@@ -1,0 +1,94 @@
+"""Reads an experiment's table of lanes: rows by the values of columns, rows by seed, losses by seed and rate."""
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from lvp.training import Cell, Lane
+from lvp.training.records import flatten
+
+EMBEDDING_RATE = "lane.learning_rates.embedding"
+# The decoders of these sweeps have no trained positions, and vectors start at fixed values.
+MATRICES = ("embedding", "hidden", "output")
+LANE_COLUMNS = [*(f"lane.learning_rates.{r}" for r in MATRICES), *(f"lane.init_std.{r}" for r in MATRICES)]
+
+
+def select(table, columns: Mapping[str, Any]):
+    """The rows of a table whose columns hold the given values; no row if the table lacks one of the columns."""
+    chosen = np.full(len(table), set(columns) <= set(table.columns))
+    for column, value in columns.items() if chosen.any() else ():
+        chosen &= np.array([_equal(recorded, value) for recorded in table[column]])
+    return table[chosen]
+
+
+def _equal(recorded: Any, value: Any) -> bool:
+    """Whether a recorded value is the given one; floats up to rounding (0.2 / 48 and 0.2 · (1 / 48) differ)."""
+    if isinstance(value, float) and isinstance(recorded, float):
+        return math.isclose(recorded, value, rel_tol=1e-9)
+    return bool(recorded == value)
+
+
+def with_optimizer(table, cell: Cell):
+    """The rows of a table whose cells have the optimizer of `cell`, with the same options.
+
+    An option that some cells lack is NaN in their rows.
+    """
+    prefix = "cell.optimizer.options."
+    options = {f"{prefix}{name}": value for name, value in flatten(cell.optimizer.options).items()}
+    rows = select(table, {"cell.optimizer.kind": cell.optimizer.kind} | options)
+    others = [column for column in table.columns if column.startswith(prefix) and column not in options]
+    return rows[rows[others].isna().all(axis=1)]
+
+
+def finished_by_seed(table, columns: Mapping[str, Any], seeds: Sequence[int]):
+    """One row per seed, of the finished lanes whose columns hold the given values; NaN in the row of any other seed."""
+    return select(table, {**columns, "status": "finished"}).set_index("lane.seed").reindex(list(seeds))
+
+
+def lists_by_row(rows, column: str, shape: tuple[int, ...]) -> np.ndarray:
+    """A column of lists as an array [rows, *shape]; NaN in a row without a list."""
+    empty = np.full(shape, np.nan)
+    lists = rows[column] if column in rows else [None] * len(rows)
+    return np.array([x if isinstance(x, list) else empty for x in lists], float).reshape(len(rows), *shape)
+
+
+def mean_of_finite(values: np.ndarray) -> float:
+    """The mean over the finite values, which leaves out diverged seeds; NaN if no value is finite."""
+    return float(np.nanmean(values)) if np.isfinite(values).any() else np.nan
+
+
+def losses_by_seed_and_rate(rows, rates: Sequence[float], seeds: Sequence[int], loss: str = "train_loss") -> np.ndarray:
+    """Losses [seeds, rates] over the embedding's learning rate: NaN for a missing lane, infinite for a diverged one.
+
+    Args:
+      rows: rows of one cell that differ in seed and embedding rate only. loss: the column of losses; the default is the
+        final train loss in nats per token.
+    """
+    losses = np.full((len(seeds), len(rates)), np.nan)
+    for row in rows.to_dict("records"):
+        rate, seed = row[EMBEDDING_RATE], row["lane.seed"]
+        if rate in rates and seed in seeds:
+            losses[seeds.index(seed), rates.index(rate)] = row[loss] if row["status"] == "finished" else np.inf
+    return losses
+
+
+def lane_columns(lane: Lane) -> dict[str, float]:
+    """The rates and init stds of a lane by column of the table; the seed is left out."""
+    numbers = (lane.learning_rates, lane.init_std)
+    return dict(zip(LANE_COLUMNS, (by_role[role] for by_role in numbers for role in MATRICES), strict=True))
+
+
+def losses_of_best_setting(rows, seeds: Sequence[int], loss: str = "train_loss") -> np.ndarray:
+    """Losses [seeds] of the setting with the least mean over seeds; NaN if no setting finished with every seed.
+
+    Args:
+      rows: rows of one cell. A setting is a combination of rates and init stds.
+    """
+    # If every lane diverged, the column holds only None and has no numeric type.
+    losses = rows.assign(loss=rows[loss].astype(float).where(rows["status"] == "finished", np.inf))
+    by_setting = losses.pivot_table(index=LANE_COLUMNS, columns="lane.seed", values="loss")
+    by_seed = by_setting.reindex(columns=list(seeds)).to_numpy()
+    by_seed = by_seed[np.isfinite(by_seed).all(axis=1)]
+    return by_seed[by_seed.mean(axis=1).argmin()] if len(by_seed) else np.full(len(seeds), np.nan)

@@ -1,0 +1,53 @@
+"""A measured number with its 95 % interval."""
+
+import math
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from lvp.analysis.noise import t_interval
+
+NORMAL_QUANTILE = 1.96  # standard errors on either side of a 95 % interval
+
+
+class Measurement(NamedTuple):
+    """A number and its 95 % interval."""
+
+    value: float  # nan if unknown, inf if a lane diverged
+    interval: tuple[float, float] | None  # None if unknown; an open end is ±inf
+
+    @classmethod
+    def over_seeds(cls, values: Sequence[float] | np.ndarray, *, centre: float | None = None) -> "Measurement":
+        """The mean of independent values, with Student's t interval.
+
+        Args:
+          values: [N], one value per seed. The interval is unknown for fewer than two values and for a value that is not
+            finite: a diverged seed is not left out.
+          centre: the value and the centre of the interval, if it is not the mean.
+        """
+        if centre is None:
+            centre = float(np.mean(values)) if len(values) else math.nan
+        return cls(centre, t_interval(values, centre=centre))
+
+    @classmethod
+    def plus_minus(cls, value: float, half: float) -> "Measurement":
+        """The value with an interval of half width `half`; `NORMAL_QUANTILE` standard errors give 95 %."""
+        return cls(float(value), (float(value - half), float(value + half)))
+
+    def exp(self) -> "Measurement":
+        """The exponential of a measured logarithm."""
+        ends = self.interval and (float(np.exp(self.interval[0])), float(np.exp(self.interval[1])))
+        return Measurement(float(np.exp(self.value)), ends)
+
+    def text(self, spec: str = ".3g") -> str:
+        """`value [low, high]` with numbers in the format `spec`; "–" for an unknown value."""
+        if math.isnan(self.value):
+            return "–"
+        middle, *ends = (format(x, spec) for x in (self.value, *(self.interval or ())))
+        return f"{middle} [{', '.join(ends)}]" if ends else middle
+
+    def percent(self) -> str:
+        """`text` in percent with one decimal."""
+        interval = self.interval and (100 * self.interval[0], 100 * self.interval[1])
+        return Measurement(100 * self.value, interval).text("z.1f")  # z: no negative zero

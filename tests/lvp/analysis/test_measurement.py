@@ -1,0 +1,38 @@
+"""A measurement: its interval over seeds and its text."""
+
+import math
+
+import pytest
+
+from lvp.analysis.measurement import Measurement
+
+
+def test_the_interval_over_seeds_is_students():
+    half = 4.302653 * 0.1 / 3**0.5  # Student's 97.5 % quantile of two degrees of freedom
+    mean = Measurement.over_seeds([0.9, 1.0, 1.1])
+    assert mean.value == pytest.approx(1.0) and mean.interval == pytest.approx((1 - half, 1 + half), rel=1e-6)
+    other = Measurement.over_seeds([0.9, 1.0, 1.1], centre=2.0)
+    assert other.value == 2.0 and other.interval == pytest.approx((2 - half, 2 + half), rel=1e-6)
+
+
+@pytest.mark.parametrize("values", [[], [1.0], [1.0, math.nan], [1.0, math.inf]])
+def test_few_or_diverged_seeds_have_no_interval(values):
+    assert Measurement.over_seeds(values).interval is None
+
+
+@pytest.mark.parametrize(
+    "measurement, text, percent",
+    [
+        (Measurement(0.125, (0.0625, 0.25)), "0.125 [0.0625, 0.25]", "12.5 [6.2, 25.0]"),
+        (Measurement(-0.0001, None), "-0.0001", "0.0"),
+        (Measurement(math.nan, None), "–", "–"),
+        (Measurement(math.inf, None), "inf", "inf"),
+    ],
+)
+def test_text(measurement, text, percent):
+    assert (measurement.text(), measurement.percent()) == (text, percent)
+
+
+def test_the_exponential_keeps_the_order_of_the_ends():
+    measurement = Measurement.plus_minus(0.0, math.log(2)).exp()
+    assert measurement.value == 1.0 and measurement.interval == pytest.approx((0.5, 2.0))
