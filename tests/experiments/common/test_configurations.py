@@ -75,14 +75,14 @@ def two_steps(paper):
     assert result.train_loss == pytest.approx(np.log(cell.model.vocab) + 0.5, abs=0.3)
 
 
-@pytest.mark.parametrize("paper", PAPER[:3], ids=lambda c: c.label)
+@pytest.mark.parametrize("paper", PAPER[:1], ids=lambda c: c.label)
 def test_paper_cells_run_two_steps(paper):
     two_steps(paper)
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("paper", PAPER[3:], ids=lambda c: c.label)
-def test_the_largest_paper_cells_run_two_steps(paper):
+@pytest.mark.parametrize("paper", PAPER[1:], ids=lambda c: c.label)
+def test_the_larger_paper_cells_run_two_steps(paper):
     two_steps(paper)
 
 

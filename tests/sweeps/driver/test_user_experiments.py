@@ -116,6 +116,7 @@ def test_lanes_of_workers_follow_ups_table_and_figure(began):
     assert len(processes) == len(set(processes)) >= 2  # once in each
 
 
+@pytest.mark.slow
 def test_ray_workers_know_the_file_too(command, tmp_path):
     path = written(tmp_path, FILE.replace("follow_up=follow_up,", ""))
     done = command("run", path, "--tier", "smoke", "--out", tmp_path / "out")
