@@ -257,7 +257,7 @@ def test_no_file(tmp_path):
 def test_one_name_for_two_optimizers_is_refused():
     from experiments import width_vocab
 
-    (first, second, *_), make = width_vocab.cells(width_vocab.TIERS["smoke"]), lambda learning_rate: None
+    (first, second, *_), make = width_vocab.config.cells(width_vocab.TIERS["smoke"]), lambda learning_rate: None
 
     def named(planned, factory):
         return planned._replace(cell=dataclasses.replace(planned.cell, optimizer=OptimizerConfig("x", {}, (), factory)))
