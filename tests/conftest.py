@@ -1,10 +1,14 @@
-"""Settings every test shares: silent rank promotion is an error, the corpus that only some machines have, sweeps in
-processes of their own (`tests.sweeps.running`), and where faults are counted (`tests.faults.ledger`)."""
+"""Settings that all tests share: rank promotion, compiler flags, memory, corpora, sweeps in processes of their own
+(`tests.sweeps.running`) and the ledger of faults (`tests.faults.ledger`)."""
 
+import ctypes
+import gc
 import os
+import sys
 from pathlib import Path
 
 import jax
+import psutil
 import pytest
 
 from tests.faults import ledger
@@ -13,14 +17,11 @@ from tests.sweeps.running import cache, command, finished  # noqa: F401  fixture
 jax.config.update("jax_numpy_rank_promotion", "raise")
 
 WIKITEXT2 = Path(os.environ.get("LVP_WIKITEXT2", Path(__file__).parents[2] / "shared/data/wikitext-2"))
-
-
-@pytest.fixture(scope="session")
-def wikitext2() -> Path:
-    """Directory of train.txt, valid.txt, test.txt; the test is skipped, and says so, where it does not exist."""
-    if not (WIKITEXT2 / "train.txt").is_file():
-        pytest.skip(f"WikiText-2 is not at {WIKITEXT2} (set LVP_WIKITEXT2)")
-    return WIKITEXT2
+# Most programs of the tests run for less time than LLVM takes to optimise them.
+QUICK_COMPILATION = (
+    "--xla_backend_optimization_level=0 --xla_llvm_disable_expensive_passes=true --xla_cpu_use_fusion_emitters=false"
+)
+MEMORY_LIMIT = 2**30  # bytes that a process may hold when it goes on to the next module
 
 
 def pytest_addoption(parser):
@@ -29,3 +30,27 @@ def pytest_addoption(parser):
 
 def pytest_configure(config):
     ledger.directory = config.getoption("--ledger")
+    flags = os.environ.get("XLA_FLAGS", "")
+    # Slow tests take the compiler's defaults. Processes inherit the flags, and xdist's are configured a second time.
+    if config.getoption("markexpr") == "not slow" and QUICK_COMPILATION not in flags:
+        os.environ["XLA_FLAGS"] = f"{flags} {QUICK_COMPILATION}".strip()
+
+
+@pytest.fixture(scope="module", autouse=True)
+def bounded_memory():
+    """Frees compiled programs and traces after a module: JAX keeps them for the life of the process, and the C library
+    what they leave."""
+    yield
+    if psutil.Process().memory_info().rss > MEMORY_LIMIT:
+        jax.clear_caches()
+        gc.collect()
+        if sys.platform == "linux":
+            ctypes.CDLL("libc.so.6").malloc_trim(0)
+
+
+@pytest.fixture(scope="session")
+def wikitext2() -> Path:
+    """Directory of train.txt, valid.txt, test.txt; the test is skipped, and says so, where it does not exist."""
+    if not (WIKITEXT2 / "train.txt").is_file():
+        pytest.skip(f"WikiText-2 is not at {WIKITEXT2} (set LVP_WIKITEXT2)")
+    return WIKITEXT2

@@ -15,6 +15,8 @@ ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs" / "extending.md").read_text()
 FILE = "# mine.py\n"
 
+pytestmark = pytest.mark.slow
+
 
 def pieces(text):
     """(language, code) of every block."""

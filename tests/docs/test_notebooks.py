@@ -1,13 +1,13 @@
 """Notebooks: source and .ipynb agree, run from an empty kernel at small sizes, hold pictures and nothing of the machine
 that made them; and what they do in Colab leaves jax alone."""
 
+import functools
 import os
 import re
 import socket
 import subprocess
 import sys
 import zipfile
-from concurrent.futures import ThreadPoolExecutor
 from importlib.metadata import version
 from pathlib import Path
 
@@ -108,29 +108,25 @@ def kernels(cache):
 
 @pytest.fixture(scope="module")
 def ran(kernels, tmp_path_factory):
-    """Every notebook at its small size, two at a time; and where runs were trained."""
+    """A function that runs a notebook at its small size, once; and the directory of the runs that it trains."""
     out = tmp_path_factory.mktemp("notebooks") / "out"
-    with ThreadPoolExecutor(2) as pool:
-        runs = {
-            name: pool.submit(build.executed, build.notebook(name), SMALL[name] | _out(name, out)) for name in NAMES
-        }
-        yield runs, out
+    return functools.cache(lambda name: build.executed(build.notebook(name), SMALL[name] | _out(name, out))), out
 
 
 def _out(name, out):
     return {"out": str(out)} if name.startswith("02") else {}
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", [NAMES[0], *(pytest.param(name, marks=pytest.mark.slow) for name in NAMES[1:])])
 def test_it_runs(name, ran):
-    runs, _ = ran
-    made = runs[name].result()
-    assert len(pictures(made)) == len(pictures(committed(name)))
+    run, _ = ran
+    assert len(pictures(run(name))) == len(pictures(committed(name)))
 
 
+@pytest.mark.slow
 def test_runs_are_trained_and_drawn_as_they_come_in(ran):
-    runs, out = ran
-    made = runs["02_optimum_vs_width"].result()
+    run, out = ran
+    made = run("02_optimum_vs_width")
     assert len(records.read(out / "records")) == 6
     (live,) = [cell for cell in made.cells if "watch=draw" in cell.source]
     assert [kind for output in live.outputs for kind in output.data] == ["text/plain", "image/png"]

@@ -3,7 +3,6 @@ and for whoever asks how far it is."""
 
 import json
 import os
-import resource
 import subprocess
 import sys
 import time
@@ -86,12 +85,6 @@ def test_overhead_and_memory(loaded):
     print(f"driver: {running[0] / 2**20:.0f} MB at first, {growth:.0f} MB more at last, {drawn:.0f} to draw")
     assert overhead < 0.1
     assert growth < 100
-
-
-def children_seconds():
-    """Processor time, user's and system's, of the processes that this one has waited for."""
-    used = resource.getrusage(resource.RUSAGE_CHILDREN)
-    return used.ru_utime + used.ru_stime
 
 
 @pytest.mark.slow

@@ -40,6 +40,7 @@ def trained(pack, lanes, data):
     return [dataclasses.asdict(o) for o in outcomes], states
 
 
+@pytest.mark.slow
 def test_a_diverging_lane_leaves_every_bit_of_its_neighbours(pack, data):
     lanes, wrong = [lane(0.01, 0), lane(0.02, 1), lane(0.03, 2)], []
     outcomes, states = trained(pack, lanes, data)

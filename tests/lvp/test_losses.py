@@ -16,7 +16,10 @@ def problem(tokens, width, vocab, seed=0, dtype=jnp.float32):
     return hidden, head, targets, jax.random.uniform(keys[3], (tokens,))
 
 
-@pytest.mark.parametrize("tokens, chunk", [(64, 16), (64, 64), (61, 16), (5, 256), (1, 1)])
+@pytest.mark.parametrize(
+    "tokens, chunk",
+    [(61, 16), (5, 256), *(pytest.param(*case, marks=pytest.mark.slow) for case in ((64, 16), (64, 64), (1, 1)))],
+)
 @pytest.mark.parametrize("weighted", [False, True])
 def test_equals_the_dense_loss_and_its_gradients(tokens, chunk, weighted):
     hidden, head, targets, weights = problem(tokens, 24, 97)

@@ -61,24 +61,54 @@ def test_takes_given_optima_and_fit():
     assert f"{fit.slope:.2f}".replace("-", "−") in texts(figure)
 
 
+def drawn(axes) -> dict[str, int]:
+    """Points of curves, optima, crosses of diverged rates and dashed reference lines on the axes."""
+    lines = axes.get_lines()
+    return {
+        "points": sum(
+            len(line.get_xdata()) for line in lines if line.get_markersize() == 4 and line.get_marker() != "_"
+        ),
+        "optima": sum(line.get_markersize() == 8 for line in lines),
+        "crosses": sum(len(line.get_xdata()) for line in lines if line.get_marker() == "x"),
+        "references": sum(line.get_linestyle() == "--" for line in lines),
+    }
+
+
+NOTHING, DIVERGED = np.full((3, 9), np.nan), np.full((3, 9), np.inf)
+
+
 @pytest.mark.parametrize(
-    "losses",
+    "losses, points, optima, crosses, words",
     [
-        [np.full((3, 9), np.nan)] * 4,
-        [np.full((3, 9), np.inf)] * 4,
-        [curve[:1] for curve in lanes()],
-        [curve - 3 for curve in lanes()],
-        [*lanes()[:2], np.full((3, 9), np.nan), np.full((3, 9), np.inf)],
+        ([NOTHING] * 4, 0, 0, 0, "usable optima: 0|32 (missing); 48 (missing); 64 (missing); 96 (missing)"),
+        ([DIVERGED] * 4, 0, 0, 36, "usable optima: 0|32 (diverged); 48 (diverged); 64 (diverged); 96 (diverged)"),
+        ([curve[:1] for curve in lanes()], 36, 4, 0, "fit: slope −0.|geometric mean"),
+        ([curve - 3 for curve in lanes()], 36, 4, 0, "fit: slope −0."),
+        ([*lanes()[:2], NOTHING, DIVERGED], 18, 2, 9, "no interval from 2 widths|64 (missing); 96 (diverged)"),
     ],
     ids=["nothing yet", "all diverged", "one seed", "negative losses", "half of it"],
 )
-def test_draws_whatever_there_is(losses, tmp_path):
+def test_draws_whatever_there_is(losses, points, optima, crosses, words, tmp_path):
     figure = optimum_figure.optimum_vs_width(WIDTHS, RATES, losses, partial=(1, 108))
+    left, right = figure.axes
+    assert drawn(left) == {"points": points, "optima": optima, "crosses": crosses, "references": 0}
+    assert drawn(right) == {"points": 0, "optima": optima, "crosses": 0, "references": 3 * bool(optima)}
+    said = texts(figure)
+    assert "PARTIAL: 1 of 108 lanes" in said and all(word in said for word in words.split("|"))
+    # The paper's reading has no meaning for losses below zero.
+    positive = all((curve[np.isfinite(curve)] > 0).all() for curve in losses)
+    assert ("within 20 % of the best loss" in said) == positive
+    assert left.get_xlim() == (0.8 * RATES[0], 1.25 * RATES[-1])
+    assert right.get_xlim()[0] < WIDTHS[0] and WIDTHS[-1] < right.get_xlim()[1]
     assert all(path.stat().st_size > 1000 for path in optimum_figure.save(figure, tmp_path / "figure"))
 
 
 def test_one_width():
-    optimum_figure.optimum_vs_width(WIDTHS[:1], RATES, lanes()[:1])
+    figure = optimum_figure.optimum_vs_width(WIDTHS[:1], RATES, lanes()[:1])
+    left, right = figure.axes
+    assert drawn(left) == {"points": 9, "optima": 1, "crosses": 0, "references": 0}
+    assert drawn(right) == {"points": 0, "optima": 1, "crosses": 0, "references": 3}
+    assert "no fit: usable optima: 1" in texts(figure) and "Hollow" not in texts(figure)
 
 
 def test_files_are_whole_and_the_same_twice(tmp_path):

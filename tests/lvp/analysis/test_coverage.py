@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 import pytest
+from scipy.stats import binom
 
 from lvp.analysis import optima, slope
 
@@ -94,12 +95,25 @@ SCENARIOS = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("scenario", SCENARIOS.values(), ids=SCENARIOS)
 def test_nominal_95_percent_covers_90_to_98(scenario):
     measured = measure(scenario, 300)
     assert measured["fitted"] > 0.9
     assert 0.90 <= measured["coverage"] <= 0.98, measured
     assert abs(measured["bias"]) < 4 * measured["std"] / np.sqrt(300)
+
+
+@pytest.mark.parametrize("scenario", SCENARIOS.values(), ids=SCENARIOS)
+def test_few_sweeps_agree_with_90_to_98(scenario):
+    """The share of 40 sweeps lies where shares of 0.90 to 0.98 put it in all but 1 in 1000 draws at either end."""
+    sweeps = 40
+    measured = measure(scenario, sweeps)
+    fitted = round(measured["fitted"] * sweeps)
+    low, high = binom.ppf(0.001, fitted, 0.90) / fitted, binom.ppf(0.999, fitted, 0.98) / fitted
+    assert fitted >= binom.ppf(0.001, sweeps, 0.9)
+    assert low <= measured["coverage"] <= high, measured
+    assert abs(measured["bias"]) < 4 * measured["std"] / np.sqrt(fitted)
 
 
 if __name__ == "__main__":

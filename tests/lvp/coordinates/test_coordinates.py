@@ -153,6 +153,7 @@ def test_the_decoder_under_lvp(lvp_decoder):
     assert str(lvp_decoder).endswith(").") and "No alarm" in str(lvp_decoder)
 
 
+@pytest.mark.slow
 def test_the_decoder_under_sp_is_told_apart():
     found = of_decoder.check("sp", **SMALL)
     grown = {(growth.activation, growth.quantity) for growth in found.alarms if growth.verdict == "grows"}

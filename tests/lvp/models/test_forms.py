@@ -126,7 +126,14 @@ def plain_attention(q, k, v, window):
     return out
 
 
-@pytest.mark.parametrize(("window", "block", "groups"), [(1, 4, 2), (5, 4, 2), (5, 16, 1), (13, 3, 6), (40, 5, 2)])
+@pytest.mark.parametrize(
+    ("window", "block", "groups"),
+    [
+        (5, 4, 2),
+        (5, 16, 1),
+        *(pytest.param(*case, marks=pytest.mark.slow) for case in ((1, 4, 2), (13, 3, 6), (40, 5, 2))),
+    ],
+)
 def test_attention_is_plain_attention_on_groups_and_windows(window, block, groups):
     rng = np.random.default_rng(window)
     q = rng.normal(size=(2, 13, 6, 8)).astype(np.float32)
@@ -157,7 +164,7 @@ def loss_and_gradient(config, params):
     return jax.jit(jax.value_and_grad(loss))(params)
 
 
-@pytest.mark.parametrize("remat", ["none", "dots", "block"])
+@pytest.mark.parametrize("remat", [*(pytest.param(kind, marks=pytest.mark.slow) for kind in ("none", "dots")), "block"])
 def test_scanned_and_recomputed_blocks_are_the_same_function(remat):
     """To rounding: a scan is compiled by itself."""
     params = decoder(ONE).init(jax.random.key(0))

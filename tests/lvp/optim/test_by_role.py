@@ -47,7 +47,7 @@ def test_rates_equal_running_adam_on_each_role_alone(params, gradients, trajecto
             leaf for leaf, r in zip(jax.tree.leaves(tree), roles, strict=True) if r == role
         ]
         alone = trajectory(optax.adam(rate, **kwargs), only(params), [only(g) for g in gradients])
-        assert_trees_equal([only(p) for p in together], alone)
+        assert_trees_close([only(p) for p in together], alone)  # optax jits its bias correction over the tree
 
 
 def test_schedules_per_role(params, gradients, trajectory):

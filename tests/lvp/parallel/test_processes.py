@@ -12,6 +12,7 @@ from pathlib import Path
 
 import jax
 import numpy as np
+import pytest
 
 from lvp import roles, training
 from lvp.models.configs import DecoderConfig
@@ -140,6 +141,7 @@ def flip_a_byte(folder: Path) -> None:
         path.write_bytes(content)
 
 
+@pytest.mark.slow
 def test_two_processes_train_save_and_resume(tmp_path):
     alone = np.array(train(None))
     first = run(tmp_path, whole, first_half)

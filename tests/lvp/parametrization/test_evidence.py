@@ -21,10 +21,8 @@ def test_evidence_covers_every_rule_of_every_committed_result():
                     assert low <= row[f"{name}_gap"] <= high and row["mean_gap"] <= row["worst_gap"]
 
 
-def test_the_report_writes_it(monkeypatch):
-    """Negative control for staleness: other records make another text."""
-    whole = results.report()[results.EVIDENCE]
-    assert whole == results.EVIDENCE.read_text()
-    kept = [c for c in results.committed() if c[1]["experiment"] != "regimes"]
+def test_other_records_make_another_text(monkeypatch):
+    """Negative control for staleness."""
+    kept = [c for c in results.committed() if c[1]["experiment"] == "token_frequencies"]
     monkeypatch.setattr(results, "committed", lambda: kept)
-    assert results.report()[results.EVIDENCE] != whole
+    assert kept and results.report()[results.EVIDENCE] != results.EVIDENCE.read_text()

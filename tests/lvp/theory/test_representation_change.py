@@ -95,7 +95,12 @@ def test_a_draw_is_a_step_of_gradient_descent_on_a_neuron():
 
 
 @pytest.mark.parametrize(
-    "batch, fan_in, draws", [(1, 8, 20_000), (16, 8, 20_000), (480, 8, 3000), (16, 64, 5000), (480, 64, 500)]
+    "batch, fan_in, draws",
+    [
+        (1, 8, 20_000),
+        (16, 64, 5000),
+        *(pytest.param(*case, marks=pytest.mark.slow) for case in ((16, 8, 20_000), (480, 8, 3000), (480, 64, 500))),
+    ],
 )
 def test_simulation_meets_the_exact_form(batch, fan_in, draws):
     found, both = (
@@ -111,6 +116,7 @@ def test_simulation_meets_the_exact_form(batch, fan_in, draws):
         assert np.any(off > 8 * found.standard_error) and np.any(off > 0.03 * both["paper"])
 
 
+@pytest.mark.slow
 def test_standard_errors_are_the_spread_of_repetitions():
     runs = [simulated_representation_change(jax.random.key(i), [0.01, 1.0], 12, 6, draws=50) for i in range(150)]
     spread = np.std([run.mean for run in runs], axis=0, ddof=1)

@@ -88,7 +88,7 @@ def test_one_step_per_token_under_assumption_2():
     assert np.all(deviation[:4] > 8)
 
 
-@pytest.mark.parametrize(("d", "m", "draws"), [(96, 8, 12000), (32, 1024, 30)])
+@pytest.mark.parametrize(("d", "m", "draws"), [pytest.param(96, 8, 12000, marks=pytest.mark.slow), (32, 1024, 30)])
 def test_one_step_over_all_tokens(d, m, draws):
     """m ≪ d and m ≫ d, with rates and scales that differ from one and from each other."""
     setting = dict(learning_rate_embedding=0.3, learning_rate_output=0.02, sigma_embedding=0.5, sigma_output=0.1)
@@ -121,6 +121,7 @@ def test_the_papers_sign():
     assert signs.tolist() == [-1, 1, 1, 1, -1, 1]
 
 
+@pytest.mark.slow
 def test_standard_errors_are_the_spread_of_repetitions():
     runs = [simulation.one_step_components(jax.random.key(i), 6, zipf(5), draws=64, tokens=[0]) for i in range(150)]
     for name in ("embedding", "projection", "product", "initial"):

@@ -57,7 +57,11 @@ def states(program, lane, data):
 
 
 @pytest.mark.parametrize(
-    "lane", [PLAIN, dataclasses.replace(LARGE, negative_slope=0.1, seed=3)], ids=["plain", "large"]
+    "lane",
+    [
+        pytest.param(PLAIN, id="plain", marks=pytest.mark.slow),
+        pytest.param(dataclasses.replace(LARGE, negative_slope=0.1, seed=3), id="large"),
+    ],
 )
 def test_is_plain_training_of_the_network(lane, program, data):
     """Against a loop written anew, one dispatch a step."""
@@ -118,6 +122,7 @@ def test_biases_stay_only_in_the_first_phase_and_only_where_they_are_frozen(prog
         assert not np.array_equal(*gains)  # gains are no biases
 
 
+@pytest.mark.slow
 def test_random_directions_end_with_the_first_phase(data):
     """In it the parameters move as far as otherwise, but elsewhere, and nothing is learnt; after it the network learns,
     as without it from the start."""

@@ -16,7 +16,7 @@ from lvp.models.decoder import decoder
 from lvp.training import Cell, DataConfig, Lane, OptimizerConfig, Program, TrainingData
 from tests.lvp.training import plain_training
 
-CELL = Cell(DecoderConfig(vocab=40, width=16, context=12), DataConfig("none"), batch=3, steps=7)
+CELL = Cell(DecoderConfig(vocab=40, width=16, layers=1, context=12), DataConfig("none"), batch=3, steps=7)
 
 
 def lane(rate=0.01, seed=0, **rates):
@@ -144,11 +144,12 @@ def test_an_optimizer_of_ones_own_is_trained_with_like_any_other(program, data):
     own = OptimizerConfig("ours", CELL.optimizer.options, factory=ours)
     cell = dataclasses.replace(CELL, optimizer=own)
     (built_in,), (result,) = (training.run(p, [lane()], data) for p in (program, Program(cell)))
-    assert same(built_in, result)
+    plain_training.assert_same_to_rounding(built_in, result)
     assert dataclasses.asdict(cell)["optimizer"] == {"kind": "ours", "options": dict(own.options), "traced": ()}
     assert dataclasses.replace(own, options=dict(own.options) | {"b1": 0.5}).make is ours
 
 
+@pytest.mark.slow
 def test_moments_whose_decay_nobody_can_ask_for_are_left_out(data):
     def hidden(learning_rate, beta1=0.9, beta2=0.999):
         return optax.adam(learning_rate, beta1, beta2)
@@ -160,7 +161,7 @@ def test_moments_whose_decay_nobody_can_ask_for_are_left_out(data):
         return found
 
     known, unknown = measured(OptimizerConfig()), measured(OptimizerConfig("hidden", factory=hidden))
-    assert known.train_loss == unknown.train_loss
+    plain_training.assert_same_to_rounding(known, unknown)
     for path in (("roles", "hidden", "alignment"), ("vocabulary", "head/kernel", "slope")):
         of_known, of_unknown = known.measures, unknown.measures
         for key in path[:-1]:

@@ -1,4 +1,6 @@
-"""Experiments that calculate and do not train run through the same sweep: records, resume, both executors."""
+"""Experiments that calculate and do not train run through the same sweep: records, resume, executors."""
+
+import pytest
 
 from lvp.training import records
 from sweeps.driver.manifest import Manifest
@@ -38,5 +40,9 @@ def test_a_calculation_makes_records_table_and_figure(command, tmp_path):
     assert command("resume", out, "--executor", "local").returncode == 0
     assert (counted(out), kept.stat().st_mtime_ns) == before
 
-    start(command, "--executor", "ray", "--out", tmp_path / "ray")
-    assert counted(tmp_path / "ray") == before[0]
+
+@pytest.mark.slow
+def test_ray_counts_the_same(command, tmp_path):
+    for executor in ("local", "ray"):
+        start(command, "--executor", executor, "--out", tmp_path / executor)
+    assert counted(tmp_path / "ray") == counted(tmp_path / "local")

@@ -1,5 +1,7 @@
 """Lanes that follow from others' results: run after them, in the same cells, and resumed like any other."""
 
+import pytest
+
 from experiments import regimes
 from lvp.training import records
 from sweeps.driver import lane_index, status
@@ -23,6 +25,7 @@ def numbers(out):
     return {r["hash"]: r["outcome"] for r in records.read(out / "records")}
 
 
+@pytest.mark.slow
 def test_tuned_rules_follow_and_resume(command, tmp_path):
     out = tmp_path / "out"
     done = command(*RUN, "--out", out, *SETTINGS)

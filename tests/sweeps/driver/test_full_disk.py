@@ -70,7 +70,9 @@ def outcomes(out):
 
 
 @pytest.mark.parametrize("executor", ["local", pytest.param("ray", marks=pytest.mark.slow)])
-@pytest.mark.parametrize("writes, every", [("records", "1e9"), ("checkpoints", "0")])
+@pytest.mark.parametrize(
+    "writes, every", [("records", "1e9"), pytest.param("checkpoints", "0", marks=pytest.mark.slow)]
+)
 def test_the_sweep_stops_and_goes_on_after_space_is_made(finished, command, disk, writes, every, executor):
     out = disk / "out"
     begun = lambda: any(out.glob(f"{writes}/*"))  # noqa: E731
@@ -93,6 +95,7 @@ def test_the_sweep_stops_and_goes_on_after_space_is_made(finished, command, disk
     assert (len(found), repeated, wrong) == (12, 0, 0)
 
 
+@pytest.mark.slow
 def test_a_tokenizer_that_does_not_fit_is_one_line(disk):
     (disk / "cache").mkdir()
     filler, sizes = fill(disk), {"vocab": 300, "slice_bytes": 20_000, "valid_bytes": 4_000}

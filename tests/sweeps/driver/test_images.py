@@ -10,6 +10,7 @@ from sweeps.reporting import results
 RUN = ("run", "large_updates", "--tier", "smoke", "--executor", "local", "--threads", "2", "--set", "arms=standard")
 
 
+@pytest.mark.slow
 def test_images_make_records_and_resume(command, cache, monkeypatch, tmp_path):
     out = tmp_path / "out"
     done = command(*RUN, "--out", out)

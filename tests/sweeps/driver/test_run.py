@@ -121,6 +121,7 @@ def test_interrupted_and_resumed_gives_the_same_bits(finished, command, tmp_path
     assert any(r["provenance"]["resumed_at_step"] > 0 for r in records.read(out / "records"))
 
 
+@pytest.mark.slow
 def test_a_killed_worker_costs_nothing_but_time(finished, command, tmp_path):
     out = tmp_path / "out"
     process = command(*RUN, *LOCAL, "--quiet", "--out", out, start=True)
@@ -137,6 +138,7 @@ def test_a_killed_worker_costs_nothing_but_time(finished, command, tmp_path):
     assert outcomes(out) == outcomes(finished[0])
 
 
+@pytest.mark.slow
 def test_from_python_where_the_process_holds_the_accelerator(finished, cache, monkeypatch, tmp_path, capsys):
     monkeypatch.setattr(api, "_holds_accelerator", lambda: "gpu")
     monkeypatch.setenv("LVP_CACHE", str(cache))
@@ -155,17 +157,22 @@ def test_from_python_where_the_process_holds_the_accelerator(finished, cache, mo
     "words, settings, says",
     [
         ((*RUN, "--corpus", "text:/nowhere"), {}, "/nowhere"),
-        ((*RUN, "--corpus", "wikitxt2"), {}, "did you mean wikitext2"),
-        (RUN, {"vocab_per_width": "90000"}, "too large"),
-        (RUN, {"widths": "33", "head_dim": "none"}, "33"),
         (RUN, {"slice_bytes": "5"}, "training slice holds 5 tokens|too small"),
-        (RUN, {"rates": ""}, "rates is empty"),
         ((*RUN, "--out", "/proc/nowhere"), {}, "/proc/nowhere"),
-        (("run", "width_vocab", "--teir", "smoke"), {}, "did you mean --tier"),
-        (("run", "width_vocab", "--tier", "smole"), {}, "did you mean smoke"),
         (("run", "with_vocab"), {}, "did you mean width_vocab"),
-        (("rum",), {}, "did you mean run"),
         (("resume", "/nowhere"), {}, "not the directory of a sweep"),
+        *(
+            pytest.param(*case, marks=pytest.mark.slow)
+            for case in (
+                ((*RUN, "--corpus", "wikitxt2"), {}, "did you mean wikitext2"),
+                (RUN, {"vocab_per_width": "90000"}, "too large"),
+                (RUN, {"widths": "33", "head_dim": "none"}, "33"),
+                (RUN, {"rates": ""}, "rates is empty"),
+                (("run", "width_vocab", "--teir", "smoke"), {}, "did you mean --tier"),
+                (("run", "width_vocab", "--tier", "smole"), {}, "did you mean smoke"),
+                (("rum",), {}, "did you mean run"),
+            )
+        ),
     ],
 )
 def test_bad_input_gets_one_line_exit_code_2_and_nothing_written(command, tmp_path, words, settings, says):

@@ -65,6 +65,7 @@ def test_a_sweep_over_vocabularies_takes_a_directory_of_them(command, made, tmp_
     assert process.returncode == 2 and f"no tokens in {made[1]}/400" in process.stderr and not found
 
 
+@pytest.mark.slow
 def test_a_sweep_takes_a_tfds_text(command, tmp_path, monkeypatch):
     monkeypatch.setenv("TFDS_DATA_DIR", str(tmp_path / "tfds"))
     prepare(tmp_path / "tfds", {"train": some_text(20_000).split("\n")})

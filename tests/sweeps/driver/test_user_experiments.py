@@ -116,6 +116,7 @@ def test_lanes_of_workers_follow_ups_table_and_figure(began):
     assert len(processes) == len(set(processes)) >= 2  # once in each
 
 
+@pytest.mark.slow
 def test_ray_workers_know_the_file_too(command, tmp_path):
     path = written(tmp_path, FILE.replace("follow_up=follow_up,", ""))
     done = command("run", path, "--tier", "smoke", "--out", tmp_path / "out")
@@ -256,7 +257,7 @@ def test_no_file(tmp_path):
 def test_one_name_for_two_optimizers_is_refused():
     from experiments import width_vocab
 
-    (first, second, *_), make = width_vocab.cells(width_vocab.TIERS["smoke"]), lambda learning_rate: None
+    (first, second, *_), make = width_vocab.config.cells(width_vocab.TIERS["smoke"]), lambda learning_rate: None
 
     def named(planned, factory):
         return planned._replace(cell=dataclasses.replace(planned.cell, optimizer=OptimizerConfig("x", {}, (), factory)))

@@ -50,6 +50,7 @@ def test_what_a_machine_does_not_see_is_named_with_host_and_path(sweep, says, ch
     assert check.problem().startswith(f"{socket.gethostname()} {said}: ") and "\n" not in check.problem()
 
 
+@pytest.mark.slow
 def test_a_worker_whose_driver_is_no_more_leaves_the_lane_to_the_next_ones(sweep):
     (left,) = {h for e in sweep.cells for h in e.lanes} - sweep.finished()
     index = next(i for i, e in enumerate(sweep.cells) if left in e.lanes)

@@ -49,6 +49,7 @@ def test_what_counts_as_loopback(ip, true):
     assert is_loopback(ip) == true
 
 
+@pytest.mark.slow
 def test_every_port_of_our_own_ray_is_on_loopback_and_there_is_no_dashboard(tmp_path):
     driver = subprocess.Popen(
         [sys.executable, "-c", DRIVER, tmp_path], cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True

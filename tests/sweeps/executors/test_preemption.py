@@ -23,6 +23,7 @@ def _at_work(out) -> dict[str, int]:
     return {lane: step for lane, step in found.items() if step}
 
 
+@pytest.mark.slow
 def test_what_a_driver_that_was_killed_has_asked_for_counts_no_more(finished, command, tmp_path):
     out = tmp_path / "out"
     shutil.copytree(finished[0], out)

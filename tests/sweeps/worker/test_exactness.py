@@ -32,6 +32,7 @@ def anew(finished, out):
     return manifest
 
 
+@pytest.mark.slow
 def test_lanes_in_any_order_in_used_and_fresh_workers(finished, settings, tmp_path):
     """All lanes of both cells from last to first in one worker, cells taking turns; then one lane alone in a fresh one:
     the bits of the sweep whose two workers took them in order."""

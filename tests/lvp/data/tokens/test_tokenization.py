@@ -202,11 +202,6 @@ def killed_until_done(settings, out, chance, longest, workers=1) -> int:
         return rounds
 
 
-def test_killed_processes_are_gone_on_from(settings, whole, tmp_path):
-    assert killed_until_done(settings, tmp_path / "out", random.Random(3), 0.1) > 1
-    assert files(tmp_path / "out") == files(whole[0])
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", range(6))
 def test_many_killed_processes_are_gone_on_from(settings, whole, tmp_path, seed):
