@@ -1,14 +1,12 @@
 """The flag that stops a process: its first reason stays, and one check reads each file once."""
 
 import ast
-import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from sweeps.worker.stop import EXIT_CODES, Reason, Stop
+from sweeps.worker.stop import EXIT_CODES, Reason, Stop, end
 from sweeps.worker.worker import Settings, Worker
 from tests.sweeps.running import ROOT
 
@@ -74,10 +72,11 @@ def test_workers_that_share_a_mesh_stop_for_the_same_reason(reasons, agreed, mon
 
 
 @pytest.mark.parametrize("reason", EXIT_CODES)
-def test_every_reason_ends_a_process_with_its_code(reason):
-    code = f"from sweeps.worker.stop import Reason, end; end(Reason.{reason.name})"
-    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, check=False)
-    assert done.returncode == EXIT_CODES[reason]
+def test_every_reason_ends_a_process_with_its_code(reason, monkeypatch):
+    codes = []
+    monkeypatch.setattr("os._exit", codes.append)
+    end(reason)
+    assert codes == [EXIT_CODES[reason]]
 
 
 def test_processes_end_in_one_place():
