@@ -15,13 +15,13 @@ from lvp.errors import InputError
 from lvp.models.decoder import decoder
 from lvp.parametrization import row_multiplier
 
-PAPER = width_vocab.cells(width_vocab.TIERS["paper"])
+PAPER = width_vocab.config.cells(width_vocab.TIERS["paper"])
 
 
 def test_paper_tier_is_the_published_set_up():
     """Hayou & Liu 2025, appendices C.1 and C.2."""
-    assert [c.cell.model.width for c in PAPER] == [2**k for k in range(8, 13)]
-    assert [c.cell.model.vocab for c in PAPER] == [2 ** (k + 3) for k in range(8, 13)]
+    assert [c.cell.model.width for c in PAPER] == [2**k for k in range(8, 13)] * 2
+    assert [c.cell.model.vocab for c in PAPER] == [2 ** (k + 3) for k in range(8, 13)] * 2
     for label, cell, lanes, _ in PAPER:
         model = cell.model
         assert (model.layers, model.head_dim, model.context, cell.batch, cell.steps) == (
@@ -96,7 +96,7 @@ def form(cell):
 @pytest.mark.parametrize("tier", width_vocab.TIERS)
 def test_the_cells_of_every_tier_differ_from_the_papers_in_sizes_only(tier):
     config = width_vocab.TIERS[tier]
-    cells = width_vocab.cells(config)
+    cells = width_vocab.config.cells(config)
     assert len(cells) == len(config.widths) * len(config.rows)
     first = [c.cell.model.width for c in cells[: len(config.widths)]]
     assert first == sorted(set(first))
@@ -198,13 +198,13 @@ def test_claims_follow_the_data(slope, verdicts):
     right = 0
     for seed in range(20):
         table, config = synthetic(slope, seed)
-        claims = width_vocab.claims(table, config, context)
+        claims = width_vocab.claims.claims(table, config, context)
         assert claims[0].value == pytest.approx(slope, abs=0.05)
         assert claims[0].statement.startswith("rows × √d")
         right += [c.verdict for c in claims] == verdicts
     assert right >= 17
-    assert width_vocab.figure(table, config, tier="laptop", corpus="none", partial=(1, 2)).axes
-    assert f"{claims[0].value:.2f}" in width_vocab.summary(table, config)
+    assert width_vocab.figure.figure(table, config, tier="laptop", corpus="none", partial=(1, 2)).axes
+    assert f"{claims[0].value:.2f}" in width_vocab.analysis.summary(table, config)
 
 
 def test_each_reading_has_its_own_slope_at_every_horizon():
@@ -217,22 +217,22 @@ def test_each_reading_has_its_own_slope_at_every_horizon():
                 # The mean over the last tenth of a horizon lies a little before its end.
                 read = [x for x in np.arange(1, 51) / 50 * config.steps if 0.9 * steps < x <= steps]
                 expected = planted + 0.15 * np.mean(np.log(np.array(read) / config.steps))
-                _, fit = width_vocab.optima(table, config, rows, steps)
+                _, fit = width_vocab.analysis.optima(table, config, rows, steps)
                 covered.append(fit.interval[0] <= expected <= fit.interval[1])
     assert np.mean(covered) >= 0.9
     # Control: the exponent at the end of training is not the one of the first fifth.
-    _, first = width_vocab.optima(table, config, "sqrt", config.horizons[0])
+    _, first = width_vocab.analysis.optima(table, config, "sqrt", config.horizons[0])
     assert not first.interval[0] <= -0.5 <= first.interval[1]
 
 
 def test_the_square_root_rule_is_not_near_optimal_where_it_misses():
     table, config = synthetic(0.3)
     table["train_loss"] = 1 + 8 * (table["train_loss"] - 1)  # steeper, so that the miss costs something
-    gap, (low, high) = width_vocab.transfer_gap(table, config, "sqrt")
+    gap, (low, high) = width_vocab.analysis.transfer_gap(table, config, "sqrt")
     assert gap > config.tolerance and low < gap < high
 
 
 def test_what_the_square_root_rule_costs_is_not_said_off_the_grid():
     table, config = synthetic(3.0)  # its smallest width has its optimum below the grid
-    gap, interval = width_vocab.transfer_gap(table, config, "sqrt")
+    gap, interval = width_vocab.analysis.transfer_gap(table, config, "sqrt")
     assert np.isnan(gap) and interval is None
