@@ -128,7 +128,17 @@ def curves_panel(
     axes.legend(title + handles, ["width d:", *labels], columnspacing=1.0, handletextpad=0.4, **above)
 
 
-def optimum_mark(axes, x, y, best: Optimum, colour, marker, *, xerr=None, yerr=None) -> None:
+def optimum_mark(
+    axes: Any,
+    x: float,
+    y: float,
+    best: Optimum,
+    colour: Any,
+    marker: str,
+    *,
+    xerr: tuple[float, float] | None = None,
+    yerr: tuple[float, float] | None = None,
+) -> None:
     """A large marker with its interval: filled where the optimum counts, hollow where it is flagged."""
     if not (np.isfinite(x) and np.isfinite(y)):
         return
@@ -183,7 +193,7 @@ def _slope_panel(axes, widths, optima, fit: Slope, colours) -> None:
     axes.legend(fontsize=9, framealpha=0.9, loc="lower left")
 
 
-def references(axes, reach, widths, rates) -> None:
+def references(axes: Any, reach: np.ndarray, widths: np.ndarray, rates: np.ndarray) -> None:
     """Dashed lines of the slopes other theories give, through the geometric centre of the fitted points."""
     centre, anchor = np.exp(np.log(widths).mean()), np.exp(np.log(rates).mean())
     for steepness, name in REFERENCES:
