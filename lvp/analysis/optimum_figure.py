@@ -136,8 +136,8 @@ def optimum_mark(
     colour: Any,
     marker: str,
     *,
-    xerr: Any = None,
-    yerr: Any = None,
+    xerr: tuple[float, float] | None = None,
+    yerr: tuple[float, float] | None = None,
 ) -> None:
     """A large marker with its interval: filled where the optimum counts, hollow where it is flagged."""
     if not (np.isfinite(x) and np.isfinite(y)):

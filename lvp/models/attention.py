@@ -1,4 +1,4 @@
-"""Attention with positions that turn, heads that share keys, and windows.
+"""Attention with rotary positions, grouped queries and windows.
 
 Shapes in names as in `lvp.models.decoder`: H heads of queries, G heads of keys and values, K entries a head.
 """
@@ -19,8 +19,10 @@ def rotary_angles(length: int, turned: int, base: float) -> np.ndarray:
 
 
 def rotated(x_BTHK: jax.Array, angles_TR: np.ndarray) -> jax.Array:
-    """The first 2R entries of every head turned by the angles of their position: entry i with entry i + R, as most
-    implementations have it (Su et al. pair 2i with 2i + 1, a permutation of the entries). In float32 or wider."""
+    """Heads whose first 2R entries are rotated by the angles of their position, in float32 or wider.
+
+    Entry i is paired with entry i + R, as in most implementations. Su et al. pair 2i with 2i + 1, a permutation.
+    """
     half = angles_TR.shape[1]
     wide = jnp.promote_types(x_BTHK.dtype, jnp.float32)
     cos, sin = (jnp.asarray(f(angles_TR), wide)[None, :, None] for f in (np.cos, np.sin))
@@ -32,9 +34,11 @@ def rotated(x_BTHK: jax.Array, angles_TR: np.ndarray) -> jax.Array:
 def causal_attention(
     q_BTHK: jax.Array, k_BTGK: jax.Array, v_BTGK: jax.Array, block: int, window: int | None = None
 ) -> jax.Array:
-    """Softmax attention in which token t sees tokens max(0, t − window + 1) … t. Heads of queries share those of keys
-    and values in order: head h sees that of h · G // H. Queries go in blocks, each against the keys that some query of
-    it sees, so that most of what is masked is not computed: without a window at 4 blocks, 5/8 of the products."""
+    """Softmax attention in which token t sees tokens max(0, t − window + 1) … t.
+
+    Query head h uses the key and value head h · G // H. A block of queries is multiplied only by keys that some query
+    of it sees: with 4 blocks and no window, 5/8 of all products are computed.
+    """
     length = q_BTHK.shape[1]
     window = window or length
     outs = []
@@ -48,7 +52,7 @@ def causal_attention(
 
 
 class Attention(nn.Module):
-    """Where every head has keys and values of its own, queries, keys and values are one matrix."""
+    """Attention. Without `kv_heads`, queries, keys and values are one matrix."""
 
     config: DecoderConfig
 

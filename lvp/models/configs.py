@@ -1,4 +1,4 @@
-"""What a decoder is: sizes, switches and what follows from them; and the published ones by name."""
+"""Configurations of a decoder, and the published models by name."""
 
 import math
 from dataclasses import dataclass, field
@@ -16,63 +16,52 @@ CHOICES = {
 }
 
 
-# Left out of a lane's configuration at its default, so that hashes of older lanes stay valid.
+# A field with this mark is not recorded at its default, so that hashes of older lanes stay valid.
 OMITTED = {"omit_default": True}
 
 
 @dataclass(frozen=True)
 class DecoderConfig:
-    """Shapes and switches of a decoder; everything that changes the compiled program.
+    """Shapes and switches of a decoder: everything that changes the compiled program.
 
-    `head_dim` None follows `default_head_dim`. `heads` None: as many as fill the width. `kv_heads`: heads of keys and
-    values, each shared by as many heads of queries as there are to one (grouped-query attention, Ainslie et al. 2023);
-    None: one for each. `window`: a token sees itself and the window − 1 tokens before it (None: all). `mlp`: "gelu", or
-    "swiglu" (Shazeer 2020: silu(x · gate) ⊙ (x · up), so three matrices); `mlp_factor`: its inner width over the width.
-    `norm_epsilon` is added to the variance. `attention_block`: queries per call of the attention kernel. `tied`: one
-    matrix is embedding and head, with the role of the head (`lvp.roles.DEFAULT` says why).
-    `positions`: "sinusoidal": a fixed encoding added to the tokens' rows, defined at any length, with entries in
-    [−1, 1] times `position_amplitude`. "learned": the rows of a matrix [context, width] with the role position, to
-    which that factor does not apply; a row of tokens longer than `context` is then an InputError. "rotary" (Su et al.
-    2021): nothing is added; the first `rotary_dim` (None: all) of the entries of a head turn with the position.
-    `biases`: every matrix of the blocks has one, and every LayerNorm unless `norm_biases` says otherwise; the head has
-    none, nor do the other norms (RMS normalisation has no offset, and "none" no parameters).
-    `embedding_multiplier`, `hidden_multiplier`, `output_multiplier`: constant factors on the token rows, on the output
-    of every matrix of the blocks and on the logits (the forward multipliers of `lvp.parametrization.Row`). A tied
-    matrix takes the first as embedding and the last as head. `normalize_rows`: token rows are divided by their RMS (of
-    mean square plus `norm_epsilon`) before positions are added. They then take no multiplier.
-    `scan`: the blocks are one block of stacked parameters, compiled once however many there are. `remat`: what the
-    backward pass computes again rather than keeps: nothing, all but products with weights, or whole blocks.
-
-    Raises InputError naming the field: a size below 1, an unknown choice, heads that do not fit, a setting of positions
-    that are not chosen.
+    Raises InputError, with the field, for a size below 1, an unknown choice, heads that do not fit, or a setting of
+    positions that are not chosen.
     """
 
     vocab: int
     width: int
     layers: int = 2
     context: int = 256
-    head_dim: int | None = None
-    mlp_factor: int = 4
+    head_dim: int | None = None  # None: `default_head_dim`
+    mlp_factor: int = 4  # inner width of the MLP over the width
     norm: str = "layer"
-    norm_epsilon: float = 1e-6
-    position_amplitude: float = 1.0
+    norm_epsilon: float = 1e-6  # added to the variance
+    position_amplitude: float = 1.0  # factor on sinusoidal positions, whose entries lie in [−1, 1]
     dtype: str = "float32"
-    attention_block: int = 64
-    tied: bool = False
+    attention_block: int = 64  # queries per call of the attention kernel
+    tied: bool = False  # one matrix is embedding and head, with the head's role (`lvp.roles.DEFAULT` says why)
+    # "sinusoidal": a fixed encoding added to the token rows, at any length. "learned": a matrix [context, width] with
+    # the role position is added; longer rows of tokens raise InputError. "rotary" (Su et al. 2021): nothing is added,
+    # and the entries of a head turn with the position.
     positions: str = "sinusoidal"
-    biases: bool = False
-    heads: int | None = None
-    kv_heads: int | None = None
-    window: int | None = None
-    mlp: str = "gelu"
-    rotary_dim: int | None = None
+    biases: bool = False  # of every matrix of the blocks and of LayerNorm; the head and other norms have none
+    heads: int | None = None  # of queries; None: as many as fill the width
+    kv_heads: int | None = (
+        None  # of keys and values, shared by equal groups of heads (Ainslie et al. 2023); None: heads
+    )
+    window: int | None = None  # a token sees itself and the window − 1 tokens before it; None: all
+    mlp: str = "gelu"  # or "swiglu" (Shazeer 2020): silu(x · gate) ⊙ (x · up), with three matrices
+    rotary_dim: int | None = None  # first entries of a head that rotary positions turn; None: all
     rotary_base: float = 10_000.0
-    norm_biases: bool | None = None
-    scan: bool = False
-    remat: str = "none"
+    norm_biases: bool | None = None  # of LayerNorm; None: as `biases`
+    scan: bool = False  # the blocks are one block of stacked parameters, compiled once
+    remat: str = "none"  # recomputed in the backward pass: nothing, all but products with weights, or whole blocks
+    # Forward multipliers of `lvp.parametrization.Row`, on the token rows, on the output of every matrix of the blocks
+    # and on the logits. A tied matrix takes the first as embedding and the last as head.
     embedding_multiplier: float = field(default=1.0, metadata=OMITTED)
     hidden_multiplier: float = field(default=1.0, metadata=OMITTED)
     output_multiplier: float = field(default=1.0, metadata=OMITTED)
+    # Token rows are divided by their RMS (with `norm_epsilon`) before positions are added, and take no multiplier.
     normalize_rows: bool = field(default=False, metadata=OMITTED)
 
     def __post_init__(self):
@@ -116,7 +105,7 @@ class DecoderConfig:
 
     @property
     def head_size(self) -> int:
-        """`head_dim`, which is None only until the configuration is made."""
+        """`head_dim` as an int; the field is None only during construction."""
         return self.head_dim or default_head_dim(self.width)
 
     @property
@@ -129,12 +118,12 @@ class DecoderConfig:
 
     @property
     def turned(self) -> int:
-        """Entries of a head that rotary positions turn."""
+        """The number of entries of a head that rotary positions turn."""
         return self.rotary_dim or self.head_size
 
     @property
     def block_matrices(self) -> dict[str, tuple[int, int]]:
-        """Inputs and outputs of the matrices of a block."""
+        """(inputs, outputs) of the matrices of a block, by name."""
         q, kv, inner = self.num_heads * self.head_size, self.num_kv_heads * self.head_size, self.mlp_factor * self.width
         gate = {"gate": (self.width, inner)} if self.mlp == "swiglu" else {}
         attention = {
@@ -147,7 +136,7 @@ class DecoderConfig:
 
     @property
     def block_weights(self) -> int:
-        """Weights of the matrices of one block."""
+        """The number of weights of the matrices of one block."""
         return sum(inputs * outputs for inputs, outputs in self.block_matrices.values())
 
     @property
@@ -156,8 +145,11 @@ class DecoderConfig:
 
     @property
     def num_params(self) -> int:
-        """Hand count: two vocabulary matrices or one, the learned positions, and per block its matrices, their biases
-        (one an output) and two norms; a final norm."""
+        """The number of parameters, counted by hand.
+
+        One or two vocabulary matrices, learned positions, and a final norm. Per block: matrices, biases (one per
+        output) and two norms.
+        """
         vocabulary = (1 if self.tied else 2) * self.vocab * self.width
         positions = self.context * self.width if self.positions == "learned" else 0
         norm = {"none": 0, "layer": 1 + self.norm_is_biased, "rms": 1}[self.norm] * self.width
@@ -166,20 +158,22 @@ class DecoderConfig:
 
     @property
     def keys_seen(self) -> float:
-        """By a token, on average over a row, to within half a key: T/2, or w (1 − w / 2T) with a window of w."""
+        """Mean number of keys that a token sees, to within half a key: T/2, or w (1 − w / 2T) with a window w."""
         window = min(self.window or self.context, self.context)
         return window * (1 - window / (2 * self.context))
 
     def flops_per_token(self) -> float:
-        """Model FLOPs of a training step per token: 6 per weight of every matrix product, the head included and
-        look-ups, gains and biases not, and of attention's two products 12 per head's entry and key that is seen.
-        Nothing that is computed again counts."""
+        """Model FLOPs of a training step per token.
+
+        6 per weight of every matrix product, head included; look-ups, gains and biases do not count. Attention adds 12
+        per visible key and entry of a head. Recomputation does not count.
+        """
         multiplied = self.vocab * self.width + self.layers * self.block_weights
         return 6.0 * multiplied + 12.0 * self.layers * self.keys_seen * self.num_heads * self.head_size
 
 
 def forward_multipliers(table: Table) -> dict[str, Any]:
-    """The fields of `DecoderConfig` that give a decoder the forward multipliers of a table.
+    """The fields of `DecoderConfig` for the forward multipliers of a table.
 
     Raises:
       InputError: a multiplier other than 1 for positions or vectors, which the decoder does not have.
@@ -195,7 +189,7 @@ def forward_multipliers(table: Table) -> dict[str, Any]:
 
 
 def default_head_dim(width: int) -> int:
-    """64 where it divides the width (the papers' value), else the largest divisor below 64 that is a multiple of 8."""
+    """64 (the papers' value) if it divides the width, else the largest divisor below 64 that is a multiple of 8."""
     for head_dim in range(64, 7, -8):
         if width % head_dim == 0:
             return head_dim
@@ -214,13 +208,13 @@ GPT2_FORM: dict[str, Any] = {
 def gpt2(vocab: int = 50257, **changes: Any) -> DecoderConfig:
     """GPT-2 124M (Radford et al. 2019, section 2.3; 124,439,808 parameters), with `changes` to its fields.
 
-    Its form (`GPT2_FORM`): learned positions, biases, LayerNorm before attention and MLP and at the end, with epsilon
-    1e-5, GeLU by its tanh approximation, a tied head. Its shape: 12 blocks of width 768, 12 heads of 64, 1024 tokens of
-    context; the larger ones are `gpt2(width=1024, layers=24)`, `gpt2(width=1280, layers=36)` and `gpt2(width=1600,
-    layers=48)`. `vocab` is that of GPT-2's tokenizer, not padded (nanoGPT pads it to a multiple of 64: `gpt2(50304)`).
+    Form (`GPT2_FORM`): learned positions, biases, LayerNorm before attention and MLP and at the end, with epsilon 1e-5,
+    tanh-approximated GeLU, a tied head. Shape: 12 blocks of width 768, 12 heads of 64, context 1024. The larger models
+    are `gpt2(width=1024, layers=24)`, `gpt2(width=1280, layers=36)` and `gpt2(width=1600, layers=48)`. `vocab` is that
+    of GPT-2's tokenizer, without padding (nanoGPT pads it to a multiple of 64: `gpt2(50304)`).
 
-    The forward pass alone: there is no dropout, and no initial scale of its own for the two matrices of a block that
-    write into the residual stream (GPT-2 divides it by √(2 · layers)), since `Decoder.init` has one for a role.
+    Only the forward pass is GPT-2's. There is no dropout. The matrices that write into the residual stream have the
+    init std of their role (GPT-2 divides it by √(2 · layers)).
     """
     shape: dict[str, Any] = {"width": 768, "layers": 12, "context": 1024, "head_dim": 64}
     return DecoderConfig(vocab, **(shape | GPT2_FORM | changes))
@@ -229,10 +223,10 @@ def gpt2(vocab: int = 50257, **changes: Any) -> DecoderConfig:
 def hayou_liu_1b(vocab: int = 32064, **changes: Any) -> DecoderConfig:
     """The "1B" of Hayou & Liu 2025 (Table 3; 1.84 B parameters as printed), with `changes` to its fields.
 
-    24 blocks of width 2048: 32 heads of 128 on 8 of keys and values, all of a head turned by its position, a window of
-    2048 of 4096 tokens, SwiGLU of inner width 8192, LayerNorm. Not stated there: biases (none here), the norms' epsilon
-    (1e-5), the base of the rotation (10⁴). Ours are bfloat16 arithmetic, blocks that are scanned and computed again in
-    the backward pass, and the queries per call of the attention kernel.
+    24 blocks of width 2048: 32 heads of 128 on 8 of keys and values, rotary positions on whole heads, a window of 2048
+    in a context of 4096, SwiGLU of inner width 8192, LayerNorm. The paper does not state biases (none here), the norms'
+    epsilon (1e-5) and the rotary base (10⁴). Our choices are bfloat16, scanned and rematerialised blocks, and the block
+    size of attention.
     """
     shape = {"width": 2048, "layers": 24, "context": 4096, "heads": 32, "kv_heads": 8, "head_dim": 128, "window": 2048}
     form: dict[str, Any] = {

@@ -1,9 +1,9 @@
-"""A decoder-only Transformer: embedding, pre-norm blocks of attention and MLP, a head of its own or the embedding's.
+"""A decoder-only Transformer: embedding, pre-norm blocks of attention and MLP, and an untied or tied head.
 
-One decoder, whose forms are configurations of it (`lvp.models.configs`). The rest of the code sees `init` and `apply`
-alone. Shapes in names: B rows, T tokens a row, N = B·T, D width, M vocabulary, H heads, K head dimension, F inner width
-of the MLP. Every matrix product is two-dimensional, [N, in] by [in, out]: XLA's CPU back end takes a slow path for the
-weight gradient of a three-dimensional one.
+`lvp.models.configs` has its configurations. The rest of the code uses `init`, `apply` and `head` only. Shapes in names:
+B rows, T tokens per row, N = B·T, D width, M vocabulary, H heads, K head dimension, F inner width of the MLP. Every
+matrix product is two-dimensional, [N, in] by [in, out]: XLA's CPU back end is slow for the weight gradient of a
+three-dimensional product.
 """
 
 from collections.abc import Callable, Mapping
@@ -23,7 +23,7 @@ REMAT = {"dots": jax.checkpoint_policies.checkpoint_dots_with_no_batch_dims, "bl
 
 
 class Block(nn.Module):
-    """The residual stream [N, D] of so many rows after attention and MLP; and nothing, for a scan to stack."""
+    """(residual stream [N, D] after attention and MLP, None): the pair that `nn.scan` expects."""
 
     config: DecoderConfig
     rows: int
@@ -73,15 +73,15 @@ class DecoderModule(nn.Module):
 
 
 class Decoder(NamedTuple):
-    """What the rest of the code sees of a model.
+    """The functions of a decoder.
 
     init(key, init_std=None) → params: a nested dict of float32 arrays. `init_std` maps a role to a standard
       deviation (numbers or traced arrays); None is width^(−1/2) for every matrix (paper A, section 4.1), learned
       positions included. Vectors are not scaled: gains start at one, biases at zero.
     apply(params, tokens_BT, capture=False) → hidden_BTD in the compute dtype, after the last norm. With capture,
-      (hidden, inputs): inputs maps the path of every matrix to what was multiplied by it ([N, in]; for the
-      embedding, the tokens; for learned positions, the indices int32 [T] of the rows taken; for a tied matrix what
-      it is multiplied by as the head). InputError where learned positions are fewer than the tokens of a row.
+      (hidden, inputs): inputs maps the path of every matrix to its input [N, in]; of the embedding to the tokens, of
+      learned positions to the row indices int32 [T], of a tied matrix to its input as the head. Raises InputError if
+      a row has more tokens than learned positions.
     head(params) → [D, M], the output matrix times its forward multiplier, for `lvp.losses`.
     """
 
@@ -92,8 +92,7 @@ class Decoder(NamedTuple):
 
 
 def decoder(config: DecoderConfig, place: Callable = lambda x, *axes: x) -> Decoder:
-    """Builds the functions of `Decoder` for a configuration. `place` puts arrays where they belong on a mesh
-    (`lvp.parallel.sharding.placer`)."""
+    """The `Decoder` of a configuration. `place` constrains shardings on a mesh (`lvp.parallel.sharding.placer`)."""
     module = DecoderModule(config, place)
 
     def init(key, init_std: Mapping[str, Any] | None = None):

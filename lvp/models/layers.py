@@ -1,4 +1,4 @@
-"""The parts of a decoder that hold parameters, attention apart. Shapes in names as in `lvp.models.decoder`."""
+"""The layers of a decoder except attention. Shapes in names as in `lvp.models.decoder`."""
 
 from collections.abc import Callable
 from typing import Any
@@ -13,8 +13,11 @@ from lvp.models.configs import DecoderConfig
 
 
 def sinusoidal_positions(context: int, width: int) -> np.ndarray:
-    """float32 [context, width]: sine in the first half of the columns, cosine in the second, wavelengths from 2π to
-    10⁴ · 2π (Vaswani et al. 2017, section 3.5, whose interleaving is a permutation of these columns)."""
+    """Sinusoidal positions, float32 [context, width] (Vaswani et al. 2017, section 3.5).
+
+    The first half of the columns is sine, the second cosine (the paper interleaves them); wavelengths go from 2π to
+    10⁴ · 2π.
+    """
     half = -(-width // 2)
     angle = np.arange(context)[:, None] / 10_000.0 ** (np.arange(half) / half)
     return np.concatenate([np.sin(angle), np.cos(angle)], axis=1)[:, :width].astype(np.float32)
@@ -26,7 +29,7 @@ def scaled(x: jax.Array, multiplier: float) -> jax.Array:
 
 
 def entering(config: DecoderConfig, rows_BTD: jax.Array) -> jax.Array:
-    """Token rows as they enter the residual stream, before positions: times a constant, or divided by their RMS."""
+    """Token rows times the embedding multiplier, or divided by their RMS, before positions are added."""
     if config.normalize_rows:
         mean_square_BT1 = jnp.mean(jnp.square(rows_BTD), axis=-1, keepdims=True)
         return rows_BTD * jax.lax.rsqrt(mean_square_BT1 + config.norm_epsilon)
@@ -34,8 +37,10 @@ def entering(config: DecoderConfig, rows_BTD: jax.Array) -> jax.Array:
 
 
 class Matrix(nn.Module):
-    """x [N, in] → multiplier · x · kernel (+ bias) [N, out]. The kernel is unit normal (`Decoder.init` scales it by
-    role), the bias zero."""
+    """x [N, in] → multiplier · x · kernel (+ bias) [N, out].
+
+    The kernel is drawn with unit variance, and `Decoder.init` scales it by role. The bias starts at zero.
+    """
 
     out: int
     dtype: Any
@@ -55,7 +60,7 @@ class Matrix(nn.Module):
 
 
 class Vocabulary(nn.Module):
-    """Holds one vocabulary matrix under the field's usual name, so that a look-up or a loss can use it."""
+    """A vocabulary matrix, returned whole for the look-up or the loss."""
 
     name_of_matrix: str
     shape: tuple[int, int]
@@ -66,7 +71,7 @@ class Vocabulary(nn.Module):
 
 
 class LearnedPositions(nn.Module):
-    """The rows float32 [T, width] of positions 0 … T − 1, of a table [context, width] at unit normal."""
+    """Rows 0 … T − 1 of a learned table [context, width], float32 [T, width]."""
 
     config: DecoderConfig
 
@@ -82,7 +87,7 @@ class LearnedPositions(nn.Module):
 
 
 def with_positions(config: DecoderConfig, x_BTD: jax.Array, capture: bool) -> jax.Array:
-    """The tokens' rows with what their positions add to them."""
+    """Token rows plus their positions."""
     length, width = x_BTD.shape[1:]
     kinds = {
         "sinusoidal": lambda: x_BTD + (config.position_amplitude * sinusoidal_positions(length, width))[None],

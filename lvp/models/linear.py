@@ -1,9 +1,8 @@
 """The linear network of Hayou & Liu 2025, f(x) = xᵀ E W (eq. 2), and its exact infinite-batch gradients.
 
 Plain functions on a tree that `lvp.roles` labels by default: {"embedding": {"embedding": E [m, d]}, "head": {"kernel":
-W [d, m]}}. An infinite batch sees token i with probability α_i, and the gradients sum over tokens. They do it chunk of
-tokens by chunk of tokens, each against the whole vocabulary, so that nothing of [m, m] is ever held: E, W, their
-gradients, and a few arrays of [chunk, m].
+W [d, m]}}. An infinite batch holds token i with probability α_i, and the gradients sum over tokens. The sum goes by
+chunks of tokens, so that memory is E, W, their gradients and a few arrays [chunk, m], never [m, m].
 """
 
 from typing import Any

@@ -1,9 +1,9 @@
 """Residual networks for small images: He et al. 2016, section 4.2 (arXiv:1512.03385), parameter-free shortcuts (A).
 
-The rest of the code sees `init`, `init_stats` and `apply` alone. Shapes in names: B images, H rows, W columns, C
-channels, K classes. Inside, activations are [C, H, W, B] and a convolution is one matrix product of the kernel with the
-image's shifted copies: XLA's CPU back end runs its own convolution, in a loop on the device, tens of times slower, and
-with the batch last every copy is a move of long runs. A pack of lanes is a batched product, not a grouped convolution.
+The rest of the code uses `init`, `init_stats` and `apply` only. Shapes in names: B images, H rows, W columns, C
+channels, K classes. Activations are [C, H, W, B], and a convolution is one matrix product of the kernel with shifted
+copies of the image. XLA's own convolution is tens of times slower in a loop on CPU. With the batch last, copies move
+contiguous runs. A pack of lanes becomes a batched product instead of a grouped convolution.
 """
 
 import math
@@ -28,17 +28,12 @@ DECLARATIONS: tuple[roles.Declaration, ...] = (
 """Roles of the matrices: a filter is a neuron, the dense layer the head. Gains and biases are vectors by default."""
 
 
-DEEPEST = 1202  # of He et al. 2016; every block is compiled by itself
+DEEPEST = 1202  # the deepest network of He et al. 2016; every block is compiled separately
 
 
 @dataclass(frozen=True)
 class ResNetConfig:
-    """Shapes of a residual network; everything that changes the compiled program.
-
-    `image`: (height, width, channels), square. `depth` 6n + 2: n blocks of two 3 × 3 convolutions in each of three
-    stages. `channels`: of the first stage; the second and third have two and four times as many at half and a quarter
-    of the resolution (rounded up). `norm_momentum`: a running statistic keeps this part of itself a step.
-    `norm_epsilon` is added to the variance.
+    """Shapes of a residual network: everything that changes the compiled program.
 
     Raises:
       InputError: a depth that is not 6n + 2 up to 1202, an image that is not square, has sides below 8 or no channel,
@@ -46,11 +41,11 @@ class ResNetConfig:
     """
 
     classes: int = 10
-    image: tuple[int, int, int] = (32, 32, 3)
-    depth: int = 20
-    channels: int = 16
-    norm_momentum: float = 0.9
-    norm_epsilon: float = 1e-5
+    image: tuple[int, int, int] = (32, 32, 3)  # (height, width, channels), square
+    depth: int = 20  # 6n + 2: n blocks of two 3 × 3 convolutions in each of three stages
+    channels: int = 16  # of the first stage; twice and four times as many at 1/2 and 1/4 of the resolution
+    norm_momentum: float = 0.9  # decay of the running statistics per step
+    norm_epsilon: float = 1e-5  # added to the variance
 
     def __post_init__(self):
         object.__setattr__(self, "image", tuple(self.image))  # a list, where it comes from JSON
@@ -86,13 +81,15 @@ class ResNetConfig:
 
     @property
     def num_params(self) -> int:
-        """Hand count: 9 · in · out a convolution, a gain and a bias per channel behind it, the head and its bias."""
+        """The number of parameters: 9 · in · out per convolution, a gain and a bias per channel, head and bias."""
         head = (4 * self.channels + 1) * self.classes
         return head + sum(9 * channels * out + 2 * out for channels, out, _ in self._convolutions())
 
     def flops_per_image(self) -> float:
-        """Model FLOPs of a training step per image: 2 per multiply-add of every convolution (its zero padding
-        included) and of the head, and the backward pass as two forward ones."""
+        """Model FLOPs of a training step per image.
+
+        2 per multiply-add of every convolution (with its zero padding) and of the head; the backward pass counts twice.
+        """
         head = 4 * self.channels * self.classes
         return 6.0 * (head + sum(9 * channels * out * side**2 for channels, out, side in self._convolutions()))
 
@@ -114,7 +111,7 @@ def convolution(x_CHWB: jax.Array, kernel: jax.Array, stride: int) -> jax.Array:
 
 
 def shortcut(x_CHWB: jax.Array, out: int, stride: int) -> jax.Array:
-    """He et al.'s option A: every `stride`-th row and column, and zeros for the channels that are new."""
+    """He et al.'s option A: every `stride`-th row and column, with zeros for new channels."""
     x_CHWB = x_CHWB[:, ::stride, ::stride]
     return jnp.pad(x_CHWB, ((0, out - x_CHWB.shape[0]), (0, 0), (0, 0), (0, 0)))
 
@@ -131,7 +128,7 @@ class Conv(nn.Module):
 
 
 class ConvNorm(nn.Module):
-    """A convolution and the normalisation behind it."""
+    """A convolution followed by batch normalisation."""
 
     config: ResNetConfig
     out: int
@@ -140,7 +137,7 @@ class ConvNorm(nn.Module):
     @nn.compact
     def __call__(self, x_CHWB, train: bool):
         x_CHWB = Conv(self.out, self.stride, name="conv")(x_CHWB)
-        # The variance as a mean of squares less a squared mean would cancel where large updates have moved the mean.
+        # The fast variance, E[x²] − E[x]², would cancel after large updates have moved the mean.
         norm = nn.BatchNorm(
             use_running_average=not train,
             axis=0,
@@ -153,7 +150,7 @@ class ConvNorm(nn.Module):
 
 
 def _activation(module: nn.Module, name: str, x_CHWB, negative_slope):
-    """max(x, 0) + negative_slope · min(x, 0); what goes in is kept where the caller captures it."""
+    """max(x, 0) + negative_slope · min(x, 0). The input is sown as a pre-activation."""
     module.sow("pre_activations", name, x_CHWB.transpose(3, 1, 2, 0), reduce_fn=lambda _, x: x)
     return jnp.where(x_CHWB > 0, x_CHWB, negative_slope * x_CHWB)
 
@@ -188,7 +185,7 @@ class ResNetModule(nn.Module):
 
 
 class ResNet(NamedTuple):
-    """What the rest of the code sees of a model.
+    """The functions of a residual network.
 
     init(key) → params: a nested dict of float32 arrays. Kernels of convolutions are normal with variance 2 / (9 · in)
       (He et al. 2015), the head's with variance 1 / in; gains start at one, biases at zero.
@@ -208,7 +205,7 @@ class ResNet(NamedTuple):
 
 
 def resnet(config: ResNetConfig) -> ResNet:
-    """Builds the functions of `ResNet` for a configuration."""
+    """The `ResNet` of a configuration."""
     module = ResNetModule(config)
 
     def shapes(collection):
@@ -218,7 +215,7 @@ def resnet(config: ResNetConfig) -> ResNet:
     def init(key):
         leaves, treedef = jax.tree.flatten(roles.classify(shapes("params"), extra=DECLARATIONS))
         ends = np.cumsum([0 if leaf.role == "vector" else math.prod(leaf.shape) for leaf in leaves])
-        # One draw for all: a draw a kernel takes seconds to compile.
+        # One draw for all kernels: one draw per kernel takes seconds to compile.
         draws = jnp.split(jax.random.normal(key, (ends[-1],), jnp.float32), ends[:-1])
         return jax.tree.unflatten(treedef, [_start(leaf, draw) for leaf, draw in zip(leaves, draws, strict=True)])
 
@@ -239,7 +236,7 @@ def resnet(config: ResNetConfig) -> ResNet:
 
 
 def _start(leaf: roles.Leaf, draw: jax.Array) -> jax.Array:
-    """A parameter from unit normal draws, of which gains and biases have none."""
+    """A parameter from unit normal draws; gains and biases are constant."""
     if leaf.role == "vector":
         return jnp.full(leaf.shape, leaf.path.endswith("/scale"), jnp.float32)
     fan_in = math.prod(leaf.shape[axis] for axis in leaf.fan_in)
@@ -251,7 +248,7 @@ def _start_of_statistic(path, x) -> jax.Array:
 
 
 def biases(params: Any) -> Any:
-    """Which leaves are biases (those of normalisations and the head's; gains are not): bools in a tree like params."""
+    """A tree of bools like params: True for biases of normalisations and of the head."""
     return jax.tree.unflatten(jax.tree.structure(params), [path.endswith("/bias") for path, _ in _by_path(params)])
 
 
