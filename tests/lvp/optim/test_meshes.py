@@ -1,5 +1,5 @@
 """Sharded parameters on a mesh of eight fake CPU devices, whose number is fixed when jax starts: this file runs itself
-in a process of its own (`python -m tests.lvp.optim.test_meshes`) and asserts there."""
+in a process of its own (`python -m tests.lvp.optim.test_meshes OPTIMIZER…`) and asserts there."""
 
 import functools
 import os
@@ -13,6 +13,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
+import pytest
 from jax.sharding import AxisType, NamedSharding, PartitionSpec
 
 from lvp import optim
@@ -210,7 +211,7 @@ MOMENTS = {"sign_sgd": 0, **dict.fromkeys(("adamw", "adamw_uncorrected", "rotati
 MOMENTS |= {"coupled_adam": 7, "coupled_adam_both": 6}
 
 
-def main() -> int:
+def main(names: list[str]) -> int:
     jax.config.update("jax_numpy_rank_promotion", "raise")
     warnings.filterwarnings("error", message=".*donated.*")
     assert jax.device_count() == 8, jax.devices()
@@ -218,8 +219,8 @@ def main() -> int:
     params = jax.tree.map(lambda leaf, spec: jax.device_put(leaf, NamedSharding(mesh, spec)), parameters(), SPECS)
     assert params["head"]["kernel"].addressable_shards[0].data.shape == (WIDTH // 4, VOCAB // 2)
     failed = 0
-    for name, factory in (SMOOTH | SIGNED).items():
-        tx = factory(learning_rate=RATE)
+    for name in names:
+        tx = (SMOOTH | SIGNED)[name](learning_rate=RATE)
         step = stepper(tx)
         for check in (check_shardings, check_numbers, check_training):
             try:
@@ -230,14 +231,16 @@ def main() -> int:
     return failed
 
 
-def test_eight_devices():
-    flags = {"XLA_FLAGS": "--xla_force_host_platform_device_count=8", "JAX_PLATFORMS": "cpu"}
-    command = [sys.executable, "-m", "tests.lvp.optim.test_meshes"]
-    run = subprocess.run(command, cwd=ROOT, env=os.environ | flags, capture_output=True, text=True, timeout=300)
+@pytest.mark.parametrize("names", [["rotational_adamw"], pytest.param([*SMOOTH, *SIGNED], marks=pytest.mark.slow)])
+def test_eight_devices(names):
+    flags = f"{os.environ.get('XLA_FLAGS', '')} --xla_force_host_platform_device_count=8"
+    environment = os.environ | {"XLA_FLAGS": flags, "JAX_PLATFORMS": "cpu"}
+    command = [sys.executable, "-m", "tests.lvp.optim.test_meshes", *names]
+    run = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=900)
     print(run.stdout)
     assert run.returncode == 0, run.stderr
-    assert run.stdout.count("of its fall") == len(SMOOTH | SIGNED)
+    assert run.stdout.count("of its fall") == len(names)
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(main(sys.argv[1:]))

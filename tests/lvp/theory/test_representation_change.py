@@ -124,6 +124,7 @@ def test_standard_errors_are_the_spread_of_repetitions():
     assert np.all((spread / claimed > 0.8) & (spread / claimed < 1.25))  # the spread of 150 is itself known to 6 %
 
 
+@pytest.mark.slow
 def test_how_many_batches_are_held_at_a_time_changes_nothing(monkeypatch):
     arguments = (jax.random.key(2), [0.0, 0.1], 10, 7)
     whole = simulated_representation_change(*arguments, draws=13)

@@ -64,7 +64,7 @@ def written_anew(this, data, cell=CELL, **changed):
     return plain_training.steps(cell, this, data, optim.adamw(rate, **options))
 
 
-@pytest.mark.parametrize("warmup, momentum", [(0, 0.9), (2, 0.9), (4, 0.5)])
+@pytest.mark.parametrize("warmup, momentum", [(0, 0.9), (2, 0.9), pytest.param(4, 0.5, marks=pytest.mark.slow)])
 def test_is_plain_training_by_micro_batches_under_the_schedule(program, data, warmup, momentum):
     this = lane(warmup=warmup, momentum=momentum)
     (result,) = training.run(program, [this], data)

@@ -20,6 +20,7 @@ def start(command, *words):
     return done
 
 
+@pytest.mark.slow
 def test_a_calculation_makes_records_table_and_figure(command, tmp_path):
     out = tmp_path / "out"
     first = start(command, "--executor", "local", "--out", out)

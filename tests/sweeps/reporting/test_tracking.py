@@ -96,6 +96,7 @@ def files(out):
     return {path: (path.stat().st_mtime_ns, path.read_bytes()) for path in (out / "tensorboard").rglob("*tfevents*")}
 
 
+@pytest.mark.slow
 def test_curves_are_the_records(tracked):
     runs, found = read(tracked / "tensorboard"), records.read(tracked / "records")
     assert sorted(r["outcome"]["status"] for r in found) == ["diverged"] * 3 + ["finished"] * 3
@@ -106,6 +107,7 @@ def test_curves_are_the_records(tracked):
     assert {str(Path(run).parent) for run in runs.Runs()} == {"d-16-m-300"}  # the cell's label
 
 
+@pytest.mark.slow
 def test_hyperparameters_and_metrics_are_the_records(tracked):
     """Asked as TensorBoard's HParams page asks: every lane, its configuration, what it came to."""
     folder = tracked / "tensorboard"
@@ -157,7 +159,6 @@ def test_done_again_nothing_is_written(tracked, command):
     assert after[lost][1] == before[lost][1]
 
 
-@pytest.mark.slow
 def test_a_resumed_sweep_has_every_lane_once(copy, command, finished):
     """Two lanes are trained after the others were tracked: one that had been lost, one whose record was damaged."""
     manifest = Manifest.read(copy)
@@ -237,6 +238,7 @@ def test_a_full_disk_is_named(finished, command, disk):  # noqa: F811
     assert lanes(out) == Manifest.read(out).finished()
 
 
+@pytest.mark.slow
 def test_nothing_of_the_machine_is_told(tracked, monkeypatch, tmp_path):
     out = tmp_path / "out"
     shutil.copytree(tracked, out, ignore=shutil.ignore_patterns("tensorboard"))
@@ -256,6 +258,7 @@ def test_nothing_of_the_machine_is_told(tracked, monkeypatch, tmp_path):
     assert told(again) == words
 
 
+@pytest.mark.slow
 def test_unknown_tool_and_missing_package_are_one_line(tracked, command, monkeypatch, tmp_path):
     before = files(tracked)
     done = command(*RUN, "--out", tmp_path / "out", "--track", "wandb")
