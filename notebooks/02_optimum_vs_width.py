@@ -30,7 +30,7 @@ sys.path.insert(0, str(root))
 # %% tags=["parameters"]
 tier = "laptop"
 changes = {
-    "rows": ("sqrt",),  # embedding rows times √d before positions are added; "plain": as they are
+    "token_rows": ("sqrt",),  # embedding rows times √d before positions are added; "plain": as they are
     "widths": (32, 48, 64),
     "rates": (0.002, 0.0057, 0.016, 0.045, 0.128),
     "seeds": (0, 1),

@@ -10,12 +10,12 @@ from lvp.analysis.arms_figure import Arm
 from lvp.analysis.measurement import Measurement
 
 
-def _rows_of_cell(table, config: Config, rows: str, width: int):
-    """The rows of one cell. Records leave out model settings at their defaults."""
+def _records_of_cell(table, config: Config, token_rows: str, width: int):
+    """The records of one cell. Records leave out model settings at their defaults."""
     kept = select(table, {"cell.model.width": width})
     for name, default, value in (
-        ("embedding_multiplier", 1.0, parametrization.row_multiplier(rows, width)),
-        ("normalize_rows", False, rows == "normalized"),
+        ("embedding_multiplier", 1.0, parametrization.row_multiplier(token_rows, width)),
+        ("normalize_rows", False, token_rows == "normalized"),
     ):
         column = f"cell.model.{name}"
         values = [default] * len(kept) if column not in kept else kept[column].where(kept[column].notna(), default)
@@ -23,7 +23,7 @@ def _rows_of_cell(table, config: Config, rows: str, width: int):
     return kept
 
 
-def losses(table, config: Config, rows: str, steps: int | None = None) -> list[np.ndarray]:
+def losses(table, config: Config, token_rows: str, steps: int | None = None) -> list[np.ndarray]:
     """By width, final train losses [seeds, rates] of a run of `steps` steps; None is the configured number.
 
     The final train loss is the mean over the last part of the steps (`final_fraction`). For fewer steps it is read from
@@ -31,12 +31,12 @@ def losses(table, config: Config, rows: str, steps: int | None = None) -> list[n
     """
     by_width = []
     for width in config.widths:
-        kept = _rows_of_cell(table, config, rows, width)
+        kept = _records_of_cell(table, config, token_rows, width)
         column = "train_loss"
         if steps is not None:
             column = "horizon_loss"
             kept = kept.assign(horizon_loss=[_loss_at(steps, config, *curve) for curve in _curves(kept)])
-        by_width.append(losses_by_seed_and_rate(kept, config.embedding_rates(rows, width), config.seeds, column))
+        by_width.append(losses_by_seed_and_rate(kept, config.embedding_rates(token_rows, width), config.seeds, column))
     return by_width
 
 
@@ -57,21 +57,21 @@ def _loss_at(steps: int, config: Config, curve_steps, curve_losses) -> float:
     return np.inf if None in parts else float(np.mean(parts))
 
 
-def optima(table, config: Config, rows: str, steps: int | None = None):
+def optima(table, config: Config, token_rows: str, steps: int | None = None):
     """The optimum at every width, and the slope of their power law."""
-    rates = [config.embedding_rates(rows, width) for width in config.widths]
-    by_width = analysis.optima(rates, losses(table, config, rows, steps))
+    rates = [config.embedding_rates(token_rows, width) for width in config.widths]
+    by_width = analysis.optima(rates, losses(table, config, token_rows, steps))
     return by_width, analysis.slope(config.widths, by_width)
 
 
 def arms(table, config: Config) -> list[Arm]:
     """Losses, optima and slopes of each reading, for the figure and the summary."""
     readings = []
-    for rows in config.rows:
-        by_width, fit = optima(table, config, rows)
-        by_horizon = {steps: optima(table, config, rows, steps)[1] for steps in config.horizons}
-        rates = [config.embedding_rates(rows, width) for width in config.widths]
-        readings.append(Arm(READINGS[rows], rates, losses(table, config, rows), by_width, fit, by_horizon))
+    for token_rows in config.token_rows:
+        by_width, fit = optima(table, config, token_rows)
+        by_horizon = {steps: optima(table, config, token_rows, steps)[1] for steps in config.horizons}
+        rates = [config.embedding_rates(token_rows, width) for width in config.widths]
+        readings.append(Arm(READINGS[token_rows], rates, losses(table, config, token_rows), by_width, fit, by_horizon))
     return readings
 
 
@@ -96,7 +96,7 @@ def summary(table, config: Config) -> str:
     return "\n".join(lines[:-1])
 
 
-def transfer_gap(table, config: Config, rows: str) -> Measurement:
+def transfer_gap(table, config: Config, token_rows: str) -> Measurement:
     """The largest relative excess of the train loss under the √d rule, over all widths but the smallest.
 
     The rule takes the best rate of the smallest width to the other widths as LVP's embedding rate. The excess is
@@ -105,10 +105,10 @@ def transfer_gap(table, config: Config, rows: str) -> Measurement:
     Unknown if the optimum of the smallest width is not resolved, or if the rule leaves the grid or meets a diverged
     lane.
     """
-    by_width, smallest = losses(table, config, rows), optima(table, config, rows)[0][0]
+    by_width, smallest = losses(table, config, token_rows), optima(table, config, token_rows)[0][0]
     unknown = Measurement(np.nan, None)
     tuned = [
-        (smallest.rate * _embedding_rate_ratio(config, width), config.embedding_rates(rows, width))
+        (smallest.rate * _embedding_rate_ratio(config, width), config.embedding_rates(token_rows, width))
         for width in config.widths[1:]
     ]
     inside = tuned and all(rates[0] <= rate <= rates[-1] for rate, rates in tuned)

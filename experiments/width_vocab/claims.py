@@ -13,11 +13,11 @@ SOURCE = "Hayou & Liu 2025, figure 3"
 def claims(table, config: Config, context) -> list[Claim]:
     """Whether the exponent is −1/2 and not 0 or −1, whether it is below 0, and whether the √d rule is near-optimal.
 
-    The claims concern the first reading of `config.rows`.
+    The claims concern the first reading of `config.token_rows`.
     """
-    rows = config.rows[0]
-    reading = READINGS[rows]
-    _, fit = optima(table, config, rows)
+    token_rows = config.token_rows[0]
+    reading = READINGS[token_rows]
+    _, fit = optima(table, config, token_rows)
     exponent = Measurement(fit.slope, fit.interval)
     resolved = f"{fit.num_points} of {len(config.widths)} widths resolved"
     half = Question(
@@ -46,5 +46,5 @@ def claims(table, config: Config, context) -> list[Claim]:
     return [
         half.answer(exponent, context),
         falls.answer(exponent, context),
-        near_optimal.answer(transfer_gap(table, config, rows), context),
+        near_optimal.answer(transfer_gap(table, config, token_rows), context),
     ]

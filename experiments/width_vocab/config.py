@@ -24,7 +24,7 @@ class Config(DecoderRuns):
 
     widths: tuple[int, ...] = (256, 512, 1024, 2048, 4096)  # C.2
     vocab_per_width: int = 8  # C.2: m = 8 d
-    rows: tuple[str, ...] = ("sqrt", "plain")  # not stated: how rows enter the model; claims concern the first
+    token_rows: tuple[str, ...] = ("sqrt", "plain")  # not stated: how rows enter the model; claims concern the first
     rates: tuple[float, ...] = geometric(2**-13, 2**-3, 21)  # not stated; η_E times the factor on the rows
     rate_times_width: float = 0.2  # C.2: η_hidden = η_output = 0.2/d
     steps: int = 10_000  # C.2
@@ -34,15 +34,15 @@ class Config(DecoderRuns):
         super().__post_init__()
         sorted_values(self, "widths", positive=True)
         sorted_values(self, "rates", least=3, positive=True)  # an optimum has neighbours
-        check_names("rows", self.rows, TOKEN_ROWS)
+        check_names("token_rows", self.token_rows, TOKEN_ROWS)
         check_positive("rate_times_width", self.rate_times_width)
         check_positive("tolerance", self.tolerance, zero=True)
         if self.vocab_per_width < 1:
             raise InputError(f"vocab_per_width must be at least 1, got {self.vocab_per_width}")
 
-    def embedding_rates(self, rows: str, width: int) -> tuple[float, ...]:
-        """η_E of the lanes: `rates` over the factor on the rows, rounded to 4 digits."""
-        return tuple(float(f"{rate / row_multiplier(rows, width):.4g}") for rate in self.rates)
+    def embedding_rates(self, token_rows: str, width: int) -> tuple[float, ...]:
+        """η_E of the lanes: `rates` divided by the embedding's forward multiplier, rounded to 4 digits."""
+        return tuple(float(f"{rate / row_multiplier(token_rows, width):.4g}") for rate in self.rates)
 
     @property
     def horizons(self) -> tuple[int, ...]:
@@ -57,7 +57,7 @@ TIERS = {
         slice_bytes=20_000,
         valid_bytes=4_000,
         widths=(32, 40, 48),
-        rows=("sqrt",),
+        token_rows=("sqrt",),
         rates=geometric(0.002, 0.128, 4),
         seeds=(0,),
         context=32,
@@ -88,22 +88,22 @@ TIERS = {
 def cells(config: Config) -> list[CellLanes]:
     """One cell per reading and width, with a lane for every rate and seed."""
     planned = []
-    for rows in config.rows:
+    for token_rows in config.token_rows:
         for width in config.widths:
             vocab = config.vocab_per_width * width
-            lvp = table("lvp", width=width, vocab=vocab, token_rows=rows)
+            lvp_table = table("lvp", width=width, vocab=vocab, token_rows=token_rows)
             lanes = [
-                Lane.under(lvp, config.rate_times_width, seed, rates={"embedding": rate})
-                for rate in config.embedding_rates(rows, width)
+                Lane.under(lvp_table, config.rate_times_width, seed, rates={"embedding": rate})
+                for rate in config.embedding_rates(token_rows, width)
                 for seed in config.seeds
             ]
-            model = replace(config.model(width, vocab), **forward_multipliers(lvp))
+            model = replace(config.model(width, vocab), **forward_multipliers(lvp_table))
             cell = config.cell(model, config.steps)
-            planned.append(CellLanes(label(config, rows, width), cell, lanes))
+            planned.append(CellLanes(label(config, token_rows, width), cell, lanes))
     return planned
 
 
-def label(config: Config, rows: str, width: int) -> str:
+def label(config: Config, token_rows: str, width: int) -> str:
     """The name of a cell; with one reading the reading is left out."""
     shape = f"d {width}, m {config.vocab_per_width * width}"
-    return shape if len(config.rows) == 1 else f"{shape}, {READINGS[rows]}"
+    return shape if len(config.token_rows) == 1 else f"{shape}, {READINGS[token_rows]}"

@@ -1,7 +1,7 @@
 """Cells and lanes.
 
-A **cell** is the part of a run that is compiled. A **lane** is the traced numbers: learning rates, init scales,
-warm-up, chosen options of the optimizer, seed.
+A **cell** is the part of a run that is compiled. A **lane** holds the numbers that are traced: learning rates, init
+scales, warm-up, chosen options of the optimizer, seed.
 """
 
 import inspect
@@ -38,8 +38,9 @@ MEASURES = ("movement", "vocabulary", "gradients", "representation", "validation
 class OptimizerConfig:
     """The static part of an optimizer.
 
-    `weight_decay` is one number: the lane's table decides which roles decay. Adam's b1, b2 and eps are always recorded.
-    Measures that need the decay of a moment are absent unless the factory calls it `b1` (or `b`) and `b2`.
+    `weight_decay` is one number: matrices decay, vectors do not (`lvp.parametrization.rules.decays`). Adam's b1, b2 and
+    eps are always recorded. Some measures need the decay of a moment. They are absent if the factory has other names
+    for it than `b1` or `b`, and `b2`.
     """
 
     kind: str = "adam"  # a key of `OPTIMIZERS`, or the name of `factory`
@@ -199,7 +200,7 @@ class Cell(Sizes):
         """Raises InputError for a lane that this cell cannot train."""
         if set(lane.options) != set(self.optimizer.traced):
             wanted, given = (", ".join(sorted(x)) or "none" for x in (self.optimizer.traced, lane.options))
-            raise InputError(f"a lane's options must be those its cell traces ({wanted}), got {given}")
+            raise InputError(f"a lane must give the options that its cell traces ({wanted}), got {given}")
         if lane.warmup_steps and self.cooldown is None:
             raise InputError(f"warmup_steps {lane.warmup_steps}: the rates of this cell are constant (set cooldown)")
         if lane.warmup_steps + round((self.cooldown or 0) * self.steps) > self.steps:
@@ -209,7 +210,7 @@ class Cell(Sizes):
             )
 
     def example_lane(self) -> "Lane":
-        """A lane whose numbers are ones."""
+        """A lane to compile with: rates and stds are 1, options 0.5, the seed 0."""
         ones = dict.fromkeys(roles.ROLES, 1.0)
         return Lane(ones, ones, 0, options=dict.fromkeys(self.optimizer.traced, 0.5))
 
@@ -295,15 +296,15 @@ class Lane:
         )
 
     @property
-    def base_rate(self) -> float:
+    def hidden_rate(self) -> float:
         """The `learning_rate` for `lvp.optim.parametrized`: the rate of the hidden matrices."""
         return self.learning_rates["hidden"]
 
     def arrays(self) -> dict:
         """The lane as the program's argument: scalars on the host, float32 except for whole numbers."""
         return {
-            "learning_rate": np.float32(self.base_rate),
-            "lr_multipliers": {role: np.float32(x / self.base_rate) for role, x in self.learning_rates.items()},
+            "learning_rate": np.float32(self.hidden_rate),
+            "lr_multipliers": {role: np.float32(x / self.hidden_rate) for role, x in self.learning_rates.items()},
             "init_std": {role: np.float32(x) for role, x in self.init_std.items()},
             "seed": np.uint32(self.seed),
             "warmup_steps": np.int32(self.warmup_steps),

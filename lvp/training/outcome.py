@@ -17,7 +17,9 @@ class Outcome:
 
     status: str  # "finished" or "diverged"
     steps: int
-    diverged_step: int | None  # first step with a non-finite loss
+    diverged_step: (
+        int | None
+    )  # first step, from 0, with a non-finite training loss; `steps` if only the validation loss is
     train_loss: float | None  # mean over the last steps
     valid_loss: float | None
     curve_steps: list[int]  # last step of each of at most 50 equal parts

@@ -66,7 +66,8 @@ class Pack:
             raise
         self.seconds = time.perf_counter() - started - aside
         # A pack ends early when all of its lanes have diverged.
-        self.trained_steps = max(o.diverged_step or self.program.cell.steps for o in outcomes) - step
+        ends = (self.program.cell.steps if o.diverged_step is None else o.diverged_step + 1 for o in outcomes)
+        self.trained_steps = max(ends) - step
         return dict(zip(self.hashes, outcomes, strict=False))
 
     def _save(self, step: int, state) -> None:

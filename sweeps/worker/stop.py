@@ -1,6 +1,6 @@
 """Why a process of a sweep stops, and the function that ends it.
 
-reason           set by                                    what is saved             how the process ends
+reason           cause                                     what is saved             how the process ends
 TAKEN_OVER       another driver's session.json             nothing                   exit code 1
 SIGTERM          the signal, in a worker                   checkpoint of its pack    exit code 0; at once if it is idle
 ASKED_BY_DRIVER  the file OUT/leave                        checkpoint of its pack    it lives; the driver gets Preempted
@@ -10,6 +10,9 @@ GANG_BROKEN      the end of another worker of a gang       nothing              
 RAY_LOST         a cluster that does not answer a driver   nothing                   exit code 1, at once
 DISK_FULL        a trial of this driver                    checkpoints of all packs  it lives; no further trial starts
 INTERRUPTED      Ctrl-C or SIGTERM of a driver             checkpoints of all packs  it lives; KeyboardInterrupt
+
+The last three are reasons of a driver. A driver that trains in its own process saves nothing beyond its last
+checkpoints.
 
 Records and checkpoints are written whole or not at all, so a process may end at any time.
 """
@@ -46,20 +49,22 @@ EXIT_CODES = {
 
 
 class Stop:
-    """A flag with one reason: the first that is set stays. Threads and signal handlers may set it."""
+    """Holds the reason that was set first. Threads and signal handlers may set it."""
 
     def __init__(self) -> None:
         self._reasons: list[Reason] = []  # `append` is atomic, and a lock would block in a signal handler
 
     def set(self, reason: Reason) -> None:
+        """Adds a reason. Later reasons are ignored."""
         self._reasons.append(reason)
 
     @property
     def reason(self) -> Reason | None:
+        """The first reason, or None."""
         return self._reasons[0] if self._reasons else None
 
     def check(self, manifest: Manifest, session: str | None) -> Reason | None:
-        """The reason to stop training now, None to go on. Reads session.json and the leave file at most once each.
+        """Returns the reason to stop training now, or None. Reads session.json and OUT/leave at most once each.
 
         TAKEN_OVER goes before a reason that was set earlier: the lanes are another driver's, so nothing may be saved.
 
@@ -74,5 +79,5 @@ class Stop:
 
 
 def end(reason: Reason) -> NoReturn:
-    """Ends this process at once, with the reason's exit code."""
+    """Ends this process at once, with the reason's exit code. KeyError for a reason after which the process lives."""
     os._exit(EXIT_CODES[reason])

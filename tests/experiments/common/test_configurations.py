@@ -97,7 +97,7 @@ def form(cell):
 def test_the_cells_of_every_tier_differ_from_the_papers_in_sizes_only(tier):
     config = width_vocab.TIERS[tier]
     cells = width_vocab.config.cells(config)
-    assert len(cells) == len(config.widths) * len(config.rows)
+    assert len(cells) == len(config.widths) * len(config.token_rows)
     first = [c.cell.model.width for c in cells[: len(config.widths)]]
     assert first == sorted(set(first))
     for c in cells:
@@ -112,7 +112,7 @@ def test_laptop_tier_is_what_the_readme_promises():
     assert len(config.widths) >= 4 and 32 <= min(config.widths) and max(config.widths) <= 128
     assert any(width & (width - 1) for width in config.widths)
     assert (len(config.rates), len(config.seeds), config.vocab_per_width) == (6, 3, 8)
-    assert config.rows == ("sqrt", "plain")  # the paper's claim is judged on Vaswani's reading, which comes first
+    assert config.token_rows == ("sqrt", "plain")  # the paper's claim is judged on Vaswani's reading, which comes first
 
 
 def test_values_come_as_text_or_as_they_are():
@@ -142,8 +142,8 @@ def test_values_come_as_text_or_as_they_are():
         ({"eps": "nan"}, "eps"),
         ({"b1": "1"}, "b1"),
         ({"tolerance": "-1"}, "tolerance"),
-        ({"rows": "sqr"}, "rows must be of plain, sqrt, normalized"),
-        ({"rows": "plain,plain"}, "none twice"),
+        ({"token_rows": "sqr"}, "token_rows must be of plain, sqrt, normalized"),
+        ({"token_rows": "plain,plain"}, "none twice"),
     ],
 )
 def test_unusable_values_get_one_line(values, says):

@@ -156,8 +156,8 @@ def test_cells_that_cannot_be_are_named(changes, named):
     "changes, named",
     [
         ({"warmup_steps": 5}, r"warm-up \(5 steps\) and cool-down .* longer than the training \(8 steps\)"),
-        ({"options": {}}, r"those its cell traces \(b1\), got none"),
-        ({"options": {"b2": 0.9}}, r"those its cell traces \(b1\), got b2"),
+        ({"options": {}}, r"the options that its cell traces \(b1\), got none"),
+        ({"options": {"b2": 0.9}}, r"the options that its cell traces \(b1\), got b2"),
     ],
 )
 def test_lanes_that_a_cell_cannot_train_are_named(changes, named):
