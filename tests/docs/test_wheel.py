@@ -23,7 +23,7 @@ OF_LAB = {
 # What takes the lab to be imported: models, what trains them, and what makes datasets of TensorFlow Datasets.
 LAB = re.compile(
     r"lvp\.(models\.(attention|decoder|layers|resnet)|training(\..*)?"
-    r"|plan(\..*)?|coordinates\.decoder|data\.(images\.cifar10|text\.wikitext2)_builder)"
+    r"|plan(\..*)?|coordinates\.decoder|data\.((images\.cifar10|text\.wikitext2)_builder|tokens\.tokenization))"
 )
 MODULES = sorted(
     ".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__")

@@ -209,4 +209,4 @@ def test_a_record_names_no_place_to_write(tmp_path):
     record = {"format": 1, "hash": "../../evil", "config": {}, "outcome": {"status": "finished"}, "provenance": {}}
     records.write(tmp_path / "out" / "records" / "00ff.jsonl", [record])
     path = Path(tmp_path / "out" / "records" / "00ff.jsonl")
-    assert isinstance(Manifest._sound(path), InputError)
+    assert isinstance(Manifest._read_record(path), InputError)

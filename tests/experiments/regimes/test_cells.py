@@ -44,11 +44,9 @@ def test_common_lanes_differ_in_the_embedding_rate_alone(config):
     for (width, _), c in zip(config.shapes, regimes.config.cells(config), strict=True):
         swept = []
         for lane in c.lanes[: len(config.rates) * len(config.seeds)]:
-            assert set(lane.init_std.values()) == {width**-0.5} and set(lane.init_std) == set(ROLES)
-            assert lane.learning_rates["hidden"] == lane.learning_rates["output"] == 0.2 / width
-            assert {r: x for r, x in lane.learning_rates.items() if r != "embedding"} == dict.fromkeys(
-                ROLES[1:], 0.2 / width
-            )
+            assert {lane.init_std[role] for role in ("embedding", "hidden", "output")} == {width**-0.5}
+            for role in ("hidden", "output", "vector"):
+                assert lane.learning_rates[role] == pytest.approx(0.2 / width, rel=1e-12)
             swept.append((lane.learning_rates["embedding"], lane.seed))
         assert sorted(swept) == sorted(product(config.rates, config.seeds))
 

@@ -88,7 +88,7 @@ def test_rays_surround_the_best_rate_at_the_widths_best_hidden_rate():
             (STAR.rates[i], hidden, COMMON | {name: x}, seed) for (name, x) in ones for i in near for seed in STAR.seeds
         ]
         assert [(*setting_of(lane, d), lane.seed) for lane in lanes] == expected
-        assert lanes == [width_fixed_vocab.config.lane(d, *setting) for setting in expected]
+        assert lanes == [width_fixed_vocab.config.lane(d, STAR.vocab, *setting) for setting in expected]
 
 
 def test_a_star_changes_one_factor_at_a_time_and_is_inside_full():
@@ -130,16 +130,16 @@ def test_stds_and_rates_are_the_settings(config):
     for c in width_fixed_vocab.config.cells(config):
         d = c.cell.model.width
         assert [(*setting_of(lane, d), lane.seed) for lane in c.lanes] == settings
-        for values in (v for lane in c.lanes for v in (lane.learning_rates, lane.init_std)):
-            assert values["position"] == values["embedding"] and values["vector"] == values["hidden"]
+        assert all(lane.learning_rates["vector"] == lane.learning_rates["hidden"] for lane in c.lanes)
         assert {lane.init_std["hidden"] for lane in c.lanes} == {d**-0.5}
 
 
 def test_a_lane_in_numbers():
     factors = {"output_rate_factors": 4.0, "embedding_std_factors": 0.5, "output_std_factors": 2.0}
-    lane = width_fixed_vocab.config.lane(64, 0.01, 0.32, factors, seed=7)
-    rates = {"embedding": 0.01, "position": 0.01, "hidden": 0.005, "output": 0.02, "vector": 0.005}
-    stds = {"embedding": 0.0625, "position": 0.0625, "hidden": 0.125, "output": 0.25, "vector": 0.125}
+    lane = width_fixed_vocab.config.lane(64, 512, 0.01, 0.32, factors, seed=7)
+    # LVP's position and vector rows at d = 64: 0.32 d^(−1/2) and 0.32 / d; the decoder has no learned positions.
+    rates = {"embedding": 0.01, "position": 0.04, "hidden": 0.005, "output": 0.02, "vector": 0.005}
+    stds = {"embedding": 0.0625, "position": 0.125, "hidden": 0.125, "output": 0.25, "vector": 0.0}
     assert (lane.learning_rates, lane.init_std, lane.seed) == (pytest.approx(rates), stds, 7)
 
 

@@ -185,7 +185,8 @@ def test_the_command_line(capsys, tmp_path, monkeypatch, lvp_decoder):
     assert panel.get_ylim()[1] / panel.get_ylim()[0] >= 10
     assert asked.pop("vocab")(32) == 256
     assert asked == {"rule": "lvp", "hidden_lr": 0.002} | {key: SMALL[key] for key in ("widths", "layers", "seeds")} | {
-        "steps": 3
+        "steps": 3,
+        "token_rows": "plain",
     }
     assert main.main(["coordinates"]) == 0
     assert capsys.readouterr().out == f"{lvp_decoder}\n"

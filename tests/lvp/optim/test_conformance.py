@@ -57,8 +57,8 @@ TURNS = {"turns": True, "peaked": True}
 CASES = {
     "sign_sgd_0": Case(optim.sign_sgd, {"sign_of_zero": 0}, 0),
     "sign_sgd_1": Case(optim.sign_sgd, {"sign_of_zero": 1}, 0),
-    "adamw": Case(optim.adamw, DECAY, 2),
-    "adamw_uncorrected": Case(optim.adamw, {**DECAY, "bias_correction_first": False}, 2),
+    "adamw": Case(optim.adamw, {**DECAY, "b2": 0.95}, 2),
+    "adamw_uncorrected": Case(optim.adamw, {**DECAY, "b2": 0.95, "bias_correction_first": False}, 2),
     "lion_a": Case(optim.lion_a, DECAY, 1),
     "lion_a_nesterov": Case(optim.lion_a, {**DECAY, "nesterov": True, "inverse_bias_correction": True}, 1),
     "lion_ar": Case(optim.lion_ar, ANGLE, 1, **TURNS),
@@ -66,7 +66,7 @@ CASES = {
     "rotational_adamw": Case(optim.rotational_adamw, {**DECAY, "b2": 0.95}, 2, turns=True),
     "coupled_adam": Case(optim.coupled_adam, {**DECAY, "declarations": OUTPUT}, 1),
     "parametrized_adamw": Case(
-        functools.partial(optim.parametrized, optim.adamw, LVP), {**DECAY, "declarations": OUTPUT}, 2
+        functools.partial(optim.parametrized, optim.adamw, LVP), {**DECAY, "b2": 0.95, "declarations": OUTPUT}, 2
     ),
     "parametrized_lion_ar": Case(
         functools.partial(optim.parametrized, optim.lion_ar, LVP), {**ANGLE, "declarations": OUTPUT}, 1, **TURNS

@@ -214,7 +214,7 @@ def test_status_executes_nothing_where_the_cells_are_not_written_down(sweep):
 
 def test_a_sweep_of_lvps_own_is_not_drawn_with_a_file(sweep):
     manifest = Manifest(sweep / "out", "width_vocab", "smoke", {}, {})
-    one_line(lambda: manifest.with_file(str(sweep / "mine.py")), "lvp's own width_vocab")
+    one_line(lambda: manifest.with_file(str(sweep / "mine.py")), "lvp's own experiment width_vocab")
     assert executions(sweep) == []
 
 
