@@ -59,9 +59,8 @@ class OptimizerConfig:
         if isinstance(self.options.get("weight_decay"), Mapping):
             raise InputError("weight_decay must be one number: the table of a parametrization says which roles decay")
         for name in self.traced:
-            if (
-                name not in self._parameters or name == "batch_size"
-            ):  # batch_size is compiled: it decides what is measured
+            # batch_size is compiled, since it decides which measures exist.
+            if name not in self._parameters or name == "batch_size":
                 raise InputError(f"traced: a lane cannot bring {name!r} for {self.kind}")
 
     def _check_own(self, factory: Any) -> None:
