@@ -172,7 +172,7 @@ def named_rule(rule: Rule) -> tuple[str, Callable[[int, int, float], Mapping[str
 
 
 def _checked_rows(name: str, cells: Any) -> Mapping[str, tuple[float, ...]]:
-    """What a function of somebody's own gave, if it is a row for every role."""
+    """Returns the rows of a user's rule after a check: every role has finite numbers in range."""
     if not isinstance(cells, Mapping) or set(cells) != set(ROLES):
         raise InputError(f"rule {name} must give a row for each of {', '.join(ROLES)}, got {shown(cells)}")
     checked = {}

@@ -72,7 +72,7 @@ def executed(node):
 def imports_between(sources):
     """Which modules of `sources` (dotted name → text) each of them imports, in functions too. `from package import x`
     imports the module x where there is one, and else the package; the packages above a module do not count."""
-    found = {}
+    graph = {}
     for module, text in sources.items():
         targets = set()
         for node in executed(ast.parse(text)):
@@ -81,8 +81,8 @@ def imports_between(sources):
             elif isinstance(node, ast.ImportFrom) and node.level == 0:
                 below = {f"{node.module}.{alias.name}" for alias in node.names}
                 targets |= {name if name in sources else node.module for name in below}
-        found[module] = targets & sources.keys()
-    return found
+        graph[module] = targets & sources.keys()
+    return graph
 
 
 def cycles(graph):
@@ -97,8 +97,8 @@ def cycles(graph):
         return seen
 
     behind = {node: reached(node) for node in graph}
-    found = {tuple(sorted({node} | {x for x in behind[node] if node in behind[x]})) for node in graph}
-    return sorted(component for component in found if len(component) > 1)
+    components = {tuple(sorted({node} | {x for x in behind[node] if node in behind[x]})) for node in graph}
+    return sorted(component for component in components if len(component) > 1)
 
 
 def dotted(path):
