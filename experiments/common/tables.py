@@ -17,14 +17,25 @@ LANE_COLUMNS = [*(f"lane.learning_rates.{r}" for r in MATRICES), *(f"lane.init_s
 
 def select(table, columns: Mapping[str, Any]):
     """The rows of a table whose columns hold the given values; no row if the table lacks one of the columns."""
+    return table[_matches(table, columns)]
+
+
+def _matches(table, columns: Mapping[str, Any]) -> np.ndarray:
+    """Which rows of a table have the given values in the given columns [rows]."""
     chosen = np.full(len(table), set(columns) <= set(table.columns))
     for column, value in columns.items() if chosen.any() else ():
-        chosen &= np.array([_equal(recorded, value) for recorded in table[column]])
-    return table[chosen]
+        chosen &= _equal(table[column], value)
+    return chosen
 
 
-def _equal(recorded: Any, value: Any) -> bool:
-    """Whether a recorded value is the given one; floats up to rounding (0.2 / 48 and 0.2 · (1 / 48) differ)."""
+def _equal(recorded, value: Any) -> np.ndarray:
+    """Where a column holds the given value [rows]; floats up to rounding (0.2 / 48 and 0.2 · (1 / 48) differ)."""
+    if isinstance(value, float) and recorded.dtype.kind == "f":
+        return np.isclose(recorded.to_numpy(), value, rtol=1e-9, atol=0)
+    return np.array([_same(each, value) for each in recorded.tolist()], bool)
+
+
+def _same(recorded: Any, value: Any) -> bool:
     if isinstance(value, float) and isinstance(recorded, float):
         return math.isclose(recorded, value, rel_tol=1e-9)
     return bool(recorded == value)
@@ -37,9 +48,11 @@ def with_optimizer(table, cell: Cell):
     """
     prefix = "cell.optimizer.options."
     options = {f"{prefix}{name}": value for name, value in flatten(cell.optimizer.options).items()}
-    rows = select(table, {"cell.optimizer.kind": cell.optimizer.kind} | options)
-    others = [column for column in table.columns if column.startswith(prefix) and column not in options]
-    return rows[rows[others].isna().all(axis=1)]
+    chosen = _matches(table, {"cell.optimizer.kind": cell.optimizer.kind} | options)
+    for column in table.columns:
+        if column.startswith(prefix) and column not in options:
+            chosen &= table[column].isna().to_numpy()
+    return table[chosen]
 
 
 def finished_by_seed(table, columns: Mapping[str, Any], seeds: Sequence[int]):
@@ -67,10 +80,10 @@ def losses_by_seed_and_rate(rows, rates: Sequence[float], seeds: Sequence[int], 
         final train loss in nats per token.
     """
     losses = np.full((len(seeds), len(rates)), np.nan)
-    for row in rows.to_dict("records"):
-        rate, seed = row[EMBEDDING_RATE], row["lane.seed"]
+    columns = (rows[name].tolist() for name in (EMBEDDING_RATE, "lane.seed", "status", loss))
+    for rate, seed, status, value in zip(*columns, strict=True) if len(rows) else ():
         if rate in rates and seed in seeds:
-            losses[seeds.index(seed), rates.index(rate)] = row[loss] if row["status"] == "finished" else np.inf
+            losses[seeds.index(seed), rates.index(rate)] = value if status == "finished" else np.inf
     return losses
 
 

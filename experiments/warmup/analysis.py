@@ -13,17 +13,24 @@ from lvp.training import Lane
 
 def lanes_by_seed(table, config: Config, name: str, rate: float, warmup: float, seeds) -> pd.DataFrame:
     """One row per seed of an arm at a rate and a warm-up; NaN in the row of a missing or diverged lane."""
-    lane = arm_lane(config, name, rate, warmup, seeds[0])
+    rows = with_optimizer(table, arm_cell(config, name))
+    return finished_by_seed(rows, _lane_columns(config, name, rate, warmup), seeds)
+
+
+def _lane_columns(config: Config, name: str, rate: float, warmup: float) -> dict[str, float]:
+    """The values of the table's columns for the lanes of an arm at a rate and a warm-up."""
+    lane = arm_lane(config, name, rate, warmup, config.seeds[0])
     columns = {"lane.learning_rates.hidden": rate, "lane.warmup_steps": lane.warmup_steps}
-    columns |= {f"lane.options.{option}": value for option, value in lane.options.items()}
-    return finished_by_seed(with_optimizer(table, arm_cell(config, name)), columns, seeds)
+    return columns | {f"lane.options.{option}": value for option, value in lane.options.items()}
 
 
 def losses(table, config: Config, name: str, warmup: float) -> np.ndarray:
     """Validation losses [rates, first seeds] in nats per token; NaN for a missing or diverged lane."""
     rates = rates_of(config, name)
-    by_rate = [lanes_by_seed(table, config, name, rate, warmup, config.seeds)["valid_loss"] for rate in rates]
-    return np.array(by_rate, float)
+    by_rate = [_lane_columns(config, name, rate, warmup) for rate in rates]
+    needed = dict.fromkeys(["lane.seed", "status", "valid_loss", *by_rate[0]])
+    rows = with_optimizer(table, arm_cell(config, name)).filter(list(needed))  # the full table is slow to copy
+    return np.array([finished_by_seed(rows, columns, config.seeds)["valid_loss"] for columns in by_rate], float)
 
 
 def best_rate(table, config: Config, name: str, warmup: float) -> float | None:

@@ -1,6 +1,9 @@
 """Fixtures that run sweeps in processes: a sweep of twelve tiny lanes, once for all tests that only look at it."""
 
+import fcntl
+import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -24,9 +27,16 @@ TINY = {
 
 
 @pytest.fixture(scope="session")
-def cache(tmp_path_factory):
-    """A cache of its own, so that the first sweep compiles everything and later ones nothing."""
-    return tmp_path_factory.mktemp("cache")
+def shared(tmp_path_factory):
+    """A directory that the worker processes of pytest-xdist share."""
+    own = tmp_path_factory.getbasetemp()
+    return own.parent if "PYTEST_XDIST_WORKER" in os.environ else own
+
+
+@pytest.fixture(scope="session")
+def cache(shared):
+    """A cache for the tests alone: the first sweep compiles every program, and later sweeps compile none."""
+    return shared / "cache"
 
 
 @pytest.fixture(scope="session")
@@ -56,10 +66,21 @@ def command(cache):
 
 
 @pytest.fixture(scope="session")
-def finished(command, tmp_path_factory):
-    """(directory, process) of the tiny sweep under the local executor, with everything measured."""
+def finished(command, shared, tmp_path_factory):
+    """(directory, process) of the tiny sweep under the local executor.
+
+    One worker process of pytest-xdist runs the sweep. Every worker gets a copy, because tests resume it.
+    """
+    original, report = shared / "finished", shared / "finished.json"
+    with open(shared / "finished.lock", "w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not report.exists():
+            process = command("run", "width_vocab", "--tier", "smoke", "--executor", "local", "--out", original)
+            report.write_text(json.dumps([process.returncode, process.stdout, process.stderr]))
     out = tmp_path_factory.mktemp("sweep") / "out"
-    return out, command("run", "width_vocab", "--tier", "smoke", "--executor", "local", "--out", out)
+    shutil.copytree(original, out)
+    returncode, stdout, stderr = json.loads(report.read_text().replace(str(original), str(out)))
+    return out, subprocess.CompletedProcess((), returncode, stdout, stderr)
 
 
 def outcomes(out: Path) -> dict[str, dict]:

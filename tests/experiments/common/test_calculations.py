@@ -157,6 +157,7 @@ def test_covariances_that_are_not_diagonal_are_no_support():
     assert claims["Theorem 4, median token: the covariance of X is diagonal"] == "supported"
 
 
+@pytest.mark.slow
 def test_moments_are_those_of_theory(zipf):
     arguments = {"width": 16, "vocab": 512, "draws": 20, "seed": 0, "steps": [1], "rate": 0.2}
     found = [feature_learning.calculation.calculate(arguments, {"arm": arm}, zipf) for arm in sign_moments.ARMS]

@@ -193,16 +193,16 @@ def synthetic(slope, seed=0, noise=0.003, plain=0.1, drift=0.0):
     ],
 )
 def test_claims_follow_the_data(slope, verdicts):
-    """Over 20 synthetic sweeps: an interval of 95 % may miss now and then, but not three times."""
+    """Over 8 synthetic sweeps: an interval of 95 % may miss its value in one of them."""
     context = {"experiment": "width_vocab", "tier": "laptop", "corpus": "none", "commit": "none"}
     right = 0
-    for seed in range(20):
+    for seed in range(8):
         table, config = synthetic(slope, seed)
         claims = width_vocab.claims.claims(table, config, context)
         assert claims[0].value == pytest.approx(slope, abs=0.05)
         assert claims[0].statement.startswith("rows × √d")
         right += [c.verdict for c in claims] == verdicts
-    assert right >= 17
+    assert right >= 7
     assert width_vocab.figure.figure(table, config, tier="laptop", corpus="none", partial=(1, 2)).axes
     assert f"{claims[0].value:.2f}" in width_vocab.analysis.summary(table, config)
 

@@ -104,7 +104,7 @@ def test_nominal_95_percent_covers_90_to_98(scenario):
     assert abs(measured["bias"]) < 4 * measured["std"] / np.sqrt(300)
 
 
-@pytest.mark.parametrize("scenario", SCENARIOS.values(), ids=SCENARIOS)
+@pytest.mark.parametrize("scenario", list(SCENARIOS.values())[::3], ids=list(SCENARIOS)[::3])
 def test_few_sweeps_agree_with_90_to_98(scenario):
     """The share of 40 sweeps lies where shares of 0.90 to 0.98 put it in all but 1 in 1000 draws at either end."""
     sweeps = 40

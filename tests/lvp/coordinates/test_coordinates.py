@@ -144,6 +144,7 @@ def lvp_decoder():
     return of_decoder.check("lvp", **SMALL)
 
 
+@pytest.mark.slow
 def test_the_decoder_under_lvp(lvp_decoder):
     assert not lvp_decoder.alarms
     assert {lvp_decoder["embedding", q].verdict for q in coordinates.QUANTITIES} == {"vanishes"}

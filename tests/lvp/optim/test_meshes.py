@@ -231,7 +231,8 @@ def main(names: list[str]) -> int:
     return failed
 
 
-@pytest.mark.parametrize("names", [["rotational_adamw"], pytest.param([*SMOOTH, *SIGNED], marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("names", [["rotational_adamw"], [*SMOOTH, *SIGNED]])
 def test_eight_devices(names):
     flags = f"{os.environ.get('XLA_FLAGS', '')} --xla_force_host_platform_device_count=8"
     environment = os.environ | {"XLA_FLAGS": flags, "JAX_PLATFORMS": "cpu"}

@@ -203,7 +203,10 @@ MODELS = {
     "nnx": nnx_dictionary,
     "equinox": equinox,
 }
-models = pytest.mark.parametrize("make", MODELS.values(), ids=MODELS)
+FEW = ("dict", "linen_scanned")  # the others are slow
+models = pytest.mark.parametrize(
+    "make", [pytest.param(make, id=name, marks=() if name in FEW else pytest.mark.slow) for name, make in MODELS.items()]
+)
 LVP = table("lvp", width=WIDTH, vocab=VOCAB, normalize="hidden")
 
 

@@ -22,7 +22,7 @@ def zipf(m: int, exponent: float = 1.0) -> np.ndarray:
 @pytest.fixture(autouse=True)
 def _blocks_of_few_rows(monkeypatch):
     """Every theorem's rows come in several blocks, the last one padded."""
-    monkeypatch.setattr(simulation, "_CHUNK_ELEMENTS", 5000)
+    monkeypatch.setattr(simulation, "_CHUNK_ELEMENTS", 2**17)
 
 
 def agrees(estimate, form, precision=0.02) -> bool:
@@ -35,7 +35,7 @@ def vanishes(estimate) -> bool:
     return bool(np.all(np.abs(estimate.mean) <= 3 * estimate.standard_error))
 
 
-@pytest.mark.parametrize(("d", "m", "draws"), [(64, 256, 2000), (128, 8, 16000), (4, 2, 40000)])
+@pytest.mark.parametrize(("d", "m", "draws"), [pytest.param(64, 256, 2000, marks=pytest.mark.slow), pytest.param(128, 8, 16000, marks=pytest.mark.slow), (4, 2, 40000), (16, 32, 4000)])
 def test_theorem_3(d, m, draws):
     moments = simulation.theorem_3_moments(jax.random.key(3), d, m, draws=draws)
     assert agrees(moments.variance, theory.sign_projection_variance(d, m))
@@ -51,6 +51,7 @@ def test_theorem_3_tells_near_forms_apart():
 RANKS = np.array([0, 1, 2, 9, 99, 255])
 
 
+@pytest.mark.slow
 def test_theorem_4_the_notes_example():
     moments = simulation.theorem_4_moments(jax.random.key(4), 64, zipf(256), tokens=RANKS, draws=4000, columns=32)
     exact, printed = (theory.sign_gaussian_variance(64, zipf(256), exact=e)[RANKS] for e in (True, False))
@@ -64,8 +65,8 @@ def test_theorem_4_the_notes_example():
 @pytest.mark.parametrize(
     ("d", "alpha"),
     [
-        (24, np.full(40, 1 / 40)),
-        (24, np.random.default_rng(5).dirichlet(np.full(40, 0.3))),
+        pytest.param(24, np.full(40, 1 / 40), marks=pytest.mark.slow),
+        pytest.param(24, np.random.default_rng(5).dirichlet(np.full(40, 0.3)), marks=pytest.mark.slow),
         (24, np.array([0.6, 0.2, 0.1] + [0.1 / 37] * 37)),
     ],
 )
@@ -75,6 +76,7 @@ def test_theorem_4_for_other_frequencies(d, alpha):
     assert vanishes(moments.mean) and vanishes(moments.covariance)
 
 
+@pytest.mark.slow
 def test_one_step_per_token_under_assumption_2():
     alpha = zipf(256)
     measured = simulation.one_step_components(jax.random.key(6), 64, alpha, draws=1000, tokens=RANKS)
@@ -104,6 +106,7 @@ def test_one_step_over_all_tokens(d, m, draws):
     assert measured.projection.overall.mean == pytest.approx(from_tokens, rel=1e-5)
 
 
+@pytest.mark.slow
 def test_an_absent_token_moves_by_the_sign_of_zero():
     alpha = np.array([0.3, 0.2, 0.2, 0.1, 0.1, 0.05, 0.05, 0.0])
     measured = simulation.one_step_components(jax.random.key(8), 96, alpha, draws=12000)

@@ -83,7 +83,9 @@ def hits(results, exponent) -> int:
     return sum(fit.interval[0] <= exponent <= fit.interval[1] for fit in results)
 
 
-@pytest.mark.parametrize("name", COVERAGE)
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=() if name in ("corpus", "bursts") else pytest.mark.slow) for name in COVERAGE]
+)
 def test_coverage_is_95_percent_or_more(name):
     num, exponent = 200, COVERAGE[name][1]
     results = fits(name, num)

@@ -28,25 +28,31 @@ def steps(cell, lane, data, tx, extra=lambda micro_gradients: {}) -> list[Step]:
     """All steps of a lane under `tx`, whose update is given `extra` of the micro-batches' gradients."""
     model = decoder(cell.model)
     init_key, data_key = jax.random.split(jax.random.key(lane.seed))
-    params = model.init(init_key, lane.init_std)
-    state, taken = tx.init(params), []
+
+    @jax.jit
+    def start():
+        params = model.init(init_key, lane.init_std)
+        return params, tx.init(params)
 
     def loss_of(params, windows):
         return dense_next_token_loss(model.apply(params, windows[:, :-1]), model.head(params), windows[:, 1:])
 
     @jax.jit
-    def step_of(params, state, windows):
-        parts = [jax.value_and_grad(loss_of)(params, part) for part in jnp.split(windows, cell.micro_batches)]
-        micro = jax.tree.map(lambda *xs: jnp.stack(xs), *[gradient for _, gradient in parts])
+    def step_of(params, state, step):
+        tokens = jnp.asarray(data.train.tokens)
+        windows = batches.random_windows(tokens, data_key, step, cell.batch, cell.model.context)
+        parts = windows.reshape(cell.micro_batches, -1, windows.shape[1])
+        losses, micro = jax.vmap(jax.value_and_grad(loss_of), in_axes=(None, 0))(params, parts)
         mean = jax.tree.map(lambda x: x.mean(axis=0), micro)
         updates, after = tx.update(mean, state, params, **extra(micro))
-        return sum(loss for loss, _ in parts) / len(parts), mean, micro, updates, after
+        taken = Step(params, state, losses.mean(), mean, micro, updates)
+        return taken, optax.apply_updates(params, updates), after
 
+    params, state = start()
+    taken = []
     for step in range(cell.steps):
-        windows = batches.random_windows(jnp.asarray(data.train.tokens), data_key, step, cell.batch, cell.model.context)
-        loss, mean, micro, updates, after = step_of(params, state, windows)
-        taken.append(Step(params, state, float(loss), mean, micro, updates))
-        params, state = optax.apply_updates(params, updates), after
+        this, params, state = step_of(params, state, step)
+        taken.append(this._replace(loss=float(this.loss)))
     return taken
 
 

@@ -64,7 +64,7 @@ def written_anew(this, data, cell=CELL, **changed):
     return plain_training.steps(cell, this, data, optim.adamw(rate, **options))
 
 
-@pytest.mark.parametrize("warmup, momentum", [(0, 0.9), (2, 0.9), pytest.param(4, 0.5, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("warmup, momentum", [pytest.param(0, 0.9, marks=pytest.mark.slow), (2, 0.9), pytest.param(4, 0.5, marks=pytest.mark.slow)])
 def test_is_plain_training_by_micro_batches_under_the_schedule(program, data, warmup, momentum):
     this = lane(warmup=warmup, momentum=momentum)
     (result,) = training.run(program, [this], data)
@@ -75,6 +75,7 @@ def test_is_plain_training_by_micro_batches_under_the_schedule(program, data, wa
     assert not np.allclose(expected, [s.loss for s in written_anew(this, data, b1=0.7)], rtol=1e-4)
 
 
+@pytest.mark.slow
 def test_micro_batches_change_training_to_rounding(data):
     cells = [dataclasses.replace(CELL, micro_batches=k, measured_steps=()) for k in (1, 6)]
     whole, parts = [training.run(Program(cell), [lane()], data)[0] for cell in cells]
@@ -119,6 +120,7 @@ def by_path(tree):
     return {jax.tree_util.keystr(path, simple=True, separator="/"): x for path, x in leaves}
 
 
+@pytest.mark.slow
 def test_representation_change_is_held_by_the_snr_of_each_parameter(held, data):
     this = lane(HELD)
     (result,) = training.run(held, [this], data)

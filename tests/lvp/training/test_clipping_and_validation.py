@@ -64,6 +64,7 @@ def test_a_large_norm_changes_training_to_rounding(data, plain):
     assert not np.allclose(small.curve_losses, plain.curve_losses, rtol=1e-3)
 
 
+@pytest.mark.slow
 def test_validation_losses_are_those_of_the_training_cut_there(data, plain):
     losses = plain.measures["validation"]["loss"]
     assert losses[-1] == pytest.approx(plain.valid_loss, rel=1e-5)  # measures are kept to six digits

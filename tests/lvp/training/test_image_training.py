@@ -56,10 +56,11 @@ def states(program, lane, data):
     return result, kept
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "lane",
     [
-        pytest.param(PLAIN, id="plain", marks=pytest.mark.slow),
+        pytest.param(PLAIN, id="plain"),
         pytest.param(dataclasses.replace(LARGE, negative_slope=0.1, seed=3), id="large"),
     ],
 )

@@ -31,10 +31,9 @@ def cell_of(optimizer):
 @pytest.mark.parametrize(
     "optimizer, factory, decay",
     [
-        (OptimizerConfig("adam"), optax.adam, None),
-        (OptimizerConfig("adamw", {"b2": 0.95, "weight_decay": 0.5}), optim.adamw, 0.5),
+        pytest.param(OptimizerConfig("adam"), optax.adam, None, id="adam", marks=pytest.mark.slow),
+        pytest.param(OptimizerConfig("adamw", {"b2": 0.95, "weight_decay": 0.5}), optim.adamw, 0.5, id="adamw"),
     ],
-    ids=["adam", "adamw"],
 )
 def test_the_program_is_the_advertised_chain(optimizer, factory, decay, data_of):
     cell = cell_of(optimizer)

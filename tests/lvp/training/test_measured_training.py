@@ -46,7 +46,8 @@ def programs():
     }
 
 
-@pytest.mark.parametrize("head", ["untied", pytest.param("tied", marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("head", ["untied", "tied"])
 def test_measuring_changes_training_to_rounding(head, programs, data):
     """A tied head's two gradients are computed apart and added."""
     plain = Program(dataclasses.replace(programs[head].cell, measured_steps=()))
@@ -63,7 +64,7 @@ def test_chunks_change_no_measure(programs, data):
     assert whole == cut
 
 
-@pytest.mark.parametrize("head", ["untied", "tied"])
+@pytest.mark.parametrize("head", ["untied", pytest.param("tied", marks=pytest.mark.slow)])
 def test_measures_are_what_a_direct_look_says(head, programs, data):
     """Training written anew with optax, the dense loss and NumPy, at the last step."""
     measured, this, tied = programs[head].cell, lane(), head == "tied"
@@ -91,7 +92,7 @@ def test_measures_are_what_a_direct_look_says(head, programs, data):
     assert binned["norm"][-1][-1] is None or (counts == 0).any()
 
 
-@pytest.mark.parametrize("name", [pytest.param("sgd", marks=pytest.mark.slow), "untied", "coupled"])
+@pytest.mark.parametrize("name", [*(pytest.param(name, marks=pytest.mark.slow) for name in ("sgd", "coupled")), "untied"])
 def test_sgd_and_coupled_adam_leave_an_untied_heads_mean_and_adam_does_not(name, programs, data):
     """Stollenwerk & Stollenwerk 2025: the head's gradients sum to zero, the input embedding's do not."""
     (result,) = training.run(programs[name], [lane(0.01 if name == "coupled" else 0.1)], data)

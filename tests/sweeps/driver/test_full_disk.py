@@ -69,9 +69,10 @@ def outcomes(out):
     return {r["hash"]: r["outcome"] for path in files for r in records.read(path)}
 
 
-@pytest.mark.parametrize("executor", ["local", pytest.param("ray", marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("executor", ["local", "ray"])
 @pytest.mark.parametrize(
-    "writes, every", [("records", "1e9"), pytest.param("checkpoints", "0", marks=pytest.mark.slow)]
+    "writes, every", [("records", "1e9"), ("checkpoints", "0")]
 )
 def test_the_sweep_stops_and_goes_on_after_space_is_made(finished, command, disk, writes, every, executor):
     out = disk / "out"

@@ -56,6 +56,7 @@ def outcomes(command, out, corpus, vocabs):
     return process, records
 
 
+@pytest.mark.slow
 def test_a_sweep_over_vocabularies_takes_a_directory_of_them(command, made, tmp_path):
     process, found = outcomes(command, tmp_path / "out", f"tokens:{made[1]}", VOCABS)
     assert process.returncode == 0, process.stderr

@@ -137,6 +137,7 @@ def test_status_and_the_table_execute_nothing(began):
     assert len(executions(folder)) == len(before) + 1  # else the test would pass for nothing
 
 
+@pytest.mark.slow
 def test_a_sweep_goes_on_with_the_file_it_began_with(sweep):
     """Whoever edits the file while the sweep runs, or loses it, costs nothing."""
     out, path = sweep / "out", sweep / "mine.py"

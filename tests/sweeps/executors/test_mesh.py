@@ -24,6 +24,7 @@ def assert_same_training(out, finished) -> None:
         assert min(np.abs(ours - other).max() for other in others if other.shape == ours.shape) > 100 * TOLERANCE
 
 
+@pytest.mark.slow
 def test_lanes_on_a_mesh_of_two_devices_come_to_what_they_do_on_one(finished, command, monkeypatch, tmp_path):
     monkeypatch.setenv("XLA_FLAGS", "--xla_force_host_platform_device_count=2")
     out = tmp_path / "out"

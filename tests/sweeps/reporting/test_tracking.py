@@ -159,6 +159,7 @@ def test_done_again_nothing_is_written(tracked, command):
     assert after[lost][1] == before[lost][1]
 
 
+@pytest.mark.slow
 def test_a_resumed_sweep_has_every_lane_once(copy, command, finished):
     """Two lanes are trained after the others were tracked: one that had been lost, one whose record was damaged."""
     manifest = Manifest.read(copy)
