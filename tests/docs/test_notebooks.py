@@ -18,6 +18,7 @@ from jupytext.compare import NotebookDifference, compare_notebooks
 
 from lvp.training import records
 from notebooks import build
+from tests.marking import slow
 
 NAMES = build.names()
 GITHUB = "https://github.com/owner/name"
@@ -117,7 +118,7 @@ def _out(name, out):
     return {"out": str(out)} if name.startswith("02") else {}
 
 
-@pytest.mark.parametrize("name", [NAMES[0], *(pytest.param(name, marks=pytest.mark.slow) for name in NAMES[1:])])
+@pytest.mark.parametrize("name", [NAMES[0], *(slow(name) for name in NAMES[1:])])
 def test_it_runs(name, ran):
     run, _ = ran
     assert len(pictures(run(name))) == len(pictures(committed(name)))

@@ -25,6 +25,7 @@ from sweeps.worker.tasks import task_for
 from tests.faults import damage
 from tests.faults.damage import examples, result_or_one_line
 from tests.lvp.data.tokens.test_datasets import some_text
+from tests.marking import slow
 
 SMOKE = {name: experiments.load(name).tiers["smoke"] for name in experiments.NAMES}
 NASTY = [
@@ -50,7 +51,7 @@ NASTY += [*("256,300", "none", "true", "x", "a,b", "", ",", "\ud800", "a\nb", "a
 
 def few_or_many(few, many):
     """The number of examples: few in every run of the tests, many among the slow ones."""
-    return pytest.mark.parametrize("count", [few, pytest.param(many, marks=pytest.mark.slow)])
+    return pytest.mark.parametrize("count", [few, slow(many)])
 
 
 def planned(name, values):

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from lvp.losses import chunks, dense_next_token_loss, next_token_loss
+from tests.marking import slow
 
 
 def problem(tokens, width, vocab, seed=0, dtype=jnp.float32):
@@ -18,7 +19,7 @@ def problem(tokens, width, vocab, seed=0, dtype=jnp.float32):
 
 @pytest.mark.parametrize(
     "tokens, chunk",
-    [(61, 16), (5, 256), *(pytest.param(*case, marks=pytest.mark.slow) for case in ((64, 16), (64, 64), (1, 1)))],
+    [(61, 16), (5, 256), *(slow(*case) for case in ((64, 16), (64, 64), (1, 1)))],
 )
 @pytest.mark.parametrize("weighted", [False, True])
 def test_equals_the_dense_loss_and_its_gradients(tokens, chunk, weighted):

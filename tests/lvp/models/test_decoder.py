@@ -13,6 +13,7 @@ from lvp.models.attention import causal_attention
 from lvp.models.configs import DecoderConfig, default_head_dim
 from lvp.models.decoder import decoder
 from lvp.models.layers import sinusoidal_positions
+from tests.marking import slow
 
 SMALL = DecoderConfig(vocab=50, width=24, context=10, head_dim=8, attention_block=4)
 FORMS = {
@@ -34,7 +35,7 @@ def small():
     return model, model.init(jax.random.key(0)), jax.random.randint(jax.random.key(1), (2, 10), 0, 50)
 
 
-@pytest.mark.parametrize("norm", [*(pytest.param(norm, marks=pytest.mark.slow) for norm in ("none", "layer")), "rms"])
+@pytest.mark.parametrize("norm", [*(slow(norm) for norm in ("none", "layer")), "rms"])
 @forms("default", "all three")
 def test_each_position_depends_on_itself_and_all_before_it_and_on_nothing_after(norm, form):
     config = dataclasses.replace(SMALL, norm=norm, **form)
@@ -53,7 +54,7 @@ def test_each_position_depends_on_itself_and_all_before_it_and_on_nothing_after(
         np.testing.assert_array_equal(depends("position"), np.tril(np.ones((10, 10), bool)))
 
 
-@pytest.mark.parametrize("block", [pytest.param(1, marks=pytest.mark.slow), 3, 4, 16])
+@pytest.mark.parametrize("block", [slow(1), 3, 4, 16])
 def test_attention_in_blocks_is_plain_causal_attention(block):
     q, k, v = np.random.default_rng(0).normal(size=(3, 2, 10, 3, 8)).astype(np.float32)
     scores = np.einsum("bthk,bshk->bhts", q, k) / np.sqrt(8)

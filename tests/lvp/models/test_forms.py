@@ -16,6 +16,7 @@ from lvp.models.configs import DecoderConfig, hayou_liu_1b
 from lvp.models.decoder import decoder
 from lvp.models.layers import MLP
 from tests.lvp.models.forms_reference import FILE, FORMS, tokens, weights
+from tests.marking import slow
 
 TOLERANCE = 1e-5  # what another form is more than ten times away from
 MODULES = {
@@ -131,7 +132,7 @@ def plain_attention(q, k, v, window):
     [
         (5, 4, 2),
         (5, 16, 1),
-        *(pytest.param(*case, marks=pytest.mark.slow) for case in ((1, 4, 2), (13, 3, 6), (40, 5, 2))),
+        *(slow(*case) for case in ((1, 4, 2), (13, 3, 6), (40, 5, 2))),
     ],
 )
 def test_attention_is_plain_attention_on_groups_and_windows(window, block, groups):
@@ -164,7 +165,7 @@ def loss_and_gradient(config, params):
     return jax.jit(jax.value_and_grad(loss))(params)
 
 
-@pytest.mark.parametrize("remat", [*(pytest.param(kind, marks=pytest.mark.slow) for kind in ("none", "dots")), "block"])
+@pytest.mark.parametrize("remat", [*(slow(kind) for kind in ("none", "dots")), "block"])
 def test_scanned_and_recomputed_blocks_are_the_same_function(remat):
     """To rounding: a scan is compiled by itself."""
     params = decoder(ONE).init(jax.random.key(0))

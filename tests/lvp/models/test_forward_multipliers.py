@@ -16,6 +16,7 @@ from lvp.models.configs import DecoderConfig, forward_multipliers
 from lvp.models.decoder import decoder
 from lvp.parametrization import TOKEN_ROWS, row_multiplier, table
 from lvp.training.records import configuration
+from tests.marking import slow
 
 WIDTH, VOCAB, CONTEXT = 16, 40, 12
 PLAIN = DecoderConfig(VOCAB, WIDTH, context=CONTEXT, head_dim=8)
@@ -52,7 +53,7 @@ def losses(config, rates, stds):
 
 
 @pytest.mark.parametrize("role", ["embedding", "hidden", "output"])
-@pytest.mark.parametrize("factor", [3.0, *(pytest.param(x, marks=pytest.mark.slow) for x in (0.25, WIDTH**0.5))])
+@pytest.mark.parametrize("factor", [3.0, *(slow(x) for x in (0.25, WIDTH**0.5))])
 def test_a_multiplier_is_the_inverse_of_init_and_rate_under_adam(role, factor):
     stds = dict.fromkeys(roles.ROLES, STD)
     expected = losses(PLAIN, RATES, stds)

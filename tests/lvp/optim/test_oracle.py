@@ -17,6 +17,7 @@ import pytest
 from lvp import optim
 from lvp.roles import Declaration
 from tests.lvp.optim import oracle
+from tests.marking import slow
 
 STEPS = 200
 RATE = 3e-2  # float32 gains near one round every step of η γ: by 1e-5 of it, and always the same way
@@ -238,7 +239,7 @@ def worst(found):
 
 
 @pytest.mark.parametrize("name", CASES)
-@pytest.mark.parametrize("dtype", ["float32", pytest.param("float64", marks=pytest.mark.slow)])
+@pytest.mark.parametrize("dtype", ["float32", slow("float64")])
 def test_displacement_is_that_of_the_equations(name, dtype, record_property):
     deviations = errors(name, ours(name, dtype), reference(name))
     record_property(dtype, float(worst(deviations)))

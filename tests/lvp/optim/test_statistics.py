@@ -16,6 +16,7 @@ from lvp.errors import InputError
 from lvp.optim.elementwise import lion_scale
 from lvp.theory.representation_change import simulated_representation_change
 from tests.lvp.optim import oracle
+from tests.marking import slow
 
 STEPS = 200
 SAMPLES = 500_000  # a mean square is then good to 0.2 %, a root to 0.1 %
@@ -28,7 +29,7 @@ def rms(x):
     return np.sqrt(np.mean(np.square(x, dtype=np.float32), dtype=np.float64))
 
 
-@pytest.fixture(scope="module", params=[0.9, pytest.param(0.98, marks=pytest.mark.slow)])
+@pytest.fixture(scope="module", params=[0.9, slow(0.98)])
 def simulated(request):
     """RMS at t = 1 … STEPS, over iid unit gradients, of what the momentum of decay β becomes: name → array.
 
@@ -179,7 +180,7 @@ def drift(paths):
     "factory, shapes",
     [(optim.lion_ar, ((16, 16), (256, 8), (1024, 2))), (optim.rotational_adamw, ((16, 16), (256, 4)))],
 )
-@pytest.mark.parametrize("steps", [1000, pytest.param(10_000, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("steps", [1000, slow(10_000)])
 def test_norms_hold_for_thousands_of_steps(factory, shapes, steps):
     tx = factory(PEAK, weight_decay=DECAY, neurons=NEURONS)
     paths = trajectory(tx, kernels(*shapes), steps, every=50, gradient=uneven)

@@ -17,6 +17,7 @@ from lvp import optim
 from lvp.errors import InputError
 from lvp.parametrization import table
 from lvp.roles import Declaration
+from tests.marking import all_slow_but
 
 VOCAB, WIDTH, HEADS = 12, 8, 2
 TOKENS = jnp.asarray([[1, 5, 2, 7], [0, 3, 11, 3]])
@@ -203,10 +204,7 @@ MODELS = {
     "nnx": nnx_dictionary,
     "equinox": equinox,
 }
-FEW = ("dict", "linen_scanned")  # the others are slow
-models = pytest.mark.parametrize(
-    "make", [pytest.param(make, id=name, marks=() if name in FEW else pytest.mark.slow) for name, make in MODELS.items()]
-)
+models = pytest.mark.parametrize("make", all_slow_but(("dict", "linen_scanned"), MODELS.values(), MODELS))
 LVP = table("lvp", width=WIDTH, vocab=VOCAB, normalize="hidden")
 
 

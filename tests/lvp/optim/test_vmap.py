@@ -10,6 +10,7 @@ import pytest
 
 from lvp import optim
 from lvp.parametrization import table
+from tests.marking import all_slow_but
 
 VOCAB, WIDTH, STEPS, POISONED = 6, 4, 20, 7
 LVP = table("lvp", width=WIDTH, vocab=VOCAB, normalize="hidden")
@@ -43,7 +44,7 @@ OPTIMIZERS = {
     "parametrized_lion_ar": peaked(functools.partial(parametrized, optim.lion_ar)),
     "parametrized_coupled_adam": lambda rate: parametrized(optim.coupled_adam, learning_rate=rate, **DECAY),
 }
-FEW = ("adamw", "lion_ar_scheduled", "coupled_adam", "parametrized_lion_ar")  # the others are slow
+FEW = ("adamw", "lion_ar_scheduled", "coupled_adam", "parametrized_lion_ar")
 RATES = np.float32([0.003, 0.03, 0.3])
 
 
@@ -107,9 +108,7 @@ def lane(tree, i: int):
     return jax.tree.map(lambda leaf: leaf[i], tree)
 
 
-@pytest.mark.parametrize(
-    "name", [pytest.param(name, marks=() if name in FEW else pytest.mark.slow) for name in OPTIMIZERS]
-)
+@pytest.mark.parametrize("name", all_slow_but(FEW, OPTIMIZERS))
 def test_lanes_equal_a_loop(name):
     """To 2e-6 of a leaf's largest entry: some twenty roundings, each of 6e-8, in twenty steps."""
     one = jax.jit(functools.partial(run, OPTIMIZERS[name]))

@@ -10,6 +10,7 @@ from lvp.errors import InputError
 from lvp.theory import representation_change
 from lvp.theory.representation_change import simulated_representation_change, squared_representation_change
 from tests.lvp.optim import oracle
+from tests.marking import slow
 
 PHI = np.array([0.0, 1e-4, 1 / 480, 0.01, 0.03, 0.1, 0.3, 1.0, 10.0])
 
@@ -99,7 +100,7 @@ def test_a_draw_is_a_step_of_gradient_descent_on_a_neuron():
     [
         (1, 8, 20_000),
         (16, 64, 5000),
-        *(pytest.param(*case, marks=pytest.mark.slow) for case in ((16, 8, 20_000), (480, 8, 3000), (480, 64, 500))),
+        *(slow(*case) for case in ((16, 8, 20_000), (480, 8, 3000), (480, 64, 500))),
     ],
 )
 def test_simulation_meets_the_exact_form(batch, fan_in, draws):

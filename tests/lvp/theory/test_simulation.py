@@ -12,6 +12,7 @@ import pytest
 from lvp import theory
 from lvp.errors import InputError
 from lvp.theory import simulation
+from tests.marking import slow
 
 
 def zipf(m: int, exponent: float = 1.0) -> np.ndarray:
@@ -35,7 +36,7 @@ def vanishes(estimate) -> bool:
     return bool(np.all(np.abs(estimate.mean) <= 3 * estimate.standard_error))
 
 
-@pytest.mark.parametrize(("d", "m", "draws"), [pytest.param(64, 256, 2000, marks=pytest.mark.slow), pytest.param(128, 8, 16000, marks=pytest.mark.slow), (4, 2, 40000), (16, 32, 4000)])
+@pytest.mark.parametrize(("d", "m", "draws"), [(4, 2, 40000), (16, 32, 4000), slow(64, 256, 2000), slow(128, 8, 16000)])
 def test_theorem_3(d, m, draws):
     moments = simulation.theorem_3_moments(jax.random.key(3), d, m, draws=draws)
     assert agrees(moments.variance, theory.sign_projection_variance(d, m))
@@ -65,8 +66,8 @@ def test_theorem_4_the_notes_example():
 @pytest.mark.parametrize(
     ("d", "alpha"),
     [
-        pytest.param(24, np.full(40, 1 / 40), marks=pytest.mark.slow),
-        pytest.param(24, np.random.default_rng(5).dirichlet(np.full(40, 0.3)), marks=pytest.mark.slow),
+        slow(24, np.full(40, 1 / 40)),
+        slow(24, np.random.default_rng(5).dirichlet(np.full(40, 0.3))),
         (24, np.array([0.6, 0.2, 0.1] + [0.1 / 37] * 37)),
     ],
 )
@@ -90,7 +91,7 @@ def test_one_step_per_token_under_assumption_2():
     assert np.all(deviation[:4] > 8)
 
 
-@pytest.mark.parametrize(("d", "m", "draws"), [pytest.param(96, 8, 12000, marks=pytest.mark.slow), (32, 1024, 30)])
+@pytest.mark.parametrize(("d", "m", "draws"), [slow(96, 8, 12000), (32, 1024, 30)])
 def test_one_step_over_all_tokens(d, m, draws):
     """m ≪ d and m ≫ d, with rates and scales that differ from one and from each other."""
     setting = dict(learning_rate_embedding=0.3, learning_rate_output=0.02, sigma_embedding=0.5, sigma_output=0.1)

@@ -9,6 +9,7 @@ from scipy.stats import binom
 from lvp.data.text import zipf
 from lvp.errors import InputError
 from lvp.theory import ZipfMandelbrot, zipf_mandelbrot_fit
+from tests.marking import all_slow_but
 
 
 def law(m: int, exponent: float, offset: float) -> np.ndarray:
@@ -83,9 +84,7 @@ def hits(results, exponent) -> int:
     return sum(fit.interval[0] <= exponent <= fit.interval[1] for fit in results)
 
 
-@pytest.mark.parametrize(
-    "name", [pytest.param(name, marks=() if name in ("corpus", "bursts") else pytest.mark.slow) for name in COVERAGE]
-)
+@pytest.mark.parametrize("name", all_slow_but(("corpus", "bursts"), COVERAGE))
 def test_coverage_is_95_percent_or_more(name):
     num, exponent = 200, COVERAGE[name][1]
     results = fits(name, num)

@@ -12,6 +12,7 @@ from lvp.models.configs import DecoderConfig
 from lvp.models.decoder import decoder
 from lvp.training import Cell, DataConfig, Lane, OptimizerConfig, Program, TrainingData
 from tests.lvp.training import plain_training
+from tests.marking import slow
 
 ADAMW = OptimizerConfig("adamw", {"b2": 0.95, "weight_decay": 0.1}, traced=("b1",))
 CELL = Cell(
@@ -64,7 +65,7 @@ def written_anew(this, data, cell=CELL, **changed):
     return plain_training.steps(cell, this, data, optim.adamw(rate, **options))
 
 
-@pytest.mark.parametrize("warmup, momentum", [pytest.param(0, 0.9, marks=pytest.mark.slow), (2, 0.9), pytest.param(4, 0.5, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("warmup, momentum", [slow(0, 0.9), (2, 0.9), slow(4, 0.5)])
 def test_is_plain_training_by_micro_batches_under_the_schedule(program, data, warmup, momentum):
     this = lane(warmup=warmup, momentum=momentum)
     (result,) = training.run(program, [this], data)
@@ -90,7 +91,7 @@ def test_warmups_momenta_and_rates_share_one_compilation(program, data):
     assert program.advance is compiled
 
 
-@pytest.mark.parametrize("which", ["program", pytest.param("held", marks=pytest.mark.slow)])
+@pytest.mark.parametrize("which", ["program", slow("held")])
 def test_measures_are_what_a_direct_look_says(which, data, request):
     program = request.getfixturevalue(which)
     cell = program.cell

@@ -12,6 +12,7 @@ from lvp.models.decoder import decoder
 from lvp.parametrization import table, uniform
 from lvp.training import Cell, DataConfig, Lane, OptimizerConfig, Program, TrainingData
 from tests.lvp.training import plain_training
+from tests.marking import slow
 
 WIDTH, VOCAB, RATE = 16, 40, 0.3
 LVP = table("lvp", width=WIDTH, vocab=VOCAB, token_rows="sqrt")
@@ -31,7 +32,7 @@ def cell_of(optimizer):
 @pytest.mark.parametrize(
     "optimizer, factory, decay",
     [
-        pytest.param(OptimizerConfig("adam"), optax.adam, None, id="adam", marks=pytest.mark.slow),
+        slow(OptimizerConfig("adam"), optax.adam, None, id="adam"),
         pytest.param(OptimizerConfig("adamw", {"b2": 0.95, "weight_decay": 0.5}), optim.adamw, 0.5, id="adamw"),
     ],
 )

@@ -13,6 +13,7 @@ from lvp.models.configs import DecoderConfig
 from lvp.models.decoder import decoder
 from lvp.training import Cell, DataConfig, Lane, OptimizerConfig, Program, TrainingData
 from tests.lvp.training import plain_training
+from tests.marking import slow
 
 PLAIN = Cell(DecoderConfig(vocab=40, width=16, layers=1, context=12), DataConfig("none"), batch=3, steps=7)
 MEASURED = dataclasses.replace(PLAIN, measured_steps=(0, 3, 6), measures=("movement", "vocabulary"))
@@ -64,7 +65,7 @@ def test_chunks_change_no_measure(programs, data):
     assert whole == cut
 
 
-@pytest.mark.parametrize("head", ["untied", pytest.param("tied", marks=pytest.mark.slow)])
+@pytest.mark.parametrize("head", ["untied", slow("tied")])
 def test_measures_are_what_a_direct_look_says(head, programs, data):
     """Training written anew with optax, the dense loss and NumPy, at the last step."""
     measured, this, tied = programs[head].cell, lane(), head == "tied"
@@ -92,7 +93,7 @@ def test_measures_are_what_a_direct_look_says(head, programs, data):
     assert binned["norm"][-1][-1] is None or (counts == 0).any()
 
 
-@pytest.mark.parametrize("name", [*(pytest.param(name, marks=pytest.mark.slow) for name in ("sgd", "coupled")), "untied"])
+@pytest.mark.parametrize("name", [*(slow(name) for name in ("sgd", "coupled")), "untied"])
 def test_sgd_and_coupled_adam_leave_an_untied_heads_mean_and_adam_does_not(name, programs, data):
     """Stollenwerk & Stollenwerk 2025: the head's gradients sum to zero, the input embedding's do not."""
     (result,) = training.run(programs[name], [lane(0.01 if name == "coupled" else 0.1)], data)

@@ -71,9 +71,7 @@ def outcomes(out):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("executor", ["local", "ray"])
-@pytest.mark.parametrize(
-    "writes, every", [("records", "1e9"), ("checkpoints", "0")]
-)
+@pytest.mark.parametrize("writes, every", [("records", "1e9"), ("checkpoints", "0")])
 def test_the_sweep_stops_and_goes_on_after_space_is_made(finished, command, disk, writes, every, executor):
     out = disk / "out"
     begun = lambda: any(out.glob(f"{writes}/*"))  # noqa: E731
