@@ -9,7 +9,7 @@ from lvp.files import log_entries
 from sweeps.driver import lane_index
 from sweeps.driver.forecast import duration
 from sweeps.driver.lock import driver
-from sweeps.driver.manifest import Manifest
+from sweeps.driver.manifest import Manifest, resume_command
 
 SEEN = 300.0  # seconds after which a worker without progress is no longer counted
 
@@ -109,9 +109,7 @@ def text(manifest: Manifest) -> str:
     damaged = sorted(p.name for p in (manifest.out / "records").glob("*.damaged"))
     unread = done - len(outcomes)
     if unread:
-        lines.append(
-            f"{unread} records cannot be read: `python -m sweeps resume {manifest.out}` trains their lanes again"
-        )
+        lines.append(f"{unread} records cannot be read: `{resume_command(manifest.out)}` trains their lanes again")
     if damaged:
         lines.append(f"set aside, since they could not be read: {', '.join(damaged)}")
     return "\n".join(lines)
