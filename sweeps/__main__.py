@@ -143,7 +143,16 @@ def main(argv: list[str] | None = None) -> int:
         if signal.getsignal(number) is not signal.SIG_IGN:  # nohup
             signal.signal(number, signal.default_int_handler)
     arguments = parser().parse_args(argv)
-    return exit_code("sweeps", lambda: arguments.function(arguments))
+
+    def function():
+        try:
+            arguments.function(arguments)
+        except KeyboardInterrupt:
+            for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+                signal.signal(number, signal.SIG_IGN)  # another interrupt must not hide the message
+            raise
+
+    return exit_code("sweeps", function)
 
 
 if __name__ == "__main__":

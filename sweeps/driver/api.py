@@ -25,7 +25,7 @@ from lvp.training import records
 from sweeps.driver import forecast, lane_index
 from sweeps.driver.directory_watch import DirectoryWatch
 from sweeps.driver.lock import only_driver
-from sweeps.driver.manifest import COPY, NAME, Manifest, resume_command
+from sweeps.driver.manifest import NAME, Manifest, Unusable, resume_command
 from sweeps.driver.options import DEFAULTS, NO_MESH, Options
 from sweeps.driver.packing import measured
 from sweeps.driver.progress import Progress, watched
@@ -188,8 +188,12 @@ def _existing(manifest: Manifest) -> tuple[Manifest | None, str | None]:
     for a new directory, or one that lost both. InputError where the directory holds anything else."""
     out = manifest.out
     _check_directory(out)
-    if (out / NAME).exists() or (out / COPY).exists():
+    unusable = None
+    try:
         existing, problem = Manifest.recover(out)
+    except Unusable as error:
+        unusable = error
+    else:
         if existing.hash != manifest.hash:
             raise InputError(
                 f"{out} holds another sweep: {existing.experiment}, tier {existing.tier}, hash {existing.hash} (this "
@@ -199,6 +203,8 @@ def _existing(manifest: Manifest) -> tuple[Manifest | None, str | None]:
     # A driver that was killed early leaves hidden files and empty directories.
     used = out.is_dir() and any(not (p.name[0] == "." or (p.is_dir() and not any(p.iterdir()))) for p in out.iterdir())
     if used and not any(record.get("sweep") == manifest.hash for record in manifest.read_records()):
+        if (out / NAME).exists():
+            raise unusable
         raise InputError(f"--out {out} holds files that are not of this sweep; name an empty or new directory")
     return None, None
 

@@ -353,8 +353,8 @@ class Manifest:
 
     @classmethod
     def recover(cls, out: Path) -> tuple["Manifest", str | None]:
-        """The manifest, or its copy where manifest.json is missing or damaged, with the problem. InputError where none
-        of the two can be used."""
+        """The manifest, or its copy where manifest.json is missing or damaged, with the problem. Unusable where none of
+        the two can be used, InputError where manifest.json is another version's or cannot be read for now."""
         out = Path(out).absolute()
         try:
             return cls._read(out, NAME), None
@@ -362,7 +362,7 @@ class Manifest:
             try:
                 return cls._read(out, COPY), str(problem)
             except InputError:
-                raise InputError(f"{problem}{cls._way_back(out)}") from None
+                raise Unusable(f"{problem}{cls._way_back(out)}") from None
 
     @classmethod
     def _way_back(cls, out: Path) -> str:

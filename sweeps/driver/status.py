@@ -78,7 +78,8 @@ def status(manifest: Manifest, *, execute: bool = False) -> SweepStatus:
         cells.append(CellStatus(entry.label, len(entry.lanes), finished, len(failed & set(entry.lanes)), running, cost))
         lanes, flops = lanes + new, flops + cost * (new + sum(running))
     failures = [f for f in failures if failed & set(f["lanes"])]
-    return SweepStatus(cells, failures, now - began if driver(manifest.out) else 0.0, lanes, flops)
+    seconds = max(0.0, now - began) if driver(manifest.out) else 0.0  # the clock may have been set back
+    return SweepStatus(cells, failures, seconds, lanes, flops)
 
 
 def _began(manifest: Manifest) -> float:

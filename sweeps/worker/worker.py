@@ -65,6 +65,8 @@ class Worker:
         self.out, self.settings = Path(out), settings
         if settings.pin:  # before JAX makes its backend, which counts threads and reads XLA_FLAGS
             claim_cores(settings.threads)
+            # Cores may be fewer, or all claimed, and XLA splits sums by the number of its threads.
+            os.environ["NPROC"] = os.environ["PJRT_NPROC"] = str(settings.threads)
             if settings.threads == 1:
                 os.environ["XLA_FLAGS"] = f"{os.environ.get('XLA_FLAGS', '')} {CPU_FLAGS}".strip()
 

@@ -13,73 +13,16 @@ from pathlib import Path
 import pytest
 
 import sweeps
-from lvp.errors import InputError
 from sweeps.driver import api
 from sweeps.driver.lock import driver, only_driver
 from sweeps.driver.manifest import Manifest
 from sweeps.worker.stop import Reason, lost
 from tests.faults import kill_points
+from tests.faults.conftest import SMALL
 from tests.faults.damage import contents
 from tests.faults.ledger import record
-from tests.lvp.data.tokens.test_datasets import some_text
-from tests.sweeps.running import TINY, outcomes
-
-SMALL = TINY | {"widths": "16", "seeds": "0", "steps": "8"}
-OPTIONS = {"executor": "local", "pack": 1, "threads": 1, "quiet": True}
-
-
-@pytest.fixture(scope="module")
-def text(tmp_path_factory):
-    path = tmp_path_factory.mktemp("text") / "text.txt"
-    path.write_text(some_text(20_000))
-    return path
-
-
-@pytest.fixture(scope="module")
-def small(text, cache):
-    """small(out, **changes) runs a sweep of three lanes with its worker in this process."""
-
-    def run(out, **changes):
-        return sweeps.run("width_vocab", "smoke", out=out, corpus=f"text:{text}", **(SMALL | OPTIONS | changes))
-
-    with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(api, "_holds_accelerator", lambda: "gpu")
-        patched.setenv("LVP_CACHE", str(cache))
-        yield run
-
-
-@pytest.fixture(scope="module")
-def undisturbed(small, tmp_path_factory):
-    """The directory of a sweep of three lanes that nobody disturbed, and the points at which it could be killed."""
-    out = tmp_path_factory.mktemp("whole") / "out"
-    with pytest.MonkeyPatch.context() as patched, kill_points.in_this_process(patched, out) as points:
-        small(out)
-    return out, points
-
-
-@pytest.fixture
-def whole(undisturbed):
-    return undisturbed[0]
-
-
-@pytest.fixture
-def copy(whole, tmp_path):
-    shutil.copytree(whole, tmp_path / "out")
-    return tmp_path / "out"
-
-
-def times(out):
-    """When each record was written."""
-    return {path.name: path.stat().st_mtime_ns for path in out.glob("records/*.jsonl")}
-
-
-def refused(call) -> str:
-    """The one line with which a call is refused."""
-    with pytest.raises(InputError) as problem:
-        call()
-    assert "\n" not in str(problem.value)
-    return str(problem.value)
-
+from tests.faults.watching import refused, times
+from tests.sweeps.running import outcomes
 
 # --- kills -------------------------------------------------------------------------------------------------------
 
@@ -220,10 +163,13 @@ def test_a_sweep_without_both_manifests_goes_on_from_its_records(small, copy):
     before = times(copy)
     for name in ("manifest.json", "manifest.copy.json"):
         (copy / name).unlink()
-    for call in (lambda: api.status(copy), lambda: api.resume(copy)):
-        said = refused(call)
-        assert f"run width_vocab --tier smoke --out {copy}" in said and "3 records" in said
     assert "not of this sweep" in refused(lambda: small(copy, steps="9"))
+    for state in ("lost", "empty"):
+        if state == "empty":
+            (copy / "manifest.json").touch()
+        for call in (lambda: api.status(copy), lambda: api.resume(copy)):
+            said = refused(call)
+            assert f"run width_vocab --tier smoke --out {copy}" in said and "3 records" in said
     small(copy)
     assert times(copy) == before and Manifest.read(copy).num_lanes == 3
 
