@@ -33,6 +33,11 @@ def _add_options(parser):
     parser.add_argument(
         "--track", metavar="TOOL", help="write files of finished lanes for a tracking tool: tensorboard"
     )
+    parser.add_argument(
+        "--allow-other-version",
+        action="store_true",
+        help="go on where versions, code, compiler flags or the machine are not those that the sweep began with",
+    )
     parser.add_argument("--quiet", action="store_true", help="print nothing but errors")
 
 
@@ -45,6 +50,7 @@ def _options(arguments):
         checkpoint_seconds=arguments.checkpoint_seconds,
         mesh=arguments.mesh,
         hosts=arguments.hosts,
+        allow_other_version=arguments.allow_other_version,
         track=arguments.track,
     )
 
@@ -137,7 +143,16 @@ def main(argv: list[str] | None = None) -> int:
         if signal.getsignal(number) is not signal.SIG_IGN:  # nohup
             signal.signal(number, signal.default_int_handler)
     arguments = parser().parse_args(argv)
-    return exit_code("sweeps", lambda: arguments.function(arguments))
+
+    def function():
+        try:
+            arguments.function(arguments)
+        except KeyboardInterrupt:
+            for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+                signal.signal(number, signal.SIG_IGN)  # another interrupt must not hide the message
+            raise
+
+    return exit_code("sweeps", function)
 
 
 if __name__ == "__main__":

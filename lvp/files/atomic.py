@@ -29,13 +29,13 @@ def sync_directory(path: Path) -> None:
 def write_whole(path: str | Path, content: str | bytes) -> None:
     """Writes a file atomically: a reader sees the old file or the new one, also after a crash.
 
-    The content goes to a temporary file, which is synced and renamed. Parent directories are created. Raises OSError,
-    with path and size if the file system is full, and leaves no temporary file.
+    The content goes to a temporary file, which is synced and renamed. Raises OSError, with path and size if the file
+    system is full, and leaves no temporary file. The directory must exist: a directory that was moved away is not made
+    anew.
     """
     path, content = Path(path), content.encode() if isinstance(content, str) else content
     # Without the file's name: the temporary file of a killed writer must not match a search for that name.
     temporary = path.with_name(f".{secrets.token_hex(8)}.tmp")
-    path.parent.mkdir(parents=True, exist_ok=True)
     try:
         with open(temporary, "xb") as file:
             file.write(content)

@@ -7,7 +7,7 @@ import os
 import socket
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -23,8 +23,9 @@ from lvp.parallel.hardware import cores
 from lvp.parallel.sharding import named_sizes
 from lvp.training import records
 from sweeps.driver import forecast, lane_index
+from sweeps.driver.directory_watch import DirectoryWatch
 from sweeps.driver.lock import only_driver
-from sweeps.driver.manifest import Manifest
+from sweeps.driver.manifest import NAME, Manifest, Unusable, resume_command
 from sweeps.driver.options import DEFAULTS, NO_MESH, Options
 from sweeps.driver.packing import measured
 from sweeps.driver.progress import Progress, watched
@@ -32,6 +33,8 @@ from sweeps.driver.status import text as status_text
 from sweeps.driver.trials import trials
 from sweeps.executors.local import LocalExecutor
 from sweeps.reporting import results, tracking
+from sweeps.worker import environment
+from sweeps.worker.stop import Reason, lost
 from sweeps.worker.tasks import task_for
 from sweeps.worker.worker import Settings
 
@@ -100,7 +103,7 @@ def start(
     if dry_run:
         return None
     if out is not None:
-        _check_out(Path(out))
+        _check_directory(Path(out))
     datasets = {c.label: _dataset(c.cell) for c in cells}
     # A relative path would mean another file where `resume` starts in another directory.
     if specs := [d.spec for d in datasets.values() if d is not None]:
@@ -112,16 +115,24 @@ def start(
         config=experiments.to_dict(resolved),
         datasets={label: d and d.to_dict() for label, d in datasets.items()},
         source=source,
+        environment=environment.present(),
     )
     out = Path(out) if out is not None else Path("runs") / f"{loaded.name}-{tier}-{manifest.hash}"
-    settled = _settle(manifest, out.absolute())
-    with watched(settled, watch):
-        return _continue(settled, options, quiet)
+    manifest = replace(manifest, out=out.absolute())
+    _existing(manifest)  # a directory that holds anything else is refused before its lock file is written
+    try:
+        manifest.out.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise InputError(f"--out {out} cannot be written: {error.strerror}") from None
+    with _driving(manifest.out, options):
+        settled = _settle(manifest, say)
+        with watched(settled, watch):
+            return _continue(settled, options, quiet)
 
 
 def resume(out: str | Path, *, options: Options = DEFAULTS, quiet: bool = False):
     """Continues the sweep in `out` and returns its table, as `run` does. Nothing that finished is done again."""
-    manifest = Manifest.read(Path(out))
+    manifest, _ = Manifest.recover(Path(out))
     datasets = {entry.label: _dataset(entry.cell) for entry in manifest.cells}
     for entry in (e for e in manifest.cells if e.dataset is not None):
         task, dataset = task_for(entry.cell), datasets[entry.label]
@@ -129,24 +140,40 @@ def resume(out: str | Path, *, options: Options = DEFAULTS, quiet: bool = False)
             if task.fingerprints(dataset)[name] != fingerprint:
                 raise InputError(f"{name} of {dataset.spec}: not the one that the sweep in {out} began with")
     places: dict[str, dict[str, Any] | None] = {label: d and d.to_dict() for label, d in datasets.items()}
-    return _continue(_with(manifest, datasets=places), options, quiet)
+    with _driving(manifest.out, options):
+        manifest, problem = Manifest.recover(manifest.out)  # another driver may have written it meanwhile
+        return _continue(_begun(manifest, problem, _printer(quiet), datasets=places), options, quiet)
 
 
-def _with(manifest: Manifest, **places: Any) -> Manifest:
-    """The manifest with the present places of its datasets and its experiment's file. A cache may have moved."""
-    if all(getattr(manifest, name) == place for name, place in places.items()):
-        return manifest
-    manifest = replace(manifest, **places)
-    manifest.write()
+def _begun(manifest: Manifest, problem: str | None, say, **places: Any) -> Manifest:
+    """The manifest with the present places of its datasets and its experiment's file, written. A cache may have moved,
+    and manifest.json may have a problem."""
+    if problem:
+        say(f"{problem}: restored from its copy")
+    if any(getattr(manifest, name) != place for name, place in places.items()):
+        manifest = replace(manifest, **places)
+    manifest.begin()
     return manifest
+
+
+@contextlib.contextmanager
+def _driving(out: Path, options: Options) -> Iterator[None]:
+    """Holds the sweep's directory for the block. An interrupt names the command that goes on, however often the user
+    interrupts."""
+    with only_driver(out):
+        try:
+            yield
+        except KeyboardInterrupt:
+            again = resume_command(out, *options.where())
+            raise KeyboardInterrupt(f"interrupted; `{again}` goes on from here") from None
 
 
 def _dataset(cell):
     return task_for(cell).prepare(cache_dir() / "data")
 
 
-def _check_out(out: Path) -> None:
-    """InputError where `out` is a file, cannot be written, or holds something that is not a sweep."""
+def _check_directory(out: Path) -> None:
+    """InputError where `out` is a file, or cannot be written."""
     parent = out.absolute()
     while not parent.exists():
         parent = parent.parent
@@ -154,31 +181,43 @@ def _check_out(out: Path) -> None:
         raise InputError(f"--out {out}: {parent} is not a directory")
     if not os.access(parent, os.W_OK | os.X_OK):
         raise InputError(f"--out {out}: {parent} cannot be written")
-    if out.is_dir() and any(out.iterdir()) and not (out / "manifest.json").exists():
-        raise InputError(f"--out {out} holds files that are not a sweep; name an empty or new directory")
 
 
-def _settle(manifest: Manifest, out: Path) -> Manifest:
-    """Writes the manifest into a new directory, or returns the manifest of the same sweep in an existing one."""
-    _check_out(out)
-    if (out / "manifest.json").exists():
-        existing = Manifest.read(out)
+def _existing(manifest: Manifest) -> tuple[Manifest | None, str | None]:
+    """The manifest of the same sweep in its directory, and the problem with manifest.json if its copy was read. None
+    for a new directory, or one that lost both. InputError where the directory holds anything else."""
+    out = manifest.out
+    _check_directory(out)
+    unusable = None
+    try:
+        existing, problem = Manifest.recover(out)
+    except Unusable as error:
+        unusable = error
+    else:
         if existing.hash != manifest.hash:
             raise InputError(
-                f"--out {out} belongs to another configuration ({existing.experiment}, tier {existing.tier}, hash "
-                f"{existing.hash}; this one is {manifest.hash}); name another directory"
+                f"{out} holds another sweep: {existing.experiment}, tier {existing.tier}, hash {existing.hash} (this "
+                f"one is {manifest.hash}); name another --out, or continue it with `{resume_command(out)}`"
             )
-        settled = _with(existing, datasets=manifest.datasets, source=manifest.source)
-        if settled.source is not None:
-            user_experiments.keep(settled.source, out / user_experiments.KEPT)
-        return settled
-    settled = replace(manifest, out=out)
+        return existing, problem
+    # A driver that was killed early leaves hidden files and empty directories.
+    used = out.is_dir() and any(not (p.name[0] == "." or (p.is_dir() and not any(p.iterdir()))) for p in out.iterdir())
+    if used and not any(record.get("sweep") == manifest.hash for record in manifest.read_records()):
+        if (out / NAME).exists():
+            raise unusable
+        raise InputError(f"--out {out} holds files that are not of this sweep; name an empty or new directory")
+    return None, None
+
+
+def _settle(manifest: Manifest, say) -> Manifest:
+    """The manifest of the same sweep in its directory, or this one; written, with a copy of the experiment's file."""
+    existing, problem = _existing(manifest)
     try:
-        settled.write()
+        settled = _begun(existing or manifest, problem, say, datasets=manifest.datasets, source=manifest.source)
         if settled.source is not None:
-            user_experiments.keep(settled.source, out / user_experiments.KEPT)
+            user_experiments.keep(settled.source, settled.out / user_experiments.KEPT)
     except OSError as error:
-        raise InputError(f"--out {out} cannot be written: {error.strerror}") from None
+        raise InputError(f"--out {manifest.out} cannot be written: {error.strerror}") from None
     return settled
 
 
@@ -207,30 +246,32 @@ def _executor(out: Path, options: Options, settings: Settings, say):
 
 
 def _continue(manifest: Manifest, options: Options, quiet: bool):
-    """Runs a sweep's unfinished lanes, draws its figure and returns its table."""
+    """Runs a sweep's unfinished lanes, draws its figure and returns its table. The caller holds the directory."""
     say = _printer(quiet)
     failures: list[str] = []
     interrupted = False
-    with only_driver(manifest.out):
-        _write_lane_index(manifest)
-        for problem in manifest.set_damaged_aside():
-            say(f"{problem}: set aside, its lane is trained again")
-        if len(manifest.finished()) < manifest.num_lanes:
-            manifest, failures, interrupted = _work(manifest, options, quiet, say)
-        else:
-            say("every lane has a record")
-        table = None
-        try:
-            table = results.draw(manifest, say)
-            if options.track:
-                _track(manifest, options.track, say)
-        except Exception as error:
-            if not (interrupted or failures):
-                raise
-            say(f"{type(error).__name__}: {error}")  # the failures below matter more
-    again = " ".join(["python -m sweeps resume", str(manifest.out), *options.where()])
+    _write_lane_index(manifest)
+    for problem in manifest.set_damaged_aside():
+        say(f"{problem}: set aside, its lane is trained again")
+    if len(manifest.finished()) == manifest.num_lanes:
+        table = results.draw(manifest, _printer(quiet=True))
+        say(f"every lane has a record: nothing is left to do in {manifest.out}")
+        if options.track:
+            _track(manifest, options.track, say)
+        return table
+    manifest, failures, interrupted = _work(manifest, options, quiet, say)
+    table = None
+    try:
+        table = results.draw(manifest, say)
+        if options.track:
+            _track(manifest, options.track, say)
+    except Exception as error:
+        if not (interrupted or failures):
+            raise
+        say(f"{type(error).__name__}: {error}")  # the failures below matter more
     if interrupted:
-        raise KeyboardInterrupt(f"interrupted; `{again}` goes on from here")
+        raise KeyboardInterrupt
+    again = resume_command(manifest.out, *options.where())
     if failures:
         more = f" (and {len(failures) - 1} more)" if len(failures) > 1 else ""
         raise RuntimeError(f"{failures[0]}{more}; `{again}` tries again")
@@ -244,17 +285,54 @@ def _write_lane_index(manifest: Manifest) -> None:
         lane_index.write(manifest)
 
 
+def _in_its_environment(manifest: Manifest, options: Options, say) -> tuple[Manifest, dict[str, Any]]:
+    """The manifest with the environment that its sweep began with, and the present one, which workers must have too.
+
+    InputError where they differ and the options do not allow it.
+    """
+    present = environment.present()
+    if manifest.environment is None:
+        say(f"{manifest.out} does not say in which environment it began: its other lanes get the present one")
+        manifest = replace(manifest, environment=present)
+        manifest.write()
+    if options.ray_address:
+        del present["machine"]  # the driver trains nothing
+    if parts := environment.differences(manifest.environment or present, present):
+        began = f"{manifest.out} began with {', '.join(parts)}"
+        if not options.allow_other_version:
+            raise InputError(f"{began}: other bits are possible; go on with the first, or give --allow-other-version")
+        say(f"{began}: lanes from here on may have other bits, and their records name the present one")
+    return manifest, present
+
+
 def _work(manifest: Manifest, options: Options, quiet: bool, say) -> tuple[Manifest, list[str], bool]:
     """Runs the unfinished lanes. Returns the manifest with its packing, the failures of trials whose lanes have no
-    record, and whether the user interrupted."""
+    record, and whether the user interrupted. RuntimeError where the directory was moved or unmounted meanwhile."""
+    manifest, present = _in_its_environment(manifest, options, say)
+    session = json.dumps({"time": time.time(), "host": socket.gethostname()}) + "\n"
+    write_whole(manifest.session_path, session)
+    try:
+        with DirectoryWatch(manifest, session):
+            return _work_in_session(manifest, session, present, options, quiet, say)
+    finally:
+        if lost(manifest, session) is Reason.MOVED:
+            raise RuntimeError(
+                f"{manifest.out} was moved, removed or unmounted: the sweep has stopped; "
+                "`python -m sweeps resume DIR` with its present place goes on"
+            ) from None
+
+
+def _work_in_session(
+    manifest: Manifest, session: str, present: Mapping[str, Any], options: Options, quiet: bool, say
+) -> tuple[Manifest, list[str], bool]:
     started, failures, interrupted = time.perf_counter(), [], False
-    write_whole(manifest.session_path, json.dumps({"time": time.time(), "host": socket.gethostname()}) + "\n")
     manifest.failures_path.unlink(missing_ok=True)
     settings = Settings(
         threads=options.threads or 1,
         compile_cache=str(cache_dir() / "xla"),
         checkpoint_seconds=options.checkpoint_seconds,
-        commit=records.software()["commit"],
+        environment=present,
+        session=session,
     )
     executor = _executor(manifest.out, options, settings, say)
     try:
@@ -308,6 +386,7 @@ def _execute(manifest: Manifest, executor, settings: Settings, tracker: str | No
         accelerator=packing["platform"] != "cpu",
         mesh=packing.get("mesh"),
         hosts=packing.get("hosts", 1),
+        environment={**(settings.environment or {}), "device": f"{packing['platform']} {packing['device']}"},
     )
     todo = trials(manifest, packing["lanes_per_program"], packing["workers"], manifest.finished())
     manifest.leave_path.unlink(missing_ok=True)  # of a driver that was killed

@@ -9,7 +9,7 @@ from lvp.errors import InputError
 from lvp.files import write_whole
 from lvp.files.schema import Shape, fits
 from lvp.training import records
-from sweeps.driver.manifest import Manifest
+from sweeps.driver.manifest import Manifest, resume_command
 
 NAME = "lanes.json"
 _SHAPE: Shape = {
@@ -62,7 +62,7 @@ def read(manifest: Manifest, *, execute: bool = False) -> list[IndexedCell]:
     except (OSError, ValueError, TypeError, RecursionError):
         pass
     if manifest.source is not None and not execute:
-        path, again = manifest.out / NAME, f"python -m sweeps resume {manifest.out}"
+        path, again = manifest.out / NAME, resume_command(manifest.out)
         raise InputError(f"{path} does not say what cells the sweep has; `{again}` writes it anew")
     return _derived(manifest)
 

@@ -21,13 +21,17 @@ def _lock(file) -> None:
 
 @contextlib.contextmanager
 def only_driver(out: Path):
-    """Holds the sweep's directory for the block; InputError naming the holder where another driver has it."""
+    """Holds the sweep's directory for the block. InputError where another driver has it, with the holder, or where the
+    file system has no locks. A refused driver changes no file."""
     with open(out / ".lock", "a+") as f:
         try:
             _lock(f)
         except BlockingIOError:
             f.seek(0)
             raise InputError(f"{out} is run by another driver ({f.read().strip()})") from None
+        except OSError as error:
+            why = f"{out} cannot be locked ({error.strerror})"
+            raise InputError(f"{why}: name a directory on a file system that has file locks") from None
         f.truncate(0)
         f.write(f"host {socket.gethostname()}, pid {os.getpid()}\n")
         f.flush()
@@ -39,8 +43,8 @@ def driver(out: Path) -> str:
     try:
         with open(out / ".lock") as f:
             fcntl.flock(f, fcntl.LOCK_SH | fcntl.LOCK_NB)
-    except FileNotFoundError:
-        return ""
     except BlockingIOError:
         return (out / ".lock").read_text().strip()
+    except OSError:  # no lock file, or a file system without locks, on which no driver runs
+        return ""
     return ""

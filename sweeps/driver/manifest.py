@@ -1,6 +1,7 @@
 """A sweep's directory: its manifest and the places of its other files.
 
-OUT/manifest.json       experiment, tier, configuration and hash, datasets, packing; written once, before training
+OUT/manifest.json       experiment, tier, configuration, hash, datasets, environment, packing; written before training
+OUT/manifest.copy.json  the same content; `resume` restores a lost or damaged manifest.json from it
 OUT/experiment.py       a copy of the experiment's own file, if it has one
 OUT/lanes.json          the lane index (`sweeps.driver.lane_index`); it follows from the manifest
 OUT/records/HASH.jsonl  one finished lane, named by the hash of its configuration; a damaged record is renamed to
@@ -16,6 +17,7 @@ OUT/table.csv, figure.* made from the records; tensorboard/: one file per lane, 
 import contextlib
 import json
 import os
+import shlex
 import shutil
 import socket
 import time
@@ -33,13 +35,19 @@ from lvp.errors import InputError
 from lvp.files import write_whole
 from lvp.files.schema import fits
 from lvp.training import Cell, ImageCell, ImageLane, Lane, records
+from sweeps.worker import environment
 from sweeps.worker.tasks import task_for
 
+NAME, COPY = "manifest.json", "manifest.copy.json"
 FORMAT = 2  # of manifest.json; records have a format of their own
 # Keys and types of manifest.json and of the packing in it.
 _SHAPE = {"format": int, "hash": str, "experiment": str, "tier": str, "config": dict, "datasets": dict}
 _SOURCE = {"path": str, "sha256": str}
-_PACKING = {"platform": str, "workers": int, "threads": int, "pin": bool, "lanes_per_program": dict}
+_PACKING = {"platform": str, "device": str, "workers": int, "threads": int, "pin": bool, "lanes_per_program": dict}
+
+
+class Unusable(InputError):
+    """A manifest.json that is missing or damaged. A copy of its content may stand in for it."""
 
 
 @dataclass(frozen=True)
@@ -81,12 +89,19 @@ def lane_configs(cell, lanes: Iterable, dataset) -> Iterator[dict[str, Any]]:
         yield {"cell": config, "lane": records.configuration(lane), "data": data}
 
 
+def resume_command(out: Path, *words: str) -> str:
+    """The command that continues the sweep in `out`, as a shell takes it."""
+    return shlex.join(["python", "-m", "sweeps", "resume", str(out), *words])
+
+
 def _is_manifest(content: Any) -> bool:
     """Whether JSON has the keys and types of a manifest."""
     if not fits(content, _SHAPE):
         return False
     packing = content.get("packing")
     if packing is not None and not fits(packing, _PACKING):
+        return False
+    if content.get("environment") is not None and not fits(content["environment"], environment.SHAPE):
         return False
     return "source" not in content or fits(content["source"], _SOURCE)
 
@@ -102,6 +117,8 @@ class Manifest:
     datasets: dict[str, dict[str, Any] | None]
     packing: dict[str, Any] | None = None  # workers, threads and lanes per program by cell; None before it is chosen
     source: user_experiments.Source | None = None  # the experiment's own file; None for experiments of lvp
+    # `environment.present()` of the first session; None in manifests of earlier versions.
+    environment: dict[str, Any] | None = None
 
     @property
     def hash(self) -> str:
@@ -246,13 +263,6 @@ class Manifest:
         """The content of session.json, which the last driver wrote."""
         return self.session_path.read_text()
 
-    def is_taken_over(self, session: str) -> bool:
-        """Whether another driver has begun a session since `session`."""
-        try:
-            return self.session() != session
-        except OSError:
-            return False
-
     @property
     def failures_path(self) -> Path:
         return self.out / "failures.jsonl"
@@ -272,7 +282,6 @@ class Manifest:
         path = self._progress_path
         temporary = path.with_suffix(".tmp")
         with contextlib.suppress(OSError):  # on a full disk training can go on
-            path.parent.mkdir(exist_ok=True)
             temporary.write_text(json.dumps(said))
             os.replace(temporary, path)
 
@@ -296,7 +305,21 @@ class Manifest:
                     progress.append(said)
         return progress
 
+    def make_directory(self, path: Path) -> None:
+        """Makes a directory below the sweep's. The sweep's own must exist: it may have been moved away."""
+        for directory in reversed([path, *path.parents]):
+            if self.out in directory.parents:
+                directory.mkdir(exist_ok=True)
+
+    def begin(self) -> None:
+        """Makes the directories of the sweep and writes the manifest. Only the start of a session may call it."""
+        self.out.mkdir(parents=True, exist_ok=True)
+        for name in ("records", "checkpoints", "progress", "workers"):
+            self.make_directory(self.out / name)
+        self.write()
+
     def write(self) -> None:
+        """Writes manifest.json and its copy, each only where its content differs."""
         content = {k: v for k, v in asdict(self).items() if k not in ("out", "source")} | {
             "format": FORMAT,
             "hash": self.hash,
@@ -305,29 +328,73 @@ class Manifest:
             content["source"] = asdict(self.source)
         content = json.loads(records.dumps(content))  # as it is read: with text for keys
         content["digest"] = records.config_hash(content)
-        write_whole(self._path, json.dumps(content, indent=1, sort_keys=True) + "\n")
+        text = json.dumps(content, indent=1, sort_keys=True) + "\n"
+        for path in (self._path, self.out / COPY):
+            try:
+                same = path.read_bytes() == text.encode()
+            except FileNotFoundError:
+                same = False
+            if not same:
+                write_whole(path, text)
 
     @property
     def _path(self) -> Path:
-        return self.out / "manifest.json"
+        return self.out / NAME
 
     @classmethod
     def read(cls, out: Path) -> "Manifest":
-        """The manifest in a sweep's directory. InputError where it is missing, damaged or of another format."""
+        """The manifest in a sweep's directory. InputError where it is missing, damaged or of another format, with the
+        command that restores it, if one does."""
         out = Path(out).absolute()
         try:
-            content = json.loads((out / "manifest.json").read_text())
+            return cls._read(out, NAME)
+        except Unusable as problem:
+            raise InputError(f"{problem}{cls._way_back(out)}") from None
+
+    @classmethod
+    def recover(cls, out: Path) -> tuple["Manifest", str | None]:
+        """The manifest, or its copy where manifest.json is missing or damaged, with the problem. Unusable where none of
+        the two can be used, InputError where manifest.json is another version's or cannot be read for now."""
+        out = Path(out).absolute()
+        try:
+            return cls._read(out, NAME), None
+        except Unusable as problem:
+            try:
+                return cls._read(out, COPY), str(problem)
+            except InputError:
+                raise Unusable(f"{problem}{cls._way_back(out)}") from None
+
+    @classmethod
+    def _way_back(cls, out: Path) -> str:
+        """The words that name the way back to a sweep whose manifest.json cannot be used, "" without one."""
+        with contextlib.suppress(InputError):
+            cls._read(out, COPY)
+            return f"; `{resume_command(out)}` restores it from {COPY}"
+        rows = [r for p in (out / "records").glob("*.jsonl") if isinstance(r := cls._read_record(p), dict)]
+        if not rows:
+            return "" if (out / NAME).exists() else ": it is not the directory of a sweep"
+        name, tier = (str(rows[0].get(key, "?")) for key in ("experiment", "tier"))
+        command = shlex.join(["python", "-m", "sweeps", "run", name, "--tier", tier, "--out", str(out)])
+        return f"; `{command}`, with the configuration that it began with, goes on from its {len(rows)} records"
+
+    @classmethod
+    def _read(cls, out: Path, name: str) -> "Manifest":
+        """The manifest in a file. Unusable where it is missing or damaged, InputError where it is another version's."""
+        path = out / name
+        try:
+            content = json.loads(path.read_bytes())
+            digest = content.pop("digest", None) if isinstance(content, dict) else None  # the first have no digest
+            if digest is not None and digest != records.config_hash(content):
+                raise ValueError("it was changed since it was written")
             version = content.get("format") if isinstance(content, dict) else None
             if isinstance(version, int) and version < FORMAT:
                 older = f"{out} was begun by an older version of lvp (manifest format {version}, this one has {FORMAT})"
                 raise InputError(f"{older}: finish and `publish` it with that version, or start a new directory")
+            if isinstance(version, int) and version > FORMAT:
+                raise InputError(f"{path}: format {version} is a newer version's, this version reads {FORMAT}")
             if not _is_manifest(content):
                 raise ValueError("it does not have a manifest's keys and values")
-            digest = content.pop("digest", None)  # the first manifests have no digest
-            if digest is not None and digest != records.config_hash(content):
-                raise ValueError("it was changed since it was written")
-            if content.pop("format") != FORMAT:
-                raise ValueError(f"format {version} is a newer version's, this version reads {FORMAT}")
+            del content["format"]
             claimed = content.pop("hash")
             if "source" in content:
                 content["source"] = user_experiments.Source(**content["source"])
@@ -336,9 +403,11 @@ class Manifest:
         except InputError:
             raise
         except (FileNotFoundError, NotADirectoryError):
-            raise InputError(f"{out} is not the directory of a sweep: it holds no manifest.json") from None
-        except (OSError, ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
-            raise InputError(f"{out / 'manifest.json'} cannot be read: {error}") from None
+            raise Unusable(f"{out} holds no {name}") from None
+        except OSError as error:
+            raise InputError(f"{path} cannot be read: {error.strerror}") from None
+        except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
+            raise Unusable(f"{path} cannot be read: {error}") from None
         if actual != claimed:
-            raise InputError(f"{out / 'manifest.json'} was changed: its hash {claimed} does not match its content")
+            raise Unusable(f"{path} was changed: its hash {claimed} does not match its content")
         return manifest

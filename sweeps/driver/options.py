@@ -26,6 +26,7 @@ class Options:
     checkpoint_seconds: float = 30.0  # least time between checkpoints
     mesh: str | None = None  # "fsdp=8" (`lvp.parallel.sharding.mesh_sizes`); None keeps the sweep's, "none" removes it
     hosts: int = 1  # machines of a Ray cluster that share the mesh
+    allow_other_version: bool = False  # whether lanes may be trained in another environment than the sweep began with
     track: str | None = None  # a tool of `sweeps.reporting.tracking.TRACKERS`, whose files are written as lanes finish
 
     def __post_init__(self):
@@ -51,9 +52,10 @@ class Options:
             _check_answers(self.ray_address)
 
     def where(self) -> list[str]:
-        """The words of a command line for executor, cluster and tracker."""
+        """The words of a command line for executor, cluster, version and tracker."""
         address = ["--ray-address", self.ray_address] if self.ray_address else []
         where = address or ([] if self.executor == "ray" else ["--executor", self.executor])
+        where += ["--allow-other-version"] if self.allow_other_version else []
         return where + (["--track", self.track] if self.track else [])
 
 

@@ -9,7 +9,7 @@ from lvp.files import log_entries
 from sweeps.driver import lane_index
 from sweeps.driver.forecast import duration
 from sweeps.driver.lock import driver
-from sweeps.driver.manifest import Manifest
+from sweeps.driver.manifest import Manifest, resume_command
 
 SEEN = 300.0  # seconds after which a worker without progress is no longer counted
 
@@ -78,7 +78,8 @@ def status(manifest: Manifest, *, execute: bool = False) -> SweepStatus:
         cells.append(CellStatus(entry.label, len(entry.lanes), finished, len(failed & set(entry.lanes)), running, cost))
         lanes, flops = lanes + new, flops + cost * (new + sum(running))
     failures = [f for f in failures if failed & set(f["lanes"])]
-    return SweepStatus(cells, failures, now - began if driver(manifest.out) else 0.0, lanes, flops)
+    seconds = max(0.0, now - began) if driver(manifest.out) else 0.0  # the clock may have been set back
+    return SweepStatus(cells, failures, seconds, lanes, flops)
 
 
 def _began(manifest: Manifest) -> float:
@@ -109,9 +110,7 @@ def text(manifest: Manifest) -> str:
     damaged = sorted(p.name for p in (manifest.out / "records").glob("*.damaged"))
     unread = done - len(outcomes)
     if unread:
-        lines.append(
-            f"{unread} records cannot be read: `python -m sweeps resume {manifest.out}` trains their lanes again"
-        )
+        lines.append(f"{unread} records cannot be read: `{resume_command(manifest.out)}` trains their lanes again")
     if damaged:
         lines.append(f"set aside, since they could not be read: {', '.join(damaged)}")
     return "\n".join(lines)

@@ -12,6 +12,7 @@ import ray
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from lvp.errors import InputError
+from sweeps.driver.manifest import resume_command
 from sweeps.executors.file_system_check import FileSystemCheck
 from sweeps.worker.stop import Reason, end
 
@@ -67,7 +68,7 @@ class Watch(threading.Thread):
 
     def __init__(self, out: Path, address: str | None):
         super().__init__(daemon=True)
-        self.again = f"python -m sweeps resume {out}" + (f" --ray-address {address}" if address else "")
+        self.again = resume_command(out, *(["--ray-address", address] if address else []))
         self.local = address is None
         self.closed = threading.Event()
         self.node: Any = ray._private.worker._global_node  # None of a client, which does without

@@ -32,9 +32,8 @@ class Process:
 
     def __init__(self, out: Path, settings: Settings, number: int):
         self.log = out / "workers" / f"{number}.log"
-        self.log.parent.mkdir(parents=True, exist_ok=True)
         paths = [str(ROOT), os.environ.get("PYTHONPATH", "")]
-        environment = os.environ | settings.environment() | {"PYTHONPATH": os.pathsep.join(filter(None, paths))}
+        environment = os.environ | settings.variables() | {"PYTHONPATH": os.pathsep.join(filter(None, paths))}
         with open(self.log, "a") as log:
             self.process = subprocess.Popen(
                 [
@@ -89,7 +88,7 @@ class InProcess:
     """The same calls in this process, for a notebook that already holds the accelerator."""
 
     def __init__(self, out: Path, settings: Settings, number: int):
-        self.worker = Worker(out, replace(settings, pin=False))  # the user's process is not pinned
+        self.worker = Worker(out, replace(settings, pin=False, session=None))  # the user's process is not pinned
 
     def call(self, name: str, *args):
         return getattr(self.worker, name)(*args)

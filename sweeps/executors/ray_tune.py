@@ -7,11 +7,12 @@ Tune's own restore is not exact, so it is not used.
 import contextlib
 import logging
 import os
+import shutil
 import signal
 import tempfile
 import time
 from collections.abc import Callable, Collection, Iterable
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +24,7 @@ import experiments
 import lvp
 from lvp.errors import InputError
 from lvp.parallel.hardware import cores
-from sweeps.driver.manifest import Manifest
+from sweeps.driver.manifest import NAME, Manifest
 from sweeps.executors import cluster
 from sweeps.executors.cluster import Refused
 from sweeps.executors.file_system_check import FileSystemCheck
@@ -114,7 +115,7 @@ class RayExecutor:
         os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
         os.environ.setdefault("TUNE_DISABLE_AUTO_CALLBACK_LOGGERS", "1")
         os.environ.setdefault("TUNE_GLOBAL_CHECKPOINT_S", "1000000")  # Tune's restore is not used
-        variables = (settings or Settings()).environment()
+        variables = (settings or Settings()).variables()
         environment: dict[str, Any]
         options: dict[str, Any]
         if address is None:
@@ -144,6 +145,8 @@ class RayExecutor:
         if stop is not None:  # Ray's own would end this process at once
             signal.signal(signal.SIGTERM, stop)
         self.cluster = address is not None
+        # Tune writes until it ends, also where the sweep's directory was moved; all machines of a cluster must see it.
+        self.storage = out / "ray" if address else Path(tempfile.mkdtemp(prefix="lvp-tune-"))
         self.file_system_check: FileSystemCheck | None = None
         self.watch = cluster.Watch(out, address)
         self.watch.start()
@@ -250,7 +253,7 @@ class RayExecutor:
             tune.with_resources(TuneTrial, bundles),
             param_space={
                 "file_system_check": self.file_system_check,
-                "settings": asdict(replace(settings, session=self.file_system_check.session)),
+                "settings": asdict(settings),
                 "resources": resources,
                 "trial": tune.grid_search(trials),
             },
@@ -261,7 +264,7 @@ class RayExecutor:
             ),
             run_config=tune.RunConfig(
                 name="tune",
-                storage_path=str(self.out / "ray"),
+                storage_path=str(self.storage),
                 verbose=0,
                 callbacks=[reporter],
                 stop=reporter,
@@ -291,6 +294,8 @@ class RayExecutor:
     def _let_workers_save(self, started: float) -> None:
         """Asks the workers seen since `started` to save what they train, and waits for them for `GRACE` seconds, or as
         long as one of them is saving."""
+        if not (self.out / NAME).exists():  # moved away
+            return
         manifest, deadline = Manifest.read(self.out), time.monotonic() + GRACE
         manifest.leave_path.touch()
         try:
@@ -306,6 +311,8 @@ class RayExecutor:
     def close(self) -> None:
         ray.shutdown()
         self.watch.close()
+        if not self.cluster:
+            shutil.rmtree(self.storage, ignore_errors=True)
 
 
 @contextlib.contextmanager

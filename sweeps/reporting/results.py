@@ -95,6 +95,7 @@ def publish(out: str | Path) -> Path:
         "trial_seconds": round(sum(t["seconds"] for t in trials), 1),
         "wall_seconds": round(sum(s["seconds"] for s in sessions), 1),
     }
+    folder.mkdir(parents=True, exist_ok=True)
     write_whole(folder / "sweep.json", json.dumps(content, indent=1, sort_keys=True, allow_nan=False) + "\n")
     records.write(folder / "records.jsonl", rows)
     return folder

@@ -75,6 +75,7 @@ def track(manifest: Manifest, name: str, lanes: Collection[str] | None = None) -
                 content = tracker.content(entry, record, path.stat().st_mtime)
             except (KeyError, TypeError, AttributeError, ArithmeticError, ValueError) as error:
                 raise InputError(f"{path}: the record does not fit cell {entry.label}: {error}") from None
+            manifest.make_directory(files[record["hash"]].parent)
             write_whole(files[record["hash"]], content)
     return folder
 

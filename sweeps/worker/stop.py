@@ -2,6 +2,7 @@
 
 reason           cause                                     what is saved             how the process ends
 TAKEN_OVER       another driver's session.json             nothing                   exit code 1
+MOVED            no session.json: the directory has gone   nothing                   exit code 1
 SIGTERM          the signal, in a worker                   checkpoint of its pack    exit code 0; at once if it is idle
 ASKED_BY_DRIVER  the file OUT/leave                        checkpoint of its pack    it lives; the driver gets Preempted
 NOT_SAVED        SIGTERM, and the trial failed             nothing                   exit code 1
@@ -17,6 +18,7 @@ checkpoints.
 Records and checkpoints are written whole or not at all, so a process may end at any time.
 """
 
+import errno
 import os
 from enum import IntEnum
 from typing import NoReturn
@@ -28,24 +30,45 @@ class Reason(IntEnum):
     """Why a process stops. Workers that share a mesh agree on the smallest of their reasons."""
 
     TAKEN_OVER = 1
-    SIGTERM = 2
-    ASKED_BY_DRIVER = 3
-    NOT_SAVED = 4
-    DRIVER_GONE = 5
-    GANG_BROKEN = 6
-    RAY_LOST = 7
-    DISK_FULL = 8
-    INTERRUPTED = 9
+    MOVED = 2
+    SIGTERM = 3
+    ASKED_BY_DRIVER = 4
+    NOT_SAVED = 5
+    DRIVER_GONE = 6
+    GANG_BROKEN = 7
+    RAY_LOST = 8
+    DISK_FULL = 9
+    INTERRUPTED = 10
 
 
 EXIT_CODES = {
     Reason.TAKEN_OVER: 1,
+    Reason.MOVED: 1,
     Reason.SIGTERM: 0,
     Reason.NOT_SAVED: 1,
     Reason.DRIVER_GONE: 0,
     Reason.GANG_BROKEN: 1,
     Reason.RAY_LOST: 1,
 }
+
+
+# Error numbers of a file whose directory was moved, removed or unmounted.
+_GONE = (errno.ENOENT, errno.ENOTDIR, errno.ESTALE, errno.ENOTCONN, errno.ENODEV)
+
+
+def lost(manifest: Manifest, session: str | None) -> Reason | None:
+    """TAKEN_OVER or MOVED where the sweep's directory no longer holds this session, after which nothing may be written
+    there; else None.
+
+    Args:
+      session: the content of session.json under this driver; None for a worker in the driver's process.
+    """
+    if session is None:
+        return None
+    try:
+        return None if manifest.session() == session else Reason.TAKEN_OVER
+    except OSError as error:
+        return Reason.MOVED if error.errno in _GONE else None
 
 
 class Stop:
@@ -66,13 +89,10 @@ class Stop:
     def check(self, manifest: Manifest, session: str | None) -> Reason | None:
         """Returns the reason to stop training now, or None. Reads session.json and OUT/leave at most once each.
 
-        TAKEN_OVER goes before a reason that was set earlier: the lanes are another driver's, so nothing may be saved.
-
-        Args:
-          session: the content of session.json under this worker's driver; None for a worker that ends with its driver.
+        TAKEN_OVER and MOVED go before a reason that was set earlier: nothing may be saved. `session`: as in `lost`.
         """
-        if session is not None and manifest.is_taken_over(session):
-            return Reason.TAKEN_OVER
+        if reason := lost(manifest, session):
+            return reason
         if self.reason is None and manifest.leave_path.exists():
             self.set(Reason.ASKED_BY_DRIVER)
         return self.reason

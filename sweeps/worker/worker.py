@@ -14,8 +14,8 @@ import socket
 import sys
 import threading
 import time
+from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -28,9 +28,10 @@ from lvp.parallel import processes, sharding
 from lvp.parallel.hardware import accelerator, cores
 from lvp.training import records
 from sweeps.driver.manifest import Manifest
+from sweeps.worker import environment
 from sweeps.worker.cpu_affinity import claim_cores
 from sweeps.worker.pack import Pack
-from sweeps.worker.stop import Reason, Stop, end
+from sweeps.worker.stop import Reason, Stop, end, lost
 from sweeps.worker.tasks import task_for
 
 RETRIES = 5  # of a trial whose worker died, without progress in between; exceptions are not retried
@@ -46,12 +47,12 @@ class Settings:
     compile_cache: str | None = None  # directory of XLA's persistent cache
     checkpoint_seconds: float = 30.0  # least time between two checkpoints of a pack
     accelerator: bool = True  # whether the scheduler is asked for an accelerator, if it has any
-    commit: str | None = None  # of the driver's checkout; workers with shipped packages have no checkout
+    environment: Mapping[str, Any] | None = None  # the driver's, which the worker must have too
     mesh: dict[str, int] | None = None  # sizes of the mesh that trains a lane; None trains lanes on one device
     hosts: int = 1  # machines that share the mesh, one worker each
-    session: str | None = None  # session.json under this worker's driver; None for workers that end with it
+    session: str | None = None  # session.json under this worker's driver; None in the driver's process
 
-    def environment(self) -> dict[str, str]:
+    def variables(self) -> dict[str, str]:
         """Environment variables that must be set before the process starts."""
         # Huge pages: page faults per training step fall from tens of thousands to a few thousand.
         return {"GLIBC_TUNABLES": "glibc.malloc.hugetlb=1", "PYTHONUNBUFFERED": "1"}
@@ -64,6 +65,8 @@ class Worker:
         self.out, self.settings = Path(out), settings
         if settings.pin:  # before JAX makes its backend, which counts threads and reads XLA_FLAGS
             claim_cores(settings.threads)
+            # Cores may be fewer, or all claimed, and XLA splits sums by the number of its threads.
+            os.environ["NPROC"] = os.environ["PJRT_NPROC"] = str(settings.threads)
             if settings.threads == 1:
                 os.environ["XLA_FLAGS"] = f"{os.environ.get('XLA_FLAGS', '')} {CPU_FLAGS}".strip()
 
@@ -106,9 +109,21 @@ class Worker:
         if self.settings.hosts > 1:
             reasons = processes.gathered([reason or 0])[:, 0]
             reason = min((Reason(int(r)) for r in reasons if r), default=None)
-        if reason is Reason.TAKEN_OVER:  # Another driver took over this sweep: exit without writing.
+        if reason in (Reason.TAKEN_OVER, Reason.MOVED):  # the directory is not this driver's: nothing may be written
             end(reason)
         return reason
+
+    def _end_if_lost(self, manifest: Manifest) -> None:
+        """Ends the process where the directory is no longer this driver's. Called before each write that matters."""
+        if reason := lost(manifest, self.settings.session):
+            end(reason)
+
+    def _check_environment(self) -> None:
+        """RuntimeError where this worker's environment is not the driver's."""
+        device = jax.devices()[0]
+        present = environment.present() | {"device": f"{device.platform} {device.device_kind}"}
+        if self.settings.environment and (parts := environment.differences(self.settings.environment, present)):
+            raise RuntimeError(f"{socket.gethostname()} has another environment than the driver: {', '.join(parts)}")
 
     def _leads(self) -> bool:
         """Whether this worker writes records and progress: among workers that share a mesh, host 0 does."""
@@ -150,6 +165,11 @@ class Worker:
 
     def run_trial(self, trial: dict) -> dict:
         """Runs {"id", "cell", "lanes": [hash, …], "pack"} and returns its report. Packs with records are skipped."""
+        with environment.fixed_options():
+            return self._run_trial(trial)
+
+    def _run_trial(self, trial: dict) -> dict:
+        self._check_environment()
         manifest = Manifest.read(self.out)
         before, started, training_seconds = dict(self.counts), time.perf_counter(), 0.0
         lanes, pack = trial["lanes"], trial["pack"]
@@ -183,18 +203,21 @@ class Worker:
         outcome = experiment.calculate(entry.cell.arguments, entry.lanes[lane], entry.dataset)
         seconds = time.perf_counter() - started
         provenance = self._provenance(1) | {"seconds": round(seconds, 3)}
+        self._end_if_lost(manifest)
         manifest.write_records(index, {lane: {"status": "finished"} | outcome}, provenance)
         return seconds
 
     def _provenance(self, pack: int) -> dict:
-        """The provenance of a lane's record: software, device and packing."""
-        device, software = jax.devices()[0], records.software()
+        """The provenance of a lane's record: software, environment, device and packing."""
+        device, software, present = jax.devices()[0], records.software(), environment.present()
         shared = {"mesh": self.settings.mesh, "hosts": self.settings.hosts} if self.settings.mesh else {}
         return (
             software
             | shared
             | {
-                "commit": software["commit"] or self.settings.commit,
+                # Workers with shipped packages have no checkout.
+                "commit": software["commit"] or (self.settings.environment or {}).get("commit"),
+                **{name: present[name] for name in ("code", "flags", "machine")},
                 "device": device.device_kind,
                 "platform": device.platform,
                 "threads": self.settings.threads,
@@ -209,7 +232,12 @@ class Worker:
         lanes, leads = {h: entry.lanes[h] for h in hashes}, self._leads()
         folders = [manifest.checkpoint_path(h) for h in hashes]
         group = Pack(program, lanes, folders, self.settings.checkpoint_seconds)
-        progress = partial(manifest.write_progress, index, hashes) if leads else lambda *_: None
+
+        def progress(step: int, saving: bool) -> None:
+            if saving:
+                self._end_if_lost(manifest)
+            if leads:
+                manifest.write_progress(index, hashes, step, saving)
 
         reason: Reason | None = None
 
@@ -243,12 +271,17 @@ class Worker:
         )
         task = task_for(entry.cell)
         columns = {lane: task.outcome(entry.dataset, outcome) for lane, outcome in outcomes.items()}
+        self._end_if_lost(manifest)
         manifest.write_records(index, columns, provenance)
         return group.seconds
 
     def measure(self, index: int, packs: list[int], seconds: float = 1.0) -> dict[int, float]:
         """Lane-steps per second of a cell by pack size: each is compiled and run for about `seconds`. Sizes are tried
         in order until one no longer fits in memory or gains less than a tenth over the one before."""
+        with environment.fixed_options():
+            return self._measure(index, packs, seconds)
+
+    def _measure(self, index: int, packs: list[int], seconds: float) -> dict[int, float]:
         manifest, speeds = Manifest.read(self.out), {}
         for pack in [p for p in packs if p == 1 or p <= len(manifest.cells[index].lanes)]:
             lanes = list(manifest.cells[index].lanes.values())

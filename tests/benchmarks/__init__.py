@@ -76,7 +76,7 @@ class Side:
     def __init__(self, module: str, name: str, tuned: bool):
         from sweeps.worker.worker import Settings
 
-        environment = os.environ | {"JAX_PLATFORMS": "cpu"} | (Settings().environment() if tuned else {})
+        environment = os.environ | {"JAX_PLATFORMS": "cpu"} | (Settings().variables() if tuned else {})
         self.process = subprocess.Popen(
             [sys.executable, "-m", module, name],
             stdin=subprocess.PIPE,

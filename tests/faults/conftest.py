@@ -1,8 +1,18 @@
-"""A Ray cluster of its own for every test that asks for one."""
+"""A Ray cluster of its own for every test that asks for one, and a sweep of three lanes in the test's process."""
+
+import shutil
 
 import pytest
 
+import sweeps
+from sweeps.driver import api
+from tests.faults import kill_points
 from tests.faults.clusters import Cluster
+from tests.lvp.data.tokens.test_datasets import some_text
+from tests.sweeps.running import TINY
+
+SMALL = TINY | {"widths": "16", "seeds": "0", "steps": "8"}
+OPTIONS = {"executor": "local", "pack": 1, "threads": 1, "quiet": True}
 
 
 @pytest.fixture
@@ -13,3 +23,43 @@ def cluster(monkeypatch, tmp_path):
     elsewhere.mkdir()
     with Cluster(elsewhere) as made:
         yield made
+
+
+@pytest.fixture(scope="module")
+def text(tmp_path_factory):
+    path = tmp_path_factory.mktemp("text") / "text.txt"
+    path.write_text(some_text(20_000))
+    return path
+
+
+@pytest.fixture(scope="module")
+def small(text, cache):
+    """small(out, **changes) runs a sweep of three lanes with its worker in this process."""
+
+    def run(out, **changes):
+        return sweeps.run("width_vocab", "smoke", out=out, corpus=f"text:{text}", **(SMALL | OPTIONS | changes))
+
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(api, "_holds_accelerator", lambda: "gpu")
+        patched.setenv("LVP_CACHE", str(cache))
+        yield run
+
+
+@pytest.fixture(scope="module")
+def undisturbed(small, tmp_path_factory):
+    """The directory of a sweep of three lanes that nobody disturbed, and the points at which it could be killed."""
+    out = tmp_path_factory.mktemp("whole") / "out"
+    with pytest.MonkeyPatch.context() as patched, kill_points.in_this_process(patched, out) as points:
+        small(out)
+    return out, points
+
+
+@pytest.fixture
+def whole(undisturbed):
+    return undisturbed[0]
+
+
+@pytest.fixture
+def copy(whole, tmp_path):
+    shutil.copytree(whole, tmp_path / "out")
+    return tmp_path / "out"

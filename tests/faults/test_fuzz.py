@@ -241,7 +241,7 @@ def sweep(tmp_path_factory):
         {label: d.to_dict() for label, d in datasets.items()},
         packing,
     )
-    manifest.write()
+    manifest.begin()
     lane_index.write(manifest)
     lanes = list(manifest.cells[0].lanes)[:2]
     outcome = Outcome("finished", 10, None, 2.5, 2.5, [1, 10], [3.0, 2.5])

@@ -186,7 +186,7 @@ def test_an_experiment_is_one_of_the_list(name, tmp_path, monkeypatch):
     before = set(sys.modules)
     with pytest.raises(InputError, match="unknown experiment"):
         experiments.load(name)
-    Manifest(tmp_path / "out", name, "smoke", {}, {}).write()
+    Manifest(tmp_path / "out", name, "smoke", {}, {}).begin()
     for call in (api.status, api.resume, api.table_of):
         with pytest.raises(InputError, match="unknown experiment"):
             call(tmp_path / "out")
@@ -201,12 +201,13 @@ def test_a_manifest_with_programs_for_text_is_refused(tmp_path):
             Manifest(tmp_path, **fields).write()
             with pytest.raises(InputError):
                 api.status(tmp_path)
-    assert [p.name for p in tmp_path.iterdir()] == ["manifest.json"]
+    assert {p.name for p in tmp_path.iterdir()} == {"manifest.json", "manifest.copy.json"}
 
 
 def test_a_record_names_no_place_to_write(tmp_path):
     """The name of a lane is a hash of its configuration, whatever a file claims."""
     record = {"format": 1, "hash": "../../evil", "config": {}, "outcome": {"status": "finished"}, "provenance": {}}
+    (tmp_path / "out" / "records").mkdir(parents=True)
     records.write(tmp_path / "out" / "records" / "00ff.jsonl", [record])
     path = Path(tmp_path / "out" / "records" / "00ff.jsonl")
     assert isinstance(Manifest._read_record(path), InputError)

@@ -2,6 +2,9 @@
 
 import time
 
+import pytest
+
+from lvp.errors import InputError
 from sweeps.driver.manifest import Manifest
 from tests.faults import ledger
 from tests.sweeps.running import outcomes
@@ -45,3 +48,16 @@ def until(condition, process, seconds=300):
 
 def at_work(out) -> int:
     return len(Manifest.read(out).read_progress()) if (out / "manifest.json").exists() else 0
+
+
+def times(out):
+    """When each record was written."""
+    return {path.name: path.stat().st_mtime_ns for path in out.glob("records/*.jsonl")}
+
+
+def refused(call) -> str:
+    """The one line with which a call is refused."""
+    with pytest.raises(InputError) as problem:
+        call()
+    assert "\n" not in str(problem.value)
+    return str(problem.value)

@@ -20,7 +20,7 @@ def older(tmp_path):
     """The directory of a sweep whose manifest has format 1, with the digest that its version wrote."""
     out = tmp_path / "out"
     config = experiments.to_dict(experiments.configured("width_vocab", "smoke", VALUES))
-    Manifest(out, "width_vocab", "smoke", config, {}).write()
+    Manifest(out, "width_vocab", "smoke", config, {}).begin()
     content = json.loads((out / "manifest.json").read_text())
     assert content.pop("format") == manifest.FORMAT == 2 and records.FORMAT == 1
     del content["digest"]

@@ -189,11 +189,11 @@ def test_a_directory_that_belongs_to_another_sweep_is_left_alone(finished, comma
     out, _ = finished
     before = (out / "manifest.json").read_bytes()
     process = command(*RUN, "--out", out, steps="41")
-    assert process.returncode == 2 and "belongs to another configuration" in process.stderr
+    assert process.returncode == 2 and "holds another sweep: width_vocab" in process.stderr
     assert (out / "manifest.json").read_bytes() == before
     (tmp_path / "mine").write_text("not a sweep")
     process = command(*RUN, "--out", tmp_path)
-    assert process.returncode == 2 and "not a sweep" in process.stderr
+    assert process.returncode == 2 and "not of this sweep" in process.stderr
     assert [p.name for p in tmp_path.iterdir()] == ["mine"]
 
 

@@ -23,7 +23,7 @@ def sweep(finished, tmp_path) -> Manifest:
     for dataset in manifest.datasets.values():
         for name in ("tokens_train", "tokens_valid"):
             dataset[name] = str(shutil.copy(dataset[name], tmp_path / f"{dataset['vocab']}-{name}.npy"))
-    manifest.write()
+    manifest.begin()
     next(iter((manifest.out / "records").iterdir())).unlink()
     return manifest
 

@@ -1,6 +1,7 @@
 """The flag that stops a process: its first reason stays, and one check reads each file once."""
 
 import ast
+import errno
 from pathlib import Path
 
 import numpy as np
@@ -14,17 +15,20 @@ from tests.sweeps.running import ROOT
 class Files:
     """The files of a sweep that a check reads, with a count of the reads of each."""
 
-    def __init__(self, leave=(), taken=()):
-        self.leave, self.taken, self.reads = list(leave), list(taken), {"leave": 0, "session": 0}
+    def __init__(self, leave=(), sessions=()):
+        self.leave, self.sessions, self.reads = list(leave), list(sessions), {"leave": 0, "session": 0}
         self.leave_path = self
 
     def exists(self) -> bool:
         self.reads["leave"] += 1
         return self.leave.pop(0) if self.leave else False
 
-    def is_taken_over(self, session) -> bool:
+    def session(self) -> str:
         self.reads["session"] += 1
-        return self.taken.pop(0) if self.taken else False
+        session = self.sessions.pop(0) if self.sessions else "mine"
+        if isinstance(session, OSError):
+            raise session
+        return session
 
 
 def test_the_first_reason_stays():
@@ -47,12 +51,16 @@ def test_a_check_reads_each_file_once():
 
 
 @pytest.mark.parametrize("earlier", [None, Reason.SIGTERM, Reason.ASKED_BY_DRIVER])
-def test_a_sweep_that_was_taken_over_is_never_written(earlier):
+def test_a_sweep_that_was_taken_over_or_moved_is_never_written(earlier):
     stop = Stop()
     if earlier is not None:
         stop.set(earlier)
-    assert stop.check(Files(leave=[True], taken=[True]), "mine") is Reason.TAKEN_OVER
-    assert stop.check(Files(taken=[True]), None) is earlier  # a worker that ends with its driver has no session
+    assert stop.check(Files(leave=[True], sessions=["another"]), "mine") is Reason.TAKEN_OVER
+    for number in (errno.ENOENT, errno.ESTALE, errno.ENOTCONN):
+        assert stop.check(Files(leave=[True], sessions=[OSError(number, "gone")]), "mine") is Reason.MOVED
+    # An error of the machine does not say that the directory has gone.
+    assert stop.check(Files(sessions=[OSError(errno.EMFILE, "too many")]), "mine") is earlier
+    assert stop.check(Files(sessions=["another"]), None) is earlier  # a worker in the driver's process has no session
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,34 @@
+"""Notices that the sweep's directory was moved, removed or unmounted while its driver runs."""
+
+import _thread
+import signal
+import threading
+
+from sweeps.driver.manifest import Manifest
+from sweeps.worker.stop import Reason, lost
+
+INTERVAL = 0.5  # seconds
+
+
+class DirectoryWatch(threading.Thread):
+    """Interrupts the main thread once the directory no longer holds this driver's session; ends with the block."""
+
+    def __init__(self, manifest: Manifest, session: str):
+        super().__init__(daemon=True)
+        self.manifest, self.session, self.ended = manifest, session, threading.Event()
+
+    def run(self) -> None:
+        while not self.ended.wait(INTERVAL):
+            if lost(self.manifest, self.session) is Reason.MOVED:
+                # A background process may ignore Ctrl-C.
+                handled = (n for n in (signal.SIGINT, signal.SIGTERM) if callable(signal.getsignal(n)))
+                _thread.interrupt_main(next(handled, signal.SIGINT))
+                return
+
+    def __enter__(self) -> "DirectoryWatch":
+        self.start()
+        return self
+
+    def __exit__(self, *_) -> None:
+        self.ended.set()
+        self.join()

@@ -1,0 +1,253 @@
+"""A sweep's directory: killed drivers, second drivers, a lost manifest, a directory that is moved, no locks."""
+
+import contextlib
+import errno
+import fcntl
+import os
+import re
+import shutil
+import signal
+import time
+from pathlib import Path
+
+import pytest
+
+import sweeps
+from sweeps.driver import api
+from sweeps.driver.lock import driver, only_driver
+from sweeps.driver.manifest import Manifest
+from sweeps.worker.stop import Reason, lost
+from tests.faults import kill_points
+from tests.faults.conftest import SMALL
+from tests.faults.damage import contents
+from tests.faults.ledger import record
+from tests.faults.watching import refused, times
+from tests.sweeps.running import outcomes
+
+# --- kills -------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("which", ["first", "last"])
+def test_a_run_that_is_killed_is_continued(small, undisturbed, tmp_path, monkeypatch, which):
+    """At its first fsync, which is that of manifest.json, and at the last point."""
+    whole, points = undisturbed
+    assert points[0].startswith("fsync") and points[1].startswith("replace") and len(points) > 20
+    at = 1 if which == "first" else len(points)
+    with kill_points.in_this_process(monkeypatch, tmp_path / "out", at) as reached:
+        small(tmp_path / "out")
+    assert len(reached) >= at
+    if at == 1:
+        left = [p.name for p in (tmp_path / "out").iterdir() if p.is_file() and p.name != ".lock"]
+        assert len(left) == 1 and left[0].endswith(".tmp")
+        assert "holds no manifest.json" in refused(lambda: api.resume(tmp_path / "out"))
+    small(tmp_path / "out")
+    assert outcomes(tmp_path / "out") == outcomes(whole)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["run", "resume"])
+def test_a_driver_that_is_killed_at_any_point_is_continued(small, whole, text, cache, tmp_path, name):
+    """SIGKILL before every fsync, rename and unlink of a driver, its worker's among them."""
+    words = ["-c", kill_points.IN_ONE_PROCESS, name]
+    start = [*words, "width_vocab", "--tier", "smoke", "--corpus", f"text:{text}", "--pack", "1", "--threads", "1"]
+    settings = [f"--set={key}={value}" for key, value in SMALL.items()]
+
+    def killed(number, at):
+        out = tmp_path / str(number) / "out"
+        if name == "run":
+            given = [*start, "--executor", "local", "--out", out, *settings]
+        else:  # of a sweep whose second lane and whose first manifest are gone
+            shutil.copytree(whole, out)
+            max(out.glob("records/*")).unlink()
+            (out / "manifest.json").unlink()
+            given = [*words, out, "--executor", "local"]
+        return out, *kill_points.command(given, out, tmp_path / "hook", at, cache)
+
+    out, process, points = killed("count", 0)
+    assert process.returncode == 0, process.stderr
+    assert outcomes(out) == outcomes(whole)
+    lost_lanes = repeated = wrong = 0
+    for at in range(1, len(points) + 1):
+        out, process, reached = killed(at, at)
+        assert process.returncode == -signal.SIGKILL and len(reached) == at
+        stood = times(out)
+        small(out)
+        lanes = outcomes(out)
+        lost_lanes += len(outcomes(whole).keys() - lanes.keys())
+        repeated += sum(times(out)[n] != t for n, t in stood.items())
+        wrong += sum(lanes[h] != outcome for h, outcome in outcomes(whole).items() if h in lanes)
+        shutil.rmtree(out.parent)
+    record(f"{name} is killed at a fsync, rename or unlink", len(points), lost_lanes, repeated, wrong)
+    assert len(points) > 20 and (lost_lanes, repeated, wrong) == (0, 0, 0)
+
+
+# --- a second driver ---------------------------------------------------------------------------------------------
+
+
+def test_a_refused_driver_changes_no_byte(small, copy, whole, tmp_path, monkeypatch):
+    max(copy.glob("records/*")).unlink()
+    with only_driver(copy):
+        before = contents(copy)
+        assert "another driver" in refused(lambda: small(copy))
+        assert "another driver" in refused(lambda: api.resume(copy))
+        monkeypatch.setenv("LVP_CACHE", str(tmp_path / "another"))  # the places of the data in the manifest are others
+        assert "another driver" in refused(lambda: api.resume(copy))
+        assert "another driver" in refused(lambda: small(copy))
+        assert contents(copy) == before
+    api.resume(copy, quiet=True, **{"options": sweeps.Options(executor="local")})
+    assert outcomes(copy) == outcomes(whole)
+
+
+def test_another_configuration_is_refused_with_the_way_out(small, copy, tmp_path):
+    before = contents(copy)
+    for held in (contextlib.nullcontext(), only_driver(copy)):
+        with held:
+            before = contents(copy)
+            said = refused(lambda: small(copy, steps="9"))
+            assert re.search(r"holds another sweep: width_vocab, tier smoke, hash \w+ .*--out.* resume ", said)
+            assert contents(copy) == before
+    (tmp_path / "new").mkdir()
+    with only_driver(tmp_path / "new"):  # that has not written its manifest yet
+        assert "another driver" in refused(lambda: small(tmp_path / "new"))
+
+
+@pytest.mark.slow
+def test_two_resumes_at_once(copy, whole, command):
+    """One of them does the work; the other is refused in one line, or finds nothing left to do."""
+    for path in copy.glob("records/*"):
+        path.unlink()
+    drivers = [command("resume", copy, "--executor", "local", start=True) for _ in range(2)]
+    ended = [(*process.communicate(timeout=300), process.returncode) for process in drivers]
+    codes = sorted(code for _, _, code in ended)
+    assert codes in ([0, 2], [0, 0]), ended
+    if codes == [0, 2]:
+        (said,) = (stderr for _, stderr, code in ended if code == 2)
+        assert "is run by another driver" in said and said.count("\n") == 1
+    assert outcomes(copy) == outcomes(whole)
+
+
+@pytest.mark.parametrize("number", [errno.ENOLCK, errno.EOPNOTSUPP])
+def test_a_file_system_without_locks_is_one_line(small, copy, monkeypatch, number):
+    def flock(*_):
+        raise OSError(number, os.strerror(number))
+
+    max(copy.glob("records/*")).unlink()
+    before = contents(copy)
+    monkeypatch.setattr(fcntl, "flock", flock)
+    for call in (lambda: small(copy), lambda: api.resume(copy)):
+        assert "file locks" in refused(call)
+    assert contents(copy) == before and driver(copy) == "" and "no driver" in api.status(copy)
+
+
+# --- the manifest ------------------------------------------------------------------------------------------------
+
+DAMAGES = {
+    "lost": Path.unlink,
+    "empty": lambda path: path.write_text(""),
+    "cut": lambda path: path.write_bytes(path.read_bytes()[:99]),
+    "changed": lambda path: path.write_text(path.read_text().replace('"smoke"', '"paper"')),
+}
+
+
+@pytest.mark.parametrize("damage", DAMAGES)
+def test_a_manifest_is_restored_from_its_copy(copy, damage):
+    before, said = contents(copy), []
+    DAMAGES[damage](copy / "manifest.json")
+    assert f"resume {copy}` restores it" in refused(lambda: api.status(copy))
+    api._begun(*Manifest.recover(copy), said.append)  # as `resume` does under the lock
+    assert contents(copy) == before
+    assert len(said) == 1 and "manifest.json" in said[0] and "restored from its copy" in said[0]
+
+
+def test_a_sweep_without_both_manifests_goes_on_from_its_records(small, copy):
+    before = times(copy)
+    for name in ("manifest.json", "manifest.copy.json"):
+        (copy / name).unlink()
+    assert "not of this sweep" in refused(lambda: small(copy, steps="9"))
+    for state in ("lost", "empty"):
+        if state == "empty":
+            (copy / "manifest.json").touch()
+        for call in (lambda: api.status(copy), lambda: api.resume(copy)):
+            said = refused(call)
+            assert f"run width_vocab --tier smoke --out {copy}" in said and "3 records" in said
+    small(copy)
+    assert times(copy) == before and Manifest.read(copy).num_lanes == 3
+
+
+def test_a_damaged_copy_is_written_again(copy):
+    (copy / "manifest.copy.json").write_text("{}")
+    api._begun(*Manifest.recover(copy), print)
+    assert (copy / "manifest.copy.json").read_bytes() == (copy / "manifest.json").read_bytes()
+
+
+def test_a_manifest_that_cannot_be_read_for_now_is_not_replaced(copy, monkeypatch):
+    read = Path.read_bytes
+
+    def failing(path):
+        if path.name == "manifest.json":
+            raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
+        return read(path)
+
+    before = contents(copy)
+    monkeypatch.setattr(Path, "read_bytes", failing)
+    assert "Too many open files" in refused(lambda: api.resume(copy))
+    monkeypatch.undo()
+    assert contents(copy) == before
+
+
+# --- a directory that goes ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("way", ["moved", "unmounted"])
+def test_a_session_is_lost_where_the_directory_goes(copy, tmp_path, way):
+    manifest = Manifest.read(copy)
+    session = manifest.session()
+    assert lost(manifest, session) is None and lost(manifest, "another") is Reason.TAKEN_OVER
+    copy.rename(tmp_path / "elsewhere")
+    if way == "unmounted":
+        copy.mkdir()  # the mount point
+    assert lost(manifest, session) is Reason.MOVED and lost(manifest, None) is None
+
+
+def test_nothing_makes_a_moved_directory_again(copy, tmp_path):
+    manifest = Manifest.read(copy)
+    lane = next(iter(manifest.cells[0].lanes))
+    copy.rename(tmp_path / "elsewhere")
+    for call in (
+        lambda: manifest.write_records(0, {lane: {"status": "finished"}}, {}),
+        lambda: manifest.make_directory(copy / "tensorboard" / "cell"),
+        lambda: manifest.write(),
+    ):
+        with pytest.raises(FileNotFoundError):
+            call()
+    manifest.write_progress(0, [lane], 1)
+    assert not copy.exists()
+
+
+@pytest.mark.parametrize(
+    "executor, moves",
+    [
+        pytest.param("local", 1, id="local", marks=pytest.mark.slow),
+        pytest.param("local", 5, id="local often", marks=pytest.mark.slow),
+        pytest.param("ray", 1, id="ray", marks=pytest.mark.slow),
+    ],
+)
+def test_a_sweep_whose_directory_is_moved_stops_and_continues_there(finished, command, tmp_path, executor, moves):
+    options = ("--executor", executor, "--threads", "1", "--checkpoint-seconds", "0", "--quiet")
+    for number in range(moves):
+        out, elsewhere = tmp_path / str(number) / "out", tmp_path / str(number) / "else where"
+        process = command("run", "width_vocab", "--tier", "smoke", *options, "--out", out, start=True)
+        deadline = time.monotonic() + 200
+        while not list(out.glob("checkpoints/*/step_*")):
+            assert time.monotonic() < deadline and process.poll() is None, process.communicate()
+            time.sleep(0.01)
+        time.sleep(0.1 * number)
+        out.rename(elsewhere)
+        _, stderr = process.communicate(timeout=100)
+        assert process.returncode == 1 and stderr.count("\n") == 1, stderr
+        assert f"{out} was moved" in stderr
+        assert not out.exists(), list(out.rglob("*"))
+        stood = times(elsewhere)
+        assert command("resume", elsewhere, *options).returncode == 0
+        assert outcomes(elsewhere) == outcomes(finished[0])
+        assert all(times(elsewhere)[name] == t for name, t in stood.items())

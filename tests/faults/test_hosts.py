@@ -1,0 +1,183 @@
+"""A machine that changes under a sweep: interrupts, stopped processes, other cores, a clock that jumps, other texts."""
+
+import contextlib
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+
+import psutil
+import pytest
+
+from lvp.errors import InputError
+from sweeps.driver import api
+from sweeps.driver.lock import only_driver
+from sweeps.driver.manifest import Manifest
+from sweeps.driver.options import Options
+from sweeps.executors.cluster import Watch
+from tests.faults.damage import contents
+from tests.faults.watching import times
+from tests.sweeps.running import ROOT, outcomes
+
+RUN = ("run", "width_vocab", "--tier", "smoke", "--executor", "local", "--threads", "1", "--quiet")
+SLOWLY = ("--checkpoint-seconds", "0")
+
+
+def at_work(process, out):
+    """Waits until a worker trains."""
+    deadline = time.monotonic() + 200
+    while not list(out.glob("progress/*.json")):
+        assert time.monotonic() < deadline and process.poll() is None, process.communicate()
+        time.sleep(0.01)
+
+
+# --- interrupts --------------------------------------------------------------------------------------------------
+
+
+def test_every_interrupt_names_the_command_in_a_shells_words(tmp_path):
+    out = tmp_path / "a sweep; of mine"
+    out.mkdir()
+    with pytest.raises(KeyboardInterrupt) as interrupted, api._driving(out, Options(executor="local")):
+        raise KeyboardInterrupt  # without words, as Ctrl-C raises it anywhere
+    assert f"`python -m sweeps resume '{out}' --executor local` goes on from here" in str(interrupted.value)
+
+
+@pytest.mark.slow
+def test_three_interrupts_keep_the_hint(command, tmp_path):
+    out = tmp_path / "a sweep"
+    process = command(*RUN, *SLOWLY, "--out", out, start=True)
+    at_work(process, out)
+    for _ in range(3):
+        process.send_signal(signal.SIGINT)
+        time.sleep(0.3)
+    _, stderr = process.communicate(timeout=100)
+    assert process.returncode == 130 and f"resume '{out}' --executor local` goes on from here" in stderr
+
+
+def test_a_ray_of_this_machine_is_not_called_a_cluster(tmp_path, monkeypatch, capsys):
+    watch = Watch(tmp_path / "a sweep", None)
+    watch.node = object()
+    moments = iter([0.0, 100.0, 100.0])
+    monkeypatch.setattr("time.monotonic", lambda: next(moments))
+    monkeypatch.setattr(watch, "_answers", lambda: False)
+    monkeypatch.setattr(watch.closed, "wait", lambda seconds: False)
+    monkeypatch.setattr("sweeps.executors.cluster.end", lambda reason: setattr(watch, "node", None))
+    watch.run()
+    said = capsys.readouterr().err
+    assert "Ray on this machine no longer answers" in said and "cluster" not in said and "resume '" in said
+
+
+def test_resume_with_nothing_left_to_do_is_one_line(small, copy, capsys):
+    api.resume(copy)
+    said = capsys.readouterr().out
+    assert said == f"every lane has a record: nothing is left to do in {copy}\n"
+
+
+# --- processes that are stopped ----------------------------------------------------------------------------------
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("whom", ["the driver", "the workers", "all"])
+def test_processes_that_are_stopped_for_a_while_go_on(finished, command, tmp_path, whom):
+    out = tmp_path / "out"
+    process = command(*RUN, *SLOWLY, "--out", out, start=True)
+    at_work(process, out)
+    driver = psutil.Process(process.pid)
+    workers = driver.children()
+    chosen = {"the driver": [driver], "the workers": workers, "all": [driver, *workers]}[whom]
+    for each in chosen:
+        each.suspend()
+    time.sleep(5)
+    for each in chosen:
+        with contextlib.suppress(psutil.NoSuchProcess):
+            each.resume()
+    _, stderr = process.communicate(timeout=300)
+    assert process.returncode == 0, stderr
+    assert outcomes(out) == outcomes(finished[0])
+
+
+# --- cores -------------------------------------------------------------------------------------------------------
+
+SUM = """
+import os, sys
+os.sched_setaffinity(0, set(sorted(os.sched_getaffinity(0))[: int(sys.argv[1])]))
+from sweeps.worker.worker import Settings, Worker
+Worker(sys.argv[2], Settings(threads=2))
+import jax, jax.numpy as jnp
+print(float(jax.jit(jnp.sum)(jax.random.normal(jax.random.key(0), (8, 200_000)))).hex())
+"""
+
+
+@pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="takes two cores")
+@pytest.mark.slow
+def test_a_worker_has_its_threads_on_a_machine_with_fewer_cores(tmp_path):
+    """XLA splits a sum by the number of its threads."""
+    surroundings = os.environ | {"JAX_PLATFORMS": "cpu", "XLA_FLAGS": ""}
+    words = [sys.executable, "-c", SUM]
+    sums = {
+        cores: subprocess.run([*words, cores, tmp_path], cwd=ROOT, env=surroundings, capture_output=True, check=True)
+        for cores in ("1", "2")
+    }
+    assert sums["1"].stdout == sums["2"].stdout
+
+
+@pytest.mark.slow
+def test_a_sweep_goes_on_with_one_core(finished, cache, tmp_path):
+    out = tmp_path / "out"
+    shutil.copytree(finished[0], out)
+    for path in sorted(out.glob("records/*"))[::3]:
+        path.unlink()
+    stood = times(out)
+    words = [sys.executable, "-m", "sweeps", "resume", out, "--executor", "local", "--quiet"]
+    surroundings = os.environ | {"JAX_PLATFORMS": "cpu", "LVP_CACHE": str(cache)}
+    one = min(os.sched_getaffinity(0))
+    pinned = ["-c", f"import os, sys; os.sched_setaffinity(0, {{{one}}}); os.execv(sys.argv[1], sys.argv[1:])"]
+    done = subprocess.run(
+        [sys.executable, *pinned, *words], cwd=ROOT, env=surroundings, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    assert outcomes(out) == outcomes(finished[0])
+    assert all(times(out)[name] == t for name, t in stood.items())
+
+
+# --- clock and text ----------------------------------------------------------------------------------------------
+
+
+def test_a_clock_that_jumps_changes_no_bit(small, copy, whole, monkeypatch):
+    gone = max(copy.glob("records/*"))
+    gone.unlink()
+    for path in (*copy.glob("records/*"), copy / "manifest.json"):
+        os.utime(path, (4e9, 4e9))  # written in the future
+    stood, clock = times(copy), time.time
+    jumps = iter(range(10**9))
+    monkeypatch.setattr(time, "time", lambda: clock() - 86_400 * next(jumps))  # a day back at every look
+    api.resume(copy, options=Options(executor="local"), quiet=True)
+    monkeypatch.undo()
+    assert outcomes(copy) == outcomes(whole)
+    assert all(times(copy)[name] == t for name, t in stood.items())
+
+
+@pytest.mark.parametrize("began", [0.0, 4e9])
+def test_a_status_under_another_clock(copy, began):
+    Manifest.read(copy).session_path.write_text(f'{{"time": {began}, "host": "here"}}\n')
+    with only_driver(copy):
+        said = api.status(copy)
+    assert "3 of 3 lanes have a record" in said and "-" not in said.splitlines()[1].partition(": ")[2]
+
+
+def test_a_text_that_changed_is_refused_and_changes_no_byte(small, copy, text, whole):
+    max(copy.glob("records/*")).unlink()
+    before, content = contents(copy), text.read_text()
+    try:
+        text.write_text(content.swapcase())
+        with pytest.raises(InputError, match="not the one that the sweep in .* began with") as changed:
+            api.resume(copy, options=Options(executor="local"))
+        text.unlink()
+        with pytest.raises(InputError, match=str(text)) as gone:
+            api.resume(copy, options=Options(executor="local"))
+        assert "\n" not in str(changed.value) + str(gone.value)
+        assert contents(copy) == before
+    finally:
+        text.write_text(content)
