@@ -110,7 +110,7 @@ def coupled_adam(
       weight_decay: λ, per unit of learning rate.
       couple: roles that share, of "output" (the head, or a tied matrix) and "embedding" (the input embedding). The
         vocabulary axis is the declarations'; under `jax.jit` the mean runs over all shards of a sharded vocabulary.
-      declarations: `lvp.roles.Declaration`s before the defaults.
+      declarations: `lvp.roles.Declaration`s that take precedence over the defaults.
 
     State: one moment like the parameters; a second one, of length H on coupled matrices.
 

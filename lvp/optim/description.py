@@ -69,7 +69,7 @@ def describe(
       rule: what `parametrized` returned, or a `Table` of `lvp.parametrization`, whose "learning rate" is then the
         multiplier of the rate that its own heading names, and whose decay is 1 or 0 times λ.
       params: pytree of arrays or of anything with a shape (`jax.ShapeDtypeStruct`: nothing need be allocated).
-      declarations: `lvp.roles.Declaration`s before the defaults; of a parametrized optimizer its own unless given.
+      declarations: `lvp.roles.Declaration`s that take precedence over the defaults; None uses a parametrized optimizer's own.
 
     Schedules are described at their peak where they carry one, else at step 0; `note` says which.
 

@@ -23,7 +23,7 @@ def initialize(
       rule: what `parametrized` returned, or a `Table` of `lvp.parametrization`.
       params: pytree of arrays; shapes and dtypes are kept.
       key: a `jax.random.key`; each matrix gets one of its own.
-      declarations: `lvp.roles.Declaration`s before the defaults; of a parametrized optimizer its own unless given.
+      declarations: `lvp.roles.Declaration`s that take precedence over the defaults; None uses a parametrized optimizer's own.
 
     Raises:
       InputError: another kind of rule; a parameter without role, by its path.

@@ -92,7 +92,7 @@ def lion_ar(
         declarations do not say or say otherwise; `()` for what is not made of neurons.
         A column of a kernel [in, out] has axes (0,), a row of an embedding [m, d] (1,), a filter of a convolution
         [height, width, in, out] (0, 1, 2).
-      declarations: `lvp.roles.Declaration`s before the defaults.
+      declarations: `lvp.roles.Declaration`s that take precedence over the defaults.
 
     State: one moment, and one float per neuron (float32, or the parameter's dtype if that is wider).
 
