@@ -1,4 +1,4 @@
-"""Judging a sweep over learning rates, on plain arrays: optima, slopes over widths, claims, figures."""
+"""Analysis of a sweep over learning rates, on plain arrays: optima, slopes over widths, claims, figures."""
 
 from lvp.analysis import claims, optimum_figure
 from lvp.analysis.curves import optima, optimum

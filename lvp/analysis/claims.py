@@ -11,26 +11,26 @@ from lvp.analysis.measurement import Measurement
 from lvp.errors import InputError
 
 VERDICTS = ("supported", "contradicted", "unresolved")
-# The region of "larger than nothing": regions include their ends, and nothing at all, counted in every seed, is not it.
+# Region of values above zero: regions include their ends, so that an exact 0 must lie outside.
 ABOVE_ZERO = (float(np.finfo(float).tiny), math.inf)
 
 
 @dataclass(frozen=True)
 class Claim:
-    """One claim, the paper's number and ours. Strict JSON by `to_dict` and back by `Claim.from_dict`.
+    """A claim of a paper with its value and ours. `to_dict` and `from_dict` convert it to strict JSON and back.
 
-    A value that is nan or inf becomes None, an interval with a nan end becomes None: what was not measured
-    has no number. An open end of an interval is ±inf here and null in JSON.
+    A value that is nan or inf becomes None: it was not measured. An interval with a nan end becomes None. An open end
+    of an interval is ±inf here and null in JSON.
 
-    Raises: InputError on an unknown verdict or an interval whose ends are in the wrong order.
+    Raises: InputError for an unknown verdict or an interval whose ends are in the wrong order.
     """
 
     experiment: str
-    statement: str  # what is claimed, in one sentence
+    statement: str  # the claim in one sentence
     source: str  # paper and figure, theorem or table
-    paper_value: float | str | None
-    value: float | None
-    interval: tuple[float, float] | None
+    paper_value: float | str | None  # the paper's number or words; None if it gives neither
+    value: float | None  # our measurement; None if there is none
+    interval: tuple[float, float] | None  # its 95 % interval; None if unknown
     verdict: str  # one of VERDICTS
     tier: str
     corpus: str
@@ -49,7 +49,7 @@ class Claim:
             object.__setattr__(self, "paper_value", _number("paper_value", self.paper_value))
 
     def to_dict(self) -> dict:
-        """Fields as strict JSON values: no nan, no inf; an open end of the interval is None."""
+        """Fields as strict JSON values without nan and inf; an open end of the interval is None."""
         record = asdict(self)
         if self.interval is not None:
             record["interval"] = [end if math.isfinite(end) else None for end in self.interval]
@@ -57,7 +57,7 @@ class Claim:
 
     @classmethod
     def from_dict(cls, record: dict) -> "Claim":
-        """The claim that `to_dict` wrote. Raises: InputError on missing or unknown fields and wrong types."""
+        """Returns the claim that `to_dict` wrote. Raises: InputError for missing or unknown fields and wrong types."""
         names = [field.name for field in fields(cls)]
         if not isinstance(record, dict) or set(record) != set(names):
             got = sorted(map(str, record)) if isinstance(record, dict) else record
@@ -78,23 +78,22 @@ def judge(
     claimed: float | tuple[float, float],
     rivals: Sequence[float] = (),
 ) -> str:
-    """The verdict a measurement allows on a claim.
+    """Returns the verdict on a claim that a measurement allows.
 
-    "supported": the interval holds the claimed value (or lies within the claimed region) and none of the
-    rivals. "contradicted": it excludes the claimed value (has nothing in common with the region). Otherwise
-    "unresolved": it holds both, or there is no measurement. An open side still contradicts or lies within a
-    half-line, but cannot pin a value down.
+    "supported": the interval contains the claimed value (or lies within the claimed region) and contains no rival.
+    "contradicted": the interval does not contain the claimed value (does not overlap the region). "unresolved": all
+    other cases, such as an interval that contains the claim and a rival, or a missing measurement. An interval with an
+    open end can contradict a claim or lie within a half-line, but cannot support a single value.
 
-    Name the rivals: without one, a point claim is supported by any finite interval wide enough to hold it.
+    Pass the rivals: without them, any finite interval that contains the claimed value supports it.
 
     Args:
-      value: what was measured; None or nan for nothing.
-      interval: (lo, hi) of the value; None or a nan end for unknown.
-      claimed: the value claimed, or the region (lo, hi) it is claimed to lie in, ends included; ±inf for a
-        half-line.
+      value: the measurement; None or nan if it is missing.
+      interval: (lo, hi) of the value; None or a nan end if it is unknown.
+      claimed: the claimed value, or the claimed region (lo, hi) with its ends included; ±inf for a half-line.
       rivals: values that other theories claim.
 
-    Raises: InputError on an interval or region in the wrong order, or numbers that are none.
+    Raises: InputError for an interval or region in the wrong order, or for claims that are not numbers.
     """
     region = _interval(claimed if isinstance(claimed, tuple | list) else (claimed, claimed))
     others = [number for rival in rivals if (number := _number("rival", rival)) is not None]
@@ -115,17 +114,17 @@ def judge(
 
 @dataclass(frozen=True, kw_only=True)
 class Question:
-    """A sentence of a paper and the values that would support it; a measurement answers it."""
+    """A sentence of a paper and the values that would support it. A measurement answers it."""
 
     statement: str  # the sentence
     source: str  # paper and figure, theorem or table
-    paper_value: float | str | None
+    paper_value: float | str | None  # the paper's number or words; None if it gives neither
     claimed: float | tuple[float, float]  # the value or the region, as in `judge`
     rivals: tuple[float, ...] = ()  # values that other theories claim
     note: str = ""
 
     def answer(self, measurement: Measurement, context: Mapping[str, str]) -> Claim:
-        """The claim with the verdict that the measurement allows.
+        """Returns the claim with the verdict that the measurement allows.
 
         Args:
           context: the fields `experiment`, `tier`, `corpus` and `commit` of the claim.
@@ -143,7 +142,7 @@ class Question:
 
 
 def table(claims: Sequence[Claim]) -> str:
-    """A Markdown table of claims in the order given; numbers to the digits that their interval supports."""
+    """A Markdown table of claims in the given order. Numbers have as many digits as their interval supports."""
     header = ["experiment", "claim", "source", "paper", "ours (95 %)", "verdict", "tier", "corpus", "commit"]
     rows = [header, ["---"] * len(header)]
     for claim in claims:
@@ -156,7 +155,7 @@ def table(claims: Sequence[Claim]) -> str:
 
 
 def _number(name: str, value) -> float | None:
-    """A float; None for None, nan and inf: a run that diverged has measured nothing."""
+    """A float, or None for None, nan and inf: a diverged run has no measurement."""
     if value is None:
         return None
     try:
@@ -169,7 +168,7 @@ def _number(name: str, value) -> float | None:
 
 
 def _interval(ends) -> tuple[float, float] | None:
-    """A pair of floats in order, ends possibly infinite; None for None and for an end that is nan."""
+    """A pair of floats in order, possibly infinite; None for None and for a nan end."""
     if ends is None:
         return None
     try:
@@ -184,7 +183,7 @@ def _interval(ends) -> tuple[float, float] | None:
 
 
 def _text(number: float | None, digits: int | None = None) -> str:
-    """A number for people: `digits` decimals, or three significant figures; a dash for nothing."""
+    """A number as text: `digits` decimals, or three significant figures; a dash for None."""
     if number is None:
         return "–"
     if math.isinf(number):
@@ -202,11 +201,11 @@ def _measured(claim: Claim) -> str:
     low, high = claim.interval
     width = high - low
     digits = None
-    if 0 < width < math.inf and 1e-4 < width < 1e4:  # outside of that, decimals help nobody
+    if 0 < width < math.inf and 1e-4 < width < 1e4:  # for other widths, decimals are not readable
         digits = max(0, 1 - math.floor(math.log10(width)))
     return f"{_text(claim.value, digits)} [{_text(low, digits)}, {_text(high, digits)}]"
 
 
 def _cell(text: str) -> str:
-    """Text as it stands in a table: one line, no column ends, a dash for nothing."""
+    """Text of a table cell: one line, escaped column ends, a dash if empty."""
     return " ".join(str(text).replace("\\", "\\\\").replace("|", "\\|").split()) or "–"

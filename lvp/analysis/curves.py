@@ -1,4 +1,4 @@
-"""The optimal learning rate of a curve of losses, how well it is known, and whether it is one at all."""
+"""The optimal learning rate of a loss curve, its uncertainty, and tests of whether it is an optimum."""
 
 import math
 from collections.abc import Sequence
@@ -24,33 +24,35 @@ def optimum(
     num_bootstrap: int = 2000,
     seed: int = 0,
 ) -> Optimum:
-    """The optimal rate of one curve.
+    """Returns the optimal rate of one curve.
 
     Methods:
       "quadratic": vertex of the least-squares parabola loss = c₀ + c₁ ln η + c₂ (ln η)² through the window's
-        points, means over seeds. The window stands around the smallest mean, then around the point nearest to
-        the vertex; the vertex is averaged over positions of the grid within a step (a spline between points).
-      "geometric_mean": of the rates of all lanes (seeds and rates) whose loss is at most (1 + tolerance) ×
-        the best lane's: the shaded curve of Hayou & Liu 2025, figure 3 (tolerance 0.2). Needs positive
-        losses.
+        points, means over seeds. The window is centred on the smallest mean, then on the point nearest to the
+        vertex. The vertex is averaged over shifts of the grid within one step (a spline between points).
+      "geometric_mean": of the rates of all lanes (seeds and rates) with a loss of at most (1 + tolerance) × the
+        best lane's: the shaded curve of Hayou & Liu 2025, figure 3 (tolerance 0.2). Losses must be positive.
       "argmin": the rate of the smallest mean.
 
-    The uncertainty is a parametric bootstrap of the whole curve: means drawn around the parabola inside the
-    window and around the measured means outside it, with the seed noise/√seeds, and the whole search done
-    again on each. It is of the method's own target. A curve steeper on one side has the vertex of its
-    parabola off its minimum, by the same amount at every width if its shape is the same: that cancels in a
-    slope, but the interval of a single optimum does not cover it. Out of the noise, a note says so.
+    The uncertainty is a parametric bootstrap of the whole curve. Means are drawn around the parabola inside the
+    window and around the measured means outside it, with standard deviation noise/√seeds. The whole search is
+    repeated on each draw. The interval describes the method's own target. If a curve is steeper on one side, its
+    parabola's vertex is not at its minimum. This offset is the same at every width if the curve's shape is the
+    same, so it cancels in a slope. The interval of a single optimum does not include it. A note reports the offset
+    if it exceeds the noise.
 
     Args:
       rates: learning rates [R], increasing.
-      losses: [R] or [seeds, R]; nan is a missing lane, inf a diverged one. A rate with a diverged lane has
+      losses: [R] or [seeds, R]; nan is a missing lane, inf a diverged lane. A rate with a diverged lane has
         no mean and is not fitted.
-      window: points on each side of the centre.
-      noise_std: standard deviation of one lane's loss, in the loss's unit, where it is known; by default it
-        is measured between these seeds (see `optima` for pooling over widths). With one seed there is none.
-      num_bootstrap, seed: simulated curves and their random seed.
+      method: one of the methods above.
+      window: number of points on each side of the centre.
+      tolerance: relative distance to the best loss, for "geometric_mean" and for `Optimum.band`.
+      noise_std: standard deviation of one lane's loss, in the loss's unit. None measures it between these seeds
+        (see `optima` for pooling over widths). With one seed it is unknown.
+      num_bootstrap, seed: number of simulated curves, and their random seed.
 
-    Raises: InputError on rates or losses that cannot be used.
+    Raises: InputError for unusable rates, losses or settings.
     """
     curve = _curve(rates, losses, window)
     _check_settings(method, tolerance, noise_std, num_bootstrap)
@@ -71,20 +73,20 @@ def optima(
 ) -> list[Optimum]:
     """`optimum` of every width, with seed noise pooled over the rates near the optima and over widths.
 
-    Pooled as far as the widths agree: see `lvp.analysis.noise.shrunk_noise`.
+    The noise is pooled as far as the widths agree: see `lvp.analysis.noise.shrunk_noise`.
 
     Args:
-      rates: [R] for all widths, or one grid per width [W, R].
-      losses_by_width: W arrays [seeds, R] (or [R]). The other arguments are `optimum`'s.
+      rates: [R] for all widths, or a grid per width [W, R].
+      losses_by_width: W arrays [seeds, R] (or [R]). The other arguments are those of `optimum`.
 
-    Returns: one Optimum per width, in order.
+    Returns: a list of W Optimum, in order.
     """
     _check_settings(method, tolerance, noise_std, num_bootstrap)
     if len(losses_by_width) == 0:
         raise InputError("losses_by_width is empty: give one [seeds, rates] array per width")
     shared = np.ndim(rates) < 2
     if not shared and len(rates) != len(losses_by_width):
-        raise InputError(f"{len(rates)} grids of rates for {len(losses_by_width)} widths")
+        raise InputError(f"{len(rates)} grids of rates for {len(losses_by_width)} widths: pass a grid per width")
     curves = [_curve(rates if shared else rates[w], losses, window) for w, losses in enumerate(losses_by_width)]
     if noise_std is None:
         own = [seed_noise([curve.near]) for curve in curves]
@@ -104,9 +106,9 @@ def _check_settings(method, tolerance, noise_std, num_bootstrap) -> None:
         if name == "noise_std" and value is None:
             continue
         if not (isinstance(value, Real) and math.isfinite(value) and float(value) >= 0):
-            raise InputError(f"{name} must be a finite number from 0 up, got {value!r}")
+            raise InputError(f"{name} must be a finite number of at least 0, got {value!r}")
     if not isinstance(num_bootstrap, Integral) or num_bootstrap < 100:
-        raise InputError(f"num_bootstrap must be 100 or more for a 95 % interval, got {num_bootstrap!r}")
+        raise InputError(f"num_bootstrap must be at least 100 for a 95 % interval, got {num_bootstrap!r}")
 
 
 def _curve(rates, losses, window: int) -> Curve:
@@ -116,11 +118,11 @@ def _curve(rates, losses, window: int) -> Curve:
     except (TypeError, ValueError) as error:
         raise InputError(f"rates must be numbers [rates]: {error}") from None
     if rates.ndim != 1 or rates.size < 3:
-        raise InputError(f"rates must be a list of at least 3, got shape {rates.shape}")
+        raise InputError(f"rates must be a list of at least 3 numbers, got shape {rates.shape}")
     if not (np.isfinite(rates).all() and (rates > 0).all() and (np.diff(rates) > 0).all()):
         raise InputError(f"rates must be positive, finite and increasing, got {rates.tolist()}")
     if not isinstance(window, Integral) or window < 1:
-        raise InputError(f"window must be a whole number of points from 1 up, got {window!r}")
+        raise InputError(f"window must be a whole number of at least 1, got {window!r}")
     lanes = as_lanes(losses)
     if lanes.shape[1] != rates.size:
         raise InputError(f"{rates.size} rates but losses of shape {np.shape(losses)}; the last axis is rates")

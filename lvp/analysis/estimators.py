@@ -1,4 +1,4 @@
-"""Three readings of the optimal rate of one curve, each with its uncertainty and its reasons for doubt."""
+"""Three estimators of a curve's optimal rate, each with its uncertainty and flags."""
 
 from dataclasses import dataclass
 
@@ -7,73 +7,72 @@ import numpy as np
 from lvp.analysis.quadratic_fit import Located, Windows, curvature_threshold
 from lvp.errors import InputError
 
-FLAT_LEVEL = 0.01  # a flat curve passes as curved with this probability
-WANDER_LIMIT = 0.05  # share of simulated curves without an optimum inside the grid from which one is in doubt
+FLAT_LEVEL = 0.01  # probability that a flat curve passes as curved
+WANDER_LIMIT = 0.05  # above this share of simulated curves without an optimum inside the grid, "noise" is flagged
 COVERAGE = 0.95
 NAN, INF = float("nan"), float("inf")
 
 
 @dataclass(frozen=True)
 class Optimum:
-    """Where one width's loss is smallest. Losses are in the unit given, rates too; logarithms are natural.
+    """The optimum of one width's curve, in the unit of the given losses and rates. Logarithms are natural.
 
-    flags say why the point is not one to fit a slope through: "edge" (the smallest loss is at the first or
-    last rate with one, or the fitted vertex leaves its window), "noise" (the curvature is what flat noise
-    shows, or more than 5 % of simulated curves have no optimum inside the grid), "missing" (lanes missing
-    among the points used), "diverged" (lanes diverged among them). notes hold what is worth knowing but no
-    reason to leave it out.
+    A flagged optimum should not be used for a slope. Flags: "edge" (the smallest loss is at the first or last rate with
+    a loss, or the fitted vertex is outside its window), "noise" (flat noise can show this curvature, or more than 5 %
+    of simulated curves have no optimum inside the grid), "missing" and "diverged" (lanes among the points used are
+    missing or diverged). Notes are information that does not exclude the optimum.
     """
 
-    rate: float  # nan where no rate has a loss
-    log_rate_std: float  # of ln rate; nan where it cannot be had
-    interval: tuple[float, float]  # 95 %, in rates; 0 or inf on an open side, nan where it cannot be had
+    rate: float  # nan if no rate has a loss
+    log_rate_std: float  # standard deviation of ln rate; nan if unknown
+    interval: tuple[float, float]  # 95 %, in rates; 0 or inf on an open side, nan if unknown
     loss: float  # at the optimum: fitted ("quadratic") or measured
-    method: str
-    flags: tuple[str, ...] = ()
-    notes: tuple[str, ...] = ()
+    method: str  # the estimator's name
+    flags: tuple[str, ...] = ()  # reasons to exclude the optimum
+    notes: tuple[str, ...] = ()  # further information
     curvature: float = NAN  # coefficient of (ln rate)² in the window's fit, in the loss's unit
-    band: tuple[float, float] = (NAN, NAN)  # ends of the rates with a lane within the tolerance of the best
-    noise_std: float = NAN  # of one lane's loss, as used here
-    degrees_of_freedom: float = 0.0  # behind noise_std; inf where it was given
+    band: tuple[float, float] = (NAN, NAN)  # smallest and largest rate with a lane within the tolerance of the best
+    noise_std: float = NAN  # standard deviation of one lane's loss that was used
+    degrees_of_freedom: float = 0.0  # of noise_std; inf if noise_std was given
 
     @property
     def resolved(self) -> bool:
-        """Whether there is an optimum and nothing flags it."""
+        """True if there is an optimum without flags."""
         return not self.flags and bool(np.isfinite(self.rate))
 
 
 @dataclass(frozen=True)
 class Curve:
-    """One width's lanes, what is read off them before any optimum is looked for, and how to judge them."""
+    """One width's lanes, and the quantities that do not depend on the estimator."""
 
     rates: np.ndarray  # [R]
     log_rates: np.ndarray  # [R]
     lanes: np.ndarray  # [S, R]; nan missing, inf diverged
-    usable: np.ndarray  # [R]: some lane finished, none diverged
+    usable: np.ndarray  # [R]: at least one lane finished and none diverged
     means: np.ndarray  # [R], nan where not usable
-    blocks: np.ndarray  # [S], the seeds' shifts of the whole curve
-    grid: Windows
+    blocks: np.ndarray  # [S], each seed's shift of the whole curve
+    grid: Windows  # the fit windows of these rates
 
     @property
     def counts(self) -> np.ndarray:
-        """Finished lanes behind each mean [R]."""
+        """Number of finished lanes in each mean [R]."""
         return np.isfinite(self.lanes).sum(axis=0)
 
     @property
     def near(self) -> np.ndarray:
-        """Lanes up to one point beyond the first window: the noise is measured where it matters.
+        """Lanes up to one point beyond the first window, from which the noise is measured.
 
-        Losses scatter more near divergence, far from the optimum; that scatter does not move it.
+        Losses scatter more near divergence. That scatter is far from the optimum and does not move it.
         """
         best = int(np.argmin(np.where(self.usable, self.means, np.inf)))
         reach = self.grid.window + 1
         return self.lanes[:, max(0, best - reach) : best + reach + 1]
 
     def smooth(self, centre: int) -> np.ndarray:
-        """Means [R] with the window's fit in the place of the measured ones inside it; 0 where not usable.
+        """Means [R], with the window's fit in place of the measured means inside the window; 0 if not usable.
 
-        The measured means already hold noise. Simulated around them, curves would hold it twice, and the
-        best point would jump too little (it won by luck) or too much.
+        The measured means already contain noise. Curves simulated around them would contain it twice, and the
+        distribution of their best point would be wrong.
         """
         base = np.where(self.usable, self.means, 0.0)
         level, slope, curvature = self.grid.maps[centre] @ base
@@ -88,10 +87,10 @@ class Noise:
     """Seed noise of one lane's loss, and draws of it for simulated curves.
 
     Args:
-      std: of one lane's loss; nan where it is unknown.
-      freedom: degrees of freedom behind std; inf where it was given.
-      num: curves to simulate. As the std is an estimate, each has its own (chi square).
-      seed: of the random draws, as numpy's `default_rng` takes it.
+      std: standard deviation of one lane's loss; nan if unknown.
+      freedom: degrees of freedom of std; inf if std was given.
+      num: number of curves to simulate. Each curve has its own std, drawn by chi square, because std is an estimate.
+      seed: of the random draws, as for numpy's `default_rng`.
     """
 
     def __init__(self, std: float, freedom: float, num: int, seed):
@@ -113,25 +112,25 @@ class Noise:
 
 @dataclass(frozen=True)
 class Reading:
-    """What a method reads off a curve and off its simulations."""
+    """An estimator's result for a curve and for its simulations."""
 
-    rate: float
-    loss: float
+    rate: float  # the estimate
+    loss: float  # the loss there
     off: int  # as in Located
-    points: np.ndarray  # indices of the grid points it rests on
-    simulated: np.ndarray | None  # log rates of the simulated curves; None where the noise is unknown
-    grid_std: float = 0.0  # of what the method cannot see between two rates
+    points: np.ndarray  # indices of the grid points used
+    simulated: np.ndarray | None  # log rates of the simulated curves; None if the noise is unknown
+    grid_std: float = 0.0  # standard deviation from the unknown position between two rates
     notes: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
 class Search:
-    """The measured curve's minimum and those of the simulated curves (None: noise unknown)."""
+    """The minimum of the measured curve and those of the simulated curves (None: noise unknown)."""
 
     located: Located
     draws: Located | None
-    shift: float  # what to add to the simulated log rates for their noise to stand around the measured one
-    flat: bool  # the curvature does not stand out of the noise
+    shift: float  # added to the simulated log rates to centre their noise on the measured log rate
+    flat: bool  # the curvature does not exceed the noise
 
     @property
     def centre(self) -> int:
@@ -139,7 +138,7 @@ class Search:
 
 
 def read(curve: Curve, noise: Noise, method: str, tolerance: float) -> Optimum:
-    """The optimum of a curve by one of METHODS."""
+    """The optimum of a curve by the named method of METHODS."""
     if not curve.usable.any():
         flags, notes = _flags(curve, np.arange(len(curve.log_rates)))
         return Optimum(NAN, NAN, (NAN, NAN), NAN, method, flags, notes, noise_std=noise.std)
@@ -173,7 +172,7 @@ def quadratic(curve: Curve, noise: Noise, search: Search, tolerance: float) -> R
 
 
 def argmin(curve: Curve, noise: Noise, search: Search, tolerance: float) -> Reading:
-    """The rate of the smallest mean; half a step to either side is part of its uncertainty."""
+    """The rate of the smallest mean, with an uncertainty of half a step to either side."""
     best = int(search.located.best[0])
     off = -1 if best == curve.grid.first else 1 if best == curve.grid.last else 0
     simulated = None if search.draws is None else curve.log_rates[search.draws.best]
@@ -184,7 +183,7 @@ def argmin(curve: Curve, noise: Noise, search: Search, tolerance: float) -> Read
 def geometric_mean(curve: Curve, noise: Noise, search: Search, tolerance: float) -> Reading:
     """Geometric mean of the rates of all lanes with loss ≤ (1 + tolerance) × the best lane's.
 
-    Where between two rates the band ends is not seen; either end moves the mean by half of its own step.
+    The ends of the band lie between two rates; each end contributes half of its step to the uncertainty.
     """
     if curve.lanes[np.isfinite(curve.lanes)].min() <= 0:
         raise InputError("the geometric mean takes rates within a share of the best: losses must be above 0")
@@ -193,9 +192,9 @@ def geometric_mean(curve: Curve, noise: Noise, search: Search, tolerance: float)
     off = {(False, False): 0, (True, False): -1, (False, True): 1, (True, True): 3}[ends]
     simulated = None
     if search.draws is not None:
-        order = np.argsort(curve.blocks)  # which seed is called the first must not matter
+        order = np.argsort(curve.blocks)  # the result must not depend on the order of the seeds
         base = curve.smooth(search.centre) + curve.blocks[order, None]
-        base = np.where(curve.usable, base, curve.lanes[order])  # beside a diverged lane: as it is
+        base = np.where(curve.usable, base, curve.lanes[order])  # measured lanes at rates with a diverged lane
         base = np.where(np.isfinite(curve.lanes[order]), base, np.inf)
         simulated, *_ = _within(curve, base + noise.draws(base.shape), tolerance)
     loss = np.interp(log_rate, curve.log_rates[curve.usable], curve.means[curve.usable])
@@ -225,14 +224,14 @@ def _search(curve: Curve, noise: Noise) -> Search:
 
 
 def _spread(reading: Reading, noise: Noise) -> tuple[float, tuple[float, float]]:
-    """Std of the log rate, and interval in rates, of a reading; open on the side of an edge."""
+    """Standard deviation of the log rate, and the interval in rates; open on the side of an edge."""
     if reading.simulated is None:
         return NAN, (NAN, NAN)
     off, draws = reading.off, reading.simulated
-    place = 12**0.5 * (noise.rng.random(draws.shape) - 0.5)  # of the grid: uniform with std 1
+    place = 12**0.5 * (noise.rng.random(draws.shape) - 0.5)  # position within the grid's step: uniform with std 1
     low, high = np.quantile(draws + reading.grid_std * place, [(1 - COVERAGE) / 2, (1 + COVERAGE) / 2])
     ends = 0.0 if off in (-1, 2, 3) else float(np.exp(low)), INF if off > 0 else float(np.exp(high))
-    # Each curve's own scale belongs into the interval, as t's tails do; the std is of the noise estimated.
+    # The interval includes each curve's own scale, as Student's t does; the std uses the estimated noise.
     std = np.std((draws - np.median(draws)) / noise.scales)
     return (NAN if off else float(np.hypot(std, reading.grid_std))), ends
 
@@ -256,7 +255,7 @@ def _flags(curve: Curve, points: np.ndarray, edge: bool = False, noise: bool = F
 
 
 def _within(curve: Curve, lanes: np.ndarray, tolerance: float):
-    """Of lanes [..., S, R] within the tolerance of the best: mean log rate, first and last rate's index."""
+    """For lanes [..., S, R] within the tolerance of the best lane: mean log rate, index of the first and last rate."""
     finite = np.where(np.isfinite(lanes), lanes, np.inf)
     best = finite.min(axis=(-2, -1), keepdims=True)
     per_rate = (finite <= best + tolerance * np.abs(best)).sum(axis=-2)  # simulated losses can be below 0
@@ -266,7 +265,7 @@ def _within(curve: Curve, lanes: np.ndarray, tolerance: float):
 
 
 def _band(curve: Curve, tolerance: float) -> tuple[float, float]:
-    """Smallest and largest rate within the tolerance; nan where "within 20 %" means nothing (loss ≤ 0)."""
+    """Smallest and largest rate within the tolerance; nan if a loss is not positive (no relative distance)."""
     if curve.lanes[np.isfinite(curve.lanes)].min() <= 0:
         return NAN, NAN
     _, low, high = _within(curve, curve.lanes, tolerance)
@@ -274,15 +273,15 @@ def _band(curve: Curve, tolerance: float) -> tuple[float, float]:
 
 
 def _step(curve: Curve, index: int) -> float:
-    """Width, in log rate, of what lies nearer to an indexed rate than to its neighbours."""
+    """Width in log rate of the interval that is nearer to this rate than to its neighbours."""
     gaps = np.diff(curve.log_rates)
     return float((gaps[max(index - 1, 0)] + gaps[min(index, len(gaps) - 1)]) / 2)
 
 
 def _asymmetry(curve: Curve, noise: Noise, centre: int) -> tuple[str, ...]:
-    """A note where a cubic through the window's means has a third-order term that is no noise.
+    """A note if a cubic through the window's means has a third-order term above the noise.
 
-    The parabola's vertex is then off the minimum, by about as much at every width of the same shape of curve.
+    The parabola's vertex is then not at the minimum. The offset is about the same at every width of similar curves.
     """
     points = curve.grid.points(centre)
     points = points[curve.usable[points]]

@@ -1,4 +1,4 @@
-"""What all figures share: style, colours, heading, the stamp of an unfinished sweep, and how one is saved."""
+"""Style of all figures: colours, heading, the stamp of an unfinished sweep, and saving."""
 
 import io
 from collections.abc import Iterable, Sequence
@@ -15,33 +15,33 @@ if TYPE_CHECKING:
     from matplotlib.axis import Axis
     from matplotlib.figure import Figure
 
-# matplotlib is imported inside the functions: reading optima and slopes does not need it.
+# matplotlib is imported inside the functions, because optima and slopes do not need it.
 
-Numbers = Sequence[float] | np.ndarray  # as panels take them
+Numbers = Sequence[float] | np.ndarray  # the data of a panel
 MARKERS = "osD^vPXh"
-INK, FIT, PAPER, REFERENCE = "#222222", "#D55E00", "#56B4E9", "#777777"  # Okabe and Ito's, told apart in grey
-STYLE: dict[Any, Any] = {  # matplotlib's own type is of all its keys, literally
+INK, FIT, PAPER, REFERENCE = "#222222", "#D55E00", "#56B4E9", "#777777"  # Okabe and Ito's, distinct in grey
+STYLE: dict[Any, Any] = {  # matplotlib's own type lists all its keys
     "font.size": 10,
     "axes.spines.top": False,
     "axes.spines.right": False,
-    "svg.fonttype": "path",  # looks the same wherever it is opened
+    "svg.fonttype": "path",  # the same appearance on every machine
     "svg.hashsalt": "lvp",
 }
 
 
 def heading(figure: "Figure", title: str, tier: str, corpus: str) -> None:
-    """The title, and beneath it where the numbers come from."""
+    """Sets the title, with the tier and corpus below it."""
     origin = ", ".join(part for part in (tier and f"tier {tier}", corpus and f"corpus {corpus}") if part)
     figure.suptitle("\n".join(part for part in (title, origin) if part), fontsize=12)
 
 
 def below(figure: "Figure", lines: Iterable[str]) -> None:
-    """What the marks mean."""
+    """Writes the lines that explain the marks below the panels."""
     figure.supxlabel("\n".join(lines), fontsize=8.5, color="#444444")
 
 
 def stamp(figure: "Figure", partial: tuple[int, int] | None) -> None:
-    """Says across the whole figure that (lanes done, lanes planned) differ; nothing where `partial` is None."""
+    """Writes (lanes done, lanes planned) of an unfinished sweep across the figure; nothing if `partial` is None."""
     if partial is None:
         return
     if len(partial) != 2:
@@ -53,7 +53,7 @@ def stamp(figure: "Figure", partial: tuple[int, int] | None) -> None:
 
 
 class Drawn(Protocol):
-    """What draws itself into one matplotlib axes, knowing the panels beside it."""
+    """A panel that draws itself into matplotlib axes and knows the other panels of the figure."""
 
     def draw(self, axes: "Axes", panels: Sequence["Drawn"]) -> None: ...
 
@@ -69,14 +69,14 @@ def sheet(
     columns: int = 3,
     size: tuple[float, float] = (5.0, 4.9),
 ) -> "Figure":
-    """The panels in rows of `columns`, `size` inches each. `words` stand beneath: what marks mean.
+    """Draws panels in rows of `columns`, `size` inches each. `words` are the lines below that explain the marks.
 
-    Returns: a matplotlib Figure tied to no display; see `save`.
+    Returns: a matplotlib Figure without a display; see `save`.
     """
     import matplotlib
     from matplotlib.figure import Figure
 
-    rows = max(1, -(-len(panels) // columns))  # of a sweep that has hardly begun there may be no panel
+    rows = max(1, -(-len(panels) // columns))  # a sweep that has just begun may have no panel
     with matplotlib.rc_context(STYLE):
         figure = Figure(figsize=(size[0] * columns, 0.9 + size[1] * rows), layout="constrained")
         axes = figure.subplots(rows, columns, squeeze=False).ravel()
@@ -91,7 +91,7 @@ def sheet(
 
 
 def decimal(axis: "Axis") -> None:
-    """Decades of a log axis as plain decimals, with 2 and 5 between them."""
+    """Labels a log axis with plain decimals at decades and at 2 and 5 between them."""
     from matplotlib.ticker import FuncFormatter, LogLocator
 
     axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
@@ -101,9 +101,9 @@ def decimal(axis: "Axis") -> None:
 
 
 def save(figure: "Figure", stem: str | Path) -> tuple[Path, Path]:
-    """Writes `stem`.png and `stem`.svg, each whole or not at all; the same figure gives the same bytes.
+    """Writes `stem`.png and `stem`.svg atomically; the same figure gives the same bytes.
 
-    Returns: the two paths. Raises: InputError where the directory cannot be written.
+    Returns: the two paths. Raises: InputError if the directory cannot be written.
     """
     stem = Path(stem)
     png, svg = (stem.with_name(stem.name + suffix) for suffix in _METADATA)
@@ -124,7 +124,7 @@ def picture(path: str | Path) -> Path:
 
 
 def save_as(figure: "Figure", path: str | Path) -> None:
-    """Writes one file, .png or .svg by its name; otherwise as `save`. Raises also: InputError on another name."""
+    """Writes a .png or .svg file, as `save`. Raises: InputError for another suffix or a path that cannot be written."""
     import matplotlib
 
     path, image = picture(path), io.BytesIO()

@@ -1,4 +1,4 @@
-"""Panels of grids: a number for every (row, column), its value as colour and as text; and dots beside them."""
+"""Panels of a figure: heat maps with a number per cell, and columns of dots with intervals."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -14,8 +14,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Heat:
-    """values [rows, columns], positive, on a logarithmic colour scale that heats of one `scale` share. `texts` stand in
-    the cells (the value itself where None); `doubtful` cells [rows, columns] are hatched."""
+    """A heat map of positive values [rows, columns] on a logarithmic colour scale.
+
+    Heat maps with the same `scale` share their colours. `texts` are the cells' labels (None: the values). `doubtful`
+    cells, a boolean array [rows, columns], are hatched."""
 
     title: str
     rows: Sequence[str]
@@ -34,8 +36,9 @@ class Heat:
 
 @dataclass(frozen=True)
 class Dots:
-    """A column of dots for each label: values [N] with intervals [N] of (low, high) or None, and behind them `points`,
-    [N] lists of what they summarise. An infinite value is an ∞ at the upper edge."""
+    """A column of dots for each label: values [N] with intervals (low, high) or None, and the `points` they summarise.
+
+    `points` is [N] lists. An infinite value is drawn as ∞ at the upper edge."""
 
     title: str
     labels: Sequence[str]

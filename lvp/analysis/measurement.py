@@ -8,7 +8,7 @@ import numpy as np
 
 from lvp.analysis.noise import t_interval
 
-NORMAL_QUANTILE = 1.96  # standard errors on either side of a 95 % interval
+NORMAL_QUANTILE = 1.96  # half width of a 95 % interval, in standard errors
 
 
 class Measurement(NamedTuple):

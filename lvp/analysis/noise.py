@@ -1,9 +1,8 @@
-"""Seed noise of a sweep: what is left of the losses when rates and seeds have had their say.
+"""Seed noise of a sweep: residual noise after removing rate means and seed effects.
 
-Seeds are blocks: a seed draws the same initial weights and the same windows of text at every rate of a
-width, so a lucky seed is lucky at all of them. Such a shift moves the whole curve up or down and its
-optimum nowhere, so it is taken out before the noise is measured: loss[s, r] = curve[r] + block[s] +
-noise[s, r].
+Seeds are blocks. A seed has the same initial weights and the same windows of text at every rate of a width, so
+its effect is similar at all rates. Such a shift moves the whole curve up or down but does not move its optimum. It
+is removed before the noise is measured: loss[s, r] = curve[r] + block[s] + noise[s, r].
 """
 
 from collections.abc import Sequence
@@ -26,24 +25,24 @@ def as_lanes(losses: ArrayLike) -> np.ndarray:
     if lanes.ndim != 2 or lanes.size == 0:
         raise InputError(f"losses must be [rates] or [seeds, rates] and not empty, got shape {lanes.shape}")
     if np.isneginf(lanes).any():
-        raise InputError("losses hold -inf; nan stands for a missing lane and inf for a diverged one")
+        raise InputError("losses has -inf: use nan for a missing lane and inf for a diverged lane")
     return lanes
 
 
 def usable_rates(lanes: np.ndarray) -> np.ndarray:
-    """Which rates [R] have a mean loss: some lane finished and none diverged."""
+    """Mask [R] of the rates with a mean loss: at least one lane finished and none diverged."""
     return ~np.isinf(lanes).any(axis=0) & np.isfinite(lanes).any(axis=0)
 
 
 def two_way(lanes: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray, int]:
     """Least squares of loss = rate mean + seed block over the usable rates of one width.
 
-    Where lanes are missing a plain mean would mix a lucky seed's block into a rate; this does not. Seeds and rates that
-    no chain of lanes connects, as in a sweep that has just begun, say nothing of each other: the blocks of each such
-    part sum to 0, and that of a seed without lanes is 0.
+    With missing lanes, a plain mean would include the effects of the seeds present; this fit does not. Lanes connect
+    seeds with rates. Seeds and rates that no chain of lanes connects, as in a sweep that has just begun, are fitted
+    separately: the blocks of each connected part sum to 0. The block of a seed without lanes is 0.
 
-    Returns: rate means [R] (nan at rates that cannot be used), seed blocks [S] (they sum to 0), residuals
-    [S, R] (nan where there is none), residual degrees of freedom (lanes − parameters).
+    Returns: rate means [R] (nan at unusable rates), seed blocks [S] (with sum 0), residuals [S, R] (nan without a
+    lane), residual degrees of freedom (lanes − parameters).
     """
     num_seeds, num_rates = lanes.shape
     usable = usable_rates(lanes)
@@ -72,7 +71,7 @@ def two_way(lanes: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray, int]
 
 
 def _connected(present: np.ndarray) -> list[tuple[np.ndarray, np.ndarray]]:
-    """The seeds and rates of every part of [seeds, rates] that chains of lanes hold together."""
+    """The seeds and rates of every connected part of [seeds, rates], where lanes are the connections."""
     num_seeds = len(present)
     edges = np.block([[np.zeros((num_seeds, num_seeds)), present], [present.T, np.zeros((present.shape[1],) * 2)]])
     count, part = connected_components(edges, directed=False)
@@ -81,8 +80,9 @@ def _connected(present: np.ndarray) -> list[tuple[np.ndarray, np.ndarray]]:
 
 
 def t_interval(values: ArrayLike, *, centre: float | None = None, level: float = 0.95) -> tuple[float, float] | None:
-    """Student's interval for a mean over seeds: (low, high) about `centre` (their mean), or None from fewer than two
-    values or where one is not finite: a seed that diverged is not left out."""
+    """Student's interval (low, high) of a mean over seeds, about `centre` (default: the mean).
+
+    None for fewer than two values or if a value is not finite: a diverged seed is not left out."""
     values = np.asarray(values, float)
     if values.size < 2 or not np.isfinite(values).all():
         return None
@@ -95,12 +95,12 @@ def seed_noise(losses_by_width: Sequence) -> tuple[float, int]:
     """Standard deviation of one lane's loss about its curve, pooled over rates and widths.
 
     Args:
-      losses_by_width: one array [seeds, rates] per width (nan missing, inf diverged), in the loss's own unit.
-        Rates at which a lane diverged are left out.
+      losses_by_width: an array [seeds, rates] per width (nan missing, inf diverged), in the loss's unit. Rates with a
+        diverged lane are left out.
 
-    Returns: (std, degrees of freedom); (nan, 0) where no width has two seeds at two rates.
+    Returns: (std, degrees of freedom); (nan, 0) if no width has two seeds at two rates.
 
-    Raises: InputError on an array that is not [seeds, rates].
+    Raises: InputError for an array that is not [seeds, rates].
     """
     fits = [two_way(as_lanes(losses)) for losses in losses_by_width]
     squares = sum(float(np.nansum(residuals**2)) for _, _, residuals, _ in fits)
@@ -109,17 +109,16 @@ def seed_noise(losses_by_width: Sequence) -> tuple[float, int]:
 
 
 def shrunk_noise(stds: ArrayLike, freedoms: ArrayLike) -> tuple[np.ndarray, np.ndarray]:
-    """Each width's noise, drawn towards the common one as far as the widths agree (Smyth 2004, limma).
+    """Each width's noise, shrunk towards the common noise as far as the widths agree (Smyth 2004, limma).
 
-    A width that has memorised its text has a lower loss and less noise than one that has not; one number
-    for all would overstate the one and understate the other. With few degrees of freedom each, their own
-    numbers are too rough. The prior's degrees of freedom come from the spread of log variances beyond what
-    chance explains: none beyond it gives plain pooling.
+    A width that has memorised its text has a lower loss and less noise than other widths, so a single value would be
+    wrong for both. Each width's own estimate has few degrees of freedom and is imprecise. The prior's degrees of
+    freedom come from the spread of log variances in excess of chance. Without excess the result is plain pooling.
 
     Args:
-      stds, freedoms: the noise of each width [W] and its degrees of freedom; 0 or nan where it has none.
+      stds, freedoms: each width's noise [W] and its degrees of freedom; 0 or nan if unknown.
 
-    Returns: stds [W] and degrees of freedom [W] after shrinkage (nan and 0 where no width has any).
+    Returns: stds [W] and degrees of freedom [W] after shrinkage (nan and 0 if no width has any).
     """
     stds, freedoms = np.asarray(stds, float), np.asarray(freedoms, float)
     known = (freedoms > 0) & np.isfinite(stds)
@@ -128,7 +127,7 @@ def shrunk_noise(stds: ArrayLike, freedoms: ArrayLike) -> tuple[np.ndarray, np.n
     nu, variances = freedoms[known], stds[known] ** 2
     pooled, total = float(np.average(variances, weights=nu)), float(nu.sum())
     flat = np.full(stds.shape, np.sqrt(pooled)), np.full(stds.shape, total)
-    if known.sum() < 3 or not (variances > 0).all():  # no spread of variances can be seen
+    if known.sum() < 3 or not (variances > 0).all():  # too few widths to estimate a spread
         return flat
     logs = np.log(variances) - polygamma(0, nu / 2) + np.log(nu / 2)
     excess = float(np.var(logs, ddof=1) - np.mean(polygamma(1, nu / 2)))
@@ -142,7 +141,7 @@ def shrunk_noise(stds: ArrayLike, freedoms: ArrayLike) -> tuple[np.ndarray, np.n
 
 
 def _inverse_trigamma(value: float) -> float:
-    """x > 0 with trigamma(x) = value, by bisection of its logarithm (trigamma falls from inf to 0)."""
+    """x > 0 with trigamma(x) = value, by bisection of ln x (trigamma decreases from inf to 0)."""
     low, high = -15.0, 15.0
     for _ in range(50):
         middle = (low + high) / 2

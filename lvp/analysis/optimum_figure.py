@@ -1,4 +1,4 @@
-"""The figure of optimal rate against width: what was measured, what it rests on, what it is compared with."""
+"""Figure of the optimal rate against width: loss curves, optima, fitted slope and reference slopes."""
 
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
@@ -39,24 +39,26 @@ def optimum_vs_width(
     loss_label: str = "final train loss (nats per token)",
     width_label: str = "width d",
 ) -> "Figure":
-    """Loss against rate for every width; the optimum against width beside the slopes 0, −1/2 and −1.
+    """Draws loss against rate for every width, and the optimum against width with the slopes 0, −1/2 and −1.
 
-    Left: means over seeds with a bar from the lowest to the highest seed; the optimum as a large marker with
-    its 95 % interval. Right: optima with 95 % intervals, the fitted line with its 95 % band, reference
-    slopes through the geometric centre of the fitted points, and, shaded, the paper's reading: the geometric
-    mean of the rates of all lanes within `tolerance` of the best, between the smallest and largest of them.
-    Flagged optima are hollow and stay out of the fit; the reasons stand below.
+    Left panel: means over seeds with a bar from the lowest to the highest seed. A large marker shows the optimum
+    with its 95 % interval. Right panel: optima with 95 % intervals, the fitted line with its 95 % band, and reference
+    slopes through the geometric centre of the fitted points. A shaded band shows the paper's estimate: the geometric
+    mean of the rates of all lanes within `tolerance` of the best, between the smallest and the largest of these
+    rates. Flagged optima are hollow and excluded from the fit; the reasons are below the panels.
 
     Args:
-      widths: [W]; rates: [R] or one grid per width [W, R], in the unit of `rate_label`.
+      widths: [W]. rates: [R] or a grid per width [W, R], in the unit of `rate_label`.
       losses_by_width: W arrays [seeds, R] (nan missing, inf diverged), in the unit of `loss_label`.
-      optima, fit: as from `lvp.analysis.optima` and `slope`; worked out here where they are not given.
-      title, tier, corpus: what is shown; the last two stand beneath the title.
-      partial: (lanes done, lanes planned); a figure of an unfinished sweep says so across its whole width.
+      optima, fit: results of `lvp.analysis.optima` and `slope`; None computes them.
+      title, tier, corpus: text above the panels.
+      partial: (lanes done, lanes planned) of an unfinished sweep, written across the figure.
+      tolerance: relative distance to the best loss, for the paper's estimate.
+      rate_label, loss_label, width_label: axis labels.
 
-    Returns: a matplotlib Figure of two panels, tied to no display. See `save`.
+    Returns: a matplotlib Figure of two panels, without a display. See `save`.
 
-    Raises: InputError on shapes that differ and values that cannot be analysed.
+    Raises: InputError for shapes that differ and values that cannot be analysed.
     """
     import matplotlib
     from matplotlib.figure import Figure
@@ -80,7 +82,7 @@ def optimum_vs_width(
 
 
 def _checked(widths, rates, losses_by_width) -> tuple[np.ndarray, list, list]:
-    """Widths [W], and one grid [R] and one array of lanes [S, R] for each."""
+    """Widths [W], and for each width a grid [R] and lanes [S, R]."""
     widths = positive("widths", widths)
     if len(widths) != len(losses_by_width):
         raise InputError(f"{widths.size} widths but losses of {len(losses_by_width)}")
@@ -99,7 +101,7 @@ def curves_panel(
     optima: Sequence[Optimum],
     colours: np.ndarray,
 ) -> None:
-    """Loss against rate: a curve per width, its optimum as a large marker."""
+    """Draws loss against rate: a curve per width, with a large marker at its optimum."""
     finite = np.concatenate([values[np.isfinite(values)] for values in lanes])
     axes.set(xscale="log", xlim=(0.8 * min(map(min, grids)), 1.25 * max(map(max, grids))))
     decimal(axes.xaxis)
@@ -111,7 +113,7 @@ def curves_panel(
         marker = MARKERS[index % len(MARKERS)]
         means, *_ = two_way(values)
         seen, diverged = np.isfinite(means), np.isinf(values).any(axis=0)
-        values = np.where(np.isfinite(values), values, means)[:, seen]  # where a lane is missing, no spread
+        values = np.where(np.isfinite(values), values, means)[:, seen]  # missing lanes add no spread
         style = dict(color=colour, marker=marker, markersize=4, linewidth=1.3, capsize=2, elinewidth=1)
         spread = np.maximum([means[seen] - values.min(axis=0), values.max(axis=0) - means[seen]], 0)
         axes.errorbar(grid[seen], means[seen], yerr=spread, label=f"{width:g}", zorder=2 + index, **style)
@@ -121,7 +123,7 @@ def curves_panel(
             heights = np.full(diverged.sum(), 0.99 - 0.03 * index)
             axes.plot(grid[diverged], heights, "x", color=colour, markersize=5, **place)
     axes.grid(which="major", color="#e6e6e6", linewidth=0.6)
-    # Above the axes, where no curve can be: one entry per width.
+    # Above the axes, so that the legend covers no curve: an entry per width.
     handles, labels = axes.get_legend_handles_labels()
     above = dict(loc="lower left", bbox_to_anchor=(-0.01, 1.0), ncols=len(labels) + 1, frameon=False)
     title = axes.plot([], [], " ", label="width")
@@ -139,7 +141,7 @@ def optimum_mark(
     xerr: tuple[float, float] | None = None,
     yerr: tuple[float, float] | None = None,
 ) -> None:
-    """A large marker with its interval: filled where the optimum counts, hollow where it is flagged."""
+    """Draws a large marker with its interval: filled if the optimum has no flags, hollow if it is flagged."""
     if not (np.isfinite(x) and np.isfinite(y)):
         return
     ends = {}
@@ -152,7 +154,7 @@ def optimum_mark(
 
 
 def _paper_reading(axes, widths, rates, losses_by_width, tolerance) -> None:
-    """The paper's shaded curve, where losses are such that "within 20 % of the best" has a meaning."""
+    """Draws the paper's shaded curve if all losses are positive, so that "within 20 % of the best" is defined."""
     values = np.concatenate([as_lanes(losses).ravel() for losses in losses_by_width])
     if not (values[np.isfinite(values)] > 0).all():
         return
@@ -183,7 +185,7 @@ def _slope_panel(axes, widths, optima, fit: Slope, colours) -> None:
     for index, (width, best, colour) in enumerate(zip(widths, optima, colours, strict=True)):
         marker = MARKERS[index % len(MARKERS)]
         optimum_mark(axes, width, best.rate, best, colour, marker, yerr=best.interval)
-    # The optima decide what is seen; the paper's band and the line's may go beyond.
+    # The optima set the limits; the bands may extend beyond them.
     rates = [best.rate for best in optima if np.isfinite(best.rate)] or [1e-3, 1e-1]
     axes.set(xlim=(reach[0] / 1.05, reach[1] * 1.05), ylim=(min(rates) / 4, max(rates) * 2.5))
     axes.xaxis.set_minor_locator(NullLocator())
@@ -194,7 +196,7 @@ def _slope_panel(axes, widths, optima, fit: Slope, colours) -> None:
 
 
 def references(axes: Any, reach: np.ndarray, widths: np.ndarray, rates: np.ndarray) -> None:
-    """Dashed lines of the slopes other theories give, through the geometric centre of the fitted points."""
+    """Draws dashed lines with the slopes of other theories, through the geometric centre of the fitted points."""
     centre, anchor = np.exp(np.log(widths).mean()), np.exp(np.log(rates).mean())
     for steepness, name in REFERENCES:
         ends = anchor * (reach / centre) ** steepness
@@ -213,7 +215,7 @@ def _in_words(fit: Slope) -> str:
 
 
 def _words(figure, title, tier, corpus, partial, widths, optima) -> None:
-    """Title, origin, what the marks mean, and why points are hollow."""
+    """Writes the title, the origin, the meaning of the marks, and the reasons for hollow points."""
     heading(figure, title, tier, corpus)
     lines = [
         "Small markers: mean over seeds, bars from lowest to highest seed, × a rate with a diverged lane.",

@@ -14,14 +14,14 @@ from lvp.errors import InputError
 
 @dataclass(frozen=True)
 class Powers:
-    """ln rate = intercept + Σ_k powers[k] · ln quantity_k."""
+    """The fit ln rate = intercept + Σ_k powers[k] · ln quantity_k."""
 
-    powers: Mapping[str, float]  # nan with fewer points than unknowns
-    intervals: Mapping[str, tuple[float, float]]  # at `level`; (-inf, inf) without a degree of freedom
-    degrees_of_freedom: int
-    intercept: float
-    num_points: int
-    level: float = 0.95
+    powers: Mapping[str, float]  # nan if there are fewer points than unknowns
+    intervals: Mapping[str, tuple[float, float]]  # at `level`; (-inf, inf) without degrees of freedom
+    degrees_of_freedom: int  # points − unknowns
+    intercept: float  # ln rate if all quantities are 1
+    num_points: int  # points used
+    level: float = 0.95  # confidence level of the intervals
 
     def power(self, name: str) -> Measurement:
         """A power with its interval."""
@@ -35,19 +35,21 @@ def powers(
     include_flagged: bool = False,
     level: float = 0.95,
 ) -> Powers:
-    """Weighted least squares of ln optimum on the logarithms of several quantities; `lvp.analysis.slope` has one.
+    """Weighted least squares of ln optimum on the logarithms of several quantities.
 
-    The same treatment: the points' own variances s² and a common τ² beyond them (Paule and Mandel), Knapp and Hartung's
-    variance with a t quantile of n − k − 1 degrees of freedom, never below one standard error of seed noise alone.
+    `lvp.analysis.slope` is the same fit for one quantity. Each point has its variance s² and all have a common variance
+    τ² (Paule and Mandel). The variances of the powers are Knapp and Hartung's, with a t quantile of n − k − 1 degrees
+    of freedom. They are at least the variance from seed noise alone.
 
     Args:
-      quantities: name → values [N], positive. optima: N of `Optimum`, or a pair as for `slope`.
+      quantities: name → values [N], positive. optima: N Optimum, or a pair as for `slope`.
       include_flagged: fit through flagged optima too.
+      level: confidence level of the intervals.
 
-    Raises: InputError on lengths that differ, values that are not positive, no quantity at all, a level outside (0, 1).
+    Raises: InputError for lengths that differ, values that are not positive, no quantity, or a level outside (0, 1).
     """
     if not quantities:
-        raise InputError("quantities is empty: it needs at least one")
+        raise InputError("quantities is empty: pass at least one quantity")
     if not 0 < level < 1:
         raise InputError(f"level must lie between 0 and 1, got {level!r}")
     rates, stds, reasons = points(optima, include_flagged)

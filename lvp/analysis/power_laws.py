@@ -1,5 +1,4 @@
-"""Panels of quantities that follow powers, log-log if nothing else is said: what was measured, its fit, and what was
-predicted."""
+"""Panels of quantities that follow power laws: measurements, fits and predictions, log-log by default."""
 
 import re
 from collections.abc import Sequence
@@ -14,9 +13,9 @@ from lvp.analysis.slopes import Slope
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-LEGEND_CHARACTERS = 62  # in a line as wide as a panel
-# Okabe and Ito's, with a wine red of Tol's for their yellow, which white paper swallows: told apart without red or
-# green cones. Printed in grey, series are told apart by markers, and lines without a marker by dashes.
+LEGEND_CHARACTERS = 62  # characters in a legend line as wide as a panel
+# Okabe and Ito's colours, with Tol's wine red in place of yellow, which is hard to see on white. They are distinct for
+# colour-blind readers. In grey, markers and dashes distinguish the series.
 COLOURS = ("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#56B4E9", "#D55E00", "#000000", "#882255")
 
 DASHES = (
@@ -27,38 +26,34 @@ DASHES = (
 
 @dataclass(frozen=True)
 class Series:
-    """One set of points [N] with their standard errors [N], or none, and curves [N] over the same x: `fitted` (solid),
-    `predicted` (dashed), named in the legend where they have a label. `line`: points joined, so many that no marker is
-    drawn; told apart by dashes, or by the fit over it."""
+    """A set of points [N], with a fitted and a predicted curve [N] over the same x."""
 
-    label: str
-    x: Numbers
-    y: Numbers
-    error: Numbers | None = None
-    fitted: Numbers | None = None
-    fitted_label: str | None = None
-    predicted: Numbers | None = None
-    predicted_label: str | None = None
-    line: bool = False
+    label: str  # in the legend
+    x: Numbers  # [N]
+    y: Numbers  # [N]
+    error: Numbers | None = None  # standard errors [N]
+    fitted: Numbers | None = None  # solid curve [N]
+    fitted_label: str | None = None  # in the legend
+    predicted: Numbers | None = None  # dashed curve [N]
+    predicted_label: str | None = None  # in the legend
+    line: bool = False  # joins the points and draws no markers, for many points
 
 
 @dataclass(frozen=True)
 class Panel:
-    """`ordered`: series are values of one quantity, which `legend` names: their colours go from dark to light.
-    `named_ticks`: a tick at every x, where they are few. `xscale`, `yscale`, `ylim`: matplotlib's, for what is no power
-    or has to compare. `levels`: values of y with their names, dotted lines across the panel."""
+    """A panel of several series."""
 
-    title: str
-    xlabel: str
-    ylabel: str
-    series: Sequence[Series]
-    legend: str | None = None
-    ordered: bool = False
-    named_ticks: bool = True
-    xscale: str = "log"
-    yscale: str = "log"
-    ylim: tuple[float, float] | None = None
-    levels: Sequence[tuple[float, str]] = ()
+    title: str  # above the panel
+    xlabel: str  # below the panel
+    ylabel: str  # beside the panel
+    series: Sequence[Series]  # the points and curves
+    legend: str | None = None  # the legend's title
+    ordered: bool = False  # the series are values of one quantity: colours go from dark to light
+    named_ticks: bool = True  # a tick at every x, if there are at most eight
+    xscale: str = "log"  # matplotlib's scale
+    yscale: str = "log"  # matplotlib's scale
+    ylim: tuple[float, float] | None = None  # matplotlib's limits
+    levels: Sequence[tuple[float, str]] = ()  # (y, name) of dotted horizontal lines
 
     def draw(self, axes: "Axes", panels: "Sequence[Drawn]") -> None:
         """For `lvp.analysis.figure_style.sheet`."""
@@ -66,12 +61,12 @@ class Panel:
 
 
 def in_words(fit: Slope) -> str:
-    """The power and its interval, as short as tables and legends need: `0.52 [0.51, 0.54]`."""
+    """The slope and its interval as text for tables and legends: `0.52 [0.51, 0.54]`."""
     return with_interval(fit.slope, fit.interval)
 
 
 def with_interval(power: float, interval: tuple[float, float]) -> str:
-    """The same of any power."""
+    """A power and its interval as text: `0.52 [0.51, 0.54]`."""
     if not np.isfinite(power):
         return "no fit"
     middle, low, high = (f"{round(x, 2) + 0.0:.2f}" for x in (power, *interval))  # no negative zero
@@ -92,7 +87,7 @@ def _draw(axes, panel: Panel) -> None:
             style = dict(linestyle=DASHES[i % len(DASHES)], linewidth=1.7, alpha=0.9)
             axes.plot(x, series.y, color=colour, label=series.label, zorder=4, **style)
         elif series.line:
-            # Wide and pale, so that the fit over it is seen, and seen to be this line's.
+            # Wide and pale, so that the fit stays visible on top of its line.
             axes.plot(x, series.y, color=colour, linewidth=3, alpha=0.45, label=series.label, zorder=4)
         else:
             style = dict(fmt=MARKERS[i % len(MARKERS)], markersize=5, capsize=2, elinewidth=1, zorder=5)
@@ -121,7 +116,7 @@ def _draw(axes, panel: Panel) -> None:
 
 
 def _legend(axes, title: str | None) -> None:
-    """Beneath the panel, where no point can be; its place is in inches below the axis."""
+    """Draws the legend below the panel, at a fixed distance in inches from the axis."""
     from matplotlib.transforms import ScaledTranslation
 
     handles, labels = axes.get_legend_handles_labels()
@@ -142,5 +137,5 @@ def _legend(axes, title: str | None) -> None:
 
 
 def _minus(text: str) -> str:
-    """Hyphens before digits as minus signs."""
+    """Replaces hyphens before digits by minus signs."""
     return re.sub(r"-(?=\d)", "−", text)

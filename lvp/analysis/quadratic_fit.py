@@ -1,9 +1,8 @@
-"""Where a sampled curve has its minimum: vertices of quadratics through windows of its points, many at a
-time.
+"""Minima of sampled curves: vertices of quadratics fitted to windows of points, for many curves at a time.
 
-A fit to the points of a window is linear in the losses, so every window's least squares is one small matrix,
-computed once per grid, and thousands of simulated curves cost one product. The same code locates the measured
-optimum and the simulated ones: the bootstrap then repeats the whole procedure, jumps of the window included.
+The fit to a window is linear in the losses. Every window's least squares is therefore a small matrix, computed once
+per grid, and thousands of simulated curves take one matrix product. The measured and the simulated optima use the
+same code, so the bootstrap repeats the whole procedure, including jumps of the window.
 """
 
 from dataclasses import dataclass, replace
@@ -12,7 +11,7 @@ from functools import lru_cache
 import numpy as np
 from scipy.interpolate import CubicSpline
 
-NUM_SHIFTS = 6  # positions of the grid against a curve, over one step
+NUM_SHIFTS = 6  # number of shifts of the grid within one step
 
 
 @dataclass(frozen=True)
@@ -20,11 +19,11 @@ class Located:
     """Minima of B curves: arrays [B]. Log rates are natural."""
 
     best: np.ndarray  # index of the smallest loss
-    centre: np.ndarray  # index the fitted window stands around
-    log_rate: np.ndarray  # of the vertex; the best point's where there is none inside the window
+    centre: np.ndarray  # index of the fitted window's centre
+    log_rate: np.ndarray  # of the vertex, or of the best point if no vertex is inside the window
     loss: np.ndarray  # the fitted loss there
-    curvature: np.ndarray  # loss per (log rate)²; nan where the window has no three points
-    off: np.ndarray  # 0: a vertex inside its window; -1, 1: lies below, above what was sampled; 2: not convex
+    curvature: np.ndarray  # loss per (log rate)²; nan if the window has fewer than three points
+    off: np.ndarray  # 0: vertex inside its window; -1, 1: minimum below, above the sampled range; 2: not convex
 
 
 class Windows:
@@ -32,8 +31,8 @@ class Windows:
 
     Args:
       log_rates: natural logarithms [R], increasing.
-      usable: which points [R] have a finite loss.
-      window: points on each side of a window's centre; fewer at the grid's ends, and unusable ones are
+      usable: mask [R] of the points with a finite loss.
+      window: number of points on each side of a window's centre; fewer at the grid's ends. Unusable points are
         skipped.
     """
 
@@ -57,10 +56,10 @@ class Windows:
         self.shifts, self.shifted = self._shifted()
 
     def _shifted(self) -> tuple[np.ndarray, np.ndarray]:
-        """Shifts over one step, and the windows' maps [shifts, R, 3, R] for the curve moved left by each.
+        """Shifts within one step, and the windows' maps [shifts, R, 3, R] for the curve moved left by each shift.
 
-        Between its points the curve is a cubic spline, linear in the losses too, through the window and one
-        point more on each side: what lies beyond, up a steep wall, would make it swing.
+        Between its points the curve is a cubic spline, which is linear in the losses. The spline passes through the
+        window and one more point on each side. Farther points with large losses would make it oscillate.
         """
         num = len(self.log_rates)
         shifts = ((np.arange(NUM_SHIFTS) + 0.5) / NUM_SHIFTS - 0.5) * np.median(np.diff(self.log_rates))
@@ -71,21 +70,21 @@ class Windows:
             spline = CubicSpline(self.log_rates[points], np.eye(len(points)))
             moved = np.zeros((NUM_SHIFTS, num, num))
             moved[:, :, points] = spline(self.log_rates + shifts[:, None])
-            # Points out of the window carry no weight in its map: what the spline says there does not matter.
+            # The map has zero weight outside the window, so the spline's values there have no effect.
             maps[:, centre] = self.maps[centre] @ moved
         return shifts, maps
 
     def points(self, centre: int) -> np.ndarray:
-        """Indices of the grid points of the window around `centre`, usable or not."""
+        """Indices of all grid points in the window around `centre`, usable or not."""
         return np.arange(max(0, centre - self.window), min(len(self.log_rates), centre + self.window + 1))
 
     def locate(self, curves: np.ndarray) -> Located:
         """Minima of curves [B, R]; values at unusable points are not read.
 
-        A parabola through a curve that is none has its vertex off the minimum, by more or less depending on
-        how the grid's points happen to lie about it: an error that drifts with width as the optimum does, and
-        so looks like slope. The vertex is therefore the mean over positions of the grid against the curve.
-        (That makes it tenfold less dependent on the grid and a tenth less noisy; of a parabola it is exact.)
+        If the curve is not a parabola, the fitted vertex is not at the minimum. The error depends on the position of
+        the grid points relative to the minimum. It changes with width as the optimum does, and so biases the slope.
+        The vertex is therefore averaged over shifts of the grid. This reduces the dependence on the grid by a factor
+        of ten and the noise by a tenth. For a parabola it is exact.
         """
         located = self.search(curves)
         near = located.log_rate[:, None] - self.shifts
@@ -96,10 +95,10 @@ class Windows:
         return replace(located, log_rate=np.where(inside, vertices.mean(axis=1), located.log_rate))
 
     def search(self, curves: np.ndarray) -> Located:
-        """Minima of curves [B, R] by the one window of each on the grid as it is.
+        """Minima of curves [B, R] by one window per curve, without shifts of the grid.
 
-        The first window stands around the smallest loss. Noise moves that point by a step or more where the
-        curve is flat, so the window then stands once more around the point nearest to the vertex it gave.
+        The first window is centred on the smallest loss. In a flat curve, noise moves that point by a step or more.
+        The second window is therefore centred on the point nearest to the first vertex.
         """
         curves = np.where(self.usable, curves, np.inf)
         best = curves.argmin(axis=1)
@@ -126,7 +125,7 @@ class Windows:
         return np.where(self.usable, distance, np.inf).argmin(axis=-1)
 
     def _parabolas(self, maps, curves, centre) -> np.ndarray:
-        """Coefficients [3, B, P] of curves [B, R] at centres [B, P], by maps [P, R, 3, R]."""
+        """Coefficients [3, B, P] of curves [B, R] at centres [B, P], with maps [P, R, 3, R]."""
         num, rates = curves.shape
         filled = np.where(self.usable, curves, 0.0)
         every = (filled @ maps.reshape(-1, rates).T).reshape(num, len(maps), rates, 3)
@@ -153,7 +152,7 @@ def _windows(log_rates: tuple, usable: tuple, window: int) -> Windows:
 
 
 def fit_windows(log_rates: np.ndarray, usable: np.ndarray, window: int) -> Windows:
-    """`Windows` of a grid, remembered: the widths of a sweep share one."""
+    """`Windows` of a grid, cached because the widths of a sweep share a grid."""
     return _windows(tuple(log_rates.tolist()), tuple(usable.tolist()), window)
 
 
@@ -173,13 +172,12 @@ def _threshold(log_rates: tuple, usable: tuple, window: int, counts: tuple, free
 
 
 def curvature_threshold(grid: Windows, counts: np.ndarray, freedom: float, level: float) -> float:
-    """How many standard errors of curvature a flat curve shows with probability `level`, by simulation.
+    """The curvature, in standard errors, that a flat curve exceeds with probability `level`, by simulation.
 
-    A window that stands around the smallest of R noisy points is convex by selection, so a t quantile for one
-    fixed window would call a flat curve curved far too often. Simulated: R points of pure noise, the same
-    search.
+    A window around the smallest of R noisy points is convex by selection. A t quantile for a fixed window would
+    therefore call flat curves curved far too often. The simulation applies the same search to R points of noise.
 
-    Args: counts: lanes behind each mean [R]; freedom: degrees of freedom behind the noise (inf: known).
+    Args: counts: number of lanes in each mean [R]; freedom: degrees of freedom of the noise (inf: known).
     """
     key = tuple(grid.log_rates.tolist()), tuple(grid.usable.tolist()), grid.window
     return _threshold(*key, tuple(int(c) for c in counts), int(np.clip(freedom, 1, 10_000)), level)

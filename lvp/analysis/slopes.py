@@ -1,4 +1,4 @@
-"""The power of width an optimum follows: slope of ln optimum over ln width, and how far it can be trusted."""
+"""The power of width that an optimum follows: slope of ln optimum over ln width, with its interval."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -16,23 +16,23 @@ NAN, INF = float("nan"), float("inf")
 
 @dataclass(frozen=True)
 class Slope:
-    """ln rate = intercept + slope · ln width, with what the fit rests on."""
+    """The fit ln rate = intercept + slope · ln width."""
 
     slope: float  # nan with fewer than two points
     interval: tuple[float, float]  # at `level`; (-inf, inf) with fewer than three points
     std: float  # standard error of the slope, lack of fit included; nan with fewer than three points
-    degrees_of_freedom: int
+    degrees_of_freedom: int  # points − 2
     intercept: float  # ln rate at width 1
-    num_points: int
-    excluded: tuple[tuple[float, str], ...] = ()  # (width, why)
-    lack_of_fit: float = NAN  # p-value: so much scatter from seed noise alone; nan where that is unknown
-    tau: float = NAN  # std of ln optimum about the line beyond seed noise; nan where that is unknown
-    level: float = 0.95
-    centre: float = NAN  # ln width at which the line is known best
+    num_points: int  # points used
+    excluded: tuple[tuple[float, str], ...] = ()  # (width, reason)
+    lack_of_fit: float = NAN  # p-value of this scatter under seed noise alone; nan if the seed noise is unknown
+    tau: float = NAN  # std of ln optimum about the line in excess of seed noise; nan if that is unknown
+    level: float = 0.95  # confidence level of the interval
+    centre: float = NAN  # ln width with the smallest std of the line
     centre_std: float = NAN  # std of the line there
 
     def line(self, widths: ArrayLike) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Fitted rates at `widths` [N], and the lower and upper ends of the line's band at `level`."""
+        """Fitted rates [N] at `widths` [N], and the lower and upper ends [N] of the line's band at `level`."""
         logs = np.log(np.asarray(widths, dtype=float))
         middle = self.intercept + self.slope * logs
         half = np.full(logs.shape, INF)
@@ -52,26 +52,25 @@ def slope(
 ) -> Slope:
     """Weighted least squares of ln optimum on ln width, with an interval that includes lack of fit.
 
-    Each optimum has its seed-noise variance s² and all share a variance τ² about the line (the grid's
-    phase, a curve whose shape changes with width, a law that is no power). τ² is Paule and Mandel's: the
-    value at which the weighted residual sum of squares is its expectation. The slope's variance is Knapp
-    and Hartung's: scaled by the residual sum of squares over its n − 2 degrees of freedom, with a t
-    quantile of as many. So an s² wrong by a common factor does no harm, and few widths pay with a wide
-    quantile (4.3 for four). One floor: the interval is never narrower than one standard error of seed noise
-    alone to either side, for points that lie on a line by luck.
+    Each optimum has its seed-noise variance s². All optima share a variance τ² about the line, which covers the
+    position of the grid, changes of the curve's shape with width, and deviations from a power law. τ² is Paule and
+    Mandel's: the value at which the weighted residual sum of squares equals its expectation. The slope's variance is
+    Knapp and Hartung's: it is scaled by the residual sum of squares over n − 2 degrees of freedom, and uses a t
+    quantile with n − 2 degrees of freedom. A common factor in s² therefore has no effect. With few widths the quantile
+    is large (4.3 for four widths). The interval extends at least one standard error of seed noise to either side,
+    also if the points lie on a line by chance.
 
-    Without stds (one seed), or where any is unknown: ordinary least squares and its t interval.
+    If a std is unknown (for example with one seed), the fit is ordinary least squares with its t interval.
 
-    What it cannot see: a bias of the optima that itself follows width.
+    The interval does not include a bias of the optima that depends on width.
 
     Args:
       widths: [W], positive and distinct, in any unit.
-      optima: W of `Optimum`; or a pair (rates [W], stds of ln rates [W] or None), nan for a width without a
-        rate.
+      optima: W Optimum; or a pair (rates [W], stds of ln rates [W] or None), nan for a width without a rate.
       include_flagged: fit through flagged optima too.
-      level: of the interval.
+      level: confidence level of the interval.
 
-    Raises: InputError on shapes that differ, widths or rates that are not positive, a level outside (0, 1).
+    Raises: InputError for shapes that differ, widths or rates that are not positive, or a level outside (0, 1).
     """
     widths = positive("widths", widths)
     if len(set(widths.tolist())) != len(widths):
@@ -96,7 +95,7 @@ def slope(
 
 
 def positive(name: str, values: ArrayLike) -> np.ndarray:
-    """Values as an array [N] of positive finite floats. Raises: InputError where they are none."""
+    """Returns values as an array [N] of positive finite floats. Raises: InputError if they are not positive numbers."""
     try:
         values = np.asarray(values, dtype=float)
     except (TypeError, ValueError) as error:
@@ -107,7 +106,7 @@ def positive(name: str, values: ArrayLike) -> np.ndarray:
 
 
 def points(optima: Sequence[Optimum] | tuple, include_flagged: bool) -> tuple[np.ndarray, np.ndarray, list[str]]:
-    """Rates [W], stds of their logarithms [W] (nan: unknown), why each stays out ("": it does not)."""
+    """Rates [W], stds of their logarithms [W] (nan: unknown), and the reason to exclude each ("": included)."""
     if isinstance(optima, tuple) and len(optima) == 2 and not any(isinstance(o, Optimum) for o in optima):
         rates, stds = optima
         rates = np.asarray(rates, dtype=float)
@@ -128,14 +127,14 @@ def points(optima: Sequence[Optimum] | tuple, include_flagged: bool) -> tuple[np
 
 
 def _fit(x, y, variances, weighted, excluded, level) -> Slope:
-    """The fit of three points and more; `variances` [n] are known if weighted, else all 1."""
+    """The fit of three or more points; `variances` [n] are known if weighted, else all 1."""
     num = len(x)
     freedom = num - 2
     scatter = _line(x, y, variances)[-1]
     tau2 = paule_mandel(lambda v: _line(x, y, v)[-1], variances, freedom) if weighted else 0.0
     centre, middle, steepness, error, final = _line(x, y, variances + tau2)
     quantile, scale = float(stdtrit(freedom, (1 + level) / 2)), np.sqrt(final / freedom)
-    if weighted:  # the floor: one standard error of seed noise (only ever met where τ² = 0)
+    if weighted:  # at least one standard error of seed noise (this applies only if τ² = 0)
         scale = max(scale, 1 / quantile)
     std = error * scale
     return Slope(
@@ -155,12 +154,12 @@ def _fit(x, y, variances, weighted, excluded, level) -> Slope:
 
 
 def paule_mandel(scatter: Callable, variances: np.ndarray, freedom: int) -> float:
-    """τ² at which `scatter(variances + τ²)`, a weighted residual sum of squares, is its expectation `freedom`; 0 where
-    it is already below that (Paule and Mandel 1982)."""
+    """τ² at which `scatter(variances + τ²)`, a weighted residual sum of squares, equals its expectation `freedom`.
+
+    0 if the sum is below its expectation without τ² (Paule and Mandel 1982)."""
     if scatter(variances) <= freedom:
         return 0.0
-    # Above scatter(1)/freedom the scatter is below its expectation; twice that, since with variances next to nothing
-    # beside τ² it is there equal to rounding.
+    # Above scatter(1)/freedom the scatter is below its expectation. The factor 2 keeps the sign despite rounding.
     high = 2 * scatter(np.ones_like(variances)) / freedom
     return brentq(lambda t: scatter(variances + t) - freedom, 0, high, xtol=1e-14)
 

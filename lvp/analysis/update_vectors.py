@@ -1,4 +1,4 @@
-"""Panels of what optimizers do to the mean embedding, in two dimensions."""
+"""Panels of embedding updates in two dimensions, and their effect on the mean embedding."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -16,12 +16,12 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Arrows:
-    """embeddings [m, 2] with the updates [m, 2] that move them, and the hidden state [2] along which they do."""
+    """Embeddings in two dimensions, with their updates as arrows."""
 
-    title: str
-    embeddings: np.ndarray
-    updates: np.ndarray
-    hidden: np.ndarray
+    title: str  # after "toy, "
+    embeddings: np.ndarray  # [m, 2]
+    updates: np.ndarray  # [m, 2], parallel to hidden
+    hidden: np.ndarray  # [2], the hidden state
 
     def draw(self, axes: "Axes", panels: "Sequence[Drawn]") -> None:
         """For `lvp.analysis.figure_style.sheet`."""
@@ -29,7 +29,7 @@ class Arrows:
 
 
 def toys() -> list[Arrows]:
-    """Three embeddings after one token: SGD's updates of them sum to zero, Adam's do not."""
+    """Three embeddings after one token, updated by SGD (the updates sum to zero) and by Adam (they do not)."""
     hidden, probabilities = np.array([1.0, 0.45]), np.array([0.2, 0.5, 0.3])
     embeddings, second_moment = np.array([[0.9, 0.9], [-1.1, 0.3], [0.3, -1.0]]), np.array([0.6, 0.3, 0.1])
     return [
@@ -44,7 +44,7 @@ def _arrows(axes, toy: Arrows) -> None:
     axes.annotate(" h", toy.hidden, color=INK, fontsize=11)
     for i, (at, move) in enumerate(zip(toy.embeddings, toy.updates, strict=True)):
         axes.plot(*at, "o", color=COLOURS[i], markersize=6, zorder=5)
-        below = dict(xytext=(0, -8), textcoords="offset points", ha="center", va="top")  # no arrow goes there
+        below = dict(xytext=(0, -8), textcoords="offset points", ha="center", va="top")  # clear of the arrows
         axes.annotate(f"e{i + 1}", at, color=COLOURS[i], fontsize=10, **below)
         axes.quiver(*at, *move, color=COLOURS[i], **style)
     total, centre = toy.updates.sum(axis=0), toy.embeddings.mean(axis=0)

@@ -1,16 +1,16 @@
-"""What one looks at in a run, as pure functions of arrays that can be called inside a compiled training step.
+"""Measures of a training run: pure functions of arrays that can be called inside a compiled training step.
 
 - `movement`: norm and angle of updates (Kosson et al. 2024);
-- `gradients`: signal-to-noise ratio, alignment with the momentum; `representation`: relative representation change (the
-  same);
+- `gradients`: signal-to-noise ratio, alignment with the momentum (Kosson et al. 2024);
+- `representation`: relative representation change (Kosson et al. 2024);
 - `vocabulary`: the geometry of a vocabulary matrix and of its gradient (Stollenwerk & Stollenwerk 2025);
 - `frequency`: second moments and updates against token frequencies;
 - `activations`: dead units and stable ranks (Kosson et al. 2024);
-- `step`: those of the vocabulary matrices in one training step.
+- `step`: all measures of the vocabulary matrices in one training step.
 
-All of them can be traced by `jax.jit` and `jax.vmap`, and the shapes of their results depend on the shapes of their
-arguments alone. They compute in float32, or in an argument's dtype where that is wider. Errors are raised on shapes and
-other static facts only, never on values.
+All functions can be traced by `jax.jit` and `jax.vmap`. The shapes of their results depend on the shapes of their
+arguments only. They compute in float32, or in an argument's dtype if that is wider. They raise errors for shapes and
+other static properties, never for values.
 """
 
 from lvp.measures.activations import dead_fraction, stable_rank, stable_ranks, unit_maxima

@@ -1,5 +1,5 @@
-"""What large updates may leave behind: units that no longer fire, and matrices of few directions (Kosson, Messmer &
-Jaggi 2024, appendix A: figures 7 and 8)."""
+"""Possible lasting effects of large updates: units that no longer fire, and matrices of low stable rank (Kosson,
+Messmer & Jaggi 2024, appendix A, figures 7 and 8)."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -12,15 +12,15 @@ from lvp import roles
 from lvp.errors import InputError
 from lvp.measures.arrays import norm, ratio, scale, wide
 
-# Some accelerators multiply float32 matrices at a third of its digits unless told otherwise.
+# Some accelerators multiply float32 matrices with a third of the digits by default.
 _PRECISION = jax.lax.Precision.HIGHEST
 
 
 def unit_maxima(pre_activations: Mapping[str, Any]) -> dict[str, jax.Array]:
-    """The largest value that every unit has taken on these data, for `dead_fraction`.
+    """The maximum of every unit's pre-activation over these data, the input of `dead_fraction`.
 
-    A unit is one channel (the last axis) of what goes into one ReLU; it is seen once a sample and position. Maxima over
-    more data are those of their parts: `jax.tree.map(jnp.maximum, one, other)`.
+    A unit is one channel (the last axis) of a ReLU's input. It has one value per sample and position. Maxima of several
+    batches combine by `jax.tree.map(jnp.maximum, first, second)`.
 
     Args:
       pre_activations: path of a ReLU → its input [..., C], a value per sample (and position) and unit.
@@ -41,28 +41,27 @@ def unit_maxima(pre_activations: Mapping[str, Any]) -> dict[str, jax.Array]:
 
 
 def dead_fraction(maxima: Mapping[str, Any]) -> dict:
-    """Which part of the units is dead: never above zero, on no sample and at no position.
+    """The fraction of dead units: units that are never above zero, for any sample and position.
 
-    A ReLU gives 0 for such a unit whatever the sample, and so passes no gradient to what is below it. The paper does
-    not define its "inactive activations"; this is the strictest reading, and depends on the data: over more of them
-    fewer units are dead. The same count of a leaky ReLU's inputs says which units are on one side of it only.
+    A ReLU outputs 0 for a dead unit and passes no gradient to the layers below. The paper does not define its "inactive
+    activations"; this is the strictest reading. The result depends on the data: more data give fewer dead units. For a
+    leaky ReLU, the result counts the units whose inputs are never positive.
 
     Args:
-      maxima: path of a ReLU → [C], of `unit_maxima` over all of the data.
+      maxima: path of a ReLU → [C], the result of `unit_maxima` over all data.
 
     Returns:
-      {"layers": {path: fraction}, "all": dead units over units, in which a wide layer counts for more}; NaN where a
-      maximum is.
+      {"layers": {path: fraction}, "all": dead units / units, so wide layers have more weight}; NaN if a maximum is NaN.
 
     Raises:
-      InputError: no layer, or maxima that are not [C]; the path is named.
+      InputError: no layer, or maxima that are not [C]; the error names the path.
     """
     dead = {}
     for path, x in maxima.items():
         x = wide(x)
         if x.ndim != 1 or x.size == 0:
             raise InputError(f"maxima at {path!r} must be [C], one per unit, got shape {x.shape}")
-        # A comparison with NaN is false: a diverged network would have no dead unit.
+        # NaN > 0 is false: without this line a diverged network would have no dead unit.
         dead[path] = jnp.where(jnp.isnan(x), x, x <= 0)
     if not dead:
         raise InputError("maxima must hold at least one layer")
@@ -71,15 +70,15 @@ def dead_fraction(maxima: Mapping[str, Any]) -> dict:
 
 
 def stable_rank(matrix: Any) -> jax.Array:
-    """‖W‖_F² / ‖W‖₂²: from 1 (one direction) to the rank, which it is where all singular values are equal.
+    """‖W‖_F² / ‖W‖₂²: 1 if W has one direction, and the rank if all singular values are equal.
 
     Args:
-      matrix: W [..., out]; of more than two axes, all but the last are one (a convolution's kernel [h, w, in, out] is
-        the matrix [h · w · in, out]).
+      matrix: W [..., out]. All axes but the last are flattened: a convolution's kernel [h, w, in, out] is the matrix
+        [h · w · in, out].
 
     Returns:
-      A scalar; 0 where W is zero. The spectral norm is the root of the largest eigenvalue of the smaller of WᵀW and
-      W Wᵀ, which has the relative accuracy of a float.
+      A scalar; 0 if W is zero. The spectral norm is the root of the largest eigenvalue of the smaller of WᵀW and W Wᵀ,
+      which has a float's relative accuracy.
 
     Raises:
       InputError: a rank below 2, or no entries.
@@ -91,18 +90,18 @@ def stable_rank(matrix: Any) -> jax.Array:
 
 
 def stable_ranks(params: Any, declarations: Sequence[roles.Declaration] = ()) -> dict:
-    """`stable_rank` of every matrix, [fan-in, neurons] by its role's axes, and their mean.
+    """`stable_rank` of every matrix, as [fan-in, neurons] by its role's axes, and their mean.
 
     Args:
       params: pytree of arrays.
-      declarations: `lvp.roles.Declaration`s before the defaults.
+      declarations: `lvp.roles.Declaration`s that take precedence over the defaults.
 
     Returns:
-      {"matrices": {path: stable rank}, "mean": over all matrices}. Of a parameter that stacks layers there is one
-      matrix per layer, and its array has the shape of the stacked axes. Gains and biases are left out.
+      {"matrices": {path: stable rank}, "mean": over all matrices}. A parameter that stacks layers has one matrix per
+      layer, and its value is an array with the shape of the stacked axes. Gains and biases are left out.
 
     Raises:
-      InputError: a parameter without role, by its path; no matrix at all.
+      InputError: a parameter without a role (the error names its path); no matrix at all.
     """
     described = roles.classify(params, extra=declarations)
     matrices = {}
@@ -110,12 +109,12 @@ def stable_ranks(params: Any, declarations: Sequence[roles.Declaration] = ()) ->
         if leaf.role != "vector":
             matrices[leaf.path] = _of_layers(wide(w), leaf)
     if not matrices:
-        raise InputError("params hold no matrix, only gains and biases")
+        raise InputError("params has no matrix, only gains and biases: pass at least one matrix")
     return {"matrices": matrices, "mean": jnp.mean(jnp.concatenate([jnp.ravel(x) for x in matrices.values()]))}
 
 
 def _of_layers(w, leaf):
-    """The stable rank of every matrix [fan-in, neurons] that w stacks, in the shape of the stacked axes."""
+    """The stable rank of every matrix [fan-in, neurons] stacked in w; shaped like the stacked axes."""
     neurons = tuple(axis for axis in leaf.layer_axes if axis not in leaf.fan_in)
     w = w.transpose(*leaf.stacked, *leaf.fan_in, *neurons)
     layers, fan_in = len(leaf.stacked), len(leaf.stacked) + len(leaf.fan_in)
@@ -124,7 +123,7 @@ def _of_layers(w, leaf):
 
 
 def _stable_rank(matrix):
-    # Scaled so that squares neither overflow nor vanish; the ratio does not see it.
+    # Scaled so that squares neither overflow nor underflow; the ratio is invariant to the scale.
     matrix = matrix * (1 / scale([matrix]))
     tall = matrix if matrix.shape[0] >= matrix.shape[1] else matrix.T
     gram = jnp.matmul(tall.T, tall, precision=_PRECISION)

@@ -1,4 +1,4 @@
-"""Norms and ratios that survive any scale, and what all measures check."""
+"""Norms and ratios that neither overflow nor underflow, and the argument checks of all measures."""
 
 import functools
 from collections.abc import Sequence
@@ -11,19 +11,19 @@ from lvp.errors import InputError
 
 
 def wide(x: Any) -> jax.Array:
-    """x in float32, or in its own dtype where that is wider."""
+    """x in float32, or in its own dtype if that is wider."""
     x = jnp.asarray(x)
     return x.astype(jnp.promote_types(x.dtype, jnp.float32))
 
 
 def largest(xs: Sequence[jax.Array], axes: tuple[int, ...] | None = None) -> jax.Array:
-    """max |x| of all arrays over `axes` (None: all; else they stay as axes of length 1)."""
+    """max |x| of all arrays over `axes`, which are kept with length 1; None reduces all axes to a scalar."""
     maxima = [jnp.max(jnp.abs(x), axis=axes, keepdims=axes is not None, initial=0) for x in xs]
     return functools.reduce(jnp.maximum, maxima)
 
 
 def scale(xs: Sequence[jax.Array], axes: tuple[int, ...] | None = None) -> jax.Array:
-    """The power of two just above `largest`, so that scaling by it rounds nothing; 1 where all are zero."""
+    """The power of two just above `largest`, which scales without rounding; 1 if all entries are zero."""
     magnitude = largest(xs, axes)
     mantissa, _ = jnp.frexp(magnitude)
     power = magnitude / jnp.where(mantissa == 0, 1, mantissa)
@@ -32,7 +32,7 @@ def scale(xs: Sequence[jax.Array], axes: tuple[int, ...] | None = None) -> jax.A
 
 
 def norm(xs: Sequence[jax.Array], axes: tuple[int, ...] | None = None, *, keepdims: bool = False) -> jax.Array:
-    """ℓ₂ norms over `axes` (None: all) of several arrays taken together. The squares neither overflow nor vanish."""
+    """The ℓ₂ norm over `axes` (None: all) of several arrays together. Its squares neither overflow nor underflow."""
     unit = scale(xs, axes)
     squares = sum(jnp.sum(jnp.square(x * (1 / unit)), axis=axes, keepdims=axes is not None) for x in xs)
     norms = unit * jnp.sqrt(squares)
@@ -40,17 +40,17 @@ def norm(xs: Sequence[jax.Array], axes: tuple[int, ...] | None = None, *, keepdi
 
 
 def ratio(part: jax.Array, whole: jax.Array) -> jax.Array:
-    """part / whole of non-negative numbers; 0 where both are zero, infinite where only `whole` is."""
+    """part / whole of non-negative numbers; 0 if both are zero, infinite if only `whole` is zero."""
     return part / jnp.where((part == 0) & (whole == 0), 1, whole)
 
 
 def check_rank(name: str, x: jax.Array, rank: int) -> None:
-    """InputError unless x has this rank and at least one entry."""
+    """Raises InputError unless x has this rank and at least one entry."""
     if x.ndim != rank or x.size == 0:
         raise InputError(f"{name} must be a non-empty array of rank {rank}, got shape {x.shape}")
 
 
 def check_shape(name: str, x: jax.Array, shape: tuple[int, ...], like: str) -> None:
-    """InputError unless x has the shape that `like` calls for."""
+    """Raises InputError unless x has this shape, which the argument `like` requires."""
     if x.shape != shape:
         raise InputError(f"{name} must have shape {shape} as {like} has it, got {x.shape}")

@@ -1,4 +1,4 @@
-"""What depends on how often a token occurs: second moments, and updates by bins of frequency."""
+"""Measures by token frequency: second moments, and updates by frequency bin."""
 
 from numbers import Integral
 from typing import Any
@@ -14,21 +14,21 @@ from lvp.measures.movement import angle
 def second_moment_fit(second_moment: Any, frequencies: Any) -> dict[str, jax.Array]:
     """Least-squares lines of Adam's second moment against token frequency, with and without an intercept.
 
-    Stollenwerk & Stollenwerk 2025 find E[v̂_i] = A p_i in LM heads, with R² = 0.85(7) on average. Both R² are
-    1 − Σ(v̂_i − fit_i)² / Σ(v̂_i − v̂ mean)², about the mean also for the line through the origin, so that the two
-    compare; the latter is negative where the line is worse than a constant.
+    Stollenwerk & Stollenwerk 2025 report E[v̂_i] = A p_i in LM heads, with R² = 0.85(7) on average. Both R² are
+    1 − Σ(v̂_i − fit_i)² / Σ(v̂_i − v̂ mean)². The line through the origin uses the same denominator, so that the two
+    values are comparable; its R² is negative if the line is worse than a constant.
 
     Args:
-      second_moment: v̂ [m], per token the mean over hidden columns of Adam's bias-corrected second moment.
+      second_moment: v̂ [m], for each token the mean over hidden columns of Adam's bias-corrected second moment.
       frequencies: p [m], unigram probabilities (or counts: the slopes are then per count).
 
     Returns:
-      Scalars slope and r_squared (with an intercept), slope_through_origin (A) and r_squared_through_origin. What
-      does not exist is NaN: slope and r_squared where all p_i are equal, both R² where all v̂_i are, the slope through
-      the origin where all p_i are zero.
+      Scalars slope and r_squared (with an intercept), slope_through_origin (A) and r_squared_through_origin. Undefined
+      values are NaN: slope and r_squared if all p_i are equal, both R² if all v̂_i are equal, slope_through_origin if
+      all p_i are zero.
 
     Raises:
-      InputError: another rank than 1, lengths that differ.
+      InputError: the rank is not 1, or the lengths differ.
     """
     y, x = wide(second_moment), wide(frequencies)
     check_rank("second_moment", y, 1)
@@ -50,9 +50,9 @@ def second_moment_fit(second_moment: Any, frequencies: Any) -> dict[str, jax.Arr
 
 
 def num_bins(vocab: int) -> int:
-    """How many bins `frequency_bins` has for m tokens: floor(log₂ m) + 2, the last for tokens that never occur.
+    """Number of bins of `frequency_bins` for m tokens: floor(log₂ m) + 2; the last bin is for tokens that never occur.
 
-    Raises: InputError: `vocab` no whole number of at least 1.
+    Raises: InputError: `vocab` is not a whole number of at least 1.
     """
     if isinstance(vocab, bool) or not isinstance(vocab, Integral) or vocab < 1:
         raise InputError(f"vocab must be a whole number of at least 1, got {vocab!r}")
@@ -60,11 +60,10 @@ def num_bins(vocab: int) -> int:
 
 
 def frequency_bins(frequencies: Any) -> jax.Array:
-    """The bin of every token: floor(log₂ r) of its rank r by descending frequency, 1 for the most frequent.
+    """The bin of every token: floor(log₂ r) of its rank r by descending frequency; the most frequent token has rank 1.
 
-    Bin b < `num_bins`(m) − 1 holds ranks 2^b … 2^(b+1) − 1; tokens of equal frequency are ranked by index. Tokens of
-    frequency zero have the last bin to themselves; how full the bins are depends on the frequencies, their number
-    does not.
+    Bin b < `num_bins`(m) − 1 holds the ranks 2^b … 2^(b+1) − 1. Tokens of equal frequency are ranked by index. Tokens
+    of frequency zero are in the last bin. The number of bins does not depend on the frequencies; their sizes do.
 
     Args:
       frequencies: [m], probabilities or counts.
@@ -73,7 +72,7 @@ def frequency_bins(frequencies: Any) -> jax.Array:
       int32 [m], from 0 to `num_bins`(m) − 1.
 
     Raises:
-      InputError: another rank than 1.
+      InputError: the rank is not 1.
     """
     frequencies = jnp.asarray(frequencies)
     check_rank("frequencies", frequencies, 1)
@@ -85,16 +84,16 @@ def frequency_bins(frequencies: Any) -> jax.Array:
 
 
 def by_bin(values: Any, bins: Any, num_bins: int) -> jax.Array:
-    """The mean of values in every bin.
+    """The mean of the values in every bin.
 
     Args:
-      values: [m]. bins: int [m], from 0. num_bins: how many there are.
+      values: [m]. bins: int [m], from 0. num_bins: number of bins.
 
     Returns:
       [num_bins]; NaN for a bin without members.
 
     Raises:
-      InputError: another rank than 1, lengths that differ, bins that are no integers.
+      InputError: the rank is not 1, the lengths differ, or bins are not integers.
     """
     values, bins = wide(values), jnp.asarray(bins)
     check_rank("values", values, 1)
@@ -106,16 +105,16 @@ def by_bin(values: Any, bins: Any, num_bins: int) -> jax.Array:
 
 
 def by_frequency(matrix: Any, updates: Any, second_moment: Any, bins: Any) -> dict[str, jax.Array]:
-    """Means over the tokens of every frequency bin of how far their rows move and of their second moment.
+    """Means of the rows' update norms, update angles and second moments, over the tokens of each frequency bin.
 
     Args:
-      matrix: E [m, d], a row per token, before the update. updates: Δ [m, d], what is added to it.
+      matrix: E [m, d], a row per token, before the update. updates: Δ [m, d], the update added to it.
       second_moment: v̂ [m] as in `second_moment_fit`, or None.
-      bins: int [m] of `frequency_bins`.
+      bins: int [m], the result of `frequency_bins`.
 
     Returns:
-      {"norm": mean of ‖Δ_i‖₂, "angle": mean of ∠(e_i, e_i + Δ_i) in rad (`angle`), "second_moment": mean of v̂_i},
-      the last absent where None was given; each [`num_bins`(m)], NaN for a bin without members.
+      {"norm": mean of ‖Δ_i‖₂, "angle": mean of ∠(e_i, e_i + Δ_i) in rad (`angle`), "second_moment": mean of v̂_i}, each
+      [`num_bins`(m)]. "second_moment" is absent if the argument is None. A bin without members is NaN.
 
     Raises:
       InputError: shapes other than these.
@@ -133,5 +132,5 @@ def by_frequency(matrix: Any, updates: Any, second_moment: Any, bins: Any) -> di
 
 
 def _centred(x):
-    # Rounding in the mean must not make a spread out of equal values.
+    # Equal values give exactly 0, although their mean may be rounded.
     return jnp.where(jnp.max(x) == jnp.min(x), 0, x - jnp.mean(x))

@@ -1,4 +1,4 @@
-"""How far gradients agree: among the micro-batches of a step, and with the momentum (Kosson, Messmer & Jaggi 2024)."""
+"""Agreement of gradients between micro-batches and with the momentum (Kosson, Messmer & Jaggi 2024)."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -14,7 +14,7 @@ from lvp.optim import snr_of_squares
 
 
 def square_sums(tree: Any, declarations: Sequence[roles.Declaration] = ()) -> Any:
-    """A tree of ‖·‖² like the given one; of a parameter that stacks layers an array over its stacked axes."""
+    """The tree of ‖x‖² of every parameter; for a parameter that stacks layers, an array over its stacked axes."""
 
     def square_sum(leaf, x):
         return jnp.sum(jnp.square(wide(x)), axis=leaf.layer_axes)
@@ -29,20 +29,21 @@ def snr(
     micro_batch_size: int,
     declarations: Sequence[roles.Declaration] = (),
 ) -> dict:
-    """The gradient's signal-to-noise ratio per sequence, φ = ‖ḡ‖²/E‖g̃_b‖² (section 6; `lvp.optim.snr_of_squares` is
-    the estimator), per matrix and per role.
+    """The gradient's signal-to-noise ratio per sequence, φ = ‖ḡ‖²/E‖g̃_b‖² (section 6), per matrix and per role.
+
+    The estimator is `lvp.optim.snr_of_squares`.
 
     Args:
       gradients: pytree, the mean over micro-batches. mean_squares: pytree of scalars like it, the mean of `square_sums`
         over the micro-batches. micro_batches: K ≥ 2. micro_batch_size: b, sequences.
-      declarations: `lvp.roles.Declaration`s before the defaults.
+      declarations: `lvp.roles.Declaration`s that take precedence over the defaults.
 
     Returns:
-      {"matrices": {path: {"snr": φ}}, "roles": {role: {"snr": φ}}}, as `lvp.measures.updates` is nested; of a role it
-      is that of all its entries as one vector. An estimate may come out negative.
+      {"matrices": {path: {"snr": φ}}, "roles": {role: {"snr": φ}}}, nested like the result of `lvp.measures.updates`.
+      A role's φ is that of all its parameters as one vector. Estimates can be negative.
 
     Raises:
-      InputError: fewer than two micro-batches, a parameter without role.
+      InputError: fewer than two micro-batches, or a parameter without a role.
     """
     sizes = micro_batches, micro_batch_size
     sums = {"of_mean": square_sums(gradients, declarations), "mean": mean_squares}
@@ -50,13 +51,14 @@ def snr(
 
 
 def first_moments(opt_state: Any) -> dict[str, jax.Array]:
-    """Path → the moving average m of every parameter's gradient, found in the state of whatever chain holds optax's
-    `ScaleByAdamState` or `ScaleByLionState`; empty for other optimizers."""
+    """Path → the moving average m of every parameter's gradient, from optax's `ScaleByAdamState` or `ScaleByLionState`.
+
+    These states may be nested in any chain. Empty for other optimizers."""
     kinds = (optax.ScaleByAdamState, optax.ScaleByLionState)
     moments: dict[str, jax.Array] = {}
     for state in jax.tree.leaves(opt_state, is_leaf=lambda x: isinstance(x, kinds)):
         if isinstance(state, kinds):
-            leaves = jax.tree_util.tree_leaves_with_path(state.mu)  # of its own role's parameters only
+            leaves = jax.tree_util.tree_leaves_with_path(state.mu)  # each state holds one role's parameters
             moments |= {jax.tree_util.keystr(path, simple=True, separator="/"): x for path, x in leaves}
     return moments
 
@@ -64,20 +66,21 @@ def first_moments(opt_state: Any) -> dict[str, jax.Array]:
 def alignment(
     gradients: Any, momentum: Mapping[str, jax.Array], decay: Any, declarations: Sequence[roles.Declaration] = ()
 ) -> dict:
-    """How a step's gradient g lies to the momentum m held before it, m ← β m + (1 − β) g (section 6.2, figure 4).
+    """Alignment of a step's gradient g with the momentum m before it, m ← β m + (1 − β) g (section 6.2, figure 4).
 
     Args:
-      gradients: pytree. momentum: path → m, of `first_moments` before the step; of every parameter.
+      gradients: pytree. momentum: path → m of every parameter, from `first_moments` before the step.
       decay: β, number or scalar array.
-      declarations: `lvp.roles.Declaration`s before the defaults.
+      declarations: `lvp.roles.Declaration`s that take precedence over the defaults.
 
     Returns:
-      {"matrices": {path: measures}, "roles": {role: measures}} as `lvp.measures.updates` is nested; measures being
-      {"alignment": cos(g, m), 0 where either is zero, "cancelled": −⟨β m, (1 − β) g⟩ / ‖(1 − β) g‖², the part of the
-      gradient's contribution that the momentum's projection onto it takes back}. Adam's preconditioning is left out.
+      {"matrices": {path: measures}, "roles": {role: measures}}, nested like the result of `lvp.measures.updates`. The
+      measures are "alignment": cos(g, m), 0 if either is zero; and "cancelled": −⟨β m, (1 − β) g⟩ / ‖(1 − β) g‖², the
+      fraction of the gradient's contribution that the projection of the momentum cancels. Adam's preconditioning is
+      left out.
 
     Raises:
-      InputError: a parameter without momentum or role.
+      InputError: a parameter without momentum or without a role.
     """
     described = roles.classify(gradients, extra=declarations)
     missing = [leaf.path for leaf in jax.tree.leaves(described) if leaf.path not in momentum]
@@ -104,7 +107,7 @@ def alignment(
 
 
 def _grouped(tree: Any, sums: Mapping[str, Any], measures, declarations: Sequence[roles.Declaration]) -> dict:
-    """`measures` of the sums of every matrix, and of those of every role together; vectors by role only."""
+    """`measures` of each matrix' sums, and of the sums added up per role; vectors are included by role only."""
     described = jax.tree.leaves(roles.classify(tree, extra=declarations))
     columns = {name: jax.tree.leaves(values) for name, values in sums.items()}
     rows = [{name: values[i] for name, values in columns.items()} for i in range(len(described))]

@@ -1,4 +1,4 @@
-"""How far a step moves the weights: norms and angles of updates (Kosson, Messmer & Jaggi 2024)."""
+"""Norms and angles of weight updates (Kosson, Messmer & Jaggi 2024)."""
 
 import operator
 from collections.abc import Sequence
@@ -13,24 +13,24 @@ from lvp.measures.arrays import check_shape, largest, norm, ratio, scale, wide
 
 
 def angle(weights: Any, updates: Any, axes: int | Sequence[int] | None = None) -> jax.Array:
-    """The angle by which an update Δ turns a weight vector w, in rad: ∠(w, w + Δ), Kosson et al.'s angular update.
+    """The angle ∠(w, w + Δ) in rad by which an update Δ rotates a weight vector w: Kosson et al.'s angular update.
 
-    Computed as atan2(‖Δ⊥‖, ‖w‖ + ⟨Δ, w⟩/‖w‖), Δ⊥ = Δ − (⟨Δ, w⟩/‖w‖²) w, which is the arccos of the paper's formula
-    without its cancellation: in float32 the cosine of an angle below 2e-4 rounds to 1. In float32 the error stays below
-    5e-7 of the angle plus 5e-7 · |⟨Δ, w⟩| / (‖w‖ ‖w + Δ‖), so it is relative, down to the smallest angles, as far as Δ
-    is orthogonal to w, and absolute (5e-7 near π) where Δ has a part along w. Δ must be the update as it was computed:
-    w_{t+1} − w_t has lost what w rounds off.
+    It is computed as atan2(‖Δ⊥‖, ‖w‖ + ⟨Δ, w⟩/‖w‖) with Δ⊥ = Δ − (⟨Δ, w⟩/‖w‖²) w. This equals the arccos in the paper
+    without its cancellation: in float32 the cosine of an angle below 2e-4 rounds to 1. The float32 error is below 5e-7
+    of the angle plus 5e-7 · |⟨Δ, w⟩| / (‖w‖ ‖w + Δ‖). For Δ orthogonal to w the relative error is therefore bounded
+    even for the smallest angles. Pass the update Δ as the optimizer computed it: w_{t+1} − w_t contains the rounding of
+    w.
 
     Args:
       weights: w, any shape, before the update. updates: Δ, of the same shape.
-      axes: which axes form one vector (a neuron's fan-in, say); None is all of them, the whole array one vector.
+      axes: the axes that form one vector, for example a neuron's fan-in; None treats the whole array as one vector.
 
     Returns:
-      Angles in [0, π], shaped like `weights` without `axes`. Where exactly one of w and w + Δ is zero, and so has no
-      direction, π/2; where Δ is zero, 0.
+      Angles in [0, π], shaped like `weights` without `axes`. π/2 if exactly one of w and w + Δ is zero; 0 if Δ is
+      zero.
 
     Raises:
-      InputError: shapes that differ, axes that are no distinct axes of `weights`.
+      InputError: the shapes differ, or axes are not distinct axes of `weights`.
     """
     weights, updates = wide(weights), wide(updates)
     check_shape("updates", updates, weights.shape, "weights")
@@ -41,19 +41,18 @@ def updates(params: Any, updates: Any, declarations: Sequence[roles.Declaration]
     """Norm, relative norm and angle of an update, per matrix and per role: the measures of Kosson et al. 2024.
 
     Args:
-      params: pytree of arrays, before the update. updates: pytree like `params`, what is added to it.
-      declarations: `lvp.roles.Declaration`s before the defaults.
+      params: pytree of arrays, before the update. updates: pytree like `params`, the update added to it.
+      declarations: `lvp.roles.Declaration`s that take precedence over the defaults.
 
     Returns:
-      {"matrices": {path: measures}, "roles": {role: measures}}, measures being {"norm": ‖Δ‖₂,
-      "relative": ‖Δ‖₂/‖w‖₂, "angle": ∠(w, w + Δ) in rad (`angle`)}. Under "matrices" w is a whole matrix; of a
-      parameter that stacks layers there is one matrix per layer, and the arrays have the shape of its stacked axes
-      instead of being scalars. Under "roles" w is all entries of a role as one vector; vectors (gains, biases) are
-      found there only, and roles that no parameter has are absent. A relative norm is infinite where w alone is zero,
-      and 0 where Δ is zero too.
+      {"matrices": {path: measures}, "roles": {role: measures}}. The measures are {"norm": ‖Δ‖₂,
+      "relative": ‖Δ‖₂/‖w‖₂, "angle": ∠(w, w + Δ) in rad (`angle`)}. Under "matrices", w is one matrix and each measure
+      is a scalar; for a parameter that stacks layers it is an array with the shape of the stacked axes. Under "roles",
+      w is the concatenation of all parameters of a role. Gains and biases appear only there. Roles without parameters
+      are absent. A relative norm is infinite if only w is zero, and 0 if Δ is zero.
 
     Raises:
-      InputError: trees or shapes that differ, a parameter without role; the path is named.
+      InputError: the trees or shapes differ, or a parameter has no role; the error names its path.
     """
     described = roles.classify(params, extra=declarations)
     here: Any = jax.tree.structure(params)  # jaxlib's stubs leave its type open
@@ -79,10 +78,10 @@ def _measures(weights: Sequence[jax.Array], moves: Sequence[jax.Array], axes: tu
 
 
 def _angle(weights: Sequence[jax.Array], moves: Sequence[jax.Array], axes: tuple[int, ...] | None) -> jax.Array:
-    """∠(w, w + Δ) with w and Δ the concatenation of several arrays over `axes` (None: all).
+    """∠(w, w + Δ), where w and Δ are concatenations of several arrays over `axes` (None: all).
 
-    No intermediate array is used twice, so that a compiler can fuse each into its sum: XLA's CPU back end otherwise
-    writes out copies as large as the matrix.
+    Each intermediate array is used once, so that the compiler can fuse it into its sum. Otherwise XLA's CPU back end
+    writes copies as large as the matrix.
     """
     keepdims = axes is not None
     pairs = list(zip(weights, moves, strict=True))
@@ -96,7 +95,7 @@ def _angle(weights: Sequence[jax.Array], moves: Sequence[jax.Array], axes: tuple
     part = (along / unit) * per_length
     across = unit * jnp.sqrt(total(jnp.square(u * (1 / unit) - w * part) for w, u in pairs))
     angle = jnp.arctan2(across, length + along)
-    # A sum of exactly zero would leave the angle to what is rounded off.
+    # If w + Δ is exactly zero, rounding errors would determine the angle.
     ends = (largest([w + u for w, u in pairs], axes) == 0) & (length > 0)
     angle = jnp.where(ends, jnp.asarray(jnp.pi / 2, angle.dtype), angle)
     return angle if axes is None else jnp.squeeze(angle, axes)

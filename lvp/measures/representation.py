@@ -1,4 +1,4 @@
-"""How far a step moves what a layer says of the same inputs (Kosson, Messmer & Jaggi 2024, section 6)."""
+"""Change of a layer's outputs on the same inputs in one step (Kosson, Messmer & Jaggi 2024, section 6)."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -15,21 +15,22 @@ from lvp.measures.arrays import norm, ratio, wide
 def representation_change(
     params: Any, updates: Any, inputs: Mapping[str, jax.Array], declarations: Sequence[roles.Declaration] = ()
 ) -> dict:
-    """‖Δwᵀ X‖ / ‖wᵀ X‖ of every matrix: the relative representation change on the same inputs, *local* in that the
-    inputs are those of before the step, whatever it does to the layers below. Biases are no part of it.
+    """The relative representation change ‖Δwᵀ X‖ / ‖wᵀ X‖ of every matrix on the same inputs.
+
+    It is *local*: the inputs are those before the step, so changes of the layers below are left out. Biases are left
+    out.
 
     Args:
-      params: pytree, before the update. updates: pytree like it, what is added.
-      inputs: path → what the matrix is applied to, as `Decoder.apply(…, capture=True)` gives it: X [N, in] of a matrix
-        whose neurons have the fan-in `in`; whole numbers are rows that are looked up. Paths without inputs are left
-        out.
-      declarations: `lvp.roles.Declaration`s before the defaults.
+      params: pytree, before the update. updates: pytree like params, the update added to them.
+      inputs: path → the matrix' input, as `Decoder.apply(…, capture=True)` returns it: X [N, in] for a matrix whose
+        neurons have the fan-in `in`. Integer inputs are row indices. Matrices without inputs are left out.
+      declarations: `lvp.roles.Declaration`s that take precedence over the defaults.
 
     Returns:
-      {"matrices": {path: {"representation_change": scalar}}}, as `lvp.measures.updates` is nested.
+      {"matrices": {path: {"representation_change": scalar}}}, nested like the result of `lvp.measures.updates`.
 
     Raises:
-      InputError: inputs of a path that no parameter has, or that do not fit it; a matrix that stacks layers.
+      InputError: inputs name a path that is not a parameter, or have another shape; a matrix stacks layers.
     """
     described = jax.tree.leaves(roles.classify(params, extra=declarations))
     arrays = map(jax.tree.leaves, (params, updates))
@@ -56,7 +57,7 @@ def _change(leaf: roles.Leaf, w: jax.Array, u: jax.Array, x: jax.Array) -> jax.A
     def add(total, rows):
         return tuple(t + jnp.sum(jnp.square(rows @ matrix)) for t, matrix in zip(total, (u, w), strict=True)), None
 
-    # Outputs by chunks of rows: all of a head's would be [N, vocab].
+    # Outputs in chunks of rows: all outputs of a head would be [N, vocab].
     zero = jnp.zeros((), w.dtype)
     (parts,) = chunks(min(default_chunk(w.shape[1]), x.shape[0]), wide(x))
     (moved, stood), _ = jax.lax.scan(add, (zero, zero), parts)

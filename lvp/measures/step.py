@@ -1,4 +1,4 @@
-"""The vocabulary matrices in one training step, and how measures are put together."""
+"""Measures of the vocabulary matrices in one training step, and merging of measures."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -15,7 +15,7 @@ VOCABULARY = ("embedding", "output")
 
 
 def vocabulary_matrices(tree: Any, declarations: Sequence[roles.Declaration] = ()) -> dict[str, jax.Array]:
-    """Path → [m, d] of every embedding and head of a tree like the parameters, a row per token."""
+    """Path → [m, d] of every embedding and head in a tree like the parameters; each row is a token."""
     described = jax.tree.leaves(roles.classify(tree, extra=declarations))
     matrices = {}
     for leaf, x in zip(described, jax.tree.leaves(tree), strict=True):
@@ -25,13 +25,14 @@ def vocabulary_matrices(tree: Any, declarations: Sequence[roles.Declaration] = (
 
 
 def initial_means(params: Any, declarations: Sequence[roles.Declaration] = ()) -> dict[str, jax.Array]:
-    """Path → the mean row [d] of every vocabulary matrix: what `of_vocabulary` measures drift from."""
+    """Path → the mean row [d] of every vocabulary matrix, from which `of_vocabulary` measures drift."""
     return {path: jnp.mean(matrix, axis=0) for path, matrix in vocabulary_matrices(params, declarations).items()}
 
 
 def second_moments(opt_state: Any, b2: float, declarations: Sequence[roles.Declaration] = ()) -> dict[str, jax.Array]:
-    """Path → Adam's bias-corrected v̂ of every vocabulary matrix [m, d], found in the state of whatever chain holds an
-    `optax.ScaleByAdamState`. Empty for other optimizers; without what is coupled over the vocabulary."""
+    """Path → Adam's bias-corrected v̂ [m, d] of every vocabulary matrix, from every `optax.ScaleByAdamState`.
+
+    Empty for other optimizers. Matrices with a second moment coupled over the vocabulary are left out."""
 
     def is_adam(x):
         return isinstance(x, optax.ScaleByAdamState)
@@ -39,7 +40,7 @@ def second_moments(opt_state: Any, b2: float, declarations: Sequence[roles.Decla
     matrices: dict[str, jax.Array] = {}
     for state in filter(is_adam, jax.tree.leaves(opt_state, is_leaf=is_adam)):
         corrected = optax.tree.bias_correction(state.nu, b2, state.count)
-        leaves = jax.tree_util.tree_leaves_with_path(corrected)  # of its own role's parameters only
+        leaves = jax.tree_util.tree_leaves_with_path(corrected)  # each state holds one role's parameters
         named = {jax.tree_util.keystr(path, simple=True, separator="/"): x for path, x in leaves}
         matrices |= vocabulary_matrices({path: x for path, x in named.items() if x.ndim == 2}, declarations)
     return matrices
@@ -54,19 +55,20 @@ def of_vocabulary(
     frequencies: jax.Array,
     declarations: Sequence[roles.Declaration] = (),
 ) -> dict:
-    """The measures of the vocabulary matrices in one step.
+    """Returns the measures of the vocabulary matrices in one step.
 
     Args:
-      params: pytree, before the update. updates: what is added to it.
-      head_gradient: [d, m], the gradient of the output matrix as the head, without what a tied matrix gets from being
-        looked up.
-      moments: of `second_moments`, after the step. means: of `initial_means`. frequencies: [m], of the training text.
-      declarations: `lvp.roles.Declaration`s before the defaults; the same in all of these functions.
+      params: pytree, before the update. updates: pytree like params, the update added to them.
+      head_gradient: [d, m], the output matrix' gradient as the head. A tied matrix' gradient as the embedding is left
+        out.
+      moments: result of `second_moments` after the step. means: result of `initial_means`. frequencies: [m], of the
+        training text.
+      declarations: `lvp.roles.Declaration`s that take precedence over the defaults; the same in all these functions.
 
     Returns:
-      Under "vocabulary", by path, `embeddings` before the step, with a second moment `second_moment_fit`, and
-      "by_frequency" with `by_frequency`'s and the mean "frequency" of a bin; and "head_gradient_sum", the
-      `gradient_sum` of head_gradient.
+      {"vocabulary": {path: measures}, "head_gradient_sum": `gradient_sum` of head_gradient}. The measures of a path are
+      `embeddings` before the step, `second_moment_fit` if there is a second moment, and "by_frequency": `by_frequency`
+      with the mean "frequency" of each bin.
     """
     bins, moved = frequency_bins(frequencies), vocabulary_matrices(updates, declarations)
     vocabulary: dict[str, dict[str, Any]] = {}
@@ -81,7 +83,7 @@ def of_vocabulary(
 
 
 def joined(*measured: Mapping[str, Any]) -> dict:
-    """Nested measures put together: what several say of one matrix or role stands in one place."""
+    """Merges nested measures: the measures of each matrix or role are in one dictionary."""
     merged: dict[str, Any] = {}
     for nested in measured:
         for key, value in nested.items():

@@ -1,4 +1,4 @@
-"""The geometry of a vocabulary matrix, and of the gradient of one (Stollenwerk & Stollenwerk 2025)."""
+"""Geometry of a vocabulary matrix and of its gradient (Stollenwerk & Stollenwerk 2025)."""
 
 from typing import Any
 
@@ -7,32 +7,31 @@ import jax.numpy as jnp
 
 from lvp.measures.arrays import check_rank, check_shape, norm, ratio, scale, wide
 
-# Some accelerators multiply float32 matrices at a third of its digits unless told otherwise.
+# Some accelerators multiply float32 matrices with a third of the digits by default.
 _PRECISION = jax.lax.Precision.HIGHEST
 
 
 def embeddings(matrix: Any, *, initial_mean: Any) -> dict[str, jax.Array]:
-    """How far the embeddings e_i have drifted from the origin and how evenly they fill their space.
+    """Drift of the mean embedding, average cosine and isotropy of the embeddings e_i.
 
-    With μ = m⁻¹ Σ_i e_i and μ_0 the same at the start of training:
+    With the mean μ = m⁻¹ Σ_i e_i and its value μ_0 at the start of training:
 
-    - mean_drift: ‖μ − μ_0‖₂ / (m⁻¹ Σ_i ‖e_i‖₂), and mean_norm: ‖μ‖₂ / (m⁻¹ Σ_i ‖e_i‖₂). SGD on an LM head leaves μ
-      where it was; Adam does not (Stollenwerk & Stollenwerk 2025).
-    - average_cosine: mean of cos(e_i, e_j) over the pairs i ≠ j of the k rows that are not zero, in O(m d):
-      (‖Σ_i u_i‖² − k) / (k (k − 1)) with unit rows u_i. 0 where k < 2.
+    - mean_drift: ‖μ − μ_0‖₂ / (m⁻¹ Σ_i ‖e_i‖₂), and mean_norm: ‖μ‖₂ / (m⁻¹ Σ_i ‖e_i‖₂). SGD on an LM head does not
+      change μ; Adam does (Stollenwerk & Stollenwerk 2025).
+    - average_cosine: mean of cos(e_i, e_j) over the pairs i ≠ j of the k nonzero rows, in O(m d):
+      (‖Σ_i u_i‖² − k) / (k (k − 1)) with unit rows u_i. 0 if k < 2.
     - isotropy: I = min_c Z(c) / max_c Z(c), Z(c) = Σ_i exp(⟨c, e_i⟩) (Mu & Viswanath 2018, "All-but-the-Top"), c
       over the unit eigenvectors of EᵀE in place of the whole sphere. The sign of an eigenvector is arbitrary and
-      Z(c) ≠ Z(−c), so both signs of every eigenvector are taken, 2d vectors in all. In (0, 1], 1 for an isotropic
-      set (and for E = 0). Not defined further: within an eigenspace of several dimensions the eigenvectors, and
-      with them I, are what the eigensolver makes them. Sums of exponentials are kept as their logarithms, so nothing
-      overflows; below the smallest float, I is 0.
+      Z(c) ≠ Z(−c), so both signs of every eigenvector are used, 2d vectors in total. I lies in (0, 1]; it is 1 for an
+      isotropic set and for E = 0. If an eigenspace has several dimensions, the eigenvectors, and so I, depend on the
+      eigensolver. The sums of exponentials are computed as logarithms, so they do not overflow. I underflows to 0.
 
     Args:
       matrix: E [m, d], a row per token (transpose a head [d, m]). initial_mean: μ_0 [d].
 
     Returns:
-      The four as scalars. mean_drift and mean_norm are 0 where their numerator is zero, whatever the rows; mean_drift
-      is infinite where the rows alone are zero.
+      The four measures as scalars. mean_drift and mean_norm are 0 if their numerator is zero. mean_drift is infinite
+      if all rows are zero and μ_0 is not.
 
     Raises:
       InputError: shapes other than these.
@@ -51,19 +50,19 @@ def embeddings(matrix: Any, *, initial_mean: Any) -> dict[str, jax.Array]:
 
 
 def gradient_sum(gradient: Any) -> jax.Array:
-    """‖Σ_i g_i‖₂ / Σ_i ‖g_i‖₂: how little the gradients of a vocabulary's rows cancel.
+    """‖Σ_i g_i‖₂ / Σ_i ‖g_i‖₂, the norm of the sum of a vocabulary's row gradients relative to the sum of their norms.
 
-    From 0 (they sum to zero: every gradient of cross-entropy with respect to an LM head that is not tied, where
-    g_i = (p_i − δ_it) h, Stollenwerk & Stollenwerk 2025) to 1 (all point the same way).
+    It is 0 if the gradients sum to zero, as for cross-entropy and an untied LM head, with g_i = (p_i − δ_it) h
+    (Stollenwerk & Stollenwerk 2025). It is 1 if all gradients have the same direction.
 
     Args:
       gradient: g [m, d], a row per token (transpose a head's [d, m]).
 
     Returns:
-      A scalar; 0 where all g_i are zero.
+      A scalar; 0 if all g_i are zero.
 
     Raises:
-      InputError: another rank than 2.
+      InputError: the rank is not 2.
     """
     gradient = wide(gradient)
     check_rank("gradient", gradient, 2)
@@ -79,7 +78,7 @@ def _average_cosine(matrix, lengths):
 
 
 def _isotropy(matrix):
-    # The eigenvectors of EᵀE are those of any multiple of it.
+    # Scaling avoids overflow and does not change the eigenvectors of EᵀE.
     scaled = matrix * (1 / scale([matrix]))
     _, vectors = jnp.linalg.eigh(jnp.matmul(scaled.T, scaled, precision=_PRECISION))
     exponents = jnp.matmul(matrix, vectors, precision=_PRECISION)

@@ -1,4 +1,4 @@
-"""One optimizer per role, and one factor per role."""
+"""An optimizer per role, and a factor per role."""
 
 import inspect
 from collections.abc import Callable, Mapping, Sequence
@@ -24,19 +24,17 @@ def by_role(
 ) -> optax.GradientTransformationExtraArgs:
     """`factory(learning_rate=rates[role], **kwargs)` for the parameters of each role.
 
-    The rate enters where the factory puts it, so also before a projection or inside a root (`parametrized` keeps
-    a role's factor outside). Each role's optimizer sees its own leaves only: put what looks at the whole tree
-    (`optax.clip_by_global_norm`) in a chain before this. Nothing here is static in the rates: they may be traced
-    (jit, vmap over rates).
+    The factory receives the rate, so the rate may act before a projection or inside a root (`parametrized` keeps a
+    role's factor outside). Each role's optimizer sees only its own leaves: chain transforms of the whole tree
+    (`optax.clip_by_global_norm`) before this. The rates may be traced (jit, vmap over rates).
 
     Args:
-      factory: takes `learning_rate` by keyword; optax's own factories, partials of them, `lvp.optim`'s.
-      rates: role → number, scalar array or schedule. Roles that no parameter has may be missing or present;
-        they then have no per-parameter state (a step counter at most).
-      weight_decay: None, one value for every role (vectors too: it is `parametrized` that knows which rows
-        decay), or role → value, where roles left out do not decay. None means **no decay**: a factory that
-        has the parameter is given 0.0, because `optax.adamw` would otherwise decay everything by its default
-        of 1e-4.
+      factory: takes `learning_rate` by keyword; optax's factories, partials of them, or those of `lvp.optim`.
+      rates: role → number, scalar array or schedule. Roles without parameters may be missing. If they are present, they
+        have no per-parameter state (a step counter at most).
+      weight_decay: None, a value for every role (vectors too: only `parametrized` knows which roles decay), or
+        role → value, where missing roles do not decay. None means **no decay**: the factory is given 0.0, because
+        `optax.adamw` would otherwise apply its default of 1e-4 to every parameter.
       declarations: `lvp.roles.Declaration`s that take precedence over the defaults.
       **kwargs: passed to the factory for every role.
 
@@ -44,9 +42,9 @@ def by_role(
       A transformation whose state is `optax.transforms.PartitionState`, by role.
 
     Raises:
-      InputError: unknown role; a rate that is not one; `weight_decay` for a factory without that parameter,
-        or bound in a partial; arguments that the factory does not take. From `init` and `update`: a parameter
-        without role, or whose role has no rate, by its path.
+      InputError: an unknown role; an invalid rate; `weight_decay` for a factory without that parameter, or bound in a
+        partial; arguments that the factory does not take. From `init` and `update`: a parameter without a role, or
+        whose role has no rate; the error names its path.
     """
     check_factory(factory)
     _check_roles("rates", rates)
@@ -64,8 +62,9 @@ def partition(
     declarations: Sequence[roles.Declaration],
     **kwargs: Any,
 ) -> optax.GradientTransformationExtraArgs:
-    """`factory(**settings[role], **kwargs)` for the parameters of each role; it is given the declarations too where
-    it takes them."""
+    """`factory(**settings[role], **kwargs)` for the parameters of each role.
+
+    A factory with a parameter `declarations` is given the declarations too."""
     if _rates.accepts(factory, "declarations"):
         kwargs = {"declarations": declarations, **kwargs}
     try:
@@ -81,9 +80,9 @@ def scale_by_role(
 ) -> optax.GradientTransformation:
     """Multiplies every update by its role's factor: `optax.chain(optax.adam(rate), scale_by_role(table))`.
 
-    Right after a base whose update is linear in its learning rate, where it equals `parametrized`. After
-    `optax.adamw` it scales the decay too (coupled decay, vectors included); after an optimizer that projects
-    it breaks the projection: use `parametrized` for both.
+    Chain it directly after an optimizer whose update is linear in its learning rate; the result equals `parametrized`.
+    After `optax.adamw` it also scales the decay (coupled decay, including vectors). After an optimizer that projects,
+    it breaks the projection. Use `parametrized` in both cases.
 
     Args:
       factors: a `Table` (its `lr_multiplier`s), or role → number or scalar array, traced or not.
@@ -93,15 +92,15 @@ def scale_by_role(
       A stateless transformation that keeps the updates' dtypes.
 
     Raises:
-      InputError: unknown role, a factor that is not a scalar. From `update`: a parameter without role, or
-        whose role has no factor, by its path.
+      InputError: an unknown role; a factor that is not a scalar. From `update`: a parameter without a role, or whose
+        role has no factor; the error names its path.
     """
     if isinstance(factors, Table):
         factors = {row.role: row.lr_multiplier for row in factors.rows}
     _check_roles("factors", factors)
     for role, factor in factors.items():
         if callable(factor):
-            raise InputError(f"factors[{role!r}] must be a number: schedules belong into the learning rate")
+            raise InputError(f"factors[{role!r}] must be a number, got a schedule: pass it as the learning rate")
         _rates.check(f"factors[{role!r}]", factor)
 
     def update(updates, state, params=None):
@@ -113,7 +112,7 @@ def scale_by_role(
 
 
 def _labels(tree: Any, declarations: Sequence[roles.Declaration], name: str, known: Mapping[str, Any]) -> Any:
-    """Roles of a tree, every one of which must be in `known` (the argument called `name`)."""
+    """Roles of a tree. Raises InputError for a role that `known`, the argument called `name`, does not have."""
     described = roles.classify(tree, extra=declarations)
     for leaf in jax.tree.leaves(described):
         if leaf.role not in known:
@@ -123,10 +122,10 @@ def _labels(tree: Any, declarations: Sequence[roles.Declaration], name: str, kno
 
 def check_factory(factory: Any) -> None:
     if not callable(factory):
-        raise InputError(f"factory must be a function such as optax.adam, not what it returns: {factory!r}")
+        raise InputError(f"factory must be a function such as optax.adam, not its result: got {factory!r}")
     if _rates.bound(factory, "learning_rate"):
         name = _rates.name_of(factory)
-        raise InputError(f"learning_rate is bound in a partial of {name}: it is given by role")
+        raise InputError(f"learning_rate is bound in a partial of {name}: remove it, each role has its own")
 
 
 def _check_roles(name: str, mapping: Any) -> None:
@@ -138,7 +137,7 @@ def _check_roles(name: str, mapping: Any) -> None:
 
 
 def decays_of(factory: Callable, rates: Mapping[str, Any], weight_decay: Any) -> dict[str, dict[str, Any]]:
-    """Per role, the keyword arguments that set the factory's weight decay; none where it has no parameter."""
+    """Role → the keyword arguments for the factory's weight decay; empty if it has no such parameter."""
     name = _rates.name_of(factory)
     if _rates.bound(factory, "weight_decay"):
         raise InputError(f"weight_decay is bound in a partial of {name}: pass it here as weight_decay= instead")

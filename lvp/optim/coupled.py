@@ -1,4 +1,4 @@
-"""Coupled Adam: one second moment for a whole vocabulary, so that Adam cannot drag its mean."""
+"""Coupled Adam: a second moment shared by the whole vocabulary, so that Adam does not move the mean embedding."""
 
 import functools
 from collections.abc import Callable, Sequence
@@ -17,7 +17,7 @@ VOCABULARY_ROLES = ("embedding", "output")
 
 
 def _vocabulary_axes(tree: Any, couple: Sequence[str], declarations: Sequence[roles.Declaration]) -> Any:
-    """A pytree like `tree` of the axis to average over, -1 for none (None would be no leaf)."""
+    """A pytree like `tree` of the axes to average over; -1 for none, because None is not a leaf."""
 
     def axis(leaf):
         if leaf.role not in couple:
@@ -41,7 +41,7 @@ def scale_by_coupled_adam(
     mu_dtype: Any = None,
     declarations: Sequence[roles.Declaration] = (),
 ) -> optax.GradientTransformation:
-    """Adam's direction with a second moment that all tokens share; see `coupled_adam`.
+    """Adam's direction with a second moment shared by all tokens; see `coupled_adam`.
 
     The state is `optax.ScaleByAdamState` whose `nu` lacks the vocabulary axis on coupled matrices.
     """
@@ -99,24 +99,24 @@ def coupled_adam(
     """AdamW whose second moment of a vocabulary matrix is the mean over the vocabulary, per hidden column.
 
     Stollenwerk & Stollenwerk 2025, "Better embeddings with Coupled Adam" (arXiv 2502.08441). An LM head's gradients
-    sum to zero over tokens, and so do their first moments; Adam's division by a root that differs between tokens is
-    what moves the mean embedding. With the shared root it stays, weight decay aside. The mean of per-token
-    averages is the average of per-step means, so a vector of length H is kept in place of [vocab, H].
-    The defaults of b1, b2 and eps are those of GPT-3 (Brown et al. 2020, appendix B), not of optax.
+    sum to zero over tokens, and so do their first moments. Adam divides them by a root that differs between tokens,
+    and so moves the mean embedding. With a shared root the mean stays constant, except for weight decay. The mean of
+    per-token averages is the average of per-step means, so the state is a vector of length H instead of [vocab, H].
+    The defaults of b1, b2 and eps are those of GPT-3 (Brown et al. 2020, appendix B), not optax's.
 
     Args:
       learning_rate: number, scalar array or schedule.
       b1, b2, eps, mu_dtype, mask: arguments of `optax.adamw`.
       weight_decay: λ, per unit of learning rate.
-      couple: roles that share, of "output" (the head, or a tied matrix) and "embedding" (the input embedding). The
-        vocabulary axis is the declarations'; under `jax.jit` the mean runs over all shards of a sharded vocabulary.
-      declarations: `lvp.roles.Declaration`s before the defaults.
+      couple: the roles to couple: "output" (the head, or a tied matrix) or "embedding" (the input embedding). The
+        declarations give the vocabulary axis. Under `jax.jit` the mean includes all shards of a sharded vocabulary.
+      declarations: `lvp.roles.Declaration`s that take precedence over the defaults.
 
-    State: one moment like the parameters; a second one, of length H on coupled matrices.
+    State: a first moment like the parameters; a second moment, of length H for coupled matrices.
 
     Raises:
-      InputError: b1 or b2 outside [0, 1), a negative decay, rate or eps, a role without vocabulary; from `init` and
-        `update` a parameter without role or vocabulary axis, by its path.
+      InputError: b1 or b2 outside [0, 1); a negative decay, rate or eps; a role without a vocabulary. From `init` and
+        `update`: a parameter without a role or vocabulary axis; the error names its path.
     """
     adam = scale_by_coupled_adam(b1, b2, eps, couple=couple, mu_dtype=mu_dtype, declarations=declarations)
     return with_decoupled_decay(adam, learning_rate, weight_decay, mask)

@@ -1,4 +1,4 @@
-"""What every parameter of a model ends up with under a table or a parametrized optimizer."""
+"""Effective settings of every parameter of a model under a table or a parametrized optimizer."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -15,30 +15,28 @@ from lvp.parametrization import Table, aligned
 
 @dataclass(frozen=True)
 class ParameterDescription:
-    """One parameter: its path, shape and role; what to draw it with (0 for vectors: gains start at 1, biases at 0);
-    its learning rate; the fraction by which it shrinks per step. Of an optimizer of relative updates
-    (`update_multiplier`, else None) the rate is the one that sets the angle with `weight_decay`, nothing shrinks, and
-    the multiplier stands outside the root. `forward_multiplier`: the constant by which the model multiplies the
-    parameter's output."""
+    """The effective settings of one parameter.
 
-    path: str
-    shape: tuple[int, ...]
-    role: str
-    init_std: float
-    learning_rate: float
-    weight_decay: float
-    decay_per_step: float
-    update_multiplier: float | None
-    forward_multiplier: float = 1.0
+    An optimizer of relative updates has an `update_multiplier`. Its learning rate and `weight_decay` set the angle of
+    an update, the multiplier is applied outside the root, and the parameter does not shrink."""
+
+    path: str  # "/"-joined
+    shape: tuple[int, ...]  # of the array
+    role: str  # of `lvp.roles.ROLES`
+    init_std: float  # 0 for vectors: gains start at 1, biases at 0
+    learning_rate: float  # with the role's factor
+    weight_decay: float  # λ
+    decay_per_step: float  # fraction by which the parameter shrinks per step
+    update_multiplier: float | None  # factor on relative updates; None for other optimizers
+    forward_multiplier: float = 1.0  # constant by which the model multiplies the parameter's output
 
 
 @dataclass(frozen=True)
 class Description:
-    """`rows`: one `ParameterDescription` per parameter, in the order of the tree. `str` of it is a table; `note` is
-    its first line, and further ones where embedding or output matrices are not of the rule's width."""
+    """The settings of all parameters; `str` returns a table."""
 
-    rows: tuple[ParameterDescription, ...]
-    note: str
+    rows: tuple[ParameterDescription, ...]  # a row per parameter, in the order of the tree
+    note: str  # the table's first line, with further lines for matrices that do not have the rule's width
 
     def __str__(self) -> str:
         relative = any(row.update_multiplier is not None for row in self.rows)
@@ -63,18 +61,18 @@ class Description:
 def describe(
     rule: Table | Parametrized, params: Any, *, declarations: Sequence[roles.Declaration] | None = None
 ) -> Description:
-    """The effective init std, learning rate and decay of every parameter: `print(optim.describe(tx, params))`.
+    """Returns every parameter's init std, learning rate and decay: `print(optim.describe(tx, params))`.
 
     Args:
-      rule: what `parametrized` returned, or a `Table` of `lvp.parametrization`, whose "learning rate" is then the
-        multiplier of the rate that its own heading names, and whose decay is 1 or 0 times λ.
-      params: pytree of arrays or of anything with a shape (`jax.ShapeDtypeStruct`: nothing need be allocated).
-      declarations: `lvp.roles.Declaration`s before the defaults; of a parametrized optimizer its own unless given.
+      rule: a result of `parametrized`, or a `Table` of `lvp.parametrization`. For a table, the "learning rate" is the
+        multiplier of the rate that the table's heading names, and the decay is 1 or 0 times λ.
+      params: pytree of arrays or of anything with a shape, such as `jax.ShapeDtypeStruct`.
+      declarations: `lvp.roles.Declaration`s that take precedence over the defaults; None takes those of `rule`.
 
-    Schedules are described at their peak where they carry one, else at step 0; `note` says which.
+    Schedules are described at their peak if they carry it, else at step 0; `note` says which.
 
     Raises:
-      InputError: another kind of rule; rates that are traced; a parameter without role, by its path.
+      InputError: another kind of rule; traced rates; a parameter without a role (the error names its path).
     """
     if isinstance(rule, Table):
         table, note = rule, f"{rule.rule}: × {rule.learning_rate}"
@@ -112,7 +110,7 @@ def describe(
 
 
 def _not_of(leaf: roles.Leaf, table: Table) -> str:
-    """A line that says so where an embedding or output matrix is not of the rule's width."""
+    """A note if an embedding or output matrix does not have the rule's width; empty otherwise."""
     widths = [leaf.shape[axis] for axis in leaf.layer_axes if axis != leaf.vocab_axis]
     if leaf.role not in ("embedding", "output") or leaf.vocab_axis is None or widths == [table.width]:
         return ""

@@ -1,4 +1,4 @@
-"""Optimizers that treat every coordinate alike: sign descent, AdamW with and without β₁ correction, LionA."""
+"""Optimizers that act on each coordinate separately: sign descent, AdamW with and without β₁ correction, LionA."""
 
 import numbers
 from collections.abc import Callable
@@ -13,12 +13,12 @@ from lvp.optim import rates as _rates
 
 
 def sign(x: jax.Array, of_zero: Any = 1) -> jax.Array:
-    """S(x): sign with S(0) = `of_zero`; NaN stays NaN."""
+    """S(x): the sign with S(0) = `of_zero`; NaN stays NaN."""
     return jnp.where(x == 0, jnp.asarray(of_zero, x.dtype), jnp.sign(x))
 
 
 def _times(base: optax.GradientTransformation, factor: Callable[[jax.Array], jax.Array]):
-    """`base`, its updates times factor(t), t from 1 as its own state counts."""
+    """`base` with its updates times factor(t), where t is the count of its own state, from 1."""
 
     def update(updates, state, params=None):
         updates, state = base.update(updates, state, params)
@@ -31,7 +31,7 @@ def _times(base: optax.GradientTransformation, factor: Callable[[jax.Array], jax
 def with_decoupled_decay(
     direction: optax.GradientTransformation, learning_rate: Any, weight_decay: Any, mask: Any
 ) -> optax.GradientTransformationExtraArgs:
-    """θ ← (1 − η_t λ) θ − η_t · direction, λ where `mask` says so: the end of optax's adamw and lion."""
+    """θ ← (1 − η_t λ) θ − η_t · direction, with decay only where `mask` is true: the end of optax's adamw and lion."""
     _rates.check("learning_rate", learning_rate)
     _rates.check("weight_decay", weight_decay)
     return optax.chain(
@@ -43,11 +43,11 @@ def scale_by_sign(*, sign_of_zero: int = 1) -> optax.GradientTransformation:
     """Replaces every coordinate by its sign; NaN stays NaN.
 
     Args:
-      sign_of_zero: 1 is S(z) = +1 for z ≥ 0 of Hayou & Liu 2025 (its footnote 10 prints 0, a misprint), under which
-        a token absent from the batch moves; 0 is optax's.
+      sign_of_zero: 1 is S(z) = +1 for z ≥ 0 in Hayou & Liu 2025, under which a token absent from the batch moves (the
+        paper's footnote 10 prints 0, a misprint). 0 is optax's convention.
 
     Raises:
-      InputError: another value.
+      InputError: a value other than 0 or 1.
     """
     if isinstance(sign_of_zero, numbers.Number) and sign_of_zero not in (0, 1):
         raise InputError(f"sign_of_zero must be 0 or 1, got {sign_of_zero!r}")
@@ -67,7 +67,7 @@ def sign_sgd(learning_rate: optax.ScalarOrSchedule, *, sign_of_zero: int = 1) ->
       sign_of_zero: see `scale_by_sign`; 0 gives `optax.sign_sgd`.
 
     Raises:
-      InputError: `sign_of_zero` other than 0 or 1, a rate that is not one.
+      InputError: `sign_of_zero` is not 0 or 1, or the learning rate is invalid.
     """
     _rates.check("learning_rate", learning_rate)
     return optax.chain(scale_by_sign(sign_of_zero=sign_of_zero), optax.scale_by_learning_rate(learning_rate))
@@ -76,7 +76,7 @@ def sign_sgd(learning_rate: optax.ScalarOrSchedule, *, sign_of_zero: int = 1) ->
 def scale_by_adam(
     b1: Any = 0.9, b2: Any = 0.999, eps: Any = 1e-8, *, bias_correction_first: bool = True, mu_dtype: Any = None
 ) -> optax.GradientTransformation:
-    """m̂ / (√v̂ + ε), or m / (√v̂ + ε) without the correction of the first moment; v̂ is corrected either way.
+    """m̂ / (√v̂ + ε), or m / (√v̂ + ε) without correction of the first moment; v̂ is always corrected.
 
     The state is `optax.ScaleByAdamState`. See `adamw`.
 
@@ -110,22 +110,22 @@ def adamw(
       b1, b2: decay of the first and second moment.
       eps: ε, in units of the gradient.
       weight_decay: λ, per unit of learning rate.
-      bias_correction_first: True is `optax.adamw`, the same chain of the same parts. False uses m for m̂: the first
-        updates are then not amplified by √((1 + β₁ᵗ) / (1 − β₁ᵗ)) (equation 1).
-      mu_dtype: dtype of the first moment; the parameter's where None.
-      mask: as `optax.adamw`: a tree of bools (or a function of the parameters) that says what decays.
+      bias_correction_first: True is `optax.adamw`, the same chain of transforms. False uses m for m̂, so that the first
+        updates are not amplified by √((1 + β₁ᵗ) / (1 − β₁ᵗ)) (equation 1).
+      mu_dtype: dtype of the first moment; None is the parameter's.
+      mask: as in `optax.adamw`: a tree of bools, or a function of the parameters; True means decay.
 
     Raises:
-      InputError: b1 or b2 outside [0, 1), a negative eps, decay or rate.
+      InputError: b1 or b2 outside [0, 1); a negative eps, decay or rate.
     """
     adam = scale_by_adam(b1, b2, eps, bias_correction_first=bias_correction_first, mu_dtype=mu_dtype)
     return with_decoupled_decay(adam, learning_rate, weight_decay, mask)
 
 
 def lion_scale(b: Any, count: Any, *, nesterov: bool, inverse_bias_correction: bool) -> Any:
-    """γ_t: what Lion's sign is multiplied by to have the RMS of the momentum it replaces, for unit iid gradients.
+    """The factor γ_t on Lion's sign that gives it the RMS of the momentum it replaces, for unit iid gradients.
 
-    Equations 23 to 25 of Kosson et al. 2024. `count`: t from 1, used by the inverse bias correction only.
+    Equations 23 to 25 of Kosson et al. 2024. `count`: t, from 1; only the inverse bias correction uses it.
     """
     equilibrium = (1 - b) / (1 + b)
     if nesterov:
@@ -138,10 +138,10 @@ def lion_scale(b: Any, count: Any, *, nesterov: bool, inverse_bias_correction: b
 def scale_by_lion_a(
     b: Any = 0.9, *, nesterov: bool = False, inverse_bias_correction: bool = False, mu_dtype: Any = None
 ) -> optax.GradientTransformation:
-    """γ_t sign(u) with m ← β m + (1 − β) g and u = m, or u = β m + (1 − β) g with `nesterov`; sign(0) = 0.
+    """γ_t sign(u) with m ← β m + (1 − β) g, and u = m, or u = β m + (1 − β) g with `nesterov`; sign(0) = 0.
 
-    The directions are `optax.scale_by_lion`'s with (b1, b2) = (β, β), or (β², β) with `nesterov`, and so is the
-    state (`optax.ScaleByLionState`, one moment). See `lion_a`.
+    The directions and the state (`optax.ScaleByLionState`, one moment) are those of `optax.scale_by_lion` with
+    (b1, b2) = (β, β), or (β², β) with `nesterov`. See `lion_a`.
 
     Raises:
       InputError: b outside [0, 1).
@@ -164,20 +164,21 @@ def lion_a(
 ) -> optax.GradientTransformationExtraArgs:
     """θ ← (1 − η_t λ) θ − η_t γ_t sign(u): LionA, algorithm 2 of Kosson et al. 2024.
 
-    Lion with updates of AdamW's equilibrium size, so that AdamW's rate and decay carry over; the update's RMS is
-    γ_t η_t at every step, decay aside.
+    LionA is Lion with updates of AdamW's equilibrium size, so that AdamW's rate and decay remain suitable. The update's
+    RMS is γ_t η_t at every step, without decay.
 
     Args:
       learning_rate: η_t, number, scalar array or schedule.
-      b: β, decay of the only moment.
+      b: β, decay of the moment.
       weight_decay: λ, per unit of learning rate.
-      nesterov: u = β m + (1 − β) g.
-      inverse_bias_correction: γ_t of equations 24 and 25, which undoes Adam's early amplification; else constant.
-      mu_dtype: dtype of the moment; the parameter's where None.
-      mask: as `optax.lion`: what decays.
+      nesterov: use u = β m + (1 − β) g.
+      inverse_bias_correction: use γ_t of equations 24 and 25, which removes Adam's early amplification; else γ is
+        constant.
+      mu_dtype: dtype of the moment; None is the parameter's.
+      mask: as in `optax.lion`; True means decay.
 
     Raises:
-      InputError: b outside [0, 1), a negative decay or rate.
+      InputError: b outside [0, 1); a negative decay or rate.
     """
     lion = scale_by_lion_a(b, nesterov=nesterov, inverse_bias_correction=inverse_bias_correction, mu_dtype=mu_dtype)
     return with_decoupled_decay(lion, learning_rate, weight_decay, mask)

@@ -1,4 +1,4 @@
-"""The initial parameters that a rule asks for."""
+"""Initial parameters under a rule."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -14,19 +14,22 @@ from lvp.parametrization import Table
 def initialize(
     rule: Table | Parametrized, params: Any, key: jax.Array, *, declarations: Sequence[roles.Declaration] | None = None
 ) -> Any:
-    """`params` with every matrix drawn anew: normal, of mean 0 and its role's standard deviation. Gains, biases and
-    other vectors stay as they are.
+    """Draws every matrix of `params` from a normal distribution with mean 0 and its role's standard deviation.
 
-    The std is the rule's, a power of the width (Hayou & Liu 2025, tables 1 and 2), whatever the matrix' own fan-in.
+    Gains, biases and other vectors are not changed. The std is the rule's, a power of the width (Hayou & Liu 2025,
+    tables 1 and 2), and does not depend on the matrix' own fan-in.
 
     Args:
-      rule: what `parametrized` returned, or a `Table` of `lvp.parametrization`.
+      rule: a result of `parametrized`, or a `Table` of `lvp.parametrization`.
       params: pytree of arrays; shapes and dtypes are kept.
-      key: a `jax.random.key`; each matrix gets one of its own.
-      declarations: `lvp.roles.Declaration`s before the defaults; of a parametrized optimizer its own unless given.
+      key: a `jax.random.key`; each matrix gets its own key from it.
+      declarations: `lvp.roles.Declaration`s that take precedence over the defaults; None takes those of `rule`.
+
+    Returns:
+      A pytree like `params`.
 
     Raises:
-      InputError: another kind of rule; a parameter without role, by its path.
+      InputError: another kind of rule; a parameter without a role (the error names its path).
     """
     if not isinstance(rule, Table | Parametrized):
         raise InputError(f"initialize takes a Table or what optim.parametrized returned, not {type(rule).__name__}")

@@ -1,4 +1,4 @@
-"""The geometry of rotational optimizers: which axes are one neuron's weights, and rotating those at a fixed norm."""
+"""Neurons of rotational optimizers: the axes of a neuron's weights, and rotations at a fixed norm."""
 
 import math
 import numbers
@@ -17,15 +17,16 @@ Neurons = Mapping[str, tuple[int, ...]]
 
 
 def neuron_leaves(params: Any, neurons: Neurons | None, declarations: Sequence[roles.Declaration]) -> Any:
-    """A pytree of `lvp.roles.Leaf` like `params`, whose `fan_in` are the axes of one neuron's weights; () where the
-    parameter is not made of neurons (gains, biases).
+    """A pytree of `lvp.roles.Leaf` like `params`, whose `fan_in` is the axes of a neuron's weights.
+
+    `fan_in` is () for parameters without neurons (gains, biases).
 
     Args:
       neurons: pattern of whole "/"-joined paths → axes, which takes precedence over the declarations.
-      declarations: those of a user, before `lvp.roles.DEFAULT`.
+      declarations: the user's declarations, which take precedence over `lvp.roles.DEFAULT`.
 
     Raises:
-      InputError, naming the argument and the path: a parameter that nothing declares, or that lacks an axis.
+      InputError: a parameter without a declaration, or without a declared axis; the error names argument and path.
     """
     overrides = []
     for pattern, axes in (neurons or {}).items():
@@ -39,12 +40,12 @@ def neuron_leaves(params: Any, neurons: Neurons | None, declarations: Sequence[r
 
 
 def wide(dtype: Any) -> Any:
-    """The dtype norms are kept and rotations computed in: float32, or the parameter's where that is wider."""
+    """The dtype of norms and rotations: float32, or the parameter's dtype if that is wider."""
     return jnp.promote_types(dtype, jnp.float32)
 
 
-# XLA's CPU back end adds up a leading axis column by column: where rows are so long that the cache does not hold them
-# all, several times slower than reading row after row.
+# XLA's CPU back end sums over a leading axis column by column. If the rows do not fit into the cache, this is several
+# times slower than reading row by row.
 LONG_ROW, ROWS_AT_ONCE = 2048, 16
 
 
@@ -56,31 +57,33 @@ def _squares_by_row(x: jax.Array) -> jax.Array:
 
 
 def norm(x: jax.Array, fan_in: tuple[int, ...]) -> jax.Array:
-    """ℓ₂ norms over the axes `fan_in`, which stay as axes of length 1; in `wide` of x's dtype."""
+    """ℓ₂ norms over the axes `fan_in`, which are kept with length 1; in `wide` of x's dtype."""
     x = x.astype(wide(x.dtype))
     by_row = fan_in == (0,) and x.ndim == 2 and x.shape[1] >= LONG_ROW and x.shape[0] % ROWS_AT_ONCE == 0
 
     def squares(x):
         return jnp.sum(jnp.square(x), axis=fan_in, keepdims=True)
 
-    # By what is compiled for, which need not be where it is compiled.
+    # Chosen by the platform of the program, which can differ from the platform of the compiling machine.
     return jnp.sqrt(jax.lax.platform_dependent(x, cpu=_squares_by_row, default=squares) if by_row else squares(x))
 
 
 def size(leaf: roles.Leaf) -> int:
-    """C: how many weights a neuron has."""
+    """C: the number of weights of a neuron."""
     return math.prod(leaf.shape[axis] for axis in leaf.fan_in)
 
 
 def per_neuron(described: Any, params: Any, make: Callable[[roles.Leaf, jax.Array], jax.Array]) -> Any:
-    """make(leaf, parameter) where there are neurons, `optax.MaskedNode()` where there are none."""
+    """make(leaf, parameter) for parameters with neurons, `optax.MaskedNode()` for the others."""
     return jax.tree.map(lambda leaf, p: make(leaf, p) if leaf.fan_in else optax.MaskedNode(), described, params)
 
 
 class RotationState(NamedTuple):
-    """`count`: int32 scalar. `norms`: initial ℓ₂ norm of every neuron, shaped like the parameter with fan-in axes of
-    length 1, float32 or wider; `optax.MaskedNode()` for gains and biases (so `optax.tree.map_params` over other trees
-    needs `is_leaf=lambda node: isinstance(node, optax.MaskedNode)`)."""
+    """State of `rotate`: step count and initial norms.
+
+    `count`: int32 scalar. `norms`: initial ℓ₂ norm of every neuron, in float32 or wider, shaped like the parameter with
+    fan-in axes of length 1. Gains and biases have `optax.MaskedNode()`, so `optax.tree.map_params` over other trees
+    needs `is_leaf=lambda node: isinstance(node, optax.MaskedNode)`."""
 
     count: jax.Array  # type: ignore[assignment]  # hides tuple.count, as in optax's states
     norms: Any
@@ -89,7 +92,9 @@ class RotationState(NamedTuple):
 def _refuse_standing_still(described: Any, weight_decay: Any) -> None:
     turning = [leaf.path for leaf in jax.tree.leaves(described) if leaf.fan_in]
     if turning and isinstance(weight_decay, numbers.Real) and weight_decay == 0:
-        raise InputError(f"weight_decay must be above 0: it sets the angle by which the neurons of {turning[0]!r} turn")
+        raise InputError(
+            f"weight_decay must be above 0, got 0: it sets the angle by which the neurons of {turning[0]!r} turn"
+        )
 
 
 def rotate(
@@ -102,20 +107,20 @@ def rotate(
     neurons: Neurons | None = None,
     declarations: Sequence[roles.Declaration] = (),
 ) -> optax.GradientTransformationExtraArgs:
-    """Ends a chain: turns directions d of RMS one per neuron into updates that rotate each neuron at its initial norm.
+    """The last transform of a chain: updates that rotate each neuron at its initial norm, from directions d of RMS 1.
 
     For a neuron θ of C weights and initial norm n, with r_t = `relative_rate`(t) · `update_multiplier`,
 
         θ̂ = θ − r_t (n / √C) d,    θ ← n θ̂ / ‖θ̂‖,
 
-    so the angle is r_t · RMS(d) for d orthogonal to θ and small r_t. Gains, biases, and neurons whose initial norm
-    is zero (they have no direction to rotate; zero-initialised heads would never move) take
+    so the angle is r_t · RMS(d) for d orthogonal to θ and small r_t. Some parameters have no direction to rotate:
+    gains, biases, and neurons with initial norm zero, such as a zero-initialised head. They take
 
         θ ← θ − η_t c (d + λ θ),    c = `update_multiplier`,
 
-    with λ = `weight_decay` for gains and biases if `vectors_decay`, else 0. It is else what `relative_rate` was made
-    of: `init` refuses neurons that would stand still because it is 0. Arithmetic is in float32 or wider; the update
-    has its direction's dtype, so in bfloat16 a norm holds to bfloat16's rounding only.
+    with λ = `weight_decay` for gains and biases if `vectors_decay`, else 0. `relative_rate` depends on `weight_decay`,
+    so `init` raises InputError for neurons that could not move because it is 0. Arithmetic is in float32 or wider. The
+    update has its direction's dtype, so in bfloat16 a norm is accurate to bfloat16's rounding only.
     """
 
     def init(params):
@@ -137,9 +142,9 @@ def rotate(
             if not leaf.fan_in:
                 return (-scalar(rate) * (d + scalar(weight_decay if vectors_decay else 0) * p)).astype(dtype)
             turn = scalar(relative / math.sqrt(size(leaf))) * n
-            # Not even 0/0 where a step happens to end at the origin: the next one starts from there.
+            # Avoids 0/0 if a step ends exactly at the origin, from which the next step starts.
             length = jnp.maximum(norm(p - turn * d, leaf.fan_in), jnp.finfo(p.dtype).tiny)
-            # n θ̂ / ‖θ̂‖ − θ as a sum of θ and d, with factors per neuron: two numbers to decide on, not two matrices.
+            # n θ̂ / ‖θ̂‖ − θ as a sum of θ and d with two factors per neuron, so that `where` selects no whole matrix.
             has_direction = n > 0
             of_p = jnp.where(has_direction, n / length - 1, 0)
             of_d = jnp.where(has_direction, -turn * (n / length), -scalar(rate))

@@ -1,26 +1,25 @@
-"""A table's rates and decay for any optax factory.
+"""A table's learning rates and decays for any optax factory.
 
-Rate: a role's is η_t · c, the schedule times the role's `lr_multiplier` c, and enters where the factory puts
-it, so before any projection. What η is, the table says; by name it is the hidden matrices' rate.
+Rate: a role's rate is η_t · c, the schedule times the role's `lr_multiplier` c. The factory receives this product, so
+it acts before any projection. The table defines η; for a rule given by name, η is the hidden matrices' rate.
 
-Decay: with λ the `weight_decay` of the roles whose row decays (matrices, not vectors), θ shrinks per step by
+Decay: `weight_decay` λ applies to the roles whose row decays (matrices, not vectors). Per step θ shrinks by
 
 - "coupled": η_t · c · λ, the factory's own rate × weight_decay;
-- "independent": (η_t / max_τ η_τ) · λ, no role factor and no learning rate in it: λ is a rate per step.
+- "independent": (η_t / max_τ η_τ) · λ, without the role's factor and the learning rate: λ is a rate per step.
 
-Both hold for factories that subtract rate × weight_decay × θ (optax.adamw, nadamw, adamaxw, lion, adan), not
-for those that treat decay as gradient or normalise it (optax.lamb, lars, novograd, adadelta). Nothing
-multiplies an update afterwards, so no factor reaches the decay unseen.
+Both hold for factories that subtract rate × weight_decay × θ (optax.adamw, nadamw, adamaxw, lion, adan). They do not
+hold for factories that add the decay to the gradient or normalise it (optax.lamb, lars, novograd, adadelta). No
+transform multiplies the updates afterwards, so no further factor acts on the decay.
 
-A factory that takes `update_multiplier` (`lion_ar`, `rotational_adamw`) is one of *relative* updates: its step is
-an angle that goes with a root of rate times decay. It gets η_t unscaled and the role's factor c as
-`update_multiplier`, so that c multiplies the relative update once, outside the root; and λ, or λ / max η under
-independent decay, which is then the angle's: √(2 λ) at the peak.
+A factory with a parameter `update_multiplier` (`lion_ar`, `rotational_adamw`) makes *relative* updates: its step is
+an angle that depends on the root of rate times decay. It receives η_t without a factor and the role's factor c as
+`update_multiplier`, so that c multiplies the relative update once, outside the root. It receives λ, or λ / max η for
+independent decay; the angle at the peak is then √(2 λ).
 
-Peak, max_τ η_τ: `peak_learning_rate`, else a schedule's `.peak`; a number or array is its own. A schedule
-that is *injected* (`optax.inject_hyperparams`) arrives as one array per step, so give its peak: else
-independent decay would be λ at every step. A role's scaled schedule carries its scaled `.peak` for the
-factory to read.
+The peak max_τ η_τ is `peak_learning_rate`, else a schedule's `.peak`. A number or array is its own peak. A schedule
+that is *injected* (`optax.inject_hyperparams`) arrives as an array for each step: pass its peak, because otherwise
+independent decay would be λ at every step. A role's scaled schedule carries its scaled `.peak`.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -39,10 +38,10 @@ _PLAIN_SGD = (optax.sgd, optax.noisy_sgd, optax.optimistic_gradient_descent, opt
 
 
 class Parametrized(optax.GradientTransformationExtraArgs):
-    """What `parametrized` returns: a transformation that remembers what it was made of, for `describe`.
+    """The result of `parametrized`: a transformation that keeps its table and settings for `describe`.
 
     Attributes:
-      table: the `Table`. settings: role → the factory's keyword arguments. declarations: as given.
+      table: the `Table`. settings: role → the factory's keyword arguments. declarations: the given declarations.
     """
 
     table: Table
@@ -69,30 +68,31 @@ def parametrized(
     declarations: Sequence[Declaration] = (),
     **kwargs: Any,
 ) -> Parametrized:
-    """Builds `factory` once per role, with that role's learning rate and decay (the module's docstring: how).
+    """Builds `factory` once per role, with that role's learning rate and decay (see the module's docstring).
 
     Args:
-      factory: an optax factory or a partial of one, taking `learning_rate` (and `weight_decay`) by keyword.
-      rule: a `Table` of `lvp.parametrization`, which says what learning_rate means; or a rule as its `table` takes
-        one: by name, or a function of one's own.
+      factory: an optax factory or a partial, with the keyword `learning_rate` (and `weight_decay`).
+      rule: a `Table` of `lvp.parametrization`, which defines learning_rate; or a rule as in
+        `lvp.parametrization.table`: a name or your own function.
       learning_rate: number, scalar array (traced, injected) or schedule.
-      width, vocab, frequencies, kappa, normalize, base_width, base_vocab, token_rows: of `lvp.parametrization.table`,
-        beside a rule only, which needs the first two. normalize is "hidden", or with base_width "paper", unless given.
-      weight_decay: λ, number or scalar array. None means none: a factory that has the parameter is given 0.0
-        and not its own default (optax.adamw's is 1e-4).
+      width, vocab, frequencies, kappa, normalize, base_width, base_vocab, token_rows: arguments of
+        `lvp.parametrization.table`, for a rule only, which requires width and vocab. The default of normalize is
+        "hidden", or "paper" with base_width.
+      weight_decay: λ, number or scalar array. None means no decay: the factory is given 0.0 instead of its own default
+        (1e-4 for optax.adamw).
       decay: "coupled" or "independent".
-      peak_learning_rate: max_τ η_τ, needed for independent decay with a schedule that has no `.peak`.
+      peak_learning_rate: max_τ η_τ, required for independent decay with a schedule without `.peak`.
       declarations: `lvp.roles.Declaration`s that take precedence over the defaults.
       **kwargs: passed to the factory for every role.
 
-    `optax.inject_hyperparams(functools.partial(parametrized, optax.adamw, table))(learning_rate=…)` works;
-    give a `Table` there, since a name's width would be injected as an array too.
+    `optax.inject_hyperparams(functools.partial(parametrized, optax.adamw, table))(learning_rate=…)` works. Pass a
+    `Table` there, because a rule's width would be injected as an array too.
 
     Raises:
-      InputError: what `table` and `by_role` refuse; shapes beside a Table or missing beside a name; plain SGD
-        with one of lvp's rules other than "sp"; an unknown decay; an independent decay whose peak is unknown or 0.
+      InputError: errors of `table` and `by_role`; shapes with a Table, or missing shapes with a rule; plain SGD with
+        one of lvp's rules other than "sp"; an unknown decay; an independent decay whose peak is unknown or 0.
     """
-    # inject_hyperparams passes what it bound to **kwargs on as one argument of that name.
+    # inject_hyperparams passes the arguments bound to **kwargs as a single argument named "kwargs".
     kwargs = {**kwargs.pop("kwargs", {}), **kwargs}
     shape: dict[str, Any] = {"width": width, "vocab": vocab, "base_width": base_width, "base_vocab": base_vocab}
     shape["token_rows"] = token_rows
@@ -111,11 +111,11 @@ def parametrized(
 def _settings(
     factory: Callable, chosen: Table, learning_rate: Any, weight_decay: Any, decay: str, peak: Any
 ) -> dict[str, dict[str, Any]]:
-    """Role → the factory's keyword arguments for its rate and decay (the module's docstring: how)."""
+    """Role → the factory's keyword arguments for its rate and decay (see the module's docstring)."""
     relative = _rates.accepts(factory, "update_multiplier")
     if relative and _rates.bound(factory, "update_multiplier"):
         name = _rates.name_of(factory)
-        raise InputError(f"update_multiplier is bound in a partial of {name}: it is the role's factor")
+        raise InputError(f"update_multiplier is bound in a partial of {name}: remove it, it is the role's factor")
     decays = _decays(chosen, learning_rate, weight_decay, decay, peak, relative)
     decays = decays_of(factory, dict.fromkeys(chosen), decays)
     if not relative:
@@ -134,7 +134,7 @@ def _table(rule: Rule | Table, *, normalize: str | None, **shape: Any) -> Table:
     if isinstance(rule, Table):
         given = [name for name, value in {"normalize": normalize, **shape}.items() if value is not None]
         if given:
-            raise InputError(f"{given[0]} is for a rule's name; this Table already says what it is for")
+            raise InputError(f"{given[0]} is for a rule, not for a Table, which already has it: remove {given[0]}")
         return rule
     for name in ("width", "vocab"):
         if shape[name] is None:
@@ -160,7 +160,7 @@ def _refuse_plain_sgd(factory: Callable, chosen: Table) -> None:
 def _decays(
     chosen: Table, learning_rate: Any, weight_decay: Any, decay: str, peak: Any, relative: bool
 ) -> dict[str, Any] | None:
-    """Role → what the factory multiplies by the role's rate (by η_t where `relative`); None for no decay at all."""
+    """Role → the factory's decay, to be multiplied by the role's rate (by η_t if `relative`); None for no decay."""
     if decay not in ("coupled", "independent"):
         raise InputError(f"decay must be 'coupled' or 'independent', not {decay!r}")
     if weight_decay is None:
@@ -171,5 +171,5 @@ def _decays(
         return {row.role: weight_decay for row in rows}
     peak = _rates.peak_of(learning_rate, peak)
     _rates.check_peak(peak)
-    # The factory multiplies by η_t · c: dividing by max η · c leaves η_t / max η · λ.
+    # The factory multiplies by η_t · c, so dividing by max η · c gives η_t / max η · λ.
     return {row.role: _rates.scaled(weight_decay, 1 / (peak * (1 if relative else row.lr_multiplier))) for row in rows}

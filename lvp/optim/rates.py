@@ -1,4 +1,4 @@
-"""Learning rates as numbers, arrays or schedules, and what a factory takes."""
+"""Learning rates as numbers, arrays or schedules, and inspection of factories."""
 
 import functools
 import inspect
@@ -15,8 +15,8 @@ from lvp.errors import InputError
 def scaled(rate: optax.ScalarOrSchedule, factor: Any, peak: Any = None) -> optax.ScalarOrSchedule:
     """`rate` times `factor`: a product, or a schedule of products.
 
-    A scaled schedule carries `.peak` = peak · factor where the peak is known (from `peak`, else from the
-    schedule's own `.peak`), so that optimizers which need the peak of *their* rate can read it.
+    A scaled schedule carries `.peak` = peak · factor if the peak is known (from `peak`, else from the schedule's own
+    `.peak`), for optimizers that read the peak of *their* rate.
     """
     if not callable(rate):
         return rate * factor
@@ -31,10 +31,10 @@ def scaled(rate: optax.ScalarOrSchedule, factor: Any, peak: Any = None) -> optax
 
 
 def peak_of(rate: optax.ScalarOrSchedule, peak_learning_rate: Any = None) -> Any:
-    """The largest value of a rate over training: what was given, a schedule's `.peak`, or the scalar itself.
+    """The largest value of a rate over training: `peak_learning_rate`, a schedule's `.peak`, or the scalar itself.
 
     Raises:
-      InputError: a schedule whose peak is not known.
+      InputError: a schedule with an unknown peak.
     """
     if peak_learning_rate is not None:
         return peak_learning_rate
@@ -47,16 +47,17 @@ def peak_of(rate: optax.ScalarOrSchedule, peak_learning_rate: Any = None) -> Any
 
 
 def own_peak(rate: optax.ScalarOrSchedule, peak_learning_rate: Any = None) -> Any:
-    """As `peak_of`, for optimizers whose step depends on the peak at every step: an array is not its own peak, since
-    it may be one step's value of a schedule (`optax.inject_hyperparams`) or of a sweep.
+    """`peak_of` for optimizers whose step depends on the peak at every step.
+
+    An array is not its own peak: it may be one step's value of a schedule (`optax.inject_hyperparams`) or of a sweep.
 
     Raises:
-      InputError: a schedule or an array whose peak is not known; a peak that is not a positive scalar.
+      InputError: a schedule or an array with an unknown peak; a peak that is not a positive scalar.
     """
     if peak_learning_rate is None and not callable(rate) and not isinstance(rate, numbers.Real):
         raise InputError(
-            "peak_learning_rate is required: learning_rate is an array (traced or injected), whose largest value "
-            "over training cannot be read from it"
+            "peak_learning_rate is required: learning_rate is an array (traced or injected), from which its largest "
+            "value over training is not known"
         )
     peak = peak_of(rate, peak_learning_rate)
     check_peak(peak)
@@ -64,21 +65,21 @@ def own_peak(rate: optax.ScalarOrSchedule, peak_learning_rate: Any = None) -> An
 
 
 def check_peak(peak: Any) -> None:
-    """A scalar above zero, as far as that can be seen.
+    """Checks that a peak is a scalar above zero; the value of an array is not checked.
 
     Raises:
-      InputError, naming `peak_learning_rate`.
+      InputError: another peak; the error names `peak_learning_rate`.
     """
     check("peak_learning_rate", peak)
     if callable(peak) or (isinstance(peak, numbers.Real) and peak == 0):
-        raise InputError(f"the peak learning rate must be a positive number, got {peak!r}")
+        raise InputError(f"peak_learning_rate must be a positive number, got {peak!r}")
 
 
 def check_beta(name: str, value: Any) -> None:
-    """A decay rate of a moving average: in [0, 1) where it is a Python or NumPy number, else any scalar array.
+    """Checks the decay rate of a moving average: a number in [0, 1), or any scalar array.
 
     Raises:
-      InputError, naming the argument.
+      InputError: another value; the error names the argument.
     """
     check(name, value)
     if callable(value) or (isinstance(value, numbers.Real) and not value < 1):
@@ -91,12 +92,12 @@ def at(rate: optax.ScalarOrSchedule, count: Any) -> Any:
 
 
 def check(name: str, value: Any) -> None:
-    """A schedule, a scalar array (traced or not) or a Python number that is finite and not negative.
+    """Checks that a value is a schedule, a scalar array (traced or not) or a finite, non-negative number.
 
-    Only Python and NumPy numbers are checked for their value: that of a jax array may not exist yet.
+    Only the values of Python and NumPy numbers are checked: a jax array's value may not exist yet.
 
     Raises:
-      InputError, naming the argument.
+      InputError: another value; the error names the argument.
     """
     if callable(value):
         return
@@ -109,7 +110,7 @@ def check(name: str, value: Any) -> None:
 
 
 def accepts(factory: Callable, name: str) -> bool:
-    """Whether a factory has a parameter of this name (a catch-all `**kwargs` does not count)."""
+    """True if a factory has a parameter of this name; a catch-all `**kwargs` does not count."""
     return name in inspect.signature(factory).parameters
 
 
@@ -125,12 +126,12 @@ def unwrapped(factory: Callable) -> Callable:
 
 
 def name_of(factory: Callable) -> str:
-    """What to call a factory in a message."""
+    """The factory's name in error messages."""
     return getattr(unwrapped(factory), "__name__", repr(factory))
 
 
 def bound(factory: Callable, name: str) -> bool:
-    """Whether a `functools.partial` already fixes the keyword `name`."""
+    """True if a `functools.partial` fixes the keyword `name`."""
     while isinstance(factory, functools.partial):
         if name in factory.keywords:
             return True

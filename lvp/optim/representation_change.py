@@ -1,8 +1,8 @@
-"""Holding the relative representation change while the gradient's signal-to-noise ratio falls.
+"""Scaling of updates that keeps the relative representation change constant while the signal-to-noise ratio falls.
 
-Kosson et al. 2024, section 5 and equations 7 to 9: early in training gradients of different samples agree, and an
+Kosson et al. 2024, section 5 and equations 7 to 9. Early in training the gradients of different samples agree, and an
 update of a given size changes a layer's outputs more than later. For a neuron of C weights, a batch of B sequences
-and a ratio φ per sequence (‖mean gradient‖² over the expected square of one sequence's deviation from it),
+and a ratio φ per sequence (‖mean gradient‖² over the expected squared deviation of one sequence's gradient from it),
 
     E[Δy²]/E[y²] ∝ C/B² (φ + 1/B)⁻¹ ((φ+1) + (B−1)/C + (B−1)² φ/(φ+1) (φ + 1/C) + 2 (B−1) φ).
 """
@@ -22,17 +22,17 @@ from lvp.roles import Declaration
 
 
 def amplification(signal: Any, batch_size: Any, fan_in: Any = None, alignment: Any = None) -> Any:
-    """E[Δy²]/E[y²] of equation 9 over η² C/(B ‖w‖²), which it is where samples do not disturb each other.
+    """E[Δy²]/E[y²] of equation 9 relative to η² C/(B ‖w‖²), its value if samples do not interact.
 
-    Plain arithmetic, so that JAX and NumPy arrays, of any dtype, give their own kind: `lvp.theory` takes it from here.
+    It uses plain arithmetic, so that JAX and NumPy arrays of any dtype return their own type (`lvp.theory` uses it).
 
     Args:
       signal: φ/(1 + φ), in [0, 1]. batch_size: B. fan_in: C; None for the limit of large C, (1 + Bφ)/(1 + φ).
-      alignment: E cos²(ḡ, g_b) between the mean gradient and one sequence's; None is equation 8's ratio of means,
-        (φ + 1/C)/(φ + 1). The limit does not ask for it.
+      alignment: E cos²(ḡ, g_b) between the mean gradient and one sequence's gradient; None is equation 8's ratio of
+        means, (φ + 1/C)/(φ + 1). The limit of large C does not use it.
 
     Returns:
-      An array of their common shape: 1 for B = 1, and in the limit for φ = 0.
+      An array of the arguments' common shape. It is 1 for B = 1, and in the limit for φ = 0.
     """
     others, noise = batch_size - 1, 1 - signal
     if fan_in is None:
@@ -46,8 +46,8 @@ def amplification(signal: Any, batch_size: Any, fan_in: Any = None, alignment: A
 def representation_change_factor(snr: Any, batch_size: Any, fan_in: Any = None) -> jax.Array:
     """√(RRC²(φ = 0) / RRC²(φ)) at the same B and C: equation 9, or its limit of large C, √((1+φ)/(1+Bφ)).
 
-    One at φ = 0, at B = 1 and at C = 1; falls with φ, in the limit to 1/√B. The smaller C against B, the nearer the
-    exact factor is to one.
+    The factor is 1 at φ = 0, at B = 1 and at C = 1. It decreases with φ, in the limit to 1/√B. The smaller C is
+    relative to B, the closer the exact factor is to 1.
 
     Args:
       snr: φ ≥ 0 per sequence, any shape. batch_size: B, sequences. fan_in: C; None for the limit.
@@ -61,7 +61,7 @@ def representation_change_factor(snr: Any, batch_size: Any, fan_in: Any = None) 
 
 
 class RepresentationChangeState(NamedTuple):
-    """`clipped`: int32 scalar, how many matrices' estimates of φ were negative so far."""
+    """`clipped`: int32 scalar, the number of matrices' estimates of φ that were negative so far."""
 
     clipped: jax.Array
 
@@ -77,20 +77,21 @@ def scale_by_representation_change(
 
         updates, state = tx.update(gradients, state, params, gradient_snr=phi)
 
-    `phi` is per **sequence**: a scalar, or one scalar per parameter in the structure of (or a prefix of) the updates.
-    Gradients accumulated from micro-batches of b sequences give φ_b = b φ: divide, or use `gradient_snr`. It is an
-    argument because accumulation happens outside (`optax.MultiSteps` passes it on). Negative estimates count as 0
-    and are counted. Stands after what normalises the update and before what turns it (`rotate_by_learning_rate`) or
-    multiplies it by a rate. Gains and biases are left alone: the factor of C = 1 is 1.
+    `phi` is per **sequence**: a scalar, or a scalar per parameter in the structure of (or a prefix of) the updates.
+    Gradients accumulated from micro-batches of b sequences give φ_b = b φ: divide it by b, or use `gradient_snr`. φ is
+    an argument because accumulation is outside of this transform (`optax.MultiSteps` passes it on). Negative estimates
+    are replaced by 0 and counted. Place this transform after those that normalise the update, and before those that
+    rotate it (`rotate_by_learning_rate`) or multiply it by a rate. Gains and biases are not changed: the factor for
+    C = 1 is 1.
 
     Args:
       batch_size: B, in sequences.
-      large_fan_in: the limit of large C instead of equation 9 at each matrix' own fan-in.
-      neurons, declarations: as `lion_ar`.
+      large_fan_in: use the limit of large C instead of equation 9 at each matrix' own fan-in.
+      neurons, declarations: as in `lion_ar`.
 
     Raises:
-      InputError: a batch size below 1; from `update` a missing `gradient_snr` or one that is not a scalar a parameter
-        (of a parameter that stacks layers, the φ of all of them), a parameter whose neurons are not declared.
+      InputError: a batch size below 1. From `update`: a missing `gradient_snr`, or values that are not scalars (a
+        parameter that stacks layers has one φ for all); a parameter whose neurons are not declared.
     """
     if isinstance(batch_size, numbers.Real) and not (float(batch_size) >= 1 and math.isfinite(batch_size)):
         raise InputError(f"batch_size must be at least 1 (sequences), got {batch_size!r}")
@@ -102,7 +103,7 @@ def scale_by_representation_change(
     def update(updates, state, params=None, *, gradient_snr=None, **extra_args):
         del params, extra_args
         if gradient_snr is None:
-            raise InputError("scale_by_representation_change needs tx.update(…, gradient_snr=φ per sequence)")
+            raise InputError("scale_by_representation_change: pass φ per sequence, tx.update(…, gradient_snr=φ)")
         described = _neurons.neuron_leaves(updates, neurons, declarations)
         gradient_snr = jax.tree.broadcast(gradient_snr, updates)
 
@@ -126,19 +127,19 @@ def scale_by_representation_change(
 
 
 def gradient_snr(micro_gradients: Any, micro_batch_size: int) -> Any:
-    """φ per sequence, of every parameter, from the gradients of micro-batches.
+    """φ per sequence of every parameter, from the gradients of micro-batches.
 
     With G_k the mean gradients of K micro-batches of b sequences and B = K b (notes to section 5):
-    s² = b Var(G_k), unbiased and summed over coordinates; φ = (‖Ḡ‖² − s²/B) / s². The numerator is unbiased and may
-    come out negative.
+    s² = b Var(G_k), unbiased and summed over coordinates; φ = (‖Ḡ‖² − s²/B) / s². The numerator is unbiased and can be
+    negative.
 
     Args:
       micro_gradients: pytree of arrays [K, …], K ≥ 2.
       micro_batch_size: b, sequences.
 
     Returns:
-      A pytree of scalars of the same structure; 0 where all gradients are zero, infinite (or,
-      by rounding, huge) where all are equal.
+      A pytree of scalars of the same structure; 0 if all gradients are zero, infinite (or, by rounding, huge) if all
+      are equal.
 
     Raises:
       InputError: fewer than two micro-batches, a size below 1.
@@ -165,10 +166,10 @@ def _snr(square_of_mean: jax.Array, variance: jax.Array, batch_size: int) -> jax
 
 
 def snr_of_squares(square_of_mean: Any, mean_square: Any, micro_batches: int, micro_batch_size: int) -> jax.Array:
-    """φ per sequence from ‖Ḡ‖² and the mean of ‖G_k‖², arrays of one shape: `gradient_snr` without keeping the G_k.
+    """φ per sequence from ‖Ḡ‖² and the mean of ‖G_k‖², arrays of the same shape: `gradient_snr` without the G_k.
 
-    s² = b K/(K − 1) (mean ‖G_k‖² − ‖Ḡ‖²), taken as 0 where rounding makes it negative; so φ is good to rounding over
-    1/(b φ), where it is large.
+    s² = b K/(K − 1) (mean ‖G_k‖² − ‖Ḡ‖²), replaced by 0 if rounding makes it negative. The relative error of φ is
+    therefore about b φ times the rounding error, if φ is large.
 
     Raises:
       InputError: fewer than two micro-batches.

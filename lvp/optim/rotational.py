@@ -23,9 +23,9 @@ def rotate_by_learning_rate(
     neurons: _neurons.Neurons | None = None,
     declarations: Sequence[Declaration] = (),
 ) -> optax.GradientTransformationExtraArgs:
-    """LionAR's end of a chain, as `optax.scale_by_learning_rate` is that of others: see `lion_ar` for the arguments.
+    """The last transform of LionAR's chain, in place of `optax.scale_by_learning_rate`; see `lion_ar` for arguments.
 
-    Its input are directions with an RMS of γ per neuron, so what scales the *relative* update stands before it:
+    Its inputs are directions with an RMS of γ per neuron. Place transforms that scale the *relative* update before it:
 
         optax.chain(
             optim.scale_by_lion_a(0.9),
@@ -34,7 +34,7 @@ def rotate_by_learning_rate(
         )
 
     Raises:
-      InputError: as `lion_ar`.
+      InputError: as in `lion_ar`.
     """
     _rates.check("learning_rate", learning_rate)
     _rates.check("update_multiplier", update_multiplier)
@@ -67,38 +67,37 @@ def lion_ar(
     neurons: _neurons.Neurons | None = None,
     declarations: Sequence[Declaration] = (),
 ) -> optax.GradientTransformationExtraArgs:
-    """LionAR, algorithm 3 of Kosson et al. 2024: Lion whose neurons turn by an angle that follows the schedule.
+    """LionAR, algorithm 3 of Kosson et al. 2024: Lion whose neurons rotate by an angle that follows the schedule.
 
     With u and γ_t as in `lion_a`, for a neuron θ of C weights,
 
         θ̂ = θ − (η_t / max η) √(2 max η λ) γ_t (‖θ₀‖ / √C) sign(u),    θ ← θ̂ ‖θ₀‖ / ‖θ̂‖:
 
-    the angle per step is (η_t / max η) √(2 max η λ) γ_t (radians, to its third power), AdamW's equilibrium at the
-    peak and linear in the schedule. Gains, biases and neurons with ‖θ₀‖ = 0 take θ ← θ − η_t γ_t sign(u). There is
-    no weight decay. The paper's neurons are the rows of PyTorch's [out, in] matrices; embeddings and tied heads it
-    does not address: here a token's row is a neuron of theirs.
+    The angle per step is (η_t / max η) √(2 max η λ) γ_t (in radians, to third order): AdamW's equilibrium at the peak,
+    and linear in the schedule. Gains, biases and neurons with ‖θ₀‖ = 0 take θ ← θ − η_t γ_t sign(u). There is no weight
+    decay. The paper's neurons are the rows of PyTorch's [out, in] matrices. It does not define neurons of embeddings
+    and tied heads; here each token's row is a neuron.
 
     Args:
       learning_rate: η_t, number, scalar array or schedule.
-      b, nesterov, inverse_bias_correction, mu_dtype: as `lion_a`.
+      b, nesterov, inverse_bias_correction, mu_dtype: as in `lion_a`.
       weight_decay: λ > 0, which sets the angle.
-      batch_size: B, in sequences: the relative update is multiplied by `scale_by_representation_change`'s factor, and
-        `update` needs `gradient_snr`. None: neither.
-      peak_learning_rate: max η, number or scalar array. Read from a number and from a schedule's `.peak`
-        (`trapezoid`); required for every other schedule and for a rate that is an array.
-      update_multiplier: c, multiplies the relative update, outside the root, and the rate of gains and biases:
-        `parametrized` hands over a role's factor by it.
-      neurons: pattern (regular expression for whole "/"-joined paths) → axes over which one neuron sums, where the
-        declarations do not say or say otherwise; `()` for what is not made of neurons.
-        A column of a kernel [in, out] has axes (0,), a row of an embedding [m, d] (1,), a filter of a convolution
-        [height, width, in, out] (0, 1, 2).
-      declarations: `lvp.roles.Declaration`s before the defaults.
+      batch_size: B, in sequences: multiplies the relative update by the factor of `scale_by_representation_change`, and
+        `update` requires `gradient_snr`. None omits both.
+      peak_learning_rate: max η, number or scalar array. It is read from a number and from a schedule's `.peak`
+        (`trapezoid`). It is required for every other schedule and for a rate that is an array.
+      update_multiplier: c, multiplies the relative update, outside the root, and the rate of gains and biases.
+        `parametrized` passes a role's factor as this argument.
+      neurons: pattern (regular expression for whole "/"-joined paths) → axes over which one neuron sums; `()` for
+        parameters without neurons. It takes precedence over the declarations. A column of a kernel [in, out] has axes
+        (0,), a row of an embedding [m, d] has (1,), a filter of a convolution [height, width, in, out] has (0, 1, 2).
+      declarations: `lvp.roles.Declaration`s that take precedence over the defaults.
 
-    State: one moment, and one float per neuron (float32, or the parameter's dtype if that is wider).
+    State: one moment, and a float per neuron (float32, or the parameter's dtype if that is wider).
 
     Raises:
-      InputError: b outside [0, 1); a peak that is not known; from `init` and `update` a parameter whose neurons are
-        not declared or that lacks a declared axis, by its path; from `init` a `weight_decay` of 0 where there are
+      InputError: b outside [0, 1); an unknown peak. From `init` and `update`: a parameter whose neurons are not
+        declared, or that lacks a declared axis; the error names its path. From `init`: a `weight_decay` of 0 with
         neurons.
     """
     _rates.check("weight_decay", weight_decay)
@@ -125,10 +124,10 @@ def normalize_by_average_norm(
     neurons: _neurons.Neurons | None = None,
     declarations: Sequence[Declaration] = (),
 ) -> optax.GradientTransformation:
-    """Divides each neuron's update by the root of a moving average of its squared norm, and gives it an RMS of one.
+    """Divides each neuron's update by the root of a moving average of its squared norm, so that its RMS is about 1.
 
     d = √C u / √n̂ with n ← b n + (1 − b) ‖u‖² and n̂ = n / (1 − bᵗ) (Kosson et al. 2024, "Rotational equilibrium").
-    Where n̂ is zero so is d. Gains and biases pass unchanged.
+    If n̂ is zero, d is zero. Gains and biases are not changed.
     """
     _rates.check_beta("b", b)
 
@@ -174,7 +173,7 @@ def rotational_adamw(
     neurons: _neurons.Neurons | None = None,
     declarations: Sequence[Declaration] = (),
 ) -> optax.GradientTransformationExtraArgs:
-    """AdamW whose neurons turn by its equilibrium angle at fixed norms.
+    """AdamW whose neurons rotate by its equilibrium angle at fixed norms.
 
     The rotational variant of Kosson, Messmer, Jaggi 2024, "Rotational equilibrium". The defaults of b1, b2, eps and
     weight_decay are from appendix A of the same authors' warm-up paper, not from optax. For a neuron θ of C weights
@@ -182,24 +181,23 @@ def rotational_adamw(
 
         θ̂ = θ − √(2 η_t λ (1 − β₁) / (1 + β₁)) ‖θ₀‖ u / √n̂_t,    θ ← θ̂ ‖θ₀‖ / ‖θ̂‖,
 
-    n̂_t the bias-corrected moving average of ‖u‖². The angle goes with √η_t, LionAR's with η_t; it is smaller over the
-    first steps (some 1 / (1 − β₁) of them several times over), while n̂ remembers how large Adam's first directions
-    were. Gains and biases take plain AdamW; neurons with ‖θ₀‖ = 0 take it too, but without decay and with u
-    normalised as above.
-    The authors' code also removes each neuron's mean and the update's component along the neuron; their equations
-    do not, nor does this.
+    with n̂_t the bias-corrected moving average of ‖u‖². The angle is proportional to √η_t (LionAR's is proportional to
+    η_t). It is smaller during the first steps, for several times 1 / (1 − β₁) steps, because n̂ still contains Adam's
+    large first directions. Gains and biases take plain AdamW. Neurons with ‖θ₀‖ = 0 take AdamW without decay, with u
+    normalised as above. The authors' code also removes each neuron's mean and the update's component along the
+    neuron. Their equations do not, and neither does this function.
 
     Args:
       learning_rate: η_t, number, scalar array or schedule.
-      b1, b2, eps, mu_dtype: Adam's.
-      weight_decay: λ > 0, which sets the angle; of gains and biases it is the decay.
-      norm_decay: of the average of ‖u‖².
-      update_multiplier, neurons, declarations: as `lion_ar`.
+      b1, b2, eps, mu_dtype: as in Adam.
+      weight_decay: λ > 0, which sets the angle; for gains and biases it is the decay.
+      norm_decay: decay of the moving average of ‖u‖².
+      update_multiplier, neurons, declarations: as in `lion_ar`.
 
     State: two moments, and two floats per neuron.
 
     Raises:
-      InputError: as `lion_ar`, the peak apart.
+      InputError: as in `lion_ar`, except for the peak.
     """
     _rates.check("learning_rate", learning_rate)
     _rates.check("weight_decay", weight_decay)

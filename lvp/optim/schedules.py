@@ -20,22 +20,22 @@ def trapezoid(
 
         η_t = peak · min(1, (t + 1) / W, (T − t) / D),    0 from t = T on.
 
-    The first step already moves (by peak / W), step W − 1 is the first at the peak, and without warm-up step 0 is.
-    Neither peak nor cool-down depend on the warm-up.
+    The first step moves by peak / W. Step W − 1 is the first at the peak; without warm-up, step 0 is. The peak and the
+    cool-down do not depend on the warm-up.
 
     Args:
       peak: the largest rate, a number or scalar array (traced or not).
       total_steps: T ≥ 1.
       warmup, cooldown: fractions of T, together at most 1.
-      warmup_steps: W itself instead of `warmup`, a whole number or scalar array (traced or not): one program then
-        serves all lengths. At most T − D, which of an array nobody checks.
+      warmup_steps: W, in place of `warmup`, a whole number or scalar array (traced or not), so that one program serves
+        all lengths. Must be ≤ T − D; unchecked for arrays.
 
     Returns:
-      A schedule with attribute `.peak`, which `lion_ar` and `parametrized` read.
+      A schedule with the attribute `.peak`, which `lion_ar` and `parametrized` read.
 
     Raises:
-      InputError: a peak that is not positive, a total that is not a whole number of at least 1, fractions outside
-        [0, 1] or together above 1.
+      InputError: a peak that is not positive; a total that is not a whole number of at least 1; fractions outside
+        [0, 1] or with a sum above 1.
     """
     _rates.check_peak(peak)
     try:

@@ -1,14 +1,16 @@
-"""Closed forms of the papers, each held against its Monte Carlo: most of Hayou & Liu 2025 on the linear network.
+"""Closed forms of the papers, each checked against a simulation.
 
-- `components`: what one SignSGD step changes, and what of it a parametrization makes grow with width;
-- `zipf`: the Zipf–Mandelbrot law of token frequencies, fitted with an honest interval;
-- `head`: the updates that optimizers make of an LM head's gradient (Stollenwerk & Stollenwerk 2025);
-- `simulation`: the Monte Carlo of the forms, and the same quantities where no theorem speaks;
-- `representation_change`: how far a step moves a neuron's outputs, form and Monte Carlo (Kosson et al. 2024).
+Most forms are those of Hayou & Liu 2025 for the linear network.
 
-The last two import jax (the form's bracket is `lvp.optim`'s) and are asked for by name; the rest of the room does not.
-Where a paper's form is not exact (Theorem 4, Theorem 1's projection component, equation 9), both are here: `exact` or
-`form` chooses.
+- `components`: the change after one SignSGD step, and its powers of the width;
+- `zipf`: the Zipf–Mandelbrot law of token frequencies, fitted with a confidence interval;
+- `head`: the updates of an LM head by SGD and Adam (Stollenwerk & Stollenwerk 2025);
+- `simulation`: simulations of these forms, and of settings that no theorem covers;
+- `representation_change`: the change of a neuron's outputs in one step, and its simulation (Kosson et al. 2024).
+
+The last two modules import jax and are not imported here. Three forms of the papers are not exact: Theorem 4, the
+projection component of Theorem 1, and equation 9. Their functions also offer the exact form, through the arguments
+`exact` and `form`.
 """
 
 from lvp.theory.components import (

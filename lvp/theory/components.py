@@ -1,15 +1,15 @@
-"""What one infinite-batch SignSGD step changes in the linear network f(x) = xᵀ E W, in closed form.
+"""Closed forms for the change of the linear network f(x) = xᵀ E W after one infinite-batch SignSGD step.
 
 Hayou & Liu 2025, section 3 and appendix B. d is the width, m the vocabulary, α the token frequencies, η_E and η_W the
 learning rates, σ_E and σ_W the init standard deviations, S the sign with S(0) = +1. For token i,
 
     E_{i,1} W_1 = E_{i,0} W_0 − δ_W^i − δ_E^i + δ_{W,E}^i,
 
-and δ̄ = (m⁻¹ E‖δ‖²)^½ is a root mean square over the m logits, in the unit of a logit. The forms hold under the
-paper's Assumption 2: E W − Z is replaced by iid N(0, 1), independent of E and W.
+and δ̄ = (m⁻¹ E‖δ‖²)^½ is a root mean square over the m logits, in logits. The forms hold under the paper's
+Assumption 2: E W − Z is replaced by iid N(0, 1), independent of E and W.
 
-All functions broadcast like NumPy over everything that is not a frequency and compute in float64. Widths and
-vocabularies may be any real numbers of at least 1, so that a form can be drawn as a curve.
+All arguments except frequencies broadcast as in NumPy. The computation is in float64. Widths and vocabularies may be
+any real numbers of at least 1, so that a form can be drawn as a curve.
 """
 
 from typing import NamedTuple
@@ -23,10 +23,10 @@ from lvp.parametrization import attenuation, check_frequencies, table
 
 
 def sign_projection_variance(width: ArrayLike, vocab: ArrayLike) -> np.ndarray:
-    """Theorem 3: the c of Cov X = c I_m, c = d + 2 d (d−1)/(π m), for X = Σ_j S(⟨v, W_j⟩) W_j; and E X = 0.
+    """The variance c of Theorem 3: X = Σ_j S(⟨v, W_j⟩) W_j has Cov X = c I_m, with c = d + 2 d (d−1)/(π m).
 
-    W is [d, m] with iid N(0, 1) entries and rows W_j, v ~ N(0, I_m) independent of it. Off the diagonal the
-    covariance is 0. Exact at every d and m.
+    W is [d, m] with iid N(0, 1) entries and rows W_j. v ~ N(0, I_m) is independent of W. X has mean 0. The form is
+    exact at every d and m.
 
     Args:
       width: d ≥ 1. vocab: m ≥ 1. Broadcast together.
@@ -42,15 +42,16 @@ def sign_projection_variance(width: ArrayLike, vocab: ArrayLike) -> np.ndarray:
 
 
 def sign_gaussian_variance(width: ArrayLike, frequencies: ArrayLike, *, exact: bool = True) -> np.ndarray:
-    """Theorem 4: Var X_k = d + (2/π) d (d−1) κ_i, for X = E_i S(Eᵀ M) and every token i; Cov X is diagonal.
+    """The variance of Theorem 4: Var X_k = d + (2/π) d (d−1) κ_i, for token i's row X = E_i S(Eᵀ M).
 
-    E is [m, d] with iid N(0, 1) entries; M is [m, m], centred Gaussian with row i of variance α_i², independent of E.
-    κ_i = I_i (`lvp.parametrization.attenuation`) is exact. The paper's κ_i = a_i = α_i²/(m ᾱ²) takes a mean of ratios
-    for a ratio of means: right for equal frequencies; under Zipf's law too large by 1.4 in a_1 (rank 1).
+    E is [m, d] with iid N(0, 1) entries. M is [m, m], independent of E, and centred Gaussian: row i has variance α_i².
+    Cov X is diagonal. κ_i = I_i (`lvp.parametrization.attenuation`) is exact. The paper's κ_i = a_i = α_i²/(m ᾱ²)
+    replaces the mean of a ratio by the ratio of the means. It is exact for equal frequencies. Under Zipf's law it is
+    too large by a factor of 1.4 for the most frequent token.
 
     Args:
       width: d ≥ 1, any shape. frequencies: [m], m ≥ 2, non-negative, sum 1. Only their ratios matter.
-      exact: κ = I (default) or the paper's a.
+      exact: use κ = I (default); False uses the paper's a.
 
     Returns:
       float64, the shape of width followed by [m]; dimensionless.
@@ -65,7 +66,7 @@ def sign_gaussian_variance(width: ArrayLike, frequencies: ArrayLike, *, exact: b
 
 
 def sign_gaussian_mean(correlation: ArrayLike) -> np.ndarray:
-    """Lemma 2 (Stein): E[sign(Z) G] = √(2/π) ρ for standard normals Z, G of correlation ρ.
+    """Lemma 2 (Stein): E[sign(Z) G] = √(2/π) ρ for standard normals Z and G with correlation ρ.
 
     Args:
       correlation: ρ in [−1, 1], any shape.
@@ -85,10 +86,10 @@ def sign_gaussian_mean(correlation: ArrayLike) -> np.ndarray:
 def embedding_component(
     width: ArrayLike, vocab: ArrayLike, learning_rate: ArrayLike, sigma_output: ArrayLike
 ) -> np.ndarray:
-    """Theorem 1: δ̄_E = η_E σ_W √(d + 2 d (d−1)/(π m)), the change of a logit that the embedding's step makes.
+    """Theorem 1: δ̄_E = η_E σ_W √(d + 2 d (d−1)/(π m)), the change of the logits by the embedding's step.
 
-    Exact under Assumption 2, and the same for every token that occurs, however rarely. A token of frequency 0 has
-    gradient 0, moves by S(0) = +1 everywhere, and has η_E σ_W √d instead.
+    The form is exact under Assumption 2. It is the same for every token that occurs. A token of frequency 0 has
+    gradient 0, so its row moves by S(0) = +1 in every entry and its component is η_E σ_W √d.
 
     Args:
       width: d ≥ 1. vocab: m ≥ 1. learning_rate: η_E ≥ 0. sigma_output: σ_W ≥ 0, the standard deviation. Broadcast
@@ -114,13 +115,13 @@ def projection_component(
 ) -> np.ndarray:
     """Theorem 1: δ̄_W^i = η_W σ_E √(d + (2/π) d (d−1) κ_i), the change of token i's logits by the projection's step.
 
-    By default the paper's form, κ_i = a_i = α_i²/(m ᾱ²), which has the right order in d and m; κ_i = I_i with
-    `exact`, which is exact under Assumption 2 (`sign_gaussian_variance` says why they differ).
+    The default is the paper's κ_i = a_i = α_i²/(m ᾱ²), which has the right order in d and m. With `exact`, κ_i = I_i is
+    exact under Assumption 2. `sign_gaussian_variance` explains the difference.
 
     Args:
       width: d ≥ 1. learning_rate: η_W ≥ 0. sigma_embedding: σ_E ≥ 0, the standard deviation. Broadcast together.
       frequencies: [m], m ≥ 2, non-negative, sum 1.
-      exact: κ = I, or the paper's a (default).
+      exact: use κ = I; False (default) uses the paper's a.
 
     Returns:
       float64, the common shape of the first three followed by [m]; in logits.
@@ -136,11 +137,11 @@ def projection_component(
 def product_component(
     width: ArrayLike, learning_rate_embedding: ArrayLike, learning_rate_output: ArrayLike
 ) -> np.ndarray:
-    """δ̄_{W,E} = η_E η_W √d, the second-order part of the step; for every token, and of no frequency.
+    """δ̄_{W,E} = η_E η_W √d, the second-order component of the step. It is the same for every token.
 
-    Not in the paper. Under Assumption 2 the signs of E's gradient depend on W, those of W's gradient on E, and both on
-    the same Gaussian signal V; given V the d products of a logit are independent, with mean 0 and square 1. So
-    δ̄_E = Θ(1) and δ̄_W = Θ(1) make it O(1), not Θ(1): under muP it falls as d^(−1/2).
+    This form is not in the paper. Under Assumption 2 the signs of E's gradient depend on W, those of W's gradient
+    depend on E, and both depend on the same Gaussian signal V. Given V, the d products in a logit are independent, with
+    mean 0 and square 1. If δ̄_E and δ̄_W are Θ(1), δ̄_{W,E} is therefore O(1). Under muP it falls as d^(−1/2).
 
     Args:
       width: d ≥ 1. learning_rate_embedding, learning_rate_output: η_E, η_W ≥ 0. Broadcast together.
@@ -173,7 +174,7 @@ def initial_output(width: ArrayLike, sigma_embedding: ArrayLike, sigma_output: A
 
 
 def mean_square_frequency(frequencies: ArrayLike) -> float:
-    """ᾱ² = m⁻¹ Σ_i α_i².
+    """The mean square frequency ᾱ² = m⁻¹ Σ_i α_i².
 
     Args:
       frequencies: [m], m ≥ 2, non-negative, sum 1.
@@ -185,10 +186,10 @@ def mean_square_frequency(frequencies: ArrayLike) -> float:
 
 
 def power_law_mean_square(vocab: ArrayLike, exponent: ArrayLike) -> np.ndarray:
-    """Lemma 1: m⁻¹ Σ_{i ≤ m} i^(−2a), which is Θ(1/m) for a > 1/2: m times it tends to ζ(2a).
+    """Lemma 1: m⁻¹ Σ_{i ≤ m} i^(−2a), which is Θ(1/m) for a > 1/2; times m it converges to ζ(2a).
 
-    It is ᾱ² of α_i ∝ i^(−a) in units of the top token's α_1². (The lemma prints it as ᾱ; with normalised frequencies
-    ᾱ² has a factor (Σ i^(−a))^−2 more, of which the components, made of ratios, know nothing.)
+    This is ᾱ² of α_i ∝ i^(−a) in units of the top token's α_1². The lemma prints it as ᾱ. With normalised frequencies
+    ᾱ² has the additional factor (Σ i^(−a))^−2, which cancels in the components.
 
     Args:
       vocab: m, whole numbers ≥ 1. exponent: a > 1/2. Broadcast together.
@@ -208,7 +209,7 @@ def power_law_mean_square(vocab: ArrayLike, exponent: ArrayLike) -> np.ndarray:
 
 
 class Exponents(NamedTuple):
-    """Powers of the width d: of the output at init, of δ̄_E, of δ̄_W^i and of δ̄_{W,E}."""
+    """Powers of the width d: of the output at init, δ̄_E, δ̄_W^i and δ̄_{W,E}."""
 
     initial: float
     embedding: float
@@ -220,10 +221,10 @@ _DOUBLINGS = 200  # lower-order terms in d are below float64's resolution there,
 
 
 def predicted_exponents(rule: str, *, vocab_growth: float = 1.0, rarity: float = 0.0) -> Exponents:
-    """The exponents of d that Theorems 1 and 2 predict for a parametrization, when m grows as d^γ.
+    """The exponents of d that Theorems 1 and 2 predict for a parametrization, if m grows as d^γ.
 
-    The slopes of the forms of this module, fed with the init and rates of `lvp.parametrization.table`, between
-    d = 2^200 and its double (m = 8 d^γ), where they have reached their limits.
+    They are the slopes of this module's forms between d = 2^200 and d = 2^201, with m = 8 d^γ and with the init and
+    rates of `lvp.parametrization.table`. At these widths the slopes have reached their limits.
 
     Args:
       rule: "sp", "mup", "lvp" or "interpolated" (with κ = 1).
@@ -239,7 +240,9 @@ def predicted_exponents(rule: str, *, vocab_growth: float = 1.0, rarity: float =
     """
     growth, beta = _at_least("vocab_growth", vocab_growth, 0), _at_least("rarity", rarity, 0)
     if growth.ndim or beta.ndim or growth > 4:
-        raise InputError(f"vocab_growth must be a number in [0, 4] and rarity one, got {vocab_growth!r}, {rarity!r}")
+        raise InputError(
+            f"vocab_growth must be a scalar in [0, 4] and rarity a scalar, got {vocab_growth!r} and {rarity!r}"
+        )
 
     def sizes(doublings: int) -> np.ndarray:
         d, m = 2**doublings, 8 * round(2.0 ** (float(growth) * doublings))

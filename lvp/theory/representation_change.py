@@ -1,10 +1,10 @@
-"""How far one step of normalised gradient descent moves a neuron's outputs, in closed form and by Monte Carlo.
+"""Change of a neuron's outputs in one step of normalised gradient descent: closed form and simulation.
 
-Kosson et al. 2024, section 6.1: y = wᵀx with x in R^C; sequence b's gradient g_b = ḡ + g̃_b is parallel to x_b (P1);
-φ = ‖ḡ‖²/E‖g̃_b‖²; the step is Δw = −η g/√(E‖g‖²), g the mean gradient of B sequences (equation 7). Equation 9 follows
-from A1 but for one place, the common mean: there it has E⟨ḡ, g_b⟩²/E‖g_b‖² for E[⟨ḡ, g_b⟩²/‖g_b‖²]. With Gaussian
-noise this ratio of means is too large, by about 2/((1 + 1/(φC)) (1 + φ)² C) of itself: at most 2 % at C = 64 and 10 %
-at C = 8.
+Kosson et al. 2024, section 6.1: y = wᵀx with x in R^C. Sequence b's gradient g_b = ḡ + g̃_b is parallel to x_b (P1).
+φ = ‖ḡ‖²/E‖g̃_b‖². The step is Δw = −η g/√(E‖g‖²), with g the mean gradient of B sequences (equation 7). Equation 9
+follows from assumption A1 except in the term of the common mean: it uses E⟨ḡ, g_b⟩²/E‖g_b‖² for E[⟨ḡ, g_b⟩²/‖g_b‖²].
+With Gaussian noise this ratio of means is too large, by the relative error 2/((1 + 1/(φC)) (1 + φ)² C): at most 2 % at
+C = 64 and 10 % at C = 8.
 """
 
 from functools import partial
@@ -22,7 +22,7 @@ from lvp.parametrization import check_whole
 from lvp.theory.simulation import Estimate
 
 FORMS = ("paper", "exact", "limit")
-_CHUNK_ELEMENTS = 2**22  # random numbers at a time
+_CHUNK_ELEMENTS = 2**22  # random numbers drawn at a time
 
 
 def squared_representation_change(
@@ -37,11 +37,11 @@ def squared_representation_change(
     """E[Δy²]/E[y²], the expected *squared* relative representation change of a step (equation 9).
 
     "paper": η² C/(B² ‖w‖²) (φ + 1/B)⁻¹ ((φ+1) + (B−1)/C + (B−1)² φ/(φ+1) (φ + 1/C) + 2 (B−1) φ), equation 9.
-    "exact": the same with E cos²(ḡ, g_b) for its ratio of means, (φ + 1/C)/(φ+1): exact for isotropic Gaussian noise,
-    where that is 1 − (1 − 1/C) ₁F₁(1; C/2 + 1; −φC/2), ‖g_b‖² being noncentral χ².
-    "limit": η² C/(B ‖w‖²) (1 + Bφ)/(1 + φ), equation 9 for C ≫ B, or for Cφ ≫ 1 once Bφ ≫ 1.
+    "exact": uses E cos²(ḡ, g_b) in place of the ratio of means (φ + 1/C)/(φ+1). For isotropic Gaussian noise it is
+    1 − (1 − 1/C) ₁F₁(1; C/2 + 1; −φC/2), because ‖g_b‖² is noncentral χ².
+    "limit": η² C/(B ‖w‖²) (1 + Bφ)/(1 + φ), the limit of equation 9 for C ≫ B, or for Cφ ≫ 1 and Bφ ≫ 1.
 
-    Everything broadcasts like NumPy; B and C need not be whole numbers, so that a form can be drawn as a curve.
+    All arguments broadcast as in NumPy. B and C need not be whole numbers, so that a form can be drawn as a curve.
 
     Args:
       snr: φ ≥ 0, per sequence. batch_size: B ≥ 1, sequences. fan_in: C ≥ 1.
@@ -49,7 +49,7 @@ def squared_representation_change(
       form: one of `FORMS`.
 
     Returns:
-      float64, dimensionless; the root of it is the paper's RRC, ‖Δy‖/‖y‖ of equation 6, in the root mean square.
+      float64, dimensionless. Its root is the root mean square of the paper's RRC, ‖Δy‖/‖y‖ of equation 6.
 
     Raises:
       InputError: an argument out of range or not finite, an unknown form.
@@ -73,19 +73,19 @@ def simulated_representation_change(
     weight_norm: ArrayLike = 1.0,
     draws: int = 1000,
 ) -> Estimate:
-    """The same by drawing batches: g̃_b iid normal, of E‖g̃_b‖² = 1; ḡ fixed; x_b = ±g_b/‖g_b‖, so of one length.
+    """Simulates E[Δy²]/E[y²]: g̃_b is iid normal with E‖g̃_b‖² = 1, ḡ is fixed, x_b = ±g_b/‖g_b‖ has length 1.
 
-    Each draw averages Δy_b² over its batch. Exact are the length of the step, E‖g‖² = φ + 1/B, and E y² = ‖w‖²/C, the
-    mean over all directions of w (A1 has w independent of x). One draw of the noise serves every φ, whose estimates
-    therefore err together. The sign of x_b drops out.
+    Each draw averages Δy_b² over its batch. Two expectations are exact: the length of the step, E‖g‖² = φ + 1/B, and
+    E y² = ‖w‖²/C, the mean over all directions of w (under A1, w is independent of x). All φ share one draw of the
+    noise, so the errors of their estimates are correlated. The sign of x_b cancels.
 
     Args:
-      key: of `jax.random`. snr: φ ≥ 0, a list [S]. batch_size: B. fan_in: C.
+      key: a `jax.random.key`. snr: φ ≥ 0, a list [S]. batch_size: B. fan_in: C.
       learning_rate, weight_norm: as in `squared_representation_change`.
-      draws: of batches, at least 2. As many at a time as make 2²² random numbers, and one batch at least.
+      draws: number of batches, at least 2. Up to 2²² random numbers are drawn at a time.
 
     Returns:
-      `Estimate` of arrays [S]. Float32 inside.
+      `Estimate` of arrays [S]. The simulation is in float32.
 
     Raises:
       InputError: an argument out of range.
@@ -105,7 +105,7 @@ def simulated_representation_change(
 def _squared_changes(keys, phi, batch: int, inputs: int, chunk: int):
     """Mean Δy_b² over each batch at η = 1 and ‖x_b‖ = 1: [draws, S]."""
     phi = phi[:, None]
-    length = jnp.sqrt(phi)  # of ḡ, which points along (1, …, 1)
+    length = jnp.sqrt(phi)  # ‖ḡ‖; ḡ is parallel to (1, …, 1)
 
     def draw(key):
         noise = jax.random.normal(key, (batch, inputs)) * inputs**-0.5

@@ -1,7 +1,7 @@
-"""Monte Carlo of the linear network: the theorems' quantities from their definitions, and others no theorem promises.
+"""Simulations of the linear network: the theorems' quantities from their definitions, and settings without a theorem.
 
-Nothing here uses a closed form, so that a disagreement can be the form's fault. Whatever would be [m, m] is made in
-chunks; norms of [m, m] matrices come from Gram matrices [d, d], since ‖r M‖² = r (M Mᵀ) rᵀ for a row r and M [d, m].
+No function here uses a closed form, so the simulations test the closed forms independently. [m, m] matrices are made in
+chunks. Their norms come from Gram matrices [d, d], since ‖r M‖² = r (M Mᵀ) rᵀ for a row r and M [d, m].
 """
 
 from functools import partial
@@ -19,7 +19,7 @@ from lvp.models import linear
 from lvp.optim.elementwise import scale_by_sign, sign
 from lvp.parametrization import check_frequencies, check_whole
 
-_CHUNK_ELEMENTS = 2**22  # random numbers at a time
+_CHUNK_ELEMENTS = 2**22  # random numbers drawn at a time
 
 
 class Estimate(NamedTuple):
@@ -32,8 +32,8 @@ class Estimate(NamedTuple):
 class Component(NamedTuple):
     """Root mean squares over the m logits and over draws, (m⁻¹ E‖δ^i‖²)^½, in logits.
 
-    per_token: [..., T] of the tokens asked for. overall: [...], root mean square over all tokens that occur (frequency
-    above 0), each counted once: Theorem 1's δ̄_E is of those, and the bytes that a text never uses are not.
+    per_token: [..., T], for the tokens given. overall: [...], root mean square over all tokens of frequency above 0,
+    each counted once. Theorem 1's δ̄_E is defined for these tokens only.
     """
 
     per_token: Estimate
@@ -41,7 +41,7 @@ class Component(NamedTuple):
 
 
 class Components(NamedTuple):
-    """δ_E, δ_W and δ_{W,E} of E_1 W_1 = E_0 W_0 − δ_W − δ_E + δ_{W,E}, and E_0 W_0 itself, to be related to."""
+    """δ_E, δ_W and δ_{W,E} of E_1 W_1 = E_0 W_0 − δ_W − δ_E + δ_{W,E}, and E_0 W_0 itself, for relative values."""
 
     embedding: Component
     projection: Component
@@ -50,10 +50,10 @@ class Components(NamedTuple):
 
 
 class Moments(NamedTuple):
-    """Of a random vector X whose coordinates are exchangeable: E X_k, Var X_k, Cov(X_k, X_l) for k ≠ l.
+    """Moments of a random vector X with exchangeable coordinates: E X_k, Var X_k, Cov(X_k, X_l) for k ≠ l.
 
-    Being exchangeable, all coordinates have the same mean and variance and all pairs the same covariance, so averages
-    over coordinates estimate them and hide nothing.
+    Exchangeable coordinates have the same mean and variance, and all pairs have the same covariance. Averages over
+    coordinates therefore estimate these moments.
     """
 
     mean: Estimate
@@ -74,20 +74,20 @@ def one_step_components(
     tokens: ArrayLike | None = None,
     chunk: int | None = None,
 ) -> Components:
-    """What Theorem 1 is about, measured: the components after one infinite-batch SignSGD step under Assumption 2.
+    """Simulates Theorem 1: the components after one infinite-batch SignSGD step under Assumption 2.
 
-    Each draw makes E, W and the signal V (iid N(0, 1), in place of E W − Z) anew, takes the gradients
-    m⁻¹ D_α V Wᵀ and m⁻¹ Eᵀ D_α V, and moves both matrices by their rate times S(gradient), S(0) = +1.
+    Each draw has new E, W and signal V (iid N(0, 1), in place of E W − Z). The gradients are m⁻¹ D_α V Wᵀ and
+    m⁻¹ Eᵀ D_α V. Both matrices move by their rate times S(gradient), with S(0) = +1.
 
     Args:
-      key: of `jax.random`. width: d ≥ 1. frequencies: α [m], m ≥ 2, non-negative, sum 1.
+      key: a `jax.random.key`. width: d ≥ 1. frequencies: α [m], m ≥ 2, non-negative, sum 1.
       learning_rate_embedding, learning_rate_output: η_E, η_W. sigma_embedding, sigma_output: standard deviations.
       draws: at least 2.
-      tokens: [T] indices into frequencies; None is all.
-      chunk: tokens at a time (`lvp.models.linear.gradients`).
+      tokens: [T] indices into frequencies; None is all tokens.
+      chunk: number of tokens at a time (`lvp.models.linear.gradients`).
 
     Returns:
-      `Components` of arrays [T] (per token) and scalars (overall). Float32 inside.
+      `Components` of arrays [T] (per token) and scalars (overall). The simulation is in float32.
 
     Raises:
       InputError: an argument out of range.
@@ -132,23 +132,22 @@ def feature_components(
     tokens: ArrayLike | None = None,
     chunk: int | None = None,
 ) -> Components:
-    """The components where theory promises nothing: true targets, several steps, Adam, cross-entropy.
+    """The components outside the theorems' assumptions: true targets, several steps, Adam, cross-entropy.
 
-    After t infinite-batch steps, δ_E = (E_0 − E_t) W_0, δ_W = E_0 (W_0 − W_t), δ_{W,E} = (E_t − E_0)(W_t − W_0),
-    so that E_t W_t = E_0 W_0 − δ_W − δ_E + δ_{W,E} at every t. All are displacements from the init, in logits;
-    divide by `initial` for relative ones.
+    After t infinite-batch steps, δ_E = (E_0 − E_t) W_0, δ_W = E_0 (W_0 − W_t) and δ_{W,E} = (E_t − E_0)(W_t − W_0), so
+    E_t W_t = E_0 W_0 − δ_W − δ_E + δ_{W,E} at every t. All components are displacements from the init, in logits.
+    Divide them by `initial` for relative values.
 
     Args:
-      key, width, frequencies, tokens, chunk: as in `one_step_components`; tokens in any order ("ranks" if the
-        frequencies are sorted).
+      key, width, frequencies, tokens, chunk: as in `one_step_components`. `tokens` may have any order.
       learning_rate_embedding, learning_rate_output, sigma_embedding, sigma_output: η and init standard deviations.
-      targets: [m], the token that follows each token; None: a permutation, anew in each draw.
-      steps: after which to measure, ascending.
+      targets: [m], the token that follows each token; None draws a new permutation for each draw.
+      steps: the steps after which to measure, ascending.
       optimizer: "sign" (S, with S(0) = +1) or "adam" (optax, b1 = 0.9, b2 = 0.999).
       loss: "square" or "cross_entropy" (`lvp.models.linear.gradients`).
-      eps: Adam's ε. Gradients here are as small as α_i/m, for rare tokens below the usual 1e-8, and then they hardly
-        move. (Below about 1e-17 the square of a gradient vanishes in float32.)
-      draws: of the init (and the permutation), at least 1; the standard error of one is nan.
+      eps: Adam's ε. Gradients here are as small as α_i/m. For rare tokens this is below the usual ε = 1e-8, and such
+        tokens would hardly move. (Below about 1e-17 the square of a gradient underflows in float32.)
+      draws: number of draws of the init (and the permutation), at least 1. The standard error of one draw is nan.
 
     Returns:
       `Components`: per token [S, T], overall [S]; `initial` [T] and a scalar.
@@ -214,10 +213,10 @@ _DIRECTIONS = {"sign": _sign, "adam": _adam}
 
 
 def theorem_3_moments(key: jax.Array, width: int, vocab: int, *, draws: int = 1000) -> Moments:
-    """Moments of X = Σ_j S(⟨v, W_j⟩) W_j, by drawing W [d, m] and v [m] (Theorem 3).
+    """Moments of X = Σ_j S(⟨v, W_j⟩) W_j, simulated by drawing W [d, m] and v [m] (Theorem 3).
 
     Args:
-      key: of `jax.random`. width: d ≥ 1. vocab: m ≥ 2. draws: at least 2.
+      key: a `jax.random.key`. width: d ≥ 1. vocab: m ≥ 2. draws: at least 2.
 
     Returns:
       `Moments` of scalars.
@@ -256,13 +255,13 @@ def theorem_4_moments(
     draws: int = 1000,
     columns: int | None = None,
 ) -> Moments:
-    """Moments of X = E_i S(Eᵀ M) per token, by drawing E [m, d] and M [m, m] (Theorem 4).
+    """Moments of X = E_i S(Eᵀ M) per token, simulated by drawing E [m, d] and M [m, m] (Theorem 4).
 
     Args:
-      key: of `jax.random`. width: d ≥ 1. frequencies: α [m], the standard deviations of M's rows (up to a factor).
-      tokens: [T]; None is all. draws: at least 2.
-      columns: how many of the m columns of M, which are independent and alike, to draw, at least 2; None: all, but
-        at most 256.
+      key: a `jax.random.key`. width: d ≥ 1. frequencies: α [m], the standard deviations of M's rows up to a factor.
+      tokens: [T]; None is all tokens. draws: at least 2.
+      columns: number of M's m columns to draw, at least 2; None is min(m, 256). The columns are independent and
+        identically distributed.
 
     Returns:
       `Moments` of arrays [T].
@@ -296,7 +295,7 @@ def _theorem_4(keys, alpha, tokens, width, columns):
 
 
 def _row_blocks(rows: int, width: int):
-    """Row indices in chunks [N, C] of bounded size, and 1 where they are rows, 0 where they are padding."""
+    """Row indices in chunks [N, C] of bounded size, and a mask: 1 for rows, 0 for padding."""
     chunk = max(1, min(rows, _CHUNK_ELEMENTS // width))
     index = np.arange(-(-rows // chunk) * chunk)
     used = (index < rows).astype(np.float32)
@@ -304,18 +303,18 @@ def _row_blocks(rows: int, width: int):
 
 
 def _normal_rows(key, index, width: int):
-    """Rows [N, width] of an iid N(0, 1) matrix, each from `key` and its index alone."""
+    """Rows [N, width] of an iid N(0, 1) matrix; each row depends on `key` and its index only."""
     return jax.vmap(lambda i: jax.random.normal(jax.random.fold_in(key, i), (width,)))(index)
 
 
 def _moments(x):
-    """Of X [..., K], one draw's average over coordinates of X_k, X_k² and X_k X_l, k ≠ l (means being 0)."""
+    """Averages over the coordinates of X [..., K], for one draw: X_k, X_k² and X_k X_l, k ≠ l (the means are 0)."""
     count, total, square = x.shape[-1], jnp.sum(x, axis=-1), jnp.sum(x**2, axis=-1)
     return total / count, square / count, (total**2 - square) / (count * (count - 1))
 
 
 def _squares(params, d_embedding, d_output, alpha, tokens):
-    """Mean squares over logits of dE W, E dW, dE dW and E W: for each, [T] of the tokens and that over all α > 0."""
+    """Mean squares over logits of dE W, E dW, dE dW and E W: for each, [T] for `tokens` and the mean over all α > 0."""
     embedding, output = linear.matrices(params)
     pairs = (d_embedding, output), (embedding, d_output), (d_embedding, d_output), (embedding, output)
 
@@ -331,7 +330,7 @@ def _components(squares) -> Components:
 
 
 def _mean(samples) -> Estimate:
-    """Over draws, the first axis."""
+    """Mean and standard error over draws, the first axis."""
     samples = np.asarray(samples, np.float64)
     count = len(samples)
     error = samples.std(axis=0, ddof=1) / np.sqrt(count) if count > 1 else np.full(samples.shape[1:], np.nan)
@@ -339,7 +338,7 @@ def _mean(samples) -> Estimate:
 
 
 def _root_mean_square(squares) -> Estimate:
-    """The root of the mean over draws, its error by the delta method."""
+    """The root of the mean over draws, with its standard error by the delta method."""
     mean, error = _mean(squares)
     root = np.sqrt(mean)
     return Estimate(root, np.divide(error, 2 * root, out=np.zeros_like(root), where=root > 0))
@@ -350,14 +349,14 @@ def _tokens(tokens, vocab: int, name: str = "tokens") -> jax.Array:
     if tokens.ndim != 1 or tokens.size == 0 or not np.issubdtype(tokens.dtype, np.integer):
         raise InputError(f"{name} must be a list of token indices, got {tokens!r}")
     if np.any(tokens < 0) or np.any(tokens >= vocab):
-        raise InputError(f"{name} must lie in 0 to {vocab - 1}")
+        raise InputError(f"{name} must lie in 0 to {vocab - 1}, got {tokens.min()} to {tokens.max()}")
     return jnp.asarray(tokens)
 
 
 def _steps(steps) -> tuple[int, ...]:
     steps = tuple(check_whole("steps", step, 1) for step in steps)
     if not steps or list(steps) != sorted(set(steps)):
-        raise InputError(f"steps must be ascending, got {steps}")
+        raise InputError(f"steps must be ascending and not empty, got {steps}")
     return steps
 
 

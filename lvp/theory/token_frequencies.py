@@ -1,4 +1,4 @@
-"""What the theory of Hayou & Liu 2025 makes of token frequencies: κ of tokens, and the ratio of rates that follows."""
+"""κ of a corpus' token frequencies, and the ratio of learning rates that follows from it (Hayou & Liu 2025)."""
 
 from dataclasses import dataclass
 
@@ -12,19 +12,20 @@ from lvp.theory.zipf import BETWEEN, zipf_mandelbrot_fit
 
 @dataclass(frozen=True)
 class TokenFrequencies:
-    """Frequencies of a corpus under a tokenizer, and their κ (`lvp.parametrization.attenuation`).
+    """Token frequencies of a corpus under a tokenizer, and their κ (`lvp.parametrization.attenuation`).
 
-    κ_i is what is left of the d² term of what the head's first step changes for token i, so that the two halves of the
-    linear network's first step are equal for it at η_E/η_W = `embedding_ratio(width, vocab, κ_i)` (Theorems 1 and 4,
-    κ exact). It is another ratio for every token; "interpolated" takes that of κ = Σ α_i κ_i.
+    κ_i is the factor on the d² term of δ̄_W^i, the change of token i's logits by the head's first step. Both components
+    of the linear network's first step are equal for token i at η_E/η_W = `embedding_ratio(width, vocab, κ_i)`
+    (Theorems 1 and 4, with the exact κ). The ratio differs between tokens. The rule "interpolated" uses
+    κ = Σ α_i κ_i.
 
     Attributes:
-      tokens: how many were counted. vocab: m. unseen: tokens of the vocabulary that do not occur.
-      kappa: Σ α_i κ_i, the κ of a token drawn from the text on average. kappa_top: of the most frequent token.
-        kappa_median: of the median token of the text (half of the text is of tokens at least as frequent).
-      exponent, interval, offset, between: the Zipf–Mandelbrot law α ∝ (rank + offset)^(−exponent) on ranks from … to,
-        with the exponent's 95 % interval; None where the text leaves them open. It describes the frequencies; κ comes
-        from the frequencies themselves.
+      tokens: number of tokens counted. vocab: m. unseen: number of vocabulary entries that do not occur.
+      kappa: Σ α_i κ_i, the mean κ of the text's tokens. kappa_top: κ of the most frequent token.
+        kappa_median: κ of the median token: half of the text consists of tokens at least as frequent.
+      exponent, interval, offset, between: the Zipf–Mandelbrot law α ∝ (rank + offset)^(−exponent) on the ranks
+        `between`, with the exponent's 95 % interval. None if the counts do not determine them. κ does not depend on
+        this fit.
     """
 
     tokens: int
@@ -39,19 +40,19 @@ class TokenFrequencies:
     between: tuple[int, int] | None = None
 
     def ratio(self, width: int, kappa: float) -> float:
-        """η_E/η_W at this vocabulary (`lvp.parametrization.embedding_ratio`)."""
+        """η_E/η_W for this vocabulary (`lvp.parametrization.embedding_ratio`)."""
         return embedding_ratio(width, self.vocab, kappa)
 
 
 def token_frequencies(counts: ArrayLike, vocab: int | None = None) -> TokenFrequencies:
-    """κ and the Zipf–Mandelbrot fit of counts of tokens.
+    """Returns κ and the Zipf–Mandelbrot fit of token counts.
 
     Args:
-      counts: whole numbers [n], not negative, with at least one above zero.
-      vocab: m ≥ n, where the model's vocabulary is larger than the tokenizer's (padding never occurs); n unless given.
+      counts: whole numbers [n], non-negative, at least one above zero.
+      vocab: the model's vocabulary m ≥ n, if it is padded beyond the tokenizer's n tokens; None is n.
 
     Raises:
-      InputError: counts of another kind; a vocab below n.
+      InputError: counts of another kind; vocab below n.
     """
     occurrences = np.asarray(counts)
     if (
@@ -60,9 +61,9 @@ def token_frequencies(counts: ArrayLike, vocab: int | None = None) -> TokenFrequ
         or not np.issubdtype(occurrences.dtype, np.integer)
         or np.any(occurrences < 0)
     ):
-        raise InputError("counts must be whole numbers [vocab], not negative, of at least 2 tokens")
+        raise InputError(f"counts must be non-negative whole numbers [vocab >= 2], got shape {occurrences.shape}")
     if not occurrences.any():
-        raise InputError("counts are all zero: frequencies need tokens")
+        raise InputError("counts are all zero: count a text that is not empty")
     vocab = occurrences.size if vocab is None else check_whole("vocab", vocab, 2)
     if vocab < occurrences.size:
         raise InputError(f"vocab {vocab} is smaller than the tokenizer's {occurrences.size}")
@@ -83,7 +84,7 @@ def token_frequencies(counts: ArrayLike, vocab: int | None = None) -> TokenFrequ
 
 
 def _law(ordered: np.ndarray) -> dict:
-    """The fit's attributes; none where there are too few ranks or they leave the exponent open."""
+    """The fit's attributes; empty if there are too few ranks or the exponent's interval is infinite."""
     seen = int(np.count_nonzero(ordered))
     try:
         fit = zipf_mandelbrot_fit(ordered, between=(BETWEEN[0], min(BETWEEN[1], seen)))

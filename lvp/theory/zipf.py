@@ -1,24 +1,24 @@
-"""The Zipf–Mandelbrot law of token frequencies, α_r ∝ (r + q)^(−a) at rank r, fitted with an honest interval.
+"""The Zipf–Mandelbrot law of token frequencies, α_r ∝ (r + q)^(−a) at rank r, fitted with a confidence interval.
 
-Hayou & Liu 2025, Assumption 1 (which calls by that name the pure power law, q = 0). In text it holds mid-range at
-best, and then with an exponent that depends on the range: a fit is always of a stated range of ranks.
+Hayou & Liu 2025, Assumption 1, gives this name to the pure power law, q = 0. In text the law holds for middle ranks at
+best, and its exponent depends on the range of ranks. A fit therefore always states its range.
 
-The estimator, and why this one:
+The estimator:
 
-- *Quasi-Poisson likelihood of the bins' totals* (given the range's total: the multinomial one), not least squares
-  on log counts: counts of zero, whose logarithm least squares must drop, are data like others, and a bin's
-  expectation is the sum over its ranks, so binning adds no bias. Under a ≈ 1 every octave of ranks weighs
-  about the same; least squares over all ranks of 10 … 1000 would be decided by those above 500.
-- *Sorting adds 1/(2a).* Without `ranks`, ranks are found by sorting the counts themselves, and luck is then sorted
-  in as well: the count at rank r exceeds the law by 1/(2a) on average (Poisson counts that are not tiny; the
-  law's number of tokens above x, smoothed by noise of variance x). The fit allows for it; without that, the
-  exponent of 30,000 draws from a = 1 comes out at 0.96.
-- *An interval from six blocks of neighbouring bins* (a sandwich over blocks, each residual vector multiplied by
-  (I − its leverage)⁻¹, as if the block had been left out; a t quantile of 5 degrees of freedom). Tokens of text
-  come in bursts, sorting makes residuals smooth, and so does a law that is not quite the right one: bins, let alone
-  ranks or tokens, are not independent. The price under iid draws is an interval up to twice as wide as it
-  might be; under such departures it still covers, where one over single bins would in two cases of three. It
-  speaks of this range: text bends inside it, so fit several.
+- *Quasi-Poisson likelihood of the bins' totals*, given the range's total (the multinomial likelihood). Least squares on
+  log counts would have to drop counts of zero; the likelihood uses them. The expectation of a bin is the sum over its
+  ranks, so binning adds no bias. With a ≈ 1 every octave of ranks has about the same weight. Least squares over all
+  ranks of 10 … 1000 would be dominated by the ranks above 500.
+- *Correction for sorting.* Without `ranks`, the counts are sorted to obtain their ranks. This sorts their noise too:
+  the count at rank r exceeds the law by 1/(2a) on average. (This holds for Poisson counts that are not tiny. It follows
+  from the law's number of tokens above x, smoothed by noise of variance x.) Without the correction, the fitted exponent
+  of 30,000 draws from a = 1 is 0.96.
+- *An interval from six blocks of neighbouring bins*: a sandwich estimator over blocks. Each block's residual vector is
+  multiplied by (I − its leverage)⁻¹, as if the block had been left out. The quantile is Student's t with 5 degrees of
+  freedom. The bins are not independent, because tokens occur in bursts, because sorting smooths the residuals, and
+  because the law is only approximate. An interval over single bins would fail to cover in two of three cases. Under iid
+  draws the block interval is up to twice as wide as necessary. It is valid for the fitted range only: the exponent of
+  text changes with rank, so fit several ranges.
 """
 
 from dataclasses import dataclass
@@ -44,12 +44,12 @@ class ZipfMandelbrot:
 
     Attributes:
       exponent, offset: a and q.
-      interval: of the exponent, at `level`. (−inf, inf) where the range cannot tell exponent from offset (the best
-        offset is at the edge of what is searched, from −0.9 times the lowest rank to ten times the highest), or where
-        sorted counts are so small or so flat that their noise would move the last rank by a factor of e.
+      interval: the exponent's interval at `level`. It is (−inf, inf) in two cases: the range does not determine both
+        exponent and offset (the best offset is at a bound of the search, −0.9 times the lowest rank or ten times the
+        highest), or sorted counts are so small or so flat that their noise would move the last rank by a factor of e.
       scale: in the unit of the counts.
-      between: the lowest and the highest rank the fit used. num_ranks: how many.
-      level: of the interval.
+      between: the lowest and the highest rank used. num_ranks: the number of ranks used.
+      level: the interval's confidence level.
     """
 
     exponent: float
@@ -61,14 +61,14 @@ class ZipfMandelbrot:
     level: float = 0.95
 
     def predict(self, rank: ArrayLike) -> np.ndarray:
-        """Expected counts at ranks (any shape, inside the fitted range or outside), in the unit of the counts.
+        """Expected counts at ranks of any shape, inside or outside the fitted range, in the unit of the counts.
 
         Raises:
-          InputError: ranks at which the law has no value, r + offset ≤ 0.
+          InputError: r + offset ≤ 0 for a rank; the law has no value there.
         """
         shifted = np.asarray(rank, np.float64) + self.offset
         if not np.all(shifted > 0):
-            raise InputError(f"rank must be above {-self.offset:.6g}, where the fitted law begins, got {rank!r}")
+            raise InputError(f"rank must be above {-self.offset:.6g}, the start of the fitted law, got {rank!r}")
         return self.scale * shifted**-self.exponent
 
 
@@ -80,27 +80,27 @@ def zipf_mandelbrot_fit(
     offset: float | None = None,
     level: float = 0.95,
 ) -> ZipfMandelbrot:
-    """Fits counts ∝ (rank + q)^(−a) on a range of ranks: quasi-likelihood on 24 bins equally wide in log rank.
+    """Fits counts ∝ (rank + q)^(−a) on a range of ranks: quasi-likelihood on 24 bins of equal width in log rank.
 
-    Why so, and what the interval covers: the module's docstring.
+    The module's docstring describes the estimator and its interval.
 
     Args:
       counts: [N], non-negative.
-      ranks: [N], the rank of each count, distinct and ≥ 1, known from elsewhere; any unit of counts will do then.
-        None: whole counts, which are sorted; the largest has rank 1.
-      between: lowest and highest rank used, both included; ranks that do not exist are left out, and the result
-        says what was used.
-      offset: q if it is known (0: Zipf's pure law); None fits it. Far above q, q and a are hard to tell apart, and
-        the interval says so.
-      level: of the interval.
+      ranks: [N], the known rank of each count, distinct and ≥ 1. The counts may then have any unit. None: the counts
+        are whole numbers and are sorted; the largest has rank 1.
+      between: lowest and highest rank used, both included. Ranks that do not exist are left out; the result states the
+        ranks used.
+      offset: q if it is known (0 is Zipf's pure law); None fits it. If q is far above the ranks, q and a are hard to
+        distinguish, and the interval is wide.
+      level: the interval's confidence level.
 
     Returns:
       `ZipfMandelbrot`.
 
     Raises:
-      InputError: counts that are negative, not finite, not whole (without ranks) or zero in nearly all bins; ranks of
-        another shape, below 1 or not distinct; fewer than 30 ranks in range, or in fewer than 12 of the bins; an
-        offset of minus the lowest rank or less; a level outside (0, 1).
+      InputError: counts are negative, not finite, not whole (without ranks) or zero in nearly all bins; ranks have
+        another shape, are below 1 or not distinct; fewer than 30 ranks are in range, or fewer than 12 bins have a rank;
+        offset is minus the lowest rank or less; level is outside (0, 1).
     """
     if not 0 < level < 1:
         raise InputError(f"level must lie between 0 and 1, got {level!r}")
@@ -126,8 +126,8 @@ def zipf_mandelbrot_fit(
 class _Binned(NamedTuple):
     counts: np.ndarray  # [R], by rank
     ranks: np.ndarray  # [R], ascending
-    starts: np.ndarray  # [B], where each bin's ranks begin
-    is_sorted: bool  # ranks were found by sorting the counts
+    starts: np.ndarray  # [B], index of each bin's first rank
+    is_sorted: bool  # the ranks come from sorting the counts
 
     @property
     def totals(self) -> np.ndarray:
@@ -142,11 +142,11 @@ class _Binned(NamedTuple):
         return ((self.ranks + q) / (self.ranks[0] + q)) ** -a
 
     def excess(self, a: float) -> float:
-        """What sorting adds to each count. Below a = 1/4 the expansion behind it is void, and it is held."""
+        """The mean excess of a sorted count over the law; constant below a = 1/4, where the expansion does not hold."""
         return 0.5 / max(a, 0.25) if self.is_sorted else 0.0
 
     def expected(self, a: float, q: float) -> tuple[np.ndarray, float]:
-        """The bins' expectations [B], which have the counts' total; and the law's count at the first rank."""
+        """The bins' expectations [B], with the same total as the counts, and the law's count at the first rank."""
         law = np.add.reduceat(self.shape(a, q), self.starts)
         total, excess = self.counts.sum(), self.excess(a) * self.sizes
         top = max(total - excess.sum(), 0.01 * total) / law.sum()
@@ -159,7 +159,7 @@ def _by_rank(counts, ranks) -> tuple[np.ndarray, np.ndarray]:
         raise InputError("counts must not be negative")
     if ranks is None:
         if np.any(counts != np.floor(counts)):
-            raise InputError("counts must be whole where ranks are to be found by sorting them: give ranks")
+            raise InputError("counts must be whole numbers if ranks is None: pass ranks")
         return -np.sort(-counts), np.arange(1.0, len(counts) + 1)
     ranks = _vector("ranks", ranks)
     if ranks.shape != counts.shape:
@@ -179,7 +179,7 @@ def _in_range(counts, ranks, between) -> tuple[np.ndarray, np.ndarray]:
         raise InputError(f"between must be two ranks, 1 ≤ low < high, got {between!r}")
     keep = (ranks >= low) & (ranks <= high)
     if np.count_nonzero(keep) < LEAST_RANKS:
-        raise InputError(f"ranks: {np.count_nonzero(keep)} in {low:g} to {high:g}, a fit needs {LEAST_RANKS}")
+        raise InputError(f"ranks: {np.count_nonzero(keep)} in {low:g} to {high:g}, a fit needs {LEAST_RANKS}: widen it")
     return counts[keep], ranks[keep]
 
 
@@ -194,7 +194,7 @@ def _vector(name: str, values) -> np.ndarray:
 
 
 def _bin_starts(ranks: np.ndarray) -> np.ndarray:
-    """Where the ranks of each bin begin [B]; bins without a rank are left out."""
+    """Index of the first rank of each bin [B]; bins without a rank are left out."""
     # Half a rank of margin, so that the first and the last bin are as wide as the others.
     low, high = np.log(ranks[0] - 0.5), np.log(ranks[-1] + 0.5)
     labels = np.floor((np.log(ranks) - low) / (high - low) * BINS)
@@ -205,9 +205,9 @@ def _bin_starts(ranks: np.ndarray) -> np.ndarray:
 
 
 def _maximise(data: _Binned, offset: float | None) -> tuple[float, float, bool]:
-    """(a, q, whether the data leave them open): minimises the deviance of the bins' totals."""
+    """(a, q, True if the data do not determine them): minimises the deviance of the bins' totals."""
     first, last, totals = data.ranks[0], data.ranks[-1], data.totals
-    low, high = np.log(0.1 * first), np.log(first + 10 * last)  # of log(q + first rank)
+    low, high = np.log(0.1 * first), np.log(first + 10 * last)  # bounds of log(q + first rank)
 
     def residuals(theta):
         q = offset if offset is not None else np.exp(theta[1]) - first
@@ -229,7 +229,7 @@ def _maximise(data: _Binned, offset: float | None) -> tuple[float, float, bool]:
 
 
 def _half_width(data: _Binned, a: float, q: float, fitted_offset: bool, level: float) -> float:
-    """Half the interval of the exponent: the sandwich over blocks of bins times a t quantile."""
+    """Half the width of the exponent's interval: the sandwich over blocks of bins, times a t quantile."""
     expected, top = data.expected(a, q)
     law, shifted = top * data.shape(a, q), data.ranks + q
     slope = -np.add.reduceat(law * np.log(shifted), data.starts) - data.excess(a) / max(a, 0.25) * data.sizes
@@ -241,7 +241,7 @@ def _half_width(data: _Binned, a: float, q: float, fitted_offset: bool, level: f
     basis, triangle = np.linalg.qr(design / np.linalg.norm(design, axis=0))
     if np.min(np.abs(np.diag(triangle))) < 1e-6:
         return _INF
-    moves = []  # of the exponent, as each block is left out
+    moves = []  # changes of the exponent when each block is left out
     for block in np.array_split(np.arange(len(residuals)), BLOCKS):
         rows = basis[block]
         outside = np.eye(len(block)) - rows @ rows.T
