@@ -6,7 +6,7 @@ import time
 from pathlib import Path
 
 import experiments
-from lvp.cli.parser import CORPORA, Parser, add_command, exit_code, setting
+from lvp.cli.parser import CORPORA, Parser, add_command, run_command, setting
 from sweeps.driver import api, status
 from sweeps.driver.lock import driver
 from sweeps.driver.manifest import Manifest
@@ -131,13 +131,12 @@ def parser() -> Parser:
 
 
 def main(argv: list[str] | None = None) -> int:
-    """Exit code 0 for success, 1 for failed lanes, 2 for unusable input, 130 when interrupted."""
+    """Exit code 0 for success, 1 for failed lanes or lost output, 2 for unusable input, 130 when interrupted."""
     # A service manager's stop or a closed terminal interrupts too: finished lanes are kept and drawn as partial.
     for number in (signal.SIGTERM, signal.SIGHUP):
         if signal.getsignal(number) is not signal.SIG_IGN:  # nohup
             signal.signal(number, signal.default_int_handler)
-    arguments = parser().parse_args(argv)
-    return exit_code("sweeps", lambda: arguments.function(arguments))
+    return run_command(parser(), argv)
 
 
 if __name__ == "__main__":

@@ -30,7 +30,7 @@ from experiments.common import user_experiments
 from experiments.common.experiment import Calculation, CellLanes, Experiment
 from lvp.data import Dataset, Images
 from lvp.errors import InputError
-from lvp.files import write_whole
+from lvp.files import ABSENT, listed, write_whole
 from lvp.files.schema import fits
 from lvp.training import Cell, ImageCell, ImageLane, Lane, records
 from sweeps.worker.tasks import task_for
@@ -169,14 +169,18 @@ class Manifest:
     def reached(self, lanes: Iterable[str]) -> set[Path]:
         """The records and checkpoints of the lanes. A different set at a later time is progress."""
         lanes = list(lanes)
-        steps = (step for h in lanes for step in self.checkpoint_path(h).glob("step_*"))
+        steps = (step for h in lanes for step in listed(self.checkpoint_path(h)))
         # Unfinished checkpoints are no progress.
         whole = {step for step in steps if step.name.removeprefix("step_").isdigit()}
         return whole | {path for h in lanes if (path := self.record_path(h)).exists()}
 
+    def record_files(self) -> Iterator[Path]:
+        """The files of records. Raises OSError if their directory cannot be read."""
+        return listed(self.out / "records", ".jsonl")
+
     def finished(self) -> set[str]:
         """The hashes of this sweep's lanes with a record."""
-        stand = {p.stem for p in (self.out / "records").glob("*.jsonl")}
+        stand = {path.stem for path in self.record_files()}
         return stand & {h for entry in self.cells for h in entry.lanes}
 
     def read_records(self, lanes: Iterable[str] | None = None) -> list[dict]:
@@ -187,7 +191,8 @@ class Manifest:
 
     @staticmethod
     def _read_record(path: Path) -> dict | InputError:
-        """The record in a file, or the error that says why it cannot be used."""
+        """The record in a file, or the error that says why it is damaged. Raises OSError if the machine gives no
+        access to the file for now."""
         try:
             rows = records.read(path)
             if [record["hash"] for record in rows] != [path.stem]:
@@ -199,9 +204,10 @@ class Manifest:
         return rows[0]
 
     def set_damaged_aside(self) -> list[str]:
-        """Renames damaged records, so that their lanes count as unfinished, and returns the problem of each."""
+        """Renames damaged records, so that their lanes count as unfinished, and returns the problem of each. Raises
+        OSError, before it renames the next one, if the machine gives no access to a record for now."""
         said = []
-        for path in sorted((self.out / "records").glob("*.jsonl")):
+        for path in self.record_files():
             if isinstance(problem := self._read_record(path), InputError):
                 os.replace(path, path.with_suffix(".damaged"))
                 said.append(str(problem))
@@ -317,15 +323,17 @@ class Manifest:
         out = Path(out).absolute()
         try:
             content = json.loads((out / "manifest.json").read_text())
-            version = content.get("format") if isinstance(content, dict) else None
+            if not isinstance(content, dict):
+                raise ValueError("it does not have a manifest's keys and values")
+            digest = content.pop("digest", None)  # the first manifests have no digest
+            if digest is not None and digest != records.config_hash(content):
+                raise ValueError("it was changed since it was written")
+            version = content.get("format")
             if isinstance(version, int) and version < FORMAT:
                 older = f"{out} was begun by an older version of lvp (manifest format {version}, this one has {FORMAT})"
                 raise InputError(f"{older}: finish and `publish` it with that version, or start a new directory")
             if not _is_manifest(content):
                 raise ValueError("it does not have a manifest's keys and values")
-            digest = content.pop("digest", None)  # the first manifests have no digest
-            if digest is not None and digest != records.config_hash(content):
-                raise ValueError("it was changed since it was written")
             if content.pop("format") != FORMAT:
                 raise ValueError(f"format {version} is a newer version's, this version reads {FORMAT}")
             claimed = content.pop("hash")
@@ -335,9 +343,9 @@ class Manifest:
             actual = manifest.hash
         except InputError:
             raise
-        except (FileNotFoundError, NotADirectoryError):
+        except ABSENT:
             raise InputError(f"{out} is not the directory of a sweep: it holds no manifest.json") from None
-        except (OSError, ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
+        except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
             raise InputError(f"{out / 'manifest.json'} cannot be read: {error}") from None
         if actual != claimed:
             raise InputError(f"{out / 'manifest.json'} was changed: its hash {claimed} does not match its content")
