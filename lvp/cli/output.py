@@ -31,7 +31,7 @@ class Output:
         except OSError as error:
             self.lost = self.lost or error
             # The stream's buffer keeps its text and would raise again when the process ends.
-            with open(os.devnull, "w") as null:
+            with contextlib.suppress(OSError), open(os.devnull, "w") as null:
                 os.dup2(null.fileno(), self._stream.fileno())
 
     def __getattr__(self, name: str):
@@ -41,10 +41,11 @@ class Output:
 @contextlib.contextmanager
 def outputs() -> Iterator[tuple[Output, Output]]:
     """Makes sys.stdout and sys.stderr `Output`s for the block."""
-    for _ in range(3):  # a file that is opened must not get the number of a standard stream
-        if (number := os.open(os.devnull, os.O_RDWR)) > 2:
-            os.close(number)
-            break
+    for number in range(3):  # a file that is opened later must not get the number of a standard stream
+        try:
+            os.fstat(number)
+        except OSError:
+            os.open(os.devnull, os.O_RDWR)
     with contextlib.redirect_stdout(Output(sys.stdout)) as out, contextlib.redirect_stderr(Output(sys.stderr)) as err:
         try:
             yield out, err

@@ -8,6 +8,7 @@ import time
 from pathlib import Path
 
 from lvp.errors import InputError
+from lvp.files.private import open_lock
 
 
 def _lock(file) -> None:
@@ -22,15 +23,13 @@ def _lock(file) -> None:
 @contextlib.contextmanager
 def only_driver(out: Path):
     """Holds the sweep's directory for the block; InputError naming the holder where another driver has it."""
-    with open(out / ".lock", "a+") as f:
+    with open_lock(out / ".lock") as f:
         try:
             _lock(f)
         except BlockingIOError:
-            f.seek(0)
-            raise InputError(f"{out} is run by another driver ({f.read().strip()})") from None
+            raise InputError(f"{out} is run by another driver ({f.read().decode(errors='replace').strip()})") from None
         f.truncate(0)
-        f.write(f"host {socket.gethostname()}, pid {os.getpid()}\n")
-        f.flush()
+        f.write(f"host {socket.gethostname()}, pid {os.getpid()}\n".encode())
         yield
 
 

@@ -22,6 +22,7 @@ from ray._private import ray_constants
 import experiments
 import lvp
 from lvp.errors import InputError
+from lvp.files.private import private_directory
 from lvp.parallel.hardware import cores
 from sweeps.driver.manifest import Manifest
 from sweeps.executors import cluster
@@ -123,7 +124,7 @@ class RayExecutor:
             options = {
                 "include_dashboard": False,
                 "num_cpus": cores(),
-                "_temp_dir": str(Path(tempfile.gettempdir()) / f"lvp-ray-{os.getuid()}"),
+                "_temp_dir": str(_session_directory()),
                 "address": "local",  # whatever RAY_ADDRESS says
             }
         else:
@@ -306,6 +307,14 @@ class RayExecutor:
     def close(self) -> None:
         ray.shutdown()
         self.watch.close()
+
+
+def _session_directory() -> Path:
+    """A directory for Ray's sessions that other users cannot enter. Ray lets everyone write to the directory itself."""
+    try:
+        return private_directory() / "ray"
+    except OSError:
+        return Path(tempfile.mkdtemp(prefix="lvp-")) / "ray"
 
 
 @contextlib.contextmanager

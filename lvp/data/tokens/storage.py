@@ -17,6 +17,7 @@ import numpy as np
 
 from lvp.errors import InputError, shown
 from lvp.files import ABSENT, machine_error, write_whole
+from lvp.files.private import open_lock
 
 _ENTRY = "entry.json"
 
@@ -98,7 +99,7 @@ def locked(directory: Path) -> Iterator[None]:
     path = directory.with_name(f".{directory.name}.lock")
     with _writing(path):
         path.parent.mkdir(parents=True, exist_ok=True)
-        file = open(path, "wb")
+        file = open_lock(path)
     with file:
         with _writing(path):
             fcntl.flock(file, fcntl.LOCK_EX)
