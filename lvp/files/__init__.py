@@ -1,7 +1,7 @@
 """Files: atomic writes and logs, errors of the machine, digests of arrays, and the schema of JSON."""
 
 from lvp.files.atomic import append_line, cache_dir, log_entries, no_space, sync_directory, whole_lines, write_whole
-from lvp.files.machine import ABSENT, FULL, check_readable, explained, listed, machine_error
+from lvp.files.machine import ABSENT, FULL, check_readable, explained, listed, machine_error, walked
 
 __all__ = [
     "ABSENT",
@@ -15,6 +15,7 @@ __all__ = [
     "machine_error",
     "no_space",
     "sync_directory",
+    "walked",
     "whole_lines",
     "write_whole",
 ]

@@ -48,15 +48,21 @@ def machine_error(error: BaseException | None, path: Path) -> OSError | None:
 
 def check_readable(directory: Path) -> None:
     """Reads every file below a directory. Raises the OSError of the first one that cannot be read."""
-    for folder, _, names in os.walk(directory, onerror=_raise):
+    for folder, _, names in walked(directory):
         for name in names:
             with open(os.path.join(folder, name), "rb") as file:
                 while file.read(1 << 24):
                     pass
 
 
-def _raise(error: OSError) -> None:
-    raise error
+def walked(directory: Path) -> Iterator[tuple[str, list[str], list[str]]]:
+    """As `os.walk`, which skips directories that cannot be read. Raises their OSError."""
+
+    def refuse(error: OSError) -> None:
+        if not isinstance(error, ABSENT):
+            raise error
+
+    return os.walk(directory, onerror=refuse)
 
 
 def listed(directory: Path, suffix: str = "") -> Iterator[Path]:

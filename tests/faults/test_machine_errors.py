@@ -9,9 +9,11 @@ import sys
 
 import pytest
 
+from lvp.data.text import python_docs
 from lvp.data.tokens import storage
-from lvp.files import explained, machine_error
-from lvp.training import checkpoints
+from lvp.errors import InputError
+from lvp.files import explained, machine_error, write_whole
+from lvp.training import checkpoints, records
 from sweeps.driver.manifest import Manifest
 from sweeps.reporting import results
 from tests.faults import test_bits
@@ -127,6 +129,12 @@ def test_a_checkpoint_that_cannot_be_read_for_now_is_no_damaged_one(tmp_path):
     assert len(denied) == 13 and denied[5] == "0 descriptors Too many open files True"
 
 
+def make_library(folder):
+    for name in ("a.py", "b.py", "pydoc_data/topics.py"):
+        write_whole(folder / name, "text = 1\n" * 30)
+    return folder / "a.py"
+
+
 def make_entry(folder):
     storage.write_entry(folder, {"train": b"tokens"}, {"size": 6})
     return folder / "entry.json"
@@ -141,6 +149,7 @@ CALLS = {
     "record": (test_bits.make_record, lambda path: Manifest(path.parents[1], "e", "smoke", {}, {}).set_damaged_aside()),
     "manifest": (test_bits.make_manifest, lambda path: Manifest.read(path.parent)),
     "published result": (test_bits.make_published, lambda path: results._read(path.parent)),
+    "corpus": (make_library, lambda path: python_docs.load(path.parent)),
     "cached corpus": (make_entry, lambda path: storage.read_entry(path.parent)),
     "checkpoint": (
         make_checkpoint,
@@ -182,3 +191,106 @@ def test_an_error_of_the_machine_is_known_from_what_quotes_it_or_was_caused_by_i
     assert machine_error(MemoryError(), tmp_path).errno == errno.ENOMEM
     damage = (ValueError("DATA_LOSS: checksum"), FileNotFoundError(2, "missing"), IsADirectoryError(21, "a directory"))
     assert [machine_error(error, tmp_path) for error in damage] == [None] * 3
+
+
+FIGURE = """
+import os, signal, sys
+from pathlib import Path
+from sweeps.driver.manifest import Manifest
+from sweeps.reporting import results
+
+out, count = Path(sys.argv[1]), int(sys.argv[2])
+replace = os.replace
+
+def replace_or_end(source, target):
+    global count
+    if not count:
+        os.kill(os.getpid(), signal.SIGKILL)
+    count -= 1
+    replace(source, target)
+
+os.replace = replace_or_end
+results.draw(Manifest.read(out), say=lambda *_: None)
+"""
+
+
+@pytest.mark.parametrize("files", [0, pytest.param(1, marks=pytest.mark.slow), 2])
+def test_a_figure_whose_drawing_was_killed_is_drawn_whole_by_the_next(files, finished, tmp_path):
+    """`files`: how many of table.csv, figure.png and figure.svg are in place when the process is killed."""
+    out = tmp_path / "out"
+    shutil.copytree(finished[0], out)
+    drawn = [out / name for name in ("table.csv", "figure.png", "figure.svg")]
+    whole = [path.read_bytes() for path in drawn]
+    for path in drawn:
+        path.write_bytes(b"older")
+    assert child(FIGURE, out, files)[0] == -9
+    assert [path.read_bytes() for path in drawn] == whole[:files] + [b"older"] * (3 - files)
+    results.draw(Manifest.read(out), say=lambda *_: None)
+    assert [path.read_bytes() for path in drawn] == whole
+
+
+def test_a_result_whose_publication_was_cut_short_is_refused(finished, tmp_path, monkeypatch):
+    """New records beside the description of an older sweep, then no description."""
+    monkeypatch.setattr(results, "COMMITTED", tmp_path / "results")
+    folder = results.publish(finished[0])
+    older = json.loads((folder / results.DESCRIPTION).read_text())
+    older = {k: v for k, v in older.items() if k not in ("digest", "records_sha256")} | {"date": "2025-01-01"}
+    write_whole(folder / results.DESCRIPTION, records.dumps(results._signed(older, b"older records")))
+
+    def killed(path, content):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(results, "write_whole", killed)
+    with pytest.raises(KeyboardInterrupt):
+        results.publish(finished[0])
+    monkeypatch.undo()
+    monkeypatch.setattr(results, "COMMITTED", tmp_path / "results")
+    with pytest.raises(InputError, match="records.jsonl does not hold the records that .*sweep.json was .*publish DIR"):
+        results.committed()
+    results.publish(finished[0])
+    assert len(results.committed()) == 1
+
+
+@pytest.fixture
+def read_only(finished, tmp_path):
+    """A finished sweep on a file system that is mounted read-only."""
+    shutil.copytree(finished[0], tmp_path / "disk" / "out")
+    bind = ["mount", "--bind", tmp_path / "disk", tmp_path / "disk"]
+    remount = ["mount", "-o", "remount,ro,bind", tmp_path / "disk"]
+    if any(subprocess.run(words, capture_output=True).returncode for words in (bind, remount)):
+        pytest.skip("mounting takes rights that this user has not")
+    yield tmp_path / "disk" / "out"
+    subprocess.run(["umount", "-l", tmp_path / "disk"], check=True)
+
+
+COMMANDS = """
+import sys
+from sweeps.__main__ import main
+
+out = sys.argv[1]
+for words in (["status"], ["resume", "--executor", "local", "--quiet"], ["figure"]):
+    print("exit code", main([words[0], out, *words[1:]]))
+"""
+
+
+def test_a_sweep_on_a_read_only_file_system_is_shown_and_kept(read_only, cache):
+    before = contents(read_only)
+    code, stdout, lines = child(COMMANDS, read_only, environment={"LVP_CACHE": str(cache)})
+    assert code == 0 and [line[-1] for line in stdout.splitlines() if line.startswith("exit code")] == ["0", "1", "1"]
+    assert "12 of 12 lanes have a record" in stdout and contents(read_only) == before
+    assert len(lines) == 2 and all("Read-only file system: " in line for line in lines)
+    assert all(line.endswith("; mount its file system for writing") for line in lines)
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root gives files to another user")
+def test_a_sweep_of_another_user_is_shown_and_kept(finished, cache, tmp_path):
+    out = tmp_path / "out"
+    shutil.copytree(finished[0], out)
+    for path in (out, *out.rglob("*")):
+        os.chown(path, 65534, 65534)
+        path.chmod(0o755 if path.is_dir() else 0o644)
+    before = contents(out)
+    code, stdout, lines = child(COMMANDS, out, environment={"LVP_CACHE": str(cache)})
+    assert code == 0 and [line[-1] for line in stdout.splitlines() if line.startswith("exit code")] == ["0", "1", "1"]
+    assert "12 of 12 lanes have a record" in stdout and contents(out) == before
+    assert len(lines) == 2 and all(line.startswith(f"sweeps: Permission denied: {out}/") for line in lines)
