@@ -17,8 +17,12 @@ class InputError(ValueError):
     """
 
     def __init__(self, message: object):
-        # Names of files may hold anything, line ends and a terminal's commands too.
-        super().__init__(_UNSHOWN.sub(lambda match: repr(match[0])[1:-1], str(message)))
+        super().__init__(printable(str(message)))
+
+
+def printable(text: str) -> str:
+    """The text as one line, with escapes for line ends and control characters, which names of files may hold."""
+    return _UNSHOWN.sub(lambda match: repr(match[0])[1:-1], text)
 
 
 def shown(value: object) -> str:

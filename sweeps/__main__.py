@@ -6,7 +6,7 @@ import time
 from pathlib import Path
 
 import experiments
-from lvp.cli.parser import CORPORA, Parser, add_command, exit_code, setting
+from lvp.cli.parser import CORPORA, Parser, add_command, run_command, setting
 from sweeps.driver import api, status
 from sweeps.driver.lock import driver
 from sweeps.driver.manifest import Manifest
@@ -136,23 +136,19 @@ def parser() -> Parser:
     return top
 
 
+def _ignore_interrupts() -> None:
+    """Ignores further interrupts, which could hide the message of the first."""
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, signal.SIG_IGN)
+
+
 def main(argv: list[str] | None = None) -> int:
-    """Exit code 0 for success, 1 for failed lanes, 2 for unusable input, 130 when interrupted."""
+    """Exit code 0 for success, 1 for failed lanes or lost output, 2 for unusable input, 130 when interrupted."""
     # A service manager's stop or a closed terminal interrupts too: finished lanes are kept and drawn as partial.
     for number in (signal.SIGTERM, signal.SIGHUP):
         if signal.getsignal(number) is not signal.SIG_IGN:  # nohup
             signal.signal(number, signal.default_int_handler)
-    arguments = parser().parse_args(argv)
-
-    def function():
-        try:
-            arguments.function(arguments)
-        except KeyboardInterrupt:
-            for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-                signal.signal(number, signal.SIG_IGN)  # another interrupt must not hide the message
-            raise
-
-    return exit_code("sweeps", function)
+    return run_command(parser(), argv, on_interrupt=_ignore_interrupts)
 
 
 if __name__ == "__main__":

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, get_type_hints
 
 from lvp.cli import recommend
-from lvp.cli.parser import Parser, add_command, exit_code, need, parsed, setting
+from lvp.cli.parser import Parser, add_command, need, parsed, run_command, setting
 from lvp.errors import InputError, unknown
 
 # What a run of the 1B has that Hayou & Liu 2025 do not state.
@@ -141,8 +141,7 @@ def _add_tokenize(subparsers) -> None:
 
 
 def main(argv: list[str] | None = None) -> int:
-    arguments = parser().parse_args(argv)
-    return exit_code("lvp", lambda: arguments.function(arguments))
+    return run_command(parser(), argv)
 
 
 if __name__ == "__main__":

@@ -2,13 +2,14 @@
 
 import argparse
 import importlib.util
-import os
 import re
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, NoReturn, get_args, get_origin
 
+from lvp.cli.output import outputs
 from lvp.errors import InputError, shown, unknown
+from lvp.files import explained
 
 # What `lvp.data.text.corpora` knows.
 CORPORA = "python-docs, wikitext2[:DIR], text:FILE-OR-DIR, tfds:NAME, tokens:DIR, zipf[:EXPONENT]"
@@ -92,21 +93,42 @@ def parsed(key: str, value: Any, kind: Any) -> Any:
     return parsed_value
 
 
-def exit_code(name: str, function: Callable[[], None]) -> int:
-    """Calls the function; its exit code: 0 for success, 1 for what failed on the way, 2 for unusable input, 130 when
-    interrupted. Errors are one line on standard error, after the program's name."""
+def run_command(parser: Parser, argv: Sequence[str] | None, on_interrupt: Callable[[], None] = lambda: None) -> int:
+    """Parses the arguments, runs their command and returns its exit code.
+
+    0: success. 1: the command failed on the way, or it succeeded and standard output was closed or full. 2: unusable
+    input. 130: interrupted; `on_interrupt` is called before the message. Errors are one line on standard error, after
+    the program's name.
+    """
+    name = short_name(parser)
+    with outputs() as (out, err):
+        try:
+            arguments = parser.parse_args(argv)
+            code = _exit_code(name, lambda: arguments.function(arguments), on_interrupt)
+        except SystemExit as end:  # of argparse
+            code = int(end.code or 0)
+        out.flush()
+        if out.lost is None:
+            return code
+        if not isinstance(out.lost, BrokenPipeError):  # its reader has chosen to stop
+            print(f"{name}: standard output was lost: {out.lost.strerror}", file=sys.stderr)
+        return code or 1
+
+
+def _exit_code(name: str, function: Callable[[], None], on_interrupt: Callable[[], None]) -> int:
     try:
         function()
     except InputError as error:
         print(f"{name}: {error}", file=sys.stderr)
         return 2
-    except BrokenPipeError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    except OSError as error:
+        print(f"{name}: {explained(error)}", file=sys.stderr)
         return 1
-    except (RuntimeError, OSError) as error:
+    except RuntimeError as error:
         print(f"{name}: {error}", file=sys.stderr)
         return 1
     except KeyboardInterrupt as error:
+        on_interrupt()
         print(f"{name}: {error}" if error.args else f"{name}: interrupted", file=sys.stderr)
         return 130
     return 0

@@ -1,23 +1,21 @@
-"""Files: atomic writes and logs, digests of arrays, and the schema of JSON."""
+"""Files: atomic writes and logs, errors of the machine, digests of arrays, and the schema of JSON."""
 
-from lvp.files.atomic import (
-    FULL,
-    append_line,
-    cache_dir,
-    log_entries,
-    no_space,
-    sync_directory,
-    whole_lines,
-    write_whole,
-)
+from lvp.files.atomic import append_line, cache_dir, log_entries, no_space, sync_directory, whole_lines, write_whole
+from lvp.files.machine import ABSENT, FULL, check_readable, explained, listed, machine_error, walked
 
 __all__ = [
+    "ABSENT",
     "FULL",
     "append_line",
     "cache_dir",
+    "check_readable",
+    "explained",
+    "listed",
     "log_entries",
+    "machine_error",
     "no_space",
     "sync_directory",
+    "walked",
     "whole_lines",
     "write_whole",
 ]

@@ -1,15 +1,13 @@
 """Atomic file writes and the cache directory."""
 
 import contextlib
-import errno
 import json
 import os
 import secrets
 from pathlib import Path
 
+from lvp.files.machine import FULL
 from lvp.files.schema import Shape, fits
-
-FULL = (errno.ENOSPC, errno.EDQUOT)  # error numbers of a full file system and a used-up quota
 
 
 def cache_dir() -> Path:

@@ -7,6 +7,7 @@ system.
 """
 
 import errno
+import json
 import logging
 import shutil
 from collections.abc import Iterable
@@ -17,12 +18,15 @@ import jax
 import numpy as np
 from orbax.checkpoint import v1 as ocp
 
-from lvp.files import digests, no_space
+from lvp.files import check_readable, digests, listed, machine_error, no_space
+from lvp.files.schema import Shape, fits
 from lvp.parallel import processes
 
 log = logging.getLogger(__name__)
 KEEP = 2  # steps kept: the last one and a fallback
 _SEEN = 4 * KEEP  # steps of a directory that processes compare
+_METADATA = "_CHECKPOINT_METADATA"  # Orbax's file, which holds our `custom_metadata`
+_SHAPE: Shape = {"configuration": str, "digests": dict}  # of our metadata
 
 
 def _path(directory: Path, step: int) -> Path:
@@ -30,21 +34,25 @@ def _path(directory: Path, step: int) -> Path:
 
 
 def steps(directory: Path) -> list[int]:
-    """The complete steps in `directory`, ascending; an empty list if it does not exist."""
-    paths = Path(directory).glob("step_*")
-    return sorted(int(p.name[5:]) for p in paths if p.name[5:].isdigit() and ocp.is_orbax_checkpoint(p))
+    """The saved steps in `directory`, ascending; an empty list if it does not exist. Orbax renames a step that it has
+    saved, so an unfinished one has another name. Raises OSError if the directory cannot be read."""
+    return sorted(int(p.name[5:]) for p in _saves(directory) if p.name[5:].isdigit())
 
 
-# Errors that resemble corruption but mean out of memory or missing permission.
-_NO_DAMAGE = ("RESOURCE_EXHAUSTED", "PERMISSION_DENIED", "Permission denied", "Out of memory", "out of memory")
+def _saves(directory: Path) -> list[Path]:
+    """The directories of steps, unfinished ones among them."""
+    return [p for p in listed(directory) if p.name.startswith("step_")]
 
 
 class Damaged(ValueError):
     """A checkpoint that is corrupt or belongs to another configuration."""
 
 
-def _is_damage(error: Exception) -> bool:
-    return not isinstance(error, MemoryError | PermissionError) and not any(x in str(error) for x in _NO_DAMAGE)
+def _raise_machine_error(error: Exception, path: Path) -> None:
+    """Raises OSError if the machine, and not damage, caused `error` when the step was read."""
+    if problem := machine_error(error, path):
+        raise problem from error
+    check_readable(path)  # Orbax replaces some errors of the machine by its own
 
 
 def _drop(paths: Iterable[Path]) -> None:
@@ -55,7 +63,7 @@ def _drop(paths: Iterable[Path]) -> None:
 
 def _drop_unfinished(directory: Path) -> None:
     """Removes the directories of saves that Orbax did not finish."""
-    _drop(p for p in Path(directory).glob("step_*") if not p.name[5:].isdigit())
+    _drop(p for p in _saves(directory) if not p.name[5:].isdigit())
 
 
 def save(directory: Path, step: int, state: Any, configuration: str) -> None:
@@ -79,26 +87,29 @@ def save(directory: Path, step: int, state: Any, configuration: str) -> None:
 def load(directory: Path, step: int, shapes: Any, configuration: str) -> Any:
     """The state at `step` with the structure of `shapes` (ShapeDtypeStructs), sharded if those have shardings.
 
-    Raises Damaged, with the path, if the step cannot be read, a leaf's digest differs, or the checkpoint belongs to
-    another configuration. Errors from missing memory or permission are raised unchanged.
+    Raises:
+      Damaged: with the path. A file of the step is missing or cannot be parsed, a leaf's digest differs, or the
+        checkpoint belongs to another configuration.
+      OSError: the machine gives no access to the step for now (`lvp.files.machine`).
     """
-    path, state, problem = _path(directory, step), None, None
+    path, metadata, state, problem = _path(directory, step), {}, None, None
     try:
-        metadata = ocp.metadata(path).custom_metadata or {}
+        metadata = json.loads((path / _METADATA).read_bytes())["custom_metadata"]
+        if not fits(metadata, _SHAPE):
+            raise ValueError(f"{_METADATA} does not hold configuration and digests")
         wanted = jax.tree.map(lambda s: np.zeros(s.shape, s.dtype) if s.sharding is None else s, shapes)
         state = ocp.load(path, wanted)
     except Exception as error:  # corruption can raise any exception in Orbax and TensorStore
         problem = error
-        if not _is_damage(error):
-            raise
+        _raise_machine_error(error, path)
     failed = np.array([problem is not None])
     if processes.shared(shapes):  # all processes must agree to use the step
         failed = processes.gathered(failed)
     if np.any(failed):
-        words = "by another process" if problem is None else str(problem).splitlines()[0][:200]
-        raise Damaged(f"checkpoint {path} cannot be read: {words}") from problem
-    if metadata.get("configuration") != configuration:
-        raise Damaged(f"checkpoint {path} belongs to configuration {metadata.get('configuration')}")
+        reason = f"{type(problem).__name__}: {problem}".splitlines()[0][:200] if problem else "by another process"
+        raise Damaged(f"checkpoint {path} cannot be read: {reason}") from problem
+    if metadata["configuration"] != configuration:
+        raise Damaged(f"checkpoint {path} belongs to configuration {metadata['configuration']}")
     wrong = [leaf for leaf, digest in digests.digests_of_tree(state).items() if metadata["digests"].get(leaf) != digest]
     if wrong:
         raise Damaged(f"checkpoint {path} is damaged: {', '.join(wrong[:3])}")

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from lvp.errors import InputError
-from lvp.files import write_whole
+from lvp.files import ABSENT, listed, write_whole
 from lvp.files.schema import Shape, fits
 
 if TYPE_CHECKING:
@@ -58,16 +58,19 @@ def write(path: Path, records: Iterable[Mapping]) -> None:
 def read(path: Path) -> list[dict]:
     """The records of a JSON-lines file, or of all `*.jsonl` files of a directory, sorted by hash.
 
-    Raises InputError, with file and line, for a line that is not a record of this format or was changed.
+    Raises:
+      InputError: with file and line, for a missing file and for a line that is not a record of this format or was
+        changed.
+      OSError: the machine gives no access to a file for now (`lvp.files.machine`).
     """
     path = Path(path)
-    files = sorted(path.glob("*.jsonl")) if path.is_dir() else [path]
+    files = listed(path, ".jsonl") if path.is_dir() else [path]
     records = []
     for file in files:
         try:
             content = file.read_text(errors="replace")
-        except OSError as error:
-            raise InputError(f"cannot read {file}: {error.strerror or error}") from error
+        except ABSENT as error:
+            raise InputError(f"cannot read {file}: {error.strerror}") from error
         for number, line in enumerate(content.splitlines(), 1):
             try:
                 records.append(_record(json.loads(line)))

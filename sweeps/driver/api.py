@@ -33,7 +33,7 @@ from sweeps.driver.status import text as status_text
 from sweeps.driver.trials import trials
 from sweeps.executors.local import LocalExecutor
 from sweeps.reporting import results, tracking
-from sweeps.worker import environment
+from sweeps.worker import cpu_affinity, environment
 from sweeps.worker.stop import Reason, lost
 from sweeps.worker.tasks import task_for
 from sweeps.worker.worker import Settings
@@ -388,6 +388,8 @@ def _execute(manifest: Manifest, executor, settings: Settings, tracker: str | No
         hosts=packing.get("hosts", 1),
         environment={**(settings.environment or {}), "device": f"{packing['platform']} {packing['device']}"},
     )
+    if settings.pin and (unpinned := cpu_affinity.problem()):
+        say(unpinned)
     todo = trials(manifest, packing["lanes_per_program"], packing["workers"], manifest.finished())
     manifest.leave_path.unlink(missing_ok=True)  # of a driver that was killed
     lock, failures, lanes_of = threading.Lock(), {}, {trial["id"]: trial["lanes"] for trial in todo}

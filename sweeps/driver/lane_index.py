@@ -6,7 +6,7 @@ import re
 from typing import NamedTuple
 
 from lvp.errors import InputError
-from lvp.files import write_whole
+from lvp.files import ABSENT, write_whole
 from lvp.files.schema import Shape, fits
 from lvp.training import records
 from sweeps.driver.manifest import Manifest, resume_command
@@ -59,7 +59,7 @@ def read(manifest: Manifest, *, execute: bool = False) -> list[IndexedCell]:
             ours = content["sweep"] == manifest.hash and all(map(_usable, cells))
             if ours and ((manifest.source and not execute) or not (content["more"] and _all_stand(manifest, cells))):
                 return cells
-    except (OSError, ValueError, TypeError, RecursionError):
+    except (*ABSENT, ValueError, TypeError, RecursionError):
         pass
     if manifest.source is not None and not execute:
         path, again = manifest.out / NAME, resume_command(manifest.out)

@@ -8,6 +8,7 @@ import time
 from pathlib import Path
 
 from lvp.errors import InputError
+from lvp.files.private import open_lock
 
 
 def _lock(file) -> None:
@@ -23,18 +24,16 @@ def _lock(file) -> None:
 def only_driver(out: Path):
     """Holds the sweep's directory for the block. InputError where another driver has it, with the holder, or where the
     file system has no locks. A refused driver changes no file."""
-    with open(out / ".lock", "a+") as f:
+    with open_lock(out / ".lock") as f:
         try:
             _lock(f)
         except BlockingIOError:
-            f.seek(0)
-            raise InputError(f"{out} is run by another driver ({f.read().strip()})") from None
+            raise InputError(f"{out} is run by another driver ({f.read().decode(errors='replace').strip()})") from None
         except OSError as error:
             why = f"{out} cannot be locked ({error.strerror})"
             raise InputError(f"{why}: name a directory on a file system that has file locks") from None
         f.truncate(0)
-        f.write(f"host {socket.gethostname()}, pid {os.getpid()}\n")
-        f.flush()
+        f.write(f"host {socket.gethostname()}, pid {os.getpid()}\n".encode())
         yield
 
 

@@ -32,7 +32,7 @@ from experiments.common import user_experiments
 from experiments.common.experiment import Calculation, CellLanes, Experiment
 from lvp.data import Dataset, Images
 from lvp.errors import InputError
-from lvp.files import write_whole
+from lvp.files import ABSENT, listed, write_whole
 from lvp.files.schema import fits
 from lvp.training import Cell, ImageCell, ImageLane, Lane, records
 from sweeps.worker import environment
@@ -186,14 +186,18 @@ class Manifest:
     def reached(self, lanes: Iterable[str]) -> set[Path]:
         """The records and checkpoints of the lanes. A different set at a later time is progress."""
         lanes = list(lanes)
-        steps = (step for h in lanes for step in self.checkpoint_path(h).glob("step_*"))
+        steps = (step for h in lanes for step in listed(self.checkpoint_path(h)))
         # Unfinished checkpoints are no progress.
         whole = {step for step in steps if step.name.removeprefix("step_").isdigit()}
         return whole | {path for h in lanes if (path := self.record_path(h)).exists()}
 
+    def record_files(self) -> Iterator[Path]:
+        """The files of records. Raises OSError if their directory cannot be read."""
+        return listed(self.out / "records", ".jsonl")
+
     def finished(self) -> set[str]:
         """The hashes of this sweep's lanes with a record."""
-        stand = {p.stem for p in (self.out / "records").glob("*.jsonl")}
+        stand = {path.stem for path in self.record_files()}
         return stand & {h for entry in self.cells for h in entry.lanes}
 
     def read_records(self, lanes: Iterable[str] | None = None) -> list[dict]:
@@ -204,7 +208,8 @@ class Manifest:
 
     @staticmethod
     def _read_record(path: Path) -> dict | InputError:
-        """The record in a file, or the error that says why it cannot be used."""
+        """The record in a file, or the error that says why it is damaged. Raises OSError if the machine gives no
+        access to the file for now."""
         try:
             rows = records.read(path)
             if [record["hash"] for record in rows] != [path.stem]:
@@ -216,9 +221,10 @@ class Manifest:
         return rows[0]
 
     def set_damaged_aside(self) -> list[str]:
-        """Renames damaged records, so that their lanes count as unfinished, and returns the problem of each."""
+        """Renames damaged records, so that their lanes count as unfinished, and returns the problem of each. Raises
+        OSError, before it renames the next one, if the machine gives no access to a record for now."""
         said = []
-        for path in sorted((self.out / "records").glob("*.jsonl")):
+        for path in self.record_files():
             if isinstance(problem := self._read_record(path), InputError):
                 os.replace(path, path.with_suffix(".damaged"))
                 said.append(str(problem))
@@ -402,10 +408,8 @@ class Manifest:
             actual = manifest.hash
         except InputError:
             raise
-        except (FileNotFoundError, NotADirectoryError):
+        except ABSENT:
             raise Unusable(f"{out} holds no {name}") from None
-        except OSError as error:
-            raise InputError(f"{path} cannot be read: {error.strerror}") from None
         except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
             raise Unusable(f"{path} cannot be read: {error}") from None
         if actual != claimed:

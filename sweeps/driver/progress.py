@@ -51,7 +51,10 @@ class Progress:
                 bar.close()
 
     def _show(self):
-        sweep = status(self.manifest, execute=True)
+        try:
+            sweep = status(self.manifest, execute=True)
+        except OSError:  # the sweep does not depend on its progress bars
+            return
         for bar, cell in zip(self.bars, sweep.cells, strict=True):
             bar.update(min(cell.done, cell.lanes) - bar.n)
             bar.set_postfix_str(", ".join(_postfix(cell, sweep)))
@@ -88,7 +91,7 @@ def watched(manifest: Manifest, watch: Callable[[Any], None] | None, seconds: fl
         seen, last = 0, False
         while not last:
             last = ended.wait(seconds)
-            before, stood = stood, {path.name for path in (manifest.out / "records").glob("*.jsonl")}
+            before, stood = stood, {path.name for path in manifest.record_files()}
             if stood == before:
                 continue
             # A new manifest: lanes may follow from the results that now have records.

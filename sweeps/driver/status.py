@@ -5,7 +5,7 @@ import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from lvp.files import log_entries
+from lvp.files import listed, log_entries
 from sweeps.driver import lane_index
 from sweeps.driver.forecast import duration
 from sweeps.driver.lock import driver
@@ -62,7 +62,7 @@ def status(manifest: Manifest, *, execute: bool = False) -> SweepStatus:
       execute: as `lane_index.read` takes it.
     """
     now, began = time.time(), _began(manifest)
-    records = {p.stem: p.stat().st_mtime for p in (manifest.out / "records").glob("*.jsonl")}
+    records = {p.stem: p.stat().st_mtime for p in manifest.record_files()}
     under_way: dict[str, int] = {}
     for said in manifest.read_progress():
         if said["time"] >= max(began, now - SEEN):
@@ -107,7 +107,7 @@ def text(manifest: Manifest) -> str:
         numbers = f"{c.lanes:>6} {c.finished:>9} {diverged[c.label]:>9} {c.failed:>7} {left:>9}"
         lines.append(f"{c.label:<16} {numbers}  {', '.join(f'{part:.0%}' for part in c.running)}".rstrip())
     lines += [_failure(f) for f in sweep.failures]
-    damaged = sorted(p.name for p in (manifest.out / "records").glob("*.damaged"))
+    damaged = [p.name for p in listed(manifest.out / "records", ".damaged")]
     unread = done - len(outcomes)
     if unread:
         lines.append(f"{unread} records cannot be read: `{resume_command(manifest.out)}` trains their lanes again")

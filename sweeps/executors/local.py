@@ -11,6 +11,7 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from queue import Empty, Queue
 
+from lvp.files import explained
 from sweeps.driver.manifest import Manifest
 from sweeps.worker.stop import Reason, Stop
 from sweeps.worker.worker import RETRIES, Settings, Worker, is_full
@@ -179,7 +180,7 @@ class LocalExecutor:
                     elif stop.reason is None:
                         on_failed(trial, str(error))
                 except Exception as error:
-                    on_failed(trial, str(error))
+                    on_failed(trial, explained(error) if isinstance(error, OSError) else str(error))
                     if isinstance(error, DiskFull) or is_full(error):
                         stop.set(Reason.DISK_FULL)
 

@@ -23,6 +23,7 @@ from ray._private import ray_constants
 import experiments
 import lvp
 from lvp.errors import InputError
+from lvp.files.private import private_directory
 from lvp.parallel.hardware import cores
 from sweeps.driver.manifest import NAME, Manifest
 from sweeps.executors import cluster
@@ -124,7 +125,7 @@ class RayExecutor:
             options = {
                 "include_dashboard": False,
                 "num_cpus": cores(),
-                "_temp_dir": str(Path(tempfile.gettempdir()) / f"lvp-ray-{os.getuid()}"),
+                "_temp_dir": str(_session_directory()),
                 "address": "local",  # whatever RAY_ADDRESS says
             }
         else:
@@ -313,6 +314,14 @@ class RayExecutor:
         self.watch.close()
         if not self.cluster:
             shutil.rmtree(self.storage, ignore_errors=True)
+
+
+def _session_directory() -> Path:
+    """A directory for Ray's sessions that other users cannot enter. Ray lets everyone write to the directory itself."""
+    try:
+        return private_directory() / "ray"
+    except OSError:
+        return Path(tempfile.mkdtemp(prefix="lvp-")) / "ray"
 
 
 @contextlib.contextmanager

@@ -1,5 +1,6 @@
 """From records to table, figure and claims; and the committed results, from which the README's are drawn."""
 
+import hashlib
 import json
 import re
 import time
@@ -13,11 +14,13 @@ import lvp.parametrization.evidence
 from lvp.analysis import claims as claims_of
 from lvp.analysis import optimum_figure
 from lvp.errors import InputError, unknown
-from lvp.files import log_entries, write_whole
+from lvp.files import ABSENT, log_entries, write_whole
 from lvp.training import records
 from sweeps.driver.manifest import Manifest, corpus_name
 from sweeps.reporting import gallery
 
+DESCRIPTION, RECORDS = "sweep.json", "records.jsonl"  # the two files of a published result
+AGAIN = "`python -m sweeps publish DIR` its sweep again, or restore it (`git restore`)"
 COMMITTED = Path(experiments.__file__).parent / "results"
 README = Path(experiments.__file__).parents[1] / "README.md"
 REPORT = README.parent / "docs" / "claims.md"
@@ -96,9 +99,17 @@ def publish(out: str | Path) -> Path:
         "wall_seconds": round(sum(s["seconds"] for s in sessions), 1),
     }
     folder.mkdir(parents=True, exist_ok=True)
-    write_whole(folder / "sweep.json", json.dumps(content, indent=1, sort_keys=True, allow_nan=False) + "\n")
-    records.write(folder / "records.jsonl", rows)
+    records.write(folder / RECORDS, rows)
+    signed = _signed(content, (folder / RECORDS).read_bytes())
+    # The commit point: `_read` refuses the new records with an older description.
+    write_whole(folder / DESCRIPTION, json.dumps(signed, indent=1, sort_keys=True, allow_nan=False) + "\n")
     return folder
+
+
+def _signed(content: Mapping, recorded: bytes) -> dict:
+    """The description of a result with the digest of its records.jsonl and its own digest."""
+    signed = json.loads(records.dumps(content)) | {"records_sha256": hashlib.sha256(recorded).hexdigest()}
+    return signed | {"digest": records.config_hash(signed)}
 
 
 def _by_name(config: Mapping) -> dict:
@@ -145,19 +156,45 @@ class Result:
 
 def committed() -> list[tuple[Path, Mapping, list[dict]]]:
     """Every committed result: its folder, its sweep.json and its records."""
-    return [_read(path.parent) for path in sorted(COMMITTED.glob("*/*/sweep.json"))]
+    return [_read(path.parent) for path in sorted(COMMITTED.glob(f"*/*/{DESCRIPTION}"))]
 
 
 def result(name: str) -> Result:
     """The committed result EXPERIMENT/FOLDER, say "warmup/laptop-wikitext2"; InputError where there is none."""
-    known = sorted(f"{p.parent.parent.name}/{p.parent.name}" for p in COMMITTED.glob("*/*/sweep.json"))
+    known = sorted(f"{p.parent.parent.name}/{p.parent.name}" for p in COMMITTED.glob(f"*/*/{DESCRIPTION}"))
     if name not in known:
         raise unknown("committed result", name, known)
     return Result(*_read(COMMITTED / name))
 
 
 def _read(folder: Path) -> tuple[Path, Mapping, list[dict]]:
-    return folder, json.loads((folder / "sweep.json").read_text()), records.read(folder / "records.jsonl")
+    """The folder, description and records of a committed result. InputError where a digest does not match."""
+    description, recorded = folder / DESCRIPTION, folder / RECORDS
+    sweep = _json(description)
+    if not isinstance(sweep, dict) or not _is_whole(sweep):
+        raise InputError(f"{description} was changed since it was published; {AGAIN}")
+    try:
+        matches = hashlib.sha256(recorded.read_bytes()).hexdigest() == sweep.get("records_sha256")
+    except ABSENT:
+        matches = False
+    if not matches:
+        raise InputError(f"{recorded} does not hold the records that {description} was published with; {AGAIN}")
+    return folder, sweep, records.read(recorded)
+
+
+def _is_whole(sweep: Mapping) -> bool:
+    try:
+        return records.config_hash({k: v for k, v in sweep.items() if k != "digest"}) == sweep.get("digest")
+    except ValueError:  # a number was changed to infinity
+        return False
+
+
+def _json(path: Path) -> Any:
+    """The content of a published JSON file. InputError where it cannot be parsed."""
+    try:
+        return json.loads(path.read_bytes())
+    except (*ABSENT, ValueError, RecursionError) as error:
+        raise InputError(f"{path} cannot be read: {error}; {AGAIN}") from None
 
 
 def report() -> dict[Path, str]:
@@ -185,10 +222,10 @@ def report() -> dict[Path, str]:
             origin = {"tier": sweep["tier"], "corpus": sweep["config"]["corpus"], "commit": claims[0].commit}
             evidence[folder.name] = origin | result.experiment.evidence(result.table, result.config)
     for path in sorted(COMMITTED.glob("benchmarks/*.json")):
-        blocks[f"benchmarks/{path.stem}"] = _benchmark(json.loads(path.read_text()))
+        blocks[f"benchmarks/{path.stem}"] = _benchmark(_json(path))
     pages = [README, *sorted(set(REPORT.parent.glob("*.md")) - {REPORT, GALLERY})]
     blocks["evidence"] = _evidence(evidence)
-    blocks["faults"] = _faults([json.loads(path.read_text()) for path in sorted(COMMITTED.glob("faults/*.json"))])
+    blocks["faults"] = _faults([_json(path) for path in sorted(COMMITTED.glob("faults/*.json"))])
     filled = {path: _fill(path.read_text(), blocks) for path in pages}
     filled[EVIDENCE] = json.dumps(evidence, indent=1, sort_keys=True, allow_nan=False) + "\n"
     filled[GALLERY] = gallery.page(shown, GALLERY.parent)

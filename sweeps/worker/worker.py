@@ -23,7 +23,7 @@ import jax
 import numpy as np
 
 from lvp import training
-from lvp.files import FULL
+from lvp.files import FULL, explained
 from lvp.parallel import processes, sharding
 from lvp.parallel.hardware import accelerator, cores
 from lvp.training import records
@@ -312,6 +312,8 @@ class Worker:
 
 def one_line(error: Exception) -> str:
     """An exception as one line."""
+    if isinstance(error, OSError) and error.errno:
+        return explained(error)
     return f"{type(error).__name__}: {error}".splitlines()[0]
 
 

@@ -5,11 +5,11 @@ release as long as that ships the same files; records carry its fingerprint beca
 """
 
 import ast
-import os
 import sysconfig
 from pathlib import Path
 
 from lvp.errors import InputError
+from lvp.files import ABSENT, walked
 
 # Not the library's own text, or not text: tests, packages of others, character tables, and the documentation
 # that comes first anyway.
@@ -30,14 +30,14 @@ def _topics(library: Path) -> list[str]:
             if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "topics"
         )
         return [topics[name] for name in sorted(topics)]
-    except (OSError, ValueError, SyntaxError):
+    except (*ABSENT, ValueError, SyntaxError):
         return []  # some distributions leave it out; the source text alone is a corpus too
 
 
 def _sources(library: Path) -> list[str]:
     """Text of the library's .py files in the order of their relative paths; what is not UTF-8 is skipped."""
     names = []
-    for directory, below, files in os.walk(library):
+    for directory, below, files in walked(library):
         below[:] = [name for name in below if name not in _SKIPPED_DIRECTORIES]
         paths = (Path(directory, name).relative_to(library) for name in files if name.endswith(".py"))
         names += [path.as_posix() for path in paths]
@@ -47,7 +47,7 @@ def _sources(library: Path) -> list[str]:
             continue
         try:
             texts.append((library / name).read_bytes().decode("utf-8"))
-        except (OSError, UnicodeDecodeError):
+        except (*ABSENT, UnicodeDecodeError):
             continue
     return texts
 
@@ -58,7 +58,8 @@ def load(library: Path | None = None) -> tuple[bytes, bytes]:
     In that order, a document is validation whenever this keeps validation at no more than a tenth of the
     text so far. So both parts begin with English (about 420 kB and 46 kB), and a slice of the head of one is
     the same kind of text as a slice of the head of the other. library is the standard library's directory,
-    this Python's own by default. Raises InputError if there is no text in it.
+    this Python's own by default. Raises InputError if there is no text in it, and OSError if the machine gives no
+    access to a part of it: without that part it is another corpus.
     """
     library = library or Path(sysconfig.get_path("stdlib"))
     train, valid = [], []

@@ -16,7 +16,8 @@ from typing import Any
 import numpy as np
 
 from lvp.errors import InputError, shown
-from lvp.files import write_whole
+from lvp.files import ABSENT, machine_error, write_whole
+from lvp.files.private import open_lock
 
 _ENTRY = "entry.json"
 
@@ -43,11 +44,18 @@ def npy(array: np.ndarray) -> bytes:
 
 
 def load_npy(path: Path, *, mapped: bool = False) -> np.ndarray:
-    """The numbers in a .npy file, in memory, or read as they are looked at; InputError where it holds none. One of
-    objects holds a pickle, which is a program: it is refused, and nothing in it is run."""
+    """The numbers in a .npy file, in memory or memory-mapped. A file of objects holds a pickle, which is a program: it
+    is refused, and not executed.
+
+    Raises:
+      InputError: the file holds no array of numbers.
+      OSError: the machine gives no access to the file for now (`lvp.files.machine`).
+    """
     try:
         array = np.lib.format.open_memmap(path, mode="r")
-    except Exception as error:  # damaged headers raise whatever their bytes happen to mean
+    except Exception as error:  # a damaged header can raise any exception
+        if problem := machine_error(error, path):
+            raise problem from error
         raise InputError(f"{path} is not an array of numbers: {error}") from error
     return array if mapped else np.array(array)
 
@@ -91,7 +99,7 @@ def locked(directory: Path) -> Iterator[None]:
     path = directory.with_name(f".{directory.name}.lock")
     with _writing(path):
         path.parent.mkdir(parents=True, exist_ok=True)
-        file = open(path, "wb")
+        file = open_lock(path)
     with file:
         with _writing(path):
             fcntl.flock(file, fcntl.LOCK_EX)
@@ -121,7 +129,10 @@ def write_entry(directory: Path, files: Mapping[str, bytes], meta: Mapping) -> N
 
 
 def read_entry(directory: Path) -> dict | None:
-    """The meta of a complete and undamaged entry; None if it is absent, unreadable, or any byte differs."""
+    """The meta of a complete and undamaged entry; None if it is absent or any byte differs.
+
+    Raises OSError if the machine gives no access to the entry for now (`lvp.files.machine`).
+    """
     try:
         record = json.loads((directory / _ENTRY).read_bytes())
         body = {"files": record["files"], "meta": record["meta"]}
@@ -131,6 +142,6 @@ def read_entry(directory: Path) -> dict | None:
             with open(directory / name, "rb") as file:
                 if hashlib.file_digest(file, "sha256").hexdigest() != expected:
                     return None
-    except (OSError, ValueError, TypeError, KeyError):
+    except (*ABSENT, ValueError, TypeError, KeyError):
         return None
     return record["meta"]

@@ -19,7 +19,7 @@ from sweeps.reporting import results
 from tests.faults.ledger import record
 
 RUN = ("run", "width_vocab", "--tier", "smoke", "--threads", "1", "--quiet")
-NEEDS = r"no space left for [\d,]+ bytes: '?(\S+?)'?$"
+NEEDS = r"no space left for [\d,]+ bytes: (\S+?); make space$"
 MEGABYTES = 8
 
 

@@ -1,0 +1,84 @@
+"""Tells errors of the machine from damage. No other module decides this.
+
+A file is damaged if its content does not match its digest or cannot be parsed. A damaged file is replaced or passed
+over. Any error that is not about the file's name says that the machine gives no access for now: missing permission or
+memory, too many open files, a full or failing disk. The file is then kept, and the error is raised.
+"""
+
+import errno
+import os
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+from lvp.errors import printable
+
+ABSENT = (FileNotFoundError, NotADirectoryError, IsADirectoryError)  # no file has this name
+FULL = (errno.ENOSPC, errno.EDQUOT)  # error numbers of a full file system and a used-up quota
+_REMEDIES = {
+    (errno.EACCES, errno.EPERM): "give this user access",
+    (errno.EMFILE, errno.ENFILE): "raise the limit of open files (ulimit -n)",
+    (errno.ENOMEM,): "free memory, or raise its limit (ulimit -v)",
+    (errno.EAGAIN,): "raise the limit of processes (ulimit -u)",
+    (errno.EROFS,): "mount its file system for writing",
+    (errno.EIO, errno.ESTALE): "check its disk or its mount",
+    FULL: "make space",
+}
+
+
+def machine_error(error: BaseException | None, path: Path) -> OSError | None:
+    """The error of the machine behind an exception; None where there is none.
+
+    An exception's causes count, and so do error numbers in TensorStore's messages.
+
+    Args:
+      path: named by the error if the exception names no file.
+    """
+    while error is not None:
+        number = error.errno if isinstance(error, OSError) else None
+        if quoted := re.search(r"os_error_code='(\d+)'", str(error)):
+            number = int(quoted[1])
+        elif isinstance(error, MemoryError) or "RESOURCE_EXHAUSTED" in str(error):
+            number = errno.ENOMEM
+        if number is not None and number not in (errno.ENOENT, errno.ENOTDIR, errno.EISDIR):
+            return OSError(number, os.strerror(number), str(getattr(error, "filename", None) or path))
+        error = error.__cause__ or error.__context__
+    return None
+
+
+def check_readable(directory: Path) -> None:
+    """Reads every file below a directory. Raises the OSError of the first one that cannot be read."""
+    for folder, _, names in walked(directory):
+        for name in names:
+            with open(os.path.join(folder, name), "rb") as file:
+                while file.read(1 << 24):
+                    pass
+
+
+def walked(directory: Path) -> Iterator[tuple[str, list[str], list[str]]]:
+    """As `os.walk`, which skips directories that cannot be read. Raises their OSError."""
+
+    def refuse(error: OSError) -> None:
+        if not isinstance(error, ABSENT):
+            raise error
+
+    return os.walk(directory, onerror=refuse)
+
+
+def listed(directory: Path, suffix: str = "") -> Iterator[Path]:
+    """The paths in a directory whose names end in `suffix`, sorted; none if the directory is missing.
+
+    Raises OSError if the directory cannot be read. `Path.glob` would return nothing.
+    """
+    try:
+        names = os.listdir(directory)
+    except ABSENT:
+        names = []
+    return (Path(directory) / name for name in sorted(names) if name.endswith(suffix))
+
+
+def explained(error: OSError) -> str:
+    """An error as one line with file, reason and remedy."""
+    file = f": {error.filename}" if error.filename else ""
+    remedy = next((f"; {words}" for numbers, words in _REMEDIES.items() if error.errno in numbers), "")
+    return printable(f"{error.strerror or error}{file}{remedy}")

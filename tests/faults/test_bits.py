@@ -1,0 +1,138 @@
+"""Every single bit of a sweep's small files: the same content is read, or one line names the file."""
+
+import random
+
+import jax
+import numpy as np
+import pytest
+
+import experiments
+from lvp.errors import InputError
+from lvp.files import digests, write_whole
+from lvp.training import checkpoints, records
+from sweeps.driver.manifest import Manifest
+from sweeps.reporting import results
+
+CONFIGURATION = "0123456789abcdef"
+STATE = {"a": np.arange(3, dtype=np.float32)}
+SHAPES = jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype), STATE)
+
+
+def damaged(content, count, seed=0):
+    """The content with one bit flipped: each bit, or a sample of `count`. Then without a byte, cut, and empty."""
+    rng = random.Random(seed)
+    bits = range(8 * len(content))
+    for bit in bits if count is None else sorted(rng.sample(bits, min(count, len(bits)))):
+        yield content[: bit // 8] + bytes([content[bit // 8] ^ 1 << bit % 8]) + content[bit // 8 + 1 :]
+    for at in rng.sample(range(len(content)), min(20 if count is None else count // 4, len(content))):
+        yield content[:at] + content[at + 1 :]
+        yield content[:at]
+    yield b""
+
+
+some_or_every = pytest.mark.parametrize("count", [200, pytest.param(None, marks=pytest.mark.slow)])
+
+
+def config():
+    return experiments.to_dict(experiments.configured("width_vocab", "smoke"))
+
+
+def make_record(folder):
+    configured = {"cell": {"model": {"width": 8}}, "lane": {"seed": 1}, "data": None}
+    lane = records.config_hash(configured)
+    record = {"format": records.FORMAT, "hash": lane, "config": configured, "experiment": "e", "tier": "smoke"}
+    record |= {"sweep": "s", "outcome": {"status": "finished", "loss": 1.5e-7, "steps": [1, 2]}}
+    records.write(folder / f"{lane}.jsonl", [record | {"provenance": {"commit": "abc"}}])
+    return folder / f"{lane}.jsonl"
+
+
+def read_record(path):
+    read = Manifest._read_record(path)
+    if isinstance(read, InputError):
+        raise read
+    return read
+
+
+def make_manifest(folder):
+    Manifest(folder, "width_vocab", "smoke", config(), {"d 16": None}).write()
+    return folder / "manifest.json"
+
+
+def make_published(folder):
+    make_record(folder).rename(folder / results.RECORDS)
+    described = results._signed({"experiment": "e", "seconds": 1e5}, (folder / results.RECORDS).read_bytes())
+    write_whole(folder / results.DESCRIPTION, records.dumps(described))
+    return folder / results.DESCRIPTION
+
+
+FILES = {
+    "record": (make_record, read_record),
+    "manifest": (make_manifest, lambda path: Manifest.read(path.parent)),
+    "description of a result": (make_published, lambda path: results._read(path.parent)),
+    "records of a result": (
+        lambda folder: make_published(folder).with_name(results.RECORDS),
+        lambda path: results._read(path.parent),
+    ),
+}
+
+
+@some_or_every
+@pytest.mark.parametrize("file", FILES)
+def test_a_damaged_file_is_named_or_reads_the_same(file, count, tmp_path):
+    make, read = FILES[file]
+    path = make(tmp_path)
+    content, whole, named = path.read_bytes(), read(path), 0
+    for changed in damaged(content, count):
+        path.write_bytes(changed)
+        try:
+            assert read(path) == whole
+        except InputError as error:
+            assert str(path) in str(error)
+            assert len(str(error).splitlines()) == 1
+            named += 1
+        assert path.read_bytes() == changed
+    assert named > 100
+    path.write_bytes(content)
+    assert read(path) == whole
+
+
+@pytest.mark.parametrize("count", [12, pytest.param(None, marks=pytest.mark.slow)])
+def test_a_damaged_checkpoint_reads_the_same_or_the_step_before_is_used(count, tmp_path, caplog):
+    checkpoints.save(tmp_path, 1, STATE, CONFIGURATION)
+    digest, files = digests.digests_of_tree(STATE), [p for p in tmp_path.rglob("*") if p.is_file() and p.stat().st_size]
+    passed_over = 0
+    for number, path in enumerate(sorted(files)):
+        content = path.read_bytes()
+        for changed in damaged(content, count, seed=number):
+            path.write_bytes(changed)
+            passed_over += loads_or_falls_back(tmp_path, digest, caplog)
+        path.write_bytes(content)
+    assert passed_over > 10
+    assert checkpoints.latest([tmp_path], SHAPES, [CONFIGURATION])[0] == 1
+
+
+def loads_or_falls_back(folder, digest, caplog):
+    """Whether the only step was passed over."""
+    caplog.clear()
+    latest = checkpoints.latest([folder], SHAPES, [CONFIGURATION])
+    if latest is None:
+        (message,) = [r.getMessage() for r in caplog.records if r.name == checkpoints.__name__]
+        assert "step_000000001" in message and "\n" not in message
+        return True
+    assert digests.digests_of_tree(latest[1][0]) == digest
+    return False
+
+
+def test_a_step_whose_own_metadata_are_damaged_is_passed_over(tmp_path, caplog):
+    for step in (1, 2):
+        checkpoints.save(tmp_path, step, STATE, CONFIGURATION)
+    path = tmp_path / "step_000000002" / checkpoints._METADATA
+    for key in (b'"digests"', b'"configuration"', b'"custom_metadata"'):
+        whole = path.read_bytes()
+        path.write_bytes(whole.replace(key, key.replace(b"i", b"h").replace(b"c", b"b")))
+        assert checkpoints.load(tmp_path, 1, SHAPES, CONFIGURATION)
+        with pytest.raises(checkpoints.Damaged, match="step_000000002"):
+            checkpoints.load(tmp_path, 2, SHAPES, CONFIGURATION)
+        path.write_bytes(whole)
+    path.write_bytes(path.read_bytes().replace(b'"digests"', b'"dIgests"'))
+    assert checkpoints.latest([tmp_path], SHAPES, [CONFIGURATION])[0] == 1 and "step_000000002" in caplog.text

@@ -1,0 +1,106 @@
+"""A command completes whatever becomes of its output; its exit code says whether standard output was lost."""
+
+import shutil
+import subprocess
+import sys
+
+import pytest
+
+from tests.sweeps.running import ROOT, TINY, outcomes
+
+COMMAND = """
+import sys, time
+from pathlib import Path
+from lvp.cli.parser import Parser, add_command, run_command
+from lvp.errors import InputError
+
+def make(arguments):
+    for i in range(3000):
+        print("line", i, flush=i % 100 == 0)
+        print("progress", i, file=sys.stderr)
+    with open(sys.argv[2], "w") as file:
+        file.write("whole")
+    if sys.argv[3] != "0":
+        raise InputError("refused")
+
+top = Parser(prog="toy")
+add_command(top.add_subparsers(), "make", make, "makes a file")
+sys.exit(run_command(top, [sys.argv[1]]))
+"""
+# Redirections, and the exit code of a command that succeeds.
+REDIRECTIONS = {
+    ">/dev/null": 0,
+    ">/dev/full": 1,
+    ">&-": 1,
+    "| head -1": 1,
+    "2>/dev/full": 0,
+    "2>&-": 0,
+    "2>&1 | head -1": 1,
+    ">/dev/full 2>/dev/full": 1,
+    "<&- >&- 2>&-": 1,
+}
+
+
+def shell(redirection, *words, timeout=100):
+    """(exit code, stdout, stderr) of a Python process that a shell starts with redirections."""
+    command = f'"$@" {redirection}; exit ${{PIPESTATUS[0]}}'
+    words = ["bash", "-c", command, "bash", sys.executable, *map(str, words)]
+    done = subprocess.run(words, cwd=ROOT, capture_output=True, text=True, timeout=timeout)
+    return done.returncode, done.stdout, done.stderr
+
+
+@pytest.mark.parametrize("fails", [0, 2])
+@pytest.mark.parametrize("redirection", REDIRECTIONS)
+def test_a_command_completes(redirection, fails, tmp_path):
+    code, stdout, stderr = shell(redirection, "-c", COMMAND, "make", tmp_path / "made", fails)
+    assert (tmp_path / "made").read_text() == "whole"
+    assert code == (fails or REDIRECTIONS[redirection])
+    said = [line for line in stderr.splitlines() if not line.startswith("progress")]
+    lost = redirection in (">/dev/full", ">&-")
+    refused = fails and "2>" not in redirection
+    assert said == ["toy: refused"] * bool(refused) + said[bool(refused) :]
+    assert len(said) == bool(refused) + lost
+    assert not lost or said[-1].startswith("toy: standard output was lost: ")
+    if ">" not in redirection.replace("2>", ""):
+        assert stdout.startswith("line 0\n") and stdout.count("\n") == (1 if "|" in redirection else 3000)
+
+
+@pytest.mark.parametrize("redirection", [">/dev/full", ">&-", ">/dev/full 2>/dev/full"])
+@pytest.mark.parametrize("words", [["--help"], ["make", "--help"], ["nothing"]])
+def test_help_and_errors_of_arguments_are_lost_like_other_output(redirection, words, tmp_path):
+    code, stdout, stderr = shell(redirection, "-c", COMMAND, *words, tmp_path / "made", 0)
+    assert code in (1, 2) and "Traceback" not in stderr and "Exception" not in stderr
+
+
+def test_a_figure_is_drawn_without_output(finished, tmp_path):
+    out = tmp_path / "out"
+    shutil.copytree(finished[0], out, ignore=shutil.ignore_patterns("figure.*", "table.csv", "workers"))
+    code, _, stderr = shell(">/dev/full", "-m", "sweeps", "figure", out)
+    assert (code, stderr) == (1, "sweeps: standard output was lost: No space left on device\n")
+    for name in ("table.csv", "figure.png", "figure.svg"):
+        assert (out / name).read_bytes() == (finished[0] / name).read_bytes()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("redirection", REDIRECTIONS)
+def test_a_sweep_trains_and_draws_without_output(redirection, finished, cache, tmp_path, monkeypatch):
+    monkeypatch.setenv("LVP_CACHE", str(cache))
+    monkeypatch.setenv("JAX_PLATFORMS", "cpu")
+    out, settings = tmp_path / "out", [f"--set={k}={v}" for k, v in TINY.items()]
+    words = ["run", "width_vocab", "--tier", "smoke", "--executor", "local", "--out", out, *settings]
+    code, _, stderr = shell(redirection, "-m", "sweeps", *words, timeout=300)
+    assert code == REDIRECTIONS[redirection] and "Traceback" not in stderr and "Errno" not in stderr
+    assert outcomes(out) == outcomes(finished[0]) and (out / "figure.png").exists()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("redirection", REDIRECTIONS)
+@pytest.mark.parametrize(
+    "words", [["lvp", "recommend", "--width=64", "--vocab=512", "--hidden-lr=.1"], ["sweeps", "status"]]
+)
+def test_short_commands_end_with_their_exit_code(words, redirection, finished):
+    directory = [finished[0]] if words == ["sweeps", "status"] else []
+    code, _, stderr = shell(redirection, "-m", *words, *directory)
+    # A short text may be in the pipe before its reader ends.
+    assert code == REDIRECTIONS[redirection] or "|" in redirection and code == 0
+    assert stderr.count("\n") <= 1 and "Traceback" not in stderr and "Errno" not in stderr
