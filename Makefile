@@ -5,8 +5,10 @@ PYTHON ?= python3
 VENV ?= .venv
 RUN = $(VENV)/bin/python
 CORPUS ?= python-docs
+CONSTRAINTS ?= constraints.txt
+ROUNDS ?= 15
 
-.PHONY: figure test test-slow benchmark lint report plans notebooks clean
+.PHONY: figure test test-slow benchmark lint report docs plans notebooks clean
 
 figure: $(VENV)/.installed
 	$(RUN) -m sweeps run width_vocab --tier laptop --corpus $(CORPUS)
@@ -18,7 +20,7 @@ test-slow: $(VENV)/.installed
 	$(RUN) -m pytest -m slow
 
 benchmark: $(VENV)/.installed
-	$(RUN) -m tests.benchmarks.step
+	$(RUN) -m tests.benchmarks.step --rounds $(ROUNDS)
 	$(RUN) -m tests.benchmarks.optimizers
 	$(RUN) -m tests.benchmarks.waiting
 	$(RUN) -m tests.benchmarks.sweep
@@ -30,6 +32,10 @@ lint: $(VENV)/.installed
 
 report: $(VENV)/.installed
 	$(RUN) -m sweeps report
+
+# The site, in build/docs. A warning is an error; nothing is downloaded but the packages.
+docs: $(VENV)/.docs
+	$(RUN) -m sphinx -b html -q --fail-on-warning --keep-going -c docs . build/docs
 
 # docs/plans: the 1B on three TPU slices. Takes libtpu (pip install -e '.[tpu]') and a minute each.
 PLAN = $(RUN) -m lvp plan 1b --batch 256
@@ -45,8 +51,12 @@ notebooks: $(VENV)/.installed
 
 $(VENV)/.installed: pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
-	$(RUN) -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[lab,dev]'
+	$(RUN) -m pip install --quiet --disable-pip-version-check -c $(CONSTRAINTS) -e '.[lab,dev]'
+	touch $@
+
+$(VENV)/.docs: $(VENV)/.installed
+	$(RUN) -m pip install --quiet --disable-pip-version-check -c $(CONSTRAINTS) -e '.[docs]'
 	touch $@
 
 clean:
-	rm -rf $(VENV) runs
+	rm -rf $(VENV) build docs/api runs

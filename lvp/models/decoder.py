@@ -75,14 +75,14 @@ class DecoderModule(nn.Module):
 class Decoder(NamedTuple):
     """The functions of a decoder.
 
-    init(key, init_std=None) → params: a nested dict of float32 arrays. `init_std` maps a role to a standard
-      deviation (numbers or traced arrays); None is width^(−1/2) for every matrix (paper A, section 4.1), learned
-      positions included. Vectors are not scaled: gains start at one, biases at zero.
-    apply(params, tokens_BT, capture=False) → hidden_BTD in the compute dtype, after the last norm. With capture,
-      (hidden, inputs): inputs maps the path of every matrix to its input [N, in]; of the embedding to the tokens, of
-      learned positions to the row indices int32 [T], of a tied matrix to its input as the head. Raises InputError if
-      a row has more tokens than learned positions.
-    head(params) → [D, M], the output matrix times its forward multiplier, for `lvp.losses`.
+    - `init(key, init_std=None)` → params, a nested dict of float32 arrays. `init_std` maps a role to a standard
+      deviation (a number or a traced array). None means width^(−1/2) for every matrix, learned positions included
+      (paper A, section 4.1). Gains start at one and biases at zero.
+    - `apply(params, tokens_BT, capture=False)` → hidden_BTD in the compute dtype, after the last norm. With capture,
+      it returns (hidden, inputs). `inputs` maps the path of a matrix to its input [N, in], of the embedding to the
+      tokens, of learned positions to the row indices int32 [T], and of a tied matrix to its input as the head. Raises
+      InputError if a row has more tokens than learned positions.
+    - `head(params)` → [D, M], the output matrix times its forward multiplier, for `lvp.losses`.
     """
 
     config: DecoderConfig

@@ -1,17 +1,19 @@
 """A sweep's directory: its manifest and the places of its other files.
 
-OUT/manifest.json       experiment, tier, configuration, hash, datasets, environment, packing; written before training
-OUT/manifest.copy.json  the same content; `resume` restores a lost or damaged manifest.json from it
-OUT/experiment.py       a copy of the experiment's own file, if it has one
-OUT/lanes.json          the lane index (`sweeps.driver.lane_index`); it follows from the manifest
-OUT/records/HASH.jsonl  one finished lane, named by the hash of its configuration; a damaged record is renamed to
-                        HASH.damaged, and its lane is trained again
-OUT/checkpoints/HASH/   the last saved steps of an unfinished lane; removed after its record is written
-OUT/progress/*.json     a worker's present pack and step; removed when the worker has saved and stops
-OUT/leave               the driver asks all workers to save and to stop (`sweeps.worker.stop`)
-OUT/session.json        when and on which host the last driver began; sessions.jsonl: the durations of sessions
-OUT/trials.jsonl        reports of finished trials; failures.jsonl: reasons of this session's failed trials
-OUT/table.csv, figure.* made from the records; tensorboard/: one file per lane, with `--track tensorboard`
+Files of the directory OUT:
+
+    OUT/manifest.json       experiment, tier, configuration, hash, datasets, environment, packing; precedes training
+    OUT/manifest.copy.json  the same content; `resume` restores a lost or damaged manifest.json from it
+    OUT/experiment.py       a copy of the experiment's own file, if it has one
+    OUT/lanes.json          the lane index (`sweeps.driver.lane_index`); it follows from the manifest
+    OUT/records/HASH.jsonl  one finished lane, named by the hash of its configuration; a damaged record is renamed to
+                            HASH.damaged, and its lane is trained again
+    OUT/checkpoints/HASH/   the last saved steps of an unfinished lane; removed after its record is written
+    OUT/progress/*.json     a worker's present pack and step; removed when the worker has saved and stops
+    OUT/leave               the driver asks all workers to save and to stop (`sweeps.worker.stop`)
+    OUT/session.json        when and on which host the last driver began; sessions.jsonl: the durations of sessions
+    OUT/trials.jsonl        reports of finished trials; failures.jsonl: reasons of this session's failed trials
+    OUT/table.csv, figure.* made from the records; tensorboard/: one file per lane, with `--track tensorboard`
 """
 
 import contextlib

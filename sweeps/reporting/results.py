@@ -17,7 +17,7 @@ from lvp.errors import InputError, unknown
 from lvp.files import ABSENT, log_entries, write_whole
 from lvp.training import records
 from sweeps.driver.manifest import Manifest, corpus_name
-from sweeps.reporting import gallery
+from sweeps.reporting import front_page, gallery
 
 DESCRIPTION, RECORDS = "sweep.json", "records.jsonl"  # the two files of a published result
 AGAIN = "`python -m sweeps publish DIR` its sweep again, or restore it (`git restore`)"
@@ -26,6 +26,8 @@ README = Path(experiments.__file__).parents[1] / "README.md"
 REPORT = README.parent / "docs" / "claims.md"
 GALLERY = README.parent / "docs" / "gallery.md"
 EVIDENCE = Path(lvp.parametrization.evidence.__file__).parent / lvp.parametrization.evidence.NAME
+HEADLINE = "width_vocab/laptop-wikitext2"  # the result of the README's figure
+HEADLINE_EVIDENCE = "laptop-wikitext2"  # the result of `regimes` that ranks the rules
 REPORT_HEAD = """# Claims of the papers, as measured here
 
 Written by `python -m sweeps report` from the records in `experiments/results/`. With an interval of 95 %, a claim is
@@ -203,9 +205,9 @@ def report() -> dict[Path, str]:
     and the package's evidence."""
     all_claims, sections, blocks, evidence, shown = [], [], {}, {}, []
     for folder, sweep, rows in committed():
-        result = Result(folder, sweep, rows)
-        claims, name = result.claims(), result.name
-        summary = f"```\n{result.summary()}\n```"
+        drawn = Result(folder, sweep, rows)
+        claims, name = drawn.claims(), drawn.name
+        summary = f"```\n{drawn.summary()}\n```"
         devices = ", ".join(sorted({r["provenance"]["device"] for r in rows}))
         outside = 1 - sweep["training_seconds"] / sweep["wall_seconds"] / sweep["packing"]["workers"]
         own = sum(row["sweep"] == sweep["sweep"] for row in rows)
@@ -217,14 +219,17 @@ def report() -> dict[Path, str]:
         sections.append(f"## {name}\n\n{made}\n\n{summary}\n")
         blocks[name] = summary + "\n\n" + "\n".join(f"- **{c.verdict}**: {c.statement}" for c in claims)
         all_claims += claims
-        shown.append(gallery.Shown(folder, sweep, rows, result.experiment, claims))
-        if result.experiment.evidence is not None:
+        shown.append(gallery.Shown(folder, sweep, rows, drawn.experiment, claims))
+        if drawn.experiment.evidence is not None:
             origin = {"tier": sweep["tier"], "corpus": sweep["config"]["corpus"], "commit": claims[0].commit}
-            evidence[folder.name] = origin | result.experiment.evidence(result.table, result.config)
+            evidence[folder.name] = origin | drawn.experiment.evidence(drawn.table, drawn.config)
     for path in sorted(COMMITTED.glob("benchmarks/*.json")):
         blocks[f"benchmarks/{path.stem}"] = _benchmark(_json(path))
     pages = [README, *sorted(set(REPORT.parent.glob("*.md")) - {REPORT, GALLERY})]
     blocks["evidence"] = _evidence(evidence)
+    headline = result(HEADLINE)
+    blocks["headline"] = front_page.headline(headline.table, headline.config, evidence[HEADLINE_EVIDENCE])
+    blocks["status"] = front_page.status(shown)
     blocks["faults"] = _faults([_json(path) for path in sorted(COMMITTED.glob("faults/*.json"))])
     filled = {path: _fill(path.read_text(), blocks) for path in pages}
     filled[EVIDENCE] = json.dumps(evidence, indent=1, sort_keys=True, allow_nan=False) + "\n"

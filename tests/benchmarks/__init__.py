@@ -2,7 +2,7 @@
 check only the side that PyTorch runs.
 
 Each benchmark prints its table and writes it to `experiments/results/benchmarks/`, from which `python -m sweeps report`
-fills docs/speed.md.
+fills docs/speed.md. It also appends the table to `history.jsonl` in that directory, with date, commit and machine.
 """
 
 import json
@@ -31,8 +31,13 @@ def finish(
     versions: dict[str, str] | None = None,
     head: tuple[str, ...] = HEAD,
 ) -> None:
-    """Prints rows under `head` and records them with what they were drawn from (times in seconds). `rounds`: None where
-    nothing was timed. `versions`: of the packages that took part beside those every record names."""
+    """Prints rows under `head`, writes them with their raw data, and appends them to the history.
+
+    Args:
+      rounds: None if nothing was timed.
+      raw: the times in seconds behind the rows.
+      versions: versions of packages that records do not name.
+    """
     first, *others = (max(len(r[i]) for r in [head, *rows]) for i in range(len(head)))
     for row in [head, *rows]:
         print(row[0].ljust(first), *(cell.rjust(w) for cell, w in zip(row[1:], others, strict=True)), sep="  ")
@@ -47,6 +52,10 @@ def finish(
         "versions": software["versions"] | (versions or {}),
     }
     write_whole(RESULTS / f"{name}.json", json.dumps(content, indent=1, sort_keys=True) + "\n")
+    date = time.strftime("%Y-%m-%d", time.gmtime())
+    entry = {"name": name, "date": date} | {key: content[key] for key in content if key != "raw"}
+    with open(RESULTS / "history.jsonl", "a") as file:
+        file.write(json.dumps(entry, sort_keys=True) + "\n")
 
 
 def _processor() -> str:
@@ -100,11 +109,15 @@ class Side:
 
 
 def alternate(module: str, calls: dict[str, tuple[bool, int]], rounds: int) -> dict[str, Side]:
-    """Runs the sides (name → tuned, calls a turn) in turn, `rounds` times, and ends them."""
-    sides = {name: Side(module, name, tuned) for name, (tuned, _) in calls.items()}
-    for _ in range(rounds):
+    """Runs the sides (name → tuned, calls a turn) in turn, `rounds` times, with a printed line each, and ends them."""
+    sides = {}
+    for name, (tuned, _) in calls.items():
+        print(f"{name}: compiling", file=sys.stderr, flush=True)
+        sides[name] = Side(module, name, tuned)
+    for i in range(rounds):
         for name, (_, n) in calls.items():
             sides[name].call(n)
+            print(f"round {i + 1}/{rounds}  {name}: {sides[name].times[-1]:.4g} s", file=sys.stderr, flush=True)
     for s in sides.values():
         s.process.kill()
     return sides

@@ -1,11 +1,12 @@
 """A training step, and the loss alone, against the obvious way. Prints a table of ratios.
 
-    python -m tests.benchmarks.step
+    python -m tests.benchmarks.step [--rounds N]
 
 Each side is a process of its own (ours, and PyTorch's loop, with the environment our workers have) that idles while
 the other one runs; rounds alternate. The row against PyTorch is there where PyTorch is: pip install -e '.[bench]'.
 """
 
+import argparse
 import os
 import sys
 
@@ -161,7 +162,7 @@ def check_sides_agree() -> None:
     np.testing.assert_allclose(ours, trainer.loss_of(trainer.params, windows), rtol=1e-5)
 
 
-def main() -> None:
+def main(rounds: int) -> None:
     check_sides_agree()
     sides = {"ours": (True, STEPS), "plain": (False, STEPS), "gemm": (True, 10)}
     sides |= {side: (True, STEPS) for side in ("measured", "unmeasured", "accumulated", "accumulated_measured")}
@@ -172,8 +173,8 @@ def main() -> None:
     else:
         torch_step.check_sides_agree(RATES)
         sides = {"pytorch": (True, STEPS)} | sides  # next to ours, as the plain loop is
-    steps = alternate(MODULE, sides, ROUNDS)
-    losses = alternate(MODULE, {"chunked_loss": (True, 1), "dense_loss": (True, 1)}, ROUNDS)
+    steps = alternate(MODULE, sides, rounds)
+    losses = alternate(MODULE, {"chunked_loss": (True, 1), "dense_loss": (True, 1)}, rounds)
     used = steps["ours"].facts["flops"] / steps["gemm"].facts["flops"] * steps["gemm"].over(steps["ours"])
     faster = steps["plain"].over(steps["ours"])
     looked_at, passed_by, in_parts = (steps[n].over(steps["ours"]) for n in ("measured", "unmeasured", "accumulated"))
@@ -196,8 +197,13 @@ def main() -> None:
         rows.insert(1, ("training step: PyTorch CPU loop's time / ours", f"{ratio:.2f}×", "0.95×", "1.2×"))
     raw = {name: s.times for name, s in (steps | losses).items()}
     raw |= {f"{name}_flops": steps[name].facts["flops"] for name in ("ours", "gemm")}
-    finish("step", ROUNDS, rows, raw, versions)
+    finish("step", rounds, rows, raw, versions)
 
 
 if __name__ == "__main__":
-    side(sys.argv[1]) if len(sys.argv) > 1 else main()
+    if sys.argv[1:2] and sys.argv[1] in SIDES:
+        side(sys.argv[1])
+    else:
+        arguments = argparse.ArgumentParser(prog="python -m tests.benchmarks.step")
+        arguments.add_argument("--rounds", type=int, default=ROUNDS, metavar="N", help=f"default: {ROUNDS}")
+        main(arguments.parse_args().rounds)

@@ -1,40 +1,77 @@
 """README and docs: code runs, commands parse, links lead somewhere."""
 
+import os
 import re
 import shlex
+import subprocess
+import sys
 from pathlib import Path
 
-import jax
 import pytest
 
+import lvp
 from lvp.cli import main
-from lvp.models.configs import DecoderConfig
-from lvp.models.decoder import decoder
 from sweeps.__main__ import parser
 
 ROOT = Path(__file__).parents[2]
-PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
+README = ROOT / "README.md"
+PAGES = [README, ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
 
 
 def blocks(page, language):
     return re.findall(rf"```{language}\n(.*?)```", page.read_text(), flags=re.DOTALL)
 
 
-def test_the_optax_snippet_runs():
-    """With a model of the width and the vocabulary that the snippet names."""
-    code = "\n".join(blocks(ROOT / "README.md", "python"))
-    ((width, vocab),) = re.findall(r"parametrized\(.*width=(\d+), vocab=(\d+)", code)
-    model = decoder(DecoderConfig(vocab=int(vocab), width=int(width)))
+def doors():
+    """(install command, language, lines) of each numbered section of the README."""
+    sections = re.findall(r"\n## \d\. .*?(?=\n## )", README.read_text(), flags=re.DOTALL)
+    parts = [re.findall(r"```(sh|python)\n(.*?)```", section, flags=re.DOTALL) for section in sections]
+    return [(install, language, code) for (_, install), (language, code) in parts]
 
-    def follow(params):
-        names = {"params": params}
-        exec(code, names)
-        updates, _ = names["tx"].update(params, names["state"], params)
-        return names["params"], updates
 
-    # Traced, since the model's arrays would take a gigabyte.
-    params = jax.eval_shape(model.init, jax.random.key(0))
-    assert jax.eval_shape(follow, params) == (params, params)
+def run_in(directory, *command):
+    """Runs a command as after `export PYTHONPATH` in a clone. Returns its output."""
+    path = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
+    variables = {"PATH": path, "PYTHONPATH": str(ROOT), "LVP_CACHE": str(directory / "cache"), "JAX_PLATFORMS": "cpu"}
+    done = subprocess.run(command, cwd=directory, env=os.environ | variables, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def test_the_front_page_is_short():
+    lines = README.read_text().splitlines()
+    assert len(lines) <= 120
+    assert [line.split()[:2] for line in blocks(README, "sh")[0].splitlines()] == [["make", "figure"], ["make", "test"]]
+    assert len(doors()) == 3
+    for install, _, code in doors():
+        assert install.startswith("pip install -e ") and len(code.splitlines()) <= 10
+
+
+def test_the_optax_door_runs_in_an_empty_directory(tmp_path):
+    _, _, code = doors()[0]
+    out = run_in(tmp_path, sys.executable, "-c", code)
+    assert "embedding/embedding" in out and "head/kernel" in out
+
+
+@pytest.mark.slow
+def test_the_sweep_door_runs_in_an_empty_directory(tmp_path):
+    _, _, code = doors()[1]
+    out = run_in(tmp_path, "bash", "-ec", code)
+    assert "12 of 12 lanes have a record" in out
+    assert (tmp_path / "runs" / "first" / "figure.png").is_file()
+
+
+@pytest.mark.slow
+def test_the_notebook_door_runs_in_an_empty_directory(tmp_path):
+    _, _, code = doors()[2]
+    out = run_in(tmp_path, sys.executable, "-c", code + "\nassert width_vocab.figure().get_axes()")
+    assert "slope of ln(best η_E)" in out
+
+
+def test_the_page_on_roles_runs(tmp_path):
+    (code,) = blocks(ROOT / "docs" / "roles.md", "python")
+    out = run_in(tmp_path, sys.executable, "-c", code)
+    assert all(path in out for path in ("wte", "layer_0/w", "lm_head"))
 
 
 def commands(page) -> list[tuple[str, list[str]]]:
@@ -66,3 +103,18 @@ def test_links_and_pictures_lead_somewhere(page):
     for target in re.findall(r"\]\(([^)#]+)\)", page.read_text()):
         if not target.startswith("https://arxiv.org/abs/"):  # the one place outside; there is no network here
             assert (page.parent / target).exists(), target
+
+
+def test_versions_agree():
+    citation = (ROOT / "CITATION.cff").read_text()
+    assert re.search(r"^version: (.*)$", citation, flags=re.MULTILINE)[1] == lvp.__version__
+    assert f"## Unreleased ({lvp.__version__})" in (ROOT / "CHANGELOG.md").read_text() or (
+        f"## {lvp.__version__} " in (ROOT / "CHANGELOG.md").read_text()
+    )
+
+
+def test_every_page_is_in_the_navigation():
+    listed = set(re.findall(r"^docs/(\w+)$", (ROOT / "docs" / "navigation.md").read_text(), flags=re.MULTILINE))
+    assert listed == {page.stem for page in (ROOT / "docs").glob("*.md")} - {"navigation"}
+    tutorials = re.findall(r"^(notebooks/\w+)$", (ROOT / "docs" / "navigation.md").read_text(), flags=re.MULTILINE)
+    assert tutorials == sorted(f"notebooks/{path.stem}" for path in (ROOT / "notebooks").glob("*.ipynb"))

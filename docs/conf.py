@@ -1,0 +1,106 @@
+"""Sphinx configuration of `make docs`.
+
+The source directory is the root of the repository. README.md is the front page.
+"""
+
+import importlib
+import pkgutil
+import re
+import shutil
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).parents[1]
+sys.path.insert(0, str(ROOT))
+
+import experiments  # noqa: E402
+import lvp  # noqa: E402
+import sweeps  # noqa: E402
+
+project = "lvp"
+author = "the authors of lvp"
+release = version = lvp.__version__
+
+root_doc = "README"
+include_patterns = ["*.md", "docs/*.md", "docs/api/*/*.rst", "notebooks/*.ipynb"]
+exclude_patterns = ["docs/navigation.md", "docs/api/*/modules.rst"]
+extensions = [
+    "myst_nb",
+    "sphinx.ext.apidoc",
+    "sphinx.ext.autodoc",
+    "sphinx.ext.napoleon",
+    "sphinx.ext.viewcode",
+]
+
+html_theme = "furo"
+html_title = "lvp"
+html_show_copyright = False
+
+# The committed outputs of the notebooks are shown.
+nb_execution_mode = "off"
+myst_heading_anchors = 3
+suppress_warnings = ["myst.header"]
+
+# The pages of docs/api are generated from the packages.
+PACKAGES = {"lvp": lvp, "experiments": experiments, "sweeps": sweeps}
+apidoc_modules = [
+    {
+        "path": f"../{package}",
+        "destination": f"docs/api/{package}",  # a shared directory would be emptied for the next package
+        "max_depth": 1,
+        "separate_modules": False,
+        "module_first": True,
+        "include_private": False,
+        "automodule_options": {"members", "show-inheritance"},
+    }
+    for package in PACKAGES
+]
+autodoc_member_order = "bysource"
+autodoc_typehints = "signature"
+autodoc_preserve_defaults = True
+napoleon_use_ivar = True
+default_role = "literal"
+CODE = re.compile(r"(`[^`]*`)")
+# A name that is exported by a package is described once, in its own module.
+for name, package in PACKAGES.items():
+    for module in (name, *(info.name for info in pkgutil.walk_packages(package.__path__, f"{name}."))):
+        if not module.endswith("__main__"):
+            vars(importlib.import_module(module)).pop("__all__", None)
+
+
+def to_restructured_text(app, what, name, obj, options, lines):
+    """Makes code blocks of indented text and tables, separates lists, and escapes the characters of markup."""
+    out, literal, previous = [], False, ""
+    for line in lines:
+        table = line.startswith("|")
+        if table or line.startswith("    ") and (literal or not previous):
+            out += [] if literal else ["", "::", ""]
+            out.append("    " + line if table else line)
+            literal = True
+        else:
+            starts_list = line.startswith("- ") and previous and not previous.startswith(("- ", "  "))
+            out += [""] if starts_list or (literal and line) else []
+            literal = literal and not line
+            parts = CODE.split(line)
+            parts[::2] = [re.sub(r"([*|]|_(?!\w))", r"\\\1", part) for part in parts[::2]]
+            out.append(re.sub(r"(`[^`]*`)(?=\w)", r"\1\\ ", "".join(parts)))
+        previous = line
+    lines[:] = out
+
+
+def add_navigation(app, docname, source):
+    """Appends the tables of contents to the front page. On its own, README.md shows none."""
+    if docname == root_doc:
+        source[0] += (ROOT / "docs" / "navigation.md").read_text()
+
+
+def add_index(app, error):
+    """Copies the front page to index.html."""
+    if error is None:
+        shutil.copyfile(Path(app.outdir) / "README.html", Path(app.outdir) / "index.html")
+
+
+def setup(app):
+    app.connect("source-read", add_navigation)
+    app.connect("autodoc-process-docstring", to_restructured_text, priority=100)  # before napoleon
+    app.connect("build-finished", add_index)

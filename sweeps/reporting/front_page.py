@@ -1,0 +1,74 @@
+"""The generated blocks of the README: the headline and the status box."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import experiments
+from experiments.width_vocab.analysis import arms
+from lvp.analysis.claims import VERDICTS, Claim
+from lvp.analysis.slopes import Slope
+from sweeps.reporting.gallery import Shown
+
+
+def headline(table, config, evidence: Mapping[str, Any]) -> str:
+    """The exponent of each reading of `width_vocab`, and the rules in the order of their losses after transfer.
+
+    Args:
+      table, config: a committed result of `width_vocab`.
+      evidence: one result of `lvp.parametrization.evidence`.
+    """
+    sizes = f"widths {min(config.widths)} to {max(config.widths)}"
+    exponents = " and ".join(f"{_exponent(arm.slope)} ({arm.name})" for arm in arms(table, config))
+    ranked = sorted(evidence["rules"].items(), key=lambda rule: rule[1]["mean_gap"])
+    losses = ", ".join(f"`{name}` {100 * rule['mean_gap']:.1f} %" for name, rule in ranked)
+    compared = f"{_range('d', evidence['widths'])}, {_range('m', evidence['vocabs'])}"
+    return (
+        f"- **The paper's exponent is −0.5.** Measured at {sizes}: {exponents}. It depends on the number of steps: "
+        f"[width and vocabulary](docs/width_vocab.md).\n"
+        f"- **Why `{ranked[0][0]}` all the same?** The choice of a rule rests on another measurement: each rule has "
+        f"one constant, tuned at the smallest size and used at all other sizes ({compared}). The mean excess of the "
+        f"final training loss is {losses}. See [choose a rule](docs/choose_a_rule.md)."
+    )
+
+
+def _exponent(slope: Slope) -> str:
+    low, high = slope.interval
+    return f"{slope.slope:.2f} [{low:.2f}, {high:.2f}]".replace("-", "−")
+
+
+def status(shown: Sequence[Shown]) -> str:
+    """A table of the committed results with sizes, lanes, duration, device and verdicts; and the tiers without any."""
+    lines = [
+        "| experiment | sizes | lanes | minutes | device | supported / contradicted / unresolved |",
+        "| --- | --- | ---: | ---: | --- | --- |",
+    ]
+    for s in shown:
+        devices = ", ".join(sorted({row["provenance"]["device"] for row in s.rows}))
+        device = f"{devices}, {s.sweep['packing']['workers']} workers"
+        name = f"{s.experiment.name} ({s.folder.name})"
+        minutes = f"{s.sweep['wall_seconds'] / 60:.1f}"
+        lines.append(f"| {name} | {_sizes(s.rows)} | {len(s.rows)} | {minutes} | {device} | {_verdicts(s.claims)} |")
+    tiers = {tier for name in experiments.NAMES for tier in experiments.load(name).tiers}
+    missing = ", ".join(f"`{tier}`" for tier in sorted(tiers - {s.sweep["tier"] for s in shown} - {"smoke"}))
+    return "\n".join([*lines, "", f"No result of the tiers {missing} is committed."])
+
+
+def _sizes(rows: Iterable[Mapping]) -> str:
+    """The ranges of width and vocabulary, or the kind of the computation where lanes have no language model."""
+    models = [row["config"]["cell"].get("model", {}) for row in rows]
+    ranges = [
+        _range(letter, [model[key] for model in models if key in model])
+        for letter, key in (("d", "width"), ("m", "vocab"))
+    ]
+    return ", ".join(filter(None, ranges)) or "–"
+
+
+def _range(letter: str, values: Sequence[int]) -> str:
+    if not values:
+        return ""
+    low, high = min(values), max(values)
+    return f"{letter} {low}" if low == high else f"{letter} {low}–{high}"
+
+
+def _verdicts(claims: Sequence[Claim]) -> str:
+    return " / ".join(str(sum(claim.verdict == verdict for claim in claims)) for verdict in VERDICTS)
