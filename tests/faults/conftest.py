@@ -1,4 +1,4 @@
-"""A Ray cluster of its own for every test that asks for one."""
+"""Gives a test its own Ray cluster."""
 
 import pytest
 
@@ -7,7 +7,7 @@ from tests.faults.clusters import Cluster
 
 @pytest.fixture
 def cluster(monkeypatch, tmp_path):
-    # Else `ray start` asks for a token wherever an earlier Ray has left one, and a driver with an address shows none.
+    # Otherwise `ray start` asks for a token if an earlier Ray left one, and a driver with an address shows none.
     monkeypatch.setenv("RAY_AUTH_MODE", "disabled")
     elsewhere = tmp_path / "elsewhere"
     elsewhere.mkdir()
