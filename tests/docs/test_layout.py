@@ -5,12 +5,11 @@ import ast
 import subprocess
 import sys
 from importlib.metadata import packages_distributions
-from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).parents[2]
-FILES = sorted(p for folder in ("lvp", "experiments", "sweeps") for p in (ROOT / folder).rglob("*.py"))
+from tests.docs.sources import FILES, ROOT, imported
+
 FORBIDDEN = {
     "lvp": {"experiments", "sweeps", "ray"},
     "experiments": {"sweeps", "ray"},
@@ -30,14 +29,6 @@ ONLY = {
     "ray": "sweeps/executors",
     "tensorboardX": "sweeps/reporting/event_files.py",
 }
-
-
-def imported(path):
-    for node in ast.walk(ast.parse(path.read_text())):
-        if isinstance(node, ast.Import):
-            yield from (alias.name.split(".")[0] for alias in node.names)
-        elif isinstance(node, ast.ImportFrom) and node.level == 0:
-            yield (node.module or "").split(".")[0]
 
 
 @pytest.mark.parametrize("path", FILES, ids=lambda p: str(p.relative_to(ROOT)))

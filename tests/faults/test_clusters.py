@@ -61,9 +61,7 @@ def test_killed_nodes_only_delay_a_sweep(undisturbed, command, cluster, tmp_path
     assert any(r["provenance"]["resumed_at_step"] > 0 for r in records.read(out / "records"))
 
 
-def test_a_new_node_is_used_and_a_lost_head_ends_the_driver_with_one_line(
-    undisturbed, command, cluster, tmp_path
-):
+def test_a_new_node_is_used_and_a_lost_head_ends_the_driver_with_one_line(undisturbed, command, cluster, tmp_path):
     if os.geteuid() or not shutil.which("unshare"):
         pytest.skip("a host name of its own takes root and unshare")
     out, within = tmp_path / "out", ("unshare", "--uts", "sh", "-c", 'hostname joined && exec "$@"', "sh")
@@ -128,7 +126,9 @@ def test_a_machine_that_cannot_read_the_sweep_is_named_before_the_start(command,
     assert done.returncode == 0, done.stderr
 
 
-def test_a_blind_machine_that_joins_is_named_and_does_not_affect_the_sweep(undisturbed, command, cluster, blind, tmp_path):
+def test_a_blind_machine_that_joins_is_named_and_does_not_affect_the_sweep(
+    undisturbed, command, cluster, blind, tmp_path
+):
     shared = tmp_path / "shared"
     shared.mkdir()
     out, watched = shared / "out", Watched(shared / "out")

@@ -24,7 +24,7 @@ from sweeps.driver.manifest import Manifest
 from sweeps.worker.tasks import task_for
 from tests.faults import damage
 from tests.faults.damage import examples, result_or_one_line
-from tests.lvp.data.tokens.test_datasets import some_text
+from tests.lvp.data.tokens.texts import some_text
 from tests.marking import slow
 
 SMOKE = {name: experiments.load(name).tiers["smoke"] for name in experiments.NAMES}
@@ -107,7 +107,10 @@ def test_texts(count, tmp_path):
         asked = {"vocab": vocab, "slice_bytes": slice_bytes, "valid_bytes": valid_bytes, "cache": cache}
         dataset = result_or_one_line(lambda: data.prepare(f"text:{path}", **asked))
         if isinstance(dataset, data.Dataset):
-            assert content.startswith(content[: dataset.train_bytes]) and dataset.tokens("train").size == dataset.num_tokens
+            assert (
+                content.startswith(content[: dataset.train_bytes])
+                and dataset.tokens("train").size == dataset.num_tokens
+            )
         assert path.read_bytes() == content
 
     check()
@@ -249,7 +252,12 @@ def sweep(tmp_path_factory):
     manifest.write_records(0, dict.fromkeys(lanes, outcome), {"commit": "abc", "device": "any"})
     manifest.write_progress(1, [list(manifest.cells[1].lanes)[0]], 3)
     manifest.session_path.write_text('{"time": 1700000000.0, "host": "here"}\n')
-    failure = {"trial": "0001", "cell": manifest.cells[1].label, "lanes": list(manifest.cells[1].lanes)[1:], "reason": "x"}
+    failure = {
+        "trial": "0001",
+        "cell": manifest.cells[1].label,
+        "lanes": list(manifest.cells[1].lanes)[1:],
+        "reason": "x",
+    }
     manifest.failures_path.write_text(json.dumps(failure) + "\n")
     return manifest.out
 

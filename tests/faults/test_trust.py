@@ -21,7 +21,7 @@ from lvp.files import write_whole
 from lvp.training import records
 from sweeps.driver import api
 from sweeps.driver.manifest import Manifest
-from tests.docs.test_layout import FILES, ROOT, imported
+from tests.docs.sources import FILES, ROOT, imported
 
 FORBIDDEN_MODULES = {
     "pickle",

@@ -12,7 +12,7 @@ from lvp.training import records
 from sweeps.driver.manifest import Manifest
 from sweeps.worker.tasks import task_for
 from sweeps.worker.worker import Settings, Worker
-from tests.lvp.data.tokens.test_datasets import some_text
+from tests.lvp.data.tokens.texts import some_text
 from tests.sweeps.running import TINY
 
 
