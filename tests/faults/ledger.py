@@ -15,7 +15,8 @@ def record(fault: str, injected: int, lost: int, repeated: int, wrong: int) -> N
     """Writes DIR/<slug of fault>.json; does nothing without --ledger.
 
     injected: how often the fault was caused. lost: lanes that had finished and are missing at the end. repeated: lanes
-    that finished twice. wrong: lanes whose final numbers differ from the undisturbed sweep's in any bit."""
+    that finished twice. wrong: lanes whose final numbers differ from the undisturbed sweep's in any bit.
+    """
     if directory is None:
         return
     content = {"fault": fault, "injected": injected, "lost": lost, "repeated": repeated, "wrong_bits": wrong}

@@ -3,7 +3,8 @@ slope.
 
 Sweeps have 3 seeds (unless stated otherwise) with block effects, 9 rates a factor of 2 apart, and 4–6 widths from 32 to
 128. Every sweep draws its true slope and the position of its grid. "Lack of fit" moves every width's optimum off the
-power law. `python tests/lvp/analysis/test_coverage.py 2000` prints the table of more sweeps."""
+power law. `python tests/lvp/analysis/test_coverage.py 2000` prints the table of more sweeps.
+"""
 
 import sys
 import zlib

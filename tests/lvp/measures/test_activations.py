@@ -49,14 +49,14 @@ def test_a_unit_above_zero_at_one_position_of_one_sample_is_alive(sample, row, c
 
 
 def test_maxima_of_parts_combine_to_the_whole():
-    one, other = layers(0), layers(1)
-    other["stem"][..., 6] = 1.0
-    whole = measures.unit_maxima({path: np.concatenate([one[path], other[path]]) for path in one})
-    parts = jax.tree.map(jnp.maximum, measures.unit_maxima(one), measures.unit_maxima(other))
+    first, second = layers(0), layers(1)
+    second["stem"][..., 6] = 1.0
+    whole = measures.unit_maxima({path: np.concatenate([first[path], second[path]]) for path in first})
+    parts = jax.tree.map(jnp.maximum, measures.unit_maxima(first), measures.unit_maxima(second))
     jax.tree.map(np.testing.assert_array_equal, whole, parts)
     assert measures.dead_fraction(parts)["layers"]["stem"] == np.float32(1 / 8)
     for path, x in whole.items():
-        both = np.concatenate([one[path], other[path]])
+        both = np.concatenate([first[path], second[path]])
         np.testing.assert_array_equal(x, both.reshape(-1, x.shape[0]).max(0))
 
 
@@ -113,8 +113,10 @@ def test_stable_rank_is_the_sum_of_squared_singular_values_over_the_largest(shap
 def test_stable_rank_of_matrices_with_known_singular_values():
     rng = np.random.default_rng(1)
     left, right = (np.linalg.qr(rng.standard_normal((n, 6)))[0] for n in (20, 9))
-    equal, one, halved = (left * values @ right.T for values in (np.ones(6), [1, 0, 0, 0, 0, 0], 0.5 ** np.arange(6)))
-    for matrix, expected in ((equal, 6), (one, 1), (halved, sum(0.25 ** np.arange(6)))):
+    equal, single, halved = (
+        left * values @ right.T for values in (np.ones(6), [1, 0, 0, 0, 0, 0], 0.5 ** np.arange(6))
+    )
+    for matrix, expected in ((equal, 6), (single, 1), (halved, sum(0.25 ** np.arange(6)))):
         assert float(stable_rank(np.float32(matrix))) == pytest.approx(expected, rel=2e-6)
     assert stable_rank(np.zeros((3, 4), np.float32)) == 0
 

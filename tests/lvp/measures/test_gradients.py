@@ -155,9 +155,9 @@ def test_representation_change_uses_the_given_inputs():
     for path, value in expected.items():
         assert float(changes["matrices"][path]["representation_change"]) == pytest.approx(value, rel=1e-5)
     # Control: inputs of one direction give another change for the same update.
-    one = {"head/kernel": jnp.asarray(np.outer(rng.standard_normal(50), h[0]))}
-    other = measures.representation_change(nested(params), nested(updates), one)["matrices"]["head/kernel"]
-    assert abs(float(other["representation_change"]) / expected["head/kernel"] - 1) > 0.02
+    parallel = {"head/kernel": jnp.asarray(np.outer(rng.standard_normal(50), h[0]))}
+    changed = measures.representation_change(nested(params), nested(updates), parallel)["matrices"]["head/kernel"]
+    assert abs(float(changed["representation_change"]) / expected["head/kernel"] - 1) > 0.02
 
 
 @pytest.mark.parametrize(

@@ -108,7 +108,7 @@ def test_angle_over_axes_is_the_angle_of_every_vector(axes, neurons):
 
 
 def tree(seed, dtype="float32"):
-    """Returns parameters of every role, with one zero matrix (in the test) and two layers stacked in one array."""
+    """Returns parameters or updates of every role, with two layers stacked in one array."""
     shapes = {
         "embedding/embedding": (7, 4),
         "position/embedding": (3, 4),
@@ -228,9 +228,9 @@ def test_embeddings_in_closed_form():
         np.testing.assert_allclose(same[name], 1, rtol=1e-6)
     orthogonal = np.where(CROSS > 0, 7 * CROSS, 0)  # plus rows of zeros, which form no pairs
     assert embeddings(orthogonal, initial_mean=ZERO)["average_cosine"] == 0
-    one = embeddings(np.where(np.arange(6)[:, None] == 2, CROSS, 0), initial_mean=ZERO)
-    assert one["average_cosine"] == 0
-    np.testing.assert_allclose(one["mean_norm"], 1, rtol=1e-6)
+    single = embeddings(np.where(np.arange(6)[:, None] == 2, CROSS, 0), initial_mean=ZERO)
+    assert single["average_cosine"] == 0
+    np.testing.assert_allclose(single["mean_norm"], 1, rtol=1e-6)
 
 
 def test_embeddings_of_extreme_rows():

@@ -1,10 +1,11 @@
 """Makes forms_reference.npz: the logits of Hugging Face transformers' Mistral and StableLM with random weights.
 
-python -m tests.lvp.models.forms_reference
+    python -m tests.lvp.models.forms_reference
 
 needs PyTorch and transformers. It downloads nothing, because the models are made from their configurations. As in
 `tests.lvp.models.gpt2_reference`, both sides draw weights and tokens from a seed, and the file contains only logits, in
-float64 arithmetic. Together the two models have all features of the "1B" of Hayou & Liu 2025."""
+float64 arithmetic. Together the two models have all features of the "1B" of Hayou & Liu 2025.
+"""
 
 from collections.abc import Iterator
 from pathlib import Path

@@ -1,10 +1,11 @@
 """Makes gpt2_reference.npz beside this file: outputs of Hugging Face transformers' GPT-2 with random weights.
 
-python -m tests.lvp.models.gpt2_reference
+    python -m tests.lvp.models.gpt2_reference
 
 needs PyTorch and transformers. It downloads nothing, because the model is made from its configuration. The tests need
 neither: both sides draw weights and tokens from a seed, and the file contains only outputs and the versions that made
-it. Weights are float32 and the reference's arithmetic is float64, so a difference is an error of the tested side."""
+it. Weights are float32 and the reference's arithmetic is float64, so a difference is an error of the tested side.
+"""
 
 from collections.abc import Iterator
 from pathlib import Path

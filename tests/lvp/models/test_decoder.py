@@ -136,9 +136,9 @@ def test_a_tied_head_is_the_embedding_and_receives_both_gradients(small):
         logits = model.apply(params, tokens) @ model.head(params)
         return jnp.mean(jax.nn.logsumexp(logits, axis=-1) - logits[..., 0])
 
-    one, two = jax.grad(lambda p: loss(tied, p))(shared), jax.grad(lambda p: loss(model, p))(apart)
-    whole = two["embedding"]["embedding"] + two["head"]["kernel"].T
-    np.testing.assert_allclose(one["tied_embedding"]["embedding"], whole, atol=1e-6)
+    of_tied, of_untied = jax.grad(lambda p: loss(tied, p))(shared), jax.grad(lambda p: loss(model, p))(apart)
+    whole = of_untied["embedding"]["embedding"] + of_untied["head"]["kernel"].T
+    np.testing.assert_allclose(of_tied["tied_embedding"]["embedding"], whole, atol=1e-6)
     leaves = jax.tree.leaves(roles.classify(tied.init(jax.random.key(0))))
     assert {leaf.path: leaf.role for leaf in leaves if "embedding" in leaf.path} == {
         "tied_embedding/embedding": "output"

@@ -112,8 +112,8 @@ def test_rotated_products_depend_only_on_the_distance():
     q, k = (rotated(jnp.broadcast_to(x, (1, 20, 1, 8)), rotary_angles(20, 8, 1e4))[0, :, 0] for x in (q, k))
     scores = np.asarray(q @ k.T)
     for distance in range(-19, 20):
-        of = np.diagonal(scores, distance)
-        np.testing.assert_allclose(of, of[0], atol=1e-5)
+        diagonal = np.diagonal(scores, distance)
+        np.testing.assert_allclose(diagonal, diagonal[0], atol=1e-5)
     assert np.ptp(scores[0]) > 0.1
 
 
@@ -192,8 +192,8 @@ def test_a_scanned_decoder_has_the_roles_and_inputs_of_a_plain_one():
     assert set(inputs) == {path for path, leaf in leaves.items() if leaf.role != "vector"}
     for i in range(3):
         for path in (path for path in inputs if path.startswith("blocks/")):
-            one = expected[path.replace("blocks/", f"block_{i}/")]
-            np.testing.assert_allclose(inputs[path][i], one, atol=1e-5, err_msg=path)
+            unscanned = expected[path.replace("blocks/", f"block_{i}/")]
+            np.testing.assert_allclose(inputs[path][i], unscanned, atol=1e-5, err_msg=path)
 
 
 def test_the_compiled_program_does_not_grow_with_depth():

@@ -96,8 +96,8 @@ def test_convolution_and_its_gradients_equal_xla(side, stride):
     theirs, expected = value_and_gradients(plain, x, kernel)
     assert convolved.shape == (4, -(-side // stride), -(-side // stride), 2)
     np.testing.assert_allclose(convolved, expected, atol=1e-5)
-    for one, other in zip(ours, theirs, strict=True):
-        np.testing.assert_allclose(one, other, atol=3e-5)
+    for our_gradient, xla_gradient in zip(ours, theirs, strict=True):
+        np.testing.assert_allclose(our_gradient, xla_gradient, atol=3e-5)
 
 
 def test_shortcut_takes_every_other_pixel_and_pads_channels_with_zeros():
@@ -140,10 +140,10 @@ def test_evaluation_treats_images_separately_and_training_does_not():
     params, stats = built()
     images = some_images()
     among_others = jnp.concatenate([images[:3], some_images(seed=4)[3:]])
-    one, other = (forward(params, stats, x, 0.0, False)[0][:3] for x in (images, among_others))
-    np.testing.assert_allclose(one, other, atol=1e-6)
-    one, other = (forward(params, stats, x, 0.0, True)[0][:3] for x in (images, among_others))
-    assert jnp.abs(one - other).max() > 1e-2
+    logits, changed = (forward(params, stats, x, 0.0, False)[0][:3] for x in (images, among_others))
+    np.testing.assert_allclose(logits, changed, atol=1e-6)
+    logits, changed = (forward(params, stats, x, 0.0, True)[0][:3] for x in (images, among_others))
+    assert jnp.abs(logits - changed).max() > 1e-2
 
 
 def test_a_slope_of_one_makes_the_network_affine_and_all_slopes_share_one_program():
@@ -268,9 +268,9 @@ def test_a_step_of_rotational_adamw_keeps_the_norm_of_filters_and_moves_biases()
 
     before, after = by_path(params), by_path(step(params))
     for leaf in jax.tree.leaves(described(params)):
-        one, other = before[leaf.path], after[leaf.path]
-        assert jnp.abs(other - one).max() > 1e-3, leaf.path
-        norms = [jnp.linalg.norm(x.reshape(-1, x.shape[-1]), axis=0) for x in (one, other)]
+        old, new = before[leaf.path], after[leaf.path]
+        assert jnp.abs(new - old).max() > 1e-3, leaf.path
+        norms = [jnp.linalg.norm(x.reshape(-1, x.shape[-1]), axis=0) for x in (old, new)]
         if leaf.role == "vector":
             assert not np.allclose(*norms, rtol=1e-3)
         else:
