@@ -73,12 +73,12 @@ def test_traced_rates_under_jit_and_vmap_equal_the_loop(params, gradients):
 
     lanes = {role: jnp.asarray([rate, 2 * rate, 0.0]) for role, rate in RATES.items()}
     batched = jax.jit(jax.vmap(run))(lanes)
-    one = jax.jit(run)
+    single = jax.jit(run)
     for lane in range(3):
-        alone = one(jax.tree.map(lambda rate, lane=lane: rate[lane], lanes))
+        alone = single(jax.tree.map(lambda rate, lane=lane: rate[lane], lanes))
         assert_trees_close(jax.tree.map(lambda leaf, lane=lane: leaf[lane], batched), alone)
     assert_trees_equal(jax.tree.map(lambda leaf: leaf[2], batched), params)  # a rate of 0 changes nothing
-    assert one._cache_size() == 1  # the rate is traced: one compilation for all rates
+    assert single._cache_size() == 1  # the rate is traced: one compilation for all rates
 
 
 def test_a_diverging_rate_changes_no_bit_of_other_lanes(params, gradients):

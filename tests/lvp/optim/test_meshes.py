@@ -189,13 +189,16 @@ def check_training(name, tx, step, params):
     leaf's largest entry. A sign with an argument near zero may differ, which moves its coordinate by a whole step. For
     signed updates, the loss therefore agrees to 1e-3 of its decrease, and signs differ in at most 1 of 1000 coordinates
     and steps."""
-    one = jax.tree.map(lambda leaf: jax.device_put(leaf, jax.devices()[0]), parameters())
-    (many, losses, moves), (single, their_losses, their_moves) = train(tx, step, params), train(tx, step, one)
+    unsharded = jax.tree.map(lambda leaf: jax.device_put(leaf, jax.devices()[0]), parameters())
+    (on_the_mesh, losses, moves), (on_one_device, their_losses, their_moves) = (
+        train(tx, step, params),
+        train(tx, step, unsharded),
+    )
     fall = their_losses[0] - their_losses[-1]
     assert fall > 0.2, (name, their_losses)
     off = max(
         float(np.max(np.abs(a - b)) / np.max(np.abs(b)))
-        for a, b in zip(jax.tree.leaves(many), jax.tree.leaves(single), strict=True)
+        for a, b in zip(jax.tree.leaves(on_the_mesh), jax.tree.leaves(on_one_device), strict=True)
     )
     flat = lambda moves: np.concatenate([np.ravel(leaf) for leaf in jax.tree.leaves(moves)])  # noqa: E731
     differ = float(np.mean(np.sign(flat(moves)) != np.sign(flat(their_moves))))

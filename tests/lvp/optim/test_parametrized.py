@@ -237,9 +237,9 @@ def test_vmap_over_rates_and_decays_equals_a_loop(params, gradients):
 
     some, decays = jnp.asarray([0.01, 0.03, 0.1]), jnp.asarray([0.0, 0.1, 0.2])
     batched = jax.jit(jax.vmap(run))(some, decays)
-    one = jax.jit(run)
+    single = jax.jit(run)
     for lane in range(3):
-        alone = one(some[lane], decays[lane])
+        alone = single(some[lane], decays[lane])
         assert_trees_close(jax.tree.map(lambda leaf, lane=lane: leaf[lane], batched), alone, atol=1e-6)
 
 

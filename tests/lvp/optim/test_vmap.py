@@ -111,13 +111,13 @@ def lane(tree, i: int):
 @pytest.mark.parametrize("name", all_slow_but(FEW, OPTIMIZERS))
 def test_lanes_equal_a_loop(name):
     """The tolerance is 2e-6 of a leaf's largest entry: some twenty roundings of 6e-8 in twenty steps."""
-    one = jax.jit(functools.partial(run, OPTIMIZERS[name]))
+    single = jax.jit(functools.partial(run, OPTIMIZERS[name]))
     lanes = swept(name, (0.0, 0.0, 0.0))
     for i, (rate, data) in enumerate(zip(RATES, LANES, strict=True)):
-        alone = jax.device_get(one(rate, data, np.float32(0)))
+        alone = jax.device_get(single(rate, data, np.float32(0)))
         for a, b in zip(jax.tree.leaves(lane(lanes, i)), jax.tree.leaves(alone), strict=True):
             np.testing.assert_allclose(a, b, rtol=0, atol=2e-6 * np.max(np.abs(b)))
-    assert one._cache_size() == program(name)._cache_size() == 1  # rates are traced: one compilation for all
+    assert single._cache_size() == program(name)._cache_size() == 1  # rates are traced: one compilation for all
     first, second, third = (lane(lanes[0], i)["head"]["kernel"] for i in range(3))
     assert not np.allclose(first, second, atol=0.1) and not np.allclose(second, third, atol=0.1)
 

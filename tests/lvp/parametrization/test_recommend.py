@@ -97,11 +97,11 @@ def test_a_transfer_and_its_inverse_are_the_identity(rule):
         assert there["hidden"].learning_rate != pytest.approx(3e-3)
     # Also through another vocabulary, and in two steps.
     far = {"vocab": 32064, "from_vocab": 1024, "rule": rule, "kappa": 0.3}
-    one = recommend(width=512, from_width=64, hidden_lr=3e-3, **far)
+    direct = recommend(width=512, from_width=64, hidden_lr=3e-3, **far)
     half = recommend(width=128, vocab=4096, from_width=64, from_vocab=1024, hidden_lr=3e-3, rule=rule, kappa=0.3)
     given = {"hidden_lr": half["hidden"].learning_rate, "embedding_lr": half["embedding"].learning_rate}
-    two = recommend(width=512, from_width=128, **given, **(far | {"from_vocab": 4096}))
-    assert rates(two) == pytest.approx(rates(one), rel=1e-13)
+    in_two_steps = recommend(width=512, from_width=128, **given, **(far | {"from_vocab": 4096}))
+    assert rates(in_two_steps) == pytest.approx(rates(direct), rel=1e-13)
 
 
 @pytest.mark.parametrize("rule", RULES)

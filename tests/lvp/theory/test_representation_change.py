@@ -82,8 +82,8 @@ def test_a_draw_is_a_step_of_gradient_descent_on_a_neuron():
     R^C."""
     key, phi, batch, fan_in, rate, norm = jax.random.key(3), 0.3, 6, 5, 0.2, 1.5
     ratios = []
-    for each in jax.random.split(key, 2):
-        noise = np.asarray(jax.random.normal(each, (batch, fan_in))) / np.sqrt(fan_in)
+    for draw_key in jax.random.split(key, 2):
+        noise = np.asarray(jax.random.normal(draw_key, (batch, fan_in))) / np.sqrt(fan_in)
         wanted = np.sqrt(phi / fan_in) + noise  # the gradients g_b [B, C]
         signs = np.where(np.arange(batch) % 2 == 0, 1.0, -1.0)[:, None]
         x = 2.0 * signs * wanted / np.linalg.norm(wanted, axis=1, keepdims=True)

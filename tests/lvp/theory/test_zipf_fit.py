@@ -46,10 +46,12 @@ def test_ranks_may_have_gaps_and_any_order_and_counts_any_unit():
     ranks = rng.permutation(np.sort(rng.choice(np.arange(1, 3001), 900, replace=False)))
     counts = rng.poisson(1e6 * law(3000, 1.1, 1.0)[ranks - 1])
     order = np.argsort(ranks)
-    one = zipf_mandelbrot_fit(counts, ranks, offset=1.0)
-    two = zipf_mandelbrot_fit(counts[order] / 1e6, ranks[order], offset=1.0)
-    assert one.exponent == pytest.approx(1.1, abs=0.01) and one.exponent == pytest.approx(two.exponent, abs=1e-9)
-    assert one.interval == pytest.approx(two.interval, abs=1e-9) and one.scale == pytest.approx(1e6 * two.scale)
+    fit = zipf_mandelbrot_fit(counts, ranks, offset=1.0)
+    reordered = zipf_mandelbrot_fit(counts[order] / 1e6, ranks[order], offset=1.0)
+    assert fit.exponent == pytest.approx(1.1, abs=0.01) and fit.exponent == pytest.approx(reordered.exponent, abs=1e-9)
+    assert fit.interval == pytest.approx(reordered.interval, abs=1e-9) and fit.scale == pytest.approx(
+        1e6 * reordered.scale
+    )
 
 
 def poisson(rng, alpha, size):

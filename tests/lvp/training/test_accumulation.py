@@ -53,27 +53,27 @@ def held():
     return Program(HELD)
 
 
-def written_anew(this, data, cell=CELL, **changed):
+def reference_steps(trained_lane, data, cell=CELL, **changed):
     """Runs the same training with `plain_training`, with the given changes."""
-    rate = optim.trapezoid(this.learning_rates["hidden"], cell.steps, warmup_steps=this.warmup_steps)
+    rate = optim.trapezoid(trained_lane.learning_rates["hidden"], cell.steps, warmup_steps=trained_lane.warmup_steps)
     if cell is HELD:
-        options = {"batch_size": cell.batch, "b": this.options["b"], "weight_decay": 0.1} | changed
+        options = {"batch_size": cell.batch, "b": trained_lane.options["b"], "weight_decay": 0.1} | changed
         extra = lambda micro: {"gradient_snr": optim.gradient_snr(micro, cell.micro_batch_size)}  # noqa: E731
-        return plain_training.steps(cell, this, data, optim.lion_ar(rate, **options), extra)
+        return plain_training.steps(cell, trained_lane, data, optim.lion_ar(rate, **options), extra)
     mask = lambda params: jax.tree.map(lambda role: role != "vector", roles.labels(params))  # noqa: E731
-    options = {"b1": this.options["b1"], "b2": 0.95, "weight_decay": 0.1, "mask": mask} | changed
-    return plain_training.steps(cell, this, data, optim.adamw(rate, **options))
+    options = {"b1": trained_lane.options["b1"], "b2": 0.95, "weight_decay": 0.1, "mask": mask} | changed
+    return plain_training.steps(cell, trained_lane, data, optim.adamw(rate, **options))
 
 
 @pytest.mark.parametrize("warmup, momentum", [slow(0, 0.9), (2, 0.9), slow(4, 0.5)])
 def test_training_equals_plain_micro_batches_with_the_schedule(program, data, warmup, momentum):
-    this = lane(warmup=warmup, momentum=momentum)
-    (result,) = training.run(program, [this], data)
-    expected = [step.loss for step in written_anew(this, data)]
+    trained_lane = lane(warmup=warmup, momentum=momentum)
+    (result,) = training.run(program, [trained_lane], data)
+    expected = [step.loss for step in reference_steps(trained_lane, data)]
     np.testing.assert_allclose(result.curve_losses, expected, rtol=3e-5)
     # Another warm-up or momentum gives another training.
-    assert not np.allclose(expected, [s.loss for s in written_anew(lane(warmup=3), data)], rtol=1e-4)
-    assert not np.allclose(expected, [s.loss for s in written_anew(this, data, b1=0.7)], rtol=1e-4)
+    assert not np.allclose(expected, [s.loss for s in reference_steps(lane(warmup=3), data)], rtol=1e-4)
+    assert not np.allclose(expected, [s.loss for s in reference_steps(trained_lane, data, b1=0.7)], rtol=1e-4)
 
 
 @pytest.mark.slow
@@ -86,8 +86,8 @@ def test_the_number_of_micro_batches_changes_training_only_to_rounding(data):
 def test_warmups_momenta_and_rates_share_one_compilation(program, data):
     program.compile(data)
     compiled = program.advance
-    for this in (lane(), lane(rate=0.1, warmup=4, momentum=0.0), lane(warmup=0, seed=3)):
-        assert training.run(program, [this], data)[0].status == "finished"
+    for trained_lane in (lane(), lane(rate=0.1, warmup=4, momentum=0.0), lane(warmup=0, seed=3)):
+        assert training.run(program, [trained_lane], data)[0].status == "finished"
     assert program.advance is compiled
 
 
@@ -95,9 +95,9 @@ def test_warmups_momenta_and_rates_share_one_compilation(program, data):
 def test_measures_equal_a_direct_calculation(which, data, request):
     program = request.getfixturevalue(which)
     cell = program.cell
-    this = lane(cell)
-    (result,) = training.run(program, [this], data)
-    taken = written_anew(this, data, cell)
+    trained_lane = lane(cell)
+    (result,) = training.run(program, [trained_lane], data)
+    taken = reference_steps(trained_lane, data, cell)
     for at, step in ((0, 0), (1, cell.steps - 1)):
         before = taken[step]
         matrices = {path: {k: v[at] for k, v in m.items()} for path, m in result.measures["matrices"].items()}
@@ -123,21 +123,21 @@ def by_path(tree):
 
 @pytest.mark.slow
 def test_representation_change_is_held_by_the_snr_of_each_parameter(held, data):
-    this = lane(HELD)
-    (result,) = training.run(held, [this], data)
-    expected = [step.loss for step in written_anew(this, data, HELD)]
+    trained_lane = lane(HELD)
+    (result,) = training.run(held, [trained_lane], data)
+    expected = [step.loss for step in reference_steps(trained_lane, data, HELD)]
     np.testing.assert_allclose(result.curve_losses, expected, rtol=2e-3)  # signs of rounding errors may differ
-    other = [step.loss for step in written_anew(this, data, HELD, batch_size=None)]
-    assert not np.allclose(expected, other, rtol=5e-3)
+    unheld = [step.loss for step in reference_steps(trained_lane, data, HELD, batch_size=None)]
+    assert not np.allclose(expected, unheld, rtol=5e-3)
 
 
 @pytest.mark.slow
 def test_measuring_micro_batches_changes_training_only_to_rounding(program, data):
     plain = Program(dataclasses.replace(CELL, measured_steps=()))
     (measured,) = training.run(program, [lane()], data)
-    (result,), (other,) = (training.run(plain, [this], data) for this in (lane(), lane(seed=1)))
+    (result,), (another_seed,) = (training.run(plain, [trained_lane], data) for trained_lane in (lane(), lane(seed=1)))
     plain_training.assert_same_to_rounding(measured, result)
-    assert not np.allclose(other.curve_losses, result.curve_losses, rtol=1e-3)
+    assert not np.allclose(another_seed.curve_losses, result.curve_losses, rtol=1e-3)
 
 
 @pytest.mark.parametrize(

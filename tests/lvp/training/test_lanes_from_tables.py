@@ -45,8 +45,8 @@ def test_the_program_equals_the_documented_chain(optimizer, factory, decay, data
     by_hand = [step.loss for step in plain_training.steps(cell, lane, data, chain)]
     np.testing.assert_allclose(outcome.curve_losses, by_hand, rtol=3e-5)
     # Control: one rate for all roles gives another training.
-    other = optim.parametrized(factory, uniform(width=WIDTH, vocab=VOCAB), learning_rate=RATE / WIDTH, **options)
-    assert not np.allclose(by_hand, [s.loss for s in plain_training.steps(cell, lane, data, other)], rtol=1e-3)
+    one_rate = optim.parametrized(factory, uniform(width=WIDTH, vocab=VOCAB), learning_rate=RATE / WIDTH, **options)
+    assert not np.allclose(by_hand, [s.loss for s in plain_training.steps(cell, lane, data, one_rate)], rtol=1e-3)
 
 
 def test_a_lane_has_the_tables_numbers_and_its_deviations():

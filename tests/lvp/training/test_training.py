@@ -45,10 +45,10 @@ def same(a, b):
 
 def test_training_equals_plain_optax(program, data):
     """The loop is reimplemented: dense loss, one optax.adam per role's rate, one dispatch per step."""
-    this = lane(embedding=0.05, output=0.002)
-    tx = optax.multi_transform({r: optax.adam(x) for r, x in this.learning_rates.items()}, roles.labels)
-    losses = [step.loss for step in plain_training.steps(CELL, this, data, tx)]
-    (result,) = training.run(program, [this], data)
+    trained_lane = lane(embedding=0.05, output=0.002)
+    tx = optax.multi_transform({r: optax.adam(x) for r, x in trained_lane.learning_rates.items()}, roles.labels)
+    losses = [step.loss for step in plain_training.steps(CELL, trained_lane, data, tx)]
+    (result,) = training.run(program, [trained_lane], data)
     np.testing.assert_allclose(result.curve_losses, losses, rtol=2e-5)
     assert result.train_loss == pytest.approx(losses[-1], rel=2e-5)  # a tenth of 7 steps is the last step
 
