@@ -1,22 +1,21 @@
-"""The house's own rules: imports run one way, in no circle and no further than needed, public functions say what they
-take, and no function grows out of sight."""
+"""Rules of the code base: import direction, no import cycles, light imports, annotated public functions, short
+functions."""
 
 import ast
 import subprocess
 import sys
 from importlib.metadata import packages_distributions
-from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).parents[2]
-FILES = sorted(p for room in ("lvp", "experiments", "sweeps") for p in (ROOT / room).rglob("*.py"))
+from tests.docs.sources import FILES, ROOT, imported
+
 FORBIDDEN = {
     "lvp": {"experiments", "sweeps", "ray"},
     "experiments": {"sweeps", "ray"},
     "lvp/optim": {"flax", "orbax", "numpy", "pandas"},
 }
-# What each statement imports of others' packages, jax's and optax' own imports apart.
+# Third-party packages that an import statement loads, except the imports of jax and optax themselves.
 IMPORTS = {
     "import lvp": set(),
     "from lvp import optim": {"jax", "optax"},
@@ -32,19 +31,11 @@ ONLY = {
 }
 
 
-def imported(path):
-    for node in ast.walk(ast.parse(path.read_text())):
-        if isinstance(node, ast.Import):
-            yield from (alias.name.split(".")[0] for alias in node.names)
-        elif isinstance(node, ast.ImportFrom) and node.level == 0:
-            yield (node.module or "").split(".")[0]
-
-
 @pytest.mark.parametrize("path", FILES, ids=lambda p: str(p.relative_to(ROOT)))
 def test_imports_run_one_way(path):
     name, modules = str(path.relative_to(ROOT)), set(imported(path))
-    for room, forbidden in FORBIDDEN.items():
-        if name.startswith(room + "/"):
+    for folder, forbidden in FORBIDDEN.items():
+        if name.startswith(folder + "/"):
             assert not modules & forbidden
     for module, place in ONLY.items():
         assert module not in modules or name.startswith(place)
@@ -58,7 +49,7 @@ def test_functions_stay_small(path):
 
 
 def executed(node):
-    """The nodes below one, but for those that only type checkers see."""
+    """Yields the nodes below `node`, without the branches that only type checkers execute."""
     for child in ast.iter_child_nodes(node):
         if isinstance(child, ast.If) and ast.unparse(child.test) in ("TYPE_CHECKING", "typing.TYPE_CHECKING"):
             for other in child.orelse:
@@ -70,8 +61,9 @@ def executed(node):
 
 
 def imports_between(sources):
-    """Which modules of `sources` (dotted name → text) each of them imports, in functions too. `from package import x`
-    imports the module x where there is one, and else the package; the packages above a module do not count."""
+    """Returns, for every module of `sources` (dotted name → text), the modules of `sources` that it imports, in
+    functions too. `from package import x` imports the module x if it exists, otherwise the package. Parent packages do
+    not count."""
     graph = {}
     for module, text in sources.items():
         targets = set()
@@ -86,7 +78,7 @@ def imports_between(sources):
 
 
 def cycles(graph):
-    """The strongly connected components of more than one node, sorted."""
+    """Returns the strongly connected components of more than one node, sorted."""
 
     def reached(start):
         seen, todo = set(), list(graph[start])
@@ -105,12 +97,13 @@ def dotted(path):
     return ".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__")
 
 
-def test_no_files_import_each_other():
+def test_no_two_files_import_each_other():
     assert cycles(imports_between({dotted(path): path.read_text() for path in FILES})) == []
 
 
-def test_cycles_are_found():
-    """Negative control: through functions, packages and `import a.b`; and none where type checkers alone see it."""
+def test_import_cycles_are_detected():
+    """Negative control: cycles through functions, packages and `import a.b` are detected; imports for type checkers
+    alone are not."""
     sources = {
         "a": "from a import one",
         "a.one": "def f():\n    from a.two import x",
@@ -127,22 +120,22 @@ def test_cycles_are_found():
 
 
 def installed(code):
-    """Which installed packages a fresh interpreter has imported after the code."""
+    """Returns the installed packages that a fresh interpreter has imported after the code."""
     code += "\nimport sys\nprint(*{name.partition('.')[0] for name in sys.modules})"
     done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
     return set(done.stdout.split()) & packages_distributions().keys()
 
 
 @pytest.mark.parametrize("code", IMPORTS)
-def test_imports_go_no_further(code):
-    of_ours = {"lvp", "experiments", "sweeps"}
+def test_modules_import_only_their_permitted_packages(code):
+    own = {"lvp", "experiments", "sweeps"}
     needed = {"jax", "optax"} & IMPORTS[code]
     known = installed(f"import {', '.join(sorted(needed))}") if needed else IMPORTS[code]
-    assert installed(code) - of_ours - installed("pass") == known - installed("pass")
+    assert installed(code) - own - installed("pass") == known - installed("pass")
 
 
 def public_functions(tree):
-    """Those of a module and of its public classes, with what they are given beside themselves."""
+    """Yields the functions of a module and of its public classes, with their arguments except `self`."""
     for node in tree.body:
         if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
             yield from ((f, list(arguments(f))[1:]) for f in node.body if isinstance(f, ast.FunctionDef))
@@ -151,9 +144,9 @@ def public_functions(tree):
 
 
 def arguments(function):
-    found = function.args
-    yield from (*found.posonlyargs, *found.args, *filter(None, [found.vararg]), *found.kwonlyargs)
-    yield from filter(None, [found.kwarg])
+    signature = function.args
+    yield from (*signature.posonlyargs, *signature.args, *filter(None, [signature.vararg]), *signature.kwonlyargs)
+    yield from filter(None, [signature.kwarg])
 
 
 @pytest.mark.parametrize("path", [p for p in FILES if p.is_relative_to(ROOT / "lvp")], ids=lambda p: p.name)

@@ -1,5 +1,5 @@
-"""Notebooks: source and .ipynb agree, run from an empty kernel at small sizes, hold pictures and nothing of the machine
-that made them; and what they do in Colab leaves jax alone."""
+"""Notebooks: source and .ipynb agree, run in an empty kernel at small sizes, contain figures and no traces of a
+machine. The setup cell leaves jax alone in Colab."""
 
 import functools
 import os
@@ -47,9 +47,9 @@ def committed(name):
 
 
 def text_of(made):
-    """Sources and outputs that are read, pictures left out."""
-    said = [text for kind, text in build.outputs(made) if not kind.startswith("image/")]
-    return "\n".join([*(cell.source for cell in made.cells), *said])
+    """Returns the sources and the text outputs, without pictures."""
+    outputs = [text for kind, text in build.outputs(made) if not kind.startswith("image/")]
+    return "\n".join([*(cell.source for cell in made.cells), *outputs])
 
 
 def pictures(made):
@@ -57,7 +57,7 @@ def pictures(made):
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_the_pair_agrees(name):
+def test_source_and_ipynb_agree(name):
     made = build.notebook(name)
     nbformat.validate(committed(name))
     compare_notebooks(committed(name), made, fmt="py:percent")
@@ -68,7 +68,7 @@ def test_the_pair_agrees(name):
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_it_explains_itself_and_has_its_parameters(name):
+def test_a_notebook_has_explanations_and_parameters(name):
     made = build.notebook(name)
     assert made.cells[0].cell_type == "markdown" and made.cells[0].source.startswith("# ")
     assert len(made.cells[0].source) > 200
@@ -77,11 +77,11 @@ def test_it_explains_itself_and_has_its_parameters(name):
     (cell,) = [cell for cell in made.cells if "parameters" in cell.metadata.get("tags", ())]
     names = {}
     exec(cell.source, names)
-    assert SMALL[name].keys() <= names.keys()  # a parameter that is not there would be set for nothing
+    assert SMALL[name].keys() <= names.keys()  # a parameter that does not exist would be set without effect
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_committed_outputs_are_whole_and_of_no_machine(name):
+def test_committed_outputs_are_complete_and_free_of_local_paths(name):
     made = committed(name)
     ran = [cell.execution_count for cell in made.cells if cell.cell_type == "code"]
     assert ran == list(range(1, len(ran) + 1))
@@ -93,14 +93,14 @@ def test_committed_outputs_are_whole_and_of_no_machine(name):
     assert all(set(cell.metadata) <= {"tags"} for cell in made.cells)
 
 
-def test_places_of_machines_are_recognised():
+def test_local_paths_are_detected():
     assert MACHINE.search("figure: /tmp/x/figure.png") and MACHINE.search(f"at {build.ROOT}")
     assert MACHINE.search("'/home/me/lvp'") and not MACHINE.search("experiments/results and docs/tmp, https://a.b/tmp")
 
 
 @pytest.fixture(scope="module")
 def kernels(cache):
-    """What kernels get from this process: a cache that other tests have filled, and no accelerator."""
+    """Gives kernels a cache that other tests have filled, and no accelerator."""
     with pytest.MonkeyPatch.context() as patched:
         patched.setenv("LVP_CACHE", str(cache))
         patched.setenv("JAX_PLATFORMS", "cpu")
@@ -109,7 +109,7 @@ def kernels(cache):
 
 @pytest.fixture(scope="module")
 def ran(kernels, tmp_path_factory):
-    """A function that runs a notebook at its small size, once; and the directory of the runs that it trains."""
+    """Returns a function that runs a notebook once at its small size, and the directory of the runs that it trains."""
     out = tmp_path_factory.mktemp("notebooks") / "out"
     return functools.cache(lambda name: build.executed(build.notebook(name), SMALL[name] | _out(name, out))), out
 
@@ -119,13 +119,13 @@ def _out(name, out):
 
 
 @pytest.mark.parametrize("name", [NAMES[0], *(slow(name) for name in NAMES[1:])])
-def test_it_runs(name, ran):
+def test_a_notebook_runs_at_small_sizes(name, ran):
     run, _ = ran
     assert len(pictures(run(name))) == len(pictures(committed(name)))
 
 
 @pytest.mark.slow
-def test_runs_are_trained_and_drawn_as_they_come_in(ran):
+def test_runs_are_trained_and_drawn_while_they_finish(ran):
     run, out = ran
     made = run("02_optimum_vs_width")
     assert len(records.read(out / "records")) == 6
@@ -135,7 +135,7 @@ def test_runs_are_trained_and_drawn_as_they_come_in(ran):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", NAMES)
-def test_it_runs_as_it_is(name, kernels, tmp_path):
+def test_a_notebook_runs_unchanged(name, kernels, tmp_path):
     build.executed(build.notebook(name), _out(name, tmp_path / "out"))
 
 
@@ -143,19 +143,19 @@ def test_it_runs_as_it_is(name, kernels, tmp_path):
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_sources_are_what_the_address_asks_for(name):
+def test_sources_contain_the_configured_address(name):
     text = (build.HERE / f"{name}.py").read_text()
     assert build.source(text, name, build.address()) == text
 
 
-def test_the_address_is_read_from_one_place(tmp_path):
+def test_the_address_is_defined_in_one_place(tmp_path):
     (tmp_path / "with").write_text(f'[project]\nname = "x"\n[project.urls]\nRepository = "{GITHUB}/"\n')
     (tmp_path / "without").write_text('[project]\nname = "x"\n')
     assert build.address(tmp_path / "with") == GITHUB and build.address(tmp_path / "without") == ""
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_a_badge_stands_where_there_is_something_to_open(name):
+def test_a_badge_appears_only_with_an_address_to_open(name):
     text = (build.HERE / f"{name}.py").read_text()
     bare, there, other = (build.source(text, name, address) for address in ("", GITHUB, ELSEWHERE))
     assert "colab" not in bare.lower() and "git clone" not in bare
@@ -163,13 +163,13 @@ def test_a_badge_stands_where_there_is_something_to_open(name):
     assert f"colab.research.google.com/github/owner/name/blob/main/notebooks/{name}.ipynb" in badge.source
     assert badge.cell_type == "markdown" and build.badge(GITHUB + ".git", name) == build.badge(GITHUB, name)
     assert "colab.research" not in other and f"{ELSEWHERE}.git" in other
-    # And back, from any to any.
+    # Also the reverse, from any address to any other.
     assert build.source(there, name, "") == build.source(other, name, "") == bare
     assert build.source(bare, name, GITHUB) == build.source(other, name, GITHUB) == there
 
 
 def run_setup(address, where, monkeypatch):
-    """The setup cell, run in a directory; and the commands it gave, none of which ran."""
+    """Runs the setup cell in a directory. Returns the commands that it would have executed."""
     given = []
     monkeypatch.chdir(where)
     monkeypatch.setattr(sys, "path", list(sys.path))
@@ -185,13 +185,13 @@ def test_inside_a_clone_nothing_is_installed(monkeypatch):
     assert sys.path[0] == str(build.ROOT)
 
 
-def test_without_a_clone_and_an_address_it_says_so(tmp_path, monkeypatch):
+def test_without_a_clone_and_an_address_the_setup_reports_it(tmp_path, monkeypatch):
     with pytest.raises(RuntimeError, match="from a clone"):
         run_setup("", tmp_path, monkeypatch)
 
 
 def wheel(folder: Path, name: str, number: str, needs: str = "") -> None:
-    """An empty package."""
+    """Writes an empty package as a wheel."""
     info = f"{name}-{number}.dist-info"
     with zipfile.ZipFile(folder / f"{name}-{number}-py3-none-any.whl", "w") as file:
         file.writestr(f"{info}/METADATA", f"Metadata-Version: 2.1\nName: {name}\nVersion: {number}\n{needs}")
@@ -199,14 +199,14 @@ def wheel(folder: Path, name: str, number: str, needs: str = "") -> None:
         file.writestr(f"{info}/RECORD", "")
 
 
-def test_in_colab_the_jax_that_is_there_stays(tmp_path, monkeypatch):
+def test_in_colab_the_installed_jax_is_kept(tmp_path, monkeypatch):
     clone, install = run_setup(GITHUB, tmp_path, monkeypatch)
     assert clone[:2] == ["git", "clone"] and f"{GITHUB}.git" in clone
     assert install[1:4] == ["-m", "pip", "install"] and not {"-U", "--upgrade", "--pre"} & set(install)
     kept = (tmp_path / "kept.txt").read_text().split()
     assert sorted(kept) == [f"{x}=={version(x)}" for x in ("jax", "jaxlib")]
-    # What pip makes of it, where only another jax would satisfy what is installed: it refuses, and without the
-    # constraint it would replace it.
+    # pip refuses if only another jax satisfies the requirements. Without the constraint it would replace the installed
+    # one.
     wheel(tmp_path, "jax", "999.0")
     wheel(tmp_path, "wants", "1.0", "Requires-Dist: jax>=999\n")
     offline = [*install[:-1], "wants", "--dry-run", "--no-index", "--find-links", "."]

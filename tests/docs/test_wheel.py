@@ -1,4 +1,4 @@
-"""What `pip install` of the wheel brings: lvp alone, on jax and optax alone."""
+"""The wheel contains lvp alone and requires jax and optax alone."""
 
 import os
 import re
@@ -20,7 +20,7 @@ OF_LAB = {
     *("flax", "orbax", "tensorflow_datasets", "array_record", "importlib_resources", "sentencepiece", "ray"),
     *("pydantic", "matplotlib", "pandas", "sklearn", "tqdm", "PIL"),
 }
-# What takes the lab to be imported: models, what trains them, and what makes datasets of TensorFlow Datasets.
+# Modules that need the lab: models, their training, and builders of TensorFlow Datasets.
 LAB = re.compile(
     r"lvp\.(models\.(attention|decoder|layers|resnet)|training(\..*)?"
     r"|plan(\..*)?|coordinates\.decoder|data\.((images\.cifar10|text\.wikitext2)_builder|tokens\.tokenization))"
@@ -52,15 +52,15 @@ def python(code, interpreter=sys.executable, **options):
 
 
 def without_lab(code):
-    """Runs it where the lab's packages cannot be imported."""
+    """Runs the code in an interpreter that cannot import the lab's packages."""
     return python(f"import sys\nsys.modules |= dict.fromkeys({sorted(OF_LAB)!r})\n{code}", cwd=ROOT)
 
 
-def test_the_finder_takes_lvp_whole_and_alone():
+def test_the_package_finder_selects_all_of_lvp_and_nothing_else():
     setuptools = PROJECT["tool"]["setuptools"]
-    found = set(find_packages(ROOT, **setuptools["packages"]["find"]))
+    packages = set(find_packages(ROOT, **setuptools["packages"]["find"]))
     holding_code = {path.parent.relative_to(ROOT) for path in (ROOT / "lvp").rglob("*.py")}
-    assert found == {".".join(path.parts) for path in holding_code}
+    assert packages == {".".join(path.parts) for path in holding_code}
     others = {p.relative_to(ROOT) for p in (ROOT / "lvp").rglob("*") if p.is_file() and p.suffix not in (".py", ".pyc")}
     data = setuptools["package-data"].items()
     assert {Path(*package.split("."), name) for package, names in data for name in names} == others
@@ -91,7 +91,7 @@ def test_commands_without_the_lab():
 
 
 def test_modules_without_the_lab():
-    """Exactly those that LAB names cannot be imported."""
+    """Exactly the modules that LAB names cannot be imported."""
     code = f"""
 import importlib
 for name in {MODULES!r}:
@@ -100,8 +100,8 @@ for name in {MODULES!r}:
         importlib.import_module(name)
     except ModuleNotFoundError:
         print(name)
-        for half in [each for each in sys.modules.keys() - before if each.startswith("lvp.")]:
-            del sys.modules[half]  # else it would pass for imported
+        for partial in [module for module in sys.modules.keys() - before if module.startswith("lvp.")]:
+            del sys.modules[partial]  # otherwise a later import would succeed without executing it
 """
     done = without_lab(code)
     assert done.returncode == 0, done.stderr
@@ -115,7 +115,7 @@ def test_the_readme_without_the_lab():
 
 @pytest.mark.slow
 def test_the_wheel_alone(tmp_path):
-    """Built and installed into an environment of its own, which takes pip's index as `make test` does."""
+    """Builds the wheel and installs it into a new environment, from pip's index as `make test` does."""
     pip = ["-m", "pip", "--quiet", "--disable-pip-version-check"]
     subprocess.run([sys.executable, *pip, "wheel", "--no-deps", "-w", tmp_path, ROOT], check=True)
     (wheel,) = tmp_path.glob("*.whl")

@@ -1,4 +1,4 @@
-"""Ray clusters of several nodes on this one machine, and ways to lose them."""
+"""Starts Ray clusters of several nodes on one machine, and kills their nodes."""
 
 import contextlib
 import shutil
@@ -12,21 +12,21 @@ from pathlib import Path
 import psutil
 
 RAY = Path(sys.executable).with_name("ray")
-START = 120.0  # seconds that a node may take to come up on a busy machine
+START = 120.0  # seconds that a node may need to start on a busy machine
 
 
 def free_port() -> int:
-    with socket.socket() as found:
-        found.bind(("127.0.0.1", 0))
-        return found.getsockname()[1]
+    with socket.socket() as bound:
+        bound.bind(("127.0.0.1", 0))
+        return bound.getsockname()[1]
 
 
 class Node:
-    """A `ray start` of one core, with everything it starts. `within`: words before it, as of `unshare`."""
+    """A `ray start` of one core, with all its processes. `within`: words before the command, for example `unshare`."""
 
     def __init__(self, words: list[str], cwd: Path, within: tuple[str, ...] = ()):
         command = [*within, str(RAY), "start", *words, "--num-cpus=1", "--object-store-memory=100000000", "--block"]
-        # Away from the terminal, whose Ctrl-C is pytest's.
+        # In its own session, because pytest owns the terminal's Ctrl-C.
         quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL, "start_new_session": True}
         self.process = subprocess.Popen(command, cwd=cwd, **quiet)
 
@@ -42,11 +42,12 @@ class Node:
             return next((p for p in self.processes() if p.name() == "raylet"), None)
 
     def kill_raylet(self) -> None:
-        """SIGKILL for the process that is the node to Ray; the others of the node find out by themselves."""
+        """Sends SIGKILL to the raylet, which is the node as Ray sees it. The node's other processes notice it
+        themselves."""
         self.raylet().kill()
 
     def kill(self) -> None:
-        """SIGKILL for all processes of the node, as when a machine loses power."""
+        """Sends SIGKILL to all processes of the node, like a power failure."""
         for process in self.processes():
             with contextlib.suppress(psutil.NoSuchProcess):
                 process.kill()
@@ -54,7 +55,7 @@ class Node:
 
 
 class Cluster:
-    """A head and the nodes added to it; ended with the block. A head that was lost can be started again."""
+    """A head and the nodes added to it, which end with the `with` block. A lost head can be started again."""
 
     def __init__(self, cwd: Path):
         self.cwd, self.port, self.nodes = cwd, free_port(), []

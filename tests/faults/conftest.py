@@ -1,4 +1,4 @@
-"""A Ray cluster of its own for every test that asks for one, and a sweep of three lanes in the test's process."""
+"""Fixtures: a Ray cluster for one test, and a sweep of three lanes in the test's process."""
 
 import shutil
 
@@ -17,7 +17,7 @@ OPTIONS = {"executor": "local", "pack": 1, "threads": 1, "quiet": True}
 
 @pytest.fixture
 def cluster(monkeypatch, tmp_path):
-    # Else `ray start` asks for a token wherever an earlier Ray has left one, and a driver with an address shows none.
+    # Otherwise `ray start` asks for a token if an earlier Ray left one, and a driver with an address shows none.
     monkeypatch.setenv("RAY_AUTH_MODE", "disabled")
     elsewhere = tmp_path / "elsewhere"
     elsewhere.mkdir()

@@ -1,4 +1,4 @@
-"""Hypothesis strategies for what may befall a file, and what is asked of whoever reads it then."""
+"""Hypothesis strategies for damaged files, and the check that a reader returns a result or a one-line error."""
 
 import json
 from collections.abc import Callable
@@ -20,7 +20,7 @@ JSON = st.recursive(
 
 
 def examples(count: int) -> settings:
-    """So many, always the same, however slow the machine is."""
+    """Returns settings for `count` examples, always the same ones and without a deadline."""
     return settings(
         max_examples=count,
         deadline=None,
@@ -31,7 +31,7 @@ def examples(count: int) -> settings:
 
 
 def result_or_one_line(call: Callable[[], Any]) -> Any:
-    """What a call comes to: its result, or the InputError it was refused with. Any other exception goes through."""
+    """Returns the result of a call, or the one-line InputError that it raised. Other exceptions propagate."""
     try:
         return call()
     except InputError as error:
@@ -41,7 +41,7 @@ def result_or_one_line(call: Callable[[], Any]) -> Any:
 
 @st.composite
 def of_bytes(draw, content: bytes) -> bytes:
-    """Content of which some bytes are changed, gone, doubled, or others stand among them."""
+    """Draws `content` with bytes changed, removed, repeated or inserted."""
     for _ in range(draw(st.integers(1, 3))):
         at = draw(st.integers(0, len(content)))
         kind = draw(st.sampled_from(["change", "flip", "cut", "insert", "remove", "repeat"]))
@@ -66,7 +66,7 @@ def _places(value: Any, path: tuple = ()) -> list[tuple]:
 
 @st.composite
 def of_json(draw, value: Any) -> Any:
-    """A JSON value in which something else stands in one place, or nothing."""
+    """Draws the JSON value with one entry replaced or removed."""
     value = json.loads(json.dumps(value))
     path = draw(st.sampled_from(_places(value)))
     if not path:
@@ -82,17 +82,17 @@ def of_json(draw, value: Any) -> Any:
 
 
 def flip(content: bytes, rng) -> bytes:
-    """With one bit changed."""
+    """Returns `content` with one bit flipped."""
     damaged = bytearray(content)
     damaged[rng.randrange(len(content))] ^= 1 << rng.randrange(8)
     return bytes(damaged)
 
 
 def cut(content: bytes, rng) -> bytes:
-    """Without its end; a line end alone may go unseen, so more than that."""
+    """Returns `content` without its end. More than a final line end is cut, because its loss alone is harmless."""
     return content[: rng.randrange(max(1, len(content) - 1))]
 
 
 def contents(folder: Path) -> dict[Path, bytes]:
-    """Every file below a directory."""
+    """Returns the content of every file below a directory."""
     return {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}

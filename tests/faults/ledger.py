@@ -1,4 +1,4 @@
-"""What was done to sweeps and what they lost by it, a file per fault: `pytest -m slow --ledger DIR`."""
+"""Writes one file per injected fault, with the lanes that the sweep lost: `pytest -m slow --ledger DIR`."""
 
 import datetime
 import json
@@ -14,8 +14,8 @@ directory: Path | None = None  # pytest's option --ledger
 def record(fault: str, injected: int, lost: int, repeated: int, wrong: int) -> None:
     """Writes DIR/<slug of fault>.json; does nothing without --ledger.
 
-    injected: how often the fault was caused. lost: lanes that had finished and were not there in the end. repeated:
-    lanes that were finished twice. wrong: lanes whose final numbers are not the undisturbed sweep's to the bit.
+    injected: how often the fault was caused. lost: lanes that had finished and are missing at the end. repeated: lanes
+    that finished twice. wrong: lanes whose final numbers differ from the undisturbed sweep's in any bit.
     """
     if directory is None:
         return

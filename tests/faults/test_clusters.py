@@ -1,4 +1,5 @@
-"""Ray clusters that lose nodes, gain nodes, lose their head, or hold machines that do not see the sweep."""
+"""Ray clusters that lose nodes, gain nodes, lose their head, or have machines that cannot read the sweep's
+directory."""
 
 import json
 import os
@@ -16,14 +17,14 @@ from tests.faults.watching import Watched, at_work, until
 
 RUN = ("run", "width_vocab", "--tier", "smoke")
 OPTIONS = ("--threads", "1", "--checkpoint-seconds", "0.5", "--quiet")
-STEPS = {"steps": "40000"}  # a lane takes long enough for a fault to hit it
+STEPS = {"steps": "40000"}  # a lane takes long enough to be hit by a fault
 KILLS = 5
 pytestmark = pytest.mark.slow
 
 
 @pytest.fixture(scope="module")
 def undisturbed(command, tmp_path_factory):
-    """The sweep of twelve lanes as it is where nothing happens."""
+    """Returns the directory of the sweep of twelve lanes without faults."""
     out = tmp_path_factory.mktemp("undisturbed") / "out"
     done = command(*RUN, *OPTIONS, "--executor", "local", "--out", out, start=True, **STEPS)
     _, stderr = done.communicate(timeout=1200)
@@ -38,8 +39,8 @@ def start(command, cluster, out, *words):
 @pytest.mark.parametrize(
     "fault, kill", [("Ray node process killed", Node.kill_raylet), ("whole Ray node killed", Node.kill)]
 )
-def test_killed_nodes_cost_time_alone(undisturbed, command, cluster, tmp_path, fault, kill):
-    """Five times, at moments that a seed says, some of which fall before the new node has anything to do."""
+def test_killed_nodes_only_delay_a_sweep(undisturbed, command, cluster, tmp_path, fault, kill):
+    """Kills a node five times, at moments drawn from a seed. Some kills come before the new node has any work."""
     moments, out = random.Random(fault), tmp_path / "out"
     node, watched, injected = cluster.add(), Watched(out), 0
     process = start(command, cluster, out)
@@ -53,16 +54,14 @@ def test_killed_nodes_cost_time_alone(undisturbed, command, cluster, tmp_path, f
         node = cluster.add()
     _, stderr = process.communicate(timeout=900)
     assert "Traceback" not in stderr
-    if process.returncode != 0:  # one trial that was hit every time
+    if process.returncode != 0:  # one trial was hit every time
         done = command("resume", out, *OPTIONS, "--ray-address", cluster.address)
         assert done.returncode == 0, stderr + done.stderr
     watched.assert_whole(fault, injected, undisturbed)
     assert any(r["provenance"]["resumed_at_step"] > 0 for r in records.read(out / "records"))
 
 
-def test_a_node_that_joins_is_used_and_a_lost_head_ends_the_driver_with_one_line(
-    undisturbed, command, cluster, tmp_path
-):
+def test_a_new_node_is_used_and_a_lost_head_ends_the_driver_with_one_line(undisturbed, command, cluster, tmp_path):
     if os.geteuid() or not shutil.which("unshare"):
         pytest.skip("a host name of its own takes root and unshare")
     out, within = tmp_path / "out", ("unshare", "--uts", "sh", "-c", 'hostname joined && exec "$@"', "sh")
@@ -87,7 +86,7 @@ def test_a_node_that_joins_is_used_and_a_lost_head_ends_the_driver_with_one_line
         f"no longer answers; `python -m sweeps resume {out} --ray-address {cluster.address}` goes on from here"
         in stderr
     )
-    # At once, and at the same address: the joined node still trains for a driver that is no more.
+    # Restarted at once and at the same address: the joined node still trains for the driver that has ended.
     cluster.start_head()
     cluster.add()
     assert watched.look() < 12
@@ -99,7 +98,8 @@ def test_a_node_that_joins_is_used_and_a_lost_head_ends_the_driver_with_one_line
 
 @pytest.fixture
 def blind(tmp_path):
-    """blind(path): words before a command that let it see an empty directory there, and call its machine `blind`."""
+    """blind(path) returns words before a command that hide the directory `path` from it and name its machine
+    `blind`."""
     if os.geteuid() or subprocess.run(["unshare", "--mount", "--uts", "true"], check=False).returncode:
         pytest.skip("hiding a directory from a process takes root and unshare")
     return lambda path: (
@@ -109,7 +109,7 @@ def blind(tmp_path):
     )
 
 
-def test_a_machine_that_does_not_see_the_sweep_is_named_before_it_starts(command, cluster, blind, cache, tmp_path):
+def test_a_machine_that_cannot_read_the_sweep_is_named_before_the_start(command, cluster, blind, cache, tmp_path):
     shared = tmp_path / "shared"
     shared.mkdir()
     for hidden, path in ((shared, shared / "out" / "manifest.json"), (cache, cache / "data")):
@@ -119,14 +119,16 @@ def test_a_machine_that_does_not_see_the_sweep_is_named_before_it_starts(command
         assert f"blind does not see {path}" in done.stderr and "all machines share" in done.stderr
         assert not (shared / "out" / "records").exists()
         node.kill()
-    # The control: with the one machine that sees all of it.
+    # Control: the machine that reads everything runs the sweep.
     until_gone = time.monotonic() + 60
     while (done := command(*RUN, *OPTIONS, "--ray-address", cluster.address, "--out", shared / "out")).returncode == 2:
         assert time.monotonic() < until_gone, done.stderr  # Ray has not noticed yet that the node is dead
     assert done.returncode == 0, done.stderr
 
 
-def test_a_blind_machine_that_joins_is_named_and_costs_only_itself(undisturbed, command, cluster, blind, tmp_path):
+def test_a_blind_machine_that_joins_is_named_and_does_not_affect_the_sweep(
+    undisturbed, command, cluster, blind, tmp_path
+):
     shared = tmp_path / "shared"
     shared.mkdir()
     out, watched = shared / "out", Watched(shared / "out")
@@ -144,8 +146,8 @@ def test_a_blind_machine_that_joins_is_named_and_costs_only_itself(undisturbed, 
     watched.assert_whole("machine without the shared file system joined", 1, undisturbed)
 
 
-def test_a_machine_without_memory_is_named_and_loses_nothing(finished, command, monkeypatch, tmp_path):
-    """Ray kills every worker, time and again, before any has said a word."""
+def test_a_machine_without_memory_is_named_and_loses_no_lane(finished, command, monkeypatch, tmp_path):
+    """Ray kills every worker repeatedly, before the worker reports anything."""
     out, before = tmp_path / "out", finished[0]
     shutil.copytree(before, out)
     watched, gone = Watched(out), sorted(out.glob("records/*"))[:2]
@@ -163,8 +165,8 @@ def test_a_machine_without_memory_is_named_and_loses_nothing(finished, command, 
     watched.assert_whole("machine without memory under Ray", 2, before)
 
 
-def test_what_a_cluster_leaves_behind(cluster):
-    """The control of all of the above: nodes that are killed are gone, with their workers."""
+def test_killed_nodes_leave_no_processes(cluster):
+    """Control for the tests above: all processes of a killed node have ended, its workers included."""
     node = cluster.add()
     processes = node.processes()
     assert len(processes) > 2

@@ -1,5 +1,5 @@
-"""Whatever stands in a configuration, a corpus, a record or a sweep's directory, and whatever befell it: a result or
-one line that says what is wrong; no other exception, and no file of the user's is changed."""
+"""Damaged and adversarial configurations, corpora, records and sweep directories give a result or a one-line error. No
+other exception is raised, and no user file changes."""
 
 import json
 import pickle
@@ -24,11 +24,11 @@ from sweeps.driver.manifest import Manifest
 from sweeps.worker.tasks import task_for
 from tests.faults import damage
 from tests.faults.damage import examples, result_or_one_line
-from tests.lvp.data.tokens.test_datasets import some_text
+from tests.lvp.data.tokens.texts import some_text
 from tests.marking import slow
 
 SMOKE = {name: experiments.load(name).tiers["smoke"] for name in experiments.NAMES}
-NASTY = [
+AWKWARD = [
     *(
         "0",
         "-1",
@@ -45,17 +45,17 @@ NASTY = [
         "1e39",
     )
 ]
-NASTY += [*("nan", "inf", "-inf", "-0.0", "0.5", "1,2", "2,1", "1,1", "0.1,0.2,0.3", "1e-320,1e-310,1e-300")]
-NASTY += [*("256,300", "none", "true", "x", "a,b", "", ",", "\ud800", "a\nb", "a\0b", "__import__('os')", "{}", "٣")]
+AWKWARD += [*("nan", "inf", "-inf", "-0.0", "0.5", "1,2", "2,1", "1,1", "0.1,0.2,0.3", "1e-320,1e-310,1e-300")]
+AWKWARD += [*("256,300", "none", "true", "x", "a,b", "", ",", "\ud800", "a\nb", "a\0b", "__import__('os')", "{}", "٣")]
 
 
 def few_or_many(few, many):
-    """The number of examples: few in every run of the tests, many among the slow ones."""
+    """Sets the number of examples: `few` in `make test`, `many` in `make test-slow`."""
     return pytest.mark.parametrize("count", [few, slow(many)])
 
 
 def planned(name, values):
-    """All that a sweep does with a configuration before it looks at data."""
+    """Returns a sweep's forecast after all checks of a configuration that need no data."""
     cells = experiments.load(name).cells(experiments.configured(name, "smoke", values))
     for each in cells:
         task_for(each.cell).check_lanes(each.lanes)
@@ -63,7 +63,7 @@ def planned(name, values):
 
 
 def configurations():
-    texts = st.one_of(st.sampled_from(NASTY), st.text(max_size=10), damage.NUMBERS.map(str))
+    texts = st.one_of(st.sampled_from(AWKWARD), st.text(max_size=10), damage.NUMBERS.map(str))
     texts |= st.lists(damage.NUMBERS.map(str), max_size=4).map(",".join)
     values = st.one_of(texts, texts, damage.JSON)
     keyed = {n: st.dictionaries(st.sampled_from(list(get_type_hints(type(c)))), values) for n, c in SMOKE.items()}
@@ -81,13 +81,13 @@ def test_configurations(count):
         outcomes.append(isinstance(result_or_one_line(lambda: planned(*asked)), InputError))
 
     check()
-    assert {True, False} <= set(outcomes)  # both come about
+    assert {True, False} <= set(outcomes)  # both occur
 
 
 @pytest.mark.parametrize("name", experiments.NAMES)
 def test_every_key_with_every_awkward_value(name):
     for key in get_type_hints(type(SMOKE[name])):
-        for value in NASTY:
+        for value in AWKWARD:
             result_or_one_line(lambda key=key, value=value: planned(name, {key: value}))
 
 
@@ -105,9 +105,12 @@ def test_texts(count, tmp_path):
     def check(content, vocab, slice_bytes, valid_bytes):
         path.write_bytes(content)
         asked = {"vocab": vocab, "slice_bytes": slice_bytes, "valid_bytes": valid_bytes, "cache": cache}
-        found = result_or_one_line(lambda: data.prepare(f"text:{path}", **asked))
-        if isinstance(found, data.Dataset):
-            assert content.startswith(content[: found.train_bytes]) and found.tokens("train").size == found.num_tokens
+        dataset = result_or_one_line(lambda: data.prepare(f"text:{path}", **asked))
+        if isinstance(dataset, data.Dataset):
+            assert (
+                content.startswith(content[: dataset.train_bytes])
+                and dataset.tokens("train").size == dataset.num_tokens
+            )
         assert path.read_bytes() == content
 
     check()
@@ -115,9 +118,9 @@ def test_texts(count, tmp_path):
 
 @pytest.mark.parametrize("path", ["~nobody/x", "a\0b", "x" * 5000, "\ud800", "a\nb", "/dev/null/x", "/proc/self/mem"])
 @pytest.mark.parametrize("kind", ["text", "wikitext2", "tokens", "images", "cifar10", "scored"])
-def test_paths_that_are_none(path, kind, tmp_path):
+def test_unusable_paths(path, kind, tmp_path):
     everything = {"vocab": 300, "slice_bytes": None, "valid_bytes": None, "cache": tmp_path}
-    found = result_or_one_line(
+    outcome = result_or_one_line(
         lambda: (
             data.load_images(f"{kind}:{path}", cache=tmp_path)
             if kind in ("images", "cifar10")
@@ -126,32 +129,32 @@ def test_paths_that_are_none(path, kind, tmp_path):
             else data.prepare(f"{kind}:{path}", **everything)
         )
     )
-    assert isinstance(found, InputError)
+    assert isinstance(outcome, InputError)
 
 
 @pytest.fixture(scope="module")
 def tokens(tmp_path_factory):
     folder = tmp_path_factory.mktemp("tokens")
     (folder / "text").write_text(some_text(1500))
-    token_files_of = tokenization.Settings(f"text:{folder / 'text'}", 280)
-    tokenization.tokenize(token_files_of, folder / "out", cache=folder / "cache", workers=1)
+    settings = tokenization.Settings(f"text:{folder / 'text'}", 280)
+    tokenization.tokenize(settings, folder / "out", cache=folder / "cache", workers=1)
     return folder / "out"
 
 
 def signed(body):
-    """As whoever wants to be believed would sign it."""
+    """Returns `body` with a valid digest, as an attacker would sign it."""
     if isinstance(body, dict):
         body = {k: v for k, v in body.items() if k != "digest"}
         try:
             return body | {"digest": storage.digest(storage.as_json(body))}
-        except ValueError:  # NaN is no JSON
+        except ValueError:  # JSON has no NaN
             return body
     return body
 
 
 @st.composite
 def token_directories(draw, whole):
-    """The files of a damaged directory: changed as accidents change them, or signed again."""
+    """Draws the files of a damaged directory: changed by accident, or changed and signed again."""
     files = {path.name: content for path, content in damage.contents(whole).items()}
     meta = json.loads(files["meta.json"])
     kind = draw(st.sampled_from(["bytes", "bytes", "meta", "meta", "tokenizer", "tokens", "pickle"]))
@@ -187,8 +190,8 @@ def test_token_directories(count, tokens, tmp_path):
         asked |= {"scored_spec": f"text:{tokens.parent / 'text'}"} if scored else {}
 
         def read():
-            found = data.prepare(f"tokens:{directory}", **asked)
-            return found.frequencies(), token_files.verify(directory)
+            dataset = data.prepare(f"tokens:{directory}", **asked)
+            return dataset.frequencies(), token_files.verify(directory)
 
         refused.append(isinstance(result_or_one_line(read), InputError))
         assert damage.contents(directory) == {directory / name: content for name, content in files.items()}
@@ -199,7 +202,7 @@ def test_token_directories(count, tokens, tmp_path):
 
 @few_or_many(40, 1000)
 def test_unfinished_token_directories(count, tokens, tmp_path):
-    """Going on with tokens whose state was changed by who could sign it, or by accident."""
+    """The state of unfinished tokens was changed by accident, or changed and signed."""
     directory, settings = tmp_path / "tokens", tokenization.Settings(f"text:{tokens.parent / 'text'}", 280)
     state = {"asked": settings.asked(None), "command": settings.command(directory), "fingerprint": None}
     source = corpora.source(settings.spec, cache=tmp_path, valid_bytes=settings.valid_bytes)
@@ -216,8 +219,8 @@ def test_unfinished_token_directories(count, tokens, tmp_path):
         shutil.rmtree(directory, ignore_errors=True)
         directory.mkdir()
         (directory / "unfinished.json").write_bytes(content)
-        found = result_or_one_line(lambda: tokenization._state(directory, settings.asked(None)))
-        assert isinstance(found, InputError | dict)
+        outcome = result_or_one_line(lambda: tokenization._state(directory, settings.asked(None)))
+        assert isinstance(outcome, InputError | dict)
         result_or_one_line(lambda: token_files.read(directory))
         assert (directory / "unfinished.json").read_bytes() == content
 
@@ -226,7 +229,7 @@ def test_unfinished_token_directories(count, tokens, tmp_path):
 
 @pytest.fixture(scope="module")
 def sweep(tmp_path_factory):
-    """The directory of a sweep in which two of its lanes have a record that nobody trained."""
+    """Returns the directory of a sweep in which two lanes have invented records."""
     folder = tmp_path_factory.mktemp("sweep")
     config = experiments.configured("width_vocab", "smoke", {"corpus": "zipf:1", "widths": "16,24", "seeds": "0"})
     cells = experiments.load("width_vocab").cells(config)
@@ -249,25 +252,30 @@ def sweep(tmp_path_factory):
     manifest.write_records(0, dict.fromkeys(lanes, outcome), {"commit": "abc", "device": "any"})
     manifest.write_progress(1, [list(manifest.cells[1].lanes)[0]], 3)
     manifest.session_path.write_text('{"time": 1700000000.0, "host": "here"}\n')
-    said = {"trial": "0001", "cell": manifest.cells[1].label, "lanes": list(manifest.cells[1].lanes)[1:], "reason": "x"}
-    manifest.failures_path.write_text(json.dumps(said) + "\n")
+    failure = {
+        "trial": "0001",
+        "cell": manifest.cells[1].label,
+        "lanes": list(manifest.cells[1].lanes)[1:],
+        "reason": "x",
+    }
+    manifest.failures_path.write_text(json.dumps(failure) + "\n")
     return manifest.out
 
 
 def as_text(body) -> bytes:
-    """As it is signed where it is a record or a manifest, and one line."""
+    """Returns the body as one line, signed if it is a record or a manifest."""
     if isinstance(body, dict):
         body = {k: v for k, v in body.items() if k != "digest"}
         try:
             body["digest"] = records.config_hash(body)
-        except ValueError:  # NaN is no JSON
+        except ValueError:  # JSON has no NaN
             pass
     return json.dumps(body).encode() + b"\n"
 
 
 @st.composite
 def sweep_directories(draw, whole):
-    """One file of a sweep's directory that was damaged or changed."""
+    """Draws one damaged or changed file of a sweep's directory."""
     files = damage.contents(whole)
     path = draw(st.sampled_from(sorted(files)))
     if draw(st.booleans()):
@@ -277,7 +285,7 @@ def sweep_directories(draw, whole):
 
 @few_or_many(150, 5000)
 def test_sweep_directories(count, sweep):
-    """`status`, the table, and what is left to do of a sweep in whose directory one file was changed."""
+    """Checks `status`, the table and the remaining trials of a sweep directory in which one file changed."""
     whole, refused = damage.contents(sweep), []
 
     def read():
@@ -305,8 +313,8 @@ def test_sweep_directories(count, sweep):
 
 
 @pytest.mark.parametrize("depth", [100_000])
-def test_what_is_nested_too_deeply(depth, sweep, tokens, tmp_path):
-    """JSON that no parser follows to its end."""
+def test_deeply_nested_json(depth, sweep, tokens, tmp_path):
+    """The nesting exceeds the parser's recursion limit."""
     copies = [shutil.copytree(folder, tmp_path / folder.parent.name) for folder in (sweep, tokens)]
     for path in (copies[0] / "manifest.json", *copies[0].rglob("*.json*"), copies[1] / "meta.json"):
         path.write_text("[" * depth)

@@ -1,4 +1,4 @@
-"""Lanes trained by two machines of a Ray cluster at once, a process on each, and what becomes of them when one goes."""
+"""Lanes that two machines of a Ray cluster train together, one process on each, and the loss of one process."""
 
 import contextlib
 import functools
@@ -12,13 +12,13 @@ from tests.faults.watching import Watched, at_work, until
 from tests.sweeps.executors.test_mesh import FEW, RUN, assert_same_training
 
 GANG = ("--mesh", "fsdp=2", "--hosts", "2")
-LONGER = {"steps": "3000"}  # a lane takes long enough for a fault to hit it
+LONGER = {"steps": "3000"}  # a lane takes long enough to be hit by a fault
 pytestmark = pytest.mark.slow
 
 
 @pytest.fixture
 def pair(cluster):
-    """Two nodes of one core each."""
+    """Returns a cluster of two nodes of one core each."""
     cluster.add()
     return cluster
 
@@ -28,7 +28,7 @@ def run(command, cluster, out, *words, **settings):
 
 
 def follower(cluster) -> psutil.Process | None:
-    """The process of a gang that is not Tune's own trial."""
+    """Returns the process of a gang that is not the Tune trial itself."""
     for node in cluster.nodes:
         for process in node.processes():
             with contextlib.suppress(psutil.NoSuchProcess):
@@ -42,7 +42,7 @@ def replaced(cluster, lost: psutil.Process) -> bool:
     return new is not None and new.pid != lost.pid
 
 
-def test_two_machines_come_to_what_one_does(finished, command, pair, tmp_path):
+def test_two_machines_equal_one_machine(finished, command, pair, tmp_path):
     out = tmp_path / "out"
     process = run(command, pair, out)
     _, stderr = process.communicate(timeout=600)
@@ -51,8 +51,9 @@ def test_two_machines_come_to_what_one_does(finished, command, pair, tmp_path):
     assert all(r["provenance"]["hosts"] == 2 for r in records.read(out / "records"))
 
 
-def test_a_gang_that_loses_a_process_goes_on_as_a_new_one_to_the_same_bits(command, pair, tmp_path):
-    """One is told to go, and all save; one is killed, and the others learn of it from JAX's missing heartbeats."""
+def test_a_gang_that_loses_a_process_restarts_bit_exactly(command, pair, tmp_path):
+    """First one process is terminated, and all save. Then one is killed, and the others learn it from missing JAX
+    heartbeats."""
     whole, out = tmp_path / "whole", tmp_path / "out"
     process = run(command, pair, whole, **LONGER)
     _, stderr = process.communicate(timeout=600)

@@ -1,5 +1,5 @@
-"""Two thousand trivial lanes on two cores: what a sweep costs beside its training, per lane, in the driver's memory,
-and for whoever asks how far it is."""
+"""A sweep of two thousand trivial lanes on two cores: overhead per lane, the driver's memory, and the time of
+`status`."""
 
 import json
 import os
@@ -32,7 +32,8 @@ TRIVIAL = {
 
 
 def watched(process, out):
-    """The driver's resident bytes while lanes finish: (records that stood, bytes), every half second."""
+    """Returns samples of (number of records, the driver's resident bytes), one every half second while the sweep
+    runs."""
     driver, samples = psutil.Process(process.pid), []
     while process.poll() is None:
         finished = sum(1 for _ in out.glob("records/*.jsonl"))
@@ -46,7 +47,7 @@ def watched(process, out):
 
 @pytest.fixture(scope="module", params=["local", "ray"])
 def loaded(request, tmp_path_factory):
-    """(directory, seconds of the whole command, samples of the driver's memory) of the sweep."""
+    """Returns (directory, seconds of the whole command, samples of the driver's memory) of the sweep."""
     folder = tmp_path_factory.mktemp(request.param)
     words = ["run", "width_vocab", "--tier", "smoke", "--executor", request.param, "--threads", "1", "--out"]
     command = [
@@ -60,16 +61,16 @@ def loaded(request, tmp_path_factory):
     ]
     variables = os.environ | {"LVP_CACHE": str(folder / "cache"), "JAX_PLATFORMS": "cpu"}
     started = time.perf_counter()
-    with open(folder / "said", "w") as said:
-        process = subprocess.Popen(command, cwd=ROOT, env=variables, stdout=said, stderr=said)
+    with open(folder / "output", "w") as output:
+        process = subprocess.Popen(command, cwd=ROOT, env=variables, stdout=output, stderr=output)
         samples = watched(process, folder / "out")
-    assert process.returncode == 0, (folder / "said").read_text()[-2000:]
+    assert process.returncode == 0, (folder / "output").read_text()[-2000:]
     return folder / "out", time.perf_counter() - started, samples
 
 
 @pytest.mark.slow
 def test_overhead_and_memory(loaded):
-    """Of everything from the command to the figure: imports, compilation, scheduling, records."""
+    """The overhead is everything from the command to the figure: imports, compilation, scheduling, records."""
     out, wall, samples = loaded
     manifest = Manifest.read(out)
     trials = [json.loads(line) for line in (out / "trials.jsonl").read_text().splitlines()]
@@ -88,8 +89,8 @@ def test_overhead_and_memory(loaded):
 
 
 @pytest.mark.slow
-def test_status_is_at_once(loaded):
-    """Two thousand records are read and verified. The start of the interpreter and its imports are not counted."""
+def test_status_takes_less_than_half_a_second(loaded):
+    """Two thousand records are read and verified. The start of the interpreter and its imports do not count."""
     out, *_ = loaded
     seconds = []
     for _ in range(3):
@@ -103,7 +104,7 @@ def test_status_is_at_once(loaded):
 
 
 @pytest.mark.slow
-def test_tracking_takes_milliseconds_a_lane(loaded):
+def test_tracking_takes_milliseconds_per_lane(loaded):
     out, *_ = loaded
     started = time.perf_counter()
     folder = api.track(out, quiet=True)

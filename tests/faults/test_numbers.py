@@ -1,4 +1,4 @@
-"""What one lane of a pack comes to is no affair of the others': not its loss, not its parameters, not its measures."""
+"""A diverging lane of a pack does not affect the other lanes: not their losses, parameters or measures."""
 
 import dataclasses
 import itertools
@@ -13,7 +13,7 @@ from lvp.training import Cell, DataConfig, Lane, Program, TrainingData
 
 MODEL = DecoderConfig(vocab=40, width=16, layers=1, context=12)
 CELL = Cell(MODEL, DataConfig("none"), batch=4, steps=6, measured_steps=(0, 5), measures=("validation",))
-BROKEN = list(itertools.product((1e38, 1e8), range(3)))  # rates, and in which of three lanes
+BROKEN = list(itertools.product((1e38, 1e8), range(3)))  # learning rates, and the index of the lane out of three
 
 
 def lane(rate=0.01, seed=0, std=0.25):
@@ -32,7 +32,7 @@ def pack():
 
 
 def trained(pack, lanes, data):
-    """Outcomes as dictionaries, and each lane's whole last state as bytes, by the path of the leaf."""
+    """Returns the outcomes as dictionaries, and each lane's final state as bytes by path of the leaf."""
     kept = {}
     outcomes = training.run(pack, lanes, data, on_chunk=lambda step, state: kept.update(jax.device_get(state)))
     leaves = jax.tree_util.tree_leaves_with_path(kept)
@@ -41,23 +41,23 @@ def trained(pack, lanes, data):
 
 
 @pytest.mark.slow
-def test_a_diverging_lane_leaves_every_bit_of_its_neighbours(pack, data):
+def test_a_diverging_lane_changes_no_bit_of_the_other_lanes(pack, data):
     lanes, wrong = [lane(0.01, 0), lane(0.02, 1), lane(0.03, 2)], []
     outcomes, states = trained(pack, lanes, data)
     assert all(len(state) > 20 for state in states)
     for rate, place in BROKEN:
         broken = [*lanes[:place], lane(rate, place), *lanes[place + 1 :]]
-        found, after = trained(pack, broken, data)
-        assert outcomes[place]["status"] == "finished" and found[place]["status"] == "diverged"
+        with_broken, after = trained(pack, broken, data)
+        assert outcomes[place]["status"] == "finished" and with_broken[place]["status"] == "diverged"
         assert after[place] != states[place]
-        same = [found[i] == outcomes[i] and after[i] == states[i] for i in range(3) if i != place]
+        same = [with_broken[i] == outcomes[i] and after[i] == states[i] for i in range(3) if i != place]
         wrong += [(rate, place, i) for i, equal in enumerate(same) if not equal]
     assert not wrong
 
 
-def test_a_pack_that_diverges_but_for_one_lane_leaves_it_every_bit(pack, data):
+def test_diverging_lanes_change_no_bit_of_the_only_finite_lane(pack, data):
     lanes = [lane(0.01, 0), lane(0.02, 1), lane(0.03, 2)]
     outcomes, states = trained(pack, lanes, data)
-    found, after = trained(pack, [lane(1e38, 0), lanes[1], lane(1e38, 2)], data)
-    assert [o["status"] for o in found] == ["diverged", "finished", "diverged"]
-    assert (found[1], after[1]) == (outcomes[1], states[1])
+    with_broken, after = trained(pack, [lane(1e38, 0), lanes[1], lane(1e38, 2)], data)
+    assert [o["status"] for o in with_broken] == ["diverged", "finished", "diverged"]
+    assert (with_broken[1], after[1]) == (outcomes[1], states[1])

@@ -1,5 +1,5 @@
-"""Nothing that a user names is executed, but an experiment's file that is given to `run`: no pickle is loaded, no text
-evaluated, no module imported by its name."""
+"""No user input is executed except an experiment's file given to `run`: no pickle is loaded, no text is evaluated, no
+module is imported by name."""
 
 import ast
 import hashlib
@@ -21,7 +21,7 @@ from lvp.files import write_whole
 from lvp.training import records
 from sweeps.driver import api
 from sweeps.driver.manifest import Manifest
-from tests.docs.test_layout import FILES, ROOT, imported
+from tests.docs.sources import FILES, ROOT, imported
 
 FORBIDDEN_MODULES = {
     "pickle",
@@ -37,7 +37,7 @@ FORBIDDEN_MODULES = {
 }
 FORBIDDEN_CALLS = {"eval", "exec", "compile", "__import__", "np.load", "numpy.load", "os.system", "os.popen"}
 ALLOWED = {
-    "experiments/__init__.py": {"importlib.import_module"},  # by a name that is one of a list
+    "experiments/__init__.py": {"importlib.import_module"},  # the name is checked against a list
     "experiments/common/user_experiments.py": {
         "exec",
         "compile",
@@ -47,19 +47,19 @@ NETWORK = {"urllib", "http", "requests", "ftplib"}
 
 
 def executes(source: str) -> set[str]:
-    """What in a module's source loads programs or evaluates text."""
-    found = set()
+    """Returns the constructs of a module's source that load programs or evaluate text."""
+    constructs = set()
     for node in ast.walk(ast.parse(source)):
         if isinstance(node, ast.Import):
-            found |= {a.name for a in node.names if a.name.split(".")[0] in FORBIDDEN_MODULES}
+            constructs |= {a.name for a in node.names if a.name.split(".")[0] in FORBIDDEN_MODULES}
         elif isinstance(node, ast.ImportFrom) and (node.module or "").split(".")[0] in FORBIDDEN_MODULES:
-            found.add(node.module)
+            constructs.add(node.module)
         elif isinstance(node, ast.Call):
             name = ast.unparse(node.func)
             if name in FORBIDDEN_CALLS or name.endswith(("import_module", "exec_module", "load_module")):
-                found.add(name)
-            found |= {f"{k.arg}=" for k in node.keywords if k.arg in ("allow_pickle", "shell")}
-    return found
+                constructs.add(name)
+            constructs |= {f"{k.arg}=" for k in node.keywords if k.arg in ("allow_pickle", "shell")}
+    return constructs
 
 
 @pytest.mark.parametrize("path", FILES, ids=lambda p: str(p.relative_to(ROOT)))
@@ -82,26 +82,26 @@ def test_no_module_loads_programs_or_evaluates_text(path):
         "subprocess.run(text, shell=True)",
     ],
 )
-def test_what_would_is_found(source):
+def test_forbidden_constructs_are_detected(source):
     assert executes(source)
 
 
-def test_only_one_module_downloads_and_it_checks_what_it_got():
+def test_only_one_module_downloads():
     assert [str(p.relative_to(ROOT)) for p in FILES if NETWORK & set(imported(p))] == ["lvp/data/text/downloads.py"]
 
 
 def test_a_download_with_another_digest_is_refused(tmp_path):
     path = tmp_path / "archive"
     path.write_bytes(b"the release")
-    digest, said = hashlib.sha256(b"the release").hexdigest(), {"what": "it", "way_out": "copy it"}
-    assert downloads.fetch(path.as_uri(), digest, **said) == b"the release"
+    digest, names = hashlib.sha256(b"the release").hexdigest(), {"what": "it", "way_out": "copy it"}
+    assert downloads.fetch(path.as_uri(), digest, **names) == b"the release"
     path.write_bytes(b"the releasE")
     with pytest.raises(InputError, match="has sha256 .* not the release; copy it"):
-        downloads.fetch(path.as_uri(), digest, **said)
+        downloads.fetch(path.as_uri(), digest, **names)
 
 
 class Program:
-    """Unpickled, it writes a file."""
+    """Writes a file when it is unpickled."""
 
     def __init__(self, path):
         self.path = path
@@ -112,16 +112,16 @@ class Program:
 
 @pytest.fixture
 def planted(tmp_path):
-    """(a directory, a .npy file there that holds a program, the file that this one writes)."""
+    """Returns (a directory, a .npy file in it that contains a program, the file that the program writes)."""
     trace, path = tmp_path / "trace", tmp_path / "train.npy"
     path.write_bytes(storage.npy(np.array([Program(trace)], object)))
-    np.load(path, allow_pickle=True)  # else the tests that follow would pass for nothing
+    np.load(path, allow_pickle=True)  # otherwise the tests below could pass without a working program
     assert trace.read_text() == "executed"
     trace.unlink()
     return tmp_path, path, trace
 
 
-def test_an_array_of_objects_is_refused_unread(planted):
+def test_an_array_of_objects_is_refused_before_it_is_read(planted):
     folder, path, trace = planted
     for content in (path.read_bytes(), pickle.dumps(Program(trace))):
         path.write_bytes(content)
@@ -136,7 +136,7 @@ def test_an_array_of_objects_is_refused_unread(planted):
     assert not trace.exists()
 
 
-def test_token_directories_hold_no_programs(planted, tmp_path):
+def test_programs_in_token_directories_are_refused(planted, tmp_path):
     folder, path, trace = planted
     size = path.stat().st_size
     files = {n: {"bytes": size, "sha256": hashlib.sha256(path.read_bytes()).hexdigest()} for n in ("train.npy",)}
@@ -179,8 +179,8 @@ NO_EXPERIMENTS = ["../evil", "evil", "os.path", "experiments.warmup", "checks", 
 
 
 @pytest.mark.parametrize("name", NO_EXPERIMENTS)
-def test_an_experiment_is_one_of_the_list(name, tmp_path, monkeypatch):
-    """Given, or in a manifest: a path, a module or anything else is not imported."""
+def test_only_listed_experiments_are_imported(name, tmp_path, monkeypatch):
+    """The name, given by the user or by a manifest, is a path, a module or anything else."""
     (tmp_path / "evil.py").write_text("raise SystemExit('executed')")
     monkeypatch.syspath_prepend(tmp_path)
     before = set(sys.modules)
@@ -193,7 +193,7 @@ def test_an_experiment_is_one_of_the_list(name, tmp_path, monkeypatch):
     assert set(sys.modules) - before == set()
 
 
-def test_a_manifest_with_programs_for_text_is_refused(tmp_path):
+def test_a_manifest_with_programs_in_place_of_text_is_refused(tmp_path):
     config = experiments.to_dict(experiments.configured("width_vocab", "smoke"))
     for text in HOSTILE:
         for changed in ({"config": config | {"norm": text}}, {"tier": text}, {"config": config | {"steps": text}}):
@@ -204,8 +204,8 @@ def test_a_manifest_with_programs_for_text_is_refused(tmp_path):
     assert {p.name for p in tmp_path.iterdir()} == {"manifest.json", "manifest.copy.json"}
 
 
-def test_a_record_names_no_place_to_write(tmp_path):
-    """The name of a lane is a hash of its configuration, whatever a file claims."""
+def test_a_record_cannot_name_its_path(tmp_path):
+    """The file name of a lane is the hash of its configuration, regardless of the file's content."""
     record = {"format": 1, "hash": "../../evil", "config": {}, "outcome": {"status": "finished"}, "provenance": {}}
     (tmp_path / "out" / "records").mkdir(parents=True)
     records.write(tmp_path / "out" / "records" / "00ff.jsonl", [record])

@@ -1,4 +1,4 @@
-"""What is seen of a sweep from outside while something is done to it."""
+"""Observes a sweep from outside while a fault is injected."""
 
 import time
 
@@ -11,7 +11,7 @@ from tests.sweeps.running import outcomes
 
 
 class Watched:
-    """Which records of a sweep stood when, to tell afterwards whether one was lost or written again."""
+    """The times at which a sweep's records were first seen, to detect a record that is lost or written again."""
 
     def __init__(self, out):
         self.out, self.seen = out, {}
@@ -22,28 +22,28 @@ class Watched:
         return len(self.seen)
 
     def assert_whole(self, fault: str, injected: int, undisturbed, lanes: int = 12) -> None:
-        """No lane lost, repeated or wrong; and says so in the ledger, whatever it is."""
+        """Asserts that no lane is lost, repeated or wrong. Writes the counts to the ledger in any case."""
         self.look()
         now = {p.name: p.stat().st_mtime_ns for p in self.out.glob("records/*.jsonl")}
         rewritten = sum(now.get(name, when) != when for name, when in self.seen.items())
         right, ours = outcomes(undisturbed), outcomes(self.out)
-        found = {
+        counts = {
             "lost": len(right.keys() - ours.keys()),
             "repeated": max(rewritten, len(ours.keys() - right.keys())),
             "wrong": sum(right[lane] != ours[lane] for lane in right.keys() & ours.keys()),
         }
-        ledger.record(fault, injected, **found)
-        assert found == {"lost": 0, "repeated": 0, "wrong": 0}
+        ledger.record(fault, injected, **counts)
+        assert counts == {"lost": 0, "repeated": 0, "wrong": 0}
         assert len(right) == lanes
 
 
 def until(condition, process, seconds=300):
     deadline = time.monotonic() + seconds
-    while not (found := condition()):
+    while not (result := condition()):
         assert time.monotonic() < deadline
         assert process.poll() is None, process.communicate()
         time.sleep(0.1)
-    return found
+    return result
 
 
 def at_work(out) -> int:

@@ -1,4 +1,4 @@
-"""The chunked loss is the dense loss: value, gradients, weights, padding; and it does not hold the logits."""
+"""The chunked loss equals the dense loss in value, gradients, weights and padding, and does not store the logits."""
 
 import jax
 import jax.numpy as jnp
@@ -33,14 +33,14 @@ def test_equals_the_dense_loss_and_its_gradients(tokens, chunk, weighted):
         np.testing.assert_allclose(got, want, rtol=2e-5, atol=1e-6 * float(jnp.max(jnp.abs(want))) + 1e-9)
 
 
-def test_chunks_are_the_array_and_zeros():
+def test_chunks_are_the_array_padded_with_zeros():
     rows, weights = chunks(4, jnp.arange(30.0).reshape(10, 3), jnp.ones(10))
     assert rows.shape == (3, 4, 3) and weights.shape == (3, 4)
     np.testing.assert_array_equal(rows.reshape(12, 3), np.append(np.arange(30.0), np.zeros(6)).reshape(12, 3))
     assert weights.ravel().tolist() == [1.0] * 10 + [0.0] * 2
 
 
-def test_uniform_logits_cost_log_vocab():
+def test_uniform_logits_have_a_loss_of_log_vocab():
     loss = next_token_loss(jnp.zeros((7, 3)), jnp.ones((3, 50)), jnp.arange(7), chunk=4)
     np.testing.assert_allclose(loss, np.log(50), rtol=1e-6)
 
@@ -50,18 +50,18 @@ def test_tokens_of_weight_zero_do_not_count():
     weights = jnp.asarray([1.0] * 12 + [0.0] * 8)
     masked = next_token_loss(hidden, head, targets, weights, chunk=8)
     np.testing.assert_allclose(masked, next_token_loss(hidden[:12], head, targets[:12], chunk=8), rtol=1e-6)
-    assert masked != next_token_loss(hidden, head, targets, chunk=8)  # the others would have counted
+    assert masked != next_token_loss(hidden, head, targets, chunk=8)  # control: these tokens would have counted
     assert next_token_loss(hidden, head, targets, jnp.zeros(20)) == 0
 
 
-def test_value_without_gradient_is_the_same():
+def test_the_value_without_gradient_is_the_same():
     hidden, head, targets, weights = problem(30, 8, 40)
     value = next_token_loss(hidden, head, targets, weights, chunk=7)
     both, _ = jax.value_and_grad(next_token_loss)(hidden, head, targets, weights, chunk=7)
     np.testing.assert_allclose(value, both, rtol=1e-6)
 
 
-def test_vmap_over_models_equals_the_loop():
+def test_vmap_over_models_equals_a_loop():
     problems = [problem(12, 8, 20, seed) for seed in range(3)]
     stacked = [jnp.stack(x) for x in zip(*problems, strict=True)]
     grad = jax.grad(lambda h, w, t, a: next_token_loss(h, w, t, a, chunk=5), (0, 1))
@@ -69,7 +69,7 @@ def test_vmap_over_models_equals_the_loop():
         np.testing.assert_allclose(got, jnp.stack(want), rtol=1e-5, atol=1e-8)
 
 
-def test_bfloat16_gradients_stay_bfloat16_and_near_float32():
+def test_bfloat16_gradients_stay_bfloat16_and_are_close_to_float32():
     hidden, head, targets, weights = problem(64, 32, 100)
     want = jax.grad(next_token_loss, (0, 1))(hidden, head, targets, weights, chunk=16)
     low = hidden.astype(jnp.bfloat16), head.astype(jnp.bfloat16)
@@ -80,7 +80,7 @@ def test_bfloat16_gradients_stay_bfloat16_and_near_float32():
 
 
 def test_temporary_memory_is_a_sixteenth_of_the_dense_loss():
-    """By the compiled programs at 4,096 tokens × 32,768 × 256, gradients included; nothing is run."""
+    """From the compiled programs with gradients, at 4,096 tokens × 32,768 × 256. Nothing is executed."""
     shapes = [jax.ShapeDtypeStruct(s, d) for s, d in (((4096, 256), "f4"), ((256, 32768), "f4"), ((4096,), "i4"))]
 
     def temporary(loss):

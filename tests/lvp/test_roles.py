@@ -1,4 +1,4 @@
-"""Every leaf has one role and its axes, or an error that names it."""
+"""Every leaf has one role and its axes, or an error names it."""
 
 import dataclasses
 from typing import NamedTuple
@@ -14,7 +14,7 @@ m, d, T, L, heads, hd, ff = 24, 8, 5, 3, 2, 4, 32
 
 
 def tree(shapes: dict) -> dict:
-    """Nested dicts from "/"-joined paths."""
+    """Returns nested dicts from "/"-joined paths."""
     out = {}
     for path, shape in shapes.items():
         *parents, name = path.split("/")
@@ -69,14 +69,14 @@ SEPARATE = {
 @pytest.mark.parametrize("prefix", ["", "params/"])
 @pytest.mark.parametrize("model", [DECODER, SCANNED, SEPARATE], ids=["decoder", "scanned", "separate"])
 def test_defaults_cover_our_models(model, prefix):
-    found = by_path(tree({prefix + path: shape for path, (shape, *_) in model.items()}))
-    assert found == {
+    described = by_path(tree({prefix + path: shape for path, (shape, *_) in model.items()}))
+    assert described == {
         prefix + path: Leaf(prefix + path, role, shape, fan_in, stacked, vocab_axis)
         for path, (shape, role, fan_in, stacked, vocab_axis) in model.items()
     }
 
 
-def test_scanned_attention_out_with_separate_heads_sums_over_both():
+def test_fan_in_of_scanned_attention_out_with_separate_heads():
     (leaf,) = by_path(tree({"blocks/attention/out/kernel": (L, heads, hd, d)})).values()
     assert (leaf.fan_in, leaf.stacked) == ((1, 2), (0,))
 
@@ -88,8 +88,8 @@ def test_blocks_in_a_list_are_not_stacked():
     assert all(leaf.fan_in == (0,) and leaf.stacked == () for leaf in leaves)
 
 
-def test_a_foreign_stack_of_layers_is_refused_rather_than_read_as_heads():
-    # [L, d, heads·hd] would otherwise pass for [d, heads, hd].
+def test_an_undeclared_stack_of_layers_is_refused_and_not_read_as_heads():
+    # [L, d, heads·hd] could otherwise be read as [d, heads, hd].
     with pytest.raises(InputError, match="'layers/attention/query/kernel'"):
         classify(tree({"layers/attention/query/kernel": (L, d, d)}))
 
@@ -106,7 +106,7 @@ class Module:
     table: jax.Array
 
 
-def test_names_decide_before_ranks():
+def test_names_take_precedence_over_ranks():
     shapes = {"a/bias": (2, 3, 4), "b/scale": (), "c/gain": (2, 3), "bias": (7,)}
     assert set(jax.tree.leaves(labels(tree(shapes)))) == {"vector"}
 
@@ -123,12 +123,12 @@ def test_names_decide_before_ranks():
         "block_x/mlp/up/kernel",
     ],
 )
-def test_patterns_match_whole_paths_only(path):
+def test_patterns_match_only_whole_paths(path):
     with pytest.raises(InputError, match=f"{path!r}.*no declaration"):
         classify(tree({path: (m, d)}))
 
 
-def test_a_leaf_of_the_wrong_rank_is_named_with_the_declaration_that_has_its_name():
+def test_a_leaf_of_the_wrong_rank_is_named_with_its_declaration():
     with pytest.raises(InputError, match=r"'embedding/embedding' of shape \(2, 24, 8\).*not for rank 3"):
         classify(tree({"embedding/embedding": (2, m, d)}))
 
@@ -139,7 +139,7 @@ def test_rank_three_needs_declared_axes():
         classify(params, extra=(Declaration("mix/kernel", "hidden"),))
     (leaf,) = jax.tree.leaves(classify(params, extra=(Declaration("mix/kernel", "hidden", fan_in=(0, 1)),)))
     assert leaf.fan_in == (0, 1)
-    # Declaring what is stacked leaves a matrix, for which the convention speaks.
+    # Declaring the stacked axis leaves a matrix, for which the convention applies.
     (leaf,) = jax.tree.leaves(classify(params, extra=(Declaration("mix/kernel", "hidden", stacked=(0,)),)))
     assert (leaf.fan_in, leaf.stacked) == ((1,), (0,))
 
@@ -165,7 +165,7 @@ def test_user_declarations_take_precedence():
     assert labels(params, extra=extra) == {"head": {"kernel": "hidden", "bias": "hidden"}}
 
 
-def test_disagreement_at_one_precedence_is_an_error_and_agreement_is_not():
+def test_conflicting_declarations_of_equal_precedence_are_an_error():
     params = tree({"w": (3, 4)})
     first = Declaration("w", "hidden")
     with pytest.raises(InputError, match="'w'.*hidden.*output.*disagree"):
@@ -175,7 +175,7 @@ def test_disagreement_at_one_precedence_is_an_error_and_agreement_is_not():
     assert labels(params, extra=(first, Declaration(".", "hidden", fan_in=(0,)))) == {"w": "hidden"}
 
 
-def test_no_path_matches_two_disagreeing_defaults():
+def test_no_path_matches_two_conflicting_defaults():
     for path, rank in [("a/b/attention/out/kernel", 2), ("blocks/attention/out/kernel", 3)]:
         assert sum(d.names(path) and d.admits(rank) for d in DEFAULT) == 1
 
@@ -188,7 +188,7 @@ def test_no_path_matches_two_disagreeing_defaults():
         Declaration("w", "output", fan_in=(0,), vocab_axis=0),
     ],
 )
-def test_axes_that_a_leaf_does_not_have(declaration):
+def test_missing_axes_are_refused(declaration):
     with pytest.raises(InputError, match="'w'.*distinct and below its rank 2"):
         classify({"w": jnp.zeros((3, 4))}, extra=(declaration,))
 
@@ -211,7 +211,7 @@ def test_bad_declarations(arguments):
         classify({"w": jnp.zeros(3)}, extra=("w",))
 
 
-def test_containers_of_every_kind():
+def test_all_container_types_are_supported():
     params = {
         "list": [jnp.zeros((3, 4)), jnp.zeros((4, 3))],
         "pair": (Fields(jnp.zeros((2, 2)), jnp.zeros(2)),),
@@ -236,7 +236,7 @@ def test_containers_of_every_kind():
         classify(jnp.zeros((2, 3)))
 
 
-def test_works_on_tracers():
+def test_tracers_are_supported():
     seen = []
 
     @jax.jit
@@ -248,6 +248,6 @@ def test_works_on_tracers():
     assert seen == [{"head": {"kernel": "output"}}]
 
 
-def test_roles_are_these():
+def test_the_roles():
     assert ROLES == ("embedding", "position", "hidden", "output", "vector")
     assert {declaration.role for declaration in DEFAULT} == set(ROLES)

@@ -1,4 +1,4 @@
-"""The experiments that calculate: their quantities against definitions, their claims against tables of known answer."""
+"""Calculated experiments: their quantities against definitions, their claims on tables with known answers."""
 
 import dataclasses
 
@@ -16,7 +16,7 @@ CONTEXT = {"experiment": "none", "tier": "none", "corpus": "none", "commit": "no
 
 
 @pytest.mark.parametrize("experiment", [token_frequencies, feature_learning], ids=lambda m: m.__name__)
-def test_cells_of_every_tier_have_names_of_their_own(experiment):
+def test_cells_of_every_tier_have_distinct_names(experiment):
     for config in experiment.TIERS.values():
         cells = experiment.config.cells(config)
         assert len({c.label for c in cells}) == len(cells) and all(c.cell.flops_per_lane > 0 for c in cells)
@@ -28,12 +28,12 @@ def zipf(tmp_path):
     return data.prepare("zipf:1", vocab=512, slice_bytes=None, valid_bytes=None, cache=tmp_path)
 
 
-def test_mean_squares_are_those_of_the_frequencies(zipf):
-    found = token_frequencies.calculation.calculate({"ranks": [10, 500]}, {"vocab": 512}, zipf)
+def test_mean_squares_equal_those_of_the_frequencies(zipf):
+    calculated = token_frequencies.calculation.calculate({"ranks": [10, 500]}, {"vocab": 512}, zipf)
     alpha = zipf.frequencies()
-    assert found["peak_ratio"] == pytest.approx(512 * alpha.max() ** 2 / np.sum(alpha**2), rel=1e-12)
-    assert found["mean_square_of_top"] == pytest.approx(1 / found["peak_ratio"], rel=1e-12)
-    assert found["exponent"] == pytest.approx(1, abs=0.05) and found["unseen"] == 0
+    assert calculated["peak_ratio"] == pytest.approx(512 * alpha.max() ** 2 / np.sum(alpha**2), rel=1e-12)
+    assert calculated["mean_square_of_top"] == pytest.approx(1 / calculated["peak_ratio"], rel=1e-12)
+    assert calculated["exponent"] == pytest.approx(1, abs=0.05) and calculated["unseen"] == 0
 
 
 def frequencies_table(power):
@@ -50,24 +50,26 @@ def test_frequency_claims(power, verdict):
     assert claims[0].value == pytest.approx(power, abs=0.02)
 
 
-def test_parts_of_a_step_are_those_of_theory(zipf):
+def test_components_of_a_step_equal_the_theory(zipf):
     arguments = {"width": 16, "vocab": 512, "draws": 40, "seed": 0, "steps": [1, 3], "rate": 0.2}
-    found = feature_learning.calculation.calculate(arguments, {"arm": feature_learning.config.THEOREM}, zipf)
+    components = feature_learning.calculation.calculate(arguments, {"arm": feature_learning.config.THEOREM}, zipf)
     for part in feature_learning.config.PARTS:
-        assert abs(found[part] - found[f"{part}_exact"]) < 4 * found[f"{part}_error"]
-    assert found["embedding_paper"] == theory.embedding_component(16, 512, 1.0, 1.0)
-    assert found["top_paper"] > 1.05 * found["top_exact"]
+        assert abs(components[part] - components[f"{part}_exact"]) < 4 * components[f"{part}_error"]
+    assert components["embedding_paper"] == theory.embedding_component(16, 512, 1.0, 1.0)
+    assert components["top_paper"] > 1.05 * components["top_exact"]
     arm = feature_learning.calculation.calculate(arguments, {"arm": "Adam, cross-entropy"}, zipf)
     assert {f"{part}_step{t}" for part in feature_learning.config.PARTS for t in (1, 3)} <= set(arm)
     assert arm["embedding_step3"] > arm["embedding_step1"] > 0
 
 
 def moments_rows(d, alpha, form):
-    """Theorems 3 and 4 likewise, their covariances diagonal to noise."""
+    """Returns rows for theorems 3 and 4, with covariances that are diagonal up to noise."""
     signs = float(theory.sign_projection_variance(d, len(alpha)))
-    each = [theory.sign_gaussian_variance(d, alpha, exact=exact) for exact in (True, False)]
+    variances = [theory.sign_gaussian_variance(d, alpha, exact=exact) for exact in (True, False)]
     forms = {"signs": (signs, signs)}
-    forms |= {name: tuple(float(x[token]) for x in each) for name, token in (("top", 0), ("rare", len(alpha) // 2))}
+    forms |= {
+        name: tuple(float(x[token]) for x in variances) for name, token in (("top", 0), ("rare", len(alpha) // 2))
+    }
     for arm in sign_moments.ARMS:
         row = {"lane.arm": arm}
         for name in ("signs",) if arm == "theorem 3" else ("top", "rare"):
@@ -80,7 +82,8 @@ def moments_rows(d, alpha, form):
 
 
 def learning_table(config, form):
-    """What would be measured if `form` were exact for the projection, and every arm had LVP's power."""
+    """Returns the table that would be measured if `form` were exact for the projection and every arm had LVP's
+    power."""
     rows = []
     for regime, pairs in feature_learning.config.regimes(config).items():
         for d, m in pairs:
@@ -113,7 +116,7 @@ def test_learning_claims(form, verdicts):
     table = learning_table(config, form)
     claims = feature_learning.claims.claims(table, config, CONTEXT)
     assert [c.verdict for c in claims[:3]] == verdicts
-    # Theorem 3's variance and covariance; of theorem 4 for both tokens the printed variance, the exact one, covariance.
+    # Theorem 3: variance and covariance. Theorem 4, for both tokens: printed variance, exact variance, covariance.
     assert [c.verdict for c in claims[3:8]] == ["supported"] * 2 + verdicts[1:] + ["supported"]
     assert {c.verdict for c in claims[8:]} == {"supported"} and len(claims) == 11 + 2 * len(
         feature_learning.config.ARMS
@@ -123,32 +126,33 @@ def test_learning_claims(form, verdicts):
     assert all(arm in feature_learning.analysis.summary(table, config) for arm in feature_learning.config.ARMS)
 
 
-def test_what_survives_is_told_from_what_does_not_where_the_form_bends():
-    """δ_W's own form need not be a power, as in text: what is judged is the measured part relative to it."""
+def test_claims_hold_where_the_closed_form_is_no_power_law():
+    """The form of δ_W need not be a power, as for text. The claim is judged on the measured component relative to the
+    form."""
     config = feature_learning.TIERS["laptop"]
     table = learning_table(config, "exact")
-    bend = 1 + (table["cell.arguments.width"] == 32)  # the most frequent token's frequency jumps
+    bend = 1 + (table["cell.arguments.width"] == 32)  # the frequency of the most frequent token jumps
     columns = [c for c in table if c == "top_exact" or (c.startswith("top_step"))]
     table[columns] = table[columns].mul(bend, axis=0)
     falls = table["lane.arm"] == "sign, cross-entropy"
     table.loc[falls, columns] = table[columns].div(table["cell.arguments.width"] ** 0.3, axis=0)[falls]
-    claims = feature_learning.claims.claims(table, config, CONTEXT)[-4:]  # of δ_W
+    claims = feature_learning.claims.claims(table, config, CONTEXT)[-4:]  # the exponent of δ_W
     assert [c.verdict for c in claims] == ["supported", "supported", "contradicted", "supported"]
     assert claims[2].value == pytest.approx(-0.3, abs=0.01)
 
 
-def test_a_sweep_can_be_shown_before_it_is_whole():
+def test_a_partial_sweep_can_be_reported():
     config = feature_learning.TIERS["laptop"]
     whole = learning_table(config, "exact")
     is_theorem = whole["lane.arm"] == feature_learning.config.THEOREM
     for rows in (whole[is_theorem], whole[~is_theorem], whole[:1], whole[::7]):
-        rows = rows.dropna(axis=1, how="all")  # columns come with the rows that fill them
+        rows = rows.dropna(axis=1, how="all")  # a column exists once one of its rows does
         feature_learning.figure.figure(rows, config, tier="none", corpus="none", partial=(len(rows), len(whole)))
         assert feature_learning.analysis.summary(rows, config).startswith("regime")
         assert len(feature_learning.claims.claims(rows, config, CONTEXT)) == 11 + 2 * len(feature_learning.config.ARMS)
 
 
-def test_covariances_that_are_not_diagonal_are_no_support():
+def test_covariances_that_are_not_diagonal_do_not_support_the_claim():
     config = feature_learning.TIERS["laptop"]
     table = learning_table(config, "exact")
     table["top_covariance"] = 0.1 * table["top_variance"]
@@ -158,23 +162,23 @@ def test_covariances_that_are_not_diagonal_are_no_support():
 
 
 @pytest.mark.slow
-def test_moments_are_those_of_theory(zipf):
+def test_moments_equal_the_theory(zipf):
     arguments = {"width": 16, "vocab": 512, "draws": 20, "seed": 0, "steps": [1], "rate": 0.2}
-    found = [feature_learning.calculation.calculate(arguments, {"arm": arm}, zipf) for arm in sign_moments.ARMS]
-    for name, column in (("signs", found[0]), ("top", found[1]), ("rare", found[1])):
+    moments = [feature_learning.calculation.calculate(arguments, {"arm": arm}, zipf) for arm in sign_moments.ARMS]
+    for name, column in (("signs", moments[0]), ("top", moments[1]), ("rare", moments[1])):
         value, error = column[f"{name}_variance"], column[f"{name}_variance_error"]
         assert abs(value - column[f"{name}_variance_exact"]) < 4 * error < 0.2 * value
         assert abs(column[f"{name}_covariance"]) < 4 * column[f"{name}_covariance_error"]
-    assert found[1]["top_variance_paper"] > 1.1 * found[1]["top_variance_exact"]
+    assert moments[1]["top_variance_paper"] > 1.1 * moments[1]["top_variance_exact"]
 
 
-def test_a_claim_names_the_width_it_was_measured_at():
+def test_a_claim_names_the_width_of_its_measurement():
     config = feature_learning.Config(widths=(16, 32, 64, 128, 256), largest=1024)
     ratios = feature_learning.claims.claims(learning_table(config, "exact"), config, CONTEXT)[:3]
     assert all("at d 128, m = 8 d" in claim.note for claim in ratios)
 
 
-def test_every_point_has_its_bar_and_no_legend_covers_one():
+def test_every_point_has_an_error_bar_and_no_legend_covers_a_point():
     config = feature_learning.TIERS["laptop"]
     table = learning_table(config, "exact")
     figure = feature_learning.figure.figure(table, config, tier="laptop", corpus="none", partial=None)
@@ -186,7 +190,7 @@ def test_every_point_has_its_bar_and_no_legend_covers_one():
         assert not axes.get_legend().get_window_extent().overlaps(axes.get_window_extent())
 
 
-def test_texts_have_no_vocabulary_below_the_bytes():
+def test_a_text_corpus_refuses_a_vocabulary_below_256():
     for tier, config in feature_learning.TIERS.items():
         text = dataclasses.replace(config, corpus="wikitext2:/somewhere")
         shapes = [pair for pairs in feature_learning.config.regimes(text).values() for pair in pairs]
@@ -198,7 +202,7 @@ def test_texts_have_no_vocabulary_below_the_bytes():
     )
 
 
-def test_a_regime_of_fewer_than_two_widths_is_left_out_and_says_so():
+def test_a_regime_with_fewer_than_two_widths_is_left_out_and_reported():
     config = feature_learning.Config(corpus="python-docs", widths=(16, 32, 64), fixed_vocab=128, largest=2048)
     assert [len(pairs) for pairs in feature_learning.config.regimes(config).values()] == [0, 2, 2]
     lines = feature_learning.analysis.summary(learning_table(config, "exact"), config).splitlines()
@@ -207,7 +211,7 @@ def test_a_regime_of_fewer_than_two_widths_is_left_out_and_says_so():
         dataclasses.replace(config, largest=300)
 
 
-def test_counts_that_fix_no_exponent_are_no_result():
+def test_counts_without_a_resolved_exponent_give_no_result():
     rows = {
         "lane.vocab": [256, 512], "tokens": [10**7, 10**6], "unseen": 94, "fitted_from": 10, "fitted_to": [162, 418],
         "exponent": [20.0, 0.93], "exponent_low": [None, 0.8], "exponent_high": [None, 1.06], "offset": [244.0, -1.7],
@@ -222,7 +226,7 @@ def test_counts_that_fix_no_exponent_are_no_result():
     curves = (
         token_frequencies.figure.figure(table, config, tier="none", corpus="none", partial=None).axes[0].get_lines()
     )
-    assert len(curves) == 3  # two of frequencies, one of a law
+    assert len(curves) == 3  # two claims about frequencies, one about a law
     drawn = np.concatenate([line.get_ydata() for line in curves])
     assert np.nanmin(drawn) == 1e-3  # a frequency of 0 is not drawn
 

@@ -1,4 +1,4 @@
-"""Configurations and the paper tier: what the paper states is what runs."""
+"""Configurations of the experiments: the paper tier equals the published set-up."""
 
 import dataclasses
 
@@ -44,7 +44,7 @@ def test_paper_tier_is_the_published_set_up():
     "paper", [*PAPER[: len(PAPER) // 2], *map(slow, PAPER[len(PAPER) // 2 :])], ids=lambda c: c.label
 )
 def test_every_paper_cell_traces_and_has_its_parameter_count(paper):
-    """2 m d + 2 (4 d² + 8 d²) + 5 d, with m = 8 d: 40 d² and the gains. Nothing is allocated."""
+    """The count is 2 m d + 2 (4 d² + 8 d²) + 5 d with m = 8 d: 40 d² and the gains. Nothing is allocated."""
     cell, lanes = paper.cell, paper.lanes
     width = cell.model.width
     state = training.Program(cell).lane_shapes()
@@ -61,7 +61,7 @@ def test_every_paper_cell_traces_and_has_its_parameter_count(paper):
 
 
 def two_steps(paper):
-    """The cell with only batch, depth and the number of steps reduced, run for its two steps."""
+    """Trains two steps of the cell, with a reduced batch and one layer, and checks the loss."""
     cell = dataclasses.replace(
         paper.cell,
         batch=1,
@@ -74,7 +74,7 @@ def two_steps(paper):
         training.Program(cell), paper.lanes[:1], training.TrainingData.from_tokens(cell, tokens, tokens[:257])
     )
     assert result.status == "finished"
-    # At these widths nothing is learnt in two steps: the loss is a random model's, log m + about 1/2 · Var(logits).
+    # Nothing is learnt in two steps at these widths. The loss is a random model's: log m + about 1/2 · Var(logits).
     assert result.train_loss == pytest.approx(np.log(cell.model.vocab) + 0.5, abs=0.3)
 
 
@@ -90,14 +90,14 @@ def test_the_larger_paper_cells_run_two_steps(paper):
 
 
 def form(cell):
-    """All choices of a cell that are no sizes."""
+    """Returns all choices of a cell that are not sizes."""
     model, data = cell.model, cell.data
     choices = ("norm", "norm_epsilon", "positions", "mlp", "tied", "biases", "normalize_rows", "dtype", "mlp_factor")
     return (*(getattr(model, name) for name in choices), cell.optimizer, cell.cooldown, cell.clip_norm, data.order)
 
 
 @pytest.mark.parametrize("tier", width_vocab.TIERS)
-def test_the_cells_of_every_tier_differ_from_the_papers_in_sizes_only(tier):
+def test_cells_of_every_tier_differ_from_the_papers_only_in_sizes(tier):
     config = width_vocab.TIERS[tier]
     cells = width_vocab.config.cells(config)
     assert len(cells) == len(config.widths) * len(config.token_rows)
@@ -110,15 +110,16 @@ def test_the_cells_of_every_tier_differ_from_the_papers_in_sizes_only(tier):
         decoder(c.cell.model)
 
 
-def test_laptop_tier_is_what_the_readme_promises():
+def test_laptop_tier_matches_the_readme():
     config = width_vocab.TIERS["laptop"]
     assert len(config.widths) >= 4 and 32 <= min(config.widths) and max(config.widths) <= 128
     assert any(width & (width - 1) for width in config.widths)
     assert (len(config.rates), len(config.seeds), config.vocab_per_width) == (6, 3, 8)
-    assert config.token_rows == ("sqrt", "plain")  # the paper's claim is judged on Vaswani's reading, which comes first
+    # the paper's claim is judged on Vaswani's token rows, which come first
+    assert config.token_rows == ("sqrt", "plain")
 
 
-def test_values_come_as_text_or_as_they_are():
+def test_values_may_be_text_or_typed():
     made = experiments.configured(
         "width_vocab", "smoke", {"widths": "32, 64", "slice_bytes": "none", "rates": [0.1, 0.2, 0.4]}
     )
@@ -163,8 +164,8 @@ def test_unknown_names_get_a_suggestion():
 
 
 def synthetic(slope, seed=0, noise=0.003, plain=0.1, drift=0.0):
-    """A table whose optimum moves as width^slope (rows × √d) and width^plain (rows plain), around a parabola in log
-    rate; read at a part f of the steps, the exponent is slope + drift · ln f."""
+    """Returns a table whose optimum moves as width^slope (rows × √d) and width^plain (plain rows), with losses that are
+    a parabola in the log rate. Read after a fraction f of the steps, the exponent is slope + drift · ln f."""
     config = width_vocab.TIERS["laptop"]
     rng, records = np.random.default_rng(seed), []
     parts = np.arange(1, 51) / 50
@@ -210,8 +211,8 @@ def test_claims_follow_the_data(slope, verdicts):
     assert f"{claims[0].value:.2f}" in width_vocab.analysis.summary(table, config)
 
 
-def test_each_reading_has_its_own_slope_at_every_horizon():
-    """Planted exponents lie in the 95 % intervals of both arms in at least 90 % of 40 fits."""
+def test_each_kind_of_token_rows_has_its_own_slope_at_every_horizon():
+    """At least 90 % of 40 fits have the planted exponents of both arms in their 95 % intervals."""
     covered = []
     for seed in range(4):
         table, config = synthetic(-0.5, seed, plain=0.2, drift=0.15)
@@ -223,19 +224,19 @@ def test_each_reading_has_its_own_slope_at_every_horizon():
                 _, fit = width_vocab.analysis.optima(table, config, rows, steps)
                 covered.append(fit.interval[0] <= expected <= fit.interval[1])
     assert np.mean(covered) >= 0.9
-    # Control: the exponent at the end of training is not the one of the first fifth.
+    # Control: the exponent at the end of training differs from the exponent after the first fifth.
     _, first = width_vocab.analysis.optima(table, config, "sqrt", config.horizons[0])
     assert not first.interval[0] <= -0.5 <= first.interval[1]
 
 
-def test_the_square_root_rule_is_not_near_optimal_where_it_misses():
+def test_the_square_root_rule_is_not_near_optimal_when_it_misses_the_optimum():
     table, config = synthetic(0.3)
-    table["train_loss"] = 1 + 8 * (table["train_loss"] - 1)  # steeper, so that the miss costs something
+    table["train_loss"] = 1 + 8 * (table["train_loss"] - 1)  # steeper, so that missing the optimum costs something
     gap, (low, high) = width_vocab.analysis.transfer_gap(table, config, "sqrt")
     assert gap > config.tolerance and low < gap < high
 
 
-def test_what_the_square_root_rule_costs_is_not_said_off_the_grid():
-    table, config = synthetic(3.0)  # its smallest width has its optimum below the grid
+def test_the_cost_of_the_square_root_rule_is_unknown_off_the_grid():
+    table, config = synthetic(3.0)  # the optimum of the smallest width lies below the grid
     gap, interval = width_vocab.analysis.transfer_gap(table, config, "sqrt")
     assert np.isnan(gap) and interval is None

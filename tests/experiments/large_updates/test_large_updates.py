@@ -1,4 +1,4 @@
-"""large_updates reads its records rightly: planted accuracies and dead units come out as they went in."""
+"""large_updates: planted accuracies and dead units give the expected verdicts."""
 
 from dataclasses import asdict, replace
 
@@ -13,7 +13,7 @@ from lvp.training import records, steps_of_parts
 
 CONFIG = large_updates.TIERS["laptop"]
 CONTEXT = {"experiment": "large_updates", "tier": "laptop", "corpus": "none", "commit": "none"}
-DEAD = {"standard": 0.4, "random": 0.3}  # at the largest scale, unless biases are frozen
+DEAD = {"standard": 0.4, "random": 0.3}  # dead units at the largest scale, unless biases are frozen
 LOST = {"standard": 4.0, "random": 2.0, "leaky": 1.0}
 
 
@@ -62,12 +62,12 @@ def test_the_paper_tier_is_the_published_set_up():
     assert (cell.optimizer.options["b1"], cell.optimizer.options["b2"]) == (0.9, 0.999)
 
 
-def test_claims_follow_what_was_planted():
-    found = verdicts(table_of(CONFIG))
-    assert len(found) == 10 and set(found.values()) == {"supported"}
+def test_claims_follow_the_planted_values():
+    claim_verdicts = verdicts(table_of(CONFIG))
+    assert len(claim_verdicts) == 10 and set(claim_verdicts.values()) == {"supported"}
 
 
-def test_claims_turn_with_the_data(monkeypatch):
+def test_claims_reverse_with_the_data(monkeypatch):
     """Negative control."""
     monkeypatch.setitem(DEAD, "standard", -0.4)
     monkeypatch.setitem(LOST, "random", 8.0)
@@ -81,8 +81,8 @@ def test_claims_turn_with_the_data(monkeypatch):
     }
 
 
-def test_where_nothing_differs_nothing_is_claimed_to(monkeypatch):
-    """Negative control: counts that are equal in every seed are not more than nothing."""
+def test_equal_counts_support_no_difference(monkeypatch):
+    """Negative control: counts that are equal in every seed support neither "more" nor "fewer"."""
     for planted in (DEAD, LOST):
         for name in list(planted):
             monkeypatch.setitem(planted, name, 0.0)
@@ -92,15 +92,15 @@ def test_where_nothing_differs_nothing_is_claimed_to(monkeypatch):
         "frozen biases prevent dead ReLUs (random, × 128)",
         "with frozen biases first updates at × 128 cost no accuracy",
     }
-    # Fewer are not none.
+    # Fewer dead units are not none.
     monkeypatch.setitem(DEAD, "standard", 0.4)
     monkeypatch.setitem(DEAD, "standard, frozen biases", 0.3)
-    found = verdicts(table_of(CONFIG))
-    assert found["with frozen biases they leave fewer (standard, × 128)"] == "supported"
-    assert found["frozen biases prevent dead ReLUs (standard, × 128)"] == "contradicted"
+    claim_verdicts = verdicts(table_of(CONFIG))
+    assert claim_verdicts["with frozen biases they leave fewer (standard, × 128)"] == "supported"
+    assert claim_verdicts["frozen biases prevent dead ReLUs (standard, × 128)"] == "contradicted"
 
 
-def test_the_papers_values_are_those_of_the_scale_that_is_judged():
+def test_the_papers_values_belong_to_the_judged_scale():
     values = {c.statement: c.paper_value for c in large_updates.claims.claims(table_of(CONFIG), CONFIG, CONTEXT)}
     assert values["first updates at × 128 cost accuracy"] == "3.9"
     for scales, expected in (((1.0, 8.0), "2.6"), ((1.0, 50.0), "–")):
@@ -110,16 +110,16 @@ def test_the_papers_values_are_those_of_the_scale_that_is_judged():
 
 
 @pytest.mark.parametrize("arms, lost", [(("standard",), ()), (tuple(ARMS), ("standard",))])
-def test_fewer_arms_and_diverged_ones_are_read_as_they_are(arms, lost):
+def test_missing_and_diverged_arms_leave_claims_unresolved(arms, lost):
     config = replace(CONFIG, arms=arms)
     table = table_of(config, lost)
     assert "nan" not in large_updates.analysis.summary(table, config)
     assert large_updates.figure.figure(table, config, tier="laptop", corpus="none", partial=(1, 2)).axes
-    found = verdicts(table, config)
-    assert found["first updates at × 128 cost accuracy"] == ("unresolved" if lost else "supported")
+    claim_verdicts = verdicts(table, config)
+    assert claim_verdicts["first updates at × 128 cost accuracy"] == ("unresolved" if lost else "supported")
 
 
-def test_measured_epochs_end_with_the_last():
+def test_the_last_epoch_is_measured():
     epochs = large_updates.analysis.measured_epochs(table_of(CONFIG), CONFIG)
     assert epochs[-1] == 20 and np.all(np.diff(epochs) > 0) and np.any(np.isclose(epochs, 2.0))
 

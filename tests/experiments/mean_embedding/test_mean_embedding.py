@@ -1,4 +1,4 @@
-"""mean_embedding reads its records rightly: planted drifts, losses and second moments come out as they went in."""
+"""mean_embedding: planted drifts, losses and second moments give the expected verdicts."""
 
 from dataclasses import asdict, replace
 
@@ -16,7 +16,7 @@ DRIFT = {"SGD": 1e-8, "momentum SGD": 2e-8, "SignSGD": 0.4, "LionA": 0.3, "Adam"
 
 
 def outcome(cell, lane, drift, best, r_squared, scale, seed):
-    """Three measured numbers that a claim is about, and shapes like the real ones for the rest."""
+    """Returns an outcome with the three numbers that the claims read. The other measures have realistic shapes only."""
     points, jitter = len(cell.measured_steps), 1 + 0.01 * seed
     path = "tied_embedding/embedding" if cell.model.tied else "head/kernel"
     moments = {"r_squared": r_squared, "slope": scale, "slope_through_origin": scale}
@@ -53,7 +53,7 @@ def table_of(config, cells, r_squared=0.85, scale=1 / 512):
 
 
 def whole(config, **planted):
-    """Tuning lanes and what follows from them."""
+    """Returns the table of the tuning lanes and their follow-up lanes."""
     cells = mean_embedding.config.cells(config)
     more = mean_embedding.analysis.follow_up(table_of(config, cells, **planted), config)
     return table_of(config, [c._replace(lanes=[*c.lanes, *more[c.label]]) for c in cells], **planted)
@@ -63,7 +63,7 @@ def verdicts(table, config):
     return {c.statement: c.verdict for c in mean_embedding.claims.claims(table, config, CONTEXT)}
 
 
-def test_every_optimizer_is_tuned_on_one_seed_and_followed_on_the_others():
+def test_every_optimizer_is_tuned_on_one_seed_and_followed_up_on_the_others():
     cells = mean_embedding.config.cells(CONFIG)
     assert [c.label for c in cells[:6]] == [f"{name}, untied" for name in mean_embedding.config.OPTIMIZERS]
     table = table_of(CONFIG, cells)
@@ -76,41 +76,41 @@ def test_every_optimizer_is_tuned_on_one_seed_and_followed_on_the_others():
         assert {lane.seed for lane in lanes} == {1, 2}
     scaled = [lane for lane in more["Adam, untied"] if lane.learning_rates["embedding"] > lane.learning_rates["hidden"]]
     assert all(x.learning_rates["embedding"] == 8 * x.learning_rates["hidden"] for x in scaled) and len(scaled) == 2
-    # Of a tied matrix it is the head's row, its only one.
+    # For a tied matrix this is the head's row, the only one.
     assert any(x.learning_rates["output"] == 8 * x.learning_rates["hidden"] for x in more["Adam, tied"])
 
 
-def test_both_kinds_of_adam_get_the_same_constants():
-    of = {c.label: c.cell.optimizer for c in mean_embedding.config.cells(CONFIG)}
+def test_adam_and_coupled_adam_get_the_same_constants():
+    optimizers = {c.label: c.cell.optimizer for c in mean_embedding.config.cells(CONFIG)}
     constants = {"b1": CONFIG.b1, "b2": CONFIG.b2, "eps": CONFIG.eps}
-    assert of["Adam, tied"].options == constants
-    assert of["Coupled Adam, tied"].options == constants | {"couple": ["output", "embedding"]}
-    assert of["SGD, tied"].options == {} and of["momentum SGD, tied"].options == {"momentum": 0.9}
+    assert optimizers["Adam, tied"].options == constants
+    assert optimizers["Coupled Adam, tied"].options == constants | {"couple": ["output", "embedding"]}
+    assert optimizers["SGD, tied"].options == {} and optimizers["momentum SGD, tied"].options == {"momentum": 0.9}
 
 
-def test_claims_follow_what_was_planted():
-    found = verdicts(whole(CONFIG), CONFIG)
-    assert len(found) == 15 and set(found.values()) == {"supported"}
+def test_claims_follow_the_planted_values():
+    claim_verdicts = verdicts(whole(CONFIG), CONFIG)
+    assert len(claim_verdicts) == 15 and set(claim_verdicts.values()) == {"supported"}
 
 
-def test_claims_turn_with_the_data(monkeypatch):
+def test_claims_reverse_with_the_data(monkeypatch):
     """Negative control."""
     monkeypatch.setitem(DRIFT, "SGD", 0.2)
     monkeypatch.setitem(DRIFT, "Adam", 1e-4)
-    found = verdicts(whole(CONFIG, r_squared=0.4, scale=1.0), CONFIG)
-    wrong = {s for s, v in found.items() if v == "contradicted"}
+    claim_verdicts = verdicts(whole(CONFIG, r_squared=0.4, scale=1.0), CONFIG)
+    wrong = {s for s, v in claim_verdicts.items() if v == "contradicted"}
     assert any(s.startswith("SGD leaves") for s in wrong) and not any("momentum" in s for s in wrong)
     assert sum("Adam moves" in s for s in wrong) == sum("linear in token frequency" in s for s in wrong) == 2
     assert sum("order of magnitude" in s for s in wrong) == 2
 
 
-def test_a_better_fit_is_no_contradiction():
-    found = verdicts(whole(CONFIG, r_squared=0.96), CONFIG)
-    assert {v for s, v in found.items() if "linear in token frequency" in s} == {"supported"}
+def test_a_better_fit_does_not_contradict_the_claim():
+    claim_verdicts = verdicts(whole(CONFIG, r_squared=0.96), CONFIG)
+    assert {v for s, v in claim_verdicts.items() if "linear in token frequency" in s} == {"supported"}
 
 
-def test_lanes_without_momentum_are_not_read_as_momentums():
-    """Both grids of rates hold 0.125, and without a lane with momentum the table has no column for it."""
+def test_lanes_without_momentum_are_not_read_as_lanes_with_momentum():
+    """Both grids of rates contain 0.125. Without a lane with momentum the table has no column for it."""
     config = replace(CONFIG, arms=("SGD", "Adam"), heads=("untied",))
     table = whole(config)
     assert set(CONFIG.sgd_rates) & set(CONFIG.momentum_rates)
@@ -118,31 +118,31 @@ def test_lanes_without_momentum_are_not_read_as_momentums():
     assert not any("momentum" in statement for statement in verdicts(table, config))
 
 
-def test_seeds_are_paired_with_themselves_or_not_at_all():
+def test_seeds_are_paired_only_with_themselves():
     table = whole(CONFIG)
     scaled = table["lane.learning_rates.embedding"] > table["lane.learning_rates.hidden"]
     for kind, seed in (("adam", 1), ("coupled_adam", 2)):
         lost = scaled & (table["cell.optimizer.kind"] == kind) & (table["lane.seed"] == seed)
         assert lost.any()
         table.loc[lost, ["status", "valid_loss", "valid_bits_per_byte"]] = ["diverged", np.nan, np.nan]
-    found = {
+    claim_verdicts = {
         s: v for s, v in verdicts(table, CONFIG).items() if "embedding rate" in s and "untied" in s or "input" in s
     }
-    assert len(found) == 3 and set(found.values()) == {"unresolved"}
+    assert len(claim_verdicts) == 3 and set(claim_verdicts.values()) == {"unresolved"}
     assert "nan" not in mean_embedding.analysis.summary(table, CONFIG)
 
 
 @pytest.mark.parametrize("arms, heads", [(("SGD", "Adam"), ("untied",)), (("LionA",), ("tied",))])
-def test_fewer_arms_are_read_as_they_are(arms, heads):
+def test_missing_arms_have_no_claims(arms, heads):
     config = replace(CONFIG, arms=arms, heads=heads)
     table = whole(config)
     assert len(mean_embedding.config.cells(config)) == len(arms)
     assert arms[0] in mean_embedding.analysis.summary(table, config)
     assert mean_embedding.figure.figure(table, config, tier="laptop", corpus="none", partial=(1, 2)).axes
-    assert set(verdicts(table, config).values()) <= {"supported"}  # only what was run is claimed
+    assert set(verdicts(table, config).values()) <= {"supported"}  # only arms that ran have claims
 
 
-def test_a_diverged_arm_is_said_and_drawn_without():
+def test_a_diverged_arm_is_reported_and_left_out_of_the_figure():
     table = whole(CONFIG)
     lost = table["cell.optimizer.kind"] == "lion_a"
     table.loc[lost, ["status", "valid_loss"]] = ["diverged", np.nan]

@@ -1,4 +1,4 @@
-"""The 1B experiment: what it trains is Table 3, and its claims follow the numbers that are planted."""
+"""pretrain_1b: its model is Table 3's, and its claims follow planted numbers."""
 
 import dataclasses
 import math
@@ -18,13 +18,13 @@ CONTEXT = {"experiment": "pretrain_1b", "tier": "laptop", "corpus": "none", "com
 
 
 def table(config=CONFIG, best=None, words=0.0):
-    """Losses that grow with the distance of ln ratio from ln `best` (√d), and a word-level one that `words` shifts in
-    favour of ratio 1."""
-    best, found = best or config.root, []
+    """Returns a table of losses that grow with the distance of ln ratio from ln `best` (√d), and of a word-level loss
+    that `words` shifts in favour of ratio 1."""
+    best, rows = best or config.root, []
     for lane in cells(config)[0].lanes:
         ratio = lane.learning_rates["embedding"] / config.rate
         loss = 4 + 0.01 * math.log(ratio / best) ** 2 + 0.001 * lane.seed
-        found.append(
+        rows.append(
             {
                 "status": "finished",
                 "valid_loss": loss,
@@ -35,7 +35,7 @@ def table(config=CONFIG, best=None, words=0.0):
                 "lane.learning_rates.embedding": lane.learning_rates["embedding"],
             }
         )
-    return pd.DataFrame(found)
+    return pd.DataFrame(rows)
 
 
 def verdicts(table, config=CONFIG):
@@ -50,7 +50,7 @@ def test_the_paper_tier_trains_table_3():
 
 
 @pytest.mark.parametrize("tier", TIERS)
-def test_every_tier_is_one_program_whose_lanes_it_can_train(tier):
+def test_every_tier_is_one_program_that_can_train_its_lanes(tier):
     config = TIERS[tier]
     (planned,) = cells(config)
     for lane in planned.lanes:
@@ -61,7 +61,7 @@ def test_every_tier_is_one_program_whose_lanes_it_can_train(tier):
     assert config.measured_steps[-1] == config.steps - 1
 
 
-def test_the_laptop_tier_is_the_one_that_was_asked_for():
+def test_the_laptop_tier_has_the_specified_sizes():
     model, cell = cell_of(CONFIG).model, cell_of(CONFIG)
     assert (model.layers, model.width, model.head_dim, model.num_heads // model.num_kv_heads) == (4, 128, 32, 4)
     assert (model.window, model.context, model.vocab) == (128, 256, 4096)
@@ -70,16 +70,16 @@ def test_the_laptop_tier_is_the_one_that_was_asked_for():
     assert CONFIG.ratios[0] == 1 and CONFIG.ratios[-1] == pytest.approx(4 * 128**0.5, rel=1e-3)
 
 
-def test_claims_follow_what_was_planted():
+def test_claims_follow_the_planted_values():
     assert verdicts(table()) == ["supported"] * 4
-    one = verdicts(table(best=1.0))
-    assert one[0] == "contradicted" and one[1] == "contradicted" and one[3] == "contradicted"
-    beyond = verdicts(table(best=400.0))  # larger ratios still gain
-    assert beyond[2] == "contradicted" and beyond[0] == "supported"
+    at_ratio_1 = verdicts(table(best=1.0))
+    assert at_ratio_1[0] == "contradicted" and at_ratio_1[1] == "contradicted" and at_ratio_1[3] == "contradicted"
+    at_large_ratios = verdicts(table(best=400.0))  # larger ratios still improve the loss
+    assert at_large_ratios[2] == "contradicted" and at_large_ratios[0] == "supported"
     assert verdicts(table(words=1.0))[3] == "contradicted"
 
 
-def test_a_lost_ratio_is_no_verdict_and_is_drawn_as_missing():
+def test_a_diverged_ratio_gives_no_verdict_and_is_drawn_as_missing():
     lost = table()
     at_one = np.isclose(lost["lane.learning_rates.embedding"], CONFIG.rate)
     lost.loc[at_one, ["status", "valid_loss"]] = ["diverged", np.nan]

@@ -1,4 +1,4 @@
-"""Width and vocabulary apart: every lane is the common one or a rule's, and unusable configurations are refused."""
+"""The cells of regimes: every lane is a common lane or a rule's lane, and unusable configurations are refused."""
 
 import json
 from dataclasses import asdict
@@ -17,7 +17,7 @@ from lvp.training import records
 LAPTOP = regimes.TIERS["laptop"]
 
 
-def test_the_tiers_span_both_directions():
+def test_the_tiers_cover_widths_and_vocabularies():
     for tier in ("laptop", "gpu", "paper"):
         config = regimes.TIERS[tier]
         assert len(config.widths) >= 3 and max(config.widths) >= 4 * min(config.widths)
@@ -27,7 +27,7 @@ def test_the_tiers_span_both_directions():
 
 
 @pytest.mark.parametrize("config", regimes.TIERS.values(), ids=regimes.TIERS)
-def test_cells_are_those_of_the_configuration(config):
+def test_cells_equal_the_configuration(config):
     cells = regimes.config.cells(config)
     assert [(c.cell.model.width, c.cell.model.vocab) for c in cells] == list(product(config.widths, config.vocabs))
     assert len({c.label for c in cells}) == len(cells)
@@ -40,7 +40,7 @@ def test_cells_are_those_of_the_configuration(config):
 
 
 @pytest.mark.parametrize("config", regimes.TIERS.values(), ids=regimes.TIERS)
-def test_common_lanes_differ_in_the_embedding_rate_alone(config):
+def test_common_lanes_differ_only_in_the_embedding_rate(config):
     for (width, _), c in zip(config.shapes, regimes.config.cells(config), strict=True):
         swept = []
         for lane in c.lanes[: len(config.rates) * len(config.seeds)]:
@@ -52,7 +52,7 @@ def test_common_lanes_differ_in_the_embedding_rate_alone(config):
 
 
 def assert_follows(lane, rule, width, vocab):
-    """A lane is the rule's at this shape: its stds, and its multipliers times one η for all roles. Returns η."""
+    """Asserts that a lane has the rule's stds at this shape, and the rule's multipliers times one η. Returns η."""
     rows = rule_table(rule, width=width, vocab=vocab)
     assert lane.init_std == {role: rows[role].init_std for role in ROLES}
     etas = [lane.learning_rates[role] / rows[role].lr_multiplier for role in ROLES]
@@ -61,7 +61,7 @@ def assert_follows(lane, rule, width, vocab):
 
 
 @pytest.mark.parametrize("config", [regimes.TIERS["smoke"], LAPTOP], ids=["smoke", "laptop"])
-def test_rule_lanes_are_the_parametrizations(config):
+def test_lanes_of_a_rule_have_the_parametrizations_numbers(config):
     (width, vocab), first = config.shapes[0], regimes.config.cells(config)[0]
     lanes = iter(first.lanes[len(config.rates) * len(config.seeds) :])
     for rule, constant, seed in product(regimes.config.RULES, config.constants, config.seeds):
@@ -73,11 +73,11 @@ def test_rule_lanes_are_the_parametrizations(config):
 
 
 @pytest.mark.parametrize("rule", regimes.config.RULES)
-def test_a_rule_takes_one_constant_to_every_shape(rule):
+def test_a_rule_carries_one_constant_to_every_shape(rule):
     lanes = {shape: regimes.config.rule_lane(LAPTOP, rule, 0.2, *shape, seed=1) for shape in LAPTOP.shapes}
     etas = [assert_follows(lane, rule, *shape) for shape, lane in lanes.items()]
     assert etas == pytest.approx([etas[0]] * 9, rel=1e-12)
-    # In closed form, at (128, 4096) from (32, 256): the hidden rate, and the embedding's over it.
+    # In closed form, at (128, 4096) from (32, 256): the hidden rate, and the embedding's rate over it.
     last = lanes[128, 4096].learning_rates
     assert last["hidden"] == pytest.approx(0.2 / (32 if rule == "sp" else 128))
     ratio = np.sqrt((1 + 2 / np.pi * 127) / (1 + 2 / np.pi * 127 / 4096))
@@ -122,7 +122,7 @@ def test_unusable_values_get_one_line(values, says):
     assert "\n" not in str(caught.value)
 
 
-def test_values_are_sorted_and_survive_their_way_through_json():
+def test_values_are_sorted_and_survive_json():
     config = experiments.configured("regimes", "smoke", {"widths": "48,16", "vocabs": [320, 256], "rates": "3,1,2"})
     assert (config.widths, config.vocabs, config.rates) == ((16, 48), (256, 320), (1.0, 2.0, 3.0))
     again = experiments.configured("regimes", "smoke", json.loads(records.dumps(experiments.to_dict(config))))

@@ -1,4 +1,4 @@
-"""Width and vocabulary apart: what is said of a table follows from the table. Lanes have a file of their own."""
+"""Summary, figure and claims of regimes follow from its table. The lanes are tested in test_cells.py."""
 
 import json
 from collections import defaultdict
@@ -17,28 +17,28 @@ from lvp.training import records
 
 RIVALS = {"sp": "SP", "mup": "μP", "interpolated": "interpolated"}
 CONTEXT = {"experiment": "regimes", "tier": "none", "corpus": "none", "commit": "none"}
-# What a table needs and no more of it: for its powers, and for what is said of rules.
+# The smallest configurations: one for powers, one for claims about rules.
 GRID = replace(regimes.TIERS["laptop"], constants=(0.1, 0.2, 0.4))
 SMALL = replace(GRID, widths=(32, 128), vocabs=(256, 4096), rates=geometric(0.004, 0.256, 7))
 
 
 def row(width, vocab, lane, loss):
-    """The record of a lane as a sweep leaves it; `loss` None: diverged."""
+    """Returns the record of a lane as a sweep writes it. `loss` None: the lane diverged."""
     config = {"cell": {"model": {"width": width, "vocab": vocab}}, "lane": asdict(lane)}
     outcome = {"status": "diverged" if loss is None else "finished", "train_bits_per_byte": loss}
     return {"hash": "", "config": config, "outcome": outcome, "provenance": {}}
 
 
 def table_of(config, loss, follow=True, rules=True):
-    """What a sweep would find where a lane at (d, m) ends at `loss(d, m, lane)`; stage one alone, or of that the common
-    lanes alone."""
+    """Returns the table of a sweep in which a lane at (d, m) ends at `loss(d, m, lane)`. It may be limited to stage
+    one, or to the common lanes of stage one."""
     num = None if rules else len(config.rates) * len(config.seeds)
     first = [
         (*shape, lane)
         for shape, c in zip(config.shapes, regimes.config.cells(config), strict=True)
         for lane in c.lanes[:num]
     ]
-    rows = [row(*each, loss(*each)) for each in first]
+    rows = [row(width, vocab, lane, loss(width, vocab, lane)) for width, vocab, lane in first]
     if follow:
         more = regimes.analysis.follow_up(tidy(rows), config)
         shapes = {regimes.config.label(*shape): shape for shape in config.shapes}
@@ -47,12 +47,13 @@ def table_of(config, loss, follow=True, rules=True):
 
 
 def tidy(rows):
-    """Through JSON, as it is on disk."""
+    """Returns the table of the records after a round trip through JSON."""
     return records.table(json.loads(records.dumps(rows)))
 
 
 def bowl(best, noise=0.001, seed=0, steep=0.3):
-    """Losses about 2 + a parabola in ln η_E and ln η_H, whose optimum at (d, m) is `best(d, m)` = (η_E, η_H)."""
+    """Returns losses of about 2 + a parabola in ln η_E and ln η_H, whose optimum at (d, m) is `best(d, m)` = (η_E,
+    η_H)."""
     rng = np.random.default_rng(seed)
 
     def loss(width, vocab, lane):
@@ -64,12 +65,13 @@ def bowl(best, noise=0.001, seed=0, steep=0.3):
 
 
 def planted(power_width, power_vocab, off=lambda d, m: 0.0):
-    """η_E = 0.03 (d/64)^power_width (m/1024)^power_vocab, moved by `off`, and η_H = 0.2/d."""
+    """Returns the planted optimum η_E = 0.03 (d/64)^power_width (m/1024)^power_vocab, shifted by `off`, and η_H =
+    0.2/d."""
     return lambda d, m: (0.03 * (d / 64) ** power_width * (m / 1024) ** power_vocab * np.exp(off(d, m)), 0.2 / d)
 
 
 def truth(config, rule, constant=0.2):
-    """The rates of a rule are the best ones."""
+    """Returns optima that equal the rates of a rule."""
 
     def best(width, vocab):
         rates = regimes.config.rule_lane(config, rule, constant, width, vocab, 0).learning_rates
@@ -79,7 +81,8 @@ def truth(config, rule, constant=0.2):
 
 
 def everything(table, config, draw=True):
-    """Summary, figure, claims and evidence by rule of a table. A figure that cannot be drawn fails here."""
+    """Returns summary, claims and evidence by rule of a table. Also draws the figure, which fails here if it cannot be
+    drawn."""
     text = regimes.analysis.summary(table, config)
     figure = regimes.figure.figure(table, config, tier="none", corpus="none", partial=(1, 2))
     if draw:
@@ -100,7 +103,7 @@ def everything(table, config, draw=True):
     ],
 )
 def test_claims_about_powers_follow_the_data(powers, verdicts):
-    """Over 3 synthetic sweeps: an interval of 95 % may miss now and then, but not twice."""
+    """Uses 3 synthetic sweeps: a 95 % interval may miss once but not twice."""
     right = 0
     for seed in range(3):
         table = table_of(GRID, bowl(planted(*powers), noise=0.01, seed=seed), follow=False, rules=False)
@@ -108,11 +111,11 @@ def test_claims_about_powers_follow_the_data(powers, verdicts):
         assert [c.value for c in made[:2]] == pytest.approx(powers, abs=0.05)
         assert made[0].note.startswith("9 of 9 cells")
         right += [c.verdict for c in made[:2]] == verdicts
-        assert {c.verdict for c in made[2:]} == {"unresolved"}  # no rule's lane has run
+        assert {c.verdict for c in made[2:]} == {"unresolved"}  # no lane of a rule has run
     assert right >= 2
 
 
-def test_optima_that_follow_no_power_resolve_nothing():
+def test_optima_without_a_power_law_resolve_nothing():
     moved = dict(zip(GRID.shapes, 0.8 * np.random.default_rng(0).standard_normal(9), strict=True))
     table = table_of(GRID, bowl(planted(-0.5, 0.0, off=lambda *at: moved[at])), follow=False, rules=False)
     made = regimes.claims.claims(table, GRID, CONTEXT)
@@ -121,7 +124,7 @@ def test_optima_that_follow_no_power_resolve_nothing():
 
 @pytest.mark.parametrize("rule", regimes.config.RULES)
 def test_claims_about_transfer_follow_the_data(rule):
-    """The rule whose rates are the best ones everywhere costs nothing, and LVP loses to it (unless it is LVP)."""
+    """The rule whose rates are optimal everywhere costs nothing. LVP loses to it, unless it is LVP."""
     table = table_of(SMALL, bowl(truth(SMALL, rule)))
     made = regimes.claims.claims(table, SMALL, CONTEXT)[2:]
     evidence = regimes.analysis.evidence(table, SMALL)["rules"]
@@ -136,23 +139,23 @@ def test_claims_about_transfer_follow_the_data(rule):
 
 
 def by_setting(table):
-    """{(d, m): {(rates, stds): {seed: loss}}}, diverged infinite: the table without pandas."""
-    found = defaultdict(lambda: defaultdict(dict))
+    """Returns {(d, m): {(rates, stds): {seed: loss}}}, computed without pandas; diverged losses are infinite."""
+    losses = defaultdict(lambda: defaultdict(dict))
     for r in table.to_dict("records"):
         setting = tuple(r[f"lane.{what}.{role}"] for what in ("learning_rates", "init_std") for role in ROLES)
         loss = r["train_bits_per_byte"] if r["status"] == "finished" else np.inf
-        found[r["cell.model.width"], r["cell.model.vocab"]][setting][r["lane.seed"]] = loss
-    return found
+        losses[r["cell.model.width"], r["cell.model.vocab"]][setting][r["lane.seed"]] = loss
+    return losses
 
 
 def by_seed(lanes, lane, config):
-    """Losses [seeds] of a lane's setting."""
+    """Returns the losses [seeds] of a lane's setting."""
     setting = (*(lane.learning_rates[r] for r in ROLES), *(lane.init_std[r] for r in ROLES))
     return np.array([lanes[setting][seed] for seed in config.seeds])
 
 
 def diverges(*, at, rules=(), seeds=None, config=SMALL):
-    """Which lanes of `rules` diverge at the shapes `at`, those of `seeds` or all."""
+    """Returns a predicate: lanes of `rules` diverge at the shapes `at`, for `seeds` or for all seeds."""
 
     def diverged(width, vocab, lane):
         if (width, vocab) not in at or (seeds is not None and lane.seed not in seeds):
@@ -164,7 +167,7 @@ def diverges(*, at, rules=(), seeds=None, config=SMALL):
 
 
 def with_diverged(loss, diverged):
-    return lambda *each: None if diverged(*each) else loss(*each)
+    return lambda *lane: None if diverged(*lane) else loss(*lane)
 
 
 def known(table, shape):
@@ -173,7 +176,7 @@ def known(table, shape):
     )
 
 
-def test_what_a_seed_does_to_all_settings_alike_is_no_gap():
+def test_an_effect_of_a_seed_on_all_settings_is_no_gap():
     table = table_of(SMALL, bowl(planted(-0.3, 0.1)))
     shifted = table.assign(train_bits_per_byte=table["train_bits_per_byte"] * (1 + 0.1 * table["lane.seed"]))
     before, after = regimes.analysis.gaps(table, SMALL), regimes.analysis.gaps(shifted, SMALL)
@@ -182,8 +185,8 @@ def test_what_a_seed_does_to_all_settings_alike_is_no_gap():
 
 
 @pytest.mark.parametrize("diverged", [False, True], ids=["all finished", "some diverged"])
-def test_gaps_are_what_they_are_said_to_be(diverged):
-    """Against the table without pandas, at noise that makes every choice matter."""
+def test_gaps_equal_their_definition(diverged):
+    """Compares with a calculation without pandas, at a noise that makes every choice matter."""
     loss = bowl(planted(-0.3, 0.1), noise=0.2, seed=3)
     if diverged:
         loss = with_diverged(loss, diverges(at=SMALL.shapes[1:3], rules=["sp"], seeds=[1]))
@@ -209,10 +212,10 @@ def test_the_best_setting_has_finished_with_every_seed():
     here = (table["cell.model.width"] == shape[0]) & (table["cell.model.vocab"] == shape[1])
     lucky = table[here]["train_bits_per_byte"].idxmin()
     means = table[here].groupby(LANE_COLUMNS)["train_bits_per_byte"].transform("mean")
-    table.loc[lucky, "train_bits_per_byte"] = 0.1  # then its setting is the best known …
+    table.loc[lucky, "train_bits_per_byte"] = 0.1  # its setting then has the lowest known loss
     assert known(table, shape).mean() < means.min()
     setting = table.index[here][means == means[lucky]]
-    without = table.drop(index=setting.drop(lucky)[0])  # … but not with a seed missing, or diverged
+    without = table.drop(index=setting.drop(lucky)[0])  # not with a seed missing or diverged
     table.loc[setting.drop(lucky)[0], ["train_bits_per_byte", "status"]] = [np.nan, "diverged"]
     others = means[means != means[lucky]].min()
     assert known(without, shape).mean() == known(table, shape).mean() == pytest.approx(others)
@@ -224,7 +227,7 @@ def test_mean_and_worst():
     made = regimes.analysis.mean_and_worst(gap)
     mean = stats.ttest_1samp(gap.mean(axis=0), 0).confidence_interval(0.95)
     assert made["mean"] == (pytest.approx(gap.mean()), pytest.approx((mean.low, mean.high)))
-    worst, (low, high) = made["worst"]  # of the cells' means, 0.02, 0.16 and 0.12; by seed 0.20, 0.30 and 0.18
+    worst, (low, high) = made["worst"]  # means over cells are 0.02, 0.16 and 0.12; by seed 0.20, 0.30 and 0.18
     assert worst == pytest.approx(0.16) and (low + high) / 2 == pytest.approx(worst)
     assert high - low == pytest.approx(2 * stats.t.ppf(0.975, 2) * np.std([0.20, 0.30, 0.18], ddof=1) / 3**0.5)
     assert regimes.analysis.mean_and_worst(gap[:, :1])["mean"] == (pytest.approx(0.26 / 3), None)
@@ -232,10 +235,10 @@ def test_mean_and_worst():
     assert regimes.analysis.mean_and_worst(gap) == {"mean": (np.inf, None), "worst": (np.inf, None)}
 
 
-# --- lanes that follow ------------------------------------------------------------------------------------------------
+# --- follow-up lanes --------------------------------------------------------------------------------------------------
 
 
-def test_follow_up_takes_the_best_constant_to_every_other_cell():
+def test_follow_up_carries_the_best_constant_to_every_other_cell():
     best = dict(zip(regimes.config.RULES, (0.1, 0.2, 0.4, 0.1), strict=True))
     good = [
         regimes.config.rule_lane(SMALL, rule, c, *SMALL.shapes[0], seed)
@@ -256,7 +259,7 @@ def test_follow_up_takes_the_best_constant_to_every_other_cell():
         ]
 
 
-def test_a_rule_that_diverged_everywhere_has_nothing_to_follow():
+def test_a_rule_that_diverged_everywhere_has_no_follow_up():
     diverged = diverges(at=SMALL.shapes[:1], rules=["mup"], seeds=[0])
     table = table_of(SMALL, with_diverged(bowl(planted(-0.5, 0.0)), diverged))
     assert regimes.analysis.tuned_constant(table, SMALL, "mup") is None
@@ -271,7 +274,7 @@ def test_a_rule_that_diverged_everywhere_has_nothing_to_follow():
     assert "nan" in next(line for line in text.splitlines() if line.startswith("μP"))
 
 
-def test_a_smallest_cell_at_which_everything_diverged_leaves_empty_lists():
+def test_a_smallest_cell_without_finished_lanes_has_no_follow_up():
     table = table_of(SMALL, lambda *_: None)
     assert set(map(len, regimes.analysis.follow_up(table, SMALL).values())) == {0}
     _, _, made, evidence = everything(table, SMALL)
@@ -282,7 +285,7 @@ def test_a_smallest_cell_at_which_everything_diverged_leaves_empty_lists():
 
 
 @pytest.mark.parametrize("rules", [["sp"], ["sp", "lvp"]], ids=["one rule", "two rules at once"])
-def test_a_diverged_lane_is_an_infinite_gap_and_no_crash(rules):
+def test_a_diverged_lane_gives_an_infinite_gap(rules):
     diverged = diverges(at=SMALL.shapes[2:3], rules=rules, seeds=[1])
     table = table_of(SMALL, with_diverged(bowl(planted(-0.5, 0.0)), diverged))
     gaps = regimes.analysis.gaps(table, SMALL)
@@ -307,7 +310,7 @@ PARTS = {
     "a few lanes": lambda table: table.iloc[[0, 5, 30, 31, 80, -1]],
     "one seed": lambda table: table[table["lane.seed"] == 1],
     "the last cell": lambda table: table[table["cell.model.width"] * table["cell.model.vocab"] == 128 * 4096],
-    "a cell of which all that is there diverged": lambda table: table.assign(
+    "only diverged lanes in a cell": lambda table: table.assign(
         status=table["status"].where(table["cell.model.width"] == 32, "diverged")
     ),
 }
@@ -319,7 +322,7 @@ def whole():
 
 
 @pytest.mark.parametrize("part", PARTS.values(), ids=PARTS)
-def test_a_partial_table_is_no_crash(whole, part):
+def test_a_partial_table_is_reported(whole, part):
     table = part(whole)
     assert 0 < len(table) and (len(table) < len(whole) or "diverged" in set(table["status"]))
     _, _, made, evidence = everything(table, SMALL, draw=False)
@@ -329,8 +332,8 @@ def test_a_partial_table_is_no_crash(whole, part):
     assert not (gaps < -0.5).any()  # a finite loss over an infinite one
 
 
-def test_a_whole_table_says_everything(whole):
-    """The negative control of the parts."""
+def test_a_complete_table_gives_every_result(whole):
+    """Negative control for the partial tables."""
     text, figure, made, evidence = everything(whole, SMALL)
     assert "unresolved" not in {c.verdict for c in made[:1] + made[2:4]}
     assert all(None not in row.values() for row in evidence.values())

@@ -1,4 +1,4 @@
-"""representation_change reads its records rightly: planted forms, ratios and cosines come out as they went in."""
+"""representation_change: planted forms, ratios and cosines give the expected verdicts."""
 
 import json
 from dataclasses import replace
@@ -15,7 +15,7 @@ from lvp.training import records
 
 LAPTOP = replace(representation_change.TIERS["laptop"], batch_sizes=(1, 480))
 CONTEXT = {"experiment": "representation_change", "tier": "laptop", "corpus": "none", "commit": "none"}
-# What training is to look like, over parts of the steps.
+# Planted measurements of training, as functions of the fraction of steps.
 FALLING = {
     "snr": lambda part: np.geomspace(3.0, 0.06, len(part)),
     "alignment": lambda part: np.where(part > 0, -0.3, np.nan),
@@ -24,7 +24,8 @@ FALLING = {
 
 
 def calculated(config, planted="exact", error=0.001, size=1.0):
-    """The records of equation 9's cells, were the simulation `size` times the planted form, to a relative error."""
+    """Returns records of equation 9's cells in which the simulation equals `size` times the planted form, up to a
+    relative error."""
     for label, cell, lanes, _ in representation_change.config.calculations(config):
         for lane in lanes:
             sizes = config.snrs, lane["batch"], cell.arguments["fan_in"]
@@ -35,7 +36,7 @@ def calculated(config, planted="exact", error=0.001, size=1.0):
 
 
 def trained(config, **planted):
-    """Those of the arms, with a little noise between seeds."""
+    """Returns records of the trained arms with a little noise between seeds."""
     part = np.array(config.measured_steps) / config.steps
     for name in config.arms:
         arm = representation_change.config.ARMS[name]
@@ -88,19 +89,19 @@ def test_the_paper_tier_is_the_published_set_up():
 
 
 def test_arms_of_one_optimizer_share_a_cell():
-    found = representation_change.config.trained(LAPTOP)
-    assert [(c.label, c.cell.optimizer.kind, len(c.lanes)) for c in found] == [
+    trained_cells = representation_change.config.trained(LAPTOP)
+    assert [(c.label, c.cell.optimizer.kind, len(c.lanes)) for c in trained_cells] == [
         ("LionAR", "lion_ar", 4),
         ("AdamW", "adamw", 2),
     ]
-    warmups = [lane.warmup_steps for lane in found[0].lanes]
+    warmups = [lane.warmup_steps for lane in trained_cells[0].lanes]
     assert warmups == [0, 0, round(0.05 * LAPTOP.steps), round(0.05 * LAPTOP.steps)]
     assert not representation_change.config.trained(replace(LAPTOP, arms=()))
-    assert representation_change.config.cells(LAPTOP)[-2:] == found
+    assert representation_change.config.cells(LAPTOP)[-2:] == trained_cells
 
 
 @pytest.mark.parametrize("tier", representation_change.TIERS)
-def test_every_trained_cell_is_one_and_takes_its_lanes(tier):
+def test_every_trained_cell_is_one_program_that_can_train_its_lanes(tier):
     config = representation_change.TIERS[tier]
     for _, cell, lanes, _ in representation_change.config.trained(config):
         for lane in lanes:
@@ -111,56 +112,58 @@ def test_every_trained_cell_is_one_and_takes_its_lanes(tier):
             assert cell.num_params == pytest.approx(124.4e6, rel=1e-3) and cell.tokens_per_step == 480 * 1024
 
 
-def test_a_calculated_lane_holds_the_simulation_and_its_forms():
+def test_a_calculated_lane_contains_the_simulation_and_its_forms():
     arguments = {"fan_in": 8, "snrs": [0.01, 0.3], "numbers": 200_000, "seed": 1}
-    found = representation_change.calculation.calculate(arguments, {"batch": 50}, None)
-    assert records.dumps(found) and found["draws"] == 500
+    calculation = representation_change.calculation.calculate(arguments, {"batch": 50}, None)
+    assert records.dumps(calculation) and calculation["draws"] == 500
     for form in FORMS:
-        np.testing.assert_array_equal(found[form], squared_representation_change([0.01, 0.3], 50, 8, form=form))
-    assert np.all(np.abs(np.subtract(found["simulated"], found["exact"])) < 4 * np.array(found["error"]))
+        np.testing.assert_array_equal(calculation[form], squared_representation_change([0.01, 0.3], 50, 8, form=form))
+    assert np.all(
+        np.abs(np.subtract(calculation["simulated"], calculation["exact"])) < 4 * np.array(calculation["error"])
+    )
     few, many = (equation_nine.num_draws(arguments | {"numbers": n}, 50) for n in (1, 10**9))
     assert (few, many) == equation_nine.DRAWS
 
 
-def test_claims_follow_what_was_planted():
-    found = verdicts(table_of(calculated(LAPTOP), trained(LAPTOP)))
-    limits = {s: v for s, v in found.items() if "the limit of large C" in s}
-    assert len(found) == 2 + 3 + 3 * 2 + 2 * 2
+def test_claims_follow_the_planted_values():
+    claim_verdicts = verdicts(table_of(calculated(LAPTOP), trained(LAPTOP)))
+    limits = {s: v for s, v in claim_verdicts.items() if "the limit of large C" in s}
+    assert len(claim_verdicts) == 2 + 3 + 3 * 2 + 2 * 2
     assert list(limits.values()) == ["contradicted"] * 3 and all("C 768 and B 480" in s for s in limits)
-    assert {v for s, v in found.items() if s not in limits} == {"supported"}
+    assert {v for s, v in claim_verdicts.items() if s not in limits} == {"supported"}
 
 
-def test_how_far_the_ratio_falls_is_said_as_a_ratio():
+def test_the_fall_of_the_ratio_is_given_as_a_factor():
     for seeds in ((0,), (0, 1)):
         config = replace(LAPTOP, arms=("LionAR",), seeds=seeds)
         steps = {"snr": lambda part: np.where(part < 0.02, 4.0, 0.5)}
-        found = representation_change.claims.claims(table_of(trained(config, **steps)), config, CONTEXT)
-        (claim,) = (c for c in found if "falls" in c.statement)
+        claims = representation_change.claims.claims(table_of(trained(config, **steps)), config, CONTEXT)
+        (claim,) = (c for c in claims if "falls" in c.statement)
         assert claim.value == pytest.approx(8.0) and (claim.interval is None) == (len(seeds) == 1)
 
 
-def test_equation_nines_claims_turn_with_the_simulation():
-    """Negative control: exact equation 9; its limit; what is too large by a tenth."""
-    found = verdicts(table_of(calculated(LAPTOP, "paper")))
-    assert found["below 64 inputs it is off by more"] == "contradicted"
-    found = verdicts(table_of(calculated(LAPTOP, "limit")))
-    assert found["equation 9 holds within 3% from 64 inputs on"] == "contradicted"
-    assert {v for s, v in found.items() if "the limit of large C" in s} == {"supported"}
-    found = verdicts(table_of(calculated(LAPTOP, "paper", size=1.1)))
-    assert found["equation 9 holds within 3% from 64 inputs on"] == "contradicted"
-    found = verdicts(table_of(calculated(LAPTOP, error=0.02)))
-    assert found["equation 9 holds within 3% from 64 inputs on"] == "unresolved"
+def test_equation_nines_claims_reverse_with_the_simulation():
+    """Negative control: the exact equation 9, its limit, and a simulation that is too large by a tenth."""
+    claim_verdicts = verdicts(table_of(calculated(LAPTOP, "paper")))
+    assert claim_verdicts["below 64 inputs it is off by more"] == "contradicted"
+    claim_verdicts = verdicts(table_of(calculated(LAPTOP, "limit")))
+    assert claim_verdicts["equation 9 holds within 3% from 64 inputs on"] == "contradicted"
+    assert {v for s, v in claim_verdicts.items() if "the limit of large C" in s} == {"supported"}
+    claim_verdicts = verdicts(table_of(calculated(LAPTOP, "paper", size=1.1)))
+    assert claim_verdicts["equation 9 holds within 3% from 64 inputs on"] == "contradicted"
+    claim_verdicts = verdicts(table_of(calculated(LAPTOP, error=0.02)))
+    assert claim_verdicts["equation 9 holds within 3% from 64 inputs on"] == "unresolved"
 
 
-def test_figure_fours_claims_turn_with_training():
-    """Negative control: φ that rises, a batch below 1/φ at the end, momentum that helps or undoes everything."""
+def test_figure_fours_claims_reverse_with_training():
+    """Negative control: φ rises, the batch ends below 1/φ, momentum helps or cancels everything."""
     rising = {"snr": lambda part: np.geomspace(0.001, 0.5, len(part)), "alignment": lambda part: 0.2 + 0 * part}
-    found = verdicts(table_of(trained(LAPTOP, cancelled=lambda part: 0.95 + 0 * part, **rising)))
-    wrong = [s for s, v in found.items() if v == "contradicted"]
-    assert len(wrong) == 3 * 2 + 2 * 2 and {v for s, v in found.items() if s not in wrong} == {"unresolved"}
+    claim_verdicts = verdicts(table_of(trained(LAPTOP, cancelled=lambda part: 0.95 + 0 * part, **rising)))
+    wrong = [s for s, v in claim_verdicts.items() if v == "contradicted"]
+    assert len(wrong) == 3 * 2 + 2 * 2 and {v for s, v in claim_verdicts.items() if s not in wrong} == {"unresolved"}
 
 
-def test_the_interval_of_the_largest_deviation_covers_it():
+def test_the_interval_of_the_largest_deviation_has_its_coverage():
     rng, covered = np.random.default_rng(0), 0
     for _ in range(200):
         config = replace(LAPTOP, fan_ins=(64, 768))
@@ -170,53 +173,53 @@ def test_the_interval_of_the_largest_deviation_covers_it():
         value, (low, high) = equation_nine.largest_deviation(rows)
         covered += low <= truth <= high
         assert low <= value <= high
-    assert covered >= 186  # of 190 expected at least, two and a half standard deviations below
+    assert covered >= 186  # at least 190 are expected; this is 2.5 standard deviations below
 
 
-def test_the_deviation_that_is_shown_is_not_chosen_by_noise():
+def test_the_reported_deviation_is_not_selected_by_noise():
     table = table_of(calculated(replace(LAPTOP, fan_ins=(8,))))
     (_, row) = list(equation_nine.rows_of(table).iterrows())[1]
     value, error, exact = equation_nine.deviation(row)
     assert value == pytest.approx(exact, rel=1e-9) and exact == pytest.approx(-0.09, abs=0.01) and error < 0.002
     noise = 5 * np.where(row["exact"] == row["exact"].max(), row["exact"], 0)
-    row["simulated"] = row["simulated"] + noise  # far off where the form is not
+    row["simulated"] = row["simulated"] + noise  # the form is far off here
     assert equation_nine.deviation(row)[0] == pytest.approx(value)
 
 
-def test_means_over_training_are_of_training_and_not_of_measured_steps():
-    """Early steps lie closer together than late ones."""
+def test_means_over_training_weigh_steps_and_not_measurements():
+    """Early measured steps lie closer together than late ones."""
     steps = np.array(LAPTOP.measured_steps, float)
     mean = representation_change.analysis.over_training
     values = np.stack([np.full(len(steps), 3.0), steps, np.where(steps < 1, np.nan, 3.0), np.full(len(steps), np.nan)])
     np.testing.assert_allclose(mean(values, LAPTOP), [3.0, (LAPTOP.steps - 1) / 2, 3.0, np.nan], rtol=0.02)
     assert abs(steps.mean() / (LAPTOP.steps / 2) - 1) > 0.05  # control
     np.testing.assert_allclose(mean(values, LAPTOP, start=0.5)[1], 0.75 * LAPTOP.steps, rtol=0.02)
-    few = replace(LAPTOP, steps=20, points=4)  # 1 % of which is less than a step
+    few = replace(LAPTOP, steps=20, points=4)  # 1 % of the steps, which is less than one step
     assert mean(np.array([[7.0] + [1.0] * (len(few.measured_steps) - 1)]), few, stop=0.01) == 7.0
 
 
-def test_a_seed_that_diverged_is_not_left_out():
+def test_a_diverged_seed_is_not_left_out():
     table = table_of(calculated(LAPTOP), trained(LAPTOP))
     lost = (table["lane.seed"] == 1) & (table["cell.optimizer.kind"] == "adamw")
     table.loc[lost, ["status", "valid_bits_per_byte"]] = ["diverged", np.nan]
-    found = verdicts(table)
-    assert {v for s, v in found.items() if "AdamW" in s} == {"unresolved"}
-    assert {v for s, v in found.items() if "(LionAR)" in s} == {"supported"}
+    claim_verdicts = verdicts(table)
+    assert {v for s, v in claim_verdicts.items() if "AdamW" in s} == {"unresolved"}
+    assert {v for s, v in claim_verdicts.items() if "(LionAR)" in s} == {"supported"}
     assert "nan" not in representation_change.analysis.summary(table, LAPTOP) and drawn(table).axes
 
 
 @pytest.mark.parametrize("kinds", [(), (calculated,), (trained,), (calculated, trained)], ids=lambda k: f"{len(k)}")
-def test_a_sweep_is_shown_as_far_as_it_is(kinds):
+def test_a_partial_sweep_can_be_reported(kinds):
     table = table_of(*(kind(LAPTOP) for kind in kinds))
     for rows in (table, table[:1], table[::5]) if len(kinds) else (table,):
-        rows = rows.dropna(axis=1, how="all")  # columns come with the rows that fill them
+        rows = rows.dropna(axis=1, how="all")  # a column exists once one of its rows does
         assert drawn(rows).axes and representation_change.analysis.summary(rows, LAPTOP)
         assert len(verdicts(rows)) >= 2 + 10
     text = representation_change.analysis.summary(table, LAPTOP)
     assert ("simulated/equation 9" in text) == (calculated in kinds) and ("AdamW" in text) == (trained in kinds)
 
 
-def test_no_legend_covers_a_panel_and_no_negative_ratio_is_drawn():
+def test_no_legend_covers_a_panel_and_negative_ratios_are_not_drawn():
     config = replace(LAPTOP, arms=("LionAR",))
     table = table_of(calculated(config), trained(config, snr=lambda part: 1 - 2 * part))
     figure = drawn(table, config)

@@ -1,4 +1,4 @@
-"""warmup reads its records rightly: planted gaps, norms and angles come out as they went in."""
+"""warmup: planted gaps, norms and angles give the expected verdicts."""
 
 from dataclasses import asdict, replace
 
@@ -15,10 +15,10 @@ from lvp.training import records
 
 CONFIG = warmup_runs.TIERS["laptop"]
 CONTEXT = {"experiment": "warmup", "tier": "laptop", "corpus": "none", "commit": "none"}
-# What no warm-up costs, and what an arm costs above LionAR.
+# Planted cost of leaving out warm-up, and the planted loss of an arm above LionAR's.
 GAP = {"AdamW": 0.3, "AdamW, no β₁ correction": 0.2, "LionA": 0.2, "LionAR": 0.1, "LionA, high momentum": 0.1}
 WORSE = {"LionAR, no momentum": 0.4, "LionAR, RRC held": 0.1}
-# Factor of the first measured step over what follows the schedule.
+# Ratio of the first measured step to the steps that follow the schedule.
 EARLY = {"AdamW": {"norm": 3.0, "angle": 3.0}, "LionA": {"angle": 2.0}, "LionAR": {"representation_change": 2.0}}
 
 
@@ -26,7 +26,7 @@ def outcome(config, name, rate, warmup_steps, seed):
     rates = warmup_runs.rates_of(config, name)
     loss = 3 + 0.2 * np.log(rate / rates[1]) ** 2 + WORSE.get(name, 0) + 0.01 * (seed % 7)
     loss += GAP.get(name, 0) * (warmup_steps == 0)
-    noise = np.random.default_rng([seed, warmup_steps, list(ARMS).index(name)])  # of every arm its own
+    noise = np.random.default_rng([seed, warmup_steps, list(ARMS).index(name)])  # distinct for every arm
     loss += 0.002 * noise.normal()
     measured = {}
     for what in ("norm", "angle", "representation_change"):
@@ -60,7 +60,7 @@ def whole():
 
 
 def followed(config):
-    """The first lanes and what follows from them."""
+    """Returns the table of the first lanes and of their follow-up lanes."""
     cells = warmup_runs.cells(config)
     more = warmup.analysis.follow_up(table_of(config, cells), config)
     return table_of(config, [c._replace(lanes=[*c.lanes, *more[c.label]]) for c in cells])
@@ -84,20 +84,20 @@ def test_arms_share_programs_where_only_traced_numbers_differ(whole):
     assert by_label["LionAR, RRC held"].cell.optimizer.options["weight_decay"] == 3.2
 
 
-def test_claims_follow_what_was_planted(whole):
-    found = verdicts(whole)
-    assert len(found) == 18 and set(found.values()) == {"supported"}
+def test_claims_follow_the_planted_values(whole):
+    claim_verdicts = verdicts(whole)
+    assert len(claim_verdicts) == 18 and set(claim_verdicts.values()) == {"supported"}
     assert analysis.gap(whole, CONFIG, "AdamW", 0.2).mean() == pytest.approx(0.3, abs=0.01)
 
 
-def test_claims_turn_with_the_data(monkeypatch):
+def test_claims_reverse_with_the_data(monkeypatch):
     """Negative control: no gaps where the paper has them, one where it has none, and early spikes elsewhere."""
     monkeypatch.setitem(GAP, "AdamW", 0.0)
     monkeypatch.setitem(GAP, "LionAR, high momentum", 0.3)
     monkeypatch.setitem(WORSE, "LionAR, no momentum", -0.1)
     monkeypatch.setitem(EARLY, "LionAR", {"angle": 2.0, "representation_change": 0.5})
-    found = verdicts(followed(CONFIG))
-    wrong = {statement for statement, verdict in found.items() if verdict == "contradicted"}
+    claim_verdicts = verdicts(followed(CONFIG))
+    wrong = {statement for statement, verdict in claim_verdicts.items() if verdict == "contradicted"}
     assert wrong == {
         "LionA's gap is smaller than AdamW's",
         "LionAR's gap is smaller than AdamW's",
@@ -110,13 +110,13 @@ def test_claims_turn_with_the_data(monkeypatch):
     }
 
 
-def test_where_nothing_differs_nothing_is_claimed_to(monkeypatch):
-    """Negative control: no gaps, no arm worse, no spikes; and gaps too small to count are no gaps."""
+def test_equal_arms_support_no_difference(monkeypatch):
+    """Negative control: no gaps, no arm worse, no spikes. Gaps below the threshold do not count."""
     for planted in (GAP, WORSE, EARLY):
         for name in list(planted):
             monkeypatch.setitem(planted, name, {} if planted is EARLY else 0.002)
-    found = verdicts(followed(CONFIG))
-    supported = {statement for statement, verdict in found.items() if verdict == "supported"}
+    claim_verdicts = verdicts(followed(CONFIG))
+    supported = {statement for statement, verdict in claim_verdicts.items() if verdict == "supported"}
     assert supported == {
         "LionA's update norm follows the schedule",
         "LionAR's angle follows the schedule",
@@ -125,31 +125,31 @@ def test_where_nothing_differs_nothing_is_claimed_to(monkeypatch):
     }
 
 
-def test_a_verdict_that_leans_on_the_edge_of_a_grid_is_unresolved(whole):
-    """The losses of the best rate move to the first of the grid: for AdamW's runs without warm-up only, then for those
-    with it."""
+def test_a_verdict_that_depends_on_a_grid_edge_is_unresolved(whole):
+    """The best rate moves to the first rate of the grid: first for AdamW without warm-up only, then for AdamW with
+    it."""
     rates = CONFIG.adam_rates
     swap = {rates[0]: rates[1], rates[1]: rates[0]}
     for without, verdict in ((True, "unresolved"), (False, "supported")):
         table = whole.copy()
-        of = (table["cell.optimizer.kind"] == "adamw") & ((table["lane.warmup_steps"] == 0) == without)
-        of &= table["lane.learning_rates.hidden"].isin(swap)
-        table.loc[of, "lane.learning_rates.hidden"] = table.loc[of, "lane.learning_rates.hidden"].map(swap)
+        swapped = (table["cell.optimizer.kind"] == "adamw") & ((table["lane.warmup_steps"] == 0) == without)
+        swapped &= table["lane.learning_rates.hidden"].isin(swap)
+        table.loc[swapped, "lane.learning_rates.hidden"] = table["lane.learning_rates.hidden"][swapped].map(swap)
         (claim,) = [c for c in warmup.claims.claims(table, CONFIG, CONTEXT) if c.statement.endswith("a lasting gap")]
         assert claim.verdict == verdict  # with warm-up a better rate could only widen the gap
         assert ("edge of its grid: AdamW at 0%" in claim.note) == without
 
 
-def test_the_seeds_that_chose_the_rate_do_not_judge_it(whole):
+def test_verdicts_use_other_seeds_than_the_choice_of_rate(whole):
     table = whole.copy()
     first = table["lane.seed"].isin(CONFIG.seeds)
     table.loc[first, "valid_loss"] -= 1.0  # the same rates are best
     for name in CONFIG.arms:
-        gaps = [analysis.gap(each, CONFIG, name, 0.2) for each in (table, whole)]
+        gaps = [analysis.gap(sweep, CONFIG, name, 0.2) for sweep in (table, whole)]
         np.testing.assert_array_equal(*gaps)
 
 
-def test_schedule_is_the_one_that_is_trained():
+def test_the_drawn_schedule_equals_the_trained_schedule():
     from lvp import optim
 
     for part in CONFIG.warmups:
@@ -158,21 +158,21 @@ def test_schedule_is_the_one_that_is_trained():
         np.testing.assert_allclose(analysis.schedule(CONFIG, part), trained, rtol=1e-6)
 
 
-def test_a_diverged_rate_is_passed_over_and_a_diverged_arm_says_so(whole):
+def test_a_diverged_rate_is_skipped_and_a_diverged_arm_is_reported(whole):
     table = whole.copy()
     best = table["lane.learning_rates.hidden"] == CONFIG.adam_rates[1]
     table.loc[best & (table["cell.optimizer.kind"] == "adamw"), ["status", "valid_loss"]] = ["diverged", np.nan]
     assert analysis.best_rate(table, CONFIG, "AdamW", 0.0) in (CONFIG.adam_rates[0], CONFIG.adam_rates[2])
     lost = table["cell.optimizer.kind"] == "lion_a"
     table.loc[lost, ["status", "valid_loss"]] = ["diverged", np.nan]
-    found = verdicts(table)
-    assert found["LionA without warm-up keeps a gap"] == "unresolved"
-    assert found["LionAR without warm-up keeps a gap"] == "supported"
+    claim_verdicts = verdicts(table)
+    assert claim_verdicts["LionA without warm-up keeps a gap"] == "unresolved"
+    assert claim_verdicts["LionAR without warm-up keeps a gap"] == "supported"
     assert "nan" not in warmup.analysis.summary(table, CONFIG)
     assert warmup.figure.figure(table, CONFIG, tier="laptop", corpus="none", partial=(1, 2)).axes
 
 
-def test_fewer_arms_are_read_as_they_are():
+def test_missing_arms_have_no_claims():
     config = replace(CONFIG, arms=("LionAR",))
     table = followed(config)
     assert len(verdicts(table, config)) == 4 and "LionAR" in warmup.analysis.summary(table, config)

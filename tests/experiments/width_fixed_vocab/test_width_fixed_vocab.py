@@ -1,4 +1,4 @@
-"""Width at a fixed vocabulary: the designs' lanes, claims that follow the data, and how a decoder's table is read."""
+"""width_fixed_vocab: the lanes of its designs, claims that follow the data, and the analysis of a decoder's table."""
 
 import json
 from collections import defaultdict
@@ -31,12 +31,12 @@ FULL = replace(STAR, widths=(32, 64, 128), rates=geometric(0.008, 0.128, 5), hid
 
 
 def key(lane):
-    """All that tells a lane from another."""
+    """Returns everything that distinguishes a lane from others."""
     return tuple(lane.learning_rates.items()), tuple(lane.init_std.items()), lane.seed
 
 
 def setting_of(lane, width):
-    """(η_E, η_H d, factors), read back from a lane."""
+    """Returns (η_E, η_H d, factors) of a lane."""
     rates, stds = lane.learning_rates, lane.init_std
     ratios = rates["output"] / rates["hidden"], *(stds[x] * width**0.5 for x in ("embedding", "output"))
     factors = {name: round(x, 9) for name, x in zip(FACTORS, ratios, strict=True)}
@@ -56,7 +56,7 @@ def test_every_tier_has_each_lane_once(config):
 
 
 def test_laptop_tier_in_numbers():
-    """4 widths of 7 η_E × 4 η_H × 2 seeds, and then 6 rays of 5 η_E × 2 seeds each."""
+    """The tier has 4 widths of 7 η_E × 4 η_H × 2 seeds, followed by 6 rays of 5 η_E × 2 seeds each."""
     assert [len(c.lanes) for c in width_fixed_vocab.config.cells(LAPTOP)] == [56] * 4
     more = width_fixed_vocab.analysis.follow_up(first_stage(LAPTOP, bowl(0.0)), LAPTOP)
     assert {label: len(lanes) for label, lanes in more.items()} == {f"d {d}, m 4096": 60 for d in (32, 48, 80, 128)}
@@ -69,7 +69,7 @@ def test_paper_tier_is_the_published_set_up():
     assert (paper.seeds, paper.steps, paper.corpus, paper.slice_bytes) == ((0, 1), 10_000, "wikitext2", None)
 
 
-# The best η_H d and the place of the best η_E among the rates, and the places that the rays then take.
+# The best η_H d, the index of the best η_E among the rates, and the expected indices of the rays.
 PLANTED = {32: (0.1, 0, (0, 1, 2)), 48: (0.4, 1, (0, 1, 2, 3)), 80: (0.2, 3, (1, 2, 3, 4, 5)), 128: (0.2, 6, (4, 5, 6))}
 
 
@@ -78,20 +78,23 @@ def planted(d, rate, hidden, factors):
     return 2 + np.log(hidden / best) ** 2 + 0.1 * np.log(rate / LAPTOP.rates[at]) ** 2
 
 
-def test_rays_surround_the_best_rate_at_the_widths_best_hidden_rate():
-    """By hand; a best η_E at or next to the end of its grid clips the reach."""
+def test_rays_surround_the_best_rate_at_the_best_hidden_rate_of_the_width():
+    """Expected values are by hand. A best η_E at or next to the end of its grid shortens the reach."""
     more = width_fixed_vocab.analysis.follow_up(first_stage(STAR, planted), STAR)
-    ones = [("output_rate_factors", 0.25), ("output_rate_factors", 4.0), ("output_std_factors", 4.0)]
+    changes = [("output_rate_factors", 0.25), ("output_rate_factors", 4.0), ("output_std_factors", 4.0)]
     assert list(more) == [c.label for c in width_fixed_vocab.config.cells(STAR)]
     for (d, (hidden, _, near)), lanes in zip(PLANTED.items(), more.values(), strict=True):
         expected = [
-            (STAR.rates[i], hidden, COMMON | {name: x}, seed) for (name, x) in ones for i in near for seed in STAR.seeds
+            (STAR.rates[i], hidden, COMMON | {name: x}, seed)
+            for (name, x) in changes
+            for i in near
+            for seed in STAR.seeds
         ]
         assert [(*setting_of(lane, d), lane.seed) for lane in lanes] == expected
         assert lanes == [width_fixed_vocab.config.lane(d, STAR.vocab, *setting) for setting in expected]
 
 
-def test_a_star_changes_one_factor_at_a_time_and_is_inside_full():
+def test_a_star_changes_one_factor_at_a_time_and_is_part_of_the_full_grid():
     full = width_fixed_vocab.config.cells(replace(LAPTOP, design="full"))
     cells, more = (
         width_fixed_vocab.config.cells(LAPTOP),
@@ -107,25 +110,25 @@ def test_a_star_changes_one_factor_at_a_time_and_is_inside_full():
         assert {x for (x,) in changed} == set(product(FACTORS, (0.25, 4.0)))
 
 
-def test_only_a_star_is_followed_up_and_its_rays_change_no_choice():
+def test_only_a_star_has_a_follow_up_and_its_rays_change_no_choice():
     assert width_fixed_vocab.analysis.follow_up(table_of(FULL, bowl(-0.5)), FULL) == {}
     loss = bowl(-0.5, better=("output_rate_factors", 4.0), by=2)
     once, again = (width_fixed_vocab.analysis.follow_up(make(LEAN, loss), LEAN) for make in (first_stage, table_of))
     assert once == again and any(once.values())
 
 
-def test_a_width_that_diverged_is_followed_up_all_the_same():
+def test_a_diverged_width_is_followed_up():
     more = width_fixed_vocab.analysis.follow_up(first_stage(STAR, planted, diverged=lambda d, *_: d == 80), STAR)
     assert [len(lanes) for lanes in more.values()] == [18, 24, 18, 18]
     assert {setting_of(lane, 80)[0] for lane in more["d 80, m 4096"]} == set(STAR.rates[:3])
-    # Where some finished, those that diverged have no part in the choice.
+    # Diverged lanes have no part in the choice if others finished.
     some = first_stage(STAR, planted, diverged=lambda d, rate, *_: d == 80 and rate >= STAR.rates[2])
     clipped = width_fixed_vocab.analysis.follow_up(some, STAR)["d 80, m 4096"]
     assert {setting_of(lane, 80)[0] for lane in clipped} == set(STAR.rates[:4])
 
 
 @pytest.mark.parametrize("config", [LAPTOP, FULL], ids=["star", "full"])
-def test_stds_and_rates_are_the_settings(config):
+def test_stds_and_rates_equal_the_settings(config):
     settings = [(*x, seed) for x, seed in product(width_fixed_vocab.config.settings(config), config.seeds)]
     for c in width_fixed_vocab.config.cells(config):
         d = c.cell.model.width
@@ -134,20 +137,20 @@ def test_stds_and_rates_are_the_settings(config):
         assert {lane.init_std["hidden"] for lane in c.lanes} == {d**-0.5}
 
 
-def test_a_lane_in_numbers():
+def test_the_numbers_of_a_lane():
     factors = {"output_rate_factors": 4.0, "embedding_std_factors": 0.5, "output_std_factors": 2.0}
     lane = width_fixed_vocab.config.lane(64, 512, 0.01, 0.32, factors, seed=7)
-    # LVP's position and vector rows at d = 64: 0.32 d^(−1/2) and 0.32 / d; the decoder has no learned positions.
+    # LVP's position and vector rows at d = 64: 0.32 d^(−1/2) and 0.32 / d. The decoder has no learned positions.
     rates = {"embedding": 0.01, "position": 0.04, "hidden": 0.005, "output": 0.02, "vector": 0.005}
     stds = {"embedding": 0.0625, "position": 0.125, "hidden": 0.125, "output": 0.25, "vector": 0.0}
     assert (lane.learning_rates, lane.init_std, lane.seed) == (pytest.approx(rates), stds, 7)
 
 
-# --- tables of known answer -------------------------------------------------------------------------------------------
+# --- tables with known answers ----------------------------------------------------------------------------------------
 
 
 def rows_of(config, lanes, loss, diverged):
-    """What a sweep would find where a lane ends at `loss(d, η_E, η_H d, factors)`; lanes: by width."""
+    """Returns the rows of a sweep in which a lane ends at `loss(d, η_E, η_H d, factors)`. `lanes` are by width."""
     rows = []
     for d, lane in lanes:
         setting = setting_of(lane, d)
@@ -160,7 +163,7 @@ def rows_of(config, lanes, loss, diverged):
 
 
 def stages(config, loss, diverged):
-    """The rows of the cells, and those of what follows from them."""
+    """Returns the rows of the cells and of their follow-up."""
     cells = width_fixed_vocab.config.cells(config)
     first = rows_of(config, [(c.cell.model.width, x) for c in cells for x in c.lanes], loss, diverged)
     more = width_fixed_vocab.analysis.follow_up(records.table(first), config)
@@ -177,8 +180,8 @@ def table_of(config, loss, diverged=lambda *_: False):
 
 
 def bowl(power, better=None, by=1.2, noise=0.001, seed=0):
-    """2 + a parabola in ln η_E about 0.03 (d/64)^power and one in ln η_H about 0.2/d; factors away from 1 cost 3 %, but
-    `better` = (name, value) gains: the loss is divided by `by`."""
+    """Returns 2 + a parabola in ln η_E about 0.03 (d/64)^power and one in ln η_H about 0.2/d. Factors away from 1 cost
+    3 %, except `better` = (name, value), which divides the loss by `by`."""
     rng = np.random.default_rng(seed)
 
     def loss(d, rate, hidden, factors):
@@ -203,7 +206,7 @@ def everything(table, config, draw=False):
     [(-0.5, "supported"), (0.0, "unresolved"), (0.4, "contradicted"), (-1.4, "contradicted")],
 )
 def test_the_claim_about_the_exponent_follows_the_data(power, verdict):
-    """Over 3 synthetic sweeps: an interval of 95 % may miss now and then, but not twice."""
+    """Uses 3 synthetic sweeps: a 95 % interval may miss once but not twice."""
     right = 0
     for seed in range(3):
         table = table_of(LEAN, bowl(power, noise=0.005, seed=seed))
@@ -240,20 +243,20 @@ def test_a_cost_near_the_tolerance_is_unresolved():
 
 
 @pytest.mark.parametrize("config", [STAR, FULL], ids=["star", "full"])
-def test_gaps_are_what_they_are_said_to_be(config):
-    """Against the table without pandas, at noise that makes every choice matter."""
+def test_gaps_equal_their_definition(config):
+    """Compares with a calculation without pandas, at a noise that makes every choice matter."""
     lost = config.rates[2]
     rows = sum(stages(config, bowl(-0.5, noise=0.1), lambda d, rate, *_: d == 32 and rate == lost), [])
-    table, found = records.table(rows), defaultdict(lambda: defaultdict(list))
+    table, losses = records.table(rows), defaultdict(lambda: defaultdict(list))
     for r in rows:
         width = r["config"]["cell"]["model"]["width"]
         rate, hidden, factors = setting_of(Lane(**r["config"]["lane"]), width)
         loss = r["outcome"]["train_loss"] if r["outcome"]["status"] == "finished" else np.inf
-        found[width][rate, hidden, tuple(factors.values())].append(loss)
+        losses[width][rate, hidden, tuple(factors.values())].append(loss)
     expected = []
     for width in config.widths:
-        best = min(found[width].values(), key=np.mean)
-        common = min((v for k, v in found[width].items() if k[2] == (1.0, 1.0, 1.0)), key=np.mean)
+        best = min(losses[width].values(), key=np.mean)
+        common = min((v for k, v in losses[width].items() if k[2] == (1.0, 1.0, 1.0)), key=np.mean)
         expected.append(np.array(common) / best - 1)
     assert np.abs(expected).max() > 0.01
     assert width_fixed_vocab.analysis.gaps(table, config) == pytest.approx(np.array(expected), rel=1e-12)
@@ -263,7 +266,7 @@ def test_gaps_are_what_they_are_said_to_be(config):
     assert value == pytest.approx(by_width.mean()) and interval == pytest.approx((theirs.low, theirs.high))
 
 
-def test_the_curve_is_that_of_the_best_hidden_rate():
+def test_the_curve_uses_the_best_hidden_rate():
     table = table_of(STAR, lambda *setting: planted(*setting) - (setting[-1] != COMMON))
     for (d, (hidden, at, _)), curve in zip(
         PLANTED.items(), width_fixed_vocab.analysis.curves(table, STAR), strict=True
@@ -277,8 +280,8 @@ def test_the_curve_is_that_of_the_best_hidden_rate():
     "hidden_rates, flagged",
     [((0.1, 0.2, 0.4), (32, 128)), ((0.05, 0.1, 0.2, 0.4, 0.8), ()), ((0.2,), ()), ((0.1, 0.2), (32, 48, 80, 128))],
 )
-def test_a_best_hidden_rate_at_an_end_is_flagged_and_stays_out_of_the_slope(hidden_rates, flagged):
-    """Where the middle widths lie on d^(−1/2) and the others do not."""
+def test_a_best_hidden_rate_at_a_grid_end_is_flagged_and_excluded_from_the_slope(hidden_rates, flagged):
+    """The middle widths lie on d^(−1/2) and the others do not."""
     config, best, noise = replace(LEAN, hidden_rates=hidden_rates), {32: 0.1, 128: 0.4}, np.random.default_rng(0)
 
     def loss(d, rate, hidden, factors):
@@ -318,67 +321,67 @@ PARTS = {
         status=table["status"].where(table["cell.model.width"] != 48, "diverged")
     ),
 }
-# Where no other setting has run, the common one is best of what was tried, which says nothing.
+# Without any other setting the common one is the best, which is no evidence.
 JUDGED = {"stage one": ["supported", "unresolved"]}
 
 
 @pytest.mark.parametrize("part", PARTS)
-def test_a_partial_table_is_no_crash(whole, part):
+def test_a_partial_table_is_reported(whole, part):
     table = PARTS[part](whole)
     assert 0 < len(table) and (len(table) < len(whole) or "diverged" in set(table["status"]))
     _, made = everything(table, PART, draw=part == "a few lanes")
     assert [c.verdict for c in made] == JUDGED.get(part, ["unresolved", "unresolved"])
-    records.dumps([c.to_dict() for c in made])  # strict JSON, or it raises
+    records.dumps([c.to_dict() for c in made])  # strict JSON raises otherwise
 
 
-def test_a_whole_table_says_everything(whole):
-    """The negative control of the parts."""
+def test_a_complete_table_gives_every_result(whole):
+    """Negative control for the partial tables."""
     text, made = everything(whole, PART, draw=True)
     assert [c.verdict for c in made] == ["supported", "supported"]
     assert f"ln(width): {made[0].value:.2f}" in text and "nan" not in text
-    # A value of a factor a line, none for its common value.
+    # One line per value of a factor, none for its common value.
     assert [line[:14].strip() for line in text.splitlines()[-2:]] == ["η_W/η_H = 0.25", "σ_W √d = 4"]
 
 
-def test_settings_that_are_all_equal_leave_nothing_to_compare():
+def test_settings_that_are_all_equal_give_no_comparison():
     config = replace(PART, output_rate_factors=(1.0,), output_std_factors=(1.0,))
     text, made = everything(table_of(config, bowl(-0.5)), config)
     assert [c.verdict for c in made] == ["supported", "unresolved"]
     assert text.splitlines()[-1].startswith("setting")
 
 
-# --- a table's lanes as a grid ----------------------------------------------------------------------------------------
+# --- the lanes of a table as a grid -----------------------------------------------------------------------------------
 
 
 def lanes(*rows):
     return pd.DataFrame(rows, columns=[EMBEDDING_RATE, "lane.seed", "train_loss", "status"])
 
 
-def test_losses_put_every_lane_at_its_seed_and_rate():
+def test_every_loss_stands_at_its_seed_and_rate():
     rows = lanes(
         (0.2, 5, 1.25, "finished"),
         (0.1, 3, 1.13, "finished"),
         (0.2, 3, None, "diverged"),
         (0.3, 3, 9.0, "finished"),  # another rate
         (0.1, 4, 9.0, "finished"),  # another seed
-        (0.1 + 1e-12, 5, 9.0, "finished"),  # nearly is not the same
+        (0.1 + 1e-12, 5, 9.0, "finished"),  # a nearly equal rate is not the same rate
     )
-    found = losses_by_seed_and_rate(rows, (0.1, 0.2), (3, 5))
-    assert np.array_equal(found, [[1.13, np.inf], [np.nan, 1.25]], equal_nan=True)
-    assert np.array_equal(losses_by_seed_and_rate(rows.iloc[::-1], (0.1, 0.2), (3, 5)), found, equal_nan=True)
-    assert np.array_equal(losses_by_seed_and_rate(rows, (0.2, 0.1), (5, 3)), found[::-1, ::-1], equal_nan=True)
+    grid = losses_by_seed_and_rate(rows, (0.1, 0.2), (3, 5))
+    assert np.array_equal(grid, [[1.13, np.inf], [np.nan, 1.25]], equal_nan=True)
+    assert np.array_equal(losses_by_seed_and_rate(rows.iloc[::-1], (0.1, 0.2), (3, 5)), grid, equal_nan=True)
+    assert np.array_equal(losses_by_seed_and_rate(rows, (0.2, 0.1), (5, 3)), grid[::-1, ::-1], equal_nan=True)
     assert np.isnan(losses_by_seed_and_rate(lanes(), (0.1, 0.2), (0, 1, 2))).all()
     assert losses_by_seed_and_rate(lanes(), (0.1,), (0,)).shape == (1, 1)
 
 
-def test_a_diverged_lane_is_infinite_whatever_its_loss():
+def test_a_diverged_lane_is_infinite_regardless_of_its_loss():
     rows = lanes((0.1, 0, 3.0, "diverged"), (0.2, 0, np.nan, "diverged"), (0.3, 0, 1.5, "finished"))
     assert np.array_equal(losses_by_seed_and_rate(rows, (0.1, 0.2, 0.3), (0,)), [[np.inf, np.inf, 1.5]])
     rows["valid_loss"] = 2.5
     assert np.array_equal(losses_by_seed_and_rate(rows, (0.1, 0.2, 0.3), (0,), "valid_loss"), [[np.inf, np.inf, 2.5]])
 
 
-def test_select_wants_all_values_at_once():
+def test_select_takes_all_values_at_once():
     rows = lanes((0.1, 0, 1.0, "finished"), (0.1, 1, 2.0, "finished"), (0.2, 0, 3.0, "diverged"))
     assert list(select(rows, {EMBEDDING_RATE: 0.1, "lane.seed": 0})["train_loss"]) == [1.0]
     assert list(select(rows, {"lane.seed": 0})["train_loss"]) == [1.0, 3.0]

@@ -1,4 +1,4 @@
-"""The figure: what is drawn for whom, files whole and the same twice."""
+"""The optimum figure: its contents for each state of a sweep, and reproducible files."""
 
 import subprocess
 import sys
@@ -21,13 +21,13 @@ def lanes(flat=()):
 
 
 def texts(figure) -> str:
-    found = [text.get_text() for text in figure.findobj(lambda artist: hasattr(artist, "get_text"))]
-    return "\n".join(found)
+    lines = [text.get_text() for text in figure.findobj(lambda artist: hasattr(artist, "get_text"))]
+    return "\n".join(lines)
 
 
-def test_says_what_it_shows():
+def test_the_figure_contains_its_text():
     figure = optimum_figure.optimum_vs_width(WIDTHS, RATES, lanes(), tier="laptop", corpus="zipf")
-    said = texts(figure)
+    text = texts(figure)
     for words in (
         "tier laptop, corpus zipf",
         "width d",
@@ -35,10 +35,10 @@ def test_says_what_it_shows():
         "nats per token",
         "slope −0.",
     ):
-        assert words in said
+        assert words in text
     for reference in ("0 (μP, SP)", "−1/2 (LVP)", "−1"):
-        assert reference in said
-    assert "PARTIAL" not in said and "Hollow" not in said
+        assert reference in text
+    assert "PARTIAL" not in text and "Hollow" not in text
 
 
 def test_flagged_optima_are_hollow_and_named():
@@ -50,19 +50,19 @@ def test_flagged_optima_are_hollow_and_named():
     assert hollow == [False, True, False, False]
 
 
-def test_partial_is_stamped():
+def test_a_partial_sweep_is_marked():
     assert "PARTIAL: 5 of 108 lanes" in texts(optimum_figure.optimum_vs_width(WIDTHS, RATES, lanes(), partial=(5, 108)))
 
 
-def test_takes_given_optima_and_fit():
-    found = optima(RATES, lanes())
-    fit = slope(WIDTHS[:3], found[:3])
-    figure = optimum_figure.optimum_vs_width(WIDTHS, RATES, lanes(), optima=found, fit=fit)
+def test_given_optima_and_fit_are_used():
+    given_optima = optima(RATES, lanes())
+    fit = slope(WIDTHS[:3], given_optima[:3])
+    figure = optimum_figure.optimum_vs_width(WIDTHS, RATES, lanes(), optima=given_optima, fit=fit)
     assert f"{fit.slope:.2f}".replace("-", "−") in texts(figure)
 
 
 def drawn(axes) -> dict[str, int]:
-    """Points of curves, optima, crosses of diverged rates and dashed reference lines on the axes."""
+    """Returns the numbers of points, optima, crosses of diverged rates and dashed reference lines on the axes."""
     lines = axes.get_lines()
     return {
         "points": sum(
@@ -88,16 +88,16 @@ NOTHING, DIVERGED = np.full((3, 9), np.nan), np.full((3, 9), np.inf)
     ],
     ids=["nothing yet", "all diverged", "one seed", "negative losses", "half of it"],
 )
-def test_draws_whatever_there_is(losses, points, optima, crosses, words, tmp_path):
+def test_any_state_of_a_sweep_is_drawn(losses, points, optima, crosses, words, tmp_path):
     figure = optimum_figure.optimum_vs_width(WIDTHS, RATES, losses, partial=(1, 108))
     left, right = figure.axes
     assert drawn(left) == {"points": points, "optima": optima, "crosses": crosses, "references": 0}
     assert drawn(right) == {"points": 0, "optima": optima, "crosses": 0, "references": 3 * bool(optima)}
-    said = texts(figure)
-    assert "PARTIAL: 1 of 108 lanes" in said and all(word in said for word in words.split("|"))
-    # The paper's reading has no meaning for losses below zero.
+    text = texts(figure)
+    assert "PARTIAL: 1 of 108 lanes" in text and all(word in text for word in words.split("|"))
+    # The 20 % tolerance of the paper has no meaning for losses below zero.
     positive = all((curve[np.isfinite(curve)] > 0).all() for curve in losses)
-    assert ("within 20 % of the best loss" in said) == positive
+    assert ("within 20 % of the best loss" in text) == positive
     assert left.get_xlim() == (0.8 * RATES[0], 1.25 * RATES[-1])
     assert right.get_xlim()[0] < WIDTHS[0] and WIDTHS[-1] < right.get_xlim()[1]
     assert all(path.stat().st_size > 1000 for path in optimum_figure.save(figure, tmp_path / "figure"))
@@ -111,7 +111,7 @@ def test_one_width():
     assert "no fit: usable optima: 1" in texts(figure) and "Hollow" not in texts(figure)
 
 
-def test_files_are_whole_and_the_same_twice(tmp_path):
+def test_figure_files_are_complete_and_reproducible(tmp_path):
     paths = []
     for name in ("one", "two"):
         figure = optimum_figure.optimum_vs_width(WIDTHS, RATES, lanes(), tier="smoke")
@@ -119,10 +119,10 @@ def test_files_are_whole_and_the_same_twice(tmp_path):
     assert [path.name for path in paths[0]] == ["figure.v1.png", "figure.v1.svg"]
     for one, two in zip(*paths, strict=True):
         assert one.read_bytes() == two.read_bytes()
-    assert len(list((tmp_path / "one").iterdir())) == 2  # no half-written file is left
+    assert len(list((tmp_path / "one").iterdir())) == 2  # no partly written file is left
 
 
-def test_a_place_that_cannot_be_written(tmp_path):
+def test_an_unwritable_path_is_an_error(tmp_path):
     (tmp_path / "file").write_text("")
     figure = optimum_figure.optimum_vs_width(WIDTHS, RATES, lanes())
     with pytest.raises(InputError, match="cannot write"):

@@ -1,4 +1,4 @@
-"""Claims: verdicts by table, strict JSON there and back, a Markdown table that stays one."""
+"""Claims: verdicts, strict JSON round trips, and the Markdown table."""
 
 import json
 import math
@@ -18,7 +18,7 @@ VERDICTS = [
     (-0.45, (-0.6, -0.3), -0.5, (), "supported"),
     (-0.45, (-0.6, -0.3), 0.0, (-0.5,), "contradicted"),
     (-0.45, (-0.9, 0.0), -0.5, (0.0, -1.0), "unresolved"),
-    (-0.2, (-0.3, -0.1), -0.5, (0.0, -1.0), "contradicted"),  # contradicts the rivals too
+    (-0.2, (-0.3, -0.1), -0.5, (0.0, -1.0), "contradicted"),  # also contradicts the rivals
     (-0.45, (-INF, INF), -0.5, (0.0,), "unresolved"),
     (-0.45, (-INF, INF), -0.5, (), "unresolved"),
     (-0.45, None, -0.5, (0.0,), "unresolved"),
@@ -96,15 +96,15 @@ def claim(**change) -> Claim:
         dict(note="ü, | and\nlines"),
     ],
 )
-def test_strict_json_there_and_back(change):
-    one = claim(**change)
-    text = json.dumps(one.to_dict(), allow_nan=False)
-    assert Claim.from_dict(json.loads(text)) == one
+def test_claims_survive_strict_json(change):
+    original = claim(**change)
+    text = json.dumps(original.to_dict(), allow_nan=False)
+    assert Claim.from_dict(json.loads(text)) == original
 
 
-def test_what_was_not_measured_has_no_number():
-    one = claim(value=INF, interval=(NAN, 0.0))
-    assert one.value is None and one.interval is None
+def test_nonfinite_measurements_have_no_number():
+    unmeasured = claim(value=INF, interval=(NAN, 0.0))
+    assert unmeasured.value is None and unmeasured.interval is None
 
 
 @pytest.mark.parametrize(
@@ -160,11 +160,11 @@ def test_table_has_one_line_per_claim_and_equal_columns():
         (3e-9, (2e-9, 4e-9), "3e−09 [2e−09, 4e−09]"),
     ],
 )
-def test_numbers_have_the_digits_their_interval_supports(value, interval, text):
+def test_numbers_have_the_digits_that_their_interval_supports(value, interval, text):
     assert f"| {text} |" in table([claim(value=value, interval=interval)])
 
 
-def test_a_claim_on_values_is_judged_by_their_t_interval():
+def test_a_claim_about_values_is_judged_by_their_t_interval():
     values = [0.9, 1.0, 1.1]
     context = dict(experiment="e", tier="t", corpus="c", commit="x")
     question = Question(statement="s", source="p", paper_value=1.0, claimed=(0.5, 1.5))

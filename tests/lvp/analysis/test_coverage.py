@@ -1,8 +1,9 @@
-"""Do 95 % intervals of the slope hold the true slope in 90–98 % of synthetic sweeps? From lanes to slope.
+"""Coverage of 95 % intervals of the slope: they contain the true slope in 90–98 % of synthetic sweeps, from lanes to
+slope.
 
-3 seeds (unless said otherwise) with block effects, 9 rates a factor of 2 apart, 4–6 widths from 32 to 128;
-the true slope and the place of the grid are drawn anew for every sweep. "Lack of fit" moves every width's
-optimum off the power law. `python tests/lvp/analysis/test_coverage.py 2000` prints the table of more sweeps.
+Sweeps have 3 seeds (unless stated otherwise) with block effects, 9 rates a factor of 2 apart, and 4–6 widths from 32 to
+128. Every sweep draws its true slope and the position of its grid. "Lack of fit" moves every width's optimum off the
+power law. `python tests/lvp/analysis/test_coverage.py 2000` prints the table of more sweeps.
 """
 
 import sys
@@ -17,10 +18,10 @@ from lvp.analysis import optima, slope
 
 CURVES = {
     "parabola": lambda z: 0.15 * z**2,
-    "cubic": lambda z: 0.15 * z**2 + 0.03 * z**3,  # turns over far to the left, outside of what a fit sees
+    "cubic": lambda z: 0.15 * z**2 + 0.03 * z**3,  # its maximum lies far to the left, outside of the fitted window
     "wall": lambda z: 0.1 * z**2 + 0.6 * np.log1p(np.exp(2 * (z - 1.5))),
-    "cliff": lambda z: 0.05 * z**2 + np.exp(2.5 * (z - 1.5)),  # the window's last point can lie 3 above its best
-    "elbow": lambda z: 0.25 * np.logaddexp(-1.5 * z, 0.7 * z),  # no parabola anywhere
+    "cliff": lambda z: 0.05 * z**2 + np.exp(2.5 * (z - 1.5)),  # the last point of the window can lie 3 above the best
+    "elbow": lambda z: 0.25 * np.logaddexp(-1.5 * z, 0.7 * z),  # not a parabola anywhere
 }
 FINE = np.linspace(-3, 3, 6001)
 MINIMA = {name: FINE[curve(FINE).argmin()] for name, curve in CURVES.items()}
@@ -28,16 +29,16 @@ MINIMA = {name: FINE[curve(FINE).argmin()] for name, curve in CURVES.items()}
 
 @dataclass(frozen=True)
 class Scenario:
-    """A kind of sweep. Noise of 0.01, 0.04, 0.1 is low, medium, high: 0.009, 0.035, 0.09 in ln optimum."""
+    """A kind of sweep. Noise of 0.01, 0.04 and 0.1 is low, medium and high: 0.009, 0.035 and 0.09 in ln optimum."""
 
     curve: str
     noise: float
     widths: int
     lack_of_fit: float = 0.0  # std of ln optimum about the power law
     seeds: int = 3
-    correlation: float = 0.0  # of the noise between neighbouring rates
-    noise_ratio: float = 1.0  # noise of the narrowest width over the widest's
-    rising_noise: bool = False  # noise grows with the rate, as towards divergence
+    correlation: float = 0.0  # correlation of the noise between neighbouring rates
+    noise_ratio: float = 1.0  # noise of the narrowest width over the noise of the widest
+    rising_noise: bool = False  # noise grows with the rate, as it does near divergence
     step: float = float(np.log(2))
 
     def lanes(self, rng, log_rates, peak, ratio):
@@ -51,7 +52,7 @@ class Scenario:
 
 
 def measure(scenario: Scenario, sweeps: int) -> dict:
-    """Share of slopes fitted, share of those covered, and the errors."""
+    """Returns the fraction of slopes that were fitted, the fraction of these that were covered, and the errors."""
     rng = np.random.default_rng(zlib.crc32(repr(scenario).encode()))
     log_rates = np.arange(9) * scenario.step
     widths = np.geomspace(32, 128, scenario.widths)
@@ -61,9 +62,9 @@ def measure(scenario: Scenario, sweeps: int) -> dict:
         truth = rng.uniform(-1, 0.2)
         peaks = log_rates[4] + rng.uniform(-0.5, 0.5) * scenario.step + truth * np.log(widths / 64)
         peaks = peaks + scenario.lack_of_fit * rng.standard_normal(len(widths))
-        lanes = [scenario.lanes(rng, log_rates, *each) for each in zip(peaks, ratios, strict=True)]
+        lanes = [scenario.lanes(rng, log_rates, *shape) for shape in zip(peaks, ratios, strict=True)]
         fit = slope(widths, optima(np.exp(log_rates), lanes, num_bootstrap=200, seed=sweep))
-        if fit.num_points >= 3:  # else the interval is all numbers, and covers for nothing
+        if fit.num_points >= 3:  # otherwise the interval is unbounded and covers everything
             covered.append(fit.interval[0] <= truth <= fit.interval[1])
             errors.append(fit.slope - truth)
             halves.append((fit.interval[1] - fit.interval[0]) / 2)
@@ -97,7 +98,7 @@ SCENARIOS = {
 
 @pytest.mark.slow
 @pytest.mark.parametrize("scenario", SCENARIOS.values(), ids=SCENARIOS)
-def test_nominal_95_percent_covers_90_to_98(scenario):
+def test_nominal_95_percent_intervals_cover_90_to_98_percent(scenario):
     measured = measure(scenario, 300)
     assert measured["fitted"] > 0.9
     assert 0.90 <= measured["coverage"] <= 0.98, measured
@@ -105,8 +106,9 @@ def test_nominal_95_percent_covers_90_to_98(scenario):
 
 
 @pytest.mark.parametrize("scenario", list(SCENARIOS.values())[::3], ids=list(SCENARIOS)[::3])
-def test_few_sweeps_agree_with_90_to_98(scenario):
-    """The share of 40 sweeps lies where shares of 0.90 to 0.98 put it in all but 1 in 1000 draws at either end."""
+def test_a_few_sweeps_agree_with_90_to_98_percent(scenario):
+    """The coverage of 40 sweeps lies between the 0.1 % quantile of a coverage of 0.90 and the 99.9 % quantile of
+    0.98."""
     sweeps = 40
     measured = measure(scenario, sweeps)
     fitted = round(measured["fitted"] * sweeps)
@@ -117,5 +119,5 @@ def test_few_sweeps_agree_with_90_to_98(scenario):
 
 
 if __name__ == "__main__":
-    for name, each in SCENARIOS.items():
-        print(f"{name:45s}", {key: round(value, 3) for key, value in measure(each, int(sys.argv[1])).items()})
+    for name, scenario in SCENARIOS.items():
+        print(f"{name:45s}", {key: round(value, 3) for key, value in measure(scenario, int(sys.argv[1])).items()})

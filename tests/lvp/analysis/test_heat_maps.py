@@ -1,4 +1,4 @@
-"""Heat maps and dots: the numbers given are the numbers drawn, and what is missing or infinite is no obstacle."""
+"""Heat maps and dots: the drawn numbers equal the given numbers, and missing or infinite values are drawn."""
 
 import numpy as np
 import pytest
@@ -27,13 +27,13 @@ def texts(axes) -> list[str]:
 
 
 def drawn(*panels, **more):
-    """The figure, laid out and drawn once."""
+    """Returns the figure after one layout pass."""
     figure = sheet(panels, title="Title", **more)
     figure.draw_without_rendering()
     return figure
 
 
-def test_every_cell_has_its_value_at_its_place():
+def test_every_cell_shows_its_value():
     (axes,) = [a for a in drawn(heat(), columns=1).axes if a.axison]
     at = {text.get_position(): text.get_text() for text in axes.texts}
     assert at == {(j + 0.5, i + 0.5): f"{VALUES[i, j]:.3g}" for i in range(2) for j in range(3)}
@@ -43,12 +43,12 @@ def test_every_cell_has_its_value_at_its_place():
     assert (axes.get_title(), axes.get_xlabel(), axes.get_ylabel()) == ("best rate", "vocabulary", "width")
 
 
-def test_words_stand_in_the_place_of_values():
+def test_texts_replace_values():
     words = [["a", "b", "c"], ["d", "e", "f"]]
     assert texts(drawn(heat(texts=words), columns=1).axes[0]) == list("abcdef")
 
 
-def test_heats_of_one_scale_share_their_colours():
+def test_heat_maps_of_one_scale_share_their_colours():
     figure = drawn(heat(), heat(10 * VALUES), heat(100 * VALUES, scale="other"))
     one, two, other = (axes.collections[0].norm for axes in figure.axes)
     assert all(isinstance(norm, LogNorm) for norm in (one, two, other))
@@ -56,7 +56,7 @@ def test_heats_of_one_scale_share_their_colours():
     assert (other.vmin, other.vmax) == pytest.approx((0.5 / 1.05, 8 * 1.05))
 
 
-def test_doubtful_cells_alone_are_hatched():
+def test_only_doubtful_cells_are_hatched():
     doubtful = np.zeros((2, 3), bool)
     doubtful[1, 0] = doubtful[0, 2] = True
     marked, plain = drawn(heat(doubtful=doubtful), heat(), columns=2).axes
@@ -69,12 +69,12 @@ def test_doubtful_cells_alone_are_hatched():
     [np.full((2, 3), np.nan), np.full((2, 3), 0.01), np.where(VALUES > 0.03, np.nan, VALUES), VALUES[:1, :1]],
     ids=["nothing yet", "all the same", "half of it", "one cell"],
 )
-def test_draws_whatever_there_is(values):
+def test_any_state_of_a_sweep_is_drawn(values):
     axes = drawn(heat(values), columns=1).axes[0]
     assert texts(axes) == [f"{value:.3g}" for value in values.ravel()]
 
 
-def test_dots_with_their_intervals_and_what_lies_behind():
+def test_dots_have_intervals_and_points_behind_them():
     (axes,) = drawn(dots(), columns=1).axes
     behind = [line for line in axes.get_lines() if line.get_color() == "#BBBBBB"]
     assert [list(line.get_ydata()) for line in behind] == [[0.9, 1.1], [4.0]]
@@ -89,26 +89,26 @@ def test_dots_with_their_intervals_and_what_lies_behind():
 
 
 @pytest.mark.parametrize("values", [(np.inf, 4.0), (np.inf, np.inf), (np.nan, 4.0), (np.nan, np.nan)])
-def test_an_infinite_value_is_marked_above_and_a_missing_one_is_not(values):
+def test_an_infinite_value_is_marked_and_a_missing_one_is_not(values):
     (axes,) = drawn(dots(values, (None, None), ((np.inf, 1.0), ())), columns=1).axes
     assert texts(axes) == ["∞"] * int(np.isinf(values).sum())
     marks = axes.containers[0].lines[0]
-    for text in axes.texts:  # over the place where its dot would be
+    for text in axes.texts:  # above the position of its dot
         x, y = text.get_position()
         assert np.isinf(values[list(marks.get_xdata()).index(x)]) and 0.9 < y < 1
     assert np.isfinite(axes.get_ylim()).all()
 
 
-def test_panels_stand_in_rows_and_empty_places_are_blank():
+def test_panels_fill_rows_and_unused_positions_are_blank():
     figure = drawn(heat(), heat(), heat(), dots(), columns=3)
     assert [axes.axison for axes in figure.axes] == [True] * 4 + [False] * 2
 
 
-def test_says_where_it_comes_from_and_what_is_missing(tmp_path):
+def test_a_sheet_states_its_source_and_missing_lanes(tmp_path):
     figure = sheet([heat(), dots()], title="Title", tier="laptop", corpus="zipf", partial=(3, 9), words=["hatched"])
-    said = "\n".join(text.get_text() for text in figure.findobj(lambda artist: hasattr(artist, "get_text")))
+    text = "\n".join(text.get_text() for text in figure.findobj(lambda artist: hasattr(artist, "get_text")))
     for words in ("Title\ntier laptop, corpus zipf", "PARTIAL: 3 of 9 lanes", "hatched"):
-        assert words in said
+        assert words in text
     assert all(path.stat().st_size > 1000 for path in optimum_figure.save(figure, tmp_path / "figure"))
     whole = sheet([heat()], title="Title")
     assert not any("PARTIAL" in text.get_text() for text in whole.texts)

@@ -1,4 +1,4 @@
-"""A measurement: its interval over seeds and its text."""
+"""A measurement: its interval over seeds, and its text."""
 
 import math
 
@@ -7,7 +7,7 @@ import pytest
 from lvp.analysis.measurement import Measurement
 
 
-def test_the_interval_over_seeds_is_students():
+def test_the_interval_over_seeds_is_students_t():
     half = 4.302653 * 0.1 / 3**0.5  # Student's 97.5 % quantile of two degrees of freedom
     mean = Measurement.over_seeds([0.9, 1.0, 1.1])
     assert mean.value == pytest.approx(1.0) and mean.interval == pytest.approx((1 - half, 1 + half), rel=1e-6)
@@ -16,7 +16,7 @@ def test_the_interval_over_seeds_is_students():
 
 
 @pytest.mark.parametrize("values", [[], [1.0], [1.0, math.nan], [1.0, math.inf]])
-def test_few_or_diverged_seeds_have_no_interval(values):
+def test_too_few_or_diverged_seeds_have_no_interval(values):
     assert Measurement.over_seeds(values).interval is None
 
 
@@ -33,6 +33,6 @@ def test_text(measurement, text, percent):
     assert (measurement.text(), measurement.percent()) == (text, percent)
 
 
-def test_the_exponential_keeps_the_order_of_the_ends():
+def test_the_exponential_keeps_the_interval_ordered():
     measurement = Measurement.plus_minus(0.0, math.log(2)).exp()
     assert measurement.value == 1.0 and measurement.interval == pytest.approx((0.5, 2.0))

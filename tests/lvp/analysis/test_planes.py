@@ -1,4 +1,5 @@
-"""Powers of several quantities against the slope of one, planted laws and coverage; and what both fits rest on."""
+"""Powers of several quantities: agreement with the slope of one quantity, planted laws and coverage; and Paule–Mandel
+and Student's interval, which both fits use."""
 
 import numpy as np
 import pytest
@@ -17,7 +18,7 @@ def optimum(rate, std=0.1, flags=()):
 
 
 def law(width, vocab):
-    """0.1 · d^width · m^vocab on the grid."""
+    """Returns 0.1 · d^width · m^vocab on the grid."""
     return 0.1 * GRID["width"] ** width * GRID["vocab"] ** vocab
 
 
@@ -34,31 +35,31 @@ STDS = {
 @pytest.mark.parametrize("scatter", [0.0, 0.02, 0.5], ids=["on a line", "within noise", "beyond noise"])
 @pytest.mark.parametrize("stds", STDS.values(), ids=STDS)
 @pytest.mark.parametrize("level", [0.95, 0.5])
-def test_one_quantity_is_the_slope(stds, scatter, level):
+def test_one_quantity_equals_the_slope(stds, scatter, level):
     rates = 0.1 * WIDTHS**-0.5 * np.exp(scatter * np.array([0.6, -0.9, 0.4, 0.8, -0.5]))
-    one, line = powers({"width": WIDTHS}, (rates, stds), level=level), slope(WIDTHS, (rates, stds), level=level)
-    assert one.powers["width"] == pytest.approx(line.slope, abs=1e-9)
-    assert one.intercept == pytest.approx(line.intercept, abs=1e-9)
-    assert one.intervals["width"] == pytest.approx(line.interval, abs=1e-9)
-    assert (one.degrees_of_freedom, one.num_points, one.level) == (3, 5, level)
+    fit, line = powers({"width": WIDTHS}, (rates, stds), level=level), slope(WIDTHS, (rates, stds), level=level)
+    assert fit.powers["width"] == pytest.approx(line.slope, abs=1e-9)
+    assert fit.intercept == pytest.approx(line.intercept, abs=1e-9)
+    assert fit.intervals["width"] == pytest.approx(line.interval, abs=1e-9)
+    assert (fit.degrees_of_freedom, fit.num_points, fit.level) == (3, 5, level)
     assert line.degrees_of_freedom == 3
 
 
 @pytest.mark.parametrize("num", [1, 2, 3, 4])
-def test_one_quantity_is_the_slope_where_flagged_points_stay_out(num):
+def test_one_quantity_equals_the_slope_with_flagged_points(num):
     noise = np.exp([0.3, -0.4, 0.2, 0.5, -0.3])
-    found = [
+    points = [
         optimum(rate, 0.1 + 0.02 * i, () if i < num else ("edge",)) for i, rate in enumerate(0.1 * WIDTHS**-0.5 * noise)
     ]
-    one, line = powers({"width": WIDTHS}, found), slope(WIDTHS, found)
-    assert one.num_points == line.num_points == num and one.degrees_of_freedom == line.degrees_of_freedom
-    assert one.powers["width"] == pytest.approx(line.slope, abs=1e-9, nan_ok=True)
-    assert one.intervals["width"] == pytest.approx(line.interval, abs=1e-9)
+    fit, line = powers({"width": WIDTHS}, points), slope(WIDTHS, points)
+    assert fit.num_points == line.num_points == num and fit.degrees_of_freedom == line.degrees_of_freedom
+    assert fit.powers["width"] == pytest.approx(line.slope, abs=1e-9, nan_ok=True)
+    assert fit.intervals["width"] == pytest.approx(line.interval, abs=1e-9)
 
 
 @pytest.mark.parametrize("stds", [None, [0.1] * 9, 0.01 * np.arange(9)], ids=["unknown", "equal", "unequal"])
 @pytest.mark.parametrize("planted", [(-0.5, 0.0), (0.0, -1.0), (-0.8, 0.37)])
-def test_planted_powers_are_found(planted, stds):
+def test_planted_powers_are_recovered(planted, stds):
     fit = powers(GRID, (law(*planted), stds))
     assert tuple(fit.powers) == ("width", "vocab")
     assert tuple(fit.powers.values()) == pytest.approx(planted, abs=1e-9)
@@ -70,30 +71,30 @@ def test_planted_powers_are_found(planted, stds):
 
 
 def test_unknown_stds_give_ordinary_least_squares():
-    """Interval by the textbook: (XᵀX)⁻¹ s², with the t quantile of n − 3."""
+    """The expected interval is (XᵀX)⁻¹ s² with the t quantile of n − 3."""
     y = np.log(law(-0.5, 0.2)) + np.random.default_rng(0).normal(0, 0.2, 9)
     fit = powers(GRID, (np.exp(y), None))
     design = np.stack([np.ones(9), *np.log(list(GRID.values()))], axis=1)
     inverse = np.linalg.inv(design.T @ design)
-    found = inverse @ design.T @ y
-    errors = np.sqrt(np.diag(inverse) * np.sum((y - design @ found) ** 2) / 6)
+    solution = inverse @ design.T @ y
+    errors = np.sqrt(np.diag(inverse) * np.sum((y - design @ solution) ** 2) / 6)
     for k, name in enumerate(GRID, start=1):
         half = stats.t.ppf(0.975, 6) * errors[k]
-        assert fit.powers[name] == pytest.approx(found[k], rel=1e-9)
-        assert fit.intervals[name] == pytest.approx((found[k] - half, found[k] + half), rel=1e-9)
+        assert fit.powers[name] == pytest.approx(solution[k], rel=1e-9)
+        assert fit.intervals[name] == pytest.approx((solution[k] - half, solution[k] + half), rel=1e-9)
 
 
-def test_flagged_points_stay_out():
-    found = [optimum(rate) for rate in law(-0.5, 0.25)]
-    found[0], found[4] = optimum(7.0, flags=("noise",)), optimum(np.nan, np.nan)
-    fit = powers(GRID, found)
+def test_flagged_points_are_left_out():
+    points = [optimum(rate) for rate in law(-0.5, 0.25)]
+    points[0], points[4] = optimum(7.0, flags=("noise",)), optimum(np.nan, np.nan)
+    fit = powers(GRID, points)
     assert (fit.num_points, fit.degrees_of_freedom) == (7, 4)
     assert fit.powers == pytest.approx({"width": -0.5, "vocab": 0.25})
-    found[0] = optimum(7.0)  # the negative control: unflagged, it pulls
-    assert abs(powers(GRID, found).powers["width"] + 0.5) > 0.3
+    points[0] = optimum(7.0)  # negative control: without its flag the point changes the fit
+    assert abs(powers(GRID, points).powers["width"] + 0.5) > 0.3
 
 
-def test_uncertain_points_weigh_less():
+def test_uncertain_points_have_less_weight():
     rates = law(-0.5, 0.0)
     rates[0] *= 3
     certain, doubtful = powers(GRID, (rates, [0.1] * 9)), powers(GRID, (rates, [2.0] + [0.1] * 8))
@@ -101,8 +102,9 @@ def test_uncertain_points_weigh_less():
 
 
 @pytest.mark.parametrize(("scatter", "noise"), [(0.0, 0.1), (0.05, 0.1), (0.05, 0.02), (0.2, 0.1)])
-def test_intervals_cover(scatter, noise):
-    """300 grids of 3 widths × 3 vocabularies: known seed noise, which differs between cells, and an unknown scatter."""
+def test_intervals_have_their_coverage(scatter, noise):
+    """Uses 300 grids of 3 widths × 3 vocabularies, with known seed noise that differs between cells and an unknown
+    scatter."""
     rng, covered = np.random.default_rng([int(1000 * scatter), int(1000 * noise)]), []
     for _ in range(300):
         planted = dict(zip(GRID, rng.uniform(-1, 0.2, 2), strict=True))
@@ -114,20 +116,20 @@ def test_intervals_cover(scatter, noise):
 
 
 @pytest.mark.parametrize("num", [0, 1, 2, 3])
-def test_too_few_points_say_nothing(num):
-    corners = [0, 2, 6]  # that span both directions
-    found = [optimum(rate, flags=() if i in corners[:num] else ("edge",)) for i, rate in enumerate(law(-0.5, 0.1))]
-    fit = powers(GRID, found)
+def test_too_few_points_give_no_interval(num):
+    corners = [0, 2, 6]  # these span both directions
+    points = [optimum(rate, flags=() if i in corners[:num] else ("edge",)) for i, rate in enumerate(law(-0.5, 0.1))]
+    fit = powers(GRID, points)
     assert fit.num_points == num and fit.degrees_of_freedom == 0
     assert set(fit.intervals.values()) == {(-np.inf, np.inf)}
-    if num == 3:  # a plane through three points: powers, of which nothing is known
+    if num == 3:  # three points determine a plane but not its uncertainty
         assert fit.powers == pytest.approx({"width": -0.5, "vocab": 0.1})
     else:
         assert np.isnan([fit.intercept, *fit.powers.values()]).all()
 
 
 @pytest.mark.parametrize("vocab", [8 * GRID["width"], GRID["width"] ** 2, np.full(9, 4096.0)])
-def test_quantities_that_move_together_cannot_be_told_apart(vocab):
+def test_collinear_quantities_give_no_powers(vocab):
     fit = powers({"width": GRID["width"], "vocab": vocab}, (law(-0.5, 0.0), [0.1] * 9))
     assert np.isnan([fit.intercept, *fit.powers.values()]).all() and fit.num_points == 9
     assert set(fit.intervals.values()) == {(-np.inf, np.inf)}
@@ -156,11 +158,11 @@ def test_bad_input_gets_one_line(quantities, optima, options, says):
     assert len(str(caught.value).splitlines()) == 1
 
 
-# --- the variance beyond noise, and Student's interval ----------------------------------------------------------------
+# --- Paule–Mandel and Student's interval ------------------------------------------------------------------------------
 
 
 def about_their_mean(y):
-    """Weighted residual sum of squares of y about its weighted mean, over the variances."""
+    """Returns the weighted residual sum of squares of y about its weighted mean, as a function of the variances."""
 
     def scatter(variances):
         return np.sum((y - np.average(y, weights=1 / variances)) ** 2 / variances)
@@ -168,8 +170,8 @@ def about_their_mean(y):
     return scatter
 
 
-def test_paule_mandel_has_a_closed_form_where_variances_are_equal():
-    """Σ (y − ȳ)² / (s² + τ²) = n − 1 there, so τ² = var(y) − s²."""
+def test_paule_mandel_has_a_closed_form_for_equal_variances():
+    """Σ (y − ȳ)² / (s² + τ²) = n − 1, so τ² = var(y) − s²."""
     y = np.array([0.3, -0.4, 0.2, 0.5, -0.3, 0.1])
     for variance in (1e-6, 0.01, 0.1):
         tau2 = paule_mandel(about_their_mean(y), np.full(6, variance), 5)
@@ -177,7 +179,7 @@ def test_paule_mandel_has_a_closed_form_where_variances_are_equal():
     assert paule_mandel(about_their_mean(y), np.full(6, 2 * y.var(ddof=1)), 5) == 0.0
 
 
-def test_paule_mandel_makes_the_scatter_its_expectation():
+def test_paule_mandel_makes_the_scatter_equal_its_expectation():
     rng = np.random.default_rng(1)
     for _ in range(20):
         variances, y = rng.uniform(0.001, 0.2, 8) ** 2, rng.standard_normal(8)
@@ -185,8 +187,8 @@ def test_paule_mandel_makes_the_scatter_its_expectation():
         assert tau2 > 0 and about_their_mean(y)(variances + tau2) == pytest.approx(7, rel=1e-9)
 
 
-def test_noise_next_to_nothing_beside_the_scatter_is_no_obstacle():
-    """Lanes that agree to rounding: the fit is that of unknown noise. (The bracket of τ² once closed on its root.)"""
+def test_negligible_noise_gives_the_fit_of_unknown_noise():
+    """Lanes agree to rounding. The bracket of τ² once closed on its root here."""
     rng = np.random.default_rng(0)
     for _ in range(50):
         rates = law(-0.5, 0.2) * np.exp(0.3 * rng.standard_normal(9))
@@ -195,7 +197,7 @@ def test_noise_next_to_nothing_beside_the_scatter_is_no_obstacle():
             assert tiny.intervals[name] == pytest.approx(unknown.intervals[name], rel=1e-9)
 
 
-def test_t_interval_is_students():
+def test_t_interval_is_students_t():
     values = np.random.default_rng(2).normal(1, 0.3, 4)
     for level in (0.95, 0.5):
         theirs = stats.ttest_1samp(values, 0).confidence_interval(level)
@@ -206,11 +208,11 @@ def test_t_interval_is_students():
 
 
 @pytest.mark.parametrize("values", [[], [1.0], [1.0, 2.0, np.inf], [1.0, np.nan], [np.inf, np.inf]])
-def test_no_t_interval_from_one_value_or_from_what_has_no_spread(values):
+def test_no_t_interval_for_one_value_or_infinite_values(values):
     assert t_interval(values) is None
 
 
-def test_t_interval_covers():
+def test_t_interval_has_its_coverage():
     draws = np.random.default_rng(3).standard_normal((4000, 3))
     held = [low <= 0 <= high for low, high in map(t_interval, draws)]
     assert np.mean(held) == pytest.approx(0.95, abs=4 * np.sqrt(0.95 * 0.05 / 4000))

@@ -1,4 +1,4 @@
-"""Seed noise: blocks taken out, pooled over rates and widths, each width's own where they differ."""
+"""Seed noise: blocks are removed, noise is pooled over rates and widths, and differing widths keep their own noise."""
 
 import numpy as np
 import pytest
@@ -13,7 +13,7 @@ def lanes(rng, noise=0.03, seeds=3, rates=9, block=1.0):
     return curve + block * rng.standard_normal((seeds, 1)) + noise * rng.standard_normal((seeds, rates))
 
 
-def test_recovers_the_noise_under_large_blocks():
+def test_the_noise_is_recovered_under_large_blocks():
     rng = np.random.default_rng(0)
     std, freedom = seed_noise([lanes(rng) for _ in range(50)])
     assert freedom == 50 * 2 * 8
@@ -26,7 +26,7 @@ def test_constants_and_order_of_seeds_do_not_matter():
     assert seed_noise([moved])[0] == pytest.approx(seed_noise([sweep])[0], rel=1e-12)
 
 
-def test_balanced_and_missing_paths_agree():
+def test_complete_and_incomplete_tables_agree():
     sweep = lanes(np.random.default_rng(2))
     means, blocks, residuals, freedom = two_way(sweep)
     assert np.allclose(means, sweep.mean(axis=0)) and abs(blocks.sum()) < 1e-12 and freedom == 16
@@ -37,7 +37,7 @@ def test_balanced_and_missing_paths_agree():
     assert np.allclose(np.nansum(residuals, axis=0), 0) and np.allclose(np.nansum(residuals, axis=1), 0)
 
 
-def test_a_missing_lane_does_not_carry_its_seeds_block_into_the_mean():
+def test_a_missing_lane_does_not_move_the_mean_by_its_seeds_block():
     sweep = lanes(np.random.default_rng(3), noise=0.0)
     whole = two_way(sweep)[0]
     sweep[0, 4] = np.nan
@@ -59,7 +59,7 @@ def test_one_seed_has_no_noise():
     assert seed_noise([np.arange(9.0), lanes(rng)])[1] == 16
 
 
-def test_widths_that_agree_are_pooled_and_those_that_do_not_are_not():
+def test_only_widths_of_equal_noise_are_pooled():
     rng = np.random.default_rng(6)
     freedoms = np.full(5, 12)
     same = np.array([0.02 * np.sqrt(rng.chisquare(12, 5) / 12) for _ in range(200)])
@@ -71,7 +71,7 @@ def test_widths_that_agree_are_pooled_and_those_that_do_not_are_not():
     assert np.abs(np.median(np.log(shrunk / true), axis=0)).max() < 0.15
 
 
-def test_a_width_without_noise_of_its_own_gets_the_others():
+def test_a_width_without_a_noise_estimate_gets_the_pooled_noise():
     stds, freedoms = shrunk_noise([0.02, np.nan, 0.03], [10, 0, 10])
     assert stds == pytest.approx([np.sqrt(0.00065)] * 3) and freedoms == pytest.approx([20] * 3)
     stds, freedoms = shrunk_noise([np.nan, np.nan], [0, 0])
@@ -85,8 +85,8 @@ def test_bad_input_gets_one_line(bad):
     assert len(str(caught.value).splitlines()) == 1
 
 
-def test_a_seed_without_lanes_says_nothing():
-    """As in a sweep that was stopped early: two seeds of three, at one rate."""
+def test_a_seed_without_lanes_has_no_influence():
+    """As in a sweep that was stopped early: two of three seeds, at one rate."""
     lanes = np.array([[0.922, np.nan], [1.146, np.nan], [np.nan, np.nan]])
     means, blocks, residuals, freedom = two_way(lanes)
     np.testing.assert_allclose(means, [(0.922 + 1.146) / 2, np.nan])
@@ -94,7 +94,7 @@ def test_a_seed_without_lanes_says_nothing():
     assert freedom == 0
 
 
-def test_rates_that_no_seed_shares_have_the_means_of_their_own_lanes():
+def test_rates_without_a_common_seed_have_the_means_of_their_own_lanes():
     lanes = np.array([[1.0, 1.2, np.nan], [1.4, 1.6, np.nan], [np.nan, np.nan, 7.0], [np.nan] * 3])
     means, blocks, _, freedom = two_way(lanes)
     np.testing.assert_allclose(means, [1.2, 1.4, 7.0])
@@ -102,8 +102,8 @@ def test_rates_that_no_seed_shares_have_the_means_of_their_own_lanes():
     assert freedom == 1
 
 
-def test_a_chain_of_lanes_still_connects():
-    """Rate 2 has lucky seed 1 alone, whose block rate 1 has shown."""
+def test_a_chain_of_lanes_connects_seeds():
+    """Rate 2 has only the lucky seed 1, whose block is known from rate 1."""
     lanes = np.array([[1.0, 2.0, np.nan], [np.nan, 1.5, 2.5], [1.0, 2.0, np.nan]])
     means, blocks, _, freedom = two_way(lanes)
     np.testing.assert_allclose(means[2] - means[1], 1.0)

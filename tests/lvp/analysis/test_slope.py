@@ -1,4 +1,4 @@
-"""Slopes over widths: exact laws, weights, exclusions and bad input. Coverage has a file of its own."""
+"""Slopes over widths: exact laws, weights, exclusions and bad input. test_coverage.py tests the coverage."""
 
 import numpy as np
 import pytest
@@ -20,7 +20,7 @@ def law(widths=WIDTHS, power=-0.5):
 
 @pytest.mark.parametrize("stds", [None, 0.0, 0.1, [0.1, 0.2, 0.3, 0.1, 0.05], [0.0, 0.1, 0.1, 0.1, 0.1]])
 @pytest.mark.parametrize("power", [-1.0, -0.5, 0.0, 0.37])
-def test_an_exact_power_law_is_exact(power, stds):
+def test_an_exact_power_law_is_recovered(power, stds):
     stds = None if stds is None else np.broadcast_to(stds, WIDTHS.shape)
     fit = slope(WIDTHS, (law(power=power), stds))
     assert fit.slope == pytest.approx(power, abs=1e-10)
@@ -32,11 +32,11 @@ def test_an_exact_power_law_is_exact(power, stds):
 
 def test_units_of_width_and_rate_do_not_matter():
     rates = law() * np.exp([0.1, -0.2, 0.05, 0.1, -0.1])
-    one, other = slope(WIDTHS, (rates, [0.1] * 5)), slope(WIDTHS / 7, (3 * rates, [0.1] * 5))
-    assert other.slope == pytest.approx(one.slope) and other.interval == pytest.approx(one.interval)
+    plain, scaled = slope(WIDTHS, (rates, [0.1] * 5)), slope(WIDTHS / 7, (3 * rates, [0.1] * 5))
+    assert scaled.slope == pytest.approx(plain.slope) and scaled.interval == pytest.approx(plain.interval)
 
 
-def test_equal_stds_give_ordinary_least_squares_where_the_line_does_not_fit():
+def test_equal_stds_give_ordinary_least_squares_for_a_poor_fit():
     rates = law() * np.exp([0.3, -0.4, 0.2, 0.5, -0.3])
     known, unknown = slope(WIDTHS, (rates, [0.01] * 5)), slope(WIDTHS, (rates, None))
     assert known.slope == pytest.approx(unknown.slope) and known.interval == pytest.approx(unknown.interval)
@@ -47,19 +47,19 @@ def test_equal_stds_give_ordinary_least_squares_where_the_line_does_not_fit():
     assert known.tau > 0.3 and known.lack_of_fit < 1e-6 and np.isnan(unknown.lack_of_fit)
 
 
-def test_uncertain_points_weigh_less():
+def test_uncertain_points_have_less_weight():
     rates = law() * np.array([1, 1, 1, 1, 3.0])
     certain, doubtful = slope(WIDTHS, (rates, [0.1] * 5)), slope(WIDTHS, (rates, [0.1] * 4 + [2.0]))
     assert abs(doubtful.slope + 0.5) < 0.1 < abs(certain.slope + 0.5)
 
 
-def test_points_on_a_line_by_luck_keep_the_noises_standard_error():
+def test_points_exactly_on_a_line_keep_the_standard_error_of_their_noise():
     fit = slope(WIDTHS, (law(), [0.1] * 5))
     error = 0.1 / np.sqrt(np.sum((np.log(WIDTHS) - np.log(WIDTHS).mean()) ** 2))
     assert fit.interval == pytest.approx((-0.5 - error, -0.5 + error))
 
 
-def test_level_is_the_quantile():
+def test_the_level_is_the_quantile():
     rates = law() * np.exp([0.1, -0.2, 0.05, 0.1, -0.1])
     wide, narrow = (slope(WIDTHS, (rates, None), level=level) for level in (0.95, 0.5))
     assert (wide.interval[1] - wide.slope) / (narrow.interval[1] - narrow.slope) == pytest.approx(
@@ -67,7 +67,7 @@ def test_level_is_the_quantile():
     )
 
 
-def test_flagged_points_stay_out_unless_asked_for():
+def test_flagged_points_are_left_out_unless_requested():
     points = [optimum(rate) for rate in law()]
     points[0] = optimum(5.0, flags=("edge", "noise"))
     fit = slope(WIDTHS, points)
@@ -80,14 +80,14 @@ def test_flagged_points_stay_out_unless_asked_for():
     assert fit.num_points == 4 and fit.excluded == ((48.0, "no rate"),)
 
 
-def test_an_unknown_std_among_them_makes_the_fit_unweighted():
+def test_one_unknown_std_makes_the_fit_unweighted():
     points = [optimum(rate, std) for rate, std in zip(law(), [0.1, 0.1, np.nan, 0.1, 9.0], strict=True)]
     fit, plain = slope(WIDTHS, points), slope(WIDTHS, (law(), None))
     assert fit.slope == pytest.approx(plain.slope) and np.isnan(fit.tau)
 
 
 @pytest.mark.parametrize("num", [0, 1, 2])
-def test_fewer_than_three_points_say_nothing(num):
+def test_fewer_than_three_points_give_no_interval(num):
     points = [optimum(rate, flags=() if w < num else ("edge",)) for w, rate in enumerate(law())]
     fit = slope(WIDTHS, points)
     assert fit.interval == (-np.inf, np.inf) and fit.num_points == num and len(fit.excluded) == 5 - num

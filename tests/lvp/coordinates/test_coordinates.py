@@ -1,4 +1,4 @@
-"""Coordinate checks find planted powers and nothing where there is none; rules do what their tables say."""
+"""Coordinate checks recover planted powers, stay flat without growth, and show the powers of each rule's table."""
 
 import dataclasses
 import json
@@ -46,72 +46,72 @@ def planted(rate=lambda width: width**-0.25, widths=WIDTHS, **changes):
 
 
 @pytest.fixture(scope="module")
-def found():
+def checked():
     return planted(steps=3)
 
 
-def test_planted_powers_are_found(found):
+def test_planted_powers_are_recovered(checked):
     for name, power in (("flat", 0.0), ("block/grows", 0.5), ("block/falls", -1.0)):
-        initial, change = found[name, "initial"], found[name, "change"]
+        initial, change = checked[name, "initial"], checked[name, "change"]
         assert abs(initial.fit.slope - power) < 4 * initial.fit.std < 0.2
-        # Sign descent on a sum moves every entry by exactly the rate, d^(−1/4), a step.
+        # Sign descent on a sum moves every entry by exactly the rate, d^(−1/4), per step.
         assert change.fit.slope == pytest.approx(power - 0.25, abs=1e-3)
         assert change.values[0] == pytest.approx(3 * 64**-0.25 * 64**power, rel=1e-5)
-    verdicts = {name: found[name, "initial"].verdict for name in found.activations}
-    assert verdicts.pop("lone") == "unresolved"  # of one entry a width
+    verdicts = {name: checked[name, "initial"].verdict for name in checked.activations}
+    assert verdicts.pop("lone") == "unresolved"  # it has one entry per width
     assert verdicts == {"flat": "flat", "block/grows": "grows", "block/falls": "vanishes", "fixed": "flat"}
-    assert found["fixed", "change"].verdict == "zero" and not found["fixed", "change"].alarm
-    assert found["flat", "change"].verdict == "vanishes"
-    assert found["block/grows", "initial"].values.shape == (4, 16)
-    # |w| of normal entries is √(2/π) on average.
-    assert found["flat", "initial"].values.mean() == pytest.approx((2 / np.pi) ** 0.5, rel=0.03)
+    assert checked["fixed", "change"].verdict == "zero" and not checked["fixed", "change"].alarm
+    assert checked["flat", "change"].verdict == "vanishes"
+    assert checked["block/grows", "initial"].values.shape == (4, 16)
+    # The mean of |w| of normal entries is √(2/π).
+    assert checked["flat", "initial"].values.mean() == pytest.approx((2 / np.pi) ** 0.5, rel=0.03)
 
 
-def test_what_is_expected_is_no_alarm_and_what_is_not_stays_one(found):
-    grows = found["block/grows", "initial"]
+def test_only_unexpected_growth_raises_an_alarm(checked):
+    grows = checked["block/grows", "initial"]
     assert grows.alarm
     assert not dataclasses.replace(grows, expected=Expected(0.5, 0.5, "planted")).alarm
     assert dataclasses.replace(grows, expected=Expected(-0.5, -0.5, "planted")).alarm
     growths = [
-        dataclasses.replace(g, expected=Expected(0.0, 0.5, "as planted")) if g is grows else g for g in found.growths
+        dataclasses.replace(g, expected=Expected(0.0, 0.5, "as planted")) if g is grows else g for g in checked.growths
     ]
-    text = str(dataclasses.replace(found, growths=tuple(growths)))
+    text = str(dataclasses.replace(checked, growths=tuple(growths)))
     assert "block/grows at init: as planted" in text and "grows*" in text
     assert "flat change vanishes as d^-0.25" in text and "block/grows at init grows" not in text
-    assert "block/grows at init grows as d^0." in str(found)
+    assert "block/grows at init grows as d^0." in str(checked)
 
 
-def test_flat_where_nothing_grows_and_diverged_where_it_does():
-    """The batch may depend on the width; here it is infinite at one."""
+def test_verdicts_without_growth_and_with_divergence():
+    """The batch may depend on the width; it is infinite at one width."""
     rate, batch = lambda width: 0.1, lambda width: jnp.float32(np.inf if width == 256 else 1.0)
-    found = planted(rate=rate, batch=batch)
-    quantities = [found["flat", quantity] for quantity in coordinates.QUANTITIES]
+    checked = planted(rate=rate, batch=batch)
+    quantities = [checked["flat", quantity] for quantity in coordinates.QUANTITIES]
     assert [growth.verdict for growth in quantities] == ["flat"] * 3 and not any(g.alarm for g in quantities)
-    assert found["fixed", "initial"].verdict == "diverged" and found["fixed", "initial"].alarm
-    assert "has diverged" in str(found)
-    json.dumps(found.as_dict(), allow_nan=False)
+    assert checked["fixed", "initial"].verdict == "diverged" and checked["fixed", "initial"].alarm
+    assert "has diverged" in str(checked)
+    json.dumps(checked.as_dict(), allow_nan=False)
 
 
-def test_the_linear_network_under_lvp_is_not_flat_and_should_not_be():
-    """The closed forms say −1/2 of the output at init and of both parts of its change: no slope 0 to expect."""
+def test_the_linear_network_under_lvp_has_the_predicted_exponent():
+    """The closed forms predict −1/2 for the output at init and for both parts of its change, not 0."""
     predicted = theory.predicted_exponents("lvp")
 
     tables = {d: table("lvp", width=d, vocab=8 * d) for d in (32, 64, 128)}
     stds = lambda d: (tables[d]["embedding"].init_std, tables[d]["output"].init_std)  # noqa: E731
     power = predicted.initial
-    found = coordinates.check(
+    growth = coordinates.check(
         lambda key, d: linear.init(key, d, 8 * d, *stds(d)),
         lambda params, tokens, d: {"output": linear.apply(params, tokens)},
         tables,
-        loss=lambda found, tokens: -jnp.mean(jax.nn.log_softmax(found["output"])[jnp.arange(64), tokens]),
+        loss=lambda activations, tokens: -jnp.mean(jax.nn.log_softmax(activations["output"])[jnp.arange(64), tokens]),
         optimizer=lambda d: optim.parametrized(optim.sign_sgd, tables[d], learning_rate=0.1),
         batch=jnp.arange(64),
         steps=1,
         expected={("output", "initial"): Expected(power, power, "closed form")},
     )["output", "initial"]
-    assert power == pytest.approx(-0.5) and found.fit.slope == pytest.approx(power, abs=0.05)
-    assert found.verdict == "vanishes" and not found.alarm
-    assert dataclasses.replace(found, expected=None).alarm  # what a check that expects 0 everywhere would say
+    assert power == pytest.approx(-0.5) and growth.fit.slope == pytest.approx(power, abs=0.05)
+    assert growth.verdict == "vanishes" and not growth.alarm
+    assert dataclasses.replace(growth, expected=None).alarm  # a check that expects 0 everywhere would raise an alarm
 
 
 @pytest.mark.parametrize(
@@ -131,7 +131,7 @@ def test_bad_arguments(changes, message):
     assert "\n" not in str(error.value)
 
 
-def test_activations_that_are_none():
+def test_invalid_activations_are_refused():
     for bad in (lambda p, b, w: p["w"], lambda p, b, w: {}, lambda p, b, w: {"x": p["w"][:0]}):
         with pytest.raises(InputError, match="activation"):
             coordinates.check(
@@ -155,14 +155,14 @@ def test_the_decoder_under_lvp(lvp_decoder):
 
 
 @pytest.mark.slow
-def test_the_decoder_under_sp_is_told_apart():
-    found = of_decoder.check("sp", **SMALL)
-    grown = {(growth.activation, growth.quantity) for growth in found.alarms if growth.verdict == "grows"}
+def test_the_decoder_under_sp_grows():
+    checked = of_decoder.check("sp", **SMALL)
+    grown = {(growth.activation, growth.quantity) for growth in checked.alarms if growth.verdict == "grows"}
     assert {("hidden", "change"), ("logits", "change")} <= grown
-    assert found["embedding", "initial"].verdict == "flat"
+    assert checked["embedding", "initial"].verdict == "flat"
 
 
-def test_expected_powers_are_those_of_the_tables():
+def test_expected_powers_follow_the_tables():
     widths = (64, 256, 1024)
     expected = {r: of_decoder._expected([table(r, width=d, vocab=8 * d) for d in widths]) for r in RULES}
     assert expected["sp"] == {}

@@ -1,4 +1,4 @@
-"""Dead units and stable ranks against NumPy from the definitions."""
+"""Dead units and stable ranks against NumPy implementations of their definitions."""
 
 import functools
 
@@ -14,67 +14,67 @@ stable_rank = jax.jit(measures.stable_rank)
 
 
 def layers(seed=0, count=6):
-    """What goes into three ReLUs: convolutions and a dense layer, with known dead units in the first two."""
+    """Returns the inputs of three ReLUs, convolutional and dense, with known dead units in the first two layers."""
     rng = np.random.default_rng(seed)
-    found = {"stem": rng.standard_normal((count, 4, 4, 8)), "block/relu": rng.standard_normal((count, 2, 2, 3))}
-    found["dense"] = rng.standard_normal((count, 5))
-    found["stem"][..., [1, 6]] = -np.abs(found["stem"][..., [1, 6]])
-    found["block/relu"][..., 0] = 0  # zero everywhere: a ReLU gives zero, and its gradient is zero
-    found["dense"] = np.abs(found["dense"])
-    return {path: x.astype(np.float32) for path, x in found.items()}
+    inputs = {"stem": rng.standard_normal((count, 4, 4, 8)), "block/relu": rng.standard_normal((count, 2, 2, 3))}
+    inputs["dense"] = rng.standard_normal((count, 5))
+    inputs["stem"][..., [1, 6]] = -np.abs(inputs["stem"][..., [1, 6]])
+    inputs["block/relu"][..., 0] = 0  # all zero: the ReLU returns zero with zero gradient
+    inputs["dense"] = np.abs(inputs["dense"])
+    return {path: x.astype(np.float32) for path, x in inputs.items()}
 
 
 def fraction(given):
     return measures.dead_fraction(measures.unit_maxima(given))
 
 
-def test_a_unit_is_dead_that_is_nowhere_above_zero():
+def test_a_unit_is_dead_if_it_is_never_above_zero():
     given = layers()
-    found = jax.jit(fraction)(given)
+    dead = jax.jit(fraction)(given)
     expected = {path: np.mean([not (x[..., u] > 0).any() for u in range(x.shape[-1])]) for path, x in given.items()}
     assert expected == {"stem": 2 / 8, "block/relu": 1 / 3, "dense": 0.0}
     for path, value in expected.items():
-        assert found["layers"][path] == np.float32(value)
-    assert found["all"] == np.float32(3 / 16)  # of units: the mean of the layers would be another number
-    assert abs(found["all"] - np.mean(list(expected.values()))) > 1e-3
+        assert dead["layers"][path] == np.float32(value)
+    assert dead["all"] == np.float32(3 / 16)  # over units; the mean over layers differs
+    assert abs(dead["all"] - np.mean(list(expected.values()))) > 1e-3
 
 
 @pytest.mark.parametrize("sample, row, column", [(0, 0, 0), (5, 3, 2)])
-def test_one_position_of_one_sample_above_zero_is_life(sample, row, column):
+def test_a_unit_above_zero_at_one_position_of_one_sample_is_alive(sample, row, column):
     given = layers()
     given["stem"][sample, row, column, 6] = 1e-30
     assert fraction(given)["layers"]["stem"] == np.float32(1 / 8)
-    given["stem"][sample, row, column, 6] = -1e-30  # and no more than that counts
+    given["stem"][sample, row, column, 6] = -1e-30  # control: a negative value does not count
     assert fraction(given)["layers"]["stem"] == np.float32(2 / 8)
 
 
-def test_maxima_of_parts_are_those_of_the_whole():
-    one, other = layers(0), layers(1)
-    other["stem"][..., 6] = 1.0
-    whole = measures.unit_maxima({path: np.concatenate([one[path], other[path]]) for path in one})
-    parts = jax.tree.map(jnp.maximum, measures.unit_maxima(one), measures.unit_maxima(other))
+def test_maxima_of_parts_combine_to_the_whole():
+    first, second = layers(0), layers(1)
+    second["stem"][..., 6] = 1.0
+    whole = measures.unit_maxima({path: np.concatenate([first[path], second[path]]) for path in first})
+    parts = jax.tree.map(jnp.maximum, measures.unit_maxima(first), measures.unit_maxima(second))
     jax.tree.map(np.testing.assert_array_equal, whole, parts)
     assert measures.dead_fraction(parts)["layers"]["stem"] == np.float32(1 / 8)
     for path, x in whole.items():
-        both = np.concatenate([one[path], other[path]])
+        both = np.concatenate([first[path], second[path]])
         np.testing.assert_array_equal(x, both.reshape(-1, x.shape[0]).max(0))
 
 
-def test_what_is_not_a_number_is_neither_dead_nor_alive():
+def test_nan_makes_the_dead_fraction_nan():
     given = layers()
     given["stem"][2, 1, 1, 0] = np.nan
-    found = fraction(given)
-    assert jnp.isnan(found["layers"]["stem"]) and jnp.isnan(found["all"]) and found["layers"]["dense"] == 0
+    dead = fraction(given)
+    assert jnp.isnan(dead["layers"]["stem"]) and jnp.isnan(dead["all"]) and dead["layers"]["dense"] == 0
     given["stem"][2, 1, 1, 0] = -np.inf
     assert fraction(given)["all"] == np.float32(3 / 16)
 
 
-def test_lanes_are_counted_apart():
+def test_lanes_are_counted_separately():
     stacked = jax.tree.map(lambda *xs: np.stack(xs), layers(0), layers(3))
     stacked["dense"][1] *= -1
-    found = jax.vmap(fraction)(stacked)
-    np.testing.assert_array_equal(found["layers"]["dense"], np.float32([0, 1]))
-    np.testing.assert_array_equal(found["all"], np.float32([3 / 16, 8 / 16]))
+    dead = jax.vmap(fraction)(stacked)
+    np.testing.assert_array_equal(dead["layers"]["dense"], np.float32([0, 1]))
+    np.testing.assert_array_equal(dead["all"], np.float32([3 / 16, 8 / 16]))
 
 
 @pytest.mark.parametrize(
@@ -105,26 +105,28 @@ def by_svd(matrix):
 def test_stable_rank_is_the_sum_of_squared_singular_values_over_the_largest(shape, dtype):
     matrix = np.random.default_rng(0).standard_normal(shape).astype(dtype)
     with jax.enable_x64(dtype == "float64"):
-        found = stable_rank(jnp.asarray(matrix))
-        assert found.dtype == dtype and found.shape == ()
-    assert float(found) == pytest.approx(by_svd(matrix), rel=2e-6 if dtype == "float32" else 1e-13)
+        rank = stable_rank(jnp.asarray(matrix))
+        assert rank.dtype == dtype and rank.shape == ()
+    assert float(rank) == pytest.approx(by_svd(matrix), rel=2e-6 if dtype == "float32" else 1e-13)
 
 
-def test_stable_rank_of_matrices_whose_singular_values_are_known():
+def test_stable_rank_of_matrices_with_known_singular_values():
     rng = np.random.default_rng(1)
     left, right = (np.linalg.qr(rng.standard_normal((n, 6)))[0] for n in (20, 9))
-    equal, one, halved = (left * values @ right.T for values in (np.ones(6), [1, 0, 0, 0, 0, 0], 0.5 ** np.arange(6)))
-    for matrix, expected in ((equal, 6), (one, 1), (halved, sum(0.25 ** np.arange(6)))):
+    equal, single, halved = (
+        left * values @ right.T for values in (np.ones(6), [1, 0, 0, 0, 0, 0], 0.5 ** np.arange(6))
+    )
+    for matrix, expected in ((equal, 6), (single, 1), (halved, sum(0.25 ** np.arange(6)))):
         assert float(stable_rank(np.float32(matrix))) == pytest.approx(expected, rel=2e-6)
     assert stable_rank(np.zeros((3, 4), np.float32)) == 0
 
 
-def test_stable_rank_does_not_see_the_scale():
+def test_stable_rank_does_not_depend_on_the_scale():
     matrix = np.random.default_rng(2).standard_normal((9, 4)).astype(np.float32)
-    found = stable_rank(matrix)
+    rank = stable_rank(matrix)
     for power in (2.0**-100, 2.0**100):  # squares leave float32's range
-        assert stable_rank(matrix * np.float32(power)) == found
-    assert abs(stable_rank(matrix * np.float32([9, 1, 1, 1])) - found) > 0.1  # that of one column is seen
+        assert stable_rank(matrix * np.float32(power)) == rank
+    assert abs(stable_rank(matrix * np.float32([9, 1, 1, 1])) - rank) > 0.1  # scaling one column changes it
 
 
 def test_a_kernel_is_the_matrix_of_its_filters():
@@ -133,7 +135,7 @@ def test_a_kernel_is_the_matrix_of_its_filters():
     assert abs(stable_rank(kernel) - stable_rank(kernel.transpose(3, 0, 1, 2))) > 0.1
 
 
-def test_stable_ranks_of_a_tree_go_by_role_and_layer():
+def test_stable_ranks_of_a_tree_are_by_role_and_layer():
     rng = np.random.default_rng(4)
     shapes = {
         "embedding/embedding": (7, 4),
@@ -148,14 +150,14 @@ def test_stable_ranks_of_a_tree_go_by_role_and_layer():
         roles.Declaration("conv/kernel", "hidden", fan_in=(0, 1, 2)),
         roles.Declaration("filters/kernel", "hidden", fan_in=(1, 2, 3)),
     )
-    found = jax.jit(functools.partial(measures.stable_ranks, declarations=declared))(params)
+    ranks = jax.jit(functools.partial(measures.stable_ranks, declarations=declared))(params)
     expected = {
         "embedding/embedding": by_svd(params["embedding/embedding"]),
         "blocks/mlp/up/kernel": [by_svd(layer) for layer in params["blocks/mlp/up/kernel"]],
         "conv/kernel": by_svd(params["conv/kernel"].reshape(18, 5)),
         "filters/kernel": by_svd(params["filters/kernel"].reshape(5, 18)),
     }
-    assert set(found["matrices"]) == set(expected)
+    assert set(ranks["matrices"]) == set(expected)
     for path, value in expected.items():
-        np.testing.assert_allclose(found["matrices"][path], value, rtol=2e-6, err_msg=path)
-    assert float(found["mean"]) == pytest.approx(np.mean(np.concatenate([np.ravel(x) for x in expected.values()])))
+        np.testing.assert_allclose(ranks["matrices"][path], value, rtol=2e-6, err_msg=path)
+    assert float(ranks["mean"]) == pytest.approx(np.mean(np.concatenate([np.ravel(x) for x in expected.values()])))

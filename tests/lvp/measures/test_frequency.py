@@ -1,4 +1,4 @@
-"""Second moments against frequencies, bins of frequency; and that all measures can be traced."""
+"""Second moments against frequencies, bins of frequency, and all measures under jit and vmap."""
 
 import functools
 
@@ -17,7 +17,7 @@ by_frequency = jax.jit(measures.by_frequency)
 
 
 def noisy_line(vocab=500, seed=0, slope=1e-8, intercept=2e-12):
-    """Zipf frequencies p and second moments of about 1e-11 whose line has an intercept and noise."""
+    """Returns second moments of about 1e-11 and Zipf frequencies p, related by a line with an intercept and noise."""
     rng = np.random.default_rng(seed)
     p = 1 / np.arange(1, vocab + 1)
     p /= p.sum()
@@ -25,12 +25,12 @@ def noisy_line(vocab=500, seed=0, slope=1e-8, intercept=2e-12):
 
 
 @pytest.mark.parametrize("dtype, rtol", [("float32", 1e-5), ("float64", 1e-12)])
-def test_fit_is_scipys_and_least_squares(dtype, rtol):
+def test_fit_equals_scipy_and_least_squares(dtype, rtol):
     v, p = (x.astype(dtype) for x in noisy_line())
     with jax.enable_x64(dtype == "float64"):
-        found = second_moment_fit(jnp.asarray(v), jnp.asarray(p))
-        assert all(x.dtype == dtype and x.shape == () for x in found.values())
-        found = jax.tree.map(np.asarray, found)
+        fit = second_moment_fit(jnp.asarray(v), jnp.asarray(p))
+        assert all(x.dtype == dtype and x.shape == () for x in fit.values())
+        fit = jax.tree.map(np.asarray, fit)
     v, p = v.astype(np.float64), p.astype(np.float64)
     line = stats.linregress(p, v)
     (origin,), (residual,), *_ = np.linalg.lstsq(p[:, None], v * 1e9, rcond=None)
@@ -40,18 +40,18 @@ def test_fit_is_scipys_and_least_squares(dtype, rtol):
         "slope_through_origin": origin / 1e9,
         "r_squared_through_origin": 1 - residual / np.sum((v * 1e9 - v.mean() * 1e9) ** 2),
     }
-    assert set(found) == set(expected)
+    assert set(fit) == set(expected)
     for name, value in expected.items():
-        np.testing.assert_allclose(found[name], value, rtol=rtol, err_msg=name)
-    assert found["r_squared_through_origin"] < found["r_squared"] < 1
+        np.testing.assert_allclose(fit[name], value, rtol=rtol, err_msg=name)
+    assert fit["r_squared_through_origin"] < fit["r_squared"] < 1
 
 
-def test_fit_without_scaling_would_vanish_in_float32():
+def test_fit_scales_values_that_would_underflow_in_float32():
     v, p = (x.astype(np.float32) for x in noisy_line(slope=1e-22, intercept=0.0))
     assert np.all(v > 0) and np.all((v - v.mean()) ** 2 == 0)  # squares leave float32's range
-    found, reference = second_moment_fit(v, p), stats.linregress(p.astype(float), v.astype(float))
-    np.testing.assert_allclose(found["r_squared"], reference.rvalue**2, rtol=1e-5)
-    np.testing.assert_allclose(found["slope"], reference.slope, rtol=1e-5)
+    fit, reference = second_moment_fit(v, p), stats.linregress(p.astype(float), v.astype(float))
+    np.testing.assert_allclose(fit["r_squared"], reference.rvalue**2, rtol=1e-5)
+    np.testing.assert_allclose(fit["slope"], reference.slope, rtol=1e-5)
 
 
 def test_fit_in_closed_form():
@@ -59,14 +59,14 @@ def test_fit_in_closed_form():
     exact = second_moment_fit(np.float32(1e-9) * p, p)
     np.testing.assert_allclose([exact["slope"], exact["slope_through_origin"]], 1e-9, rtol=1e-6)
     np.testing.assert_allclose([exact["r_squared"], exact["r_squared_through_origin"]], 1, rtol=1e-6)
-    falling = second_moment_fit(1 - p, p)  # a line that misses the origin is worse than a constant
+    falling = second_moment_fit(1 - p, p)  # a line through the origin fits worse than a constant
     np.testing.assert_allclose([falling["slope"], falling["r_squared"]], [-1, 1], rtol=1e-6)
     assert falling["r_squared_through_origin"] < -1
     counts = second_moment_fit(np.float32(1e-9) * p, 8 * p)
     np.testing.assert_allclose(counts["slope"], 1e-9 / 8, rtol=1e-6)
 
 
-def test_fit_says_what_does_not_exist():
+def test_undefined_quantities_of_a_fit_are_nan():
     p, equal = np.arange(1, 50, dtype=np.float32), np.full(49, 0.1, np.float32)
     flat = second_moment_fit(equal, p)
     assert flat["slope"] == 0 and np.isnan(flat["r_squared"]) and np.isnan(flat["r_squared_through_origin"])
@@ -91,7 +91,7 @@ def test_bins_follow_the_rank(vocab):
         np.testing.assert_array_equal(bins, expected)
 
 
-def test_bins_hold_powers_of_two_and_absent_tokens_have_their_own():
+def test_bins_are_powers_of_two_and_absent_tokens_have_their_own():
     frequencies = np.array([0, 5, 0, 5, 9, 1, 1, 1, 1, 1.0])
     np.testing.assert_array_equal(frequency_bins(frequencies), [4, 1, 4, 1, 0, 2, 2, 2, 2, 3])
     np.testing.assert_array_equal(np.bincount(frequency_bins(np.ones(20))), [1, 2, 4, 8, 5])
@@ -108,9 +108,9 @@ def test_means_by_bin(dtype):
     rtol = 2e-6 if dtype == "float32" else 1e-12
     with jax.enable_x64(dtype == "float64"):
         bins = frequency_bins(frequencies)
-        found = by_frequency(jnp.asarray(matrix), jnp.asarray(moves), jnp.asarray(second_moment), bins)
+        means = by_frequency(jnp.asarray(matrix), jnp.asarray(moves), jnp.asarray(second_moment), bins)
         without = by_frequency(jnp.asarray(matrix), jnp.asarray(moves), None, bins)
-    assert set(found) == {"norm", "angle", "second_moment"} and set(without) == {"norm", "angle"}
+    assert set(means) == {"norm", "angle", "second_moment"} and set(without) == {"norm", "angle"}
     before, moved = matrix.astype(np.float64), matrix.astype(np.float64) + moves
     cosine = np.sum(before * moved, axis=1) / np.linalg.norm(before, axis=1) / np.linalg.norm(moved, axis=1)
     rows = {"norm": np.linalg.norm(moves, axis=1), "angle": np.arccos(cosine), "second_moment": second_moment}
@@ -120,12 +120,12 @@ def test_means_by_bin(dtype):
         used += len(members)
         for name, values in rows.items():
             expected = values[members].mean() if len(members) else np.nan
-            np.testing.assert_allclose(found[name][b], expected, rtol=rtol)
-    assert used == vocab and np.isnan(found["norm"]).any() and not np.isnan(found["norm"]).all()
+            np.testing.assert_allclose(means[name][b], expected, rtol=rtol)
+    assert used == vocab and np.isnan(means["norm"]).any() and not np.isnan(means["norm"]).all()
 
 
 def calls():
-    """name: (function of arrays, their shapes)."""
+    """Returns name → (function of arrays, shapes of the arrays)."""
     m, d = 12, 5
     matrix, vector = (m, d), (m,)
     tree = {"blocks": {"mlp": {"up": {"kernel": (2, d, 7)}}}}

@@ -1,4 +1,4 @@
-"""φ, alignment and representation change against direct computations in NumPy, by matrix, by layer and by role."""
+"""φ, alignment and representation change against direct calculations in NumPy, by matrix, by layer and by role."""
 
 import jax
 import jax.numpy as jnp
@@ -44,7 +44,7 @@ def drawn(seed, lead=(), shift=0.0):
 
 
 def phi(micro):
-    """(‖Ḡ‖² − s²/B) / s² of vectors [K, n], s² = b Var."""
+    """Returns (‖Ḡ‖² − s²/B) / s² of vectors [K, n], with s² = b Var."""
     s2 = B * micro.var(axis=0, ddof=1).sum()
     return ((micro.mean(axis=0) ** 2).sum() - s2 / (K * B)) / s2
 
@@ -59,65 +59,65 @@ def test_snr_by_matrix_layer_and_role(shift):
     squares = [measures.square_sums(nested({p: x[k] for p, x in micro.items()})) for k in range(K)]
     mean_squares = jax.tree.map(lambda *xs: sum(xs) / K, *squares)
     mean = nested({p: x.mean(axis=0) for p, x in micro.items()})
-    found = measures.snr(mean, mean_squares, K, B)
-    assert set(found["matrices"]) == set(SHAPES) - {"norm_final/scale"}
-    for path in found["matrices"]:
+    ratios = measures.snr(mean, mean_squares, K, B)
+    assert set(ratios["matrices"]) == set(SHAPES) - {"norm_final/scale"}
+    for path in ratios["matrices"]:
         if path.startswith("blocks/"):
             expected = [phi(micro[path][:, layer].reshape(K, -1)) for layer in range(2)]
         else:
             expected = phi(micro[path].reshape(K, -1))
-        np.testing.assert_allclose(found["matrices"][path]["snr"], expected, rtol=2e-5, atol=2e-6)
+        np.testing.assert_allclose(ratios["matrices"][path]["snr"], expected, rtol=2e-5, atol=2e-6)
     for role, paths in ROLES.items():
         expected = phi(joined_vector(micro, paths, lead=1))
-        assert float(found["roles"][role]["snr"]) == pytest.approx(expected, rel=2e-5, abs=2e-6)
-    # Of a role it is one vector's, not a mean over matrices.
-    both = [float(jnp.mean(found["matrices"][p]["snr"])) for p in ROLES["hidden"]]
-    assert shift == 0 or abs(np.mean(both) - float(found["roles"]["hidden"]["snr"])) > 1e-4
+        assert float(ratios["roles"][role]["snr"]) == pytest.approx(expected, rel=2e-5, abs=2e-6)
+    # The φ of a role is that of one joined vector, not a mean over matrices.
+    both = [float(jnp.mean(ratios["matrices"][p]["snr"])) for p in ROLES["hidden"]]
+    assert shift == 0 or abs(np.mean(both) - float(ratios["roles"]["hidden"]["snr"])) > 1e-4
 
 
-def test_snr_without_the_micro_gradients_is_that_with_them():
+def test_snr_of_squares_equals_snr_of_micro_gradients():
     micro = drawn(1, (K,), 0.2)
     whole = optim.gradient_snr({p: jnp.asarray(x) for p, x in micro.items()}, B)
     for path, x in micro.items():
         mean_square = np.mean([(g**2).sum() for g in x])
-        found = optim.snr_of_squares((x.mean(axis=0) ** 2).sum(), mean_square, K, B)
-        assert float(found) == pytest.approx(float(whole[path]), rel=1e-5)
+        ratio = optim.snr_of_squares((x.mean(axis=0) ** 2).sum(), mean_square, K, B)
+        assert float(ratio) == pytest.approx(float(whole[path]), rel=1e-5)
     assert optim.snr_of_squares(jnp.float32(0), jnp.float32(0), K, B) == 0
-    # Rounding below zero is no variance, and gradients that all agree are all signal.
+    # Rounding errors below zero count as zero variance: equal gradients are all signal.
     assert np.isinf(optim.snr_of_squares(jnp.float32(1.0), jnp.float32(1.0 - 1e-7), K, B))
 
 
 @pytest.mark.parametrize("decay", [0.9, 0.0, 0.5])
-def test_alignment_and_what_momentum_cancels(decay):
+def test_alignment_and_cancellation_by_momentum(decay):
     gradients, momentum = drawn(2), drawn(3)
-    found = measures.alignment(nested(gradients), {p: jnp.asarray(x) for p, x in momentum.items()}, decay)
+    measured = measures.alignment(nested(gradients), {p: jnp.asarray(x) for p, x in momentum.items()}, decay)
 
     def expected(g, m):
         g, m = np.ravel(g), np.ravel(m)
         cosine = g @ m / np.linalg.norm(g) / np.linalg.norm(m)
-        # The projection of β m onto (1 − β) g, in units of the latter, with its sign turned.
+        # The projection of β m onto (1 − β) g, divided by the length of the latter, with its sign reversed.
         return cosine, -(decay * m @ ((1 - decay) * g)) / np.sum(((1 - decay) * g) ** 2)
 
-    for path in found["matrices"]:
+    for path in measured["matrices"]:
         layers = [(0,), (1,)] if path.startswith("blocks/") else [()]
         for layer in layers:
-            values = [found["matrices"][path][name][layer] for name in ("alignment", "cancelled")]
+            values = [measured["matrices"][path][name][layer] for name in ("alignment", "cancelled")]
             np.testing.assert_allclose(
                 values, expected(gradients[path][layer], momentum[path][layer]), rtol=1e-4, atol=1e-6
             )
     for role, paths in ROLES.items():
-        values = [found["roles"][role][name] for name in ("alignment", "cancelled")]
+        values = [measured["roles"][role][name] for name in ("alignment", "cancelled")]
         np.testing.assert_allclose(
             values, expected(joined_vector(gradients, paths), joined_vector(momentum, paths)), rtol=1e-4, atol=1e-6
         )
 
 
-def test_a_gradient_that_points_against_its_momentum_is_cancelled():
+def test_a_gradient_opposite_to_its_momentum_is_cancelled():
     gradients = drawn(4)
     against = {p: jnp.asarray(-x / 18) for p, x in gradients.items()}  # β/(1 − β) = 9
-    found = measures.alignment(nested(gradients), against, 0.9)
-    assert float(found["roles"]["hidden"]["alignment"]) == pytest.approx(-1, abs=1e-6)
-    assert float(found["roles"]["hidden"]["cancelled"]) == pytest.approx(0.5, rel=1e-5)
+    measured = measures.alignment(nested(gradients), against, 0.9)
+    assert float(measured["roles"]["hidden"]["alignment"]) == pytest.approx(-1, abs=1e-6)
+    assert float(measured["roles"]["hidden"]["cancelled"]) == pytest.approx(0.5, rel=1e-5)
     zero = {p: jnp.zeros(s) for p, s in SHAPES.items()}
     assert float(measures.alignment(nested(gradients), zero, 0.9)["roles"]["hidden"]["alignment"]) == 0
     with pytest.raises(InputError, match="momentum lacks 'head/kernel'"):
@@ -130,20 +130,20 @@ def test_first_moments_are_the_moving_average_of_the_gradient(factory):
     tx = optim.by_role(factory, dict.fromkeys(ROLES, 0.1))
     gradients = {p: jnp.asarray(x) for p, x in drawn(6).items()}
     _, state = tx.update(gradients, tx.init(params), params)
-    found = measures.first_moments(state)
+    moments = measures.first_moments(state)
     decay = {"adam": 0.9, "adamw": 0.9, "lion": 0.99, "lion_a": 0.9}[factory.__name__]
-    assert set(found) == set(SHAPES)
-    for path, m in found.items():
+    assert set(moments) == set(SHAPES)
+    for path, m in moments.items():
         np.testing.assert_allclose(m, (1 - decay) * gradients[path], rtol=1e-5)
     assert measures.first_moments(optax.sgd(0.1).init(params)) == {}
 
 
-def test_representation_change_is_that_of_the_same_inputs():
+def test_representation_change_uses_the_given_inputs():
     params, updates = drawn(7), {p: 0.01 * x for p, x in drawn(8).items()}
     rng = np.random.default_rng(9)
     tokens, x, h = rng.integers(0, 7, (3, 5)), rng.standard_normal((700, 6)), rng.standard_normal((700, 4))
     inputs = {"embedding/embedding": tokens, "block_9/mlp/down/kernel": x, "head/kernel": h}
-    found = measures.representation_change(
+    changes = measures.representation_change(
         nested(params), nested(updates), {p: jnp.asarray(v) for p, v in inputs.items()}
     )
     norm = np.linalg.norm
@@ -151,13 +151,13 @@ def test_representation_change_is_that_of_the_same_inputs():
     expected = {"embedding/embedding": norm(u) / norm(w)}
     for path in ("block_9/mlp/down/kernel", "head/kernel"):
         expected[path] = norm(inputs[path] @ updates[path]) / norm(inputs[path] @ params[path])
-    assert set(found["matrices"]) == set(expected)
+    assert set(changes["matrices"]) == set(expected)
     for path, value in expected.items():
-        assert float(found["matrices"][path]["representation_change"]) == pytest.approx(value, rel=1e-5)
-    # It sees what the weights alone do not: the same update on inputs of one direction only.
-    one = {"head/kernel": jnp.asarray(np.outer(rng.standard_normal(50), h[0]))}
-    other = measures.representation_change(nested(params), nested(updates), one)["matrices"]["head/kernel"]
-    assert abs(float(other["representation_change"]) / expected["head/kernel"] - 1) > 0.02
+        assert float(changes["matrices"][path]["representation_change"]) == pytest.approx(value, rel=1e-5)
+    # Control: inputs of one direction give another change for the same update.
+    parallel = {"head/kernel": jnp.asarray(np.outer(rng.standard_normal(50), h[0]))}
+    changed = measures.representation_change(nested(params), nested(updates), parallel)["matrices"]["head/kernel"]
+    assert abs(float(changed["representation_change"]) / expected["head/kernel"] - 1) > 0.02
 
 
 @pytest.mark.parametrize(
@@ -168,7 +168,7 @@ def test_representation_change_is_that_of_the_same_inputs():
         ({"blocks/mlp/up/kernel": np.ones((2, 4))}, "is not one matrix"),
     ],
 )
-def test_inputs_that_do_not_fit_are_named(inputs, says):
+def test_unsuitable_inputs_are_named(inputs, says):
     with pytest.raises(InputError, match=says):
         measures.representation_change(
             nested(drawn(0)), nested(drawn(1)), {p: jnp.asarray(x) for p, x in inputs.items()}

@@ -1,5 +1,5 @@
-"""Measures against closed forms and NumPy written from the definitions; gradients that sum to zero and one that does
-not. (Compiled here, which is also faster; `test_frequency` holds compiled calls against plain ones.)"""
+"""Measures against closed forms and NumPy implementations of their definitions, with gradients that sum to zero and one
+that does not. The measures are compiled, which is faster; `test_frequency` compares compiled with plain calls."""
 
 import jax
 import jax.numpy as jnp
@@ -19,7 +19,8 @@ gradient_sum = jax.jit(measures.gradient_sum)
 
 
 def turned(theta, along=0.0, width=48, seed=0):
-    """float64 w and Δ such that w + Δ = (1 + along) w + an orthogonal part that makes the angle theta < π/2."""
+    """Returns float64 w and Δ such that w + Δ is (1 + along) w plus an orthogonal part, at the angle theta < π/2 to
+    w."""
     rng = np.random.default_rng(seed)
     w, other = rng.standard_normal((2, width))
     other -= (other @ w) / (w @ w) * w
@@ -27,8 +28,8 @@ def turned(theta, along=0.0, width=48, seed=0):
 
 
 def wedge_angle(w, u):
-    """∠(w, w + u) in float64 by Lagrange's identity: ‖w ∧ u‖ is the root of Σ_{i<j} (w_i u_j − w_j u_i)², which
-    needs no projection and cancels nothing; w + u is not formed."""
+    """Returns ∠(w, w + u) in float64 by Lagrange's identity: ‖w ∧ u‖ is the root of Σ_{i<j} (w_i u_j − w_j u_i)². It
+    needs no projection, has no cancellation and does not form w + u."""
     w, u = (np.ravel(np.asarray(x, np.float64)) / np.max(np.abs(w)) for x in (w, u))
     wedge = np.triu(np.outer(w, u) - np.outer(u, w), 1)
     return np.arctan2(np.sqrt(np.sum(wedge**2)), w @ w + w @ u)
@@ -37,21 +38,21 @@ def wedge_angle(w, u):
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("theta", [1e-12, 1e-8, 1e-6, 1e-3, 0.1, 1.2])
 @pytest.mark.parametrize("along", [0.0, -1e-4, -0.3, 2.0])
-def test_angle_is_as_accurate_as_stated(theta, along, dtype):
+def test_angle_has_its_stated_accuracy(theta, along, dtype):
     w, u = (x.astype(dtype) for x in turned(theta, along))
     expected = wedge_angle(w, u)
     with jax.enable_x64(dtype == "float64"):
-        found = angle(jnp.asarray(w), jnp.asarray(u))
-        assert found.dtype == dtype and found.shape == ()
+        measured = angle(jnp.asarray(w), jnp.asarray(u))
+        assert measured.dtype == dtype and measured.shape == ()
     sum_ = w.astype(np.float64) + u
     part = abs(np.dot(u.astype(np.float64), w)) / np.linalg.norm(w) / np.linalg.norm(sum_)
     bound = 5e-7 * expected + 5e-7 * part
-    assert abs(float(found) - expected) < bound * (1 if dtype == "float32" else 1e-8)
+    assert abs(float(measured) - expected) < bound * (1 if dtype == "float32" else 1e-8)
     if along == 0.0:
-        assert float(found) == pytest.approx(theta, rel=1e-6 if dtype == "float32" else 1e-13)
+        assert float(measured) == pytest.approx(theta, rel=1e-6 if dtype == "float32" else 1e-13)
 
 
-def test_arccos_cannot_tell_small_angles():
+def test_arccos_loses_small_angles():
     def by_arccos(w, u):
         moved = w + u
         return jnp.arccos(jnp.minimum(jnp.sum(w * moved) / jnp.linalg.norm(w) / jnp.linalg.norm(moved), 1))
@@ -60,7 +61,7 @@ def test_arccos_cannot_tell_small_angles():
         w, u = map(np.float32, turned(theta))
         assert abs(float(by_arccos(w, u)) - theta) > 0.5 * theta
         assert abs(float(angle(w, u)) - theta) < 1e-6 * theta
-    w, u = map(np.float32, turned(1.0))  # the reference itself is sound
+    w, u = map(np.float32, turned(1.0))  # the reference itself is correct at a large angle
     assert float(by_arccos(w, u)) == pytest.approx(1.0, rel=1e-6)
 
 
@@ -71,12 +72,12 @@ def test_angles_near_pi(gap, dtype):
     u = (turned(gap, 0.0)[1] - 2 * w).astype(dtype)
     w = w.astype(dtype)
     with jax.enable_x64(dtype == "float64"):
-        found = float(angle(jnp.asarray(w), jnp.asarray(u)))
-    assert abs(found - wedge_angle(w, u)) < (1e-6 if dtype == "float32" else 1e-14)
-    assert found == pytest.approx(np.pi - gap, abs=1e-6)
+        measured = float(angle(jnp.asarray(w), jnp.asarray(u)))
+    assert abs(measured - wedge_angle(w, u)) < (1e-6 if dtype == "float32" else 1e-14)
+    assert measured == pytest.approx(np.pi - gap, abs=1e-6)
 
 
-def test_angles_of_vectors_that_have_no_direction():
+def test_angles_of_zero_vectors():
     zero, some = np.zeros(48, np.float32), np.float32(turned(0.1)[0])
     assert angle(zero, zero) == 0 and angle(some, zero) == 0
     right = np.float32(np.pi / 2)
@@ -84,30 +85,30 @@ def test_angles_of_vectors_that_have_no_direction():
     np.testing.assert_array_equal(angle(np.stack([some, zero]), np.stack([zero, some]), 1), [0, right])
 
 
-def test_angle_does_not_see_a_common_scale():
+def test_angle_does_not_depend_on_a_common_scale():
     w, u = map(np.float32, turned(0.02, -0.1))
-    found = angle(w, u)
+    measured = angle(w, u)
     for scale in (2.0**-90, 2.0**100):  # exactly representable
-        assert angle(w * np.float32(scale), u * np.float32(scale)) == found
-    np.testing.assert_allclose(angle(w * np.float32(3e-25), u * np.float32(3e-25)), found, rtol=1e-6)
-    assert abs(angle(2 * w, u) / found - 0.5) < 0.06  # scaling one of them is seen
+        assert angle(w * np.float32(scale), u * np.float32(scale)) == measured
+    np.testing.assert_allclose(angle(w * np.float32(3e-25), u * np.float32(3e-25)), measured, rtol=1e-6)
+    assert abs(angle(2 * w, u) / measured - 0.5) < 0.06  # scaling only one of them changes the angle
 
 
 @pytest.mark.parametrize(
     "axes, neurons", [(0, (0,)), (-1, (2,)), ((0, 1), (0, 1)), ((2, 0), (0, 2)), (None, (0, 1, 2))]
 )
-def test_angle_over_axes_is_that_of_every_vector_alone(axes, neurons):
+def test_angle_over_axes_is_the_angle_of_every_vector(axes, neurons):
     w, u = np.random.default_rng(1).standard_normal((2, 3, 4, 5)).astype(np.float32)
-    found = angle(w, u, axes=axes)
+    measured = angle(w, u, axes=axes)
     rest = [axis for axis in range(3) if axis not in neurons]
     w, u = (np.moveaxis(x, neurons, range(-len(neurons), 0)) for x in (w, u))
-    assert found.shape == tuple(w.shape[: len(rest)])
-    for i in np.ndindex(found.shape):
-        assert float(found[i]) == pytest.approx(wedge_angle(w[i], u[i]), rel=2e-6)
+    assert measured.shape == tuple(w.shape[: len(rest)])
+    for i in np.ndindex(measured.shape):
+        assert float(measured[i]) == pytest.approx(wedge_angle(w[i], u[i]), rel=2e-6)
 
 
 def tree(seed, dtype="float32"):
-    """Parameters with every role, one matrix of them zero, and two layers stacked in one array."""
+    """Returns parameters or updates of every role, with two layers stacked in one array."""
     shapes = {
         "embedding/embedding": (7, 4),
         "position/embedding": (3, 4),
@@ -133,7 +134,7 @@ def test_updates_per_matrix_and_per_role(dtype):
     params, moves = tree(0, dtype), tree(1, dtype)
     params["block_9"]["mlp"]["down"]["kernel"][...] = 0
     with jax.enable_x64(dtype == "float64"):
-        found = jax.tree.map(np.asarray, updates(params, moves))
+        measured = jax.tree.map(np.asarray, updates(params, moves))
     described = jax.tree.leaves(roles.classify(params))
     leaves = list(zip(described, jax.tree.leaves(params), jax.tree.leaves(moves), strict=True))
 
@@ -148,22 +149,22 @@ def test_updates_per_matrix_and_per_role(dtype):
             assert got[name].dtype == dtype
             np.testing.assert_allclose(got[name], value, rtol=TOLERANCE[dtype], err_msg=name)
 
-    assert set(found["matrices"]) == {leaf.path for leaf, *_ in leaves if leaf.role != "vector"}
+    assert set(measured["matrices"]) == {leaf.path for leaf, *_ in leaves if leaf.role != "vector"}
     for leaf, w, u in leaves:
         if leaf.stacked:
             for layer in range(2):
-                got = {name: x[layer] for name, x in found["matrices"][leaf.path].items()}
+                got = {name: x[layer] for name, x in measured["matrices"][leaf.path].items()}
                 expect(got, w[layer], u[layer])
         elif leaf.role != "vector":
-            expect(found["matrices"][leaf.path], w, u)
-    assert found["matrices"]["block_9/mlp/down/kernel"]["relative"] == np.inf
-    assert set(found["roles"]) == set(roles.ROLES)
-    for role, got in found["roles"].items():
+            expect(measured["matrices"][leaf.path], w, u)
+    assert measured["matrices"]["block_9/mlp/down/kernel"]["relative"] == np.inf
+    assert set(measured["roles"]) == set(roles.ROLES)
+    for role, got in measured["roles"].items():
         of_role = [(w.ravel(), u.ravel()) for leaf, w, u in leaves if leaf.role == role]
         expect(got, *(np.concatenate(xs) for xs in zip(*of_role, strict=True)))
 
 
-def test_updates_takes_declarations_and_low_precision():
+def test_updates_take_declarations_and_low_precision():
     params = {"tensor": jnp.ones((2, 3), jnp.bfloat16)}
     declarations = [roles.Declaration("tensor", "hidden")]
     declared = jax.jit(lambda p: measures.updates(p, p, declarations))(params)
@@ -191,24 +192,24 @@ def reference_embeddings(matrix, initial_mean):
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
-def test_embeddings_as_defined(dtype):
+def test_embeddings_follow_their_definition(dtype):
     rng = np.random.default_rng(2)
     matrix = rng.gamma(1.0, 1.0, (60, 5)) * np.array([1, -2, 0.5, 0.3, 0.1])
     matrix[[4, 17]] = 0
     matrix, start = matrix.astype(dtype), rng.standard_normal(5).astype(dtype)
     expected = reference_embeddings(matrix.astype(np.float64), start)
     with jax.enable_x64(dtype == "float64"):
-        found = embeddings(jnp.asarray(matrix), initial_mean=start)
+        measured = embeddings(jnp.asarray(matrix), initial_mean=start)
         mirrored = embeddings(-jnp.asarray(matrix), initial_mean=-start)
-    assert set(found) == set(expected)
+    assert set(measured) == set(expected)
     for name, value in expected.items():
-        assert found[name].shape == () and found[name].dtype == dtype
+        assert measured[name].shape == () and measured[name].dtype == dtype
         tolerance = (2e-5 if dtype == "float32" else 1e-12) if name == "isotropy" else TOLERANCE[dtype]
-        np.testing.assert_allclose(found[name], value, rtol=tolerance, err_msg=name)
-        np.testing.assert_allclose(mirrored[name], found[name], rtol=tolerance)  # the arbitrary sign does not matter
+        np.testing.assert_allclose(measured[name], value, rtol=tolerance, err_msg=name)
+        np.testing.assert_allclose(mirrored[name], measured[name], rtol=tolerance)  # the arbitrary sign does not matter
     _, _, directions = np.linalg.svd(matrix.astype(np.float64))
     one_sign = [np.sum(np.exp(matrix @ c)) for c in directions]
-    assert abs(min(one_sign) / max(one_sign) / expected["isotropy"] - 1) > 0.1  # with one sign it would
+    assert abs(min(one_sign) / max(one_sign) / expected["isotropy"] - 1) > 0.1  # with one sign it would matter
 
 
 CROSS = np.concatenate([np.eye(3), -np.eye(3)]).astype(np.float32)
@@ -216,30 +217,30 @@ ZERO = np.zeros(3, np.float32)
 
 
 def test_embeddings_in_closed_form():
-    found = embeddings(CROSS, initial_mean=ZERO)
-    assert found["mean_drift"] == found["mean_norm"] == 0 and found["isotropy"] == 1
-    np.testing.assert_allclose(found["average_cosine"], -1 / 5, rtol=1e-6)  # of 15 pairs, 3 are opposite
+    measured = embeddings(CROSS, initial_mean=ZERO)
+    assert measured["mean_drift"] == measured["mean_norm"] == 0 and measured["isotropy"] == 1
+    np.testing.assert_allclose(measured["average_cosine"], -1 / 5, rtol=1e-6)  # 3 of 15 pairs are opposite
     lengths = np.array([[0.5, 1.0, 2.0]], np.float32)
-    found = embeddings(CROSS * lengths, initial_mean=ZERO)
-    np.testing.assert_allclose(found["isotropy"], (2 * np.cosh(0.5) + 4) / (2 * np.cosh(2.0) + 4), rtol=1e-6)
+    measured = embeddings(CROSS * lengths, initial_mean=ZERO)
+    np.testing.assert_allclose(measured["isotropy"], (2 * np.cosh(0.5) + 4) / (2 * np.cosh(2.0) + 4), rtol=1e-6)
     same = embeddings(np.tile(lengths, (6, 1)), initial_mean=ZERO)
     for name in ("average_cosine", "mean_norm", "mean_drift"):
         np.testing.assert_allclose(same[name], 1, rtol=1e-6)
-    orthogonal = np.where(CROSS > 0, 7 * CROSS, 0)  # and rows of zeros, which form no pairs
+    orthogonal = np.where(CROSS > 0, 7 * CROSS, 0)  # plus rows of zeros, which form no pairs
     assert embeddings(orthogonal, initial_mean=ZERO)["average_cosine"] == 0
-    one = embeddings(np.where(np.arange(6)[:, None] == 2, CROSS, 0), initial_mean=ZERO)
-    assert one["average_cosine"] == 0
-    np.testing.assert_allclose(one["mean_norm"], 1, rtol=1e-6)
+    single = embeddings(np.where(np.arange(6)[:, None] == 2, CROSS, 0), initial_mean=ZERO)
+    assert single["average_cosine"] == 0
+    np.testing.assert_allclose(single["mean_norm"], 1, rtol=1e-6)
 
 
 def test_embeddings_of_extreme_rows():
     for scale in (500, 1e25, 1e-30):
-        found = embeddings(np.float32(scale) * CROSS, initial_mean=ZERO)
-        assert found["isotropy"] == 1
-        np.testing.assert_allclose(found["average_cosine"], -1 / 5, rtol=1e-6)
-    assert np.isinf(jnp.exp(500.0))  # what a sum of exponentials would have come to
-    found = embeddings(0 * CROSS, initial_mean=ZERO)
-    assert found == {"mean_drift": 0, "mean_norm": 0, "average_cosine": 0, "isotropy": 1}
+        measured = embeddings(np.float32(scale) * CROSS, initial_mean=ZERO)
+        assert measured["isotropy"] == 1
+        np.testing.assert_allclose(measured["average_cosine"], -1 / 5, rtol=1e-6)
+    assert np.isinf(jnp.exp(500.0))  # a direct sum of exponentials overflows
+    measured = embeddings(0 * CROSS, initial_mean=ZERO)
+    assert measured == {"mean_drift": 0, "mean_norm": 0, "average_cosine": 0, "isotropy": 1}
     assert embeddings(0 * CROSS, initial_mean=ZERO + 1)["mean_drift"] == np.inf
 
 

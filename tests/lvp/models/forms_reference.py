@@ -1,10 +1,10 @@
-"""What Hugging Face transformers' Mistral and StableLM compute from random weights: makes forms_reference.npz.
+"""Makes forms_reference.npz: the logits of Hugging Face transformers' Mistral and StableLM with random weights.
 
     python -m tests.lvp.models.forms_reference
 
-needs PyTorch and transformers, and downloads nothing: the models are made from their configurations. As in
-`tests.lvp.models.gpt2_reference`, both sides draw weights and tokens from a seed, and the file holds logits alone, in
-float64 arithmetic. Between them the two forms have all that the "1B" of Hayou & Liu 2025 is made of.
+needs PyTorch and transformers. It downloads nothing, because the models are made from their configurations. As in
+`tests.lvp.models.gpt2_reference`, both sides draw weights and tokens from a seed, and the file contains only logits, in
+float64 arithmetic. Together the two models have all features of the "1B" of Hayou & Liu 2025.
 """
 
 from collections.abc import Iterator
@@ -17,7 +17,7 @@ from lvp.models.configs import DecoderConfig
 FILE = Path(__file__).with_suffix(".npz")
 SHAPE = {"vocab": 61, "width": 48, "layers": 2, "context": 16, "mlp_factor": 2}
 BOTH = {"positions": "rotary", "mlp": "swiglu", "norm_epsilon": 1e-5, "attention_block": 5, "kv_heads": 2}
-# Heads wider than the residual stream and rows longer than the window; part of each head turned, biases in the norms.
+# Heads wider than the residual stream, rows longer than the window, partly rotated heads, norms with biases.
 FORMS = {
     "mistral": DecoderConfig(**SHAPE, **BOTH, norm="rms", heads=4, head_dim=16, window=5),
     "stablelm": DecoderConfig(**SHAPE, **BOTH, norm="layer", norm_biases=True, head_dim=8, rotary_dim=4),
@@ -25,7 +25,7 @@ FORMS = {
 
 
 def shapes(form: str) -> Iterator[tuple[str, tuple[int, ...]]]:
-    """Names in transformers and shapes of all parameters. A matrix is [out, in] there."""
+    """Returns transformers' names and the shapes of all parameters. A matrix is [out, in]."""
     c = FORMS[form]
     norm = ("weight", "bias") if c.norm_is_biased else ("weight",)
     modules = {"out": "self_attn.o_proj", "gate": "mlp.gate_proj", "up": "mlp.up_proj", "down": "mlp.down_proj"}
@@ -41,28 +41,28 @@ def shapes(form: str) -> Iterator[tuple[str, tuple[int, ...]]]:
 
 
 def weights(form: str) -> dict[str, np.ndarray]:
-    """float32, none at its initial value; matrices so large that neither softmax nor SiLU is near linear, and an
-    embedding so small that the norms' epsilon shows."""
+    """Returns float32 weights, none at its initial value. Matrices are so large that neither softmax nor SiLU is near
+    linear, and the embedding is so small that the epsilon of the norms matters."""
     rng = np.random.RandomState(0)
-    found = {}
+    arrays = {}
     for name, dims in shapes(form):
         draw = rng.standard_normal(dims).astype(np.float32)
         if name == "model.embed_tokens.weight":
-            found[name] = draw * np.float32(0.05)
+            arrays[name] = draw * np.float32(0.05)
         elif len(dims) == 2:
-            found[name] = draw * np.float32(1.4 / np.sqrt(dims[1]))
+            arrays[name] = draw * np.float32(1.4 / np.sqrt(dims[1]))
         else:
-            found[name] = draw * np.float32(0.3) + np.float32(name.endswith("weight"))
-    return found
+            arrays[name] = draw * np.float32(0.3) + np.float32(name.endswith("weight"))
+    return arrays
 
 
 def tokens() -> np.ndarray:
-    """int32 [2, context]."""
+    """Returns tokens, int32 [2, context]."""
     return np.random.RandomState(1).randint(0, SHAPE["vocab"], (2, SHAPE["context"])).astype(np.int32)
 
 
 def logits(form: str) -> np.ndarray:
-    """Of transformers' model with these weights [2, context, vocab]."""
+    """Returns the logits of transformers' model with these weights, [2, context, vocab]."""
     import torch
     import transformers
 

@@ -1,10 +1,10 @@
-"""What Hugging Face transformers' GPT-2 computes from random weights: makes gpt2_reference.npz, beside this file.
+"""Makes gpt2_reference.npz beside this file: outputs of Hugging Face transformers' GPT-2 with random weights.
 
     python -m tests.lvp.models.gpt2_reference
 
-needs PyTorch and transformers, and downloads nothing: the model is made from its configuration. The tests need neither:
-weights and tokens come from a seed on both sides, and the file holds outputs alone, and the versions that made it.
-Weights are float32 and the reference's arithmetic float64, so that a difference is the tested side's.
+needs PyTorch and transformers. It downloads nothing, because the model is made from its configuration. The tests need
+neither: both sides draw weights and tokens from a seed, and the file contains only outputs and the versions that made
+it. Weights are float32 and the reference's arithmetic is float64, so a difference is an error of the tested side.
 """
 
 from collections.abc import Iterator
@@ -17,7 +17,7 @@ FILE = Path(__file__).with_suffix(".npz")
 
 
 class Shape(NamedTuple):
-    """Sizes of a GPT-2, and how many rows of `context` tokens it is given."""
+    """Sizes of a GPT-2, and the number of rows of `context` tokens that it is given."""
 
     vocab: int
     context: int
@@ -29,14 +29,14 @@ class Shape(NamedTuple):
 
 SMALL = Shape(vocab=61, context=16, width=48, layers=2, heads=3, rows=2)
 FULL = Shape(vocab=50257, context=1024, width=768, layers=12, heads=12, rows=1)
-# Of FULL, the logits that are kept: of these tokens at these positions.
+# The logits of FULL are kept for these tokens at these positions.
 POSITIONS, VOCABULARY = (0, 1, 63, 64, 511, 1023), (0, 1, 100, 1000, 10000, 25000, 50000, 50256)
-# Of SMALL, the positions at which the inputs of the matrices are kept.
+# The inputs of the matrices of SMALL are kept at this many last positions.
 LAST = 4
 
 
 def shapes(shape: Shape) -> Iterator[tuple[str, tuple[int, ...]]]:
-    """Names in transformers and shapes of all parameters. A matrix is [in, out] there, as it is here."""
+    """Returns transformers' names and the shapes of all parameters. A matrix is [in, out], as in this library."""
     d = shape.width
     yield "wte.weight", (shape.vocab, d)
     yield "wpe.weight", (shape.context, d)
@@ -51,29 +51,29 @@ def shapes(shape: Shape) -> Iterator[tuple[str, tuple[int, ...]]]:
 
 
 def weights(shape: Shape) -> dict[str, np.ndarray]:
-    """float32, none of them at its initial value: gains about one, biases about zero by 0.3, and matrices so large that
-    attention scores have a standard deviation of about 2 and the inputs of GeLU of about 1.5: neither is near linear.
-    The embedding is small beside that: then the norms' epsilon shows."""
-    rng = np.random.RandomState(0)  # of NumPy's generators the one whose stream never changes
-    found = {}
+    """Returns float32 weights, none at its initial value: gains about one, biases about zero by 0.3. Matrices are so
+    large that attention scores have a standard deviation of about 2 and the inputs of GeLU of about 1.5, so neither is
+    near linear. The embedding is so small that the epsilon of the norms matters."""
+    rng = np.random.RandomState(0)  # the only generator of NumPy whose stream never changes
+    arrays = {}
     for name, dims in shapes(shape):
         draw = rng.standard_normal(dims).astype(np.float32)
         if name in ("wte.weight", "wpe.weight"):
-            found[name] = draw * np.float32(0.5 / np.sqrt(shape.width))
+            arrays[name] = draw * np.float32(0.5 / np.sqrt(shape.width))
         elif len(dims) == 2:
-            found[name] = draw * np.float32(1.4 / np.sqrt(shape.width))
+            arrays[name] = draw * np.float32(1.4 / np.sqrt(shape.width))
         else:
-            found[name] = draw * np.float32(0.3) + np.float32(name.endswith("weight"))
-    return found
+            arrays[name] = draw * np.float32(0.3) + np.float32(name.endswith("weight"))
+    return arrays
 
 
 def tokens(shape: Shape) -> np.ndarray:
-    """int32 [rows, context]."""
+    """Returns tokens, int32 [rows, context]."""
     return np.random.RandomState(1).randint(0, shape.vocab, (shape.rows, shape.context)).astype(np.int32)
 
 
 def reference(shape: Shape):
-    """transformers' model with these weights, in float64; all but its shape are its defaults, which are GPT-2's."""
+    """Returns transformers' model with these weights, in float64. Everything but its shape is at GPT-2's defaults."""
     import torch
     from transformers import GPT2Config, GPT2LMHeadModel
 
@@ -83,7 +83,7 @@ def reference(shape: Shape):
         n_embd=shape.width,
         n_layer=shape.layers,
         n_head=shape.heads,
-        bos_token_id=None,  # of use in generation alone, and outside a small vocabulary
+        bos_token_id=None,  # needed for generation only, and outside a small vocabulary
         eos_token_id=None,
     )
     model = GPT2LMHeadModel(config).double().eval()
@@ -96,7 +96,8 @@ def reference(shape: Shape):
 
 
 def outputs(shape: Shape) -> tuple[np.ndarray, dict[str, np.ndarray]]:
-    """Logits [rows, context, vocab], and by name what every matrix of the blocks was given [rows, context, in]."""
+    """Returns the logits [rows, context, vocab], and by name the input of every matrix of the blocks [rows, context,
+    in]."""
     import torch
 
     model, inputs = reference(shape), {}

@@ -37,14 +37,14 @@ def small():
 
 @pytest.mark.parametrize("norm", [*(slow(norm) for norm in ("none", "layer")), "rms"])
 @forms("all three")
-def test_each_position_depends_on_itself_and_all_before_it_and_on_nothing_after(norm, form):
+def test_each_position_depends_on_itself_and_all_earlier_ones_only(norm, form):
     config = dataclasses.replace(SMALL, norm=norm, **form)
     model = decoder(config)
     params = model.init(jax.random.key(0), dict.fromkeys(roles.ROLES, 0.3))
     tokens = jax.random.permutation(jax.random.key(2), 50)[:10][None]  # distinct, so that a row is a position
 
     def depends(name):
-        """bool [position, row of that matrix]"""
+        """Returns a bool array [position, row of the matrix]."""
         jacobian = jax.jit(jax.jacrev(lambda rows: model.apply(params | {name: {"embedding": rows}}, tokens)[0]))
         return np.abs(jacobian(params[name]["embedding"])).max(axis=(1, 3)) > 0
 
@@ -55,7 +55,7 @@ def test_each_position_depends_on_itself_and_all_before_it_and_on_nothing_after(
 
 
 @pytest.mark.parametrize("block", [*map(slow, (1, 4)), 3, 16])
-def test_attention_in_blocks_is_plain_causal_attention(block):
+def test_attention_in_blocks_equals_plain_causal_attention(block):
     q, k, v = np.random.default_rng(0).normal(size=(3, 2, 10, 3, 8)).astype(np.float32)
     scores = np.einsum("bthk,bshk->bhts", q, k) / np.sqrt(8)
     scores = np.where(np.tril(np.ones((10, 10), bool)), scores, -np.inf)
@@ -74,7 +74,7 @@ def test_hand_count_of_parameters(norm, layers, factor, form):
 
 @forms("default", "tied", "all three")
 def test_flops_count_the_matrix_products(form):
-    """Against XLA's own count of the forward pass (a third of training), attention's upper triangle set aside."""
+    """Compares with XLA's count of the forward pass (a third of training), without attention's upper triangle."""
     config = DecoderConfig(vocab=512, width=64, context=64, attention_block=64, norm="none", **form)
     model = decoder(config)
     params = jax.eval_shape(model.init, jax.random.key(0))
@@ -84,8 +84,8 @@ def test_flops_count_the_matrix_products(form):
 
     tokens = jax.ShapeDtypeStruct((4, 64), jnp.int32)
     counted = jax.jit(forward).lower(params, tokens).compile().cost_analysis()["flops"]
-    ours = config.flops_per_token() / 3 * 4 * 64 + 2 * 64 * 64 * 4 * 64  # and the half of T² that masking wastes
-    assert 1.0 <= counted / ours < 1.1  # XLA also counts what is not a matrix product
+    ours = config.flops_per_token() / 3 * 4 * 64 + 2 * 64 * 64 * 4 * 64  # plus the half of T² that is masked
+    assert 1.0 <= counted / ours < 1.1  # XLA also counts operations other than matrix products
 
 
 def test_init_std_by_role(small):
@@ -101,7 +101,7 @@ def test_init_std_by_role(small):
     assert jnp.std(default["embedding"]["embedding"]) == pytest.approx(64**-0.5, rel=0.01)
 
 
-def test_every_parameter_has_the_role_its_place_says(small):
+def test_every_parameter_has_the_role_of_its_path(small):
     _, params, _ = small
     by_path = {leaf.path: leaf.role for leaf in jax.tree.leaves(roles.classify(params))}
     assert by_path["embedding/embedding"] == "embedding" and by_path["head/kernel"] == "output"
@@ -118,11 +118,11 @@ def test_capture_returns_the_input_of_every_matrix(small):
     for path, leaf in leaves.items():
         if leaf.role != "embedding":
             assert inputs[path].shape == (20, leaf.shape[0]), path
-    # What the second block's MLP is given is normalised, so its mean square is one: the input, not the output.
+    # The input of the second block's MLP is normalised, so its mean square is one: it is the input, not the output.
     np.testing.assert_allclose(jnp.mean(inputs["block_1/mlp/up/kernel"] ** 2, -1), 1.0, atol=1e-2)
 
 
-def test_a_tied_head_is_the_embedding_and_gets_both_gradients(small):
+def test_a_tied_head_is_the_embedding_and_receives_both_gradients(small):
     model, params, tokens = small
     tied = decoder(dataclasses.replace(SMALL, tied=True))
     embedding = params["embedding"]["embedding"]
@@ -136,9 +136,9 @@ def test_a_tied_head_is_the_embedding_and_gets_both_gradients(small):
         logits = model.apply(params, tokens) @ model.head(params)
         return jnp.mean(jax.nn.logsumexp(logits, axis=-1) - logits[..., 0])
 
-    one, two = jax.jit(jax.grad(lambda p: loss(tied, p)))(shared), jax.jit(jax.grad(lambda p: loss(model, p)))(apart)
-    whole = two["embedding"]["embedding"] + two["head"]["kernel"].T
-    np.testing.assert_allclose(one["tied_embedding"]["embedding"], whole, atol=1e-6)
+    of_tied, of_untied = (jax.jit(jax.grad(lambda p, m=m: loss(m, p)))(q) for m, q in ((tied, shared), (model, apart)))
+    whole = of_untied["embedding"]["embedding"] + of_untied["head"]["kernel"].T
+    np.testing.assert_allclose(of_tied["tied_embedding"]["embedding"], whole, atol=1e-6)
     leaves = jax.tree.leaves(roles.classify(tied.init(jax.random.key(0))))
     assert {leaf.path: leaf.role for leaf in leaves if "embedding" in leaf.path} == {
         "tied_embedding/embedding": "output"
@@ -147,7 +147,7 @@ def test_a_tied_head_is_the_embedding_and_gets_both_gradients(small):
     assert set(inputs) == {leaf.path for leaf in leaves if leaf.role != "vector"}
 
 
-def test_positions_tell_equal_tokens_apart_and_their_amplitude_is_a_setting(small):
+def test_positions_distinguish_equal_tokens_unless_their_amplitude_is_zero(small):
     model, params, _ = small
     same = jnp.full((1, 10), 7)
     assert not jnp.allclose(*model.apply(params, same)[0, :2])
@@ -162,7 +162,7 @@ def test_sinusoidal_positions_have_norm_sqrt_half_width():
 
 
 @forms("default", "all three")
-def test_bfloat16_is_near_float32(form):
+def test_bfloat16_is_close_to_float32(form):
     high = dataclasses.replace(SMALL, **form)
     low = dataclasses.replace(high, dtype="bfloat16")
     params = decoder(high).init(jax.random.key(0))

@@ -1,4 +1,4 @@
-"""Rotary positions, shared keys, windows, SwiGLU, scanned and recomputed blocks: against transformers and NumPy."""
+"""Rotary positions, shared keys, windows, SwiGLU, scanned and recomputed blocks, against transformers and NumPy."""
 
 import dataclasses
 from functools import cache, partial
@@ -18,7 +18,7 @@ from lvp.models.layers import MLP
 from tests.lvp.models.forms_reference import FILE, FORMS, tokens, weights
 from tests.marking import slow
 
-TOLERANCE = 1e-5  # what another form is more than ten times away from
+TOLERANCE = 1e-5  # other configurations differ by more than ten times as much
 MODULES = {
     "embed_tokens": "embedding",
     "lm_head": "head",
@@ -36,7 +36,7 @@ MODULES = {
 
 
 def ours(form):
-    """The parameters of `lvp.models.decoder` from those of transformers, whose matrices are [out, in]."""
+    """Returns our decoder's parameters from transformers', whose matrices are [out, in]."""
     params = {}
     for name, array in weights(form).items():
         module, kind = name.removeprefix("model.").rsplit(".", 1)
@@ -64,7 +64,7 @@ def whole_float32():
 
 @cache
 def error(form, **changes):
-    """Largest difference of our logits from transformers', under changes of our configuration."""
+    """Returns the largest difference of our logits from transformers', under changes of our configuration."""
     model, params = decoder(dataclasses.replace(FORMS[form], **changes)), ours(form)
     logits = jax.jit(model.apply)(params, tokens()) @ model.head(params)
     with np.load(FILE) as file:
@@ -73,7 +73,7 @@ def error(form, **changes):
 
 
 @pytest.mark.parametrize("form", FORMS)
-def test_logits_are_those_of_transformers(form):
+def test_logits_equal_transformers(form):
     assert error(form) < TOLERANCE
 
 
@@ -91,33 +91,34 @@ def test_logits_are_those_of_transformers(form):
     ],
     ids=str,
 )
-def test_another_form_would_not_agree(form, change):
+def test_other_configurations_do_not_agree(form, change):
     assert error(form, **change) > 10 * TOLERANCE
 
 
-def test_turning_is_multiplication_by_a_complex_number():
-    """Su et al. 2021, equation 12, entry i being the real and entry i + R the imaginary part; the rest stays."""
+def test_rotation_is_multiplication_by_a_complex_number():
+    """Su et al. 2021, equation 12: entry i is the real part, entry i + R the imaginary part. Other entries are
+    unchanged."""
     x = np.random.default_rng(0).normal(size=(2, 7, 3, 10)).astype(np.float32)
     angles = np.arange(7)[:, None] * 100.0 ** (-np.arange(3) / 3)
     expected = (x[..., :3] + 1j * x[..., 3:6]) * np.exp(1j * angles)[None, :, None]
-    found = rotated(jnp.asarray(x), rotary_angles(7, 6, 100.0))
-    np.testing.assert_allclose(found[..., :3], expected.real, atol=2e-6)
-    np.testing.assert_allclose(found[..., 3:6], expected.imag, atol=2e-6)
-    np.testing.assert_array_equal(found[..., 6:], x[..., 6:])
+    turned = rotated(jnp.asarray(x), rotary_angles(7, 6, 100.0))
+    np.testing.assert_allclose(turned[..., :3], expected.real, atol=2e-6)
+    np.testing.assert_allclose(turned[..., 3:6], expected.imag, atol=2e-6)
+    np.testing.assert_array_equal(turned[..., 6:], x[..., 6:])
 
 
-def test_turned_products_depend_on_distance_alone():
+def test_rotated_products_depend_only_on_the_distance():
     q, k = np.random.default_rng(0).normal(size=(2, 1, 1, 1, 8)).astype(np.float32)
     q, k = (rotated(jnp.broadcast_to(x, (1, 20, 1, 8)), rotary_angles(20, 8, 1e4))[0, :, 0] for x in (q, k))
     scores = np.asarray(q @ k.T)
     for distance in range(-19, 20):
-        of = np.diagonal(scores, distance)
-        np.testing.assert_allclose(of, of[0], atol=1e-5)
+        diagonal = np.diagonal(scores, distance)
+        np.testing.assert_allclose(diagonal, diagonal[0], atol=1e-5)
     assert np.ptp(scores[0]) > 0.1
 
 
 def plain_attention(q, k, v, window):
-    """Token by token and head by head, in float64."""
+    """Computes attention by token and head, in float64."""
     out = np.zeros(q.shape)
     for b, t, h in np.ndindex(*q.shape[:3]):
         group, first = h * k.shape[2] // q.shape[2], max(0, t - window + 1)
@@ -135,12 +136,12 @@ def plain_attention(q, k, v, window):
         *(slow(*case) for case in ((1, 4, 2), (13, 3, 6), (40, 5, 2))),
     ],
 )
-def test_attention_is_plain_attention_on_groups_and_windows(window, block, groups):
+def test_attention_equals_plain_attention_with_groups_and_windows(window, block, groups):
     rng = np.random.default_rng(window)
     q = rng.normal(size=(2, 13, 6, 8)).astype(np.float32)
     k, v = rng.normal(size=(2, 2, 13, groups, 8)).astype(np.float32)
-    found = causal_attention(*map(jnp.asarray, (q, k, v)), block, window)
-    np.testing.assert_allclose(found, plain_attention(q, k, v, window), atol=2e-6)
+    attended = causal_attention(*map(jnp.asarray, (q, k, v)), block, window)
+    np.testing.assert_allclose(attended, plain_attention(q, k, v, window), atol=2e-6)
 
 
 ONE = DecoderConfig(
@@ -150,7 +151,7 @@ ONE = DecoderConfig(
 
 
 def stacked(params):
-    """The same parameters with all blocks as one."""
+    """Returns the same parameters with all blocks stacked."""
     blocks = [params[f"block_{i}"] for i in range(ONE.layers)]
     rest = {name: x for name, x in params.items() if not name.startswith("block_")}
     return rest | {"blocks": jax.tree.map(lambda *xs: jnp.stack(xs), *blocks)}
@@ -167,11 +168,11 @@ def loss_and_gradient(config, params):
 
 @pytest.mark.parametrize("remat", [*(slow(kind) for kind in ("none", "dots")), "block"])
 def test_scanned_and_recomputed_blocks_are_the_same_function(remat):
-    """To rounding: a scan is compiled by itself."""
+    """They agree to rounding, because a scan is compiled separately."""
     params = decoder(ONE).init(jax.random.key(0))
     loss, gradient = loss_and_gradient(ONE, params)
-    found, of_stacked = loss_and_gradient(dataclasses.replace(ONE, scan=True, remat=remat), stacked(params))
-    np.testing.assert_allclose(found, loss, rtol=1e-6)
+    scanned_loss, of_stacked = loss_and_gradient(dataclasses.replace(ONE, scan=True, remat=remat), stacked(params))
+    np.testing.assert_allclose(scanned_loss, loss, rtol=1e-6)
     jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, atol=1e-6), of_stacked, stacked(gradient))
 
 
@@ -191,11 +192,11 @@ def test_a_scanned_decoder_has_the_roles_and_inputs_of_a_plain_one():
     assert set(inputs) == {path for path, leaf in leaves.items() if leaf.role != "vector"}
     for i in range(3):
         for path in (path for path in inputs if path.startswith("blocks/")):
-            one = expected[path.replace("blocks/", f"block_{i}/")]
-            np.testing.assert_allclose(inputs[path][i], one, atol=1e-5, err_msg=path)
+            unscanned = expected[path.replace("blocks/", f"block_{i}/")]
+            np.testing.assert_allclose(inputs[path][i], unscanned, atol=1e-5, err_msg=path)
 
 
-def test_what_is_compiled_does_not_grow_with_depth():
+def test_the_compiled_program_does_not_grow_with_depth():
     def equations(layers, scan):
         config = dataclasses.replace(ONE, layers=layers, scan=scan)
         params = jax.eval_shape(decoder(config).init, jax.random.key(0))
@@ -205,7 +206,7 @@ def test_what_is_compiled_does_not_grow_with_depth():
     assert equations(6, False) > 2 * equations(2, False)
 
 
-def test_the_1b_has_the_printed_shapes():
+def test_the_1b_has_the_published_shapes():
     """Hand count from Table 3: queries 32 · 128, keys and values 8 · 128, three matrices of SwiGLU, LayerNorm without
     biases, two vocabulary matrices."""
     config = hayou_liu_1b()
@@ -219,7 +220,7 @@ def test_the_1b_has_the_printed_shapes():
 
 
 @pytest.mark.parametrize("window", [None, 1, 3, 12])
-def test_keys_seen_are_those_of_the_mask_to_half_a_token(window):
+def test_keys_seen_equal_the_mask_to_half_a_token(window):
     config = dataclasses.replace(ONE, window=window)
     behind = np.arange(12)[:, None] - np.arange(12)[None]
     seen = np.mean(np.sum((behind >= 0) & (behind < (window or 12)), axis=1))
@@ -245,7 +246,7 @@ def test_bad_input_is_named(change, words):
         dataclasses.replace(ONE, **change)
 
 
-def test_swiglu_is_silu_of_the_gate_times_the_rest():
+def test_swiglu_is_silu_of_the_gate_times_the_up_projection():
     mlp = MLP(dataclasses.replace(ONE, layers=1))
     x = jax.random.normal(jax.random.key(0), (5, 16))
     params = mlp.init(jax.random.key(1), x)

@@ -1,4 +1,4 @@
-"""Forward multipliers: a factor A on the output, init / A and rate / A leave an Adam run unchanged."""
+"""Forward multipliers: a factor A on the output with init / A and rate / A leaves an Adam run unchanged."""
 
 import functools
 from dataclasses import replace
@@ -27,7 +27,7 @@ STD = 0.2
 
 @functools.cache
 def program(config, steps=8):
-    """The jitted losses [steps] of an Adam run, as a function of the rates and init stds by role."""
+    """Returns a jitted function of the rates and init stds by role, which returns the losses [steps] of an Adam run."""
     model = decoder(config)
 
     def run(rates, stds):
@@ -64,7 +64,7 @@ def test_a_multiplier_is_the_inverse_of_init_and_rate_under_adam(role, factor):
     assert np.abs(losses(multiplied, RATES, stds) - expected).max() > 1e-3
 
 
-def test_tied_matrix_takes_both_multipliers():
+def test_a_tied_matrix_takes_both_multipliers():
     tied = replace(PLAIN, tied=True, embedding_multiplier=2.0, output_multiplier=3.0, positions="rotary")
     params = decoder(tied).init(jax.random.key(0))
     matrix = params["tied_embedding"]["embedding"]
@@ -88,11 +88,11 @@ def test_normalized_rows_do_not_depend_on_their_scale():
 
 
 @pytest.mark.parametrize("token_rows", TOKEN_ROWS)
-def test_table_carries_how_rows_enter(token_rows):
+def test_a_table_has_the_multiplier_of_its_token_rows(token_rows):
     made = table("lvp", width=WIDTH, vocab=VOCAB, token_rows=token_rows)
     assert made["embedding"].forward_multiplier == row_multiplier(token_rows, WIDTH)
     assert {made[role].forward_multiplier for role in made if role != "embedding"} == {1.0}
-    # Rates and stds are those of plain rows.
+    # Rates and stds equal those of plain rows.
     plain = table("lvp", width=WIDTH, vocab=VOCAB)
     assert all(made[r].lr_multiplier == plain[r].lr_multiplier and made[r].init_std == plain[r].init_std for r in made)
     config = replace(PLAIN, **forward_multipliers(made))
@@ -109,7 +109,7 @@ def test_describe_shows_the_multiplier():
     assert "forward ×" in str(described)
 
 
-def test_default_multipliers_leave_configurations_as_they_were():
+def test_default_multipliers_are_left_out_of_configurations():
     names = {"embedding_multiplier", "hidden_multiplier", "output_multiplier", "normalize_rows"}
     assert not names & configuration(PLAIN).keys()
     assert configuration(replace(PLAIN, embedding_multiplier=4.0))["embedding_multiplier"] == 4.0
@@ -135,12 +135,12 @@ def own_rule(width, vocab):
         ),
     ],
 )
-def test_contradictions_are_refused(make, message):
+def test_contradictory_multipliers_are_refused(make, message):
     with pytest.raises(InputError, match=message):
         make()
 
 
-def test_a_rule_of_ones_own_may_give_a_multiplier():
+def test_a_user_rule_may_give_a_multiplier():
     made = table(own_rule, width=WIDTH, vocab=VOCAB, token_rows="sqrt")
     assert made["embedding"].forward_multiplier == 2.0 * WIDTH**0.5
     assert made["hidden"].forward_multiplier == 1.0

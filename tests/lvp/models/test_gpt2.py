@@ -1,4 +1,4 @@
-"""GPT-2's form of the decoder: against transformers' with the same random weights, its counts, its parameters."""
+"""GPT-2's configuration of the decoder against transformers with the same random weights; its counts and parameters."""
 
 from functools import cache
 
@@ -15,7 +15,7 @@ from lvp.models.configs import gpt2
 from lvp.models.decoder import decoder
 from tests.lvp.models.gpt2_reference import FILE, FULL, LAST, POSITIONS, SMALL, VOCABULARY, tokens, weights
 
-# Float32 comes to within 1e-6 (124M: 4e-6), as transformers' own does; another form is more than 1e-4 away.
+# Float32 is within 1e-6 (124M: 4e-6), as is transformers' own; other configurations differ by more than 1e-4.
 TOLERANCE = 1e-5
 MODULES = {
     "wte": "tied_embedding",
@@ -31,7 +31,7 @@ MODULES = {
 
 
 def path_of(name):
-    """transformers' name of a module → our path."""
+    """Returns our path for transformers' name of a module."""
     if not name.startswith("h."):
         return MODULES[name]
     _, block, module = name.split(".", 2)
@@ -39,7 +39,7 @@ def path_of(name):
 
 
 def ours(shape):
-    """The parameters of `lvp.models.decoder` from those of transformers."""
+    """Returns our decoder's parameters from transformers'."""
     params = {}
     for name, array in weights(shape).items():
         module, kind = name.rsplit(".", 1)
@@ -54,13 +54,13 @@ def ours(shape):
 
 def configured(shape, **changes):
     sizes = {"width": shape.width, "layers": shape.layers, "head_dim": shape.width // shape.heads}
-    # Blocks of queries that do not divide the context.
+    # Blocks of queries do not divide the context.
     return gpt2(shape.vocab, **({"context": shape.context, "attention_block": 7} | sizes | changes))
 
 
 @pytest.fixture(autouse=True)
 def whole_float32():
-    """Some accelerators multiply float32 matrices at a third of its digits unless told otherwise."""
+    """Some accelerators multiply float32 matrices with a third of the digits by default."""
     with jax.default_matmul_precision("highest"):
         yield
 
@@ -78,7 +78,7 @@ def params():
 
 @cache
 def small(**changes):
-    """The decoder of the small shape with its forward pass compiled, once for all tests."""
+    """Returns the decoder of the small shape with a compiled forward pass, shared by all tests."""
     model = decoder(configured(SMALL, **changes))
     return model._replace(apply=jax.jit(model.apply, static_argnames="capture"))
 
@@ -88,7 +88,7 @@ def logits_of(model, params):
 
 
 def with_leaf(params, path, change):
-    """The tree with one leaf changed."""
+    """Returns the tree with one leaf changed."""
     return jax.tree_util.tree_map_with_path(
         lambda keys, x: change(x) if jax.tree_util.keystr(keys, simple=True, separator="/") == path else x, params
     )
@@ -98,18 +98,18 @@ def error(logits, reference):
     return np.abs(np.asarray(logits) - reference["small/logits"]).max()
 
 
-def test_logits_are_those_of_transformers(params, reference):
+def test_logits_equal_transformers(params, reference):
     assert reference["small/logits"].std() > 0.3
     assert error(logits_of(small(), params), reference) < TOLERANCE
 
 
 @pytest.mark.parametrize("wrong", ["exact GeLU", "epsilon", "norm", "positions", "biases", "heads"])
-def test_another_form_would_not_agree(wrong, params, reference, monkeypatch):
+def test_other_configurations_do_not_agree(wrong, params, reference, monkeypatch):
     model = small()
     if wrong == "exact GeLU":
         gelu = nn.gelu
         monkeypatch.setattr(nn, "gelu", lambda x: gelu(x, approximate=False))
-        model = decoder(configured(SMALL))  # small()'s is compiled already
+        model = decoder(configured(SMALL))  # the model of small() is compiled already
         model = model._replace(apply=jax.jit(model.apply))
     elif wrong == "epsilon":
         model = small(norm_epsilon=1e-6)
@@ -119,14 +119,14 @@ def test_another_form_would_not_agree(wrong, params, reference, monkeypatch):
         params = with_leaf(params, "position/embedding", lambda x: jnp.roll(x, 1, axis=0))
     elif wrong == "biases":
         params = with_leaf(params, "block_1/mlp/down/bias", jnp.zeros_like)
-    elif wrong == "heads":  # the columns of a head strided, not side by side
+    elif wrong == "heads":  # the columns of a head are strided, not adjacent
         columns = np.arange(SMALL.width).reshape(SMALL.heads, -1).T.ravel()
         qkv = np.concatenate([columns + i * SMALL.width for i in range(3)])
         params = with_leaf(params, "block_0/attention/qkv/kernel", lambda x: x[:, qkv])
     assert error(logits_of(model, params), reference) > 1e-4
 
 
-def test_captured_inputs_are_what_transformers_gives_its_matrices(params, reference):
+def test_captured_inputs_equal_transformers(params, reference):
     _, inputs = small().apply(params, tokens(SMALL), capture=True)
     recorded = {name: x for name, x in reference.items() if name.startswith("small/inputs/")}
     assert len(recorded) == 4 * SMALL.layers
@@ -137,7 +137,7 @@ def test_captured_inputs_are_what_transformers_gives_its_matrices(params, refere
 
 
 @pytest.mark.slow
-def test_logits_of_124m_are_those_of_transformers(reference):
+def test_logits_of_124m_equal_transformers(reference):
     params, model = ours(FULL), decoder(configured(FULL, attention_block=64))
     assert model.config == gpt2()
     hidden = jax.jit(model.apply)(params, tokens(FULL))[0, np.array(POSITIONS)]
@@ -147,7 +147,7 @@ def test_logits_of_124m_are_those_of_transformers(reference):
     assert reference["full/logits"].std() > 0.3
 
 
-def test_gelu_is_the_tanh_form():
+def test_gelu_is_the_tanh_approximation():
     """GPT-2's `gelu_new`: x/2 · (1 + tanh(√(2/π) (x + 0.044715 x³)))."""
     x = np.linspace(-6, 6, 1001, dtype=np.float32)
     wide = x.astype(np.float64)
@@ -160,13 +160,13 @@ def test_gelu_is_the_tanh_form():
     "config, count",
     [
         (gpt2(), 124_439_808),  # (50257 + 1024) · 768 + 12 · (12 · 768² + 9 · 768) + 25 · 2 · 768
-        (gpt2(50304), 124_475_904),  # and 47 · 768
+        (gpt2(50304), 124_475_904),  # plus 47 · 768
         (gpt2(width=1024, layers=24), 354_823_168),
         (gpt2(width=1280, layers=36), 774_030_080),
         (gpt2(width=1600, layers=48), 1_557_611_200),
     ],
 )
-def test_counts_are_the_known_ones(config, count):
+def test_parameter_counts_equal_the_published_ones(config, count):
     assert config.num_params == count
     assert config.num_heads == config.width / 64
 
@@ -190,13 +190,13 @@ def test_roles_and_initial_values():
         for path, x in leaves[role].items():
             assert x.std() == pytest.approx(std[role], rel=0.02), path
     for kind, count, start in (("bias", 6 + 1, 0), ("scale", 2 + 1, 1)):
-        found = [x for path, x in leaves["vector"].items() if path.endswith(f"/{kind}")]
-        assert len(found) == count and all((x == start).all() for x in found)
+        initial = [x for path, x in leaves["vector"].items() if path.endswith(f"/{kind}")]
+        assert len(initial) == count and all((x == start).all() for x in initial)
     assert set(leaves) == {"position", "hidden", "output", "vector"}
 
 
 @pytest.mark.parametrize("norm", ["none", "layer", "rms"])
-def test_biases_of_the_norms_are_layer_norms_alone(norm):
+def test_only_layer_norm_has_biases(norm):
     shapes = jax.eval_shape(decoder(gpt2(61, width=64, norm=norm)).init, jax.random.key(0))
     biased = {leaf.path for leaf in jax.tree.leaves(roles.classify(shapes)) if leaf.path.endswith("bias")}
     matrices = {"attention/qkv", "attention/out", "mlp/up", "mlp/down"}
@@ -207,7 +207,7 @@ def test_biases_of_the_norms_are_layer_norms_alone(norm):
     assert biased == expected
 
 
-def test_biases_at_zero_are_no_biases(params):
+def test_biases_of_zero_equal_no_biases(params):
     def without(node):
         return {k: without(v) if isinstance(v, dict) else v for k, v in node.items() if k != "bias"}
 
@@ -217,8 +217,8 @@ def test_biases_at_zero_are_no_biases(params):
     assert jnp.abs(small().apply(params, tokens(SMALL)) - plain).max() > 0.1
 
 
-def test_keys_biases_cancel_in_the_softmax_and_no_other_parameter_does(params):
-    """A key's bias adds the same to all scores of a query, so that its gradient is zero; every other leaf has one."""
+def test_only_key_biases_have_no_gradient(params):
+    """A key's bias adds the same to all scores of a query, so its gradient is zero. Every other leaf has a gradient."""
     model, targets = small(), np.roll(tokens(SMALL), -1, axis=1)
 
     @jax.jit
@@ -234,7 +234,7 @@ def test_keys_biases_cancel_in_the_softmax_and_no_other_parameter_does(params):
     assert all(jnp.abs(leaf).max() > 1e-4 for leaf in jax.tree.leaves(gradients))
 
 
-def test_positions_captured_are_the_rows_looked_up(params):
+def test_captured_positions_are_the_rows_in_use(params):
     model = small()
     hidden, inputs = model.apply(params, tokens(SMALL)[:, :9], capture=True)
     leaves = {leaf.path: leaf for leaf in jax.tree.leaves(roles.classify(params)) if leaf.role != "vector"}
@@ -244,15 +244,15 @@ def test_positions_captured_are_the_rows_looked_up(params):
     np.testing.assert_array_equal(rows, np.arange(9))
     for path, x in inputs.items():
         assert x.shape == (18, leaves[path].shape[leaves[path].fan_in[0]]), path
-    # Those rows and no others: the rest may be anything.
+    # No other row matters: the rest may be NaN.
     other = with_leaf(params, "position/embedding", lambda x: x.at[9:].set(jnp.nan))
     np.testing.assert_array_equal(hidden, model.apply(other, tokens(SMALL)[:, :9], capture=True)[0])
 
 
-def test_rows_longer_than_learned_positions_are_an_error(params):
-    """Sinusoidal positions have no end."""
+def test_rows_longer_than_learned_positions_are_refused(params):
+    """Sinusoidal positions have no limit."""
     long = np.zeros((1, SMALL.context + 1), np.int32)
-    for apply in (small().apply, decoder(configured(SMALL)).apply):  # traced, and as it is
+    for apply in (small().apply, decoder(configured(SMALL)).apply):  # compiled and plain
         with pytest.raises(InputError, match="17 tokens.*context 16"):
             apply(params, long)
     assert jax.eval_shape(small(positions="sinusoidal").apply, params, long).shape == (1, 17, SMALL.width)

@@ -1,6 +1,5 @@
-"""The residual network against XLA's convolutions and plain NumPy, its counts, its statistics, and its slope.
-
-Compiled, and shallow where depth does not matter, which is what makes it fast."""
+"""The residual network against XLA's convolutions and plain NumPy: its counts, statistics and slope. Compiled, and
+shallow where depth does not matter, for speed."""
 
 import functools
 
@@ -18,7 +17,7 @@ TINY = ResNetConfig(classes=5, image=(9, 9, 2), depth=8, channels=4)  # 9, 5 and
 
 @functools.cache
 def built(seed=0):
-    """(params, stats) of TINY, with gains, biases and statistics that are not those of the start."""
+    """Returns (params, stats) of TINY, with gains, biases and statistics that differ from their initial values."""
     model, rng = resnet(TINY), np.random.default_rng(seed)
     params, stats = jax.jit(model.init)(jax.random.key(seed)), model.init_stats()
     params = jax.tree.map(lambda x: x + np.float32(0.1 * rng.random(x.shape)), params)
@@ -33,12 +32,14 @@ _compiled = jax.jit(resnet(TINY).apply, static_argnames=("train", "capture"))
 
 
 def forward(params, stats, images, slope, train):
-    """(logits, stats, what every ReLU is given); always of the same shapes, so that there are two programs in all."""
+    """Returns (logits, stats, inputs of the ReLUs), always for the same shapes, so that only two programs are
+    compiled."""
     return _compiled(params, stats, images, jnp.float32(slope), train=train, capture=True)
 
 
 def reference(params, stats, images, slope, train):
-    """The network as the paper draws it, [B, H, W, C] in NumPy with XLA's convolution; and what every ReLU is given."""
+    """Computes the network of the paper on [B, H, W, C] in NumPy with XLA's convolution. Returns logits and ReLU
+    inputs."""
     params, stats, seen = *jax.tree.map(np.asarray, (params, stats)), {}
 
     def conv_norm(x, path, stride):
@@ -72,7 +73,7 @@ def reference(params, stats, images, slope, train):
 
 
 @pytest.mark.parametrize("side, stride", [(8, 2), (9, 1), (9, 2)])
-def test_convolution_and_its_gradients_are_those_of_xla(side, stride):
+def test_convolution_and_its_gradients_equal_xla(side, stride):
     x, kernel, weights = (
         np.random.default_rng(i).standard_normal(shape).astype(np.float32)
         for i, shape in enumerate([(3, side, side, 2), (3, 3, 3, 4), (4, 1, 1, 1)])
@@ -91,24 +92,24 @@ def test_convolution_and_its_gradients_are_those_of_xla(side, stride):
 
         return jax.grad(total, (0, 1), has_aux=True)(x, kernel)
 
-    ours, found = value_and_gradients(lambda x, k: convolution(x, k, stride), x, kernel)
+    ours, convolved = value_and_gradients(lambda x, k: convolution(x, k, stride), x, kernel)
     theirs, expected = value_and_gradients(plain, x, kernel)
-    assert found.shape == (4, -(-side // stride), -(-side // stride), 2)
-    np.testing.assert_allclose(found, expected, atol=1e-5)
-    for one, other in zip(ours, theirs, strict=True):
-        np.testing.assert_allclose(one, other, atol=3e-5)
+    assert convolved.shape == (4, -(-side // stride), -(-side // stride), 2)
+    np.testing.assert_allclose(convolved, expected, atol=1e-5)
+    for our_gradient, xla_gradient in zip(ours, theirs, strict=True):
+        np.testing.assert_allclose(our_gradient, xla_gradient, atol=3e-5)
 
 
-def test_shortcut_takes_every_other_pixel_and_adds_channels_of_zeros():
+def test_shortcut_takes_every_other_pixel_and_pads_channels_with_zeros():
     x = jnp.arange(2 * 5 * 5 * 3, dtype=jnp.float32).reshape(2, 5, 5, 3)
-    found = shortcut(x, 4, 2)
-    np.testing.assert_array_equal(found[:2], x[:, ::2, ::2])
-    assert found.shape == (4, 3, 3, 3) and not found[2:].any()
+    shortened = shortcut(x, 4, 2)
+    np.testing.assert_array_equal(shortened[:2], x[:, ::2, ::2])
+    assert shortened.shape == (4, 3, 3, 3) and not shortened[2:].any()
     np.testing.assert_array_equal(shortcut(x, 2, 1), x)
 
 
 @pytest.mark.parametrize("train", [True, False])
-def test_the_network_is_the_paper_s(train):
+def test_the_network_equals_the_papers(train):
     params, stats = built()
     images = some_images()
     logits, _, seen = forward(params, stats, images, 0.1, train)
@@ -121,31 +122,31 @@ def test_the_network_is_the_paper_s(train):
         assert np.abs(logits - other[0]).max() > 1e-2
 
 
-def test_running_statistics_move_by_a_tenth_towards_those_of_the_batch():
+def test_running_statistics_move_by_a_tenth_towards_the_batch():
     params, stats = built()
     for images, tolerance in ((some_images(), 1e-5), (1e-3 * some_images() + 10, 1e-3)):
         moved = forward(params, stats, images, 0.0, True)[1]["stem"]["norm"]
         inside = convolution(images.transpose(3, 1, 2, 0), params["stem"]["conv"]["kernel"], 1)
         inside = np.asarray(inside, np.float64).reshape(4, -1)
-        # The second batch's variance would be lost in a mean of squares less the squared mean.
+        # The second batch's variance would be lost in a mean of squares minus the squared mean.
         for name, value in (("mean", inside.mean(1)), ("var", inside.var(1))):
-            found = (moved[name] - 0.9 * stats["stem"]["norm"][name]) / 0.1
-            np.testing.assert_allclose(found, value, rtol=tolerance, atol=tolerance)
+            statistic = (moved[name] - 0.9 * stats["stem"]["norm"][name]) / 0.1
+            np.testing.assert_allclose(statistic, value, rtol=tolerance, atol=tolerance)
     kept = forward(params, stats, some_images(), 0.0, False)[1]
     jax.tree.map(np.testing.assert_array_equal, kept, stats)
 
 
-def test_an_image_is_judged_alone_in_evaluation_and_among_others_in_training():
+def test_evaluation_treats_images_separately_and_training_does_not():
     params, stats = built()
     images = some_images()
     among_others = jnp.concatenate([images[:3], some_images(seed=4)[3:]])
-    one, other = (forward(params, stats, x, 0.0, False)[0][:3] for x in (images, among_others))
-    np.testing.assert_allclose(one, other, atol=1e-6)
-    one, other = (forward(params, stats, x, 0.0, True)[0][:3] for x in (images, among_others))
-    assert jnp.abs(one - other).max() > 1e-2
+    logits, changed = (forward(params, stats, x, 0.0, False)[0][:3] for x in (images, among_others))
+    np.testing.assert_allclose(logits, changed, atol=1e-6)
+    logits, changed = (forward(params, stats, x, 0.0, True)[0][:3] for x in (images, among_others))
+    assert jnp.abs(logits - changed).max() > 1e-2
 
 
-def test_a_slope_of_one_makes_the_network_affine_and_one_program_serves_all_slopes():
+def test_a_slope_of_one_makes_the_network_affine_and_all_slopes_share_one_program():
     params, stats = built()
     a, b = some_images(), some_images(seed=4)
 
@@ -159,17 +160,17 @@ def test_a_slope_of_one_makes_the_network_affine_and_one_program_serves_all_slop
     assert _compiled._cache_size() == programs
 
 
-def test_lanes_with_their_own_parameters_and_slopes_run_as_they_do_alone():
+def test_lanes_under_vmap_equal_single_lanes():
     lanes, images, slopes = [built(0), built(10)], [some_images(), some_images(seed=7)], jnp.array([0.0, 0.1])
     params, stats = (jax.tree.map(lambda *xs: jnp.stack(xs), *trees) for trees in zip(*lanes, strict=True))
     mapped = jax.jit(jax.vmap(lambda p, s, x, a: resnet(TINY).apply(p, s, x, a, True)))
     together = mapped(params, stats, jnp.stack(images), slopes)
-    for i, (p, s) in enumerate(lanes):  # which also capture, and that changes nothing
+    for i, (p, s) in enumerate(lanes):  # these also capture, which changes nothing
         alone = forward(p, s, images[i], slopes[i], True)[:2]
         jax.tree.map(lambda x, y: np.testing.assert_allclose(x[i], y, atol=2e-5), together, alone)  # noqa: B023
 
 
-def test_resnet_20_on_cifar_10_has_the_paper_s_size():
+def test_resnet_20_on_cifar_10_has_the_papers_size():
     config = ResNetConfig()
     assert config.num_params == 269_722  # 0.27 M in He et al. 2016, table 6
     assert config.flops_per_image() / 6 == pytest.approx(40.6e6, rel=2e-3)  # multiply-adds
@@ -188,7 +189,8 @@ def test_hand_count_of_parameters(depth, channels, image):
 
 
 def test_flops_count_the_matrix_products():
-    """Against XLA's own count of the forward pass, a third of training; XLA also counts what is no matrix product."""
+    """Compares with XLA's count of the forward pass, a third of training. XLA also counts operations other than matrix
+    products."""
     config = ResNetConfig(image=(17, 17, 1), depth=8)
     model = resnet(config)
     params, stats = jax.eval_shape(model.init, jax.random.key(0)), jax.eval_shape(model.init_stats)
@@ -198,7 +200,7 @@ def test_flops_count_the_matrix_products():
     assert 1.0 <= counted / (config.flops_per_image() / 3 * 4) < 1.1
 
 
-def test_start_of_the_parameters_and_statistics():
+def test_initial_parameters_and_statistics():
     config = ResNetConfig(channels=32)
     model = resnet(config)
     params = by_path(jax.jit(model.init)(jax.random.key(0)))
@@ -207,7 +209,7 @@ def test_start_of_the_parameters_and_statistics():
     assert jnp.std(params["stem/conv/kernel"]) == pytest.approx((2 / 27) ** 0.5, rel=0.1)
     assert jnp.std(params["head/kernel"]) == pytest.approx(128**-0.5, rel=0.06)
     kernels = [np.ravel(x)[:500] for path, x in params.items() if path.endswith("conv/kernel")]
-    assert np.abs(np.corrcoef(kernels) - np.eye(len(kernels))).max() < 0.25  # no draw is used twice
+    assert np.abs(np.corrcoef(kernels) - np.eye(len(kernels))).max() < 0.25  # no random number is used twice
     for path, x in params.items():
         assert path.endswith("kernel") or jnp.all(x == path.endswith("scale")), path
     stats = by_path(model.init_stats())
@@ -215,7 +217,7 @@ def test_start_of_the_parameters_and_statistics():
 
 
 @pytest.mark.parametrize("image", [(8, 8, 1), (13, 13, 4), (32, 32, 3)])
-def test_every_size_of_image_fits(image):
+def test_any_image_size_is_supported(image):
     config = ResNetConfig(image=image, depth=8, channels=4)
     model = resnet(config)
 
@@ -239,7 +241,7 @@ def by_path(tree):
     return {jax.tree_util.keystr(path, simple=True, separator="/"): x for path, x in leaves}
 
 
-def test_every_parameter_has_the_role_its_place_says():
+def test_every_parameter_has_the_role_of_its_path():
     leaves = {leaf.path: leaf for leaf in jax.tree.leaves(described(built()[0]))}
     kernels = [leaf for leaf in leaves.values() if leaf.path.endswith("conv/kernel")]
     assert len(kernels) == 7 and {(leaf.role, leaf.fan_in) for leaf in kernels} == {("hidden", (0, 1, 2))}
@@ -251,7 +253,7 @@ def test_every_parameter_has_the_role_its_place_says():
         roles.classify(built()[0])  # a kernel of four axes has no role by default
 
 
-def test_a_step_of_rotational_adamw_keeps_every_filter_s_norm_and_moves_the_biases():
+def test_a_step_of_rotational_adamw_keeps_the_norm_of_filters_and_moves_biases():
     params, stats = built()
     rates = dict.fromkeys(("hidden", "output", "vector"), 0.05)
     tx = optim.by_role(optim.rotational_adamw, rates, weight_decay=0.01, declarations=DECLARATIONS)
@@ -266,16 +268,16 @@ def test_a_step_of_rotational_adamw_keeps_every_filter_s_norm_and_moves_the_bias
 
     before, after = by_path(params), by_path(step(params))
     for leaf in jax.tree.leaves(described(params)):
-        one, other = before[leaf.path], after[leaf.path]
-        assert jnp.abs(other - one).max() > 1e-3, leaf.path
-        norms = [jnp.linalg.norm(x.reshape(-1, x.shape[-1]), axis=0) for x in (one, other)]
+        old, new = before[leaf.path], after[leaf.path]
+        assert jnp.abs(new - old).max() > 1e-3, leaf.path
+        norms = [jnp.linalg.norm(x.reshape(-1, x.shape[-1]), axis=0) for x in (old, new)]
         if leaf.role == "vector":
             assert not np.allclose(*norms, rtol=1e-3)
         else:
             np.testing.assert_allclose(*norms, rtol=1e-6)
 
 
-def test_biases_are_those_of_normalisations_and_of_the_head():
+def test_biases_are_those_of_norms_and_of_the_head():
     chosen = by_path(biases(built()[0]))
     assert {path for path, x in chosen.items() if x} == {path for path in chosen if path.split("/")[-1] == "bias"}
     assert sum(chosen.values()) == 7 + 1 and not chosen["stem/norm/scale"] and chosen["head/bias"] is True
@@ -300,5 +302,5 @@ def test_bad_shapes_are_named(wrong, word):
         ResNetConfig(**wrong)
 
 
-def test_an_image_s_shape_may_come_from_json():
+def test_an_image_shape_may_come_from_json():
     assert ResNetConfig(image=[16, 16, 1]) == ResNetConfig(image=(16, 16, 1))

@@ -5,11 +5,11 @@ import jax.numpy as jnp
 import optax
 import pytest
 
-SIDE = 4  # of every matrix: JAX compiles each operation once per shape, and that is what these tests cost
+SIDE = 4  # sizes shared by all matrices: JAX compiles each operation once per shape, which is the cost of these tests
 
 
 def tree(*, key: int) -> dict:
-    """The paths of our decoder with one block and learned positions, normal entries."""
+    """Returns normal entries at the paths of our decoder with one block and learned positions."""
     matrix, vector = (SIDE, SIDE), (SIDE,)
     shapes = {
         "embedding": {"embedding": matrix},
@@ -34,7 +34,7 @@ def params() -> dict:
 
 @pytest.fixture
 def gradients() -> list[dict]:
-    """Five steps of them."""
+    """Returns the gradients of five steps."""
     return [tree(key=k) for k in range(1, 6)]
 
 
@@ -45,7 +45,7 @@ def zeros(params) -> dict:
 
 @pytest.fixture
 def trajectory():
-    """(transformation, params, gradients) → params after every step, outside jit."""
+    """Returns a function (transformation, params, gradients) → parameters after every step, outside jit."""
 
     def run(tx, params, gradients):
         state, out = tx.init(params), []

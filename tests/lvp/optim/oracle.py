@@ -1,15 +1,16 @@
-"""The optimizers of `lvp.optim` in plain float64 NumPy, written from the papers' equations, one leaf after another.
+"""The optimizers of `lvp.optim` in float64 NumPy, written from the papers' equations, one leaf after another.
 
-"K" is Kosson, Messmer, Jaggi 2024 (warm-up), "H" Hayou & Liu 2025, "S" Stollenwerk & Stollenwerk 2025. Everywhere:
-`params` is path → array, `gradients` path → array [T, ...] and `rates` η_t, t = 1 … T; the result is the parameters
-after T steps. `fan_in` is path → axes over which one neuron sums, () for gains and biases.
+"K" is Kosson, Messmer, Jaggi 2024 (warm-up), "H" Hayou & Liu 2025, "S" Stollenwerk & Stollenwerk 2025. In all functions
+`params` is path → array, `gradients` is path → array [T, ...] and `rates` is η_t, t = 1 … T. The result is the
+parameters after T steps. `fan_in` is path → axes over which one neuron sums, () for gains and biases.
 """
 
 import numpy as np
 
 
 def trapezoid(peak, total, warmup, cooldown):
-    """η_t = peak · min(1, (t + 1)/W, (T − t)/D), t = 0 … T − 1, W and D the rounded fractions of T (K, section 3)."""
+    """Returns η_t = peak · min(1, (t + 1)/W, (T − t)/D), t = 0 … T − 1, with W and D the rounded fractions of T (K,
+    section 3)."""
     t, rise, fall = np.arange(total), round(warmup * total), round(cooldown * total)
     rates = np.full(total, 1.0)
     if rise:
@@ -20,7 +21,7 @@ def trapezoid(peak, total, warmup, cooldown):
 
 
 def gamma(b, t, nesterov, inverse_bias_correction):
-    """Expected RMS of u for unit iid gradients: K 23 and algorithm 2 (t → ∞), or 24 and 25 (at step t)."""
+    """Returns the expected RMS of u for unit iid gradients: K 23 and algorithm 2 (t → ∞), or 24 and 25 (at step t)."""
     stationary = (1 - b) / (1 + b)
     if nesterov:
         left = 1 - b ** (2 * t - 2) if inverse_bias_correction else 1.0
@@ -30,7 +31,7 @@ def gamma(b, t, nesterov, inverse_bias_correction):
 
 
 def directions(gradients, b, nesterov):
-    """u_t of K's algorithms 2 and 3: m ← β m + (1 − β) g; u = m, or β m + (1 − β) g."""
+    """Returns u_t of K's algorithms 2 and 3: m ← β m + (1 − β) g; u = m, or β m + (1 − β) g."""
     m = np.zeros(gradients.shape[1:])
     for g in gradients.astype(np.float64):
         m = b * m + (1 - b) * g
@@ -38,10 +39,8 @@ def directions(gradients, b, nesterov):
 
 
 def near_zero(gradients, b, nesterov, threshold):
-    """How often a coordinate's 0 < |u_t| is below `threshold` times the RMS of the leaf's u_t; path → counts.
-
-    There the sign hangs on rounding. An exact zero does not: it comes from gradients that were all exactly zero.
-    """
+    """Returns path → how often a coordinate's 0 < |u_t| is below `threshold` times the RMS of the leaf's u_t. The sign
+    of u_t depends on rounding there. An exact zero is not counted: all its gradients were exactly zero."""
     counts = {}
     for path, leaf in gradients.items():
         counts[path] = np.zeros(leaf.shape[1:], int)
@@ -72,7 +71,7 @@ def lion_a(params, gradients, rates, *, b, weight_decay, nesterov, inverse_bias_
 
 
 def adam_directions(gradients, b1, b2, eps, *, bias_correction_first=True, mean_axis=None):
-    """m̂/(√v̂ + ε), or m/(√v̂ + ε): K, algorithm 1. `mean_axis`: v is shared over it, the mean of g² (S)."""
+    """Returns m̂/(√v̂ + ε), or m/(√v̂ + ε): K, algorithm 1. `mean_axis`: v is shared over it, the mean of g² (S)."""
     m = np.zeros(gradients.shape[1:])
     v = 0.0
     for t, g in enumerate(gradients.astype(np.float64), 1):
@@ -102,12 +101,12 @@ def adamw(params, gradients, rates, *, b1, b2, eps, weight_decay, bias_correctio
 
 
 def norm(x, axes):
-    """ℓ₂ norms over `axes`, which stay as axes of length 1."""
+    """Returns ℓ₂ norms over `axes`, kept as axes of length 1."""
     return np.sqrt(np.sum(x.astype(np.float64) ** 2, axis=axes, keepdims=True))
 
 
 def project(theta, norms, axes):
-    """θ̂ ‖θ₀‖/‖θ̂‖: the end of K's algorithm 3."""
+    """Returns θ̂ ‖θ₀‖/‖θ̂‖: the end of K's algorithm 3."""
     now = norm(theta, axes)
     return theta * norms / np.where(now > 0, now, 1.0)
 
@@ -174,7 +173,7 @@ def rotational_adamw(params, gradients, rates, *, fan_in, b1, b2, eps, weight_de
 
 
 def representation_change(snr, batch, fan_in):
-    """E[Δy²]/E[y²] at η = ‖w‖ = 1: K 9."""
+    """Returns E[Δy²]/E[y²] at η = ‖w‖ = 1: K 9."""
     phi, b, c = snr, batch, fan_in
     own, others = phi + 1, (b - 1) / c
     common = (b - 1) ** 2 * phi / (phi + 1) * (phi + 1 / c) + 2 * (b - 1) * phi

@@ -1,4 +1,4 @@
-"""`by_role` and `scale_by_role` against running optax separately on each role's subtree."""
+"""`by_role` and `scale_by_role` against separate runs of optax on each role's subtree."""
 
 import dataclasses
 import functools
@@ -29,15 +29,16 @@ def assert_trees_close(a, b, rtol=1e-6, atol=1e-7):
 
 
 @pytest.mark.parametrize("factory", [optax.adam, optax.lion, optax.sgd, functools.partial(optax.rmsprop, decay=0.5)])
-def test_equal_rates_are_the_plain_optimizer_bit_for_bit(factory, params, gradients, trajectory):
-    # Lion without decay: by_role passes 0 where optax's default is 1e-3.
+def test_equal_rates_equal_the_plain_optimizer_bit_for_bit(factory, params, gradients, trajectory):
+    # Lion without decay: by_role passes 0, while optax's default is 1e-3.
     plain = factory(0.01, weight_decay=0.0) if factory is optax.lion else factory(learning_rate=0.01)
-    with jax.disable_jit():  # optax jits its bias correction over the whole tree, whose fusion rounds differently
+    # optax compiles its bias correction for the whole tree, and the fused code rounds differently
+    with jax.disable_jit():
         ours, theirs = (trajectory(tx, params, gradients) for tx in (optim.by_role(factory, EQUAL), plain))
     assert_trees_equal(ours, theirs)
 
 
-def test_rates_equal_running_adam_on_each_role_alone(params, gradients, trajectory):
+def test_rates_equal_separate_runs_of_adam_per_role(params, gradients, trajectory):
     kwargs = {"b1": 0.8, "b2": 0.9, "eps": 1e-3}
     together = trajectory(optim.by_role(optax.adam, RATES, **kwargs), params, gradients)
     roles = jax.tree.leaves(labels(params))
@@ -47,7 +48,7 @@ def test_rates_equal_running_adam_on_each_role_alone(params, gradients, trajecto
             leaf for leaf, r in zip(jax.tree.leaves(tree), roles, strict=True) if r == role
         ]
         alone = trajectory(optax.adam(rate, **kwargs), only(params), [only(g) for g in gradients])
-        assert_trees_close([only(p) for p in together], alone)  # optax jits its bias correction over the tree
+        assert_trees_close([only(p) for p in together], alone)  # optax compiles its bias correction for the whole tree
 
 
 def test_schedules_per_role(params, gradients, trajectory):
@@ -72,15 +73,15 @@ def test_traced_rates_under_jit_and_vmap_equal_the_loop(params, gradients):
 
     lanes = {role: jnp.asarray([rate, 2 * rate, 0.0]) for role, rate in RATES.items()}
     batched = jax.jit(jax.vmap(run))(lanes)
-    one = jax.jit(run)
+    single = jax.jit(run)
     for lane in range(3):
-        alone = one(jax.tree.map(lambda rate, lane=lane: rate[lane], lanes))
+        alone = single(jax.tree.map(lambda rate, lane=lane: rate[lane], lanes))
         assert_trees_close(jax.tree.map(lambda leaf, lane=lane: leaf[lane], batched), alone)
-    assert_trees_equal(jax.tree.map(lambda leaf: leaf[2], batched), params)  # a rate of 0 moves nothing
-    assert one._cache_size() == 1  # the rate is traced: no compilation per rate
+    assert_trees_equal(jax.tree.map(lambda leaf: leaf[2], batched), params)  # a rate of 0 changes nothing
+    assert single._cache_size() == 1  # the rate is traced: one compilation for all rates
 
 
-def test_a_rate_that_diverges_leaves_other_lanes_bitwise_alone(params, gradients):
+def test_a_diverging_rate_changes_no_bit_of_other_lanes(params, gradients):
     def step(rate):
         tx = optim.by_role(optax.adam, {**RATES, "hidden": rate})
         return optax.apply_updates(params, tx.update(gradients[0], tx.init(params), params)[0])
@@ -98,7 +99,7 @@ def test_absent_roles_have_no_parameter_state(params):
 
 
 def test_state_can_be_mapped_like_parameters(params):
-    # What optax users derive the state's sharding with; it calls init with a placeholder that has no leaves.
+    # optax users derive the state's sharding with it. It calls init with a placeholder that has no leaves.
     tx = optim.by_role(optax.adam, RATES)
     state = tx.init(params)
     marked = optax.tree_utils.tree_map_params(
@@ -112,7 +113,7 @@ def test_state_can_be_mapped_like_parameters(params):
 @jax.tree_util.register_dataclass
 @dataclasses.dataclass
 class Callable:
-    """Like an Equinox module: a pytree that can be called, which optax would take for a mask function."""
+    """A callable pytree, like an Equinox module. optax would take it for a mask function."""
 
     w: jax.Array
     bias: jax.Array
@@ -132,7 +133,7 @@ def test_parameters_in_a_callable_pytree():
         np.testing.assert_allclose(head.bias, -RATES["vector"], rtol=1e-6)
 
 
-def test_decay_per_role_and_none_by_default(params, zeros):
+def test_decay_is_per_role_and_zero_by_default(params, zeros):
     def shrinks(weight_decay):
         tx = optim.by_role(optax.adamw, RATES, weight_decay=weight_decay)
         updates, _ = tx.update(zeros, tx.init(params), params)
@@ -142,7 +143,7 @@ def test_decay_per_role_and_none_by_default(params, zeros):
             for role, ratio in zip(jax.tree.leaves(labels(params)), jax.tree.leaves(ratios), strict=True)
         }
 
-    assert shrinks(None) == dict.fromkeys(ROLES, 0.0)  # optax.adamw's own default would be 1e-4
+    assert shrinks(None) == dict.fromkeys(ROLES, 0.0)  # optax.adamw's default would be 1e-4
     assert shrinks(0.5) == pytest.approx({role: 0.5 * rate for role, rate in RATES.items()}, rel=1e-5)
     assert shrinks({"hidden": 0.5}) == pytest.approx({**dict.fromkeys(ROLES, 0.0), "hidden": 0.005}, rel=1e-5)
 
@@ -163,7 +164,7 @@ def test_scale_by_role_multiplies_and_keeps_dtypes(params):
     assert all(leaf.dtype == jnp.bfloat16 for leaf in jax.tree.leaves(scaled))
 
 
-def test_scale_by_role_takes_a_table_and_traced_factors(params):
+def test_scale_by_role_takes_a_table_or_traced_factors(params):
     t = table("lvp", width=16, vocab=64, normalize="hidden")
     scaled, _ = optim.scale_by_role(t).update(params, optax.EmptyState())
     np.testing.assert_array_equal(scaled["embedding"]["embedding"], 4 * params["embedding"]["embedding"])
@@ -174,7 +175,7 @@ def test_scale_by_role_takes_a_table_and_traced_factors(params):
     assert not any(leaf[1].any() for leaf in jax.tree.leaves(batched))
 
 
-def test_scale_by_role_refuses_what_it_cannot_scale(params):
+def test_scale_by_role_refuses_unusable_factors(params):
     missing = {role: 1.0 for role in ROLES if role != "output"}
     with pytest.raises(InputError, match="factors has no 'output'.*'head/kernel'"):
         optim.scale_by_role(missing).update(params, optax.EmptyState())
@@ -220,7 +221,7 @@ def test_bad_arguments(factory, rates, kwargs, message):
         optim.by_role(factory, rates, **kwargs)
 
 
-def test_imports_jax_and_optax_alone():
+def test_by_role_imports_only_jax_and_optax():
     code = (
         "import sys, lvp.optim, lvp.roles, lvp.parametrization\n"
         "print(sorted({name.split('.')[0] for name in sys.modules}))"

@@ -1,4 +1,5 @@
-"""Optax's conformance matrix (its `alias_test` and `contrib/_common_test`, written anew) over every factory here."""
+"""Optax's conformance matrix (rewritten from its `alias_test` and `contrib/_common_test`) for every optimizer
+factory."""
 
 import dataclasses
 import functools
@@ -17,11 +18,11 @@ from lvp.parametrization import table
 from lvp.roles import ROLES, Declaration
 
 RATE = 0.1
-# Signs of decoupled decay λ keep minima with |θ| < γ/λ where they are (γ, the update's RMS, is at least 0.22), and
-# the largest coordinate of a minimum below is 4.
+# Signs with decoupled decay λ keep minima with |θ| < γ/λ (γ, the update's RMS, is at least 0.22), and the largest
+# coordinate of a minimum below is 4.
 LAMBDA = 0.01
 LVP = table("lvp", width=64, vocab=512, normalize="hidden")
-# The head of a vocabulary and nothing else: every optimizer has something to do with its leading axis.
+# The head of a vocabulary alone, so that every optimizer uses its leading axis.
 OUTPUT = (Declaration(".*", "output", fan_in=(), vocab_axis=0),)
 
 
@@ -32,8 +33,8 @@ def coupled_by_role(learning_rate, weight_decay, declarations):
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Case:
-    """A factory and what it is given; `turns`: it rotates neurons; `peaked`: it wants to know the peak of its rate;
-    `moments`: trees shaped like the parameters in its state."""
+    """A factory and its arguments; `turns`: it rotates neurons; `peaked`: it needs the peak of its rate; `moments`:
+    trees of its state that are shaped like the parameters."""
 
     factory: Callable
     kwargs: Mapping[str, Any]
@@ -42,7 +43,7 @@ class Case:
     peaked: bool = False
 
     def arguments(self, axes=(0,), **more):
-        """Keyword arguments but for the rate, with the axes of a neuron."""
+        """Returns the keyword arguments except the rate, with the axes of a neuron."""
         neurons = {"neurons": {".*": axes}} if self.turns else {}
         return {**self.kwargs, **neurons, **more}
 
@@ -52,7 +53,7 @@ class Case:
 
 
 DECAY = {"weight_decay": LAMBDA}
-ANGLE = {"weight_decay": 0.1}  # of rotational optimizers λ is no decay but sets the angle
+ANGLE = {"weight_decay": 0.1}  # in rotational optimizers λ sets the angle and is no decay
 TURNS = {"turns": True, "peaked": True}
 CASES = {
     "sign_sgd_0": Case(optim.sign_sgd, {"sign_of_zero": 0}, 0),
@@ -79,7 +80,7 @@ is_masked = lambda node: isinstance(node, optax.MaskedNode)  # noqa: E731
 
 
 def tensors(seed: int, dtype=jnp.float32) -> list:
-    """A matrix and a tensor of rank three."""
+    """Returns a matrix and a tensor of rank three."""
     keys = jax.random.split(jax.random.key(seed))
     return [jax.random.normal(k, shape, dtype) for k, shape in zip(keys, [(2, 3), (2, 5, 2)], strict=True)]
 
@@ -110,12 +111,12 @@ def compilations(tx, params, steps: int = 3) -> int:
 
 
 @every
-def test_takes_unknown_extra_arguments_and_compiles_once(case):
+def test_unknown_extra_arguments_are_accepted_and_one_program_is_compiled(case):
     assert compilations(case.make(RATE), jnp.array([0.5, -1.0])) == 1
 
 
-def test_compilations_are_counted():
-    """Control: a state that starts as an integer and goes on as a float compiles a second time."""
+def test_recompilations_are_counted():
+    """Control: a state that starts as an integer and continues as a float is compiled twice."""
     leaky = optax.GradientTransformationExtraArgs(
         lambda params: jnp.asarray(0), lambda updates, state, params, **extra: (updates, state + 1.0)
     )
@@ -127,7 +128,7 @@ def test_state_can_be_mapped_like_parameters(case):
     tx, params = case.make(RATE), tensors(0)
     state = tx.init(params)
     assert_trees_equal(optax.tree.map_params(tx, lambda leaf: leaf, state), state)
-    # What has no neurons has an `optax.MaskedNode` where its norms would be, and so have the roles a role is not.
+    # A transform without neurons has an `optax.MaskedNode` in place of their norms, as have absent roles.
     mark = lambda leaf, p, i: np.full(2, i) if getattr(leaf, "shape", None) == p.shape else leaf  # noqa: E731
     marked = optax.tree.map_params(tx, mark, state, params, [0, 1], is_leaf=is_masked)
     flat = [leaf for leaf in jax.tree.leaves(marked) if isinstance(leaf, np.ndarray)]
@@ -139,7 +140,7 @@ def test_state_can_be_mapped_like_parameters(case):
 
 @dataclasses.dataclass(frozen=True)
 class Target:
-    """`start` may be anywhere; `beside` gives the direction of another start, on the sphere of the minimum."""
+    """`start` is any start; `beside` gives the direction of a start on the sphere of the minimum."""
 
     start: Any
     beside: Any
@@ -168,21 +169,22 @@ STEPS, TIME = 10_000, 1000.0
 
 
 def decaying(count):
-    """A sign's last step is as long as its first, so nothing signed converges at a constant rate. Exponential, and
-    slow against the valley of Rosenbrock, where a sign moves along only once its step is below a 200th of the way
-    left."""
+    """Returns a decaying rate. The last step of a sign update is as long as the first, so signed updates do not
+    converge at a constant rate. The decay is exponential, and slow compared with the valley of Rosenbrock, where a sign
+    follows the valley only once its step is below a 200th of the remaining way."""
     return RATE * jnp.exp(-count / TIME)
 
 
 def onto_sphere(direction, minimum):
-    """`direction` with the norms of `minimum`'s neurons, which lie along axis 0."""
+    """Returns `direction` scaled to the norms of `minimum`'s neurons, which lie along axis 0."""
     length = lambda x: np.sqrt(np.sum(np.square(x), axis=0))  # noqa: E731
     return jax.tree.map(lambda x, y: np.float32(x * (length(y) / length(x))), direction, minimum)
 
 
 @functools.cache
 def optimized(name: str, axes: tuple, on_sphere: bool, minima: tuple = ()) -> dict:
-    """Where the case ends on all targets at once: their losses are added, and no optimizer couples its leaves."""
+    """Returns the final parameters for all targets at once: their losses are added, and no optimizer couples its
+    leaves."""
     tx = CASES[name].make(decaying, axes=axes)
     losses = {key: t.loss or parabola(t.minimum) for key, t in TARGETS.items()}
     start = {key: onto_sphere(t.beside, t.minimum) if on_sphere else t.start for key, t in TARGETS.items()}
@@ -203,7 +205,7 @@ def optimized(name: str, axes: tuple, on_sphere: bool, minima: tuple = ()) -> di
 @pytest.mark.parametrize("target", TARGETS)
 @pytest.mark.parametrize("name", CASES)
 def test_converges(name, target):
-    # What is not made of neurons has no norm to keep: a rotational optimizer's plain part.
+    # These parameters are not neurons, so no norm is kept: the plain part of a rotational optimizer.
     assert_trees_close(optimized(name, (), False)[target], TARGETS[target].minimum, rtol=3e-2, atol=3e-2)
 
 
@@ -217,21 +219,22 @@ def test_neurons_converge_on_their_sphere(name, target):
 @pytest.mark.parametrize("target", [target for target in TARGETS if target != "parabola"])
 @turning
 def test_neurons_that_start_at_zero_converge_anywhere(name, target):
-    """They have no direction to keep a norm along, and are moved like vectors."""
+    """A zero neuron has no direction along which to keep a norm, and is updated like a vector."""
     assert_trees_close(optimized(name, (0,), False)[target], TARGETS[target].minimum, rtol=3e-2, atol=3e-2)
 
 
 @turning
-def test_neurons_keep_their_norm_where_the_minimum_has_another(name):
-    """Control of the two above: a start off the minimum's sphere, as that of optax's parabola, stays off it."""
+def test_neurons_keep_their_norm_if_the_minimum_has_another(name):
+    """Control for the two tests above: a start off the minimum's sphere, as in optax's parabola, stays off it."""
     start, end = TARGETS["parabola"].start, optimized(name, (0,), False)["parabola"]
     assert np.linalg.norm(end) == pytest.approx(np.linalg.norm(start), rel=1e-6)
     assert np.linalg.norm(end - TARGETS["parabola"].minimum) > 8
 
 
 @pytest.mark.parametrize("sign_of_zero", [0, 1])
-def test_signs_at_a_constant_rate_stop_within_their_step(sign_of_zero):
-    """|d| ↦ ||d| − η| once it is below η, so the distance d of a coordinate stays there, and no nearer in general."""
+def test_signs_at_a_constant_rate_end_within_one_step_of_the_minimum(sign_of_zero):
+    """|d| ↦ ||d| − η| once the distance d of a coordinate is below η, so d stays below η but does not shrink in
+    general."""
     tx, target, rate = optim.sign_sgd(0.1, sign_of_zero=sign_of_zero), TARGETS["parabola"], 0.1
     gradient = jax.grad(parabola(target.minimum))
 
@@ -240,7 +243,7 @@ def test_signs_at_a_constant_rate_stop_within_their_step(sign_of_zero):
         return params, jnp.abs(params - target.minimum)
 
     distance = jax.lax.scan(step, jnp.asarray(target.start) + 0.03, length=300)[1]
-    assert np.all(distance[120:] <= rate + 1e-5)  # the longest way is 11, 110 steps
+    assert np.all(distance[120:] <= rate + 1e-5)  # the longest way is 11, or 110 steps
     assert np.all(np.max(distance[-2:], axis=0) > rate / 2 - 1e-5)  # two neighbours add up to a step
 
 
@@ -248,7 +251,7 @@ def test_signs_at_a_constant_rate_stop_within_their_step(sign_of_zero):
 
 
 def steps(tx, params, gradients, *, rates=None):
-    """Parameters after every step, and the last state; `rates` are set by hand before each step."""
+    """Returns the parameters after every step, and the last state. `rates` are set by hand before each step."""
     update, state, out = jax.jit(tx.update), tx.init(params), []
     for t, gradient in enumerate(gradients):
         if rates is not None:
@@ -269,7 +272,8 @@ def plain(case):
 
 @every
 def test_injected_hyperparameters_change_nothing(case):
-    """An injected β is a float32, whose 1 − β is off by up to 2⁻²⁵/(1 − β), 6e-7 at 0.95: three times that."""
+    """An injected β is a float32, so 1 − β is off by up to 2⁻²⁵/(1 − β), 6e-7 at 0.95. The tolerance is three times
+    that."""
     peak = {"peak_learning_rate": RATE} if case.peaked else {}
     tx = optax.inject_hyperparams(case.factory)(**case.arguments(learning_rate=RATE, **peak))
     injected, injected_state = steps(tx, tensors(0), [tensors(k) for k in GRADIENTS])
@@ -280,7 +284,7 @@ def test_injected_hyperparameters_change_nothing(case):
 
 @pytest.mark.parametrize("name", [name for name, case in CASES.items() if case.peaked])
 def test_an_injected_rate_needs_its_peak(name):
-    """It arrives as one array per step, which does not know what came before."""
+    """The rate arrives as one array per step, which contains no peak."""
     case = CASES[name]
     tx = optax.inject_hyperparams(case.factory)(**case.arguments(learning_rate=RATE))
     with pytest.raises(InputError, match="peak_learning_rate"):
@@ -289,8 +293,8 @@ def test_an_injected_rate_needs_its_peak(name):
 
 
 @every
-def test_a_schedule_is_read_at_the_step_from_zero(case):
-    """Against the same rates injected by hand, and a first rate of zero, at which nothing moves."""
+def test_a_schedule_is_read_at_steps_from_zero(case):
+    """Compares with the same rates injected by hand, and with a first rate of zero, at which nothing changes."""
     rates = [0.0, RATE, RATE / 4]
     params, gradients = tensors(0), [tensors(k) for k in GRADIENTS]
     scheduled, _ = steps(case.make(lambda count: jnp.asarray(rates)[count]), params, gradients)
@@ -303,7 +307,7 @@ def test_a_schedule_is_read_at_the_step_from_zero(case):
 
 
 @every
-def test_a_constant_schedule_is_a_number(case):
+def test_a_constant_schedule_equals_a_number(case):
     tx = case.make(optax.constant_schedule(RATE))
     scheduled, _ = steps(tx, tensors(0), [tensors(k) for k in GRADIENTS])
     assert_trees_close(scheduled, plain(case)[0], rtol=1e-6, atol=1e-7)
@@ -329,12 +333,12 @@ def test_dtypes_and_shapes_are_stable(case, dtype):
         jitted = jax.eval_shape(tx.update, gradients, state, params)
         by_schedule = case.make(decaying)
         scheduled = jax.eval_shape(by_schedule.update, gradients, jax.eval_shape(by_schedule.init, params), params)
-        assert avals(scheduled[0]) == avals(gradients)  # a schedule's values are float32, or wider
-        branched = jax.eval_shape(step, True, gradients, state, params)  # refuses branches of different types
+        assert avals(scheduled[0]) == avals(gradients)  # a schedule's values are float32 or wider
+        branched = jax.eval_shape(step, True, gradients, state, params)  # raises if the branches have different types
         for updates, after in (jitted, branched):
             assert avals(updates) == avals(gradients)
             assert avals(after) == avals(state)
-        if dtype == "float16":  # the narrowest range; and outside jit other promotions hold
+        if dtype == "float16":  # the narrowest range; outside jit other promotion rules apply
             updates, after = tx.update(gradients, state, params)
             assert avals(updates) == avals(gradients)
             assert avals(after) == avals(state)
@@ -344,16 +348,16 @@ def test_dtypes_and_shapes_are_stable(case, dtype):
 @pytest.mark.parametrize("mu_dtype", [None, "bfloat16", "float32"])
 @pytest.mark.parametrize("dtype", ["bfloat16", "float32"])
 @pytest.mark.parametrize("name", [name for name in CASES if "sign" not in name and "by_role" not in name])
-def test_mu_dtype_is_that_of_the_first_moment(name, dtype, mu_dtype):
+def test_mu_dtype_is_the_dtype_of_the_first_moment(name, dtype, mu_dtype):
     tx, params = CASES[name].make(RATE, mu_dtype=mu_dtype), tensors(0, dtype)
     state = jax.eval_shape(tx.init, params)
     updates, after = jax.eval_shape(tx.update, params, state, params)
     assert avals(after) == avals(state)
-    found = lambda name: [tree for _, tree in optax.tree.get_all_with_path(state, name)]  # noqa: E731
-    dtypes = lambda name: {leaf.dtype for leaf in jax.tree.leaves(found(name))}  # noqa: E731
+    trees = lambda name: [tree for _, tree in optax.tree.get_all_with_path(state, name)]  # noqa: E731
+    dtypes = lambda name: {leaf.dtype for leaf in jax.tree.leaves(trees(name))}  # noqa: E731
     assert dtypes("mu") == {jnp.dtype(mu_dtype or dtype)}
     assert dtypes("nu") <= {jnp.dtype(dtype)}
-    # A moment kept wider than the gradients makes wider updates, optax's own rule; `apply_updates` rounds them.
+    # A moment that is wider than the gradients makes wider updates, as in optax. `apply_updates` rounds them.
     assert {leaf.dtype for leaf in updates} == {jnp.promote_types(dtype, mu_dtype or dtype)}
 
 
@@ -362,7 +366,7 @@ def test_mu_dtype_is_that_of_the_first_moment(name, dtype, mu_dtype):
 
 @every
 def test_gradients_can_be_accumulated(case):
-    """The mean of four gradients at the fourth step, nothing before it."""
+    """The mean of four gradients is applied at the fourth step, and nothing before it."""
     params, gradients = tensors(0), [tensors(k) for k in range(1, 5)]
     tx = case.make(RATE)
     mean = jax.tree.map(lambda *leaves: jnp.mean(jnp.stack(leaves), axis=0), *gradients)

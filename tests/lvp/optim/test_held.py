@@ -1,4 +1,4 @@
-"""Optimizers that hold the representation change: what they are given, and what they are made of."""
+"""Optimizers that hold the representation change: their input, and the transforms of which they are composed."""
 
 import jax
 import jax.numpy as jnp
@@ -10,7 +10,7 @@ from lvp import optim
 from lvp.errors import InputError
 
 
-def test_lion_ar_that_holds_the_representation_change_is_the_chain_of_its_pieces():
+def test_lion_ar_that_holds_the_representation_change_equals_its_chain():
     params = {"head": {"kernel": jnp.asarray(np.random.default_rng(0).standard_normal((5, 3)), jnp.float32)}}
     gradients = jax.tree.map(jnp.cos, params)
     chain = optax.chain(
@@ -21,7 +21,7 @@ def test_lion_ar_that_holds_the_representation_change_is_the_chain_of_its_pieces
     whole, plain = optim.lion_ar(0.01, weight_decay=0.1, batch_size=8), optim.lion_ar(0.01, weight_decay=0.1)
     updates = [tx.update(gradients, tx.init(params), params, gradient_snr=0.5)[0] for tx in (whole, chain, plain)]
     np.testing.assert_array_equal(*[u["head"]["kernel"] for u in updates[:2]])
-    assert not np.allclose(*[u["head"]["kernel"] for u in updates[1:]], rtol=0.1)  # it is not nothing
+    assert not np.allclose(*[u["head"]["kernel"] for u in updates[1:]], rtol=0.1)  # control: holding changes the update
 
 
 def test_representation_change_needs_its_measurement():
@@ -34,7 +34,7 @@ def test_representation_change_needs_its_measurement():
         tx.update(params, tx.init(params), params, gradient_snr={"head": {"kernel": jnp.ones(3)}})
 
 
-def test_only_the_matrices_estimates_that_are_negative_are_counted():
+def test_only_negative_estimates_of_matrices_are_counted():
     tx = optim.by_role(
         optim.lion_ar, dict.fromkeys(("hidden", "output", "vector"), 0.1), weight_decay=0.1, batch_size=8
     )
@@ -44,5 +44,5 @@ def test_only_the_matrices_estimates_that_are_negative_are_counted():
     }
     _, state = tx.update(params, tx.init(params), params, gradient_snr=jax.tree.map(lambda _: -0.1, params))
     is_state = lambda x: hasattr(x, "clipped")  # noqa: E731
-    found = [s.clipped for s in jax.tree.leaves(state, is_leaf=is_state) if is_state(s)]
-    assert sorted(map(int, found)) == [0, 1, 1]  # vectors, hidden, output
+    clipped = [s.clipped for s in jax.tree.leaves(state, is_leaf=is_state) if is_state(s)]
+    assert sorted(map(int, clipped)) == [0, 1, 1]  # vectors, hidden, output

@@ -21,7 +21,7 @@ PARAMS = {
 
 
 @pytest.mark.parametrize("rule", ["sp", "mup", "lvp"])
-def test_matrices_have_their_roles_std_and_vectors_stay(rule):
+def test_matrices_have_the_std_of_their_role_and_vectors_are_unchanged(rule):
     tx = optim.parametrized(
         optax.adamw, rule, width=WIDTH, vocab=VOCAB, learning_rate=1e-3, weight_decay=0.1, declarations=OURS
     )
@@ -33,17 +33,18 @@ def test_matrices_have_their_roles_std_and_vectors_stay(rule):
         assert abs(x.std() / table[role].init_std - 1) < 5 / np.sqrt(2 * x.size)  # five standard errors
         assert abs(x.mean()) < 5 * table[role].init_std / np.sqrt(x.size)
     np.testing.assert_array_equal(drawn["norm"]["scale"], PARAMS["norm"]["scale"])
-    assert np.abs(np.corrcoef(drawn["tokens"].ravel(), drawn["out"].ravel())[0, 1]) < 0.05  # a key each
+    # every matrix has its own key
+    assert np.abs(np.corrcoef(drawn["tokens"].ravel(), drawn["out"].ravel())[0, 1]) < 0.05
 
 
-def test_a_table_does_too_and_nothing_else():
+def test_a_table_is_accepted_and_other_types_are_refused():
     table = parametrization.table("lvp", width=WIDTH, vocab=VOCAB)
     assert set(optim.initialize(table, PARAMS, jax.random.key(0), declarations=OURS)) == set(PARAMS)
     with pytest.raises(InputError, match="initialize takes a Table"):
         optim.initialize(optax.adamw(1e-3), PARAMS, jax.random.key(0))
 
 
-def test_all_paths_that_nothing_declares_are_named_with_what_to_write():
+def test_all_undeclared_paths_are_named_with_the_declaration_to_add():
     with pytest.raises(InputError) as caught:
         optim.initialize(parametrization.table("lvp", width=WIDTH, vocab=VOCAB), PARAMS, jax.random.key(0))
     said = str(caught.value)
@@ -51,7 +52,7 @@ def test_all_paths_that_nothing_declares_are_named_with_what_to_write():
     assert "'tokens', 'w'" in said and "Declaration('out', ROLE)" in said and "embedding, position" in said
 
 
-def test_a_model_of_another_width_is_told():
+def test_a_model_of_another_width_is_refused():
     right, wrong = (
         optim.describe(parametrization.table("lvp", width=width, vocab=VOCAB), PARAMS, declarations=OURS)
         for width in (WIDTH, 32)

@@ -1,5 +1,6 @@
-"""Sharded parameters on a mesh of eight fake CPU devices, whose number is fixed when jax starts: this file runs itself
-in a process of its own (`python -m tests.lvp.optim.test_meshes OPTIMIZER…`) and asserts there."""
+"""Sharded parameters on a mesh of eight fake CPU devices. The number of devices is fixed when jax starts, so this file
+runs itself in a separate process (`python -m tests.lvp.optim.test_meshes OPTIMIZER…`), which contains the
+assertions."""
 
 import functools
 import os
@@ -42,7 +43,7 @@ SIGNED = {
     "lion_ar": functools.partial(optim.lion_ar, weight_decay=DECAY),
     "parametrized_lion_ar": functools.partial(optim.parametrized, optim.lion_ar, LVP, weight_decay=DECAY),
 }
-# The vocabulary lies along one axis of the mesh and the width along the other.
+# The vocabulary is split over one axis of the mesh and the width over the other.
 SPECS = {
     "embedding": {"embedding": PartitionSpec("vocab", "width")},
     "block_0": {"mlp": {"up": {"kernel": PartitionSpec("vocab", "width"), "bias": PartitionSpec("width")}}},
@@ -68,14 +69,14 @@ def loss(params, tokens, targets):
 
 
 def batches() -> tuple[np.ndarray, np.ndarray]:
-    """Random tokens, each to be answered by another token of its own: softmax regression that can be learned."""
+    """Returns random tokens, each with a distinct token as its target: a softmax regression that can be learned."""
     rng = np.random.default_rng(0)
     tokens = rng.integers(0, VOCAB, (STEPS, BATCH))
     return tokens, rng.permutation(VOCAB)[tokens]
 
 
 def stepper(tx):
-    """One step of training, donating what it replaces; also hands out the update and the gradient."""
+    """Returns a step of training that donates its inputs. It also returns the update and the gradient."""
 
     @functools.partial(jax.jit, donate_argnums=(0, 1))
     def step(params, state, tokens, targets):
@@ -87,8 +88,8 @@ def stepper(tx):
 
 
 def train(tx, step, params):
-    """Final parameters, the losses, and every step's updates."""
-    params = jax.tree.map(jnp.copy, params)  # the first of them are donated
+    """Returns the final parameters, the losses, and the updates of every step."""
+    params = jax.tree.map(jnp.copy, params)  # the first parameters are donated
     state = tx.init(params)
     losses, moved = [], []
     for tokens, targets in zip(*batches(), strict=True):
@@ -100,14 +101,14 @@ def train(tx, step, params):
 
 
 def states(state, name: str) -> list:
-    """The arrays of every tree called `name` in a state, with their paths in the parameters."""
-    found = []
+    """Returns the arrays of every tree called `name` in a state, with their paths in the parameters."""
+    leaves = []
     for _, tree in optax.tree.get_all_with_path(state, name):
-        found += [
+        leaves += [
             (jax.tree_util.keystr(keys, simple=True, separator="/"), leaf)
             for keys, leaf in jax.tree_util.tree_flatten_with_path(tree)[0]
         ]
-    return found
+    return leaves
 
 
 def by_path(tree) -> dict:
@@ -116,7 +117,7 @@ def by_path(tree) -> dict:
 
 
 def shardings(tree, mesh) -> list:
-    """Step counters made eagerly lie on no device in particular; next to what lies on a mesh they are on all of it."""
+    """Counters that were made eagerly lie on no particular device. Beside sharded arrays they are replicated."""
     everywhere = NamedSharding(mesh, PartitionSpec())
     return [(leaf.shape, leaf.sharding if leaf.committed else everywhere) for leaf in jax.tree.leaves(tree)]
 
@@ -127,7 +128,8 @@ def assert_same_shardings(after, before):
 
 
 def moments_lying_like_parameters(state, params) -> int:
-    """How many trees' leaves in the state have their parameter's shape, all of which lie as it does, in pieces."""
+    """Returns the number of leaves in the state with their parameter's shape. All of them must be sharded like the
+    parameter."""
     where, count = by_path(params), 0
     for path, leaf in (*states(state, "mu"), *states(state, "nu")):
         if leaf.shape == where[path].shape:
@@ -138,8 +140,8 @@ def moments_lying_like_parameters(state, params) -> int:
 
 
 def check_shardings(name, tx, step, params):
-    """`init` is called eagerly on parameters that lie on the mesh, as optax's users do, and the step says nothing of
-    where its outputs lie; `init` also under jit, whose outputs `optax.tree.map_params` says where to put."""
+    """Calls `init` eagerly on sharded parameters, as optax's users do; the step does not specify its output shardings.
+    Also calls `init` under jit with the output shardings that `optax.tree.map_params` derives."""
     mesh, state = params["head"]["kernel"].sharding.mesh, tx.init(params)
     moments = MOMENTS.get(name, 4)
     assert moments_lying_like_parameters(state, params) == moments
@@ -156,11 +158,12 @@ def check_shardings(name, tx, step, params):
     after, next_state, *_ = step(held, state, *(x[0] for x in batches()))
     assert_same_shardings(shardings(after, mesh), before[0])
     assert_same_shardings(shardings(next_state, mesh), before[1])
-    assert all(leaf.is_deleted() for leaf in jax.tree.leaves(held))  # donated, so its memory was taken over
+    assert all(leaf.is_deleted() for leaf in jax.tree.leaves(held))  # donated: its memory was reused
 
 
 def check_numbers(name, tx, step, params):
-    """Norms are those of whole neurons and coupled moments those of the whole vocabulary, though both are spread."""
+    """Norms are those of whole neurons, and coupled moments those of the whole vocabulary, although both are
+    sharded."""
     host, state = by_path(jax.device_get(params)), tx.init(params)
     for path, norms in states(state, "norms"):
         axis = by_path(NEURONS)[path]
@@ -182,19 +185,20 @@ def check_numbers(name, tx, step, params):
 
 
 def check_training(name, tx, step, params):
-    """Twenty steps on the mesh against twenty on one device.
-
-    Smooth updates: parameters to 1e-5 of the leaf's largest entry. A sign whose argument is near zero may differ, and
-    moves its coordinate by a whole step; so signed updates are held to the loss, to 1e-3 of its fall, and to the share
-    of coordinates and steps at which signs differ, 1 in 1000.
-    """
-    one = jax.tree.map(lambda leaf: jax.device_put(leaf, jax.devices()[0]), parameters())
-    (many, losses, moves), (single, their_losses, their_moves) = train(tx, step, params), train(tx, step, one)
+    """Compares twenty steps on the mesh with twenty on one device. For smooth updates, parameters agree to 1e-5 of the
+    leaf's largest entry. A sign with an argument near zero may differ, which moves its coordinate by a whole step. For
+    signed updates, the loss therefore agrees to 1e-3 of its decrease, and signs differ in at most 1 of 1000 coordinates
+    and steps."""
+    unsharded = jax.tree.map(lambda leaf: jax.device_put(leaf, jax.devices()[0]), parameters())
+    (on_the_mesh, losses, moves), (on_one_device, their_losses, their_moves) = (
+        train(tx, step, params),
+        train(tx, step, unsharded),
+    )
     fall = their_losses[0] - their_losses[-1]
     assert fall > 0.2, (name, their_losses)
     off = max(
         float(np.max(np.abs(a - b)) / np.max(np.abs(b)))
-        for a, b in zip(jax.tree.leaves(many), jax.tree.leaves(single), strict=True)
+        for a, b in zip(jax.tree.leaves(on_the_mesh), jax.tree.leaves(on_one_device), strict=True)
     )
     flat = lambda moves: np.concatenate([np.ravel(leaf) for leaf in jax.tree.leaves(moves)])  # noqa: E731
     differ = float(np.mean(np.sign(flat(moves)) != np.sign(flat(their_moves))))
@@ -206,7 +210,7 @@ def check_training(name, tx, step, params):
     assert loss_off < 1e-3 and differ < 1e-3, (name, loss_off, differ)
 
 
-# Leaves of the state with a parameter's shape, of the four parameters; one moment's where nothing is said.
+# Number of leaves of the state with a parameter's shape, for four parameters; by default those of one moment.
 MOMENTS = {"sign_sgd": 0, **dict.fromkeys(("adamw", "adamw_uncorrected", "rotational_adamw"), 8)}
 MOMENTS |= {"coupled_adam": 7, "coupled_adam_both": 6}
 
@@ -225,7 +229,7 @@ def main(names: list[str]) -> int:
         for check in (check_shardings, check_numbers, check_training):
             try:
                 check(name, tx, step, params)
-            except Exception:  # every optimizer's report is wanted, not the first one's
+            except Exception:  # the report of every optimizer is needed, not only the first
                 failed += 1
                 print(f"--- {name}", traceback.format_exc(), file=sys.stderr)
     return failed
@@ -233,7 +237,7 @@ def main(names: list[str]) -> int:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("names", [["rotational_adamw"], [*SMOOTH, *SIGNED]])
-def test_eight_devices(names):
+def test_optimizers_on_eight_devices(names):
     flags = f"{os.environ.get('XLA_FLAGS', '')} --xla_force_host_platform_device_count=8"
     environment = os.environ | {"XLA_FLAGS": flags, "JAX_PLATFORMS": "cpu"}
     command = [sys.executable, "-m", "tests.lvp.optim.test_meshes", *names]

@@ -1,4 +1,4 @@
-"""Norms of neurons, whichever way they are added up."""
+"""Norms of neurons, for every way to compute the sum."""
 
 import jax
 import numpy as np
@@ -17,7 +17,7 @@ from lvp.optim import neurons
         ((2, 3, neurons.LONG_ROW), (0, 1)),
     ],
 )
-def test_norms_are_numpys(shape, fan_in):
+def test_norms_equal_numpy(shape, fan_in):
     x = np.random.default_rng(0).standard_normal(shape, np.float32)
     expected = np.sqrt(np.sum(x.astype(np.float64) ** 2, axis=fan_in, keepdims=True))
     got = jax.jit(neurons.norm, static_argnums=1)(x, fan_in)

@@ -1,6 +1,6 @@
-"""Every optimizer against the equations in float64 NumPy (oracle.py): 200 steps, the displacement of every leaf.
+"""Every optimizer against its equations in float64 NumPy (oracle.py): the displacement of every leaf after 200 steps.
 
-The gradients do not depend on the parameters, so a difference is a term that differs, not a diverging trajectory.
+The gradients do not depend on the parameters, so a difference means a different term and not a diverging trajectory.
 """
 
 import functools
@@ -20,12 +20,12 @@ from tests.lvp.optim import oracle
 from tests.marking import slow
 
 STEPS = 200
-RATE = 3e-2  # float32 gains near one round every step of η γ: by 1e-5 of it, and always the same way
+RATE = 3e-2  # float32 gains near one round every step of η γ by 1e-5 of it, always in the same direction
 TOLERANCE = {"float64": 1e-12, "float32": 2e-5}
-# Float32 moments are good to about 1e-7 of their RMS: below this a sign is rounding's.
+# Float32 moments are accurate to about 1e-7 of their RMS. Below this, the sign is determined by rounding.
 DOUBTFUL, DOUBTFUL_SHARE = 1e-6, 1e-5
 
-# path → shape, fan-in axes, vocabulary axis; fan-ins are 16 and more.
+# path → shape, fan-in axes, vocabulary axis; fan-ins are at least 16.
 LEAVES = {
     "embedding/embedding": ((48, 32), (1,), 0),
     "position/embedding": ((16, 32), (1,), None),
@@ -48,21 +48,22 @@ VOCABULARY = {**OUTPUT, "embedding/embedding": 0}
 
 @functools.cache
 def problem():
-    """(params, gradients), path → float32 arrays; both precisions and the oracle start from the same numbers."""
+    """Returns (params, gradients), path → float32 arrays. Both precisions and the oracle start from the same
+    numbers."""
     rng = np.random.default_rng(0)
     params, gradients = {}, {}
     for path, (shape, _, _) in LEAVES.items():
         params[path] = rng.normal(0.0, 0.2, shape)
         if path.endswith("scale"):
             params[path] += 1.0
-        # A mean, so that the displacement is more than a random walk.
+        # A nonzero mean, so that the displacement is more than a random walk.
         gradients[path] = 0.2 * rng.standard_normal(shape) + rng.standard_normal((STEPS, *shape))
         gradients[path][rng.random((STEPS, *shape)) < 0.01] = 0.0
-    # Tokens absent from a batch; token 5 from every one, so that its moments stay exactly zero.
+    # Some tokens are absent from a batch. Token 5 is absent from all, so that its moments stay exactly zero.
     present = rng.random((STEPS, LEAVES["embedding/embedding"][0][0], 1)) < 0.5
     present[:, 5] = False
     gradients["embedding/embedding"] *= present
-    gradients["block_0/norm_mlp/scale"] *= 1e-7  # so small that Adam's ε shows
+    gradients["block_0/norm_mlp/scale"] *= 1e-7  # small enough for Adam's ε to matter
     gradients["block_0/mlp/up/kernel"] *= 30.0
     params[ZERO_NORM[0]][ZERO_NORM[1]] = 0.0
     single = lambda tree: {path: leaf.astype(np.float32) for path, leaf in tree.items()}  # noqa: E731
@@ -96,7 +97,8 @@ RATES = {True: np.full(STEPS, RATE), False: oracle.trapezoid(RATE, STEPS, 0.1, 0
 
 
 def case(name, constant, numbers, flags=None, ours=None, theirs=None, **other):
-    """A Case of the optimizer that the name begins with; the oracle's is of the same name, for Coupled Adam AdamW's."""
+    """Returns the Case of the optimizer that the name begins with. The oracle's function has the same name, except
+    AdamW's for Coupled Adam."""
     factory = name.split("-")[0]
     reference = getattr(oracle, "adamw" if factory == "coupled_adam" else factory)
     label = f"{name}-{'constant' if constant else 'trapezoid'}"
@@ -105,7 +107,7 @@ def case(name, constant, numbers, flags=None, ours=None, theirs=None, **other):
 
 
 def cases():
-    """Every optimizer with every combination of its flags; decay and a schedule take turns with none."""
+    """Yields every optimizer with every combination of its flags. Decay and a schedule alternate with none."""
     for zero in (0, 1):
         yield case(f"sign_sgd-zero{zero}", zero, {}, {"sign_of_zero": zero}, signs=(0, False))
     adam = {"b1": 0.9, "b2": 0.95, "eps": 1e-8}
@@ -138,7 +140,7 @@ CASES = {case.name: case for case in cases()}
 
 
 def nested(flat):
-    """{"a/b": x} → {"a": {"b": x}}"""
+    """Returns {"a": {"b": x}} for {"a/b": x}."""
     tree = {}
     for path, leaf in flat.items():
         *parents, name = path.split("/")
@@ -147,13 +149,14 @@ def nested(flat):
 
 
 def flat(tree):
-    """The inverse of `nested`, in float64 NumPy."""
+    """Returns the inverse of `nested`, in float64 NumPy."""
     leaves = jax.tree_util.tree_leaves_with_path(tree)
     return {jax.tree_util.keystr(keys, simple=True, separator="/"): np.asarray(x, np.float64) for keys, x in leaves}
 
 
 def schedule(constant):
-    """The trapezoid, or its peak at every step where `constant`, a traced bool; carries `.peak`, as `lion_ar` needs."""
+    """Returns the trapezoid, or its peak at every step if `constant`, a traced bool. It has `.peak`, which `lion_ar`
+    needs."""
     trapezoid = optim.trapezoid(RATE, STEPS, warmup=0.1, cooldown=0.5)
     chosen = lambda count: jnp.where(constant, trapezoid.peak, trapezoid(count))  # noqa: E731
     chosen.peak = trapezoid.peak
@@ -161,7 +164,7 @@ def schedule(constant):
 
 
 def run(make, params, gradients):
-    """Parameters after a step of `make()` on each of the gradients."""
+    """Returns the parameters after a step of `make()` for each of the gradients."""
     tx = make()
 
     def step(carry, gradient):
@@ -176,7 +179,7 @@ COMPILED = {}
 
 @functools.cache
 def ours(name, dtype):
-    """Path → parameters after all steps of our optimizer, in one compiled scan."""
+    """Returns path → parameters after all steps of our optimizer, in one compiled scan."""
     case = CASES[name]
     make = functools.partial(case.factory, **case.flags, **case.ours)
     with jax.enable_x64(dtype == "float64"):
@@ -185,7 +188,7 @@ def ours(name, dtype):
             after = jax.jit(functools.partial(run, lambda: make(RATE, **case.numbers)))(params, gradients)
         else:
             traced = lambda p, g, constant, numbers: run(lambda: make(schedule(constant), **numbers), p, g)  # noqa: E731
-            # LLVM's optimizations cost more than they save; the plain case keeps them.
+            # LLVM's optimizations take longer than they save; the plain case keeps them.
             options = {"xla_backend_optimization_level": 0}
             key = (str(make), dtype)
             COMPILED.setdefault(key, jax.jit(traced, compiler_options=options))
@@ -200,12 +203,13 @@ def doubtful(signs):
 
 
 def counted(name):
-    """Path → which coordinates are compared: where signs count, those (whole neurons if they turn) never in doubt."""
+    """Returns path → the coordinates that are compared. For signed updates, coordinates (whole neurons if rotated)
+    whose sign was ever determined by rounding are left out."""
     shapes = {path: leaf.shape for path, leaf in problem()[0].items()}
     if CASES[name].signs is None:
         return {path: np.ones(shape, bool) for path, shape in shapes.items()}
     masks = {path: counts > 0 for path, counts in doubtful(CASES[name].signs).items()}
-    if name.startswith("lion_ar"):  # the projection spreads one coordinate's sign over its neuron
+    if name.startswith("lion_ar"):  # the projection spreads the sign of one coordinate over its neuron
         masks = {
             path: np.broadcast_to(mask.any(FAN_IN[path], keepdims=True) if FAN_IN[path] else mask, shapes[path])
             for path, mask in masks.items()
@@ -214,7 +218,7 @@ def counted(name):
 
 
 def reference(name, **altered):
-    """Path → parameters after all steps of the oracle."""
+    """Returns path → parameters after all steps of the oracle."""
     case = CASES[name]
     params, gradients = problem()
     wide = {path: leaf.astype(np.float64) for path, leaf in params.items()}
@@ -223,7 +227,7 @@ def reference(name, **altered):
 
 
 def errors(name, after, expected):
-    """Path → (relative error of the displacement's norm, of the displacement)."""
+    """Returns path → (relative error of the displacement's norm, of the displacement)."""
     out = {}
     for path, keep in counted(name).items():
         start = problem()[0][path].astype(np.float64)
@@ -234,26 +238,26 @@ def errors(name, after, expected):
     return out
 
 
-def worst(found):
-    return max(max(pair) for pair in found.values())
+def worst(errors_by_path):
+    return max(max(pair) for pair in errors_by_path.values())
 
 
 @pytest.mark.parametrize("name", CASES)
 @pytest.mark.parametrize("dtype", ["float32", slow("float64")])
-def test_displacement_is_that_of_the_equations(name, dtype, record_property):
+def test_displacement_equals_the_equations(name, dtype, record_property):
     deviations = errors(name, ours(name, dtype), reference(name))
     record_property(dtype, float(worst(deviations)))
     assert worst(deviations) <= TOLERANCE[dtype], deviations
 
 
 @pytest.mark.parametrize("signs", sorted({case.signs for case in CASES.values() if case.signs}))
-def test_signs_in_doubt_are_rare(signs):
+def test_signs_determined_by_rounding_are_rare(signs):
     total = STEPS * sum(leaf.size for leaf in problem()[0].values())
-    assert total > 1e6  # a share of 1e-5 is then ten and more coordinate-steps
+    assert total > 1e6  # a fraction of 1e-5 is then at least ten coordinates and steps
     assert sum(counts.sum() for counts in doubtful(signs).values()) <= DOUBTFUL_SHARE * total
 
 
-def test_the_problem_has_what_the_conventions_are_about():
+def test_the_problem_exercises_every_convention():
     params, gradients = problem()
     assert all((gradient == 0).any() for gradient in gradients.values())
     assert not params[ZERO_NORM[0]][ZERO_NORM[1]].any()
@@ -269,7 +273,7 @@ def one_step_later(b, t, nesterov, inverse_bias_correction, exact=oracle.gamma):
 
 
 OUT_BY_HEAD = {**FAN_IN, "block_0/attention/out/kernel": (1,)}
-# Case, arguments of the oracle altered, functions of the oracle altered.
+# Case, altered arguments of the oracle, altered functions of the oracle.
 CONTROLS = {
     "sign of zero": ("sign_sgd-zero1-constant", {"sign_of_zero": 0}, {}),
     "first moment corrected": ("adamw-firstFalse-decay0.1-trapezoid", {"bias_correction_first": True}, {}),

@@ -1,4 +1,4 @@
-"""`parametrized`: rates, decay in closed form, peaks, injection, and what it refuses."""
+"""`parametrized`: rates, decay in closed form, peaks, injection, and refused arguments."""
 
 import functools
 
@@ -33,7 +33,7 @@ def norm(tree) -> float:
 
 
 def by_role(tree, roles_of) -> dict[str, np.ndarray]:
-    """Role → all of its entries, flat."""
+    """Returns role → all of its entries, flattened."""
     out: dict[str, list] = {role: [] for role in ROLES}
     for role, leaf in zip(jax.tree.leaves(labels(roles_of)), jax.tree.leaves(tree), strict=True):
         out[role].append(np.ravel(leaf))
@@ -41,7 +41,7 @@ def by_role(tree, roles_of) -> dict[str, np.ndarray]:
 
 
 def shrinkage(tx, params, zeros, steps: int) -> list[dict[str, np.ndarray]]:
-    """Per step and role, the fraction that θ loses under a zero gradient: pure decay."""
+    """Returns, by step and role, the fraction by which θ shrinks under a zero gradient: pure decay."""
     state, out = tx.init(params), []
     for _ in range(steps):
         updates, state = tx.update(zeros, state, params)
@@ -56,14 +56,14 @@ def shrinkage(tx, params, zeros, steps: int) -> list[dict[str, np.ndarray]]:
 
 @pytest.mark.parametrize("t", TABLES, ids=lambda t: t.rule)
 @pytest.mark.parametrize("factory", [optax.adam, optax.sign_sgd, optax.radam])
-def test_equals_scaling_after_a_base_that_is_linear_in_the_rate(t, factory, params, gradients, trajectory):
+def test_equals_scaling_after_a_base_optimizer_that_is_linear_in_the_rate(t, factory, params, gradients, trajectory):
     inside = optim.parametrized(factory, t, learning_rate=RATE)
     after = optax.chain(factory(RATE), optim.scale_by_role(t))
     assert_trees_close(trajectory(inside, params, gradients), trajectory(after, params, gradients))
 
 
-def test_rate_enters_before_a_projection(params, gradients):
-    # Lars-like toy: the update is normalised after the rate has entered, so a factor after it would be wrong.
+def test_the_rate_enters_before_a_projection(params, gradients):
+    # A toy like LARS: the update is normalised after the rate has entered, so a later factor would be wrong.
     def projected(learning_rate):
         def update(updates, state, params):
             moved = jax.tree.map(lambda p, g: p - learning_rate * g, params, updates)
@@ -84,7 +84,7 @@ def test_rate_enters_before_a_projection(params, gradients):
     assert np.max(np.abs(moved(after) / norms(params) - 1)) > 1e-2
 
 
-def test_a_name_means_the_hidden_rate_and_a_table_what_it_says(params, gradients):
+def test_a_rules_name_normalises_by_the_hidden_rate_and_a_table_does_not(params, gradients):
     def step(rule, rate, **kwargs):
         tx = optim.parametrized(optax.sign_sgd, rule, learning_rate=rate, **kwargs)
         updates, _ = tx.update(gradients[0], tx.init(params), params)
@@ -126,28 +126,28 @@ def test_decay_from_zero_gradients_in_closed_form(t, factory, params, zeros):
             np.testing.assert_allclose(independent[step][role], rate / RATE * decays, rtol=1e-5, atol=1e-9)
 
 
-def test_the_two_decays_differ_and_a_multiplier_after_adamw_is_neither(params, zeros):
+def test_the_two_decays_differ_from_each_other_and_from_a_multiplier_after_adamw(params, zeros):
     after = optax.chain(optax.adamw(RATE, weight_decay=LAMBDA), optim.scale_by_role(LVP))
     (fractions,) = shrinkage(after, params, zeros, 1)
-    np.testing.assert_allclose(fractions["vector"], RATE * LAMBDA, rtol=1e-5)  # gains decay, unasked
+    np.testing.assert_allclose(fractions["vector"], RATE * LAMBDA, rtol=1e-5)  # by default gains decay, too
     np.testing.assert_allclose(fractions["embedding"], 8 * RATE * LAMBDA, rtol=1e-5)
 
 
-def test_closed_form_needs_a_factory_whose_decay_is_rate_times_weight_decay(params, zeros):
-    # The docstring's negative example: lamb normalises the decay along with the gradient.
+def test_the_closed_form_needs_a_factory_whose_decay_is_rate_times_weight_decay(params, zeros):
+    # The negative example of the docstring: lamb normalises the decay together with the gradient.
     tx = optim.parametrized(optax.lamb, LVP, learning_rate=RATE, weight_decay=LAMBDA)
     (fractions,) = shrinkage(tx, params, zeros, 1)
     assert np.abs(fractions["hidden"] / (RATE * LAMBDA) - 1).min() > 0.5
 
 
-def test_no_weight_decay_means_none(params, zeros):
+def test_no_weight_decay_is_the_default(params, zeros):
     (fractions,) = shrinkage(optim.parametrized(optax.adamw, LVP, learning_rate=1.0), params, zeros, 1)
     assert all(not values.any() for values in fractions.values())
     (optaxs,) = shrinkage(optax.adamw(1.0), params, zeros, 1)
-    assert all(values.all() for values in optaxs.values())  # the default this guards against
+    assert all(values.all() for values in optaxs.values())  # control: AdamW's own default decays
 
 
-def test_decay_leaves_the_gradient_part_alone(params, gradients):
+def test_decay_does_not_change_the_gradient_part(params, gradients):
     tx, bare = (
         optim.parametrized(optax.adamw, LVP, learning_rate=RATE, weight_decay=w, decay="independent")
         for w in (LAMBDA, None)
@@ -160,7 +160,7 @@ def test_decay_leaves_the_gradient_part_alone(params, gradients):
 # Peaks -----------------------------------------------------------------------------------------------
 
 
-def test_where_the_peak_comes_from(params, zeros):
+def test_the_peak_is_taken_from_the_argument_or_the_schedule(params, zeros):
     def halved(count):
         return RATE * 0.5 ** (count + 1)  # reaches half its peak at the first step
 
@@ -168,7 +168,7 @@ def test_where_the_peak_comes_from(params, zeros):
     first = lambda tx: shrinkage(tx, params, zeros, 1)[0]["hidden"]  # noqa: E731
     with pytest.raises(InputError, match="peak_learning_rate is required"):
         make(learning_rate=halved)
-    optim.parametrized(optax.adamw, LVP, learning_rate=halved, weight_decay=LAMBDA)  # coupled: not needed
+    optim.parametrized(optax.adamw, LVP, learning_rate=halved, weight_decay=LAMBDA)  # coupled decay does not need it
     np.testing.assert_allclose(first(make(learning_rate=halved, peak_learning_rate=RATE)), LAMBDA / 2, rtol=1e-5)
     halved.peak = RATE
     np.testing.assert_allclose(first(make(learning_rate=halved)), LAMBDA / 2, rtol=1e-5)
@@ -177,7 +177,7 @@ def test_where_the_peak_comes_from(params, zeros):
         np.testing.assert_allclose(first(make(learning_rate=own)), LAMBDA, rtol=1e-5)
 
 
-def test_scaled_schedules_carry_their_scaled_peak():
+def test_scaled_schedules_have_their_scaled_peak():
     seen = {}
 
     def factory(learning_rate, tag=None):
@@ -195,7 +195,7 @@ def test_scaled_schedules_carry_their_scaled_peak():
     assert rates.scaled(0.5, 4.0) == 2.0
 
 
-# With the rest of optax ------------------------------------------------------------------------------
+# Combination with optax's wrappers -------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("decay", ["coupled", "independent"])
@@ -226,7 +226,7 @@ def test_an_injected_rate_can_be_changed_in_the_state_without_recompiling(params
     assert update._cache_size() == 1
 
 
-def test_vmap_over_rates_and_decays_equals_the_loop(params, gradients):
+def test_vmap_over_rates_and_decays_equals_a_loop(params, gradients):
     def run(rate, weight_decay):
         tx = optim.parametrized(optax.adamw, LVP, learning_rate=rate, weight_decay=weight_decay, decay="independent")
         lane, state = params, tx.init(params)
@@ -237,9 +237,9 @@ def test_vmap_over_rates_and_decays_equals_the_loop(params, gradients):
 
     some, decays = jnp.asarray([0.01, 0.03, 0.1]), jnp.asarray([0.0, 0.1, 0.2])
     batched = jax.jit(jax.vmap(run))(some, decays)
-    one = jax.jit(run)
+    single = jax.jit(run)
     for lane in range(3):
-        alone = one(some[lane], decays[lane])
+        alone = single(some[lane], decays[lane])
         assert_trees_close(jax.tree.map(lambda leaf, lane=lane: leaf[lane], batched), alone, atol=1e-6)
 
 
@@ -259,7 +259,7 @@ def test_chains_after_a_clip_of_the_whole_tree(params, gradients):
     chained = optax.chain(optax.clip_by_global_norm(0.1), inner)
     updates, _ = jax.jit(chained.update)(gradients[0], chained.init(params), params)
     assert norm(updates) == pytest.approx(0.1, rel=1e-5)
-    # The negative control: inside, every role would be clipped on its own.
+    # Negative control: inside, every role would be clipped separately.
     clipped = lambda learning_rate: optax.chain(  # noqa: E731
         optax.clip_by_global_norm(0.1), optax.sgd(learning_rate)
     )
@@ -290,7 +290,7 @@ def test_declarations_of_a_foreign_model():
         optim.parametrized(optax.adam, LVP, learning_rate=1.0).init(params)
 
 
-# What it refuses -------------------------------------------------------------------------------------
+# Refused arguments -----------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -305,7 +305,7 @@ def test_declarations_of_a_foreign_model():
         optax.polyak_sgd,
     ],
 )
-def test_plain_sgd_takes_sp_alone(factory):
+def test_plain_sgd_takes_only_sp(factory):
     for t in TABLES[1:]:
         with pytest.raises(InputError, match="of order one per coordinate"):
             optim.parametrized(factory, t, learning_rate=0.1)
@@ -346,8 +346,8 @@ def test_bad_arguments(arguments, message):
     assert "\n" not in str(error.value)
 
 
-def test_a_rule_of_ones_own_is_a_table_of_ones_own():
-    """As a function, and as the table that it makes; also for plain SGD, of which lvp's rules say nothing."""
+def test_a_user_rule_is_a_function_or_its_table():
+    """Also for plain SGD, for which lvp's rules have no numbers."""
 
     def ours(width, vocab):
         return dict.fromkeys(ROLES, (1.0, 1.0)) | {"embedding": (1.0, width**0.5), "output": (1.0, 1 / vocab)}

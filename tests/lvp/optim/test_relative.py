@@ -1,4 +1,5 @@
-"""A role's factor and relative updates: outside the root, once; and `describe` against what an optimizer does."""
+"""A role's factor with relative updates: it applies once, outside the root. `describe` equals an optimizer's
+behaviour."""
 
 import functools
 import math
@@ -21,19 +22,20 @@ RATE, LAMBDA, BETA = 0.01, 0.1, 0.9
 GAMMA = float(lion_scale(BETA, None, nesterov=False, inverse_bias_correction=False))
 ANGLE = math.sqrt(2 * RATE * LAMBDA) * GAMMA
 WEIGHTS = jnp.array([[1.0, 1, -1, -1], [1, -1, 1, -1], [-1, 1, 1, -1], [1, 1, 1, 1]])
-# Every neuron of the one is orthogonal to that of the other, along columns and along rows.
+# Every neuron of one matrix is orthogonal to the same neuron of the other, along columns and along rows.
 SIGNS = WEIGHTS * jnp.array([[1.0, 1, -1, -1], [1, -1, 1, -1], [-1, 1, -1, 1], [-1, -1, 1, 1]])
 PARAMS = {"embedding": {"embedding": WEIGHTS}, "head": {"kernel": WEIGHTS}, "norm_final": {"scale": jnp.ones(SIDE)}}
 GRADIENTS = {"embedding": {"embedding": SIGNS}, "head": {"kernel": SIGNS}, "norm_final": {"scale": jnp.ones(SIDE)}}
 
 
-def test_the_example_is_orthogonal():
+def test_the_example_matrices_are_orthogonal():
     np.testing.assert_array_equal((WEIGHTS * SIGNS).sum(0), 0)
     np.testing.assert_array_equal((WEIGHTS * SIGNS).sum(1), 0)
 
 
 def turned(tx):
-    """tan of the angle of every neuron after one step: of (embedding rows, head columns); and the gains' update."""
+    """Returns the tangent of the angle of every neuron after one step, of (embedding rows, head columns), and the
+    update of the gains."""
     updates, _ = jax.jit(tx.update)(GRADIENTS, tx.init(PARAMS), PARAMS)
     after = optax.apply_updates(PARAMS, updates)
 
@@ -60,13 +62,13 @@ def test_the_role_factor_multiplies_the_angle_outside_the_root():
     np.testing.assert_allclose(gains, -RATE * GAMMA, rtol=1e-5)
 
 
-def test_by_role_puts_a_rate_where_the_factory_has_it_inside_the_root():
+def test_by_role_passes_the_rate_to_the_factory_inside_the_root():
     rates = {"embedding": 2 * RATE, "output": RATE, "vector": RATE}
     embedding, head, _ = turned(optim.by_role(optim.lion_ar, rates, weight_decay=LAMBDA, b=BETA))
     np.testing.assert_allclose(embedding / head, math.sqrt(2), rtol=1e-5)
 
 
-def test_independent_decay_is_the_angle_whatever_the_rate():
+def test_independent_decay_sets_the_angle_for_any_rate():
     for rate in (RATE, 10 * RATE):
         embedding, head, gains = turned(make(learning_rate=rate, decay="independent"))
         np.testing.assert_allclose(head, math.sqrt(2 * LAMBDA) * GAMMA, rtol=1e-5)
@@ -74,8 +76,8 @@ def test_independent_decay_is_the_angle_whatever_the_rate():
         np.testing.assert_allclose(gains, -rate * GAMMA, rtol=1e-5)
 
 
-def test_rotational_adamw_takes_the_factor_once_too():
-    # At the first step the direction is the gradient's sign (ε aside) and its average norm is its own.
+def test_rotational_adamw_applies_the_factor_once():
+    # The direction of the first step is the gradient's sign (except for ε) and its average norm is its own.
     embedding, head, _ = turned(
         optim.parametrized(optim.rotational_adamw, LVP, learning_rate=RATE, weight_decay=LAMBDA)
     )
@@ -85,7 +87,7 @@ def test_rotational_adamw_takes_the_factor_once_too():
 
 
 def half(count):
-    """Half its peak of 2 · RATE, always."""
+    """A schedule at half its peak of 2 · RATE."""
     return RATE * jnp.ones_like(count, float)
 
 
@@ -120,14 +122,14 @@ def test_declarations_reach_the_factory():
     assert np.max(np.abs(norms(after, 0) / norms(params, 0) - 1)) > 1e-4
 
 
-def test_no_decay_is_no_angle_and_says_so():
+def test_zero_decay_is_refused_because_it_gives_no_angle():
     with pytest.raises(InputError, match="weight_decay must be above 0.*embedding/embedding"):
         make(weight_decay=None).init(PARAMS)
 
 
 @pytest.mark.parametrize("decay", ["coupled", "independent"])
-def test_describe_says_what_the_optimizer_does(params, decay):
-    """Rate from a sign descent's step, decay from AdamW's step without gradient."""
+def test_describe_equals_the_optimizers_behaviour(params, decay):
+    """The rate is measured from a step of sign descent, the decay from a step of AdamW without gradient."""
     rule = table("lvp", width=64, vocab=512, normalize="hidden")
     schedule = optim.trapezoid(RATE, 10)
     signs = optim.parametrized(optim.sign_sgd, rule, learning_rate=schedule)
@@ -143,7 +145,7 @@ def test_describe_says_what_the_optimizer_does(params, decay):
         assert row.shape == p.shape and row.init_std == rule[row.role].init_std
 
 
-def test_describe_prints_every_path_and_what_turns(params):
+def test_describe_lists_every_path_and_the_rotated_neurons(params):
     tx = make(rule=table("lvp", width=64, vocab=512, normalize="hidden"))
     text = str(optim.describe(tx, jax.eval_shape(lambda: params)))
     for path, role, multiplier in (("embedding/embedding", "embedding", "8"), ("head/kernel", "output", "1")):

@@ -1,4 +1,4 @@
-"""Schedules that carry their peak, and what reads it: warm-up in steps, traced or not, and peaks that must be given."""
+"""Schedules with a peak and their users: warm-up in steps, traced or not, and peaks that must be given."""
 
 import jax
 import jax.numpy as jnp
@@ -11,7 +11,7 @@ from lvp.errors import InputError
 from lvp.parametrization import table
 
 
-def test_trapezoids_fit_into_their_steps():
+def test_trapezoids_must_fit_into_their_steps():
     with pytest.raises(InputError, match="warmup \\+ cooldown must be at most 1"):
         optim.trapezoid(0.1, 100, warmup=0.6, cooldown=0.5)
     optim.trapezoid(0.1, 100, warmup=0.5, cooldown=0.5)
@@ -19,8 +19,8 @@ def test_trapezoids_fit_into_their_steps():
         optim.trapezoid(0.1, 100, warmup_steps=51)
 
 
-def test_a_warmup_in_steps_may_be_traced():
-    """One program for all lengths, and the schedule of the fraction."""
+def test_warmup_in_steps_may_be_traced():
+    """One program serves all lengths and equals the schedule of the fraction."""
     steps = jnp.arange(45)
     traced = jax.jit(lambda rise: jax.vmap(optim.trapezoid(0.3, 40, warmup_steps=rise))(steps))
     for fraction in (0.0, 0.05, 0.25, 0.5):
@@ -40,7 +40,7 @@ def lion_ar(rate, **kwargs):
     ids=["lion_ar", "rotate_by_learning_rate", "parametrized"],
 )  # fmt: skip
 def test_a_peak_that_cannot_be_read_must_be_given(make):
-    """A number is its own peak; an array may be one step's value, and a schedule's largest is not in it."""
+    """A number is its own peak. An array may be one step's value, which does not contain the schedule's maximum."""
     schedule = optax.cosine_decay_schedule(0.1, 10)
     with pytest.raises(InputError, match="peak_learning_rate is required.*`.peak`"):
         make(schedule)

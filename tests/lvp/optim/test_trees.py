@@ -1,4 +1,4 @@
-"""Parameter trees of plain dicts, Flax Linen, Flax NNX and Equinox; and what the optimizers refuse, and how."""
+"""Parameter trees of plain dicts, Flax Linen, Flax NNX and Equinox; and the errors of the optimizers."""
 
 import functools
 from collections.abc import Callable
@@ -25,7 +25,7 @@ TARGETS = jnp.roll(TOKENS, -1, axis=1)
 
 
 class Case(NamedTuple):
-    """A model: parameters, logits of parameters, declarations; by path the axes of a neuron, and the shapes of the
+    """A model: parameters, logits of parameters, declarations, and by path the axes of a neuron and the shapes of the
     shared second moments."""
 
     params: Any
@@ -64,7 +64,7 @@ def lengths(x: np.ndarray, axes: tuple[int, ...]) -> np.ndarray:
 
 
 def changes(before, after, axes) -> float:
-    """Largest relative change of a norm over `axes`."""
+    """Returns the largest relative change of a norm over `axes`."""
     return float(np.max(np.abs(lengths(after, axes) / lengths(before, axes) - 1)))
 
 
@@ -114,7 +114,7 @@ class Decoder(nn.Module):
 
 
 def linen(scanned: bool) -> Case:
-    """The decoder's names, which the defaults declare; kernels of attention are [d, heads, hd] and [heads, hd, d]."""
+    """A decoder with the default names; attention kernels are [d, heads, hd] and [heads, hd, d]."""
     model = Decoder(scanned)
     params = model.init(jax.random.key(0), TOKENS)
     block, first = ("params/blocks", 1) if scanned else ("params/block_0", 0)
@@ -157,7 +157,7 @@ def nnx_dictionary() -> Case:
 
 
 class EquinoxModel(eqx.Module):
-    """Callable, as Equinox modules are: optax takes such a pytree for a function wherever it allows one."""
+    """Callable, as Equinox modules are. optax takes such a pytree for a function wherever it accepts one."""
 
     embedding: eqx.nn.Embedding
     layers: list
@@ -209,18 +209,19 @@ LVP = table("lvp", width=WIDTH, vocab=VOCAB, normalize="hidden")
 
 
 @models
-def test_neurons_turn_at_their_norms(make):
+def test_neurons_rotate_at_constant_norm(make):
     case = make()
     tx = optim.parametrized(
         optim.lion_ar, LVP, learning_rate=0.1, weight_decay=0.1, declarations=case.declarations, nesterov=True
     )
     params, _ = train(tx, case)
-    assert jax.tree.structure(params) == jax.tree.structure(case.params)  # None where there was None
+    assert jax.tree.structure(params) == jax.tree.structure(case.params)  # None stays None
     before, after = by_path(case.params), by_path(params)
     for path, axes in case.axes.items():
-        assert changes(before[path], after[path], axes) < 5e-7, path  # float32's rounding, twice
+        assert changes(before[path], after[path], axes) < 5e-7, path  # twice float32's rounding
         others = tuple(axis for axis in range(before[path].ndim) if axis not in axes)
-        assert changes(before[path], after[path], others[-1:]) > 1e-3, path  # the other axes' norms do change
+        # control: the norms over the other axes change
+        assert changes(before[path], after[path], others[-1:]) > 1e-3, path
     for path in before.keys() - case.axes.keys():
         assert np.any(after[path] != before[path]), path
     assert cross_entropy(case)(params) < cross_entropy(case)(case.params)
@@ -250,19 +251,19 @@ def test_a_vocabulary_shares_its_second_moment(make):
     "factory", [functools.partial(optim.lion_ar, learning_rate=0.1), functools.partial(optim.rotational_adamw, 0.1)]
 )
 def test_filters_of_a_convolution_keep_their_norms(factory):
-    """[height, width, in, out]: a filter is what one output channel sums over."""
+    """A kernel is [height, width, in, out]: a filter is all weights of one output channel."""
     params = {"conv": {"kernel": jax.random.normal(jax.random.key(0), (3, 2, 4, 5)), "bias": jnp.ones(5)}}
     gradients = jax.tree.map(lambda leaf: jnp.cos(7 * leaf) + 0.1, params)
     tx = factory(weight_decay=0.1, neurons={"conv/kernel": (0, 1, 2)})
     updates, state = tx.update(gradients, tx.init(params), params)
     after, before = optax.apply_updates(params, updates)["conv"], params["conv"]
     assert changes(before["kernel"], after["kernel"], (0, 1, 2)) < 3e-7
-    assert changes(before["kernel"], after["kernel"], (0, 1)) > 1e-3  # a neuron is not each plane of a filter
+    assert changes(before["kernel"], after["kernel"], (0, 1)) > 1e-3  # control: a plane of a filter is not a neuron
     assert not np.allclose(after["bias"], before["bias"])
     assert state[-1].norms["conv"]["kernel"].shape == (1, 1, 1, 5)
 
 
-# What is refused, and how ----------------------------------------------------------------------------
+# Errors ----------------------------------------------------------------------------------------------
 
 CONV = {"conv": {"kernel": jnp.ones((3, 3, 2, 4))}}
 BETAS = [
@@ -288,14 +289,14 @@ named = lambda factory: getattr(getattr(factory, "func", factory), "__name__", N
 
 @pytest.mark.parametrize("value", [1.0, 1.5, -0.1, float("nan"), np.float32(1), 1])
 @pytest.mark.parametrize(("factory", "name"), BETAS, ids=[f"{named(f)}-{name}" for f, name in BETAS])
-def test_betas_lie_in_zero_to_one(factory, name, value):
+def test_betas_must_lie_between_zero_and_one(factory, name, value):
     with pytest.raises(InputError, match=rf"^{name} must"):
         factory(**{name: value})
     factory(**{name: 0.0})
 
 
 @pytest.mark.parametrize("factory", DECAYING)
-def test_rates_and_decays_are_not_negative(factory):
+def test_rates_and_decays_must_not_be_negative(factory):
     with pytest.raises(InputError, match="^weight_decay must.*not negative"):
         factory(0.1, weight_decay=-0.1)
     with pytest.raises(InputError, match="^learning_rate must.*not negative"):
@@ -307,8 +308,8 @@ def test_neurons_need_an_angle(factory):
     params = {"head": {"kernel": jnp.ones((2, 3)), "bias": jnp.ones(3)}}
     with pytest.raises(InputError, match="weight_decay must be above 0.*'head/kernel'"):
         factory(0.1, weight_decay=0.0).init(params)
-    factory(0.1, weight_decay=0.0).init({"head": {"bias": jnp.ones(3)}})  # nothing turns, so nothing stands still
-    with pytest.raises(InputError, match="weight_decay must be above 0"):  # by default `parametrized` decays nothing
+    factory(0.1, weight_decay=0.0).init({"head": {"bias": jnp.ones(3)}})  # without neurons no angle is needed
+    with pytest.raises(InputError, match="weight_decay must be above 0"):  # by default `parametrized` has no decay
         optim.parametrized(factory, LVP, learning_rate=0.1).init(params)
 
 
@@ -319,17 +320,17 @@ def test_undeclared_parameters_are_named(factory):
     with pytest.raises(InputError, match="'conv/kernel'"):
         optim.parametrized(factory, LVP, learning_rate=0.1, weight_decay=0.1).init(CONV)
     declared = (Declaration("conv/kernel", "output", fan_in=(0, 1, 2)),)
-    state = factory(0.1, declarations=declared).init(CONV)  # a state from elsewhere, a checkpoint for one
+    state = factory(0.1, declarations=declared).init(CONV)  # for example a state from a checkpoint
     with pytest.raises(InputError, match="'conv/kernel'"):
         factory(0.1).update(CONV, state, CONV)
 
 
 @pytest.mark.parametrize("factory", TURNING)
-def test_neurons_name_axes_that_exist(factory):
+def test_axes_of_neurons_must_exist(factory):
     for axes in ((4,), (0, 7)):
         with pytest.raises(InputError, match="^neurons.*'conv/kernel'"):
             factory(0.1, neurons={"conv/kernel": axes}).init(CONV)
-    with pytest.raises(InputError, match="^neurons.*'conv/kernel'"):  # no axes are said
+    with pytest.raises(InputError, match="^neurons.*'conv/kernel'"):  # no axes are given
         factory(0.1, neurons={"conv/bias": ()}).init(CONV)
     with pytest.raises(InputError, match=r"^neurons\['conv/kernel'\] must be a tuple"):
         factory(0.1, neurons={"conv/kernel": 0}).init(CONV)
@@ -341,6 +342,6 @@ def test_only_vocabularies_are_coupled():
     for role in ("hidden", "vector", "heads"):
         with pytest.raises(InputError, match=f"^couple: '{role}' has no vocabulary"):
             optim.coupled_adam(0.1, couple=("output", role))
-    heads = (Declaration("conv/kernel", "output", fan_in=(0, 1)),)  # two axes could be the vocabulary
+    heads = (Declaration("conv/kernel", "output", fan_in=(0, 1)),)  # either axis could be the vocabulary
     with pytest.raises(InputError, match="^couple: parameter 'conv/kernel'.*vocab_axis"):
         optim.coupled_adam(0.1, declarations=heads).init(CONV)

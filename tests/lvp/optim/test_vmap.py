@@ -1,4 +1,5 @@
-"""Sweeps in one program: `jax.vmap` over rates and seeds equals a loop, and a lane that breaks breaks alone."""
+"""Sweeps in one program: `jax.vmap` over rates and seeds equals a loop, and a diverged lane does not affect the
+others."""
 
 import functools
 
@@ -18,12 +19,12 @@ DECAY = {"weight_decay": 0.1}
 
 
 def peaked(factory, **kwargs):
-    """A traced rate is not known to be its own peak."""
+    """Declares the peak of a traced rate, which is otherwise unknown."""
     return lambda rate: factory(learning_rate=rate, peak_learning_rate=rate, **DECAY, **kwargs)
 
 
 def scheduled(rate):
-    """A schedule that carries its traced peak, one learning rate a lane."""
+    """Returns a schedule with a traced peak, one learning rate per lane."""
     return optim.lion_ar(optim.trapezoid(rate, STEPS, warmup=0.25), **DECAY)
 
 
@@ -56,13 +57,14 @@ SHAPES = {
 
 
 def tree(rng, *leading: int) -> dict:
-    """Every role but positions."""
+    """Returns parameters of every role except positions."""
     draw = lambda shape: rng.normal(size=(*leading, *shape)).astype(np.float32)  # noqa: E731
     return jax.tree.map(draw, SHAPES, is_leaf=lambda node: isinstance(node, tuple))
 
 
 def drawn(seed: int) -> tuple[dict, dict, dict]:
-    """Start, goal and every step's noise. One column of the head starts at zero, a neuron that keeps no norm."""
+    """Returns start, goal and the noise of every step. One column of the head starts at zero: a neuron that keeps no
+    norm."""
     rng = np.random.default_rng(seed)
     start, goal, noise = tree(rng), tree(rng), tree(rng, STEPS)
     start["head"]["kernel"][:, 0] = 0.0
@@ -70,11 +72,8 @@ def drawn(seed: int) -> tuple[dict, dict, dict]:
 
 
 def run(make, rate, data, poison):
-    """Twenty steps towards the goal under noise; `poison` joins the gradient of one of them.
-
-    A gradient is a sum of each coordinate's own, so that lanes have nothing to round differently: what is compared is
-    the optimizer.
-    """
+    """Runs twenty steps towards the goal under noise; `poison` is added to the gradient of one step. A gradient is a
+    separate sum for each coordinate, so lanes cannot round differently, and only the optimizer is compared."""
     start, goal, noise = data
     tx = make(rate)
 
@@ -99,7 +98,8 @@ def program(name: str):
 
 @functools.cache
 def swept(name: str, poison: tuple[float, ...]):
-    """Lanes of (rate, seed), a poison each: parameters and state, from one compiled program per optimizer."""
+    """Returns parameters and state of the lanes (rate, seed), with a poison each, from one compiled program per
+    optimizer."""
     data = jax.tree.map(lambda *leaves: np.stack(leaves), *LANES)
     return jax.device_get(program(name)(RATES, data, np.float32(poison)))
 
@@ -110,26 +110,26 @@ def lane(tree, i: int):
 
 @pytest.mark.parametrize("name", all_slow_but(FEW, OPTIMIZERS))
 def test_lanes_equal_a_loop(name):
-    """To 2e-6 of a leaf's largest entry: some twenty roundings, each of 6e-8, in twenty steps."""
-    one = jax.jit(functools.partial(run, OPTIMIZERS[name]))
+    """The tolerance is 2e-6 of a leaf's largest entry: some twenty roundings of 6e-8 in twenty steps."""
+    single = jax.jit(functools.partial(run, OPTIMIZERS[name]))
     lanes = swept(name, (0.0, 0.0, 0.0))
     for i, (rate, data) in enumerate(zip(RATES, LANES, strict=True)):
-        alone = jax.device_get(one(rate, data, np.float32(0)))
+        alone = jax.device_get(single(rate, data, np.float32(0)))
         for a, b in zip(jax.tree.leaves(lane(lanes, i)), jax.tree.leaves(alone), strict=True):
             np.testing.assert_allclose(a, b, rtol=0, atol=2e-6 * np.max(np.abs(b)))
-    assert one._cache_size() == program(name)._cache_size() == 1  # rates are traced: one compilation for all
+    assert single._cache_size() == program(name)._cache_size() == 1  # rates are traced: one compilation for all
     first, second, third = (lane(lanes[0], i)["head"]["kernel"] for i in range(3))
     assert not np.allclose(first, second, atol=0.1) and not np.allclose(second, third, atol=0.1)
 
 
 @pytest.mark.parametrize("bad", [np.nan, np.inf])
 @pytest.mark.parametrize("name", OPTIMIZERS)
-def test_a_lane_that_breaks_breaks_alone(name, bad):
-    """Bit for bit, against the same program on the same lanes without it."""
+def test_a_diverged_lane_does_not_affect_other_lanes(name, bad):
+    """Compares bits with the same program on the same lanes without poison."""
     healthy, broken = swept(name, (0.0, 0.0, 0.0)), swept(name, (0.0, float(bad), 0.0))
     for i in (0, 2):
         jax.tree.map(np.testing.assert_array_equal, lane(broken, i), lane(healthy, i))
     same = jax.tree.map(np.array_equal, lane(broken, 1), lane(healthy, 1))
-    assert not all(jax.tree.leaves(same[0]))  # control: the poison was taken
+    assert not all(jax.tree.leaves(same[0]))  # control: the poison had an effect
     if np.isnan(bad):
-        assert all(np.all(np.isnan(leaf)) for leaf in jax.tree.leaves(lane(broken[0], 1)))  # nor is it hidden
+        assert all(np.all(np.isnan(leaf)) for leaf in jax.tree.leaves(lane(broken[0], 1)))  # and the effect is visible

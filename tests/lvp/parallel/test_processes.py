@@ -1,6 +1,5 @@
-"""Training on a mesh that two processes share: over `jax.distributed` on this machine, a device each. The file runs
-itself as those processes (`python -m tests.lvp.parallel.test_processes INDEX PORT FOLDER PART`), which assert and
-print."""
+"""Training on a mesh of two processes over `jax.distributed` on this machine, one device each. The file runs itself as
+these processes (`python -m tests.lvp.parallel.test_processes INDEX PORT FOLDER PART`), which assert and print."""
 
 import functools
 import json
@@ -24,7 +23,7 @@ STEPS, HALF = 20, 9
 MODEL = DecoderConfig(vocab=40, width=16, layers=1, context=8, head_dim=4, positions="rotary", mlp="swiglu")
 CELL = Cell(MODEL, DataConfig("none", order="rows"), 4, STEPS, OptimizerConfig("adamw", {"weight_decay": 0.1}))
 LANE = Lane(dict.fromkeys(roles.ROLES, 0.02), dict.fromkeys(roles.ROLES, 0.2), 0)
-TOLERANCE = 1e-5  # nats, against one device
+TOLERANCE = 1e-5  # nats, compared with one device
 
 
 def feed(mesh):
@@ -38,15 +37,15 @@ def program(mesh) -> Program:
 
 
 def train(mesh, **options) -> list[float]:
-    (found,) = training.run(program(mesh), [LANE], feed(mesh), **options)
-    return [*found.curve_losses, found.valid_loss]
+    (outcome,) = training.run(program(mesh), [LANE], feed(mesh), **options)
+    return [*outcome.curve_losses, outcome.valid_loss]
 
 
-# --- in a process of two ------------------------------------------------------------------------------------------
+# --- in one of two processes --------------------------------------------------------------------------------------
 
 
 def first_half(mesh, folder: Path) -> dict:
-    """Trains, saves half way and is then told to stop: one process alone, yet both leave with the same step."""
+    """Trains, saves half way and is then told to stop. Only one process is told, but both leave at the same step."""
     at = []
 
     def on_chunk(step, state):
@@ -64,7 +63,7 @@ def first_half(mesh, folder: Path) -> dict:
 
 
 def second_half(mesh, folder: Path) -> dict:
-    """Goes on from there; chunks are as long as each process' clock would have them."""
+    """Resumes from the saved step. The length of chunks depends on each process' clock."""
     step, (state,) = checkpoints.latest([folder / "lane"], program(mesh).lane_shapes(), ["a"])
     kernel = state["params"]["head"]["kernel"]
     assert not kernel.is_fully_addressable and kernel.addressable_shards[0].data.shape == (8, 40)
@@ -76,15 +75,15 @@ def whole(mesh, folder: Path) -> dict:
 
 
 def damaged(mesh, folder: Path) -> dict:
-    """Neither goes on from what has one wrong byte."""
+    """Tries to resume from a checkpoint with one wrong byte."""
     if jax.process_index() == 0:
         flip_a_byte(folder / "lane")
     processes.gathered([1])
-    return {"found": checkpoints.latest([folder / "lane"], program(mesh).lane_shapes(), ["a"]) is not None}
+    return {"usable": checkpoints.latest([folder / "lane"], program(mesh).lane_shapes(), ["a"]) is not None}
 
 
 def another_configuration(mesh, folder: Path) -> dict:
-    return {"found": checkpoints.latest([folder / "lane"], program(mesh).lane_shapes(), ["b"]) is not None}
+    return {"usable": checkpoints.latest([folder / "lane"], program(mesh).lane_shapes(), ["b"]) is not None}
 
 
 PARTS = (whole, first_half, second_half, another_configuration, damaged)
@@ -103,13 +102,13 @@ def main(index: int, port: int, folder: Path, names: list[str]) -> None:
 
 
 def free_port() -> int:
-    with socket.socket() as found:
-        found.bind(("localhost", 0))
-        return found.getsockname()[1]
+    with socket.socket() as bound:
+        bound.bind(("localhost", 0))
+        return bound.getsockname()[1]
 
 
 def run(folder: Path, *parts) -> list[dict]:
-    """What each of two processes says, by part."""
+    """Returns the output of each of two processes, by part."""
     words = [str(free_port()), str(folder), *(p.__name__ for p in parts)]
     environment = os.environ | {"JAX_PLATFORMS": "cpu", "XLA_FLAGS": ""}
     pair = [
@@ -120,15 +119,15 @@ def run(folder: Path, *parts) -> list[dict]:
         for i in range(2)
     ]
     try:
-        said = [p.communicate(timeout=240) for p in pair]
+        outputs = [p.communicate(timeout=240) for p in pair]
     finally:
         for p in pair:
             p.kill()
-    for p, (_, err) in zip(pair, said, strict=True):
+    for p, (_, err) in zip(pair, outputs, strict=True):
         assert p.returncode == 0, err[-4000:]
     return [
         {k: v for line in out.splitlines() if line.startswith("{") for k, v in json.loads(line).items()}
-        for out, _ in said
+        for out, _ in outputs
     ]
 
 
@@ -145,7 +144,7 @@ def flip_a_byte(folder: Path) -> None:
 def test_two_processes_train_save_and_resume(tmp_path):
     alone = np.array(train(None))
     first = run(tmp_path, whole, first_half)
-    # One process reads what two wrote.
+    # One process reads the checkpoint of two.
     step, (state,) = checkpoints.latest([tmp_path / "lane"], program(None).lane_shapes(), ["a"])
     assert step == HALF
     np.testing.assert_allclose(train(None, state=state, step=step), alone, atol=TOLERANCE)
@@ -154,9 +153,10 @@ def test_two_processes_train_save_and_resume(tmp_path):
         np.testing.assert_allclose(before["whole"]["losses"], alone, atol=TOLERANCE)
         assert before["first_half"] == {"stopped": HALF}
         assert after["second_half"]["from"] == HALF
-        # Losses before the interruption are part of the state; those after it, to the bit what they would have been.
+        # Losses before the interruption are part of the state. Later losses equal those of the uninterrupted run bit
+        # for bit.
         assert after["second_half"]["losses"] == before["whole"]["losses"]
-        assert not after["another_configuration"]["found"] and not after["damaged"]["found"]
+        assert not after["another_configuration"]["usable"] and not after["damaged"]["usable"]
     assert alone[0] - alone[-2] > 0.3
 
 

@@ -1,4 +1,5 @@
-"""Where parameters, optimizer state and tokens lie on a mesh: the table, and what does not fit."""
+"""Sharding of parameters, optimizer state and tokens on a mesh: the table of roles, and errors for sizes that do not
+fit."""
 
 import jax
 import jax.numpy as jnp
@@ -24,9 +25,9 @@ def by_path(tree, is_leaf=lambda x: isinstance(x, P)):
     return {jax.tree_util.keystr(keys, simple=True, separator="/"): x for keys, x in leaves}
 
 
-def test_parameters_lie_by_role():
-    found = by_path(sharding.specs(shapes(hayou_liu_1b())))
-    assert found == {
+def test_parameters_are_sharded_by_role():
+    specs = by_path(sharding.specs(shapes(hayou_liu_1b())))
+    assert specs == {
         "embedding/embedding": P("model", "fsdp"),
         "head/kernel": P("fsdp", "model"),
         "norm_final/scale": P(),
@@ -39,7 +40,7 @@ def test_parameters_lie_by_role():
 
 
 @pytest.mark.parametrize("config", [SMALL, gpt2(64, width=32, layers=2, head_dim=8)], ids=["untied", "gpt2"])
-def test_no_axis_of_the_mesh_is_used_twice_and_layers_are_never_split(config):
+def test_no_mesh_axis_is_used_twice_and_layers_are_never_split(config):
     for leaf in jax.tree.leaves(roles.classify(shapes(config))):
         places = [p for p in sharding.spec_of(leaf) if p is not None]
         assert len(set(places)) == len(places)
@@ -49,31 +50,31 @@ def test_no_axis_of_the_mesh_is_used_twice_and_layers_are_never_split(config):
 @pytest.mark.parametrize(
     "tx", [optim.adamw(0.1), optim.lion_ar(0.1), optim.by_role(optim.coupled_adam, dict.fromkeys(roles.ROLES, 0.1))]
 )
-def test_what_an_optimizer_holds_lies_as_its_parameters(tx):
+def test_optimizer_state_is_sharded_like_its_parameters(tx):
     params = shapes(SMALL)
     state = jax.eval_shape(tx.init, params)
-    found, sizes = by_path(sharding.state_specs(state, params)), by_path(state, is_leaf=None)
-    split = {path: spec for path, spec in found.items() if spec != P()}
+    specs, sizes = by_path(sharding.state_specs(state, params)), by_path(state, is_leaf=None)
+    split = {path: spec for path, spec in specs.items() if spec != P()}
     where = by_path(sharding.specs(params))
-    assert len(split) >= sum(spec != P() for spec in where.values())  # one moment of each at least
+    assert len(split) >= sum(spec != P() for spec in where.values())  # at least one moment of each
     for path, spec in split.items():
         of = next(p for p in where if path.endswith("/" + p))
         assert len(spec) <= len(sizes[path].shape)
         assert all(p is None or p == q for p, q in zip(spec, where[of], strict=False)), path
 
 
-def test_what_belongs_to_no_parameter_is_everywhere():
+def test_state_without_parameters_is_replicated():
     state = {"count": jnp.zeros(()), "losses": jnp.zeros(64), "params": shapes(SMALL)}
-    found = by_path(sharding.state_specs(state, shapes(SMALL)))
-    assert found["count"] == found["losses"] == P()
-    assert found["params/head/kernel"] == P("fsdp", "model")
+    specs = by_path(sharding.state_specs(state, shapes(SMALL)))
+    assert specs["count"] == specs["losses"] == P()
+    assert specs["params/head/kernel"] == P("fsdp", "model")
 
 
 @pytest.mark.parametrize(
     ("text", "sizes"),
     [
         ("data=2,fsdp=2,model=2", (2, 2, 2)),
-        ("model=4", (1, 2, 4)),  # fsdp takes what is left
+        ("model=4", (1, 2, 4)),  # fsdp takes the remaining devices
         ("", (1, 8, 1)),
         ("data=8, fsdp=1", (8, 1, 1)),
         ({"data": 2}, (2, 4, 1)),
@@ -108,7 +109,7 @@ def test_bad_meshes_are_named(text, words):
         ((1, 3, 1), SMALL, 9, "fsdp = 3 does not divide axis"),
     ],
 )
-def test_what_does_not_fit_a_mesh_is_named(sizes, config, rows, words):
+def test_sizes_that_do_not_fit_a_mesh_are_named(sizes, config, rows, words):
     if isinstance(config, dict):
         config = DecoderConfig(**({"vocab": 64, "width": 32, "head_dim": 8, "heads": 8, "kv_heads": 4} | config))
     sizes = dict(zip(sharding.AXES, sizes, strict=True))
@@ -116,5 +117,5 @@ def test_what_does_not_fit_a_mesh_is_named(sizes, config, rows, words):
         sharding.check_fits(sizes, rows=rows, params=shapes(config), heads=HEADS)
 
 
-def test_what_fits_a_mesh_passes():
+def test_sizes_that_fit_a_mesh_pass():
     sharding.check_fits({"data": 2, "fsdp": 2, "model": 4}, rows=8, params=shapes(SMALL), heads=HEADS)

@@ -1,4 +1,4 @@
-"""The packaged evidence is what the committed results say (`test_results` holds that it is not stale)."""
+"""The packaged evidence equals the committed results (`test_results` checks that it is not stale)."""
 
 import lvp.parametrization.evidence
 from lvp import parametrization
@@ -7,21 +7,21 @@ from sweeps.reporting import results
 
 def test_evidence_covers_every_rule_of_every_committed_result():
     committed = [folder.name for folder, sweep, _ in results.committed() if sweep["experiment"] == "regimes"]
-    found = lvp.parametrization.evidence.transfer()
-    assert committed and sorted(found) == sorted(committed)
-    for result in found.values():
+    evidence = lvp.parametrization.evidence.transfer()
+    assert committed and sorted(evidence) == sorted(committed)
+    for result in evidence.values():
         assert max(result["widths"]) >= 4 * min(result["widths"])
         assert max(result["vocabs"]) >= 16 * min(result["vocabs"])
         for rule, row in result["rules"].items():
             parametrization.table(rule, width=64, vocab=256)
             assert {f"{name}_gap" for name in ("tuned", "mean", "worst")} <= set(row)
             for name in ("mean", "worst"):
-                if row[f"{name}_gap"] is not None:  # None is a rule that diverged
+                if row[f"{name}_gap"] is not None:  # None: the rule diverged
                     low, high = row[f"{name}_gap_interval"]
                     assert low <= row[f"{name}_gap"] <= high and row["mean_gap"] <= row["worst_gap"]
 
 
-def test_other_records_make_another_text(monkeypatch):
+def test_other_records_give_other_evidence(monkeypatch):
     """Negative control for staleness."""
     kept = [c for c in results.committed() if c[1]["experiment"] == "token_frequencies"]
     monkeypatch.setattr(results, "committed", lambda: kept)

@@ -1,4 +1,4 @@
-"""Every cell of every table in closed form; the attenuation against its definition and other quadratures."""
+"""Every cell of every table in closed form; the attenuation against its definition and independent quadratures."""
 
 import functools
 import math
@@ -18,7 +18,7 @@ RULES = ("sp", "mup", "lvp", "interpolated")
 
 
 def expected(rule: str, d: int, m: int) -> dict[str, tuple[float, float]]:
-    """(init variance, learning rate in units of η): Tables 1 and 2 of Hayou & Liu 2025 as printed."""
+    """Returns (init variance, learning rate in units of η): Tables 1 and 2 of Hayou & Liu 2025 as printed."""
     ratio = math.sqrt((1 + (2 / math.pi) * (d - 1)) / (1 + 2 * (d - 1) / (math.pi * m)))
     cells = {
         "sp": {"embedding": (1, 1), "output": (1 / d, 1), "hidden": (1 / d, 1), "vector": (0, 1)},
@@ -49,7 +49,7 @@ def test_every_cell_in_closed_form(rule, d, m):
 
 @pytest.mark.parametrize("rule", RULES)
 @pytest.mark.parametrize(("d", "m"), SHAPES)
-def test_hidden_normalisation_divides_all_by_the_hidden_multiplier(rule, d, m):
+def test_hidden_normalisation_divides_all_multipliers_by_the_hidden_one(rule, d, m):
     paper, hidden = (table(rule, width=d, vocab=m, normalize=n) for n in ("paper", "hidden"))
     assert hidden["hidden"].lr_multiplier == 1
     for role in paper:
@@ -67,7 +67,7 @@ def test_the_root_d_rule(d, m):
 
 
 @pytest.mark.parametrize("rule", RULES)
-def test_base_width_makes_every_multiplier_one_there(rule):
+def test_base_width_makes_every_multiplier_one_at_the_base(rule):
     at_base = table(rule, width=128, vocab=1024, base_width=128)
     assert [at_base[role].lr_multiplier for role in at_base] == [1.0] * 5
     away, paper, base = (
@@ -82,7 +82,7 @@ def test_base_width_makes_every_multiplier_one_there(rule):
         assert away[role].init_std == paper[role].init_std
 
 
-def test_base_vocab_matters_to_interpolated_alone():
+def test_base_vocab_matters_only_to_interpolated():
     for rule in RULES:
         same, other = (
             table(rule, width=512, vocab=4096, base_width=128, base_vocab=v)["embedding"].lr_multiplier
@@ -91,7 +91,7 @@ def test_base_vocab_matters_to_interpolated_alone():
         assert (same != other) == (rule == "interpolated")
 
 
-def test_interpolated_limits():
+def test_limits_of_interpolated():
     big = 10**9
     assert embedding_ratio(4096, big) == pytest.approx(math.sqrt(2 / math.pi * 4096), rel=1e-3)
     assert embedding_ratio(4096, big, 0.44) == pytest.approx(math.sqrt(0.88 / math.pi * 4096), rel=1e-3)
@@ -107,7 +107,7 @@ def test_interpolated_takes_the_frequency_weighted_attenuation():
     assert t.kappa == pytest.approx(kappa, rel=1e-14) and 0 < kappa < 0.44
     ratio = t["embedding"].lr_multiplier / t["output"].lr_multiplier
     assert ratio == pytest.approx(embedding_ratio(64, 512, kappa), rel=1e-14)
-    # Equal frequencies: κ_i = 1/m for each, and so is their mean.
+    # For equal frequencies every κ_i and their mean are 1/m.
     uniform = table("interpolated", width=64, vocab=512, frequencies=np.full(512, 1 / 512))
     assert uniform.kappa == pytest.approx(1 / 512, rel=1e-11)
     for rule in ("sp", "mup", "lvp"):
@@ -116,14 +116,14 @@ def test_interpolated_takes_the_frequency_weighted_attenuation():
     assert one_token.kappa == pytest.approx(1.0) and one_token.kappa <= 1
 
 
-def test_kappa_may_be_given_itself():
+def test_kappa_may_be_given_directly():
     alpha = zipf(512)
     of_frequencies = table("interpolated", width=64, vocab=512, frequencies=alpha)
     assert table("interpolated", width=64, vocab=512, kappa=of_frequencies.kappa) == of_frequencies
     assert table("lvp", width=64, vocab=512, kappa=0.3) == table("lvp", width=64, vocab=512)
 
 
-def test_multipliers_of_ones_own():
+def test_multipliers_may_be_overridden():
     t = table("lvp", width=64, vocab=512)
     own = t.with_multipliers(embedding=3.0)
     assert own["embedding"].lr_multiplier == 3.0 and own["embedding"].init_std == t["embedding"].init_std
@@ -134,7 +134,7 @@ def test_multipliers_of_ones_own():
 
 
 def quadrature(alpha: np.ndarray, i: int) -> float:
-    """I_i by adaptive quadrature of the printed integral in s = t/(1 + t), nothing shared with the code."""
+    """Returns I_i by adaptive quadrature of the printed integral in s = t/(1 + t), with no code shared."""
     a = alpha**2 / np.sum(alpha**2)
 
     def integrand(s):
@@ -168,16 +168,16 @@ def test_attenuations_sum_to_one_and_absent_tokens_have_none(alpha):
     kappa = attenuation(alpha)
     assert kappa.shape == alpha.shape and abs(kappa.sum() - 1) < 1e-11
     assert np.all(kappa[alpha == 0] == 0) and np.all(kappa[alpha > 0] > 0)
-    assert np.all(np.diff(kappa) <= 1e-15)  # as are the frequencies
+    assert np.all(np.diff(kappa) <= 1e-15)  # the frequencies also sum to one
 
 
-def test_attenuation_needs_no_nodes_by_tokens_array():
+def test_attenuation_allocates_no_nodes_by_tokens_array():
     alpha = zipf(32768)
     tracemalloc.start()
     attenuation(alpha)
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
-    assert peak < 64 * 2**20  # all nodes at once would take 150 MiB an array
+    assert peak < 64 * 2**20  # all nodes at once would take 150 MiB per array
 
 
 def test_two_tokens_in_closed_form():
@@ -188,7 +188,7 @@ def test_two_tokens_in_closed_form():
 
 
 @pytest.mark.parametrize("m", [64, 128, 256, 512])
-def test_the_notes_table_for_zipf(m):
+def test_the_table_of_the_notes_for_zipf(m):
     alpha = zipf(m)
     ratio = attenuation(alpha) / (alpha**2 / np.sum(alpha**2))
     for rank, value in {1: 0.72, 2: 1.17, 3: 1.41, 4: 1.54, 10: 1.75, m: 1.81}.items():
@@ -196,15 +196,15 @@ def test_the_notes_table_for_zipf(m):
     assert attenuation(alpha)[0] == pytest.approx(0.44, abs=0.005)
 
 
-def test_the_notes_whole_variance_example():
+def test_the_whole_variance_example_of_the_notes():
     d, alpha = 64, zipf(256)
     share = alpha[0] ** 2 / np.sum(alpha**2)
     variance = lambda kappa: d + 2 / math.pi * d * (d - 1) * kappa  # noqa: E731
     assert round(variance(attenuation(alpha)[0])) == 1195
-    assert round(variance(share)) == 1628  # the paper's form, which simulation (1208 ± 8) rules out
+    assert round(variance(share)) == 1628  # the paper's form, which the simulation (1208 ± 8) excludes
 
 
-def test_attenuation_is_the_expectation_it_claims_to_be():
+def test_attenuation_equals_its_expectation():
     rng = np.random.default_rng(0)
     alpha = zipf(32)
     z = (alpha * rng.standard_normal((200_000, 32))) ** 2
@@ -284,7 +284,7 @@ def test_a_table_prints_itself():
     assert "κ 1" in str(table("interpolated", width=64, vocab=512))
 
 
-def test_tables_are_values():
+def test_tables_are_immutable_values():
     t = table("lvp", width=64, vocab=512)
     assert t == table("lvp", width=np.int64(64), vocab=512) and hash(t) == hash(table("lvp", width=64, vocab=512))
     assert isinstance(t, Table) and isinstance(t["hidden"], Row)
@@ -299,7 +299,7 @@ def test_imports_neither_jax_nor_flax():
 
 
 def flat(width, vocab):
-    """SP's numbers under a name of our own."""
+    """A user rule with SP's numbers."""
     return {row.role: (row.init_std, row.lr_multiplier) for row in table("sp", width=width, vocab=vocab).rows}
 
 
@@ -308,13 +308,13 @@ def of_power(width, vocab, power=-0.5):
     return dict.fromkeys(("vector", "output", "hidden", "position", "embedding"), (0.5, width**power))
 
 
-def test_a_function_is_a_rule_like_any_other():
+def test_a_function_is_accepted_as_a_rule():
     for options in ({}, {"normalize": "hidden"}, {"base_width": 16}, {"base_width": 16, "base_vocab": 99}):
         ours, sp = (table(rule, width=64, vocab=256, **options) for rule in (flat, "sp"))
         assert ours.rows == sp.rows and (ours.rule, sp.rule) == ("flat", "sp")
     moved = table(functools.partial(of_power, power=-1.0), width=64, vocab=256, base_width=16)
     assert [row.lr_multiplier for row in moved.rows] == [0.25] * 5 and moved.rule == "of_power"
-    assert list(moved) == list(table("lvp", width=64, vocab=256))  # roles in the one order
+    assert list(moved) == list(table("lvp", width=64, vocab=256))  # roles in their fixed order
 
 
 @pytest.mark.parametrize(
@@ -330,7 +330,7 @@ def test_a_function_is_a_rule_like_any_other():
         (flat(8, 16) | {"output": (1.0, math.nan)}, "output needs"),
     ],
 )
-def test_a_function_that_gives_no_table_gets_one_line(rows, says):
+def test_a_function_that_returns_no_table_gets_one_line(rows, says):
     def rule(width, vocab):
         return rows
 
@@ -339,7 +339,7 @@ def test_a_function_that_gives_no_table_gets_one_line(rows, says):
     assert "rule rule" in str(caught.value) and "\n" not in str(caught.value)
 
 
-def test_a_function_by_the_name_of_a_rule_is_refused():
+def test_a_function_with_the_name_of_a_rule_is_refused():
     def lvp(width, vocab):
         return flat(width, vocab)
 

@@ -1,4 +1,4 @@
-"""Recommendations: the papers' tables in numbers, identities of transfer, code that runs, evidence as committed."""
+"""Recommendations: the papers' tables in numbers, identities of transfer, runnable code, and the committed evidence."""
 
 import json
 import math
@@ -62,7 +62,7 @@ def test_interpolated_by_hand():
 
 @pytest.mark.parametrize(
     ("rule", "hidden", "embedding", "given"),
-    # From width 256 to 2048, an eighth: hidden 3e-3 and embedding 0.01 there; √(1/8) = 0.35355339.
+    # From width 256 to 2048, a factor of 8: hidden 3e-3 and embedding 0.01 at 256; √(1/8) = 0.35355339.
     [
         ("sp", 3e-3, 3e-3, 0.01),
         ("mup", 3.75e-4, 3e-3 * 256, 0.01),
@@ -76,12 +76,12 @@ def test_transfer_by_hand(rule, hidden, embedding, given):
     own = recommend(**SIZE, hidden_lr=3e-3, from_width=256, embedding_lr=0.01, rule=rule)
     assert own["embedding"].learning_rate == own["position"].learning_rate == pytest.approx(given, rel=1e-7)
     assert own["embedding"].base_learning_rate == 0.01
-    for role in ("hidden", "output", "vector"):  # the embedding's own rate is the embedding's alone
+    for role in ("hidden", "output", "vector"):  # the embedding's given rate affects only the embedding
         assert own[role] == advice[role]
 
 
 @pytest.mark.parametrize("rule", RULES)
-def test_there_and_back_is_the_identity(rule):
+def test_a_transfer_and_its_inverse_are_the_identity(rule):
     there = recommend(width=768, vocab=50304, hidden_lr=3e-3, embedding_lr=0.02, rule=rule, from_width=96)
     back = recommend(
         width=96,
@@ -93,19 +93,19 @@ def test_there_and_back_is_the_identity(rule):
     )
     assert back["hidden"].learning_rate == pytest.approx(3e-3, rel=1e-13)
     assert back["embedding"].learning_rate == pytest.approx(0.02, rel=1e-13)
-    if rule != "sp":  # so that something was moved at all
+    if rule != "sp":  # control: the transfer changed the rates
         assert there["hidden"].learning_rate != pytest.approx(3e-3)
-    # By way of another vocabulary, too, and in two steps as in one.
+    # Also through another vocabulary, and in two steps.
     far = {"vocab": 32064, "from_vocab": 1024, "rule": rule, "kappa": 0.3}
-    one = recommend(width=512, from_width=64, hidden_lr=3e-3, **far)
+    direct = recommend(width=512, from_width=64, hidden_lr=3e-3, **far)
     half = recommend(width=128, vocab=4096, from_width=64, from_vocab=1024, hidden_lr=3e-3, rule=rule, kappa=0.3)
     given = {"hidden_lr": half["hidden"].learning_rate, "embedding_lr": half["embedding"].learning_rate}
-    two = recommend(width=512, from_width=128, **given, **(far | {"from_vocab": 4096}))
-    assert rates(two) == pytest.approx(rates(one), rel=1e-13)
+    in_two_steps = recommend(width=512, from_width=128, **given, **(far | {"from_vocab": 4096}))
+    assert rates(in_two_steps) == pytest.approx(rates(direct), rel=1e-13)
 
 
 @pytest.mark.parametrize("rule", RULES)
-def test_from_the_same_width_nothing_moves(rule):
+def test_a_transfer_to_the_same_width_changes_nothing(rule):
     plain = recommend(**SIZE, hidden_lr=3e-4, rule=rule)
     same = recommend(**SIZE, hidden_lr=3e-4, rule=rule, from_width=2048)
     assert rates(same) == rates(plain) and {role.multiplier for role in same.roles} == {1.0}
@@ -121,7 +121,7 @@ def value(formula: str, d, m, d0, m0, kappa) -> float:
 
 
 @pytest.mark.parametrize("rule", RULES)
-def test_formulas_say_what_the_table_computes(rule):
+def test_formulas_equal_the_table(rule):
     for d, m, d0, m0, kappa in [(2048, 32064, 256, 1024, 0.3), (96, 256, 768, 50304, 1.0)]:
         here = table(rule, width=d, vocab=m, kappa=kappa, normalize="hidden")
         moved = table(rule, width=d, vocab=m, kappa=kappa, base_width=d0, base_vocab=m0)
@@ -155,12 +155,12 @@ def test_the_snippet_runs_and_has_the_rates(asked):
         assert row.init_std == names["init_std"][row.role] == advice[row.role].init_std
         assert row.weight_decay == 0.1 * (row.role != "vector")
     jax.eval_shape(names["tx"].init, params)
-    for row in advice.table.rows:  # what the snippet spells out is `table`
+    for row in advice.table.rows:  # the snippet's factors equal `table`
         rate = row.lr_multiplier * advice["hidden"].learning_rate
         assert rate == pytest.approx(advice[row.role].learning_rate, rel=1e-12)
 
 
-def test_evidence_is_quoted_as_committed():
+def test_the_text_quotes_the_committed_evidence():
     committed = json.loads(Path(lvp.parametrization.evidence.__file__).with_name("evidence.json").read_text())
     advice = recommend(**SIZE, hidden_lr=3e-4)
     assert advice.evidence == committed and committed
@@ -175,7 +175,7 @@ def test_evidence_is_quoted_as_committed():
             assert f"{advice.embedding_by_rule[rule]:.4g}" in line
 
 
-def test_sizes_outside_of_what_was_measured_are_said(monkeypatch):
+def test_sizes_outside_the_measured_range_are_reported(monkeypatch):
     result = {"tier": "t", "corpus": "c", "commit": "0", "seeds": 3, "widths": [64, 256], "vocabs": [100, 1000]}
     row = {"tuned_gap": 0.01, "mean_gap": None, "worst_gap": None}  # None: lanes diverged
     monkeypatch.setattr(
@@ -195,23 +195,23 @@ def test_sizes_outside_of_what_was_measured_are_said(monkeypatch):
     assert "Nothing of ours was measured" in str(recommend(**SIZE, hidden_lr=1e-3))
 
 
-def test_json_is_the_python_result(capsys):
+def test_json_equals_the_python_result(capsys):
     line = ["--width", 2048, "--vocab", 32064, "--hidden-lr", 3e-3, "--rule", "interpolated", "--kappa", 0.2]
     line += ["--from-width", 256, "--from-vocab", 8192, "--embedding-lr", 0.02]
     names = ("hidden_lr", "rule", "kappa", "from_width", "from_vocab", "embedding_lr")
     values = (3e-3, "interpolated", 0.2, 256, 8192, 0.02)
     advice = recommend(**SIZE, **dict(zip(names, values, strict=True)))
-    found = json.loads(printed(capsys, "recommend", *line, "--json"))
-    assert found == json.loads(json.dumps(advice.as_dict()))
-    assert found["roles"]["embedding"]["learning_rate"] == advice["embedding"].learning_rate
+    printed_advice = json.loads(printed(capsys, "recommend", *line, "--json"))
+    assert printed_advice == json.loads(json.dumps(advice.as_dict()))
+    assert printed_advice["roles"]["embedding"]["learning_rate"] == advice["embedding"].learning_rate
     assert printed(capsys, "recommend", *line) == f"{advice}\n"
 
 
 def test_tables_on_the_command_line(capsys):
     size = ["--width", 2048, "--vocab", 32064]
-    found = json.loads(printed(capsys, "table", *size, "--json"))
-    assert tuple(found) == RULES
-    for rule, made in found.items():
+    tables = json.loads(printed(capsys, "table", *size, "--json"))
+    assert tuple(tables) == RULES
+    for rule, made in tables.items():
         rows = {row["role"]: row["lr_multiplier"] for row in made["rows"]}
         assert rows == {row.role: row.lr_multiplier for row in table(rule, **SIZE).rows}
     assert printed(capsys, "table", *size, "--rule", "lvp") == f"{table('lvp', **SIZE)}\n"
@@ -252,7 +252,7 @@ def test_bad_input_is_one_line(capsys, line, message):
     assert code == 2 and out == "" and err.count("\n") == 1 and err.startswith("lvp: ") and message in err
 
 
-def test_counts_and_kappa_of_python():
+def test_invalid_counts_and_kappa_are_refused():
     for bad in ({"kappa": 0.1, "counts": [3, 1]}, {"counts": [1.5, 2.0]}, {"counts": [0, 0]}, {"counts": [1] * 600}):
         with pytest.raises(InputError):
             recommend(width=64, vocab=512, hidden_lr=1e-3, rule="interpolated", **bad)
@@ -260,26 +260,26 @@ def test_counts_and_kappa_of_python():
         recommend(**SIZE, hidden_lr=1e-3)["bias"]
 
 
-def test_counts_make_the_kappa_of_frequencies():
+def test_counts_give_the_kappa_of_their_frequencies():
     counts = np.random.default_rng(0).permutation((1e6 / np.arange(1, 401) ** 1.1).astype(int))
     alpha = np.append(counts, [0] * 112) / counts.sum()
     advice = recommend(width=64, vocab=512, hidden_lr=1e-3, rule="interpolated", counts=counts)
     wanted = table("interpolated", width=64, vocab=512, frequencies=alpha, normalize="hidden")
     assert advice.kappa == pytest.approx(wanted.kappa, rel=1e-12)
     assert advice["embedding"].multiplier == pytest.approx(wanted["embedding"].lr_multiplier, rel=1e-12)
-    found, kappa = advice.tokens, np.sort(parametrization.attenuation(alpha))[::-1]
-    assert found.unseen == 112 and found.vocab == 512 and found.tokens == counts.sum()
-    assert found.kappa_top == pytest.approx(kappa[0]) and found.kappa_top > found.kappa > found.kappa_median
-    assert found.interval[0] < 1.1 < found.interval[1]
+    tokens, kappa = advice.tokens, np.sort(parametrization.attenuation(alpha))[::-1]
+    assert tokens.unseen == 112 and tokens.vocab == 512 and tokens.tokens == counts.sum()
+    assert tokens.kappa_top == pytest.approx(kappa[0]) and tokens.kappa_top > tokens.kappa > tokens.kappa_median
+    assert tokens.interval[0] < 1.1 < tokens.interval[1]
     assert "exponent 1.1" in str(advice) and "κ = 1" in str(advice)
-    # The other rules do not depend on them, and few tokens leave the law open rather than being refused.
+    # The other rules do not depend on the counts. Too few tokens leave the exponent open and are not refused.
     with_counts = recommend(width=64, vocab=512, hidden_lr=1e-3, counts=counts)
     assert rates(with_counts) == rates(recommend(width=64, vocab=512, hidden_lr=1e-3))
     assert recommend(width=64, vocab=512, hidden_lr=1e-3, counts=[5, 3]).tokens.exponent is None
     json.dumps(advice.as_dict(), allow_nan=False)
 
 
-def test_asking_stays_light():
+def test_recommend_imports_no_heavy_package():
     code = (
         "import sys; from lvp.cli.main import main;"
         "main('recommend --width 64 --vocab 512 --hidden-lr 1e-3'.split());"

@@ -1,4 +1,4 @@
-"""Collectives are read off a program's text: how large, among how many, how often."""
+"""Collectives are read from a program's text: their size, number of devices and number of executions."""
 
 import pytest
 
@@ -65,24 +65,24 @@ ENTRY %main (p0: bf16[8,4]) -> bf16[8,4] {
 
 IN_LOOP = [
     Collective("all-gather", group=4, size=64, times=24),
-    Collective("all-gather", group=8, size=512, times=1),  # one, though two fusions run beside it
+    Collective("all-gather", group=8, size=512, times=1),  # one, although two fusions run beside it
     Collective("all-reduce", group=2, size=80, times=24),
     Collective("collective-permute", group=1, size=12, times=4),  # 0, 2, 4, 6
     Collective("reduce-scatter", group=8, size=256, times=1),
 ]
 
 
-def test_what_a_step_of_unknown_number_tells_other_devices():
+def test_a_collective_in_a_loop_of_unknown_length_is_refused():
     assert collectives(PROGRAM, in_loop=True) == IN_LOOP
 
 
-def test_all_of_a_program():
+def test_all_collectives_of_a_program():
     outside = [
         Collective("all-gather", group=8, size=64, times=1),
         Collective("all-reduce", group=8, size=12, times=1),
         Collective("collective-permute", group=1, size=20, times=1),
     ]
-    assert sorted(collectives(PROGRAM)) == sorted(IN_LOOP + outside)  # and nothing of one device alone
+    assert sorted(collectives(PROGRAM)) == sorted(IN_LOOP + outside)  # and none within one device
 
 
 @pytest.mark.parametrize(
@@ -96,6 +96,6 @@ def test_all_of_a_program():
     ],
 )
 def test_bytes_on_a_ring(kind, moved):
-    """Each of eight devices passes on all parts but one; a sum goes round twice."""
+    """Each of eight devices passes on all parts except one. A sum is sent around twice."""
     assert Collective(kind, group=8, size=800, times=1).moved == moved
     assert Collective(kind, group=8, size=800, times=3).moved == 3 * moved

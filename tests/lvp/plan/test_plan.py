@@ -1,4 +1,4 @@
-"""Plans: what does not fit is said, and the roofline is the makers' figures against the model's own counts."""
+"""Plans: a program that does not fit is reported, and the roofline uses the vendors' figures and the model's counts."""
 
 import dataclasses
 import json
@@ -32,49 +32,50 @@ def made(**changes):
     return plan.Plan(**(fields | changes))
 
 
-def test_what_is_used_is_held_against_what_there_is():
+def test_used_memory_is_compared_with_available_memory():
     assert made().used == 15 * GIB and made().fits
     assert not made(memory=MEMORY | {"activations and temporaries": 10 * GIB}).fits
-    assert made(accelerator=None).fits is None  # nobody says how much memory a host has
+    assert made(accelerator=None).fits is None  # the memory of a host is unknown
 
 
 def test_the_roofline_by_hand():
-    found = made()
+    roofline = made()
     tokens = 64 * 4096
-    # 6 a weight that is multiplied (all but the look-up and the norms), and attention's 12 a key, 32 heads of 128.
+    # 6 per weight in a matrix product (all but the look-up and the norms), and attention's 12 per key, for 32 heads of
+    # 128.
     weights = 1_842_710_528 - 32064 * 2048 - 49 * 2048
     keys = 2048 * (1 - 2048 / 8192)
     blocks = 6 * (weights - 32064 * 2048) + 12 * 24 * keys * 4096
-    assert found.flops == pytest.approx(tokens * (6 * weights + 12 * 24 * keys * 4096))
-    assert found.executed_flops == pytest.approx(found.flops + tokens * blocks / 3)
-    assert found.seconds["arithmetic"] == pytest.approx(found.executed_flops / 16 / 197e12)
+    assert roofline.flops == pytest.approx(tokens * (6 * weights + 12 * 24 * keys * 4096))
+    assert roofline.executed_flops == pytest.approx(roofline.flops + tokens * blocks / 3)
+    assert roofline.seconds["arithmetic"] == pytest.approx(roofline.executed_flops / 16 / 197e12)
     moved = 15e9 + 2 * 2 * 8e9 * 15 / 16
-    assert found.seconds["interconnect"] == pytest.approx(2 * moved / 400e9)
+    assert roofline.seconds["interconnect"] == pytest.approx(2 * moved / 400e9)
     traffic = 2 * 6 * GIB + 2 * (3 * 2 * 1_842_710_528 + 2 * 8 * GIB)
-    assert found.seconds["memory"] == pytest.approx(traffic / 819e9)
+    assert roofline.seconds["memory"] == pytest.approx(traffic / 819e9)
 
 
-def test_what_is_not_computed_again_costs_nothing():
+def test_recomputation_adds_only_the_recomputed_flops():
     plain, dots = (dataclasses.replace(CELL, model=dataclasses.replace(CELL.model, remat=r)) for r in ("none", "dots"))
     assert made(cell=plain).executed_flops == made(cell=plain).flops
-    # Attention's two products: a third of their 12 a key.
+    # Attention's two products: a third of their 12 per key.
     again = 64 * 4096 * 4 * 24 * 2048 * (1 - 2048 / 8192) * 4096
     assert made(cell=dots).executed_flops - made(cell=dots).flops == pytest.approx(again)
 
 
-def test_remedies_go_down_to_a_row_a_device():
+def test_remedies_end_at_one_row_per_device():
     cell = dataclasses.replace(CELL, micro_batches=1, model=dataclasses.replace(CELL.model, remat="none"))
     sizes = made().sizes
-    found = plan.remedies(cell, sizes)
+    remedies = plan.remedies(cell, sizes)
     words = ["--remat block", "--remat block --micro-batches 2", "--remat block --micro-batches 4"]
-    assert [w for w, _ in found] == words
-    assert found[-1][1].micro_batch_size == 16 and found[-1][1].model.remat == "block"
+    assert [w for w, _ in remedies] == words
+    assert remedies[-1][1].micro_batch_size == 16 and remedies[-1][1].model.remat == "block"
     assert plan.remedies(dataclasses.replace(CELL, micro_batches=4), sizes) == []
 
 
 @pytest.mark.parametrize("refused", ["by the compiler", "by our count"])
-def test_what_does_not_fit_is_tried_with_the_next_setting(refused, monkeypatch, capsys):
-    """The first try and the first remedy are too large, the second fits."""
+def test_a_program_that_does_not_fit_is_tried_with_the_next_remedy(refused, monkeypatch, capsys):
+    """The first try and the first remedy are too large, the second remedy fits."""
     asked = []
 
     def plan_(cell, topology, mesh):
@@ -93,14 +94,14 @@ def test_what_does_not_fit_is_tried_with_the_next_setting(refused, monkeypatch, 
     assert "it fits with --remat block --micro-batches 2" in printed.out and printed.err.count("does not fit") == 2
 
 
-def test_when_nothing_fits_it_takes_more_devices(monkeypatch, capsys):
+def test_without_a_remedy_more_devices_are_needed(monkeypatch, capsys):
     monkeypatch.setattr(plan, "plan", lambda *_: made(memory=MEMORY | {"optimizer": 20 * GIB}))
     monkeypatch.setattr(plan, "devices_of", lambda _: ([None] * 16, None))
     assert main.main(["plan", "1b", "--topology", "v5e:4x4", "--batch", "16"]) == 2
     assert "it takes more devices" in capsys.readouterr().err
 
 
-def test_a_program_that_the_compiler_refuses_is_too_large():
+def test_a_program_refused_by_the_compiler_is_too_large():
     def refuse():
         raise jax.errors.JaxRuntimeError(
             "RESOURCE_EXHAUSTED: Ran out of memory. Used 18.64G of 15.75G hbm. Exceeded by"
@@ -113,13 +114,13 @@ def test_a_program_that_the_compiler_refuses_is_too_large():
 
 
 @pytest.mark.parametrize("setting", [["--remat", "none"], ["--set", "norm=none"], ["--set", "window=none"]], ids=str)
-def test_none_is_a_word_where_it_is_a_choice_and_nothing_where_there_may_be_nothing(setting):
+def test_none_is_a_choice_or_an_absent_value(setting):
     changes = dict([setting[1].split("=")]) if setting[0] == "--set" else {"remat": "none"}
     ((name, _),) = changes.items()
     assert getattr(main._model("1b", changes), name) == (None if name == "window" else "none")
 
 
-def test_the_table_says_what_it_is_of():
+def test_the_table_names_its_subject():
     text = plan.table(made())
     for words in (
         "v5e:4x4: 16 devices, mesh data 1 × fsdp 16 × model 1",
@@ -146,7 +147,7 @@ def test_unknown_topologies_are_named(topology, words):
         plan.devices_of(topology)
 
 
-def test_without_libtpu_one_line_says_how_to_get_it(monkeypatch):
+def test_without_libtpu_the_error_gives_the_command(monkeypatch):
     def refuse(**_):
         raise NotImplementedError("JAX TPU support not installed; cannot generate TPU topology. See elsewhere")
 
@@ -165,7 +166,7 @@ def test_without_libtpu_one_line_says_how_to_get_it(monkeypatch):
         ("cpu", None),
     ],
 )
-def test_devices_are_known_by_what_jax_calls_them(kind, name):
+def test_devices_are_identified_by_jaxs_name(kind, name):
     assert accelerator(kind) == ACCELERATORS.get(name)
 
 

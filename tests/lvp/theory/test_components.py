@@ -48,15 +48,15 @@ def test_theorems_1_and_4_as_printed_and_exact(alpha):
 
 @pytest.mark.parametrize("alpha", ALPHAS)
 @pytest.mark.parametrize("exact", [True, False])
-def test_over_all_tokens_the_projection_moves_as_much_as_the_embedding(alpha, exact):
-    """Σ κ_i = 1, so the mean of δ̄_W² over tokens is Theorem 3's variance whatever the frequencies."""
+def test_the_projection_changes_as_much_as_the_embedding_over_all_tokens(alpha, exact):
+    """Σ κ_i = 1, so the mean of δ̄_W² over tokens is Theorem 3's variance for any frequencies."""
     d, m = 96, len(alpha)
     overall = np.mean(theory.projection_component(d, 0.1, 0.5, alpha, exact=exact) ** 2)
     assert overall == pytest.approx(float(theory.embedding_component(d, m, 0.1, 0.5)) ** 2, rel=1e-11)
 
 
 @pytest.mark.parametrize("alpha", ALPHAS[:4])
-def test_the_components_are_equal_at_the_ratio_of_the_parametrization(alpha):
+def test_the_components_are_equal_at_the_parametrizations_ratio(alpha):
     d, m = 128, len(alpha)
     projection = theory.projection_component(d, 1.0, 0.1, alpha, exact=True)
     for token in (0, 1, m - 1):
@@ -64,7 +64,7 @@ def test_the_components_are_equal_at_the_ratio_of_the_parametrization(alpha):
         assert theory.embedding_component(d, m, ratio, 0.1) == pytest.approx(projection[token], rel=1e-13)
 
 
-def test_equal_frequencies_make_both_forms_theorem_3():
+def test_equal_frequencies_reduce_both_forms_to_theorem_3():
     for d, m in ((64, 256), (300, 7)):
         alpha = np.full(m, 1 / m)
         for exact in (True, False):
@@ -74,20 +74,20 @@ def test_equal_frequencies_make_both_forms_theorem_3():
 
 
 def test_limits():
-    # m ≫ d: independent signs, √d. m fixed: d.
+    # For m ≫ d, signs are independent: √d. For fixed m: d.
     assert theory.embedding_component(256, 1e12, 2.0, 3.0) == pytest.approx(6 * math.sqrt(256), rel=1e-9)
     assert theory.embedding_component(1e12, 4, 1.0, 1.0) == pytest.approx(1e12 * math.sqrt(2 / (math.pi * 4)), rel=1e-9)
-    # One dominant token: κ = 1, the constant of Theorem 2; all others √d.
+    # One dominant token: κ = 1, the constant of Theorem 2. All others: √d.
     top, rest = theory.projection_component(512, 1.0, 1.0, [1 - 1e-12, 1e-12], exact=True)
     assert top == pytest.approx(math.sqrt(512 + 2 / math.pi * 512 * 511), rel=1e-9)
     assert rest == pytest.approx(math.sqrt(512), rel=1e-9)
-    # One neuron cannot add up.
+    # A sum over one neuron.
     assert theory.embedding_component(1, 2, 1.0, 1.0) == 1
     np.testing.assert_array_equal(theory.sign_gaussian_variance(1, zipf(16)), np.ones(16))
 
 
-def test_the_notes_example():
-    """m 256, d 64, rank 1 of Zipf's law: simulation (test_simulation.py) decides for 1195."""
+def test_the_example_of_the_notes():
+    """m 256, d 64, rank 1 of Zipf's law: the simulation (test_simulation.py) supports 1195."""
     assert round(float(theory.sign_gaussian_variance(64, zipf(256))[0])) == 1195
     assert round(float(theory.sign_gaussian_variance(64, zipf(256), exact=False)[0])) == 1628
 
@@ -105,7 +105,7 @@ def test_product_and_initial_output():
     assert theory.initial_output(49, 0.2, 0.5) == pytest.approx(0.7, rel=1e-15)
 
 
-def test_broadcasting_equals_a_loop_and_is_float64():
+def test_broadcasting_equals_a_loop_in_float64():
     widths, vocabs, rates = np.array([16, 64, 256]), np.array([[8], [512]]), np.float32(0.5)
     together = theory.embedding_component(widths, vocabs, rates, 0.1)
     assert together.shape == (2, 3) and together.dtype == np.float64
@@ -119,7 +119,7 @@ def test_broadcasting_equals_a_loop_and_is_float64():
         one = theory.projection_component(64, 0.2, 1.0, alpha, exact=exact)
         assert one.shape == (32,)
         np.testing.assert_array_equal(together[1, 1], one)
-    # Integers that would overflow when squared.
+    # The squares of these integers would overflow.
     big = theory.sign_projection_variance(np.int32(2**20), 1)
     assert big == pytest.approx(2**20 + 2 / math.pi * 2**20 * (2**20 - 1), rel=1e-15)
 
@@ -144,7 +144,7 @@ def test_steins_lemma_by_simulation(rho):
 
 @pytest.mark.parametrize("a", [0.51, 0.75, 1.0, 1.3, 2.5])
 @pytest.mark.parametrize("m", [1, 2, 1000, 32768])
-def test_lemma_1_is_the_sum_it_claims_to_be(m, a):
+def test_lemma_1_equals_its_sum(m, a):
     direct = math.fsum(i ** (-2 * a) for i in range(1, m + 1)) / m
     assert theory.power_law_mean_square(m, a) == pytest.approx(direct, rel=1e-13)
     if m > 1:
@@ -154,18 +154,18 @@ def test_lemma_1_is_the_sum_it_claims_to_be(m, a):
 
 
 def test_lemma_1_is_of_order_one_over_m():
-    for m in (10, 1000, 10**6):  # what is missing of ζ(2) lies between 1/(m+1) and 1/m
+    for m in (10, 1000, 10**6):  # the remainder of ζ(2) lies between 1/(m+1) and 1/m
         missing = math.pi**2 / 6 - m * theory.power_law_mean_square(m, 1.0)
         assert 1 / (m + 1) < missing < 1 / m
-    # What is refused is refused for a reason: at a = 0.4 m times the sum keeps growing.
+    # The refused case does not converge: at a = 0.4, m times the sum keeps growing.
     tails = [math.fsum(i**-0.8 for i in range(1, n + 1)) for n in (1000, 100_000)]
     assert tails[1] / tails[0] > 2
     with pytest.raises(InputError, match="exponent"):
         theory.power_law_mean_square(1000, 0.4)
 
 
-# Worked out by hand from Tables 1 and 2 and Theorems 1 and 2: √d σ_E σ_W; η_E σ_W √(d or d²); η_W σ_E √(d or d²) for
-# a frequent token; η_E η_W √d.
+# By hand from Tables 1 and 2 and Theorems 1 and 2: √d σ_E σ_W; η_E σ_W √(d or d²); η_W σ_E √(d or d²) for a frequent
+# token; η_E η_W √d.
 EXPONENTS = {
     ("sp", 0): (0, 0.5, 1, 0.5),
     ("sp", 1): (0, 0, 1, 0.5),
@@ -191,7 +191,7 @@ def test_exponents_of_rare_tokens_and_between_the_regimes():
     for rule in ("sp", "mup", "lvp"):
         frequent, rare = (theory.predicted_exponents(rule, rarity=beta) for beta in (0, 2))
         assert rare.projection == frequent.projection - 0.5 and rare[:2] == frequent[:2]
-    # With m fixed no token is rare; halfway, m = d^(1/2), the root of δ̄_E goes as d^(3/4).
+    # With fixed m no token is rare. Halfway, m = d^(1/2), the root of δ̄_E grows as d^(3/4).
     assert theory.predicted_exponents("mup", vocab_growth=0, rarity=2) == theory.predicted_exponents(
         "mup", vocab_growth=0
     )
@@ -199,7 +199,7 @@ def test_exponents_of_rare_tokens_and_between_the_regimes():
 
 
 @pytest.mark.parametrize("rule", ["sp", "mup", "lvp"])
-def test_exponents_are_the_slopes_of_the_forms_at_the_papers_sizes(rule):
+def test_exponents_equal_the_slopes_of_the_forms_at_the_papers_sizes(rule):
     widths = np.array([256, 512, 1024, 2048, 4096])
     measured = {"embedding": [], "projection": []}
     for d in widths.tolist():
@@ -256,7 +256,7 @@ def test_bad_arguments_are_named(call, name):
         call()
 
 
-def test_the_closed_forms_import_no_jax_and_the_room_no_flax():
+def test_the_closed_forms_import_no_jax_and_the_package_no_flax():
     code = (
         "import sys, lvp.theory; print('jax' in sys.modules); import lvp.theory.simulation; print(sorted(sys.modules))"
     )

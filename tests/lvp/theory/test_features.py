@@ -1,4 +1,4 @@
-"""Components where no theorem speaks: against a dense NumPy loop of their definitions, and what they do show."""
+"""Components outside the theorems: against a dense NumPy loop of their definitions, and their qualitative behaviour."""
 
 import jax
 import numpy as np
@@ -20,7 +20,8 @@ def zipf(m: int) -> np.ndarray:
 
 
 def dense(key, alpha, targets, steps, optimizer, loss, eps):
-    """E_0 W_0 and, after the steps, the components as [m, m] matrices: NumPy and float64, from the definitions."""
+    """Returns E_0 W_0 and, after the steps, the components as [m, m] matrices, in float64 NumPy from the
+    definitions."""
     params = linear.init(key, D, M, SETTING["sigma_embedding"], SETTING["sigma_output"])
     start = [np.asarray(x, np.float64) for x in linear.matrices(params)]
     now, first, second, results = [x.copy() for x in start], [0.0, 0.0], [0.0, 0.0], {}
@@ -48,14 +49,14 @@ def dense(key, alpha, targets, steps, optimizer, loss, eps):
 
 @pytest.mark.parametrize("loss", linear.LOSSES)
 @pytest.mark.parametrize("optimizer", ["sign", "adam"])
-def test_components_are_their_definitions(optimizer, loss):
-    alpha = np.append(zipf(M - 1), 0.0)  # an absent token: S(0) = +1 under sign, no move under Adam
+def test_components_equal_their_definitions(optimizer, loss):
+    alpha = np.append(zipf(M - 1), 0.0)  # an absent token: S(0) = +1 under sign, no change under Adam
     targets = np.random.default_rng(0).integers(0, M, M)
     key, tokens, steps = jax.random.key(1), [0, 5, M - 1], (1, 2, 5)
     measured = simulation.feature_components(
         key, D, alpha, targets=targets, steps=steps, optimizer=optimizer, loss=loss, tokens=tokens, chunk=7, **SETTING
     )
-    # The one draw's key for the init, as the module's random numbers are laid out.
+    # The key of the only draw, derived as in the module.
     init_key = jax.random.split(jax.random.split(key, 1)[0])[0]
     initial, expected = dense(init_key, alpha, targets, steps, optimizer, loss, 1e-8)
     for index, name in enumerate(("embedding", "projection", "product")):
@@ -74,7 +75,7 @@ def test_components_are_their_definitions(optimizer, loss):
     assert np.all(moves > 0) if optimizer == "sign" else np.all(moves == 0)
 
 
-def test_adam_begins_as_sign_descent_but_for_epsilon():
+def test_adams_first_step_equals_sign_descent_except_for_epsilon():
     run = dict(steps=(1,), **SETTING)
     sign = simulation.feature_components(jax.random.key(2), D, zipf(M), **run)
     adam, held_back = (
@@ -84,14 +85,15 @@ def test_adam_begins_as_sign_descent_but_for_epsilon():
     for name in ("embedding", "projection", "product"):
         one, two = (getattr(measured, name).per_token.mean for measured in (sign, adam))
         np.testing.assert_allclose(one, two, rtol=1e-3)
-    # An ε above the gradients, which are about α_i/m, leaves the steps proportional to them.
+    # An ε above the gradients, which are about α_i/m, makes the steps proportional to them.
     moved = held_back.embedding.per_token.mean[0] / sign.embedding.per_token.mean[0]
     assert moved[0] < 0.2 and np.mean(moved[-5:]) < moved[0] / 5
 
 
 @pytest.mark.parametrize(("loss", "lowest", "highest"), [slow("square", 0.85, 0.95), ("cross_entropy", 0.6, 0.75)])
-def test_true_targets_spare_the_embedding_and_attenuate_the_top_token(loss, lowest, highest):
-    """What Assumption 2 hides, at m = 8d under Zipf's law: δ̄_E keeps its form, the top token's δ̄_W loses a part."""
+def test_true_targets_keep_the_embedding_component_and_reduce_the_top_tokens(loss, lowest, highest):
+    """Effect that Assumption 2 excludes, at m = 8d under Zipf's law: δ̄_E keeps its form, the top token's δ̄_W is
+    reduced."""
     d, m = 32, 256
     measured = simulation.feature_components(
         jax.random.key(3), d, zipf(m), loss=loss, draws=400, steps=(1,), tokens=[0],
@@ -105,7 +107,7 @@ def test_true_targets_spare_the_embedding_and_attenuate_the_top_token(loss, lowe
     assert error < 0.015 and lowest < top < highest
 
 
-def test_targets_by_default_are_a_permutation_drawn_anew():
+def test_default_targets_are_a_new_permutation_per_draw():
     runs = [simulation.feature_components(jax.random.key(i), D, zipf(M), steps=(1,), **SETTING) for i in (2, 3)]
     keys = [jax.random.split(jax.random.split(jax.random.key(i), 1)[0])[1] for i in (2, 3)]
     drawn = [np.asarray(jax.random.permutation(key, M)) for key in keys]

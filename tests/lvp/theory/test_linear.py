@@ -1,4 +1,4 @@
-"""The linear network: its gradients as printed, against autodiff, and by chunks."""
+"""The linear network: its gradients as printed, against automatic differentiation, and in chunks."""
 
 import jax
 import jax.numpy as jnp
@@ -14,7 +14,7 @@ D, M = 6, 20
 
 @pytest.fixture
 def case():
-    """(params, α with an absent token, targets that are no permutation), float64."""
+    """Returns (params, α with an absent token, targets that are not a permutation), float64."""
     with jax.enable_x64(True):
         params = linear.init(jax.random.key(0), D, M, 0.7, 0.4, dtype=jnp.float64)
         alpha = np.append(1 / np.arange(1, M), 0.0)
@@ -26,7 +26,7 @@ def assert_trees_close(one, two, rtol):
         np.testing.assert_allclose(a, b, rtol=rtol, atol=rtol * float(np.max(np.abs(b))))
 
 
-def test_square_gradients_as_printed(case):
+def test_square_gradients_equal_the_printed_ones(case):
     params, alpha, targets = case
     embedding, output = map(np.asarray, linear.matrices(params))
     residual = embedding @ output - np.eye(M)[targets]
@@ -36,7 +36,7 @@ def test_square_gradients_as_printed(case):
 
 
 @pytest.mark.parametrize("loss", linear.LOSSES)
-def test_gradients_are_those_of_the_dense_loss_whatever_the_chunk(case, loss):
+def test_gradients_equal_the_dense_loss_for_any_chunk(case, loss):
     params, alpha, targets = case
     expected = jax.grad(linear.dense_loss)(params, alpha, targets, loss)
     for chunk in (None, 1, 7):
@@ -46,7 +46,7 @@ def test_gradients_are_those_of_the_dense_loss_whatever_the_chunk(case, loss):
         assert_trees_close(linear.gradients(params, alpha, targets, other), expected, 1e-2)
 
 
-def test_dense_losses_as_defined(case):
+def test_dense_losses_follow_their_definition(case):
     params, alpha, targets = case
     logits = np.asarray(linear.apply(params, jnp.arange(M)))
     errors = [np.sum((logits[i] - np.eye(M)[targets[i]]) ** 2) / (2 * M) for i in range(M)]
@@ -56,7 +56,7 @@ def test_dense_losses_as_defined(case):
     assert nats == pytest.approx(float(alpha @ np.array(surprise)), rel=1e-13)
 
 
-def test_cross_entropy_is_the_librarys_next_token_loss():
+def test_cross_entropy_equals_the_librarys_next_token_loss():
     params = linear.init(jax.random.key(1), D, M, 1.0, 1.0)
     alpha, targets = jnp.full(M, 1 / M), jnp.arange(M)[::-1]
     embedding, output = linear.matrices(params)
@@ -80,7 +80,7 @@ def test_random_signal_replaces_the_residual(case):
 
 
 def test_the_random_signal_is_standard_normal_and_independent_of_the_parameters():
-    """With E = 0 and W = I, dE is m⁻¹ D_α V itself; other parameters see the same V."""
+    """With E = 0 and W = I, dE is m⁻¹ D_α V itself. Other parameters have the same V."""
     size = 300
     alpha = jnp.full(size, 1 / size)
     identity = linear.as_params(jnp.zeros((size, size)), jnp.eye(size))
@@ -89,7 +89,7 @@ def test_the_random_signal_is_standard_normal_and_independent_of_the_parameters(
     count = size * size
     for power, moment, variance in ((1, 0, 1), (2, 1, 2), (4, 3, 96)):
         assert abs(np.mean(signal**power) - moment) < 4 * (variance / count) ** 0.5
-    spectrum = np.linalg.svd(signal, compute_uv=False)  # of iid entries: from 0 to 2 √size
+    spectrum = np.linalg.svd(signal, compute_uv=False)  # for iid entries the range is 0 to 2 √size
     assert spectrum[0] < 2.05 * size**0.5 and spectrum[-1] < 0.05 * size**0.5
 
 
@@ -106,7 +106,7 @@ def test_roles_are_known_by_default():
     assert roles.labels(params) == linear.as_params("embedding", "output")
 
 
-def test_it_compiles_with_traced_scales_and_maps_over_seeds():
+def test_traced_scales_compile_and_seeds_can_be_mapped():
     def run(key, sigma):
         params = linear.init(key, D, M, sigma, sigma)
         return linear.gradients(params, jnp.full(M, 1 / M), jnp.arange(M), chunk=8)

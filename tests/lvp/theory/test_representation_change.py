@@ -1,4 +1,4 @@
-"""Equation 9 of Kosson et al. 2024 and its exact form against gradient descent, other references and each other."""
+"""Equation 9 of Kosson et al. 2024 and its exact form, against gradient descent, other references and each other."""
 
 import jax
 import jax.numpy as jnp
@@ -21,14 +21,14 @@ def forms(batch, fan_in, **scale):
 
 @pytest.mark.parametrize("batch", [1, 2, 32, 480])
 @pytest.mark.parametrize("fan_in", [1, 8, 768])
-def test_equation_nine_as_printed(batch, fan_in):
-    found = squared_representation_change(PHI, batch, fan_in, learning_rate=0.3, weight_norm=2.0)
-    np.testing.assert_allclose(found, (0.3 / 2.0) ** 2 * oracle.representation_change(PHI, batch, fan_in), rtol=1e-12)
+def test_equation_nine_equals_its_printed_form(batch, fan_in):
+    change = squared_representation_change(PHI, batch, fan_in, learning_rate=0.3, weight_norm=2.0)
+    np.testing.assert_allclose(change, (0.3 / 2.0) ** 2 * oracle.representation_change(PHI, batch, fan_in), rtol=1e-12)
 
 
 @pytest.mark.parametrize("fan_in", [2, 8, 64, 768, 65_536])
 def test_the_exact_form_holds_the_mean_of_a_noncentral_beta(fan_in):
-    """cos²(ḡ, g_b) is beta(1/2 + K, (C − 1)/2) with K Poisson of mean φC/2, so of mean E (1 + 2K)/(C + 2K)."""
+    """cos²(ḡ, g_b) is beta(1/2 + K, (C − 1)/2) with K Poisson of mean φC/2, so its mean is E (1 + 2K)/(C + 2K)."""
     for phi in PHI[1:]:
         count = stats.poisson(phi * fan_in / 2)
         k = np.arange(*map(int, count.interval(1 - 1e-14)), dtype=float)
@@ -39,12 +39,12 @@ def test_the_exact_form_holds_the_mean_of_a_noncentral_beta(fan_in):
         assert squared_representation_change(phi, batch, fan_in, form="exact") == pytest.approx(expected, rel=1e-9)
 
 
-def test_forms_agree_where_nothing_is_left_to_chance():
-    """One sequence moves its own output by η ‖x‖; one input has one direction; without a mean nothing is aligned."""
-    for found in forms(1, 64, learning_rate=0.5).values():
-        np.testing.assert_allclose(found, 0.25 * 64, rtol=1e-12)
-    for found in forms(480, 1).values():
-        np.testing.assert_allclose(found, 1.0, rtol=1e-12)
+def test_forms_agree_without_randomness():
+    """One sequence changes its own output by η ‖x‖. One input has one direction."""
+    for change in forms(1, 64, learning_rate=0.5).values():
+        np.testing.assert_allclose(change, 0.25 * 64, rtol=1e-12)
+    for change in forms(480, 1).values():
+        np.testing.assert_allclose(change, 1.0, rtol=1e-12)
     both = forms(480, 64)
     assert both["paper"][0] == pytest.approx(both["exact"][0], rel=1e-12)
     far = forms(480, 10**7)
@@ -52,20 +52,21 @@ def test_forms_agree_where_nothing_is_left_to_chance():
 
 
 def largest_excess(fan_in):
-    """Of equation 9 over the exact form, at any φ and in a batch so large that the common mean is all there is."""
+    """Returns the largest excess of equation 9 over the exact form, over all φ, in a batch so large that only the
+    common mean remains."""
     phi = np.geomspace(1e-5, 1e3, 200)
     paper, exact = (squared_representation_change(phi, 10**7, fan_in, form=form) for form in ("paper", "exact"))
-    assert np.all(paper / exact > 1 - 1e-9)  # never too small: Jensen
+    assert np.all(paper / exact > 1 - 1e-9)  # never below, by Jensen's inequality
     return np.max(paper / exact) - 1
 
 
-def test_equation_nine_is_within_three_percent_from_64_inputs_on_and_not_below():
+def test_equation_nine_is_within_three_percent_only_from_64_inputs_on():
     assert all(largest_excess(fan_in) < 0.03 for fan_in in (64, 128, 768))
     assert largest_excess(64) == pytest.approx(0.022, abs=0.001)
     assert largest_excess(16) > 0.05 and largest_excess(8) == pytest.approx(0.1, abs=0.01)
 
 
-def test_the_limit_of_large_fan_in_and_what_it_leaves_out_at_the_papers_size():
+def test_the_limit_of_large_fan_in_and_its_error_at_the_papers_size():
     for batch in (1, 480):
         limit = squared_representation_change(PHI, batch, 1e9, form="limit", learning_rate=0.1)
         np.testing.assert_allclose(limit, 0.01 * 1e9 / batch * (1 + batch * PHI) / (1 + PHI), rtol=1e-12)
@@ -77,11 +78,12 @@ def test_the_limit_of_large_fan_in_and_what_it_leaves_out_at_the_papers_size():
 
 
 def test_a_draw_is_a_step_of_gradient_descent_on_a_neuron():
-    """By automatic differentiation, with inputs of either sign and w along every axis in turn, so over all of R^C."""
+    """Uses automatic differentiation, with inputs of both signs and w along every axis in turn, which covers all of
+    R^C."""
     key, phi, batch, fan_in, rate, norm = jax.random.key(3), 0.3, 6, 5, 0.2, 1.5
     ratios = []
-    for each in jax.random.split(key, 2):
-        noise = np.asarray(jax.random.normal(each, (batch, fan_in))) / np.sqrt(fan_in)
+    for draw_key in jax.random.split(key, 2):
+        noise = np.asarray(jax.random.normal(draw_key, (batch, fan_in))) / np.sqrt(fan_in)
         wanted = np.sqrt(phi / fan_in) + noise  # the gradients g_b [B, C]
         signs = np.where(np.arange(batch) % 2 == 0, 1.0, -1.0)[:, None]
         x = 2.0 * signs * wanted / np.linalg.norm(wanted, axis=1, keepdims=True)
@@ -91,8 +93,10 @@ def test_a_draw_is_a_step_of_gradient_descent_on_a_neuron():
         change = x @ (-rate * np.asarray(gradient) / np.sqrt(phi + 1 / batch))
         outputs = x @ (norm * np.eye(fan_in))
         ratios.append(np.mean(change**2) / np.mean(outputs**2))
-    found = simulated_representation_change(key, [phi], batch, fan_in, learning_rate=rate, weight_norm=norm, draws=2)
-    np.testing.assert_allclose(found.mean, [np.mean(ratios)], rtol=1e-5)
+    simulated = simulated_representation_change(
+        key, [phi], batch, fan_in, learning_rate=rate, weight_norm=norm, draws=2
+    )
+    np.testing.assert_allclose(simulated.mean, [np.mean(ratios)], rtol=1e-5)
 
 
 @pytest.mark.parametrize(
@@ -103,30 +107,31 @@ def test_a_draw_is_a_step_of_gradient_descent_on_a_neuron():
         *(slow(*case) for case in ((16, 8, 20_000), (480, 8, 3000), (480, 64, 500))),
     ],
 )
-def test_simulation_meets_the_exact_form(batch, fan_in, draws):
-    found, both = (
+def test_simulation_equals_the_exact_form(batch, fan_in, draws):
+    simulated, both = (
         simulated_representation_change(jax.random.key(1), PHI, batch, fan_in, draws=draws),
         forms(batch, fan_in),
     )
-    assert np.all(3 * found.standard_error <= 0.03 * both["exact"]), "too few draws to tell"
-    assert np.all(np.abs(found.mean - both["exact"]) <= 3 * found.standard_error)
-    off = np.abs(found.mean - both["paper"])
+    assert np.all(3 * simulated.standard_error <= 0.03 * both["exact"]), "too few draws to tell"
+    assert np.all(np.abs(simulated.mean - both["exact"]) <= 3 * simulated.standard_error)
+    off = np.abs(simulated.mean - both["paper"])
     if fan_in >= 64 or batch == 1:
         assert np.all(off < 0.03 * both["paper"])
-    else:  # control: equation 9 is seen to be something else
-        assert np.any(off > 8 * found.standard_error) and np.any(off > 0.03 * both["paper"])
+    else:  # control: the simulation distinguishes equation 9
+        assert np.any(off > 8 * simulated.standard_error) and np.any(off > 0.03 * both["paper"])
 
 
 @pytest.mark.slow
-def test_standard_errors_are_the_spread_of_repetitions():
+def test_standard_errors_equal_the_spread_of_repetitions():
     runs = [simulated_representation_change(jax.random.key(i), [0.01, 1.0], 12, 6, draws=50) for i in range(150)]
     spread = np.std([run.mean for run in runs], axis=0, ddof=1)
     claimed = np.sqrt(np.mean([run.standard_error**2 for run in runs], axis=0))
-    assert np.all((spread / claimed > 0.8) & (spread / claimed < 1.25))  # the spread of 150 is itself known to 6 %
+    # the spread of 150 repetitions has an error of 6 %
+    assert np.all((spread / claimed > 0.8) & (spread / claimed < 1.25))
 
 
 @pytest.mark.slow
-def test_how_many_batches_are_held_at_a_time_changes_nothing(monkeypatch):
+def test_the_number_of_batches_in_memory_changes_nothing(monkeypatch):
     arguments = (jax.random.key(2), [0.0, 0.1], 10, 7)
     whole = simulated_representation_change(*arguments, draws=13)
     monkeypatch.setattr(representation_change, "_CHUNK_ELEMENTS", 5 * 70)
@@ -153,7 +158,7 @@ def test_bad_arguments(change, name):
         simulated_representation_change(jax.random.key(0), **arguments)
 
 
-def test_bad_arguments_of_one_alone():
+def test_bad_arguments_of_single_functions():
     with pytest.raises(InputError, match="form must be one of paper, exact, limit"):
         squared_representation_change(0.1, 2, 3, form="best")
     for change, name in (({"snr": 0.1}, "snr"), ({"draws": 1}, "draws"), ({"fan_in": 2.5}, "fan_in")):

@@ -1,4 +1,5 @@
-"""The theorems against Monte Carlo from their definitions: exact forms inside, wrong ones (the paper's too) outside."""
+"""The theorems against Monte Carlo from their definitions: the exact forms agree, wrong forms (the paper's included) do
+not."""
 
 import json
 import math
@@ -22,12 +23,12 @@ def zipf(m: int, exponent: float = 1.0) -> np.ndarray:
 
 @pytest.fixture(autouse=True)
 def _blocks_of_few_rows(monkeypatch):
-    """Every theorem's rows come in several blocks, the last one padded."""
+    """Splits every theorem's rows into several blocks, the last one padded."""
     monkeypatch.setattr(simulation, "_CHUNK_ELEMENTS", 2**17)
 
 
 def agrees(estimate, form, precision=0.02) -> bool:
-    """Three standard errors, which must be no more than the precision asked for."""
+    """Asserts agreement within three standard errors, which must not exceed the requested precision."""
     assert np.all(3 * estimate.standard_error <= precision * np.abs(form)), "too few draws to tell"
     return bool(np.all(np.abs(estimate.mean - form) <= 3 * estimate.standard_error))
 
@@ -43,9 +44,9 @@ def test_theorem_3(d, m, draws):
     assert vanishes(moments.mean) and vanishes(moments.covariance)
 
 
-def test_theorem_3_tells_near_forms_apart():
+def test_theorem_3_distinguishes_similar_forms():
     moments = simulation.theorem_3_moments(jax.random.key(3), 4, 2, draws=40000)
-    for wrong in (4, 4 + 2 * 16 / (math.pi * 2), 4 + 4 * 3 / 2):  # no alignment; d² for d (d−1); no 2/π
+    for wrong in (4, 4 + 2 * 16 / (math.pi * 2), 4 + 4 * 3 / 2):  # no alignment; d² in place of d (d−1); no 2/π
         assert not agrees(moments.variance, wrong)
 
 
@@ -53,12 +54,12 @@ RANKS = np.array([0, 1, 2, 9, 99, 255])
 
 
 @pytest.mark.slow
-def test_theorem_4_the_notes_example():
+def test_theorem_4_for_the_example_of_the_notes():
     moments = simulation.theorem_4_moments(jax.random.key(4), 64, zipf(256), tokens=RANKS, draws=4000, columns=32)
     exact, printed = (theory.sign_gaussian_variance(64, zipf(256), exact=e)[RANKS] for e in (True, False))
     assert agrees(moments.variance, exact, precision=0.04)
     assert vanishes(moments.mean) and vanishes(moments.covariance)
-    # The paper's form is far outside where frequencies matter: 1628 against 1195 at rank 1.
+    # The paper's form is far off if frequencies matter: 1628 against 1195 at rank 1.
     deviation = np.abs(printed - moments.variance.mean) / moments.variance.standard_error
     assert np.all(deviation[:4] > 10) and 1180 < moments.variance.mean[0] < 1210
 
@@ -93,7 +94,7 @@ def test_one_step_per_token_under_assumption_2():
 
 @pytest.mark.parametrize(("d", "m", "draws"), [slow(96, 8, 12000), (32, 1024, 30)])
 def test_one_step_over_all_tokens(d, m, draws):
-    """m ≪ d and m ≫ d, with rates and scales that differ from one and from each other."""
+    """For m ≪ d and m ≫ d, with rates and scales that differ from one and from each other."""
     setting = dict(learning_rate_embedding=0.3, learning_rate_output=0.02, sigma_embedding=0.5, sigma_output=0.1)
     measured = simulation.one_step_components(jax.random.key(7), d, zipf(m), draws=draws, **setting)
     assert agrees(measured.embedding.overall, theory.embedding_component(d, m, 0.3, 0.1))
@@ -102,37 +103,37 @@ def test_one_step_over_all_tokens(d, m, draws):
     assert agrees(measured.product.overall, theory.product_component(d, 0.3, 0.02))
     assert agrees(measured.initial.overall, theory.initial_output(d, 0.5, 0.1))
     assert not agrees(measured.embedding.overall, 0.3 * 0.1 * math.sqrt(d) * 0.97)
-    # Overall is what per token says it is.
+    # The overall value follows from the values per token.
     from_tokens = math.sqrt(np.mean(measured.projection.per_token.mean**2))
     assert measured.projection.overall.mean == pytest.approx(from_tokens, rel=1e-5)
 
 
 @pytest.mark.slow
-def test_an_absent_token_moves_by_the_sign_of_zero():
+def test_an_absent_token_changes_by_the_sign_of_zero():
     alpha = np.array([0.3, 0.2, 0.2, 0.1, 0.1, 0.05, 0.05, 0.0])
     measured = simulation.one_step_components(jax.random.key(8), 96, alpha, draws=12000)
     form = theory.embedding_component(96, 8, 1, 1)
     present, absent = (simulation.Estimate(*(x[at] for x in measured.embedding.per_token)) for at in (slice(7), 7))
     assert agrees(present, form, precision=0.03)
     assert agrees(absent, math.sqrt(96), precision=0.03) and form > 2 * math.sqrt(96)
-    assert agrees(measured.embedding.overall, form, precision=0.03)  # 0.94 of it with the absent one
+    assert agrees(measured.embedding.overall, form, precision=0.03)  # 0.94 of it including the absent token
     exact = theory.projection_component(96, 1, 1, alpha, exact=True)
     assert agrees(measured.projection.per_token, exact, precision=0.03) and exact[7] == math.sqrt(96)
 
 
-def test_the_papers_sign():
+def test_the_sign_of_the_paper():
     signs = simulation.sign(np.array([-2.0, -0.0, 0.0, 1e-30, -1e-30, 3.0], np.float32))
     assert signs.tolist() == [-1, 1, 1, 1, -1, 1]
 
 
 @pytest.mark.slow
-def test_standard_errors_are_the_spread_of_repetitions():
+def test_standard_errors_equal_the_spread_of_repetitions():
     runs = [simulation.one_step_components(jax.random.key(i), 6, zipf(5), draws=64, tokens=[0]) for i in range(150)]
     for name in ("embedding", "projection", "product", "initial"):
         for estimates in ([getattr(run, name).per_token for run in runs], [getattr(run, name).overall for run in runs]):
             spread = np.std([e.mean for e in estimates], ddof=1)
             claimed = math.sqrt(np.mean([np.square(e.standard_error) for e in estimates]))
-            assert 0.8 < spread / claimed < 1.25  # the spread of 150 is itself known to 6 %
+            assert 0.8 < spread / claimed < 1.25  # the spread of 150 repetitions has an error of 6 %
 
 
 @pytest.mark.parametrize(
@@ -199,11 +200,11 @@ print(json.dumps({"peaks": peaks, "seconds": times, "overall": overall}))
 
 
 @pytest.mark.slow
-def test_a_vocabulary_of_16384_at_width_1024_stays_below_2_gb():
+def test_a_vocabulary_of_16384_at_width_1024_takes_less_than_2_gb():
     run = subprocess.run([sys.executable, "-c", HEAVY], capture_output=True, text=True, check=True)
     result = json.loads(run.stdout.splitlines()[-1])
-    print(result)  # pytest -s: the measured peaks and times
-    assert max(result["peaks"].values()) < 2  # GB; all logits would take 1.07, and as much their gradient
+    print(result)  # pytest -s prints the measured peaks and times
+    assert max(result["peaks"].values()) < 2  # GB; all logits would take 1.07, and their gradient the same
     assert result["overall"]["embedding"] == pytest.approx(theory.embedding_component(1024, 16384, 1, 1), rel=0.005)
     everywhere = theory.projection_component(1024, 1, 1, zipf(16384), exact=True)
     assert result["overall"]["projection"] == pytest.approx(math.sqrt(np.mean(everywhere**2)), rel=0.005)

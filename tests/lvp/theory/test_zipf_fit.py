@@ -1,4 +1,4 @@
-"""The Zipf–Mandelbrot fit: exact laws, coverage on synthetic draws of several kinds, and when it must say it cannot."""
+"""The Zipf–Mandelbrot fit: exact laws, coverage on several kinds of synthetic draws, and cases that must stay open."""
 
 import math
 
@@ -30,26 +30,28 @@ def test_an_exact_law_is_recovered(exponent, offset, between):
     assert (fit.between, fit.num_ranks) == (tuple(map(float, between)), between[1] - between[0] + 1)
 
 
-def test_the_fit_is_of_its_range_alone():
-    """Below rank 10 and above 1000 anything may happen."""
+def test_only_ranks_in_the_range_matter():
+    """Frequencies below rank 10 and above rank 1000 are arbitrary."""
     ranks, counts = np.arange(1, 5001), law(5000, 1.0, 0.0)
     bent = np.where((ranks < 10) | (ranks > 1000), 7.0, counts)
     one, two = (zipf_mandelbrot_fit(c, ranks, offset=0.0) for c in (counts, bent))
     assert one == two and one.exponent == pytest.approx(1.0, rel=1e-7)
     assert zipf_mandelbrot_fit(bent, ranks, between=(1, 5000), offset=0.0).exponent < 0.5
-    # Ranks that do not exist are not asked for.
+    # Missing ranks are not an error.
     assert zipf_mandelbrot_fit(counts[:300], ranks[:300]).between == (10.0, 300.0)
 
 
-def test_ranks_may_have_gaps_come_in_any_order_and_counts_in_any_unit():
+def test_ranks_may_have_gaps_and_any_order_and_counts_any_unit():
     rng = np.random.default_rng(0)
     ranks = rng.permutation(np.sort(rng.choice(np.arange(1, 3001), 900, replace=False)))
     counts = rng.poisson(1e6 * law(3000, 1.1, 1.0)[ranks - 1])
     order = np.argsort(ranks)
-    one = zipf_mandelbrot_fit(counts, ranks, offset=1.0)
-    two = zipf_mandelbrot_fit(counts[order] / 1e6, ranks[order], offset=1.0)
-    assert one.exponent == pytest.approx(1.1, abs=0.01) and one.exponent == pytest.approx(two.exponent, abs=1e-9)
-    assert one.interval == pytest.approx(two.interval, abs=1e-9) and one.scale == pytest.approx(1e6 * two.scale)
+    fit = zipf_mandelbrot_fit(counts, ranks, offset=1.0)
+    reordered = zipf_mandelbrot_fit(counts[order] / 1e6, ranks[order], offset=1.0)
+    assert fit.exponent == pytest.approx(1.1, abs=0.01) and fit.exponent == pytest.approx(reordered.exponent, abs=1e-9)
+    assert fit.interval == pytest.approx(reordered.interval, abs=1e-9) and fit.scale == pytest.approx(
+        1e6 * reordered.scale
+    )
 
 
 def poisson(rng, alpha, size):
@@ -57,11 +59,11 @@ def poisson(rng, alpha, size):
 
 
 def bursty(rng, alpha, size):
-    """Every token's frequency has a factor of its own (standard deviation 0.3), as words have in a corpus."""
+    """The frequency of every token has its own factor (standard deviation 0.3), as words have in a corpus."""
     return rng.poisson(size * alpha * rng.gamma(1 / 0.09, 0.09, len(alpha)))
 
 
-# name: (vocabulary, exponent, offset, size, offset given to the fit, draw, whether the fit is told the ranks)
+# name: (vocabulary, exponent, offset, size, offset given to the fit, draw, whether the ranks are given)
 COVERAGE = {
     "corpus": (8192, 1.0, 2.7, 10**6, None, poisson, False),
     "ranks known": (8192, 1.0, 2.7, 10**6, None, poisson, True),
@@ -85,19 +87,19 @@ def hits(results, exponent) -> int:
 
 
 @pytest.mark.parametrize("name", all_slow_but(("corpus", "bursts"), COVERAGE))
-def test_coverage_is_95_percent_or_more(name):
+def test_coverage_is_at_least_95_percent(name):
     num, exponent = 200, COVERAGE[name][1]
     results = fits(name, num)
     estimates = np.array([fit.exponent for fit in results])
     assert hits(results, exponent) >= binom.ppf(0.001, num, 0.95)
     assert abs(estimates.mean() - exponent) < 3 * estimates.std() / math.sqrt(num)
-    # Nor does it cover by being empty talk.
+    # The intervals are also narrow enough to be useful.
     half = np.median([fit.interval[1] - fit.interval[0] for fit in results]) / 2
     assert half < 3 * 1.96 * estimates.std()
 
 
 def test_without_the_correction_for_sorting_the_fit_is_biased():
-    """The same counts, sorted and passed off as having known ranks."""
+    """The same counts, sorted and with ranks declared as known."""
     rng, alpha = np.random.default_rng(8), law(8192, 1.0, 2.7)
     naive = []
     for _ in range(60):
@@ -108,7 +110,7 @@ def test_without_the_correction_for_sorting_the_fit_is_biased():
 
 
 def test_intervals_over_single_bins_or_ranks_would_be_too_short():
-    """Why blocks: on bursts found by sorting, residuals of neighbours go together."""
+    """Reason for blocks: on bursts sorted by count, residuals of neighbours are correlated."""
     alpha, rng, ranks = law(8192, 0.9, 10.0), np.random.default_rng(9), np.arange(10, 1001)
     correlations, short = [], 0
     for _ in range(60):
@@ -123,19 +125,19 @@ def test_intervals_over_single_bins_or_ranks_would_be_too_short():
     assert np.median(correlations) > 0.3 and short > 30
 
 
-def test_the_librarys_own_zipf_corpus():
+def test_the_librarys_zipf_corpus():
     counts = np.bincount(zipf.sample(2**19, 2048, 1.0, "train"), minlength=2048)
     fit = zipf_mandelbrot_fit(counts, between=(5, 1000), offset=zipf.OFFSET)
     assert fit.interval[0] < 1.0 < fit.interval[1] and fit.interval[1] - fit.interval[0] < 0.05
-    # With the wrong offset the exponent is off, and the interval knows that the law does not fit.
+    # With the wrong offset the exponent is off, and the interval accounts for the lack of fit.
     wrong = zipf_mandelbrot_fit(counts, between=(5, 1000), offset=0.0)
     assert wrong.exponent < 0.96 and wrong.interval[1] - wrong.interval[0] > 4 * (fit.interval[1] - fit.interval[0])
 
 
-def test_what_cannot_be_told_is_open():
+def test_unresolvable_exponents_are_left_open():
     rng = np.random.default_rng(1)
     everything = (-math.inf, math.inf)
-    # Flat counts: sorting them gives ranks that mean nothing.
+    # Flat counts: the ranks of sorted counts have no meaning.
     flat = rng.poisson(100, 2000)
     assert zipf_mandelbrot_fit(flat, offset=0.0).interval == everything
     told = zipf_mandelbrot_fit(flat, np.arange(1, 2001), offset=0.0)
@@ -143,7 +145,7 @@ def test_what_cannot_be_told_is_open():
     # An exponential law is the limit of a large offset and a large exponent.
     ranks = np.arange(1, 1001)
     assert zipf_mandelbrot_fit(np.exp(-ranks / 100), ranks).interval == everything
-    # So few tokens that rank 1000 is seen less than once.
+    # Too few tokens: rank 1000 is seen less than once.
     assert zipf_mandelbrot_fit(rng.poisson(2000 * law(8192, 1.0, 2.7))).interval == everything
 
 
@@ -193,8 +195,9 @@ def test_bad_arguments(arguments, message):
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("vocab", "by_rank"), [(8192, 0.88), (32768, 0.95)])
-def test_wikitext2_bends_inside_the_range(wikitext2, vocab, by_rank):
-    """Least squares over all ranks 10 … 1000, which ranks above 500 decide, gives the one exponent usually quoted."""
+def test_wikitext2_has_no_single_exponent(wikitext2, vocab, by_rank):
+    """Least squares over all ranks 10 … 1000, which is dominated by ranks above 500, gives the commonly quoted
+    exponent."""
     from lvp.data.tokens.tokenizers import Tokenizer
 
     text = (wikitext2 / "train.txt").read_bytes()
@@ -205,5 +208,5 @@ def test_wikitext2_bends_inside_the_range(wikitext2, vocab, by_rank):
         zipf_mandelbrot_fit(counts, between=b, offset=0.0) for b in ((10, 1000), (10, 100), (100, 1000))
     )
     print(whole, low, high)
-    assert low.interval[0] > high.interval[1]  # steeper below rank 100: no one exponent fits
+    assert low.interval[0] > high.interval[1]  # steeper below rank 100: no single exponent fits
     assert whole.interval[0] < by_rank < whole.interval[1] and whole.interval[1] - whole.interval[0] > 0.4

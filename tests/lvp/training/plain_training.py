@@ -1,4 +1,5 @@
-"""The training of a cell written anew: dense loss, optax, one dispatch a step, every micro-batch's gradient kept."""
+"""The training of a cell, reimplemented: dense loss, optax, one dispatch per step, gradients of every micro-batch
+kept."""
 
 from typing import Any, NamedTuple
 
@@ -14,7 +15,7 @@ from lvp.models.decoder import decoder
 
 
 class Step(NamedTuple):
-    """params, opt: before the step. loss, gradients, updates; micro_gradients: every array [K, …]."""
+    """params, opt: before the step. micro_gradients: every array is [K, …]."""
 
     params: Any
     opt: Any
@@ -25,7 +26,7 @@ class Step(NamedTuple):
 
 
 def steps(cell, lane, data, tx, extra=lambda micro_gradients: {}) -> list[Step]:
-    """All steps of a lane under `tx`, whose update is given `extra` of the micro-batches' gradients."""
+    """Returns all steps of a lane under `tx`, whose update receives `extra` of the gradients of the micro-batches."""
     model = decoder(cell.model)
     init_key, data_key = jax.random.split(jax.random.key(lane.seed))
 
@@ -57,10 +58,10 @@ def steps(cell, lane, data, tx, extra=lambda micro_gradients: {}) -> list[Step]:
 
 
 def assert_same_to_rounding(result, other) -> None:
-    """Asserts that two programs trained the same lane: equal status, losses within rounding.
+    """Asserts that two programs trained the same lane: equal status, losses equal to rounding.
 
-    The compiler orders the sums of two programs differently. A float32 rounding is 6e-8 of a number; the trainings that
-    are compared here have at most 8 steps, of some tens of roundings in a row each: 1e-5 holds 166 roundings.
+    The compiler orders the sums of two programs differently. A float32 rounding is 6e-8 of a number. The compared
+    trainings have at most 8 steps with some tens of consecutive roundings each: 1e-5 allows 166 roundings.
     """
     assert result.status == other.status
     np.testing.assert_allclose(result.curve_losses, other.curve_losses, rtol=1e-5)

@@ -1,4 +1,4 @@
-"""Micro-batches, schedules and traced options in the training program, and the measures that they make possible."""
+"""Micro-batches, schedules and traced options in the training program, and the measures that need them."""
 
 import dataclasses
 
@@ -53,31 +53,31 @@ def held():
     return Program(HELD)
 
 
-def written_anew(this, data, cell=CELL, **changed):
-    """The same training by `plain_training`, with what differs named."""
-    rate = optim.trapezoid(this.learning_rates["hidden"], cell.steps, warmup_steps=this.warmup_steps)
+def reference_steps(trained_lane, data, cell=CELL, **changed):
+    """Runs the same training with `plain_training`, with the given changes."""
+    rate = optim.trapezoid(trained_lane.learning_rates["hidden"], cell.steps, warmup_steps=trained_lane.warmup_steps)
     if cell is HELD:
-        options = {"batch_size": cell.batch, "b": this.options["b"], "weight_decay": 0.1} | changed
+        options = {"batch_size": cell.batch, "b": trained_lane.options["b"], "weight_decay": 0.1} | changed
         extra = lambda micro: {"gradient_snr": optim.gradient_snr(micro, cell.micro_batch_size)}  # noqa: E731
-        return plain_training.steps(cell, this, data, optim.lion_ar(rate, **options), extra)
+        return plain_training.steps(cell, trained_lane, data, optim.lion_ar(rate, **options), extra)
     mask = lambda params: jax.tree.map(lambda role: role != "vector", roles.labels(params))  # noqa: E731
-    options = {"b1": this.options["b1"], "b2": 0.95, "weight_decay": 0.1, "mask": mask} | changed
-    return plain_training.steps(cell, this, data, optim.adamw(rate, **options))
+    options = {"b1": trained_lane.options["b1"], "b2": 0.95, "weight_decay": 0.1, "mask": mask} | changed
+    return plain_training.steps(cell, trained_lane, data, optim.adamw(rate, **options))
 
 
 @pytest.mark.parametrize("warmup, momentum", [slow(0, 0.9), (2, 0.9), slow(4, 0.5)])
-def test_is_plain_training_by_micro_batches_under_the_schedule(program, data, warmup, momentum):
-    this = lane(warmup=warmup, momentum=momentum)
-    (result,) = training.run(program, [this], data)
-    expected = [step.loss for step in written_anew(this, data)]
+def test_training_equals_plain_micro_batches_with_the_schedule(program, data, warmup, momentum):
+    trained_lane = lane(warmup=warmup, momentum=momentum)
+    (result,) = training.run(program, [trained_lane], data)
+    expected = [step.loss for step in reference_steps(trained_lane, data)]
     np.testing.assert_allclose(result.curve_losses, expected, rtol=3e-5)
-    # Another warm-up, or another momentum, is another training.
-    assert not np.allclose(expected, [s.loss for s in written_anew(lane(warmup=3), data)], rtol=1e-4)
-    assert not np.allclose(expected, [s.loss for s in written_anew(this, data, b1=0.7)], rtol=1e-4)
+    # Another warm-up or momentum gives another training.
+    assert not np.allclose(expected, [s.loss for s in reference_steps(lane(warmup=3), data)], rtol=1e-4)
+    assert not np.allclose(expected, [s.loss for s in reference_steps(trained_lane, data, b1=0.7)], rtol=1e-4)
 
 
 @pytest.mark.slow
-def test_micro_batches_change_training_to_rounding(data):
+def test_the_number_of_micro_batches_changes_training_only_to_rounding(data):
     cells = [dataclasses.replace(CELL, micro_batches=k, measured_steps=()) for k in (1, 6)]
     whole, parts = [training.run(Program(cell), [lane()], data)[0] for cell in cells]
     np.testing.assert_allclose(parts.curve_losses, whole.curve_losses, rtol=3e-5)
@@ -86,18 +86,18 @@ def test_micro_batches_change_training_to_rounding(data):
 def test_warmups_momenta_and_rates_share_one_compilation(program, data):
     program.compile(data)
     compiled = program.advance
-    for this in (lane(), lane(rate=0.1, warmup=4, momentum=0.0), lane(warmup=0, seed=3)):
-        assert training.run(program, [this], data)[0].status == "finished"
+    for trained_lane in (lane(), lane(rate=0.1, warmup=4, momentum=0.0), lane(warmup=0, seed=3)):
+        assert training.run(program, [trained_lane], data)[0].status == "finished"
     assert program.advance is compiled
 
 
 @pytest.mark.parametrize("which", ["program", slow("held")])
-def test_measures_are_what_a_direct_look_says(which, data, request):
+def test_measures_equal_a_direct_calculation(which, data, request):
     program = request.getfixturevalue(which)
     cell = program.cell
-    this = lane(cell)
-    (result,) = training.run(program, [this], data)
-    taken = written_anew(this, data, cell)
+    trained_lane = lane(cell)
+    (result,) = training.run(program, [trained_lane], data)
+    taken = reference_steps(trained_lane, data, cell)
     for at, step in ((0, 0), (1, cell.steps - 1)):
         before = taken[step]
         matrices = {path: {k: v[at] for k, v in m.items()} for path, m in result.measures["matrices"].items()}
@@ -123,21 +123,21 @@ def by_path(tree):
 
 @pytest.mark.slow
 def test_representation_change_is_held_by_the_snr_of_each_parameter(held, data):
-    this = lane(HELD)
-    (result,) = training.run(held, [this], data)
-    expected = [step.loss for step in written_anew(this, data, HELD)]
-    np.testing.assert_allclose(result.curve_losses, expected, rtol=2e-3)  # signs of almost nothing may differ
-    other = [step.loss for step in written_anew(this, data, HELD, batch_size=None)]
-    assert not np.allclose(expected, other, rtol=5e-3)
+    trained_lane = lane(HELD)
+    (result,) = training.run(held, [trained_lane], data)
+    expected = [step.loss for step in reference_steps(trained_lane, data, HELD)]
+    np.testing.assert_allclose(result.curve_losses, expected, rtol=2e-3)  # signs of rounding errors may differ
+    unheld = [step.loss for step in reference_steps(trained_lane, data, HELD, batch_size=None)]
+    assert not np.allclose(expected, unheld, rtol=5e-3)
 
 
 @pytest.mark.slow
-def test_measuring_changes_a_training_by_micro_batches_to_rounding(program, data):
+def test_measuring_micro_batches_changes_training_only_to_rounding(program, data):
     plain = Program(dataclasses.replace(CELL, measured_steps=()))
     (measured,) = training.run(program, [lane()], data)
-    (result,), (other,) = (training.run(plain, [this], data) for this in (lane(), lane(seed=1)))
+    (result,), (another_seed,) = (training.run(plain, [trained_lane], data) for trained_lane in (lane(), lane(seed=1)))
     plain_training.assert_same_to_rounding(measured, result)
-    assert not np.allclose(other.curve_losses, result.curve_losses, rtol=1e-3)
+    assert not np.allclose(another_seed.curve_losses, result.curve_losses, rtol=1e-3)
 
 
 @pytest.mark.parametrize(
@@ -150,7 +150,7 @@ def test_measuring_changes_a_training_by_micro_batches_to_rounding(program, data
         ({"measures": ("movements",)}, "measures must be of"),
     ],
 )
-def test_cells_that_cannot_be_are_named(changes, named):
+def test_impossible_cells_are_named(changes, named):
     with pytest.raises(InputError, match=named):
         dataclasses.replace(CELL, **changes)
 
@@ -163,7 +163,7 @@ def test_cells_that_cannot_be_are_named(changes, named):
         ({"options": {"b2": 0.9}}, r"the options that its cell traces \(b1\), got b2"),
     ],
 )
-def test_lanes_that_a_cell_cannot_train_are_named(changes, named):
+def test_untrainable_lanes_are_named(changes, named):
     with pytest.raises(InputError, match=named):
         CELL.check(dataclasses.replace(lane(), **changes))
     with pytest.raises(InputError, match="constant"):
@@ -172,16 +172,16 @@ def test_lanes_that_a_cell_cannot_train_are_named(changes, named):
         measures.snr({"head": {"kernel": np.ones((2, 2))}}, {"head": {"kernel": np.ones(())}}, 1, 4)
 
 
-def test_only_what_the_factory_takes_can_be_traced():
+def test_only_arguments_of_the_factory_can_be_traced():
     for name in ("b3", "batch_size"):
         with pytest.raises(InputError, match=f"traced: a lane cannot bring '{name}' for lion_ar"):
             OptimizerConfig("lion_ar", {}, traced=(name,))
 
 
-def test_evaluation_and_probe_take_no_more_rows_than_a_micro_batch_and_no_padding(data):
+def test_evaluation_and_probe_use_at_most_a_micro_batch_and_no_padding(data):
     assert data.valid.shape[1] == data.probe.shape[0] == CELL.micro_batch_size == 2
     weights, targets = data.valid_weights.ravel(), data.valid[..., 1:].ravel()
     np.testing.assert_array_equal(targets[weights > 0], np.concatenate([data.valid[0, 0, 1:], targets[12:]])[:99])
-    assert weights.sum() == 99  # every token of 100 but the first
+    assert weights.sum() == 99  # every token of 100 except the first
     short = TrainingData.from_tokens(CELL, data.train.tokens, data.train.tokens[:14])
     np.testing.assert_array_equal(short.probe, [data.train.tokens[:12]] * 2)

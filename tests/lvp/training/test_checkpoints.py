@@ -1,4 +1,4 @@
-"""A checkpoint comes back to the bit, or is named and passed over."""
+"""A checkpoint is restored bit for bit, or it is named and skipped."""
 
 import shutil
 
@@ -27,14 +27,14 @@ def state(seed=0):
 SHAPES = jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype), state())
 
 
-def test_comes_back_to_the_bit(tmp_path):
+def test_a_checkpoint_is_restored_bit_for_bit(tmp_path):
     checkpoints.save(tmp_path / "lane", 5, state(), CONFIGURATION)
     loaded = checkpoints.load(tmp_path / "lane", 5, SHAPES, CONFIGURATION)
     for got, saved in zip(jax.tree.leaves(loaded), jax.tree.leaves(state()), strict=True):
         assert (got.dtype, got.shape, got.tobytes()) == (saved.dtype, saved.shape, saved.tobytes())
 
 
-def test_keeps_the_last_two_steps(tmp_path):
+def test_the_last_two_steps_are_kept(tmp_path):
     for step in (1, 2, 3):
         checkpoints.save(tmp_path, step, state(step), CONFIGURATION)
     assert checkpoints.steps(tmp_path) == [2, 3]
@@ -58,9 +58,9 @@ def cut(path):
 
 
 @pytest.mark.parametrize("damage", [flip, cut, lambda path: path.unlink()], ids=["flip", "cut", "delete"])
-def test_no_damage_goes_unseen(tmp_path, damage):
-    """Whichever file is damaged (Orbax keeps some that a load does not read): the exact bits, or an error with the
-    step's name."""
+def test_every_damage_is_detected(tmp_path, damage):
+    """For any damaged file (Orbax keeps some that a load does not read), the load returns the exact bits or an error
+    that names the step."""
     checkpoints.save(tmp_path / "whole", 1, state(), CONFIGURATION)
     files = [
         p.relative_to(tmp_path / "whole") for p in (tmp_path / "whole").rglob("*") if p.is_file() and p.stat().st_size
@@ -80,7 +80,7 @@ def test_no_damage_goes_unseen(tmp_path, damage):
     assert named >= 2
 
 
-def test_a_damaged_step_is_named_and_the_one_before_is_used(tmp_path, caplog):
+def test_a_damaged_step_is_named_and_the_previous_one_is_used(tmp_path, caplog):
     for step in (1, 2):
         checkpoints.save(tmp_path, step, state(step), CONFIGURATION)
     for file in (tmp_path / "step_000000002").rglob("d/*"):
@@ -90,7 +90,7 @@ def test_a_damaged_step_is_named_and_the_one_before_is_used(tmp_path, caplog):
     np.testing.assert_array_equal(loaded["params"]["a"], state(1)["params"]["a"])
 
 
-def test_steps_after_the_one_that_is_used_do_not_outlive_it(tmp_path):
+def test_steps_after_the_restored_one_are_removed(tmp_path):
     for step in (1, 2, 3):
         checkpoints.save(tmp_path, step, state(), CONFIGURATION)
     for file in (tmp_path / "step_000000003").rglob("d/*"):
@@ -99,13 +99,13 @@ def test_steps_after_the_one_that_is_used_do_not_outlive_it(tmp_path):
     assert checkpoints.steps(tmp_path) == [2]
 
 
-def test_later_steps_that_are_all_damaged_do_not_push_out_what_is_saved_since(tmp_path):
+def test_later_damaged_steps_do_not_displace_new_ones(tmp_path):
     for step in (8, 9):
         checkpoints.save(tmp_path, step, state(), CONFIGURATION)
     for file in tmp_path.rglob("d/*"):
         flip(file)
     assert checkpoints.latest([tmp_path], SHAPES, [CONFIGURATION]) is None
-    for step in (1, 2, 3):  # begun anew
+    for step in (1, 2, 3):  # started again
         checkpoints.save(tmp_path, step, state(step), CONFIGURATION)
     assert checkpoints.steps(tmp_path) == [2, 3, 8, 9]
     step, (loaded,) = checkpoints.latest([tmp_path], SHAPES, [CONFIGURATION])
@@ -113,7 +113,7 @@ def test_later_steps_that_are_all_damaged_do_not_push_out_what_is_saved_since(tm
     assert step == 3 and checkpoints.steps(tmp_path) == [2, 3]
 
 
-def test_a_pack_goes_on_from_the_last_step_all_its_lanes_have(tmp_path):
+def test_a_pack_resumes_from_the_last_step_that_all_lanes_have(tmp_path):
     for step in (1, 2):
         checkpoints.save(tmp_path / "a", step, state(), CONFIGURATION)
     checkpoints.save(tmp_path / "b", 1, state(), CONFIGURATION)
@@ -123,7 +123,7 @@ def test_a_pack_goes_on_from_the_last_step_all_its_lanes_have(tmp_path):
 
 
 @pytest.mark.parametrize("last", ["another configuration", "empty"])
-def test_a_last_step_that_is_not_this_lanes_is_passed_over(tmp_path, caplog, last):
+def test_a_step_of_another_lane_is_skipped(tmp_path, caplog, last):
     checkpoints.save(tmp_path, 1, state(1), CONFIGURATION)
     if last == "empty":
         (tmp_path / "step_000000002").mkdir()

@@ -1,4 +1,4 @@
-"""Gradients scaled down to a norm, and the validation loss on the way."""
+"""Gradient clipping, and the validation loss during training."""
 
 import dataclasses
 
@@ -32,8 +32,8 @@ def data():
 
 
 def outcome(data, **changes):
-    (found,) = training.run(Program(dataclasses.replace(CELL, **changes)), [LANE], data)
-    return found
+    (result,) = training.run(Program(dataclasses.replace(CELL, **changes)), [LANE], data)
+    return result
 
 
 @pytest.fixture(scope="module")
@@ -41,12 +41,12 @@ def plain(data):
     return outcome(data)
 
 
-def norms(found):
-    """Of every measured update, over all parameters."""
-    return np.sqrt(np.sum([np.square(role["norm"]) for role in found.measures["roles"].values()], axis=0))
+def norms(result):
+    """Returns the norms of the measured updates over all parameters."""
+    return np.sqrt(np.sum([np.square(role["norm"]) for role in result.measures["roles"].values()], axis=0))
 
 
-def test_an_update_is_no_longer_than_the_rate_times_the_norm(data, plain):
+def test_an_update_is_at_most_the_rate_times_the_norm(data, plain):
     """SGD's update is the gradient times the rate. The norm binds at some of the measured steps."""
     lengths = norms(plain) / RATE
     middle = float(np.sqrt(lengths.min() * lengths.max()))
@@ -57,7 +57,7 @@ def test_an_update_is_no_longer_than_the_rate_times_the_norm(data, plain):
 
 
 @pytest.mark.slow
-def test_a_large_norm_changes_training_to_rounding(data, plain):
+def test_a_large_norm_changes_training_only_to_rounding(data, plain):
     plain_training.assert_same_to_rounding(outcome(data, clip_norm=1e6), plain)
     small = outcome(data, clip_norm=0.01)
     np.testing.assert_allclose(norms(small), 0.01 * RATE, rtol=1e-4)
@@ -65,25 +65,25 @@ def test_a_large_norm_changes_training_to_rounding(data, plain):
 
 
 @pytest.mark.slow
-def test_validation_losses_are_those_of_the_training_cut_there(data, plain):
+def test_validation_losses_equal_those_of_a_shorter_training(data, plain):
     losses = plain.measures["validation"]["loss"]
-    assert losses[-1] == pytest.approx(plain.valid_loss, rel=1e-5)  # measures are kept to six digits
+    assert losses[-1] == pytest.approx(plain.valid_loss, rel=1e-5)  # measures have six digits
     cut = outcome(data, steps=4, measured_steps=(3,))
     assert losses[1] == pytest.approx(cut.valid_loss, rel=1e-5) and losses[0] != losses[1]
 
 
 @pytest.mark.slow
-def test_validating_changes_training_to_rounding(data, plain):
+def test_validation_changes_training_only_to_rounding(data, plain):
     plain_training.assert_same_to_rounding(plain, outcome(data, measured_steps=()))
 
 
 @pytest.mark.parametrize("norm", [0.0, -1.0, float("nan")])
-def test_a_norm_is_above_zero(norm):
+def test_a_norm_must_be_above_zero(norm):
     with pytest.raises(InputError, match="clip_norm must be finite and above zero"):
         dataclasses.replace(CELL, clip_norm=norm)
 
 
-def test_a_record_says_what_part_of_the_peak_was_reached(monkeypatch):
+def test_a_record_contains_the_utilisation_of_the_device(monkeypatch):
     from sweeps.worker.worker import utilisation
 
     class Device:
@@ -93,9 +93,9 @@ def test_a_record_says_what_part_of_the_peak_was_reached(monkeypatch):
             return {"peak_bytes_in_use": 123}
 
     monkeypatch.setattr(jax, "devices", lambda: [Device()])
-    found, part = utilisation(CELL, 1e9, 1), CELL.model.flops_per_token() * 1e9 / 989e12
-    assert found == {"mfu": pytest.approx(part, abs=1e-4), "peak_bytes": 123}
+    provenance, part = utilisation(CELL, 1e9, 1), CELL.model.flops_per_token() * 1e9 / 989e12
+    assert provenance == {"mfu": pytest.approx(part, abs=1e-4), "peak_bytes": 123}
     assert utilisation(CELL, 1e9, 4)["mfu"] == pytest.approx(part / 4, abs=1e-4)
     Device.device_kind, Device.memory_stats = "cpu", lambda self: None
-    found = utilisation(CELL, 1e9, 1)
-    assert found["mfu"] is None and found["peak_bytes"] > 10**7  # this process'
+    provenance = utilisation(CELL, 1e9, 1)
+    assert provenance["mfu"] is None and provenance["peak_bytes"] > 10**7  # of this process

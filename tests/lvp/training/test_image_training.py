@@ -1,4 +1,4 @@
-"""The training of images: what a lane computes, what its first phase changes, and that it is reproducible."""
+"""The training of images: the outcome of a lane, the effect of its first phase, and reproducibility."""
 
 import dataclasses
 
@@ -29,7 +29,7 @@ LARGE = dataclasses.replace(PLAIN, first_scale=128.0)
 
 @pytest.fixture(scope="module")
 def arrays():
-    """Classes that a network can tell: a bright row of their own, and noise."""
+    """Returns separable classes: each has its own bright row, with noise."""
     rng = np.random.default_rng(0)
     labels = rng.integers(0, 3, 60).astype(np.int32)
     images = rng.integers(0, 100, (60, 8, 8, 1))
@@ -49,7 +49,7 @@ def program():
 
 
 def states(program, lane, data):
-    """The outcome of a lane, and its states on the host after every step."""
+    """Returns the outcome of a lane, and its states on the host after every step."""
     kept = []
     keep = lambda step, state: kept.append(jax.tree.map(np.array, state))  # noqa: E731
     (result,) = training.run(program, [lane], data, chunk_seconds=0, on_chunk=keep)
@@ -64,8 +64,8 @@ def states(program, lane, data):
         pytest.param(dataclasses.replace(LARGE, negative_slope=0.1, seed=3), id="large"),
     ],
 )
-def test_is_plain_training_of_the_network(lane, program, data):
-    """Against a loop written anew, one dispatch a step."""
+def test_training_equals_a_plain_loop(lane, program, data):
+    """The loop is reimplemented with one dispatch per step."""
     model = resnet(CELL.model)
     init_key, data_key = jax.random.split(jax.random.key(lane.seed))
     params, stats = model.init(init_key), model.init_stats()
@@ -111,22 +111,22 @@ def test_is_plain_training_of_the_network(lane, program, data):
     assert result.accuracy == pytest.approx(float(np.mean(np.argmax(logits, 1) == data.test_labels[0])), abs=0.06)
 
 
-def test_biases_stay_only_in_the_first_phase_and_only_where_they_are_frozen(program, data):
+def test_only_frozen_biases_are_constant_and_only_in_the_first_phase(program, data):
     for frozen in (True, False):
         _, kept = states(program, dataclasses.replace(LARGE, frozen=frozen), data)
         for step, state in enumerate(kept[:5]):
             which = jax.tree.leaves(biases(state["params"]))
             values = [x for x, is_bias in zip(jax.tree.leaves(state["params"]), which, strict=True) if is_bias]
-            moved = any(np.abs(x).max() > 0 for x in values)  # they start at zero
+            moved = any(np.abs(x).max() > 0 for x in values)  # biases start at zero
             assert moved == (not frozen or step >= 3)
         gains = [s["params"]["stem"]["norm"]["scale"] for s in kept[:2]]
-        assert not np.array_equal(*gains)  # gains are no biases
+        assert not np.array_equal(*gains)  # gains are not biases
 
 
 @pytest.mark.slow
 def test_random_directions_end_with_the_first_phase(data):
-    """In it the parameters move as far as otherwise, but elsewhere, and nothing is learnt; after it the network learns,
-    as without it from the start."""
+    """During the first phase the parameters move as far as otherwise, but in random directions, and nothing is learnt.
+    Afterwards the network learns; without random directions it learns from the start."""
     cell = dataclasses.replace(CELL, steps=60, first_phase=0.5, measured_parts=())
     program, random = ImageProgram(cell), dataclasses.replace(PLAIN, random=True)
     (plain, a), (result, b) = states(program, PLAIN, data), states(program, random, data)
@@ -142,7 +142,7 @@ def test_random_directions_end_with_the_first_phase(data):
     assert losses["plain"][50:].mean() < 0.5 * guess and plain.accuracy > 0.9
 
 
-def test_measures_are_what_a_direct_look_says(program, data):
+def test_measures_equal_a_direct_calculation(program, data):
     result, kept = states(program, LARGE, data)
     model = resnet(CELL.model)
     state = kept[-1]
@@ -155,7 +155,7 @@ def test_measures_are_what_a_direct_look_says(program, data):
     singular = np.linalg.svd(kernel, compute_uv=False)
     rank = measured["stable_rank"]["matrices"]["stem/conv/kernel"][-1]
     assert rank == pytest.approx((singular**2).sum() / singular[0] ** 2, rel=1e-4)
-    # Updates 128 times as large leave more units dead than none at all does.
+    # Updates 128 times as large leave more dead units than plain updates.
     assert measured["dead"]["all"][0] > 0
 
 
@@ -174,7 +174,7 @@ def test_arms_share_one_compilation(program, data):
     assert program.advance is compiled
 
 
-def test_what_fills_the_last_group_counts_for_nothing(arrays):
+def test_padding_of_the_last_group_does_not_count(arrays):
     images, labels = arrays
     train = images[:40], labels[:40]
     part, whole = (ImageData.from_arrays(CELL, train, (images[40:n], labels[40:n]), [0.3], [0.2]) for n in (51, 60))
@@ -192,14 +192,14 @@ def test_what_fills_the_last_group_counts_for_nothing(arrays):
         (dataclasses.replace(CELL, batch=64), "fewer than a batch of 64"),
     ],
 )
-def test_images_that_do_not_fit_are_named(cell, named, arrays):
+def test_images_of_another_shape_are_named(cell, named, arrays):
     images, labels = arrays
     with pytest.raises(InputError, match=named):
         ImageData.from_arrays(cell, (images[:40], labels[:40]), (images[40:], labels[40:]), [0.3], [0.2])
 
 
 @pytest.mark.parametrize("changes, named", [({"first_phase": 1.5}, "first_phase"), ({"batch": 0}, "batch")])
-def test_cells_that_cannot_be_are_named(changes, named):
+def test_impossible_cells_are_named(changes, named):
     with pytest.raises(InputError, match=named):
         dataclasses.replace(CELL, **changes)
     with pytest.raises(InputError, match="first_scale"):

@@ -1,4 +1,4 @@
-"""A lane of a table trains as `optim.parametrized` with that table does in a script of one's own."""
+"""A lane of a table trains like `optim.parametrized` with the same table in a user script."""
 
 import jax
 import numpy as np
@@ -36,7 +36,7 @@ def cell_of(optimizer):
         pytest.param(OptimizerConfig("adamw", {"b2": 0.95, "weight_decay": 0.5}), optim.adamw, 0.5, id="adamw"),
     ],
 )
-def test_the_program_is_the_advertised_chain(optimizer, factory, decay, data_of):
+def test_the_program_equals_the_documented_chain(optimizer, factory, decay, data_of):
     cell = cell_of(optimizer)
     lane, data = Lane.under(LVP, RATE, seed=0), data_of(cell)
     (outcome,) = training.run(Program(cell), [lane], data)
@@ -44,12 +44,12 @@ def test_the_program_is_the_advertised_chain(optimizer, factory, decay, data_of)
     chain = optim.parametrized(factory, LVP, learning_rate=RATE, weight_decay=decay, **options)
     by_hand = [step.loss for step in plain_training.steps(cell, lane, data, chain)]
     np.testing.assert_allclose(outcome.curve_losses, by_hand, rtol=3e-5)
-    # Control: one rate for all roles is another training.
-    other = optim.parametrized(factory, uniform(width=WIDTH, vocab=VOCAB), learning_rate=RATE / WIDTH, **options)
-    assert not np.allclose(by_hand, [s.loss for s in plain_training.steps(cell, lane, data, other)], rtol=1e-3)
+    # Control: one rate for all roles gives another training.
+    one_rate = optim.parametrized(factory, uniform(width=WIDTH, vocab=VOCAB), learning_rate=RATE / WIDTH, **options)
+    assert not np.allclose(by_hand, [s.loss for s in plain_training.steps(cell, lane, data, one_rate)], rtol=1e-3)
 
 
-def test_a_lane_is_the_tables_numbers_and_its_deviations():
+def test_a_lane_has_the_tables_numbers_and_its_deviations():
     lane = Lane.under(LVP, RATE, seed=3, rates={"embedding": 0.7}, stds={"output": 0.9})
     assert lane.learning_rates == {
         "embedding": 0.7,
@@ -63,7 +63,7 @@ def test_a_lane_is_the_tables_numbers_and_its_deviations():
         Lane.under(LVP, RATE, 0, rates={"head": 0.1})
 
 
-def test_uniform_has_one_rate_and_decays_matrices():
+def test_uniform_has_one_rate_and_decays_only_matrices():
     made = uniform(width=WIDTH, vocab=VOCAB, init_std=0.02)
     assert {row.lr_multiplier for row in made.rows} == {1.0} and {row.init_std for row in made.rows} == {0.02}
     assert {row.role for row in made.rows if not row.decay} == {"vector"}
@@ -72,12 +72,12 @@ def test_uniform_has_one_rate_and_decays_matrices():
         uniform(width=WIDTH, vocab=VOCAB, init_std=-1.0)
 
 
-def test_decay_by_role_is_the_tables_choice():
+def test_the_table_chooses_the_decay_by_role():
     with pytest.raises(InputError, match="the table of a parametrization says which roles decay"):
         OptimizerConfig("adamw", {"weight_decay": {"hidden": 0.1}})
 
 
-def test_plain_rows_are_another_model():
+def test_plain_and_scaled_rows_are_different_models():
     plain = forward_multipliers(table("lvp", width=WIDTH, vocab=VOCAB))
     shape = {"layers": 1, "context": 12}
     params = decoder(DecoderConfig(VOCAB, WIDTH, **shape)).init(jax.random.key(0))

@@ -1,4 +1,4 @@
-"""Measured steps: the training that they look at is the one without them, and they say what a direct look says."""
+"""Measured steps do not change training, and their measures equal a direct calculation."""
 
 import dataclasses
 
@@ -38,7 +38,7 @@ def data():
 
 @pytest.fixture(scope="module")
 def programs():
-    """Compiling one takes seconds: the tests share them."""
+    """Compiling a program takes seconds, so the tests share the programs."""
     return {
         "untied": Program(cell(**ADAM)),
         "tied": Program(cell(tied=True, **ADAM)),
@@ -49,11 +49,11 @@ def programs():
 
 @pytest.mark.slow
 @pytest.mark.parametrize("head", ["untied", "tied"])
-def test_measuring_changes_training_to_rounding(head, programs, data):
-    """A tied head's two gradients are computed apart and added."""
+def test_measuring_changes_training_only_to_rounding(head, programs, data):
+    """The two gradients of a tied head are computed separately and added."""
     plain = Program(dataclasses.replace(programs[head].cell, measured_steps=()))
     (measured,) = training.run(programs[head], [lane()], data)
-    (result,), (other,) = (training.run(plain, [this], data) for this in (lane(), lane(seed=1)))
+    (result,), (other,) = (training.run(plain, [lane(seed=seed)], data) for seed in (0, 1))
     assert result.measures is None and measured.measures is not None
     plain_training.assert_same_to_rounding(measured, result)
     assert not np.allclose(other.curve_losses, result.curve_losses, rtol=1e-3)
@@ -66,24 +66,24 @@ def test_chunks_change_no_measure(programs, data):
 
 
 @pytest.mark.parametrize("head", ["untied", slow("tied")])
-def test_measures_are_what_a_direct_look_says(head, programs, data):
-    """Training written anew with optax, the dense loss and NumPy, at the last step."""
-    measured, this, tied = programs[head].cell, lane(), head == "tied"
-    (result,) = training.run(programs[head], [this], data)
-    taken = plain_training.steps(measured, this, data, optax.adam(0.01, **ADAM))
+def test_measures_equal_a_direct_calculation(head, programs, data):
+    """The calculation repeats the training with optax, the dense loss and NumPy, for the last step."""
+    measured, tied = programs[head].cell, head == "tied"
+    (result,) = training.run(programs[head], [lane()], data)
+    taken = plain_training.steps(measured, lane(), data, optax.adam(0.01, **ADAM))
     start, before, updates = taken[0].params, taken[-1].params, taken[-1].updates
     model = decoder(measured.model)
     state, _ = optax.adam(0.01, **ADAM).update(taken[-1].gradients, taken[-1].opt)[1]
 
     path = "tied_embedding/embedding" if tied else "head/kernel"
     first, head, move, nu = (np.array(model.head(tree)).T for tree in (start, before, updates, state.nu))
-    found = {k: v[-1] for k, v in result.measures["vocabulary"][path].items() if k != "by_frequency"}
+    measured_values = {k: v[-1] for k, v in result.measures["vocabulary"][path].items() if k != "by_frequency"}
     shift = np.linalg.norm(head.mean(0) - first.mean(0)) / np.linalg.norm(head, axis=1).mean()
-    assert found["mean_drift"] == pytest.approx(shift, rel=1e-3)
+    assert measured_values["mean_drift"] == pytest.approx(shift, rel=1e-3)
     counts = np.bincount(data.train.tokens, minlength=40) / data.train.tokens.size
     moment = nu.mean(axis=1) / (1 - ADAM["b2"] ** measured.steps)
-    assert found["slope"] == pytest.approx(np.polyfit(counts, moment, 1)[0], rel=1e-3)
-    assert found["r_squared"] == pytest.approx(np.corrcoef(counts, moment)[0, 1] ** 2, rel=1e-3)
+    assert measured_values["slope"] == pytest.approx(np.polyfit(counts, moment, 1)[0], rel=1e-3)
+    assert measured_values["r_squared"] == pytest.approx(np.corrcoef(counts, moment)[0, 1] ** 2, rel=1e-3)
     size = result.measures["matrices"][path]["norm"][-1]
     assert size == pytest.approx(np.linalg.norm(move), rel=1e-3)
     binned = result.measures["vocabulary"][path]["by_frequency"]
@@ -94,14 +94,14 @@ def test_measures_are_what_a_direct_look_says(head, programs, data):
 
 
 @pytest.mark.parametrize("name", [*(slow(name) for name in ("sgd", "coupled")), "untied"])
-def test_sgd_and_coupled_adam_leave_an_untied_heads_mean_and_adam_does_not(name, programs, data):
+def test_sgd_and_coupled_adam_keep_an_untied_heads_mean_and_adam_does_not(name, programs, data):
     """Stollenwerk & Stollenwerk 2025: the head's gradients sum to zero, the input embedding's do not."""
     (result,) = training.run(programs[name], [lane(0.01 if name == "coupled" else 0.1)], data)
     vocabulary = result.measures["vocabulary"]
     assert max(result.measures["head_gradient_sum"]) < 1e-6
     assert (vocabulary["head/kernel"]["mean_drift"][-1] < 1e-6) == (name != "untied")
     assert vocabulary["embedding/embedding"]["mean_drift"][-1] > 1e-5
-    # Neither SGD nor what is coupled has a second moment by token.
+    # Neither SGD nor a coupled optimizer has a second moment per token.
     assert ("slope" in vocabulary["head/kernel"]) == (name == "untied")
 
 
@@ -115,14 +115,14 @@ def test_second_moments_are_found_in_any_chain():
     adamw = optax.chain(optax.clip_by_global_norm(1.0), optax.adamw(0.1))
     for tx in (adamw, optim.by_role(optax.adam, dict.fromkeys(roles.ROLES, 0.1))):
         _, state = tx.update(params, tx.init(params), params)
-        found = measures.second_moments(state, 0.999)
-        assert set(found) == {"embedding/embedding", "head/kernel"}
+        moments = measures.second_moments(state, 0.999)
+        assert set(moments) == {"embedding/embedding", "head/kernel"}
     squares = np.array(params["head"]["kernel"]).T ** 2
-    np.testing.assert_allclose(found["head/kernel"], squares, rtol=1e-4)  # of one step, bias-corrected
+    np.testing.assert_allclose(moments["head/kernel"], squares, rtol=1e-4)  # of one step, with bias correction
     assert measures.second_moments(optax.sgd(0.1).init(params), None) == {}
 
 
 @pytest.mark.parametrize("steps", [(3, 1), (1, 1), (-1,), (7,)])
-def test_steps_that_cannot_be_measured_are_named(steps):
+def test_unmeasurable_steps_are_named(steps):
     with pytest.raises(InputError, match="measured_steps"):
         dataclasses.replace(PLAIN, measured_steps=steps)

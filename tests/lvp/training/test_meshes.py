@@ -1,6 +1,6 @@
-"""The decoder's training and its loss on meshes of two and of eight fake CPU devices. Their number is fixed when jax
-starts: this file runs itself in a process of its own (`python -m tests.lvp.training.test_meshes CHECK…`) and asserts
-there."""
+"""The decoder's training and loss on meshes of two and eight fake CPU devices. The number of devices is fixed when jax
+starts, so this file runs itself in a separate process (`python -m tests.lvp.training.test_meshes CHECK…`), which
+contains the assertions."""
 
 import dataclasses
 import functools
@@ -24,7 +24,7 @@ from lvp.training import Cell, DataConfig, Lane, OptimizerConfig, Program, Train
 ROOT = Path(__file__).parents[3]
 FACTORISATIONS = [(d, f, 8 // d // f) for d in (1, 2, 4, 8) for f in (1, 2, 4, 8) if 8 % (d * f) == 0]
 PAIR = (1, 1, 2)  # the mesh of two devices that splits the vocabulary
-# No two sizes are equal that would make shapes in a compiled program hard to tell apart.
+# All sizes are distinct, so that shapes in a compiled program can be identified.
 VOCAB, WIDTH, ROWS, CONTEXT, STEPS = 72, 48, 16, 20, 20
 MODEL = DecoderConfig(
     **{"vocab": VOCAB, "width": WIDTH, "layers": 2, "context": CONTEXT, "heads": 16, "kv_heads": 8, "head_dim": 4},
@@ -33,7 +33,7 @@ MODEL = DecoderConfig(
 ADAMW = OptimizerConfig("adamw", {"weight_decay": 0.1})
 CELL = Cell(MODEL, DataConfig("none"), ROWS, STEPS, ADAMW, cooldown=0.3, micro_batches=2)
 LANE = Lane(dict.fromkeys(roles.ROLES, 0.01), dict.fromkeys(roles.ROLES, 0.2), 0, warmup_steps=4)
-TOLERANCE = 1e-5  # nats; the curves come to within 2e-6
+TOLERANCE = 1e-5  # nats; the curves agree within 2e-6
 
 
 def mesh_of(sizes):
@@ -42,7 +42,7 @@ def mesh_of(sizes):
 
 @functools.cache
 def data():
-    """Tokens of which the next one follows from the last, most of the time."""
+    """Returns tokens of which the next one follows from the last most of the time."""
     rng = np.random.default_rng(0)
     tokens = np.zeros(4000, np.int32)
     for i in range(1, len(tokens)):
@@ -51,8 +51,8 @@ def data():
 
 
 def train(program, lane=LANE, **options):
-    (found,) = training.run(program, [lane], data(), **options)
-    return np.append(found.curve_losses, [found.valid_loss])
+    (outcome,) = training.run(program, [lane], data(), **options)
+    return np.append(outcome.curve_losses, [outcome.valid_loss])
 
 
 @functools.cache
@@ -60,7 +60,7 @@ def alone():
     return train(Program(CELL))
 
 
-# --- what is checked in a process of its own ----------------------------------------------------------------------
+# --- checks that run in a separate process ------------------------------------------------------------------------
 
 
 def check_training(sizes):
@@ -69,8 +69,8 @@ def check_training(sizes):
     text = program.compile(data()).as_text()
     state = program.placement["params"]
     assert state["head"]["kernel"].shard_shape((WIDTH, VOCAB)) == (WIDTH // sizes[1], VOCAB // sizes[2])
-    found = train(program)
-    off = np.abs(found - alone()).max()
+    curve = train(program)
+    off = np.abs(curve - alone()).max()
     assert alone()[0] - alone()[-1] > 0.3, alone()
     assert off < TOLERANCE, (sizes, off)
     check_program(text, sizes)
@@ -78,13 +78,13 @@ def check_training(sizes):
 
 
 def check_program(text, sizes):
-    """Nowhere in the compiled program the logits of all rows, or of a device's rows over a vocabulary that is split;
-    a vocabulary matrix is gathered over fsdp alone."""
+    """The compiled program contains no logits of all rows, and no logits of a device's rows over a split vocabulary. A
+    vocabulary matrix is gathered only over fsdp."""
     data_, fsdp, model = sizes
     shapes = {tuple(map(int, dims.split(","))) for dims in re.findall(r"f32\[([\d,]+)\]", text)}
     tokens = CELL.micro_batch_size * CONTEXT
     own = tokens // (data_ * fsdp)
-    assert (own, VOCAB // model) in shapes  # negative control: the logits a device does hold are found so
+    assert (own, VOCAB // model) in shapes  # negative control: the search finds the logits that a device does hold
     for rows in {tokens, own} if model > 1 else {tokens} if own < tokens else set():
         assert not {(rows, VOCAB), (VOCAB, rows)} & shapes, (sizes, rows)
     gathered = set(re.findall(r"f32\[([\d,]+)\][^=]*? all-gather(?:-start)?\(", text))
@@ -99,7 +99,7 @@ def check_another_seed():
 
 
 def check_loss(sizes):
-    """Value and gradients of the loss are those of the dense one, z-loss and weights included."""
+    """Value and gradients of the loss equal the dense loss, with z-loss and weights."""
     mesh, rng = mesh_of(sizes), np.random.default_rng(0)
     hidden, head = (rng.normal(size=s).astype(np.float32) for s in ((64, WIDTH), (WIDTH, VOCAB)))
     targets, weights = rng.integers(0, VOCAB, 64), rng.random(64).astype(np.float32)
@@ -114,8 +114,8 @@ def check_loss(sizes):
         return losses.next_token_loss(hidden, head, targets, weights, chunk=3, z_loss=0.01, mesh=mesh)
 
     expected = jax.jit(jax.value_and_grad(dense, (0, 1, 2)))(hidden, head, weights)
-    found = jax.jit(jax.value_and_grad(ours, (0, 1, 2)))(hidden, head, weights)
-    jax.tree.map(functools.partial(np.testing.assert_allclose, rtol=2e-5, atol=1e-6), found, expected)
+    sharded = jax.jit(jax.value_and_grad(ours, (0, 1, 2)))(hidden, head, weights)
+    jax.tree.map(functools.partial(np.testing.assert_allclose, rtol=2e-5, atol=1e-6), sharded, expected)
     np.testing.assert_allclose(jax.jit(ours)(hidden, head, weights), expected[0], rtol=1e-6)  # without gradients
     one = jax.value_and_grad(lambda *a: losses.next_token_loss(*a[:2], targets, a[2], z_loss=0.01), (0, 1, 2))
     jax.tree.map(
@@ -124,7 +124,7 @@ def check_loss(sizes):
 
 
 def check_another_mesh():
-    """A checkpoint that one mesh wrote goes on upon another, and on one device."""
+    """A checkpoint of one mesh is resumed on another mesh and on one device."""
     with tempfile.TemporaryDirectory() as folder:
         folder = Path(folder)
 
@@ -142,39 +142,39 @@ def check_another_mesh():
 
 
 def check_targets():
-    """A token that the vocabulary does not have is as loud as on one device, not a loss that looks like one."""
+    """A token outside the vocabulary makes the loss NaN, as on one device."""
     hidden, head = np.ones((8, WIDTH), np.float32), np.ones((WIDTH, VOCAB), np.float32)
-    targets = np.arange(8) + VOCAB - 7  # the last of them is outside
+    targets = np.arange(8) + VOCAB - 7  # the last target is outside
     for mesh in (None, mesh_of((2, 2, 2))):
         assert np.isnan(losses.next_token_loss(hidden, head, targets, mesh=mesh)), mesh
         assert np.isfinite(losses.next_token_loss(hidden, head, targets - 1, mesh=mesh)), mesh
 
 
 def check_rows():
-    """Rows that are read as they are needed, by the devices that see them."""
+    """Rows are read on demand, by the devices that need them."""
     cell = dataclasses.replace(CELL, data=DataConfig("none", order="rows"))
-    found = []
+    curves = []
     for mesh in (None, mesh_of((2, 2, 2))):
         feed = training.StreamedTokens(
             cell, np.asarray(data().train.tokens), np.asarray(data().valid).ravel()[:500], 0, mesh
         )
         (outcome,) = training.run(Program(cell, mesh=mesh), [LANE], feed)
-        found.append(np.append(outcome.curve_losses, [outcome.valid_loss]))
-    assert np.abs(found[0] - found[1]).max() < TOLERANCE, found
-    assert np.abs(found[0] - alone()).max() > 100 * TOLERANCE  # other rows than windows at random
+        curves.append(np.append(outcome.curve_losses, [outcome.valid_loss]))
+    assert np.abs(curves[0] - curves[1]).max() < TOLERANCE, curves
+    assert np.abs(curves[0] - alone()).max() > 100 * TOLERANCE  # control: random windows are other rows
 
 
 def check_plan():
-    """Of the program that is really compiled: what every device holds, by hand, and what it tells the others."""
-    found = plan.plan(dataclasses.replace(CELL, data=DataConfig("none", order="rows")), "host:8", "fsdp=4,model=2")
-    gains = (2 * MODEL.layers + 1) * WIDTH  # on every device; all else is split in eight
+    """The plan of the compiled program: bytes held by every device, by hand, and its collectives."""
+    mesh_plan = plan.plan(dataclasses.replace(CELL, data=DataConfig("none", order="rows")), "host:8", "fsdp=4,model=2")
+    gains = (2 * MODEL.layers + 1) * WIDTH  # held by every device; everything else is split into eight
     held = 4 * ((MODEL.num_params - gains) // 8 + gains)
-    assert found.memory["parameters"] == held
-    assert 0 <= found.memory["optimizer"] - 2 * held < 200  # AdamW's moments, and counters
-    assert found.memory["activations and temporaries"] > 0
-    assert {c.group for c in found.collectives} <= {1, 2, 4, 8}
-    assert 0 < found.loss["by chunks"] and 0 < found.loss["through all logits"]
-    assert {"all-gather", "all-reduce"} <= {c.kind for c in found.collectives}
+    assert mesh_plan.memory["parameters"] == held
+    assert 0 <= mesh_plan.memory["optimizer"] - 2 * held < 200  # AdamW's moments, and counters
+    assert mesh_plan.memory["activations and temporaries"] > 0
+    assert {c.group for c in mesh_plan.collectives} <= {1, 2, 4, 8}
+    assert 0 < mesh_plan.loss["by chunks"] and 0 < mesh_plan.loss["through all logits"]
+    assert {"all-gather", "all-reduce"} <= {c.kind for c in mesh_plan.collectives}
 
 
 CHECKS = {
@@ -202,12 +202,12 @@ def names_of(sizes):
     return [f"{kind}-{'-'.join(map(str, s))}" for s in sizes for kind in ("training", "loss")]
 
 
-def test_a_mesh_of_two_devices_gives_the_curve_and_the_loss_of_one():
+def test_a_mesh_of_two_devices_equals_one_device():
     run([*names_of([PAIR]), "another seed"], devices=2)
 
 
 @pytest.mark.slow
-def test_every_mesh_of_eight_devices_does_and_restores_what_another_wrote():
+def test_every_mesh_of_eight_devices_equals_one_device_and_restores_checkpoints():
     run([*names_of(FACTORISATIONS), "targets", "another mesh", "rows", "plan"], devices=8)
 
 

@@ -1,4 +1,4 @@
-"""Records are strict JSON, whole or absent, and hash what they say."""
+"""Records are strict JSON, complete or absent, and are hashed by content."""
 
 import json
 import os
@@ -16,7 +16,7 @@ RECORD = {
 }
 
 
-def test_written_records_come_back_in_order_of_hash(tmp_path):
+def test_written_records_are_read_in_order_of_hash(tmp_path):
     other = RECORD | {"hash": "0000"}
     records.write(tmp_path / "b.jsonl", [RECORD])
     records.write(tmp_path / "a.jsonl", [other])
@@ -26,13 +26,13 @@ def test_written_records_come_back_in_order_of_hash(tmp_path):
 
 
 @pytest.mark.parametrize("value", [float("nan"), float("inf")])
-def test_what_json_does_not_know_is_not_written(tmp_path, value):
+def test_values_unknown_to_json_are_refused(tmp_path, value):
     with pytest.raises(ValueError):
         records.write(tmp_path / "a.jsonl", [RECORD | {"outcome": {"train_loss": value}}])
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_write_that_fails_leaves_the_old_file(tmp_path, monkeypatch):
+def test_a_failed_write_leaves_the_old_file(tmp_path, monkeypatch):
     path = tmp_path / "a.jsonl"
     records.write(path, [RECORD])
 
@@ -46,18 +46,18 @@ def test_a_write_that_fails_leaves_the_old_file(tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize("content", ['{"format": 1, "ha', '{"format": 99, "hash": ""}', "[]"])
-def test_what_is_not_a_record_is_named_with_its_line(tmp_path, content):
+def test_invalid_records_are_named_with_their_line(tmp_path, content):
     (tmp_path / "a.jsonl").write_text(json.dumps(RECORD) + "\n" + content + "\n")
     with pytest.raises(ValueError, match="a.jsonl:2"):
         records.read(tmp_path)
 
 
-def test_hash_is_of_the_content_not_of_its_order():
+def test_the_hash_depends_on_content_and_not_on_order():
     assert records.config_hash({"a": 1, "b": [1.5]}) == records.config_hash({"b": [1.5], "a": 1})
     assert records.config_hash({"a": 1}) != records.config_hash({"a": 2})
 
 
-def test_table_has_a_row_a_lane_and_dotted_names():
+def test_the_table_has_a_row_per_lane_and_dotted_names():
     (row,) = records.table([RECORD]).to_dict("records")
     assert row["cell.model.width"] == 8 and row["lane.seed"] == 1 and row["versions.jax"] == "1"
     assert row["train_loss"] == 1.5 and row["curve_losses"] == [2.0, 1.5]

@@ -1,4 +1,4 @@
-"""The likelihood of a text under models that are known, however it is cut into windows; and its words."""
+"""The likelihood of a text under models with a known likelihood, for any windows; and word counts."""
 
 import math
 
@@ -27,32 +27,32 @@ MARKOV = toy(lambda params, tokens: jax.nn.one_hot(tokens, VOCAB))
 
 @pytest.mark.parametrize(("context", "stride"), [(8, None), (8, 8), (8, 3), (8, 1), (83, 40), (200, 7), (1, 1)])
 @pytest.mark.parametrize("rows", [1, 4])
-def test_a_markov_chain_s_likelihood_is_known_and_windows_do_not_matter(context, stride, rows):
+def test_a_markov_chains_likelihood_is_exact_for_any_windows(context, stride, rows):
     known = -np.log(CHAIN.astype(np.float64)[TOKENS[:-1], TOKENS[1:]]).sum()
-    found = text_nats(MARKOV, CHAIN, TOKENS, context=context, stride=stride, rows=rows)
-    assert found == pytest.approx(known, rel=1e-6)
+    nats = text_nats(MARKOV, CHAIN, TOKENS, context=context, stride=stride, rows=rows)
+    assert nats == pytest.approx(known, rel=1e-6)
 
 
 @pytest.mark.parametrize(("context", "stride"), [(8, 4), (8, 1), (8, 8), (6, 5)])
-def test_tokens_are_predicted_from_at_least_context_less_stride_before_them(context, stride):
-    """A model to which every prediction costs log(1 + what it sees beyond one token), whatever the token: the costs say
-    how much each prediction saw."""
+def test_tokens_are_predicted_from_at_least_context_minus_stride_tokens(context, stride):
+    """In this model a prediction costs log(1 + the number of tokens it sees beyond one), so the costs show how much
+    each prediction saw."""
 
     def apply(params, tokens):
         seen = jnp.arange(tokens.shape[1], dtype=jnp.float32)
-        # Of two classes of equal weight the target's logit is lower so that −log p = log(2 + seen).
+        # With two classes, the target's logit is lower by this, so that −log p = log(2 + seen).
         return jnp.broadcast_to(jnp.log1p(seen)[None, :, None], (*tokens.shape, 1))
 
     model = Decoder(None, None, apply, lambda params: jnp.array([[0.0, 1.0]]))
     tokens = np.zeros(40, np.int32)
-    found = text_nats(model, None, tokens, context=context, stride=stride)
+    nats = text_nats(model, None, tokens, context=context, stride=stride)
     seen = [*range(context)]
     while len(seen) < 39:
         seen += range(context - stride, context)
-    assert found == pytest.approx(sum(math.log(2 + s) for s in seen[:39]), rel=1e-5)
+    assert nats == pytest.approx(sum(math.log(2 + s) for s in seen[:39]), rel=1e-5)
 
 
-def test_a_decoder_whose_context_holds_the_text_scores_it_in_one_piece():
+def test_a_text_within_the_context_is_scored_in_one_window():
     model = decoder(DecoderConfig(vocab=VOCAB, width=16, layers=1, context=82, head_dim=8))
     params = model.init(jax.random.key(0))
     logits = model.apply(params, TOKENS[None, :-1]) @ model.head(params)
@@ -60,8 +60,8 @@ def test_a_decoder_whose_context_holds_the_text_scores_it_in_one_piece():
     assert text_nats(model, params, TOKENS, context=82, rows=1) == pytest.approx(float(whole), rel=1e-5)
 
 
-def test_a_uniform_model_s_word_perplexity_is_known():
-    """Two tokens a word cost 2 log 7: perplexity 49."""
+def test_a_uniform_models_word_perplexity_is_exact():
+    """Two tokens per word cost 2 log 7: perplexity 49."""
     nats = text_nats(MARKOV, np.full((VOCAB, VOCAB), 1 / VOCAB, np.float32), TOKENS[:81], context=10)
     assert word_perplexity(nats, 40) == pytest.approx(VOCAB**2, rel=1e-5)
     assert word_perplexity(1e6, 1) == math.inf

@@ -1,4 +1,4 @@
-"""Training on rows that are read as they are needed: the same rows, and the same bits, however it is cut."""
+"""Training on rows that are read on demand: the same rows and the same bits for any chunks."""
 
 import dataclasses
 
@@ -18,7 +18,7 @@ CELL = Cell(
     DecoderConfig(vocab=30, width=16, layers=1, context=8, head_dim=8),
     DataConfig("none", order="rows"),
     batch=6,
-    steps=21,  # blocks of steps that do not divide it
+    steps=21,  # blocks of steps that do not divide the number of steps
     micro_batches=2,
 )
 LANE = Lane(dict.fromkeys(roles.ROLES, 0.01), dict.fromkeys(roles.ROLES, 0.2), 3)
@@ -37,7 +37,7 @@ def program(feed):
     return made
 
 
-def test_resumes_to_the_bit_in_the_middle_of_what_was_read(program, feed):
+def test_training_resumes_bit_exactly_within_a_block(program, feed):
     kept = {}
     keep = lambda step, state: kept.setdefault(step, jax.tree.map(np.array, state))  # noqa: E731
     (whole,) = training.run(program, [LANE], feed[0], chunk_seconds=0, on_chunk=keep)
@@ -49,8 +49,8 @@ def test_resumes_to_the_bit_in_the_middle_of_what_was_read(program, feed):
         assert resumed == whole
 
 
-def test_a_step_sees_its_rows(program, feed):
-    """The loss of the first step is that of the rows, at the parameters that the lane begins with."""
+def test_a_step_uses_its_rows(program, feed):
+    """The loss of the first step equals the loss of its rows at the initial parameters."""
     model, tokens = decoder(CELL.model), feed[1]
     params = model.init(jax.random.split(jax.random.key(LANE.seed))[0], LANE.init_std)
     rows = Rows(tokens[:400], context=8, batch=6, seed=LANE.seed).at(0, 0, 6)
@@ -60,13 +60,13 @@ def test_a_step_sees_its_rows(program, feed):
     np.testing.assert_allclose(states[0][0], expected, rtol=1e-6)
 
 
-def test_tokens_of_another_tokenizer_are_named():
+def test_tokens_of_another_tokenizer_are_refused():
     tokens = np.full(100, 30, np.int32)
     with pytest.raises(InputError, match="token 30 in a vocabulary of 30: the tokens are another tokenizer's"):
         training.StreamedTokens(CELL, tokens, tokens, 0).feed(0)
 
 
-def test_rows_are_for_cells_that_say_so_and_for_one_lane_at_a_time():
+def test_rows_need_a_cell_that_declares_them_and_a_single_lane():
     tokens = np.zeros(100, np.int32)
     windows = dataclasses.replace(CELL, data=DataConfig("none"))
     with pytest.raises(ValueError, match="needs a cell of data order \"rows\", got 'windows'"):

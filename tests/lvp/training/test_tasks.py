@@ -12,13 +12,14 @@ from lvp.training import records
 from sweeps.driver.manifest import Manifest
 from sweeps.worker.tasks import task_for
 from sweeps.worker.worker import Settings, Worker
-from tests.lvp.data.tokens.test_datasets import some_text
+from tests.lvp.data.tokens.texts import some_text
 from tests.sweeps.running import TINY
 
 
 @pytest.fixture(scope="module")
 def sweep(tmp_path_factory):
-    """A sweep with the record of its first lane, trained by a worker in this process, and the cache of its data."""
+    """Returns a sweep with the record of its first lane, trained by a worker in this process, and the cache of its
+    data."""
     folder = tmp_path_factory.mktemp("one-lane")
     (folder / "text.txt").write_text(some_text(20_000))
     values = TINY | {"corpus": f"text:{folder / 'text.txt'}", "widths": "16", "seeds": "0"}
@@ -34,7 +35,7 @@ def sweep(tmp_path_factory):
 
 
 def test_a_lane_has_the_outcome_of_its_record(sweep):
-    """Bit for bit: the same program on the same device."""
+    """The outcomes agree bit for bit: the same program ran on the same device."""
     manifest, cache = sweep
     (record,) = records.read(manifest.out / "records")
     (entry,) = manifest.cells
@@ -43,7 +44,7 @@ def test_a_lane_has_the_outcome_of_its_record(sweep):
     assert outcome["status"] == "finished" and 1 < outcome["valid_bits_per_byte"] < 8
 
 
-def test_a_lane_that_the_cell_cannot_train_is_refused(sweep):
+def test_an_untrainable_lane_is_refused(sweep):
     manifest, cache = sweep
     (entry,) = manifest.cells
     lane = replace(next(iter(entry.lanes.values())), options={"b1": 0.5})

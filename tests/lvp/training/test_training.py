@@ -1,4 +1,4 @@
-"""One program per cell: what a lane computes, that it is reproducible, and that lanes do not touch each other."""
+"""One program per cell: the outcome of a lane, reproducibility, and independence of lanes."""
 
 import dataclasses
 
@@ -43,14 +43,14 @@ def same(a, b):
     return dataclasses.asdict(a) == dataclasses.asdict(b)
 
 
-def test_is_plain_optax_training(program, data):
-    """Against a loop written anew: dense loss, one optax.adam per role's rate, one dispatch a step."""
-    this = lane(embedding=0.05, output=0.002)
-    tx = optax.multi_transform({r: optax.adam(x) for r, x in this.learning_rates.items()}, roles.labels)
-    losses = [step.loss for step in plain_training.steps(CELL, this, data, tx)]
-    (result,) = training.run(program, [this], data)
+def test_training_equals_plain_optax(program, data):
+    """The loop is reimplemented: dense loss, one optax.adam per role's rate, one dispatch per step."""
+    trained_lane = lane(embedding=0.05, output=0.002)
+    tx = optax.multi_transform({r: optax.adam(x) for r, x in trained_lane.learning_rates.items()}, roles.labels)
+    losses = [step.loss for step in plain_training.steps(CELL, trained_lane, data, tx)]
+    (result,) = training.run(program, [trained_lane], data)
     np.testing.assert_allclose(result.curve_losses, losses, rtol=2e-5)
-    assert result.train_loss == pytest.approx(losses[-1], rel=2e-5)  # a tenth of 7 steps is the last one
+    assert result.train_loss == pytest.approx(losses[-1], rel=2e-5)  # a tenth of 7 steps is the last step
 
 
 def test_validation_scores_every_token_once(program, data):
@@ -70,12 +70,12 @@ def test_validation_scores_every_token_once(program, data):
     assert result.valid_loss == pytest.approx(float(total / 99), rel=1e-5)
 
 
-def test_cutting_a_run_into_chunks_changes_no_bit(program, data):
+def test_chunks_change_no_bit(program, data):
     whole = training.run(program, [lane()], data, chunk_seconds=1e9)
     assert same(whole[0], training.run(program, [lane()], data, chunk_seconds=0)[0])
 
 
-def test_going_on_from_a_state_changes_no_bit(program, data):
+def test_resuming_from_a_state_changes_no_bit(program, data):
     whole, kept = training.run(program, [lane()], data), {}
 
     def keep(step, state):
@@ -84,22 +84,22 @@ def test_going_on_from_a_state_changes_no_bit(program, data):
     training.run(program, [lane()], data, chunk_seconds=0, on_chunk=keep)
     again = training.run(program, [lane()], data, state=kept[4], step=4)
     assert same(whole[0], again[0])
-    # Negative control: without the data RNG the run is another one.
+    # Negative control: without the data's random key the run differs.
     without = kept[4] | {"key": np.zeros_like(kept[4]["key"])}
     assert not same(whole[0], training.run(program, [lane()], data, state=without, step=4)[0])
 
 
-def test_packed_lanes_equal_solo_ones_to_rounding(program, pack, data):
+def test_packed_lanes_equal_single_lanes_to_rounding(program, pack, data):
     lanes = [lane(0.01, 0), lane(0.02, 0), lane(0.01, 1)]
     packed = training.run(pack, lanes, data)
-    for p, this in zip(packed, lanes, strict=True):
-        (solo,) = training.run(program, [this], data)
-        np.testing.assert_allclose(p.curve_losses, solo.curve_losses, rtol=1e-5)
-        assert p.valid_loss == pytest.approx(solo.valid_loss, rel=1e-5)
+    for in_pack, packed_lane in zip(packed, lanes, strict=True):
+        (alone,) = training.run(program, [packed_lane], data)
+        np.testing.assert_allclose(in_pack.curve_losses, alone.curve_losses, rtol=1e-5)
+        assert in_pack.valid_loss == pytest.approx(alone.valid_loss, rel=1e-5)
     assert packed[0].train_loss != packed[1].train_loss != packed[2].train_loss
 
 
-def test_a_diverging_lane_leaves_its_neighbours_bit_for_bit(pack, data):
+def test_a_diverging_lane_changes_no_bit_of_the_other_lanes(pack, data):
     healthy = training.run(pack, [lane(0.01, 0), lane(0.02, 0), lane(0.01, 1)], data)
     sick = training.run(pack, [lane(0.01, 0), lane(1e38, 0), lane(0.01, 1)], data)
     assert sick[1].status == "diverged" and sick[1].train_loss is None
@@ -115,8 +115,8 @@ def test_divergence_is_an_outcome(program, data):
 
 def test_seeds_and_rates_share_one_compilation(data):
     program = Program(CELL)
-    for this in (lane(), lane(0.5), lane(seed=3), lane(embedding=0.7)):
-        training.run(program, [this], data)
+    for changed in (lane(), lane(0.5), lane(seed=3), lane(embedding=0.7)):
+        training.run(program, [changed], data)
     assert program.advance._cache_size() == 1
 
 
@@ -140,7 +140,7 @@ def ours(learning_rate, b1, b2, eps):
     return optax.adam(learning_rate, b1, b2, eps)
 
 
-def test_an_optimizer_of_ones_own_is_trained_with_like_any_other(program, data):
+def test_a_user_optimizer_trains_like_a_built_in_one(program, data):
     own = OptimizerConfig("ours", CELL.optimizer.options, factory=ours)
     cell = dataclasses.replace(CELL, optimizer=own)
     (built_in,), (result,) = (training.run(p, [lane()], data) for p in (program, Program(cell)))
@@ -150,15 +150,15 @@ def test_an_optimizer_of_ones_own_is_trained_with_like_any_other(program, data):
 
 
 @pytest.mark.slow
-def test_moments_whose_decay_nobody_can_ask_for_are_left_out(data):
+def test_measures_that_need_unknown_decays_are_left_out(data):
     def hidden(learning_rate, beta1=0.9, beta2=0.999):
         return optax.adam(learning_rate, beta1, beta2)
 
     def measured(optimizer):
-        looked_at = {"measured_steps": (0, 1), "measures": ("gradients", "vocabulary")}
-        cell = dataclasses.replace(CELL, optimizer=optimizer, **looked_at)
-        (found,) = training.run(Program(cell), [lane()], data)
-        return found
+        measuring = {"measured_steps": (0, 1), "measures": ("gradients", "vocabulary")}
+        cell = dataclasses.replace(CELL, optimizer=optimizer, **measuring)
+        (outcome,) = training.run(Program(cell), [lane()], data)
+        return outcome
 
     known, unknown = measured(OptimizerConfig()), measured(OptimizerConfig("hidden", factory=hidden))
     plain_training.assert_same_to_rounding(known, unknown)
@@ -180,7 +180,7 @@ def test_moments_whose_decay_nobody_can_ask_for_are_left_out(data):
         ({"kind": "ours"}, "must be one of adam"),
     ],
 )
-def test_an_optimizer_that_cannot_be_used_gets_one_line(words, says):
+def test_an_unusable_optimizer_gets_one_line(words, says):
     with pytest.raises(InputError, match=says) as caught:
         OptimizerConfig(**words)
     assert "\n" not in str(caught.value)

@@ -1,4 +1,4 @@
-"""Small files in CIFAR-10's official binary format."""
+"""Writes small files in CIFAR-10's official binary format."""
 
 from pathlib import Path
 
@@ -9,7 +9,7 @@ NAMES = [*(f"data_batch_{i}" for i in range(1, 6)), "test_batch"]
 
 
 def batches(seed=0) -> dict[str, tuple[np.ndarray, np.ndarray]]:
-    """Name of a file → (pixels uint8 [PER_FILE, 3072], labels)."""
+    """Returns name of a file → (pixels uint8 [PER_FILE, 3072], labels)."""
     rng = np.random.default_rng(seed)
     pixels = rng.integers(0, 256, (len(NAMES), PER_FILE, 3072), dtype=np.uint8)
     return {name: (pixels[i], rng.integers(0, 10, PER_FILE)) for i, name in enumerate(NAMES)}
@@ -20,7 +20,7 @@ def binary(pixels, labels) -> bytes:
 
 
 def write(directory: Path, seed=0) -> Path:
-    """All files of the binary version in `directory`, which is returned."""
+    """Writes all files of the binary version to `directory` and returns it."""
     directory.mkdir(parents=True, exist_ok=True)
     for name, batch in batches(seed).items():
         (directory / f"{name}.bin").write_bytes(binary(*batch))

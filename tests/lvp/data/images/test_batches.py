@@ -1,4 +1,4 @@
-"""Every image once an epoch, crops that are pieces of the padded image, and all a pure function of key and step."""
+"""Batches of images: every image once per epoch, crops of the padded image, and pure functions of key and step."""
 
 import functools
 
@@ -13,12 +13,12 @@ from lvp.errors import InputError
 KEY = jax.random.key(7)
 draw = jax.jit(epoch_batch, static_argnums=(2, 3))
 crop = jax.jit(augment, static_argnums=2, static_argnames="flip")
-# Every pixel of every image is another number, none of them 0.
+# Every pixel of every image has a distinct value, none of them 0.
 IMAGES = np.arange(1, 40 * 6 * 6 * 2 + 1, dtype=np.float32).reshape(40, 6, 6, 2)
 
 
 @pytest.mark.parametrize("count, batch", [(1, 1), (10, 10), (37, 8)])
-def test_no_example_comes_twice_in_an_epoch_and_less_than_a_batch_is_left_out(count, batch):
+def test_an_epoch_has_no_repeated_example_and_drops_less_than_a_batch(count, batch):
     steps = count // batch
     drawn = np.stack([draw(KEY, step, count, batch) for step in range(2 * steps)])
     assert drawn.dtype == np.int32 and drawn.shape == (2 * steps, batch)
@@ -27,18 +27,18 @@ def test_no_example_comes_twice_in_an_epoch_and_less_than_a_batch_is_left_out(co
         assert epoch.min() >= 0 and epoch.max() < count
 
 
-def test_epochs_have_orders_of_their_own_and_leave_out_others():
+def test_epochs_have_distinct_orders_and_drop_distinct_examples():
     epochs = np.stack([draw(KEY, step, 100, 30) for step in range(60)]).reshape(20, 90)
     assert len({epoch.tobytes() for epoch in epochs}) == 20
     seen = np.bincount(epochs.ravel(), minlength=100)
-    assert seen.min() >= 12 and seen.max() == 20  # 18 on average; never left out is nobody for long
+    assert seen.min() >= 12 and seen.max() == 20  # 18 on average: no example is dropped for long
 
 
-def test_batches_depend_on_key_and_step_alone():
+def test_batches_depend_only_on_key_and_step():
     first = [draw(KEY, step, 50, 16) for step in range(5)]
     again = [draw(KEY, step, 50, 16) for step in reversed(range(5))][::-1]
     keys = jnp.stack([KEY, jax.random.key(8)])
-    # As a loop over steps resumed at step 3 would, for two lanes.
+    # A scan for two lanes that is resumed at step 3.
     _, scanned = jax.lax.scan(
         lambda carry, step: (carry, jax.vmap(lambda key: epoch_batch(key, step, 50, 16))(keys)), 0, jnp.arange(3, 5)
     )
@@ -51,17 +51,17 @@ def test_batches_depend_on_key_and_step_alone():
 
 
 @pytest.mark.parametrize("batch", [0, 51])
-def test_a_batch_must_fit(batch):
+def test_a_batch_larger_than_the_dataset_is_refused(batch):
     with pytest.raises(InputError, match="between 1 and the 50 examples"):
         draw(KEY, 0, 50, batch)
 
 
 def places(augmented, pad, images=IMAGES):
-    """For each image, (row, column, mirrored) of the crop that it is; fails where it is none, or two."""
+    """Returns (row, column, mirrored) of the crop for each image. Fails unless the crop is unique."""
     padded = np.pad(images, [(0, 0), (pad, pad), (pad, pad), (0, 0)])
-    side, found = images.shape[1], []
+    side, matches = images.shape[1], []
     for whole, piece in zip(padded, np.asarray(augmented), strict=True):
-        found.append(
+        matches.append(
             [
                 (row, column, mirrored)
                 for row in range(2 * pad + 1)
@@ -70,8 +70,8 @@ def places(augmented, pad, images=IMAGES):
                 if np.array_equal(seen, whole[row : row + side, column : column + side])
             ]
         )
-        assert len(found[-1]) == 1
-    return [one for (one,) in found]
+        assert len(matches[-1]) == 1
+    return [match for (match,) in matches]
 
 
 @pytest.mark.parametrize("flip", [True, False])
@@ -89,7 +89,7 @@ def test_an_augmented_image_is_a_crop_of_the_padded_one(pad, flip):
         assert np.abs(table - np.eye(len(table))).max() < 5 / np.sqrt(160)
 
 
-def test_without_padding_and_flips_nothing_changes():
+def test_without_padding_and_flips_images_are_unchanged():
     np.testing.assert_array_equal(crop(IMAGES, KEY, 0, flip=False), IMAGES)
 
 
@@ -113,15 +113,15 @@ def test_a_negative_pad_is_refused():
 def test_normalised_images_have_mean_zero_and_deviation_one():
     images = np.random.default_rng(0).integers(0, 256, (50, 5, 5, 3), dtype=np.uint8)
     mean, std = (tuple(f((images / 255), (0, 1, 2))) for f in (np.mean, np.std))
-    found = jax.jit(lambda x: normalise(x, mean, std))(images)
-    assert found.dtype == jnp.float32
-    np.testing.assert_allclose(found, (images / 255 - np.array(mean)) / np.array(std), atol=1e-6)
-    np.testing.assert_allclose(np.mean(np.float64(found), (0, 1, 2)), 0, atol=1e-6)
-    np.testing.assert_allclose(np.std(np.float64(found), (0, 1, 2)), 1, atol=1e-6)
-    np.testing.assert_allclose(found[3], normalise(images[3], mean, std), atol=1e-6)
+    normalised = jax.jit(lambda x: normalise(x, mean, std))(images)
+    assert normalised.dtype == jnp.float32
+    np.testing.assert_allclose(normalised, (images / 255 - np.array(mean)) / np.array(std), atol=1e-6)
+    np.testing.assert_allclose(np.mean(np.float64(normalised), (0, 1, 2)), 0, atol=1e-6)
+    np.testing.assert_allclose(np.std(np.float64(normalised), (0, 1, 2)), 1, atol=1e-6)
+    np.testing.assert_allclose(normalised[3], normalise(images[3], mean, std), atol=1e-6)
 
 
 @pytest.mark.parametrize("images, mean, std", [(IMAGES, (0, 0), (1, 1)), (np.uint8(IMAGES % 9), (0,), (1, 1))])
-def test_what_cannot_be_normalised_is_refused(images, mean, std):
+def test_images_of_the_wrong_dtype_or_channels_are_refused(images, mean, std):
     with pytest.raises(InputError, match="uint8 with a mean and a std per channel"):
         normalise(jnp.asarray(images), mean, std)

@@ -1,4 +1,4 @@
-"""Images on disk are those of their source, cached and fingerprinted; bad ones are refused in one line."""
+"""Image datasets equal their source, are cached and fingerprinted, and bad ones give a one-line error."""
 
 import hashlib
 import json
@@ -38,7 +38,7 @@ def digits(tmp_path_factory):
     return cache, data.load_images("digits", cache=cache)
 
 
-def test_digits_are_scikit_learn_s_doubled_and_split_by_class(digits):
+def test_digits_are_scikit_learns_enlarged_and_split_by_class(digits):
     from sklearn.datasets import load_digits
 
     given, images = load_digits(), digits[1]
@@ -55,18 +55,18 @@ def test_digits_are_scikit_learn_s_doubled_and_split_by_class(digits):
     def rows(pixels, labels):
         return sorted(map(tuple, np.concatenate([pixels.reshape(len(pixels), -1), labels[:, None]], 1).astype(int)))
 
-    assert rows(levels, labels) == rows(given.images, given.target)  # every image once, with its label
+    assert rows(levels, labels) == rows(given.images, given.target)  # every image occurs once, with its label
     share = np.bincount(test_labels) / np.bincount(labels)
     assert np.abs(share - 0.2).max() < 0.01
 
 
-def test_moments_are_those_of_the_training_images(digits):
+def test_moments_are_of_the_training_images(digits):
     train = arrays(digits[1])[0] / 255
     np.testing.assert_allclose(digits[1].mean, train.mean((0, 1, 2)), rtol=1e-12)
     np.testing.assert_allclose(digits[1].std, train.std((0, 1, 2)), rtol=1e-12)
 
 
-def test_a_second_call_changes_no_byte_and_imports_nothing_heavy(digits):
+def test_a_second_call_changes_no_byte_and_imports_no_heavy_package(digits):
     cache, images = digits
     before = contents(cache)
     program = (
@@ -80,7 +80,7 @@ def test_a_second_call_changes_no_byte_and_imports_nothing_heavy(digits):
     assert contents(cache) == before
 
 
-def test_a_damaged_cache_is_made_anew(digits, tmp_path):
+def test_a_damaged_cache_is_rebuilt(digits, tmp_path):
     first = data.load_images("digits", cache=tmp_path)
     assert first.fingerprint == digits[1].fingerprint
     good = first.test_labels.read_bytes()
@@ -97,7 +97,7 @@ def test_images_as_json_must_be_complete(digits):
 
 
 @pytest.mark.parametrize("folder", ["", "cifar-10-batches-bin"])
-def test_cifar_10_is_read_in_the_files_order(tmp_path, folder):
+def test_cifar_10_is_read_in_file_order(tmp_path, folder):
     cifar10_files.write(tmp_path / "in" / folder)
     images = data.load_images(f"cifar10:{tmp_path / 'in'}", cache=tmp_path / "cache")
     assert (images.num_train, images.num_test, images.shape, images.classes) == (100, 20, (32, 32, 3), 10)
@@ -105,24 +105,24 @@ def test_cifar_10_is_read_in_the_files_order(tmp_path, folder):
     given = cifar10_files.batches()
     train, train_labels, test, test_labels = arrays(images)
     for i, (pixels, labels) in enumerate(given.values()):
-        found, found_labels = (test, test_labels) if i == 5 else (train[20 * i :], train_labels[20 * i :])
-        for channel in range(3):  # a plane of red, then green, then blue, each row by row
+        read, read_labels = (test, test_labels) if i == 5 else (train[20 * i :], train_labels[20 * i :])
+        for channel in range(3):  # planes of red, green and blue, each in row order
             plane = pixels[:, 1024 * channel : 1024 * (channel + 1)].reshape(20, 32, 32)
-            np.testing.assert_array_equal(found[:20, :, :, channel], plane)
-        np.testing.assert_array_equal(found_labels[:20], labels)
+            np.testing.assert_array_equal(read[:20, :, :, channel], plane)
+        np.testing.assert_array_equal(read_labels[:20], labels)
     other = cifar10_files.write(tmp_path / "other")
     again = data.load_images(f"cifar10:{other}", cache=tmp_path / "cache")
     assert again.fingerprint == images.fingerprint and again.spec != images.spec
 
 
 @pytest.mark.parametrize("folder", ["", "cifar-10-batches-py"])
-def test_the_python_version_is_refused_with_the_archive_to_use(tmp_path, folder):
+def test_the_python_version_is_refused_and_the_right_archive_named(tmp_path, folder):
     (tmp_path / "in" / folder).mkdir(parents=True)
     (tmp_path / "in" / folder / "data_batch_1").write_bytes(b"a pickle")
     refused(f"cifar10:{tmp_path / 'in'}", "Python version, which is not read: unpack .*binary.tar.gz instead", tmp_path)
 
 
-def test_another_file_is_noticed(tmp_path):
+def test_a_changed_file_is_detected(tmp_path):
     first, second = (
         data.load_images(f"cifar10:{cifar10_files.write(tmp_path / 'in', seed)}", cache=tmp_path / "cache")
         for seed in (0, 1)
@@ -132,7 +132,7 @@ def test_another_file_is_noticed(tmp_path):
 
 @pytest.fixture
 def archive(tmp_path, monkeypatch):
-    """CIFAR-10's download comes from a local archive."""
+    """Returns a local archive that takes the place of CIFAR-10's download."""
     files = cifar10_files.write(tmp_path / "archive" / "cifar-10-batches-bin")
     (files / "readme.html").write_text("not an image")
     path = tmp_path / "cifar-10-binary.tar.gz"
@@ -143,7 +143,7 @@ def archive(tmp_path, monkeypatch):
     return path
 
 
-def test_the_release_is_downloaded_once_and_goes_through_tfds(archive, tmp_path, monkeypatch, capfd):
+def test_the_release_is_downloaded_once_and_prepared_by_tfds(archive, tmp_path, monkeypatch, capfd):
     images = data.load_images("cifar10", cache=tmp_path / "cache")
     assert capfd.readouterr() == ("", "")
     assert images.spec == "cifar10" and list((tmp_path / "cache" / "tfds").rglob("*-train.array_record-*"))
@@ -154,7 +154,7 @@ def test_the_release_is_downloaded_once_and_goes_through_tfds(archive, tmp_path,
     assert data.load_images("cifar10", cache=tmp_path / "cache") == images
 
 
-def test_a_download_that_fails_or_is_another_file_is_refused_with_the_way_out(archive, tmp_path):
+def test_a_failed_or_different_download_is_refused_with_the_alternative(archive, tmp_path):
     archive.write_bytes(b"a captive portal's page")
     with pytest.raises(InputError, match="has sha256 .* not the release; pass cifar10:DIR"):
         data.load_images("cifar10", cache=tmp_path / "cache")
@@ -166,7 +166,7 @@ def test_a_download_that_fails_or_is_another_file_is_refused_with_the_way_out(ar
 
 
 def draw(path: Path, shape=(9, 9, 3), seed=0, **options):
-    """Writes random pixels and returns them."""
+    """Writes random pixels to a file and returns them."""
     path.parent.mkdir(parents=True, exist_ok=True)
     pixels = np.random.default_rng(seed).integers(0, 256, shape, dtype=np.uint8)
     Image.fromarray(pixels).save(path, **options)
@@ -174,7 +174,7 @@ def draw(path: Path, shape=(9, 9, 3), seed=0, **options):
 
 
 def folders(directory: Path, shape=(9, 9, 3)) -> Path:
-    """Three training images and two for testing, of the classes cat and dog."""
+    """Writes three training images and two test images of the classes cat and dog."""
     for i, name in enumerate(
         ("train/cat/b.png", "train/cat/a.PNG", "train/dog/x.png", "test/dog/y.png", "test/cat/z.png")
     ):
@@ -185,7 +185,7 @@ def folders(directory: Path, shape=(9, 9, 3)) -> Path:
 
 
 @pytest.mark.parametrize("shape", [(9, 9, 3), (12, 12)])
-def test_folders_are_classes_in_the_order_of_their_names(tmp_path, shape):
+def test_folders_are_classes_in_alphabetical_order(tmp_path, shape):
     images = data.load_images(f"images:{folders(tmp_path / 'in', shape)}", cache=tmp_path / "cache")
     assert (images.num_train, images.num_test, images.classes) == (3, 2, 2)
     assert images.shape == (*shape, 1)[:3] and images.spec == f"images:{tmp_path / 'in'}"
@@ -199,7 +199,7 @@ def test_folders_are_classes_in_the_order_of_their_names(tmp_path, shape):
     assert len(images.mean) == images.shape[2]
 
 
-def test_jpeg_files_are_read_and_a_changed_file_is_noticed(tmp_path):
+def test_jpeg_files_are_read_and_a_changed_file_is_detected(tmp_path):
     directory = folders(tmp_path / "in")
     first = data.load_images(f"images:{directory}", cache=tmp_path / "cache")
     (directory / "train/cat/b.png").unlink()
@@ -210,7 +210,7 @@ def test_jpeg_files_are_read_and_a_changed_file_is_noticed(tmp_path):
         np.testing.assert_array_equal(np.load(second.train_images)[1], np.asarray(image))
 
 
-def test_a_channel_that_never_changes_has_the_deviation_one(tmp_path):
+def test_a_constant_channel_has_the_deviation_one(tmp_path):
     directory = folders(tmp_path / "in", (9, 9))
     for path in directory.rglob("*.[pP][nN][gG]"):
         Image.fromarray(np.full((9, 9), 51, np.uint8)).save(path)
@@ -218,7 +218,7 @@ def test_a_channel_that_never_changes_has_the_deviation_one(tmp_path):
     assert images.std == (1.0,) and images.mean == pytest.approx([0.2])
 
 
-def test_processes_at_once_all_succeed(tmp_path):
+def test_concurrent_processes_all_succeed(tmp_path):
     directory = folders(tmp_path / "in")
     program = "import sys; from lvp import data; print(data.load_images(sys.argv[1], cache=sys.argv[2]).fingerprint)"
     command = [sys.executable, "-c", program, f"images:{directory}", tmp_path / "cache"]
@@ -234,7 +234,7 @@ def test_a_relative_path_is_made_absolute(tmp_path, monkeypatch):
 
 
 def replace(path: str, content: bytes | None):
-    """A change to a directory: a file with other content, or without it none."""
+    """Returns a change to a directory: a file with other content, or no file for None."""
 
     def change(directory):
         (directory / path).unlink(missing_ok=True)
@@ -262,7 +262,7 @@ BINARY = cifar10_files.binary(PIXELS, LABELS)
         (replace("data_batch_1.bin", b"\x0a" + BINARY[1:]), r"data_batch_1\.bin .* labels go from \d to 10"),
     ],
 )
-def test_bad_files_of_cifar_10_are_refused_in_one_line(tmp_path, change, message):
+def test_bad_cifar_10_files_give_a_one_line_error(tmp_path, change, message):
     directory = cifar10_files.write(tmp_path / "in")
     change(directory)
     refused(f"cifar10:{directory}", message, tmp_path)
@@ -276,7 +276,7 @@ def refused(spec, message, tmp_path):
 
 
 def drawn(path, shape=(9, 9, 3), mode=None):
-    """A change to a directory: an image of another shape or mode."""
+    """Returns a change to a directory: an image of another shape or mode."""
 
     def change(directory):
         draw(directory / path, shape)
@@ -304,7 +304,7 @@ def drawn(path, shape=(9, 9, 3), mode=None):
         (lambda d: (d / "test").rename(d / "valid"), r"cannot read .*/test: No such file"),
     ],
 )
-def test_bad_folders_are_refused_in_one_line(tmp_path, change, message):
+def test_bad_folders_give_a_one_line_error(tmp_path, change, message):
     directory = folders(tmp_path / "in")
     change(directory)
     refused(f"images:{directory}", message, tmp_path)
@@ -323,7 +323,7 @@ def test_bad_folders_are_refused_in_one_line(tmp_path, change, message):
         ("images:{dir}/missing", "cannot read .*missing/train: No such file"),
     ],
 )
-def test_bad_specifications_are_refused_in_one_line_and_nothing_is_written(tmp_path, spec, message):
+def test_bad_specifications_give_a_one_line_error_and_write_nothing(tmp_path, spec, message):
     refused(spec.format(dir=tmp_path), message, tmp_path)
     assert not (tmp_path / "cache").exists()
 
@@ -334,7 +334,7 @@ def test_one_class_is_too_few(tmp_path):
     refused(f"images:{tmp_path / 'in'}", "train must hold a folder for each of at least two classes", tmp_path)
 
 
-def test_a_cache_that_cannot_be_written_is_named(digits, tmp_path):
+def test_an_unwritable_cache_is_named(digits, tmp_path):
     (tmp_path / "file").write_bytes(b"")
     with pytest.raises(InputError, match="cannot write .*file.*; choose another cache directory"):
         data.load_images("digits", cache=tmp_path / "file" / "cache")

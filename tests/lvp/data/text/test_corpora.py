@@ -1,4 +1,4 @@
-"""Corpora are what their names say, the same every time, and bad ones are refused in one line."""
+"""Corpora match their names, are reproducible, and bad ones give a one-line error."""
 
 import re
 import subprocess
@@ -20,7 +20,7 @@ def write(directory: Path, files: dict[str, bytes]) -> Path:
     return directory
 
 
-def test_python_docs_begins_with_english_in_both_parts(tmp_path):
+def test_both_parts_of_python_docs_begin_with_english(tmp_path):
     corpus = data.load("python-docs", cache=tmp_path)
     library = Path(sysconfig.get_path("stdlib"))
     assert len(corpus.train) + len(corpus.valid) > 1_000_000
@@ -43,7 +43,7 @@ def test_python_docs_is_the_same_in_another_process(tmp_path):
     assert run.stdout.strip() == data.load("python-docs", cache=tmp_path).fingerprint
 
 
-def test_python_docs_reads_topics_unexecuted_and_skips_what_is_not_the_library(tmp_path):
+def test_python_docs_does_not_execute_topics_and_skips_other_packages(tmp_path):
     topics = "import nothing_like_this\ntopics = {'b': 'Bee\\n', 'a': 'A' 'y'}\n"
     files = {f"m{index:02}.py": b"value = %d\n" % index * 3 for index in range(30)}
     files |= {
@@ -57,12 +57,12 @@ def test_python_docs_reads_topics_unexecuted_and_skips_what_is_not_the_library(t
     assert train.startswith(b"Ay\n\nBee\n\nvalue = 0")
     assert b"KEPT" in train + valid and b"SKIPPED" not in train + valid and b"\xe9" not in train + valid
     (library / "pydoc_data" / "topics.py").unlink()
-    assert python_docs.load(library)[0].startswith(b"value = 0")  # source alone is a corpus too
+    assert python_docs.load(library)[0].startswith(b"value = 0")  # source files alone are a valid corpus
     with pytest.raises(InputError, match="standard library"):
         python_docs.load(tmp_path / "nowhere")
 
 
-def test_text_file_keeps_its_bytes_and_gives_its_last_tenth_to_validation(tmp_path):
+def test_a_text_file_keeps_its_bytes_and_its_last_tenth_is_validation(tmp_path):
     content = "ab\r\né\tx".encode() * 50
     (tmp_path / "t").write_bytes(content)
     corpus = data.load(f"text:{tmp_path / 't'}", cache=tmp_path / "cache")
@@ -72,7 +72,7 @@ def test_text_file_keeps_its_bytes_and_gives_its_last_tenth_to_validation(tmp_pa
     assert corpus.spec == f"text:{tmp_path / 't'}"
 
 
-def test_text_directory_is_all_its_visible_files_in_order(tmp_path):
+def test_a_text_directory_contains_its_visible_files_in_order(tmp_path):
     files = {"b.txt": b"b" * 10, "a/z.md": b"a" * 10 + b"\n", "a.rst": b"c" * 20, ".git/config": b"\xff"}
     directory = write(tmp_path, files | {"empty": b"", ".hidden": b"\0"})
     corpus = data.load(f"text:{directory}", cache=tmp_path / "cache")
@@ -125,7 +125,7 @@ def test_cut_never_splits_a_character(limit, expected):
         ("zipf:-1", "exponent must be a number"),
     ],
 )
-def test_bad_corpora_are_refused_in_one_line_and_nothing_is_written(tmp_path, spec, message):
+def test_bad_corpora_give_a_one_line_error_and_write_nothing(tmp_path, spec, message):
     directory = write(tmp_path / "in", {"empty": b"", "binary": b"abc\0def" * 9, "latin": b"caf\xe9 " * 9})
     write(directory, {"tiny": b"short", "dir/x": b""})
     with pytest.raises(InputError, match=message) as caught:

@@ -1,4 +1,4 @@
-"""Texts of TensorFlow Datasets: their documents in order, ended, and what cannot be read refused in one line."""
+"""Texts of TensorFlow Datasets: documents in order with line ends, and one-line errors for unusable datasets."""
 
 import sys
 
@@ -22,7 +22,7 @@ def directory(tmp_path, monkeypatch):
     return tmp_path / "tfds"
 
 
-def test_documents_come_in_order_each_with_a_line_end(directory, tmp_path):
+def test_documents_are_in_order_and_end_with_a_line_end(directory, tmp_path):
     prepare(directory, {"train": TRAIN, "validation": ["a", "", "b\n"], "test": ["t"]})
     corpus = data.load("tfds:lvp_texts", cache=tmp_path / "cache")
     assert (corpus.train, corpus.valid) == (ended(TRAIN), b"a\nb\n")
@@ -30,23 +30,23 @@ def test_documents_come_in_order_each_with_a_line_end(directory, tmp_path):
     assert "tensorflow" not in sys.modules
 
 
-def test_validation_is_test_or_else_the_end_of_train(directory, tmp_path):
+def test_validation_is_test_or_the_end_of_train(directory, tmp_path):
     prepare(directory / "1", {"train": TRAIN, "test": ["t"]})
     prepare(directory / "2", {"train": TRAIN})
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("TFDS_DATA_DIR", str(directory / "1"))
-        found = corpora.source("tfds:lvp_texts", cache=tmp_path)
-        assert data.load("tfds:lvp_texts", cache=tmp_path).valid == b"t\n" and found.validation == "the split test"
+        source = corpora.source("tfds:lvp_texts", cache=tmp_path)
+        assert data.load("tfds:lvp_texts", cache=tmp_path).valid == b"t\n" and source.validation == "the split test"
         patch.setenv("TFDS_DATA_DIR", str(directory / "2"))
         corpus = data.load("tfds:lvp_texts", cache=tmp_path)
         assert (corpus.train, corpus.valid) == (ended(TRAIN[:540]), ended(TRAIN[540:]))
-        found = corpora.source("tfds:lvp_texts", cache=tmp_path, valid_bytes=30)
-        assert "last 2 of 600 documents of train" in found.validation
-        assert b"".join(block for _, block in found.valid.stream(documents.START)) == ended(TRAIN[-2:])
-        assert found.train.count == 598
+        source = corpora.source("tfds:lvp_texts", cache=tmp_path, valid_bytes=30)
+        assert "last 2 of 600 documents of train" in source.validation
+        assert b"".join(block for _, block in source.valid.stream(documents.START)) == ended(TRAIN[-2:])
+        assert source.train.count == 598
 
 
-def test_a_stream_goes_on_from_every_position(directory, tmp_path):
+def test_a_stream_continues_from_every_position(directory, tmp_path):
     prepare(directory, {"train": TRAIN})
     train = corpora.source("tfds:lvp_texts", cache=tmp_path).train
     whole = list(train.stream(documents.START))
@@ -55,7 +55,7 @@ def test_a_stream_goes_on_from_every_position(directory, tmp_path):
     assert not list(train.stream(documents.END))
 
 
-def test_one_of_several_texts_is_named(directory, tmp_path):
+def test_one_of_several_texts_must_be_named(directory, tmp_path):
     prepare(directory, {"train": TRAIN[:30]}, names=("title", "text"))
     with pytest.raises(InputError, match=r"several texts \(text, title\): add #text, say"):
         data.load("tfds:lvp_texts", cache=tmp_path)
@@ -76,7 +76,7 @@ def test_one_of_several_texts_is_named(directory, tmp_path):
         (None, {}, "lvp_texts", r"cannot prepare tfds:lvp_texts here \(no way to the archive\); prepare it as array_r"),
     ],
 )
-def test_unusable_datasets_are_refused_in_one_line(directory, tmp_path, splits, more, spec, message):
+def test_unusable_datasets_give_a_one_line_error(directory, tmp_path, splits, more, spec, message):
     if splits is not None:
         prepare(directory, splits, **more)
     with pytest.raises(InputError, match=message) as caught:
@@ -85,7 +85,7 @@ def test_unusable_datasets_are_refused_in_one_line(directory, tmp_path, splits, 
     assert not (tmp_path / "cache").exists()
 
 
-def test_what_does_not_fit_into_memory_is_for_tokenize(directory, tmp_path, monkeypatch):
+def test_a_corpus_too_large_for_memory_is_referred_to_tokenize(directory, tmp_path, monkeypatch):
     prepare(directory, {"train": TRAIN})
     monkeypatch.setattr(corpora, "_MOST", 2000)
     with pytest.raises(

@@ -1,4 +1,4 @@
-"""WikiText-2 comes through the TFDS builder byte for byte, from a directory or from a checked download."""
+"""WikiText-2 passes through the TFDS builder byte for byte, from a directory or from a verified download."""
 
 import hashlib
 import subprocess
@@ -23,7 +23,7 @@ def write(directory, pattern="{}.txt", texts=TEXTS):
     return directory
 
 
-def test_articles_are_cut_at_titles_and_lose_nothing():
+def test_articles_are_split_at_titles_without_loss():
     from lvp.data.text.wikitext2_builder import articles
 
     for content in (*TEXTS.values(), b"", b"no title"):
@@ -56,7 +56,7 @@ def test_the_builder_serves_records_without_tensorflow(tmp_path):
     assert "tensorflow" not in sys.modules
 
 
-def test_a_changed_file_and_a_damaged_cache_are_noticed(tmp_path):
+def test_a_changed_file_and_a_damaged_cache_are_detected(tmp_path):
     directory, cache = write(tmp_path / "in"), tmp_path / "cache"
     first = data.load(f"wikitext2:{directory}", cache=cache)
     (entry,) = (path for path in (cache / "corpora").iterdir() if path.is_dir())
@@ -67,7 +67,7 @@ def test_a_changed_file_and_a_damaged_cache_are_noticed(tmp_path):
     assert second.valid == b"another text\n" and second.fingerprint != first.fingerprint
 
 
-def test_processes_preparing_at_once_all_succeed_silently(tmp_path):
+def test_concurrent_processes_all_succeed_silently(tmp_path):
     program = (
         "import sys; from lvp import data\n"
         "d = data.prepare(sys.argv[1], vocab=258, slice_bytes=None, valid_bytes=None, cache=sys.argv[2])\n"
@@ -85,7 +85,7 @@ def test_processes_preparing_at_once_all_succeed_silently(tmp_path):
 
 @pytest.fixture
 def nowhere(monkeypatch, tmp_path):
-    """A machine without a copy of WikiText-2, whose download comes from a local archive."""
+    """Removes all copies of WikiText-2. Returns a local archive that takes the place of the download."""
     archive = tmp_path / "raw.zip"
     with zipfile.ZipFile(archive, "w") as members:
         for split, content in TEXTS.items():
@@ -104,7 +104,7 @@ def test_without_a_copy_the_raw_release_is_downloaded_once(nowhere, tmp_path):
     assert data.load("wikitext2", cache=tmp_path / "cache") == corpus
 
 
-def test_a_download_that_fails_or_is_another_file_is_refused_with_the_way_out(nowhere, tmp_path):
+def test_a_failed_or_different_download_is_refused_with_the_alternative(nowhere, tmp_path):
     nowhere.write_bytes(b"a captive portal's page")
     with pytest.raises(InputError, match="has sha256 .* not the release; pass wikitext2:DIR or set LVP_WIKITEXT2"):
         data.load("wikitext2", cache=tmp_path / "cache")
@@ -115,7 +115,7 @@ def test_a_download_that_fails_or_is_another_file_is_refused_with_the_way_out(no
     assert not [path for path in (tmp_path / "cache").rglob("*") if path.is_file() and path.suffix != ".lock"]
 
 
-def test_the_environment_names_a_copy(nowhere, tmp_path, monkeypatch):
+def test_the_environment_variable_names_a_copy(nowhere, tmp_path, monkeypatch):
     monkeypatch.setenv("LVP_WIKITEXT2", str(write(tmp_path / "mine")))
     nowhere.unlink()
     assert data.load("wikitext2", cache=tmp_path / "cache").spec == "wikitext2"

@@ -1,4 +1,4 @@
-"""The synthetic source has exactly the frequencies and the transitions it states."""
+"""The synthetic source has exactly its stated frequencies and transitions."""
 
 import numpy as np
 import pytest
@@ -10,7 +10,7 @@ CASES = [(2, 1.0), (8, 1.0), (64, 0.0), (64, 1.0), (64, 2.0), (300, 0.8)]
 
 
 def transitions(vocab: int, exponent: float) -> np.ndarray:
-    """P as the module's docstring defines it, dense [vocab, vocab]."""
+    """Returns P, dense [vocab, vocab], as the docstring of `zipf` defines it."""
     alpha = zipf.frequencies(vocab, exponent)
     joint = np.zeros((vocab, vocab))
     token, successor, probability = zipf.structure(vocab, exponent)
@@ -52,7 +52,7 @@ def test_the_frequencies_are_exactly_stationary(vocab, exponent):
 def test_the_structure_is_sparse_and_does_not_repeat_tokens(vocab, exponent):
     token, successor, probability = zipf.structure(vocab, exponent)
     assert token.size <= 2 * vocab + 1 and probability.min() > 0
-    if vocab > 8:  # no arc is as long as the turn
+    if vocab > 8:  # no arc is as long as the whole circle
         assert not (token == successor).any()
 
 
@@ -72,7 +72,7 @@ def test_sampled_transitions_pass_a_chi_square_test(vocab, exponent):
 
 
 @pytest.mark.parametrize("split", ["train", "valid"])
-def test_sampled_frequencies_are_the_stated_ones(split):
+def test_sampled_frequencies_equal_the_stated_ones(split):
     vocab, count = 512, 500_000
     alpha = zipf.frequencies(vocab, 1.0)
     observed = np.bincount(zipf.sample(count, vocab, 1.0, split), minlength=vocab)
@@ -81,7 +81,7 @@ def test_sampled_frequencies_are_the_stated_ones(split):
     assert np.abs((observed - count * alpha) / scale).max() < 5
 
 
-def test_bigrams_carry_the_stated_information_and_shuffled_ones_none():
+def test_bigrams_have_the_stated_information_and_shuffled_bigrams_have_none():
     vocab, count = 64, 500_000
     tokens = zipf.sample(count, vocab, 1.0, "train")
     stated = entropy(zipf.frequencies(vocab, 1.0)) - zipf.entropy_rate(vocab, 1.0)
@@ -92,7 +92,7 @@ def test_bigrams_carry_the_stated_information_and_shuffled_ones_none():
 
 
 @pytest.mark.parametrize("vocab, exponent", CASES)
-def test_entropy_rate_is_that_of_the_dense_chain(vocab, exponent):
+def test_entropy_rate_equals_the_dense_chains(vocab, exponent):
     chain = transitions(vocab, exponent)
     dense = zipf.frequencies(vocab, exponent) @ -(chain * np.log(chain)).sum(1)
     assert zipf.entropy_rate(vocab, exponent) == pytest.approx(dense, rel=1e-10)

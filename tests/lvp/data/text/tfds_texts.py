@@ -1,4 +1,4 @@
-"""Small TFDS text datasets, prepared as array_record in a directory of the test's own."""
+"""Small TFDS text datasets, prepared as array_record in a test's own directory."""
 
 import contextlib
 import io
@@ -8,8 +8,8 @@ import tensorflow_datasets as tfds
 
 
 class LvpTexts(tfds.core.GeneratorBasedBuilder):
-    """Of the class, since TFDS makes builders by their name alone: splits {split: [text, …]}, or None where there is
-    nothing to prepare it from, and names, its text features. There is a number beside them."""
+    """A dataset of texts and a number. TFDS constructs builders by name alone, so the contents are class attributes:
+    splits, {split: [text, …]} or None if nothing can be prepared, and names, the text features."""
 
     name = "lvp_texts"
     VERSION = tfds.core.Version("1.0.0")

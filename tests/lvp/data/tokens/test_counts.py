@@ -1,4 +1,4 @@
-"""Counts of tokens are those of the whole text's encoding, whatever SentencePiece model it is."""
+"""Token counts equal those of the whole text's encoding, for any SentencePiece model."""
 
 import io
 
@@ -28,13 +28,13 @@ def files(tmp_path_factory):
     return folder
 
 
-def test_of_our_tokenizer(files):
+def test_counts_of_our_tokenizer(files):
     counts, size = token_counts.count(files / "ours.model", files / "text.txt")
     ids = Tokenizer.load(files / "ours.model").encode(TEXT)
     assert size == len(TEXT) and counts.tolist() == np.bincount(ids, minlength=300).tolist()
 
 
-def test_of_any_sentencepiece_model(files):
+def test_counts_of_any_sentencepiece_model(files):
     import sentencepiece
 
     counts, _ = token_counts.count(files / "other.model", files / "text.txt")
@@ -43,7 +43,7 @@ def test_of_any_sentencepiece_model(files):
     assert counts.tolist() == np.bincount(ids, minlength=90).tolist()
 
 
-def test_a_limit_and_a_directory(files, tmp_path):
+def test_counts_with_a_limit_and_of_a_directory(files, tmp_path):
     (tmp_path / "a.txt").write_bytes(TEXT[: TEXT.index(b"\n") + 1])
     (tmp_path / "b.txt").write_bytes(TEXT[TEXT.index(b"\n") + 1 :])
     whole = token_counts.count(files / "ours.model", files / "text.txt")
@@ -53,7 +53,7 @@ def test_a_limit_and_a_directory(files, tmp_path):
     assert size == cut - 1 and counts.sum() == len(Tokenizer.load(files / "ours.model").encode(TEXT[: cut - 1]))
 
 
-def test_what_cannot_be_counted(files, tmp_path):
+def test_uncountable_input_is_refused(files, tmp_path):
     (tmp_path / "empty").write_bytes(b"")
     (tmp_path / "binary").write_bytes(b"a\0b")
     for tokenizer, corpus, message in [
@@ -68,7 +68,7 @@ def test_what_cannot_be_counted(files, tmp_path):
         assert "\n" not in str(error.value)
 
 
-def test_on_the_command_line(files, capsys):
+def test_counts_on_the_command_line(files, capsys):
     line = ["recommend", "--width", "64", "--vocab", "320", "--hidden-lr", "1e-3", "--rule", "interpolated"]
     line += ["--tokenizer", str(files / "ours.model"), "--corpus", str(files / "text.txt")]
     assert main.main(line) == 0

@@ -1,8 +1,7 @@
-"""prepare: the slice that was asked for, the vocabulary that was asked for, cached, and safe to share."""
+"""Prepared datasets have the requested slice and vocabulary, are cached, and can be prepared concurrently."""
 
 import dataclasses
 import json
-import random
 import shutil
 import subprocess
 import sys
@@ -15,12 +14,7 @@ from lvp.data.text import zipf
 from lvp.data.tokens import tokenizers
 from lvp.data.tokens.tokenizers import Tokenizer
 from lvp.errors import InputError
-
-
-def some_text(words: int) -> str:
-    chance = random.Random(5)
-    stock = ["".join(chance.choices("etaoinshrdlué", k=chance.randint(1, 8))) for _ in range(400)]
-    return "".join(chance.choice(stock) + chance.choice("    \n") for _ in range(words))
+from tests.lvp.data.tokens.texts import some_text
 
 
 @pytest.fixture(scope="module")
@@ -32,7 +26,7 @@ def spec(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def warm(spec, tmp_path_factory):
-    """A cache in which `spec` has been prepared with vocab 300, slice 5001, valid 1000; and the dataset."""
+    """Returns a cache in which `spec` was prepared with vocab 300, slice 5001 and valid 1000, and the dataset."""
     cache = tmp_path_factory.mktemp("cache")
     return cache, data.prepare(spec, vocab=300, slice_bytes=5001, valid_bytes=1000, cache=cache)
 
@@ -41,7 +35,7 @@ def files(cache):
     return {path.relative_to(cache): path.read_bytes() for path in cache.rglob("*") if path.is_file()}
 
 
-def test_tokens_stand_for_the_head_of_the_corpus(spec, warm):
+def test_tokens_decode_to_the_head_of_the_corpus(spec, warm):
     cache, dataset = warm
     corpus = data.load(spec, cache=cache)
     tokenizer = Tokenizer.train(corpus.train, 300)
@@ -63,14 +57,14 @@ def test_slices_are_cut_between_characters(spec, warm):
     assert dataset.train_bytes == inside - 1
 
 
-def test_none_or_more_than_there_is_means_everything(spec, warm):
+def test_none_or_an_excessive_size_means_the_whole_corpus(spec, warm):
     corpus = data.load(spec, cache=warm[0])
     for size in (None, 10**9):
         dataset = data.prepare(spec, vocab=300, slice_bytes=size, valid_bytes=size, cache=warm[0])
         assert (dataset.train_bytes, dataset.valid_bytes) == (len(corpus.train), len(corpus.valid))
 
 
-def test_vocabularies_share_the_slice_and_slices_the_tokenizer(spec, warm):
+def test_vocabularies_share_a_slice_and_slices_share_a_tokenizer(spec, warm):
     cache, first = warm
     larger = data.prepare(spec, vocab=350, slice_bytes=5001, valid_bytes=1000, cache=cache)
     assert (larger.train_bytes, larger.valid_bytes) == (first.train_bytes, first.valid_bytes)
@@ -79,7 +73,7 @@ def test_vocabularies_share_the_slice_and_slices_the_tokenizer(spec, warm):
     assert longer.tokenizer_fingerprint == first.tokenizer_fingerprint != larger.tokenizer_fingerprint
 
 
-def test_everything_that_was_asked_for_is_in_the_key_of_the_cache(spec, tmp_path):
+def test_the_cache_key_contains_every_argument(spec, tmp_path):
     other = tmp_path / "other.txt"
     other.write_text(some_text(3000), encoding="utf-8")
     asked = {"spec": spec, "vocab": 300, "slice_bytes": 5001, "valid_bytes": 1000, "cache": tmp_path}
@@ -87,11 +81,11 @@ def test_everything_that_was_asked_for_is_in_the_key_of_the_cache(spec, tmp_path
     datasets = [data.prepare(**asked | change) for change in changes]
     contents = [(x.tokens_train.read_bytes(), x.tokens_valid.read_bytes()) for x in datasets]
     assert len(set(contents)) == len({x.tokens_train for x in datasets}) == len(changes)
-    other.write_text(some_text(3001), encoding="utf-8")  # the same name, another text
+    other.write_text(some_text(3001), encoding="utf-8")  # same name, other text
     assert data.prepare(**asked | changes[1]).corpus_fingerprint != datasets[1].corpus_fingerprint
 
 
-def test_a_second_call_changes_no_byte_and_imports_nothing_heavy(spec, warm):
+def test_a_second_call_changes_no_byte_and_imports_no_heavy_package(spec, warm):
     cache, dataset = warm
     before = files(cache)
     program = (
@@ -108,7 +102,7 @@ def test_a_second_call_changes_no_byte_and_imports_nothing_heavy(spec, warm):
     assert files(cache) == before
 
 
-def test_preparing_from_nothing_gives_the_same_bytes(spec, warm, tmp_path):
+def test_preparing_again_gives_the_same_bytes(spec, warm, tmp_path):
     again = data.prepare(spec, vocab=300, slice_bytes=5001, valid_bytes=1000, cache=tmp_path)
     assert again.tokens_train.read_bytes() == warm[1].tokens_train.read_bytes()
     assert again.tokens_valid.read_bytes() == warm[1].tokens_valid.read_bytes()
@@ -116,7 +110,7 @@ def test_preparing_from_nothing_gives_the_same_bytes(spec, warm, tmp_path):
     assert dataclasses.replace(again, **elsewhere) == warm[1]
 
 
-def test_damaged_files_are_made_again(spec, warm, tmp_path):
+def test_damaged_files_are_rebuilt(spec, warm, tmp_path):
     cache = tmp_path / "cache"
     shutil.copytree(warm[0], cache)
     whole = data.prepare(spec, vocab=300, slice_bytes=5001, valid_bytes=1000, cache=cache)
@@ -128,14 +122,14 @@ def test_damaged_files_are_made_again(spec, warm, tmp_path):
     assert whole.tokens_train.read_bytes() == content
 
 
-def test_frequencies_are_those_of_the_training_tokens(warm):
+def test_frequencies_are_of_the_training_tokens(warm):
     frequencies = warm[1].frequencies()
     tokens = np.load(warm[1].tokens_train)
     assert frequencies.shape == (300,) and frequencies.dtype == np.float64
     assert frequencies.sum() == pytest.approx(1) and frequencies[7] == (tokens == 7).mean()
 
 
-def test_zipf_has_any_vocabulary_and_exact_frequencies(tmp_path):
+def test_zipf_has_any_vocabulary_and_its_exact_frequencies(tmp_path):
     dataset = data.prepare("zipf:1.2", vocab=50, slice_bytes=4003, valid_bytes=400, cache=tmp_path)
     np.testing.assert_array_equal(np.load(dataset.tokens_train), zipf.sample(1000, 50, 1.2, "train"))
     np.testing.assert_array_equal(np.load(dataset.tokens_valid), zipf.sample(100, 50, 1.2, "valid"))
@@ -172,7 +166,7 @@ GOOD = {"vocab": 300, "slice_bytes": 5000, "valid_bytes": 500}
         ({"spec": "nonsense"}, "unknown corpus"),
     ],
 )
-def test_bad_settings_are_refused_in_one_line_and_leave_no_dataset(spec, tmp_path, change, message):
+def test_bad_settings_give_a_one_line_error_and_leave_no_dataset(spec, tmp_path, change, message):
     settings = {"spec": spec, **GOOD, **change}
     with pytest.raises(InputError, match=message) as caught:
         data.prepare(settings.pop("spec"), **settings, cache=tmp_path / "cache")
@@ -180,13 +174,13 @@ def test_bad_settings_are_refused_in_one_line_and_leave_no_dataset(spec, tmp_pat
     assert not list((tmp_path / "cache" / "datasets").glob("[!.]*"))
 
 
-def test_a_cache_that_cannot_be_written_is_named(spec, tmp_path):
+def test_an_unwritable_cache_is_named(spec, tmp_path):
     (tmp_path / "file").write_bytes(b"")
     with pytest.raises(InputError, match="cannot write .*file.*; choose another cache directory"):
         data.prepare(spec, **GOOD, cache=tmp_path / "file" / "cache")
 
 
-def test_a_run_stopped_half_way_leaves_nothing_that_is_taken_for_whole(spec, tmp_path, monkeypatch):
+def test_an_interrupted_run_leaves_no_partial_dataset(spec, tmp_path, monkeypatch):
     with monkeypatch.context() as patched, pytest.raises(KeyboardInterrupt):
         patched.setattr(tokenizers.Tokenizer, "encode", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt()))
         data.prepare(spec, **GOOD, cache=tmp_path)

@@ -1,4 +1,4 @@
-"""`tokens:DIR` is a corpus like any other: the same tokens, read where they lie, and never taken for what it is not."""
+"""`tokens:DIR` is a corpus: it has the tokens of its text, is read in place, and damage is detected."""
 
 import json
 import os
@@ -12,7 +12,7 @@ from lvp.data.tokens import files, storage
 from lvp.data.tokens.tokenization import Settings, tokenize
 from lvp.data.tokens.tokenizers import Tokenizer
 from lvp.errors import InputError
-from tests.lvp.data.tokens.test_datasets import some_text
+from tests.lvp.data.tokens.texts import some_text
 
 EVERYTHING = {"vocab": 300, "slice_bytes": None, "valid_bytes": None}
 
@@ -26,7 +26,7 @@ def text(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def made(text, tmp_path_factory):
-    """Everything that `text` has, under 300 tokens, and the same in a directory of vocabularies."""
+    """Returns a directory with the tokens of `text` for two vocabularies, 300 and 350."""
     directory = tmp_path_factory.mktemp("tokens")
     for vocab in (300, 350):
         tokenize(Settings(f"text:{text}", vocab), directory / str(vocab), cache=directory / "cache", workers=1)
@@ -39,42 +39,42 @@ def out(made, tmp_path):
     return tmp_path / "out"
 
 
-def test_it_is_the_same_as_the_text_itself(text, made, tmp_path):
+def test_tokens_of_a_directory_equal_those_of_the_text(text, made, tmp_path):
     of_text = data.prepare(f"text:{text}", **EVERYTHING, cache=tmp_path)
-    found = data.prepare(f"tokens:{made / '300'}", **EVERYTHING, cache=tmp_path)
+    dataset = data.prepare(f"tokens:{made / '300'}", **EVERYTHING, cache=tmp_path)
     for split in ("train", "valid"):
-        tokens = found.tokens(split)
+        tokens = dataset.tokens(split)
         assert tokens.dtype == np.uint16
         np.testing.assert_array_equal(tokens, of_text.tokens(split))
-        np.testing.assert_array_equal(found.tokens(split, mapped=True), tokens)
-    np.testing.assert_array_equal(found.frequencies(), of_text.frequencies())
+        np.testing.assert_array_equal(dataset.tokens(split, mapped=True), tokens)
+    np.testing.assert_array_equal(dataset.frequencies(), of_text.frequencies())
     for name in ("num_tokens", "num_valid_tokens", "train_bytes", "valid_bytes", "tokenizer_fingerprint", "vocab"):
-        assert getattr(found, name) == getattr(of_text, name)
-    assert found.tokens_train == made / "300" / "train.npy" and found.spec == f"tokens:{made / '300'}"
-    assert data.Dataset.from_dict(json.loads(json.dumps(found.to_dict()))) == found
-    assert isinstance(found.tokens("train", mapped=True), np.memmap)
+        assert getattr(dataset, name) == getattr(of_text, name)
+    assert dataset.tokens_train == made / "300" / "train.npy" and dataset.spec == f"tokens:{made / '300'}"
+    assert data.Dataset.from_dict(json.loads(json.dumps(dataset.to_dict()))) == dataset
+    assert isinstance(dataset.tokens("train", mapped=True), np.memmap)
 
 
-def test_a_limit_is_the_most_tokens_that_stand_for_no_more(made, tmp_path, monkeypatch):
-    monkeypatch.setattr(files, "_CHUNK", 1000)  # limits in the first part, on its border, and behind it
+def test_a_limit_gives_the_most_tokens_within_it(made, tmp_path, monkeypatch):
+    monkeypatch.setattr(files, "_CHUNK", 1000)  # limits inside the first chunk, at its end, and after it
     tokenizer = Tokenizer.load(made / "300" / "tokenizer.model")
-    every = np.load(made / "300" / "train.npy")
-    ends = np.cumsum([len(tokenizer.pieces[i]) for i in every])
+    tokens = np.load(made / "300" / "train.npy")
+    ends = np.cumsum([len(tokenizer.pieces[i]) for i in tokens])
     for limit in (100, int(ends[999]), int(ends[999]) + 1, int(ends[2500]) - 1):
         sizes = {"vocab": 300, "slice_bytes": limit, "valid_bytes": 57}
-        found = data.prepare(f"tokens:{made / '300'}", **sizes, cache=tmp_path)
-        train = found.tokens("train")
-        assert ends[train.size - 1] <= limit < ends[train.size] and found.num_tokens == train.size
-        assert len(tokenizer.decode(train)) == found.train_bytes == ends[train.size - 1]
-        assert len(tokenizer.decode(found.tokens("valid"))) == found.valid_bytes <= 57
-        assert found.frequencies().sum() == pytest.approx(1)
-        assert found.bytes_per_token == found.train_bytes / train.size
+        dataset = data.prepare(f"tokens:{made / '300'}", **sizes, cache=tmp_path)
+        train = dataset.tokens("train")
+        assert ends[train.size - 1] <= limit < ends[train.size] and dataset.num_tokens == train.size
+        assert len(tokenizer.decode(train)) == dataset.train_bytes == ends[train.size - 1]
+        assert len(tokenizer.decode(dataset.tokens("valid"))) == dataset.valid_bytes <= 57
+        assert dataset.frequencies().sum() == pytest.approx(1)
+        assert dataset.bytes_per_token == dataset.train_bytes / train.size
 
 
-def test_a_directory_of_vocabularies_serves_each(made, tmp_path):
+def test_a_directory_of_vocabularies_provides_each_of_them(made, tmp_path):
     for vocab in (300, 350):
-        found = data.prepare(f"tokens:{made}", **(EVERYTHING | {"vocab": vocab}), cache=tmp_path)
-        assert found.tokens_train == made / str(vocab) / "train.npy" and found.spec == f"tokens:{made}"
+        dataset = data.prepare(f"tokens:{made}", **(EVERYTHING | {"vocab": vocab}), cache=tmp_path)
+        assert dataset.tokens_train == made / str(vocab) / "train.npy" and dataset.spec == f"tokens:{made}"
     with pytest.raises(InputError, match=r"no tokens in .*/400; python -m lvp tokenize SPEC --vocab M --out .*/400"):
         data.prepare(f"tokens:{made}", **(EVERYTHING | {"vocab": 400}), cache=tmp_path)
 
@@ -83,28 +83,26 @@ def test_a_scored_text_is_encoded_by_the_directorys_tokenizer(text, made, tmp_pa
     scored = tmp_path / "scored.txt"
     scored.write_text("some words here\nand more\n")
     asked = EVERYTHING | {"scored_spec": f"text:{scored}"}
-    found = data.prepare(f"tokens:{made / '300'}", **asked, cache=tmp_path / "cache")
+    dataset = data.prepare(f"tokens:{made / '300'}", **asked, cache=tmp_path / "cache")
     of_text = data.prepare(f"text:{text}", **asked, cache=tmp_path / "cache")
-    np.testing.assert_array_equal(np.load(found.tokens_scored), np.load(of_text.tokens_scored))
-    assert found.scored_words == of_text.scored_words and found.scored_fingerprint == of_text.scored_fingerprint
-    assert data.prepare(f"tokens:{made / '300'}", **asked, cache=tmp_path / "cache") == found
+    np.testing.assert_array_equal(np.load(dataset.tokens_scored), np.load(of_text.tokens_scored))
+    assert dataset.scored_words == of_text.scored_words and dataset.scored_fingerprint == of_text.scored_fingerprint
+    assert data.prepare(f"tokens:{made / '300'}", **asked, cache=tmp_path / "cache") == dataset
 
 
-def test_fingerprints_are_those_of_tokens_and_tokenizer(made, tmp_path):
-    one, other = (
+def test_fingerprints_depend_on_tokens_and_tokenizer(made, tmp_path):
+    dataset, larger = (
         data.prepare(f"tokens:{made}", **(EVERYTHING | {"vocab": vocab}), cache=tmp_path) for vocab in (300, 350)
     )
-    assert one.corpus_fingerprint != other.corpus_fingerprint
+    assert dataset.corpus_fingerprint != larger.corpus_fingerprint
     moved = shutil.copytree(made / "300", tmp_path / "elsewhere")
     again = data.prepare(f"tokens:{moved}", **EVERYTHING, cache=tmp_path)
-    assert (again.corpus_fingerprint, again.tokenizer_fingerprint) == (
-        one.corpus_fingerprint,
-        one.tokenizer_fingerprint,
-    )
+    assert again.corpus_fingerprint == dataset.corpus_fingerprint
+    assert again.tokenizer_fingerprint == dataset.tokenizer_fingerprint
 
 
 def rewritten(path, tokens):
-    """Another token file, which fits its record in everything but the digest."""
+    """Writes another token file of the same size, so that only its digest differs from the record."""
     size = path.stat().st_size
     with files.Appender(path, tokens.dtype, 0) as file:
         file.append(tokens)
@@ -192,7 +190,7 @@ def unfinished(out):
         (shutil.rmtree, "no tokens in"),
     ],
 )
-def test_what_is_damaged_is_named_in_one_line_and_left_as_it_is(made, out, damage, message):
+def test_damage_gives_a_one_line_error_and_no_file_changes(made, out, damage, message):
     shutil.copy(made / "350" / "tokenizer.model", out.parent / "other.model")
     damage(out)
     before = {path: path.read_bytes() for path in out.parent.rglob("*") if path.is_file()}
@@ -202,10 +200,10 @@ def test_what_is_damaged_is_named_in_one_line_and_left_as_it_is(made, out, damag
     assert {path: path.read_bytes() for path in out.parent.rglob("*") if path.is_file()} == before
 
 
-def test_of_a_large_file_a_sample_of_the_tokens_is_looked_at(out, monkeypatch):
+def test_a_large_file_is_only_sampled(out, monkeypatch):
     monkeypatch.setattr(files, "_SMALL", 0)
     another_token(out)
-    data.prepare(f"tokens:{out}", **EVERYTHING, cache=out.parent)  # only all of it would show
+    data.prepare(f"tokens:{out}", **EVERYTHING, cache=out.parent)  # only a full check detects it
     with pytest.raises(InputError, match="train.npy is damaged"):
         files.verify(out)
     outside(out)
@@ -223,19 +221,19 @@ def test_of_a_large_file_a_sample_of_the_tokens_is_looked_at(out, monkeypatch):
         ({"spec": "token:x"}, r"unknown corpus 'token:x'; did you mean tokens\?"),
     ],
 )
-def test_settings_that_do_not_fit_are_refused(made, tmp_path, change, message):
+def test_unsuitable_settings_are_refused(made, tmp_path, change, message):
     asked = {"spec": f"tokens:{made / '300'}", **EVERYTHING, "cache": tmp_path / "cache"} | change
     with pytest.raises(InputError, match=message):
         data.prepare(**asked)
     assert not (tmp_path / "cache").exists()
 
 
-def test_it_is_no_text(made, tmp_path):
+def test_tokens_cannot_be_loaded_as_text(made, tmp_path):
     with pytest.raises(InputError, match="is tokens, not text"):
         data.load(f"tokens:{made / '300'}", cache=tmp_path)
 
 
-def test_large_vocabularies_have_room(tmp_path):
+def test_large_vocabularies_use_wider_integers(tmp_path):
     assert [files.dtype_of(m) for m in (256, 1 << 16, (1 << 16) + 1)] == [np.uint16, np.uint16, np.int32]
     tokens = np.array([0, 70_000, 5], np.int64)
     with files.Appender(tmp_path / "t.npy", files.dtype_of(70_001), 0) as file:

@@ -1,4 +1,4 @@
-"""Texts that are scored whole: which they are, and their tokens under a corpus' own tokenizer."""
+"""Scored texts: the whole text, encoded by the corpus' own tokenizer."""
 
 import numpy as np
 import pytest
@@ -25,7 +25,7 @@ def prepared(tmp_path_factory):
     return folder, prepare
 
 
-def test_all_of_a_text_stands_behind_a_line_end(prepared):
+def test_a_scored_text_follows_one_line_end(prepared):
     folder, prepare = prepared
     dataset = prepare()
     (model,) = (folder / "cache" / "tokenizers").glob("*/model")
@@ -34,7 +34,7 @@ def test_all_of_a_text_stands_behind_a_line_end(prepared):
     assert data.Dataset.from_dict(dataset.to_dict()) == dataset == prepare()
 
 
-def test_without_one_nothing_changes_and_another_text_is_another_dataset(prepared):
+def test_the_scored_text_changes_only_the_scored_tokens(prepared):
     folder, prepare = prepared
     (folder / "other.txt").write_text("etwas anderes\n")
     plain, other = prepare(None), prepare("other.txt")

@@ -1,4 +1,4 @@
-"""A cache entry is complete and undamaged, or it counts as absent."""
+"""A cache entry is complete and undamaged, or it is treated as absent."""
 
 import os
 import subprocess
@@ -10,7 +10,7 @@ from lvp.data.tokens import storage
 from lvp.errors import InputError
 
 
-def test_an_entry_gives_back_what_was_written(tmp_path):
+def test_an_entry_returns_its_content(tmp_path):
     entry = tmp_path / "some" / "entry"
     assert storage.read_entry(entry) is None
     with storage.locked(entry):
@@ -21,7 +21,7 @@ def test_an_entry_gives_back_what_was_written(tmp_path):
 
 @pytest.mark.parametrize("name", ["a", "entry.json"])
 @pytest.mark.parametrize("damage", ["flip", "truncate", "delete"])
-def test_a_damaged_entry_counts_as_absent(tmp_path, name, damage):
+def test_a_damaged_entry_is_treated_as_absent(tmp_path, name, damage):
     storage.write_entry(tmp_path, {"a": b"0123456789"}, {"size": 10})
     path = tmp_path / name
     content = path.read_bytes()
@@ -34,7 +34,7 @@ def test_a_damaged_entry_counts_as_absent(tmp_path, name, damage):
     assert storage.read_entry(tmp_path) is None
 
 
-def test_a_write_that_fails_leaves_the_old_file_and_no_other(tmp_path, monkeypatch):
+def test_a_failed_write_leaves_only_the_old_file(tmp_path, monkeypatch):
     path = tmp_path / "file"
     storage.write_file(path, b"old")
 
@@ -69,5 +69,5 @@ def test_a_lock_is_held_by_one_process_at_a_time(tmp_path):
     assert (tmp_path / "count").read_bytes() == b"60"
 
 
-def test_digest_sees_the_borders_between_parts():
+def test_the_digest_depends_on_the_borders_between_parts():
     assert len({storage.digest(b"ab", b""), storage.digest(b"a", b"b"), storage.digest(b"ab")}) == 3

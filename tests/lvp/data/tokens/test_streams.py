@@ -1,4 +1,4 @@
-"""Rows read from disk: every row once an epoch, the same wherever one begins."""
+"""Rows read from disk: every row once per epoch, and the same rows from any starting step."""
 
 import threading
 
@@ -14,7 +14,7 @@ CONTEXT, BATCH = 5, 4
 
 @pytest.fixture(scope="module")
 def tokens(tmp_path_factory):
-    """Memory-mapped; 11 whole rows, of which no two tokens are equal, and 3 tokens that are left over."""
+    """Returns memory-mapped tokens: 11 whole rows of distinct tokens, and 3 unused tokens."""
     path = tmp_path_factory.mktemp("tokens") / "train.npy"
     np.save(path, np.arange(100, 100 + 11 * CONTEXT + 1 + 3, dtype=np.int32))
     return np.load(path, mmap_mode="r")
@@ -28,24 +28,24 @@ def of_steps(tokens, steps, seed=0):
     return np.concatenate([rows(tokens, seed).at(step, 0, BATCH) for step in range(steps)])
 
 
-def test_an_epoch_is_every_row_once(tokens):
-    found = of_steps(tokens, 11)  # 44 rows: four epochs of 11
-    assert found.shape == (44, CONTEXT + 1) and found.dtype == np.int32
+def test_an_epoch_contains_every_row_once(tokens):
+    epochs = of_steps(tokens, 11)  # 44 rows: four epochs of 11
+    assert epochs.shape == (44, CONTEXT + 1) and epochs.dtype == np.int32
     whole = 100 + CONTEXT * np.arange(11)
-    np.testing.assert_array_equal(found - found[:, :1], np.broadcast_to(np.arange(CONTEXT + 1), found.shape))
-    for epoch in np.split(found[:, 0], 4):
+    np.testing.assert_array_equal(epochs - epochs[:, :1], np.broadcast_to(np.arange(CONTEXT + 1), epochs.shape))
+    for epoch in np.split(epochs[:, 0], 4):
         np.testing.assert_array_equal(np.sort(epoch), whole)
-    first, second = found[:11, 0], found[11:22, 0]
+    first, second = epochs[:11, 0], epochs[11:22, 0]
     assert not np.array_equal(first, second) and not np.array_equal(first, whole)
 
 
-def test_targets_are_all_tokens_but_the_first(tokens):
+def test_targets_are_all_tokens_except_the_first(tokens):
     targets = of_steps(tokens, 3)[:11, 1:]
     np.testing.assert_array_equal(np.sort(targets.ravel()), 101 + np.arange(11 * CONTEXT))
 
 
-def test_the_order_is_a_function_of_seed_and_step(tokens):
-    later = rows(tokens).at(7, 0, BATCH)  # by one who has seen nothing else
+def test_the_order_depends_only_on_seed_and_step(tokens):
+    later = rows(tokens).at(7, 0, BATCH)  # no earlier step was read
     np.testing.assert_array_equal(later, of_steps(tokens, 8)[-BATCH:])
     assert not np.array_equal(of_steps(tokens, 2), of_steps(tokens, 2, seed=1))
 
@@ -66,10 +66,11 @@ def test_frequencies_are_counted_in_parts(tokens, monkeypatch):
     small = (np.asarray(tokens) % 40).astype(np.uint16)
     expected = np.bincount(small, minlength=50) / small.size
     np.testing.assert_array_equal(streams.frequencies(small, 50), expected)
-    np.testing.assert_array_equal(streams.frequencies(small, 10), expected[:40])  # tokens outside are there to be seen
+    # tokens outside the vocabulary are visible
+    np.testing.assert_array_equal(streams.frequencies(small, 10), expected[:40])
 
 
-def test_what_is_read_ahead_is_what_would_have_been_read():
+def test_prefetching_changes_no_row():
     asked = []
 
     def feed(step):
@@ -81,7 +82,7 @@ def test_what_is_read_ahead_is_what_would_have_been_read():
     assert [step for step, _ in asked][:3] == [0, 2, 4] and not any(main for _, main in asked)
 
 
-def test_an_error_while_reading_ahead_reaches_who_asks():
+def test_an_error_while_prefetching_reaches_the_caller():
     def feed(step):
         if step == 2:
             raise OSError("gone")

@@ -1,4 +1,4 @@
-"""Tokenizing gives the tokens of the text, whole or not at all, the same bytes however often it was killed."""
+"""Tokenization writes all tokens of a text or an unfinished directory, and the same bytes after any number of kills."""
 
 import fcntl
 import json
@@ -22,7 +22,7 @@ from lvp.data.tokens.tokenization import Settings, tokenize
 from lvp.data.tokens.tokenizers import Tokenizer
 from lvp.errors import InputError
 from tests.lvp.data.text.tfds_texts import prepare
-from tests.lvp.data.tokens.test_datasets import some_text
+from tests.lvp.data.tokens.texts import some_text
 
 BLOCK, PIECE = 1000, 3000
 NAMES = {"meta.json", "tokenizer.model", "train.npy", "valid.npy"}
@@ -30,7 +30,7 @@ NAMES = {"meta.json", "tokenizer.model", "train.npy", "valid.npy"}
 
 @pytest.fixture(scope="module")
 def text(tmp_path_factory):
-    """A directory with one large file and small ones, some without a line end."""
+    """Returns a directory with one large file and small ones, some without a line end."""
     directory = tmp_path_factory.mktemp("corpus")
     whole = some_text(30_000)
     (directory / "a.txt").write_text(whole[:90_000])
@@ -45,7 +45,7 @@ def settings(text):
 
 
 def run(settings, out, workers=1):
-    """`tokenize` with a state on disk behind every small piece."""
+    """Runs `tokenize` with small pieces and a saved state after each."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(texts, "BLOCK", BLOCK)
         patch.setattr(tokenization, "_PIECE", PIECE)
@@ -63,7 +63,7 @@ def files(directory):
     return {path.name: path.read_bytes() for path in directory.iterdir()}
 
 
-def test_tokens_are_those_of_the_text(text, settings, whole):
+def test_tokens_decode_to_the_text(text, settings, whole):
     out, meta = whole
     tokenizer = Tokenizer.load(out / "tokenizer.model")
     contents = [path.read_bytes() for path in sorted(text.iterdir())]
@@ -75,7 +75,8 @@ def test_tokens_are_those_of_the_text(text, settings, whole):
     assert meta["tokenizer_fingerprint"] == tokenizer.fingerprint and meta["vocab"] == tokenizer.vocab_size == 300
     assert meta == token_files.read(out) and 3500 < len(decoded[1]) <= 4000
     at = 0
-    for content in contents:  # every file's head is in the one part, in order, and its tail in the other
+    # the head of every file is in the training part, in order, and its tail in the validation part
+    for content in contents:
         head = content[: len(content) - len(content) // 10]
         at = decoded[0].index(head, at)
         assert content[-30:].strip(b"\n") in decoded[0] + decoded[1]
@@ -89,7 +90,7 @@ def test_pieces_and_processes_change_no_byte(settings, whole, tmp_path):
     assert files(tmp_path / "large") == files(tmp_path / "two") == files(whole[0])
 
 
-def test_a_limit_and_a_tokenizer_of_another_directory(settings, whole, tmp_path):
+def test_a_limit_and_a_given_tokenizer(settings, whole, tmp_path):
     given = replace(settings, limit=20_001, tokenizer=whole[0] / "tokenizer.model")
     meta = run(given, tmp_path / "out")
     train = np.load(tmp_path / "out" / "train.npy")
@@ -103,8 +104,8 @@ class Killed(BaseException):
 
 
 @pytest.mark.parametrize("seed", range(3))
-def test_states_that_a_kill_leaves_behind_are_gone_on_from(settings, whole, tmp_path, monkeypatch, seed):
-    """Killed before and in the middle of every call that changes the disk, one after the other."""
+def test_tokenization_resumes_after_any_kill(settings, whole, tmp_path, monkeypatch, seed):
+    """Kills before and in the middle of calls that change the disk, at random."""
     out, chance, calls = tmp_path / "out", random.Random(seed), 0
 
     def dying(function, tear):
@@ -144,8 +145,8 @@ def test_states_that_a_kill_leaves_behind_are_gone_on_from(settings, whole, tmp_
 
 
 @pytest.mark.parametrize("lost", ["state", "tokens"])
-def test_without_what_is_written_down_it_would_not_be_the_same(settings, whole, tmp_path, monkeypatch, lost):
-    """The negative control of the test above: a state that is one piece behind or ahead of its tokens is noticed."""
+def test_a_state_that_differs_from_its_tokens_is_noticed(settings, whole, tmp_path, monkeypatch, lost):
+    """Negative control for the test above: the state is one piece behind or ahead of its tokens."""
     out = tmp_path / "out"
     with monkeypatch.context() as patch, pytest.raises(Killed):
         calls = iter(range(100))
@@ -182,7 +183,8 @@ def command(settings, out, workers=1):
 
 
 def killed_until_done(settings, out, chance, longest, workers=1) -> int:
-    """How many processes it took. Each is killed after a while, half of them at once after a change on disk."""
+    """Returns the number of processes until the tokens are complete. Each process is killed some time after its first
+    change on disk."""
     state, rounds = out / "unfinished.json", 0
     while True:
         rounds += 1
@@ -204,17 +206,18 @@ def killed_until_done(settings, out, chance, longest, workers=1) -> int:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", range(6))
-def test_many_killed_processes_are_gone_on_from(settings, whole, tmp_path, seed):
+def test_many_killed_processes_are_resumed(settings, whole, tmp_path, seed):
     assert killed_until_done(settings, tmp_path / "out", random.Random(seed), 0.04, workers=1 + seed % 2) > 2
     assert files(tmp_path / "out") == files(whole[0])
 
 
-def test_encoders_end_with_a_process_that_is_killed(settings, tmp_path):
+def test_encoders_end_with_a_killed_parent(settings, tmp_path):
     import psutil
 
     pipe = subprocess.Popen(command(replace(settings, tokenizer_bytes=10_000), tmp_path / "out", 2))
     end, children = time.monotonic() + 60, []
-    while len(children) < 3 and pipe.poll() is None and time.monotonic() < end:  # two, and multiprocessing's tracker
+    # two encoders and multiprocessing's tracker
+    while len(children) < 3 and pipe.poll() is None and time.monotonic() < end:
         children = psutil.Process(pipe.pid).children()
         time.sleep(0.001)
     pipe.kill()
@@ -222,7 +225,7 @@ def test_encoders_end_with_a_process_that_is_killed(settings, tmp_path):
     assert children and not psutil.wait_procs(children, timeout=20)[1]
 
 
-def test_tfds_is_gone_on_from(tmp_path, monkeypatch):
+def test_tfds_tokenization_is_resumed(tmp_path, monkeypatch):
     monkeypatch.setenv("TFDS_DATA_DIR", str(tmp_path / "tfds"))
     prepare(tmp_path / "tfds", {"train": some_text(5000).split("\n")})
     settings = Settings("tfds:lvp_texts", 280, valid_bytes=1000)
@@ -239,22 +242,22 @@ def test_tfds_is_gone_on_from(tmp_path, monkeypatch):
     assert files(tmp_path / "killed") == files(tmp_path / "whole")
 
 
-def test_a_whole_directory_is_verified_and_not_made_again(settings, whole, tmp_path):
+def test_a_complete_directory_is_verified_and_not_rebuilt(settings, whole, tmp_path):
     out = tmp_path / "out"
     shutil.copytree(whole[0], out)
     before = files(out)
-    (out / "unfinished.json").write_bytes(b"{}")  # killed at its very end
+    (out / "unfinished.json").write_bytes(b"{}")  # killed at the very end
     assert run(settings, out) == whole[1] and files(out) == before
     with open(out / "train.npy", "r+b") as file:
         file.seek(5000)
         file.write(b"\1\0")
     with pytest.MonkeyPatch.context() as patch, pytest.raises(InputError, match="train.npy is damaged"):
-        patch.setattr(token_files, "_SMALL", 0)  # as a large one, which is looked at as a whole only here
+        patch.setattr(token_files, "_SMALL", 0)  # like a large file, of which only this call checks every token
         token_files.read(out)
         run(settings, out)
 
 
-def test_what_cannot_be_used_is_refused_in_one_line_and_nothing_is_overwritten(settings, whole, tmp_path, capfd):
+def test_unusable_input_gives_a_one_line_error_and_overwrites_nothing(settings, whole, tmp_path, capfd):
     out, other, model = tmp_path / "out", tmp_path / "other", tmp_path / "model"
     shutil.copytree(whole[0], out)
     other.mkdir()
@@ -293,7 +296,7 @@ def test_what_cannot_be_used_is_refused_in_one_line_and_nothing_is_overwritten(s
     assert files(out) | files(other) == before
 
 
-def test_a_directory_that_another_process_is_at_is_left_alone(settings, tmp_path):
+def test_a_directory_in_use_by_another_process_is_left_alone(settings, tmp_path):
     out = tmp_path / "out"
     out.mkdir()
     held = os.open(out, os.O_RDONLY)
@@ -301,10 +304,10 @@ def test_a_directory_that_another_process_is_at_is_left_alone(settings, tmp_path
     with pytest.raises(InputError, match="is being written by another process"):
         run(settings, out)
     os.close(held)
-    assert out.is_dir() and not list(out.iterdir())  # the other one's, which has not written yet
+    assert out.is_dir() and not list(out.iterdir())  # the other process has not written yet
 
 
-def test_a_text_that_changed_meanwhile_is_refused(settings, whole, tmp_path, monkeypatch):
+def test_a_text_that_changed_since_the_start_is_refused(settings, whole, tmp_path, monkeypatch):
     path = tmp_path / "t.txt"
     path.write_text(some_text(5000))
     changing = replace(settings, spec=f"text:{path}")
@@ -321,7 +324,7 @@ def test_a_text_that_changed_meanwhile_is_refused(settings, whole, tmp_path, mon
     assert files(tmp_path / "out") == before
 
 
-def test_the_log_has_whole_lines(settings, tmp_path, capfd):
+def test_the_log_has_complete_lines(settings, tmp_path, capfd):
     words = settings.command(tmp_path / "out").split()[3:]
     assert main.main([*words, "--workers=1"]) == 0
     out, err = capfd.readouterr()

@@ -1,4 +1,4 @@
-"""Tokenizers lose nothing, have the size they were asked for, and are the same in every process."""
+"""Tokenizers are lossless, have the requested size, and are equal in every process."""
 
 import hashlib
 import os
@@ -22,13 +22,13 @@ NASTY = [b" ", b"   ", b"\n", b"\t", b"\r", b"\0", "▁".encode(), "⁇".encode(
 NASTY += ["␊".encode(), "ƀ".encode(), b"tokenizer", b" the", b"self."]
 
 
-def test_every_byte_has_a_character_of_its_own():
+def test_every_byte_has_its_own_character():
     every = bytes(range(256))
     characters = tokenizers.to_characters(every)
     assert len(set(characters)) == 256 and tokenizers.to_bytes(characters) == every
     printable = bytes(range(0x20, 0x7F))
     assert tokenizers.to_characters(printable) == printable.decode()
-    assert not {"▁", "⁇", "\n", "\0"} & set(characters)  # what SentencePiece treats specially
+    assert not {"▁", "⁇", "\n", "\0"} & set(characters)  # characters with a special meaning in SentencePiece
 
 
 @given(st.binary(max_size=200) | st.text(max_size=100).map(str.encode) | st.lists(st.sampled_from(NASTY)).map(b"".join))
@@ -44,41 +44,41 @@ def test_decoding_is_lossless_for_every_byte_string(text):
 
 
 @pytest.mark.parametrize("tokenizer", TOKENIZERS, ids=lambda t: str(t.vocab_size))
-def test_the_vocabulary_is_the_bytes_and_merges(tokenizer):
+def test_the_vocabulary_consists_of_bytes_and_merges(tokenizer):
     assert len(tokenizer.pieces) == len(set(tokenizer.pieces)) == tokenizer.vocab_size
     single = {piece for piece in tokenizer.pieces if len(piece) == 1}
     assert len(single) == 256 and all(tokenizer.pieces)
 
 
-def test_sizes_are_those_asked_for_and_256_has_no_merges():
+def test_sizes_are_as_requested_and_256_has_no_merges():
     assert [tokenizer.vocab_size for tokenizer in TOKENIZERS] == [256, 300, 700]
     lengths = [tokenizer.encode(TEXT).size for tokenizer in TOKENIZERS]
     assert lengths[0] == len(TEXT) and lengths[0] > lengths[1] > lengths[2]
 
 
-def test_bytes_absent_from_the_training_text_are_tokens_too():
+def test_bytes_absent_from_the_training_text_are_tokens():
     tokenizer = Tokenizer.train(b"aaaa bbbb " * 20, 260)
     assert tokenizer.decode(tokenizer.encode(bytes(range(256)))) == bytes(range(256))
     assert Tokenizer.train(b"", 256).vocab_size == 256
 
 
-def test_words_do_not_fuse_with_line_ends_and_long_paragraphs_count():
+def test_words_do_not_merge_with_line_ends_and_long_paragraphs_count():
     paragraph = b"unprecedented " * 1000  # above SentencePiece's default limit, which drops it silently
     tokenizer = Tokenizer.train(paragraph + b"\n" + b"word\n" * 500 + TEXT, 400)
     assert b" unprecedented" in tokenizer.pieces
-    assert b"    " in tokenizer.pieces  # indentation is worth a token
+    assert b"    " in tokenizer.pieces  # indentation is frequent enough for a token
     assert not any(b"\n" in piece[:-1] for piece in tokenizer.pieces)
     assert not any(piece[:-1].isalpha() and piece.endswith(b"\n") for piece in tokenizer.pieces)
 
 
-def test_encoding_does_not_depend_on_where_the_text_is_chunked(monkeypatch):
+def test_encoding_does_not_depend_on_chunk_borders(monkeypatch):
     whole = TOKENIZERS[2].encode(TEXT)
     for chunk in (1, 100, 5000):
         monkeypatch.setattr(tokenizers, "_CHUNK", chunk)
         np.testing.assert_array_equal(TOKENIZERS[2].encode(TEXT), whole)
 
 
-def test_too_large_a_size_names_the_largest_and_that_one_works():
+def test_a_too_large_size_names_the_largest_possible_one():
     with pytest.raises(InputError, match="at most") as caught:
         Tokenizer.train(TEXT, 1_000_000)
     largest = int(re.search(r"at most (\d+)", str(caught.value))[1])
@@ -87,18 +87,18 @@ def test_too_large_a_size_names_the_largest_and_that_one_works():
         Tokenizer.train(TEXT, largest + 1)
 
 
-def test_too_small_a_size_is_refused():
+def test_a_too_small_size_is_refused():
     with pytest.raises(InputError, match="256"):
         Tokenizer.train(TEXT, 255)
 
 
 @pytest.mark.parametrize("ids", [[-1], [700], [3, 2**31]])
-def test_decoding_refuses_what_is_no_token(ids):
+def test_decoding_refuses_invalid_ids(ids):
     with pytest.raises(ValueError, match="0 to 699"):
         TOKENIZERS[2].decode(ids)
 
 
-def test_saved_and_loaded_it_is_the_same(tmp_path):
+def test_a_saved_tokenizer_is_loaded_unchanged(tmp_path):
     TOKENIZERS[1].save(tmp_path / "model")
     loaded = Tokenizer.load(tmp_path / "model")
     assert loaded.fingerprint == TOKENIZERS[1].fingerprint and loaded.pieces == TOKENIZERS[1].pieces
@@ -116,10 +116,10 @@ def test_training_gives_the_same_tokenizer_in_another_process():
     run = subprocess.run([sys.executable, "-c", program], input=TEXT, capture_output=True, check=True, env=environment)
     ids = hashlib.sha256(TOKENIZERS[2].encode(TEXT).tobytes()).hexdigest()
     assert run.stdout.decode().split() == [TOKENIZERS[2].fingerprint, ids]
-    assert run.stderr == b""  # training is silent
+    assert run.stderr == b""  # training prints nothing
 
 
-def test_on_wikitext2_sizes_are_real_and_nothing_is_lost(wikitext2):
+def test_wikitext2_is_encoded_losslessly_at_two_sizes(wikitext2):
     train, valid = ((wikitext2 / f"{split}.txt").read_bytes() for split in ("train", "valid"))
     per_token = []
     for size in (256, 2048):
