@@ -14,6 +14,7 @@ import pytest
 from lvp.training import records
 
 ROOT = Path(__file__).parents[2]
+LOCAL = ("--executor", "local", "--threads", "1")
 TINY = {
     "widths": "16,24",
     "rates": "0.01,0.03,0.1",
@@ -75,7 +76,7 @@ def finished(command, shared, tmp_path_factory):
     with open(shared / "finished.lock", "w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         if not report.exists():
-            process = command("run", "width_vocab", "--tier", "smoke", "--executor", "local", "--out", original)
+            process = command("run", "width_vocab", "--tier", "smoke", *LOCAL, "--out", original)
             report.write_text(json.dumps([process.returncode, process.stdout, process.stderr]))
     out = tmp_path_factory.mktemp("sweep") / "out"
     shutil.copytree(original, out)

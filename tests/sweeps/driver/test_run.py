@@ -21,22 +21,29 @@ from lvp.training import checkpoints, records
 from sweeps.driver import api
 from sweeps.driver.lock import only_driver
 from sweeps.driver.manifest import Manifest
-from tests.sweeps.running import ROOT, TINY, outcomes
+from tests.sweeps.running import LOCAL, ROOT, TINY, outcomes
 
-LOCAL = ("--executor", "local", "--threads", "1")
 RUN = ("run", "width_vocab", "--tier", "smoke")
 
 
 def test_a_sweep_ends_with_table_figure_and_claims(finished):
     out, process = finished
     assert process.returncode == 0, process.stderr
-    assert "expected:" in process.stdout.split("measured:")[0]  # the cost comes first
+    assert process.stdout.index("expected:") < process.stdout.index("slope of")
     assert process.stdout.rstrip().endswith(f"figure: {out / 'figure.png'} (and .svg)")
     assert "slope of ln(best η_E) over ln(width)" in process.stdout
     assert (out / "figure.png").stat().st_size > 10_000 and (out / "figure.svg").exists()
     table = pd.read_csv(out / "table.csv")
     assert len(table) == 12 and set(table["status"]) == {"finished"}
     assert (table["train_loss"] < 6.2).all() and table["valid_bits_per_byte"].between(1, 8).all()
+
+
+@pytest.mark.slow
+def test_threads_are_measured_unless_given(command, tmp_path):
+    process = command(*RUN, "--executor", "local", "--out", tmp_path / "out")
+    assert process.returncode == 0, process.stderr
+    assert "expected:" in process.stdout.split("measured:")[0]  # the cost comes first
+    assert len(outcomes(tmp_path / "out")) == 12
 
 
 def test_records_carry_configuration_and_provenance(finished):
