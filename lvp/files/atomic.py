@@ -27,9 +27,9 @@ def sync_directory(path: Path) -> None:
 def write_whole(path: str | Path, content: str | bytes) -> None:
     """Writes a file atomically: a reader sees the old file or the new one, also after a crash.
 
-    The content goes to a temporary file, which is synced and renamed. Raises OSError, with path and size if the file
-    system is full, and leaves no temporary file. The directory must exist: a directory that was moved away is not made
-    anew.
+    The content goes to a temporary file, which is synced and renamed. Raises OSError with the path, and with the size
+    if the file system is full, and leaves no temporary file. The directory must exist: a directory that was moved away
+    is not made again.
     """
     path, content = Path(path), content.encode() if isinstance(content, str) else content
     # Without the file's name: the temporary file of a killed writer must not match a search for that name.
@@ -43,7 +43,7 @@ def write_whole(path: str | Path, content: str | bytes) -> None:
     except OSError as error:
         if error.errno in FULL:
             raise no_space(error.errno, len(content), path) from None
-        raise
+        raise OSError(error.errno, error.strerror, str(path)) from error  # not the temporary file's name
     finally:
         temporary.unlink(missing_ok=True)
     sync_directory(path.parent)

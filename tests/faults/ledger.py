@@ -3,12 +3,30 @@
 import datetime
 import json
 import re
+from collections.abc import Mapping
 from pathlib import Path
 
 from lvp.files import write_whole
 from lvp.training import records
+from tests.sweeps.running import outcomes
 
 directory: Path | None = None  # pytest's option --ledger
+
+
+def times(out: Path) -> dict[str, int]:
+    """The times of a sweep's records, by the names of their files."""
+    return {path.name: path.stat().st_mtime_ns for path in out.glob("records/*.jsonl")}
+
+
+def record_finished(fault: str, injected: int, out: Path, stood: Mapping[str, int], whole: Mapping[str, dict]) -> None:
+    """As `record`, for the sweep in `out`, which had finished with records of the times `stood` before the fault. Fails
+    if the sweep lost or repeated a lane, or if an outcome differs from the undisturbed sweep's, `whole`."""
+    read, now = outcomes(out), times(out)
+    lost = len(stood.keys() - now.keys())
+    repeated = sum(now[name] != time for name, time in stood.items() if name in now)
+    wrong = sum(outcome != whole[lane] for lane, outcome in read.items())
+    record(fault, injected=injected, lost=lost, repeated=repeated, wrong=wrong)
+    assert (lost, repeated, wrong) == (0, 0, 0)
 
 
 def record(fault: str, injected: int, lost: int, repeated: int, wrong: int) -> None:

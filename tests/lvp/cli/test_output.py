@@ -1,11 +1,14 @@
 """A command completes whatever becomes of its output; its exit code says whether standard output was lost."""
 
+import json
 import shutil
 import subprocess
 import sys
 
 import pytest
 
+from lvp.files import whole_lines
+from tests.faults.ledger import record
 from tests.sweeps.running import ROOT, TINY, outcomes
 
 COMMAND = """
@@ -82,15 +85,22 @@ def test_a_figure_is_drawn_without_output(finished, tmp_path):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("redirection", REDIRECTIONS)
-def test_a_sweep_trains_and_draws_without_output(redirection, finished, cache, tmp_path, monkeypatch):
+def test_a_sweep_trains_and_draws_without_output(finished, cache, tmp_path, monkeypatch):
     monkeypatch.setenv("LVP_CACHE", str(cache))
     monkeypatch.setenv("JAX_PLATFORMS", "cpu")
-    out, settings = tmp_path / "out", [f"--set={k}={v}" for k, v in TINY.items()]
-    words = ["run", "width_vocab", "--tier", "smoke", "--executor", "local", "--out", out, *settings]
-    code, _, stderr = shell(redirection, "-m", "sweeps", *words, timeout=300)
-    assert code == REDIRECTIONS[redirection] and "Traceback" not in stderr and "Errno" not in stderr
-    assert outcomes(out) == outcomes(finished[0]) and (out / "figure.png").exists()
+    whole, settings = outcomes(finished[0]), [f"--set={k}={v}" for k, v in TINY.items()]
+    lost = repeated = wrong = 0
+    for number, (redirection, expected) in enumerate(REDIRECTIONS.items()):
+        out = tmp_path / str(number)
+        words = ["run", "width_vocab", "--tier", "smoke", "--executor", "local", "--threads", "1", "--out", out]
+        code, _, stderr = shell(redirection, "-m", "sweeps", *words, *settings, timeout=300)
+        assert code == expected and "Traceback" not in stderr and "Errno" not in stderr
+        assert (out / "figure.png").exists()
+        trained = sum(json.loads(line)["lanes"] for line in whole_lines(out / "trials.jsonl"))
+        lost, repeated = lost + len(whole) - len(outcomes(out)), repeated + trained - len(whole)
+        wrong += sum(outcome != whole[lane] for lane, outcome in outcomes(out).items())
+    record("the output is full or closed", injected=len(REDIRECTIONS), lost=lost, repeated=repeated, wrong=wrong)
+    assert (lost, repeated, wrong) == (0, 0, 0)
 
 
 @pytest.mark.slow
