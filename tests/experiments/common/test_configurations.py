@@ -147,7 +147,7 @@ def test_values_may_be_text_or_typed():
         ({"token_rows": "plain,plain"}, "none twice"),
     ],
 )
-def test_unusable_values_get_one_line(values, says):
+def test_unusable_values_give_a_one_line_error(values, says):
     with pytest.raises(InputError, match=says) as caught:
         experiments.configured("width_vocab", "smoke", values)
     assert "\n" not in str(caught.value)

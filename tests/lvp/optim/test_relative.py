@@ -156,7 +156,7 @@ def test_describe_lists_every_path_and_the_rotated_neurons(params):
     assert all(row.decay_per_step == 0 for row in optim.describe(tx, params).rows)
 
 
-def test_describe_refuses(params):
+def test_describe_refuses_foreign_optimizers_and_traced_rates(params):
     with pytest.raises(InputError, match="not GradientTransformationExtraArgs"):
         optim.describe(optax.adam(0.1), params)
     with pytest.raises(InputError, match="traced"):

@@ -286,7 +286,7 @@ def test_representation_change_equals_a_simulated_layer(phi, batch, fan_in):
 @pytest.mark.parametrize(
     "total, warmup, cooldown", [(40, 0.25, 0.5), (10, 0.0, 0.5), (7, 0.3, 0.0), (5, 0.4, 0.6), (7, 0.5, 0.5)]
 )
-def test_trapezoid(total, warmup, cooldown, dtype, rtol):
+def test_trapezoid_equals_its_formula(total, warmup, cooldown, dtype, rtol):
     with jax.enable_x64(dtype == "float64"):
         schedule = optim.trapezoid(0.3, total, warmup, cooldown)
         steps = jnp.arange(total + 3, dtype=jnp.int32)  # optax counts in int32 at either precision
@@ -332,6 +332,6 @@ def test_coupled_adam_keeps_the_mean_embedding(tied, dtype, rounding):
     assert largest > 0.1 and mean < rounding
 
 
-def test_adam_moves_the_mean_embedding():
+def test_adam_changes_the_mean_embedding():
     mean, largest = mean_embedding(optax.adam(1e-2, b2=0.95), False, "float32")
     assert largest > 0.1 and mean > 0.01

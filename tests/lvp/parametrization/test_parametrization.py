@@ -267,7 +267,7 @@ def test_bad_ratio_and_role():
         table("lvp", width=64, vocab=512)["bias"]
 
 
-def test_a_table_prints_itself():
+def test_the_printed_table():
     text = str(table("mup", width=64, vocab=512))
     assert text.splitlines() == [
         "mup: width 64, vocab 512",
@@ -330,7 +330,7 @@ def test_a_function_is_accepted_as_a_rule():
         (flat(8, 16) | {"output": (1.0, math.nan)}, "output needs"),
     ],
 )
-def test_a_function_that_returns_no_table_gets_one_line(rows, says):
+def test_a_function_that_returns_no_table_gives_a_one_line_error(rows, says):
     def rule(width, vocab):
         return rows
 
