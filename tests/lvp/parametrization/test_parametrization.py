@@ -168,7 +168,7 @@ def test_attenuations_sum_to_one_and_absent_tokens_have_none(alpha):
     kappa = attenuation(alpha)
     assert kappa.shape == alpha.shape and abs(kappa.sum() - 1) < 1e-11
     assert np.all(kappa[alpha == 0] == 0) and np.all(kappa[alpha > 0] > 0)
-    assert np.all(np.diff(kappa) <= 1e-15)  # the frequencies also sum to one
+    assert np.all(np.diff(kappa) <= 1e-15)  # in order of frequency
 
 
 def test_attenuation_allocates_no_nodes_by_tokens_array():
