@@ -40,7 +40,7 @@ def test_the_exact_form_contains_the_mean_of_a_noncentral_beta(fan_in):
 
 
 def test_forms_agree_without_randomness():
-    """One sequence changes its own output by η ‖x‖. One input has one direction. Without a mean, gradients do not align."""
+    """One sequence changes its own output by η ‖x‖. One input has one direction. Without a mean, nothing is aligned."""
     for change in forms(1, 64, learning_rate=0.5).values():
         np.testing.assert_allclose(change, 0.25 * 64, rtol=1e-12)
     for change in forms(480, 1).values():
