@@ -174,6 +174,7 @@ def test_expected_powers_follow_the_tables():
     assert -1 < expected["interpolated"]["embedding", "change"].low < -0.4
 
 
+@pytest.mark.slow
 def test_the_command_line(capsys, tmp_path, monkeypatch, lvp_decoder):
     asked = {}
     monkeypatch.setattr(of_decoder, "check", lambda **settings: asked.update(settings) or lvp_decoder)

@@ -36,7 +36,7 @@ def small():
 
 
 @pytest.mark.parametrize("norm", [*(slow(norm) for norm in ("none", "layer")), "rms"])
-@forms("default", "all three")
+@forms("all three")
 def test_each_position_depends_on_itself_and_all_earlier_ones_only(norm, form):
     config = dataclasses.replace(SMALL, norm=norm, **form)
     model = decoder(config)
@@ -54,7 +54,7 @@ def test_each_position_depends_on_itself_and_all_earlier_ones_only(norm, form):
         np.testing.assert_array_equal(depends("position"), np.tril(np.ones((10, 10), bool)))
 
 
-@pytest.mark.parametrize("block", [slow(1), 3, 4, 16])
+@pytest.mark.parametrize("block", [*map(slow, (1, 4)), 3, 16])
 def test_attention_in_blocks_equals_plain_causal_attention(block):
     q, k, v = np.random.default_rng(0).normal(size=(3, 2, 10, 3, 8)).astype(np.float32)
     scores = np.einsum("bthk,bshk->bhts", q, k) / np.sqrt(8)
@@ -129,14 +129,15 @@ def test_a_tied_head_is_the_embedding_and_receives_both_gradients(small):
     shared = {k: v for k, v in params.items() if k not in ("embedding", "head")}
     shared["tied_embedding"] = {"embedding": embedding}
     apart = params | {"head": {"kernel": embedding.T}}
-    np.testing.assert_array_equal(tied.apply(shared, tokens), model.apply(apart, tokens))
+    np.testing.assert_allclose(jax.jit(tied.apply)(shared, tokens), jax.jit(model.apply)(apart, tokens), rtol=1e-6)
     np.testing.assert_array_equal(tied.head(shared), embedding.T)
 
     def loss(model, params):
         logits = model.apply(params, tokens) @ model.head(params)
         return jnp.mean(jax.nn.logsumexp(logits, axis=-1) - logits[..., 0])
 
-    of_tied, of_untied = jax.grad(lambda p: loss(tied, p))(shared), jax.grad(lambda p: loss(model, p))(apart)
+    of_tied = jax.jit(jax.grad(lambda p: loss(tied, p)))(shared)
+    of_untied = jax.jit(jax.grad(lambda p: loss(model, p)))(apart)
     whole = of_untied["embedding"]["embedding"] + of_untied["head"]["kernel"].T
     np.testing.assert_allclose(of_tied["tied_embedding"]["embedding"], whole, atol=1e-6)
     leaves = jax.tree.leaves(roles.classify(tied.init(jax.random.key(0))))

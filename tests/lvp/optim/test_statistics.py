@@ -272,7 +272,7 @@ def test_representation_change_factor_of_a_noiseless_gradient():
     np.testing.assert_allclose(optim.representation_change_factor(jnp.inf, 32), np.sqrt(1 / 32), rtol=1e-6)
 
 
-@pytest.mark.parametrize("phi, batch, fan_in", [(0.01, 64, 256), (0.1, 16, 512)])
+@pytest.mark.parametrize("phi, batch, fan_in", [slow(0.01, 64, 256), (0.1, 16, 512)])
 def test_representation_change_equals_a_simulated_layer(phi, batch, fan_in):
     key, snrs = jax.random.key(5), [phi, 0.0]
     noisy, quiet = simulated_representation_change(key, snrs, batch, fan_in, draws=1500).mean
