@@ -88,17 +88,17 @@ def trajectory(tx, params, steps, *, every=1, gradient=None):
         keys = jax.random.split(key, len(leaves))
         return treedef.unflatten([jax.random.normal(k, x.shape, x.dtype) for k, x in zip(keys, leaves, strict=True)])
 
-    def one(t, carry):
+    def single_step(t, carry):
         params, state = carry
         gradients = (gradient or normal)(jax.random.fold_in(jax.random.key(1), t), params)
         updates, state = tx.update(gradients, state, params)
         return optax.apply_updates(params, updates), state
 
-    def several(carry, i):
-        carry = jax.lax.fori_loop(i * every, (i + 1) * every, one, carry)
+    def recorded_steps(carry, i):
+        carry = jax.lax.fori_loop(i * every, (i + 1) * every, single_step, carry)
         return carry, carry[0]
 
-    run = jax.jit(lambda p: jax.lax.scan(several, (p, tx.init(p)), jnp.arange(steps // every))[1])
+    run = jax.jit(lambda p: jax.lax.scan(recorded_steps, (p, tx.init(p)), jnp.arange(steps // every))[1])
     return jax.tree.map(lambda first, rest: np.concatenate([first[None], rest]).astype(float), params, run(params))
 
 
