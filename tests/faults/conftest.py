@@ -1,4 +1,4 @@
-"""Gives a test its own Ray cluster."""
+"""A Ray cluster of its own for every test that asks for one."""
 
 import pytest
 
