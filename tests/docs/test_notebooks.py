@@ -205,8 +205,7 @@ def test_in_colab_the_installed_jax_is_kept(tmp_path, monkeypatch):
     assert install[1:4] == ["-m", "pip", "install"] and not {"-U", "--upgrade", "--pre"} & set(install)
     kept = (tmp_path / "kept.txt").read_text().split()
     assert sorted(kept) == [f"{x}=={version(x)}" for x in ("jax", "jaxlib")]
-    # pip refuses if only another jax satisfies the requirements. Without the constraint it would replace the installed
-    # one.
+    # pip refuses if only another jax satisfies the requirements. Without the constraint it would replace jax.
     wheel(tmp_path, "jax", "999.0")
     wheel(tmp_path, "wants", "1.0", "Requires-Dist: jax>=999\n")
     offline = [*install[:-1], "wants", "--dry-run", "--no-index", "--find-links", "."]

@@ -114,7 +114,7 @@ def test_the_readme_without_the_lab():
 
 
 @pytest.mark.slow
-def test_the_wheel_alone(tmp_path):
+def test_the_installed_wheel_runs_without_the_lab(tmp_path):
     """Builds the wheel and installs it into a new environment, from pip's index as `make test` does."""
     pip = ["-m", "pip", "--quiet", "--disable-pip-version-check"]
     subprocess.run([sys.executable, *pip, "wheel", "--no-deps", "-w", tmp_path, ROOT], check=True)

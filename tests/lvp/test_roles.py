@@ -188,7 +188,7 @@ def test_no_path_matches_two_conflicting_defaults():
         Declaration("w", "output", fan_in=(0,), vocab_axis=0),
     ],
 )
-def test_missing_axes_are_refused(declaration):
+def test_axes_must_exist_and_be_distinct(declaration):
     with pytest.raises(InputError, match="'w'.*distinct and below its rank 2"):
         classify({"w": jnp.zeros((3, 4))}, extra=(declaration,))
 

@@ -150,7 +150,7 @@ def test_values_may_be_text_or_typed():
         ({"token_rows": "plain,plain"}, "none twice"),
     ],
 )
-def test_unusable_values_get_one_line(values, says):
+def test_unusable_values_give_a_one_line_error(values, says):
     with pytest.raises(InputError, match=says) as caught:
         experiments.configured("width_vocab", "smoke", values)
     assert "\n" not in str(caught.value)
@@ -197,7 +197,8 @@ def synthetic(slope, seed=0, noise=0.003, plain=0.1, drift=0.0):
     ],
 )
 def test_claims_follow_the_data(slope, verdicts):
-    """Three 95 % intervals of 8 sweeps each: more than two sweeps with a miss have a probability below 4 %."""
+    """Counts three 95 % intervals in each of 8 synthetic sweeps. More than two sweeps with a miss have a probability
+    below 4 %."""
     context = {"experiment": "width_vocab", "tier": "laptop", "corpus": "none", "commit": "none"}
     right = 0
     for seed in range(8):

@@ -137,7 +137,7 @@ def test_the_last_epoch_is_measured():
         ({"rate": "0"}, "rate"),
     ],
 )
-def test_unusable_values_get_one_line(values, says):
+def test_unusable_values_give_a_one_line_error(values, says):
     with pytest.raises(InputError, match=says) as caught:
         experiments.configured("large_updates", "laptop", values)
     assert "\n" not in str(caught.value)

@@ -160,7 +160,7 @@ def test_a_diverged_arm_is_reported_and_left_out_of_the_figure():
         ({"sgd_rates": "0"}, "sgd_rates"),
     ],
 )
-def test_unusable_values_get_one_line(values, says):
+def test_unusable_values_give_a_one_line_error(values, says):
     with pytest.raises(InputError, match=says) as caught:
         experiments.configured("mean_embedding", "laptop", values)
     assert "\n" not in str(caught.value)

@@ -116,7 +116,7 @@ def test_a_rule_carries_one_constant_to_every_shape(rule):
         ({"seeds": "-1"}, "seeds"),
     ],
 )
-def test_unusable_values_get_one_line(values, says):
+def test_unusable_values_give_a_one_line_error(values, says):
     with pytest.raises(InputError, match=says) as caught:
         regimes.config.cells(experiments.configured("regimes", "smoke", values))
     assert "\n" not in str(caught.value)

@@ -222,7 +222,7 @@ def test_the_best_setting_has_finished_with_every_seed():
     assert np.isnan(known(table, (8, 8))).all()
 
 
-def test_mean_and_worst():
+def test_mean_and_worst_gap_follow_their_definition():
     gap = np.array([[0.01, 0.03, 0.02], [0.20, 0.10, 0.18], [0.05, 0.30, 0.01]])
     made = regimes.analysis.mean_and_worst(gap)
     mean = stats.ttest_1samp(gap.mean(axis=0), 0).confidence_interval(0.95)

@@ -55,7 +55,7 @@ def table_of(*kinds):
         for kind in kinds
         for label, cell, lane, outcome in kind
     ]
-    return records.table(json.loads(records.dumps(rows)))  # as it is on disk
+    return records.table(json.loads(records.dumps(rows)))  # records on disk are JSON
 
 
 def verdicts(table, config=LAPTOP):
@@ -247,7 +247,7 @@ def test_no_legend_covers_a_panel_and_negative_ratios_are_not_drawn():
         ({"lion_rate": "0"}, "lion_rate"),
     ],
 )
-def test_unusable_values_get_one_line(values, says):
+def test_unusable_values_give_a_one_line_error(values, says):
     with pytest.raises(InputError, match=says) as caught:
         experiments.configured("representation_change", "laptop", values)
     assert "\n" not in str(caught.value)

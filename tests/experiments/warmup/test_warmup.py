@@ -143,7 +143,7 @@ def test_a_verdict_that_depends_on_a_grid_edge_is_unresolved(whole):
 def test_verdicts_use_other_seeds_than_the_choice_of_rate(whole):
     table = whole.copy()
     first = table["lane.seed"].isin(CONFIG.seeds)
-    table.loc[first, "valid_loss"] -= 1.0  # the same rates are best
+    table.loc[first, "valid_loss"] -= 1.0  # the shift does not change the best rates
     for name in CONFIG.arms:
         gaps = [analysis.gap(sweep, CONFIG, name, 0.2) for sweep in (table, whole)]
         np.testing.assert_array_equal(*gaps)
@@ -205,7 +205,7 @@ def test_the_paper_tier_is_the_published_set_up():
         ({"held_decay": "0"}, "held_decay"),
     ],
 )
-def test_unusable_values_get_one_line(values, says):
+def test_unusable_values_give_a_one_line_error(values, says):
     with pytest.raises(InputError, match=says) as caught:
         experiments.configured("warmup", "laptop", values)
     assert "\n" not in str(caught.value)

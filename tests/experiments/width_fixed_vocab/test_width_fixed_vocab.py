@@ -405,7 +405,7 @@ def test_select_takes_all_values_at_once():
         ({"vocabs": "256"}, "did you mean vocab"),
     ],
 )
-def test_unusable_values_get_one_line(values, says):
+def test_unusable_values_give_a_one_line_error(values, says):
     with pytest.raises(InputError, match=says) as caught:
         width_fixed_vocab.config.cells(experiments.configured("width_fixed_vocab", "smoke", values))
     assert "\n" not in str(caught.value)

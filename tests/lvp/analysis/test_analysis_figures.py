@@ -46,7 +46,7 @@ def test_flagged_optima_are_hollow_and_named():
     assert "width 48 (" in texts(figure) and "noise" in texts(figure)
     right = figure.axes[1]
     large = [line for line in right.get_lines() if line.get_markersize() == 8 and line.get_marker() in "osD^"]
-    hollow = [isinstance(line.get_markerfacecolor(), str) for line in large]  # "white"; else a row of colours
+    hollow = [isinstance(line.get_markerfacecolor(), str) for line in large]  # "white" if hollow, otherwise an array
     assert hollow == [False, True, False, False]
 
 
@@ -139,7 +139,7 @@ def test_an_unwritable_path_is_an_error(tmp_path):
         dict(partial=(1,)),
     ],
 )
-def test_bad_input_gets_one_line(change):
+def test_bad_input_gives_a_one_line_error(change):
     arguments = {"widths": WIDTHS, "rates": RATES, "losses_by_width": lanes(), **change}
     with pytest.raises(InputError) as caught:
         optimum_figure.optimum_vs_width(**arguments)

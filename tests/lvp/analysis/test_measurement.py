@@ -29,7 +29,7 @@ def test_too_few_or_diverged_seeds_have_no_interval(values):
         (Measurement(math.inf, None), "inf", "inf"),
     ],
 )
-def test_text(measurement, text, percent):
+def test_text_of_a_measurement(measurement, text, percent):
     assert (measurement.text(), measurement.percent()) == (text, percent)
 
 

@@ -251,7 +251,7 @@ BAD = {
 
 
 @pytest.mark.parametrize("change", BAD.values(), ids=BAD)
-def test_bad_input_gets_one_line(change):
+def test_bad_input_gives_a_one_line_error(change):
     arguments = {"rates": RATES, "losses": sweep(), **change}
     with pytest.raises(InputError) as caught:
         optimum(arguments.pop("rates"), arguments.pop("losses"), **arguments)

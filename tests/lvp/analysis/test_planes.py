@@ -152,7 +152,7 @@ BAD = {
 
 
 @pytest.mark.parametrize(("quantities", "optima", "options", "says"), BAD.values(), ids=BAD)
-def test_bad_input_gets_one_line(quantities, optima, options, says):
+def test_bad_input_gives_a_one_line_error(quantities, optima, options, says):
     with pytest.raises(InputError, match=says) as caught:
         powers(quantities, optima, **options)
     assert len(str(caught.value).splitlines()) == 1

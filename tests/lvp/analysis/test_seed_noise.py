@@ -79,7 +79,7 @@ def test_a_width_without_a_noise_estimate_gets_the_pooled_noise():
 
 
 @pytest.mark.parametrize("bad", [[], np.ones((2, 3, 4)), [["a"]], np.full((3, 9), -np.inf)])
-def test_bad_input_gets_one_line(bad):
+def test_bad_input_gives_a_one_line_error(bad):
     with pytest.raises(InputError) as caught:
         seed_noise([bad])
     assert len(str(caught.value).splitlines()) == 1

@@ -112,7 +112,7 @@ BAD = {
 
 
 @pytest.mark.parametrize(("widths", "points"), BAD.values(), ids=BAD)
-def test_bad_input_gets_one_line(widths, points):
+def test_bad_input_gives_a_one_line_error(widths, points):
     with pytest.raises(InputError) as caught:
         slope(widths, points)
     assert len(str(caught.value).splitlines()) == 1

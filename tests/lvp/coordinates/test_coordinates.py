@@ -145,7 +145,7 @@ def lvp_decoder():
 
 
 @pytest.mark.slow
-def test_the_decoder_under_lvp(lvp_decoder):
+def test_the_decoder_under_lvp_raises_no_alarm(lvp_decoder):
     assert not lvp_decoder.alarms
     assert {lvp_decoder["embedding", q].verdict for q in coordinates.QUANTITIES} == {"vanishes"}
     for name in set(lvp_decoder.activations) - {"embedding"}:
@@ -209,10 +209,10 @@ def test_the_command_line(capsys, tmp_path, monkeypatch, lvp_decoder):
         ("--layers 0", "layers"),
     ],
 )
-def test_bad_input_is_one_line(capsys, line, message):
+def test_bad_input_gives_a_one_line_error(capsys, line, message):
     try:
         code = main.main(["coordinates", *line.split()])
-    except SystemExit as stopped:  # argparse's own
+    except SystemExit as stopped:  # raised by argparse
         code = stopped.code
     out, err = capsys.readouterr()
     assert code == 2 and out == "" and err.count("\n") == 1 and err.startswith("lvp: ") and message in err

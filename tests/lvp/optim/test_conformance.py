@@ -34,7 +34,7 @@ def coupled_by_role(learning_rate, weight_decay, declarations):
 @dataclasses.dataclass(frozen=True, eq=False)
 class Case:
     """A factory and its arguments; `turns`: it rotates neurons; `peaked`: it needs the peak of its rate; `moments`:
-    trees of its state that are shaped like the parameters."""
+    the number of trees in its state that are shaped like the parameters."""
 
     factory: Callable
     kwargs: Mapping[str, Any]

@@ -52,7 +52,7 @@ def test_all_undeclared_paths_are_named_with_the_declaration_to_add():
     assert "'tokens', 'w'" in said and "Declaration('out', ROLE)" in said and "embedding, position" in said
 
 
-def test_a_model_of_another_width_is_refused():
+def test_describe_reports_a_model_of_another_width():
     right, wrong = (
         optim.describe(parametrization.table("lvp", width=width, vocab=VOCAB), PARAMS, declarations=OURS)
         for width in (WIDTH, 32)

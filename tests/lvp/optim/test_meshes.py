@@ -117,7 +117,7 @@ def by_path(tree) -> dict:
 
 
 def shardings(tree, mesh) -> list:
-    """Counters that were made eagerly lie on no particular device. Beside sharded arrays they are replicated."""
+    """Returns shapes and shardings. Counters made eagerly have no device; beside sharded arrays they are replicated."""
     everywhere = NamedSharding(mesh, PartitionSpec())
     return [(leaf.shape, leaf.sharding if leaf.committed else everywhere) for leaf in jax.tree.leaves(tree)]
 

@@ -75,10 +75,11 @@ class Case:
     """One configuration of `factory` (ours) and `oracle`.
 
     Attributes:
-      numbers: arguments of both that are numbers. Traced, unless `plain`, along with the choice between a constant
-        rate and the trapezoid: what differs in these only is compiled once, and compiling is what the tests cost.
-      flags: arguments of both that are not. `ours`, `theirs`: arguments of one.
-      signs: (β, Nesterov) of the u whose sign counts, if any.
+      constant: the rate is constant; otherwise it is the trapezoid.
+      numbers: numeric arguments of both sides. They and `constant` are traced unless `plain`, so that cases which
+        differ only in them are compiled once. Compilation takes most of the tests' time.
+      flags: other arguments of both sides. `ours`, `theirs`: arguments of one side.
+      signs: (β, Nesterov) of the u whose sign is the update, if any.
     """
 
     name: str

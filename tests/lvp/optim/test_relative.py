@@ -145,7 +145,7 @@ def test_describe_equals_the_optimizers_behaviour(params, decay):
         assert row.shape == p.shape and row.init_std == rule[row.role].init_std
 
 
-def test_describe_lists_every_path_and_the_rotated_neurons(params):
+def test_describe_lists_every_path_and_no_decay_of_rotated_neurons(params):
     tx = make(rule=table("lvp", width=64, vocab=512, normalize="hidden"))
     text = str(optim.describe(tx, jax.eval_shape(lambda: params)))
     for path, role, multiplier in (("embedding/embedding", "embedding", "8"), ("head/kernel", "output", "1")):
@@ -156,7 +156,7 @@ def test_describe_lists_every_path_and_the_rotated_neurons(params):
     assert all(row.decay_per_step == 0 for row in optim.describe(tx, params).rows)
 
 
-def test_describe_refuses(params):
+def test_describe_refuses_foreign_optimizers_and_traced_rates(params):
     with pytest.raises(InputError, match="not GradientTransformationExtraArgs"):
         optim.describe(optax.adam(0.1), params)
     with pytest.raises(InputError, match="traced"):

@@ -88,17 +88,17 @@ def trajectory(tx, params, steps, *, every=1, gradient=None):
         keys = jax.random.split(key, len(leaves))
         return treedef.unflatten([jax.random.normal(k, x.shape, x.dtype) for k, x in zip(keys, leaves, strict=True)])
 
-    def one(t, carry):
+    def single_step(t, carry):
         params, state = carry
         gradients = (gradient or normal)(jax.random.fold_in(jax.random.key(1), t), params)
         updates, state = tx.update(gradients, state, params)
         return optax.apply_updates(params, updates), state
 
-    def several(carry, i):
-        carry = jax.lax.fori_loop(i * every, (i + 1) * every, one, carry)
+    def recorded_steps(carry, i):
+        carry = jax.lax.fori_loop(i * every, (i + 1) * every, single_step, carry)
         return carry, carry[0]
 
-    run = jax.jit(lambda p: jax.lax.scan(several, (p, tx.init(p)), jnp.arange(steps // every))[1])
+    run = jax.jit(lambda p: jax.lax.scan(recorded_steps, (p, tx.init(p)), jnp.arange(steps // every))[1])
     return jax.tree.map(lambda first, rest: np.concatenate([first[None], rest]).astype(float), params, run(params))
 
 
@@ -286,7 +286,7 @@ def test_representation_change_equals_a_simulated_layer(phi, batch, fan_in):
 @pytest.mark.parametrize(
     "total, warmup, cooldown", [(40, 0.25, 0.5), (10, 0.0, 0.5), (7, 0.3, 0.0), (5, 0.4, 0.6), (7, 0.5, 0.5)]
 )
-def test_trapezoid(total, warmup, cooldown, dtype, rtol):
+def test_trapezoid_equals_its_formula(total, warmup, cooldown, dtype, rtol):
     with jax.enable_x64(dtype == "float64"):
         schedule = optim.trapezoid(0.3, total, warmup, cooldown)
         steps = jnp.arange(total + 3, dtype=jnp.int32)  # optax counts in int32 at either precision
@@ -332,6 +332,6 @@ def test_coupled_adam_keeps_the_mean_embedding(tied, dtype, rounding):
     assert largest > 0.1 and mean < rounding
 
 
-def test_adam_moves_the_mean_embedding():
+def test_adam_changes_the_mean_embedding():
     mean, largest = mean_embedding(optax.adam(1e-2, b2=0.95), False, "float32")
     assert largest > 0.1 and mean > 0.01

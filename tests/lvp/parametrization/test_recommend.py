@@ -243,10 +243,10 @@ def test_tables_on_the_command_line(capsys):
         ("table --width 64", "--vocab"),
     ],
 )
-def test_bad_input_is_one_line(capsys, line, message):
+def test_bad_input_gives_a_one_line_error(capsys, line, message):
     try:
         code = main.main(line.split())
-    except SystemExit as stopped:  # argparse's own
+    except SystemExit as stopped:  # raised by argparse
         code = stopped.code
     out, err = capsys.readouterr()
     assert code == 2 and out == "" and err.count("\n") == 1 and err.startswith("lvp: ") and message in err

@@ -72,7 +72,7 @@ IN_LOOP = [
 ]
 
 
-def test_a_collective_in_a_loop_of_unknown_length_is_refused():
+def test_collectives_in_loops_of_unknown_length():
     assert collectives(PROGRAM, in_loop=True) == IN_LOOP
 
 

@@ -186,7 +186,7 @@ def test_devices_are_identified_by_jaxs_name(kind, name):
     ],
     ids=str,
 )
-def test_bad_input_is_one_line_and_exit_code_2(arguments, words, capsys, monkeypatch):
+def test_bad_input_gives_a_one_line_error_and_exit_code_2(arguments, words, capsys, monkeypatch):
     monkeypatch.setenv("XLA_FLAGS", "")
     monkeypatch.setenv("JAX_PLATFORMS", "cpu")
     try:

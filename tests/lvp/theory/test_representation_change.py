@@ -27,7 +27,7 @@ def test_equation_nine_equals_its_printed_form(batch, fan_in):
 
 
 @pytest.mark.parametrize("fan_in", [2, 8, 64, 768, 65_536])
-def test_the_exact_form_holds_the_mean_of_a_noncentral_beta(fan_in):
+def test_the_exact_form_contains_the_mean_of_a_noncentral_beta(fan_in):
     """cos²(ḡ, g_b) is beta(1/2 + K, (C − 1)/2) with K Poisson of mean φC/2, so its mean is E (1 + 2K)/(C + 2K)."""
     for phi in PHI[1:]:
         count = stats.poisson(phi * fan_in / 2)
@@ -40,7 +40,7 @@ def test_the_exact_form_holds_the_mean_of_a_noncentral_beta(fan_in):
 
 
 def test_forms_agree_without_randomness():
-    """One sequence changes its own output by η ‖x‖. One input has one direction."""
+    """One sequence changes its own output by η ‖x‖. One input has one direction. Without a mean, nothing is aligned."""
     for change in forms(1, 64, learning_rate=0.5).values():
         np.testing.assert_allclose(change, 0.25 * 64, rtol=1e-12)
     for change in forms(480, 1).values():

@@ -28,7 +28,7 @@ def _blocks_of_few_rows(monkeypatch):
 
 
 def agrees(estimate, form, precision=0.02) -> bool:
-    """Asserts agreement within three standard errors, which must not exceed the requested precision."""
+    """Returns whether estimate and form agree within three standard errors, which must not exceed the precision."""
     assert np.all(3 * estimate.standard_error <= precision * np.abs(form)), "too few draws to tell"
     return bool(np.all(np.abs(estimate.mean - form) <= 3 * estimate.standard_error))
 
@@ -116,7 +116,7 @@ def test_an_absent_token_changes_by_the_sign_of_zero():
     present, absent = (simulation.Estimate(*(x[at] for x in measured.embedding.per_token)) for at in (slice(7), 7))
     assert agrees(present, form, precision=0.03)
     assert agrees(absent, math.sqrt(96), precision=0.03) and form > 2 * math.sqrt(96)
-    assert agrees(measured.embedding.overall, form, precision=0.03)  # 0.94 of it including the absent token
+    assert agrees(measured.embedding.overall, form, precision=0.03)  # 0.94 of it if the absent token counted
     exact = theory.projection_component(96, 1, 1, alpha, exact=True)
     assert agrees(measured.projection.per_token, exact, precision=0.03) and exact[7] == math.sqrt(96)
 

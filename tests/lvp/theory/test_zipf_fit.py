@@ -149,7 +149,7 @@ def test_unresolvable_exponents_are_left_open():
     assert zipf_mandelbrot_fit(rng.poisson(2000 * law(8192, 1.0, 2.7))).interval == everything
 
 
-def test_predict():
+def test_predicted_counts():
     fit = ZipfMandelbrot(1.0, -3.0, (0.9, 1.1), 12.0, (10.0, 1000.0), 991)
     assert fit.predict(6) == 4.0 and fit.predict([[4, 5]]).tolist() == [[12.0, 6.0]]
     for rank in (3, [10, 2], math.nan):

@@ -123,7 +123,7 @@ def test_a_pack_resumes_from_the_last_step_that_all_lanes_have(tmp_path):
 
 
 @pytest.mark.parametrize("last", ["another configuration", "empty"])
-def test_a_step_of_another_lane_is_skipped(tmp_path, caplog, last):
+def test_an_unusable_last_step_is_skipped(tmp_path, caplog, last):
     checkpoints.save(tmp_path, 1, state(1), CONFIGURATION)
     if last == "empty":
         (tmp_path / "step_000000002").mkdir()

@@ -47,7 +47,7 @@ def norms(result):
 
 
 def test_an_update_is_at_most_the_rate_times_the_norm(data, plain):
-    """SGD's update is the gradient times the rate. The norm binds at some of the measured steps."""
+    """SGD's update is the gradient times the rate. The norm clips some of the measured steps."""
     lengths = norms(plain) / RATE
     middle = float(np.sqrt(lengths.min() * lengths.max()))
     assert lengths.min() < 0.9 * middle < 0.9 * 0.9 * lengths.max()

@@ -18,7 +18,7 @@ CELL = Cell(
     DecoderConfig(vocab=30, width=16, layers=1, context=8, head_dim=8),
     DataConfig("none", order="rows"),
     batch=6,
-    steps=21,  # blocks of steps that do not divide the number of steps
+    steps=21,  # not a multiple of the steps per block
     micro_batches=2,
 )
 LANE = Lane(dict.fromkeys(roles.ROLES, 0.01), dict.fromkeys(roles.ROLES, 0.2), 3)

@@ -180,7 +180,7 @@ def test_measures_that_need_unknown_decays_are_left_out(data):
         ({"kind": "ours"}, "must be one of adam"),
     ],
 )
-def test_an_unusable_optimizer_gets_one_line(words, says):
+def test_an_unusable_optimizer_gives_a_one_line_error(words, says):
     with pytest.raises(InputError, match=says) as caught:
         OptimizerConfig(**words)
     assert "\n" not in str(caught.value)

@@ -29,7 +29,7 @@ def test_windows_depend_only_on_key_and_step():
     again = [jax.jit(draw)(KEY, step) for step in reversed(range(6))][::-1]
     _, scanned = jax.lax.scan(lambda carry, step: (carry, draw(KEY, step)), 0, jnp.arange(6))
     mapped = jax.vmap(draw, (None, 0))(KEY, jnp.arange(6))
-    raw = draw(jax.random.PRNGKey(7), 3)  # legacy keys too
+    raw = draw(jax.random.PRNGKey(7), 3)  # legacy keys are accepted
     for step in range(6):
         for other in (again[step], scanned[step], mapped[step]):
             np.testing.assert_array_equal(eager[step], other)
