@@ -53,7 +53,7 @@ def devices_of(topology: str) -> tuple[Sequence[Any], Accelerator | None]:
     except Exception as error:  # the plug-in raises exceptions of many types
         message = str(error).splitlines()[0][:200]
         if "TPU support not installed" in message:
-            message = "it takes libtpu, which is not installed: pip install -e '.[lab,tpu]'"
+            message = "it needs libtpu, which is not installed: pip install -e '.[lab,tpu]'"
         raise InputError(f"topology {topology}: {message}") from None
 
 
@@ -119,7 +119,7 @@ class Plan:
 
     @property
     def executed_flops(self) -> float:
-        """FLOPs of a step with what rematerialisation computes again."""
+        """FLOPs of a step, including those that rematerialisation repeats."""
         model = self.cell.model
         weights = 6.0 * model.layers * model.block_weights
         attention = model.flops_per_token() - 6.0 * model.vocab * model.width - weights
@@ -171,7 +171,7 @@ def plan(cell: Cell, topology: str, mesh: str | Mapping[str, int] = "") -> Plan:
 
 
 def _compiled(compile_, what: str):
-    """The result of `compile_`. Raises TooLarge if the compiler runs out of memory."""
+    """The result of `compile_`. Raises TooLarge if the program needs more memory than a device has."""
     try:
         return compile_()
     except jax.errors.JaxRuntimeError as error:

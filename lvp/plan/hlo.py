@@ -149,7 +149,7 @@ def _sizes(shape: str) -> Iterator[int]:
 def _size(shape: str, opcode: str, group: int) -> int:
     """Bytes of the whole arrays of a collective, from the shape of its result."""
     sizes = list(_sizes(shape))
-    if opcode == "all-gather-start":  # operands and results, which are `group` times as large
+    if opcode == "all-gather-start":  # operands, and results `group` times as large
         return sum(sizes) * group // (group + 1)
     if opcode == "collective-permute-start":  # operand, result, and two numbers
         return max(sizes)
