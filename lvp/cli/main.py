@@ -12,7 +12,7 @@ from lvp.cli import recommend
 from lvp.cli.parser import Parser, add_command, exit_code, need, parsed, setting
 from lvp.errors import InputError, unknown
 
-# What a run of the 1B has that Hayou & Liu 2025 do not state.
+# Settings of the 1B model's run that Hayou & Liu 2025 do not state.
 BATCH = 256  # rows: 2^20 tokens of context 4096
 STEPS = 62_000  # about their 65 B tokens at that batch
 
