@@ -1,6 +1,6 @@
 """Memory and time of a cell's training on a topology, from the program compiled for it without the hardware.
 
-Memory is what the compiler reports. Times are a roofline from the makers' peak figures: lower bounds.
+The compiler reports the memory. Times are lower bounds: a roofline from the makers' peak figures.
 """
 
 import dataclasses
@@ -59,7 +59,7 @@ def devices_of(topology: str) -> tuple[Sequence[Any], Accelerator | None]:
 
 @contextmanager
 def _silent():
-    """Hides what libtpu prints from C++ about the missing TPU."""
+    """Hides libtpu's C++ messages about the missing TPU."""
     sys.stderr.flush()
     kept, nowhere = os.dup(2), os.open(os.devnull, os.O_WRONLY)
     os.dup2(nowhere, 2)
@@ -109,7 +109,7 @@ class Plan:
 
     @property
     def fits(self) -> bool | None:
-        """Whether the memory of a device suffices; None if device memory is unknown."""
+        """True if the memory of a device suffices; None if device memory is unknown."""
         return None if self.accelerator is None else self.used <= self.accelerator.memory
 
     @property

@@ -202,7 +202,7 @@ def power_law_mean_square(vocab: ArrayLike, exponent: ArrayLike) -> np.ndarray:
     """
     m, a = _at_least("vocab", vocab, 1), _number("exponent", exponent)
     if np.any(m != np.floor(m)):
-        raise InputError(f"vocab must be whole, got {vocab!r}")
+        raise InputError(f"vocab must be a whole number, got {vocab!r}")
     if np.any(a <= 0.5):
         raise InputError(f"exponent must be above 1/2, got {exponent!r}")
     return (zeta(2 * a) - zeta(2 * a, m + 1)) / m

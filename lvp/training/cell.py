@@ -94,7 +94,7 @@ class OptimizerConfig:
 
     @property
     def needs_snr(self) -> bool:
-        """Whether the updates are scaled by the gradient's signal-to-noise ratio."""
+        """True if the updates are scaled by the gradient's signal-to-noise ratio."""
         return self.setting("batch_size") is not None
 
 

@@ -83,7 +83,7 @@ def _images(directory: Path) -> list[Path]:
         if not path.is_file() or path.suffix.lower() not in _SUFFIXES:
             raise InputError(f"{path} is not an image file ({', '.join(_SUFFIXES)})")
     if not paths:
-        raise InputError(f"{directory} holds no image")
+        raise InputError(f"{directory} holds no image: add image files, or delete the folder")
     return paths
 
 

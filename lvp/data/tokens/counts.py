@@ -43,7 +43,7 @@ def count(tokenizer: Path, corpus: Path, *, limit: int = LIMIT) -> tuple[np.ndar
         except OSError as error:
             raise InputError(f"cannot read {path}: {error.strerror or error}") from error
     if not counts.any():
-        raise InputError(f"{corpus} holds no text: frequencies need some")
+        raise InputError(f"{corpus} holds no text: give a corpus that is not empty")
     return counts, read
 
 

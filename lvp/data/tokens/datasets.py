@@ -24,7 +24,7 @@ class Dataset:
     """Tokens on disk for a corpus, slice and vocabulary; a small object that can be sent to another process.
 
     The first num_tokens and num_valid_tokens of the files belong to the dataset. A file has more tokens only if a
-    directory of token files was limited. The numbers stand here so that a sweep can be read without the files."""
+    directory of token files was limited. The numbers are stored so that a sweep can be read without the files."""
 
     tokens_train: Path  # .npy file of int32 or uint16, ids below vocab
     tokens_valid: Path  # .npy file of int32 or uint16, ids below vocab
