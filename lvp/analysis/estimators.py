@@ -120,15 +120,15 @@ class Reading:
     points: np.ndarray  # indices of the grid points used
     simulated: np.ndarray | None  # log rates of the simulated curves; None if the noise is unknown
     grid_std: float = 0.0  # standard deviation from the unknown position between two rates
-    notes: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()  # as in Optimum
 
 
 @dataclass(frozen=True)
 class Search:
     """The minimum of the measured curve and those of the simulated curves (None: noise unknown)."""
 
-    located: Located
-    draws: Located | None
+    located: Located  # of the measured curve
+    draws: Located | None  # of the simulated curves
     shift: float  # added to the simulated log rates to centre their noise on the measured log rate
     flat: bool  # the curvature does not exceed the noise
 

@@ -142,7 +142,7 @@ def recommend(
     counts: ArrayLike | None = None,
     token_rows: str = "plain",
 ) -> Recommendation:
-    """Recommends the rate and init std of every role of a model of `width` and `vocab`, for Adam-like optimizers.
+    """Returns the rate and init std of every role of a model of `width` and `vocab`, for Adam-like optimizers.
 
     Without `from_width`, `hidden_lr` is the tuned rate of this model's hidden matrices, and the rule's ratios give the
     other rates. With `from_width`, the rates were tuned on a smaller model, and the rule's multipliers transfer them.
@@ -156,9 +156,6 @@ def recommend(
       counts: whole numbers [n], n ≤ m: occurrences of each token (`lvp.data.tokens.counts`), which give κ = Σ α_i κ_i
         of "interpolated" and `Recommendation.tokens`.
       token_rows: one of `lvp.parametrization.TOKEN_ROWS`. It sets the embedding's forward multiplier, but no rate.
-
-    Returns:
-      `Recommendation`.
 
     Raises:
       InputError: an unknown rule; sizes or κ out of range; rates that are not finite and above zero; from_vocab or

@@ -38,10 +38,10 @@ class Collective(NamedTuple):
 
 
 class _Instruction(NamedTuple):
-    name: str
-    shape: str
-    opcode: str
-    rest: str
+    name: str  # without %
+    shape: str  # of the result
+    opcode: str  # such as "all-reduce"
+    rest: str  # operands and attributes
 
 
 def _computations(text: str) -> tuple[dict[str, list[_Instruction]], str]:

@@ -209,12 +209,12 @@ def power_law_mean_square(vocab: ArrayLike, exponent: ArrayLike) -> np.ndarray:
 
 
 class Exponents(NamedTuple):
-    """Powers of the width d: of the output at init, δ̄_E, δ̄_W^i and δ̄_{W,E}."""
+    """Powers of the width d."""
 
-    initial: float
-    embedding: float
-    projection: float
-    product: float
+    initial: float  # of the output at init
+    embedding: float  # of δ̄_E
+    projection: float  # of δ̄_W^i
+    product: float  # of δ̄_{W,E}
 
 
 _DOUBLINGS = 200  # lower-order terms in d are below float64's resolution there, and d² is still far from overflow

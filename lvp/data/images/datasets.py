@@ -46,16 +46,13 @@ class Images:
 
 
 class _Source(NamedTuple):
-    """The origin of images.
+    """The origin of images."""
 
-    key: sha256 (hex) that changes if the result of `read(cache)` changes. moments: mean and std, or None to compute
-    them from the training images."""
-
-    spec: str
-    key: str
-    read: Callable[[Path], tuple[np.ndarray, ...]]
-    classes: int
-    moments: tuple[tuple[float, ...], tuple[float, ...]] | None
+    spec: str  # canonical specification
+    key: str  # sha256 (hex) that changes if the result of `read` changes
+    read: Callable[[Path], tuple[np.ndarray, ...]]  # cache directory → the arrays named in _ARRAYS
+    classes: int  # number of classes
+    moments: tuple[tuple[float, ...], tuple[float, ...]] | None  # mean and std; None computes them from the images
 
 
 def _digits(argument: str | None) -> _Source:

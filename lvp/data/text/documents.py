@@ -18,10 +18,10 @@ _LEAST_TAIL = 1 << 16  # smallest validation part of a file, in bytes; smaller s
 
 
 class Position(NamedTuple):
-    """A position between two blocks of a stream: the number of complete documents, and bytes of the next document."""
+    """A position between two blocks of a stream."""
 
-    document: int = 0
-    offset: int = 0
+    document: int = 0  # number of complete documents
+    offset: int = 0  # bytes of the next document
 
 
 START, END = Position(), Position(2**61)
@@ -46,8 +46,8 @@ class Source:
 
     spec: str  # canonical specification
     identity: str  # changes if the text changes; computed without reading all of it
-    train: Documents
-    valid: Documents
+    train: Documents  # the training part
+    valid: Documents  # the validation part
     validation: str  # description of the validation part
 
 
