@@ -69,7 +69,7 @@ def _plan(arguments) -> None:
     kind, _, count = arguments.topology.partition(":")
     if kind == "host" and count.isdecimal():
         os.environ["XLA_FLAGS"] = f"{os.environ.get('XLA_FLAGS', '')} --xla_force_host_platform_device_count={count}"
-    os.environ.setdefault("JAX_PLATFORMS", "cpu")  # nothing is run: an accelerator at hand is left alone
+    os.environ.setdefault("JAX_PLATFORMS", "cpu")  # the program is only compiled, so no accelerator is needed
     need("plan", "flax", "pydantic", extra="lab,tpu")
     from lvp import plan
     from lvp.parallel.sharding import mesh_sizes

@@ -96,10 +96,10 @@ class DecoderConfig:
         if self.positions != "sinusoidal" and self.position_amplitude != 1.0:
             raise InputError(
                 f"decoder: position_amplitude {self.position_amplitude} scales sinusoidal positions only; "
-                f"{self.positions} ones take no factor"
+                f"{self.positions} positions take no factor"
             )
         if self.positions != "rotary" and self.rotary_dim is not None:
-            raise InputError(f"decoder: rotary_dim {self.rotary_dim} is of rotary positions, not of {self.positions}")
+            raise InputError(f"decoder: rotary_dim {self.rotary_dim} needs positions 'rotary', got {self.positions!r}")
         if self.positions == "rotary" and (self.turned % 2 or self.turned > self.head_size):
             raise InputError(f"decoder: rotary_dim {self.turned} must be even and at most head_dim {self.head_size}")
 

@@ -55,7 +55,7 @@ def blocks(file: BinaryIO, begin: int, end: int, name: Path) -> Iterator[tuple[i
     while begin < end:
         block = file.read(min(BLOCK, end - begin))
         if not block:
-            raise InputError(f"{name} has become shorter while it was read")
+            raise InputError(f"{name} was truncated while it was read: start again")
         if begin + len(block) < end:
             # If the text is not UTF-8, `cut` may return nothing; the whole block then avoids an endless loop.
             block = block[: block.rfind(b"\n") + 1] or cut(block, len(block) - 1) or block

@@ -141,7 +141,7 @@ def read(directory: Path) -> dict[str, Any]:
         )
     meta = _checked(directory / META, again)
     if not fits(meta, _SHAPE) or not meta["vocab"]:
-        raise InputError(f"{directory / META} does not say what a record of tokens says; {again}")
+        raise InputError(f"{directory / META} is not a record of token files; {again}")
     if not (path := directory / TOKENIZER).is_file() or described(path) != meta["files"][TOKENIZER]:
         raise _another_tokenizer(directory)
     for split, name in SPLITS.items():

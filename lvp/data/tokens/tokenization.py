@@ -161,7 +161,7 @@ def _state(out: Path, asked: dict) -> dict | None:
         state = files.unfinished(out)
         if not _is_state(state):
             path = out / files.UNFINISHED
-            raise InputError(f"{path} does not say how far the tokens are; {files.BEGIN_AGAIN}")
+            raise InputError(f"{path} does not contain the progress of a tokenization; {files.BEGIN_AGAIN}")
         _check_same(out, asked, state["asked"])
         return state
     if other := sorted(p.name for p in out.iterdir() if not p.name.endswith(".tmp")):
@@ -214,7 +214,7 @@ def _given(path: Path, vocab: int) -> Tokenizer:
     except Exception:  # a damaged model can raise any exception
         whole = False
     if not whole:
-        raise InputError(f"--tokenizer {path} is not a tokenizer that was made here, or is damaged")
+        raise InputError(f"--tokenizer {path} is not a tokenizer made by `lvp tokenize`, or is damaged")
     if tokenizer.vocab_size != vocab:
         raise InputError(f"--tokenizer {path} has {tokenizer.vocab_size} tokens, but --vocab says {vocab}")
     return tokenizer
