@@ -1,15 +1,16 @@
-"""Next-token cross-entropy that never holds [tokens, vocab] logits.
+"""Next-token cross-entropy without an array of [tokens, vocab] logits.
 
-The loss and its gradients are computed together, chunk of tokens by chunk of tokens, each against the whole
-vocabulary: three matrix products a chunk, as many as the dense loss has, because nothing is recomputed. What is
-kept between forward and backward is the two gradients themselves ([tokens, width] and [width, vocab]).
+The loss and its gradients are computed together, for one chunk of tokens at a time and the whole vocabulary. Each chunk
+takes three matrix products, as in the dense loss, because nothing is recomputed. The residuals between forward and
+backward pass are the two gradients ([tokens, width] and [width, vocab]).
 
-On a mesh every device does this with its own tokens and its own columns of the head: of a chunk's logits it holds
-[chunk, vocab / model], and what devices exchange about it are three numbers a token.
+On a mesh every device processes its own tokens and its own columns of the head. It holds [chunk, vocab / model] of a
+chunk's logits, and devices exchange three numbers per token.
 
-Compared by compiles for v5e, v5p and v6e (docs/speed.md) with tokamax 0.0.12 and 0.0.17, whose Mosaic kernels have four
-such products: 0.0.17's takes more memory than chunks of 2,048 tokens, 0.0.12's as much as chunks of 1,024 and is wrong
-at a vocabulary that its blocks do not divide. Neither has a z-loss or a head split over the vocabulary.
+The alternatives tokamax 0.0.12 and 0.0.17 were compared by compiling for v5e, v5p and v6e (docs/speed.md). Their Mosaic
+kernels have four such products. 0.0.17 needs more memory than chunks of 2,048 tokens. 0.0.12 needs as much as chunks of
+1,024 tokens, and its result is wrong if its blocks do not divide the vocabulary. Neither has a z-loss or a head split
+over the vocabulary.
 """
 
 from functools import partial
@@ -20,20 +21,20 @@ from jax.sharding import Mesh, PartitionSpec
 
 from lvp.parallel.sharding import DATA, FSDP, MODEL, TOKENS
 
-# Logits per chunk. On CPU 2^23 (32 MiB of float32) is a 16th of what the dense loss holds of 4,096 tokens at a
-# vocabulary of 32,768, and larger chunks gain little; accelerators want chunks near 8,192 tokens to fill the device.
+# Logits per chunk. On CPU, 2^23 logits (32 MiB in float32) are a 16th of those of the dense loss for 4,096 tokens and a
+# vocabulary of 32,768. Larger chunks gain little. Accelerators need chunks of about 8,192 tokens to be fully used.
 CPU_CHUNK_LOGITS = 2**23
 ACCELERATOR_CHUNK = 8192
 
 
 def default_chunk(vocab: int, mesh: Mesh | None = None) -> int:
-    """Tokens per chunk for the devices of a mesh (None: the default device)."""
+    """The default number of tokens per chunk for the devices of a mesh (None: the default device)."""
     platform = jax.default_backend() if mesh is None else mesh.devices.flat[0].platform
     return max(256, CPU_CHUNK_LOGITS // vocab) if platform == "cpu" else ACCELERATOR_CHUNK
 
 
 def _wide(x) -> jnp.dtype:
-    """What logits and sums are held in: float32, or the input's type where that is wider."""
+    """The dtype of logits and sums: float32, or the input's dtype if that is wider."""
     return jnp.promote_types(x.dtype, jnp.float32)
 
 
@@ -47,20 +48,21 @@ def next_token_loss(
     z_loss: float = 0.0,
     mesh: Mesh | None = None,
 ) -> jax.Array:
-    """Weighted mean of −log softmax(hidden · head)[target], plus z_loss · log²(Σ exp(hidden · head)).
+    """Returns the weighted mean of −log softmax(hidden · head)[target], plus z_loss · log²(Σ exp(hidden · head)).
 
     Args:
-      hidden: [..., width], bfloat16, float32 or float64; the rows that predict.
-      head: [width, vocab], the output matrix; it is multiplied in hidden's type and its gradient summed in its own.
-      targets: [...], int; the token each row should predict. Rows of weight 0 may hold any valid index.
-      weights: [...], float, non-negative; None is one everywhere. All zero gives a loss of 0.
-      chunk: tokens per chunk (of a device); None takes `default_chunk`. Any size works, the last chunk is padded.
+      hidden: [..., width], bfloat16, float32 or float64; a row per prediction.
+      head: [width, vocab], the output matrix. It is multiplied in hidden's dtype; its gradient is summed in its own.
+      targets: [...], int; the target token of each row. Rows of weight 0 may have any valid index.
+      weights: [...], float, non-negative; None is 1 for every row. If all are zero, the loss is 0.
+      chunk: tokens per chunk and device; None takes `default_chunk`. Any size works; the last chunk is padded.
       z_loss: keeps the logits' normaliser near one (Chowdhery et al. 2022, section 5: 1e-4).
-      mesh: a mesh of `lvp.parallel.sharding`; its sizes of data × fsdp divide the rows, fsdp the width, model the
-        vocabulary. The head is gathered over fsdp and its gradient scattered over it, as of any parameter.
+      mesh: a mesh of `lvp.parallel.sharding`. data × fsdp must divide the rows, fsdp the width, and model the
+        vocabulary. The head is gathered over fsdp, and its gradient is scattered over fsdp.
 
     Returns:
-      Scalar in nats per unit of weight, float32 (float64 of float64). Differentiable in `hidden`, `head` and `weights`.
+      A scalar in nats per unit of weight, float32 (float64 for float64). It is differentiable in `hidden`, `head` and
+      `weights`.
     """
     hidden = hidden.reshape(-1, hidden.shape[-1])
     targets = targets.reshape(-1)
@@ -76,7 +78,7 @@ def next_token_loss(
 def dense_next_token_loss(
     hidden: jax.Array, head: jax.Array, targets: jax.Array, weights: jax.Array | None = None
 ) -> jax.Array:
-    """The same loss through [tokens, vocab] logits: the reference for tests and benchmarks. Arguments as above."""
+    """`next_token_loss` through [tokens, vocab] logits, as a reference for tests and benchmarks; same arguments."""
     logits = jnp.matmul(hidden, head, preferred_element_type=_wide(hidden))
     nll = jax.nn.logsumexp(logits, axis=-1) - jnp.take_along_axis(logits, targets[..., None], axis=-1)[..., 0]
     weights = jnp.ones_like(nll) if weights is None else weights
@@ -87,17 +89,19 @@ def dense_next_token_loss(
 def chunks(chunk: int, *arrays: jax.Array) -> list[jax.Array]:
     """Arrays [N, ...] as [⌈N / chunk⌉, chunk, ...], to scan over.
 
-    Padded with zeros: a weight, a frequency or a residual among the arrays makes what is added at the end count for
-    nothing.
+    The last chunk is padded with zeros. The padding has no effect if one of the arrays is a factor of the result, such
+    as a weight, a frequency or a residual.
     """
     pad = -arrays[0].shape[0] % chunk
     return [jnp.pad(a, [(0, pad)] + [(0, 0)] * (a.ndim - 1)).reshape(-1, chunk, *a.shape[1:]) for a in arrays]
 
 
 def _chunk_nll(hidden, head, targets, z_loss: float, split: bool):
-    """Of a chunk [C] against the columns that this device has: logits [C, columns] in float32 or wider; over the whole
-    vocabulary, their logsumexp [C] and each token's loss [C]; where the targets are among the columns, counted from the
-    first of them (outside their range: on another device)."""
+    """(logits, logsumexp, losses, target columns) of a chunk of C tokens.
+
+    The logits [C, columns] are those of this device's columns, in float32 or wider. logsumexp [C] and losses [C] are
+    over the whole vocabulary. Target columns [C] are counted from this device's first column; values out of range are
+    on another device."""
     logits = jnp.matmul(hidden, head, preferred_element_type=_wide(hidden))
     if not split:
         lse, at = jax.nn.logsumexp(logits, axis=-1), targets
@@ -110,13 +114,13 @@ def _chunk_nll(hidden, head, targets, z_loss: float, split: bool):
         at_target = jnp.take_along_axis(logits, jnp.clip(at, 0, columns - 1)[:, None], axis=-1)[:, 0]
         own = (at >= 0) & (at < columns)
         of_target, owners = jax.lax.psum((jnp.where(own, at_target, 0), own.astype(at_target.dtype)), MODEL)
-        of_target = jnp.where(owners > 0, of_target, jnp.nan)  # no such token: as loud as on one device
+        of_target = jnp.where(owners > 0, of_target, jnp.nan)  # out-of-range target: NaN, as on one device
     loss = lse - of_target
     return logits, lse, loss + z_loss * lse**2 if z_loss else loss, at
 
 
 def _sum(hidden, head, targets, weights, chunk: int, z_loss: float, split: bool):
-    """Σ weight · loss over the tokens given."""
+    """Σ weight · loss over the given tokens."""
 
     def body(total, xs):
         hidden_c, targets_c, weights_c = xs
@@ -128,8 +132,9 @@ def _sum(hidden, head, targets, weights, chunk: int, z_loss: float, split: bool)
 
 
 def _sum_and_gradients(hidden, head, targets, weights, chunk: int, z_loss: float, split: bool):
-    """The same, with its gradients with respect to hidden, head and weights; of hidden only what comes from the columns
-    given."""
+    """Σ weight · loss, and its gradients with respect to hidden, head and weights.
+
+    The gradient of hidden contains the part from the given columns only."""
     wide = _wide(hidden)
 
     def body(carry, xs):
@@ -140,7 +145,7 @@ def _sum_and_gradients(hidden, head, targets, weights, chunk: int, z_loss: float
         share = jnp.exp(logits - lse[:, None])
         if z_loss:
             share *= 1 + 2 * z_loss * lse[:, None]
-        # Under bfloat16 a float32 cotangent would turn both products into float32 ones.
+        # With bfloat16 inputs, a float32 cotangent would make both products float32.
         d_logits = ((share - is_target) * weights_c[:, None]).astype(hidden.dtype)
         d_hidden = jnp.matmul(d_logits, head.T)
         d_head += jnp.matmul(hidden_c.T, d_logits, preferred_element_type=wide)
@@ -154,12 +159,12 @@ def _sum_and_gradients(hidden, head, targets, weights, chunk: int, z_loss: float
 
 
 def _psum(x, mesh: Mesh, *axes: str):
-    """The sum over these axes of the mesh; TPU's compiler trips over a sum of one device in a loop."""
+    """The sum over these axes of the mesh. Axes of size 1 are left out: TPU's compiler fails on them in a loop."""
     axes = tuple(axis for axis in axes if mesh.shape[axis] > 1)
     return jax.lax.psum(x, axes) if axes else x
 
 
-# What a device has of hidden, head, targets and weights.
+# The shardings of hidden, head, targets and weights.
 _PARTS = (PartitionSpec(TOKENS, None), PartitionSpec(None, MODEL), PartitionSpec(TOKENS), PartitionSpec(TOKENS))
 
 

@@ -1,8 +1,8 @@
-"""What a parameter is: embedding, position, hidden, output or vector.
+"""Roles of parameters: embedding, position, hidden, output or vector.
 
-Everything that treats parameters differently (initialisation, learning rate, decay, neurons of a rotational
-optimizer, sharding) asks here. A leaf's role and axes follow from its "/"-joined path through declarations;
-there is no guessing: a leaf that no declaration covers, or that two cover differently, is an error naming it.
+Initialisation, learning rate, decay, neurons of rotational optimizers and sharding depend on the role. Declarations map
+a leaf's "/"-joined path to its role and axes. A leaf without a declaration, or with contradictory declarations, raises
+an error that names it.
 """
 
 import re
@@ -25,24 +25,24 @@ def _is_axes(axes: Any) -> bool:
 
 @dataclass(frozen=True)
 class Declaration:
-    """Gives the leaves whose path it matches their role and axes.
+    """The role and axes of all leaves whose path matches a pattern.
 
     Attributes:
       pattern: regular expression that must match the *whole* "/"-joined path ("block_0/mlp/up/kernel"; list
         items are their index, dataclass and NamedTuple fields their name; a bare array has the path "").
       role: one of ROLES.
-      fan_in: axes over which one neuron sums. None means the convention for what is a matrix once the stacked
-        axes are set aside: the last axis for embedding and position (a row is a neuron), the first for hidden
-        and output (a column is a neuron, Flax's [in, out]). Any other rank must say. Vectors have none.
-      stacked: axes that only stack layers ("blocks/…" of a scanned model).
-      vocab_axis: the axis that counts tokens. None means, for embedding and output, the one axis that is
-        neither stacked nor fan-in (None if there are several).
-      rank: the rank (or ranks) the leaf must have for the declaration to apply; None means any. One path can
-        so be declared once per form: `attention/out/kernel` is [heads · hd, d] or [heads, hd, d].
+      fan_in: axes over which one neuron sums. None is the convention for a leaf of rank 2 without its stacked axes: the
+        last axis for embedding and position (a row is a neuron), the first for hidden and output (a column is a
+        neuron, Flax's [in, out]). It is required for other ranks. Vectors have no fan-in.
+      stacked: axes that stack layers ("blocks/…" of a scanned model).
+      vocab_axis: the token axis. None is, for embedding and output, the only axis that is neither stacked nor fan-in
+        (None if there are several).
+      rank: the rank (or ranks) of the leaves to which the declaration applies; None is any rank. The same path can
+        have a declaration per rank: `attention/out/kernel` is [heads · hd, d] or [heads, hd, d].
 
     Raises:
-      InputError: unknown role, pattern that does not compile, axes that are not a tuple of distinct
-        non-negative integers.
+      InputError: an unknown role; a pattern that does not compile; axes that are not a tuple of distinct non-negative
+        integers.
     """
 
     pattern: str
@@ -67,38 +67,35 @@ class Declaration:
                 )
 
     def names(self, path: str) -> bool:
-        """Whether the whole of `path` matches the pattern, whatever the leaf's rank."""
+        """True if the pattern matches the whole `path`; the leaf's rank is not checked."""
         return re.fullmatch(self.pattern, path) is not None
 
     def admits(self, rank: int) -> bool:
-        """Whether the declaration is for leaves of this rank."""
+        """True if the declaration applies to leaves of this rank."""
         return self.rank is None or rank in (self.rank if isinstance(self.rank, tuple) else (self.rank,))
 
 
 @dataclass(frozen=True)
 class Leaf:
-    """One parameter as the rest of the library sees it; a leaf of the tree that `classify` returns.
+    """The description of one parameter, a leaf of the tree that `classify` returns."""
 
-    `fan_in`, `stacked`: axes (possibly empty tuples; a vector has no fan-in). `vocab_axis`: axis or None.
-    """
-
-    path: str
-    role: str
-    shape: tuple[int, ...]
-    fan_in: tuple[int, ...]
-    stacked: tuple[int, ...]
-    vocab_axis: int | None
+    path: str  # "/"-joined
+    role: str  # one of ROLES
+    shape: tuple[int, ...]  # of the array
+    fan_in: tuple[int, ...]  # axes over which a neuron sums; empty for vectors
+    stacked: tuple[int, ...]  # axes that stack layers; possibly empty
+    vocab_axis: int | None  # the token axis
 
     @property
     def layer_axes(self) -> tuple[int, ...]:
-        """The axes of one layer: all that do not stack layers."""
+        """The axes of one layer: all axes that do not stack layers."""
         return tuple(axis for axis in range(len(self.shape)) if axis not in self.stacked)
 
 
 _ROOT = r"(?:params/)?"
 _BLOCK = _ROOT + r"(?:block_\d+|blocks/\d+)/"
 _SCANNED = _ROOT + r"blocks/"
-# Any parents, except a segment that customarily stacks layers: there the first axis would be the layer.
+# Any parents, except names that usually stack layers: their first axis would be the layer.
 _UNSTACKED = r"(?:(?!(?:blocks|layers)/(?!\d+/))[^/]+/)*"
 
 DEFAULT: tuple[Declaration, ...] = (
@@ -118,16 +115,16 @@ DEFAULT: tuple[Declaration, ...] = (
     Declaration(_SCANNED + "attention/out/kernel", "hidden", fan_in=(1,), stacked=(0,), rank=3),
     Declaration(_SCANNED + "attention/out/kernel", "hidden", fan_in=(1, 2), stacked=(0,), rank=4),
 )
-"""What `lvp.models.decoder` is made of, unscanned and scanned, and Flax's separate attention kernels; trees
-may sit under `params/`.
+"""The parameters of `lvp.models.decoder`, unscanned and scanned, and Flax's separate attention kernels. The tree may be
+nested in `params/`.
 
-Two rules of choice, since the papers are silent:
-- *Tied* (`tied_embedding/embedding`, [m, d]): the shared matrix takes the **output** row. Of its two roles
-  that is the one with the smaller rate in the tables, and the head's gradient reaches every row at every
-  step, while the lookup's reaches only the rows of the batch's tokens: the head's bound is the binding one.
-- *Learned positions* (`position/embedding`, [T, d]) have a role of their own whose row in every table equals
-  the **embedding**'s: both are lookup tables whose rows are added into the same residual stream, so what
-  bounds the size and the change of a row is the same.
+The papers do not cover two cases:
+- *Tied* (`tied_embedding/embedding`, [m, d]): the shared matrix takes the **output** row, which has the smaller rate of
+  the two in the tables. The head's gradient changes every row at every step. The lookup's gradient changes only the
+  rows of the batch's tokens. The head's bound on the rate is therefore the stricter one.
+- *Learned positions* (`position/embedding`, [T, d]) have a separate role with the **embedding**'s row in every table.
+  Both are lookup tables whose rows are added to the same residual stream, so the size and the change of a row have the
+  same bounds.
 """
 
 
@@ -137,23 +134,23 @@ def classify(
     extra: Sequence[Declaration] = (),
     overrides: Sequence[Declaration] = (),
 ) -> Any:
-    """Role and axes of every parameter.
+    """Returns role and axes of every parameter.
 
-    Names decide before ranks: by the defaults a leaf called `bias`, `scale` or `gain` is a vector at any rank
-    (stacked blocks make it rank 2).
+    Under the defaults, a leaf called `bias`, `scale` or `gain` is a vector at any rank (it has rank 2 in stacked
+    blocks).
 
     Args:
       params: any pytree of arrays (or of anything with a `shape`: `jax.ShapeDtypeStruct`, tracers).
-      declarations: what applies where `extra` is silent.
-      extra: declarations that take precedence over `declarations`, typically a user's own.
-      overrides: declarations that take precedence over `extra`, typically for one purpose only.
+      declarations: declarations for the leaves that `extra` does not cover.
+      extra: declarations that take precedence over `declarations`, usually the user's.
+      overrides: declarations that take precedence over `extra`, usually for a single call.
 
     Returns:
       A pytree of `Leaf` with the structure of `params`.
 
     Raises:
-      InputError, naming the path: nothing declares a leaf; two declarations of the same precedence disagree
-        on it (in role or axes); it has rank 3 or more and no declared fan-in; it lacks a declared axis.
+      InputError: a leaf without a declaration; two declarations of the same precedence with different role or axes; a
+        leaf of rank 3 or more without a declared fan-in; a leaf without a declared axis. The error names the path.
     """
     for declaration in (*declarations, *extra, *overrides):
         if not isinstance(declaration, Declaration):
@@ -168,12 +165,12 @@ def classify(
 
 
 def labels(params: Any, declarations: Sequence[Declaration] = DEFAULT, extra: Sequence[Declaration] = ()) -> Any:
-    """The role (a string) of every parameter, in the structure of `params`; otherwise as `classify`."""
+    """The role (a string) of every parameter, in the structure of `params`. Arguments and errors as in `classify`."""
     return jax.tree.map(lambda leaf: leaf.role, classify(params, declarations, extra))
 
 
 def _covered(path: str, shape: tuple[int, ...], levels: Sequence[Sequence[Declaration]]) -> Leaf:
-    """The leaf as the first level (the highest precedence) that declares it at all declares it."""
+    """The leaf as declared by the level of highest precedence that covers it."""
     for level in levels:
         matching = [d for d in level if d.names(path) and d.admits(len(shape))]
         leaves = [_leaf(path, shape, declaration) for declaration in matching]
@@ -191,7 +188,7 @@ def _covered(path: str, shape: tuple[int, ...], levels: Sequence[Sequence[Declar
 
 
 def _undeclared(paths: Sequence[str], shape: tuple[int, ...]) -> str:
-    """What to do about paths that nothing declares, the first of a parameter of this shape."""
+    """The error message for paths without a declaration; `shape` is that of the first path."""
     first, *others = paths
     shown = ", ".join(map(repr, others[:5])) + (f" and {len(others) - 5} more" if others[5:] else "")
     also = f" (nor those of {shown})" if others else ""

@@ -29,14 +29,14 @@ def sorted_values(config: Any, name: str, *, least: int = 1, positive: bool = Fa
 
 
 def check_seeds(config: Any, name: str, *, least: int = 1) -> None:
-    """Sorts the seeds as `sorted_values` does; InputError for a number that is no seed."""
+    """Sorts the seeds as `sorted_values` does. Raises InputError for a number that is not a seed."""
     sorted_values(config, name, least=least)
     if any(seed < 0 or seed >= 2**32 for seed in getattr(config, name)):
         raise InputError(f"{name} must be whole numbers from 0 to 2^32 − 1, got {getattr(config, name)}")
 
 
 def check_count(config: Any, name: str, *, least: int = 1, most: int | None = None) -> None:
-    """InputError unless the field `name` is between `least` and `most`."""
+    """Raises InputError unless the field `name` is between `least` and `most`."""
     value = getattr(config, name)
     if value < least:
         raise InputError(f"{name} must be at least {least}, got {value}")
@@ -45,12 +45,12 @@ def check_count(config: Any, name: str, *, least: int = 1, most: int | None = No
 
 
 def check_points(config: Any, most: int = _MOST_POINTS) -> None:
-    """InputError unless the field `points`, the number of measured steps, is between 2 and `most`."""
+    """Raises InputError unless the field `points`, the number of measured steps, is between 2 and `most`."""
     check_count(config, "points", least=2, most=min(most, _MOST_POINTS))
 
 
 def check_names(what: str, given: Sequence[str], known: Collection[str]) -> None:
-    """InputError unless there is at least one name, all names are known and no name occurs twice."""
+    """Raises InputError unless there is at least one name, all names are known and no name occurs twice."""
     for name in given:
         if name not in known:
             raise InputError(f"{what} must be of {', '.join(known)}; got {name!r}")
@@ -59,7 +59,7 @@ def check_names(what: str, given: Sequence[str], known: Collection[str]) -> None
 
 
 def check_schedule(warmup: float, cooldown: float) -> None:
-    """InputError unless both are parts of the steps and their sum is at most 1."""
+    """Raises InputError unless both are fractions of the steps and their sum is at most 1."""
     if min(warmup, cooldown) < 0 or warmup + cooldown > 1:
         raise InputError(
             f"warm-up ({warmup:g}) and cool-down ({cooldown:g}) are parts of the steps: together they must not be "

@@ -29,7 +29,7 @@ def _matches(table, columns: Mapping[str, Any]) -> np.ndarray:
 
 
 def _equal(recorded, value: Any) -> np.ndarray:
-    """Where a column holds the given value [rows]; floats up to rounding (0.2 / 48 and 0.2 · (1 / 48) differ)."""
+    """Mask [rows] of a column's given value; floats are equal up to rounding (0.2 / 48 and 0.2 · (1 / 48) differ)."""
     if isinstance(value, float) and recorded.dtype.kind == "f":
         return np.isclose(recorded.to_numpy(), value, rtol=1e-9, atol=0)
     return np.array([_same(each, value) for each in recorded.tolist()], bool)

@@ -40,7 +40,7 @@ class Source:
 
 
 def is_file(experiment: str) -> bool:
-    """Whether the argument names a file and not an experiment of lvp."""
+    """True if the argument names a file and not an experiment of lvp."""
     return experiment.endswith(".py")
 
 

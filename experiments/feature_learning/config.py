@@ -54,7 +54,7 @@ def lvp_table(width: int) -> Table:
 
 
 def smallest(config: Config) -> int:
-    """The smallest vocabulary of the corpus: that of a text holds every byte."""
+    """The smallest vocabulary of the corpus; the vocabulary of a text contains every byte."""
     return 2 if config.corpus.partition(":")[0] == "zipf" else SMALLEST
 
 

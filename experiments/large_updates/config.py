@@ -36,25 +36,25 @@ ARMS = {
 class Config:
     """Defaults are those of the paper, which does not state the batch (128 is usual) nor how long biases are frozen."""
 
-    corpus: str = "cifar10"
+    corpus: str = "cifar10"  # as in `lvp.data.load_images`
     image: int = 32  # pixels of a side
-    image_channels: int = 3
-    classes: int = 10
+    image_channels: int = 3  # 1 for grey, 3 for colour
+    classes: int = 10  # of the images
     train_images: int = 50_000  # gives the number of steps; a corpus of another size changes the epochs only
-    pad: int = 4
-    flip: bool = True
-    depth: int = 20
-    channels: int = 16
-    batch: int = 128
-    epochs: float = 205.0
-    first_epochs: float = 5.0
-    rate: float = 0.05
-    weight_decay: float = 0.01
-    leak: float = 0.1
-    scales: tuple[float, ...] = (1.0, 8.0, 128.0)
-    seeds: tuple[int, ...] = (0, 1, 2)
+    pad: int = 4  # pixels of the random crops
+    flip: bool = True  # random horizontal flips
+    depth: int = 20  # of the ResNet
+    channels: int = 16  # of its first stage
+    batch: int = 128  # images per step
+    epochs: float = 205.0  # passes through the training images
+    first_epochs: float = 5.0  # passes in the first phase
+    rate: float = 0.05  # peak rate of all parameters
+    weight_decay: float = 0.01  # sets the angle of the updates
+    leak: float = 0.1  # slope of leaky ReLUs below zero
+    scales: tuple[float, ...] = (1.0, 8.0, 128.0)  # factors on the rate in the first phase
+    seeds: tuple[int, ...] = (0, 1, 2)  # of init, order and augmentation
     points: int = 20  # measured steps, at equal ratios from a quarter of the first phase on
-    arms: tuple[str, ...] = tuple(ARMS)
+    arms: tuple[str, ...] = tuple(ARMS)  # keys of `ARMS`
 
     def __post_init__(self):
         for name in ("rate", "weight_decay", "leak", "epochs"):

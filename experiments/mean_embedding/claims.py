@@ -16,7 +16,7 @@ BOTH_PAPERS = f"{PAPER_B}; Hayou & Liu 2025"
 
 
 def claims(table, config: Config, context) -> list[Claim]:
-    """The claims of paper B, and those that join it to paper A."""
+    """The claims of paper B, and the claims that connect it with paper A."""
     questions = [*_paper_b(table, config), *_both_papers(table, config)]
     return [question.answer(measurement, context) for question, measurement in questions]
 

@@ -17,7 +17,7 @@ class OptimizerChoice(NamedTuple):
     """An optimizer and its grid of rates. Both forms of Adam take the configured constants as well."""
 
     kind: str  # a key of `lvp.training.OPTIMIZERS`
-    options: Mapping[str, Any]
+    options: Mapping[str, Any]  # keyword arguments of the optimizer
     rates_field: str  # the field of `Config` with its rates
 
 
@@ -50,16 +50,16 @@ EMBEDDING_PATH = {"untied": "embedding/embedding", "tied": "tied_embedding/embed
 class Config(DecoderRuns):
     """Defaults are ours, since paper B gives no set-up. Width and batch of the larger tiers are those of paper A."""
 
-    width: int = 768
-    vocab: int = 32768
-    steps: int = 10_000
-    adam_rates: tuple[float, ...] = geometric(2**-13, 2**-7, 7)  # Adam, Coupled Adam, LionA
-    sign_rates: tuple[float, ...] = geometric(2**-15, 2**-9, 7)
-    sgd_rates: tuple[float, ...] = geometric(2**-3, 2**5, 5)
-    momentum_rates: tuple[float, ...] = geometric(2**-6, 2**2, 5)
-    measured: tuple[float, ...] = (0.0, 0.05, 0.2, 0.5, 1.0)  # parts of the steps
-    arms: tuple[str, ...] = tuple(ARMS)
-    heads: tuple[str, ...] = tuple(HEADS)
+    width: int = 768  # d
+    vocab: int = 32768  # m
+    steps: int = 10_000  # training steps
+    adam_rates: tuple[float, ...] = geometric(2**-13, 2**-7, 7)  # of Adam, Coupled Adam and LionA
+    sign_rates: tuple[float, ...] = geometric(2**-15, 2**-9, 7)  # of SignSGD
+    sgd_rates: tuple[float, ...] = geometric(2**-3, 2**5, 5)  # of SGD
+    momentum_rates: tuple[float, ...] = geometric(2**-6, 2**2, 5)  # of momentum SGD
+    measured: tuple[float, ...] = (0.0, 0.05, 0.2, 0.5, 1.0)  # fractions of the steps
+    arms: tuple[str, ...] = tuple(ARMS)  # keys of `ARMS`
+    heads: tuple[str, ...] = tuple(HEADS)  # keys of `HEADS`
 
     def __post_init__(self):
         super().__post_init__()

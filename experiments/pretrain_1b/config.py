@@ -21,34 +21,34 @@ class Config(DecoderRuns):
     The table does not state rate, schedule, batch, init and AdamW's constants: these have usual values.
     """
 
-    corpus: str = "tokens:phi3"
+    corpus: str = "tokens:phi3"  # the paper's corpus is not public
     scored: str = "wikitext2"  # figure 5: perplexity of its test split
-    layers: int = 24
-    width: int = 2048
-    vocab: int = 32064
-    context: int = 4096
-    heads: int = 32
-    kv_heads: int = 8
-    head_dim: int | None = 128
-    window: int = 2048
-    norm_epsilon: float = 1e-5
-    dtype: str = "bfloat16"
-    scan: bool = True
-    remat: str = "block"
-    attention_block: int = 512
-    batch: int = 256
-    micro_batches: int = 8
+    layers: int = 24  # Table 3
+    width: int = 2048  # Table 3
+    vocab: int = 32064  # Table 3
+    context: int = 4096  # Table 3
+    heads: int = 32  # Table 3
+    kv_heads: int = 8  # Table 3
+    head_dim: int | None = 128  # Table 3
+    window: int = 2048  # Table 3
+    norm_epsilon: float = 1e-5  # not stated: a usual value
+    dtype: str = "bfloat16"  # not stated: the accelerators' usual dtype
+    scan: bool = True  # blocks compiled once
+    remat: str = "block"  # blocks recomputed in the backward pass
+    attention_block: int = 512  # queries per call of the attention kernel
+    batch: int = 256  # not stated: 2^20 tokens
+    micro_batches: int = 8  # parts of a batch, for memory
     steps: int = 62_000  # 65 B tokens
-    rate: float = 3e-4
+    rate: float = 3e-4  # not stated: a usual value
     powers: tuple[float, ...] = (0.0, 0.25, 0.5, 0.75, 1.0)  # ratios: √d to these powers
     beyond: tuple[float, ...] = (2.0, 4.0)  # further ratios: √d times these
-    warmup: float = 0.02
-    cooldown: float = 0.2
-    clip_norm: float = 1.0
-    b2: float = 0.95
-    weight_decay: float = 0.1
+    warmup: float = 0.02  # not stated: fraction of the steps
+    cooldown: float = 0.2  # not stated: fraction of the steps
+    clip_norm: float = 1.0  # not stated: a usual value
+    b2: float = 0.95  # not stated: a usual value
+    weight_decay: float = 0.1  # not stated: a usual value
     points: int = 25  # measured steps, at equal distances
-    order: str = "rows"
+    order: str = "rows"  # each row of the corpus once per epoch
 
     def __post_init__(self):
         super().__post_init__()

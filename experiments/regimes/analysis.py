@@ -28,7 +28,7 @@ def follow_up(table, config: Config) -> dict[str, list[Lane]]:
     }
 
 
-# A token stands for a number of bytes that depends on the vocabulary: losses per byte compare, losses per token do not.
+# The bytes per token depend on the vocabulary, so losses per byte are comparable and losses per token are not.
 LOSS = "train_bits_per_byte"
 
 

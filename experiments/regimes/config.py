@@ -18,10 +18,10 @@ RULES = {"sp": "SP", "mup": "μP", "lvp": "LVP", "interpolated": "interpolated"}
 class Config(DecoderRuns):
     """Defaults are ours. Depth, batch and the common hidden rate are those of Hayou & Liu 2025, figure 3."""
 
-    widths: tuple[int, ...] = (256, 512, 1024, 2048)
-    vocabs: tuple[int, ...] = (2048, 8192, 32768)
-    epochs: float = 20.0  # passes through the slice, which has a number of tokens that depends on the vocabulary
-    rates: tuple[float, ...] = geometric(2**-12, 2**-4, 9)
+    widths: tuple[int, ...] = (256, 512, 1024, 2048)  # d
+    vocabs: tuple[int, ...] = (2048, 8192, 32768)  # m
+    epochs: float = 20.0  # passes through the slice; its number of tokens depends on the vocabulary
+    rates: tuple[float, ...] = geometric(2**-12, 2**-4, 9)  # of (a): η_E
     rate_times_width: float = 0.2  # of (a): η_hidden = η_output = 0.2/d
     constants: tuple[float, ...] = geometric(0.0125, 1.6, 8)  # of (b): the hidden rate at the smallest cell, times d
 

@@ -61,7 +61,7 @@ def settled(rows, config: Config, measure: str) -> np.ndarray:
 
 
 def summary(table, config: Config) -> str:
-    """Equation 9 beside its simulation; φ, B φ and momentum of every arm."""
+    """Equation 9 and its simulation; φ, B φ and momentum of every arm."""
     blocks = [equation_nine.lines(table)]
     if any(len(lanes_by_seed(table, config, name)) for name in config.arms):
         blocks.append(_trained_lines(table, config))

@@ -19,7 +19,7 @@ class WarmupArm(NamedTuple):
     """An optimizer with or without warm-up."""
 
     optimizer: str  # a key of `lvp.training.OPTIMIZERS`
-    warms_up: bool
+    warms_up: bool  # with the configured warm-up
 
 
 ARMS = {

@@ -1,4 +1,4 @@
-"""Equation 9 of Kosson et al. 2024 beside its Monte Carlo simulation: the calculated lanes of `representation_change`.
+"""Equation 9 of Kosson et al. 2024 and its Monte Carlo simulation: the calculated lanes of `representation_change`.
 
 The simulated quantity is E[Δy²]/E[y²] at η = ‖w‖ = 1. Equation 9 replaces a mean of ratios by a ratio of means
 (`lvp.theory.representation_change`). The error of this is visible for few inputs C.
@@ -75,7 +75,7 @@ def deviation(row) -> tuple[float, float, float]:
 def largest_deviation(rows) -> Measurement:
     """The largest |simulated/equation 9 − 1| over all rows and φ.
 
-    Its interval holds all of the deviations at once with 95 %, and so the largest.
+    Its interval is simultaneous: it contains all deviations, and so the largest, with a probability of 95 %.
     """
     if not len(rows):
         return Measurement(math.nan, None)

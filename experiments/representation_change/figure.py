@@ -12,7 +12,7 @@ from lvp.analysis.power_laws import Panel, Series
 
 
 def figure(table, config: Config, *, tier: str, corpus: str, partial):
-    """Equation 9 beside its simulation and limit, its error; φ, alignment and cancelled gradient over training."""
+    """Equation 9 with its simulation, limit and error; φ, alignment and cancelled gradient over training."""
     per_batch, half = [(1 / config.batch, f"1/B, B = {config.batch}")], [(0.5, "half (figure 4)")]
     late = f"gradient cancelled by momentum, from {SETTLED:.0%} of the steps on"
     snr, cosine = "signal-to-noise ratio of the gradient", "gradient against momentum"

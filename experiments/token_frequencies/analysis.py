@@ -19,7 +19,7 @@ def growth(table, column: str):
 
 
 def is_open(row) -> bool:
-    """Whether the counts do not determine the exponent, so that the numbers of the fit are no result."""
+    """True if the counts do not determine the exponent; the fit's numbers are then not a result."""
     return row["exponent_low"] is None or np.isnan(row["exponent_low"])
 
 

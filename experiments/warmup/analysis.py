@@ -40,7 +40,7 @@ def best_rate(table, config: Config, name: str, warmup: float) -> float | None:
 
 
 def at_edge(table, config: Config, name: str, warmup: float) -> bool:
-    """Whether the best rate is the first or last of its grid, so that a better rate may lie beyond."""
+    """True if the best rate is the first or last of its grid, so that a better rate may lie beyond."""
     rates = rates_of(config, name)
     return best_rate(table, config, name, warmup) in (rates[0], rates[-1])
 

@@ -32,9 +32,9 @@ class ArmQuestion(NamedTuple):
 
     arms: tuple[str, ...]  # the arms that it needs
     statement: str
-    figure: int
-    measure: Callable[[Any, Config], LossDifference]
-    claimed: tuple[float, float]
+    figure: int  # of the paper
+    measure: Callable[[Any, Config], LossDifference]  # (table, config) → the measured values
+    claimed: tuple[float, float]  # the region, as in `lvp.analysis.claims.judge`
 
 
 def _gap(name: str, reference: bool = False):

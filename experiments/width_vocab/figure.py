@@ -8,7 +8,7 @@ from lvp.analysis.arms_figure import optima_by_arm
 def figure(table, config: Config, *, tier: str, corpus: str, partial: tuple[int, int] | None):
     """Loss over embedding rate by width for each reading, optimum over width, and slope over horizon.
 
-    The optimum stands beside the slopes 0, −1/2 and −1.
+    The panel of the optimum also shows the slopes 0, −1/2 and −1.
     """
     return optima_by_arm(
         config.widths,

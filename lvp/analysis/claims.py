@@ -25,17 +25,17 @@ class Claim:
     Raises: InputError for an unknown verdict or an interval whose ends are in the wrong order.
     """
 
-    experiment: str
+    experiment: str  # its name
     statement: str  # the claim in one sentence
     source: str  # paper and figure, theorem or table
     paper_value: float | str | None  # the paper's number or words; None if it gives neither
     value: float | None  # our measurement; None if there is none
     interval: tuple[float, float] | None  # its 95 % interval; None if unknown
     verdict: str  # one of VERDICTS
-    tier: str
-    corpus: str
-    commit: str
-    note: str = ""
+    tier: str  # of the sweep
+    corpus: str  # of the sweep
+    commit: str  # of the code
+    note: str = ""  # after the statement in tables
 
     def __post_init__(self):
         for name in ("experiment", "statement", "source", "tier", "corpus", "commit", "note"):
@@ -121,7 +121,7 @@ class Question:
     paper_value: float | str | None  # the paper's number or words; None if it gives neither
     claimed: float | tuple[float, float]  # the value or the region, as in `judge`
     rivals: tuple[float, ...] = ()  # values that other theories claim
-    note: str = ""
+    note: str = ""  # after the statement in tables
 
     def answer(self, measurement: Measurement, context: Mapping[str, str]) -> Claim:
         """Returns the claim with the verdict that the measurement allows.

@@ -120,15 +120,15 @@ class Reading:
     points: np.ndarray  # indices of the grid points used
     simulated: np.ndarray | None  # log rates of the simulated curves; None if the noise is unknown
     grid_std: float = 0.0  # standard deviation from the unknown position between two rates
-    notes: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()  # as in Optimum
 
 
 @dataclass(frozen=True)
 class Search:
     """The minimum of the measured curve and those of the simulated curves (None: noise unknown)."""
 
-    located: Located
-    draws: Located | None
+    located: Located  # of the measured curve
+    draws: Located | None  # of the simulated curves
     shift: float  # added to the simulated log rates to centre their noise on the measured log rate
     flat: bool  # the curvature does not exceed the noise
 
@@ -186,7 +186,7 @@ def geometric_mean(curve: Curve, noise: Noise, search: Search, tolerance: float)
     The ends of the band lie between two rates; each end contributes half of its step to the uncertainty.
     """
     if curve.lanes[np.isfinite(curve.lanes)].min() <= 0:
-        raise InputError("the geometric mean takes rates within a share of the best: losses must be above 0")
+        raise InputError("losses must be above 0 for method geometric_mean: use quadratic or argmin")
     log_rate, low, high = (x.item() for x in _within(curve, curve.lanes, tolerance))
     ends = low == 0, high == len(curve.log_rates) - 1
     off = {(False, False): 0, (True, False): -1, (False, True): 1, (True, True): 3}[ends]

@@ -14,20 +14,17 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Heat:
-    """A heat map of positive values [rows, columns] on a logarithmic colour scale.
+    """A heat map on a logarithmic colour scale."""
 
-    Heat maps with the same `scale` share their colours. `texts` are the cells' labels (None: the values). `doubtful`
-    cells, a boolean array [rows, columns], are hatched."""
-
-    title: str
-    rows: Sequence[str]
-    columns: Sequence[str]
-    values: np.ndarray
-    ylabel: str
-    xlabel: str
-    scale: str
-    texts: Sequence[Sequence[str]] | None = None
-    doubtful: np.ndarray | None = None
+    title: str  # above the panel
+    rows: Sequence[str]  # labels of the rows
+    columns: Sequence[str]  # labels of the columns
+    values: np.ndarray  # [rows, columns], positive
+    ylabel: str  # name of the rows
+    xlabel: str  # name of the columns
+    scale: str  # heat maps with the same scale share their colours
+    texts: Sequence[Sequence[str]] | None = None  # labels of the cells; None: the values
+    doubtful: np.ndarray | None = None  # [rows, columns], True for hatched cells
 
     def draw(self, axes: "Axes", panels: "Sequence[Drawn]") -> None:
         """For `lvp.analysis.figure_style.sheet`."""
@@ -36,16 +33,14 @@ class Heat:
 
 @dataclass(frozen=True)
 class Dots:
-    """A column of dots for each label: values [N] with intervals (low, high) or None, and the `points` they summarise.
+    """A column of dots for each of N labels. An infinite value is drawn as ∞ at the upper edge."""
 
-    `points` is [N] lists. An infinite value is drawn as ∞ at the upper edge."""
-
-    title: str
-    labels: Sequence[str]
-    series: Sequence[tuple[str, Numbers, Sequence[tuple[float, float] | None]]]
-    ylabel: str
-    points: Sequence[Numbers] = ()
-    points_label: str = ""
+    title: str  # above the panel
+    labels: Sequence[str]  # [N]
+    series: Sequence[tuple[str, Numbers, Sequence[tuple[float, float] | None]]]  # (name, values [N], intervals [N])
+    ylabel: str  # beside the panel
+    points: Sequence[Numbers] = ()  # N lists of the values that a dot summarises
+    points_label: str = ""  # their name in the legend
 
     def draw(self, axes: "Axes", panels: "Sequence[Drawn]") -> None:
         """For `lvp.analysis.figure_style.sheet`."""

@@ -66,7 +66,7 @@ def optimum_vs_width(
     widths, grids, lanes = _checked(widths, rates, losses_by_width)
     optima = find_optima(rates, losses_by_width, tolerance=tolerance) if optima is None else list(optima)
     if len(optima) != len(widths):
-        raise InputError(f"{widths.size} widths but {len(optima)} optima")
+        raise InputError(f"{widths.size} widths but {len(optima)} optima: pass an optimum per width")
     fit = fit_slope(widths, optima) if fit is None else fit
     with matplotlib.rc_context(STYLE):
         figure = Figure(figsize=(12, 5.6), layout="constrained")

@@ -39,7 +39,7 @@ def powers(
 
     `lvp.analysis.slope` is the same fit for one quantity. Each point has its variance s² and all have a common variance
     τ² (Paule and Mandel). The variances of the powers are Knapp and Hartung's, with a t quantile of n − k − 1 degrees
-    of freedom. They are at least the variance from seed noise alone.
+    of freedom. The intervals extend at least one standard error of seed noise to either side.
 
     Args:
       quantities: name → values [N], positive. optima: N Optimum, or a pair as for `slope`.

@@ -79,7 +79,7 @@ def slope(
         raise InputError(f"level must lie between 0 and 1, got {level!r}")
     rates, stds, reasons = points(optima, include_flagged)
     if len(rates) != len(widths):
-        raise InputError(f"{len(widths)} widths but {len(rates)} optima")
+        raise InputError(f"{len(widths)} widths but {len(rates)} optima: pass an optimum per width")
     excluded = tuple((float(w), why) for w, why in zip(widths, reasons, strict=True) if why)
     keep = np.array([not why for why in reasons])
     x, y, stds = np.log(widths[keep]), np.log(rates[keep]), stds[keep]

@@ -12,7 +12,7 @@ from lvp.cli import recommend
 from lvp.cli.parser import Parser, add_command, need, parsed, run_command, setting
 from lvp.errors import InputError, unknown
 
-# What a run of the 1B has that Hayou & Liu 2025 do not state.
+# Settings of the 1B model's run that Hayou & Liu 2025 do not state.
 BATCH = 256  # rows: 2^20 tokens of context 4096
 STEPS = 62_000  # about their 65 B tokens at that batch
 
@@ -69,7 +69,7 @@ def _plan(arguments) -> None:
     kind, _, count = arguments.topology.partition(":")
     if kind == "host" and count.isdecimal():
         os.environ["XLA_FLAGS"] = f"{os.environ.get('XLA_FLAGS', '')} --xla_force_host_platform_device_count={count}"
-    os.environ.setdefault("JAX_PLATFORMS", "cpu")  # nothing is run: an accelerator at hand is left alone
+    os.environ.setdefault("JAX_PLATFORMS", "cpu")  # the program is only compiled, so no accelerator is needed
     need("plan", "flax", "pydantic", extra="lab,tpu")
     from lvp import plan
     from lvp.parallel.sharding import mesh_sizes

@@ -1,4 +1,4 @@
-"""What all our command lines have in common: errors of one line, with a suggestion for what was misspelt."""
+"""Shared by all command lines: errors in one line, with suggestions for misspelt names."""
 
 import argparse
 import importlib.util
@@ -11,9 +11,9 @@ from lvp.cli.output import outputs
 from lvp.errors import InputError, shown, unknown
 from lvp.files import explained
 
-# What `lvp.data.text.corpora` knows.
+# The corpora of `lvp.data.text.corpora`.
 CORPORA = "python-docs, wikitext2[:DIR], text:FILE-OR-DIR, tfds:NAME, tokens:DIR, zipf[:EXPONENT]"
-_LARGEST = 2**53  # up to which whole numbers and floats are the same
+_LARGEST = 2**53  # largest number up to which floats represent all whole numbers
 
 
 class Parser(argparse.ArgumentParser):
@@ -51,7 +51,7 @@ def add_command(subparsers: Any, name: str, function: Callable, text: str) -> ar
 
 
 def short_name(parser: argparse.ArgumentParser) -> str:
-    """The word that names the program: sweeps, of `python -m sweeps run`."""
+    """The name of the program: "sweeps" for `python -m sweeps run`."""
     words = [word for word in parser.prog.split() if word not in ("python", "-m")]
     return words[0]
 
@@ -65,7 +65,7 @@ def setting(text: str) -> tuple[str, str]:
 
 
 def need(command: str, *packages: str, extra: str) -> None:
-    """InputError that names the packages which are missing and the extra that brings them."""
+    """Raises InputError if packages are missing; the error names them and the extra that installs them."""
     if missing := [name for name in packages if importlib.util.find_spec(name) is None]:
         raise InputError(f"{command} needs {' and '.join(missing)}: pip install -e '.[{extra}]'")
 

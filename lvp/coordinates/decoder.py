@@ -20,7 +20,7 @@ from lvp.parametrization import Rule, Table, check_whole, table
 WIDTHS = (32, 64, 128, 256)
 VOCAB = 1024
 HIDDEN_LR = 0.002
-HEAD_DIM = 32  # held, so that heads grow with the width
+HEAD_DIM = 32  # constant, so that the number of heads grows with the width
 ROWS, CONTEXT = 8, 64
 _FLAT = 1e-6
 
@@ -36,25 +36,26 @@ def check(
     seeds: int = 4,
     token_rows: str = "plain",
 ) -> Coordinates:
-    """A decoder (LayerNorm, GeLU, rotary positions, heads of 32) trained by Adam on one batch of 8 × 64 random tokens.
+    """Runs the check for a decoder (LayerNorm, GeLU, rotary positions, heads of 32) trained by Adam.
 
-    Tokens are drawn by Zipf's law of exponent 1, the same at all widths of a vocabulary. Rotary positions, since fixed
-    ones of amplitude 1 drown embedding rows of norm 1. Activations: the tokens' rows as they enter the model, the
-    output of every matrix of the blocks, the residual stream after the last norm ("hidden") and the logits.
+    The data are one batch of 8 × 64 random tokens, drawn by Zipf's law of exponent 1 and equal at all widths with the
+    same vocabulary. Positions are rotary, because added positions of amplitude 1 are much larger than embedding rows of
+    norm 1. The activations are the tokens' rows as they enter the model, the output of every matrix of the blocks, the
+    residual stream after the last norm ("hidden") and the logits.
 
     Args:
-      rule: as `lvp.parametrization.table` takes it. widths: three or more, multiples of 32.
+      rule: as in `lvp.parametrization.table`. widths: three or more, multiples of 32.
       vocab: m, or a function of the width (m = 8 d: `lambda d: 8 * d`).
-      hidden_lr: the hidden matrices' rate at the smallest width; the rule's multipliers move it (and the embedding's,
-        which is the rule's there).
+      hidden_lr: the hidden matrices' rate at the smallest width. The rule gives the other rates there, and all rates at
+        the other widths.
       layers, steps, seeds: 1 or more.
       token_rows: how rows enter the model, one of `lvp.parametrization.TOKEN_ROWS`.
 
-    Returns: `lvp.coordinates.Coordinates`; `expected` holds the powers that the rule's own table implies: of the
-      embedding's rows (which Adam moves by about the rate a step), and of the logits at init.
+    Returns: `lvp.coordinates.Coordinates`. Its expected powers follow from the rule's own table, for the embedding's
+      rows (which Adam moves by about the rate per step) and for the logits at init.
 
-    Raises: InputError as `lvp.coordinates.check` and `lvp.parametrization.table`; a width no multiple of 32; a rate
-      that is not above zero.
+    Raises: InputError as `lvp.coordinates.check` and `lvp.parametrization.table`, and for a width that is not a
+      multiple of 32 or a rate that is not above zero.
     """
     widths = _checked(widths, hidden_lr)
     vocab_of = vocab if callable(vocab) else lambda _: vocab
@@ -83,7 +84,7 @@ def _checked(widths: Sequence[int], hidden_lr: float) -> list[int]:
     widths = sorted({check_whole("width", width, 1) for width in widths})
     for width in widths:
         if width % HEAD_DIM:
-            raise InputError(f"width {width} must be a multiple of {HEAD_DIM}, the entries of a head")
+            raise InputError(f"width {width} must be a multiple of {HEAD_DIM}, the size of a head")
     if not 0 < hidden_lr < float("inf"):
         raise InputError(f"hidden_lr must be a finite number above zero, got {hidden_lr!r}")
     return widths
@@ -122,7 +123,7 @@ def _loss(activations, tokens):
 
 
 def _expected(tables: list[Table]) -> dict[tuple[str, str], Expected]:
-    """Powers other than 0 that the tables themselves imply."""
+    """The powers other than 0 that follow from the tables."""
     logs = np.log([t.width for t in tables])
 
     def power(values) -> float:
@@ -141,7 +142,7 @@ def _expected(tables: list[Table]) -> dict[tuple[str, str], Expected]:
         ("embedding", "final"): Expected(min(init, rate), max(init, rate), rows),
         ("embedding", "change"): Expected(rate, rate, rows),
         ("logits", "initial"): Expected(logits, logits, head),
-        # The change, of order one, takes over as training goes on.
+        # The change, of order one, dominates later in training.
         ("logits", "final"): Expected(min(logits, 0.0), max(logits, 0.0), head),
     }
     return {key: expected for key, expected in made.items() if max(abs(expected.low), abs(expected.high)) > _FLAT}

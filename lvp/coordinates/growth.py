@@ -1,4 +1,4 @@
-"""The check itself, for any init and apply: sizes of activations over width, powers fitted to them, verdicts."""
+"""The coordinate check for any init and apply: sizes of activations over width, fitted powers, verdicts."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -24,24 +24,24 @@ LEAST_WIDTHS = 3
 
 @dataclass(frozen=True)
 class Expected:
-    """Powers of width that a rule means an activation to have, from `low` to `high`, and why."""
+    """The powers of width that a rule predicts for an activation."""
 
-    low: float
-    high: float
-    why: str
+    low: float  # smallest power
+    high: float  # largest power
+    why: str  # the reason, for the report
 
 
 @dataclass(frozen=True)
 class Growth:
-    """How one quantity of one activation follows the width.
+    """The growth of one quantity of one activation with the width.
 
     Attributes:
-      activation, quantity: its name, and one of QUANTITIES: the mean absolute entry at init ("initial") and after the
-        steps ("final"), and that of the difference between the two ("change").
+      activation, quantity: the activation's name, and one of QUANTITIES: the mean absolute entry at init ("initial"),
+        after the steps ("final"), and of the difference between the two ("change").
       values: [widths, seeds], in the activation's unit.
-      fit: `lvp.analysis.Slope` of ln value over ln width; widths at which the value is 0 or not finite are left out.
-      expected: what is expected of it, or None: a power of 0.
-      margin: powers within it are flat.
+      fit: `lvp.analysis.Slope` of ln value over ln width; widths with a value that is 0 or not finite are left out.
+      expected: the expected powers; None means 0.
+      margin: powers within ± margin are flat.
     """
 
     activation: str
@@ -53,8 +53,10 @@ class Growth:
 
     @property
     def verdict(self) -> str:
-        """ "flat": the power's interval lies within ± margin. "grows", "vanishes": it shuts out 0 and the power itself
-        is beyond the margin. "zero": 0 at every width. "diverged": not finite somewhere. Else "unresolved"."""
+        """The verdict on the power of width.
+
+        "flat": the power's interval lies within ± margin. "grows", "vanishes": the interval excludes 0 and the power is
+        outside of the margin. "zero": 0 at every width. "diverged": a value is not finite. Otherwise "unresolved"."""
         if not np.isfinite(self.values).all():
             return "diverged"
         if not self.values.any():
@@ -70,31 +72,28 @@ class Growth:
 
     @property
     def as_expected(self) -> bool:
-        """Whether the power's interval meets what is expected, give or take the margin."""
+        """True if the power's interval overlaps the expected powers, extended by the margin."""
         expected = self.expected or Expected(0.0, 0.0, "")
         low, high = self.fit.interval
         return bool(low <= expected.high + self.margin and high >= expected.low - self.margin)
 
     @property
     def alarm(self) -> bool:
-        """Whether the rule does not do what it should: diverged, or growing or vanishing where it is not expected."""
+        """True if the quantity diverged, or grows or vanishes contrary to expectation."""
         moves = self.verdict in ("grows", "vanishes")
         return self.verdict == "diverged" or (moves and (self.expected is None or not self.as_expected))
 
 
 @dataclass(frozen=True)
 class Coordinates:
-    """What `check` returns: `coordinates["logits", "change"]` is a `Growth`; `str` of it is a table.
+    """The result of `check`. `coordinates["logits", "change"]` is a `Growth`; `str(coordinates)` is a table."""
 
-    `widths` ascending; `growths` in the order of the activations, and of QUANTITIES.
-    """
-
-    widths: tuple[int, ...]
-    steps: int
-    seeds: int
-    growths: tuple[Growth, ...]
-    title: str = ""
-    notes: tuple[str, ...] = field(default=())
+    widths: tuple[int, ...]  # ascending
+    steps: int  # training steps
+    seeds: int  # inits per width
+    growths: tuple[Growth, ...]  # in the order of the activations, and of QUANTITIES
+    title: str = ""  # of table and figure
+    notes: tuple[str, ...] = field(default=())  # below the table
 
     def __getitem__(self, key: tuple[str, str]) -> Growth:
         for growth in self.growths:
@@ -114,12 +113,13 @@ class Coordinates:
         return report.text(self)
 
     def as_dict(self) -> dict[str, Any]:
-        """All of it as JSON's types; what is not finite is None."""
+        """The result as JSON types; numbers that are not finite are None."""
         return report.as_dict(self)
 
     def figure(self) -> "Figure":
-        """A matplotlib Figure, for `lvp.analysis.figure_style.save_as`: sizes over width, log-log, a row per
-        quantity."""
+        """A matplotlib Figure of sizes over width, log-log, with a row per quantity.
+
+        `lvp.analysis.figure_style.save_as` writes it."""
         return report.figure(self)
 
 
@@ -138,35 +138,36 @@ def check(
     title: str = "",
     notes: Sequence[str] = (),
 ) -> Coordinates:
-    """Trains a few steps at several widths and fits the power of width that every activation follows.
+    """Trains a few steps at several widths and fits a power of width to every activation.
 
-    Every function gets the width, which those that read it off their parameters' shapes may ignore; all are traced.
-    A width is one compiled program, in which the seeds are trained one after the other, each `steps` times on the
-    same batch.
+    Every function receives the width, and may ignore it if it follows from the parameters' shapes. All functions are
+    traced. Each width is one compiled program, which trains the seeds one after the other, each for `steps` steps on
+    the same batch.
 
     Args:
-      init: (key, width) → params, any pytree; the parametrization's init stds belong in here.
-      apply: (params, batch, width) → activations, name → array [..., width] of any rank; names with a "/" are shown
-        by their first part.
+      init: (key, width) → params, any pytree, drawn with the parametrization's init stds.
+      apply: (params, batch, width) → activations, name → array [..., width] of any rank. The first part of a name with
+        "/" is its column of the figure.
       widths: three or more, distinct.
       loss: (activations, batch) → scalar.
       optimizer: width → optax transformation, with the parametrization's rates at that width
         (`lvp.optim.parametrized` with a `Table`).
-      batch: what apply and loss take, any pytree of arrays; or a function width → batch, where it depends on width.
-      steps: of training, 1 or more. seeds: inits per width, 1 or more; with one, intervals rest on scatter alone.
-      expected: (activation, quantity) → `Expected`, where a power of 0 is not what the rule has.
-      margin: powers of width that count as flat.
-      title, notes: for the table and the picture.
+      batch: the argument of apply and loss, any pytree of arrays; or a function width → batch.
+      steps: training steps, 1 or more. seeds: inits per width, 1 or more; with one seed, intervals depend on the
+        scatter between widths only.
+      expected: (activation, quantity) → `Expected`, if the rule predicts a power other than 0.
+      margin: powers of width within ± margin count as flat.
+      title, notes: for the table and the figure.
 
-    Returns: `Coordinates`, every `Growth.values` of which is [widths, seeds].
+    Returns: `Coordinates`; each `Growth.values` is [widths, seeds].
 
     Raises:
-      InputError: widths, steps, seeds or a margin out of range; activations that are none, empty, or not the same at
-        all widths; an `expected` of something that is not there.
+      InputError: widths, steps, seeds or margin out of range; no activations, empty activations, or different
+        activations at different widths; an `expected` activation or quantity that does not exist.
     """
     widths = sorted({check_whole("width", width, 1) for width in widths})
     if len(widths) < LEAST_WIDTHS:
-        raise InputError(f"widths must be at least {LEAST_WIDTHS} different ones, for an interval; got {widths}")
+        raise InputError(f"widths must be at least {LEAST_WIDTHS} different numbers, for an interval; got {widths}")
     steps, seeds = check_whole("steps", steps, 1), check_whole("seeds", seeds, 1)
     if not 0 < margin < 1:
         raise InputError(f"margin must lie between 0 and 1, got {margin!r}")
@@ -186,16 +187,16 @@ def check(
 
 def _check_names(width: int, measured: list[dict], expected: Mapping) -> None:
     if set(measured[-1]) != set(measured[0]):
-        raise InputError(f"apply gives other activations at width {width} than at the first")
+        raise InputError(f"apply gives other activations at width {width} than at the first width: return equal names")
     for name, quantity in expected:
         if name not in measured[0] or quantity not in QUANTITIES:
-            raise InputError(f"expected speaks of {(name, quantity)!r}, which is not measured")
+            raise InputError(f"expected has {(name, quantity)!r}, which is not measured: remove it")
 
 
 def _sizes(init, apply, loss, transform, batch, width: int, steps: int, seeds: int) -> dict[str, np.ndarray]:
     """Name → [seeds, quantities]: mean absolute entries at init, after the steps, and of their difference."""
 
-    order: list[str] = []  # jax sorts the keys of what it returns
+    order: list[str] = []  # jax sorts the keys of a returned dict
 
     def of_loss(params, batch):
         activations = apply(params, batch, width)
@@ -207,7 +208,7 @@ def _sizes(init, apply, loss, transform, batch, width: int, steps: int, seeds: i
         params = init(key, width)
         shapes = jax.eval_shape(lambda p, b: of_loss(p, b)[1], params, batch)
 
-        # Init is step 0 of the same loop, so that the model is compiled once; its last update is of no account.
+        # Init is step 0 of the same loop, so that the model is compiled once; the last update has no effect.
         def step(carry, index):
             params, state, first = carry
             gradients, activations = jax.grad(of_loss, has_aux=True)(params, batch)
@@ -220,10 +221,10 @@ def _sizes(init, apply, loss, transform, batch, width: int, steps: int, seeds: i
         _, sizes = jax.lax.scan(step, (params, transform.init(params), first), jnp.arange(steps + 1))
         return {name: jnp.stack([x[0, 0], x[-1, 0], x[-1, 1]]) for name, x in sizes.items()}
 
-    # A key of its own for every width: of one key, a larger array may begin with the entries of a smaller one.
+    # A separate key for every width: with a shared key, a larger array can begin with the entries of a smaller array.
     keys = jax.random.split(jax.random.fold_in(jax.random.key(0), width), seeds)
     seed_by_seed = lambda keys, batch: jax.lax.map(lambda key: run(key, batch), keys)  # noqa: E731
-    # The time goes into compiling: a few steps are no time for LLVM's dearest optimizations to pay.
+    # Compilation dominates the time: LLVM's expensive optimizations do not pay off in a few steps.
     activations = jax.jit(seed_by_seed, compiler_options={"xla_backend_optimization_level": 1})(keys, batch)
     return {name: np.asarray(activations[name], np.float64) for name in order}
 
@@ -237,11 +238,11 @@ def _check_activations(activations) -> None:
         raise InputError(f"apply must return a dict of activations, name → array, got {type(activations).__name__}")
     for name, x in activations.items():
         if not isinstance(name, str) or not hasattr(x, "shape") or x.size == 0:
-            raise InputError(f"activation {name!r} must be a named, non-empty array")
+            raise InputError(f"activation {name!r} must be a non-empty array with a string as its name")
 
 
 def _fit(widths, values: np.ndarray) -> Slope:
-    """Of the geometric means over seeds; their scatter gives the standard errors."""
+    """The slope through the geometric means over seeds, with standard errors from the scatter of the seeds."""
     usable = (np.isfinite(values) & (values > 0)).all(axis=1)
     logs = np.log(np.where(usable[:, None], values, 1.0))
     means = np.where(usable, np.exp(logs.mean(axis=1)), np.nan)

@@ -1,4 +1,4 @@
-"""A coordinate check as text, as JSON's types and as a picture."""
+"""A coordinate check as text, JSON types and figure."""
 
 import dataclasses
 from typing import TYPE_CHECKING, Any
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 def text(coordinates: "Coordinates") -> str:
-    """A line per activation, a column per quantity; then what is expected not to be flat, and the alarms."""
+    """The table of activations (lines) and quantities (columns), the expected deviations, and the alarms."""
     lines = [("power of width, 95 % interval", *(_column(coordinates, words) for words in QUANTITIES.values()))]
     for name in coordinates.activations:
         growths = [coordinates[name, quantity] for quantity in QUANTITIES]
@@ -69,7 +69,7 @@ def _verb(growth: "Growth") -> str:
 
 
 def as_dict(coordinates: "Coordinates") -> dict[str, Any]:
-    """As `Coordinates.as_dict`."""
+    """Implements `Coordinates.as_dict`."""
     growths = [
         {
             "activation": growth.activation,
@@ -97,7 +97,7 @@ def _finite(x: float) -> float | None:
 
 
 def figure(coordinates: "Coordinates") -> "Figure":
-    """A row of panels per quantity; a column per first part of the activations' names."""
+    """Draws a row of panels per quantity, with a column per first part of the activations' names."""
     groups: dict[str, list[str]] = {}
     for name in coordinates.activations:
         groups.setdefault(name.rpartition("/")[0].partition("/")[0], []).append(name)
@@ -121,7 +121,7 @@ def figure(coordinates: "Coordinates") -> "Figure":
 
 
 def _decade(series: list[Series]) -> tuple[float, float] | None:
-    """Limits of at least a decade, in which what is flat looks it."""
+    """Axis limits of at least a decade, so that flat series look flat."""
     values = np.concatenate([one.y for one in series])
     values = values[np.isfinite(values)]
     if not values.size:

@@ -1,5 +1,6 @@
-"""Corpora, tokenizers, token files and image files, on the host, without jax; `lvp.data.tokens.batches` and
-`lvp.data.images.batches` are what runs in jit."""
+"""Corpora, tokenizers, token files and image files, on the host and without jax.
+
+`lvp.data.tokens.batches` and `lvp.data.images.batches` run inside compiled steps."""
 
 from lvp.data.images.datasets import Images, load_images
 from lvp.data.text.corpora import Corpus, load

@@ -61,7 +61,7 @@ def dead_fraction(maxima: Mapping[str, Any]) -> dict:
         x = wide(x)
         if x.ndim != 1 or x.size == 0:
             raise InputError(f"maxima at {path!r} must be [C], one per unit, got shape {x.shape}")
-        # NaN > 0 is false: without this line a diverged network would have no dead unit.
+        # NaN <= 0 is false: without this line a diverged network would have no dead unit.
         dead[path] = jnp.where(jnp.isnan(x), x, x <= 0)
     if not dead:
         raise InputError("maxima must hold at least one layer")

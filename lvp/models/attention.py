@@ -36,8 +36,8 @@ def causal_attention(
 ) -> jax.Array:
     """Softmax attention in which token t sees tokens max(0, t − window + 1) … t.
 
-    Query head h uses the key and value head h · G // H. A block of queries is multiplied only by keys that some query
-    of it sees: with 4 blocks and no window, 5/8 of all products are computed.
+    Query head h uses the key and value head h · G // H. A block of queries is multiplied only by keys that at least one
+    of its queries sees: with 4 blocks and no window, 5/8 of all products are computed.
     """
     length = q_BTHK.shape[1]
     window = window or length

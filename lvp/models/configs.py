@@ -28,16 +28,16 @@ class DecoderConfig:
     positions that are not chosen.
     """
 
-    vocab: int
-    width: int
-    layers: int = 2
-    context: int = 256
+    vocab: int  # number of tokens, with padding if there is any
+    width: int  # of the residual stream
+    layers: int = 2  # number of blocks
+    context: int = 256  # tokens per row
     head_dim: int | None = None  # None: `default_head_dim`
     mlp_factor: int = 4  # inner width of the MLP over the width
-    norm: str = "layer"
+    norm: str = "layer"  # "none", "layer" or "rms"
     norm_epsilon: float = 1e-6  # added to the variance
     position_amplitude: float = 1.0  # factor on sinusoidal positions, whose entries lie in [−1, 1]
-    dtype: str = "float32"
+    dtype: str = "float32"  # of the computation; parameters are float32
     attention_block: int = 64  # queries per call of the attention kernel
     tied: bool = False  # one matrix is embedding and head, with the head's role (`lvp.roles.DEFAULT` says why)
     # "sinusoidal": a fixed encoding added to the token rows, at any length. "learned": a matrix [context, width] with
@@ -52,7 +52,7 @@ class DecoderConfig:
     window: int | None = None  # a token sees itself and the window − 1 tokens before it; None: all
     mlp: str = "gelu"  # or "swiglu" (Shazeer 2020): silu(x · gate) ⊙ (x · up), with three matrices
     rotary_dim: int | None = None  # first entries of a head that rotary positions turn; None: all
-    rotary_base: float = 10_000.0
+    rotary_base: float = 10_000.0  # base of the rotary wavelengths
     norm_biases: bool | None = None  # of LayerNorm; None: as `biases`
     scan: bool = False  # the blocks are one block of stacked parameters, compiled once
     remat: str = "none"  # recomputed in the backward pass: nothing, all but products with weights, or whole blocks
@@ -96,10 +96,10 @@ class DecoderConfig:
         if self.positions != "sinusoidal" and self.position_amplitude != 1.0:
             raise InputError(
                 f"decoder: position_amplitude {self.position_amplitude} scales sinusoidal positions only; "
-                f"{self.positions} ones take no factor"
+                f"{self.positions} positions take no factor"
             )
         if self.positions != "rotary" and self.rotary_dim is not None:
-            raise InputError(f"decoder: rotary_dim {self.rotary_dim} is of rotary positions, not of {self.positions}")
+            raise InputError(f"decoder: rotary_dim {self.rotary_dim} needs positions 'rotary', got {self.positions!r}")
         if self.positions == "rotary" and (self.turned % 2 or self.turned > self.head_size):
             raise InputError(f"decoder: rotary_dim {self.turned} must be even and at most head_dim {self.head_size}")
 

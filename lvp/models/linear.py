@@ -51,7 +51,7 @@ def apply(params: Any, tokens: jax.Array) -> jax.Array:
 
 
 def dense_loss(params: Any, frequencies: jax.Array, targets: jax.Array, loss: str = "square") -> jax.Array:
-    """Σ_i α_i ℓ(E_i W, Z_i) through all [m, m] logits: what `gradients` differentiates, as a reference for tests.
+    """Σ_i α_i ℓ(E_i W, Z_i) through all [m, m] logits, whose gradients `gradients` computes; a reference for tests.
 
     Arguments as `gradients`; ℓ(z, z') = ‖z − z'‖²/(2m) for "square", −log softmax(z)[target] (nats) otherwise.
     """
@@ -96,7 +96,7 @@ def random_signal_gradients(params: Any, frequencies: jax.Array, key: jax.Array,
     """The infinite-batch gradients of the square loss under Assumption 2: E W − Z is iid N(0, 1).
 
     dE = m⁻¹ D_α V Wᵀ, dW = m⁻¹ Eᵀ D_α V, with V [m, m] iid N(0, 1), independent of E and W. Row i of V comes from `key`
-    and i alone, whatever the chunk. Arguments, returns and errors otherwise as `gradients`.
+    and i only, and does not depend on the chunk. Other arguments, returns and errors are those of `gradients`.
     """
     vocab = matrices(params)[1].shape[1]
     rows = jnp.arange(vocab)

@@ -48,7 +48,7 @@ class ResNetConfig:
     norm_epsilon: float = 1e-5  # added to the variance
 
     def __post_init__(self):
-        object.__setattr__(self, "image", tuple(self.image))  # a list, where it comes from JSON
+        object.__setattr__(self, "image", tuple(self.image))  # JSON gives a list
         for name, least in (("classes", 2), ("channels", 1)):
             if getattr(self, name) < least:
                 raise InputError(f"resnet: {name} must be at least {least}, got {getattr(self, name)}")
@@ -194,8 +194,8 @@ class ResNet(NamedTuple):
     apply(params, stats, images_BHWC, negative_slope, train, capture=False) → (logits_BK, stats). With `train`, the
       batch's own mean and variance normalise, and the running ones move towards them (the biased variance); without,
       the running ones normalise and come back as they are. `negative_slope`: of every ReLU, a number or a traced
-      scalar: 0 is a ReLU, 0.1 a leaky one. With capture, (logits_BK, stats, pre_activations): path of every ReLU →
-      what goes into it, [B, H, W, C] of its stage.
+      scalar: 0 is a ReLU, 0.1 a leaky ReLU. With capture, (logits_BK, stats, pre_activations): path of every ReLU →
+      its input, [B, H, W, C] of its stage.
     """
 
     config: ResNetConfig

@@ -143,7 +143,9 @@ def decays_of(factory: Callable, rates: Mapping[str, Any], weight_decay: Any) ->
         raise InputError(f"weight_decay is bound in a partial of {name}: pass it here as weight_decay= instead")
     if not _rates.accepts(factory, "weight_decay"):
         if weight_decay is not None:
-            raise InputError(f"weight_decay: {name} has no such parameter; use a factory that has (optax.adamw)")
+            raise InputError(
+                f"weight_decay: {name} has no such parameter; use a factory with weight decay, such as optax.adamw"
+            )
         return {role: {} for role in rates}
     if weight_decay is None:
         weight_decay = {}

@@ -51,7 +51,7 @@ def scale_by_coupled_adam(
     couple = (couple,) if isinstance(couple, str) else tuple(couple)
     unknown = [role for role in couple if role not in VOCABULARY_ROLES]
     if unknown:
-        raise InputError(f"couple: {unknown[0]!r} has no vocabulary; roles that have are {VOCABULARY_ROLES}")
+        raise InputError(f"couple: {unknown[0]!r} has no vocabulary; roles with a vocabulary are {VOCABULARY_ROLES}")
 
     axes = functools.partial(_vocabulary_axes, couple=couple, declarations=declarations)
 

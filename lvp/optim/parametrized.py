@@ -134,7 +134,7 @@ def _table(rule: Rule | Table, *, normalize: str | None, **shape: Any) -> Table:
     if isinstance(rule, Table):
         given = [name for name, value in {"normalize": normalize, **shape}.items() if value is not None]
         if given:
-            raise InputError(f"{given[0]} is for a rule, not for a Table, which already has it: remove {given[0]}")
+            raise InputError(f"{given[0]} is for a rule's name; this Table already has it: remove {given[0]}")
         return rule
     for name in ("width", "vocab"):
         if shape[name] is None:

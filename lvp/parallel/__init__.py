@@ -1,1 +1,1 @@
-"""Meshes and shardings, communication between processes, and figures of the hardware."""
+"""Meshes and shardings, communication between processes, and peak figures of hardware."""

@@ -9,11 +9,11 @@ from numpy.typing import ArrayLike
 
 
 def gathered(values: ArrayLike) -> np.ndarray:
-    """The values of all processes, uint32 [processes, k], from each one's [k]. All processes must call it."""
+    """The values of all processes, uint32 [processes, k], from the values [k] of each. All processes must call it."""
     return np.asarray(multihost_utils.process_allgather(np.asarray(values, np.uint32)))
 
 
 def shared(tree: Any) -> bool:
-    """Whether other processes hold a part of some array of the tree (or of its shapes with shardings)."""
+    """True if other processes hold a part of some array of the tree (or of its shapes with shardings)."""
     places = (getattr(x, "sharding", None) for x in jax.tree.leaves(tree))
     return any(place is not None and not place.is_fully_addressable for place in places)

@@ -1,7 +1,7 @@
 """Parametrizations: role × (width, vocabulary) → init std, learning-rate multiplier, decay, forward multiplier.
 
-`rules` holds the rules, `tables` builds their tables, `recommend` turns tables into rates for a model, `report` prints
-both, and `evidence` holds what committed results say about the rules.
+`rules` defines the rules, `tables` builds their tables, `recommend` computes a model's rates from the tables, `report`
+prints both, and `evidence` reads the committed measurements of the rules.
 """
 
 from lvp.parametrization.rules import (

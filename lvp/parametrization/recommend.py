@@ -1,9 +1,9 @@
-"""Which learning rate and init every role should have: a rule's answer, its source, and how far we measured it.
+"""Recommended learning rate and init of every role under a rule, with sources and measurements.
 
     from lvp.parametrization.recommend import recommend
 
     advice = recommend(width=2048, vocab=32064, hidden_lr=3e-4)  # tuned at this size
-    advice = recommend(width=2048, vocab=32064, hidden_lr=3e-3, from_width=256)  # tuned at width 256, and moved
+    advice = recommend(width=2048, vocab=32064, hidden_lr=3e-3, from_width=256)  # tuned at width 256
     print(advice)
     advice["embedding"].learning_rate
 
@@ -27,40 +27,39 @@ from lvp.parametrization.rules import PAPER_RULES
 if TYPE_CHECKING:
     from lvp.theory.token_frequencies import TokenFrequencies
 
-LOOKUPS = ("embedding", "position")  # whose rows a rule treats alike
+LOOKUPS = ("embedding", "position")  # roles with the same rates under every rule
 
 
 @dataclass(frozen=True)
 class RoleAdvice:
-    """What a role gets. `base_learning_rate` is the smaller model's, None where nothing is transferred; `formula` is
-    that of `learning_rate`: times the hidden rate, or, transferred, times `base_learning_rate`."""
+    """The recommended settings of a role."""
 
-    role: str
-    learning_rate: float
-    base_learning_rate: float | None
-    multiplier: float
-    formula: str
-    init_std: float
-    init_formula: str
-    decay: bool
-    source: str
-    forward_multiplier: float = 1.0
+    role: str  # of `lvp.roles.ROLES`
+    learning_rate: float  # in the unit of the optimizer
+    base_learning_rate: float | None  # the smaller model's rate; None without transfer
+    multiplier: float  # learning rate over the hidden rate, or over base_learning_rate
+    formula: str  # of the multiplier
+    init_std: float  # 0 for vectors: gains start at 1, biases at 0
+    init_formula: str  # of the init std
+    decay: bool  # weight decay applies
+    source: str  # paper and table of the learning rate
+    forward_multiplier: float = 1.0  # constant factor on the parameter's output
 
 
 @dataclass(frozen=True)
 class Recommendation:
-    """What `recommend` returns. `advice["embedding"]` is a role's; `str` of it is the readable form.
+    """The result of `recommend`. `advice["embedding"]` is a `RoleAdvice`; `str(advice)` is a report.
 
     Attributes:
-      rule, width, vocab, hidden_lr, from_width, from_vocab, embedding_lr: as asked for.
-      kappa: of "interpolated", else None.
-      roles: one `RoleAdvice` a role.
-      table: the `lvp.parametrization.Table` of it, in units of the hidden rate, for `lvp.optim.parametrized`.
-      embedding_by_rule: the embedding's rate under every rule, from the same rates given.
+      rule, width, vocab, hidden_lr, from_width, from_vocab, embedding_lr: the arguments.
+      kappa: κ of "interpolated", else None.
+      roles: a `RoleAdvice` per role.
+      table: the `lvp.parametrization.Table` in units of the hidden rate, for `lvp.optim.parametrized`.
+      embedding_by_rule: the embedding's rate under every rule, from the same arguments.
       evidence: `lvp.parametrization.evidence.transfer()`.
-      beyond: per result of it, how many times the size asked for lies outside of what was measured:
+      beyond: for each of its results, the factor by which the size is outside of the measured range, such as
         {"width": 16.0, "vocab": 7.8}; 1.0 inside.
-      tokens: what counts of tokens say, or None.
+      tokens: statistics of the token counts, or None without counts.
       token_rows: how the embedding's rows enter the model, one of `lvp.parametrization.TOKEN_ROWS`.
     """
 
@@ -81,7 +80,7 @@ class Recommendation:
     token_rows: str = "plain"
 
     def __getitem__(self, role: str) -> RoleAdvice:
-        self.table[role]  # which refuses what is no role
+        self.table[role]  # raises InputError for an unknown role
         return next(advice for advice in self.roles if advice.role == role)
 
     @property
@@ -91,7 +90,7 @@ class Recommendation:
 
     @property
     def snippet(self) -> str:
-        """Python code that makes the optimizer, `tx`, and the init stds by role, `init_std`; rates to six digits."""
+        """Python code that defines the optimizer `tx` and the init stds by role, `init_std`; rates have six digits."""
         shape = f"width={self.width}, vocab={self.vocab}"
         if self.kappa not in (None, 1.0):
             shape += f", kappa={self.kappa:.6g}"
@@ -120,7 +119,7 @@ class Recommendation:
         )
 
     def as_dict(self) -> dict[str, Any]:
-        """All of it as JSON's types."""
+        """The recommendation as JSON types."""
         values = {field.name: getattr(self, field.name) for field in dataclasses.fields(self) if field.name != "table"}
         values["roles"] = {advice.role: dataclasses.asdict(advice) for advice in self.roles}
         values["tokens"] = None if self.tokens is None else dataclasses.asdict(self.tokens)
@@ -143,32 +142,32 @@ def recommend(
     counts: ArrayLike | None = None,
     token_rows: str = "plain",
 ) -> Recommendation:
-    """Rate and init std of every role of a model of `width` and `vocab`, for Adam-like optimizers.
+    """Returns the rate and init std of every role of a model of `width` and `vocab`, for Adam-like optimizers.
 
-    Without `from_width`, `hidden_lr` is the tuned rate of this model's hidden matrices. The rule's ratios give the
-    other rates. With `from_width`, the rates were tuned on a smaller model, and the rule's multipliers move each rate.
+    Without `from_width`, `hidden_lr` is the tuned rate of this model's hidden matrices, and the rule's ratios give the
+    other rates. With `from_width`, the rates were tuned on a smaller model, and the rule's multipliers transfer them.
 
     Args:
       width: d ≥ 1. vocab: m ≥ 2. hidden_lr: above zero, in the unit of the optimizer.
       rule: "lvp", "mup", "sp" or "interpolated".
-      from_width, from_vocab: of the smaller model; from_vocab is `vocab` unless given.
-      embedding_lr: the rate the smaller model's embedding was tuned to. Learned positions go with it.
-      kappa: of "interpolated", in [0, 1]; held between the two sizes.
+      from_width, from_vocab: sizes of the smaller model; the default of from_vocab is `vocab`.
+      embedding_lr: the tuned rate of the smaller model's embedding and learned positions.
+      kappa: κ of "interpolated", in [0, 1], the same at both sizes.
       counts: whole numbers [n], n ≤ m: occurrences of each token (`lvp.data.tokens.counts`), which give κ = Σ α_i κ_i
         of "interpolated" and `Recommendation.tokens`.
-      token_rows: one of `lvp.parametrization.TOKEN_ROWS`; it decides the embedding's forward multiplier, and no rate.
+      token_rows: one of `lvp.parametrization.TOKEN_ROWS`. It sets the embedding's forward multiplier, but no rate.
 
     Raises:
-      InputError: an unknown rule, sizes or a κ out of range, rates that are not finite and above zero, from_vocab or
-        embedding_lr without from_width, counts that are none, kappa together with counts.
+      InputError: an unknown rule; sizes or κ out of range; rates that are not finite and above zero; from_vocab or
+        embedding_lr without from_width; invalid counts; kappa together with counts.
     """
-    row_multiplier(token_rows, 1)  # refuses an unknown name
+    row_multiplier(token_rows, 1)  # raises InputError for an unknown name
     _check_rate("hidden_lr", hidden_lr)
     if embedding_lr is not None:
         _check_rate("embedding_lr", embedding_lr)
     base = _base(from_width, from_vocab, vocab, embedding_lr)
     asked = (width, vocab), base, hidden_lr, embedding_lr, token_rows
-    _roles(rule, kappa, *asked)  # refuses a wrong rule or size before tokens are looked at
+    _roles(rule, kappa, *asked)  # raises InputError for a wrong rule or size before the tokens are analysed
     tokens = _tokens(counts, vocab, kappa)
     kappa = kappa if tokens is None else tokens.kappa
     table = _table(rule, kappa, *asked)
@@ -203,7 +202,7 @@ def _base(from_width, from_vocab, vocab, embedding_lr) -> tuple[int, int] | None
         return check_whole("from_width", from_width, 1), check_whole("from_vocab", from_vocab, 2)
     for name, value in (("from_vocab", from_vocab), ("embedding_lr", embedding_lr)):
         if value is not None:
-            raise InputError(f"{name} is of the smaller model: it needs from_width")
+            raise InputError(f"{name} belongs to the smaller model: pass from_width too")
     return None
 
 
@@ -211,14 +210,14 @@ def _tokens(counts, vocab: int, kappa) -> "TokenFrequencies | None":
     if counts is None:
         return None
     if kappa is not None:
-        raise InputError("kappa and counts both say what κ is: give one of them")
+        raise InputError("kappa and counts both determine κ: pass only one of them")
     from lvp.theory.token_frequencies import token_frequencies
 
     return token_frequencies(counts, vocab)
 
 
 def _table(rule: str, kappa, size, base, hidden_lr: float, embedding_lr: float | None, token_rows: str) -> Table:
-    """In units of the hidden rate, with the embedding's own rate where it has one."""
+    """The table in units of the hidden rate, with the embedding's tuned rate if it is given."""
     shape = {"width": size[0], "vocab": size[1], "token_rows": token_rows}
     made = parametrization.table(rule, kappa=kappa, normalize="hidden", **shape)
     if embedding_lr is None:
@@ -261,7 +260,7 @@ def _roles(
 
 
 def _beyond(width: int, vocab: int, results: Mapping[str, Mapping[str, Any]]) -> dict[str, dict[str, float]]:
-    """How many times the sizes lie above the largest or below the smallest measured; 1 between them."""
+    """The factor by which the sizes exceed the largest or fall below the smallest measured size; 1 between them."""
 
     def times(value: int, measured) -> float:
         return max(1.0, value / max(measured), min(measured) / value)

@@ -1,4 +1,4 @@
-"""What the command line says: a recommendation and tables of parametrizations as text."""
+"""Recommendations and tables of parametrizations as text, for the command line."""
 
 import textwrap
 from collections.abc import Sequence
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 KAPPA_ONE = "Interpolated was measured with κ = 1, not with the κ here."
 LINE = 118  # characters
-FAR = 4.0  # times beyond what was measured; from here on a measurement says little
+FAR = 4.0  # factor outside of the measured sizes from which a measurement is hardly relevant
 
 
 def text(advice: "Recommendation") -> str:
@@ -82,7 +82,7 @@ def _constants(advice: "Recommendation") -> list[str]:
 
 
 def _measured(advice: "Recommendation") -> list[list[str]]:
-    """A block per committed result: what every rule's transfer cost, and whether that says anything about this size."""
+    """A block per committed result: the cost of every rule's transfer, and its relevance for this size."""
     if not advice.evidence:
         return [["Nothing of ours was measured: no committed result is in this installation."]]
     blocks = []
@@ -168,7 +168,7 @@ def _tokens(advice: "Recommendation", frequencies: "TokenFrequencies") -> list[s
 
 
 def side_by_side(tables: Sequence[Table]) -> str:
-    """Several rules at one size: a block of init stds and one of multipliers, a column a rule."""
+    """Several rules at one size: blocks of init stds and of multipliers, with a column per rule."""
     first = tables[0]
     kappa = next((f" (interpolated: κ {t.kappa:.6g})" for t in tables if t.kappa is not None), "")
     lines = [f"width {first.width}, vocab {first.vocab}{kappa}, token rows {first.token_rows}"]

@@ -1,9 +1,9 @@
-"""SP, muP, LVP and the rule that interpolates: role × (width, vocabulary) → init std, learning-rate multiplier, decay.
+"""The rules SP, muP, LVP and "interpolated": role × (width, vocabulary) → init std, learning-rate multiplier, decay.
 
-Numbers only (NumPy, no jax). The rules are Tables 1 and 2 of Hayou & Liu 2025, "Optimal Embedding Learning
+The module uses NumPy only, not jax. The rules are Tables 1 and 2 of Hayou & Liu 2025, "Optimal Embedding Learning
 Rate in LLMs: The Effect of Vocabulary Size", for optimizers whose update is of order one per coordinate
-(Adam, Lion, sign descent). The paper prints init *variances*; a `Table` holds standard deviations. d is the
-width, m the vocabulary, η the paper's one tunable rate; entries are (init std, learning rate):
+(Adam, Lion, sign descent). The paper prints init *variances*; a `Table` contains standard deviations. d is the
+width, m the vocabulary, η the paper's single tunable rate. Entries are (init std, learning rate):
 
 |                   | embedding, position       | hidden           | output           | vector   |
 |-------------------|---------------------------|------------------|------------------|----------|
@@ -12,17 +12,17 @@ width, m the vocabulary, η the paper's one tunable rate; entries are (init std,
 | LVP               | d^-1/2, η d^-1/2          | d^-1/2, η / d    | d^-1/2, η / d    | 0, η / d |
 | interpolated      | d^-1/2, η ratio / d       | d^-1/2, η / d    | d^-1/2, η / d    | 0, η / d |
 
-- SP's embedding: the paper's prose calls σ_W = σ_E = d^-1/2 "SP's init", its Table 2 has variance 1. The
-  table is followed.
-- position: learned positions take the embedding's row (`lvp.roles.DEFAULT` says why).
-- vector: the paper is silent. An init std of 0 means that biases start at 0 and gains at 1. The rate under
-  muP is the input-like one of Yang et al. 2022 (Tensor Programs V, table 8). LVP and interpolated take the
-  hidden rate, the smallest on offer: gains start at 1, so a rate is a relative change per step, and at the
-  paper's η = 0.2 and d = 256 muP's row would move a gain by 20 % a step, LVP's embedding row by 1.3 %, this
-  by 0.08 %.
+- SP's embedding: the paper's text calls σ_W = σ_E = d^-1/2 "SP's init", but its Table 2 has variance 1. We
+  follow the table.
+- position: learned positions take the embedding's row (`lvp.roles.DEFAULT` gives the reason).
+- vector: the paper gives no rule. An init std of 0 means that biases start at 0 and gains at 1. The rate under
+  muP is that of input weights in Yang et al. 2022 (Tensor Programs V, table 8). LVP and interpolated take the
+  hidden rate, the smallest of the rates. Gains start at 1, so a rate is a relative change per step: at the
+  paper's η = 0.2 and d = 256, muP's row moves a gain by 20 % per step, LVP's embedding row by 1.3 %, and the
+  hidden rate by 0.08 %.
 - decay: matrices decay, vectors do not.
-- forward multiplier: 1 in all four rules. How the embedding's rows enter the model is a choice of its own
-  (`TOKEN_ROWS`); the rules' init stds and rates do not depend on it.
+- forward multiplier: 1 in all four rules. The way in which the embedding's rows enter the model is a separate
+  choice (`TOKEN_ROWS`); the rules' init stds and rates do not depend on it.
 """
 
 import math
@@ -37,7 +37,7 @@ from numpy.typing import ArrayLike
 from lvp.errors import InputError, shown, unknown
 
 TOKEN_ROWS = ("plain", "sqrt", "normalized")
-"""How a token's row enters the model: as it is (GPT-2), times √width (Vaswani et al. 2017, section 3.4; Gemma), or
+"""How a token's row enters the model: unchanged (GPT-2), times √width (Vaswani et al. 2017, section 3.4; Gemma), or
 divided by its RMS (nanochat, modded-nanogpt)."""
 
 
@@ -56,7 +56,7 @@ def row_multiplier(token_rows: str, width: int) -> float:
 class Formula:
     """A role's init std and learning rate, as numbers and as text.
 
-    The text is in d (width), m (vocabulary), κ and, of the smaller model, d₀ and m₀. A test holds it to the numbers.
+    The text uses d (width), m (vocabulary), κ, and d₀ and m₀ for the smaller model. A test compares text and numbers.
     """
 
     numbers: Callable[[int, int, float], tuple[float, float]]  # (d, m, κ) → (init std, multiplier of the paper's η)
@@ -152,7 +152,7 @@ ROLES = tuple(PAPER_RULES["lvp"].formulas)  # the roles of `lvp.roles`, which im
 
 
 def decays(role: str) -> bool:
-    """Whether weight decay applies to a role: to matrices, not to vectors."""
+    """True if weight decay applies to a role: to matrices, not to vectors."""
     return role != "vector"
 
 
@@ -165,7 +165,7 @@ def named_rule(rule: Rule) -> tuple[str, Callable[[int, int, float], Mapping[str
         if not isinstance(rule, str) or rule not in PAPER_RULES:
             raise unknown("rule", rule if isinstance(rule, str) else repr(rule), PAPER_RULES)
         return rule, PAPER_RULES[rule].cells
-    name = getattr(getattr(rule, "func", rule), "__name__", type(rule).__name__)  # also of a functools.partial
+    name = getattr(getattr(rule, "func", rule), "__name__", type(rule).__name__)  # a functools.partial has `func`
     if name in PAPER_RULES:
         raise InputError(f"rule {name}: lvp has one of this name; call the function something else")
     return name, lambda d, m, kappa: _checked_rows(name, rule(d, m))
@@ -193,17 +193,17 @@ def _checked_rows(name: str, cells: Any) -> Mapping[str, tuple[float, ...]]:
 
 
 def embedding_ratio(width: float, vocab: float, kappa: float = 1.0) -> float:
-    """η_E / η_W at which the two halves of the linear model's first step are equal, for σ_E = σ_W.
+    """The ratio η_E / η_W at which both components of the linear model's first step are equal, for σ_E = σ_W.
 
-    √( (1 + (2/π)(d−1) κ) / (1 + 2(d−1)/(π m)) ), from Theorems 1 and 4 of Hayou & Liu 2025 with κ_i = I_i
-    (the paper's own form is κ_i = a_i, see `attenuation`). Limits: √(2κ/π) √d for m ≫ d, √(κ m) for d ≫ m,
-    and 1 for κ = 0 (a rare token) and m ≫ d. Dimensionless.
+    It is √( (1 + (2/π)(d−1) κ) / (1 + 2(d−1)/(π m)) ), from Theorems 1 and 4 of Hayou & Liu 2025 with κ_i = I_i (the
+    paper's form is κ_i = a_i, see `attenuation`). Limits: √(2κ/π) √d for m ≫ d, √(κ m) for d ≫ m, and 1 for κ = 0 (a
+    rare token) and m ≫ d. The ratio is dimensionless.
 
     Args:
       width: d ≥ 1. vocab: m ≥ 1. kappa: in [0, 1].
 
     Raises:
-      InputError: any of them out of range.
+      InputError: an argument out of range.
     """
     if not (width >= 1 and vocab >= 1 and 0 <= kappa <= 1):
         raise InputError(
@@ -214,19 +214,18 @@ def embedding_ratio(width: float, vocab: float, kappa: float = 1.0) -> float:
 
 
 def attenuation(frequencies: ArrayLike) -> np.ndarray:
-    """κ_i = I_i = E[α_i² z_i² / Σ_j α_j² z_j²] for z iid N(0, 1): what is left of the d² term for token i.
+    """κ_i = I_i = E[α_i² z_i² / Σ_j α_j² z_j²] for z iid N(0, 1): the factor on the d² term for token i.
 
     With a_i = α_i² / Σ_j α_j²,
 
         I_i = ∫₀^∞ a_i (1 + 2 t a_i)⁻¹ Π_j (1 + 2 t a_j)^(−1/2) dt,    Σ_i I_i = 1,
 
-    so that Var X_k = d + (2/π) d (d−1) I_i in Theorem 4 of Hayou & Liu 2025. The paper's proof takes I_i for
-    a_i, which holds for equal frequencies only (under a pure Zipf law I/a is 0.72 at rank 1 and
-    1.81 at the tail).
+    so that Var X_k = d + (2/π) d (d−1) I_i in Theorem 4 of Hayou & Liu 2025. The paper's proof replaces I_i by a_i,
+    which is exact for equal frequencies only (under a pure Zipf law, I/a is 0.72 at rank 1 and 1.81 at the tail).
 
-    The integral is a trapezoid sum in u = log t, where the integrand is analytic in |Im u| < π/2 at least and
-    decays exponentially both ways, so the error falls as exp(−π²/step): relative error below 1e-11 for every
-    token. Memory is O(m), not O(m × nodes): nodes come in chunks.
+    The integral is a trapezoid sum in u = log t. The integrand is analytic in |Im u| < π/2 at least and decays
+    exponentially on both sides, so the error decreases as exp(−π²/step). The relative error is below 1e-11 for every
+    token. Memory is O(m), not O(m × nodes), because nodes are processed in chunks.
 
     Args:
       frequencies: [m] token probabilities, m ≥ 2; zeros are allowed and give 0.
@@ -240,8 +239,8 @@ def attenuation(frequencies: ArrayLike) -> np.ndarray:
     alpha = check_frequencies(frequencies)
     share, inverse, counts = np.unique(alpha**2 / np.sum(alpha**2), return_inverse=True, return_counts=True)
     positive = share[share > 0]
-    # Below −40 lies e⁻⁴⁰ of the integral; above, every factor has turned 80 e-folds before, or (shares of no
-    # account) exp(u) would overflow.
+    # The part below −40 is e⁻⁴⁰ of the integral. The upper end is 80 e-folds above the last factor's bend; the bound on
+    # the smallest share avoids an overflow of exp(u).
     log_t = np.arange(-40.0, 80.0 - math.log(max(positive[0], 1e-250)), _STEP)
     integral = np.zeros_like(share)
     chunk = max(1, _CHUNK_ELEMENTS // share.size)
@@ -249,7 +248,7 @@ def attenuation(frequencies: ArrayLike) -> np.ndarray:
         u = log_t[start : start + chunk]
         x = 2 * np.exp(u)[:, None] * share
         log_weight = u - 0.5 * (np.log1p(x) @ counts)
-        # Largest term any token can still get; it falls monotonically once past its peak.
+        # The largest remaining term of any token; it decreases monotonically after its peak.
         if np.max(log_weight - np.log1p(2 * np.exp(u) * positive[0])) < -60 and u[0] > 0:
             break
         integral += np.exp(log_weight) @ (1 / (1 + x))
@@ -261,14 +260,14 @@ _CHUNK_ELEMENTS = 1 << 20
 
 
 def check_frequencies(frequencies: ArrayLike, vocab: int | None = None) -> np.ndarray:
-    """Token probabilities as float64 [m].
+    """Checks token probabilities and returns them as float64 [m].
 
     Args:
-      frequencies: [m], m ≥ 2, not negative, of sum 1 within 1e-6; they are not divided by their sum.
-      vocab: m where it is known.
+      frequencies: [m], m ≥ 2, non-negative, with sum 1 within 1e-6. They are not divided by their sum.
+      vocab: the expected m; None accepts any.
 
     Raises:
-      InputError: anything else.
+      InputError: other frequencies.
     """
     try:
         alpha = np.asarray(frequencies, np.float64)
@@ -279,7 +278,7 @@ def check_frequencies(frequencies: ArrayLike, vocab: int | None = None) -> np.nd
     if vocab is not None and alpha.size != vocab:
         raise InputError(f"frequencies has {alpha.size} tokens, vocab is {vocab}")
     if not np.all(np.isfinite(alpha)) or np.any(alpha < 0):
-        raise InputError("frequencies must be finite and not negative")
+        raise InputError(f"frequencies must be finite and not negative, got a minimum of {alpha.min():g}")
     total = float(alpha.sum())
     if abs(total - 1) > 1e-6:
         raise InputError(f"frequencies sum to {total:.9g}, not 1: divide them by their sum")
@@ -287,7 +286,7 @@ def check_frequencies(frequencies: ArrayLike, vocab: int | None = None) -> np.nd
 
 
 def check_whole(name: str, value: Any, least: int) -> int:
-    """`value`, any whole-number type but bool, as an int of at least `least`; InputError by `name` otherwise."""
+    """`value` as an int of at least `least`. Raises InputError, with `name`, for a bool or another value."""
     try:
         whole = operator.index(value)
     except TypeError as error:

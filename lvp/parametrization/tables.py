@@ -1,4 +1,4 @@
-"""Tables of a parametrization: one row per role at one (width, vocabulary)."""
+"""Tables of a parametrization: a row per role at one width and vocabulary."""
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
@@ -29,10 +29,10 @@ class Row:
     does not depend on the gradient's scale (Adam with ε = 0).
     """
 
-    role: str
+    role: str  # of `lvp.roles.ROLES`
     init_std: float  # in the parameter's unit
-    lr_multiplier: float  # in the unit of the rate given
-    decay: bool
+    lr_multiplier: float  # factor on the table's learning rate
+    decay: bool  # weight decay applies
     forward_multiplier: float = 1.0  # constant factor on the parameter's output
 
 
@@ -41,10 +41,10 @@ class Table:
     """One parametrization at one (width, vocab). `t["embedding"]` is a role's row; iterates over roles.
 
     Attributes:
-      rule: "sp", "mup", "lvp", "interpolated", or the name of a function of one's own (see `table`).
+      rule: "sp", "mup", "lvp", "interpolated", or the name of the user's function (see `table`).
       width, vocab: d and m.
-      learning_rate: in words, what the learning rate is that the multipliers multiply.
-      rows: one `Row` per role.
+      learning_rate: description of the learning rate that the multipliers multiply.
+      rows: a `Row` per role.
       kappa: the κ of "interpolated", else None.
       token_rows: how the embedding's rows enter the model, one of `TOKEN_ROWS`.
     """
@@ -70,11 +70,12 @@ class Table:
         return len(self.rows)
 
     def with_multipliers(self, **multipliers: float) -> "Table":
-        """The same table with the `lr_multiplier` of some roles replaced: `t.with_multipliers(embedding=30.0)`, as one
-        does with a rate that was tuned for itself.
+        """The same table with other `lr_multiplier`s of some roles: `t.with_multipliers(embedding=30.0)`.
+
+        Use it for a role whose rate was tuned separately.
 
         Raises:
-          InputError: a name that is no role; a multiplier that is not a finite number above zero.
+          InputError: an unknown role; a multiplier that is not a finite number above zero.
         """
         for role, value in multipliers.items():
             if role not in tuple(self):
@@ -103,7 +104,7 @@ class Table:
 
 
 def uniform(*, width: int, vocab: int, init_std: float = 1.0) -> Table:
-    """The table without a rule: one rate and one init std for all roles. Matrices decay, vectors do not.
+    """The table without a rule: the same rate and init std for all roles. Matrices decay, vectors do not.
 
     Args:
       width: d ≥ 1. vocab: m ≥ 2. init_std: not negative, in the parameter's unit.
@@ -119,7 +120,7 @@ def uniform(*, width: int, vocab: int, init_std: float = 1.0) -> Table:
 
 
 def aligned(lines: Sequence[tuple[str, ...]]) -> list[str]:
-    """Rows of cells as lines of text whose columns begin together."""
+    """Rows of cells as lines of text with aligned columns."""
     widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
     return ["  ".join(c.ljust(w) for c, w in zip(line, widths, strict=True)).rstrip() for line in lines]
 
@@ -136,34 +137,33 @@ def table(
     base_vocab: int | None = None,
     token_rows: str = "plain",
 ) -> Table:
-    """The rows of a rule at one shape (equations and sources: the module's docstring).
+    """Returns the table of a rule at one shape (`lvp.parametrization.rules` has equations and sources).
 
     Args:
-      rule: "sp", "mup", "lvp" or "interpolated" (LVP with η_E = `embedding_ratio` · η_output); or a rule of one's
-        own, a function (width, vocab) → {role: (init std, LR multiplier)} of all roles, called by the function's name.
-        A third number of a row is its forward multiplier (1 without it).
+      rule: "sp", "mup", "lvp" or "interpolated" (LVP with η_E = `embedding_ratio` · η_output); or the user's rule, a
+        function (width, vocab) → {role: (init std, LR multiplier)} for all roles. The function's name is the rule's
+        name. A third number in a row is its forward multiplier (default 1).
       width: d ≥ 1. vocab: m ≥ 2.
-      frequencies: [m] token probabilities α. They enter "interpolated" alone, whose κ is then Σ α_i κ_i with
-        κ_i = `attenuation`(α)_i; without them κ = 1, the constant of the paper's Theorem 2. The other rules
-        do not depend on them.
-      kappa: κ itself in [0, 1], where it is known; excludes frequencies, and enters "interpolated" alone, too.
-      normalize: "paper": absolute multipliers of the paper's η. "hidden": all divided by the hidden one, so
-        that the rate given *is* the hidden rate.
-      base_width: multipliers relative to this width: each role's is divided by what the same rule gives the
-        role at (base_width, base_vocab), so that the rate given is the one tuned there, where every
-        multiplier is 1. Excludes normalize="hidden". Init stds stay absolute.
-      base_vocab: the vocabulary at the base width; `vocab` unless given. κ is held.
+      frequencies: [m] token probabilities α. Only "interpolated" uses them: its κ is Σ α_i κ_i with
+        κ_i = `attenuation`(α)_i. Without frequencies κ = 1, the constant of the paper's Theorem 2.
+      kappa: κ in [0, 1], in place of frequencies. Only "interpolated" uses it.
+      normalize: "paper": absolute multipliers of the paper's η. "hidden": all multipliers divided by the hidden
+        multiplier, so that the learning rate *is* the hidden rate.
+      base_width: multipliers relative to this width: each multiplier is divided by the rule's multiplier for the role
+        at (base_width, base_vocab). The learning rate is then the rate tuned there. Excludes normalize="hidden". Init
+        stds stay absolute.
+      base_vocab: the vocabulary at the base width; the default is `vocab`. κ is the same at both sizes.
       token_rows: how the embedding's rows enter the model, one of `TOKEN_ROWS`. It sets the embedding's forward
-        multiplier and changes no init std and no rate.
+        multiplier, but no init std and no rate.
 
     Returns:
-      A `Table`; `str` of it is an aligned text table that says what learning_rate means.
+      A `Table`. `str` of it is an aligned text table with the meaning of learning_rate.
 
     Raises:
-      InputError: unknown rule or normalize; a function that has the name of one of these rules, or does not give
-        every role an init std (finite, not negative) and a multiplier (finite, above zero); width, vocab or a base
-        that is not a whole number in range; frequencies that are negative, not finite, of another length than vocab,
-        or do not sum to one within 1e-6; kappa outside [0, 1] or beside frequencies; base_width together with
+      InputError: an unknown rule or normalize; a function with the name of one of these rules, or without an init std
+        (finite, not negative) and a multiplier (finite, above zero) for every role; width, vocab or a base that is not
+        a whole number in range; frequencies that are negative, not finite, of another length than vocab, or do not sum
+        to one within 1e-6; kappa outside [0, 1] or together with frequencies; base_width together with
         normalize="hidden"; base_vocab without base_width.
     """
     rule, cells_at = named_rule(rule)
@@ -195,7 +195,7 @@ def _forward_multipliers(cells: Mapping[str, tuple[float, ...]], token_rows: str
 def _kappa(rule: str, vocab: int, frequencies, kappa: float | None) -> float:
     if kappa is not None:
         if frequencies is not None:
-            raise InputError("kappa and frequencies both say what κ is: give one of them")
+            raise InputError("kappa and frequencies both determine κ: pass only one of them")
         if isinstance(kappa, bool) or not isinstance(kappa, Real) or not 0 <= kappa <= 1:
             raise InputError(f"kappa must be a number from 0 to 1, got {kappa!r}")
         return float(kappa)
@@ -207,9 +207,9 @@ def _kappa(rule: str, vocab: int, frequencies, kappa: float | None) -> float:
 
 
 def _divisors(cells_at, cells, vocab, kappa, normalize, base_width, base_vocab) -> tuple[dict[str, float], str]:
-    """What each role's absolute multiplier is divided by, and what the learning rate then is, in words."""
+    """The divisor of each role's absolute multiplier, and a description of the resulting learning rate."""
     if base_width is None and base_vocab is not None:
-        raise InputError("base_vocab needs base_width")
+        raise InputError("base_vocab needs base_width: pass both")
     if base_width is not None:
         if normalize == "hidden":
             raise InputError(

@@ -1,6 +1,6 @@
 """Memory and time of a cell's training on a topology, from the program compiled for it without the hardware.
 
-Memory is what the compiler reports. Times are a roofline from the makers' peak figures: lower bounds.
+The compiler reports the memory. Times are lower bounds: a roofline from the makers' peak figures.
 """
 
 import dataclasses
@@ -53,13 +53,13 @@ def devices_of(topology: str) -> tuple[Sequence[Any], Accelerator | None]:
     except Exception as error:  # the plug-in raises exceptions of many types
         message = str(error).splitlines()[0][:200]
         if "TPU support not installed" in message:
-            message = "it takes libtpu, which is not installed: pip install -e '.[lab,tpu]'"
+            message = "it needs libtpu, which is not installed: pip install -e '.[lab,tpu]'"
         raise InputError(f"topology {topology}: {message}") from None
 
 
 @contextmanager
 def _silent():
-    """Hides what libtpu prints from C++ about the missing TPU."""
+    """Hides libtpu's C++ messages about the missing TPU."""
     sys.stderr.flush()
     kept, nowhere = os.dup(2), os.open(os.devnull, os.O_WRONLY)
     os.dup2(nowhere, 2)
@@ -109,7 +109,7 @@ class Plan:
 
     @property
     def fits(self) -> bool | None:
-        """Whether the memory of a device suffices; None if device memory is unknown."""
+        """True if the memory of a device suffices; None if device memory is unknown."""
         return None if self.accelerator is None else self.used <= self.accelerator.memory
 
     @property
@@ -119,7 +119,7 @@ class Plan:
 
     @property
     def executed_flops(self) -> float:
-        """FLOPs of a step with what rematerialisation computes again."""
+        """FLOPs of a step, including those that rematerialisation repeats."""
         model = self.cell.model
         weights = 6.0 * model.layers * model.block_weights
         attention = model.flops_per_token() - 6.0 * model.vocab * model.width - weights
@@ -171,7 +171,7 @@ def plan(cell: Cell, topology: str, mesh: str | Mapping[str, int] = "") -> Plan:
 
 
 def _compiled(compile_, what: str):
-    """The result of `compile_`. Raises TooLarge if the compiler runs out of memory."""
+    """The result of `compile_`. Raises TooLarge if the program needs more memory than a device has."""
     try:
         return compile_()
     except jax.errors.JaxRuntimeError as error:

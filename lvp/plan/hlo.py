@@ -38,10 +38,10 @@ class Collective(NamedTuple):
 
 
 class _Instruction(NamedTuple):
-    name: str
-    shape: str
-    opcode: str
-    rest: str
+    name: str  # without %
+    shape: str  # of the result
+    opcode: str  # such as "all-reduce"
+    rest: str  # operands and attributes
 
 
 def _computations(text: str) -> tuple[dict[str, list[_Instruction]], str]:
@@ -149,7 +149,7 @@ def _sizes(shape: str) -> Iterator[int]:
 def _size(shape: str, opcode: str, group: int) -> int:
     """Bytes of the whole arrays of a collective, from the shape of its result."""
     sizes = list(_sizes(shape))
-    if opcode == "all-gather-start":  # operands and results, which are `group` times as large
+    if opcode == "all-gather-start":  # operands, and results `group` times as large
         return sum(sizes) * group // (group + 1)
     if opcode == "collective-permute-start":  # operand, result, and two numbers
         return max(sizes)

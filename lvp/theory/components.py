@@ -202,19 +202,19 @@ def power_law_mean_square(vocab: ArrayLike, exponent: ArrayLike) -> np.ndarray:
     """
     m, a = _at_least("vocab", vocab, 1), _number("exponent", exponent)
     if np.any(m != np.floor(m)):
-        raise InputError(f"vocab must be whole, got {vocab!r}")
+        raise InputError(f"vocab must be a whole number, got {vocab!r}")
     if np.any(a <= 0.5):
         raise InputError(f"exponent must be above 1/2, got {exponent!r}")
     return (zeta(2 * a) - zeta(2 * a, m + 1)) / m
 
 
 class Exponents(NamedTuple):
-    """Powers of the width d: of the output at init, δ̄_E, δ̄_W^i and δ̄_{W,E}."""
+    """Powers of the width d."""
 
-    initial: float
-    embedding: float
-    projection: float
-    product: float
+    initial: float  # of the output at init
+    embedding: float  # of δ̄_E
+    projection: float  # of δ̄_W^i
+    product: float  # of δ̄_{W,E}
 
 
 _DOUBLINGS = 200  # lower-order terms in d are below float64's resolution there, and d² is still far from overflow

@@ -92,7 +92,7 @@ def simulated_representation_change(
     """
     phi = _numbers("snr", snr, 0)
     if phi.ndim != 1 or phi.size == 0:
-        raise InputError(f"snr must be a list, got {snr!r}")
+        raise InputError(f"snr must be a non-empty list of numbers, got {snr!r}")
     batch, inputs = check_whole("batch_size", batch_size, 1), check_whole("fan_in", fan_in, 1)
     draws, scale = check_whole("draws", draws, 2), _scale(learning_rate, weight_norm)
     chunk = max(1, min(draws, _CHUNK_ELEMENTS // (batch * inputs)))
@@ -121,7 +121,7 @@ def _scale(learning_rate, weight_norm) -> np.ndarray:
     """η/‖w‖."""
     norm = _numbers("weight_norm", weight_norm, 0)
     if np.any(norm == 0):
-        raise InputError("weight_norm must be above zero")
+        raise InputError(f"weight_norm must be above zero, got {weight_norm!r}")
     return _numbers("learning_rate", learning_rate, 0) / norm
 
 

@@ -23,10 +23,10 @@ _CHUNK_ELEMENTS = 2**22  # random numbers drawn at a time
 
 
 class Estimate(NamedTuple):
-    """A mean over independent draws and its standard error (nan from one draw), in the same unit; float64."""
+    """A mean over independent draws and its standard error, in the same unit; float64."""
 
-    mean: np.ndarray
-    standard_error: np.ndarray
+    mean: np.ndarray  # over draws
+    standard_error: np.ndarray  # of the mean; nan for one draw
 
 
 class Component(NamedTuple):
@@ -41,12 +41,12 @@ class Component(NamedTuple):
 
 
 class Components(NamedTuple):
-    """δ_E, δ_W and δ_{W,E} of E_1 W_1 = E_0 W_0 − δ_W − δ_E + δ_{W,E}, and E_0 W_0 itself, for relative values."""
+    """The components of E_1 W_1 = E_0 W_0 − δ_W − δ_E + δ_{W,E}."""
 
-    embedding: Component
-    projection: Component
-    product: Component
-    initial: Component
+    embedding: Component  # δ_E
+    projection: Component  # δ_W
+    product: Component  # δ_{W,E}
+    initial: Component  # E_0 W_0, for relative values
 
 
 class Moments(NamedTuple):

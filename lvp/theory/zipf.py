@@ -156,14 +156,14 @@ class _Binned(NamedTuple):
 def _by_rank(counts, ranks) -> tuple[np.ndarray, np.ndarray]:
     counts = _vector("counts", counts)
     if np.any(counts < 0):
-        raise InputError("counts must not be negative")
+        raise InputError(f"counts must not be negative, got {counts.min():g}")
     if ranks is None:
         if np.any(counts != np.floor(counts)):
             raise InputError("counts must be whole numbers if ranks is None: pass ranks")
         return -np.sort(-counts), np.arange(1.0, len(counts) + 1)
     ranks = _vector("ranks", ranks)
     if ranks.shape != counts.shape:
-        raise InputError(f"ranks has {ranks.size} entries, counts {counts.size}")
+        raise InputError(f"ranks has {ranks.size} entries, counts {counts.size}: pass a rank per count")
     if np.any(ranks < 1) or len(np.unique(ranks)) != len(ranks):
         raise InputError("ranks must be distinct and at least 1")
     order = np.argsort(ranks)

@@ -1,7 +1,8 @@
 """Training as compiled programs.
 
-`cell` says what is compiled and what is traced. `program` compiles a cell, `loop` drives any program, `language` trains
-a decoder on next tokens, `images` a residual network. `tasks` prepares the data of a cell; `train` trains one lane.
+`cell` defines the compiled and the traced part of a run. `program` compiles a cell, and `loop` runs any program.
+`language` trains a decoder on next tokens, and `images` trains a residual network. `tasks` prepares the data of a cell.
+`train` trains one lane.
 """
 
 from lvp.training.batches import RandomWindows, StreamedRows

@@ -94,7 +94,7 @@ class OptimizerConfig:
 
     @property
     def needs_snr(self) -> bool:
-        """Whether the updates are scaled by the gradient's signal-to-noise ratio."""
+        """True if the updates are scaled by the gradient's signal-to-noise ratio."""
         return self.setting("batch_size") is not None
 
 
@@ -164,11 +164,11 @@ class Sizes:
 class Cell(Sizes):
     """The part of a run that is compiled."""
 
-    model: DecoderConfig
-    data: DataConfig
+    model: DecoderConfig  # shapes and switches of the decoder
+    data: DataConfig  # the text
     batch: int  # rows of `model.context` tokens per step
-    steps: int
-    optimizer: OptimizerConfig = OptimizerConfig()
+    steps: int  # training steps
+    optimizer: OptimizerConfig = OptimizerConfig()  # the static part of the optimizer
     final_fraction: float = 0.1  # of the steps, over which the final training loss is averaged
     measured_steps: tuple[int, ...] = ()  # steps, from 0, whose measures go into the outcome
     micro_batches: int = 1  # equal parts of a batch, computed one after the other
@@ -244,7 +244,7 @@ class Lane:
     learning_rates: Mapping[str, float]  # role → rate; its peak if the cell has a schedule
     init_std: Mapping[str, float]  # role → standard deviation; gains start at one and biases at zero regardless
     seed: int  # of init and data order
-    warmup_steps: int = 0
+    warmup_steps: int = 0  # length of the warm-up; needs a cell with a cool-down
     options: Mapping[str, float] = field(default_factory=dict)  # the arguments named by `OptimizerConfig.traced`
 
     def __post_init__(self):

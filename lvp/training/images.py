@@ -36,11 +36,11 @@ class ImageCell(Sizes):
     its peak to zero.
     """
 
-    model: ResNetConfig
-    data: ImageDataConfig
+    model: ResNetConfig  # shapes of the network
+    data: ImageDataConfig  # the images and their augmentation
     batch: int  # images per step
-    steps: int
-    optimizer: OptimizerConfig
+    steps: int  # training steps
+    optimizer: OptimizerConfig  # the static part of the optimizer
     first_phase: float  # fraction of the steps in which the lane's factor multiplies the rate
     final_fraction: float = 0.1  # of the steps, over which the final training loss is averaged
     measured_parts: tuple[

@@ -69,7 +69,7 @@ class TrainingData(NamedTuple):
         """The data for evaluation and measures, of a cell with `count` training tokens."""
         check_lengths(cell, count, len(valid))
         if (scored is None) != (cell.data.scored is None):
-            raise ValueError("a cell with a scored text needs its tokens, and another one has none")
+            raise ValueError("scored must be given if the cell has a scored text, and None otherwise")
         context = cell.model.context
         # Whole windows, repeated if there are too few: padding would count as text.
         whole = batches.evaluation_windows(valid, context)[0][: max(1, (len(valid) - 1) // context), :-1]

@@ -16,12 +16,12 @@ class Outcome:
     """A lane's outcome. Losses are in nats per token, None for a diverged lane."""
 
     status: str  # "finished" or "diverged"
-    steps: int
+    steps: int  # of the cell
     diverged_step: (
         int | None
     )  # first step, from 0, with a non-finite training loss; `steps` if only the validation loss is
     train_loss: float | None  # mean over the last steps
-    valid_loss: float | None
+    valid_loss: float | None  # at the last step
     curve_steps: list[int]  # last step of each of at most 50 equal parts
     curve_losses: list[float | None]  # mean training loss of each part
     measures: dict[str, Any] | None = None  # nested as in `lvp.measures`; lists over measured steps, None if not finite

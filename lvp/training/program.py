@@ -32,7 +32,7 @@ class PackedProgram:
 
     def __init__(self, cell, lanes: int = 1, mesh: Mesh | None = None):
         if mesh is not None and lanes != 1:
-            raise ValueError("a mesh trains one lane at a time")
+            raise ValueError(f"lanes must be 1 on a mesh, got {lanes}")
         self.cell, self.lanes, self.mesh = cell, lanes, mesh
 
     # --- one lane ---------------------------------------------------------------------------------------------
@@ -111,7 +111,7 @@ class PackedProgram:
     def arrays(self, lanes: Sequence) -> Any:
         """Lanes as the program's traced argument: stacked, except for a single lane."""
         if len(lanes) != self.lanes:
-            raise ValueError(f"a program for {self.lanes} lanes was given {len(lanes)}")
+            raise ValueError(f"the program takes {self.lanes} lanes, got {len(lanes)}")
         for lane in lanes:
             self.cell.check(lane)
         return self.stack([lane.arrays() for lane in lanes])

@@ -37,17 +37,17 @@ class Task(ABC):
 
     @property
     def trained(self) -> bool:
-        """Whether a compiled program trains the cell's lanes."""
+        """True if a compiled program trains the cell's lanes."""
         return True
 
     @property
     def shares_data(self) -> bool:
-        """Whether all lanes read the same data. Lanes with data of their own are trained one at a time."""
+        """True if all lanes read the same data. Lanes with data of their own are trained one at a time."""
         return True
 
     @abstractmethod
     def prepare(self, cache: Path) -> Any:
-        """The cell's dataset on disk, made under `cache` if missing. InputError where it does not fit the cell."""
+        """The cell's dataset on disk, made under `cache` if missing. Raises InputError if it does not fit the cell."""
 
     @abstractmethod
     def fingerprints(self, dataset: Any) -> dict[str, str | None]:
@@ -66,13 +66,13 @@ class Task(ABC):
         """The program that trains `lanes` lanes together. It is not compiled yet."""
 
     def check_lanes(self, lanes: Iterable[Any]) -> None:
-        """InputError for a lane that the cell cannot train."""
+        """Raises InputError for a lane that the cell cannot train."""
         for lane in lanes:
             self.cell.check(lane)
 
     @abstractmethod
     def check_mesh(self, sizes: Mapping[str, int]) -> None:
-        """InputError where a mesh of these sizes cannot train the cell."""
+        """Raises InputError if a mesh of these sizes cannot train the cell."""
 
     def outcome(self, dataset: Any, outcome: Outcome) -> dict[str, Any]:
         """The outcome as a record has it, with the columns that follow from it and the dataset."""
@@ -111,8 +111,9 @@ class LanguageTask(Task):
         check_mesh(self.cell, sizes)
 
     def outcome(self, dataset: data.Dataset, outcome: Outcome) -> dict[str, Any]:
-        """Adds `train_bits_per_byte` and `valid_bits_per_byte`, and of a scored text `perplexity_by_…`. They are None
-        for a diverged lane; bits per byte also for tokens that stand for no text."""
+        """The outcome with `train_bits_per_byte`, `valid_bits_per_byte` and, for a scored text, `perplexity_by_…`.
+
+        They are None for a diverged lane. Bits per byte are also None for synthetic tokens."""
         return asdict(outcome) | bits_per_byte(dataset, outcome) | perplexities(dataset, outcome)
 
 
@@ -180,7 +181,7 @@ def train(cell: Cell | ImageCell, lane: Lane | ImageLane, *, cache: Path | None 
 def prepare_tokens(config: DataConfig, vocab: int | None, cache: Path) -> data.Dataset:
     """The token dataset of a data configuration and a vocabulary size, made under `cache` if it is missing.
 
-    InputError for an unusable corpus, and for a vocabulary size that is None or does not fit the corpus.
+    Raises InputError for an unusable corpus, and for a vocabulary size that is None or does not fit the corpus.
     """
     return data.prepare(
         config.corpus,
@@ -199,7 +200,7 @@ def token_fingerprints(dataset: data.Dataset) -> dict[str, str | None]:
 
 
 def bits_per_byte(dataset: data.Dataset, outcome: Outcome) -> dict[str, float | None]:
-    """The losses in bits per byte of text. None for a diverged lane, or where tokens stand for no text."""
+    """The losses in bits per byte of text. None for a diverged lane or for synthetic tokens."""
     if not dataset.valid_bytes:
         return {"train_bits_per_byte": None, "valid_bits_per_byte": None}
 

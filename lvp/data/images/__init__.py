@@ -1,1 +1,1 @@
-"""Images: the datasets of images, their files and their batches."""
+"""Image datasets, their files and their batches."""

@@ -1,4 +1,4 @@
-"""Batches of images inside a compiled step: which, cropped and mirrored at random, and as numbers about zero."""
+"""Batches of images inside a compiled step: selection, random crops and flips, normalisation."""
 
 from collections.abc import Sequence
 
@@ -9,12 +9,12 @@ from lvp.errors import InputError
 
 
 def epoch_batch(key: jax.Array, step: jax.Array | int, count: int, batch: int) -> jax.Array:
-    """Which of `count` examples step `step` sees, int32 [batch], a pure function of (key, step).
+    """Indices of the examples of step `step` among `count`, int32 [batch], a pure function of (key, step).
 
-    An epoch has ⌊count / batch⌋ steps, and in it no example comes twice: epoch e is a permutation drawn from
-    `fold_in(key, e)`, cut into batches. What is left over, fewer than a batch, is dropped: in every epoch others. key a
-    PRNG key, step any integer from 0 and both traced, so that a run resumed at a step sees what it would have seen;
-    count and batch are constants. Raises InputError when tracing unless 1 ≤ batch ≤ count.
+    An epoch has ⌊count / batch⌋ steps without repeated examples: epoch e is a permutation drawn from
+    `fold_in(key, e)`, cut into batches. The remainder, fewer than a batch, is dropped; it differs between epochs. key
+    is a PRNG key and step any integer from 0; both are traced, so that a resumed run sees the same batches. count and
+    batch are constants. Raises InputError when tracing unless 1 ≤ batch ≤ count.
     """
     if not 1 <= batch <= count:
         raise InputError(f"batch must lie between 1 and the {count} examples, got {batch}")
@@ -24,11 +24,12 @@ def epoch_batch(key: jax.Array, step: jax.Array | int, count: int, batch: int) -
 
 
 def augment(images_BHWC: jax.Array, key: jax.Array, pad: int, *, flip: bool) -> jax.Array:
-    """The usual augmentation (He et al. 2016, section 4.2), each image by its own chance, a pure function of `key`.
+    """The augmentation of He et al. 2016, section 4.2, random per image, a pure function of `key`.
 
-    `pad` pixels of zeros on every side, a crop of the old size at a uniformly random place, and with `flip` that
-    mirrored left to right half of the time (not for digits or letters). Images of any dtype, which stays; zeros are
-    black before `normalise` and the mean behind it. pad and flip are constants. Raises InputError for a negative pad.
+    Each image is padded with `pad` pixels of zeros on every side and cropped to its old size at a uniformly random
+    place. With `flip` it is mirrored left to right with probability 1/2 (not for digits or letters). The dtype is kept.
+    Zeros are black before `normalise` and the mean after it. pad and flip are constants. Raises InputError for a
+    negative pad.
     """
     if pad < 0:
         raise InputError(f"pad must be 0 or more pixels, got {pad}")
@@ -46,8 +47,8 @@ def augment(images_BHWC: jax.Array, key: jax.Array, pad: int, *, flip: bool) -> 
 def normalise(images: jax.Array, mean: Sequence[float], std: Sequence[float]) -> jax.Array:
     """(x / 255 − mean) / std per channel: uint8 [..., C] → float32 [..., C].
 
-    mean, std: [C], of pixels as numbers from 0 to 1, as `lvp.data.Images` has them. Raises InputError for another
-    number of channels or for images that are not uint8.
+    mean, std: [C], of pixels as numbers from 0 to 1, as in `lvp.data.Images`. Raises InputError for another number of
+    channels or for images that are not uint8.
     """
     channels = images.shape[-1]
     if images.dtype != jnp.uint8 or not len(mean) == len(std) == channels:

@@ -13,9 +13,9 @@ from lvp.data.tokens import storage
 from lvp.errors import InputError
 
 ARCHIVE_URL = "https://www.cs.toronto.edu/~kriz/cifar-10-binary.tar.gz"
-ARCHIVE_SHA256 = "c4a38c50a1bc5f3a1c5537f2155ab9d68f9f25eb1ed8d9ddda3db29a59bca1dd"  # as TFDS has it
+ARCHIVE_SHA256 = "c4a38c50a1bc5f3a1c5537f2155ab9d68f9f25eb1ed8d9ddda3db29a59bca1dd"  # the same as in TFDS
 CLASSES = 10
-# Of Kosson, Messmer & Jaggi 2024, appendix A.
+# Kosson, Messmer & Jaggi 2024, appendix A.
 MEAN = (0.4914, 0.4822, 0.4465)
 STD = (0.2023, 0.1994, 0.2010)
 IMAGES_PER_FILE = 10_000
@@ -29,9 +29,9 @@ Files = Mapping[str, Sequence[Path]]
 
 
 def split_files(directory: Path) -> Files:
-    """The files of "train" and "test", in `directory` or in the folder that the official archives make there.
+    """The files of "train" and "test", in `directory` or in the folder that the official archive creates there.
 
-    Raises InputError that names the missing file, or the archive to use instead of the Python version.
+    Raises InputError for a missing file, or for the Python version of the data set; the error names the archive to use.
     """
     if not directory.is_dir():
         raise InputError(f"no CIFAR-10 at {directory}: no such directory; {_WAY_OUT}")
@@ -53,7 +53,7 @@ def split_files(directory: Path) -> Files:
 
 
 def source(files: Files | None) -> str:
-    """Names what `read` gives: the content of the files, or of the archive for None."""
+    """A key of the content that `read` returns: of the files, or of the archive for None."""
     if files is None:
         return storage.digest(ARCHIVE_SHA256.encode())
     return storage.digest(*(storage.read_input(path) for split in files.values() for path in split))
@@ -62,20 +62,20 @@ def source(files: Files | None) -> str:
 def read(files: Files) -> Arrays:
     """(train images, train labels, test images, test labels), in the files' order: uint8 [N, 32, 32, 3] and int32 [N].
 
-    Raises InputError naming a file that cannot be read, is truncated, or holds something else.
+    Raises InputError, with the file's name, for a file that cannot be read, is truncated, or is not CIFAR-10.
     """
     parts: list[np.ndarray] = []
     for split in ("train", "test"):
         batches = [_batch(path) for path in files[split]]
         pixels, labels = (np.concatenate(arrays) for arrays in zip(*batches, strict=True))
-        # The files hold planes of red, green and blue.
+        # The files hold separate planes of red, green and blue.
         parts += [np.ascontiguousarray(pixels.reshape(-1, 3, 32, 32).transpose(0, 2, 3, 1)), labels.astype(np.int32)]
     train, train_labels, test, test_labels = parts
     return train, train_labels, test, test_labels
 
 
 def read_released(cache: Path) -> Arrays:
-    """`read` of the release, downloaded, checked, and kept under `cache` by its TFDS builder.
+    """`read` of the official release, downloaded, verified, and kept under `cache` by its TFDS builder.
 
     Raises InputError if it cannot be downloaded or the cache cannot be written.
     """
@@ -87,11 +87,11 @@ def read_released(cache: Path) -> Arrays:
             content = members.extractfile(member) if wanted else None
             if content is not None:
                 storage.write_file(directory / Path(member.name).name, content.read())
-    from lvp.data.images import cifar10_builder  # takes seconds, and only the first use of the images needs it
+    from lvp.data.images import cifar10_builder  # slow to import; only the first use of the images needs it
 
     arrays = read(split_files(directory))
     data_dir = cache / "tfds" / source(None)[:32]
-    shutil.rmtree(data_dir, ignore_errors=True)  # of a process that was stopped before the entry was written
+    shutil.rmtree(data_dir, ignore_errors=True)  # left by a process that was killed before it wrote the entry
     kept = cifar10_builder.prepared(arrays, data_dir)
     if not all(np.array_equal(one, other) for one, other in zip(kept, arrays, strict=True)):
         raise RuntimeError(f"the records in {data_dir} are not the images of {directory}")

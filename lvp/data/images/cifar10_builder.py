@@ -1,4 +1,4 @@
-"""CIFAR-10 as a TensorFlow Datasets builder that needs no TensorFlow, as TFDS's own does. It is slow to import."""
+"""CIFAR-10 as a TensorFlow Datasets builder that does not need TensorFlow. It is slow to import."""
 
 import contextlib
 import io
@@ -14,10 +14,10 @@ Arrays = tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]
 
 
 class Cifar10(tfds.core.GeneratorBasedBuilder):
-    """CIFAR-10 in the order of its files. Features: `image`, uint8 [32, 32, 3] kept as PNG; `label`, from 0 to 9.
+    """CIFAR-10 in the order of its files. Features: `image`, uint8 [32, 32, 3] stored as PNG; `label`, from 0 to 9.
 
-    splits maps "train" and "test" to (images, labels), needed to prepare; array_record on disk, `as_data_source` to
-    read.
+    splits: "train" and "test" → (images, labels), required to prepare. The files are array_record; read them with
+    `as_data_source`.
     """
 
     name = "lvp_cifar10"
@@ -50,10 +50,10 @@ class Cifar10(tfds.core.GeneratorBasedBuilder):
 
 
 def prepared(arrays: Arrays, data_dir: Path) -> Arrays:
-    """Prepare the dataset under data_dir and read it back: (train images, train labels, test images, test labels) in
-    and out, as `lvp.data.images.cifar10.read` gives them.
+    """Prepares the dataset under data_dir and reads it back, as (train images, train labels, test images, test labels).
 
-    Two processes preparing the same data_dir race: hold a lock. Says nothing.
+    Input and output are as in `lvp.data.images.cifar10.read`. Two processes that prepare the same data_dir race: hold a
+    lock. Prints nothing.
     """
     builder = Cifar10(splits={"train": arrays[:2], "test": arrays[2:]}, data_dir=data_dir)
     tfds.disable_progress_bar()

@@ -1,4 +1,4 @@
-"""From the name of a set of images to arrays on disk: split, cached and fingerprinted."""
+"""Image datasets by name: split, cached and fingerprinted arrays on disk."""
 
 import difflib
 from collections.abc import Callable, Mapping
@@ -12,54 +12,47 @@ from lvp.data.images import cifar10, digits, folders
 from lvp.data.tokens import storage
 from lvp.errors import InputError
 
-_FORMAT = 1  # of the cached files
+_FORMAT = 1  # version of the cached files
 _ARRAYS = ("train_images", "train_labels", "test_images", "test_labels")
 
 
 @dataclass(frozen=True)
 class Images:
-    """Labelled images on disk; small, and safe to hand to another process.
+    """Labelled images on disk; a small object that can be sent to another process."""
 
-    train_images, test_images: .npy files of uint8 [num_train or num_test, *shape]; train_labels, test_labels: int32,
-    from 0 to classes − 1. shape is (height, width, channels), square. mean, std: per channel, of pixels as numbers from
-    0 to 1, for `lvp.data.images.batches.normalise`. fingerprint is the sha256 (hex) over the four arrays: the same
-    images have the same, wherever they come from. spec is canonical (absolute paths).
-    """
-
-    train_images: Path
-    train_labels: Path
-    test_images: Path
-    test_labels: Path
-    num_train: int
-    num_test: int
-    shape: tuple[int, int, int]
-    classes: int
-    mean: tuple[float, ...]
-    std: tuple[float, ...]
-    fingerprint: str
-    spec: str
+    train_images: Path  # .npy file of uint8 [num_train, *shape]
+    train_labels: Path  # .npy file of int32 [num_train], from 0 to classes − 1
+    test_images: Path  # .npy file of uint8 [num_test, *shape]
+    test_labels: Path  # .npy file of int32 [num_test], from 0 to classes − 1
+    num_train: int  # number of training images
+    num_test: int  # number of test images
+    shape: tuple[int, int, int]  # (height, width, channels), square
+    classes: int  # number of classes
+    mean: tuple[float, ...]  # per channel, of pixels from 0 to 1, for `lvp.data.images.batches.normalise`
+    std: tuple[float, ...]  # per channel, of pixels from 0 to 1
+    fingerprint: str  # sha256 (hex) over the four arrays; equal for equal images of any origin
+    spec: str  # canonical specification (absolute paths)
 
     def to_dict(self) -> dict:
-        """A JSON object."""
+        """The fields as a JSON object."""
         values = asdict(self) | {name: str(getattr(self, name)) for name in _ARRAYS}
         return values | {name: list(values[name]) for name in ("shape", "mean", "std")}
 
     @classmethod
     def from_dict(cls, values: Mapping) -> "Images":
-        """The inverse of to_dict; KeyError or TypeError for missing or surplus keys."""
+        """The inverse of to_dict. Raises KeyError or TypeError for missing or unknown keys."""
         paths = {name: Path(values[name]) for name in _ARRAYS}
         return cls(**{**values, **paths, **{name: tuple(values[name]) for name in ("shape", "mean", "std")}})
 
 
 class _Source(NamedTuple):
-    """Where images come from. key: sha256 (hex) that changes whenever what `read(cache)` gives does. moments: mean and
-    std, or None to compute them from the training images."""
+    """The origin of images."""
 
-    spec: str
-    key: str
-    read: Callable[[Path], tuple[np.ndarray, ...]]
-    classes: int
-    moments: tuple[tuple[float, ...], tuple[float, ...]] | None
+    spec: str  # canonical specification
+    key: str  # sha256 (hex) that changes if the result of `read` changes
+    read: Callable[[Path], tuple[np.ndarray, ...]]  # cache directory → the arrays named in _ARRAYS
+    classes: int  # number of classes
+    moments: tuple[tuple[float, ...], tuple[float, ...]] | None  # mean and std; None computes them from the images
 
 
 def _digits(argument: str | None) -> _Source:
@@ -97,16 +90,16 @@ _FORMS = "digits, cifar10[:DIR], images:DIR"
 
 
 def load_images(spec: str, *, cache: Path) -> Images:
-    """The images that spec names: digits, cifar10[:DIR] or images:DIR.
+    """Loads the images that spec names: digits, cifar10[:DIR] or images:DIR.
 
-    digits is the embedded default (lvp.data.images.digits). cifar10 is downloaded and goes through a TFDS builder; with
-    a directory it is the official binary version there (lvp.data.images.cifar10). Both are normalised as in
-    Kosson et al. 2024. images is a folder per class of PNG or JPEG files below DIR/train and DIR/test
+    "digits" is the embedded default (lvp.data.images.digits). "cifar10" is downloaded and prepared by a TFDS builder;
+    "cifar10:DIR" reads the official binary version from a directory (lvp.data.images.cifar10). Both are normalised as
+    in Kosson et al. 2024. "images:DIR" has a folder of PNG or JPEG files per class in DIR/train and DIR/test
     (lvp.data.images.folders).
 
-    Everything is kept under `cache` and made by one process at a time; a second call reads and verifies it, and decodes
-    nothing. Raises InputError, in one line that names it, for an unknown name, for files that are missing, truncated,
-    or not what they should be, if a download fails, and for a cache that cannot be written.
+    The arrays are kept under `cache` and made by one process at a time. A second call reads and verifies them without
+    decoding. Raises InputError, in one line, for an unknown name, for missing, truncated or wrong files, for a failed
+    download, and for a cache that cannot be written.
     """
     kind, colon, argument = spec.partition(":")
     if kind not in _SOURCES:
@@ -144,7 +137,7 @@ def _build(entry: Path, source: _Source, cache: Path) -> dict:
 
 
 def _moments(images: np.ndarray) -> tuple[tuple[float, ...], tuple[float, ...]]:
-    """Mean and standard deviation per channel of pixels from 0 to 1; that of a constant channel counts as 1."""
+    """Mean and standard deviation per channel of pixels from 0 to 1; a constant channel has standard deviation 1."""
     values = np.arange(256) / 255
     channels = np.moveaxis(images, -1, 0).reshape(images.shape[-1], -1)
     counts = np.stack([np.bincount(channel, minlength=256) for channel in channels]) / channels.shape[1]

@@ -1,4 +1,4 @@
-"""The embedded images: scikit-learn's copy of the UCI test set of handwritten digits, real and on every machine."""
+"""The embedded images: scikit-learn's copy of the UCI test set of handwritten digits, available on every machine."""
 
 import numpy as np
 
@@ -9,18 +9,18 @@ _TEST_EVERY = 5
 
 
 def source() -> str:
-    """Names what `read` gives, by its definition: the images themselves never change."""
+    """A key of the definition of `read`; the images never change."""
     return storage.digest(b"sklearn.datasets.load_digits", b"pixels doubled, 255/16 a level, third of every five")
 
 
 def read() -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
     """(train images, train labels, test images, test labels): uint8 [1438, 16, 16, 1] and [359, 16, 16, 1], int32.
 
-    The 1797 images of 8 × 8 levels from 0 to 16 become 16 × 16: every pixel a square of four, level v the grey value
-    255 v / 16 rounded. Of each class, in the order of the data set (which goes from writer to writer), the third of
-    every five images is for testing: a fifth, stratified, and the same everywhere.
+    The 1797 images of 8 × 8 levels from 0 to 16 become 16 × 16: every pixel becomes a square of four, and level v
+    becomes the grey value 255 v / 16, rounded. The test set is the third of every five images of each class, in the
+    order of the data set (which is ordered by writer): a stratified fifth, the same on every machine.
     """
-    from sklearn.datasets import load_digits  # takes a second, and only the first use of the images needs it
+    from sklearn.datasets import load_digits  # slow to import; only the first use of the images needs it
 
     digits = load_digits()
     grey = np.rint(digits.images * (255 / 16)).astype(np.uint8)

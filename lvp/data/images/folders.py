@@ -1,4 +1,4 @@
-"""A user's own images: a folder per class, below train/ and test/."""
+"""A user's own images: a folder per class, in train/ and test/."""
 
 import hashlib
 import io
@@ -18,11 +18,10 @@ Files = Mapping[str, Mapping[str, list[Path]]]
 
 
 def split_files(directory: Path) -> Files:
-    """Split → class → image files, classes and files in the order of their names. Hidden ones (their name begins with
-    a dot) are skipped.
+    """Split → class → image files; classes and files are sorted by name. Hidden files (".…") are skipped.
 
-    Raises InputError, naming it: a folder that is missing, unreadable, or empty; a file that is in no class or is no
-    image by its name, so that nothing is left out silently; a class that only one split has; fewer than two classes.
+    Raises InputError, with the path, for a missing, unreadable or empty folder; a file outside of a class folder or
+    without an image suffix (no file is left out silently); a class that only one split has; fewer than two classes.
     """
     classes = {}
     for split in SPLITS:
@@ -37,7 +36,7 @@ def split_files(directory: Path) -> Files:
 
 
 def source(files: Files) -> str:
-    """Names what `read` gives: classes, names of files, and their content."""
+    """A key of the content that `read` returns: classes, file names, and their content."""
     parts = []
     for split, classes in files.items():
         for name, paths in classes.items():
@@ -48,11 +47,11 @@ def source(files: Files) -> str:
 
 
 def read(files: Files) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
-    """(train images, train labels, test images, test labels): uint8 [N, H, H, C], C 1 for grey and 3 for colour; int32
-    [N], a label being the place of its class among the sorted classes.
+    """(train images, train labels, test images, test labels): uint8 [N, H, H, C] and int32 [N].
 
-    Raises InputError naming the file: not an image, neither grey nor RGB (8 bits), not square, of another shape than
-    the first.
+    C is 1 for grey and 3 for colour. A label is the index of its class among the sorted classes. Raises InputError,
+    with the file's name, for a file that is not an image, is neither grey nor RGB (8 bits), is not square, or differs
+    in shape from the first image.
     """
     parts, first = [], None
     for classes in files.values():
@@ -84,7 +83,7 @@ def _images(directory: Path) -> list[Path]:
         if not path.is_file() or path.suffix.lower() not in _SUFFIXES:
             raise InputError(f"{path} is not an image file ({', '.join(_SUFFIXES)})")
     if not paths:
-        raise InputError(f"{directory} holds no image")
+        raise InputError(f"{directory} holds no image: add image files, or delete the folder")
     return paths
 
 
@@ -95,7 +94,7 @@ def _decoded(path: Path) -> np.ndarray:
     try:
         with Image.open(io.BytesIO(content)) as image:
             pixels, mode = np.asarray(image), image.mode
-    except Exception as error:  # damaged files raise whatever their bytes happen to mean
+    except Exception as error:  # damaged files can raise any exception
         raise InputError(f"{path} is not an image that can be read, or truncated") from error
     if mode not in _MODES:
         raise InputError(f"{path} has the mode {mode}; convert it to L (grey) or RGB")

@@ -1,1 +1,1 @@
-"""Texts: the corpora, their documents and splits, and where they come from."""
+"""Text corpora, their documents, splits and origins."""

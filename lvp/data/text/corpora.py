@@ -1,4 +1,4 @@
-"""Corpora by name: a specification such as `wikitext2:DIR` becomes bytes, or a stream, for training and validation."""
+"""Corpora by name: training and validation text, as bytes or as streams, from a specification like `wikitext2:DIR`."""
 
 import difflib
 from collections.abc import Callable, Mapping
@@ -10,19 +10,17 @@ from lvp.data.text import documents, python_docs, tfds_text, wikitext2, zipf
 from lvp.data.tokens import storage
 from lvp.errors import InputError
 
-_MOST = 1 << 32  # bytes of text that are held in memory
+_MOST = 1 << 32  # largest text in memory, in bytes
 
 
 @dataclass(frozen=True)
 class Corpus:
-    """A text in two parts. spec is canonical (absolute paths, explicit exponent); fingerprint is the sha256
-    (hex) over both parts, or, for zipf, which has no text and empty parts, over the definition of its source.
-    """
+    """A text with a training and a validation part; zipf has no text, and its parts are empty."""
 
-    spec: str
-    train: bytes = field(repr=False)
-    valid: bytes = field(repr=False)
-    fingerprint: str
+    spec: str  # canonical specification (absolute paths, explicit exponent)
+    train: bytes = field(repr=False)  # UTF-8
+    valid: bytes = field(repr=False)  # UTF-8
+    fingerprint: str  # sha256 (hex) over both parts; for zipf over the definition of its tokens
 
 
 def _python_docs(argument: str | None, cache: Path, valid_bytes: int | None) -> documents.Source:
@@ -56,7 +54,7 @@ def _zipf(argument: str | None, cache: Path, valid_bytes: int | None) -> documen
 
 
 def path_of(kind: str, argument: str) -> Path:
-    """The absolute path in `kind:argument`; InputError where there is none."""
+    """The absolute path in `kind:argument`. Raises InputError if the argument is empty."""
     if not argument:
         raise InputError(f"the corpus {kind}: names no path; write {kind}:PATH")
     return storage.user_path(argument)
@@ -73,7 +71,7 @@ _SOURCES: Mapping[str, Callable[[str | None, Path, int | None], documents.Source
 
 
 def split(spec: str) -> tuple[str, str | None]:
-    """(kind, what stands behind the colon or None); InputError for an unknown kind."""
+    """(kind, text after the colon or None). Raises InputError for an unknown kind."""
     kind, colon, argument = spec.partition(":")
     if kind not in _SOURCES:
         close = difflib.get_close_matches(kind, _SOURCES, n=1, cutoff=0.4)
@@ -83,27 +81,30 @@ def split(spec: str) -> tuple[str, str | None]:
 
 
 def absolute(spec: str) -> str:
-    """The specification with an absolute path where it has one; InputError for an unknown kind."""
+    """The specification with an absolute path, if it has a path. Raises InputError for an unknown kind."""
     kind, argument = split(spec)
     return f"{kind}:{path_of(kind, argument)}" if kind in ("text", "wikitext2", "tokens") and argument else spec
 
 
 def source(spec: str, *, cache: Path, valid_bytes: int | None = None) -> documents.Source:
-    """The text that spec names, as two streams of documents. Of a text that has no validation part of its own,
-    valid_bytes is about how much is kept from training for it where that is less than a tenth. Else as `load`."""
+    """The text that spec names, as two streams of documents.
+
+    valid_bytes: approximate number of bytes reserved for validation, for a text without a validation part, if that is
+    less than a tenth of the text. Raises InputError as `load`."""
     kind, argument = split(spec)
     return _SOURCES[kind](argument, Path(cache).absolute(), valid_bytes)
 
 
 def load(spec: str, *, cache: Path) -> Corpus:
-    """The corpus that spec names: python-docs, wikitext2[:DIR], text:FILE-OR-DIR, tfds:NAME or zipf[:EXPONENT].
+    """Loads the corpus that spec names: python-docs, wikitext2[:DIR], text:FILE-OR-DIR, tfds:NAME or zipf[:EXPONENT].
 
-    python-docs is the embedded default (see lvp.data.text.python_docs); wikitext2 without a directory is looked
-    for and else downloaded (lvp.data.text.wikitext2); text is any UTF-8 text (lvp.data.text.documents.of_files); tfds
-    any text of TensorFlow Datasets (lvp.data.text.tfds_text); zipf is synthetic tokens without text
-    (lvp.data.text.zipf). cache is a directory, made when needed, where a download is kept. Raises InputError for an
-    unknown name or text that is missing, empty, binary or not UTF-8, or larger than 4 GiB: `python -m lvp tokenize` is
-    for that.
+    "python-docs" is the embedded default (lvp.data.text.python_docs). "wikitext2" without a directory reads a local
+    copy or downloads it (lvp.data.text.wikitext2). "text" is any UTF-8 text (lvp.data.text.documents.of_files). "tfds"
+    is any text of TensorFlow Datasets (lvp.data.text.tfds_text). "zipf" is synthetic tokens without text
+    (lvp.data.text.zipf). cache is the directory of downloads, created if it does not exist.
+
+    Raises InputError for an unknown name, and for text that is missing, empty, binary, not UTF-8, or larger than 4 GiB
+    (use `python -m lvp tokenize`).
     """
     kind, argument = split(spec)
     if kind == "zipf":

@@ -1,7 +1,7 @@
-"""Texts as streams of documents that can be taken up anywhere: what corpora are made of, however large.
+"""Texts of any size as streams of documents that can be resumed at any position.
 
-Documents follow each other without a mark of their own, since the tokenizers have no special tokens: a document ends
-with a line end, added where there is none. A line is encoded by itself, so that a text may be encoded in parts.
+There is no mark between documents, since the tokenizers have no special tokens. Every document ends with a line end,
+which is added if it is missing. Lines are encoded separately, so that a text can be encoded in parts.
 """
 
 import io
@@ -14,21 +14,21 @@ from lvp.data.text import splits
 from lvp.data.tokens import storage
 from lvp.errors import InputError
 
-_LEAST_TAIL = 1 << 16  # bytes: many small files do not give a word each
+_LEAST_TAIL = 1 << 16  # smallest validation part of a file, in bytes; smaller shares are combined
 
 
 class Position(NamedTuple):
-    """Between two blocks of a stream: so many documents are behind it, and so many bytes of the next one."""
+    """A position between two blocks of a stream."""
 
-    document: int = 0
-    offset: int = 0
+    document: int = 0  # number of complete documents
+    offset: int = 0  # bytes of the next document
 
 
 START, END = Position(), Position(2**61)
 
 
 class Documents(Protocol):
-    """A part of a corpus. `count` documents; `num_bytes` of text if that is known beforehand, else None."""
+    """A part of a corpus: `count` documents of `num_bytes` bytes of text (None if not known beforehand)."""
 
     @property
     def count(self) -> int: ...
@@ -37,19 +37,18 @@ class Documents(Protocol):
     def num_bytes(self) -> int | None: ...
 
     def stream(self, start: Position) -> Iterator[tuple[Position, bytes]]:
-        """Blocks of text from `start` on, each with the position behind it: from there the same blocks follow."""
+        """Blocks of text from `start`, each with the position after it; resuming there yields the same blocks."""
 
 
 @dataclass(frozen=True)
 class Source:
-    """The two parts of a text. spec is canonical; identity tells, without reading it all, whether it is the same text
-    still; validation says in words what it consists of."""
+    """The two parts of a text."""
 
-    spec: str
-    identity: str
-    train: Documents
-    valid: Documents
-    validation: str
+    spec: str  # canonical specification
+    identity: str  # changes if the text changes; computed without reading all of it
+    train: Documents  # the training part
+    valid: Documents  # the validation part
+    validation: str  # description of the validation part
 
 
 @dataclass(frozen=True)
@@ -72,14 +71,14 @@ class Held:
 
 
 def held(spec: str, train: bytes, valid: bytes, validation: str) -> Source:
-    """A source that is in memory as a whole."""
+    """A source whose text is in memory."""
     return Source(spec, storage.digest(train, valid), Held(spec, train), Held(spec, valid), validation)
 
 
 class _File(NamedTuple):
     path: Path
     size: int
-    tail: int  # bytes at its end, about, that are validation
+    tail: int  # approximate number of bytes at its end that are validation
 
 
 @dataclass(frozen=True)
@@ -113,19 +112,20 @@ class _Files:
 
 
 def _border(file, at: int) -> int:
-    """The last place up to `at` where a UTF-8 character begins."""
+    """The last position up to `at` at which a UTF-8 character begins."""
     file.seek(max(0, at - 3))
     around = file.read(4 if at >= 3 else at + 1)
     return at - (min(at, 3) - len(splits.cut(around, min(at, 3))))
 
 
 def _tails(sizes: Sequence[int], valid_bytes: int | None) -> list[int]:
-    """How much of the end of every file is validation: a tenth, or its share of valid_bytes if that is less. Small
-    files have theirs put together, at the end of every so many."""
+    """Number of validation bytes at the end of every file: a tenth, or its share of valid_bytes if that is less.
+
+    The shares of small files are combined, at the end of some of them."""
     total = sum(sizes)
     if valid_bytes is None or 10 * valid_bytes >= total:
         return [size // 10 for size in sizes]
-    tails, due = [], 0  # in parts of a byte, of which `total` make one
+    tails, due = [], 0  # due: in units of 1 / total byte
     for size in sizes:
         due += size * valid_bytes
         tail = min(due // total, size // 10)
@@ -137,12 +137,12 @@ def _tails(sizes: Sequence[int], valid_bytes: int | None) -> list[int]:
 
 
 def of_files(path: Path, valid_bytes: int | None) -> Source:
-    """A text file, or all files below a directory in the order of their relative paths, hidden ones left out
-    (`lvp.data.text.splits.files`); every other file must be UTF-8 text, so that nothing is left out silently.
+    """The text of a file, or of all files below a directory in the order of their relative paths.
 
-    The last tenth of every file, cut between two characters, is validation; or of many and large files less than that,
-    valid_bytes in all. Each file's two parts end with a line end, added where there is none. Raises InputError if
-    something is missing or a part is empty, and when it is read if it is binary or not UTF-8.
+    Hidden files are left out (`lvp.data.text.splits.files`). Every other file must be UTF-8 text, so that no file is
+    left out silently. Validation is the last tenth of every file, cut between two characters, or less for large texts:
+    valid_bytes in total. Both parts of a file end with a line end, which is added if it is missing. Raises InputError
+    for a missing file or an empty part, and, while reading, for a binary file or a file that is not UTF-8.
     """
     paths = list(splits.files(path))
     try:
@@ -154,7 +154,7 @@ def of_files(path: Path, valid_bytes: int | None) -> Source:
         what = "holds no text file that is not empty" if path.is_dir() else "is empty"
         raise InputError(f"the text corpus {path} {what}")
     if max(sizes) < 10:
-        # Whatever else is wrong with so small a file is more to the point.
+        # Report another problem of so small a file first.
         for file in paths:
             splits.read(file)
         raise InputError(f"the text corpus {path} is too small: a tenth of a file, for validation, is 0 bytes")
@@ -165,8 +165,9 @@ def of_files(path: Path, valid_bytes: int | None) -> Source:
 
 
 def limited(stream: Iterator[tuple[Position, bytes]], limit: int | None) -> Iterator[tuple[Position, bytes]]:
-    """The stream up to `limit` bytes, cut between two characters; None is all of it. Behind a block that was cut there
-    is END."""
+    """The stream up to `limit` bytes, cut between two characters; None is the whole stream.
+
+    The position after a block that was cut is END."""
     for position, block in stream:
         if limit is None:
             yield position, block
@@ -179,8 +180,7 @@ def limited(stream: Iterator[tuple[Position, bytes]], limit: int | None) -> Iter
 
 
 def pieces(stream: Iterator[tuple[Position, bytes]], size: int) -> Iterator[tuple[Position, bytes]]:
-    """The stream in pieces of at least `size` bytes but for the last: whoever goes on behind a piece gets the same ones
-    as whoever does not stop."""
+    """The stream in pieces of at least `size` bytes, except for the last; a resumed stream yields the same pieces."""
     parts, held_back = [], 0
     for position, block in stream:
         parts.append(block)

@@ -1,4 +1,4 @@
-"""Archives from the network, checked."""
+"""Downloads of archives with verified digests."""
 
 import hashlib
 import http.client
@@ -8,10 +8,10 @@ from lvp.errors import InputError
 
 
 def fetch(url: str, sha256: str, *, what: str, way_out: str) -> bytes:
-    """The content of url, which must have that sha256 (hex).
+    """Downloads url and returns its content, whose sha256 (hex) must match.
 
-    Raises InputError if it cannot be had or is another file; the line names `what` was wanted and ends with the way
-    out.
+    Raises InputError if the download fails or the digest differs. The message names `what` was requested and ends with
+    `way_out`, the remedy.
     """
     try:
         with urllib.request.urlopen(url, timeout=60) as response:

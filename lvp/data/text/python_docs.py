@@ -1,7 +1,7 @@
 """The embedded corpus: the documentation and source text of the Python standard library on this machine.
 
-Every machine that runs lvp has it, whatever its network. It is the same on every machine with the same Python
-release as long as that ships the same files; records carry its fingerprint because some do not.
+The corpus is available on every machine without a network. It is the same for the same Python release if the
+distribution ships the same files. Some distributions do not, so records contain its fingerprint.
 """
 
 import ast
@@ -11,17 +11,17 @@ from pathlib import Path
 from lvp.errors import InputError
 from lvp.files import ABSENT, walked
 
-# Not the library's own text, or not text: tests, packages of others, character tables, and the documentation
-# that comes first anyway.
+# Not the library's own text, or not text: tests, other packages, character tables, and the documentation topics, which
+# come first anyway.
 _SKIPPED_DIRECTORIES = {
     "__pycache__", "dist-packages", "encodings", "idle_test", "pydoc_data", "site-packages", "test", "tests",
 }  # fmt: skip
-# Written by the build or the distributor of this particular Python, with paths of the machine in it.
+# Written by the build or the distributor of this Python, with paths of the machine.
 _SKIPPED_PREFIXES = ("_sysconfigdata", "config-", "sitecustomize", "usercustomize")
 
 
 def _topics(library: Path) -> list[str]:
-    """pydoc's topics: pages of the language reference, English with examples. Parsed, never executed."""
+    """pydoc's topics: pages of the language reference in English with examples. Parsed, never executed."""
     try:
         module = ast.parse((library / "pydoc_data" / "topics.py").read_bytes())
         (topics,) = (
@@ -31,11 +31,11 @@ def _topics(library: Path) -> list[str]:
         )
         return [topics[name] for name in sorted(topics)]
     except (*ABSENT, ValueError, SyntaxError):
-        return []  # some distributions leave it out; the source text alone is a corpus too
+        return []  # some distributions leave the topics out; the source text is a corpus too
 
 
 def _sources(library: Path) -> list[str]:
-    """Text of the library's .py files in the order of their relative paths; what is not UTF-8 is skipped."""
+    """Text of the library's .py files in the order of their relative paths; files that are not UTF-8 are skipped."""
     names = []
     for directory, below, files in walked(library):
         below[:] = [name for name in below if name not in _SKIPPED_DIRECTORIES]
@@ -55,11 +55,10 @@ def _sources(library: Path) -> list[str]:
 def load(library: Path | None = None) -> tuple[bytes, bytes]:
     """(train, valid): documentation pages first, then source files, split by whole documents.
 
-    In that order, a document is validation whenever this keeps validation at no more than a tenth of the
-    text so far. So both parts begin with English (about 420 kB and 46 kB), and a slice of the head of one is
-    the same kind of text as a slice of the head of the other. library is the standard library's directory,
-    this Python's own by default. Raises InputError if there is no text in it, and OSError if the machine gives no
-    access to a part of it: without that part it is another corpus.
+    In this order, a document is validation if validation then is at most a tenth of the text so far. Both parts
+    therefore begin with English text (about 420 kB and 46 kB), and the first bytes of both are the same kind of text.
+    library is the standard library's directory; None is that of this Python. Raises InputError if it has no text, and
+    OSError if the machine gives no access to a part of it: without that part it is another corpus.
     """
     library = library or Path(sysconfig.get_path("stdlib"))
     train, valid = [], []

@@ -1,4 +1,4 @@
-"""Reading text: user's files and directories, strictly; and cutting bytes where no character is cut."""
+"""Strict reading of a user's text files, and cuts between characters."""
 
 import os
 from collections.abc import Iterator
@@ -8,27 +8,27 @@ from typing import BinaryIO, NoReturn
 from lvp.data.tokens import storage
 from lvp.errors import InputError
 
-BLOCK = 1 << 23  # bytes of a text that are held at a time
+BLOCK = 1 << 23  # bytes of a text in memory at a time
 
 
 def cut(text: bytes, limit: int) -> bytes:
     """The longest prefix of at most `limit` bytes that ends between two UTF-8 characters (text is UTF-8)."""
     end = min(limit, len(text))
-    while 0 < end < len(text) and text[end] & 0xC0 == 0x80:  # a continuation byte would be cut off
+    while 0 < end < len(text) and text[end] & 0xC0 == 0x80:  # a continuation byte: the character begins before
         end -= 1
     return text[:end]
 
 
 def ended(text: bytes) -> bytes:
-    """The text with a line end, added where it has none; nothing stays nothing."""
+    """The text with a line end, which is added if it is missing; an empty text stays empty."""
     return text if not text or text.endswith(b"\n") else text + b"\n"
 
 
 def read(path: Path) -> bytes:
-    """The bytes of a UTF-8 text file, as they are (line ends, byte-order mark and all; may be empty).
+    """The bytes of a UTF-8 text file, unchanged (line ends and byte-order mark included); may be empty.
 
-    Raises InputError naming the file if it is missing, unreadable, binary (a NUL byte) or not UTF-8; for the
-    last two with the offset in bytes.
+    Raises InputError, with the file's name, if it is missing, unreadable, binary (a NUL byte) or not UTF-8. The last
+    two errors give the offset in bytes.
     """
     content = storage.read_input(path)
     _check(content, path, 0)
@@ -46,19 +46,18 @@ def _check(content: bytes, name: Path, offset: int) -> None:
 
 
 def blocks(file: BinaryIO, begin: int, end: int, name: Path) -> Iterator[tuple[int, bytes]]:
-    """The bytes of an open file from `begin` to `end` in blocks of at most BLOCK, each after the offset where it ends.
+    """The bytes of an open file from `begin` to `end`, in blocks of at most BLOCK bytes, each after its end offset.
 
-    Blocks end with a line, and inside a line that is longer than a block between two characters: where one begins
-    depends on where the one before it ended and on nothing else. Raises InputError as `read`, and where the file ends
-    before `end`.
+    Blocks end with a line end. Within a line longer than a block they end between two characters. A block depends only
+    on the end of the block before it. Raises InputError as `read`, and if the file ends before `end`.
     """
     file.seek(begin)
     while begin < end:
         block = file.read(min(BLOCK, end - begin))
         if not block:
-            raise InputError(f"{name} has become shorter while it was read")
+            raise InputError(f"{name} was truncated while it was read: start again")
         if begin + len(block) < end:
-            # Of what is no UTF-8 cut may leave nothing, over and over.
+            # If the text is not UTF-8, `cut` may return nothing; the whole block then avoids an endless loop.
             block = block[: block.rfind(b"\n") + 1] or cut(block, len(block) - 1) or block
         _check(block, name, begin)
         begin += len(block)
@@ -67,8 +66,10 @@ def blocks(file: BinaryIO, begin: int, end: int, name: Path) -> Iterator[tuple[i
 
 
 def files(path: Path) -> Iterator[Path]:
-    """The path itself, or all files below a directory in the order of their relative paths, but hidden ones (their name
-    begins with a dot), what is below hidden directories, and linked directories. InputError where one is unreadable."""
+    """The path itself, or all files below a directory in the order of their relative paths.
+
+    Hidden files and directories (".…") and linked directories are left out. Raises InputError if a directory cannot be
+    read."""
     if not path.is_dir():
         yield path
         return

@@ -1,4 +1,4 @@
-"""Texts of TensorFlow Datasets, read without TensorFlow. TFDS is imported when one is opened, which takes seconds."""
+"""Texts of TensorFlow Datasets, read without TensorFlow. TFDS is slow to import and imported only when used."""
 
 import contextlib
 import difflib
@@ -14,18 +14,18 @@ from lvp.data.text.splits import ended
 from lvp.data.tokens import storage
 from lvp.errors import InputError, unknown
 
-_GROUP = 256  # records read together
+_GROUP = 256  # records read at a time
 
 
 @dataclass(frozen=True)
 class _Records:
-    """The text of records `first` to `last`; each is a document."""
+    """The text of the records from `first` to before `last`; each record is a document."""
 
     records: Any = field(repr=False)
     feature: str
     first: int
     last: int
-    num_bytes: int | None = None  # unknown until they are read
+    num_bytes: int | None = None  # unknown before reading
 
     @property
     def count(self) -> int:
@@ -39,12 +39,13 @@ class _Records:
 
 
 def of_dataset(name: str, valid_bytes: int | None) -> Source:
-    """The text of a dataset, NAME[/CONFIG][:VERSION][#FEATURE]; FEATURE where there are several texts.
+    """The text of a dataset NAME[/CONFIG][:VERSION][#FEATURE]; FEATURE is required if there are several texts.
 
-    Its directory is TFDS's own ($TFDS_DATA_DIR, else ~/tensorflow_datasets). One that is not prepared yet is prepared,
-    as array_record; many take TensorFlow for that. Training text is the split train. Validation is the split
-    validation, else test, else the last documents of train: a tenth of them, or fewer that hold valid_bytes together.
-    Raises InputError for what is not there, has no text, or cannot be prepared or read without TensorFlow.
+    The data directory is TFDS's own ($TFDS_DATA_DIR, else ~/tensorflow_datasets). A dataset that is not prepared is
+    prepared as array_record, for which many datasets need TensorFlow. Training text is the split "train". Validation is
+    the split "validation", else "test", else the last documents of "train": a tenth of them, or fewer if these hold
+    valid_bytes. Raises InputError for a dataset that does not exist, has no text, or cannot be prepared or read without
+    TensorFlow.
     """
     import tensorflow_datasets as tfds
 
@@ -58,7 +59,7 @@ def of_dataset(name: str, valid_bytes: int | None) -> Source:
     try:
         train = builder.as_data_source("train")
         valid = train if other is None else builder.as_data_source(other)
-    except Exception as error:  # it is prepared in another file format, or a file is missing
+    except Exception as error:  # another file format, or a missing file
         raise InputError(
             f"cannot read tfds:{name} in {builder.data_path} ({_line(error)}); prepare it as array_record in another "
             "$TFDS_DATA_DIR"
@@ -91,7 +92,7 @@ def _prepared(tfds, name: str):
         near = difflib.get_close_matches(name, tfds.list_builders(with_community_datasets=False), n=1)
         hint = f"did you mean {near[0]}?" if near else "is $TFDS_DATA_DIR its directory?"
         raise InputError(f"TFDS has no dataset {name!r} in {directory or 'its own directory'}; {hint}") from None
-    except Exception as error:  # builders are code of others
+    except Exception as error:  # builders are third-party code
         raise InputError(f"cannot open tfds:{name} ({_line(error)})") from error
     print(f"preparing tfds:{name} in {builder.data_path}", file=sys.stderr, flush=True)
     if not sys.stderr.isatty():
@@ -99,14 +100,14 @@ def _prepared(tfds, name: str):
     try:
         with storage.locked(Path(builder.data_path)), contextlib.redirect_stdout(sys.stderr):
             builder.download_and_prepare()
-    except Exception as error:  # no network, TensorFlow needed, no room: whatever the builder meets
+    except Exception as error:  # builders can raise any exception: no network, TensorFlow missing, disk full
         way_out = "prepare it as array_record elsewhere and set $TFDS_DATA_DIR"
         raise InputError(f"cannot prepare tfds:{name} here ({_line(error)}); {way_out}") from error
     return builder
 
 
 def _feature(tfds, builder, wanted: str) -> tuple[str, bool]:
-    """(the name of the text feature, whether there are several)."""
+    """(name of the text feature, True if there are several)."""
     features = builder.info.features
     texts = sorted(name for name, kind in dict(features).items() if isinstance(kind, tfds.features.Text))
     if not texts:
@@ -119,7 +120,7 @@ def _feature(tfds, builder, wanted: str) -> tuple[str, bool]:
 
 
 def _tail(records, feature: str, valid_bytes: int | None) -> int:
-    """How many of the last records are validation."""
+    """The number of last records that are validation."""
     most = len(records) // 10
     if valid_bytes is None:
         return most

@@ -1,4 +1,4 @@
-"""WikiText-2 (Merity et al. 2016, arXiv:1609.07843): where its files are, and their text, cached."""
+"""WikiText-2 (Merity et al. 2016, arXiv:1609.07843): locating, downloading and caching its files."""
 
 import io
 import os
@@ -13,14 +13,15 @@ from lvp.errors import InputError
 ARCHIVE_URL = "https://wikitext.smerity.com/wikitext-2-raw-v1.zip"
 ARCHIVE_SHA256 = "ef7edb566e3e2b2d31b29c1fdb0c89a4cc683597484c3dc2517919c615435a11"
 _WAY_OUT = "pass wikitext2:DIR or set LVP_WIKITEXT2 to a directory with train.txt and valid.txt"
-# The names under which the word-level and the raw release go about.
+# File names of the word-level and the raw release.
 _NAMES = ("{}.txt", "wiki.{}.tokens", "wiki.{}.raw")
 _BESIDE_THE_CHECKOUT = Path(__file__).resolve().parents[4] / "shared" / "data" / "wikitext-2"
 
 
 def find() -> Path | None:
-    """The directory of a local copy, or None: $LVP_WIKITEXT2 if set, else ../shared/data/wikitext-2 seen from
-    the root of the checkout if that exists.
+    """The directory of a local copy, or None.
+
+    It is $LVP_WIKITEXT2 if set, else ../shared/data/wikitext-2 relative to the root of the checkout, if that exists.
     """
     if named := os.environ.get("LVP_WIKITEXT2"):
         return storage.user_path(named)
@@ -28,7 +29,7 @@ def find() -> Path | None:
 
 
 def split_files(directory: Path) -> dict[str, Path]:
-    """Files of the splits train, valid and, if there, test, all of one naming scheme; InputError if none."""
+    """Files of the splits train, valid and (if present) test. Raises InputError if train or valid is missing."""
     if not directory.is_dir():
         raise InputError(f"no WikiText-2 at {directory}: no such directory; {_WAY_OUT}")
     for pattern in _NAMES:
@@ -40,9 +41,9 @@ def split_files(directory: Path) -> dict[str, Path]:
 
 
 def download(directory: Path, url: str, sha256: str) -> None:
-    """Download the raw release, check it, and write its files (wiki.train.raw, …) into directory.
+    """Downloads and verifies the raw release, and writes its files (wiki.train.raw, …) into directory.
 
-    Raises InputError if it cannot be had or is not the archive with that sha256 (hex).
+    Raises InputError if the download fails or the archive does not have that sha256 (hex).
     """
     archive = downloads.fetch(url, sha256, what="WikiText-2", way_out=_WAY_OUT)
     with zipfile.ZipFile(io.BytesIO(archive)) as members:
@@ -52,11 +53,11 @@ def download(directory: Path, url: str, sha256: str) -> None:
 
 
 def load(directory: Path | None, *, cache: Path) -> tuple[bytes, bytes]:
-    """(train, valid), byte for byte the files in directory; if None, in what `find` gives, else downloaded.
+    """(train, valid), byte for byte the files in directory; None uses the result of `find`, or a download.
 
-    The first time the text goes through the TFDS builder (array_record, kept under cache); afterwards a
-    checked plain copy is read and TFDS is not imported. Raises InputError if the files or the network are
-    missing, or a file is empty, binary or not UTF-8.
+    On the first call the text passes through the TFDS builder (array_record, kept under cache). Later calls read a
+    verified plain copy and do not import TFDS. Raises InputError if the files or the network are missing, or a file is
+    empty, binary or not UTF-8.
     """
     directory = directory or find()
     source = storage.digest(ARCHIVE_SHA256.encode())
@@ -76,8 +77,9 @@ def load(directory: Path | None, *, cache: Path) -> tuple[bytes, bytes]:
 
 
 def test(directory: Path | None, *, cache: Path) -> bytes:
-    """The test split: byte for byte the file in directory; if None, in what `find` gives, else downloaded. InputError
-    as `load`, and where there is no such file."""
+    """The test split, byte for byte the file in directory; None uses the result of `find`, or a download.
+
+    Raises InputError as `load`, and if there is no test file."""
     directory = directory or find()
     if directory is None:
         directory = cache / "downloads" / "wikitext-2-raw-v1"
@@ -95,11 +97,11 @@ def _prepare(entry: Path, directory: Path | None, cache: Path, source: str) -> N
     if directory is None:
         directory = cache / "downloads" / "wikitext-2-raw-v1"
         download(directory, ARCHIVE_URL, ARCHIVE_SHA256)
-    from lvp.data.text import wikitext2_builder  # takes seconds, and only the first use of a corpus needs it
+    from lvp.data.text import wikitext2_builder  # slow to import; only the first use of a corpus needs it
 
     files = split_files(directory)
     data_dir = cache / "tfds" / source
-    shutil.rmtree(data_dir, ignore_errors=True)  # of a process that was stopped before the entry was written
+    shutil.rmtree(data_dir, ignore_errors=True)  # left by a process that was killed before it wrote the entry
     texts = wikitext2_builder.prepared_texts(files, data_dir)
     for split, path in files.items():
         if texts[split] != path.read_bytes():

@@ -1,4 +1,4 @@
-"""WikiText-2 as a TensorFlow Datasets builder that needs no TensorFlow. The only TFDS import; it is slow."""
+"""WikiText-2 as a TensorFlow Datasets builder that does not need TensorFlow. It is slow to import."""
 
 import contextlib
 import io
@@ -13,19 +13,19 @@ _TITLE = re.compile(rb"(?m)^ = (?!= ).*(?<! =) = \r?$")
 
 
 def articles(text: bytes) -> Iterator[bytes]:
-    """The text cut before every article's title line; the pieces concatenated are the text, byte for byte."""
+    """The text cut before every article's title line; the concatenated pieces are the text, byte for byte."""
     starts = [match.start() for match in _TITLE.finditer(text)]
-    borders = [0, *starts[1:], len(text)]  # what stands before the first title goes with the first article
+    borders = [0, *starts[1:], len(text)]  # text before the first title belongs to the first article
     for start, end in zip(borders, borders[1:], strict=False):
         if start < end:
             yield text[start:end]
 
 
 class WikiText2(tfds.core.GeneratorBasedBuilder):
-    """WikiText-2, one article per record, in the order of the files. Feature: `text`, bytes.
+    """WikiText-2, an article per record, in the order of the files. Feature: `text`, bytes.
 
-    files maps split names (train, valid, test) to local files; array_record on disk, `as_data_source` to
-    read.
+    files: split names (train, valid, test) → local files. The records are array_record; read them with
+    `as_data_source`.
     """
 
     name = "lvp_wikitext2"
@@ -43,7 +43,7 @@ class WikiText2(tfds.core.GeneratorBasedBuilder):
             homepage="https://arxiv.org/abs/1609.07843",
             license="CC BY-SA",
             features=tfds.features.FeaturesDict({"text": tfds.features.Text()}),
-            disable_shuffling=True,  # concatenating the records gives the file back
+            disable_shuffling=True,  # the concatenated records are the file
         )
 
     def _split_generators(self, download_manager):
@@ -55,9 +55,9 @@ class WikiText2(tfds.core.GeneratorBasedBuilder):
 
 
 def prepared_texts(files: Mapping[str, Path], data_dir: Path) -> dict[str, bytes]:
-    """Prepare the dataset under data_dir unless it is there, and read every split back as one text.
+    """Prepares the dataset under data_dir unless it exists, and reads every split back as one text.
 
-    Two processes preparing the same data_dir race: hold a lock. Says nothing on standard output.
+    Two processes that prepare the same data_dir race: hold a lock. Prints nothing on standard output.
     """
     builder = WikiText2(files=files, data_dir=data_dir)
     tfds.disable_progress_bar()

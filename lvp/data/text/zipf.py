@@ -1,13 +1,13 @@
 """Synthetic tokens: Zipf–Mandelbrot frequencies and a Markov structure, both known exactly.
 
-Frequencies. Token i (from 0) has α_i ∝ (i + 1 + 2.7)^(−a), normalised over the m tokens of the vocabulary;
-a is the exponent, 2.7 Mandelbrot's offset for English words.
+Frequencies. Token i (from 0) has α_i ∝ (i + 1 + 2.7)^(−a), normalised over the m tokens of the vocabulary. a is the
+exponent, and 2.7 is Mandelbrot's offset for English words.
 
-Structure. The tokens lie in a fixed random order around a circle of circumference 1, token i on an arc of
-length α_i. With probability 1 − p the next token is an independent draw from α; with probability p one takes
-a uniform point on the present token's arc, turns the circle by a fixed angle, and takes the token whose arc
-the point is now on. The turn keeps lengths, so α is stationary exactly: α P = α. A frequent token is followed
-by many rare ones, a rare token by one or two, as in text, and there is something to be learnt beyond α.
+Structure. The tokens lie in a fixed random order around a circle of circumference 1, token i on an arc of length α_i.
+With probability 1 − p the next token is an independent draw from α. With probability p it is the token at a point that
+is drawn uniformly on the present token's arc and rotated by a fixed angle. A rotation preserves lengths, so α is
+exactly stationary: α P = α. As in text, a frequent token is followed by many rare tokens, and a rare token by one or
+two. The structure gives a model more to learn than α.
 """
 
 import math
@@ -22,16 +22,16 @@ from lvp.errors import InputError
 DEFAULT_EXPONENT = 1.0
 OFFSET = 2.7
 COUPLING = 0.5  # p
-TURN = (3 - math.sqrt(5)) / 2  # golden angle: tokens do not come back after few turns
+TURN = (3 - math.sqrt(5)) / 2  # golden angle: tokens do not repeat after a few rotations
 SEED = 20_260_101
-BYTES_PER_TOKEN = 4  # about what one token of an English BPE vocabulary stands for
+BYTES_PER_TOKEN = 4  # about the mean for an English BPE vocabulary
 DEFAULT_TOKENS = {"train": 2**20, "valid": 2**17}
 _STREAMS = {"train": 0, "valid": 1}
 _LARGEST_EXPONENT = 8.0
 
 
 def parse_exponent(text: str) -> float:
-    """The exponent in `zipf:EXPONENT`; InputError unless a number from 0 (uniform) to 8."""
+    """The exponent in `zipf:EXPONENT`. Raises InputError unless it is a number from 0 (uniform) to 8."""
     try:
         exponent = float(text)
     except ValueError:
@@ -42,29 +42,29 @@ def parse_exponent(text: str) -> float:
 
 
 def fingerprint(exponent: float) -> str:
-    """sha256 (hex) of the source's definition: equal exactly when the same tokens come out."""
+    """sha256 (hex) of the definition of the tokens; equal if and only if the tokens are equal."""
     return storage.digest(storage.as_json(["zipf", 1, exponent, OFFSET, COUPLING, TURN, SEED]))
 
 
 def frequencies(vocab: int, exponent: float) -> np.ndarray:
-    """α, float64 [vocab], largest first, sum 1 (to rounding)."""
+    """α, float64 [vocab], descending, with sum 1 up to rounding."""
     weights = (np.arange(1, vocab + 1) + OFFSET) ** -float(exponent)
     return weights / weights.sum()
 
 
 @dataclass(frozen=True)
 class _Circle:
-    order: np.ndarray  # [vocab] token on the k-th arc
-    place: np.ndarray  # [vocab] the arc of a token
-    edges: np.ndarray  # [vocab + 1] where arcs begin; edges[0] = 0, edges[-1] = 1
+    order: np.ndarray  # [vocab], token of the k-th arc
+    place: np.ndarray  # [vocab], arc of a token
+    edges: np.ndarray  # [vocab + 1], start of each arc; edges[0] = 0, edges[-1] = 1
 
     def at(self, points: np.ndarray) -> np.ndarray:
-        """Token whose arc each point (any real, taken modulo 1) is on."""
+        """The token whose arc contains each point (any real number, modulo 1)."""
         arcs = np.searchsorted(self.edges, points % 1.0, side="right") - 1
         return self.order[np.minimum(arcs, len(self.order) - 1)]
 
     def after(self, tokens: np.ndarray, uniform: np.ndarray) -> np.ndarray:
-        """The structured successor of each token, given a uniform number in [0, 1) each."""
+        """The structured successor of each token, for a uniform number in [0, 1) per token."""
         arcs = self.place[tokens]
         start = self.edges[arcs]
         return self.at(start + uniform * (self.edges[arcs + 1] - start) + TURN)
@@ -82,9 +82,9 @@ def _circle(vocab: int, exponent: float) -> _Circle:
 
 
 def sample(count: int, vocab: int, exponent: float, split: str) -> np.ndarray:
-    """The first `count` tokens of a split ("train", "valid"), int32 [count]; a prefix of any longer sample.
+    """The first `count` tokens of a split ("train", "valid"), int32 [count]; a prefix of every longer sample.
 
-    The first token is drawn from α, so every position has the marginal α exactly.
+    The first token is drawn from α, so every position has exactly the marginal α.
     """
     circle = _circle(vocab, exponent)
     generator = np.random.Generator(np.random.PCG64([SEED, vocab, _STREAMS[split]]))
@@ -94,7 +94,7 @@ def sample(count: int, vocab: int, exponent: float, split: str) -> np.ndarray:
     tokens = np.empty(count, np.int64)
     (front,) = np.nonzero(fresh)
     tokens[front] = circle.at(uniform[front])
-    # All runs between two independent draws grow by one token at a time; the longest has some log N steps.
+    # All runs between two independent draws grow by one token at a time; the longest run has about log N steps.
     while front.size:
         front = front[front + 1 < count] + 1
         front = front[~fresh[front]]
@@ -105,24 +105,24 @@ def sample(count: int, vocab: int, exponent: float, split: str) -> np.ndarray:
 def structure(vocab: int, exponent: float) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """The structured part as a sparse joint distribution: (token [k], successor [k], probability [k]).
 
-    Each pair stands once, k ≤ 2·vocab + 1; P(i → j) = (1 − p) α_j + p · probability(i, j)/α_i.
+    Each pair occurs once, k ≤ 2·vocab + 1. P(i → j) = (1 − p) α_j + p · probability(i, j)/α_i.
     """
     circle = _circle(vocab, exponent)
     borders = np.unique(np.concatenate([circle.edges, (circle.edges - TURN) % 1.0]))
-    middles = (borders[:-1] + borders[1:]) / 2  # between two borders both the token and its successor are fixed
+    middles = (borders[:-1] + borders[1:]) / 2  # between two borders, token and successor are constant
     pairs = circle.at(middles) * vocab + circle.at(middles + TURN)
     pairs, which = np.unique(pairs, return_inverse=True)
     return pairs // vocab, pairs % vocab, np.bincount(which, weights=np.diff(borders))
 
 
 def entropy_rate(vocab: int, exponent: float) -> float:
-    """Nats per token, −Σ_i α_i Σ_j P_ij log P_ij: the loss that no model can go below on unseen tokens."""
+    """Nats per token, −Σ_i α_i Σ_j P_ij log P_ij: the smallest possible expected loss on unseen tokens."""
     alpha = frequencies(vocab, exponent)
     token, successor, joint = structure(vocab, exponent)
 
     def surprise(x):
         return -x * np.log(x)
 
-    base = (1 - COUPLING) * alpha  # what every row has; few entries of a row have more
+    base = (1 - COUPLING) * alpha  # the part shared by all rows; few entries of a row have more
     raised = surprise(base[successor] + COUPLING * joint / alpha[token]) - surprise(base[successor])
     return float(surprise(base).sum() + (alpha[token] * raised).sum())

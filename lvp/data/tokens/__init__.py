@@ -1,1 +1,1 @@
-"""Tokens: tokenizers, token files, datasets of tokens and their batches."""
+"""Tokenizers, token files, token datasets and their batches."""

@@ -1,4 +1,4 @@
-"""How often each token of a tokenizer occurs in a text: what `lvp.parametrization.recommend` makes κ of."""
+"""Counts of a tokenizer's tokens in a text, from which `lvp.parametrization.recommend` computes κ."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -9,23 +9,23 @@ from lvp.data.text import splits
 from lvp.data.tokens import storage, tokenizers
 from lvp.errors import InputError
 
-LIMIT = 100_000_000  # bytes of text; frequencies of more tell the same
+LIMIT = 100_000_000  # bytes of text; more text does not change the frequencies noticeably
 
 
 def count(tokenizer: Path, corpus: Path, *, limit: int = LIMIT) -> tuple[np.ndarray, int]:
-    """Counts of tokens, and the bytes of text that they come from.
+    """Counts the tokens of a corpus; returns the counts and the number of bytes read.
 
     Args:
-      tokenizer: a SentencePiece model: one of `lvp tokenize` or any other.
+      tokenizer: a SentencePiece model, from `lvp tokenize` or any other source.
       corpus: a UTF-8 text file, or a directory whose files are read in the order of their names.
-      limit: bytes of the text that are read, from its beginning, up to a line's or a character's end.
+      limit: number of bytes to read, from the beginning up to the end of a line or character.
 
     Returns:
-      (int64 [m], bytes); m is the size of the tokenizer's vocabulary. Text is encoded block by block (8 MiB, at a
-      line's end), without the special tokens that a tokenizer may put at a document's ends.
+      (int64 [m], bytes); m is the size of the tokenizer's vocabulary. Text is encoded in blocks (8 MiB, up to the end
+      of a line), without the special tokens that a tokenizer may add to a document.
 
     Raises:
-      InputError: a file that cannot be read, is no SentencePiece model, or is not text; a text without a token.
+      InputError: a file that cannot be read, is not a SentencePiece model, or is not text; a text without tokens.
     """
     vocab, encode = _encoder(Path(tokenizer))
     counts, read = np.zeros(vocab, np.int64), 0
@@ -43,12 +43,12 @@ def count(tokenizer: Path, corpus: Path, *, limit: int = LIMIT) -> tuple[np.ndar
         except OSError as error:
             raise InputError(f"cannot read {path}: {error.strerror or error}") from error
     if not counts.any():
-        raise InputError(f"{corpus} holds no text: frequencies need some")
+        raise InputError(f"{corpus} holds no text: give a corpus that is not empty")
     return counts, read
 
 
 def _encoder(path: Path) -> tuple[int, Callable[[bytes], np.ndarray]]:
-    """The size of the vocabulary and the function bytes → token ids [N] of a SentencePiece model."""
+    """(vocabulary size, function bytes → token ids [N]) of a SentencePiece model."""
     import sentencepiece
 
     model = storage.read_input(path)

@@ -1,4 +1,4 @@
-"""From the name of a corpus to token files on disk: slice, tokenizer, encoding, cached and fingerprinted."""
+"""Token datasets by name: slicing, tokenizing and encoding of a corpus into cached and fingerprinted files."""
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
@@ -13,7 +13,7 @@ from lvp.data.tokens import files as token_files
 from lvp.data.tokens import scored, storage, streams, tokenizers
 from lvp.errors import InputError
 
-_FORMAT = 1  # of the cached files
+_FORMAT = 1  # version of the cached files
 _FILES = ("train.npy", "valid.npy")
 _SCORED = "scored.npy"
 _PATHS = ("tokens_train", "tokens_valid", "tokens_scored")
@@ -21,44 +21,39 @@ _PATHS = ("tokens_train", "tokens_valid", "tokens_scored")
 
 @dataclass(frozen=True)
 class Dataset:
-    """Tokens on disk for one corpus, slice and vocabulary; small, and safe to hand to another process.
+    """Tokens on disk for a corpus, slice and vocabulary; a small object that can be sent to another process.
 
-    tokens_train, tokens_valid: .npy files of int32 or uint16, ids below vocab; the first num_tokens and
-    num_valid_tokens of theirs are the dataset's, and all there are unless a directory of token files was limited. So a
-    sweep can be read where the files are not. vocab is the real size.
-    train_bytes, valid_bytes: bytes of text the tokens stand for, the slice's own size; for zipf, where there is no
-    text, train_bytes is 4 per token and valid_bytes None. Fingerprints are sha256 in hex. tokens_scored: of a text that
-    is scored whole, a line end before it, and its words; None without one.
-    """
+    The first num_tokens and num_valid_tokens of the files belong to the dataset. A file has more tokens only if a
+    directory of token files was limited. The numbers are stored so that a sweep can be read without the files."""
 
-    tokens_train: Path
-    tokens_valid: Path
-    num_tokens: int
-    num_valid_tokens: int
-    vocab: int
-    train_bytes: int
-    valid_bytes: int | None
-    corpus_fingerprint: str
-    tokenizer_fingerprint: str | None
-    spec: str
-    tokens_scored: Path | None = None
-    scored_words: scored.WordCounts | None = None
-    scored_fingerprint: str | None = None
+    tokens_train: Path  # .npy file of int32 or uint16, ids below vocab
+    tokens_valid: Path  # .npy file of int32 or uint16, ids below vocab
+    num_tokens: int  # number of training tokens
+    num_valid_tokens: int  # number of validation tokens
+    vocab: int  # the tokenizer's vocabulary size
+    train_bytes: int  # bytes of training text; 4 per token for zipf
+    valid_bytes: int | None  # bytes of validation text; None for zipf
+    corpus_fingerprint: str  # sha256 in hex
+    tokenizer_fingerprint: str | None  # sha256 in hex; None for zipf
+    spec: str  # canonical specification of the corpus
+    tokens_scored: Path | None = None  # tokens of a text that is scored whole, after a line end; None without it
+    scored_words: scored.WordCounts | None = None  # its words
+    scored_fingerprint: str | None = None  # sha256 in hex
 
     def to_dict(self) -> dict:
-        """A JSON object."""
+        """The fields as a JSON object."""
         return asdict(self) | {name: str(path) for name in _PATHS if (path := getattr(self, name))}
 
     @classmethod
     def from_dict(cls, values: Mapping) -> "Dataset":
-        """The inverse of to_dict; KeyError or TypeError for missing or surplus keys."""
+        """The inverse of to_dict. Raises KeyError or TypeError for missing or unknown keys."""
         fields = {**values, **{name: Path(values[name]) for name in _PATHS if values.get(name)}}
         if fields.get("scored_words"):
             fields["scored_words"] = scored.WordCounts(*fields["scored_words"])
         return cls(**fields)
 
     def tokens(self, split: str, *, mapped: bool = False) -> np.ndarray:
-        """The tokens of "train" or "valid", as they lie in the file; mapped: read as they are looked at."""
+        """The tokens of "train" or "valid", in the file's dtype; `mapped`: memory-mapped."""
         path, count = {
             "train": (self.tokens_train, self.num_tokens),
             "valid": (self.tokens_valid, self.num_valid_tokens),
@@ -67,7 +62,7 @@ class Dataset:
         return ids if mapped else np.array(ids)
 
     def frequencies(self) -> np.ndarray:
-        """Unigram frequencies, float64 [vocab], sum 1: of tokens_train, or for zipf the exact ones."""
+        """Unigram frequencies, float64 [vocab], with sum 1: of tokens_train, or the exact frequencies for zipf."""
         kind, _, exponent = self.spec.partition(":")
         if kind == "zipf":
             return zipf.frequencies(self.vocab, float(exponent))
@@ -75,7 +70,7 @@ class Dataset:
 
     @property
     def bytes_per_token(self) -> float:
-        """Of the training tokens."""
+        """Bytes of text per training token."""
         return self.train_bytes / self.num_tokens
 
 
@@ -96,20 +91,20 @@ def prepare(
     cache: Path,
     scored_spec: str | None = None,
 ) -> Dataset:
-    """Tokens of the head of a corpus under a tokenizer of its own with exactly `vocab` tokens.
+    """Tokenizes the first bytes of a corpus with a tokenizer of exactly `vocab` tokens, trained on the corpus.
 
-    spec: see lvp.data.load. The training text is the first slice_bytes bytes of the corpus's training part,
-    cut down to a whole character, or all of it if that is None or more than there is; valid_bytes likewise.
-    scored_spec names a further text (see lvp.data.tokens.scored), taken whole and never trained on.
-    The tokenizer is trained on the whole training part whatever the slice, so slices of one corpus share it.
-    For zipf there is no text: 4 bytes count as one token, and None means 2^20 and 2^17 tokens.
-    tokens:DIR is a directory that `python -m lvp tokenize` made, or one of those, DIR/VOCAB for every vocabulary: its
-    tokens stay where they are, and sizes in bytes mean the most tokens that stand for no more (`token_files.head`).
+    spec: see lvp.data.load. The training text is the first slice_bytes bytes of the corpus's training part, cut at a
+    whole character; None or a larger number takes the whole part. valid_bytes is the same for the validation part.
+    scored_spec names another text (see lvp.data.tokens.scored), which is taken whole and never trained on. The
+    tokenizer is trained on the whole training part, so all slices of a corpus share it. For zipf there is no text:
+    4 bytes count as one token, and None means 2^20 and 2^17 tokens. tokens:DIR is a directory made by
+    `python -m lvp tokenize`, or a directory with such directories DIR/VOCAB. Its tokens are not copied, and sizes in
+    bytes mean the most tokens that stand for at most that many bytes (`token_files.head`).
 
-    Everything else is kept under `cache` and made by one process at a time; a second call reads and verifies it,
-    and imports neither SentencePiece nor, but for tfds, TFDS. Raises InputError for an unusable corpus (see
-    lvp.data.load), a vocabulary below 256 (zipf: 2), larger than the corpus supports or not that of tokens:DIR, sizes
-    that are not positive or leave fewer than two tokens, and a cache that cannot be written.
+    All other files are kept under `cache` and made by one process at a time. A second call reads and verifies them and
+    imports neither SentencePiece nor (except for tfds) TFDS. Raises InputError for an unusable corpus (see
+    lvp.data.load); a vocabulary below 256 (zipf: 2), larger than the corpus supports or different from that of
+    tokens:DIR; sizes that are not positive or leave fewer than two tokens; a cache that cannot be written.
     """
     cache = Path(cache).absolute()
     kind = spec.partition(":")[0]
@@ -178,7 +173,7 @@ def _of_token_files(spec, vocab, slice_bytes, valid_bytes, cache, scored_spec) -
 
 
 def _with_scored(dataset: Dataset, directory: Path, meta: Mapping, cache: Path, spec: str) -> Dataset:
-    """A dataset of token files with a text that is scored, under their tokenizer."""
+    """A dataset of token files with a scored text, encoded by their tokenizer."""
     further = scored.load(spec, cache=cache)
     fingerprint = storage.digest(further)
     key = storage.as_json([_FORMAT, tokenizers.FORMAT, dataset.tokenizer_fingerprint, fingerprint])
@@ -222,7 +217,7 @@ def _build_zipf(corpus, vocab, slice_bytes, valid_bytes, cache):
 
 
 def _tokenizer(corpus: corpora.Corpus, vocab: int, cache: Path) -> tokenizers.Tokenizer:
-    """The cached tokenizer of a corpus, trained on the whole of its training part if there is none."""
+    """The cached tokenizer of a corpus; if there is none, a new one trained on its whole training part."""
     entry = cache / "tokenizers" / f"{corpus.fingerprint[:32]}-{vocab}-v{tokenizers.FORMAT}"
     if storage.read_entry(entry) is None:
         with storage.locked(entry):

@@ -1,10 +1,9 @@
-"""Directories of token files, made by `lvp.data.tokens.tokenization`: train.npy, valid.npy, their tokenizer, and a
-record.
+"""Directories of token files, made by `lvp.data.tokens.tokenization`: train.npy, valid.npy, tokenizer and meta.json.
 
-Tokens are uint16 where the vocabulary allows it, else int32: 100 GB of text are some 50 GB of tokens of four bytes
-each. meta.json is written last, so that a directory with it is whole; it holds sizes and sha256 of the other files.
-Sizes, headers, the tokenizer and a sample of the tokens are looked at whenever a directory is opened, small files from
-end to end; `verify` looks at everything.
+Tokens are uint16 if the vocabulary allows it, else int32: 100 GB of text are about 50 GB of tokens of two bytes each.
+meta.json is written last, so that a directory with it is complete. It contains sizes and sha256 of the other files.
+Opening a directory verifies sizes, headers, the tokenizer, a sample of the tokens, and small files completely. `verify`
+checks every byte.
 """
 
 import hashlib
@@ -27,7 +26,7 @@ META, UNFINISHED, TOKENIZER = "meta.json", "unfinished.json", "tokenizer.model"
 SPLITS = {"train": "train.npy", "valid": "valid.npy"}
 BEGIN_AGAIN = "delete the directory and begin again"
 _AGAIN = "delete it and make it again: python -m lvp tokenize SPEC --vocab M --out {}"
-# Of meta.json, whoever wrote it: a digest proves that nothing was damaged, not who was at it.
+# The schema of meta.json. A digest shows damage, but not who wrote the file.
 _SHAPE: Shape = {
     "spec": str,
     "vocab": int,
@@ -38,9 +37,9 @@ _SHAPE: Shape = {
     "asked": dict,
 }
 _HEADER = 128  # bytes of the .npy header, whatever the number of tokens
-_CHUNK = 1 << 22  # tokens looked at together
-_SMALL = 1 << 26  # bytes of a file that is verified whenever it is opened
-_SAMPLES, _SAMPLE = 64, 1 << 14  # places in a larger one, and tokens at each
+_CHUNK = 1 << 22  # tokens read at a time
+_SMALL = 1 << 26  # largest file, in bytes, that is verified completely when opened
+_SAMPLES, _SAMPLE = 64, 1 << 14  # places in a larger file, and tokens at each
 
 
 def dtype_of(vocab: int) -> np.dtype:
@@ -54,10 +53,10 @@ def _header(dtype: np.dtype, count: int) -> bytes:
 
 
 class Appender:
-    """A token file under way, beside its final name. What was appended is on disk after `sync`.
+    """An unfinished token file beside its final name. `sync` writes the appended tokens to disk.
 
-    count: tokens that are known to be there; what is behind them, of a process that was killed, is cut off. Raises
-    InputError where there are fewer.
+    count: number of tokens known to be on disk. Later tokens, left by a killed process, are cut off. Raises InputError
+    if the file has fewer tokens.
     """
 
     def __init__(self, path: Path, dtype: np.dtype, count: int):
@@ -83,7 +82,7 @@ class Appender:
         self.count += ids.size
 
     def finish(self) -> None:
-        """Gives the file its header and its name."""
+        """Writes the file's header and renames the file to its final name."""
         self._file.seek(0)
         self._file.write(_header(self.dtype, self.count))
         self.sync()
@@ -101,8 +100,9 @@ def truncated(path: Path, expected: int, size: int, way_out: str) -> InputError:
 
 
 def write_meta(directory: Path, meta: Mapping[str, Any], seen: Callable[[int], Any]) -> dict[str, Any]:
-    """Completes a directory whose files are there: meta with their sizes and digests. `seen` is told how many bytes
-    were read."""
+    """Completes a directory with meta.json: `meta` plus the files' sizes and digests; returns the record.
+
+    `seen` is called with the number of bytes read."""
     files = {name: described(directory / name, seen) for name in SPLITS.values()}
     body = {"format": FORMAT, **meta, "files": files | {TOKENIZER: described(directory / TOKENIZER)}}
     write_whole(directory / META, json.dumps(_signed(body), indent=1, sort_keys=True) + "\n")
@@ -120,16 +120,16 @@ def described(path: Path, seen: Callable[[int], Any] = lambda _: None) -> dict[s
 
 
 def begun(directory: Path) -> bool:
-    """Whether there are token files, or will be."""
+    """True if the directory has finished or unfinished token files."""
     return any((directory / name).exists() for name in (META, UNFINISHED))
 
 
 def read(directory: Path) -> dict[str, Any]:
-    """The record of a whole directory of token files: `spec`, `vocab`, `tokens` and `text_bytes` by split,
-    `tokenizer_fingerprint`, `files`, and whatever else was written.
+    """The record of a complete directory of token files.
 
-    Raises InputError where the directory is missing, unfinished (with the command that goes on), or damaged, naming the
-    file.
+    Its keys are `spec`, `vocab`, `tokens` and `text_bytes` by split, `tokenizer_fingerprint`, `files` and `asked`.
+    Raises InputError, with the file's name, for a directory that is missing, unfinished (with the command to continue)
+    or damaged.
     """
     again = _AGAIN.format(directory)
     if not (directory / META).exists():
@@ -141,7 +141,7 @@ def read(directory: Path) -> dict[str, Any]:
         )
     meta = _checked(directory / META, again)
     if not fits(meta, _SHAPE) or not meta["vocab"]:
-        raise InputError(f"{directory / META} does not say what a record of tokens says; {again}")
+        raise InputError(f"{directory / META} is not a record of token files; {again}")
     if not (path := directory / TOKENIZER).is_file() or described(path) != meta["files"][TOKENIZER]:
         raise _another_tokenizer(directory)
     for split, name in SPLITS.items():
@@ -154,11 +154,11 @@ def read(directory: Path) -> dict[str, Any]:
 
 
 def tokenizer(directory: Path, meta: Mapping[str, Any]) -> Tokenizer:
-    """The tokenizer of a directory of token files; InputError where it is not the one that its record names."""
+    """The tokenizer of a directory of token files. Raises InputError if it differs from the record's tokenizer."""
     try:
         tokenizer_ = Tokenizer.load(directory / TOKENIZER)
         same = (tokenizer_.fingerprint, tokenizer_.vocab_size) == (meta["tokenizer_fingerprint"], meta["vocab"])
-    except Exception as error:  # a damaged model raises whatever its bytes happen to mean
+    except Exception as error:  # a damaged model can raise any exception
         raise _another_tokenizer(directory) from error
     if not same:
         raise _another_tokenizer(directory)
@@ -173,7 +173,7 @@ def _another_tokenizer(directory: Path) -> InputError:
 
 
 def verify(directory: Path, seen: Callable[[int], Any] = lambda _: None) -> dict[str, Any]:
-    """`read`, and every byte of the token files against their digests."""
+    """`read`, and a comparison of every byte of the token files with their digests."""
     meta = read(directory)
     for name in SPLITS.values():
         if described(directory / name, seen) != meta["files"][name]:
@@ -182,7 +182,7 @@ def verify(directory: Path, seen: Callable[[int], Any] = lambda _: None) -> dict
 
 
 def unfinished(directory: Path) -> dict[str, Any]:
-    """What `lvp.data.tokens.tokenization` wrote down on its way."""
+    """The state that `lvp.data.tokens.tokenization` saved."""
     return _checked(directory / UNFINISHED, BEGIN_AGAIN)
 
 
@@ -196,7 +196,7 @@ def _signed(body: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def clear(directory: Path) -> None:
-    """Removes whatever was made in a directory that is not whole."""
+    """Removes the files of an incomplete directory."""
     for name in (UNFINISHED, TOKENIZER, *SPLITS.values(), *(f"{name}.part" for name in SPLITS.values())):
         (directory / name).unlink(missing_ok=True)
 
@@ -216,7 +216,7 @@ def _checked(path: Path, way_out: str) -> dict[str, Any]:
 
 
 def check_tokens(path: Path, vocab: int, count: int, way_out: str) -> None:
-    """InputError where a token file's size or header are not those of so many tokens."""
+    """Raises InputError unless a token file has the size and header of `count` tokens."""
     dtype = dtype_of(vocab)
     expected = _HEADER + count * dtype.itemsize
     try:
@@ -239,7 +239,7 @@ def _check_sample(path: Path, vocab: int) -> None:
 
 
 def check_ids(ids: np.ndarray, vocab: int, path: Path) -> None:
-    """InputError for a token outside of the vocabulary."""
+    """Raises InputError for a token outside of the vocabulary."""
     if ids.size and not 0 <= int(ids.min()) <= int(ids.max()) < vocab:
         wrong = ids.max() if ids.max() >= vocab else ids.min()
         raise InputError(
@@ -248,8 +248,9 @@ def check_ids(ids: np.ndarray, vocab: int, path: Path) -> None:
 
 
 def head(directory: Path, meta: Mapping[str, Any], split: str, limit: int | None) -> tuple[int, int]:
-    """(tokens, bytes of text they stand for) of the longest part of a split from its beginning on that stands for at
-    most `limit` bytes; None is all of it. Exact: it reads that part, and its tokenizer."""
+    """(tokens, bytes) of the longest initial part of a split that stands for at most `limit` bytes of text.
+
+    None is the whole split. The result is exact: the function reads that part and the tokenizer."""
     count, size = meta["tokens"][split], meta["text_bytes"][split]
     if limit is None or limit >= size:
         return count, size

@@ -1,4 +1,4 @@
-"""Texts that a trained model is scored on, whole, and their words."""
+"""Texts on which trained models are scored as a whole, and their word counts."""
 
 from pathlib import Path
 from typing import NamedTuple
@@ -9,12 +9,13 @@ from lvp.errors import InputError
 
 
 class WordCounts(NamedTuple):
-    """Of a text whose words are separated by white space: `tokens`, words and line ends, as WikiText's own perplexities
-    are counted (Merity et al. 2016: a line end is a token to be predicted), and `words` alone. WikiText-2's test text
-    has 245,569 and 241,211."""
+    """Word counts of a text whose words are separated by white space.
 
-    tokens: int
-    words: int
+    WikiText's own perplexities count `tokens`: a line end is a token to be predicted (Merity et al. 2016). WikiText-2's
+    test text has 245,569 tokens and 241,211 words."""
+
+    tokens: int  # words and line ends
+    words: int  # words only
 
     @classmethod
     def from_text(cls, content: bytes) -> "WordCounts":
@@ -23,8 +24,9 @@ class WordCounts(NamedTuple):
 
 
 def load(spec: str, *, cache: Path) -> bytes:
-    """The text that spec names: the test split of wikitext2[:DIR], all of text:FILE, or the validation part of
-    python-docs. InputError for anything else, and for a text that is missing, empty, binary or not UTF-8."""
+    """Loads the text that spec names: the test split of wikitext2[:DIR], text:FILE, or python-docs' validation part.
+
+    Raises InputError for another spec, and for a text that is missing, empty, binary or not UTF-8."""
     kind, _, argument = spec.partition(":")
     path = storage.user_path(argument) if argument else None
     if kind == "wikitext2":

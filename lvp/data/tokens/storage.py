@@ -1,7 +1,7 @@
-"""Files of the cache: written whole or not at all, verified when read, made by one process at a time.
+"""Files of the cache: written atomically, verified when read, made by one process at a time.
 
-An *entry* is a directory of files with an `entry.json` written last, which holds the digest of every file. So
-an entry read without a lock is either complete or not there, and a damaged one counts as not there.
+An *entry* is a directory of files with an `entry.json`, which is written last and contains the digest of every file.
+An entry that is read without a lock is therefore complete or absent. A damaged entry counts as absent.
 """
 
 import fcntl
@@ -23,7 +23,7 @@ _ENTRY = "entry.json"
 
 
 def digest(*parts: bytes) -> str:
-    """sha256 (hex) over the parts and their lengths, so that moving a border between parts changes it."""
+    """sha256 (hex) over the parts and their lengths; it changes if bytes move from one part to the next."""
     total = hashlib.sha256()
     for part in parts:
         total.update(len(part).to_bytes(8, "little"))
@@ -32,7 +32,7 @@ def digest(*parts: bytes) -> str:
 
 
 def as_json(value: Any) -> bytes:
-    """The one JSON form of a value, fit for hashing; NaN and infinities are a ValueError."""
+    """The canonical JSON form of a value, for hashing. Raises ValueError for NaN and infinities."""
     return json.dumps(value, sort_keys=True, allow_nan=False).encode()
 
 
@@ -44,8 +44,9 @@ def npy(array: np.ndarray) -> bytes:
 
 
 def load_npy(path: Path, *, mapped: bool = False) -> np.ndarray:
-    """The numbers in a .npy file, in memory or memory-mapped. A file of objects holds a pickle, which is a program: it
-    is refused, and not executed.
+    """The numeric array in a .npy file, in memory or memory-mapped.
+
+    An array of objects is refused, because it contains a pickle, and loading a pickle executes it.
 
     Raises:
       InputError: the file holds no array of numbers.
@@ -61,7 +62,7 @@ def load_npy(path: Path, *, mapped: bool = False) -> np.ndarray:
 
 
 def user_path(text: str) -> Path:
-    """The absolute path that a user means, ~ for a home, there or not; InputError for what can be none here."""
+    """The absolute path of a user's input, with ~ expanded; it need not exist. Raises InputError for invalid paths."""
     try:
         path = Path(text).expanduser().absolute()
         path.stat()
@@ -73,7 +74,7 @@ def user_path(text: str) -> Path:
 
 
 def read_input(path: Path) -> bytes:
-    """The content of a user's file; InputError naming it if it cannot be read."""
+    """The content of a user's file. Raises InputError, with its name, if it cannot be read."""
     try:
         return path.read_bytes()
     except OSError as error:
@@ -82,7 +83,7 @@ def read_input(path: Path) -> bytes:
 
 @contextmanager
 def _writing(path: Path) -> Iterator[None]:
-    """Turn whatever the file system refuses into one line about the cache."""
+    """Converts errors of the file system into an InputError about the cache."""
     try:
         yield
     except OSError as error:
@@ -92,9 +93,10 @@ def _writing(path: Path) -> Iterator[None]:
 
 @contextmanager
 def locked(directory: Path) -> Iterator[None]:
-    """Hold the exclusive lock of an entry (across processes and threads; waits; freed if the holder dies).
+    """Holds the exclusive lock of an entry, across processes and threads.
 
-    Raises InputError if the directory's parent cannot be made or written.
+    It waits for the lock, which is released if the holder dies. Raises InputError if the parent directory cannot be
+    created or written.
     """
     path = directory.with_name(f".{directory.name}.lock")
     with _writing(path):
@@ -107,19 +109,19 @@ def locked(directory: Path) -> Iterator[None]:
 
 
 def write_file(path: Path, content: bytes) -> None:
-    """`lvp.files.write_whole` with the directories of the path; InputError if the file system refuses."""
+    """`lvp.files.write_whole` after making the directories of the path. Raises InputError if the file system refuses."""
     with _writing(path):
         path.parent.mkdir(parents=True, exist_ok=True)
         write_whole(path, content)
 
 
 def write_entry(directory: Path, files: Mapping[str, bytes], meta: Mapping) -> None:
-    """Write an entry's files, then its record. Call it under `locked(directory)`.
+    """Writes an entry's files, then its record. Call it under `locked(directory)`.
 
-    meta is any JSON object; read_entry gives it back. Raises InputError if the file system refuses.
+    meta is any JSON object, which read_entry returns. Raises InputError if the file system refuses.
     """
     with _writing(directory):
-        for leftover in directory.glob(".*.tmp"):  # of a process that was killed; the lock is ours
+        for leftover in directory.glob(".*.tmp"):  # left by a killed process; we hold the lock
             leftover.unlink(missing_ok=True)
     for name, content in files.items():
         write_file(directory / name, content)
@@ -129,7 +131,7 @@ def write_entry(directory: Path, files: Mapping[str, bytes], meta: Mapping) -> N
 
 
 def read_entry(directory: Path) -> dict | None:
-    """The meta of a complete and undamaged entry; None if it is absent or any byte differs.
+    """The meta of a complete and undamaged entry; None if the entry is absent or damaged.
 
     Raises OSError if the machine gives no access to the entry for now (`lvp.files.machine`).
     """

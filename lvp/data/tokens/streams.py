@@ -1,4 +1,4 @@
-"""Rows of a token file that is larger than memory, each once an epoch, in an order that any step can be resumed in."""
+"""Rows of a token file larger than memory, each once per epoch, in an order that can be resumed at any step."""
 
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -9,16 +9,16 @@ import numpy as np
 
 from lvp.errors import InputError
 
-_COUNTED = 1 << 24  # tokens at a time
+_COUNTED = 1 << 24  # tokens counted at a time
 
 
 class Rows:
-    """The rows of a token array by the step that sees them.
+    """The rows of a token array by training step.
 
-    tokens int [N], in memory or memory-mapped. Row r is `context` inputs and the token after them, from token
-    r · context on, so that every token but the first is a target once an epoch; what is left at the end is not seen. An
-    epoch is a permutation of the rows, another one each time, and a pure function of (seed, epoch); a step that begins
-    in one epoch may end in the next. Raises InputError where there is no whole row.
+    tokens int [N], in memory or memory-mapped. Row r is `context` inputs and the token after them, starting at token
+    r · context, so that every token but the first is a target once per epoch. The incomplete last row is not used. Each
+    epoch is a new permutation of the rows, a pure function of (seed, epoch). A step may contain rows of two epochs.
+    Raises InputError if there is no whole row.
     """
 
     def __init__(self, tokens: np.ndarray, *, context: int, batch: int, seed: int):
@@ -29,7 +29,7 @@ class Rows:
         self._order = lru_cache(maxsize=2)(lambda epoch: np.random.default_rng([seed, epoch]).permutation(self.count))
 
     def at(self, step: int, first: int, last: int) -> np.ndarray:
-        """int32 [last − first, context + 1]: rows first to last of the batch of a step (whoever asks for them)."""
+        """int32 [last − first, context + 1]: rows first to last of a step's batch; equal on all processes."""
         rows = np.empty((last - first, self.context + 1), np.int32)
         for i, row in enumerate(range(step * self.batch + first, step * self.batch + last)):
             epoch, place = divmod(row, self.count)
@@ -39,8 +39,9 @@ class Rows:
 
 
 def frequencies(tokens: np.ndarray, vocab: int) -> np.ndarray:
-    """Unigram frequencies of a token array that may be larger than memory, float64 [vocab], sum 1; longer where there
-    are tokens outside of the vocabulary."""
+    """Unigram frequencies of a token array that may be larger than memory, float64 [vocab], with sum 1.
+
+    The result is longer if there are tokens outside of the vocabulary."""
     counts = np.zeros(vocab, np.int64)
     for start in range(0, len(tokens), _COUNTED):
         part = np.bincount(tokens[start : start + _COUNTED], minlength=vocab)
@@ -50,8 +51,9 @@ def frequencies(tokens: np.ndarray, vocab: int) -> np.ndarray:
 
 
 def prefetched(feed: Callable[[int], tuple[int, Any]]) -> Callable[[int], tuple[int, Any]]:
-    """The same feed (step → the step its data ends before, and the data), the next of whose data a thread reads
-    meanwhile."""
+    """The same feed, with the next data read by a thread in the meantime.
+
+    feed: step → (the step before which its data end, the data)."""
     pool = ThreadPoolExecutor(1)
     ahead: dict[int, Future] = {}
 

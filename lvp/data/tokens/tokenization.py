@@ -1,8 +1,8 @@
-"""A text of any size into a directory of token files (`lvp.data.tokens.files`), piece by piece, and on after a kill.
+"""Tokenization of a text of any size into a directory of token files (`lvp.data.tokens.files`), resumable when killed.
 
-What has been done stands in unfinished.json, written every second and after the tokens that it counts are on disk. A
-call with the same arguments goes on from there, and what comes out is the same to the byte as without the interruption,
-with however many processes.
+unfinished.json contains the progress. It is written every second, after the tokens that it counts are on disk. A call
+with the same arguments continues from there. The files are identical to those of an uninterrupted run, for any number
+of processes.
 """
 
 import contextlib
@@ -36,26 +36,24 @@ from lvp.parallel.hardware import cores
 
 VALID_BYTES = 10_000_000
 TOKENIZER_BYTES = 100_000_000
-# Of unfinished.json, and of a split in it.
+# The schema of unfinished.json, and of a split in it.
 _STATE: Shape = {"asked": dict, "command": str, "text": dict, "splits": dict, "fingerprint": str | None}
 _SPLIT: Shape = {"position": [int], "bytes": int, "tokens": int, "done": bool}
-_PIECE = 1 << 22  # bytes encoded together, at least
-_SAVE_SECONDS = 1.0  # between states on disk
-_LOG_SECONDS = 30.0  # between lines where there is no terminal
+_PIECE = 1 << 22  # smallest number of bytes encoded at a time
+_SAVE_SECONDS = 1.0  # time between saved states
+_LOG_SECONDS = 30.0  # time between progress lines without a terminal
 
 
 @dataclass(frozen=True)
 class Settings:
-    """What decides the tokens. spec: a text (`lvp.data.text.corpora.load`). valid_bytes: of validation text, at most.
-    limit: bytes of training text, None for all. tokenizer: a file that `Tokenizer.save` wrote; None trains one of
-    `vocab` tokens on the first tokenizer_bytes bytes of the training text, whatever the limit."""
+    """The arguments that determine the tokens."""
 
-    spec: str
-    vocab: int
-    valid_bytes: int = VALID_BYTES
-    limit: int | None = None
-    tokenizer: Path | None = None
-    tokenizer_bytes: int = TOKENIZER_BYTES
+    spec: str  # a text (`lvp.data.text.corpora.load`)
+    vocab: int  # size of the vocabulary
+    valid_bytes: int = VALID_BYTES  # largest size of the validation text
+    limit: int | None = None  # largest size of the training text in bytes; None takes all
+    tokenizer: Path | None = None  # file written by `Tokenizer.save`; None trains a new tokenizer
+    tokenizer_bytes: int = TOKENIZER_BYTES  # bytes of training text that train the tokenizer, whatever the limit
 
     def __post_init__(self):
         if self.vocab < tokenizers.SMALLEST:
@@ -72,19 +70,18 @@ class Settings:
         return shlex.join(words)
 
     def asked(self, given: Tokenizer | None) -> dict[str, Any]:
-        """The settings as they are written down and compared: a tokenizer by what it is, not by where."""
+        """The settings as they are saved and compared; a tokenizer is identified by its fingerprint, not its path."""
         settings = asdict(self) | {"tokenizer": given and given.fingerprint}
         return settings if given is None else settings | {"tokenizer_bytes": None}
 
 
 def tokenize(settings: Settings, out: Path, *, cache: Path, workers: int | None = None) -> dict[str, Any]:
-    """Makes the directory `out`, goes on with it where it was interrupted, or verifies every byte of it if it is whole;
-    returns its record (`lvp.data.tokens.files.read`).
+    """Makes or continues the directory `out`, or verifies every byte if it is complete; returns its record.
 
-    cache: as `lvp.data.prepare` has it. workers: processes that encode, as many as there are cores for None. Shows
-    progress on standard error. Raises InputError, with nothing written, for a text or tokenizer that cannot be used,
-    and for a directory that another process is at, that other settings were used for, or that holds anything else;
-    KeyboardInterrupt saying how it goes on.
+    The record is that of `lvp.data.tokens.files.read`. cache: as in `lvp.data.prepare`. workers: number of encoding
+    processes; None is the number of cores. Progress is shown on standard error. Raises InputError, without writing, for
+    an unusable text or tokenizer, and for a directory that another process uses, that was made with other settings, or
+    that contains other files. Raises KeyboardInterrupt with the command to continue.
     """
     if workers is not None and workers < 1:
         raise InputError(f"workers must be at least 1, got {workers}")
@@ -118,12 +115,12 @@ def tokenize(settings: Settings, out: Path, *, cache: Path, workers: int | None 
 
 
 def _made(settings, out, source, state, given, workers) -> dict[str, Any]:
-    for leftover in out.glob(".*.tmp"):  # of a process that was killed
+    for leftover in out.glob(".*.tmp"):  # left by a killed process
         leftover.unlink()
     tokenizer = _tokenizer(settings, out, source, state, given)
     encoder = _Encoder(tokenizer, out / files.TOKENIZER, workers)
     with contextlib.closing(encoder):
-        # What is wrong with the short one is wrong at once.
+        # The short split first, so that errors appear early.
         _append("valid", out, source.valid, settings.valid_bytes, state, encoder)
         _append("train", out, source.train, settings.limit, state, encoder)
     sizes = [(out / name).stat().st_size for name in files.SPLITS.values()]
@@ -143,19 +140,19 @@ def _made(settings, out, source, state, given, workers) -> dict[str, Any]:
 
 
 def _whole(out: Path, asked: dict) -> dict | None:
-    """The record of a directory that is whole, all of it verified; None where it is not yet."""
+    """The record of a complete directory after full verification; None if it is not complete."""
     if not (out / files.META).exists():
         return None
     meta = files.read(out)
     _check_same(out, asked, meta["asked"])
     with _Bar("verified", sum(meta["files"][name]["bytes"] for name in files.SPLITS.values()), "B") as bar:
         files.verify(out, bar)
-    (out / files.UNFINISHED).unlink(missing_ok=True)  # of one that was killed at its very end
+    (out / files.UNFINISHED).unlink(missing_ok=True)  # left by a process that was killed at its end
     return meta
 
 
 def _state(out: Path, asked: dict) -> dict | None:
-    """Of a directory that was begun; None of one that is empty or not there."""
+    """The saved state of an unfinished directory; None if it is empty or does not exist."""
     if not out.exists():
         return None
     if not out.is_dir():
@@ -164,7 +161,7 @@ def _state(out: Path, asked: dict) -> dict | None:
         state = files.unfinished(out)
         if not _is_state(state):
             path = out / files.UNFINISHED
-            raise InputError(f"{path} does not say how far the tokens are; {files.BEGIN_AGAIN}")
+            raise InputError(f"{path} does not contain the progress of a tokenization; {files.BEGIN_AGAIN}")
         _check_same(out, asked, state["asked"])
         return state
     if other := sorted(p.name for p in out.iterdir() if not p.name.endswith(".tmp")):
@@ -173,7 +170,7 @@ def _state(out: Path, asked: dict) -> dict | None:
 
 
 def _is_state(state: dict) -> bool:
-    """Whether it can be gone on with, whoever wrote it."""
+    """True if a saved state is valid and can be continued."""
     if not fits(state, _STATE):
         return False
     return all(fits(at, _SPLIT) and len(at["position"]) == 2 for at in state["splits"].values())
@@ -188,7 +185,7 @@ def _check_same(out: Path, asked: dict, state: dict) -> None:
 
 @contextlib.contextmanager
 def _only_one(out: Path) -> Iterator[None]:
-    """Holds the directory, which is made; one that is still empty in the end goes."""
+    """Locks the directory, which is created if it does not exist; an empty directory is removed at the end."""
     try:
         out.mkdir(parents=True, exist_ok=True)
         directory = os.open(out, os.O_RDONLY)
@@ -214,10 +211,10 @@ def _given(path: Path, vocab: int) -> Tokenizer:
         whole = {bytes([byte]) for byte in range(256)} <= set(tokenizer.pieces)
     except OSError as error:
         raise InputError(f"cannot read --tokenizer {path}: {error.strerror or error}") from error
-    except Exception:  # a damaged model raises whatever its bytes happen to mean
+    except Exception:  # a damaged model can raise any exception
         whole = False
     if not whole:
-        raise InputError(f"--tokenizer {path} is not a tokenizer that was made here, or is damaged")
+        raise InputError(f"--tokenizer {path} is not a tokenizer made by `lvp tokenize`, or is damaged")
     if tokenizer.vocab_size != vocab:
         raise InputError(f"--tokenizer {path} has {tokenizer.vocab_size} tokens, but --vocab says {vocab}")
     return tokenizer
@@ -226,7 +223,7 @@ def _given(path: Path, vocab: int) -> Tokenizer:
 def _tokenizer(settings, out: Path, source: documents.Source, state: dict, given: Tokenizer | None) -> Tokenizer:
     path = out / files.TOKENIZER
     if state["fingerprint"] is not None:
-        with contextlib.suppress(Exception):  # a damaged model raises whatever its bytes happen to mean
+        with contextlib.suppress(Exception):  # a damaged model can raise any exception
             tokenizer = Tokenizer.load(path)
             if tokenizer.fingerprint == state["fingerprint"]:
                 return tokenizer
@@ -245,7 +242,7 @@ def _tokenizer(settings, out: Path, source: documents.Source, state: dict, given
 
 
 def _append(split, out: Path, part: documents.Documents, limit: int | None, state: dict, encoder: "_Encoder") -> None:
-    """Encodes what is left of a split."""
+    """Encodes the rest of a split."""
     at = state["splits"].setdefault(split, {"position": [0, 0], "bytes": 0, "tokens": 0, "done": False})
     path = out / files.SPLITS[split]
     if at["done"] and path.exists():
@@ -279,7 +276,7 @@ def _append(split, out: Path, part: documents.Documents, limit: int | None, stat
 
 
 class _Encoder:
-    """Encodes pieces in processes of its own, and gives them back in their order."""
+    """Encodes pieces in several processes and returns them in order."""
 
     def __init__(self, tokenizer: Tokenizer, path: Path, workers: int):
         self.tokenizer, self.vocab, self.workers = tokenizer, tokenizer.vocab_size, workers
@@ -289,7 +286,7 @@ class _Encoder:
             self.pool = ProcessPoolExecutor(workers, context, initializer=_begin, initargs=(path,))
 
     def __call__(self, pieces) -> Iterator[tuple[documents.Position, int, np.ndarray]]:
-        """(position behind it, bytes, tokens) of every piece."""
+        """(position after the piece, bytes, tokens) of every piece."""
         if self.pool is None:
             for position, piece in pieces:
                 yield position, len(piece), self.tokenizer.encode(piece)
@@ -312,15 +309,15 @@ _of_worker: list[Tokenizer] = []
 
 
 def _begin(path: Path) -> None:
-    signal(SIGINT, SIG_IGN)  # the process that began this one answers for it
+    signal(SIGINT, SIG_IGN)  # the parent process handles it
     Thread(target=_end_with_parent, daemon=True).start()
     _of_worker[:] = [Tokenizer.load(path)]
 
 
 def _end_with_parent() -> None:
     parent = parent_process()
-    assert parent is not None  # that of a pool's worker
-    parent.join()  # a pool does not notice that it was killed
+    assert parent is not None  # a pool's worker has a parent
+    parent.join()  # a pool does not notice that its parent was killed
     os._exit(1)
 
 
@@ -333,7 +330,7 @@ def _say(line: str) -> None:
 
 
 class _Bar:
-    """A progress bar on a terminal; in a log file a whole line now and then. Called with how much more is done."""
+    """A progress bar on a terminal, or a line every 30 s in a log file. Call it with the additional progress."""
 
     def __init__(self, what: str, total: int | None, unit: str, done: int = 0):
         self.terminal = sys.stderr.isatty()

@@ -1,7 +1,7 @@
-"""One byte-pair-encoding tokenizer per vocabulary size, lossless on all byte strings, from 256 tokens up.
+"""Lossless byte-pair-encoding tokenizers, one per vocabulary size from 256 up.
 
-SentencePiece works on characters and treats some of them specially, so every byte is first mapped to a
-character of its own; the 256 bytes are then the alphabet, and a vocabulary of 256 has no merges at all.
+SentencePiece works on characters and treats some characters specially. Every byte is therefore mapped to its own
+character. The 256 bytes are the alphabet, so a vocabulary of 256 has no merges.
 """
 
 import io
@@ -17,18 +17,17 @@ from lvp.data.tokens import storage
 from lvp.errors import InputError
 
 SMALLEST = 256
-FORMAT = 1  # of training and encoding; in the cache's keys
+FORMAT = 1  # version of training and encoding; part of the cache's keys
 _CHUNK = 1 << 20  # bytes encoded at a time
-_SPACE_MARK = "\u2581"  # how SentencePiece writes a space inside a piece
-_UNKNOWN = "\u2047"  # its compulsory unknown piece, a character that no byte maps to
+_SPACE_MARK = "\u2581"  # SentencePiece's mark for a space inside a piece
+_UNKNOWN = "\u2047"  # the unknown piece, which SentencePiece requires; no byte maps to this character
 
 
 def _characters() -> np.ndarray:
-    """The character of each byte, code points [256]: printable ASCII and space are themselves.
+    """The character of each byte, code points [256]; printable ASCII and space map to themselves.
 
-    SentencePiece makes no piece across a border between scripts. So control bytes become symbols (a line end
-    does not fuse with the word before it) and bytes from 128 up, parts of letters mostly, become Latin
-    letters.
+    SentencePiece makes no piece across a border between scripts. Control bytes map to symbols, so that a line end does
+    not merge with the word before it. Bytes from 128 up, mostly parts of letters, map to Latin letters.
     """
     points = np.arange(256, dtype="<u4")
     points[:0x20] += 0x2400
@@ -43,17 +42,17 @@ _BYTES = {chr(point): byte for byte, point in enumerate(_POINTS)} | {_SPACE_MARK
 
 
 def to_characters(text: bytes) -> str:
-    """One character per byte, one to one."""
+    """The text with a character per byte; one-to-one."""
     return _POINTS[np.frombuffer(text, np.uint8)].tobytes().decode("utf-32-le")
 
 
 def to_bytes(characters: str) -> bytes:
-    """The inverse of to_characters, also for a piece of the vocabulary; KeyError for any other character."""
+    """The inverse of to_characters, also for a piece of the vocabulary. Raises KeyError for any other character."""
     return bytes(_BYTES[character] for character in characters)
 
 
 def _lines(text: bytes) -> Iterator[list[str]]:
-    """The lines of the text, mapped and each with its line end, in groups of about _CHUNK bytes."""
+    """The lines of the mapped text, each with its line end, in groups of about _CHUNK bytes."""
     start = 0
     while start < len(text):
         end = text.find(b"\n", start + _CHUNK) + 1 or len(text)
@@ -63,22 +62,22 @@ def _lines(text: bytes) -> Iterator[list[str]]:
 
 
 def _sentences(text: bytes) -> Iterator[str]:
-    # Every byte once and alone: SentencePiece gives a piece only to characters it has seen.
+    # Every byte once, alone: SentencePiece has pieces only for characters that it has seen.
     yield from map(chr, _POINTS)
     for lines in _lines(text):
         yield from lines
 
 
 def is_ours(processor: Any) -> bool:
-    """Whether a SentencePieceProcessor holds a model that `Tokenizer.train` made: bytes as characters of their own."""
+    """True if a SentencePieceProcessor holds a model made by `Tokenizer.train`: bytes mapped to characters."""
     return processor.unk_id() == 0 and processor.id_to_piece(0) == _UNKNOWN
 
 
 class Tokenizer:
-    """A vocabulary and how it cuts text. ids run from 0 to vocab_size − 1; there are no special tokens."""
+    """A vocabulary and its segmentation of text. Ids run from 0 to vocab_size − 1; there are no special tokens."""
 
     def __init__(self, model: bytes):
-        """model: bytes of a SentencePiece model that `train` made; RuntimeError if they are no model."""
+        """model: bytes of a SentencePiece model made by `train`. Raises RuntimeError if they are not a model."""
         import sentencepiece
 
         self._model = model
@@ -86,10 +85,10 @@ class Tokenizer:
 
     @classmethod
     def train(cls, text: bytes, vocab_size: int) -> "Tokenizer":
-        """Learn exactly vocab_size tokens from the text: the 256 bytes, and vocab_size − 256 merges.
+        """Learns exactly vocab_size tokens from the text: the 256 bytes, and vocab_size − 256 merges.
 
-        Deterministic (one thread). Merges stay within a line and do not join a word to the next. Raises
-        InputError below 256 and, naming the largest size there is, when the text has too few different pairs.
+        Training is deterministic (one thread). Merges stay within a line and within a word. Raises InputError for a
+        size below 256, and if the text has too few different pairs; the error names the largest possible size.
         """
         import sentencepiece
 
@@ -101,7 +100,7 @@ class Tokenizer:
                 sentence_iterator=_sentences(text),
                 model_writer=model,
                 model_type="bpe",
-                vocab_size=min(vocab_size, 2**24) + 1,  # and the unknown piece, which never occurs
+                vocab_size=min(vocab_size, 2**24) + 1,  # plus the unknown piece, which never occurs
                 unk_id=0,
                 bos_id=-1,
                 eos_id=-1,
@@ -133,35 +132,35 @@ class Tokenizer:
 
     @classmethod
     def load(cls, path: Path) -> "Tokenizer":
-        """The tokenizer that `save` wrote; OSError or RuntimeError if the file is missing or damaged."""
+        """The tokenizer written by `save`. Raises OSError or RuntimeError if the file is missing or damaged."""
         return cls(Path(path).read_bytes())
 
     def save(self, path: Path) -> None:
-        """Write the tokenizer to a file, whole or not at all; InputError if it cannot be written."""
+        """Writes the tokenizer to a file atomically. Raises InputError if it cannot be written."""
         storage.write_file(Path(path), self.model)
 
     @property
     def model(self) -> bytes:
-        """The SentencePiece model, as `save` writes it."""
+        """The SentencePiece model, as written by `save`."""
         return self._model
 
     @property
     def vocab_size(self) -> int:
-        """How many tokens there really are."""
+        """The number of tokens."""
         return self._processor.get_piece_size() - 1
 
     @cached_property
     def pieces(self) -> tuple[bytes, ...]:
-        """What each token stands for, [vocab_size] byte strings, all different and none empty."""
+        """The bytes of each token, [vocab_size] byte strings, all different and not empty."""
         return tuple(to_bytes(self._processor.id_to_piece(index + 1)) for index in range(self.vocab_size))
 
     @cached_property
     def fingerprint(self) -> str:
-        """sha256 (hex) over the tokens in their order, which fixes every encoding."""
+        """sha256 (hex) over the tokens in their order, which determines every encoding."""
         return storage.digest(b"lvp-bpe", FORMAT.to_bytes(2, "little"), *self.pieces)
 
     def encode(self, text: bytes) -> np.ndarray:
-        """int32 [number of tokens]; deterministic, line by line, so in time linear in the number of lines."""
+        """The token ids, int32 [number of tokens]. Deterministic and line by line, in time linear in the text."""
         ids = [
             np.fromiter((index for line in encoded for index in line), np.int32)
             for lines in _lines(text)
@@ -170,9 +169,9 @@ class Tokenizer:
         return np.concatenate(ids) - np.int32(1) if ids else np.zeros(0, np.int32)
 
     def decode(self, ids: Sequence[int] | np.ndarray) -> bytes:
-        """The bytes that the tokens stand for: decode(encode(text)) == text for every byte string.
+        """The bytes of the tokens: decode(encode(text)) == text for every byte string.
 
-        Raises ValueError if an id is not below vocab_size or is negative.
+        Raises ValueError if an id is negative or not below vocab_size.
         """
         ids = np.asarray(ids, dtype=np.int64)
         if ids.size and not 0 <= ids.min() <= ids.max() < self.vocab_size:
