@@ -27,19 +27,18 @@ DASHES = (
 
 @dataclass(frozen=True)
 class Series:
-    """One set of points [N] with their standard errors [N], or none, and curves [N] over the same x: `fitted` (solid),
-    `predicted` (dashed), named in the legend where they have a label. `line`: points joined, so many that no marker is
-    drawn; told apart by dashes, or by the fit over it."""
+    """One set of points [N], and curves [N] over the same x."""
 
     label: str
     x: Numbers
     y: Numbers
-    error: Numbers | None = None
-    fitted: Numbers | None = None
+    error: Numbers | None = None  # standard errors, drawn as bars
+    fitted: Numbers | None = None  # a solid curve
     fitted_label: str | None = None
-    predicted: Numbers | None = None
+    predicted: Numbers | None = None  # a dashed curve
     predicted_label: str | None = None
-    line: bool = False
+    line: bool = False  # points are joined and have no markers; dashes, or the fit over the line, distinguish series
+    band: tuple[Numbers, Numbers] | None = None  # lower and upper ends of a shaded band
 
 
 @dataclass(frozen=True)
@@ -88,6 +87,8 @@ def _draw(axes, panel: Panel) -> None:
     for i, series in enumerate(panel.series):
         colour = scale[i] if panel.ordered else COLOURS[i % len(COLOURS)]
         x = np.asarray(series.x, float)
+        if series.band is not None:
+            axes.fill_between(x, *series.band, color=colour, alpha=0.15, linewidth=0, zorder=1)
         if series.line and series.fitted is None:
             style = dict(linestyle=DASHES[i % len(DASHES)], linewidth=1.7, alpha=0.9)
             axes.plot(x, series.y, color=colour, label=series.label, zorder=4, **style)
