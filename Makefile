@@ -37,7 +37,7 @@ report: $(VENV)/.installed
 docs: $(VENV)/.docs
 	$(RUN) -m sphinx -b html -q --fail-on-warning --keep-going -c docs . build/docs
 
-# docs/plans: the 1B on three TPU slices. Takes libtpu (pip install -e '.[tpu]') and a minute each.
+# docs/plans: the 1B on three TPU slices. Takes libtpu (pip install -e '.[tpu]').
 PLAN = $(RUN) -m lvp plan 1b --batch 256
 plans: $(VENV)/.installed
 	mkdir -p docs/plans

@@ -58,6 +58,7 @@ apidoc_modules = [
 autodoc_member_order = "bysource"
 autodoc_typehints = "signature"
 autodoc_preserve_defaults = True
+autodoc_inherit_docstrings = False
 napoleon_use_ivar = True
 default_role = "literal"
 CODE = re.compile(r"(`[^`]*`)")
@@ -83,7 +84,9 @@ def to_restructured_text(app, what, name, obj, options, lines):
             literal = literal and not line
             parts = CODE.split(line)
             parts[::2] = [re.sub(r"([*|]|_(?!\w))", r"\\\1", part) for part in parts[::2]]
-            out.append(re.sub(r"(`[^`]*`)(?=\w)", r"\1\\ ", "".join(parts)))
+            # Markup must end before a space or punctuation; an escaped space is not shown.
+            parts[2::2] = [re.sub(r"^(?=[^\s.,;:!?)\]}'\"/-])", r"\\ ", part) for part in parts[2::2]]
+            out.append("".join(parts))
         previous = line
     lines[:] = out
 

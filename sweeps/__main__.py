@@ -6,7 +6,7 @@ import time
 from pathlib import Path
 
 import experiments
-from lvp.cli.parser import CORPORA, Parser, add_command, run_command, setting
+from lvp.cli.parser import CORPORA, Parser, Refused, add_command, run_command, setting
 from sweeps.driver import api, status
 from sweeps.driver.lock import driver
 from sweeps.driver.manifest import Manifest
@@ -120,6 +120,13 @@ def parser() -> Parser:
     again = add("resume", _resume, "continue the sweep in a directory")
     again.add_argument("dir")
     _add_options(again)
+    for option, kept in {
+        "--tier": "tier",
+        "--corpus": "corpus",
+        "--set": "configuration",
+        "--out": "directory",
+    }.items():
+        again.add_argument(option, action=Refused, reason=f"resume keeps the sweep's {kept}; use run for another one")
     status_parser = add("status", _status, "finished, diverged, failed and running lanes of a sweep; time left")
     status_parser.add_argument("dir")
     status_parser.add_argument("--watch", type=float, metavar="SECONDS", help="repeat it so often while a driver runs")

@@ -2,21 +2,32 @@
 
 from collections.abc import Sequence
 
+import numpy as np
+
 from lvp.analysis import Optimum, Slope
 
 OPTIMUM_HEADER = f"{'best η_E':>10} {'95 % interval':>20} {'loss':>7}"
 
 
 def optimum_row(best: Optimum) -> tuple[str, str]:
-    """The columns of an optimum under `OPTIMUM_HEADER`, and its flags."""
+    """The columns of an optimum under `OPTIMUM_HEADER`, and its flags. A dash stands for an unknown value."""
     interval = f"{best.interval[0]:.4g} … {best.interval[1]:.4g}"
-    return f"{best.rate:>10.4g} {interval:>20} {best.loss:>7.3f}", ", ".join(best.flags) or "–"
+    if np.isnan(best.interval).any():
+        interval = "–" if best.degrees_of_freedom else "– (one seed)"
+    rate, loss = (format(x, spec) if np.isfinite(x) else "–" for x, spec in ((best.rate, ".4g"), (best.loss, ".3f")))
+    return f"{rate:>10} {interval:>20} {loss:>7}", ", ".join(best.flags) or "–"
 
 
 def slope_line(slope: Slope, widths: Sequence[int]) -> str:
     """The power law of the optima in one line."""
+    points = f"{slope.num_points} of {len(widths)} widths"
+    return f"slope of ln(best η_E) over ln(width): {slope_text(slope)}, from {points}"
+
+
+def slope_text(slope: Slope) -> str:
+    """A slope with its interval. A dash stands for an unknown slope."""
+    if not np.isfinite(slope.slope):
+        return "–"
     low, high = slope.interval
-    return (
-        f"slope of ln(best η_E) over ln(width): {slope.slope:.2f}, 95 % interval {low:.2f} … {high:.2f}, from "
-        f"{slope.num_points} of {len(widths)} widths"
-    )
+    known = np.isfinite(slope.interval).all()
+    return f"{slope.slope:.2f}, " + (f"95 % interval {low:.2f} … {high:.2f}" if known else "no interval")

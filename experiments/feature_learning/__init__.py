@@ -13,7 +13,7 @@ assumption 2, up to 20 steps, Adam, cross-entropy. Do the powers of d survive? T
 of the exact form: δ̄_W itself follows no power of d in text, since the share of the most frequent token does not change
 smoothly with m.
 
-    python -m sweeps run feature_learning --tier laptop      2 CPU cores, two and a half minutes
+    python -m sweeps run feature_learning --tier laptop      2 CPU cores
 """
 
 from experiments.common.experiment import Experiment

@@ -8,7 +8,7 @@ Kosson, Messmer & Jaggi 2024 (paper C), appendix A, train ResNet-20 on CIFAR-10 
   random directions and for leaky ReLUs. They vanish if biases are frozen in the first phase.
 - Figure 8: stable ranks do not explain the loss of accuracy.
 
-    python -m sweeps run large_updates --tier laptop      2 CPU cores, 20 minutes; scikit-learn's digits at 16 × 16
+    python -m sweeps run large_updates --tier laptop      2 CPU cores; scikit-learn's digits at 16 × 16
     python -m sweeps run large_updates --tier paper --corpus cifar10:DIR
 """
 

@@ -9,7 +9,7 @@ embedding's rate is a ratio times the rate of all other parameters.
 
 The corpus is not public. Any text serves here, since perplexities are compared between ratios and not with the paper.
 
-    python -m sweeps run pretrain_1b --tier laptop --corpus wikitext2      2 CPU cores, an hour
+    python -m sweeps run pretrain_1b --tier laptop --corpus wikitext2      2 CPU cores
 """
 
 from experiments.common.experiment import Experiment

@@ -12,9 +12,10 @@ def figure(table, config: Config, *, tier: str, corpus: str, partial):
     """Perplexity over training by ratio (figure 4), and perplexity by word over the ratio (figure 5)."""
     steps, over_time = np.array(config.measured_steps) + 1, []
     for ratio in config.ratios:
-        means = np.exp(validation_curves(table, config, ratio).mean(axis=0))
+        losses = validation_curves(table, config, ratio)
+        means, band = np.exp(losses.mean(axis=0)), (np.exp(losses.min(axis=0)), np.exp(losses.max(axis=0)))
         if np.isfinite(means).all():
-            over_time.append(Series(ratio_label(config, ratio), steps, means, fitted=means))
+            over_time.append(Series(ratio_label(config, ratio), steps, means, fitted=means, band=band))
     panels = [Panel("over training", "step", "validation perplexity", over_time, legend="η_E/η", ordered=True)]
     by_ratio = {
         "at the end": [np.exp(values_by_seed(table, config, ratio, "valid_loss")) for ratio in config.ratios],
@@ -35,5 +36,8 @@ def figure(table, config: Config, *, tier: str, corpus: str, partial):
         tier=tier,
         corpus=corpus,
         partial=partial,
-        words=[f"√d = {config.root:g}. Bars: half the range over seeds. All other rates are {config.rate:g}."],
+        words=[
+            f"√d = {config.root:g}. All other rates are {config.rate:g}.",
+            "Bars: half the range over seeds. Bands: from lowest to highest seed.",
+        ],
     )

@@ -10,7 +10,7 @@ transition between theorem 1's two regimes (`lvp.parametrization.embedding_ratio
 (b) Each rule has its own init and rates. Its one constant is tuned at the smallest cell and used at all other cells.
 How much loss does that cost against the best known setting of a cell?
 
-    python -m sweeps run regimes --tier laptop      2 CPU cores, an hour
+    python -m sweeps run regimes --tier laptop      2 CPU cores
 """
 
 from experiments.common.experiment import Experiment

@@ -17,8 +17,8 @@ Measures of training treat all hidden matrices as one vector. φ is per sequence
 shorter than the paper's 1024 tokens. The two larger tiers train GPT-2's decoder. The decoder of the smaller tiers has
 sinusoidal positions and no biases.
 
-    python -m sweeps run representation_change --tier laptop      2 CPU cores, four minutes of CPU time
-    python -m sweeps run representation_change --tier laptop --set arms=      equation 9 alone, one minute
+    python -m sweeps run representation_change --tier laptop      2 CPU cores
+    python -m sweeps run representation_change --tier laptop --set arms=      equation 9 alone
 """
 
 from experiments.common.experiment import Experiment

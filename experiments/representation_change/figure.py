@@ -32,8 +32,8 @@ def figure(table, config: Config, *, tier: str, corpus: str, partial):
         words=[
             "Markers: Monte Carlo with standard errors (most are smaller than the marker). RRC² = E[Δy²]/E[y²] of "
             "normalised gradient descent, equation 7.",
-            "Over training: all hidden matrices as one vector, means over seeds. φ below zero, as its estimate may "
-            "come out, leaves a gap.",
+            "Over training: all hidden matrices as one vector, means over seeds, bands from lowest to highest seed. An "
+            "estimate of φ below zero leaves a gap.",
         ],
     )
 
@@ -51,8 +51,9 @@ def _panel(
         values = over_steps(lanes_by_seed(table, config, name), config, measure)[:, shown]
         values = values[np.isfinite(values).any(axis=1)]
         if len(values):
-            mean = values.mean(axis=0)
-            mean = np.where(mean > 0, mean, np.nan) if power else mean
-            series.append(Series(name, steps[shown] + 1, mean, line=True))
+            mean, *band = values.mean(axis=0), values.min(axis=0), values.max(axis=0)
+            if power:
+                mean, *band = (np.where(curve > 0, curve, np.nan) for curve in (mean, *band))
+            series.append(Series(name, steps[shown] + 1, mean, line=True, band=(band[0], band[1])))
     scales: dict[str, Any] = {} if power else {"xscale": "linear", "yscale": "linear"}
     return Panel(title, "step", ylabel, series, levels=levels, **scales)

@@ -13,8 +13,8 @@ All roles have one rate and one init std. The gap is the validation loss without
 warm-up, each at its best rate. The first seeds choose warm-up and rates. Other seeds, which run at the chosen rates
 only, give the gap: the least of several noisy losses would be biased.
 
-    python -m sweeps run warmup --tier laptop --corpus wikitext2      2 CPU cores, two hours
-    python -m sweeps run warmup --tier gpu                            one accelerator, an hour or two
+    python -m sweeps run warmup --tier laptop --corpus wikitext2      2 CPU cores
+    python -m sweeps run warmup --tier gpu                            one accelerator
 """
 
 from experiments.common.experiment import Experiment

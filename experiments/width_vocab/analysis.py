@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from experiments.common.optimum_text import OPTIMUM_HEADER, optimum_row, slope_line
+from experiments.common.optimum_text import OPTIMUM_HEADER, optimum_row, slope_line, slope_text
 from experiments.common.tables import losses_by_seed_and_rate, select
 from experiments.width_vocab.config import READINGS, Config
 from lvp import analysis, parametrization
@@ -87,11 +87,7 @@ def summary(table, config: Config) -> str:
             lines.append(f"{width:>6} {config.vocab_per_width * width:>6} {numbers} {mean.rate:>11.4g}  {flags}")
         lines.append(slope_line(arm.slope, config.widths))
         for steps, fit in arm.slope_by_horizon.items():
-            low, high = fit.interval
-            lines.append(
-                f"  read at {steps} steps: {fit.slope:.2f}, 95 % interval {low:.2f} … {high:.2f}, "
-                f"{fit.num_points} widths"
-            )
+            lines.append(f"  read at {steps} steps: {slope_text(fit)}, {fit.num_points} widths")
         lines.append("")
     return "\n".join(lines[:-1])
 

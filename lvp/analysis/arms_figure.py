@@ -9,7 +9,7 @@ import numpy as np
 from lvp.analysis.estimators import Optimum
 from lvp.analysis.figure_style import FIT, INK, MARKERS, REFERENCE, STYLE, below, decimal, heading, stamp
 from lvp.analysis.noise import as_lanes
-from lvp.analysis.optimum_figure import REFERENCES, curves_panel, optimum_mark, references
+from lvp.analysis.optimum_figure import REFERENCES, band, curves_panel, legend_above, optimum_mark, references
 from lvp.analysis.slopes import Slope
 from lvp.errors import InputError
 
@@ -108,8 +108,7 @@ def _optima_panel(axes, widths: np.ndarray, arms: Sequence[Arm]) -> None:
         if used:
             references(axes, reach, widths[used], np.array([arm.optima[w].rate for w in used]))
         if arm.slope.degrees_of_freedom > 0:
-            _, low, high = arm.slope.line(dense)
-            axes.fill_between(dense, low, high, color=colour, alpha=0.15, linewidth=0)
+            band(axes, dense, arm.slope, arm.optima, colour)
         if np.isfinite(arm.slope.slope):
             axes.plot(dense, arm.slope.line(dense)[0], color=colour, linewidth=2, label=_named(arm))
         for width, best in zip(widths, arm.optima, strict=True):
@@ -120,8 +119,7 @@ def _optima_panel(axes, widths: np.ndarray, arms: Sequence[Arm]) -> None:
     axes.set_xticks(widths, [f"{width:g}" for width in widths])
     decimal(axes.yaxis)
     axes.grid(color="#e6e6e6", linewidth=0.6)
-    if axes.get_legend_handles_labels()[0]:
-        axes.legend(fontsize=9, framealpha=0.9, loc="lower left")
+    legend_above(axes)
 
 
 def _named(arm: Arm) -> str:
@@ -156,5 +154,4 @@ def _horizon_panel(axes, arms: Sequence[Arm]) -> None:
         axes.xaxis.set_minor_formatter(NullFormatter())
         axes.set_xticks(steps, [f"{s:g}" for s in steps])
     axes.grid(color="#e6e6e6", linewidth=0.6)
-    if axes.get_legend_handles_labels()[0]:
-        axes.legend(fontsize=9, framealpha=0.9, loc="upper right")
+    legend_above(axes)

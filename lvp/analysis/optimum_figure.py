@@ -178,8 +178,7 @@ def _slope_panel(axes, widths, optima, fit: Slope, colours) -> None:
         references(axes, reach, widths[used], np.array([optima[w].rate for w in used]))
     if fit.degrees_of_freedom > 0:
         dense = np.geomspace(reach[0], reach[1], 50)
-        line, low, high = fit.line(dense)
-        axes.fill_between(dense, low, high, color=FIT, alpha=0.2, linewidth=0, zorder=3)
+        band(axes, dense, fit, optima, FIT)
     ends = fit.line(reach)[0] if np.isfinite(fit.slope) else np.full(2, np.nan)
     axes.plot(reach, ends, color=FIT, linewidth=2, zorder=4, label=_in_words(fit))
     for index, (width, best, colour) in enumerate(zip(widths, optima, colours, strict=True)):
@@ -192,7 +191,21 @@ def _slope_panel(axes, widths, optima, fit: Slope, colours) -> None:
     axes.set_xticks(widths, [f"{width:g}" for width in widths])
     decimal(axes.yaxis)
     axes.grid(color="#e6e6e6", linewidth=0.6)
-    axes.legend(fontsize=9, framealpha=0.9, loc="lower left")
+    legend_above(axes)
+
+
+def band(axes: Any, widths: np.ndarray, fit: Slope, optima: Sequence[Optimum], colour: Any) -> None:
+    """The 95 % band of a fitted line, cut at a factor of two beyond the optima: a noisy fit does not fill the panel."""
+    rates = [best.rate for best in optima if np.isfinite(best.rate)]
+    _, low, high = fit.line(widths)
+    low, high = (np.clip(ends, min(rates) / 2, max(rates) * 2) for ends in (low, high))
+    axes.fill_between(widths, low, high, color=colour, alpha=0.18, linewidth=0, zorder=3)
+
+
+def legend_above(axes: Any) -> None:
+    """A legend above the panel, where it covers no data."""
+    if axes.get_legend_handles_labels()[0]:
+        axes.legend(fontsize=9, frameon=False, loc="lower left", bbox_to_anchor=(-0.01, 1.0))
 
 
 def references(axes: Any, reach: np.ndarray, widths: np.ndarray, rates: np.ndarray) -> None:

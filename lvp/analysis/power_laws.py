@@ -37,6 +37,7 @@ class Series:
     predicted: Numbers | None = None  # dashed curve [N]
     predicted_label: str | None = None  # in the legend
     line: bool = False  # joins the points and draws no markers, for many points
+    band: tuple[Numbers, Numbers] | None = None  # lower and upper ends of a shaded band, [N] each
 
 
 @dataclass(frozen=True)
@@ -83,6 +84,8 @@ def _draw(axes, panel: Panel) -> None:
     for i, series in enumerate(panel.series):
         colour = scale[i] if panel.ordered else COLOURS[i % len(COLOURS)]
         x = np.asarray(series.x, float)
+        if series.band is not None:
+            axes.fill_between(x, *series.band, color=colour, alpha=0.15, linewidth=0, zorder=1)
         if series.line and series.fitted is None:
             style = dict(linestyle=DASHES[i % len(DASHES)], linewidth=1.7, alpha=0.9)
             axes.plot(x, series.y, color=colour, label=series.label, zorder=4, **style)

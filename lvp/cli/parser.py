@@ -1,10 +1,12 @@
-"""Shared by all command lines: errors in one line, with suggestions for misspelt names."""
+"""Command lines: errors of one line that suggest the nearest name, and values from text."""
 
 import argparse
+import contextlib
 import importlib.util
 import re
 import sys
 from collections.abc import Callable, Sequence
+from decimal import Decimal, InvalidOperation
 from typing import Any, NoReturn, get_args, get_origin
 
 from lvp.cli.output import outputs
@@ -17,13 +19,20 @@ _LARGEST = 2**53  # largest number up to which floats represent all whole number
 
 
 class Parser(argparse.ArgumentParser):
-    """argparse whose errors are one line that begins with the program's short name, the last word of `prog`."""
+    """argparse with errors of one line that begins with the program's short name, the last word of `prog`.
+
+    A negative number in scientific notation is a value, not an option.
+    """
+
+    def parse_args(self, args=None, namespace=None):
+        words = with_negative_values(sys.argv[1:] if args is None else args)
+        parsed_arguments, unused = self.parse_known_args(words, namespace)
+        if unused:
+            known = self._options(getattr(parsed_arguments, "command", None))
+            self.error(str(unknown("argument", unused[0].partition("=")[0], known)))
+        return parsed_arguments
 
     def error(self, message: str) -> NoReturn:
-        match = re.match(r"unrecognized arguments: (\S+)", message)
-        if match:
-            options = [o for a in self._every_action() for o in a.option_strings]
-            message = str(unknown("argument", match.group(1).split("=")[0], options))
         match = re.search(r"argument command: invalid choice: '([^']*)'", message)
         if match:
             message = str(unknown("command", match.group(1), self._commands()))
@@ -36,11 +45,60 @@ class Parser(argparse.ArgumentParser):
     def _commands(self):
         return [name for action in self._subparsers_actions() for name in action.choices]
 
-    def _every_action(self):
-        yield from self._actions
-        for action in self._subparsers_actions():
-            for parser in action.choices.values():
-                yield from parser._actions
+    def _options(self, command: str | None) -> list[str]:
+        """The options of this parser and of one command that are shown in its help."""
+        parsers = [self, *(p for a in self._subparsers_actions() for name, p in a.choices.items() if name == command)]
+        actions = (action for p in parsers for action in p._actions if action.help != argparse.SUPPRESS)
+        return [option for action in actions for option in action.option_strings]
+
+
+class Refused(argparse.Action):
+    """An option that a command does not have, with the reason as its error. Help does not show it."""
+
+    def __init__(self, option_strings, dest, *, reason: str):
+        super().__init__(option_strings, argparse.SUPPRESS, nargs="*", help=argparse.SUPPRESS)
+        self.reason = reason
+
+    def __call__(self, parser, namespace, values, option_string=None):
+        parser.error(f"{option_string}: {self.reason}")
+
+
+def with_negative_values(words: Sequence[str]) -> list[str]:
+    """The words of a command line with `--option=-3e-4` for `--option -3e-4`, which argparse takes for two options."""
+    joined: list[str] = []
+    for word in words:
+        if (
+            joined
+            and re.fullmatch(r"--[\w-]+", joined[-1])
+            and re.fullmatch(r"-[\d.]+(e[-+]?\d+)?", word, re.IGNORECASE)
+        ):
+            joined[-1] += f"={word}"
+        else:
+            joined.append(word)
+    return joined
+
+
+def count(text: str) -> int:
+    """A whole number, also as 32k (32,000), 1.5M (1,500,000) or 1e3; an error for argparse otherwise."""
+    try:
+        return whole(text)
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"must be a whole number such as 32064 or 32k, got {text!r}") from None
+
+
+def whole(text: str) -> int:
+    """A whole number from text such as 600, 1e3 or 32k. Raises: ValueError for anything else."""
+    match = re.fullmatch(r"([-+\d.e]+?)([kM]?)", text.strip().replace("K", "k"))
+    if match is None:
+        raise ValueError(text)
+    try:
+        number = Decimal(match[1])
+    except InvalidOperation:
+        raise ValueError(text) from None
+    number *= {"": 1, "k": 1000, "M": 1_000_000}[match[2]]
+    if not number.is_finite() or abs(number) > _LARGEST or number != int(number):
+        raise ValueError(text)
+    return int(number)
 
 
 def add_command(subparsers: Any, name: str, function: Callable, text: str) -> argparse.ArgumentParser:
@@ -71,17 +129,27 @@ def need(command: str, *packages: str, extra: str) -> None:
 
 
 def parsed(key: str, value: Any, kind: Any) -> Any:
-    """`value` as `kind`, from JSON-like values or from text; InputError naming key and offending part, and for numbers
-    that are NaN, infinite, or too large to be counted by."""
+    """`value` as `kind`.
+
+    Args:
+      key: names the value in errors.
+      value: a JSON-like value or its text. A list may have brackets. A whole number may be written as 1e3 or 2k.
+
+    Raises:
+      InputError: a value of another type, or a number that is NaN, infinite or above 2^53.
+    """
     import pydantic  # of the lab, not of the library
 
     if isinstance(value, str) and value.lower() == "none" and type(None) in get_args(kind):
         value = None
     if get_origin(kind) is tuple:
         if isinstance(value, str):
-            value = [part.strip() for part in value.split(",") if part.strip()]
+            value = [part.strip() for part in value.strip("[]() ").split(",") if part.strip()]
         if isinstance(value, list | tuple):
             return tuple(parsed(key, part, get_args(kind)[0]) for part in value)
+    if isinstance(value, str) and int in (kind, *get_args(kind)):
+        with contextlib.suppress(ValueError):  # else pydantic names the problem
+            value = whole(value)
     adapter = pydantic.TypeAdapter(kind)
     try:
         parsed_value = adapter.validate_strings(value) if isinstance(value, str) else adapter.validate_python(value)

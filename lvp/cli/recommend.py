@@ -7,7 +7,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from lvp.cli.parser import add_command, need
+from lvp.cli.parser import add_command, count, need
 from lvp.errors import InputError
 from lvp.parametrization import RULES, TOKEN_ROWS, table
 
@@ -27,9 +27,11 @@ def _add_recommend(subparsers) -> None:
     made = add_command(subparsers, "recommend", _recommend, text)
     _add_size(made)
     made.add_argument("--hidden-lr", type=float, required=True, metavar="RATE", help="tuned rate of hidden matrices")
-    made.add_argument("--rule", default="lvp", help=RULE)
-    made.add_argument("--from-width", type=int, metavar="W", help="width of the smaller model the rates were tuned on")
-    made.add_argument("--from-vocab", type=int, metavar="M", help="its vocabulary (default: the same)")
+    made.add_argument("--rule", type=str.lower, default="lvp", help=RULE)
+    made.add_argument(
+        "--from-width", type=count, metavar="W", help="width of the smaller model the rates were tuned on"
+    )
+    made.add_argument("--from-vocab", type=count, metavar="M", help="its vocabulary (default: the same)")
     made.add_argument("--embedding-lr", type=float, metavar="RATE", help="its embedding's rate, if tuned for itself")
     made.add_argument("--kappa", type=float, metavar="K", help="of interpolated, from 0 to 1 (default: 1)")
     made.add_argument("--tokenizer", type=Path, metavar="FILE", help="SentencePiece model, for κ of token frequencies")
@@ -42,10 +44,10 @@ def _add_table(subparsers) -> None:
     text = "init std, learning-rate multiplier and decay of every role under a rule, or under all side by side"
     made = add_command(subparsers, "table", _table, text)
     _add_size(made)
-    made.add_argument("--rule", help=f"{', '.join(RULES)} (default: all)")
+    made.add_argument("--rule", type=str.lower, help=f"{', '.join(RULES)} (default: all)")
     made.add_argument("--kappa", type=float, metavar="K", help="of interpolated, from 0 to 1 (default: 1)")
-    unit = "paper: multipliers of the paper's constant; hidden: of the hidden matrices' rate (default: paper)"
-    made.add_argument("--normalize", default="paper", help=unit)
+    unit = "hidden: multipliers of the hidden matrices' rate, as in recommend; paper: of the paper's constant"
+    made.add_argument("--normalize", default="hidden", help=f"{unit} (default: hidden)")
     _add_rows(made)
     _add_json(made)
 
@@ -53,7 +55,7 @@ def _add_table(subparsers) -> None:
 def _add_coordinates(subparsers) -> None:
     text = "train the built-in decoder a few steps at several widths: do activations and their changes keep their size?"
     made = add_command(subparsers, "coordinates", _coordinates, text)
-    made.add_argument("--rule", default="lvp", help=RULE)
+    made.add_argument("--rule", type=str.lower, default="lvp", help=RULE)
     widths = ",".join(map(str, WIDTHS))
     made.add_argument("--widths", type=_widths, default=WIDTHS, metavar="W,W,W", help=f"(default: {widths})")
     vocab = f"a number, or 8d for eight times the width (default: {VOCAB})"
@@ -68,8 +70,8 @@ def _add_coordinates(subparsers) -> None:
 
 
 def _add_size(made) -> None:
-    made.add_argument("--width", type=int, required=True, metavar="W", help="width of the residual stream")
-    made.add_argument("--vocab", type=int, required=True, metavar="M", help="tokens of the vocabulary")
+    made.add_argument("--width", type=count, required=True, metavar="W", help="width of the residual stream")
+    made.add_argument("--vocab", type=count, required=True, metavar="M", help="tokens of the vocabulary; 32k is 32,000")
 
 
 def _add_rows(made) -> None:

@@ -17,12 +17,13 @@ from jax._src import xla_bridge
 
 import experiments
 from experiments.common import user_experiments
+from lvp.data.text import corpora
 from lvp.errors import InputError
-from lvp.files import append_line, cache_dir, write_whole
+from lvp.files import append_line, cache_dir, log_entries, write_whole
 from lvp.parallel.hardware import cores
 from lvp.parallel.sharding import named_sizes
 from lvp.training import records
-from sweeps.driver import forecast, lane_index
+from sweeps.driver import calibration, forecast, lane_index
 from sweeps.driver.directory_watch import DirectoryWatch
 from sweeps.driver.lock import only_driver
 from sweeps.driver.manifest import NAME, Manifest, Unusable, resume_command
@@ -96,14 +97,16 @@ def start(
     kind = "accelerator" if tier in ("gpu", "paper") else "cpu"
     devices = math.prod(named_sizes(options.mesh).values()) if options.mesh not in (None, NO_MESH) else 1
     workers = 1 if kind == "accelerator" or devices > 1 else cores()
-    basis = f"assumed for {kind}s; not measured" + (f"; a worker's mesh has {devices} devices" if devices > 1 else "")
-    say(forecast.forecast(cells, workers, devices * forecast.ASSUMED_FLOPS[kind], basis))
+    # The measured speed is that of this machine's cores.
+    speed = calibration.read() if kind == "cpu" and devices == 1 else calibration.Speed()
+    say(forecast.forecast(cells, workers, speed, kind, devices))
     if loaded.follow_up is not None:
         say("lanes that follow from these results come on top")
-    if dry_run:
-        return None
     if out is not None:
         _check_directory(Path(out))
+    if dry_run:
+        _check_corpus(cells)
+        return None
     datasets = {c.label: _dataset(c.cell) for c in cells}
     # A relative path would mean another file where `resume` starts in another directory.
     if specs := [d.spec for d in datasets.values() if d is not None]:
@@ -170,6 +173,19 @@ def _driving(out: Path, options: Options) -> Iterator[None]:
 
 def _dataset(cell):
     return task_for(cell).prepare(cache_dir() / "data")
+
+
+def _check_corpus(cells) -> None:
+    """Raises the InputError of `_dataset` for a local corpus that is missing or empty.
+
+    Trains no tokenizer and downloads nothing.
+    """
+    for spec, cell in {c.cell.data.corpus: c.cell for c in cells if c.cell.data is not None}.items():
+        kind, _, path = spec.partition(":")
+        if path and kind in ("text", "wikitext2"):
+            corpora.source(spec, cache=cache_dir() / "data")
+        elif path and kind != "tfds" or kind not in ("python-docs", "wikitext2", "tfds", "zipf", "digits", "cifar10"):
+            _dataset(cell)
 
 
 def _check_directory(out: Path) -> None:
@@ -350,9 +366,28 @@ def _work_in_session(
     finally:
         executor.close()
     seconds = time.perf_counter() - started
+    if not (interrupted or failures):
+        _keep_speed(manifest, seconds)
     append_line(manifest.out / "sessions.jsonl", json.dumps({"seconds": round(seconds, 1), "interrupted": interrupted}))
     say(f"ran for {forecast.duration(seconds)}")
     return manifest, failures, interrupted
+
+
+def _keep_speed(manifest: Manifest, seconds: float) -> None:
+    """Keeps this session's speed for later forecasts, if it trained the whole sweep on this machine's cores."""
+    packing, trials_done = manifest.packing, _trials_done(manifest)
+    one_session = not (manifest.out / "sessions.jsonl").exists()
+    if packing and packing["platform"] == "cpu" and "mesh" not in packing and trials_done and one_session:
+        cells = [entry.cell for entry in manifest.cells]
+        with contextlib.suppress(OSError):  # a forecast is not worth an error
+            old = calibration.read()
+            calibration.keep(calibration.measured(old, cells, trials_done, packing["workers"], seconds))
+
+
+def _trials_done(manifest: Manifest) -> list[dict]:
+    """The reports of finished trials."""
+    numbers = {"cell": int, "lanes": int, "seconds": float, "training_seconds": float}
+    return list(log_entries(manifest.out / "trials.jsonl", numbers))
 
 
 def _packed(manifest: Manifest, executor, options: Options, settings: Settings, say) -> Manifest:

@@ -3,11 +3,8 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from experiments.common.experiment import CellLanes
-
-# Model FLOP/s one worker is assumed to reach before it has been measured: a pinned CPU core on small float32 models, an
-# accelerator on float32 models of a few hundred columns. Only the forecast depends on them.
-ASSUMED_FLOPS = {"cpu": 9.0e10, "accelerator": 2.0e13}
+from experiments.common.experiment import Calculation, CellLanes
+from sweeps.driver.calibration import ASSUMED_COMPILE, ASSUMED_FLOPS, ASSUMED_START, Speed
 
 
 @dataclass(frozen=True)
@@ -34,21 +31,30 @@ def cost(cells: Sequence[CellLanes]) -> list[Cost]:
     ]
 
 
-def forecast(cells: Sequence[CellLanes], workers: int, flops_per_second: float, basis: str) -> str:
-    """The table that is printed before anything is run."""
+def forecast(cells: Sequence[CellLanes], workers: int, speed: Speed, kind: str, devices: int = 1) -> str:
+    """The table that is printed before anything is run.
+
+    Args:
+      workers: the number of workers. devices: of each worker's mesh.
+      speed: of this machine. Values that it lacks are assumed, and the table says so.
+      kind: "cpu" or "accelerator", for the assumed FLOP/s.
+    """
     rows = cost(cells)
-    total = sum(r.flops for r in rows)
     lines = [f"{'cell':<16} {'lanes':>6} {'params':>9} {'tokens':>9} {'FLOPs':>9}"]
     for r in rows:
         lines.append(f"{r.label:<16} {r.lanes:>6} {_si(r.params):>9} {_si(r.tokens):>9} {_si(r.flops):>9}")
-    lanes, tokens = sum(r.lanes for r in rows), sum(r.tokens for r in rows)
-    lines.append(f"{'all':<16} {lanes:>6} {'':>9} {_si(tokens):>9} {_si(total):>9}")
-    seconds = total / (workers * flops_per_second)
-    lines.append(
-        f"expected: {duration(seconds)} ({seconds / 3600:.2g} h) on {workers} worker{'s' * (workers > 1)} at "
-        f"{_si(flops_per_second)}FLOP/s each ({basis}); starting and compiling come on top"
-    )
-    return "\n".join(lines)
+    lanes, tokens, flops = sum(r.lanes for r in rows), sum(r.tokens for r in rows), sum(r.flops for r in rows)
+    lines.append(f"{'all':<16} {lanes:>6} {'':>9} {_si(tokens):>9} {_si(flops):>9}")
+    rates = [speed.flops_of(c.cell) for c in cells]
+    assumed = devices * ASSUMED_FLOPS[kind]
+    training = sum(r.flops / (rate or assumed) for r, rate in zip(rows, rates, strict=True)) / workers
+    trained = sum(not isinstance(c.cell, Calculation) for c in cells)
+    start = ASSUMED_START if speed.start_seconds is None else speed.start_seconds
+    start += trained * (ASSUMED_COMPILE if speed.compile_seconds is None else speed.compile_seconds)
+    basis = "measured on this machine" if all(rates) else f"{_si(assumed)}FLOP/s per worker assumed, not measured"
+    who = f"{workers} worker{'s' * (workers > 1)}"
+    parts = f"{duration(start)} for start and compilation, {duration(training)} of training ({basis})"
+    return "\n".join([*lines, f"expected: {duration(start + training)} on {who}: {parts}"])
 
 
 def _si(x: float) -> str:

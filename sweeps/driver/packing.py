@@ -43,7 +43,7 @@ def measured(manifest: Manifest, executor, options, settings: Settings, cores: i
         # JAX may be unable to use a GPU that Ray knows.
         cpu = replace(settings, accelerator=False)
         threads, base["measured"] = _cpu_threads(manifest, executor, cpu, trained, cores)
-        say(f"measured: {base['measured']} lane-steps per second; {cores // threads} workers of {threads} thread(s)")
+        say(_in_words(base["measured"], f"{cores // threads}x{threads}"))
     return base | {
         "workers": max(1, cores // threads),
         "threads": threads,
@@ -70,6 +70,17 @@ def _on_a_mesh(manifest: Manifest, executor, options, settings: Settings) -> dic
         "mesh": sizes,
         "hosts": options.hosts,
     }
+
+
+def _in_words(speeds: dict[str, float], chosen: str) -> str:
+    """A sentence on the measured packings ("WORKERSxTHREADS" → lane-steps per second) and the chosen one."""
+    options = [f"{_workers(name)} do {speed:.0f} lane-steps per second" for name, speed in speeds.items()]
+    return f"measured: {', '.join(options)}; this sweep uses {_workers(chosen)}"
+
+
+def _workers(packing: str) -> str:
+    workers, threads = map(int, packing.split("x"))
+    return f"{workers} worker{'s' * (workers > 1)} of {threads} thread{'s' * (threads > 1)}"
 
 
 def _cpu_threads(manifest: Manifest, executor, settings: Settings, trained: list[int], cores: int) -> tuple[int, dict]:

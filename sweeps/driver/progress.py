@@ -1,4 +1,4 @@
-"""Progress bars, one per cell, and the `watch` callback. Both read the sweep's directory, under every executor."""
+"""The progress bar of a sweep and the `watch` callback. Both read the sweep's directory, under every executor."""
 
 import contextlib
 import io
@@ -11,11 +11,11 @@ from tqdm import tqdm
 
 from lvp.training import records
 from sweeps.driver.manifest import Manifest
-from sweeps.driver.status import CellStatus, SweepStatus, status
+from sweeps.driver.status import SweepStatus, status
 
 
 class Progress:
-    """Shows finished and running lanes of every cell until the block ends."""
+    """Shows finished and running lanes of the sweep in one line until the block ends."""
 
     def __init__(self, manifest: Manifest, quiet: bool):
         self.manifest, self.quiet = manifest, quiet
@@ -26,19 +26,13 @@ class Progress:
 
     def __enter__(self):
         if not self.quiet:
-            width = max(len(e.label) for e in self.manifest.cells)
-            self.bars = [
-                tqdm(
-                    total=c.lanes,
-                    initial=min(c.done, c.lanes),
-                    desc=c.label.ljust(width),
-                    position=i,
-                    bar_format="{desc} {percentage:3.0f}%|{bar:30}| {n:.1f}/{total} lanes, {elapsed}{postfix}",
-                    # In a log file bars would overwrite each other's lines: `_show` writes whole ones there.
-                    file=sys.stderr if self.terminal else io.StringIO(),
-                )
-                for i, c in enumerate(status(self.manifest, execute=True).cells)
-            ]
+            self.bar = tqdm(
+                bar_format="{percentage:3.0f}%|{bar:30}| {postfix}",
+                total=1.0,
+                # In a log file a bar would overwrite its own line; `_show` writes whole lines there.
+                file=sys.stderr if self.terminal else io.StringIO(),
+            )
+            self._show()
             self.thread.start()
         return self
 
@@ -47,34 +41,33 @@ class Progress:
             self.ended.set()
             self.thread.join()
             self._show()
-            for bar in self.bars:
-                bar.close()
+            self.bar.close()
 
     def _show(self):
         try:
             sweep = status(self.manifest, execute=True)
-        except OSError:  # the sweep does not depend on its progress bars
+        except OSError:  # the sweep does not depend on its progress bar
             return
-        for bar, cell in zip(self.bars, sweep.cells, strict=True):
-            bar.update(min(cell.done, cell.lanes) - bar.n)
-            bar.set_postfix_str(", ".join(_postfix(cell, sweep)))
+        words = in_words(sweep)
+        self.bar.n = sweep.fraction
+        self.bar.set_postfix_str(words)
         if not self.terminal:
-            cells = " | ".join(f"{c.label}: {c.done:.1f}/{c.lanes}" for c in sweep.cells)
-            failed = sum(c.failed for c in sweep.cells)
-            more = f", {failed} failed" if failed else ""
-            left = sweep.left(sum(c.flops_left for c in sweep.cells))
-            pace = f"{sweep.lanes_per_hour:.0f} lanes an hour, {left} left"
-            print(f"{cells} | {pace}{more}", file=sys.stderr, flush=True)
+            print(f"{sweep.fraction:4.0%}  {words}", file=sys.stderr, flush=True)
 
     def _watch(self):
         while not self.ended.wait(self.interval):
             self._show()
 
 
-def _postfix(cell: CellStatus, sweep: SweepStatus) -> list[str]:
-    """The words after a cell's bar."""
-    left = [f"{sweep.left(cell.flops_left)} left"] if cell.done < cell.lanes else []
-    return left + ([f"{cell.failed} failed"] if cell.failed else [])
+def in_words(sweep: SweepStatus) -> str:
+    """Lanes done, lanes running, the time left and failed lanes, in one line."""
+    lanes, done = sum(c.lanes for c in sweep.cells), sum(c.finished for c in sweep.cells)
+    running, failed = sum(len(c.running) for c in sweep.cells), sum(c.failed for c in sweep.cells)
+    parts = [f"{done} of {lanes} lanes"]
+    parts += [f"{running} running"] if running else []
+    parts += [f"{sweep.left(sum(c.flops_left for c in sweep.cells))} left"] if done < lanes else []
+    parts += [f"{failed} failed"] if failed else []
+    return ", ".join(parts)
 
 
 @contextlib.contextmanager

@@ -46,6 +46,12 @@ class SweepStatus:
     session_flops: float  # of finished and running lanes in this session
 
     @property
+    def fraction(self) -> float:
+        """The part of the sweep's work that is done, by FLOPs."""
+        total = sum(c.flops * c.lanes for c in self.cells)
+        return 1 - sum(c.flops_left for c in self.cells) / total if total else 0.0
+
+    @property
     def lanes_per_hour(self) -> float:
         return 3600 * self.session_lanes / self.session_seconds if self.session_seconds else 0.0
 

@@ -4,7 +4,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import experiments
-from experiments.width_vocab.analysis import arms
+from experiments.width_vocab.analysis import optima
+from experiments.width_vocab.config import READINGS
 from lvp.analysis.claims import VERDICTS, Claim
 from lvp.analysis.slopes import Slope
 from sweeps.reporting.gallery import Shown
@@ -18,7 +19,8 @@ def headline(table, config, evidence: Mapping[str, Any]) -> str:
       evidence: one result of `lvp.parametrization.evidence`.
     """
     sizes = f"widths {min(config.widths)} to {max(config.widths)}"
-    exponents = " and ".join(f"{_exponent(arm.slope)} ({arm.name})" for arm in arms(table, config))
+    slopes = {READINGS[rows]: optima(table, config, rows)[1] for rows in config.token_rows}
+    exponents = " and ".join(f"{_exponent(fit)} ({name})" for name, fit in slopes.items())
     ranked = sorted(evidence["rules"].items(), key=lambda rule: rule[1]["mean_gap"])
     losses = ", ".join(f"`{name}` {100 * rule['mean_gap']:.1f} %" for name, rule in ranked)
     compared = f"{_range('d', evidence['widths'])}, {_range('m', evidence['vocabs'])}"
@@ -44,7 +46,7 @@ def status(shown: Sequence[Shown]) -> str:
     ]
     for s in shown:
         devices = ", ".join(sorted({row["provenance"]["device"] for row in s.rows}))
-        device = f"{devices}, {s.sweep['packing']['workers']} workers"
+        device = f"{s.sweep.get('machine', devices)}, {s.sweep['packing']['workers']} workers"
         name = f"{s.experiment.name} ({s.folder.name})"
         minutes = f"{s.sweep['wall_seconds'] / 60:.1f}"
         lines.append(f"| {name} | {_sizes(s.rows)} | {len(s.rows)} | {minutes} | {device} | {_verdicts(s.claims)} |")

@@ -106,4 +106,5 @@ def _made(s: Shown) -> str:
     commits, devices = (sorted({p[key] for p in sources}) for key in ("commit", "device"))
     packing, minutes = s.sweep["packing"], s.sweep["wall_seconds"] / 60
     workers = f"{packing['workers']} workers of {packing['threads']} thread{'s' * (packing['threads'] > 1)}"
-    return f"{s.sweep['date']}, commit {', '.join(commits)}, on {', '.join(devices)} ({workers}), {minutes:.1f} minutes"
+    where = s.sweep.get("machine", ", ".join(devices))  # results of older versions do not name the processor
+    return f"{s.sweep['date']}, commit {', '.join(commits)}, on {where} ({workers}), {minutes:.1f} minutes"

@@ -12,10 +12,11 @@ from typing import Any
 import experiments
 import lvp.parametrization.evidence
 from lvp.analysis import claims as claims_of
-from lvp.analysis import optimum_figure
+from lvp.analysis import figure_style
 from lvp.errors import InputError, unknown
 from lvp.files import ABSENT, log_entries, write_whole
 from lvp.training import records
+from sweeps.driver import calibration
 from sweeps.driver.manifest import Manifest, corpus_name
 from sweeps.reporting import front_page, gallery
 
@@ -47,7 +48,7 @@ def draw(manifest: Manifest, say: Callable = print):
     write_whole(manifest.out / "table.csv", table.to_csv(index=False))
     partial = None if len(rows) == manifest.num_lanes else (len(rows), manifest.num_lanes)
     figure = experiment.figure(table, config, tier=manifest.tier, corpus=corpus_name(config.corpus), partial=partial)
-    optimum_figure.save(figure, manifest.out / "figure")
+    figure_style.save(figure, manifest.out / "figure")
     say("", experiment.summary(table, config), "")
     if partial:
         say(f"PARTIAL: {partial[0]} of {partial[1]} lanes have finished")
@@ -92,6 +93,7 @@ def publish(out: str | Path) -> Path:
         # Sweeps whose records were copied into this directory.
         "reused": sorted({row["sweep"] for row in rows} - {manifest.hash}),
         "packing": manifest.packing,
+        "machine": calibration.machine(),
         "datasets": {
             label: d and {k: v for k, v in d.items() if not _is_place(v)} | {"spec": corpus}
             for label, d in manifest.datasets.items()
@@ -204,9 +206,11 @@ def report() -> dict[Path, str]:
     the other docs, in which the text between `<!-- results EXPERIMENT/FOLDER -->` and `<!-- end -->` is that result's,
     and the package's evidence."""
     all_claims, sections, blocks, evidence, shown = [], [], {}, {}, []
+    headline: Result | None = None
     for folder, sweep, rows in committed():
         drawn = Result(folder, sweep, rows)
         claims, name = drawn.claims(), drawn.name
+        headline = drawn if name == HEADLINE else headline
         summary = f"```\n{drawn.summary()}\n```"
         devices = ", ".join(sorted({r["provenance"]["device"] for r in rows}))
         outside = 1 - sweep["training_seconds"] / sweep["wall_seconds"] / sweep["packing"]["workers"]
@@ -227,8 +231,8 @@ def report() -> dict[Path, str]:
         blocks[f"benchmarks/{path.stem}"] = _benchmark(_json(path))
     pages = [README, *sorted(set(REPORT.parent.glob("*.md")) - {REPORT, GALLERY})]
     blocks["evidence"] = _evidence(evidence)
-    headline = result(HEADLINE)
-    blocks["headline"] = front_page.headline(headline.table, headline.config, evidence[HEADLINE_EVIDENCE])
+    if headline is not None and HEADLINE_EVIDENCE in evidence:
+        blocks["headline"] = front_page.headline(headline.table, headline.config, evidence[HEADLINE_EVIDENCE])
     blocks["status"] = front_page.status(shown)
     blocks["faults"] = _faults([_json(path) for path in sorted(COMMITTED.glob("faults/*.json"))])
     filled = {path: _fill(path.read_text(), blocks) for path in pages}
@@ -291,9 +295,14 @@ def _filled(block: str, match: re.Match) -> str:
 
 
 def write_report() -> str:
-    """Redraws the figure of every committed result, writes what `report` makes and returns the text of the claims."""
+    """Writes the texts of `report`, and the committed figures that show something else than their records.
+
+    Returns the text of the claims.
+    """
     for folder, sweep, rows in committed():
-        optimum_figure.save(Result(folder, sweep, rows).figure(), folder / "figure")
+        figure = Result(folder, sweep, rows).figure()
+        if not figure_style.same_picture(figure, folder / "figure.png"):
+            figure_style.save(figure, folder / "figure")
     texts = report()
     for path, text in texts.items():
         write_whole(path, text)

@@ -19,7 +19,7 @@ from lvp.data.tokens import storage, tokenization
 from lvp.errors import InputError
 from lvp.training import records
 from lvp.training.outcome import Outcome
-from sweeps.driver import api, forecast, lane_index, trials
+from sweeps.driver import api, calibration, forecast, lane_index, trials
 from sweeps.driver.manifest import Manifest
 from sweeps.worker.tasks import task_for
 from tests.faults import damage
@@ -59,7 +59,7 @@ def planned(name, values):
     cells = experiments.load(name).cells(experiments.configured(name, "smoke", values))
     for each in cells:
         task_for(each.cell).check_lanes(each.lanes)
-    return forecast.forecast(cells, 2, 1e9, "assumed")
+    return forecast.forecast(cells, 2, calibration.Speed(), "cpu")
 
 
 def configurations():

@@ -109,7 +109,7 @@ def locked(directory: Path) -> Iterator[None]:
 
 
 def write_file(path: Path, content: bytes) -> None:
-    """`lvp.files.write_whole` after making the directories of the path. Raises InputError if the file system refuses."""
+    """`lvp.files.write_whole` with the directories of the path. Raises InputError if the file system refuses."""
     with _writing(path):
         path.parent.mkdir(parents=True, exist_ok=True)
         write_whole(path, content)

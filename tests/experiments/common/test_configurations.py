@@ -9,8 +9,10 @@ import pytest
 
 import experiments
 from experiments import width_vocab
+from experiments.common.optimum_text import optimum_row, slope_text
 from experiments.common.tables import EMBEDDING_RATE
 from lvp import training
+from lvp.analysis import Optimum, slope
 from lvp.errors import InputError
 from lvp.models.decoder import decoder
 from lvp.parametrization import row_multiplier
@@ -241,3 +243,13 @@ def test_the_cost_of_the_square_root_rule_is_unknown_off_the_grid():
     table, config = synthetic(3.0)  # the optimum of the smallest width lies below the grid
     gap, interval = width_vocab.analysis.transfer_gap(table, config, "sqrt")
     assert np.isnan(gap) and interval is None
+
+
+def test_unknown_numbers_are_dashes():
+    nan = float("nan")
+    best = Optimum(0.01, nan, (nan, nan), 1.0, "quadratic")
+    assert "0.01         – (one seed)   1.000" in optimum_row(best)[0]
+    row, _ = optimum_row(Optimum(nan, nan, (nan, nan), nan, "quadratic", degrees_of_freedom=4.0))
+    assert row.split() == ["–", "–", "–"]
+    assert slope_text(slope((32,), [best])) == "–"
+    assert slope_text(slope((32, 64), [best, best])) == "0.00, no interval"

@@ -213,9 +213,13 @@ def test_tables_on_the_command_line(capsys):
     assert tuple(tables) == RULES
     for rule, made in tables.items():
         rows = {row["role"]: row["lr_multiplier"] for row in made["rows"]}
-        assert rows == {row.role: row.lr_multiplier for row in table(rule, **SIZE).rows}
-    assert printed(capsys, "table", *size, "--rule", "lvp") == f"{table('lvp', **SIZE)}\n"
-    side = printed(capsys, "table", *size, "--normalize", "hidden")
+        assert rows == {row.role: row.lr_multiplier for row in table(rule, normalize="hidden", **SIZE).rows}
+    of_lvp = f"{table('lvp', normalize='hidden', **SIZE)}\n"
+    assert printed(capsys, "table", *size, "--rule", "lvp") == of_lvp
+    assert printed(capsys, "table", "--width", "2048", "--vocab", "32.064k", "--rule", "LVP") == of_lvp
+    paper = printed(capsys, "table", *size, "--normalize", "paper", "--rule", "lvp")
+    assert paper == f"{table('lvp', **SIZE)}\n"
+    side = printed(capsys, "table", *size)
     (line,) = re.findall(r"^embedding  1 +2048 .*$", side, flags=re.MULTILINE)
     assert line.split()[1:] == ["1", "2048", "45.2548", "35.4009"]
 
@@ -224,7 +228,12 @@ def test_tables_on_the_command_line(capsys):
     ("line", "message"),
     [
         ("recommend --width 64 --vocab 512 --hidden-lr 1e-3 --rule lpv", "did you mean lvp?"),
-        ("recommend --width 64 --vocab 512 --hidden-lr 1e-3 --rule muP", "did you mean mup?"),
+        ("recommend --width 64 --vocab 512 --hidden-lr 1e-3 --rule mupp", "did you mean mup?"),
+        (
+            "recommend --width 64 --vocab 512 --hidden-lr -3e-4",
+            "must be a finite number above zero, got -0.0003",
+        ),
+        ("recommend --width 64 --vocab 512q --hidden-lr 1e-3", "--vocab"),
         ("recommend --width 64 --vocab 512 --hidden-lr 0", "hidden_lr"),
         ("recommend --width 64 --vocab 512 --hidden-lr nan", "hidden_lr"),
         ("recommend --width 64 --vocab 512 --hidden-lr fast", "--hidden-lr"),

@@ -1,0 +1,56 @@
+"""Command lines: values from text, and errors of one line."""
+
+import argparse
+
+import pytest
+
+from lvp.cli.parser import Parser, Refused, add_command, count, parsed, whole, with_negative_values
+from lvp.errors import InputError
+
+
+@pytest.mark.parametrize(
+    ("text", "number"), [("600", 600), ("1e3", 1000), ("32k", 32_000), ("1.5M", 1_500_000), ("-2", -2)]
+)
+def test_whole_numbers(text, number):
+    assert whole(text) == number and isinstance(whole(text), int)
+
+
+@pytest.mark.parametrize("text", ["", "x", "1.5", "nan", "inf", "1e-3", "1e400", "3 4"])
+def test_other_texts_are_no_whole_numbers(text):
+    with pytest.raises(ValueError):
+        whole(text)
+    with pytest.raises(argparse.ArgumentTypeError, match="must be a whole number"):
+        count(text)
+
+
+def test_configured_values():
+    assert parsed("widths", "[32, 64]", tuple[int, ...]) == parsed("widths", "32,64", tuple[int, ...]) == (32, 64)
+    assert parsed("rates", "(0.1,2e-3)", tuple[float, ...]) == (0.1, 2e-3)
+    assert parsed("steps", "1e3", int) == parsed("steps", "1k", int | None) == 1000
+    assert parsed("name", "1e3", str) == "1e3"
+    with pytest.raises(InputError, match="steps: "):
+        parsed("steps", "1.5", int)
+
+
+def test_negative_numbers_are_values():
+    words = ["recommend", "--hidden-lr", "-3e-4", "--kappa", "-1", "--json", "-x"]
+    assert with_negative_values(words) == ["recommend", "--hidden-lr=-3e-4", "--kappa=-1", "--json", "-x"]
+
+
+def test_refused_and_misspelt_options(capsys):
+    parser = Parser(prog="python -m sweeps")
+    commands = parser.add_subparsers(dest="command", parser_class=Parser)
+    add_command(commands, "run", print, "").add_argument("--tier")
+    resume = add_command(commands, "resume", print, "")
+    resume.add_argument("--threads")
+    resume.add_argument("--tier", action=Refused, reason="resume keeps the sweep's tier")
+    for words, message in {
+        "resume --tier smoke": "--tier: resume keeps the sweep's tier",
+        "resume --theads 2": "unknown argument '--theads'; did you mean --threads?",
+        "run --tire smoke": "unknown argument '--tire'; did you mean --tier?",
+        "rnu": "unknown command 'rnu'; did you mean run?",
+    }.items():
+        with pytest.raises(SystemExit):
+            parser.parse_args(words.split())
+        assert capsys.readouterr().err == f"sweeps: {message}\n"
+    assert "--tier" not in resume.format_help()

@@ -1,0 +1,103 @@
+"""The forecast, the measured speed behind it, and the words of a running sweep."""
+
+import dataclasses
+from types import SimpleNamespace
+
+import pytest
+
+import experiments
+from lvp.errors import InputError
+from sweeps.driver import api, calibration, packing
+from sweeps.driver.forecast import forecast
+from sweeps.driver.progress import in_words
+from sweeps.driver.status import CellStatus, SweepStatus
+
+
+@pytest.fixture
+def cells():
+    experiment = experiments.load("width_vocab")
+    return experiment.cells(experiments.configured(experiment, "smoke"))
+
+
+def session(cells, flops_per_second, compilation=2.0):
+    """Reports of one trial per cell, at a given speed."""
+    reports = []
+    for i, planned in enumerate(cells):
+        training = planned.cell.flops_per_lane * len(planned.lanes) / flops_per_second
+        report = {"cell": i, "lanes": len(planned.lanes), "training_seconds": training, "compilations": 1}
+        reports.append(report | {"seconds": training + compilation})
+    return reports
+
+
+def test_a_session_gives_the_speed_that_forecasts_it(cells, tmp_path, monkeypatch):
+    monkeypatch.setenv("LVP_CACHE", str(tmp_path))
+    assert calibration.read() == calibration.Speed()
+    reports = session(cells, 5e9)
+    seconds = 7.0 + sum(r["seconds"] for r in reports)
+    speed = calibration.measured(calibration.Speed(), [c.cell for c in cells], reports, 1, seconds)
+    calibration.keep(speed)
+    assert calibration.read() == speed
+    assert speed.start_seconds == pytest.approx(7) and speed.compile_seconds == pytest.approx(2)
+    assert all(speed.flops_of(c.cell) == pytest.approx(5e9) for c in cells)
+    line = forecast(cells, 1, speed, "cpu").splitlines()[-1]
+    assert line.startswith(f"expected: {seconds:.0f} s on 1 worker: {7 + 2 * len(cells)} s for start and compilation")
+    assert line.endswith("(measured on this machine)")
+
+
+def test_a_machine_without_measurements(cells):
+    line = forecast(cells, 2, calibration.Speed(), "cpu").splitlines()[-1]
+    assert "90 GFLOP/s per worker assumed, not measured" in line
+    assert "on 2 workers" in line and f"{15 + 6 * len(cells)} s for start and compilation" in line
+
+
+def test_the_nearest_size_counts(cells):
+    cell = cells[0].cell
+    size = int(calibration.kind_of(cell).partition("/")[2])
+    speed = calibration.Speed({f"Cell/{size + 1}": 1.0, f"Cell/{size + 3}": 2.0, f"ImageCell/{size}": 3.0})
+    assert speed.flops_of(cell) == 1.0
+    assert calibration.Speed({f"ImageCell/{size}": 3.0}).flops_of(cell) is None
+
+
+def test_a_damaged_file_of_speeds_is_not_read(tmp_path, monkeypatch):
+    monkeypatch.setenv("LVP_CACHE", str(tmp_path))
+    for content in ("", "[]", "{", '{"x": 1}'):
+        (tmp_path / calibration.FILE).write_text(content)
+        assert calibration.read() == calibration.Speed()
+
+
+@pytest.mark.parametrize("corpus", ["text:missing", "text:empty", "tokens:missing", "wikitext2:missing", "wikitxt2"])
+def test_a_dry_run_has_the_errors_of_a_run(corpus, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("LVP_CACHE", str(tmp_path / "cache"))
+    (tmp_path / "empty").touch()
+    errors = []
+    for dry_run in (True, False):
+        with pytest.raises(InputError) as error:
+            api.start("width_vocab", "smoke", {"corpus": corpus}, out=tmp_path / "out", dry_run=dry_run, quiet=True)
+        errors.append(str(error.value))
+    assert errors[0] == errors[1]
+
+
+def test_the_measured_packing_is_a_sentence():
+    assert packing._in_words({"2x1": 734.2, "1x2": 611.0}, "2x1") == (
+        "measured: 2 workers of 1 thread do 734 lane-steps per second, 1 worker of 2 threads do 611 lane-steps per "
+        "second; this sweep uses 2 workers of 1 thread"
+    )
+
+
+def test_progress_in_words():
+    cells = [CellStatus("a", 6, 6, 0, [], 1.0), CellStatus("b", 6, 0, 1, [0.5, 0.5], 3.0)]
+    sweep = SweepStatus(cells, [], 90.0, 6, 9.0)
+    assert sweep.fraction == pytest.approx(9 / 24)
+    assert in_words(sweep) == "6 of 12 lanes, 2 running, 2 min left, 1 failed"
+    finished = dataclasses.replace(sweep, cells=cells[:1])
+    assert finished.fraction == 1 and in_words(finished) == "6 of 6 lanes"
+
+
+def test_a_second_interruption_keeps_the_hint(tmp_path, monkeypatch):
+    def stopped(*_):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(api, "_run_to_the_end", stopped)
+    with pytest.raises(KeyboardInterrupt, match="interrupted; `python -m sweeps resume .* goes on from here"):
+        api._continue(SimpleNamespace(out=tmp_path), api.Options(executor="local"), quiet=True)
