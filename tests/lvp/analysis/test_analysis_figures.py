@@ -115,6 +115,7 @@ def test_figure_files_are_complete_and_reproducible(tmp_path):
     paths = []
     for name in ("one", "two"):
         figure = optimum_figure.optimum_vs_width(WIDTHS, RATES, lanes(), tier="smoke")
+        (tmp_path / name).mkdir()
         paths.append(optimum_figure.save(figure, tmp_path / name / "figure.v1"))
     assert [path.name for path in paths[0]] == ["figure.v1.png", "figure.v1.svg"]
     for one, two in zip(*paths, strict=True):

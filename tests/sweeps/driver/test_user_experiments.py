@@ -183,7 +183,7 @@ def test_a_changed_file_draws_where_it_is_named_and_begins_a_sweep_of_its_own(sw
     said = []
     results.draw(Manifest.read(out).with_file(str(path)), say=lambda *lines: said.extend(lines))
     assert "total 21" in said
-    one_line(lambda: api.run(path, "smoke", out=out, executor="local", quiet=True), "another configuration")
+    one_line(lambda: api.run(path, "smoke", out=out, executor="local", quiet=True), "holds another sweep")
     path.write_text(path.read_text().replace('name="squares"', 'name="cubes"'))
     one_line(lambda: Manifest.read(out).with_file(str(path)), "cubes", "squares")
 
