@@ -350,7 +350,9 @@ def _work_in_session(
     finally:
         executor.close()
     seconds = time.perf_counter() - started
-    append_line(manifest.out / "sessions.jsonl", json.dumps({"seconds": round(seconds, 1), "interrupted": interrupted}))
+    if not lost(manifest, session):
+        said = {"seconds": round(seconds, 1), "interrupted": interrupted}
+        append_line(manifest.out / "sessions.jsonl", json.dumps(said))
     say(f"ran for {forecast.duration(seconds)}")
     return manifest, failures, interrupted
 
@@ -379,6 +381,7 @@ def _packed(manifest: Manifest, executor, options: Options, settings: Settings, 
 def _execute(manifest: Manifest, executor, settings: Settings, tracker: str | None, quiet: bool, say) -> list[str]:
     packing = manifest.packing
     assert packing is not None  # `_packed` was called
+    device = {"device": f"{packing['platform']} {packing['device']}"} if "device" in packing else {}
     settings = replace(
         settings,
         threads=packing["threads"],
@@ -386,7 +389,7 @@ def _execute(manifest: Manifest, executor, settings: Settings, tracker: str | No
         accelerator=packing["platform"] != "cpu",
         mesh=packing.get("mesh"),
         hosts=packing.get("hosts", 1),
-        environment={**(settings.environment or {}), "device": f"{packing['platform']} {packing['device']}"},
+        environment={**(settings.environment or {}), **device},
     )
     todo = trials(manifest, packing["lanes_per_program"], packing["workers"], manifest.finished())
     manifest.leave_path.unlink(missing_ok=True)  # of a driver that was killed
@@ -394,6 +397,8 @@ def _execute(manifest: Manifest, executor, settings: Settings, tracker: str | No
 
     def on_done(report):
         with lock:
+            if lost(manifest, settings.session):
+                return
             append_line(manifest.out / "trials.jsonl", json.dumps(report | {"time": round(time.time(), 1)}))
             if tracker:
                 with contextlib.suppress(OSError, InputError):  # missing files are written, or reported, at the end
@@ -404,6 +409,8 @@ def _execute(manifest: Manifest, executor, settings: Settings, tracker: str | No
         with lock:
             failures[trial["id"]] = trial["lanes"], reason
             said = {"trial": trial["id"], "cell": cell, "lanes": trial["lanes"], "reason": reason}
+            if lost(manifest, settings.session):
+                return
             with contextlib.suppress(OSError):  # on a full disk the failure is still reported below
                 append_line(manifest.failures_path, json.dumps(said))
 
