@@ -417,10 +417,10 @@ def _execute(manifest: Manifest, executor, settings: Settings, tracker: str | No
     with Progress(manifest, quiet):
         executor.run(todo, settings, packing["workers"], on_done, on_failed)
     finished = manifest.finished()
-    lost = {id: reason for id, (lanes, reason) in failures.items() if not finished.issuperset(lanes)}
-    for reason in sorted({reason for id, (_, reason) in failures.items() if id not in lost}):
+    unrecorded = {id: reason for id, (lanes, reason) in failures.items() if not finished.issuperset(lanes)}
+    for reason in sorted({reason for id, (_, reason) in failures.items() if id not in unrecorded}):
         say(f"trial failed; other workers completed its lanes: {reason}")
-    return [f"trial {id}: {reason}" for id, reason in lost.items()]
+    return [f"trial {id}: {reason}" for id, reason in unrecorded.items()]
 
 
 def status(out: str | Path) -> str:
