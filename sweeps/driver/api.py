@@ -366,9 +366,11 @@ def _work_in_session(
     finally:
         executor.close()
     seconds = time.perf_counter() - started
-    if not (interrupted or failures):
-        _keep_speed(manifest, seconds)
-    append_line(manifest.out / "sessions.jsonl", json.dumps({"seconds": round(seconds, 1), "interrupted": interrupted}))
+    if not lost(manifest, session):
+        if not (interrupted or failures):
+            _keep_speed(manifest, seconds)
+        said = {"seconds": round(seconds, 1), "interrupted": interrupted}
+        append_line(manifest.out / "sessions.jsonl", json.dumps(said))
     say(f"ran for {forecast.duration(seconds)}")
     return manifest, failures, interrupted
 
@@ -414,6 +416,7 @@ def _packed(manifest: Manifest, executor, options: Options, settings: Settings, 
 def _execute(manifest: Manifest, executor, settings: Settings, tracker: str | None, quiet: bool, say) -> list[str]:
     packing = manifest.packing
     assert packing is not None  # `_packed` was called
+    device = {"device": f"{packing['platform']} {packing['device']}"} if "device" in packing else {}
     settings = replace(
         settings,
         threads=packing["threads"],
@@ -421,7 +424,7 @@ def _execute(manifest: Manifest, executor, settings: Settings, tracker: str | No
         accelerator=packing["platform"] != "cpu",
         mesh=packing.get("mesh"),
         hosts=packing.get("hosts", 1),
-        environment={**(settings.environment or {}), "device": f"{packing['platform']} {packing['device']}"},
+        environment={**(settings.environment or {}), **device},
     )
     if settings.pin and (unpinned := cpu_affinity.problem()):
         say(unpinned)
@@ -431,6 +434,8 @@ def _execute(manifest: Manifest, executor, settings: Settings, tracker: str | No
 
     def on_done(report):
         with lock:
+            if lost(manifest, settings.session):
+                return
             append_line(manifest.out / "trials.jsonl", json.dumps(report | {"time": round(time.time(), 1)}))
             if tracker:
                 with contextlib.suppress(OSError, InputError):  # missing files are written, or reported, at the end
@@ -441,16 +446,18 @@ def _execute(manifest: Manifest, executor, settings: Settings, tracker: str | No
         with lock:
             failures[trial["id"]] = trial["lanes"], reason
             said = {"trial": trial["id"], "cell": cell, "lanes": trial["lanes"], "reason": reason}
+            if lost(manifest, settings.session):
+                return
             with contextlib.suppress(OSError):  # on a full disk the failure is still reported below
                 append_line(manifest.failures_path, json.dumps(said))
 
     with Progress(manifest, quiet):
         executor.run(todo, settings, packing["workers"], on_done, on_failed)
     finished = manifest.finished()
-    lost = {id: reason for id, (lanes, reason) in failures.items() if not finished.issuperset(lanes)}
-    for reason in sorted({reason for id, (_, reason) in failures.items() if id not in lost}):
+    unrecorded = {id: reason for id, (lanes, reason) in failures.items() if not finished.issuperset(lanes)}
+    for reason in sorted({reason for id, (_, reason) in failures.items() if id not in unrecorded}):
         say(f"trial failed; other workers completed its lanes: {reason}")
-    return [f"trial {id}: {reason}" for id, reason in lost.items()]
+    return [f"trial {id}: {reason}" for id, reason in unrecorded.items()]
 
 
 def status(out: str | Path) -> str:

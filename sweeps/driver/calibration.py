@@ -88,4 +88,5 @@ def keep(speed: Speed) -> None:
         machines = json.loads(path.read_text())
     except (OSError, ValueError):
         machines = {}
+    path.parent.mkdir(parents=True, exist_ok=True)
     write_whole(path, json.dumps(machines | {machine(): asdict(speed)}, indent=1, sort_keys=True) + "\n")

@@ -45,7 +45,7 @@ FORMAT = 2  # of manifest.json; records have a format of their own
 # Keys and types of manifest.json and of the packing in it.
 _SHAPE = {"format": int, "hash": str, "experiment": str, "tier": str, "config": dict, "datasets": dict}
 _SOURCE = {"path": str, "sha256": str}
-_PACKING = {"platform": str, "device": str, "workers": int, "threads": int, "pin": bool, "lanes_per_program": dict}
+_PACKING = {"platform": str, "workers": int, "threads": int, "pin": bool, "lanes_per_program": dict}
 
 
 class Unusable(InputError):
@@ -103,7 +103,8 @@ def _is_manifest(content: Any) -> bool:
     packing = content.get("packing")
     if packing is not None and not fits(packing, _PACKING):
         return False
-    if content.get("environment") is not None and not fits(content["environment"], environment.SHAPE):
+    began = content.get("environment")
+    if began is not None and not (fits(began, environment.SHAPE) and "\\" not in records.dumps(began)):  # it is printed
         return False
     return "source" not in content or fits(content["source"], _SOURCE)
 

@@ -1,7 +1,9 @@
 """Training of one pack of a cell's lanes, from its last checkpoint to its outcomes."""
 
+import contextlib
+import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -9,6 +11,23 @@ from lvp import training
 from lvp.parallel import processes
 from lvp.training import checkpoints
 from lvp.training.outcome import Outcome
+
+
+@contextlib.contextmanager
+def following(folder: Path, shared: bool) -> Iterator[Path]:
+    """A path to `folder` that follows its parent where that is moved: TensorStore makes missing directories anew. The
+    path itself where the system has none, and for processes that share a state. FileNotFoundError without the parent.
+    """
+    parent = os.open(folder.parent, os.O_RDONLY)
+    place = Path(f"/proc/self/fd/{parent}")
+    try:
+        yield place / folder.name if place.exists() and not shared else folder
+    except OSError as error:
+        if error.filename:
+            error.filename = str(error.filename).replace(str(place), str(folder.parent))
+        raise
+    finally:
+        os.close(parent)
 
 
 class Pack:
@@ -78,6 +97,7 @@ class Pack:
         for i, (folder, h) in enumerate(zip(self.folders, self.hashes, strict=True)):
             # A state on a mesh is saved in parts.
             lane = state if self.program.mesh is not None else training.unstack(state, i, self.program.lanes)
-            checkpoints.save(folder, step, lane, h)
+            with following(folder, self.shared) as place:
+                checkpoints.save(place, step, lane, h)
         self.saved_step, self.saving_seconds = step, time.perf_counter() - started
         self.progress(step, False)

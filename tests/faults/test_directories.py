@@ -10,18 +10,21 @@ import signal
 import time
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 import sweeps
+from lvp.training import checkpoints
 from sweeps.driver import api
 from sweeps.driver.lock import driver, only_driver
 from sweeps.driver.manifest import Manifest
+from sweeps.worker.pack import following
 from sweeps.worker.stop import Reason, lost
 from tests.faults import kill_points
 from tests.faults.conftest import SMALL
 from tests.faults.damage import contents
 from tests.faults.ledger import record
-from tests.faults.watching import refused, times
+from tests.faults.watching import Watched, refused, times
 from tests.sweeps.running import outcomes
 
 # --- kills -------------------------------------------------------------------------------------------------------
@@ -94,8 +97,10 @@ def test_a_refused_driver_changes_no_byte(small, copy, whole, tmp_path, monkeypa
         assert "another driver" in refused(lambda: api.resume(copy))
         assert "another driver" in refused(lambda: small(copy))
         assert contents(copy) == before
-    api.resume(copy, quiet=True, **{"options": sweeps.Options(executor="local")})
-    assert outcomes(copy) == outcomes(whole)
+    watched = Watched(copy)
+    watched.look()
+    api.resume(copy, quiet=True, options=sweeps.Options(executor="local"))
+    watched.assert_whole("a second driver is started", 4, whole, lanes=3)
 
 
 def test_another_configuration_is_refused_with_the_way_out(small, copy, tmp_path):
@@ -123,7 +128,7 @@ def test_two_resumes_at_once(copy, whole, command):
     if codes == [0, 2]:
         (said,) = (stderr for _, stderr, code in ended if code == 2)
         assert "is run by another driver" in said and said.count("\n") == 1
-    assert outcomes(copy) == outcomes(whole)
+    Watched(copy).assert_whole("two drivers resume at once", 1, whole, lanes=3)
 
 
 @pytest.mark.parametrize("number", [errno.ENOLCK, errno.EOPNOTSUPP])
@@ -159,8 +164,9 @@ def test_a_manifest_is_restored_from_its_copy(copy, damage):
     assert len(said) == 1 and "manifest.json" in said[0] and "restored from its copy" in said[0]
 
 
-def test_a_sweep_without_both_manifests_goes_on_from_its_records(small, copy):
-    before = times(copy)
+def test_a_sweep_without_both_manifests_goes_on_from_its_records(small, copy, whole):
+    watched = Watched(copy)
+    watched.look()
     for name in ("manifest.json", "manifest.copy.json"):
         (copy / name).unlink()
     assert "not of this sweep" in refused(lambda: small(copy, steps="9"))
@@ -171,7 +177,8 @@ def test_a_sweep_without_both_manifests_goes_on_from_its_records(small, copy):
             said = refused(call)
             assert f"run width_vocab --tier smoke --out {copy}" in said and "3 records" in said
     small(copy)
-    assert times(copy) == before and Manifest.read(copy).num_lanes == 3
+    watched.assert_whole("manifest.json and its copy are lost or damaged", 2, whole, lanes=3)
+    assert Manifest.read(copy).num_lanes == 3
 
 
 def test_a_damaged_copy_is_written_again(copy):
@@ -224,6 +231,21 @@ def test_nothing_makes_a_moved_directory_again(copy, tmp_path):
     assert not copy.exists()
 
 
+@pytest.mark.skipif(not Path("/proc/self/fd").exists(), reason="needs paths of open directories")
+def test_a_checkpoint_that_is_being_saved_follows_its_directory(tmp_path):
+    out, elsewhere = tmp_path / "out", tmp_path / "elsewhere"
+    (out / "checkpoints").mkdir(parents=True)
+    with following(out / "checkpoints" / "lane", shared=False) as place:
+        out.rename(elsewhere)
+        checkpoints.save(place, 1, {"a": np.ones(3)}, "lane")
+    assert checkpoints.steps(elsewhere / "checkpoints" / "lane") == [1] and not out.exists()
+    with pytest.raises(FileNotFoundError), following(out / "checkpoints" / "lane", shared=False):
+        pass
+    folder = elsewhere / "checkpoints" / "lane"
+    with pytest.raises(FileNotFoundError, match=str(folder / "none")), following(folder, shared=False) as place:
+        (place / "none").read_bytes()  # an error names the directory
+
+
 @pytest.mark.parametrize(
     "executor, moves",
     [
@@ -247,7 +269,8 @@ def test_a_sweep_whose_directory_is_moved_stops_and_continues_there(finished, co
         assert process.returncode == 1 and stderr.count("\n") == 1, stderr
         assert f"{out} was moved" in stderr
         assert not out.exists(), list(out.rglob("*"))
-        stood = times(elsewhere)
+        watched = Watched(elsewhere)
+        watched.look()
         assert command("resume", elsewhere, *options).returncode == 0
-        assert outcomes(elsewhere) == outcomes(finished[0])
-        assert all(times(elsewhere)[name] == t for name, t in stood.items())
+        name = "the sweep's directory is moved" + (" (Ray)" if executor == "ray" else "")
+        watched.assert_whole(name, number + 1, finished[0])

@@ -18,8 +18,8 @@ from sweeps.driver.manifest import Manifest
 from sweeps.driver.options import Options
 from sweeps.executors.cluster import Watch
 from tests.faults.damage import contents
-from tests.faults.watching import times
-from tests.sweeps.running import ROOT, outcomes
+from tests.faults.watching import Watched
+from tests.sweeps.running import ROOT
 
 RUN = ("run", "width_vocab", "--tier", "smoke", "--executor", "local", "--threads", "1", "--quiet")
 SLOWLY = ("--checkpoint-seconds", "0")
@@ -93,9 +93,11 @@ def test_processes_that_are_stopped_for_a_while_go_on(finished, command, tmp_pat
     for each in chosen:
         with contextlib.suppress(psutil.NoSuchProcess):
             each.resume()
+    watched = Watched(out)
+    watched.look()
     _, stderr = process.communicate(timeout=300)
     assert process.returncode == 0, stderr
-    assert outcomes(out) == outcomes(finished[0])
+    watched.assert_whole(f"{whom}: stopped for a while (SIGSTOP)", len(chosen), finished[0])
 
 
 # --- cores -------------------------------------------------------------------------------------------------------
@@ -129,7 +131,8 @@ def test_a_sweep_goes_on_with_one_core(finished, cache, tmp_path):
     shutil.copytree(finished[0], out)
     for path in sorted(out.glob("records/*"))[::3]:
         path.unlink()
-    stood = times(out)
+    watched = Watched(out)
+    watched.look()
     words = [sys.executable, "-m", "sweeps", "resume", out, "--executor", "local", "--quiet"]
     surroundings = os.environ | {"JAX_PLATFORMS": "cpu", "LVP_CACHE": str(cache)}
     one = min(os.sched_getaffinity(0))
@@ -138,8 +141,7 @@ def test_a_sweep_goes_on_with_one_core(finished, cache, tmp_path):
         [sys.executable, *pinned, *words], cwd=ROOT, env=surroundings, capture_output=True, text=True, check=False
     )
     assert done.returncode == 0, done.stderr
-    assert outcomes(out) == outcomes(finished[0])
-    assert all(times(out)[name] == t for name, t in stood.items())
+    watched.assert_whole("one core is left", 1, finished[0])
 
 
 # --- clock and text ----------------------------------------------------------------------------------------------
@@ -150,13 +152,13 @@ def test_a_clock_that_jumps_changes_no_bit(small, copy, whole, monkeypatch):
     gone.unlink()
     for path in (*copy.glob("records/*"), copy / "manifest.json"):
         os.utime(path, (4e9, 4e9))  # written in the future
-    stood, clock = times(copy), time.time
+    watched, clock = Watched(copy), time.time
+    watched.look()
     jumps = iter(range(10**9))
     monkeypatch.setattr(time, "time", lambda: clock() - 86_400 * next(jumps))  # a day back at every look
     api.resume(copy, options=Options(executor="local"), quiet=True)
     monkeypatch.undo()
-    assert outcomes(copy) == outcomes(whole)
-    assert all(times(copy)[name] == t for name, t in stood.items())
+    watched.assert_whole("the clock jumps", 1, whole, lanes=3)
 
 
 @pytest.mark.parametrize("began", [0.0, 4e9])
