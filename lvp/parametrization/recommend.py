@@ -202,7 +202,7 @@ def _base(from_width, from_vocab, vocab, embedding_lr) -> tuple[int, int] | None
         return check_whole("from_width", from_width, 1), check_whole("from_vocab", from_vocab, 2)
     for name, value in (("from_vocab", from_vocab), ("embedding_lr", embedding_lr)):
         if value is not None:
-            raise InputError(f"{name} belongs to the smaller model: pass from_width too")
+            raise InputError(f"{name} belongs to the smaller model: it needs from_width")
     return None
 
 

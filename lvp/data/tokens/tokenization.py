@@ -214,7 +214,7 @@ def _given(path: Path, vocab: int) -> Tokenizer:
     except Exception:  # a damaged model can raise any exception
         whole = False
     if not whole:
-        raise InputError(f"--tokenizer {path} is not a tokenizer made by `lvp tokenize`, or is damaged")
+        raise InputError(f"--tokenizer {path} is not a tokenizer that was made here, or is damaged")
     if tokenizer.vocab_size != vocab:
         raise InputError(f"--tokenizer {path} has {tokenizer.vocab_size} tokens, but --vocab says {vocab}")
     return tokenizer
