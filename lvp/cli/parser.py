@@ -25,7 +25,7 @@ class Parser(argparse.ArgumentParser):
     A negative number in scientific notation is a value, not an option.
     """
 
-    def parse_args(self, args=None, namespace=None):
+    def parse_args(self, args: Sequence[str] | None = None, namespace: Any = None) -> Any:  # type: ignore[override]
         words = with_negative_values(sys.argv[1:] if args is None else args)
         parsed_arguments, unused = self.parse_known_args(words, namespace)
         if unused:
