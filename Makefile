@@ -35,7 +35,7 @@ report: $(VENV)/.installed
 
 # The site, in build/docs. A warning is an error; nothing is downloaded but the packages.
 docs: $(VENV)/.docs
-	$(RUN) -m sphinx -b html -q --fail-on-warning --keep-going -c docs . build/docs
+	$(RUN) -m sphinx -b html -q --fail-on-warning -c docs . build/docs
 
 # docs/plans: the 1B on three TPU slices. Takes libtpu (pip install -e '.[tpu]').
 PLAN = $(RUN) -m lvp plan 1b --batch 256
