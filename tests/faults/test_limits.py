@@ -4,6 +4,8 @@ import os
 import shutil
 import subprocess
 import sys
+import tempfile
+from pathlib import Path
 
 import pytest
 
@@ -34,9 +36,16 @@ def sweep(limit, home, *words):
     return done.returncode, done.stderr
 
 
+@pytest.fixture
+def home():
+    """A directory that another user can reach, unlike pytest's."""
+    with tempfile.TemporaryDirectory() as folder:
+        yield Path(folder)
+
+
 @pytest.mark.parametrize("limit", ["-n 8", "-n 12", "-u 3", "-u 12"])
-def test_a_sweep_under_a_limit_ends_in_one_line_and_continues_without_it(limit, finished, cache, tmp_path):
-    home, out = tmp_path / "home", tmp_path / "home" / "out"
+def test_a_sweep_under_a_limit_ends_in_one_line_and_continues_without_it(limit, finished, cache, home):
+    out = home / "out"
     shutil.copytree(cache, home / "cache")  # what is compiled
     if limit.startswith("-u") and os.geteuid() == 0:
         for path in (home, *home.rglob("*")):
