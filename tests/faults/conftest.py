@@ -8,7 +8,7 @@ import sweeps
 from sweeps.driver import api
 from tests.faults import kill_points
 from tests.faults.clusters import Cluster
-from tests.lvp.data.tokens.test_datasets import some_text
+from tests.lvp.data.tokens.texts import some_text
 from tests.sweeps.running import TINY
 
 SMALL = TINY | {"widths": "16", "seeds": "0", "steps": "8"}

@@ -2,8 +2,6 @@
 
 import random
 
-import jax
-import numpy as np
 import pytest
 
 import experiments
@@ -12,10 +10,7 @@ from lvp.files import digests, write_whole
 from lvp.training import checkpoints, records
 from sweeps.driver.manifest import Manifest
 from sweeps.reporting import results
-
-CONFIGURATION = "0123456789abcdef"
-STATE = {"a": np.arange(3, dtype=np.float32)}
-SHAPES = jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype), STATE)
+from tests.faults.small_state import CONFIGURATION, SHAPES, STATE
 
 
 def damaged(content, count, seed=0):

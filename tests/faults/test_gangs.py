@@ -9,7 +9,7 @@ import pytest
 
 from lvp.training import records
 from tests.faults.watching import Watched, at_work, until
-from tests.sweeps.executors.test_mesh import FEW, RUN, assert_same_training
+from tests.sweeps.mesh_sweeps import FEW, RUN, assert_same_training
 
 GANG = ("--mesh", "fsdp=2", "--hosts", "2")
 LONGER = {"steps": "3000"}  # a lane takes long enough to be hit by a fault

@@ -91,7 +91,7 @@ import os, resource, sys
 from pathlib import Path
 import jax, numpy as np
 from lvp.training import checkpoints
-from tests.faults.test_bits import CONFIGURATION, SHAPES, STATE
+from tests.faults.small_state import CONFIGURATION, SHAPES, STATE
 
 folder = Path(sys.argv[1])
 for step in (1, 2):

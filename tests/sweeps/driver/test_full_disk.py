@@ -1,12 +1,8 @@
 """A disk that fills up: the sweep stops with the path and what it needed, no half-written file is taken for a whole
 one, and it goes on after space is made."""
 
-import contextlib
-import re
 import shutil
-import subprocess
 import time
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -17,39 +13,9 @@ from lvp.training import checkpoints, records
 from sweeps.driver.manifest import Manifest
 from sweeps.reporting import results
 from tests.faults.ledger import record
+from tests.sweeps.small_disk import fill, named
 
 RUN = ("run", "width_vocab", "--tier", "smoke", "--threads", "1", "--quiet")
-NEEDS = r"no space left for [\d,]+ bytes: (\S+?); make space$"
-MEGABYTES = 8
-
-
-@pytest.fixture
-def disk(tmp_path):
-    """A small file system of its own."""
-    where = tmp_path / "disk"
-    where.mkdir()
-    made = subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={MEGABYTES}m", "tmpfs", where], capture_output=True)
-    if made.returncode:
-        pytest.skip("mounting a small file system takes rights that this user has not")
-    yield where
-    subprocess.run(["umount", "-l", where], check=True)
-
-
-def fill(disk: Path) -> Path:
-    """Takes all space but less than a block."""
-    filler = disk / "filler"
-    with open(filler, "wb", buffering=0) as file, contextlib.suppress(OSError):
-        while True:
-            file.write(bytes(1 << 12))
-    return filler
-
-
-def named(stderr: str) -> Path:
-    """The path in the one line that tells what happened."""
-    assert stderr.count("\n") == 1 and "Traceback" not in stderr, stderr
-    found = re.search(NEEDS, stderr.split(" (and")[0].split("; `python")[0].strip())
-    assert found, stderr
-    return Path(found[1])
 
 
 def stopped_by_a_full_disk(command, out, disk, when, *words, **settings):

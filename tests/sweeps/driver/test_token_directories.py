@@ -12,7 +12,7 @@ from lvp.data.tokens.tokenization import Settings, tokenize
 from lvp.models.configs import DecoderConfig
 from lvp.training import Cell, DataConfig, Lane, task_for
 from tests.lvp.data.text.tfds_texts import prepare
-from tests.lvp.data.tokens.test_datasets import some_text
+from tests.lvp.data.tokens.texts import some_text
 
 LANE = Lane(dict.fromkeys(roles.ROLES, 0.01), dict.fromkeys(roles.ROLES, 0.2), 3)
 VOCABS = (300, 350)

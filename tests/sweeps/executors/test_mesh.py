@@ -3,29 +3,15 @@
 import dataclasses
 import shutil
 
-import numpy as np
 import pytest
 
 from lvp.training import records
 from sweeps.driver.manifest import Manifest
-
-RUN = ("run", "width_vocab", "--tier", "smoke", "--quiet")
-FEW = {"widths": "16", "seeds": "0"}  # lanes that the finished sweep has too
-TOLERANCE = 1e-5  # nats
-
-
-def assert_same_training(out, finished) -> None:
-    on_mesh, alone = ({r["hash"]: r for r in records.read(folder / "records")} for folder in (out, finished))
-    assert len(on_mesh) == 3
-    for lane, record in on_mesh.items():
-        ours, theirs = (np.array(r["outcome"]["curve_losses"]) for r in (record, alone[lane]))
-        np.testing.assert_allclose(ours, theirs, atol=TOLERANCE)
-        others = (np.array(alone[other]["outcome"]["curve_losses"]) for other in alone if other != lane)
-        assert min(np.abs(ours - other).max() for other in others if other.shape == ours.shape) > 100 * TOLERANCE
+from tests.sweeps.mesh_sweeps import FEW, RUN, assert_same_training
 
 
 @pytest.mark.slow
-def test_lanes_on_a_mesh_of_two_devices_come_to_what_they_do_on_one(finished, command, monkeypatch, tmp_path):
+def test_lanes_on_a_mesh_of_two_devices_equal_lanes_on_one_device(finished, command, monkeypatch, tmp_path):
     monkeypatch.setenv("XLA_FLAGS", "--xla_force_host_platform_device_count=2")
     out = tmp_path / "out"
     done = command(*RUN, "--executor", "local", "--mesh", "fsdp=2", "--out", out, **FEW)

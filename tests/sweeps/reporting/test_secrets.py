@@ -4,23 +4,8 @@ import pytest
 
 from sweeps.reporting import results
 from tests.faults.damage import contents
-from tests.lvp.data.tokens.test_datasets import some_text
-
-SECRETS = {
-    "AWS_SECRET_ACCESS_KEY": "planted-wJalrXUtnFEMI",
-    "HF_TOKEN": "planted-hf_0123456789",
-    "LVP_PLANTED": "planted-of-ours",
-    "XLA_PLANTED": "planted-of-xla",
-    "RAY_PLANTED": "planted-of-ray",
-    "JAX_PLANTED": "planted-of-jax",
-}
-
-
-def telling(folder):
-    """Files that hold a value, or the name, of a planted variable."""
-    words = [word.encode() for word in (*SECRETS, *SECRETS.values())]
-    found = (path for path, content in contents(folder).items() if any(word in content for word in words))
-    return {str(path.relative_to(folder)) for path in found}
+from tests.lvp.data.tokens.texts import some_text
+from tests.sweeps.planted_secrets import SECRETS, telling
 
 
 @pytest.mark.slow

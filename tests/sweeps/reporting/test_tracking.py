@@ -31,9 +31,9 @@ from sweeps.driver.options import Options
 from sweeps.reporting import tracking
 from sweeps.reporting.results import COMMITTED
 from tests.faults.damage import contents, examples, of_json, result_or_one_line
-from tests.sweeps.driver.test_full_disk import disk, fill, named  # noqa: F401  a fixture
-from tests.sweeps.reporting.test_secrets import SECRETS, telling
+from tests.sweeps.planted_secrets import SECRETS, telling
 from tests.sweeps.running import ROOT
+from tests.sweeps.small_disk import fill, named
 
 RUN = ("run", "width_vocab", "--tier", "smoke")
 LOCAL = ("--executor", "local", "--threads", "1", "--quiet")
@@ -227,7 +227,7 @@ def test_whatever_an_outcome_holds_is_tracked_or_refused_in_one_line(copy):
     assert {True, False} <= set(came_to)
 
 
-def test_a_full_disk_is_named(finished, command, disk):  # noqa: F811
+def test_a_full_disk_is_named(finished, command, disk):
     out = disk / "out"
     shutil.copytree(finished[0], out, ignore=shutil.ignore_patterns("checkpoints", "workers"))
     filler = fill(disk)

@@ -20,7 +20,7 @@ from sweeps.worker import environment
 from sweeps.worker.tasks import task_for
 from sweeps.worker.worker import Settings, Worker
 from tests.faults.ledger import record
-from tests.lvp.data.tokens.test_datasets import some_text
+from tests.lvp.data.tokens.texts import some_text
 from tests.sweeps.running import ROOT, TINY, outcomes
 
 # Values of the variables that change a lane, or end it, where a worker takes them over.

@@ -13,7 +13,7 @@ from sweeps.driver.manifest import Manifest
 from sweeps.executors.local import Process
 from sweeps.worker.worker import Settings
 from tests.faults.damage import contents
-from tests.lvp.data.tokens.test_datasets import some_text
+from tests.lvp.data.tokens.texts import some_text
 from tests.sweeps.running import ROOT, outcomes
 
 
