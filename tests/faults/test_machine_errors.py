@@ -70,6 +70,7 @@ sys.exit(resume())
 """
 
 
+@pytest.mark.slow
 def test_records_that_cannot_be_read_for_now_are_kept(finished, cache, tmp_path):
     out = tmp_path / "out"
     shutil.copytree(finished[0], out)
@@ -132,6 +133,7 @@ def test_a_checkpoint_that_cannot_be_read_for_now_is_no_damaged_one(tmp_path):
 
 
 def make_library(folder):
+    (folder / "pydoc_data").mkdir(parents=True)
     for name in ("a.py", "b.py", "pydoc_data/topics.py"):
         write_whole(folder / name, "text = 1\n" * 30)
     return folder / "a.py"

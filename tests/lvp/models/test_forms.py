@@ -233,7 +233,7 @@ def test_keys_seen_equal_the_mask_to_half_a_token(window):
         ({"kv_heads": 3}, "kv_heads 3 does not divide the 4 heads"),
         ({"rotary_dim": 10}, "rotary_dim 10 must be even and at most head_dim 8"),
         ({"rotary_dim": 3}, "rotary_dim 3 must be even"),
-        ({"positions": "learned", "rotary_dim": 4}, "of rotary positions, not of learned"),
+        ({"positions": "learned", "rotary_dim": 4}, "rotary_dim 4 needs positions 'rotary', got 'learned'"),
         ({"window": 0}, "window must be at least 1"),
         ({"mlp": "relu"}, "mlp must be one of gelu, swiglu"),
         ({"remat": "all"}, "remat must be one of none, dots, block"),

@@ -202,6 +202,7 @@ def names_of(sizes):
     return [f"{kind}-{'-'.join(map(str, s))}" for s in sizes for kind in ("training", "loss")]
 
 
+@pytest.mark.slow
 def test_a_mesh_of_two_devices_equals_one_device():
     run([*names_of([PAIR]), "another seed"], devices=2)
 

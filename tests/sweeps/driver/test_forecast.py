@@ -1,7 +1,6 @@
 """The forecast, the measured speed behind it, and the words of a running sweep."""
 
 import dataclasses
-from types import SimpleNamespace
 
 import pytest
 
@@ -92,12 +91,3 @@ def test_progress_in_words():
     assert in_words(sweep) == "6 of 12 lanes, 2 running, 2 min left, 1 failed"
     finished = dataclasses.replace(sweep, cells=cells[:1])
     assert finished.fraction == 1 and in_words(finished) == "6 of 6 lanes"
-
-
-def test_a_second_interruption_keeps_the_hint(tmp_path, monkeypatch):
-    def stopped(*_):
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr(api, "_run_to_the_end", stopped)
-    with pytest.raises(KeyboardInterrupt, match="interrupted; `python -m sweeps resume .* goes on from here"):
-        api._continue(SimpleNamespace(out=tmp_path), api.Options(executor="local"), quiet=True)

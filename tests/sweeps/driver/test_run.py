@@ -69,6 +69,7 @@ def test_one_compilation_a_cell_whatever_the_rates_and_seeds(finished):
     assert sum(t["compilations"] - t["cache_hits"] for t in trials) <= 2
 
 
+@pytest.mark.slow
 def test_a_rerun_redoes_nothing(finished, command):
     out, _ = finished
     before = {p: p.stat().st_mtime_ns for p in (out / "records").iterdir()}
@@ -164,13 +165,13 @@ def test_from_python_where_the_process_holds_the_accelerator(finished, cache, mo
     "words, settings, says",
     [
         ((*RUN, "--corpus", "text:/nowhere"), {}, "/nowhere"),
-        (RUN, {"slice_bytes": "5"}, "training slice holds 5 tokens|too small"),
         ((*RUN, "--out", "/proc/nowhere"), {}, "/proc/nowhere"),
-        (("run", "with_vocab"), {}, "did you mean width_vocab"),
         (("resume", "/nowhere"), {}, "not the directory of a sweep"),
         *(
             pytest.param(*case, marks=pytest.mark.slow)
             for case in (
+                (RUN, {"slice_bytes": "5"}, "training slice holds 5 tokens|too small"),
+                (("run", "with_vocab"), {}, "did you mean width_vocab"),
                 ((*RUN, "--corpus", "wikitxt2"), {}, "did you mean wikitext2"),
                 (RUN, {"vocab_per_width": "90000"}, "too large"),
                 (RUN, {"widths": "33", "head_dim": "none"}, "33"),
@@ -214,6 +215,7 @@ sys.exit(3 if xla_bridge.backends_are_initialized() else 0)
 """
 
 
+@pytest.mark.slow
 def test_the_driver_never_initialises_a_device(finished, cache, tmp_path):
     shutil.copytree(finished[0], tmp_path / "out")
     next((tmp_path / "out" / "records").iterdir()).unlink()  # so that there is something to run
@@ -269,6 +271,7 @@ def test_on_a_running_cluster(finished, command, tmp_path, monkeypatch):
         shutil.rmtree(folder, ignore_errors=True)
 
 
+@pytest.mark.slow
 def test_a_second_driver_is_refused_and_told_who_has_the_sweep(finished, command):
     out, _ = finished
     with only_driver(out):

@@ -19,6 +19,7 @@ def half(finished, tmp_path):
     """Six of twelve lanes finished, two of them since the session began an hour ago; one is under way, two failed."""
     out = tmp_path / "out"
     shutil.copytree(finished[0], out, ignore=shutil.ignore_patterns("progress"))
+    (out / "progress").mkdir()
     manifest = Manifest.read(out)
     lanes = list(manifest.cells[0].lanes)
     now = time.time()

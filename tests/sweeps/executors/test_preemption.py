@@ -40,12 +40,13 @@ def _workers(out) -> list[psutil.Process]:
     return [psutil.Process(int(p.stem.rpartition("-")[2])) for p in out.glob("progress/*.json")]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "executor, stop",
     [
         ("local", signal.SIGTERM),
-        pytest.param("ray", signal.SIGTERM, marks=pytest.mark.slow),
-        pytest.param("ray", signal.SIGINT, marks=pytest.mark.slow),
+        ("ray", signal.SIGTERM),
+        ("ray", signal.SIGINT),
     ],
 )
 def test_a_worker_that_is_told_to_go_saves_and_another_goes_on_from_there(command, tmp_path, executor, stop):
