@@ -35,6 +35,11 @@ def pytest_configure(config):
     # Slow tests take the compiler's defaults. Processes inherit the flags, and xdist's are configured a second time.
     if config.getoption("markexpr") == "not slow" and QUICK_COMPILATION not in flags:
         os.environ["XLA_FLAGS"] = f"{flags} {QUICK_COMPILATION}".strip()
+    # Worker processes, modules and later runs share compiled programs. JAX's cache distinguishes flags and versions.
+    if (cache_of_pytest := getattr(config, "cache", None)) is not None:
+        jax.config.update("jax_compilation_cache_dir", str(cache_of_pytest.mkdir("xla")))
+        jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.0)
+        jax.config.update("jax_persistent_cache_min_entry_size_bytes", -1)
 
 
 @pytest.fixture(scope="module", autouse=True)

@@ -166,6 +166,7 @@ def loss_and_gradient(config, params):
     return jax.jit(jax.value_and_grad(loss))(params)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("remat", [*(slow(kind) for kind in ("none", "dots")), "block"])
 def test_scanned_and_recomputed_blocks_are_the_same_function(remat):
     """They agree to rounding, because a scan is compiled separately."""

@@ -64,6 +64,7 @@ def test_theorem_4_for_the_example_of_the_notes():
     assert np.all(deviation[:4] > 10) and 1180 < moments.variance.mean[0] < 1210
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("d", "alpha"),
     [

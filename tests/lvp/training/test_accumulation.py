@@ -65,6 +65,7 @@ def reference_steps(trained_lane, data, cell=CELL, **changed):
     return plain_training.steps(cell, trained_lane, data, optim.adamw(rate, **options))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("warmup, momentum", [slow(0, 0.9), (2, 0.9), slow(4, 0.5)])
 def test_training_equals_plain_micro_batches_with_the_schedule(program, data, warmup, momentum):
     trained_lane = lane(warmup=warmup, momentum=momentum)
@@ -83,6 +84,7 @@ def test_the_number_of_micro_batches_changes_training_only_to_rounding(data):
     np.testing.assert_allclose(parts.curve_losses, whole.curve_losses, rtol=3e-5)
 
 
+@pytest.mark.slow
 def test_warmups_momenta_and_rates_share_one_compilation(program, data):
     program.compile(data)
     compiled = program.advance
@@ -91,6 +93,7 @@ def test_warmups_momenta_and_rates_share_one_compilation(program, data):
     assert program.advance is compiled
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("which", ["program", slow("held")])
 def test_measures_equal_a_direct_calculation(which, data, request):
     program = request.getfixturevalue(which)

@@ -105,6 +105,7 @@ def test_sgd_and_coupled_adam_keep_an_untied_heads_mean_and_adam_does_not(name, 
     assert ("slope" in vocabulary["head/kernel"]) == (name == "untied")
 
 
+@pytest.mark.slow
 def test_the_heads_part_of_a_tied_gradient_sums_to_zero(programs, data):
     (result,) = training.run(programs["tied"], [lane(0.1)], data)
     assert max(result.measures["head_gradient_sum"]) < 1e-6

@@ -52,6 +52,7 @@ def test_tokens_are_predicted_from_at_least_context_minus_stride_tokens(context,
     assert nats == pytest.approx(sum(math.log(2 + s) for s in seen[:39]), rel=1e-5)
 
 
+@pytest.mark.slow
 def test_a_text_within_the_context_is_scored_in_one_window():
     model = decoder(DecoderConfig(vocab=VOCAB, width=16, layers=1, context=82, head_dim=8))
     params = model.init(jax.random.key(0))

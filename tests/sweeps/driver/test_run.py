@@ -106,6 +106,7 @@ def _freeze_in_mid_lane(process, out):
         time.sleep(0.02)
 
 
+@pytest.mark.slow
 def test_interrupted_and_resumed_gives_the_same_bits(finished, command, tmp_path):
     """Ctrl-C in mid-lane, and workers that do not even save: exit code 130; then resume goes on from a checkpoint."""
     out = tmp_path / "out"

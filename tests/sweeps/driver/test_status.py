@@ -64,6 +64,7 @@ def test_a_failed_lane_that_finished_later_has_not_failed(half, finished):
     assert "failed:" not in text and "no driver is running" in text and driver(half.out) == ""
 
 
+@pytest.mark.slow
 def test_status_can_be_read_in_a_log(half, command):
     done = command("status", half.out)
     assert done.returncode == 0 and "\033" not in done.stdout
