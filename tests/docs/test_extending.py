@@ -48,7 +48,7 @@ def test_the_page_ends_with_a_figure_a_table_and_a_verdict(directory):
     assert {"figure.png", "figure.svg", "table.csv"} <= {p.name for p in (here / "runs" / "mine").iterdir()}
     assert "halfway: width 512, vocab 8192" in rule and "halfway: decoder of 1 blocks" in rule
     assert "36 of 36 lanes have a record" in sweep
-    assert re.search("(supported|contradicted|unresolved): the best rate stays where it is", sweep)
+    assert re.search("(supported|contradicted|unresolved): the best rate does not depend on the width", sweep)
 
 
 def test_the_lanes_are_those_of_the_rules_and_optimizers(directory):
