@@ -9,7 +9,7 @@ def slow(*values, id=None):
 
 
 def all_slow_but(fast, values, ids=None):
-    """Parameters with ids, of which `make test` runs the ids in `fast` and `make test-slow` the others."""
+    """Parameters with ids. `make test` runs the ids in `fast`; `make test-slow` runs the others."""
     ids = list(map(str, values)) if ids is None else list(ids)
     return [
         pytest.param(x, id=i, marks=() if i in fast else pytest.mark.slow) for x, i in zip(values, ids, strict=True)

@@ -4,8 +4,12 @@ Google: cloud.google.com/tpu/docs/v5e, v5p, v6e (bfloat16, one chip); its interc
 data sheets of A100 80 GB SXM, H100 SXM and H200 SXM (dense bfloat16; NVLink, both directions).
 """
 
+import contextlib
 import os
+import platform
 from collections.abc import Mapping
+from functools import cache
+from pathlib import Path
 from typing import NamedTuple
 
 GIB = 2**30
@@ -42,3 +46,15 @@ def accelerator(device_kind: str) -> Accelerator | None:
 def cores() -> int:
     """The number of CPU cores that this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+@cache
+def processor() -> tuple[str, str]:
+    """The model of the CPU and its vector extensions; the architecture and "" if the system does not list them."""
+    with contextlib.suppress(OSError):
+        lines = (line.partition(":") for line in Path("/proc/cpuinfo").read_text().splitlines())
+        fields = {key.strip(): value.strip() for key, _, value in lines}
+        if "flags" in fields:
+            vectors = [word for word in fields["flags"].split() if word.startswith(("avx", "fma", "amx"))]
+            return fields.get("model name", platform.machine()), " ".join(sorted(vectors))
+    return platform.processor() or platform.machine(), ""

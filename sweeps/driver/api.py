@@ -354,6 +354,7 @@ def _work_in_session(
     try:
         executor.check_file_system(manifest)
         manifest = _packed(manifest, executor, options, settings, say)
+        manifest.make_lane_directories()
         failures = _execute(manifest, executor, settings, options.track, quiet, say)
         with_more = replace(manifest)  # reads the cells again, with lanes that follow from these results
         if not failures and with_more.num_lanes > manifest.num_lanes:

@@ -3,14 +3,13 @@
 import json
 import math
 import os
-import platform
 import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
-from pathlib import Path
 from typing import Any
 
 from lvp.files import cache_dir, write_whole
+from lvp.parallel.hardware import processor
 
 FILE = "speed.json"  # in the cache directory: machine → Speed
 # Model FLOP/s of a worker before it is measured: a pinned CPU core on small float32 models, an accelerator on float32
@@ -21,7 +20,7 @@ ASSUMED_START, ASSUMED_COMPILE = 15.0, 6.0  # seconds
 
 @dataclass(frozen=True)
 class Speed:
-    """What a sweep's time consists of on one machine."""
+    """The speed of one machine: floating-point rate of its workers, seconds of start and of compilation."""
 
     flops: Mapping[str, float] = field(default_factory=dict)  # `kind_of` a cell → model FLOP/s of a worker
     start_seconds: float | None = None  # of a session outside its trials: workers' start, measurement of threads
@@ -42,10 +41,7 @@ def kind_of(cell: Any) -> str:
 
 def machine() -> str:
     """The processor's model and the number of cores. It names no host."""
-    info = Path("/proc/cpuinfo")
-    lines = info.read_text().splitlines() if info.exists() else []
-    names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
-    return f"{os.cpu_count()} cores, {names[0] if names else platform.machine()}"
+    return f"{os.cpu_count()} cores, {processor()[0]}"
 
 
 def read() -> Speed:
@@ -86,7 +82,7 @@ def keep(speed: Speed) -> None:
     path = cache_dir() / FILE
     try:
         machines = json.loads(path.read_text())
-    except (OSError, ValueError):
+    except (FileNotFoundError, ValueError):  # an error of the machine must not drop the other machines
         machines = {}
     path.parent.mkdir(parents=True, exist_ok=True)
     write_whole(path, json.dumps(machines | {machine(): asdict(speed)}, indent=1, sort_keys=True) + "\n")

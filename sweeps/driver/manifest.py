@@ -321,11 +321,15 @@ class Manifest:
                 directory.mkdir(exist_ok=True)
 
     def begin(self) -> None:
-        """Makes the directories of the sweep and writes the manifest. Only the start of a session may call it."""
+        """Makes the sweep's directory and writes the manifest. Only the start of a session may call it."""
         self.out.mkdir(parents=True, exist_ok=True)
-        for name in ("records", "checkpoints", "progress", "workers"):
-            self.make_directory(self.out / name)
+        self.make_directory(self.out / "workers")
         self.write()
+
+    def make_lane_directories(self) -> None:
+        """Makes the directories of records, checkpoints and progress. Refused options leave none of them."""
+        for name in ("records", "checkpoints", "progress"):
+            self.make_directory(self.out / name)
 
     def write(self) -> None:
         """Writes manifest.json and its copy, each only where its content differs."""

@@ -8,7 +8,6 @@ manifest holds those that its sweep began with (`present`), and a driver or work
 import contextlib
 import hashlib
 import os
-import platform
 from collections.abc import Iterator, Mapping
 from functools import cache
 from pathlib import Path
@@ -19,6 +18,7 @@ import jax
 import experiments
 import lvp
 from lvp.files.schema import Shape
+from lvp.parallel.hardware import processor
 from lvp.training import records
 
 # JAX's defaults. Variables JAX_… and the process's own values of these options have no effect on a lane.
@@ -108,13 +108,7 @@ def _flags() -> list[str]:
     return sorted(word for word in words if not word.startswith(_WITHOUT_EFFECT))
 
 
-@cache
 def _machine() -> str:
     """The processor and its vector extensions, for which XLA generates code."""
-    with contextlib.suppress(OSError):
-        lines = (line.partition(":") for line in Path("/proc/cpuinfo").read_text().splitlines())
-        processor = {key.strip(): value.strip() for key, _, value in lines}
-        if "flags" in processor:
-            vectors = [word for word in processor["flags"].split() if word.startswith(("avx", "fma", "amx"))]
-            return f"{processor.get('model name', 'unknown')}: {' '.join(sorted(vectors))}"
-    return platform.processor() or platform.machine()
+    model, vectors = processor()
+    return f"{model}: {vectors}" if vectors else model

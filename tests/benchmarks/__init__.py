@@ -7,7 +7,6 @@ fills docs/speed.md. It also appends the table to `history.jsonl` in that direct
 
 import json
 import os
-import platform
 import statistics
 import subprocess
 import sys
@@ -17,6 +16,7 @@ from pathlib import Path
 
 from lvp.files import write_whole
 from lvp.training import records
+from sweeps.driver import calibration
 
 ROOT = Path(__file__).parents[2]
 RESULTS = ROOT / "experiments" / "results" / "benchmarks"
@@ -47,7 +47,7 @@ def finish(
         "rows": [list(row) for row in rows],
         "raw": raw,
         "rounds": rounds,
-        "machine": f"{os.cpu_count()} cores, {_processor()}",
+        "machine": calibration.machine(),
         **software,
         "versions": software["versions"] | (versions or {}),
     }
@@ -56,14 +56,6 @@ def finish(
     entry = {"name": name, "date": date} | {key: content[key] for key in content if key != "raw"}
     with open(RESULTS / "history.jsonl", "a") as file:
         file.write(json.dumps(entry, sort_keys=True) + "\n")
-
-
-def _processor() -> str:
-    """The processor's name where Linux says it, else its architecture: a ratio between libraries belongs to it."""
-    info = Path("/proc/cpuinfo")
-    lines = info.read_text().splitlines() if info.exists() else []
-    names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
-    return names[0] if names else platform.machine()
 
 
 def serve(run: Callable[[int], None], facts: dict) -> None:

@@ -47,7 +47,7 @@ def small(text, cache):
 
 @pytest.fixture(scope="module")
 def undisturbed(small, tmp_path_factory):
-    """The directory of a sweep of three lanes that nobody disturbed, and the points at which it could be killed."""
+    """The directory of an undisturbed sweep of three lanes, and its kill points."""
     out = tmp_path_factory.mktemp("whole") / "out"
     with pytest.MonkeyPatch.context() as patched, kill_points.in_this_process(patched, out) as points:
         small(out)

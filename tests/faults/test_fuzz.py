@@ -245,6 +245,7 @@ def sweep(tmp_path_factory):
         packing,
     )
     manifest.begin()
+    manifest.make_lane_directories()
     lane_index.write(manifest)
     lanes = list(manifest.cells[0].lanes)[:2]
     outcome = Outcome("finished", 10, None, 2.5, 2.5, [1, 10], [3.0, 2.5])

@@ -46,7 +46,7 @@ def home():
 @pytest.mark.parametrize("limit", ["-n 8", "-n 12", "-u 3", "-u 12"])
 def test_a_sweep_under_a_limit_ends_in_one_line_and_continues_without_it(limit, finished, cache, home):
     out = home / "out"
-    shutil.copytree(cache, home / "cache")  # what is compiled
+    shutil.copytree(cache, home / "cache")  # compiled programs
     if limit.startswith("-u") and os.geteuid() == 0:
         for path in (home, *home.rglob("*")):
             os.chown(path, USER, USER)

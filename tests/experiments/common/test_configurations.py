@@ -193,31 +193,30 @@ def synthetic(slope, seed=0, noise=0.003, plain=0.1, drift=0.0):
     "slope, verdicts",
     [
         (-0.5, ["supported", "supported", "supported"]),
-        (0.0, ["contradicted", "unresolved", "supported"]),
+        slow(0.0, ["contradicted", "unresolved", "supported"]),
         slow(0.2, ["contradicted", "contradicted", "supported"]),
         slow(-1.0, ["contradicted", "supported", "supported"]),
     ],
 )
 def test_claims_follow_the_data(slope, verdicts):
-    """Counts three 95 % intervals in each of 8 synthetic sweeps. More than two sweeps with a miss have a probability
-    below 4 %."""
+    """Counts 20 synthetic sweeps with three verdicts each. At most three sweeps have a wrong verdict."""
     context = {"experiment": "width_vocab", "tier": "laptop", "corpus": "none", "commit": "none"}
     right = 0
-    for seed in range(8):
+    for seed in range(20):
         table, config = synthetic(slope, seed)
         claims = width_vocab.claims.claims(table, config, context)
         assert claims[0].value == pytest.approx(slope, abs=0.05)
         assert claims[0].statement.startswith("rows × √d")
         right += [c.verdict for c in claims] == verdicts
-    assert right >= 6
+    assert right >= 17
     assert width_vocab.figure.figure(table, config, tier="laptop", corpus="none", partial=(1, 2)).axes
     assert f"{claims[0].value:.2f}" in width_vocab.analysis.summary(table, config)
 
 
 def test_each_kind_of_token_rows_has_its_own_slope_at_every_horizon():
-    """At least 90 % of 40 fits have the planted exponents of both arms in their 95 % intervals."""
+    """At least 90 % of 80 fits have the planted exponents of both arms in their 95 % intervals."""
     covered = []
-    for seed in range(4):
+    for seed in range(8):
         table, config = synthetic(-0.5, seed, plain=0.2, drift=0.15)
         for rows, planted in (("sqrt", -0.5), ("plain", 0.2)):
             for steps in config.horizons:

@@ -1,4 +1,4 @@
-"""Optimizers that hold the representation change: their input, and the transforms of which they are composed."""
+"""Optimizers that hold the representation change: their input, and the transforms that they consist of."""
 
 import jax
 import jax.numpy as jnp

@@ -42,7 +42,7 @@ def mesh_of(sizes):
 
 @functools.cache
 def data():
-    """Returns tokens of which the next one follows from the last most of the time."""
+    """Returns tokens in which most tokens determine the next token."""
     rng = np.random.default_rng(0)
     tokens = np.zeros(4000, np.int32)
     for i in range(1, len(tokens)):

@@ -29,6 +29,7 @@ def sweep(tmp_path_factory):
     datasets = {planned.label: dataset.to_dict()}
     manifest = Manifest(folder / "out", "width_vocab", "smoke", experiments.to_dict(config), datasets)
     manifest.begin()
+    manifest.make_lane_directories()
     lane = next(iter(manifest.cells[0].lanes))
     Worker(manifest.out, Settings(pin=False)).run_trial({"id": "0000", "cell": 0, "lanes": [lane], "pack": 1})
     return manifest, folder / "cache"

@@ -153,6 +153,7 @@ def test_without_its_copy_a_missing_file_and_a_changed_one_are_refused(sweep, tm
     path = tmp_path / "mine.py"
     begun = dataclasses.replace(Manifest.read(out), source=user_experiments.source(path))
     begun.begin()
+    begun.make_lane_directories()
     lane_index.write(begun)
     (tmp_path / "trace").unlink()  # of writing down its cells, which executes it
     path.write_text(path.read_text() + "# changed\n")

@@ -84,6 +84,7 @@ def trained(manifest, out, variables, options="fixed", checkpoint_at=None):
     """
     manifest = dataclasses.replace(manifest, out=out)
     manifest.begin()
+    manifest.make_lane_directories()
     lanes = list(manifest.cells[0].lanes)
     if checkpoint_at is not None:
         _save_checkpoints(manifest, checkpoint_at)
@@ -162,11 +163,12 @@ CHANGES = {
 
 
 def _with_changed(manifest, out, change):
-    """The sweep in `out`, as one that began in another environment."""
+    """The sweep in `out` with an environment that differs from the present one."""
     present = environment.present()
     changed = {k: {**present[k], **v} if isinstance(v, dict) else v for k, v in change.items()}
     manifest = dataclasses.replace(manifest, out=out, environment=present | changed)
     manifest.begin()
+    manifest.make_lane_directories()
     return manifest
 
 
@@ -210,6 +212,7 @@ def test_flags_that_shape_the_machine_or_write_files_are_not_compared(monkeypatc
 def test_a_worker_with_another_environment_trains_nothing(begun, tmp_path):
     manifest = dataclasses.replace(begun, out=tmp_path / "out")
     manifest.begin()
+    manifest.make_lane_directories()
     drivers = environment.present() | {"device": "tpu v9"}
     worker = Worker(manifest.out, Settings(pin=False, environment=drivers))
     lanes = list(manifest.cells[0].lanes)

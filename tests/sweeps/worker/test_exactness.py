@@ -28,7 +28,9 @@ def settings(finished, cache, monkeypatch):
 def anew(finished, out):
     """The finished sweep without its records."""
     manifest = Manifest.read(finished[0])
-    dataclasses.replace(manifest, out=out).begin()
+    copy = dataclasses.replace(manifest, out=out)
+    copy.begin()
+    copy.make_lane_directories()
     return manifest
 
 

@@ -252,7 +252,7 @@ def test_a_complete_directory_is_verified_and_not_rebuilt(settings, whole, tmp_p
         file.seek(5000)
         file.write(b"\1\0")
     with pytest.MonkeyPatch.context() as patch, pytest.raises(InputError, match="train.npy is damaged"):
-        patch.setattr(token_files, "_SMALL", 0)  # like a large file, of which only this call checks every token
+        patch.setattr(token_files, "_SMALL", 0)  # like a large file: only this call checks every token
         token_files.read(out)
         run(settings, out)
 
