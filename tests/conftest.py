@@ -12,7 +12,7 @@ import psutil
 import pytest
 
 from tests.faults import ledger
-from tests.sweeps.running import cache, command, finished, shared  # noqa: F401  fixtures
+from tests.sweeps.running import cache, command, command_here, finished, shared  # noqa: F401  fixtures
 from tests.sweeps.small_disk import disk  # noqa: F401  fixture
 
 jax.config.update("jax_numpy_rank_promotion", "raise")

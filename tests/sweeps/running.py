@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from lvp.training import records
+from sweeps.__main__ import main
 
 ROOT = Path(__file__).parents[2]
 LOCAL = ("--executor", "local", "--threads", "1")
@@ -40,13 +41,16 @@ def cache(shared):
     return shared / "cache"
 
 
+def _settings(words: tuple, settings: dict) -> dict:
+    return TINY | settings if words[:2] == ("run", "width_vocab") else settings
+
+
 @pytest.fixture(scope="session")
 def command(cache):
     """command(*words) runs `python -m sweeps` in a process and returns it; `start=True` returns it while it runs."""
 
     def call(*words, start=False, **settings):
-        settings = TINY | settings if words[:2] == ("run", "width_vocab") else settings
-        extra = [f"--set={k}={v}" for k, v in settings.items()]
+        extra = [f"--set={k}={v}" for k, v in _settings(words, settings).items()]
         environment = os.environ | {"LVP_CACHE": str(cache), "JAX_PLATFORMS": "cpu"}
         process = subprocess.Popen(
             [sys.executable, "-m", "sweeps", *map(str, words), *extra],
@@ -62,6 +66,24 @@ def command(cache):
             return process
         out, err = process.communicate(timeout=300)
         return subprocess.CompletedProcess(words, process.returncode, out, err)
+
+    return call
+
+
+@pytest.fixture
+def command_here(cache, monkeypatch, capsys):
+    """command_here(*words) is `command` without a process of its own, for commands that train nothing."""
+
+    def call(*words, **settings):
+        extra = [f"--set={k}={v}" for k, v in _settings(words, settings).items()]
+        monkeypatch.setenv("LVP_CACHE", str(cache))
+        handlers = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGHUP)}
+        try:
+            code = main([*map(str, words), *extra])
+        finally:
+            for number, handler in handlers.items():
+                signal.signal(number, handler)
+        return subprocess.CompletedProcess(words, code, *capsys.readouterr())
 
     return call
 

@@ -32,7 +32,7 @@ def forms(*names):
 @pytest.fixture(scope="module")
 def small():
     model = decoder(SMALL)
-    return model, model.init(jax.random.key(0)), jax.random.randint(jax.random.key(1), (2, 10), 0, 50)
+    return model, jax.jit(model.init)(jax.random.key(0)), jax.random.randint(jax.random.key(1), (2, 10), 0, 50)
 
 
 @pytest.mark.parametrize("norm", [*(slow(norm) for norm in ("none", "layer")), "rms"])
@@ -40,7 +40,7 @@ def small():
 def test_each_position_depends_on_itself_and_all_earlier_ones_only(norm, form):
     config = dataclasses.replace(SMALL, norm=norm, **form)
     model = decoder(config)
-    params = model.init(jax.random.key(0), dict.fromkeys(roles.ROLES, 0.3))
+    params = jax.jit(model.init)(jax.random.key(0), dict.fromkeys(roles.ROLES, 0.3))
     tokens = jax.random.permutation(jax.random.key(2), 50)[:10][None]  # distinct, so that a row is a position
 
     def depends(name):
@@ -92,12 +92,12 @@ def test_init_std_by_role(small):
     model, _, _ = small
     config = DecoderConfig(vocab=4000, width=64)
     std = {"embedding": 1.0, "position": 1.0, "hidden": 0.25, "output": 0.125, "vector": 9.0}
-    params = decoder(config).init(jax.random.key(0), std)
+    params = jax.jit(decoder(config).init)(jax.random.key(0), std)
     assert jnp.std(params["embedding"]["embedding"]) == pytest.approx(1.0, rel=0.01)
     assert jnp.std(params["head"]["kernel"]) == pytest.approx(0.125, rel=0.01)
     assert jnp.std(params["block_1"]["mlp"]["down"]["kernel"]) == pytest.approx(0.25, rel=0.02)
     assert jnp.all(params["norm_final"]["scale"] == 1)
-    default = decoder(config).init(jax.random.key(0))
+    default = jax.jit(decoder(config).init)(jax.random.key(0))
     assert jnp.std(default["embedding"]["embedding"]) == pytest.approx(64**-0.5, rel=0.01)
 
 
@@ -111,8 +111,9 @@ def test_every_parameter_has_the_role_of_its_path(small):
 
 def test_capture_returns_the_input_of_every_matrix(small):
     model, params, tokens = small
-    hidden, inputs = model.apply(params, tokens, capture=True)
-    np.testing.assert_array_equal(hidden, model.apply(params, tokens))
+    apply = jax.jit(model.apply, static_argnames="capture")
+    hidden, inputs = apply(params, tokens, capture=True)
+    np.testing.assert_allclose(hidden, apply(params, tokens), atol=2e-6)
     leaves = {leaf.path: leaf for leaf in jax.tree.leaves(roles.classify(params)) if leaf.role != "vector"}
     assert set(inputs) == set(leaves)
     for path, leaf in leaves.items():
@@ -129,7 +130,7 @@ def test_a_tied_head_is_the_embedding_and_receives_both_gradients(small):
     shared = {k: v for k, v in params.items() if k not in ("embedding", "head")}
     shared["tied_embedding"] = {"embedding": embedding}
     apart = params | {"head": {"kernel": embedding.T}}
-    np.testing.assert_array_equal(tied.apply(shared, tokens), model.apply(apart, tokens))
+    np.testing.assert_allclose(jax.jit(tied.apply)(shared, tokens), jax.jit(model.apply)(apart, tokens), atol=2e-6)
     np.testing.assert_array_equal(tied.head(shared), embedding.T)
 
     def loss(model, params):
@@ -151,10 +152,10 @@ def test_a_tied_head_is_the_embedding_and_receives_both_gradients(small):
 def test_positions_distinguish_equal_tokens_unless_their_amplitude_is_zero(small):
     model, params, _ = small
     same = jnp.full((1, 10), 7)
-    assert not jnp.allclose(*model.apply(params, same)[0, :2])
+    assert not np.allclose(*jax.jit(model.apply)(params, same)[0, :2])
     flat = decoder(DecoderConfig(vocab=50, width=24, context=10, head_dim=8, position_amplitude=0.0))
-    hidden = flat.apply(params, same)[0]
-    np.testing.assert_allclose(hidden, jnp.broadcast_to(hidden[:1], hidden.shape), atol=1e-5)
+    hidden = np.array(jax.jit(flat.apply)(params, same)[0])
+    np.testing.assert_allclose(hidden, np.broadcast_to(hidden[:1], hidden.shape), atol=1e-5)
 
 
 def test_sinusoidal_positions_have_norm_sqrt_half_width():
@@ -166,9 +167,9 @@ def test_sinusoidal_positions_have_norm_sqrt_half_width():
 def test_bfloat16_is_close_to_float32(form):
     high = dataclasses.replace(SMALL, **form)
     low = dataclasses.replace(high, dtype="bfloat16")
-    params = decoder(high).init(jax.random.key(0))
+    params = jax.jit(decoder(high).init)(jax.random.key(0))
     tokens = jax.random.randint(jax.random.key(1), (2, 10), 0, 50)
-    hidden, reference = decoder(low).apply(params, tokens), decoder(high).apply(params, tokens)
+    hidden, reference = (jax.jit(decoder(x).apply)(params, tokens) for x in (low, high))
     assert hidden.dtype == jnp.bfloat16
     assert jnp.linalg.norm(hidden.astype(jnp.float32) - reference) < 0.03 * jnp.linalg.norm(reference)
 

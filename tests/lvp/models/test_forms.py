@@ -170,7 +170,7 @@ def loss_and_gradient(config, params):
 @pytest.mark.parametrize("remat", [*(slow(kind) for kind in ("none", "dots")), "block"])
 def test_scanned_and_recomputed_blocks_are_the_same_function(remat):
     """They agree to rounding, because a scan is compiled separately."""
-    params = decoder(ONE).init(jax.random.key(0))
+    params = jax.jit(decoder(ONE).init)(jax.random.key(0))
     loss, gradient = loss_and_gradient(ONE, params)
     scanned_loss, of_stacked = loss_and_gradient(dataclasses.replace(ONE, scan=True, remat=remat), stacked(params))
     np.testing.assert_allclose(scanned_loss, loss, rtol=1e-6)
@@ -179,7 +179,7 @@ def test_scanned_and_recomputed_blocks_are_the_same_function(remat):
 
 def test_a_scanned_decoder_has_the_roles_and_inputs_of_a_plain_one():
     model = decoder(dataclasses.replace(ONE, scan=True, remat="block"))
-    params, tokens = model.init(jax.random.key(0)), jnp.arange(24).reshape(2, 12)
+    params, tokens = jax.jit(model.init)(jax.random.key(0)), jnp.arange(24).reshape(2, 12)
     kernel = params["blocks"]["mlp"]["gate"]["kernel"]
     assert kernel.shape == (3, 16, 64) and not np.allclose(kernel[0], kernel[1])
     leaves = {leaf.path: leaf for leaf in jax.tree.leaves(roles.classify(params))}

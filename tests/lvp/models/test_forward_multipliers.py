@@ -42,7 +42,7 @@ def program(config, steps=8):
             updates, state = optimizer.update(gradient, state, params)
             return (optax.apply_updates(params, updates), state), loss
 
-        params = model.init(jax.random.key(0), stds)
+        params = jax.jit(model.init)(jax.random.key(0), stds)
         return jax.lax.scan(step, (params, optimizer.init(params)), length=steps)[1]
 
     return jax.jit(run)
@@ -66,25 +66,25 @@ def test_a_multiplier_is_the_inverse_of_init_and_rate_under_adam(role, factor):
 
 def test_a_tied_matrix_takes_both_multipliers():
     tied = replace(PLAIN, tied=True, embedding_multiplier=2.0, output_multiplier=3.0, positions="rotary")
-    params = decoder(tied).init(jax.random.key(0))
+    params = jax.jit(decoder(tied).init)(jax.random.key(0))
     matrix = params["tied_embedding"]["embedding"]
     np.testing.assert_array_equal(decoder(tied).head(params), 3.0 * matrix.T)
-    plain = replace(tied, embedding_multiplier=1.0)
+    plain, inputs = replace(tied, embedding_multiplier=1.0), TOKENS[:, :-1]
     doubled = {**params, "tied_embedding": {"embedding": 2.0 * matrix}}
     np.testing.assert_allclose(
-        decoder(tied).apply(params, TOKENS[:, :-1]), decoder(plain).apply(doubled, TOKENS[:, :-1]), rtol=1e-6
+        jax.jit(decoder(tied).apply)(params, inputs), jax.jit(decoder(plain).apply)(doubled, inputs), rtol=1e-6
     )
 
 
 def test_normalized_rows_do_not_depend_on_their_scale():
     config = replace(PLAIN, normalize_rows=True, norm_epsilon=1e-30)
     model = decoder(config)
-    params = model.init(jax.random.key(0))
+    params = jax.jit(model.init)(jax.random.key(0))
     scaled = {**params, "embedding": {"embedding": 7.0 * params["embedding"]["embedding"]}}
     inputs = TOKENS[:, :-1]
-    np.testing.assert_allclose(model.apply(params, inputs), model.apply(scaled, inputs), rtol=1e-4, atol=1e-5)
-    plain = decoder(PLAIN)
-    assert jnp.abs(plain.apply(params, inputs) - plain.apply(scaled, inputs)).max() > 1e-2
+    normalized, plain = jax.jit(model.apply), jax.jit(decoder(PLAIN).apply)
+    np.testing.assert_allclose(normalized(params, inputs), normalized(scaled, inputs), rtol=1e-4, atol=1e-5)
+    assert np.abs(plain(params, inputs) - plain(scaled, inputs)).max() > 1e-2
 
 
 @pytest.mark.parametrize("token_rows", TOKEN_ROWS)
@@ -102,7 +102,7 @@ def test_a_table_has_the_multiplier_of_its_token_rows(token_rows):
 
 def test_describe_shows_the_multiplier():
     optimizer = optim.parametrized(optax.adam, "lvp", width=WIDTH, vocab=VOCAB, learning_rate=0.1, token_rows="sqrt")
-    params = decoder(PLAIN).init(jax.random.key(0))
+    params = jax.eval_shape(decoder(PLAIN).init, jax.random.key(0))
     described = optim.describe(optimizer, params)
     by_path = {row.path: row.forward_multiplier for row in described.rows}
     assert by_path["embedding/embedding"] == 4.0 and by_path["head/kernel"] == 1.0

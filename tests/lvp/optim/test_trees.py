@@ -116,7 +116,7 @@ class Decoder(nn.Module):
 def linen(scanned: bool) -> Case:
     """A decoder with the default names; attention kernels are [d, heads, hd] and [heads, hd, d]."""
     model = Decoder(scanned)
-    params = model.init(jax.random.key(0), TOKENS)
+    params = jax.jit(model.init)(jax.random.key(0), TOKENS)
     block, first = ("params/blocks", 1) if scanned else ("params/block_0", 0)
     axes = {"params/embedding/embedding": (1,), "params/head/kernel": (0,)}
     axes |= {f"{block}/mlp/{name}/kernel": (first,) for name in ("up", "down")}

@@ -1,6 +1,7 @@
 """The training of images: the outcome of a lane, the effect of its first phase, and reproducibility."""
 
 import dataclasses
+import functools
 
 import jax
 import jax.numpy as jnp
@@ -68,7 +69,7 @@ def test_training_equals_a_plain_loop(lane, program, data):
     """The loop is reimplemented with one dispatch per step."""
     model = resnet(CELL.model)
     init_key, data_key = jax.random.split(jax.random.key(lane.seed))
-    params, stats = model.init(init_key), model.init_stats()
+    params, stats = jax.jit(model.init)(init_key), model.init_stats()
 
     def rate(count):
         scale = jnp.where(count < 3, lane.first_scale, 1.0)
@@ -101,7 +102,7 @@ def test_training_equals_a_plain_loop(lane, program, data):
         losses.append(float(loss))
     (result,) = training.run(program, [lane], data)
     np.testing.assert_allclose(result.curve_losses, losses, rtol=2e-3)
-    logits, _ = model.apply(
+    logits, _ = jax.jit(model.apply, static_argnums=4)(
         params,
         stats,
         batches.normalise(jnp.asarray(data.test_images[0]), data.mean, data.std),
@@ -147,7 +148,8 @@ def test_measures_equal_a_direct_calculation(program, data):
     model = resnet(CELL.model)
     state = kept[-1]
     x = batches.normalise(jnp.asarray(data.test_images.reshape(-1, 8, 8, 1)), data.mean, data.std)
-    *_, inputs = model.apply(state["params"], state["stats"], x, 0.0, False, capture=True)
+    capturing = jax.jit(functools.partial(model.apply, capture=True), static_argnums=4)
+    *_, inputs = capturing(state["params"], state["stats"], x, 0.0, False)
     dead = [np.asarray(a).max(axis=(0, 1, 2)) <= 0 for a in inputs.values()]
     measured = result.measures
     assert measured["dead"]["all"][-1] == pytest.approx(np.concatenate(dead).mean(), abs=1e-6)

@@ -80,10 +80,10 @@ def test_the_table_chooses_the_decay_by_role():
 def test_plain_and_scaled_rows_are_different_models():
     plain = forward_multipliers(table("lvp", width=WIDTH, vocab=VOCAB))
     shape = {"layers": 1, "context": 12}
-    params = decoder(DecoderConfig(VOCAB, WIDTH, **shape)).init(jax.random.key(0))
+    params = jax.jit(decoder(DecoderConfig(VOCAB, WIDTH, **shape)).init)(jax.random.key(0))
     tokens = np.arange(12)[None]
     rows = [
-        decoder(DecoderConfig(VOCAB, WIDTH, **shape, **x)).apply(params, tokens)
+        jax.jit(decoder(DecoderConfig(VOCAB, WIDTH, **shape, **x)).apply)(params, tokens)
         for x in (plain, forward_multipliers(LVP))
     ]
     assert not np.allclose(*rows, rtol=1e-2)

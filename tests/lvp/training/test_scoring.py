@@ -55,7 +55,7 @@ def test_tokens_are_predicted_from_at_least_context_minus_stride_tokens(context,
 @pytest.mark.slow
 def test_a_text_within_the_context_is_scored_in_one_window():
     model = decoder(DecoderConfig(vocab=VOCAB, width=16, layers=1, context=82, head_dim=8))
-    params = model.init(jax.random.key(0))
+    params = jax.jit(model.init)(jax.random.key(0))
     logits = model.apply(params, TOKENS[None, :-1]) @ model.head(params)
     whole = -jnp.take_along_axis(jax.nn.log_softmax(logits[0]), TOKENS[1:, None], axis=-1).sum()
     assert text_nats(model, params, TOKENS, context=82, rows=1) == pytest.approx(float(whole), rel=1e-5)

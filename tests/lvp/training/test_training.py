@@ -63,10 +63,14 @@ def test_validation_scores_every_token_once(program, data):
     )
     model, tokens = decoder(CELL.model), np.random.default_rng(0).integers(0, 40, 600)[500:]
     total, context = 0.0, CELL.model.context
+
+    @jax.jit
+    def loss(params, window):
+        return dense_next_token_loss(model.apply(params, window[:, :-1]), model.head(params), window[:, 1:])
+
     for start in range(0, 99, context):
         window = jnp.asarray(tokens[start : start + context + 1])[None]
-        hidden = model.apply(kept["params"], window[:, :-1])
-        total += (window.shape[1] - 1) * dense_next_token_loss(hidden, model.head(kept["params"]), window[:, 1:])
+        total += (window.shape[1] - 1) * loss(kept["params"], window)
     assert result.valid_loss == pytest.approx(float(total / 99), rel=1e-5)
 
 

@@ -43,20 +43,20 @@ def test_another_lanes_record_is_not_taken_for_this_ones(copy):
     assert [str(second) in said for said in copy.set_damaged_aside()] == [True]
 
 
-def test_resume_repairs_what_was_damaged(copy, command, finished):
+def test_resume_repairs_what_was_damaged(copy, command, command_here, finished):
     cut_one, flipped = sorted(copy.out.glob("records/*.jsonl"))[:2]
     cut_one.write_bytes(cut_one.read_bytes()[:200])
     flipped.write_bytes(flipped.read_bytes().replace(b'"status":"finished"', b'"status":"finishes"'))
     with open(copy.out / "trials.jsonl", "a") as log:
         log.write('{"trial": "0001", "sec')
     stood = {p: p.stat().st_mtime_ns for p in copy.out.glob("records/*.jsonl") if p not in (cut_one, flipped)}
-    assert "2 records cannot be read" in command("status", copy.out).stdout
+    assert "2 records cannot be read" in command_here("status", copy.out).stdout
     done = command("resume", copy.out, "--executor", "local")
     assert done.returncode == 0, done.stderr
     assert done.stdout.count("set aside, its lane is trained again") == 2
     assert outcomes(copy.out) == outcomes(finished[0])
     assert all(p.stat().st_mtime_ns == t for p, t in stood.items())
-    assert "set aside" in command("status", copy.out).stdout
+    assert "set aside" in command_here("status", copy.out).stdout
 
 
 def test_a_log_whose_last_line_was_cut_is_read_to_the_last_whole_one_and_repaired(tmp_path):

@@ -34,14 +34,14 @@ def test_images_make_records_and_resume(command, cache, monkeypatch, tmp_path):
 
 
 @pytest.mark.parametrize("sizes, says", [([(16, 16), (16, 12)], "1.png"), ([(8, 8), (8, 8)], "(8, 8, 1)")])
-def test_images_of_another_shape_are_refused_in_one_line(sizes, says, command, tmp_path):
+def test_images_of_another_shape_are_refused_in_one_line(sizes, says, command_here, tmp_path):
     for part in ("train", "test"):
         for name in ("one", "two"):
             (tmp_path / "images" / part / name).mkdir(parents=True)
             for i, size in enumerate(sizes):
                 Image.new("L", size, 100 * i).save(tmp_path / "images" / part / name / f"{i}.png")
     words = ("--corpus", f"images:{tmp_path / 'images'}", "--set", "classes=2", "--out", tmp_path / "out")
-    done = command(*RUN, *words)
+    done = command_here(*RUN, *words)
     assert done.returncode == 2 and not done.stdout.startswith("Traceback")
     (line,) = done.stderr.strip().splitlines()
     assert says in line and not (tmp_path / "out").exists()

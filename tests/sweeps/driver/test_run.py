@@ -168,40 +168,35 @@ def test_from_python_where_the_process_holds_the_accelerator(finished, cache, mo
         ((*RUN, "--corpus", "text:/nowhere"), {}, "/nowhere"),
         ((*RUN, "--out", "/proc/nowhere"), {}, "/proc/nowhere"),
         (("resume", "/nowhere"), {}, "not the directory of a sweep"),
-        *(
-            pytest.param(*case, marks=pytest.mark.slow)
-            for case in (
-                (RUN, {"slice_bytes": "5"}, "training slice holds 5 tokens|too small"),
-                (("run", "with_vocab"), {}, "did you mean width_vocab"),
-                ((*RUN, "--corpus", "wikitxt2"), {}, "did you mean wikitext2"),
-                (RUN, {"vocab_per_width": "90000"}, "too large"),
-                (RUN, {"widths": "33", "head_dim": "none"}, "33"),
-                (RUN, {"rates": ""}, "rates is empty"),
-                (("run", "width_vocab", "--teir", "smoke"), {}, "did you mean --tier"),
-                (("run", "width_vocab", "--tier", "smole"), {}, "did you mean smoke"),
-                (("rum",), {}, "did you mean run"),
-            )
-        ),
+        (RUN, {"slice_bytes": "5"}, "training slice holds 5 tokens|too small"),
+        (("run", "with_vocab"), {}, "did you mean width_vocab"),
+        ((*RUN, "--corpus", "wikitxt2"), {}, "did you mean wikitext2"),
+        (RUN, {"vocab_per_width": "90000"}, "too large"),
+        (RUN, {"widths": "33", "head_dim": "none"}, "33"),
+        (RUN, {"rates": ""}, "rates is empty"),
+        (("run", "width_vocab", "--teir", "smoke"), {}, "did you mean --tier"),
+        (("run", "width_vocab", "--tier", "smole"), {}, "did you mean smoke"),
+        (("rum",), {}, "did you mean run"),
     ],
 )
-def test_bad_input_gets_one_line_exit_code_2_and_nothing_written(command, tmp_path, words, settings, says):
+def test_bad_input_gets_one_line_exit_code_2_and_nothing_written(command_here, tmp_path, words, settings, says):
     out = tmp_path / "out"
     given = (*words, "--out", out) if words[0] == "run" and "--out" not in words else words
-    process = command(*given, **settings)
+    process = command_here(*given, **settings)
     assert process.returncode == 2, process.stderr
     assert process.stderr.count("\n") == 1
     assert re.search(says, process.stderr), process.stderr
     assert not out.exists()
 
 
-def test_a_directory_that_belongs_to_another_sweep_is_left_alone(finished, command, tmp_path):
+def test_a_directory_that_belongs_to_another_sweep_is_left_alone(finished, command_here, tmp_path):
     out, _ = finished
     before = (out / "manifest.json").read_bytes()
-    process = command(*RUN, "--out", out, steps="41")
+    process = command_here(*RUN, "--out", out, steps="41")
     assert process.returncode == 2 and "holds another sweep: width_vocab" in process.stderr
     assert (out / "manifest.json").read_bytes() == before
     (tmp_path / "mine").write_text("not a sweep")
-    process = command(*RUN, "--out", tmp_path)
+    process = command_here(*RUN, "--out", tmp_path)
     assert process.returncode == 2 and "not of this sweep" in process.stderr
     assert [p.name for p in tmp_path.iterdir()] == ["mine"]
 
@@ -282,15 +277,15 @@ def test_a_second_driver_is_refused_and_told_who_has_the_sweep(finished, command
     assert command("resume", out).returncode == 0
 
 
-def test_no_cluster_at_the_address_is_one_line(command, tmp_path):
-    done = command(*RUN, "--ray-address", "127.0.0.1:6398", "--threads", "1", "--quiet", "--out", tmp_path / "out")
+def test_no_cluster_at_the_address_is_one_line(command_here, tmp_path):
+    done = command_here(*RUN, "--ray-address", "127.0.0.1:6398", "--threads", "1", "--quiet", "--out", tmp_path / "out")
     assert done.returncode == 2 and done.stderr.count("\n") == 1
     assert "no Ray cluster answers at 127.0.0.1:6398" in done.stderr
     assert not (tmp_path / "out").exists()
 
 
-def test_dry_run_says_what_it_would_cost_and_writes_nothing(command, tmp_path):
-    process = command(*RUN, "--dry-run", "--out", tmp_path / "out")
+def test_dry_run_says_what_it_would_cost_and_writes_nothing(command_here, tmp_path):
+    process = command_here(*RUN, "--dry-run", "--out", tmp_path / "out")
     assert process.returncode == 0 and not (tmp_path / "out").exists()
     for word in ("cell", "lanes", "tokens", "FLOPs", "expected"):
         assert word in process.stdout

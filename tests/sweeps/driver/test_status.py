@@ -64,11 +64,10 @@ def test_a_failed_lane_that_finished_later_has_not_failed(half, finished):
     assert "failed:" not in text and "no driver is running" in text and driver(half.out) == ""
 
 
-@pytest.mark.slow
-def test_status_can_be_read_in_a_log(half, command):
-    done = command("status", half.out)
+def test_status_can_be_read_in_a_log(half, command_here):
+    done = command_here("status", half.out)
     assert done.returncode == 0 and "\033" not in done.stdout
-    assert command("status", half.out, "--watch", "0.1").stdout == done.stdout  # no driver is running: printed once
+    assert command_here("status", half.out, "--watch", "0.1").stdout == done.stdout  # no driver is running: printed once
 
 
 def signed(content):
