@@ -11,6 +11,7 @@ from typing import Any
 
 import experiments
 import lvp.parametrization.evidence
+from experiments.width_vocab.replay import replay_table
 from lvp.analysis import claims as claims_of
 from lvp.analysis import figure_style
 from lvp.errors import InputError, unknown
@@ -232,6 +233,7 @@ def report() -> dict[Path, str]:
     pages = [README, *sorted(set(REPORT.parent.glob("*.md")) - {REPORT, GALLERY})]
     blocks["evidence"] = _evidence(evidence)
     if headline is not None and HEADLINE_EVIDENCE in evidence:
+        blocks["replay"] = replay_table(headline.table, headline.config)
         blocks["headline"] = front_page.headline(headline.table, headline.config, evidence[HEADLINE_EVIDENCE])
     blocks["status"] = front_page.status(shown)
     blocks["faults"] = _faults([_json(path) for path in sorted(COMMITTED.glob("faults/*.json"))])

@@ -1,6 +1,8 @@
 """Configurations of the experiments: the paper tier equals the published set-up."""
 
 import dataclasses
+import re
+from pathlib import Path
 
 import jax
 import numpy as np
@@ -11,6 +13,7 @@ import experiments
 from experiments import width_vocab
 from experiments.common.optimum_text import optimum_row, slope_text
 from experiments.common.tables import EMBEDDING_RATE
+from experiments.width_vocab import replay
 from lvp import training
 from lvp.analysis import Optimum, slope
 from lvp.errors import InputError
@@ -18,6 +21,7 @@ from lvp.models.decoder import decoder
 from lvp.parametrization import row_multiplier
 from tests.marking import slow
 
+ROOT = Path(__file__).parents[3]
 PAPER = width_vocab.config.cells(width_vocab.TIERS["paper"])
 
 
@@ -229,6 +233,30 @@ def test_each_kind_of_token_rows_has_its_own_slope_at_every_horizon():
     # Control: the exponent at the end of training differs from the exponent after the first fifth.
     _, first = width_vocab.analysis.optima(table, config, "sqrt", config.horizons[0])
     assert not first.interval[0] <= -0.5 <= first.interval[1]
+
+
+def test_a_replay_reads_only_the_lanes_and_steps_that_it_keeps():
+    table, config = synthetic(-0.5)
+    rows = replay.replay_table(table, config).splitlines()
+    (kept,) = [row for row in rows if "**" in row]
+    assert rows[2].endswith("| 1.00 |") and "| 32, 48, 64, 96, 128 | 6 | 3 | 1500 |" in rows[2]
+    other = table["cell.model.width"] == 128
+    changed = table.assign(train_loss=table["train_loss"].where(~other, 9.0))
+    after = replay.replay_table(changed, config).splitlines()
+    assert kept in after and rows[2] not in after  # control: the replay with all widths changes
+    cut = [[loss if at <= 1200 else 9.0 for at, loss in zip(*x, strict=True)] for x in curves(table)]
+    assert kept in replay.replay_table(table.assign(curve_losses=cut), config)
+
+
+def curves(table):
+    return zip(table["curve_steps"], table["curve_losses"], strict=True)
+
+
+def test_make_figure_trains_the_lanes_of_the_replay():
+    (line,) = re.findall(r"^FEWER_LANES = (.*)$", (ROOT / "Makefile").read_text(), flags=re.MULTILINE)
+    laptop = experiments.configured("width_vocab", "laptop")
+    config = experiments.configured("width_vocab", "laptop", dict(word.split("=") for word in line.split()))
+    assert config == replay.reduced(laptop, replay.MAKE_FIGURE) != laptop
 
 
 def test_the_square_root_rule_is_not_near_optimal_when_it_misses_the_optimum():

@@ -4,7 +4,6 @@ import functools
 from dataclasses import replace
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 import optax
 import pytest

@@ -67,7 +67,9 @@ def test_a_failed_lane_that_finished_later_has_not_failed(half, finished):
 def test_status_can_be_read_in_a_log(half, command_here):
     done = command_here("status", half.out)
     assert done.returncode == 0 and "\033" not in done.stdout
-    assert command_here("status", half.out, "--watch", "0.1").stdout == done.stdout  # no driver is running: printed once
+    assert (
+        command_here("status", half.out, "--watch", "0.1").stdout == done.stdout
+    )  # no driver is running: printed once
 
 
 def signed(content):

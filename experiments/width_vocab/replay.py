@@ -1,0 +1,54 @@
+"""The slope that fewer lanes or steps would have given, computed from the records of a larger sweep."""
+
+from dataclasses import replace
+
+import numpy as np
+
+from experiments.width_vocab.analysis import optima
+from experiments.width_vocab.config import READINGS, Config, cells
+from lvp.analysis.slopes import Slope
+
+MAKE_FIGURE = {"widths": (32, 48, 64, 96), "rates": slice(1, None), "seeds": (0, 1), "steps": 1200}
+"""The lanes of `make figure`, as fields of the laptop tier. A slice selects from the sweep's rates."""
+
+_REPLAYED = (
+    {},
+    {"rates": slice(1, None), "seeds": (0, 1)},
+    {"widths": (32, 48, 64, 96), "rates": slice(1, None), "seeds": (0, 1)},
+    MAKE_FIGURE,
+    MAKE_FIGURE | {"steps": 900},
+    MAKE_FIGURE | {"widths": (32, 64, 96), "steps": 1500},
+    MAKE_FIGURE | {"rates": slice(1, -1), "steps": 1500},
+)
+
+
+def reduced(config: Config, fields: dict) -> Config:
+    """The configuration with some of its lanes."""
+    return replace(config, **(fields | {"rates": config.rates[fields.get("rates", slice(None))]}))
+
+
+def replay_table(table, config: Config) -> str:
+    """A Markdown table: slopes of each reading by the lanes used, and their part of the training FLOPs."""
+    readings = [READINGS[token_rows] for token_rows in config.token_rows]
+    lines = [
+        f"| widths | rates | seeds | steps | {' | '.join(f'slope, {name}' for name in readings)} | relative FLOPs |",
+        "| --- | ---: | ---: | ---: |" + " --- |" * len(readings) + " ---: |",
+    ]
+    for fields in _REPLAYED:
+        smaller = reduced(config, fields)
+        steps = smaller.steps if smaller.steps < config.steps else None
+        slopes = [_text(optima(table, smaller, rows, steps)[1]) for rows in config.token_rows]
+        numbers = [len(smaller.rates), len(smaller.seeds), smaller.steps]
+        row = [", ".join(map(str, smaller.widths)), *numbers, *slopes, f"{_flops(smaller) / _flops(config):.2f}"]
+        lines.append("| " + " | ".join(f"**{x}**" if fields is MAKE_FIGURE else f"{x}" for x in row) + " |")
+    return "\n".join(lines)
+
+
+def _flops(config: Config) -> float:
+    return sum(len(planned.lanes) * planned.cell.flops_per_lane for planned in cells(config))
+
+
+def _text(slope: Slope) -> str:
+    low, high = slope.interval
+    interval = f"[{low:.2f}, {high:.2f}]" if np.isfinite(low) else "without an interval"
+    return f"{slope.slope:.2f} {interval}".replace("-", "−") if np.isfinite(slope.slope) else "–"
