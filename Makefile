@@ -19,7 +19,8 @@ test: $(VENV)/.installed
 	$(RUN) -m pytest -n 2 --dist loadfile
 
 test-slow: $(VENV)/.installed
-	$(RUN) -m pytest -m slow
+	$(RUN) -m pytest -m slow -n 2 --dist loadfile tests/docs tests/experiments tests/lvp
+	$(RUN) -m pytest -m slow tests/faults tests/sweeps
 
 benchmark: $(VENV)/.installed
 	$(RUN) -m tests.benchmarks.step --rounds $(ROUNDS)

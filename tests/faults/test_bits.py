@@ -4,12 +4,11 @@ import random
 
 import pytest
 
-import experiments
 from lvp.errors import InputError
-from lvp.files import digests, write_whole
-from lvp.training import checkpoints, records
-from sweeps.driver.manifest import Manifest
-from sweeps.reporting import results
+from lvp.files import digests
+from lvp.training import checkpoints
+from tests.faults.ledger import record
+from tests.faults.small_files import FILES
 from tests.faults.small_state import CONFIGURATION, SHAPES, STATE
 
 
@@ -28,65 +27,25 @@ def damaged(content, count, seed=0):
 some_or_every = pytest.mark.parametrize("count", [200, pytest.param(None, marks=pytest.mark.slow)])
 
 
-def config():
-    return experiments.to_dict(experiments.configured("width_vocab", "smoke"))
-
-
-def make_record(folder):
-    configured = {"cell": {"model": {"width": 8}}, "lane": {"seed": 1}, "data": None}
-    lane = records.config_hash(configured)
-    record = {"format": records.FORMAT, "hash": lane, "config": configured, "experiment": "e", "tier": "smoke"}
-    record |= {"sweep": "s", "outcome": {"status": "finished", "loss": 1.5e-7, "steps": [1, 2]}}
-    records.write(folder / f"{lane}.jsonl", [record | {"provenance": {"commit": "abc"}}])
-    return folder / f"{lane}.jsonl"
-
-
-def read_record(path):
-    read = Manifest._read_record(path)
-    if isinstance(read, InputError):
-        raise read
-    return read
-
-
-def make_manifest(folder):
-    Manifest(folder, "width_vocab", "smoke", config(), {"d 16": None}).write()
-    return folder / "manifest.json"
-
-
-def make_published(folder):
-    make_record(folder).rename(folder / results.RECORDS)
-    described = results._signed({"experiment": "e", "seconds": 1e5}, (folder / results.RECORDS).read_bytes())
-    write_whole(folder / results.DESCRIPTION, records.dumps(described))
-    return folder / results.DESCRIPTION
-
-
-FILES = {
-    "record": (make_record, read_record),
-    "manifest": (make_manifest, lambda path: Manifest.read(path.parent)),
-    "description of a result": (make_published, lambda path: results._read(path.parent)),
-    "records of a result": (
-        lambda folder: make_published(folder).with_name(results.RECORDS),
-        lambda path: results._read(path.parent),
-    ),
-}
-
-
 @some_or_every
 @pytest.mark.parametrize("file", FILES)
 def test_a_damaged_file_is_named_or_reads_the_same(file, count, tmp_path):
     make, read = FILES[file]
     path = make(tmp_path)
-    content, whole, named = path.read_bytes(), read(path), 0
+    content, whole = path.read_bytes(), read(path)
+    injected = named = wrong = 0
     for changed in damaged(content, count):
         path.write_bytes(changed)
+        injected += 1
         try:
-            assert read(path) == whole
+            wrong += read(path) != whole
         except InputError as error:
             assert str(path) in str(error)
             assert len(str(error).splitlines()) == 1
             named += 1
         assert path.read_bytes() == changed
-    assert named > 100
+    record(f"a {file}: a bit is flipped, a byte is lost or the end is cut off", injected, 0, 0, wrong)
+    assert named > 100 and not wrong
     path.write_bytes(content)
     assert read(path) == whole
 
@@ -95,13 +54,15 @@ def test_a_damaged_file_is_named_or_reads_the_same(file, count, tmp_path):
 def test_a_damaged_checkpoint_reads_the_same_or_the_step_before_is_used(count, tmp_path, caplog):
     checkpoints.save(tmp_path, 1, STATE, CONFIGURATION)
     digest, files = digests.digests_of_tree(STATE), [p for p in tmp_path.rglob("*") if p.is_file() and p.stat().st_size]
-    passed_over = 0
+    injected = passed_over = 0
     for number, path in enumerate(sorted(files)):
         content = path.read_bytes()
         for changed in damaged(content, count, seed=number):
             path.write_bytes(changed)
+            injected += 1
             passed_over += loads_or_falls_back(tmp_path, digest, caplog)
         path.write_bytes(content)
+    record("a file of a checkpoint: a bit is flipped, a byte is lost or the end is cut off", injected, 0, 0, wrong=0)
     assert passed_over > 10
     assert checkpoints.latest([tmp_path], SHAPES, [CONFIGURATION])[0] == 1
 

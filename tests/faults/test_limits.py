@@ -43,7 +43,7 @@ def home():
         yield Path(folder)
 
 
-@pytest.mark.parametrize("limit", ["-n 8", "-n 12", "-u 3", "-u 12"])
+@pytest.mark.parametrize("limit", ["-n 8", "-n 12", "-u 3", "-u 12", "-v 1200000"])
 def test_a_sweep_under_a_limit_ends_in_one_line_and_continues_without_it(limit, finished, cache, home):
     out = home / "out"
     shutil.copytree(cache, home / "cache")  # compiled programs

@@ -16,9 +16,10 @@ from lvp.files import explained, machine_error, write_whole
 from lvp.training import checkpoints, records
 from sweeps.driver.manifest import Manifest
 from sweeps.reporting import results
-from tests.faults import test_bits
 from tests.faults.damage import contents
 from tests.faults.ledger import record_finished, times
+from tests.faults.small_files import make_manifest, make_published, make_record
+from tests.faults.small_state import CONFIGURATION, SHAPES, STATE
 from tests.sweeps.running import ROOT, outcomes
 
 ERRORS = ("EACCES", "EPERM", "EIO", "EMFILE", "ENFILE", "ENOMEM", "ENOSPC", "ESTALE", "EROFS")
@@ -145,19 +146,19 @@ def make_entry(folder):
 
 
 def make_checkpoint(folder):
-    checkpoints.save(folder, 1, test_bits.STATE, test_bits.CONFIGURATION)
+    checkpoints.save(folder, 1, STATE, CONFIGURATION)
     return folder / "step_000000001" / checkpoints._METADATA
 
 
 CALLS = {
-    "record": (test_bits.make_record, lambda path: Manifest(path.parents[1], "e", "smoke", {}, {}).set_damaged_aside()),
-    "manifest": (test_bits.make_manifest, lambda path: Manifest.read(path.parent)),
-    "published result": (test_bits.make_published, lambda path: results._read(path.parent)),
+    "record": (make_record, lambda path: Manifest(path.parents[1], "e", "smoke", {}, {}).set_damaged_aside()),
+    "manifest": (make_manifest, lambda path: Manifest.read(path.parent)),
+    "published result": (make_published, lambda path: results._read(path.parent)),
     "corpus": (make_library, lambda path: python_docs.load(path.parent)),
     "cached corpus": (make_entry, lambda path: storage.read_entry(path.parent)),
     "checkpoint": (
         make_checkpoint,
-        lambda path: checkpoints.latest([path.parents[1]], test_bits.SHAPES, [test_bits.CONFIGURATION]),
+        lambda path: checkpoints.latest([path.parents[1]], SHAPES, [CONFIGURATION]),
     ),
 }
 
