@@ -83,7 +83,7 @@ def test_a_new_node_is_used_and_a_lost_head_ends_the_driver_with_one_line(undist
     assert time.monotonic() - killed < 60
     assert process.returncode == 1 and stderr.count("\n") == 1, stderr
     assert (
-        f"no longer answers; `python -m sweeps resume {out} --ray-address {cluster.address}` goes on from here"
+        f"no longer answers; `python -m sweeps resume {out} --ray-address {cluster.address}` continues from here"
         in stderr
     )
     # Restarted at once and at the same address: the joined node still trains for the driver that has ended.

@@ -42,7 +42,7 @@ def test_a_run_that_is_killed_is_continued(small, undisturbed, tmp_path, monkeyp
     if at == 1:
         left = [p.name for p in (tmp_path / "out").iterdir() if p.is_file() and p.name != ".lock"]
         assert len(left) == 1 and left[0].endswith(".tmp")
-        assert "holds no manifest.json" in refused(lambda: api.resume(tmp_path / "out"))
+        assert "has no manifest.json" in refused(lambda: api.resume(tmp_path / "out"))
     small(tmp_path / "out")
     assert outcomes(tmp_path / "out") == outcomes(whole)
 
@@ -169,7 +169,7 @@ def test_a_sweep_without_both_manifests_goes_on_from_its_records(small, copy, wh
     watched.look()
     for name in ("manifest.json", "manifest.copy.json"):
         (copy / name).unlink()
-    assert "not of this sweep" in refused(lambda: small(copy, steps="9"))
+    assert "do not belong to this sweep" in refused(lambda: small(copy, steps="9"))
     for state in ("lost", "empty"):
         if state == "empty":
             (copy / "manifest.json").touch()

@@ -41,7 +41,7 @@ def test_every_interrupt_names_the_command_in_a_shells_words(tmp_path):
     out.mkdir()
     with pytest.raises(KeyboardInterrupt) as interrupted, api._driving(out, Options(executor="local")):
         raise KeyboardInterrupt  # without words, as Ctrl-C raises it anywhere
-    assert f"`python -m sweeps resume '{out}' --executor local` goes on from here" in str(interrupted.value)
+    assert f"`python -m sweeps resume '{out}' --executor local` continues from here" in str(interrupted.value)
 
 
 @pytest.mark.slow
@@ -53,7 +53,7 @@ def test_three_interrupts_keep_the_hint(command, tmp_path):
         process.send_signal(signal.SIGINT)
         time.sleep(0.3)
     _, stderr = process.communicate(timeout=100)
-    assert process.returncode == 130 and f"resume '{out}' --executor local` goes on from here" in stderr
+    assert process.returncode == 130 and f"resume '{out}' --executor local` continues from here" in stderr
 
 
 def test_a_ray_of_this_machine_is_not_called_a_cluster(tmp_path, monkeypatch, capsys):
@@ -72,7 +72,7 @@ def test_a_ray_of_this_machine_is_not_called_a_cluster(tmp_path, monkeypatch, ca
 def test_resume_with_nothing_left_to_do_is_one_line(small, copy, capsys):
     api.resume(copy)
     said = capsys.readouterr().out
-    assert said == f"every lane has a record: nothing is left to do in {copy}\n"
+    assert said == f"all lanes have records: nothing to do in {copy}\n"
 
 
 # --- processes that are stopped ----------------------------------------------------------------------------------
@@ -174,7 +174,7 @@ def test_a_text_that_changed_is_refused_and_changes_no_byte(small, copy, text, w
     before, content = contents(copy), text.read_text()
     try:
         text.write_text(content.swapcase())
-        with pytest.raises(InputError, match="not the one that the sweep in .* began with") as changed:
+        with pytest.raises(InputError, match="changed since the sweep in .* began; restore it") as changed:
             api.resume(copy, options=Options(executor="local"))
         text.unlink()
         with pytest.raises(InputError, match=str(text)) as gone:

@@ -150,7 +150,7 @@ def make_checkpoint(folder):
 
 
 CALLS = {
-    "record": (test_bits.make_record, lambda path: Manifest(path.parents[1], "e", "smoke", {}, {}).set_damaged_aside()),
+    "record": (test_bits.make_record, lambda path: Manifest(path.parents[1], "e", "smoke", {}, {}).rename_damaged()),
     "manifest": (test_bits.make_manifest, lambda path: Manifest.read(path.parent)),
     "published result": (test_bits.make_published, lambda path: results._read(path.parent)),
     "corpus": (make_library, lambda path: python_docs.load(path.parent)),
@@ -250,7 +250,7 @@ def test_a_result_whose_publication_was_cut_short_is_refused(finished, tmp_path,
         results.publish(finished[0])
     monkeypatch.undo()
     monkeypatch.setattr(results, "COMMITTED", tmp_path / "results")
-    with pytest.raises(InputError, match="records.jsonl does not hold the records that .*sweep.json was .*publish DIR"):
+    with pytest.raises(InputError, match="records.jsonl does not match its digest in .*sweep.json; .*publish DIR"):
         results.committed()
     results.publish(finished[0])
     assert len(results.committed()) == 1

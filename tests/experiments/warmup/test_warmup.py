@@ -192,7 +192,7 @@ def test_the_paper_tier_is_the_published_set_up():
 @pytest.mark.parametrize(
     "values, says",
     [
-        ({"steps": "380"}, "5% of them are 19 steps of warm-up, fewer than 20; steps must be at least 400"),
+        ({"steps": "380"}, "steps=380 must be at least 400: the reference warm-up of 5% has 19 steps and needs 20"),
         ({"warmups": "0,0.05,0.6"}, "must not be longer than the training"),
         ({"warmups": "0,0.1"}, "must hold 0 and the reference"),
         ({"arms": "AdamW,Adan"}, "arms must be of"),
