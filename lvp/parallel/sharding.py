@@ -45,7 +45,7 @@ def mesh_sizes(text: str | Mapping[str, int], devices: int) -> dict[str, int]:
     sizes = {name: given.get(name, 1) for name in AXES}
     if math.prod(sizes.values()) != devices:
         product = " × ".join(f"{name} {size}" for name, size in sizes.items())
-        raise InputError(f"mesh: {product} is {math.prod(sizes.values())} devices, not the {devices} there are")
+        raise InputError(f"mesh: {product} needs {math.prod(sizes.values())} devices, but there are {devices}")
     return sizes
 
 

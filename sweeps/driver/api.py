@@ -392,8 +392,8 @@ def _work_in_session(
     if not lost(manifest, session):
         if not (interrupted or failures):
             _keep_speed(manifest, seconds)
-        said = {"seconds": round(seconds, 1), "interrupted": interrupted}
-        append_line(manifest.out / "sessions.jsonl", json.dumps(said))
+        ended = {"seconds": round(seconds, 1), "interrupted": interrupted}
+        append_line(manifest.out / "sessions.jsonl", json.dumps(ended))
     say(f"ran for {forecast.duration(seconds)}")
     return manifest, failures, interrupted
 
@@ -469,11 +469,11 @@ def _execute(manifest: Manifest, executor, settings: Settings, tracker: str | No
         cell = manifest.cells[trial["cell"]].label
         with lock:
             failures[trial["id"]] = trial["lanes"], reason
-            said = {"trial": trial["id"], "cell": cell, "lanes": trial["lanes"], "reason": reason}
+            failure = {"trial": trial["id"], "cell": cell, "lanes": trial["lanes"], "reason": reason}
             if lost(manifest, settings.session):
                 return
             with contextlib.suppress(OSError):  # `_execute` returns the failure all the same
-                append_line(manifest.failures_path, json.dumps(said))
+                append_line(manifest.failures_path, json.dumps(failure))
 
     with Progress(manifest, quiet):
         executor.run(todo, settings, packing["workers"], on_done, on_failed)

@@ -73,11 +73,11 @@ def test_a_driver_that_is_killed_at_any_point_is_continued(small, whole, text, c
     for at in range(1, len(points) + 1):
         out, process, reached = killed(at, at)
         assert process.returncode == -signal.SIGKILL and len(reached) == at
-        stood = times(out)
+        before = times(out)
         small(out)
         lanes = outcomes(out)
         lost_lanes += len(outcomes(whole).keys() - lanes.keys())
-        repeated += sum(times(out)[n] != t for n, t in stood.items())
+        repeated += sum(times(out)[n] != t for n, t in before.items())
         wrong += sum(lanes[h] != outcome for h, outcome in outcomes(whole).items() if h in lanes)
         shutil.rmtree(out.parent)
     record(f"{name} is killed at a fsync, rename or unlink", len(points), lost_lanes, repeated, wrong)
@@ -108,8 +108,8 @@ def test_another_configuration_is_refused_with_the_way_out(small, copy, tmp_path
     for held in (contextlib.nullcontext(), only_driver(copy)):
         with held:
             before = contents(copy)
-            said = refused(lambda: small(copy, steps="9"))
-            assert re.search(r"holds another sweep: width_vocab, tier smoke, hash \w+ .*--out.* resume ", said)
+            message = refused(lambda: small(copy, steps="9"))
+            assert re.search(r"holds another sweep: width_vocab, tier smoke, hash \w+ .*--out.* resume ", message)
             assert contents(copy) == before
     (tmp_path / "new").mkdir()
     with only_driver(tmp_path / "new"):  # that has not written its manifest yet
@@ -126,8 +126,8 @@ def test_two_resumes_at_once(copy, whole, command):
     codes = sorted(code for _, _, code in ended)
     assert codes in ([0, 2], [0, 0]), ended
     if codes == [0, 2]:
-        (said,) = (stderr for _, stderr, code in ended if code == 2)
-        assert "is run by another driver" in said and said.count("\n") == 1
+        (message,) = (stderr for _, stderr, code in ended if code == 2)
+        assert "is run by another driver" in message and message.count("\n") == 1
     Watched(copy).assert_whole("two drivers resume at once", 1, whole, lanes=3)
 
 
@@ -156,12 +156,12 @@ DAMAGES = {
 
 @pytest.mark.parametrize("damage", DAMAGES)
 def test_a_manifest_is_restored_from_its_copy(copy, damage):
-    before, said = contents(copy), []
+    before, printed = contents(copy), []
     DAMAGES[damage](copy / "manifest.json")
     assert f"resume {copy}` restores it" in refused(lambda: api.status(copy))
-    api._begun(*Manifest.recover(copy), said.append)  # as `resume` does under the lock
+    api._begun(*Manifest.recover(copy), printed.append)  # as `resume` does under the lock
     assert contents(copy) == before
-    assert len(said) == 1 and "manifest.json" in said[0] and "restored from its copy" in said[0]
+    assert len(printed) == 1 and "manifest.json" in printed[0] and "restored from its copy" in printed[0]
 
 
 def test_a_sweep_without_both_manifests_goes_on_from_its_records(small, copy, whole):
@@ -174,8 +174,8 @@ def test_a_sweep_without_both_manifests_goes_on_from_its_records(small, copy, wh
         if state == "empty":
             (copy / "manifest.json").touch()
         for call in (lambda: api.status(copy), lambda: api.resume(copy)):
-            said = refused(call)
-            assert f"run width_vocab --tier smoke --out {copy}" in said and "3 records" in said
+            message = refused(call)
+            assert f"run width_vocab --tier smoke --out {copy}" in message and "3 records" in message
     small(copy)
     watched.assert_whole("manifest.json and its copy are lost or damaged", 2, whole, lanes=3)
     assert Manifest.read(copy).num_lanes == 3

@@ -65,14 +65,14 @@ def test_a_ray_of_this_machine_is_not_called_a_cluster(tmp_path, monkeypatch, ca
     monkeypatch.setattr(watch.closed, "wait", lambda seconds: False)
     monkeypatch.setattr("sweeps.executors.cluster.end", lambda reason: setattr(watch, "node", None))
     watch.run()
-    said = capsys.readouterr().err
-    assert "Ray on this machine no longer answers" in said and "cluster" not in said and "resume '" in said
+    message = capsys.readouterr().err
+    assert "Ray on this machine no longer answers" in message and "cluster" not in message and "resume '" in message
 
 
 def test_resume_with_nothing_left_to_do_is_one_line(small, copy, capsys):
     api.resume(copy)
-    said = capsys.readouterr().out
-    assert said == f"all lanes have records: nothing to do in {copy}\n"
+    message = capsys.readouterr().out
+    assert message == f"all lanes have records: nothing to do in {copy}\n"
 
 
 # --- processes that are stopped ----------------------------------------------------------------------------------
@@ -165,8 +165,8 @@ def test_a_clock_that_jumps_changes_no_bit(small, copy, whole, monkeypatch):
 def test_a_status_under_another_clock(copy, began):
     Manifest.read(copy).session_path.write_text(f'{{"time": {began}, "host": "here"}}\n')
     with only_driver(copy):
-        said = api.status(copy)
-    assert "3 of 3 lanes have a record" in said and "-" not in said.splitlines()[1].partition(": ")[2]
+        text = api.status(copy)
+    assert "3 of 3 lanes have a record" in text and "-" not in text.splitlines()[1].partition(": ")[2]
 
 
 def test_a_text_that_changed_is_refused_and_changes_no_byte(small, copy, text, whole):

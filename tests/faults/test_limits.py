@@ -54,8 +54,8 @@ def test_a_sweep_under_a_limit_ends_in_one_line_and_continues_without_it(limit, 
     local = ["--executor", "local", "--threads", "1", "--quiet"]
     code, stderr = sweep(limit, home, "run", "width_vocab", "--tier", "smoke", "--out", out, *local, *settings)
     assert code == 1 and stderr.startswith("sweeps: ") and stderr.count("\n") == 1, stderr
-    stood, whole = times(out), outcomes(finished[0])
+    records_before, whole = times(out), outcomes(finished[0])
     code, stderr = sweep("", home, "run", "width_vocab", "--tier", "smoke", "--out", out, *local, *settings)
     assert code == 0, stderr
     assert outcomes(out) == whole
-    record_finished(f"a limit of the shell (ulimit {limit[:2]})", 1, out, stood, whole)
+    record_finished(f"a limit of the shell (ulimit {limit[:2]})", 1, out, records_before, whole)

@@ -74,17 +74,17 @@ sys.exit(resume())
 def test_records_that_cannot_be_read_for_now_are_kept(finished, cache, tmp_path):
     out = tmp_path / "out"
     shutil.copytree(finished[0], out)
-    stood = times(out)
+    records_before = times(out)
     code, stdout, lines = child(RESUME, out, environment={"LVP_CACHE": str(cache)})
     assert code == 0, lines
-    assert [json.loads(line) for line in stdout.splitlines()] == [[1, sorted(stood)]] * 4
-    record = out / "records" / min(stood)
+    assert [json.loads(line) for line in stdout.splitlines()] == [[1, sorted(records_before)]] * 4
+    record = out / "records" / min(records_before)
     denied = [f"sweeps: Permission denied: {p}; give this user access" for p in (record, record.parent)]
     assert lines[:2] == denied and str(out / "manifest.json") in lines[2]
     assert "Too many open files" in lines[3] and lines[3].endswith("; raise the limit of open files (ulimit -n)")
     assert len(lines) == 4
-    assert len(stood) == 12
-    record_finished("records cannot be read for a time", 4, out, stood, outcomes(finished[0]))
+    assert len(records_before) == 12
+    record_finished("records cannot be read for a time", 4, out, records_before, outcomes(finished[0]))
 
 
 CHECKPOINTS = """
@@ -224,14 +224,14 @@ def test_a_figure_whose_drawing_was_killed_is_drawn_whole_by_the_next(files, fin
     out = tmp_path / "out"
     shutil.copytree(finished[0], out)
     drawn = [out / name for name in ("table.csv", "figure.png", "figure.svg")]
-    whole, stood = [path.read_bytes() for path in drawn], times(out)
+    whole, records_before = [path.read_bytes() for path in drawn], times(out)
     for path in drawn:
         path.write_bytes(b"older")
     assert child(FIGURE, out, files)[0] == -9
     assert [path.read_bytes() for path in drawn] == whole[:files] + [b"older"] * (3 - files)
     results.draw(Manifest.read(out), say=lambda *_: None)
     assert [path.read_bytes() for path in drawn] == whole
-    record_finished("the drawing of a figure is killed", 1, out, stood, outcomes(finished[0]))
+    record_finished("the drawing of a figure is killed", 1, out, records_before, outcomes(finished[0]))
 
 
 def test_a_result_whose_publication_was_cut_short_is_refused(finished, tmp_path, monkeypatch):
@@ -280,13 +280,13 @@ for words in (["status"], ["resume", "--executor", "local", "--quiet"], ["figure
 
 @pytest.mark.slow
 def test_a_sweep_on_a_read_only_file_system_is_shown_and_kept(read_only, finished, cache):
-    before, stood = contents(read_only), times(read_only)
+    before, records_before = contents(read_only), times(read_only)
     code, stdout, lines = child(COMMANDS, read_only, environment={"LVP_CACHE": str(cache)})
     assert code == 0 and [line[-1] for line in stdout.splitlines() if line.startswith("exit code")] == ["0", "1", "1"]
     assert "12 of 12 lanes have a record" in stdout and contents(read_only) == before
     assert len(lines) == 2 and all("Read-only file system: " in line for line in lines)
     assert all(line.endswith("; mount its file system for writing") for line in lines)
-    record_finished("the file system becomes read-only", 1, read_only, stood, outcomes(finished[0]))
+    record_finished("the file system becomes read-only", 1, read_only, records_before, outcomes(finished[0]))
 
 
 @pytest.mark.slow
@@ -297,9 +297,9 @@ def test_a_sweep_of_another_user_is_shown_and_kept(finished, cache, tmp_path):
     for path in (out, *out.rglob("*")):
         os.chown(path, 65534, 65534)
         path.chmod(0o755 if path.is_dir() else 0o644)
-    before, stood = contents(out), times(out)
+    before, records_before = contents(out), times(out)
     code, stdout, lines = child(COMMANDS, out, environment={"LVP_CACHE": str(cache)})
     assert code == 0 and [line[-1] for line in stdout.splitlines() if line.startswith("exit code")] == ["0", "1", "1"]
     assert "12 of 12 lanes have a record" in stdout and contents(out) == before
     assert len(lines) == 2 and all(line.startswith(f"sweeps: Permission denied: {out}/") for line in lines)
-    record_finished("another user resumes the sweep", 1, out, stood, outcomes(finished[0]))
+    record_finished("another user resumes the sweep", 1, out, records_before, outcomes(finished[0]))

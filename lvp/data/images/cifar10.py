@@ -47,7 +47,7 @@ def split_files(directory: Path) -> Files:
         return files
     if any((directory / name).is_file() for name in _PYTHON_FILES):
         raise InputError(
-            f"{directory} holds CIFAR-10's Python version, which is not read: unpack {ARCHIVE_URL} instead"
+            f"{directory} holds CIFAR-10's Python version, which lvp does not read; unpack {ARCHIVE_URL} instead"
         )
     raise InputError(f"no CIFAR-10 in {directory}; {_WAY_OUT}")
 

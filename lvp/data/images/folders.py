@@ -95,7 +95,7 @@ def _decoded(path: Path) -> np.ndarray:
         with Image.open(io.BytesIO(content)) as image:
             pixels, mode = np.asarray(image), image.mode
     except Exception as error:  # damaged files can raise any exception
-        raise InputError(f"{path} is not an image that can be read, or truncated") from error
+        raise InputError(f"{path} cannot be read as an image: it is damaged or truncated") from error
     if mode not in _MODES:
         raise InputError(f"{path} has the mode {mode}; convert it to L (grey) or RGB")
     pixels = pixels.reshape(*pixels.shape[:2], -1)

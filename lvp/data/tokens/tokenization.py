@@ -57,7 +57,7 @@ class Settings:
 
     def __post_init__(self):
         if self.vocab < tokenizers.SMALLEST:
-            raise InputError(f"--vocab {self.vocab}: the smallest vocabulary, the bytes, is {tokenizers.SMALLEST}")
+            raise InputError(f"--vocab {self.vocab} must be at least {tokenizers.SMALLEST}, the number of bytes")
         for name in ("valid_bytes", "limit", "tokenizer_bytes"):
             if (value := getattr(self, name)) is not None and value < 1:
                 raise InputError(f"--{name.replace('_', '-')} {value}: must be a positive number of bytes")
@@ -111,7 +111,7 @@ def tokenize(settings: Settings, out: Path, *, cache: Path, workers: int | None 
                 files.clear(out)
             raise
         except KeyboardInterrupt:
-            raise KeyboardInterrupt(f"interrupted; this goes on: {state['command']}") from None
+            raise KeyboardInterrupt(f"interrupted; continue with: {state['command']}") from None
 
 
 def _made(settings, out, source, state, given, workers) -> dict[str, Any]:
@@ -180,7 +180,7 @@ def _check_same(out: Path, asked: dict, state: dict) -> None:
     for name, value in asked.items():
         if state.get(name) != value:
             what = f"{name.replace('_', '-')} {state.get(name)}, not {value}"
-            raise InputError(f"--out {out} holds the tokens of other settings ({what}): choose another directory")
+            raise InputError(f"--out {out} holds tokens made with other settings ({what}): choose another directory")
 
 
 @contextlib.contextmanager
@@ -214,7 +214,7 @@ def _given(path: Path, vocab: int) -> Tokenizer:
     except Exception:  # a damaged model can raise any exception
         whole = False
     if not whole:
-        raise InputError(f"--tokenizer {path} is not a tokenizer that was made here, or is damaged")
+        raise InputError(f"--tokenizer {path} is not a tokenizer made by lvp, or it is damaged")
     if tokenizer.vocab_size != vocab:
         raise InputError(f"--tokenizer {path} has {tokenizer.vocab_size} tokens, but --vocab says {vocab}")
     return tokenizer
@@ -227,7 +227,7 @@ def _tokenizer(settings, out: Path, source: documents.Source, state: dict, given
             tokenizer = Tokenizer.load(path)
             if tokenizer.fingerprint == state["fingerprint"]:
                 return tokenizer
-        raise InputError(f"{path} is not the tokenizer that {out} was begun with; {files.BEGIN_AGAIN}")
+        raise InputError(f"{path} is not the tokenizer with which {out} was begun; {files.BEGIN_AGAIN}")
     if given is not None:
         tokenizer = given
     else:

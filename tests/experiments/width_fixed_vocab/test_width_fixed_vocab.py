@@ -395,7 +395,7 @@ def test_select_takes_all_values_at_once():
     "values, says",
     [
         *(({x: ""}, f"{x} is empty") for x in ("widths", "rates", "hidden_rates", "seeds", *FACTORS)),
-        *(({name: "0.25,4"}, f"{name} must hold 1") for name in FACTORS),
+        *(({name: "0.25,4"}, f"{name} must contain 1") for name in FACTORS),
         *(({x: "1,1"}, f"{x} holds a value twice") for x in ("widths", "hidden_rates", *FACTORS)),
         *(({x: "-4,1,2"}, f"{x} must be .*above zero, got -4") for x in ("widths", "rates", "hidden_rates", *FACTORS)),
         ({"rates": "0.1,0.2"}, "rates needs at least 3"),

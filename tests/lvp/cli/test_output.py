@@ -58,12 +58,12 @@ def test_a_command_completes(redirection, fails, tmp_path):
     code, stdout, stderr = shell(redirection, "-c", COMMAND, "make", tmp_path / "made", fails)
     assert (tmp_path / "made").read_text() == "whole"
     assert code == (fails or REDIRECTIONS[redirection])
-    said = [line for line in stderr.splitlines() if not line.startswith("progress")]
+    messages = [line for line in stderr.splitlines() if not line.startswith("progress")]
     lost = redirection in (">/dev/full", ">&-")
     refused = fails and "2>" not in redirection
-    assert said == ["toy: refused"] * bool(refused) + said[bool(refused) :]
-    assert len(said) == bool(refused) + lost
-    assert not lost or said[-1].startswith("toy: standard output was lost: ")
+    assert messages == ["toy: refused"] * bool(refused) + messages[bool(refused) :]
+    assert len(messages) == bool(refused) + lost
+    assert not lost or messages[-1].startswith("toy: standard output was lost: ")
     if ">" not in redirection.replace("2>", ""):
         assert stdout.startswith("line 0\n") and stdout.count("\n") == (1 if "|" in redirection else 3000)
 

@@ -231,14 +231,14 @@ def test_a_sweep_of_a_users_file_is_not_published(sweep):
         ("raise SystemExit('bye')\n", ":1: SystemExit: bye"),
         ("raise ValueError('two\\nlines')\n", ":1: ValueError: two"),
         ("x = 1\0\n", "null bytes"),
-        ("x = 1\n", "holds none"),
-        (FILE + "\nSECOND = __import__('dataclasses').replace(EXPERIMENT, name='cubes')", "holds squares, cubes"),
+        ("x = 1\n", "it defines none"),
+        (FILE + "\nSECOND = __import__('dataclasses').replace(EXPERIMENT, name='cubes')", "it defines squares, cubes"),
         (FILE.replace('name="squares"', 'name="warmup"'), "lvp has an experiment called warmup"),
         (FILE.replace('name="squares"', 'name="../evil"'), "'../evil'"),
         (FILE.replace('corpus: str = "none"', "size: int = 1"), "with a corpus"),
         (
             FILE.replace('corpus: str = "none"', 'corpus: str = "none"; x: float = float("inf")'),
-            "written down",
+            "converted to JSON",
         ),
     ],
     ids=lambda text: None if len(text) > 40 else text,
@@ -265,5 +265,5 @@ def test_two_optimizers_with_one_name_are_refused():
     user_experiments.check_cells([named(first, make), named(second, make)])
     one_line(
         lambda: user_experiments.check_cells([named(first, make), named(second, lambda learning_rate: None)]),
-        "optimizer x",
+        "another optimizer with the name x",
     )

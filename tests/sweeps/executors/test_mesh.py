@@ -24,7 +24,7 @@ def test_lanes_on_a_mesh_of_two_devices_equal_lanes_on_one_device(finished, comm
 @pytest.mark.parametrize(
     "words, says",
     [
-        (("--mesh", "fsdp=3"), "3 devices, not the 1 there are"),
+        (("--mesh", "fsdp=3"), "3 devices, but there are 1"),
         (("--mesh", "fsdp=1", "--pack", "2"), "one lane at a time"),
         pytest.param(("--mesh", "fdsp=1"), "did you mean fsdp", marks=pytest.mark.slow),
         pytest.param(("--hosts", "2"), "hosts=2 needs --mesh", marks=pytest.mark.slow),
