@@ -90,7 +90,7 @@ def load(directory: Path, step: int, shapes: Any, configuration: str) -> Any:
     Raises:
       Damaged: with the path. A file of the step is missing or cannot be parsed, a leaf's digest differs, or the
         checkpoint belongs to another configuration.
-      OSError: the machine gives no access to the step for now (`lvp.files.machine`).
+      OSError: the step cannot be read for another reason than damage (`lvp.files.machine`).
     """
     path, metadata, state, problem = _path(directory, step), {}, None, None
     try:

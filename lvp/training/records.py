@@ -61,7 +61,7 @@ def read(path: Path) -> list[dict]:
     Raises:
       InputError: with file and line, for a missing file and for a line that is not a record of this format or was
         changed.
-      OSError: the machine gives no access to a file for now (`lvp.files.machine`).
+      OSError: a file cannot be read for another reason than damage (`lvp.files.machine`).
     """
     path = Path(path)
     files = listed(path, ".jsonl") if path.is_dir() else [path]

@@ -1,4 +1,5 @@
-"""Errors of the machine are no damage: one line with file and remedy; every file is kept, and no lane trains again."""
+"""Errors of the machine are not taken for damage: a one-line error with file and remedy, all files are kept, and no
+lane is trained again."""
 
 import errno
 import json
@@ -22,12 +23,12 @@ from tests.faults.ledger import record_finished, times
 from tests.sweeps.running import ROOT, outcomes
 
 ERRORS = ("EACCES", "EPERM", "EIO", "EMFILE", "ENFILE", "ENOMEM", "ENOSPC", "ESTALE", "EROFS")
-# The user root ignores permissions unless it lacks these rights.
+# The user root ignores permissions, unless these capabilities are dropped.
 UNPRIVILEGED = ("setpriv", "--bounding-set=-dac_override,-dac_read_search") if os.geteuid() == 0 else ()
 
 
 def child(script, *words, environment=None):
-    """(exit code, stdout, lines of stderr) of a script in a process that permissions bind."""
+    """Runs a script in a process without root's rights. Returns (exit code, stdout, lines of stderr)."""
     done = subprocess.run(
         [*UNPRIVILEGED, sys.executable, "-c", script, *map(str, words)],
         cwd=ROOT,
@@ -71,7 +72,7 @@ sys.exit(resume())
 
 
 @pytest.mark.slow
-def test_records_that_cannot_be_read_for_now_are_kept(finished, cache, tmp_path):
+def test_temporarily_unreadable_records_are_kept(finished, cache, tmp_path):
     out = tmp_path / "out"
     shutil.copytree(finished[0], out)
     records_before = times(out)
@@ -122,7 +123,7 @@ latest("whole")
 """
 
 
-def test_a_checkpoint_that_cannot_be_read_for_now_is_no_damaged_one(tmp_path):
+def test_a_temporarily_unreadable_checkpoint_is_kept(tmp_path):
     code, stdout, lines = child(CHECKPOINTS, tmp_path / "lane")
     assert code == 0, lines
     first, *denied, last = stdout.splitlines()
@@ -182,7 +183,7 @@ def test_an_error_of_the_machine_is_raised_with_the_file_and_changes_nothing(fil
     assert str(tmp_path) in line and "; " in line and "\n" not in line
 
 
-def test_an_error_of_the_machine_is_known_from_what_quotes_it_or_was_caused_by_it(tmp_path):
+def test_an_error_of_the_machine_is_recognised_in_messages_and_causes(tmp_path):
     quoting = ValueError("RESOURCE_EXHAUSTED: Failed to open: \"x\" [os_error_code='24']")
     assert machine_error(quoting, tmp_path).errno == errno.EMFILE
     try:
@@ -219,8 +220,8 @@ results.draw(Manifest.read(out), say=lambda *_: None)
 
 
 @pytest.mark.parametrize("files", [*(pytest.param(count, marks=pytest.mark.slow) for count in (0, 1)), 2])
-def test_a_figure_whose_drawing_was_killed_is_drawn_whole_by_the_next(files, finished, tmp_path):
-    """`files`: how many of table.csv, figure.png and figure.svg are in place when the process is killed."""
+def test_a_killed_drawing_is_completed_by_the_next_call(files, finished, tmp_path):
+    """`files`: how many of table.csv, figure.png and figure.svg have been written when the process is killed."""
     out = tmp_path / "out"
     shutil.copytree(finished[0], out)
     drawn = [out / name for name in ("table.csv", "figure.png", "figure.svg")]
@@ -234,8 +235,8 @@ def test_a_figure_whose_drawing_was_killed_is_drawn_whole_by_the_next(files, fin
     record_finished("the drawing of a figure is killed", 1, out, records_before, outcomes(finished[0]))
 
 
-def test_a_result_whose_publication_was_cut_short_is_refused(finished, tmp_path, monkeypatch):
-    """New records beside the description of an older sweep, then no description."""
+def test_an_incomplete_publication_is_refused(finished, tmp_path, monkeypatch):
+    """The new records are beside the description of an older sweep, then beside no description."""
     monkeypatch.setattr(results, "COMMITTED", tmp_path / "results")
     folder = results.publish(finished[0])
     older = json.loads((folder / results.DESCRIPTION).read_text())
@@ -279,7 +280,7 @@ for words in (["status"], ["resume", "--executor", "local", "--quiet"], ["figure
 
 
 @pytest.mark.slow
-def test_a_sweep_on_a_read_only_file_system_is_shown_and_kept(read_only, finished, cache):
+def test_a_sweep_on_a_read_only_file_system_can_be_shown_and_is_kept(read_only, finished, cache):
     before, records_before = contents(read_only), times(read_only)
     code, stdout, lines = child(COMMANDS, read_only, environment={"LVP_CACHE": str(cache)})
     assert code == 0 and [line[-1] for line in stdout.splitlines() if line.startswith("exit code")] == ["0", "1", "1"]
@@ -291,7 +292,7 @@ def test_a_sweep_on_a_read_only_file_system_is_shown_and_kept(read_only, finishe
 
 @pytest.mark.slow
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root gives files to another user")
-def test_a_sweep_of_another_user_is_shown_and_kept(finished, cache, tmp_path):
+def test_a_sweep_of_another_user_can_be_shown_and_is_kept(finished, cache, tmp_path):
     out = tmp_path / "out"
     shutil.copytree(finished[0], out)
     for path in (out, *out.rglob("*")):
