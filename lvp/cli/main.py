@@ -109,26 +109,28 @@ def parser() -> Parser:
     subparsers = top.add_subparsers(dest="command", required=True, parser_class=Parser)
     recommend.add(subparsers)
     text = "compile a model's training for a topology, without the hardware, and print memory and time"
-    made = add_command(subparsers, "plan", _plan, text)
-    made.add_argument("model", help="1b (Hayou & Liu 2025, Table 3), gpt2, or FILE.json with the model's fields")
-    made.add_argument("--topology", required=True, help="v5e:4x4, v5p:2x2x4, v6e:4x4, …, or host:8")
-    made.add_argument("--mesh", default="", help="sizes such as data=1,model=1; fsdp gets the remaining devices")
-    made.add_argument("--batch", type=int, default=BATCH, help=f"rows per step (default: {BATCH})")
-    made.add_argument("--micro-batches", type=int, default=1, help="sequential parts of a step (default: 1)")
-    made.add_argument("--remat", help="none, dots or block: the activations that the backward pass computes again")
-    made.add_argument("--optimizer", default="adamw", help="adamw, lion_a, lion_ar, …")
-    made.add_argument("--set", nargs="+", action="extend", default=[], metavar="KEY=VALUE", help="fields of the model")
+    command = add_command(subparsers, "plan", _plan, text)
+    command.add_argument("model", help="1b (Hayou & Liu 2025, Table 3), gpt2, or FILE.json with the model's fields")
+    command.add_argument("--topology", required=True, help="v5e:4x4, v5p:2x2x4, v6e:4x4, …, or host:8")
+    command.add_argument("--mesh", default="", help="sizes such as data=1,model=1; fsdp gets the remaining devices")
+    command.add_argument("--batch", type=int, default=BATCH, help=f"rows per step (default: {BATCH})")
+    command.add_argument("--micro-batches", type=int, default=1, help="sequential parts of a step (default: 1)")
+    command.add_argument("--remat", help="none, dots or block: the activations that the backward pass computes again")
+    command.add_argument("--optimizer", default="adamw", help="adamw, lion_a, lion_ar, …")
+    command.add_argument(
+        "--set", nargs="+", action="extend", default=[], metavar="KEY=VALUE", help="fields of the model"
+    )
     _add_tokenize(subparsers)
     return top
 
 
 def _add_tokenize(subparsers) -> None:
     text = "tokenize a text of any size into a directory; the same command continues after an interruption"
-    made = add_command(subparsers, "tokenize", _tokenize, text)
+    command = add_command(subparsers, "tokenize", _tokenize, text)
     forms = "text:FILE-OR-DIR, tfds:NAME[/CONFIG][:VERSION][#FEATURE], wikitext2[:DIR] or python-docs"
-    made.add_argument("spec", metavar="SPEC", help=forms)
-    made.add_argument("--vocab", type=int, required=True, metavar="M", help="size of the vocabulary, at least 256")
-    made.add_argument(
+    command.add_argument("spec", metavar="SPEC", help=forms)
+    command.add_argument("--vocab", type=int, required=True, metavar="M", help="size of the vocabulary, at least 256")
+    command.add_argument(
         "--out", type=Path, required=True, metavar="DIR", help="an empty directory, or one begun by the same command"
     )
     sizes = {
@@ -137,11 +139,11 @@ def _add_tokenize(subparsers) -> None:
         "--tokenizer-bytes": (100_000_000, "size of the text that trains the tokenizer (default: 100 MB)"),
     }
     for name, (default, help) in sizes.items():
-        made.add_argument(name, type=int, default=default, metavar="BYTES", help=help)
-    made.add_argument(
+        command.add_argument(name, type=int, default=default, metavar="BYTES", help=help)
+    command.add_argument(
         "--tokenizer", type=Path, metavar="FILE", help="use the tokenizer.model of another DIR (default: train one)"
     )
-    made.add_argument("--workers", type=int, metavar="N", help="processes that encode (default: one per core)")
+    command.add_argument("--workers", type=int, metavar="N", help="processes that encode (default: one per core)")
 
 
 def main(argv: list[str] | None = None) -> int:

@@ -103,9 +103,9 @@ def whole(text: str) -> int:
 
 def add_command(subparsers: Any, name: str, function: Callable, text: str) -> argparse.ArgumentParser:
     """Adds a command that calls the function with its arguments, and returns the command's parser."""
-    made = subparsers.add_parser(name, help=text, description=text, allow_abbrev=False)
-    made.set_defaults(function=function)
-    return made
+    command = subparsers.add_parser(name, help=text, description=text, allow_abbrev=False)
+    command.set_defaults(function=function)
+    return command
 
 
 def short_name(parser: argparse.ArgumentParser) -> str:
@@ -129,7 +129,7 @@ def need(command: str, *packages: str, extra: str) -> None:
 
 
 def parsed(key: str, value: Any, kind: Any) -> Any:
-    """`value` as `kind`.
+    """Converts a value to the type `kind`.
 
     Args:
       key: names the value in errors.

@@ -163,11 +163,11 @@ def plan(cell: Cell, topology: str, mesh: str | Mapping[str, int] = "") -> Plan:
     devices, accelerator = devices_of(topology)
     sizes = sharding.mesh_sizes(mesh, len(devices))
     check_mesh(cell, sizes)
-    made = sharding.make_mesh(sizes, devices)
-    program = Program(cell, mesh=made)
+    device_mesh = sharding.make_mesh(sizes, devices)
+    program = Program(cell, mesh=device_mesh)
     compiled = _compiled(lambda: program.compile(_data_shapes(cell)), f"{topology}, {_mesh_words(sizes)}")
     per_step = hlo.collectives(compiled.as_text(), in_loop=True)
-    return Plan(topology, sizes, cell, accelerator, _memory(program, compiled), per_step, _loss(cell, made))
+    return Plan(topology, sizes, cell, accelerator, _memory(program, compiled), per_step, _loss(cell, device_mesh))
 
 
 def _compiled(compile_, what: str):

@@ -196,9 +196,9 @@ class Program(PackedProgram):
         if cell.cooldown is not None:
             rise = lane["warmup_steps"]
             rate = optim.trapezoid(rate, cell.steps, warmup_steps=rise, cooldown=cell.cooldown)
-        made = optim.parametrized(o.make, table, learning_rate=rate, **(dict(o.options) | lane["options"]))
+        tx = optim.parametrized(o.make, table, learning_rate=rate, **(dict(o.options) | lane["options"]))
         clip = self.cell.clip_norm
-        return made if clip is None else optax.chain(optax.clip_by_global_norm(clip), made)
+        return tx if clip is None else optax.chain(optax.clip_by_global_norm(clip), tx)
 
     def _init(self, lane):
         init_key, data_key = jax.random.split(jax.random.key(lane["seed"]))

@@ -54,9 +54,9 @@ def forecast(cells: Sequence[CellLanes], workers: int, speed: Speed, kind: str, 
     start = ASSUMED_START if speed.start_seconds is None else speed.start_seconds
     start += trained * (ASSUMED_COMPILE if speed.compile_seconds is None else speed.compile_seconds)
     basis = "measured on this machine" if all(rates) else f"{_si(assumed)}FLOP/s per worker assumed, not measured"
-    who = f"{workers} worker{'s' * (workers > 1)}"
+    on_workers = f"{workers} worker{'s' * (workers > 1)}"
     parts = f"{duration(start)} for start and compilation, {duration(training)} of training ({basis})"
-    return "\n".join([*lines, f"expected: {duration(start + training)} on {who}: {parts}"])
+    return "\n".join([*lines, f"expected: {duration(start + training)} on {on_workers}: {parts}"])
 
 
 def _si(x: float) -> str:

@@ -123,10 +123,10 @@ def text(manifest: Manifest) -> str:
 
 
 def _activity(manifest: Manifest, sweep: SweepStatus) -> str:
-    if not (who := driver(manifest.out)):
+    if not (holder := driver(manifest.out)):
         return "no driver is running"
     left = sweep.left(sum(c.flops_left for c in sweep.cells))
-    return f"{who}: {sweep.lanes_per_hour:.0f} lanes per hour, {left} left"
+    return f"{holder}: {sweep.lanes_per_hour:.0f} lanes per hour, {left} left"
 
 
 def _failure(failure: Mapping) -> str:

@@ -37,9 +37,9 @@ def check_machines(check: FileSystemCheck, nodes: Sequence[Mapping]) -> None:
     """Raises InputError if some of the machines (entries of `ray.nodes()`) cannot run trials of the sweep. The message
     describes the first problem."""
     strategies = [NodeAffinitySchedulingStrategy(node["NodeID"], soft=False) for node in nodes]
-    asked = [ray.remote(checked).options(num_cpus=0, scheduling_strategy=s).remote(check) for s in strategies]
-    ray.wait(asked, num_returns=len(asked), timeout=START)
-    problems = [problem for node, answer in zip(nodes, asked, strict=True) if (problem := _answer(node, answer))]
+    answers = [ray.remote(checked).options(num_cpus=0, scheduling_strategy=s).remote(check) for s in strategies]
+    ray.wait(answers, num_returns=len(answers), timeout=START)
+    problems = [problem for node, answer in zip(nodes, answers, strict=True) if (problem := _answer(node, answer))]
     if problems:
         more = f" (and {len(problems) - 1} more machines)" if problems[1:] else ""
         raise InputError(problems[0] + more)

@@ -121,21 +121,21 @@ class LocalExecutor:
     def probe(self, settings: Settings, calls: Iterable[tuple], workers: int = 1) -> list[list]:
         """Makes the calls (method, *arguments) on each of `workers` new workers at the same time. Returns the answers
         of each worker."""
-        made = [self.make(self.out, settings, i) for i in range(workers)]
-        answers: list[list] = [[] for _ in made]
+        probes = [self.make(self.out, settings, i) for i in range(workers)]
+        answers: list[list] = [[] for _ in probes]
         failures: list[Exception] = []
 
         def talk(i):
             try:
                 for name, *args in calls:
-                    answers[i].append(made[i].call(name, *args))
+                    answers[i].append(probes[i].call(name, *args))
             except Exception as error:
                 failures.append(error)
 
         try:
             self._in_threads(talk, workers)
         finally:
-            for worker in made:
+            for worker in probes:
                 worker.end()
         if failures:
             raise failures[0]

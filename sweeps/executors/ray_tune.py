@@ -140,12 +140,12 @@ class RayExecutor:
             with contextlib.nullcontext() if address else _on_loopback():
                 ray.init(runtime_env=environment, log_to_driver=False, logging_level=logging.ERROR, **options)
         except (ConnectionError, ValueError, OSError) as error:
-            what, hint = "cannot start Ray on this machine", "--executor local runs without Ray"
+            problem, hint = "cannot start Ray on this machine", "--executor local runs without Ray"
             if address:
-                what = f"cannot join the Ray cluster at {address}"
+                problem = f"cannot join the Ray cluster at {address}"
                 hint = "set RAY_AUTH_MODE=token if the cluster requires a token"
-            raise InputError(f"{what}: {str(error).splitlines()[0]} ({hint})") from None
-        if stop is not None:  # Ray's handler would end this process at once
+            raise InputError(f"{problem}: {str(error).splitlines()[0]} ({hint})") from None
+        if stop is not None:  # Ray's handler would end this process immediately
             signal.signal(signal.SIGTERM, stop)
         self.cluster = address is not None
         # All machines of a cluster must see Tune's files. On one machine they are not in `out`, because Tune would make

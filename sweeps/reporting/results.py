@@ -225,11 +225,11 @@ def report() -> dict[Path, str]:
         outside = 1 - sweep["training_seconds"] / sweep["wall_seconds"] / sweep["packing"]["workers"]
         own = sum(row["sweep"] == sweep["sweep"] for row in rows)
         reused = f" (earlier sweeps trained the other {len(rows) - own})" if own < len(rows) else ""
-        made = (
+        provenance = (
             f"{own} lanes{reused} in {sweep['wall_seconds'] / 60:.1f} minutes, {outside:.0%} of them outside training "
             f"steps, on {sweep['packing']['workers']} workers ({devices}); commit {claims[0].commit}."
         )
-        sections.append(f"## {name}\n\n{made}\n\n{summary}\n")
+        sections.append(f"## {name}\n\n{provenance}\n\n{summary}\n")
         blocks[name] = summary + "\n\n" + "\n".join(f"- **{c.verdict}**: {c.statement}" for c in claims)
         all_claims += claims
         shown.append(gallery.Shown(folder, sweep, rows, drawn.experiment, claims))

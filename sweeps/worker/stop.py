@@ -100,6 +100,6 @@ class Stop:
 
 
 def end(reason: Reason) -> NoReturn:
-    """Ends this process at once with the reason's exit code. Raises KeyError for a reason that does not end the
+    """Ends this process immediately with the reason's exit code. Raises KeyError for a reason that does not end the
     process."""
     os._exit(EXIT_CODES[reason])

@@ -93,7 +93,7 @@ class Worker:
         self.stop_on_sigterm()  # after JAX has set its own handler
 
     def stop_on_sigterm(self) -> None:
-        """Installs the handler of SIGTERM: the process saves its pack and ends, or ends at once if it trains nothing.
+        """Installs the handler of SIGTERM: the process saves its pack and ends; without a pack it ends immediately.
         Workers that share a mesh stop together during training. Call it in the main thread."""
 
         def handle(*_):

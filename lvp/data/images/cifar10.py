@@ -93,7 +93,7 @@ def read_released(cache: Path) -> Arrays:
     data_dir = cache / "tfds" / source(None)[:32]
     shutil.rmtree(data_dir, ignore_errors=True)  # left by a process that was killed before it wrote the entry
     kept = cifar10_builder.prepared(arrays, data_dir)
-    if not all(np.array_equal(one, other) for one, other in zip(kept, arrays, strict=True)):
+    if not all(np.array_equal(read_back, array) for read_back, array in zip(kept, arrays, strict=True)):
         raise RuntimeError(f"the records in {data_dir} are not the images of {directory}")
     return kept
 

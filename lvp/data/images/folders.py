@@ -26,10 +26,10 @@ def split_files(directory: Path) -> Files:
     classes = {}
     for split in SPLITS:
         classes[split] = {path.name: _images(path) for path in _entries(directory / split)}
-    for one, other in (SPLITS, SPLITS[::-1]):
-        for name in classes[one]:
-            if name not in classes[other]:
-                raise InputError(f"{directory / other} has no class {name!r}, which {directory / one} has")
+    for split, other_split in (SPLITS, SPLITS[::-1]):
+        for name in classes[split]:
+            if name not in classes[other_split]:
+                raise InputError(f"{directory / other_split} has no class {name!r}, which {directory / split} has")
     if len(classes["train"]) < 2:
         raise InputError(f"{directory / 'train'} must hold a folder for each of at least two classes")
     return classes

@@ -90,7 +90,7 @@ def source(spec: str, *, cache: Path, valid_bytes: int | None = None) -> documen
     """The text that spec names, as two streams of documents.
 
     valid_bytes: approximate number of bytes reserved for validation, for a text without a validation part, if that is
-    less than a tenth of the text. Raises InputError as `load`."""
+    less than a tenth of the text. Raises InputError as `load` does."""
     kind, argument = split(spec)
     return _SOURCES[kind](argument, Path(cache).absolute(), valid_bytes)
 

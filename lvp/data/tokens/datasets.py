@@ -157,7 +157,7 @@ def _of_token_files(spec, vocab, slice_bytes, valid_bytes, cache, scored_spec) -
     (num_tokens, train_bytes), (num_valid_tokens, size_of_valid) = sizes
     digests = [meta["files"][name]["sha256"] for name in token_files.SPLITS.values()]
     train, valid = (directory / name for name in token_files.SPLITS.values())
-    made = Dataset(
+    dataset = Dataset(
         train,
         valid,
         num_tokens,
@@ -169,7 +169,7 @@ def _of_token_files(spec, vocab, slice_bytes, valid_bytes, cache, scored_spec) -
         meta["tokenizer_fingerprint"],
         f"tokens:{named}",
     )
-    return made if scored_spec is None else _with_scored(made, directory, meta, cache, scored_spec)
+    return dataset if scored_spec is None else _with_scored(dataset, directory, meta, cache, scored_spec)
 
 
 def _with_scored(dataset: Dataset, directory: Path, meta: Mapping, cache: Path, spec: str) -> Dataset:

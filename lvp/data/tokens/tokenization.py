@@ -87,8 +87,8 @@ def tokenize(settings: Settings, out: Path, *, cache: Path, workers: int | None 
         raise InputError(f"workers must be at least 1, got {workers}")
     tokenizer = None if settings.tokenizer is None else settings.tokenizer.absolute()
     settings, out = replace(settings, spec=corpora.absolute(settings.spec), tokenizer=tokenizer), out.absolute()
-    given = None if settings.tokenizer is None else _given(settings.tokenizer, settings.vocab)
-    asked = settings.asked(given)
+    given_tokenizer = None if settings.tokenizer is None else _given(settings.tokenizer, settings.vocab)
+    asked = settings.asked(given_tokenizer)
     if (meta := _whole(out, asked)) is not None:
         return meta
     _state(out, asked)
@@ -105,7 +105,7 @@ def tokenize(settings: Settings, out: Path, *, cache: Path, workers: int | None 
             raise InputError(f"{settings.spec} has changed since {out} was begun: choose another --out")
         fresh = not state["splits"]
         try:
-            return _made(settings, out, source, state, given, workers or cores())
+            return _made(settings, out, source, state, given_tokenizer, workers or cores())
         except InputError:
             if fresh and state["splits"].get("train", {"tokens": 0})["tokens"] < 2:
                 files.clear(out)
@@ -114,10 +114,10 @@ def tokenize(settings: Settings, out: Path, *, cache: Path, workers: int | None 
             raise KeyboardInterrupt(f"interrupted; continue with: {state['command']}") from None
 
 
-def _made(settings, out, source, state, given, workers) -> dict[str, Any]:
+def _made(settings, out, source, state, given_tokenizer, workers) -> dict[str, Any]:
     for leftover in out.glob(".*.tmp"):  # left by a killed process
         leftover.unlink()
-    tokenizer = _tokenizer(settings, out, source, state, given)
+    tokenizer = _tokenizer(settings, out, source, state, given_tokenizer)
     encoder = _Encoder(tokenizer, out / files.TOKENIZER, workers)
     with contextlib.closing(encoder):
         # The short split first, so that errors appear early.
