@@ -19,7 +19,9 @@ def _add_options(parser):
     parser.add_argument("--ray-address", help="address of a running Ray cluster, or auto")
     parser.add_argument("--pack", type=int, help="lanes per program (default: measured on accelerators, 1 on CPU)")
     parser.add_argument("--threads", type=int, help="cores per worker on CPU (default: measured)")
-    parser.add_argument("--checkpoint-seconds", type=float, default=30.0, help="minimum time between checkpoints")
+    parser.add_argument(
+        "--checkpoint-seconds", type=float, default=30.0, help="minimum time between checkpoints (default: 30)"
+    )
     parser.add_argument(
         "--mesh",
         help="train each lane on a mesh of devices, such as fsdp=8 (default: one device); experimental with --hosts",
@@ -111,10 +113,12 @@ def parser() -> Parser:
 
     run = add("run", _run, "run an experiment, or continue an earlier run in its directory")
     run.add_argument("experiment", help=f"one of: {', '.join(experiments.NAMES)}; or a file of yours, FILE.py")
-    run.add_argument("--tier", default="laptop", help="smoke, laptop, gpu or paper")
+    run.add_argument("--tier", default="laptop", help="smoke, laptop (default), gpu or paper")
     run.add_argument("--corpus", help=CORPORA)
     run.add_argument("--out", help="directory of the sweep (default: runs/EXPERIMENT-TIER-HASH)")
-    run.add_argument("--set", nargs="+", action="extend", default=[], metavar="KEY=VALUE", help="configured values")
+    run.add_argument(
+        "--set", nargs="+", action="extend", default=[], metavar="KEY=VALUE", help="values of the configuration"
+    )
     run.add_argument("--dry-run", action="store_true", help="print the cost forecast and exit")
     _add_options(run)
     again = add("resume", _resume, "continue the sweep in a directory")

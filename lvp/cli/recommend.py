@@ -66,7 +66,7 @@ def _add_coordinates(subparsers) -> None:
     command = add_command(subparsers, "coordinates", _coordinates, text)
     command.add_argument("--rule", type=str.lower, default="lvp", help=RULE)
     widths = ",".join(map(str, WIDTHS))
-    command.add_argument("--widths", type=_widths, default=WIDTHS, metavar="W,W,W", help=f"(default: {widths})")
+    command.add_argument("--widths", type=_widths, default=WIDTHS, metavar="W,W,W", help=f"widths (default: {widths})")
     vocab = f"a number, or a multiple of the width such as 8d (default: {VOCAB})"
     command.add_argument("--vocab", type=_vocab, default=VOCAB, metavar="M", help=vocab)
     command.add_argument(
@@ -80,7 +80,7 @@ def _add_coordinates(subparsers) -> None:
     for name, (default, what) in counts.items():
         command.add_argument(f"--{name}", type=int, default=default, metavar="N", help=f"{what} (default: {default})")
     _add_rows(command)
-    command.add_argument("--out", type=Path, metavar="FILE", help="picture, .png or .svg")
+    command.add_argument("--out", type=Path, metavar="FILE", help="file of the figure, .png or .svg")
     _add_json(command)
 
 

@@ -98,7 +98,7 @@ def test_without_a_remedy_more_devices_are_needed(monkeypatch, capsys):
     monkeypatch.setattr(plan, "plan", lambda *_: made(memory=MEMORY | {"optimizer": 20 * GIB}))
     monkeypatch.setattr(plan, "devices_of", lambda _: ([None] * 16, None))
     assert main.main(["plan", "1b", "--topology", "v5e:4x4", "--batch", "16"]) == 2
-    assert "it takes more devices" in capsys.readouterr().err
+    assert "use more devices or another --mesh" in capsys.readouterr().err
 
 
 def test_a_program_refused_by_the_compiler_is_too_large():

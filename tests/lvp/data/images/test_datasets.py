@@ -294,7 +294,7 @@ def drawn(path, shape=(9, 9, 3), mode=None):
 @pytest.mark.parametrize(
     "change, message",
     [
-        (replace("train/cat/b.png", b"no image"), r"cat/b\.png is not an image"),
+        (replace("train/cat/b.png", b"no image"), r"cat/b\.png cannot be read as an image"),
         (lambda d: (d / "test/dog/y.png").write_bytes((d / "test/dog/y.png").read_bytes()[:90]), r"y\.png .*truncated"),
         (drawn("test/dog/w.png", (9, 8, 3)), r"w\.png is not square: it is 8 × 9 with 3 channels"),
         (drawn("test/dog/w.png", (8, 8, 3)), r"w\.png is 8 × 8 with 3 channels, but .*cat/a\.PNG is 9 × 9"),
