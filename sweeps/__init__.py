@@ -1,4 +1,4 @@
-"""Runs, resumes and reports experiments. Ray is imported only in this package.
+"""Runs, resumes and reports experiments. Only `sweeps.executors` imports Ray.
 
 import sweeps
 table = sweeps.run("width_vocab", tier="smoke", executor="local")
