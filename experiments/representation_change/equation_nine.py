@@ -109,8 +109,8 @@ def lines(table) -> list[str]:
     batches = sorted(set(rows["batch"]))
     texts = [f"{ERROR}, in %, at the φ where it is largest (in brackets: of the form that is exact for Gaussian noise)"]
     texts.append(f"{'C':>6} " + " ".join(f"{f'B {batch}':>16}" for batch in batches))
-    for fan_in, some in rows.groupby("fan_in"):
-        by_batch = {row["batch"]: deviation(row) for _, row in some.iterrows()}
+    for fan_in, rows_of_size in rows.groupby("fan_in"):
+        by_batch = {row["batch"]: deviation(row) for _, row in rows_of_size.iterrows()}
         columns = [
             f"{100 * by_batch[b][0]:.2f} ({100 * by_batch[b][2] + 0.0:.2f})" if b in by_batch else "–" for b in batches
         ]

@@ -115,7 +115,9 @@ def _grouped(tree: Any, sums: Mapping[str, Any], measures, declarations: Sequenc
         role: [row for leaf, row in zip(described, rows, strict=True) if leaf.role == role] for role in roles.ROLES
     }
     totals = {
-        role: {n: sum(jnp.sum(row[n]) for row in some) for n in columns} for role, some in members.items() if some
+        role: {n: sum(jnp.sum(row[n]) for row in rows_of_role) for n in columns}
+        for role, rows_of_role in members.items()
+        if rows_of_role
     }
     return {
         "matrices": {

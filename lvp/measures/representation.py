@@ -60,5 +60,5 @@ def _change(leaf: roles.Leaf, w: jax.Array, u: jax.Array, x: jax.Array) -> jax.A
     # Outputs in chunks of rows: all outputs of a head would be [N, vocab].
     zero = jnp.zeros((), w.dtype)
     (parts,) = chunks(min(default_chunk(w.shape[1]), x.shape[0]), wide(x))
-    (moved, stood), _ = jax.lax.scan(add, (zero, zero), parts)
-    return ratio(jnp.sqrt(moved), jnp.sqrt(stood))
+    (change, output), _ = jax.lax.scan(add, (zero, zero), parts)
+    return ratio(jnp.sqrt(change), jnp.sqrt(output))

@@ -87,12 +87,12 @@ def test_stopped_processes_continue_with_the_same_bits(finished, command, tmp_pa
     driver = psutil.Process(process.pid)
     workers = driver.children()
     chosen = {"the driver": [driver], "the workers": workers, "all": [driver, *workers]}[whom]
-    for each in chosen:
-        each.suspend()
+    for stopped in chosen:
+        stopped.suspend()
     time.sleep(5)
-    for each in chosen:
+    for stopped in chosen:
         with contextlib.suppress(psutil.NoSuchProcess):
-            each.resume()
+            stopped.resume()
     watched = Watched(out)
     watched.look()
     _, stderr = process.communicate(timeout=300)
@@ -135,8 +135,8 @@ def test_a_sweep_continues_with_one_core(finished, cache, tmp_path):
     watched.look()
     words = [sys.executable, "-m", "sweeps", "resume", out, "--executor", "local", "--quiet"]
     surroundings = os.environ | {"JAX_PLATFORMS": "cpu", "LVP_CACHE": str(cache)}
-    one = min(os.sched_getaffinity(0))
-    pinned = ["-c", f"import os, sys; os.sched_setaffinity(0, {{{one}}}); os.execv(sys.argv[1], sys.argv[1:])"]
+    core = min(os.sched_getaffinity(0))
+    pinned = ["-c", f"import os, sys; os.sched_setaffinity(0, {{{core}}}); os.execv(sys.argv[1], sys.argv[1:])"]
     done = subprocess.run(
         [sys.executable, *pinned, *words], cwd=ROOT, env=surroundings, capture_output=True, text=True, check=False
     )

@@ -95,8 +95,8 @@ class Appender:
 
 
 def truncated(path: Path, expected: int, size: int, way_out: str) -> InputError:
-    what = "truncated" if size < expected else "longer than it was written"
-    return InputError(f"{path} is {what}: {expected} bytes expected, {size} found; {way_out}")
+    problem = "truncated" if size < expected else "longer than it was written"
+    return InputError(f"{path} is {problem}: {expected} bytes expected, got {size}; {way_out}")
 
 
 def write_meta(directory: Path, meta: Mapping[str, Any], seen: Callable[[int], Any]) -> dict[str, Any]:

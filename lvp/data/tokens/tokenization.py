@@ -179,8 +179,10 @@ def _is_state(state: dict) -> bool:
 def _check_same(out: Path, asked: dict, state: dict) -> None:
     for name, value in asked.items():
         if state.get(name) != value:
-            what = f"{name.replace('_', '-')} {state.get(name)}, not {value}"
-            raise InputError(f"--out {out} holds tokens made with other settings ({what}): choose another directory")
+            difference = f"{name.replace('_', '-')} {state.get(name)}, not {value}"
+            raise InputError(
+                f"--out {out} holds tokens made with other settings ({difference}): choose another directory"
+            )
 
 
 @contextlib.contextmanager

@@ -122,8 +122,8 @@ def test_a_diverged_width_is_followed_up():
     assert [len(lanes) for lanes in more.values()] == [18, 24, 18, 18]
     assert {setting_of(lane, 80)[0] for lane in more["d 80, m 4096"]} == set(STAR.rates[:3])
     # Diverged lanes have no part in the choice if others finished.
-    some = first_stage(STAR, planted, diverged=lambda d, rate, *_: d == 80 and rate >= STAR.rates[2])
-    clipped = width_fixed_vocab.analysis.follow_up(some, STAR)["d 80, m 4096"]
+    partly_diverged = first_stage(STAR, planted, diverged=lambda d, rate, *_: d == 80 and rate >= STAR.rates[2])
+    clipped = width_fixed_vocab.analysis.follow_up(partly_diverged, STAR)["d 80, m 4096"]
     assert {setting_of(lane, 80)[0] for lane in clipped} == set(STAR.rates[:4])
 
 

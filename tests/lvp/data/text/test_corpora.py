@@ -116,7 +116,7 @@ def test_cut_never_splits_a_character(limit, expected):
         ("text:{dir}/binary", r"binary is binary, not text: NUL at byte offset 3"),
         ("text:{dir}/latin", r"latin is not UTF-8 \(byte offset 3: 0xe9\)"),
         ("text:{dir}/tiny", r"tiny is too small"),
-        ("text:{dir}/dir", r"holds no text file"),
+        ("text:{dir}/dir", r"has no text file"),
         ("text:{dir}", r"binary is binary"),
         ("text:{dir}/tiny/below", "Not a directory"),
         ("wikitext2:{dir}/missing", "no such directory"),

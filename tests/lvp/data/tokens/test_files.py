@@ -174,9 +174,9 @@ def unfinished(out):
     [
         (
             truncated,
-            r"train.npy is truncated: \d+ bytes expected, \d+ found; delete it and make it again: python -m lvp",
+            r"train.npy is truncated: \d+ bytes expected, got \d+; delete it and make it again: python -m lvp",
         ),
-        (longer, r"valid.npy is longer than it was written: \d+ bytes expected, \d+ found"),
+        (longer, r"valid.npy is longer than it was written: \d+ bytes expected, got \d+"),
         (gone, "cannot read .*valid.npy: No such file"),
         (another_header, r"train.npy is damaged: its header is not that of \d+ tokens of uint16"),
         (another_tokenizer, "tokenizer.model is not the tokenizer that made the tokens .*fingerprint"),

@@ -157,7 +157,7 @@ def test_a_state_that_differs_from_its_tokens_is_noticed(settings, whole, tmp_pa
     part = out / "train.npy.part"
     if lost == "tokens":
         os.truncate(part, part.stat().st_size - 1)
-        with pytest.raises(InputError, match=r"train.npy.part is truncated: \d+ bytes expected, \d+ found; delete"):
+        with pytest.raises(InputError, match=r"train.npy.part is truncated: \d+ bytes expected, got \d+; delete"):
             run(settings, out)
         return
     state = token_files.unfinished(out)
