@@ -1,5 +1,5 @@
-# `make figure` and `make test` make their own virtual environment in .venv, pinned by constraints.txt.
-# The same by hand: pip install -e '.[lab,dev]', and the commands below.
+# The targets create a virtual environment in .venv, with versions from constraints.txt.
+# Without make: pip install -c constraints.txt -e '.[lab,dev]', then run the commands below.
 
 PYTHON ?= python3
 VENV ?= .venv
@@ -36,11 +36,11 @@ lint: $(VENV)/.installed
 report: $(VENV)/.installed
 	$(RUN) -m sweeps report
 
-# The site, in build/docs. A warning is an error; nothing is downloaded but the packages.
+# Builds the site in build/docs. Warnings are errors. Only packages are downloaded.
 docs: $(VENV)/.docs
 	$(RUN) -m sphinx -b html -q --fail-on-warning -c docs . build/docs
 
-# docs/plans: the 1B on three TPU slices. Takes libtpu (pip install -e '.[tpu]').
+# Writes docs/plans: the 1B model on three TPU slices. Needs libtpu (pip install -e '.[tpu]').
 PLAN = $(RUN) -m lvp plan 1b --batch 256
 plans: $(VENV)/.installed
 	mkdir -p docs/plans
@@ -48,7 +48,7 @@ plans: $(VENV)/.installed
 	$(PLAN) --micro-batches 4 --topology v5p:2x2x4 > docs/plans/1b-v5p-2x2x4.txt
 	$(PLAN) --micro-batches 4 --topology v6e:4x4 > docs/plans/1b-v6e-4x4.txt
 
-# Runs notebooks/*.py and writes the .ipynb beside them.
+# Runs notebooks/*.py and writes the .ipynb files beside them.
 notebooks: $(VENV)/.installed
 	$(RUN) -m notebooks.build
 

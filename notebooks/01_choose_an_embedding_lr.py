@@ -1,13 +1,14 @@
 # %% [markdown]
 # # Choose an embedding learning rate
 #
-# Most training scripts give a language model one learning rate. Its parameters play different roles, though: a row of
-# the embedding is touched only when its token occurs, a hidden matrix in every position of every step. How fast each
-# role should learn, and how large it should start, depends on the width $d$ and the vocabulary size $m$.
+# Most training scripts use one learning rate for all parameters of a language model. But parameters have different
+# roles. A row of the embedding is updated only when its token occurs. A hidden matrix is used in every position of
+# every step. The best learning rate and the best initial standard deviation of a role depend on the width $d$ and the
+# vocabulary size $m$.
 #
-# Here you get, for a model of **your** size, the learning rate and the initial standard deviation of every role, the
-# formula and the paper behind each, and how far your size lies from those at which the rules were measured. Nothing is
-# trained; it takes seconds.
+# This notebook gives the learning rate and the initial standard deviation of every role for a model of **your** size.
+# It shows the formulas, their papers, and the distance of your size from the sizes at which the rules were measured. It
+# trains nothing.
 
 # %% tags=["setup"]
 import os
@@ -24,8 +25,9 @@ sys.path.insert(0, str(root))
 # %% [markdown]
 # ## Your model
 #
-# `hidden_lr` is the learning rate of the hidden matrices, the one number that has to be tuned. `rule` is one of `sp`
-# (standard), `mup` (μP), `lvp` (Hayou & Liu 2025, for a vocabulary that is large beside the width) and `interpolated`.
+# `hidden_lr` is the learning rate of the hidden matrices. It is the only number to tune. `rule` is one of `sp`
+# (standard), `mup` (μP), `lvp` (Hayou & Liu 2025, for a vocabulary that is much larger than the width) and
+# `interpolated`.
 
 # %% tags=["parameters"]
 width = 2048
@@ -39,8 +41,8 @@ small_hidden_lr = 3e-3
 # %% [markdown]
 # ## Every role's rate and init
 #
-# The first table holds the answer. Below it: what the rule rests on, what it has cost where it was measured (all rules,
-# so that they compare), a warning if your size lies far outside, and the lines for your training script.
+# The first table shows the rates and stds. Below it are the rule's assumptions, the measured excess loss of all rules,
+# a warning if your size is far from the measured sizes, and the lines for your training script.
 
 # %%
 # %matplotlib inline
@@ -52,8 +54,8 @@ print(advice)
 # %% [markdown]
 # ## Tune small, train large
 #
-# Usually the rate is tuned on a narrow model. A rule says how each role's rate moves with width; it is not the same for
-# all of them. `at …` is the rate in the small model.
+# Usually the rate is tuned on a narrow model. A rule gives the factor by which the rate of each role changes with the
+# width. The factor differs between roles. `at …` is the rate at the given width.
 
 # %%
 moved = recommend(width=width, vocab=vocab, hidden_lr=small_hidden_lr, from_width=small_width, rule=rule)
@@ -66,8 +68,8 @@ for role in moved.roles:
 # %% [markdown]
 # ## In your training script
 #
-# `optim.parametrized` makes an optax optimizer with a rate per role out of any optax optimizer: after that, `init` and
-# `update` are used as always. `optim.describe` says what every parameter gets, before anything is allocated.
+# `optim.parametrized` turns any optax optimizer into an optax optimizer with one rate per role. Its `init` and `update`
+# are used as usual. `optim.describe` lists the rate and init std of every parameter without allocating memory.
 
 # %%
 import jax
@@ -85,9 +87,8 @@ shapes = jax.eval_shape(model.init, jax.random.key(0))
 print(optim.describe(tx, shapes))
 
 # %% [markdown]
-# Which parameter has which role is decided by its path. The names of `lvp.models` are known; others
-# you declare, with regular expressions. A parameter that nobody declared is an error that names it: nothing falls back
-# to a default rate in silence.
+# The path of a parameter decides its role. The names in `lvp.models` are known. Declare other names with regular
+# expressions. A parameter without a role raises an error that names it. There is no default rate.
 
 # %%
 from lvp.errors import InputError
@@ -104,8 +105,8 @@ except InputError as error:
 print(optim.describe(tx, mine, declarations=[*declared, Declaration("layers/.*", "hidden")]))
 
 # %% [markdown]
-# A check that needs no trust: without weight decay, Adam's first step moves every weight by exactly its learning rate,
-# whatever the gradient. So the first update of a small model shows the rates themselves.
+# You can check the rates yourself. Without weight decay, Adam's first step moves every weight by exactly its learning
+# rate, for any gradient. So the first update of a small model shows the rates.
 
 # %%
 import jax.numpy as jnp
@@ -125,10 +126,10 @@ for path in (("embedding", "embedding"), ("block_0", "mlp", "up", "kernel"), ("h
 # %% [markdown]
 # ## How sure is this?
 #
-# The rules were compared as they are used: each one's constant was tuned at the smallest size only, and used at all
-# others. The figure is drawn from the committed records of that sweep (`experiments/regimes/`). First, the
-# embedding rate that was best at each width and vocabulary, beside what the rules predict; last, what each rule's
-# transfer cost.
+# The rules were compared as people use them: the constant of a rule was tuned at the smallest size only and used at all
+# other sizes. The figure is drawn from the committed records of that sweep (`experiments/regimes/`). Its first panels
+# show the best embedding rate at each width and vocabulary, and the predictions of the rules. The last panel shows the
+# excess loss of each rule after the transfer.
 
 # %%
 from sweeps.reporting import results
@@ -137,21 +138,21 @@ regimes = results.result("regimes/laptop-wikitext2")
 regimes.figure()
 
 # %% [markdown]
-# The same numbers ship with the package (`lvp.parametrization.evidence`), which is where the table above has them from.
-# What the records say of each claim, where *unresolved* means that the interval does not decide:
+# The package contains the same numbers (`lvp.parametrization.evidence`), and the table above uses them. The verdict on
+# each claim follows; *unresolved* means that the interval does not decide:
 
 # %%
 for claim in regimes.claims():
     print(f"{claim.verdict:<13} {claim.statement}")
 
 # %% [markdown]
-# These are small models. How many times your size lies outside of the sizes measured (1: inside):
+# These are small models. The factors by which your size exceeds the measured sizes are (1: inside):
 
 # %%
 for name, times in advice.beyond.items():
     print(f"{name}: width × {times['width']:.3g}, vocabulary × {times['vocab']:.3g}")
 
 # %% [markdown]
-# Outside of what was measured a rule is an extrapolation. The cheap way to find out for your model is a sweep of a few
-# rates at two or three small widths: the next notebook. More: `docs/regimes.md`, `docs/width_vocab.md`; the same from
-# the command line: `python -m lvp recommend --help`.
+# Outside the measured sizes, a rule is an extrapolation. To test it for your model, sweep a few rates at two or three
+# small widths, as the next notebook does. See also `docs/regimes.md` and `docs/width_vocab.md`. On the command line,
+# use `python -m lvp recommend --help`.

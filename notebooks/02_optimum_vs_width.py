@@ -1,12 +1,12 @@
 # %% [markdown]
 # # The best embedding learning rate against width
 #
-# When the width $d$ of a Transformer and its vocabulary $m = 8d$ grow together, how does the best embedding learning
-# rate move? Hayou & Liu (2025, figure 3) say as $d^{-1/2}$; the usual parametrizations (SP, μP) say it stays.
+# How does the best embedding learning rate change when the width $d$ of a Transformer and its vocabulary $m = 8d$ grow
+# together? Hayou & Liu (2025, figure 3) predict $d^{-1/2}$. The usual parametrizations (SP, μP) predict a constant.
 #
-# This notebook measures it: it trains small Transformers at several widths and embedding rates on text that comes with
-# Python, and draws loss against rate while the runs come in. Two CPU cores do it in
-# minutes. The figure of the larger, committed sweep stands at the end.
+# This notebook measures it. It trains small Transformers at several widths and embedding rates on text that comes with
+# Python, and draws loss against rate while the sweep runs. It is made for two CPU cores and prints the expected time.
+# The figure of the larger, committed sweep is at the end.
 
 # %% tags=["setup"]
 import os
@@ -21,11 +21,11 @@ os.chdir(root)  # paths are the clone's
 sys.path.insert(0, str(root))
 
 # %% [markdown]
-# ## What is swept
+# ## The sweep's values
 #
-# Hidden and output matrices learn at $0.2/d$ and everything starts at standard deviation $d^{-1/2}$, as in the paper;
-# only the embedding rate is swept. `tier` names a prepared configuration (`laptop`; `gpu` for an accelerator, half an
-# hour; `paper`: as published), and `changes` replaces any of its values.
+# As in the paper, hidden and output matrices have the rate $0.2/d$, and all matrices have the init std $d^{-1/2}$. Only
+# the embedding rate is swept. `tier` names a prepared configuration: `laptop`, `gpu` (for an accelerator) or `paper`
+# (as published). `changes` replaces any of its values.
 
 # %% tags=["parameters"]
 tier = "laptop"
@@ -60,10 +60,10 @@ config = experiments.configured("width_vocab", tier, changes)
 sweeps.run("width_vocab", tier, dry_run=True, **changes)
 
 # %% [markdown]
-# ## The sweep, as it comes in
+# ## The running sweep
 #
-# `watch` is called with the table of finished runs whenever there are more of them. A picture stamped PARTIAL is of a
-# sweep that has not ended. If you interrupt the cell, run it again: nothing that finished is trained twice.
+# `watch` is called with the table of finished runs when further runs have finished. A picture with the stamp PARTIAL
+# shows an unfinished sweep. If you interrupt the cell, run it again: finished runs are not trained again.
 
 # %%
 from IPython.display import display
@@ -91,9 +91,9 @@ table = sweeps.run("width_vocab", tier, executor="local", out=out, quiet=True, w
 # %% [markdown]
 # ## Where are the optima?
 #
-# Left: final train loss against the embedding rate, a curve a width, with the optimum of each. Right: the optima
-# against width, beside the slopes that the theories predict. An optimum at the edge of the grid or within the noise is
-# hollow and stays out of the fit.
+# Left: final train loss against the embedding rate, with one curve and one optimum per width. Right: the optima against
+# width, with the slopes that the theories predict. An optimum at the edge of the grid or within the noise is hollow and
+# is excluded from the fit.
 
 # %%
 experiment.figure(table, config, tier=tier, corpus=config.corpus, partial=None)
@@ -102,20 +102,20 @@ experiment.figure(table, config, tier=tier, corpus=config.corpus, partial=None)
 print(experiment.summary(table, config))
 
 # %% [markdown]
-# The table has a row per run, with every configured value, outcome and origin under a dotted name:
+# The table has one row per run. Its columns are the configured values, the outcome and the provenance, by dotted name:
 
 # %%
 columns = ["cell.model.width", "lane.learning_rates.embedding", "lane.seed", "status", "train_loss"]
 table[columns].sort_values(columns[:3]).head(8).reset_index(drop=True)
 
 # %% [markdown]
-# Look at the slope's interval before you look at its value. Runs this short are there to be watched: where training
-# stops early, and earlier for the wider models, the best rate says as much about the number of steps as about width.
+# Read the slope's interval before its value. These short runs only demonstrate the sweep: if training stops early, the
+# best rate depends on the number of steps as much as on the width.
 #
 # ## The committed sweep
 #
-# The laptop tier as it is has more widths, rates, seeds and steps. It was run once, and its records are in the
-# repository (`experiments/results/width_vocab/`), from which this figure is drawn without training.
+# The unchanged laptop tier has more widths, rates, seeds and steps. Its records are in the repository
+# (`experiments/results/width_vocab/`). The figure is drawn from them without training.
 
 # %%
 from sweeps.reporting import results
@@ -129,6 +129,6 @@ for claim in committed.claims():
     print(f"{claim.verdict:<13} {claim.statement}")
 
 # %% [markdown]
-# *Unresolved* is a verdict too: the interval decides neither way. What widths of this size can say, and what they
-# cannot, is in `docs/width_vocab.md`. The same sweep from the command line, with Ray, on a cluster or as published:
+# *Unresolved* is a verdict too: the interval neither supports nor contradicts the claim. `docs/width_vocab.md` explains
+# what these widths can show. To run the sweep from the command line, with Ray, on a cluster or as published, see
 # `python -m sweeps run width_vocab --help`.

@@ -1,12 +1,13 @@
 # %% [markdown]
 # # Which optimizers need warm-up, and why
 #
-# Training usually starts with a low learning rate that rises over the first steps. Kosson, Messmer & Jaggi (2024) ask
-# what this warm-up repairs: by which measure are an optimizer's first updates too large, and what removes the need?
+# Training usually starts with a low learning rate that rises during the first steps. Kosson, Messmer & Jaggi (2024) ask
+# why this warm-up helps: by which measure are an optimizer's first updates too large, and which changes make warm-up
+# unnecessary?
 #
-# First a few optax lines that show AdamW's large first updates, in closed form and by running it. Then the committed
-# records: optimizers trained with and without warm-up; how far updates move representations; and what updates that are
-# too large leave in a network. Nothing is trained here that takes longer than seconds.
+# This notebook first shows AdamW's large first updates, in closed form and in a run of a few optax lines. Then it shows
+# the committed records: optimizers with and without warm-up, the change of representations by an update, and the
+# effects of too large updates on a network. It trains no model.
 
 # %% tags=["setup"]
 import os
@@ -29,11 +30,11 @@ b1 = 0.9
 # %% [markdown]
 # ## AdamW's first updates
 #
-# Give optimizers gradients that are pure noise, of the same size at every step, and look at the root mean square of
-# their updates in units of the learning rate. Adam divides a mean of gradients by the root of a mean of their squares.
-# At the first step the mean is of one gradient, so every weight moves by the full rate; later noise averages out. By
-# equation 1 of the paper the correction of the first moment's bias amplifies update $t$ by
-# $\sqrt{(1+\beta_1^t)/(1-\beta_1^t)}$ against an average over many steps. Lion's steps do not have this.
+# Here the gradients are noise of the same size in every step. The figure shows the root mean square of the updates, in
+# units of the learning rate. Adam divides a mean of gradients by the root of a mean of squared gradients. In the first
+# step, the mean contains one gradient, so every weight moves by the full rate. Later the noise averages out. By
+# equation 1 of the paper, the bias correction of the first moment amplifies update $t$ by
+# $\sqrt{(1+\beta_1^t)/(1-\beta_1^t)}$, compared with an average over many steps. Lion does not have this effect.
 
 # %%
 # %matplotlib inline
@@ -78,15 +79,15 @@ figure.set_size_inches(7, 5.5)
 figure
 
 # %% [markdown]
-# Noise is the extreme case: real gradients agree for a while at the start. The point is the ratio: without warm-up the
-# first steps of AdamW are several times as large as what the same learning rate means later on.
+# Noise is the extreme case, because real gradients agree at the start of training. The ratio matters: without warm-up,
+# AdamW's first steps are several times as large as later steps at the same learning rate.
 #
-# ## What warm-up gained in training
+# ## The effect of warm-up in training
 #
-# GPT-2's decoder at a small size under several optimizers, each over its own grid of rates and several lengths of
-# warm-up (`experiments/warmup/`). The *gap* is the validation loss without warm-up less that with the best
-# warm-up, each at its best rate: above zero, warm-up helped. Bars are 95 % intervals over seeds that did not choose the
-# rates.
+# The committed sweep trains GPT-2's decoder at a small size (`experiments/warmup/`). Each optimizer has its own grid of
+# rates and several lengths of warm-up. The *gap* is the validation loss without warm-up minus the validation loss with
+# the best warm-up, each at its best rate. A positive gap means that warm-up helps. Bars are 95 % intervals over seeds
+# that were not used to choose the rates.
 
 # %%
 from experiments.warmup import analysis as reading
@@ -111,8 +112,8 @@ figure.set_size_inches(11, 5)
 figure
 
 # %% [markdown]
-# Where the gap comes from shows in the loss over rates: warm-up does not lower a curve everywhere, it lets larger rates
-# work.
+# The loss over rates shows the cause of the gap: warm-up does not lower the loss at all rates, but it permits larger
+# rates.
 
 # %%
 panels = []
@@ -126,9 +127,10 @@ for name in ("AdamW", "AdamW, no β₁ correction", "LionA", "LionAR"):
 sheet(panels, title="Validation loss, means over seeds", columns=4, size=(3.7, 3.9))
 
 # %% [markdown]
-# By which measure are the first updates too large? The first update over a typical later one (the median at constant
-# rate), for the hidden matrices and without warm-up: its *norm*; its *angle*, how far it turns a matrix; and the
-# *relative representation change* (RRC), how far it moves what the layers compute. 1 is no excess.
+# By which measure are the first updates too large? The figure shows the first update divided by a typical later update
+# (the median at constant rate), for the hidden matrices and without warm-up. The measures are the *norm*, the *angle*
+# by which the update rotates a matrix, and the *relative representation change* (RRC) of the layers' outputs. A ratio
+# of 1 means no excess.
 
 # %%
 measures = {"norm": "norm", "angle": "angle", "representation_change": "RRC"}
@@ -151,19 +153,19 @@ figure.set_size_inches(11, 5.5)
 figure
 
 # %% [markdown]
-# What the records say of each of the paper's claims at this size:
+# The verdicts on the paper's claims at this size:
 
 # %%
 for claim in warmup.claims():
     print(f"{claim.verdict:<13} {claim.statement}")
 
 # %% [markdown]
-# ## Why representations move most at the start
+# ## Why representations change most at the start
 #
-# An update of fixed size moves a layer's outputs further when the gradients of different sequences agree. The paper
-# derives by how much (equation 9), from the signal-to-noise ratio φ of the gradient and the batch $B$. The figure holds
-# that formula beside a simulation (upper row), and shows φ and the alignment of gradient and momentum in training
-# (lower row).
+# An update of fixed size changes a layer's outputs more if the gradients of different sequences agree. Equation 9 of
+# the paper gives the change from the gradient's signal-to-noise ratio φ and the batch size $B$. The upper row of the
+# figure compares the equation with a simulation. The lower row shows φ and the alignment of gradient and momentum in
+# training.
 
 # %%
 change = results.result("representation_change/laptop-wikitext2")
@@ -174,10 +176,10 @@ for claim in change.claims():
     print(f"{claim.verdict:<13} {claim.statement}")
 
 # %% [markdown]
-# ## What updates that are too large leave behind
+# ## Lasting effects of too large updates
 #
-# A ResNet on small images whose rate is multiplied in the first epochs and normal afterwards. If the harm were only a
-# bad start, it would heal; what stays are ReLUs that no image activates any more.
+# A ResNet on small images has a multiplied rate in the first epochs and the normal rate afterwards. If the large
+# updates only caused a bad start, the network would recover. But some ReLUs stay dead: no image activates them.
 
 # %%
 large = results.result("large_updates/laptop-digits")
@@ -190,7 +192,7 @@ for claim in large.claims():
 #
 # ## In your script
 #
-# All of these are optax optimizers. A schedule with warm-up, and two ways to go with less of it:
+# All of these are optax optimizers. The code shows a schedule with warm-up and two optimizers that need less warm-up:
 
 # %%
 schedule = optim.trapezoid(learning_rate, total_steps=1_000, warmup=0.05, cooldown=0.5)  # rises, stays, falls
@@ -209,4 +211,4 @@ for name, tx in choices.items():
     print(f"{name:<32} first update: {first / learning_rate:.3f} × the peak rate")
 
 # %% [markdown]
-# More: `docs/warmup.md`. The sweeps again, or larger: `python -m sweeps run warmup --tier laptop --corpus wikitext2`.
+# See also `docs/warmup.md`. To repeat the sweep, run `python -m sweeps run warmup --tier laptop --corpus wikitext2`.

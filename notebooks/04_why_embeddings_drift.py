@@ -1,13 +1,13 @@
 # %% [markdown]
 # # Why embeddings drift
 #
-# The rows of a trained language model's output matrix tend to point the same way: their mean is far from zero, and they
-# use little of the space they have. Stollenwerk & Stollenwerk (2025) say why: Adam does it. The gradients of an LM head
-# sum to zero over the vocabulary, so plain SGD leaves the mean row where it was; Adam gives every token a step size of
-# its own, and what summed to zero no longer does.
+# The rows of a trained language model's output matrix tend to point in the same direction. Their mean is far from zero,
+# and they use only a part of the space. Stollenwerk & Stollenwerk (2025) show that Adam causes this. The gradients of
+# an LM head sum to zero over the vocabulary, so plain SGD does not move the mean row. Adam has a separate step size for
+# every token, so its updates do not sum to zero.
 #
-# Here is that argument in three steps: a picture, a tiny head that trains in seconds, and the committed records of
-# small Transformers under several optimizers.
+# This notebook shows the argument in three steps: a picture, a small head that is trained here, and the committed
+# records of small Transformers under several optimizers.
 
 # %% tags=["setup"]
 import os
@@ -32,8 +32,9 @@ learning_rate = 3e-3
 # ## Three embeddings, one token
 #
 # With hidden state $h$ and probabilities $p$, the gradient of row $i$ is $(p_i - \delta_{it})\,h$, where $t$ is the
-# token that came. All rows move along $h$: the true one forwards, the others backwards, and the moves cancel. Adam
-# divides each by $\sqrt{\hat v_i}$, which is small for rare tokens, so these move too far and the mean (grey) follows.
+# observed token. All rows move along $h$: the row of the observed token forwards, the other rows backwards. The updates
+# sum to zero. Adam divides each update by $\sqrt{\hat v_i}$, which is small for rare tokens. Rare tokens therefore move
+# too far, and the mean (grey) moves with them.
 
 # %%
 # %matplotlib inline
@@ -43,10 +44,10 @@ from lvp.analysis.update_vectors import toys
 sheet(toys(), columns=2, size=(4.2, 3.6), title="Updates of three embeddings (e1 is the true token)")
 
 # %% [markdown]
-# ## A head that trains in seconds
+# ## A small head
 #
-# Tokens follow Zipf's law; each is predicted from a hidden state that is correlated with it. Only the head is trained.
-# `drift` is the distance of the mean row from where it started, over the mean norm of a row. Coupled Adam
+# Tokens follow Zipf's law. Each token is predicted from a hidden state that is correlated with it. Only the head is
+# trained. `drift` is the distance of the mean row from its start, divided by the mean norm of a row. Coupled Adam
 # (`optim.coupled_adam`) is Adam with one second moment for the whole vocabulary.
 
 # %%
@@ -100,9 +101,9 @@ for name, (_, value, drift) in trained.items():
     print(f"{name:<14} loss {value[0]:.2f} → {value[-steps // 10 :].mean():.2f}, drift {drift[-1]:.2g}")
 
 # %% [markdown]
-# All of them learn (at rates that nobody tuned, so these losses do not compare). SGD and Coupled Adam leave the mean
-# where it was, to rounding: that is no matter of tuning, but of a sum that is zero. What sets Adam's steps apart is its
-# second moment, which grows with the frequency of a token, roughly as $\hat v_i = A\,p_i$.
+# All four optimizers learn. Their rates are not tuned, so do not compare the losses. SGD and Coupled Adam do not move
+# the mean, except by rounding, because their updates sum to zero at any rate. Adam's steps differ between tokens
+# because its second moment grows with the frequency of a token, roughly as $\hat v_i = A\,p_i$.
 
 # %%
 (adam,) = [s for s in jax.tree.leaves(trained["Adam"][0], is_leaf=lambda s: hasattr(s, "nu")) if hasattr(s, "nu")]
@@ -128,9 +129,9 @@ sheet(
 # %% [markdown]
 # ## In Transformers
 #
-# The same from the committed records of `experiments/mean_embedding/`: a small decoder with a head of its
-# own (untied) or one matrix for embedding and head (tied), each optimizer at its tuned rate. "√d" gives the embedding
-# √width times the others' rate, as Hayou & Liu (2025) would.
+# The committed records of `experiments/mean_embedding/` show the same. A small decoder has a separate head (untied) or
+# one matrix for embedding and head (tied). Each optimizer has its tuned rate. "√d" means that the embedding has √width
+# times the rate of the other parameters, as in Hayou & Liu (2025).
 
 # %%
 from sweeps.reporting import results
@@ -144,14 +145,14 @@ for claim in records.claims():
     print(f"{claim.verdict:<13} {claim.statement}")
 
 # %% [markdown]
-# A tied matrix also gets the gradients of the look-up, which do not sum to zero: there the mean moves a little under
-# any optimizer. Whether drift costs loss is another question than whether it happens; the last panel and the
-# *unresolved* claims are about that.
+# A tied matrix also has the gradients of the look-up, which do not sum to zero. So the mean of a tied matrix moves
+# under any optimizer. Whether the drift increases the loss is a separate question: see the last panel and the
+# *unresolved* claims.
 #
 # ## In your script
 #
-# `optim.coupled_adam` stands where `optax.adamw` stood; by default it couples the head, and with
-# `couple=("output", "embedding")` both.
+# Replace `optax.adamw` by `optim.coupled_adam`. By default it couples the head's second moment. With
+# `couple=("output", "embedding")` it couples those of head and embedding.
 
 # %%
 tx = optim.coupled_adam(learning_rate, weight_decay=0.1, couple=("output", "embedding"))
@@ -160,4 +161,4 @@ moments = jax.tree.map(jnp.shape, optax.tree_utils.tree_get(tx.init(params), "nu
 print("Adam's second moment has the parameters' shapes. Coupled Adam's, here:", moments)
 
 # %% [markdown]
-# More: `docs/embeddings.md`, with every measure that `lvp.measures` takes in training.
+# `docs/embeddings.md` describes all measures of `lvp.measures`.

@@ -1,13 +1,12 @@
 # %% [markdown]
 # # Plan a 1B run on a TPU slice
 #
-# Does the model fit, how long is a step, what will the run cost? `python -m lvp plan` answers before any hardware is
-# rented: it compiles the real training program for a slice that is not there, reads memory and communication from the
-# compiled program, and sets them against the makers' figures.
+# Does the model fit into memory, how long is a step, and what does the run cost? `python -m lvp plan` answers these
+# questions without the hardware. It compiles the training program for a TPU slice, reads memory and communication from
+# the compiled program, and compares them with the manufacturer's figures.
 #
-# The model is the "1B" of Hayou & Liu (2025, Table 3). Compiling for TPUs takes `libtpu`, which needs no TPU
-# (`pip install -e '.[lab,tpu]'`), and some patience. Where it is missing, the plans that are committed in `docs/plans`
-# are shown instead.
+# The model is the "1B" of Hayou & Liu (2025, Table 3). Compilation for TPUs needs no TPU, but it needs `libtpu`:
+# `pip install -e '.[lab,tpu]'`. Without `libtpu` the notebook shows the committed plans from `docs/plans`.
 
 # %% tags=["setup"]
 import os
@@ -62,19 +61,19 @@ else:
     print(f"libtpu is not installed, and docs/plans has no plan of {topology}.")
 
 # %% [markdown]
-# How to read it:
+# The parts of the plan:
 #
-# - **Memory** is the compiler's own account of one device. *fsdp* splits parameters and optimizer state over the
-#   chips; they are gathered layer by layer where they are used. If the total is above what the chip has, `plan` says so
-#   and tries milder settings (whole blocks computed again in the backward pass, smaller micro-batches) until one fits.
-# - **The loss** never holds the logits of all tokens; the two lines say what that saves.
-# - **The roofline** takes arithmetic, memory and interconnect at the makers' peak, with everything overlapped. It is a
-#   lower bound of the time, not a forecast: these programs have not been timed on that hardware.
+# - **Memory** is the memory of one device as the compiler reports it. *fsdp* splits parameters and optimizer state over
+#   the chips and gathers them layer by layer for use. If the total exceeds the chip's memory, `plan` says so and tries
+#   settings that need less memory (blocks computed again in the backward pass, smaller micro-batches) until one fits.
+# - **The loss** never stores the logits of all tokens. The two lines compare its memory with that of the dense loss.
+# - **The roofline** assumes peak arithmetic, memory and interconnect rates, and that they overlap completely. It is a
+#   lower bound of the time, not a forecast: these programs have not been run on the hardware.
 
 # %% [markdown]
 # ## Slices compared
 #
-# The same step on the slices whose plans are committed:
+# The same step on all slices with committed plans:
 
 # %%
 for path in sorted((root / "docs" / "plans").glob("1b-*.txt")):
@@ -86,8 +85,8 @@ for path in sorted((root / "docs" / "plans").glob("1b-*.txt")):
 # %% [markdown]
 # ## Try it on this machine
 #
-# `host:8` compiles for eight pretended devices of this machine's CPU, which needs no libtpu: to see what another mesh
-# does to the communication of a small model.
+# `host:8` compiles for eight virtual devices of this machine's CPU, without libtpu. The two meshes differ in the
+# communication of a small model:
 
 # %%
 for mesh in meshes:
@@ -97,7 +96,7 @@ for mesh in meshes:
 # %% [markdown]
 # ## Which learning rates?
 #
-# The first notebook's question, for this model: with this rate for its hidden matrices, what do the others get?
+# As in the first notebook, the rate of the hidden matrices gives the rates of the other roles of this model:
 
 # %%
 from lvp.models.configs import hayou_liu_1b
@@ -109,8 +108,8 @@ for role in advice.roles:
     print(f"{role.role:<10} rate {role.learning_rate:<8.4g} init std {role.init_std:.4g}")
 
 # %% [markdown]
-# Whether the embedding's larger rate pays in a model built like this one is the paper's figure 4, which
-# `experiments/pretrain_1b/` asks. At a size for two CPU cores, the committed records say:
+# Does the larger embedding rate lower the perplexity of such a model? This is the question of the paper's figure 4 and
+# of `experiments/pretrain_1b/`. The committed records at a size for two CPU cores:
 
 # %%
 from sweeps.reporting import results
@@ -125,7 +124,7 @@ for claim in tiny.claims():
 # %% [markdown]
 # ## The run
 #
-# The experiment as published is a sweep: over the ratio of the embedding's rate to the others', and over seeds.
+# The published experiment is a sweep over seeds and over the ratio of the embedding's rate to the other rates.
 
 # %%
 import experiments
@@ -135,13 +134,13 @@ lanes = sum(len(cell.lanes) for cell in experiment.cells(config))
 print(f"{lanes} runs of {config.steps * config.batch * config.context / 1e9:.0f} B tokens each")
 
 # %% [markdown]
-# On the slice, from a clone on a file system that all hosts see (`docs/clusters.md` starts the slice, `docs/meshes.md`
-# tokenizes a corpus):
+# Run these commands on the slice, in a clone on a file system that all hosts share. `docs/clusters.md` shows how to
+# start the slice, and `docs/meshes.md` how to tokenize a corpus.
 #
 # ```sh
 # python -m lvp tokenize text:/data/books --vocab 32064 --out /data/tokens/32064
 # python -m sweeps run pretrain_1b --tier paper --corpus tokens:/data/tokens --ray-address auto --mesh fsdp=16 --hosts 4
 # ```
 #
-# `--set` takes fewer ratios or seeds, and `--dry-run` says what is left of the cost. Whatever stops it,
-# `python -m sweeps resume DIR` goes on from the last checkpoint, on another mesh if need be.
+# `--set` selects fewer ratios or seeds, and `--dry-run` prints the cost. After an interruption,
+# `python -m sweeps resume DIR` continues from the last checkpoint, if necessary on another mesh.

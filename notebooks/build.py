@@ -1,7 +1,7 @@
 """Makes the notebooks: `make notebooks`, or `python -m notebooks.build [NAME …]` from the root of a clone.
 
-NN_name.py (jupytext's percent format) is what is written by hand. This gives it the setup cell and the badge that the
-address of the repository asks for, runs it, and writes NN_name.ipynb with its outputs.
+NN_name.py (jupytext's percent format) is the source of a notebook. `build` inserts the setup cell and the badge for the
+repository's address, runs the notebook, and writes NN_name.ipynb with the outputs.
 """
 
 import base64
@@ -21,8 +21,8 @@ from nbformat.v4 import new_code_cell
 
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parent
-BRANCH = "main"  # what a badge opens
-COLOURS = 256  # of a picture
+BRANCH = "main"  # the branch that a badge opens
+COLOURS = 256  # colours of a stored picture
 METADATA = {
     "kernelspec": {"display_name": "Python 3", "language": "python", "name": "python3"},
     "language_info": {"name": "python"},
@@ -65,18 +65,18 @@ def names() -> list[str]:
 
 
 def address(pyproject: Path = ROOT / "pyproject.toml") -> str:
-    """Where the repository is, by `[project.urls] Repository`; "" as long as that says nothing."""
+    """The repository's address from `[project.urls] Repository`; "" if it is not set."""
     return tomllib.loads(pyproject.read_text())["project"].get("urls", {}).get("Repository", "").rstrip("/")
 
 
 def setup(address: str) -> str:
-    """The code of every notebook's setup cell: goes to the root of the clone. Where there is none, it makes one if the
-    repository has an address, and else says what is missing."""
+    """The code of the setup cell, which changes to the root of the clone. Without a clone, the cell makes one if the
+    address is set; otherwise it raises an error that names the remedy."""
     return FIND + (INSTALL.format(address=address.removesuffix(".git") + ".git") if address else REFUSE) + ENTER
 
 
 def badge(address: str, name: str) -> str:
-    """Markdown that opens the notebook in Colab, which opens what is on GitHub; "" for any other address."""
+    """Markdown of a badge that opens the notebook in Colab; "" unless the address is on GitHub."""
     match = re.fullmatch(r"https://github\.com/([^/]+/[^/]+?)(?:\.git)?", address)
     if match is None:
         return ""
@@ -85,7 +85,7 @@ def badge(address: str, name: str) -> str:
 
 
 def source(text: str, name: str, address: str) -> str:
-    """The text of a NN_name.py with the setup cell, and before it the badge, that this address asks for."""
+    """The text of a NN_name.py with the badge and the setup cell for this address."""
     text = re.sub(r'# %% \[markdown\] tags=\["badge"\]\n.*?(?=# %%)', "", text, flags=re.DOTALL)
     made = f'# %% tags=["setup"]\n{setup(address)}\n'
     if words := badge(address, name):
@@ -94,17 +94,21 @@ def source(text: str, name: str, address: str) -> str:
 
 
 def notebook(name: str):
-    """A notebook as its source has it, without outputs."""
+    """The notebook of a source file, without outputs."""
     made = jupytext.reads((HERE / f"{name}.py").read_text(), "py:percent")
     made.metadata = nbformat.from_dict(METADATA)
     for i, cell in enumerate(made.cells):
-        cell.id = f"{name[:2]}-{i:02}"  # jupytext's are random
+        cell.id = f"{name[:2]}-{i:02}"  # jupytext's ids are random
     return made
 
 
 def executed(made, parameters: Mapping[str, Any] | None = None, *, seconds: int = 600):
-    """A copy of a notebook, run from its first cell to its last in a kernel of its own. `parameters` are set right
-    after the cell tagged `parameters`, as papermill does. Raises what nbclient raises of a cell that fails."""
+    """Runs a copy of a notebook in a new kernel and returns it. Raises nbclient's error if a cell fails.
+
+    Args:
+      parameters: values that are set after the cell with the tag `parameters`, as papermill does.
+      seconds: the time limit of a cell.
+    """
     made = copy.deepcopy(made)
     if parameters:
         (at,) = [i for i, cell in enumerate(made.cells) if "parameters" in cell.metadata.get("tags", ())]
@@ -116,7 +120,7 @@ def executed(made, parameters: Mapping[str, Any] | None = None, *, seconds: int 
 
 
 def outputs(made) -> Iterator[tuple[str, str]]:
-    """Every output of a notebook as its kind (`stderr`, `error`, a MIME type, …) and its text."""
+    """Yields the kind (`stderr`, `error`, a MIME type, …) and the text of each output of a notebook."""
     for cell in made.cells:
         for output in cell.get("outputs", ()):
             if output.output_type == "stream":
@@ -128,8 +132,8 @@ def outputs(made) -> Iterator[tuple[str, str]]:
 
 
 def cleaned(made):
-    """The notebook with what git should hold of it: metadata of the format alone, smaller pictures, and nothing of what
-    libraries complain of on this machine."""
+    """The notebook as it is committed: with the format's metadata only, with smaller pictures, and without standard
+    error."""
     made.metadata = nbformat.from_dict(METADATA)
     for cell in made.cells:
         cell.metadata = nbformat.from_dict({"tags": tags} if (tags := cell.metadata.get("tags")) else {})

@@ -1,4 +1,4 @@
-"""Runs experiments: packs lanes into trials, runs, resumes, reports. The only Ray imports are here.
+"""Runs, resumes and reports experiments. Only `sweeps.executors` imports Ray.
 
 import sweeps
 table = sweeps.run("width_vocab", tier="smoke", executor="local")

@@ -15,20 +15,22 @@ from sweeps.reporting import results
 
 
 def _add_options(parser):
-    parser.add_argument("--executor", default="ray", help="ray (default) or local: the same code without Ray")
-    parser.add_argument("--ray-address", help="a running cluster: its address, or auto")
+    parser.add_argument("--executor", default="ray", help="ray (default), or local to run without Ray")
+    parser.add_argument("--ray-address", help="address of a running Ray cluster, or auto")
     parser.add_argument("--pack", type=int, help="lanes per program (default: measured on accelerators, 1 on CPU)")
     parser.add_argument("--threads", type=int, help="cores per worker on CPU (default: measured)")
-    parser.add_argument("--checkpoint-seconds", type=float, default=30.0, help="least time between checkpoints")
+    parser.add_argument(
+        "--checkpoint-seconds", type=float, default=30.0, help="minimum time between checkpoints (default: 30)"
+    )
     parser.add_argument(
         "--mesh",
-        help="train each lane on a mesh of devices, say fsdp=8 (default: one device); experimental over several hosts",
+        help="train each lane on a mesh of devices, such as fsdp=8 (default: one device); experimental with --hosts",
     )
     parser.add_argument(
         "--hosts",
         type=int,
         default=1,
-        help="machines of the cluster that share the mesh; experimental: never run on hardware",
+        help="machines of the Ray cluster that share the mesh; experimental: tested on CPU processes only",
     )
     parser.add_argument(
         "--track", metavar="TOOL", help="write files of finished lanes for a tracking tool: tensorboard"
@@ -36,9 +38,9 @@ def _add_options(parser):
     parser.add_argument(
         "--allow-other-version",
         action="store_true",
-        help="go on where versions, code, compiler flags or the machine are not those that the sweep began with",
+        help="continue although versions, code, compiler flags or the machine changed since the sweep began",
     )
-    parser.add_argument("--quiet", action="store_true", help="print nothing but errors")
+    parser.add_argument("--quiet", action="store_true", help="print errors only")
 
 
 def _options(arguments):
@@ -109,13 +111,15 @@ def parser() -> Parser:
     def add(name, function, help):
         return add_command(subparsers, name, function, help)
 
-    run = add("run", _run, "run an experiment, or continue it in its directory")
-    run.add_argument("experiment", help=f"one of: {', '.join(experiments.NAMES)}; or your own file, FILE.py")
-    run.add_argument("--tier", default="laptop", help="smoke, laptop, gpu or paper")
+    run = add("run", _run, "run an experiment, or continue an earlier run in its directory")
+    run.add_argument("experiment", help=f"one of: {', '.join(experiments.NAMES)}; or a file of yours, FILE.py")
+    run.add_argument("--tier", default="laptop", help="smoke, laptop (default), gpu or paper")
     run.add_argument("--corpus", help=CORPORA)
-    run.add_argument("--out", help="directory of the sweep (default: runs/…, named by its hash)")
-    run.add_argument("--set", nargs="+", action="extend", default=[], metavar="KEY=VALUE", help="any configured value")
-    run.add_argument("--dry-run", action="store_true", help="print cells, lanes, tokens, FLOPs and expected hours")
+    run.add_argument("--out", help="directory of the sweep (default: runs/EXPERIMENT-TIER-HASH)")
+    run.add_argument(
+        "--set", nargs="+", action="extend", default=[], metavar="KEY=VALUE", help="values of the configuration"
+    )
+    run.add_argument("--dry-run", action="store_true", help="print the cost forecast and exit")
     _add_options(run)
     again = add("resume", _resume, "continue the sweep in a directory")
     again.add_argument("dir")
@@ -126,14 +130,14 @@ def parser() -> Parser:
         "--set": "configuration",
         "--out": "directory",
     }.items():
-        again.add_argument(option, action=Refused, reason=f"resume keeps the sweep's {kept}; use run for another one")
-    status_parser = add("status", _status, "finished, diverged, failed and running lanes of a sweep; time left")
+        again.add_argument(option, action=Refused, reason=f"resume keeps the sweep's {kept}; use run to change it")
+    status_parser = add("status", _status, "print the lanes of a sweep by state, and the time left")
     status_parser.add_argument("dir")
-    status_parser.add_argument("--watch", type=float, metavar="SECONDS", help="repeat it so often while a driver runs")
-    figure = add("figure", _figure, "draw table and figure of a sweep's finished lanes")
+    status_parser.add_argument("--watch", type=float, metavar="SECONDS", help="print every SECONDS while a driver runs")
+    figure = add("figure", _figure, "draw the table and the figure of a sweep's finished lanes")
     figure.add_argument("dir")
     figure.add_argument(
-        "--experiment", metavar="FILE.py", help="draw with the present content of the experiment's own file"
+        "--experiment", metavar="FILE.py", help="draw with the present content of the user's experiment file"
     )
     track = add("track", _track, "write files of a sweep's finished lanes for a tracking tool")
     track.add_argument("dir")
@@ -144,16 +148,16 @@ def parser() -> Parser:
 
 
 def _ignore_interrupts() -> None:
-    """Ignores further interrupts, which could hide the message of the first."""
+    """Ignores further interrupts, which could suppress the message about the first one."""
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)
 
 
 def main(argv: list[str] | None = None) -> int:
-    """Exit code 0 for success, 1 for failed lanes or lost output, 2 for unusable input, 130 when interrupted."""
-    # A service manager's stop or a closed terminal interrupts too: finished lanes are kept and drawn as partial.
+    """Returns 0 for success, 1 for failed lanes or lost output, 2 for unusable input and 130 after an interrupt."""
+    # SIGTERM and SIGHUP interrupt as Ctrl-C does, so that finished lanes are drawn.
     for number in (signal.SIGTERM, signal.SIGHUP):
-        if signal.getsignal(number) is not signal.SIG_IGN:  # nohup
+        if signal.getsignal(number) is not signal.SIG_IGN:  # ignored under nohup
             signal.signal(number, signal.default_int_handler)
     return run_command(parser(), argv, on_interrupt=_ignore_interrupts)
 

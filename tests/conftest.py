@@ -22,7 +22,7 @@ WIKITEXT2 = Path(os.environ.get("LVP_WIKITEXT2", Path(__file__).parents[2] / "sh
 QUICK_COMPILATION = "--xla_backend_optimization_level=0 --xla_llvm_disable_expensive_passes=true"
 if jax.__version_info__ < (0, 11):  # later versions do not know the flag and abort
     QUICK_COMPILATION += " --xla_cpu_use_fusion_emitters=false"
-MEMORY_LIMIT = 2**30  # bytes that a process may hold when it goes on to the next module
+MEMORY_LIMIT = 2**30  # bytes that a process may hold at the start of the next module
 
 
 def pytest_addoption(parser):
@@ -44,8 +44,8 @@ def pytest_configure(config):
 
 @pytest.fixture(scope="module", autouse=True)
 def bounded_memory():
-    """Frees compiled programs and traces after a module: JAX keeps them for the life of the process, and the C library
-    what they leave."""
+    """Frees compiled programs and traces after a module. JAX would keep them for the life of the process, and the C
+    library would keep the freed memory."""
     yield
     if psutil.Process().memory_info().rss > MEMORY_LIMIT:
         jax.clear_caches()
@@ -56,7 +56,7 @@ def bounded_memory():
 
 @pytest.fixture(scope="session")
 def wikitext2() -> Path:
-    """Directory of train.txt, valid.txt, test.txt; the test is skipped, and says so, where it does not exist."""
+    """The directory of train.txt, valid.txt and test.txt. Skips the test if it does not exist."""
     if not (WIKITEXT2 / "train.txt").is_file():
         pytest.skip(f"WikiText-2 is not at {WIKITEXT2} (set LVP_WIKITEXT2)")
     return WIKITEXT2

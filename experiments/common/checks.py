@@ -62,6 +62,6 @@ def check_schedule(warmup: float, cooldown: float) -> None:
     """Raises InputError unless both are fractions of the steps and their sum is at most 1."""
     if min(warmup, cooldown) < 0 or warmup + cooldown > 1:
         raise InputError(
-            f"warm-up ({warmup:g}) and cool-down ({cooldown:g}) are parts of the steps: together they must not be "
-            "longer than the training"
+            f"warm-up and cool-down must be fractions of the steps with a sum of at most 1, got {warmup:g} and "
+            f"{cooldown:g}"
         )

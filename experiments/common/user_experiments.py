@@ -73,11 +73,11 @@ def load(source: Source, kept: Path | None = None) -> "Experiment":
     try:
         content = _read(path)
     except InputError as error:
-        raise InputError(f"{error}; the sweep began with it: put it back, or `run` it from where it is") from None
+        raise InputError(f"{error}; restore the file, or `run` it from its present path") from None
     if _digest(content) != source.sha256:
         raise InputError(
-            f"experiment {path}: changed since the sweep began; `figure DIR --experiment {path}` draws with it as it "
-            f"is, `run {path}` begins another sweep"
+            f"experiment {path} changed since the sweep began; `figure DIR --experiment {path}` draws with the present "
+            f"file, `run {path}` starts a new sweep"
         )
     return _executed(source, content)
 
@@ -97,7 +97,9 @@ def _executed(source: Source, content: bytes) -> "Experiment":
     by_id = {id(value): value for value in vars(module).values() if isinstance(value, Experiment)}
     if len(by_id) != 1:
         names = ", ".join(str(e.name) for e in by_id.values()) or "none"
-        raise InputError(f"experiment {path}: holds {names}; a file holds one, EXPERIMENT = Experiment(…)")
+        raise InputError(
+            f"experiment {path} must define one experiment, EXPERIMENT = Experiment(…); it defines {names}"
+        )
     (experiment,) = by_id.values()
     _check(experiment, path)
     return experiment
@@ -107,7 +109,7 @@ def _check(experiment: "Experiment", path: str) -> None:
     if not isinstance(experiment.name, str) or not _NAME.fullmatch(experiment.name):
         raise InputError(f"experiment {path}: its name must be letters, digits, - and _, got {experiment.name!r}")
     if experiment.name in NAMES:
-        raise InputError(f"experiment {path}: lvp has an experiment called {experiment.name}; call it something else")
+        raise InputError(f"experiment {path}: lvp has an experiment called {experiment.name}; choose another name")
     for tier, config in experiment.tiers.items():
         if not is_dataclass(config) or "corpus" not in {f.name for f in fields(config)}:
             raise InputError(f"experiment {path}: tier {tier} must be a dataclass with a corpus, got {config!r}")
@@ -115,18 +117,21 @@ def _check(experiment: "Experiment", path: str) -> None:
             written = json.loads(records.dumps(to_dict(config)))
             configured(experiment, tier, written)
         except (TypeError, ValueError) as error:
-            raise InputError(f"experiment {path}: tier {tier} cannot be written down and read again: {error}") from None
+            raise InputError(f"experiment {path}: tier {tier} cannot be converted to JSON and back: {error}") from None
 
 
 def check_cells(cells: "Iterable[CellLanes]") -> None:
-    """InputError if two optimizers have one name, which identifies them in records, or if a label cannot be printed."""
+    """Raises InputError if two optimizers have the same name, which identifies them in records, or if a label has
+    characters that cannot be printed."""
     factories: dict[str, Any] = {}
     for label, cell, *_ in cells:
         if not label.isprintable():
-            raise InputError(f"cell {label!r}: its label must be of characters that can be printed")
+            raise InputError(f"cell {label!r}: the label must contain printable characters only")
         own = getattr(cell, "optimizer", None)
         if own is not None and factories.setdefault(own.kind, own.factory) is not own.factory:
-            raise InputError(f"cell {label}: optimizer {own.kind} has another factory than in the cells before it")
+            raise InputError(
+                f"cell {label}: an earlier cell has another optimizer with the name {own.kind}; use distinct names"
+            )
 
 
 def _read(path: Path) -> bytes:

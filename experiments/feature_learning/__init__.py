@@ -24,7 +24,8 @@ __all__ = ["EXPERIMENT", "TIERS", "Config"]
 
 EXPERIMENT = Experiment(
     name="feature_learning",
-    question="how much does each matrix of the linear network move its output, and what of that survives training?",
+    question="how much does the update of each matrix change the linear network's output, after one step and after "
+    "training?",
     tiers=TIERS,
     cells=config.cells,
     summary=analysis.summary,

@@ -36,16 +36,16 @@ class Config:
 
     def __post_init__(self):
         if len(self.widths) < 2 or min(self.widths) < 1:
-            raise InputError(f"widths needs at least two whole numbers from 1 up, got {self.widths}")
+            raise InputError(f"widths must be at least two positive whole numbers, got {self.widths}")
         if self.draws < 2:
             raise InputError(f"draws must be at least 2, got {self.draws}")
         if not self.steps or min(self.steps) < 1:
-            raise InputError(f"steps must be whole numbers from 1 up, got {self.steps}")
+            raise InputError(f"steps must be positive whole numbers, got {self.steps}")
         for name in ("widths", "steps"):
             object.__setattr__(self, name, tuple(sorted(set(getattr(self, name)))))
         if not any(regimes(self).values()):
             limits = f"{smallest(self)} ≤ m ≤ {self.largest}"
-            raise InputError(f"widths, fixed_vocab and largest leave no regime two widths with {limits}")
+            raise InputError(f"widths, fixed_vocab and largest must give a regime at least two widths with {limits}")
 
 
 def lvp_table(width: int) -> Table:

@@ -21,15 +21,15 @@ def figure(table, config: Config, *, tier: str, corpus: str, partial):
     panels += [_beyond_panel(table, config, part) for part in TRAINED_PARTS]
     return sheet(
         [panel for panel in panels if panel.series],
-        title="What each matrix adds to the change of the linear network's output",
+        title="Contribution of each matrix to the change of the linear network's output",
         tier=tier,
         corpus=corpus,
         partial=partial,
         words=[
-            "$δ_E$: what moving the embedding changes, of the tokens that occur; $δ_W$: what moving the projection "
-            "changes, of one token. Root mean square over logits, bars: standard errors over draws.",
+            "$δ_E$: change from the embedding's update, for the tokens that occur. $δ_W$: change from the projection's "
+            "update, for one token. Root mean square over logits; bars: standard errors over draws.",
             "Dashed: theorem 1, exact form. After each name: the power of d with its 95 % interval. "
-            "In the lower row it is 0 where the theorem's own survives.",
+            "A power of 0 in the lower row agrees with theorem 1.",
         ],
     )
 

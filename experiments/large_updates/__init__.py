@@ -20,8 +20,8 @@ __all__ = ["EXPERIMENT", "TIERS", "Config"]
 
 EXPERIMENT = Experiment(
     name="large_updates",
-    question="what do updates that are too large at first leave behind in a ResNet: dead ReLUs, matrices of few "
-    "directions, or nothing?",
+    question="do updates that are too large at the start of training leave dead ReLUs or matrices of low rank in a "
+    "ResNet?",
     tiers=TIERS,
     cells=config.cells,
     summary=analysis.summary,

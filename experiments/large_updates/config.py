@@ -67,7 +67,7 @@ class Config:
         check_seeds(self, "seeds")
         sorted_values(self, "scales", least=2, positive=True)
         if self.scales[0] != 1:
-            raise InputError(f"scales must hold 1 and larger ones, got {', '.join(f'{x:g}' for x in self.scales)}")
+            raise InputError(f"scales must contain 1 and larger values, got {', '.join(f'{x:g}' for x in self.scales)}")
         check_points(self)
         check_names("arms", self.arms, ARMS)
 

@@ -28,12 +28,12 @@ def figure(table, config: Config, *, tier: str, corpus: str, partial):
         panels += [_over_epochs(table, config, name, measure, ylabel, limits) for name in names]
     return sheet(
         panels,
-        title="What large first updates leave behind in a ResNet",
+        title="Effects of large first updates on a ResNet",
         tier=tier,
         corpus=corpus,
         partial=partial,
         words=[
-            "Means over seeds; the length of a bar is what lies between seeds. Dead: no test image activates the unit. "
+            "Means over seeds; bars: half the range over seeds. A ReLU is dead if no test image activates it. "
             f"The first phase ends at epoch {config.first_epochs:g}."
         ],
         size=(4.8, 3.9),

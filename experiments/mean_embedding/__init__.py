@@ -22,8 +22,8 @@ __all__ = ["EXPERIMENT", "TIERS", "Config"]
 
 EXPERIMENT = Experiment(
     name="mean_embedding",
-    question="which optimizers drag the embeddings off centre, and does an embedding rate of √d times the others' "
-    "worsen it?",
+    question="under which optimizers does the mean embedding drift, and does an embedding rate of √d times the other "
+    "rates increase the drift?",
     tiers=TIERS,
     cells=config.cells,
     summary=analysis.summary,

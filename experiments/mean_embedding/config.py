@@ -68,7 +68,7 @@ class Config(DecoderRuns):
             sorted_values(self, name, positive=True)
         sorted_values(self, "measured", least=2)
         if not 0 <= self.measured[0] <= self.measured[-1] <= 1:
-            raise InputError(f"measured holds parts of the steps, from 0 to 1, got {self.measured}")
+            raise InputError(f"measured must be fractions of the steps, from 0 to 1, got {self.measured}")
         check_names("arms", self.arms, ARMS)
         check_names("heads", self.heads, HEADS)
 

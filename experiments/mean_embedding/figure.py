@@ -16,15 +16,15 @@ def figure(table, config: Config, *, tier: str, corpus: str, partial):
     """A toy example, drift over training, second moment and update size over frequency, and drift over loss."""
     return sheet(
         [*toys(), _drift(table, config), _moments(table, config), _sizes(table, config), _costs(table, config)],
-        title="What optimizers do to the mean embedding",
+        title="The mean embedding under different optimizers",
         tier=tier,
         corpus=corpus,
         partial=partial,
         words=[
-            "Toy: three embeddings, hidden state h, the updates after one token (e1 is the true one), in grey their "
-            "sum. Dashed: v̂ = A p through the origin.",
-            "Drift below 1e-9 is drawn there; its bars are as long as what lies between seeds. Means over seeds, each "
-            "optimizer at its tuned rate.",
+            "Toy: three embeddings, hidden state h, the updates after one token (the true token is e1) and, in grey, "
+            "their sum. Dashed: v̂ = A p through the origin.",
+            "Means over seeds, each optimizer at its tuned rate. Bars: half the range over seeds. Drift below 1e-9 is "
+            "drawn at 1e-9.",
         ],
     )
 
@@ -73,5 +73,5 @@ def _costs(table, config: Config) -> Panel:
         if len(rows := tuned_lanes(table, config, name, head)):
             bits = rows["valid_bits_per_byte"].to_numpy()
             series.append(Series(f"{name}, {head}", at_last_step(rows, EMBEDDING_PATH[head], "mean_drift"), bits))
-    title = "drift against loss, tuned, a point a seed"
+    title = "drift against loss at tuned rates, one point per seed"
     return Panel(title, "drift of the mean input embedding", "validation bits/byte", series)

@@ -20,7 +20,7 @@ __all__ = ["EXPERIMENT", "TIERS", "Config"]
 
 EXPERIMENT = Experiment(
     name="pretrain_1b",
-    question="does an embedding that learns √d times as fast as the rest still win at production scale?",
+    question="does an embedding learning rate of √d times the other rates give the best perplexity at large scale?",
     tiers=TIERS,
     cells=config.cells,
     summary=analysis.summary,

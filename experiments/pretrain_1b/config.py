@@ -59,7 +59,7 @@ class Config(DecoderRuns):
         sorted_values(self, "powers", least=2)
         sorted_values(self, "beyond", positive=True)
         if not {0.0, 1.0} <= set(self.powers):
-            raise InputError(f"powers must hold 0 (one rate for all) and 1 (√d), got {self.powers}")
+            raise InputError(f"powers must contain 0 (one rate for all) and 1 (√d), got {self.powers}")
         check_points(self)
         check_schedule(self.warmup, self.cooldown)
 

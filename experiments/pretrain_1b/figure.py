@@ -32,12 +32,12 @@ def figure(table, config: Config, *, tier: str, corpus: str, partial):
         panels.append(Panel(title, "η_E/η", "perplexity", series))
     return sheet(
         panels,
-        title="How fast the embedding learns beside the rest",
+        title="Perplexity and the ratio of the embedding's learning rate to the other rates",
         tier=tier,
         corpus=corpus,
         partial=partial,
         words=[
             f"√d = {config.root:g}. All other rates are {config.rate:g}.",
-            "Bars: half the range over seeds. Bands: from lowest to highest seed.",
+            "Bars: half the range over seeds. Bands: from the lowest to the highest seed.",
         ],
     )

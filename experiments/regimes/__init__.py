@@ -21,8 +21,8 @@ __all__ = ["EXPERIMENT", "TIERS", "Config"]
 
 EXPERIMENT = Experiment(
     name="regimes",
-    question="how does the best embedding learning rate move when width and vocabulary move apart, and which rule "
-    "transfers best?",
+    question="how does the best embedding learning rate depend on width and on vocabulary, and which rule transfers "
+    "best?",
     tiers=TIERS,
     cells=config.cells,
     summary=analysis.summary,

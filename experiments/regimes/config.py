@@ -36,7 +36,9 @@ class Config(DecoderRuns):
         if min(self.widths) < 8:
             raise InputError(f"widths must be at least 8, got {self.widths}")
         if len(self.shapes) < 2:
-            raise InputError("widths and vocabs make a single cell; add a width or a vocabulary to transfer rules to")
+            raise InputError(
+                "widths and vocabs give a single cell, and transfer needs two; add a width or a vocabulary"
+            )
 
     @property
     def shapes(self) -> list[tuple[int, int]]:

@@ -43,18 +43,18 @@ def figure(table, config: Config, *, tier: str, corpus: str, partial):
             series,
             "train loss above best known (%)",
             [percents[rule].mean(axis=1) for rule in RULES],
-            "a cell",
+            "one cell",
         )
     )
     return sheet(
         panels,
-        title="Best embedding learning rate over width and vocabulary, and what each rule's transfer costs",
+        title="Best embedding learning rate over width and vocabulary, and excess loss of each rule after transfer",
         tier=tier,
         corpus=corpus,
         partial=partial,
         words=[
-            "Hatched: flagged (edge of the grid or within noise), not fitted. Predictions: each rule's powers, through "
-            "the mean of the resolved cells.",
+            "Hatched: flagged (at the edge of the grid or within noise), not fitted. Predictions: each rule's powers, "
+            "scaled to the mean of the resolved cells.",
             "Intervals: 95 % over seeds.",
         ],
         size=(4.6, 3.8),

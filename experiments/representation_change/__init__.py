@@ -29,7 +29,8 @@ __all__ = ["EXPERIMENT", "TIERS", "Config"]
 
 EXPERIMENT = Experiment(
     name="representation_change",
-    question="how far do updates of a given size change representations, and why most of all early in training?",
+    question="how much do updates of a given size change representations, and why is the change largest early in "
+    "training?",
     tiers=TIERS,
     cells=config.cells,
     summary=analysis.summary,

@@ -19,7 +19,7 @@ class WarmupArm(NamedTuple):
     """An optimizer with or without warm-up."""
 
     optimizer: str  # a key of `lvp.training.OPTIMIZERS`
-    warms_up: bool  # with the configured warm-up
+    warms_up: bool  # whether it uses the configured warm-up
 
 
 ARMS = {
@@ -38,31 +38,29 @@ class Config(DecoderRuns):
     A comment names the paper's section, or gives the reason for a value that the paper does not state.
     """
 
-    # Section 3: GPT-2 124M on OpenWebText. The tokenizer differs: it is a BPE of the corpus.
-    corpus: str = "text:openwebtext"
-    layers: int = 12
-    width: int = 768
-    vocab: int = 50257
+    corpus: str = "text:openwebtext"  # section 3; its tokenizer is here a BPE of the corpus
+    layers: int = 12  # section 3: GPT-2 124M, as are width, vocab and context
+    width: int = 768  # as layers
+    vocab: int = 50257  # as layers
     gpt2: bool = True  # learned positions and biases; the head is tied at every tier
-    context: int = 1024
-    batch: int = 480
-    micro_batches: int = 40  # nanoGPT's
-    steps: int = 5000
-    b2: float = 0.95  # b1 is 0.9, for AdamW and as LionAR's β
-    weight_decay: float = 0.1
-    warmup: float = 0.05  # figure 3
-    cooldown: float = 0.5
+    context: int = 1024  # as layers
+    batch: int = 480  # section 3
+    micro_batches: int = 40  # nanoGPT's value
+    steps: int = 5000  # section 3
+    b2: float = 0.95  # section 3; b1 is 0.9, for AdamW and as LionAR's β
+    weight_decay: float = 0.1  # section 3
+    warmup: float = 0.05  # figure 3: fraction of the steps
+    cooldown: float = 0.5  # section 3: fraction of the steps
     lion_rate: float = 0.01  # figure 3
     adamw_rate: float = 0.001  # not stated: figure 4 shows LionAR only
-    init_std: float | None = 0.02  # nanoGPT's, which section 3 adopts; None is width^(−1/2)
-    seeds: tuple[int, ...] = (0, 1)
-    points: int = 60  # measured steps at equal distances; further early steps are added
-    arms: tuple[str, ...] = tuple(ARMS)
+    init_std: float | None = 0.02  # nanoGPT's value, which section 3 adopts; None is width^(−1/2)
+    seeds: tuple[int, ...] = (0, 1)  # not stated
+    points: int = 60  # number of measured steps at equal distances; further early steps are added
+    arms: tuple[str, ...] = tuple(ARMS)  # keys of `ARMS`
     batch_sizes: tuple[int, ...] = (1, 16, 480)  # B of equation 9
     fan_ins: tuple[int, ...] = (8, 16, 64, 256, 768)  # C of equation 9
-    # φ of equation 9
-    snrs: tuple[float, ...] = (1e-4, 3e-4, 1e-3, 1 / 480, 5e-3, 0.01, 0.03, 0.1, 0.3, 1.0, 3.0)
-    numbers: int = 1_000_000_000  # random numbers of a simulation of equation 9
+    snrs: tuple[float, ...] = (1e-4, 3e-4, 1e-3, 1 / 480, 5e-3, 0.01, 0.03, 0.1, 0.3, 1.0, 3.0)  # φ of equation 9
+    numbers: int = 1_000_000_000  # random numbers in a simulation of equation 9
 
     def __post_init__(self):
         super().__post_init__()
@@ -75,17 +73,19 @@ class Config(DecoderRuns):
             check_positive(name, getattr(self, name))
         check_schedule(self.warmup, self.cooldown)
         if self.micro_batches < 2:
-            raise InputError(f"micro_batches must be at least 2, or there is no φ to measure, got {self.micro_batches}")
+            raise InputError(
+                f"micro_batches must be at least 2, because φ needs two gradients, got {self.micro_batches}"
+            )
         for given in self.arms:
             if given not in ARMS:
                 raise InputError(f"arms must be of {', '.join(ARMS)}, got {given!r}")
 
     @property
     def measured_steps(self) -> tuple[int, ...]:
-        """Steps at equal distances from the first to the last, and the powers of two below the second of them."""
-        spread = np.linspace(0, self.steps - 1, self.points).round().astype(int)
-        early = {2**k for k in range(20) if 2**k < spread[1]}
-        return tuple(sorted({*spread.tolist(), *early}))
+        """Steps at equal distances from the first to the last, and the powers of two below the second of these."""
+        equidistant = np.linspace(0, self.steps - 1, self.points).round().astype(int)
+        early = {2**k for k in range(20) if 2**k < equidistant[1]}
+        return tuple(sorted({*equidistant.tolist(), *early}))
 
 
 TIERS = {
@@ -139,12 +139,12 @@ TIERS = {
 
 
 def cells(config: Config) -> list[CellLanes]:
-    """One calculated cell per C of equation 9, and one trained cell per optimizer."""
+    """The cells: a calculation for each C of equation 9, and a trained cell for each optimizer."""
     return [*calculations(config), *trained(config)]
 
 
 def calculations(config: Config) -> list[CellLanes]:
-    """One cell per C of equation 9, with a lane for every B."""
+    """One cell for each C of equation 9, with a lane for each B."""
     planned, lanes = [], [{"batch": batch} for batch in config.batch_sizes]
     for fan_in in config.fan_ins:
         arguments = {"fan_in": fan_in, "snrs": list(config.snrs), "numbers": config.numbers, "seed": config.seeds[0]}
@@ -154,7 +154,7 @@ def calculations(config: Config) -> list[CellLanes]:
 
 
 def trained(config: Config) -> list[CellLanes]:
-    """One cell per optimizer; its arms differ in warm-up."""
+    """One cell for each optimizer. The arms of a cell differ in warm-up."""
     planned = []
     for kind, name in NAMES.items():
         arms = [ARMS[arm] for arm in config.arms if ARMS[arm].optimizer == kind]
@@ -180,7 +180,7 @@ def trained_cell(config: Config, kind: str) -> Cell:
 
 
 def lane(config: Config, arm: WarmupArm, seed: int) -> Lane:
-    """One rate for all roles."""
+    """The lane of an arm. All roles have one rate and one init std."""
     rate = config.lion_rate if arm.optimizer == "lion_ar" else config.adamw_rate
     hidden = table("lvp", width=config.width, vocab=config.vocab)["hidden"]
     std = hidden.init_std if config.init_std is None else config.init_std
@@ -189,5 +189,5 @@ def lane(config: Config, arm: WarmupArm, seed: int) -> Lane:
 
 
 def warmup_steps(config: Config, arm: WarmupArm) -> int:
-    """Steps of the warm-up of an arm; 0 without warm-up."""
+    """The steps of an arm's warm-up; 0 without warm-up."""
     return round(config.warmup * config.steps) if arm.warms_up else 0

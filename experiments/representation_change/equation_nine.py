@@ -109,8 +109,8 @@ def lines(table) -> list[str]:
     batches = sorted(set(rows["batch"]))
     texts = [f"{ERROR}, in %, at the φ where it is largest (in brackets: of the form that is exact for Gaussian noise)"]
     texts.append(f"{'C':>6} " + " ".join(f"{f'B {batch}':>16}" for batch in batches))
-    for fan_in, some in rows.groupby("fan_in"):
-        by_batch = {row["batch"]: deviation(row) for _, row in some.iterrows()}
+    for fan_in, rows_of_size in rows.groupby("fan_in"):
+        by_batch = {row["batch"]: deviation(row) for _, row in rows_of_size.iterrows()}
         columns = [
             f"{100 * by_batch[b][0]:.2f} ({100 * by_batch[b][2] + 0.0:.2f})" if b in by_batch else "–" for b in batches
         ]
@@ -140,7 +140,7 @@ def _curves(rows, fan_in: int) -> Panel:
             "fitted": unit * row["paper"],
             "fitted_label": None if i else "equation 9, each B",
             "predicted": unit * row["limit"],
-            "predicted_label": None if i else "its limit of large C, each B",
+            "predicted_label": None if i else "limit of equation 9 for large C, each B",
         }
         points = (row["snrs"], unit * row["simulated"], unit * row["error"])
         series.append(Series(f"B {row['batch']}, simulated", *points, **curves))
@@ -150,11 +150,11 @@ def _curves(rows, fan_in: int) -> Panel:
 
 def _deviations(rows) -> Panel:
     series: list[Series] = []
-    for batch, some in rows.groupby("batch"):
-        value, error, exact = 100 * np.array([deviation(row) for _, row in some.iterrows()]).T
+    for batch, rows_of_batch in rows.groupby("batch"):
+        value, error, exact = 100 * np.array([deviation(row) for _, row in rows_of_batch.iterrows()]).T
         named = None if series else "exact form (Gaussian noise)"
         curves = {"error": error, "predicted": exact, "predicted_label": named}
-        series.append(Series(f"B {batch}, simulated", some["fan_in"].to_numpy(), value, **curves))
+        series.append(Series(f"B {batch}, simulated", rows_of_batch["fan_in"].to_numpy(), value, **curves))
     title = "error of equation 9, at the φ where it is largest"
     levels = [(-100 * TOLERANCE, f"−{TOLERANCE:.0%}")]
     return Panel(title, "inputs C", f"{ERROR}, %", series, yscale="linear", levels=levels)

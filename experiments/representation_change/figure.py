@@ -15,7 +15,7 @@ def figure(table, config: Config, *, tier: str, corpus: str, partial):
     """Equation 9 with its simulation, limit and error; φ, alignment and cancelled gradient over training."""
     per_batch, half = [(1 / config.batch, f"1/B, B = {config.batch}")], [(0.5, "half (figure 4)")]
     late = f"gradient cancelled by momentum, from {SETTLED:.0%} of the steps on"
-    snr, cosine = "signal-to-noise ratio of the gradient", "gradient against momentum"
+    snr, cosine = "signal-to-noise ratio of the gradient", "alignment of gradient and momentum"
     panels = [
         *equation_nine.panels(table),
         _panel(table, config, "snr", snr, "φ per sequence", per_batch, power=True),
@@ -25,15 +25,15 @@ def figure(table, config: Config, *, tier: str, corpus: str, partial):
     ]
     return sheet(
         [panel for panel in panels if panel.series],
-        title="How far an update of given size changes representations, and the gradient's signal over training",
+        title="Representation change by updates of a given size, and the gradient's signal over training",
         tier=tier,
         corpus=corpus,
         partial=partial,
         words=[
-            "Markers: Monte Carlo with standard errors (most are smaller than the marker). RRC² = E[Δy²]/E[y²] of "
-            "normalised gradient descent, equation 7.",
-            "Over training: all hidden matrices as one vector, means over seeds, bands from lowest to highest seed. An "
-            "estimate of φ below zero leaves a gap.",
+            "Markers: Monte Carlo with standard errors, mostly smaller than the marker. RRC² = E[Δy²]/E[y²] under "
+            "normalised gradient descent (equation 7).",
+            "Over training: all hidden matrices as one vector, means over seeds, bands from the lowest to the highest "
+            "seed. Estimates of φ below zero are not drawn.",
         ],
     )
 

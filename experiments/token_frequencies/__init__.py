@@ -16,7 +16,7 @@ __all__ = ["EXPERIMENT", "TIERS", "Config"]
 
 EXPERIMENT = Experiment(
     name="token_frequencies",
-    question="do token frequencies follow a power of rank, and does the top token's square outgrow the mean as m?",
+    question="do token frequencies follow a power law, and does the top token's square over the mean square grow as m?",
     tiers=TIERS,
     cells=config.cells,
     summary=analysis.summary,

@@ -21,7 +21,9 @@ class Config:
             raise InputError("vocabs is empty: it needs at least one value")
         object.__setattr__(self, "vocabs", tuple(sorted(set(self.vocabs))))
         if not 1 <= self.first_rank < self.last_rank:
-            raise InputError(f"first_rank {self.first_rank} must lie below last_rank {self.last_rank}, from 1 up")
+            raise InputError(
+                f"first_rank must be at least 1 and below last_rank ({self.last_rank}), got {self.first_rank}"
+            )
 
 
 OCTAVES = tuple(2**k for k in range(8, 16))

@@ -21,8 +21,8 @@ def figure(table, config: Config, *, tier: str, corpus: str, partial):
         corpus=corpus,
         partial=partial,
         words=[
-            f"Left: pale, the frequencies of the tokens that occur; thin, the Zipf–Mandelbrot law fitted to ranks "
-            f"{config.first_rank} to {config.last_rank}, where they fix its exponent.",
+            f"Left: frequencies of the tokens that occur (pale lines), and the Zipf–Mandelbrot law fitted to ranks "
+            f"{config.first_rank} to {config.last_rank} (thin lines).",
             "After each name: the power of m with its 95 % interval.",
         ],
     )

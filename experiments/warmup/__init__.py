@@ -25,8 +25,8 @@ __all__ = ["EXPERIMENT", "TIERS", "Config"]
 
 EXPERIMENT = Experiment(
     name="warmup",
-    question="which optimizers need warm-up, by which measure are their first updates too large, and what removes the "
-    "need?",
+    question="which optimizers need warm-up, by which measure are their first updates too large, and which changes "
+    "make warm-up unnecessary?",
     tiers=TIERS,
     cells=config.cells,
     summary=analysis.summary,

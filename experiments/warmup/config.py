@@ -15,7 +15,7 @@ from lvp.models.configs import GPT2_FORM
 from lvp.parametrization import uniform
 from lvp.training import Cell, Lane, OptimizerConfig, check_positive
 
-LEAST_WARMUP_STEPS = 20  # of the reference: fewer steps are hardly a warm-up
+LEAST_WARMUP_STEPS = 20  # minimum steps of the reference warm-up
 HIGH_MOMENTUM_OPTIONS = {"nesterov": True, "inverse_bias_correction": True}
 
 
@@ -24,9 +24,9 @@ class OptimizerArm(NamedTuple):
 
     kind: str  # a key of `lvp.training.OPTIMIZERS`
     rates_field: str  # the field of `Config` with its rates
-    options: Mapping[str, Any] = {}  # beside the configured constants
+    options: Mapping[str, Any] = {}  # options of the optimizer, in addition to the configured constants
     momentum_field: str | None = "b1"  # the field of `Config` with its momentum; None is no momentum
-    held: bool = False  # it holds the relative representation change
+    held: bool = False  # whether it holds the relative representation change
 
 
 ARMS = {
@@ -52,31 +52,33 @@ class Config(DecoderRuns):
     corpus: str = "text:openwebtext"
     layers: int = 12
     context: int = 1024
-    batch: int = 480
-    micro_batches: int = 40
+    batch: int = 480  # sequences per step
+    micro_batches: int = 40  # nanoGPT's value
     width: int = 768
     vocab: int = 50257
-    gpt2: bool = True  # learned positions, biases, tied head; False is the decoder of the other experiments, tied
-    init_std: float = 0.02
+    gpt2: bool = (
+        True  # learned positions, biases, tied head; False is the decoder of the other experiments with tied head
+    )
+    init_std: float = 0.02  # init std of all matrices
     steps: int = 5000
-    cooldown: float = 0.5
-    warmups: tuple[float, ...] = (0.0, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5)
-    reference: float = 0.05  # figures 1 to 3 and 5 compare 0 % with it
-    b2: float = 0.95
+    cooldown: float = 0.5  # fraction of the steps
+    warmups: tuple[float, ...] = (0.0, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5)  # fractions of the steps
+    reference: float = 0.05  # the warm-up with which figures 1 to 3 and 5 compare no warm-up
+    b2: float = 0.95  # AdamW's β₂; b1 is AdamW's β₁ and Lion's β
     weight_decay: float = 0.1
-    high_momentum: float = 0.98
-    held_decay: float = 3.2  # section 6.1: 32 times the others', not tuned
-    # The grids give all optimizers steps of about the same size: γ is 4.4 times as large without momentum and half as
-    # large with high momentum, and LionAR's angle is proportional to the root of the rate.
+    high_momentum: float = 0.98  # β of the arms with high momentum
+    held_decay: float = 3.2  # weight decay of the arm with held RRC; section 6.1: 32 times `weight_decay`, not tuned
+    # The grids give all optimizers steps of about the same size. γ is 4.4 times as large without momentum and half as
+    # large with high momentum. LionAR's angle is proportional to the root of the rate.
     adam_rates: tuple[float, ...] = geometric(5e-4, 8e-3, 5)  # AdamW, LionA
-    high_adam_rates: tuple[float, ...] = geometric(1e-3, 1.6e-2, 5)
-    rotational_rates: tuple[float, ...] = geometric(2.5e-3, 4e-2, 5)
-    high_rotational_rates: tuple[float, ...] = geometric(1e-2, 1.6e-1, 5)
-    still_rates: tuple[float, ...] = geometric(1.5e-4, 2.4e-3, 5)
-    held_rates: tuple[float, ...] = geometric(2.5e-3, 4e-2, 5)
-    more_seeds: tuple[int, ...] = (100, 101, 102)  # their lanes give the gaps
-    points: int = 16  # measured steps, at equal ratios
-    arms: tuple[str, ...] = tuple(ARMS)
+    high_adam_rates: tuple[float, ...] = geometric(1e-3, 1.6e-2, 5)  # LionA, high momentum
+    rotational_rates: tuple[float, ...] = geometric(2.5e-3, 4e-2, 5)  # LionAR
+    high_rotational_rates: tuple[float, ...] = geometric(1e-2, 1.6e-1, 5)  # LionAR, high momentum
+    still_rates: tuple[float, ...] = geometric(1.5e-4, 2.4e-3, 5)  # LionAR, no momentum
+    held_rates: tuple[float, ...] = geometric(2.5e-3, 4e-2, 5)  # LionAR, RRC held
+    more_seeds: tuple[int, ...] = (100, 101, 102)  # seeds whose lanes give the gaps; `seeds` choose the rates
+    points: int = 16  # number of measured steps, at equal ratios
+    arms: tuple[str, ...] = tuple(ARMS)  # keys of `ARMS`
 
     def __post_init__(self):
         super().__post_init__()
@@ -94,25 +96,27 @@ class Config(DecoderRuns):
             raise InputError(f"high_momentum must be below 1, got {self.high_momentum}")
         check_points(self)
         if self.micro_batches < 2:
-            raise InputError(f"micro_batches must be at least 2, or there is no φ to measure, got {self.micro_batches}")
+            raise InputError(
+                f"micro_batches must be at least 2, because φ needs two gradients, got {self.micro_batches}"
+            )
         if not {0.0, self.reference} <= set(self.warmups) or not self.reference:
-            raise InputError(f"warmups must hold 0 and the reference ({self.reference:g}), got {self.warmups}")
+            raise InputError(f"warmups must contain 0 and reference={self.reference:g}, got {self.warmups}")
         check_schedule(self.warmups[0], self.cooldown)
         check_schedule(self.warmups[-1], self.cooldown)
         if self.rise(self.reference) < LEAST_WARMUP_STEPS:
             least, steps = round(LEAST_WARMUP_STEPS / self.reference), self.rise(self.reference)
             raise InputError(
-                f"steps={self.steps}: {self.reference:.0%} of them are {steps} steps of warm-up, fewer than "
-                f"{LEAST_WARMUP_STEPS}; steps must be at least {least}"
+                f"steps={self.steps} must be at least {least}: the reference warm-up of {self.reference:.0%} has "
+                f"{steps} steps and needs {LEAST_WARMUP_STEPS}"
             )
 
     def rise(self, warmup: float) -> int:
-        """Steps of a warm-up that takes this part of the training."""
+        """The number of steps of a warm-up over this fraction of the training."""
         return round(warmup * self.steps)
 
     @property
     def measured_steps(self) -> tuple[int, ...]:
-        """Steps after which updates are measured."""
+        """The steps whose updates are measured, counted from 0."""
         return tuple(sorted({round(x) - 1 for x in np.geomspace(1, self.steps, self.points)}))
 
 
@@ -143,8 +147,8 @@ TIERS = {
         valid_bytes=100_000,
         seeds=(0, 1),
         more_seeds=tuple(range(100, 108)),  # with four seeds AdamW's gap is as large as its interval
-        # At this depth and batch AdamW's best rate is so large that its first updates matter. The hidden matrices'
-        # gain, init_std √width, is the paper's.
+        # At this depth and batch size, AdamW's best rate is large enough that its first updates matter. The gain of
+        # hidden matrices, init_std √width, equals the paper's.
         layers=4,
         context=64,
         batch=128,
@@ -154,7 +158,7 @@ TIERS = {
         init_std=0.1,
         steps=400,
         warmups=(0.0, 0.05, 0.2),
-        adam_rates=geometric(0.008, 0.0508, 5),  # a fifth rate: with 20 % warm-up AdamW is best at 0.032
+        adam_rates=geometric(0.008, 0.0508, 5),  # with 20 % warm-up AdamW's best rate is 0.032
         high_adam_rates=geometric(0.008, 0.064, 4),
         rotational_rates=geometric(0.015, 0.08, 4),
         high_rotational_rates=(0.01265, *geometric(0.03, 0.4, 4)),
@@ -183,7 +187,7 @@ TIERS = {
 
 
 def arm_cell(config: Config, name: str) -> Cell:
-    """The cell of an arm; arms that differ in traced numbers only have the same cell."""
+    """The cell of an arm. Arms that differ only in traced numbers have equal cells."""
     arm = ARMS[name]
     decay = config.held_decay if arm.held else config.weight_decay
     options = {"weight_decay": decay} | dict(arm.options)
@@ -204,7 +208,7 @@ def arm_cell(config: Config, name: str) -> Cell:
 
 
 def arm_lane(config: Config, name: str, rate: float, warmup: float, seed: int) -> Lane:
-    """One rate for all roles, with the arm's momentum."""
+    """A lane of an arm. All roles have the same rate and init std."""
     (traced,) = arm_cell(config, name).optimizer.traced
     one_rate = uniform(width=config.width, vocab=config.vocab, init_std=config.init_std)
     options = {traced: momentum_of(config, name)}
@@ -223,7 +227,7 @@ def rates_of(config: Config, name: str) -> tuple[float, ...]:
 
 
 def cells(config: Config) -> list[CellLanes]:
-    """One cell per program, named after its first arm: rates, warm-ups, seeds and momenta share it."""
+    """The cells of all arms. Arms with equal cells share one, which is named after the first of these arms."""
     planned: list[CellLanes] = []
     for name in config.arms:
         settings = product(rates_of(config, name), config.warmups, config.seeds)

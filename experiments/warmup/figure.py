@@ -25,16 +25,16 @@ def figure(table, config: Config, *, tier: str, corpus: str, partial):
             panels.append(draw(table, config, name) if draw else _over_steps(table, config, name, content))
     return sheet(
         panels,
-        title="Which optimizers need warm-up, and what their first updates do",
+        title="Loss and size of updates with and without warm-up",
         tier=tier,
         corpus=corpus,
         partial=partial,
         words=[
-            f"Losses: means over seeds {', '.join(map(str, config.seeds))}, bars as long as what lies between them; "
-            "what diverged is not drawn. Trapezoid: constant from the end of the warm-up, linear cool-down over the "
-            f"last {config.cooldown:.0%}. *: best at the edge of its grid.",
-            "Over time: at the rate that is best without warm-up, hidden matrices, mean over seeds. Dashed: the "
-            "schedule, through the value at half of the training.",
+            f"Losses: means over seeds {', '.join(map(str, config.seeds))}; bars: half the range over seeds; diverged "
+            "lanes are not drawn. *: the best rate is at the edge of its grid. Schedule: linear warm-up, constant "
+            f"rate, linear cool-down over the last {config.cooldown:.0%} of the steps.",
+            "Over steps: hidden matrices, mean over seeds, at the rate that is best without warm-up. Dashed: the "
+            "schedule, scaled to the value at half of the training.",
         ],
         columns=4,
         size=(4.4, 3.9),

@@ -23,8 +23,8 @@ __all__ = ["EXPERIMENT", "TIERS", "Config"]
 
 EXPERIMENT = Experiment(
     name="width_fixed_vocab",
-    question="at a fixed vocabulary, how does the best embedding learning rate move with width, and do hidden and "
-    "output matrices want the same init and rate?",
+    question="at a fixed vocabulary, how does the best embedding learning rate depend on width, and are the best init "
+    "and rate of hidden and output matrices equal?",
     tiers=TIERS,
     cells=config.cells,
     summary=analysis.summary,

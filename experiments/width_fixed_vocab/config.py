@@ -39,7 +39,7 @@ class Config(DecoderRuns):
             sorted_values(self, name, positive=True)
         for name in FACTORS:
             if 1.0 not in getattr(self, name):
-                raise InputError(f"{name} must hold 1, the common value that the claim is about")
+                raise InputError(f"{name} must contain 1, the value with equal settings")
         if self.design not in DESIGNS:
             raise InputError(f"design must be one of {', '.join(DESIGNS)}, got {self.design!r}")
         check_positive("tolerance", self.tolerance)

@@ -19,10 +19,10 @@ def figure(table, config: Config, *, tier: str, corpus: str, partial):
         corpus=corpus,
         partial=partial,
         words=[
-            "Colour and number: final train loss over the least of the width with all settings equal, mean over seeds; "
-            "× diverged.",
-            "Optimum: at each width's best η_H, 95 % interval; dashed: width^(−1/2). Unequal settings: least loss over "
-            "η_E, in % of the least with equal ones.",
+            "Colour and number: final train loss divided by the width's least loss with equal settings, mean over "
+            "seeds; ×: diverged.",
+            "Optimum: at each width's best η_H, with a 95 % interval; dashed: width^(−1/2). Unequal settings: least "
+            "loss over η_E, in % above the least loss with equal settings.",
         ],
         size=(5.2, 3.9),
     )

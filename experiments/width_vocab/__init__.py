@@ -22,7 +22,7 @@ __all__ = ["EXPERIMENT", "TIERS", "Config"]
 
 EXPERIMENT = Experiment(
     name="width_vocab",
-    question="how does the best embedding learning rate move when width and vocabulary grow together?",
+    question="how does the best embedding learning rate change when width and vocabulary grow together?",
     tiers=TIERS,
     cells=config.cells,
     summary=analysis.summary,

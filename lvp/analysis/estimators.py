@@ -260,8 +260,8 @@ def _within(curve: Curve, lanes: np.ndarray, tolerance: float):
     best = finite.min(axis=(-2, -1), keepdims=True)
     per_rate = (finite <= best + tolerance * np.abs(best)).sum(axis=-2)  # simulated losses can be below 0
     mean = per_rate @ curve.log_rates / per_rate.sum(axis=-1)
-    some = per_rate > 0
-    return mean, some.argmax(axis=-1), some.shape[-1] - 1 - some[..., ::-1].argmax(axis=-1)
+    within = per_rate > 0
+    return mean, within.argmax(axis=-1), within.shape[-1] - 1 - within[..., ::-1].argmax(axis=-1)
 
 
 def _band(curve: Curve, tolerance: float) -> tuple[float, float]:

@@ -145,7 +145,7 @@ def same_picture(figure: "Figure", path: str | Path) -> bool:
 
 
 def save_as(figure: "Figure", path: str | Path) -> None:
-    """Writes a .png or .svg file, as `save`. Raises: InputError for another suffix or a path that cannot be written."""
+    """Writes a .png or .svg file as `save` does. Raises InputError if the suffix is another or the path unwritable."""
     import matplotlib
 
     path, image = picture(path), io.BytesIO()

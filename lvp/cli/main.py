@@ -18,7 +18,7 @@ STEPS = 62_000  # about their 65 B tokens at that batch
 
 
 def _model(name: str, changes: dict[str, str]):
-    """A decoder by its name, or from a JSON file of `lvp.models.configs.DecoderConfig`'s fields, with changes."""
+    """The decoder of a name or of a JSON file with fields of `lvp.models.configs.DecoderConfig`, with changes."""
     from lvp.models import configs
 
     known = {"1b": configs.hayou_liu_1b, "gpt2": configs.gpt2}
@@ -62,7 +62,7 @@ def _tokenize(arguments) -> None:
     meta = tokenization.tokenize(settings, arguments.out, cache=cache_dir() / "data", workers=arguments.workers)
     for split, count in meta["tokens"].items():
         print(f"{split}: {count:,} tokens of {meta['text_bytes'][split]:,} bytes")
-    print(f"validation is {meta['validation']}; sweeps take --corpus tokens:{arguments.out.absolute()}")
+    print(f"validation is {meta['validation']}; use it in sweeps with --corpus tokens:{arguments.out.absolute()}")
 
 
 def _plan(arguments) -> None:
@@ -101,43 +101,49 @@ def _plan(arguments) -> None:
             continue
         print(*([f"it fits with {words}", ""] if words else []), plan.table(planned), sep="\n")
         return
-    raise InputError("it fits with no setting that was tried: it takes more devices, or another mesh")
+    raise InputError("no tried setting fits in memory; use more devices or another --mesh")
 
 
 def parser() -> Parser:
-    top = Parser(prog="lvp", description="Learning rates by role and shape: what they are, and what runs cost.")
+    top = Parser(prog="lvp", description="Learning rates by role and shape, and the cost of training runs.")
     subparsers = top.add_subparsers(dest="command", required=True, parser_class=Parser)
     recommend.add(subparsers)
-    text = "compile the training of a model for a topology, without the hardware: what it needs and how long it takes"
-    made = add_command(subparsers, "plan", _plan, text)
-    made.add_argument("model", help="1b (Hayou & Liu 2025, Table 3), gpt2, or FILE.json with the model's fields")
-    made.add_argument("--topology", required=True, help="v5e:4x4, v5p:2x2x4, v6e:4x4, …, or host:8")
-    made.add_argument("--mesh", default="", help="data=1,fsdp=16,model=1; what is left goes to fsdp")
-    made.add_argument("--batch", type=int, default=BATCH, help=f"rows a step (default: {BATCH})")
-    made.add_argument("--micro-batches", type=int, default=1, help="parts that a step takes one after the other")
-    made.add_argument("--remat", help="none, dots or block: what the backward pass computes again")
-    made.add_argument("--optimizer", default="adamw", help="adamw, lion_a, lion_ar, …")
-    made.add_argument("--set", nargs="+", action="extend", default=[], metavar="KEY=VALUE", help="fields of the model")
+    text = "compile a model's training for a topology, without the hardware, and print memory and time"
+    command = add_command(subparsers, "plan", _plan, text)
+    command.add_argument("model", help="1b (Hayou & Liu 2025, Table 3), gpt2, or FILE.json with the model's fields")
+    command.add_argument("--topology", required=True, help="v5e:4x4, v5p:2x2x4, v6e:4x4, …, or host:8")
+    command.add_argument("--mesh", default="", help="sizes such as data=1,model=1; fsdp gets the remaining devices")
+    command.add_argument("--batch", type=int, default=BATCH, help=f"rows per step (default: {BATCH})")
+    command.add_argument("--micro-batches", type=int, default=1, help="sequential parts of a step (default: 1)")
+    command.add_argument("--remat", help="none, dots or block: the activations that the backward pass computes again")
+    command.add_argument("--optimizer", default="adamw", help="adamw, lion_a, lion_ar, …")
+    command.add_argument(
+        "--set", nargs="+", action="extend", default=[], metavar="KEY=VALUE", help="fields of the model"
+    )
     _add_tokenize(subparsers)
     return top
 
 
 def _add_tokenize(subparsers) -> None:
-    text = "turn a text of any size into a directory of tokens; after an interruption the same command goes on"
-    made = add_command(subparsers, "tokenize", _tokenize, text)
+    text = "tokenize a text of any size into a directory; the same command continues after an interruption"
+    command = add_command(subparsers, "tokenize", _tokenize, text)
     forms = "text:FILE-OR-DIR, tfds:NAME[/CONFIG][:VERSION][#FEATURE], wikitext2[:DIR] or python-docs"
-    made.add_argument("spec", metavar="SPEC", help=forms)
-    made.add_argument("--vocab", type=int, required=True, metavar="M", help="tokens of the vocabulary, 256 or more")
-    made.add_argument("--out", type=Path, required=True, metavar="DIR", help="empty, or begun by the same command")
+    command.add_argument("spec", metavar="SPEC", help=forms)
+    command.add_argument("--vocab", type=int, required=True, metavar="M", help="size of the vocabulary, at least 256")
+    command.add_argument(
+        "--out", type=Path, required=True, metavar="DIR", help="an empty directory, or one begun by the same command"
+    )
     sizes = {
-        "--valid-bytes": (10_000_000, "validation text at most (default: 10 MB)"),
-        "--limit": (None, "training text at most (default: all)"),
-        "--tokenizer-bytes": (100_000_000, "training text that the tokenizer is trained on (default: 100 MB)"),
+        "--valid-bytes": (10_000_000, "maximum size of the validation text (default: 10 MB)"),
+        "--limit": (None, "maximum size of the training text (default: all)"),
+        "--tokenizer-bytes": (100_000_000, "size of the text that trains the tokenizer (default: 100 MB)"),
     }
     for name, (default, help) in sizes.items():
-        made.add_argument(name, type=int, default=default, metavar="BYTES", help=help)
-    made.add_argument("--tokenizer", type=Path, metavar="FILE", help="a tokenizer.model of another DIR, not a new one")
-    made.add_argument("--workers", type=int, metavar="N", help="processes that encode (default: one a core)")
+        command.add_argument(name, type=int, default=default, metavar="BYTES", help=help)
+    command.add_argument(
+        "--tokenizer", type=Path, metavar="FILE", help="use the tokenizer.model of another DIR (default: train one)"
+    )
+    command.add_argument("--workers", type=int, metavar="N", help="processes that encode (default: one per core)")
 
 
 def main(argv: list[str] | None = None) -> int:

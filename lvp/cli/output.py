@@ -1,4 +1,4 @@
-"""Standard output and standard error that may be closed or full. A command completes all the same."""
+"""Standard output and standard error that may be closed or full without ending the command."""
 
 import contextlib
 import errno
@@ -9,7 +9,7 @@ from typing import Any, TextIO
 
 
 class Output:
-    """A stream that drops text after its first error, which `lost` keeps."""
+    """A stream that drops text after its first error. The attribute `lost` holds this error."""
 
     def __init__(self, stream: TextIO | None):
         self.lost: OSError | None = None

@@ -1,4 +1,4 @@
-"""Command lines: errors of one line that suggest the nearest name, and values from text."""
+"""Command lines: one-line errors that suggest the nearest name, and conversion of text to values."""
 
 import argparse
 import contextlib
@@ -19,7 +19,7 @@ _LARGEST = 2**53  # largest number up to which floats represent all whole number
 
 
 class Parser(argparse.ArgumentParser):
-    """argparse with errors of one line that begins with the program's short name, the last word of `prog`.
+    """argparse with one-line errors that begin with the program's short name (see `short_name`).
 
     A negative number in scientific notation is a value, not an option.
     """
@@ -53,7 +53,7 @@ class Parser(argparse.ArgumentParser):
 
 
 class Refused(argparse.Action):
-    """An option that a command does not have, with the reason as its error. Help does not show it."""
+    """An option that a command refuses with a reason. Help does not show it."""
 
     def __init__(self, option_strings, dest, *, reason: str):
         super().__init__(option_strings, argparse.SUPPRESS, nargs="*", help=argparse.SUPPRESS)
@@ -102,10 +102,10 @@ def whole(text: str) -> int:
 
 
 def add_command(subparsers: Any, name: str, function: Callable, text: str) -> argparse.ArgumentParser:
-    """A command among argparse's subparsers, which calls the function with its arguments."""
-    made = subparsers.add_parser(name, help=text, description=text, allow_abbrev=False)
-    made.set_defaults(function=function)
-    return made
+    """Adds a command that calls the function with its arguments, and returns the command's parser."""
+    command = subparsers.add_parser(name, help=text, description=text, allow_abbrev=False)
+    command.set_defaults(function=function)
+    return command
 
 
 def short_name(parser: argparse.ArgumentParser) -> str:
@@ -115,7 +115,7 @@ def short_name(parser: argparse.ArgumentParser) -> str:
 
 
 def setting(text: str) -> tuple[str, str]:
-    """key=value as a pair."""
+    """The pair (key, value) from the text key=value. Raises InputError without an equals sign."""
     key, equals, value = text.partition("=")
     if not equals:
         raise InputError(f"--set takes key=value, got {text!r}")
@@ -129,7 +129,7 @@ def need(command: str, *packages: str, extra: str) -> None:
 
 
 def parsed(key: str, value: Any, kind: Any) -> Any:
-    """`value` as `kind`.
+    """Converts a value to the type `kind`.
 
     Args:
       key: names the value in errors.
@@ -138,7 +138,7 @@ def parsed(key: str, value: Any, kind: Any) -> Any:
     Raises:
       InputError: a value of another type, or a number that is NaN, infinite or above 2^53.
     """
-    import pydantic  # of the lab, not of the library
+    import pydantic  # an extra: the library works without it
 
     if isinstance(value, str) and value.lower() == "none" and type(None) in get_args(kind):
         value = None
@@ -164,21 +164,20 @@ def parsed(key: str, value: Any, kind: Any) -> Any:
 def run_command(parser: Parser, argv: Sequence[str] | None, on_interrupt: Callable[[], None] = lambda: None) -> int:
     """Parses the arguments, runs their command and returns its exit code.
 
-    0: success. 1: the command failed on the way, or it succeeded and standard output was closed or full. 2: unusable
-    input. 130: interrupted; `on_interrupt` is called before the message. Errors are one line on standard error, after
-    the program's name.
+    0: success. 1: the command failed, or standard output was closed or full. 2: unusable input. 130: interrupted;
+    `on_interrupt` is called before the message. An error is one line on standard error, after the program's name.
     """
     name = short_name(parser)
     with outputs() as (out, err):
         try:
             arguments = parser.parse_args(argv)
             code = _exit_code(name, lambda: arguments.function(arguments), on_interrupt)
-        except SystemExit as end:  # of argparse
+        except SystemExit as end:  # argparse exits after help and after errors
             code = int(end.code or 0)
         out.flush()
         if out.lost is None:
             return code
-        if not isinstance(out.lost, BrokenPipeError):  # its reader has chosen to stop
+        if not isinstance(out.lost, BrokenPipeError):  # a closed pipe, as of `head`, is no problem to report
             print(f"{name}: standard output was lost: {out.lost.strerror}", file=sys.stderr)
         return code or 1
 

@@ -1,5 +1,4 @@
-"""python -m lvp recommend | table | coordinates: `lvp.parametrization.recommend`, `lvp.parametrization`,
-`lvp.coordinates`."""
+"""The commands recommend, table and coordinates of `python -m lvp`."""
 
 import argparse
 import dataclasses
@@ -16,84 +15,102 @@ WIDTHS, VOCAB = (32, 64, 128, 256), 1024
 
 
 def add(subparsers: Any) -> None:
-    """The three commands, into argparse's subparsers."""
+    """Adds the three commands to argparse's subparsers."""
     _add_recommend(subparsers)
     _add_table(subparsers)
     _add_coordinates(subparsers)
 
 
 def _add_recommend(subparsers) -> None:
-    text = "which learning rate and init every role should have, by which formula, and how far we measured that"
-    made = add_command(subparsers, "recommend", _recommend, text)
-    _add_size(made)
-    made.add_argument("--hidden-lr", type=float, required=True, metavar="RATE", help="tuned rate of hidden matrices")
-    made.add_argument("--rule", type=str.lower, default="lvp", help=RULE)
-    made.add_argument(
-        "--from-width", type=count, metavar="W", help="width of the smaller model the rates were tuned on"
+    text = "print the recommended learning rate and init std of every role, with formulas and evidence"
+    command = add_command(subparsers, "recommend", _recommend, text)
+    _add_size(command)
+    command.add_argument("--hidden-lr", type=float, required=True, metavar="RATE", help="tuned rate of hidden matrices")
+    command.add_argument("--rule", type=str.lower, default="lvp", help=RULE)
+    command.add_argument(
+        "--from-width", type=count, metavar="W", help="width of the smaller model on which the rates were tuned"
     )
-    made.add_argument("--from-vocab", type=count, metavar="M", help="its vocabulary (default: the same)")
-    made.add_argument("--embedding-lr", type=float, metavar="RATE", help="its embedding's rate, if tuned for itself")
-    made.add_argument("--kappa", type=float, metavar="K", help="of interpolated, from 0 to 1 (default: 1)")
-    made.add_argument("--tokenizer", type=Path, metavar="FILE", help="SentencePiece model, for κ of token frequencies")
-    made.add_argument("--corpus", type=Path, metavar="FILE", help="text whose tokens are counted: a file or directory")
-    _add_rows(made)
-    _add_json(made)
+    command.add_argument(
+        "--from-vocab", type=count, metavar="M", help="vocabulary of the smaller model (default: M of --vocab)"
+    )
+    command.add_argument(
+        "--embedding-lr", type=float, metavar="RATE", help="embedding rate of the smaller model, if tuned separately"
+    )
+    command.add_argument(
+        "--kappa", type=float, metavar="K", help="κ of the rule interpolated, from 0 to 1 (default: 1)"
+    )
+    command.add_argument(
+        "--tokenizer", type=Path, metavar="FILE", help="SentencePiece model, to compute κ from token frequencies"
+    )
+    command.add_argument("--corpus", type=Path, metavar="FILE", help="text for token frequencies: a file or directory")
+    _add_rows(command)
+    _add_json(command)
 
 
 def _add_table(subparsers) -> None:
-    text = "init std, learning-rate multiplier and decay of every role under a rule, or under all side by side"
-    made = add_command(subparsers, "table", _table, text)
-    _add_size(made)
-    made.add_argument("--rule", type=str.lower, help=f"{', '.join(RULES)} (default: all)")
-    made.add_argument("--kappa", type=float, metavar="K", help="of interpolated, from 0 to 1 (default: 1)")
-    unit = "hidden: multipliers of the hidden matrices' rate, as in recommend; paper: of the paper's constant"
-    made.add_argument("--normalize", default="hidden", help=f"{unit} (default: hidden)")
-    _add_rows(made)
-    _add_json(made)
+    text = "print init std, learning-rate multiplier and decay of every role, under one rule or under all rules"
+    command = add_command(subparsers, "table", _table, text)
+    _add_size(command)
+    command.add_argument("--rule", type=str.lower, help=f"{', '.join(RULES)} (default: all)")
+    command.add_argument(
+        "--kappa", type=float, metavar="K", help="κ of the rule interpolated, from 0 to 1 (default: 1)"
+    )
+    unit = "hidden: multipliers of the hidden matrices' rate; paper: multipliers of the paper's constant"
+    command.add_argument("--normalize", default="hidden", help=f"{unit} (default: hidden)")
+    _add_rows(command)
+    _add_json(command)
 
 
 def _add_coordinates(subparsers) -> None:
-    text = "train the built-in decoder a few steps at several widths: do activations and their changes keep their size?"
-    made = add_command(subparsers, "coordinates", _coordinates, text)
-    made.add_argument("--rule", type=str.lower, default="lvp", help=RULE)
+    text = "train a small decoder at several widths and test whether activations and their changes keep their size"
+    command = add_command(subparsers, "coordinates", _coordinates, text)
+    command.add_argument("--rule", type=str.lower, default="lvp", help=RULE)
     widths = ",".join(map(str, WIDTHS))
-    made.add_argument("--widths", type=_widths, default=WIDTHS, metavar="W,W,W", help=f"(default: {widths})")
-    vocab = f"a number, or 8d for eight times the width (default: {VOCAB})"
-    made.add_argument("--vocab", type=_vocab, default=VOCAB, metavar="M", help=vocab)
-    made.add_argument("--hidden-lr", type=float, default=0.002, metavar="RATE", help="at the smallest width (0.002)")
-    counts = {"layers": (2, "blocks"), "steps": (4, "of training"), "seeds": (4, "inits a width")}
+    command.add_argument("--widths", type=_widths, default=WIDTHS, metavar="W,W,W", help=f"widths (default: {widths})")
+    vocab = f"a number, or a multiple of the width such as 8d (default: {VOCAB})"
+    command.add_argument("--vocab", type=_vocab, default=VOCAB, metavar="M", help=vocab)
+    command.add_argument(
+        "--hidden-lr",
+        type=float,
+        default=0.002,
+        metavar="RATE",
+        help="rate of hidden matrices at the smallest width (default: 0.002)",
+    )
+    counts = {"layers": (2, "blocks"), "steps": (4, "training steps"), "seeds": (4, "inits per width")}
     for name, (default, what) in counts.items():
-        made.add_argument(f"--{name}", type=int, default=default, metavar="N", help=f"{what} (default: {default})")
-    _add_rows(made)
-    made.add_argument("--out", type=Path, metavar="FILE", help="picture, .png or .svg")
-    _add_json(made)
+        command.add_argument(f"--{name}", type=int, default=default, metavar="N", help=f"{what} (default: {default})")
+    _add_rows(command)
+    command.add_argument("--out", type=Path, metavar="FILE", help="file of the figure, .png or .svg")
+    _add_json(command)
 
 
-def _add_size(made) -> None:
-    made.add_argument("--width", type=count, required=True, metavar="W", help="width of the residual stream")
-    made.add_argument("--vocab", type=count, required=True, metavar="M", help="tokens of the vocabulary; 32k is 32,000")
+def _add_size(command) -> None:
+    command.add_argument("--width", type=count, required=True, metavar="W", help="width of the residual stream")
+    command.add_argument(
+        "--vocab", type=count, required=True, metavar="M", help="size of the vocabulary; 32k is 32,000"
+    )
 
 
-def _add_rows(made) -> None:
+def _add_rows(command) -> None:
     text = f"how embedding rows enter the model: {', '.join(TOKEN_ROWS)} (default: plain; sqrt: times √width)"
-    made.add_argument("--rows", default="plain", dest="token_rows", metavar="ROWS", help=text)
+    command.add_argument("--rows", default="plain", dest="token_rows", metavar="ROWS", help=text)
 
 
-def _add_json(made) -> None:
-    made.add_argument("--json", action="store_true", help="JSON instead of text")
+def _add_json(command) -> None:
+    command.add_argument("--json", action="store_true", help="JSON instead of text")
 
 
 def _widths(text: str) -> tuple[int, ...]:
     try:
         return tuple(int(part) for part in text.split(","))
     except ValueError:
-        raise argparse.ArgumentTypeError(f"must be whole numbers with commas between them, got {text!r}") from None
+        raise argparse.ArgumentTypeError(f"must be whole numbers separated by commas, got {text!r}") from None
 
 
 def _vocab(text: str):
     times, linear = text.removesuffix("d"), text.endswith("d")
     if not times.isdecimal():
-        raise argparse.ArgumentTypeError(f"must be a whole number, or one with a d for times the width, got {text!r}")
+        raise argparse.ArgumentTypeError(f"must be a whole number or a multiple of the width such as 8d, got {text!r}")
     return (lambda width: int(times) * width) if linear else int(times)
 
 
@@ -105,18 +122,18 @@ def _recommend(arguments) -> None:
     from lvp.parametrization.recommend import recommend
 
     names = ("width", "vocab", "hidden_lr", "rule", "from_width", "from_vocab", "embedding_lr", "kappa", "token_rows")
-    asked = {name: getattr(arguments, name) for name in names}
+    settings = {name: getattr(arguments, name) for name in names}
     counts, origin = None, ""
     if arguments.tokenizer or arguments.corpus:
         if not (arguments.tokenizer and arguments.corpus):
-            raise InputError("--tokenizer and --corpus go together: frequencies are those of a text's tokens")
-        recommend(**asked)  # what is wrong with the rest is said before a long text is read
+            raise InputError("--tokenizer and --corpus must be given together: token frequencies need both")
+        recommend(**settings)  # reports other errors before a long text is read
         need("recommend --tokenizer", "sentencepiece", extra="lab")
         from lvp.data.tokens import counts as token_counts
 
         counts, size = token_counts.count(arguments.tokenizer, arguments.corpus)
         origin = f"\n\nTokens counted in the first {size:,} bytes of {arguments.corpus}, by {arguments.tokenizer}"
-    advice = recommend(**asked, counts=counts)
+    advice = recommend(**settings, counts=counts)
     _print_json(advice.as_dict()) if arguments.json else print(f"{advice}{origin}")
 
 
@@ -127,7 +144,7 @@ def _table(arguments) -> None:
     size = {name: getattr(arguments, name) for name in ("width", "vocab", "normalize", "token_rows")}
     tables = [table(rule, kappa=arguments.kappa, **size) for rule in rules]
     if arguments.json:
-        _print_json({made.rule: dataclasses.asdict(made) for made in tables})
+        _print_json({rule_table.rule: dataclasses.asdict(rule_table) for rule_table in tables})
     else:
         print(tables[0] if len(tables) == 1 else side_by_side(tables))
 
@@ -138,7 +155,7 @@ def _coordinates(arguments) -> None:
     from lvp.coordinates import decoder
 
     if arguments.out:
-        picture(arguments.out)  # refused before minutes are spent
+        picture(arguments.out)  # checks the file's name before the training
     names = ("rule", "widths", "vocab", "hidden_lr", "layers", "steps", "seeds", "token_rows")
     coordinates = decoder.check(**{name: getattr(arguments, name) for name in names})
     _print_json(coordinates.as_dict()) if arguments.json else print(coordinates)

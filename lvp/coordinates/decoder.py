@@ -64,7 +64,7 @@ def check(
     stds = {width: {row.role: row.init_std for row in made.rows} for width, made in tables.items()}
     name = tables[widths[0]].rule if widths else rule
     unit = hidden_lr / tables[widths[0]]["hidden"].lr_multiplier if widths else hidden_lr
-    what = "m = " + (", ".join(str(vocab_of(d)) for d in widths) if callable(vocab) else str(vocab))
+    vocab_text = "m = " + (", ".join(str(vocab_of(d)) for d in widths) if callable(vocab) else str(vocab))
     return growth.check(
         lambda key, width: models[width].init(key, stds[width]),
         lambda params, tokens, width: _activations(models[width], params, tokens[:, :-1]),
@@ -75,8 +75,8 @@ def check(
         steps=steps,
         seeds=seeds,
         expected=_expected(list(tables.values())),
-        title=f"{name}: decoder of {layers} blocks, {what}, token rows {token_rows}, hidden rate {hidden_lr:g} at the "
-        "smallest width",
+        title=f"{name}: decoder of {layers} blocks, {vocab_text}, token rows {token_rows}, hidden rate {hidden_lr:g} "
+        "at the smallest width",
     )
 
 
@@ -137,7 +137,7 @@ def _expected(tables: list[Table]) -> dict[tuple[str, str], Expected]:
     logits = power([t["output"].init_std * t["output"].forward_multiplier * t.width**0.5 for t in tables])
     rows = f"the rule's own init, d^{init:.2f}, and rate, d^{rate:.2f}, of the embedding"
     head = f"the rule's own init of the head makes normalised activations into logits of d^{logits:.2f}"
-    made = {
+    powers = {
         ("embedding", "initial"): Expected(init, init, rows),
         ("embedding", "final"): Expected(min(init, rate), max(init, rate), rows),
         ("embedding", "change"): Expected(rate, rate, rows),
@@ -145,4 +145,4 @@ def _expected(tables: list[Table]) -> dict[tuple[str, str], Expected]:
         # The change, of order one, dominates later in training.
         ("logits", "final"): Expected(min(logits, 0.0), max(logits, 0.0), head),
     }
-    return {key: expected for key, expected in made.items() if max(abs(expected.low), abs(expected.high)) > _FLAT}
+    return {key: expected for key, expected in powers.items() if max(abs(expected.low), abs(expected.high)) > _FLAT}

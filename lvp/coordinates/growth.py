@@ -187,7 +187,9 @@ def check(
 
 def _check_names(width: int, measured: list[dict], expected: Mapping) -> None:
     if set(measured[-1]) != set(measured[0]):
-        raise InputError(f"apply gives other activations at width {width} than at the first width: return equal names")
+        raise InputError(
+            f"apply must return the same activation names at all widths; width {width} differs from the first"
+        )
     for name, quantity in expected:
         if name not in measured[0] or quantity not in QUANTITIES:
             raise InputError(f"expected has {(name, quantity)!r}, which is not measured: remove it")

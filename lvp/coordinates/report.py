@@ -122,7 +122,7 @@ def figure(coordinates: "Coordinates") -> "Figure":
 
 def _decade(series: list[Series]) -> tuple[float, float] | None:
     """Axis limits of at least a decade, so that flat series look flat."""
-    values = np.concatenate([one.y for one in series])
+    values = np.concatenate([series_.y for series_ in series])
     values = values[np.isfinite(values)]
     if not values.size:
         return None

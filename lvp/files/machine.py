@@ -1,8 +1,8 @@
-"""Tells errors of the machine from damage. No other module decides this.
+"""Distinguishes errors of the machine from damaged files. No other module decides this.
 
-A file is damaged if its content does not match its digest or cannot be parsed. A damaged file is replaced or passed
-over. Any error that is not about the file's name says that the machine gives no access for now: missing permission or
-memory, too many open files, a full or failing disk. The file is then kept, and the error is raised.
+A file is damaged if its content does not match its digest or cannot be parsed. A damaged file is replaced or skipped.
+Other errors, except those of a missing file, are errors of the machine: missing permission or memory, too many open
+files, a full or failing disk. The file is then kept, and the error is raised.
 """
 
 import errno
@@ -27,12 +27,12 @@ _REMEDIES = {
 
 
 def machine_error(error: BaseException | None, path: Path) -> OSError | None:
-    """The error of the machine behind an exception; None where there is none.
+    """The error of the machine that caused an exception, or None.
 
-    An exception's causes count, and so do error numbers in TensorStore's messages.
+    Examines the exception, its causes, and the error numbers in TensorStore's messages.
 
     Args:
-      path: named by the error if the exception names no file.
+      path: the file that the error names if the exception names no file.
     """
     while error is not None:
         number = error.errno if isinstance(error, OSError) else None
@@ -56,7 +56,7 @@ def check_readable(directory: Path) -> None:
 
 
 def walked(directory: Path) -> Iterator[tuple[str, list[str], list[str]]]:
-    """As `os.walk`, which skips directories that cannot be read. Raises their OSError."""
+    """Does what `os.walk` does, but raises the OSError of a directory that cannot be read."""
 
     def refuse(error: OSError) -> None:
         if not isinstance(error, ABSENT):

@@ -85,7 +85,7 @@ def alignment(
     described = roles.classify(gradients, extra=declarations)
     missing = [leaf.path for leaf in jax.tree.leaves(described) if leaf.path not in momentum]
     if missing:
-        raise InputError(f"momentum lacks {missing[0]!r}")
+        raise InputError(f"momentum has no leaf {missing[0]!r}")
     held = jax.tree.map(lambda leaf: momentum[leaf.path], described)
     products = jax.tree.map(
         lambda leaf, g, m: jnp.sum(wide(g) * wide(m), axis=leaf.layer_axes),
@@ -115,7 +115,9 @@ def _grouped(tree: Any, sums: Mapping[str, Any], measures, declarations: Sequenc
         role: [row for leaf, row in zip(described, rows, strict=True) if leaf.role == role] for role in roles.ROLES
     }
     totals = {
-        role: {n: sum(jnp.sum(row[n]) for row in some) for n in columns} for role, some in members.items() if some
+        role: {n: sum(jnp.sum(row[n]) for row in rows_of_role) for n in columns}
+        for role, rows_of_role in members.items()
+        if rows_of_role
     }
     return {
         "matrices": {

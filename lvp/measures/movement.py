@@ -103,10 +103,10 @@ def _angle(weights: Sequence[jax.Array], moves: Sequence[jax.Array], axes: tuple
 
 def _axes(axes: int | Sequence[int], rank: int) -> tuple[int, ...]:
     try:
-        given = tuple(operator.index(axis) for axis in (axes if isinstance(axes, Sequence) else (axes,)))
+        indices = tuple(operator.index(axis) for axis in (axes if isinstance(axes, Sequence) else (axes,)))
     except TypeError:
-        given = ()
-    counted = tuple(axis + rank if axis < 0 else axis for axis in given)
-    if not given or len(set(counted)) != len(counted) or not all(0 <= axis < rank for axis in counted):
+        indices = ()
+    counted = tuple(axis + rank if axis < 0 else axis for axis in indices)
+    if not indices or len(set(counted)) != len(counted) or not all(0 <= axis < rank for axis in counted):
         raise InputError(f"axes must be distinct axes of weights, which has rank {rank}, or None, got {axes!r}")
     return counted

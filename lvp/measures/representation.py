@@ -38,10 +38,10 @@ def representation_change(
     by_path = {}
     for path, x in inputs.items():
         if path not in leaves:
-            raise InputError(f"inputs has {path!r}, which is no parameter")
+            raise InputError(f"inputs has {path!r}, which is not a parameter")
         leaf, w, u = leaves[path]
         if leaf.stacked or w.ndim != 2:
-            raise InputError(f"{path!r} of shape {w.shape} is not one matrix")
+            raise InputError(f"{path!r} must be a single matrix, got shape {w.shape}")
         by_path[path] = {"representation_change": _change(leaf, wide(w), wide(u), jnp.asarray(x))}
     return {"matrices": by_path}
 
@@ -60,5 +60,5 @@ def _change(leaf: roles.Leaf, w: jax.Array, u: jax.Array, x: jax.Array) -> jax.A
     # Outputs in chunks of rows: all outputs of a head would be [N, vocab].
     zero = jnp.zeros((), w.dtype)
     (parts,) = chunks(min(default_chunk(w.shape[1]), x.shape[0]), wide(x))
-    (moved, stood), _ = jax.lax.scan(add, (zero, zero), parts)
-    return ratio(jnp.sqrt(moved), jnp.sqrt(stood))
+    (change, output), _ = jax.lax.scan(add, (zero, zero), parts)
+    return ratio(jnp.sqrt(change), jnp.sqrt(output))

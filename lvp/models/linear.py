@@ -53,7 +53,8 @@ def apply(params: Any, tokens: jax.Array) -> jax.Array:
 def dense_loss(params: Any, frequencies: jax.Array, targets: jax.Array, loss: str = "square") -> jax.Array:
     """Σ_i α_i ℓ(E_i W, Z_i) through all [m, m] logits, whose gradients `gradients` computes; a reference for tests.
 
-    Arguments as `gradients`; ℓ(z, z') = ‖z − z'‖²/(2m) for "square", −log softmax(z)[target] (nats) otherwise.
+    The arguments are those of `gradients`. ℓ(z, z') is ‖z − z'‖²/(2m) for "square", else −log softmax(z)[target] in
+    nats.
     """
     _check(params, frequencies, targets, loss)
     embedding, output = matrices(params)

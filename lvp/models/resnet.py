@@ -192,10 +192,10 @@ class ResNet(NamedTuple):
     init_stats() → stats: a nested dict like params of the running "mean" (zeros) and "var" (ones) of every
       normalisation.
     apply(params, stats, images_BHWC, negative_slope, train, capture=False) → (logits_BK, stats). With `train`, the
-      batch's own mean and variance normalise, and the running ones move towards them (the biased variance); without,
-      the running ones normalise and come back as they are. `negative_slope`: of every ReLU, a number or a traced
-      scalar: 0 is a ReLU, 0.1 a leaky ReLU. With capture, (logits_BK, stats, pre_activations): path of every ReLU →
-      its input, [B, H, W, C] of its stage.
+      batch's mean and (biased) variance normalise, and the running statistics move towards them. Without `train`, the
+      running statistics normalise and are returned unchanged. `negative_slope` is that of every ReLU, a number or a
+      traced scalar: 0 is a ReLU, 0.1 a leaky ReLU. With `capture`, the result is (logits_BK, stats, pre_activations),
+      where pre_activations maps the path of every ReLU to its input, [B, H, W, C] of its stage.
     """
 
     config: ResNetConfig

@@ -38,26 +38,26 @@ def mesh_sizes(text: str | Mapping[str, int], devices: int) -> dict[str, int]:
 
     Raises InputError: an unknown axis, a size that is not a positive whole number, a product other than `devices`.
     """
-    given = named_sizes(text)
-    named = math.prod(given.values())
-    if FSDP not in given and devices % named == 0:
-        given[FSDP] = devices // named
-    sizes = {name: given.get(name, 1) for name in AXES}
+    named = named_sizes(text)
+    product_of_named = math.prod(named.values())
+    if FSDP not in named and devices % product_of_named == 0:
+        named[FSDP] = devices // product_of_named
+    sizes = {name: named.get(name, 1) for name in AXES}
     if math.prod(sizes.values()) != devices:
         product = " × ".join(f"{name} {size}" for name, size in sizes.items())
-        raise InputError(f"mesh: {product} is {math.prod(sizes.values())} devices, not the {devices} there are")
+        raise InputError(f"mesh: {product} needs {math.prod(sizes.values())} devices, but there are {devices}")
     return sizes
 
 
 def named_sizes(text: str | Mapping[str, int]) -> dict[str, int]:
     """The sizes named in "fsdp=4,model=2" or a mapping. Raises InputError for an unknown axis or a wrong size."""
-    given = dict(text) if isinstance(text, Mapping) else _parsed(text)
-    for name, size in given.items():
+    sizes = dict(text) if isinstance(text, Mapping) else _parsed(text)
+    for name, size in sizes.items():
         if name not in AXES:
             raise unknown("axis of the mesh", name, AXES)
         if not isinstance(size, int) or size < 1:
             raise InputError(f"mesh: {name} must be a whole number above 0, got {size!r}")
-    return given
+    return sizes
 
 
 def _parsed(text: str) -> dict[str, int]:

@@ -44,7 +44,7 @@ def devices_of(topology: str) -> tuple[Sequence[Any], Accelerator | None]:
         return _of_host(shape), None
     if kind not in ACCELERATORS or not kind.startswith("v") or not all(n.isdecimal() for n in shape.split("x")):
         known = ", ".join(f"{name}:4x4" for name in ACCELERATORS if name.startswith("v"))
-        raise InputError(f"topology {topology!r} is none of {known} (other shapes too) or host:8")
+        raise InputError(f"topology must be like {known} or host:8, got {topology!r}")
     os.environ.setdefault("TPU_SKIP_MDS_QUERY", "1")  # no query of a metadata server
     os.environ.setdefault("TPU_MIN_LOG_LEVEL", "3")
     try:
@@ -163,11 +163,11 @@ def plan(cell: Cell, topology: str, mesh: str | Mapping[str, int] = "") -> Plan:
     devices, accelerator = devices_of(topology)
     sizes = sharding.mesh_sizes(mesh, len(devices))
     check_mesh(cell, sizes)
-    made = sharding.make_mesh(sizes, devices)
-    program = Program(cell, mesh=made)
+    device_mesh = sharding.make_mesh(sizes, devices)
+    program = Program(cell, mesh=device_mesh)
     compiled = _compiled(lambda: program.compile(_data_shapes(cell)), f"{topology}, {_mesh_words(sizes)}")
     per_step = hlo.collectives(compiled.as_text(), in_loop=True)
-    return Plan(topology, sizes, cell, accelerator, _memory(program, compiled), per_step, _loss(cell, made))
+    return Plan(topology, sizes, cell, accelerator, _memory(program, compiled), per_step, _loss(cell, device_mesh))
 
 
 def _compiled(compile_, what: str):

@@ -61,11 +61,11 @@ class OptimizerConfig:
         for name in self.traced:
             # batch_size is compiled, since it decides which measures exist.
             if name not in self._parameters or name == "batch_size":
-                raise InputError(f"traced: a lane cannot bring {name!r} for {self.kind}")
+                raise InputError(f"traced: {name!r} is not an option of {self.kind} that a lane can set")
 
     def _check_own(self, factory: Any) -> None:
         if self.kind in OPTIMIZERS:
-            raise InputError(f"optimizer {self.kind}: lvp has one of this name; call your own something else")
+            raise InputError(f"optimizer {self.kind}: lvp has an optimizer of this name; choose another name")
         if not callable(factory):
             raise InputError(f"factory of optimizer {self.kind} must be a function such as optax.adam, got {factory!r}")
         try:
@@ -204,8 +204,8 @@ class Cell(Sizes):
             raise InputError(f"warmup_steps {lane.warmup_steps}: the rates of this cell are constant (set cooldown)")
         if lane.warmup_steps + round((self.cooldown or 0) * self.steps) > self.steps:
             raise InputError(
-                f"warm-up ({lane.warmup_steps} steps) and cool-down ({self.cooldown:g} of them) are longer than the "
-                f"training ({self.steps} steps)"
+                f"warmup_steps ({lane.warmup_steps}) plus cooldown ({self.cooldown:g} of the steps) must not exceed "
+                f"steps ({self.steps})"
             )
 
     def example_lane(self) -> "Lane":

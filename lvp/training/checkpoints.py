@@ -90,7 +90,7 @@ def load(directory: Path, step: int, shapes: Any, configuration: str) -> Any:
     Raises:
       Damaged: with the path. A file of the step is missing or cannot be parsed, a leaf's digest differs, or the
         checkpoint belongs to another configuration.
-      OSError: the machine gives no access to the step for now (`lvp.files.machine`).
+      OSError: the step cannot be read for another reason than damage (`lvp.files.machine`).
     """
     path, metadata, state, problem = _path(directory, step), {}, None, None
     try:
@@ -127,8 +127,8 @@ def latest(directories: Iterable[Path], shapes: Any, configurations: Iterable[st
         _drop_unfinished(directory)
     common = sorted(set.intersection(*(set(steps(d)) for d in directories)))
     if processes.shared(shapes):  # the first process decides: others may not see the last step yet
-        said = processes.gathered(([0] * _SEEN + [step + 1 for step in common])[-_SEEN:])
-        common = [int(step) - 1 for step in said[0] if step]
+        last_steps = processes.gathered(([0] * _SEEN + [step + 1 for step in common])[-_SEEN:])
+        common = [int(step) - 1 for step in last_steps[0] if step]
     for step in reversed(common):
         try:
             pairs = zip(directories, configurations, strict=True)

@@ -49,7 +49,7 @@ class ImageCell(Sizes):
 
     def __post_init__(self):
         if any(not 0 <= part <= 1 for part in self.measured_parts):
-            raise InputError(f"measured_parts must be parts of the steps, from 0 to 1, got {self.measured_parts}")
+            raise InputError(f"measured_parts must be fractions of the steps, from 0 to 1, got {self.measured_parts}")
         self.check_steps()
         if not 0 <= self.first_phase <= 1:
             raise InputError(f"first_phase must be a fraction of the steps in [0, 1], got {self.first_phase}")

@@ -196,9 +196,9 @@ class Program(PackedProgram):
         if cell.cooldown is not None:
             rise = lane["warmup_steps"]
             rate = optim.trapezoid(rate, cell.steps, warmup_steps=rise, cooldown=cell.cooldown)
-        made = optim.parametrized(o.make, table, learning_rate=rate, **(dict(o.options) | lane["options"]))
+        tx = optim.parametrized(o.make, table, learning_rate=rate, **(dict(o.options) | lane["options"]))
         clip = self.cell.clip_norm
-        return made if clip is None else optax.chain(optax.clip_by_global_norm(clip), made)
+        return tx if clip is None else optax.chain(optax.clip_by_global_norm(clip), tx)
 
     def _init(self, lane):
         init_key, data_key = jax.random.split(jax.random.key(lane["seed"]))
@@ -234,9 +234,9 @@ class Program(PackedProgram):
         parts = windows.reshape(count, -1, windows.shape[1])
         total = jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), jax.eval_shape(function, parts[0]))
 
-        def add(total, some):
+        def add(total, windows):
             # Without the barrier, TPU's compiler fails: it moves sums over devices out of the loop.
-            part = function(some) if self.mesh is None else jax.lax.optimization_barrier(function(some))
+            part = function(windows) if self.mesh is None else jax.lax.optimization_barrier(function(windows))
             return jax.tree.map(jnp.add, total, part), None
 
         total, _ = jax.lax.scan(add, total, parts)
@@ -261,10 +261,12 @@ class Program(PackedProgram):
     def _snr(self, gradients: Gradients):
         """The signal-to-noise ratio φ of every parameter."""
         sizes = self.cell.micro_batches, self.cell.micro_batch_size
-        of_mean = measures.square_sums(gradients.gradient)
+        squares_of_mean = measures.square_sums(gradients.gradient)
         # Stacked layers share one φ.
         return jax.tree.map(
-            lambda one, mean: optim.snr_of_squares(jnp.sum(one), jnp.sum(mean), *sizes), of_mean, gradients.squares
+            lambda of_mean, mean: optim.snr_of_squares(jnp.sum(of_mean), jnp.sum(mean), *sizes),
+            squares_of_mean,
+            gradients.squares,
         )
 
     def _setting(self, lane, name):

@@ -66,8 +66,8 @@ def run(
             break
         leave = leaving()
         if shared:  # clocks and signals differ between processes, and all must make the same calls
-            said = processes.gathered([chunk, leave])
-            chunk, leave = int(said[0, 0]), bool(said[:, 1].any())
+            of_all = processes.gathered([chunk, leave])
+            chunk, leave = int(of_all[0, 0]), bool(of_all[:, 1].any())
         if leave and step < steps:
             raise Preempted(step, state)
     # Only the replicated entries that an outcome reads: a process may hold a part of the parameters.

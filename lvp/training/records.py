@@ -61,7 +61,7 @@ def read(path: Path) -> list[dict]:
     Raises:
       InputError: with file and line, for a missing file and for a line that is not a record of this format or was
         changed.
-      OSError: the machine gives no access to a file for now (`lvp.files.machine`).
+      OSError: a file cannot be read for another reason than damage (`lvp.files.machine`).
     """
     path = Path(path)
     files = listed(path, ".jsonl") if path.is_dir() else [path]
@@ -84,10 +84,10 @@ def _record(record: Any) -> dict:
     if isinstance(record, dict) and record.get("format", FORMAT) != FORMAT:
         raise ValueError(f"format {record['format']}, this version reads {FORMAT}")
     if not fits(record, _SHAPE) or not record.keys() <= _KEYS:
-        raise ValueError("it does not have a record's keys and values")
+        raise ValueError("keys are missing or have values of the wrong type")
     digest = record.pop("digest", None)  # old records have no digest
     if config_hash(record) != digest and digest is not None:
-        raise ValueError("it was changed since it was written")
+        raise ValueError("its content does not match its digest")
     return record
 
 

@@ -148,7 +148,7 @@ class ImageTask(Task):
         return ImageProgram(self.cell, lanes)
 
     def check_mesh(self, sizes: Mapping[str, int]) -> None:
-        raise InputError(f"mesh={dict(sizes)}: an image cell is trained on one device; leave the mesh out")
+        raise InputError(f"mesh={dict(sizes)}: an image cell is trained on one device; omit the mesh")
 
 
 def task_for(cell: Cell | ImageCell) -> Task:

@@ -1,1 +1,1 @@
-"""The driver of a sweep: its manifest, its trials, its status and the calls that start and resume it."""
+"""The driver of a sweep: manifest, trials, status, and the functions that start and resume a sweep."""

@@ -1,4 +1,4 @@
-"""Runs a sweep from configuration to table; the command line and notebooks call it."""
+"""Functions that run a sweep from its configuration to its table, for the command line and for notebooks."""
 
 import contextlib
 import json
@@ -51,22 +51,25 @@ def run(
     watch: Callable[[Any], None] | None = None,
     **config: Any,
 ):
-    """Runs an experiment and returns its tidy table (pandas.DataFrame, one row a lane; see
+    """Runs an experiment and returns its table: a pandas.DataFrame with one row per lane (see
     `lvp.training.records.table`).
 
     Args:
-      experiment, tier: as `python -m sweeps run` takes them. A file (*.py) is executed.
-      out: directory of the sweep; None is runs/EXPERIMENT-TIER-HASH under the working directory. One that holds the
-        same sweep is continued; one that holds another sweep, or anything else, raises InputError.
-      options: see `Options`. `executor=…` and the like may also be given directly as keywords.
-      dry_run: prints cells, lanes, tokens, FLOPs and expected hours, and returns None.
-      quiet: print nothing.
-      watch: called with the table of finished lanes whenever there are more, at most once a second, in another thread.
-        An exception in it is raised here after the sweep has ended.
-      config: keys of the experiment's configuration.
+      experiment, tier: the arguments of `python -m sweeps run`. An experiment's file (*.py) is executed.
+      out: directory of the sweep; None is runs/EXPERIMENT-TIER-HASH in the working directory. If the directory holds
+        the same sweep, the sweep continues.
+      options: see `Options`. Its fields may also be given as keywords, for example `executor="local"`.
+      dry_run: whether to print cells, lanes, tokens, FLOPs and expected hours, and to return None.
+      quiet: whether to print nothing.
+      watch: called in another thread with the table of finished lanes when it has grown, at most once per second. An
+        exception in it is raised here after the sweep has ended.
+      config: fields of the experiment's configuration.
 
-    Raises InputError for anything unusable, before anything is trained; RuntimeError when lanes failed, after all
-    others have finished; KeyboardInterrupt when interrupted, with everything finished kept.
+    Raises:
+      InputError: an argument, file or directory cannot be used; `out` holds another sweep or other files. Nothing is
+        trained.
+      RuntimeError: lanes failed. All other lanes have finished.
+      KeyboardInterrupt: interrupted. Finished lanes keep their records.
     """
     chosen = {k: config.pop(k) for k in list(config) if k in Options.__dataclass_fields__}
     options = replace(options, **chosen)
@@ -84,7 +87,7 @@ def start(
     quiet: bool = False,
     watch: Callable[[Any], None] | None = None,
 ):
-    """As `run`, with the experiment's configuration as a mapping. Its keys may equal names of options."""
+    """Does what `run` does. The configuration is a mapping, so its keys may equal names of options."""
     source = user_experiments.source(experiment) if user_experiments.is_file(str(experiment)) else None
     loaded = experiments.load(str(experiment), source)
     resolved = experiments.configured(loaded, tier, config)
@@ -97,18 +100,18 @@ def start(
     kind = "accelerator" if tier in ("gpu", "paper") else "cpu"
     devices = math.prod(named_sizes(options.mesh).values()) if options.mesh not in (None, NO_MESH) else 1
     workers = 1 if kind == "accelerator" or devices > 1 else cores()
-    # The measured speed is that of this machine's cores.
+    # Speeds are measured on the cores of this machine only.
     speed = calibration.read() if kind == "cpu" and devices == 1 else calibration.Speed()
     say(forecast.forecast(cells, workers, speed, kind, devices))
     if loaded.follow_up is not None:
-        say("lanes that follow from these results come on top")
+        say("lanes that depend on these results are not in the forecast")
     if out is not None:
         _check_directory(Path(out))
     if dry_run:
         _check_corpus(cells)
         return None
     datasets = {c.label: _dataset(c.cell) for c in cells}
-    # A relative path would mean another file where `resume` starts in another directory.
+    # `resume` may run in another working directory, so the path must be absolute.
     if specs := [d.spec for d in datasets.values() if d is not None]:
         resolved = replace(resolved, corpus=specs[0])
     manifest = Manifest(
@@ -122,11 +125,11 @@ def start(
     )
     out = Path(out) if out is not None else Path("runs") / f"{loaded.name}-{tier}-{manifest.hash}"
     manifest = replace(manifest, out=out.absolute())
-    _existing(manifest)  # a directory that holds anything else is refused before its lock file is written
+    _existing(manifest)  # refuses a directory with other files before the lock file is written
     try:
         manifest.out.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise InputError(f"--out {out} cannot be written: {error.strerror}") from None
+        raise InputError(f"--out {out} cannot be written: {error.strerror}; name another directory") from None
     with _driving(manifest.out, options):
         settled = _settle(manifest, say)
         with watched(settled, watch):
@@ -134,23 +137,29 @@ def start(
 
 
 def resume(out: str | Path, *, options: Options = DEFAULTS, quiet: bool = False):
-    """Continues the sweep in `out` and returns its table, as `run` does. Nothing that finished is done again."""
+    """Continues the sweep in `out` and returns its table, as `run` does. Finished lanes are not trained again."""
     manifest, _ = Manifest.recover(Path(out))
     datasets = {entry.label: _dataset(entry.cell) for entry in manifest.cells}
     for entry in (e for e in manifest.cells if e.dataset is not None):
         task, dataset = task_for(entry.cell), datasets[entry.label]
         for name, fingerprint in task.fingerprints(entry.dataset).items():
             if task.fingerprints(dataset)[name] != fingerprint:
-                raise InputError(f"{name} of {dataset.spec}: not the one that the sweep in {out} began with")
+                raise InputError(
+                    f"{name} of {dataset.spec} changed since the sweep in {out} began; restore it, or start a new sweep"
+                )
     places: dict[str, dict[str, Any] | None] = {label: d and d.to_dict() for label, d in datasets.items()}
     with _driving(manifest.out, options):
-        manifest, problem = Manifest.recover(manifest.out)  # another driver may have written it meanwhile
+        manifest, problem = Manifest.recover(manifest.out)  # another driver may have written it before the lock
         return _continue(_begun(manifest, problem, _printer(quiet), datasets=places), options, quiet)
 
 
 def _begun(manifest: Manifest, problem: str | None, say, **places: Any) -> Manifest:
-    """The manifest with the present places of its datasets and its experiment's file, written. A cache may have moved,
-    and manifest.json may have a problem."""
+    """Writes and returns the manifest with the present paths of its datasets and of its experiment's file.
+
+    Args:
+      problem: why manifest.json was restored from its copy; None if it was not.
+      places: fields of the manifest that hold paths.
+    """
     if problem:
         say(f"{problem}: restored from its copy")
     if any(getattr(manifest, name) != place for name, place in places.items()):
@@ -161,14 +170,14 @@ def _begun(manifest: Manifest, problem: str | None, say, **places: Any) -> Manif
 
 @contextlib.contextmanager
 def _driving(out: Path, options: Options) -> Iterator[None]:
-    """Holds the sweep's directory for the block. An interrupt names the command that goes on, however often the user
-    interrupts."""
+    """Holds the lock of the sweep's directory during the block. An interrupt names the command that continues the
+    sweep."""
     with only_driver(out):
         try:
             yield
         except KeyboardInterrupt:
             again = resume_command(out, *options.where())
-            raise KeyboardInterrupt(f"interrupted; `{again}` goes on from here") from None
+            raise KeyboardInterrupt(f"interrupted; `{again}` continues from here") from None
 
 
 def _dataset(cell):
@@ -176,7 +185,7 @@ def _dataset(cell):
 
 
 def _check_corpus(cells) -> None:
-    """Raises the InputError of `_dataset` for a local corpus that is missing or empty.
+    """Raises the InputError of `_dataset` if a local corpus is missing or empty.
 
     Trains no tokenizer and downloads nothing.
     """
@@ -189,19 +198,24 @@ def _check_corpus(cells) -> None:
 
 
 def _check_directory(out: Path) -> None:
-    """InputError where `out` is a file, or cannot be written."""
+    """Raises InputError if `out` is a file or cannot be written."""
     parent = out.absolute()
     while not parent.exists():
         parent = parent.parent
     if not parent.is_dir():
-        raise InputError(f"--out {out}: {parent} is not a directory")
+        raise InputError(f"--out {out}: {parent} is not a directory; name another directory")
     if not os.access(parent, os.W_OK | os.X_OK):
-        raise InputError(f"--out {out}: {parent} cannot be written")
+        raise InputError(f"--out {out}: {parent} cannot be written; name another directory")
 
 
 def _existing(manifest: Manifest) -> tuple[Manifest | None, str | None]:
-    """The manifest of the same sweep in its directory, and the problem with manifest.json if its copy was read. None
-    for a new directory, or one that lost both. InputError where the directory holds anything else."""
+    """Returns the manifest of the same sweep in its directory, and the problem with manifest.json if the copy was read.
+
+    The manifest is None if the directory is new, or if manifest.json and its copy are lost.
+
+    Raises:
+      InputError: the directory holds another sweep or other files.
+    """
     out = manifest.out
     _check_directory(out)
     unusable = None
@@ -221,19 +235,20 @@ def _existing(manifest: Manifest) -> tuple[Manifest | None, str | None]:
     if used and not any(record.get("sweep") == manifest.hash for record in manifest.read_records()):
         if (out / NAME).exists():
             raise unusable
-        raise InputError(f"--out {out} holds files that are not of this sweep; name an empty or new directory")
+        raise InputError(f"--out {out} holds files that do not belong to this sweep; name an empty or new directory")
     return None, None
 
 
 def _settle(manifest: Manifest, say) -> Manifest:
-    """The manifest of the same sweep in its directory, or this one; written, with a copy of the experiment's file."""
+    """Writes and returns the manifest: the existing manifest of the same sweep, or this one. Copies the experiment's
+    file."""
     existing, problem = _existing(manifest)
     try:
         settled = _begun(existing or manifest, problem, say, datasets=manifest.datasets, source=manifest.source)
         if settled.source is not None:
             user_experiments.keep(settled.source, settled.out / user_experiments.KEPT)
     except OSError as error:
-        raise InputError(f"--out {manifest.out} cannot be written: {error.strerror}") from None
+        raise InputError(f"--out {manifest.out} cannot be written: {error.strerror}; name another directory") from None
     return settled
 
 
@@ -242,8 +257,8 @@ def _printer(quiet: bool):
 
 
 def _holds_accelerator() -> str | None:
-    """The platform of the accelerator that this process has initialised; None without one."""
-    # The public functions would initialise the accelerator.
+    """The platform of the accelerator that this process has initialised, or None."""
+    # JAX's public functions would initialise the accelerator.
     if not xla_bridge.backends_are_initialized():
         return None
     platform = jax.default_backend()
@@ -253,25 +268,25 @@ def _holds_accelerator() -> str | None:
 def _executor(out: Path, options: Options, settings: Settings, say):
     held = _holds_accelerator()
     if held:
-        say(f"this process already holds the {held.upper()}, which workers cannot share: running in this process")
+        say(f"this process already holds the {held.upper()}, so workers cannot use it: training in this process")
     if options.executor == "local" or held:
         return LocalExecutor(out, in_process=held is not None)
-    from sweeps.executors.ray_tune import RayExecutor  # the local executor needs no Ray
+    from sweeps.executors.ray_tune import RayExecutor  # the local executor works without Ray
 
     return RayExecutor(out, options.ray_address, settings)
 
 
 def _continue(manifest: Manifest, options: Options, quiet: bool):
-    """Runs a sweep's unfinished lanes, draws its figure and returns its table. The caller holds the directory."""
+    """Runs a sweep's unfinished lanes, draws its figure and returns its table. The caller holds the lock."""
     say = _printer(quiet)
     failures: list[str] = []
     interrupted = False
     _write_lane_index(manifest)
-    for problem in manifest.set_damaged_aside():
-        say(f"{problem}: set aside, its lane is trained again")
+    for problem in manifest.rename_damaged():
+        say(f"{problem}: renamed to *.damaged, its lane is trained again")
     if len(manifest.finished()) == manifest.num_lanes:
         table = results.draw(manifest, _printer(quiet=True))
-        say(f"every lane has a record: nothing is left to do in {manifest.out}")
+        say(f"all lanes have records: nothing to do in {manifest.out}")
         if options.track:
             _track(manifest, options.track, say)
         return table
@@ -284,7 +299,7 @@ def _continue(manifest: Manifest, options: Options, quiet: bool):
     except Exception as error:
         if not (interrupted or failures):
             raise
-        say(f"{type(error).__name__}: {error}")  # the failures below matter more
+        say(f"{type(error).__name__}: {error}")  # the interrupt or the failures are raised below
     if interrupted:
         raise KeyboardInterrupt
     again = resume_command(manifest.out, *options.where())
@@ -297,18 +312,19 @@ def _continue(manifest: Manifest, options: Options, quiet: bool):
 
 
 def _write_lane_index(manifest: Manifest) -> None:
-    with contextlib.suppress(OSError):  # on a full disk `status` works without it, but slower
+    with contextlib.suppress(OSError):  # `status` works without the index, but slower
         lane_index.write(manifest)
 
 
 def _in_its_environment(manifest: Manifest, options: Options, say) -> tuple[Manifest, dict[str, Any]]:
-    """The manifest with the environment that its sweep began with, and the present one, which workers must have too.
+    """Returns the manifest with the environment of its first session, and the present environment.
 
-    InputError where they differ and the options do not allow it.
+    Raises:
+      InputError: the environments differ, and the options do not allow it.
     """
     present = environment.present()
     if manifest.environment is None:
-        say(f"{manifest.out} does not say in which environment it began: its other lanes get the present one")
+        say(f"{manifest.out} has no recorded environment: its remaining lanes use the present environment")
         manifest = replace(manifest, environment=present)
         manifest.write()
     if options.ray_address:
@@ -316,14 +332,20 @@ def _in_its_environment(manifest: Manifest, options: Options, say) -> tuple[Mani
     if parts := environment.differences(manifest.environment or present, present):
         began = f"{manifest.out} began with {', '.join(parts)}"
         if not options.allow_other_version:
-            raise InputError(f"{began}: other bits are possible; go on with the first, or give --allow-other-version")
-        say(f"{began}: lanes from here on may have other bits, and their records name the present one")
+            raise InputError(
+                f"{began}; results may not be bit-exact: restore the first environment, or give --allow-other-version"
+            )
+        say(f"{began}; the remaining lanes may not be bit-exact, and their records name the present environment")
     return manifest, present
 
 
 def _work(manifest: Manifest, options: Options, quiet: bool, say) -> tuple[Manifest, list[str], bool]:
     """Runs the unfinished lanes. Returns the manifest with its packing, the failures of trials whose lanes have no
-    record, and whether the user interrupted. RuntimeError where the directory was moved or unmounted meanwhile."""
+    record, and whether the user interrupted.
+
+    Raises:
+      RuntimeError: the sweep's directory was moved, removed or unmounted during the session.
+    """
     manifest, present = _in_its_environment(manifest, options, say)
     session = json.dumps({"time": time.time(), "host": socket.gethostname()}) + "\n"
     write_whole(manifest.session_path, session)
@@ -333,8 +355,8 @@ def _work(manifest: Manifest, options: Options, quiet: bool, say) -> tuple[Manif
     finally:
         if lost(manifest, session) is Reason.MOVED:
             raise RuntimeError(
-                f"{manifest.out} was moved, removed or unmounted: the sweep has stopped; "
-                "`python -m sweeps resume DIR` with its present place goes on"
+                f"{manifest.out} was moved, removed or unmounted, so the sweep stopped; "
+                "continue it with `python -m sweeps resume DIR`, where DIR is its present path"
             ) from None
 
 
@@ -356,9 +378,9 @@ def _work_in_session(
         manifest = _packed(manifest, executor, options, settings, say)
         manifest.make_lane_directories()
         failures = _execute(manifest, executor, settings, options.track, quiet, say)
-        with_more = replace(manifest)  # reads the cells again, with lanes that follow from these results
+        with_more = replace(manifest)  # computes the cells again, with the lanes that depend on these results
         if not failures and with_more.num_lanes > manifest.num_lanes:
-            say(f"{with_more.num_lanes - manifest.num_lanes} lanes follow from these results")
+            say(f"{with_more.num_lanes - manifest.num_lanes} lanes added that depend on these results")
             manifest = with_more
             _write_lane_index(manifest)
             failures = _execute(manifest, executor, settings, options.track, quiet, say)
@@ -370,19 +392,19 @@ def _work_in_session(
     if not lost(manifest, session):
         if not (interrupted or failures):
             _keep_speed(manifest, seconds)
-        said = {"seconds": round(seconds, 1), "interrupted": interrupted}
-        append_line(manifest.out / "sessions.jsonl", json.dumps(said))
+        ended = {"seconds": round(seconds, 1), "interrupted": interrupted}
+        append_line(manifest.out / "sessions.jsonl", json.dumps(ended))
     say(f"ran for {forecast.duration(seconds)}")
     return manifest, failures, interrupted
 
 
 def _keep_speed(manifest: Manifest, seconds: float) -> None:
-    """Keeps this session's speed for later forecasts, if it trained the whole sweep on this machine's cores."""
+    """Keeps this session's speed for later forecasts if the session trained the whole sweep on this machine's cores."""
     packing, trials_done = manifest.packing, _trials_done(manifest)
     one_session = not (manifest.out / "sessions.jsonl").exists()
     if packing and packing["platform"] == "cpu" and "mesh" not in packing and trials_done and one_session:
         cells = [entry.cell for entry in manifest.cells]
-        with contextlib.suppress(OSError):  # a forecast is not worth an error
+        with contextlib.suppress(OSError):  # only forecasts use the speed
             old = calibration.read()
             calibration.keep(calibration.measured(old, cells, trials_done, packing["workers"], seconds))
 
@@ -394,18 +416,19 @@ def _trials_done(manifest: Manifest) -> list[dict]:
 
 
 def _packed(manifest: Manifest, executor, options: Options, settings: Settings, say) -> Manifest:
-    """The manifest with its packing: the one it has, the one that the options name, or the fastest here. The options
-    may name another mesh at any time, since machines come and go."""
+    """Returns the manifest with its packing. The first session chooses the packing; `--mesh` replaces it."""
     kept = manifest.packing if options.mesh is None else None
     if kept is not None:
         manifest.check_packing()
     hosts = options.hosts if kept is None else kept.get("hosts", 1)
-    if hosts > 1 and hosts > (machines := executor.machines()):  # Ray would wait for them forever
-        where = "the cluster has" if options.ray_address else "without --ray-address there is"
-        raise InputError(f"hosts={hosts}: {where} {machines}; name a larger cluster, or another --mesh and --hosts")
+    if hosts > 1 and hosts > (machines := executor.machines()):  # Ray would wait for the machines forever
+        remedy = "use a larger cluster" if options.ray_address else "give --ray-address"
+        raise InputError(
+            f"hosts={hosts} is more than the available machines ({machines}); {remedy}, or other --mesh and --hosts"
+        )
     if kept is not None:
         if options.pack or options.threads:
-            say("this sweep keeps the packing it began with; --pack and --threads change nothing, --mesh would")
+            say("--pack and --threads are ignored: the sweep keeps its packing; --mesh replaces it")
         return manifest
     options = replace(options, mesh=None) if options.mesh == NO_MESH else options
     packing = measured(manifest, executor, options, settings, cores(), say)
@@ -416,7 +439,7 @@ def _packed(manifest: Manifest, executor, options: Options, settings: Settings, 
 
 def _execute(manifest: Manifest, executor, settings: Settings, tracker: str | None, quiet: bool, say) -> list[str]:
     packing = manifest.packing
-    assert packing is not None  # `_packed` was called
+    assert packing is not None  # set by `_packed`
     device = {"device": f"{packing['platform']} {packing['device']}"} if "device" in packing else {}
     settings = replace(
         settings,
@@ -430,7 +453,7 @@ def _execute(manifest: Manifest, executor, settings: Settings, tracker: str | No
     if settings.pin and (unpinned := cpu_affinity.problem()):
         say(unpinned)
     todo = trials(manifest, packing["lanes_per_program"], packing["workers"], manifest.finished())
-    manifest.leave_path.unlink(missing_ok=True)  # of a driver that was killed
+    manifest.leave_path.unlink(missing_ok=True)  # a killed driver may have left it
     lock, failures, lanes_of = threading.Lock(), {}, {trial["id"]: trial["lanes"] for trial in todo}
 
     def on_done(report):
@@ -439,18 +462,18 @@ def _execute(manifest: Manifest, executor, settings: Settings, tracker: str | No
                 return
             append_line(manifest.out / "trials.jsonl", json.dumps(report | {"time": round(time.time(), 1)}))
             if tracker:
-                with contextlib.suppress(OSError, InputError):  # missing files are written, or reported, at the end
+                with contextlib.suppress(OSError, InputError):  # `_continue` writes missing files or raises
                     tracking.track(manifest, tracker, lanes_of[report["trial"]])
 
     def on_failed(trial, reason):
         cell = manifest.cells[trial["cell"]].label
         with lock:
             failures[trial["id"]] = trial["lanes"], reason
-            said = {"trial": trial["id"], "cell": cell, "lanes": trial["lanes"], "reason": reason}
+            failure = {"trial": trial["id"], "cell": cell, "lanes": trial["lanes"], "reason": reason}
             if lost(manifest, settings.session):
                 return
-            with contextlib.suppress(OSError):  # on a full disk the failure is still reported below
-                append_line(manifest.failures_path, json.dumps(said))
+            with contextlib.suppress(OSError):  # `_execute` returns the failure all the same
+                append_line(manifest.failures_path, json.dumps(failure))
 
     with Progress(manifest, quiet):
         executor.run(todo, settings, packing["workers"], on_done, on_failed)
@@ -462,25 +485,26 @@ def _execute(manifest: Manifest, executor, settings: Settings, tracker: str | No
 
 
 def status(out: str | Path) -> str:
-    """The status of the sweep in `out` as text: finished, diverged, failed and running lanes by cell; lanes an hour and
-    time left while a driver runs. Does not execute an experiment's own file."""
+    """The status of the sweep in `out` as text: finished, diverged, failed and running lanes per cell; lanes per hour
+    and time left while a driver runs. Does not execute a user's experiment file."""
     return status_text(Manifest.read(Path(out)))
 
 
 def track(out: str | Path, tracker: str = "tensorboard", *, quiet: bool = False) -> Path:
-    """Writes the files of a tracking tool for the finished lanes in `out` (`sweeps.reporting.tracking`) and returns
-    their directory."""
+    """Writes a tracking tool's files for the finished lanes in `out` and returns their directory
+    (`sweeps.reporting.tracking`)."""
     return _track(Manifest.read(Path(out)), tracker, _printer(quiet))
 
 
 def _track(manifest: Manifest, tracker: str, say) -> Path:
     folder = tracking.track(manifest, tracker)
     shown = f"{tracker}: {tracking.tracker_named(tracker).shown_by} {folder}"
-    say(shown if folder.exists() else "no lane has finished: there is nothing to track")
+    say(shown if folder.exists() else "no lane has finished: nothing to track")
     return folder
 
 
 def table_of(out: str | Path):
-    """The tidy table of the finished lanes in `out`. Does not execute an experiment's own file."""
+    """The table of the finished lanes in `out` (`lvp.training.records.table`). Does not execute a user's experiment
+    file."""
     manifest = Manifest.read(Path(out))
     return records.table(manifest.read_records(lane_index.lanes(manifest)))

@@ -1,4 +1,4 @@
-"""Speed of this machine, measured by the sweeps that ran on it and kept in the cache directory for the forecast."""
+"""The speed of this machine, measured by earlier sweeps and kept in the cache directory for the forecast."""
 
 import json
 import math
@@ -12,8 +12,7 @@ from lvp.files import cache_dir, write_whole
 from lvp.parallel.hardware import processor
 
 FILE = "speed.json"  # in the cache directory: machine → Speed
-# Model FLOP/s of a worker before it is measured: a pinned CPU core on small float32 models, an accelerator on float32
-# models of a few hundred columns.
+# Model FLOP/s of a worker without a measurement, for small float32 models.
 ASSUMED_FLOPS = {"cpu": 9.0e10, "accelerator": 2.0e13}
 ASSUMED_START, ASSUMED_COMPILE = 15.0, 6.0  # seconds
 
@@ -22,12 +21,13 @@ ASSUMED_START, ASSUMED_COMPILE = 15.0, 6.0  # seconds
 class Speed:
     """The speed of one machine: floating-point rate of its workers, seconds of start and of compilation."""
 
-    flops: Mapping[str, float] = field(default_factory=dict)  # `kind_of` a cell → model FLOP/s of a worker
-    start_seconds: float | None = None  # of a session outside its trials: workers' start, measurement of threads
-    compile_seconds: float | None = None  # of a cell in one worker: compilation and data
+    flops: Mapping[str, float] = field(default_factory=dict)  # `kind_of(cell)` → model FLOP/s of a worker
+    start_seconds: float | None = None  # seconds of a session outside its trials
+    compile_seconds: float | None = None  # seconds in which a worker compiles a cell and loads its data
 
     def flops_of(self, cell: Any) -> float | None:
-        """FLOP/s of a worker on a cell: of the measured cell nearest in size and of the same class, or None."""
+        """FLOP/s of a worker on a cell, from the measured cell of the same class and the nearest size. None without
+        such a measurement."""
         name, _, size = kind_of(cell).partition("/")
         known = {key: value for key, value in self.flops.items() if key.partition("/")[0] == name}
         near = min(known, key=lambda key: abs(int(key.partition("/")[2]) - int(size)), default=None)
@@ -40,12 +40,12 @@ def kind_of(cell: Any) -> str:
 
 
 def machine() -> str:
-    """The processor's model and the number of cores. It names no host."""
+    """The number of cores and the processor's model, without the host's name."""
     return f"{os.cpu_count()} cores, {processor()[0]}"
 
 
 def read() -> Speed:
-    """The measured speed of this machine; without values if no sweep has finished on it."""
+    """The measured speed of this machine. Its fields are empty if no sweep has finished on this machine."""
     try:
         return Speed(**json.loads((cache_dir() / FILE).read_text())[machine()])
     except (OSError, ValueError, KeyError, TypeError):
@@ -55,13 +55,14 @@ def read() -> Speed:
 def measured(
     old: Speed, cells: Sequence[Any], trials: Sequence[Mapping[str, Any]], workers: int, seconds: float
 ) -> Speed:
-    """The speed after a session.
+    """The speed measured by a session.
 
     Args:
-      old: kept for the kinds of cells that the session did not train.
-      cells: of the sweep.
+      old: the earlier speed, kept for the kinds of cells that the session did not train.
+      cells: the sweep's cells.
       trials: the session's entries of trials.jsonl.
-      workers, seconds: of the session.
+      workers: the session's number of workers.
+      seconds: the session's duration.
     """
     rates: dict[str, list[float]] = {}
     for trial in trials:
@@ -82,7 +83,7 @@ def keep(speed: Speed) -> None:
     path = cache_dir() / FILE
     try:
         machines = json.loads(path.read_text())
-    except (FileNotFoundError, ValueError):  # an error of the machine must not drop the other machines
+    except (FileNotFoundError, ValueError):  # other errors are raised: they must not delete the other machines' speeds
         machines = {}
     path.parent.mkdir(parents=True, exist_ok=True)
     write_whole(path, json.dumps(machines | {machine(): asdict(speed)}, indent=1, sort_keys=True) + "\n")

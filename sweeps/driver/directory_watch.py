@@ -1,4 +1,4 @@
-"""Notices that the sweep's directory was moved, removed or unmounted while its driver runs."""
+"""A thread that detects that the sweep's directory was moved, removed or unmounted."""
 
 import _thread
 import signal
@@ -11,7 +11,7 @@ INTERVAL = 0.5  # seconds
 
 
 class DirectoryWatch(threading.Thread):
-    """Interrupts the main thread once the directory no longer holds this driver's session; ends with the block."""
+    """Interrupts the main thread when the directory has gone. Runs until the block ends."""
 
     def __init__(self, manifest: Manifest, session: str):
         super().__init__(daemon=True)
@@ -20,7 +20,7 @@ class DirectoryWatch(threading.Thread):
     def run(self) -> None:
         while not self.ended.wait(INTERVAL):
             if lost(self.manifest, self.session) is Reason.MOVED:
-                # A background process may ignore Ctrl-C.
+                # SIGINT may be ignored: a shell starts background processes this way.
                 handled = (n for n in (signal.SIGINT, signal.SIGTERM) if callable(signal.getsignal(n)))
                 _thread.interrupt_main(next(handled, signal.SIGINT))
                 return

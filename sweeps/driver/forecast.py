@@ -1,4 +1,4 @@
-"""The cost of a sweep before it runs, and durations in words."""
+"""The cost of a sweep before it runs, and the text of durations."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -9,16 +9,17 @@ from sweeps.driver.calibration import ASSUMED_COMPILE, ASSUMED_FLOPS, ASSUMED_ST
 
 @dataclass(frozen=True)
 class Cost:
-    """The cost of all lanes of one cell: training tokens and model FLOPs."""
+    """The cost of all lanes of one cell."""
 
     label: str
     lanes: int
-    params: int
-    tokens: float
-    flops: float
+    params: int  # of the cell's model
+    tokens: float  # training tokens of all lanes
+    flops: float  # model FLOPs of all lanes
 
 
 def cost(cells: Sequence[CellLanes]) -> list[Cost]:
+    """The cost of each cell."""
     return [
         Cost(
             c.label,
@@ -32,12 +33,13 @@ def cost(cells: Sequence[CellLanes]) -> list[Cost]:
 
 
 def forecast(cells: Sequence[CellLanes], workers: int, speed: Speed, kind: str, devices: int = 1) -> str:
-    """The table that is printed before anything is run.
+    """The table of costs that is printed before the sweep runs.
 
     Args:
-      workers: the number of workers. devices: of each worker's mesh.
-      speed: of this machine. Values that it lacks are assumed, and the table says so.
+      workers: the number of workers.
+      speed: the speed of this machine. Missing values are assumed, and the text says so.
       kind: "cpu" or "accelerator", for the assumed FLOP/s.
+      devices: the number of devices in each worker's mesh.
     """
     rows = cost(cells)
     lines = [f"{'cell':<16} {'lanes':>6} {'params':>9} {'tokens':>9} {'FLOPs':>9}"]
@@ -52,9 +54,9 @@ def forecast(cells: Sequence[CellLanes], workers: int, speed: Speed, kind: str, 
     start = ASSUMED_START if speed.start_seconds is None else speed.start_seconds
     start += trained * (ASSUMED_COMPILE if speed.compile_seconds is None else speed.compile_seconds)
     basis = "measured on this machine" if all(rates) else f"{_si(assumed)}FLOP/s per worker assumed, not measured"
-    who = f"{workers} worker{'s' * (workers > 1)}"
+    on_workers = f"{workers} worker{'s' * (workers > 1)}"
     parts = f"{duration(start)} for start and compilation, {duration(training)} of training ({basis})"
-    return "\n".join([*lines, f"expected: {duration(start + training)} on {who}: {parts}"])
+    return "\n".join([*lines, f"expected: {duration(start + training)} on {on_workers}: {parts}"])
 
 
 def _si(x: float) -> str:
@@ -75,6 +77,7 @@ def _si(x: float) -> str:
 
 
 def duration(seconds: float) -> str:
+    """The seconds as text in seconds, minutes, hours or days."""
     if seconds < 90:
         return f"{seconds:.0f} s"
     if seconds < 5400:

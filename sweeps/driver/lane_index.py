@@ -1,5 +1,7 @@
-"""The lane index OUT/lanes.json: a sweep's cells and the hashes of their lanes. `run` and `resume` write it, so that
-`status` does not execute an experiment's own file."""
+"""The lane index OUT/lanes.json: a sweep's cells and the hashes of their lanes.
+
+`run` and `resume` write the index. `status` reads it and so does not execute a user's experiment file.
+"""
 
 import json
 import re
@@ -30,7 +32,7 @@ class IndexedCell(NamedTuple):
 
 
 def write(manifest: Manifest) -> None:
-    """Writes OUT/lanes.json from the manifest's cells. `more` is true while lanes may still follow from results."""
+    """Writes OUT/lanes.json from the manifest's cells. Its key `more` tells whether results may still add lanes."""
     experiment, config = manifest.resolved
     planned = sum(len(c.lanes) for c in experiment.cells(config))
     content = {
@@ -43,27 +45,27 @@ def write(manifest: Manifest) -> None:
 
 
 def read(manifest: Manifest, *, execute: bool = False) -> list[IndexedCell]:
-    """The cells of the lane index, or those of the experiment's code where the file is missing, damaged or older than
-    the lanes that follow from its results.
+    """The sweep's cells, from the lane index. The experiment's code gives the cells if the index is missing, damaged or
+    lacks the lanes that its results have added.
 
     Args:
-      execute: whether an experiment's own file may be executed for that.
+      execute: whether a user's experiment file may be executed.
 
     Raises:
-      InputError: the experiment's own file is needed, and `execute` is False.
+      InputError: a user's experiment file is needed, and `execute` is False.
     """
     try:
         content = json.loads((manifest.out / NAME).read_text())
         if fits(content, _SHAPE) and content.pop("digest") == records.config_hash(content):
             cells = [IndexedCell(**cell) for cell in content["cells"]]
             ours = content["sweep"] == manifest.hash and all(map(_usable, cells))
-            if ours and ((manifest.source and not execute) or not (content["more"] and _all_stand(manifest, cells))):
+            if ours and ((manifest.source and not execute) or not (content["more"] and _all_recorded(manifest, cells))):
                 return cells
     except (*ABSENT, ValueError, TypeError, RecursionError):
         pass
     if manifest.source is not None and not execute:
         path, again = manifest.out / NAME, resume_command(manifest.out)
-        raise InputError(f"{path} does not say what cells the sweep has; `{again}` writes it anew")
+        raise InputError(f"{path} is missing or damaged; `{again}` writes it again")
     return _derived(manifest)
 
 
@@ -77,9 +79,9 @@ def _derived(manifest: Manifest) -> list[IndexedCell]:
 
 
 def _usable(cell: IndexedCell) -> bool:
-    """Whether the label can be printed and the lanes can be names of files."""
+    """Whether the label is printable, the steps are positive and the lanes are hashes."""
     return cell.label.isprintable() and cell.steps > 0 and all(re.fullmatch("[0-9a-f]{16}", h) for h in cell.lanes)
 
 
-def _all_stand(manifest: Manifest, cells: list[IndexedCell]) -> bool:
+def _all_recorded(manifest: Manifest, cells: list[IndexedCell]) -> bool:
     return all(manifest.record_path(h).exists() for cell in cells for h in cell.lanes)

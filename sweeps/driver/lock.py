@@ -1,4 +1,4 @@
-"""One driver per sweep: a file lock in its directory, which ends with the process that holds it."""
+"""The file lock that allows one driver per sweep. It ends with the process that holds it."""
 
 import contextlib
 import fcntl
@@ -12,7 +12,7 @@ from lvp.files.private import open_lock
 
 
 def _lock(file) -> None:
-    """Takes the lock. BlockingIOError where it is held for longer than a call of `driver` holds it."""
+    """Takes the lock. Raises BlockingIOError if another process holds it for longer than `driver` does."""
     for _ in range(5):
         with contextlib.suppress(BlockingIOError):
             return fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -22,8 +22,12 @@ def _lock(file) -> None:
 
 @contextlib.contextmanager
 def only_driver(out: Path):
-    """Holds the sweep's directory for the block. InputError where another driver has it, with the holder, or where the
-    file system has no locks. A refused driver changes no file."""
+    """Holds the lock of the sweep's directory `out` during the block.
+
+    Raises:
+      InputError: another driver holds the lock (the message names its host and pid), or the file system has no locks.
+        No file is changed.
+    """
     with open_lock(out / ".lock") as f:
         try:
             _lock(f)
@@ -38,12 +42,12 @@ def only_driver(out: Path):
 
 
 def driver(out: Path) -> str:
-    """Host and pid of the driver that runs the sweep in `out`; "" without one."""
+    """Host and pid of the driver that runs the sweep in `out`; "" if no driver runs."""
     try:
         with open(out / ".lock") as f:
             fcntl.flock(f, fcntl.LOCK_SH | fcntl.LOCK_NB)
     except BlockingIOError:
         return (out / ".lock").read_text().strip()
-    except OSError:  # no lock file, or a file system without locks, on which no driver runs
+    except OSError:  # no lock file, or a file system without locks, where `only_driver` refuses to run
         return ""
     return ""

@@ -1,19 +1,24 @@
-"""A sweep's directory: its manifest and the places of its other files.
+"""A sweep's directory: its manifest and the paths of its other files.
 
 Files of the directory OUT:
 
-    OUT/manifest.json       experiment, tier, configuration, hash, datasets, environment, packing; precedes training
+    OUT/manifest.json       experiment, tier, configuration, hash, datasets, environment, packing; written before
+                            training
     OUT/manifest.copy.json  the same content; `resume` restores a lost or damaged manifest.json from it
-    OUT/experiment.py       a copy of the experiment's own file, if it has one
-    OUT/lanes.json          the lane index (`sweeps.driver.lane_index`); it follows from the manifest
-    OUT/records/HASH.jsonl  one finished lane, named by the hash of its configuration; a damaged record is renamed to
-                            HASH.damaged, and its lane is trained again
+    OUT/experiment.py       a copy of the user's experiment file, if the sweep has one
+    OUT/lanes.json          the lane index (`sweeps.driver.lane_index`), computed from the manifest
+    OUT/records/HASH.jsonl  the record of a finished lane, named by the hash of the lane's configuration; a damaged
+                            record is renamed to HASH.damaged, and its lane is trained again
     OUT/checkpoints/HASH/   the last saved steps of an unfinished lane; removed after its record is written
     OUT/progress/*.json     a worker's present pack and step; removed when the worker has saved and stops
-    OUT/leave               the driver asks all workers to save and to stop (`sweeps.worker.stop`)
-    OUT/session.json        when and on which host the last driver began; sessions.jsonl: the durations of sessions
-    OUT/trials.jsonl        reports of finished trials; failures.jsonl: reasons of this session's failed trials
-    OUT/table.csv, figure.* made from the records; tensorboard/: one file per lane, with `--track tensorboard`
+    OUT/leave               exists while the driver asks all workers to save and stop (`sweeps.worker.stop`)
+    OUT/session.json        start time and host of the last driver
+    OUT/sessions.jsonl      durations of sessions
+    OUT/trials.jsonl        reports of finished trials
+    OUT/failures.jsonl      failed trials of the last session, with their reasons
+    OUT/table.csv           the table, made from the records
+    OUT/figure.*            the figure, made from the records
+    OUT/tensorboard/        one file per lane, with `--track tensorboard`
 """
 
 import contextlib
@@ -41,25 +46,25 @@ from sweeps.worker import environment
 from sweeps.worker.tasks import task_for
 
 NAME, COPY = "manifest.json", "manifest.copy.json"
-FORMAT = 2  # of manifest.json; records have a format of their own
-# Keys and types of manifest.json and of the packing in it.
+FORMAT = 2  # the format of manifest.json; records have their own
+# Keys and types of manifest.json, and of the source and the packing in it.
 _SHAPE = {"format": int, "hash": str, "experiment": str, "tier": str, "config": dict, "datasets": dict}
 _SOURCE = {"path": str, "sha256": str}
 _PACKING = {"platform": str, "workers": int, "threads": int, "pin": bool, "lanes_per_program": dict}
 
 
 class Unusable(InputError):
-    """A manifest.json that is missing or damaged. A copy of its content may stand in for it."""
+    """manifest.json is missing or damaged. Its copy may replace it."""
 
 
 @dataclass(frozen=True)
 class Entry:
-    """A cell of the sweep with its data and its lanes by hash, in the experiment's order."""
+    """A cell of the sweep with its data and its lanes."""
 
     label: str
     cell: Cell | ImageCell | Calculation
     dataset: Dataset | Images | None
-    lanes: dict[str, Lane | ImageLane | Mapping[str, Any]]
+    lanes: dict[str, Lane | ImageLane | Mapping[str, Any]]  # hash → lane, in the experiment's order
 
     @cached_property
     def hash(self) -> str:
@@ -71,14 +76,14 @@ def _with_steps(cell: Any, steps: int) -> Any:
 
 
 def corpus_name(spec: str) -> str:
-    """`wikitext2:/some/where` → `wikitext2`."""
+    """The name of a corpus without its path: "wikitext2" for "wikitext2:/path"."""
     return spec.partition(":")[0]
 
 
 def lane_configs(cell, lanes: Iterable, dataset) -> Iterator[dict[str, Any]]:
-    """The configuration of each lane: everything that decides its result. Records contain it and hashes cover it.
+    """Yields the configuration of each lane: all values that determine its result. Its hash names the lane.
 
-    Corpora appear by name and fingerprint, since their places do not change results.
+    Corpora are given by name and fingerprint, because their paths do not change results.
     """
     config = records.configuration(cell)
     data = None
@@ -92,7 +97,7 @@ def lane_configs(cell, lanes: Iterable, dataset) -> Iterator[dict[str, Any]]:
 
 
 def resume_command(out: Path, *words: str) -> str:
-    """The command that continues the sweep in `out`, as a shell takes it."""
+    """The shell command that continues the sweep in `out`, with further options."""
     return shlex.join(["python", "-m", "sweeps", "resume", str(out), *words])
 
 
@@ -104,42 +109,45 @@ def _is_manifest(content: Any) -> bool:
     if packing is not None and not fits(packing, _PACKING):
         return False
     began = content.get("environment")
-    if began is not None and not (fits(began, environment.SHAPE) and "\\" not in records.dumps(began)):  # it is printed
+    # JSON escapes unprintable characters with a backslash; messages print the environment.
+    if began is not None and not (fits(began, environment.SHAPE) and "\\" not in records.dumps(began)):
         return False
     return "source" not in content or fits(content["source"], _SOURCE)
 
 
 @dataclass(frozen=True)
 class Manifest:
-    """The content of manifest.json. Its cells come from the experiment's code, which `cells` executes."""
+    """The content of manifest.json. `cells` executes the experiment's code."""
 
-    out: Path
-    experiment: str
+    out: Path  # the sweep's directory
+    experiment: str  # its name
     tier: str
-    config: dict[str, Any]
-    datasets: dict[str, dict[str, Any] | None]
-    packing: dict[str, Any] | None = None  # workers, threads and lanes per program by cell; None before it is chosen
-    source: user_experiments.Source | None = None  # the experiment's own file; None for experiments of lvp
-    # `environment.present()` of the first session; None in manifests of earlier versions.
-    environment: dict[str, Any] | None = None
+    config: dict[str, Any]  # the experiment's configuration as JSON
+    datasets: dict[str, dict[str, Any] | None]  # label of a cell → its dataset as JSON
+    packing: dict[str, Any] | None = None  # see `sweeps.driver.packing.measured`; None before it is chosen
+    source: user_experiments.Source | None = None  # the user's experiment file; None for experiments of lvp
+    environment: dict[str, Any] | None = None  # of the first session; None in manifests of earlier versions
 
     @property
     def hash(self) -> str:
-        """The hash of the experiment, its configuration, the fingerprints of its datasets and its own file."""
+        """The hash of the experiment, its configuration, the fingerprints of its datasets and the user's file."""
         data = {k: d and [d[x] for x in sorted(d) if x.endswith("fingerprint")] for k, d in self.datasets.items()}
         file = {"source": self.source.sha256} if self.source else {}
         return records.config_hash({"experiment": self.experiment, "config": self.config, "data": data} | file)
 
     def with_file(self, path: str) -> "Manifest":
-        """The manifest with the present content of the experiment's own file, to draw a changed figure.
+        """The manifest with the present content of the user's experiment file, to draw a changed figure.
 
-        InputError where the file holds another experiment.
+        Raises:
+          InputError: the sweep's experiment is one of lvp's, or the file defines another experiment.
         """
         if self.source is None:
-            raise InputError(f"{self.out} is a sweep of lvp's own experiment {self.experiment}: leave --experiment out")
+            raise InputError(f"{self.out} is a sweep of lvp's own experiment {self.experiment}: omit --experiment")
         changed = replace(self, source=user_experiments.source(path))
         if (name := experiments.load(self.experiment, changed.source).name) != self.experiment:
-            raise InputError(f"{self.out} is a sweep of {self.experiment}, and {path} holds {name}")
+            raise InputError(
+                f"--experiment {path} defines {name}, but {self.out} is a sweep of {self.experiment}; name its file"
+            )
         return changed
 
     @cached_property
@@ -150,7 +158,7 @@ class Manifest:
 
     @cached_property
     def cells(self) -> list[Entry]:
-        """The cells with their lanes. Lanes that follow from results appear once these results have records."""
+        """The cells with their lanes. Lanes that depend on results are added when these results have records."""
         experiment, config = self.resolved
         planned = experiment.cells(config)
         entries = [self._entry(c, c.lanes) for c in planned]
@@ -187,55 +195,59 @@ class Manifest:
         return self.out / "checkpoints" / lane
 
     def reached(self, lanes: Iterable[str]) -> set[Path]:
-        """The records and checkpoints of the lanes. A different set at a later time is progress."""
+        """The paths of the lanes' records and complete checkpoints. The set changes when a lane makes progress."""
         lanes = list(lanes)
         steps = (step for h in lanes for step in listed(self.checkpoint_path(h)))
-        # Unfinished checkpoints are no progress.
         whole = {step for step in steps if step.name.removeprefix("step_").isdigit()}
         return whole | {path for h in lanes if (path := self.record_path(h)).exists()}
 
     def record_files(self) -> Iterator[Path]:
-        """The files of records. Raises OSError if their directory cannot be read."""
+        """The paths of record files. Raises OSError if their directory cannot be read."""
         return listed(self.out / "records", ".jsonl")
 
     def finished(self) -> set[str]:
         """The hashes of this sweep's lanes with a record."""
-        stand = {path.stem for path in self.record_files()}
-        return stand & {h for entry in self.cells for h in entry.lanes}
+        recorded = {path.stem for path in self.record_files()}
+        return recorded & {h for entry in self.cells for h in entry.lanes}
 
     def read_records(self, lanes: Iterable[str] | None = None) -> list[dict]:
-        """The readable records of these lanes; of all lanes for None."""
+        """The readable records of the lanes; None is all lanes."""
         hashes = sorted(self.finished() if lanes is None else lanes)
         results = [self._read_record(self.record_path(h)) for h in hashes]
         return [record for record in results if isinstance(record, dict)]
 
     @staticmethod
     def _read_record(path: Path) -> dict | InputError:
-        """The record in a file, or the error that says why it is damaged. Raises OSError if the machine gives no
-        access to the file for now."""
+        """The record in a file, or the error that describes the damage. Raises OSError if the file cannot be read for
+        another reason than damage."""
         try:
             rows = records.read(path)
             if [record["hash"] for record in rows] != [path.stem]:
-                raise InputError(f"{path} does not hold the one record of its lane")
+                raise InputError(f"{path} must hold exactly one record, of the lane {path.stem}")
             if records.config_hash(rows[0]["config"]) != path.stem or not fits(rows[0]["outcome"], {"status": str}):
-                raise InputError(f"{path} holds the record of another lane under its name")
+                raise InputError(f"{path} does not hold the configuration and outcome of the lane {path.stem}")
         except InputError as error:
             return error
         return rows[0]
 
-    def set_damaged_aside(self) -> list[str]:
-        """Renames damaged records, so that their lanes count as unfinished, and returns the problem of each. Raises
-        OSError, before it renames the next one, if the machine gives no access to a record for now."""
-        said = []
+    def rename_damaged(self) -> list[str]:
+        """Renames damaged records, so that their lanes count as unfinished, and returns a description of each damage.
+
+        Raises:
+          OSError: a record cannot be read for another reason than damage. The record is not renamed.
+        """
+        problems = []
         for path in self.record_files():
             if isinstance(problem := self._read_record(path), InputError):
                 os.replace(path, path.with_suffix(".damaged"))
-                said.append(str(problem))
-        return said
+                problems.append(str(problem))
+        return problems
 
     def write_records(self, index: int, outcomes: dict[str, dict], provenance: dict) -> None:
-        """Writes the records of a finished pack, then removes its checkpoints. A process that ends in between leaves
-        all checkpoints of the unfinished lanes."""
+        """Writes the records of a finished pack, then removes its checkpoints.
+
+        Checkpoints are removed last, so an interrupted call leaves those of all unrecorded lanes.
+        """
         for lane, outcome in outcomes.items():
             if not self.record_path(lane).exists():
                 records.write(self.record_path(lane), [self._record(index, lane, outcome, provenance)])
@@ -257,12 +269,12 @@ class Manifest:
         }
 
     def check_packing(self) -> None:
-        """InputError where the packing does not fit the cells."""
+        """Raises InputError if the packing does not fit the cells."""
         packing = self.packing or {}
         counts = [packing.get(name) for name in ("workers", "threads")]
         counts += [packing.get("lanes_per_program", {}).get(entry.label) for entry in self.cells]
         if not all(fits(count, int) and count for count in counts):
-            raise InputError(f"{self._path} holds no packing for its cells; `resume --mesh none` measures anew")
+            raise InputError(f"{self._path} has no packing for its cells; `resume --mesh none` measures a new packing")
 
     @property
     def session_path(self) -> Path:
@@ -287,59 +299,61 @@ class Manifest:
 
     def write_progress(self, index: int, lanes: list[str], step: int, saving: bool = False) -> None:
         """Writes this worker's progress, for status and progress bars. No result depends on it."""
-        said = {"cell": index, "lanes": lanes, "step": step, "saving": saving, "time": time.time()}
+        progress = {"cell": index, "lanes": lanes, "step": step, "saving": saving, "time": time.time()}
         path = self._progress_path
         temporary = path.with_suffix(".tmp")
-        with contextlib.suppress(OSError):  # on a full disk training can go on
-            temporary.write_text(json.dumps(said))
+        with contextlib.suppress(OSError):  # training continues on a full disk
+            temporary.write_text(json.dumps(progress))
             os.replace(temporary, path)
 
     def drop_progress(self) -> None:
-        """Removes this worker's progress, after it has saved and before it stops."""
+        """Removes this worker's progress file. Called after the worker has saved and before it stops."""
         self._progress_path.unlink(missing_ok=True)
 
     def saving(self, since: float, seconds: float = 1800.0) -> bool:
-        """Whether a worker has begun to write a checkpoint after `since` and within the last `seconds`. The progress of
-        a killed worker stays, hence both limits."""
-        begun = (p["time"] for p in self.read_progress() if p.get("saving"))
-        return any(said > max(since, time.time() - seconds) for said in begun)
+        """Whether a worker has begun to write a checkpoint after `since` and within the last `seconds`.
+
+        A killed worker leaves its progress file; the two limits exclude it.
+        """
+        begun = (progress["time"] for progress in self.read_progress() if progress.get("saving"))
+        return any(time_ > max(since, time.time() - seconds) for time_ in begun)
 
     def read_progress(self) -> list[dict]:
-        """The last progress of every worker whose file can be read."""
-        progress = []
+        """The last progress of each worker. Unreadable files are skipped."""
+        all_progress = []
         for path in (self.out / "progress").glob("*.json"):
             with contextlib.suppress(OSError, ValueError, RecursionError):
-                said = json.loads(path.read_text())
-                if fits(said, {"time": float, "step": int, "lanes": [str]}):
-                    progress.append(said)
-        return progress
+                progress = json.loads(path.read_text())
+                if fits(progress, {"time": float, "step": int, "lanes": [str]}):
+                    all_progress.append(progress)
+        return all_progress
 
     def make_directory(self, path: Path) -> None:
-        """Makes a directory below the sweep's. The sweep's own must exist: it may have been moved away."""
+        """Makes a directory inside the sweep's directory, which must exist: it may have been moved."""
         for directory in reversed([path, *path.parents]):
             if self.out in directory.parents:
                 directory.mkdir(exist_ok=True)
 
     def begin(self) -> None:
-        """Makes the sweep's directory and writes the manifest. Only the start of a session may call it."""
+        """Makes the sweep's directory and writes the manifest. Call it only at the start of a session."""
         self.out.mkdir(parents=True, exist_ok=True)
         self.make_directory(self.out / "workers")
         self.write()
 
     def make_lane_directories(self) -> None:
-        """Makes the directories of records, checkpoints and progress. Refused options leave none of them."""
+        """Makes the directories of records, checkpoints and progress. Call it after the options are checked."""
         for name in ("records", "checkpoints", "progress"):
             self.make_directory(self.out / name)
 
     def write(self) -> None:
-        """Writes manifest.json and its copy, each only where its content differs."""
+        """Writes manifest.json and its copy. A file with the same content is not written."""
         content = {k: v for k, v in asdict(self).items() if k not in ("out", "source")} | {
             "format": FORMAT,
             "hash": self.hash,
         }
         if self.source is not None:
             content["source"] = asdict(self.source)
-        content = json.loads(records.dumps(content))  # as it is read: with text for keys
+        content = json.loads(records.dumps(content))  # JSON keys are text, and the digest covers JSON
         content["digest"] = records.config_hash(content)
         text = json.dumps(content, indent=1, sort_keys=True) + "\n"
         for path in (self._path, self.out / COPY):
@@ -356,18 +370,26 @@ class Manifest:
 
     @classmethod
     def read(cls, out: Path) -> "Manifest":
-        """The manifest in a sweep's directory. InputError where it is missing, damaged or of another format, with the
-        command that restores it, if one does."""
+        """The manifest in a sweep's directory.
+
+        Raises:
+          InputError: manifest.json is missing, damaged or of another format. The message gives the command that
+            restores it, if there is one.
+        """
         out = Path(out).absolute()
         try:
             return cls._read(out, NAME)
         except Unusable as problem:
-            raise InputError(f"{problem}{cls._way_back(out)}") from None
+            raise InputError(f"{problem}{cls._remedy(out)}") from None
 
     @classmethod
     def recover(cls, out: Path) -> tuple["Manifest", str | None]:
-        """The manifest, or its copy where manifest.json is missing or damaged, with the problem. Unusable where none of
-        the two can be used, InputError where manifest.json is another version's or cannot be read for now."""
+        """Returns the manifest and None; or, if manifest.json is missing or damaged, its copy and the problem.
+
+        Raises:
+          Unusable: neither file can be used.
+          InputError: manifest.json was written by another version.
+        """
         out = Path(out).absolute()
         try:
             return cls._read(out, NAME), None
@@ -375,11 +397,11 @@ class Manifest:
             try:
                 return cls._read(out, COPY), str(problem)
             except InputError:
-                raise Unusable(f"{problem}{cls._way_back(out)}") from None
+                raise Unusable(f"{problem}{cls._remedy(out)}") from None
 
     @classmethod
-    def _way_back(cls, out: Path) -> str:
-        """The words that name the way back to a sweep whose manifest.json cannot be used, "" without one."""
+    def _remedy(cls, out: Path) -> str:
+        """The end of the error about an unusable manifest.json: the command that restores the sweep, or ""."""
         with contextlib.suppress(InputError):
             cls._read(out, COPY)
             return f"; `{resume_command(out)}` restores it from {COPY}"
@@ -388,25 +410,30 @@ class Manifest:
             return "" if (out / NAME).exists() else ": it is not the directory of a sweep"
         name, tier = (str(rows[0].get(key, "?")) for key in ("experiment", "tier"))
         command = shlex.join(["python", "-m", "sweeps", "run", name, "--tier", tier, "--out", str(out)])
-        return f"; `{command}`, with the configuration that it began with, goes on from its {len(rows)} records"
+        return f"; `{command}`, with the sweep's configuration, continues from its {len(rows)} records"
 
     @classmethod
     def _read(cls, out: Path, name: str) -> "Manifest":
-        """The manifest in a file. Unusable where it is missing or damaged, InputError where it is another version's."""
+        """The manifest in a file.
+
+        Raises:
+          Unusable: the file is missing or damaged.
+          InputError: another version wrote the file.
+        """
         path = out / name
         try:
             content = json.loads(path.read_bytes())
-            digest = content.pop("digest", None) if isinstance(content, dict) else None  # the first have no digest
+            digest = content.pop("digest", None) if isinstance(content, dict) else None  # old manifests have none
             if digest is not None and digest != records.config_hash(content):
-                raise ValueError("it was changed since it was written")
+                raise ValueError("its content does not match its digest")
             version = content.get("format") if isinstance(content, dict) else None
             if isinstance(version, int) and version < FORMAT:
-                older = f"{out} was begun by an older version of lvp (manifest format {version}, this one has {FORMAT})"
+                older = f"{out} was begun by an older version of lvp (manifest format {version}, not {FORMAT})"
                 raise InputError(f"{older}: finish and `publish` it with that version, or start a new directory")
             if isinstance(version, int) and version > FORMAT:
-                raise InputError(f"{path}: format {version} is a newer version's, this version reads {FORMAT}")
+                raise InputError(f"{path} was written by a newer version of lvp (format {version}, not {FORMAT})")
             if not _is_manifest(content):
-                raise ValueError("it does not have a manifest's keys and values")
+                raise ValueError("keys are missing or have values of the wrong type")
             del content["format"]
             claimed = content.pop("hash")
             if "source" in content:
@@ -416,7 +443,7 @@ class Manifest:
         except InputError:
             raise
         except ABSENT:
-            raise Unusable(f"{out} holds no {name}") from None
+            raise Unusable(f"{out} has no {name}") from None
         except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
             raise Unusable(f"{path} cannot be read: {error}") from None
         if actual != claimed:

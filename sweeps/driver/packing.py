@@ -1,4 +1,4 @@
-"""Workers, threads and lanes per program: from the options, or measured once on this machine."""
+"""The packing of a sweep: workers, threads and lanes per program, from the options or measured."""
 
 from dataclasses import replace
 
@@ -11,9 +11,12 @@ ACCELERATOR_PACKS = [1, 2, 4, 8, 16, 32, 64]
 
 
 def measured(manifest: Manifest, executor, options, settings: Settings, cores: int, say) -> dict:
-    """The packing for the manifest: platform, device, workers, threads, pin, lanes_per_program by cell label, and the
-    lane-steps per second they were chosen by (nothing is measured where `options` says what to use). Only trained cells
-    are measured; calculations run a lane at a time."""
+    """The packing for the manifest: platform, device, workers, threads, pin, lanes_per_program (by cell label) and
+    measured (lane-steps per second).
+
+    Values that the options give are not measured. Only trained cells are measured. A calculation has one lane per
+    program.
+    """
     free = replace(settings, pin=False)
     if options.mesh is not None:
         return _on_a_mesh(manifest, executor, options, free)
@@ -23,12 +26,12 @@ def measured(manifest: Manifest, executor, options, settings: Settings, cores: i
     packs = {e.label: options.pack or 1 if i in trained else 1 for i, e in enumerate(manifest.cells)}
     packs |= {e.label: 1 for e in manifest.cells if not task_for(e.cell).shares_data}
     if device["platform"] != "cpu":
-        # One process owns an accelerator; XLA chooses its threads there.
+        # One process owns an accelerator, and XLA chooses its threads.
         if trained and options.pack is None:
             shared = [i for i in trained if task_for(manifest.cells[i].cell).shares_data]
             (answers,) = executor.probe(free, [("measure", i, ACCELERATOR_PACKS) for i in shared])
             by_cell = zip((manifest.cells[i].label for i in shared), answers, strict=True)
-            # JSON between processes turned the keys into text.
+            # Answers of local workers are JSON, whose keys are text.
             base["measured"] = speeds = {c: {int(k): round(v, 1) for k, v in s.items()} for c, s in by_cell}
             packs |= {label: max(s, key=s.__getitem__, default=1) for label, s in speeds.items()}
         return base | {
@@ -40,7 +43,7 @@ def measured(manifest: Manifest, executor, options, settings: Settings, cores: i
 
     threads = options.threads or (1 if options.pack or cores == 1 or not trained else None)
     if threads is None:
-        # JAX may be unable to use a GPU that Ray knows.
+        # Ray may know a GPU that JAX cannot use.
         cpu = replace(settings, accelerator=False)
         threads, base["measured"] = _cpu_threads(manifest, executor, cpu, trained, cores)
         say(_in_words(base["measured"], f"{cores // threads}x{threads}"))
@@ -53,8 +56,9 @@ def measured(manifest: Manifest, executor, options, settings: Settings, cores: i
 
 
 def _on_a_mesh(manifest: Manifest, executor, options, settings: Settings) -> dict:
-    """The packing where every lane is trained on a mesh; InputError where its sizes do not fit devices or cells."""
-    settings = replace(settings, mesh={}, hosts=options.hosts)  # each worker has a whole machine
+    """The packing for lanes that are each trained on a mesh. Raises InputError if the mesh's sizes do not fit the
+    devices or the cells."""
+    settings = replace(settings, mesh={}, hosts=options.hosts)  # with a mesh, a worker has the whole machine
     ((device,),) = executor.probe(settings, [("hello",)])
     sizes = mesh_sizes(options.mesh, device["devices"] * options.hosts)
     for entry in manifest.cells:
@@ -73,7 +77,7 @@ def _on_a_mesh(manifest: Manifest, executor, options, settings: Settings) -> dic
 
 
 def _in_words(speeds: dict[str, float], chosen: str) -> str:
-    """A sentence on the measured packings ("WORKERSxTHREADS" → lane-steps per second) and the chosen one."""
+    """The message about the measured packings ("WORKERSxTHREADS" → lane-steps per second) and the chosen packing."""
     options = [f"{_workers(name)} do {speed:.0f} lane-steps per second" for name, speed in speeds.items()]
     return f"measured: {', '.join(options)}; this sweep uses {_workers(chosen)}"
 
@@ -84,12 +88,12 @@ def _workers(packing: str) -> str:
 
 
 def _cpu_threads(manifest: Manifest, executor, settings: Settings, trained: list[int], cores: int) -> tuple[int, dict]:
-    """One thread for each of `cores` workers against one worker of all threads, on the dearest of the trained cells
-    (whose programs the sweep then finds in the compile cache)."""
-    dearest = max(trained, key=lambda i: manifest.cells[i].cell.flops_per_lane)
+    """Measures `cores` workers with one thread each, and one worker with `cores` threads, on the most expensive trained
+    cell. Returns the faster number of threads and both speeds. The compile cache keeps the programs for the sweep."""
+    most_expensive = max(trained, key=lambda i: manifest.cells[i].cell.flops_per_lane)
     speeds = {}
     for threads, workers in ((1, cores), (cores, 1)):
-        answers = executor.probe(replace(settings, threads=threads), [("measure", dearest, [1])], workers)
+        answers = executor.probe(replace(settings, threads=threads), [("measure", most_expensive, [1])], workers)
         speeds[threads] = sum(next(iter(a[0].values())) for a in answers)
     best = max(speeds, key=speeds.__getitem__)
     return best, {f"{cores // t}x{t}": round(v, 1) for t, v in speeds.items()}

@@ -1,4 +1,4 @@
-"""The progress bar of a sweep and the `watch` callback. Both read the sweep's directory, under every executor."""
+"""The progress bar of a sweep and the `watch` callback. Both read the sweep's directory only."""
 
 import contextlib
 import io
@@ -15,7 +15,7 @@ from sweeps.driver.status import SweepStatus, status
 
 
 class Progress:
-    """Shows finished and running lanes of the sweep in one line until the block ends."""
+    """Shows the sweep's finished and running lanes in one line until the block ends."""
 
     def __init__(self, manifest: Manifest, quiet: bool):
         self.manifest, self.quiet = manifest, quiet
@@ -29,7 +29,7 @@ class Progress:
             self.bar = tqdm(
                 bar_format="{percentage:3.0f}%|{bar:30}| {postfix}",
                 total=1.0,
-                # In a log file a bar would overwrite its own line; `_show` writes whole lines there.
+                # A log file gets whole lines from `_show` instead of a bar.
                 file=sys.stderr if self.terminal else io.StringIO(),
             )
             self._show()
@@ -46,7 +46,7 @@ class Progress:
     def _show(self):
         try:
             sweep = status(self.manifest, execute=True)
-        except OSError:  # the sweep does not depend on its progress bar
+        except OSError:  # a progress bar must not end the sweep
             return
         words = in_words(sweep)
         self.bar.n = sweep.fraction
@@ -72,22 +72,22 @@ def in_words(sweep: SweepStatus) -> str:
 
 @contextlib.contextmanager
 def watched(manifest: Manifest, watch: Callable[[Any], None] | None, seconds: float = 1.0) -> Iterator[None]:
-    """Calls watch(table) in a thread whenever further lanes have a record, at most once in `seconds` and once more at
-    the end of the block. Training does not wait for it."""
+    """Calls watch(table) in a thread when further lanes have records, at most once per `seconds` and at the end of the
+    block. Training does not wait for it. An exception in `watch` is raised at the end of the block."""
     if watch is None:
         yield
         return
     ended, raised = threading.Event(), []
 
     def look():
-        stood: set[str] = set()
+        recorded: set[str] = set()
         seen, last = 0, False
         while not last:
             last = ended.wait(seconds)
-            before, stood = stood, {path.name for path in manifest.record_files()}
-            if stood == before:
+            before, recorded = recorded, {path.name for path in manifest.record_files()}
+            if recorded == before:
                 continue
-            # A new manifest: lanes may follow from the results that now have records.
+            # The manifest is read again because results may add lanes.
             rows = Manifest.read(manifest.out).read_records()
             if len(rows) > seen:
                 seen = len(rows)

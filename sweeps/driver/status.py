@@ -1,4 +1,4 @@
-"""The status of a sweep, read from its directory: `status` prints it and progress bars show it."""
+"""The status of a sweep, read from its directory."""
 
 import json
 import time
@@ -11,7 +11,7 @@ from sweeps.driver.forecast import duration
 from sweeps.driver.lock import driver
 from sweeps.driver.manifest import Manifest, resume_command
 
-SEEN = 300.0  # seconds after which a worker without progress is no longer counted
+SEEN = 300.0  # seconds without progress after which a lane no longer counts as running
 
 
 @dataclass(frozen=True)
@@ -20,14 +20,14 @@ class CellStatus:
 
     label: str
     lanes: int
-    finished: int  # lanes with a record, diverged lanes among them
+    finished: int  # lanes with a record; diverged lanes are included
     failed: int  # lanes of trials that failed in this session
-    running: list[float]  # the fraction of its steps that each running lane has done
-    flops: float  # of one lane
+    running: list[float]  # for each running lane, the fraction of its steps that is done
+    flops: float  # FLOPs of one lane
 
     @property
     def done(self) -> float:
-        """Finished lanes, and the fractions of running lanes."""
+        """The number of finished lanes plus the fractions of running lanes."""
         return self.finished + sum(self.running)
 
     @property
@@ -40,14 +40,14 @@ class SweepStatus:
     """The state of a sweep, and the pace of the driver that runs it."""
 
     cells: list[CellStatus]  # in the experiment's order
-    failures: list[dict]  # of this session's trials: cell, lanes and reason
-    session_seconds: float  # since the running driver began; 0 without a driver
-    session_lanes: int  # finished in this session
-    session_flops: float  # of finished and running lanes in this session
+    failures: list[dict]  # failed trials of this session: cell, lanes and reason
+    session_seconds: float  # seconds since the running driver began; 0 without a driver
+    session_lanes: int  # lanes finished in this session
+    session_flops: float  # FLOPs of the lanes that finished or are running in this session
 
     @property
     def fraction(self) -> float:
-        """The part of the sweep's work that is done, by FLOPs."""
+        """The fraction of the sweep's FLOPs that is done."""
         total = sum(c.flops * c.lanes for c in self.cells)
         return 1 - sum(c.flops_left for c in self.cells) / total if total else 0.0
 
@@ -56,28 +56,28 @@ class SweepStatus:
         return 3600 * self.session_lanes / self.session_seconds if self.session_seconds else 0.0
 
     def left(self, flops: float) -> str:
-        """The time that `flops` take at this session's pace, in words."""
+        """The time for `flops` at this session's speed, as text."""
         known = self.session_flops > 0 and self.session_seconds > 0
         return duration(self.session_seconds * flops / self.session_flops) if known else "–"
 
 
 def status(manifest: Manifest, *, execute: bool = False) -> SweepStatus:
-    """The sweep's status now. Finished lanes are counted by the names of their records.
+    """The sweep's present status. Finished lanes are counted by the names of their record files.
 
     Args:
-      execute: as `lane_index.read` takes it.
+      execute: whether a user's experiment file may be executed (see `lane_index.read`).
     """
     now, began = time.time(), _began(manifest)
     records = {p.stem: p.stat().st_mtime for p in manifest.record_files()}
-    under_way: dict[str, int] = {}
-    for said in manifest.read_progress():
-        if said["time"] >= max(began, now - SEEN):
-            under_way |= dict.fromkeys(said["lanes"], said["step"])
+    step_of: dict[str, int] = {}  # running lane → its last reported step
+    for progress in manifest.read_progress():
+        if progress["time"] >= max(began, now - SEEN):
+            step_of |= dict.fromkeys(progress["lanes"], progress["step"])
     failures = log_entries(manifest.failures_path, {"lanes": [str], "cell": str, "reason": str})
     failed = {lane for failure in failures for lane in failure["lanes"]} - set(records)
     cells, lanes, flops = [], 0, 0.0
     for entry in lane_index.read(manifest, execute=execute):
-        running = [under_way[h] / entry.steps for h in entry.lanes if h in under_way and h not in records]
+        running = [step_of[h] / entry.steps for h in entry.lanes if h in step_of and h not in records]
         new = sum(records.get(h, 0.0) >= began for h in entry.lanes)
         finished = sum(h in records for h in entry.lanes)
         cost = entry.flops_per_lane
@@ -118,15 +118,15 @@ def text(manifest: Manifest) -> str:
     if unread:
         lines.append(f"{unread} records cannot be read: `{resume_command(manifest.out)}` trains their lanes again")
     if damaged:
-        lines.append(f"set aside, since they could not be read: {', '.join(damaged)}")
+        lines.append(f"damaged records, renamed: {', '.join(damaged)}")
     return "\n".join(lines)
 
 
 def _activity(manifest: Manifest, sweep: SweepStatus) -> str:
-    if not (who := driver(manifest.out)):
+    if not (holder := driver(manifest.out)):
         return "no driver is running"
     left = sweep.left(sum(c.flops_left for c in sweep.cells))
-    return f"{who}: {sweep.lanes_per_hour:.0f} lanes an hour, {left} left"
+    return f"{holder}: {sweep.lanes_per_hour:.0f} lanes per hour, {left} left"
 
 
 def _failure(failure: Mapping) -> str:

@@ -1,20 +1,19 @@
-"""The unfinished lanes of a sweep, cut into trials."""
+"""Division of a sweep's unfinished lanes into trials."""
 
 from collections.abc import Collection, Mapping
 
 from sweeps.driver.manifest import Manifest
 
-# A worker runs about so many trials: enough for workers to end together, few enough for the scheduler's tenth of a
-# second per trial not to count.
+# Many trials let all workers end at about the same time. Few trials keep the scheduler's cost (0.1 s each) small.
 TRIALS_PER_WORKER = 16
 
 
 def trials(manifest: Manifest, packs: Mapping[str, int], workers: int, finished: Collection[str]) -> list[dict]:
     """The unfinished lanes as trials for `Worker.run_trial`.
 
-    A pack is never repacked: lanes that were packed together stay together, finished or not. The dearest cells come
-    first, in groups of as many cells as there are workers, taking turns, so that workers seldom compile the same
-    program at the same time and the cheapest trials are left for the end.
+    The lanes of a pack stay together, including finished lanes. Trials of the most expensive cells come first. They
+    alternate between as many cells as there are workers, so that workers seldom compile the same program at the same
+    time.
     """
     total = sum(len(e.lanes) * e.cell.flops_per_lane for e in manifest.cells)
     aim = total / (workers * TRIALS_PER_WORKER)
@@ -33,7 +32,7 @@ def trials(manifest: Manifest, packs: Mapping[str, int], workers: int, finished:
     order = sorted(range(len(queues)), key=lambda i: -manifest.cells[i].cell.flops_per_lane)
     ordered = []
     for start in range(0, len(order), workers):
-        some = [list(queues[i]) for i in order[start : start + workers]]
-        while any(some):
-            ordered += [q.pop(0) for q in some if q]
+        group = [list(queues[i]) for i in order[start : start + workers]]
+        while any(group):
+            ordered += [queue.pop(0) for queue in group if queue]
     return [trial | {"id": f"{i:04d}"} for i, trial in enumerate(ordered)]

@@ -1,1 +1,1 @@
-"""The executors: worker processes of this machine, Ray Tune, and gangs that share a mesh."""
+"""Executors, which run trials: in worker processes of this machine, or under Ray Tune."""

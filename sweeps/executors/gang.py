@@ -1,4 +1,4 @@
-"""Workers on several hosts of a Ray cluster that train one lane together (`jax.distributed`)."""
+"""Gangs: workers on several hosts of a Ray cluster that train one lane together (`jax.distributed`)."""
 
 import logging
 import socket
@@ -20,9 +20,10 @@ NOTICE = 10.0  # seconds in which Ray notices that a process has died
 class Gang:
     """The worker of this process and the workers of the other hosts, each in a bundle of the placement group.
 
-    All workers run the same trials in the same order; the worker of this process writes. When one fails, the others
-    wait for it in collective operations, so all processes end and a new gang runs the trial again. Raises Refused where
-    a machine cannot take part. Experimental: it has run on CPU processes only.
+    All workers run the same trials in the same order. The worker of this process writes records and progress. If a
+    worker fails, the others would wait for it in collective operations forever. Therefore all processes end, and a new
+    gang runs the trial again. Raises Refused if a machine cannot run trials. More than one host is experimental: it was
+    tested on CPU processes only.
     """
 
     def __init__(self, check: FileSystemCheck, settings: Settings, resources: dict[str, float]):
@@ -41,7 +42,7 @@ class Gang:
     @staticmethod
     def _in_bundle(bundle: int) -> PlacementGroupSchedulingStrategy:
         group = ray.util.get_current_placement_group()
-        assert group is not None  # Tune gives every trial one
+        assert group is not None  # Tune gives every trial a placement group
         return PlacementGroupSchedulingStrategy(group, bundle)
 
     def _checked(self, bundle: int):
@@ -58,13 +59,13 @@ class Gang:
         return ray.remote(Worker).options(**options).remote(out, settings)
 
     def run_trial(self, trial: dict) -> dict:
-        """As `Worker.run_trial`. Refused where this machine no longer sees the sweep's files."""
+        """Does what `Worker.run_trial` does. Raises Refused if this machine no longer sees the sweep's files."""
         if self.broken:
             end(Reason.GANG_BROKEN)
         self._refuse_problems(checked(self.check))
         if not self.others:
             return self.worker.run_trial(trial)
-        # All workers get the same list of lanes: records appear while they train.
+        # All workers must train the same lanes, and records appear during training.
         trial = trial | {"lanes": self.worker.unfinished(trial["lanes"])}
         pending = [other.run_trial.remote(trial) for other in self.others]
         threading.Thread(target=self._end_with, args=(pending, trial["id"]), daemon=True).start()
@@ -72,7 +73,7 @@ class Gang:
             report = self.worker.run_trial(trial)
         except Exception as error:
             self.broken = True
-            if any(map(_died, pending)):  # this worker failed because another died: retried as a death
+            if any(map(_died, pending)):  # this process ends too, so that Tune retries the trial
                 write_whole(why_path(self.worker.out, trial["id"]), one_line(error))
                 end(Reason.GANG_BROKEN)
             self.end()
@@ -81,7 +82,7 @@ class Gang:
         return report
 
     def _end_with(self, pending: list, trial: str) -> None:
-        """Ends this process when another worker of the gang fails, since this worker would wait for it forever."""
+        """Ends this process if another worker of the gang fails: this worker would wait for it forever."""
         try:
             ray.get(pending)
         except Exception as error:
@@ -97,23 +98,23 @@ class Gang:
 
 
 def _died(pending) -> bool:
-    """Whether the worker's process has ended. Ray notices within seconds."""
+    """Whether the worker's process has ended. Waits up to `NOTICE` seconds."""
     try:
         ray.get(pending, timeout=NOTICE)
     except ray.exceptions.RayActorError:
         return True
-    except Exception:  # the process lives: it failed by itself or waits for the others
+    except Exception:  # the process still runs: it raised an error, or it waits for the other workers
         return False
     return False
 
 
 def why_path(out: Path, trial: str) -> Path:
-    """The file with the reason why a gang ended during a trial."""
+    """The path of the file with the reason why a gang ended during a trial."""
     return Path(out) / "workers" / f"{trial}.why"
 
 
 def as_options(resources: dict[str, float]) -> dict:
-    """Resources by name as a Ray actor's options."""
+    """The options of a Ray actor with these resources (name → amount)."""
     return {
         "num_cpus": resources.get("CPU", 0),
         "num_gpus": resources.get("GPU", 0),

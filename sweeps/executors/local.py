@@ -1,4 +1,4 @@
-"""Trials in worker processes of this machine, without Ray; or in this process if it holds the accelerator."""
+"""Runs trials without Ray: in worker processes of this machine, or in this process if it holds the accelerator."""
 
 import json
 import os
@@ -17,11 +17,11 @@ from sweeps.worker.stop import Reason, Stop
 from sweeps.worker.worker import RETRIES, Settings, Worker, is_full
 
 ROOT = Path(__file__).resolve().parents[2]
-GRACE = 20.0  # seconds in which a stopped worker must begin to save
+GRACE = 20.0  # seconds in which a worker must begin to save after it was asked to stop
 
 
 class WorkerDied(RuntimeError):
-    """The process of a worker ended without an answer."""
+    """A worker's process ended without an answer."""
 
 
 class DiskFull(RuntimeError):
@@ -29,7 +29,7 @@ class DiskFull(RuntimeError):
 
 
 class Process:
-    """One worker process, called over its pipes. Its messages go to OUT/workers/; its death raises WorkerDied."""
+    """A worker process, called over pipes. Its messages are written to OUT/workers/NUMBER.log."""
 
     def __init__(self, out: Path, settings: Settings, number: int):
         self.log = out / "workers" / f"{number}.log"
@@ -49,17 +49,24 @@ class Process:
                 stderr=log,
                 text=True,
                 env=environment,
-                # Ctrl-C goes to the driver, which stops the workers.
+                # Ctrl-C must reach the driver only, which stops the workers.
                 start_new_session=True,
             )
         assert self.process.stdin is not None and self.process.stdout is not None  # pipes
-        self.asked, self.answered = self.process.stdin, self.process.stdout
+        self.requests, self.answers = self.process.stdin, self.process.stdout
 
     def call(self, name: str, *args):
+        """Calls a method of the worker and returns its result.
+
+        Raises:
+          WorkerDied: the process ended.
+          DiskFull: the method failed because the disk is full.
+          RuntimeError: the method failed.
+        """
         try:
-            self.asked.write(json.dumps({"call": name, "args": args}) + "\n")
-            self.asked.flush()
-            answer = self.answered.readline()
+            self.requests.write(json.dumps({"call": name, "args": args}) + "\n")
+            self.requests.flush()
+            answer = self.answers.readline()
         except (BrokenPipeError, ValueError):
             answer = ""
         if not answer:
@@ -72,7 +79,7 @@ class Process:
         return answer["ok"]
 
     def stop(self) -> None:
-        """Asks the process to save what it trains and to end."""
+        """Asks the process to save a checkpoint and to end."""
         self.process.terminate()
 
     def alive(self) -> bool:
@@ -81,15 +88,15 @@ class Process:
     def end(self) -> None:
         self.process.kill()
         self.process.wait()
-        self.asked.close()
-        self.answered.close()
+        self.requests.close()
+        self.answers.close()
 
 
 class InProcess:
-    """The same calls in this process, for a notebook that already holds the accelerator."""
+    """A worker in this process, for a notebook that already holds the accelerator. Same methods as `Process`."""
 
     def __init__(self, out: Path, settings: Settings, number: int):
-        self.worker = Worker(out, replace(settings, pin=False, session=None))  # the user's process is not pinned
+        self.worker = Worker(out, replace(settings, pin=False, session=None))  # must not pin the user's process
 
     def call(self, name: str, *args):
         return getattr(self.worker, name)(*args)
@@ -105,29 +112,30 @@ class InProcess:
 
 
 class LocalExecutor:
-    """Runs trials on `workers` worker processes of this machine (or one, inside this process)."""
+    """Runs trials in worker processes of this machine, or in this process."""
 
     def __init__(self, out: Path, *, in_process: bool = False):
         self.out, self.make = out, InProcess if in_process else Process
         self.in_process = in_process
 
     def probe(self, settings: Settings, calls: Iterable[tuple], workers: int = 1) -> list[list]:
-        """Makes the calls on `workers` fresh workers at once; per worker, the answers."""
-        made = [self.make(self.out, settings, i) for i in range(workers)]
-        answers: list[list] = [[] for _ in made]
+        """Makes the calls (method, *arguments) on each of `workers` new workers at the same time. Returns the answers
+        of each worker."""
+        probes = [self.make(self.out, settings, i) for i in range(workers)]
+        answers: list[list] = [[] for _ in probes]
         failures: list[Exception] = []
 
         def talk(i):
             try:
                 for name, *args in calls:
-                    answers[i].append(made[i].call(name, *args))
+                    answers[i].append(probes[i].call(name, *args))
             except Exception as error:
                 failures.append(error)
 
         try:
             self._in_threads(talk, workers)
         finally:
-            for worker in made:
+            for worker in probes:
                 worker.end()
         if failures:
             raise failures[0]
@@ -139,7 +147,7 @@ class LocalExecutor:
         for t in threads:
             t.start()
         for t in threads:
-            while t.is_alive():  # a join without a timeout would hold Ctrl-C back
+            while t.is_alive():  # a join without a timeout would delay Ctrl-C
                 t.join(0.2)
 
     def run(
@@ -150,9 +158,15 @@ class LocalExecutor:
         on_done: Callable[[dict], None],
         on_failed: Callable[[dict, str], None],
     ) -> None:
-        """Runs all trials; calls `on_done` with each report, `on_failed` with a failed trial and the reason, from any
-        thread. A trial whose worker died runs again on a fresh worker. A full disk stops all trials. On
-        KeyboardInterrupt the workers save what they train."""
+        """Runs all trials.
+
+        If a worker dies, a new worker runs its trial again, at most `RETRIES` times without progress in between. A full
+        disk stops all trials. After KeyboardInterrupt the workers save checkpoints.
+
+        Args:
+          on_done: called with the report of each finished trial, in any thread.
+          on_failed: called with each failed trial and the reason, in any thread.
+        """
         queue: Queue = Queue()
         for trial in trials:
             queue.put(trial)
@@ -193,7 +207,7 @@ class LocalExecutor:
             for t in threads:
                 t.start()
             for t in threads:
-                while t.is_alive() and stop.reason is None:  # a join without a timeout would hold Ctrl-C back
+                while t.is_alive() and stop.reason is None:  # a join without a timeout would delay Ctrl-C
                     t.join(0.2)
         except KeyboardInterrupt:
             stop.set(Reason.INTERRUPTED)
@@ -203,7 +217,7 @@ class LocalExecutor:
 
     @staticmethod
     def _stop_workers(workers: list[Process | InProcess], saving: Callable[[], bool]) -> None:
-        """Sends worker processes SIGTERM, waits until they have saved or for `GRACE` seconds, and kills them."""
+        """Sends SIGTERM to the workers, waits until they have saved or for `GRACE` seconds, and kills the rest."""
         deadline = time.monotonic() + GRACE
         for worker in workers:
             worker.stop()
@@ -219,7 +233,7 @@ class LocalExecutor:
         return 1
 
     def accelerators(self) -> int:
-        """Workers that can each own an accelerator: one process holds all that it sees."""
+        """The number of workers that can each own an accelerator: one, because a process holds all that it sees."""
         return 1
 
     def close(self) -> None:

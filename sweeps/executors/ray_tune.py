@@ -1,7 +1,7 @@
-"""Trials under Ray Tune, on one machine or a cluster.
+"""Runs trials under Ray Tune, on one machine or on a cluster.
 
-Tune only schedules. Every trial resumes its own lanes from the sweep's directory. Actors are reused.
-Tune's own restore is not exact, so it is not used.
+Tune only schedules. A trial resumes its lanes from the sweep's directory. Tune's own restore is not exact and is not
+used. Actors are reused.
 """
 
 import contextlib
@@ -36,7 +36,7 @@ from sweeps.worker.worker import RETRIES, Settings, Worker, is_full, one_line
 
 
 class TuneTrial(tune.Trainable):
-    """One trial of the sweep. The actor is reused, and with it the worker and its compiled programs."""
+    """A trial of the sweep. Tune reuses the actor, so the worker keeps its compiled programs."""
 
     def setup(self, config):
         self.gang: Gang | None = None
@@ -44,7 +44,7 @@ class TuneTrial(tune.Trainable):
         self.trial_to_run = config["trial"]
         try:
             self.gang = Gang(config["file_system_check"], Settings(**config["settings"]), config["resources"])
-        except Refused as error:  # raised here, it would be retried as a death is, on the same machine
+        except Refused as error:  # if raised here, Tune would retry on the same machine
             self.refused = error
 
     def reset_config(self, new_config):
@@ -55,11 +55,11 @@ class TuneTrial(tune.Trainable):
         try:
             if self.refused:
                 raise self.refused
-            assert self.gang is not None  # `setup` made it, or set `refused`
+            assert self.gang is not None  # `setup` sets `gang` or `refused`
             return {"report": self.gang.run_trial(self.trial_to_run), "done": True}
         except Refused as error:
             return {"problem": str(error), "full": False, "refused": error.node, "done": True}
-        except Exception as error:  # reported; Tune would retry it as a death
+        except Exception as error:  # if raised, Tune would retry it as it retries a dead worker
             logging.exception("trial failed")
             return {"problem": one_line(error), "full": is_full(error), "done": True}
 
@@ -75,10 +75,11 @@ class TuneTrial(tune.Trainable):
 
 
 class _Reporter(tune.Callback, tune.Stopper):
-    """Passes on reports and failures of trials; stops all trials when a disk is full.
+    """Forwards reports and failures of trials, and stops all trials when a disk is full.
 
     Attributes:
-      refused: trials that a machine refused. refusing: those machines, by Ray's names.
+      refused: trials that a machine refused.
+      refusing: names in Ray of the machines that refused trials.
     """
 
     def __init__(self, on_done, on_failed):
@@ -87,7 +88,7 @@ class _Reporter(tune.Callback, tune.Stopper):
         self.refusing: set[str] = set()
 
     def __getstate__(self):
-        return {}  # Tune pickles it for a restore that is not used
+        return {}  # Tune pickles the object for its restore, which is not used
 
     def __call__(self, trial_id, result):
         return False
@@ -108,7 +109,7 @@ class _Reporter(tune.Callback, tune.Stopper):
 
 
 class RayExecutor:
-    """Starts Ray on this machine, or joins the cluster at `address`, and runs trials on it."""
+    """Starts Ray on this machine or joins the cluster at `address`, and runs trials there."""
 
     def __init__(self, out: Path, address: str | None = None, settings: Settings | None = None):
         self.out = out
@@ -120,40 +121,42 @@ class RayExecutor:
         environment: dict[str, Any]
         options: dict[str, Any]
         if address is None:
-            # The packages are on this machine; the short path is for Unix sockets, limited to 107 bytes.
+            # The session directory is short because paths of Unix sockets are limited to 107 bytes.
             environment = {"env_vars": variables | {"PYTHONPATH": str(ROOT)}}
             options = {
                 "include_dashboard": False,
                 "num_cpus": cores(),
                 "_temp_dir": str(_session_directory()),
-                "address": "local",  # whatever RAY_ADDRESS says
+                "address": "local",  # ignores RAY_ADDRESS
             }
         else:
             packages = [*(str(Path(str(p.__file__)).parent) for p in (lvp, experiments)), str(ROOT / "sweeps")]
             environment, options = {"env_vars": variables, "py_modules": packages}, {"address": address}
-        # Tune logs the traceback of every worker that dies; the driver reports the trial instead.
+        # Tune would log the traceback of each worker that dies. The driver reports the trial.
         logging.getLogger("ray.tune").setLevel(logging.CRITICAL)
-        os.environ["TUNE_DISABLE_SIGINT_HANDLER"] = "1"  # it would kill the workers where they stand
+        os.environ["TUNE_DISABLE_SIGINT_HANDLER"] = "1"  # the handler would kill workers before they save
         stop = signal.getsignal(signal.SIGTERM)
         try:
             with contextlib.nullcontext() if address else _on_loopback():
                 ray.init(runtime_env=environment, log_to_driver=False, logging_level=logging.ERROR, **options)
         except (ConnectionError, ValueError, OSError) as error:
-            what, hint = "Ray does not start on this machine", "--executor local needs no Ray"
+            problem, hint = "cannot start Ray on this machine", "--executor local runs without Ray"
             if address:
-                what, hint = f"cannot join the Ray cluster at {address}", "RAY_AUTH_MODE=token if it wants Ray's token"
-            raise InputError(f"{what}: {str(error).splitlines()[0]} ({hint})") from None
-        if stop is not None:  # Ray's own would end this process at once
+                problem = f"cannot join the Ray cluster at {address}"
+                hint = "set RAY_AUTH_MODE=token if the cluster requires a token"
+            raise InputError(f"{problem}: {str(error).splitlines()[0]} ({hint})") from None
+        if stop is not None:  # Ray's handler would end this process immediately
             signal.signal(signal.SIGTERM, stop)
         self.cluster = address is not None
-        # Tune writes until it ends, also where the sweep's directory was moved; all machines of a cluster must see it.
+        # All machines of a cluster must see Tune's files. On one machine they are not in `out`, because Tune would make
+        # that directory again after it was moved.
         self.storage = out / "ray" if address else Path(tempfile.mkdtemp(prefix="lvp-tune-"))
         self.file_system_check: FileSystemCheck | None = None
         self.watch = cluster.Watch(out, address)
         self.watch.start()
 
     def check_file_system(self, manifest: Manifest) -> None:
-        """InputError where a machine of the cluster does not see the sweep's files as the driver does."""
+        """Raises InputError if a machine of the cluster does not see the same sweep files as the driver."""
         self.file_system_check = FileSystemCheck.for_manifest(manifest)
         if self.cluster:
             kind, _ = self._of_machines(Settings())
@@ -161,38 +164,39 @@ class RayExecutor:
             cluster.check_machines(self.file_system_check, nodes)
 
     def _of_machines(self, settings: Settings, refusing: Collection[str] = ()) -> tuple[str, list[float]]:
-        """The resource that workers use, and its amount on every machine that has it, `refusing` machines left out."""
+        """The resource that workers use, and its amount on each machine that has it. Skips the machines `refusing`."""
         nodes = [n["Resources"] for n in ray.nodes() if n["Alive"] and n["NodeID"] not in refusing]
         for kind in ("TPU", "GPU", "CPU") if settings.accelerator else ("CPU",):
             if amounts := [n[kind] for n in nodes if n.get(kind)]:
                 return kind, amounts
-        where = "the Ray cluster has" if self.cluster else "Ray on this machine has"
-        raise InputError(f"{where} no CPUs, GPUs or TPUs to offer")
+        where = "the Ray cluster" if self.cluster else "Ray on this machine"
+        raise InputError(f"{where} has no CPUs, GPUs or TPUs that can run trials")
 
     def accelerators(self) -> int:
-        """Workers that can each own an accelerator: a GPU each, all TPU chips of a host."""
+        """The number of workers that can each own an accelerator: one GPU, or all TPU chips of a host."""
         kind, amounts = self._of_machines(Settings())
         return {"TPU": len(amounts), "GPU": int(sum(amounts)), "CPU": 0}[kind]
 
     def machines(self) -> int:
-        """The number of machines that can hold a mesh or a part of it."""
+        """The number of machines that can hold a mesh or a part of a mesh."""
         return len(self._of_machines(Settings())[1])
 
     def _resources(self, settings: Settings) -> dict[str, float]:
-        """The resources of one worker: on a mesh all of a machine."""
+        """The resources of one worker. With a mesh, a worker has the whole machine."""
         kind, amounts = self._of_machines(settings)
         if settings.mesh is not None or kind == "TPU":
             return {kind: min(amounts)}
         return {kind: 1 if kind == "GPU" else settings.threads}
 
     def probe(self, settings: Settings, calls: Iterable[tuple], workers: int = 1) -> list[list]:
-        """Makes the calls on `workers` fresh workers at once; per worker, the answers."""
+        """Makes the calls (method, *arguments) on each of `workers` new workers at the same time. Returns the answers
+        of each worker."""
         for left in reversed(range(RETRIES + 1)):
             try:
                 return self._probe(settings, calls, workers)
             except ray.exceptions.RayTaskError as error:
                 raise error.cause from None
-            except ray.exceptions.RayError as error:  # its machine has gone
+            except ray.exceptions.RayError as error:  # for example, the machine has left the cluster
                 if not left:
                     raise RuntimeError(cluster.why(error)) from None
         raise AssertionError("the last try returns or raises")
@@ -215,13 +219,15 @@ class RayExecutor:
         on_done: Callable[[dict], None],
         on_failed: Callable[[dict, str], None],
     ) -> None:
-        """Runs all trials; see `LocalExecutor.run`. Tune retries a trial whose worker died; a trial that made progress
-        before it failed for good is run again. A machine that does not see the sweep's files refuses its trials; the
-        other machines run them at the end."""
+        """Runs all trials; see `LocalExecutor.run`.
+
+        Tune retries a trial if its worker dies. If the retries are used up but the trial made progress, it runs again.
+        A machine that does not see the sweep's files refuses trials; other machines run these trials at the end.
+        """
         refusing: set[str] = set()
         manifest = Manifest.read(self.out)
         while trials:
-            for trial in trials:  # messages of earlier gangs
+            for trial in trials:  # earlier gangs may have left messages
                 why_path(self.out, trial["id"]).unlink(missing_ok=True)
             reporter = _Reporter(on_done, on_failed)
             before = {trial["id"]: manifest.reached(trial["lanes"]) for trial in trials}
@@ -241,9 +247,9 @@ class RayExecutor:
     def _fit(
         self, trials, settings: Settings, workers: int, reporter: _Reporter, refusing: Collection[str]
     ) -> list[tuple[dict, str]]:
-        """Runs the trials under Tune; returns the trials whose workers died too often, each with the reason."""
+        """Runs the trials under Tune. Returns the trials whose retries were used up, with the reasons."""
         started = time.time()
-        assert self.file_system_check is not None  # `check_file_system` was called
+        assert self.file_system_check is not None  # set by `check_file_system`
         resources = self._resources(settings)
         strategy = "PACK" if settings.hosts == 1 else "STRICT_SPREAD"
         selector = {"ray.io/node-id": f"!in({','.join(sorted(refusing))})"} if refusing else {}
@@ -261,7 +267,7 @@ class RayExecutor:
             tune_config=tune.TuneConfig(
                 reuse_actors=True,
                 max_concurrent_trials=None if self.cluster else workers,
-                trial_dirname_creator=lambda trial: trial.config["trial"]["id"],  # not all its lanes' hashes
+                trial_dirname_creator=lambda trial: trial.config["trial"]["id"],  # by default all hashes: too long
             ),
             run_config=tune.RunConfig(
                 name="tune",
@@ -273,7 +279,7 @@ class RayExecutor:
                 checkpoint_config=tune.CheckpointConfig(checkpoint_at_end=False, checkpoint_frequency=0),
             ),
         )
-        # Tune prints warnings about keys of its own result dictionary that it does not find.
+        # Tune prints warnings about missing keys of its own result dictionary.
         try:
             with contextlib.redirect_stdout(open(os.devnull, "w")):
                 results = tuner.fit()
@@ -283,30 +289,30 @@ class RayExecutor:
             raise
         except (tune.TuneError, ray.exceptions.RayError) as error:
             raise RuntimeError(cluster.why(error)) from None
-        # r.config is None where no worker lived to report
+        # r.config is None if no worker has reported, so the directory's name gives the trial.
         named = ((Path(r.path).name, r.error) for r in results)  # type: ignore[attr-defined]  # by __len__ and __getitem__
         errors = {trial: error for trial, error in named if error}
         return [(trial, self._why(trial, errors[trial["id"]])) for trial in trials if trial["id"] in errors]
 
     def _why(self, trial: dict, error: Exception) -> str:
-        said = why_path(self.out, trial["id"])  # written by a gang
-        return said.read_text() if said.exists() else cluster.why(error)
+        gangs_reason = why_path(self.out, trial["id"])
+        return gangs_reason.read_text() if gangs_reason.exists() else cluster.why(error)
 
     def _let_workers_save(self, started: float) -> None:
-        """Asks the workers seen since `started` to save what they train, and waits for them for `GRACE` seconds, or as
-        long as one of them is saving."""
-        if not (self.out / NAME).exists():  # moved away
+        """Asks the workers to save, and waits until all workers that reported progress since `started` have saved. The
+        wait is limited to `GRACE` seconds, or to the end of a save that has begun."""
+        if not (self.out / NAME).exists():  # the directory was moved
             return
         manifest, deadline = Manifest.read(self.out), time.monotonic() + GRACE
         manifest.leave_path.touch()
         try:
             while time.monotonic() < deadline or manifest.saving(started):
-                finished = manifest.finished()  # a worker that finishes its trial does not save it
-                under_way = (p for p in manifest.read_progress() if p["time"] > started)
-                if all(finished.issuperset(p["lanes"]) for p in under_way):
+                finished = manifest.finished()  # a worker that finishes its lanes saves no checkpoint
+                unsaved = (p for p in manifest.read_progress() if p["time"] > started)
+                if all(finished.issuperset(p["lanes"]) for p in unsaved):
                     break
                 time.sleep(0.2)
-        finally:  # a second interrupt ends the wait
+        finally:  # also after a second interrupt
             manifest.leave_path.unlink(missing_ok=True)
 
     def close(self) -> None:
@@ -317,7 +323,7 @@ class RayExecutor:
 
 
 def _session_directory() -> Path:
-    """A directory for Ray's sessions that other users cannot enter. Ray lets everyone write to the directory itself."""
+    """A directory for Ray's sessions, inside a private directory, because Ray lets all users write to its directory."""
     try:
         return private_directory() / "ray"
     except OSError:
@@ -326,8 +332,11 @@ def _session_directory() -> Path:
 
 @contextlib.contextmanager
 def _on_loopback():
-    """Makes a Ray that starts in the block listen on 127.0.0.1 only, as Ray does on desktops. With that address as an
-    argument, Ray takes this machine's network address instead and its processes listen on all interfaces."""
+    """Makes Ray listen on 127.0.0.1 only if it starts in the block.
+
+    `ray.init` has no argument for this: with 127.0.0.1 as its address, Ray uses the machine's network address and
+    listens on all interfaces.
+    """
     before, ray_constants.ENABLE_RAY_CLUSTER = ray_constants.ENABLE_RAY_CLUSTER, False
     try:
         yield

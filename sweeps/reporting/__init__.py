@@ -1,1 +1,1 @@
-"""Reports: tables, figures, claims, the gallery and event files, all drawn from records."""
+"""Reports made from records: tables, figures, claims, the gallery and event files."""

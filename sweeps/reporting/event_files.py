@@ -1,8 +1,8 @@
-"""TensorBoard's event files, without TensorFlow. The only tensorboardX imports: its messages and its checksum.
+"""TensorBoard's event files, without TensorFlow. tensorboardX is imported only here, for its messages and checksum.
 
-tensorboardX's SummaryWriter does not serve: `add_hparams` writes a second run, with status "success" and without the
-session's times; files are named by this machine and written from a thread. Here a file is made in memory, to be written
-whole.
+tensorboardX's SummaryWriter is not used: `add_hparams` writes a second run, always with status "success" and without
+the session's times; file names contain the host's name; a thread writes the files. Here a file is made in memory, so
+that it can be written atomically.
 """
 
 import struct
@@ -14,7 +14,7 @@ from tensorboardX.proto.plugin_hparams_pb2 import HParamsPluginData, SessionEndI
 from tensorboardX.proto.summary_pb2 import Summary, SummaryMetadata
 from tensorboardX.record_writer import masked_crc32c
 
-HPARAMS = "hparams"  # the plugin; its tags and its version 0 are TensorBoard's (plugins/hparams/metadata.py)
+HPARAMS = "hparams"  # name of TensorBoard's plugin, whose tags and version 0 are in plugins/hparams/metadata.py
 
 
 def content(
@@ -25,15 +25,15 @@ def content(
     began: float,
     ended: float,
 ) -> bytes:
-    """An event file of one run.
+    """The content of one run's event file.
 
     Args:
-      scalars: by step, values by tag; kept to float32.
-      hparams: hyperparameters by name. What TensorBoard calls a run's metrics are the last values of its scalars.
-      succeeded: the run's status.
-      began, ended: Unix times. Every event has the time `ended`.
+      scalars: step → tag → value; stored as float32. TensorBoard takes the last values as the run's metrics.
+      hparams: hyperparameters by name.
+      succeeded: whether the run's status is success or failure.
+      began, ended: Unix times in seconds. All events have the time `ended`.
     """
-    events = [Event(file_version="brain.Event:2"), *_of_hparams(hparams, succeeded, began, ended)]
+    events = [Event(file_version="brain.Event:2"), *_hparams_events(hparams, succeeded, began, ended)]
     for step in sorted(scalars):
         values = [Summary.Value(tag=tag, simple_value=value) for tag, value in scalars[step].items()]
         events.append(Event(step=step, summary=Summary(value=values)))
@@ -42,7 +42,7 @@ def content(
     return b"".join(map(_framed, events))
 
 
-def _of_hparams(hparams, succeeded: bool, began: float, ended: float) -> Iterator[Event]:
+def _hparams_events(hparams, succeeded: bool, began: float, ended: float) -> Iterator[Event]:
     start = SessionStartInfo(start_time_secs=began)
     for name, value in hparams.items():
         if isinstance(value, bool):
@@ -54,8 +54,8 @@ def _of_hparams(hparams, succeeded: bool, began: float, ended: float) -> Iterato
     status = Status.Value("STATUS_SUCCESS" if succeeded else "STATUS_FAILURE")
     end = SessionEndInfo(status=status, end_time_secs=ended)
     for field, message in (("session_start_info", start), ("session_end_info", end)):
-        said = HParamsPluginData(**{field: message}).SerializeToString(deterministic=True)
-        plugin = SummaryMetadata.PluginData(plugin_name=HPARAMS, content=said)
+        plugin_data = HParamsPluginData(**{field: message}).SerializeToString(deterministic=True)
+        plugin = SummaryMetadata.PluginData(plugin_name=HPARAMS, content=plugin_data)
         value = Summary.Value(tag=f"_hparams_/{field}", metadata=SummaryMetadata(plugin_data=plugin))
         yield Event(summary=Summary(value=[value]))
 

@@ -12,11 +12,12 @@ from sweeps.reporting.gallery import Shown
 
 
 def headline(table, config, evidence: Mapping[str, Any]) -> str:
-    """The exponent of each reading of `width_vocab`, and the rules in the order of their losses after transfer.
+    """The exponent of `width_vocab` for each kind of embedding rows, and the rules ordered by their losses after
+    transfer.
 
     Args:
-      table, config: a committed result of `width_vocab`.
-      evidence: one result of `lvp.parametrization.evidence`.
+      table, config: table and configuration of a committed result of `width_vocab`.
+      evidence: a result from `lvp.parametrization.evidence`.
     """
     sizes = f"widths {min(config.widths)} to {max(config.widths)}"
     slopes = {READINGS[rows]: optima(table, config, rows)[1] for rows in config.token_rows}
@@ -27,9 +28,9 @@ def headline(table, config, evidence: Mapping[str, Any]) -> str:
     return (
         f"- **The paper's exponent is −0.5.** Measured at {sizes}: {exponents}. It depends on the number of steps: "
         f"[width and vocabulary](docs/width_vocab.md).\n"
-        f"- **Why `{ranked[0][0]}` all the same?** The choice of a rule rests on another measurement: each rule has "
-        f"one constant, tuned at the smallest size and used at all other sizes ({compared}). The mean excess of the "
-        f"final training loss is {losses}. See [choose a rule](docs/choose_a_rule.md)."
+        f"- **Why is `{ranked[0][0]}` recommended?** Rules are compared by another measurement: each rule has one "
+        f"constant, which is tuned at the smallest size and used at all other sizes ({compared}). The mean excess of "
+        f"the final training loss is {losses}. See [choose a rule](docs/choose_a_rule.md)."
     )
 
 
@@ -39,7 +40,8 @@ def _exponent(slope: Slope) -> str:
 
 
 def status(shown: Sequence[Shown]) -> str:
-    """A table of the committed results with sizes, lanes, duration, device and verdicts; and the tiers without any."""
+    """A table of the committed results with sizes, lanes, duration, device and verdicts, and a list of the tiers
+    without a committed result."""
     lines = [
         "| experiment | sizes | lanes | minutes | device | supported / contradicted / unresolved |",
         "| --- | --- | ---: | ---: | --- | --- |",
@@ -56,7 +58,7 @@ def status(shown: Sequence[Shown]) -> str:
 
 
 def _sizes(rows: Iterable[Mapping]) -> str:
-    """The ranges of width and vocabulary, or the kind of the computation where lanes have no language model."""
+    """The ranges of width and vocabulary; "–" if no lane has a language model."""
     models = [row["config"]["cell"].get("model", {}) for row in rows]
     ranges = [
         _range(letter, [model[key] for model in models if key in model])

@@ -1,4 +1,4 @@
-"""The gallery: every committed figure with its question, its command, its origin and its claims."""
+"""The gallery: all committed figures, each with its question, command, origin and claims."""
 
 import os
 import shlex
@@ -12,9 +12,9 @@ from lvp.analysis.claims import Claim
 
 HEAD = """# Gallery
 
-Written by `python -m sweeps report` from what stands in `experiments/results/`: every figure of the papers that has
-been drawn here, at the tier that is named, with the command that makes it anew. [claims.md](claims.md) has every claim
-with its value and interval.
+`python -m sweeps report` writes this page from the records in `experiments/results/`. The page shows the figures of the
+papers as this project has drawn them. Each entry names its tier and the command that draws the figure again.
+[claims.md](claims.md) lists all claims with their values and intervals.
 """
 
 
@@ -29,17 +29,18 @@ class Shown(NamedTuple):
 
 
 def page(shown: Sequence[Shown], place: Path) -> str:
-    """The gallery as Markdown for a file in `place`: one section per paper, results that answer figures first."""
+    """The gallery as Markdown, for a file in the directory `place`. Each paper has a section, which begins with the
+    results that reproduce figures."""
     known = [experiments.load(name) for name in experiments.NAMES]
     parts = [HEAD]
     for paper in dict.fromkeys([*(e.paper for e in known), *(s.experiment.paper for s in shown)]):
-        parts.append(f"## {paper or 'Beside no paper'}\n")
+        parts.append(f"## {paper or 'Without a paper'}\n")
         results = [s for s in shown if s.experiment.paper == paper]
         parts += [_entry(s, place) for s in sorted(results, key=lambda s: (_order(s.experiment.answers), s.folder))]
     parts.append("## Not drawn\n")
     have = {s.experiment.name for s in shown}
     for e in known:
-        missing = dict(e.undrawn) | ({} if e.name in have else dict.fromkeys(e.answers, "no result has been committed"))
+        missing = dict(e.undrawn) | ({} if e.name in have else dict.fromkeys(e.answers, "no result is committed"))
         parts += [f"- {e.paper}, {what} (`{e.name}`): {why}" for what, why in missing.items()]
     return "\n".join(parts) + "\n"
 
@@ -69,7 +70,7 @@ def _capital(words: str) -> str:
 
 
 def listed(words: Sequence[str]) -> str:
-    """ "figure 1", "figure 2" and "theorem 2" as `figures 1 and 2, theorem 2`."""
+    """The words in one phrase: "figure 1", "figure 2" and "theorem 2" give "figures 1 and 2, theorem 2"."""
     kinds: dict[str, list[str]] = {}
     for word in words:
         kind, _, number = word.rpartition(" ")
@@ -101,10 +102,10 @@ def _text(value: Any) -> str:
 
 
 def _made(s: Shown) -> str:
-    """Date, commit, device and duration of a sweep, in words."""
+    """Date, commit, device and duration of a sweep, as text."""
     sources = [row["provenance"] for row in s.rows]
     commits, devices = (sorted({p[key] for p in sources}) for key in ("commit", "device"))
     packing, minutes = s.sweep["packing"], s.sweep["wall_seconds"] / 60
     workers = f"{packing['workers']} workers of {packing['threads']} thread{'s' * (packing['threads'] > 1)}"
-    where = s.sweep.get("machine", ", ".join(devices))  # results of older versions do not name the processor
+    where = s.sweep.get("machine", ", ".join(devices))  # older results do not name the processor
     return f"{s.sweep['date']}, commit {', '.join(commits)}, on {where} ({workers}), {minutes:.1f} minutes"

@@ -1,4 +1,4 @@
-"""From records to table, figure and claims; and the committed results, from which the README's are drawn."""
+"""Tables, figures and claims from records; and the committed results, which fill README and docs."""
 
 import hashlib
 import json
@@ -22,19 +22,20 @@ from sweeps.driver.manifest import Manifest, corpus_name
 from sweeps.reporting import front_page, gallery
 
 DESCRIPTION, RECORDS = "sweep.json", "records.jsonl"  # the two files of a published result
-AGAIN = "`python -m sweeps publish DIR` its sweep again, or restore it (`git restore`)"
+REMEDY = "restore it (`git restore`), or publish its sweep again (`python -m sweeps publish DIR`)"
 COMMITTED = Path(experiments.__file__).parent / "results"
 README = Path(experiments.__file__).parents[1] / "README.md"
 REPORT = README.parent / "docs" / "claims.md"
 GALLERY = README.parent / "docs" / "gallery.md"
 EVIDENCE = Path(lvp.parametrization.evidence.__file__).parent / lvp.parametrization.evidence.NAME
-HEADLINE = "width_vocab/laptop-wikitext2"  # the result of the README's figure
-HEADLINE_EVIDENCE = "laptop-wikitext2"  # the result of `regimes` that ranks the rules
+HEADLINE = "width_vocab/laptop-wikitext2"  # the result that the README's figure shows
+HEADLINE_EVIDENCE = "laptop-wikitext2"  # the result of `regimes` that orders the rules
 REPORT_HEAD = """# Claims of the papers, as measured here
 
-Written by `python -m sweeps report` from the records in `experiments/results/`. With an interval of 95 %, a claim is
-*supported* when the interval holds the paper's value (or lies in the region it names) and shuts out its rivals,
-*contradicted* when it shuts out the paper's value, and *unresolved* otherwise.
+`python -m sweeps report` writes this page from the records in `experiments/results/`. Each verdict follows from a 95 %
+interval. A claim is *supported* when the interval contains the paper's value, or lies in the region that the claim
+names, and excludes rival values. It is *contradicted* when the interval excludes the paper's value. Otherwise it is
+*unresolved*.
 """
 
 
@@ -42,7 +43,7 @@ def draw(manifest: Manifest, say: Callable = print):
     """Writes table.csv, figure.png and figure.svg of the finished lanes, prints the summary and returns the table."""
     rows = manifest.read_records()
     if not rows:
-        say("no lane has finished: there is nothing to draw")
+        say("no lane has finished: nothing to draw")
         return records.table([])
     experiment, config = manifest.resolved
     table = records.table(rows)
@@ -69,16 +70,18 @@ def _context(experiment: str, tier: str, config, rows) -> dict[str, Any]:
 
 
 def publish(out: str | Path) -> Path:
-    """Copies a finished sweep's configuration and records into `experiments/results/` and returns where they are.
+    """Copies a finished sweep's configuration and records into `experiments/results/` and returns their directory.
 
-    Paths of this machine are left out: a corpus is identified by name and fingerprints.
+    Paths of this machine are not copied. A name and fingerprints identify a corpus.
     """
     manifest = Manifest.read(Path(out))
     if manifest.source is not None:
-        raise InputError(f"{out} is of the experiment in {manifest.source.path}: what is published is of experiments/")
+        raise InputError(f"{out} is a sweep of {manifest.source.path}: only experiments of lvp can be published")
     rows = manifest.read_records()
     if len(rows) < manifest.num_lanes:
-        raise InputError(f"{out} is not finished: {len(rows)} of {manifest.num_lanes} lanes have a record")
+        raise InputError(
+            f"{out} is not finished: {len(rows)} of {manifest.num_lanes} lanes have a record; `resume` it first"
+        )
     ended = max(manifest.record_path(row["hash"]).stat().st_mtime for row in rows)
     _, config = manifest.resolved
     corpus = corpus_name(config.corpus)
@@ -88,10 +91,10 @@ def publish(out: str | Path) -> Path:
     content = {
         "experiment": manifest.experiment,
         "tier": manifest.tier,
-        "date": time.strftime("%Y-%m-%d", time.gmtime(ended)),  # the day, in UTC
+        "date": time.strftime("%Y-%m-%d", time.gmtime(ended)),  # UTC
         "config": _by_name(manifest.config),
         "sweep": manifest.hash,
-        # Sweeps whose records were copied into this directory.
+        # Sweeps whose records the user has copied into this directory.
         "reused": sorted({row["sweep"] for row in rows} - {manifest.hash}),
         "packing": manifest.packing,
         "machine": calibration.machine(),
@@ -106,19 +109,19 @@ def publish(out: str | Path) -> Path:
     folder.mkdir(parents=True, exist_ok=True)
     records.write(folder / RECORDS, rows)
     signed = _signed(content, (folder / RECORDS).read_bytes())
-    # The commit point: `_read` refuses the new records with an older description.
+    # Written last: `_read` refuses the new records together with an older description.
     write_whole(folder / DESCRIPTION, json.dumps(signed, indent=1, sort_keys=True, allow_nan=False) + "\n")
     return folder
 
 
 def _signed(content: Mapping, recorded: bytes) -> dict:
-    """The description of a result with the digest of its records.jsonl and its own digest."""
+    """The description of a result, with the digest of its records.jsonl and a digest of itself."""
     signed = json.loads(records.dumps(content)) | {"records_sha256": hashlib.sha256(recorded).hexdigest()}
     return signed | {"digest": records.config_hash(signed)}
 
 
 def _by_name(config: Mapping) -> dict:
-    """The configuration with names of corpora instead of paths."""
+    """The configuration with the names of corpora instead of their paths."""
     return dict(config) | {name: corpus_name(config[name]) for name in ("corpus", "scored") if config.get(name)}
 
 
@@ -127,10 +130,15 @@ def _is_place(value: Any) -> bool:
 
 
 class Result:
-    """A committed result as it is drawn and judged, from the records alone.
+    """A committed result. Its summary, figure and claims are computed from its records.
 
-    Attributes: experiment, config, table (`lvp.training.records.table`); folder, sweep (its sweep.json), rows (its
-    records).
+    Attributes:
+      folder: its directory.
+      sweep: the content of sweep.json.
+      rows: its records.
+      experiment: its experiment.
+      config: its configuration.
+      table: the table of its records (`lvp.training.records.table`).
     """
 
     def __init__(self, folder: Path, sweep: Mapping, rows: list[dict]):
@@ -154,18 +162,19 @@ class Result:
         return self.experiment.claims(self.table, self.config, context)
 
     def figure(self):
-        """A matplotlib Figure tied to no display."""
+        """The experiment's figure, as a matplotlib Figure."""
         origin = {"tier": self.sweep["tier"], "corpus": corpus_name(self.config.corpus)}
         return self.experiment.figure(self.table, self.config, **origin, partial=None)
 
 
 def committed() -> list[tuple[Path, Mapping, list[dict]]]:
-    """Every committed result: its folder, its sweep.json and its records."""
+    """All committed results: for each, its directory, the content of sweep.json and its records."""
     return [_read(path.parent) for path in sorted(COMMITTED.glob(f"*/*/{DESCRIPTION}"))]
 
 
 def result(name: str) -> Result:
-    """The committed result EXPERIMENT/FOLDER, say "warmup/laptop-wikitext2"; InputError where there is none."""
+    """The committed result EXPERIMENT/FOLDER, for example "warmup/laptop-wikitext2". Raises InputError if there is
+    none."""
     known = sorted(f"{p.parent.parent.name}/{p.parent.name}" for p in COMMITTED.glob(f"*/*/{DESCRIPTION}"))
     if name not in known:
         raise unknown("committed result", name, known)
@@ -173,39 +182,39 @@ def result(name: str) -> Result:
 
 
 def _read(folder: Path) -> tuple[Path, Mapping, list[dict]]:
-    """The folder, description and records of a committed result. InputError where a digest does not match."""
+    """The directory, description and records of a committed result. Raises InputError if a digest does not match."""
     description, recorded = folder / DESCRIPTION, folder / RECORDS
     sweep = _json(description)
     if not isinstance(sweep, dict) or not _is_whole(sweep):
-        raise InputError(f"{description} was changed since it was published; {AGAIN}")
+        raise InputError(f"{description} does not match its digest; {REMEDY}")
     try:
         matches = hashlib.sha256(recorded.read_bytes()).hexdigest() == sweep.get("records_sha256")
     except ABSENT:
         matches = False
     if not matches:
-        raise InputError(f"{recorded} does not hold the records that {description} was published with; {AGAIN}")
+        raise InputError(f"{recorded} does not match its digest in {description}; {REMEDY}")
     return folder, sweep, records.read(recorded)
 
 
 def _is_whole(sweep: Mapping) -> bool:
     try:
         return records.config_hash({k: v for k, v in sweep.items() if k != "digest"}) == sweep.get("digest")
-    except ValueError:  # a number was changed to infinity
+    except ValueError:  # a number is infinite or NaN, so there is no digest
         return False
 
 
 def _json(path: Path) -> Any:
-    """The content of a published JSON file. InputError where it cannot be parsed."""
+    """The content of a published JSON file. Raises InputError if it cannot be parsed."""
     try:
         return json.loads(path.read_bytes())
     except (*ABSENT, ValueError, RecursionError) as error:
-        raise InputError(f"{path} cannot be read: {error}; {AGAIN}") from None
+        raise InputError(f"{path} cannot be read: {error}; {REMEDY}") from None
 
 
 def report() -> dict[Path, str]:
-    """What the committed records say, as the files that should say it: `docs/claims.md`, `docs/gallery.md`, README and
-    the other docs, in which the text between `<!-- results EXPERIMENT/FOLDER -->` and `<!-- end -->` is that result's,
-    and the package's evidence."""
+    """The texts that are made from the committed records, by path: `docs/claims.md`, `docs/gallery.md`, the evidence of
+    `lvp.parametrization`, README and the other pages of docs. In README and docs, the text between `<!-- results
+    NAME -->` and `<!-- end -->` is replaced."""
     all_claims, sections, blocks, evidence, shown = [], [], {}, {}, []
     headline: Result | None = None
     for folder, sweep, rows in committed():
@@ -216,12 +225,12 @@ def report() -> dict[Path, str]:
         devices = ", ".join(sorted({r["provenance"]["device"] for r in rows}))
         outside = 1 - sweep["training_seconds"] / sweep["wall_seconds"] / sweep["packing"]["workers"]
         own = sum(row["sweep"] == sweep["sweep"] for row in rows)
-        reused = f" (the other {len(rows) - own} by earlier sweeps)" if own < len(rows) else ""
-        made = (
+        reused = f" (earlier sweeps trained the other {len(rows) - own})" if own < len(rows) else ""
+        provenance = (
             f"{own} lanes{reused} in {sweep['wall_seconds'] / 60:.1f} minutes, {outside:.0%} of them outside training "
             f"steps, on {sweep['packing']['workers']} workers ({devices}); commit {claims[0].commit}."
         )
-        sections.append(f"## {name}\n\n{made}\n\n{summary}\n")
+        sections.append(f"## {name}\n\n{provenance}\n\n{summary}\n")
         blocks[name] = summary + "\n\n" + "\n".join(f"- **{c.verdict}**: {c.statement}" for c in claims)
         all_claims += claims
         shown.append(gallery.Shown(folder, sweep, rows, drawn.experiment, claims))
@@ -244,7 +253,7 @@ def report() -> dict[Path, str]:
 
 
 def _evidence(results: Mapping) -> str:
-    """What the packaged evidence says, as a table."""
+    """The evidence of `lvp.parametrization` as a table."""
     rows: list[tuple[str, ...]] = [
         ("rule", "sizes", "where tuned", "mean", "worst"),
         ("---", "---", "---:", "---:", "---:"),
@@ -267,7 +276,7 @@ def _percent(value: float | None, interval) -> str:
 
 
 def _faults(faults: list[Mapping]) -> str:
-    """What the slow tests injected and what came of it, as a table."""
+    """The faults that the slow tests have injected, and their results, as a table."""
     rows = [("fault", "times", "lanes lost", "repeated", "with wrong bits"), ("---", "---:", "---:", "---:", "---:")]
     rows += [(f["fault"], *(str(f[k]) for k in ("injected", "lost", "repeated", "wrong_bits"))) for f in faults]
     commits = ", ".join(sorted({f["commit"] for f in faults}))
@@ -285,7 +294,7 @@ def _benchmark(content: Mapping) -> str:
 
 
 def _fill(text: str, blocks: Mapping[str, str]) -> str:
-    """`text` with every `<!-- results NAME --> … <!-- end -->` holding the block of that name."""
+    """`text` with the content of each `<!-- results NAME --> … <!-- end -->` replaced by the block NAME."""
     for name, block in blocks.items():
         pattern = rf"(<!-- results {re.escape(name)} -->\n).*?(<!-- end -->)"
         text = re.sub(pattern, partial(_filled, block), text, flags=re.DOTALL)
@@ -297,10 +306,8 @@ def _filled(block: str, match: re.Match) -> str:
 
 
 def write_report() -> str:
-    """Writes the texts of `report`, and the committed figures that show something else than their records.
-
-    Returns the text of the claims.
-    """
+    """Writes the texts of `report`, redraws the committed figures that differ from their records, and returns the text
+    of docs/claims.md."""
     for folder, sweep, rows in committed():
         figure = Result(folder, sweep, rows).figure()
         if not figure_style.same_picture(figure, folder / "figure.png"):

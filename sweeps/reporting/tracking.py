@@ -1,7 +1,7 @@
-"""Files for tracking tools, one per finished lane: OUT/TOOL/CELL/HASH/….
+"""Files for tracking tools: one file per finished lane, OUT/TOOL/CELL/HASH/NAME.
 
-Tracking is a function from records to files. A lane's file is written once, whole, from the lane's record, and an
-existing file is kept. So the files do not depend on when they are written.
+A lane's file is computed from the lane's record, so its content does not depend on when it is written. It is written
+atomically, and an existing file is kept.
 """
 
 import re
@@ -17,20 +17,20 @@ from lvp.files import write_whole
 from lvp.training import records
 from sweeps.driver.manifest import Entry, Manifest
 
-LARGEST = (2 - 2**-23) * 2.0**127  # finite as a float32
+LARGEST = (2 - 2**-23) * 2.0**127  # largest finite float32
 
 
 class Tracker(NamedTuple):
     """A tracking tool."""
 
-    package: str  # that must be installed
-    file: str  # the name of a lane's file
-    content: Callable[[Entry, Mapping, float], bytes]  # (entry, record, time of the record) → the file
-    shown_by: str  # the command that shows a directory of the files
+    package: str  # the package that must be installed
+    file: str  # name of a lane's file
+    content: Callable[[Entry, Mapping, float], bytes]  # (cell's entry, record, time of the record) → a file's content
+    shown_by: str  # the command that shows a directory of files
 
 
 def _event_file(entry: Entry, record: Mapping, ended: float) -> bytes:
-    from sweeps.reporting import event_files  # needs tensorboardX, which `tracker_named` asks for
+    from sweeps.reporting import event_files  # needs tensorboardX, which `tracker_named` checks
 
     return event_files.content(
         scalars(entry, record["outcome"]),
@@ -47,7 +47,7 @@ TRACKERS: Mapping[str, Tracker] = {
 
 
 def tracker_named(name: str) -> Tracker:
-    """The tracker of this name. InputError for an unknown name or a missing package."""
+    """The tracker of this name. Raises InputError if the name is unknown or the tracker's package is missing."""
     if name not in TRACKERS:
         raise unknown("tracker", name, TRACKERS)
     need(f"--track {name}", TRACKERS[name].package, extra="lab")
@@ -55,14 +55,15 @@ def tracker_named(name: str) -> Tracker:
 
 
 def track(manifest: Manifest, name: str, lanes: Collection[str] | None = None) -> Path:
-    """Writes the missing files of a tracker and returns their directory. Records that cannot be read are left out.
+    """Writes the missing files of a tracker and returns their directory. Skips records that cannot be read.
 
     Args:
-      lanes: hashes of lanes; None for all lanes with a record.
+      name: a key of `TRACKERS`.
+      lanes: hashes of lanes; None is all lanes with a record.
 
     Raises:
-      InputError: an unknown tracker, a missing package, or a record that does not fit its cell.
-      OSError: a full disk; it names path and size.
+      InputError: the tracker is unknown, its package is missing, or a record does not fit its cell.
+      OSError: the disk is full. The error gives path and size.
     """
     tracker, folder = tracker_named(name), manifest.out / name
     wanted = manifest.finished() if lanes is None else manifest.finished() & set(lanes)
@@ -86,16 +87,19 @@ def _word(label: str) -> str:
 
 
 def hparams(config: Mapping) -> dict[str, float | bool | str]:
-    """Every configured value that is set, under its dotted name, as `lvp.training.records.table` has it; lists as
+    """The values of a configuration by dotted name, as in `lvp.training.records.table`, without None. Lists are
     text."""
     flat = records.flatten(config)
     return {k: records.dumps(v) if isinstance(v, list) else v for k, v in flat.items() if v is not None}
 
 
 def scalars(entry: Entry, outcome: Mapping) -> dict[int, dict[str, float]]:
-    """The numbers of an outcome by steps done, and tag: `curve/train_loss`, `measures/…` of the measured steps, and
-    after the last step `final/…` with `final/diverged`, 1 or 0. Values that were not finite are left out, as
-    records leave them out; `measures` that are lists have a tag with a number for each of their entries."""
+    """The numbers of an outcome: number of steps done → tag → value.
+
+    Tags are `curve/train_loss`, `measures/NAME` at the measured steps and, after the last step, `final/NAME` and
+    `final/diverged` (1 or 0). A measure that is a list has a tag with an index for each entry. Values that are not
+    finite are left out.
+    """
     by_step: dict[int, dict[str, float]] = defaultdict(dict)
     last = 0
     if not isinstance(entry.cell, Calculation):
@@ -113,7 +117,7 @@ def scalars(entry: Entry, outcome: Mapping) -> dict[int, dict[str, float]]:
 
 
 def _numbers(tag: str, value: Any) -> Iterator[tuple[str, float]]:
-    """The finite numbers in a value, each with its tag."""
+    """Yields the finite numbers in a value, each with its tag."""
     if isinstance(value, list):
         for i, inner in enumerate(value):
             yield from _numbers(f"{tag}.{i}", inner)

@@ -1,1 +1,1 @@
-"""The worker: it prepares data, trains packs of lanes and writes records and checkpoints."""
+"""The worker: trains packs of lanes and writes records and checkpoints."""

@@ -1,4 +1,4 @@
-"""Pins a worker to the first cores that no other worker on this machine holds."""
+"""Pins a worker to cores that no other worker on this machine has claimed."""
 
 import fcntl
 import logging
@@ -9,11 +9,11 @@ from lvp.files import explained
 from lvp.files.private import open_lock, private_directory
 
 log = logging.getLogger(__name__)
-_held: list[IO] = []  # the open files whose locks last as long as this process
+_held: list[IO] = []  # open files of this process's claims; closing a file would release its lock
 
 
 def problem() -> str | None:
-    """One line that says why workers on this machine are not pinned; None if they can be."""
+    """The reason why workers on this machine cannot be pinned, in one line; None if they can."""
     try:
         private_directory()
     except OSError as error:
@@ -22,11 +22,10 @@ def problem() -> str | None:
 
 
 def claim_cores(threads: int) -> tuple[int, ...] | None:
-    """Pins this process to `threads` cores that no other worker claims and returns them.
+    """Pins this process to `threads` unclaimed cores and returns the cores.
 
-    None, and nothing is pinned, where the system has no affinity, there is no directory for claims (`problem`), no
-    group of cores is free, or the workers would use all cores anyway. Claims are file locks: they end with the process,
-    however it ends.
+    Returns None and pins nothing if the system does not support affinity, if there is no directory for claims (see
+    `problem`), or if no group of `threads` cores is unclaimed. A claim is a file lock, so it ends with the process.
     """
     if not hasattr(os, "sched_setaffinity"):
         return None
@@ -41,7 +40,7 @@ def claim_cores(threads: int) -> tuple[int, ...] | None:
             for core in group:
                 files.append(open_lock(private_directory() / f"core-{core}.lock"))
                 fcntl.flock(files[-1], fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:  # held, or not a file of ours
+        except OSError:  # claimed by another worker, or the lock file cannot be opened
             for f in files:
                 f.close()
             continue

@@ -1,7 +1,7 @@
-"""The environment of a lane: everything beside its configuration that decides its bits.
+"""The environment of a lane: all that determines the bits of its results, besides its configuration.
 
-JAX's options are set by the worker (`fixed_options`). Versions, code, compiler flags and the machine cannot be set. A
-manifest holds those that its sweep began with (`present`), and a driver or worker that has others is refused
+The worker sets JAX's options (`fixed_options`). Versions, code, compiler flags and the machine cannot be set. The
+manifest records them at the sweep's first session (`present`). A driver or a worker with another environment is refused
 (`differences`).
 """
 
@@ -21,7 +21,7 @@ from lvp.files.schema import Shape
 from lvp.parallel.hardware import processor
 from lvp.training import records
 
-# JAX's defaults. Variables JAX_… and the process's own values of these options have no effect on a lane.
+# JAX's default values. They replace the values from JAX_… variables and from the process.
 JAX_OPTIONS: Mapping[str, Any] = {
     "jax_allow_f16_reductions": True,
     "jax_check_tracer_leaks": False,
@@ -50,13 +50,13 @@ JAX_OPTIONS: Mapping[str, Any] = {
 PACKAGES = ("jax", "jaxlib", "flax", "optax", "numpy")
 SHAPE: Shape = {"versions": dict, "code": str, "commit": str | None, "flags": [str], "machine": str}
 _FLAG_VARIABLES = ("XLA_FLAGS", "LIBTPU_INIT_ARGS")
-# Flags that a worker sets, that shape the machine, or that only write files.
+# Flags that are not compared: the worker sets the first, the second makes virtual devices, the third writes files.
 _WITHOUT_EFFECT = ("--xla_cpu_multi_thread_eigen=", "--xla_force_host_platform_device_count=", "--xla_dump_")
 
 
 @contextlib.contextmanager
 def fixed_options() -> Iterator[None]:
-    """Sets `JAX_OPTIONS` for the block. Options that this version of JAX does not have are left out."""
+    """Sets `JAX_OPTIONS` during the block. Skips options that this version of JAX does not have."""
     before = {name: jax.config.values[name] for name in JAX_OPTIONS if name in jax.config.values}
     try:
         for name in before:
@@ -68,7 +68,7 @@ def fixed_options() -> Iterator[None]:
 
 
 def present() -> dict[str, Any]:
-    """The environment of this process, as a manifest has it. Does not initialise a device."""
+    """The environment of this process, in the form of the manifest. Does not initialise a device."""
     software = records.software()
     return {
         "versions": {name: software["versions"][name] for name in PACKAGES if name in software["versions"]},
@@ -80,7 +80,7 @@ def present() -> dict[str, Any]:
 
 
 def differences(began: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
-    """The differences between two environments, in words. A part that one of them lacks is not compared."""
+    """The differences between two environments, as text. A part that is missing in one environment is not compared."""
     versions = [(name, began["versions"].get(name), now["versions"].get(name)) for name in PACKAGES]
     parts = [f"{name} {before} (now {after})" for name, before, after in versions if before != after]
     if began["code"] != now["code"]:
@@ -109,6 +109,6 @@ def _flags() -> list[str]:
 
 
 def _machine() -> str:
-    """The processor and its vector extensions, for which XLA generates code."""
+    """The processor and its vector extensions. XLA's code depends on both."""
     model, vectors = processor()
     return f"{model}: {vectors}" if vectors else model

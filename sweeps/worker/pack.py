@@ -1,4 +1,4 @@
-"""Training of one pack of a cell's lanes, from its last checkpoint to its outcomes."""
+"""Training of a pack of lanes, from its last checkpoint to its outcomes."""
 
 import contextlib
 import os
@@ -15,8 +15,11 @@ from lvp.training.outcome import Outcome
 
 @contextlib.contextmanager
 def following(folder: Path, shared: bool) -> Iterator[Path]:
-    """A path to `folder` that follows its parent where that is moved: TensorStore makes missing directories anew. The
-    path itself where the system has none, and for processes that share a state. FileNotFoundError without the parent.
+    """A path to `folder` that stays valid if the parent directory is moved during the block.
+
+    With an ordinary path, TensorStore would make the missing directories again. The path is `folder` itself if the
+    system has no /proc, or if `shared`: all processes must use the same path. Raises FileNotFoundError if the parent is
+    missing.
     """
     parent = os.open(folder.parent, os.O_RDONLY)
     place = Path(f"/proc/self/fd/{parent}")
@@ -31,11 +34,11 @@ def following(folder: Path, shared: bool) -> Iterator[Path]:
 
 
 class Pack:
-    """The lanes of one pack. An incomplete pack repeats its last lane, so that the cell needs one program only.
+    """The lanes of one pack. An incomplete pack repeats its last lane, so that a cell needs only one program.
 
     Attributes:
-      seconds: the time of training, without saving and reporting.
-      trained_steps: the steps of this session.
+      seconds: the time spent in training, without checkpoints and progress reports.
+      trained_steps: the number of steps trained in this session.
     """
 
     def __init__(self, program, lanes: dict, folders: list[Path], checkpoint_seconds: float):
@@ -45,14 +48,16 @@ class Pack:
         self.checkpoint_seconds = checkpoint_seconds
         self.shared = program.mesh is not None and program.mesh.is_multi_process
         self.first_step, self.seconds, self.saved_step = 0, 0.0, -1
-        self.saving_seconds = 0.0  # what the last save took
+        self.saving_seconds = 0.0  # duration of the last save
 
     def train(self, data, progress: Callable[[int, bool], None], stopping: Callable[[], bool]) -> dict[str, Outcome]:
         """Trains to the end and returns the outcomes by lane.
 
         Args:
-          progress: called with the step, and whether it is being saved, after every chunk.
-          stopping: asked after every chunk; where it is true, the pack is saved and Preempted raised.
+          data: the data of the pack's lanes.
+          progress: called after every chunk of steps, and before and after a save, with the step and whether a save is
+            running.
+          stopping: called after every chunk. If it returns True, the pack is saved and Preempted is raised.
         """
         self.progress = progress
         step, state = 0, None
@@ -67,10 +72,10 @@ class Pack:
             nonlocal saved, aside
             now = time.perf_counter()
             progress(step, False)
-            # Large states take minutes to save: at most a tenth of the time goes into saving.
+            # Saving a large state takes minutes. The interval limits saving to about a tenth of the time.
             every = max(self.checkpoint_seconds, 10 * self.saving_seconds)
             due = step < self.program.cell.steps and now - saved >= every
-            if self.shared:  # by the clock of process 0: all processes save together
+            if self.shared:  # all processes must save together, so process 0 decides
                 due = processes.gathered([due])[0, 0]
             if due:
                 self._save(step, state)
@@ -84,7 +89,7 @@ class Pack:
             self._save(stopped.step, stopped.state)
             raise
         self.seconds = time.perf_counter() - started - aside
-        # A pack ends early when all of its lanes have diverged.
+        # Training ends early when all lanes of the pack have diverged.
         ends = (self.program.cell.steps if o.diverged_step is None else o.diverged_step + 1 for o in outcomes)
         self.trained_steps = max(ends) - step
         return dict(zip(self.hashes, outcomes, strict=False))

@@ -1,4 +1,4 @@
-"""Why a process of a sweep stops, and the function that ends it.
+"""Reasons why a process of a sweep stops, and the only function that ends a process.
 
 reason           cause                                     what is saved             how the process ends
 TAKEN_OVER       another driver's session.json             nothing                   exit code 1
@@ -12,10 +12,10 @@ RAY_LOST         a cluster that does not answer a driver   nothing              
 DISK_FULL        a trial of this driver                    checkpoints of all packs  it lives; no further trial starts
 INTERRUPTED      Ctrl-C or SIGTERM of a driver             checkpoints of all packs  it lives; KeyboardInterrupt
 
-The last three are reasons of a driver. A driver that trains in its own process saves nothing beyond its last
-checkpoints.
+The last three are reasons of a driver. A driver that trains in its own process keeps its last checkpoints and saves no
+further ones.
 
-Records and checkpoints are written whole or not at all, so a process may end at any time.
+Records and checkpoints are written atomically, so a process may end at any time.
 """
 
 import errno
@@ -27,7 +27,7 @@ from sweeps.driver.manifest import Manifest
 
 
 class Reason(IntEnum):
-    """Why a process stops. Workers that share a mesh agree on the smallest of their reasons."""
+    """The reason why a process stops. Workers that share a mesh all stop for the smallest of their reasons."""
 
     TAKEN_OVER = 1
     MOVED = 2
@@ -52,16 +52,16 @@ EXIT_CODES = {
 }
 
 
-# Error numbers of a file whose directory was moved, removed or unmounted.
+# Error numbers that mean: the file's directory was moved, removed or unmounted.
 _GONE = (errno.ENOENT, errno.ENOTDIR, errno.ESTALE, errno.ENOTCONN, errno.ENODEV)
 
 
 def lost(manifest: Manifest, session: str | None) -> Reason | None:
-    """TAKEN_OVER or MOVED where the sweep's directory no longer holds this session, after which nothing may be written
-    there; else None.
+    """Returns TAKEN_OVER or MOVED if the sweep's directory no longer belongs to this driver, else None. After
+    TAKEN_OVER or MOVED nothing may be written to the directory.
 
     Args:
-      session: the content of session.json under this driver; None for a worker in the driver's process.
+      session: the content of session.json that this driver wrote; None for a worker in the driver's process.
     """
     if session is None:
         return None
@@ -72,13 +72,13 @@ def lost(manifest: Manifest, session: str | None) -> Reason | None:
 
 
 class Stop:
-    """Holds the reason that was set first. Threads and signal handlers may set it."""
+    """Holds the first reason to stop. Threads and signal handlers may set it."""
 
     def __init__(self) -> None:
-        self._reasons: list[Reason] = []  # `append` is atomic, and a lock would block in a signal handler
+        self._reasons: list[Reason] = []  # a list because `append` is atomic; a lock could block in a signal handler
 
     def set(self, reason: Reason) -> None:
-        """Adds a reason. Later reasons are ignored."""
+        """Sets the reason, unless it is already set."""
         self._reasons.append(reason)
 
     @property
@@ -89,7 +89,8 @@ class Stop:
     def check(self, manifest: Manifest, session: str | None) -> Reason | None:
         """Returns the reason to stop training now, or None. Reads session.json and OUT/leave at most once each.
 
-        TAKEN_OVER and MOVED go before a reason that was set earlier: nothing may be saved. `session`: as in `lost`.
+        TAKEN_OVER and MOVED take precedence over an earlier reason, because nothing may be saved. For `session` see
+        `lost`.
         """
         if reason := lost(manifest, session):
             return reason
@@ -99,5 +100,6 @@ class Stop:
 
 
 def end(reason: Reason) -> NoReturn:
-    """Ends this process at once, with the reason's exit code. KeyError for a reason after which the process lives."""
+    """Ends this process immediately with the reason's exit code. Raises KeyError for a reason that does not end the
+    process."""
     os._exit(EXIT_CODES[reason])

@@ -1,4 +1,4 @@
-"""The task of any cell: of `lvp.training.tasks` where the cell is trained, `CalculationTask` where it is computed."""
+"""The task of a cell: from `lvp.training.tasks` for a trained cell, `CalculationTask` for a calculation."""
 
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
@@ -10,7 +10,7 @@ from lvp.training import Task, tasks
 
 
 class CalculationTask(Task):
-    """A cell that the experiment's `calculate` computes. It has data like a language cell's, or none."""
+    """The task of a cell that the experiment's `calculate` computes. Its data are tokens or None."""
 
     dataset_class = data.Dataset
     cell: Calculation
@@ -44,5 +44,5 @@ class CalculationTask(Task):
 
 
 def task_for(cell) -> Task:
-    """The task of a cell."""
+    """The task of a trained cell or of a calculation."""
     return CalculationTask(cell) if isinstance(cell, Calculation) else tasks.task_for(cell)

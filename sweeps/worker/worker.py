@@ -1,7 +1,7 @@
-"""A worker runs trials, which are packs of a cell's lanes, in its own process; the same code under Ray and without it.
+"""The worker, which runs trials in a process of its own, with and without Ray.
 
-A worker gets the sweep's directory and reads everything else from the manifest. It writes records, checkpoints, and
-its progress (`progress/`), the only file the driver polls. `sweeps.worker.stop` says why and how it stops.
+A worker gets the sweep's directory and reads everything else from the manifest. It writes records, checkpoints and its
+progress. `sweeps.worker.stop` lists the reasons why a worker stops.
 """
 
 import json
@@ -34,7 +34,7 @@ from sweeps.worker.pack import Pack
 from sweeps.worker.stop import Reason, Stop, end, lost
 from sweeps.worker.tasks import task_for
 
-RETRIES = 5  # of a trial whose worker died, without progress in between; exceptions are not retried
+RETRIES = 5  # how often a trial is retried after its worker died without progress; exceptions are not retried
 CPU_FLAGS = "--xla_cpu_multi_thread_eigen=false"
 
 
@@ -46,26 +46,26 @@ class Settings:
     pin: bool = True  # whether the process is pinned to these cores
     compile_cache: str | None = None  # directory of XLA's persistent cache
     checkpoint_seconds: float = 30.0  # least time between two checkpoints of a pack
-    accelerator: bool = True  # whether the scheduler is asked for an accelerator, if it has any
-    environment: Mapping[str, Any] | None = None  # the driver's, which the worker must have too
-    mesh: dict[str, int] | None = None  # sizes of the mesh that trains a lane; None trains lanes on one device
-    hosts: int = 1  # machines that share the mesh, one worker each
-    session: str | None = None  # session.json under this worker's driver; None in the driver's process
+    accelerator: bool = True  # whether to ask Ray for an accelerator, if the cluster has any
+    environment: Mapping[str, Any] | None = None  # the driver's environment; the worker's must be equal
+    mesh: dict[str, int] | None = None  # sizes of the mesh that trains a lane; None is one device
+    hosts: int = 1  # machines that share the mesh, with one worker each
+    session: str | None = None  # the driver's session.json; None in the driver's process
 
     def variables(self) -> dict[str, str]:
         """Environment variables that must be set before the process starts."""
-        # Huge pages: page faults per training step fall from tens of thousands to a few thousand.
+        # Huge pages reduce page faults per training step from tens of thousands to a few thousand.
         return {"GLIBC_TUNABLES": "glibc.malloc.hugetlb=1", "PYTHONUNBUFFERED": "1"}
 
 
 class Worker:
-    """Runs trials of one sweep. One per process: it claims cores and changes JAX's configuration."""
+    """Runs trials of one sweep. A process has at most one worker, because it claims cores and configures JAX."""
 
     def __init__(self, out: str | Path, settings: Settings):
         self.out, self.settings = Path(out), settings
-        if settings.pin:  # before JAX makes its backend, which counts threads and reads XLA_FLAGS
+        if settings.pin:  # must precede JAX's backend, which counts cores and reads XLA_FLAGS
             claim_cores(settings.threads)
-            # Cores may be fewer, or all claimed, and XLA splits sums by the number of its threads.
+            # XLA splits sums by its number of threads, which must not depend on the claimed cores.
             os.environ["NPROC"] = os.environ["PJRT_NPROC"] = str(settings.threads)
             if settings.threads == 1:
                 os.environ["XLA_FLAGS"] = f"{os.environ.get('XLA_FLAGS', '')} {CPU_FLAGS}".strip()
@@ -90,11 +90,11 @@ class Worker:
     def join(self, address: str, index: int) -> None:
         """Joins the workers of a mesh as host `index`. Host 0 listens at `address` (HOST:PORT). Call it first."""
         jax.distributed.initialize(address, self.settings.hosts, index)
-        self.stop_on_sigterm()  # after jax, which handles the signal too
+        self.stop_on_sigterm()  # after JAX has set its own handler
 
     def stop_on_sigterm(self) -> None:
-        """Handles SIGTERM from now on: the process saves what it trains and ends; it ends at once while it trains
-        nothing. Workers that share a mesh stop together, while they train. Call it in the main thread."""
+        """Installs the handler of SIGTERM: the process saves its pack and ends; without a pack it ends immediately.
+        Workers that share a mesh stop together during training. Call it in the main thread."""
 
         def handle(*_):
             self.stop.set(Reason.SIGTERM)
@@ -104,29 +104,30 @@ class Worker:
         signal.signal(signal.SIGTERM, handle)
 
     def _stop_reason(self, manifest: Manifest) -> Reason | None:
-        """The reason to stop training now. All workers that share a mesh get the same one."""
+        """The reason to stop training now, or None. All workers that share a mesh get the same reason."""
         reason = self.stop.check(manifest, self.settings.session)
         if self.settings.hosts > 1:
             reasons = processes.gathered([reason or 0])[:, 0]
             reason = min((Reason(int(r)) for r in reasons if r), default=None)
-        if reason in (Reason.TAKEN_OVER, Reason.MOVED):  # the directory is not this driver's: nothing may be written
+        if reason in (Reason.TAKEN_OVER, Reason.MOVED):  # nothing may be written to the directory
             end(reason)
         return reason
 
     def _end_if_lost(self, manifest: Manifest) -> None:
-        """Ends the process where the directory is no longer this driver's. Called before each write that matters."""
+        """Ends the process if the directory no longer belongs to this driver. Called before records and checkpoints are
+        written."""
         if reason := lost(manifest, self.settings.session):
             end(reason)
 
     def _check_environment(self) -> None:
-        """RuntimeError where this worker's environment is not the driver's."""
+        """Raises RuntimeError if this worker's environment differs from the driver's."""
         device = jax.devices()[0]
         present = environment.present() | {"device": f"{device.platform} {device.device_kind}"}
         if self.settings.environment and (parts := environment.differences(self.settings.environment, present)):
-            raise RuntimeError(f"{socket.gethostname()} has another environment than the driver: {', '.join(parts)}")
+            raise RuntimeError(f"the environment of {socket.gethostname()} is not the driver's: {', '.join(parts)}")
 
     def _leads(self) -> bool:
-        """Whether this worker writes records and progress: among workers that share a mesh, host 0 does."""
+        """Whether this worker writes records and progress. Of workers that share a mesh, only host 0 does."""
         return self.settings.hosts == 1 or jax.process_index() == 0
 
     def _mesh(self):
@@ -143,7 +144,8 @@ class Worker:
         }
 
     def _program(self, manifest, index: int, lanes: int):
-        """A cell's compiled program, its data by lane, and the seconds to get them. Both are kept for later trials."""
+        """A cell's compiled program, its data by lane, and the seconds that both took. Program and data are kept for
+        later trials."""
         started = time.perf_counter()
         entry = manifest.cells[index]
         task = task_for(entry.cell)
@@ -164,7 +166,8 @@ class Worker:
         return [h for h in lanes if not manifest.record_path(h).exists()]
 
     def run_trial(self, trial: dict) -> dict:
-        """Runs {"id", "cell", "lanes": [hash, …], "pack"} and returns its report. Packs with records are skipped."""
+        """Runs a trial {"id", "cell", "lanes": [hash, …], "pack"} and returns its report. Skips packs whose lanes all
+        have records."""
         with environment.fixed_options():
             return self._run_trial(trial)
 
@@ -182,7 +185,7 @@ class Worker:
                 end(Reason.SIGTERM)
             if trained:
                 training_seconds += self._run_pack(manifest, trial["cell"], group, pack)
-            elif self._leads():  # calculations are packed by one
+            elif self._leads():  # a calculation's pack is one lane
                 training_seconds += self._calculate(manifest, trial["cell"], *group)
         return {
             "trial": trial["id"],
@@ -215,7 +218,7 @@ class Worker:
             software
             | shared
             | {
-                # Workers with shipped packages have no checkout.
+                # Packages that Ray has shipped have no git checkout.
                 "commit": software["commit"] or (self.settings.environment or {}).get("commit"),
                 **{name: present[name] for name in ("code", "flags", "machine")},
                 "device": device.device_kind,
@@ -252,8 +255,8 @@ class Worker:
         except training.Preempted:
             manifest.drop_progress()
             if reason is Reason.SIGTERM:
-                end(reason)  # on a mesh all workers end: the executor starts the trial again
-            raise  # ASKED_BY_DRIVER: the driver waits for this
+                end(reason)  # the executor starts the trial again
+            raise  # ASKED_BY_DRIVER: the driver handles it
         finally:
             self.training = False
         if not leads:
@@ -276,8 +279,11 @@ class Worker:
         return group.seconds
 
     def measure(self, index: int, packs: list[int], seconds: float = 1.0) -> dict[int, float]:
-        """Lane-steps per second of a cell by pack size: each is compiled and run for about `seconds`. Sizes are tried
-        in order until one no longer fits in memory or gains less than a tenth over the one before."""
+        """Lane-steps per second of a cell by pack size. Each size runs for about `seconds`.
+
+        Sizes are tried in order. A size that does not fit in memory, or is less than 10 % faster than the fastest
+        before it, ends the measurement.
+        """
         with environment.fixed_options():
             return self._measure(index, packs, seconds)
 
@@ -289,7 +295,7 @@ class Worker:
                 program, data, _ = self._program(manifest, index, pack)
                 _, data = data(lanes[0]).feed(0)
                 arrays = program.arrays([lanes[i % len(lanes)] for i in range(pack)])
-                last = program.cell.steps - 1  # never the last step, which evaluates
+                last = program.cell.steps - 1  # the last step evaluates, so it is not measured
 
                 def advance(state, step, stop, program=program, arrays=arrays, data=data):
                     return jax.block_until_ready(program.advance(np.int32(step), np.int32(stop), state, arrays, data))
@@ -298,7 +304,7 @@ class Worker:
                 done, started = 0, time.perf_counter()
                 while time.perf_counter() - started < seconds:
                     n = min(5, last)
-                    state = advance(state, 1, 1 + n)  # the same steps again: only their time counts
+                    state = advance(state, 1, 1 + n)  # the same steps again, because only their time matters
                     done += n
                 speeds[pack] = pack * done / (time.perf_counter() - started)
             except jax.errors.JaxRuntimeError as error:
@@ -318,14 +324,14 @@ def one_line(error: Exception) -> str:
 
 
 def is_full(error: Exception) -> bool:
-    """Whether the error says that a disk is full. Other trials would then fail too."""
+    """Whether the error means that a disk is full. Other trials would fail too."""
 
     return isinstance(error, OSError) and error.errno in FULL
 
 
 def utilisation(cell, tokens_per_second: float, devices: int) -> dict:
-    """The model FLOPs as a fraction of the devices' peak (None where `lvp.parallel.hardware` does not list the device),
-    and the peak memory of a device, or of the process on CPU."""
+    """The model FLOP/s as a fraction of the devices' peak, and the peak memory of a device (of the process on CPU). The
+    fraction is None if `lvp.parallel.hardware` does not list the device."""
 
     device = jax.devices()[0]
     known, flops = accelerator(device.device_kind), cell.flops_per_lane / cell.tokens_per_lane * tokens_per_second
@@ -337,10 +343,11 @@ def utilisation(cell, tokens_per_second: float, devices: int) -> dict:
 
 
 def main() -> None:
-    """Runs a worker process with arguments OUT and SETTINGS: JSON requests on stdin, answers on stdout."""
+    """Runs a worker process with arguments OUT and SETTINGS. Reads JSON requests from stdin, writes answers to
+    stdout."""
     logging.basicConfig(stream=sys.stderr, level=logging.WARNING)
     answers = os.fdopen(os.dup(1), "w")
-    os.dup2(2, 1)  # prints of libraries must not mix with the answers
+    os.dup2(2, 1)  # libraries that print must not write into the answers
     requests: queue.Queue = queue.Queue()
 
     def listen():
@@ -353,12 +360,12 @@ def main() -> None:
     worker.stop_on_sigterm()
     while True:
         try:
-            request = requests.get(timeout=1.0)  # a signal just before a wait is handled only after it
+            request = requests.get(timeout=1.0)  # a wait without a timeout could delay a signal handler
         except queue.Empty:
             continue
         try:
             answer = {"ok": getattr(worker, request["call"])(*request["args"])}
-        except Exception as error:  # the driver reports it
+        except Exception as error:  # the driver reports the error
             logging.exception("trial failed")
             answer = {"error": one_line(error), "full": is_full(error)}
         if worker.stop.reason is Reason.SIGTERM:

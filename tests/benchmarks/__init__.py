@@ -1,8 +1,8 @@
-"""Speed, as ratios of two sides alternated in one run: `make benchmark`. Not part of the tests, which
-check only the side that PyTorch runs.
+"""Benchmarks: ratios of the times of two implementations that alternate in one run. `make benchmark` runs them.
 
-Each benchmark prints its table and writes it to `experiments/results/benchmarks/`, from which `python -m sweeps report`
-fills docs/speed.md. It also appends the table to `history.jsonl` in that directory, with date, commit and machine.
+A benchmark prints its table and writes it to `experiments/results/benchmarks/`; `python -m sweeps report` fills
+docs/speed.md from there. It also appends the table to `history.jsonl` in that directory, with date, commit and machine.
+`make test` runs only a check of the PyTorch implementation.
 """
 
 import json
@@ -34,9 +34,9 @@ def finish(
     """Prints rows under `head`, writes them with their raw data, and appends them to the history.
 
     Args:
-      rounds: None if nothing was timed.
-      raw: the times in seconds behind the rows.
-      versions: versions of packages that records do not name.
+      rounds: number of rounds; None if no times were measured.
+      raw: the measured values, in seconds if they are times.
+      versions: versions of packages that `records.software` does not list.
     """
     first, *others = (max(len(r[i]) for r in [head, *rows]) for i in range(len(head)))
     for row in [head, *rows]:
@@ -59,20 +59,27 @@ def finish(
 
 
 def serve(run: Callable[[int], None], facts: dict) -> None:
-    """One side of a ratio as a process: says `facts`, then answers every number of calls with seconds per call.
-    `run(n)` makes n calls and waits for them."""
+    """The process of one side: prints `facts`, then reads numbers of calls and prints the seconds per call.
+
+    Args:
+      run: run(n) makes n calls and waits for their end.
+      facts: JSON that the parent process reads.
+    """
     run(2)
     print(json.dumps(facts), flush=True)
     for line in sys.stdin:
-        run(1)  # what a kernel takes from a process that idles (its huge pages, say) is nobody's cost
+        run(1)  # not timed: the kernel may have reclaimed the idle process's huge pages
         started = time.perf_counter()
         run(int(line))
         print((time.perf_counter() - started) / int(line), flush=True)
 
 
 class Side:
-    """A process `python -m MODULE NAME` that ends in `serve`; it idles while the others run. `tuned`: with the
-    environment that our workers have."""
+    """A process `python -m MODULE NAME` that runs `serve`. It is idle while other sides run.
+
+    Args:
+      tuned: whether the process has the environment variables of the sweeps' workers.
+    """
 
     def __init__(self, module: str, name: str, tuned: bool):
         from sweeps.worker.worker import Settings
@@ -95,13 +102,17 @@ class Side:
         self.times.append(float(self.process.stdout.readline()))
 
     def over(self, other: "Side") -> float:
-        """How many times as long this side takes: the median over rounds of a round's ratio. A machine that is slower
-        for a while is so for both sides of a round."""
+        """This side's time divided by the other's: the median of the ratios of all rounds. Both sides of a round run
+        one after the other, so the machine's speed is about the same."""
         return statistics.median(a / b for a, b in zip(self.times, other.times, strict=True))
 
 
 def alternate(module: str, calls: dict[str, tuple[bool, int]], rounds: int) -> dict[str, Side]:
-    """Runs the sides (name → tuned, calls a turn) in turn, `rounds` times, with a printed line each, and ends them."""
+    """Runs all sides once per round, prints each time, ends the processes and returns the sides.
+
+    Args:
+      calls: name of a side → (tuned, number of calls per round).
+    """
     sides = {}
     for name, (tuned, _) in calls.items():
         print(f"{name}: compiling", file=sys.stderr, flush=True)

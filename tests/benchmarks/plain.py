@@ -1,8 +1,8 @@
-"""The obvious way: the same decoder as a tutorial writes it, trained by the loop a tutorial shows.
+"""The plain implementation: the same decoder and training loop in the style of a tutorial.
 
-Three-dimensional activations, attention over the whole square, [tokens, vocab] logits, a dispatch a step, the learning
-rate a Python number. Parameters have the same names and shapes as `lvp.models.decoder`'s, so that the two can be
-checked against each other before they are timed.
+It has three-dimensional activations, the full attention matrix, [tokens, vocab] logits, one dispatch per step, and a
+Python number as learning rate. Its parameters have the names and shapes of `lvp.models.decoder`'s, so that the losses
+of both can be compared.
 """
 
 import flax.linen as nn
@@ -59,7 +59,7 @@ class PlainDecoder(nn.Module):
 
 
 class PlainTrainer:
-    """step(n) trains n steps from where it is and returns the last loss."""
+    """Trains the plain decoder: step(n) trains n further steps and returns the last loss."""
 
     def __init__(self, config: DecoderConfig, tokens: np.ndarray, batch: int, rate: float, hidden_rate: float, seed=0):
         model = PlainDecoder(config)

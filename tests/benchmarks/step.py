@@ -1,9 +1,9 @@
-"""A training step, and the loss alone, against the obvious way. Prints a table of ratios.
+"""The times of a training step and of the loss alone, divided by those of the plain implementation.
 
     python -m tests.benchmarks.step [--rounds N]
 
-Each side is a process of its own (ours, and PyTorch's loop, with the environment our workers have) that idles while
-the other one runs; rounds alternate. The row against PyTorch is there where PyTorch is: pip install -e '.[bench]'.
+Each side has its own process. The processes run one after the other in each round. lvp's sides and the PyTorch side
+have the environment variables of the sweeps' workers. The PyTorch row needs PyTorch: pip install -e '.[bench]'.
 """
 
 import argparse
@@ -16,8 +16,8 @@ MODULE = "tests.benchmarks.step"
 SHAPE = {"vocab": 2048, "width": 256, "layers": 2, "context": 256}
 BATCH, STEPS, ROUNDS = 16, 8, 15
 MICRO_BATCHES = 4
-STEPS_OF_LANE = 10**6  # never reached
-RATES = (4e-3, 1e-3)  # of the embedding, of all the rest
+STEPS_OF_LANE = 10**6  # more than a benchmark runs
+RATES = (4e-3, 1e-3)  # learning rates of the embedding and of the other parameters
 LOSS = (4096, 256, 32768)  # tokens, width, vocabulary
 
 
@@ -51,22 +51,22 @@ def ours(tokens):
 
 
 def measured(tokens):
-    """Every step is measured."""
+    """All steps record measures."""
     return _trainer(tokens, tuple(range(1000)))
 
 
 def unmeasured(tokens):
-    """Steps of a cell that is measured at others."""
+    """Steps without measures, in a cell that has measures at another step."""
     return _trainer(tokens, (STEPS_OF_LANE - 1,))
 
 
 def accumulated(tokens):
-    """The same tokens in MICRO_BATCHES parts."""
+    """The same tokens in `MICRO_BATCHES` micro-batches."""
     return _trainer(tokens, micro_batches=MICRO_BATCHES)
 
 
 def accumulated_measured(tokens):
-    """The same with every step measured, the signal-to-noise ratio among the measures."""
+    """`accumulated`, and all steps record measures, including the signal-to-noise ratio."""
     return _trainer(tokens, tuple(range(1000)), MICRO_BATCHES)
 
 
@@ -83,13 +83,13 @@ def pytorch(tokens):
     from lvp.models.configs import DecoderConfig
     from tests.benchmarks.torch_step import TorchTrainer, tune
 
-    # The cores that XLA's thread pool counts.
+    # The same number of threads as XLA.
     tune(len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1)
     return TorchTrainer(DecoderConfig(**SHAPE), tokens, BATCH, RATES).step, {"torch": torch.__version__}
 
 
 def gemm(tokens):
-    """The machine's float32 matrix product, 2048³."""
+    """A float32 matrix product of size 2048³, for the machine's FLOP/s."""
     import jax
     import jax.numpy as jnp
 
@@ -145,7 +145,7 @@ def side(name: str) -> None:
 
 
 def check_sides_agree() -> None:
-    """The two decoders are the same function of the same parameters."""
+    """Raises AssertionError unless both decoders have the same loss at the same parameters."""
     import jax.numpy as jnp
     import numpy as np
 
@@ -172,22 +172,24 @@ def main(rounds: int) -> None:
         print(f"no row against PyTorch ({error}): pip install -e '.[bench]'")
     else:
         torch_step.check_sides_agree(RATES)
-        sides = {"pytorch": (True, STEPS)} | sides  # next to ours, as the plain loop is
+        sides = {"pytorch": (True, STEPS)} | sides  # next to "ours", so that both run at the same speed of the machine
     steps = alternate(MODULE, sides, rounds)
     losses = alternate(MODULE, {"chunked_loss": (True, 1), "dense_loss": (True, 1)}, rounds)
     used = steps["ours"].facts["flops"] / steps["gemm"].facts["flops"] * steps["gemm"].over(steps["ours"])
     faster = steps["plain"].over(steps["ours"])
-    looked_at, passed_by, in_parts = (steps[n].over(steps["ours"]) for n in ("measured", "unmeasured", "accumulated"))
-    parts_looked_at = steps["accumulated_measured"].over(steps["accumulated"])
+    measured_ratio, unmeasured_ratio, accumulated_ratio = (
+        steps[name].over(steps["ours"]) for name in ("measured", "unmeasured", "accumulated")
+    )
+    accumulated_measured_ratio = steps["accumulated_measured"].over(steps["accumulated"])
     slower = losses["chunked_loss"].over(losses["dense_loss"])
     memory = losses["dense_loss"].facts["temporary_bytes"] / losses["chunked_loss"].facts["temporary_bytes"]
     rows = [
         ("training step: plain loop's time / ours", f"{faster:.2f}×", "1.7×", "2.2×"),
         ("model FLOPs of that step / GEMM rate", f"{used:.0%}", "55%", "70%"),
-        ("a measured step / a plain one", f"{looked_at:.2f}×", "≤ 2×", ""),
-        ("an unmeasured step of a measured cell / a plain one", f"{passed_by:.2f}×", "", ""),
-        (f"a step in {MICRO_BATCHES} micro-batches / one of equal tokens", f"{in_parts:.2f}×", "≤ 1.05×", ""),
-        ("a measured step in micro-batches / a plain one", f"{parts_looked_at:.2f}×", "≤ 2×", ""),
+        ("a measured step / a plain one", f"{measured_ratio:.2f}×", "≤ 2×", ""),
+        ("an unmeasured step of a measured cell / a plain one", f"{unmeasured_ratio:.2f}×", "", ""),
+        (f"a step in {MICRO_BATCHES} micro-batches / one of equal tokens", f"{accumulated_ratio:.2f}×", "≤ 1.05×", ""),
+        ("a measured step in micro-batches / a plain one", f"{accumulated_measured_ratio:.2f}×", "≤ 2×", ""),
         ("loss: dense / chunked temporary bytes", f"{memory:.1f}×", "12×", "16×"),
         ("loss: chunked / dense time", f"{slower:.2f}×", "≤ 1.1×", "≤ 1×"),
     ]

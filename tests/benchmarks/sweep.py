@@ -1,11 +1,11 @@
-"""Lanes per hour of the laptop sweep against the obvious way: a Ray trial per rate and seed. Prints a table of ratios.
+"""Lanes per hour of the laptop sweep, divided by those of plain Ray Tune with one trial per learning rate and seed.
 
     python -m tests.benchmarks.sweep [ROUNDS]
 
-The obvious way is `plain.PlainTrainer` in a Tune function, the rate a Python float, with fresh and with reused actors.
-Its cost per lane does not depend on how many there are, so it trains a sample, every width alike, and is timed from its
-first trial to its last. Ours is the whole grid as a user starts it: the process, compiling anew on every turn, every
-lane, table and figure. Half an hour a round.
+Plain Tune trains `plain.PlainTrainer` with the learning rate as a Python float, with new and with reused actors. Its
+cost per lane does not depend on the number of lanes. So it trains a sample with the same number of lanes of each width.
+Its time runs from its first trial to its last. lvp's sweep has the whole grid. Its time includes the start of the
+process, compilation without a cache, all lanes, the table and the figure.
 """
 
 import contextlib
@@ -23,11 +23,11 @@ from pathlib import Path
 from tests.benchmarks import finish
 
 ROOT = Path(__file__).parents[2]
-SAMPLE = 3  # the obvious way's lanes of each width
+SAMPLE = 3  # lanes of each width that plain Tune trains
 
 
 def sample(steps: int) -> list[tuple]:
-    """(cell, learning rates, file of tokens) of the obvious way's lanes, the longest first."""
+    """(cell, learning rates, path of tokens) of the lanes that plain Tune trains, the longest lanes first."""
     from experiments import configured, width_vocab
     from sweeps.driver.api import _dataset
 
@@ -38,8 +38,8 @@ def sample(steps: int) -> list[tuple]:
     return trials[::-1]
 
 
-def obvious(steps: int, reuse: bool) -> dict:
-    """Trains the sample in a Ray of its own; lanes and the seconds between Tune's start and end. Run in a process."""
+def plain_tune(steps: int, reuse: bool) -> dict:
+    """Trains the sample under Ray Tune. Returns the number of lanes and Tune's seconds. Needs a process of its own."""
     import numpy as np
     import ray
     from ray import tune
@@ -85,7 +85,7 @@ def obvious(steps: int, reuse: bool) -> dict:
 
 
 def ours(steps: int, cache: str) -> dict:
-    """The whole grid as a sweep of ours, with nothing compiled yet; lanes and the seconds of the whole command."""
+    """Runs the whole sweep without a compile cache. Returns the number of lanes and the seconds of the command."""
     shutil.rmtree(Path(cache, "xla"), ignore_errors=True)
     with tempfile.TemporaryDirectory() as folder:
         out = Path(folder, "out")
@@ -117,7 +117,7 @@ def main(rounds: int) -> None:
     turns = [("ours", 1500), ("fresh", 1500), ("reused", 1500), ("ours", 100), ("fresh", 100)]
     rates: dict[tuple, list[float]] = {t: [] for t in turns}
     with tempfile.TemporaryDirectory() as cache:
-        # Corpus and tokenizers are prepared before the clock runs, for both sides.
+        # Corpus and tokenizers are prepared before the timed runs, for both sides.
         least = ("--set=steps=1", "--set=seeds=0", "--set=rates=0.01,0.02,0.03")
         _sweep("--tier", "laptop", "--out", f"{cache}/out", "--threads=1", *least, cache=cache)
         for _ in range(rounds):
@@ -140,6 +140,6 @@ def main(rounds: int) -> None:
 
 if __name__ == "__main__":
     if len(sys.argv) == 3:
-        print(json.dumps(obvious(int(sys.argv[1]), sys.argv[2] == "reused")))
+        print(json.dumps(plain_tune(int(sys.argv[1]), sys.argv[2] == "reused")))
     else:
         main(int(sys.argv[1]) if len(sys.argv) > 1 else 1)

@@ -1,4 +1,4 @@
-"""Both sides of the benchmark against PyTorch compute the same thing."""
+"""lvp's side and PyTorch's side of the benchmark compute the same losses."""
 
 import numpy as np
 import pytest
@@ -17,12 +17,12 @@ def torch_step():
 
 def test_losses_agree_before_and_after_five_steps(torch_step):
     torch_step.check_sides_agree(RATES)
-    with pytest.raises(AssertionError):  # the rates of the two groups exchanged
+    with pytest.raises(AssertionError):  # control: the rates of the two parameter groups are exchanged
         torch_step.check_sides_agree(RATES, RATES[::-1])
 
 
 def test_logits_agree(torch_step, monkeypatch):
-    """Token by token: errors of either sign, which a mean over tokens hides, count here."""
+    """Logits are compared token by token, because a mean over tokens hides errors of opposite sign."""
     import torch
 
     params, windows, _ = torch_step.our_losses(RATES, 5)
@@ -37,5 +37,5 @@ def test_logits_agree(torch_step, monkeypatch):
 
     assert error() < 2e-5
     gelu = torch_step.F.gelu
-    monkeypatch.setattr(torch_step.F, "gelu", lambda x, approximate: gelu(x))  # the exact one
+    monkeypatch.setattr(torch_step.F, "gelu", lambda x, approximate: gelu(x))  # control: the exact GELU
     assert error() > 1e-4

@@ -1,14 +1,17 @@
-"""The next-token loss against tokamax's: what TPU compilers say of both, with no TPU, and how exact both are on CPU.
+"""The next-token loss compared with tokamax's: memory and FLOPs from the TPU compiler, and errors on CPU.
 
     python -m tests.benchmarks.tokamax_loss
 
-Takes tokamax and libtpu. Python 3.11 gets tokamax 0.0.12, 3.12 with jax ≥ 0.11.1 gets 0.0.17; the result stands under
-the version found. Ten minutes.
+Needs tokamax and libtpu, but no TPU. Python 3.11 has tokamax 0.0.12; Python 3.12 with jax ≥ 0.11.1 has tokamax 0.0.17.
+The result's name contains tokamax's version.
 
-Compiled: value and gradients of a device's tokens × 2,048 × 32,064, hidden in bfloat16, the head a float32 parameter
-that is multiplied in bfloat16, on one device. XLA counts what a loop's body does once; products are that times the
-loop's steps. Run: 2,048 tokens × 256 × 1,152, a vocabulary that is no multiple of tokamax's blocks (512 of the kernel
-in Pallas' interpreter, where products are float32's; 2,048 of chunked_xla), against the dense loss in float64.
+Compilation: value and gradients on one device for a width of 2,048 and a vocabulary of 32,064. The hidden vectors are
+bfloat16. The head is a float32 parameter that is multiplied in bfloat16. XLA counts the body of a loop once, so the
+number of matrix products is XLA's count times the loop's steps.
+
+Errors: 2,048 tokens, width 256, vocabulary 1,152, compared with the dense loss in float64. The vocabulary is not a
+multiple of tokamax's blocks: 512 in the kernel, which runs in Pallas' interpreter with float32 products, and 2,048 in
+chunked_xla.
 """
 
 import importlib.metadata
@@ -32,11 +35,11 @@ from lvp.plan import devices_of
 from tests.benchmarks import finish
 
 WIDTH, VOCAB = 2048, 32064
-# Of docs/plans, and a smaller one: a topology and a device's tokens.
+# TPU kind, topology and tokens per device: the plans in docs/plans, and a smaller case.
 CASES = (("v5e", "2x2", 4096), ("v5e", "2x2", 8192), ("v5p", "2x2x1", 16384), ("v6e", "2x2", 16384))
 CHUNKS = (ACCELERATOR_CHUNK, 4096, 2048, 1024)
 SMALL = (2048, 256, 1152)
-TOKEN_BLOCK, VOCAB_BLOCK = 1024, 2048  # of chunked_xla
+TOKEN_BLOCK, VOCAB_BLOCK = 1024, 2048  # block sizes of chunked_xla
 
 
 def ours(chunk: int):
@@ -50,23 +53,23 @@ def dense(hidden, head, targets):
 def theirs(implementation: str):
     op = IMPLEMENTATIONS[implementation]
     for part in (type(op), type(op.vjp)):
-        part.supported_on = lambda self, device: True  # it looks at this machine, and the program is for another one
+        part.supported_on = lambda self, device: True  # tokamax checks this machine, not the target of the compilation
     return lambda hidden, head, targets: op(hidden, targets, head.astype(hidden.dtype), reduction="mean")
 
 
 def losses() -> dict:
-    """By name: the loss, and the steps of its loops over so many tokens."""
-    found = {f"ours, chunks of {chunk}": (ours(chunk), lambda n, c=chunk: math.ceil(n / c)) for chunk in CHUNKS}
-    found["dense"] = dense, lambda n: 1
+    """Name → (loss, function from the number of tokens to the steps of the loss's loops)."""
+    by_name = {f"ours, chunks of {chunk}": (ours(chunk), lambda n, c=chunk: math.ceil(n / c)) for chunk in CHUNKS}
+    by_name["dense"] = dense, lambda n: 1
     for name in IMPLEMENTATIONS:
         loops = name == "chunked_xla"
         steps = (lambda n: math.ceil(n / TOKEN_BLOCK) * math.ceil(VOCAB / VOCAB_BLOCK)) if loops else lambda n: 1
-        found[f"tokamax {name}"] = theirs(name), steps
-    return found
+        by_name[f"tokamax {name}"] = theirs(name), steps
+    return by_name
 
 
 def compiled(loss, mesh, tokens: int) -> dict[str, float]:
-    """Bytes and FLOPs of value and gradients on the mesh's one device."""
+    """Bytes and FLOPs of the compiled value and gradients. The mesh has one device."""
     place = NamedSharding(mesh, PartitionSpec())
     shapes = (((tokens, WIDTH), "bfloat16"), ((WIDTH, VOCAB), "float32"), ((tokens,), "int32"))
     arguments = [jax.ShapeDtypeStruct(*shape, sharding=place) for shape in shapes]
@@ -84,12 +87,12 @@ def compiled(loss, mesh, tokens: int) -> dict[str, float]:
 
 
 def interpreted(mesh):
-    """The Mosaic kernel's value and gradients, on CPU."""
+    """A function that computes the Mosaic kernel's value and gradients on CPU, in Pallas' interpreter."""
 
     def run(hidden, head, targets):
         blocks = {"b_block_size": 1024, "h_block_size": 256, "v_block_size": 512, "reduction": "mean"}
         head = head.astype(hidden.dtype)
-        outside = pltpu.InterpretParams(out_of_bounds_reads="uninitialized")  # the last block's, which it masks
+        outside = pltpu.InterpretParams(out_of_bounds_reads="uninitialized")  # the kernel masks them in the last block
         with pltpu.force_tpu_interpret_mode(outside), jax.sharding.use_abstract_mesh(mesh.abstract_mesh):
             value, lse = mosaic.linear_softmax_cross_entropy_loss_fwd_pallas_mosaic_tpu(hidden, targets, head, **blocks)
             one = jnp.ones(())
@@ -101,7 +104,7 @@ def interpreted(mesh):
 
 
 def errors(name: str, loss, mesh, dtype: str) -> tuple[float, float]:
-    """Relative errors of the value and of the worse gradient, by its norm."""
+    """Relative errors of the value and of the gradients: the larger of both gradients, in the Euclidean norm."""
     tokens, width, vocab = SMALL
     keys = jax.random.split(jax.random.key(0), 3)
     hidden = jax.random.normal(keys[0], (tokens, width)).astype(dtype)
@@ -128,15 +131,15 @@ def main() -> None:
     }
     raw, rows = {}, []
     for name, (loss, steps) in losses().items():
-        found = {f"{kind}, {tokens:,} tokens": compiled(loss, places[kind], tokens) for kind, _, tokens in CASES}
-        raw[name] = found | {dtype: errors(name, loss, places["v5e"], dtype) for dtype in ("float32", "bfloat16")}
+        costs = {f"{kind}, {tokens:,} tokens": compiled(loss, places[kind], tokens) for kind, _, tokens in CASES}
+        raw[name] = costs | {dtype: errors(name, loss, places["v5e"], dtype) for dtype in ("float32", "bfloat16")}
         kind, _, tokens = CASES[1]
-        products = found[f"{kind}, {tokens:,} tokens"]["flops"] * steps(tokens) / (2 * tokens * WIDTH * VOCAB)
-        bytes_ = [f"{x['temporary'] / 2**20:.0f} / {x['peak'] / 2**20:.0f}" for x in found.values()]
+        products = costs[f"{kind}, {tokens:,} tokens"]["flops"] * steps(tokens) / (2 * tokens * WIDTH * VOCAB)
+        bytes_ = [f"{x['temporary'] / 2**20:.0f} / {x['peak'] / 2**20:.0f}" for x in costs.values()]
         off = ["{:.0e} / {:.0e}".format(*raw[name][dtype]) for dtype in ("float32", "bfloat16")]
         rows.append((name, f"{products:.1f}" if products > 0.5 else "hidden", *bytes_, *off))
         print(*rows[-1], sep="  ", flush=True)
-    head = ("loss", "products", *found, "error, float32", "error, bfloat16")
+    head = ("loss", "products", *costs, "error, float32", "error, bfloat16")
     versions = {name: importlib.metadata.version(name) for name in ("tokamax", "libtpu")}
     finish(f"tokamax-{versions['tokamax']}", None, rows, raw, versions, head)
 

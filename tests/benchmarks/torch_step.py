@@ -1,10 +1,11 @@
-"""The same training step in PyTorch on CPU: an eager loop, with what makes such a loop fast.
+"""The same training step in PyTorch on CPU: an eager loop with the usual optimisations.
 
-Two-dimensional activations before every linear layer, fused causal attention, Adam fused over a group's parameters,
-gradients dropped rather than zeroed, windows cut by one indexing, memory kept between steps. Parameters have the names
-of `lvp.models.decoder`'s (a kernel is a weight, transposed), so that both sides can start from the same ones and be
-checked against each other before they are timed. Of the configuration it takes the shapes and the norm's epsilon:
-LayerNorm, float32.
+Activations are two-dimensional before each linear layer. Causal attention and Adam are fused. Gradients are set to None
+instead of zero. One indexing operation cuts the windows. Freed memory is kept between steps.
+
+Parameters have the names of `lvp.models.decoder`'s, and a weight is a transposed kernel. So both sides can start from
+the same parameters, and their losses can be compared. Only the shapes and the norm's epsilon of the configuration are
+used; the norm is LayerNorm and the dtype float32.
 """
 
 import ctypes
@@ -20,14 +21,14 @@ from lvp.models.configs import DecoderConfig
 from lvp.models.layers import sinusoidal_positions
 from lvp.training import records
 
-CHECKED = DecoderConfig(vocab=300, width=128, context=96)  # two heads, and two blocks of queries on our side
+CHECKED = DecoderConfig(vocab=300, width=128, context=96)  # two heads; lvp's attention has two blocks of queries
 
 
 def tune(threads: int) -> None:
-    """Settles this process, before it allocates: so many threads, and freed memory is kept."""
+    """Sets the number of threads, and makes malloc keep freed memory. Call it before tensors are allocated."""
     torch.set_num_threads(threads)
     if platform.libc_ver()[0] == "glibc":
-        # By default large tensors are mapped and cleared anew at every step: tens of thousands of page faults.
+        # By default malloc maps large tensors again in each step, which causes tens of thousands of page faults.
         trim_threshold, mmap_max = -1, -4  # M_TRIM_THRESHOLD, M_MMAP_MAX of malloc.h
         ctypes.CDLL(None).mallopt(mmap_max, 0)
         ctypes.CDLL(None).mallopt(trim_threshold, -1)
@@ -73,7 +74,7 @@ class Block(nn.Module):
 
 
 class Decoder(nn.Module):
-    """Tokens int64 [B, T] → logits [B·T, vocab]."""
+    """The decoder: tokens int64 [B, T] → logits [B·T, vocab]."""
 
     def __init__(self, config: DecoderConfig):
         super().__init__()
@@ -94,7 +95,11 @@ class Decoder(nn.Module):
 
 
 class TorchTrainer:
-    """step(n) trains n steps from where it is and returns the last loss. `rates`: of the embedding, of all the rest."""
+    """Trains the decoder: step(n) trains n further steps and returns the last loss.
+
+    Args:
+      rates: learning rates of the embedding and of the other parameters.
+    """
 
     def __init__(
         self, config: DecoderConfig, tokens: np.ndarray, batch: int, rates: tuple[float, float], seed: int = 0
@@ -110,7 +115,7 @@ class TorchTrainer:
         self.optimizer = torch.optim.Adam(groups, betas=(0.9, 0.999), eps=1e-8, fused=True)
 
     def load(self, params) -> None:
-        """Takes over the parameters of `lvp.models.decoder`; RuntimeError where names or shapes are not the same."""
+        """Copies parameters of `lvp.models.decoder`. Raises RuntimeError if names or shapes differ."""
         leaves = ((name.rsplit(".", 1), np.asarray(leaf)) for name, leaf in records.flatten(params).items())
         state = {f"{module}.weight": leaf.T if kind == "kernel" else leaf for (module, kind), leaf in leaves}
         self.model.load_state_dict({name: torch.tensor(leaf) for name, leaf in state.items()})
@@ -119,7 +124,7 @@ class TorchTrainer:
         return F.cross_entropy(self.model(windows[:, :-1]), windows[:, 1:].flatten())
 
     def train(self, windows):
-        """One step on int64 [batch, context + 1]; the loss before it."""
+        """Trains one step on windows int64 [batch, context + 1] and returns the loss before the update."""
         self.optimizer.zero_grad(set_to_none=True)
         loss = self.loss_of(windows)
         loss.backward()
@@ -136,8 +141,11 @@ class TorchTrainer:
 
 @cache
 def our_losses(rates: tuple[float, float], steps: int):
-    """(parameters, windows, losses): what the program that is timed starts from, int64 [steps + 1, batch, context + 1]
-    it sees and float [steps + 1] it loses, the first before any update."""
+    """(parameters, windows, losses) of lvp's program.
+
+    The parameters are the initial ones. The windows are int64 [steps + 1, batch, context + 1]. The losses are float
+    [steps + 1]; the first is before any update.
+    """
     import jax
 
     from lvp import roles, training
@@ -157,14 +165,14 @@ def our_losses(rates: tuple[float, float], steps: int):
 
 
 def their_losses(params, windows: np.ndarray, rates: tuple[float, float]) -> np.ndarray:
-    """PyTorch's losses from those parameters on those windows, float [steps + 1]."""
+    """PyTorch's losses for initial parameters and windows from `our_losses`, float [steps + 1]."""
     trainer = TorchTrainer(CHECKED, windows.ravel(), windows.shape[1], rates)
     trainer.load(params)
     return np.array([trainer.train(torch.from_numpy(w)).item() for w in windows])
 
 
 def check_sides_agree(rates: tuple[float, float], torch_rates: tuple[float, float] | None = None) -> None:
-    """AssertionError unless the two sides have the same loss, and have it still after five steps of Adam."""
+    """Raises AssertionError unless both sides have the same loss before training and after five steps of Adam."""
     params, windows, ours = our_losses(rates, 5)
     theirs = their_losses(params, windows, torch_rates or rates)
     np.testing.assert_allclose(theirs[0], ours[0], rtol=1e-5)

@@ -1,11 +1,11 @@
-"""How much of a training step is spent waiting for data that is read from disk meanwhile. Prints a table.
+"""The share of a training step that is spent waiting for data from disk.
 
     python -m tests.benchmarks.waiting [ROUNDS]
 
-The model is the laptop cell of `pretrain_1b` (width 128, 4 layers, context 256, batch 16) at order "rows", trained as
-`lvp.training.run` does it, from a memory-mapped file of 2^26 tokens in an order that jumps all over it. The file has
-just been written, so that most of it is in the machine's page cache. Waiting is the time from asking for the rows of
-the next steps until they are on the device, beside all else. A control reads them when asked, with nothing read ahead.
+The model is the laptop cell of `pretrain_1b` (width 128, 4 layers, context 256, batch 16) with order "rows". It trains
+as `lvp.training.run` does, on rows in random order from a memory-mapped file of 2^26 tokens. The file has just been
+written, so most of it is in the page cache. The waiting time runs from the request for the rows of the next steps until
+the rows are on the device. The control does not read ahead.
 """
 
 import statistics
@@ -19,7 +19,7 @@ from tests.benchmarks import alternate, finish
 MODULE = "tests.benchmarks.waiting"
 TOKENS, VALID_TOKENS = 2**26, 60_000
 STEPS, ROUNDS = 64, 15
-STEPS_OF_LANE = 10**6  # never reached
+STEPS_OF_LANE = 10**6  # more than the benchmark runs
 
 
 def _cell():
@@ -34,7 +34,7 @@ def _cell():
 
 
 def _tokens(vocab: int):
-    """Random ones, memory-mapped from a file that nobody else sees."""
+    """Random tokens, memory-mapped from a temporary file."""
     import numpy as np
 
     with tempfile.TemporaryDirectory() as folder:
@@ -44,7 +44,7 @@ def _tokens(vocab: int):
 
 
 def _trainer(read_ahead: bool):
-    """run(n) trains n steps and returns the share of their time that was spent waiting."""
+    """A function run(n) that trains n steps and returns the share of the time that was spent waiting."""
     import jax
     import numpy as np
 
@@ -65,10 +65,10 @@ def _trainer(read_ahead: bool):
     def run(n: int) -> float:
         waited, began = 0.0, time.perf_counter()
         for _ in range(max(1, n // STREAMED_STEPS)):
-            asked = time.perf_counter()
+            requested = time.perf_counter()
             stop, data = data_of_steps(at["step"])
             data = jax.block_until_ready(jax.device_put(data, program.data_placement(data)))
-            waited += time.perf_counter() - asked
+            waited += time.perf_counter() - requested
             state = program.advance(np.int32(at["step"]), np.int32(stop), at["state"], arrays, data)
             at.update(step=stop, state=jax.block_until_ready(state))
         return waited / (time.perf_counter() - began)
@@ -77,7 +77,7 @@ def _trainer(read_ahead: bool):
 
 
 def side(name: str) -> None:
-    """As `tests.benchmarks.serve`, but answers with the share instead of the time."""
+    """Does what `tests.benchmarks.serve` does, but prints the share of waiting instead of the time."""
     run = _trainer(read_ahead=name == "ahead")
     run(STEPS)
     print("{}", flush=True)

@@ -89,7 +89,7 @@ def test_every_command_parses(page):
 
 
 def test_commands_are_recognised():
-    """Else the test above would pass for nothing."""
+    """Control: without commands, the test above would pass without checking anything."""
     known = [(program, words[0]) for page in PAGES for program, words in commands(page) if words]
     assert len(known) >= 40
     for command in ("run", "resume", "status", "figure", "track", "report"):
@@ -101,7 +101,9 @@ def test_commands_are_recognised():
 @pytest.mark.parametrize("page", PAGES, ids=lambda p: p.name)
 def test_links_and_pictures_lead_somewhere(page):
     for target in re.findall(r"\]\(([^)#]+)\)", page.read_text()):
-        if not target.startswith("https://arxiv.org/abs/"):  # the one place outside; there is no network here
+        if not target.startswith(
+            "https://arxiv.org/abs/"
+        ):  # external links are not opened, since tests have no network
             assert (page.parent / target).exists(), target
 
 

@@ -68,7 +68,7 @@ def test_the_package_finder_selects_all_of_lvp_and_nothing_else():
 
 
 def test_requirements():
-    """Bounded from below, and from above only by what is known to be broken."""
+    """Requirements have lower bounds. Upper bounds exclude only versions that are known to fail."""
     base, extras = PROJECT["project"]["dependencies"], PROJECT["project"]["optional-dependencies"]
     assert {Requirement(text).name for text in base} == {"jax", "optax"}
     assert extras.keys() == {"lab", "tpu", "cuda", "dev", "docs", "bench"}
@@ -91,7 +91,7 @@ def test_commands_without_the_lab():
 
 
 def test_modules_without_the_lab():
-    """Exactly the modules that LAB names cannot be imported."""
+    """Without the lab's packages, exactly the modules in `LAB` cannot be imported."""
     code = f"""
 import importlib
 for name in {MODULES!r}:

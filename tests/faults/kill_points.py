@@ -1,8 +1,8 @@
-"""Kills a command at the k-th fsync, rename or unlink of its own below a directory.
+"""Kills a command before its k-th fsync, rename or unlink in a directory.
 
 A process loads HOOK as its `sitecustomize`, which counts these calls and ends the process with SIGKILL before the k-th.
-Processes that it starts are not counted. `in_this_process` does the same to a call, with an exception that no clean-up
-outlives.
+Processes that it starts are not counted. `in_this_process` does the same in the test's process: it raises an exception
+at the k-th call and at all later calls, so that clean-up code cannot run either.
 """
 
 import contextlib
@@ -47,12 +47,13 @@ IN_ONE_PROCESS = (
 
 
 def command(words: list, under: Path, folder: Path, at: int = 0, cache: Path | None = None):
-    """(process, points): a Python command that is killed at its `at`-th point (0: never), and the points it reached.
+    """Runs a Python command that is killed at its `at`-th point (0: never). Returns the completed process and the
+    points that it reached.
 
     Args:
-      words: after the interpreter, say ["-m", "sweeps", "resume", out].
-      under: only files below it count.
-      folder: for the hook and the log.
+      words: the interpreter's arguments, for example ["-m", "sweeps", "resume", out].
+      under: a directory; only calls on files in it count.
+      folder: the directory for the hook and the log.
     """
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "sitecustomize.py").write_text(HOOK)
@@ -68,13 +69,13 @@ def command(words: list, under: Path, folder: Path, at: int = 0, cache: Path | N
 
 
 class Killed(BaseException):
-    """In place of SIGKILL."""
+    """Stands for SIGKILL in the test's process."""
 
 
 @contextlib.contextmanager
 def in_this_process(monkeypatch, under: Path, at: int = 0):
-    """Counts the points of the block in the list that it gives. From the `at`-th on each raises Killed, also in the
-    clean-up; the block ends with the first."""
+    """Yields a list to which each point of the block is added. The `at`-th and all later points raise Killed, also in
+    clean-up code. The first Killed ends the block."""
     points: list[str] = []
 
     def counted(call, name):

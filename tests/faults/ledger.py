@@ -18,12 +18,16 @@ def times(out: Path) -> dict[str, int]:
     return {path.name: path.stat().st_mtime_ns for path in out.glob("records/*.jsonl")}
 
 
-def record_finished(fault: str, injected: int, out: Path, stood: Mapping[str, int], whole: Mapping[str, dict]) -> None:
-    """As `record`, for the sweep in `out`, which had finished with records of the times `stood` before the fault. Fails
-    if the sweep lost or repeated a lane, or if an outcome differs from the undisturbed sweep's, `whole`."""
+def record_finished(fault: str, injected: int, out: Path, before: Mapping[str, int], whole: Mapping[str, dict]) -> None:
+    """Does what `record` does for the finished sweep in `out`, and asserts that no lane was lost, repeated or changed.
+
+    Args:
+      before: the times of the sweep's records before the fault (see `times`).
+      whole: the outcomes of the undisturbed sweep.
+    """
     read, now = outcomes(out), times(out)
-    lost = len(stood.keys() - now.keys())
-    repeated = sum(now[name] != time for name, time in stood.items() if name in now)
+    lost = len(before.keys() - now.keys())
+    repeated = sum(now[name] != time for name, time in before.items() if name in now)
     wrong = sum(outcome != whole[lane] for lane, outcome in read.items())
     record(fault, injected=injected, lost=lost, repeated=repeated, wrong=wrong)
     assert (lost, repeated, wrong) == (0, 0, 0)

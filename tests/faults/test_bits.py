@@ -1,4 +1,4 @@
-"""Every single bit of a sweep's small files: the same content is read, or one line names the file."""
+"""After a flip of any bit in a sweep's small files, the same content is read or a one-line error names the file."""
 
 import random
 
@@ -13,7 +13,8 @@ from tests.faults.small_state import CONFIGURATION, SHAPES, STATE
 
 
 def damaged(content, count, seed=0):
-    """The content with one bit flipped: each bit, or a sample of `count`. Then without a byte, cut, and empty."""
+    """Yields the content with one bit flipped, for each bit or for a sample of `count` bits. Then yields it without a
+    byte, cut, and empty."""
     rng = random.Random(seed)
     bits = range(8 * len(content))
     for bit in bits if count is None else sorted(rng.sample(bits, min(count, len(bits)))):
@@ -51,7 +52,7 @@ def test_a_damaged_file_is_named_or_reads_the_same(file, count, tmp_path):
 
 
 @pytest.mark.parametrize("count", [12, pytest.param(None, marks=pytest.mark.slow)])
-def test_a_damaged_checkpoint_reads_the_same_or_the_step_before_is_used(count, tmp_path, caplog):
+def test_a_damaged_checkpoint_reads_the_same_or_the_previous_step_is_used(count, tmp_path, caplog):
     checkpoints.save(tmp_path, 1, STATE, CONFIGURATION)
     digest, files = digests.digests_of_tree(STATE), [p for p in tmp_path.rglob("*") if p.is_file() and p.stat().st_size]
     injected = passed_over = 0
@@ -68,7 +69,7 @@ def test_a_damaged_checkpoint_reads_the_same_or_the_step_before_is_used(count, t
 
 
 def loads_or_falls_back(folder, digest, caplog):
-    """Whether the only step was passed over."""
+    """Whether the load skips the only step."""
     caplog.clear()
     latest = checkpoints.latest([folder], SHAPES, [CONFIGURATION])
     if latest is None:
@@ -79,7 +80,7 @@ def loads_or_falls_back(folder, digest, caplog):
     return False
 
 
-def test_a_step_whose_own_metadata_are_damaged_is_passed_over(tmp_path, caplog):
+def test_a_step_with_damaged_metadata_is_skipped(tmp_path, caplog):
     for step in (1, 2):
         checkpoints.save(tmp_path, step, STATE, CONFIGURATION)
     path = tmp_path / "step_000000002" / checkpoints._METADATA

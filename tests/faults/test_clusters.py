@@ -54,7 +54,7 @@ def test_killed_nodes_only_delay_a_sweep(undisturbed, command, cluster, tmp_path
         node = cluster.add()
     _, stderr = process.communicate(timeout=900)
     assert "Traceback" not in stderr
-    if process.returncode != 0:  # one trial was hit every time
+    if process.returncode != 0:  # all kills hit the same trial
         done = command("resume", out, *OPTIONS, "--ray-address", cluster.address)
         assert done.returncode == 0, stderr + done.stderr
     watched.assert_whole(fault, injected, undisturbed)
@@ -83,10 +83,10 @@ def test_a_new_node_is_used_and_a_lost_head_ends_the_driver_with_one_line(undist
     assert time.monotonic() - killed < 60
     assert process.returncode == 1 and stderr.count("\n") == 1, stderr
     assert (
-        f"no longer answers; `python -m sweeps resume {out} --ray-address {cluster.address}` goes on from here"
+        f"no longer answers; `python -m sweeps resume {out} --ray-address {cluster.address}` continues from here"
         in stderr
     )
-    # Restarted at once and at the same address: the joined node still trains for the driver that has ended.
+    # The head restarts at once at the same address, while the joined node still trains for the ended driver.
     cluster.start_head()
     cluster.add()
     assert watched.look() < 12

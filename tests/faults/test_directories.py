@@ -31,8 +31,8 @@ from tests.sweeps.running import outcomes
 
 
 @pytest.mark.parametrize("which", ["first", "last"])
-def test_a_run_that_is_killed_is_continued(small, undisturbed, tmp_path, monkeypatch, which):
-    """At its first fsync, which is that of manifest.json, and at the last point."""
+def test_a_killed_run_is_continued(small, undisturbed, tmp_path, monkeypatch, which):
+    """The run is killed at its first fsync, which is that of manifest.json, and at its last kill point."""
     whole, points = undisturbed
     assert points[0].startswith("fsync") and points[1].startswith("replace") and len(points) > 20
     at = 1 if which == "first" else len(points)
@@ -42,15 +42,15 @@ def test_a_run_that_is_killed_is_continued(small, undisturbed, tmp_path, monkeyp
     if at == 1:
         left = [p.name for p in (tmp_path / "out").iterdir() if p.is_file() and p.name != ".lock"]
         assert len(left) == 1 and left[0].endswith(".tmp")
-        assert "holds no manifest.json" in refused(lambda: api.resume(tmp_path / "out"))
+        assert "has no manifest.json" in refused(lambda: api.resume(tmp_path / "out"))
     small(tmp_path / "out")
     assert outcomes(tmp_path / "out") == outcomes(whole)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["run", "resume"])
-def test_a_driver_that_is_killed_at_any_point_is_continued(small, whole, text, cache, tmp_path, name):
-    """SIGKILL before every fsync, rename and unlink of a driver, its worker's among them."""
+def test_a_driver_killed_at_any_point_is_continued(small, whole, text, cache, tmp_path, name):
+    """SIGKILL before each fsync, rename and unlink of a driver and its worker."""
     words = ["-c", kill_points.IN_ONE_PROCESS, name]
     start = [*words, "width_vocab", "--tier", "smoke", "--corpus", f"text:{text}", "--pack", "1", "--threads", "1"]
     settings = [f"--set={key}={value}" for key, value in SMALL.items()]
@@ -59,7 +59,7 @@ def test_a_driver_that_is_killed_at_any_point_is_continued(small, whole, text, c
         out = tmp_path / str(number) / "out"
         if name == "run":
             given = [*start, "--executor", "local", "--out", out, *settings]
-        else:  # of a sweep whose second lane and whose first manifest are gone
+        else:  # a sweep without its second record and without manifest.json
             shutil.copytree(whole, out)
             max(out.glob("records/*")).unlink()
             (out / "manifest.json").unlink()
@@ -73,11 +73,11 @@ def test_a_driver_that_is_killed_at_any_point_is_continued(small, whole, text, c
     for at in range(1, len(points) + 1):
         out, process, reached = killed(at, at)
         assert process.returncode == -signal.SIGKILL and len(reached) == at
-        stood = times(out)
+        before = times(out)
         small(out)
         lanes = outcomes(out)
         lost_lanes += len(outcomes(whole).keys() - lanes.keys())
-        repeated += sum(times(out)[n] != t for n, t in stood.items())
+        repeated += sum(times(out)[n] != t for n, t in before.items())
         wrong += sum(lanes[h] != outcome for h, outcome in outcomes(whole).items() if h in lanes)
         shutil.rmtree(out.parent)
     record(f"{name} is killed at a fsync, rename or unlink", len(points), lost_lanes, repeated, wrong)
@@ -93,7 +93,7 @@ def test_a_refused_driver_changes_no_byte(small, copy, whole, tmp_path, monkeypa
         before = contents(copy)
         assert "another driver" in refused(lambda: small(copy))
         assert "another driver" in refused(lambda: api.resume(copy))
-        monkeypatch.setenv("LVP_CACHE", str(tmp_path / "another"))  # the places of the data in the manifest are others
+        monkeypatch.setenv("LVP_CACHE", str(tmp_path / "another"))  # the data have other paths than in the manifest
         assert "another driver" in refused(lambda: api.resume(copy))
         assert "another driver" in refused(lambda: small(copy))
         assert contents(copy) == before
@@ -103,22 +103,22 @@ def test_a_refused_driver_changes_no_byte(small, copy, whole, tmp_path, monkeypa
     watched.assert_whole("a second driver is started", 4, whole, lanes=3)
 
 
-def test_another_configuration_is_refused_with_the_way_out(small, copy, tmp_path):
+def test_another_configuration_is_refused_with_a_remedy(small, copy, tmp_path):
     before = contents(copy)
     for held in (contextlib.nullcontext(), only_driver(copy)):
         with held:
             before = contents(copy)
-            said = refused(lambda: small(copy, steps="9"))
-            assert re.search(r"holds another sweep: width_vocab, tier smoke, hash \w+ .*--out.* resume ", said)
+            message = refused(lambda: small(copy, steps="9"))
+            assert re.search(r"holds another sweep: width_vocab, tier smoke, hash \w+ .*--out.* resume ", message)
             assert contents(copy) == before
     (tmp_path / "new").mkdir()
-    with only_driver(tmp_path / "new"):  # that has not written its manifest yet
+    with only_driver(tmp_path / "new"):  # a driver that has not written its manifest yet
         assert "another driver" in refused(lambda: small(tmp_path / "new"))
 
 
 @pytest.mark.slow
-def test_two_resumes_at_once(copy, whole, command):
-    """One of them does the work; the other is refused in one line, or finds nothing left to do."""
+def test_two_resumes_at_the_same_time(copy, whole, command):
+    """One of them trains; the other gets a one-line error or has nothing to do."""
     for path in copy.glob("records/*"):
         path.unlink()
     drivers = [command("resume", copy, "--executor", "local", start=True) for _ in range(2)]
@@ -126,13 +126,13 @@ def test_two_resumes_at_once(copy, whole, command):
     codes = sorted(code for _, _, code in ended)
     assert codes in ([0, 2], [0, 0]), ended
     if codes == [0, 2]:
-        (said,) = (stderr for _, stderr, code in ended if code == 2)
-        assert "is run by another driver" in said and said.count("\n") == 1
+        (message,) = (stderr for _, stderr, code in ended if code == 2)
+        assert "is run by another driver" in message and message.count("\n") == 1
     Watched(copy).assert_whole("two drivers resume at once", 1, whole, lanes=3)
 
 
 @pytest.mark.parametrize("number", [errno.ENOLCK, errno.EOPNOTSUPP])
-def test_a_file_system_without_locks_is_one_line(small, copy, monkeypatch, number):
+def test_a_file_system_without_locks_gives_a_one_line_error(small, copy, monkeypatch, number):
     def flock(*_):
         raise OSError(number, os.strerror(number))
 
@@ -156,26 +156,26 @@ DAMAGES = {
 
 @pytest.mark.parametrize("damage", DAMAGES)
 def test_a_manifest_is_restored_from_its_copy(copy, damage):
-    before, said = contents(copy), []
+    before, printed = contents(copy), []
     DAMAGES[damage](copy / "manifest.json")
     assert f"resume {copy}` restores it" in refused(lambda: api.status(copy))
-    api._begun(*Manifest.recover(copy), said.append)  # as `resume` does under the lock
+    api._begun(*Manifest.recover(copy), printed.append)  # as `resume` does under the lock
     assert contents(copy) == before
-    assert len(said) == 1 and "manifest.json" in said[0] and "restored from its copy" in said[0]
+    assert len(printed) == 1 and "manifest.json" in printed[0] and "restored from its copy" in printed[0]
 
 
-def test_a_sweep_without_both_manifests_goes_on_from_its_records(small, copy, whole):
+def test_a_sweep_without_both_manifests_continues_from_its_records(small, copy, whole):
     watched = Watched(copy)
     watched.look()
     for name in ("manifest.json", "manifest.copy.json"):
         (copy / name).unlink()
-    assert "not of this sweep" in refused(lambda: small(copy, steps="9"))
+    assert "do not belong to this sweep" in refused(lambda: small(copy, steps="9"))
     for state in ("lost", "empty"):
         if state == "empty":
             (copy / "manifest.json").touch()
         for call in (lambda: api.status(copy), lambda: api.resume(copy)):
-            said = refused(call)
-            assert f"run width_vocab --tier smoke --out {copy}" in said and "3 records" in said
+            message = refused(call)
+            assert f"run width_vocab --tier smoke --out {copy}" in message and "3 records" in message
     small(copy)
     watched.assert_whole("manifest.json and its copy are lost or damaged", 2, whole, lanes=3)
     assert Manifest.read(copy).num_lanes == 3
@@ -187,7 +187,7 @@ def test_a_damaged_copy_is_written_again(copy):
     assert (copy / "manifest.copy.json").read_bytes() == (copy / "manifest.json").read_bytes()
 
 
-def test_a_manifest_that_cannot_be_read_for_now_is_not_replaced(copy, monkeypatch):
+def test_a_temporarily_unreadable_manifest_is_not_replaced(copy, monkeypatch):
     read = Path.read_bytes
 
     def failing(path):
@@ -203,11 +203,11 @@ def test_a_manifest_that_cannot_be_read_for_now_is_not_replaced(copy, monkeypatc
     assert contents(copy) == before
 
 
-# --- a directory that goes ---------------------------------------------------------------------------------------
+# --- a directory that is moved or removed ------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("way", ["moved", "unmounted"])
-def test_a_session_is_lost_where_the_directory_goes(copy, tmp_path, way):
+def test_a_session_is_lost_with_its_directory(copy, tmp_path, way):
     manifest = Manifest.read(copy)
     session = manifest.session()
     assert lost(manifest, session) is None and lost(manifest, "another") is Reason.TAKEN_OVER
@@ -217,7 +217,7 @@ def test_a_session_is_lost_where_the_directory_goes(copy, tmp_path, way):
     assert lost(manifest, session) is Reason.MOVED and lost(manifest, None) is None
 
 
-def test_nothing_makes_a_moved_directory_again(copy, tmp_path):
+def test_a_moved_directory_is_not_made_again(copy, tmp_path):
     manifest = Manifest.read(copy)
     lane = next(iter(manifest.cells[0].lanes))
     copy.rename(tmp_path / "elsewhere")
@@ -233,7 +233,7 @@ def test_nothing_makes_a_moved_directory_again(copy, tmp_path):
 
 
 @pytest.mark.skipif(not Path("/proc/self/fd").exists(), reason="needs paths of open directories")
-def test_a_checkpoint_that_is_being_saved_follows_its_directory(tmp_path):
+def test_a_checkpoint_is_saved_into_the_moved_directory(tmp_path):
     out, elsewhere = tmp_path / "out", tmp_path / "elsewhere"
     (out / "checkpoints").mkdir(parents=True)
     with following(out / "checkpoints" / "lane", shared=False) as place:

@@ -57,8 +57,8 @@ def few_or_many(few, many):
 def planned(name, values):
     """Returns a sweep's forecast after all checks of a configuration that need no data."""
     cells = experiments.load(name).cells(experiments.configured(name, "smoke", values))
-    for each in cells:
-        task_for(each.cell).check_lanes(each.lanes)
+    for planned_cell in cells:
+        task_for(planned_cell.cell).check_lanes(planned_cell.lanes)
     return forecast.forecast(cells, 2, calibration.Speed(), "cpu")
 
 

@@ -1,4 +1,4 @@
-"""A machine that changes under a sweep: interrupts, stopped processes, other cores, a clock that jumps, other texts."""
+"""Changes of the machine during a sweep: interrupts, stopped processes, fewer cores, a wrong clock, other texts."""
 
 import contextlib
 import os
@@ -36,16 +36,16 @@ def at_work(process, out):
 # --- interrupts --------------------------------------------------------------------------------------------------
 
 
-def test_every_interrupt_names_the_command_in_a_shells_words(tmp_path):
+def test_every_interrupt_names_the_quoted_command(tmp_path):
     out = tmp_path / "a sweep; of mine"
     out.mkdir()
     with pytest.raises(KeyboardInterrupt) as interrupted, api._driving(out, Options(executor="local")):
-        raise KeyboardInterrupt  # without words, as Ctrl-C raises it anywhere
-    assert f"`python -m sweeps resume '{out}' --executor local` goes on from here" in str(interrupted.value)
+        raise KeyboardInterrupt  # without a message, as Ctrl-C raises it
+    assert f"`python -m sweeps resume '{out}' --executor local` continues from here" in str(interrupted.value)
 
 
 @pytest.mark.slow
-def test_three_interrupts_keep_the_hint(command, tmp_path):
+def test_three_interrupts_print_the_command(command, tmp_path):
     out = tmp_path / "a sweep"
     process = command(*RUN, *SLOWLY, "--out", out, start=True)
     at_work(process, out)
@@ -53,10 +53,10 @@ def test_three_interrupts_keep_the_hint(command, tmp_path):
         process.send_signal(signal.SIGINT)
         time.sleep(0.3)
     _, stderr = process.communicate(timeout=100)
-    assert process.returncode == 130 and f"resume '{out}' --executor local` goes on from here" in stderr
+    assert process.returncode == 130 and f"resume '{out}' --executor local` continues from here" in stderr
 
 
-def test_a_ray_of_this_machine_is_not_called_a_cluster(tmp_path, monkeypatch, capsys):
+def test_the_message_about_a_local_ray_does_not_name_a_cluster(tmp_path, monkeypatch, capsys):
     watch = Watch(tmp_path / "a sweep", None)
     watch.node = object()
     moments = iter([0.0, 100.0, 100.0])
@@ -65,14 +65,14 @@ def test_a_ray_of_this_machine_is_not_called_a_cluster(tmp_path, monkeypatch, ca
     monkeypatch.setattr(watch.closed, "wait", lambda seconds: False)
     monkeypatch.setattr("sweeps.executors.cluster.end", lambda reason: setattr(watch, "node", None))
     watch.run()
-    said = capsys.readouterr().err
-    assert "Ray on this machine no longer answers" in said and "cluster" not in said and "resume '" in said
+    message = capsys.readouterr().err
+    assert "Ray on this machine no longer answers" in message and "cluster" not in message and "resume '" in message
 
 
-def test_resume_with_nothing_left_to_do_is_one_line(small, copy, capsys):
+def test_resume_of_a_finished_sweep_prints_one_line(small, copy, capsys):
     api.resume(copy)
-    said = capsys.readouterr().out
-    assert said == f"every lane has a record: nothing is left to do in {copy}\n"
+    message = capsys.readouterr().out
+    assert message == f"all lanes have records: nothing to do in {copy}\n"
 
 
 # --- processes that are stopped ----------------------------------------------------------------------------------
@@ -80,19 +80,19 @@ def test_resume_with_nothing_left_to_do_is_one_line(small, copy, capsys):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("whom", ["the driver", "the workers", "all"])
-def test_processes_that_are_stopped_for_a_while_go_on(finished, command, tmp_path, whom):
+def test_stopped_processes_continue_with_the_same_bits(finished, command, tmp_path, whom):
     out = tmp_path / "out"
     process = command(*RUN, *SLOWLY, "--out", out, start=True)
     at_work(process, out)
     driver = psutil.Process(process.pid)
     workers = driver.children()
     chosen = {"the driver": [driver], "the workers": workers, "all": [driver, *workers]}[whom]
-    for each in chosen:
-        each.suspend()
+    for stopped in chosen:
+        stopped.suspend()
     time.sleep(5)
-    for each in chosen:
+    for stopped in chosen:
         with contextlib.suppress(psutil.NoSuchProcess):
-            each.resume()
+            stopped.resume()
     watched = Watched(out)
     watched.look()
     _, stderr = process.communicate(timeout=300)
@@ -126,7 +126,7 @@ def test_a_worker_has_its_threads_on_a_machine_with_fewer_cores(tmp_path):
 
 
 @pytest.mark.slow
-def test_a_sweep_goes_on_with_one_core(finished, cache, tmp_path):
+def test_a_sweep_continues_with_one_core(finished, cache, tmp_path):
     out = tmp_path / "out"
     shutil.copytree(finished[0], out)
     for path in sorted(out.glob("records/*"))[::3]:
@@ -135,8 +135,8 @@ def test_a_sweep_goes_on_with_one_core(finished, cache, tmp_path):
     watched.look()
     words = [sys.executable, "-m", "sweeps", "resume", out, "--executor", "local", "--quiet"]
     surroundings = os.environ | {"JAX_PLATFORMS": "cpu", "LVP_CACHE": str(cache)}
-    one = min(os.sched_getaffinity(0))
-    pinned = ["-c", f"import os, sys; os.sched_setaffinity(0, {{{one}}}); os.execv(sys.argv[1], sys.argv[1:])"]
+    core = min(os.sched_getaffinity(0))
+    pinned = ["-c", f"import os, sys; os.sched_setaffinity(0, {{{core}}}); os.execv(sys.argv[1], sys.argv[1:])"]
     done = subprocess.run(
         [sys.executable, *pinned, *words], cwd=ROOT, env=surroundings, capture_output=True, text=True, check=False
     )
@@ -155,26 +155,26 @@ def test_a_clock_that_jumps_changes_no_bit(small, copy, whole, monkeypatch):
     watched, clock = Watched(copy), time.time
     watched.look()
     jumps = iter(range(10**9))
-    monkeypatch.setattr(time, "time", lambda: clock() - 86_400 * next(jumps))  # a day back at every look
+    monkeypatch.setattr(time, "time", lambda: clock() - 86_400 * next(jumps))  # each call is a day earlier
     api.resume(copy, options=Options(executor="local"), quiet=True)
     monkeypatch.undo()
     watched.assert_whole("the clock jumps", 1, whole, lanes=3)
 
 
 @pytest.mark.parametrize("began", [0.0, 4e9])
-def test_a_status_under_another_clock(copy, began):
+def test_status_with_a_wrong_clock(copy, began):
     Manifest.read(copy).session_path.write_text(f'{{"time": {began}, "host": "here"}}\n')
     with only_driver(copy):
-        said = api.status(copy)
-    assert "3 of 3 lanes have a record" in said and "-" not in said.splitlines()[1].partition(": ")[2]
+        text = api.status(copy)
+    assert "3 of 3 lanes have a record" in text and "-" not in text.splitlines()[1].partition(": ")[2]
 
 
-def test_a_text_that_changed_is_refused_and_changes_no_byte(small, copy, text, whole):
+def test_a_changed_text_is_refused_and_no_file_changes(small, copy, text, whole):
     max(copy.glob("records/*")).unlink()
     before, content = contents(copy), text.read_text()
     try:
         text.write_text(content.swapcase())
-        with pytest.raises(InputError, match="not the one that the sweep in .* began with") as changed:
+        with pytest.raises(InputError, match="changed since the sweep in .* began; restore it") as changed:
             api.resume(copy, options=Options(executor="local"))
         text.unlink()
         with pytest.raises(InputError, match=str(text)) as gone:

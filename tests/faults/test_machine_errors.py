@@ -1,4 +1,5 @@
-"""Errors of the machine are no damage: one line with file and remedy; every file is kept, and no lane trains again."""
+"""Errors of the machine are not taken for damage: a one-line error with file and remedy, all files are kept, and no
+lane is trained again."""
 
 import errno
 import json
@@ -23,12 +24,12 @@ from tests.faults.small_state import CONFIGURATION, SHAPES, STATE
 from tests.sweeps.running import ROOT, outcomes
 
 ERRORS = ("EACCES", "EPERM", "EIO", "EMFILE", "ENFILE", "ENOMEM", "ENOSPC", "ESTALE", "EROFS")
-# The user root ignores permissions unless it lacks these rights.
+# The user root ignores permissions, unless these capabilities are dropped.
 UNPRIVILEGED = ("setpriv", "--bounding-set=-dac_override,-dac_read_search") if os.geteuid() == 0 else ()
 
 
 def child(script, *words, environment=None):
-    """(exit code, stdout, lines of stderr) of a script in a process that permissions bind."""
+    """Runs a script in a process without root's rights. Returns (exit code, stdout, lines of stderr)."""
     done = subprocess.run(
         [*UNPRIVILEGED, sys.executable, "-c", script, *map(str, words)],
         cwd=ROOT,
@@ -72,20 +73,20 @@ sys.exit(resume())
 
 
 @pytest.mark.slow
-def test_records_that_cannot_be_read_for_now_are_kept(finished, cache, tmp_path):
+def test_temporarily_unreadable_records_are_kept(finished, cache, tmp_path):
     out = tmp_path / "out"
     shutil.copytree(finished[0], out)
-    stood = times(out)
+    records_before = times(out)
     code, stdout, lines = child(RESUME, out, environment={"LVP_CACHE": str(cache)})
     assert code == 0, lines
-    assert [json.loads(line) for line in stdout.splitlines()] == [[1, sorted(stood)]] * 4
-    record = out / "records" / min(stood)
+    assert [json.loads(line) for line in stdout.splitlines()] == [[1, sorted(records_before)]] * 4
+    record = out / "records" / min(records_before)
     denied = [f"sweeps: Permission denied: {p}; give this user access" for p in (record, record.parent)]
     assert lines[:2] == denied and str(out / "manifest.json") in lines[2]
     assert "Too many open files" in lines[3] and lines[3].endswith("; raise the limit of open files (ulimit -n)")
     assert len(lines) == 4
-    assert len(stood) == 12
-    record_finished("records cannot be read for a time", 4, out, stood, outcomes(finished[0]))
+    assert len(records_before) == 12
+    record_finished("records cannot be read for a time", 4, out, records_before, outcomes(finished[0]))
 
 
 CHECKPOINTS = """
@@ -123,7 +124,7 @@ latest("whole")
 """
 
 
-def test_a_checkpoint_that_cannot_be_read_for_now_is_no_damaged_one(tmp_path):
+def test_a_temporarily_unreadable_checkpoint_is_kept(tmp_path):
     code, stdout, lines = child(CHECKPOINTS, tmp_path / "lane")
     assert code == 0, lines
     first, *denied, last = stdout.splitlines()
@@ -151,7 +152,7 @@ def make_checkpoint(folder):
 
 
 CALLS = {
-    "record": (make_record, lambda path: Manifest(path.parents[1], "e", "smoke", {}, {}).set_damaged_aside()),
+    "record": (make_record, lambda path: Manifest(path.parents[1], "e", "smoke", {}, {}).rename_damaged()),
     "manifest": (make_manifest, lambda path: Manifest.read(path.parent)),
     "published result": (make_published, lambda path: results._read(path.parent)),
     "corpus": (make_library, lambda path: python_docs.load(path.parent)),
@@ -183,7 +184,7 @@ def test_an_error_of_the_machine_is_raised_with_the_file_and_changes_nothing(fil
     assert str(tmp_path) in line and "; " in line and "\n" not in line
 
 
-def test_an_error_of_the_machine_is_known_from_what_quotes_it_or_was_caused_by_it(tmp_path):
+def test_an_error_of_the_machine_is_recognised_in_messages_and_causes(tmp_path):
     quoting = ValueError("RESOURCE_EXHAUSTED: Failed to open: \"x\" [os_error_code='24']")
     assert machine_error(quoting, tmp_path).errno == errno.EMFILE
     try:
@@ -220,23 +221,23 @@ results.draw(Manifest.read(out), say=lambda *_: None)
 
 
 @pytest.mark.parametrize("files", [*(pytest.param(count, marks=pytest.mark.slow) for count in (0, 1)), 2])
-def test_a_figure_whose_drawing_was_killed_is_drawn_whole_by_the_next(files, finished, tmp_path):
-    """`files`: how many of table.csv, figure.png and figure.svg are in place when the process is killed."""
+def test_a_killed_drawing_is_completed_by_the_next_call(files, finished, tmp_path):
+    """`files`: how many of table.csv, figure.png and figure.svg have been written when the process is killed."""
     out = tmp_path / "out"
     shutil.copytree(finished[0], out)
     drawn = [out / name for name in ("table.csv", "figure.png", "figure.svg")]
-    whole, stood = [path.read_bytes() for path in drawn], times(out)
+    whole, records_before = [path.read_bytes() for path in drawn], times(out)
     for path in drawn:
         path.write_bytes(b"older")
     assert child(FIGURE, out, files)[0] == -9
     assert [path.read_bytes() for path in drawn] == whole[:files] + [b"older"] * (3 - files)
     results.draw(Manifest.read(out), say=lambda *_: None)
     assert [path.read_bytes() for path in drawn] == whole
-    record_finished("the drawing of a figure is killed", 1, out, stood, outcomes(finished[0]))
+    record_finished("the drawing of a figure is killed", 1, out, records_before, outcomes(finished[0]))
 
 
-def test_a_result_whose_publication_was_cut_short_is_refused(finished, tmp_path, monkeypatch):
-    """New records beside the description of an older sweep, then no description."""
+def test_an_incomplete_publication_is_refused(finished, tmp_path, monkeypatch):
+    """The new records are beside the description of an older sweep, then beside no description."""
     monkeypatch.setattr(results, "COMMITTED", tmp_path / "results")
     folder = results.publish(finished[0])
     older = json.loads((folder / results.DESCRIPTION).read_text())
@@ -251,7 +252,7 @@ def test_a_result_whose_publication_was_cut_short_is_refused(finished, tmp_path,
         results.publish(finished[0])
     monkeypatch.undo()
     monkeypatch.setattr(results, "COMMITTED", tmp_path / "results")
-    with pytest.raises(InputError, match="records.jsonl does not hold the records that .*sweep.json was .*publish DIR"):
+    with pytest.raises(InputError, match="records.jsonl does not match its digest in .*sweep.json; .*publish DIR"):
         results.committed()
     results.publish(finished[0])
     assert len(results.committed()) == 1
@@ -280,27 +281,27 @@ for words in (["status"], ["resume", "--executor", "local", "--quiet"], ["figure
 
 
 @pytest.mark.slow
-def test_a_sweep_on_a_read_only_file_system_is_shown_and_kept(read_only, finished, cache):
-    before, stood = contents(read_only), times(read_only)
+def test_a_sweep_on_a_read_only_file_system_can_be_shown_and_is_kept(read_only, finished, cache):
+    before, records_before = contents(read_only), times(read_only)
     code, stdout, lines = child(COMMANDS, read_only, environment={"LVP_CACHE": str(cache)})
     assert code == 0 and [line[-1] for line in stdout.splitlines() if line.startswith("exit code")] == ["0", "1", "1"]
     assert "12 of 12 lanes have a record" in stdout and contents(read_only) == before
     assert len(lines) == 2 and all("Read-only file system: " in line for line in lines)
     assert all(line.endswith("; mount its file system for writing") for line in lines)
-    record_finished("the file system becomes read-only", 1, read_only, stood, outcomes(finished[0]))
+    record_finished("the file system becomes read-only", 1, read_only, records_before, outcomes(finished[0]))
 
 
 @pytest.mark.slow
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root gives files to another user")
-def test_a_sweep_of_another_user_is_shown_and_kept(finished, cache, tmp_path):
+def test_a_sweep_of_another_user_can_be_shown_and_is_kept(finished, cache, tmp_path):
     out = tmp_path / "out"
     shutil.copytree(finished[0], out)
     for path in (out, *out.rglob("*")):
         os.chown(path, 65534, 65534)
         path.chmod(0o755 if path.is_dir() else 0o644)
-    before, stood = contents(out), times(out)
+    before, records_before = contents(out), times(out)
     code, stdout, lines = child(COMMANDS, out, environment={"LVP_CACHE": str(cache)})
     assert code == 0 and [line[-1] for line in stdout.splitlines() if line.startswith("exit code")] == ["0", "1", "1"]
     assert "12 of 12 lanes have a record" in stdout and contents(out) == before
     assert len(lines) == 2 and all(line.startswith(f"sweeps: Permission denied: {out}/") for line in lines)
-    record_finished("another user resumes the sweep", 1, out, stood, outcomes(finished[0]))
+    record_finished("another user resumes the sweep", 1, out, records_before, outcomes(finished[0]))

@@ -51,12 +51,12 @@ def at_work(out) -> int:
 
 
 def times(out):
-    """When each record was written."""
+    """The times at which the records were written."""
     return {path.name: path.stat().st_mtime_ns for path in out.glob("records/*.jsonl")}
 
 
 def refused(call) -> str:
-    """The one line with which a call is refused."""
+    """Asserts that a call raises a one-line InputError, and returns its message."""
     with pytest.raises(InputError) as problem:
         call()
     assert "\n" not in str(problem.value)

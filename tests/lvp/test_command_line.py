@@ -1,4 +1,4 @@
-"""Command lines: values from text, and errors of one line."""
+"""Command lines: values from text, and one-line errors."""
 
 import argparse
 
@@ -16,7 +16,7 @@ def test_whole_numbers(text, number):
 
 
 @pytest.mark.parametrize("text", ["", "x", "1.5", "nan", "inf", "1e-3", "1e400", "3 4"])
-def test_other_texts_are_no_whole_numbers(text):
+def test_other_texts_are_not_whole_numbers(text):
     with pytest.raises(ValueError):
         whole(text)
     with pytest.raises(argparse.ArgumentTypeError, match="must be a whole number"):

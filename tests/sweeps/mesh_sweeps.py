@@ -5,12 +5,12 @@ import numpy as np
 from lvp.training import records
 
 RUN = ("run", "width_vocab", "--tier", "smoke", "--quiet")
-FEW = {"widths": "16", "seeds": "0"}  # lanes that the finished sweep has too
+FEW = {"widths": "16", "seeds": "0"}  # three lanes of the finished sweep
 TOLERANCE = 1e-5  # nats
 
 
 def assert_same_training(out, finished) -> None:
-    """Asserts that three lanes on a mesh have the losses of the same lanes on one device, and of no other lane."""
+    """Asserts that three lanes on a mesh have the losses of the same lanes on one device, and not of other lanes."""
     on_mesh, alone = ({r["hash"]: r for r in records.read(folder / "records")} for folder in (out, finished))
     assert len(on_mesh) == 3
     for lane, record in on_mesh.items():

@@ -12,8 +12,8 @@ SECRETS = {
 }
 
 
-def telling(folder):
-    """The files that contain the name or the value of a planted variable."""
+def files_with_secrets(folder):
+    """The files in a directory that contain the name or the value of a planted variable."""
     words = [word.encode() for word in (*SECRETS, *SECRETS.values())]
     files = (path for path, content in contents(folder).items() if any(word in content for word in words))
     return {str(path.relative_to(folder)) for path in files}

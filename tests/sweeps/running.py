@@ -1,4 +1,4 @@
-"""Fixtures that run sweeps in processes: a sweep of twelve tiny lanes, once for all tests that only look at it."""
+"""Fixtures that run sweeps in processes. A sweep of twelve small lanes runs once for all tests that read it."""
 
 import fcntl
 import json
@@ -30,14 +30,14 @@ TINY = {
 
 @pytest.fixture(scope="session")
 def shared(tmp_path_factory):
-    """A directory that the worker processes of pytest-xdist share."""
+    """A directory shared by the worker processes of pytest-xdist."""
     own = tmp_path_factory.getbasetemp()
     return own.parent if "PYTEST_XDIST_WORKER" in os.environ else own
 
 
 @pytest.fixture(scope="session")
 def cache(shared):
-    """A cache for the tests alone: the first sweep compiles every program, and later sweeps compile none."""
+    """A cache directory for the tests. The first sweep compiles the programs, and later sweeps read them."""
     return shared / "cache"
 
 
@@ -47,7 +47,8 @@ def _settings(words: tuple, settings: dict) -> dict:
 
 @pytest.fixture(scope="session")
 def command(cache):
-    """command(*words) runs `python -m sweeps` in a process and returns it; `start=True` returns it while it runs."""
+    """command(*words) runs `python -m sweeps` and returns the completed process. With `start=True` it returns the
+    running process."""
 
     def call(*words, start=False, **settings):
         extra = [f"--set={k}={v}" for k, v in _settings(words, settings).items()]
@@ -59,7 +60,7 @@ def command(cache):
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
-            # A background job without job control ignores Ctrl-C and hands that down; these tests send it.
+            # Processes inherit an ignored SIGINT from a background job, and these tests send SIGINT.
             preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
         )
         if start:
@@ -90,9 +91,9 @@ def command_here(cache, monkeypatch, capsys):
 
 @pytest.fixture(scope="session")
 def finished(command, shared, tmp_path_factory):
-    """(directory, process) of the tiny sweep under the local executor.
+    """(directory, process) of the small sweep under the local executor.
 
-    One worker process of pytest-xdist runs the sweep. Every worker gets a copy, because tests resume it.
+    One worker process of pytest-xdist runs the sweep. Each worker process gets a copy, because tests resume it.
     """
     original, report = shared / "finished", shared / "finished.json"
     with open(shared / "finished.lock", "w") as lock:
@@ -107,5 +108,5 @@ def finished(command, shared, tmp_path_factory):
 
 
 def outcomes(out: Path) -> dict[str, dict]:
-    """Final numbers of a sweep's lanes by hash, to the bit."""
+    """The outcomes of a sweep's lanes by hash."""
     return {r["hash"]: r["outcome"] for r in records.read(out / "records")}

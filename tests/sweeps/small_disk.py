@@ -13,12 +13,12 @@ MEGABYTES = 8
 
 @pytest.fixture
 def disk(tmp_path):
-    """A file system of a few megabytes. The test is skipped if this user cannot mount file systems."""
+    """A file system of `MEGABYTES`. Skips the test if this user cannot mount file systems."""
     where = tmp_path / "disk"
     where.mkdir()
     made = subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={MEGABYTES}m", "tmpfs", where], capture_output=True)
     if made.returncode:
-        pytest.skip("mounting a small file system needs rights that this user does not have")
+        pytest.skip("this user cannot mount a file system")
     yield where
     subprocess.run(["umount", "-l", where], check=True)
 

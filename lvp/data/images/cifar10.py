@@ -47,7 +47,7 @@ def split_files(directory: Path) -> Files:
         return files
     if any((directory / name).is_file() for name in _PYTHON_FILES):
         raise InputError(
-            f"{directory} holds CIFAR-10's Python version, which is not read: unpack {ARCHIVE_URL} instead"
+            f"{directory} holds CIFAR-10's Python version, which lvp does not read; unpack {ARCHIVE_URL} instead"
         )
     raise InputError(f"no CIFAR-10 in {directory}; {_WAY_OUT}")
 
@@ -93,7 +93,7 @@ def read_released(cache: Path) -> Arrays:
     data_dir = cache / "tfds" / source(None)[:32]
     shutil.rmtree(data_dir, ignore_errors=True)  # left by a process that was killed before it wrote the entry
     kept = cifar10_builder.prepared(arrays, data_dir)
-    if not all(np.array_equal(one, other) for one, other in zip(kept, arrays, strict=True)):
+    if not all(np.array_equal(read_back, array) for read_back, array in zip(kept, arrays, strict=True)):
         raise RuntimeError(f"the records in {data_dir} are not the images of {directory}")
     return kept
 

@@ -81,7 +81,7 @@ def _folders(argument: str | None) -> _Source:
 
 def _path(kind: str, argument: str) -> Path:
     if not argument:
-        raise InputError(f"the images {kind}: name no directory; write {kind}:DIR")
+        raise InputError(f"the images {kind}: need a directory; write {kind}:DIR")
     return storage.user_path(argument)
 
 

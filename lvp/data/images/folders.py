@@ -26,10 +26,10 @@ def split_files(directory: Path) -> Files:
     classes = {}
     for split in SPLITS:
         classes[split] = {path.name: _images(path) for path in _entries(directory / split)}
-    for one, other in (SPLITS, SPLITS[::-1]):
-        for name in classes[one]:
-            if name not in classes[other]:
-                raise InputError(f"{directory / other} has no class {name!r}, which {directory / one} has")
+    for split, other_split in (SPLITS, SPLITS[::-1]):
+        for name in classes[split]:
+            if name not in classes[other_split]:
+                raise InputError(f"{directory / other_split} has no class {name!r}, which {directory / split} has")
     if len(classes["train"]) < 2:
         raise InputError(f"{directory / 'train'} must hold a folder for each of at least two classes")
     return classes
@@ -95,7 +95,7 @@ def _decoded(path: Path) -> np.ndarray:
         with Image.open(io.BytesIO(content)) as image:
             pixels, mode = np.asarray(image), image.mode
     except Exception as error:  # damaged files can raise any exception
-        raise InputError(f"{path} is not an image that can be read, or truncated") from error
+        raise InputError(f"{path} cannot be read as an image: it is damaged or truncated") from error
     if mode not in _MODES:
         raise InputError(f"{path} has the mode {mode}; convert it to L (grey) or RGB")
     pixels = pixels.reshape(*pixels.shape[:2], -1)

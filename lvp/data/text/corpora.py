@@ -41,22 +41,22 @@ def _text(argument: str | None, cache: Path, valid_bytes: int | None) -> documen
 
 def _tfds(argument: str | None, cache: Path, valid_bytes: int | None) -> documents.Source:
     if not argument:
-        raise InputError("the corpus tfds: names no dataset; write tfds:NAME, tfds:NAME/CONFIG:VERSION#FEATURE")
+        raise InputError("the corpus tfds: needs a dataset; write tfds:NAME or tfds:NAME/CONFIG:VERSION#FEATURE")
     return tfds_text.of_dataset(argument, valid_bytes)
 
 
 def _tokens(argument: str | None, cache: Path, valid_bytes: int | None) -> documents.Source:
-    raise InputError(f"tokens:{argument or ''} is tokens, not text")
+    raise InputError(f"tokens:{argument or ''} has tokens, but a text is needed; write text:FILE-OR-DIR")
 
 
 def _zipf(argument: str | None, cache: Path, valid_bytes: int | None) -> documents.Source:
-    raise InputError("zipf is tokens, not text")
+    raise InputError("zipf has tokens, but a text is needed; write text:FILE-OR-DIR")
 
 
 def path_of(kind: str, argument: str) -> Path:
     """The absolute path in `kind:argument`. Raises InputError if the argument is empty."""
     if not argument:
-        raise InputError(f"the corpus {kind}: names no path; write {kind}:PATH")
+        raise InputError(f"the corpus {kind}: needs a path; write {kind}:PATH")
     return storage.user_path(argument)
 
 
@@ -90,7 +90,7 @@ def source(spec: str, *, cache: Path, valid_bytes: int | None = None) -> documen
     """The text that spec names, as two streams of documents.
 
     valid_bytes: approximate number of bytes reserved for validation, for a text without a validation part, if that is
-    less than a tenth of the text. Raises InputError as `load`."""
+    less than a tenth of the text. Raises InputError as `load` does."""
     kind, argument = split(spec)
     return _SOURCES[kind](argument, Path(cache).absolute(), valid_bytes)
 

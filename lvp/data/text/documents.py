@@ -151,13 +151,13 @@ def of_files(path: Path, valid_bytes: int | None) -> Source:
         raise InputError(f"cannot read {error.filename}: {error.strerror or error}") from error
     sizes = [state.st_size for state in states]
     if not any(sizes):
-        what = "holds no text file that is not empty" if path.is_dir() else "is empty"
-        raise InputError(f"the text corpus {path} {what}")
+        problem = "has no text file that is not empty" if path.is_dir() else "is empty"
+        raise InputError(f"the text corpus {path} {problem}")
     if max(sizes) < 10:
         # Report another problem of so small a file first.
         for file in paths:
             splits.read(file)
-        raise InputError(f"the text corpus {path} is too small: a tenth of a file, for validation, is 0 bytes")
+        raise InputError(f"the text corpus {path} is too small: the validation part, a tenth of each file, is empty")
     files = [_File(*each) for each in zip(paths, sizes, _tails(sizes, valid_bytes), strict=True)]
     names = [[str(f.relative_to(path)), s.st_size, s.st_mtime_ns] for f, s in zip(paths, states, strict=True)]
     identity = storage.digest(storage.as_json(names))

@@ -49,7 +49,7 @@ def blocks(file: BinaryIO, begin: int, end: int, name: Path) -> Iterator[tuple[i
     """The bytes of an open file from `begin` to `end`, in blocks of at most BLOCK bytes, each after its end offset.
 
     Blocks end with a line end. Within a line longer than a block they end between two characters. A block depends only
-    on the end of the block before it. Raises InputError as `read`, and if the file ends before `end`.
+    on the end of the block before it. Raises InputError as `read` does, and if the file ends before `end`.
     """
     file.seek(begin)
     while begin < end:

@@ -68,7 +68,9 @@ def of_dataset(name: str, valid_bytes: int | None) -> Source:
     if other is None:
         border -= _tail(train, feature, valid_bytes)
         if border == len(train):
-            raise InputError(f"tfds:{name} has no split but train, of which a tenth of {len(train)} documents is none")
+            raise InputError(
+                f"tfds:{name} has only the split train, and its {len(train)} documents are too few to hold a tenth out"
+            )
         words = f"the last {len(train) - border} of {len(train)} documents of train (it has no other split)"
     spec = f"tfds:{'/'.join(builder.info.full_name.split('/')[:-1])}:{builder.version}" + f"#{feature}" * several
     sizes = {split: [int(info.num_bytes), list(info.shard_lengths)] for split, info in splits.items()}
@@ -115,7 +117,7 @@ def _feature(tfds, builder, wanted: str) -> tuple[str, bool]:
     if wanted and wanted not in texts:
         raise unknown("text feature", wanted, texts)
     if not wanted and len(texts) > 1:
-        raise InputError(f"tfds:{builder.name} has several texts ({', '.join(texts)}): add #{texts[0]}, say")
+        raise InputError(f"tfds:{builder.name} has several texts ({', '.join(texts)}): add #{texts[0]}, for example")
     return wanted or texts[0], len(texts) > 1
 
 

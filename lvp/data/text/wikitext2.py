@@ -79,7 +79,7 @@ def load(directory: Path | None, *, cache: Path) -> tuple[bytes, bytes]:
 def test(directory: Path | None, *, cache: Path) -> bytes:
     """The test split, byte for byte the file in directory; None uses the result of `find`, or a download.
 
-    Raises InputError as `load`, and if there is no test file."""
+    Raises InputError as `load` does, and if there is no test file."""
     directory = directory or find()
     if directory is None:
         directory = cache / "downloads" / "wikitext-2-raw-v1"

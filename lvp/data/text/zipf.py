@@ -111,8 +111,8 @@ def structure(vocab: int, exponent: float) -> tuple[np.ndarray, np.ndarray, np.n
     borders = np.unique(np.concatenate([circle.edges, (circle.edges - TURN) % 1.0]))
     middles = (borders[:-1] + borders[1:]) / 2  # between two borders, token and successor are constant
     pairs = circle.at(middles) * vocab + circle.at(middles + TURN)
-    pairs, which = np.unique(pairs, return_inverse=True)
-    return pairs // vocab, pairs % vocab, np.bincount(which, weights=np.diff(borders))
+    pairs, index = np.unique(pairs, return_inverse=True)
+    return pairs // vocab, pairs % vocab, np.bincount(index, weights=np.diff(borders))
 
 
 def entropy_rate(vocab: int, exponent: float) -> float:

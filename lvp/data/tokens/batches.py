@@ -36,9 +36,11 @@ def evaluation_windows(tokens: np.ndarray, context: int, stride: int | None = No
     """
     tokens, stride = np.asarray(tokens), context if stride is None else stride
     if tokens.size < 2 or context < 1:
-        raise InputError(f"cannot score {tokens.size} tokens with a context of {context}: at least 2 and 1 are needed")
+        raise InputError(
+            f"cannot score {tokens.size} tokens with a context of {context}; at least 2 tokens and context 1 are needed"
+        )
     if not 1 <= stride <= context:
-        raise InputError(f"the stride of a context of {context} must be from 1 to that, got {stride}")
+        raise InputError(f"stride must be from 1 to the context, {context}, got {stride}")
     targets = tokens.size - 1
     count = 1 + max(0, -(-(targets - context) // stride))
     padded = np.zeros((count - 1) * stride + context + 1, np.int32)

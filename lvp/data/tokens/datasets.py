@@ -76,7 +76,7 @@ class Dataset:
 
 def _check_settings(vocab: int, smallest: int, sizes: Mapping[str, int | None]) -> None:
     if isinstance(vocab, bool) or not isinstance(vocab, int) or vocab < smallest:
-        raise InputError(f"vocab={vocab!r}: the vocabulary size must be a whole number from {smallest} up")
+        raise InputError(f"vocab={vocab!r}: the vocabulary size must be a whole number of at least {smallest}")
     for name, size in sizes.items():
         if size is not None and (isinstance(size, bool) or not isinstance(size, int) or size < 1):
             raise InputError(f"{name}={size!r}: must be a positive number of bytes, or None for everything")
@@ -115,7 +115,7 @@ def prepare(
     corpus = corpora.load(spec, cache=cache)
     further = None if scored_spec is None else scored.load(scored_spec, cache=cache)
     if further is not None and kind == "zipf":
-        raise InputError("zipf has no tokenizer: no text can be scored under it")
+        raise InputError("zipf has no tokenizer, so no text can be scored; omit the scored text")
     decides = [_FORMAT, tokenizers.FORMAT, corpus.fingerprint, vocab, slice_bytes, valid_bytes]
     key = storage.as_json(decides + ([] if further is None else [storage.digest(further)]))
     entry = cache / "datasets" / f"{kind}-{vocab}-{storage.digest(key)[:32]}"
@@ -148,7 +148,7 @@ def _of_token_files(spec, vocab, slice_bytes, valid_bytes, cache, scored_spec) -
     meta = token_files.read(directory)
     if meta["vocab"] != vocab:
         problem = f"the tokens in {directory} are of a vocabulary of {meta['vocab']}, not {vocab}"
-        raise InputError(f"{problem}: set that, or tokenize again")
+        raise InputError(f"{problem}: set vocab to {meta['vocab']}, or tokenize again")
     limits = {"train": slice_bytes, "valid": valid_bytes}
     sizes = [token_files.head(directory, meta, split, limit) for split, limit in limits.items()]
     for name, (count, size) in zip(("training", "validation"), sizes, strict=True):
@@ -157,7 +157,7 @@ def _of_token_files(spec, vocab, slice_bytes, valid_bytes, cache, scored_spec) -
     (num_tokens, train_bytes), (num_valid_tokens, size_of_valid) = sizes
     digests = [meta["files"][name]["sha256"] for name in token_files.SPLITS.values()]
     train, valid = (directory / name for name in token_files.SPLITS.values())
-    made = Dataset(
+    dataset = Dataset(
         train,
         valid,
         num_tokens,
@@ -169,7 +169,7 @@ def _of_token_files(spec, vocab, slice_bytes, valid_bytes, cache, scored_spec) -
         meta["tokenizer_fingerprint"],
         f"tokens:{named}",
     )
-    return made if scored_spec is None else _with_scored(made, directory, meta, cache, scored_spec)
+    return dataset if scored_spec is None else _with_scored(dataset, directory, meta, cache, scored_spec)
 
 
 def _with_scored(dataset: Dataset, directory: Path, meta: Mapping, cache: Path, spec: str) -> Dataset:

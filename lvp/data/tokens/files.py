@@ -95,8 +95,8 @@ class Appender:
 
 
 def truncated(path: Path, expected: int, size: int, way_out: str) -> InputError:
-    what = "truncated" if size < expected else "longer than it was written"
-    return InputError(f"{path} is {what}: {expected} bytes expected, {size} found; {way_out}")
+    problem = "truncated" if size < expected else "longer than it was written"
+    return InputError(f"{path} is {problem}: {expected} bytes expected, got {size}; {way_out}")
 
 
 def write_meta(directory: Path, meta: Mapping[str, Any], seen: Callable[[int], Any]) -> dict[str, Any]:
@@ -135,7 +135,7 @@ def read(directory: Path) -> dict[str, Any]:
     if not (directory / META).exists():
         if (directory / UNFINISHED).exists():
             command = unfinished(directory).get("command", "the command that began them")
-            raise InputError(f"the tokens in {directory} are unfinished; this goes on with them: {command}")
+            raise InputError(f"the tokens in {directory} are unfinished; continue with: {command}")
         raise InputError(
             f"no tokens in {directory}; python -m lvp tokenize SPEC --vocab M --out {directory} makes them"
         )
@@ -149,7 +149,7 @@ def read(directory: Path) -> dict[str, Any]:
         check_tokens(path, meta["vocab"], meta["tokens"][split], again)
         _check_sample(path, meta["vocab"])
         if facts["bytes"] <= _SMALL and described(path) != facts:
-            raise InputError(f"{path} is damaged: not the tokens that were written; {again}")
+            raise InputError(f"{path} is damaged: it differs from its digest; {again}")
     return meta
 
 
@@ -167,7 +167,7 @@ def tokenizer(directory: Path, meta: Mapping[str, Any]) -> Tokenizer:
 
 def _another_tokenizer(directory: Path) -> InputError:
     return InputError(
-        f"{directory / TOKENIZER} is not the tokenizer that made the tokens beside it (its fingerprint is another); "
+        f"{directory / TOKENIZER} is not the tokenizer that made the tokens beside it (the fingerprints differ); "
         + _AGAIN.format(directory)
     )
 
@@ -177,7 +177,7 @@ def verify(directory: Path, seen: Callable[[int], Any] = lambda _: None) -> dict
     meta = read(directory)
     for name in SPLITS.values():
         if described(directory / name, seen) != meta["files"][name]:
-            raise InputError(f"{directory / name} is damaged: not the tokens that were written")
+            raise InputError(f"{directory / name} is damaged: it differs from its digest; {_AGAIN.format(directory)}")
     return meta
 
 
@@ -243,12 +243,12 @@ def check_ids(ids: np.ndarray, vocab: int, path: Path) -> None:
     if ids.size and not 0 <= int(ids.min()) <= int(ids.max()) < vocab:
         wrong = ids.max() if ids.max() >= vocab else ids.min()
         raise InputError(
-            f"{path} holds token {wrong}, outside of its vocabulary of {vocab}: another tokenizer's tokens"
+            f"{path} contains token {wrong}, but its vocabulary is {vocab}: another tokenizer made these tokens"
         )
 
 
 def head(directory: Path, meta: Mapping[str, Any], split: str, limit: int | None) -> tuple[int, int]:
-    """(tokens, bytes) of the longest initial part of a split that stands for at most `limit` bytes of text.
+    """(tokens, bytes) of the longest initial part of a split that represents at most `limit` bytes of text.
 
     None is the whole split. The result is exact: the function reads that part and the tokenizer."""
     count, size = meta["tokens"][split], meta["text_bytes"][split]
@@ -265,4 +265,4 @@ def head(directory: Path, meta: Mapping[str, Any], split: str, limit: int | None
         if fitting < ids.size:
             return start + fitting, int(ends[fitting - 1]) if fitting else size
         size = int(ends[-1])
-    raise InputError(f"{path} stands for {size} bytes of text, not the {meta['text_bytes'][split]} that were counted")
+    raise InputError(f"{path} represents {size} bytes of text, not {meta['text_bytes'][split]} as {META} states")

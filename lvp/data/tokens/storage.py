@@ -50,7 +50,7 @@ def load_npy(path: Path, *, mapped: bool = False) -> np.ndarray:
 
     Raises:
       InputError: the file holds no array of numbers.
-      OSError: the machine gives no access to the file for now (`lvp.files.machine`).
+      OSError: the file cannot be read for another reason than damage (`lvp.files.machine`).
     """
     try:
         array = np.lib.format.open_memmap(path, mode="r")
@@ -133,7 +133,7 @@ def write_entry(directory: Path, files: Mapping[str, bytes], meta: Mapping) -> N
 def read_entry(directory: Path) -> dict | None:
     """The meta of a complete and undamaged entry; None if the entry is absent or damaged.
 
-    Raises OSError if the machine gives no access to the entry for now (`lvp.files.machine`).
+    Raises OSError if the entry cannot be read for another reason than damage (`lvp.files.machine`).
     """
     try:
         record = json.loads((directory / _ENTRY).read_bytes())

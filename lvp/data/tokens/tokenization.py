@@ -57,7 +57,7 @@ class Settings:
 
     def __post_init__(self):
         if self.vocab < tokenizers.SMALLEST:
-            raise InputError(f"--vocab {self.vocab}: the smallest vocabulary, the bytes, is {tokenizers.SMALLEST}")
+            raise InputError(f"--vocab {self.vocab} must be at least {tokenizers.SMALLEST}, the number of bytes")
         for name in ("valid_bytes", "limit", "tokenizer_bytes"):
             if (value := getattr(self, name)) is not None and value < 1:
                 raise InputError(f"--{name.replace('_', '-')} {value}: must be a positive number of bytes")
@@ -87,8 +87,8 @@ def tokenize(settings: Settings, out: Path, *, cache: Path, workers: int | None 
         raise InputError(f"workers must be at least 1, got {workers}")
     tokenizer = None if settings.tokenizer is None else settings.tokenizer.absolute()
     settings, out = replace(settings, spec=corpora.absolute(settings.spec), tokenizer=tokenizer), out.absolute()
-    given = None if settings.tokenizer is None else _given(settings.tokenizer, settings.vocab)
-    asked = settings.asked(given)
+    given_tokenizer = None if settings.tokenizer is None else _given(settings.tokenizer, settings.vocab)
+    asked = settings.asked(given_tokenizer)
     if (meta := _whole(out, asked)) is not None:
         return meta
     _state(out, asked)
@@ -105,19 +105,19 @@ def tokenize(settings: Settings, out: Path, *, cache: Path, workers: int | None 
             raise InputError(f"{settings.spec} has changed since {out} was begun: choose another --out")
         fresh = not state["splits"]
         try:
-            return _made(settings, out, source, state, given, workers or cores())
+            return _made(settings, out, source, state, given_tokenizer, workers or cores())
         except InputError:
             if fresh and state["splits"].get("train", {"tokens": 0})["tokens"] < 2:
                 files.clear(out)
             raise
         except KeyboardInterrupt:
-            raise KeyboardInterrupt(f"interrupted; this goes on: {state['command']}") from None
+            raise KeyboardInterrupt(f"interrupted; continue with: {state['command']}") from None
 
 
-def _made(settings, out, source, state, given, workers) -> dict[str, Any]:
+def _made(settings, out, source, state, given_tokenizer, workers) -> dict[str, Any]:
     for leftover in out.glob(".*.tmp"):  # left by a killed process
         leftover.unlink()
-    tokenizer = _tokenizer(settings, out, source, state, given)
+    tokenizer = _tokenizer(settings, out, source, state, given_tokenizer)
     encoder = _Encoder(tokenizer, out / files.TOKENIZER, workers)
     with contextlib.closing(encoder):
         # The short split first, so that errors appear early.
@@ -179,8 +179,10 @@ def _is_state(state: dict) -> bool:
 def _check_same(out: Path, asked: dict, state: dict) -> None:
     for name, value in asked.items():
         if state.get(name) != value:
-            what = f"{name.replace('_', '-')} {state.get(name)}, not {value}"
-            raise InputError(f"--out {out} holds the tokens of other settings ({what}): choose another directory")
+            difference = f"{name.replace('_', '-')} {state.get(name)}, not {value}"
+            raise InputError(
+                f"--out {out} holds tokens made with other settings ({difference}): choose another directory"
+            )
 
 
 @contextlib.contextmanager
@@ -214,7 +216,7 @@ def _given(path: Path, vocab: int) -> Tokenizer:
     except Exception:  # a damaged model can raise any exception
         whole = False
     if not whole:
-        raise InputError(f"--tokenizer {path} is not a tokenizer that was made here, or is damaged")
+        raise InputError(f"--tokenizer {path} is not a tokenizer made by lvp, or it is damaged")
     if tokenizer.vocab_size != vocab:
         raise InputError(f"--tokenizer {path} has {tokenizer.vocab_size} tokens, but --vocab says {vocab}")
     return tokenizer
@@ -227,7 +229,7 @@ def _tokenizer(settings, out: Path, source: documents.Source, state: dict, given
             tokenizer = Tokenizer.load(path)
             if tokenizer.fingerprint == state["fingerprint"]:
                 return tokenizer
-        raise InputError(f"{path} is not the tokenizer that {out} was begun with; {files.BEGIN_AGAIN}")
+        raise InputError(f"{path} is not the tokenizer with which {out} was begun; {files.BEGIN_AGAIN}")
     if given is not None:
         tokenizer = given
     else:

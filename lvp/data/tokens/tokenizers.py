@@ -93,7 +93,7 @@ class Tokenizer:
         import sentencepiece
 
         if vocab_size < SMALLEST:
-            raise InputError(f"vocabulary size {vocab_size} is too small: the smallest, {SMALLEST}, is the bytes")
+            raise InputError(f"vocabulary size {vocab_size} must be at least {SMALLEST}, the number of bytes")
         model = io.BytesIO()
         try:
             sentencepiece.SentencePieceTrainer.train(

@@ -90,10 +90,10 @@ def test_a_diverged_ratio_gives_no_verdict_and_is_drawn_as_missing():
 @pytest.mark.parametrize(
     ("change", "words"),
     [
-        ({"powers": (0.0, 0.5)}, "powers must hold 0 .* and 1"),
+        ({"powers": (0.0, 0.5)}, "powers must contain 0 .* and 1"),
         ({"rate": 0.0}, "rate must be finite and above zero"),
         ({"seeds": (0,)}, "seeds needs at least 2 values"),
-        ({"warmup": 0.9}, "longer than the training"),
+        ({"warmup": 0.9}, "with a sum of at most 1"),
         ({"points": 1}, "points must be at least 2"),
     ],
     ids=str,

@@ -192,9 +192,9 @@ def test_the_paper_tier_is_the_published_set_up():
 @pytest.mark.parametrize(
     "values, says",
     [
-        ({"steps": "380"}, "5% of them are 19 steps of warm-up, fewer than 20; steps must be at least 400"),
-        ({"warmups": "0,0.05,0.6"}, "must not be longer than the training"),
-        ({"warmups": "0,0.1"}, "must hold 0 and the reference"),
+        ({"steps": "380"}, "steps=380 must be at least 400: the reference warm-up of 5% has 19 steps and needs 20"),
+        ({"warmups": "0,0.05,0.6"}, "with a sum of at most 1"),
+        ({"warmups": "0,0.1"}, "must contain 0 and reference=0.05"),
         ({"arms": "AdamW,Adan"}, "arms must be of"),
         ({"more_seeds": "1,2"}, "more_seeds"),
         ({"more_seeds": "100,100"}, "more_seeds holds a value twice"),

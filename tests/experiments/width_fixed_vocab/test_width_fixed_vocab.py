@@ -122,8 +122,8 @@ def test_a_diverged_width_is_followed_up():
     assert [len(lanes) for lanes in more.values()] == [18, 24, 18, 18]
     assert {setting_of(lane, 80)[0] for lane in more["d 80, m 4096"]} == set(STAR.rates[:3])
     # Diverged lanes have no part in the choice if others finished.
-    some = first_stage(STAR, planted, diverged=lambda d, rate, *_: d == 80 and rate >= STAR.rates[2])
-    clipped = width_fixed_vocab.analysis.follow_up(some, STAR)["d 80, m 4096"]
+    partly_diverged = first_stage(STAR, planted, diverged=lambda d, rate, *_: d == 80 and rate >= STAR.rates[2])
+    clipped = width_fixed_vocab.analysis.follow_up(partly_diverged, STAR)["d 80, m 4096"]
     assert {setting_of(lane, 80)[0] for lane in clipped} == set(STAR.rates[:4])
 
 
@@ -395,7 +395,7 @@ def test_select_takes_all_values_at_once():
     "values, says",
     [
         *(({x: ""}, f"{x} is empty") for x in ("widths", "rates", "hidden_rates", "seeds", *FACTORS)),
-        *(({name: "0.25,4"}, f"{name} must hold 1") for name in FACTORS),
+        *(({name: "0.25,4"}, f"{name} must contain 1") for name in FACTORS),
         *(({x: "1,1"}, f"{x} holds a value twice") for x in ("widths", "hidden_rates", *FACTORS)),
         *(({x: "-4,1,2"}, f"{x} must be .*above zero, got -4") for x in ("widths", "rates", "hidden_rates", *FACTORS)),
         ({"rates": "0.1,0.2"}, "rates needs at least 3"),

@@ -118,8 +118,8 @@ def test_figure_files_are_complete_and_reproducible(tmp_path):
         (tmp_path / name).mkdir()
         paths.append(optimum_figure.save(figure, tmp_path / name / "figure.v1"))
     assert [path.name for path in paths[0]] == ["figure.v1.png", "figure.v1.svg"]
-    for one, two in zip(*paths, strict=True):
-        assert one.read_bytes() == two.read_bytes()
+    for first, second in zip(*paths, strict=True):
+        assert first.read_bytes() == second.read_bytes()
     assert len(list((tmp_path / "one").iterdir())) == 2  # no partly written file is left
 
 

@@ -50,9 +50,9 @@ def test_texts_replace_values():
 
 def test_heat_maps_of_one_scale_share_their_colours():
     figure = drawn(heat(), heat(10 * VALUES), heat(100 * VALUES, scale="other"))
-    one, two, other = (axes.collections[0].norm for axes in figure.axes)
-    assert all(isinstance(norm, LogNorm) for norm in (one, two, other))
-    assert (one.vmin, one.vmax) == (two.vmin, two.vmax) == pytest.approx((0.005 / 1.05, 0.8 * 1.05))
+    first, second, other = (axes.collections[0].norm for axes in figure.axes)
+    assert all(isinstance(norm, LogNorm) for norm in (first, second, other))
+    assert (first.vmin, first.vmax) == (second.vmin, second.vmax) == pytest.approx((0.005 / 1.05, 0.8 * 1.05))
     assert (other.vmin, other.vmax) == pytest.approx((0.5 / 1.05, 8 * 1.05))
 
 

@@ -73,8 +73,8 @@ def test_flagged_points_are_left_out_unless_requested():
     fit = slope(WIDTHS, points)
     assert fit.slope == pytest.approx(-0.5) and fit.num_points == 4
     assert fit.excluded == ((32.0, "edge, noise"),)
-    everything = slope(WIDTHS, points, include_flagged=True)
-    assert everything.num_points == 5 and everything.slope < -2 and not everything.excluded
+    with_flagged = slope(WIDTHS, points, include_flagged=True)
+    assert with_flagged.num_points == 5 and with_flagged.slope < -2 and not with_flagged.excluded
     points[1] = optimum(np.nan, np.nan)
     fit = slope(WIDTHS, points, include_flagged=True)
     assert fit.num_points == 4 and fit.excluded == ((48.0, "no rate"),)

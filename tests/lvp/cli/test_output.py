@@ -1,4 +1,4 @@
-"""A command completes whatever becomes of its output; its exit code says whether standard output was lost."""
+"""A command completes if its output is closed or full. Its exit code tells whether standard output was lost."""
 
 import json
 import shutil
@@ -45,7 +45,7 @@ REDIRECTIONS = {
 
 
 def shell(redirection, *words, timeout=100):
-    """(exit code, stdout, stderr) of a Python process that a shell starts with redirections."""
+    """Runs a Python process with a shell's redirections. Returns (exit code, stdout, stderr)."""
     command = f'"$@" {redirection}; exit ${{PIPESTATUS[0]}}'
     words = ["bash", "-c", command, "bash", sys.executable, *map(str, words)]
     done = subprocess.run(words, cwd=ROOT, capture_output=True, text=True, timeout=timeout)
@@ -54,16 +54,16 @@ def shell(redirection, *words, timeout=100):
 
 @pytest.mark.parametrize("fails", [0, 2])
 @pytest.mark.parametrize("redirection", REDIRECTIONS)
-def test_a_command_completes(redirection, fails, tmp_path):
+def test_a_command_completes_with_lost_output(redirection, fails, tmp_path):
     code, stdout, stderr = shell(redirection, "-c", COMMAND, "make", tmp_path / "made", fails)
     assert (tmp_path / "made").read_text() == "whole"
     assert code == (fails or REDIRECTIONS[redirection])
-    said = [line for line in stderr.splitlines() if not line.startswith("progress")]
+    messages = [line for line in stderr.splitlines() if not line.startswith("progress")]
     lost = redirection in (">/dev/full", ">&-")
     refused = fails and "2>" not in redirection
-    assert said == ["toy: refused"] * bool(refused) + said[bool(refused) :]
-    assert len(said) == bool(refused) + lost
-    assert not lost or said[-1].startswith("toy: standard output was lost: ")
+    assert messages == ["toy: refused"] * bool(refused) + messages[bool(refused) :]
+    assert len(messages) == bool(refused) + lost
+    assert not lost or messages[-1].startswith("toy: standard output was lost: ")
     if ">" not in redirection.replace("2>", ""):
         assert stdout.startswith("line 0\n") and stdout.count("\n") == (1 if "|" in redirection else 3000)
 
@@ -108,7 +108,7 @@ def test_a_sweep_trains_and_draws_without_output(finished, cache, tmp_path, monk
 @pytest.mark.parametrize(
     "words", [["lvp", "recommend", "--width=64", "--vocab=512", "--hidden-lr=.1"], ["sweeps", "status"]]
 )
-def test_short_commands_end_with_their_exit_code(words, redirection, finished):
+def test_short_commands_return_their_exit_code(words, redirection, finished):
     directory = [finished[0]] if words == ["sweeps", "status"] else []
     code, _, stderr = shell(redirection, "-m", *words, *directory)
     # A short text may be in the pipe before its reader ends.

@@ -68,6 +68,6 @@ def test_every_flipped_bit_changes_the_digest():
 def test_a_trees_digest_covers_order_shape_and_type():
     x = np.arange(6, dtype=np.float32)
     others = [x[::-1], x.reshape(2, 3), x.view(np.int32), np.roll(x, 1), x[:5]]
-    said = [digests.digests_of_tree({"a": y})["a"] for y in [x, *others]]
-    assert len(set(said)) == len(said)
-    assert digests.digests_of_tree({"a": jax.numpy.asarray(x)})["a"] == said[0]
+    all_digests = [digests.digests_of_tree({"a": y})["a"] for y in [x, *others]]
+    assert len(set(all_digests)) == len(all_digests)
+    assert digests.digests_of_tree({"a": jax.numpy.asarray(x)})["a"] == all_digests[0]

@@ -43,7 +43,7 @@ PREPARED = {
 }
 
 
-def test_the_directory_is_this_users_alone(shared):
+def test_only_this_user_may_enter_the_directory(shared):
     path = private_directory()
     assert path == private_directory() and path.parent == shared
     assert stat.S_IMODE(path.stat().st_mode) == 0o700

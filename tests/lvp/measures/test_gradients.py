@@ -120,7 +120,7 @@ def test_a_gradient_opposite_to_its_momentum_is_cancelled():
     assert float(measured["roles"]["hidden"]["cancelled"]) == pytest.approx(0.5, rel=1e-5)
     zero = {p: jnp.zeros(s) for p, s in SHAPES.items()}
     assert float(measures.alignment(nested(gradients), zero, 0.9)["roles"]["hidden"]["alignment"]) == 0
-    with pytest.raises(InputError, match="momentum lacks 'head/kernel'"):
+    with pytest.raises(InputError, match="momentum has no leaf 'head/kernel'"):
         measures.alignment(nested(gradients), {p: x for p, x in against.items() if p != "head/kernel"}, 0.9)
 
 
@@ -163,9 +163,9 @@ def test_representation_change_uses_the_given_inputs():
 @pytest.mark.parametrize(
     "inputs, says",
     [
-        ({"nowhere": np.ones((2, 4))}, "'nowhere', which is no parameter"),
+        ({"nowhere": np.ones((2, 4))}, "'nowhere', which is not a parameter"),
         ({"head/kernel": np.ones((2, 5))}, r"must be \[N, 4\]"),
-        ({"blocks/mlp/up/kernel": np.ones((2, 4))}, "is not one matrix"),
+        ({"blocks/mlp/up/kernel": np.ones((2, 4))}, "must be a single matrix"),
     ],
 )
 def test_unsuitable_inputs_are_named(inputs, says):

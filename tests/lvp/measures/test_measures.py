@@ -78,11 +78,11 @@ def test_angles_near_pi(gap, dtype):
 
 
 def test_angles_of_zero_vectors():
-    zero, some = np.zeros(48, np.float32), np.float32(turned(0.1)[0])
-    assert angle(zero, zero) == 0 and angle(some, zero) == 0
+    zero, vector = np.zeros(48, np.float32), np.float32(turned(0.1)[0])
+    assert angle(zero, zero) == 0 and angle(vector, zero) == 0
     right = np.float32(np.pi / 2)
-    assert angle(zero, some) == right and angle(some, -some) == right
-    np.testing.assert_array_equal(angle(np.stack([some, zero]), np.stack([zero, some]), 1), [0, right])
+    assert angle(zero, vector) == right and angle(vector, -vector) == right
+    np.testing.assert_array_equal(angle(np.stack([vector, zero]), np.stack([zero, vector]), 1), [0, right])
 
 
 def test_angle_does_not_depend_on_a_common_scale():
@@ -172,8 +172,8 @@ def test_updates_take_declarations_and_low_precision():
     assert declared["matrices"]["tensor"]["relative"] == 1
     with pytest.raises(InputError, match="tensor"):
         measures.updates(params, params)
-    nothing = updates(tree(0), jax.tree.map(np.zeros_like, tree(0)))
-    assert not any(np.any(x) for x in jax.tree.leaves(nothing))
+    unmoved = updates(tree(0), jax.tree.map(np.zeros_like, tree(0)))
+    assert not any(np.any(x) for x in jax.tree.leaves(unmoved))
 
 
 def reference_embeddings(matrix, initial_mean):

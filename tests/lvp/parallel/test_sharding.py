@@ -87,8 +87,8 @@ def test_sizes_of_a_mesh(text, sizes):
 @pytest.mark.parametrize(
     ("text", "words"),
     [
-        ("model=3", r"data 1 × fsdp 1 × model 3 is 3 devices, not the 8 there are"),
-        ("data=2,fsdp=2", "is 4 devices, not the 8"),
+        ("model=3", r"data 1 × fsdp 1 × model 3 needs 3 devices, but there are 8"),
+        ("data=2,fsdp=2", "needs 4 devices, but there are 8"),
         ("tensor=2", "unknown axis of the mesh 'tensor'; known: data, fsdp, model"),
         ("model=two", "model must be a whole number above 0, got 'two'"),
         ("model=0", "model must be a whole number above 0"),

@@ -243,7 +243,7 @@ def test_tables_on_the_command_line(capsys):
         ("recommend --width 64 --vocab 512 --hidden-lr 1e-3 --embedding-lr 1", "needs from_width"),
         ("recommend --width 64 --vocab 512 --hidden-lr 1e-3 --from-width 32 --embedding-lr -1", "embedding_lr"),
         ("recommend --width 64 --vocab 512 --hidden-lr 1e-3 --kappa 2", "kappa"),
-        ("recommend --width 64 --vocab 512 --hidden-lr 1e-3 --tokenizer x", "go together"),
+        ("recommend --width 64 --vocab 512 --hidden-lr 1e-3 --tokenizer x", "must be given together"),
         ("recommend --width 64 --vocab 512 --hidden-lr 1e-3 --tokenizer no --corpus no", "cannot read no"),
         ("recommend --width 64 --vocab 512 --hiden-lr 1e-3", "--hidden-lr"),
         ("recomend --width 64", "did you mean recommend?"),

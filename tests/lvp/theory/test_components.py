@@ -116,9 +116,9 @@ def test_broadcasting_equals_a_loop_in_float64():
     for exact in (True, False):
         together = theory.projection_component(widths, [[0.1], [0.2]], 1.0, alpha, exact=exact)
         assert together.shape == (2, 3, 32) and together.dtype == np.float64
-        one = theory.projection_component(64, 0.2, 1.0, alpha, exact=exact)
-        assert one.shape == (32,)
-        np.testing.assert_array_equal(together[1, 1], one)
+        single = theory.projection_component(64, 0.2, 1.0, alpha, exact=exact)
+        assert single.shape == (32,)
+        np.testing.assert_array_equal(together[1, 1], single)
     # The squares of these integers would overflow.
     big = theory.sign_projection_variance(np.int32(2**20), 1)
     assert big == pytest.approx(2**20 + 2 / math.pi * 2**20 * (2**20 - 1), rel=1e-15)

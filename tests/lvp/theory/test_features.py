@@ -83,8 +83,8 @@ def test_adams_first_step_equals_sign_descent_except_for_epsilon():
         for eps in (1e-20, 0.1)
     )
     for name in ("embedding", "projection", "product"):
-        one, two = (getattr(measured, name).per_token.mean for measured in (sign, adam))
-        np.testing.assert_allclose(one, two, rtol=1e-3)
+        of_sign, of_adam = (getattr(measured, name).per_token.mean for measured in (sign, adam))
+        np.testing.assert_allclose(of_sign, of_adam, rtol=1e-3)
     # An ε above the gradients, which are about α_i/m, makes the steps proportional to them.
     moved = held_back.embedding.per_token.mean[0] / sign.embedding.per_token.mean[0]
     assert moved[0] < 0.2 and np.mean(moved[-5:]) < moved[0] / 5

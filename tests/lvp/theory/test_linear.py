@@ -21,8 +21,8 @@ def case():
         yield params, jnp.asarray(alpha / alpha.sum()), jnp.asarray(np.random.default_rng(0).integers(0, M, M))
 
 
-def assert_trees_close(one, two, rtol):
-    for a, b in zip(jax.tree.leaves(one), jax.tree.leaves(two), strict=True):
+def assert_trees_close(tree, other, rtol):
+    for a, b in zip(jax.tree.leaves(tree), jax.tree.leaves(other), strict=True):
         np.testing.assert_allclose(a, b, rtol=rtol, atol=rtol * float(np.max(np.abs(b))))
 
 

@@ -34,8 +34,8 @@ def test_only_ranks_in_the_range_matter():
     """Frequencies below rank 10 and above rank 1000 are arbitrary."""
     ranks, counts = np.arange(1, 5001), law(5000, 1.0, 0.0)
     bent = np.where((ranks < 10) | (ranks > 1000), 7.0, counts)
-    one, two = (zipf_mandelbrot_fit(c, ranks, offset=0.0) for c in (counts, bent))
-    assert one == two and one.exponent == pytest.approx(1.0, rel=1e-7)
+    fit, bent_fit = (zipf_mandelbrot_fit(c, ranks, offset=0.0) for c in (counts, bent))
+    assert fit == bent_fit and fit.exponent == pytest.approx(1.0, rel=1e-7)
     assert zipf_mandelbrot_fit(bent, ranks, between=(1, 5000), offset=0.0).exponent < 0.5
     # Missing ranks are not an error.
     assert zipf_mandelbrot_fit(counts[:300], ranks[:300]).between == (10.0, 300.0)

@@ -161,7 +161,7 @@ def test_impossible_cells_are_named(changes, named):
 @pytest.mark.parametrize(
     "changes, named",
     [
-        ({"warmup_steps": 5}, r"warm-up \(5 steps\) and cool-down .* longer than the training \(8 steps\)"),
+        ({"warmup_steps": 5}, r"warmup_steps \(5\) plus cooldown .* must not exceed steps \(8\)"),
         ({"options": {}}, r"the options that its cell traces \(b1\), got none"),
         ({"options": {"b2": 0.9}}, r"the options that its cell traces \(b1\), got b2"),
     ],
@@ -177,7 +177,7 @@ def test_untrainable_lanes_are_named(changes, named):
 
 def test_only_arguments_of_the_factory_can_be_traced():
     for name in ("b3", "batch_size"):
-        with pytest.raises(InputError, match=f"traced: a lane cannot bring '{name}' for lion_ar"):
+        with pytest.raises(InputError, match=f"traced: '{name}' is not an option of lion_ar that a lane can set"):
             OptimizerConfig("lion_ar", {}, traced=(name,))
 
 

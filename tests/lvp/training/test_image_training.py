@@ -116,8 +116,9 @@ def test_only_frozen_biases_are_constant_and_only_in_the_first_phase(program, da
     for frozen in (True, False):
         _, kept = states(program, dataclasses.replace(LARGE, frozen=frozen), data)
         for step, state in enumerate(kept[:5]):
-            which = jax.tree.leaves(biases(state["params"]))
-            values = [x for x, is_bias in zip(jax.tree.leaves(state["params"]), which, strict=True) if is_bias]
+            is_bias_of_leaves = jax.tree.leaves(biases(state["params"]))
+            leaves = zip(jax.tree.leaves(state["params"]), is_bias_of_leaves, strict=True)
+            values = [x for x, is_bias in leaves if is_bias]
             moved = any(np.abs(x).max() > 0 for x in values)  # biases start at zero
             assert moved == (not frozen or step >= 3)
         gains = [s["params"]["stem"]["norm"]["scale"] for s in kept[:2]]

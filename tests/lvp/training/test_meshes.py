@@ -117,9 +117,11 @@ def check_loss(sizes):
     sharded = jax.jit(jax.value_and_grad(ours, (0, 1, 2)))(hidden, head, weights)
     jax.tree.map(functools.partial(np.testing.assert_allclose, rtol=2e-5, atol=1e-6), sharded, expected)
     np.testing.assert_allclose(jax.jit(ours)(hidden, head, weights), expected[0], rtol=1e-6)  # without gradients
-    one = jax.value_and_grad(lambda *a: losses.next_token_loss(*a[:2], targets, a[2], z_loss=0.01), (0, 1, 2))
+    on_one_device = jax.value_and_grad(lambda *a: losses.next_token_loss(*a[:2], targets, a[2], z_loss=0.01), (0, 1, 2))
     jax.tree.map(
-        functools.partial(np.testing.assert_allclose, rtol=2e-5, atol=1e-6), one(hidden, head, weights), expected
+        functools.partial(np.testing.assert_allclose, rtol=2e-5, atol=1e-6),
+        on_one_device(hidden, head, weights),
+        expected,
     )
 
 

@@ -176,7 +176,7 @@ def test_measures_that_need_unknown_decays_are_left_out(data):
 @pytest.mark.parametrize(
     "words, says",
     [
-        ({"kind": "adam", "factory": ours}, "lvp has one of this name"),
+        ({"kind": "adam", "factory": ours}, "lvp has an optimizer of this name"),
         ({"kind": "ours", "factory": 3}, "must be a function"),
         ({"kind": "ours", "factory": ours, "options": {"b1": 0.9}}, "missing a required argument: 'b2'"),
         ({"kind": "ours", "factory": optax.sgd, "options": {"b1": 0.9}}, "unexpected keyword argument 'b1'"),

@@ -1,4 +1,4 @@
-"""Experiments that calculate and do not train run through the same sweep: records, resume, executors."""
+"""Sweeps of calculations: records, resume, executors."""
 
 import pytest
 
@@ -8,8 +8,9 @@ from sweeps.driver.manifest import Manifest
 RUN = ("run", "token_frequencies", "--tier", "smoke", "--set", "vocabs=256,300")
 
 
-def counted(out):
-    """What was counted, by lane, to the bit; the fit's last bits depend on where LAPACK finds its arrays."""
+def token_counts(out):
+    """The token counts by lane, for exact comparison. The fit is left out: its last bits depend on the alignment of
+    LAPACK's arrays."""
     keys = ("tokens", "unseen", "peak_ratio", "shown_ranks", "shown_frequencies")
     return {r["hash"]: [r["outcome"][k] for k in keys] for r in records.read(out / "records")}
 
@@ -34,16 +35,16 @@ def test_a_calculation_makes_records_table_and_figure(command, tmp_path):
     assert all(r["hash"] == records.config_hash(r["config"]) for r in rows)
     assert all(len(r["config"]["data"]["tokenizer"]) == 64 and r["provenance"]["seconds"] > 0 for r in rows)
 
-    # A lane without its record is done again, and alone.
-    (gone, kept) = sorted((out / "records").iterdir())
-    before = counted(out), kept.stat().st_mtime_ns
-    gone.unlink()
+    # Only the lane without a record is computed again.
+    (deleted, kept) = sorted((out / "records").iterdir())
+    before = token_counts(out), kept.stat().st_mtime_ns
+    deleted.unlink()
     assert command("resume", out, "--executor", "local").returncode == 0
-    assert (counted(out), kept.stat().st_mtime_ns) == before
+    assert (token_counts(out), kept.stat().st_mtime_ns) == before
 
 
 @pytest.mark.slow
-def test_ray_counts_the_same(command, tmp_path):
+def test_ray_and_local_executor_give_the_same_counts(command, tmp_path):
     for executor in ("local", "ray"):
         start(command, "--executor", executor, "--out", tmp_path / executor)
-    assert counted(tmp_path / "ray") == counted(tmp_path / "local")
+    assert token_counts(tmp_path / "ray") == token_counts(tmp_path / "local")

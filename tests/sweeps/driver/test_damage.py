@@ -1,4 +1,4 @@
-"""Damaged files of a sweep: found, named, and done again; nothing else is."""
+"""Damaged files of a sweep are named, and only their lanes are trained again."""
 
 import random
 import shutil
@@ -20,15 +20,15 @@ def copy(finished, tmp_path):
 
 
 @pytest.mark.parametrize("damage", [flip, cut, lambda content, rng: b""], ids=["flipped", "cut", "empty"])
-def test_a_damaged_record_is_named_and_set_aside_and_no_other(copy, damage):
+def test_only_a_damaged_record_is_renamed(copy, damage):
     rng, whole = random.Random(0), outcomes(copy.out)
     for _ in range(40):
         path = rng.choice(sorted(copy.out.glob("records/*.jsonl")))
         content = path.read_bytes()
         path.write_bytes(damage(content, rng))
-        said = copy.set_damaged_aside()
-        if said:  # else the damage changed nothing that is read: a line end for another
-            assert len(said) == 1 and str(path) in said[0] and "\n" not in said[0]
+        problems = copy.rename_damaged()
+        if problems:  # a flipped bit in a line end can be harmless
+            assert len(problems) == 1 and str(path) in problems[0] and "\n" not in problems[0]
             assert not path.exists() and path.with_suffix(".damaged").exists()
             assert set(outcomes(copy.out)) == set(whole) - {path.stem}
         else:
@@ -37,29 +37,29 @@ def test_a_damaged_record_is_named_and_set_aside_and_no_other(copy, damage):
         path.write_bytes(content)
 
 
-def test_another_lanes_record_is_not_taken_for_this_ones(copy):
+def test_a_record_under_another_lanes_name_is_damaged(copy):
     first, second = sorted(copy.out.glob("records/*.jsonl"))[:2]
     shutil.copy(first, second)
-    assert [str(second) in said for said in copy.set_damaged_aside()] == [True]
+    assert [str(second) in problem for problem in copy.rename_damaged()] == [True]
 
 
-def test_resume_repairs_what_was_damaged(copy, command, command_here, finished):
+def test_resume_repairs_damaged_files(copy, command, command_here, finished):
     cut_one, flipped = sorted(copy.out.glob("records/*.jsonl"))[:2]
     cut_one.write_bytes(cut_one.read_bytes()[:200])
     flipped.write_bytes(flipped.read_bytes().replace(b'"status":"finished"', b'"status":"finishes"'))
     with open(copy.out / "trials.jsonl", "a") as log:
         log.write('{"trial": "0001", "sec')
-    stood = {p: p.stat().st_mtime_ns for p in copy.out.glob("records/*.jsonl") if p not in (cut_one, flipped)}
+    undamaged = {p: p.stat().st_mtime_ns for p in copy.out.glob("records/*.jsonl") if p not in (cut_one, flipped)}
     assert "2 records cannot be read" in command_here("status", copy.out).stdout
     done = command("resume", copy.out, "--executor", "local")
     assert done.returncode == 0, done.stderr
-    assert done.stdout.count("set aside, its lane is trained again") == 2
+    assert done.stdout.count("renamed to *.damaged, its lane is trained again") == 2
     assert outcomes(copy.out) == outcomes(finished[0])
-    assert all(p.stat().st_mtime_ns == t for p, t in stood.items())
-    assert "set aside" in command_here("status", copy.out).stdout
+    assert all(p.stat().st_mtime_ns == t for p, t in undamaged.items())
+    assert "damaged records, renamed: " in command_here("status", copy.out).stdout
 
 
-def test_a_log_whose_last_line_was_cut_is_read_to_the_last_whole_one_and_repaired(tmp_path):
+def test_an_incomplete_last_line_of_a_log_is_ignored_and_then_removed(tmp_path):
     log = tmp_path / "log.jsonl"
     assert whole_lines(log) == []
     for line in ("a", "b"):

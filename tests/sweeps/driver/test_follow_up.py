@@ -1,4 +1,4 @@
-"""Lanes that follow from others' results: run after them, in the same cells, and resumed like any other."""
+"""Lanes that depend on the results of other lanes run after them, in the same cells, and can be resumed."""
 
 import pytest
 
@@ -30,12 +30,12 @@ def test_tuned_rules_follow_and_resume(command, tmp_path):
     out = tmp_path / "out"
     done = command(*RUN, "--out", out, *SETTINGS)
     assert done.returncode == 0, done.stderr
-    assert "4 lanes follow from these results" in done.stdout and "come on top" in done.stdout
+    assert "4 lanes added that depend on these results" in done.stdout and "not in the forecast" in done.stdout
     manifest, before = Manifest.read(out), numbers(out)
     first, second = manifest.cells
     assert (len(first.lanes), len(second.lanes), len(before)) == (3 + 4 * 3, 3 + 4, 22)
 
-    # The steps are those of one epoch of the slice, each vocabulary its own.
+    # The number of steps is one epoch of the slice under the cell's tokenizer.
     assert first.cell.steps == round(first.dataset.num_tokens / first.cell.tokens_per_step)
     table, (_, config) = records.table(manifest.read_records()), manifest.resolved
     expected = {
@@ -47,14 +47,14 @@ def test_tuned_rules_follow_and_resume(command, tmp_path):
     share = first.dataset.num_tokens / first.dataset.train_bytes
     assert 0 < outcome["train_bits_per_byte"] < 2 * share * outcome["train_loss"]
 
-    # Written down before the others were known, the lane index still counts them once the first stand.
+    # A lane index from before the second lanes were known counts them too, because the first lanes have records.
     with_all, early = status.text(manifest), Manifest.read(out)
     early.__dict__["cells"] = [early._entry(c, c.lanes) for c in manifest.resolved[0].cells(config)]
     lane_index.write(early)
     assert "22 of 22 lanes" in with_all and status.text(Manifest.read(out)) == with_all
     assert [len(cell.lanes) for cell in lane_index.read(early)] == [3 + 4 * 3, 3]
 
-    # One record of either kind is lost: both are made again, to the bit, and nothing else is.
+    # One record of each kind is lost. Only these two lanes are trained again, with the same bits.
     lost = next(iter(first.lanes)), list(second.lanes)[-1]
     for lane in lost:
         manifest.record_path(lane).unlink()

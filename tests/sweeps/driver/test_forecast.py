@@ -1,4 +1,4 @@
-"""The forecast, the measured speed behind it, and the words of a running sweep."""
+"""The forecast, the measured speed that it uses, and the messages about packing and progress."""
 
 import dataclasses
 
@@ -19,7 +19,7 @@ def cells():
 
 
 def session(cells, flops_per_second, compilation=2.0):
-    """Reports of one trial per cell, at a given speed."""
+    """Reports of one trial per cell, at the given speed and seconds of compilation."""
     reports = []
     for i, planned in enumerate(cells):
         training = planned.cell.flops_per_lane * len(planned.lanes) / flops_per_second
@@ -28,7 +28,7 @@ def session(cells, flops_per_second, compilation=2.0):
     return reports
 
 
-def test_a_session_gives_the_speed_that_forecasts_it(cells, tmp_path, monkeypatch):
+def test_the_speed_of_a_session_forecasts_the_sessions_duration(cells, tmp_path, monkeypatch):
     monkeypatch.setenv("LVP_CACHE", str(tmp_path))
     assert calibration.read() == calibration.Speed()
     reports = session(cells, 5e9)
@@ -43,13 +43,13 @@ def test_a_session_gives_the_speed_that_forecasts_it(cells, tmp_path, monkeypatc
     assert line.endswith("(measured on this machine)")
 
 
-def test_a_machine_without_measurements(cells):
+def test_forecast_without_measurements_names_the_assumed_speed(cells):
     line = forecast(cells, 2, calibration.Speed(), "cpu").splitlines()[-1]
     assert "90 GFLOP/s per worker assumed, not measured" in line
     assert "on 2 workers" in line and f"{15 + 6 * len(cells)} s for start and compilation" in line
 
 
-def test_the_nearest_size_counts(cells):
+def test_the_measured_cell_of_the_nearest_size_gives_the_speed(cells):
     cell = cells[0].cell
     size = int(calibration.kind_of(cell).partition("/")[2])
     speed = calibration.Speed({f"Cell/{size + 1}": 1.0, f"Cell/{size + 3}": 2.0, f"ImageCell/{size}": 3.0})
@@ -57,7 +57,7 @@ def test_the_nearest_size_counts(cells):
     assert calibration.Speed({f"ImageCell/{size}": 3.0}).flops_of(cell) is None
 
 
-def test_a_damaged_file_of_speeds_is_not_read(tmp_path, monkeypatch):
+def test_a_damaged_file_of_speeds_is_ignored(tmp_path, monkeypatch):
     monkeypatch.setenv("LVP_CACHE", str(tmp_path))
     for content in ("", "[]", "{", '{"x": 1}'):
         (tmp_path / calibration.FILE).write_text(content)
@@ -77,14 +77,14 @@ def test_a_dry_run_has_the_errors_of_a_run(corpus, tmp_path, monkeypatch):
     assert errors[0] == errors[1]
 
 
-def test_the_measured_packing_is_a_sentence():
+def test_the_message_about_the_measured_packing():
     assert packing._in_words({"2x1": 734.2, "1x2": 611.0}, "2x1") == (
         "measured: 2 workers of 1 thread do 734 lane-steps per second, 1 worker of 2 threads do 611 lane-steps per "
         "second; this sweep uses 2 workers of 1 thread"
     )
 
 
-def test_progress_in_words():
+def test_the_text_of_the_progress_bar():
     cells = [CellStatus("a", 6, 6, 0, [], 1.0), CellStatus("b", 6, 0, 1, [0.5, 0.5], 3.0)]
     sweep = SweepStatus(cells, [], 90.0, 6, 9.0)
     assert sweep.fraction == pytest.approx(9 / 24)

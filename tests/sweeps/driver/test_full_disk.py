@@ -1,5 +1,5 @@
-"""A disk that fills up: the sweep stops with the path and what it needed, no half-written file is taken for a whole
-one, and it goes on after space is made."""
+"""A full disk stops a sweep. The message names the path and the missing bytes, no incomplete file is read, and the
+sweep can be resumed after space is made."""
 
 import shutil
 import time
@@ -19,7 +19,7 @@ RUN = ("run", "width_vocab", "--tier", "smoke", "--threads", "1", "--quiet")
 
 
 def stopped_by_a_full_disk(command, out, disk, when, *words, **settings):
-    """The sweep that runs when the disk is filled, its end, and the filler."""
+    """Runs a sweep and fills the disk when `when()` is true. Returns exit code, standard error and the filling file."""
     process = command(*RUN, *words, "--out", out, start=True, **settings)
     began = time.time()
     while not when():
@@ -38,7 +38,7 @@ def outcomes(out):
 @pytest.mark.slow
 @pytest.mark.parametrize("executor", ["local", "ray"])
 @pytest.mark.parametrize("writes, every", [("records", "1e9"), ("checkpoints", "0")])
-def test_the_sweep_stops_and_goes_on_after_space_is_made(finished, command, disk, writes, every, executor):
+def test_the_sweep_stops_and_continues_after_space_is_made(finished, command, disk, writes, every, executor):
     out = disk / "out"
     begun = lambda: any(out.glob(f"{writes}/*"))  # noqa: E731
     words = ("--checkpoint-seconds", every, "--executor", executor)
@@ -46,22 +46,22 @@ def test_the_sweep_stops_and_goes_on_after_space_is_made(finished, command, disk
     assert code == 1
     path = named(stderr)
     assert out in path.parents
-    stood = {p: p.stat().st_mtime_ns for p in out.glob("records/*.jsonl")}
+    before = {p: p.stat().st_mtime_ns for p in out.glob("records/*.jsonl")}
     assert all(finished_record in outcomes(finished[0]) for finished_record in outcomes(out))
     assert not list(out.glob("records/.*")) and not list(out.glob("checkpoints/*/*-tmp"))
     filler.unlink()
     done = command("resume", out, "--executor", executor, "--quiet")
     assert done.returncode == 0, done.stderr
-    found, whole = outcomes(out), outcomes(finished[0])
-    repeated = sum(p.stat().st_mtime_ns != t for p, t in stood.items())
-    wrong = sum(found[h] != whole[h] for h in found)
+    resumed, undisturbed = outcomes(out), outcomes(finished[0])
+    repeated = sum(p.stat().st_mtime_ns != t for p, t in before.items())
+    wrong = sum(resumed[h] != undisturbed[h] for h in resumed)
     fault = f"the disk is full when a {writes[:-1]} is written" + (" (Ray)" if executor == "ray" else "")
-    record(fault, injected=1, lost=12 - len(found), repeated=repeated, wrong=wrong)
-    assert (len(found), repeated, wrong) == (12, 0, 0)
+    record(fault, injected=1, lost=12 - len(resumed), repeated=repeated, wrong=wrong)
+    assert (len(resumed), repeated, wrong) == (12, 0, 0)
 
 
 @pytest.mark.slow
-def test_a_tokenizer_that_does_not_fit_is_one_line(disk):
+def test_no_space_for_a_tokenizer_gives_a_one_line_error(disk):
     (disk / "cache").mkdir()
     filler, sizes = fill(disk), {"vocab": 300, "slice_bytes": 20_000, "valid_bytes": 4_000}
     with pytest.raises(InputError, match=f"cannot write {disk}.*no space left") as problem:
@@ -71,7 +71,7 @@ def test_a_tokenizer_that_does_not_fit_is_one_line(disk):
     assert data.prepare("python-docs", cache=disk / "cache", **sizes).num_tokens > 1000
 
 
-def test_a_figure_that_does_not_fit_is_one_line_and_the_old_one_stays(finished, disk):
+def test_no_space_for_a_figure_gives_a_one_line_error_and_keeps_the_old_figure(finished, disk):
     out = disk / "out"
     shutil.copytree(finished[0], out, ignore=shutil.ignore_patterns("checkpoints", "workers"))
     before = (out / "figure.png").read_bytes()
@@ -82,7 +82,7 @@ def test_a_figure_that_does_not_fit_is_one_line_and_the_old_one_stays(finished, 
     assert (out / "figure.png").read_bytes() == before and not list(out.glob(".*.tmp"))
 
 
-def test_a_checkpoint_that_does_not_fit_leaves_the_last_one(disk):
+def test_no_space_for_a_checkpoint_keeps_the_last_checkpoint(disk):
     state = {"a": np.random.default_rng(0).normal(size=200_000)}
     checkpoints.save(disk / "lane", 1, state, "a")
     fill(disk)

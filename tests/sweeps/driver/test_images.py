@@ -1,4 +1,4 @@
-"""Cells of images run through the same sweep: records with accuracies and fingerprints, resume, refusals."""
+"""Sweeps of image cells: records with accuracies and fingerprints, resume, errors."""
 
 import pytest
 from PIL import Image
@@ -6,7 +6,7 @@ from PIL import Image
 from lvp.training import records
 from sweeps.reporting import results
 
-# One worker compiles once.
+# With one worker the program is compiled only once.
 RUN = ("run", "large_updates", "--tier", "smoke", "--executor", "local", "--threads", "2", "--set", "arms=standard")
 
 
@@ -18,13 +18,13 @@ def test_images_make_records_and_resume(command, cache, monkeypatch, tmp_path):
     rows = records.read(out / "records")
     assert len(rows) == 2 and {r["config"]["lane"]["first_scale"] for r in rows} == {1.0, 128.0}
     for row in rows:
-        assert row["config"]["cell"]["steps"] == 1438 // 128  # an epoch, less what does not fill a batch
+        assert row["config"]["cell"]["steps"] == 1438 // 128  # an epoch without the last, incomplete batch
         assert 0 <= row["outcome"]["accuracy"] <= 1 and "valid_bits_per_byte" not in row["outcome"]
         assert list(row["config"]["data"]) == ["images"] and len(row["config"]["data"]["images"]) == 64
         assert row["config"]["cell"]["data"]["corpus"] == "digits"
-    (gone, kept) = sorted((out / "records").iterdir())
+    (deleted, kept) = sorted((out / "records").iterdir())
     before = rows, kept.stat().st_mtime_ns
-    gone.unlink()
+    deleted.unlink()
     assert command("resume", out, "--executor", "local").returncode == 0
     again = records.read(out / "records"), kept.stat().st_mtime_ns
     assert [r["outcome"] for r in again[0]] == [r["outcome"] for r in before[0]] and again[1] == before[1]
@@ -34,7 +34,7 @@ def test_images_make_records_and_resume(command, cache, monkeypatch, tmp_path):
 
 
 @pytest.mark.parametrize("sizes, says", [([(16, 16), (16, 12)], "1.png"), ([(8, 8), (8, 8)], "(8, 8, 1)")])
-def test_images_of_another_shape_are_refused_in_one_line(sizes, says, command_here, tmp_path):
+def test_images_of_the_wrong_shape_give_a_one_line_error(sizes, says, command_here, tmp_path):
     for part in ("train", "test"):
         for name in ("one", "two"):
             (tmp_path / "images" / part / name).mkdir(parents=True)

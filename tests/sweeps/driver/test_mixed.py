@@ -1,4 +1,4 @@
-"""A sweep of calculated and trained cells: packed each in its way, run, resumed and reported together."""
+"""A sweep with a calculation and a trained cell: packing, run, resume and report."""
 
 from dataclasses import dataclass
 from types import SimpleNamespace
@@ -28,7 +28,7 @@ class Config:
 
 
 def cells(config):
-    """The calculation comes first and claims to be the dearer: neither may have it measured."""
+    """A calculation and a trained cell. The calculation is first and has more FLOPs, but must not be measured."""
     model = DecoderConfig(vocab=40, width=8, layers=1, context=12, head_dim=8)
     trained = Cell(model, DataConfig(config.corpus, 4000, 800), batch=2, steps=config.steps)
     lanes = [Lane(dict.fromkeys(ROLES, rate), dict.fromkeys(ROLES, 0.3), 0) for rate in (0.01, 0.03, 0.1)]
@@ -37,7 +37,7 @@ def cells(config):
 
 
 def claims(table, config, context):
-    total = table["sum"].sum()  # of the calculated rows; the others have none
+    total = table["sum"].sum()  # rows of trained lanes have no sum
     shared = {"source": "arithmetic", "paper_value": 18.0, "interval": (total, total)} | dict(context)
     return [Claim(statement="the sums add up", value=total, verdict="supported", **shared)]
 
@@ -56,14 +56,14 @@ MIXED = Experiment(
 
 @pytest.fixture
 def mixed(cache, monkeypatch):
-    """Workers inside this process, which alone knows the experiment; three lanes a program."""
+    """Options for workers in this process, where the experiment is defined, with three lanes per program."""
     monkeypatch.setattr(experiments, "load", lambda name, *_: MIXED)
     monkeypatch.setattr(api, "_holds_accelerator", lambda: "gpu")
     monkeypatch.setenv("LVP_CACHE", str(cache))
     return Options(executor="local", pack=3)
 
 
-def test_it_runs_resumes_and_reports(mixed, monkeypatch, tmp_path, capsys):
+def test_a_mixed_sweep_runs_resumes_and_reports(mixed, monkeypatch, tmp_path, capsys):
     out = tmp_path / "out"
     table = sweeps.run("mixed", "smoke", out=out, options=mixed)
     assert "4 sums, 3 losses" in capsys.readouterr().out and (out / "figure.png").exists()
@@ -74,7 +74,7 @@ def test_it_runs_resumes_and_reports(mixed, monkeypatch, tmp_path, capsys):
     assert all(table.loc[table["sum"].isna(), c].notna().all() for c in ("train_loss", "valid_loss", "lane.seed"))
     assert "7 of 7 lanes" in api.status(out)
 
-    # A record of either kind is lost: both are made again, to the bit, and nothing else is.
+    # One record of each kind is lost. Only these two lanes are run again, with the same bits.
     first, second = manifest.cells
     for lane in (list(first.lanes)[1], list(second.lanes)[2]):
         manifest.record_path(lane).unlink()
@@ -92,7 +92,7 @@ def test_it_runs_resumes_and_reports(mixed, monkeypatch, tmp_path, capsys):
 
 
 def test_only_trained_cells_are_measured():
-    """On a processor threads are, on an accelerator the lanes of a program."""
+    """Threads are measured on a CPU, lanes per program on an accelerator."""
     asked = []
 
     def probe(platform):
@@ -111,12 +111,13 @@ def test_only_trained_cells_are_measured():
         return packing.measured(manifest, probe(platform), options, Settings(), 2, lambda *_: None)
 
     planned = cells(Config())
-    found = pack("gpu", planned)
-    assert found["lanes_per_program"] == {"sums": 1, "runs": 4} and asked == [("measure", 1, packing.ACCELERATOR_PACKS)]
-    assert set(found["measured"]) == {"runs"}
+    on_gpu = pack("gpu", planned)
+    assert on_gpu["lanes_per_program"] == {"sums": 1, "runs": 4}
+    assert asked == [("measure", 1, packing.ACCELERATOR_PACKS)]
+    assert set(on_gpu["measured"]) == {"runs"}
     assert pack("gpu", planned, pack=2)["lanes_per_program"] == {"sums": 1, "runs": 2} and not asked
-    found = pack("cpu", planned)
-    assert found["lanes_per_program"] == {"sums": 1, "runs": 1} and {c[1] for c in asked} == {1}
-    assert set(found["measured"]) == {"2x1", "1x2"}
-    for platform in ("cpu", "gpu"):  # nothing to measure
+    on_cpu = pack("cpu", planned)
+    assert on_cpu["lanes_per_program"] == {"sums": 1, "runs": 1} and {c[1] for c in asked} == {1}
+    assert set(on_cpu["measured"]) == {"2x1", "1x2"}
+    for platform in ("cpu", "gpu"):  # a calculation alone is not measured
         assert pack(platform, planned[:1])["lanes_per_program"] == {"sums": 1} and not asked

@@ -1,4 +1,4 @@
-"""A sweep that an older version began is refused in one line: its lanes would be trained again under other hashes."""
+"""A sweep of an older version gives a one-line error: this version would train its lanes again under other hashes."""
 
 import json
 
@@ -17,7 +17,7 @@ VALUES = {"corpus": "zipf:1", "widths": "16", "seeds": "0", "layers": "1", "cont
 
 @pytest.fixture
 def older(tmp_path):
-    """The directory of a sweep whose manifest has format 1, with the digest that its version wrote."""
+    """The directory of a sweep whose manifest has format 1 and a valid digest."""
     out = tmp_path / "out"
     config = experiments.to_dict(experiments.configured("width_vocab", "smoke", VALUES))
     Manifest(out, "width_vocab", "smoke", config, {}).begin()
@@ -34,18 +34,19 @@ def older(tmp_path):
     [api.resume, api.status, results.publish, lambda out: sweeps.run("width_vocab", "smoke", out=out, **VALUES)],
     ids=["resume", "status", "publish", "run"],
 )
-def test_a_sweep_of_an_older_version_is_refused_in_one_line(older, call, monkeypatch, tmp_path):
+def test_a_sweep_of_an_older_version_gives_a_one_line_error(older, call, monkeypatch, tmp_path):
     monkeypatch.setenv("LVP_CACHE", str(tmp_path / "cache"))
     before = (older / "manifest.json").read_bytes()
     with pytest.raises(InputError) as refused:
         call(older)
-    message, said = str(refused.value), f"{older} was begun by an older version of lvp (manifest format 1"
-    assert message.startswith(said) and "\n" not in message
+    message = str(refused.value)
+    assert message.startswith(f"{older} was begun by an older version of lvp (manifest format 1")
+    assert "\n" not in message
     assert "start a new directory" in message and "publish" in message
     assert (older / "manifest.json").read_bytes() == before
 
 
-def test_a_newer_format_is_said_to_be_newer(older):
+def test_the_error_for_a_newer_format_names_a_newer_version(older):
     content = json.loads((older / "manifest.json").read_text()) | {"format": 3}
     del content["digest"]
     (older / "manifest.json").write_text(json.dumps(content))

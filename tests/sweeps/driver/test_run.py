@@ -1,4 +1,4 @@
-"""Sweeps for real, in worker processes: from the command to table and figure, stopped, resumed, under Ray."""
+"""Sweeps in worker processes: table and figure, interrupts, resume, Ray, errors of the command line."""
 
 import contextlib
 import json
@@ -26,7 +26,7 @@ from tests.sweeps.running import LOCAL, ROOT, TINY, outcomes
 RUN = ("run", "width_vocab", "--tier", "smoke")
 
 
-def test_a_sweep_ends_with_table_figure_and_claims(finished):
+def test_a_sweep_writes_table_figure_and_claims(finished):
     out, process = finished
     assert process.returncode == 0, process.stderr
     assert process.stdout.index("expected:") < process.stdout.index("slope of")
@@ -42,11 +42,11 @@ def test_a_sweep_ends_with_table_figure_and_claims(finished):
 def test_threads_are_measured_unless_given(command, tmp_path):
     process = command(*RUN, "--executor", "local", "--out", tmp_path / "out")
     assert process.returncode == 0, process.stderr
-    assert "expected:" in process.stdout.split("measured:")[0]  # the cost comes first
+    assert "expected:" in process.stdout.split("measured:")[0]  # the forecast precedes the measurement
     assert len(outcomes(tmp_path / "out")) == 12
 
 
-def test_records_carry_configuration_and_provenance(finished):
+def test_records_have_configuration_and_provenance(finished):
     out, _ = finished
     manifest = Manifest.read(out)
     for record in records.read(out / "records"):
@@ -58,10 +58,9 @@ def test_records_carry_configuration_and_provenance(finished):
         assert record["outcome"]["curve_losses"][-1] < record["outcome"]["curve_losses"][0]
 
 
-def test_one_compilation_a_cell_whatever_the_rates_and_seeds(finished):
-    """Two cells, six lanes each, two workers. A compilation that found its program in the cache still counts as one
-    in JAX's events: at most one per cell and worker, and at most two in all that were not served from the cache but
-    for workers that began together."""
+def test_each_cell_is_compiled_once(finished):
+    """There are two cells of six lanes each, and two workers. JAX counts a program that is read from the cache as a
+    compilation too, so each worker has at most one compilation per cell. At most two are not cache hits."""
     out, _ = finished
     trials = [json.loads(line) for line in (out / "trials.jsonl").read_text().splitlines()]
     assert sum(t["lanes"] for t in trials) == 12
@@ -70,7 +69,7 @@ def test_one_compilation_a_cell_whatever_the_rates_and_seeds(finished):
 
 
 @pytest.mark.slow
-def test_a_rerun_redoes_nothing(finished, command):
+def test_a_second_run_trains_no_lane_again(finished, command):
     out, _ = finished
     before = {p: p.stat().st_mtime_ns for p in (out / "records").iterdir()}
     again = command(*RUN, *LOCAL, "--out", out)
@@ -86,9 +85,11 @@ def test_ray_gives_the_same_bits(finished, command, tmp_path):
     assert outcomes(tmp_path / "out") == outcomes(out)
 
 
-def _freeze_in_mid_lane(process, out):
-    """Stops the workers, for good, at a moment when a lane has a checkpoint and no record: however long the signal
-    takes, that lane is interrupted in its middle. Returns the workers."""
+def _suspend_between_checkpoint_and_record(process, out):
+    """Suspends the workers at a moment when a lane has a checkpoint and no record, and returns the workers.
+
+    The lane is then interrupted between its checkpoints, however long the signal takes.
+    """
     deadline = time.time() + 120
     while True:
         assert time.time() < deadline and process.poll() is None
@@ -108,11 +109,11 @@ def _freeze_in_mid_lane(process, out):
 
 @pytest.mark.slow
 def test_interrupted_and_resumed_gives_the_same_bits(finished, command, tmp_path):
-    """Ctrl-C in mid-lane, and workers that do not even save: exit code 130; then resume goes on from a checkpoint."""
+    """Workers are killed after Ctrl-C before they can save. The exit code is 130, and resume uses a checkpoint."""
     out = tmp_path / "out"
     options = (*LOCAL, "--checkpoint-seconds", "0", "--quiet")
     process = command(*RUN, *options, "--out", out, start=True)
-    workers = _freeze_in_mid_lane(process, out)
+    workers = _suspend_between_checkpoint_and_record(process, out)
     process.send_signal(signal.SIGINT)
     time.sleep(1)
     for worker in workers:
@@ -131,13 +132,13 @@ def test_interrupted_and_resumed_gives_the_same_bits(finished, command, tmp_path
 
 
 @pytest.mark.slow
-def test_a_killed_worker_costs_nothing_but_time(finished, command, tmp_path):
+def test_a_sweep_with_a_killed_worker_gives_the_same_bits(finished, command, tmp_path):
     out = tmp_path / "out"
     process = command(*RUN, *LOCAL, "--quiet", "--out", out, start=True)
     deadline, victims = time.time() + 120, []
     while not victims:
         assert time.time() < deadline and process.poll() is None
-        # Only once it is at work: before that it may be the one that says what machine this is.
+        # Before the first progress, the children are workers that report the machine and are not retried.
         started = out.glob("progress/*.json")
         victims = [p for p in psutil.Process(process.pid).children() if list(started)]
         time.sleep(0.01)
@@ -148,7 +149,7 @@ def test_a_killed_worker_costs_nothing_but_time(finished, command, tmp_path):
 
 
 @pytest.mark.slow
-def test_from_python_where_the_process_holds_the_accelerator(finished, cache, monkeypatch, tmp_path, capsys):
+def test_a_process_that_holds_the_accelerator_trains_in_itself(finished, cache, monkeypatch, tmp_path, capsys):
     monkeypatch.setattr(api, "_holds_accelerator", lambda: "gpu")
     monkeypatch.setenv("LVP_CACHE", str(cache))
     seen, options = [], {"executor": "ray", "pack": 4}
@@ -158,7 +159,7 @@ def test_from_python_where_the_process_holds_the_accelerator(finished, cache, mo
     assert "already holds the GPU" in capsys.readouterr().out
     solo = pd.read_csv(finished[0] / "table.csv").set_index("hash")["train_loss"]
     packed = table.set_index("hash")["train_loss"]
-    # Four lanes a program; of a cell's six, the last two share one with copies that are thrown away.
+    # A cell's six lanes are two programs of four lanes; the second program has two copies, which are discarded.
     assert packed.to_numpy() == pytest.approx(solo[packed.index].to_numpy(), rel=1e-4)
 
 
@@ -179,7 +180,9 @@ def test_from_python_where_the_process_holds_the_accelerator(finished, cache, mo
         (("rum",), {}, "did you mean run"),
     ],
 )
-def test_bad_input_gets_one_line_exit_code_2_and_nothing_written(command_here, tmp_path, words, settings, says):
+def test_bad_input_gives_a_one_line_error_and_exit_code_2_and_writes_nothing(
+    command_here, tmp_path, words, settings, says
+):
     out = tmp_path / "out"
     given = (*words, "--out", out) if words[0] == "run" and "--out" not in words else words
     process = command_here(*given, **settings)
@@ -189,7 +192,7 @@ def test_bad_input_gets_one_line_exit_code_2_and_nothing_written(command_here, t
     assert not out.exists()
 
 
-def test_a_directory_that_belongs_to_another_sweep_is_left_alone(finished, command_here, tmp_path):
+def test_a_directory_with_another_sweep_or_other_files_is_not_changed(finished, command_here, tmp_path):
     out, _ = finished
     before = (out / "manifest.json").read_bytes()
     process = command_here(*RUN, "--out", out, steps="41")
@@ -197,7 +200,7 @@ def test_a_directory_that_belongs_to_another_sweep_is_left_alone(finished, comma
     assert (out / "manifest.json").read_bytes() == before
     (tmp_path / "mine").write_text("not a sweep")
     process = command_here(*RUN, "--out", tmp_path)
-    assert process.returncode == 2 and "not of this sweep" in process.stderr
+    assert process.returncode == 2 and "do not belong to this sweep" in process.stderr
     assert [p.name for p in tmp_path.iterdir()] == ["mine"]
 
 
@@ -214,7 +217,7 @@ sys.exit(3 if xla_bridge.backends_are_initialized() else 0)
 @pytest.mark.slow
 def test_the_driver_never_initialises_a_device(finished, cache, tmp_path):
     shutil.copytree(finished[0], tmp_path / "out")
-    next((tmp_path / "out" / "records").iterdir()).unlink()  # so that there is something to run
+    next((tmp_path / "out" / "records").iterdir()).unlink()  # one lane must be trained
     environment = os.environ | {"LVP_CACHE": str(cache)}
     done = subprocess.run([sys.executable, "-c", DRIVER, tmp_path / "out"], cwd=ROOT, env=environment, check=False)
     assert done.returncode == 0
@@ -242,8 +245,8 @@ def test_interrupted_under_ray_and_resumed_gives_the_same_bits(finished, command
 
 @pytest.mark.slow
 def test_on_a_running_cluster(finished, command, tmp_path, monkeypatch):
-    """A Ray started from another directory, which knows nothing of this checkout: the packages are shipped to it."""
-    # Else `ray start` asks for a token wherever an earlier Ray has left one, and a driver with an address shows none.
+    """Ray is started in another directory, so its workers get the packages from the driver."""
+    # `ray start` would require a token if an earlier Ray has left one, and the driver would not send it.
     monkeypatch.setenv("RAY_AUTH_MODE", "disabled")
     ray = Path(sys.executable).with_name("ray")
     folder = Path(tempfile.mkdtemp(prefix="lvp-"))  # short: Unix sockets allow 107 bytes
@@ -268,7 +271,7 @@ def test_on_a_running_cluster(finished, command, tmp_path, monkeypatch):
 
 
 @pytest.mark.slow
-def test_a_second_driver_is_refused_and_told_who_has_the_sweep(finished, command):
+def test_a_second_driver_gets_an_error_with_the_pid_of_the_first(finished, command):
     out, _ = finished
     with only_driver(out):
         process = command("resume", out)
@@ -277,14 +280,14 @@ def test_a_second_driver_is_refused_and_told_who_has_the_sweep(finished, command
     assert command("resume", out).returncode == 0
 
 
-def test_no_cluster_at_the_address_is_one_line(command_here, tmp_path):
+def test_a_missing_cluster_gives_a_one_line_error(command_here, tmp_path):
     done = command_here(*RUN, "--ray-address", "127.0.0.1:6398", "--threads", "1", "--quiet", "--out", tmp_path / "out")
     assert done.returncode == 2 and done.stderr.count("\n") == 1
     assert "no Ray cluster answers at 127.0.0.1:6398" in done.stderr
     assert not (tmp_path / "out").exists()
 
 
-def test_dry_run_says_what_it_would_cost_and_writes_nothing(command_here, tmp_path):
+def test_dry_run_prints_the_forecast_and_writes_nothing(command_here, tmp_path):
     process = command_here(*RUN, "--dry-run", "--out", tmp_path / "out")
     assert process.returncode == 0 and not (tmp_path / "out").exists()
     for word in ("cell", "lanes", "tokens", "FLOPs", "expected"):

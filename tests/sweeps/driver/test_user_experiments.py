@@ -1,5 +1,5 @@
-"""Experiments in files of somebody's own: run by every executor, executed by nobody who was not asked to, refused in
-one line where they are not what the sweep began with."""
+"""Experiments in a user's file: run by each executor, executed only by `run`, `resume` and `figure`, refused with a
+one-line error if the file has changed."""
 
 import dataclasses
 import json
@@ -71,7 +71,7 @@ LOCAL = Options(executor="local")
 
 
 def written(folder, text=FILE):
-    """The file, which leaves its process in `trace` beside it whenever it is executed."""
+    """Writes the experiment's file. Each execution of it appends the process id to the file `trace` beside it."""
     path = folder / "mine.py"
     path.write_text(text.replace("TRACE", repr(str(folder / "trace"))))
     return path
@@ -90,7 +90,7 @@ def began(tmp_path_factory):
 
 @pytest.fixture
 def sweep(began, tmp_path):
-    """The folder of a finished sweep and its file, for one test alone."""
+    """A directory with a copy of the finished sweep and of its file, for one test."""
     folder, _ = began
     shutil.copytree(folder / "out", tmp_path / "out")
     written(tmp_path)
@@ -102,22 +102,22 @@ def sweep(began, tmp_path):
 def one_line(call, *says):
     with pytest.raises(InputError) as caught:
         call()
-    said = str(caught.value)
-    assert len(said.splitlines()) == 1 and all(word in said for word in says), said
+    message = str(caught.value)
+    assert len(message.splitlines()) == 1 and all(word in message for word in says), message
 
 
-def test_lanes_of_workers_follow_ups_table_and_figure(began):
+def test_records_follow_up_lanes_table_and_figure(began):
     folder, table = began
-    assert sorted(table["y"]) == [0, 1, 4, 16]  # the last lane follows from the others
-    found = records.read(folder / "out" / "records")
-    assert {r["experiment"] for r in found} == {"squares"}
+    assert sorted(table["y"]) == [0, 1, 4, 16]  # the last lane depends on the others
+    rows = records.read(folder / "out" / "records")
+    assert {r["experiment"] for r in rows} == {"squares"}
     assert (folder / "out" / "figure.svg").exists()
     processes = executions(folder)
-    assert len(processes) == len(set(processes)) >= 2  # once in each
+    assert len(processes) == len(set(processes)) >= 2  # executed once per process
 
 
 @pytest.mark.slow
-def test_ray_workers_know_the_file_too(command, tmp_path):
+def test_ray_workers_execute_the_file(command, tmp_path):
     path = written(tmp_path, FILE.replace("follow_up=follow_up,", ""))
     done = command("run", path, "--tier", "smoke", "--out", tmp_path / "out")
     assert done.returncode == 0, done.stderr
@@ -125,21 +125,21 @@ def test_ray_workers_know_the_file_too(command, tmp_path):
     assert len(list((tmp_path / "out" / "records").iterdir())) == 3 and len(executions(tmp_path)) >= 2
 
 
-def test_status_and_the_table_execute_nothing(began):
+def test_status_and_table_do_not_execute_the_file(began):
     folder, table = began
     before = executions(folder)
     user_experiments._executed.cache_clear()
-    said = api.status(folder / "out")
-    assert "squares, tier smoke" in said and "4 of 4 lanes have a record" in said
+    text = api.status(folder / "out")
+    assert "squares, tier smoke" in text and "4 of 4 lanes have a record" in text
     assert sorted(api.table_of(folder / "out")["y"]) == sorted(table["y"])
     assert executions(folder) == before
     results.draw(Manifest.read(folder / "out"), say=lambda *_: None)
-    assert len(executions(folder)) == len(before) + 1  # else the test would pass for nothing
+    assert len(executions(folder)) == len(before) + 1  # control: drawing executes the file
 
 
 @pytest.mark.slow
-def test_a_sweep_goes_on_with_the_file_it_began_with(sweep):
-    """Whoever edits the file while the sweep runs, or loses it, costs nothing."""
+def test_a_sweep_continues_with_its_copy_of_the_file(sweep):
+    """The user's file may be edited or deleted while the sweep runs."""
     out, path = sweep / "out", sweep / "mine.py"
     for change in (lambda: path.write_text("raise ValueError('half edited')"), path.unlink):
         change()
@@ -148,20 +148,18 @@ def test_a_sweep_goes_on_with_the_file_it_began_with(sweep):
         results.draw(Manifest.read(out), say=lambda *_: None)
 
 
-def test_without_its_copy_a_missing_file_and_a_changed_one_are_refused(sweep, tmp_path):
+def test_a_missing_or_changed_file_is_refused_without_the_copy(sweep, tmp_path):
     out = tmp_path / "out"
     path = tmp_path / "mine.py"
     begun = dataclasses.replace(Manifest.read(out), source=user_experiments.source(path))
     begun.begin()
     begun.make_lane_directories()
     lane_index.write(begun)
-    (tmp_path / "trace").unlink()  # of writing down its cells, which executes it
+    (tmp_path / "trace").unlink()  # writing the lane index has executed the file
     path.write_text(path.read_text() + "# changed\n")
-    for copy in (
-        lambda: None,
-        (out / user_experiments.KEPT).unlink,
-    ):  # of another file than the manifest says, and none
-        copy()
+    # First the copy differs from the manifest's file, then it is missing.
+    for change_copy in (lambda: None, (out / user_experiments.KEPT).unlink):
+        change_copy()
         for call in (lambda: api.resume(out, quiet=True), lambda: results.draw(Manifest.read(out))):
             one_line(call, str(path), "changed", "--experiment")
     path.unlink()
@@ -170,26 +168,26 @@ def test_without_its_copy_a_missing_file_and_a_changed_one_are_refused(sweep, tm
     assert "4 of 4 lanes" in api.status(out) and executions(tmp_path) == []
 
 
-def test_the_driver_needs_no_lane_index(sweep):
-    """It has executed the file; whoever asks for the status has not."""
+def test_the_driver_does_not_need_the_lane_index(sweep):
+    """The driver may execute the file; `status` may not."""
     (sweep / "out" / lane_index.NAME).unlink()
     manifest = Manifest.read(sweep / "out")
     one_line(lambda: status.status(manifest), lane_index.NAME)
     assert [c.finished for c in status.status(manifest, execute=True).cells] == [4]
 
 
-def test_a_changed_file_draws_where_it_is_named_and_begins_a_sweep_of_its_own(sweep):
+def test_a_changed_file_draws_a_figure_on_request_and_starts_another_sweep(sweep):
     out, path = sweep / "out", sweep / "mine.py"
     path.write_text(path.read_text().replace("sum {", "total {"))
-    said = []
-    results.draw(Manifest.read(out).with_file(str(path)), say=lambda *lines: said.extend(lines))
-    assert "total 21" in said
+    printed = []
+    results.draw(Manifest.read(out).with_file(str(path)), say=lambda *lines: printed.extend(lines))
+    assert "total 21" in printed
     one_line(lambda: api.run(path, "smoke", out=out, executor="local", quiet=True), "holds another sweep")
     path.write_text(path.read_text().replace('name="squares"', 'name="cubes"'))
     one_line(lambda: Manifest.read(out).with_file(str(path)), "cubes", "squares")
 
 
-def test_a_file_that_was_moved_is_the_same_experiment(began, sweep, tmp_path):
+def test_a_moved_file_is_the_same_experiment(began, sweep, tmp_path):
     folder, _ = began
     moved = tmp_path / "elsewhere.py"
     shutil.copy(folder / "mine.py", moved)
@@ -197,7 +195,7 @@ def test_a_file_that_was_moved_is_the_same_experiment(began, sweep, tmp_path):
     assert len(table) == 4 and Manifest.read(tmp_path / "out").source.path == str(moved)
 
 
-def test_a_manifest_that_lacks_half_of_it_is_none(sweep):
+def test_a_manifest_with_an_invalid_source_is_refused(sweep):
     path = sweep / "out" / "manifest.json"
     whole = json.loads(path.read_text())
     for changed in ({"source": None}, {"source": {"path": 3, "sha256": "0"}}, {"source": {"path": "mine.py"}}):
@@ -207,20 +205,20 @@ def test_a_manifest_that_lacks_half_of_it_is_none(sweep):
         one_line(lambda: api.status(sweep / "out"), "manifest.json")
 
 
-def test_status_executes_nothing_where_the_cells_are_not_written_down(sweep):
+def test_status_without_the_lane_index_does_not_execute_the_file(sweep):
     (sweep / "out" / lane_index.NAME).unlink()
     one_line(lambda: api.status(sweep / "out"), lane_index.NAME, "resume")
     one_line(lambda: api.table_of(sweep / "out"), lane_index.NAME)
     assert executions(sweep) == []
 
 
-def test_a_sweep_of_lvps_own_is_not_drawn_with_a_file(sweep):
+def test_a_sweep_of_lvps_own_experiment_is_not_drawn_with_a_file(sweep):
     manifest = Manifest(sweep / "out", "width_vocab", "smoke", {}, {})
     one_line(lambda: manifest.with_file(str(sweep / "mine.py")), "lvp's own experiment width_vocab")
     assert executions(sweep) == []
 
 
-def test_it_is_not_published(sweep):
+def test_a_sweep_of_a_users_file_is_not_published(sweep):
     one_line(lambda: results.publish(sweep / "out"), "mine.py")
 
 
@@ -233,30 +231,30 @@ def test_it_is_not_published(sweep):
         ("raise SystemExit('bye')\n", ":1: SystemExit: bye"),
         ("raise ValueError('two\\nlines')\n", ":1: ValueError: two"),
         ("x = 1\0\n", "null bytes"),
-        ("x = 1\n", "holds none"),
-        (FILE + "\nSECOND = __import__('dataclasses').replace(EXPERIMENT, name='cubes')", "holds squares, cubes"),
+        ("x = 1\n", "it defines none"),
+        (FILE + "\nSECOND = __import__('dataclasses').replace(EXPERIMENT, name='cubes')", "it defines squares, cubes"),
         (FILE.replace('name="squares"', 'name="warmup"'), "lvp has an experiment called warmup"),
         (FILE.replace('name="squares"', 'name="../evil"'), "'../evil'"),
         (FILE.replace('corpus: str = "none"', "size: int = 1"), "with a corpus"),
         (
             FILE.replace('corpus: str = "none"', 'corpus: str = "none"; x: float = float("inf")'),
-            "written down",
+            "converted to JSON",
         ),
     ],
     ids=lambda text: None if len(text) > 40 else text,
 )
-def test_a_file_that_cannot_be_used_gets_one_line(text, says, tmp_path):
+def test_an_unusable_file_gives_a_one_line_error(text, says, tmp_path):
     path = written(tmp_path, text)
     one_line(lambda: api.run(path, "smoke", dry_run=True), str(path), says)
 
 
-def test_no_file(tmp_path):
+def test_a_missing_file_and_a_directory_give_one_line_errors(tmp_path):
     one_line(lambda: api.run(tmp_path / "none.py", "smoke"), str(tmp_path / "none.py"), "No such file")
     (tmp_path / "folder.py").mkdir()
     one_line(lambda: api.run(tmp_path / "folder.py", "smoke"), "folder.py", "directory")
 
 
-def test_one_name_for_two_optimizers_is_refused():
+def test_two_optimizers_with_one_name_are_refused():
     from experiments import width_vocab
 
     (first, second, *_), make = width_vocab.config.cells(width_vocab.TIERS["smoke"]), lambda learning_rate: None
@@ -267,5 +265,5 @@ def test_one_name_for_two_optimizers_is_refused():
     user_experiments.check_cells([named(first, make), named(second, make)])
     one_line(
         lambda: user_experiments.check_cells([named(first, make), named(second, lambda learning_rate: None)]),
-        "optimizer x",
+        "another optimizer with the name x",
     )

@@ -1,4 +1,4 @@
-"""Who watches a sweep sees it grow, and cannot hurt it."""
+"""The `watch` callback gets growing tables, and its errors do not stop the sweep."""
 
 import shutil
 import threading
@@ -10,7 +10,7 @@ from sweeps.driver.manifest import Manifest
 from sweeps.driver.progress import watched
 
 
-def test_tables_grow_up_to_the_last(finished, tmp_path):
+def test_tables_grow_to_the_last_record(finished, tmp_path):
     out = shutil.copytree(finished[0], tmp_path / "out")
     kept = sorted((out / "records").iterdir())
     contents = {path: path.read_text() for path in kept}
@@ -30,7 +30,7 @@ def test_tables_grow_up_to_the_last(finished, tmp_path):
     assert seen == list(range(3, len(kept) + 1))
 
 
-def test_what_it_raises_is_raised_when_the_sweep_has_ended(finished, tmp_path):
+def test_an_exception_of_watch_is_raised_after_the_sweep(finished, tmp_path):
     out, steps = shutil.copytree(finished[0], tmp_path / "out"), []
 
     def watch(table):
@@ -41,13 +41,13 @@ def test_what_it_raises_is_raised_when_the_sweep_has_ended(finished, tmp_path):
     assert steps == ["work"]
 
 
-def test_an_error_of_the_sweep_comes_first(finished, tmp_path):
+def test_an_exception_of_the_sweep_takes_precedence(finished, tmp_path):
     out = shutil.copytree(finished[0], tmp_path / "out")
     with pytest.raises(KeyboardInterrupt), watched(Manifest.read(out), lambda table: 1 / 0, seconds=0.01):
         raise KeyboardInterrupt
 
 
-def test_a_sweep_that_had_ended_is_shown_once(finished, cache, monkeypatch):
+def test_watch_is_called_once_for_a_finished_sweep(finished, cache, monkeypatch):
     monkeypatch.setenv("LVP_CACHE", str(cache))
     manifest, seen = Manifest.read(finished[0]), []
     config = {k: tuple(v) if isinstance(v, list) else v for k, v in manifest.config.items()}

@@ -1,4 +1,4 @@
-"""docs/cluster: Ray's launcher takes the files, and every machine gets what a sweep needs of it."""
+"""docs/cluster: Ray's launcher accepts the files, and every machine mounts the shared file system."""
 
 from pathlib import Path
 
@@ -16,7 +16,7 @@ def read(path):
 
 
 @pytest.mark.parametrize("path", FILES, ids=lambda p: p.name)
-def test_ray_takes_the_file(path):
+def test_ray_accepts_the_file(path):
     validate_config(prepare_config(read(path)))
     with pytest.raises(jsonschema.ValidationError):
         validate_config(prepare_config(read(path) | {"head_type": "head"}))
@@ -25,7 +25,7 @@ def test_ray_takes_the_file(path):
 
 
 @pytest.mark.parametrize("path", FILES, ids=lambda p: p.name)
-def test_every_machine_mounts_what_all_share_before_ray_starts_and_the_head_trains_nothing(path):
+def test_every_machine_mounts_the_shared_file_system_before_ray_starts_and_the_head_trains_nothing(path):
     config = read(path)
     place = "/mnt/lvp"
     assert any("mount" in command and place in command for command in config["initialization_commands"])
@@ -34,7 +34,7 @@ def test_every_machine_mounts_what_all_share_before_ray_starts_and_the_head_trai
     assert not any(config["available_node_types"][config["head_node_type"]]["resources"].values())
 
 
-def test_the_slice_is_one_that_ray_knows():
+def test_ray_knows_the_tpu_slice():
     (node,) = (n for n in read(FILES[-1])["available_node_types"].values() if "acceleratorType" in n["node_config"])
     assert TPUAcceleratorManager.is_valid_tpu_accelerator_type(node["node_config"]["acceleratorType"])
     assert node["resources"] == {"TPU": 4}

@@ -1,4 +1,4 @@
-"""What machines of a cluster must see alike, and who works for a driver that is no more."""
+"""The check that a machine sees the driver's files, and workers whose driver was replaced."""
 
 import json
 import shutil
@@ -16,7 +16,7 @@ from sweeps.worker.worker import Settings
 
 @pytest.fixture
 def sweep(finished, tmp_path) -> Manifest:
-    """A copy of the finished sweep, with its tokens beside it and a lane that is left."""
+    """A copy of the finished sweep and of its tokens, with one unfinished lane."""
     out, _ = finished
     shutil.copytree(out, tmp_path / "out")
     manifest = Manifest.read(tmp_path / "out")
@@ -35,23 +35,25 @@ def tokens(manifest: Manifest) -> Path:
 CHANGES = {
     "does not see {out}/manifest.json (No such file or directory)": lambda m: (m.out / "manifest.json").unlink(),
     "does not see {out}/session.json (No such file or directory)": lambda m: (m.out / "session.json").unlink(),
-    "sees another {out} than the driver": lambda m: m.session_path.write_text('{"time": 0.0, "host": "other"}\n'),
+    "does not see the same {out} as the driver": lambda m: m.session_path.write_text(
+        '{"time": 0.0, "host": "other"}\n'
+    ),
     "does not see {tokens} (No such file or directory)": lambda m: tokens(m).unlink(),
-    "sees another {tokens} than the driver": lambda m: tokens(m).write_bytes(tokens(m).read_bytes()[:-2]),
+    "does not see the same {tokens} as the driver": lambda m: tokens(m).write_bytes(tokens(m).read_bytes()[:-2]),
 }
 
 
 @pytest.mark.parametrize("says, change", CHANGES.items(), ids=range(len(CHANGES)))
-def test_what_a_machine_does_not_see_is_named_with_host_and_path(sweep, says, change):
+def test_a_problem_names_host_and_path(sweep, says, change):
     check = FileSystemCheck.for_manifest(sweep)
     assert set(check.files) >= {str(tokens(sweep))} and check.problem() is None
     change(sweep)
-    said = says.format(out=sweep.out, tokens=tokens(sweep))
-    assert check.problem().startswith(f"{socket.gethostname()} {said}: ") and "\n" not in check.problem()
+    expected = says.format(out=sweep.out, tokens=tokens(sweep))
+    assert check.problem().startswith(f"{socket.gethostname()} {expected}: ") and "\n" not in check.problem()
 
 
 @pytest.mark.slow
-def test_a_worker_whose_driver_is_no_more_leaves_the_lane_to_the_next_ones(sweep):
+def test_a_worker_of_a_replaced_driver_trains_nothing(sweep):
     (left,) = {h for e in sweep.cells for h in e.lanes} - sweep.finished()
     index = next(i for i, e in enumerate(sweep.cells) if left in e.lanes)
     trial = {"id": "0000", "cell": index, "lanes": [left], "pack": 1}
@@ -64,7 +66,7 @@ def test_a_worker_whose_driver_is_no_more_leaves_the_lane_to_the_next_ones(sweep
                 with pytest.raises(WorkerDied):
                     worker.call("run_trial", trial)
                 assert left not in sweep.finished()
-            else:  # the control: one that the next driver has started
+            else:  # control: a worker of the next driver
                 assert worker.call("run_trial", trial)["host"] == socket.gethostname()
                 assert left in sweep.finished()
         finally:

@@ -1,6 +1,5 @@
-"""SIGKILL at random moments: of the driver, of a worker, of workers that are writing a checkpoint; and files damaged
-before the sweep goes on. Nothing that finished is lost or done twice, and what was interrupted comes to the bits it
-would have had."""
+"""SIGKILL at random moments for the driver, a worker, or workers that write a checkpoint; and files damaged before a
+resume. No finished lane is lost or trained again, and all lanes have the bits of an undisturbed sweep."""
 
 import contextlib
 import random
@@ -27,7 +26,7 @@ KILLS = 20
 
 @pytest.fixture(scope="module")
 def whole(command, tmp_path_factory):
-    """Final numbers of the sweep that nobody disturbed."""
+    """The outcomes of an undisturbed sweep."""
     out = tmp_path_factory.mktemp("whole") / "out"
     done = command(*RUN, *OPTIONS, "--out", out, **STEPS)
     assert done.returncode == 0, done.stderr
@@ -36,17 +35,16 @@ def whole(command, tmp_path_factory):
 
 @dataclass
 class Attacked:
-    """A sweep that is killed and resumed. `stood`: records by the time they were first seen; `damaged`: those that we
-    have damaged, by the time of that."""
+    """A sweep that is killed and resumed."""
 
     command: object
     out: Path
     rng: random.Random
-    kills: int = 0
-    stood: dict[str, int] = field(default_factory=dict)
-    damaged: dict[str, int] = field(default_factory=dict)
-    repeated: int = 0
-    process: object = None
+    kills: int = 0  # processes killed or files damaged so far
+    seen: dict[str, int] = field(default_factory=dict)  # record → its modification time when it was first seen
+    damaged: dict[str, int] = field(default_factory=dict)  # record that the test has damaged → its modification time
+    repeated: int = 0  # records that were written again
+    process: object = None  # the running driver
 
     def start(self) -> None:
         self.look()
@@ -55,15 +53,15 @@ class Attacked:
         self.process = self.command(*words, *OPTIONS, start=True, **settings)
 
     def look(self) -> None:
-        """Notes what records stand, and whether one that stood was written again."""
+        """Notes new records, and counts known records that were written again."""
         for path in self.out.glob("records/*.jsonl"):
             time_ = path.stat().st_mtime_ns
-            if self.damaged.get(path.name) == time_:  # as we have left it
+            if self.damaged.get(path.name) == time_:  # not written since the test damaged it
                 continue
-            self.repeated += self.stood.setdefault(path.name, time_) != time_
+            self.repeated += self.seen.setdefault(path.name, time_) != time_
 
     def at_work(self) -> bool:
-        """Waits until somebody trains; False where the sweep ends before."""
+        """Waits until a worker trains. Returns False if the sweep ends before."""
         began = time.time()
         while self.process.poll() is None:
             assert time.time() - began < 300
@@ -91,7 +89,7 @@ class Attacked:
         return False
 
     def finish(self) -> None:
-        """To the end, undisturbed."""
+        """Runs the sweep to its end without further faults."""
         if self.process is not None:
             self.process.communicate(timeout=300)
         self.start()
@@ -119,7 +117,7 @@ def kill_workers_now_and_then(sweep: Attacked) -> None:
 
 
 def kill_in_a_checkpoint(sweep: Attacked) -> None:
-    """All workers, at the moment when one has begun to write a step and not ended."""
+    """Kills all workers while a checkpoint is being written."""
     sweep.start()
     skip = sweep.rng.randrange(4)
     while sweep.process.poll() is None:
@@ -141,7 +139,7 @@ def kill_in_a_checkpoint(sweep: Attacked) -> None:
 
 
 def damage(path: Path, rng: random.Random) -> None:
-    """A bit, the file's end, or all of the file."""
+    """Flips a bit of the file, cuts its end or removes it."""
     kind = rng.choice([flip, cut, None])
     if kind is None or not path.stat().st_size:
         path.unlink()
@@ -150,7 +148,7 @@ def damage(path: Path, rng: random.Random) -> None:
 
 
 def damage_a_checkpoint(sweep: Attacked) -> None:
-    """A file of a step of an unfinished lane whose driver was killed."""
+    """Kills the driver, then damages a file of an unfinished lane's checkpoint."""
     sweep.start()
     skip = sweep.rng.randrange(4)
     while sweep.at_work():
@@ -162,7 +160,7 @@ def damage_a_checkpoint(sweep: Attacked) -> None:
             continue
         sweep.process.kill()
         sweep.process.communicate()
-        time.sleep(0.5)  # for the workers to find out
+        time.sleep(0.5)  # the workers end after their driver
         if steps := _steps(sweep.out):
             files = sorted(path for path in sweep.rng.choice(steps).rglob("*") if path.is_file())
             damage(sweep.rng.choice(files), sweep.rng)
@@ -171,13 +169,13 @@ def damage_a_checkpoint(sweep: Attacked) -> None:
 
 
 def _steps(out: Path) -> list[Path]:
-    """The whole steps of lanes without a record."""
-    found = (path for path in out.glob("checkpoints/*/step_*") if path.name[5:].isdigit())
-    return sorted(path for path in found if not (out / "records" / f"{path.parent.name}.jsonl").exists())
+    """The complete checkpoints of lanes without a record."""
+    steps = (path for path in out.glob("checkpoints/*/step_*") if path.name[5:].isdigit())
+    return sorted(path for path in steps if not (out / "records" / f"{path.parent.name}.jsonl").exists())
 
 
 def damage_a_record(sweep: Attacked) -> None:
-    """Of a sweep that was stopped; its lane is trained again."""
+    """Kills the driver, then damages a record. Its lane is trained again."""
     sweep.start()
     while sweep.process.poll() is None and not list(sweep.out.glob("records/*.jsonl")):
         time.sleep(0.02)
@@ -186,17 +184,18 @@ def damage_a_record(sweep: Attacked) -> None:
     sweep.process.kill()
     sweep.process.communicate()
     sweep.look()
-    if paths := sorted(sweep.out.glob("records/*.jsonl")):  # the only one may have been set aside just now
+    if paths := sorted(sweep.out.glob("records/*.jsonl")):  # the driver may have renamed the only record
         path = sweep.rng.choice(paths)
         damage(path, sweep.rng)
-        sweep.stood.pop(path.name, None)
+        sweep.seen.pop(path.name, None)
         if path.exists():
             sweep.damaged[path.name] = path.stat().st_mtime_ns
         sweep.kills += 1
 
 
-def attack(strike, command, tmp_path, whole, kills: int) -> Attacked:
-    """Sweeps one after the other until there were enough kills; the last one with what they all left."""
+def attack(strike, command, tmp_path, whole, kills: int) -> tuple[int, int, int, int]:
+    """Runs sweeps until there are `kills` faults. Returns the numbers of faults, lost lanes, repeated lanes and lanes
+    with wrong bits."""
     rng, total, lost, repeated, wrong = random.Random(0), 0, 0, 0, 0
     while total < kills:
         sweep = Attacked(command, tmp_path / f"out{total}-{rng.randrange(10**6)}", rng)
@@ -205,11 +204,11 @@ def attack(strike, command, tmp_path, whole, kills: int) -> Attacked:
             if sweep.process.poll() == 0:
                 break
         sweep.finish()
-        found = outcomes(sweep.out)
+        attacked = outcomes(sweep.out)
         total += sweep.kills
-        lost += len(set(whole) - set(found))
-        repeated += sweep.repeated + len(set(found) - set(whole))
-        wrong += sum(found[h] != whole[h] for h in set(found) & set(whole))
+        lost += len(set(whole) - set(attacked))
+        repeated += sweep.repeated + len(set(attacked) - set(whole))
+        wrong += sum(attacked[h] != whole[h] for h in set(attacked) & set(whole))
     return total, lost, repeated, wrong
 
 
@@ -240,8 +239,8 @@ def _without_position(state, step):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("forget", [_without_rng, _without_position])
-def test_a_checkpoint_that_forgets_is_found_out(forget, command, tmp_path, whole):
-    """Negative control: where RNG or data position were not part of a checkpoint, the bits would be others."""
+def test_an_incomplete_checkpoint_changes_the_bits(forget, command, tmp_path, whole):
+    """Negative control: without the RNG or the data position in a checkpoint, the test above would fail."""
     sweep = Attacked(command, tmp_path / "out", random.Random(1))
     while not (unfinished := _checkpoints(sweep.out)):
         kill_driver(sweep)
@@ -254,11 +253,11 @@ def test_a_checkpoint_that_forgets_is_found_out(forget, command, tmp_path, whole
             checkpoints._drop([checkpoints._path(folder, old)])
         checkpoints.save(folder, at, changed, lane)
     sweep.finish()
-    found = outcomes(sweep.out)
-    assert {h for h in found if found[h] != whole[h]} == set(unfinished)
+    resumed = outcomes(sweep.out)
+    assert {h for h in resumed if resumed[h] != whole[h]} == set(unfinished)
 
 
 def _checkpoints(out: Path) -> dict[str, int]:
-    """The last step beyond the first of lanes without a record."""
-    found = {p.name: checkpoints.steps(p)[-1:] for p in out.glob("checkpoints/*")}
-    return {h: s[0] for h, s in found.items() if s and s[0] > 1 and not (out / "records" / f"{h}.jsonl").exists()}
+    """The last saved step of each lane without a record, if it is after step 1."""
+    last_steps = {p.name: checkpoints.steps(p)[-1:] for p in out.glob("checkpoints/*")}
+    return {h: s[0] for h, s in last_steps.items() if s and s[0] > 1 and not (out / "records" / f"{h}.jsonl").exists()}

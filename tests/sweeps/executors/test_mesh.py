@@ -1,4 +1,4 @@
-"""Sweeps whose every lane is trained on a mesh of one machine's devices; two machines: tests/faults/test_gangs.py."""
+"""Sweeps on a mesh of one machine's devices. tests/faults/test_gangs.py tests several machines."""
 
 import dataclasses
 import shutil
@@ -24,20 +24,20 @@ def test_lanes_on_a_mesh_of_two_devices_equal_lanes_on_one_device(finished, comm
 @pytest.mark.parametrize(
     "words, says",
     [
-        (("--mesh", "fsdp=3"), "3 devices, not the 1 there are"),
+        (("--mesh", "fsdp=3"), "3 devices, but there are 1"),
         (("--mesh", "fsdp=1", "--pack", "2"), "one lane at a time"),
         (("--mesh", "fdsp=1"), "did you mean fsdp"),
         (("--hosts", "2"), "hosts=2 needs --mesh"),
     ],
 )
-def test_a_mesh_that_cannot_be_is_one_line(command_here, tmp_path, words, says):
+def test_an_impossible_mesh_gives_a_one_line_error(command_here, tmp_path, words, says):
     done = command_here(*RUN, "--executor", "local", *words, "--out", tmp_path / "out", **FEW)
     assert done.returncode == 2 and done.stderr.count("\n") == 1 and says in done.stderr, done.stderr
     assert not (tmp_path / "out" / "records").exists()
 
 
 @pytest.mark.slow
-def test_a_sweep_over_two_machines_is_not_waited_for_where_there_is_one(finished, command, tmp_path):
+def test_a_sweep_over_two_machines_is_refused_on_one_machine(finished, command, tmp_path):
     out = tmp_path / "out"
     shutil.copytree(finished[0], out)
     next((out / "records").iterdir()).unlink()
@@ -46,6 +46,6 @@ def test_a_sweep_over_two_machines_is_not_waited_for_where_there_is_one(finished
     dataclasses.replace(manifest, packing=packing).write()
     done = command("resume", out, "--executor", "local", "--quiet")
     assert done.returncode == 2 and done.stderr.count("\n") == 1
-    assert "hosts=2: without --ray-address there is 1" in done.stderr
+    assert "hosts=2 is more than the available machines (1); give --ray-address" in done.stderr
     again = command("resume", out, "--executor", "local", "--quiet", "--mesh", "fsdp=1")
     assert again.returncode == 0, again.stderr

@@ -1,4 +1,4 @@
-"""SIGTERM: what is being trained is saved before the process ends, and goes on from there."""
+"""SIGTERM: a process saves its pack before it ends, and training continues from that checkpoint."""
 
 import shutil
 import signal
@@ -10,21 +10,21 @@ from lvp.training import checkpoints
 from sweeps.driver.manifest import Manifest
 from tests.faults.watching import until
 
-# Lanes that would take an hour, and no checkpoint that is not asked for.
+# No checkpoint is written unless a process is asked to stop.
 LONG = ("run", "width_vocab", "--tier", "smoke", "--threads", "1", "--checkpoint-seconds", "1e9", "--quiet")
 
 
 def _at_work(out) -> dict[str, int]:
-    """The furthest step that workers have reported, by lane."""
-    found = {}
-    for said in Manifest.read(out).read_progress() if (out / "manifest.json").exists() else ():
-        lane = said["lanes"][0]
-        found[lane] = max(said["step"], found.get(lane, 0))
-    return {lane: step for lane, step in found.items() if step}
+    """The last step that workers have reported, by lane."""
+    steps = {}
+    for progress in Manifest.read(out).read_progress() if (out / "manifest.json").exists() else ():
+        lane = progress["lanes"][0]
+        steps[lane] = max(progress["step"], steps.get(lane, 0))
+    return {lane: step for lane, step in steps.items() if step}
 
 
 @pytest.mark.slow
-def test_what_a_driver_that_was_killed_has_asked_for_counts_no_more(finished, command, tmp_path):
+def test_resume_ignores_the_stop_request_of_a_killed_driver(finished, command, tmp_path):
     out = tmp_path / "out"
     shutil.copytree(finished[0], out)
     before = list((out / "records").iterdir())
@@ -36,7 +36,7 @@ def test_what_a_driver_that_was_killed_has_asked_for_counts_no_more(finished, co
 
 
 def _workers(out) -> list[psutil.Process]:
-    """Those that have said what they train, and not that they leave."""
+    """The workers that have reported progress and have not removed it."""
     return [psutil.Process(int(p.stem.rpartition("-")[2])) for p in out.glob("progress/*.json")]
 
 
@@ -49,7 +49,7 @@ def _workers(out) -> list[psutil.Process]:
         ("ray", signal.SIGINT),
     ],
 )
-def test_a_worker_that_is_told_to_go_saves_and_another_goes_on_from_there(command, tmp_path, executor, stop):
+def test_a_terminated_worker_saves_and_another_worker_continues(command, tmp_path, executor, stop):
     out = tmp_path / "out"
     process = command(*LONG, "--executor", executor, "--out", out, start=True, steps="10000000")
     until(lambda: len(_at_work(out)) == 2, process)
@@ -60,11 +60,11 @@ def test_a_worker_that_is_told_to_go_saves_and_another_goes_on_from_there(comman
     (lane,) = (p.name for p in saved)
     (step,) = checkpoints.steps(saved[0])
     assert step > 0
-    # Two are at work again, one of them with the same lane, further on.
+    # Two workers train again. One of them continues the lane after the saved step.
     until(lambda: _at_work(out).get(lane, 0) > step, process)
     until(lambda: len(_at_work(out)) == 2, process)
     assert worker not in _workers(out) and len(_workers(out)) == 2
-    # And the driver, told so, has both save.
+    # After an interrupt of the driver, both workers save.
     at = _at_work(out)
     process.send_signal(stop)
     _, stderr = process.communicate(timeout=60)

@@ -1,4 +1,4 @@
-"""A trial whose worker dies is tried again, five times since it last came further."""
+"""A trial whose worker dies is retried, at most `RETRIES` times without progress in between."""
 
 import shutil
 
@@ -13,17 +13,17 @@ DEATHS = 3 * (RETRIES + 1)
 
 
 class Dying:
-    """A worker that dies `DEATHS` times, every time after it has left what `comes_further` names; then it finishes."""
+    """A worker that dies `DEATHS` times and then finishes. Before each death it makes the directory `checkpoint`."""
 
-    def __init__(self, out, comes_further):
-        self.folder, self.comes_further, self.calls = out / "checkpoints", comes_further, 0
+    def __init__(self, out, checkpoint):
+        self.folder, self.checkpoint, self.calls = out / "checkpoints", checkpoint, 0
 
     def try_trial(self, trial) -> None:
         self.calls += 1
         if self.calls > DEATHS:
             return
-        if self.comes_further:
-            (self.folder / trial["lanes"][0] / self.comes_further.format(self.calls)).mkdir(parents=True)
+        if self.checkpoint:
+            (self.folder / trial["lanes"][0] / self.checkpoint.format(self.calls)).mkdir(parents=True)
         raise WorkerDied("worker 1 ended with signal 9")
 
 
@@ -49,7 +49,7 @@ def local(out, worker):
 
 
 def ray(out, worker):
-    """Without Ray, and with what Tune does: it tries `RETRIES` times again whatever happens in between."""
+    """An executor with Tune's behaviour and without Ray: `_fit` retries `RETRIES` times, with or without progress."""
 
     class Executor(RayExecutor):
         def __init__(self):
@@ -74,15 +74,15 @@ def ray(out, worker):
 
 
 @pytest.mark.parametrize("executor", [local, ray])
-@pytest.mark.parametrize("comes_further", ["step_{:09d}", "step_{:09d}.orbax-checkpoint-tmp", None])
-def test_deaths_count_from_where_a_trial_last_came_further(finished, tmp_path, executor, comes_further):
+@pytest.mark.parametrize("checkpoint", ["step_{:09d}", "step_{:09d}.orbax-checkpoint-tmp", None])
+def test_deaths_are_counted_since_the_last_progress(finished, tmp_path, executor, checkpoint):
     out = tmp_path / "out"
     shutil.copytree(finished[0], out, ignore=shutil.ignore_patterns("workers"))
     lane = next(iter(Manifest.read(out).cells[0].lanes))
-    worker, done, failed = Dying(out, comes_further), [], []
+    worker, done, failed = Dying(out, checkpoint), [], []
     trial = {"id": "0001", "cell": 0, "lanes": [lane], "pack": 1}
     executor(out, worker).run([trial], Settings(), 1, done.append, lambda *what: failed.append(what))
-    if comes_further == "step_{:09d}":
+    if checkpoint == "step_{:09d}":
         assert (worker.calls, len(done), failed) == (DEATHS + 1, 1, [])
     else:
         assert (worker.calls, done) == (RETRIES + 1, [])

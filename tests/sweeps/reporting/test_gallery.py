@@ -1,5 +1,5 @@
-"""The gallery shows every committed figure with the command that asks for its configuration, to the last value; whether
-it is what the records say is asked in test_results.py, of all pages at once."""
+"""The gallery shows every committed figure with a command that gives its exact configuration. test_results.py compares
+the page with the records."""
 
 import dataclasses
 import json
@@ -19,16 +19,16 @@ PAGE = results.GALLERY.read_text()
 
 
 @pytest.mark.parametrize("sweep", SWEEPS.values(), ids=[f"{f.parent.name}/{f.name}" for f in SWEEPS])
-def test_the_command_asks_for_the_configuration(sweep):
+def test_the_command_gives_the_configuration(sweep):
     command = gallery.command(sweep)
     assert f"```sh\n{command}\n```" in PAGE
-    asked = parser().parse_args(shlex.split(command)[3:])
-    values = dict(setting(s) for s in asked.set) | ({"corpus": asked.corpus} if asked.corpus else {})
-    found = experiments.configured(asked.experiment, asked.tier, values)
-    assert experiments.to_dict(found) == sweep["config"] and asked.tier == sweep["tier"]
+    arguments = parser().parse_args(shlex.split(command)[3:])
+    values = dict(setting(s) for s in arguments.set) | ({"corpus": arguments.corpus} if arguments.corpus else {})
+    config = experiments.configured(arguments.experiment, arguments.tier, values)
+    assert experiments.to_dict(config) == sweep["config"] and arguments.tier == sweep["tier"]
 
 
-def test_another_value_is_another_command():
+def test_changed_values_are_in_the_command():
     sweep = SWEEPS[results.COMMITTED / "width_vocab" / "laptop-wikitext2"]
     changed = sweep | {"config": sweep["config"] | {"widths": [32, 64], "head_dim": 8}}
     assert gallery.command(changed).endswith(" --corpus wikitext2 --set head_dim=8 widths=32,64")
@@ -41,7 +41,7 @@ def test_every_committed_figure_is_shown_once_as_bitmap_and_as_vectors():
             assert PAGE.count(f"{place}/{name}") == 1
 
 
-def test_every_experiment_says_what_it_answers():
+def test_every_experiment_names_its_figures_and_the_undrawn_figures():
     for name in experiments.NAMES:
         e = experiments.load(name)
         assert bool(e.paper) == bool(e.answers) and not set(e.answers) & set(e.undrawn)
@@ -59,11 +59,11 @@ def shown(**changes):
     return gallery.Shown(folder, SWEEPS[folder], rows, experiment, claims)._replace(**changes)
 
 
-def test_what_is_shown_follows_the_records_the_claims_and_what_there_is():
+def test_the_page_depends_on_records_claims_and_committed_results():
     place = results.GALLERY.parent
     before = gallery.page([shown()], place)
     assert "**unresolved**: it falls" in before and "commit abc, on cpu" in before
-    missing = re.findall(r"^- .*, figure 5 \(`(\w+)`\): no result has been committed$", before, re.MULTILINE)
+    missing = re.findall(r"^- .*, figure 5 \(`(\w+)`\): no result is committed$", before, re.MULTILINE)
     assert sorted(missing) == ["pretrain_1b", "warmup"]
     other = dataclasses.replace(shown().claims[0], verdict="supported")
     for changed in (
@@ -74,10 +74,10 @@ def test_what_is_shown_follows_the_records_the_claims_and_what_there_is():
         assert gallery.page([changed], place) != before
 
 
-def test_what_stands_beside_no_paper_is_shown_too():
+def test_an_experiment_without_a_paper_is_shown():
     ours = dataclasses.replace(shown().experiment, paper="", answers=())
     page = gallery.page([shown(experiment=ours)], results.GALLERY.parent)
-    assert "## Beside no paper\n\n### width_vocab, tier laptop" in page
+    assert "## Without a paper\n\n### width_vocab, tier laptop" in page
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""Published results carry no places of this machine, and README and docs say what the records say."""
+"""Published results contain no paths of this machine, and README and docs agree with the records."""
 
 import re
 import shutil
@@ -10,35 +10,35 @@ from lvp.training import records
 from sweeps.reporting import results
 
 
-def test_readme_and_claims_are_what_the_committed_records_say():
+def test_readme_and_docs_agree_with_the_committed_records():
     report = results.report()
     assert {results.README, results.REPORT, results.GALLERY, results.EVIDENCE} <= set(report)
     for path, text in report.items():
         assert path.read_text() == text, f"{path.name} is stale: run `python -m sweeps report`"
-        # A marker that no result fills would pass for nothing.
+        # A marker that no result fills would stay unnoticed.
         filled = re.findall(r"<!-- results \S+ -->\n(.*?)<!-- end -->", text, flags=re.DOTALL)
         assert len(filled) == text.count("<!-- results ") and all(filled)
 
 
-def test_every_committed_result_is_whole_and_has_its_figure():
-    found = results.committed()
-    assert found
-    for folder, sweep, rows in found:
+def test_every_committed_result_is_complete_and_has_a_figure():
+    committed = results.committed()
+    assert committed
+    for folder, sweep, rows in committed:
         assert (folder / "figure.png").exists() and (folder / "figure.svg").exists()
         assert {r["sweep"] for r in rows} == {sweep["sweep"], *sweep.get("reused", [])}
         assert {r["tier"] for r in rows} == {sweep["tier"]}
 
 
-def test_a_committed_result_is_found_by_name_and_judged_from_its_records():
-    found = results.result("mean_embedding/laptop-wikitext2")
-    assert found.name == "mean_embedding/laptop-wikitext2" and len(found.table) == len(found.rows)
-    assert found.summary() in results.REPORT.read_text()
-    assert found.figure().get_axes() and {claim.corpus for claim in found.claims()} == {"wikitext2"}
+def test_a_committed_result_by_name():
+    result = results.result("mean_embedding/laptop-wikitext2")
+    assert result.name == "mean_embedding/laptop-wikitext2" and len(result.table) == len(result.rows)
+    assert result.summary() in results.REPORT.read_text()
+    assert result.figure().get_axes() and {claim.corpus for claim in result.claims()} == {"wikitext2"}
     with pytest.raises(InputError, match="did you mean mean_embedding/laptop-wikitext2"):
         results.result("mean_embedding/laptop-wikitext")
 
 
-def test_publishing_leaves_the_machine_behind(finished, monkeypatch, tmp_path):
+def test_a_published_result_has_no_paths_of_the_machine(finished, monkeypatch, tmp_path):
     monkeypatch.setattr(results, "COMMITTED", tmp_path)
     folder = results.publish(finished[0])
     assert folder == tmp_path / "width_vocab" / "smoke-python-docs"

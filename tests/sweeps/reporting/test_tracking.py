@@ -1,4 +1,4 @@
-"""Event files against the records they were made of, as TensorBoard itself reads them."""
+"""TensorBoard reads from the event files what the records contain."""
 
 import json
 import os
@@ -31,21 +31,21 @@ from sweeps.driver.options import Options
 from sweeps.reporting import tracking
 from sweeps.reporting.results import COMMITTED
 from tests.faults.damage import contents, examples, of_json, result_or_one_line
-from tests.sweeps.planted_secrets import SECRETS, telling
+from tests.sweeps.planted_secrets import SECRETS, files_with_secrets
 from tests.sweeps.running import ROOT
 from tests.sweeps.small_disk import fill, named
 
 RUN = ("run", "width_vocab", "--tier", "smoke")
 LOCAL = ("--executor", "local", "--threads", "1", "--quiet")
 TRACK = ("--track", "tensorboard")
-# Three embedding rates by two hidden rates, of which one breaks whatever it trains.
+# Three embedding rates and two hidden rates; lanes with the second hidden rate diverge.
 DIVERGING = {"widths": "16", "hidden_rates": "0.2,9e15", "output_rate_factors": "1", "output_std_factors": "1"}
 DIVERGING |= {"seeds": "0", "steps": "40", "layers": "1", "context": "16", "head_dim": "8"}
 
 
 @pytest.fixture(scope="module")
 def tracked(command, tmp_path_factory):
-    """The directory of a sweep of six lanes, tracked as it ran, three of which diverge."""
+    """The directory of a sweep of six lanes with `--track`. Three lanes diverge."""
     out = tmp_path_factory.mktemp("tracked") / "out"
     with pytest.MonkeyPatch.context() as patch:
         for name, value in SECRETS.items():
@@ -58,14 +58,14 @@ def tracked(command, tmp_path_factory):
 
 @pytest.fixture
 def copy(finished, tmp_path):
-    """A finished sweep that nobody has tracked."""
+    """A finished sweep without tracking files."""
     out = tmp_path / "out"
     shutil.copytree(finished[0], out)
     return out
 
 
 def read(folder, multiplexer=EventMultiplexer):
-    """All runs below a directory, loaded by TensorBoard."""
+    """All runs in a directory, loaded by TensorBoard."""
     runs = multiplexer()
     runs.AddRunsFromDirectory(str(folder))
     runs.Reload()
@@ -77,19 +77,19 @@ def lanes(folder):
 
 
 def series(runs, run):
-    """{tag: [(step, value)]} of a run."""
+    """The scalars of a run: {tag: [(step, value)]}."""
     tags = runs.GetAccumulator(run).Tags()["scalars"]
     return {tag: [(e.step, e.value) for e in runs.Scalars(run, tag)] for tag in tags}
 
 
-def said(outcome):
-    """What a record without measures says, as `series` has it: finite numbers as float32."""
+def expected_series(outcome):
+    """The scalars of a record without measures, in the form of `series`: finite numbers as float32."""
     curve = zip(outcome["curve_steps"], outcome["curve_losses"], strict=True)
-    found = {"curve/train_loss": [(step, loss) for step, loss in curve if loss is not None]}
+    scalars = {"curve/train_loss": [(step, loss) for step, loss in curve if loss is not None]}
     for name in outcome.keys() - {"curve_steps", "curve_losses", "status", "measures"}:
-        found[f"final/{name}"] = [(outcome["steps"], x) for x in (outcome[name],) if x is not None]
-    found["final/diverged"] = [(outcome["steps"], float(outcome["status"] != "finished"))]
-    return {tag: [(step, float(np.float32(x))) for step, x in points] for tag, points in found.items() if points}
+        scalars[f"final/{name}"] = [(outcome["steps"], x) for x in (outcome[name],) if x is not None]
+    scalars["final/diverged"] = [(outcome["steps"], float(outcome["status"] != "finished"))]
+    return {tag: [(step, float(np.float32(x))) for step, x in points] for tag, points in scalars.items() if points}
 
 
 def files(out):
@@ -97,36 +97,36 @@ def files(out):
 
 
 @pytest.mark.slow
-def test_curves_are_the_records(tracked):
-    runs, found = read(tracked / "tensorboard"), records.read(tracked / "records")
-    assert sorted(r["outcome"]["status"] for r in found) == ["diverged"] * 3 + ["finished"] * 3
+def test_curves_agree_with_the_records(tracked):
+    runs, rows = read(tracked / "tensorboard"), records.read(tracked / "records")
+    assert sorted(r["outcome"]["status"] for r in rows) == ["diverged"] * 3 + ["finished"] * 3
     by_lane = {Path(run).name: series(runs, run) for run in runs.Runs()}
-    assert by_lane == {r["hash"]: said(r["outcome"]) for r in found}
-    assert any(loss is None for r in found for loss in r["outcome"]["curve_losses"])  # or it would show nothing
-    assert len({str(x) for x in by_lane.values()}) == 4  # those that broke are alike
+    assert by_lane == {r["hash"]: expected_series(r["outcome"]) for r in rows}
+    assert any(loss is None for r in rows for loss in r["outcome"]["curve_losses"])  # not finite, so not in the curve
+    assert len({str(x) for x in by_lane.values()}) == 4  # the three diverged lanes have equal curves
     assert {str(Path(run).parent) for run in runs.Runs()} == {"d-16-m-300"}  # the cell's label
 
 
 @pytest.mark.slow
-def test_hyperparameters_and_metrics_are_the_records(tracked):
-    """Asked as TensorBoard's HParams page asks: every lane, its configuration, what it came to."""
+def test_hyperparameters_and_metrics_agree_with_the_records(tracked):
+    """The requests are those of TensorBoard's HParams page: all lanes with configuration and metrics."""
     folder = tracked / "tensorboard"
     provider = MultiplexerDataProvider(read(folder, plugin_event_multiplexer.EventMultiplexer), str(folder))
     context = backend_context.Context(base_plugin.TBContext(data_provider=provider))
-    asked = api_pb2.GetExperimentRequest(include_metrics=True)
-    experiment = get_experiment.Handler(RequestContext(), context, "", asked).run()
+    experiment_request = api_pb2.GetExperimentRequest(include_metrics=True)
+    experiment = get_experiment.Handler(RequestContext(), context, "", experiment_request).run()
     metrics = [m.name for m in experiment.metric_infos]
     states = [api_pb2.STATUS_SUCCESS, api_pb2.STATUS_FAILURE]
     request = api_pb2.ListSessionGroupsRequest(slice_size=100, allowed_statuses=states)
     request.col_params.extend(api_pb2.ColParams(metric=m) for m in metrics)
-    found = list_session_groups.Handler(RequestContext(), context, "", request).run()
-    groups = {Path(g.name).name: g for g in found.session_groups}
+    response = list_session_groups.Handler(RequestContext(), context, "", request).run()
+    groups = {Path(g.name).name: g for g in response.session_groups}
     rows = records.read(tracked / "records")
     assert set(groups) == {r["hash"] for r in rows}
     differing = {h.name for h in experiment.hparam_infos if h.differs}
     assert {f"lane.learning_rates.{role}" for role in ("embedding", "hidden")} <= differing
-    alike = {h.name for h in experiment.hparam_infos} - differing
-    assert {"cell.model.width", "cell.model.vocab", "cell.optimizer.kind", "lane.seed"} <= alike
+    equal = {h.name for h in experiment.hparam_infos} - differing
+    assert {"cell.model.width", "cell.model.vocab", "cell.optimizer.kind", "lane.seed"} <= equal
     for row in rows:
         group = groups[row["hash"]]
         hparams = {k: getattr(v, v.WhichOneof("kind")) for k, v in group.hparams.items()}
@@ -134,17 +134,17 @@ def test_hyperparameters_and_metrics_are_the_records(tracked):
         as_text = {k: json.dumps(v, separators=(",", ":")) for k, v in flat.items() if isinstance(v, list)}
         assert hparams == {k: v for k, v in flat.items() if v is not None} | as_text
         assert {m.name.tag: m.value for m in group.metric_values} == {
-            tag: points[-1][1] for tag, points in said(row["outcome"]).items()
+            tag: points[-1][1] for tag, points in expected_series(row["outcome"]).items()
         }
         success = row["outcome"]["status"] == "finished"
         (session,) = group.sessions
         assert session.status == states[not success]
-        taken = session.end_time_secs - session.start_time_secs
-        assert taken == pytest.approx(row["provenance"]["seconds"], abs=1e-3)
+        seconds = session.end_time_secs - session.start_time_secs
+        assert seconds == pytest.approx(row["provenance"]["seconds"], abs=1e-3)
 
 
 @pytest.mark.slow
-def test_done_again_nothing_is_written(tracked, command):
+def test_existing_files_are_not_written_again(tracked, command):
     before = files(tracked)
     assert len(before) == 6
     assert command("resume", tracked, *LOCAL, *TRACK).returncode == 0
@@ -160,8 +160,8 @@ def test_done_again_nothing_is_written(tracked, command):
 
 
 @pytest.mark.slow
-def test_a_resumed_sweep_has_every_lane_once(copy, command, finished):
-    """Two lanes are trained after the others were tracked: one that had been lost, one whose record was damaged."""
+def test_a_resumed_sweep_tracks_every_lane_once(copy, command, finished):
+    """After tracking, two lanes are trained again: the record of the first was lost, that of the second damaged."""
     manifest = Manifest.read(copy)
     lost, damaged = sorted(copy.glob("records/*.jsonl"))[:2]
     lost.unlink()
@@ -173,9 +173,9 @@ def test_a_resumed_sweep_has_every_lane_once(copy, command, finished):
     assert done.returncode == 0, done.stderr
     after = files(copy)
     assert len(after) == 12 and {path: after[path] for path in before} == before
-    runs = read(copy)  # all of the sweep's directory: nothing else in it looks like events
-    found = {Path(run).name: series(runs, run) for run in runs.Runs()}
-    assert found == {r["hash"]: said(r["outcome"]) for r in records.read(finished[0] / "records")}
+    runs = read(copy)  # the sweep's directory has no other event files
+    by_lane = {Path(run).name: series(runs, run) for run in runs.Runs()}
+    assert by_lane == {r["hash"]: expected_series(r["outcome"]) for r in records.read(finished[0] / "records")}
 
 
 KILLED = """
@@ -184,7 +184,7 @@ from sweeps.driver import api
 calls, sync = [], os.fsync
 def killing(number):
     calls.append(number)
-    if len(calls) == 5:  # a file's, then its directory's: the third file is written, not yet renamed
+    if len(calls) == 5:  # each file is synced, then its directory: the third file is written but not renamed
         os.kill(os.getpid(), signal.SIGKILL)
     sync(number)
 os.fsync = killing
@@ -192,7 +192,7 @@ api.track(sys.argv[1], quiet=True)
 """
 
 
-def test_killed_in_mid_writing(copy):
+def test_a_kill_during_writing_leaves_no_incomplete_file(copy):
     done = subprocess.run([sys.executable, "-c", KILLED, copy], cwd=ROOT, check=False)
     assert done.returncode == -signal.SIGKILL
     (leftover,) = (copy / "tensorboard").rglob(".*")
@@ -200,18 +200,18 @@ def test_killed_in_mid_writing(copy):
     assert len(lanes(copy)) == 2
     api.track(copy, quiet=True)
     assert lanes(copy) == Manifest.read(copy).finished()
-    # Under the name that it was about to have it would have been taken for a run.
+    # Control: under a name of an event file, TensorBoard would read the incomplete file as a run.
     other = copy / "tensorboard" / "other"
     other.mkdir()
     os.replace(leftover, other / ".events.out.tfevents.tmp")
     assert len(lanes(copy)) == 13
 
 
-def test_whatever_an_outcome_holds_is_tracked_or_refused_in_one_line(copy):
-    """Records from before they had digests can say anything."""
+def test_any_outcome_is_tracked_or_refused_with_a_one_line_error(copy):
+    """Old records have no digests, so they can hold any values."""
     manifest = Manifest.read(copy)
     path = next(copy.glob("records/*.jsonl"))
-    (whole,), came_to = records.read(path), []
+    (whole,), refused = records.read(path), []
     for other in copy.glob("records/*.jsonl"):
         if other != path:
             other.unlink()
@@ -221,13 +221,13 @@ def test_whatever_an_outcome_holds_is_tracked_or_refused_in_one_line(copy):
     def check(damaged):
         path.write_text(json.dumps(whole | (damaged if isinstance(damaged, dict) else {})))
         shutil.rmtree(copy / "tensorboard", ignore_errors=True)
-        came_to.append(isinstance(result_or_one_line(lambda: tracking.track(manifest, "tensorboard")), InputError))
+        refused.append(isinstance(result_or_one_line(lambda: tracking.track(manifest, "tensorboard")), InputError))
 
     check()
-    assert {True, False} <= set(came_to)
+    assert {True, False} <= set(refused)
 
 
-def test_a_full_disk_is_named(finished, command, disk):
+def test_a_full_disk_gives_a_one_line_error(finished, command, disk):
     out = disk / "out"
     shutil.copytree(finished[0], out, ignore=shutil.ignore_patterns("checkpoints", "workers"))
     filler = fill(disk)
@@ -240,27 +240,27 @@ def test_a_full_disk_is_named(finished, command, disk):
 
 
 @pytest.mark.slow
-def test_nothing_of_the_machine_is_told(tracked, monkeypatch, tmp_path):
+def test_files_contain_nothing_about_the_machine(tracked, monkeypatch, tmp_path):
     out = tmp_path / "out"
     shutil.copytree(tracked, out, ignore=shutil.ignore_patterns("tensorboard"))
     monkeypatch.setattr(socket, "gethostname", lambda: "planted-host")
     again = api.track(out, quiet=True)
     words = ["planted", str(tmp_path), str(tracked), str(Path.home()), str(ROOT)]
 
-    def told(folder):
+    def words_in(folder):
         text = b"".join(bytes(path.relative_to(folder)) + content for path, content in contents(folder).items())
         return [word for word in words if word.encode() in text]
 
     for folder in (tracked / "tensorboard", again):
-        assert len(contents(folder)) == 6 and telling(folder) == set() and told(folder) == []
-    EventsWriter(str(again / "control")).close()  # tensorboardX's own, which names its file by the machine
-    assert told(again) == ["planted"]
+        assert len(contents(folder)) == 6 and files_with_secrets(folder) == set() and words_in(folder) == []
+    EventsWriter(str(again / "control")).close()  # control: tensorboardX puts the host's name into the file's name
+    assert words_in(again) == ["planted"]
     (again / "control").write_text(" ".join(words[1:]))
-    assert told(again) == words
+    assert words_in(again) == words
 
 
 @pytest.mark.slow
-def test_unknown_tool_and_missing_package_are_one_line(tracked, command, monkeypatch, tmp_path):
+def test_unknown_tool_and_missing_package_give_one_line_errors(tracked, command, monkeypatch, tmp_path):
     before = files(tracked)
     done = command(*RUN, "--out", tmp_path / "out", "--track", "wandb")
     assert (done.returncode, done.stderr) == (2, "sweeps: unknown tracker 'wandb'; known: tensorboard\n")
@@ -274,37 +274,37 @@ def test_unknown_tool_and_missing_package_are_one_line(tracked, command, monkeyp
 
 
 def committed(name):
-    """The first record of a committed result, and an entry with a cell like its own."""
+    """The first record of a committed result, and an entry with an equal cell."""
     sweep, row = json.loads((COMMITTED / name / "sweep.json").read_text()), records.read(COMMITTED / name)[0]
     config = experiments.configured(sweep["experiment"], sweep["tier"], sweep["config"])
     cell = experiments.load(sweep["experiment"]).cells(config)[0].cell
     return row, Entry("", replace(cell, **{k: row["outcome"][k] for k in ("steps",) if k in row["outcome"]}), None, {})
 
 
-def points(found, tag):
-    return [(step, values[tag]) for step, values in sorted(found.items()) if tag in values]
+def points(scalars, tag):
+    return [(step, values[tag]) for step, values in sorted(scalars.items()) if tag in values]
 
 
-def test_measures_stand_after_the_steps_that_were_measured():
+def test_measures_are_at_the_measured_steps():
     row, entry = committed("pretrain_1b/laptop-wikitext2")
     losses, steps = row["outcome"]["measures"]["validation"]["loss"], row["config"]["cell"]["measured_steps"]
     expected = [(step + 1, loss) for step, loss in zip(steps, losses, strict=True)]
-    found = tracking.scalars(entry, row["outcome"])
-    assert points(found, "measures/validation.loss") == expected
-    assert points(found, "curve/train_loss")[-1][0] == expected[-1][0] == row["outcome"]["steps"]
+    scalars = tracking.scalars(entry, row["outcome"])
+    assert points(scalars, "measures/validation.loss") == expected
+    assert points(scalars, "curve/train_loss")[-1][0] == expected[-1][0] == row["outcome"]["steps"]
     nested = row["outcome"] | {"measures": {"a": {"b": [[x, None] for x in losses]}}}
-    found = tracking.scalars(entry, nested)
-    assert points(found, "measures/a.b.0") == expected and points(found, "measures/a.b.1") == []
+    scalars = tracking.scalars(entry, nested)
+    assert points(scalars, "measures/a.b.0") == expected and points(scalars, "measures/a.b.1") == []
     with pytest.raises(ValueError, match="zip"):
         tracking.scalars(entry, row["outcome"] | {"measures": {"a": losses[1:]}})
 
-    row, entry = committed("large_updates/laptop-digits")  # measured after parts of the steps, the last after all
-    found = points(tracking.scalars(entry, row["outcome"]), "measures/dead.all")
-    assert [x for _, x in found] == row["outcome"]["measures"]["dead"]["all"]
-    assert found[-1][0] == row["outcome"]["steps"]
+    row, entry = committed("large_updates/laptop-digits")
+    dead = points(tracking.scalars(entry, row["outcome"]), "measures/dead.all")
+    assert [x for _, x in dead] == row["outcome"]["measures"]["dead"]["all"]
+    assert dead[-1][0] == row["outcome"]["steps"]
 
 
-def test_a_calculation_has_what_it_came_to_and_no_steps():
+def test_a_calculation_has_final_numbers_at_step_0():
     row, entry = committed("token_frequencies/laptop-wikitext2")
     numbers = {f"final/{k}": v for k, v in row["outcome"].items() if isinstance(v, int | float)}
     assert len(numbers) > 5

@@ -1,4 +1,4 @@
-"""A lane's bits do not depend on JAX_… variables; what they do depend on is recorded and compared."""
+"""A lane's bits do not depend on JAX_… variables. The environment on which they depend is recorded and compared."""
 
 import dataclasses
 import json
@@ -23,7 +23,7 @@ from tests.faults.ledger import record
 from tests.lvp.data.tokens.texts import some_text
 from tests.sweeps.running import ROOT, TINY, outcomes
 
-# Values of the variables that change a lane, or end it, where a worker takes them over.
+# Values of variables that would change or end a lane if the worker did not replace them.
 VARIABLES = {
     "JAX_THREEFRY_PARTITIONABLE": "0",
     "JAX_DEFAULT_PRNG_IMPL": "rbg",
@@ -67,7 +67,7 @@ def begun(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def usual(begun, tmp_path_factory):
-    """The outcomes of its lanes where no variable is set. Their records name the environment."""
+    """The outcomes of the sweep's lanes without variables. Checks that their records name the environment."""
     out, present = tmp_path_factory.mktemp("usual") / "out", environment.present()
     lanes = trained(begun, out, {})
     assert len(lanes) == 3
@@ -77,10 +77,11 @@ def usual(begun, tmp_path_factory):
 
 
 def trained(manifest, out, variables, options="fixed", checkpoint_at=None):
-    """The outcomes of the lanes, trained in a process with these variables; {} where it fails.
+    """The outcomes of the lanes, trained in a process with the variables; {} if it fails.
 
-    checkpoint_at: the step of checkpoints from which all lanes but the first continue. A process without variables made
-      them.
+    Args:
+      checkpoint_at: a step. All lanes but the first continue from checkpoints of this step, which are made without the
+        variables.
     """
     manifest = dataclasses.replace(manifest, out=out)
     manifest.begin()
@@ -106,7 +107,7 @@ def _save_checkpoints(manifest, step):
             checkpoints.save(manifest.checkpoint_path(h), step, jax.tree.map(np.asarray, state), h)
 
 
-def test_variables_of_jax_do_not_change_a_lane_at_its_start_or_in_its_middle(begun, usual, tmp_path):
+def test_variables_of_jax_do_not_change_new_or_resumed_lanes(begun, usual, tmp_path):
     lanes = trained(begun, tmp_path / "out", VARIABLES, checkpoint_at=5)
     wrong = sum(lanes[h] != usual[h] for h in lanes)
     record("JAX_ variables are set at resume", len(VARIABLES), len(usual) - len(lanes), repeated=0, wrong=wrong)
@@ -115,18 +116,18 @@ def test_variables_of_jax_do_not_change_a_lane_at_its_start_or_in_its_middle(beg
     assert sorted(resumed) == [0, 5, 5]
 
 
-def test_control_without_the_setting_the_numbers_differ(begun, usual, tmp_path):
+def test_control_a_variable_changes_lanes_without_fixed_options(begun, usual, tmp_path):
     other = trained(begun, tmp_path / "out", {"JAX_THREEFRY_PARTITIONABLE": "0"}, options="as it is")
     assert len(other) == 3 and all(other[h] != usual[h] for h in usual)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", VARIABLES)
-def test_each_variable(begun, usual, tmp_path, name):
+def test_no_variable_alone_changes_a_lane(begun, usual, tmp_path, name):
     assert trained(begun, tmp_path / "out", {name: VARIABLES[name]}, checkpoint_at=5) == usual
 
 
-# Without effect on a lane that does not diverge: no softmax or Gumbel of JAX's, no implicit key, no wrong rank.
+# Variables without effect on a lane that does not diverge.
 HARMLESS = (
     "SOFTMAX_CUSTOM_JVP",
     "HIGH_DYNAMIC_RANGE_GUMBEL",
@@ -139,11 +140,11 @@ HARMLESS = (
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", [name for name in VARIABLES if not name.endswith(HARMLESS)])
-def test_control_each_variable_without_the_setting(begun, usual, tmp_path, name):
+def test_control_each_variable_changes_lanes_without_fixed_options(begun, usual, tmp_path, name):
     assert trained(begun, tmp_path / "out", {name: VARIABLES[name]}, options="as it is") != usual
 
 
-def test_the_users_own_options_stand_after_a_trial():
+def test_the_users_options_are_restored_after_a_trial():
     jax.config.update("jax_enable_x64", True)
     try:
         with environment.fixed_options():
@@ -173,7 +174,7 @@ def _with_changed(manifest, out, change):
 
 
 @pytest.mark.parametrize("what", CHANGES)
-def test_another_environment_is_refused_in_one_line(begun, tmp_path, what):
+def test_another_environment_gives_a_one_line_error(begun, tmp_path, what):
     change, says = CHANGES[what]
     manifest = _with_changed(begun, tmp_path / "out", change)
     with pytest.raises(InputError, match="--allow-other-version") as refused:
@@ -181,26 +182,28 @@ def test_another_environment_is_refused_in_one_line(begun, tmp_path, what):
     assert says in str(refused.value) and "\n" not in str(refused.value)
 
 
-def test_it_is_allowed_on_request_and_said(begun, tmp_path):
+def test_another_environment_is_allowed_on_request_with_a_message(begun, tmp_path):
     manifest = _with_changed(begun, tmp_path / "out", CHANGES["jax"][0])
-    said, options = [], Options(executor="local", allow_other_version=True)
-    same, present = api._in_its_environment(manifest, options, said.append)
-    assert same == manifest and present["versions"]["jax"] == jax.__version__  # for the next session to compare
-    assert len(said) == 1 and f"jax 0.0.1 (now {jax.__version__})" in said[0]
+    printed, options = [], Options(executor="local", allow_other_version=True)
+    same, present = api._in_its_environment(manifest, options, printed.append)
+    assert (
+        same == manifest and present["versions"]["jax"] == jax.__version__
+    )  # the manifest keeps the first environment
+    assert len(printed) == 1 and f"jax 0.0.1 (now {jax.__version__})" in printed[0]
     assert "--allow-other-version" in options.where()
 
 
-def test_a_manifest_without_environment_gets_the_present_one_and_says_so(begun, tmp_path):
+def test_a_manifest_without_environment_gets_the_present_environment_with_a_message(begun, tmp_path):
     dataclasses.replace(begun, out=tmp_path / "out", environment=None).begin()
-    for name in ("manifest.json", "manifest.copy.json"):  # as it was before there was one
+    for name in ("manifest.json", "manifest.copy.json"):  # manifests of earlier versions have no environment
         content = json.loads((tmp_path / "out" / name).read_text())
         del content["environment"], content["digest"]
         content["digest"] = records.config_hash(content)
         (tmp_path / "out" / name).write_text(json.dumps(content))
     (tmp_path / "out" / "manifest.copy.json").unlink()
-    said = []
-    api._in_its_environment(Manifest.read(tmp_path / "out"), Options(executor="local"), said.append)
-    assert len(said) == 1 and "does not say" in said[0]
+    printed = []
+    api._in_its_environment(Manifest.read(tmp_path / "out"), Options(executor="local"), printed.append)
+    assert len(printed) == 1 and "has no recorded environment" in printed[0]
     assert Manifest.read(tmp_path / "out").environment == environment.present()
 
 
@@ -216,6 +219,6 @@ def test_a_worker_with_another_environment_trains_nothing(begun, tmp_path):
     drivers = environment.present() | {"device": "tpu v9"}
     worker = Worker(manifest.out, Settings(pin=False, environment=drivers))
     lanes = list(manifest.cells[0].lanes)
-    with pytest.raises(RuntimeError, match="another environment than the driver: device tpu v9"):
+    with pytest.raises(RuntimeError, match="the environment of .* is not the driver's: device tpu v9"):
         worker.run_trial({"id": "0", "cell": 0, "pack": 1, "lanes": lanes})
     assert not outcomes(manifest.out)

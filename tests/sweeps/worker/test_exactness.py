@@ -1,5 +1,5 @@
-"""A lane's numbers are its own: whatever a worker ran before, in whatever order, and whoever prepares the data beside
-it, they are the same to the bit."""
+"""A lane's bits do not depend on what its worker ran before, on the order of lanes, or on other processes that prepare
+the same data."""
 
 import dataclasses
 import os
@@ -19,14 +19,14 @@ from tests.sweeps.running import ROOT, outcomes
 
 @pytest.fixture
 def settings(finished, cache, monkeypatch):
-    """As the finished sweep's workers had them, but for their cores."""
+    """The settings of the finished sweep's workers."""
     monkeypatch.setenv("JAX_PLATFORMS", "cpu")
     packing = Manifest.read(finished[0]).packing
     return Settings(threads=packing["threads"], pin=True, compile_cache=str(cache / "xla"))
 
 
-def anew(finished, out):
-    """The finished sweep without its records."""
+def without_records(finished, out):
+    """Makes the directory `out` of the finished sweep without its records, and returns the finished manifest."""
     manifest = Manifest.read(finished[0])
     copy = dataclasses.replace(manifest, out=out)
     copy.begin()
@@ -35,13 +35,13 @@ def anew(finished, out):
 
 
 @pytest.mark.slow
-def test_lanes_in_any_order_in_used_and_fresh_workers(finished, settings, tmp_path):
-    """All lanes of both cells from last to first in one worker, cells taking turns; then one lane alone in a fresh one:
-    the bits of the sweep whose two workers took them in order."""
-    manifest = anew(finished, tmp_path / "used")
+def test_bits_do_not_depend_on_order_or_on_earlier_lanes(finished, settings, tmp_path):
+    """One worker trains all lanes from last to first, alternating between the cells. A new worker trains one lane. All
+    have the bits of the finished sweep, whose two workers trained the lanes in order."""
+    manifest = without_records(finished, tmp_path / "used")
     first, second = (list(entry.lanes) for entry in manifest.cells)
     pairs = zip(second[::-1], first[::-1], strict=True)
-    order = [each for ours, theirs in pairs for each in ((1, ours), (0, theirs))]
+    order = [lane for second_lane, first_lane in pairs for lane in ((1, second_lane), (0, first_lane))]
     worker = Process(tmp_path / "used", settings, 0)
     try:
         for number, (cell, h) in enumerate(order):
@@ -50,19 +50,19 @@ def test_lanes_in_any_order_in_used_and_fresh_workers(finished, settings, tmp_pa
         worker.end()
     assert outcomes(tmp_path / "used") == outcomes(finished[0])
 
-    anew(finished, tmp_path / "fresh")
-    last = order[-1]  # that the other worker trained after all others
-    worker = Process(tmp_path / "fresh", settings, 0)
+    without_records(finished, tmp_path / "new")
+    last = order[-1]  # the other worker trained it last
+    worker = Process(tmp_path / "new", settings, 0)
     try:
         worker.call("run_trial", {"id": "0", "cell": last[0], "pack": 1, "lanes": [last[1]]})
     finally:
         worker.end()
-    assert outcomes(tmp_path / "fresh") == {last[1]: outcomes(finished[0])[last[1]]}
+    assert outcomes(tmp_path / "new") == {last[1]: outcomes(finished[0])[last[1]]}
 
 
 @pytest.mark.slow
-def test_sweeps_that_prepare_one_corpus_at_once(tmp_path):
-    """Two drivers on an empty cache: both come to the end, on the files that one alone makes."""
+def test_two_sweeps_prepare_one_corpus_at_the_same_time(tmp_path):
+    """Two drivers start with an empty cache. Both finish, and the cache has the same files as after one driver."""
     environment = os.environ | {"JAX_PLATFORMS": "cpu", "LVP_CACHE": str(tmp_path / "cache")}
     (tmp_path / "text").write_text(some_text(8000))
     words = [sys.executable, "-m", "sweeps", "run", "token_frequencies", "--tier", "smoke", "--executor", "local"]
@@ -76,14 +76,14 @@ def test_sweeps_that_prepare_one_corpus_at_once(tmp_path):
         _, stderr = driver.communicate(timeout=300)
         assert (driver.returncode, stderr) == (0, b"")
 
-    def made(folder):
-        """By name, but for locks."""
+    def files(folder):
+        """The contents of a directory's files by path, without lock files."""
         return {path.relative_to(folder): x for path, x in contents(folder).items() if path.suffix != ".lock"}
 
     for vocab in (300, 350):
-        asked = {"vocab": vocab, "slice_bytes": None, "valid_bytes": None, "cache": tmp_path / "alone"}
-        data.prepare(f"text:{tmp_path / 'text'}", **asked)
-    assert made(tmp_path / "cache" / "data") == made(tmp_path / "alone")
+        settings = {"vocab": vocab, "slice_bytes": None, "valid_bytes": None, "cache": tmp_path / "alone"}
+        data.prepare(f"text:{tmp_path / 'text'}", **settings)
+    assert files(tmp_path / "cache" / "data") == files(tmp_path / "alone")
     first, second = (
         {h: (o["tokens"], o["shown_frequencies"]) for h, o in outcomes(tmp_path / name).items()} for name in "ab"
     )

@@ -1,4 +1,4 @@
-"""The flag that stops a process: its first reason stays, and one check reads each file once."""
+"""`Stop` keeps its first reason, and one check reads each file at most once."""
 
 import ast
 import errno
@@ -13,7 +13,7 @@ from tests.sweeps.running import ROOT
 
 
 class Files:
-    """The files of a sweep that a check reads, with a count of the reads of each."""
+    """The files of a sweep that a check reads. Counts the reads of each file."""
 
     def __init__(self, leave=(), sessions=()):
         self.leave, self.sessions, self.reads = list(leave), list(sessions), {"leave": 0, "session": 0}
@@ -31,7 +31,7 @@ class Files:
         return session
 
 
-def test_the_first_reason_stays():
+def test_the_first_reason_is_kept():
     stop = Stop()
     assert stop.reason is None
     stop.set(Reason.SIGTERM)
@@ -44,21 +44,21 @@ def test_a_check_reads_each_file_once():
     stop, files = Stop(), Files(leave=[False, True, False])
     assert stop.check(files, "mine") is None and files.reads == {"leave": 1, "session": 1}
     assert stop.check(files, "mine") is Reason.ASKED_BY_DRIVER and files.reads == {"leave": 2, "session": 2}
-    # The file may go before the worker has saved: the reason stays.
+    # The driver may remove the file before the worker has saved. The reason is kept.
     assert stop.check(files, "mine") is Reason.ASKED_BY_DRIVER and files.reads["leave"] == 2
     stop.set(Reason.SIGTERM)
     assert stop.reason is Reason.ASKED_BY_DRIVER
 
 
 @pytest.mark.parametrize("earlier", [None, Reason.SIGTERM, Reason.ASKED_BY_DRIVER])
-def test_a_sweep_that_was_taken_over_or_moved_is_never_written(earlier):
+def test_taken_over_and_moved_take_precedence(earlier):
     stop = Stop()
     if earlier is not None:
         stop.set(earlier)
     assert stop.check(Files(leave=[True], sessions=["another"]), "mine") is Reason.TAKEN_OVER
     for number in (errno.ENOENT, errno.ESTALE, errno.ENOTCONN):
         assert stop.check(Files(leave=[True], sessions=[OSError(number, "gone")]), "mine") is Reason.MOVED
-    # An error of the machine does not say that the directory has gone.
+    # Another error does not mean that the directory has gone.
     assert stop.check(Files(sessions=[OSError(errno.EMFILE, "too many")]), "mine") is earlier
     assert stop.check(Files(sessions=["another"]), None) is earlier  # a worker in the driver's process has no session
 
@@ -74,7 +74,7 @@ def test_a_sweep_that_was_taken_over_or_moved_is_never_written(earlier):
 )
 def test_workers_that_share_a_mesh_stop_for_the_same_reason(reasons, agreed, monkeypatch):
     monkeypatch.setattr("lvp.parallel.processes.gathered", lambda own: np.array([[int(r)] for r in reasons]))
-    worker = object.__new__(Worker)  # without a mesh and its processes
+    worker = object.__new__(Worker)  # no mesh and no other processes are needed
     worker.settings, worker.stop = Settings(hosts=2), Stop()
     assert worker._stop_reason(Files()) is agreed
 
@@ -87,7 +87,7 @@ def test_every_reason_ends_a_process_with_its_code(reason, monkeypatch):
     assert codes == [EXIT_CODES[reason]]
 
 
-def test_processes_end_in_one_place():
+def test_only_stop_py_ends_processes():
     calls = [
         path.relative_to(ROOT)
         for path in sorted((ROOT / "sweeps").rglob("*.py"))

@@ -119,7 +119,11 @@ def test_cifar_10_is_read_in_file_order(tmp_path, folder):
 def test_the_python_version_is_refused_and_the_right_archive_named(tmp_path, folder):
     (tmp_path / "in" / folder).mkdir(parents=True)
     (tmp_path / "in" / folder / "data_batch_1").write_bytes(b"a pickle")
-    refused(f"cifar10:{tmp_path / 'in'}", "Python version, which is not read: unpack .*binary.tar.gz instead", tmp_path)
+    refused(
+        f"cifar10:{tmp_path / 'in'}",
+        "Python version, which lvp does not read; unpack .*binary.tar.gz instead",
+        tmp_path,
+    )
 
 
 def test_a_changed_file_is_detected(tmp_path):
@@ -290,7 +294,7 @@ def drawn(path, shape=(9, 9, 3), mode=None):
 @pytest.mark.parametrize(
     "change, message",
     [
-        (replace("train/cat/b.png", b"no image"), r"cat/b\.png is not an image"),
+        (replace("train/cat/b.png", b"no image"), r"cat/b\.png cannot be read as an image"),
         (lambda d: (d / "test/dog/y.png").write_bytes((d / "test/dog/y.png").read_bytes()[:90]), r"y\.png .*truncated"),
         (drawn("test/dog/w.png", (9, 8, 3)), r"w\.png is not square: it is 8 × 9 with 3 channels"),
         (drawn("test/dog/w.png", (8, 8, 3)), r"w\.png is 8 × 8 with 3 channels, but .*cat/a\.PNG is 9 × 9"),
@@ -316,8 +320,8 @@ def test_bad_folders_give_a_one_line_error(tmp_path, change, message):
         ("digit", r"unknown images 'digit'; did you mean digits\?"),
         ("", "there are digits, cifar10"),
         ("digits:8", "take no argument"),
-        ("images", "name no directory; write images:DIR"),
-        ("cifar10:", "name no directory; write cifar10:DIR"),
+        ("images", "need a directory; write images:DIR"),
+        ("cifar10:", "need a directory; write cifar10:DIR"),
         ("cifar10:{dir}/missing", "no CIFAR-10 at .*missing: no such directory; pass cifar10:DIR"),
         ("cifar10:{dir}", "no CIFAR-10 in .*; pass cifar10:DIR"),
         ("images:{dir}/missing", "cannot read .*missing/train: No such file"),

@@ -57,7 +57,7 @@ def test_a_stream_continues_from_every_position(directory, tmp_path):
 
 def test_one_of_several_texts_must_be_named(directory, tmp_path):
     prepare(directory, {"train": TRAIN[:30]}, names=("title", "text"))
-    with pytest.raises(InputError, match=r"several texts \(text, title\): add #text, say"):
+    with pytest.raises(InputError, match=r"several texts \(text, title\): add #text, for example"):
         data.load("tfds:lvp_texts", cache=tmp_path)
     corpus = data.load("tfds:lvp_texts#title", cache=tmp_path)
     assert corpus.train == ended(TRAIN[:27]) and corpus.spec == "tfds:lvp_texts:1.0.0#title"
@@ -68,10 +68,15 @@ def test_one_of_several_texts_must_be_named(directory, tmp_path):
 @pytest.mark.parametrize(
     "splits, more, spec, message",
     [
-        ({"train": ["a"] * 9}, {}, "lvp_texts", "no split but train, of which a tenth of 9 documents is none"),
+        (
+            {"train": ["a"] * 9},
+            {},
+            "lvp_texts",
+            "only the split train, and its 9 documents are too few to hold a tenth out",
+        ),
         ({"test": ["a"]}, {}, "lvp_texts", "has no split train, but test"),
         ({"train": ["a"]}, {"names": ()}, "lvp_texts", "has no text, but n"),
-        ({"train": ["a"]}, {}, "", "names no dataset"),
+        ({"train": ["a"]}, {}, "", "needs a dataset"),
         ({"train": ["a"]}, {}, "lvp_text:1.0.0", "TFDS has no dataset 'lvp_text:1.0.0' in .*"),
         (None, {}, "lvp_texts", r"cannot prepare tfds:lvp_texts here \(no way to the archive\); prepare it as array_r"),
     ],

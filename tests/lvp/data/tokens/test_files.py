@@ -174,19 +174,19 @@ def unfinished(out):
     [
         (
             truncated,
-            r"train.npy is truncated: \d+ bytes expected, \d+ found; delete it and make it again: python -m lvp",
+            r"train.npy is truncated: \d+ bytes expected, got \d+; delete it and make it again: python -m lvp",
         ),
-        (longer, r"valid.npy is longer than it was written: \d+ bytes expected, \d+ found"),
+        (longer, r"valid.npy is longer than it was written: \d+ bytes expected, got \d+"),
         (gone, "cannot read .*valid.npy: No such file"),
         (another_header, r"train.npy is damaged: its header is not that of \d+ tokens of uint16"),
         (another_tokenizer, "tokenizer.model is not the tokenizer that made the tokens .*fingerprint"),
         (no_tokenizer, "tokenizer.model is not the tokenizer"),
-        (outside, "train.npy holds token 300, outside of its vocabulary of 300"),
-        (another_token, "train.npy is damaged: not the tokens that were written"),
+        (outside, "train.npy contains token 300, but its vocabulary is 300"),
+        (another_token, "train.npy is damaged: it differs from its digest"),
         (another_record, "meta.json is damaged"),
         (no_record, "meta.json is damaged"),
         (another_format, "meta.json has format 99, not 1"),
-        (unfinished, "are unfinished; this goes on with them: python -m lvp tokenize text:/a --vocab 300 --out /b"),
+        (unfinished, "are unfinished; continue with: python -m lvp tokenize text:/a --vocab 300 --out /b"),
         (shutil.rmtree, "no tokens in"),
     ],
 )
@@ -214,10 +214,10 @@ def test_a_large_file_is_only_sampled(out, monkeypatch):
 @pytest.mark.parametrize(
     "change, message",
     [
-        ({"vocab": 512}, "are of a vocabulary of 300, not 512: set that, or tokenize again"),
+        ({"vocab": 512}, "are of a vocabulary of 300, not 512: set vocab to 300, or tokenize again"),
         ({"slice_bytes": 1}, "the training part of .* is too small: 1 bytes make 1 tokens"),
         ({"valid_bytes": 0}, "valid_bytes=0"),
-        ({"spec": "tokens:"}, "names no path"),
+        ({"spec": "tokens:"}, "needs a path"),
         ({"spec": "token:x"}, r"unknown corpus 'token:x'; did you mean tokens\?"),
     ],
 )
@@ -229,7 +229,7 @@ def test_unsuitable_settings_are_refused(made, tmp_path, change, message):
 
 
 def test_tokens_cannot_be_loaded_as_text(made, tmp_path):
-    with pytest.raises(InputError, match="is tokens, not text"):
+    with pytest.raises(InputError, match="has tokens, but a text is needed"):
         data.load(f"tokens:{made / '300'}", cache=tmp_path)
 
 

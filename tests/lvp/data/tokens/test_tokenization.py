@@ -157,7 +157,7 @@ def test_a_state_that_differs_from_its_tokens_is_noticed(settings, whole, tmp_pa
     part = out / "train.npy.part"
     if lost == "tokens":
         os.truncate(part, part.stat().st_size - 1)
-        with pytest.raises(InputError, match=r"train.npy.part is truncated: \d+ bytes expected, \d+ found; delete"):
+        with pytest.raises(InputError, match=r"train.npy.part is truncated: \d+ bytes expected, got \d+; delete"):
             run(settings, out)
         return
     state = token_files.unfinished(out)
@@ -270,22 +270,22 @@ def test_unusable_input_gives_a_one_line_error_and_overwrites_nothing(settings, 
     spec, vocab, new = settings.spec, "--vocab=300", tmp_path / "new"
     before = files(out) | files(other)
     for words, message in (
-        (["text:" + str(large), vocab, "--out", out], "holds the tokens of other settings (spec text:"),
+        (["text:" + str(large), vocab, "--out", out], "holds tokens made with other settings (spec text:"),
         ([spec, "--vocab=301", "--out", out], "other settings (vocab 300, not 301)"),
         ([spec, vocab, "--out", out, "--limit=5"], "(valid-bytes 4000, not 10000000)"),
         ([spec, vocab, "--out", other], "holds other files (mine.txt)"),
         ([spec, vocab, "--out", large], "is not a directory"),
         ([spec, vocab, "--out", large / "below"], "cannot write --out"),
         (["text:/no/such", vocab, "--out", new], "/no/such: No such file"),
-        (["zipf", vocab, "--out", new], "zipf is tokens, not text"),
-        (["tokens:x", vocab, "--out", new], "is tokens, not text"),
+        (["zipf", vocab, "--out", new], "zipf has tokens, but a text is needed"),
+        (["tokens:x", vocab, "--out", new], "has tokens, but a text is needed"),
         (["txt:x", vocab, "--out", new], "did you mean text?"),
         ([f"text:{large}", "--vocab=5000", "--out", new], "5000 is too large: this corpus supports at most"),
         ([f"text:{tiny}", "--vocab=256", "--out", new, "--limit=1"], "training text is too small: 1 bytes make 1 tok"),
         ([f"text:{binary}", "--vocab=256", "--out", new], "binary.txt is binary"),
-        ([spec, "--vocab=255", "--out", new], "the smallest vocabulary, the bytes, is 256"),
+        ([spec, "--vocab=255", "--out", new], "must be at least 256, the number of bytes"),
         ([spec, vocab, "--out", new, "--limit=0"], "--limit 0: must be a positive"),
-        ([spec, vocab, "--out", new, "--tokenizer", model], "is not a tokenizer that was made here"),
+        ([spec, vocab, "--out", new, "--tokenizer", model], "is not a tokenizer made by lvp"),
         ([spec, vocab, "--out", new, "--tokenizer", new], "cannot read --tokenizer"),
         ([spec, "--vocab=301", "--out", new, given], "has 300 tokens, but --vocab says 301"),
     ):
@@ -313,7 +313,7 @@ def test_a_text_that_changed_since_the_start_is_refused(settings, whole, tmp_pat
     changing = replace(settings, spec=f"text:{path}")
     with (
         monkeypatch.context() as patch,
-        pytest.raises(KeyboardInterrupt, match="goes on: python -m lvp tokenize text:"),
+        pytest.raises(KeyboardInterrupt, match="continue with: python -m lvp tokenize text:"),
     ):
         patch.setattr(token_files.Appender, "finish", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt()))
         run(changing, tmp_path / "out")
