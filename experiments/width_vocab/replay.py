@@ -8,10 +8,10 @@ from experiments.width_vocab.analysis import optima
 from experiments.width_vocab.config import READINGS, Config, cells
 from lvp.analysis.slopes import Slope
 
-MAKE_FIGURE = {"widths": (32, 48, 64, 96), "rates": slice(1, None), "seeds": (0, 1), "steps": 1200}
+MAKE_FIGURE: dict = {"widths": (32, 48, 64, 96), "rates": slice(1, None), "seeds": (0, 1), "steps": 1200}
 """The lanes of `make figure`, as fields of the laptop tier. A slice selects from the sweep's rates."""
 
-_REPLAYED = (
+_REPLAYED: tuple[dict, ...] = (
     {},
     {"rates": slice(1, None), "seeds": (0, 1)},
     {"widths": (32, 48, 64, 96), "rates": slice(1, None), "seeds": (0, 1)},

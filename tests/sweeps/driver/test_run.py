@@ -180,9 +180,7 @@ def test_a_process_that_holds_the_accelerator_trains_in_itself(finished, cache, 
         (("rum",), {}, "did you mean run"),
     ],
 )
-def test_bad_input_gives_a_one_line_error_and_exit_code_2_and_writes_nothing(
-    command_here, tmp_path, words, settings, says
-):
+def test_bad_input_gives_a_one_line_error_and_writes_nothing(command_here, tmp_path, words, settings, says):
     out = tmp_path / "out"
     given = (*words, "--out", out) if words[0] == "run" and "--out" not in words else words
     process = command_here(*given, **settings)
