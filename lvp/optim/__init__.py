@@ -8,6 +8,8 @@
 
 - `parametrized(factory, rule, ...)` builds an optax factory once per role, with the role's rate and decay from a
   table of `lvp.parametrization`. `learning_rate` is the hidden matrices' rate unless the table says otherwise.
+- `transfer(factory, base=..., target=..., rule=...)` takes settings tuned at one width, vocabulary, depth, batch and
+  horizon to another.
 - `by_role(factory, rates, ...)` is the function below it: your own rate (and decay) per role.
 - `scale_by_role(factors)` is a transform to chain after an optimizer whose update is linear in the rate.
 - `describe(...)` lists every parameter's init std, learning rate and decay. `initialize(...)` draws parameters with
@@ -36,6 +38,7 @@ from lvp.optim.representation_change import (
 )
 from lvp.optim.rotational import lion_ar, normalize_by_average_norm, rotate_by_learning_rate, rotational_adamw
 from lvp.optim.schedules import trapezoid
+from lvp.optim.transfer import transfer
 
 __all__ = [
     "adamw",
@@ -59,5 +62,6 @@ __all__ = [
     "scale_by_sign",
     "sign_sgd",
     "snr_of_squares",
+    "transfer",
     "trapezoid",
 ]
