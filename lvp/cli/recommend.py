@@ -3,15 +3,17 @@
 
 import argparse
 import dataclasses
+import inspect
 import json
 from pathlib import Path
 from typing import Any
 
-from lvp.cli.parser import add_command, count, need
+from lvp.cli.parser import add_command, count, need, setting
 from lvp.errors import InputError
-from lvp.parametrization import RULES, TOKEN_ROWS, table
+from lvp.parametrization import AXES, RULES, TOKEN_ROWS, table
+from lvp.parametrization.rules import PAPER_RULES
 
-RULE = f"{', '.join(RULES)} (default: lvp)"
+RULE = f"{', '.join(PAPER_RULES)} (default: lvp)"
 WIDTHS, VOCAB = (32, 64, 128, 256), 1024
 
 
@@ -33,6 +35,7 @@ def _add_recommend(subparsers) -> None:
     )
     made.add_argument("--from-vocab", type=count, metavar="M", help="its vocabulary (default: the same)")
     made.add_argument("--embedding-lr", type=float, metavar="RATE", help="its embedding's rate, if tuned for itself")
+    _add_axes(made)
     made.add_argument("--kappa", type=float, metavar="K", help="of interpolated, from 0 to 1 (default: 1)")
     made.add_argument("--tokenizer", type=Path, metavar="FILE", help="SentencePiece model, for κ of token frequencies")
     made.add_argument("--corpus", type=Path, metavar="FILE", help="text whose tokens are counted: a file or directory")
@@ -40,11 +43,37 @@ def _add_recommend(subparsers) -> None:
     _add_json(made)
 
 
+def _add_axes(made) -> None:
+    """Options of depth, batch, horizon, decay and ε."""
+    sizes = {
+        "depth": "residual blocks",
+        "batch": "tokens per step",
+        "tokens": "tokens of the whole training",
+    }
+    for name, text in sizes.items():
+        made.add_argument(f"--{name}", type=count, metavar="N", help=text)
+        made.add_argument(f"--from-{name}", type=count, metavar="N", help=f"{text}, of the smaller model")
+    made.add_argument("--steps", type=count, metavar="T", help="training steps, in place of --tokens")
+    rules = "; ".join(f"{axis}={'|'.join(names)}" for axis, names in AXES.items())
+    made.add_argument(
+        "--axis",
+        nargs="+",
+        action="extend",
+        default=[],
+        metavar="AXIS=RULE",
+        help=f"rules of axes, by default the first: {rules}",
+    )
+    made.add_argument("--weight-decay", type=float, metavar="L", help="tuned decay of AdamW (default: not reported)")
+    betas = {"b1": 0.9, "b2": 0.999, "eps": 1e-8}
+    for name, default in betas.items():
+        made.add_argument(f"--{name}", type=float, default=default, metavar="X", help=f"of AdamW ({default:g})")
+
+
 def _add_table(subparsers) -> None:
     text = "init std, learning-rate multiplier and decay of every role under a rule, or under all side by side"
     made = add_command(subparsers, "table", _table, text)
     _add_size(made)
-    made.add_argument("--rule", type=str.lower, help=f"{', '.join(RULES)} (default: all)")
+    made.add_argument("--rule", type=str.lower, help=f"{', '.join(PAPER_RULES)} (default: all for Adam)")
     made.add_argument("--kappa", type=float, metavar="K", help="of interpolated, from 0 to 1 (default: 1)")
     unit = "hidden: multipliers of the hidden matrices' rate, as in recommend; paper: of the paper's constant"
     made.add_argument("--normalize", default="hidden", help=f"{unit} (default: hidden)")
@@ -104,8 +133,9 @@ def _print_json(value) -> None:
 def _recommend(arguments) -> None:
     from lvp.parametrization.recommend import recommend
 
-    names = ("width", "vocab", "hidden_lr", "rule", "from_width", "from_vocab", "embedding_lr", "kappa", "token_rows")
+    names = [name for name in inspect.signature(recommend).parameters if name not in ("counts", "axes")]
     asked = {name: getattr(arguments, name) for name in names}
+    asked["axes"] = dict(setting(word, "--axis") for word in arguments.axis)
     counts, origin = None, ""
     if arguments.tokenizer or arguments.corpus:
         if not (arguments.tokenizer and arguments.corpus):

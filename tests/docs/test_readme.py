@@ -68,10 +68,14 @@ def test_the_notebook_door_runs_in_an_empty_directory(tmp_path):
     assert "slope of ln(best η_E)" in out
 
 
-def test_the_page_on_roles_runs(tmp_path):
-    (code,) = blocks(ROOT / "docs" / "roles.md", "python")
+@pytest.mark.parametrize(
+    ("page", "words"),
+    [("roles", ("wte", "layer_0/w", "lm_head")), ("transfer", ("residual branches × 0.25", "block_3/mlp/up/kernel"))],
+)
+def test_the_code_of_a_page_runs(tmp_path, page, words):
+    (code,) = blocks(ROOT / "docs" / f"{page}.md", "python")
     out = run_in(tmp_path, sys.executable, "-c", code)
-    assert all(path in out for path in ("wte", "layer_0/w", "lm_head"))
+    assert all(word in out for word in words)
 
 
 def commands(page) -> list[tuple[str, list[str]]]:
