@@ -47,6 +47,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from lvp.errors import InputError, unknown
+from lvp.parametrization.published import MARIN
 from lvp.parametrization.rules import ROLES, check_whole
 
 BLOCKS = ("hidden", "vector")  # roles inside residual blocks
@@ -160,6 +161,7 @@ def _completed_epsilon(r: Ratios) -> Factors:
 
 _NONE = AxisRule(lambda r: Factors(), "unchanged", "–")
 _DEY = "Dey et al. 2025, Table 1"
+_FIRST, _SECOND = (law.exponents["tokens"] for law in MARIN)
 _MLODOZENIEC = "Mlodozeniec et al. 2025, Table 1"
 AXES: Mapping[str, Mapping[str, AxisRule]] = {
     "depth": {
@@ -179,8 +181,8 @@ AXES: Mapping[str, Mapping[str, AxisRule]] = {
     "horizon": {
         "none": _NONE,
         "completed": AxisRule(_completed_horizon, "rates 1/√m_D, 1 − β 1/m_D, ε √m_D", _MLODOZENIEC),
-        "marin": AxisRule(_power_of_tokens(-0.2813), "rates m_D^-0.2813", "marin, grug/moe, first fit"),
-        "marin_2": AxisRule(_power_of_tokens(-0.395), "rates m_D^-0.395", "marin, grug/moe, second fit"),
+        "marin": AxisRule(_power_of_tokens(_FIRST), f"rates m_D^{_FIRST}", "marin, grug/moe, first fit"),
+        "marin_2": AxisRule(_power_of_tokens(_SECOND), f"rates m_D^{_SECOND}", "marin, grug/moe, second fit"),
     },
     "decay": {
         "none": _NONE,
