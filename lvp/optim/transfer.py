@@ -21,15 +21,16 @@
 multiplies the output of every residual branch by `tx.table.branch_multiplier`.
 """
 
+import functools
 import inspect
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import optax
 
 from lvp.errors import InputError
 from lvp.optim import rates as _rates
-from lvp.optim.by_role import partition
+from lvp.optim.by_role import Factory
 from lvp.optim.parametrized import Parametrized, parametrized
 from lvp.parametrization.axes import Shape
 from lvp.parametrization.rules import PAPER_RULES, Rule
@@ -48,7 +49,7 @@ class Transferred(Parametrized):
 
 
 def transfer(
-    factory: Callable[..., optax.GradientTransformation] = optax.adamw,
+    factory: Factory | Mapping[str, Factory] = optax.adamw,
     *,
     base: Shape,
     target: Shape,
@@ -68,66 +69,57 @@ def transfer(
     declarations: Sequence[Declaration] = (),
     **kwargs: Any,
 ) -> Transferred:
-    """Builds `factory` once per role with the settings of `target`, from those tuned at `base`.
+    """Builds a factory per role with the settings of `target`, from those tuned at `base`.
 
     Args:
-      factory: as in `parametrized`. A batch or horizon rule that changes β₁ and β₂ needs the parameters `b1` and `b2`,
-        and a rule that changes ε needs `eps`.
-      base, target: sizes of the tuned and of the new model.
-      rule: the rule of width and vocabulary, as in `lvp.parametrization.table`.
+      factory: a factory, or role → factory, as in `parametrized`, with `b1`, `b2` or `eps` if a rule changes them.
+      base, target: sizes of the tuned and of the new model. rule: of width and vocabulary, as in `table`.
       learning_rate: the hidden matrices' rate tuned at the base: number, scalar array or schedule.
       axes, embedding_ratio, init_std, kappa, token_rows: as in `lvp.parametrization.scaling.scale`.
-      weight_decay: λ tuned at the base, number or scalar array. None means no decay.
-      decay: "coupled" or "independent", as in `parametrized`. None takes the mode of the decay rule: "independent" for
-        "independent_inverse_width", else "coupled".
+      weight_decay: λ tuned at the base, number or scalar array, of the roles whose row decays. None means no decay.
+      decay: "coupled" or "independent", as in `parametrized`; None takes the mode of the decay rule, or "coupled".
       b1, b2, eps: β₁, β₂ and ε tuned at the base. None takes the factory's defaults.
-      peak_learning_rate, declarations: as in `parametrized`.
-      **kwargs: passed to the factory for every role.
+      peak_learning_rate, declarations, **kwargs: as in `parametrized`.
 
     Returns:
       A `Transferred`: an optax transformation with `table`, `settings` and `scaling`.
 
     Raises:
       InputError: errors of `scale` and `parametrized`; a decay mode that contradicts the decay rule, or a decay rule
-        without weight_decay; β or ε that a rule changes and the factory does not have; a β that leaves [0, 1); rule
+        without weight_decay; β or ε that a rule changes and a factory does not have; a β that leaves [0, 1); rule
         "nanochat", whose hidden rate is Muon's, with one factory for all roles.
     """
-    scaling = scale(
-        base,
-        target,
-        rule,
-        axes=axes,
-        kappa=kappa,
-        token_rows=token_rows,
-        embedding_ratio=embedding_ratio,
-        init_std=init_std,
-    )
-    _refuse_one_factory(factory, scaling)
+    tuned: dict[str, Any] = {"embedding_ratio": embedding_ratio, "init_std": init_std}
+    scaling = scale(base, target, rule, axes=axes, kappa=kappa, token_rows=token_rows, **tuned)
     built = parametrized(
-        factory,
+        _factories(factory, scaling, {"b1": b1, "b2": b2, "eps": eps}),
         scaling.table,
         learning_rate=learning_rate,
-        weight_decay=weight_decay,
+        weight_decay=_decays(weight_decay, scaling),
         decay=_mode(decay, scaling, weight_decay),
         peak_learning_rate=peak_learning_rate,
         declarations=declarations,
         **kwargs,
     )
-    tuned = {"b1": b1, "b2": b2, "eps": eps}
-    settings = {role: _settings(factory, role, own, scaling, tuned) for role, own in built.settings.items()}
-    made = Transferred(*partition(factory, settings, declarations=declarations, **kwargs))
-    made.table, made.settings, made.declarations = scaling.table, settings, declarations
-    made.scaling = scaling
+    made = Transferred(*built)
+    made.table, made.settings, made.declarations, made.scaling = built.table, built.settings, declarations, scaling
     return made
 
 
-def _refuse_one_factory(factory: Any, scaling: Scaling) -> None:
+def _factories(
+    factory: Factory | Mapping[str, Factory], scaling: Scaling, tuned: Mapping[str, float | None]
+) -> dict[str, Factory]:
+    """Role → factory with β and ε at the target."""
     paper = PAPER_RULES.get(scaling.rule)
-    if paper is not None and paper.muon and not isinstance(factory, Mapping):
-        raise InputError(
-            f"rule {scaling.rule!r} has Muon's rate for hidden matrices, and factory {_rates.name_of(factory)} trains "
-            "every role: map roles to factories, or use another rule"
-        )
+    if not isinstance(factory, Mapping):
+        if paper is not None and paper.muon:
+            raise InputError(
+                f"rule {scaling.rule!r} has Muon's rate for hidden matrices, and factory {_rates.name_of(factory)} "
+                "trains every role: map roles to factories, or use another rule"
+            )
+        factory = dict.fromkeys(scaling.table, factory)
+    known = {role: build for role, build in factory.items() if role in tuple(scaling.table)}
+    return {**factory, **{role: _with_options(build, role, scaling, tuned) for role, build in known.items()}}
 
 
 def _mode(decay: str | None, scaling: Scaling, weight_decay: Any) -> str:
@@ -141,16 +133,18 @@ def _mode(decay: str | None, scaling: Scaling, weight_decay: Any) -> str:
     return needed if decay is None else decay
 
 
-def _settings(
-    factory: Any, role: str, own: Mapping[str, Any], scaling: Scaling, tuned: Mapping[str, float | None]
-) -> dict[str, Any]:
-    """The factory's keyword arguments for one role."""
-    build = factory[role] if isinstance(factory, Mapping) else factory
-    settings, factors = dict(own), scaling[role]
-    if "weight_decay" in settings and factors.decay != 1.0:
-        settings["weight_decay"] = _rates.scaled(settings["weight_decay"], factors.decay)
+def _decays(weight_decay: Any, scaling: Scaling) -> Any:
+    """Role → λ at the target."""
+    if weight_decay is None:
+        return None
+    _rates.check("weight_decay", weight_decay)
+    return {row.role: _rates.scaled(weight_decay, scaling[row.role].decay) for row in scaling.table.rows if row.decay}
+
+
+def _with_options(build: Factory, role: str, scaling: Scaling, tuned: Mapping[str, float | None]) -> Factory:
+    """The factory with β and ε at the target, if they are given or change."""
     values = {name: _value(build, name, given) for name, given in tuned.items()}
-    changed = {"b1": scaling.beta, "b2": scaling.beta, "eps": factors.epsilon}
+    changed = {"b1": scaling.beta, "b2": scaling.beta, "eps": scaling[role].epsilon}
     for name, factor in changed.items():
         if values[name] is None and factor != 1.0:
             what = "eps" if name == "eps" else f"1 − {name}"
@@ -161,12 +155,12 @@ def _settings(
     if scaling.beta != 1.0:
         values["b1"], values["b2"] = scaling.betas(values["b1"], values["b2"])
     if values["eps"] is not None:
-        values["eps"] *= factors.epsilon
-    given = {name for name, value in tuned.items() if value is not None}
-    return settings | {name: values[name] for name in changed if name in given or changed[name] != 1.0}
+        values["eps"] *= scaling[role].epsilon
+    options = {name: values[name] for name in changed if tuned[name] is not None or changed[name] != 1.0}
+    return functools.partial(build, **options) if options else build
 
 
-def _value(build: Callable, name: str, given: float | None) -> Any:
+def _value(build: Factory, name: str, given: float | None) -> Any:
     """β or ε at the base: the given one, or the factory's default; None if the factory has no such parameter."""
     if given is not None:
         _rates.check(name, given)

@@ -113,8 +113,9 @@ class AxisRule:
     independent: bool = False  # the factors are for a λ that is a decay per step, independent of the rate
 
 
-def _all(factor: float) -> dict[str, float]:
-    return dict.fromkeys(ROLES, factor)
+def _all(r: Ratios, factor: float) -> dict[str, float]:
+    """The factor for every role, also for those that only a user's rule has."""
+    return dict.fromkeys(r.forward or ROLES, factor)
 
 
 def _branches(alpha: float) -> Callable[[Ratios], Factors]:
@@ -130,24 +131,24 @@ def _branches(alpha: float) -> Callable[[Ratios], Factors]:
 
 
 def _sqrt_batch(r: Ratios) -> Factors:
-    return Factors(rate=_all(r.batch**0.5), epsilon=_all(r.batch**-0.5), beta=r.batch)
+    return Factors(rate=_all(r, r.batch**0.5), epsilon=_all(r, r.batch**-0.5), beta=r.batch)
 
 
 def _completed_horizon(r: Ratios) -> Factors:
-    return Factors(rate=_all(r.tokens**-0.5), epsilon=_all(r.tokens**0.5), beta=1 / r.tokens)
+    return Factors(rate=_all(r, r.tokens**-0.5), epsilon=_all(r, r.tokens**0.5), beta=1 / r.tokens)
 
 
 def _power_of_tokens(exponent: float) -> Callable[[Ratios], Factors]:
-    return lambda r: Factors(rate=_all(r.tokens**exponent))
+    return lambda r: Factors(rate=_all(r, r.tokens**exponent))
 
 
 def _constant_timescale(r: Ratios) -> Factors:
     steps = r.tokens / r.batch
-    return Factors(decay={role: 1 / (r.rates[role] * steps) for role in ROLES})
+    return Factors(decay={role: 1 / (rate * steps) for role, rate in r.rates.items()})
 
 
 def _sqrt_width(r: Ratios) -> Factors:
-    return Factors(decay=_all(0.0) | {"hidden": r.width**0.5 * r.forward["hidden"]})
+    return Factors(decay=_all(r, 0.0) | {"hidden": r.width**0.5 * r.forward["hidden"]})
 
 
 def _completep_epsilon(r: Ratios) -> Factors:
@@ -174,7 +175,7 @@ AXES: Mapping[str, Mapping[str, AxisRule]] = {
     "batch": {
         "sqrt": AxisRule(_sqrt_batch, "rates √m_B, 1 − β m_B, ε 1/√m_B", "Malladi et al. 2022"),
         "sqrt_rate": AxisRule(
-            lambda r: Factors(rate=_all(r.batch**0.5)), "rates √m_B", "nanochat, base_train.py; marin, grug/moe"
+            lambda r: Factors(rate=_all(r, r.batch**0.5)), "rates √m_B", "nanochat, base_train.py; marin, grug/moe"
         ),
         "none": _NONE,
     },
@@ -191,7 +192,7 @@ AXES: Mapping[str, Mapping[str, AxisRule]] = {
         ),
         "sqrt_width": AxisRule(_sqrt_width, "hidden λ √m_N, other λ 0", "Fan et al. 2025"),
         "independent_inverse_width": AxisRule(
-            lambda r: Factors(decay=_all(1 / r.width)), "λ per step 1/m_N", "Qiu et al. 2025", independent=True
+            lambda r: Factors(decay=_all(r, 1 / r.width)), "λ per step 1/m_N", "Qiu et al. 2025", independent=True
         ),
     },
     "epsilon": {

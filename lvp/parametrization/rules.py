@@ -249,12 +249,11 @@ def named_rule(rule: Rule) -> tuple[str, Callable[[int, int, float], Mapping[str
 
 
 def _checked_rows(name: str, cells: Any) -> Mapping[str, tuple[float, ...]]:
-    """Returns the rows of a user's rule after a check: every role has finite numbers in range."""
-    if not isinstance(cells, Mapping) or set(cells) != set(ROLES):
+    """Returns the rows of a user's rule after a check: `ROLES`, and roles of its own, have finite numbers in range."""
+    if not isinstance(cells, Mapping) or not set(ROLES) <= set(cells):
         raise InputError(f"rule {name} must give a row for each of {', '.join(ROLES)}, got {shown(cells)}")
     checked = {}
-    for role in ROLES:
-        row = cells[role]
+    for role, row in cells.items():
         try:
             std, rate, *further = map(float, row)
         except (TypeError, ValueError):

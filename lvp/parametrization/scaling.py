@@ -10,6 +10,7 @@
 `lvp.optim.transfer` makes the optimizer, and `lvp.parametrization.recommend` the advice, from the same numbers.
 """
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from numbers import Real
@@ -122,52 +123,49 @@ def scale(
         is not ∝ 1/width; epsilon with a rule whose head is not ∝ 1/width.
     """
     names = _axes.chosen(axes)
-    here = table(rule, width=base.width, vocab=base.vocab, kappa=kappa, normalize="hidden", token_rows=token_rows)
-    there = table(rule, width=target.width, vocab=target.vocab, kappa=kappa, normalize="hidden", token_rows=token_rows)
+    options: dict[str, Any] = {"kappa": kappa, "normalize": "hidden", "token_rows": token_rows}
+    here = table(rule, width=base.width, vocab=base.vocab, **options)
+    there = table(rule, width=target.width, vocab=target.vocab, **options)
     moved = table(
         rule, width=target.width, vocab=target.vocab, kappa=kappa, base_width=base.width, base_vocab=base.vocab
     )
-    stds = _stds(init_std, here, there)
-    multipliers = {row.role: row.lr_multiplier for row in here.rows}
-    if embedding_ratio is not None:
-        _check_above_zero("embedding_ratio", embedding_ratio)
-        multipliers |= dict.fromkeys(LOOKUPS, float(embedding_ratio))
     forward = {role: there[role].forward_multiplier / here[role].forward_multiplier for role in here}
     sizes = {axis: _axes.ratio(base, target, axis, names[axis], axis in (axes or {})) for axis in SIZES}
     ratios = Ratios(target.width / base.width, sizes["depth"], sizes["batch"], sizes["horizon"], forward=forward)
     _refuse(names, here, there, moved, ratios)
-    parts = [AXES[axis][names[axis]].factors(ratios) for axis in ("depth", "batch", "horizon", "epsilon")]
-    rates = {role: moved[role].lr_multiplier * _product(parts, "rate", role) for role in here}
-    parts.append(AXES["decay"][names["decay"]].factors(replace(ratios, rates=rates)))
-    roles = tuple(
-        RoleScaling(
-            role=row.role,
-            init_std=stds[row.role],
-            lr_multiplier=multipliers[row.role] * rates[row.role],
-            rate=rates[row.role],
-            decay=_product(parts, "decay", row.role),
-            epsilon=_product(parts, "epsilon", row.role),
-            forward_multiplier=row.forward_multiplier,
-        )
-        for row in there.rows
-    )
-    branch = beta = 1.0
-    for part in parts:
-        branch, beta = branch * part.branch, beta * part.beta
-    rows = tuple(
-        replace(row, init_std=s.init_std, lr_multiplier=s.lr_multiplier)
-        for row, s in zip(there.rows, roles, strict=True)
-    )
-    meaning = f"the hidden rate tuned at {base}"
-    made = replace(there, learning_rate=meaning, rows=rows, branch_multiplier=branch)
+    multipliers = {row.role: row.lr_multiplier for row in here.rows}
+    if embedding_ratio is not None:
+        _check_above_zero("embedding_ratio", embedding_ratio)
+        multipliers |= dict.fromkeys(LOOKUPS, float(embedding_ratio))
+    factors = _factors(names, {role: moved[role].lr_multiplier for role in here}, ratios)
+    roles = _roles(there, factors, multipliers, _stds(init_std, here, there))
+    beta, branch = math.prod(part.beta for part in factors), math.prod(part.branch for part in factors)
+    rows = tuple(replace(there[r.role], init_std=r.init_std, lr_multiplier=r.lr_multiplier) for r in roles)
+    made = replace(there, learning_rate=f"the hidden rate tuned at {base}", rows=rows, branch_multiplier=branch)
     return Scaling(base, target, there.rule, names, roles, beta, AXES["decay"][names["decay"]].independent, made)
 
 
+def _factors(names: Mapping[str, str], rates: Mapping[str, float], ratios: Ratios) -> list[Factors]:
+    """The factors of all axes, width and vocabulary first; `rates` are the factors of these two."""
+    parts = [Factors(rate=rates)]
+    parts += [AXES[axis][names[axis]].factors(ratios) for axis in ("depth", "batch", "horizon", "epsilon")]
+    moved = {role: _product(parts, "rate", role) for role in rates}
+    return [*parts, AXES["decay"][names["decay"]].factors(replace(ratios, rates=moved))]
+
+
+def _roles(
+    there: Table, factors: list[Factors], multipliers: Mapping[str, float], stds: Mapping[str, float]
+) -> tuple[RoleScaling, ...]:
+    made = []
+    for row in there.rows:
+        rate, decay, epsilon = (_product(factors, name, row.role) for name in ("rate", "decay", "epsilon"))
+        multiplier = multipliers[row.role] * rate
+        made.append(RoleScaling(row.role, stds[row.role], multiplier, rate, decay, epsilon, row.forward_multiplier))
+    return tuple(made)
+
+
 def _product(parts: list[Factors], name: str, role: str) -> float:
-    product = 1.0
-    for part in parts:
-        product *= getattr(part, name).get(role, 1.0)
-    return product
+    return math.prod(getattr(part, name).get(role, 1.0) for part in parts)
 
 
 def _check_above_zero(name: str, value: Any) -> None:
