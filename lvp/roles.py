@@ -1,20 +1,24 @@
-"""Roles of parameters: embedding, position, hidden, output or vector.
+"""Roles of parameters: embedding, position, hidden, output, vector, and roles of your own.
 
 Initialisation, learning rate, decay, neurons of rotational optimizers and sharding depend on the role. Declarations map
-a leaf's "/"-joined path to its role and axes. A leaf without a declaration, or with contradictory declarations, raises
-an error that names it.
+a leaf's "/"-joined path to its role and axes, and the first declaration that matches decides. A leaf without a
+declaration raises an error that names it.
 """
 
+import math
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import jax
+from jax.tree_util import DictKey, GetAttrKey
 
 from lvp.errors import InputError
 
 ROLES = ("embedding", "position", "hidden", "output", "vector")
+"""The roles for which every rule has a row. A declaration may name another role, whose row the rule or the user gives
+(`lvp.optim.parametrized`, argument `rows`)."""
 
 
 def _is_axes(axes: Any) -> bool:
@@ -29,20 +33,23 @@ class Declaration:
 
     Attributes:
       pattern: regular expression that must match the *whole* "/"-joined path ("block_0/mlp/up/kernel"; list
-        items are their index, dataclass and NamedTuple fields their name; a bare array has the path "").
-      role: one of ROLES.
-      fan_in: axes over which one neuron sums. None is the convention for a leaf of rank 2 without its stacked axes: the
-        last axis for embedding and position (a row is a neuron), the first for hidden and output (a column is a
-        neuron, Flax's [in, out]). It is required for other ranks. Vectors have no fan-in.
+        items are their index, dataclass and NamedTuple fields their name; a bare array has the path ""). A last
+        attribute `value`, as of a Flax NNX variable, is not a part of the path.
+      role: one of ROLES, or the name of a role of your own.
+      fan_in: axes over which one neuron sums. None is the convention of the leaf's framework, for a leaf of rank 2
+        without its stacked axes: a row is a neuron of embedding and position; a matrix is [in, out] if it is called
+        `kernel` (Flax) or is the entry `w` of a dict (Haiku), and [out, in] if it is the field `weight` of an object
+        (Equinox). It is required for other names and ranks. Vectors have no fan-in.
       stacked: axes that stack layers ("blocks/…" of a scanned model).
       vocab_axis: the token axis. None is, for embedding and output, the only axis that is neither stacked nor fan-in
         (None if there are several).
       rank: the rank (or ranks) of the leaves to which the declaration applies; None is any rank. The same path can
         have a declaration per rank: `attention/out/kernel` is [heads · hd, d] or [heads, hd, d].
+      optional: True if the declaration may decide nothing. Other declarations must decide a parameter (`check_used`).
 
     Raises:
-      InputError: an unknown role; a pattern that does not compile; axes that are not a tuple of distinct non-negative
-        integers.
+      InputError: a role that is not a non-empty string; a pattern that does not compile; axes that are not a tuple of
+        distinct non-negative integers.
     """
 
     pattern: str
@@ -51,10 +58,11 @@ class Declaration:
     stacked: tuple[int, ...] = ()
     vocab_axis: int | None = None
     rank: int | tuple[int, ...] | None = None
+    optional: bool = False
 
     def __post_init__(self):
-        if self.role not in ROLES:
-            raise InputError(f"declaration {self.pattern!r}: role must be one of {ROLES}, not {self.role!r}")
+        if not isinstance(self.role, str) or not self.role:
+            raise InputError(f"declaration {self.pattern!r}: role must be a name such as {ROLES}, not {self.role!r}")
         try:
             re.compile(self.pattern)
         except (re.error, TypeError) as error:
@@ -80,7 +88,7 @@ class Leaf:
     """The description of one parameter, a leaf of the tree that `classify` returns."""
 
     path: str  # "/"-joined
-    role: str  # one of ROLES
+    role: str  # the declaration's
     shape: tuple[int, ...]  # of the array
     fan_in: tuple[int, ...]  # axes over which a neuron sums; empty for vectors
     stacked: tuple[int, ...]  # axes that stack layers; possibly empty
@@ -90,6 +98,15 @@ class Leaf:
     def layer_axes(self) -> tuple[int, ...]:
         """The axes of one layer: all axes that do not stack layers."""
         return tuple(axis for axis in range(len(self.shape)) if axis not in self.stacked)
+
+    @property
+    def fan_out(self) -> tuple[int, ...]:
+        """The axes of one layer over which a neuron does not sum."""
+        return tuple(axis for axis in self.layer_axes if axis not in self.fan_in)
+
+    def size(self, axes: tuple[int, ...]) -> int:
+        """The number of entries along these axes."""
+        return math.prod(self.shape[axis] for axis in axes)
 
 
 _ROOT = r"(?:params/)?"
@@ -128,13 +145,19 @@ The papers do not cover two cases:
 """
 
 
-def classify(
-    params: Any,
-    declarations: Sequence[Declaration] = DEFAULT,
-    extra: Sequence[Declaration] = (),
-    overrides: Sequence[Declaration] = (),
-) -> Any:
-    """Returns role and axes of every parameter.
+def path_of(keys: Sequence[Any]) -> str:
+    """The "/"-joined path of a leaf, without a last attribute `value`.
+
+    A Flax NNX variable holds its array in the attribute `value`. `nnx.Optimizer` passes variables to `init` and their
+    arrays to `update`, so that the same parameter has both paths.
+    """
+    if len(keys) > 1 and keys[-1] == GetAttrKey("value"):
+        keys = keys[:-1]
+    return jax.tree_util.keystr(tuple(keys), simple=True, separator="/")
+
+
+def classify(params: Any, declarations: Sequence[Declaration] = DEFAULT, extra: Sequence[Declaration] = ()) -> Any:
+    """Returns role and axes of every parameter, from the first declaration that matches its path and rank.
 
     Under the defaults, a leaf called `bias`, `scale` or `gain` is a vector at any rank (it has rank 2 in stacked
     blocks).
@@ -142,26 +165,25 @@ def classify(
     Args:
       params: any pytree of arrays (or of anything with a `shape`: `jax.ShapeDtypeStruct`, tracers).
       declarations: declarations for the leaves that `extra` does not cover.
-      extra: declarations that take precedence over `declarations`, usually the user's.
-      overrides: declarations that take precedence over `extra`, usually for a single call.
+      extra: declarations that come before `declarations`, usually the user's.
 
     Returns:
       A pytree of `Leaf` with the structure of `params`.
 
     Raises:
-      InputError: a leaf without a declaration; two declarations of the same precedence with different role or axes; a
-        leaf of rank 3 or more without a declared fan-in; a leaf without a declared axis. The error names the path.
+      InputError: a leaf without a declaration; a leaf whose fan-in is neither declared nor known from its framework; a
+        leaf without a declared axis. The error names the path.
     """
-    for declaration in (*declarations, *extra, *overrides):
+    ordered = (*extra, *declarations)
+    for declaration in ordered:
         if not isinstance(declaration, Declaration):
             raise InputError(f"declarations must be lvp.roles.Declaration, got {declaration!r}")
     leaves, treedef = jax.tree_util.tree_flatten_with_path(params)
-    levels = (overrides, extra, declarations)
-    named = [(jax.tree_util.keystr(keys, simple=True, separator="/"), leaf) for keys, leaf in leaves]
-    shapes = {path: tuple(getattr(leaf, "shape", ())) for path, leaf in named}
-    if missing := [path for path in shapes if not any(d.names(path) for level in levels for d in level)]:
-        raise InputError(_undeclared(missing, shapes[missing[0]]))
-    return jax.tree_util.tree_unflatten(treedef, [_covered(path, shapes[path], levels) for path, _ in named])
+    shapes = [(keys, path_of(keys), tuple(getattr(leaf, "shape", ()))) for keys, leaf in leaves]
+    if missing := [(path, shape) for _, path, shape in shapes if not any(d.names(path) for d in ordered)]:
+        raise InputError(_undeclared([path for path, _ in missing], missing[0][1]))
+    described = [_leaf(keys, path, shape, _deciding(path, shape, ordered)) for keys, path, shape in shapes]
+    return jax.tree_util.tree_unflatten(treedef, described)
 
 
 def labels(params: Any, declarations: Sequence[Declaration] = DEFAULT, extra: Sequence[Declaration] = ()) -> Any:
@@ -169,22 +191,40 @@ def labels(params: Any, declarations: Sequence[Declaration] = DEFAULT, extra: Se
     return jax.tree.map(lambda leaf: leaf.role, classify(params, declarations, extra))
 
 
-def _covered(path: str, shape: tuple[int, ...], levels: Sequence[Sequence[Declaration]]) -> Leaf:
-    """The leaf as declared by the level of highest precedence that covers it."""
-    for level in levels:
-        matching = [d for d in level if d.names(path) and d.admits(len(shape))]
-        leaves = [_leaf(path, shape, declaration) for declaration in matching]
-        for leaf, declaration in zip(leaves[1:], matching[1:], strict=True):
-            if leaf != leaves[0]:
-                raise InputError(
-                    f"parameter {path!r} of shape {shape}: declarations {matching[0].pattern!r} "
-                    f"({leaves[0].role}) and {declaration.pattern!r} ({leaf.role}) disagree in role or axes"
-                )
-        if leaves:
-            return leaves[0]
-    by_name = [d.pattern for level in levels for d in level if d.names(path)]
-    why = f"{by_name[0]!r} is not for rank {len(shape)}"
-    raise InputError(f"parameter {path!r} of shape {shape}: {why}; add a lvp.roles.Declaration for it")
+def check_used(params: Any, declarations: Sequence[Declaration]) -> None:
+    """Checks that every declaration decides the role of a parameter, except optional declarations.
+
+    Raises:
+      InputError: a declaration that matches no parameter, or only parameters that earlier declarations match.
+    """
+    leaves = jax.tree_util.tree_leaves_with_path(params)
+    named = [(path_of(keys), len(getattr(leaf, "shape", ()))) for keys, leaf in leaves]
+    waiting = [declaration for declaration in declarations if not declaration.optional]
+    for path, rank in named:
+        if (first := next((d for d in declarations if d.names(path) and d.admits(rank)), None)) in waiting:
+            waiting.remove(first)
+    for late in waiting:
+        matched = [(path, rank) for path, rank in named if late.names(path) and late.admits(rank)]
+        if not matched:
+            raise InputError(f"declaration {late.pattern!r} matches no parameter: correct its pattern, or remove it")
+        path, rank = matched[0]
+        first = next(d for d in declarations if d.names(path) and d.admits(rank))
+        raise InputError(
+            f"declaration {late.pattern!r} decides nothing, because {first.pattern!r} comes first and matches {path!r} "
+            "too: the first match decides, so put the special declaration before the general one"
+        )
+
+
+def _deciding(path: str, shape: tuple[int, ...], declarations: Sequence[Declaration]) -> Declaration:
+    """The first declaration for this path and rank."""
+    by_name = [d for d in declarations if d.names(path)]
+    for declaration in by_name:
+        if declaration.admits(len(shape)):
+            return declaration
+    raise InputError(
+        f"parameter {path!r} of shape {shape}: {by_name[0].pattern!r} is not for rank {len(shape)}; "
+        "add a lvp.roles.Declaration for it"
+    )
 
 
 def _undeclared(paths: Sequence[str], shape: tuple[int, ...]) -> str:
@@ -198,19 +238,12 @@ def _undeclared(paths: Sequence[str], shape: tuple[int, ...]) -> str:
     )
 
 
-def _leaf(path: str, shape: tuple[int, ...], declaration: Declaration) -> Leaf:
+def _leaf(keys: Sequence[Any], path: str, shape: tuple[int, ...], declaration: Declaration) -> Leaf:
     role, stacked = declaration.role, declaration.stacked
     core = [axis for axis in range(len(shape)) if axis not in stacked]
     fan_in = declaration.fan_in
-    if fan_in is None and role == "vector":
-        fan_in = ()
-    elif fan_in is None:
-        if len(core) != 2:
-            raise InputError(
-                f"parameter {path!r} of shape {shape}: {role} without declared axes; "
-                f"give the Declaration {declaration.pattern!r} its fan_in (and stacked) axes"
-            )
-        fan_in = (core[1] if role in ("embedding", "position") else core[0],)
+    if fan_in is None:
+        fan_in = () if role == "vector" else _conventional(keys, path, shape, declaration, core)
     vocab_axis = declaration.vocab_axis
     free = [axis for axis in core if axis not in fan_in]
     if vocab_axis is None and role in ("embedding", "output") and len(free) == 1:
@@ -222,3 +255,29 @@ def _leaf(path: str, shape: tuple[int, ...], declaration: Declaration) -> Leaf:
             f"{vocab_axis} of {declaration.pattern!r} must be distinct and below its rank {len(shape)}"
         )
     return Leaf(path, role, shape, tuple(fan_in), tuple(stacked), vocab_axis)
+
+
+_IN_OUT = (DictKey("kernel"), GetAttrKey("kernel"), DictKey("w"))  # Flax Linen and NNX, Haiku
+_OUT_IN = (GetAttrKey("weight"),)  # Equinox
+
+
+def _conventional(
+    keys: Sequence[Any], path: str, shape: tuple[int, ...], declaration: Declaration, core: Sequence[int]
+) -> tuple[int, ...]:
+    """The fan-in of a leaf whose declaration does not give it; `core` are its axes without the stacked ones."""
+    if len(core) != 2:
+        raise InputError(
+            f"parameter {path!r} of shape {shape}: {declaration.role} without declared axes; "
+            f"give the Declaration {declaration.pattern!r} its fan_in (and stacked) axes"
+        )
+    # NNX variables hold their array in the attribute `value`.
+    names = keys[:-1] if len(keys) > 1 and keys[-1] == GetAttrKey("value") else keys
+    name = names[-1] if names else None
+    if declaration.role in ("embedding", "position") or name in _OUT_IN:
+        return (core[1],)
+    if name in _IN_OUT:
+        return (core[0],)
+    raise InputError(
+        f"parameter {path!r} of shape {shape}: [in, out] or [out, in]? its name does not say; give the Declaration "
+        f"{declaration.pattern!r} fan_in=({core[0]},) for [in, out], fan_in=({core[1]},) for [out, in]"
+    )

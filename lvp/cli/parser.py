@@ -114,11 +114,11 @@ def short_name(parser: argparse.ArgumentParser) -> str:
     return words[0]
 
 
-def setting(text: str) -> tuple[str, str]:
-    """The pair (key, value) from the text key=value. Raises InputError without an equals sign."""
+def setting(text: str, option: str = "--set") -> tuple[str, str]:
+    """The pair (key, value) from the text key=value. Without an equals sign: InputError with the option's name."""
     key, equals, value = text.partition("=")
     if not equals:
-        raise InputError(f"--set takes key=value, got {text!r}")
+        raise InputError(f"{option} takes key=value, got {text!r}")
     return key.strip(), value.strip()
 
 

@@ -2,15 +2,17 @@
 
 import argparse
 import dataclasses
+import inspect
 import json
 from pathlib import Path
 from typing import Any
 
-from lvp.cli.parser import add_command, count, need
+from lvp.cli.parser import add_command, count, need, setting
 from lvp.errors import InputError
-from lvp.parametrization import RULES, TOKEN_ROWS, table
+from lvp.parametrization import AXES, RULES, TOKEN_ROWS, table
+from lvp.parametrization.rules import PAPER_RULES
 
-RULE = f"{', '.join(RULES)} (default: lvp)"
+RULE = f"{', '.join(PAPER_RULES)} (default: lvp)"
 WIDTHS, VOCAB = (32, 64, 128, 256), 1024
 
 
@@ -36,6 +38,7 @@ def _add_recommend(subparsers) -> None:
     command.add_argument(
         "--embedding-lr", type=float, metavar="RATE", help="embedding rate of the smaller model, if tuned separately"
     )
+    _add_axes(command)
     command.add_argument(
         "--kappa", type=float, metavar="K", help="κ of the rule interpolated, from 0 to 1 (default: 1)"
     )
@@ -47,11 +50,35 @@ def _add_recommend(subparsers) -> None:
     _add_json(command)
 
 
+def _add_axes(command) -> None:
+    """Options of depth, batch, horizon, decay and ε."""
+    sizes = {"depth": "residual blocks", "batch": "tokens per step", "tokens": "tokens of the whole training"}
+    for name, text in sizes.items():
+        command.add_argument(f"--{name}", type=count, metavar="N", help=text)
+        command.add_argument(f"--from-{name}", type=count, metavar="N", help=f"{text}, of the smaller model")
+    command.add_argument("--steps", type=count, metavar="T", help="training steps, in place of --tokens")
+    rules = "; ".join(f"{axis}={'|'.join(names)}" for axis, names in AXES.items())
+    command.add_argument(
+        "--axis",
+        nargs="+",
+        action="extend",
+        default=[],
+        metavar="AXIS=RULE",
+        help=f"rules of axes (default: the first of each): {rules}",
+    )
+    command.add_argument("--weight-decay", type=float, metavar="L", help="tuned decay of AdamW (default: not printed)")
+    betas = {"b1": 0.9, "b2": 0.999, "eps": 1e-8}
+    for name, default in betas.items():
+        command.add_argument(
+            f"--{name}", type=float, default=default, metavar="X", help=f"{name} of AdamW (default: {default:g})"
+        )
+
+
 def _add_table(subparsers) -> None:
     text = "print init std, learning-rate multiplier and decay of every role, under one rule or under all rules"
     command = add_command(subparsers, "table", _table, text)
     _add_size(command)
-    command.add_argument("--rule", type=str.lower, help=f"{', '.join(RULES)} (default: all)")
+    command.add_argument("--rule", type=str.lower, help=f"{', '.join(PAPER_RULES)} (default: all for Adam)")
     command.add_argument(
         "--kappa", type=float, metavar="K", help="κ of the rule interpolated, from 0 to 1 (default: 1)"
     )
@@ -121,19 +148,20 @@ def _print_json(value) -> None:
 def _recommend(arguments) -> None:
     from lvp.parametrization.recommend import recommend
 
-    names = ("width", "vocab", "hidden_lr", "rule", "from_width", "from_vocab", "embedding_lr", "kappa", "token_rows")
-    settings = {name: getattr(arguments, name) for name in names}
+    names = [name for name in inspect.signature(recommend).parameters if name not in ("counts", "axes")]
+    asked = {name: getattr(arguments, name) for name in names}
+    asked["axes"] = dict(setting(word, "--axis") for word in arguments.axis)
     counts, origin = None, ""
     if arguments.tokenizer or arguments.corpus:
         if not (arguments.tokenizer and arguments.corpus):
             raise InputError("--tokenizer and --corpus must be given together: token frequencies need both")
-        recommend(**settings)  # reports other errors before a long text is read
+        recommend(**asked)  # reports other errors before a long text is read
         need("recommend --tokenizer", "sentencepiece", extra="lab")
         from lvp.data.tokens import counts as token_counts
 
         counts, size = token_counts.count(arguments.tokenizer, arguments.corpus)
         origin = f"\n\nTokens counted in the first {size:,} bytes of {arguments.corpus}, by {arguments.tokenizer}"
-    advice = recommend(**settings, counts=counts)
+    advice = recommend(**asked, counts=counts)
     _print_json(advice.as_dict()) if arguments.json else print(f"{advice}{origin}")
 
 

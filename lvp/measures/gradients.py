@@ -59,7 +59,7 @@ def first_moments(opt_state: Any) -> dict[str, jax.Array]:
     for state in jax.tree.leaves(opt_state, is_leaf=lambda x: isinstance(x, kinds)):
         if isinstance(state, kinds):
             leaves = jax.tree_util.tree_leaves_with_path(state.mu)  # each state holds one role's parameters
-            moments |= {jax.tree_util.keystr(path, simple=True, separator="/"): x for path, x in leaves}
+            moments |= {roles.path_of(path): x for path, x in leaves}
     return moments
 
 
@@ -112,7 +112,8 @@ def _grouped(tree: Any, sums: Mapping[str, Any], measures, declarations: Sequenc
     columns = {name: jax.tree.leaves(values) for name, values in sums.items()}
     rows = [{name: values[i] for name, values in columns.items()} for i in range(len(described))]
     members = {
-        role: [row for leaf, row in zip(described, rows, strict=True) if leaf.role == role] for role in roles.ROLES
+        role: [row for leaf, row in zip(described, rows, strict=True) if leaf.role == role]
+        for role in (*roles.ROLES, *(leaf.role for leaf in described))
     }
     totals = {
         role: {n: sum(jnp.sum(row[n]) for row in rows_of_role) for n in columns}

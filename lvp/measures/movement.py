@@ -58,7 +58,8 @@ def updates(params: Any, updates: Any, declarations: Sequence[roles.Declaration]
     here: Any = jax.tree.structure(params)  # jaxlib's stubs leave its type open
     if here != jax.tree.structure(updates):
         raise InputError("updates must be a tree of the same structure as params")
-    members: dict[str, list] = {role: [] for role in roles.ROLES}
+    present = [leaf.role for leaf in jax.tree.leaves(described)]
+    members: dict[str, list] = {role: [] for role in (*roles.ROLES, *present)}
     matrices = {}
     for leaf, w, u in zip(*map(jax.tree.leaves, (described, params, updates)), strict=True):
         w, u = wide(w), wide(u)

@@ -61,6 +61,8 @@ class DecoderConfig:
     embedding_multiplier: float = field(default=1.0, metadata=OMITTED)
     hidden_multiplier: float = field(default=1.0, metadata=OMITTED)
     output_multiplier: float = field(default=1.0, metadata=OMITTED)
+    # Factor on the output of every attention and MLP before it is added to the residual stream.
+    branch_multiplier: float = field(default=1.0, metadata=OMITTED)
     # Token rows are divided by their RMS (with `norm_epsilon`) before positions are added, and take no multiplier.
     normalize_rows: bool = field(default=False, metadata=OMITTED)
 
@@ -83,7 +85,7 @@ class DecoderConfig:
         self._check_multipliers()
 
     def _check_multipliers(self):
-        for name in ("embedding_multiplier", "hidden_multiplier", "output_multiplier"):
+        for name in ("embedding_multiplier", "hidden_multiplier", "output_multiplier", "branch_multiplier"):
             if not 0 < getattr(self, name) < math.inf:
                 raise InputError(f"decoder: {name} must be a finite number above zero, got {getattr(self, name)}")
         if self.normalize_rows and self.embedding_multiplier != 1.0:
@@ -185,7 +187,8 @@ def forward_multipliers(table: Table) -> dict[str, Any]:
                 "use 1 (position_amplitude scales sinusoidal positions)"
             )
     factors = {f"{role}_multiplier": table[role].forward_multiplier for role in ("embedding", "hidden", "output")}
-    return factors | {"normalize_rows": table.token_rows == "normalized"}
+    rows = {"normalize_rows": table.token_rows == "normalized"}
+    return factors | {"branch_multiplier": table.branch_multiplier} | rows
 
 
 def default_head_dim(width: int) -> int:

@@ -34,8 +34,10 @@ class Block(nn.Module):
     def __call__(self, x_ND, _=None):
         c = self.config
         x_ND = self.place(x_ND, TOKENS)
-        x_ND = x_ND + Attention(c, name="attention")(norm(c, "norm_attention")(x_ND), self.rows, self.capture)
-        x_ND = x_ND + MLP(c, name="mlp")(norm(c, "norm_mlp")(x_ND), self.capture)
+        mixed_ND = Attention(c, name="attention")(norm(c, "norm_attention")(x_ND), self.rows, self.capture)
+        x_ND = x_ND + scaled(mixed_ND, c.branch_multiplier)
+        inner_ND = MLP(c, name="mlp")(norm(c, "norm_mlp")(x_ND), self.capture)
+        x_ND = x_ND + scaled(inner_ND, c.branch_multiplier)
         return self.place(x_ND, TOKENS), None
 
 

@@ -6,8 +6,11 @@
     tx = optim.parametrized(optax.adamw, "lvp", learning_rate=3e-3, width=512, vocab=32768, weight_decay=0.1)
     state = tx.init(params)  # from here on plain optax: chain, jit, vmap, MultiSteps, inject_hyperparams
 
-- `parametrized(factory, rule, ...)` builds an optax factory once per role, with the role's rate and decay from a
-  table of `lvp.parametrization`. `learning_rate` is the hidden matrices' rate unless the table says otherwise.
+- `parametrized(factory, rule, ...)` builds an optax factory per role, with the role's rate and decay from a table of
+  `lvp.parametrization`. `learning_rate` is the rate that Adam has at the hidden matrices unless the table says
+  otherwise. `factory` is one factory for all roles, or role → factory (Muon for hidden matrices, Adam for the rest).
+- `transfer(factory, base=..., target=..., rule=...)` takes settings tuned at one width, vocabulary, depth, batch and
+  horizon to another.
 - `by_role(factory, rates, ...)` is the function below it: your own rate (and decay) per role.
 - `scale_by_role(factors)` is a transform to chain after an optimizer whose update is linear in the rate.
 - `describe(...)` lists every parameter's init std, learning rate and decay. `initialize(...)` draws parameters with
@@ -19,7 +22,8 @@ Each optimizer is an optax factory, built from public transforms: `sign_sgd` (`s
 (`gradient_snr`, `snr_of_squares`, `representation_change_factor`). `trapezoid` is a schedule that carries its peak.
 
 `lvp.roles` assigns a role to each parameter by its path. Models other than ours pass
-`declarations=(lvp.roles.Declaration(pattern, role), ...)`. This package imports jax and optax only.
+`declarations=(lvp.roles.Declaration(pattern, role), ...)`; `lvp.declarations` has those of public models. This package
+imports jax and optax only.
 """
 
 from lvp.optim.by_role import by_role, scale_by_role
@@ -36,6 +40,7 @@ from lvp.optim.representation_change import (
 )
 from lvp.optim.rotational import lion_ar, normalize_by_average_norm, rotate_by_learning_rate, rotational_adamw
 from lvp.optim.schedules import trapezoid
+from lvp.optim.transfer import transfer
 
 __all__ = [
     "adamw",
@@ -59,5 +64,6 @@ __all__ = [
     "scale_by_sign",
     "sign_sgd",
     "snr_of_squares",
+    "transfer",
     "trapezoid",
 ]

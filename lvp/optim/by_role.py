@@ -1,7 +1,7 @@
 """An optimizer per role, and a factor per role."""
 
 import inspect
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
 import jax
@@ -13,9 +13,11 @@ from lvp.errors import InputError
 from lvp.optim import rates as _rates
 from lvp.parametrization import Table
 
+Factory = Callable[..., optax.GradientTransformation]
+
 
 def by_role(
-    factory: Callable[..., optax.GradientTransformation],
+    factory: Factory | Mapping[str, Factory],
     rates: Mapping[str, optax.ScalarOrSchedule],
     *,
     weight_decay: Any = None,
@@ -29,50 +31,105 @@ def by_role(
     (`optax.clip_by_global_norm`) before this. The rates may be traced (jit, vmap over rates).
 
     Args:
-      factory: takes `learning_rate` by keyword; optax's factories, partials of them, or those of `lvp.optim`.
+      factory: takes `learning_rate` by keyword; optax's factories, partials of them, or those of `lvp.optim`. Or
+        role → factory, for every role of `rates`.
       rates: role → number, scalar array or schedule. Roles without parameters may be missing. If they are present, they
         have no per-parameter state (a step counter at most).
       weight_decay: None, a value for every role (vectors too: only `parametrized` knows which roles decay), or
         role → value, where missing roles do not decay. None means **no decay**: the factory is given 0.0, because
         `optax.adamw` would otherwise apply its default of 1e-4 to every parameter.
-      declarations: `lvp.roles.Declaration`s that take precedence over the defaults.
-      **kwargs: passed to the factory for every role.
+      declarations: `lvp.roles.Declaration`s that come before the defaults.
+      **kwargs: passed to every factory.
 
     Returns:
       A transformation whose state is `optax.transforms.PartitionState`, by role.
 
     Raises:
-      InputError: an unknown role; an invalid rate; `weight_decay` for a factory without that parameter, or bound in a
-        partial; arguments that the factory does not take. From `init` and `update`: a parameter without a role, or
-        whose role has no rate; the error names its path.
+      InputError: an unknown role; a role without a factory; an invalid rate; `weight_decay` for a factory without that
+        parameter, or bound in a partial; arguments that a factory does not take. From `init`: a parameter without a
+        role, or whose role has no rate; a declaration that decides no parameter's role.
     """
-    check_factory(factory)
-    _check_roles("rates", rates)
+    known = (*roles.ROLES, *(declaration.role for declaration in declarations))
+    check_roles("rates", rates, known)
+    factories = factories_of(factory, tuple(rates), known)
     for role, rate in rates.items():
         _rates.check(f"rates[{role!r}]", rate)
-    decays = decays_of(factory, rates, weight_decay)
-    settings = {role: {"learning_rate": rate, **decays[role]} for role, rate in rates.items()}
-    return partition(factory, settings, declarations=declarations, **kwargs)
+    decays = decays_by_role(weight_decay, rates, known)
+    settings = {
+        role: {"learning_rate": rate, **decay_of(factories[role], decays.get(role))} for role, rate in rates.items()
+    }
+    return partition(factories, settings, declarations=declarations, **kwargs)
 
 
 def partition(
-    factory: Callable[..., optax.GradientTransformation],
+    factories: Mapping[str, Factory],
     settings: Mapping[str, Mapping[str, Any]],
     *,
     declarations: Sequence[roles.Declaration],
+    check: Callable[[roles.Leaf], None] = lambda leaf: None,
     **kwargs: Any,
 ) -> optax.GradientTransformationExtraArgs:
-    """`factory(**settings[role], **kwargs)` for the parameters of each role.
+    """`factories[role](**settings[role], **kwargs)` for the parameters of each role.
 
-    A factory with a parameter `declarations` is given the declarations too."""
+    A factory with a parameter `declarations` is given the declarations too. A factory with a parameter
+    `muon_weight_dimension_numbers` (`optax.contrib.muon`) is given the axes of the declarations. `init` calls `check`
+    for every leaf.
+    """
+    transforms = {}
+    for role, own in settings.items():
+        arguments = {**_from_declarations(factories[role], declarations), **own, **kwargs}
+        try:
+            inspect.signature(factories[role]).bind(**arguments)
+        except TypeError as error:
+            raise InputError(f"factory {_rates.name_of(factories[role])}: {error}") from error
+        transforms[role] = factories[role](**arguments)
+    tx = optax.partition(transforms, lambda tree: _labels(tree, declarations, "rates", settings))
+
+    def init(params):
+        for leaf in jax.tree.leaves(describe_tree(params, declarations)):
+            check(leaf)
+        return tx.init(params)
+
+    return optax.GradientTransformationExtraArgs(init, tx.update)
+
+
+def describe_tree(params: Any, declarations: Sequence[roles.Declaration]) -> Any:
+    """`roles.classify`, after `check_declarations`."""
+    described = roles.classify(params, extra=declarations)
+    check_declarations(params, declarations)
+    return described
+
+
+def check_declarations(params: Any, declarations: Sequence[roles.Declaration]) -> None:
+    """`roles.check_used` for a tree that shows the whole model.
+
+    A tree without leaves, or with leaves that `optax.masked` has removed, is not checked.
+    """
+    nodes = jax.tree.leaves(params, is_leaf=is_masked)
+    if nodes and not any(map(is_masked, nodes)):
+        roles.check_used(params, declarations)
+
+
+def is_masked(node: Any) -> bool:
+    """True for the placeholder that `optax.masked` and `optax.partition` put in place of other roles' leaves."""
+    return isinstance(node, optax.MaskedNode)
+
+
+def _from_declarations(factory: Factory, declarations: Sequence[roles.Declaration]) -> dict[str, Any]:
+    """The arguments of a factory that follow from declarations."""
+    arguments: dict[str, Any] = {}
     if _rates.accepts(factory, "declarations"):
-        kwargs = {"declarations": declarations, **kwargs}
-    try:
-        inspect.signature(factory).bind(**next(iter(settings.values()), {"learning_rate": None}), **kwargs)
-    except TypeError as error:
-        raise InputError(f"factory {_rates.name_of(factory)}: {error}") from error
-    transforms = {role: factory(**own, **kwargs) for role, own in settings.items()}
-    return optax.partition(transforms, lambda tree: _labels(tree, declarations, "rates", settings))
+        arguments["declarations"] = declarations
+    dimensions = "muon_weight_dimension_numbers"
+    if _rates.accepts(factory, dimensions) and _rates.bound(factory, dimensions) is None:
+
+        def numbers(tree):
+            described = roles.classify(tree, extra=declarations)
+            make = optax.contrib.MuonDimensionNumbers
+            return jax.tree.map(lambda leaf: make(leaf.fan_in, leaf.fan_out) if leaf.fan_in else None, described)
+
+        arguments[dimensions] = numbers
+    return arguments
 
 
 def scale_by_role(
@@ -86,7 +143,7 @@ def scale_by_role(
 
     Args:
       factors: a `Table` (its `lr_multiplier`s), or role → number or scalar array, traced or not.
-      declarations: `lvp.roles.Declaration`s that take precedence over the defaults.
+      declarations: `lvp.roles.Declaration`s that come before the defaults.
 
     Returns:
       A stateless transformation that keeps the updates' dtypes.
@@ -97,7 +154,8 @@ def scale_by_role(
     """
     if isinstance(factors, Table):
         factors = {row.role: row.lr_multiplier for row in factors.rows}
-    _check_roles("factors", factors)
+    else:
+        check_roles("factors", factors, (*roles.ROLES, *(declaration.role for declaration in declarations)))
     for role, factor in factors.items():
         if callable(factor):
             raise InputError(f"factors[{role!r}] must be a number, got a schedule: pass it as the learning rate")
@@ -120,38 +178,80 @@ def _labels(tree: Any, declarations: Sequence[roles.Declaration], name: str, kno
     return jax.tree.map(lambda leaf: leaf.role, described)
 
 
+def factories_of(
+    factory: Factory | Mapping[str, Factory], roles_: Sequence[str], known: Sequence[str]
+) -> dict[str, Factory]:
+    """Role → factory: the same factory for all roles, or the given mapping.
+
+    Raises:
+      InputError: a role without a factory, an unknown role, or a factory that is not one.
+    """
+    if not isinstance(factory, Mapping):
+        check_factory(factory)
+        return dict.fromkeys(roles_, factory)
+    check_roles("factory", factory, known)
+    if missing := [role for role in roles_ if role not in factory]:
+        raise InputError(f"factory has no {missing[0]!r}: give a factory for each of {', '.join(roles_)}")
+    for own in factory.values():
+        check_factory(own)
+    return {role: factory[role] for role in roles_}
+
+
 def check_factory(factory: Any) -> None:
+    """Checks that a factory is callable and leaves `learning_rate` open.
+
+    Raises:
+      InputError: a transformation instead of a factory; a partial with a bound `learning_rate`.
+    """
     if not callable(factory):
         raise InputError(f"factory must be a function such as optax.adam, not its result: got {factory!r}")
-    if _rates.bound(factory, "learning_rate"):
+    if _rates.bound(factory, "learning_rate") is not None:
         name = _rates.name_of(factory)
         raise InputError(f"learning_rate is bound in a partial of {name}: remove it, each role has its own")
 
 
-def _check_roles(name: str, mapping: Any) -> None:
+def check_roles(name: str, mapping: Any, known: Sequence[str]) -> None:
+    """Checks that `mapping`, the argument called `name`, maps known roles.
+
+    Raises:
+      InputError: another type; an unknown role.
+    """
     if not isinstance(mapping, Mapping):
         raise InputError(f"{name} must map roles to values, got {mapping!r}")
-    unknown = [role for role in mapping if role not in roles.ROLES]
-    if unknown:
-        raise InputError(f"{name}: unknown role {unknown[0]!r}; roles are {roles.ROLES}")
+    if other := [role for role in mapping if role not in known]:
+        raise InputError(f"{name}: unknown role {other[0]!r}; roles are {tuple(dict.fromkeys(known))}")
 
 
-def decays_of(factory: Callable, rates: Mapping[str, Any], weight_decay: Any) -> dict[str, dict[str, Any]]:
-    """Role → the keyword arguments for the factory's weight decay; empty if it has no such parameter."""
-    name = _rates.name_of(factory)
-    if _rates.bound(factory, "weight_decay"):
-        raise InputError(f"weight_decay is bound in a partial of {name}: pass it here as weight_decay= instead")
-    if not _rates.accepts(factory, "weight_decay"):
-        if weight_decay is not None:
-            raise InputError(
-                f"weight_decay: {name} has no such parameter; use a factory with weight decay, such as optax.adamw"
-            )
-        return {role: {} for role in rates}
+def decays_by_role(weight_decay: Any, decaying: Collection[str], known: Sequence[str]) -> dict[str, Any]:
+    """Role → weight decay: the given mapping, or one value for the roles `decaying`.
+
+    Raises:
+      InputError: an unknown role; an invalid value.
+    """
     if weight_decay is None:
-        weight_decay = {}
-    elif not isinstance(weight_decay, Mapping):
-        weight_decay = dict.fromkeys(rates, weight_decay)
-    _check_roles("weight_decay", weight_decay)
+        return {}
+    if not isinstance(weight_decay, Mapping):
+        _rates.check("weight_decay", weight_decay)
+        return dict.fromkeys(decaying, weight_decay)
+    check_roles("weight_decay", weight_decay, known)
     for role, value in weight_decay.items():
         _rates.check(f"weight_decay[{role!r}]", value)
-    return {role: {"weight_decay": weight_decay.get(role, 0.0)} for role in rates}
+    return dict(weight_decay)
+
+
+def decay_of(factory: Factory, value: Any) -> dict[str, Any]:
+    """The keyword argument for a factory's weight decay, 0.0 for None; empty if the factory has no such parameter.
+
+    Raises:
+      InputError: a value for a factory without that parameter; a decay bound in a partial.
+    """
+    name = _rates.name_of(factory)
+    if _rates.bound(factory, "weight_decay") is not None:
+        raise InputError(f"weight_decay is bound in a partial of {name}: pass it here as weight_decay= instead")
+    if _rates.accepts(factory, "weight_decay"):
+        return {"weight_decay": 0.0 if value is None else value}
+    if value is not None:
+        raise InputError(
+            f"weight_decay: {name} has no such parameter; use a factory with weight decay, such as optax.adamw"
+        )
+    return {}

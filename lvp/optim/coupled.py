@@ -11,9 +11,13 @@ import optax
 from lvp import roles
 from lvp.errors import InputError
 from lvp.optim import rates as _rates
+from lvp.optim.by_role import check_declarations, is_masked
 from lvp.optim.elementwise import with_decoupled_decay
 
 VOCABULARY_ROLES = ("embedding", "output")
+
+
+UNDECLARED = roles.Declaration(".*", "vector")  # a parameter that is not coupled
 
 
 def _vocabulary_axes(tree: Any, couple: Sequence[str], declarations: Sequence[roles.Declaration]) -> Any:
@@ -29,7 +33,15 @@ def _vocabulary_axes(tree: Any, couple: Sequence[str], declarations: Sequence[ro
             )
         return leaf.vocab_axis
 
-    return jax.tree.map(axis, roles.classify(tree, extra=declarations))
+    nodes = jax.tree.leaves(tree, is_leaf=is_masked)
+    axes = jax.tree.map(axis, roles.classify(tree, (*roles.DEFAULT, UNDECLARED), declarations))
+    # A tree in which `optax.partition` has masked other roles can lack the vocabulary.
+    if nodes and not any(map(is_masked, nodes)) and all(place < 0 for place in jax.tree.leaves(axes)):
+        raise InputError(
+            f"couple: no parameter has a role of {tuple(couple)}, so that nothing is coupled; pass "
+            "declarations=[lvp.roles.Declaration(PATTERN, 'output')] for the head"
+        )
+    return axes
 
 
 def scale_by_coupled_adam(
@@ -59,6 +71,7 @@ def scale_by_coupled_adam(
         return x if axis < 0 else jnp.mean(x, axis=axis)
 
     def init(params):
+        check_declarations(params, declarations)
         mu = optax.tree.zeros_like(params, dtype=mu_dtype)
         nu = jax.tree.map(lambda axis, p: jnp.zeros_like(mean(p, axis)), axes(params), params)
         return optax.ScaleByAdamState(count=jnp.zeros([], jnp.int32), mu=mu, nu=nu)
@@ -110,13 +123,14 @@ def coupled_adam(
       weight_decay: λ, per unit of learning rate.
       couple: the roles to couple: "output" (the head, or a tied matrix) or "embedding" (the input embedding). The
         declarations give the vocabulary axis. Under `jax.jit` the mean includes all shards of a sharded vocabulary.
-      declarations: `lvp.roles.Declaration`s that take precedence over the defaults.
+      declarations: `lvp.roles.Declaration`s that come before the defaults. Parameters without a declaration are not
+        coupled.
 
     State: a first moment like the parameters; a second moment, of length H for coupled matrices.
 
     Raises:
       InputError: b1 or b2 outside [0, 1); a negative decay, rate or eps; a role without a vocabulary. From `init` and
-        `update`: a parameter without a role or vocabulary axis; the error names its path.
+        `update`: a coupled parameter without a vocabulary axis, or no coupled parameter in the whole tree.
     """
     adam = scale_by_coupled_adam(b1, b2, eps, couple=couple, mu_dtype=mu_dtype, declarations=declarations)
     return with_decoupled_decay(adam, learning_rate, weight_decay, mask)

@@ -9,7 +9,8 @@ import jax
 from lvp import roles
 from lvp.errors import InputError
 from lvp.optim import rates as _rates
-from lvp.optim.parametrized import Parametrized
+from lvp.optim.by_role import describe_tree
+from lvp.optim.parametrized import Parametrized, check_has_row, check_width
 from lvp.parametrization import Table, aligned
 
 
@@ -22,7 +23,8 @@ class ParameterDescription:
 
     path: str  # "/"-joined
     shape: tuple[int, ...]  # of the array
-    role: str  # of `lvp.roles.ROLES`
+    role: str  # the declaration's
+    fan_in: int  # number of weights of a neuron; 1 for vectors
     init_std: float  # 0 for vectors: gains start at 1, biases at 0
     learning_rate: float  # with the role's factor
     weight_decay: float  # λ
@@ -36,12 +38,12 @@ class Description:
     """The settings of all parameters; `str` returns a table."""
 
     rows: tuple[ParameterDescription, ...]  # a row per parameter, in the order of the tree
-    note: str  # the table's first line, with further lines for matrices that do not have the rule's width
+    note: str  # the table's first line
 
     def __str__(self) -> str:
         relative = any(row.update_multiplier is not None for row in self.rows)
         multiplied = any(row.forward_multiplier != 1.0 for row in self.rows)
-        head = ("parameter", "shape", "role", "init std", "learning rate")
+        head = ("parameter", "shape", "role", "fan-in", "init std", "learning rate")
         lines: list[tuple[str, ...]] = [
             head
             + (("update ×", "λ of the angle") if relative else ("λ", "decay per step"))
@@ -49,12 +51,15 @@ class Description:
         ]
         for row in self.rows:
             std = f"{row.init_std:.6g}" if row.role != "vector" else "(vector)"
+            fan_in = str(row.fan_in) if row.role != "vector" else "–"
             shape = "×".join(map(str, row.shape)) or "scalar"
             last: tuple[float | None, ...] = (
                 (row.update_multiplier, row.weight_decay) if relative else (row.weight_decay, row.decay_per_step)
             )
             last += (row.forward_multiplier,) * multiplied
-            lines.append((row.path, shape, row.role, std, f"{row.learning_rate:.6g}", *(f"{x:.6g}" for x in last)))
+            lines.append(
+                (row.path, shape, row.role, fan_in, std, f"{row.learning_rate:.6g}", *(f"{x:.6g}" for x in last))
+            )
         return "\n".join([self.note, *aligned(lines)])
 
 
@@ -67,12 +72,13 @@ def describe(
       rule: a result of `parametrized`, or a `Table` of `lvp.parametrization`. For a table, the "learning rate" is the
         multiplier of the rate that the table's heading names, and the decay is 1 or 0 times λ.
       params: pytree of arrays or of anything with a shape, such as `jax.ShapeDtypeStruct`.
-      declarations: `lvp.roles.Declaration`s that take precedence over the defaults; None takes those of `rule`.
+      declarations: `lvp.roles.Declaration`s that come before the defaults; None takes those of `rule`.
 
     Schedules are described at their peak if they carry it, else at step 0; `note` says which.
 
     Raises:
-      InputError: another kind of rule; traced rates; a parameter without a role (the error names its path).
+      InputError: another kind of rule; traced rates; a parameter without a role, or whose role has no row; a matrix
+        that does not have the table's width; a declaration that decides no parameter's role. The error names the path.
     """
     if isinstance(rule, Table):
         table, note = rule, f"{rule.rule}: × {rule.learning_rate}"
@@ -87,34 +93,26 @@ def describe(
         raise InputError(f"describe takes a Table or what optim.parametrized returned, not {type(rule).__name__}")
     values = {role: {name: _number(name, x) for name, x in own.items()} for role, own in settings.items()}
     rows = []
-    for leaf in jax.tree.leaves(roles.classify(params, extra=declarations or ())):
-        own = values[leaf.role]
+    for leaf in jax.tree.leaves(describe_tree(params, declarations or ())):
+        check_has_row(table, leaf.role, f"of parameter {leaf.path!r}")
+        check_width(leaf, table)
+        own, row = values[leaf.role], table[leaf.role]
         rate, decay, multiplier = own["learning_rate"], own.get("weight_decay", 0.0), own.get("update_multiplier")
-        shrinks = 0.0 if multiplier is not None and leaf.fan_in else rate * decay
-        row = table[leaf.role]
         rows.append(
             ParameterDescription(
-                leaf.path,
-                leaf.shape,
-                leaf.role,
-                row.init_std,
-                rate,
-                decay,
-                shrinks,
-                multiplier,
-                row.forward_multiplier,
+                path=leaf.path,
+                shape=leaf.shape,
+                role=leaf.role,
+                fan_in=leaf.size(leaf.fan_in),
+                init_std=row.init_std,
+                learning_rate=rate,
+                weight_decay=decay,
+                decay_per_step=0.0 if multiplier is not None and leaf.fan_in else rate * decay,
+                update_multiplier=multiplier,
+                forward_multiplier=row.forward_multiplier,
             )
         )
-        note += _not_of(leaf, table)
     return Description(tuple(rows), note)
-
-
-def _not_of(leaf: roles.Leaf, table: Table) -> str:
-    """A note if an embedding or output matrix does not have the rule's width; empty otherwise."""
-    widths = [leaf.shape[axis] for axis in leaf.layer_axes if axis != leaf.vocab_axis]
-    if leaf.role not in ("embedding", "output") or leaf.vocab_axis is None or widths == [table.width]:
-        return ""
-    return f"\nnote: {leaf.path} has width {'×'.join(map(str, widths))}, the rule {table.width}: is it the right one?"
 
 
 def _when(settings: Mapping[str, Mapping[str, Any]]) -> str:

@@ -7,7 +7,8 @@ import jax
 
 from lvp import roles
 from lvp.errors import InputError
-from lvp.optim.parametrized import Parametrized
+from lvp.optim.by_role import describe_tree
+from lvp.optim.parametrized import Parametrized, check_has_row, check_width
 from lvp.parametrization import Table
 
 
@@ -23,20 +24,24 @@ def initialize(
       rule: a result of `parametrized`, or a `Table` of `lvp.parametrization`.
       params: pytree of arrays; shapes and dtypes are kept.
       key: a `jax.random.key`; each matrix gets its own key from it.
-      declarations: `lvp.roles.Declaration`s that take precedence over the defaults; None takes those of `rule`.
+      declarations: `lvp.roles.Declaration`s that come before the defaults; None takes those of `rule`.
 
     Returns:
       A pytree like `params`.
 
     Raises:
-      InputError: another kind of rule; a parameter without a role (the error names its path).
+      InputError: another kind of rule; a parameter without a role, or whose role has no row; a matrix that does not
+        have the table's width; a declaration that decides no parameter's role. The error names the path.
     """
     if not isinstance(rule, Table | Parametrized):
         raise InputError(f"initialize takes a Table or what optim.parametrized returned, not {type(rule).__name__}")
     if isinstance(rule, Parametrized) and declarations is None:
         declarations = rule.declarations
     table = rule.table if isinstance(rule, Parametrized) else rule
-    leaves, treedef = jax.tree.flatten(roles.classify(params, extra=declarations or ()))
+    leaves, treedef = jax.tree.flatten(describe_tree(params, declarations or ()))
+    for leaf in leaves:
+        check_has_row(table, leaf.role, f"of parameter {leaf.path!r}")
+        check_width(leaf, table)
     keys = jax.tree.unflatten(treedef, list(jax.random.split(key, len(leaves))))
 
     def drawn(leaf: roles.Leaf, x: jax.Array, key: jax.Array) -> jax.Array:

@@ -12,6 +12,7 @@ import optax
 from lvp import roles
 from lvp.errors import InputError
 from lvp.optim import rates as _rates
+from lvp.optim.by_role import check_declarations
 
 Neurons = Mapping[str, tuple[int, ...]]
 
@@ -22,21 +23,25 @@ def neuron_leaves(params: Any, neurons: Neurons | None, declarations: Sequence[r
     `fan_in` is () for parameters without neurons (gains, biases).
 
     Args:
-      neurons: pattern of whole "/"-joined paths → axes, which takes precedence over the declarations.
-      declarations: the user's declarations, which take precedence over `lvp.roles.DEFAULT`.
+      neurons: pattern of whole "/"-joined paths → axes, which comes before the declarations.
+      declarations: the user's declarations, which come before `lvp.roles.DEFAULT`.
 
     Raises:
-      InputError: a parameter without a declaration, or without a declared axis; the error names argument and path.
+      InputError: a parameter without a declaration, without known neurons, or without a declared axis; the error names
+        argument, path and remedy.
     """
-    overrides = []
+    asked = []
     for pattern, axes in (neurons or {}).items():
         if not isinstance(axes, tuple):
             raise InputError(f"neurons[{pattern!r}] must be a tuple of axes, got {axes!r}")
-        overrides.append(roles.Declaration(pattern, "hidden" if axes else "vector", fan_in=axes))
+        asked.append(roles.Declaration(pattern, "hidden" if axes else "vector", fan_in=axes))
     try:
-        return roles.classify(params, extra=declarations, overrides=overrides)
+        return roles.classify(params, extra=(*asked, *declarations))
     except InputError as error:
-        raise InputError(f"neurons: {error}") from error
+        raise InputError(
+            f"neurons: {error}; or pass neurons={{PATTERN: AXES}}, the axes over which a neuron of the parameter sums "
+            "(() for none), because this optimizer turns every neuron at its own norm"
+        ) from error
 
 
 def wide(dtype: Any) -> Any:
@@ -70,7 +75,7 @@ def norm(x: jax.Array, fan_in: tuple[int, ...]) -> jax.Array:
 
 def size(leaf: roles.Leaf) -> int:
     """C: the number of weights of a neuron."""
-    return math.prod(leaf.shape[axis] for axis in leaf.fan_in)
+    return leaf.size(leaf.fan_in)
 
 
 def per_neuron(described: Any, params: Any, make: Callable[[roles.Leaf, jax.Array], jax.Array]) -> Any:
@@ -125,6 +130,7 @@ def rotate(
 
     def init(params):
         described = neuron_leaves(params, neurons, declarations)
+        check_declarations(params, declarations)
         _refuse_standing_still(described, weight_decay)
         norms = per_neuron(described, params, lambda leaf, p: norm(p, leaf.fan_in))
         return RotationState(jnp.zeros([], jnp.int32), norms)

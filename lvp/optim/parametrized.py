@@ -1,9 +1,17 @@
-"""A table's learning rates and decays for any optax factory.
+"""A table's learning rates and decays for optax factories.
 
 Rate: a role's rate is η_t · c, the schedule times the role's `lr_multiplier` c. The factory receives this product, so
 it acts before any projection. The table defines η; for a rule given by name, η is the hidden matrices' rate.
 
-Decay: `weight_decay` λ applies to the roles whose row decays (matrices, not vectors). Per step θ shrinks by
+Anchor: the multipliers of a rule are ratios of rates of Adam-like updates, which are of order one per coordinate. η is
+therefore the rate that *Adam* has at the hidden matrices, even if another optimizer trains them. Muon's rate is in
+another unit: its update of a d × d matrix is about d^(−1/2) per coordinate. It is given apart, `rates={"hidden": …}`,
+and no multiplier acts on it. `learning_rate` then sets the rates of the other roles only, and no rule gives their ratio
+to Muon's rate. The exception is `optax.contrib.muon` with `consistent_rms`, whose update has this RMS per coordinate
+(0.2 is Adam's, Liu et al. 2025, arXiv 2502.16982): its rate in the hidden matrices is η.
+
+Decay: `weight_decay` λ applies to the roles whose row decays (matrices, not vectors), or is given by role.
+Per step θ shrinks by
 
 - "coupled": η_t · c · λ, the factory's own rate × weight_decay;
 - "independent": (η_t / max_τ η_τ) · λ, without the role's factor and the learning rate: λ is a rate per step.
@@ -20,21 +28,51 @@ independent decay; the angle at the peak is then √(2 λ).
 The peak max_τ η_τ is `peak_learning_rate`, else a schedule's `.peak`. A number or array is its own peak. A schedule
 that is *injected* (`optax.inject_hyperparams`) arrives as an array for each step: pass its peak, because otherwise
 independent decay would be λ at every step. A role's scaled schedule carries its scaled `.peak`.
+
+One factory per role: `parametrized` takes role → factory, such as Muon for hidden matrices and Adam for the rest.
+
+    optim.parametrized(
+        dict.fromkeys(ROLES, optax.adamw) | {"hidden": optax.contrib.muon},
+        "lvp", width=512, vocab=32768, learning_rate=3e-4, rates={"hidden": 0.02}, weight_decay=0.1,
+    )
+
+A partial carries a role's own options (β, ε), and a function that returns a chain carries its clipping. A factory whose
+update is not of order one per coordinate is refused for a role without its own rate, under lvp's rules except "sp".
+This holds for optax's factories and their partials: the unit of other functions is not known.
+
+`optax.inject_hyperparams(functools.partial(parametrized, optax.adamw, table))(learning_rate=…)` works. Pass a `Table`
+there, because a rule's width would be injected as an array too.
 """
 
+import functools
+import math
+import numbers
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import optax
 
-from lvp.errors import InputError
+from lvp import roles
+from lvp.errors import InputError, shown
 from lvp.optim import rates as _rates
-from lvp.optim.by_role import check_factory, decays_of, partition
-from lvp.parametrization import RULES, Rule, Table, table
-from lvp.roles import Declaration
+from lvp.optim.by_role import Factory, check_roles, decay_of, decays_by_role, factories_of, partition
+from lvp.parametrization import RULES, Row, Rule, Table, table
 
-# Factories whose update is proportional to the gradient.
-_PLAIN_SGD = (optax.sgd, optax.noisy_sgd, optax.optimistic_gradient_descent, optax.polyak_sgd)
+# Factories whose update is not of order one per coordinate, with the unit of their update.
+_OTHER_UNITS: dict[Callable, str] = {
+    optax.sgd: "proportional to the gradient",
+    optax.noisy_sgd: "proportional to the gradient",
+    optax.optimistic_gradient_descent: "proportional to the gradient",
+    optax.polyak_sgd: "proportional to the gradient",
+    optax.adafactor: "proportional to the parameter",
+    optax.fromage: "proportional to the parameter",
+    optax.lamb: "proportional to the parameter",
+    optax.lars: "proportional to the parameter",
+    optax.novograd: "of norm one per matrix",
+    optax.contrib.muon: "orthogonal, about 1/√d per coordinate",
+    optax.adadelta: "in units of its earlier updates",
+}
 
 
 class Parametrized(optax.GradientTransformationExtraArgs):
@@ -46,14 +84,16 @@ class Parametrized(optax.GradientTransformationExtraArgs):
 
     table: Table
     settings: Mapping[str, Mapping[str, Any]]
-    declarations: Sequence[Declaration]
+    declarations: Sequence[roles.Declaration]
 
 
 def parametrized(
-    factory: Callable[..., optax.GradientTransformation],
+    factory: Factory | Mapping[str, Factory],
     rule: Rule | Table,
     *,
     learning_rate: optax.ScalarOrSchedule,
+    rates: Mapping[str, optax.ScalarOrSchedule] | None = None,
+    rows: Sequence[Row] = (),
     width: int | None = None,
     vocab: int | None = None,
     frequencies: Any = None,
@@ -65,69 +105,150 @@ def parametrized(
     weight_decay: Any = None,
     decay: str = "coupled",
     peak_learning_rate: Any = None,
-    declarations: Sequence[Declaration] = (),
+    declarations: Sequence[roles.Declaration] = (),
     **kwargs: Any,
 ) -> Parametrized:
-    """Builds `factory` once per role, with that role's learning rate and decay (see the module's docstring).
+    """Builds a factory per role, with that role's learning rate and decay (see the module's docstring).
 
     Args:
-      factory: an optax factory or a partial, with the keyword `learning_rate` (and `weight_decay`).
-      rule: a `Table` of `lvp.parametrization`, which defines learning_rate; or a rule as in
-        `lvp.parametrization.table`: a name or your own function.
-      learning_rate: number, scalar array (traced, injected) or schedule.
+      factory: an optax factory or a partial, with the keyword `learning_rate` (and `weight_decay`), for all roles; or
+        role → factory, for every role of the table.
+      rule: a `Table`, which defines learning_rate; or a name or function, as in `lvp.parametrization.table`.
+      learning_rate: η, number, scalar array (traced, injected) or schedule.
+      rates: role → rate in place of η · c. It is required for updates in another unit, such as Muon's.
+      rows: a `Row` for each role that the rule does not have. A row for one of its roles replaces the rule's.
       width, vocab, frequencies, kappa, normalize, base_width, base_vocab, token_rows: arguments of
         `lvp.parametrization.table`, for a rule only, which requires width and vocab. The default of normalize is
         "hidden", or "paper" with base_width.
-      weight_decay: λ, number or scalar array. None means no decay: the factory is given 0.0 instead of its own default
-        (1e-4 for optax.adamw).
+      weight_decay: λ of the roles whose row decays; or role → λ, where missing roles do not decay. None means no
+        decay: the factory is given 0.0 instead of its own default (1e-4 for optax.adamw).
       decay: "coupled" or "independent".
       peak_learning_rate: max_τ η_τ, required for independent decay with a schedule without `.peak`.
-      declarations: `lvp.roles.Declaration`s that take precedence over the defaults.
-      **kwargs: passed to the factory for every role.
-
-    `optax.inject_hyperparams(functools.partial(parametrized, optax.adamw, table))(learning_rate=…)` works. Pass a
-    `Table` there, because a rule's width would be injected as an array too.
+      declarations: `lvp.roles.Declaration`s that come before the defaults.
+      **kwargs: passed to every factory.
 
     Raises:
-      InputError: errors of `table` and `by_role`; shapes with a Table, or missing shapes with a rule; plain SGD with
-        one of lvp's rules other than "sp"; an unknown decay; an independent decay whose peak is unknown or 0.
+      InputError: errors of `table` and `by_role`; shapes with a Table, or missing shapes with a rule; a declared role
+        without a row; an update in another unit (see above); an unknown decay; an independent decay whose peak is
+        unknown or 0. From `init`: a declaration that decides no role; a matrix that does not have the table's width.
     """
     # inject_hyperparams passes the arguments bound to **kwargs as a single argument named "kwargs".
     kwargs = {**kwargs.pop("kwargs", {}), **kwargs}
     shape: dict[str, Any] = {"width": width, "vocab": vocab, "base_width": base_width, "base_vocab": base_vocab}
     shape["token_rows"] = token_rows
     chosen = _table(rule, normalize=normalize, frequencies=frequencies, kappa=kappa, **shape)
-    check_factory(factory)
-    _refuse_plain_sgd(factory, chosen)
-    _rates.check("learning_rate", learning_rate)
-    if peak_learning_rate is not None:
-        _rates.check_peak(peak_learning_rate)
-    settings = _settings(factory, chosen, learning_rate, weight_decay, decay, peak_learning_rate)
-    made = Parametrized(*partition(factory, settings, declarations=declarations, **kwargs))
+    chosen = _with_rows(chosen, rows, declarations)
+    factories = factories_of(factory, tuple(chosen), tuple(chosen))
+    of_rates = _rates_by_role(
+        factories, chosen, learning_rate, {} if rates is None else rates, peak_learning_rate, kwargs
+    )
+    settings = _settings_by_role(factories, chosen, of_rates, weight_decay, decay)
+    check = functools.partial(check_width, chosen=chosen)
+    made = Parametrized(*partition(factories, settings, declarations=declarations, check=check, **kwargs))
     made.table, made.settings, made.declarations = chosen, settings, declarations
     return made
 
 
-def _settings(
-    factory: Callable, chosen: Table, learning_rate: Any, weight_decay: Any, decay: str, peak: Any
+def _rates_by_role(
+    factories: Mapping[str, Factory], chosen: Table, learning_rate: Any, own: Any, peak: Any, kwargs: Mapping[str, Any]
+) -> dict[str, tuple[Any, Any, Any]]:
+    """Role → rate, multiplier and peak: η, c and max η, or the role's own rate, 1 and the rate's own peak."""
+    check_roles("rates", own, tuple(chosen))
+    for role, factory in factories.items():
+        if role not in own:
+            _refuse_other_units(role, factory, chosen, kwargs)
+    _rates.check("learning_rate", learning_rate)
+    for role, rate in own.items():
+        _rates.check(f"rates[{role!r}]", rate)
+    if peak is not None:
+        _rates.check_peak(peak)
+    given = {row.role: (learning_rate, row.lr_multiplier, peak) for row in chosen.rows}
+    return given | {role: (rate, 1.0, None) for role, rate in own.items()}
+
+
+def _settings_by_role(
+    factories: Mapping[str, Factory],
+    chosen: Table,
+    of_rates: Mapping[str, tuple[Any, Any, Any]],
+    weight_decay: Any,
+    decay: str,
 ) -> dict[str, dict[str, Any]]:
-    """Role → the factory's keyword arguments for its rate and decay (see the module's docstring)."""
+    """Role → its factory's keyword arguments for rate and decay."""
+    if decay not in ("coupled", "independent"):
+        raise InputError(f"decay must be 'coupled' or 'independent', not {decay!r}")
+    decays = decays_by_role(weight_decay, [row.role for row in chosen.rows if row.decay], tuple(chosen))
+    return {
+        role: _settings(factories[role], *of_rates[role], decays.get(role), decay == "independent") for role in chosen
+    }
+
+
+def _settings(factory: Factory, rate: Any, c: Any, peak: Any, weight_decay: Any, independent: bool) -> dict[str, Any]:
+    """A factory's keyword arguments for its rate and decay (see the module's docstring)."""
     relative = _rates.accepts(factory, "update_multiplier")
-    if relative and _rates.bound(factory, "update_multiplier"):
+    if relative and _rates.bound(factory, "update_multiplier") is not None:
         name = _rates.name_of(factory)
         raise InputError(f"update_multiplier is bound in a partial of {name}: remove it, it is the role's factor")
-    decays = _decays(chosen, learning_rate, weight_decay, decay, peak, relative)
-    decays = decays_of(factory, dict.fromkeys(chosen), decays)
+    if independent and weight_decay is not None:
+        top = _rates.peak_of(rate, peak)
+        _rates.check_peak(top)
+        # The factory multiplies by η_t · c, so dividing by max η · c gives η_t / max η · λ.
+        weight_decay = _rates.scaled(weight_decay, 1 / (top * (1 if relative else c)))
+    own = decay_of(factory, weight_decay)
     if not relative:
-        rates = {
-            row.role: {"learning_rate": _rates.scaled(learning_rate, row.lr_multiplier, peak)} for row in chosen.rows
-        }
-    else:
-        shared = {"learning_rate": learning_rate}
-        if peak is not None and _rates.accepts(factory, "peak_learning_rate"):
-            shared["peak_learning_rate"] = peak
-        rates = {row.role: shared | {"update_multiplier": row.lr_multiplier} for row in chosen.rows}
-    return {role: rate | decays[role] for role, rate in rates.items()}
+        return {"learning_rate": _rates.scaled(rate, c, peak)} | own
+    if peak is not None and _rates.accepts(factory, "peak_learning_rate"):
+        own["peak_learning_rate"] = peak
+    return {"learning_rate": rate, "update_multiplier": c} | own
+
+
+def check_has_row(chosen: Table, role: str, where: str) -> None:
+    """Checks that a table has a row for a role.
+
+    Raises:
+      InputError: it does not; the error contains `where`, the origin of the role.
+    """
+    if role not in tuple(chosen):
+        raise InputError(
+            f"rule {chosen.rule} has no row for the role {role!r} {where}; its roles are {', '.join(chosen)}: give "
+            f"rows=[lvp.parametrization.Row({role!r}, init_std=…, lr_multiplier=…, decay=…)], or correct the role"
+        )
+
+
+def check_width(leaf: roles.Leaf, chosen: Table) -> None:
+    """Checks that a parameter has the width of the table.
+
+    The fan-in of embedding, position and output must be the width. The fan-in or the fan-out of a hidden matrix must be
+    the width, as in attention and MLP. Parameters without neurons, roles of your own, and the table of
+    `lvp.parametrization.uniform`, which does not depend on the width, are not checked.
+
+    Raises:
+      InputError: another width; the error names the path.
+    """
+    if not leaf.fan_in or leaf.role not in roles.ROLES or chosen.rule == "uniform":
+        return
+    fan_in, fan_out = leaf.size(leaf.fan_in), leaf.size(leaf.fan_out)
+    if fan_in == chosen.width or (leaf.role == "hidden" and fan_out == chosen.width):
+        return
+    sizes = f"fan-in {fan_in}" + (f" and fan-out {fan_out}" if leaf.role == "hidden" else "")
+    raise InputError(
+        f"parameter {leaf.path!r} of shape {leaf.shape} ({leaf.role}): {sizes}, but width is {chosen.width}; give the "
+        "model's width, correct the declaration's fan_in, or declare a role of its own with a row"
+    )
+
+
+def _with_rows(chosen: Table, rows: Sequence[Row], declarations: Sequence[roles.Declaration]) -> Table:
+    """The table with further or other rows, which has a row for every declared role."""
+    for row in rows:
+        if not isinstance(row, Row):
+            raise InputError(f"rows must be lvp.parametrization.Row, got {shown(row)}")
+        for name, value in (("init_std", row.init_std), ("lr_multiplier", row.lr_multiplier)):
+            if isinstance(value, numbers.Real) and not (0 <= value < math.inf and (value or name == "init_std")):
+                raise InputError(f"rows: {name} of {row.role!r} must be finite and positive, got {value!r}")
+    replaced = {row.role: row for row in (*chosen.rows, *rows)}
+    chosen = replace(chosen, rows=tuple(replaced.values()))
+    for declaration in declarations:
+        check_has_row(chosen, declaration.role, f"of the declaration {declaration.pattern!r}")
+    return chosen
 
 
 def _table(rule: Rule | Table, *, normalize: str | None, **shape: Any) -> Table:
@@ -149,27 +270,23 @@ def _said(rule: Rule) -> str:
     return _rates.name_of(rule) if callable(rule) else repr(rule)
 
 
-def _refuse_plain_sgd(factory: Callable, chosen: Table) -> None:
-    if chosen.rule in RULES and chosen.rule != "sp" and _rates.unwrapped(factory) in _PLAIN_SGD:
-        raise InputError(
-            f"rule {chosen.rule!r} does not hold for {_rates.name_of(factory)}: the tables are for updates "
-            "of order one per coordinate (Adam, Lion), SGD's are proportional to the gradient; use rule 'sp'"
-        )
+def _refuse_other_units(role: str, factory: Factory, chosen: Table, kwargs: Mapping[str, Any]) -> None:
+    """Raises InputError if the role's rate is for Adam-like updates and the factory's update has another unit."""
+    if chosen.rule not in RULES or chosen.rule == "sp" or (unit := _unit(role, factory, kwargs)) is None:
+        return
+    name = _rates.name_of(factory)
+    muon = ", or consistent_rms=0.2" if role == "hidden" and _rates.unwrapped(factory) is optax.contrib.muon else ""
+    raise InputError(
+        f"factory {name} for the role {role!r}: rule {chosen.rule!r} is for updates of order one per coordinate (Adam, "
+        f"Lion), and the update of {name} is {unit}; give this role another factory, its own rate "
+        f"rates={{{role!r}: RATE}}{muon}, or use rule 'sp'"
+    )
 
 
-def _decays(
-    chosen: Table, learning_rate: Any, weight_decay: Any, decay: str, peak: Any, relative: bool
-) -> dict[str, Any] | None:
-    """Role → the factory's decay, to be multiplied by the role's rate (by η_t if `relative`); None for no decay."""
-    if decay not in ("coupled", "independent"):
-        raise InputError(f"decay must be 'coupled' or 'independent', not {decay!r}")
-    if weight_decay is None:
+def _unit(role: str, factory: Factory, kwargs: Mapping[str, Any]) -> str | None:
+    """The unit of a factory's update; None if it is of order one per coordinate, or not known."""
+    function = _rates.unwrapped(factory)
+    constant = kwargs.get("consistent_rms", _rates.bound(factory, "consistent_rms"))
+    if function is optax.contrib.muon and role == "hidden" and constant is not None:
         return None
-    _rates.check("weight_decay", weight_decay)
-    rows = [row for row in chosen.rows if row.decay]
-    if decay == "coupled":
-        return {row.role: weight_decay for row in rows}
-    peak = _rates.peak_of(learning_rate, peak)
-    _rates.check_peak(peak)
-    # The factory multiplies by η_t · c, so dividing by max η · c gives η_t / max η · λ.
-    return {row.role: _rates.scaled(weight_decay, 1 / (peak * (1 if relative else row.lr_multiplier))) for row in rows}
+    return _OTHER_UNITS.get(function)

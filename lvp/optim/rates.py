@@ -130,10 +130,10 @@ def name_of(factory: Callable) -> str:
     return getattr(unwrapped(factory), "__name__", repr(factory))
 
 
-def bound(factory: Callable, name: str) -> bool:
-    """True if a `functools.partial` fixes the keyword `name`."""
+def bound(factory: Callable, name: str) -> Any:
+    """The value to which a `functools.partial` binds the keyword `name`, else None."""
     while isinstance(factory, functools.partial):
         if name in factory.keywords:
-            return True
+            return factory.keywords[name]
         factory = factory.func
-    return False
+    return None

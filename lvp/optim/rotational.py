@@ -89,9 +89,9 @@ def lion_ar(
       update_multiplier: c, multiplies the relative update, outside the root, and the rate of gains and biases.
         `parametrized` passes a role's factor as this argument.
       neurons: pattern (regular expression for whole "/"-joined paths) → axes over which one neuron sums; `()` for
-        parameters without neurons. It takes precedence over the declarations. A column of a kernel [in, out] has axes
+        parameters without neurons. It comes before the declarations. A column of a kernel [in, out] has axes
         (0,), a row of an embedding [m, d] has (1,), a filter of a convolution [height, width, in, out] has (0, 1, 2).
-      declarations: `lvp.roles.Declaration`s that take precedence over the defaults.
+      declarations: `lvp.roles.Declaration`s that come before the defaults.
 
     State: one moment, and a float per neuron (float32, or the parameter's dtype if that is wider).
 

@@ -108,7 +108,7 @@ def state_specs(state: Any, params: Any) -> Any:
     by_path = {leaf.path: leaf for leaf in jax.tree.leaves(roles.classify(params))}
 
     def spec_at(keys, x) -> PartitionSpec:
-        parts = jax.tree_util.keystr(keys, simple=True, separator="/").split("/")
+        parts = roles.path_of(keys).split("/")
         leaf = next((by_path[p] for i in range(len(parts)) if (p := "/".join(parts[i:])) in by_path), None)
         if leaf is None or len(leaf.shape) != len(x.shape):
             return PartitionSpec()

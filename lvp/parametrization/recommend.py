@@ -4,6 +4,7 @@
 
     advice = recommend(width=2048, vocab=32064, hidden_lr=3e-4)  # tuned at this size
     advice = recommend(width=2048, vocab=32064, hidden_lr=3e-3, from_width=256)  # tuned at width 256
+    advice = recommend(width=2048, vocab=32064, hidden_lr=3e-3, from_width=256, depth=24, from_depth=4)
     print(advice)
     advice["embedding"].learning_rate
 
@@ -21,13 +22,15 @@ from numpy.typing import ArrayLike
 
 from lvp import parametrization
 from lvp.errors import InputError
-from lvp.parametrization import RULES, Table, check_whole, evidence, report, row_multiplier
+from lvp.parametrization import AXES, RULES, Shape, Table, check_whole, evidence, report, row_multiplier, snippets
+from lvp.parametrization.axes import SIZES, check_beta, chosen
 from lvp.parametrization.rules import PAPER_RULES
+from lvp.parametrization.scaling import LOOKUPS, Scaling, scale
 
 if TYPE_CHECKING:
     from lvp.theory.token_frequencies import TokenFrequencies
 
-LOOKUPS = ("embedding", "position")  # roles with the same rates under every rule
+SWEEP = (0.25, 0.5, 1.0, 2.0, 4.0)  # factors on the embedding's rate that are worth training next
 
 
 @dataclass(frozen=True)
@@ -38,12 +41,32 @@ class RoleAdvice:
     learning_rate: float  # in the unit of the optimizer
     base_learning_rate: float | None  # the smaller model's rate; None without transfer
     multiplier: float  # learning rate over the hidden rate, or over base_learning_rate
-    formula: str  # of the multiplier
+    formula: str  # of the multiplier, for width and vocabulary
     init_std: float  # 0 for vectors: gains start at 1, biases at 0
     init_formula: str  # of the init std
     decay: bool  # weight decay applies
     source: str  # paper and table of the learning rate
     forward_multiplier: float = 1.0  # constant factor on the parameter's output
+    epsilon: float = 1e-8  # ε of Adam, in the gradient's unit
+    weight_decay: float | None = None  # λ; None without weight_decay
+    decay_per_step: float | None = None  # fraction by which the parameter shrinks per step at this rate
+
+
+@dataclass(frozen=True)
+class Alternative:
+    """The settings if one axis took another rule."""
+
+    axis: str  # "width and vocab" or an axis of `lvp.parametrization.AXES`
+    rule: str  # of this axis; all others stay as chosen
+    chosen: bool  # this is the recommended rule
+    refused: bool  # the rule does not go together with the other rules; all numbers are None
+    source: str  # of the rule
+    hidden_lr: float | None = None  # rate of the hidden matrices
+    embedding_lr: float | None = None  # rate of the embedding
+    hidden_decay: float | None = None  # factor on the λ of the hidden matrices
+    hidden_epsilon: float | None = None  # factor on the ε of the hidden matrices
+    beta: float | None = None  # factor on 1 − β₁ and 1 − β₂
+    branch_multiplier: float | None = None  # factor on residual branches
 
 
 @dataclass(frozen=True)
@@ -55,10 +78,18 @@ class Recommendation:
       kappa: κ of "interpolated", else None.
       roles: a `RoleAdvice` per role.
       table: the `lvp.parametrization.Table` in units of the hidden rate, for `lvp.optim.parametrized`.
-      embedding_by_rule: the embedding's rate under every rule, from the same arguments.
+      embedding_by_rule: the embedding's rate under every rule, from the same arguments. A rule with a multiplier
+        on hidden matrices takes the hidden rate divided by it.
       evidence: `lvp.parametrization.evidence.transfer()`.
       beyond: for each of its results, the factor by which the size is outside of the measured range, such as
         {"width": 16.0, "vocab": 7.8}; 1.0 inside.
+      base, target: the `Shape`s of a transfer; base is None without one.
+      axes: the rule of every axis other than width and vocabulary.
+      betas: β₁ and β₂. steps: training steps, or None if unknown. weight_decay: the argument.
+      tuned: the arguments b1, b2 and eps.
+      alternatives: the settings under every other rule of the axes that move; empty without a transfer.
+      sweep: embedding rates worth training next.
+      warnings: sentences about arguments that are probably wrong.
       tokens: statistics of the token counts, or None without counts.
       token_rows: how the embedding's rows enter the model, one of `lvp.parametrization.TOKEN_ROWS`.
     """
@@ -76,6 +107,16 @@ class Recommendation:
     embedding_by_rule: Mapping[str, float]
     evidence: Mapping[str, Mapping[str, Any]]
     beyond: Mapping[str, Mapping[str, float]]
+    base: Shape | None
+    target: Shape
+    axes: Mapping[str, str]
+    betas: tuple[float, float]
+    steps: float | None
+    weight_decay: float | None
+    tuned: Mapping[str, float]
+    alternatives: tuple[Alternative, ...]
+    sweep: tuple[float, ...]
+    warnings: tuple[str, ...]
     tokens: "TokenFrequencies | None" = None
     token_rows: str = "plain"
 
@@ -89,41 +130,27 @@ class Recommendation:
         return PAPER_RULES[self.rule].notes
 
     @property
+    def moves_axes(self) -> bool:
+        """True if the transfer moves more than width and vocabulary, so that `optim.transfer` is needed."""
+        if self.base is None:
+            return False
+        sizes = any(getattr(self.base, size) != getattr(self.target, size) for size in SIZES.values())
+        return sizes or any(self.axes[axis] != "none" for axis in ("decay", "epsilon"))
+
+    @property
     def snippet(self) -> str:
         """Python code that defines the optimizer `tx` and the init stds by role, `init_std`; rates have six digits."""
-        shape = f"width={self.width}, vocab={self.vocab}"
-        if self.kappa not in (None, 1.0):
-            shape += f", kappa={self.kappa:.6g}"
-        if self.token_rows != "plain":
-            shape += f', token_rows="{self.token_rows}"'
-        lines = ["import optax", "", "from lvp import optim"]
-        rule = f'"{self.rule}", {shape}'
-        if self.embedding_lr is not None:
-            ratio = f"{self.table['embedding'].lr_multiplier:.6g}"
-            lines += ["from lvp.parametrization import table", ""]
-            lines += [f'rule = table({rule}, normalize="hidden")']
-            lines += [f"rule = rule.with_multipliers(embedding={ratio}, position={ratio})  # as tuned"]
-            rule = "rule"
-        else:
-            lines.append("")
-        return "\n".join(
-            [
-                *lines,
-                f"learning_rate = {self['hidden'].learning_rate:.6g}  # of the hidden matrices; or a schedule",
-                "tx = optim.parametrized(",
-                f"    optax.adamw, {rule}, learning_rate=learning_rate, weight_decay=0.1",
-                ")",
-                "init_std = {role: tx.table[role].init_std for role in tx.table}  # gains start at 1, biases at 0",
-                "# print(optim.describe(tx, params)) says what every parameter of a model gets",
-            ]
-        )
+        return snippets.snippet(self)
 
     def as_dict(self) -> dict[str, Any]:
         """The recommendation as JSON types."""
         values = {field.name: getattr(self, field.name) for field in dataclasses.fields(self) if field.name != "table"}
         values["roles"] = {advice.role: dataclasses.asdict(advice) for advice in self.roles}
-        values["tokens"] = None if self.tokens is None else dataclasses.asdict(self.tokens)
-        return values | {"notes": self.notes, "snippet": self.snippet}
+        for name in ("tokens", "base", "target"):
+            values[name] = None if values[name] is None else dataclasses.asdict(values[name])
+        values["alternatives"] = [dataclasses.asdict(alternative) for alternative in self.alternatives]
+        multiplier = {"branch_multiplier": self.table.branch_multiplier}
+        return values | multiplier | {"notes": self.notes, "snippet": self.snippet}
 
     def __str__(self) -> str:
         return report.text(self)
@@ -141,52 +168,83 @@ def recommend(
     kappa: float | None = None,
     counts: ArrayLike | None = None,
     token_rows: str = "plain",
+    depth: int | None = None,
+    batch: int | None = None,
+    tokens: int | None = None,
+    steps: int | None = None,
+    from_depth: int | None = None,
+    from_batch: int | None = None,
+    from_tokens: int | None = None,
+    axes: Mapping[str, str] | None = None,
+    weight_decay: float | None = None,
+    b1: float = 0.9,
+    b2: float = 0.999,
+    eps: float = 1e-8,
 ) -> Recommendation:
     """Returns the rate and init std of every role of a model of `width` and `vocab`, for Adam-like optimizers.
 
-    Without `from_width`, `hidden_lr` is the tuned rate of this model's hidden matrices, and the rule's ratios give the
-    other rates. With `from_width`, the rates were tuned on a smaller model, and the rule's multipliers transfer them.
+    Without a `from_…` size, `hidden_lr` is the tuned rate of this model's hidden matrices. With one, the settings were
+    tuned on a smaller model, and `lvp.parametrization.scaling.scale` transfers them.
 
     Args:
-      width: d ≥ 1. vocab: m ≥ 2. hidden_lr: above zero, in the unit of the optimizer.
-      rule: "lvp", "mup", "sp" or "interpolated".
-      from_width, from_vocab: sizes of the smaller model; the default of from_vocab is `vocab`.
+      width: d ≥ 1. vocab: m ≥ 2. hidden_lr: above zero, in the unit of the optimizer. rule: one of `PAPER_RULES`.
       embedding_lr: the tuned rate of the smaller model's embedding and learned positions.
       kappa: κ of "interpolated", in [0, 1], the same at both sizes.
-      counts: whole numbers [n], n ≤ m: occurrences of each token (`lvp.data.tokens.counts`), which give κ = Σ α_i κ_i
-        of "interpolated" and `Recommendation.tokens`.
+      counts: whole numbers [n], n ≤ m: occurrences of each token, which give κ = Σ α_i κ_i and `Recommendation.tokens`.
       token_rows: one of `lvp.parametrization.TOKEN_ROWS`. It sets the embedding's forward multiplier, but no rate.
+      depth: residual blocks. batch: tokens per step. tokens: of the whole training, or steps: training steps.
+      from_width, from_vocab, from_depth, from_batch, from_tokens: sizes of the smaller model. The defaults of width and
+        vocabulary are those of this model; another axis without a size is not transferred.
+      axes: axis → rule, as in `scale`.
+      weight_decay, b1, b2, eps: λ, β₁, β₂ and ε of AdamW as tuned. weight_decay None: no decay is reported.
 
     Raises:
-      InputError: an unknown rule; sizes or κ out of range; rates that are not finite and above zero; from_vocab or
-        embedding_lr without from_width; invalid counts; kappa together with counts.
+      InputError: an unknown rule, axis or name of rows; sizes, rates or κ out of range; a depth, embedding_lr or axis
+        rule without the smaller model's size; that size without this model's; both tokens and steps; a decay rule
+        without weight_decay; errors of `scale`; invalid counts; kappa together with counts.
     """
-    row_multiplier(token_rows, 1)  # raises InputError for an unknown name
-    _check_rate("hidden_lr", hidden_lr)
-    if embedding_lr is not None:
-        _check_rate("embedding_lr", embedding_lr)
-    base = _base(from_width, from_vocab, vocab, embedding_lr)
-    asked = (width, vocab), base, hidden_lr, embedding_lr, token_rows
-    _roles(rule, kappa, *asked)  # raises InputError for a wrong rule or size before the tokens are analysed
-    tokens = _tokens(counts, vocab, kappa)
-    kappa = kappa if tokens is None else tokens.kappa
-    table = _table(rule, kappa, *asked)
+    horizon = _tokens_of(batch, tokens, steps)
+    sizes = {"width": width, "vocab": vocab, "depth": depth, "batch": batch, "tokens": horizon}
+    smaller = {"width": from_width, "vocab": from_vocab, "depth": from_depth, "batch": from_batch}
+    base, target = _shapes(sizes, smaller | {"tokens": from_tokens}, axes, embedding_lr, weight_decay)
+    adam = {"b1": b1, "b2": b2, "eps": eps}
+    asked = _Asked(rule, kappa, base, target, hidden_lr, embedding_lr, token_rows, axes, weight_decay, adam)
+    return _recommended(asked, counts, _steps(batch, horizon, steps))
+
+
+def _recommended(asked: "_Asked", counts: ArrayLike | None, steps: float | None) -> Recommendation:
+    asked.check()
+    asked.roles()  # raises InputError for a wrong rule or size before the tokens are analysed
+    frequencies = _frequencies(counts, asked.target.vocab, asked.kappa)
+    if frequencies is not None:
+        asked = dataclasses.replace(asked, kappa=frequencies.kappa)
+    base, target, table, roles = asked.base, asked.target, asked.table(), asked.roles()
     return Recommendation(
-        rule=rule,
-        width=width,
-        vocab=vocab,
-        hidden_lr=float(hidden_lr),
-        from_width=from_width,
-        from_vocab=None if base is None else base[1],
-        embedding_lr=None if embedding_lr is None else float(embedding_lr),
+        rule=asked.rule,
+        width=target.width,
+        vocab=target.vocab,
+        hidden_lr=float(asked.hidden_lr),
+        from_width=None if base is None else base.width,
+        from_vocab=None if base is None else base.vocab,
+        embedding_lr=None if asked.embedding_lr is None else float(asked.embedding_lr),
         kappa=table.kappa,
-        roles=_roles(rule, kappa, *asked),
+        roles=roles,
         table=table,
-        embedding_by_rule={other: _roles(other, kappa, *asked)[0].learning_rate for other in RULES},
+        embedding_by_rule={name: asked.under(name).without_decay().roles()[0].learning_rate for name in RULES},
         evidence=(transfer := evidence.transfer()),
-        beyond=_beyond(width, vocab, transfer),
-        tokens=tokens,
-        token_rows=token_rows,
+        beyond=_beyond(target.width, target.vocab, transfer),
+        base=base,
+        target=target,
+        axes=chosen(asked.axes),
+        betas=asked.betas(),
+        steps=steps,
+        weight_decay=None if asked.weight_decay is None else float(asked.weight_decay),
+        tuned=asked.adam,
+        alternatives=_alternatives(asked),
+        sweep=tuple(roles[0].learning_rate * factor for factor in SWEEP),
+        warnings=_warnings(asked, roles),
+        tokens=frequencies,
+        token_rows=asked.token_rows,
     )
 
 
@@ -195,18 +253,63 @@ def _check_rate(name: str, rate) -> None:
         raise InputError(f"{name} must be a finite number above zero, got {rate!r}")
 
 
-def _base(from_width, from_vocab, vocab, embedding_lr) -> tuple[int, int] | None:
-    """Width and vocabulary of the smaller model."""
-    if from_width is not None:
-        from_vocab = vocab if from_vocab is None else from_vocab
-        return check_whole("from_width", from_width, 1), check_whole("from_vocab", from_vocab, 2)
-    for name, value in (("from_vocab", from_vocab), ("embedding_lr", embedding_lr)):
+def _tokens_of(batch: int | None, tokens: int | None, steps: int | None) -> int | None:
+    """Tokens of the whole training, if they are known."""
+    if steps is not None:
+        steps = check_whole("steps", steps, 1)
+        if tokens is not None:
+            raise InputError(f"tokens {tokens!r} and steps {steps} both give the horizon: pass only one of them")
+        return None if batch is None else check_whole("batch", batch, 1) * steps
+    return tokens
+
+
+def _steps(batch: int | None, tokens: int | None, steps: int | None) -> float | None:
+    if steps is not None:
+        return float(steps)
+    return None if batch is None or tokens is None else tokens / batch
+
+
+def _shapes(
+    sizes: Mapping[str, Any],
+    smaller: Mapping[str, Any],
+    axes: Mapping[str, str] | None,
+    embedding_lr: float | None,
+    weight_decay: float | None,
+) -> tuple[Shape | None, Shape]:
+    """The shapes of the smaller model (None without one) and of this model, with the sizes that are transferred."""
+    names = chosen(axes)
+    for name, value in sizes.items():
+        if value is not None or name in ("width", "vocab"):
+            check_whole(name, value, 2 if name == "vocab" else 1)
+    for name, value in smaller.items():
         if value is not None:
-            raise InputError(f"{name} belongs to the smaller model: it needs from_width")
-    return None
+            check_whole(f"from_{name}", value, 2 if name == "vocab" else 1)
+            if sizes[name] is None:
+                raise InputError(f"from_{name} {value} needs {name}, the size of this model")
+    if smaller["vocab"] is not None and smaller["width"] is None:
+        raise InputError("from_vocab belongs to the smaller model: it needs from_width")
+    if all(value is None for value in smaller.values()):
+        if embedding_lr is not None:
+            raise InputError("embedding_lr belongs to the smaller model: it needs from_width")
+        for axis, name in (axes or {}).items():
+            if name != "none":
+                raise InputError(f"rule {name!r} of axis {axis} needs a smaller model: give from_width or another size")
+    if sizes["depth"] is not None and smaller["depth"] is None and names["depth"] != "none":
+        raise InputError(
+            f"depth {sizes['depth']} needs from_depth, because rule {names['depth']!r} scales from a tuned depth; "
+            "give it, or choose rule 'none' of axis depth"
+        )
+    if names["decay"] != "none" and weight_decay is None:
+        raise InputError(f"decay rule {names['decay']!r} scales weight_decay: give the λ tuned on the smaller model")
+    moved: dict[str, Any] = {name: value for name, value in sizes.items() if smaller[name] is not None}
+    target = Shape(**({"width": sizes["width"], "vocab": sizes["vocab"]} | moved))
+    if all(value is None for value in smaller.values()):
+        return None, target
+    tuned: dict[str, Any] = {name: value for name, value in smaller.items() if value is not None}
+    return dataclasses.replace(target, **tuned), target
 
 
-def _tokens(counts, vocab: int, kappa) -> "TokenFrequencies | None":
+def _frequencies(counts, vocab: int, kappa) -> "TokenFrequencies | None":
     if counts is None:
         return None
     if kappa is not None:
@@ -216,45 +319,151 @@ def _tokens(counts, vocab: int, kappa) -> "TokenFrequencies | None":
     return token_frequencies(counts, vocab)
 
 
-def _table(rule: str, kappa, size, base, hidden_lr: float, embedding_lr: float | None, token_rows: str) -> Table:
-    """The table in units of the hidden rate, with the embedding's tuned rate if it is given."""
-    shape = {"width": size[0], "vocab": size[1], "token_rows": token_rows}
-    made = parametrization.table(rule, kappa=kappa, normalize="hidden", **shape)
-    if embedding_lr is None:
-        return made
-    rates = {r.role: r.learning_rate for r in _roles(rule, kappa, size, base, hidden_lr, embedding_lr, token_rows)}
-    return made.with_multipliers(**{role: rates[role] / rates["hidden"] for role in LOOKUPS})
+@dataclass(frozen=True)
+class _Asked:
+    """The arguments that decide the settings of the roles."""
 
+    rule: str
+    kappa: float | None
+    base: Shape | None
+    target: Shape
+    hidden_lr: float
+    embedding_lr: float | None
+    token_rows: str
+    axes: Mapping[str, str] | None
+    weight_decay: float | None
+    adam: Mapping[str, float]  # b1, b2 and eps
 
-def _roles(
-    rule: str, kappa, size, base, hidden_lr: float, embedding_lr: float | None, token_rows: str
-) -> tuple[RoleAdvice, ...]:
-    shape = {"width": size[0], "vocab": size[1], "token_rows": token_rows}
-    here = parametrization.table(rule, kappa=kappa, normalize="hidden", **shape)
-    if base is None:
-        rates, multipliers = None, here
-    else:
-        there = parametrization.table(rule, width=base[0], vocab=base[1], kappa=kappa, normalize="hidden")
-        rates = {row.role: hidden_lr * row.lr_multiplier for row in there.rows}
-        if embedding_lr is not None:
-            rates |= dict.fromkeys(LOOKUPS, embedding_lr)
-        multipliers = parametrization.table(rule, kappa=kappa, base_width=base[0], base_vocab=base[1], **shape)
-    made = []
-    for row in multipliers.rows:
-        formula = PAPER_RULES[rule].formulas[row.role]
-        made.append(
-            RoleAdvice(
-                role=row.role,
-                learning_rate=(hidden_lr if rates is None else rates[row.role]) * row.lr_multiplier,
-                base_learning_rate=None if rates is None else rates[row.role],
-                multiplier=row.lr_multiplier,
-                formula=formula.ratio if rates is None else formula.move,
-                init_std=row.init_std,
-                init_formula=formula.init,
-                decay=row.decay,
-                source=formula.source,
-                forward_multiplier=row.forward_multiplier,
+    def check(self) -> None:
+        """Raises InputError for rates that are not finite and above zero, and unknown rows."""
+        row_multiplier(self.token_rows, 1)
+        for name, rate in (("embedding_lr", self.embedding_lr), ("weight_decay", self.weight_decay)):
+            if rate is not None:
+                _check_rate(name, rate)
+        _check_rate("hidden_lr", self.hidden_lr)
+        _check_rate("eps", self.adam["eps"])
+
+    def under(self, rule: str) -> "_Asked":
+        """The same under another rule, whose hidden rate is the same Adam run's."""
+        other = dataclasses.replace(self, rule=rule)
+        shape = self.base or self.target
+        factor = self.here(shape)["hidden"].forward_multiplier / other.here(shape)["hidden"].forward_multiplier
+        return dataclasses.replace(other, hidden_lr=self.hidden_lr * factor)
+
+    def without_decay(self) -> "_Asked":
+        """The same without the axes that not every rule admits; they do not change rates."""
+        axes = {axis: name for axis, name in (self.axes or {}).items() if axis not in ("decay", "epsilon")}
+        return dataclasses.replace(self, axes=axes)
+
+    def scaling(self) -> Scaling | None:
+        if self.base is None:
+            return None
+        return scale(self.base, self.target, self.rule, axes=self.axes, kappa=self.kappa, token_rows=self.token_rows)
+
+    def here(self, shape: Shape) -> Table:
+        """The table at a shape, in units of the hidden rate."""
+        return parametrization.table(
+            self.rule,
+            width=shape.width,
+            vocab=shape.vocab,
+            kappa=self.kappa,
+            normalize="hidden",
+            token_rows=self.token_rows,
+        )
+
+    def table(self) -> Table:
+        """The table of this model in units of its hidden rate."""
+        made, scaling = self.here(self.target), self.scaling()
+        if scaling is None:
+            return made
+        rates = {advice.role: advice.learning_rate for advice in self.roles()}
+        made = made.with_multipliers(**{role: rate / rates["hidden"] for role, rate in rates.items()})
+        return dataclasses.replace(made, branch_multiplier=scaling.branch_multiplier)
+
+    def betas(self) -> tuple[float, float]:
+        b1, b2 = self.adam["b1"], self.adam["b2"]
+        scaling = self.scaling()
+        return (check_beta("b1", b1, 1.0), check_beta("b2", b2, 1.0)) if scaling is None else scaling.betas(b1, b2)
+
+    def roles(self) -> tuple[RoleAdvice, ...]:
+        here, scaling = self.here(self.target), self.scaling()
+        rates = {row.role: self.hidden_lr * row.lr_multiplier for row in self.here(self.base or self.target).rows}
+        if self.embedding_lr is not None:
+            rates |= dict.fromkeys(LOOKUPS, self.embedding_lr)
+        made = []
+        for row in here.rows:
+            formula = PAPER_RULES[self.rule].formulas[row.role]
+            factors = None if scaling is None else scaling[row.role]
+            rate = rates[row.role] * (1.0 if factors is None else factors.rate)
+            decay = None if self.weight_decay is None else self.weight_decay * row.decay
+            if factors is not None and decay is not None:
+                decay *= factors.decay
+            independent = scaling is not None and scaling.independent
+            made.append(
+                RoleAdvice(
+                    role=row.role,
+                    learning_rate=rate,
+                    base_learning_rate=None if factors is None else rates[row.role],
+                    multiplier=row.lr_multiplier if factors is None else factors.rate,
+                    formula=formula.ratio if factors is None else formula.move,
+                    init_std=row.init_std,
+                    init_formula=formula.init,
+                    decay=row.decay,
+                    source=formula.source,
+                    forward_multiplier=row.forward_multiplier,
+                    epsilon=self.adam["eps"] * (1.0 if factors is None else factors.epsilon),
+                    weight_decay=decay,
+                    decay_per_step=decay if independent or decay is None else decay * rate,
+                )
             )
+        return tuple(made)
+
+
+def _alternatives(asked: _Asked) -> tuple[Alternative, ...]:
+    """Every rule of every axis that moves."""
+    if asked.base is None:
+        return ()
+    made = []
+    for rule in dict.fromkeys((*RULES, asked.rule)):
+        source = PAPER_RULES[rule].formulas["hidden"].source
+        made.append(_alternative("width and vocab", rule, rule == asked.rule, source, asked.under(rule)))
+    moved = [axis for axis, size in SIZES.items() if getattr(asked.target, size) is not None]
+    moved += ["decay"] * (asked.weight_decay is not None) + ["epsilon"]
+    for axis in moved:
+        for name, axis_rule in AXES[axis].items():
+            other = dataclasses.replace(asked, axes=dict(asked.axes or {}) | {axis: name})
+            made.append(_alternative(axis, name, name == chosen(asked.axes)[axis], axis_rule.source, other))
+    return tuple(made)
+
+
+def _alternative(axis: str, rule: str, is_chosen: bool, source: str, other: _Asked) -> Alternative:
+    try:
+        scaling, roles = other.scaling(), {advice.role: advice for advice in other.roles()}
+    except InputError:
+        return Alternative(axis, rule, is_chosen, True, source)
+    assert scaling is not None
+    hidden = scaling["hidden"]
+    rates = (roles["hidden"].learning_rate, roles["embedding"].learning_rate)
+    factors = (hidden.decay, hidden.epsilon, scaling.beta, scaling.branch_multiplier)
+    return Alternative(axis, rule, is_chosen, False, source, *rates, *factors)
+
+
+def _warnings(asked: _Asked, roles: tuple[RoleAdvice, ...]) -> tuple[str, ...]:
+    """Sentences about arguments that are probably wrong."""
+    made = []
+    for prefix, shape in (("", asked.target), ("from_", asked.base)):
+        if shape is not None and shape.width > shape.vocab:
+            made.append(
+                f"{prefix}width {shape.width} is larger than {prefix}vocab {shape.vocab}: are they swapped? "
+                "Language models have more tokens than entries of a row."
+            )
+    (hidden,) = (advice for advice in roles if advice.role == "hidden")
+    if not PAPER_RULES[asked.rule].muon and hidden.learning_rate >= hidden.init_std:
+        ratio = hidden.learning_rate / hidden.init_std
+        made.append(
+            f"hidden rate {hidden.learning_rate:.4g} is {ratio:.3g} times the init std {hidden.init_std:.4g} of hidden "
+            "matrices: a step of Adam replaces every weight. Hayou & Liu 2025 use 0.2/width = "
+            f"{0.2 / asked.target.width:.2g}."
         )
     return tuple(made)
 

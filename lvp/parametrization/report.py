@@ -19,7 +19,14 @@ def text(advice: "Recommendation") -> str:
     """`str` of a `Recommendation`."""
     blocks = [
         [_heading(advice), *aligned(_rows(advice)), *_symbols(advice)],
+        *(
+            [[line for text in advice.warnings for line in textwrap.wrap(f"warning: {text}", LINE)]]
+            * bool(advice.warnings)
+        ),
+        *_training(advice),
         [line for note in (*advice.notes, *_constants(advice)) for line in textwrap.wrap(note, LINE)],
+        *_side_by_side(advice),
+        _sweep(advice),
         *_measured(advice),
         *([] if advice.tokens is None else [_tokens(advice, advice.tokens)]),
         ["In Python:", *("    " + line if line else "" for line in advice.snippet.splitlines())],
@@ -33,7 +40,7 @@ def _heading(advice: "Recommendation") -> str:
     if advice.from_width is None:
         return f"{size}; from the hidden rate {advice.hidden_lr:g} of this model"
     own = "" if advice.embedding_lr is None else f" and the embedding's {advice.embedding_lr:g}"
-    small = f"a model of width {advice.from_width}, vocab {advice.from_vocab}"
+    small = f"a model of {advice.base}"
     return f"{size}; from the hidden rate {advice.hidden_lr:g}{own} of {small}"
 
 
@@ -42,10 +49,10 @@ def _rows(advice: "Recommendation") -> list[tuple[str, ...]]:
     # The interpolated ratio is too long for a column.
     names = {role.formula: "ratio" for role in advice.roles if len(role.formula) > 12}
     lines = [("role", *([f"at {advice.from_width}"] if moved else []), "learning rate", "= " + _base(advice))]
-    multiplied = advice.token_rows != "plain"
+    multiplied = advice.token_rows != "plain" or any(role.forward_multiplier != 1.0 for role in advice.roles)
     lines[0] += ("init std", "=", *(["forward"] if multiplied else []), "source of the rate")
     for role in advice.roles:
-        words = names.get(role.formula, role.formula)
+        words = names.get(role.formula, role.formula) + (" · axes" if advice.moves_axes else "")
         product = "× 1" if words == "1" else f"× {words} = {role.multiplier:.4g}"
         init = (f"{role.init_std:.4g}", role.init_formula) if role.init_std else ("–", "gains 1, biases 0")
         small = [f"{role.base_learning_rate:.4g}"] if moved else []
@@ -56,9 +63,10 @@ def _rows(advice: "Recommendation") -> list[tuple[str, ...]]:
 
 def _forward(advice: "Recommendation", role: "RoleAdvice") -> str:
     """The factor on a role's output in the forward pass."""
-    if role.role != "embedding":
-        return f"× {role.forward_multiplier:.4g}"
-    return "/ RMS" if advice.token_rows == "normalized" else f"× √d = {role.forward_multiplier:.4g}"
+    if role.role == "embedding" and advice.token_rows == "normalized":
+        return "/ RMS"
+    root = "√d = " if role.role == "embedding" and advice.token_rows == "sqrt" else ""
+    return f"× {root}{role.forward_multiplier:.4g}"
 
 
 def _base(advice: "Recommendation") -> str:
@@ -81,8 +89,58 @@ def _constants(advice: "Recommendation") -> list[str]:
     return ["The embedding rate of the smaller model is the rule's; if it was tuned there, give --embedding-lr."]
 
 
+def _warnings(advice: "Recommendation") -> list[list[str]]:
+    return [textwrap.wrap(f"warning: {sentence}", LINE) for sentence in advice.warnings]
+
+
+def _training(advice: "Recommendation") -> list[list[str]]:
+    """A block with λ, ε, β and residual branches, if the caller asks for one of them."""
+    if advice.weight_decay is None and advice.steps is None and not advice.moves_axes:
+        return []
+    b1, b2 = advice.betas
+    branch = advice.table.branch_multiplier
+    horizon = "" if advice.steps is None else f"; {advice.steps:.6g} steps"
+    lines = [f"AdamW: β₁ {b1:.6g}, β₂ {b2:.6g}; residual branches × {branch:.4g}{horizon}"]
+    if advice.moves_axes:
+        lines.append("rules: " + ", ".join(f"{axis} {name}" for axis, name in advice.axes.items()))
+    rows: list[tuple[str, ...]] = [("role", "ε", "λ", "decay per step", "timescale", "left after the steps")]
+    for role in advice.roles:
+        shrinks = role.decay_per_step
+        cells = ["–"] * 4
+        if shrinks:
+            left = "–" if advice.steps is None else f"{(1 - min(shrinks, 1.0)) ** advice.steps:.3g}"
+            cells = [f"{role.weight_decay:.4g}", f"{shrinks:.3g}", f"{1 / shrinks:.4g} steps", left]
+        rows.append((role.role, f"{role.epsilon:.3g}", *cells))
+    if advice.weight_decay is None:
+        rows = [row[:2] for row in rows]
+    return [[*lines, *aligned(rows)]]
+
+
+def _side_by_side(advice: "Recommendation") -> list[list[str]]:
+    """A block with every rule of every axis that moves; all other axes stay as chosen."""
+    if not advice.alternatives:
+        return []
+    head = ("axis", "rule", "hidden rate", "embedding rate", "λ ×", "ε ×", "1 − β ×", "branches ×", "source")
+    rows: list[tuple[str, ...]] = [head]
+    for other in advice.alternatives:
+        names = ("hidden_lr", "embedding_lr", "hidden_decay", "hidden_epsilon", "beta", "branch_multiplier")
+        numbers = [f"{getattr(other, name):.4g}" for name in names] if not other.refused else ["–"] * len(names)
+        rows.append((other.axis, other.rule + " *" * other.chosen, *numbers, other.source))
+    title = "Rules side by side (* chosen; λ and ε of hidden matrices; –: not together with the other rules):"
+    return [[title, *aligned(rows)]]
+
+
+def _sweep(advice: "Recommendation") -> list[str]:
+    rates = ", ".join(f"{rate:.4g}" for rate in advice.sweep)
+    text = (
+        f"Sweep next: the embedding rate at {rates} (× 1/4 to × 4), all other rates as above. If the best of them is "
+        "the first or the last, go on in its direction."
+    )
+    return textwrap.wrap(text, LINE)
+
+
 def _measured(advice: "Recommendation") -> list[list[str]]:
-    """A block per committed result: the cost of every rule's transfer, and its relevance for this size."""
+    """A block per committed result: the cost of every rule's transfer, after its relevance for this size."""
     if not advice.evidence:
         return [["Nothing of ours was measured: no committed result is in this installation."]]
     blocks = []
@@ -92,17 +150,19 @@ def _measured(advice: "Recommendation") -> list[list[str]]:
             ("rule", "embedding rate here", "where tuned", "mean elsewhere", "worst elsewhere")
         ]
         for rule in (advice.rule, *(other for other in RULES if other != advice.rule)):
-            row = result["rules"].get(rule, {})
-            gaps = (_percent(row.get("tuned_gap")), *(_interval(row, key) for key in ("mean_gap", "worst_gap")))
-            lines.append((rule, f"{advice.embedding_by_rule[rule]:.4g}", *gaps))
+            rate = advice.embedding_by_rule.get(rule, advice["embedding"].learning_rate)
+            gaps: tuple[str, ...] = ("not measured", "", "")
+            if (row := result["rules"].get(rule)) is not None:
+                gaps = (_percent(row["tuned_gap"]), *(_interval(row, key) for key in ("mean_gap", "worst_gap")))
+            lines.append((rule, f"{rate:.4g}", *gaps))
         blocks.append(
             [
+                *_far(advice, name, result),
                 f"Measured ({name}: tier {result['tier']}, {sizes}, {result['seeds']} seeds, "
                 f"commit {result['commit']}):",
                 "final train loss above each size's best known, one constant tuned at the smallest; 95 % intervals",
                 *aligned(lines),
                 *([KAPPA_ONE] if advice.kappa not in (None, 1.0) else []),
-                *_far(advice, name, result),
             ]
         )
     return blocks
@@ -118,8 +178,13 @@ def _far(advice: "Recommendation", name: str, result) -> list[str]:
     if not words:
         return ["The size asked for lies inside what was measured."]
     far = max(advice.beyond[name].values()) >= FAR
-    verdict = "far outside of that, and these numbers say little about it" if far else "outside of that, though not far"
-    return [f"The size asked for lies {verdict}:", f"{'; '.join(words)}."]
+    measured = "The size asked for lies"
+    if far:
+        return [
+            f"{measured} far outside of what was measured, and the numbers below say little about it:",
+            f"{'; '.join(words)}.",
+        ]
+    return [f"{measured} outside of what was measured, though not far:", f"{'; '.join(words)}."]
 
 
 def _range(values: Sequence[int]) -> str:

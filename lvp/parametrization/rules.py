@@ -1,7 +1,7 @@
-"""The rules SP, muP, LVP and "interpolated": role × (width, vocabulary) → init std, learning-rate multiplier, decay.
+"""Rules: role × (width, vocabulary) → init std, learning-rate multiplier, decay, forward multiplier.
 
-The module uses NumPy only, not jax. The rules are Tables 1 and 2 of Hayou & Liu 2025, "Optimal Embedding Learning
-Rate in LLMs: The Effect of Vocabulary Size", for optimizers whose update is of order one per coordinate
+The module uses NumPy only, not jax. The first four rules are Tables 1 and 2 of Hayou & Liu 2025, "Optimal Embedding
+Learning Rate in LLMs: The Effect of Vocabulary Size", for optimizers whose update is of order one per coordinate
 (Adam, Lion, sign descent). The paper prints init *variances*; a `Table` contains standard deviations. d is the
 width, m the vocabulary, η the paper's single tunable rate. Entries are (init std, learning rate):
 
@@ -23,6 +23,27 @@ width, m the vocabulary, η the paper's single tunable rate. Entries are (init s
 - decay: matrices decay, vectors do not.
 - forward multiplier: 1 in all four rules. The way in which the embedding's rows enter the model is a separate
   choice (`TOKEN_ROWS`); the rules' init stds and rates do not depend on it.
+
+Rules of other sources. Entries are (init std, learning rate, forward multiplier):
+
+|                    | embedding, position    | hidden              | output                        | vector     |
+|--------------------|------------------------|---------------------|-------------------------------|------------|
+| completep          | 1, η, 1                | d^-1/2, η / d, 1    | 1, η, 1/d                     | 0, η       |
+| umup               | 1, η d^-1/2, 1         | 1, η d^-1/2, d^-1/2 | 1, η, 1/d                     | 0, η       |
+| sp_embedding_width | 1, η d, 1              | d^-1/2, η, 1        | d^-1/2, η, 1                  | 0, η       |
+| nanochat           | 0.8, 0.3 (d/768)^-1/2  | d^-1/2, 0.02 (Muon) | 0.001, 0.008 (d/768)^-1/2     | 0, 0.005   |
+
+- completep: the width column of Table 1 of Dey et al. 2025 (arXiv 2505.01618), muP with a forward multiplier on the
+  head. Its depth column is `lvp.parametrization.axes`.
+- umup: Blake et al. 2024 (arXiv 2407.17465), as in the code of graphcore-research/unit-scaling (`optim.py`,
+  `functional.py`): forward 1/√fan-in (head: 1/fan-in) and rate 1/√fan-in at unit init. A row takes d for the fan-in
+  of every hidden matrix. Scales of the backward pass have no effect under Adam and are absent.
+- sp_embedding_width: SP with the embedding's rate times the width (Kalra & Barkeshli 2026, arXiv 2605.21486,
+  abstract). The abstract names no other change; learned positions take the embedding's row, as in the other rules.
+- nanochat: the constants of karpathy/nanochat (`scripts/base_train.py`, `nanochat/gpt.py`, commit 92d63d4). The hidden
+  rate is Muon's. It divides token rows by their RMS (token_rows "normalized"). "vector" is the row of its residual
+  scalars; it has no gains, biases or learned positions. Zero inits of projections and the factor 0.4 on the MLP's
+  first matrix are not roles and are absent.
 """
 
 import math
@@ -54,24 +75,26 @@ def row_multiplier(token_rows: str, width: int) -> float:
 
 @dataclass(frozen=True)
 class Formula:
-    """A role's init std and learning rate, as numbers and as text.
+    """A role's init std, learning rate and forward multiplier, as numbers and as text.
 
     The text uses d (width), m (vocabulary), κ, and d₀ and m₀ for the smaller model. A test compares text and numbers.
     """
 
-    numbers: Callable[[int, int, float], tuple[float, float]]  # (d, m, κ) → (init std, multiplier of the paper's η)
+    numbers: Callable[[int, int, float], tuple[float, ...]]  # (d, m, κ) → (init std, multiplier of η[, forward])
     init: str  # init std
     ratio: str  # learning rate over the hidden rate
     move: str  # learning rate over the smaller model's
     source: str  # of the learning rate
+    forward: str = "1"  # forward multiplier
 
 
 @dataclass(frozen=True)
 class PaperRule:
-    """A rule of `RULES`."""
+    """A rule with a published source."""
 
     formulas: Mapping[str, Formula]  # by role
     notes: tuple[str, ...]  # the rule's basis and limits
+    muon: bool = False  # the hidden rate is that of Muon, not of an update of order one per coordinate
 
     def cells(self, d: int, m: int, kappa: float) -> dict[str, tuple[float, ...]]:
         """(init std, multiplier of η) by role."""
@@ -86,6 +109,10 @@ def _by_role(*, embedding: Formula, hidden: Formula, output: Formula, vector: Fo
 _TABLE = "Hayou & Liu 2025, Table 2"
 _RATIO = "√((1 + (2/π) (d−1) κ) / (1 + 2 (d−1)/(π m)))"
 _RATIO_0 = "√((1 + (2/π) (d₀−1) κ) / (1 + 2 (d₀−1)/(π m₀)))"
+_COMPLETEP = "Dey et al. 2025 (CompleteP), Table 1"
+_UMUP = "Blake et al. 2024 (u-μP), code of unit-scaling"
+_KALRA = "Kalra & Barkeshli 2026, abstract"
+_NANOCHAT = "nanochat, base_train.py and gpt.py"
 _SP_MATRIX = Formula(lambda d, m, kappa: (d**-0.5, 1.0), "1/√d", "1", "1", _TABLE)
 _MATRIX = Formula(lambda d, m, kappa: (d**-0.5, 1 / d), "1/√d", "1", "d₀/d", _TABLE)
 _SLOW_VECTOR = Formula(lambda d, m, kappa: (0.0, 1 / d), "0", "1", "d₀/d", "the hidden rate (the paper is silent)")
@@ -146,8 +173,58 @@ PAPER_RULES: Mapping[str, PaperRule] = {
             "a token of the κ given; a criterion of one step, not of the final loss.",
         ),
     ),
+    "completep": PaperRule(
+        _by_role(
+            embedding=Formula(lambda d, m, kappa: (1.0, 1.0), "1", "d", "1", _COMPLETEP),
+            hidden=replace(_MATRIX, source=_COMPLETEP),
+            output=Formula(lambda d, m, kappa: (1.0, 1.0, 1 / d), "1", "d", "1", _COMPLETEP, "1/d"),
+            vector=Formula(lambda d, m, kappa: (0.0, 1.0), "0", "d", "1", _COMPLETEP),
+        ),
+        notes=("The width column of CompleteP is muP. Its depth column needs the base depth: from_depth.",),
+    ),
+    "umup": PaperRule(
+        _by_role(
+            embedding=Formula(lambda d, m, kappa: (1.0, d**-0.5), "1", "1", "√(d₀/d)", _UMUP),
+            hidden=Formula(lambda d, m, kappa: (1.0, d**-0.5, d**-0.5), "1", "1", "√(d₀/d)", _UMUP, "1/√d"),
+            output=Formula(lambda d, m, kappa: (1.0, 1.0, 1 / d), "1", "√d", "1", _UMUP, "1/d"),
+            vector=Formula(lambda d, m, kappa: (0.0, 1.0), "0", "√d", "1", _UMUP),
+        ),
+        notes=(
+            "u-muP is muP at unit init, except for the embedding, whose rate falls as d^(-1/2). The model must apply "
+            "the forward multipliers.",
+        ),
+    ),
+    "sp_embedding_width": PaperRule(
+        _by_role(
+            embedding=Formula(lambda d, m, kappa: (1.0, float(d)), "1", "d", "d/d₀", _KALRA),
+            hidden=replace(_SP_MATRIX, source=_KALRA),
+            output=replace(_SP_MATRIX, source=_KALRA),
+            vector=Formula(lambda d, m, kappa: (0.0, 1.0), "0", "1", "1", _KALRA),
+        ),
+        notes=(
+            "The rate of SP is not transferred: tune it at every width. Only the embedding's ratio to it is fixed.",
+        ),
+    ),
+    "nanochat": PaperRule(
+        _by_role(
+            embedding=Formula(
+                lambda d, m, kappa: (0.8, 0.3 * (d / 768) ** -0.5), "0.8", "15 √(768/d)", "√(d₀/d)", _NANOCHAT
+            ),
+            hidden=Formula(lambda d, m, kappa: (d**-0.5, 0.02), "1/√d", "1", "1", _NANOCHAT),
+            output=Formula(
+                lambda d, m, kappa: (0.001, 0.008 * (d / 768) ** -0.5), "0.001", "0.4 √(768/d)", "√(d₀/d)", _NANOCHAT
+            ),
+            vector=Formula(lambda d, m, kappa: (0.0, 0.005), "0", "0.25", "1", _NANOCHAT),
+        ),
+        notes=(
+            "The hidden rate is Muon's: train hidden matrices by Muon and the other roles by Adam. Token rows enter "
+            "the model divided by their RMS. The constants are for a batch of 2^19 tokens.",
+        ),
+        muon=True,
+    ),
 }
-RULES = tuple(PAPER_RULES)
+RULES = tuple(name for name, rule in PAPER_RULES.items() if not rule.muon)
+"""The rules whose rates are for updates of order one per coordinate. "nanochat" is accepted by name."""
 ROLES = tuple(PAPER_RULES["lvp"].formulas)  # the roles of `lvp.roles`, which imports jax
 
 
@@ -172,11 +249,11 @@ def named_rule(rule: Rule) -> tuple[str, Callable[[int, int, float], Mapping[str
 
 
 def _checked_rows(name: str, cells: Any) -> Mapping[str, tuple[float, ...]]:
-    """Returns the rows of a user's rule after a check: every role has finite numbers in range."""
-    if not isinstance(cells, Mapping) or set(cells) != set(ROLES):
+    """Returns the rows of a user's rule after a check: `ROLES`, and roles of its own, have finite numbers in range."""
+    if not isinstance(cells, Mapping) or not set(ROLES) <= set(cells):
         raise InputError(f"rule {name} must give a row for each of {', '.join(ROLES)}, got {shown(cells)}")
     checked = {}
-    for role in ROLES:
+    for role in dict.fromkeys([*ROLES, *cells]):  # the roles of all rules come first, in one order
         row = cells[role]
         try:
             std, rate, *further = map(float, row)

@@ -41,12 +41,13 @@ class Table:
     """One parametrization at one (width, vocab). `t["embedding"]` is a role's row; iterates over roles.
 
     Attributes:
-      rule: "sp", "mup", "lvp", "interpolated", or the name of the user's function (see `table`).
+      rule: the name of a rule, or of the user's function (see `table`).
       width, vocab: d and m.
       learning_rate: description of the learning rate that the multipliers multiply.
       rows: a `Row` per role.
       kappa: the κ of "interpolated", else None.
       token_rows: how the embedding's rows enter the model, one of `TOKEN_ROWS`.
+      branch_multiplier: constant factor on the output of every residual branch (`lvp.parametrization.axes`).
     """
 
     rule: str
@@ -56,6 +57,7 @@ class Table:
     rows: tuple[Row, ...]
     kappa: float | None = None
     token_rows: str = "plain"
+    branch_multiplier: float = 1.0
 
     def __getitem__(self, role: str) -> Row:
         for row in self.rows:
@@ -99,6 +101,7 @@ class Table:
                 f"{self.rule}: width {self.width}, vocab {self.vocab}{kappa}",
                 f"learning_rate: {self.learning_rate}",
                 *aligned(lines),
+                *([] if self.branch_multiplier == 1.0 else [f"residual branches × {self.branch_multiplier:.6g}"]),
             ]
         )
 
@@ -140,9 +143,10 @@ def table(
     """Returns the table of a rule at one shape (`lvp.parametrization.rules` has equations and sources).
 
     Args:
-      rule: "sp", "mup", "lvp" or "interpolated" (LVP with η_E = `embedding_ratio` · η_output); or the user's rule, a
-        function (width, vocab) → {role: (init std, LR multiplier)} for all roles. The function's name is the rule's
-        name. A third number in a row is its forward multiplier (default 1).
+      rule: a name of `lvp.parametrization.rules.PAPER_RULES`, such as "lvp" or "interpolated" (LVP with
+        η_E = `embedding_ratio` · η_output); or the user's rule, a function (width, vocab) → {role: (init std, LR
+        multiplier)} for all roles. The function's name is the rule's name. A third number in a row is its forward
+        multiplier (default 1).
       width: d ≥ 1. vocab: m ≥ 2.
       frequencies: [m] token probabilities α. Only "interpolated" uses them: its κ is Σ α_i κ_i with
         κ_i = `attenuation`(α)_i. Without frequencies κ = 1, the constant of the paper's Theorem 2.

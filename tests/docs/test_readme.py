@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 import lvp
+from lvp import declarations
 from lvp.cli import main
 from sweeps.__main__ import parser
 
@@ -68,10 +69,44 @@ def test_the_notebook_door_runs_in_an_empty_directory(tmp_path):
     assert "slope of ln(best η_E)" in out
 
 
-def test_the_page_on_roles_runs(tmp_path):
-    (code,) = blocks(ROOT / "docs" / "roles.md", "python")
-    out = run_in(tmp_path, sys.executable, "-c", code)
-    assert all(path in out for path in ("wte", "layer_0/w", "lm_head"))
+def test_the_page_on_transfer_runs(capsys):
+    exec("\n".join(blocks(ROOT / "docs" / "transfer.md", "python")), {})
+    out = capsys.readouterr().out
+    assert "residual branches × 0.25" in out and "block_3/mlp/up/kernel" in out
+
+
+def test_the_page_on_roles_runs(capsys):
+    exec("\n".join(blocks(ROOT / "docs" / "roles.md", "python")), {})
+    out = capsys.readouterr().out
+    assert all(path in out for path in ("wte", "layer_0/w", "lm_head", "router"))
+
+
+def test_the_page_on_optimizers_runs(capsys):
+    """It has a snippet for every optimizer."""
+    code = "\n".join(blocks(ROOT / "docs" / "optimizers.md", "python"))
+    exec(code, {})
+    assert "block_0/mlp/up/kernel" in capsys.readouterr().out
+    transforms = {"adamw", "lion_a", "lion_ar", "rotational_adamw", "coupled_adam", "sign_sgd", "trapezoid"}
+    for name in (*transforms, "scale_by_representation_change"):
+        assert f"optim.{name}" in code
+
+
+@pytest.mark.parametrize("framework", ["Flax Linen", "Flax NNX", "Equinox"])
+def test_a_script_of_each_framework_changes_in_five_lines_and_trains(framework, capsys):
+    section = (ROOT / "docs" / "frameworks.md").read_text().split(f"\n## {framework}\n")[1].split("\n## ")[0]
+    (code,) = re.findall(r"```python\n(.*?)```", section, flags=re.DOTALL)
+    assert sum(line.endswith("  # lvp") for line in code.splitlines()) == 5
+    names = {"__name__": "script"}
+    exec(code, names)
+    assert "logits" in capsys.readouterr().out
+    assert names["losses"][-1] < 0.9 * names["losses"][0]
+
+
+def test_the_page_on_frameworks_lists_the_declarations_of_public_models():
+    page = (ROOT / "docs" / "frameworks.md").read_text()
+    constants = {name for name in vars(declarations) if name.isupper() and not name.startswith("_")}
+    assert constants == set(re.findall(r"`([A-Z][A-Z0-9_]+)`", page.split("## Public models")[1]))
+    exec("import optax\n" + "\n".join(blocks(ROOT / "docs" / "frameworks.md", "python")[-2:]), {})
 
 
 def commands(page) -> list[tuple[str, list[str]]]:

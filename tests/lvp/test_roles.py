@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import pytest
 
 from lvp.errors import InputError
-from lvp.roles import DEFAULT, ROLES, Declaration, Leaf, classify, labels
+from lvp.roles import DEFAULT, ROLES, Declaration, Leaf, check_used, classify, labels
 
 m, d, T, L, heads, hd, ff = 24, 8, 5, 3, 2, 4, 32
 
@@ -158,6 +158,59 @@ def test_conventions_for_undeclared_matrices(role, fan_in, vocab_axis):
     assert (leaf.role, leaf.fan_in, leaf.vocab_axis) == (role, fan_in, vocab_axis)
 
 
+@jax.tree_util.register_dataclass
+@dataclasses.dataclass
+class Weight:
+    weight: jax.Array
+
+
+@jax.tree_util.register_dataclass
+@dataclasses.dataclass
+class Value:
+    value: jax.Array
+
+
+@pytest.mark.parametrize(
+    ("params", "fan_in"),
+    [
+        ({"kernel": jnp.zeros((3, 4))}, (0,)),  # Flax Linen
+        ({"kernel": Value(jnp.zeros((3, 4)))}, (0,)),  # Flax NNX
+        ({"w": jnp.zeros((3, 4))}, (0,)),  # Haiku
+        (Weight(jnp.zeros((3, 4))), (1,)),  # Equinox
+    ],
+)
+def test_the_fan_in_is_that_of_the_framework(params, fan_in):
+    for role in ("hidden", "output", "router"):
+        (leaf,) = jax.tree.leaves(classify(params, extra=(Declaration(".*", role),)))
+        assert leaf.fan_in == fan_in
+
+
+@pytest.mark.parametrize("name", ["weight", "lm_head", "value"])
+def test_the_fan_in_of_other_names_is_asked_for(name):
+    with pytest.raises(InputError, match=rf"'{name}' of shape \(3, 4\).*fan_in=\(0,\) for \[in, out\], fan_in=\(1,\)"):
+        classify({name: jnp.zeros((3, 4))}, extra=(Declaration(".*", "hidden"),))
+    classify({name: jnp.zeros((3, 4))}, extra=(Declaration(".*", "hidden", fan_in=(1,)),))
+    classify({name: jnp.zeros((3, 4))}, extra=(Declaration(".*", "embedding"),))  # a table's rows are its neurons
+
+
+def test_the_array_of_a_variable_and_the_variable_have_one_path():
+    """`nnx.Optimizer` passes variables to `init` and their arrays to `update`."""
+    extra = (Declaration("out/kernel", "output"),)
+    array, held = jnp.zeros((3, 4)), Value(jnp.zeros((3, 4)))
+    (bare,) = jax.tree.leaves(classify({"out": {"kernel": array}}, extra=extra))
+    (inside,) = jax.tree.leaves(classify({"out": {"kernel": held}}, extra=extra))
+    assert bare == inside and bare.path == "out/kernel"
+    # The entry `value` of a dict, such as an attention's, is a part of the path.
+    (entry,) = jax.tree.leaves(classify({"attention": {"value": array}}, extra=(Declaration(".*", "embedding"),)))
+    assert entry.path == "attention/value"
+
+
+def test_a_role_of_ones_own():
+    (leaf,) = jax.tree.leaves(classify({"kernel": jnp.zeros((3, 4))}, extra=(Declaration(".*", "router"),)))
+    assert (leaf.role, leaf.vocab_axis, leaf.fan_out) == ("router", None, (1,))
+    assert (leaf.size(leaf.fan_in), leaf.size(leaf.fan_out)) == (3, 4)
+
+
 def test_user_declarations_take_precedence():
     params = tree({"head/kernel": (d, m), "head/bias": (m,)})
     assert labels(params) == {"head": {"kernel": "output", "bias": "vector"}}
@@ -165,19 +218,28 @@ def test_user_declarations_take_precedence():
     assert labels(params, extra=extra) == {"head": {"kernel": "hidden", "bias": "hidden"}}
 
 
-def test_conflicting_declarations_of_equal_precedence_are_an_error():
-    params = tree({"w": (3, 4)})
-    first = Declaration("w", "hidden")
-    with pytest.raises(InputError, match="'w'.*hidden.*output.*disagree"):
-        classify(params, extra=(first, Declaration(".", "output")))
-    with pytest.raises(InputError, match="disagree in role or axes"):
-        classify(params, extra=(first, Declaration(".", "hidden", fan_in=(1,))))
-    assert labels(params, extra=(first, Declaration(".", "hidden", fan_in=(0,)))) == {"w": "hidden"}
+def test_the_first_match_decides():
+    params = tree({"head/kernel": (3, 4), "up/kernel": (4, 3)})
+    head, rest = Declaration("head/kernel", "output"), Declaration(".*/kernel", "hidden")
+    assert labels(params, extra=(head, rest)) == {"head": {"kernel": "output"}, "up": {"kernel": "hidden"}}
+    assert set(jax.tree.leaves(labels(params, extra=(rest, head)))) == {"hidden"}
+    ranks = (Declaration(".*", "vector", rank=1), rest)  # a declaration for another rank does not match
+    assert set(jax.tree.leaves(labels(params, extra=ranks))) == {"hidden"}
 
 
-def test_no_path_matches_two_conflicting_defaults():
-    for path, rank in [("a/b/attention/out/kernel", 2), ("blocks/attention/out/kernel", 3)]:
-        assert sum(d.names(path) and d.admits(rank) for d in DEFAULT) == 1
+def test_every_declaration_decides_a_parameter():
+    params = tree({"head/kernel": (3, 4), "up/kernel": (4, 3)})
+    head, rest = Declaration("head/kernel", "output"), Declaration(".*/kernel", "hidden")
+    check_used(params, (head, rest))
+    with pytest.raises(InputError, match="'head/kernel' decides nothing, because '.*/kernel' comes first") as late:
+        check_used(params, (rest, head))
+    with pytest.raises(InputError, match="'hed/kernel' matches no parameter") as absent:
+        check_used(params, (Declaration("hed/kernel", "output"), rest))
+    with pytest.raises(InputError, match="'.*' matches no parameter"):
+        check_used(params, (rest, Declaration(".*", "hidden", rank=3)))
+    assert not any("\n" in str(error.value) for error in (late, absent))
+    absent, late = Declaration("bias", "vector", optional=True), Declaration("head/kernel", "output", optional=True)
+    check_used(params, (head, rest, absent, late))
 
 
 @pytest.mark.parametrize(
@@ -196,7 +258,8 @@ def test_axes_must_exist_and_be_distinct(declaration):
 @pytest.mark.parametrize(
     "arguments",
     [
-        {"role": "matrix"},
+        {"role": ""},
+        {"role": 3},
         {"pattern": "(", "role": "hidden"},
         {"role": "hidden", "fan_in": (-1,)},
         {"role": "hidden", "fan_in": (0, 0)},
@@ -220,7 +283,7 @@ def test_all_container_types_are_supported():
     }
     extra = (
         Declaration("module/table", "embedding"),
-        Declaration(r"list/\d", "hidden"),
+        Declaration(r"list/\d", "hidden", fan_in=(0,)),
         Declaration("pair/0/kernel", "output"),
     )
     described = classify(params, extra=extra)
@@ -231,7 +294,7 @@ def test_all_container_types_are_supported():
         "module": Module("vector", "embedding"),
         "none": None,
     }
-    assert labels(jnp.zeros((2, 3)), extra=(Declaration("", "hidden"),)) == "hidden"
+    assert labels(jnp.zeros((2, 3)), extra=(Declaration("", "hidden", fan_in=(0,)),)) == "hidden"
     with pytest.raises(InputError, match="parameter ''"):
         classify(jnp.zeros((2, 3)))
 

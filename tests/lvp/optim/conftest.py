@@ -5,7 +5,9 @@ import jax.numpy as jnp
 import optax
 import pytest
 
-SIDE = 4  # sizes shared by all matrices: JAX compiles each operation once per shape, which is the cost of these tests
+# The width of the tests' tables. All matrices share it: JAX compiles an operation once per shape, which is the cost of
+# these tests.
+SIDE = 64
 
 
 def tree(*, key: int) -> dict:

@@ -122,9 +122,12 @@ class Callable:
 
 def test_parameters_in_a_callable_pytree():
     params = {"head": Callable(jnp.ones((2, 3)), jnp.ones(3)), "list": [jnp.ones(2)]}
-    declarations = (Declaration("head/w", "output"), Declaration(r"list/\d+", "vector"))
+    declarations = (
+        Declaration("(?:head/)?w", "output", fan_in=(0,)),
+        Declaration(r"list/\d+", "vector", optional=True),
+    )
     for tree in (params, params["head"]):
-        tx = optim.by_role(optax.sgd, RATES, declarations=(*declarations, Declaration("w", "output")))
+        tx = optim.by_role(optax.sgd, RATES, declarations=declarations)
         updates, _ = tx.update(tree, tx.init(tree), tree)
         head = updates["head"] if isinstance(updates, dict) else updates
         np.testing.assert_allclose(head.w, -RATES["output"], rtol=1e-6)

@@ -11,7 +11,11 @@ from lvp.errors import InputError
 from lvp.roles import Declaration
 
 WIDTH, VOCAB = 64, 512
-OURS = [Declaration("tokens", "embedding"), Declaration("w", "hidden"), Declaration("out", "output")]
+OURS = [
+    Declaration("tokens", "embedding"),
+    Declaration("w", "hidden"),
+    Declaration("out", "output", fan_in=(0,)),
+]
 PARAMS = {
     "tokens": jnp.ones((VOCAB, WIDTH)),
     "w": jnp.ones((WIDTH, 4 * WIDTH), jnp.bfloat16),
@@ -52,10 +56,35 @@ def test_all_undeclared_paths_are_named_with_the_declaration_to_add():
     assert "'tokens', 'w'" in said and "Declaration('out', ROLE)" in said and "embedding, position" in said
 
 
-def test_describe_reports_a_model_of_another_width():
-    right, wrong = (
-        optim.describe(parametrization.table("lvp", width=width, vocab=VOCAB), PARAMS, declarations=OURS)
-        for width in (WIDTH, 32)
-    )
-    assert "is it the right one" not in str(right)
-    assert "tokens has width 64, the rule 32" in str(wrong) and "out has width 64" in str(wrong)
+def test_a_model_of_another_width_is_refused():
+    """By every entry point, and at any role: embedding, hidden and output."""
+    table = parametrization.table("lvp", width=32, vocab=VOCAB)
+    tx = optim.parametrized(optax.adamw, table, learning_rate=1e-3, declarations=OURS)
+    for call in (
+        lambda: optim.describe(table, PARAMS, declarations=OURS),
+        lambda: optim.initialize(table, PARAMS, jax.random.key(0), declarations=OURS),
+        lambda: tx.init(PARAMS),
+    ):
+        with pytest.raises(InputError, match=r"'out' of shape \(64, 512\) \(output\): fan-in 64, but width is 32"):
+            call()
+    for name, message in (("tokens", "fan-in 64, but"), ("w", "fan-in 64 and fan-out 256, but width is 32")):
+        only = [declaration for declaration in OURS if declaration.pattern == name]
+        with pytest.raises(InputError, match=f"'{name}'.*{message}"):
+            optim.describe(table, {name: PARAMS[name]}, declarations=only)
+
+
+def test_a_wrong_orientation_of_the_head_is_a_wrong_width():
+    transposed = [*OURS[:2], Declaration("out", "output", fan_in=(1,))]
+    table = parametrization.table("lvp", width=WIDTH, vocab=VOCAB)
+    with pytest.raises(InputError, match="'out'.*fan-in 512, but width is 64.*fan_in"):
+        optim.describe(table, PARAMS, declarations=transposed)
+    optim.describe(parametrization.uniform(width=3, vocab=VOCAB), PARAMS, declarations=OURS)  # does not use the width
+
+
+def test_describe_shows_the_fan_in():
+    table = parametrization.table("lvp", width=WIDTH, vocab=VOCAB)
+    params = {**PARAMS, "w": jnp.ones((4 * WIDTH, WIDTH))}
+    described = optim.describe(table, params, declarations=OURS)
+    assert {row.path: row.fan_in for row in described.rows} == {"tokens": 64, "w": 256, "out": 64, "norm/scale": 1}
+    shown = {line.split()[0]: line.split()[3] for line in str(described).splitlines()[2:]}
+    assert shown == {"tokens": "64", "w": "256", "out": "64", "norm/scale": "–"}

@@ -135,7 +135,7 @@ def test_the_two_decays_differ_from_each_other_and_from_a_multiplier_after_adamw
 
 def test_the_closed_form_needs_a_factory_whose_decay_is_rate_times_weight_decay(params, zeros):
     # The negative example of the docstring: lamb normalises the decay together with the gradient.
-    tx = optim.parametrized(optax.lamb, LVP, learning_rate=RATE, weight_decay=LAMBDA)
+    tx = optim.parametrized(optax.lamb, TABLES[0], learning_rate=RATE, weight_decay=LAMBDA)
     (fractions,) = shrinkage(tx, params, zeros, 1)
     assert np.abs(fractions["hidden"] / (RATE * LAMBDA) - 1).min() > 0.5
 
@@ -281,13 +281,26 @@ def test_extra_arguments_reach_the_factory(params, gradients):
 
 
 def test_declarations_of_a_foreign_model():
-    params = {"wte": jnp.ones((5, 2)), "lm_head": jnp.ones((2, 5))}
-    declarations = (Declaration("wte", "embedding"), Declaration("lm_head", "output"))
+    params = {"wte": jnp.ones((5, WIDTH)), "lm_head": jnp.ones((WIDTH, 5))}
+    declarations = (Declaration("wte", "embedding"), Declaration("lm_head", "output", fan_in=(0,)))
     tx = optim.parametrized(optax.sign_sgd, LVP, learning_rate=1.0, declarations=declarations)
     updates, _ = tx.update(params, tx.init(params))
     assert float(updates["wte"][0, 0]) == -8 and float(updates["lm_head"][0, 0]) == -1
     with pytest.raises(InputError, match="'lm_head'"):
         optim.parametrized(optax.adam, LVP, learning_rate=1.0).init(params)
+    stale = (*declarations, Declaration("wpe", "position"))
+    with pytest.raises(InputError, match="'wpe' matches no parameter"):
+        optim.parametrized(optax.adam, LVP, learning_rate=1.0, declarations=stale).init(params)
+
+
+def test_a_masked_tree_does_not_show_the_whole_model():
+    """Frozen parameters: the declaration of a masked leaf is not refused."""
+    params = {"wte": jnp.ones((5, WIDTH)), "lm_head": jnp.ones((WIDTH, 5))}
+    declarations = (Declaration("wte", "embedding"), Declaration("lm_head", "output", fan_in=(0,)))
+    tx = optim.parametrized(optax.sign_sgd, LVP, learning_rate=1.0, declarations=declarations)
+    frozen = optax.partition({"train": tx, "freeze": optax.set_to_zero()}, {"wte": "freeze", "lm_head": "train"})
+    updates, _ = frozen.update(params, frozen.init(params), params)
+    assert not updates["wte"].any() and float(updates["lm_head"][0, 0]) == -1
 
 
 # Refused arguments -----------------------------------------------------------------------------------
@@ -301,7 +314,6 @@ def test_declarations_of_a_foreign_model():
         functools.partial(functools.partial(optax.sgd, momentum=0.9), nesterov=True),
         optax.inject_hyperparams(optax.sgd),
         functools.partial(optax.noisy_sgd, eta=0.1, key=0),
-        optax.optimistic_gradient_descent,
         optax.polyak_sgd,
     ],
 )
@@ -359,7 +371,7 @@ def test_a_user_rule_is_a_function_or_its_table():
     rates = {role: own["learning_rate"] for role, own in made.settings.items()}
     assert rates == pytest.approx(dict.fromkeys(ROLES, RATE) | {"embedding": RATE * 8, "output": RATE / VOCAB})
     optim.parametrized(optax.sgd, ours, learning_rate=RATE, **shape)
-    with pytest.raises(InputError, match="does not hold for sgd"):
+    with pytest.raises(InputError, match="factory sgd for the role 'embedding'"):
         optim.parametrized(optax.sgd, "lvp", learning_rate=RATE, **shape)
     with pytest.raises(InputError, match="width is required with rule ours"):
         optim.parametrized(optax.adamw, ours, learning_rate=RATE)

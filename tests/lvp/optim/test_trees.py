@@ -2,6 +2,7 @@
 
 import functools
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 import equinox as eqx
@@ -156,6 +157,29 @@ def nnx_dictionary() -> Case:
     return Case(nnx.to_pure_dict(state), lambda p: nnx.merge(graph, p)(TOKENS), declarations, axes, coupled)
 
 
+def test_nnx_optimizer_needs_one_declaration_per_parameter():
+    """`nnx.Optimizer` gives variables to `init` and arrays to `update`."""
+    model = NnxModel(nnx.Rngs(0))
+    declarations = nnx_dictionary().declarations
+    tx = optim.parametrized(optim.lion_ar, LVP, learning_rate=0.1, weight_decay=0.1, declarations=declarations)
+    before = nnx.to_pure_dict(nnx.state(model, nnx.Param))
+    optimizer = nnx.Optimizer(model, tx, wrt=nnx.Param)
+
+    def loss(model):
+        return optax.softmax_cross_entropy_with_integer_labels(model(TOKENS), TARGETS).mean()
+
+    first, gradients = nnx.value_and_grad(loss)(model)
+    optimizer.update(model, gradients)
+    assert loss(model) < first
+    # The trained parameters are those of the same step on plain arrays.
+    updates, _ = tx.update(nnx.to_pure_dict(gradients), tx.init(before), before)
+    jax.tree.map(
+        functools.partial(np.testing.assert_allclose, rtol=1e-5, atol=1e-6),
+        nnx.to_pure_dict(nnx.state(model, nnx.Param)),
+        optax.apply_updates(before, updates),
+    )
+
+
 class EquinoxModel(eqx.Module):
     """Callable, as Equinox modules are. optax takes such a pytree for a function wherever it accepts one."""
 
@@ -185,8 +209,8 @@ def equinox() -> Case:
     declarations = (
         Declaration("embedding/weight", "embedding"),
         Declaration("layers/0/weight", "vector"),
-        Declaration("layers/1/weight", "hidden", fan_in=(1,)),
-        Declaration("head/weight", "output", fan_in=(1,)),
+        Declaration("layers/1/weight", "hidden"),
+        Declaration("head/weight", "output"),
     )
     axes = {"embedding/weight": (1,), "layers/1/weight": (1,), "head/weight": (1,)}
     coupled = {"embedding/weight": (WIDTH,), "head/weight": (WIDTH,)}
@@ -263,6 +287,43 @@ def test_filters_of_a_convolution_keep_their_norms(factory):
     assert state[-1].norms["conv"]["kernel"].shape == (1, 1, 1, 5)
 
 
+@pytest.mark.parametrize("kind", ["linear", "scanned"])
+def test_muon_orthogonalises_the_declared_matrices(kind):
+    """The update of every layer has the singular values of the same matrix alone: heads are columns of one matrix, and
+    stacked layers are separate matrices."""
+    shape, fan_in, stacked = ((6, 2, 4), (0,), ()) if kind == "linear" else ((3, 6, 2, 4), (1,), (0,))
+    declared = [Declaration("w", "hidden", fan_in=fan_in, stacked=stacked)]
+    factories = dict.fromkeys(LVP, optax.adam) | {"hidden": optax.contrib.muon}
+    tx = optim.parametrized(
+        factories, replace(LVP, width=6), learning_rate=1.0, rates={"hidden": 1.0}, declarations=declared
+    )
+    params = {"w": jax.random.normal(jax.random.key(0), shape)}
+    updates, _ = tx.update(params, tx.init(params), params)
+    layers = np.asarray(updates["w"]).reshape(-1, 6, 8)
+    alone = optax.contrib.muon(1.0)
+    for layer, update in zip(np.asarray(params["w"]).reshape(-1, 6, 8), layers, strict=True):
+        matrix = {"w": jnp.asarray(layer)}
+        expected, _ = alone.update(matrix, alone.init(matrix), matrix)
+        np.testing.assert_allclose(update, expected["w"], rtol=1e-4, atol=1e-5)
+    # Control: without dimension numbers, optax trains an array of rank 3 by Adam.
+    plain, _ = alone.update(params, alone.init(params), params)
+    assert not np.allclose(plain["w"], updates["w"], atol=0.1)
+
+
+def test_muon_scales_a_weight_by_its_own_fan_in():
+    """optax multiplies by √(fan-out / fan-in). An Equinox weight [out, in] = [64, 16] has √4, not 1."""
+    params = eqx.filter(eqx.nn.Linear(16, 64, use_bias=False, key=jax.random.key(0)), eqx.is_inexact_array)
+    factories = dict.fromkeys(LVP, optax.adam) | {"hidden": optax.contrib.muon}
+    tx = optim.parametrized(
+        factories, replace(LVP, width=16), learning_rate=1.0, rates={"hidden": 1.0},
+        declarations=[Declaration("weight", "hidden")],
+    )  # fmt: skip
+    updates, _ = tx.update(params, tx.init(params), params)
+    values = np.linalg.svd(np.asarray(updates.weight), compute_uv=False)
+    plain, _ = optax.contrib.muon(1.0).update(params, optax.contrib.muon(1.0).init(params), params)
+    np.testing.assert_allclose(values, 2 * np.linalg.svd(np.asarray(plain.weight), compute_uv=False), rtol=1e-3)
+
+
 # Errors ----------------------------------------------------------------------------------------------
 
 CONV = {"conv": {"kernel": jnp.ones((3, 3, 2, 4))}}
@@ -313,9 +374,9 @@ def test_neurons_need_an_angle(factory):
         optim.parametrized(factory, LVP, learning_rate=0.1).init(params)
 
 
-@pytest.mark.parametrize("factory", [*TURNING, optim.coupled_adam])
-def test_undeclared_parameters_are_named(factory):
-    with pytest.raises(InputError, match="'conv/kernel'.*lvp.roles.Declaration"):
+@pytest.mark.parametrize("factory", TURNING)
+def test_undeclared_parameters_are_named_with_what_is_needed(factory):
+    with pytest.raises(InputError, match="'conv/kernel'.*lvp.roles.Declaration.*neurons={PATTERN: AXES}.*own norm"):
         factory(0.1).init(CONV)
     with pytest.raises(InputError, match="'conv/kernel'"):
         optim.parametrized(factory, LVP, learning_rate=0.1, weight_decay=0.1).init(CONV)
@@ -323,6 +384,34 @@ def test_undeclared_parameters_are_named(factory):
     state = factory(0.1, declarations=declared).init(CONV)  # for example a state from a checkpoint
     with pytest.raises(InputError, match="'conv/kernel'"):
         factory(0.1).update(CONV, state, CONV)
+
+
+def test_neurons_of_equinox_are_rows_and_unknown_neurons_are_asked_for():
+    """A weight [out, in] has one norm per row. The same array under a name that does not tell its axes is refused."""
+    weight = eqx.nn.Linear(32, 64, use_bias=False, key=jax.random.key(0))
+    declared = [Declaration("weight", "hidden")]
+    state = optim.lion_ar(0.1, declarations=declared).init(eqx.filter(weight, eqx.is_inexact_array))
+    assert state[-1].norms.weight.shape == (64, 1)
+    for tree in ({"weight": jnp.ones((64, 32))}, {"kernels": jnp.ones((64, 32))}):
+        with pytest.raises(InputError, match=r"^neurons: .*\[in, out\] or \[out, in\]"):
+            optim.lion_ar(0.1, declarations=[Declaration(".*", "hidden")]).init(tree)
+
+
+def test_undeclared_parameters_are_not_coupled():
+    """Coupled Adam is Adam for them. The head beside them is coupled."""
+    params = CONV | {"head": {"kernel": jax.random.normal(jax.random.key(0), (4, 6))}}
+    gradients = jax.tree.map(lambda p: jnp.sin(3 * p), params)
+    ours, adam = optim.coupled_adam(0.1), optax.adam(0.1, b2=0.95)
+    (updates, state), (expected, _) = (tx.update(gradients, tx.init(params), params) for tx in (ours, adam))
+    np.testing.assert_allclose(updates["conv"]["kernel"], expected["conv"]["kernel"], rtol=1e-5)
+    assert not np.allclose(updates["head"]["kernel"], expected["head"]["kernel"], rtol=1e-2)
+    assert state[0].nu["head"]["kernel"].shape == (4,)
+    with pytest.raises(InputError, match="^couple: no parameter has a role of .'output',., so that nothing is coupled"):
+        optim.coupled_adam(0.1).init(CONV)
+    optim.coupled_adam(0.1).init({})  # a placeholder without leaves
+    for factory in (optim.coupled_adam, optim.lion_ar):
+        with pytest.raises(InputError, match="'hed/kernel' matches no parameter"):
+            factory(0.1, declarations=[Declaration("hed/kernel", "output")]).init({"head": params["head"]})
 
 
 @pytest.mark.parametrize("factory", TURNING)

@@ -1,0 +1,169 @@
+"""Optimizers for a target size, from settings tuned at a base size.
+
+    import optax
+    from lvp import optim
+    from lvp.models.configs import DecoderConfig, forward_multipliers
+    from lvp.parametrization import Shape
+
+    tx = optim.transfer(
+        optax.adamw,
+        base=Shape(width=64, vocab=8192, depth=4, batch=16_384),
+        target=Shape(width=512, vocab=32768, depth=16, batch=65_536),
+        rule="lvp",
+        axes={"batch": "sqrt_rate"},
+        learning_rate=3e-3,  # of the hidden matrices at the base
+        weight_decay=0.1,
+    )
+    print(tx.scaling)  # the factors; optim.describe(tx, params) has the settings of every parameter
+    config = DecoderConfig(32768, 512, layers=16, **forward_multipliers(tx.table))
+
+`lvp.parametrization.axes` has the rules and their sources. The model applies the forward multipliers of the table and
+multiplies the output of every residual branch by `tx.table.branch_multiplier`.
+"""
+
+import functools
+import inspect
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import optax
+
+from lvp.errors import InputError
+from lvp.optim import rates as _rates
+from lvp.optim.by_role import Factory
+from lvp.optim.parametrized import Parametrized, parametrized
+from lvp.parametrization.axes import Shape
+from lvp.parametrization.rules import PAPER_RULES, Rule
+from lvp.parametrization.scaling import Scaling, scale
+from lvp.roles import Declaration
+
+
+class Transferred(Parametrized):
+    """The result of `transfer`: a `Parametrized` with its `scaling`.
+
+    Attributes:
+      scaling: the factors on the base's settings, a `lvp.parametrization.scaling.Scaling`.
+    """
+
+    scaling: Scaling
+
+
+def transfer(
+    factory: Factory | Mapping[str, Factory] = optax.adamw,
+    *,
+    base: Shape,
+    target: Shape,
+    rule: Rule,
+    learning_rate: optax.ScalarOrSchedule,
+    axes: Mapping[str, str] | None = None,
+    embedding_ratio: float | None = None,
+    init_std: Mapping[str, float] | None = None,
+    kappa: float | None = None,
+    token_rows: str = "plain",
+    weight_decay: Any = None,
+    decay: str | None = None,
+    b1: float | None = None,
+    b2: float | None = None,
+    eps: float | None = None,
+    peak_learning_rate: Any = None,
+    declarations: Sequence[Declaration] = (),
+    **kwargs: Any,
+) -> Transferred:
+    """Builds a factory per role with the settings of `target`, from those tuned at `base`.
+
+    Args:
+      factory: a factory, or role → factory, as in `parametrized`, with `b1`, `b2` or `eps` if a rule changes them.
+      base, target: sizes of the tuned and of the new model. rule: of width and vocabulary, as in `table`.
+      learning_rate: the hidden matrices' rate tuned at the base: number, scalar array or schedule.
+      axes, embedding_ratio, init_std, kappa, token_rows: as in `lvp.parametrization.scaling.scale`.
+      weight_decay: λ tuned at the base, number or scalar array, of the roles whose row decays. None means no decay.
+      decay: "coupled" or "independent", as in `parametrized`; None takes the mode of the decay rule, or "coupled".
+      b1, b2, eps: β₁, β₂ and ε tuned at the base. None takes the factory's defaults.
+      peak_learning_rate, declarations, **kwargs: as in `parametrized`.
+
+    Returns:
+      A `Transferred`: an optax transformation with `table`, `settings` and `scaling`.
+
+    Raises:
+      InputError: errors of `scale` and `parametrized`; a decay mode that contradicts the decay rule, or a decay rule
+        without weight_decay; β or ε that a rule changes and a factory does not have; a β that leaves [0, 1); rule
+        "nanochat", whose hidden rate is Muon's, with one factory for all roles.
+    """
+    tuned: dict[str, Any] = {"embedding_ratio": embedding_ratio, "init_std": init_std}
+    scaling = scale(base, target, rule, axes=axes, kappa=kappa, token_rows=token_rows, **tuned)
+    built = parametrized(
+        _factories(factory, scaling, {"b1": b1, "b2": b2, "eps": eps}),
+        scaling.table,
+        learning_rate=learning_rate,
+        weight_decay=_decays(weight_decay, scaling),
+        decay=_mode(decay, scaling, weight_decay),
+        peak_learning_rate=peak_learning_rate,
+        declarations=declarations,
+        **kwargs,
+    )
+    made = Transferred(*built)
+    made.table, made.settings, made.declarations, made.scaling = built.table, built.settings, declarations, scaling
+    return made
+
+
+def _factories(
+    factory: Factory | Mapping[str, Factory], scaling: Scaling, tuned: Mapping[str, float | None]
+) -> dict[str, Factory]:
+    """Role → factory with β and ε at the target."""
+    paper = PAPER_RULES.get(scaling.rule)
+    if not isinstance(factory, Mapping):
+        if paper is not None and paper.muon:
+            raise InputError(
+                f"rule {scaling.rule!r} has Muon's rate for hidden matrices, and factory {_rates.name_of(factory)} "
+                "trains every role: map roles to factories, or use another rule"
+            )
+        factory = dict.fromkeys(scaling.table, factory)
+    known = {role: build for role, build in factory.items() if role in tuple(scaling.table)}
+    return {**factory, **{role: _with_options(build, role, scaling, tuned) for role, build in known.items()}}
+
+
+def _mode(decay: str | None, scaling: Scaling, weight_decay: Any) -> str:
+    """The decay mode of `parametrized`."""
+    name = scaling.axes["decay"]
+    if name != "none" and weight_decay is None:
+        raise InputError(f"decay rule {name!r} scales weight_decay, which is None: give the λ tuned at the base")
+    needed = "independent" if scaling.independent else "coupled"
+    if decay is not None and name != "none" and decay != needed:
+        raise InputError(f"decay {decay!r} contradicts decay rule {name!r}, which is for decay {needed!r}: use that")
+    return needed if decay is None else decay
+
+
+def _decays(weight_decay: Any, scaling: Scaling) -> Any:
+    """Role → λ at the target."""
+    if weight_decay is None:
+        return None
+    _rates.check("weight_decay", weight_decay)
+    return {row.role: _rates.scaled(weight_decay, scaling[row.role].decay) for row in scaling.table.rows if row.decay}
+
+
+def _with_options(build: Factory, role: str, scaling: Scaling, tuned: Mapping[str, float | None]) -> Factory:
+    """The factory with β and ε at the target, if they are given or change."""
+    values = {name: _value(build, name, given) for name, given in tuned.items()}
+    changed = {"b1": scaling.beta, "b2": scaling.beta, "eps": scaling[role].epsilon}
+    for name, factor in changed.items():
+        if values[name] is None and factor != 1.0:
+            what = "eps" if name == "eps" else f"1 − {name}"
+            raise InputError(
+                f"axes {dict(scaling.axes)} multiply {what} by {factor:.4g}, and factory {_rates.name_of(build)} has "
+                f"no {name}: choose rules that leave it, such as batch 'sqrt_rate' and depth 'none'"
+            )
+    if scaling.beta != 1.0:
+        values["b1"], values["b2"] = scaling.betas(values["b1"], values["b2"])
+    if values["eps"] is not None:
+        values["eps"] *= scaling[role].epsilon
+    options = {name: values[name] for name in changed if tuned[name] is not None or changed[name] != 1.0}
+    return functools.partial(build, **options) if options else build
+
+
+def _value(build: Factory, name: str, given: float | None) -> Any:
+    """β or ε at the base: the given one, or the factory's default; None if the factory has no such parameter."""
+    if given is not None:
+        _rates.check(name, given)
+        return given
+    parameter = inspect.signature(build).parameters.get(name)
+    return None if parameter is None or parameter.default is parameter.empty else parameter.default

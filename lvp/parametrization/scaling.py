@@ -1,0 +1,200 @@
+"""Settings of every role at a target size, from those tuned at a base size.
+
+    from lvp.parametrization.scaling import Shape, scale
+
+    base = Shape(width=64, vocab=8192, depth=4, batch=16_384, tokens=50_000_000)
+    target = Shape(width=512, vocab=32768, depth=16, batch=65_536, tokens=2_000_000_000)
+    scaling = scale(base, target, "lvp", axes={"depth": "completep", "batch": "sqrt_rate"})
+    print(scaling)
+
+`lvp.optim.transfer` makes the optimizer, and `lvp.parametrization.recommend` the advice, from the same numbers.
+"""
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from numbers import Real
+from typing import Any
+
+from lvp.errors import InputError, unknown
+from lvp.parametrization import axes as _axes
+from lvp.parametrization.axes import AXES, SIZES, Factors, Ratios, Shape, check_beta
+from lvp.parametrization.rules import Rule
+from lvp.parametrization.tables import Table, aligned, table
+
+__all__ = ["RoleScaling", "Scaling", "Shape", "scale"]
+
+LOOKUPS = ("embedding", "position")  # roles with the same rates under every rule
+_FLAT = 1e-9  # relative deviation of a power of the width from the power that a rule assumes
+
+
+@dataclass(frozen=True)
+class RoleScaling:
+    """The settings of one role at the target. A factor multiplies the base's setting."""
+
+    role: str  # of `lvp.roles.ROLES`
+    init_std: float  # at the target, in the parameter's unit
+    lr_multiplier: float  # the target's rate over the base's hidden rate
+    rate: float  # factor on the role's own rate
+    decay: float  # factor on λ
+    epsilon: float  # factor on ε
+    forward_multiplier: float  # at the target
+
+
+@dataclass(frozen=True)
+class Scaling:
+    """The result of `scale`. `scaling["hidden"]` is a `RoleScaling`; `str(scaling)` is a table.
+
+    Attributes:
+      base, target: the shapes.
+      rule: the name of the rule of width and vocabulary. axes: the rule of every other axis.
+      roles: a `RoleScaling` per role.
+      beta: factor on 1 − β₁ and 1 − β₂.
+      independent: True if λ is a decay per step, independent of the rate.
+      table: the `Table` at the target. Its learning rate is the hidden rate tuned at the base, and its
+        `branch_multiplier` multiplies the output of every residual branch at the target. It is 1 at the base.
+    """
+
+    base: Shape
+    target: Shape
+    rule: str
+    axes: Mapping[str, str]
+    roles: tuple[RoleScaling, ...]
+    beta: float
+    independent: bool
+    table: Table
+
+    def __getitem__(self, role: str) -> RoleScaling:
+        self.table[role]  # raises InputError for an unknown role
+        return next(scaling for scaling in self.roles if scaling.role == role)
+
+    @property
+    def branch_multiplier(self) -> float:
+        return self.table.branch_multiplier
+
+    def betas(self, b1: float, b2: float) -> tuple[float, float]:
+        """β₁ and β₂ at the target, from those at the base. Raises InputError for values that leave [0, 1)."""
+        return check_beta("b1", b1, self.beta), check_beta("b2", b2, self.beta)
+
+    def __str__(self) -> str:
+        columns = ("init std", "rate ×", "λ ×", "ε ×", "forward ×")
+        rows = [
+            (r.role, *(f"{x:.4g}" for x in (r.init_std, r.rate, r.decay, r.epsilon, r.forward_multiplier)))
+            for r in self.roles
+        ]
+        rules = ", ".join(f"{axis} {name}" for axis, name in self.axes.items())
+        return "\n".join(
+            [
+                f"from {self.base}",
+                f"to   {self.target}",
+                f"rules: width and vocab {self.rule}, {rules}",
+                *aligned([("role", *columns), *rows]),
+                f"residual branches × {self.branch_multiplier:.4g}; 1 − β₁ and 1 − β₂ × {self.beta:.4g}",
+            ]
+        )
+
+
+def scale(
+    base: Shape,
+    target: Shape,
+    rule: Rule,
+    *,
+    axes: Mapping[str, str] | None = None,
+    kappa: float | None = None,
+    token_rows: str = "plain",
+    embedding_ratio: float | None = None,
+    init_std: Mapping[str, float] | None = None,
+) -> Scaling:
+    """Returns the settings of every role at `target`, from those tuned at `base`.
+
+    Args:
+      base, target: sizes. Axes whose sizes are unknown in both shapes are left alone.
+      rule: the rule of width and vocabulary, as in `lvp.parametrization.table`.
+      axes: axis → name of its rule (`lvp.parametrization.axes.AXES`), for "depth", "batch", "horizon", "decay" and
+        "epsilon". The defaults are "completep", "sqrt", "none", "none" and "none".
+      kappa: κ of "interpolated" at both sizes, in [0, 1].
+      token_rows: how rows enter the model at both sizes, one of `lvp.parametrization.TOKEN_ROWS`.
+      embedding_ratio: the base's tuned embedding rate over its hidden rate; None takes the rule's ratio.
+      init_std: role → std tuned at the base; a role that is absent takes the rule's std at the target.
+
+    Raises:
+      InputError: errors of `table`; an unknown axis, rule or role; a rule with a size that only one shape has, or that
+        is named in `axes` and has no sizes; ratio or std out of range; decay "sqrt_width" with a rule whose hidden rate
+        is not ∝ 1/width; epsilon with a rule whose head is not ∝ 1/width.
+    """
+    names = _axes.chosen(axes)
+    options: dict[str, Any] = {"kappa": kappa, "normalize": "hidden", "token_rows": token_rows}
+    here = table(rule, width=base.width, vocab=base.vocab, **options)
+    there = table(rule, width=target.width, vocab=target.vocab, **options)
+    moved = table(
+        rule, width=target.width, vocab=target.vocab, kappa=kappa, base_width=base.width, base_vocab=base.vocab
+    )
+    forward = {role: there[role].forward_multiplier / here[role].forward_multiplier for role in here}
+    sizes = {axis: _axes.ratio(base, target, axis, names[axis], axis in (axes or {})) for axis in SIZES}
+    ratios = Ratios(target.width / base.width, sizes["depth"], sizes["batch"], sizes["horizon"], forward=forward)
+    _refuse(names, here, there, moved, ratios)
+    multipliers = {row.role: row.lr_multiplier for row in here.rows}
+    if embedding_ratio is not None:
+        _check_above_zero("embedding_ratio", embedding_ratio)
+        multipliers |= dict.fromkeys(LOOKUPS, float(embedding_ratio))
+    factors = _factors(names, {role: moved[role].lr_multiplier for role in here}, ratios)
+    roles = _roles(there, factors, multipliers, _stds(init_std, here, there))
+    beta, branch = math.prod(part.beta for part in factors), math.prod(part.branch for part in factors)
+    rows = tuple(replace(there[r.role], init_std=r.init_std, lr_multiplier=r.lr_multiplier) for r in roles)
+    made = replace(there, learning_rate=f"the hidden rate tuned at {base}", rows=rows, branch_multiplier=branch)
+    return Scaling(base, target, there.rule, names, roles, beta, AXES["decay"][names["decay"]].independent, made)
+
+
+def _factors(names: Mapping[str, str], rates: Mapping[str, float], ratios: Ratios) -> list[Factors]:
+    """The factors of all axes, width and vocabulary first; `rates` are the factors of these two."""
+    parts = [Factors(rate=rates)]
+    parts += [AXES[axis][names[axis]].factors(ratios) for axis in ("depth", "batch", "horizon", "epsilon")]
+    moved = {role: _product(parts, "rate", role) for role in rates}
+    return [*parts, AXES["decay"][names["decay"]].factors(replace(ratios, rates=moved))]
+
+
+def _roles(
+    there: Table, factors: list[Factors], multipliers: Mapping[str, float], stds: Mapping[str, float]
+) -> tuple[RoleScaling, ...]:
+    made = []
+    for row in there.rows:
+        rate, decay, epsilon = (_product(factors, name, row.role) for name in ("rate", "decay", "epsilon"))
+        multiplier = multipliers[row.role] * rate
+        made.append(RoleScaling(row.role, stds[row.role], multiplier, rate, decay, epsilon, row.forward_multiplier))
+    return tuple(made)
+
+
+def _product(parts: list[Factors], name: str, role: str) -> float:
+    return math.prod(getattr(part, name).get(role, 1.0) for part in parts)
+
+
+def _check_above_zero(name: str, value: Any) -> None:
+    if isinstance(value, bool) or not isinstance(value, Real) or not 0 < float(value) < float("inf"):
+        raise InputError(f"{name} must be a finite number above zero, got {value!r}")
+
+
+def _stds(tuned: Mapping[str, float] | None, here: Table, there: Table) -> dict[str, float]:
+    """Role → init std at the target."""
+    stds = {row.role: row.init_std for row in there.rows}
+    for role, std in (tuned or {}).items():
+        if role not in stds or here[role].init_std == 0:
+            raise unknown("role of init_std", role, [r for r in stds if here[r].init_std > 0])
+        _check_above_zero(f"init_std of {role}", std)
+        stds[role] *= float(std) / here[role].init_std
+    return stds
+
+
+def _refuse(names: Mapping[str, str], here: Table, there: Table, moved: Table, ratios: Ratios) -> None:
+    """Refuses axis rules that are stated for other rules of width than this one."""
+    hidden = moved["hidden"].lr_multiplier * ratios.forward["hidden"] * ratios.width
+    if names["decay"] == "sqrt_width" and abs(hidden - 1) > _FLAT:
+        raise InputError(
+            f"decay rule 'sqrt_width' assumes a hidden rate ∝ 1/width, and rule {there.rule!r} has another one: choose "
+            "rule 'mup' or 'lvp', or decay rule 'none'"
+        )
+    head = there["output"].init_std * ratios.forward["output"] / here["output"].init_std * ratios.width
+    if names["epsilon"] != "none" and abs(head - 1) > _FLAT:
+        raise InputError(
+            f"epsilon rule {names['epsilon']!r} assumes a head of size ∝ 1/width, and rule {there.rule!r} has another "
+            "one: choose rule 'mup', 'completep' or 'umup', or epsilon rule 'none'"
+        )

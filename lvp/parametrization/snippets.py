@@ -1,0 +1,85 @@
+"""Recommendations as Python code."""
+
+from typing import TYPE_CHECKING, Any
+
+from lvp.parametrization.axes import SIZES
+
+if TYPE_CHECKING:
+    from lvp.parametrization.recommend import Recommendation
+
+DECLARATIONS = "declarations = []  # of your own model: [lvp.roles.Declaration(PATTERN, ROLE), …], see docs/roles.md"
+
+
+def snippet(advice: "Recommendation") -> str:
+    """`snippet` of a `Recommendation`."""
+    lines = _transfer(advice) if advice.moves_axes else _parametrized(advice)
+    return "\n".join(
+        [
+            "import optax",
+            "",
+            *lines,
+            "init_std = {role: tx.table[role].init_std for role in tx.table}  # gains start at 1, biases at 0",
+            "# print(optim.describe(tx, params)) says what every parameter of a model gets",
+        ]
+    )
+
+
+def _decay(advice: "Recommendation") -> float:
+    return 0.1 if advice.weight_decay is None else advice.weight_decay
+
+
+def _parametrized(advice: "Recommendation") -> list[str]:
+    """A call of `optim.parametrized` at the rate of this model."""
+    shape = f"width={advice.width}, vocab={advice.vocab}"
+    if advice.kappa not in (None, 1.0):
+        shape += f", kappa={advice.kappa:.6g}"
+    if advice.token_rows != "plain":
+        shape += f', token_rows="{advice.token_rows}"'
+    lines, rule = ["from lvp import optim"], f'"{advice.rule}", {shape}'
+    if advice.embedding_lr is not None:
+        ratio = f"{advice.table['embedding'].lr_multiplier:.6g}"
+        lines += ["from lvp.parametrization import table", ""]
+        lines += [f'rule = table({rule}, normalize="hidden")']
+        lines += [f"rule = rule.with_multipliers(embedding={ratio}, position={ratio})  # as tuned"]
+        rule = "rule"
+    else:
+        lines.append("")
+    settings = f"learning_rate=learning_rate, weight_decay={_decay(advice):.6g}, declarations=declarations"
+    if advice.tuned != {"b1": 0.9, "b2": 0.999, "eps": 1e-8}:  # the defaults of optax.adamw
+        settings += "".join(f", {name}={value!r}" for name, value in advice.tuned.items())
+    return [
+        *lines,
+        f"learning_rate = {advice['hidden'].learning_rate:.6g}  # of the hidden matrices; or a schedule",
+        DECLARATIONS,
+        "tx = optim.parametrized(",
+        f"    optax.adamw, {rule}, {settings}",
+        ")",
+    ]
+
+
+def _transfer(advice: "Recommendation") -> list[str]:
+    """A call of `optim.transfer` at the rate of the smaller model."""
+    moved = [axis for axis, size in SIZES.items() if getattr(advice.target, size) is not None]
+    moved += [axis for axis in ("decay", "epsilon") if advice.axes[axis] != "none"]
+    settings: dict[str, Any] = {"base": advice.base, "target": advice.target, "rule": advice.rule}
+    settings["axes"] = {axis: advice.axes[axis] for axis in moved}
+    if advice.embedding_lr is not None:
+        settings["embedding_ratio"] = float(f"{advice.embedding_lr / advice.hidden_lr:.6g}")
+    if advice.kappa not in (None, 1.0):
+        settings["kappa"] = advice.kappa
+    if advice.token_rows != "plain":
+        settings["token_rows"] = advice.token_rows
+    settings |= {"weight_decay": _decay(advice), **advice.tuned}
+    return [
+        "from lvp import optim",
+        "from lvp.parametrization import Shape",
+        "",
+        f"learning_rate = {advice.hidden_lr:.6g}  # of the hidden matrices of the smaller model; or a schedule",
+        DECLARATIONS,
+        "tx = optim.transfer(",
+        "    optax.adamw,",
+        "    learning_rate=learning_rate,",
+        "    declarations=declarations,",
+        *(f"    {name}={value!r}," for name, value in settings.items()),
+        ")",
+    ]

@@ -1,0 +1,295 @@
+"""A factory per role: Muon for hidden matrices and Adam for the rest, options by role, units of updates, and roles of
+one's own."""
+
+import functools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import pytest
+
+from lvp import optim
+from lvp.errors import InputError
+from lvp.optim.parametrized import _OTHER_UNITS
+from lvp.parametrization import Row, table
+from lvp.roles import ROLES, Declaration, labels
+
+WIDTH, VOCAB = 64, 512
+LVP = table("lvp", width=WIDTH, vocab=VOCAB, normalize="hidden")
+RATE, MUON_RATE, LAMBDA = 0.02, 0.3, 0.1
+MUON = dict.fromkeys(ROLES, optax.adamw) | {"hidden": optax.contrib.muon}
+
+
+def assert_trees_close(a, b, rtol=2e-6, atol=1e-7):
+    jax.tree.map(functools.partial(np.testing.assert_allclose, rtol=rtol, atol=atol), a, b)
+
+
+def of_role(tree, role):
+    """Returns the leaves of a role."""
+    return [leaf for leaf, own in zip(jax.tree.leaves(tree), jax.tree.leaves(labels(tree)), strict=True) if own == role]
+
+
+def alone(factory, role, params, gradients, trajectory):
+    """Returns the parameters of a role after training by its factory, without other roles."""
+    return trajectory(factory, of_role(params, role), [of_role(g, role) for g in gradients])
+
+
+# Factories and options -------------------------------------------------------------------------------
+
+
+def test_every_role_is_trained_by_its_own_factory(params, gradients, trajectory):
+    tx = optim.parametrized(MUON, LVP, learning_rate=RATE, rates={"hidden": MUON_RATE}, weight_decay=LAMBDA)
+    together = trajectory(tx, params, gradients)
+    muon = optax.contrib.muon(MUON_RATE, weight_decay=LAMBDA)
+    assert_trees_close(
+        [of_role(p, "hidden") for p in together], alone(muon, "hidden", params, gradients, trajectory), 1e-4, 1e-5
+    )
+    for role in ("embedding", "position", "output", "vector"):
+        row = LVP[role]
+        adam = optax.adamw(RATE * row.lr_multiplier, weight_decay=LAMBDA * row.decay)
+        expected = alone(adam, role, params, gradients, trajectory)
+        assert_trees_close([of_role(p, role) for p in together], expected, 1e-5, 1e-6)
+        if role == "embedding":  # control: Muon would move it otherwise
+            other = alone(muon, role, params, gradients, trajectory)
+            assert not np.allclose(other[-1][0], expected[-1][0], atol=1e-2)
+
+
+def test_muon_with_adam_trains():
+    """A bigram model: the loss falls below that of the best predictor without context."""
+    width, vocab = 16, 8
+    keys = jax.random.split(jax.random.key(0), 3)
+    params = {
+        "embedding": {"embedding": jnp.zeros((vocab, width))},
+        "block_0": {"mlp": {"up": {"kernel": jnp.zeros((width, width)), "bias": jnp.zeros(width)}}},
+        "head": {"kernel": jnp.zeros((width, vocab))},
+    }
+    tokens = jax.random.randint(keys[0], (64,), 0, vocab)
+    targets = (3 * tokens + 1) % vocab
+
+    def loss(params):
+        x = params["embedding"]["embedding"][tokens]
+        up = params["block_0"]["mlp"]["up"]
+        logits = (x + jnp.tanh(x @ up["kernel"] + up["bias"][None])) @ params["head"]["kernel"]
+        return optax.softmax_cross_entropy_with_integer_labels(logits, targets).mean()
+
+    tx = optim.parametrized(
+        MUON, "lvp", width=width, vocab=vocab, learning_rate=0.02, rates={"hidden": 0.1}, weight_decay=0.01
+    )
+    params = optim.initialize(tx, params, keys[1])
+    first = loss(params)
+
+    @jax.jit
+    def step(params, state):
+        updates, state = tx.update(jax.grad(loss)(params), state, params)
+        return optax.apply_updates(params, updates), state
+
+    state = tx.init(params)
+    for _ in range(60):
+        params, state = step(params, state)
+    assert loss(params) < 0.1 < np.log(vocab) * 0.9 < first
+
+
+def test_options_by_role(params, gradients, trajectory):
+    """β and ε by a partial, clipping by a chain, decay by a mapping."""
+
+    def clipped(learning_rate, weight_decay):
+        return optax.chain(optax.clip_by_global_norm(0.1), optax.adamw(learning_rate, weight_decay=weight_decay))
+
+    own = {"embedding": functools.partial(optax.adamw, b2=0.5, eps=0.1), "output": clipped}
+    decays = {"output": 0.3, "vector": 0.2}
+    factories = dict.fromkeys(ROLES, optax.adamw) | own
+    tx = optim.parametrized(factories, LVP, learning_rate=RATE, weight_decay=decays)
+    together = trajectory(tx, params, gradients)
+    expected = {
+        "embedding": optax.adamw(8 * RATE, b2=0.5, eps=0.1, weight_decay=0.0),
+        "output": optax.chain(optax.clip_by_global_norm(0.1), optax.adamw(RATE, weight_decay=0.3)),
+        "vector": optax.adamw(RATE, weight_decay=0.2),
+        "hidden": optax.adamw(RATE, weight_decay=0.0),
+    }
+    for role, tx in expected.items():
+        own = alone(tx, role, params, gradients, trajectory)
+        assert_trees_close([of_role(p, role) for p in together], own, 1e-5, 1e-6)
+
+
+def test_a_rate_of_its_own_has_its_own_peak(params):
+    """Independent decay shrinks by λ η_t / max η, with the schedule of the role."""
+    half = optax.linear_schedule(1.0, 0.0, 2)
+    half.peak = 1.0
+    tx = optim.parametrized(
+        optax.adamw, LVP, learning_rate=RATE, rates={"hidden": half}, weight_decay=LAMBDA, decay="independent"
+    )
+    zeros, state = jax.tree.map(jnp.zeros_like, params), tx.init(params)
+    for factor in (1.0, 0.5):
+        updates, state = tx.update(zeros, state, params)
+        for role, expected in (("hidden", factor * LAMBDA), ("output", LAMBDA), ("vector", 0.0)):
+            for u, p in zip(of_role(updates, role), of_role(params, role), strict=True):
+                np.testing.assert_allclose(u, -expected * p, rtol=1e-5, atol=1e-8)
+    rows = {row.path: row for row in optim.describe(tx, params).rows}
+    assert rows["block_0/mlp/up/kernel"].learning_rate == 1.0 and rows["head/kernel"].learning_rate == RATE
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"factory": {"hidden": optax.adam}}, "factory has no 'embedding': give a factory for each of"),
+        ({"factory": MUON | {"heads": optax.adam}}, "factory: unknown role 'heads'"),
+        ({"factory": MUON | {"output": optax.adam(0.1)}}, "factory must be a function"),
+        ({"rates": {"heads": 0.1}}, "rates: unknown role 'heads'"),
+        ({"rates": {"hidden": -0.1}}, r"rates\['hidden'\] must be finite and not negative"),
+        ({"rates": 0.1}, "rates must map roles"),
+        ({"weight_decay": {"heads": 0.1}}, "weight_decay: unknown role 'heads'"),
+        ({"weight_decay": {"output": -0.1}}, r"weight_decay\['output'\] must be finite"),
+        ({"factory": MUON | {"output": optax.adam}, "weight_decay": 0.1}, "weight_decay: adam has no such parameter"),
+        ({"factory": MUON, "rates": {"hidden": 0.1}, "b1": 0.8}, "factory muon.*b1"),
+    ],
+)
+def test_bad_arguments(arguments, message):
+    arguments = {"factory": optax.adamw, "rule": LVP, "learning_rate": 0.1, "rates": {"hidden": 0.1}, **arguments}
+    with pytest.raises(InputError, match=message) as error:
+        optim.parametrized(arguments.pop("factory"), arguments.pop("rule"), **arguments)
+    assert "\n" not in str(error.value)
+
+
+# Units of updates ------------------------------------------------------------------------------------
+
+
+def rms(factory, shape, gradient=1.0, weight=1.0):
+    """Returns the RMS of the tenth update at rate 1, for a constant gradient of random signs."""
+    extra = {"value": 1.0} if factory is optax.polyak_sgd else {}
+    own = {optax.polyak_sgd: {"scaling": 1.0}, optax.noisy_sgd: {"learning_rate": 1.0, "eta": 0.0, "key": 0}}
+    tx = factory(**own.get(factory, {"learning_rate": 1.0}))
+    params = weight * jax.random.normal(jax.random.key(0), shape)
+    gradients = gradient * jnp.sign(jax.random.normal(jax.random.key(1), shape))
+    state = tx.init(params)
+    for _ in range(10):
+        updates, state = tx.update(gradients, state, params, **extra)
+    return float(jnp.sqrt(jnp.mean(jnp.square(updates))))
+
+
+def is_of_order_one(factory):
+    """True if the RMS of updates at rate 1 is about 1 for every shape, scale of gradients and scale of weights."""
+    sizes = [
+        rms(factory, (8, 16)),
+        rms(factory, (32, 64)),
+        rms(factory, (8, 16), 1e-2),
+        rms(factory, (8, 16), 1.0, 0.1),
+    ]
+    return all(0.3 < size < 3 for size in sizes)
+
+
+@pytest.mark.parametrize("factory", _OTHER_UNITS, ids=lambda factory: factory.__name__)
+def test_refused_factories_have_another_unit(factory):
+    assert not is_of_order_one(factory)
+    with pytest.raises(InputError, match=f"factory {factory.__name__} for the role 'embedding'.*rates={{'embedding'"):
+        optim.parametrized(factory, "lvp", width=WIDTH, vocab=VOCAB, learning_rate=0.1)
+
+
+@pytest.mark.parametrize(
+    "factory", [optax.adam, optax.lion, optax.sign_sgd, optax.nadam, optax.adamax, optax.rmsprop, optim.lion_a]
+)
+def test_accepted_factories_are_of_order_one(factory):
+    factory = functools.partial(factory, weight_decay=0.0) if factory in (optax.lion, optim.lion_a) else factory
+    assert is_of_order_one(factory)
+
+
+def test_muon_needs_a_rate_of_its_own_or_a_constant_rms():
+    make = functools.partial(optim.parametrized, width=WIDTH, vocab=VOCAB, learning_rate=0.1)
+    with pytest.raises(InputError, match="muon for the role 'embedding'"):
+        make(optax.contrib.muon, "lvp")
+    with pytest.raises(InputError, match="muon for the role 'hidden'.*or consistent_rms=0.2") as error:
+        make(MUON, "lvp")
+    assert "\n" not in str(error.value)
+    make(MUON, "lvp", rates={"hidden": 0.02})
+    make(optax.contrib.muon, "lvp", rates=dict.fromkeys(ROLES, 0.02))
+    make(optax.contrib.muon, "sp")
+    adamlike = functools.partial(optax.contrib.muon, consistent_rms=0.2)
+    made = make(MUON | {"hidden": adamlike}, "lvp")
+    assert made.settings["hidden"]["learning_rate"] == 0.1
+    with pytest.raises(InputError, match="muon for the role 'embedding'"):  # its rows are not updated one by one
+        make(adamlike, "lvp")
+
+
+def test_muon_with_a_constant_rms_has_the_unit_of_adam(params):
+    adamlike = functools.partial(optax.contrib.muon, consistent_rms=0.2)
+    tx = optim.parametrized(MUON | {"hidden": adamlike}, LVP, learning_rate=1.0)
+    updates, _ = tx.update(params, tx.init(params), params)
+    for update in of_role(updates, "hidden"):
+        assert 0.1 < float(jnp.sqrt(jnp.mean(jnp.square(update)))) < 0.3
+
+
+# Roles of one's own ----------------------------------------------------------------------------------
+
+ROUTED = {
+    "head": {"kernel": jnp.ones((WIDTH, 8))},
+    "moe": {"router": jnp.ones((WIDTH, 4)), "lora_a": jnp.ones((WIDTH, 2)), "lora_b": jnp.ones((2, 7))},
+}
+OPEN = [
+    Declaration("moe/router", "router", fan_in=(0,)),
+    Declaration("moe/lora_a", "lora_a", fan_in=(0,)),
+    Declaration("moe/lora_b", "lora_b", fan_in=(0,)),
+]
+ROWS = [
+    Row("router", init_std=0.5, lr_multiplier=3.0, decay=False),
+    Row("lora_a", init_std=1.0, lr_multiplier=1.0, decay=True),
+    Row("lora_b", init_std=0.0, lr_multiplier=16.0, decay=True),
+]
+
+
+def test_rows_of_the_caller_set_init_rate_and_decay():
+    tx = optim.parametrized(optax.adamw, LVP, learning_rate=RATE, weight_decay=LAMBDA, declarations=OPEN, rows=ROWS)
+    rows = {row.path.split("/")[-1]: row for row in optim.describe(tx, ROUTED).rows}
+    assert {name: row.learning_rate / RATE for name, row in rows.items()} == pytest.approx(
+        {"kernel": 1, "router": 3, "lora_a": 1, "lora_b": 16}
+    )
+    assert {name: row.weight_decay for name, row in rows.items()} == {
+        "kernel": LAMBDA, "router": 0.0, "lora_a": LAMBDA, "lora_b": LAMBDA
+    }  # fmt: skip
+    drawn = optim.initialize(tx, ROUTED, jax.random.key(0))
+    assert not drawn["moe"]["lora_b"].any() and float(drawn["moe"]["router"].std()) == pytest.approx(0.5, rel=0.2)
+    zeros = jax.tree.map(jnp.zeros_like, ROUTED)
+    updates, _ = tx.update(zeros, tx.init(ROUTED), ROUTED)
+    np.testing.assert_allclose(updates["moe"]["lora_b"], -16 * RATE * LAMBDA, rtol=1e-5)
+    assert not updates["moe"]["router"].any()
+
+
+def test_a_rule_may_have_rows_for_further_roles():
+    def ours(width, vocab):
+        return dict.fromkeys(ROLES, (1.0, 1.0)) | {"router": (0.1, 2.0), "lora_a": (0.1, 1.0), "lora_b": (0.0, 1.0)}
+
+    tx = optim.parametrized(optax.adamw, ours, width=WIDTH, vocab=8, learning_rate=RATE, declarations=OPEN)
+    rates = {row.role: row.learning_rate for row in optim.describe(tx, ROUTED).rows}
+    assert rates == pytest.approx({"output": RATE, "router": 2 * RATE, "lora_a": RATE, "lora_b": RATE})
+    replaced = optim.parametrized(
+        optax.adamw, ours, width=WIDTH, vocab=8, learning_rate=RATE, declarations=OPEN, rows=ROWS[:1]
+    )
+    assert replaced.settings["router"]["learning_rate"] == pytest.approx(3 * RATE)
+
+
+def test_a_role_without_a_row_is_named():
+    with pytest.raises(
+        InputError, match="rule lvp has no row for the role 'router' of the declaration 'moe/router'.*Row"
+    ):
+        optim.parametrized(optax.adamw, LVP, learning_rate=RATE, declarations=OPEN)
+    with pytest.raises(InputError, match="no row for the role 'lora_a'.*roles are embedding, .*router") as error:
+        optim.parametrized(optax.adamw, LVP, learning_rate=RATE, declarations=OPEN, rows=ROWS[:1])
+    assert "\n" not in str(error.value)
+    for call in (optim.describe, functools.partial(optim.initialize, key=jax.random.key(0))):
+        with pytest.raises(InputError, match="no row for the role 'lora_a' of parameter 'moe/lora_a'"):
+            call(LVP, ROUTED, declarations=OPEN)
+    with pytest.raises(InputError, match="rows must be lvp.parametrization.Row"):
+        optim.parametrized(optax.adamw, LVP, learning_rate=RATE, rows=[("router", 1.0)])
+    with pytest.raises(InputError, match="rows: lr_multiplier of 'router' must be finite and positive, got 0"):
+        optim.parametrized(optax.adamw, LVP, learning_rate=RATE, rows=[Row("router", 1.0, 0.0, True)])
+
+
+def test_by_role_takes_open_roles_and_a_factory_for_each():
+    factories = {"router": optax.sgd, "lora_a": optax.sign_sgd, "lora_b": optax.sign_sgd, "output": optax.sign_sgd}
+    rates = {"router": 0.5, "lora_a": 0.1, "lora_b": 0.2, "output": 0.3}
+    tx = optim.by_role(factories, rates, declarations=OPEN)
+    doubled = jax.tree.map(lambda p: 2 * p, ROUTED)
+    updates, _ = tx.update(doubled, tx.init(ROUTED), ROUTED)
+    expected = {"router": -1.0, "lora_a": -0.1, "lora_b": -0.2}
+    assert {name: float(u[0, 0]) for name, u in updates["moe"].items()} == pytest.approx(expected)
+    with pytest.raises(InputError, match="factory has no 'router'"):
+        optim.by_role({"output": optax.sgd}, rates, declarations=OPEN)
