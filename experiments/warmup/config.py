@@ -10,6 +10,7 @@ import numpy as np
 from experiments.common.checks import check_names, check_points, check_schedule, check_seeds, sorted_values
 from experiments.common.decoder_runs import DecoderRuns, geometric
 from experiments.common.experiment import CellLanes
+from lvp.analysis.claims import refusal
 from lvp.errors import InputError
 from lvp.models.configs import GPT2_FORM
 from lvp.parametrization import uniform
@@ -86,9 +87,9 @@ class Config(DecoderRuns):
         for name in ("weight_decay", "held_decay", "init_std"):
             check_positive(name, getattr(self, name))
         check_names("arms", self.arms, ARMS)
-        check_seeds(self, "more_seeds", least=2)
-        if set(self.seeds) & set(self.more_seeds):
-            raise InputError(f"more_seeds must not be among seeds, got {self.more_seeds}")
+        check_seeds(self, "more_seeds")
+        if line := refusal(self.more_seeds, self.seeds):
+            raise InputError(f"more_seeds judge what seeds select, got {self.more_seeds}: {line}")
         check_positive("high_momentum", self.high_momentum, zero=True)
         if self.high_momentum >= 1:
             raise InputError(f"high_momentum must be below 1, got {self.high_momentum}")
@@ -122,7 +123,7 @@ TIERS = {
         slice_bytes=20_000,
         valid_bytes=4_000,
         seeds=(0,),
-        more_seeds=(100, 101),
+        more_seeds=(100, 101, 102),
         layers=1,
         context=16,
         batch=4,

@@ -41,7 +41,7 @@ def _exponent(slope: Slope) -> str:
 def status(shown: Sequence[Shown]) -> str:
     """A table of the committed results with sizes, lanes, duration, device and verdicts; and the tiers without any."""
     lines = [
-        "| experiment | sizes | lanes | minutes | device | supported / contradicted / unresolved |",
+        f"| experiment | sizes | lanes | minutes | device | {' / '.join(VERDICTS)} |",
         "| --- | --- | ---: | ---: | --- | --- |",
     ]
     for s in shown:

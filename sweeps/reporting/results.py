@@ -33,7 +33,8 @@ REPORT_HEAD = """# Claims of the papers, as measured here
 
 Written by `python -m sweeps report` from the records in `experiments/results/`. With an interval of 95 %, a claim is
 *supported* when the interval holds the paper's value (or lies in the region it names) and shuts out its rivals,
-*contradicted* when it shuts out the paper's value, and *unresolved* otherwise.
+*contradicted* when it shuts out the paper's value, and *unresolved* otherwise. A claim is *not tested here* if its
+sentence does not cover the setting, or if its seeds cannot judge it; the row gives the reason.
 """
 
 
@@ -53,11 +54,7 @@ def draw(manifest: Manifest, say: Callable = print):
     if partial:
         say(f"PARTIAL: {partial[0]} of {partial[1]} lanes have finished")
     for claim in experiment.claims(table, config, _context(manifest.experiment, manifest.tier, config, rows)):
-        say(
-            f"{claim.verdict}: {claim.statement} ({claim.note})"
-            if claim.note
-            else f"{claim.verdict}: {claim.statement}"
-        )
+        say(f"{claim.verdict}: {claim.sentence}" + (f" ({claim.note})" if claim.note else ""))
     say(f"table:  {manifest.out / 'table.csv'}", f"figure: {manifest.out / 'figure.png'} (and .svg)")
     return table
 
@@ -221,7 +218,7 @@ def report() -> dict[Path, str]:
             f"steps, on {sweep['packing']['workers']} workers ({devices}); commit {claims[0].commit}."
         )
         sections.append(f"## {name}\n\n{made}\n\n{summary}\n")
-        blocks[name] = summary + "\n\n" + "\n".join(f"- **{c.verdict}**: {c.statement}" for c in claims)
+        blocks[name] = summary + "\n\n" + "\n".join(f"- **{c.verdict}**: {c.sentence}" for c in claims)
         all_claims += claims
         shown.append(gallery.Shown(folder, sweep, rows, drawn.experiment, claims))
         if drawn.experiment.evidence is not None:
