@@ -7,6 +7,7 @@ import pytest
 
 import experiments
 from experiments import warmup
+from experiments.common.decoder_runs import geometric
 from experiments.warmup import analysis
 from experiments.warmup import config as warmup_runs
 from experiments.warmup.config import ARMS
@@ -15,7 +16,14 @@ from lvp.errors import InputError
 from lvp.training import records
 
 # β = 0.9 in the arms of high momentum, whose horizon would otherwise be 12 % of the steps.
-CONFIG = replace(warmup_runs.TIERS["laptop"], high_momentum=0.9)
+CONFIG = replace(
+    warmup_runs.TIERS["laptop"],
+    seeds=(0, 1),
+    warmups=(0.0, 0.05, 0.2),
+    adam_rates=geometric(0.008, 0.0508, 5),
+    high_momentum=0.9,
+    arms=tuple(ARMS),
+)
 CONTEXT = {"experiment": "warmup", "tier": "laptop", "corpus": "none", "commit": "none"}
 # Planted cost of leaving out warm-up, and the planted loss of an arm above LionAR's.
 GAP = {"AdamW": 0.3, "AdamW, no β₁ correction": 0.2, "LionA": 0.2, "LionAR": 0.1, "LionA, high momentum": 0.1}
