@@ -46,8 +46,9 @@ ARMS = {
 class Config(DecoderRuns):
     """Defaults are those of paper C, section 3: nanoGPT's GPT-2 124M.
 
-    Three things differ from the paper: the tokenizer is a BPE of the corpus, the projections back into the residual
-    stream have the same init std as the others, and gradients are not clipped.
+    Four things differ from nanoGPT: the tokenizer is a BPE of the corpus, linear layers and normalizations have biases,
+    the projections back into the residual stream have the same init std as the others, and gradients are not clipped
+    (nanoGPT: at norm 1.0).
     """
 
     corpus: str = "text:openwebtext"
