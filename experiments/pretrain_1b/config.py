@@ -131,11 +131,8 @@ TIERS = {
         attention_block=64,
         batch=16,
         micro_batches=1,
-        steps=1000,  # 4 M tokens
-        rates=(0.0015, 0.003, 0.006, 0.012),
-        selecting_seeds=(100, 101),
-        powers=(0.0, 0.5, 1.0),
-        beyond=(2.0, 4.0, 8.0, 16.0),
+        steps=250,  # 1 M tokens
+        rate=0.003,  # docs/pretrain_1b.md has the command that tunes it
     ),
     "gpu": Config(
         corpus="wikitext2",

@@ -14,8 +14,9 @@ from lvp.analysis.claims import NOT_TESTED
 from lvp.errors import InputError
 from lvp.models.configs import hayou_liu_1b
 
-TUNED = TIERS["laptop"]
-CONFIG = dataclasses.replace(TUNED, rates=(), selecting_seeds=(), rate=0.003)
+CONFIG = TIERS["laptop"]
+LARGER = {"powers": (0.0, 0.5, 1.0), "beyond": (2.0, 4.0, 8.0, 16.0)}
+TUNED = dataclasses.replace(CONFIG, rates=(0.0015, 0.003, 0.006, 0.012), selecting_seeds=(100, 101), **LARGER)
 CONTEXT = {"experiment": "pretrain_1b", "tier": "laptop", "corpus": "none", "commit": "0"}
 
 
@@ -80,9 +81,9 @@ def test_the_laptop_tier_has_the_specified_sizes():
     model, cell = cell_of(CONFIG).model, cell_of(CONFIG)
     assert (model.layers, model.width, model.head_dim, model.num_heads // model.num_kv_heads) == (4, 128, 32, 4)
     assert (model.window, model.context, model.vocab) == (128, 256, 4096)
-    assert cell.tokens_per_lane == pytest.approx(4.1e6, rel=0.03)
+    assert cell.tokens_per_lane == pytest.approx(1e6, rel=0.03)
     assert len(CONFIG.ratios) == 7 and len(CONFIG.seeds) == 3
-    assert CONFIG.ratios[0] == 1 and CONFIG.ratios[-1] == pytest.approx(16 * 128**0.5, rel=1e-3)
+    assert CONFIG.ratios[0] == 1 and CONFIG.ratios[-1] == pytest.approx(4 * 128**0.5, rel=1e-3)
 
 
 def test_claims_follow_the_planted_values():
