@@ -35,7 +35,7 @@ def table(config=CONFIG, best=None, words=0.0, best_rate=None, lanes=None):
                 "valid_loss": loss,
                 "perplexity_by_tokens": math.exp(1.3 * loss - words * (ratio < 1.01)),
                 "perplexity_by_words": math.exp(1.4 * loss),
-                "measures.validation.loss": list(np.linspace(9, loss, len(config.measured_steps))),
+                "measures.validation.loss": list(loss + np.linspace(5, 0, len(config.measured_steps))),
                 "lane.seed": lane.seed,
                 "lane.learning_rates.hidden": rate,
                 "lane.learning_rates.embedding": lane.learning_rates["embedding"],
