@@ -6,6 +6,7 @@ NAMES = (
     "regimes",
     "mean_embedding",
     "warmup",
+    "warmup_batch",
     "large_updates",
     "pretrain_1b",
     "token_frequencies",

@@ -93,15 +93,22 @@ def lane_columns(lane: Lane) -> dict[str, float]:
     return dict(zip(LANE_COLUMNS, (by_role[role] for by_role in numbers for role in MATRICES), strict=True))
 
 
-def losses_of_best_setting(rows, seeds: Sequence[int], loss: str = "train_loss") -> np.ndarray:
-    """Losses [seeds] of the setting with the least mean over seeds; NaN if no setting finished with every seed.
+def losses_of_best_setting(
+    rows, seeds: Sequence[int], loss: str = "train_loss", *, selecting: Sequence[int] | None = None
+) -> np.ndarray:
+    """Losses [seeds] of the setting with the least mean over the selecting seeds; NaN if none finished with all seeds.
 
     Args:
       rows: rows of one cell. A setting is a combination of rates and init stds.
+      selecting: the seeds that choose the setting; None is `seeds`.
     """
+    selecting = seeds if selecting is None else selecting
     # If every lane diverged, the column holds only None and has no numeric type.
     losses = rows.assign(loss=rows[loss].astype(float).where(rows["status"] == "finished", np.inf))
     by_setting = losses.pivot_table(index=LANE_COLUMNS, columns="lane.seed", values="loss")
-    by_seed = by_setting.reindex(columns=list(seeds)).to_numpy()
-    by_seed = by_seed[np.isfinite(by_seed).all(axis=1)]
-    return by_seed[by_seed.mean(axis=1).argmin()] if len(by_seed) else np.full(len(seeds), np.nan)
+    by_setting = by_setting.reindex(columns=list(dict.fromkeys([*selecting, *seeds])))
+    finished = by_setting[np.isfinite(by_setting).all(axis=1)]
+    if not len(finished):
+        return np.full(len(seeds), np.nan)
+    best = int(np.argmin(finished[list(selecting)].to_numpy().mean(axis=1)))
+    return finished[list(seeds)].to_numpy()[best]

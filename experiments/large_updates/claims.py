@@ -4,21 +4,22 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from experiments.large_updates.analysis import accuracy, dead
+from experiments.large_updates.analysis import accuracy, dead, over_epochs
 from experiments.large_updates.config import ARMS, Config
-from lvp.analysis.claims import ABOVE_ZERO, Claim, Question
+from lvp.analysis.claims import ABOVE_ZERO, Claim, Question, refusal
 from lvp.analysis.measurement import Measurement
 
 SOURCE = "Kosson, Messmer & Jaggi 2024, appendix A"
 DIED = "difference in the fraction of dead ReLUs at the end"
 LOST = "difference in final accuracy, %"
+NOTICEABLE = 0.1  # relative change of the stable rank
 PREVENTED = 0.01  # fraction of dead ReLUs up to which frozen biases prevent them
 
 
 def claims(table, config: Config, context) -> list[Claim]:
     """The claims of appendix A whose arms were run."""
-    questions = [*_dead_relus(table, config), *_lost_accuracy(table, config)]
-    return [question.answer(measurement, context) for question, measurement in questions]
+    questions = [*_dead_relus(table, config), *_stable_rank(table, config), *_lost_accuracy(table, config)]
+    return [question.answer(measurement, context, reason=refusal(config.seeds)) for question, measurement in questions]
 
 
 def _dead_relus(table, config: Config) -> Iterator[tuple[Question, Measurement]]:
@@ -52,6 +53,30 @@ def _dead_relus(table, config: Config) -> Iterator[tuple[Question, Measurement]]
             note=f"{DIED} between × {top:g} and × 1, at most {PREVENTED:g}; {seeds}",
         )
         yield question, Measurement.over_seeds(frozen - frozen_at_one)
+
+
+def _stable_rank(table, config: Config) -> Iterator[tuple[Question, Measurement]]:
+    """Figure 8: the rank is consistent, except at the largest scale without frozen biases."""
+    changed, consistent = (NOTICEABLE, np.inf), (-np.inf, NOTICEABLE)
+    for name, scale, claimed in (
+        ("standard", config.largest, changed),
+        ("standard, frozen biases", config.largest, consistent),
+        ("random, frozen biases", config.largest, consistent),
+        ("standard", 8.0, consistent),
+    ):
+        if name not in config.arms or scale not in config.scales:
+            continue
+        rank, at_one = (over_epochs(table, config, name, x, "stable_rank.mean")[:, -1] for x in (scale, 1.0))
+        verb = "change" if claimed == changed else "do not change"
+        question = Question(
+            statement=f"first updates at × {scale:g} {verb} the stable rank ({name})",
+            source=f"{SOURCE}, figure 8",
+            paper_value="noticeable" if claimed == changed else "largely consistent",
+            claimed=claimed,
+            note=f"relative change of the mean stable rank of the matrices at the end against × 1, {NOTICEABLE:g} or "
+            f"more is noticeable; {_seeds(config)}",
+        )
+        yield question, Measurement.over_seeds(np.abs(rank / at_one - 1))
 
 
 def _lost_accuracy(table, config: Config) -> Iterator[tuple[Question, Measurement]]:

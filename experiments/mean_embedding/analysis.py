@@ -25,7 +25,7 @@ def follow_up(table, config: Config) -> dict[str, list[Lane]]:
     by_label: dict[str, list[Lane]] = {}
     for head, arm in product(config.heads, (ARMS[name] for name in config.arms)):
         rate = tuned_rate(table, config, arm, head)
-        lanes = [] if rate is None else [lane(config, arm, head, rate, seed) for seed in config.seeds[1:]]
+        lanes = [] if rate is None else [lane(config, arm, head, rate, seed) for seed in config.judging_seeds]
         by_label.setdefault(f"{arm.optimizer}, {head}", []).extend(lanes)
     return by_label
 
@@ -49,7 +49,7 @@ def tuned_rate(table, config: Config, arm: EmbeddingRateArm, head: str) -> float
 
 
 def tuned_lanes(table, config: Config, name: str, head: str):
-    """One row per seed of an arm at its tuned rate; no row if no rate finished.
+    """One row per judging seed of an arm at its tuned rate; no row if no rate finished.
 
     The row of a missing or diverged lane holds NaN.
     """
@@ -58,7 +58,23 @@ def tuned_lanes(table, config: Config, name: str, head: str):
     if rate is None:
         return table[:0]
     rows = with_optimizer(table, cell_of(config, arm.optimizer, head))
-    return finished_by_seed(rows, _columns(config, arm, head, rate), config.seeds)
+    return finished_by_seed(rows, _columns(config, arm, head, rate), config.judging_seeds)
+
+
+def largest_by_seed(table, config: Config, name: str, head: str, column: str) -> np.ndarray:
+    """The largest value of a measure over the rates and measured steps of an arm [seeds]; NaN for a seed without one.
+
+    No rate is selected: the first seed runs all rates, and the other seeds run one.
+    """
+    arm = ARMS[name]
+    rows = select(with_optimizer(table, cell_of(config, arm.optimizer, head)), {"cell.model.tied": HEADS[head]})
+    rows = select(rows, {"status": "finished"})
+    largest = np.full(len(config.seeds), np.nan)
+    for i, seed in enumerate(config.seeds):
+        values = [x for x in select(rows, {"lane.seed": seed}).get(column, ()) if isinstance(x, list)]
+        if values:
+            largest[i] = np.max(np.array(values, float))
+    return largest
 
 
 def over_steps(rows, path: str, measure: str) -> np.ndarray:
@@ -90,7 +106,7 @@ def summary(table, config: Config) -> str:
     header += f" {'cosine':>8} {'isotropy':>9} {'R²':>6}"
     lines = []
     for head in config.heads:
-        about = "means over seeds; cosine, isotropy and R² of v̂ against frequency are the head's"
+        about = "means over the judging seeds; cosine, isotropy and R² of v̂ against frequency are the head's"
         lines += [f"{head} head, {about}", header]
         for name in config.arms:
             arm = ARMS[name]

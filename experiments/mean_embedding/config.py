@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 from itertools import product
 from typing import Any, NamedTuple
 
-from experiments.common.checks import check_count, check_names, sorted_values
+from experiments.common.checks import check_count, check_names, check_seeds, sorted_values
 from experiments.common.decoder_runs import DecoderRuns, geometric
 from experiments.common.experiment import CellLanes
 from lvp.errors import InputError
@@ -63,6 +63,7 @@ class Config(DecoderRuns):
 
     def __post_init__(self):
         super().__post_init__()
+        check_seeds(self, "seeds", least=2)  # the first selects rates
         check_count(self, "width")
         for name in ("adam_rates", "sign_rates", "sgd_rates", "momentum_rates"):
             sorted_values(self, name, positive=True)
@@ -71,6 +72,11 @@ class Config(DecoderRuns):
             raise InputError(f"measured must be fractions of the steps, from 0 to 1, got {self.measured}")
         check_names("arms", self.arms, ARMS)
         check_names("heads", self.heads, HEADS)
+
+    @property
+    def judging_seeds(self) -> tuple[int, ...]:
+        """The seeds that select no rate."""
+        return self.seeds[1:]
 
     @property
     def measured_steps(self) -> tuple[int, ...]:
@@ -102,6 +108,7 @@ TIERS = {
         corpus="python-docs",
         slice_bytes=400_000,
         valid_bytes=50_000,
+        seeds=(0, 1, 2, 3),  # three judge
         context=64,
         batch=8,
         width=64,

@@ -3,14 +3,43 @@
 import numpy as np
 
 from experiments.common.tables import EMBEDDING_RATE, finished_by_seed, lists_by_row
-from experiments.pretrain_1b.config import Config, lane_of
+from experiments.pretrain_1b.config import Config, label, lane_of
 from lvp.analysis.measurement import Measurement
+from lvp.training import Lane
+
+HIDDEN_RATE = "lane.learning_rates.hidden"
+
+
+def tuned_rate(table, config: Config) -> float | None:
+    """The rate with the least mean loss of the selecting seeds at √d, or the configured one if none is tuned.
+
+    None if no rate finished with all selecting seeds.
+    """
+    if not config.rates:
+        return config.rate
+    means = [
+        _lanes(table, config, config.root, rate, config.selecting_seeds)["valid_loss"].mean(skipna=False)
+        for rate in config.rates
+    ]
+    return config.rates[int(np.nanargmin(means))] if np.isfinite(means).any() else None
+
+
+def follow_up(table, config: Config) -> dict[str, list[Lane]]:
+    """The lanes of every ratio and judging seed at the tuned rate."""
+    rate = tuned_rate(table, config)
+    if not config.rates or rate is None:
+        return {}
+    return {label(config): [lane_of(config, ratio, rate, seed) for ratio in config.ratios for seed in config.seeds]}
 
 
 def lanes_by_seed(table, config: Config, ratio: float):
-    """One row per seed at a ratio; NaN in the row of a missing or diverged lane."""
-    rate = lane_of(config, ratio, 0).learning_rates["embedding"]
-    return finished_by_seed(table, {EMBEDDING_RATE: rate}, config.seeds)
+    """One row per judging seed at a ratio and the tuned rate; NaN in the row of a missing or diverged lane."""
+    return _lanes(table, config, ratio, tuned_rate(table, config) or np.nan, config.seeds)
+
+
+def _lanes(table, config: Config, ratio: float, rate: float, seeds):
+    columns = {EMBEDDING_RATE: float(f"{rate * ratio:.6g}")} | ({HIDDEN_RATE: rate} if config.rates else {})
+    return finished_by_seed(table, columns, seeds)
 
 
 def values_by_seed(table, config: Config, ratio: float, column: str) -> np.ndarray:
@@ -33,7 +62,11 @@ def ratio_label(config: Config, ratio: float) -> str:
 def summary(table, config: Config) -> str:
     """By ratio: validation perplexity, and perplexity by word of the scored text."""
     header = f"{'η_E/η':<12}{'validation perplexity':>26}{'perplexity by word':>26}{'line ends not counted':>26}"
-    lines = [f"√d = {config.root:g}, η = {config.rate:g}", header]
+    rate = tuned_rate(table, config)
+    tuned = f"{'' if config.rates else 'not '}tuned at √d"
+    if config.rates and rate in (config.rates[0], config.rates[-1]):
+        tuned += ", at the edge of its grid"
+    lines = [f"√d = {config.root:g}, η = {rate or np.nan:g} ({tuned})", header]
     for ratio in config.ratios:
         columns = (
             np.exp(values_by_seed(table, config, ratio, "valid_loss")),

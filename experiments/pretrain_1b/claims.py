@@ -4,26 +4,35 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from experiments.pretrain_1b.analysis import values_by_seed
+from experiments.pretrain_1b.analysis import ratio_label, tuned_rate, validation_curves, values_by_seed
 from experiments.pretrain_1b.config import Config
-from lvp.analysis.claims import ABOVE_ZERO, Claim, Question
+from lvp.analysis.claims import ABOVE_ZERO, Claim, Question, refusal
 from lvp.analysis.measurement import Measurement
+from lvp.analysis.tuned import Tuned, difference
 
 PAPER_A = "Hayou & Liu 2025"
+MARGINAL = 0.02  # nats per token
+PARTS = (0.4, 0.6, 0.8, 1.0)  # of the training, at which the note gives the gain of larger ratios
 
 
 def claims(table, config: Config, context) -> list[Claim]:
     """Claims of figures 4 and 5 on differences of the ratios, seed by seed."""
-    return [question.answer(measurement, context) for question, measurement in _questions(table, config)]
+    seeds = refusal(config.seeds, config.selecting_seeds)
+    return [
+        question.answer(measurement, context, reason=seeds or reason)
+        for question, measurement, reason in _questions(table, config)
+    ]
 
 
-def _questions(table, config: Config) -> Iterator[tuple[Question, Measurement]]:
+def _questions(table, config: Config) -> Iterator[tuple[Question, Measurement, str]]:
+    """Questions with their measurements, and why a measurement does not test its question."""
     losses = {ratio: values_by_seed(table, config, ratio, "valid_loss") for ratio in config.ratios}
     by_word = {ratio: np.log(values_by_seed(table, config, ratio, "perplexity_by_tokens")) for ratio in config.ratios}
-    means = {ratio: x.mean() for ratio, x in losses.items() if np.isfinite(x).all()}
-    best = min(means, key=means.__getitem__) if means else config.root
-    root, largest = config.root, config.ratios[-1]
-    nats, seeds = "nats per token of validation text", f"t interval over {len(config.seeds)} seeds"
+    root, rate = config.root, tuned_rate(table, config)
+    at_rate = (
+        f"at η = {rate:g}, {'tuned at √d' if config.rates else 'which was not tuned'}" if rate else "no η finished"
+    )
+    nats, seeds = "nats per token of validation text", f"t interval over {len(config.seeds)} seeds; {at_rate}"
     question = Question(
         statement="√d is better than one rate for all",
         source=f"{PAPER_A}, figure 4",
@@ -31,28 +40,62 @@ def _questions(table, config: Config) -> Iterator[tuple[Question, Measurement]]:
         claimed=ABOVE_ZERO,
         note=f"{nats}; {seeds}",
     )
-    yield question, Measurement.over_seeds(losses[1.0] - losses[root])
+    yield question, Measurement.over_seeds(losses[1.0] - losses[root]), ""
     question = Question(
-        statement="√d is within 0.02 nats of the best ratio",
+        statement="√d is better than one rate for all throughout training",
+        source=f"{PAPER_A}, figure 4",
+        paper_value="> 0",
+        claimed=ABOVE_ZERO,
+        note=f"{nats}, least of {len(config.measured_steps)} measured steps; {seeds}",
+    )
+    curves = (validation_curves(table, config, ratio) for ratio in (1.0, root))
+    lead = np.subtract(*curves)  # [seeds, measured steps]
+    nothing = Tuned(np.zeros(len(config.seeds)))
+    yield question, difference([[Tuned(at_step) for at_step in lead.T]], [[nothing]]), ""
+    open_end = _untuned(losses, config)
+    question = Question(
+        statement=f"√d is within {MARGINAL:g} nats of the best ratio",
         source=f"{PAPER_A}, figure 4",
         paper_value="near-optimal",
-        claimed=(-np.inf, 0.02),
-        note=f"{nats}, against ratio {best:g}, the best of these seeds; {seeds}",
+        claimed=(-np.inf, MARGINAL),
+        note=f"{nats}, against the best of {len(config.ratios)} ratios; the interval allows for its choice; {seeds}",
     )
-    yield question, Measurement.over_seeds(losses[root] - losses[best])
+    yield question, difference([[Tuned(losses[root])]], [list(map(Tuned, losses.values()))]), open_end
+    larger = [ratio for ratio in config.ratios if ratio > root]
     question = Question(
-        statement=f"{largest / root:g} √d gains little over √d",
+        statement="larger ratios gain little over √d",
         source=f"{PAPER_A}, figure 4",
         paper_value="marginal",
-        claimed=(-np.inf, 0.02),
-        note=f"{nats}, at most 0.02; {seeds}",
+        claimed=(-np.inf, MARGINAL),
+        note=f"{nats}, at most {MARGINAL:g}, the best of {', '.join(f'{r / root:g} √d' for r in larger)}; "
+        f"{_gain_over_training(table, config, larger)}; {seeds}",
     )
-    yield question, Measurement.over_seeds(losses[root] - losses[largest])
+    yield question, difference([[Tuned(losses[root])]], [[Tuned(losses[ratio]) for ratio in larger]]), open_end
     question = Question(
         statement="√d is better than one rate for all, by word",
         source=f"{PAPER_A}, figure 5",
         paper_value="> 0",
         claimed=ABOVE_ZERO,
-        note=f"difference in ln of word-level perplexity; {seeds}",
+        note=f"difference in ln of word-level perplexity, at the end of training; {seeds}",
     )
-    yield question, Measurement.over_seeds(by_word[1.0] - by_word[root])
+    yield question, Measurement.over_seeds(by_word[1.0] - by_word[root]), ""
+
+
+def _untuned(losses, config: Config) -> str:
+    """Why the best ratio is not known; empty if the rate was tuned."""
+    if config.rates:
+        return ""
+    means = {ratio: x.mean() for ratio, x in losses.items() if np.isfinite(x).all()}
+    best = min(means, key=means.__getitem__, default=config.root)
+    at_end = f", and the best ratio, {ratio_label(config, best)}, is the largest tried" if best == max(losses) else ""
+    return f"η = {config.rate:g} was not tuned, and the run has {config.steps} steps{at_end}"
+
+
+def _gain_over_training(table, config: Config, larger: list[float]) -> str:
+    """The gain of the best larger ratio over √d at parts of the training, in words."""
+    root, *others = (validation_curves(table, config, ratio).mean(axis=0) for ratio in (config.root, *larger))
+    gain = root - np.min(others, axis=0)
+    steps = np.array(config.measured_steps) + 1
+    at_parts = [(part, gain[np.argmin(np.abs(steps - part * config.steps))]) for part in PARTS]
+    text = ", ".join(f"{value:.3f} at {part:.0%}" for part, value in at_parts).replace("nan", "–").replace("-", "−")
+    return f"gain {text} of the training"

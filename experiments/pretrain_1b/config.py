@@ -8,6 +8,7 @@ import numpy as np
 from experiments.common.checks import check_count, check_points, check_schedule, check_seeds, sorted_values
 from experiments.common.decoder_runs import DecoderRuns
 from experiments.common.experiment import CellLanes
+from lvp.analysis.claims import refusal
 from lvp.errors import InputError
 from lvp.models.configs import DecoderConfig
 from lvp.parametrization import table, uniform
@@ -40,6 +41,8 @@ class Config(DecoderRuns):
     micro_batches: int = 8  # parts of a batch, for memory
     steps: int = 62_000  # 65 B tokens
     rate: float = 3e-4  # not stated: a usual value
+    rates: tuple[float, ...] = ()  # rates of which the best at √d replaces `rate`; none: `rate` is not tuned
+    selecting_seeds: tuple[int, ...] = ()  # seeds that select the rate
     powers: tuple[float, ...] = (0.0, 0.25, 0.5, 0.75, 1.0)  # ratios: √d to these powers
     beyond: tuple[float, ...] = (2.0, 4.0)  # further ratios: √d times these
     warmup: float = 0.02  # not stated: fraction of the steps
@@ -56,6 +59,13 @@ class Config(DecoderRuns):
         for name in ("rate", "clip_norm", "weight_decay"):
             check_positive(name, getattr(self, name))
         check_seeds(self, "seeds", least=2)
+        if bool(self.rates) != bool(self.selecting_seeds):
+            raise InputError("rates and selecting_seeds belong together: give both, or neither")
+        if self.rates:
+            sorted_values(self, "rates", least=3, positive=True)
+            check_seeds(self, "selecting_seeds")
+            if line := refusal(self.seeds, self.selecting_seeds):
+                raise InputError(f"seeds judge what selecting_seeds select, got {self.seeds}: {line}")
         sorted_values(self, "powers", least=2)
         sorted_values(self, "beyond", positive=True)
         if not {0.0, 1.0} <= set(self.powers):
@@ -122,7 +132,7 @@ TIERS = {
         batch=16,
         micro_batches=1,
         steps=250,  # 1 M tokens
-        rate=0.003,
+        rate=0.003,  # docs/pretrain_1b.md has the command that tunes it
     ),
     "gpu": Config(
         corpus="wikitext2",
@@ -180,14 +190,20 @@ def cell_of(config: Config) -> Cell:
 
 
 def cells(config: Config) -> list[CellLanes]:
-    """One cell, with a lane for every ratio and seed."""
-    lanes = [lane_of(config, ratio, seed) for ratio in config.ratios for seed in config.seeds]
-    return [CellLanes(f"d {config.width}", cell_of(config), lanes)]
+    """One cell. Its lanes have every ratio and seed, or, if the rate is tuned, every rate at √d."""
+    settings = [(config.root, rate, seed) for rate in config.rates for seed in config.selecting_seeds]
+    settings = settings or [(ratio, config.rate, seed) for ratio in config.ratios for seed in config.seeds]
+    return [CellLanes(label(config), cell_of(config), [lane_of(config, *setting) for setting in settings])]
 
 
-def lane_of(config: Config, ratio: float, seed: int) -> Lane:
+def label(config: Config) -> str:
+    """The name of the cell."""
+    return f"d {config.width}"
+
+
+def lane_of(config: Config, ratio: float, rate: float, seed: int) -> Lane:
     """One rate for all roles, and `ratio` times it for the embedding."""
     hidden = table("lvp", width=config.width, vocab=config.vocab)["hidden"]
     one_rate = uniform(width=config.width, vocab=config.vocab, init_std=hidden.init_std)
-    rates = {"embedding": float(f"{config.rate * ratio:.6g}")}
-    return Lane.under(one_rate, config.rate, seed, rates=rates, warmup_steps=round(config.warmup * config.steps))
+    rates = {"embedding": float(f"{rate * ratio:.6g}")}
+    return Lane.under(one_rate, rate, seed, rates=rates, warmup_steps=round(config.warmup * config.steps))

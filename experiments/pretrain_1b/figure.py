@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from experiments.pretrain_1b.analysis import ratio_label, validation_curves, values_by_seed
+from experiments.pretrain_1b.analysis import ratio_label, tuned_rate, validation_curves, values_by_seed
 from experiments.pretrain_1b.config import Config
 from lvp.analysis.figure_style import sheet
 from lvp.analysis.power_laws import Panel, Series
@@ -37,7 +37,7 @@ def figure(table, config: Config, *, tier: str, corpus: str, partial):
         corpus=corpus,
         partial=partial,
         words=[
-            f"√d = {config.root:g}. All other rates are {config.rate:g}.",
+            f"√d = {config.root:g}. All other rates are {tuned_rate(table, config) or np.nan:g}.",
             "Bars: half the range over seeds. Bands: from the lowest to the highest seed.",
         ],
     )

@@ -6,11 +6,12 @@ import numpy as np
 
 from experiments.regimes.analysis import gaps, optima, powers
 from experiments.regimes.config import RULES, Config
-from lvp.analysis.claims import Claim, Question
+from lvp.analysis.claims import Claim, Question, refusal
 from lvp.analysis.measurement import Measurement
 from lvp.analysis.power_laws import with_interval
 
 PAPER_A = "Hayou & Liu 2025"
+FEWER_STEPS = "at equal epochs a larger vocabulary has fewer steps, which want larger rates: two effects in one"
 QUESTIONS_ABOUT_POWERS = {
     "width": Question(
         statement="at fixed vocabulary the best embedding learning rate falls as width^(−1/2), not as width^0 or "
@@ -45,8 +46,9 @@ def _powers(table, config: Config, context) -> list[Claim]:
             f"{resolved.num_points} of {len(best)} cells resolved; with the flagged ones, which must not change the "
             f"verdict, {with_interval(every.powers[name], every.intervals[name])}"
         )
-        claim = replace(question, note=note).answer(resolved.power(name), context)
-        if question.answer(every.power(name), context).verdict != claim.verdict:
+        reason = FEWER_STEPS if name == "vocab" else ""
+        claim = replace(question, note=note).answer(resolved.power(name), context, reason=reason)
+        if not reason and question.answer(every.power(name), context).verdict != claim.verdict:
             claim = replace(claim, verdict="unresolved")
         answers.append(claim)
     return answers
@@ -65,5 +67,6 @@ def _transfer(table, config: Config, context) -> list[Claim]:
         )
         with np.errstate(invalid="ignore"):  # inf − inf if both rules diverged
             differences = (by_rule[rival] - by_rule["lvp"]).mean(axis=0)
-            answers.append(question.answer(Measurement.over_seeds(differences), context))
+            measured = Measurement.over_seeds(differences)
+            answers.append(question.answer(measured, context, reason=refusal(config.seeds)))
     return answers

@@ -4,7 +4,7 @@ import numpy as np
 
 from experiments.common.tables import finished_by_seed, lists_by_row, mean_of_finite, select
 from experiments.representation_change import equation_nine
-from experiments.representation_change.config import ARMS, ROLE, Config, warmup_steps
+from experiments.representation_change.config import ARMS, PAPER_BATCH, ROLE, Config, warmup_steps
 
 # Parts of the steps: the end of φ's first values, the start of its last values, and the time that momentum needs.
 EARLY, LATE, SETTLED = 0.01, 0.5, 0.05
@@ -49,10 +49,10 @@ def falls(rows, config: Config) -> np.ndarray:
     return np.log(np.where(ratio > 0, ratio, np.nan))
 
 
-def exceeds(rows, config: Config) -> np.ndarray:
-    """The part of training with B > 1/φ [seeds]."""
+def exceeds(rows, config: Config, batch: int) -> np.ndarray:
+    """The part of training in which a batch B exceeds 1/φ [seeds]; φ is that of training at the configured batch."""
     snr = over_steps(rows, config, "snr")
-    return over_training(np.where(np.isfinite(snr), config.batch * snr > 1, np.nan), config)
+    return over_training(np.where(np.isfinite(snr), batch * snr > 1, np.nan), config)
 
 
 def settled(rows, config: Config, measure: str) -> np.ndarray:
@@ -72,8 +72,8 @@ def _trained_lines(table, config: Config) -> list[str]:
     lines = [
         f"hidden matrices, means over seeds and steps; B {config.batch} sequences of {config.context} tokens, "
         f"{config.steps} steps",
-        f"{'arm':<18} {'bits/byte':>9} {'φ: first':>9} {'last half':>10} {'B φ > 1':>8} {'cosine':>7} "
-        f"{'cancelled':>10}",
+        f"{'arm':<18} {'bits/byte':>9} {'φ: first':>9} {'last half':>10} {'B φ > 1':>8} "
+        f"{f'{PAPER_BATCH} φ > 1':>9} {'cosine':>7} {'cancelled':>10}",
     ]
     for name in config.arms:
         rows = lanes_by_seed(table, config, name)
@@ -84,13 +84,14 @@ def _trained_lines(table, config: Config) -> list[str]:
         columns = (
             over_training(snr, config, stop=EARLY),
             over_training(snr, config, start=LATE),
-            exceeds(rows, config),
+            exceeds(rows, config, config.batch),
+            exceeds(rows, config, PAPER_BATCH),
             settled(rows, config, "alignment"),
             settled(rows, config, "cancelled"),
         )
-        first, last, share, cosine, cancelled = map(mean_of_finite, columns)
+        first, last, share, at_paper, cosine, cancelled = map(mean_of_finite, columns)
         line = f"{name:<18} {rows['valid_bits_per_byte'].mean():>9.3f} {first:>9.2g} {last:>10.2g} {share:>8.0%} "
-        lines.append((line + f"{cosine:>7.2f} {cancelled:>10.2f}").replace("nan", "  –"))
+        lines.append((line + f"{at_paper:>9.0%} {cosine:>7.2f} {cancelled:>10.2f}").replace("nan", "  –"))
     lines.append(
         f"φ: first {EARLY:.0%} and last {1 - LATE:.0%} of the steps; B φ > 1: part of training; cosine of gradient and "
         f"momentum, and what part of the gradient momentum cancels: after {SETTLED:.0%} of the steps"

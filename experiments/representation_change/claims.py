@@ -6,21 +6,25 @@ import numpy as np
 
 from experiments.representation_change import equation_nine
 from experiments.representation_change.analysis import EARLY, LATE, SETTLED, exceeds, falls, lanes_by_seed, settled
-from experiments.representation_change.config import ARMS, Config
-from lvp.analysis.claims import Claim, Question
+from experiments.representation_change.config import ARMS, PAPER_BATCH, Config
+from lvp.analysis.claims import Claim, Question, refusal
 from lvp.analysis.measurement import Measurement
 
 SOURCE = "Kosson et al. 2024, figure 4"
+OTHER_SNR = "φ here is of all hidden matrices as one vector; the paper's is of the weights of one neuron"
 
 
 def claims(table, config: Config, context) -> list[Claim]:
     """Claims about equation 9, and those of figure 4 for the trained arms."""
-    questions = [*equation_nine.questions(table), *_figure_4(table, config)]
-    return [question.answer(measurement, context) for question, measurement in questions]
+    calculated = [question.answer(measurement, context) for question, measurement in equation_nine.questions(table)]
+    return calculated + [
+        question.answer(measurement, context, reason=refusal(config.seeds) or reason)
+        for question, measurement, reason in _figure_4(table, config)
+    ]
 
 
-def _figure_4(table, config: Config) -> Iterator[tuple[Question, Measurement]]:
-    batch = f"B = {config.batch} sequences of {config.context} tokens"
+def _figure_4(table, config: Config) -> Iterator[tuple[Question, Measurement, str]]:
+    """Questions with their measurements, and why a measurement does not test its question."""
     for name in config.arms:
         rows = lanes_by_seed(table, config, name)
         if ARMS[name].optimizer == "lion_ar":
@@ -32,23 +36,29 @@ def _figure_4(table, config: Config) -> Iterator[tuple[Question, Measurement]]:
                 note=f"mean over the first {EARLY:.0%} of the steps over that of the last {1 - LATE:.0%}, hidden "
                 "matrices",
             )
-            yield question, Measurement.over_seeds(falls(rows, config)).exp()
+            yield question, Measurement.over_seeds(falls(rows, config)).exp(), OTHER_SNR
+            at_batch = Measurement.over_seeds(exceeds(rows, config, config.batch)).text("z.2f").replace("-", "−")
             question = Question(
                 statement=f"the batch exceeds 1/φ for nearly all of training ({name})",
                 source=SOURCE,
                 paper_value="nearly 1",
                 claimed=(0.9, np.inf),
-                note=f"part of training in which B > 1/φ, at least 0.9; {batch}; paper: 480 of 1024",
+                note=f"part of training in which B > 1/φ, at least 0.9: the paper's B = {PAPER_BATCH} at the φ of "
+                f"training with B = {config.batch} sequences of {config.context} tokens; with B = {config.batch} "
+                f"itself {at_batch}",
             )
-            yield question, Measurement.over_seeds(exceeds(rows, config))
+            other_batch = f"trained with batch {config.batch}, and the sentence is about {PAPER_BATCH}"
+            reason = OTHER_SNR if config.batch == PAPER_BATCH else other_batch
+            yield question, Measurement.over_seeds(exceeds(rows, config, PAPER_BATCH)), reason
         question = Question(
             statement=f"gradient and momentum are negatively aligned ({name})",
             source=SOURCE,
             paper_value="< 0",
             claimed=(-np.inf, 0),
-            note=f"mean cosine after the first {SETTLED:.0%} of the steps, hidden matrices as one vector",
+            note=f"mean cosine after the first {SETTLED:.0%} of the steps, hidden matrices as one vector; the paper "
+            "shows one layer",
         )
-        yield question, Measurement.over_seeds(settled(rows, config, "alignment"))
+        yield question, Measurement.over_seeds(settled(rows, config, "alignment")), ""
         question = Question(
             statement=f"momentum cancels about half of the gradient ({name})",
             source=SOURCE,
@@ -56,4 +66,4 @@ def _figure_4(table, config: Config) -> Iterator[tuple[Question, Measurement]]:
             claimed=(0.25, 0.75),
             note=f"−⟨β m, (1−β) g⟩/‖(1−β) g‖² after the first {SETTLED:.0%} of the steps, within 0.25 and 0.75",
         )
-        yield question, Measurement.over_seeds(settled(rows, config, "cancelled"))
+        yield question, Measurement.over_seeds(settled(rows, config, "cancelled")), ""

@@ -29,6 +29,7 @@ ARMS = {
 }
 NAMES = {"lion_ar": "LionAR", "adamw": "AdamW"}
 ROLE = "hidden"
+PAPER_BATCH = 480  # section 3
 
 
 @dataclass(frozen=True)
@@ -44,7 +45,7 @@ class Config(DecoderRuns):
     vocab: int = 50257  # as layers
     gpt2: bool = True  # learned positions and biases; the head is tied at every tier
     context: int = 1024  # as layers
-    batch: int = 480  # section 3
+    batch: int = PAPER_BATCH  # section 3
     micro_batches: int = 40  # nanoGPT's value
     steps: int = 5000  # section 3
     b2: float = 0.95  # section 3; b1 is 0.9, for AdamW and as LionAR's β
@@ -112,6 +113,7 @@ TIERS = {
         corpus="python-docs",
         slice_bytes=4_000_000,
         valid_bytes=100_000,
+        seeds=(0, 1, 2, 3),
         layers=2,
         width=64,
         vocab=2048,

@@ -17,7 +17,7 @@ from lvp.analysis.power_laws import Panel, Series
 
 WIDE = 64  # inputs from which on equation 9 is claimed to hold
 TOLERANCE = 0.03
-LIMIT_AT = (1e-4, 1 / 480, 0.01)  # φ at which the limit of large C is claimed
+LIMIT_AT = (1e-4, 1 / 480, 0.01)  # φ at which the limit of large C is compared
 DRAWS = 20, 50_000  # least and largest number of batches
 FLOPS_PER_NUMBER = 1e4  # a random number takes as long as this many floating-point operations of training
 SOURCE = "Kosson et al. 2024, equation 9"
@@ -180,11 +180,13 @@ def questions(table) -> Iterator[tuple[Question, Measurement]]:
         yield question, largest_deviation(chosen)
     for phi, value, error, paper, fan_in, batch in limits(table):
         question = Question(
-            statement=f"at C {fan_in} and B {batch} the change is that of the limit of large C (φ = {phi:.2g})",
-            source=SOURCE,
-            paper_value=1.0,
-            claimed=(0.95, 1.05),
-            note="simulated change over the limit, within 5%; figure 4, panel 1, draws the limit; equation 9: "
-            f"{paper:.2f}",
+            statement=f"at C {fan_in}, B {batch} and φ = {phi:.2g} the limit of large C is too small by the factor of "
+            "equation 9",
+            source="our result",
+            paper_value="C is large",
+            claimed=((1 - TOLERANCE) * paper, (1 + TOLERANCE) * paper),
+            note=f"simulated RRC² over that of the limit, within {TOLERANCE:.0%} of equation 9's {paper:.2f}; the "
+            f"learning rate that holds the RRC is then {paper**-0.5:.2f} times the limit's. Figure 4, panel 1, draws "
+            "the limit's rate and assumes that C is large",
         )
         yield question, Measurement.plus_minus(value, NORMAL_QUANTILE * error)

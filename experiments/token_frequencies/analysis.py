@@ -18,6 +18,17 @@ def growth(table, column: str):
     return analysis.slope(rows["lane.vocab"], (rows[column].to_numpy(), None))
 
 
+def power_law_fit(row) -> tuple[float, float]:
+    """R² of a power of rank for a row's frequencies in logarithms, and the largest factor between the two.
+
+    The ranks are those of the recorded curve, at equal ratios, of tokens that occur.
+    """
+    ranks, frequencies = (np.array(row[name], float) for name in ("shown_ranks", "shown_frequencies"))
+    x, y = np.log(ranks[frequencies > 0]), np.log(frequencies[frequencies > 0])
+    left = y - np.polyval(np.polyfit(x, y, 1), x)
+    return float(1 - left.var() / y.var()), float(np.exp(np.abs(left).max()))
+
+
 def is_open(row) -> bool:
     """True if the counts do not determine the exponent; the fit's numbers are then not a result."""
     return row["exponent_low"] is None or np.isnan(row["exponent_low"])

@@ -1,9 +1,12 @@
 """The claims of `token_frequencies`."""
 
-from experiments.token_frequencies.analysis import growth
+from experiments.token_frequencies.analysis import by_vocab, growth, power_law_fit
 from experiments.token_frequencies.config import Config
 from lvp.analysis.claims import Claim, Question
 from lvp.analysis.measurement import Measurement
+
+FIGURE_2 = (8192, 32768)  # vocabularies of the figure
+EXCELLENT = 0.95  # R²; the paper gives no number
 
 
 def claims(table, config: Config, context) -> list[Claim]:
@@ -23,4 +26,16 @@ def claims(table, config: Config, context) -> list[Claim]:
             note=f"power of m from {fit.num_points} vocabularies",
         )
         answers.append(question.answer(Measurement(fit.slope, fit.interval), context))
+    rows = {row["lane.vocab"]: row for row in by_vocab(table).to_dict("records")}
+    for vocab in (m for m in FIGURE_2 if m in rows):
+        r_squared, factor = power_law_fit(rows[vocab])
+        question = Question(
+            statement=f"a power of rank is an excellent approximation of the token frequencies (m = {vocab})",
+            source="Hayou & Liu 2025, figure 2",
+            paper_value="excellent",
+            claimed=(EXCELLENT, 1.0),
+            note=f"R² in logarithms over all tokens that occur, at ranks of equal ratios, at least {EXCELLENT:g}; the "
+            f"power is off by a factor of up to {factor:.1f}; counted, without sampling error",
+        )
+        answers.append(question.answer(Measurement(r_squared, (r_squared, r_squared)), context))
     return answers

@@ -9,9 +9,10 @@ the warm-up, and sweep learning rate × warm-up.
 - Figure 5: LionAR that holds the relative representation change gains nothing from warm-up. LionAR without momentum is
   much worse. With high momentum, Nesterov's form and inverse bias correction LionAR needs no warm-up; LionA does.
 
-All roles have one rate and one init std. The gap is the validation loss without warm-up less that with the best
-warm-up, each at its best rate. The first seeds choose warm-up and rates. Other seeds, which run at the chosen rates
-only, give the gap: the least of several noisy losses would be biased.
+All roles have one rate and one init std. The gap is the validation loss without warm-up less the least with warm-up,
+each at its best rate. The first seeds choose the rates. Other seeds, which run at the chosen rates only, give the gap:
+the least of several noisy losses would be biased. The interval allows for every warm-up and for a wrong choice of
+rates.
 
     python -m sweeps run warmup --tier laptop --corpus wikitext2      2 CPU cores
     python -m sweeps run warmup --tier gpu                            one accelerator

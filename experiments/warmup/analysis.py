@@ -1,6 +1,7 @@
 """Reads the records of `warmup`: losses by arm, rate and warm-up, gaps, sizes of updates, and the summary."""
 
 import re
+from collections.abc import Sequence
 
 import numpy as np
 import pandas as pd
@@ -8,7 +9,11 @@ import pandas as pd
 from experiments.common.tables import finished_by_seed, lists_by_row, with_optimizer
 from experiments.warmup.config import Config, arm_cell, arm_lane, cells, rates_of
 from lvp.analysis.measurement import Measurement
+from lvp.analysis.tuned import Tuned, difference
 from lvp.training import Lane
+
+STABLE_ARM = "LionA"  # figure 2, panel 2: its largest stable rate
+UNSTABLE = 0.1  # nats per token: excess over the least loss above which a lane is unstable
 
 
 def lanes_by_seed(table, config: Config, name: str, rate: float, warmup: float, seeds) -> pd.DataFrame:
@@ -57,16 +62,45 @@ def tuned_losses(table, config: Config, name: str, warmup: float) -> np.ndarray:
     return np.full(len(config.more_seeds), np.nan) if rows is None else rows["valid_loss"].to_numpy(float)
 
 
-def gap(table, config: Config, name: str, warmup: float) -> np.ndarray:
-    """Validation loss without warm-up less that with this warm-up [other seeds], seed by seed."""
-    return tuned_losses(table, config, name, 0.0) - tuned_losses(table, config, name, warmup)
+def tuned(table, config: Config, name: str, warmup: float) -> Tuned:
+    """The losses of the other seeds at the best rate of the first seeds, and the least loss of these elsewhere."""
+    means = losses(table, config, name, warmup).mean(axis=1)
+    others = means[np.array(rates_of(config, name)) != best_rate(table, config, name, warmup)]
+    least = float(np.min(others[np.isfinite(others)], initial=np.inf))
+    return Tuned(tuned_losses(table, config, name, warmup), least)
 
 
-def best_warmup(table, config: Config, name: str, *, none: bool = False) -> float | None:
-    """The warm-up with the least mean loss over the first seeds at its best rate; with `none`, 0 is a candidate."""
-    means = {w: losses(table, config, name, w).mean(axis=1) for w in config.warmups if w or none}
-    least = {w: np.nanmin(x) for w, x in means.items() if np.isfinite(x).any()}
-    return min(least, key=least.__getitem__) if least else None
+def gap(table, config: Config, name: str, warmups: Sequence[float]) -> Measurement:
+    """Validation loss without warm-up less the least with one of these warm-ups, each at its best rate."""
+    without = [tuned(table, config, name, 0.0)]
+    return difference([without], [[tuned(table, config, name, w) for w in warmups]])
+
+
+def stable_rate(table, config: Config, name: str) -> float | None:
+    """The largest rate at which all first seeds are stable without warm-up; None if none is.
+
+    A lane is stable if its loss exceeds the least mean loss over the rates by at most `UNSTABLE`.
+    """
+    by_rate = losses(table, config, name, 0.0)
+    means = by_rate.mean(axis=1)
+    limit = np.min(means[np.isfinite(means)], initial=np.inf) + UNSTABLE
+    with np.errstate(invalid="ignore"):
+        stable = (by_rate <= limit).all(axis=1)
+    return max((r for r, is_stable in zip(rates_of(config, name), stable, strict=True) if is_stable), default=None)
+
+
+def gap_at_stable_rate(table, config: Config, name: str) -> tuple[np.ndarray, str]:
+    """The gap to the reference warm-up at the stable rate [other seeds], and why it is not that of a stable rate."""
+    rate = stable_rate(table, config, name)
+    if rate is None:
+        return np.full(len(config.more_seeds), np.nan), "no rate is stable without warm-up"
+    without, with_warmup = (
+        lanes_by_seed(table, config, name, rate, w, config.more_seeds)["valid_loss"].to_numpy(float)
+        for w in (0.0, config.reference)
+    )
+    unstable = int((without > np.min(without) + UNSTABLE).sum())
+    reason = f"at rate {rate:g}, stable with {len(config.seeds)} selecting seeds, {unstable} judging seeds are unstable"
+    return without - with_warmup, reason if unstable else ""
 
 
 def over_steps(rows: pd.DataFrame | None, config: Config, measure: str) -> np.ndarray:
@@ -111,13 +145,15 @@ def early(table, config: Config, name: str, measure: str) -> np.ndarray:
 
 
 def follow_up(table, config: Config) -> dict[str, list[Lane]]:
-    """The lanes of the other seeds, at every arm's best rate of each warm-up."""
+    """The lanes of the other seeds, at the best rate of each warm-up of every arm, and at the stable rate of one."""
     planned = cells(config)
     by_label: dict[str, list[Lane]] = {}
     for name in config.arms:
         (label,) = [c.label for c in planned if c.cell == arm_cell(config, name)]
-        for warmup in config.warmups:
-            rate = best_rate(table, config, name, warmup)
+        settings = [(best_rate(table, config, name, warmup), warmup) for warmup in config.warmups]
+        if name == STABLE_ARM:
+            settings += [(stable_rate(table, config, name), warmup) for warmup in (0.0, config.reference)]
+        for rate, warmup in dict.fromkeys(settings):
             lanes = [arm_lane(config, name, rate, warmup, seed) for seed in config.more_seeds if rate]
             by_label.setdefault(label, []).extend(lanes)
     return by_label
@@ -125,9 +161,10 @@ def follow_up(table, config: Config) -> dict[str, list[Lane]]:
 
 def summary(table, config: Config) -> str:
     """The best rate and loss of each warm-up, the gaps and the sizes of the first updates, of every arm."""
+    warmups = [w for w in config.warmups if w]
     heads = "".join(f"{f'{w:.0%}: rate':>12} {'loss':>7}" for w in config.warmups)
-    gaps = f"{f'gap to {config.reference:.0%}':<24}{'to the best warm-up':<30}"
-    lines = [f"{'optimizer':<24}{heads}  {gaps} early norm / angle / RRC"]
+    gaps = "".join(f"{f'gap to {w:.0%}':<24}" for w in warmups)
+    lines = [f"{'optimizer':<24}{heads}  {gaps}{'gap to the best of them':<24}early norm / angle / RRC"]
     for name in config.arms:
         line = f"{name:<24}"
         for warmup in config.warmups:
@@ -136,21 +173,27 @@ def summary(table, config: Config) -> str:
                 least = lanes_by_seed(table, config, name, rate, warmup, config.seeds)["valid_loss"].mean()
             edge = "*" if at_edge(table, config, name, warmup) else " "
             line += f"{rate or np.nan:>11.4g}{edge} {least:>7.3f}"
-        best = best_warmup(table, config, name)
-        to_best = _gap_text(table, config, name, best) if best else "–"
-        line += f"  {_gap_text(table, config, name, config.reference):<24}{f'{to_best} ({best or 0:.0%})':<30} "
+        texts = [gap_at_best_rates(table, config, name, w).text(".3f") for w in warmups]
+        texts.append(gap(table, config, name, warmups).text(".3f"))
+        line += "  " + "".join(f"{text:<24}" for text in texts)
         measures = ("norm", "angle", "representation_change")
         line += " / ".join(f"{early(table, config, name, measure).mean():5.2f}" for measure in measures)
         lines.append(line)
     lines += [
         "",
         f"loss: validation, nats per token, mean over {len(config.seeds)} seeds, at the best rate (*: at the edge of "
-        f"its grid). gap: what no warm-up loses, {len(config.more_seeds)} other seeds at these rates, 95 % t interval",
+        f"its grid). gap: what no warm-up loses, {len(config.more_seeds)} other seeds at these rates, 95 % t interval; "
+        "to the best of them: the interval allows for the choice of warm-up and of rates",
         "early: of the hidden matrices without warm-up, first step over the median at constant rate; RRC: relative "
         "representation change",
     ]
     return "\n".join(lines).replace("nan", "  –")
 
 
-def _gap_text(table, config: Config, name: str, warmup: float) -> str:
-    return Measurement.over_seeds(gap(table, config, name, warmup)).text(".3f")
+def gap_at_best_rates(table, config: Config, name: str, warmup: float) -> Measurement:
+    """Validation loss without warm-up less that with this warm-up at the rates of the first seeds, with a t interval.
+
+    The interval takes the rates for given.
+    """
+    without, with_warmup = (tuned_losses(table, config, name, w) for w in (0.0, warmup))
+    return Measurement.over_seeds(without - with_warmup)

@@ -6,25 +6,39 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from experiments.warmup.analysis import at_edge, best_warmup, departure, early, gap, tuned_losses
-from experiments.warmup.config import Config
-from lvp.analysis.claims import ABOVE_ZERO, Claim, Question
+from experiments.warmup.analysis import (
+    at_edge,
+    departure,
+    early,
+    gap,
+    gap_at_best_rates,
+    gap_at_stable_rate,
+    stable_rate,
+    tuned,
+)
+from experiments.warmup.config import Config, momentum_of
+from lvp.analysis.claims import ABOVE_ZERO, Claim, Question, refusal
 from lvp.analysis.measurement import Measurement
+from lvp.analysis.tuned import difference
 
 PAPER_C = "Kosson, Messmer & Jaggi 2024"
 NOTHING_LOST = 0.01  # nats per token: smaller gaps count as none
+LONGEST_HORIZON = 0.05  # of the training; the paper's longest horizon of momentum is 1 %
 GAP, NO_GAP, WITHIN = (NOTHING_LOST, np.inf), (-np.inf, NOTHING_LOST), (-np.inf, 0.1)
 EARLY = "hidden matrices without warm-up, first step over the median at constant rate, less one"
 FOLLOWS = "largest relative departure from the schedule, hidden matrices without warm-up; within 0.1"
+NATS = "nats per token of validation loss"
+ALLOWED = "each at its best rate; the interval allows for the selection of rates"
 
 
-class LossDifference(NamedTuple):
-    """Values by seed, with the tuned losses in them. A loss at the edge of its grid is an upper bound."""
+class Contrast(NamedTuple):
+    """A measured value, with the tuned losses in it. A loss at the edge of its grid is an upper bound."""
 
-    values: np.ndarray  # [other seeds]
-    note: str  # the definition of the values
+    measurement: Measurement
+    note: str  # the definition of the value
     plus: tuple[tuple[str, float], ...] = ()  # (arm, warm-up) of the losses that are added
     minus: tuple[tuple[str, float], ...] = ()  # (arm, warm-up) of the losses that are subtracted
+    reason: str = ""  # why the value does not test the statement
 
 
 class ArmQuestion(NamedTuple):
@@ -33,60 +47,96 @@ class ArmQuestion(NamedTuple):
     arms: tuple[str, ...]  # the arms that it needs
     statement: str
     figure: int  # of the paper
-    measure: Callable[[Any, Config], LossDifference]  # (table, config) → the measured values
+    measure: Callable[[Any, Config], Contrast]  # (table, config) → the measured value
     claimed: tuple[float, float]  # the region, as in `lvp.analysis.claims.judge`
 
 
-def _gap(name: str, reference: bool = False):
-    """The gap of an arm to its best warm-up, or to the reference."""
+def _settings(name: str, config: Config) -> tuple[tuple[str, float], ...]:
+    """An arm with every warm-up."""
+    return tuple((name, w) for w in config.warmups if w)
 
-    def measure(table, config: Config) -> LossDifference:
-        warmup = config.reference if reference else best_warmup(table, config, name)
-        if warmup is None:
-            return LossDifference(np.full(len(config.more_seeds), np.nan), "no rate finished")
-        note = f"validation loss without warm-up less that with {warmup:.0%}, nats per token, each at its best rate"
-        note += "" if reference else ", the best warm-up"
-        return LossDifference(gap(table, config, name, warmup), note, ((name, 0.0),), ((name, warmup),))
+
+def _gap(name: str):
+    """The gap of an arm to its best warm-up, with the gap to each warm-up in the note."""
+
+    def measure(table, config: Config) -> Contrast:
+        settings = _settings(name, config)
+        by_warmup = ", ".join(f"{_words(gap_at_best_rates(table, config, name, w))} to {w:.0%}" for _, w in settings)
+        note = f"{NATS} without warm-up less the least with warm-up, {ALLOWED} and of the warm-up; gaps at the "
+        note += f"selected rates: {by_warmup}"
+        measured = gap(table, config, name, [w for _, w in settings])
+        return Contrast(measured, note, ((name, 0.0),), settings)
 
     return measure
+
+
+def _reference_gap(name: str):
+    """The gap of an arm to the reference warm-up."""
+
+    def measure(table, config: Config) -> Contrast:
+        at_rates = _words(gap_at_best_rates(table, config, name, config.reference))
+        note = f"{NATS} without warm-up less that with {config.reference:.0%}, {ALLOWED}; at the selected rates "
+        note += at_rates
+        measured = gap(table, config, name, [config.reference])
+        return Contrast(measured, note, ((name, 0.0),), ((name, config.reference),))
+
+    return measure
+
+
+def _stable_gap(name: str):
+    """The gap of an arm to the reference warm-up at the largest rate that is stable without warm-up."""
+
+    def measure(table, config: Config) -> Contrast:
+        values, reason = gap_at_stable_rate(table, config, name)
+        note = (
+            f"{NATS} without warm-up less that with {config.reference:.0%}, both at {stable_rate(table, config, name)}"
+        )
+        return Contrast(Measurement.over_seeds(values), note, reason=reason)
+
+    return measure
+
+
+def _words(measurement: Measurement) -> str:
+    return measurement.text("z.2f").replace("-", "−")
 
 
 def _smaller_gap(name: str, than: str):
     """The gap of the arm `than` less that of the arm `name`."""
 
-    def measure(table, config: Config) -> LossDifference:
-        larger, smaller = (_gap(each)(table, config) for each in (than, name))
-        note = f"{than}'s gap less {name}'s, each against its best warm-up, nats per token"
-        return LossDifference(
-            larger.values - smaller.values, note, larger.plus + smaller.minus, larger.minus + smaller.plus
-        )
+    def measure(table, config: Config) -> Contrast:
+        plus, minus = [((than, 0.0),), _settings(name, config)], [_settings(than, config), ((name, 0.0),)]
+        note = f"{than}'s gap less {name}'s, {NATS}, each against its best warm-up, {ALLOWED} and of warm-ups"
+        return _contrast(table, config, plus, minus, note)
 
     return measure
-
-
-def _early(name: str, measure: str):
-    """The excess of an arm's first updates."""
-    return lambda table, config: LossDifference(early(table, config, name, measure) - 1, EARLY)
-
-
-def _follows(name: str, measure: str):
-    """The departure of an arm's updates from the schedule."""
-    return lambda table, config: LossDifference(departure(table, config, name, measure), FOLLOWS)
 
 
 def _worse(name: str):
     """The loss of an arm less that of LionAR."""
 
-    def measure(table, config: Config) -> LossDifference:
-        best = {each: best_warmup(table, config, each, none=True) for each in (name, "LionAR")}
-        tuned = [(each, warmup) for each, warmup in best.items() if warmup is not None]
-        note = "validation loss less that of LionAR, each at its best rate and warm-up, nats per token"
-        if len(tuned) < len(best):
-            return LossDifference(np.full(len(config.more_seeds), np.nan), note)
-        losses, baseline = (tuned_losses(table, config, *setting) for setting in tuned)
-        return LossDifference(losses - baseline, note, tuple(tuned[:1]), tuple(tuned[1:]))
+    def measure(table, config: Config) -> Contrast:
+        plus, minus = ([tuple((each, w) for w in config.warmups)] for each in (name, "LionAR"))
+        note = f"{NATS} less that of LionAR, each at its best warm-up, {ALLOWED} and of warm-ups"
+        return _contrast(table, config, plus, minus, note)
 
     return measure
+
+
+def _contrast(table, config: Config, plus, minus, note: str) -> Contrast:
+    """The contrast of groups of (arm, warm-up), of which each enters with its best candidate."""
+    candidates = ([[tuned(table, config, *each) for each in group] for group in groups] for groups in (plus, minus))
+    added, subtracted = (tuple(each for group in groups for each in group) for groups in (plus, minus))
+    return Contrast(difference(*candidates), note, added, subtracted)
+
+
+def _early(name: str, measure: str):
+    """The excess of an arm's first updates."""
+    return lambda table, config: Contrast(Measurement.over_seeds(early(table, config, name, measure) - 1), EARLY)
+
+
+def _follows(name: str, measure: str):
+    """The departure of an arm's updates from the schedule."""
+    return lambda table, config: Contrast(Measurement.over_seeds(departure(table, config, name, measure)), FOLLOWS)
 
 
 A, N, R = "AdamW", "LionA", "LionAR"
@@ -94,16 +144,19 @@ HELD, STILL, HIGH_R, HIGH_N = "LionAR, RRC held", "LionAR, no momentum", "LionAR
 RRC = "representation_change"
 QUESTIONS = [
     ArmQuestion((A,), "AdamW without warm-up keeps a lasting gap", 1, _gap(A), GAP),
-    ArmQuestion((A,), "AdamW without warm-up keeps a gap to the reference warm-up", 1, _gap(A, True), GAP),
+    ArmQuestion((A,), "AdamW without warm-up keeps a gap to the reference warm-up", 1, _reference_gap(A), GAP),
     ArmQuestion((A,), "AdamW's first updates are larger in norm than later ones", 1, _early(A, "norm"), ABOVE_ZERO),
     ArmQuestion((N,), "LionA's update norm follows the schedule", 2, _follows(N, "norm"), WITHIN),
     ArmQuestion((N,), "LionA without warm-up keeps a gap", 2, _gap(N), GAP),
-    ArmQuestion((N,), "LionA without warm-up keeps a gap to the reference warm-up", 2, _gap(N, True), GAP),
+    ArmQuestion((N,), "LionA without warm-up keeps a gap to the reference warm-up", 2, _reference_gap(N), GAP),
+    ArmQuestion(
+        (N,), "at the largest rate that is stable without it, warm-up makes LionA better", 2, _stable_gap(N), GAP
+    ),
     ArmQuestion((A, N), "LionA's gap is smaller than AdamW's", 2, _smaller_gap(N, A), ABOVE_ZERO),
     ArmQuestion((N,), "LionA's first updates are larger in angle than later ones", 2, _early(N, "angle"), ABOVE_ZERO),
     ArmQuestion((R,), "LionAR's angle follows the schedule", 3, _follows(R, "angle"), WITHIN),
     ArmQuestion((R,), "LionAR without warm-up keeps a gap", 3, _gap(R), GAP),
-    ArmQuestion((R,), "LionAR without warm-up keeps a gap to the reference warm-up", 3, _gap(R, True), GAP),
+    ArmQuestion((R,), "LionAR without warm-up keeps a gap to the reference warm-up", 3, _reference_gap(R), GAP),
     ArmQuestion((A, R), "LionAR's gap is smaller than AdamW's", 3, _smaller_gap(R, A), ABOVE_ZERO),
     ArmQuestion(
         (R,), "LionAR's first updates change representations more than later ones", 3, _early(R, RRC), ABOVE_ZERO
@@ -131,9 +184,10 @@ def _answer(asked: ArmQuestion, table, config: Config, context) -> Claim:
         source=f"{PAPER_C}, figure {asked.figure}",
         paper_value=f"≤ {high:g}" if np.isinf(low) else "> 0" if asked.claimed == ABOVE_ZERO else f"> {low:g}",
         claimed=asked.claimed,
-        note=f"{measured.note}; t interval over {len(measured.values)} seeds that did not choose the rates",
+        note=f"{measured.note}; t interval over {len(config.more_seeds)} seeds that selected nothing",
     )
-    claim = question.answer(Measurement.over_seeds(measured.values), context)
+    reason = refusal(config.more_seeds, config.seeds) or _long_momentum(asked, config) or measured.reason
+    claim = question.answer(measured.measurement, context, reason=reason)
     bounds = _upper_bounds_needed(claim.verdict, asked.claimed, measured)
     edges = [f"{name} at {warmup:.0%}" for name, warmup in bounds if at_edge(table, config, name, warmup)]
     if not edges:
@@ -142,14 +196,24 @@ def _answer(asked: ArmQuestion, table, config: Config, context) -> Claim:
     return replace(claim, verdict="unresolved", note=note)
 
 
+def _long_momentum(asked: ArmQuestion, config: Config) -> str:
+    """Why the momentum of the arms is out of the paper's range; empty if it is within."""
+    for name in asked.arms:
+        steps = 1 / (1 - momentum_of(config, name))
+        if steps > LONGEST_HORIZON * config.steps:
+            part = f"{steps / config.steps:.0%}"
+            return f"β = {momentum_of(config, name):g} averages over {steps:.0f} steps, {part} of training; paper: 1%"
+    return ""
+
+
 def _upper_bounds_needed(
-    verdict: str, claimed: tuple[float, float], measured: LossDifference
+    verdict: str, claimed: tuple[float, float], measured: Contrast
 ) -> tuple[tuple[str, float], ...]:
     """The (arm, warm-up) whose losses must be tuned for a verdict.
 
     A lower loss could reduce a value that the verdict calls large, or raise a value that it calls small.
     """
-    if verdict == "unresolved":
+    if verdict not in ("supported", "contradicted"):
         return ()
     large = (verdict == "supported") == np.isinf(claimed[1])
     return measured.plus if large else measured.minus

@@ -72,25 +72,27 @@ def optima(table, config: Config):
 
 
 def gaps(table, config: Config) -> np.ndarray:
-    """The least loss with all factors 1 over the least loss of all settings, less 1 [widths, seeds].
+    """The loss of the best setting with equal hidden and output matrices over that of the best of all settings, less 1.
 
-    Each of the two settings has the least mean over seeds. NaN at a width without other settings.
+    [widths, judging seeds]. Equal matrices have the same init std and rate; the embedding's init is free. The selecting
+    seeds choose both settings. NaN at a width without other settings.
     """
     by_width = []
     for width in config.widths:
         rows = select(table, {"cell.model.width": width})
-        equal = rows["lane.learning_rates.output"] == rows["lane.learning_rates.hidden"]
-        for role in ("embedding", "output"):
-            equal &= rows[f"lane.init_std.{role}"] == rows["lane.init_std.hidden"]
-        cost = losses_of_best_setting(rows[equal], config.seeds) / losses_of_best_setting(rows, config.seeds) - 1
-        by_width.append(cost if not equal.all() else np.full(len(config.seeds), np.nan))
+        equal = np.isclose(rows["lane.learning_rates.output"], rows["lane.learning_rates.hidden"])
+        equal &= np.isclose(rows["lane.init_std.output"], rows["lane.init_std.hidden"])
+        of_equal, of_all = (
+            losses_of_best_setting(some, config.judging_seeds, selecting=config.selecting_seeds)
+            for some in (rows[equal], rows)
+        )
+        by_width.append(of_equal / of_all - 1 if not equal.all() else np.full(len(config.judging_seeds), np.nan))
     return np.array(by_width)
 
 
 def near_optimal(table, config: Config) -> Measurement:
-    """The cost of equal init and rate: the mean gap, with a 95 % t interval over widths."""
-    by_width = gaps(table, config)
-    return Measurement(float(by_width.mean()), analysis.t_interval(by_width.mean(axis=1)))
+    """The cost of equal init and rate: the mean gap over widths, with a 95 % t interval over the judging seeds."""
+    return Measurement.over_seeds(gaps(table, config).mean(axis=0))
 
 
 def summary(table, config: Config) -> str:

@@ -44,6 +44,16 @@ class Config(DecoderRuns):
             raise InputError(f"design must be one of {', '.join(DESIGNS)}, got {self.design!r}")
         check_positive("tolerance", self.tolerance)
 
+    @property
+    def selecting_seeds(self) -> tuple[int, ...]:
+        """The first half of the seeds, which select the best settings."""
+        return self.seeds[: len(self.seeds) // 2]
+
+    @property
+    def judging_seeds(self) -> tuple[int, ...]:
+        """The other seeds, which compare the selected settings."""
+        return self.seeds[len(self.seeds) // 2 :]
+
 
 TIERS = {
     "smoke": Config(
@@ -66,6 +76,7 @@ TIERS = {
         corpus="python-docs",
         slice_bytes=60_000,
         valid_bytes=20_000,
+        seeds=(0, 1, 2, 3, 4, 5),  # three select, three judge
         vocab=4096,
         widths=(32, 48, 80, 128),
         rates=geometric(0.004, 0.256, 7),

@@ -84,27 +84,43 @@ def summary(table, config: Config) -> str:
         for width, rates, lanes, best in zip(config.widths, arm.rates, arm.losses, arm.optima, strict=True):
             mean = analysis.optimum(rates, lanes, method="geometric_mean", tolerance=config.tolerance)
             numbers, flags = optimum_row(best)
-            lines.append(f"{width:>6} {config.vocab_per_width * width:>6} {numbers} {mean.rate:>11.4g}  {flags}")
+            cut = "*" if "edge" in mean.flags else " "
+            lines.append(f"{width:>6} {config.vocab_per_width * width:>6} {numbers} {mean.rate:>10.4g}{cut}  {flags}")
         lines.append(slope_line(arm.slope, config.widths))
         for steps, fit in arm.slope_by_horizon.items():
             lines.append(f"  read at {steps} steps: {slope_text(fit)}, {fit.num_points} widths")
         lines.append("")
-    return "\n".join(lines[:-1])
+    lines.append(f"{within}: geometric mean of the rates whose loss is that near the best (*: the grid cuts them off)")
+    return "\n".join(lines)
 
 
-def transfer_gap(table, config: Config, token_rows: str) -> Measurement:
-    """The largest relative excess of the train loss under the √d rule, over all widths but the smallest.
+def transfer_gap(table, config: Config, token_rows: str, power: float = -0.5) -> Measurement:
+    """The largest relative excess of the train loss if the embedding's rate moves as width^power.
 
-    The rule takes the best rate of the smallest width to the other widths as LVP's embedding rate. The excess is
-    relative to the least loss of a width. The interval is a t interval over seeds.
+    The best rate of the smallest width is moved to the other widths. The excess is relative to the least loss of a
+    width, and the largest of all widths but the smallest is reported. The interval is a t interval over seeds.
 
     Unknown if the optimum of the smallest width is not resolved, or if the rule leaves the grid or meets a diverged
     lane.
     """
+    value, by_seed = _worst_excess(table, config, token_rows, power)
+    return Measurement.over_seeds(by_seed, centre=value) if np.isfinite(value) else Measurement(np.nan, None)
+
+
+def gap_difference(table, config: Config, token_rows: str, power: float, rival: float) -> Measurement:
+    """The gap of width^rival less that of width^power, with a t interval over seeds; unknown as `transfer_gap` is."""
+    (value, by_seed), (other, other_by_seed) = (_worst_excess(table, config, token_rows, x) for x in (power, rival))
+    if not np.isfinite([value, other]).all():
+        return Measurement(np.nan, None)
+    return Measurement.over_seeds(other_by_seed - by_seed, centre=other - value)
+
+
+def _worst_excess(table, config: Config, token_rows: str, power: float) -> tuple[float, np.ndarray]:
+    """The gap of `transfer_gap` of the mean losses, and by seed [seeds]; NaN if it is unknown."""
     by_width, smallest = losses(table, config, token_rows), optima(table, config, token_rows)[0][0]
-    unknown = Measurement(np.nan, None)
+    unknown = np.nan, np.full(len(config.seeds), np.nan)
     tuned = [
-        (smallest.rate * _embedding_rate_ratio(config, width), config.embedding_rates(token_rows, width))
+        (smallest.rate * (width / config.widths[0]) ** power, config.embedding_rates(token_rows, width))
         for width in config.widths[1:]
     ]
     inside = tuned and all(rates[0] <= rate <= rates[-1] for rate, rates in tuned)
@@ -118,16 +134,5 @@ def transfer_gap(table, config: Config, token_rows: str) -> Measurement:
         return max(loss / least - 1 for loss, least in zip(at_rule, best, strict=True))
 
     value = worst([lanes.mean(axis=0) for lanes in by_width[1:]])
-    by_seed = [worst([lanes[s] for lanes in by_width[1:]]) for s in range(len(config.seeds))]
-    if not np.isfinite([value, *by_seed]).all():
-        return unknown
-    return Measurement.over_seeds(by_seed, centre=float(value))
-
-
-def _embedding_rate_ratio(config: Config, width: int) -> float:
-    """LVP's embedding rate at a width over that at the smallest width."""
-    smallest, larger = (
-        parametrization.table("lvp", width=w, vocab=config.vocab_per_width * w)["embedding"].lr_multiplier
-        for w in (config.widths[0], width)
-    )
-    return larger / smallest
+    by_seed = np.array([worst([lanes[s] for lanes in by_width[1:]]) for s in range(len(config.seeds))])
+    return (float(value), by_seed) if np.isfinite([value, *by_seed]).all() else unknown

@@ -24,7 +24,7 @@ class Config(DecoderRuns):
 
     widths: tuple[int, ...] = (256, 512, 1024, 2048, 4096)  # C.2
     vocab_per_width: int = 8  # C.2: m = 8 d
-    token_rows: tuple[str, ...] = ("sqrt", "plain")  # not stated: how rows enter the model; claims concern the first
+    token_rows: tuple[str, ...] = ("sqrt", "plain")  # not stated: how rows enter the model
     rates: tuple[float, ...] = geometric(2**-13, 2**-3, 21)  # not stated; η_E times the factor on the rows
     rate_times_width: float = 0.2  # C.2: η_hidden = η_output = 0.2/d
     steps: int = 10_000  # C.2

@@ -1,4 +1,4 @@
-"""Claims: sentences of a paper that a measurement supports, contradicts or leaves unresolved."""
+"""Claims: sentences of a paper that a measurement supports, contradicts, leaves unresolved or does not test."""
 
 import math
 import re
@@ -10,7 +10,9 @@ import numpy as np
 from lvp.analysis.measurement import Measurement
 from lvp.errors import InputError
 
-VERDICTS = ("supported", "contradicted", "unresolved")
+NOT_TESTED = "not tested here"
+VERDICTS = ("supported", "contradicted", "unresolved", NOT_TESTED)
+LEAST_JUDGING_SEEDS = 3
 # Region of values above zero: regions include their ends, so that an exact 0 must lie outside.
 ABOVE_ZERO = (float(np.finfo(float).tiny), math.inf)
 
@@ -22,7 +24,8 @@ class Claim:
     A value that is nan or inf becomes None: it was not measured. An interval with a nan end becomes None. An open end
     of an interval is ±inf here and null in JSON.
 
-    Raises: InputError for an unknown verdict or an interval whose ends are in the wrong order.
+    Raises: InputError for an unknown verdict, an interval whose ends are in the wrong order, or a verdict "not tested
+    here" without a reason.
     """
 
     experiment: str  # its name
@@ -36,17 +39,25 @@ class Claim:
     corpus: str  # of the sweep
     commit: str  # of the code
     note: str = ""  # after the statement in tables
+    reason: str = ""  # why the claim is not tested here; empty for other verdicts
 
     def __post_init__(self):
-        for name in ("experiment", "statement", "source", "tier", "corpus", "commit", "note"):
+        for name in ("experiment", "statement", "source", "tier", "corpus", "commit", "note", "reason"):
             if not isinstance(getattr(self, name), str):
                 raise InputError(f"a claim's {name} must be a string, got {getattr(self, name)!r}")
         if self.verdict not in VERDICTS:
             raise InputError(f"a claim's verdict is one of {', '.join(VERDICTS)}, got {self.verdict!r}")
+        if (self.verdict == NOT_TESTED) != bool(self.reason):
+            raise InputError(f"a claim has a reason if its verdict is {NOT_TESTED!r}, got {self.reason!r}")
         object.__setattr__(self, "value", _number("value", self.value))
         object.__setattr__(self, "interval", _interval(self.interval))
         if not isinstance(self.paper_value, str):
             object.__setattr__(self, "paper_value", _number("paper_value", self.paper_value))
+
+    @property
+    def sentence(self) -> str:
+        """The statement, with the reason of a claim that is not tested here."""
+        return f"{self.statement} ({self.reason})" if self.reason else self.statement
 
     def to_dict(self) -> dict:
         """Fields as strict JSON values without nan and inf; an open end of the interval is None."""
@@ -112,6 +123,20 @@ def judge(
     return "supported" if region[0] <= low and high <= region[1] else "unresolved"
 
 
+def refusal(judging: Sequence[int], selecting: Sequence[int] = ()) -> str:
+    """Returns why seeds cannot judge a claim, in one line; an empty string if they can.
+
+    Args:
+      judging: the seeds of the runs that give the claim's value. selecting: the seeds of the runs that selected its
+        settings; () if no setting was selected.
+    """
+    if common := sorted(set(selecting) & set(judging)):
+        return f"seeds {', '.join(map(str, common))} selected the setting and cannot judge it: judge on other seeds"
+    if (count := len(set(judging))) < LEAST_JUDGING_SEEDS:
+        return f"{count} judging seed{'s' * (count != 1)}: a claim needs at least {LEAST_JUDGING_SEEDS}"
+    return ""
+
+
 @dataclass(frozen=True, kw_only=True)
 class Question:
     """A sentence of a paper and the values that would support it. A measurement answers it."""
@@ -123,20 +148,24 @@ class Question:
     rivals: tuple[float, ...] = ()  # values that other theories claim
     note: str = ""  # after the statement in tables
 
-    def answer(self, measurement: Measurement, context: Mapping[str, str]) -> Claim:
+    def answer(self, measurement: Measurement, context: Mapping[str, str], *, reason: str = "") -> Claim:
         """Returns the claim with the verdict that the measurement allows.
 
         Args:
           context: the fields `experiment`, `tier`, `corpus` and `commit` of the claim.
+          reason: why the measurement does not test the sentence, such as a `refusal` or a setting that the sentence
+            does not speak about. The verdict is then "not tested here".
         """
+        verdict = NOT_TESTED if reason else judge(*measurement, claimed=self.claimed, rivals=self.rivals)
         return Claim(
             statement=self.statement,
             source=self.source,
             paper_value=self.paper_value,
             value=measurement.value,
             interval=measurement.interval,
-            verdict=judge(*measurement, claimed=self.claimed, rivals=self.rivals),
+            verdict=verdict,
             note=self.note,
+            reason=reason,
             **context,
         )
 
@@ -148,8 +177,9 @@ def table(claims: Sequence[Claim]) -> str:
     for claim in claims:
         statement = f"{claim.statement} ({claim.note})" if claim.note else claim.statement
         paper = claim.paper_value if isinstance(claim.paper_value, str) else _text(claim.paper_value)
+        verdict = f"{claim.verdict}: {claim.reason}" if claim.reason else claim.verdict
         short = claim.commit[:10] if re.fullmatch(r"[0-9a-f]{40}", claim.commit) else claim.commit
-        row = [claim.experiment, statement, claim.source, paper, _measured(claim), claim.verdict]
+        row = [claim.experiment, statement, claim.source, paper, _measured(claim), verdict]
         rows.append([*row, claim.tier, claim.corpus, short])
     return "".join(f"| {' | '.join(_cell(cell) for cell in row)} |\n" for row in rows)
 

@@ -19,9 +19,10 @@ from lvp.measures.gradients import alignment, first_moments, snr, square_sums
 from lvp.measures.movement import angle, updates
 from lvp.measures.representation import representation_change
 from lvp.measures.step import initial_means, joined, of_vocabulary, second_moments
-from lvp.measures.vocabulary import embeddings, gradient_sum
+from lvp.measures.vocabulary import against_hidden, embeddings, gradient_sum
 
 __all__ = [
+    "against_hidden",
     "alignment",
     "angle",
     "by_bin",

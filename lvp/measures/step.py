@@ -9,17 +9,24 @@ import optax
 
 from lvp import roles
 from lvp.measures.frequency import by_bin, by_frequency, frequency_bins, num_bins, second_moment_fit
-from lvp.measures.vocabulary import embeddings, gradient_sum
+from lvp.measures.gradients import first_moments
+from lvp.measures.vocabulary import against_hidden, embeddings, gradient_sum
 
 VOCABULARY = ("embedding", "output")
+HEADS = ("output",)
 
 
-def vocabulary_matrices(tree: Any, declarations: Sequence[roles.Declaration] = ()) -> dict[str, jax.Array]:
-    """Path → [m, d] of every embedding and head in a tree like the parameters; each row is a token."""
+def vocabulary_matrices(
+    tree: Any, declarations: Sequence[roles.Declaration] = (), *, kinds: Sequence[str] = VOCABULARY
+) -> dict[str, jax.Array]:
+    """Path → [m, d] of every embedding and head in a tree like the parameters; each row is a token.
+
+    `kinds` are the roles of these matrices. A tied matrix has the role "output".
+    """
     described = jax.tree.leaves(roles.classify(tree, extra=declarations))
     matrices = {}
     for leaf, x in zip(described, jax.tree.leaves(tree), strict=True):
-        if leaf.role in VOCABULARY and leaf.vocab_axis is not None and x.ndim == 2:
+        if leaf.role in kinds and leaf.vocab_axis is not None and x.ndim == 2:
             matrices[leaf.path] = x if leaf.vocab_axis == 0 else x.T
     return matrices
 
@@ -53,6 +60,8 @@ def of_vocabulary(
     moments: Mapping[str, jax.Array],
     means: Mapping[str, jax.Array],
     frequencies: jax.Array,
+    opt_state: Any,
+    hidden: jax.Array,
     declarations: Sequence[roles.Declaration] = (),
 ) -> dict:
     """Returns the measures of the vocabulary matrices in one step.
@@ -63,12 +72,14 @@ def of_vocabulary(
         out.
       moments: result of `second_moments` after the step. means: result of `initial_means`. frequencies: [m], of the
         training text.
+      opt_state: of the optimizer after the step. hidden: [N, d], inputs of the head before the step.
       declarations: `lvp.roles.Declaration`s that take precedence over the defaults; the same in all these functions.
 
     Returns:
       {"vocabulary": {path: measures}, "head_gradient_sum": `gradient_sum` of head_gradient}. The measures of a path are
       `embeddings` before the step, `second_moment_fit` if there is a second moment, and "by_frequency": `by_frequency`
-      with the mean "frequency" of each bin.
+      with the mean "frequency" of each bin. The output matrix also has "against_hidden": `against_hidden` of the
+      updates, and "first_moment_sum": `gradient_sum` of the first moment, if the optimizer has one.
     """
     bins, moved = frequency_bins(frequencies), vocabulary_matrices(updates, declarations)
     vocabulary: dict[str, dict[str, Any]] = {}
@@ -79,6 +90,13 @@ def of_vocabulary(
         vocabulary[path]["by_frequency"] = binned | {"frequency": by_bin(frequencies, bins, num_bins(len(frequencies)))}
         if moment is not None:
             vocabulary[path] |= second_moment_fit(moment, frequencies)
+    first = vocabulary_matrices(
+        {path: x for path, x in first_moments(opt_state).items() if x.ndim == 2}, declarations, kinds=HEADS
+    )
+    for path in vocabulary_matrices(params, declarations, kinds=HEADS):
+        vocabulary[path]["against_hidden"] = against_hidden(moved[path], hidden)
+        if path in first:
+            vocabulary[path]["first_moment_sum"] = gradient_sum(first[path])
     return {"vocabulary": vocabulary, "head_gradient_sum": gradient_sum(head_gradient.T)}
 
 

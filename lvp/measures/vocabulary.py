@@ -69,6 +69,30 @@ def gradient_sum(gradient: Any) -> jax.Array:
     return ratio(norm([jnp.sum(gradient, axis=0)]), jnp.sum(norm([gradient], (1,))))
 
 
+def against_hidden(updates: Any, hidden: Any) -> jax.Array:
+    """cos(Σ_i u_i, −Σ_n h_n), the direction in which a step moves the mean row of an LM head.
+
+    The update of a row i other than the true token's is along −h (Stollenwerk & Stollenwerk 2025). It is 1 if the mean
+    moves against the mean hidden state.
+
+    Args:
+      updates: u [m, d], a row per token (transpose a head's [d, m]). hidden: h [N, d], inputs of the head.
+
+    Returns:
+      A scalar; 0 if either sum is zero.
+
+    Raises:
+      InputError: shapes other than these.
+    """
+    updates, hidden = wide(updates), wide(hidden)
+    check_rank("updates", updates, 2)
+    check_rank("hidden", hidden, 2)
+    check_shape("hidden", hidden[0], updates.shape[1:], "a row of updates")
+    moved, mean = jnp.sum(updates, axis=0), jnp.mean(hidden, axis=0)
+    moved, mean = moved * (1 / scale([moved])), mean * (1 / scale([mean]))
+    return ratio(-jnp.dot(moved, mean, precision=_PRECISION), norm([moved]) * norm([mean]))
+
+
 def _average_cosine(matrix, lengths):
     used = lengths > 0
     rows = jnp.sum(used, dtype=lengths.dtype)

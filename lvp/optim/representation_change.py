@@ -1,6 +1,6 @@
 """Scaling of updates that keeps the relative representation change constant while the signal-to-noise ratio falls.
 
-Kosson et al. 2024, section 5 and equations 7 to 9. Early in training the gradients of different samples agree, and an
+Kosson et al. 2024, section 6 and equations 7 to 9. Early in training the gradients of different samples agree, and an
 update of a given size changes a layer's outputs more than later. For a neuron of C weights, a batch of B sequences
 and a ratio φ per sequence (‖mean gradient‖² over the expected squared deviation of one sequence's gradient from it),
 
@@ -129,7 +129,7 @@ def scale_by_representation_change(
 def gradient_snr(micro_gradients: Any, micro_batch_size: int) -> Any:
     """φ per sequence of every parameter, from the gradients of micro-batches.
 
-    With G_k the mean gradients of K micro-batches of b sequences and B = K b (notes to section 5):
+    With G_k the mean gradients of K micro-batches of b sequences and B = K b (notes to section 6):
     s² = b Var(G_k), unbiased and summed over coordinates; φ = (‖Ḡ‖² − s²/B) / s². The numerator is unbiased and can be
     negative.
 

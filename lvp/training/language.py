@@ -298,7 +298,11 @@ class Program(PackedProgram):
         def vocabulary():
             b2, means = self._setting(lane, "b2"), state["initial_means"]
             moments = {} if b2 is None else measures.second_moments(after["opt"], b2)
-            return measures.of_vocabulary(params, updates, of_head, moments, means, data.frequencies)
+            hidden = self.model.apply(params, data.probe)
+            hidden = hidden.reshape(-1, hidden.shape[-1])
+            return measures.of_vocabulary(
+                params, updates, of_head, moments, means, data.frequencies, after["opt"], hidden
+            )
 
         def representation():
             _, inputs = self.model.apply(params, data.probe, capture=True)

@@ -43,7 +43,7 @@ def status(shown: Sequence[Shown]) -> str:
     """A table of the committed results with sizes, lanes, duration, device and verdicts, and a list of the tiers
     without a committed result."""
     lines = [
-        "| experiment | sizes | lanes | minutes | device | supported / contradicted / unresolved |",
+        f"| experiment | sizes | lanes | minutes | device | {' / '.join(VERDICTS)} |",
         "| --- | --- | ---: | ---: | --- | --- |",
     ]
     for s in shown:

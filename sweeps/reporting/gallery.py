@@ -60,7 +60,7 @@ def _entry(s: Shown, place: Path) -> str:
         f"![{name}, {where}]({folder}/figure.png)\n",
         f"```sh\n{command(s.sweep)}\n```\n",
         f"{_made(s)}; [as vectors]({folder}/figure.svg), [records]({folder}/records.jsonl).\n",
-        *(f"- **{c.verdict}**: {c.statement}" for c in s.claims),
+        *(f"- **{c.verdict}**: {c.sentence}" for c in s.claims),
     ]
     return "\n".join(lines) + "\n"
 

@@ -35,7 +35,8 @@ REPORT_HEAD = """# Claims of the papers, as measured here
 `python -m sweeps report` writes this page from the records in `experiments/results/`. Each verdict follows from a 95 %
 interval. A claim is *supported* when the interval contains the paper's value, or lies in the region that the claim
 names, and excludes rival values. It is *contradicted* when the interval excludes the paper's value. Otherwise it is
-*unresolved*.
+*unresolved*. A claim is *not tested here* if its sentence does not cover the setting, or if its seeds cannot judge it.
+The row gives the reason.
 """
 
 
@@ -55,11 +56,7 @@ def draw(manifest: Manifest, say: Callable = print):
     if partial:
         say(f"PARTIAL: {partial[0]} of {partial[1]} lanes have finished")
     for claim in experiment.claims(table, config, _context(manifest.experiment, manifest.tier, config, rows)):
-        say(
-            f"{claim.verdict}: {claim.statement} ({claim.note})"
-            if claim.note
-            else f"{claim.verdict}: {claim.statement}"
-        )
+        say(f"{claim.verdict}: {claim.sentence}" + (f" ({claim.note})" if claim.note else ""))
     say(f"table:  {manifest.out / 'table.csv'}", f"figure: {manifest.out / 'figure.png'} (and .svg)")
     return table
 
@@ -231,7 +228,7 @@ def report() -> dict[Path, str]:
             f"steps, on {sweep['packing']['workers']} workers ({devices}); commit {claims[0].commit}."
         )
         sections.append(f"## {name}\n\n{provenance}\n\n{summary}\n")
-        blocks[name] = summary + "\n\n" + "\n".join(f"- **{c.verdict}**: {c.statement}" for c in claims)
+        blocks[name] = summary + "\n\n" + "\n".join(f"- **{c.verdict}**: {c.sentence}" for c in claims)
         all_claims += claims
         shown.append(gallery.Shown(folder, sweep, rows, drawn.experiment, claims))
         if drawn.experiment.evidence is not None:

@@ -50,6 +50,19 @@ def test_frequency_claims(power, verdict):
     assert claims[0].value == pytest.approx(power, abs=0.02)
 
 
+@pytest.mark.parametrize(("bend", "verdict"), [(0.0, "supported"), (0.2, "contradicted")])
+def test_the_claim_about_the_power_law_follows_the_curve(bend, verdict):
+    """The planted frequencies are a power of rank, and one with a quadratic term in logarithms."""
+    table = frequencies_table(1.0).assign(**{"lane.vocab": [1024, 2048, 4096, 8192]})
+    x = np.log(np.geomspace(1, 8192, 80))
+    table["shown_ranks"] = [np.exp(x).tolist()] * 4
+    table["shown_frequencies"] = [[*np.exp(-x + bend * x**2).tolist()]] * 4
+    *_, claim = token_frequencies.claims.claims(table, token_frequencies.TIERS["laptop"], CONTEXT)
+    assert claim.statement.endswith("(m = 8192)") and claim.verdict == verdict
+    if not bend:
+        assert claim.value == pytest.approx(1) and "factor of up to 1.0;" in claim.note
+
+
 def test_components_of_a_step_equal_the_theory(zipf):
     arguments = {"width": 16, "vocab": 512, "draws": 40, "seed": 0, "steps": [1, 3], "rate": 0.2}
     components = feature_learning.calculation.calculate(arguments, {"arm": feature_learning.config.THEOREM}, zipf)

@@ -196,19 +196,19 @@ def synthetic(slope, seed=0, noise=0.003, plain=0.1, drift=0.0):
 @pytest.mark.parametrize(
     "slope, verdicts",
     [
-        (-0.5, ["supported", "supported", "supported"]),
-        slow(0.0, ["contradicted", "unresolved", "supported"]),
-        slow(0.2, ["contradicted", "contradicted", "supported"]),
-        slow(-1.0, ["contradicted", "supported", "supported"]),
+        (-0.5, ["supported", "supported", "supported", "supported"]),
+        slow(0.0, ["contradicted", "unresolved", "supported", "contradicted"]),
+        slow(0.2, ["contradicted", "contradicted", "supported", "contradicted"]),
+        slow(-1.0, ["contradicted", "supported", "supported", "supported"]),
     ],
 )
 def test_claims_follow_the_data(slope, verdicts):
-    """Counts 20 synthetic sweeps with three verdicts each. At most three sweeps have a wrong verdict."""
+    """Counts 20 synthetic sweeps with four verdicts each. At most three sweeps have a wrong verdict."""
     context = {"experiment": "width_vocab", "tier": "laptop", "corpus": "none", "commit": "none"}
     right = 0
     for seed in range(20):
         table, config = synthetic(slope, seed)
-        claims = width_vocab.claims.claims(table, config, context)
+        claims = width_vocab.claims.claims(table, dataclasses.replace(config, token_rows=("sqrt",)), context)
         assert claims[0].value == pytest.approx(slope, abs=0.05)
         assert claims[0].statement.startswith("rows × √d")
         right += [c.verdict for c in claims] == verdicts
@@ -264,6 +264,21 @@ def test_the_square_root_rule_is_not_near_optimal_when_it_misses_the_optimum():
     table["train_loss"] = 1 + 8 * (table["train_loss"] - 1)  # steeper, so that missing the optimum costs something
     gap, (low, high) = width_vocab.analysis.transfer_gap(table, config, "sqrt")
     assert gap > config.tolerance and low < gap < high
+
+
+def test_every_rule_stands_in_the_row_and_every_reading_has_its_rows():
+    """The planted exponents are −0.5 (rows × √d) and 0.1 (plain rows)."""
+    context = {"experiment": "width_vocab", "tier": "laptop", "corpus": "none", "commit": "none"}
+    table, config = synthetic(-0.5)
+    claims = width_vocab.claims.claims(table, config, context)
+    assert [c.statement.split(":")[0] for c in claims] == ["rows × √d"] * 4 + ["rows plain"] * 4
+    assert claims[3].verdict == "supported" and claims[7].verdict == "contradicted"
+    gaps = [width_vocab.analysis.transfer_gap(table, config, "sqrt", power) for power in (0.0, -0.5, -1.0)]
+    for gap, rule in zip(gaps, width_vocab.claims.POWERS, strict=True):
+        assert f"{rule} {gap.percent()}".replace("-", "−") in claims[2].note
+    assert gaps[1].value < gaps[0].value and gaps[1].value < gaps[2].value
+    one = dataclasses.replace(config, seeds=(0,))
+    assert width_vocab.claims.claims(table, one, context)[2].reason == "1 judging seed: a claim needs at least 3"
 
 
 def test_the_cost_of_the_square_root_rule_is_unknown_off_the_grid():

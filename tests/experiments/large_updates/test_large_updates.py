@@ -14,6 +14,7 @@ from lvp.training import records, steps_of_parts
 CONFIG = large_updates.TIERS["laptop"]
 CONTEXT = {"experiment": "large_updates", "tier": "laptop", "corpus": "none", "commit": "none"}
 DEAD = {"standard": 0.4, "random": 0.3}  # dead units at the largest scale, unless biases are frozen
+RANK = {"standard": 2.0}  # stable rank at the largest scale, where it is not 5
 LOST = {"standard": 4.0, "random": 2.0, "leaky": 1.0}
 
 
@@ -32,7 +33,10 @@ def table_of(config, lost=()):
     for lane in lanes:
         name, large = arm_of(lane), lane.first_scale == config.largest
         dead = DEAD.get(name, 0.0) * large * (1 + 0.01 * lane.seed)
-        measured = {"dead": {"all": [dead] * points}, "stable_rank": {"mean": [5.0] * points}}
+        measured = {
+            "dead": {"all": [dead] * points},
+            "stable_rank": {"mean": [RANK.get(name, 5.0) if large else 5.0] * points},
+        }
         right = 0.92 - LOST.get(name, 0.0) / 100 * large * (1 + 0.01 * lane.seed)
         outcome = {"status": "finished", "accuracy": right, "valid_loss": 0.3, "measures": measured}
         if name in lost:
@@ -64,7 +68,7 @@ def test_the_paper_tier_is_the_published_set_up():
 
 def test_claims_follow_the_planted_values():
     claim_verdicts = verdicts(table_of(CONFIG))
-    assert len(claim_verdicts) == 10 and set(claim_verdicts.values()) == {"supported"}
+    assert len(claim_verdicts) == 14 and set(claim_verdicts.values()) == {"supported"}
 
 
 def test_claims_reverse_with_the_data(monkeypatch):
@@ -72,12 +76,16 @@ def test_claims_reverse_with_the_data(monkeypatch):
     monkeypatch.setitem(DEAD, "standard", -0.4)
     monkeypatch.setitem(LOST, "random", 8.0)
     monkeypatch.setitem(LOST, "standard, frozen biases", 3.0)
+    monkeypatch.setitem(RANK, "standard", 5.2)
+    monkeypatch.setitem(RANK, "standard, frozen biases", 2.0)
     wrong = {statement for statement, verdict in verdicts(table_of(CONFIG)).items() if verdict == "contradicted"}
     assert wrong == {
         "first updates at × 128 leave dead ReLUs (standard)",
         "with frozen biases they leave fewer (standard, × 128)",
         "first updates at × 128 in random directions cost less accuracy",
         "with frozen biases first updates at × 128 cost no accuracy",
+        "first updates at × 128 change the stable rank (standard)",
+        "first updates at × 128 do not change the stable rank (standard, frozen biases)",
     }
 
 
@@ -86,11 +94,15 @@ def test_equal_counts_support_no_difference(monkeypatch):
     for planted in (DEAD, LOST):
         for name in list(planted):
             monkeypatch.setitem(planted, name, 0.0)
+    monkeypatch.delitem(RANK, "standard")
     supported = {statement for statement, verdict in verdicts(table_of(CONFIG)).items() if verdict == "supported"}
     assert supported == {
         "frozen biases prevent dead ReLUs (standard, × 128)",
         "frozen biases prevent dead ReLUs (random, × 128)",
         "with frozen biases first updates at × 128 cost no accuracy",
+        "first updates at × 128 do not change the stable rank (standard, frozen biases)",
+        "first updates at × 128 do not change the stable rank (random, frozen biases)",
+        "first updates at × 8 do not change the stable rank (standard)",
     }
     # Fewer dead units are not none.
     monkeypatch.setitem(DEAD, "standard", 0.4)
@@ -117,6 +129,12 @@ def test_missing_and_diverged_arms_leave_claims_unresolved(arms, lost):
     assert large_updates.figure.figure(table, config, tier="laptop", corpus="none", partial=(1, 2)).axes
     claim_verdicts = verdicts(table, config)
     assert claim_verdicts["first updates at × 128 cost accuracy"] == ("unresolved" if lost else "supported")
+
+
+def test_two_seeds_judge_nothing():
+    config = replace(CONFIG, seeds=(0, 1))
+    claims = large_updates.claims.claims(table_of(config), config, CONTEXT)
+    assert {c.reason for c in claims} == {"2 judging seeds: a claim needs at least 3"}
 
 
 def test_the_last_epoch_is_measured():

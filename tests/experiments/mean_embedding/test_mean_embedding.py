@@ -21,7 +21,9 @@ def outcome(cell, lane, drift, best, r_squared, scale, seed):
     path = "tied_embedding/embedding" if cell.model.tied else "head/kernel"
     moments = {"r_squared": r_squared, "slope": scale, "slope_through_origin": scale}
     bins = {"frequency": [0.1, 0.01, 0.0], "norm": [1.0, 0.5, None], "second_moment": [1e-3, 1e-4, None]}
-    matrix = {"average_cosine": 0.1, "isotropy": 0.5} | ({} if cell.optimizer.kind != "adam" else moments)
+    coupled = cell.optimizer.kind == "coupled_adam"
+    matrix = {"average_cosine": 0.1, "isotropy": 0.9 if coupled else 0.5, "mean_norm": 0.01 if coupled else 0.3}
+    matrix |= {"against_hidden": 0.8, "first_moment_sum": 1e-7} | ({} if cell.optimizer.kind != "adam" else moments)
     vocabulary = {}
     for name in {path, "embedding/embedding"} if not cell.model.tied else {path}:
         scaled = lane.learning_rates["embedding"] > lane.learning_rates["hidden"] or (
@@ -35,7 +37,7 @@ def outcome(cell, lane, drift, best, r_squared, scale, seed):
         "status": "finished",
         "valid_loss": loss,
         "valid_bits_per_byte": loss,
-        "measures": {"vocabulary": vocabulary},
+        "measures": {"vocabulary": vocabulary, "head_gradient_sum": [1e-8 * jitter] * points},
     }
 
 
@@ -69,13 +71,13 @@ def test_every_optimizer_is_tuned_on_one_seed_and_followed_up_on_the_others():
     table = table_of(CONFIG, cells)
     assert set(table["lane.seed"]) == {0} and len(table) == 2 * (6 * 6 + 2 * 5)
     more = mean_embedding.analysis.follow_up(table, CONFIG)
-    assert sum(map(len, more.values())) == 2 * 8 * 2
+    assert sum(map(len, more.values())) == 2 * 8 * 3
     for label, lanes in more.items():
         rates = getattr(CONFIG, mean_embedding.config.OPTIMIZERS[label.rsplit(", ", 1)[0]].rates_field)
         assert {lane.learning_rates["hidden"] for lane in lanes} == {rates[1]}
-        assert {lane.seed for lane in lanes} == {1, 2}
+        assert {lane.seed for lane in lanes} == {1, 2, 3}
     scaled = [lane for lane in more["Adam, untied"] if lane.learning_rates["embedding"] > lane.learning_rates["hidden"]]
-    assert all(x.learning_rates["embedding"] == 8 * x.learning_rates["hidden"] for x in scaled) and len(scaled) == 2
+    assert all(x.learning_rates["embedding"] == 8 * x.learning_rates["hidden"] for x in scaled) and len(scaled) == 3
     # For a tied matrix this is the head's row, the only one.
     assert any(x.learning_rates["output"] == 8 * x.learning_rates["hidden"] for x in more["Adam, tied"])
 
@@ -90,7 +92,25 @@ def test_adam_and_coupled_adam_get_the_same_constants():
 
 def test_claims_follow_the_planted_values():
     claim_verdicts = verdicts(whole(CONFIG), CONFIG)
-    assert len(claim_verdicts) == 15 and set(claim_verdicts.values()) == {"supported"}
+    assert len(claim_verdicts) == 25 and set(claim_verdicts.values()) == {"supported"}
+
+
+def test_the_seed_that_selects_a_rate_does_not_judge():
+    """With two judging seeds only the statements that hold at every rate are judged."""
+    config = replace(CONFIG, seeds=(0, 1, 2))
+    claims = mean_embedding.claims.claims(whole(config), config, CONTEXT)
+    refused = {c.statement for c in claims if c.reason == "2 judging seeds: a claim needs at least 3"}
+    assert len(refused) == 18 and not any("sum to zero" in s or "to rounding" in s for s in refused)
+    table = whole(CONFIG)
+    table.loc[table["lane.seed"] == 0, "valid_bits_per_byte"] += 9.0
+    assert verdicts(table, CONFIG) == verdicts(whole(CONFIG), CONFIG)
+
+
+def test_records_without_a_measure_do_not_judge_it():
+    table = whole(CONFIG)
+    table = table.drop(columns=[c for c in table if c.endswith(("against_hidden", "first_moment_sum"))])
+    untested = [c for c in mean_embedding.claims.claims(table, CONFIG, CONTEXT) if c.reason]
+    assert len(untested) == 4 and {c.reason for c in untested} == {mean_embedding.claims.UNMEASURED}
 
 
 def test_claims_reverse_with_the_data(monkeypatch):

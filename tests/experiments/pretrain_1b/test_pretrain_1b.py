@@ -10,32 +10,46 @@ import pytest
 from experiments import pretrain_1b
 from experiments.pretrain_1b import TIERS, Config
 from experiments.pretrain_1b.config import cell_of, cells
+from lvp.analysis.claims import NOT_TESTED
 from lvp.errors import InputError
 from lvp.models.configs import hayou_liu_1b
 
 CONFIG = TIERS["laptop"]
+LARGER = {"powers": (0.0, 0.5, 1.0), "beyond": (2.0, 4.0, 8.0, 16.0)}
+TUNED = dataclasses.replace(CONFIG, rates=(0.0015, 0.003, 0.006, 0.012), selecting_seeds=(100, 101), **LARGER)
 CONTEXT = {"experiment": "pretrain_1b", "tier": "laptop", "corpus": "none", "commit": "0"}
 
 
-def table(config=CONFIG, best=None, words=0.0):
-    """Returns a table of losses that grow with the distance of ln ratio from ln `best` (√d), and of a word-level loss
-    that `words` shifts in favour of ratio 1."""
+def table(config=CONFIG, best=None, words=0.0, best_rate=None, lanes=None):
+    """Returns a table of losses that grow with the distance of ln ratio from ln `best` (√d) and of the rate from
+    `best_rate`, and of a word-level loss that `words` shifts in favour of ratio 1."""
     best, rows = best or config.root, []
-    for lane in cells(config)[0].lanes:
-        ratio = lane.learning_rates["embedding"] / config.rate
+    for lane in lanes or cells(config)[0].lanes:
+        rate = lane.learning_rates["hidden"]
+        ratio = lane.learning_rates["embedding"] / rate
         loss = 4 + 0.01 * math.log(ratio / best) ** 2 + 0.001 * lane.seed
+        loss += math.log(rate / (best_rate or rate)) ** 2
         rows.append(
             {
                 "status": "finished",
                 "valid_loss": loss,
                 "perplexity_by_tokens": math.exp(1.3 * loss - words * (ratio < 1.01)),
                 "perplexity_by_words": math.exp(1.4 * loss),
-                "measures.validation.loss": list(np.linspace(9, loss, len(config.measured_steps))),
+                "measures.validation.loss": list(loss + np.linspace(5, 0, len(config.measured_steps))),
                 "lane.seed": lane.seed,
+                "lane.learning_rates.hidden": rate,
                 "lane.learning_rates.embedding": lane.learning_rates["embedding"],
             }
         )
     return pd.DataFrame(rows)
+
+
+def tuned_table(best_rate, **planted):
+    """Returns the table of the lanes that select the rate and of those that follow up."""
+    first = cells(TUNED)[0].lanes
+    more = pretrain_1b.analysis.follow_up(table(TUNED, best_rate=best_rate, lanes=first), TUNED)
+    lanes = [*first, *(lane for lanes in more.values() for lane in lanes)]
+    return table(TUNED, best_rate=best_rate, lanes=lanes, **planted)
 
 
 def verdicts(table, config=CONFIG):
@@ -55,9 +69,11 @@ def test_every_tier_is_one_program_that_can_train_its_lanes(tier):
     (planned,) = cells(config)
     for lane in planned.lanes:
         planned.cell.check(lane)
-        assert {lane.learning_rates[role] for role in ("hidden", "output", "vector")} == {config.rate}
-    ratios = {lane.learning_rates["embedding"] / config.rate for lane in planned.lanes}
-    assert sorted(ratios) == pytest.approx(list(config.ratios), rel=1e-5)
+        assert lane.learning_rates["hidden"] in (config.rates or (config.rate,))
+        assert len({lane.learning_rates[role] for role in ("hidden", "output", "vector")}) == 1
+    ratios = {round(lane.learning_rates["embedding"] / lane.learning_rates["hidden"], 2) for lane in planned.lanes}
+    expected = [config.root] if config.rates else list(config.ratios)
+    assert sorted(ratios) == pytest.approx(expected, rel=1e-2)
     assert config.measured_steps[-1] == config.steps - 1
 
 
@@ -71,12 +87,42 @@ def test_the_laptop_tier_has_the_specified_sizes():
 
 
 def test_claims_follow_the_planted_values():
-    assert verdicts(table()) == ["supported"] * 4
-    at_ratio_1 = verdicts(table(best=1.0))
-    assert at_ratio_1[0] == "contradicted" and at_ratio_1[1] == "contradicted" and at_ratio_1[3] == "contradicted"
-    at_large_ratios = verdicts(table(best=400.0))  # larger ratios still improve the loss
-    assert at_large_ratios[2] == "contradicted" and at_large_ratios[0] == "supported"
-    assert verdicts(table(words=1.0))[3] == "contradicted"
+    assert verdicts(tuned_table(0.006), TUNED) == ["supported"] * 5
+    at_ratio_1 = verdicts(tuned_table(0.006, best=1.0), TUNED)
+    assert [at_ratio_1[i] for i in (0, 1, 2, 4)] == ["contradicted"] * 4
+    at_large_ratios = verdicts(tuned_table(0.006, best=400.0), TUNED)  # larger ratios still improve the loss
+    assert at_large_ratios[2:4] == ["contradicted"] * 2 and at_large_ratios[0] == "supported"
+    assert verdicts(tuned_table(0.006, words=1.0), TUNED)[4] == "contradicted"
+
+
+def test_the_rate_is_selected_at_root_d_on_seeds_that_judge_nothing():
+    first = cells(TUNED)[0].lanes
+    assert {lane.seed for lane in first} == set(TUNED.selecting_seeds)
+    for best in (0.003, 0.006):
+        losses = table(TUNED, best_rate=best, lanes=first)
+        assert pretrain_1b.analysis.tuned_rate(losses, TUNED) == best
+        (more,) = pretrain_1b.analysis.follow_up(losses, TUNED).values()
+        assert {(lane.learning_rates["hidden"], lane.seed) for lane in more} == {(best, s) for s in TUNED.seeds}
+        assert len(more) == len(TUNED.ratios) * len(TUNED.seeds)
+    assert pretrain_1b.analysis.follow_up(table(), CONFIG) == {}
+
+
+def test_the_best_ratio_is_not_judged_at_a_rate_that_was_not_tuned():
+    claims = pretrain_1b.claims.claims(table(best=400.0), CONFIG, CONTEXT)
+    untested = [c for c in claims if c.verdict == NOT_TESTED]
+    assert [c.verdict for c in claims][:2] == ["supported"] * 2 and len(untested) == 2
+    for claim in untested:
+        assert "η = 0.003 was not tuned" in claim.reason and "is the largest tried" in claim.reason
+
+
+def test_a_lead_that_is_lost_on_the_way_is_not_a_lead_throughout():
+    """Ratio 1 leads in the middle of the training."""
+    losses = table()
+    at_one = np.isclose(losses["lane.learning_rates.embedding"], CONFIG.rate)
+    middle = len(CONFIG.measured_steps) // 2
+    for curve in losses.loc[at_one, "measures.validation.loss"]:
+        curve[middle] -= 0.5
+    assert verdicts(losses)[:2] == ["supported", "contradicted"]
 
 
 def test_a_diverged_ratio_gives_no_verdict_and_is_drawn_as_missing():
@@ -93,6 +139,8 @@ def test_a_diverged_ratio_gives_no_verdict_and_is_drawn_as_missing():
         ({"powers": (0.0, 0.5)}, "powers must contain 0 .* and 1"),
         ({"rate": 0.0}, "rate must be finite and above zero"),
         ({"seeds": (0,)}, "seeds needs at least 2 values"),
+        ({"rates": (0.1, 0.2, 0.3)}, "rates and selecting_seeds belong together"),
+        ({"rates": (0.1, 0.2, 0.3), "selecting_seeds": (2, 3)}, "seeds 2 selected the setting"),
         ({"warmup": 0.9}, "with a sum of at most 1"),
         ({"points": 1}, "points must be at least 2"),
     ],

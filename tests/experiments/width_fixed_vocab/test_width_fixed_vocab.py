@@ -56,10 +56,10 @@ def test_every_tier_has_each_lane_once(config):
 
 
 def test_laptop_tier_in_numbers():
-    """The tier has 4 widths of 7 η_E × 4 η_H × 2 seeds, followed by 6 rays of 5 η_E × 2 seeds each."""
-    assert [len(c.lanes) for c in width_fixed_vocab.config.cells(LAPTOP)] == [56] * 4
+    """The tier has 4 widths of 7 η_E × 4 η_H × 6 seeds, followed by 6 rays of 5 η_E × 6 seeds each."""
+    assert [len(c.lanes) for c in width_fixed_vocab.config.cells(LAPTOP)] == [168] * 4
     more = width_fixed_vocab.analysis.follow_up(first_stage(LAPTOP, bowl(0.0)), LAPTOP)
-    assert {label: len(lanes) for label, lanes in more.items()} == {f"d {d}, m 4096": 60 for d in (32, 48, 80, 128)}
+    assert {label: len(lanes) for label, lanes in more.items()} == {f"d {d}, m 4096": 180 for d in (32, 48, 80, 128)}
 
 
 def test_paper_tier_is_the_published_set_up():
@@ -119,7 +119,7 @@ def test_only_a_star_has_a_follow_up_and_its_rays_change_no_choice():
 
 def test_a_diverged_width_is_followed_up():
     more = width_fixed_vocab.analysis.follow_up(first_stage(STAR, planted, diverged=lambda d, *_: d == 80), STAR)
-    assert [len(lanes) for lanes in more.values()] == [18, 24, 18, 18]
+    assert [len(lanes) for lanes in more.values()] == [54, 72, 54, 54]
     assert {setting_of(lane, 80)[0] for lane in more["d 80, m 4096"]} == set(STAR.rates[:3])
     # Diverged lanes have no part in the choice if others finished.
     partly_diverged = first_stage(STAR, planted, diverged=lambda d, rate, *_: d == 80 and rate >= STAR.rates[2])
@@ -254,16 +254,37 @@ def test_gaps_equal_their_definition(config):
         loss = r["outcome"]["train_loss"] if r["outcome"]["status"] == "finished" else np.inf
         losses[width][rate, hidden, tuple(factors.values())].append(loss)
     expected = []
+    half = len(config.seeds) // 2  # the first half selects
+
+    def least(values):
+        return np.array(min(values, key=lambda by_seed: np.mean(by_seed[:half]))[half:])
+
     for width in config.widths:
-        best = min(losses[width].values(), key=np.mean)
-        common = min((v for k, v in losses[width].items() if k[2] == (1.0, 1.0, 1.0)), key=np.mean)
-        expected.append(np.array(common) / best - 1)
+        finished = {k: v for k, v in losses[width].items() if np.isfinite(v).all()}
+        equal = [v for (*_, (output_rate, _, output_std)), v in finished.items() if output_rate == output_std == 1.0]
+        expected.append(least(equal) / least(finished.values()) - 1)
     assert np.abs(expected).max() > 0.01
     assert width_fixed_vocab.analysis.gaps(table, config) == pytest.approx(np.array(expected), rel=1e-12)
     value, interval = width_fixed_vocab.analysis.near_optimal(table, config)
-    by_width = np.mean(expected, axis=1)
-    theirs = stats.ttest_1samp(by_width, 0).confidence_interval(0.95)
-    assert value == pytest.approx(by_width.mean()) and interval == pytest.approx((theirs.low, theirs.high))
+    by_seed = np.mean(expected, axis=0)
+    theirs = stats.ttest_1samp(by_seed, 0).confidence_interval(0.95)
+    assert value == pytest.approx(by_seed.mean()) and interval == pytest.approx((theirs.low, theirs.high))
+
+
+@pytest.mark.parametrize(
+    ("better", "verdict"),
+    [(("embedding_std_factors", 4.0), "supported"), (("output_std_factors", 4.0), "contradicted")],
+)
+def test_the_embedding_is_not_in_the_claim_about_hidden_and_output(better, verdict):
+    table = table_of(replace(PART, embedding_std_factors=(1.0, 4.0)), bowl(-0.5, better=better))
+    claim = width_fixed_vocab.claims.claims(table, replace(PART, embedding_std_factors=(1.0, 4.0)), CONTEXT)[1]
+    assert claim.verdict == verdict
+
+
+def test_two_seeds_do_not_judge_what_they_selected():
+    config = replace(PART, seeds=(0, 1))
+    claim = width_fixed_vocab.claims.claims(table_of(config, bowl(-0.5)), config, CONTEXT)[1]
+    assert claim.reason == "1 judging seed: a claim needs at least 3"
 
 
 def test_the_curve_uses_the_best_hidden_rate():

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from lvp.analysis.claims import Claim, Question, judge, table
+from lvp.analysis.claims import NOT_TESTED, Claim, Question, judge, refusal, table
 from lvp.analysis.measurement import Measurement
 from lvp.errors import InputError
 
@@ -94,6 +94,7 @@ def claim(**change) -> Claim:
         dict(paper_value="falls"),
         dict(paper_value=None),
         dict(note="ü, | and\nlines"),
+        dict(verdict=NOT_TESTED, reason="batch 32; the paper's is 480"),
     ],
 )
 def test_claims_survive_strict_json(change):
@@ -111,6 +112,8 @@ def test_nonfinite_measurements_have_no_number():
     "change",
     [
         dict(verdict="true"),
+        dict(verdict=NOT_TESTED),  # without a reason
+        dict(reason="batch 32"),  # with another verdict
         dict(interval=(0.0, -1.0)),
         dict(interval=(0.0,)),
         dict(value="0.5"),
@@ -180,3 +183,29 @@ def test_a_claim_about_values_is_judged_by_their_t_interval():
     for unknown in ([], [1.0], [1.0, float("nan")], [1.0, float("inf")]):
         claim = question.answer(Measurement.over_seeds(unknown), context)
         assert claim.verdict == "unresolved" and claim.interval is None
+
+
+@pytest.mark.parametrize(
+    ("judging", "selecting", "says"),
+    [
+        ((2, 3, 4), (0, 1), ""),
+        ((0, 1, 2), (), ""),
+        ((0, 1, 2, 3), (0, 1), "seeds 0, 1 selected the setting"),
+        ((2, 3), (0, 1), "2 judging seeds: a claim needs at least 3"),
+        ((2,), (0, 1), "1 judging seed: a claim needs at least 3"),
+        ((2, 2, 2), (), "1 judging seed: a claim needs at least 3"),
+    ],
+)
+def test_seeds_that_cannot_judge_are_refused_in_one_line(judging, selecting, says):
+    line = refusal(judging, selecting)
+    assert line.startswith(says) and bool(line) == bool(says) and "\n" not in line
+
+
+def test_a_claim_that_is_not_tested_keeps_its_value_and_gives_the_reason():
+    context = dict(experiment="e", tier="t", corpus="c", commit="x")
+    question = Question(statement="s", source="p", paper_value=1.0, claimed=(0.5, 1.5))
+    claim = question.answer(Measurement.over_seeds([0.9, 1.0]), context, reason=refusal((0, 1)))
+    assert (claim.verdict, claim.value) == (NOT_TESTED, pytest.approx(0.95))
+    assert claim.sentence == "s (2 judging seeds: a claim needs at least 3)"
+    assert f"| {NOT_TESTED}: 2 judging seeds: a claim needs at least 3 |" in table([claim])
+    assert question.answer(Measurement.over_seeds([0.9, 1.0, 1.1]), context).sentence == "s"

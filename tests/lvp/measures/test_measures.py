@@ -16,6 +16,7 @@ angle = jax.jit(measures.angle, static_argnames="axes")
 updates = jax.jit(measures.updates)
 embeddings = jax.jit(measures.embeddings)
 gradient_sum = jax.jit(measures.gradient_sum)
+against_hidden = jax.jit(measures.against_hidden)
 
 
 def turned(theta, along=0.0, width=48, seed=0):
@@ -278,3 +279,24 @@ def test_gradient_sum_in_closed_form():
         np.testing.assert_allclose(gradient_sum(np.float32(scale) * g), 5 / 7, rtol=1e-6)
     assert gradient_sum(0 * g) == 0 and gradient_sum(g - g[::-1]) == 0
     np.testing.assert_allclose(gradient_sum(np.ones((3, 2), np.float32)), 1, rtol=1e-6)
+
+
+def test_the_direction_of_the_mean_in_closed_form():
+    """Rows move by −h each: the cosine is 1. It is 0 without movement or if the movement is orthogonal to the mean."""
+    hidden = np.array([[3, 0], [1, 0]], np.float32)
+    for scale in (1, 1e-30, 1e30):
+        u = np.float32(scale) * np.array([[-1, 0], [-2, 0], [1, 0]], np.float32)
+        np.testing.assert_allclose(against_hidden(u, hidden), 1, rtol=1e-6)
+        np.testing.assert_allclose(against_hidden(-u, hidden), -1, rtol=1e-6)
+    assert against_hidden(np.array([[0, 1]], np.float32), hidden) == against_hidden(0 * hidden, hidden) == 0
+    np.testing.assert_allclose(against_hidden(np.array([[-1, -1]], np.float32), hidden), 0.5**0.5, rtol=1e-6)
+
+
+def test_a_token_that_never_occurs_moves_against_the_mean_hidden_state():
+    """Stollenwerk & Stollenwerk 2025: the gradient of a row other than the true token's is p h."""
+    hidden, head, targets, weights = head_problem()
+    gradient = np.array(jax.grad(losses.next_token_loss, 1)(hidden, np.zeros_like(head), targets, np.ones(96))).T
+    absent = np.setdiff1d(np.arange(200), targets)
+    np.testing.assert_allclose(against_hidden(-gradient[absent], hidden), 1, rtol=1e-5)
+    present = against_hidden(-gradient[np.unique(targets)], hidden)
+    assert present < 0  # control: the others make up for it

@@ -1,0 +1,31 @@
+"""Does the need for warm-up grow with the batch?
+
+Kosson, Messmer & Jaggi 2024 (paper C), section 8, expect so, and show no measurement. They give two reasons: larger
+batches are more likely to exceed the critical batch, and scaling the rate alone makes early angular updates larger.
+
+The optimizers of `warmup` train with several batches, each with its own grid of rates and with and without warm-up. The
+number of steps keeps either the tokens or the steps of the base batch. Rates are scaled so that AdamW's and LionA's
+steps, and LionAR's angle, grow as the root of the batch.
+
+    python -m sweeps run warmup_batch --tier laptop --corpus wikitext2      2 CPU cores
+"""
+
+from experiments.common.experiment import Experiment
+from experiments.warmup.claims import PAPER_C
+from experiments.warmup_batch import analysis, claims, config, figure
+from experiments.warmup_batch.config import TIERS, Config
+
+__all__ = ["EXPERIMENT", "TIERS", "Config"]
+
+EXPERIMENT = Experiment(
+    name="warmup_batch",
+    question="does the need for warm-up grow with the batch, at equal tokens or at equal steps?",
+    tiers=TIERS,
+    cells=config.cells,
+    summary=analysis.summary,
+    figure=figure.figure,
+    claims=claims.claims,
+    follow_up=analysis.follow_up,
+    paper=PAPER_C,
+    answers=("section 8",),
+)

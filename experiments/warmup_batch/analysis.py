@@ -1,0 +1,72 @@
+"""Reads the records of `warmup_batch`: gaps by batch, their growth, and the summary."""
+
+from experiments.common.tables import select
+from experiments.warmup import analysis as warmup
+from experiments.warmup.config import Config as WarmupConfig
+from experiments.warmup_batch.config import EQUAL, Config, label
+from lvp.analysis.measurement import Measurement
+from lvp.analysis.tuned import Tuned, difference
+from lvp.training import Lane
+
+
+def rows_of(table, run: WarmupConfig):
+    """The records of one run."""
+    return select(table, {"cell.batch": run.batch, "cell.steps": run.steps})
+
+
+def follow_up(table, config: Config) -> dict[str, list[Lane]]:
+    """The lanes of the judging seeds of every run, as in `warmup`."""
+    return {
+        f"{cell}, {name}": lanes
+        for name, run in config.runs.items()
+        for cell, lanes in warmup.follow_up(rows_of(table, run), run).items()
+    }
+
+
+def gap(table, config: Config, equal: str, batch: int, name: str) -> Measurement:
+    """The gap of an arm at a batch: see `experiments.warmup.analysis.gap`."""
+    run = config.at(equal, batch)
+    return warmup.gap(rows_of(table, run), run, name, [w for w in run.warmups if w])
+
+
+def growth(table, config: Config, equal: str, name: str) -> Measurement:
+    """The gap of an arm at the largest batch less that at the smallest."""
+    (small, small_warm), (large, large_warm) = (
+        _losses(table, config.at(equal, batch), name) for batch in (config.batches[0], config.batches[-1])
+    )
+    return difference([large, small_warm], [large_warm, small])
+
+
+def _losses(table, run: WarmupConfig, name: str) -> tuple[list[Tuned], list[Tuned]]:
+    """The tuned losses without warm-up, and those of every warm-up."""
+    rows = rows_of(table, run)
+    without, *with_warmup = (warmup.tuned(rows, run, name, w) for w in run.warmups)
+    return [without], with_warmup
+
+
+def edges(table, config: Config, equal: str, name: str) -> list[str]:
+    """The settings of `growth` whose best rate is at the edge of its grid."""
+    runs = [config.at(equal, batch) for batch in (config.batches[0], config.batches[-1])]
+    return [
+        f"{label(run)} at {w:.0%}"
+        for run in runs
+        for w in run.warmups
+        if warmup.at_edge(rows_of(table, run), run, name, w)
+    ]
+
+
+def summary(table, config: Config) -> str:
+    """The gaps of every arm by batch."""
+    lines = []
+    for equal in EQUAL:
+        lines += [f"gap to the best warm-up, equal {equal}"]
+        lines.append(f"{'optimizer':<24}" + "".join(f"{label(config.at(equal, b)):<26}" for b in config.batches))
+        for name in config.arms:
+            gaps = [gap(table, config, equal, batch, name).text(".3f") for batch in config.batches]
+            lines.append(f"{name:<24}" + "".join(f"{text:<26}" for text in gaps))
+        lines.append("")
+    lines.append(
+        f"validation loss without warm-up less the least with warm-up, nats per token; {len(config.more_seeds)} seeds "
+        "that selected no rate; the intervals of 95 % allow for the selection"
+    )
+    return "\n".join(lines)

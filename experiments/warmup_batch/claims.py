@@ -1,0 +1,34 @@
+"""The claims of `warmup_batch`: section 8 of paper C."""
+
+from dataclasses import replace
+
+from experiments.warmup.claims import PAPER_C
+from experiments.warmup_batch.analysis import edges, gap, growth
+from experiments.warmup_batch.config import EQUAL, Config
+from lvp.analysis.claims import ABOVE_ZERO, Claim, Question, refusal
+
+
+def claims(table, config: Config, context) -> list[Claim]:
+    """Whether the gap of every arm grows with the batch. A best rate at the edge of its grid leaves it open."""
+    return [_claim(table, config, equal, name, context) for equal in EQUAL for name in config.arms]
+
+
+def _claim(table, config: Config, equal: str, name: str, context) -> Claim:
+    by_batch = ", ".join(
+        f"{gap(table, config, equal, batch, name).text('z.2f')} at {batch}" for batch in config.batches
+    ).replace("-", "−")
+    question = Question(
+        statement=f"{name} needs warm-up the more the larger the batch, at equal {equal}",
+        source=f"{PAPER_C}, section 8",
+        paper_value="> 0 (expected)",
+        claimed=ABOVE_ZERO,
+        note=f"gap at batch {config.batches[-1]} less that at {config.batches[0]}, nats per token of validation loss; "
+        f"gaps {by_batch}; {len(config.more_seeds)} seeds that selected nothing",
+    )
+    measured = growth(table, config, equal, name)
+    claim = question.answer(measured, context, reason=refusal(config.more_seeds, config.seeds))
+    at_edge = edges(table, config, equal, name)
+    if claim.verdict not in ("supported", "contradicted") or not at_edge:
+        return claim
+    note = f"{claim.note}; {claim.verdict} but for best rates at the edge of their grids: {', '.join(at_edge)}"
+    return replace(claim, verdict="unresolved", note=note)

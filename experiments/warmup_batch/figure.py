@@ -1,0 +1,33 @@
+"""The figure of `warmup_batch`."""
+
+import numpy as np
+
+from experiments.warmup_batch.analysis import gap
+from experiments.warmup_batch.config import EQUAL, Config
+from lvp.analysis.figure_style import sheet
+from lvp.analysis.power_laws import Panel, Series
+
+
+def figure(table, config: Config, *, tier: str, corpus: str, partial):
+    """The gap of every arm over the batch, at equal tokens and at equal steps."""
+    panels = []
+    for equal in EQUAL:
+        series = []
+        for name in config.arms:
+            gaps = [gap(table, config, equal, batch, name) for batch in config.batches]
+            known = [(b, g.value, g.interval) for b, g in zip(config.batches, gaps, strict=True) if g.interval]
+            if known:
+                batches, values, intervals = zip(*known, strict=True)
+                half = np.ptp(np.array(intervals), axis=1) / 2
+                series.append(Series(name, batches, values, error=half, fitted=np.array(values)))
+        levels = [(0.0, "warm-up gains nothing")]
+        title, ylabel = f"equal {equal}", "gap to the best warm-up (nats per token)"
+        panels.append(Panel(title, "batch (sequences)", ylabel, series, yscale="linear", levels=levels))
+    return sheet(
+        panels,
+        title="Does the need for warm-up grow with the batch?",
+        tier=tier,
+        corpus=corpus,
+        partial=partial,
+        words=["Bars: half of the interval of 95 %, which allows for the selection of rates."],
+    )

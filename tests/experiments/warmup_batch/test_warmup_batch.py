@@ -1,0 +1,93 @@
+"""warmup_batch: runs keep tokens or steps, and planted gaps give the expected verdicts."""
+
+from dataclasses import asdict, replace
+
+import numpy as np
+import pytest
+
+import experiments
+from experiments import warmup_batch
+from experiments.warmup import config as warmup
+from experiments.warmup_batch.config import EQUAL
+from lvp.errors import InputError
+from lvp.training import records
+
+LAPTOP = warmup_batch.TIERS["laptop"]
+CONFIG = replace(LAPTOP, arms=("AdamW",), batches=(32, 512), seeds=(0, 1), more_seeds=(100, 101, 102, 103))
+CONTEXT = {"experiment": "warmup_batch", "tier": "laptop", "corpus": "none", "commit": "none"}
+
+
+def rows_of(config, cells, gaps, best=1):
+    """Returns records in which no warm-up costs `gaps[batch]` and the rate of index `best` is the best."""
+    rows, noise = [], np.random.default_rng(0)
+    runs = {(run.batch, run.steps): run for run in config.runs.values()}
+    for _, cell, lanes, _ in cells:
+        rates = warmup.rates_of(runs[cell.batch, cell.steps], "AdamW")
+        for lane in lanes:
+            loss = 3 + 0.2 * np.log(lane.learning_rates["hidden"] / rates[best]) ** 2 + 0.002 * noise.normal()
+            loss += gaps[cell.batch] * (lane.warmup_steps == 0)
+            outcome = {"status": "finished", "valid_loss": loss}
+            config_of = {"cell": asdict(cell), "lane": asdict(lane)}
+            rows.append({"hash": str(len(rows)), "config": config_of, "outcome": outcome, "provenance": {}})
+    return records.table(rows)
+
+
+def table_of(gaps, config=CONFIG, **planted):
+    """Returns the table of the selecting lanes and of the lanes that follow up."""
+    cells = warmup_batch.config.cells(config)
+    more = warmup_batch.analysis.follow_up(rows_of(config, cells, gaps, **planted), config)
+    return rows_of(config, [c._replace(lanes=[*c.lanes, *more[c.label]]) for c in cells], gaps, **planted)
+
+
+def test_runs_keep_the_tokens_or_the_steps_of_the_base_batch():
+    runs = LAPTOP.runs.values()
+    assert {(run.batch, run.steps) for run in runs} == {(32, 1600), (128, 400), (512, 100), (32, 400), (512, 400)}
+    for batch in LAPTOP.batches:
+        by_tokens, by_steps = (LAPTOP.at(equal, batch) for equal in ("tokens", "steps"))
+        assert by_tokens.batch * by_tokens.steps == LAPTOP.batch * LAPTOP.steps and by_steps.steps == LAPTOP.steps
+        root = (batch / LAPTOP.batch) ** 0.5
+        assert by_tokens.adam_rates == pytest.approx([rate * root for rate in LAPTOP.adam_rates], rel=1e-3)
+        angles = np.sqrt(np.divide(by_tokens.rotational_rates, LAPTOP.rotational_rates))
+        assert angles == pytest.approx(root, rel=1e-3)
+    cells = warmup_batch.config.cells(LAPTOP)
+    assert len({c.label for c in cells}) == len(cells) == 5 * 3
+    for c in cells:
+        for lane in c.lanes:
+            c.cell.check(lane)
+
+
+@pytest.mark.parametrize(
+    ("gaps", "verdict"), [({32: 0.1, 512: 0.3}, "supported"), ({32: 0.3, 512: 0.1}, "contradicted")]
+)
+def test_claims_follow_the_planted_gaps(gaps, verdict):
+    table = table_of(gaps)
+    claims = warmup_batch.claims.claims(table, CONFIG, CONTEXT)
+    assert [c.verdict for c in claims] == [verdict] * len(EQUAL)
+    assert claims[0].value == pytest.approx(gaps[512] - gaps[32], abs=0.01)
+    assert warmup_batch.figure.figure(table, CONFIG, tier="laptop", corpus="none", partial=(1, 2)).axes
+    assert "equal tokens" in warmup_batch.analysis.summary(table, CONFIG)
+
+
+def test_a_best_rate_at_the_edge_of_its_grid_leaves_the_claim_open():
+    claims = warmup_batch.claims.claims(table_of({32: 0.1, 512: 0.3}, best=0), CONFIG, CONTEXT)
+    assert {c.verdict for c in claims} == {"unresolved"} and "at the edge of their grids" in claims[0].note
+
+
+def test_equal_gaps_support_no_growth():
+    """Negative control, with noise that is the same for no two lanes."""
+    claims = warmup_batch.claims.claims(table_of({32: 0.2, 512: 0.2}), CONFIG, CONTEXT)
+    assert "supported" not in {c.verdict for c in claims}
+
+
+@pytest.mark.parametrize(
+    ("values", "says"),
+    [
+        ({"batches": "128"}, "batches needs at least 2"),
+        ({"batches": "128,2048"}, "fewer than 20"),
+        ({"more_seeds": "1,2,3"}, "more_seeds judge what seeds select"),
+    ],
+)
+def test_unusable_values_give_a_one_line_error(values, says):
+    with pytest.raises(InputError, match=says) as caught:
+        experiments.configured("warmup_batch", "laptop", values)
+    assert "\n" not in str(caught.value)

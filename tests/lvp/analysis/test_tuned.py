@@ -1,0 +1,102 @@
+"""Differences of tuned losses: closed forms, and error rates of verdicts on planted sweeps."""
+
+from collections import Counter
+
+import numpy as np
+import pytest
+
+from lvp.analysis.claims import judge
+from lvp.analysis.measurement import Measurement
+from lvp.analysis.tuned import Tuned, difference
+
+SELECTING, JUDGING, DRAWS = 8, 8, 100
+RATES = np.geomspace(0.008, 0.0508, 5)
+WARMUPS = (0.0, 0.05, 0.2)
+GAP = (0.01, np.inf)  # nats; the region that the sentence "warm-up helps" claims
+
+
+def swept(rng, helps: float, *, edge: bool, selecting: int = SELECTING) -> dict[float, Tuned]:
+    """Returns, by warm-up, the losses of a planted sweep at the selected rate.
+
+    Every warm-up has the same curve, and no warm-up loses `helps` at every rate. With `edge`, larger rates are the more
+    likely to lose 0.3 nats: the rate of the least mean lies where one of seven seeds does.
+    """
+    curve = 3.4 + 0.06 * np.log(RATES / 0.02) ** 2
+    unstable = 1 / (1 + np.exp(-4 * np.log(RATES / 0.02))) if edge else np.zeros(len(RATES))
+    by_warmup = {}
+    for warmup in WARMUPS:
+        shape = (len(RATES), selecting + JUDGING)
+        losses = curve[:, None] + helps * (warmup == 0) + 0.02 * rng.normal(size=shape)
+        losses += 0.3 * (rng.random(shape) < unstable[:, None])
+        means = losses[:, :selecting].mean(axis=1)
+        best = int(means.argmin())
+        by_warmup[warmup] = Tuned(losses[best, selecting:], float(np.delete(means, best).min()))
+    return by_warmup
+
+
+def verdicts(helps: float, *, edge: bool, selecting: int = SELECTING) -> Counter:
+    """Counts the verdicts on "warm-up helps" over planted sweeps."""
+    rng = np.random.default_rng(0)
+    counts: Counter = Counter()
+    for _ in range(DRAWS):
+        sweep = swept(rng, helps, edge=edge, selecting=selecting)
+        gap = difference([[sweep[0.0]]], [[sweep[w] for w in WARMUPS if w]])
+        counts[judge(*gap, claimed=GAP)] += 1
+    return counts
+
+
+@pytest.mark.parametrize("edge", [False, True])
+@pytest.mark.parametrize("selecting", [2, 8])
+def test_a_planted_effect_is_rarely_contradicted_and_no_effect_rarely_supported(edge, selecting):
+    assert verdicts(0.1, edge=edge, selecting=selecting)["contradicted"] <= 0.05 * DRAWS
+    assert verdicts(0.0, edge=edge, selecting=selecting)["supported"] <= 0.05 * DRAWS
+
+
+@pytest.mark.parametrize(("edge", "helps"), [(False, 0.1), (True, 0.3)])
+def test_a_planted_effect_is_detected_in_either_direction(edge, helps):
+    """Positive control: an interval that is always wide would pass the test above."""
+    assert verdicts(helps, edge=edge)["supported"] >= 0.9 * DRAWS
+    assert verdicts(-helps, edge=edge)["contradicted"] >= 0.9 * DRAWS
+
+
+def test_seeds_that_select_a_warm_up_support_an_effect_that_is_not_there():
+    """Negative control: other seeds do not."""
+    rng = np.random.default_rng(0)
+    wrong = np.zeros(2)  # judged on the same seeds, and on others
+    for _ in range(DRAWS):
+        without, with_warmup = 0.05 * rng.normal(size=(2, JUDGING)), 0.05 * rng.normal(size=(2, 20, JUDGING))
+        best = with_warmup[0].mean(axis=1).argmin()
+        gaps = [Measurement.over_seeds(without[i] - with_warmup[i, best]) for i in (0, 1)]
+        wrong += [judge(*gap, claimed=(0.0, np.inf)) == "supported" for gap in gaps]
+    assert wrong[0] > 0.1 * DRAWS and wrong[1] <= 0.05 * DRAWS
+
+
+def test_one_candidate_on_each_side_has_the_t_interval():
+    first, second = np.array([1.0, 1.2, 1.1]), np.array([0.9, 1.0, 0.8])
+    value, interval = Measurement.over_seeds(first - second)
+    assert difference([[Tuned(first)]], [[Tuned(second)]]) == (pytest.approx(value), pytest.approx(interval))
+
+
+def test_a_regret_widens_the_end_that_it_could_change():
+    first, second = np.array([1.0, 1.2, 1.1]), np.array([0.9, 1.0, 0.8])
+    value, (low, high) = difference([[Tuned(first)]], [[Tuned(second)]])
+    of_plus = difference([[Tuned(first, elsewhere=0.8)]], [[Tuned(second)]])  # 0.3 below the mean
+    of_minus = difference([[Tuned(first)]], [[Tuned(second, elsewhere=0.5)]])  # 0.4 below the mean
+    assert of_plus.value == of_minus.value == value
+    assert of_plus.interval == pytest.approx((low - 0.3, high))
+    assert of_minus.interval == pytest.approx((low, high + 0.4))
+    assert difference([[Tuned(first, elsewhere=2.0)]], [[Tuned(second)]]).interval == pytest.approx((low, high))
+
+
+def test_least_losses_of_groups_are_added_and_subtracted():
+    """With little noise: min(3, 2) + 5 − min(1, 4) = 6."""
+    noise = np.array([-1e-6, 0.0, 1e-6])
+    plus = [[Tuned(3 + noise), Tuned(2 - noise)], [Tuned(5 + noise)]]
+    measured = difference(plus, [[Tuned(1 + noise), Tuned(4 + noise)]])
+    assert measured.value == pytest.approx(6) and measured.interval == pytest.approx((6, 6), abs=1e-4)
+
+
+@pytest.mark.parametrize("lost", [np.nan, np.inf])
+def test_a_lane_without_a_loss_leaves_the_interval_unknown(lost):
+    rows = [Tuned(np.array([1.0, 1.1, 1.2])), Tuned(np.array([1.0, lost, 1.2]))]
+    assert difference([rows[:1]], [rows]).interval is None
