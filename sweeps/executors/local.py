@@ -161,11 +161,8 @@ class LocalExecutor:
         """Runs all trials.
 
         If a worker dies, a new worker runs its trial again, at most `RETRIES` times without progress in between. A full
-        disk stops all trials. After KeyboardInterrupt the workers save checkpoints.
-
-        Args:
-          on_done: called with the report of each finished trial, in any thread.
-          on_failed: called with each failed trial and the reason, in any thread.
+        disk stops all trials. After KeyboardInterrupt the workers save checkpoints. Any thread calls `on_done` with the
+        report of a finished trial, and `on_failed` with a failed trial and the reason.
         """
         queue: Queue = Queue()
         for trial in trials:

@@ -329,7 +329,7 @@ def test_tables_on_the_command_line(capsys):
         ("recommend --width 64 --vocab 512 --hidden-lr 1e-3 --batch 16 --from-batch 1", "b1 0.9 becomes -0.6"),
         ("recommend --width 64 --vocab 512 --hidden-lr 1e-3 --weight-decay -1", "weight_decay must be a finite"),
         ("recommend --width 64 --vocab 512 --hidden-lr 1e-3 --b2 1", "b2 must lie in"),
-        ("recommend --width 64 --vocab 512 --hidden-lr 1e-3 --tokenizer x", "go together"),
+        ("recommend --width 64 --vocab 512 --hidden-lr 1e-3 --tokenizer x", "must be given together"),
         ("recommend --width 64 --vocab 512 --hidden-lr 1e-3 --tokenizer no --corpus no", "cannot read no"),
         ("recommend --width 64 --vocab 512 --hiden-lr 1e-3", "--hidden-lr"),
         ("recomend --width 64", "did you mean recommend?"),
