@@ -161,8 +161,8 @@ class LocalExecutor:
         """Runs all trials.
 
         If a worker dies, a new worker runs its trial again, at most `RETRIES` times without progress in between. A full
-        disk stops all trials. After KeyboardInterrupt the workers save checkpoints. Any thread calls `on_done` with the
-        report of a finished trial, and `on_failed` with a failed trial and the reason.
+        disk stops all trials. After KeyboardInterrupt the workers save checkpoints. Any thread may call `on_done(report)`
+        and `on_failed(trial, reason)`.
         """
         queue: Queue = Queue()
         for trial in trials:
@@ -198,8 +198,7 @@ class LocalExecutor:
         if self.in_process:
             work(0)
             return
-        count = min(workers, len(trials))
-        threads = [threading.Thread(target=work, args=(i,), daemon=True) for i in range(count)]
+        threads = [threading.Thread(target=work, args=(i,), daemon=True) for i in range(min(workers, len(trials)))]
         try:
             for t in threads:
                 t.start()
