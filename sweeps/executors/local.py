@@ -161,8 +161,8 @@ class LocalExecutor:
         """Runs all trials.
 
         If a worker dies, a new worker runs its trial again, at most `RETRIES` times without progress in between. A full
-        disk stops all trials. After KeyboardInterrupt the workers save checkpoints. Any thread may call `on_done(report)`
-        and `on_failed(trial, reason)`.
+        disk stops all trials. After KeyboardInterrupt the workers save checkpoints. Any thread may call
+        `on_done(report)` and `on_failed(trial, reason)`.
         """
         queue: Queue = Queue()
         for trial in trials:
