@@ -158,15 +158,10 @@ class LocalExecutor:
         on_done: Callable[[dict], None],
         on_failed: Callable[[dict, str], None],
     ) -> None:
-        """Runs all trials.
+        """Runs all trials. Calls `on_done` with each report and `on_failed` with each failed trial, in any thread.
 
         If a worker dies, a new worker runs its trial again, at most `RETRIES` times without progress in between. A full
-        disk stops all trials. After KeyboardInterrupt the workers save checkpoints.
-
-        Args:
-          on_done: called with the report of each finished trial, in any thread.
-          on_failed: called with each failed trial and the reason, in any thread.
-        """
+        disk stops all trials. After KeyboardInterrupt the workers save checkpoints."""
         queue: Queue = Queue()
         for trial in trials:
             queue.put(trial)
