@@ -29,12 +29,15 @@ class Arrows:
 
 
 def toys() -> list[Arrows]:
-    """Three embeddings after one token, updated by SGD (the updates sum to zero) and by Adam (they do not)."""
+    """Three embeddings after one token: SGD, whose updates sum to zero, and Adam, whose updates do not."""
     hidden, probabilities = np.array([1.0, 0.45]), np.array([0.2, 0.5, 0.3])
     embeddings, second_moment = np.array([[0.9, 0.9], [-1.1, 0.3], [0.3, -1.0]]), np.array([0.6, 0.3, 0.1])
     return [
         Arrows(title, embeddings, head_updates(hidden, probabilities, 0, second_moment=moment), hidden)
-        for title, moment in (("SGD: the updates sum to zero", None), ("Adam: they do not", second_moment))
+        for title, moment in (
+            ("SGD: the updates sum to zero", None),
+            ("Adam: the updates do not sum to zero", second_moment),
+        )
     ]
 
 

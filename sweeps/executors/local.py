@@ -158,11 +158,10 @@ class LocalExecutor:
         on_done: Callable[[dict], None],
         on_failed: Callable[[dict, str], None],
     ) -> None:
-        """Runs all trials.
+        """Runs all trials. Calls `on_done` with each report and `on_failed` with each failed trial, in any thread.
 
         If a worker dies, a new worker runs its trial again, at most `RETRIES` times without progress in between. A full
-        disk stops all trials. After KeyboardInterrupt the workers save checkpoints. Any thread may call
-        `on_done(report)` and `on_failed(trial, reason)`.
+        disk stops all trials. After KeyboardInterrupt the workers save checkpoints.
         """
         queue: Queue = Queue()
         for trial in trials:

@@ -78,5 +78,5 @@ def test_wikitext2_has_the_published_counts(wikitext2):
 
 
 def test_a_stride_beyond_the_context_is_refused():
-    with pytest.raises(InputError, match="stride of a context of 8 must be from 1 to that, got 9"):
+    with pytest.raises(InputError, match="stride must be from 1 to the context, 8, got 9"):
         text_nats(MARKOV, CHAIN, TOKENS, context=8, stride=9)

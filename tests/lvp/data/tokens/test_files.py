@@ -207,7 +207,7 @@ def test_a_large_file_is_only_sampled(out, monkeypatch):
     with pytest.raises(InputError, match="train.npy is damaged"):
         files.verify(out)
     outside(out)
-    with pytest.raises(InputError, match="holds token 300"):
+    with pytest.raises(InputError, match="contains token 300"):
         data.prepare(f"tokens:{out}", **EVERYTHING, cache=out.parent)
 
 
