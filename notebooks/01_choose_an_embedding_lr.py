@@ -96,7 +96,7 @@ from lvp.roles import Declaration
 
 mine = {"wte": (vocab, width), "layers": {"w": (width, width)}, "lm_head": (width, vocab)}
 mine = jax.tree.map(lambda s: jax.ShapeDtypeStruct(s, "float32"), mine, is_leaf=lambda s: isinstance(s, tuple))
-declared = [Declaration("wte", "embedding"), Declaration("lm_head", "output")]
+declared = [Declaration("wte", "embedding"), Declaration("lm_head", "output", fan_in=(0,))]
 try:
     optim.describe(tx, mine, declarations=declared)
 except InputError as error:

@@ -94,7 +94,7 @@ def stable_ranks(params: Any, declarations: Sequence[roles.Declaration] = ()) ->
 
     Args:
       params: pytree of arrays.
-      declarations: `lvp.roles.Declaration`s that take precedence over the defaults.
+      declarations: `lvp.roles.Declaration`s that come before the defaults.
 
     Returns:
       {"matrices": {path: stable rank}, "mean": over all matrices}. A parameter that stacks layers has one matrix per

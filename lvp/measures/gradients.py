@@ -36,7 +36,7 @@ def snr(
     Args:
       gradients: pytree, the mean over micro-batches. mean_squares: pytree of scalars like it, the mean of `square_sums`
         over the micro-batches. micro_batches: K ≥ 2. micro_batch_size: b, sequences.
-      declarations: `lvp.roles.Declaration`s that take precedence over the defaults.
+      declarations: `lvp.roles.Declaration`s that come before the defaults.
 
     Returns:
       {"matrices": {path: {"snr": φ}}, "roles": {role: {"snr": φ}}}, nested like the result of `lvp.measures.updates`.
@@ -71,7 +71,7 @@ def alignment(
     Args:
       gradients: pytree. momentum: path → m of every parameter, from `first_moments` before the step.
       decay: β, number or scalar array.
-      declarations: `lvp.roles.Declaration`s that take precedence over the defaults.
+      declarations: `lvp.roles.Declaration`s that come before the defaults.
 
     Returns:
       {"matrices": {path: measures}, "roles": {role: measures}}, nested like the result of `lvp.measures.updates`. The

@@ -42,7 +42,7 @@ def updates(params: Any, updates: Any, declarations: Sequence[roles.Declaration]
 
     Args:
       params: pytree of arrays, before the update. updates: pytree like `params`, the update added to it.
-      declarations: `lvp.roles.Declaration`s that take precedence over the defaults.
+      declarations: `lvp.roles.Declaration`s that come before the defaults.
 
     Returns:
       {"matrices": {path: measures}, "roles": {role: measures}}. The measures are {"norm": ‖Δ‖₂,

@@ -24,7 +24,7 @@ def representation_change(
       params: pytree, before the update. updates: pytree like params, the update added to them.
       inputs: path → the matrix' input, as `Decoder.apply(…, capture=True)` returns it: X [N, in] for a matrix whose
         neurons have the fan-in `in`. Integer inputs are row indices. Matrices without inputs are left out.
-      declarations: `lvp.roles.Declaration`s that take precedence over the defaults.
+      declarations: `lvp.roles.Declaration`s that come before the defaults.
 
     Returns:
       {"matrices": {path: {"representation_change": scalar}}}, nested like the result of `lvp.measures.updates`.

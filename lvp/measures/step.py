@@ -73,7 +73,7 @@ def of_vocabulary(
       moments: result of `second_moments` after the step. means: result of `initial_means`. frequencies: [m], of the
         training text.
       opt_state: of the optimizer after the step. hidden: [N, d], inputs of the head before the step.
-      declarations: `lvp.roles.Declaration`s that take precedence over the defaults; the same in all these functions.
+      declarations: `lvp.roles.Declaration`s that come before the defaults; the same in all these functions.
 
     Returns:
       {"vocabulary": {path: measures}, "head_gradient_sum": `gradient_sum` of head_gradient}. The measures of a path are

@@ -179,7 +179,7 @@ def _labels(tree: Any, declarations: Sequence[roles.Declaration], name: str, kno
 
 
 def factories_of(
-    factory: Factory | Mapping[str, Factory], roles_: Sequence[str], known: Sequence[str]
+    factory: Factory | Mapping[str, Factory], needed: Sequence[str], known: Sequence[str]
 ) -> dict[str, Factory]:
     """Role → factory: the same factory for all roles, or the given mapping.
 
@@ -188,13 +188,13 @@ def factories_of(
     """
     if not isinstance(factory, Mapping):
         check_factory(factory)
-        return dict.fromkeys(roles_, factory)
+        return dict.fromkeys(needed, factory)
     check_roles("factory", factory, known)
-    if missing := [role for role in roles_ if role not in factory]:
-        raise InputError(f"factory has no {missing[0]!r}: give a factory for each of {', '.join(roles_)}")
+    if missing := [role for role in needed if role not in factory]:
+        raise InputError(f"factory has no {missing[0]!r}: give a factory for each of {', '.join(needed)}")
     for own in factory.values():
         check_factory(own)
-    return {role: factory[role] for role in roles_}
+    return {role: factory[role] for role in needed}
 
 
 def check_factory(factory: Any) -> None:

@@ -26,15 +26,16 @@ Sources:
   differs in ε only.
 - depth_mup: the same table at α = 1/2, which is the depth-μP of Yang et al. 2023 (arXiv 2310.02244) for Adam.
 - sqrt: Malladi et al. 2022 (arXiv 2205.10287), the square root scaling rule of Adam.
-- sqrt_rate: nanochat (`scripts/base_train.py`) and marin scale the rates alone.
+- sqrt_rate: nanochat (`scripts/base_train.py`) scales the rates alone.
 - completed: Mlodozeniec et al. 2025 (arXiv 2512.22382, Complete(d)P), Table 1. The table was read in two independent
   public implementations, which agree. Complete(d)P as a whole is rule "mup" with depth "completep", batch "sqrt",
   horizon "completed", decay "constant_timescale" and epsilon "completed".
 - marin, marin_2: fits of mixture-of-experts runs with AdamH and MuonH (marin-community/marin, `experiments/grug/moe`).
 - constant_timescale: the timescale 1/(rate · λ) of AdamW's average stays the same fraction of training (Wang &
   Aitchison 2024, arXiv 2405.13698). nanochat's λ ∝ √B / D is the same rule under its rate ∝ √B.
-- sqrt_width: Fan et al. 2025 (arXiv 2510.15262): λ ∝ √d for matrices with a rate ∝ d⁻¹, λ = 0 for vector-like
-  parameters, which are all that have one dimension of the size of the width.
+- sqrt_width: Fan et al. 2025 (arXiv 2510.15262), abstract: λ ∝ √d for matrix-like parameters with a rate ∝ d⁻¹, and
+  λ = 0 for vector-like ones. Vector-like are, in the terms of Yang et al. 2022, those with one dimension that grows
+  with the width; the embedding and the head are among them.
 - independent_inverse_width: Qiu et al. 2025 (arXiv 2512.05620): a decay per step, independent of the rate, ∝ d⁻¹.
 
 The factors on ε hold for parameters without a forward multiplier. A forward multiplier A makes the gradient and ε A
@@ -108,7 +109,6 @@ class AxisRule:
     """A rule of one axis."""
 
     factors: Callable[[Ratios], Factors]  # of the ratios
-    text: str  # the factors as a formula
     source: str  # paper or repository
     independent: bool = False  # the factors are for a λ that is a decay per step, independent of the rate
 
@@ -160,45 +160,39 @@ def _completed_epsilon(r: Ratios) -> Factors:
     return Factors(epsilon=lookups | {"output": r.forward["output"]} | dict(_completep_epsilon(r).epsilon))
 
 
-_NONE = AxisRule(lambda r: Factors(), "unchanged", "–")
+_NONE = AxisRule(lambda r: Factors(), "–")
 _DEY = "Dey et al. 2025, Table 1"
-_FIRST, _SECOND = (law.exponents["tokens"] for law in MARIN)
 _MLODOZENIEC = "Mlodozeniec et al. 2025, Table 1"
+_FIRST, _SECOND = (law.exponents["tokens"] for law in MARIN)
 AXES: Mapping[str, Mapping[str, AxisRule]] = {
     "depth": {
-        "completep": AxisRule(_branches(1.0), "branches 1/m_L; ε of blocks 1/m_L", f"{_DEY}, α = 1"),
-        "depth_mup": AxisRule(
-            _branches(0.5), "branches, rates and ε of blocks 1/√m_L", f"Yang et al. 2023; {_DEY}, α = 1/2"
-        ),
+        "completep": AxisRule(_branches(1.0), f"{_DEY}, α = 1"),
+        "depth_mup": AxisRule(_branches(0.5), f"Yang et al. 2023; {_DEY}, α = 1/2"),
         "none": _NONE,
     },
     "batch": {
-        "sqrt": AxisRule(_sqrt_batch, "rates √m_B, 1 − β m_B, ε 1/√m_B", "Malladi et al. 2022"),
-        "sqrt_rate": AxisRule(
-            lambda r: Factors(rate=_all(r, r.batch**0.5)), "rates √m_B", "nanochat, base_train.py; marin, grug/moe"
-        ),
+        "sqrt": AxisRule(_sqrt_batch, "Malladi et al. 2022"),
+        "sqrt_rate": AxisRule(lambda r: Factors(rate=_all(r, r.batch**0.5)), "nanochat, base_train.py"),
         "none": _NONE,
     },
     "horizon": {
         "none": _NONE,
-        "completed": AxisRule(_completed_horizon, "rates 1/√m_D, 1 − β 1/m_D, ε √m_D", _MLODOZENIEC),
-        "marin": AxisRule(_power_of_tokens(_FIRST), f"rates m_D^{_FIRST}", "marin, grug/moe, first fit"),
-        "marin_2": AxisRule(_power_of_tokens(_SECOND), f"rates m_D^{_SECOND}", "marin, grug/moe, second fit"),
+        "completed": AxisRule(_completed_horizon, _MLODOZENIEC),
+        "marin": AxisRule(_power_of_tokens(_FIRST), "marin, grug/moe, first fit"),
+        "marin_2": AxisRule(_power_of_tokens(_SECOND), "marin, grug/moe, second fit"),
     },
     "decay": {
         "none": _NONE,
-        "constant_timescale": AxisRule(
-            _constant_timescale, "λ · rate · steps constant", "Wang & Aitchison 2024; Complete(d)P; nanochat"
-        ),
-        "sqrt_width": AxisRule(_sqrt_width, "hidden λ √m_N, other λ 0", "Fan et al. 2025"),
+        "constant_timescale": AxisRule(_constant_timescale, "Wang & Aitchison 2024; Complete(d)P; nanochat"),
+        "sqrt_width": AxisRule(_sqrt_width, "Fan et al. 2025"),
         "independent_inverse_width": AxisRule(
-            lambda r: Factors(decay=_all(r, 1 / r.width)), "λ per step 1/m_N", "Qiu et al. 2025", independent=True
+            lambda r: Factors(decay=_all(r, 1 / r.width)), "Qiu et al. 2025", independent=True
         ),
     },
     "epsilon": {
         "none": _NONE,
-        "completep": AxisRule(_completep_epsilon, "ε of blocks 1/m_N", _DEY),
-        "completed": AxisRule(_completed_epsilon, "ε of embedding and blocks 1/m_N", _MLODOZENIEC),
+        "completep": AxisRule(_completep_epsilon, _DEY),
+        "completed": AxisRule(_completed_epsilon, _MLODOZENIEC),
     },
 }
 """Axis → name → rule. The first rule of an axis is its default."""

@@ -150,7 +150,7 @@ def test_describe_lists_every_path_and_no_decay_of_rotated_neurons(params):
     text = str(optim.describe(tx, jax.eval_shape(lambda: params)))
     for path, role, multiplier in (("embedding/embedding", "embedding", "8"), ("head/kernel", "output", "1")):
         assert any(
-            line.split()[0] == path and line.split()[2] == role and line.split()[5] == multiplier
+            line.split()[0] == path and line.split()[2] == role and line.split()[6] == multiplier
             for line in text.splitlines()[2:]
         )
     assert all(row.decay_per_step == 0 for row in optim.describe(tx, params).rows)

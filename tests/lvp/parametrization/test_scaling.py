@@ -140,6 +140,19 @@ def test_a_forward_multiplier_shifts_every_setting(decay):
         assert moved[role].decay / a == pytest.approx(plain[role].decay)
 
 
+def test_a_role_of_its_own_moves_with_the_batch():
+    def with_router(width, vocab):
+        rows = dict.fromkeys(("embedding", "position", "hidden", "output", "vector"), (1.0, 1 / width))
+        return rows | {"router": (1.0, 1.0)}
+
+    axes = {"depth": "completep", "horizon": "completed", "decay": "constant_timescale"}
+    made = scale(BASE, TARGET, with_router, axes=axes)
+    noise = math.sqrt(M_B / M_D)
+    assert list(made.table)[-1] == "router" and made["router"].rate == pytest.approx(noise)
+    assert made["router"].epsilon == pytest.approx(1 / noise)
+    assert made["router"].decay == pytest.approx(noise)  # 1 / (rate · steps), steps m_D / m_B
+
+
 def test_tuned_settings_are_taken_along():
     made = scale(BASE, TARGET, "lvp", embedding_ratio=3.0, init_std={"embedding": 0.02}, axes=NONE)
     assert made["embedding"].lr_multiplier == pytest.approx(3.0 / math.sqrt(8))
