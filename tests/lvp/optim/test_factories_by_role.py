@@ -55,6 +55,24 @@ def test_every_role_is_trained_by_its_own_factory(params, gradients, trajectory)
             assert not np.allclose(other[-1][0], expected[-1][0], atol=1e-2)
 
 
+def test_the_program_is_that_of_multi_transform(params):
+    """No cost over optax: the lowered program of a step is the same text."""
+
+    def program(tx):
+        def step(params, state, gradients):
+            updates, state = tx.update(gradients, state, params)
+            return optax.apply_updates(params, updates), state
+
+        return jax.jit(step).lower(params, jax.eval_shape(tx.init, params), params).as_text()
+
+    transforms = {row.role: optax.adamw(RATE * row.lr_multiplier, weight_decay=LAMBDA * row.decay) for row in LVP.rows}
+    transforms["hidden"] = optax.contrib.muon(MUON_RATE, weight_decay=LAMBDA)
+    ours = optim.parametrized(MUON, LVP, learning_rate=RATE, rates={"hidden": MUON_RATE}, weight_decay=LAMBDA)
+    assert program(ours) == program(optax.multi_transform(transforms, labels))
+    transforms["vector"] = optax.adamw(2 * RATE, weight_decay=0.0)
+    assert program(ours) != program(optax.multi_transform(transforms, labels))  # control
+
+
 def test_muon_with_adam_trains():
     """A bigram model: the loss falls below that of the best predictor without context."""
     width, vocab = 16, 8
