@@ -3,6 +3,7 @@
 NAMES = (
     "width_vocab",
     "width_fixed_vocab",
+    "row_growth",
     "regimes",
     "mean_embedding",
     "warmup",

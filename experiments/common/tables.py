@@ -2,10 +2,12 @@
 
 import math
 from collections.abc import Mapping, Sequence
+from dataclasses import fields
 from typing import Any
 
 import numpy as np
 
+from lvp.models.configs import DecoderConfig
 from lvp.training import Cell, Lane
 from lvp.training.records import flatten
 
@@ -53,6 +55,40 @@ def with_optimizer(table, cell: Cell):
         if column.startswith(prefix) and column not in options:
             chosen &= table[column].isna().to_numpy()
     return table[chosen]
+
+
+def with_model(table, model: DecoderConfig, names: Sequence[str]):
+    """The rows of a table whose decoders have the values of `model` in the fields `names`.
+
+    Records leave out some fields at their defaults, so that a missing value is the default.
+    """
+    chosen = np.ones(len(table), bool)
+    for field in (field for field in fields(model) if field.name in names):
+        column, wanted = f"cell.model.{field.name}", getattr(model, field.name)
+        values = table[column].tolist() if column in table else [np.nan] * len(table)
+        chosen &= np.array([_same(field.default if value != value else value, wanted) for value in values], bool)
+    return table[chosen]
+
+
+HORIZON_LOSS = "horizon_loss"  # the column of `with_horizon_loss`
+
+
+def with_horizon_loss(rows, steps: int, final_fraction: float):
+    """The rows with the column `HORIZON_LOSS`: the final train loss of the first `steps` steps, from the curve.
+
+    It is the mean of the curve's points in the last `final_fraction` of these steps: NaN without a point, infinite for
+    a lane that diverged there. At constant rates the first part of a run is a shorter run.
+    """
+    curves = zip(rows["curve_steps"], rows["curve_losses"], strict=True) if len(rows) else ()
+    return rows.assign(**{HORIZON_LOSS: [_loss_at(steps, final_fraction, *curve) for curve in curves]})
+
+
+def _loss_at(steps: int, final_fraction: float, curve_steps, curve_losses) -> float:
+    first = steps * (1 - final_fraction)
+    parts = [loss for at, loss in zip(curve_steps, curve_losses, strict=True) if first < at <= steps]
+    if not parts:
+        return np.nan
+    return np.inf if None in parts else float(np.mean(parts))
 
 
 def finished_by_seed(table, columns: Mapping[str, Any], seeds: Sequence[int]):

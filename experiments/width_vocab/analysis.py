@@ -3,24 +3,11 @@
 import numpy as np
 
 from experiments.common.optimum_text import OPTIMUM_HEADER, optimum_row, slope_line, slope_text
-from experiments.common.tables import losses_by_seed_and_rate, select
-from experiments.width_vocab.config import READINGS, Config
+from experiments.common.tables import HORIZON_LOSS, losses_by_seed_and_rate, with_horizon_loss, with_model
+from experiments.width_vocab.config import READINGS, Config, cell_model
 from lvp import analysis, parametrization
 from lvp.analysis.arms_figure import Arm
 from lvp.analysis.measurement import Measurement
-
-
-def _records_of_cell(table, config: Config, token_rows: str, width: int):
-    """The records of one cell. Records leave out model settings at their defaults."""
-    kept = select(table, {"cell.model.width": width})
-    for name, default, value in (
-        ("embedding_multiplier", 1.0, parametrization.row_multiplier(token_rows, width)),
-        ("normalize_rows", False, token_rows == "normalized"),
-    ):
-        column = f"cell.model.{name}"
-        values = [default] * len(kept) if column not in kept else kept[column].where(kept[column].notna(), default)
-        kept = kept[[bool(x == value) for x in values]]
-    return kept
 
 
 def losses(table, config: Config, token_rows: str, steps: int | None = None) -> list[np.ndarray]:
@@ -31,30 +18,13 @@ def losses(table, config: Config, token_rows: str, steps: int | None = None) -> 
     """
     by_width = []
     for width in config.widths:
-        kept = _records_of_cell(table, config, token_rows, width)
+        model = cell_model(config, token_rows, width)
+        kept = with_model(table, model, ("width", "embedding_multiplier", "normalize_rows"))
         column = "train_loss"
         if steps is not None:
-            column = "horizon_loss"
-            kept = kept.assign(horizon_loss=[_loss_at(steps, config, *curve) for curve in _curves(kept)])
+            column, kept = HORIZON_LOSS, with_horizon_loss(kept, steps, config.final_fraction)
         by_width.append(losses_by_seed_and_rate(kept, config.embedding_rates(token_rows, width), config.seeds, column))
     return by_width
-
-
-def _curves(kept):
-    """Pairs of steps and losses, one per row; a table without rows may lack the columns."""
-    return zip(kept["curve_steps"], kept["curve_losses"], strict=True) if len(kept) else ()
-
-
-def _loss_at(steps: int, config: Config, curve_steps, curve_losses) -> float:
-    """Mean of the curve over the last part of the first `steps` steps; infinite for a diverged lane.
-
-    NaN if no point of the curve lies in that part.
-    """
-    first = steps * (1 - config.final_fraction)
-    parts = [loss for at, loss in zip(curve_steps, curve_losses, strict=True) if first < at <= steps]
-    if not parts:
-        return np.nan
-    return np.inf if None in parts else float(np.mean(parts))
 
 
 def optima(table, config: Config, token_rows: str, steps: int | None = None):

@@ -6,7 +6,7 @@ from experiments.common.checks import check_names, sorted_values
 from experiments.common.decoder_runs import DecoderRuns, geometric
 from experiments.common.experiment import CellLanes
 from lvp.errors import InputError
-from lvp.models.configs import forward_multipliers
+from lvp.models.configs import DecoderConfig, forward_multipliers
 from lvp.parametrization import TOKEN_ROWS, row_multiplier, table
 from lvp.training import Lane, check_positive
 
@@ -97,10 +97,16 @@ def cells(config: Config) -> list[CellLanes]:
                 for rate in config.embedding_rates(token_rows, width)
                 for seed in config.seeds
             ]
-            model = replace(config.model(width, vocab), **forward_multipliers(lvp_table))
-            cell = config.cell(model, config.steps)
+            cell = config.cell(cell_model(config, token_rows, width), config.steps)
             planned.append(CellLanes(label(config, token_rows, width), cell, lanes))
     return planned
+
+
+def cell_model(config: Config, token_rows: str, width: int) -> DecoderConfig:
+    """The decoder of a reading at a width."""
+    vocab = config.vocab_per_width * width
+    multipliers = forward_multipliers(table("lvp", width=width, vocab=vocab, token_rows=token_rows))
+    return replace(config.model(width, vocab), **multipliers)
 
 
 def label(config: Config, token_rows: str, width: int) -> str:

@@ -76,7 +76,7 @@ def optima(
     The noise is pooled as far as the widths agree: see `lvp.analysis.noise.shrunk_noise`.
 
     Args:
-      rates: [R] for all widths, or a grid per width [W, R].
+      rates: [R] for all widths, or W grids, which may differ in length.
       losses_by_width: W arrays [seeds, R] (or [R]). The other arguments are those of `optimum`.
 
     Returns: a list of W Optimum, in order.
@@ -84,10 +84,10 @@ def optima(
     _check_settings(method, tolerance, noise_std, num_bootstrap)
     if len(losses_by_width) == 0:
         raise InputError("losses_by_width is empty: give one [seeds, rates] array per width")
-    shared = np.ndim(rates) < 2
-    if not shared and len(rates) != len(losses_by_width):
+    per_width = any(np.ndim(grid) for grid in rates) if isinstance(rates, Sequence) else np.ndim(rates) > 1
+    if per_width and len(rates) != len(losses_by_width):
         raise InputError(f"{len(rates)} grids of rates for {len(losses_by_width)} widths: pass a grid per width")
-    curves = [_curve(rates if shared else rates[w], losses, window) for w, losses in enumerate(losses_by_width)]
+    curves = [_curve(rates[w] if per_width else rates, losses, window) for w, losses in enumerate(losses_by_width)]
     if noise_std is None:
         own = [seed_noise([curve.near]) for curve in curves]
         stds, freedoms = shrunk_noise([std for std, _ in own], [freedom for _, freedom in own])

@@ -5,6 +5,7 @@
 - `representation`: relative representation change (Kosson et al. 2024);
 - `vocabulary`: the geometry of a vocabulary matrix and of its gradient (Stollenwerk & Stollenwerk 2025);
 - `frequency`: second moments and updates against token frequencies;
+- `inputs`: sizes of token rows and of the positions added to them;
 - `activations`: dead units and stable ranks (Kosson et al. 2024);
 - `step`: all measures of the vocabulary matrices in one training step.
 
@@ -16,6 +17,7 @@ other static properties, never for values.
 from lvp.measures.activations import dead_fraction, stable_rank, stable_ranks, unit_maxima
 from lvp.measures.frequency import by_bin, by_frequency, frequency_bins, num_bins, second_moment_fit
 from lvp.measures.gradients import alignment, first_moments, snr, square_sums
+from lvp.measures.inputs import input_sizes
 from lvp.measures.movement import angle, updates
 from lvp.measures.representation import representation_change
 from lvp.measures.step import initial_means, joined, of_vocabulary, second_moments
@@ -33,6 +35,7 @@ __all__ = [
     "frequency_bins",
     "gradient_sum",
     "initial_means",
+    "input_sizes",
     "joined",
     "num_bins",
     "of_vocabulary",

@@ -68,7 +68,11 @@ class DecoderModule(nn.Module):
         if not c.tied:
             Vocabulary("kernel", (c.width, c.vocab), name="head")()  # used by the loss, which never holds the logits
         rows_BTD = self.place(embedding_MD, MODEL)[tokens_BT]
-        x_BTD = with_positions(c, entering(c, self.place(rows_BTD, TOKENS)), capture)
+        rows_BTD = entering(c, self.place(rows_BTD, TOKENS))
+        x_BTD = with_positions(c, rows_BTD, capture)
+        if capture:
+            for name, value_BTD in (("rows", rows_BTD), ("added", x_BTD - rows_BTD)):
+                self.sow("first_input", name, value_BTD, reduce_fn=lambda _, value: value)
         x_ND = x_BTD.reshape(-1, c.width).astype(dtype)
         x_ND = norm(c, "norm_final")(_blocks(c, x_ND, rows, capture, self.place))
         return x_ND.reshape(rows, context, c.width)
@@ -122,3 +126,14 @@ def decoder(config: DecoderConfig, place: Callable = lambda x, *axes: x) -> Deco
         return scaled(matrix_DM, config.output_multiplier)
 
     return Decoder(config, init, apply, head)
+
+
+def first_input(config: DecoderConfig, params: Any, tokens_BT) -> tuple[jax.Array, jax.Array]:
+    """(rows_BTD, added_BTD): the token rows as they enter the first block, and what is added to them (positions).
+
+    Args:
+      params: as `Decoder.init` returns them. tokens_BT: token indices.
+    """
+    module = DecoderModule(config, lambda x, *axes: x)
+    _, extra = module.apply({"params": params}, tokens_BT, True, mutable=["first_input"])
+    return extra["first_input"]["rows"], extra["first_input"]["added"]

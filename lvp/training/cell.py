@@ -31,7 +31,8 @@ OPTIMIZERS: Mapping[str, Callable] = {
 
 
 # Kinds of measures of a measured step; `lvp.measures` has the functions.
-MEASURES = ("movement", "vocabulary", "gradients", "representation", "validation")
+DEFAULT_MEASURES = ("movement", "vocabulary", "gradients", "representation")
+MEASURES = (*DEFAULT_MEASURES, "validation", "inputs")
 
 
 @dataclass(frozen=True)
@@ -173,7 +174,7 @@ class Cell(Sizes):
     measured_steps: tuple[int, ...] = ()  # steps, from 0, whose measures go into the outcome
     micro_batches: int = 1  # equal parts of a batch, computed one after the other
     cooldown: float | None = None  # fraction of the steps at the end of `lvp.optim.trapezoid`; None: constant rates
-    measures: tuple[str, ...] = MEASURES[:-1]  # kinds; "validation" is the validation loss after the step
+    measures: tuple[str, ...] = DEFAULT_MEASURES  # kinds, of `MEASURES`; "validation" is the loss after the step
     clip_norm: float | None = None  # largest norm of the gradient of all parameters; larger ones are scaled down
 
     def __post_init__(self):

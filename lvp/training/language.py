@@ -13,7 +13,7 @@ from lvp import measures, optim
 from lvp.data.tokens import batches, streams
 from lvp.errors import InputError
 from lvp.losses import next_token_loss
-from lvp.models.decoder import decoder
+from lvp.models.decoder import decoder, first_input
 from lvp.parallel import sharding
 from lvp.parametrization import uniform
 from lvp.training.batches import ALL_STEPS, Feed, RandomWindows, StreamedRows
@@ -324,6 +324,7 @@ class Program(PackedProgram):
             "representation": representation,
             "gradients": of_gradients,
             "validation": lambda: {"validation": {"loss": self._validated(after, data)}},
+            "inputs": lambda: measures.input_sizes(*first_input(self.cell.model, params, data.probe)),
         }
         return measures.joined(*(measured[kind]() for kind in self.cell.measures))
 

@@ -34,8 +34,9 @@ def page(shown: Sequence[Shown], place: Path) -> str:
     known = [experiments.load(name) for name in experiments.NAMES]
     parts = [HEAD]
     for paper in dict.fromkeys([*(e.paper for e in known), *(s.experiment.paper for s in shown)]):
-        parts.append(f"## {paper or 'Without a paper'}\n")
         results = [s for s in shown if s.experiment.paper == paper]
+        if paper or results:
+            parts.append(f"## {paper or 'Without a paper'}\n")
         parts += [_entry(s, place) for s in sorted(results, key=lambda s: (_order(s.experiment.answers), s.folder))]
     parts.append("## Not drawn\n")
     have = {s.experiment.name for s in shown}

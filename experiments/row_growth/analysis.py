@@ -1,0 +1,224 @@
+"""Reads the records of `row_growth`: optima by setting and horizon, constants of the laws, exponents, the summary."""
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from scipy.special import stdtrit
+
+from experiments.common.optimum_text import OPTIMUM_HEADER, optimum_row
+from experiments.common.tables import (
+    EMBEDDING_RATE,
+    HORIZON_LOSS,
+    finished_by_seed,
+    lists_by_row,
+    losses_by_seed_and_rate,
+    mean_of_finite,
+    select,
+    with_horizon_loss,
+    with_model,
+    with_optimizer,
+)
+from experiments.row_growth.config import (
+    OPTIMIZERS,
+    Config,
+    Setting,
+    base,
+    cell,
+    embedding_rates,
+    lane,
+    measured_steps,
+    model,
+    prefixes,
+    seeds,
+    settings,
+)
+from experiments.row_growth.laws import LAWS, QUANTITIES, Spread, spread
+from lvp import analysis
+from lvp.analysis.measurement import Measurement
+
+MODEL_FIELDS = ("width", "embedding_multiplier", "positions", "position_amplitude")
+
+
+@dataclass(frozen=True)
+class Point:
+    """The optimum of a setting's lanes, read at a number of steps."""
+
+    setting: Setting
+    steps: int  # T; the setting's own, or that of a prefix
+    optimum: analysis.Optimum
+    rows: float  # RMS of the rows as they enter before the last of these steps, at the rate next to the optimum
+    added: float  # RMS of what is added to them then; 0 for rotary positions, NaN if unknown
+
+    @property
+    def quantities(self) -> dict[str, float]:
+        """Name → value of every quantity of `QUANTITIES`."""
+        s = self.setting
+        initial = s.row_factor * s.std * s.width**-0.5
+        values = (s.width, self.steps, s.row_factor, self.added, s.std, initial, math.hypot(self.added, initial))
+        return dict(zip(QUANTITIES, map(float, values), strict=True))
+
+    @property
+    def constant(self) -> Measurement:
+        """η_E s √T / RMS(added), with the interval of the optimum; unknown if nothing is added."""
+        if not self.added > 0:
+            return Measurement(math.nan, None)
+        unit = self.setting.row_factor * math.sqrt(self.steps) / self.added
+        low, high = (end * unit for end in self.optimum.interval)
+        return Measurement(self.optimum.rate * unit, (low, high) if math.isfinite(low) else None)
+
+
+def records_of(table, config: Config, setting: Setting):
+    """The rows of a setting."""
+    own = cell(config, setting)
+    std = lane(config, setting, 1.0, config.seeds[0]).init_std["embedding"]
+    rows = with_model(with_optimizer(table, own), model(config, setting), MODEL_FIELDS)
+    return select(rows, {"cell.steps": setting.steps, "lane.init_std.embedding": std})
+
+
+def losses(rows, config: Config, setting: Setting, steps: int) -> np.ndarray:
+    """Final train losses [seeds, rates] of the rows of a setting, read at `steps` steps."""
+    column = "train_loss"
+    if steps != setting.steps:
+        column, rows = HORIZON_LOSS, with_horizon_loss(rows, steps, config.final_fraction)
+    return losses_by_seed_and_rate(rows, embedding_rates(config, setting), seeds(config, setting), column)
+
+
+def points(table, config: Config) -> list[Point]:
+    """The optimum of every setting at its own steps. Their lanes are different lanes."""
+    return _points(table, config, [(setting, setting.steps) for setting in settings(config)])
+
+
+def prefix_points(table, config: Config, setting: Setting) -> list[Point]:
+    """The optima of a setting at every prefix. They come from the same lanes, so that their errors are correlated."""
+    return _points(table, config, [(setting, steps) for steps in prefixes(config, setting)])
+
+
+def _points(table, config: Config, read: Sequence[tuple[Setting, int]]) -> list[Point]:
+    rows = {setting: records_of(table, config, setting) for setting in dict(read)}
+    rates = [embedding_rates(config, setting) for setting, _ in read]
+    best = analysis.optima(rates, [losses(rows[setting], config, setting, steps) for setting, steps in read])
+    made = []
+    for (setting, steps), optimum in zip(read, best, strict=True):
+        at = measured_steps(config, setting).index(steps - 1)
+        size, added = inputs_over_steps(rows[setting], config, setting, optimum.rate)[:, at]
+        made.append(Point(setting, steps, optimum, float(size), float(added)))
+    return made
+
+
+def inputs_over_steps(rows, config: Config, setting: Setting, rate: float) -> np.ndarray:
+    """RMS [2, measured steps] of the rows and of what is added, before each step, at the rate next to `rate`.
+
+    It is the mean over seeds, from the rows of a setting; NaN if no lane of this rate finished.
+    """
+    rates = embedding_rates(config, setting)
+    chosen = rates[int(np.argmin(np.abs(np.log(rates) - math.log(rate))))] if rate > 0 else rates[0]
+    by_seed = finished_by_seed(rows, {EMBEDDING_RATE: chosen}, seeds(config, setting))
+    shape = (len(measured_steps(config, setting)),)
+    sizes = [lists_by_row(by_seed, f"measures.inputs.{part}", shape) for part in ("rows", "added")]
+    return np.array([[mean_of_finite(at_step) for at_step in size.T] for size in sizes])
+
+
+def regular(config: Config, made: Sequence[Point]) -> list[Point]:
+    """The points that differ from the base in numbers only: sinusoidal positions and the base's optimizer."""
+    start = base(config)
+    return [p for p in made if (p.setting.positions, p.setting.optimizer) == (start.positions, start.optimizer)]
+
+
+def exponents(config: Config, made: Sequence[Point]) -> dict[str, Measurement]:
+    """Factor → power of the best rate, fitted to the resolved optima of the regular points together.
+
+    The factors are the first five of `QUANTITIES`. A factor that does not vary among these points is unknown.
+    """
+    factors = list(QUANTITIES)[:5]
+    used = [p for p in regular(config, made) if p.optimum.resolved and p.added > 0]
+    values = {name: [p.quantities[name] for p in used] for name in factors}
+    varied = {name: column for name, column in values.items() if len(set(np.round(np.log(column), 6))) > 1}
+    fitted = {name: Measurement(math.nan, None) for name in factors}
+    if varied:
+        fit = analysis.powers(varied, [p.optimum for p in used])
+        for name in varied:
+            power = fit.power(name)
+            fitted[name] = power if np.isfinite(power.interval or math.nan).all() else Measurement(power.value, None)
+    return fitted
+
+
+def prefix_exponent(table, config: Config) -> Measurement:
+    """The power of the horizon within the lanes of a setting: the mean over settings, with its t interval.
+
+    A setting whose optima are not all resolved is left out. Settings have different lanes.
+    """
+    slopes = []
+    for setting in settings(config):
+        read = prefix_points(table, config, setting) if len(prefixes(config, setting)) > 1 else []
+        if read and all(p.optimum.resolved for p in read):
+            logs = np.log([(p.steps, p.optimum.rate) for p in read])
+            slopes.append(float(np.polyfit(logs[:, 0], logs[:, 1], 1)[0]))
+    return Measurement.over_seeds(slopes)
+
+
+def spreads(made: Sequence[Point]) -> dict[str, Spread]:
+    """Law → its constant and its spread, over the resolved points to which something is added."""
+    used = [p for p in made if p.optimum.resolved and p.added > 0]
+    quantities = {name: np.array([p.quantities[name] for p in used]) for name in QUANTITIES}
+    return {name: spread([p.optimum for p in used], powers, quantities) for name, powers in LAWS.items()}
+
+
+def optimizer_ratio(config: Config, made: Sequence[Point], optimizer: str) -> Measurement:
+    """The constant of an optimizer over that of the base setting, with the interval of both optima."""
+    start = base(config)
+    by_optimizer = {p.setting.optimizer: p for p in made if _alike(p.setting, start)}
+    pair = [by_optimizer.get(name) for name in (optimizer, start.optimizer)]
+    if any(p is None or not p.optimum.resolved or not p.constant.value > 0 for p in pair):
+        return Measurement(math.nan, None)
+    (over, std, freedom), (under, other_std, _) = (
+        (math.log(p.constant.value), p.optimum.log_rate_std, p.optimum.degrees_of_freedom) for p in pair if p
+    )
+    half = float(stdtrit(freedom, 0.975)) * math.hypot(std, other_std) if math.isfinite(freedom) else math.nan
+    ratio = Measurement.plus_minus(over - under, half)
+    return ratio.exp() if math.isfinite(half) else Measurement(math.exp(over - under), None)
+
+
+def _alike(setting: Setting, other: Setting) -> bool:
+    """True if two settings differ in the optimizer at most."""
+    return setting.__dict__ | {"optimizer": ""} == other.__dict__ | {"optimizer": ""}
+
+
+def summary(table, config: Config) -> str:
+    """Optima and constants of every setting, exponents of the factors, and the laws by their spread."""
+    made = points(table, config)
+    longest = max(len(p.setting.label) for p in made)
+    lines = [f"{'setting':<{longest}} {OPTIMUM_HEADER} {'rows':>7} {'added':>7} {'η_E s √T / added':>20}  flags"]
+    for p in made:
+        numbers, flags = optimum_row(p.optimum)
+        sizes = " ".join(f"{x:>7.3g}" if np.isfinite(x) else f"{'–':>7}" for x in (p.rows, p.added))
+        lines.append(f"{p.setting.label:<{longest}} {numbers} {sizes} {p.constant.text('.2f'):>20}  {flags}")
+    lines += ["", "power of the best η_E, fitted to all factors together; the law's power"]
+    for name, power in exponents(config, made).items():
+        lines.append(f"{name:<34} {power.text('.2f'):<22} {LAWS[LAW].get(name, 0.0):>5g}")
+    within = prefix_exponent(table, config).text(".2f")
+    lines.append(f"{'steps, within the lanes of a setting':<34} {within}")
+    for name in config.optimizers[1:]:
+        ratio = optimizer_ratio(config, made, name).text(".2f")
+        lines.append(f"constant of {OPTIMIZERS[name]} over {OPTIMIZERS[config.optimizers[0]]}'s: {ratio}")
+    by_law = spreads(made)
+    lines += ["", "laws, by the spread that holds 95 % of the settings' constants, without the noise of the optima"]
+    for name in sorted(by_law, key=lambda law: (math.isnan(by_law[law].width.value), by_law[law].width.value)):
+        law = by_law[name]
+        lines.append(f"{name:<46} ±{law.width.percent()} %, constant {law.constant.text('.2g')}")
+    lines += [
+        "",
+        "rows, added: RMS of the entries before the last step, at the rate next to the optimum. Flagged optima are in "
+        "no fit.",
+    ]
+    return "\n".join(lines)
+
+
+LAW = next(iter(LAWS))  # the law under test
+
+
+def best_rival(by_law: Mapping[str, Spread]) -> str | None:
+    """The other law with the smallest spread; None if no spread is known."""
+    known = {name: law.width.value for name, law in by_law.items() if name != LAW and math.isfinite(law.width.value)}
+    return min(known, key=known.__getitem__) if known else None

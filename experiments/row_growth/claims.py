@@ -1,0 +1,84 @@
+"""The claims of `row_growth`: a prediction of this project, not of a paper."""
+
+from experiments.row_growth.analysis import (
+    LAW,
+    best_rival,
+    exponents,
+    optimizer_ratio,
+    points,
+    prefix_exponent,
+    regular,
+    spreads,
+)
+from experiments.row_growth.config import OPTIMIZERS, Config
+from experiments.row_growth.laws import LAWS
+from lvp.analysis.claims import Claim, Question
+
+SOURCE = "prediction of docs/row_growth.md"
+# Factor → powers that other laws claim.
+RIVALS = {"width": (-0.5, -1.0), "steps": (0.0, -1.0), "row factor": (0.0,), "added": (0.0,), "σ_E √d": (1.0,)}
+NAMES = {
+    "width": "the width, with the row factor held",
+    "steps": "the number of steps",
+    "row factor": "the factor on the rows",
+    "added": "the RMS of what is added to the rows",
+    "σ_E √d": "the init std of the rows",
+}
+
+
+def claims(table, config: Config, context) -> list[Claim]:
+    """Whether η_E s √T / RMS(added) is one constant, the power of every factor, and other optimizers' constants."""
+    made = points(table, config)
+    by_law, fitted = spreads(made), exponents(config, made)
+    law, rival = by_law[LAW], best_rival(by_law)
+    note = f"half-width of the band of 95 % of the settings; constant {law.constant.text('.2g')}, {law.num_points} "
+    note += f"of {sum(p.added > 0 for p in made)} settings with added positions resolved"
+    if rival is not None:
+        better = by_law[rival].width.value < law.width.value
+        note += f"; {'better' if better else 'next'}: {rival}, ±{by_law[rival].width.percent()} %"
+    answers = [
+        Question(
+            statement="η_E s √T / RMS(added) at the best rate is one constant within "
+            f"±{config.tolerance:.0%} over all settings",
+            source=SOURCE,
+            paper_value=f"≤ {config.tolerance:g}",
+            claimed=(0.0, config.tolerance),
+            note=note,
+        ).answer(law.width, context)
+    ]
+    used = sum(p.optimum.resolved and p.added > 0 for p in regular(config, made))
+    for name, rivals in RIVALS.items():
+        power = LAWS[LAW].get(name, 0.0)
+        question = Question(
+            statement=f"the best rate has the power {_number(power)} of {NAMES[name]}",
+            source=SOURCE,
+            paper_value=power,
+            claimed=power,
+            rivals=rivals,
+            note=f"all factors fitted together to {used} optima",
+        )
+        answers.append(question.answer(fitted[name], context))
+    within = Question(
+        statement=f"within a run the best rate has the power {_number(-0.5)} of the number of steps read",
+        source=SOURCE,
+        paper_value=-0.5,
+        claimed=-0.5,
+        rivals=(0.0, -1.0),
+        note="mean over settings, t interval",
+    )
+    answers.append(within.answer(prefix_exponent(table, config), context))
+    for name in config.optimizers[1:]:
+        question = Question(
+            statement=f"{OPTIMIZERS[name]} has {OPTIMIZERS[config.optimizers[0]]}'s constant within "
+            f"±{config.tolerance:.0%}",
+            source=SOURCE,
+            paper_value=1.0,
+            claimed=(1 / (1 + config.tolerance), 1 + config.tolerance),
+            note="ratio of the constants at the base setting",
+        )
+        answers.append(question.answer(optimizer_ratio(config, made, name), context))
+    return answers
+
+
+def _number(power: float) -> str:
+    return {-0.5: "−1/2"}.get(power, f"{power:g}".replace("-", "−"))

@@ -1,0 +1,59 @@
+"""Tables of `row_growth` whose best rates follow a planted law."""
+
+import math
+from collections.abc import Mapping
+
+import numpy as np
+
+from experiments.row_growth import config as runs
+from experiments.row_growth.analysis import Point
+from experiments.row_growth.laws import LAWS
+from lvp.analysis import Optimum
+from lvp.training import records
+
+ADDED = {"sinusoidal": math.sqrt(0.5), "learned": 0.5, "rotary": 0.0}  # RMS at amplitude 1
+PARTS = np.arange(1, 51) / 50
+
+
+def point(setting: runs.Setting, steps: float, rate: float = 1.0, std: float = 0.1) -> Point:
+    """Returns a resolved optimum at a setting with the planted sizes."""
+    interval = (rate * math.exp(-1.96 * std), rate * math.exp(1.96 * std))
+    optimum = Optimum(rate, std, interval, 1.0, "quadratic", degrees_of_freedom=60.0)
+    return Point(setting, int(steps), optimum, 1.0, setting.amplitude * ADDED[setting.positions])
+
+
+def best_rate(powers: Mapping[str, float], setting: runs.Setting, steps: float) -> float:
+    """Returns the planted optimum: 0.6 of the random walk's rate at the base, moved by `powers` from there."""
+    start = runs.base(runs.TIERS["laptop"])
+    here, there = (point(s, t).quantities for s, t in ((setting, steps), (start, start.steps)))
+    moved = math.prod((here[name] / there[name]) ** power for name, power in powers.items() if here[name] > 0)
+    return 0.6 / (start.row_factor * math.sqrt(start.steps)) * moved
+
+
+def table_of(config: runs.Config, law: str, *, noise: float = 0.003, departures: float = 0.0, seed: int = 0):
+    """Returns a table with losses that are a parabola in the log rate.
+
+    Args:
+      law: key of `LAWS`. noise: std of a lane's loss. departures: std of a setting's ln optimum about the law.
+    """
+    rng, rows = np.random.default_rng(seed), []
+    for setting in runs.settings(config):
+        depart = departures * rng.normal()
+        best = np.array([math.log(best_rate(LAWS[law], setting, part * setting.steps)) for part in PARTS]) + depart
+        cell = records.configuration(runs.cell(config, setting))
+        measured = len(cell["measured_steps"])
+        added = setting.amplitude * ADDED[setting.positions]
+        for rate in runs.embedding_rates(config, setting):
+            for lane_seed in runs.seeds(config, setting):
+                lane = records.configuration(runs.lane(config, setting, rate, lane_seed))
+                curve = 1 + 0.1 * (math.log(rate) - best) ** 2 + noise * rng.normal(size=len(PARTS))
+                outcome = {
+                    "status": "finished",
+                    "train_loss": curve[-1],
+                    "curve_steps": [round(part * setting.steps) for part in PARTS],
+                    "curve_losses": curve.tolist(),
+                    "measures": {"inputs": {"rows": [1.0] * measured, "added": [added] * measured}},
+                }
+                config_of = {"cell": cell, "lane": lane}
+                rows.append({"hash": str(len(rows)), "config": config_of, "outcome": outcome, "provenance": {}})
+    return records.table(rows)

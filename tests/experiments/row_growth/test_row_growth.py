@@ -1,0 +1,236 @@
+"""row_growth: planted laws are recognised, their powers are recovered, and another law is not called the law."""
+
+import math
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from scipy.stats import binom
+
+import experiments
+from experiments import row_growth
+from experiments.row_growth import analysis
+from experiments.row_growth import config as runs
+from experiments.row_growth.laws import LAWS, spread
+from lvp.errors import InputError
+from tests.experiments.row_growth import planted
+from tests.marking import slow
+
+CONFIG = runs.TIERS["laptop"]
+CONTEXT = {"experiment": "row_growth", "tier": "laptop", "corpus": "none", "commit": "none"}
+FIXED, ONE_RATE, LINEAR = "rows grow as √T to a fixed size", "one rate", "rows grow as T to what is added"
+
+
+def claims(table, config=CONFIG):
+    return row_growth.claims.claims(table, config, CONTEXT)
+
+
+@pytest.fixture(scope="module")
+def lawful():
+    return planted.table_of(CONFIG, analysis.LAW)
+
+
+# --- design -----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("tier", runs.TIERS)
+def test_settings_change_one_factor_at_a_time(tier):
+    config = runs.TIERS[tier]
+    start, all_settings = runs.base(config), runs.settings(config)
+    assert start in all_settings and len({s.label for s in all_settings}) == len(all_settings)
+    for setting in all_settings:
+        changed = [name for name, value in vars(setting).items() if value != getattr(start, name)]
+        assert len(set(changed) - {"width"}) <= 1 and (len(changed) <= 1 or set(changed) & {"token_rows", "steps"})
+    planned = runs.cells(config)
+    assert len({c.cell for c in map(hashable, planned)}) == len(planned)
+    for c in planned:
+        assert len(set(map(str, c.lanes))) == len(c.lanes)
+
+
+def hashable(planned):
+    return planned._replace(cell=str(planned.cell))
+
+
+def test_laptop_tier_holds_the_factors_of_the_law():
+    all_settings = runs.settings(CONFIG)
+    assert {(s.width, s.steps) for s in all_settings} >= {(d, t) for d in (32, 64, 128) for t in (300, 1500, 12_000)}
+    assert {s.amplitude for s in all_settings} == {s.std for s in all_settings} == {0.25, 1.0, 4.0}
+    assert {s.positions for s in all_settings} == {"sinusoidal", "learned", "rotary"}
+    assert {s.optimizer for s in all_settings} == {"adam", "lion_a"}
+    planned = runs.cells(CONFIG)
+    assert len(planned) == len(all_settings) - 2  # an init std is traced
+    assert {c.cell.measures for c in planned} == {("inputs",)}
+
+
+@pytest.mark.parametrize("setting", runs.settings(CONFIG), ids=lambda s: s.label)
+def test_every_grid_holds_the_optimum_of_every_law_about_sizes(setting):
+    rates = runs.embedding_rates(CONFIG, setting)
+    for law in list(LAWS)[:2]:
+        assert rates[1] <= planted.best_rate(LAWS[law], setting, setting.steps) <= rates[-2]
+    assert np.allclose(np.diff(np.log(rates)), math.log(2), atol=1e-3)
+
+
+def test_prefixes_end_at_points_of_the_curve(lawful):
+    for setting in runs.settings(CONFIG):
+        rows = analysis.records_of(lawful, CONFIG, setting)
+        for steps in runs.prefixes(CONFIG, setting):
+            assert steps - 1 in runs.measured_steps(CONFIG, setting)
+            assert np.isfinite(analysis.losses(rows, CONFIG, setting, steps)).all()
+    assert runs.prefixes(CONFIG, replace(runs.base(CONFIG), steps=12_000)) == (2400, 4800, 12_000)
+    assert runs.prefixes(CONFIG, replace(runs.base(CONFIG), steps=300)) == (300,)
+
+
+def test_lanes_of_a_setting_are_those_that_were_planned(lawful):
+    counted = [len(analysis.records_of(lawful, CONFIG, setting)) for setting in runs.settings(CONFIG)]
+    assert sum(counted) == len(lawful) == sum(len(c.lanes) for c in runs.cells(CONFIG))
+    for setting, count in zip(runs.settings(CONFIG), counted, strict=True):
+        assert count == len(runs.embedding_rates(CONFIG, setting)) * (2 if setting.steps > 1500 else 3)
+
+
+# --- laws -------------------------------------------------------------------------------------------------------------
+
+
+def test_the_planted_law_is_supported_and_its_powers_are_recovered(lawful):
+    made = claims(lawful)
+    assert [c.verdict for c in made] == ["supported"] * len(made) and len(made) == 8
+    fitted = analysis.exponents(CONFIG, analysis.points(lawful, CONFIG))
+    for name, power in fitted.items():
+        assert power.value == pytest.approx(LAWS[analysis.LAW].get(name, 0.0), abs=0.06)
+    assert "next: " in made[0].note and made[0].value < 0.1
+
+
+@pytest.mark.parametrize("law", [FIXED, slow(LINEAR), slow(ONE_RATE)])
+def test_another_law_is_not_called_this_law(law):
+    """Negative control."""
+    table = planted.table_of(CONFIG, law)
+    made = claims(table)
+    assert made[0].verdict == "contradicted" and f"better: {law}," in made[0].note
+    by_law = analysis.spreads(analysis.points(table, CONFIG))
+    assert min(by_law, key=lambda name: by_law[name].width.value) == law
+    verdicts = dict(zip(row_growth.claims.RIVALS, (c.verdict for c in made[1:6]), strict=True))
+    for name, verdict in verdicts.items():
+        same = LAWS[law].get(name, 0.0) == LAWS[analysis.LAW].get(name, 0.0)
+        assert verdict in (("supported",) if same else ("contradicted", "unresolved")), name
+
+
+def test_departures_of_the_settings_contradict_the_law():
+    made = claims(planted.table_of(CONFIG, analysis.LAW, departures=0.5, seed=1))
+    assert made[0].verdict == "contradicted" and made[0].value > 0.5
+
+
+def design(optimum_stds, rng, law, departures):
+    """Returns the points of the laptop tier with optima drawn about a law."""
+    made = []
+    for setting in runs.settings(CONFIG):
+        std = optimum_stds * rng.uniform(0.5, 2.0)
+        moved = math.exp(departures * rng.normal() + std * rng.normal())
+        rate = planted.best_rate(LAWS[law], setting, setting.steps) * moved
+        made.append(planted.point(setting, setting.steps, rate, std))
+    return made
+
+
+@pytest.mark.parametrize("departures", [0.1, *map(slow, (0.0, 0.3))])
+def test_intervals_cover_90_to_98_percent(departures):
+    """Intervals of all powers, of the constant and of the spread, for a law with and without departures."""
+    sweeps, rng, start = 200, np.random.default_rng(round(100 * departures)), runs.base(CONFIG)
+    law, covered = LAWS[analysis.LAW], []
+    constant = planted.point(start, start.steps, planted.best_rate(law, start, start.steps)).constant.value
+    for _ in range(sweeps):
+        made = design(0.07, rng, analysis.LAW, departures)
+        measured = analysis.exponents(CONFIG, made)
+        truth = {name: law.get(name, 0.0) for name in measured}
+        used = [p for p in made if p.added > 0]
+        quantities = {name: np.array([p.quantities[name] for p in used]) for name in law}
+        measured["constant"], measured["spread"], _ = spread([p.optimum for p in used], law, quantities)
+        truth |= {"constant": constant, "spread": math.expm1(1.96 * departures)}
+        covered.append([m.interval[0] <= truth[name] <= m.interval[1] for name, m in measured.items()])
+    low, high = binom.ppf([0.001, 0.999], sweeps, [0.90, 0.98]) / sweeps
+    coverage = np.mean(covered, axis=0)
+    assert ((low <= coverage) & (coverage <= high)).all(), coverage
+
+
+@pytest.mark.slow
+def test_intervals_from_lanes_cover_90_to_98_percent():
+    """The same from lanes to powers, with noise in the losses."""
+    sweeps, covered = 40, []
+    for seed in range(sweeps):
+        table = planted.table_of(CONFIG, analysis.LAW, noise=0.01, departures=0.1, seed=seed)
+        fitted = analysis.exponents(CONFIG, analysis.points(table, CONFIG))
+        covered.append(
+            [p.interval[0] <= LAWS[analysis.LAW].get(name, 0.0) <= p.interval[1] for name, p in fitted.items()]
+        )
+    low, high = binom.ppf([0.001, 0.999], sweeps, [0.90, 0.98]) / sweeps
+    coverage = np.mean(covered, axis=0)
+    assert (low <= coverage).all() and (coverage <= high).all(), coverage
+
+
+def test_a_spread_without_noise_is_that_of_the_constants():
+    made = [planted.point(s, s.steps, 0.1 * 2.0**k, 1e-6) for k, s in enumerate(runs.settings(CONFIG)[:3])]
+    law = spread([p.optimum for p in made], {}, {})
+    assert law.constant.value == pytest.approx(0.2) and law.width.value == pytest.approx(2**1.96 - 1, rel=1e-3)
+    assert math.isnan(spread([p.optimum for p in made[:2]], {}, {}).width.value)
+
+
+# --- partial and unusual tables ---------------------------------------------------------------------------------------
+
+
+SMALL = replace(
+    CONFIG,
+    widths=(64,),
+    horizons=(300, 1500),
+    amplitude_factors=(0.25, 1.0, 4.0),
+    std_factors=(1.0,),
+    positions=("sinusoidal", "rotary"),
+    optimizers=("adam",),
+)
+PARTS = {
+    "one lane": lambda table: table.iloc[:1],
+    "one seed": lambda table: table[table["lane.seed"] == 1],
+    "one horizon": lambda table: table[table["cell.steps"] == 300],
+    "only diverged lanes": lambda table: table.assign(
+        status="diverged", train_loss=None, curve_losses=[[None] * 50] * len(table)
+    ),
+}
+
+
+@pytest.mark.parametrize("part", PARTS.values(), ids=PARTS)
+def test_a_partial_table_is_reported(part):
+    table = part(planted.table_of(SMALL, analysis.LAW))
+    text = row_growth.analysis.summary(table, SMALL)
+    assert "nan" not in text and "inf" not in text
+    assert row_growth.figure.figure(table, SMALL, tier="laptop", corpus="none", partial=(1, 2)).axes
+    assert {c.verdict for c in claims(table, SMALL)} == {"unresolved"}
+
+
+def test_a_factor_that_does_not_vary_has_no_power():
+    """Negative control for the partial tables: the other claims have verdicts."""
+    made = claims(planted.table_of(SMALL, analysis.LAW), SMALL)
+    verdicts = dict(zip(["law", *row_growth.claims.RIVALS, "within"], (c.verdict for c in made), strict=True))
+    assert verdicts["law"] == verdicts["steps"] == verdicts["added"] == "supported"
+    assert verdicts["width"] == verdicts["σ_E √d"] == "unresolved"
+
+
+def test_rotary_positions_have_no_constant(lawful):
+    (rotary,) = [p for p in analysis.points(lawful, CONFIG) if p.setting.positions == "rotary"]
+    assert rotary.added == 0 and math.isnan(rotary.constant.value) and rotary.optimum.resolved
+
+
+@pytest.mark.parametrize(
+    "values, says",
+    [
+        ({"widths": "32,128"}, "widths must hold that of the base setting, 64"),
+        ({"horizons": "300"}, "horizons must hold that of the base setting, 1500"),
+        ({"amplitude_factors": "0.25,4"}, "amplitude_factors must hold 1"),
+        ({"positions": "rotary"}, "positions must begin with sinusoidal"),
+        ({"token_rows": "normalized"}, "token_rows must be of sqrt, plain"),
+        ({"optimizers": "sgd"}, "optimizers must be of adam, lion_a"),
+        ({"lowest_rate": "8"}, "must be below highest_rate"),
+        ({"num_rates": "2"}, "num_rates must be at least 3"),
+        ({"points": "1"}, "points"),
+        ({"long_seeds": "0"}, "long_seeds must be at least 1"),
+    ],
+)
+def test_unusable_values_give_a_one_line_error(values, says):
+    with pytest.raises(InputError, match=says) as caught:
+        experiments.configured("row_growth", "laptop", values)
+    assert "\n" not in str(caught.value)
