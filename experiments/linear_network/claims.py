@@ -1,7 +1,7 @@
 """The claims of `linear_network`."""
 
-from experiments.common.shape_powers import slope_along
-from experiments.linear_network.analysis import optima, powers
+from experiments.common.shape_powers import joint_powers, slope_along
+from experiments.linear_network.analysis import optima
 from experiments.linear_network.config import GROWING, PREDICTED, Config, name_of
 from lvp.analysis.claims import Claim, Question
 from lvp.analysis.measurement import Measurement
@@ -37,5 +37,5 @@ def claims(table, config: Config, context) -> list[Claim]:
             )
             fit = slope_along(growing[0], best) if growing else None
             answers.append(width.answer(Measurement(fit.slope, fit.interval) if fit else UNKNOWN, context))
-            answers.append(vocab.answer(powers(config, best).power("m"), context))
+            answers.append(vocab.answer(joint_powers(config.shapes, best).power("m"), context))
     return answers
