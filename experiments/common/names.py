@@ -12,5 +12,6 @@ NAMES = (
     "pretrain_1b",
     "token_frequencies",
     "feature_learning",
+    "linear_network",
     "representation_change",
 )

@@ -67,6 +67,29 @@ def dense_loss(params: Any, frequencies: jax.Array, targets: jax.Array, loss: st
     return jnp.sum(frequencies * errors)
 
 
+def pair_loss(params: Any, pairs: jax.Array, *, normalize_rows: bool = False) -> jax.Array:
+    """Σ_ij p_ij (−log softmax(E_i W)_j) in nats: the cross-entropy of an infinite batch of pairs of successive tokens.
+
+    Its gradients are dE = S Wᵀ and dW = Eᵀ S with S_ij = α_i softmax(E_i W)_j − p_ij and α_i = Σ_j p_ij. All [m, m]
+    logits are in memory.
+
+    Args:
+      params: tree of E [m, d] and W [d, m].
+      pairs: p [m, m], in the parameters' type: the frequency of token i followed by token j, with sum 1.
+      normalize_rows: divides every row of E by its root mean square.
+
+    Raises:
+      InputError: pairs that are not [m, m].
+    """
+    embedding, output = matrices(params)
+    if jnp.shape(pairs) != (embedding.shape[0], output.shape[1]):
+        raise InputError(f"pairs must be [{embedding.shape[0]}, {output.shape[1]}], got {jnp.shape(pairs)}")
+    if normalize_rows:
+        embedding = embedding * jax.lax.rsqrt(jnp.mean(embedding**2, axis=1, keepdims=True))
+    logits = embedding @ output
+    return jnp.sum(jnp.sum(pairs, axis=1) * jax.nn.logsumexp(logits, axis=1)) - jnp.sum(pairs * logits)
+
+
 def gradients(
     params: Any, frequencies: jax.Array, targets: jax.Array, loss: str = "square", *, chunk: int | None = None
 ) -> dict:

@@ -115,6 +115,15 @@ def structure(vocab: int, exponent: float) -> tuple[np.ndarray, np.ndarray, np.n
     return pairs // vocab, pairs % vocab, np.bincount(index, weights=np.diff(borders))
 
 
+def pair_frequencies(vocab: int, exponent: float) -> np.ndarray:
+    """Probability of each pair (token, successor), float64 [vocab, vocab]. Rows and columns sum to α."""
+    alpha = frequencies(vocab, exponent)
+    token, successor, probability = structure(vocab, exponent)
+    pairs = (1 - COUPLING) * np.outer(alpha, alpha)
+    pairs[token, successor] += COUPLING * probability
+    return pairs
+
+
 def entropy_rate(vocab: int, exponent: float) -> float:
     """Nats per token, −Σ_i α_i Σ_j P_ij log P_ij: the smallest possible expected loss on unseen tokens."""
     alpha = frequencies(vocab, exponent)

@@ -68,6 +68,17 @@ class Dataset:
             return zipf.frequencies(self.vocab, float(exponent))
         return streams.frequencies(self.tokens("train", mapped=True), self.vocab)
 
+    def pair_frequencies(self) -> np.ndarray:
+        """Frequencies of pairs (token, next token), float64 [vocab, vocab], with sum 1: of tokens_train, or exact for
+        zipf. A text's tokens must fit into memory.
+        """
+        kind, _, exponent = self.spec.partition(":")
+        if kind == "zipf":
+            return zipf.pair_frequencies(self.vocab, float(exponent))
+        tokens = self.tokens("train", mapped=True).astype(np.int64)
+        pairs = streams.frequencies(tokens[:-1] * self.vocab + tokens[1:], self.vocab**2)
+        return pairs.reshape(self.vocab, self.vocab)
+
     @property
     def bytes_per_token(self) -> float:
         """Bytes of text per training token."""

@@ -6,7 +6,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from experiments import feature_learning, token_frequencies
+from experiments import feature_learning, linear_network, token_frequencies
 from experiments.feature_learning import sign_moments
 from lvp import data, theory
 from lvp.data.tokens import tokenizers
@@ -15,7 +15,7 @@ from lvp.errors import InputError
 CONTEXT = {"experiment": "none", "tier": "none", "corpus": "none", "commit": "none"}
 
 
-@pytest.mark.parametrize("experiment", [token_frequencies, feature_learning], ids=lambda m: m.__name__)
+@pytest.mark.parametrize("experiment", [token_frequencies, feature_learning, linear_network], ids=lambda m: m.__name__)
 def test_cells_of_every_tier_have_distinct_names(experiment):
     for config in experiment.TIERS.values():
         cells = experiment.config.cells(config)

@@ -1,0 +1,169 @@
+"""The linear network's infinite-batch losses against closed forms, and its claims on tables with planted optima."""
+
+import dataclasses
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from experiments import linear_network
+from experiments.common.shape_powers import slices, slope_along
+from experiments.linear_network import analysis, calculation
+from lvp import data
+from lvp.data.text import zipf
+from lvp.errors import InputError
+from lvp.models import linear
+from lvp.training import records
+
+CONTEXT = {"experiment": "linear_network", "tier": "none", "corpus": "none", "commit": "none"}
+CONFIG = dataclasses.replace(
+    linear_network.Config(), widths=(32, 128, 512), vocabs=(64, 256, 1024), growing_widths=(32, 64, 128, 256)
+)
+
+
+@pytest.fixture
+def network():
+    """Returns (params, p), float64, with a token that never occurs."""
+    with jax.enable_x64(True):
+        params = linear.init(jax.random.key(0), 5, 12, 0.7, 0.4, dtype=jnp.float64)
+        pairs = np.random.default_rng(0).random((12, 12))
+        pairs[3] = 0
+        yield params, jnp.asarray(pairs / pairs.sum())
+
+
+def test_gradients_of_the_pair_loss_equal_their_closed_form(network):
+    params, pairs = network
+    embedding, output = map(np.asarray, linear.matrices(params))
+    p = np.asarray(pairs)
+    odds = np.exp(embedding @ output)
+    signal = p.sum(1, keepdims=True) * odds / odds.sum(1, keepdims=True) - p
+    d_embedding, d_output = linear.matrices(jax.grad(linear.pair_loss)(params, pairs))
+    np.testing.assert_allclose(d_embedding, signal @ output.T, rtol=1e-10, atol=1e-14)
+    np.testing.assert_allclose(d_output, embedding.T @ signal, rtol=1e-10, atol=1e-14)
+    # Divided rows: the gradient loses its part along the row and is divided by the row's RMS.
+    size = np.sqrt(np.mean(embedding**2, axis=1, keepdims=True))
+    rows = embedding / size
+    odds = np.exp(rows @ output)
+    signal = p.sum(1, keepdims=True) * odds / odds.sum(1, keepdims=True) - p
+    through = signal @ output.T
+    expected = (through - rows * np.mean(rows * through, axis=1, keepdims=True)) / size
+    d_embedding, d_output = linear.matrices(jax.grad(linear.pair_loss)(params, pairs, normalize_rows=True))
+    np.testing.assert_allclose(d_embedding, expected, rtol=1e-9, atol=1e-14)
+    np.testing.assert_allclose(d_output, rows.T @ signal, rtol=1e-10, atol=1e-14)
+
+
+def test_one_successor_per_token_gives_the_gradients_of_one_hot_targets(network):
+    params, pairs = network
+    alpha, targets = jnp.sum(pairs, axis=1), jnp.arange(12)[::-1]
+    joint = jnp.zeros((12, 12)).at[jnp.arange(12), targets].set(alpha)
+    expected = linear.gradients(params, alpha, targets, "cross_entropy")
+    given = jax.tree.leaves(jax.grad(linear.pair_loss)(params, joint))
+    for one, two in zip(given, jax.tree.leaves(expected), strict=True):
+        np.testing.assert_allclose(one, two, rtol=1e-10, atol=1e-14)
+    with pytest.raises(InputError, match="pairs must be"):
+        linear.pair_loss(params, joint[:3])
+
+
+def test_zipf_pairs_have_the_stated_frequencies_and_entropy():
+    pairs, alpha = zipf.pair_frequencies(64, 1.0), zipf.frequencies(64, 1.0)
+    np.testing.assert_allclose(pairs.sum(0), alpha, rtol=1e-10)
+    np.testing.assert_allclose(pairs.sum(1), alpha, rtol=1e-10)
+    assert -np.sum(pairs * np.log(pairs / alpha[:, None])) == pytest.approx(zipf.entropy_rate(64, 1.0), rel=1e-12)
+
+
+def test_pairs_of_a_text_are_counted(tmp_path):
+    text = tmp_path / "text"
+    text.write_text("the rows grow. " * 400)
+    dataset = data.prepare(f"text:{text}", vocab=256, slice_bytes=None, valid_bytes=None, cache=tmp_path / "cache")
+    tokens, pairs = dataset.tokens("train"), dataset.pair_frequencies()
+    assert pairs.shape == (256, 256) and pairs.sum() == pytest.approx(1)
+    i, j = int(tokens[0]), int(tokens[1])
+    assert pairs[i, j] == np.mean((tokens[:-1] == i) & (tokens[1:] == j)) > 0
+
+
+def test_the_loss_starts_at_the_initial_loss_and_its_first_step_is_a_sign_step():
+    pairs = jnp.asarray(zipf.pair_frequencies(32, 1.0), jnp.float32)
+    arguments = {"width": 8, "vocab": 32, "rates": [0.01, 0.1], "rate_times_width": 0.2, "eps": 1e-20, "steps": [1, 4]}
+    for normalize in (False, True):
+        after = calculation.losses(jax.random.key(3), pairs, arguments, normalize_rows=normalize)
+        start = linear.init(jax.random.key(3), 8, 32, 8**-0.5, 8**-0.5)
+        gradients = jax.grad(linear.pair_loss)(start, pairs, normalize_rows=normalize)
+        rates = linear.as_params(0.1, 0.2 / 8)
+        moved = jax.tree.map(lambda p, rate, g: p - rate * jnp.sign(g), start, rates, gradients)
+        expected = float(linear.pair_loss(moved, pairs, normalize_rows=normalize))
+        assert after[1, 0] == pytest.approx(expected, rel=1e-4)
+        assert after.shape == (2, 2) and after[0, 1] < after[0, 0]
+
+
+def planted(config, width_power, vocab_power, rng, noise=0.002, scatter=0.0):
+    """Returns the table of lanes whose optimum is 0.02 (d/128)^a (m/256)^b t^(−1/2), a quadratic in ln η."""
+    rows = []
+    for (d, m), cell in zip(config.shapes, linear_network.config.cells(config), strict=True):
+        for rows_name in config.rows:
+            shift = scatter * rng.standard_normal()
+            for seed in config.seeds:
+                outcome = {"status": "finished"}
+                for t in config.steps:
+                    best = (
+                        0.1 * (d / 128) ** width_power[rows_name] * (m / 256) ** vocab_power * t**-0.5 * np.exp(shift)
+                    )
+                    loss = 3 + 0.1 * np.log(np.array(config.rates) / best) ** 2
+                    outcome[f"loss_step{t}"] = (loss + noise * rng.standard_normal(loss.shape)).tolist()
+                lane = {"rows": rows_name, "seed": seed}
+                configured = {"cell": {"arguments": dict(cell.cell.arguments)}, "lane": lane}
+                rows.append({"hash": "", "config": configured, "outcome": outcome, "provenance": {}})
+    return records.table(rows)
+
+
+def test_planted_powers_are_recovered_and_judged():
+    power = {"plain": 0.0, "normalized": -0.5}
+    table = planted(CONFIG, power, 0.0, np.random.default_rng(0))
+    claims = linear_network.claims.claims(table, CONFIG, CONTEXT)
+    assert len(claims) == 2 * len(CONFIG.rows) * len(CONFIG.steps)
+    assert {claim.verdict for claim in claims} == {"supported"}
+    assert claims[0].value == pytest.approx(0, abs=0.02) and claims[-2].value == pytest.approx(-0.5, abs=0.02)
+    swapped = planted(CONFIG, {"plain": -0.5, "normalized": 0.0}, 0.3, np.random.default_rng(0))
+    claims = linear_network.claims.claims(swapped, CONFIG, CONTEXT)
+    assert {claim.verdict for claim in claims} == {"contradicted"}
+    assert claims[0].value == pytest.approx(-0.2, abs=0.02)  # m = 8 d: the power of d and that of m add up
+    assert claims[1].value == pytest.approx(0.3, abs=0.02)
+
+
+def test_intervals_of_a_slice_cover_the_planted_power():
+    config = dataclasses.replace(CONFIG, rows=("plain",), steps=(20,), vocabs=(256,), growing_widths=(32, 64, 128))
+    rng, covered, count = np.random.default_rng(1), 0, 150
+    (growing,) = (part for part in config.slices if part.name == linear_network.config.GROWING)
+    for _ in range(count):
+        table = planted(config, {"plain": -0.3}, 0.0, rng, noise=0.01, scatter=0.1)
+        low, high = slope_along(growing, analysis.optima(table, config, "plain", 20)).interval
+        covered += low <= -0.3 <= high
+    assert 0.90 <= covered / count <= 0.99
+
+
+def test_slices_hold_one_quantity():
+    shapes = [(8, 64), (16, 64), (32, 64), (16, 128), (32, 256), (8, 16)]
+    made = {part.name: part for part in slices(shapes, 8)}
+    assert set(made) == {"m = 64", "m = 8 d"}
+    assert made["m = 64"].values == (8, 16, 32) and made["m = 8 d"].at == (0, 3, 4)
+    assert set(made) - set(part.name for part in slices(shapes)) == {"m = 8 d"}
+    columns = slices([(8, 1), (8, 2), (8, 4)])
+    assert [(part.name, part.moving, part.values) for part in columns] == [("d = 8", "m", (1, 2, 4))]
+
+
+def test_summary_and_figure_of_whole_and_partial_tables():
+    table = planted(CONFIG, {"plain": 0.0, "normalized": -0.5}, 0.0, np.random.default_rng(0))
+    for rows in (table, table[:1], table[::5]):
+        text = linear_network.analysis.summary(rows, CONFIG)
+        assert text.count("m = 8 d") == 2
+        figure = linear_network.figure.figure(rows, CONFIG, tier="none", corpus="none", partial=(len(rows), len(table)))
+        assert sum(axes.axison for axes in figure.axes) == 9
+        assert len(linear_network.claims.claims(rows, CONFIG, CONTEXT)) == 12
+
+
+@pytest.mark.parametrize(
+    "change", [{"rates": (0.1,)}, {"rows": ("sqrt",)}, {"steps": (10**7,)}, {"largest": 10}, {"corpus": "wikitext2"}]
+)
+def test_unusable_configurations_are_refused(change):
+    with pytest.raises(InputError, match="rates|rows|steps|largest|vocab"):
+        dataclasses.replace(CONFIG, **change)
