@@ -5,7 +5,7 @@ import numpy as np
 from experiments.common.optimum_text import OPTIMUM_HEADER, optimum_row, slope_line, slope_text
 from experiments.common.tables import HORIZON_LOSS, losses_by_seed_and_rate, with_horizon_loss, with_model
 from experiments.width_vocab.config import READINGS, Config, cell_model
-from lvp import analysis, parametrization
+from lvp import analysis
 from lvp.analysis.arms_figure import Arm
 from lvp.analysis.measurement import Measurement
 
