@@ -176,7 +176,8 @@ def _checked_rows(name: str, cells: Any) -> Mapping[str, tuple[float, ...]]:
     if not isinstance(cells, Mapping) or not set(ROLES) <= set(cells):
         raise InputError(f"rule {name} must give a row for each of {', '.join(ROLES)}, got {shown(cells)}")
     checked = {}
-    for role, row in cells.items():
+    for role in dict.fromkeys((*ROLES, *cells)):  # ROLES first, in their order
+        row = cells[role]
         try:
             std, rate, *further = map(float, row)
         except (TypeError, ValueError):

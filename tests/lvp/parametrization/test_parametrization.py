@@ -314,7 +314,8 @@ def test_a_function_is_accepted_as_a_rule():
     [
         ({}, "a row for each of embedding"),
         (3, "got 3"),
-        (flat(8, 16) | {"head": (1, 1)}, "a row for each"),
+        ({"head": (1, 1)}, "a row for each"),
+        (flat(8, 16) | {"head": (1.0,)}, "head needs"),
         (flat(8, 16) | {"hidden": (1.0,)}, "hidden needs"),
         (flat(8, 16) | {"hidden": ("a", 1.0)}, "hidden needs"),
         (flat(8, 16) | {"hidden": (1.0, 0.0)}, "hidden needs"),
