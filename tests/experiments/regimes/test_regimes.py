@@ -280,7 +280,9 @@ def test_a_smallest_cell_without_finished_lanes_has_no_follow_up():
     table = table_of(SMALL, lambda *_: None)
     assert set(map(len, regimes.analysis.follow_up(table, SMALL).values())) == {0}
     _, _, made, evidence = everything(table, SMALL)
-    assert {c.verdict for c in made} == {"unresolved", NOT_TESTED} and all(set(x.values()) == {None} for x in evidence.values())
+    assert {c.verdict for c in made} == {"unresolved", NOT_TESTED} and all(
+        set(x.values()) == {None} for x in evidence.values()
+    )
 
 
 # --- diverged and missing lanes ---------------------------------------------------------------------------------------
