@@ -4,6 +4,7 @@ NAMES = (
     "width_vocab",
     "width_fixed_vocab",
     "regimes",
+    "vocab_effect",
     "mean_embedding",
     "warmup",
     "large_updates",

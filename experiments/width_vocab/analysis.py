@@ -24,20 +24,22 @@ def _records_of_cell(table, config: Config, token_rows: str, width: int):
 
 
 def losses(table, config: Config, token_rows: str, steps: int | None = None) -> list[np.ndarray]:
-    """By width, final train losses [seeds, rates] of a run of `steps` steps; None is the configured number.
+    """By width, the losses of `losses_of_cell`."""
+    return [losses_of_cell(table, config, token_rows, width, steps) for width in config.widths]
+
+
+def losses_of_cell(table, config: Config, token_rows: str, width: int, steps: int | None = None) -> np.ndarray:
+    """Final train losses [seeds, rates] of a run of `steps` steps; None is the configured number.
 
     The final train loss is the mean over the last part of the steps (`final_fraction`). For fewer steps it is read from
-    the curve.
+    the curve. `table` has one vocabulary per width.
     """
-    by_width = []
-    for width in config.widths:
-        kept = _records_of_cell(table, config, token_rows, width)
-        column = "train_loss"
-        if steps is not None:
-            column = "horizon_loss"
-            kept = kept.assign(horizon_loss=[_loss_at(steps, config, *curve) for curve in _curves(kept)])
-        by_width.append(losses_by_seed_and_rate(kept, config.embedding_rates(token_rows, width), config.seeds, column))
-    return by_width
+    kept = _records_of_cell(table, config, token_rows, width)
+    column = "train_loss"
+    if steps is not None:
+        column = "horizon_loss"
+        kept = kept.assign(horizon_loss=[_loss_at(steps, config, *curve) for curve in _curves(kept)])
+    return losses_by_seed_and_rate(kept, config.embedding_rates(token_rows, width), config.seeds, column)
 
 
 def _curves(kept):
