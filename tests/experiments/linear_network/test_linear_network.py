@@ -126,7 +126,7 @@ def test_planted_powers_are_recovered_and_judged():
     swapped = planted(CONFIG, {"plain": -0.5, "normalized": 0.0}, 0.3, np.random.default_rng(0))
     claims = linear_network.claims.claims(swapped, CONFIG, CONTEXT)
     assert {claim.verdict for claim in claims} == {"contradicted"}
-    assert claims[0].value == pytest.approx(-0.2, abs=0.02)  # m = 8 d: the power of d and that of m add up
+    assert claims[0].value == pytest.approx(-0.5, abs=0.02)
     assert claims[1].value == pytest.approx(0.3, abs=0.02)
 
 
