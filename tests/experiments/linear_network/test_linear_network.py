@@ -97,7 +97,7 @@ def test_the_loss_starts_at_the_initial_loss_and_its_first_step_is_a_sign_step()
 
 
 def planted(config, width_power, vocab_power, rng, noise=0.002, scatter=0.0):
-    """Returns the table of lanes whose optimum is 0.02 (d/128)^a (m/256)^b t^(−1/2), a quadratic in ln η."""
+    """Returns the table of lanes whose optimum is 0.2 (d/128)^a (m/256)^b t^(−1/4), a quadratic in ln η."""
     rows = []
     for (d, m), cell in zip(config.shapes, linear_network.config.cells(config), strict=True):
         for rows_name in config.rows:
@@ -106,7 +106,7 @@ def planted(config, width_power, vocab_power, rng, noise=0.002, scatter=0.0):
                 outcome = {"status": "finished"}
                 for t in config.steps:
                     best = (
-                        0.1 * (d / 128) ** width_power[rows_name] * (m / 256) ** vocab_power * t**-0.5 * np.exp(shift)
+                        0.1 * (d / 128) ** width_power[rows_name] * (m / 256) ** vocab_power * t**-0.25 * np.exp(shift)
                     )
                     loss = 3 + 0.1 * np.log(np.array(config.rates) / best) ** 2
                     outcome[f"loss_step{t}"] = (loss + noise * rng.standard_normal(loss.shape)).tolist()
