@@ -5,6 +5,7 @@ NAMES = (
     "width_fixed_vocab",
     "row_growth",
     "regimes",
+    "vocab_effect",
     "mean_embedding",
     "warmup",
     "warmup_batch",

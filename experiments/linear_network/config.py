@@ -12,7 +12,7 @@ from lvp.errors import InputError
 from lvp.training import DataConfig, check_positive
 
 VOCAB_PER_WIDTH = 8
-GROWING = f"m = {VOCAB_PER_WIDTH} d"  # the slice that the claims are about
+GROWING = f"m = {VOCAB_PER_WIDTH} d"
 MOST_STEPS = 100_000  # the losses of all steps are in memory
 PREDICTED = {"plain": 0.0, "normalized": -0.5}  # how rows enter → power of d that the scaling argument gives
 
@@ -25,7 +25,7 @@ class Config:
     growing_widths: tuple[int, ...] = (32, 48, 64, 96, 128, 256, 512)  # d at m = 8 d
     largest: int = 2**34  # shapes with a larger d m², the cost of a step, are left out
     rows: tuple[str, ...] = ("plain", "normalized")  # how rows enter
-    rates: tuple[float, ...] = geometric(2**-12, 1.0, 13)  # η_E
+    rates: tuple[float, ...] = geometric(2**-7, 2.0, 9)  # η_E
     rate_times_width: float = 0.2  # η_W = 0.2/d
     eps: float = 1e-20  # Adam's ε: gradients of rare tokens are far below the usual 1e-8
     steps: tuple[int, ...] = (5, 20, 100)  # after which the loss is read
@@ -69,7 +69,7 @@ TIERS = {
         widths=(8, 16, 32), vocabs=(32, 64), growing_widths=(8, 16), rates=geometric(2**-6, 1.0, 4), steps=(2, 5),
         seeds=(0, 1),
     ),
-    "laptop": Config(vocabs=(64, 256, 1024), growing_widths=(32, 48, 64, 96, 128), largest=2**28),
+    "laptop": Config(vocabs=(64, 256, 512), growing_widths=(32, 48, 64), largest=2**25),
     "gpu": Config(),
     "paper": Config(seeds=(0, 1, 2, 3, 4)),
 }  # fmt: skip

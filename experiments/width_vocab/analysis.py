@@ -11,20 +11,22 @@ from lvp.analysis.measurement import Measurement
 
 
 def losses(table, config: Config, token_rows: str, steps: int | None = None) -> list[np.ndarray]:
-    """By width, final train losses [seeds, rates] of a run of `steps` steps; None is the configured number.
+    """By width, the losses of `losses_of_cell`."""
+    return [losses_of_cell(table, config, token_rows, width, steps) for width in config.widths]
+
+
+def losses_of_cell(table, config: Config, token_rows: str, width: int, steps: int | None = None) -> np.ndarray:
+    """Final train losses [seeds, rates] of a run of `steps` steps; None is the configured number.
 
     The final train loss is the mean over the last part of the steps (`final_fraction`). For fewer steps it is read from
-    the curve.
+    the curve. `table` has one vocabulary per width.
     """
-    by_width = []
-    for width in config.widths:
-        model = cell_model(config, token_rows, width)
-        kept = with_model(table, model, ("width", "embedding_multiplier", "normalize_rows"))
-        column = "train_loss"
-        if steps is not None:
-            column, kept = HORIZON_LOSS, with_horizon_loss(kept, steps, config.final_fraction)
-        by_width.append(losses_by_seed_and_rate(kept, config.embedding_rates(token_rows, width), config.seeds, column))
-    return by_width
+    model = cell_model(config, token_rows, width)
+    kept = with_model(table, model, ("width", "embedding_multiplier", "normalize_rows"))
+    column = "train_loss"
+    if steps is not None:
+        column, kept = HORIZON_LOSS, with_horizon_loss(kept, steps, config.final_fraction)
+    return losses_by_seed_and_rate(kept, config.embedding_rates(token_rows, width), config.seeds, column)
 
 
 def optima(table, config: Config, token_rows: str, steps: int | None = None):

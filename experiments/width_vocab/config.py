@@ -87,19 +87,23 @@ TIERS = {
 
 def cells(config: Config) -> list[CellLanes]:
     """One cell per reading and width, with a lane for every rate and seed."""
-    planned = []
-    for token_rows in config.token_rows:
-        for width in config.widths:
-            vocab = config.vocab_per_width * width
-            lvp_table = table("lvp", width=width, vocab=vocab, token_rows=token_rows)
-            lanes = [
-                Lane.under(lvp_table, config.rate_times_width, seed, rates={"embedding": rate})
-                for rate in config.embedding_rates(token_rows, width)
-                for seed in config.seeds
-            ]
-            cell = config.cell(cell_model(config, token_rows, width), config.steps)
-            planned.append(CellLanes(label(config, token_rows, width), cell, lanes))
-    return planned
+    return [
+        swept_cell(config, label(config, token_rows, width), token_rows, width, config.vocab_per_width * width)
+        for token_rows in config.token_rows
+        for width in config.widths
+    ]
+
+
+def swept_cell(config: Config, name: str, token_rows: str, width: int, vocab: int) -> CellLanes:
+    """The cell of a shape, with a lane for every rate and seed."""
+    lvp_table = table("lvp", width=width, vocab=vocab, token_rows=token_rows)
+    lanes = [
+        Lane.under(lvp_table, config.rate_times_width, seed, rates={"embedding": rate})
+        for rate in config.embedding_rates(token_rows, width)
+        for seed in config.seeds
+    ]
+    model = replace(config.model(width, vocab), **forward_multipliers(lvp_table))
+    return CellLanes(name, config.cell(model, config.steps), lanes)
 
 
 def cell_model(config: Config, token_rows: str, width: int) -> DecoderConfig:

@@ -1,0 +1,26 @@
+"""Does the vocabulary move the best embedding learning rate, if the number of steps is fixed?
+
+Hayou & Liu 2025 (paper A), theorem 1: the power of d depends on the vocabulary. It is d^0 (μP) for m far below d and
+d^(−1/2) (LVP) for m far above d. `regimes` fixes the number of epochs. A larger vocabulary then has fewer steps, and
+the number of steps moves the optimum by itself. Here every cell of a grid of widths and vocabularies has the same
+number of steps. Rows enter times √d, as in the claims of `width_vocab`.
+
+    python -m sweeps run vocab_effect --tier laptop      2 CPU cores
+    python -m sweeps run vocab_effect --tier gpu         one accelerator
+"""
+
+from experiments.common.experiment import Experiment
+from experiments.vocab_effect import analysis, claims, config, figure
+from experiments.vocab_effect.config import TIERS, Config
+
+__all__ = ["EXPERIMENT", "TIERS", "Config"]
+
+EXPERIMENT = Experiment(
+    name="vocab_effect",
+    question="does the vocabulary move the best embedding learning rate, if the number of steps is fixed?",
+    tiers=TIERS,
+    cells=config.cells,
+    summary=analysis.summary,
+    figure=figure.figure,
+    claims=claims.claims,
+)

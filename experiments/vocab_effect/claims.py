@@ -1,0 +1,48 @@
+"""The claims of `vocab_effect`."""
+
+from experiments.common.shape_powers import joint_powers, slope_along
+from experiments.vocab_effect.analysis import optima
+from experiments.vocab_effect.config import Config
+from experiments.width_vocab.config import READINGS
+from lvp.analysis.claims import Claim, Question
+from lvp.analysis.measurement import Measurement
+
+SOURCE = "Hayou & Liu 2025, table 2"
+
+
+def claims(table, config: Config, context) -> list[Claim]:
+    """The powers of d and m from all shapes together, and the power of d along every slice of fixed vocabulary."""
+    best, reading = optima(table, config), READINGS[config.token_rows[0]]
+    fit = joint_powers(config.shapes, best)
+    resolved = f"{fit.num_points} of {len(best)} cells resolved; powers of d and m fitted together"
+    at_steps = f"{reading}, at fixed steps"
+    answers = [
+        _power_of_width(f"{at_steps}, with m held", resolved).answer(fit.power("d"), context),
+        Question(
+            statement=f"{at_steps}: the vocabulary does not move the best embedding learning rate (its power is within "
+            "0.1 of 0)",
+            source=SOURCE,
+            paper_value=0.0,
+            claimed=(-0.1, 0.1),
+            note=resolved,
+        ).answer(fit.power("m"), context),
+    ]
+    for part in config.slices:
+        if part.moving == "d":
+            slope = slope_along(part, best)
+            question = _power_of_width(
+                f"{at_steps}, {part.name}", f"{slope.num_points} of {len(part.at)} widths resolved"
+            )
+            answers.append(question.answer(Measurement(slope.slope, slope.interval), context))
+    return answers
+
+
+def _power_of_width(where: str, note: str) -> Question:
+    return Question(
+        statement=f"{where}: the best embedding learning rate falls as width^(−1/2), not as width^0 or width^(−1)",
+        source=SOURCE,
+        paper_value=-0.5,
+        claimed=-0.5,
+        rivals=(0.0, -1.0),
+        note=note,
+    )

@@ -1,0 +1,79 @@
+"""The configuration of `vocab_effect` at every tier, and its cells."""
+
+from dataclasses import dataclass
+
+from experiments.common.checks import sorted_values
+from experiments.common.decoder_runs import geometric
+from experiments.common.experiment import CellLanes
+from experiments.common.shape_powers import Slice, slices
+from experiments.width_vocab import config as width_vocab
+from lvp.errors import InputError
+
+
+@dataclass(frozen=True)
+class Config(width_vocab.Config):
+    """`width_vocab` with fixed vocabularies beside m = `vocab_per_width` · d."""
+
+    widths: tuple[int, ...] = (256, 512, 1024, 2048)  # d
+    vocabs: tuple[int, ...] = (2048, 8192, 32768)  # m of the grid
+    token_rows: tuple[str, ...] = ("sqrt",)  # the reading of `width_vocab` that its claims concern
+
+    def __post_init__(self):
+        super().__post_init__()
+        sorted_values(self, "vocabs", positive=True)
+        if len(self.token_rows) > 1:
+            raise InputError(f"token_rows must hold one name, got {', '.join(self.token_rows)}")
+        if not self.slices:
+            raise InputError("widths and vocabs leave no slice of three shapes; add a width or a vocabulary")
+
+    @property
+    def shapes(self) -> list[tuple[int, int]]:
+        """(d, m) of every cell."""
+        return [(d, m) for d in self.widths for m in sorted({*self.vocabs, self.vocab_per_width * d})]
+
+    @property
+    def slices(self) -> list[Slice]:
+        """The sets of shapes along which one of d and m moves."""
+        return slices(self.shapes, self.vocab_per_width)
+
+
+TIERS = {
+    "smoke": Config(
+        corpus="python-docs",
+        slice_bytes=20_000,
+        valid_bytes=4_000,
+        widths=(32, 40, 48),
+        vocabs=(256, 384),
+        rates=geometric(0.004, 0.064, 3),
+        seeds=(0,),
+        context=32,
+        batch=4,
+        steps=20,
+    ),
+    # More text than in `width_vocab`: d 128 at m 4096 must not memorise it within the steps.
+    "laptop": Config(
+        corpus="python-docs",
+        slice_bytes=120_000,
+        valid_bytes=20_000,
+        widths=(32, 64, 128),
+        vocabs=(256, 1024, 4096),
+        rates=geometric(0.002, 0.128, 9)[1:8],
+        context=64,
+        batch=8,
+        steps=1500,
+    ),
+    "gpu": Config(
+        widths=(128, 256, 512, 1024),
+        rates=geometric(2**-11, 2**-3, 9),
+        slice_bytes=2_000_000,
+        valid_bytes=200_000,
+        steps=2000,
+    ),
+    "paper": Config(),
+}
+
+
+def cells(config: Config) -> list[CellLanes]:
+    """One cell per shape, with a lane for every rate and seed."""
+    (rows,) = config.token_rows
+    return [width_vocab.swept_cell(config, f"d {d}, m {m}", rows, d, m) for d, m in config.shapes]

@@ -1,0 +1,94 @@
+"""The cells of `vocab_effect`, and its powers and claims on tables with planted optima."""
+
+from dataclasses import asdict, replace
+
+import numpy as np
+import pytest
+
+from experiments import vocab_effect, width_vocab
+from experiments.common.decoder_runs import geometric
+from experiments.common.shape_powers import joint_powers, slope_along
+from lvp.errors import InputError
+from lvp.training import records
+from lvp.training.records import configuration
+from tests.marking import slow
+
+CONTEXT = {"experiment": "vocab_effect", "tier": "none", "corpus": "none", "commit": "none"}
+CONFIG = replace(vocab_effect.TIERS["laptop"], rates=geometric(0.002, 0.512, 9), steps=100)
+
+
+def planted(config, width_power, vocab_power, rng, noise=0.002, scatter=0.0):
+    """Returns the table of lanes whose best rate on the rows is 0.03 (d/64)^(a+1/2) (m/1024)^b, quadratic in ln η."""
+    rows = []
+    for (d, m), cell in zip(config.shapes, vocab_effect.config.cells(config), strict=True):
+        best = 0.03 / 8 * (d / 64) ** width_power * (m / 1024) ** vocab_power * np.exp(scatter * rng.standard_normal())
+        for lane in cell.lanes:
+            loss = 3 + 0.1 * np.log(lane.learning_rates["embedding"] / best) ** 2 + noise * rng.standard_normal()
+            outcome = {"status": "finished", "train_loss": loss, "curve_steps": [10, 60, 100]}
+            outcome["curve_losses"] = [loss + 2, loss + 1, loss]
+            configured = {"cell": configuration(cell.cell), "lane": asdict(lane)}
+            rows.append({"hash": "", "config": configured, "outcome": outcome, "provenance": {}})
+    return records.table(rows)
+
+
+def test_cells_have_the_same_steps_and_the_lanes_of_width_vocab():
+    config = vocab_effect.TIERS["laptop"]
+    cells = vocab_effect.config.cells(config)
+    assert {c.cell.steps for c in cells} == {config.steps} and len({c.label for c in cells}) == len(cells) == 10
+    assert {(c.cell.model.width, c.cell.model.vocab) for c in cells} >= {(32, 256), (64, 512), (128, 1024)}
+    alike = replace(width_vocab.TIERS["laptop"], rates=config.rates, slice_bytes=config.slice_bytes)
+    theirs = {(c.cell.model.width, c.cell.model.vocab): c for c in width_vocab.config.cells(alike)[:5]}
+    for c in cells:
+        same = theirs.get((c.cell.model.width, c.cell.model.vocab))
+        assert same is None or (same.cell, same.lanes) == (c.cell, c.lanes)
+
+
+@pytest.mark.parametrize(
+    "powers, verdicts",
+    [((-0.5, 0.0), {"supported"}), ((0.0, 0.3), {"contradicted"})],
+)
+def test_planted_powers_are_recovered_and_judged(powers, verdicts):
+    table = planted(CONFIG, *powers, np.random.default_rng(0))
+    claims = vocab_effect.claims.claims(table, CONFIG, CONTEXT)
+    assert claims[0].value == pytest.approx(powers[0], abs=0.03)
+    assert claims[1].value == pytest.approx(powers[1], abs=0.03)
+    assert {claim.verdict for claim in claims[:2]} == verdicts
+    by_statement = {claim.statement: claim.value for claim in claims[2:]}
+    growing = next(value for statement, value in by_statement.items() if "m = 8 d" in statement)
+    assert growing == pytest.approx(sum(powers), abs=0.05)
+    assert sum("m = 1024:" in statement for statement in by_statement) == 1 and len(by_statement) == 4
+
+
+def test_summary_and_figure_read_prefixes_of_the_lanes():
+    table = planted(CONFIG, -0.5, 0.0, np.random.default_rng(0))
+    text = vocab_effect.analysis.summary(table, CONFIG)
+    assert "60 steps" in text and "d = 128" in text and "m = 8 d" in text
+    for rows in (table, table[::7]):
+        figure = vocab_effect.figure.figure(rows, CONFIG, tier="none", corpus="none", partial=None)
+        assert len(figure.axes) == 3
+
+
+@pytest.mark.parametrize("count", [pytest.param(25, id="few"), slow(200)])
+def test_intervals_cover_the_planted_powers(count):
+    rng, inside = np.random.default_rng(2), {"d": 0, "m": 0, "slice": 0}
+    for _ in range(count):
+        table = planted(CONFIG, -0.6, 0.1, rng, noise=0.01, scatter=0.1)
+        best = vocab_effect.analysis.optima(table, CONFIG)
+        fit = joint_powers(CONFIG.shapes, best)
+        for name, power in (("d", -0.6), ("m", 0.1)):
+            low, high = fit.intervals[name]
+            inside[name] += low <= power <= high
+        (growing,) = (part for part in CONFIG.slices if part.name == "m = 8 d")
+        low, high = slope_along(growing, best).interval
+        inside["slice"] += low <= -0.5 <= high
+    least = 0.90 if count > 100 else 0.80
+    assert all(least <= covered / count for covered in inside.values()), inside
+    assert count < 100 or all(covered / count <= 0.98 for covered in inside.values()), inside
+
+
+@pytest.mark.parametrize(
+    "change", [{"token_rows": ("sqrt", "plain")}, {"vocabs": ()}, {"widths": (32,), "vocabs": (256,)}]
+)
+def test_unusable_configurations_are_refused(change):
+    with pytest.raises(InputError, match="token_rows|vocabs"):
+        replace(CONFIG, **change)
