@@ -226,6 +226,7 @@ def test_rotary_positions_have_no_constant(lawful):
         ({"optimizers": "sgd"}, "optimizers must be of adam, lion_a"),
         ({"lowest_rate": "8"}, "must be below highest_rate"),
         ({"num_rates": "2"}, "num_rates must be at least 3"),
+        ({"lowest_rate": "3.99999"}, "gives equal rates"),
         ({"points": "1"}, "points"),
         ({"long_seeds": "0"}, "long_seeds must be at least 1"),
     ],
