@@ -64,6 +64,8 @@ class Config(DecoderRuns):
         if self.lowest_rate >= self.highest_rate:
             raise InputError(f"lowest_rate ({self.lowest_rate}) must be below highest_rate ({self.highest_rate})")
         check_count(self, "num_rates", least=3, most=100)
+        if len(set(geometric(self.lowest_rate, self.highest_rate, self.num_rates))) < self.num_rates:
+            raise InputError(f"num_rates ({self.num_rates}) gives equal rates between lowest_rate and highest_rate")
         check_count(self, "long_seeds")
         check_points(self)
 
@@ -169,10 +171,10 @@ def model(config: Config, setting: Setting) -> DecoderConfig:
 
 def cell(config: Config, setting: Setting) -> Cell:
     """The cell of a setting. Settings that differ in the init std share it."""
-    adam = config.adam
+    lion_a = OptimizerConfig("lion_a", {"b": config.b1, "weight_decay": 0.0})  # as Adam: no decay, the same momentum
     return replace(
         config.cell(model(config, setting), setting.steps),
-        optimizer=adam if setting.optimizer == "adam" else OptimizerConfig(setting.optimizer),
+        optimizer={"adam": config.adam, "lion_a": lion_a}[setting.optimizer],
         measured_steps=measured_steps(config, setting),
         measures=("inputs",),
     )

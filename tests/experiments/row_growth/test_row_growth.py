@@ -18,7 +18,8 @@ from tests.marking import slow
 
 CONFIG = runs.TIERS["laptop"]
 CONTEXT = {"experiment": "row_growth", "tier": "laptop", "corpus": "none", "commit": "none"}
-FIXED, ONE_RATE, LINEAR = "rows grow as √T to a fixed size", "one rate", "rows grow as T to what is added"
+FIXED, LINEAR = "rows grow as √T to a fixed size", "rows grow as T to what is added"
+NO_GROWTH = "steps have a fixed size"
 
 
 def claims(table, config=CONFIG):
@@ -99,7 +100,7 @@ def test_the_planted_law_is_supported_and_its_powers_are_recovered(lawful):
     assert "next: " in made[0].note and made[0].value < 0.1
 
 
-@pytest.mark.parametrize("law", [FIXED, slow(LINEAR), slow(ONE_RATE)])
+@pytest.mark.parametrize("law", [FIXED, slow(LINEAR), slow(NO_GROWTH)])
 def test_another_law_is_not_called_this_law(law):
     """Negative control."""
     table = planted.table_of(CONFIG, law)
@@ -226,6 +227,7 @@ def test_rotary_positions_have_no_constant(lawful):
         ({"optimizers": "sgd"}, "optimizers must be of adam, lion_a"),
         ({"lowest_rate": "8"}, "must be below highest_rate"),
         ({"num_rates": "2"}, "num_rates must be at least 3"),
+        ({"lowest_rate": "3.99999"}, "gives equal rates"),
         ({"points": "1"}, "points"),
         ({"long_seeds": "0"}, "long_seeds must be at least 1"),
     ],

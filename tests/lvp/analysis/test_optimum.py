@@ -220,6 +220,8 @@ def test_optima_pool_the_noise_and_accept_a_grid_per_width():
     assert pooled[0].degrees_of_freedom > optimum(RATES, lanes[0]).degrees_of_freedom
     by_width = optima(np.array([RATES, 2 * RATES, RATES, RATES]), lanes)
     assert by_width[1].rate == pytest.approx(2 * pooled[1].rate)
+    shorter = optima([RATES[1:], *[RATES] * 3], [lanes[0][:, 1:], *lanes[1:]])
+    assert [o.rate for o in shorter] == pytest.approx([o.rate for o in pooled], rel=0.02)
 
 
 BAD = {
