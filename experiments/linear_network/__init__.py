@@ -5,14 +5,13 @@ that network's embedding rate and reads the optimum. The batch is infinite: the 
 of successive tokens. Both matrices have init std d^(−1/2). Adam trains them with η_W = 0.2/d. Adam's ε is so small that
 rare tokens move.
 
-The rows of E enter plain or divided by their root mean square. A scaling argument gives a power of d for each:
+The rows of E enter plain or divided by their root mean square. Two scaling arguments give powers of d
+(docs/theory.md):
 
-- rows plain: t steps of W move a logit by η_W t d times the RMS of a row. With η_W = 0.2/d this is of order 1 if the
-  rows have grown to RMS 1. They grow by η_E t, so η_E ∝ d^0.
-- rows / RMS: a row turns by an angle of order 1 if η_E t equals its initial RMS, so η_E ∝ d^(−1/2).
-
-The first argument leaves out the initial W. The growth of a row also moves a logit by η_E t √d through the initial W.
-This part gives η_E ∝ d^(−1/2) for plain rows too.
+- growth: rows grow from RMS d^(−1/2) to RMS 1, so that t steps of W move a logit by order 1 (plain, d^0). Rows turn by
+  an angle of order 1 (rows / RMS, d^(−1/2)).
+- alignment: the move of a row, aligned with the columns of the initial W, moves a logit by order 1. The logit moves by
+  η_E t √d for plain rows (d^(−1/2)), and by √d times as much for rows / RMS (d^(−1)).
 
     python -m sweeps run linear_network --tier laptop      2 CPU cores
     python -m sweeps run linear_network --tier gpu         one accelerator

@@ -120,14 +120,17 @@ def test_planted_powers_are_recovered_and_judged():
     power = {"plain": 0.0, "normalized": -0.5}
     table = planted(CONFIG, power, 0.0, np.random.default_rng(0))
     claims = linear_network.claims.claims(table, CONFIG, CONTEXT)
-    assert len(claims) == 2 * len(CONFIG.rows) * len(CONFIG.steps)
-    assert {claim.verdict for claim in claims} == {"supported"}
-    assert claims[0].value == pytest.approx(0, abs=0.02) and claims[-2].value == pytest.approx(-0.5, abs=0.02)
-    swapped = planted(CONFIG, {"plain": -0.5, "normalized": 0.0}, 0.3, np.random.default_rng(0))
+    growth, alignment, vocab = claims[::3], claims[1::3], claims[2::3]
+    assert len(growth) == len(vocab) == len(CONFIG.rows) * len(CONFIG.steps)
+    assert {claim.verdict for claim in (*growth, *vocab)} == {"supported"}
+    assert {claim.verdict for claim in alignment} == {"contradicted"}
+    assert growth[0].value == pytest.approx(0, abs=0.02) and growth[-1].value == pytest.approx(-0.5, abs=0.02)
+    swapped = planted(CONFIG, {"plain": -0.5, "normalized": -1.0}, 0.3, np.random.default_rng(0))
     claims = linear_network.claims.claims(swapped, CONFIG, CONTEXT)
-    assert {claim.verdict for claim in claims} == {"contradicted"}
-    assert claims[0].value == pytest.approx(-0.5, abs=0.02)
-    assert claims[1].value == pytest.approx(0.3, abs=0.02)
+    assert {claim.verdict for claim in (*claims[::3], *claims[2::3])} == {"contradicted"}
+    assert {claim.verdict for claim in claims[1::3]} == {"supported"} and claims[1].paper_value == -0.5
+    assert claims[1].value == pytest.approx(-0.5, abs=0.02)
+    assert claims[2].value == pytest.approx(0.3, abs=0.02)
 
 
 @pytest.mark.slow
@@ -160,7 +163,7 @@ def test_summary_and_figure_of_whole_and_partial_tables():
         assert text.count("m = 8 d") == 2
         figure = linear_network.figure.figure(rows, config, tier="none", corpus="none", partial=(len(rows), len(table)))
         assert sum(axes.axison for axes in figure.axes) == 5
-        assert len(linear_network.claims.claims(rows, config, CONTEXT)) == 4
+        assert len(linear_network.claims.claims(rows, config, CONTEXT)) == 6
 
 
 @pytest.mark.parametrize(
