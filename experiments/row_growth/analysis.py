@@ -206,7 +206,8 @@ def summary(table, config: Config) -> str:
     lines += ["", "laws, by the spread that holds 95 % of the settings' constants, without the noise of the optima"]
     for name in sorted(by_law, key=lambda law: (math.isnan(by_law[law].width.value), by_law[law].width.value)):
         law = by_law[name]
-        lines.append(f"{name:<46} ±{law.width.percent()} %, constant {law.constant.text('.2g')}")
+        known = f"±{law.width.percent()} %, constant {law.constant.text('.2g')}"
+        lines.append(f"{name:<46} {known if np.isfinite(law.width.value) else '–'}")
     lines += [
         "",
         "rows, added: RMS of the entries before the last step, at the rate next to the optimum. Flagged optima are in "

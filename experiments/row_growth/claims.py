@@ -31,8 +31,8 @@ def claims(table, config: Config, context) -> list[Claim]:
     made = points(table, config)
     by_law, fitted = spreads(made), exponents(config, made)
     law, rival = by_law[LAW], best_rival(by_law)
-    note = f"half-width of the band of 95 % of the settings; constant {law.constant.text('.2g')}, {law.num_points} "
-    note += f"of {sum(p.added > 0 for p in made)} settings with added positions resolved"
+    note = f"half-width of the band of 95 % of the settings; {law.num_points} of {sum(p.added > 0 for p in made)} "
+    note += f"settings with added positions resolved; constant {law.constant.text('.2g')}"
     if rival is not None:
         better = by_law[rival].width.value < law.width.value
         note += f"; {'better' if better else 'next'}: {rival}, ±{by_law[rival].width.percent()} %"

@@ -224,6 +224,8 @@ TIERS = {
         std_factors=(1.0,),
         positions=("sinusoidal", "rotary"),
         optimizers=("adam",),
+        lowest_rate=0.5,  # 50 steps are too few for rows to grow: the best rate is higher
+        highest_rate=32.0,
         num_rates=4,
         points=4,
     ),

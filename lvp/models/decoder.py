@@ -128,7 +128,7 @@ def decoder(config: DecoderConfig, place: Callable = lambda x, *axes: x) -> Deco
     return Decoder(config, init, apply, head)
 
 
-def first_input(config: DecoderConfig, params: Any, tokens_BT) -> tuple[jax.Array, jax.Array]:
+def first_input(config: DecoderConfig, params: Any, tokens_BT: Any) -> tuple[jax.Array, jax.Array]:
     """(rows_BTD, added_BTD): the token rows as they enter the first block, and what is added to them (positions).
 
     Args:
