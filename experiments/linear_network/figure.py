@@ -4,7 +4,7 @@ import numpy as np
 
 from experiments.common.shape_powers import optima_panel
 from experiments.linear_network.analysis import losses, optima
-from experiments.linear_network.config import ALIGNMENT, GROWING, POWERS, VOCAB_PER_WIDTH, Config, name_of
+from experiments.linear_network.config import GROWING, GROWTH, POWERS, VOCAB_PER_WIDTH, Config, name_of
 from lvp.analysis.figure_style import sheet
 from lvp.analysis.power_laws import Panel, Series
 
@@ -18,7 +18,7 @@ def figure(table, config: Config, *, tier: str, corpus: str, partial):
     for rows in config.rows:
         for steps in config.steps:
             best, title = optima(table, config, rows, steps), f"{name_of(rows)}, {steps} steps"
-            panels.append(optima_panel(config.slices, best, "d", title, {GROWING: POWERS[ALIGNMENT][rows]}))
+            panels.append(optima_panel(config.slices, best, "d", title, {GROWING: POWERS[GROWTH][rows]}))
         over_vocab.append(optima_panel(config.slices, best, "m", title))
     return sheet(
         [*panels, *over_vocab, _loss_panel(table, config, last)],
@@ -29,7 +29,7 @@ def figure(table, config: Config, *, tier: str, corpus: str, partial):
         words=[
             "Legends: the power of d or m with its 95 % interval. Bars: standard errors of resolved optima; "
             "optima with a flag are left out.",
-            f"Dashed: the power of d that the argument of alignment gives, through the optima at {GROWING}.",
+            f"Dashed: the power of d that the argument of growth gives, through the optima at {GROWING}.",
         ],
     )
 
@@ -53,5 +53,5 @@ def _loss_panel(table, config: Config, steps: int) -> Panel:
         series,
         named_ticks=False,
         yscale="linear",
-        ylim=(low - 0.2, low + 3.0),
+        ylim=(low - 0.1, low + 1.5),
     )

@@ -120,17 +120,18 @@ def test_planted_powers_are_recovered_and_judged():
     power = {"plain": 0.0, "normalized": -0.5}
     table = planted(CONFIG, power, 0.0, np.random.default_rng(0))
     claims = linear_network.claims.claims(table, CONFIG, CONTEXT)
-    growth, alignment, vocab = claims[::3], claims[1::3], claims[2::3]
-    assert len(growth) == len(vocab) == len(CONFIG.rows) * len(CONFIG.steps)
-    assert {claim.verdict for claim in (*growth, *vocab)} == {"supported"}
-    assert {claim.verdict for claim in alignment} == {"contradicted"}
-    assert growth[0].value == pytest.approx(0, abs=0.02) and growth[-1].value == pytest.approx(-0.5, abs=0.02)
-    swapped = planted(CONFIG, {"plain": -0.5, "normalized": -1.0}, 0.3, np.random.default_rng(0))
-    claims = linear_network.claims.claims(swapped, CONFIG, CONTEXT)
-    assert {claim.verdict for claim in (*claims[::3], *claims[2::3])} == {"contradicted"}
-    assert {claim.verdict for claim in claims[1::3]} == {"supported"} and claims[1].paper_value == -0.5
-    assert claims[1].value == pytest.approx(-0.5, abs=0.02)
-    assert claims[2].value == pytest.approx(0.3, abs=0.02)
+    growing, held, vocab = claims[::3], claims[1::3], claims[2::3]
+    assert len(growing) == len(vocab) == len(CONFIG.rows) * len(CONFIG.steps)
+    assert {claim.verdict for claim in vocab} == {"supported"} and {claim.verdict for claim in held} == {"contradicted"}
+    assert sum(claim.verdict == "supported" for claim in growing) >= 5  # 1 interval of 20 misses its power
+    assert growing[0].value == pytest.approx(0, abs=0.02) and growing[-1].value == pytest.approx(-0.5, abs=0.02)
+    aligned = planted(CONFIG, {"plain": -0.5, "normalized": -1.0}, 0.3, np.random.default_rng(0))
+    claims = linear_network.claims.claims(aligned, CONFIG, CONTEXT)
+    growing, held, vocab = claims[::3], claims[1::3], claims[2::3]
+    assert {claim.verdict for claim in (*growing, *vocab)} == {"contradicted"}
+    assert sum(claim.verdict == "supported" for claim in held) >= 5
+    assert growing[0].value == pytest.approx(-0.2, abs=0.03)  # the power of d and that of m add up
+    assert held[0].value == pytest.approx(-0.5, abs=0.02) and vocab[0].value == pytest.approx(0.3, abs=0.02)
 
 
 @pytest.mark.slow
@@ -167,8 +168,15 @@ def test_summary_and_figure_of_whole_and_partial_tables():
 
 
 @pytest.mark.parametrize(
-    "change", [{"rates": (0.1,)}, {"rows": ("sqrt",)}, {"steps": (10**7,)}, {"largest": 10}, {"corpus": "wikitext2"}]
+    "change",
+    [
+        {"rates": (0.1,)},
+        {"rows": ("sqrt",)},
+        {"steps": (10**7,)},
+        {"growing_widths": (32, 64)},
+        {"corpus": "wikitext2"},
+    ],
 )
 def test_unusable_configurations_are_refused(change):
-    with pytest.raises(InputError, match="rates|rows|steps|largest|vocab"):
+    with pytest.raises(InputError, match="rates|rows|steps|growing_widths|vocab"):
         dataclasses.replace(CONFIG, **change)

