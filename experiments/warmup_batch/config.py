@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass, fields
 
-from experiments.common.checks import sorted_values
+from experiments.common.checks import check_count, sorted_values
 from experiments.common.decoder_runs import geometric
 from experiments.common.experiment import CellLanes
 from experiments.warmup import config as warmup
@@ -22,6 +22,7 @@ class Config(warmup.Config):
 
     def __post_init__(self):
         super().__post_init__()
+        check_count(self, "batch")
         sorted_values(self, "batches", least=2, positive=True)
         for equal in EQUAL:
             for batch in self.batches:

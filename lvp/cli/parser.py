@@ -133,7 +133,8 @@ def parsed(key: str, value: Any, kind: Any) -> Any:
 
     Args:
       key: names the value in errors.
-      value: a JSON-like value or its text. A list may have brackets. A whole number may be written as 1e3 or 2k.
+      value: a JSON-like value or its text. A list may have brackets, and quotes around parts with commas. A whole
+        number may be written as 1e3 or 2k.
 
     Raises:
       InputError: a value of another type, or a number that is NaN, infinite or above 2^53.
@@ -144,7 +145,8 @@ def parsed(key: str, value: Any, kind: Any) -> Any:
         value = None
     if get_origin(kind) is tuple:
         if isinstance(value, str):
-            value = [part.strip() for part in value.strip("[]() ").split(",") if part.strip()]
+            parts = re.findall(r'"([^"]*)"|([^,]+)', value.strip("[]() "))
+            value = [part for quoted, plain in parts if (part := quoted or plain.strip())]
         if isinstance(value, list | tuple):
             return tuple(parsed(key, part, get_args(kind)[0]) for part in value)
     if isinstance(value, str) and int in (kind, *get_args(kind)):

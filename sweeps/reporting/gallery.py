@@ -99,7 +99,9 @@ def command(sweep: Mapping[str, Any]) -> str:
 
 
 def _text(value: Any) -> str:
-    return ",".join(map(_text, value)) if isinstance(value, list) else "none" if value is None else str(value)
+    if isinstance(value, list):
+        return ",".join(f'"{text}"' if "," in text else text for text in map(_text, value))
+    return "none" if value is None else str(value)
 
 
 def _made(s: Shown) -> str:

@@ -111,7 +111,7 @@ def test_the_page_on_frameworks_lists_the_declarations_of_public_models():
 
 def commands(page) -> list[tuple[str, list[str]]]:
     """(program, words) of the page's command lines."""
-    lines = [line for block in blocks(page, "sh") for line in block.splitlines()]
+    lines = [line for block in blocks(page, "sh") for line in block.replace("\\\n", " ").splitlines()]
     words = [shlex.split(line, comments=True) for line in lines if line.startswith("python -m ")]
     return [(program, rest) for _, _, program, *rest in words]
 

@@ -83,7 +83,7 @@ def test_equal_gaps_support_no_growth():
     ("values", "says"),
     [
         ({"batches": "128"}, "batches needs at least 2"),
-        ({"batches": "128,2048"}, "fewer than 20"),
+        ({"batches": "128,2048"}, "steps=25 must be at least 100"),
         ({"more_seeds": "1,2,3"}, "more_seeds judge what seeds select"),
     ],
 )

@@ -167,7 +167,7 @@ def test_updates_per_matrix_and_per_role(dtype):
 
 def test_updates_take_declarations_and_low_precision():
     params = {"tensor": jnp.ones((2, 3), jnp.bfloat16)}
-    declarations = [roles.Declaration("tensor", "hidden")]
+    declarations = [roles.Declaration("tensor", "hidden", fan_in=(0,))]
     declared = jax.jit(lambda p: measures.updates(p, p, declarations))(params)
     assert list(declared["roles"]) == ["hidden"] and declared["matrices"]["tensor"]["norm"].dtype == jnp.float32
     assert declared["matrices"]["tensor"]["relative"] == 1

@@ -356,7 +356,7 @@ def test_rates_and_decays_must_not_be_negative(factory):
 
 @pytest.mark.parametrize("factory", TURNING)
 def test_neurons_need_an_angle(factory):
-    params = {"head": {"kernel": jnp.ones((2, 3)), "bias": jnp.ones(3)}}
+    params = {"head": {"kernel": jnp.ones((8, 3)), "bias": jnp.ones(3)}}
     with pytest.raises(InputError, match="weight_decay must be above 0.*'head/kernel'"):
         factory(0.1, weight_decay=0.0).init(params)
     factory(0.1, weight_decay=0.0).init({"head": {"bias": jnp.ones(3)}})  # without neurons no angle is needed

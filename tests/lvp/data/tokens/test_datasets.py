@@ -151,8 +151,8 @@ GOOD = {"vocab": 300, "slice_bytes": 5000, "valid_bytes": 500}
 @pytest.mark.parametrize(
     "change, message",
     [
-        ({"vocab": 255}, "vocab=255: .* from 256 up"),
-        ({"vocab": 0}, "from 256 up"),
+        ({"vocab": 255}, "vocab=255: .* at least 256"),
+        ({"vocab": 0}, "at least 256"),
         ({"vocab": 300.0}, "whole number"),
         ({"vocab": True}, "whole number"),
         ({"vocab": 10**6}, r"1000000 is too large: this corpus supports at most \d+"),
@@ -161,7 +161,7 @@ GOOD = {"vocab": 300, "slice_bytes": 5000, "valid_bytes": 500}
         ({"valid_bytes": 1.5}, "valid_bytes=1.5"),
         ({"slice_bytes": 1}, "training text .* too small"),
         ({"valid_bytes": 1}, "validation text .* too small"),
-        ({"spec": "zipf", "vocab": 1}, "from 2 up"),
+        ({"spec": "zipf", "vocab": 1}, "at least 2"),
         ({"spec": "zipf", "slice_bytes": 7}, "7 bytes of zipf are 1 tokens"),
         ({"spec": "nonsense"}, "unknown corpus"),
     ],
