@@ -107,7 +107,7 @@ def _text(value: Any) -> str:
 def _made(s: Shown) -> str:
     """Date, commit, device and duration of a sweep, as text."""
     sources = [row["provenance"] for row in s.rows]
-    commits, devices = (sorted({p[key] for p in sources}) for key in ("commit", "device"))
+    commits, devices = (sorted({p[key] or "unknown" for p in sources}) for key in ("commit", "device"))
     packing, minutes = s.sweep["packing"], s.sweep["wall_seconds"] / 60
     workers = f"{packing['workers']} workers of {packing['threads']} thread{'s' * (packing['threads'] > 1)}"
     where = s.sweep.get("machine", ", ".join(devices))  # older results do not name the processor

@@ -75,6 +75,11 @@ def test_the_page_depends_on_records_claims_and_committed_results():
         assert gallery.page([changed], place) != before
 
 
+def test_records_of_a_directory_without_git_have_an_unknown_commit():
+    unknown = shown(rows=[{"provenance": {"commit": None, "device": "cpu"}}])
+    assert "commit unknown, on cpu" in gallery.page([unknown], results.GALLERY.parent)
+
+
 def test_an_experiment_without_a_paper_is_shown():
     ours = dataclasses.replace(shown().experiment, paper="", answers=())
     page = gallery.page([shown(experiment=ours)], results.GALLERY.parent)
