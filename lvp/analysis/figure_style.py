@@ -109,8 +109,8 @@ def save(figure: "Figure", stem: str | Path) -> tuple[Path, Path]:
     """
     stem = Path(stem)
     png, svg = (stem.with_name(stem.name + suffix) for suffix in _METADATA)
-    save_as(figure, png)
     save_as(figure, svg)
+    save_as(figure, png)  # last: `same_picture` reads it to decide whether both files are up to date
     return png, svg
 
 

@@ -222,10 +222,10 @@ results.draw(Manifest.read(out), say=lambda *_: None)
 
 @pytest.mark.parametrize("files", [*(pytest.param(count, marks=pytest.mark.slow) for count in (0, 1)), 2])
 def test_a_killed_drawing_is_completed_by_the_next_call(files, finished, tmp_path):
-    """`files`: how many of table.csv, figure.png and figure.svg have been written when the process is killed."""
+    """`files`: how many of table.csv, figure.svg and figure.png have been written when the process is killed."""
     out = tmp_path / "out"
     shutil.copytree(finished[0], out)
-    drawn = [out / name for name in ("table.csv", "figure.png", "figure.svg")]
+    drawn = [out / name for name in ("table.csv", "figure.svg", "figure.png")]
     whole, records_before = [path.read_bytes() for path in drawn], times(out)
     for path in drawn:
         path.write_bytes(b"older")
