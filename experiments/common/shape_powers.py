@@ -16,7 +16,7 @@ QUANTITIES = {"d": "width d", "m": "vocabulary m"}
 class Slice(NamedTuple):
     """Shapes along which one quantity moves."""
 
-    name: str  # what is held: "m = 256", "m = 8 d" or "d = 64"
+    name: str  # the condition that the shapes share: "m = 256", "m = 8 d" or "d = 64"
     moving: str  # "d" or "m"
     values: tuple[int, ...]  # of the moving quantity, increasing
     at: tuple[int, ...]  # indices of the shapes

@@ -41,7 +41,7 @@ class Config(DecoderRuns):
     micro_batches: int = 8  # parts of a batch, for memory
     steps: int = 62_000  # 65 B tokens
     rate: float = 3e-4  # not stated: a usual value
-    rates: tuple[float, ...] = ()  # rates of which the best at √d replaces `rate`; none: `rate` is not tuned
+    rates: tuple[float, ...] = ()  # candidates: the best at ratio √d replaces `rate`; empty: `rate` is not tuned
     selecting_seeds: tuple[int, ...] = ()  # seeds that select the rate
     powers: tuple[float, ...] = (0.0, 0.25, 0.5, 0.75, 1.0)  # ratios: √d to these powers
     beyond: tuple[float, ...] = (2.0, 4.0)  # further ratios: √d times these

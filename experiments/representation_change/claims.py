@@ -11,7 +11,7 @@ from lvp.analysis.claims import Claim, Question, refusal
 from lvp.analysis.measurement import Measurement
 
 SOURCE = "Kosson et al. 2024, figure 4"
-OTHER_SNR = "φ here is of all hidden matrices as one vector; the paper's is of the weights of one neuron"
+OTHER_SNR = "here φ is computed over all hidden matrices together; the paper computes φ per neuron"
 
 
 def claims(table, config: Config, context) -> list[Claim]:
@@ -55,7 +55,7 @@ def _figure_4(table, config: Config) -> Iterator[tuple[Question, Measurement, st
             source=SOURCE,
             paper_value="< 0",
             claimed=(-np.inf, 0),
-            note=f"mean cosine after the first {SETTLED:.0%} of the steps, hidden matrices as one vector; the paper "
+            note=f"mean cosine after the first {SETTLED:.0%} of the steps, all hidden matrices together; the paper "
             "shows one layer",
         )
         yield question, Measurement.over_seeds(settled(rows, config, "alignment")), ""

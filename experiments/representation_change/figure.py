@@ -32,7 +32,7 @@ def figure(table, config: Config, *, tier: str, corpus: str, partial):
         words=[
             "Markers: Monte Carlo with standard errors, mostly smaller than the marker. RRC² = E[Δy²]/E[y²] under "
             "normalised gradient descent (equation 7).",
-            "Over training: all hidden matrices as one vector, means over seeds, bands from the lowest to the highest "
+            "Over training: all hidden matrices together, means over seeds, bands from the lowest to the highest "
             "seed. Estimates of φ below zero are not drawn.",
         ],
     )

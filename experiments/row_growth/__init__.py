@@ -1,10 +1,10 @@
-"""Is the best embedding rate the one with which rows grow to the size of what is added to them?
+"""Does the best embedding rate let the rows grow to the size of the positions?
 
 Adam's steps are like signs times the rate. A row that takes T such steps in random directions grows to about η_E √T per
 entry, and enters the model as s · η_E √T, with s the factor on the rows. The law says that at the best constant rate
-this is the RMS of what is added to the rows (positions), up to one constant:
+this is the RMS of the positions that the model adds to the rows, up to one constant:
 
-    η_E · s · √T / RMS(added) = constant within ±25 %
+    η_E · s · √T / RMS(positions) = constant within ±25 %
 
 The sweep changes one factor at a time: width, row factor, horizon, amplitude of the positions, init std of the rows,
 kind of positions, optimizer. Other laws are compared on the same optima.
@@ -21,7 +21,7 @@ __all__ = ["EXPERIMENT", "TIERS", "Config"]
 
 EXPERIMENT = Experiment(
     name="row_growth",
-    question="is the best embedding rate the one with which rows grow to the size of what is added to them?",
+    question="does the best embedding rate let the rows grow to the size of the positions?",
     tiers=TIERS,
     cells=config.cells,
     summary=analysis.summary,

@@ -49,7 +49,7 @@ class Point:
     steps: int  # T; the setting's own, or that of a prefix
     optimum: analysis.Optimum
     rows: float  # RMS of the rows as they enter before the last of these steps, at the rate next to the optimum
-    added: float  # RMS of what is added to them then; 0 for rotary positions, NaN if unknown
+    added: float  # RMS of the positions at that step; 0 for rotary positions, NaN if unknown
 
     @property
     def quantities(self) -> dict[str, float]:
@@ -61,7 +61,7 @@ class Point:
 
     @property
     def constant(self) -> Measurement:
-        """η_E s √T / RMS(added), with the interval of the optimum; unknown if nothing is added."""
+        """η_E s √T / RMS(positions), with the interval of the optimum; unknown if nothing is added."""
         if not self.added > 0:
             return Measurement(math.nan, None)
         unit = self.setting.row_factor * math.sqrt(self.steps) / self.added
@@ -108,7 +108,7 @@ def _points(table, config: Config, read: Sequence[tuple[Setting, int]]) -> list[
 
 
 def inputs_over_steps(rows, config: Config, setting: Setting, rate: float) -> np.ndarray:
-    """RMS [2, measured steps] of the rows and of what is added, before each step, at the rate next to `rate`.
+    """RMS [2, measured steps] of the rows and of the positions, before each step, at the rate next to `rate`.
 
     It is the mean over seeds, from the rows of a setting; NaN if no lane of this rate finished.
     """

@@ -21,13 +21,13 @@ NAMES = {
     "width": "the width, with the row factor held",
     "steps": "the number of steps",
     "row factor": "the factor on the rows",
-    "added": "the RMS of what is added to the rows",
+    "added": "the RMS of the positions",
     "σ_E √d": "the init std of the rows",
 }
 
 
 def claims(table, config: Config, context) -> list[Claim]:
-    """Whether η_E s √T / RMS(added) is one constant, the power of every factor, and other optimizers' constants."""
+    """Whether η_E s √T / RMS(positions) is constant, the power of every factor, and other optimizers' constants."""
     made = points(table, config)
     by_law, fitted = spreads(made), exponents(config, made)
     law, rival = by_law[LAW], best_rival(by_law)
@@ -38,7 +38,7 @@ def claims(table, config: Config, context) -> list[Claim]:
         note += f"; {'better' if better else 'next'}: {rival}, ±{by_law[rival].width.percent()} %"
     answers = [
         Question(
-            statement="η_E s √T / RMS(added) at the best rate is one constant within "
+            statement="η_E s √T / RMS(positions) at the best rate is constant within "
             f"±{config.tolerance:.0%} over all settings",
             source=SOURCE,
             paper_value=f"≤ {config.tolerance:g}",

@@ -69,7 +69,7 @@ def figure(table, config: Config, *, tier: str, corpus: str, partial):
             _growth(table, config, made),
             _losses(table, config),
         ],
-        title="Is the best embedding rate the one with which rows grow to the size of what is added to them?",
+        title="Does the best embedding rate let the rows grow to the size of the positions?",
         tier=tier,
         corpus=corpus,
         partial=partial,
@@ -92,7 +92,7 @@ def _constants(made: Sequence[Point], config: Config) -> Ranges:
         f"constant of every setting; grey: common constant ±{config.tolerance:.0%}",
         [p.setting.label for p in shown],
         [p.constant for p in shown],
-        "best η_E · s · √T / RMS(added)",
+        "best η_E · s · √T / RMS(positions)",
         [not p.optimum.resolved for p in shown],
         Measurement(law.value, ends),
     )
@@ -138,7 +138,7 @@ def _horizons(table, config: Config) -> Panel:
             label = f"d {width}, runs of T {steps}"
             series.append(Series(label, [p.steps for p in read], values, error=ends, fitted=values))
     title = "constant over the horizon; lines: prefixes of the same runs"
-    return Panel(title, "steps T", "best η_E · s · √T / RMS(added)", series, named_ticks=False, ordered=True)
+    return Panel(title, "steps T", "best η_E · s · √T / RMS(positions)", series, named_ticks=False, ordered=True)
 
 
 def _growth(table, config: Config, made: Sequence[Point]) -> Panel:
@@ -153,7 +153,7 @@ def _growth(table, config: Config, made: Sequence[Point]) -> Panel:
         if np.isfinite([rows, added]).all():
             steps = np.array(measured_steps(config, setting)) + 1
             series.append(Series(f"rows, d {setting.width}", steps, rows, line=True, predicted=added))
-    title = "size of the rows as they enter, near the best rate; dashed: what is added"
+    title = "size of the rows as they enter, near the best rate; dashed: positions"
     return Panel(title, "step", "RMS of the entries", series, named_ticks=False, ordered=True)
 
 

@@ -17,7 +17,7 @@ QUANTITIES = {
     "width": "d",
     "steps": "T",
     "row factor": "s",
-    "added": "RMS(added)",
+    "added": "RMS(positions)",
     "σ_E √d": "σ_E √d",
     "initial rows": "s σ_E",
     "input": "RMS(input at the start)",
@@ -25,12 +25,12 @@ QUANTITIES = {
 _RANDOM_WALK = {"row factor": -1.0, "steps": -0.5}
 # Law → powers of the quantities that the best rate follows. The first is the law under test.
 LAWS: Mapping[str, Mapping[str, float]] = {
-    "rows grow as √T to what is added": _RANDOM_WALK | {"added": 1.0},
+    "rows grow as √T to the positions": _RANDOM_WALK | {"added": 1.0},
     "rows grow as √T to a fixed size": _RANDOM_WALK,
     "rows grow as √T to their initial size": _RANDOM_WALK | {"initial rows": 1.0},
     "rows grow as √T to the initial input": _RANDOM_WALK | {"input": 1.0},
-    "rows grow as T to what is added": {"row factor": -1.0, "steps": -1.0, "added": 1.0},
-    "steps are a part of what is added": {"row factor": -1.0, "added": 1.0},
+    "rows grow as T to the positions": {"row factor": -1.0, "steps": -1.0, "added": 1.0},
+    "steps are a part of the positions": {"row factor": -1.0, "added": 1.0},
     "steps have a fixed size": {"row factor": -1.0},
     "width^(−1/2)": {"width": -0.5},
     "one rate": {},

@@ -109,8 +109,11 @@ def save(figure: "Figure", stem: str | Path) -> tuple[Path, Path]:
     """
     stem = Path(stem)
     png, svg = (stem.with_name(stem.name + suffix) for suffix in _METADATA)
-    save_as(figure, svg)
-    save_as(figure, png)  # last: `same_picture` reads it to decide whether both files are up to date
+    # A second drawing can move the layout: the PNG is drawn first, as in `same_picture`. It is written last, because
+    # `same_picture` reads it to decide whether both files are up to date.
+    images = {path: _drawn(figure, path.suffix) for path in (png, svg)}
+    for path in (svg, png):
+        _write(path, images[path])
     return png, svg
 
 
@@ -146,12 +149,22 @@ def same_picture(figure: "Figure", path: str | Path) -> bool:
 
 def save_as(figure: "Figure", path: str | Path) -> None:
     """Writes a .png or .svg file as `save` does. Raises InputError if the suffix is another or the path unwritable."""
+    path = picture(path)
+    _write(path, _drawn(figure, path.suffix))
+
+
+def _drawn(figure: "Figure", suffix: str) -> bytes:
+    """The content of a .png or .svg file."""
     import matplotlib
 
-    path, image = picture(path), io.BytesIO()
+    image = io.BytesIO()
     with matplotlib.rc_context(STYLE):
-        figure.savefig(image, format=path.suffix[1:], dpi=160, metadata=_METADATA[path.suffix])
+        figure.savefig(image, format=suffix[1:], dpi=160, metadata=_METADATA[suffix])
+    return image.getvalue()
+
+
+def _write(path: Path, image: bytes) -> None:
     try:
-        write_whole(path, image.getvalue())
+        write_whole(path, image)
     except OSError as error:
         raise InputError(f"cannot write {path}: {error.strerror}") from None

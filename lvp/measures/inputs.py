@@ -8,7 +8,7 @@ from lvp.measures.arrays import norm, wide
 
 
 def input_sizes(rows: Any, added: Any) -> dict:
-    """The RMS of the entries of token rows and of what is added to them.
+    """The RMS of the entries of token rows and of the positions added to them.
 
     Args:
       rows: [B, T, D], the token rows as they enter the first block. added: [B, T, D], zeros if nothing is added.

@@ -129,7 +129,7 @@ def decoder(config: DecoderConfig, place: Callable = lambda x, *axes: x) -> Deco
 
 
 def first_input(config: DecoderConfig, params: Any, tokens_BT: Any) -> tuple[jax.Array, jax.Array]:
-    """(rows_BTD, added_BTD): the token rows as they enter the first block, and what is added to them (positions).
+    """(rows_BTD, added_BTD): the token rows as they enter the first block, and the positions added to them.
 
     Args:
       params: as `Decoder.init` returns them. tokens_BT: token indices.

@@ -18,7 +18,7 @@ from tests.marking import slow
 
 CONFIG = runs.TIERS["laptop"]
 CONTEXT = {"experiment": "row_growth", "tier": "laptop", "corpus": "none", "commit": "none"}
-FIXED, LINEAR = "rows grow as √T to a fixed size", "rows grow as T to what is added"
+FIXED, LINEAR = "rows grow as √T to a fixed size", "rows grow as T to the positions"
 NO_GROWTH = "steps have a fixed size"
 
 

@@ -1,4 +1,4 @@
-"""The recorded RMS of token rows and of what is added to them equals a direct calculation."""
+"""The recorded RMS of token rows and of the positions added to them equals a direct calculation."""
 
 import dataclasses
 
