@@ -15,6 +15,7 @@ FILE = "speed.json"  # in the cache directory: machine → Speed
 # Model FLOP/s of a worker without a measurement, for small float32 models.
 ASSUMED_FLOPS = {"cpu": 9.0e10, "accelerator": 2.0e13}
 ASSUMED_START, ASSUMED_COMPILE = 15.0, 6.0  # seconds
+NEAR = 3  # powers of two in the number of parameters
 
 
 @dataclass(frozen=True)
@@ -26,12 +27,17 @@ class Speed:
     compile_seconds: float | None = None  # seconds in which a worker compiles a cell and loads its data
 
     def flops_of(self, cell: Any) -> float | None:
-        """FLOP/s of a worker on a cell, from the measured cell of the same class and the nearest size. None without
-        such a measurement."""
+        """FLOP/s of a worker on a cell, from the measured cell of the same class and the nearest size.
+
+        None without a measured cell within a factor 2^`NEAR` in parameters: small programs reach a small part of the
+        FLOP/s of large ones.
+        """
         name, _, size = kind_of(cell).partition("/")
-        known = {key: value for key, value in self.flops.items() if key.partition("/")[0] == name}
-        near = min(known, key=lambda key: abs(int(key.partition("/")[2]) - int(size)), default=None)
-        return None if near is None else known[near]
+        distances = {
+            key: abs(int(key.partition("/")[2]) - int(size)) for key in self.flops if key.partition("/")[0] == name
+        }
+        near = min(distances, key=distances.__getitem__, default=None)
+        return None if near is None or distances[near] > NEAR else self.flops[near]
 
 
 def kind_of(cell: Any) -> str:

@@ -3,6 +3,7 @@
 from dataclasses import replace
 
 from lvp.parallel.sharding import mesh_sizes
+from sweeps.driver.forecast import duration
 from sweeps.driver.manifest import Manifest
 from sweeps.worker.tasks import task_for
 from sweeps.worker.worker import Settings
@@ -46,7 +47,8 @@ def measured(manifest: Manifest, executor, options, settings: Settings, cores: i
         # Ray may know a GPU that JAX cannot use.
         cpu = replace(settings, accelerator=False)
         threads, base["measured"] = _cpu_threads(manifest, executor, cpu, trained, cores)
-        say(_in_words(base["measured"], f"{cores // threads}x{threads}"))
+        chosen = f"{cores // threads}x{threads}"
+        say(_in_words(base["measured"], chosen, _training_seconds(manifest, trained, base["measured"][chosen])))
     return base | {
         "workers": max(1, cores // threads),
         "threads": threads,
@@ -76,10 +78,27 @@ def _on_a_mesh(manifest: Manifest, executor, options, settings: Settings) -> dic
     }
 
 
-def _in_words(speeds: dict[str, float], chosen: str) -> str:
-    """The message about the measured packings ("WORKERSxTHREADS" → lane-steps per second) and the chosen packing."""
+def _in_words(speeds: dict[str, float], chosen: str, seconds: float) -> str:
+    """The message about the measured packings ("WORKERSxTHREADS" → lane-steps per second), the chosen packing and its
+    expected seconds of training."""
     options = [f"{_workers(name)} do {speed:.0f} lane-steps per second" for name, speed in speeds.items()]
-    return f"measured: {', '.join(options)}; this sweep uses {_workers(chosen)}"
+    return f"measured: {', '.join(options)}; this sweep uses {_workers(chosen)}: {duration(seconds)} of training"
+
+
+def _training_seconds(manifest: Manifest, trained: list[int], speed: float) -> float:
+    """Seconds of training of all lanes, if each cell has the FLOP/s of the most expensive cell, which was measured.
+
+    Args:
+      trained: indices of the trained cells.
+      speed: lane-steps per second of all workers on the most expensive cell.
+    """
+    measured_cell = manifest.cells[_most_expensive(manifest, trained)].cell
+    flops = sum(len(manifest.cells[i].lanes) * manifest.cells[i].cell.flops_per_lane for i in trained)
+    return flops / (speed * measured_cell.flops_per_lane / measured_cell.steps)
+
+
+def _most_expensive(manifest: Manifest, trained: list[int]) -> int:
+    return max(trained, key=lambda i: manifest.cells[i].cell.flops_per_lane)
 
 
 def _workers(packing: str) -> str:
@@ -90,7 +109,7 @@ def _workers(packing: str) -> str:
 def _cpu_threads(manifest: Manifest, executor, settings: Settings, trained: list[int], cores: int) -> tuple[int, dict]:
     """Measures `cores` workers with one thread each, and one worker with `cores` threads, on the most expensive trained
     cell. Returns the faster number of threads and both speeds. The compile cache keeps the programs for the sweep."""
-    most_expensive = max(trained, key=lambda i: manifest.cells[i].cell.flops_per_lane)
+    most_expensive = _most_expensive(manifest, trained)
     speeds = {}
     for threads, workers in ((1, cores), (cores, 1)):
         answers = executor.probe(replace(settings, threads=threads), [("measure", most_expensive, [1])], workers)

@@ -1,6 +1,7 @@
 """The forecast, the measured speed that it uses, and the messages about packing and progress."""
 
 import dataclasses
+from types import SimpleNamespace
 
 import pytest
 
@@ -55,6 +56,8 @@ def test_the_measured_cell_of_the_nearest_size_gives_the_speed(cells):
     speed = calibration.Speed({f"Cell/{size + 1}": 1.0, f"Cell/{size + 3}": 2.0, f"ImageCell/{size}": 3.0})
     assert speed.flops_of(cell) == 1.0
     assert calibration.Speed({f"ImageCell/{size}": 3.0}).flops_of(cell) is None
+    assert calibration.Speed({f"Cell/{size - 3}": 4.0}).flops_of(cell) == 4.0
+    assert calibration.Speed({f"Cell/{size - 4}": 4.0}).flops_of(cell) is None
 
 
 def test_a_damaged_file_of_speeds_is_ignored(tmp_path, monkeypatch):
@@ -78,10 +81,18 @@ def test_a_dry_run_has_the_errors_of_a_run(corpus, tmp_path, monkeypatch):
 
 
 def test_the_message_about_the_measured_packing():
-    assert packing._in_words({"2x1": 734.2, "1x2": 611.0}, "2x1") == (
+    assert packing._in_words({"2x1": 734.2, "1x2": 611.0}, "2x1", 600.0) == (
         "measured: 2 workers of 1 thread do 734 lane-steps per second, 1 worker of 2 threads do 611 lane-steps per "
-        "second; this sweep uses 2 workers of 1 thread"
+        "second; this sweep uses 2 workers of 1 thread: 10 min of training"
     )
+
+
+def test_training_seconds_follow_from_the_speed_of_the_most_expensive_cell():
+    small, large = (SimpleNamespace(flops_per_lane=flops, steps=steps) for flops, steps in ((100.0, 10), (400.0, 20)))
+    cells = [SimpleNamespace(cell=small, lanes=["a", "b", "c"]), SimpleNamespace(cell=large, lanes=["d", "e"])]
+    # 5 lane-steps per second of 20 FLOPs each are 100 FLOP/s. All lanes have 3 · 100 + 2 · 400 FLOPs.
+    assert packing._training_seconds(SimpleNamespace(cells=cells), [0, 1], 5.0) == pytest.approx(11.0)
+    assert packing._training_seconds(SimpleNamespace(cells=cells), [0], 5.0) == pytest.approx(6.0)
 
 
 def test_the_text_of_the_progress_bar():
