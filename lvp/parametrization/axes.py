@@ -22,8 +22,8 @@ PyTorch and optax define it: a step shrinks a parameter by rate · λ. A factor 
 Sources:
 
 - completep: Dey et al. 2025 (arXiv 2505.01618), Table 1 at α = 1, and the code of EleutherAI/nanoGPT-mup, branch
-  completep. The table gives the final norm the base's settings; here it takes the row of the role "vector", which
-  differs in ε only.
+  completep. The table gives the final norm the base's settings. Here it takes the row of the role "vector", which has
+  another ε, and under depth_mup another rate.
 - depth_mup: the same table at α = 1/2, which is the depth-μP of Yang et al. 2023 (arXiv 2310.02244) for Adam.
 - sqrt: Malladi et al. 2022 (arXiv 2205.10287), the square root scaling rule of Adam.
 - sqrt_rate: nanochat (`scripts/base_train.py`) scales the rates alone.
@@ -39,7 +39,8 @@ Sources:
 - independent_inverse_width: Qiu et al. 2025 (arXiv 2512.05620): a decay per step, independent of the rate, ∝ d⁻¹.
 
 The factors on ε hold for parameters without a forward multiplier. A forward multiplier A makes the gradient and ε A
-times as large, so a scaled ε also takes the ratio of the forward multipliers; √-scaled λ does for the same reason.
+times as large, so a scaled ε also takes the ratio of the forward multipliers. The λ of sqrt_width takes this ratio for
+the same reason.
 The module uses no jax.
 """
 
@@ -230,7 +231,7 @@ def ratio(base: Shape, target: Shape, axis: str, name: str, required: bool) -> f
     old, new = getattr(base, size), getattr(target, size)
     if old is not None and new is not None:
         return new / old
-    if name != "none" and (required or old is not new):
+    if name != "none" and (required or (old, new) != (None, None)):
         missing = "base" if old is None else "target"
         raise InputError(
             f"{axis} rule {name!r} needs the {missing}'s {size}: give it, or choose rule 'none' for axis {axis}"

@@ -10,8 +10,9 @@ import optax
 import pytest
 
 from lvp import optim
+from lvp.coordinates import growth
 from lvp.errors import InputError
-from lvp.models.configs import DecoderConfig
+from lvp.models.configs import DecoderConfig, forward_multipliers
 from lvp.models.decoder import decoder
 from lvp.parametrization import Shape
 
@@ -19,6 +20,11 @@ VOCAB, CONTEXT = 40, 8
 BASE = Shape(width=16, vocab=VOCAB, depth=1, batch=64, tokens=6400)
 TARGET = Shape(width=32, vocab=VOCAB, depth=4, batch=128, tokens=25600)
 TOKENS = jax.random.randint(jax.random.key(1), (4, CONTEXT + 1), 0, VOCAB)
+
+
+def model_of(table, layers=1):
+    form = {"context": CONTEXT, "head_dim": 8, "positions": "rotary"}
+    return decoder(DecoderConfig(table.vocab, table.width, layers=layers, **form, **forward_multipliers(table)))
 
 
 def test_every_parameter_gets_its_settings():
@@ -131,6 +137,46 @@ def test_the_decoder_multiplies_its_residual_branches():
     assert not np.allclose(of_half(params, TOKENS), of_plain(params, TOKENS), rtol=1e-2)
     with pytest.raises(InputError, match="branch_multiplier must be a finite number above zero, got 0.0"):
         DecoderConfig(VOCAB, 16, branch_multiplier=0.0, **form)
+
+
+def depth_check(name):
+    """Coordinate check over the depth instead of the width, for a decoder of width 32."""
+    width, base = 32, Shape(32, VOCAB, 2)
+    scaled = functools.cache(
+        lambda depth: optim.transfer(
+            base=base, target=Shape(width, VOCAB, depth), rule="mup", axes={"depth": name}, learning_rate=0.01
+        )
+    )
+
+    def activations(params, tokens, depth):
+        model = model_of(scaled(depth).table, depth)
+        hidden, inputs = model.apply(params, tokens[:, :-1], capture=True)
+        logits = hidden.reshape(-1, width) @ model.head(params)
+        return {"hidden": hidden, "logits": logits}
+
+    def loss(activations, tokens):
+        logits = jax.nn.log_softmax(activations["logits"])
+        return -jnp.mean(jnp.take_along_axis(logits, tokens[:, 1:].reshape(-1, 1), axis=1))
+
+    return growth.check(
+        lambda key, depth: model_of(scaled(depth).table, depth).init(
+            key, {row.role: row.init_std for row in scaled(depth).table.rows}
+        ),
+        activations,
+        (2, 4, 8, 16),
+        loss=loss,
+        optimizer=scaled,
+        batch=TOKENS,
+        steps=4,
+        seeds=4,
+    )
+
+
+@pytest.mark.slow
+def test_the_coordinate_check_over_depth():
+    checked = {name: depth_check(name) for name in ("completep", "none")}
+    slopes = {name: abs(c["hidden", "change"].fit.slope) for name, c in checked.items()}
+    assert slopes["completep"] < 0.15 and slopes["completep"] < slopes["none"]
 
 
 def test_schedules_and_independent_decay():

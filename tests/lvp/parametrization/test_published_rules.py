@@ -4,6 +4,7 @@ import math
 
 import pytest
 
+from lvp.coordinates import decoder as of_decoder
 from lvp.parametrization import RULES, table
 from lvp.parametrization.rules import PAPER_RULES
 
@@ -52,3 +53,14 @@ def test_nanochat_is_no_rule_for_adam():
         made = table("nanochat", width=width, vocab=4096, base_width=768)
         assert made["embedding"].lr_multiplier == made["output"].lr_multiplier == math.sqrt(768 / width)
         assert made["hidden"].lr_multiplier == 1.0
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("rule", ["completep", "umup", "sp_embedding_width"])
+def test_the_coordinate_check(rule):
+    checked = of_decoder.check(rule, widths=(32, 64, 128), vocab=256, layers=1, seeds=3)
+    grown = {(growth.activation, growth.quantity) for growth in checked.alarms if growth.verdict == "grows"}
+    if rule == "sp_embedding_width":  # negative control: SP's hidden rate does not fall with the width
+        assert ("block_0/mlp/down", "change") in grown
+    else:
+        assert not checked.alarms, str(checked)
