@@ -93,7 +93,7 @@ def test_a_mixed_sweep_runs_resumes_and_reports(mixed, monkeypatch, tmp_path, ca
 
 def test_only_trained_cells_are_measured():
     """Threads are measured on a CPU, lanes per program on an accelerator."""
-    asked = []
+    asked, said = [], []
 
     def probe(platform):
         def answer(settings, calls, workers=1):
@@ -104,11 +104,11 @@ def test_only_trained_cells_are_measured():
         return SimpleNamespace(probe=answer, accelerators=lambda: 1)
 
     def pack(platform, planned, **options):
-        entries = [SimpleNamespace(label=c.label, cell=c.cell) for c in planned]
         options = Options(**options)
         asked.clear()
-        manifest = SimpleNamespace(cells=entries)
-        return packing.measured(manifest, probe(platform), options, Settings(), 2, lambda *_: None)
+        said.clear()
+        manifest = SimpleNamespace(cells=planned)
+        return packing.measured(manifest, probe(platform), options, Settings(), 2, said.append)
 
     planned = cells(Config())
     on_gpu = pack("gpu", planned)
@@ -119,5 +119,7 @@ def test_only_trained_cells_are_measured():
     on_cpu = pack("cpu", planned)
     assert on_cpu["lanes_per_program"] == {"sums": 1, "runs": 1} and {c[1] for c in asked} == {1}
     assert set(on_cpu["measured"]) == {"2x1", "1x2"}
+    # Three lanes of 6 steps at 2 lane-steps per second. The calculation has no training time.
+    assert len(said) == 1 and said[0].endswith("this sweep uses 2 workers of 1 thread: 9 s of training")
     for platform in ("cpu", "gpu"):  # a calculation alone is not measured
         assert pack(platform, planned[:1])["lanes_per_program"] == {"sums": 1} and not asked
