@@ -25,12 +25,13 @@ from tests.faults.conftest import SMALL
 from tests.faults.damage import contents
 from tests.faults.ledger import record
 from tests.faults.watching import Watched, refused, times
+from tests.marking import slow
 from tests.sweeps.running import outcomes
 
 # --- kills -------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("which", ["first", "last"])
+@pytest.mark.parametrize("which", ["first", slow("last")])
 def test_a_killed_run_is_continued(small, undisturbed, tmp_path, monkeypatch, which):
     """The run is killed at its first fsync, which is that of manifest.json, and at its last kill point."""
     whole, points = undisturbed

@@ -55,6 +55,7 @@ def test_a_diverging_lane_changes_no_bit_of_the_other_lanes(pack, data):
     assert not wrong
 
 
+@pytest.mark.slow
 def test_diverging_lanes_change_no_bit_of_the_only_finite_lane(pack, data):
     lanes = [lane(0.01, 0), lane(0.02, 1), lane(0.03, 2)]
     outcomes, states = trained(pack, lanes, data)

@@ -51,7 +51,7 @@ def losses(config, rates, stds):
     return np.asarray(program(config)(rates, stds))
 
 
-@pytest.mark.parametrize("role", ["embedding", slow("hidden"), "output"])
+@pytest.mark.parametrize("role", ["embedding", slow("hidden"), slow("output")])
 @pytest.mark.parametrize("factor", [3.0, *(slow(x) for x in (0.25, WIDTH**0.5))])
 def test_a_multiplier_is_the_inverse_of_init_and_rate_under_adam(role, factor):
     stds = dict.fromkeys(roles.ROLES, STD)

@@ -93,7 +93,7 @@ def test_one_step_per_token_under_assumption_2():
     assert np.all(deviation[:4] > 8)
 
 
-@pytest.mark.parametrize(("d", "m", "draws"), [slow(96, 8, 12000), (32, 1024, 30)])
+@pytest.mark.parametrize(("d", "m", "draws"), [slow(96, 8, 12000), slow(32, 1024, 30), (16, 256, 100)])
 def test_one_step_over_all_tokens(d, m, draws):
     """For m ≪ d and m ≫ d, with rates and scales that differ from one and from each other."""
     setting = dict(learning_rate_embedding=0.3, learning_rate_output=0.02, sigma_embedding=0.5, sigma_output=0.1)

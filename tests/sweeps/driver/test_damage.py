@@ -43,6 +43,7 @@ def test_a_record_under_another_lanes_name_is_damaged(copy):
     assert [str(second) in problem for problem in copy.rename_damaged()] == [True]
 
 
+@pytest.mark.slow
 def test_resume_repairs_damaged_files(copy, command, command_here, finished):
     cut_one, flipped = sorted(copy.out.glob("records/*.jsonl"))[:2]
     cut_one.write_bytes(cut_one.read_bytes()[:200])

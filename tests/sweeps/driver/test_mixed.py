@@ -74,13 +74,16 @@ def test_a_mixed_sweep_runs_resumes_and_reports(mixed, monkeypatch, tmp_path, ca
     assert all(table.loc[table["sum"].isna(), c].notna().all() for c in ("train_loss", "valid_loss", "lane.seed"))
     assert "7 of 7 lanes" in api.status(out)
 
-    # One record of each kind is lost. Only these two lanes are run again, with the same bits.
+    # One record of each kind is lost, and another record is damaged. Only these lanes are run again, with the same bits.
     first, second = manifest.cells
     for lane in (list(first.lanes)[1], list(second.lanes)[2]):
         manifest.record_path(lane).unlink()
-    kept = {path: path.stat().st_mtime_ns for path in (out / "records").iterdir()}
+    damaged = manifest.record_path(list(second.lanes)[0])
+    damaged.write_bytes(damaged.read_bytes()[:200])
+    kept = {path: path.stat().st_mtime_ns for path in (out / "records").iterdir() if path != damaged}
     sweeps.resume(out, options=mixed, quiet=True)
-    assert outcomes(out) == before and len(kept) == 5
+    assert damaged.with_suffix(".damaged").exists()
+    assert outcomes(out) == before and len(kept) == 4
     assert {path: path.stat().st_mtime_ns for path in kept} == kept
 
     monkeypatch.setattr(results, "COMMITTED", tmp_path / "results")
