@@ -74,7 +74,7 @@ def test_a_mixed_sweep_runs_resumes_and_reports(mixed, monkeypatch, tmp_path, ca
     assert all(table.loc[table["sum"].isna(), c].notna().all() for c in ("train_loss", "valid_loss", "lane.seed"))
     assert "7 of 7 lanes" in api.status(out)
 
-    # One record of each kind is lost, and another record is damaged. Only these lanes are run again, with the same bits.
+    # A record of each kind is lost, and another record is damaged. These three lanes are run again, with the same bits.
     first, second = manifest.cells
     for lane in (list(first.lanes)[1], list(second.lanes)[2]):
         manifest.record_path(lane).unlink()
