@@ -1,19 +1,26 @@
-"""The speed of this machine, measured by earlier sweeps and kept in the cache directory for the forecast."""
+"""The speed of this machine for the forecast: measured by earlier sweeps, or estimated from a matrix product."""
 
 import json
 import math
 import os
 import statistics
+import time
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
+import numpy as np
+
+from experiments.common.experiment import Calculation
 from lvp.files import cache_dir, write_whole
 from lvp.parallel.hardware import processor
 
 FILE = "speed.json"  # in the cache directory: machine → Speed
-# Model FLOP/s of a worker without a measurement, for small float32 models.
-ASSUMED_FLOPS = {"cpu": 9.0e10, "accelerator": 2.0e13}
+ASSUMED_FLOPS = 2.0e13  # model FLOP/s of an accelerator, for small float32 models
+# Number of parameters → training's model FLOP/s over the FLOP/s of NumPy's matrix product. Both were measured in
+# alternation on an Intel Xeon, in cells of width_vocab with widths 32, 64 and 128.
+TRAINING_SHARE = {41_120: 0.22, 164_160: 0.36, 656_000: 0.47}
+CALCULATION_SHARE = 0.4  # of linear_network on the same processor
 ASSUMED_START, ASSUMED_COMPILE = 15.0, 6.0  # seconds
 NEAR = 3  # powers of two in the number of parameters
 
@@ -38,6 +45,24 @@ class Speed:
         }
         near = min(distances, key=distances.__getitem__, default=None)
         return None if near is None or distances[near] > NEAR else self.flops[near]
+
+
+def matrix_product_flops() -> float:
+    """float32 FLOP/s of NumPy's matrix product on all cores: the best of six products of 1024 × 1024 matrices."""
+    matrix, best = np.ones((1024, 1024), np.float32), math.inf
+    for _ in range(6):
+        began = time.perf_counter()
+        matrix @ matrix
+        best = min(best, time.perf_counter() - began)
+    return 2 * 1024**3 / best
+
+
+def estimated_flops(cell: Any, product_flops: float) -> float:
+    """FLOP/s of a worker on a cell, from the FLOP/s of a matrix product on the worker's cores."""
+    if isinstance(cell, Calculation):
+        return CALCULATION_SHARE * product_flops
+    share = np.interp(math.log(cell.num_params), np.log([*TRAINING_SHARE]), [*TRAINING_SHARE.values()])
+    return float(share) * product_flops
 
 
 def kind_of(cell: Any) -> str:

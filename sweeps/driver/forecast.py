@@ -4,7 +4,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from experiments.common.experiment import Calculation, CellLanes
-from sweeps.driver.calibration import ASSUMED_COMPILE, ASSUMED_FLOPS, ASSUMED_START, Speed
+from sweeps.driver.calibration import (
+    ASSUMED_COMPILE,
+    ASSUMED_FLOPS,
+    ASSUMED_START,
+    Speed,
+    estimated_flops,
+    matrix_product_flops,
+)
 
 
 @dataclass(frozen=True)
@@ -37,8 +44,8 @@ def forecast(cells: Sequence[CellLanes], workers: int, speed: Speed, kind: str, 
 
     Args:
       workers: the number of workers.
-      speed: the speed of this machine. Missing values are assumed, and the text says so.
-      kind: "cpu" or "accelerator", for the assumed FLOP/s.
+      speed: the speed of this machine. Missing values are estimated or assumed, and the text says so.
+      kind: "cpu" or "accelerator". A CPU's FLOP/s are estimated from a matrix product. An accelerator's are assumed.
       devices: the number of devices in each worker's mesh.
     """
     rows = cost(cells)
@@ -48,12 +55,19 @@ def forecast(cells: Sequence[CellLanes], workers: int, speed: Speed, kind: str, 
     lanes, tokens, flops = sum(r.lanes for r in rows), sum(r.tokens for r in rows), sum(r.flops for r in rows)
     lines.append(f"{'all':<16} {lanes:>6} {'':>9} {_si(tokens):>9} {_si(flops):>9}")
     rates = [speed.flops_of(c.cell) for c in cells]
-    assumed = devices * ASSUMED_FLOPS[kind]
-    training = sum(r.flops / (rate or assumed) for r, rate in zip(rows, rates, strict=True)) / workers
+    if all(rates):
+        basis = "measured on this machine"
+    elif kind == "cpu":
+        product = matrix_product_flops() / workers
+        rates = [rate or estimated_flops(c.cell, product) for c, rate in zip(cells, rates, strict=True)]
+        basis = f"estimated from a matrix product with {_si(product)}FLOP/s per worker"
+    else:
+        rates = [rate or devices * ASSUMED_FLOPS for rate in rates]
+        basis = f"{_si(devices * ASSUMED_FLOPS)}FLOP/s per worker assumed, not measured"
+    training = sum(r.flops / rate for r, rate in zip(rows, rates, strict=True)) / workers
     trained = sum(not isinstance(c.cell, Calculation) for c in cells)
     start = ASSUMED_START if speed.start_seconds is None else speed.start_seconds
     start += trained * (ASSUMED_COMPILE if speed.compile_seconds is None else speed.compile_seconds)
-    basis = "measured on this machine" if all(rates) else f"{_si(assumed)}FLOP/s per worker assumed, not measured"
     on_workers = f"{workers} worker{'s' * (workers > 1)}"
     parts = f"{duration(start)} for start and compilation, {duration(training)} of training ({basis})"
     return "\n".join([*lines, f"expected: {duration(start + training)} on {on_workers}: {parts}"])

@@ -6,9 +6,10 @@ from types import SimpleNamespace
 import pytest
 
 import experiments
+from experiments.common.experiment import Calculation
 from lvp.errors import InputError
 from sweeps.driver import api, calibration, packing
-from sweeps.driver.forecast import forecast
+from sweeps.driver.forecast import duration, forecast
 from sweeps.driver.progress import in_words
 from sweeps.driver.status import CellStatus, SweepStatus
 
@@ -44,10 +45,28 @@ def test_the_speed_of_a_session_forecasts_the_sessions_duration(cells, tmp_path,
     assert line.endswith("(measured on this machine)")
 
 
-def test_forecast_without_measurements_names_the_assumed_speed(cells):
+def test_a_forecast_without_measurements_estimates_a_cpu_and_assumes_an_accelerator(cells, monkeypatch):
+    monkeypatch.setattr("sweeps.driver.forecast.matrix_product_flops", lambda: 1e6)
     line = forecast(cells, 2, calibration.Speed(), "cpu").splitlines()[-1]
-    assert "90 GFLOP/s per worker assumed, not measured" in line
+    assert "estimated from a matrix product with 500 kFLOP/s per worker" in line
+    rates = [2 * calibration.estimated_flops(c.cell, 5e5) for c in cells]
+    seconds = sum(c.cell.flops_per_lane * len(c.lanes) / rate for c, rate in zip(cells, rates, strict=True))
+    assert f"{duration(seconds)} of training" in line
     assert "on 2 workers" in line and f"{15 + 6 * len(cells)} s for start and compilation" in line
+    line = forecast(cells, 1, calibration.Speed(), "accelerator", devices=4).splitlines()[-1]
+    assert "80 TFLOP/s per worker assumed, not measured" in line
+
+
+def test_the_estimate_for_a_cell_lies_between_those_of_its_neighbours_in_size(cells):
+    def estimate(params):
+        return calibration.estimated_flops(SimpleNamespace(num_params=params), 100.0)
+
+    sizes = list(calibration.TRAINING_SHARE)
+    assert [estimate(size) for size in sizes] == pytest.approx([22.0, 36.0, 47.0])
+    assert estimate(1) == pytest.approx(22.0) and estimate(10**9) == pytest.approx(47.0)
+    assert estimate((sizes[0] * sizes[1]) ** 0.5) == pytest.approx(29.0)
+    assert calibration.estimated_flops(Calculation({}, 1.0), 100.0) == pytest.approx(40.0)
+    assert 1e8 < calibration.matrix_product_flops() < 1e15
 
 
 def test_the_measured_cell_of_the_nearest_size_gives_the_speed(cells):
