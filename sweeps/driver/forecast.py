@@ -54,16 +54,16 @@ def forecast(cells: Sequence[CellLanes], workers: int, speed: Speed, kind: str, 
         lines.append(f"{r.label:<16} {r.lanes:>6} {_si(r.params):>9} {_si(r.tokens):>9} {_si(r.flops):>9}")
     lanes, tokens, flops = sum(r.lanes for r in rows), sum(r.tokens for r in rows), sum(r.flops for r in rows)
     lines.append(f"{'all':<16} {lanes:>6} {'':>9} {_si(tokens):>9} {_si(flops):>9}")
-    rates = [speed.flops_of(c.cell) for c in cells]
-    if all(rates):
+    unmeasured = devices * ASSUMED_FLOPS
+    if all(speed.flops_of(c.cell) for c in cells):
         basis = "measured on this machine"
     elif kind == "cpu":
-        product = matrix_product_flops() / workers
-        rates = [rate or estimated_flops(c.cell, product) for c, rate in zip(cells, rates, strict=True)]
-        basis = f"estimated from a matrix product with {_si(product)}FLOP/s per worker"
+        unmeasured = matrix_product_flops() / workers
+        basis = f"estimated from a matrix product with {_si(unmeasured)}FLOP/s per worker"
     else:
-        rates = [rate or devices * ASSUMED_FLOPS for rate in rates]
-        basis = f"{_si(devices * ASSUMED_FLOPS)}FLOP/s per worker assumed, not measured"
+        basis = f"{_si(unmeasured)}FLOP/s per worker assumed, not measured"
+    estimate = estimated_flops if kind == "cpu" else lambda cell, flops: flops
+    rates = [speed.flops_of(c.cell) or estimate(c.cell, unmeasured) for c in cells]
     training = sum(r.flops / rate for r, rate in zip(rows, rates, strict=True)) / workers
     trained = sum(not isinstance(c.cell, Calculation) for c in cells)
     start = ASSUMED_START if speed.start_seconds is None else speed.start_seconds
