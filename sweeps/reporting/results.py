@@ -12,6 +12,7 @@ from typing import Any
 import experiments
 import lvp.parametrization.evidence
 from experiments.width_vocab.replay import replay_table
+from experiments.width_vocab.token_rows import token_rows_table
 from lvp.analysis import claims as claims_of
 from lvp.analysis import figure_style
 from lvp.errors import InputError, unknown
@@ -214,10 +215,13 @@ def report() -> dict[Path, str]:
     NAME -->` and `<!-- end -->` is replaced."""
     all_claims, sections, blocks, evidence, shown = [], [], {}, {}, []
     headline: Result | None = None
+    readings = []
     for folder, sweep, rows in committed():
         drawn = Result(folder, sweep, rows)
         claims, name = drawn.claims(), drawn.name
         headline = drawn if name == HEADLINE else headline
+        if drawn.experiment.name == HEADLINE.partition("/")[0]:
+            readings.append((drawn.table, drawn.config))
         summary = f"```\n{drawn.summary()}\n```"
         devices = ", ".join(sorted({r["provenance"]["device"] for r in rows}))
         outside = 1 - sweep["training_seconds"] / sweep["wall_seconds"] / sweep["packing"]["workers"]
@@ -241,6 +245,7 @@ def report() -> dict[Path, str]:
     if headline is not None and HEADLINE_EVIDENCE in evidence:
         blocks["replay"] = replay_table(headline.table, headline.config)
         blocks["headline"] = front_page.headline(headline.table, headline.config, evidence[HEADLINE_EVIDENCE])
+    blocks["token-rows"] = token_rows_table(readings)
     blocks["status"] = front_page.status(shown)
     blocks["faults"] = _faults([_json(path) for path in sorted(COMMITTED.glob("faults/*.json"))])
     filled = {path: _fill(path.read_text(), blocks) for path in pages}

@@ -13,7 +13,7 @@ import experiments
 from experiments import width_vocab
 from experiments.common.optimum_text import optimum_row, slope_text
 from experiments.common.tables import EMBEDDING_RATE
-from experiments.width_vocab import replay
+from experiments.width_vocab import replay, token_rows
 from lvp import training
 from lvp.analysis import Optimum, slope
 from lvp.errors import InputError
@@ -234,6 +234,23 @@ def test_each_kind_of_token_rows_has_its_own_slope_at_every_horizon():
     # Control: the exponent at the end of training differs from the exponent after the first fifth.
     _, first = width_vocab.analysis.optima(table, config, "sqrt", config.horizons[0])
     assert not first.interval[0] <= -0.5 <= first.interval[1]
+
+
+def test_the_table_of_token_rows_has_the_planted_powers_and_tolerance():
+    table, config = synthetic(-0.5, noise=1e-4, plain=0.2, drift=0.15)
+    # Each prefix of width d has the exponent of its own horizon, so ln(best rate) has this slope over ln(steps).
+    planted = 0.15 * np.mean(np.log(np.array(config.widths) / 64))
+    for rows in config.token_rows:
+        power = token_rows.power_of_steps(table, config, rows)
+        assert power.value == pytest.approx(planted, abs=0.02) and power.interval[0] < planted < power.interval[1]
+    head, _, plain, sqrt = token_rows.token_rows_table([(table, config)]).splitlines()
+    cells = {line.split(" | ")[0].strip("| "): line.strip("| ").split(" | ") for line in (plain, sqrt)}
+    assert len(head.split(" | ")) == len(cells["rows plain"]) == 6
+    for name, exponent in (("rows plain", 0.2), ("rows × √d", -0.5)):
+        assert float(cells[name][2].split()[0].replace("−", "-")) == pytest.approx(exponent, abs=0.02)
+        low, high = (float(x) for x in re.findall(r"\d+\.\d", cells[name][5]))
+        excess = 100 * 0.1 * np.log(2) ** 2  # of the planted parabolas, whose least loss is 1
+        assert low <= excess + 0.1 and high >= excess - 0.1 and high - low < 0.5
 
 
 def test_a_replay_reads_only_the_lanes_and_steps_that_it_keeps():
