@@ -2,6 +2,7 @@
 functions."""
 
 import ast
+import functools
 import subprocess
 import sys
 from importlib.metadata import packages_distributions
@@ -119,6 +120,7 @@ def test_import_cycles_are_detected():
     assert cycles(imports_between(sources | {"a.three": "x = 1", "b.two": "import b.one"})) == [("b.one", "b.two")]
 
 
+@functools.cache
 def installed(code):
     """Returns the installed packages that a fresh interpreter has imported after the code."""
     code += "\nimport sys\nprint(*{name.partition('.')[0] for name in sys.modules})"

@@ -15,6 +15,7 @@ from lvp.analysis.claims import NOT_TESTED
 from lvp.parametrization import table as rule_table
 from lvp.roles import ROLES
 from lvp.training import records
+from tests.marking import all_slow_but, slow
 
 RIVALS = {"sp": "SP", "mup": "μP", "interpolated": "interpolated"}
 CONTEXT = {"experiment": "regimes", "tier": "none", "corpus": "none", "commit": "none"}
@@ -98,8 +99,8 @@ def everything(table, config, draw=True):
     "powers, verdict",
     [
         ((-0.5, 0.0), "supported"),
-        ((0.0, 0.0), "contradicted"),
-        ((-1.0, 0.3), "contradicted"),
+        slow((0.0, 0.0), "contradicted"),
+        slow((-1.0, 0.3), "contradicted"),
         ((-0.25, -0.3), "contradicted"),
     ],
 )
@@ -324,7 +325,7 @@ def whole():
     return table_of(SMALL, bowl(planted(-0.5, 0.0)))
 
 
-@pytest.mark.parametrize("part", PARTS.values(), ids=PARTS)
+@pytest.mark.parametrize("part", all_slow_but(("stage one", "only diverged lanes in a cell"), PARTS.values(), PARTS))
 def test_a_partial_table_is_reported(whole, part):
     table = part(whole)
     assert 0 < len(table) and (len(table) < len(whole) or "diverged" in set(table["status"]))

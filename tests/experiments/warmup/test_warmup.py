@@ -100,6 +100,7 @@ def test_claims_follow_the_planted_values(whole):
     assert analysis.gap(whole, CONFIG, "AdamW", [0.05, 0.2]).value == pytest.approx(0.3, abs=0.01)
 
 
+@pytest.mark.slow
 def test_claims_reverse_with_the_data(monkeypatch):
     """Negative control: no gaps where the paper has them, one where it has none, and early spikes elsewhere."""
     monkeypatch.setitem(GAP, "AdamW", 0.0)
@@ -120,6 +121,7 @@ def test_claims_reverse_with_the_data(monkeypatch):
     }
 
 
+@pytest.mark.slow
 def test_equal_arms_support_no_difference(monkeypatch):
     """Negative control: no gaps, no arm worse, no spikes. Gaps below the threshold do not count."""
     for planted in (GAP, WORSE, EARLY):

@@ -17,6 +17,7 @@ from experiments.common.tables import EMBEDDING_RATE, losses_by_seed_and_rate, s
 from experiments.width_fixed_vocab.config import COMMON, FACTORS
 from lvp.errors import InputError
 from lvp.training import Lane, records
+from tests.marking import slow
 
 HIDDEN = "lane.learning_rates.hidden"
 CONTEXT = {"experiment": "width_fixed_vocab", "tier": "none", "corpus": "none", "commit": "none"}
@@ -203,7 +204,7 @@ def everything(table, config, draw=False):
 
 @pytest.mark.parametrize(
     "power, verdict",
-    [(-0.5, "supported"), (0.0, "unresolved"), (0.4, "contradicted"), (-1.4, "contradicted")],
+    [(-0.5, "supported"), slow(0.0, "unresolved"), slow(0.4, "contradicted"), (-1.4, "contradicted")],
 )
 def test_the_claim_about_the_exponent_follows_the_data(power, verdict):
     """Uses 3 synthetic sweeps: a 95 % interval may miss once but not twice."""

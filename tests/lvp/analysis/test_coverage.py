@@ -15,6 +15,7 @@ import pytest
 from scipy.stats import binom
 
 from lvp.analysis import optima, slope
+from tests.marking import all_slow_but
 
 CURVES = {
     "parabola": lambda z: 0.15 * z**2,
@@ -105,7 +106,7 @@ def test_nominal_95_percent_intervals_cover_90_to_98_percent(scenario):
     assert abs(measured["bias"]) < 4 * measured["std"] / np.sqrt(300)
 
 
-@pytest.mark.parametrize("scenario", list(SCENARIOS.values())[::3], ids=list(SCENARIOS)[::3])
+@pytest.mark.parametrize("scenario", all_slow_but(list(SCENARIOS)[::6], SCENARIOS.values(), SCENARIOS))
 def test_a_few_sweeps_agree_with_90_to_98_percent(scenario):
     """The coverage of 40 sweeps lies between the 0.1 % quantile of a coverage of 0.90 and the 99.9 % quantile of
     0.98."""

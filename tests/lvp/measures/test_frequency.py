@@ -10,6 +10,7 @@ from scipy import stats
 
 from lvp import measures
 from lvp.errors import InputError
+from tests.marking import all_slow_but
 
 second_moment_fit = jax.jit(measures.second_moment_fit)
 frequency_bins = jax.jit(measures.frequency_bins)
@@ -145,7 +146,7 @@ def calls():
     }
 
 
-@pytest.mark.parametrize("name", calls())
+@pytest.mark.parametrize("name", all_slow_but(("updates", "by_frequency"), calls()))
 def test_traced_and_batched_calls_equal_plain_ones(name):
     function, shapes = calls()[name]
     is_shape = lambda x: isinstance(x, tuple) and all(isinstance(n, int) for n in x)  # noqa: E731

@@ -63,6 +63,7 @@ def test_a_multiplier_is_the_inverse_of_init_and_rate_under_adam(role, factor):
     assert np.abs(losses(multiplied, RATES, stds) - expected).max() > 1e-3
 
 
+@pytest.mark.slow
 def test_a_tied_matrix_takes_both_multipliers():
     tied = replace(PLAIN, tied=True, embedding_multiplier=2.0, output_multiplier=3.0, positions="rotary")
     params = jax.jit(decoder(tied).init)(jax.random.key(0))

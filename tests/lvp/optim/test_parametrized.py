@@ -13,6 +13,7 @@ from lvp.errors import InputError
 from lvp.optim import rates
 from lvp.parametrization import table
 from lvp.roles import ROLES, Declaration, labels
+from tests.marking import all_slow_but
 
 WIDTH, VOCAB = 64, 512
 TABLES = [table(rule, width=WIDTH, vocab=VOCAB) for rule in ("sp", "mup", "lvp", "interpolated")]
@@ -110,7 +111,7 @@ def test_a_rules_name_normalises_by_the_hidden_rate_and_a_table_does_not(params,
 COSINE = optax.cosine_decay_schedule(RATE, 4)
 
 
-@pytest.mark.parametrize("t", TABLES, ids=lambda t: t.rule)
+@pytest.mark.parametrize("t", all_slow_but(("mup", "lvp"), TABLES, [t.rule for t in TABLES]))
 @pytest.mark.parametrize("factory", [optax.adamw, optax.nadamw, optax.adamaxw, optax.lion, optax.adan])
 def test_decay_from_zero_gradients_in_closed_form(t, factory, params, zeros):
     make = functools.partial(

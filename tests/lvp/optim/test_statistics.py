@@ -129,7 +129,7 @@ def test_the_rms_of_lion_a_updates_is_constant(nesterov):
     assert np.ptp(sizes) <= 1.2e-7 * sizes[0]
 
 
-@pytest.mark.parametrize("nesterov", [False, True])
+@pytest.mark.parametrize("nesterov", [slow(False), True])
 def test_lion_ar_angles_follow_the_schedule(nesterov):
     arguments = {"total_steps": STEPS, "warmup": 0.1, "cooldown": 0.5}
     tx = optim.lion_ar(optim.trapezoid(PEAK, **arguments), b=B, weight_decay=DECAY, nesterov=nesterov, neurons=NEURONS)

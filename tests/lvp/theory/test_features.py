@@ -48,7 +48,7 @@ def dense(key, alpha, targets, steps, optimizer, loss, eps):
 
 
 @pytest.mark.parametrize("loss", linear.LOSSES)
-@pytest.mark.parametrize("optimizer", ["sign", "adam"])
+@pytest.mark.parametrize("optimizer", [slow("sign"), "adam"])
 def test_components_equal_their_definitions(optimizer, loss):
     alpha = np.append(zipf(M - 1), 0.0)  # an absent token: S(0) = +1 under sign, no change under Adam
     targets = np.random.default_rng(0).integers(0, M, M)

@@ -1,6 +1,5 @@
 """A lane of a table trains like `optim.parametrized` with the same table in a user script."""
 
-import jax
 import numpy as np
 import optax
 import pytest
@@ -8,7 +7,6 @@ import pytest
 from lvp import optim, roles, training
 from lvp.errors import InputError
 from lvp.models.configs import DecoderConfig, forward_multipliers
-from lvp.models.decoder import decoder
 from lvp.parametrization import table, uniform
 from lvp.training import Cell, DataConfig, Lane, OptimizerConfig, Program, TrainingData
 from tests.lvp.training import plain_training
@@ -75,15 +73,3 @@ def test_uniform_has_one_rate_and_decays_only_matrices():
 def test_the_table_chooses_the_decay_by_role():
     with pytest.raises(InputError, match="the table of a parametrization says which roles decay"):
         OptimizerConfig("adamw", {"weight_decay": {"hidden": 0.1}})
-
-
-def test_plain_and_scaled_rows_are_different_models():
-    plain = forward_multipliers(table("lvp", width=WIDTH, vocab=VOCAB))
-    shape = {"layers": 1, "context": 12}
-    params = jax.jit(decoder(DecoderConfig(VOCAB, WIDTH, **shape)).init)(jax.random.key(0))
-    tokens = np.arange(12)[None]
-    rows = [
-        jax.jit(decoder(DecoderConfig(VOCAB, WIDTH, **shape, **x)).apply)(params, tokens)
-        for x in (plain, forward_multipliers(LVP))
-    ]
-    assert not np.allclose(*rows, rtol=1e-2)

@@ -116,6 +116,7 @@ def test_variables_of_jax_do_not_change_new_or_resumed_lanes(begun, usual, tmp_p
     assert sorted(resumed) == [0, 5, 5]
 
 
+@pytest.mark.slow
 def test_control_a_variable_changes_lanes_without_fixed_options(begun, usual, tmp_path):
     other = trained(begun, tmp_path / "out", {"JAX_THREEFRY_PARTITIONABLE": "0"}, options="as it is")
     assert len(other) == 3 and all(other[h] != usual[h] for h in usual)
