@@ -62,8 +62,8 @@ def _result(part: Documents, future: "Future[Encoded]") -> tuple[Documents, Enco
         cause = getattr(error, "cause", error)  # Ray wraps a task's error
         if isinstance(cause, InputError | OSError):
             raise cause from None
-        problem = printable((str(error).strip().splitlines() or [""])[0])
-        problem = f"a worker failed ({type(error).__name__}: {problem})"
+        line = printable((str(cause).strip().splitlines() or [""])[0])
+        problem = f"a worker failed ({type(cause).__name__}: {line})"
         raise RuntimeError(f"{problem}; the same command continues, with fewer --workers if memory is short") from error
 
 

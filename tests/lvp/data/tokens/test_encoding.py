@@ -1,6 +1,6 @@
 """An encoder returns tokens in the order of the text, with a bounded number of ranges in progress, and names failures.
 
-The test with a Ray cluster is slow."""
+`tests/faults/test_tokenizing.py` starts a Ray cluster."""
 
 import random
 from concurrent.futures import Future
@@ -77,7 +77,7 @@ def test_the_failure_of_a_worker_is_one_line(tokenizer, error, expected, message
 
     def submit(model, dtype, part):
         future = Future()
-        if wrapped and expected is not RuntimeError:
+        if wrapped:
             outer = ValueError("a traceback\nof many lines")
             outer.cause = error
             future.set_exception(outer)
