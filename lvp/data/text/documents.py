@@ -142,7 +142,8 @@ class _Files:
 
 def _cut(file: BinaryIO, at: int, size: int, last: int) -> int:
     """The border between the ranges before and after the offset `at`: the first position from `at` to before
-    at + size at which a line begins, else the character at `at`. `last` is the end of the text."""
+    at + size at which a line begins, else the character at `at`. `last`, the end of the text, counts as a line's
+    beginning."""
     if at >= last:
         return last
     file.seek(at - 1)
@@ -154,7 +155,7 @@ def _cut(file: BinaryIO, at: int, size: int, last: int) -> int:
         if not part:
             break
         place += len(part)
-    return _border(file, at)
+    return last if at + size >= last else _border(file, at)
 
 
 def _border(file: BinaryIO, at: int) -> int:

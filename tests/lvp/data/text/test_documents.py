@@ -66,6 +66,7 @@ CONTENT = st.lists(st.sampled_from(["a", "\n", "\r\n", "é", "€", "𝄞", "a l
 @example(contents=["", "no line end" * 9, "", "€\r\n" * 50], size=64)
 @example(contents=["x" * 1000], size=30)  # a line of many ranges
 @example(contents=["x\n" * 500], size=1)
+@example(contents=["a\n" * 10 + "b" * 20], size=26)  # a cut within the last line
 def test_ranges_of_files_are_whole_lines(contents, size):
     with tempfile.TemporaryDirectory() as folder:
         for number, content in enumerate(contents):
@@ -82,9 +83,10 @@ def test_ranges_of_files_are_whole_lines(contents, size):
 
 def test_a_cut_that_splits_lines_or_characters_is_noticed(directory, monkeypatch):
     """Negative control for the test above."""
+    (directory / "lines.txt").write_bytes(b"a line\n" * 100)
     monkeypatch.setattr(documents, "_cut", lambda file, at, size, last: min(at, last))
     with pytest.raises(AssertionError):
-        check_ranges(documents.of_files(directory, None).train, 100)
+        check_ranges(documents.of_files(directory / "lines.txt", None).train, 100)
     with pytest.raises(InputError, match="not UTF-8"):
         check_ranges(documents.of_files(directory / "e.txt", None).train, 7)
 
