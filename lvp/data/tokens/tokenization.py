@@ -274,9 +274,9 @@ def _append(
         with progress as bar:
             saved = time.monotonic()
             for part, (ids, num_bytes) in () if at["done"] else encoder(tokenizer, dtype, ranges):
-                last = limit is not None and at["bytes"] + num_bytes >= limit
-                if last:
-                    beginning = splits.cut(b"".join(part.blocks()), limit - at["bytes"])
+                last = False
+                if limit is not None and at["bytes"] + num_bytes >= limit:
+                    last, beginning = True, splits.cut(b"".join(part.blocks()), limit - at["bytes"])
                     ids, num_bytes = tokenizer.encode(beginning), len(beginning)
                 file.append(ids)
                 at |= {"ranges": at["ranges"] + 1, "bytes": at["bytes"] + num_bytes}
