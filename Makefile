@@ -27,6 +27,7 @@ benchmark: $(VENV)/.installed
 	$(RUN) -m tests.benchmarks.optimizers
 	$(RUN) -m tests.benchmarks.roles
 	$(RUN) -m tests.benchmarks.waiting
+	$(RUN) -m tests.benchmarks.tokenize
 	$(RUN) -m tests.benchmarks.sweep
 
 lint: $(VENV)/.installed

@@ -53,13 +53,20 @@ def _fields(path: Path) -> dict[str, Any]:
 
 def _tokenize(arguments) -> None:
     of_tfds = ("tensorflow_datasets", "array_record") if arguments.spec.startswith(("tfds", "wikitext2")) else ()
-    need("tokenize", "sentencepiece", "tqdm", *of_tfds, extra="lab")
+    of_ray = ("ray",) if arguments.ray_address else ()
+    need("tokenize", "sentencepiece", "tqdm", *of_tfds, *of_ray, extra="lab")
     from lvp.data.tokens import tokenization
     from lvp.files import cache_dir
 
     names = ("spec", "vocab", "valid_bytes", "limit", "tokenizer", "tokenizer_bytes")
     settings = tokenization.Settings(**{name: getattr(arguments, name) for name in names})
-    meta = tokenization.tokenize(settings, arguments.out, cache=cache_dir() / "data", workers=arguments.workers)
+    meta = tokenization.tokenize(
+        settings,
+        arguments.out,
+        cache=cache_dir() / "data",
+        workers=arguments.workers,
+        ray_address=arguments.ray_address,
+    )
     for split, count in meta["tokens"].items():
         print(f"{split}: {count:,} tokens of {meta['text_bytes'][split]:,} bytes")
     print(f"validation is {meta['validation']}; use it in sweeps with --corpus tokens:{arguments.out.absolute()}")
@@ -143,7 +150,14 @@ def _add_tokenize(subparsers) -> None:
     command.add_argument(
         "--tokenizer", type=Path, metavar="FILE", help="use the tokenizer.model of another DIR (default: train one)"
     )
-    command.add_argument("--workers", type=int, metavar="N", help="processes that encode (default: one per core)")
+    command.add_argument(
+        "--workers", type=int, metavar="N", help="processes or Ray tasks that encode (default: one per core)"
+    )
+    command.add_argument(
+        "--ray-address",
+        metavar="HOST:PORT",
+        help="encode on this Ray cluster, whose machines see the text at the same path; auto on its head",
+    )
 
 
 def main(argv: list[str] | None = None) -> int:

@@ -206,8 +206,9 @@ def test_unfinished_token_directories(count, tokens, tmp_path):
     directory, settings = tmp_path / "tokens", tokenization.Settings(f"text:{tokens.parent / 'text'}", 280)
     state = {"asked": settings.asked(None), "command": settings.command(directory), "fingerprint": None}
     source = corpora.source(settings.spec, cache=tmp_path, valid_bytes=settings.valid_bytes)
-    split = {"position": [0, 0], "bytes": 0, "tokens": 0, "done": False}
-    state |= {"text": {"spec": source.spec, "identity": source.identity}, "splits": {"valid": split}, "format": 1}
+    split = {"ranges": 0, "bytes": 0, "tokens": 0, "sha256": token_files.EMPTY, "done": False}
+    state |= {"text": {"spec": source.spec, "identity": source.identity}, "splits": {"valid": split}}
+    state |= {"range_bytes": 1000, "format": 1}
     texts = st.one_of(
         damage.of_json(state).map(signed).map(json.dumps).map(str.encode),
         damage.of_bytes(json.dumps(signed(state)).encode()),

@@ -87,7 +87,7 @@ def absolute(spec: str) -> str:
 
 
 def source(spec: str, *, cache: Path, valid_bytes: int | None = None) -> documents.Source:
-    """The text that spec names, as two streams of documents.
+    """The text that spec names, as a training and a validation part.
 
     valid_bytes: approximate number of bytes reserved for validation, for a text without a validation part, if that is
     less than a tenth of the text. Raises InputError as `load` does."""
@@ -117,7 +117,7 @@ def load(spec: str, *, cache: Path) -> Corpus:
 
 def _held(spec: str, part: documents.Documents):
     size = 0
-    for _, block in part.stream(documents.START):
+    for block in part.blocks():
         size += len(block)
         if max(size, part.num_bytes or 0) > _MOST:
             way_out = f"python -m lvp tokenize {spec} --vocab M --out DIR, and pass tokens:DIR"

@@ -1,43 +1,46 @@
-"""Texts of any size as streams of documents that can be resumed at any position.
+"""Texts of any size as ranges that processes read and encode independently.
+
+    documents ──► ranges of whole lines ──► tokens of each range ──► one stream of tokens, in the order of the ranges
+
+The documents of a text, one after the other, are cut every `size` bytes. A range is the lines that begin between two
+cuts, so every process finds the borders of its range without the other ranges. A line without an end between two cuts
+is cut between two characters, so a range has less than 2 · `size` bytes. Lines are encoded separately: the tokens do
+not depend on the cuts, unless a line is longer than `size`.
 
 There is no mark between documents, since the tokenizers have no special tokens. Every document ends with a line end,
-which is added if it is missing. Lines are encoded separately, so that a text can be encoded in parts.
+which is added if it is missing.
 """
 
-import io
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from itertools import accumulate
 from pathlib import Path
-from typing import NamedTuple, Protocol
+from typing import BinaryIO, NamedTuple, Protocol
 
 from lvp.data.text import splits
 from lvp.data.tokens import storage
 from lvp.errors import InputError
 
 _LEAST_TAIL = 1 << 16  # smallest validation part of a file, in bytes; smaller shares are combined
-
-
-class Position(NamedTuple):
-    """A position between two blocks of a stream."""
-
-    document: int = 0  # number of complete documents
-    offset: int = 0  # bytes of the next document
-
-
-START, END = Position(), Position(2**61)
+_SCAN = 1 << 16  # bytes read at a time in the search for a line end
 
 
 class Documents(Protocol):
-    """A part of a corpus: `count` documents of `num_bytes` bytes of text (None if not known beforehand)."""
+    """`count` documents, or parts of documents, that can be sent to another process."""
 
     @property
     def count(self) -> int: ...
 
     @property
-    def num_bytes(self) -> int | None: ...
+    def num_bytes(self) -> int | None:
+        """The approximate number of bytes; None if it is not known before reading."""
 
-    def stream(self, start: Position) -> Iterator[tuple[Position, bytes]]:
-        """Blocks of text from `start`, each with the position after it; resuming there yields the same blocks."""
+    def blocks(self) -> Iterator[bytes]:
+        """The text, in blocks that end between two characters."""
+
+    def ranges(self, size: int) -> Iterator["Documents"]:
+        """The same text in ranges of about `size` bytes."""
 
 
 @dataclass(frozen=True)
@@ -55,7 +58,6 @@ class Source:
 class Held:
     """A text in memory."""
 
-    name: str
     content: bytes = field(repr=False)
     count = 1
 
@@ -63,16 +65,20 @@ class Held:
     def num_bytes(self) -> int:
         return len(self.content)
 
-    def stream(self, start: Position) -> Iterator[tuple[Position, bytes]]:
-        end = len(self.content)
-        begin = end if start.document else start.offset
-        for at, block in splits.blocks(io.BytesIO(self.content), begin, end, Path(self.name)):
-            yield Position(1) if at == end else Position(0, at), block
+    def blocks(self) -> Iterator[bytes]:
+        yield self.content
+
+    def ranges(self, size: int) -> Iterator["Held"]:
+        begin = 0
+        while begin < len(self.content):
+            end = self.content.find(b"\n", begin + size - 1) + 1 or len(self.content)
+            yield Held(self.content[begin:end])
+            begin = end
 
 
 def held(spec: str, train: bytes, valid: bytes, validation: str) -> Source:
     """A source whose text is in memory."""
-    return Source(spec, storage.digest(train, valid), Held(spec, train), Held(spec, valid), validation)
+    return Source(spec, storage.digest(train, valid), Held(train), Held(valid), validation)
 
 
 class _File(NamedTuple):
@@ -83,35 +89,76 @@ class _File(NamedTuple):
 
 @dataclass(frozen=True)
 class _Files:
+    """One of the two parts of consecutive files, from offset `begin` in the part of the first to `end` in the last."""
+
     files: Sequence[_File] = field(repr=False)
-    tails: bool
+    tails: bool  # the validation part
+    size: int = 0  # distance between two cuts; 0 without cuts
+    begin: int = 0  # 0 is the beginning of the first file's part
+    end: int | None = None  # None is the end of the last file's part
 
     @property
     def count(self) -> int:
         return len(self.files)
 
+    def _lengths(self) -> list[int]:
+        return [file.tail if self.tails else file.size - file.tail for file in self.files]
+
     @property
     def num_bytes(self) -> int:
-        return sum(file.tail if self.tails else file.size - file.tail for file in self.files)
+        *others, last = self._lengths()
+        return sum(others) + (last if self.end is None else self.end) - self.begin
 
-    def stream(self, start: Position) -> Iterator[tuple[Position, bytes]]:
-        offset = start.offset
-        for number in range(start.document, len(self.files)):
-            path, size, tail = self.files[number]
+    def ranges(self, size: int) -> Iterator["_Files"]:
+        lengths = self._lengths()
+        ends = list(accumulate(lengths))
+        for begin in range(0, ends[-1], size):
+            end = min(begin + size, ends[-1])
+            first, last = bisect_right(ends, begin), bisect_left(ends, end)
+            yield replace(
+                self,
+                files=self.files[first : last + 1],
+                size=size,
+                begin=begin - ends[first] + lengths[first],
+                end=None if end == ends[last] else end - ends[last] + lengths[last],
+            )
+
+    def blocks(self) -> Iterator[bytes]:
+        for number, (path, size, tail) in enumerate(self.files):
             try:
                 with open(path, "rb") as file:
                     border = _border(file, size - tail)
-                    begin, end = (border, size) if self.tails else (0, border)
-                    for at, block in splits.blocks(file, begin + offset, end, path):
-                        last = at == end
-                        after = Position(number + 1) if last else Position(number, at - begin)
-                        yield after, splits.ended(block) if last else block
+                    first, last = (border, size) if self.tails else (0, border)
+                    begin, end = first, last
+                    if number == 0 and self.begin:
+                        begin = _cut(file, first + self.begin, self.size, last)
+                    if number == self.count - 1 and self.end is not None:
+                        end = _cut(file, first + self.end, self.size, last)
+                    for at, block in splits.blocks(file, begin, end, path):
+                        yield splits.ended(block) if at == last else block
             except OSError as error:
                 raise InputError(f"cannot read {path}: {error.strerror or error}") from error
-            offset = 0
 
 
-def _border(file, at: int) -> int:
+def _cut(file: BinaryIO, at: int, size: int, last: int) -> int:
+    """The border between the ranges before and after the offset `at`: the first position from `at` to before
+    at + size at which a line begins, else the character at `at`. `last`, the end of the text, counts as a line's
+    beginning."""
+    if at >= last:
+        return last
+    file.seek(at - 1)
+    place, limit = at, min(at + size, last)
+    while place < limit:
+        part = file.read(min(_SCAN, limit - place))
+        if (index := part.find(b"\n")) >= 0:
+            return place + index
+        if not part:
+            break
+        place += len(part)
+    return last if at + size >= last else _border(file, at)
+
+
+def _border(file: BinaryIO, at: int) -> int:
     """The last position up to `at` at which a UTF-8 character begins."""
     file.seek(max(0, at - 3))
     around = file.read(4 if at >= 3 else at + 1)
@@ -164,29 +211,12 @@ def of_files(path: Path, valid_bytes: int | None) -> Source:
     return Source(f"text:{path}", identity, _Files(files, False), _Files(files, True), "the ends of the text's files")
 
 
-def limited(stream: Iterator[tuple[Position, bytes]], limit: int | None) -> Iterator[tuple[Position, bytes]]:
-    """The stream up to `limit` bytes, cut between two characters; None is the whole stream.
-
-    The position after a block that was cut is END."""
-    for position, block in stream:
-        if limit is None:
-            yield position, block
-        elif len(block) < limit:
-            limit -= len(block)
-            yield position, block
-        else:
-            yield END, splits.cut(block, limit)
-            return
-
-
-def pieces(stream: Iterator[tuple[Position, bytes]], size: int) -> Iterator[tuple[Position, bytes]]:
-    """The stream in pieces of at least `size` bytes, except for the last; a resumed stream yields the same pieces."""
-    parts, held_back = [], 0
-    for position, block in stream:
-        parts.append(block)
-        held_back += len(block)
-        if held_back >= size:
-            yield position, b"".join(parts)
-            parts, held_back = [], 0
-    if parts:
-        yield position, b"".join(parts)
+def head(text: Documents, limit: int) -> bytes:
+    """The first bytes of a text, at most `limit`, cut between two characters."""
+    parts = []
+    for block in text.blocks():
+        parts.append(splits.cut(block, limit))
+        limit -= len(block)
+        if limit <= 0:
+            break
+    return b"".join(parts)

@@ -5,11 +5,11 @@ import difflib
 import os
 import sys
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from lvp.data.text.documents import Position, Source
+from lvp.data.text.documents import Source
 from lvp.data.text.splits import ended
 from lvp.data.tokens import storage
 from lvp.errors import InputError, unknown
@@ -25,17 +25,22 @@ class _Records:
     feature: str
     first: int
     last: int
+    average: int  # bytes of a record, at least 1
     num_bytes: int | None = None  # unknown before reading
 
     @property
     def count(self) -> int:
         return self.last - self.first
 
-    def stream(self, start: Position) -> Iterator[tuple[Position, bytes]]:
-        for begin in range(self.first + start.document, self.last, _GROUP):
-            numbers = range(begin, min(begin + _GROUP, self.last))
-            for number, record in zip(numbers, self.records.__getitems__(list(numbers)), strict=True):
-                yield Position(number + 1 - self.first), ended(record[self.feature])
+    def blocks(self) -> Iterator[bytes]:
+        for begin in range(self.first, self.last, _GROUP):
+            numbers = list(range(begin, min(begin + _GROUP, self.last)))
+            yield b"".join(ended(record[self.feature]) for record in self.records.__getitems__(numbers))
+
+    def ranges(self, size: int) -> Iterator["_Records"]:
+        step = max(1, size // self.average)
+        for first in range(self.first, self.last, step):
+            yield replace(self, first=first, last=min(first + step, self.last))
 
 
 def of_dataset(name: str, valid_bytes: int | None) -> Source:
@@ -77,10 +82,15 @@ def of_dataset(name: str, valid_bytes: int | None) -> Source:
     return Source(
         spec,
         storage.digest(storage.as_json([spec, sizes])),
-        _Records(train, feature, 0, border),
-        _Records(valid, feature, 0 if other else border, len(valid)),
+        _Records(train, feature, 0, border, _average(splits["train"])),
+        _Records(valid, feature, 0 if other else border, len(valid), _average(splits[other or "train"])),
         words,
     )
+
+
+def _average(info) -> int:
+    """The average number of bytes of a split's records, at least 1."""
+    return max(1, int(info.num_bytes) // max(1, info.num_examples))
 
 
 def _prepared(tfds, name: str):

@@ -11,7 +11,7 @@ import json
 import os
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import numpy as np
 
@@ -23,6 +23,7 @@ from lvp.files.schema import Shape, fits
 
 FORMAT = 1
 META, UNFINISHED, TOKENIZER = "meta.json", "unfinished.json", "tokenizer.model"
+EMPTY = hashlib.sha256().hexdigest()  # digest of no tokens
 SPLITS = {"train": "train.npy", "valid": "valid.npy"}
 BEGIN_AGAIN = "delete the directory and begin again"
 _AGAIN = "delete it and make it again: python -m lvp tokenize SPEC --vocab M --out {}"
@@ -38,6 +39,7 @@ _SHAPE: Shape = {
 }
 _HEADER = 128  # bytes of the .npy header, whatever the number of tokens
 _CHUNK = 1 << 22  # tokens read at a time
+_DIGESTED = 1 << 24  # bytes of a file digested at a time
 _SMALL = 1 << 26  # largest file, in bytes, that is verified completely when opened
 _SAMPLES, _SAMPLE = 64, 1 << 14  # places in a larger file, and tokens at each
 
@@ -55,21 +57,27 @@ def _header(dtype: np.dtype, count: int) -> bytes:
 class Appender:
     """An unfinished token file beside its final name. `sync` writes the appended tokens to disk.
 
-    count: number of tokens known to be on disk. Later tokens, left by a killed process, are cut off. Raises InputError
-    if the file has fewer tokens.
+    count, sha256: the number and the digest of the tokens known to be on disk. Later tokens, left by a killed process,
+    are cut off. Raises InputError if the file has fewer tokens, or other tokens.
     """
 
-    def __init__(self, path: Path, dtype: np.dtype, count: int):
+    def __init__(self, path: Path, dtype: np.dtype, count: int, sha256: str):
         self.path, self.dtype, self.count = path, dtype, count
         self._part = path.with_name(f"{path.name}.part")
         begun = os.open(self._part, os.O_RDWR | os.O_CREAT, 0o644)
         self._file = os.fdopen(begun, "r+b")
-        expected, size = _HEADER + count * dtype.itemsize, os.fstat(begun).st_size
-        if count and size < expected:
+        try:
+            self._cut(sha256)
+        except BaseException:
             self._file.close()
+            raise
+
+    def _cut(self, sha256: str) -> None:
+        expected, size = _HEADER + self.count * self.dtype.itemsize, os.fstat(self._file.fileno()).st_size
+        if self.count and size < expected:
             raise truncated(self._part, expected, size, BEGIN_AGAIN)
         self._file.truncate(expected)
-        self._file.seek(expected)
+        self._digest = _digest_of_tokens(self._file, self._part, sha256)
 
     def __enter__(self) -> "Appender":
         return self
@@ -78,8 +86,14 @@ class Appender:
         self._file.close()
 
     def append(self, ids: np.ndarray) -> None:
-        self._file.write(ids.astype(self.dtype).tobytes())
+        content = ids.astype(self.dtype).tobytes()
+        self._file.write(content)
+        self._digest.update(content)
         self.count += ids.size
+
+    def digest(self) -> str:
+        """sha256 (hex) of the tokens."""
+        return self._digest.hexdigest()
 
     def finish(self) -> None:
         """Writes the file's header and renames the file to its final name."""
@@ -92,6 +106,23 @@ class Appender:
     def sync(self) -> None:
         self._file.flush()
         os.fsync(self._file.fileno())
+
+
+def _digest_of_tokens(file: BinaryIO, path: Path, sha256: str):
+    """The hash of the tokens up to the end of a file. Raises InputError if it is not `sha256`."""
+    digest = hashlib.sha256()
+    file.seek(_HEADER)
+    while block := file.read(_DIGESTED):
+        digest.update(block)
+    if digest.hexdigest() != sha256:
+        raise InputError(f"{path} is damaged: its tokens differ from their digest; {BEGIN_AGAIN}")
+    return digest
+
+
+def check_digest(path: Path, sha256: str) -> None:
+    """Raises InputError unless `sha256` is the digest of a file's tokens."""
+    with open(path, "rb") as file:
+        _digest_of_tokens(file, path, sha256)
 
 
 def truncated(path: Path, expected: int, size: int, way_out: str) -> InputError:
@@ -112,7 +143,7 @@ def write_meta(directory: Path, meta: Mapping[str, Any], seen: Callable[[int], A
 def described(path: Path, seen: Callable[[int], Any] = lambda _: None) -> dict[str, Any]:
     digest, size = hashlib.sha256(), 0
     with open(path, "rb") as file:
-        while block := file.read(1 << 24):
+        while block := file.read(_DIGESTED):
             digest.update(block)
             size += len(block)
             seen(len(block))

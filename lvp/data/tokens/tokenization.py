@@ -1,8 +1,9 @@
 """Tokenization of a text of any size into a directory of token files (`lvp.data.tokens.files`), resumable when killed.
 
-unfinished.json contains the progress. It is written every second, after the tokens that it counts are on disk. A call
-with the same arguments continues from there. The files are identical to those of an uninterrupted run, for any number
-of processes.
+Workers encode ranges of the text (`lvp.data.text.documents`). This process appends the tokens in the order of the
+ranges. unfinished.json contains the number of finished ranges and the digest of their tokens. It is written every
+second, after the tokens are on disk. A call with the same arguments verifies the digest and continues with the next
+range. The files are identical to those of an uninterrupted run, for any number of workers.
 """
 
 import contextlib
@@ -13,33 +14,34 @@ import shlex
 import shutil
 import sys
 import time
-from collections import deque
 from collections.abc import Iterator
-from concurrent.futures import Future, ProcessPoolExecutor
 from dataclasses import asdict, dataclass, replace
-from multiprocessing import get_context, parent_process
+from itertools import islice
 from pathlib import Path
-from signal import SIG_IGN, SIGINT, signal
-from threading import Thread
 from typing import Any
 
-import numpy as np
 from tqdm import tqdm
 
-from lvp.data.text import corpora, documents
-from lvp.data.tokens import files, tokenizers
+from lvp.data.text import corpora, documents, splits
+from lvp.data.tokens import encoding, files, tokenizers
 from lvp.data.tokens.tokenizers import Tokenizer
 from lvp.errors import InputError
 from lvp.files import write_whole
 from lvp.files.schema import Shape, fits
-from lvp.parallel.hardware import cores
 
 VALID_BYTES = 10_000_000
 TOKENIZER_BYTES = 100_000_000
 # The schema of unfinished.json, and of a split in it.
-_STATE: Shape = {"asked": dict, "command": str, "text": dict, "splits": dict, "fingerprint": str | None}
-_SPLIT: Shape = {"position": [int], "bytes": int, "tokens": int, "done": bool}
-_PIECE = 1 << 22  # smallest number of bytes encoded at a time
+_STATE: Shape = {
+    "asked": dict,
+    "command": str,
+    "text": dict,
+    "range_bytes": int,
+    "splits": dict,
+    "fingerprint": str | None,
+}
+_SPLIT: Shape = {"ranges": int, "bytes": int, "tokens": int, "sha256": str, "done": bool}
+_RANGE = 1 << 22  # approximate number of bytes of a range
 _SAVE_SECONDS = 1.0  # time between saved states
 _LOG_SECONDS = 30.0  # time between progress lines without a terminal
 
@@ -75,16 +77,19 @@ class Settings:
         return settings if given is None else settings | {"tokenizer_bytes": None}
 
 
-def tokenize(settings: Settings, out: Path, *, cache: Path, workers: int | None = None) -> dict[str, Any]:
+def tokenize(
+    settings: Settings, out: Path, *, cache: Path, workers: int | None = None, ray_address: str | None = None
+) -> dict[str, Any]:
     """Makes or continues the directory `out`, or verifies every byte if it is complete; returns its record.
 
     The record is that of `lvp.data.tokens.files.read`. cache: as in `lvp.data.prepare`. workers: number of encoding
-    processes; None is the number of cores. Progress is shown on standard error. Raises InputError, without writing, for
-    an unusable text or tokenizer, and for a directory that another process uses, that was made with other settings, or
-    that contains other files. Raises KeyboardInterrupt with the command to continue.
+    processes; None is the number of cores. ray_address: a Ray cluster that encodes instead of this machine. Progress is
+    shown on standard error. Raises InputError, without writing, for an unusable text or tokenizer, and for a directory
+    that another process uses, that was made with other settings, or that contains other files. Raises RuntimeError if a
+    worker fails for another reason than its text. Raises KeyboardInterrupt with the command to continue.
     """
     if workers is not None and workers < 1:
-        raise InputError(f"workers must be at least 1, got {workers}")
+        raise InputError(f"--workers {workers}: must be at least 1")
     tokenizer = None if settings.tokenizer is None else settings.tokenizer.absolute()
     settings, out = replace(settings, spec=corpora.absolute(settings.spec), tokenizer=tokenizer), out.absolute()
     given_tokenizer = None if settings.tokenizer is None else _given(settings.tokenizer, settings.vocab)
@@ -93,19 +98,22 @@ def tokenize(settings: Settings, out: Path, *, cache: Path, workers: int | None 
         return meta
     _state(out, asked)
     source = corpora.source(settings.spec, cache=cache, valid_bytes=settings.valid_bytes)
-    with _only_one(out):
+    # Join the cluster first, so that nothing is written if it cannot be joined.
+    pool = encoding.on_cluster(ray_address, workers) if ray_address else encoding.in_processes(workers)
+    with pool as encoder, _only_one(out):
         if (meta := _whole(out, asked)) is not None:
             return meta
         state = _state(out, asked)
         text = {"spec": source.spec, "identity": source.identity}
         if state is None:
-            state = {"asked": asked, "command": settings.command(out), "text": text, "fingerprint": None, "splits": {}}
+            state = {"asked": asked, "command": settings.command(out), "text": text, "range_bytes": _RANGE}
+            state |= {"fingerprint": None, "splits": {}}
             files.write_unfinished(out, state)
         elif state["text"] != text:
             raise InputError(f"{settings.spec} has changed since {out} was begun: choose another --out")
         fresh = not state["splits"]
         try:
-            return _made(settings, out, source, state, given_tokenizer, workers or cores())
+            return _made(settings, out, source, state, given_tokenizer, encoder)
         except InputError:
             if fresh and state["splits"].get("train", {"tokens": 0})["tokens"] < 2:
                 files.clear(out)
@@ -114,15 +122,13 @@ def tokenize(settings: Settings, out: Path, *, cache: Path, workers: int | None 
             raise KeyboardInterrupt(f"interrupted; continue with: {state['command']}") from None
 
 
-def _made(settings, out, source, state, given_tokenizer, workers) -> dict[str, Any]:
+def _made(settings, out, source, state, given_tokenizer, encoder) -> dict[str, Any]:
     for leftover in out.glob(".*.tmp"):  # left by a killed process
         leftover.unlink()
     tokenizer = _tokenizer(settings, out, source, state, given_tokenizer)
-    encoder = _Encoder(tokenizer, out / files.TOKENIZER, workers)
-    with contextlib.closing(encoder):
-        # The short split first, so that errors appear early.
-        _append("valid", out, source.valid, settings.valid_bytes, state, encoder)
-        _append("train", out, source.train, settings.limit, state, encoder)
+    # The short split first, so that errors appear early.
+    _append("valid", out, source.valid, settings.valid_bytes, state, tokenizer, encoder)
+    _append("train", out, source.train, settings.limit, state, tokenizer, encoder)
     sizes = [(out / name).stat().st_size for name in files.SPLITS.values()]
     facts = {
         "spec": source.spec,
@@ -161,7 +167,7 @@ def _state(out: Path, asked: dict) -> dict | None:
         state = files.unfinished(out)
         if not _is_state(state):
             path = out / files.UNFINISHED
-            raise InputError(f"{path} does not contain the progress of a tokenization; {files.BEGIN_AGAIN}")
+            raise InputError(f"{path} is not the progress of a tokenization by this version; {files.BEGIN_AGAIN}")
         _check_same(out, asked, state["asked"])
         return state
     if other := sorted(p.name for p in out.iterdir() if not p.name.endswith(".tmp")):
@@ -171,9 +177,9 @@ def _state(out: Path, asked: dict) -> dict | None:
 
 def _is_state(state: dict) -> bool:
     """True if a saved state is valid and can be continued."""
-    if not fits(state, _STATE):
+    if not fits(state, _STATE) or not state["range_bytes"]:
         return False
-    return all(fits(at, _SPLIT) and len(at["position"]) == 2 for at in state["splits"].values())
+    return all(fits(at, _SPLIT) for at in state["splits"].values())
 
 
 def _check_same(out: Path, asked: dict, state: dict) -> None:
@@ -233,8 +239,7 @@ def _tokenizer(settings, out: Path, source: documents.Source, state: dict, given
     if given is not None:
         tokenizer = given
     else:
-        stream = documents.limited(source.train.stream(documents.START), settings.tokenizer_bytes)
-        text = b"".join(block for _, block in stream)
+        text = documents.head(source.train, settings.tokenizer_bytes)
         _say(f"training a tokenizer of {settings.vocab} tokens on {len(text):,} bytes")
         tokenizer = Tokenizer.train(text, settings.vocab)
     write_whole(path, tokenizer.model)
@@ -243,31 +248,46 @@ def _tokenizer(settings, out: Path, source: documents.Source, state: dict, given
     return tokenizer
 
 
-def _append(split, out: Path, part: documents.Documents, limit: int | None, state: dict, encoder: "_Encoder") -> None:
-    """Encodes the rest of a split."""
-    at = state["splits"].setdefault(split, {"position": [0, 0], "bytes": 0, "tokens": 0, "done": False})
-    path = out / files.SPLITS[split]
+def _append(
+    split: str,
+    out: Path,
+    text: documents.Documents,
+    limit: int | None,
+    state: dict,
+    tokenizer: Tokenizer,
+    encoder: encoding.Encoder,
+) -> None:
+    """Encodes the rest of a split, up to `limit` bytes."""
+    at = state["splits"].setdefault(split, {"ranges": 0, "bytes": 0, "tokens": 0, "sha256": files.EMPTY, "done": False})
+    path, dtype = out / files.SPLITS[split], files.dtype_of(tokenizer.vocab_size)
     if at["done"] and path.exists():
-        files.check_tokens(path, encoder.vocab, at["tokens"], files.BEGIN_AGAIN)
+        files.check_tokens(path, tokenizer.vocab_size, at["tokens"], files.BEGIN_AGAIN)
+        files.check_digest(path, at["sha256"])
         return
-    total = part.num_bytes if limit is None or part.num_bytes is None else min(limit, part.num_bytes)
-    of_bytes = total is not None
-    with files.Appender(path, files.dtype_of(encoder.vocab), at["tokens"]) as file:
-        stream = documents.limited(
-            part.stream(documents.Position(*at["position"])), None if limit is None else limit - at["bytes"]
-        )
-        begun = at["bytes"] if of_bytes else at["position"][0]
-        with _Bar(split, total if of_bytes else part.count, "B" if of_bytes else "doc", begun) as bar:
+    with files.Appender(path, dtype, at["tokens"], at["sha256"]) as file:
+        ranges = text.ranges(state["range_bytes"])
+        finished = sum(part.count for part in islice(ranges, at["ranges"]))
+        if text.num_bytes is None:
+            progress = _Bar(split, text.count, "doc", finished)
+        else:
+            progress = _Bar(split, min(limit or text.num_bytes, text.num_bytes), "B", at["bytes"])
+        with progress as bar:
             saved = time.monotonic()
-            for position, size, ids in () if at["done"] else encoder(documents.pieces(stream, _PIECE)):
+            for part, (ids, num_bytes) in () if at["done"] else encoder(tokenizer, dtype, ranges):
+                last = False
+                if limit is not None and at["bytes"] + num_bytes >= limit:
+                    last, beginning = True, splits.cut(b"".join(part.blocks()), limit - at["bytes"])
+                    ids, num_bytes = tokenizer.encode(beginning), len(beginning)
                 file.append(ids)
-                behind = at["position"][0]
-                at |= {"position": list(position), "bytes": at["bytes"] + size, "tokens": file.count}
+                at |= {"ranges": at["ranges"] + 1, "bytes": at["bytes"] + num_bytes}
+                at |= {"tokens": file.count, "sha256": file.digest()}
+                bar(part.count if text.num_bytes is None else num_bytes)
+                if last:
+                    break
                 if time.monotonic() - saved >= _SAVE_SECONDS:
                     file.sync()
                     files.write_unfinished(out, state)
                     saved = time.monotonic()
-                bar(size if of_bytes else min(position.document, part.count) - behind)
         if file.count < 2:
             name = {"train": "training", "valid": "validation"}[split]
             raise InputError(f"the {name} text is too small: {at['bytes']} bytes make {file.count} tokens")
@@ -275,56 +295,6 @@ def _append(split, out: Path, part: documents.Documents, limit: int | None, stat
         file.sync()
         files.write_unfinished(out, state)
         file.finish()
-
-
-class _Encoder:
-    """Encodes pieces in several processes and returns them in order."""
-
-    def __init__(self, tokenizer: Tokenizer, path: Path, workers: int):
-        self.tokenizer, self.vocab, self.workers = tokenizer, tokenizer.vocab_size, workers
-        self.pool = None
-        if workers > 1:
-            context = get_context("spawn")
-            self.pool = ProcessPoolExecutor(workers, context, initializer=_begin, initargs=(path,))
-
-    def __call__(self, pieces) -> Iterator[tuple[documents.Position, int, np.ndarray]]:
-        """(position after the piece, bytes, tokens) of every piece."""
-        if self.pool is None:
-            for position, piece in pieces:
-                yield position, len(piece), self.tokenizer.encode(piece)
-            return
-        waiting: deque[tuple[documents.Position, int, Future]] = deque()
-        for position, piece in pieces:
-            waiting.append((position, len(piece), self.pool.submit(_encode, piece)))
-            while len(waiting) > 2 * self.workers or (waiting and waiting[0][2].done()):
-                position, size, ids = waiting.popleft()
-                yield position, size, ids.result()
-        for position, size, ids in waiting:
-            yield position, size, ids.result()
-
-    def close(self) -> None:
-        if self.pool is not None:
-            self.pool.shutdown(cancel_futures=True)
-
-
-_of_worker: list[Tokenizer] = []
-
-
-def _begin(path: Path) -> None:
-    signal(SIGINT, SIG_IGN)  # the parent process handles it
-    Thread(target=_end_with_parent, daemon=True).start()
-    _of_worker[:] = [Tokenizer.load(path)]
-
-
-def _end_with_parent() -> None:
-    parent = parent_process()
-    assert parent is not None  # a pool's worker has a parent
-    parent.join()  # a pool does not notice that its parent was killed
-    os._exit(1)
-
-
-def _encode(piece: bytes) -> np.ndarray:
-    return _of_worker[0].encode(piece)
 
 
 def _say(line: str) -> None:

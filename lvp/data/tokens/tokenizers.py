@@ -8,6 +8,7 @@ import io
 import re
 from collections.abc import Iterator, Sequence
 from functools import cached_property
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -162,7 +163,7 @@ class Tokenizer:
     def encode(self, text: bytes) -> np.ndarray:
         """The token ids, int32 [number of tokens]. Deterministic and line by line, in time linear in the text."""
         ids = [
-            np.fromiter((index for line in encoded for index in line), np.int32)
+            np.fromiter(chain.from_iterable(encoded), np.int32)
             for lines in _lines(text)
             for encoded in [self._processor.encode(lines, out_type=int, num_threads=1)]
         ]

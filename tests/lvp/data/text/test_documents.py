@@ -1,10 +1,16 @@
-"""Text streams yield every byte once, in blocks of bounded size, and continue from any position."""
+"""A text's ranges contain every byte once and whole lines, and have a bounded size."""
+
+import itertools
+import pickle
+import tempfile
+from pathlib import Path
 
 import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
 
 from lvp import data
 from lvp.data.text import corpora, documents, splits
-from lvp.data.text.documents import END, START, limited, pieces
 from lvp.errors import InputError
 
 FILES = {"a.txt": "ab\r\né\tx\n" * 30, "b/c.txt": "no line end €" * 20, "d.txt": "", "e.txt": "ü" * 500}
@@ -18,15 +24,15 @@ def directory(tmp_path):
     return tmp_path / "in"
 
 
-def joined(stream) -> bytes:
-    return b"".join(block for _, block in stream)
+def joined(text) -> bytes:
+    return b"".join(text.blocks())
 
 
 @pytest.mark.parametrize("block", [5, 64, 10**6])
-def test_every_byte_is_streamed_once_in_small_blocks(directory, monkeypatch, block):
+def test_every_byte_is_read_once_in_small_blocks(directory, monkeypatch, block):
     monkeypatch.setattr(splits, "BLOCK", block)
     split_files = documents.of_files(directory, None)
-    train, valid = ([b for _, b in part.stream(START)] for part in (split_files.train, split_files.valid))
+    train, valid = (list(part.blocks()) for part in (split_files.train, split_files.valid))
     expected = [], []
     for content in map(str.encode, FILES.values()):
         head = splits.cut(content, len(content) - len(content) // 10)
@@ -40,36 +46,87 @@ def test_every_byte_is_streamed_once_in_small_blocks(directory, monkeypatch, blo
         assert train[0].endswith(b"\n") and train[1].endswith(b"\n")
 
 
-@pytest.mark.parametrize("block", [5, 64])
-def test_a_stream_continues_from_every_position(directory, monkeypatch, block):
-    monkeypatch.setattr(splits, "BLOCK", block)
-    split_files = documents.of_files(directory, None)
-    held = documents.held("held", joined(split_files.train.stream(START)), b"x", "")
-    for part in (split_files.train, split_files.valid, held.train):
-        whole = list(part.stream(START))
-        assert len(whole) > 3
-        for at, (position, _) in enumerate(whole):
-            assert list(part.stream(position)) == whole[at + 1 :]
-        assert not list(part.stream(END))
+def check_ranges(text, size):
+    """Asserts that the ranges of a text are the text, in pieces of bounded size that end with a line or a long line's
+    character."""
+    whole = joined(text)
+    parts = [joined(pickle.loads(pickle.dumps(part))) for part in text.ranges(size)]
+    assert b"".join(parts) == whole
+    longest = max(map(len, whole.splitlines(keepends=True)), default=0)
+    for part in parts:
+        part.decode()
+        assert not part or part.endswith(b"\n") or longest > size - 8  # a character, and borders between characters
 
 
-def test_a_limit_is_respected_and_ends_the_stream(directory):
+CONTENT = st.lists(st.sampled_from(["a", "\n", "\r\n", "é", "€", "𝄞", "a line\n", "\n\n"]), max_size=60).map("".join)
+
+
+@settings(max_examples=60, deadline=None)
+@given(contents=st.lists(CONTENT, min_size=1, max_size=4), size=st.integers(1, 200))
+@example(contents=["", "no line end" * 9, "", "€\r\n" * 50], size=64)
+@example(contents=["x" * 1000], size=30)  # a line of many ranges
+@example(contents=["x\n" * 500], size=1)
+@example(contents=["a\n" * 10 + "b" * 20], size=26)  # a cut within the last line
+def test_ranges_of_files_are_whole_lines(contents, size):
+    with tempfile.TemporaryDirectory() as folder:
+        for number, content in enumerate(contents):
+            Path(folder, f"{number}.txt").write_bytes(content.encode())
+        if max(len(content.encode()) for content in contents) < 10:
+            return
+        source = documents.of_files(Path(folder), None)
+        for text in (source.train, source.valid, documents.Held(joined(source.train))):
+            check_ranges(text, size)
+        for part in source.train.ranges(size):
+            added = part.count  # line ends
+            assert len(joined(part)) < 2 * size + 4 + added
+
+
+def test_a_cut_that_splits_lines_or_characters_is_noticed(directory, monkeypatch):
+    """Negative control for the test above."""
+    (directory / "lines.txt").write_bytes(b"a line\n" * 100)
+    monkeypatch.setattr(documents, "_cut", lambda file, at, size, last: min(at, last))
+    with pytest.raises(AssertionError):
+        check_ranges(documents.of_files(directory / "lines.txt", None).train, 100)
+    with pytest.raises(InputError, match="not UTF-8"):
+        check_ranges(documents.of_files(directory / "e.txt", None).train, 7)
+
+
+def test_a_range_reads_little_more_than_its_size(tmp_path, monkeypatch):
+    """The search for a line end stops at the next range, also in a line of many ranges."""
+    (tmp_path / "t.txt").write_bytes(b"x" * 100_000)
+    monkeypatch.setattr(documents, "_SCAN", 100)
+    text = documents.of_files(tmp_path / "t.txt", None).train
+    read = itertools.count()
+    monkeypatch.setattr(documents, "open", lambda *words: Counted(open(*words), read), raising=False)
+    assert sum(len(joined(part)) for part in text.ranges(1000)) == 90_001
+    assert next(read) < 90 * (2 * 10 + 6)  # two searches of 1000 bytes, and reads at the borders
+
+
+class Counted:
+    """A file that counts its reads."""
+
+    def __init__(self, file, read):
+        self.file, self.count = file, read
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self.file.close()
+
+    def seek(self, at):
+        self.file.seek(at)
+
+    def read(self, size):
+        next(self.count)
+        return self.file.read(size)
+
+
+def test_the_head_of_a_text(directory):
     part = documents.of_files(directory, None).train
-    whole = joined(part.stream(START))
+    whole = joined(part)
     for limit in (1, 6, 7, 8, 200, len(whole) - 1, len(whole), len(whole) + 5):
-        blocks = list(limited(part.stream(START), limit))
-        assert joined(blocks) == splits.cut(whole, limit)
-        assert (blocks[-1][0] == END) == (limit <= len(whole))
-    assert joined(limited(part.stream(START), None)) == whole
-
-
-def test_pieces_from_a_position_equal_the_uninterrupted_pieces(directory, monkeypatch):
-    monkeypatch.setattr(splits, "BLOCK", 11)
-    part = documents.of_files(directory, None).train
-    whole = list(pieces(part.stream(START), 40))
-    assert joined(whole) == joined(part.stream(START)) and all(len(piece) >= 40 for _, piece in whole[:-1])
-    for at, (position, _) in enumerate(whole):
-        assert list(pieces(part.stream(position), 40)) == whole[at + 1 :]
+        assert documents.head(part, limit) == splits.cut(whole, limit)
 
 
 @pytest.mark.parametrize(
@@ -90,7 +147,7 @@ def test_validation_bytes_per_file(sizes, valid_bytes, expected):
 def test_the_number_of_validation_bytes_can_be_set(tmp_path):
     (tmp_path / "t.txt").write_bytes(b"0123456789" * 1000)
     source = corpora.source(f"text:{tmp_path / 't.txt'}", cache=tmp_path, valid_bytes=123)
-    assert joined(source.valid.stream(START)) == (b"0123456789" * 13)[-123:] + b"\n"
+    assert joined(source.valid) == (b"0123456789" * 13)[-123:] + b"\n"
     assert len(data.load(source.spec, cache=tmp_path).valid) == 1001
 
 
@@ -109,7 +166,7 @@ def test_a_block_without_a_whole_character_is_not_utf_8(tmp_path, monkeypatch):
     (tmp_path / "t.txt").write_bytes(b"\x80" * 1000)
     monkeypatch.setattr(splits, "BLOCK", 100)
     with pytest.raises(InputError, match=r"t.txt is not UTF-8 \(byte offset 0: 0x80\)"):
-        list(documents.of_files(tmp_path / "t.txt", None).train.stream(START))
+        joined(documents.of_files(tmp_path / "t.txt", None).train)
 
 
 def test_the_identity_depends_on_the_files(directory):

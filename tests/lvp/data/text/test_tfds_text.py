@@ -1,11 +1,12 @@
 """Texts of TensorFlow Datasets: documents in order with line ends, and one-line errors for unusable datasets."""
 
+import pickle
 import sys
 
 import pytest
 
 from lvp import data
-from lvp.data.text import corpora, documents
+from lvp.data.text import corpora
 from lvp.errors import InputError
 from tests.lvp.data.text.tfds_texts import prepare
 
@@ -42,17 +43,20 @@ def test_validation_is_test_or_the_end_of_train(directory, tmp_path):
         assert (corpus.train, corpus.valid) == (ended(TRAIN[:540]), ended(TRAIN[540:]))
         source = corpora.source("tfds:lvp_texts", cache=tmp_path, valid_bytes=30)
         assert "last 2 of 600 documents of train" in source.validation
-        assert b"".join(block for _, block in source.valid.stream(documents.START)) == ended(TRAIN[-2:])
+        assert b"".join(source.valid.blocks()) == ended(TRAIN[-2:])
         assert source.train.count == 598
 
 
-def test_a_stream_continues_from_every_position(directory, tmp_path):
+@pytest.mark.parametrize("size", [1, 100, 10**6])
+def test_ranges_are_whole_documents(directory, tmp_path, size):
     prepare(directory, {"train": TRAIN})
     train = corpora.source("tfds:lvp_texts", cache=tmp_path).train
-    whole = list(train.stream(documents.START))
-    for at in (0, 1, 255, 256, 538, 539):
-        assert list(train.stream(whole[at][0])) == whole[at + 1 :]
-    assert not list(train.stream(documents.END))
+    ranges = [pickle.loads(pickle.dumps(part)) for part in train.ranges(size)]
+    assert [b"".join(part.blocks()) for part in ranges] == [
+        ended(TRAIN[part.first : part.last]) for part in train.ranges(size)
+    ]
+    assert sum(part.count for part in ranges) == 540 and len(ranges) == {1: 540, 10**6: 1}.get(size, len(ranges))
+    assert 20 < train.average < 60  # bytes of a record
 
 
 def test_one_of_several_texts_must_be_named(directory, tmp_path):

@@ -104,7 +104,7 @@ def test_fingerprints_depend_on_tokens_and_tokenizer(made, tmp_path):
 def rewritten(path, tokens):
     """Writes another token file of the same size, so that only its digest differs from the record."""
     size = path.stat().st_size
-    with files.Appender(path, tokens.dtype, 0) as file:
+    with files.Appender(path, tokens.dtype, 0, files.EMPTY) as file:
         file.append(tokens)
         file.finish()
     assert path.stat().st_size == size
@@ -236,7 +236,7 @@ def test_tokens_cannot_be_loaded_as_text(made, tmp_path):
 def test_large_vocabularies_use_wider_integers(tmp_path):
     assert [files.dtype_of(m) for m in (256, 1 << 16, (1 << 16) + 1)] == [np.uint16, np.uint16, np.int32]
     tokens = np.array([0, 70_000, 5], np.int64)
-    with files.Appender(tmp_path / "t.npy", files.dtype_of(70_001), 0) as file:
+    with files.Appender(tmp_path / "t.npy", files.dtype_of(70_001), 0, files.EMPTY) as file:
         file.append(tokens)
         file.finish()
     np.testing.assert_array_equal(np.load(tmp_path / "t.npy", mmap_mode="r"), tokens)

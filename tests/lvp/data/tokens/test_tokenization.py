@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 
 from lvp.cli import main
-from lvp.data.text import splits as texts
+from lvp.data.text import corpora, splits
 from lvp.data.tokens import files as token_files
 from lvp.data.tokens import tokenization
 from lvp.data.tokens.tokenization import Settings, tokenize
@@ -24,7 +24,7 @@ from lvp.errors import InputError
 from tests.lvp.data.text.tfds_texts import prepare
 from tests.lvp.data.tokens.texts import some_text
 
-BLOCK, PIECE = 1000, 3000
+RANGE = 3000
 NAMES = {"meta.json", "tokenizer.model", "train.npy", "valid.npy"}
 
 
@@ -45,10 +45,9 @@ def settings(text):
 
 
 def run(settings, out, workers=1):
-    """Runs `tokenize` with small pieces and a saved state after each."""
+    """Runs `tokenize` with small ranges and a saved state after each."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(texts, "BLOCK", BLOCK)
-        patch.setattr(tokenization, "_PIECE", PIECE)
+        patch.setattr(tokenization, "_RANGE", RANGE)
         patch.setattr(tokenization, "_SAVE_SECONDS", 0.0)
         return tokenize(settings, out, cache=out.parent / "cache", workers=workers)
 
@@ -84,10 +83,36 @@ def test_tokens_decode_to_the_text(text, settings, whole):
     assert Tokenizer.train(decoded[0][:50_000], 300).fingerprint == tokenizer.fingerprint
 
 
-def test_pieces_and_processes_change_no_byte(settings, whole, tmp_path):
-    tokenize(settings, tmp_path / "large", cache=tmp_path)
-    run(settings, tmp_path / "two", workers=2)
-    assert files(tmp_path / "large") == files(tmp_path / "two") == files(whole[0])
+LINES = ("word words é€\r\n", "𝄞" * 40 + "\n", "\n", "a b  c\n", "ü" * 7)
+
+
+@pytest.fixture(scope="module")
+def awkward(tmp_path_factory):
+    """Returns a directory with an empty file, a large one, CRLF, files without a final line end, and a line of many
+    ranges."""
+    directory, chance = tmp_path_factory.mktemp("awkward"), random.Random(1)
+    contents = [some_text(20_000), "", *("".join(chance.choices(LINES, k=60)) for _ in range(30)), "é" * 5000, "last"]
+    for number, content in enumerate(contents):
+        (directory / f"{number:02}.txt").write_bytes(content.encode())
+    return directory
+
+
+def test_workers_change_no_byte(awkward, tmp_path):
+    settings = Settings(f"text:{awkward}", 300, valid_bytes=2000, tokenizer_bytes=30_000)
+    for workers in (1, 2, 3):
+        run(settings, tmp_path / str(workers), workers)
+    assert files(tmp_path / "1") == files(tmp_path / "2") == files(tmp_path / "3")
+    tokenizer = Tokenizer.load(tmp_path / "1" / "tokenizer.model")
+    source = corpora.source(settings.spec, cache=tmp_path, valid_bytes=2000)
+    for name, text in (("train.npy", source.train), ("valid.npy", source.valid)):
+        decoded = tokenizer.decode(np.load(tmp_path / "1" / name))
+        content = b"".join(text.blocks())
+        assert decoded == (content if name == "train.npy" else splits.cut(content, 2000))
+
+
+def test_ranges_change_no_byte_of_short_lines(settings, whole, tmp_path):
+    tokenize(settings, tmp_path / "large", cache=tmp_path, workers=1)
+    assert files(tmp_path / "large") == files(whole[0])
 
 
 def test_a_limit_and_a_given_tokenizer(settings, whole, tmp_path):
@@ -144,9 +169,9 @@ def test_tokenization_resumes_after_any_kill(settings, whole, tmp_path, monkeypa
     assert calls > 5 and files(out) == files(whole[0])
 
 
-@pytest.mark.parametrize("lost", ["state", "tokens"])
+@pytest.mark.parametrize("lost", ["state", "tokens", "bits", "finished bits"])
 def test_a_state_that_differs_from_its_tokens_is_noticed(settings, whole, tmp_path, monkeypatch, lost):
-    """Negative control for the test above: the state is one piece behind or ahead of its tokens."""
+    """Negative control for the test above: the state is one range behind its tokens, or the tokens are damaged."""
     out = tmp_path / "out"
     with monkeypatch.context() as patch, pytest.raises(Killed):
         calls = iter(range(100))
@@ -160,8 +185,16 @@ def test_a_state_that_differs_from_its_tokens_is_noticed(settings, whole, tmp_pa
         with pytest.raises(InputError, match=r"train.npy.part is truncated: \d+ bytes expected, got \d+; delete"):
             run(settings, out)
         return
+    if "bits" in lost:
+        path = out / "valid.npy" if lost == "finished bits" else part
+        with open(path, "r+b") as file:
+            file.seek(200)
+            file.write(b"\1\1")
+        with pytest.raises(InputError, match=f"{path.name} is damaged: its tokens differ from their digest; delete"):
+            run(settings, out)
+        return
     state = token_files.unfinished(out)
-    state["splits"]["train"]["position"][1] -= 3
+    state["splits"]["train"]["ranges"] -= 1
     token_files.write_unfinished(out, {k: v for k, v in state.items() if k != "format"})
     run(settings, out)
     assert files(out)["train.npy"] != files(whole[0])["train.npy"]
@@ -170,9 +203,8 @@ def test_a_state_that_differs_from_its_tokens_is_noticed(settings, whole, tmp_pa
 DRIVER = """
 import sys
 from lvp.cli.main import main
-from lvp.data.text import splits
 from lvp.data.tokens import tokenization
-splits.BLOCK, tokenization._PIECE, tokenization._SAVE_SECONDS = 1000, 3000, 0.0
+tokenization._RANGE, tokenization._SAVE_SECONDS = 3000, 0.0
 sys.exit(main(sys.argv[1:]))
 """
 
@@ -225,6 +257,20 @@ def test_encoders_end_with_a_killed_parent(settings, tmp_path):
     assert children and not psutil.wait_procs(children, timeout=20)[1]
 
 
+def test_an_error_in_a_worker_is_one_line(tmp_path, capfd):
+    """The first error in the order of the text is reported."""
+    text, out = tmp_path / "text", tmp_path / "out"
+    text.mkdir()
+    for name, content in (("a", b"a line\n" * 3000), ("b", b"\xff" * 9000), ("c", b"\0" * 9000)):
+        (text / name).write_bytes(content)
+    words = Settings(f"text:{text}", 260, valid_bytes=300, tokenizer_bytes=10_000).command(out).split()[3:]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(tokenization, "_RANGE", 3000)
+        assert main.main([*words, "--workers=2"]) == 2
+    err = [line for line in capfd.readouterr().err.splitlines() if line.startswith("lvp: ")]
+    assert err == [f"lvp: {text / 'b'} is not UTF-8 (byte offset 0: 0xff); convert it first"]
+
+
 def test_tfds_tokenization_is_resumed(tmp_path, monkeypatch):
     monkeypatch.setenv("TFDS_DATA_DIR", str(tmp_path / "tfds"))
     prepare(tmp_path / "tfds", {"train": some_text(5000).split("\n")})
@@ -237,8 +283,8 @@ def test_tfds_tokenization_is_resumed(tmp_path, monkeypatch):
         die = lambda *a: written(*a) if next(calls, None) is not None else (_ for _ in ()).throw(Killed())  # noqa: E731
         patch.setattr(token_files, "write_unfinished", die)
         run(settings, tmp_path / "killed")
-    assert token_files.unfinished(tmp_path / "killed")["splits"]["train"]["position"][0] > 0
-    run(settings, tmp_path / "killed")
+    assert token_files.unfinished(tmp_path / "killed")["splits"]["train"]["ranges"] > 0
+    run(settings, tmp_path / "killed", workers=2)
     assert files(tmp_path / "killed") == files(tmp_path / "whole")
 
 
@@ -283,13 +329,14 @@ def test_unusable_input_gives_a_one_line_error_and_overwrites_nothing(settings, 
         ([f"text:{large}", "--vocab=5000", "--out", new], "5000 is too large: this corpus supports at most"),
         ([f"text:{tiny}", "--vocab=256", "--out", new, "--limit=1"], "training text is too small: 1 bytes make 1 tok"),
         ([f"text:{binary}", "--vocab=256", "--out", new], "binary.txt is binary"),
+        ([spec, vocab, "--out", new, "--workers=0"], "--workers 0: must be at least 1"),
         ([spec, "--vocab=255", "--out", new], "must be at least 256, the number of bytes"),
         ([spec, vocab, "--out", new, "--limit=0"], "--limit 0: must be a positive"),
         ([spec, vocab, "--out", new, "--tokenizer", model], "is not a tokenizer made by lvp"),
         ([spec, vocab, "--out", new, "--tokenizer", new], "cannot read --tokenizer"),
         ([spec, "--vocab=301", "--out", new, given], "has 300 tokens, but --vocab says 301"),
     ):
-        assert main.main(["tokenize", *map(str, words), "--workers=1"]) == 2, words
+        assert main.main(["tokenize", "--workers=1", *map(str, words)]) == 2, words
         err = [line for line in capfd.readouterr().err.splitlines() if line.startswith("lvp: ")]
         assert len(err) == 1 and message in err[0], err
         assert not new.exists()

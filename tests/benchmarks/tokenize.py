@@ -1,0 +1,120 @@
+"""Tokenization in one process, against two processes and against SentencePiece's own encoder. Prints ratios.
+
+    python -m tests.benchmarks.tokenize [ROUNDS [KILOBYTES]]
+
+Our side reads ranges of a file, encodes them, and appends the tokens to a file, as `lvp tokenize` does. Its processes
+are already running. The text is the documentation of Python, repeated, in 16 ranges: 64 MB by default. SentencePiece's
+side is `SentencePieceProcessor.encode` in one thread on the decoded lines of the same text, without reading or writing.
+Its BPE has the same vocabulary size, training text and normalization, but characters instead of bytes as its alphabet.
+"""
+
+import io
+import os
+import statistics
+import sys
+import tempfile
+from pathlib import Path
+
+from tests.benchmarks import alternate, finish, serve
+
+MODULE = "tests.benchmarks.tokenize"
+VOCAB, TRAINING_BYTES, RANGES = 2048, 1_000_000, 16
+KILOBYTES, ROUNDS = 64_000, 7
+SIZE = "LVP_BENCHMARK_KILOBYTES"  # tells the sides the size of the text
+WORKERS = {"one": 1, "two": 2}
+
+
+def _text() -> bytes:
+    """The text, up to the end of a line, as all sides read it."""
+    from lvp.data.text import python_docs
+
+    size = 1000 * int(os.environ[SIZE])
+    text, _ = python_docs.load()
+    text *= 1 + size // len(text)
+    return text[: text.rfind(b"\n", 0, size) + 1]
+
+
+def ours(workers: int) -> None:
+    import numpy as np
+
+    from lvp.data.text import documents
+    from lvp.data.tokens import encoding, files
+    from lvp.data.tokens.tokenizers import Tokenizer
+
+    text = _text()
+    tokenizer = Tokenizer.train(text[:TRAINING_BYTES], VOCAB)
+    with tempfile.TemporaryDirectory() as folder, encoding.in_processes(workers) as encoder:
+        corpus, out = Path(folder, "text"), Path(folder, "train.npy")
+        corpus.write_bytes(text)
+        part, dtype = documents.of_files(corpus, 1).train, files.dtype_of(VOCAB)
+
+        def run(n):
+            for _ in range(n):
+                with files.Appender(out, dtype, 0, files.EMPTY) as file:
+                    for _, (ids, _) in encoder(tokenizer, dtype, part.ranges(-(-part.num_bytes // RANGES))):
+                        file.append(ids)
+                    file.finish()
+
+        run(1)
+        assert tokenizer.decode(np.load(out)) == b"".join(part.blocks())
+        serve(run, {"bytes": part.num_bytes})
+
+
+def sentencepiece() -> None:
+    import sentencepiece as library
+
+    text = _text()
+    model = io.BytesIO()
+    library.SentencePieceTrainer.train(
+        sentence_iterator=iter(text[:TRAINING_BYTES].decode(errors="ignore").splitlines()),
+        model_writer=model,
+        model_type="bpe",
+        vocab_size=VOCAB,
+        character_coverage=1.0,
+        normalization_rule_name="identity",
+        remove_extra_whitespaces=False,
+        num_threads=1,
+        minloglevel=2,
+    )
+    processor = library.SentencePieceProcessor(model_proto=model.getvalue())
+    lines = text.decode().splitlines()
+    step = -(-len(lines) // RANGES)
+
+    def run(n):
+        for _ in range(n):
+            for start in range(0, len(lines), step):
+                processor.encode(lines[start : start + step], out_type=int, num_threads=1)
+
+    serve(run, {"bytes": len(text)})
+
+
+def main(rounds: int, kilobytes: int) -> None:
+    os.environ[SIZE] = str(kilobytes)
+    sides = alternate(MODULE, dict.fromkeys((*WORKERS, "sentencepiece"), (False, 1)), rounds)
+    speed = {name: side.facts["bytes"] / 1e6 / statistics.median(side.times) for name, side in sides.items()}
+    megabytes = {name: f"{value:.2f} MB/s" for name, value in speed.items()}
+    rows = [
+        (
+            f"tokenization in two processes / in one: {megabytes['two']} against {megabytes['one']}",
+            f"{sides['one'].over(sides['two']):.2f}×",
+            "1.8×",
+            "2×",
+        ),
+        (
+            f"tokenization in one process / SentencePiece's encoder, which makes {megabytes['sentencepiece']}",
+            f"{sides['sentencepiece'].over(sides['one']):.0%}",
+            "85%",
+            "100%",
+        ),
+    ]
+    finish("tokenize", rounds, rows, {name: side.times for name, side in sides.items()})
+
+
+if __name__ == "__main__":
+    if sys.argv[1:2] == ["sentencepiece"]:
+        sentencepiece()
+    elif sys.argv[1:2] and sys.argv[1] in WORKERS:
+        ours(WORKERS[sys.argv[1]])
+    else:
+        numbers = [int(word) for word in sys.argv[1:]] + [ROUNDS, KILOBYTES][len(sys.argv) - 1 :]
+        main(*numbers)

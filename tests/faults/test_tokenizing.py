@@ -1,0 +1,47 @@
+"""Tokenization on a Ray cluster makes the same bytes as in one process, although a machine is lost."""
+
+import random
+import subprocess
+import sys
+
+import pytest
+
+from lvp.data.tokens import files, tokenization
+from tests.faults.watching import until
+from tests.lvp.data.tokens.texts import some_text
+
+pytestmark = pytest.mark.slow
+DRIVER = """
+import sys
+from lvp.cli.main import main
+from lvp.data.tokens import tokenization
+tokenization._RANGE, tokenization._SAVE_SECONDS = 100_000, 0.0
+sys.exit(main(sys.argv[1:]))
+"""
+
+
+def test_a_killed_node_changes_no_byte(cluster, tmp_path):
+    (tmp_path / "t.txt").write_text(some_text(1_000_000))
+    settings = tokenization.Settings(f"text:{tmp_path / 't.txt'}", 300, valid_bytes=50_000, tokenizer_bytes=50_000)
+    node, out = cluster.add(), tmp_path / "out"
+    words = settings.command(out).split()[3:]
+    process = subprocess.Popen(
+        [sys.executable, "-c", DRIVER, *words, "--ray-address", cluster.address],
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    finished = random.Random(0).randrange(3, 12)
+
+    def at_work():
+        if not (out / files.UNFINISHED).exists():
+            return False
+        return files.unfinished(out)["splits"].get("train", {"ranges": 0})["ranges"] >= finished
+
+    until(at_work, process)
+    node.kill()
+    _, stderr = process.communicate(timeout=240)
+    assert process.returncode == 0, stderr
+    tokenization.tokenize(settings, tmp_path / "here", cache=tmp_path / "cache", workers=1)
+    for name in (files.TOKENIZER, files.META, *files.SPLITS.values()):
+        assert (out / name).read_bytes() == (tmp_path / "here" / name).read_bytes()
