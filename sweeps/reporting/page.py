@@ -98,7 +98,7 @@ def lane_cells(rows: Sequence[Mapping[str, Any]]) -> tuple[list[str], list[list[
       rows: records.
     """
     table = records.table(rows)
-    configured = [c for c in table if c.startswith(("lane.", "cell."))]
+    configured = [c for c in map(str, table.columns) if c.startswith(("lane.", "cell."))]
     differing = [c for c in configured if table[c].dropna().map(str).nunique() > 1]  # older records lack some values
     numbers = (name for row in rows for name, x in row["outcome"].items() if not isinstance(x, list | Mapping | None))
     columns = ["hash", *dict.fromkeys(["status", *numbers]), *differing]

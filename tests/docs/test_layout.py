@@ -28,6 +28,8 @@ ONLY = {
     "orbax": "lvp/training/checkpoints.py",
     "ray": "sweeps/executors",
     "tensorboardX": "sweeps/reporting/event_files.py",
+    "wandb": "sweeps/reporting/wandb_runs.py",
+    "mlflow": "sweeps/reporting/mlflow_runs.py",
 }
 
 
