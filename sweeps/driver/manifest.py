@@ -53,7 +53,7 @@ FORMAT = 2  # the format of manifest.json; records have their own
 # Keys and types of manifest.json, and of the source and the packing in it.
 _SHAPE = {"format": int, "hash": str, "experiment": str, "tier": str, "config": dict, "datasets": dict}
 _SOURCE = {"path": str, "sha256": str}
-_CURVE: Shape = {"steps": [int], "times": [float], "outcome": dict}
+_CURVE: Shape = {"steps": [int], "times": [float], "outcome": {"curve_steps": [int], "curve_losses": list}}
 _PACKING = {"platform": str, "workers": int, "threads": int, "pin": bool, "lanes_per_program": dict}
 
 

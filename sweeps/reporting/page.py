@@ -118,7 +118,7 @@ def _plain(value: Any) -> Any:
 
 
 @dataclass(frozen=True)
-class Curves:
+class CurvePanel:
     """A panel with the training losses of a cell's lanes. Lanes without a record are dashed."""
 
     title: str  # above the panel
@@ -151,7 +151,7 @@ class Curves:
             axes.legend(handles=handles, title=name, fontsize=7, title_fontsize=7, frameon=False)
 
 
-def curve_panels(rows: Sequence[Mapping[str, Any]], running: Sequence[Mapping[str, Any]] = ()) -> list[Curves]:
+def curve_panels(rows: Sequence[Mapping[str, Any]], running: Sequence[Mapping[str, Any]] = ()) -> list[CurvePanel]:
     """A panel for each cell of trained lanes. In a panel, colours show the lanes' parameter with the most values.
 
     Args:
@@ -182,7 +182,7 @@ def curve_panels(rows: Sequence[Mapping[str, Any]], running: Sequence[Mapping[st
         cells.setdefault(cell, []).append(line)
     names = [key.rpartition(".")[2] for key in cell_keys]
     titles = {cell: ", ".join(f"{n} {_short(x)}" for n, (_, x) in zip(names, cell, strict=True)) for cell in cells}
-    return [Curves(titles[cell], parameter, cells[cell]) for cell in sorted(cells)]
+    return [CurvePanel(titles[cell], parameter, cells[cell]) for cell in sorted(cells)]
 
 
 def _order(value: Any) -> tuple[bool, Any]:
