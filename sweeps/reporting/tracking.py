@@ -287,6 +287,7 @@ def curves(entry: Entry, outcome: Mapping, reached: int) -> dict[int, dict[str, 
     Tags are `curve/train_loss` and, at the measured steps, `measures/NAME`. A measure that is a list has a tag with an
     index for each entry.
     """
+    assert not isinstance(entry.cell, Calculation)  # which has no curve
     by_step: dict[int, dict[str, float]] = defaultdict(dict)
     for step, loss in zip(outcome["curve_steps"], outcome["curve_losses"], strict=True):
         by_step[step] |= _numbers("curve/train_loss", loss)
