@@ -126,6 +126,9 @@ def test_a_curve_is_the_beginning_of_its_record(stages):
         for lane in first:
             (record,) = manifest.read_records([lane])
             curve, last = at_stage.read_curve(lane), manifest.read_curve(lane)
+            if curve is None:  # the first part of the steps is not complete
+                n = 0
+                continue
             n = len(curve["outcome"]["curve_steps"])
             assert curve["outcome"]["curve_steps"] == record["outcome"]["curve_steps"][:n]
             assert curve["outcome"]["curve_losses"] == record["outcome"]["curve_losses"][:n]
