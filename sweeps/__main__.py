@@ -7,6 +7,8 @@ from pathlib import Path
 
 import experiments
 from lvp.cli.parser import CORPORA, Parser, Refused, add_command, run_command, setting
+from lvp.errors import InputError
+from lvp.files import write_whole
 from sweeps.driver import api, status
 from sweeps.driver.lock import driver
 from sweeps.driver.manifest import Manifest
@@ -33,7 +35,7 @@ def _add_options(parser):
         help="machines of the Ray cluster that share the mesh; experimental: tested on CPU processes only",
     )
     parser.add_argument(
-        "--track", metavar="TOOL", help="write files of finished lanes for a tracking tool: tensorboard"
+        "--track", metavar="TOOL", help="show lanes while they train: tensorboard, wandb (offline) or mlflow"
     )
     parser.add_argument(
         "--allow-other-version",
@@ -97,7 +99,14 @@ def _track(arguments):
 
 
 def _report(arguments):
-    print(results.write_report())
+    if arguments.html is None:
+        if arguments.dir is not None:
+            raise InputError(f"report {arguments.dir} needs --html FILE.html; `figure` draws its table and figure")
+        print(results.write_report())
+        return
+    sweep = None if arguments.dir is None else Manifest.read(Path(arguments.dir))
+    write_whole(arguments.html, results.committed_page() if sweep is None else results.sweep_page(sweep))
+    print(arguments.html)
 
 
 def _publish(arguments):
@@ -139,10 +148,12 @@ def parser() -> Parser:
     figure.add_argument(
         "--experiment", metavar="FILE.py", help="draw with the present content of the user's experiment file"
     )
-    track = add("track", _track, "write files of a sweep's finished lanes for a tracking tool")
+    track = add("track", _track, "write the runs of a sweep's finished lanes for a tracking tool")
     track.add_argument("dir")
-    track.add_argument("--track", metavar="TOOL", default="tensorboard", help="tensorboard (default)")
-    add("report", _report, "redraw every committed figure and collect their claims into docs/claims.md")
+    track.add_argument("--track", metavar="TOOL", default="tensorboard", help="tensorboard (default), wandb or mlflow")
+    report = add("report", _report, "redraw every committed figure and collect their claims into docs/claims.md")
+    report.add_argument("dir", nargs="?", help="with --html: the directory of a sweep (default: the committed results)")
+    report.add_argument("--html", metavar="FILE.html", help="write one HTML page instead")
     add("publish", _publish, "copy a finished sweep's records into experiments/results/").add_argument("dir")
     return top
 

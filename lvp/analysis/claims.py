@@ -172,8 +172,15 @@ class Question:
 
 def table(claims: Sequence[Claim]) -> str:
     """A Markdown table of claims in the given order. Numbers have as many digits as their interval supports."""
-    header = ["experiment", "claim", "source", "paper", "ours (95 %)", "verdict", "tier", "corpus", "commit"]
-    rows = [header, ["---"] * len(header)]
+    head, rows = cells(claims)
+    lines = [head, ["---"] * len(head), *rows]
+    return "".join(f"| {' | '.join(_cell(cell) for cell in row)} |\n" for row in lines)
+
+
+def cells(claims: Sequence[Claim]) -> tuple[list[str], list[list[str]]]:
+    """The head and the rows of `table`."""
+    head = ["experiment", "claim", "source", "paper", "ours (95 %)", "verdict", "tier", "corpus", "commit"]
+    rows = []
     for claim in claims:
         statement = f"{claim.statement} ({claim.note})" if claim.note else claim.statement
         paper = claim.paper_value if isinstance(claim.paper_value, str) else _text(claim.paper_value)
@@ -181,7 +188,7 @@ def table(claims: Sequence[Claim]) -> str:
         short = claim.commit[:10] if re.fullmatch(r"[0-9a-f]{40}", claim.commit) else claim.commit
         row = [claim.experiment, statement, claim.source, paper, _measured(claim), verdict]
         rows.append([*row, claim.tier, claim.corpus, short])
-    return "".join(f"| {' | '.join(_cell(cell) for cell in row)} |\n" for row in rows)
+    return head, rows
 
 
 def _number(name: str, value) -> float | None:

@@ -111,7 +111,7 @@ def save(figure: "Figure", stem: str | Path) -> tuple[Path, Path]:
     png, svg = (stem.with_name(stem.name + suffix) for suffix in _METADATA)
     # A second drawing can move the layout: the PNG is drawn first, as in `same_picture`. It is written last, because
     # `same_picture` reads it to decide whether both files are up to date.
-    images = {path: _drawn(figure, path.suffix) for path in (png, svg)}
+    images = {path: drawn(figure, path.suffix) for path in (png, svg)}
     for path in (svg, png):
         _write(path, images[path])
     return png, svg
@@ -150,10 +150,10 @@ def same_picture(figure: "Figure", path: str | Path) -> bool:
 def save_as(figure: "Figure", path: str | Path) -> None:
     """Writes a .png or .svg file as `save` does. Raises InputError if the suffix is another or the path unwritable."""
     path = picture(path)
-    _write(path, _drawn(figure, path.suffix))
+    _write(path, drawn(figure, path.suffix))
 
 
-def _drawn(figure: "Figure", suffix: str) -> bytes:
+def drawn(figure: "Figure", suffix: str) -> bytes:
     """The content of a .png or .svg file."""
     import matplotlib
 

@@ -4,6 +4,7 @@ import contextlib
 import json
 import math
 import os
+import shlex
 import socket
 import threading
 import time
@@ -25,7 +26,7 @@ from lvp.parallel.sharding import named_sizes
 from lvp.training import records
 from sweeps.driver import calibration, forecast, lane_index
 from sweeps.driver.directory_watch import DirectoryWatch
-from sweeps.driver.lock import only_driver
+from sweeps.driver.lock import driver, only_driver
 from sweeps.driver.manifest import NAME, Manifest, Unusable, resume_command
 from sweeps.driver.options import DEFAULTS, NO_MESH, Options
 from sweeps.driver.packing import measured
@@ -454,16 +455,13 @@ def _execute(manifest: Manifest, executor, settings: Settings, tracker: str | No
         say(unpinned)
     todo = trials(manifest, packing["lanes_per_program"], packing["workers"], manifest.finished())
     manifest.leave_path.unlink(missing_ok=True)  # a killed driver may have left it
-    lock, failures, lanes_of = threading.Lock(), {}, {trial["id"]: trial["lanes"] for trial in todo}
+    lock, failures = threading.Lock(), {}
 
     def on_done(report):
         with lock:
             if lost(manifest, settings.session):
                 return
             append_line(manifest.out / "trials.jsonl", json.dumps(report | {"time": round(time.time(), 1)}))
-            if tracker:
-                with contextlib.suppress(OSError, InputError):  # `_continue` writes missing files or raises
-                    tracking.track(manifest, tracker, lanes_of[report["trial"]])
 
     def on_failed(trial, reason):
         cell = manifest.cells[trial["cell"]].label
@@ -475,7 +473,7 @@ def _execute(manifest: Manifest, executor, settings: Settings, tracker: str | No
             with contextlib.suppress(OSError):  # `_execute` returns the failure all the same
                 append_line(manifest.failures_path, json.dumps(failure))
 
-    with Progress(manifest, quiet):
+    with Progress(manifest, quiet), tracking.following(manifest, tracker):
         executor.run(todo, settings, packing["workers"], on_done, on_failed)
     finished = manifest.finished()
     unrecorded = {id: reason for id, (lanes, reason) in failures.items() if not finished.issuperset(lanes)}
@@ -491,15 +489,16 @@ def status(out: str | Path) -> str:
 
 
 def track(out: str | Path, tracker: str = "tensorboard", *, quiet: bool = False) -> Path:
-    """Writes a tracking tool's files for the finished lanes in `out` and returns their directory
+    """Writes a tracking tool's runs of the finished lanes in `out` and returns their directory
     (`sweeps.reporting.tracking`)."""
-    return _track(Manifest.read(Path(out)), tracker, _printer(quiet))
+    manifest = Manifest.read(Path(out))
+    return _track(manifest, tracker, _printer(quiet), followed=bool(driver(manifest.out)))
 
 
-def _track(manifest: Manifest, tracker: str, say) -> Path:
-    folder = tracking.track(manifest, tracker)
-    shown = f"{tracker}: {tracking.tracker_named(tracker).shown_by} {folder}"
-    say(shown if folder.exists() else "no lane has finished: nothing to track")
+def _track(manifest: Manifest, tracker: str, say, followed: bool = False) -> Path:
+    folder = tracking.track(manifest, tracker, followed=followed)
+    shown = tracking.tracker_named(tracker).shown_by.format(shlex.quote(str(folder)))
+    say(f"{tracker}: {shown}" if folder.exists() else "no lane has finished: nothing to track")
     return folder
 
 

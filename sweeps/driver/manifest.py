@@ -11,6 +11,8 @@ Files of the directory OUT:
                             record is renamed to HASH.damaged, and its lane is trained again
     OUT/checkpoints/HASH/   the last saved steps of an unfinished lane; removed after its record is written
     OUT/progress/*.json     a worker's present pack and step; removed when the worker has saved and stops
+    OUT/curves/HASH.json    the curve and measures of a lane so far, with times (`sweeps.worker.curves`); kept for
+                            tracking tools
     OUT/leave               exists while the driver asks all workers to save and stop (`sweeps.worker.stop`)
     OUT/session.json        start time and host of the last driver
     OUT/sessions.jsonl      durations of sessions
@@ -18,7 +20,8 @@ Files of the directory OUT:
     OUT/failures.jsonl      failed trials of the last session, with their reasons
     OUT/table.csv           the table, made from the records
     OUT/figure.*            the figure, made from the records
-    OUT/tensorboard/        one file per lane, with `--track tensorboard`
+    OUT/tensorboard/, OUT/wandb/, OUT/mlflow/
+                            the runs of a tracking tool, with `--track` (`sweeps.reporting.tracking`)
 """
 
 import contextlib
@@ -40,7 +43,7 @@ from experiments.common.experiment import Calculation, CellLanes, Experiment
 from lvp.data import Dataset, Images
 from lvp.errors import InputError
 from lvp.files import ABSENT, listed, write_whole
-from lvp.files.schema import fits
+from lvp.files.schema import Shape, fits
 from lvp.training import Cell, ImageCell, ImageLane, Lane, records
 from sweeps.worker import environment
 from sweeps.worker.tasks import task_for
@@ -50,6 +53,7 @@ FORMAT = 2  # the format of manifest.json; records have their own
 # Keys and types of manifest.json, and of the source and the packing in it.
 _SHAPE = {"format": int, "hash": str, "experiment": str, "tier": str, "config": dict, "datasets": dict}
 _SOURCE = {"path": str, "sha256": str}
+_CURVE: Shape = {"steps": [int], "times": [float], "outcome": {"curve_steps": [int], "curve_losses": list}}
 _PACKING = {"platform": str, "workers": int, "threads": int, "pin": bool, "lanes_per_program": dict}
 
 
@@ -99,6 +103,14 @@ def lane_configs(cell, lanes: Iterable, dataset) -> Iterator[dict[str, Any]]:
 def resume_command(out: Path, *words: str) -> str:
     """The shell command that continues the sweep in `out`, with further options."""
     return shlex.join(["python", "-m", "sweeps", "resume", str(out), *words])
+
+
+def _replace(path: Path, text: str) -> None:
+    """Writes a file that no result depends on: not synced, and not written on a full disk."""
+    temporary = path.with_suffix(".tmp")
+    with contextlib.suppress(OSError):
+        temporary.write_text(text)
+        os.replace(temporary, path)
 
 
 def _is_manifest(content: Any) -> bool:
@@ -300,11 +312,22 @@ class Manifest:
     def write_progress(self, index: int, lanes: list[str], step: int, saving: bool = False) -> None:
         """Writes this worker's progress, for status and progress bars. No result depends on it."""
         progress = {"cell": index, "lanes": lanes, "step": step, "saving": saving, "time": time.time()}
-        path = self._progress_path
-        temporary = path.with_suffix(".tmp")
-        with contextlib.suppress(OSError):  # training continues on a full disk
-            temporary.write_text(json.dumps(progress))
-            os.replace(temporary, path)
+        _replace(self._progress_path, json.dumps(progress))
+
+    def write_curve(self, lane: str, curve: Mapping[str, Any]) -> None:
+        """Writes a lane's curve, for tracking tools. No result depends on it."""
+        _replace(self._curve_path(lane), records.dumps(curve))
+
+    def read_curve(self, lane: str) -> dict[str, Any] | None:
+        """A lane's curve as its worker last wrote it (`sweeps.worker.curves`); None without a readable file."""
+        with contextlib.suppress(OSError, ValueError, RecursionError):
+            curve = json.loads(self._curve_path(lane).read_text())
+            if fits(curve, _CURVE) and curve["times"] and len(curve["times"]) == len(curve["steps"]):
+                return curve
+        return None
+
+    def _curve_path(self, lane: str) -> Path:
+        return self.out / "curves" / f"{lane}.json"
 
     def drop_progress(self) -> None:
         """Removes this worker's progress file. Called after the worker has saved and before it stops."""
@@ -341,8 +364,8 @@ class Manifest:
         self.write()
 
     def make_lane_directories(self) -> None:
-        """Makes the directories of records, checkpoints and progress. Call it after the options are checked."""
-        for name in ("records", "checkpoints", "progress"):
+        """Makes the directories that workers write to. Call it after the options are checked."""
+        for name in ("records", "checkpoints", "progress", "curves"):
             self.make_directory(self.out / name)
 
     def write(self) -> None:

@@ -27,7 +27,7 @@ class Options:
     mesh: str | None = None  # sizes such as "fsdp=8"; None keeps the sweep's mesh, "none" removes it
     hosts: int = 1  # machines of a Ray cluster that share the mesh
     allow_other_version: bool = False  # whether the environment may differ from that of the sweep's first session
-    track: str | None = None  # a key of `sweeps.reporting.tracking.TRACKERS`; None writes no tracking files
+    track: str | None = None  # a key of `sweeps.reporting.tracking.TRACKERS`; None feeds no tool
 
     def __post_init__(self):
         if self.executor not in EXECUTORS:

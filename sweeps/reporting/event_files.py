@@ -1,67 +1,96 @@
-"""TensorBoard's event files, without TensorFlow. tensorboardX is imported only here, for its messages and checksum.
+"""TensorBoard's event files, without TensorFlow: one file per lane, CELL/HASH/events.out.tfevents.lane.
 
-tensorboardX's SummaryWriter is not used: `add_hparams` writes a second run, always with status "success" and without
-the session's times; file names contain the host's name; a thread writes the files. Here a file is made in memory, so
-that it can be written atomically.
+tensorboardX's `RecordWriter` writes the files. Its `SummaryWriter` is not used: `add_hparams` writes a second run,
+always with status "success" and without the session's times; file names contain the host's name; a thread writes the
+files.
 """
 
-import struct
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
 
 from tensorboardX.proto.api_pb2 import Status
 from tensorboardX.proto.event_pb2 import Event
 from tensorboardX.proto.plugin_hparams_pb2 import HParamsPluginData, SessionEndInfo, SessionStartInfo
 from tensorboardX.proto.summary_pb2 import Summary, SummaryMetadata
-from tensorboardX.record_writer import masked_crc32c
+from tensorboardX.record_writer import RecordWriter
+
+from lvp.files import FULL, no_space
 
 HPARAMS = "hparams"  # name of TensorBoard's plugin, whose tags and version 0 are in plugins/hparams/metadata.py
+NAME = "events.out.tfevents.lane"
 
 
-def content(
-    scalars: Mapping[int, Mapping[str, float]],
-    hparams: Mapping[str, float | bool | str],
-    *,
-    succeeded: bool,
-    began: float,
-    ended: float,
-) -> bytes:
-    """The content of one run's event file.
+class EventFiles:
+    """The event files of a sweep, in the directory `folder`. `make` makes a directory in it."""
 
-    Args:
-      scalars: step → tag → value; stored as float32. TensorBoard takes the last values as the run's metrics.
-      hparams: hyperparameters by name.
-      succeeded: whether the run's status is success or failure.
-      began, ended: Unix times in seconds. All events have the time `ended`.
-    """
-    events = [Event(file_version="brain.Event:2"), *_hparams_events(hparams, succeeded, began, ended)]
-    for step in sorted(scalars):
-        values = [Summary.Value(tag=tag, simple_value=value) for tag, value in scalars[step].items()]
-        events.append(Event(step=step, summary=Summary(value=values)))
-    for event in events:
-        event.wall_time = ended
-    return b"".join(map(_framed, events))
+    def __init__(self, folder: Path, title: str, make: Callable[[Path], None]):
+        self.folder, self.make = folder, make
+
+    def exists(self, cell: str, lane: str) -> bool:
+        return (self.folder / cell / lane / NAME).exists()
+
+    def begin(self, cell: str, lane: str, hparams: Mapping[str, float | bool | str], began: float) -> "EventFile":
+        """Begins a lane's file again, also if it exists.
+
+        A lane's points have the same bytes each time, so a TensorBoard that reads the file meanwhile continues where it
+        was.
+        """
+        self.make(self.folder / cell / lane)
+        return EventFile(self.folder / cell / lane / NAME, hparams, began)
 
 
-def _hparams_events(hparams, succeeded: bool, began: float, ended: float) -> Iterator[Event]:
-    start = SessionStartInfo(start_time_secs=began)
-    for name, value in hparams.items():
-        if isinstance(value, bool):
-            start.hparams[name].bool_value = value
-        elif isinstance(value, str):
-            start.hparams[name].string_value = value
-        else:
-            start.hparams[name].number_value = value
-    status = Status.Value("STATUS_SUCCESS" if succeeded else "STATUS_FAILURE")
-    end = SessionEndInfo(status=status, end_time_secs=ended)
-    for field, message in (("session_start_info", start), ("session_end_info", end)):
-        plugin_data = HParamsPluginData(**{field: message}).SerializeToString(deterministic=True)
-        plugin = SummaryMetadata.PluginData(plugin_name=HPARAMS, content=plugin_data)
-        value = Summary.Value(tag=f"_hparams_/{field}", metadata=SummaryMetadata(plugin_data=plugin))
-        yield Event(summary=Summary(value=[value]))
+class EventFile:
+    """The event file of a lane. Values are stored as float32."""
+
+    def __init__(self, path: Path, hparams: Mapping[str, float | bool | str], began: float):
+        self.path, self.unwritten, self.writer = path, 0, RecordWriter(str(path))
+        self._write(Event(file_version="brain.Event:2", wall_time=began))
+        start = SessionStartInfo(start_time_secs=began)
+        for name, value in hparams.items():
+            if isinstance(value, bool):
+                start.hparams[name].bool_value = value
+            elif isinstance(value, str):
+                start.hparams[name].string_value = value
+            else:
+                start.hparams[name].number_value = value
+        self._write(_of_plugin("session_start_info", start, began))
+
+    def log(self, points: Iterable[tuple[int, float, Mapping[str, float]]]) -> None:
+        """Writes points (step, Unix time, tag → value)."""
+        for step, time, scalars in points:
+            values = [Summary.Value(tag=tag, simple_value=value) for tag, value in scalars.items()]
+            self._write(Event(step=step, wall_time=time, summary=Summary(value=values)))
+        self._flush()
+
+    def end(self, succeeded: bool, ended: float) -> None:
+        """Writes the run's status and closes the file. The last values are the run's metrics in TensorBoard."""
+        status = Status.Value("STATUS_SUCCESS" if succeeded else "STATUS_FAILURE")
+        self._write(_of_plugin("session_end_info", SessionEndInfo(status=status, end_time_secs=ended), ended))
+        self._flush()
+        self.writer.close()
+
+    def leave(self) -> None:
+        """Closes the file of an unfinished lane."""
+        self.writer.close()
+
+    def _write(self, event: Event) -> None:
+        message = event.SerializeToString(deterministic=True)
+        self.unwritten += len(message)
+        self.writer.write(message)
+
+    def _flush(self) -> None:
+        try:
+            self.writer.flush()
+        except OSError as error:
+            if error.errno in FULL:
+                raise no_space(error.errno, self.unwritten, self.path) from None
+            raise OSError(error.errno, error.strerror, str(self.path)) from None
+        self.unwritten = 0
 
 
-def _framed(event: Event) -> bytes:
-    """The event as a TFRecord: length, checksum of the length, message, checksum of the message."""
-    data = event.SerializeToString(deterministic=True)
-    length = struct.pack("<Q", len(data))
-    return length + struct.pack("<I", masked_crc32c(length)) + data + struct.pack("<I", masked_crc32c(data))
+def _of_plugin(field: str, message: SessionStartInfo | SessionEndInfo, time: float) -> Event:
+    """A message of the HParams page, as an event."""
+    plugin_data = HParamsPluginData(**{field: message}).SerializeToString(deterministic=True)
+    plugin = SummaryMetadata.PluginData(plugin_name=HPARAMS, content=plugin_data)
+    value = Summary.Value(tag=f"_hparams_/{field}", metadata=SummaryMetadata(plugin_data=plugin))
+    return Event(wall_time=time, summary=Summary(value=[value]))

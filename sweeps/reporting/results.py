@@ -19,8 +19,8 @@ from lvp.errors import InputError, unknown
 from lvp.files import ABSENT, log_entries, write_whole
 from lvp.training import records
 from sweeps.driver import calibration
-from sweeps.driver.manifest import Manifest, corpus_name
-from sweeps.reporting import front_page, gallery
+from sweeps.driver.manifest import Manifest, corpus_name, lane_configs
+from sweeps.reporting import front_page, gallery, page
 
 DESCRIPTION, RECORDS = "sweep.json", "records.jsonl"  # the two files of a published result
 REMEDY = "restore it (`git restore`), or publish its sweep again (`python -m sweeps publish DIR`)"
@@ -65,6 +65,57 @@ def draw(manifest: Manifest, say: Callable = print):
 def _context(experiment: str, tier: str, config, rows) -> dict[str, Any]:
     commits = sorted({str(r["provenance"]["commit"]) for r in rows})
     return {"experiment": experiment, "tier": tier, "corpus": corpus_name(config.corpus), "commit": ", ".join(commits)}
+
+
+def sweep_page(manifest: Manifest) -> str:
+    """The results of a sweep so far as one HTML page: figure, summary, claims, the curves of all lanes that have begun,
+    and a table of the lanes with records."""
+    experiment, config = manifest.resolved
+    rows, corpus = manifest.read_records(), corpus_name(config.corpus)
+    recorded = {row["hash"] for row in rows}
+    curves = (
+        (entry, lane, manifest.read_curve(lane))
+        for entry in manifest.cells
+        for lane in entry.lanes
+        if lane not in recorded
+    )
+    running = [
+        {"config": next(lane_configs(entry.cell, [entry.lanes[lane]], entry.dataset)), "outcome": curve["outcome"]}
+        for entry, lane, curve in curves
+        if curve is not None
+    ]
+    origin = f"{len(rows)} of {manifest.num_lanes} lanes have a record, and {len(running)} others have begun."
+    name = f"{manifest.experiment}, tier {manifest.tier}, corpus {corpus}"
+    drawn: dict[str, Any] = {"summary": "", "claims": (), "figure": None}
+    if rows:
+        table = records.table(rows)
+        partial = None if len(rows) == manifest.num_lanes else (len(rows), manifest.num_lanes)
+        drawn = {
+            "summary": experiment.summary(table, config),
+            "claims": experiment.claims(table, config, _context(manifest.experiment, manifest.tier, config, rows)),
+            "figure": experiment.figure(table, config, tier=manifest.tier, corpus=corpus, partial=partial),
+        }
+    return page.page(name, [page.Section(name, experiment.question, origin, rows=rows, running=running, **drawn)])
+
+
+def committed_page() -> str:
+    """All committed results as one HTML page."""
+    sections = []
+    for result in (Result(*parts) for parts in committed()):
+        devices = ", ".join(sorted({row["provenance"]["device"] for row in result.rows}))
+        origin = f"{len(result.rows)} lanes, {result.sweep['date']}, on {result.sweep.get('machine', devices)}."
+        sections.append(
+            page.Section(
+                result.name,
+                result.experiment.question,
+                origin,
+                result.summary(),
+                result.claims(),
+                result.figure(),
+                result.rows,
+            )
+        )
+    return page.page("Committed results of lvp", sections)
 
 
 def publish(out: str | Path) -> Path:

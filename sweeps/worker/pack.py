@@ -50,7 +50,13 @@ class Pack:
         self.first_step, self.seconds, self.saved_step = 0, 0.0, -1
         self.saving_seconds = 0.0  # duration of the last save
 
-    def train(self, data, progress: Callable[[int, bool], None], stopping: Callable[[], bool]) -> dict[str, Outcome]:
+    def train(
+        self,
+        data,
+        progress: Callable[[int, bool], None],
+        stopping: Callable[[], bool],
+        curves: Callable[[int, Any], None] | None = None,
+    ) -> dict[str, Outcome]:
         """Trains to the end and returns the outcomes by lane.
 
         Args:
@@ -58,6 +64,7 @@ class Pack:
           progress: called after every chunk of steps, and before and after a save, with the step and whether a save is
             running.
           stopping: called after every chunk. If it returns True, the pack is saved and Preempted is raised.
+          curves: called after every chunk with the step and the pack's state.
         """
         self.progress = progress
         step, state = 0, None
@@ -72,6 +79,8 @@ class Pack:
             nonlocal saved, aside
             now = time.perf_counter()
             progress(step, False)
+            if curves is not None:
+                curves(step, state)
             # Saving a large state takes minutes. The interval limits saving to about a tenth of the time.
             every = max(self.checkpoint_seconds, 10 * self.saving_seconds)
             due = step < self.program.cell.steps and now - saved >= every

@@ -30,6 +30,7 @@ from lvp.training import records
 from sweeps.driver.manifest import Manifest
 from sweeps.worker import environment
 from sweeps.worker.cpu_affinity import claim_cores
+from sweeps.worker.curves import Curves
 from sweeps.worker.pack import Pack
 from sweeps.worker.stop import Reason, Stop, end, lost
 from sweeps.worker.tasks import task_for
@@ -251,7 +252,8 @@ class Worker:
 
         self.training = True
         try:
-            outcomes = group.train(data(group.lanes[0]), progress, stopping)
+            curves = Curves(manifest, program, hashes).add if leads else None
+            outcomes = group.train(data(group.lanes[0]), progress, stopping, curves)
         except training.Preempted:
             manifest.drop_progress()
             if reason is Reason.SIGTERM:

@@ -29,6 +29,8 @@ ONLY = {
     "orbax": "lvp/training/checkpoints.py",
     "ray": ("sweeps/executors", "lvp/data/tokens/encoding.py"),
     "tensorboardX": "sweeps/reporting/event_files.py",
+    "wandb": "sweeps/reporting/wandb_runs.py",
+    "mlflow": "sweeps/reporting/mlflow_runs.py",
 }
 
 

@@ -1,7 +1,6 @@
 """TensorBoard reads from the event files what the records contain."""
 
 import json
-import os
 import shutil
 import signal
 import socket
@@ -32,6 +31,7 @@ from sweeps.reporting import tracking
 from sweeps.reporting.results import COMMITTED
 from tests.faults.damage import contents, examples, of_json, result_or_one_line
 from tests.sweeps.planted_secrets import SECRETS, files_with_secrets
+from tests.sweeps.reporting.readers import tensorboard
 from tests.sweeps.running import ROOT
 from tests.sweeps.small_disk import fill, named
 
@@ -121,7 +121,7 @@ def test_hyperparameters_and_metrics_agree_with_the_records(tracked):
     request.col_params.extend(api_pb2.ColParams(metric=m) for m in metrics)
     response = list_session_groups.Handler(RequestContext(), context, "", request).run()
     groups = {Path(g.name).name: g for g in response.session_groups}
-    rows = records.read(tracked / "records")
+    manifest, rows = Manifest.read(tracked), records.read(tracked / "records")
     assert set(groups) == {r["hash"] for r in rows}
     differing = {h.name for h in experiment.hparam_infos if h.differs}
     assert {f"lane.learning_rates.{role}" for role in ("embedding", "hidden")} <= differing
@@ -139,8 +139,8 @@ def test_hyperparameters_and_metrics_agree_with_the_records(tracked):
         success = row["outcome"]["status"] == "finished"
         (session,) = group.sessions
         assert session.status == states[not success]
-        seconds = session.end_time_secs - session.start_time_secs
-        assert seconds == pytest.approx(row["provenance"]["seconds"], abs=1e-3)
+        curve, record = manifest.read_curve(row["hash"]), manifest.record_path(row["hash"])
+        assert (session.start_time_secs, session.end_time_secs) == (curve["times"][0], record.stat().st_mtime)
 
 
 @pytest.mark.slow
@@ -184,7 +184,7 @@ from sweeps.driver import api
 calls, sync = [], os.fsync
 def killing(number):
     calls.append(number)
-    if len(calls) == 5:  # each file is synced, then its directory: the third file is written but not renamed
+    if len(calls) == 5:  # a file is synced with its points and at its end: the third file has no end
         os.kill(os.getpid(), signal.SIGKILL)
     sync(number)
 os.fsync = killing
@@ -192,19 +192,16 @@ api.track(sys.argv[1], quiet=True)
 """
 
 
-def test_a_kill_during_writing_leaves_no_incomplete_file(copy):
+def test_a_killed_command_leaves_a_run_that_is_written_again(copy):
     done = subprocess.run([sys.executable, "-c", KILLED, copy], cwd=ROOT, check=False)
     assert done.returncode == -signal.SIGKILL
-    (leftover,) = (copy / "tensorboard").rglob(".*")
-    assert leftover.stat().st_size > 1000
-    assert len(lanes(copy)) == 2
+    (mark,) = copy.rglob("*.unfinished")
+    cut = {lane for lane, run in tensorboard(copy / "tensorboard").items() if run.status is None}
+    assert len(lanes(copy)) == 3 and cut == {mark.stem}
     api.track(copy, quiet=True)
-    assert lanes(copy) == Manifest.read(copy).finished()
-    # Control: under a name of an event file, TensorBoard would read the incomplete file as a run.
-    other = copy / "tensorboard" / "other"
-    other.mkdir()
-    os.replace(leftover, other / ".events.out.tfevents.tmp")
-    assert len(lanes(copy)) == 13
+    runs = tensorboard(copy / "tensorboard")
+    assert {lane for lane, run in runs.items() if run.status} == set(runs) == Manifest.read(copy).finished()
+    assert not list(copy.rglob("*.unfinished"))
 
 
 def test_any_outcome_is_tracked_or_refused_with_a_one_line_error(copy):
@@ -233,7 +230,7 @@ def test_a_full_disk_gives_a_one_line_error(finished, command, disk):
     filler = fill(disk)
     done = command("track", out)
     assert done.returncode == 1 and named(done.stderr).parents[2] == out / "tensorboard"
-    assert not [path for path in contents(out / "tensorboard")]
+    assert all(run.status is None for run in tensorboard(out / "tensorboard").values())
     filler.unlink()
     api.track(out, quiet=True)
     assert lanes(out) == Manifest.read(out).finished()
@@ -262,15 +259,17 @@ def test_files_contain_nothing_about_the_machine(tracked, monkeypatch, tmp_path)
 @pytest.mark.slow
 def test_unknown_tool_and_missing_package_give_one_line_errors(tracked, command, monkeypatch, tmp_path):
     before = files(tracked)
-    done = command(*RUN, "--out", tmp_path / "out", "--track", "wandb")
-    assert (done.returncode, done.stderr) == (2, "sweeps: unknown tracker 'wandb'; known: tensorboard\n")
-    for call in (lambda: api.track(tracked, "wandb"), lambda: sweeps.run("regimes", "smoke", track="wandb")):
-        with pytest.raises(InputError, match="unknown tracker 'wandb'; known: tensorboard"):
+    done = command(*RUN, "--out", tmp_path / "out", "--track", "aim")
+    message = "unknown tracker 'aim'; known: tensorboard, wandb, mlflow"
+    assert (done.returncode, done.stderr) == (2, f"sweeps: {message}\n")
+    for call in (lambda: api.track(tracked, "aim"), lambda: sweeps.run("regimes", "smoke", track="aim")):
+        with pytest.raises(InputError, match=message):
             call()
     assert not (tmp_path / "out").exists() and files(tracked) == before
-    monkeypatch.setattr("importlib.util.find_spec", lambda name: None if name == "tensorboardX" else name)
-    with pytest.raises(InputError, match=r"--track tensorboard needs tensorboardX: pip install -e '.\[lab\]'"):
-        Options(track="tensorboard")
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    for tool, package, extra in (("tensorboard", "tensorboardX", "lab"), ("wandb",) * 3, ("mlflow",) * 3):
+        with pytest.raises(InputError, match=rf"--track {tool} needs {package}: pip install -e '.\[{extra}\]'"):
+            Options(track=tool)
 
 
 def committed(name):
