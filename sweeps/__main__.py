@@ -3,11 +3,10 @@
 import signal
 import sys
 import time
-from pathlib import Path
 
 import experiments
 from lvp.cli.parser import CORPORA, Parser, Refused, add_command, run_command, setting
-from sweeps.driver import api, status
+from sweeps.driver import api, status, working_copy
 from sweeps.driver.lock import driver
 from sweeps.driver.manifest import Manifest
 from sweeps.driver.options import Options
@@ -77,19 +76,23 @@ def _resume(arguments):
 
 
 def _status(arguments):
-    while True:
-        text = status.text(Manifest.read(Path(arguments.dir)))
-        print(f"\033[H\033[2J{text}" if arguments.watch and sys.stdout.isatty() else text, flush=True)
-        if not arguments.watch or not driver(Path(arguments.dir)):
-            return
-        time.sleep(arguments.watch)
+    with working_copy.opened(arguments.dir) as folder:
+        while True:
+            text = status.text(Manifest.read(folder))
+            print(f"\033[H\033[2J{text}" if arguments.watch and sys.stdout.isatty() else text, flush=True)
+            if not arguments.watch or not driver(folder):
+                return
+            time.sleep(arguments.watch)
+            working_copy.pull(folder)
 
 
 def _figure(arguments):
-    manifest = Manifest.read(Path(arguments.dir))
-    if arguments.experiment is not None:
-        manifest = manifest.with_file(arguments.experiment)
-    results.draw(manifest, say=lambda *lines: print(*lines, sep="\n"))
+    with working_copy.opened(arguments.dir) as folder:
+        manifest = Manifest.read(folder)
+        if arguments.experiment is not None:
+            manifest = manifest.with_file(arguments.experiment)
+        results.draw(manifest, say=lambda *lines: print(*lines, sep="\n"))
+        working_copy.push(folder)
 
 
 def _track(arguments):
@@ -115,7 +118,10 @@ def parser() -> Parser:
     run.add_argument("experiment", help=f"one of: {', '.join(experiments.NAMES)}; or a file of yours, FILE.py")
     run.add_argument("--tier", default="laptop", help="smoke, laptop (default), gpu or paper")
     run.add_argument("--corpus", help=CORPORA)
-    run.add_argument("--out", help="directory of the sweep (default: runs/EXPERIMENT-TIER-HASH)")
+    run.add_argument(
+        "--out",
+        help="directory of the sweep, or s3://BUCKET/PREFIX or gs://BUCKET/PREFIX (default: runs/EXPERIMENT-TIER-HASH)",
+    )
     run.add_argument(
         "--set", nargs="+", action="extend", default=[], metavar="KEY=VALUE", help="values of the configuration"
     )

@@ -25,6 +25,7 @@ IMPORTS = {
 }
 ONLY = {
     "flax": "lvp/models",
+    "obstore": "lvp/files/buckets.py",
     "orbax": "lvp/training/checkpoints.py",
     "ray": "sweeps/executors",
     "tensorboardX": "sweeps/reporting/event_files.py",
