@@ -3,13 +3,12 @@
 import signal
 import sys
 import time
-from pathlib import Path
 
 import experiments
 from lvp.cli.parser import CORPORA, Parser, Refused, add_command, run_command, setting
 from lvp.errors import InputError
 from lvp.files import write_whole
-from sweeps.driver import api, status
+from sweeps.driver import api, status, working_copy
 from sweeps.driver.lock import driver
 from sweeps.driver.manifest import Manifest
 from sweeps.driver.options import Options
@@ -79,19 +78,23 @@ def _resume(arguments):
 
 
 def _status(arguments):
-    while True:
-        text = status.text(Manifest.read(Path(arguments.dir)))
-        print(f"\033[H\033[2J{text}" if arguments.watch and sys.stdout.isatty() else text, flush=True)
-        if not arguments.watch or not driver(Path(arguments.dir)):
-            return
-        time.sleep(arguments.watch)
+    with working_copy.opened(arguments.dir) as folder:
+        while True:
+            text = status.text(Manifest.read(folder))
+            print(f"\033[H\033[2J{text}" if arguments.watch and sys.stdout.isatty() else text, flush=True)
+            if not arguments.watch or not driver(folder):
+                return
+            time.sleep(arguments.watch)
+            working_copy.pull(folder)
 
 
 def _figure(arguments):
-    manifest = Manifest.read(Path(arguments.dir))
-    if arguments.experiment is not None:
-        manifest = manifest.with_file(arguments.experiment)
-    results.draw(manifest, say=lambda *lines: print(*lines, sep="\n"))
+    with working_copy.opened(arguments.dir) as folder:
+        manifest = Manifest.read(folder)
+        if arguments.experiment is not None:
+            manifest = manifest.with_file(arguments.experiment)
+        results.draw(manifest, say=lambda *lines: print(*lines, sep="\n"))
+        working_copy.push(folder)
 
 
 def _track(arguments):
@@ -104,8 +107,12 @@ def _report(arguments):
             raise InputError(f"report {arguments.dir} needs --html FILE.html; `figure` draws its table and figure")
         print(results.write_report())
         return
-    sweep = None if arguments.dir is None else Manifest.read(Path(arguments.dir))
-    write_whole(arguments.html, results.committed_page() if sweep is None else results.sweep_page(sweep))
+    if arguments.dir is None:
+        content = results.committed_page()
+    else:
+        with working_copy.opened(arguments.dir) as folder:
+            content = results.sweep_page(Manifest.read(folder))
+    write_whole(arguments.html, content)
     print(arguments.html)
 
 
@@ -124,7 +131,10 @@ def parser() -> Parser:
     run.add_argument("experiment", help=f"one of: {', '.join(experiments.NAMES)}; or a file of yours, FILE.py")
     run.add_argument("--tier", default="laptop", help="smoke, laptop (default), gpu or paper")
     run.add_argument("--corpus", help=CORPORA)
-    run.add_argument("--out", help="directory of the sweep (default: runs/EXPERIMENT-TIER-HASH)")
+    run.add_argument(
+        "--out",
+        help="directory of the sweep, or s3://BUCKET/PREFIX or gs://BUCKET/PREFIX (default: runs/EXPERIMENT-TIER-HASH)",
+    )
     run.add_argument(
         "--set", nargs="+", action="extend", default=[], metavar="KEY=VALUE", help="values of the configuration"
     )

@@ -50,9 +50,14 @@ def config_hash(config: Mapping) -> str:
     return hashlib.sha256(dumps(config).encode()).hexdigest()[:16]
 
 
+def text(records: Iterable[Mapping]) -> str:
+    """Records as JSON lines, each with a digest of its content."""
+    return "".join(dumps({**r, "digest": config_hash(r)}) + "\n" for r in records)
+
+
 def write(path: Path, records: Iterable[Mapping]) -> None:
-    """Writes records as JSON lines atomically, each with a digest of its content."""
-    write_whole(path, "".join(dumps({**r, "digest": config_hash(r)}) + "\n" for r in records))
+    """Writes the `text` of records atomically."""
+    write_whole(path, text(records))
 
 
 def read(path: Path) -> list[dict]:

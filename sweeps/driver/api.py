@@ -20,11 +20,11 @@ import experiments
 from experiments.common import user_experiments
 from lvp.data.text import corpora
 from lvp.errors import InputError
-from lvp.files import append_line, cache_dir, log_entries, write_whole
+from lvp.files import append_line, buckets, cache_dir, log_entries, write_whole
 from lvp.parallel.hardware import cores
 from lvp.parallel.sharding import named_sizes
 from lvp.training import records
-from sweeps.driver import calibration, forecast, lane_index
+from sweeps.driver import calibration, forecast, lane_index, working_copy
 from sweeps.driver.directory_watch import DirectoryWatch
 from sweeps.driver.lock import driver, only_driver
 from sweeps.driver.manifest import NAME, Manifest, Unusable, resume_command
@@ -57,8 +57,8 @@ def run(
 
     Args:
       experiment, tier: the arguments of `python -m sweeps run`. An experiment's file (*.py) is executed.
-      out: directory of the sweep; None is runs/EXPERIMENT-TIER-HASH in the working directory. If the directory holds
-        the same sweep, the sweep continues.
+      out: directory of the sweep, or its address in a bucket (s3://BUCKET/PREFIX, gs://BUCKET/PREFIX); None is
+        runs/EXPERIMENT-TIER-HASH in the working directory. If the directory holds the same sweep, the sweep continues.
       options: see `Options`. Its fields may also be given as keywords, for example `executor="local"`.
       dry_run: whether to print cells, lanes, tokens, FLOPs and expected hours, and to return None.
       quiet: whether to print nothing.
@@ -107,10 +107,12 @@ def start(
     if loaded.follow_up is not None:
         say("lanes that depend on these results are not in the forecast")
     if out is not None:
-        _check_directory(Path(out))
+        _check_place(out, options)
     if dry_run:
         _check_corpus(cells)
         return None
+    if buckets.is_address(out):
+        working_copy.check(str(out))  # before the data are prepared
     datasets = {c.label: _dataset(c.cell) for c in cells}
     # `resume` may run in another working directory, so the path must be absolute.
     if specs := [d.spec for d in datasets.values() if d is not None]:
@@ -124,34 +126,47 @@ def start(
         source=source,
         environment=environment.present(),
     )
-    out = Path(out) if out is not None else Path("runs") / f"{loaded.name}-{tier}-{manifest.hash}"
-    manifest = replace(manifest, out=out.absolute())
+    out = out if out is not None else Path("runs") / f"{loaded.name}-{tier}-{manifest.hash}"
+    with working_copy.opened(out) as folder:
+        return _start(replace(manifest, out=folder.absolute()), out, options, quiet, watch)
+
+
+def _start(manifest: Manifest, out: str | Path, options: Options, quiet: bool, watch: Callable[[Any], None] | None):
+    """Runs the sweep of a new manifest in its directory, or continues it there, and returns its table."""
+    say = _printer(quiet)
     _existing(manifest)  # refuses a directory with other files before the lock file is written
     try:
         manifest.out.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise InputError(f"--out {out} cannot be written: {error.strerror}; name another directory") from None
-    with _driving(manifest.out, options):
+    with _driving(manifest.out, options, say):
         settled = _settle(manifest, say)
         with watched(settled, watch):
             return _continue(settled, options, quiet)
 
 
 def resume(out: str | Path, *, options: Options = DEFAULTS, quiet: bool = False):
-    """Continues the sweep in `out` and returns its table, as `run` does. Finished lanes are not trained again."""
-    manifest, _ = Manifest.recover(Path(out))
+    """Continues the sweep in `out`, a directory or an address, and returns its table, as `run` does. Finished lanes are
+    not trained again."""
+    _check_place(out, options, new=False)
+    with working_copy.opened(out) as folder:
+        return _resume(folder, options, quiet)
+
+
+def _resume(out: Path, options: Options, quiet: bool):
+    (manifest, _), place = Manifest.recover(out), working_copy.shown(out)
     datasets = {entry.label: _dataset(entry.cell) for entry in manifest.cells}
     for entry in (e for e in manifest.cells if e.dataset is not None):
         task, dataset = task_for(entry.cell), datasets[entry.label]
         for name, fingerprint in task.fingerprints(entry.dataset).items():
             if task.fingerprints(dataset)[name] != fingerprint:
-                raise InputError(
-                    f"{name} of {dataset.spec} changed since the sweep in {out} began; restore it, or start a new sweep"
-                )
+                changed = f"{name} of {dataset.spec} changed since the sweep in {place} began"
+                raise InputError(f"{changed}; restore it, or start a new sweep")
     places: dict[str, dict[str, Any] | None] = {label: d and d.to_dict() for label, d in datasets.items()}
-    with _driving(manifest.out, options):
+    say = _printer(quiet)
+    with _driving(manifest.out, options, say):
         manifest, problem = Manifest.recover(manifest.out)  # another driver may have written it before the lock
-        return _continue(_begun(manifest, problem, _printer(quiet), datasets=places), options, quiet)
+        return _continue(_begun(manifest, problem, say, datasets=places), options, quiet)
 
 
 def _begun(manifest: Manifest, problem: str | None, say, **places: Any) -> Manifest:
@@ -170,10 +185,10 @@ def _begun(manifest: Manifest, problem: str | None, say, **places: Any) -> Manif
 
 
 @contextlib.contextmanager
-def _driving(out: Path, options: Options) -> Iterator[None]:
+def _driving(out: Path, options: Options, say) -> Iterator[None]:
     """Holds the lock of the sweep's directory during the block. An interrupt names the command that continues the
     sweep."""
-    with only_driver(out):
+    with only_driver(out, say):
         try:
             yield
         except KeyboardInterrupt:
@@ -198,6 +213,21 @@ def _check_corpus(cells) -> None:
             _dataset(cell)
 
 
+def _check_place(out: str | Path, options: Options, new: bool = True) -> None:
+    """Raises InputError if `out` is an address that cannot be used, or, for a `new` sweep, a directory that cannot be
+    written."""
+    if not buckets.is_address(out):
+        if new:
+            _check_directory(Path(out))
+        return
+    buckets.split(str(out))
+    if options.ray_address:
+        raise InputError(
+            f"{out} with --ray-address: workers on other machines do not use buckets yet; omit --ray-address, or name "
+            "a directory that all machines share"
+        )
+
+
 def _check_directory(out: Path) -> None:
     """Raises InputError if `out` is a file or cannot be written."""
     parent = out.absolute()
@@ -217,7 +247,7 @@ def _existing(manifest: Manifest) -> tuple[Manifest | None, str | None]:
     Raises:
       InputError: the directory holds another sweep or other files.
     """
-    out = manifest.out
+    out, place = manifest.out, manifest.place
     _check_directory(out)
     unusable = None
     try:
@@ -227,16 +257,18 @@ def _existing(manifest: Manifest) -> tuple[Manifest | None, str | None]:
     else:
         if existing.hash != manifest.hash:
             raise InputError(
-                f"{out} holds another sweep: {existing.experiment}, tier {existing.tier}, hash {existing.hash} (this "
+                f"{place} holds another sweep: {existing.experiment}, tier {existing.tier}, hash {existing.hash} (this "
                 f"one is {manifest.hash}); name another --out, or continue it with `{resume_command(out)}`"
             )
         return existing, problem
     # A driver that was killed early leaves hidden files and empty directories.
     used = out.is_dir() and any(not (p.name[0] == "." or (p.is_dir() and not any(p.iterdir()))) for p in out.iterdir())
+    if copy := working_copy.of(out):
+        used = used or any(name[0] != "." for name in copy.names)
     if used and not any(record.get("sweep") == manifest.hash for record in manifest.read_records()):
         if (out / NAME).exists():
             raise unusable
-        raise InputError(f"--out {out} holds files that do not belong to this sweep; name an empty or new directory")
+        raise InputError(f"--out {place} holds files that do not belong to this sweep; name an empty or new directory")
     return None, None
 
 
@@ -249,7 +281,9 @@ def _settle(manifest: Manifest, say) -> Manifest:
         if settled.source is not None:
             user_experiments.keep(settled.source, settled.out / user_experiments.KEPT)
     except OSError as error:
-        raise InputError(f"--out {manifest.out} cannot be written: {error.strerror}; name another directory") from None
+        raise InputError(
+            f"--out {manifest.place} cannot be written: {error.strerror}; name another directory"
+        ) from None
     return settled
 
 
@@ -287,7 +321,7 @@ def _continue(manifest: Manifest, options: Options, quiet: bool):
         say(f"{problem}: renamed to *.damaged, its lane is trained again")
     if len(manifest.finished()) == manifest.num_lanes:
         table = results.draw(manifest, _printer(quiet=True))
-        say(f"all lanes have records: nothing to do in {manifest.out}")
+        say(f"all lanes have records: nothing to do in {manifest.place}")
         if options.track:
             _track(manifest, options.track, say)
         return table
@@ -325,13 +359,13 @@ def _in_its_environment(manifest: Manifest, options: Options, say) -> tuple[Mani
     """
     present = environment.present()
     if manifest.environment is None:
-        say(f"{manifest.out} has no recorded environment: its remaining lanes use the present environment")
+        say(f"{manifest.place} has no recorded environment: its remaining lanes use the present environment")
         manifest = replace(manifest, environment=present)
         manifest.write()
     if options.ray_address:
         del present["machine"]  # the driver trains nothing
     if parts := environment.differences(manifest.environment or present, present):
-        began = f"{manifest.out} began with {', '.join(parts)}"
+        began = f"{manifest.place} began with {', '.join(parts)}"
         if not options.allow_other_version:
             raise InputError(
                 f"{began}; results may not be bit-exact: restore the first environment, or give --allow-other-version"
@@ -345,7 +379,7 @@ def _work(manifest: Manifest, options: Options, quiet: bool, say) -> tuple[Manif
     record, and whether the user interrupted.
 
     Raises:
-      RuntimeError: the sweep's directory was moved, removed or unmounted during the session.
+      RuntimeError: the sweep's directory was moved, removed or unmounted during the session, or the lease was lost.
     """
     manifest, present = _in_its_environment(manifest, options, say)
     session = json.dumps({"time": time.time(), "host": socket.gethostname()}) + "\n"
@@ -354,6 +388,9 @@ def _work(manifest: Manifest, options: Options, quiet: bool, say) -> tuple[Manif
         with DirectoryWatch(manifest, session):
             return _work_in_session(manifest, session, present, options, quiet, say)
     finally:
+        if (copy := working_copy.of(manifest.out)) and copy.problem:
+            again = resume_command(manifest.out, *options.where())
+            raise RuntimeError(f"{copy.problem}; `{again}` continues from here") from None
         if lost(manifest, session) is Reason.MOVED:
             raise RuntimeError(
                 f"{manifest.out} was moved, removed or unmounted, so the sweep stopped; "
@@ -465,6 +502,7 @@ def _execute(manifest: Manifest, executor, settings: Settings, tracker: str | No
 
     def on_failed(trial, reason):
         cell = manifest.cells[trial["cell"]].label
+        reason = reason.replace(str(manifest.out), str(manifest.place))
         with lock:
             failures[trial["id"]] = trial["lanes"], reason
             failure = {"trial": trial["id"], "cell": cell, "lanes": trial["lanes"], "reason": reason}
@@ -485,25 +523,30 @@ def _execute(manifest: Manifest, executor, settings: Settings, tracker: str | No
 def status(out: str | Path) -> str:
     """The status of the sweep in `out` as text: finished, diverged, failed and running lanes per cell; lanes per hour
     and time left while a driver runs. Does not execute a user's experiment file."""
-    return status_text(Manifest.read(Path(out)))
+    with working_copy.opened(out) as folder:
+        return status_text(Manifest.read(folder))
 
 
-def track(out: str | Path, tracker: str = "tensorboard", *, quiet: bool = False) -> Path:
+def track(out: str | Path, tracker: str = "tensorboard", *, quiet: bool = False) -> Path | str:
     """Writes a tracking tool's runs of the finished lanes in `out` and returns their directory
-    (`sweeps.reporting.tracking`)."""
-    manifest = Manifest.read(Path(out))
-    return _track(manifest, tracker, _printer(quiet), followed=bool(driver(manifest.out)))
+    (`sweeps.reporting.tracking`). Runs of a sweep in a bucket are written to the bucket."""
+    with working_copy.opened(out) as folder:
+        place = _track(Manifest.read(folder), tracker, _printer(quiet), followed=bool(driver(folder)))
+        working_copy.push(folder)
+        return place
 
 
-def _track(manifest: Manifest, tracker: str, say, followed: bool = False) -> Path:
+def _track(manifest: Manifest, tracker: str, say, followed: bool = False) -> Path | str:
     folder = tracking.track(manifest, tracker, followed=followed)
-    shown = tracking.tracker_named(tracker).shown_by.format(shlex.quote(str(folder)))
+    place = f"{manifest.place}/{tracker}"
+    shown = tracking.tracker_named(tracker).shown_by.format(shlex.quote(place))
     say(f"{tracker}: {shown}" if folder.exists() else "no lane has finished: nothing to track")
-    return folder
+    return folder if manifest.place == manifest.out else place
 
 
 def table_of(out: str | Path):
     """The table of the finished lanes in `out` (`lvp.training.records.table`). Does not execute a user's experiment
     file."""
-    manifest = Manifest.read(Path(out))
-    return records.table(manifest.read_records(lane_index.lanes(manifest)))
+    with working_copy.opened(out) as folder:
+        manifest = Manifest.read(folder)
+        return records.table(manifest.read_records(lane_index.lanes(manifest)))

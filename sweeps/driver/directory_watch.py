@@ -1,9 +1,10 @@
-"""A thread that detects that the sweep's directory was moved, removed or unmounted."""
+"""A thread that detects that the sweep's directory was moved, removed or unmounted, or that the lease was lost."""
 
 import _thread
 import signal
 import threading
 
+from sweeps.driver import working_copy
 from sweeps.driver.manifest import Manifest
 from sweeps.worker.stop import Reason, lost
 
@@ -11,7 +12,7 @@ INTERVAL = 0.5  # seconds
 
 
 class DirectoryWatch(threading.Thread):
-    """Interrupts the main thread when the directory has gone. Runs until the block ends."""
+    """Interrupts the main thread when the sweep no longer belongs to this driver. Runs until the block ends."""
 
     def __init__(self, manifest: Manifest, session: str):
         super().__init__(daemon=True)
@@ -19,7 +20,8 @@ class DirectoryWatch(threading.Thread):
 
     def run(self) -> None:
         while not self.ended.wait(INTERVAL):
-            if lost(self.manifest, self.session) is Reason.MOVED:
+            copy = working_copy.of(self.manifest.out)
+            if lost(self.manifest, self.session) is Reason.MOVED or (copy and copy.problem):
                 # SIGINT may be ignored: a shell starts background processes this way.
                 handled = (n for n in (signal.SIGINT, signal.SIGTERM) if callable(signal.getsignal(n)))
                 _thread.interrupt_main(next(handled, signal.SIGINT))

@@ -1,14 +1,19 @@
-"""The file lock that allows one driver per sweep. It ends with the process that holds it."""
+"""The file lock that allows one driver per sweep. It ends with the process that holds it.
+
+A sweep in a bucket has a lease instead (`sweeps.driver.lease`).
+"""
 
 import contextlib
 import fcntl
 import os
 import socket
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 from lvp.errors import InputError
 from lvp.files.private import open_lock
+from sweeps.driver import lease, working_copy
 
 
 def _lock(file) -> None:
@@ -21,13 +26,20 @@ def _lock(file) -> None:
 
 
 @contextlib.contextmanager
-def only_driver(out: Path):
-    """Holds the lock of the sweep's directory `out` during the block.
+def only_driver(out: Path, say: Callable[[str], None] = print):
+    """Holds the lock of the sweep's directory `out` during the block, or the lease of its bucket.
+
+    Args:
+      say: prints a line when the driver waits for another driver's lease.
 
     Raises:
       InputError: another driver holds the lock (the message names its host and pid), or the file system has no locks.
         No file is changed.
     """
+    if copy := working_copy.of(out):
+        with lease.Lease(copy, say):
+            yield
+        return
     with open_lock(out / ".lock") as f:
         try:
             _lock(f)
@@ -43,6 +55,8 @@ def only_driver(out: Path):
 
 def driver(out: Path) -> str:
     """Host and pid of the driver that runs the sweep in `out`; "" if no driver runs."""
+    if copy := working_copy.of(out):
+        return lease.driver(copy)
     try:
         with open(out / ".lock") as f:
             fcntl.flock(f, fcntl.LOCK_SH | fcntl.LOCK_NB)

@@ -45,6 +45,8 @@ from lvp.errors import InputError
 from lvp.files import ABSENT, listed, write_whole
 from lvp.files.schema import Shape, fits
 from lvp.training import Cell, ImageCell, ImageLane, Lane, records
+from sweeps.driver import working_copy
+from sweeps.driver.working_copy import shown
 from sweeps.worker import environment
 from sweeps.worker.tasks import task_for
 
@@ -102,7 +104,7 @@ def lane_configs(cell, lanes: Iterable, dataset) -> Iterator[dict[str, Any]]:
 
 def resume_command(out: Path, *words: str) -> str:
     """The shell command that continues the sweep in `out`, with further options."""
-    return shlex.join(["python", "-m", "sweeps", "resume", str(out), *words])
+    return shlex.join(["python", "-m", "sweeps", "resume", str(shown(out)), *words])
 
 
 def _replace(path: Path, text: str) -> None:
@@ -154,11 +156,11 @@ class Manifest:
           InputError: the sweep's experiment is one of lvp's, or the file defines another experiment.
         """
         if self.source is None:
-            raise InputError(f"{self.out} is a sweep of lvp's own experiment {self.experiment}: omit --experiment")
+            raise InputError(f"{self.place} is a sweep of lvp's own experiment {self.experiment}: omit --experiment")
         changed = replace(self, source=user_experiments.source(path))
         if (name := experiments.load(self.experiment, changed.source).name) != self.experiment:
             raise InputError(
-                f"--experiment {path} defines {name}, but {self.out} is a sweep of {self.experiment}; name its file"
+                f"--experiment {path} defines {name}, but {self.place} is a sweep of {self.experiment}; name its file"
             )
         return changed
 
@@ -192,9 +194,14 @@ class Manifest:
             if planned.epochs is not None and task.trained:
                 cell = _with_steps(cell, max(1, round(task.steps(dataset, planned.epochs))))
         except (KeyError, TypeError, AttributeError, ArithmeticError, ValueError) as error:
-            raise InputError(f"{self._path}: invalid dataset entry for cell {label}: {error}") from None
+            raise InputError(f"{self.place}/{NAME}: invalid dataset entry for cell {label}: {error}") from None
         hashes = map(records.config_hash, lane_configs(cell, lanes, dataset))
         return Entry(label, cell, dataset, dict(zip(hashes, lanes, strict=True)))
+
+    @property
+    def place(self) -> Path | str:
+        """The sweep's directory, or its address in a bucket, for messages."""
+        return shown(self.out)
 
     @property
     def num_lanes(self) -> int:
@@ -248,11 +255,14 @@ class Manifest:
         Raises:
           OSError: a record cannot be read for another reason than damage. The record is not renamed.
         """
-        problems = []
+        problems, copy = [], working_copy.of(self.out)
         for path in self.record_files():
             if isinstance(problem := self._read_record(path), InputError):
-                os.replace(path, path.with_suffix(".damaged"))
-                problems.append(str(problem))
+                damaged = path.with_suffix(".damaged")
+                if copy:
+                    copy.rename_damaged(path, damaged)
+                os.replace(path, damaged)
+                problems.append(str(problem).replace(str(self.out), str(self.place)))
         return problems
 
     def write_records(self, index: int, outcomes: dict[str, dict], provenance: dict) -> None:
@@ -260,11 +270,21 @@ class Manifest:
 
         Checkpoints are removed last, so an interrupted call leaves those of all unrecorded lanes.
         """
+        copy = working_copy.of(self.out)
         for lane, outcome in outcomes.items():
-            if not self.record_path(lane).exists():
-                records.write(self.record_path(lane), [self._record(index, lane, outcome, provenance)])
+            path = self.record_path(lane)
+            if not path.exists():
+                text = records.text([self._record(index, lane, outcome, provenance)])
+                write_whole(path, copy.commit_record(path, text) if copy else text)
         for lane in outcomes:
             shutil.rmtree(self.checkpoint_path(lane), ignore_errors=True)
+            if copy:
+                copy.drop_checkpoints(self.checkpoint_path(lane))
+
+    def fetch_records(self, lanes: Iterable[str]) -> None:
+        """Downloads the lanes' records that a listing of the bucket has omitted. Does nothing without a bucket."""
+        if copy := working_copy.of(self.out):
+            copy.fetch_records(map(self.record_path, lanes))
 
     def _record(self, index: int, lane: str, outcome: dict, provenance: dict) -> dict:
         entry = self.cells[index]
@@ -286,7 +306,9 @@ class Manifest:
         counts = [packing.get(name) for name in ("workers", "threads")]
         counts += [packing.get("lanes_per_program", {}).get(entry.label) for entry in self.cells]
         if not all(fits(count, int) and count for count in counts):
-            raise InputError(f"{self._path} has no packing for its cells; `resume --mesh none` measures a new packing")
+            raise InputError(
+                f"{self.place}/{NAME} has no packing for its cells; `resume --mesh none` measures a new packing"
+            )
 
     @property
     def session_path(self) -> Path:
@@ -369,7 +391,7 @@ class Manifest:
             self.make_directory(self.out / name)
 
     def write(self) -> None:
-        """Writes manifest.json and its copy. A file with the same content is not written."""
+        """Writes manifest.json and its copy, also to a bucket. A file with the same content is not written."""
         content = {k: v for k, v in asdict(self).items() if k not in ("out", "source")} | {
             "format": FORMAT,
             "hash": self.hash,
@@ -386,6 +408,7 @@ class Manifest:
                 same = False
             if not same:
                 write_whole(path, text)
+        working_copy.push(self.out)
 
     @property
     def _path(self) -> Path:
@@ -432,7 +455,7 @@ class Manifest:
         if not rows:
             return "" if (out / NAME).exists() else ": it is not the directory of a sweep"
         name, tier = (str(rows[0].get(key, "?")) for key in ("experiment", "tier"))
-        command = shlex.join(["python", "-m", "sweeps", "run", name, "--tier", tier, "--out", str(out)])
+        command = shlex.join(["python", "-m", "sweeps", "run", name, "--tier", tier, "--out", str(shown(out))])
         return f"; `{command}`, with the sweep's configuration, continues from its {len(rows)} records"
 
     @classmethod
@@ -443,7 +466,7 @@ class Manifest:
           Unusable: the file is missing or damaged.
           InputError: another version wrote the file.
         """
-        path = out / name
+        path, place = out / name, f"{shown(out)}/{name}"
         try:
             content = json.loads(path.read_bytes())
             digest = content.pop("digest", None) if isinstance(content, dict) else None  # old manifests have none
@@ -451,10 +474,10 @@ class Manifest:
                 raise ValueError("its content does not match its digest")
             version = content.get("format") if isinstance(content, dict) else None
             if isinstance(version, int) and version < FORMAT:
-                older = f"{out} was begun by an older version of lvp (manifest format {version}, not {FORMAT})"
+                older = f"{shown(out)} was begun by an older version of lvp (manifest format {version}, not {FORMAT})"
                 raise InputError(f"{older}: finish and `publish` it with that version, or start a new directory")
             if isinstance(version, int) and version > FORMAT:
-                raise InputError(f"{path} was written by a newer version of lvp (format {version}, not {FORMAT})")
+                raise InputError(f"{place} was written by a newer version of lvp (format {version}, not {FORMAT})")
             if not _is_manifest(content):
                 raise ValueError("keys are missing or have values of the wrong type")
             del content["format"]
@@ -466,9 +489,9 @@ class Manifest:
         except InputError:
             raise
         except ABSENT:
-            raise Unusable(f"{out} has no {name}") from None
+            raise Unusable(f"{shown(out)} has no {name}") from None
         except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
-            raise Unusable(f"{path} cannot be read: {error}") from None
+            raise Unusable(f"{place} cannot be read: {error}") from None
         if actual != claimed:
-            raise Unusable(f"{path} was changed: its hash {claimed} does not match its content")
+            raise Unusable(f"{place} was changed: its hash {claimed} does not match its content")
         return manifest

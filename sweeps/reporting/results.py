@@ -18,7 +18,7 @@ from lvp.analysis import figure_style
 from lvp.errors import InputError, unknown
 from lvp.files import ABSENT, log_entries, write_whole
 from lvp.training import records
-from sweeps.driver import calibration
+from sweeps.driver import calibration, working_copy
 from sweeps.driver.manifest import Manifest, corpus_name, lane_configs
 from sweeps.reporting import front_page, gallery, page
 
@@ -58,7 +58,7 @@ def draw(manifest: Manifest, say: Callable = print):
         say(f"PARTIAL: {partial[0]} of {partial[1]} lanes have finished")
     for claim in experiment.claims(table, config, _context(manifest.experiment, manifest.tier, config, rows)):
         say(f"{claim.verdict}: {claim.sentence}" + (f" ({claim.note})" if claim.note else ""))
-    say(f"table:  {manifest.out / 'table.csv'}", f"figure: {manifest.out / 'figure.png'} (and .svg)")
+    say(f"table:  {manifest.place}/table.csv", f"figure: {manifest.place}/figure.png (and .svg)")
     return table
 
 
@@ -123,7 +123,11 @@ def publish(out: str | Path) -> Path:
 
     Paths of this machine are not copied. A name and fingerprints identify a corpus.
     """
-    manifest = Manifest.read(Path(out))
+    with working_copy.opened(out) as folder:
+        return _publish(Manifest.read(folder), out)
+
+
+def _publish(manifest: Manifest, out: str | Path) -> Path:
     if manifest.source is not None:
         raise InputError(f"{out} is a sweep of {manifest.source.path}: only experiments of lvp can be published")
     rows = manifest.read_records()

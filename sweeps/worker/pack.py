@@ -11,6 +11,7 @@ from lvp import training
 from lvp.parallel import processes
 from lvp.training import checkpoints
 from lvp.training.outcome import Outcome
+from sweeps.driver.working_copy import WorkingCopy
 
 
 @contextlib.contextmanager
@@ -41,11 +42,18 @@ class Pack:
       trained_steps: the number of steps trained in this session.
     """
 
-    def __init__(self, program, lanes: dict, folders: list[Path], checkpoint_seconds: float):
+    def __init__(
+        self,
+        program,
+        lanes: dict,
+        folders: list[Path],
+        checkpoint_seconds: float,
+        copy: WorkingCopy | None = None,
+    ):
         self.program, self.hashes, self.folders = program, list(lanes), folders
         self.missing = program.lanes - len(lanes)
         self.lanes = [*lanes.values()] + [*lanes.values()][-1:] * self.missing
-        self.checkpoint_seconds = checkpoint_seconds
+        self.checkpoint_seconds, self.copy = checkpoint_seconds, copy
         self.shared = program.mesh is not None and program.mesh.is_multi_process
         self.first_step, self.seconds, self.saved_step = 0, 0.0, -1
         self.saving_seconds = 0.0  # duration of the last save
@@ -68,6 +76,9 @@ class Pack:
         """
         self.progress = progress
         step, state = 0, None
+        if self.copy:
+            for folder in self.folders:
+                self.copy.fetch_checkpoints(folder)
         if latest := checkpoints.latest(self.folders, self.program.lane_shapes(), self.hashes):
             step, states = latest
             state = self.program.stack(states + states[-1:] * self.missing)
@@ -113,5 +124,7 @@ class Pack:
             lane = state if self.program.mesh is not None else training.unstack(state, i, self.program.lanes)
             with following(folder, self.shared) as place:
                 checkpoints.save(place, step, lane, h)
+            if self.copy:
+                self.copy.save_checkpoints(folder)
         self.saved_step, self.saving_seconds = step, time.perf_counter() - started
         self.progress(step, False)

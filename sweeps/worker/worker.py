@@ -27,6 +27,7 @@ from lvp.files import FULL, explained
 from lvp.parallel import processes, sharding
 from lvp.parallel.hardware import accelerator, cores
 from lvp.training import records
+from sweeps.driver import working_copy
 from sweeps.driver.manifest import Manifest
 from sweeps.worker import environment
 from sweeps.worker.cpu_affinity import claim_cores
@@ -180,6 +181,7 @@ class Worker:
         trained = task_for(manifest.cells[trial["cell"]].cell).trained
         for start in range(0, len(lanes), pack):
             group = lanes[start : start + pack]
+            manifest.fetch_records(group)
             if all(manifest.record_path(h).exists() for h in group):
                 continue
             if self.stop.reason is Reason.SIGTERM and self.settings.hosts == 1:
@@ -235,7 +237,7 @@ class Worker:
         program, data, setup_seconds = self._program(manifest, index, pack)
         lanes, leads = {h: entry.lanes[h] for h in hashes}, self._leads()
         folders = [manifest.checkpoint_path(h) for h in hashes]
-        group = Pack(program, lanes, folders, self.settings.checkpoint_seconds)
+        group = Pack(program, lanes, folders, self.settings.checkpoint_seconds, working_copy.of(manifest.out))
 
         def progress(step: int, saving: bool) -> None:
             if saving:

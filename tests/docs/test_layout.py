@@ -26,6 +26,7 @@ IMPORTS = {
 }
 ONLY = {
     "flax": "lvp/models",
+    "obstore": "lvp/files/buckets.py",
     "orbax": "lvp/training/checkpoints.py",
     "ray": ("sweeps/executors", "lvp/data/tokens/encoding.py"),
     "tensorboardX": "sweeps/reporting/event_files.py",

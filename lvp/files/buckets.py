@@ -1,0 +1,204 @@
+"""Objects in a bucket of S3 or Google Cloud Storage, with conditional writes. The only import of obstore.
+
+A server shows an object whole or not at all. obstore repeats requests after 5xx answers, throttling and lost
+connections. It reads credentials from its own environment variables or from the machine's role. No function takes,
+prints or stores credentials, and messages do not repeat the text of a server.
+"""
+
+import re
+from collections.abc import Iterable, Mapping
+from datetime import datetime, timedelta
+from typing import IO, Any, NamedTuple
+
+from lvp.errors import InputError, unknown
+
+SCHEMES = ("s3", "gs")
+PATIENCE = 60.0  # seconds in which a request is repeated
+_CREDENTIALS = {
+    "s3": "set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or use a machine with a role",
+    "gs": "set GOOGLE_APPLICATION_CREDENTIALS, or use a machine with a role",
+}
+Version = Mapping[str, str]  # of an object: its ETag (S3) or generation (Google Cloud Storage)
+
+
+class BucketError(OSError):
+    """An object cannot be read or written. The message is one line with the object's address.
+
+    `refused` tells that the server has answered, and that the same request would fail again.
+    """
+
+    def __init__(self, message: str, *, refused: bool):
+        super().__init__(message)
+        self.strerror, self.refused = message, refused
+
+
+class Object(NamedTuple):
+    """An entry of a listing."""
+
+    name: str  # below the address; it ends in "/" for a folder
+    version: Version  # empty for a folder
+    modified: float  # time of the last write, by the server's clock; 0 for a folder
+
+
+def is_address(out: object) -> bool:
+    """Whether `out` has the form SCHEME://…, and not that of a path."""
+    return re.match(r"[A-Za-z][A-Za-z0-9+.-]*://", str(out)) is not None
+
+
+def split(address: str) -> tuple[str, str, str]:
+    """(scheme, bucket, prefix) of SCHEME://BUCKET/PREFIX.
+
+    Raises:
+      InputError: the scheme is unknown, the bucket is missing, or the address contains credentials or empty names.
+    """
+    scheme, _, rest = address.partition("://")
+    bucket, _, prefix = rest.partition("/")
+    if scheme not in SCHEMES:
+        raise unknown("scheme", scheme, SCHEMES)
+    if "@" in bucket:  # the address is not repeated
+        raise InputError(f"an address holds no credentials: {_CREDENTIALS[scheme]}")
+    if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]+", bucket):
+        raise InputError(f"{address} names no bucket; give {scheme}://BUCKET/PREFIX")
+    prefix = prefix.rstrip("/")
+    if prefix and not all(re.fullmatch(r"[A-Za-z0-9_.=+ -]+", name) and name.strip(".") for name in prefix.split("/")):
+        raise InputError(
+            f"{address}: a name of the prefix is empty or has special characters; use letters, digits, - _ ."
+        )
+    return scheme, bucket, prefix
+
+
+class Bucket:
+    """The objects below one address. Names are relative to the address.
+
+    Attributes:
+      address: SCHEME://BUCKET/PREFIX without a final slash.
+    """
+
+    def __init__(self, address: str, patience: float = PATIENCE):
+        self.scheme, bucket, prefix = split(address)
+        self.address = f"{self.scheme}://{bucket}" + (f"/{prefix}" if prefix else "")
+        try:
+            from obstore import store  # an extra
+        except ImportError:
+            raise InputError(f"{address} needs obstore: pip install -e '.[buckets]'") from None
+        make = {"s3": store.S3Store, "gs": store.GCSStore}[self.scheme]
+        self.store: Any = make(
+            bucket,
+            prefix=prefix or None,
+            # Among the client's options, `client_options` would discard those of the environment.
+            config={"timeout": f"{round(1000 * patience)}ms"},
+            retry_config={"retry_timeout": timedelta(seconds=patience)},
+        )
+
+    def read(self, name: str) -> tuple[bytes, Object] | None:
+        """The content of an object and its entry; None if it does not exist."""
+        try:
+            answer = self.store.get(name)
+            return bytes(answer.bytes()), _object(answer.meta, name)
+        except Exception as error:
+            self._absent(name, error)
+            return None
+
+    def download(self, name: str, file: IO[bytes]) -> bool:
+        """Writes the content of an object to a file, and returns whether the object exists."""
+        try:
+            for part in self.store.get(name).stream():
+                file.write(part)
+            return True
+        except Exception as error:
+            if isinstance(error, OSError) and error.errno:  # the file cannot be written
+                raise
+            self._absent(name, error)
+            return False
+
+    def create(self, name: str, content: bytes) -> Version | None:
+        """Writes a new object and returns its version; None if the object exists with another content."""
+        return self._put(name, content, "create")
+
+    def replace(self, name: str, content: bytes, version: Version) -> Version | None:
+        """Replaces one version of an object and returns the new version; None if the object has another version and
+        another content."""
+        return self._put(name, content, dict(version))
+
+    def _put(self, name: str, content: bytes, mode: Any) -> Version | None:
+        from obstore.exceptions import AlreadyExistsError, PreconditionError
+
+        try:
+            return _version(self.store.put(name, content, mode=mode))
+        except (AlreadyExistsError, PreconditionError):
+            # The first try may have succeeded although its answer was lost.
+            present = self.read(name)
+            return present[1].version if present and present[0] == content else None
+        except FileNotFoundError as error:
+            if mode == "create":
+                raise self._error(name, error) from None
+            self._absent(name, error)
+            return None
+        except Exception as error:
+            raise self._error(name, error) from None
+
+    def write(self, name: str, content: bytes | IO[bytes]) -> None:
+        """Writes an object, whether or not it exists. A large file is sent in parts."""
+        try:
+            self.store.put(name, content)
+        except Exception as error:
+            raise self._error(name, error) from None
+
+    def delete(self, names: Iterable[str]) -> None:
+        """Deletes objects. Objects that do not exist are skipped."""
+        for name in names:
+            try:
+                self.store.delete(name)
+            except Exception as error:
+                self._absent(name, error)
+
+    def listed(self, folder: str = "") -> list[Object]:
+        """The objects and folders in a folder ("" or a name with a final slash), without those in its folders.
+
+        A server may omit objects that were written shortly before.
+        """
+        try:
+            answer = self.store.list_with_delimiter(folder or None)
+        except Exception as error:
+            raise self._error(folder, error) from None
+        folders = [Object(f"{prefix.rstrip('/')}/", {}, 0.0) for prefix in answer["common_prefixes"]]
+        # Some tools mark a folder by an object with the folder's name.
+        return folders + [_object(m, m["path"]) for m in answer["objects"] if m["path"].startswith(folder)]
+
+    def _absent(self, name: str, error: Exception) -> None:
+        """Raises the error of a request, unless it means that the object does not exist."""
+        if not isinstance(error, FileNotFoundError) or "NoSuchBucket" in str(error):
+            raise self._error(name, error) from None
+
+    def _error(self, name: str, error: Exception) -> BucketError:
+        """A failed request as one line: the object's address, the status, the server's error code and the remedy."""
+        text = str(error)
+        status = re.search(r"status code: (\d{3})|\b(\d{3}) (?:Forbidden|Unauthorized|Not Found)", text)
+        number = int(status[1] or status[2]) if status else 0
+        code = re.search(r"(?:<Code>|\(code: )(\w{1,40})", text)
+        kind = type(error).__name__
+        refused, remedy = True, ""
+        if "169.254." in text or "metadata.google" in text or "redential" in text.splitlines()[0]:
+            reason, remedy = "no credentials", f"; {_CREDENTIALS[self.scheme]}"
+        elif (
+            number in (401, 403) or kind in ("PermissionDeniedError", "UnauthenticatedError") or "AccessDenied" in text
+        ):
+            reason, remedy = "the server refuses", "; check the credentials and the bucket's permissions"
+        elif number == 404 or isinstance(error, FileNotFoundError):
+            reason, remedy = "the bucket does not exist", "; check its name and its server"
+        elif 400 <= number < 500 and number != 429:
+            reason = "the server refuses"
+        else:
+            reason, refused = "the server fails" if number else "the server does not answer", False
+        detail = " ".join(filter(None, (str(number or ""), code[1] if code else "")))
+        place = f"{self.address}/{name}" if name else self.address
+        return BucketError(f"{place}: {reason}{f' ({detail})' if detail else ''}{remedy}", refused=refused)
+
+
+def _version(answer: Mapping) -> Version:
+    return {key: answer[key] for key in ("e_tag", "version") if answer.get(key) is not None}
+
+
+def _object(meta: Mapping, name: str) -> Object:
+    modified: datetime = meta["last_modified"]
+    return Object(name, _version(meta), modified.timestamp())
