@@ -46,7 +46,8 @@ def power_of_steps(table, config: Config, token_rows: str) -> Measurement:
     for of_width in zip(*by_horizon, strict=True):
         points = [(np.log(s), np.log(o.rate)) for s, o in zip(config.horizons, of_width, strict=True) if o.resolved]
         if len(points) >= 3:
-            powers.append(float(np.polyfit(*np.array(points).T, 1)[0]))
+            log_steps, log_rates = np.array(points).T
+            powers.append(float(np.polyfit(log_steps, log_rates, 1)[0]))
     return Measurement.over_seeds(powers)
 
 
