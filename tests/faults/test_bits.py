@@ -45,7 +45,7 @@ def test_a_damaged_file_is_named_or_reads_the_same(file, count, tmp_path):
             assert len(str(error).splitlines()) == 1
             named += 1
         assert path.read_bytes() == changed
-    record(f"a {file}: a bit is flipped, a byte is lost or the end is cut off", injected, 0, 0, wrong)
+    record(f"{file}: a bit is flipped, a byte is lost or the end is cut off", injected, 0, 0, wrong)
     assert named > 100 and not wrong
     path.write_bytes(content)
     assert read(path) == whole
