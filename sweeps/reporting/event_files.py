@@ -5,7 +5,8 @@ always with status "success" and without the session's times; file names contain
 files.
 """
 
-from collections.abc import Callable, Iterable, Mapping
+import contextlib
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 
 from tensorboardX.proto.api_pb2 import Status
@@ -76,16 +77,22 @@ class EventFile:
     def _write(self, event: Event) -> None:
         message = event.SerializeToString(deterministic=True)
         self.unwritten += len(message)
-        self.writer.write(message)
+        with self._path_in_errors():
+            self.writer.write(message)  # may write the buffer to the disk
 
     def _flush(self) -> None:
-        try:
+        with self._path_in_errors():
             self.writer.flush()
+        self.unwritten = 0
+
+    @contextlib.contextmanager
+    def _path_in_errors(self) -> Iterator[None]:
+        try:
+            yield
         except OSError as error:
             if error.errno in FULL:
                 raise no_space(error.errno, self.unwritten, self.path) from None
             raise OSError(error.errno, error.strerror, str(self.path)) from None
-        self.unwritten = 0
 
 
 def _of_plugin(field: str, message: SessionStartInfo | SessionEndInfo, time: float) -> Event:

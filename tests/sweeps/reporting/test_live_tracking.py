@@ -24,13 +24,12 @@ from sweeps.worker.tasks import task_for
 from sweeps.worker.worker import Settings, Worker
 from tests.faults.damage import contents, examples
 from tests.lvp.data.tokens.texts import some_text
-from tests.marking import all_slow_but
 from tests.sweeps.reporting.readers import READERS, same_hparams, skip_without
 from tests.sweeps.running import ROOT, TINY
 
 STEPS = 300
 STOPPED = 3  # number of the chunk after which the worker is stopped
-TOOLS = all_slow_but({"tensorboard"}, tracking.TRACKERS)
+TOOLS = list(tracking.TRACKERS)
 
 
 @pytest.fixture(scope="module")
@@ -116,6 +115,7 @@ def agrees(points, wanted):
     )
 
 
+@pytest.mark.slow
 def test_a_curve_is_the_beginning_of_its_record(stages):
     """Each stage has the losses of the record up to its step. A lane that is trained again keeps its times."""
     manifest, copies = stages
@@ -139,6 +139,7 @@ def test_a_curve_is_the_beginning_of_its_record(stages):
     assert len(copies) > STOPPED + 2 and reached[STOPPED] == reached[STOPPED - 1]  # trained again
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("tool", TOOLS)
 def test_curves_are_shown_while_a_lane_trains(tool, arrive):
     skip_without(tool)
@@ -159,6 +160,7 @@ def test_curves_are_shown_while_a_lane_trains(tool, arrive):
     live.leave()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("tool", TOOLS)
 def test_a_resumed_run_has_every_step_once(tool, arrive, stages, tmp_path):
     """The driver ends without notice after each stage. The runs are those of a driver that saw the finished sweep."""
@@ -199,9 +201,12 @@ os.kill(os.getpid(), signal.SIGKILL)
 @pytest.mark.parametrize("tool", tracking.TRACKERS)
 def test_a_killed_driver_leaves_runs_that_the_next_one_continues(tool, arrive, stages):
     skip_without(tool)
+    # Each driver has its own service of W&B, unless it inherits the address of another service.
+    environment = {name: value for name, value in os.environ.items() if name != "WANDB_SERVICE"}
     for i in (STOPPED - 1, len(stages[1]) - 1):
         manifest = arrive(i)
-        done = subprocess.run([sys.executable, "-c", KILLED, manifest.out, tool], cwd=ROOT, check=False)
+        words = [sys.executable, "-c", KILLED, manifest.out, tool]
+        done = subprocess.run(words, cwd=ROOT, env=environment, check=False)
         assert done.returncode == -signal.SIGKILL
     manifest = arrive()
     tracking.track(manifest, tool)
@@ -210,6 +215,7 @@ def test_a_killed_driver_leaves_runs_that_the_next_one_continues(tool, arrive, s
     assert all(agrees(seen[lane].points, expected(manifest, lane)) for lane in seen)
 
 
+@pytest.mark.slow
 def test_event_files_have_the_same_bytes_however_they_were_cut(arrive, stages):
     """A killed driver leaves any part of a file. The next one makes the file that an undisturbed driver makes."""
     manifest = arrive()
@@ -238,6 +244,7 @@ def test_event_files_have_the_same_bytes_however_they_were_cut(arrive, stages):
     assert contents(manifest.out / "tensorboard") != whole
 
 
+@pytest.mark.slow
 def test_the_runs_of_another_driver_are_skipped(arrive):
     """`python -m sweeps track` leaves the open runs of a driver alone."""
     manifest = arrive(STOPPED)
@@ -252,6 +259,7 @@ def test_the_runs_of_another_driver_are_skipped(arrive):
     assert not list((manifest.out / "tensorboard").glob("*.unfinished"))
 
 
+@pytest.mark.slow
 def test_a_tool_that_fails_is_tried_again_and_stops_nothing(arrive, monkeypatch):
     manifest = arrive()
     calls = []
