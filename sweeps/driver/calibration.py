@@ -1,5 +1,6 @@
 """The speed of this machine for the forecast: measured by earlier sweeps, or estimated from a matrix product."""
 
+import functools
 import json
 import math
 import os
@@ -47,6 +48,7 @@ class Speed:
         return None if near is None or distances[near] > NEAR else self.flops[near]
 
 
+@functools.cache
 def matrix_product_flops() -> float:
     """float32 FLOP/s of NumPy's matrix product on all cores: the best of six products of 1024 × 1024 matrices."""
     matrix, best = np.ones((1024, 1024), np.float32), math.inf
