@@ -39,7 +39,7 @@ def at_work(process, out):
 def test_every_interrupt_names_the_quoted_command(tmp_path):
     out = tmp_path / "a sweep; of mine"
     out.mkdir()
-    with pytest.raises(KeyboardInterrupt) as interrupted, api._driving(out, Options(executor="local")):
+    with pytest.raises(KeyboardInterrupt) as interrupted, api._driving(out, Options(executor="local"), print):
         raise KeyboardInterrupt  # without a message, as Ctrl-C raises it
     assert f"`python -m sweeps resume '{out}' --executor local` continues from here" in str(interrupted.value)
 
