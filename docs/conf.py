@@ -13,6 +13,8 @@ from pathlib import Path
 ROOT = Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT))
 
+from sphinx.ext.autodoc.mock import mock  # noqa: E402
+
 import experiments  # noqa: E402
 import lvp  # noqa: E402
 import sweeps  # noqa: E402
@@ -58,15 +60,17 @@ apidoc_modules = [
 autodoc_member_order = "bysource"
 autodoc_typehints = "signature"
 autodoc_preserve_defaults = True
+autodoc_mock_imports = ["mlflow", "wandb"]  # extras that the environment of the site does not have
 autodoc_inherit_docstrings = False
 napoleon_use_ivar = True
 default_role = "literal"
 CODE = re.compile(r"(`[^`]*`)")
 # A name that is exported by a package is described once, in its own module.
-for name, package in PACKAGES.items():
-    for module in (name, *(info.name for info in pkgutil.walk_packages(package.__path__, f"{name}."))):
-        if not module.endswith("__main__"):
-            vars(importlib.import_module(module)).pop("__all__", None)
+with mock(autodoc_mock_imports):
+    for name, package in PACKAGES.items():
+        for module in (name, *(info.name for info in pkgutil.walk_packages(package.__path__, f"{name}."))):
+            if not module.endswith("__main__"):
+                vars(importlib.import_module(module)).pop("__all__", None)
 
 
 def to_restructured_text(app, what, name, obj, options, lines):
