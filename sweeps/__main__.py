@@ -5,6 +5,7 @@ import sys
 import time
 
 import experiments
+from lvp.cli.main import add_tokenize, tokenize
 from lvp.cli.parser import CORPORA, Parser, Refused, add_command, run_command, setting
 from lvp.errors import InputError
 from lvp.files import write_whole
@@ -12,6 +13,7 @@ from sweeps.driver import api, status, working_copy
 from sweeps.driver.lock import driver
 from sweeps.driver.manifest import Manifest
 from sweeps.driver.options import Options
+from sweeps.executors.encoding import on_cluster
 from sweeps.reporting import results
 
 
@@ -116,6 +118,10 @@ def _report(arguments):
     print(arguments.html)
 
 
+def _tokenize(arguments):
+    tokenize(arguments, on_cluster(arguments.ray_address, arguments.workers))
+
+
 def _publish(arguments):
     print(results.publish(arguments.dir))
 
@@ -163,7 +169,13 @@ def parser() -> Parser:
     track.add_argument("--track", metavar="TOOL", default="tensorboard", help="tensorboard (default), wandb or mlflow")
     report = add("report", _report, "redraw every committed figure and collect their claims into docs/claims.md")
     report.add_argument("dir", nargs="?", help="with --html: the directory of a sweep (default: the committed results)")
-    report.add_argument("--html", metavar="FILE.html", help="write one HTML page instead")
+    report.add_argument("--html", metavar="FILE.html", help="write the results to this HTML file instead")
+    add_tokenize(subparsers, _tokenize).add_argument(
+        "--ray-address",
+        required=True,
+        metavar="HOST:PORT",
+        help="encode on this Ray cluster, whose machines see the text at the same path; auto on its head",
+    )
     add("publish", _publish, "copy a finished sweep's records into experiments/results/").add_argument("dir")
     return top
 

@@ -1,5 +1,7 @@
 """python -m lvp recommend | table | coordinates | plan | tokenize"""
 
+import argparse
+import contextlib
 import inspect
 import json
 import os
@@ -51,22 +53,17 @@ def _fields(path: Path) -> dict[str, Any]:
     return config
 
 
-def _tokenize(arguments) -> None:
+def tokenize(arguments: argparse.Namespace, pool: contextlib.AbstractContextManager | None = None) -> None:
+    """Runs the command `tokenize`. `pool`: see `lvp.data.tokens.tokenization.tokenize`."""
     of_tfds = ("tensorflow_datasets", "array_record") if arguments.spec.startswith(("tfds", "wikitext2")) else ()
-    of_ray = ("ray",) if arguments.ray_address else ()
-    need("tokenize", "sentencepiece", "tqdm", *of_tfds, *of_ray, extra="lab")
+    need("tokenize", "sentencepiece", "tqdm", *of_tfds, extra="lab")
     from lvp.data.tokens import tokenization
     from lvp.files import cache_dir
 
     names = ("spec", "vocab", "valid_bytes", "limit", "tokenizer", "tokenizer_bytes")
     settings = tokenization.Settings(**{name: getattr(arguments, name) for name in names})
-    meta = tokenization.tokenize(
-        settings,
-        arguments.out,
-        cache=cache_dir() / "data",
-        workers=arguments.workers,
-        ray_address=arguments.ray_address,
-    )
+    cache = cache_dir() / "data"
+    meta = tokenization.tokenize(settings, arguments.out, cache=cache, workers=arguments.workers, pool=pool)
     for split, count in meta["tokens"].items():
         print(f"{split}: {count:,} tokens of {meta['text_bytes'][split]:,} bytes")
     print(f"validation is {meta['validation']}; use it in sweeps with --corpus tokens:{arguments.out.absolute()}")
@@ -127,13 +124,14 @@ def parser() -> Parser:
     command.add_argument(
         "--set", nargs="+", action="extend", default=[], metavar="KEY=VALUE", help="fields of the model"
     )
-    _add_tokenize(subparsers)
+    add_tokenize(subparsers, tokenize)
     return top
 
 
-def _add_tokenize(subparsers) -> None:
+def add_tokenize(subparsers, function: Callable) -> argparse.ArgumentParser:
+    """Adds the command `tokenize`, which calls the function with its arguments, and returns the command's parser."""
     text = "tokenize a text of any size into a directory; the same command continues after an interruption"
-    command = add_command(subparsers, "tokenize", _tokenize, text)
+    command = add_command(subparsers, "tokenize", function, text)
     forms = "text:FILE-OR-DIR, tfds:NAME[/CONFIG][:VERSION][#FEATURE], wikitext2[:DIR] or python-docs"
     command.add_argument("spec", metavar="SPEC", help=forms)
     command.add_argument("--vocab", type=int, required=True, metavar="M", help="size of the vocabulary, at least 256")
@@ -150,14 +148,8 @@ def _add_tokenize(subparsers) -> None:
     command.add_argument(
         "--tokenizer", type=Path, metavar="FILE", help="use the tokenizer.model of another DIR (default: train one)"
     )
-    command.add_argument(
-        "--workers", type=int, metavar="N", help="processes or Ray tasks that encode (default: one per core)"
-    )
-    command.add_argument(
-        "--ray-address",
-        metavar="HOST:PORT",
-        help="encode on this Ray cluster, whose machines see the text at the same path; auto on its head",
-    )
+    command.add_argument("--workers", type=int, metavar="N", help="processes that encode (default: one per core)")
+    return command
 
 
 def main(argv: list[str] | None = None) -> int:

@@ -171,8 +171,9 @@ class Bucket:
             raise self._error(name, error) from None
 
     def _error(self, name: str, error: Exception) -> BucketError:
-        """A failed request as one line: the object's address, the status, the server's error code and the remedy."""
+        """The error of a failed request, with address, status, the server's error code and remedy in one line."""
         text = str(error)
+        # obstore's exceptions have no status. Their text has it in these two forms.
         status = re.search(r"status code: (\d{3})|\b(\d{3}) (?:Forbidden|Unauthorized|Not Found)", text)
         number = int(status[1] or status[2]) if status else 0
         code = re.search(r"(?:<Code>|\(code: )(\w{1,40})", text)

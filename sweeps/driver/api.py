@@ -154,7 +154,7 @@ def resume(out: str | Path, *, options: Options = DEFAULTS, quiet: bool = False)
 
 
 def _resume(out: Path, options: Options, quiet: bool):
-    (manifest, _), place = Manifest.recover(out), working_copy.shown(out)
+    (manifest, _), place = Manifest.recover(out), working_copy.location(out)
     datasets = {entry.label: _dataset(entry.cell) for entry in manifest.cells}
     for entry in (e for e in manifest.cells if e.dataset is not None):
         task, dataset = task_for(entry.cell), datasets[entry.label]
@@ -247,7 +247,7 @@ def _existing(manifest: Manifest) -> tuple[Manifest | None, str | None]:
     Raises:
       InputError: the directory holds another sweep or other files.
     """
-    out, place = manifest.out, manifest.place
+    out, place = manifest.out, manifest.location
     _check_directory(out)
     unusable = None
     try:
@@ -263,7 +263,7 @@ def _existing(manifest: Manifest) -> tuple[Manifest | None, str | None]:
         return existing, problem
     # A driver that was killed early leaves hidden files and empty directories.
     used = out.is_dir() and any(not (p.name[0] == "." or (p.is_dir() and not any(p.iterdir()))) for p in out.iterdir())
-    if copy := working_copy.of(out):
+    if copy := working_copy.get(out):
         used = used or any(name[0] != "." for name in copy.names)
     if used and not any(record.get("sweep") == manifest.hash for record in manifest.read_records()):
         if (out / NAME).exists():
@@ -282,7 +282,7 @@ def _settle(manifest: Manifest, say) -> Manifest:
             user_experiments.keep(settled.source, settled.out / user_experiments.KEPT)
     except OSError as error:
         raise InputError(
-            f"--out {manifest.place} cannot be written: {error.strerror}; name another directory"
+            f"--out {manifest.location} cannot be written: {error.strerror}; name another directory"
         ) from None
     return settled
 
@@ -321,7 +321,7 @@ def _continue(manifest: Manifest, options: Options, quiet: bool):
         say(f"{problem}: renamed to *.damaged, its lane is trained again")
     if len(manifest.finished()) == manifest.num_lanes:
         table = results.draw(manifest, _printer(quiet=True))
-        say(f"all lanes have records: nothing to do in {manifest.place}")
+        say(f"all lanes have records: nothing to do in {manifest.location}")
         if options.track:
             _track(manifest, options.track, say)
         return table
@@ -359,13 +359,13 @@ def _in_its_environment(manifest: Manifest, options: Options, say) -> tuple[Mani
     """
     present = environment.present()
     if manifest.environment is None:
-        say(f"{manifest.place} has no recorded environment: its remaining lanes use the present environment")
+        say(f"{manifest.location} has no recorded environment: its remaining lanes use the present environment")
         manifest = replace(manifest, environment=present)
         manifest.write()
     if options.ray_address:
         del present["machine"]  # the driver trains nothing
     if parts := environment.differences(manifest.environment or present, present):
-        began = f"{manifest.place} began with {', '.join(parts)}"
+        began = f"{manifest.location} began with {', '.join(parts)}"
         if not options.allow_other_version:
             raise InputError(
                 f"{began}; results may not be bit-exact: restore the first environment, or give --allow-other-version"
@@ -388,7 +388,7 @@ def _work(manifest: Manifest, options: Options, quiet: bool, say) -> tuple[Manif
         with DirectoryWatch(manifest, session):
             return _work_in_session(manifest, session, present, options, quiet, say)
     finally:
-        if (copy := working_copy.of(manifest.out)) and copy.problem:
+        if (copy := working_copy.get(manifest.out)) and copy.problem:
             again = resume_command(manifest.out, *options.where())
             raise RuntimeError(f"{copy.problem}; `{again}` continues from here") from None
         if lost(manifest, session) is Reason.MOVED:
@@ -502,7 +502,7 @@ def _execute(manifest: Manifest, executor, settings: Settings, tracker: str | No
 
     def on_failed(trial, reason):
         cell = manifest.cells[trial["cell"]].label
-        reason = reason.replace(str(manifest.out), str(manifest.place))
+        reason = reason.replace(str(manifest.out), str(manifest.location))
         with lock:
             failures[trial["id"]] = trial["lanes"], reason
             failure = {"trial": trial["id"], "cell": cell, "lanes": trial["lanes"], "reason": reason}
@@ -538,10 +538,10 @@ def track(out: str | Path, tracker: str = "tensorboard", *, quiet: bool = False)
 
 def _track(manifest: Manifest, tracker: str, say, followed: bool = False) -> Path | str:
     folder = tracking.track(manifest, tracker, followed=followed)
-    place = f"{manifest.place}/{tracker}"
+    place = f"{manifest.location}/{tracker}"
     shown = tracking.tracker_named(tracker).shown_by.format(shlex.quote(place))
     say(f"{tracker}: {shown}" if folder.exists() else "no lane has finished: nothing to track")
-    return folder if manifest.place == manifest.out else place
+    return folder if manifest.location == manifest.out else place
 
 
 def table_of(out: str | Path):

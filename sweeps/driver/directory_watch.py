@@ -20,7 +20,7 @@ class DirectoryWatch(threading.Thread):
 
     def run(self) -> None:
         while not self.ended.wait(INTERVAL):
-            copy = working_copy.of(self.manifest.out)
+            copy = working_copy.get(self.manifest.out)
             if lost(self.manifest, self.session) is Reason.MOVED or (copy and copy.problem):
                 # SIGINT may be ignored: a shell starts background processes this way.
                 handled = (n for n in (signal.SIGINT, signal.SIGTERM) if callable(signal.getsignal(n)))

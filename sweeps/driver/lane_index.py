@@ -64,7 +64,7 @@ def read(manifest: Manifest, *, execute: bool = False) -> list[IndexedCell]:
     except (*ABSENT, ValueError, TypeError, RecursionError):
         pass
     if manifest.source is not None and not execute:
-        path, again = f"{manifest.place}/{NAME}", resume_command(manifest.out)
+        path, again = f"{manifest.location}/{NAME}", resume_command(manifest.out)
         raise InputError(f"{path} is missing or damaged; `{again}` writes it again")
     return _derived(manifest)
 

@@ -36,7 +36,7 @@ def only_driver(out: Path, say: Callable[[str], None] = print):
       InputError: another driver holds the lock (the message names its host and pid), or the file system has no locks.
         No file is changed.
     """
-    if copy := working_copy.of(out):
+    if copy := working_copy.get(out):
         with lease.Lease(copy, say):
             yield
         return
@@ -55,7 +55,7 @@ def only_driver(out: Path, say: Callable[[str], None] = print):
 
 def driver(out: Path) -> str:
     """Host and pid of the driver that runs the sweep in `out`; "" if no driver runs."""
-    if copy := working_copy.of(out):
+    if copy := working_copy.get(out):
         return lease.driver(copy)
     try:
         with open(out / ".lock") as f:

@@ -46,7 +46,7 @@ from lvp.files import ABSENT, listed, write_whole
 from lvp.files.schema import Shape, fits
 from lvp.training import Cell, ImageCell, ImageLane, Lane, records
 from sweeps.driver import working_copy
-from sweeps.driver.working_copy import shown
+from sweeps.driver.working_copy import location
 from sweeps.worker import environment
 from sweeps.worker.tasks import task_for
 
@@ -104,7 +104,7 @@ def lane_configs(cell, lanes: Iterable, dataset) -> Iterator[dict[str, Any]]:
 
 def resume_command(out: Path, *words: str) -> str:
     """The shell command that continues the sweep in `out`, with further options."""
-    return shlex.join(["python", "-m", "sweeps", "resume", str(shown(out)), *words])
+    return shlex.join(["python", "-m", "sweeps", "resume", str(location(out)), *words])
 
 
 def _replace(path: Path, text: str) -> None:
@@ -156,11 +156,12 @@ class Manifest:
           InputError: the sweep's experiment is one of lvp's, or the file defines another experiment.
         """
         if self.source is None:
-            raise InputError(f"{self.place} is a sweep of lvp's own experiment {self.experiment}: omit --experiment")
+            raise InputError(f"{self.location} is a sweep of lvp's own experiment {self.experiment}: omit --experiment")
         changed = replace(self, source=user_experiments.source(path))
         if (name := experiments.load(self.experiment, changed.source).name) != self.experiment:
             raise InputError(
-                f"--experiment {path} defines {name}, but {self.place} is a sweep of {self.experiment}; name its file"
+                f"--experiment {path} defines {name}, but {self.location} is a sweep of {self.experiment}; "
+                "name its file"
             )
         return changed
 
@@ -194,14 +195,14 @@ class Manifest:
             if planned.epochs is not None and task.trained:
                 cell = _with_steps(cell, max(1, round(task.steps(dataset, planned.epochs))))
         except (KeyError, TypeError, AttributeError, ArithmeticError, ValueError) as error:
-            raise InputError(f"{self.place}/{NAME}: invalid dataset entry for cell {label}: {error}") from None
+            raise InputError(f"{self.location}/{NAME}: invalid dataset entry for cell {label}: {error}") from None
         hashes = map(records.config_hash, lane_configs(cell, lanes, dataset))
         return Entry(label, cell, dataset, dict(zip(hashes, lanes, strict=True)))
 
     @property
-    def place(self) -> Path | str:
+    def location(self) -> Path | str:
         """The sweep's directory, or its address in a bucket, for messages."""
-        return shown(self.out)
+        return location(self.out)
 
     @property
     def num_lanes(self) -> int:
@@ -255,14 +256,14 @@ class Manifest:
         Raises:
           OSError: a record cannot be read for another reason than damage. The record is not renamed.
         """
-        problems, copy = [], working_copy.of(self.out)
+        problems, copy = [], working_copy.get(self.out)
         for path in self.record_files():
             if isinstance(problem := self._read_record(path), InputError):
                 damaged = path.with_suffix(".damaged")
                 if copy:
                     copy.rename_damaged(path, damaged)
                 os.replace(path, damaged)
-                problems.append(str(problem).replace(str(self.out), str(self.place)))
+                problems.append(str(problem).replace(str(self.out), str(self.location)))
         return problems
 
     def write_records(self, index: int, outcomes: dict[str, dict], provenance: dict) -> None:
@@ -270,7 +271,7 @@ class Manifest:
 
         Checkpoints are removed last, so an interrupted call leaves those of all unrecorded lanes.
         """
-        copy = working_copy.of(self.out)
+        copy = working_copy.get(self.out)
         for lane, outcome in outcomes.items():
             path = self.record_path(lane)
             if not path.exists():
@@ -283,7 +284,7 @@ class Manifest:
 
     def fetch_records(self, lanes: Iterable[str]) -> None:
         """Downloads the lanes' records that a listing of the bucket has omitted. Does nothing without a bucket."""
-        if copy := working_copy.of(self.out):
+        if copy := working_copy.get(self.out):
             copy.fetch_records(map(self.record_path, lanes))
 
     def _record(self, index: int, lane: str, outcome: dict, provenance: dict) -> dict:
@@ -307,7 +308,7 @@ class Manifest:
         counts += [packing.get("lanes_per_program", {}).get(entry.label) for entry in self.cells]
         if not all(fits(count, int) and count for count in counts):
             raise InputError(
-                f"{self.place}/{NAME} has no packing for its cells; `resume --mesh none` measures a new packing"
+                f"{self.location}/{NAME} has no packing for its cells; `resume --mesh none` measures a new packing"
             )
 
     @property
@@ -455,7 +456,7 @@ class Manifest:
         if not rows:
             return "" if (out / NAME).exists() else ": it is not the directory of a sweep"
         name, tier = (str(rows[0].get(key, "?")) for key in ("experiment", "tier"))
-        command = shlex.join(["python", "-m", "sweeps", "run", name, "--tier", tier, "--out", str(shown(out))])
+        command = shlex.join(["python", "-m", "sweeps", "run", name, "--tier", tier, "--out", str(location(out))])
         return f"; `{command}`, with the sweep's configuration, continues from its {len(rows)} records"
 
     @classmethod
@@ -466,7 +467,7 @@ class Manifest:
           Unusable: the file is missing or damaged.
           InputError: another version wrote the file.
         """
-        path, place = out / name, f"{shown(out)}/{name}"
+        path, place = out / name, f"{location(out)}/{name}"
         try:
             content = json.loads(path.read_bytes())
             digest = content.pop("digest", None) if isinstance(content, dict) else None  # old manifests have none
@@ -474,7 +475,9 @@ class Manifest:
                 raise ValueError("its content does not match its digest")
             version = content.get("format") if isinstance(content, dict) else None
             if isinstance(version, int) and version < FORMAT:
-                older = f"{shown(out)} was begun by an older version of lvp (manifest format {version}, not {FORMAT})"
+                older = (
+                    f"{location(out)} was begun by an older version of lvp (manifest format {version}, not {FORMAT})"
+                )
                 raise InputError(f"{older}: finish and `publish` it with that version, or start a new directory")
             if isinstance(version, int) and version > FORMAT:
                 raise InputError(f"{place} was written by a newer version of lvp (format {version}, not {FORMAT})")
@@ -489,7 +492,7 @@ class Manifest:
         except InputError:
             raise
         except ABSENT:
-            raise Unusable(f"{shown(out)} has no {name}") from None
+            raise Unusable(f"{location(out)} has no {name}") from None
         except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
             raise Unusable(f"{place} cannot be read: {error}") from None
         if actual != claimed:

@@ -10,6 +10,7 @@ from typing import Any
 from tqdm import tqdm
 
 from lvp.training import records
+from sweeps.driver.background import background
 from sweeps.driver.manifest import Manifest
 from sweeps.driver.status import SweepStatus, status
 
@@ -77,9 +78,9 @@ def watched(manifest: Manifest, watch: Callable[[Any], None] | None, seconds: fl
     if watch is None:
         yield
         return
-    ended, raised = threading.Event(), []
+    raised = []
 
-    def look():
+    def look(ended):
         recorded: set[str] = set()
         seen, last = 0, False
         while not last:
@@ -93,18 +94,13 @@ def watched(manifest: Manifest, watch: Callable[[Any], None] | None, seconds: fl
                 seen = len(rows)
                 watch(records.table(rows))
 
-    def guarded():
+    def guarded(ended):
         try:
-            look()
+            look(ended)
         except Exception as error:  # `watch` must not end the sweep
             raised.append(error)
 
-    thread = threading.Thread(target=guarded, daemon=True)
-    thread.start()
-    try:
+    with background(guarded):
         yield
-    finally:
-        ended.set()
-        thread.join()
     if raised:
         raise raised[0]

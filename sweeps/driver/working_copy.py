@@ -197,9 +197,9 @@ def _stamp(path: Path) -> tuple[int, int]:
 
 
 @cache
-def of(out: Path) -> WorkingCopy | None:
+def get(out: Path) -> WorkingCopy | None:
     """The working copy in a local directory, the same object for the whole process; None for an ordinary directory."""
-    if not out.name.startswith(_PREFIX):  # a file in a directory of somebody else must not name a bucket
+    if not out.name.startswith(_PREFIX):  # other directories may be untrusted: their files must not name a bucket
         return None
     try:
         address = (out / _MARK).read_text()
@@ -208,9 +208,9 @@ def of(out: Path) -> WorkingCopy | None:
     return WorkingCopy(out, Bucket(address))
 
 
-def shown(out: Path) -> Path | str:
+def location(out: Path) -> Path | str:
     """The place of a sweep for messages and commands: the address of its bucket, else its directory."""
-    return copy.bucket.address if (copy := of(out)) else out
+    return copy.bucket.address if (copy := get(out)) else out
 
 
 @contextlib.contextmanager
@@ -227,7 +227,7 @@ def opened(out: str | Path) -> Iterator[Path]:
     folder = Path(tempfile.mkdtemp(prefix=_PREFIX))
     try:
         (folder / _MARK).write_text(bucket.address)
-        copy = of(folder)
+        copy = get(folder)
         assert copy is not None  # the mark was written
         with refusals():
             copy.pull()
@@ -255,12 +255,12 @@ def check(address: str) -> None:
 
 def pull(out: Path) -> None:
     """Downloads the changed files of a working copy. Does nothing in an ordinary directory."""
-    if copy := of(out):
+    if copy := get(out):
         copy.pull()
 
 
 def push(out: Path) -> None:
     """Uploads the changed files of a working copy. Does nothing in an ordinary directory."""
-    if copy := of(out):
+    if copy := get(out):
         with refusals():
             copy.push()

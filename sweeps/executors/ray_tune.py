@@ -11,7 +11,7 @@ import shutil
 import signal
 import tempfile
 import time
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -118,33 +118,14 @@ class RayExecutor:
         os.environ.setdefault("TUNE_DISABLE_AUTO_CALLBACK_LOGGERS", "1")
         os.environ.setdefault("TUNE_GLOBAL_CHECKPOINT_S", "1000000")  # Tune's restore is not used
         variables = (settings or Settings()).variables()
-        environment: dict[str, Any]
-        options: dict[str, Any]
-        if address is None:
-            # The session directory is short because paths of Unix sockets are limited to 107 bytes.
-            environment = {"env_vars": variables | {"PYTHONPATH": str(ROOT)}}
-            options = {
-                "include_dashboard": False,
-                "num_cpus": cores(),
-                "_temp_dir": str(_session_directory()),
-                "address": "local",  # ignores RAY_ADDRESS
-            }
-        else:
-            packages = [*(str(Path(str(p.__file__)).parent) for p in (lvp, experiments)), str(ROOT / "sweeps")]
-            environment, options = {"env_vars": variables, "py_modules": packages}, {"address": address}
         # Tune would log the traceback of each worker that dies. The driver reports the trial.
         logging.getLogger("ray.tune").setLevel(logging.CRITICAL)
         os.environ["TUNE_DISABLE_SIGINT_HANDLER"] = "1"  # the handler would kill workers before they save
         stop = signal.getsignal(signal.SIGTERM)
-        try:
-            with contextlib.nullcontext() if address else _on_loopback():
-                ray.init(runtime_env=environment, log_to_driver=False, logging_level=logging.ERROR, **options)
-        except (ConnectionError, ValueError, OSError) as error:
-            problem, hint = "cannot start Ray on this machine", "--executor local runs without Ray"
-            if address:
-                problem = f"cannot join the Ray cluster at {address}"
-                hint = "set RAY_AUTH_MODE=token if the cluster requires a token"
-            raise InputError(f"{problem}: {str(error).splitlines()[0]} ({hint})") from None
+        if address is None:
+            _start_ray(variables)
+        else:
+            join_cluster(address, variables)
         if stop is not None:  # Ray's handler would end this process immediately
             signal.signal(signal.SIGTERM, stop)
         self.cluster = address is not None
@@ -320,6 +301,41 @@ class RayExecutor:
         self.watch.close()
         if not self.cluster:
             shutil.rmtree(self.storage, ignore_errors=True)
+
+
+def join_cluster(address: str, variables: Mapping[str, str]) -> None:
+    """Joins the Ray cluster at `address`. Its workers get the packages of this clone and the environment variables.
+
+    Raises:
+      InputError: the cluster cannot be joined.
+    """
+    packages = [*(str(Path(str(p.__file__)).parent) for p in (lvp, experiments)), str(ROOT / "sweeps")]
+    problem = f"cannot join the Ray cluster at {address}"
+    hint = "set RAY_AUTH_MODE=token if the cluster requires a token"
+    _init(problem, hint, {"env_vars": dict(variables), "py_modules": packages}, address=address)
+
+
+def _start_ray(variables: Mapping[str, str]) -> None:
+    """Starts Ray on this machine. Raises InputError if it cannot be started."""
+    problem, hint = "cannot start Ray on this machine", "--executor local runs without Ray"
+    with _on_loopback():
+        _init(
+            problem,
+            hint,
+            {"env_vars": {**variables, "PYTHONPATH": str(ROOT)}},
+            address="local",  # ignores RAY_ADDRESS
+            include_dashboard=False,
+            num_cpus=cores(),
+            # Short, because paths of Unix sockets are limited to 107 bytes.
+            _temp_dir=str(_session_directory()),
+        )
+
+
+def _init(problem: str, hint: str, environment: dict[str, Any], **options: Any) -> None:
+    try:
+        ray.init(runtime_env=environment, log_to_driver=False, logging_level=logging.ERROR, **options)
+    except (ConnectionError, ValueError, OSError) as error:
+        raise InputError(f"{problem}: {str(error).splitlines()[0]} ({hint})") from None
 
 
 def _session_directory() -> Path:

@@ -1,4 +1,4 @@
-"""A page of results as one HTML file. It needs no other file, no server and no script."""
+"""The results of sweeps as a single HTML file, without scripts and without other files."""
 
 import base64
 from collections.abc import Iterable, Mapping, Sequence
@@ -108,13 +108,9 @@ def lane_cells(rows: Sequence[Mapping[str, Any]]) -> tuple[list[str], list[list[
 def _plain(value: Any) -> Any:
     """A value of a table as a Python number or text."""
     value = value.item() if hasattr(value, "item") else value
-    return (
-        value
-        if isinstance(value, int | float) and not isinstance(value, bool)
-        else "–"
-        if value is None
-        else str(value)
-    )
+    if isinstance(value, int | float) and not isinstance(value, bool):
+        return value
+    return "–" if value is None else str(value)
 
 
 @dataclass(frozen=True)

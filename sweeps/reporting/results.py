@@ -58,7 +58,7 @@ def draw(manifest: Manifest, say: Callable = print):
         say(f"PARTIAL: {partial[0]} of {partial[1]} lanes have finished")
     for claim in experiment.claims(table, config, _context(manifest.experiment, manifest.tier, config, rows)):
         say(f"{claim.verdict}: {claim.sentence}" + (f" ({claim.note})" if claim.note else ""))
-    say(f"table:  {manifest.place}/table.csv", f"figure: {manifest.place}/figure.png (and .svg)")
+    say(f"table:  {manifest.location}/table.csv", f"figure: {manifest.location}/figure.png (and .svg)")
     return table
 
 
@@ -68,8 +68,8 @@ def _context(experiment: str, tier: str, config, rows) -> dict[str, Any]:
 
 
 def sweep_page(manifest: Manifest) -> str:
-    """The results of a sweep so far as one HTML page: figure, summary, claims, the curves of all lanes that have begun,
-    and a table of the lanes with records."""
+    """The results of a sweep so far as HTML: figure, summary, claims, the curves of all lanes that have begun, and a
+    table of the lanes with records."""
     experiment, config = manifest.resolved
     rows, corpus = manifest.read_records(), corpus_name(config.corpus)
     recorded = {row["hash"] for row in rows}
@@ -99,7 +99,7 @@ def sweep_page(manifest: Manifest) -> str:
 
 
 def committed_page() -> str:
-    """All committed results as one HTML page."""
+    """All committed results as HTML."""
     sections = []
     for result in (Result(*parts) for parts in committed()):
         devices = ", ".join(sorted({row["provenance"]["device"] for row in result.rows}))

@@ -23,6 +23,7 @@ from experiments.common.experiment import Calculation
 from lvp.cli.parser import need
 from lvp.errors import InputError, unknown
 from lvp.training import records
+from sweeps.driver.background import background
 from sweeps.driver.manifest import Entry, Manifest, lane_configs
 
 LARGEST = (2 - 2**-23) * 2.0**127  # largest finite float32
@@ -117,7 +118,7 @@ def track(manifest: Manifest, name: str, *, followed: bool = False) -> Path:
     except (InputError, OSError):
         raise
     except Exception as error:  # tools define their own exceptions
-        again = shlex.join(["python", "-m", "sweeps", "track", str(manifest.out), "--track", name])
+        again = shlex.join(["python", "-m", "sweeps", "track", str(manifest.location), "--track", name])
         reason = f"{type(error).__name__}: {error}".splitlines()[0]
         raise RuntimeError(f"--track {name} failed: {reason}; `{again}` tries again") from error
     finally:
@@ -137,9 +138,8 @@ def following(manifest: Manifest, name: str | None, seconds: float = 1.0) -> Ite
     if name is None:
         yield
         return
-    ended = threading.Event()
 
-    def follow() -> None:
+    def follow(ended: threading.Event) -> None:
         tracking, wait, last = Tracking(manifest, name), seconds, False
         while not last:
             last = ended.wait(wait)
@@ -150,13 +150,8 @@ def following(manifest: Manifest, name: str | None, seconds: float = 1.0) -> Ite
                 wait = PAUSE
         tracking.leave()
 
-    thread = threading.Thread(target=follow, daemon=True)
-    thread.start()
-    try:
+    with background(follow):
         yield
-    finally:
-        ended.set()
-        thread.join()
 
 
 class Tracking:

@@ -237,7 +237,7 @@ class Worker:
         program, data, setup_seconds = self._program(manifest, index, pack)
         lanes, leads = {h: entry.lanes[h] for h in hashes}, self._leads()
         folders = [manifest.checkpoint_path(h) for h in hashes]
-        group = Pack(program, lanes, folders, self.settings.checkpoint_seconds, working_copy.of(manifest.out))
+        group = Pack(program, lanes, folders, self.settings.checkpoint_seconds, working_copy.get(manifest.out))
 
         def progress(step: int, saving: bool) -> None:
             if saving:

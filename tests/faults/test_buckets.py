@@ -48,7 +48,7 @@ def outcomes_at(address) -> dict[str, dict]:
 def names_at(address) -> set[str]:
     """The names of all objects of a sweep, with their folders."""
     with working_copy.opened(address) as out:
-        entries = [entry for page in working_copy.of(out).bucket.store.list() for entry in page]
+        entries = [entry for page in working_copy.get(out).bucket.store.list() for entry in page]
         return {entry["path"] for entry in entries}
 
 
@@ -77,7 +77,7 @@ def test_a_sweep_in_a_bucket(small, whole, address, proxy, trained, monkeypatch,
     parent = address.rpartition("/")[0]
     assert "holds files that do not belong to this sweep" in refused(lambda: small(parent))
     with working_copy.opened(address) as out:
-        store = working_copy.of(out).bucket.store
+        store = working_copy.get(out).bucket.store
         assert not any(SECRET.encode() in bytes(store.get(name).bytes()) for name in names_at(address))
     shown = capfd.readouterr()
     assert SECRET not in shown.out + shown.err and KEY not in shown.out + shown.err
@@ -87,7 +87,7 @@ def test_a_damaged_record_is_named_and_trained_again(small, whole, address, trai
     small(address)
     with working_copy.opened(address) as out:
         path = min(out.glob("records/*.jsonl"))
-        store = working_copy.of(out).bucket.store
+        store = working_copy.get(out).bucket.store
         store.put(f"records/{path.name}", path.read_bytes().replace(b'"status"', b'"stetus"'))
     del trained[:]
     api.resume(address, options=options())
@@ -99,7 +99,7 @@ def test_a_damaged_record_is_named_and_trained_again(small, whole, address, trai
 def test_a_lost_manifest_is_restored_from_its_copy(small, whole, address, trained):
     small(address)
     with working_copy.opened(address) as out:
-        working_copy.of(out).bucket.delete(
+        working_copy.get(out).bucket.delete(
             ["manifest.json", next(iter(f"records/{p.name}" for p in out.glob("records/*")))]
         )
     assert f"resume {address}` restores it" in refused(lambda: api.status(address))
@@ -212,7 +212,7 @@ def test_faults_of_the_server(small, whole, address, proxy, trained, fault):  # 
     proxy.fault = FAULTS[fault]
     small(address)
     with working_copy.opened(address) as out:
-        bucket = working_copy.of(out).bucket
+        bucket = working_copy.get(out).bucket
     proxy.fault = lambda request: None
     assert outcomes_at(address) == outcomes(whole)
     name = sorted(name for name in names_at(address) if name.startswith("records/"))[1]
@@ -258,7 +258,7 @@ def test_expired_credentials(small, whole, address, proxy, trained, answer):  # 
 def released(address) -> None:
     """Removes the lease of a driver that could not release it, instead of waiting for its end."""
     with working_copy.opened(address) as out:
-        working_copy.of(out).bucket.delete([lease.NAME])
+        working_copy.get(out).bucket.delete([lease.NAME])
 
 
 def test_a_server_that_fails_is_an_error_of_the_machine(address, proxy):  # noqa: F811

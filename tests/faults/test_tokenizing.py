@@ -13,7 +13,7 @@ from tests.lvp.data.tokens.texts import some_text
 pytestmark = pytest.mark.slow
 DRIVER = """
 import sys
-from lvp.cli.main import main
+from sweeps.__main__ import main
 from lvp.data.tokens import tokenization
 tokenization._RANGE, tokenization._SAVE_SECONDS = 100_000, 0.0
 sys.exit(main(sys.argv[1:]))

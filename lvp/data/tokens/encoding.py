@@ -1,25 +1,21 @@
-"""Encoding of a text's ranges in parallel: in processes on one machine, or in tasks on a Ray cluster.
+"""Encoding of a text's ranges in parallel processes. `sweeps.executors.encoding` uses a Ray cluster instead.
 
 The pools schedule. This module bounds the number of ranges in progress and returns the tokens in the order of the text.
 """
 
-import logging
 import os
-import socket
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ProcessPoolExecutor
 from contextlib import contextmanager
 from functools import lru_cache
 from multiprocessing import get_context, parent_process
-from pathlib import Path
 from signal import SIG_IGN, SIGINT, signal
 from threading import Thread
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
-import lvp
 from lvp.data.text.documents import Documents
 from lvp.data.tokens.tokenizers import Tokenizer
 from lvp.errors import InputError, printable
@@ -114,36 +110,3 @@ def _end_with_parent() -> None:
     assert parent is not None  # a pool's worker has a parent
     parent.join()  # a pool does not notice that its parent was killed
     os._exit(1)
-
-
-@contextmanager
-def on_cluster(address: str, workers: int | None = None) -> Iterator[Encoder]:
-    """An encoder with tasks of one core each on the Ray cluster at `address`. Ray repeats the tasks of a lost machine.
-
-    All machines must see the text at the same path. workers: the largest number of tasks at the same time; None is the
-    cluster's number of cores. Raises InputError if the cluster cannot be joined or has no cores.
-    """
-    import ray  # starting Ray takes seconds, and most tokenizations run on one machine
-
-    environment = {"py_modules": [str(Path(lvp.__file__).parent)]}
-    try:
-        ray.init(address, runtime_env=environment, log_to_driver=False, logging_level=logging.ERROR)
-    except (ConnectionError, ValueError, OSError) as error:
-        problem = str(error).splitlines()[0]
-        raise InputError(f"--ray-address {address}: cannot join the Ray cluster: {problem}") from None
-    try:
-        workers = workers or int(ray.cluster_resources().get("CPU", 0))
-        if not workers:
-            raise InputError(f"--ray-address {address}: the Ray cluster has no CPUs")
-        task: Any = ray.remote(num_cpus=1)(_encode_there)
-        shared = lru_cache(maxsize=1)(ray.put)  # sends the tokenizer once
-        yield Encoder(lambda model, dtype, part: task.remote(shared(model), dtype, part).future(), workers)
-    finally:
-        ray.shutdown()
-
-
-def _encode_there(model: bytes, dtype: np.dtype, part: Documents) -> Encoded:
-    try:
-        return encode(model, dtype, part)
-    except (InputError, OSError) as error:
-        raise InputError(f"{error} (on the machine {socket.gethostname()}; all machines need the same text)") from None

@@ -78,15 +78,20 @@ class Settings:
 
 
 def tokenize(
-    settings: Settings, out: Path, *, cache: Path, workers: int | None = None, ray_address: str | None = None
+    settings: Settings,
+    out: Path,
+    *,
+    cache: Path,
+    workers: int | None = None,
+    pool: contextlib.AbstractContextManager[encoding.Encoder] | None = None,
 ) -> dict[str, Any]:
     """Makes or continues the directory `out`, or verifies every byte if it is complete; returns its record.
 
     The record is that of `lvp.data.tokens.files.read`. cache: as in `lvp.data.prepare`. workers: number of encoding
-    processes; None is the number of cores. ray_address: a Ray cluster that encodes instead of this machine. Progress is
-    shown on standard error. Raises InputError, without writing, for an unusable text or tokenizer, and for a directory
-    that another process uses, that was made with other settings, or that contains other files. Raises RuntimeError if a
-    worker fails for another reason than its text. Raises KeyboardInterrupt with the command to continue.
+    processes; None is the number of cores. pool: encodes in place of these processes. Progress is shown on standard
+    error. Raises InputError, without writing, for an unusable text or tokenizer, and for a directory that another
+    process uses, that was made with other settings, or that contains other files. Raises RuntimeError if a worker fails
+    for another reason than its text. Raises KeyboardInterrupt with the command to continue.
     """
     if workers is not None and workers < 1:
         raise InputError(f"--workers {workers}: must be at least 1")
@@ -98,9 +103,8 @@ def tokenize(
         return meta
     _state(out, asked)
     source = corpora.source(settings.spec, cache=cache, valid_bytes=settings.valid_bytes)
-    # Join the cluster first, so that nothing is written if it cannot be joined.
-    pool = encoding.on_cluster(ray_address, workers) if ray_address else encoding.in_processes(workers)
-    with pool as encoder, _only_one(out):
+    # The pool starts first, so that nothing is written if it cannot start.
+    with pool or encoding.in_processes(workers) as encoder, _only_one(out):
         if (meta := _whole(out, asked)) is not None:
             return meta
         state = _state(out, asked)

@@ -19,7 +19,7 @@ ADDRESS = "s3://bucket/sweep"
 def copies(memory):  # noqa: F811
     """Two working copies of one sweep, as two machines have them."""
     with working_copy.opened(ADDRESS) as one, working_copy.opened(ADDRESS) as other:
-        yield working_copy.of(one), working_copy.of(other)
+        yield working_copy.get(one), working_copy.get(other)
 
 
 def held(copy):
@@ -196,7 +196,7 @@ def test_a_server_without_conditional_writes_is_refused(memory, monkeypatch, con
 
     monkeypatch.setattr(Bucket, "_put", ignoring)
     with working_copy.opened(ADDRESS) as out, pytest.raises(InputError, match="conditional writes"):
-        held(working_copy.of(out)).__enter__()
+        held(working_copy.get(out)).__enter__()
     assert objects(memory) == {}
 
 

@@ -13,7 +13,7 @@ ADDRESS = "s3://bucket/sweep"
 @pytest.fixture
 def copy(memory):  # noqa: F811
     with working_copy.opened(ADDRESS) as out:
-        yield working_copy.of(out)
+        yield working_copy.get(out)
 
 
 def other_machine():
@@ -45,12 +45,12 @@ def test_an_address_that_cannot_be_used_is_refused(address, problem):
 def test_a_path_is_no_address(path):
     assert not buckets.is_address(path)
     with working_copy.opened(path) as out:
-        assert str(out) == path.removeprefix("./") and working_copy.shown(out) == out
+        assert str(out) == path.removeprefix("./") and working_copy.location(out) == out
 
 
 def test_a_directory_cannot_name_a_bucket(tmp_path):
     (tmp_path / ".bucket").write_text(ADDRESS)
-    assert working_copy.of(tmp_path) is None and working_copy.shown(tmp_path) == tmp_path
+    assert working_copy.get(tmp_path) is None and working_copy.location(tmp_path) == tmp_path
 
 
 def test_files_of_the_driver_reach_another_machine(copy, memory):  # noqa: F811
@@ -78,7 +78,7 @@ def test_unchanged_files_are_not_written_again(copy, monkeypatch):
         patched.setattr(copy, "_upload", lambda *_: pytest.fail("was uploaded"))
         copy.push()
     with other_machine() as out:
-        monkeypatch.setattr(working_copy.of(out), "_upload", lambda *_: pytest.fail("was uploaded"))
+        monkeypatch.setattr(working_copy.get(out), "_upload", lambda *_: pytest.fail("was uploaded"))
         working_copy.push(out)
 
 
@@ -129,7 +129,7 @@ def fetched() -> dict[str, bytes]:
     """The checkpoints that another machine gets."""
     with other_machine() as out:
         (out / "checkpoints").mkdir()
-        working_copy.of(out).fetch_checkpoints(out / "checkpoints" / "lane")
+        working_copy.get(out).fetch_checkpoints(out / "checkpoints" / "lane")
         return {path.parents[1].name: path.read_bytes() for path in (out / "checkpoints").rglob("array")}
 
 

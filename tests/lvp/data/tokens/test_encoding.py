@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from lvp.data.text.documents import Held
-from lvp.data.tokens import encoding, tokenization
+from lvp.data.tokens import encoding
 from lvp.data.tokens.tokenizers import Tokenizer
 from lvp.errors import InputError
 from tests.lvp.data.tokens.texts import some_text
@@ -88,17 +88,3 @@ def test_the_failure_of_a_worker_is_one_line(tokenizer, error, expected, message
     with pytest.raises(expected, match=message) as caught:
         list(encoding.Encoder(submit, 2)(tokenizer, np.dtype("<u2"), [Held(b"x")]))
     assert "\n" not in str(caught.value)
-
-
-def test_a_missing_cluster_is_one_line_and_writes_nothing(tmp_path, monkeypatch):
-    import ray
-
-    def refuse(*_, **__):
-        raise ConnectionError("no cluster\nat this address")
-
-    monkeypatch.setattr(ray, "init", refuse)
-    (tmp_path / "t.txt").write_text(some_text(500))
-    settings = tokenization.Settings(f"text:{tmp_path / 't.txt'}", 260)
-    with pytest.raises(InputError, match=r"^--ray-address here:1: cannot join the Ray cluster: no cluster$"):
-        tokenization.tokenize(settings, tmp_path / "out", cache=tmp_path, ray_address="here:1")
-    assert not (tmp_path / "out").exists()
