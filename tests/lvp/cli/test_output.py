@@ -21,14 +21,14 @@ def make(arguments):
     for i in range(3000):
         print("line", i, flush=i % 100 == 0)
         print("progress", i, file=sys.stderr)
-    with open(sys.argv[2], "w") as file:
+    with open(sys.argv[1], "w") as file:
         file.write("whole")
-    if sys.argv[3] != "0":
+    if sys.argv[2] != "0":
         raise InputError("refused")
 
 top = Parser(prog="toy")
 add_command(top.add_subparsers(), "make", make, "makes a file")
-sys.exit(run_command(top, [sys.argv[1]]))
+sys.exit(run_command(top, sys.argv[3:]))
 """
 # Redirections, and the exit code of a command that succeeds.
 REDIRECTIONS = {
@@ -55,7 +55,7 @@ def shell(redirection, *words, timeout=100):
 @pytest.mark.parametrize("fails", [0, 2])
 @pytest.mark.parametrize("redirection", REDIRECTIONS)
 def test_a_command_completes_with_lost_output(redirection, fails, tmp_path):
-    code, stdout, stderr = shell(redirection, "-c", COMMAND, "make", tmp_path / "made", fails)
+    code, stdout, stderr = shell(redirection, "-c", COMMAND, tmp_path / "made", fails, "make")
     assert (tmp_path / "made").read_text() == "whole"
     assert code == (fails or REDIRECTIONS[redirection])
     messages = [line for line in stderr.splitlines() if not line.startswith("progress")]
@@ -71,7 +71,8 @@ def test_a_command_completes_with_lost_output(redirection, fails, tmp_path):
 @pytest.mark.parametrize("redirection", [">/dev/full", ">&-", ">/dev/full 2>/dev/full"])
 @pytest.mark.parametrize("words", [["--help"], ["make", "--help"], ["nothing"]])
 def test_help_and_errors_of_arguments_are_lost_like_other_output(redirection, words, tmp_path):
-    code, stdout, stderr = shell(redirection, "-c", COMMAND, *words, tmp_path / "made", 0)
+    code, stdout, stderr = shell(redirection, "-c", COMMAND, tmp_path / "made", 0, *words)
+    assert not (tmp_path / "made").exists()  # the command was not called
     assert code in (1, 2) and "Traceback" not in stderr and "Exception" not in stderr
 
 
