@@ -20,7 +20,7 @@ test: $(VENV)/.installed
 
 test-slow: $(VENV)/.installed
 	$(RUN) -m pytest -m slow -n 2 --dist loadfile tests/docs tests/experiments tests/lvp
-	$(RUN) -m pytest -m slow tests/faults tests/sweeps
+	$(RUN) -m pytest -m slow -n 2 --dist loadfile tests/faults tests/sweeps
 
 benchmark: $(VENV)/.installed
 	$(RUN) -m tests.benchmarks.step --rounds $(ROUNDS)
@@ -28,6 +28,7 @@ benchmark: $(VENV)/.installed
 	$(RUN) -m tests.benchmarks.roles
 	$(RUN) -m tests.benchmarks.waiting
 	$(RUN) -m tests.benchmarks.tokenize
+	$(RUN) -m tests.benchmarks.training_share
 	$(RUN) -m tests.benchmarks.sweep
 
 lint: $(VENV)/.installed

@@ -128,7 +128,7 @@ def parser() -> Parser:
     return top
 
 
-def add_tokenize(subparsers, function: Callable) -> argparse.ArgumentParser:
+def add_tokenize(subparsers: argparse._SubParsersAction, function: Callable) -> argparse.ArgumentParser:
     """Adds the command `tokenize`, which calls the function with its arguments, and returns the command's parser."""
     text = "tokenize a text of any size into a directory; the same command continues after an interruption"
     command = add_command(subparsers, "tokenize", function, text)

@@ -18,9 +18,9 @@ from lvp.parallel.hardware import processor
 
 FILE = "speed.json"  # in the cache directory: machine → Speed
 ASSUMED_FLOPS = 2.0e13  # model FLOP/s of an accelerator, for small float32 models
-# Number of parameters → training's model FLOP/s over the FLOP/s of NumPy's matrix product. Both were measured in
-# alternation on an Intel Xeon, in cells of width_vocab with widths 32, 64 and 128.
-TRAINING_SHARE = {41_120: 0.22, 164_160: 0.36, 656_000: 0.47}
+# Number of parameters → training's model FLOP/s over the FLOP/s of NumPy's matrix product. Measured by
+# tests/benchmarks/training_share.py.
+TRAINING_SHARE = {41_120: 0.34, 164_160: 0.50, 656_000: 0.66}
 CALCULATION_SHARE = 0.4  # of linear_network on the same processor
 ASSUMED_START, ASSUMED_COMPILE = 15.0, 6.0  # seconds
 NEAR = 3  # powers of two in the number of parameters

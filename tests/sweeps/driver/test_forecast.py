@@ -1,6 +1,7 @@
 """The forecast, the measured speed that it uses, and the messages about packing and progress."""
 
 import dataclasses
+import json
 from types import SimpleNamespace
 
 import pytest
@@ -12,6 +13,7 @@ from sweeps.driver import api, calibration, packing
 from sweeps.driver.forecast import duration, forecast
 from sweeps.driver.progress import in_words
 from sweeps.driver.status import CellStatus, SweepStatus
+from tests.sweeps.running import ROOT
 
 
 @pytest.fixture
@@ -61,12 +63,18 @@ def test_the_estimate_for_a_cell_lies_between_those_of_its_neighbours_in_size(ce
     def estimate(params):
         return calibration.estimated_flops(SimpleNamespace(num_params=params), 100.0)
 
-    sizes = list(calibration.TRAINING_SHARE)
-    assert [estimate(size) for size in sizes] == pytest.approx([22.0, 36.0, 47.0])
-    assert estimate(1) == pytest.approx(22.0) and estimate(10**9) == pytest.approx(47.0)
-    assert estimate((sizes[0] * sizes[1]) ** 0.5) == pytest.approx(29.0)
+    sizes, shares = list(calibration.TRAINING_SHARE), [100 * share for share in calibration.TRAINING_SHARE.values()]
+    assert [estimate(size) for size in sizes] == pytest.approx(shares)
+    assert estimate(1) == pytest.approx(shares[0]) and estimate(10**9) == pytest.approx(shares[-1])
+    assert estimate((sizes[0] * sizes[1]) ** 0.5) == pytest.approx((shares[0] + shares[1]) / 2)
     assert calibration.estimated_flops(Calculation({}, 1.0), 100.0) == pytest.approx(40.0)
     assert 1e8 < calibration.matrix_product_flops() < 1e15
+
+
+def test_the_shares_are_those_of_the_committed_benchmark():
+    result = json.loads((ROOT / "experiments" / "results" / "benchmarks" / "training_share.json").read_text())
+    measured = {int(params): round(share, 2) for params, share in result["raw"]["shares"].items()}
+    assert measured == calibration.TRAINING_SHARE
 
 
 def test_the_measured_cell_of_the_nearest_size_gives_the_speed(cells):
