@@ -13,8 +13,6 @@ from sweeps.driver import api, status, working_copy
 from sweeps.driver.lock import driver
 from sweeps.driver.manifest import Manifest
 from sweeps.driver.options import Options
-from sweeps.executors.encoding import on_cluster
-from sweeps.reporting import results
 
 
 def _add_options(parser):
@@ -91,6 +89,8 @@ def _status(arguments):
 
 
 def _figure(arguments):
+    from sweeps.reporting import results
+
     with working_copy.opened(arguments.dir) as folder:
         manifest = Manifest.read(folder)
         if arguments.experiment is not None:
@@ -104,6 +104,8 @@ def _track(arguments):
 
 
 def _report(arguments):
+    from sweeps.reporting import results
+
     if arguments.html is None:
         if arguments.dir is not None:
             raise InputError(f"report {arguments.dir} needs --html FILE.html; `figure` draws its table and figure")
@@ -119,10 +121,14 @@ def _report(arguments):
 
 
 def _tokenize(arguments):
+    from sweeps.executors.encoding import on_cluster  # the other commands work without Ray
+
     tokenize(arguments, on_cluster(arguments.ray_address, arguments.workers))
 
 
 def _publish(arguments):
+    from sweeps.reporting import results
+
     print(results.publish(arguments.dir))
 
 

@@ -1,5 +1,6 @@
 """The optimal learning rate of a loss curve, its uncertainty, and tests of whether it is an optimum."""
 
+import functools
 import math
 from collections.abc import Sequence
 from numbers import Integral, Real
@@ -93,10 +94,28 @@ def optima(
         stds, freedoms = shrunk_noise([std for std, _ in own], [freedom for _, freedom in own])
     else:
         stds, freedoms = np.full(len(curves), float(noise_std)), np.full(len(curves), np.inf)
-    readings = []
-    for w, (curve, std, freedom) in enumerate(zip(curves, stds, freedoms, strict=True)):
-        readings.append(read(curve, Noise(std, freedom, num_bootstrap, [seed, w]), method, tolerance))
-    return readings
+    settings = (window, method, tolerance, num_bootstrap)
+    return [
+        _read_once(tuple(curve.rates), curve.lanes.tobytes(), float(std), float(freedom), (seed, w), *settings)
+        for w, (curve, std, freedom) in enumerate(zip(curves, stds, freedoms, strict=True))
+    ]
+
+
+@functools.lru_cache(maxsize=512)  # summary, claims and figure of a report read the same curves
+def _read_once(
+    rates: tuple[float, ...],
+    lanes: bytes,
+    std: float,
+    freedom: float,
+    seed: tuple[int, int],
+    window: int,
+    method: str,
+    tolerance: float,
+    num_bootstrap: int,
+) -> Optimum:
+    """The optimum of one curve; `lanes` holds the losses [seeds, R] as float64."""
+    losses = np.frombuffer(lanes).reshape(-1, len(rates))
+    return read(_curve(rates, losses, window), Noise(std, freedom, num_bootstrap, seed), method, tolerance)
 
 
 def _check_settings(method, tolerance, noise_std, num_bootstrap) -> None:

@@ -123,7 +123,10 @@ def table(records: Iterable[Mapping]) -> "DataFrame":
             | flatten(r["outcome"])
             | flatten(r["provenance"])
         )
-    return pd.DataFrame(rows)
+    frame = pd.DataFrame(rows)
+    # Rows are selected often. Selecting is slow for Arrow strings and for columns that lie apart, which `copy` joins.
+    frame.columns = frame.columns.astype(object)
+    return frame.astype({column: object for column, dtype in frame.dtypes.items() if dtype == "str"}).copy()
 
 
 def _in_current_form(config: Mapping) -> Mapping:

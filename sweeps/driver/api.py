@@ -34,7 +34,7 @@ from sweeps.driver.progress import Progress, watched
 from sweeps.driver.status import text as status_text
 from sweeps.driver.trials import trials
 from sweeps.executors.local import LocalExecutor
-from sweeps.reporting import results, tracking
+from sweeps.reporting import tracking
 from sweeps.worker import cpu_affinity, environment
 from sweeps.worker.stop import Reason, lost
 from sweeps.worker.tasks import task_for
@@ -311,6 +311,12 @@ def _executor(out: Path, options: Options, settings: Settings, say):
     return RayExecutor(out, options.ray_address, settings)
 
 
+def _draw(manifest: Manifest, say: Callable):
+    from sweeps.reporting import results  # pandas and SciPy: workers import this module and do not draw
+
+    return results.draw(manifest, say)
+
+
 def _continue(manifest: Manifest, options: Options, quiet: bool):
     """Runs a sweep's unfinished lanes, draws its figure and returns its table. The caller holds the lock."""
     say = _printer(quiet)
@@ -320,7 +326,7 @@ def _continue(manifest: Manifest, options: Options, quiet: bool):
     for problem in manifest.rename_damaged():
         say(f"{problem}: renamed to *.damaged, its lane is trained again")
     if len(manifest.finished()) == manifest.num_lanes:
-        table = results.draw(manifest, _printer(quiet=True))
+        table = _draw(manifest, _printer(quiet=True))
         say(f"all lanes have records: nothing to do in {manifest.location}")
         if options.track:
             _track(manifest, options.track, say)
@@ -328,7 +334,7 @@ def _continue(manifest: Manifest, options: Options, quiet: bool):
     manifest, failures, interrupted = _work(manifest, options, quiet, say)
     table = None
     try:
-        table = results.draw(manifest, say)
+        table = _draw(manifest, say)
         if options.track:
             _track(manifest, options.track, say)
     except Exception as error:

@@ -139,6 +139,12 @@ def test_modules_import_only_their_permitted_packages(code):
     assert installed(code) - own - installed("pass") == known - installed("pass")
 
 
+def test_the_drawing_packages_and_ray_are_imported_where_they_are_used():
+    """Each worker process imports `sweeps`, and the local executor works without Ray."""
+    assert not installed("import sweeps.__main__") & {"matplotlib", "pandas", "ray", "scipy"}
+    assert {"pandas", "ray", "scipy"} <= installed("import sweeps.executors.encoding, sweeps.reporting.results")
+
+
 def public_functions(tree):
     """Yields the functions of a module and of its public classes, with their arguments except `self`."""
     for node in tree.body:
