@@ -7,6 +7,7 @@ data sheets of A100 80 GB SXM, H100 SXM and H200 SXM (dense bfloat16; NVLink, bo
 import contextlib
 import os
 import platform
+import resource
 from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
@@ -58,3 +59,16 @@ def processor() -> tuple[str, str]:
             vectors = [word for word in fields["flags"].split() if word.startswith(("avx", "fma", "amx"))]
             return fields.get("model name", platform.machine()), " ".join(sorted(vectors))
     return platform.processor() or platform.machine(), ""
+
+
+def peak_memory() -> int:
+    """The largest resident memory of this process so far, in bytes.
+
+    Linux: `ru_maxrss` would include the parent's peak, because a new program inherits it.
+    """
+    with contextlib.suppress(OSError):
+        for line in Path("/proc/self/status").read_text().splitlines():
+            if line.startswith("VmHWM:"):
+                return 1024 * int(line.split()[1])
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return peak if platform.system() == "Darwin" else 1024 * peak

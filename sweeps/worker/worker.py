@@ -8,7 +8,6 @@ import json
 import logging
 import os
 import queue
-import resource
 import signal
 import socket
 import sys
@@ -25,7 +24,7 @@ import numpy as np
 from lvp import training
 from lvp.files import FULL, explained
 from lvp.parallel import processes, sharding
-from lvp.parallel.hardware import accelerator, cores
+from lvp.parallel.hardware import accelerator, cores, peak_memory
 from lvp.training import records
 from sweeps.driver import working_copy
 from sweeps.driver.manifest import Manifest
@@ -342,7 +341,7 @@ def utilisation(cell, tokens_per_second: float, devices: int) -> dict:
     memory = (device.memory_stats() or {}).get("peak_bytes_in_use")
     return {
         "mfu": known and round(flops / (devices * known.flops), 4),
-        "peak_bytes": memory or 1024 * resource.getrusage(resource.RUSAGE_SELF).ru_maxrss,
+        "peak_bytes": memory or peak_memory(),
     }
 
 

@@ -218,11 +218,18 @@ def killed_until_done(settings, out, chance, longest, workers=1) -> int:
     """Returns the number of processes until the tokens are complete. Each process is killed some time after its first
     change on disk."""
     state, rounds = out / "unfinished.json", 0
+
+    def saved():
+        try:
+            return state.read_bytes()
+        except FileNotFoundError:  # not written yet, or removed at the end
+            return b""
+
     while True:
         rounds += 1
         pipe = subprocess.Popen(command(settings, out, workers), stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
-        before, end = state.read_bytes() if state.exists() else b"", time.monotonic() + 60
-        while pipe.poll() is None and (state.read_bytes() if state.exists() else b"") == before:
+        before, end = saved(), time.monotonic() + 60
+        while pipe.poll() is None and saved() == before:
             assert time.monotonic() < end
             time.sleep(0.001)
         try:
