@@ -18,7 +18,6 @@ from jupytext.compare import NotebookDifference, compare_notebooks
 
 from lvp.training import records
 from notebooks import build
-from tests.marking import slow
 
 NAMES = build.names()
 GITHUB = "https://github.com/owner/name"
@@ -118,7 +117,8 @@ def _out(name, out):
     return {"out": str(out)} if name.startswith("02") else {}
 
 
-@pytest.mark.parametrize("name", [NAMES[0], *(slow(name) for name in NAMES[1:])])
+@pytest.mark.slow
+@pytest.mark.parametrize("name", NAMES)
 def test_a_notebook_runs_at_small_sizes(name, ran):
     run, _ = ran
     assert len(pictures(run(name))) == len(pictures(committed(name)))

@@ -69,6 +69,7 @@ def test_the_notebook_door_runs_in_an_empty_directory(tmp_path):
     assert "slope of ln(best η_E)" in out
 
 
+@pytest.mark.slow
 def test_the_page_on_transfer_runs(capsys):
     exec("\n".join(blocks(ROOT / "docs" / "transfer.md", "python")), {})
     out = capsys.readouterr().out
@@ -81,6 +82,7 @@ def test_the_page_on_roles_runs(capsys):
     assert all(path in out for path in ("wte", "layer_0/w", "lm_head", "router"))
 
 
+@pytest.mark.slow
 def test_the_page_on_optimizers_runs(capsys):
     """It has a snippet for every optimizer."""
     code = "\n".join(blocks(ROOT / "docs" / "optimizers.md", "python"))

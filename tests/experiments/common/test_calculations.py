@@ -11,6 +11,7 @@ from experiments.feature_learning import sign_moments
 from lvp import data, theory
 from lvp.data.tokens import tokenizers
 from lvp.errors import InputError
+from tests.marking import slow
 
 CONTEXT = {"experiment": "none", "tier": "none", "corpus": "none", "commit": "none"}
 
@@ -63,6 +64,7 @@ def test_the_claim_about_the_power_law_follows_the_curve(bend, verdict):
         assert claim.value == pytest.approx(1) and "factor of up to 1.0;" in claim.note
 
 
+@pytest.mark.slow
 def test_components_of_a_step_equal_the_theory(zipf):
     arguments = {"width": 16, "vocab": 512, "draws": 40, "seed": 0, "steps": [1, 3], "rate": 0.2}
     components = feature_learning.calculation.calculate(arguments, {"arm": feature_learning.config.THEOREM}, zipf)
@@ -122,7 +124,7 @@ def learning_table(config, form):
 
 @pytest.mark.parametrize(
     "form, verdicts",
-    [("exact", ["supported", "contradicted", "supported"]), ("paper", ["supported"] * 2 + ["contradicted"])],
+    [("exact", ["supported", "contradicted", "supported"]), slow("paper", ["supported"] * 2 + ["contradicted"])],
 )
 def test_learning_claims(form, verdicts):
     config = feature_learning.TIERS["laptop"]

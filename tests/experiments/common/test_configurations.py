@@ -82,6 +82,7 @@ def two_steps(paper):
     assert result.train_loss == pytest.approx(np.log(cell.model.vocab) + 0.5, abs=0.3)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("paper", PAPER[:1], ids=lambda c: c.label)
 def test_paper_cells_run_two_steps(paper):
     two_steps(paper)
@@ -252,6 +253,7 @@ def test_the_table_of_token_rows_has_the_planted_powers_and_tolerance():
         assert low <= excess + 0.1 and high >= excess - 0.1 and high - low < 0.5
 
 
+@pytest.mark.slow
 def test_a_replay_reads_only_the_lanes_and_steps_that_it_keeps():
     table, config = synthetic(-0.5)
     rows = replay.replay_table(table, config).splitlines()

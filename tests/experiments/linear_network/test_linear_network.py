@@ -32,6 +32,7 @@ def network():
         yield params, jnp.asarray(pairs / pairs.sum())
 
 
+@pytest.mark.slow
 def test_gradients_of_the_pair_loss_equal_their_closed_form(network):
     params, pairs = network
     embedding, output = map(np.asarray, linear.matrices(params))
@@ -82,6 +83,7 @@ def test_pairs_of_a_text_are_counted(tmp_path):
     assert pairs[i, j] == np.mean((tokens[:-1] == i) & (tokens[1:] == j)) > 0
 
 
+@pytest.mark.slow
 def test_the_loss_starts_at_the_initial_loss_and_its_first_step_is_a_sign_step():
     pairs = jnp.asarray(zipf.pair_frequencies(32, 1.0), jnp.float32)
     arguments = {"width": 8, "vocab": 32, "rates": [0.01, 0.1], "rate_times_width": 0.2, "eps": 1e-20, "steps": [1, 4]}

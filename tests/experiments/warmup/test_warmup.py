@@ -137,6 +137,7 @@ def test_equal_arms_support_no_difference(monkeypatch):
     }
 
 
+@pytest.mark.slow
 def test_a_verdict_that_depends_on_a_grid_edge_is_unresolved(whole):
     """The best rate moves to the first rate of the grid: first for AdamW without warm-up only, then for AdamW with
     it."""

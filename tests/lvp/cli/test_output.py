@@ -76,6 +76,7 @@ def test_help_and_errors_of_arguments_are_lost_like_other_output(redirection, wo
     assert code in (1, 2) and "Traceback" not in stderr and "Exception" not in stderr
 
 
+@pytest.mark.slow
 def test_a_figure_is_drawn_without_output(finished, tmp_path):
     out = tmp_path / "out"
     shutil.copytree(finished[0], out, ignore=shutil.ignore_patterns("figure.*", "table.csv", "workers"))

@@ -81,6 +81,7 @@ def test_only_unexpected_growth_raises_an_alarm(checked):
     assert "block/grows at init grows as d^0." in str(checked)
 
 
+@pytest.mark.slow
 def test_verdicts_without_growth_and_with_divergence():
     """The batch may depend on the width; it is infinite at one width."""
     rate, batch = lambda width: 0.1, lambda width: jnp.float32(np.inf if width == 256 else 1.0)
@@ -92,6 +93,7 @@ def test_verdicts_without_growth_and_with_divergence():
     json.dumps(checked.as_dict(), allow_nan=False)
 
 
+@pytest.mark.slow
 def test_the_linear_network_under_lvp_has_the_predicted_exponent():
     """The closed forms predict −1/2 for the output at init and for both parts of its change, not 0."""
     predicted = theory.predicted_exponents("lvp")

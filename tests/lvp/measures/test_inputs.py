@@ -35,6 +35,7 @@ def test_rows_and_positions_are_told_apart(positions):
     assert float(sizes["added"]) == pytest.approx(np.sqrt(np.mean(np.square(expected))), rel=1e-5)
 
 
+@pytest.mark.slow
 def test_a_measured_step_records_them():
     cell = Cell(MODEL, DataConfig("none"), batch=4, steps=3, measured_steps=(0, 2), measures=("inputs",))
     tokens = np.random.default_rng(0).integers(0, 40, 600).astype(np.int32)

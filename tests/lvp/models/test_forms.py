@@ -177,6 +177,7 @@ def test_scanned_and_recomputed_blocks_are_the_same_function(remat):
     jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, atol=1e-6), of_stacked, stacked(gradient))
 
 
+@pytest.mark.slow
 def test_a_scanned_decoder_has_the_roles_and_inputs_of_a_plain_one():
     model = decoder(dataclasses.replace(ONE, scan=True, remat="block"))
     params, tokens = jax.jit(model.init)(jax.random.key(0)), jnp.arange(24).reshape(2, 12)

@@ -76,6 +76,7 @@ def test_a_tied_matrix_takes_both_multipliers():
     )
 
 
+@pytest.mark.slow
 def test_normalized_rows_do_not_depend_on_their_scale():
     config = replace(PLAIN, normalize_rows=True, norm_epsilon=1e-30)
     model = decoder(config)

@@ -217,6 +217,7 @@ def test_biases_of_zero_equal_no_biases(params):
     assert jnp.abs(small().apply(params, tokens(SMALL)) - plain).max() > 0.1
 
 
+@pytest.mark.slow
 def test_only_key_biases_have_no_gradient(params):
     """A key's bias adds the same to all scores of a query, so its gradient is zero. Every other leaf has a gradient."""
     model, targets = small(), np.roll(tokens(SMALL), -1, axis=1)

@@ -253,6 +253,7 @@ def test_every_parameter_has_the_role_of_its_path():
         roles.classify(built()[0])  # a kernel of four axes has no role by default
 
 
+@pytest.mark.slow
 def test_a_step_of_rotational_adamw_keeps_the_norm_of_filters_and_moves_biases():
     params, stats = built()
     rates = dict.fromkeys(("hidden", "output", "vector"), 0.05)
@@ -306,6 +307,7 @@ def test_an_image_shape_may_come_from_json():
     assert ResNetConfig(image=[16, 16, 1]) == ResNetConfig(image=(16, 16, 1))
 
 
+@pytest.mark.slow
 def test_a_scaled_kernel_has_a_smaller_gradient_and_curvature():
     """Kosson et al. 2024, B.2: behind a kernel that is normalised, scaling it by c scales its gradient by 1/c and its
     second derivative by 1/c². The head is not normalised."""

@@ -16,6 +16,7 @@ from lvp import optim
 from lvp.errors import InputError
 from lvp.parametrization import table
 from lvp.roles import ROLES, Declaration
+from tests.marking import all_slow_but
 
 RATE = 0.1
 # Signs with decoupled decay λ keep minima with |θ| < γ/λ (γ, the update's RMS, is at least 0.22), and the largest
@@ -320,7 +321,7 @@ def avals(tree):
     return [(leaf.shape, leaf.dtype, getattr(leaf, "weak_type", False)) for leaf in jax.tree.leaves(tree)]
 
 
-@pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float32", "float64"])
+@pytest.mark.parametrize("dtype", all_slow_but(("float16",), ("float16", "bfloat16", "float32", "float64")))
 @every
 def test_dtypes_and_shapes_are_stable(case, dtype):
     with jax.enable_x64(dtype == "float64"):

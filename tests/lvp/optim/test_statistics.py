@@ -55,6 +55,7 @@ def simulated(request):
     return b, {name: np.array(values) for name, values in seen.items()}
 
 
+@pytest.mark.slow
 def test_second_moment_of_momentum_and_its_early_amplification(simulated):
     b, curves = simulated
     for t in (1, 2, 5, 20, 200):
@@ -129,7 +130,8 @@ def test_the_rms_of_lion_a_updates_is_constant(nesterov):
     assert np.ptp(sizes) <= 1.2e-7 * sizes[0]
 
 
-@pytest.mark.parametrize("nesterov", [slow(False), True])
+@pytest.mark.slow
+@pytest.mark.parametrize("nesterov", [False, True])
 def test_lion_ar_angles_follow_the_schedule(nesterov):
     arguments = {"total_steps": STEPS, "warmup": 0.1, "cooldown": 0.5}
     tx = optim.lion_ar(optim.trapezoid(PEAK, **arguments), b=B, weight_decay=DECAY, nesterov=nesterov, neurons=NEURONS)
@@ -272,7 +274,8 @@ def test_representation_change_factor_of_a_noiseless_gradient():
     np.testing.assert_allclose(optim.representation_change_factor(jnp.inf, 32), np.sqrt(1 / 32), rtol=1e-6)
 
 
-@pytest.mark.parametrize("phi, batch, fan_in", [slow(0.01, 64, 256), (0.1, 16, 512)])
+@pytest.mark.slow
+@pytest.mark.parametrize("phi, batch, fan_in", [(0.01, 64, 256), (0.1, 16, 512)])
 def test_representation_change_equals_a_simulated_layer(phi, batch, fan_in):
     key, snrs = jax.random.key(5), [phi, 0.0]
     noisy, quiet = simulated_representation_change(key, snrs, batch, fan_in, draws=1500).mean

@@ -218,7 +218,7 @@ MODELS = {
     "nnx": nnx_dictionary,
     "equinox": equinox,
 }
-models = pytest.mark.parametrize("make", all_slow_but(("dict", "linen_scanned"), MODELS.values(), MODELS))
+models = pytest.mark.parametrize("make", all_slow_but(("dict",), MODELS.values(), MODELS))
 LVP = table("lvp", width=WIDTH, vocab=VOCAB, normalize="hidden")
 
 

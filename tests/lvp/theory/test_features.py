@@ -90,7 +90,8 @@ def test_adams_first_step_equals_sign_descent_except_for_epsilon():
     assert moved[0] < 0.2 and np.mean(moved[-5:]) < moved[0] / 5
 
 
-@pytest.mark.parametrize(("loss", "lowest", "highest"), [slow("square", 0.85, 0.95), ("cross_entropy", 0.6, 0.75)])
+@pytest.mark.slow
+@pytest.mark.parametrize(("loss", "lowest", "highest"), [("square", 0.85, 0.95), ("cross_entropy", 0.6, 0.75)])
 def test_true_targets_keep_the_embedding_component_and_reduce_the_top_tokens(loss, lowest, highest):
     """Assumption 2 excludes true targets. At m = 8d under Zipf's law, δ̄_E keeps its form and the top token's δ̄_W is
     reduced."""

@@ -112,6 +112,7 @@ def test_training_equals_a_plain_loop(lane, program, data):
     assert result.accuracy == pytest.approx(float(np.mean(np.argmax(logits, 1) == data.test_labels[0])), abs=0.06)
 
 
+@pytest.mark.slow
 def test_only_frozen_biases_are_constant_and_only_in_the_first_phase(program, data):
     for frozen in (True, False):
         _, kept = states(program, dataclasses.replace(LARGE, frozen=frozen), data)

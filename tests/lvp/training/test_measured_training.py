@@ -59,6 +59,7 @@ def test_measuring_changes_training_only_to_rounding(head, programs, data):
     assert not np.allclose(other.curve_losses, result.curve_losses, rtol=1e-3)
 
 
+@pytest.mark.slow
 def test_chunks_change_no_measure(programs, data):
     (whole,) = training.run(programs["untied"], [lane()], data, chunk_seconds=1e9)
     (cut,) = training.run(programs["untied"], [lane()], data, chunk_seconds=0)

@@ -35,6 +35,7 @@ def sweep(tmp_path_factory):
     return manifest, folder / "cache"
 
 
+@pytest.mark.slow
 def test_a_lane_has_the_outcome_of_its_record(sweep):
     """The outcomes agree bit for bit: the same program ran on the same device."""
     manifest, cache = sweep

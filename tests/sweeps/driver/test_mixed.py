@@ -63,6 +63,7 @@ def mixed(cache, monkeypatch):
     return Options(executor="local", pack=3)
 
 
+@pytest.mark.slow
 def test_a_mixed_sweep_runs_resumes_and_reports(mixed, monkeypatch, tmp_path, capsys):
     out = tmp_path / "out"
     table = sweeps.run("mixed", "smoke", out=out, options=mixed)

@@ -21,6 +21,7 @@ from lvp.training import checkpoints, records
 from sweeps.driver import api
 from sweeps.driver.lock import only_driver
 from sweeps.driver.manifest import Manifest
+from tests.marking import slow
 from tests.sweeps.running import LOCAL, ROOT, TINY, outcomes
 
 RUN = ("run", "width_vocab", "--tier", "smoke")
@@ -176,7 +177,7 @@ def test_a_process_that_holds_the_accelerator_trains_in_itself(finished, cache, 
         (RUN, {"slice_bytes": "5"}, "training slice holds 5 tokens|too small"),
         (("run", "with_vocab"), {}, "did you mean width_vocab"),
         ((*RUN, "--corpus", "wikitxt2"), {}, "did you mean wikitext2"),
-        (RUN, {"vocab_per_width": "90000"}, "too large"),
+        slow(RUN, {"vocab_per_width": "90000"}, "too large"),
         (RUN, {"widths": "33", "head_dim": "none"}, "33"),
         (RUN, {"rates": ""}, "rates is empty"),
         (("run", "width_vocab", "--teir", "smoke"), {}, "did you mean --tier"),

@@ -224,6 +224,7 @@ def test_any_outcome_is_tracked_or_refused_with_a_one_line_error(copy):
     assert {True, False} <= set(refused)
 
 
+@pytest.mark.slow
 def test_a_full_disk_gives_a_one_line_error(finished, command, disk):
     out = disk / "out"
     shutil.copytree(finished[0], out, ignore=shutil.ignore_patterns("checkpoints", "workers"))
