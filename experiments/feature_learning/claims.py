@@ -76,7 +76,7 @@ def _survival(table, config: Config) -> Iterator[tuple[Question, Measurement]]:
                 source=f"{PAPER_A}, {THEOREM}",
                 paper_value=0.0,
                 claimed=(-0.05, 0.05),
-                note="power of d relative to the exact form's, within 0.05; the theorem says it of one step under "
-                "assumption 2",
+                note="power of d relative to the exact form's, within 0.05; the theorem states this for one step "
+                "under assumption 2",
             )
             yield question, Measurement(fit.slope, fit.interval) if fit else UNKNOWN

@@ -77,7 +77,7 @@ def summary(table, config: Config) -> str:
         lines.append(f"{ratio_label(config, ratio):<12}  " + "  ".join(f"{text:>24}" for text in texts))
     lines += [
         "",
-        f"means over {len(config.seeds)} seeds, 95 % t intervals. By word: exp of the nats of all of the scored text "
-        "over its words and line ends, whatever the tokenizer, by windows that advance by half a context",
+        f"means over {len(config.seeds)} seeds, 95 % t intervals. By word: exp(N/W). N: nats of the scored text, in "
+        "windows that advance by half a context. W: number of its words and line ends.",
     ]
     return "\n".join(lines)

@@ -65,7 +65,7 @@ class Config(DecoderRuns):
             sorted_values(self, "rates", least=3, positive=True)
             check_seeds(self, "selecting_seeds")
             if line := refusal(self.seeds, self.selecting_seeds):
-                raise InputError(f"seeds judge what selecting_seeds select, got {self.seeds}: {line}")
+                raise InputError(f"seeds={self.seeds} cannot judge the rates that selecting_seeds selected: {line}")
         sorted_values(self, "powers", least=2)
         sorted_values(self, "beyond", positive=True)
         if not {0.0, 1.0} <= set(self.powers):

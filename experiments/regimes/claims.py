@@ -11,7 +11,10 @@ from lvp.analysis.measurement import Measurement
 from lvp.analysis.power_laws import with_interval
 
 PAPER_A = "Hayou & Liu 2025"
-FEWER_STEPS = "at equal epochs a larger vocabulary has fewer steps, which want larger rates: two effects in one"
+FEWER_STEPS = (
+    "at equal epochs a larger vocabulary has fewer steps, and fewer steps require larger rates; the two effects are "
+    "not separated"
+)
 QUESTIONS_ABOUT_POWERS = {
     "width": Question(
         statement="at fixed vocabulary the best embedding learning rate falls as width^(−1/2), not as width^0 or "

@@ -94,6 +94,6 @@ def _trained_lines(table, config: Config) -> list[str]:
         lines.append((line + f"{at_paper:>9.0%} {cosine:>7.2f} {cancelled:>10.2f}").replace("nan", "  –"))
     lines.append(
         f"φ: first {EARLY:.0%} and last {1 - LATE:.0%} of the steps; B φ > 1: part of training; cosine of gradient and "
-        f"momentum, and what part of the gradient momentum cancels: after {SETTLED:.0%} of the steps"
+        f"momentum, and the part of the gradient that momentum cancels: after {SETTLED:.0%} of the steps"
     )
     return lines

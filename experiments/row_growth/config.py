@@ -49,11 +49,13 @@ class Config(DecoderRuns):
         for name, base in (("widths", self.width), ("horizons", self.steps)):
             sorted_values(self, name, positive=True)
             if base not in getattr(self, name):
-                raise InputError(f"{name} must hold that of the base setting, {base}; got {getattr(self, name)}")
+                raise InputError(
+                    f"{name} must contain {base}, the value of the base setting; got {getattr(self, name)}"
+                )
         for name in ("amplitude_factors", "std_factors"):
             sorted_values(self, name, positive=True)
             if 1.0 not in getattr(self, name):
-                raise InputError(f"{name} must hold 1, the value of the base setting; got {getattr(self, name)}")
+                raise InputError(f"{name} must contain 1, the value of the base setting; got {getattr(self, name)}")
         check_names("token_rows", self.token_rows, TOKEN_ROWS)
         check_names("positions", self.positions, CHOICES["positions"])
         check_names("optimizers", self.optimizers, OPTIMIZERS)
@@ -100,7 +102,7 @@ class Setting:
 
 
 def base(config: Config) -> Setting:
-    """The setting of which each other setting changes one factor, or the width and one factor."""
+    """The base setting. Every other setting differs from it in one factor, or in the width and one factor."""
     return Setting(config.width, config.steps, config.token_rows[0], optimizer=config.optimizers[0])
 
 
@@ -123,8 +125,8 @@ def _settings(config: Config) -> Iterator[Setting]:
 def growths(config: Config, setting: Setting) -> tuple[float, ...]:
     """The grid of η_E s √T of a setting.
 
-    With another amplitude or init std the grid is longer by this factor, towards it: the grid then holds the optimum
-    both if it follows the factor and if it does not.
+    With another amplitude or init std the grid is longer by this factor, towards it. The grid then contains the
+    optimum whether or not the optimum follows the factor.
     """
     factor = setting.amplitude * setting.std
     low, high = config.lowest_rate * min(1.0, factor), config.highest_rate * max(1.0, factor)

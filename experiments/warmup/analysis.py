@@ -63,7 +63,8 @@ def tuned_losses(table, config: Config, name: str, warmup: float) -> np.ndarray:
 
 
 def tuned(table, config: Config, name: str, warmup: float) -> Tuned:
-    """The losses of the other seeds at the best rate of the first seeds, and the least loss of these elsewhere."""
+    """The losses of the other seeds at the best rate of the first seeds, and the first seeds' least mean loss at any
+    other rate."""
     means = losses(table, config, name, warmup).mean(axis=1)
     others = means[np.array(rates_of(config, name)) != best_rate(table, config, name, warmup)]
     least = float(np.min(others[np.isfinite(others)], initial=np.inf))
@@ -90,7 +91,8 @@ def stable_rate(table, config: Config, name: str) -> float | None:
 
 
 def gap_at_stable_rate(table, config: Config, name: str) -> tuple[np.ndarray, str]:
-    """The gap to the reference warm-up at the stable rate [other seeds], and why it is not that of a stable rate."""
+    """The gap to the reference warm-up at the stable rate [other seeds], and the reason if that rate is not stable for
+    the other seeds."""
     rate = stable_rate(table, config, name)
     if rate is None:
         return np.full(len(config.more_seeds), np.nan), "no rate is stable without warm-up"
@@ -145,7 +147,8 @@ def early(table, config: Config, name: str, measure: str) -> np.ndarray:
 
 
 def follow_up(table, config: Config) -> dict[str, list[Lane]]:
-    """The lanes of the other seeds, at the best rate of each warm-up of every arm, and at the stable rate of one."""
+    """The lanes of the other seeds: at the best rate of each warm-up of every arm, and at the stable rate of
+    `STABLE_ARM`."""
     planned = cells(config)
     by_label: dict[str, list[Lane]] = {}
     for name in config.arms:
@@ -182,7 +185,8 @@ def summary(table, config: Config) -> str:
     lines += [
         "",
         f"loss: validation, nats per token, mean over {len(config.seeds)} seeds, at the best rate (*: at the edge of "
-        f"its grid). gap: what no warm-up loses, {len(config.more_seeds)} other seeds at these rates, 95 % t interval; "
+        f"its grid). gap: loss without warm-up minus loss with warm-up, {len(config.more_seeds)} other seeds at "
+        "these rates, 95 % t interval; "
         "to the best of them: the interval allows for the choice of warm-up and of rates",
         "early: of the hidden matrices without warm-up, first step over the median at constant rate; RRC: relative "
         "representation change",

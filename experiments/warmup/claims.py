@@ -192,7 +192,7 @@ def _answer(asked: ArmQuestion, table, config: Config, context) -> Claim:
     edges = [f"{name} at {warmup:.0%}" for name, warmup in bounds if at_edge(table, config, name, warmup)]
     if not edges:
         return claim
-    note = f"{claim.note}; {claim.verdict} but for the best rate at the edge of its grid: {', '.join(edges)}"
+    note = f"{claim.note}; would be {claim.verdict} if no best rate were at the edge of its grid: {', '.join(edges)}"
     return replace(claim, verdict="unresolved", note=note)
 
 

@@ -92,7 +92,7 @@ class Config(DecoderRuns):
         check_names("arms", self.arms, ARMS)
         check_seeds(self, "more_seeds")
         if line := refusal(self.more_seeds, self.seeds):
-            raise InputError(f"more_seeds judge what seeds select, got {self.more_seeds}: {line}")
+            raise InputError(f"more_seeds={self.more_seeds} cannot judge the rates that seeds selected: {line}")
         check_positive("high_momentum", self.high_momentum, zero=True)
         if self.high_momentum >= 1:
             raise InputError(f"high_momentum must be below 1, got {self.high_momentum}")

@@ -27,7 +27,7 @@ def text(coordinates: "Coordinates") -> str:
     heading.append(f"mean absolute entries over widths {widths}; seeds {coordinates.seeds}, steps {coordinates.steps}")
     blocks = ["\n".join([*heading, *aligned(lines)])]
     if excused := _excused(coordinates):
-        blocks.append("\n".join(["*: not flat, nor meant to be:", *excused]))
+        blocks.append("\n".join(["*: not flat, as the rule predicts:", *excused]))
     blocks.append(_conclusion(coordinates))
     blocks += ["\n".join(coordinates.notes)] if coordinates.notes else []
     return "\n\n".join(blocks)
@@ -61,7 +61,7 @@ def _conclusion(coordinates: "Coordinates") -> str:
     if not coordinates.alarms:
         return f"No alarm ({counts})."
     words = [f"{g.activation} {QUANTITIES[g.quantity]} {_verb(g)}" for g in coordinates.alarms]
-    return f"!: {len(words)} of {len(verdicts)} do what they should not ({counts}): {'; '.join(words)}."
+    return f"!: {len(words)} of {len(verdicts)} quantities contradict the rule ({counts}): {'; '.join(words)}."
 
 
 def _verb(growth: "Growth") -> str:
@@ -113,7 +113,7 @@ def figure(coordinates: "Coordinates") -> "Figure":
         words=[
             f"Means over {coordinates.seeds} seeds, with standard errors; lines: fitted powers, named with 95 % "
             "intervals.",
-            "!: grows or vanishes where it should not; *: does so as its parametrization has it.",
+            "!: grows or vanishes contrary to the rule; *: grows or vanishes as the rule predicts.",
         ],
         columns=len(groups),
         size=(4.6, 4.4),

@@ -243,7 +243,7 @@ def check_beta(name: str, beta: float, factor: float) -> float:
     """1 − factor · (1 − β), the momentum after a change of 1 − β.
 
     Raises:
-      InputError: β outside of [0, 1), or a result that is not above 0, where the batch has outgrown the rule.
+      InputError: β outside of [0, 1), or a result below 0, at which the rule has no meaning.
     """
     if isinstance(beta, bool) or not 0 <= beta < 1:
         raise InputError(f"{name} must lie in [0, 1), got {beta!r}")

@@ -86,7 +86,7 @@ def _constants(advice: "Recommendation") -> list[str]:
         return []
     if advice.from_width is None:
         return ["With an embedding rate tuned on a smaller model, give it: --from-width, --hidden-lr, --embedding-lr."]
-    return ["The embedding rate of the smaller model is the rule's; if it was tuned there, give --embedding-lr."]
+    return ["The rule gives the embedding rate of the smaller model. If you tuned that rate, give --embedding-lr."]
 
 
 def _warnings(advice: "Recommendation") -> list[list[str]]:
@@ -133,8 +133,8 @@ def _side_by_side(advice: "Recommendation") -> list[list[str]]:
 def _sweep(advice: "Recommendation") -> list[str]:
     rates = ", ".join(f"{rate:.4g}" for rate in advice.sweep)
     text = (
-        f"Sweep next: the embedding rate at {rates} (× 1/4 to × 4), all other rates as above. If the best of them is "
-        "the first or the last, go on in its direction."
+        f"Sweep next: the embedding rate at {rates} (× 1/4 to × 4), all other rates as above. If the best rate is "
+        "the first or the last, extend the grid beyond it."
     )
     return textwrap.wrap(text, LINE)
 
@@ -142,7 +142,7 @@ def _sweep(advice: "Recommendation") -> list[str]:
 def _measured(advice: "Recommendation") -> list[list[str]]:
     """A block per committed result: the cost of every rule's transfer, after its relevance for this size."""
     if not advice.evidence:
-        return [["Nothing of ours was measured: no committed result is in this installation."]]
+        return [["This installation contains no committed results of transfer."]]
     blocks = []
     for name, result in advice.evidence.items():
         sizes = f"widths {_range(result['widths'])}, vocabularies {_range(result['vocabs'])}"
@@ -176,15 +176,14 @@ def _far(advice: "Recommendation", name: str, result) -> list[str]:
             side = "the largest" if value > max(measured) else "smaller than the smallest"
             words.append(f"{key} {value} is {times:.3g} times {side} measured")
     if not words:
-        return ["The size asked for lies inside what was measured."]
+        return ["The size is within the measured range."]
     far = max(advice.beyond[name].values()) >= FAR
-    measured = "The size asked for lies"
-    if far:
-        return [
-            f"{measured} far outside of what was measured, and the numbers below say little about it:",
-            f"{'; '.join(words)}.",
-        ]
-    return [f"{measured} outside of what was measured, though not far:", f"{'; '.join(words)}."]
+    place = (
+        "far outside of the measured range. The numbers below are weak evidence for it"
+        if far
+        else ("outside of the measured range, but not far")
+    )
+    return [f"The size is {place}:", f"{'; '.join(words)}."]
 
 
 def _range(values: Sequence[int]) -> str:
@@ -223,8 +222,8 @@ def _tokens(advice: "Recommendation", frequencies: "TokenFrequencies") -> list[s
     lines.append(("(the paper's constant)", "1", f"{frequencies.ratio(width, 1.0):.3g}"))
     used = "it takes the weighted mean" if advice.rule == "interpolated" else f"{advice.rule} does not depend on them"
     words = (
-        f'Only "interpolated" uses frequencies: {used}. The ratio is that of one step of the linear network, another '
-        "for every token; that the mean's trains better than κ = 1's is no part of the theory."
+        f'Only "interpolated" uses frequencies: {used}. The ratio holds for one step of the linear network and '
+        "differs between tokens. The theory does not state that the mean κ trains better than κ = 1."
     )
     heading = (
         f"Token frequencies: {frequencies.tokens:,} tokens, {frequencies.unseen} of {frequencies.vocab} never seen"

@@ -152,7 +152,7 @@ PAPER_RULES: Mapping[str, PaperRule] = {
             "The theory fixes how the ratio of embedding to hidden rate grows (as √d, for vocabularies large beside "
             "the width), not its constant; 1 is the paper's choice.",
             "The paper's own check at width 2048 and vocabulary 32064 (Figure 4b): √d is near-optimal, larger ratios "
-            "gain little. What our runs say of that power of width: docs/claims.md.",
+            "gain little. docs/claims.md has our measurements of this power of width.",
         ),
     ),
     "interpolated": PaperRule(
@@ -169,8 +169,8 @@ PAPER_RULES: Mapping[str, PaperRule] = {
             vector=_SLOW_VECTOR,
         ),
         notes=(
-            "The ratio at which embedding and head change the linear network's output equally in the first step, for "
-            "a token of the κ given; a criterion of one step, not of the final loss.",
+            "At this ratio, embedding and head change the linear network's output equally in the first step, for a "
+            "token with the given κ. This is a criterion for one step, not for the final loss.",
         ),
     ),
     "completep": PaperRule(
@@ -244,7 +244,7 @@ def named_rule(rule: Rule) -> tuple[str, Callable[[int, int, float], Mapping[str
         return rule, PAPER_RULES[rule].cells
     name = getattr(getattr(rule, "func", rule), "__name__", type(rule).__name__)  # a functools.partial has `func`
     if name in PAPER_RULES:
-        raise InputError(f"rule {name}: lvp has one of this name; call the function something else")
+        raise InputError(f"rule {name}: lvp has a rule of this name; rename the function")
     return name, lambda d, m, kappa: _checked_rows(name, rule(d, m))
 
 

@@ -123,7 +123,9 @@ class StreamedTokens:
                 rows[i] = self._rows.at(step + i, first, last)
             if rows.min() < 0 or rows.max() >= cell.vocab:
                 wrong = rows.max() if rows.max() >= cell.vocab else rows.min()
-                raise InputError(f"token {wrong} in a vocabulary of {cell.vocab}: the tokens are another tokenizer's")
+                raise InputError(
+                    f"token {wrong} is outside of the vocabulary of {cell.vocab}: another tokenizer made these tokens"
+                )
             return rows
 
         if self._mesh is None:

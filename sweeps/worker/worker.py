@@ -128,7 +128,7 @@ class Worker:
             raise RuntimeError(f"the environment of {socket.gethostname()} is not the driver's: {', '.join(parts)}")
 
     def _leads(self) -> bool:
-        """Whether this worker writes records and progress. Of workers that share a mesh, only host 0 does."""
+        """Whether this worker writes records and progress. In a mesh of workers only host 0 writes."""
         return self.settings.hosts == 1 or jax.process_index() == 0
 
     def _mesh(self):

@@ -55,8 +55,8 @@ def _sources(library: Path) -> list[str]:
 def load(library: Path | None = None) -> tuple[bytes, bytes]:
     """(train, valid): documentation pages first, then source files, split by whole documents.
 
-    In this order, a document is validation if validation then is at most a tenth of the text so far. Both parts
-    therefore begin with English text (about 420 kB and 46 kB), and the first bytes of both are the same kind of text.
+    A document goes to validation if validation is then at most a tenth of the text so far. Both parts therefore begin
+    with English text (about 420 kB and 46 kB), and the first bytes of both are the same kind of text.
     library is the standard library's directory; None is that of this Python. Raises InputError if it has no text, and
     OSError if the machine gives no access to a part of it: without that part it is another corpus.
     """

@@ -84,7 +84,7 @@ def test_equal_gaps_support_no_growth():
     [
         ({"batches": "128"}, "batches needs at least 2"),
         ({"batches": "128,2048"}, "steps=25 must be at least 100"),
-        ({"more_seeds": "1,2,3"}, "more_seeds judge what seeds select"),
+        ({"more_seeds": "1,2,3"}, "cannot judge the rates that seeds selected"),
     ],
 )
 def test_unusable_values_give_a_one_line_error(values, says):

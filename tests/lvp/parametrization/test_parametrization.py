@@ -336,5 +336,5 @@ def test_a_function_with_the_name_of_a_rule_is_refused():
     def lvp(width, vocab):
         return flat(width, vocab)
 
-    with pytest.raises(InputError, match="lvp has one of this name"):
+    with pytest.raises(InputError, match="lvp has a rule of this name"):
         table(lvp, width=8, vocab=16)

@@ -177,7 +177,7 @@ def test_the_text_quotes_the_committed_evidence():
     text = str(advice)
     for name, result in committed.items():
         assert f"{name}: tier {result['tier']}" in text and result["commit"] in text
-        assert text.index("far outside of what was measured") < text.index(f"Measured ({name}")
+        assert text.index("far outside of the measured range") < text.index(f"Measured ({name}")
         assert text.count("not measured") == len(set(RULES) - set(result["rules"]))
         for rule, row in result["rules"].items():
             (line,) = [x for x in text.splitlines() if x.startswith(rule + " ")]
@@ -194,7 +194,7 @@ def test_sizes_outside_the_measured_range_are_reported(monkeypatch):
         lvp.parametrization.evidence, "transfer", lambda: {"r": result | {"rules": dict.fromkeys(RULES, row)}}
     )
     cases = {
-        (128, 1000): ({"width": 1.0, "vocab": 1.0}, "inside what was measured"),
+        (128, 1000): ({"width": 1.0, "vocab": 1.0}, "within the measured range"),
         (512, 1000): ({"width": 2.0, "vocab": 1.0}, "not far"),
         (16, 4000): ({"width": 4.0, "vocab": 4.0}, "far outside"),
     }
@@ -204,7 +204,7 @@ def test_sizes_outside_the_measured_range_are_reported(monkeypatch):
         assert "diverged" in str(advice)
     assert "smaller than the smallest" in str(advice)
     monkeypatch.setattr(lvp.parametrization.evidence, "transfer", dict)
-    assert "Nothing of ours was measured" in str(recommend(**SIZE, hidden_lr=1e-3))
+    assert "contains no committed results of transfer" in str(recommend(**SIZE, hidden_lr=1e-3))
 
 
 def test_json_equals_the_python_result(capsys):

@@ -66,7 +66,7 @@ def test_a_step_uses_its_rows(program, feed):
 
 def test_tokens_of_another_tokenizer_are_refused():
     tokens = np.full(100, 30, np.int32)
-    with pytest.raises(InputError, match="token 30 in a vocabulary of 30: the tokens are another tokenizer's"):
+    with pytest.raises(InputError, match="token 30 is outside of the vocabulary of 30: another tokenizer made"):
         training.StreamedTokens(CELL, tokens, tokens, 0).feed(0)
 
 
