@@ -155,7 +155,7 @@ def test_curves_are_shown_while_a_lane_trains(tool, arrive):
         outcome = manifest.read_curve(lane)["outcome"]
         steps, losses = outcome["curve_steps"], outcome["curve_losses"]
         wanted = {"curve/train_loss": list(zip(steps, losses, times(manifest, lane, steps), strict=True))}
-        assert agrees(seen[lane].points, wanted) and 5 < len(steps) < 50
+        assert agrees(seen[lane].points, wanted) and 0 < len(steps) < 50  # part of the lane
         assert seen[lane].status != "finished"
     live.leave()
 
