@@ -13,6 +13,8 @@ from lvp.optim.by_role import describe_tree
 from lvp.optim.parametrized import Parametrized, check_has_row, check_width
 from lvp.parametrization import Table, aligned
 
+SYMBOLS = {"b1": "β₁", "b2": "β₂", "eps": "ε"}  # a factory's parameter → its column
+
 
 @dataclass(frozen=True)
 class ParameterDescription:
@@ -31,6 +33,9 @@ class ParameterDescription:
     decay_per_step: float  # fraction by which the parameter shrinks per step
     update_multiplier: float | None  # factor on relative updates; None for other optimizers
     forward_multiplier: float = 1.0  # constant by which the model multiplies the parameter's output
+    b1: float | None = None  # β₁; None if the factory has no parameter `b1`, as also below
+    b2: float | None = None  # β₂
+    eps: float | None = None  # ε
 
 
 @dataclass(frozen=True)
@@ -43,11 +48,17 @@ class Description:
     def __str__(self) -> str:
         relative = any(row.update_multiplier is not None for row in self.rows)
         multiplied = any(row.forward_multiplier != 1.0 for row in self.rows)
+        shown = [
+            (name, symbol)
+            for name, symbol in SYMBOLS.items()
+            if any(getattr(row, name) is not None for row in self.rows)
+        ]
         head = ("parameter", "shape", "role", "fan-in", "init std", "learning rate")
         lines: list[tuple[str, ...]] = [
             head
             + (("update ×", "λ of the angle") if relative else ("λ", "decay per step"))
             + ("forward ×",) * multiplied
+            + tuple(symbol for _, symbol in shown)
         ]
         for row in self.rows:
             std = f"{row.init_std:.6g}" if row.role != "vector" else "(vector)"
@@ -56,9 +67,17 @@ class Description:
             last: tuple[float | None, ...] = (
                 (row.update_multiplier, row.weight_decay) if relative else (row.weight_decay, row.decay_per_step)
             )
-            last += (row.forward_multiplier,) * multiplied
+            last += (row.forward_multiplier,) * multiplied + tuple(getattr(row, name) for name, _ in shown)
             lines.append(
-                (row.path, shape, row.role, fan_in, std, f"{row.learning_rate:.6g}", *(f"{x:.6g}" for x in last))
+                (
+                    row.path,
+                    shape,
+                    row.role,
+                    fan_in,
+                    std,
+                    f"{row.learning_rate:.6g}",
+                    *("–" if x is None else f"{x:.6g}" for x in last),
+                )
             )
         return "\n".join([self.note, *aligned(lines)])
 
@@ -66,7 +85,7 @@ class Description:
 def describe(
     rule: Table | Parametrized, params: Any, *, declarations: Sequence[roles.Declaration] | None = None
 ) -> Description:
-    """Returns every parameter's init std, learning rate and decay: `print(optim.describe(tx, params))`.
+    """Returns every parameter's init std, learning rate, decay, β and ε: `print(optim.describe(tx, params))`.
 
     Args:
       rule: a result of `parametrized`, or a `Table` of `lvp.parametrization`. For a table, the "learning rate" is the
@@ -85,13 +104,18 @@ def describe(
         settings: Mapping[str, Mapping[str, Any]] = {
             r.role: {"learning_rate": r.lr_multiplier, "weight_decay": float(r.decay)} for r in rule.rows
         }
+        options: Mapping[str, Mapping[str, Any]] = {role: {} for role in settings}
     elif isinstance(rule, Parametrized):
-        table, settings = rule.table, rule.settings
+        table, settings, options = rule.table, rule.settings, rule.options
         declarations = rule.declarations if declarations is None else declarations
         note = f"{table.rule}: width {table.width}, vocab {table.vocab}{_when(settings)}"
     else:
         raise InputError(f"describe takes a Table or what optim.parametrized returned, not {type(rule).__name__}")
     values = {role: {name: _number(name, x) for name, x in own.items()} for role, own in settings.items()}
+    known = {
+        role: {name: None if x is None else _number(name, x) for name, x in own.items()}
+        for role, own in options.items()
+    }
     rows = []
     for leaf in jax.tree.leaves(describe_tree(params, declarations or ())):
         check_has_row(table, leaf.role, f"of parameter {leaf.path!r}")
@@ -110,6 +134,7 @@ def describe(
                 decay_per_step=0.0 if multiplier is not None and leaf.fan_in else rate * decay,
                 update_multiplier=multiplier,
                 forward_multiplier=row.forward_multiplier,
+                **known[leaf.role],
             )
         )
     return Description(tuple(rows), note)

@@ -59,6 +59,7 @@ from lvp.optim import rates as _rates
 from lvp.optim.by_role import Factory, check_roles, decay_of, decays_by_role, factories_of, partition
 from lvp.parametrization import RULES, Row, Rule, Table, table
 
+OPTIONS = ("b1", "b2", "eps")  # parameters of optax's Adam-like factories that `describe` shows
 # Factories whose update is not of order one per coordinate, with the unit of their update.
 _OTHER_UNITS: dict[Callable, str] = {
     optax.sgd: "proportional to the gradient",
@@ -80,10 +81,12 @@ class Parametrized(optax.GradientTransformationExtraArgs):
 
     Attributes:
       table: the `Table`. settings: role → the factory's keyword arguments. declarations: the given declarations.
+      options: role → values of the factory's parameters `OPTIONS`, given or by default; None without the parameter.
     """
 
     table: Table
     settings: Mapping[str, Mapping[str, Any]]
+    options: Mapping[str, Mapping[str, Any]]
     declarations: Sequence[roles.Declaration]
 
 
@@ -146,6 +149,9 @@ def parametrized(
     check = functools.partial(check_width, chosen=chosen)
     made = Parametrized(*partition(factories, settings, declarations=declarations, check=check, **kwargs))
     made.table, made.settings, made.declarations = chosen, settings, declarations
+    made.options = {
+        role: {name: kwargs.get(name, _rates.default_of(factories[role], name)) for name in OPTIONS} for role in chosen
+    }
     return made
 
 

@@ -114,6 +114,12 @@ def accepts(factory: Callable, name: str) -> bool:
     return name in inspect.signature(factory).parameters
 
 
+def default_of(factory: Callable, name: str) -> Any:
+    """The default of a factory's parameter, or the value to which a partial binds it; None without either."""
+    parameter = inspect.signature(factory).parameters.get(name)
+    return None if parameter is None or parameter.default is parameter.empty else parameter.default
+
+
 def unwrapped(factory: Callable) -> Callable:
     """The function under any `functools.partial`, `functools.wraps` and `optax.inject_hyperparams`."""
     while True:

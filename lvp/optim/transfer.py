@@ -22,7 +22,6 @@ multiplies the output of every residual branch by `tx.table.branch_multiplier`.
 """
 
 import functools
-import inspect
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -103,6 +102,7 @@ def transfer(
     )
     made = Transferred(*built)
     made.table, made.settings, made.declarations, made.scaling = built.table, built.settings, declarations, scaling
+    made.options = built.options
     return made
 
 
@@ -165,5 +165,4 @@ def _value(build: Factory, name: str, given: float | None) -> Any:
     if given is not None:
         _rates.check(name, given)
         return given
-    parameter = inspect.signature(build).parameters.get(name)
-    return None if parameter is None or parameter.default is parameter.empty else parameter.default
+    return _rates.default_of(build, name)

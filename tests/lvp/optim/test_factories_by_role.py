@@ -309,3 +309,17 @@ def test_by_role_takes_open_roles_and_a_factory_for_each():
     assert {name: float(u[0, 0]) for name, u in updates["moe"].items()} == pytest.approx(expected)
     with pytest.raises(InputError, match="factory has no 'router'"):
         optim.by_role({"output": optax.sgd}, rates, declarations=OPEN)
+
+
+def test_describe_shows_the_options_of_each_role(params):
+    """A keyword of the call precedes a partial's, and the partial's precedes the factory's default."""
+    factories = MUON | {"embedding": functools.partial(optax.adamw, b1=0.8, b2=0.9)}
+    tx = optim.parametrized(factories, LVP, learning_rate=RATE, rates={"hidden": MUON_RATE}, eps=1e-6)
+    rows = {row.role: row for row in optim.describe(tx, params).rows}
+    assert (rows["embedding"].b1, rows["embedding"].b2, rows["embedding"].eps) == (0.8, 0.9, 1e-6)
+    assert (rows["output"].b1, rows["output"].b2, rows["output"].eps) == (0.9, 0.999, 1e-6)
+    assert (rows["hidden"].b1, rows["hidden"].eps) == (None, 1e-6)  # Muon's own β has another name
+    head, *lines = str(optim.describe(tx, params)).splitlines()[1:]
+    assert head.split()[-3:] == ["β₁", "β₂", "ε"] and any(line.split()[-3:] == ["–", "–", "1e-06"] for line in lines)
+    described = str(optim.describe(optim.parametrized(optax.lion, LVP, learning_rate=RATE), params))
+    assert "β₂" in described and "ε" not in described

@@ -75,8 +75,10 @@ def test_every_parameter_gets_its_settings():
     plain = optim.parametrized(optax.adamw, tx.table, learning_rate=0.1, weight_decay=0.2)  # control
     assert not np.allclose(steps(plain)[0], steps(reference)[0], rtol=1e-2)
     described = {row.role: row for row in optim.describe(tx, params).rows}
-    for role, (rate, decay, _) in hand.items():
-        assert (described[role].learning_rate, described[role].weight_decay) == pytest.approx((rate, decay))
+    for role, (rate, decay, epsilon) in hand.items():
+        row = described[role]
+        assert (row.learning_rate, row.weight_decay) == pytest.approx((rate, decay))
+        assert (row.b1, row.b2, row.eps) == pytest.approx((0.9, 0.95, 1e-8 * epsilon))
 
 
 def embedding_of_umup(width, vocab):
