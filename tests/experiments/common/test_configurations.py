@@ -83,14 +83,8 @@ def two_steps(paper):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("paper", PAPER[:1], ids=lambda c: c.label)
+@pytest.mark.parametrize("paper", PAPER, ids=lambda c: c.label)
 def test_paper_cells_run_two_steps(paper):
-    two_steps(paper)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("paper", PAPER[1:], ids=lambda c: c.label)
-def test_the_larger_paper_cells_run_two_steps(paper):
     two_steps(paper)
 
 
