@@ -64,8 +64,10 @@ def test_every_paper_cell_traces_and_has_its_parameter_count(paper):
     assert jax.tree.map(lambda x: (x.shape, x.dtype), after) == jax.tree.map(lambda x: (x.shape, x.dtype), state)
 
 
-def two_steps(paper):
-    """Trains two steps of the cell, with a reduced batch and one layer, and checks the loss."""
+@pytest.mark.slow
+@pytest.mark.parametrize("paper", PAPER, ids=lambda c: c.label)
+def test_paper_cells_run_two_steps(paper):
+    """With a reduced batch and one layer."""
     cell = dataclasses.replace(
         paper.cell,
         batch=1,
@@ -80,12 +82,6 @@ def two_steps(paper):
     assert result.status == "finished"
     # Nothing is learnt in two steps at these widths. The loss is a random model's: log m + about 1/2 · Var(logits).
     assert result.train_loss == pytest.approx(np.log(cell.model.vocab) + 0.5, abs=0.3)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("paper", PAPER, ids=lambda c: c.label)
-def test_paper_cells_run_two_steps(paper):
-    two_steps(paper)
 
 
 def form(cell):
