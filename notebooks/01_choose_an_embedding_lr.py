@@ -25,9 +25,9 @@ sys.path.insert(0, str(root))
 # %% [markdown]
 # ## Your model
 #
-# `hidden_lr` is the learning rate of the hidden matrices. It is the only number to tune. `rule` is one of `sp`
-# (standard), `mup` (μP), `lvp` (Hayou & Liu 2025, for a vocabulary that is much larger than the width) and
-# `interpolated`.
+# `hidden_lr` is the learning rate of the hidden matrices. It is the only number to tune. `rule` is `sp`
+# (standard), `mup` (μP), `lvp` (Hayou & Liu 2025, for a vocabulary that is much larger than the width),
+# `interpolated`, or another rule of `python -m lvp table`.
 
 # %% tags=["parameters"]
 width = 2048
@@ -105,8 +105,8 @@ except InputError as error:
 print(optim.describe(tx, mine, declarations=[*declared, Declaration("layers/.*", "hidden")]))
 
 # %% [markdown]
-# You can check the rates yourself. Without weight decay, Adam's first step moves every weight by exactly its learning
-# rate, for any gradient. So the first update of a small model shows the rates.
+# You can check the rates yourself. Without weight decay, Adam's first step moves a weight by its learning rate (up to
+# ε), unless its gradient is zero. So the first update of a small model shows the rates.
 
 # %%
 import jax.numpy as jnp

@@ -35,10 +35,10 @@ changes = {
     "rates": (0.002, 0.0057, 0.016, 0.045, 0.128),
     "seeds": (0, 1),
     "steps": 500,
-    "slice_bytes": 20_000,  # of text: a short run goes through it often enough only if it is little
+    "slice_bytes": 20_000,  # bytes of training text: few, so that a short run reads them several times
     "valid_bytes": 10_000,
 }
-options = {}  # of `sweeps.Options`, say {"threads": 1}; what is left out is measured
+options = {}  # fields of `sweeps.Options`, for example {"threads": 1}; other fields keep their defaults
 out = None  # directory of the sweep; None: one under runs/, named by the configuration
 
 # %%
@@ -53,7 +53,7 @@ print(f"This notebook has {jax.device_count()} × {device.device_kind} ({device.
 if device.platform == "cpu":
     print("The runs go to worker processes, one a core.")
 else:
-    print("This process now holds the device, which no other could share: the runs go one after the other inside it.")
+    print("This process holds the device and other processes cannot use it. The runs are trained here, one by one.")
 
 experiment = experiments.load("width_vocab")
 config = experiments.configured("width_vocab", tier, changes)

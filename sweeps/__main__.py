@@ -173,7 +173,7 @@ def parser() -> Parser:
     track = add("track", _track, "write the runs of a sweep's finished lanes for a tracking tool")
     track.add_argument("dir")
     track.add_argument("--track", metavar="TOOL", default="tensorboard", help="tensorboard (default), wandb or mlflow")
-    report = add("report", _report, "redraw every committed figure and collect their claims into docs/claims.md")
+    report = add("report", _report, "rewrite README, docs and evidence from committed results; redraw changed figures")
     report.add_argument("dir", nargs="?", help="with --html: the directory of a sweep (default: the committed results)")
     report.add_argument("--html", metavar="FILE.html", help="write the results to this HTML file instead")
     add_tokenize(subparsers, _tokenize).add_argument(

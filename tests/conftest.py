@@ -26,7 +26,7 @@ MEMORY_LIMIT = 2**30  # bytes that a process may hold at the start of the next m
 
 
 def pytest_addoption(parser):
-    parser.addoption("--ledger", type=Path, help="directory in which tests that inject faults write what came of them")
+    parser.addoption("--ledger", type=Path, help="directory to which tests write the results of injected faults")
 
 
 def pytest_configure(config):

@@ -24,7 +24,12 @@ def _one_step(table) -> Iterator[tuple[Question, Measurement]]:
     for statement, part, form, note in (
         ("one step of the embedding changes the output by theorem 1's δ̄_E", "embedding", "paper", ""),
         (f"{projection} the most frequent token's output by theorem 1's δ̄_W", "top", "paper", ""),
-        (f"{projection} that output by the exact form of δ̄_W", "top", "exact", ", κ_i = I_i for α_i²/Σα²"),
+        (
+            f"{projection} the most frequent token's output by the exact form of δ̄_W",
+            "top",
+            "exact",
+            ", κ_i = I_i for α_i²/Σα²",
+        ),
     ):
         yield _ratio(rows_of(table, THEOREM, GROWING), statement, f"{PAPER_A}, {THEOREM}", part, form, note)
 
@@ -71,7 +76,7 @@ def _survival(table, config: Config) -> Iterator[tuple[Question, Measurement]]:
             points = in_theorems_steps(table, config, arm, part, config.steps[-1])
             fit = power(*points) if len(points[0]) > 2 else None
             question = Question(
-                statement=f"theorem 1's power of d under LVP at {GROWING} survives true targets and "
+                statement=f"theorem 1's power of d under LVP at {GROWING} holds for true targets and "
                 f"{steps_in_words(config)}: {PARTS[part]}, {arm}",
                 source=f"{PAPER_A}, {THEOREM}",
                 paper_value=0.0,

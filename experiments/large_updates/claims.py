@@ -38,7 +38,7 @@ def _dead_relus(table, config: Config) -> Iterator[tuple[Question, Measurement]]
             continue
         frozen, frozen_at_one = (dead(table, config, f"{name}, frozen biases", scale) for scale in (top, 1.0))
         question = Question(
-            statement=f"with frozen biases they leave fewer ({name}, × {top:g})",
+            statement=f"first updates at × {top:g} leave fewer dead ReLUs with frozen biases ({name})",
             source=SOURCE,
             paper_value="> 0",
             claimed=ABOVE_ZERO,
@@ -94,7 +94,7 @@ def _lost_accuracy(table, config: Config) -> Iterator[tuple[Question, Measuremen
             note=f"{LOST}; {seeds}",
         )
         yield question, Measurement.over_seeds(lost("standard"))
-    for other, effect in (("random", "in random directions cost less"), ("leaky", "cost a leaky ReLU less")):
+    for other, effect in (("random", "in random directions cost less"), ("leaky", "with a leaky ReLU cost less")):
         if {"standard", other} <= set(config.arms):
             question = Question(
                 statement=f"first updates at × {top:g} {effect} accuracy",

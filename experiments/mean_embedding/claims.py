@@ -92,7 +92,8 @@ def _adam(table, config: Config) -> Iterator[tuple[Question, Measurement]]:
         )
         yield question, Measurement.over_seeds(r_squared)
         question = Question(
-            statement=f"its slope A is E[h²] over the tokens of a step, in order of magnitude ({head} head)",
+            statement="the slope A of Adam's second moment over token frequency is E[h²] over the tokens of a step, in "
+            f"order of magnitude ({head} head)",
             source=PAPER_B,
             paper_value="A ≈ 10⁻⁴ in its set-up",
             claimed=(-1.0, 1.0),
@@ -155,7 +156,8 @@ def _both_papers(table, config: Config) -> Iterator[tuple[Question, Measurement]
         )
         yield question, _difference(drifts[1], drifts[0])
         question = Question(
-            statement=f"Coupled Adam with that embedding rate drifts less in the {matrix} than Adam without it",
+            statement=f"Coupled Adam with an embedding rate √d times the others' drifts less in the {matrix} than Adam "
+            "with equal rates",
             source=BOTH_PAPERS,
             paper_value="–",
             claimed=(0.0, np.inf),
@@ -166,7 +168,8 @@ def _both_papers(table, config: Config) -> Iterator[tuple[Question, Measurement]
             rows["valid_bits_per_byte"].to_numpy(float) if len(rows) else np.array([]) for rows in (coupled, scaled)
         ]
         question = Question(
-            statement=f"with that embedding rate Coupled Adam loses nothing against Adam ({head} head)",
+            statement="with an embedding rate √d times the others' the loss of Coupled Adam is not above Adam's "
+            f"({head} head)",
             source=BOTH_PAPERS,
             paper_value="≤ 0",
             claimed=(-np.inf, 0.01),

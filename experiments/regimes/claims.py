@@ -65,7 +65,7 @@ def _transfer(table, config: Config, context) -> list[Claim]:
             source=f"{PAPER_A}, section 3",
             paper_value="> 0",
             claimed=(0.0, np.inf),
-            note="difference of the mean relative gaps to each cell's best known loss, the rules' own levels included; "
+            note="difference of the mean relative gaps to each cell's least loss over all lanes, including the rules'; "
             "t interval over seeds",
         )
         with np.errstate(invalid="ignore"):  # inf − inf if both rules diverged

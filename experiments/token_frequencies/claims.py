@@ -13,7 +13,7 @@ def claims(table, config: Config, context) -> list[Claim]:
     """Whether the ratio of squares is Θ(m) and the relative mean square Θ(1/m)."""
     answers = []
     for statement, source, column, power in (
-        ("the square of the top token's frequency outgrows the mean square as m", "theorem 2", "peak_ratio", 1.0),
+        ("the top token's squared frequency over the mean square grows as m", "theorem 2", "peak_ratio", 1.0),
         ("with α₁ = 1 the mean square falls as 1/m", "lemma 1", "mean_square_of_top", -1.0),
     ):
         fit = growth(table, column)

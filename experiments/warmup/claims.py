@@ -149,9 +149,7 @@ QUESTIONS = [
     ArmQuestion((N,), "LionA's update norm follows the schedule", 2, _follows(N, "norm"), WITHIN),
     ArmQuestion((N,), "LionA without warm-up keeps a gap", 2, _gap(N), GAP),
     ArmQuestion((N,), "LionA without warm-up keeps a gap to the reference warm-up", 2, _reference_gap(N), GAP),
-    ArmQuestion(
-        (N,), "at the largest rate that is stable without it, warm-up makes LionA better", 2, _stable_gap(N), GAP
-    ),
+    ArmQuestion((N,), "warm-up lowers LionA's loss at the largest rate stable without warm-up", 2, _stable_gap(N), GAP),
     ArmQuestion((A, N), "LionA's gap is smaller than AdamW's", 2, _smaller_gap(N, A), ABOVE_ZERO),
     ArmQuestion((N,), "LionA's first updates are larger in angle than later ones", 2, _early(N, "angle"), ABOVE_ZERO),
     ArmQuestion((R,), "LionAR's angle follows the schedule", 3, _follows(R, "angle"), WITHIN),
@@ -165,7 +163,7 @@ QUESTIONS = [
     ArmQuestion((R, HELD), "LionAR that holds the RRC is worse than LionAR", 5, _worse(HELD), ABOVE_ZERO),
     ArmQuestion((R, STILL), "LionAR without momentum is much worse", 5, _worse(STILL), (0.05, np.inf)),
     ArmQuestion((HIGH_R,), "LionAR with high momentum needs no warm-up", 5, _gap(HIGH_R), NO_GAP),
-    ArmQuestion((HIGH_N,), "LionA with high momentum still needs it", 5, _gap(HIGH_N), GAP),
+    ArmQuestion((HIGH_N,), "LionA with high momentum needs warm-up", 5, _gap(HIGH_N), GAP),
 ]
 
 
@@ -184,7 +182,7 @@ def _answer(asked: ArmQuestion, table, config: Config, context) -> Claim:
         source=f"{PAPER_C}, figure {asked.figure}",
         paper_value=f"≤ {high:g}" if np.isinf(low) else "> 0" if asked.claimed == ABOVE_ZERO else f"> {low:g}",
         claimed=asked.claimed,
-        note=f"{measured.note}; t interval over {len(config.more_seeds)} seeds that selected nothing",
+        note=f"{measured.note}; t interval over {len(config.more_seeds)} judging seeds",
     )
     reason = refusal(config.more_seeds, config.seeds) or _long_momentum(asked, config) or measured.reason
     claim = question.answer(measured.measurement, context, reason=reason)

@@ -18,17 +18,17 @@ def _claim(table, config: Config, equal: str, name: str, context) -> Claim:
         f"{gap(table, config, equal, batch, name).text('z.2f')} at {batch}" for batch in config.batches
     ).replace("-", "−")
     question = Question(
-        statement=f"{name} needs warm-up the more the larger the batch, at equal {equal}",
+        statement=f"the gap of {name} without warm-up grows with the batch, at equal {equal}",
         source=f"{PAPER_C}, section 8",
         paper_value="> 0 (expected)",
         claimed=ABOVE_ZERO,
         note=f"gap at batch {config.batches[-1]} less that at {config.batches[0]}, nats per token of validation loss; "
-        f"gaps {by_batch}; {len(config.more_seeds)} seeds that selected nothing",
+        f"gaps {by_batch}; {len(config.more_seeds)} judging seeds",
     )
     measured = growth(table, config, equal, name)
     claim = question.answer(measured, context, reason=refusal(config.more_seeds, config.seeds))
     at_edge = edges(table, config, equal, name)
     if claim.verdict not in ("supported", "contradicted") or not at_edge:
         return claim
-    note = f"{claim.note}; {claim.verdict} but for best rates at the edge of their grids: {', '.join(at_edge)}"
+    note = f"{claim.note}; would be {claim.verdict} if no best rate were at the edge of its grid: {', '.join(at_edge)}"
     return replace(claim, verdict="unresolved", note=note)

@@ -29,5 +29,5 @@ def figure(table, config: Config, *, tier: str, corpus: str, partial):
         tier=tier,
         corpus=corpus,
         partial=partial,
-        words=["Bars: half of the interval of 95 %, which allows for the selection of rates."],
+        words=["Bars: half-width of the 95 % interval, which allows for the selection of rates."],
     )

@@ -29,7 +29,7 @@ def claims(table, config: Config, context) -> list[Claim]:
         paper_value=f"≤ {config.tolerance}",
         claimed=(-np.inf, config.tolerance),
         note=f"relative excess of the final train loss, mean over widths; by width in %: {by_width}; t interval over "
-        f"{len(config.judging_seeds)} seeds that selected nothing; "
+        f"{len(config.judging_seeds)} judging seeds; "
         + ("one factor changed at a time, at the best η_H" if config.design == "star" else "all changed together"),
     )
     reason = refusal(config.judging_seeds, config.selecting_seeds)

@@ -51,7 +51,7 @@ def _of_reading(table, config: Config, token_rows: str, context) -> list[Claim]:
         note=f"{seeds}; in % by rule: {by_rule}",
     )
     better = Question(
-        statement=f"{moved} loses less than one that does not move (SP, μP)",
+        statement=f"{moved} has less excess loss than a rate that is constant over width (SP, μP)",
         source="Hayou & Liu 2025, section 4.1",
         paper_value="> 0",
         claimed=ABOVE_ZERO,

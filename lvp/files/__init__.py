@@ -1,4 +1,4 @@
-"""Files: atomic writes and logs, errors of the machine, digests of arrays, and the schema of JSON."""
+"""Files: atomic writes and logs, errors of the machine, digests, buckets, private files, and the schema of JSON."""
 
 from lvp.files.atomic import append_line, cache_dir, log_entries, no_space, sync_directory, whole_lines, write_whole
 from lvp.files.machine import ABSENT, FULL, check_readable, explained, listed, machine_error, walked

@@ -54,7 +54,7 @@ class StreamedRows:
     max_tokens: ClassVar[int] = sys.maxsize
 
     def batch(self, key: jax.Array, step: jax.Array | int, rows: int, context: int) -> jax.Array:
-        """The batch of a step, int32 [rows, context + 1]; `key`, `rows` and `context` have chosen it on the host."""
+        """The batch of a step, int32 [rows, context + 1]. Only `step` is used: the host has read the rows."""
         return jax.lax.dynamic_index_in_dim(self.rows, step - self.start, keepdims=False)
 
     def placement(self, mesh: Mesh) -> "StreamedRows":

@@ -40,8 +40,8 @@ class OptimizerConfig:
     """The static part of an optimizer.
 
     `weight_decay` is one number: matrices decay, vectors do not (`lvp.parametrization.rules.decays`). Adam's b1, b2 and
-    eps are always recorded. Some measures need the decay of a moment. They are absent if the factory has other names
-    for it than `b1` or `b`, and `b2`.
+    eps are always recorded. Measures that need the decay of the first or second moment are absent unless the factory
+    names it `b1` or `b`, or `b2`.
     """
 
     kind: str = "adam"  # a key of `OPTIMIZERS`, or the name of `factory`

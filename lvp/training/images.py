@@ -143,7 +143,7 @@ class ImageData(NamedTuple):
 def check_images(cell: ImageCell, train: tuple[int, ...], test: tuple[int, ...], classes: int) -> None:
     """Raises InputError if images of these shapes [n, H, W, C], or the number of classes, do not fit the cell."""
     if classes != cell.model.classes:
-        raise InputError(f"the images have {classes} classes, the network {cell.model.classes}")
+        raise InputError(f"model.classes must be {classes} for these images, got {cell.model.classes}")
     for name, shape in (("training", train), ("test", test)):
         if shape[1:] != cell.model.image:
             raise InputError(f"the {name} images are {shape[1:]}, the network is for {cell.model.image}")

@@ -26,7 +26,7 @@ STREAMED_STEPS = 8  # steps whose rows go to the device together
 def check_lengths(cell: Cell, train: int, valid: int) -> None:
     """Raises InputError if the training or validation text has too few or too many tokens for the cell."""
     if train < cell.model.context + 1:
-        raise InputError(f"the training slice holds {train} tokens, fewer than one row of {cell.model.context} + 1")
+        raise InputError(f"the training slice holds {train} tokens; give at least {cell.model.context + 1}, one row")
     if train > cell.data.source.max_tokens:
         raise InputError(
             f'{train} training tokens are too many for data order {cell.data.order!r}: use "rows", read from disk'

@@ -1,1 +1,1 @@
-"""Reports made from records: tables, figures, claims, the gallery and event files."""
+"""Reports made from records: tables, figures, claims, the gallery, the HTML page and runs of tracking tools."""

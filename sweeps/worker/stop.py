@@ -4,13 +4,13 @@ reason           cause                                     what is saved        
 TAKEN_OVER       another driver's session.json             nothing                   exit code 1
 MOVED            no session.json: the directory has gone   nothing                   exit code 1
 SIGTERM          the signal, in a worker                   checkpoint of its pack    exit code 0; at once if it is idle
-ASKED_BY_DRIVER  the file OUT/leave                        checkpoint of its pack    it lives; the driver gets Preempted
+ASKED_BY_DRIVER  the file OUT/leave                        checkpoint of its pack    continues; driver gets Preempted
 NOT_SAVED        SIGTERM, and the trial failed             nothing                   exit code 1
 DRIVER_GONE      the end of a worker's standard input      nothing                   exit code 0, at once
 GANG_BROKEN      the end of another worker of a gang       nothing                   exit code 1, at once
 RAY_LOST         a cluster that does not answer a driver   nothing                   exit code 1, at once
-DISK_FULL        a trial of this driver                    checkpoints of all packs  it lives; no further trial starts
-INTERRUPTED      Ctrl-C or SIGTERM of a driver             checkpoints of all packs  it lives; KeyboardInterrupt
+DISK_FULL        a trial of this driver                    checkpoints of all packs  continues; no further trial starts
+INTERRUPTED      Ctrl-C, SIGTERM or SIGHUP of a driver     checkpoints of all packs  continues; KeyboardInterrupt
 
 The last three are reasons of a driver. A driver that trains in its own process keeps its last checkpoints and saves no
 further ones.

@@ -105,7 +105,7 @@ def load_images(spec: str, *, cache: Path) -> Images:
     if kind not in _SOURCES:
         close = difflib.get_close_matches(kind, _SOURCES, n=1, cutoff=0.4)
         hint = f"did you mean {close[0]}? " if close else ""
-        raise InputError(f"unknown images {spec!r}; {hint}there are {_FORMS}")
+        raise InputError(f"unknown images {spec!r}; {hint}the images are {_FORMS}")
     source = _SOURCES[kind](argument if colon else None)
     cache = Path(cache).absolute()
     entry = cache / "images" / f"{kind}-{storage.digest(storage.as_json([_FORMAT, source.key]))[:32]}"

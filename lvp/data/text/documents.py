@@ -141,9 +141,8 @@ class _Files:
 
 
 def _cut(file: BinaryIO, at: int, size: int, last: int) -> int:
-    """The border between the ranges before and after the offset `at`: the first position from `at` to before
-    at + size at which a line begins, else the character at `at`. `last`, the end of the text, counts as a line's
-    beginning."""
+    """The border that the cut at offset `at` makes: the first start of a line in [at, at + size), else the start of the
+    character at `at`. `last`, the end of the text, counts as the start of a line."""
     if at >= last:
         return last
     file.seek(at - 1)
@@ -204,7 +203,7 @@ def of_files(path: Path, valid_bytes: int | None) -> Source:
         # Report another problem of so small a file first.
         for file in paths:
             splits.read(file)
-        raise InputError(f"the text corpus {path} is too small: the validation part, a tenth of each file, is empty")
+        raise InputError(f"the text corpus {path} is too small; give at least one file of 10 bytes or more")
     files = [_File(*each) for each in zip(paths, sizes, _tails(sizes, valid_bytes), strict=True)]
     names = [[str(f.relative_to(path)), s.st_size, s.st_mtime_ns] for f, s in zip(paths, states, strict=True)]
     identity = storage.digest(storage.as_json(names))

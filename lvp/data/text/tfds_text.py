@@ -59,7 +59,7 @@ def of_dataset(name: str, valid_bytes: int | None) -> Source:
     feature, several = _feature(tfds, builder, feature)
     splits = builder.info.splits
     if "train" not in splits:
-        raise InputError(f"tfds:{name} has no split train, but {', '.join(splits) or 'none'}")
+        raise InputError(f"tfds:{name} needs a split train; its splits are {', '.join(splits) or 'none'}")
     other = next((split for split in ("validation", "test") if split in splits), None)
     try:
         train = builder.as_data_source("train")
@@ -123,7 +123,7 @@ def _feature(tfds, builder, wanted: str) -> tuple[str, bool]:
     features = builder.info.features
     texts = sorted(name for name, kind in dict(features).items() if isinstance(kind, tfds.features.Text))
     if not texts:
-        raise InputError(f"tfds:{builder.name} has no text, but {', '.join(dict(features))}")
+        raise InputError(f"tfds:{builder.name} needs a text feature; its features are {', '.join(dict(features))}")
     if wanted and wanted not in texts:
         raise unknown("text feature", wanted, texts)
     if not wanted and len(texts) > 1:

@@ -109,8 +109,8 @@ def prepare(
     scored_spec names another text (see lvp.data.tokens.scored), which is taken whole and never trained on. The
     tokenizer is trained on the whole training part, so all slices of a corpus share it. For zipf there is no text:
     4 bytes count as one token, and None means 2^20 and 2^17 tokens. tokens:DIR is a directory made by
-    `python -m lvp tokenize`, or a directory with such directories DIR/VOCAB. Its tokens are not copied, and sizes in
-    bytes mean the most tokens that stand for at most that many bytes (`token_files.head`).
+    `python -m lvp tokenize`, or a directory with such directories DIR/VOCAB. Its tokens are not copied. A size in
+    bytes selects the longest initial part that represents at most this many bytes (`token_files.head`).
 
     All other files are kept under `cache` and made by one process at a time. A second call reads and verifies them and
     imports neither SentencePiece nor (except for tfds) TFDS. Raises InputError for an unusable corpus (see

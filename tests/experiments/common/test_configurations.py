@@ -105,7 +105,7 @@ def test_cells_of_every_tier_differ_from_the_papers_only_in_sizes(tier):
         decoder(c.cell.model)
 
 
-def test_laptop_tier_matches_the_readme():
+def test_the_laptop_tier_of_width_vocab_has_the_specified_sizes():
     config = width_vocab.TIERS["laptop"]
     assert len(config.widths) >= 4 and 32 <= min(config.widths) and max(config.widths) <= 128
     assert any(width & (width - 1) for width in config.widths)
@@ -275,7 +275,7 @@ def test_the_square_root_rule_is_not_near_optimal_when_it_misses_the_optimum():
     assert gap > config.tolerance and low < gap < high
 
 
-def test_every_rule_stands_in_the_row_and_every_reading_has_its_rows():
+def test_each_reading_has_four_claims_and_the_note_gives_the_excess_loss_of_each_rule():
     """The planted exponents are −0.5 (rows × √d) and 0.1 (plain rows)."""
     context = {"experiment": "width_vocab", "tier": "laptop", "corpus": "none", "commit": "none"}
     table, config = synthetic(-0.5)

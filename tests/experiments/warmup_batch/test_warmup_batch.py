@@ -18,7 +18,7 @@ CONTEXT = {"experiment": "warmup_batch", "tier": "laptop", "corpus": "none", "co
 
 
 def rows_of(config, cells, gaps, best=1):
-    """Returns records in which no warm-up costs `gaps[batch]` and the rate of index `best` is the best."""
+    """Returns records in which training without warm-up loses `gaps[batch]`, and rate number `best` is the best."""
     rows, noise = [], np.random.default_rng(0)
     runs = {(run.batch, run.steps): run for run in config.runs.values()}
     for _, cell, lanes, _ in cells:
@@ -70,7 +70,7 @@ def test_claims_follow_the_planted_gaps(gaps, verdict):
 
 def test_a_best_rate_at_the_edge_of_its_grid_leaves_the_claim_open():
     claims = warmup_batch.claims.claims(table_of({32: 0.1, 512: 0.3}, best=0), CONFIG, CONTEXT)
-    assert {c.verdict for c in claims} == {"unresolved"} and "at the edge of their grids" in claims[0].note
+    assert {c.verdict for c in claims} == {"unresolved"} and "at the edge of its grid" in claims[0].note
 
 
 def test_equal_gaps_support_no_growth():

@@ -18,8 +18,8 @@ GAP = (0.01, np.inf)  # nats; the region that the sentence "warm-up helps" claim
 def swept(rng, helps: float, *, edge: bool, selecting: int = SELECTING) -> dict[float, Tuned]:
     """Returns, by warm-up, the losses of a planted sweep at the selected rate.
 
-    Every warm-up has the same curve, and no warm-up loses `helps` at every rate. With `edge`, larger rates are the more
-    likely to lose 0.3 nats: the rate of the least mean lies where one of seven seeds does.
+    The curve is the same for every warm-up. Without warm-up, the loss is larger by `helps` at every rate. With `edge`,
+    a lane loses 0.3 nats with a probability that grows with the rate: about 1/7 at the rate of the least mean.
     """
     curve = 3.4 + 0.06 * np.log(RATES / 0.02) ** 2
     unstable = 1 / (1 + np.exp(-4 * np.log(RATES / 0.02))) if edge else np.zeros(len(RATES))
@@ -47,7 +47,7 @@ def verdicts(helps: float, *, edge: bool, selecting: int = SELECTING) -> Counter
 
 @pytest.mark.parametrize("edge", [False, True])
 @pytest.mark.parametrize("selecting", [2, 8])
-def test_a_planted_effect_is_rarely_contradicted_and_no_effect_rarely_supported(edge, selecting):
+def test_a_planted_effect_is_rarely_contradicted_and_an_absent_effect_rarely_supported(edge, selecting):
     assert verdicts(0.1, edge=edge, selecting=selecting)["contradicted"] <= 0.05 * DRAWS
     assert verdicts(0.0, edge=edge, selecting=selecting)["supported"] <= 0.05 * DRAWS
 

@@ -1,5 +1,5 @@
-"""A full disk stops a sweep. The message names the path and the missing bytes, no incomplete file is read, and the
-sweep can be resumed after space is made."""
+"""A full disk stops a sweep. The message names the path and the size of the content, no incomplete file is read,
+and the sweep can be resumed after space is made."""
 
 import shutil
 import time

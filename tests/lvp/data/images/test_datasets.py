@@ -318,7 +318,7 @@ def test_bad_folders_give_a_one_line_error(tmp_path, change, message):
     "spec, message",
     [
         ("digit", r"unknown images 'digit'; did you mean digits\?"),
-        ("", "there are digits, cifar10"),
+        ("", "the images are digits, cifar10"),
         ("digits:8", "take no argument"),
         ("images", "need a directory; write images:DIR"),
         ("cifar10:", "need a directory; write cifar10:DIR"),
