@@ -2,9 +2,12 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from lvp.training import Cell, DataConfig, ImageCell, ImageLane, Lane
+
+if TYPE_CHECKING:  # SciPy: workers and `status` import this module and analyse nothing
+    from experiments.common.adaptive_replay import RateCurves
 
 
 @dataclass(frozen=True)
@@ -43,6 +46,7 @@ class Experiment:
     - follow_up(table, config) → cell label → lanes that depend on the outcomes of others. They run in the same cells
       once all lanes of `cells` have a record.
     - evidence(table, config) → JSON of a committed result for `lvp.parametrization.evidence`.
+    - rate_curves(table, config) → `RateCurves` of a committed result, for the replay of the adaptive design.
     - calculate(arguments, lane, dataset) → outcome of a calculation's lane, as JSON. It runs in a worker process.
       `dataset` is the `lvp.data.Dataset` of the cell's data and vocab, or None.
     """
@@ -56,6 +60,7 @@ class Experiment:
     claims: Callable[..., list]
     follow_up: Callable[..., Mapping[str, Sequence[Lane]]] | None = None
     evidence: Callable[..., Mapping[str, Any]] | None = None
+    rate_curves: Callable[..., Sequence["RateCurves"]] | None = None
     calculate: Callable[..., Mapping[str, Any]] | None = None
     paper: str = ""  # the paper whose results the figure reproduces, for the gallery
     answers: Sequence[str] = ()  # the reproduced figures, tables and theorems of the paper

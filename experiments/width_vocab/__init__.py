@@ -28,6 +28,7 @@ EXPERIMENT = Experiment(
     summary=analysis.summary,
     figure=figure.figure,
     claims=claims.claims,
+    rate_curves=analysis.rate_curves,
     paper="Hayou & Liu 2025",
     answers=("figure 3",),
 )

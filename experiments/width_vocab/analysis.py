@@ -2,6 +2,7 @@
 
 import numpy as np
 
+from experiments.common.adaptive_replay import RateCurves
 from experiments.common.optimum_text import OPTIMUM_HEADER, optimum_row, slope_line, slope_text
 from experiments.common.tables import HORIZON_LOSS, losses_by_seed_and_rate, with_horizon_loss, with_model
 from experiments.width_vocab.config import READINGS, Config, cell_model
@@ -34,6 +35,19 @@ def optima(table, config: Config, token_rows: str, steps: int | None = None):
     rates = [config.embedding_rates(token_rows, width) for width in config.widths]
     by_width = analysis.optima(rates, losses(table, config, token_rows, steps))
     return by_width, analysis.slope(config.widths, by_width)
+
+
+def rate_curves(table, config: Config) -> list[RateCurves]:
+    """The final train losses over η_E, by reading."""
+    return [
+        RateCurves(
+            READINGS[token_rows],
+            config.widths,
+            [config.embedding_rates(token_rows, width) for width in config.widths],
+            losses(table, config, token_rows),
+        )
+        for token_rows in config.token_rows
+    ]
 
 
 def arms(table, config: Config) -> list[Arm]:
