@@ -72,7 +72,5 @@ class Experiment:
 
     def most_lanes(self, config: Any) -> float:
         """The largest number of lanes of a sweep; infinite if `follow_up` has no limit."""
-        if self.follow_up is not None and self.limit is None:
-            return math.inf
-        cells = self.cells if self.limit is None else self.limit
-        return sum(len(planned.lanes) for planned in cells(config))
+        cells = self.cells if self.follow_up is None else self.limit
+        return math.inf if cells is None else sum(len(planned.lanes) for planned in cells(config))
