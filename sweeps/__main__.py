@@ -69,6 +69,7 @@ def _run(arguments):
         out=arguments.out,
         options=_options(arguments),
         dry_run=arguments.dry_run,
+        budget=arguments.budget,
         quiet=arguments.quiet,
     )
 
@@ -151,6 +152,7 @@ def parser() -> Parser:
         "--set", nargs="+", action="extend", default=[], metavar="KEY=VALUE", help="values of the configuration"
     )
     run.add_argument("--dry-run", action="store_true", help="print the cost forecast and exit")
+    run.add_argument("--budget", metavar="TIME", help="refuse a sweep with a longer forecast, such as 45m or 2h")
     _add_options(run)
     again = add("resume", _resume, "continue the sweep in a directory")
     again.add_argument("dir")

@@ -1,11 +1,12 @@
 """Configurations of experiments: replacement of values by key, and conversion to JSON."""
 
 from collections.abc import Mapping
-from dataclasses import asdict, fields, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, get_type_hints
 
 from lvp.cli.parser import parsed
 from lvp.errors import unknown
+from lvp.training import records
 
 if TYPE_CHECKING:  # the import takes seconds, and the status of a sweep does not need it
     from experiments.common.experiment import Experiment
@@ -33,5 +34,5 @@ def configured(experiment: "Experiment", tier: str, values: Mapping[str, Any] | 
 
 
 def to_dict(config) -> dict[str, Any]:
-    """A configuration as JSON: tuples become lists."""
-    return {f.name: list(v) if isinstance(v := asdict(config)[f.name], tuple) else v for f in fields(config)}
+    """A configuration as JSON: tuples become lists, and fields marked `omit_default` are left out at their default."""
+    return records.configuration(config)

@@ -1,10 +1,14 @@
 """An experiment: a name, its configuration at every tier, its cells, its figure and its claims."""
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from lvp.training import Cell, DataConfig, ImageCell, ImageLane, Lane
+
+if TYPE_CHECKING:  # SciPy: workers and `status` import this module and analyse nothing
+    from experiments.common.adaptive_replay import RateCurves
 
 
 @dataclass(frozen=True)
@@ -42,7 +46,10 @@ class Experiment:
       `tier`, `corpus` and `commit`.
     - follow_up(table, config) → cell label → lanes that depend on the outcomes of others. They run in the same cells
       once all lanes of `cells` have a record.
+    - limit(config) → the cells with every lane that `follow_up` may add. With a limit, `follow_up` is called again when
+      the lanes it has added have a record, until it adds no lane. Without a limit it is called once.
     - evidence(table, config) → JSON of a committed result for `lvp.parametrization.evidence`.
+    - rate_curves(table, config) → `RateCurves` of a committed result, for the replay of the adaptive design.
     - calculate(arguments, lane, dataset) → outcome of a calculation's lane, as JSON. It runs in a worker process.
       `dataset` is the `lvp.data.Dataset` of the cell's data and vocab, or None.
     """
@@ -55,8 +62,15 @@ class Experiment:
     figure: Callable[..., Any]
     claims: Callable[..., list]
     follow_up: Callable[..., Mapping[str, Sequence[Lane]]] | None = None
+    limit: Callable[[Any], Sequence[CellLanes]] | None = None
     evidence: Callable[..., Mapping[str, Any]] | None = None
+    rate_curves: Callable[..., Sequence["RateCurves"]] | None = None
     calculate: Callable[..., Mapping[str, Any]] | None = None
     paper: str = ""  # the paper whose results the figure reproduces, for the gallery
     answers: Sequence[str] = ()  # the reproduced figures, tables and theorems of the paper
     undrawn: Mapping[str, str] = field(default_factory=dict)  # other figure → why no committed result shows it
+
+    def most_lanes(self, config: Any) -> float:
+        """The largest number of lanes of a sweep; infinite if `follow_up` has no limit."""
+        cells = self.cells if self.follow_up is None else self.limit
+        return math.inf if cells is None else sum(len(planned.lanes) for planned in cells(config))

@@ -29,6 +29,7 @@ EXPERIMENT = Experiment(
     figure=figure.figure,
     claims=claims.claims,
     follow_up=analysis.follow_up,
+    rate_curves=analysis.rate_curves,
     evidence=analysis.evidence,
     paper="Hayou & Liu 2025",
     answers=("table 2",),

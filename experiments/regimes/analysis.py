@@ -4,6 +4,7 @@ from typing import Any
 
 import numpy as np
 
+from experiments.common.adaptive_replay import RateCurves
 from experiments.common.optimum_text import OPTIMUM_HEADER, optimum_row
 from experiments.common.tables import (
     EMBEDDING_RATE,
@@ -79,16 +80,27 @@ def mean_and_worst(gaps_of_rule: np.ndarray) -> dict[str, Measurement]:
     return by_name
 
 
+def losses(table, config: Config, width: int, vocab: int) -> np.ndarray:
+    """The losses of (a) at a shape in bits per byte [seeds, rates], as in `losses_by_seed_and_rate`."""
+    columns = lane_columns(swept_lane(config, config.rates[0], width, vocab, config.seeds[0]))
+    del columns[EMBEDDING_RATE]
+    rows = select(table, shape_columns(width, vocab) | columns)
+    return losses_by_seed_and_rate(rows, config.rates, config.seeds, LOSS)
+
+
 def optima(table, config: Config) -> tuple[list[analysis.Optimum], analysis.Powers]:
     """The optimum of (a) at every shape, and the powers of width and vocabulary that they follow."""
-    losses = []
-    for d, m in config.shapes:
-        columns = lane_columns(swept_lane(config, config.rates[0], d, m, config.seeds[0]))
-        del columns[EMBEDDING_RATE]
-        rows = select(table, shape_columns(d, m) | columns)
-        losses.append(losses_by_seed_and_rate(rows, config.rates, config.seeds, LOSS))
-    best = analysis.optima(config.rates, losses)
+    best = analysis.optima(config.rates, [losses(table, config, *shape) for shape in config.shapes])
     return best, powers(config, best)
+
+
+def rate_curves(table, config: Config) -> list[RateCurves]:
+    """The losses of (a) over η_E, by vocabulary."""
+    rates = [config.rates] * len(config.widths)
+    return [
+        RateCurves(f"m = {m}", config.widths, rates, [losses(table, config, d, m) for d in config.widths])
+        for m in config.vocabs
+    ]
 
 
 def powers(config: Config, best, *, include_flagged: bool = False) -> analysis.Powers:

@@ -23,6 +23,8 @@ class Config(width_vocab.Config):
         sorted_values(self, "vocabs", positive=True)
         if len(self.token_rows) > 1:
             raise InputError(f"token_rows must hold one name, got {', '.join(self.token_rows)}")
+        if self.design != width_vocab.GRID:
+            raise InputError(f"design must be {width_vocab.GRID}, got {self.design!r}: the planes need all rates")
         if not self.slices:
             raise InputError("widths and vocabs leave no slice of three shapes; add a width or a vocabulary")
 

@@ -31,6 +31,7 @@ EXPERIMENT = Experiment(
     figure=figure.figure,
     claims=claims.claims,
     follow_up=analysis.follow_up,
+    rate_curves=analysis.rate_curves,
     paper="Hayou & Liu 2025",
     answers=("figure 1",),
 )

@@ -5,6 +5,7 @@ from itertools import product
 
 import numpy as np
 
+from experiments.common.adaptive_replay import RateCurves
 from experiments.common.optimum_text import OPTIMUM_HEADER, optimum_row, slope_line
 from experiments.common.tables import losses_by_seed_and_rate, losses_of_best_setting, select
 from experiments.width_fixed_vocab.config import COMMON, FACTORS, Config, all_factors, label, lane, rays
@@ -56,6 +57,20 @@ def best_hidden(table, config: Config, width: int) -> float:
 def curves(table, config: Config) -> list[np.ndarray]:
     """By width, losses [seeds, rates] over η_E at the width's best η_H."""
     return [losses_over_rates(table, config, d, best_hidden(table, config, d), COMMON) for d in config.widths]
+
+
+def rate_curves(table, config: Config) -> list[RateCurves]:
+    """The final train losses over η_E with equal settings, by η_H."""
+    rates = [config.rates] * len(config.widths)
+    return [
+        RateCurves(
+            f"η_H = {hidden:g}/d",
+            config.widths,
+            rates,
+            [losses_over_rates(table, config, width, hidden, COMMON) for width in config.widths],
+        )
+        for hidden in config.hidden_rates
+    ]
 
 
 def optima(table, config: Config):

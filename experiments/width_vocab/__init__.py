@@ -28,6 +28,9 @@ EXPERIMENT = Experiment(
     summary=analysis.summary,
     figure=figure.figure,
     claims=claims.claims,
+    follow_up=analysis.follow_up,
+    limit=config.grid_cells,
+    rate_curves=analysis.rate_curves,
     paper="Hayou & Liu 2025",
     answers=("figure 3",),
 )

@@ -1,13 +1,18 @@
 """Reads the records of `width_vocab`: optima by width, slopes by horizon, the cost of the √d rule, and the summary."""
 
+from itertools import product
+
 import numpy as np
 
+from experiments.common.adaptive_replay import RateCurves
 from experiments.common.optimum_text import OPTIMUM_HEADER, optimum_row, slope_line, slope_text
 from experiments.common.tables import HORIZON_LOSS, losses_by_seed_and_rate, with_horizon_loss, with_model
-from experiments.width_vocab.config import READINGS, Config, cell_model
+from experiments.width_vocab.config import ADAPTIVE, GRID, READINGS, Config, cell_model, grid_cells, lanes_at
 from lvp import analysis
 from lvp.analysis.arms_figure import Arm
+from lvp.analysis.bracketing import bracketed_optima, next_lanes, trained_rates
 from lvp.analysis.measurement import Measurement
+from lvp.training import Lane
 
 
 def losses(table, config: Config, token_rows: str, steps: int | None = None) -> list[np.ndarray]:
@@ -29,11 +34,40 @@ def losses_of_cell(table, config: Config, token_rows: str, width: int, steps: in
     return losses_by_seed_and_rate(kept, config.embedding_rates(token_rows, width), config.seeds, column)
 
 
+def follow_up(table, config: Config) -> dict[str, list[Lane]]:
+    """The next lanes of the adaptive design; none with a grid."""
+    if config.design == GRID:
+        return {}
+    shapes = product(config.token_rows, config.widths)
+    return {
+        planned.label: lanes_at(
+            config,
+            planned,
+            next_lanes(config.embedding_rates(*shape), losses_of_cell(table, config, *shape)),
+        )
+        for planned, shape in zip(grid_cells(config), shapes, strict=True)
+    }
+
+
 def optima(table, config: Config, token_rows: str, steps: int | None = None):
     """The optimum at every width, and the slope of their power law."""
     rates = [config.embedding_rates(token_rows, width) for width in config.widths]
-    by_width = analysis.optima(rates, losses(table, config, token_rows, steps))
+    of_design = analysis.optima if config.design == GRID else bracketed_optima
+    by_width = of_design(rates, losses(table, config, token_rows, steps))
     return by_width, analysis.slope(config.widths, by_width)
+
+
+def rate_curves(table, config: Config) -> list[RateCurves]:
+    """The final train losses over η_E, by reading."""
+    return [
+        RateCurves(
+            READINGS[token_rows],
+            config.widths,
+            [config.embedding_rates(token_rows, width) for width in config.widths],
+            losses(table, config, token_rows),
+        )
+        for token_rows in config.token_rows
+    ]
 
 
 def arms(table, config: Config) -> list[Arm]:
@@ -43,7 +77,10 @@ def arms(table, config: Config) -> list[Arm]:
         by_width, fit = optima(table, config, token_rows)
         by_horizon = {steps: optima(table, config, token_rows, steps)[1] for steps in config.horizons}
         rates = [config.embedding_rates(token_rows, width) for width in config.widths]
-        readings.append(Arm(READINGS[token_rows], rates, losses(table, config, token_rows), by_width, fit, by_horizon))
+        lanes = losses(table, config, token_rows)
+        if config.design == ADAPTIVE:
+            rates, lanes = zip(*map(trained_rates, rates, lanes), strict=True)
+        readings.append(Arm(READINGS[token_rows], rates, lanes, by_width, fit, by_horizon))
     return readings
 
 

@@ -1,16 +1,19 @@
 """The configuration of `width_vocab` at every tier, and its cells."""
 
-from dataclasses import dataclass, replace
+from collections.abc import Iterable
+from dataclasses import dataclass, field, replace
 
 from experiments.common.checks import check_names, sorted_values
 from experiments.common.decoder_runs import DecoderRuns, geometric
 from experiments.common.experiment import CellLanes
+from lvp.analysis.bracketing import coarse_rates
 from lvp.errors import InputError
-from lvp.models.configs import DecoderConfig, forward_multipliers
+from lvp.models.configs import OMITTED, DecoderConfig, forward_multipliers
 from lvp.parametrization import TOKEN_ROWS, row_multiplier, table
 from lvp.training import Lane, check_positive
 
 HORIZONS = 5  # equal parts of the training; the slope is read at the end of each
+GRID, ADAPTIVE = DESIGNS = ("grid", "adaptive")
 # How rows enter the model → name of this reading of the paper.
 READINGS = {"plain": "rows plain", "sqrt": "rows × √d", "normalized": "rows / RMS"}
 
@@ -29,6 +32,8 @@ class Config(DecoderRuns):
     rate_times_width: float = 0.2  # C.2: η_hidden = η_output = 0.2/d
     steps: int = 10_000  # C.2
     tolerance: float = 0.2  # figure 3: the shaded curve is the mean of rates within 20 % of the best loss
+    # GRID: a lane for every rate and seed. ADAPTIVE: the lanes of `lvp.analysis.bracketing`. Not stated: a grid.
+    design: str = field(default=GRID, metadata=OMITTED)
 
     def __post_init__(self):
         super().__post_init__()
@@ -37,6 +42,10 @@ class Config(DecoderRuns):
         check_names("token_rows", self.token_rows, TOKEN_ROWS)
         check_positive("rate_times_width", self.rate_times_width)
         check_positive("tolerance", self.tolerance, zero=True)
+        if self.design not in DESIGNS:
+            raise InputError(f"design must be one of {', '.join(DESIGNS)}, got {self.design!r}")
+        if self.design == ADAPTIVE:
+            coarse_rates(len(self.rates))  # refuses few rates
         if self.vocab_per_width < 1:
             raise InputError(f"vocab_per_width must be at least 1, got {self.vocab_per_width}")
 
@@ -86,6 +95,20 @@ TIERS = {
 
 
 def cells(config: Config) -> list[CellLanes]:
+    """One cell per reading and width, with the lanes that depend on no result."""
+    grid = grid_cells(config)
+    if config.design == GRID:
+        return grid
+    first = [(0, rate) for rate in coarse_rates(len(config.rates))]
+    return [planned._replace(lanes=lanes_at(config, planned, first)) for planned in grid]
+
+
+def lanes_at(config: Config, planned: CellLanes, indices: Iterable[tuple[int, int]]) -> list:
+    """The lanes of a cell of the grid at the given indices of seed and rate."""
+    return [planned.lanes[rate * len(config.seeds) + seed] for seed, rate in indices]
+
+
+def grid_cells(config: Config) -> list[CellLanes]:
     """One cell per reading and width, with a lane for every rate and seed."""
     return [
         swept_cell(config, label(config, token_rows, width), token_rows, width, config.vocab_per_width * width)

@@ -48,6 +48,7 @@ def run(
     out: str | Path | None = None,
     options: Options = DEFAULTS,
     dry_run: bool = False,
+    budget: str | None = None,
     quiet: bool = False,
     watch: Callable[[Any], None] | None = None,
     **config: Any,
@@ -61,6 +62,7 @@ def run(
         runs/EXPERIMENT-TIER-HASH in the working directory. If the directory holds the same sweep, the sweep continues.
       options: see `Options`. Its fields may also be given as keywords, for example `executor="local"`.
       dry_run: whether to print cells, lanes, tokens, FLOPs and expected hours, and to return None.
+      budget: the longest expected duration of the whole sweep, such as "2h"; None is any.
       quiet: whether to print nothing.
       watch: called in another thread with the table of finished lanes when it has grown, at most once per second. An
         exception in it is raised here after the sweep has ended.
@@ -74,7 +76,9 @@ def run(
     """
     chosen = {k: config.pop(k) for k in list(config) if k in Options.__dataclass_fields__}
     options = replace(options, **chosen)
-    return start(experiment, tier, config, out=out, options=options, dry_run=dry_run, quiet=quiet, watch=watch)
+    return start(
+        experiment, tier, config, out=out, options=options, dry_run=dry_run, budget=budget, quiet=quiet, watch=watch
+    )
 
 
 def start(
@@ -85,6 +89,7 @@ def start(
     out: str | Path | None = None,
     options: Options = DEFAULTS,
     dry_run: bool = False,
+    budget: str | None = None,
     quiet: bool = False,
     watch: Callable[[Any], None] | None = None,
 ):
@@ -104,8 +109,14 @@ def start(
     # Speeds are measured on the cores of this machine only.
     speed = calibration.read() if kind == "cpu" and devices == 1 else calibration.Speed()
     say(forecast.forecast(cells, workers, speed, kind, devices))
-    if loaded.follow_up is not None:
+    longest = forecast.expected(loaded.limit(resolved) if loaded.limit else cells, workers, speed, kind, devices)
+    if loaded.follow_up is not None and loaded.limit is None:
         say("lanes that depend on these results are not in the forecast")
+    elif (most := loaded.most_lanes(resolved)) > sum(len(c.lanes) for c in cells):
+        time_ = forecast.duration(longest.seconds)
+        say(f"with the lanes that depend on these results: at most {most} lanes and {time_}")
+    if budget is not None:
+        forecast.check_budget(budget, longest)
     if out is not None:
         _check_place(out, options)
     if dry_run:
@@ -422,12 +433,15 @@ def _work_in_session(
         manifest = _packed(manifest, executor, options, settings, say)
         manifest.make_lane_directories()
         failures = _execute(manifest, executor, settings, options.track, quiet, say)
-        with_more = replace(manifest)  # computes the cells again, with the lanes that depend on these results
-        if not failures and with_more.num_lanes > manifest.num_lanes:
+        # The copy computes the cells again, with the lanes that depend on these results.
+        while not failures and (with_more := replace(manifest)).num_lanes > manifest.num_lanes:
             say(f"{with_more.num_lanes - manifest.num_lanes} lanes added that depend on these results")
             manifest = with_more
             _write_lane_index(manifest)
             failures = _execute(manifest, executor, settings, options.track, quiet, say)
+        experiment, config = manifest.resolved
+        if manifest.num_lanes < experiment.most_lanes(config):
+            _write_lane_index(manifest)  # if no lane can be added, `status` does not ask the experiment again
     except KeyboardInterrupt:
         interrupted = True
     finally:

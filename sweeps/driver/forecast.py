@@ -1,9 +1,12 @@
 """The cost of a sweep before it runs, and the text of durations."""
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from experiments.common.experiment import Calculation, CellLanes
+from lvp.errors import InputError
 from sweeps.driver.calibration import (
     ASSUMED_COMPILE,
     ASSUMED_FLOPS,
@@ -12,6 +15,8 @@ from sweeps.driver.calibration import (
     estimated_flops,
     matrix_product_flops,
 )
+
+_UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86400}  # seconds
 
 
 @dataclass(frozen=True)
@@ -54,6 +59,26 @@ def forecast(cells: Sequence[CellLanes], workers: int, speed: Speed, kind: str, 
         lines.append(f"{r.label:<16} {r.lanes:>6} {_si(r.params):>9} {_si(r.tokens):>9} {_si(r.flops):>9}")
     lanes, tokens, flops = sum(r.lanes for r in rows), sum(r.tokens for r in rows), sum(r.flops for r in rows)
     lines.append(f"{'all':<16} {lanes:>6} {'':>9} {_si(tokens):>9} {_si(flops):>9}")
+    time = expected(cells, workers, speed, kind, devices)
+    on_workers = f"{workers} worker{'s' * (workers > 1)}"
+    parts = f"{duration(time.start)} for start and compilation, {duration(time.training)} of training ({time.basis})"
+    return "\n".join([*lines, f"expected: {duration(time.seconds)} on {on_workers}: {parts}"])
+
+
+class Expected(NamedTuple):
+    """The expected duration of a sweep."""
+
+    start: float  # seconds of start and compilation
+    training: float  # seconds of training
+    basis: str  # the origin of the speed, in words
+
+    @property
+    def seconds(self) -> float:
+        return self.start + self.training
+
+
+def expected(cells: Sequence[CellLanes], workers: int, speed: Speed, kind: str, devices: int = 1) -> Expected:
+    """The expected duration of the cells' lanes. The arguments are those of `forecast`."""
     unmeasured = devices * ASSUMED_FLOPS
     if all(speed.flops_of(c.cell) for c in cells):
         basis = "measured on this machine"
@@ -64,13 +89,24 @@ def forecast(cells: Sequence[CellLanes], workers: int, speed: Speed, kind: str, 
         basis = f"{_si(unmeasured)}FLOP/s per worker assumed, not measured"
     estimate = estimated_flops if kind == "cpu" else lambda cell, flops: flops
     rates = [speed.flops_of(c.cell) or estimate(c.cell, unmeasured) for c in cells]
-    training = sum(r.flops / rate for r, rate in zip(rows, rates, strict=True)) / workers
+    training = sum(r.flops / rate for r, rate in zip(cost(cells), rates, strict=True)) / workers
     trained = sum(not isinstance(c.cell, Calculation) for c in cells)
     start = ASSUMED_START if speed.start_seconds is None else speed.start_seconds
     start += trained * (ASSUMED_COMPILE if speed.compile_seconds is None else speed.compile_seconds)
-    on_workers = f"{workers} worker{'s' * (workers > 1)}"
-    parts = f"{duration(start)} for start and compilation, {duration(training)} of training ({basis})"
-    return "\n".join([*lines, f"expected: {duration(start + training)} on {on_workers}: {parts}"])
+    return Expected(start, training, basis)
+
+
+def check_budget(budget: str, time: Expected) -> None:
+    """Raises InputError if the expected duration exceeds a budget such as "90s", "45m", "2h" or "1.5d", or if the
+    budget has another form."""
+    match = re.fullmatch(r"(\d+(?:\.\d+)?)([smhd])", budget)
+    if match is None or not (allowed := float(match[1]) * _UNITS[match[2]]):
+        raise InputError(f"budget={budget!r} is no duration: use a number above 0 with s, m, h or d, such as 2h")
+    if time.seconds > allowed:
+        raise InputError(
+            f"budget={budget} is less than the expected {duration(time.seconds)} ({time.basis}): use fewer lanes or "
+            "steps, or a larger budget"
+        )
 
 
 def _si(x: float) -> str:

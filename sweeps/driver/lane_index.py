@@ -33,15 +33,23 @@ class IndexedCell(NamedTuple):
 
 def write(manifest: Manifest) -> None:
     """Writes OUT/lanes.json from the manifest's cells. Its key `more` tells whether results may still add lanes."""
-    experiment, config = manifest.resolved
-    planned = sum(len(c.lanes) for c in experiment.cells(config))
     content = {
         "sweep": manifest.hash,
-        "more": experiment.follow_up is not None and manifest.num_lanes <= planned,
+        "more": _may_grow(manifest),
         "cells": [cell._asdict() for cell in _derived(manifest)],
     }
     content["digest"] = records.config_hash(content)
     write_whole(manifest.out / NAME, records.dumps(content) + "\n")
+
+
+def _may_grow(manifest: Manifest) -> bool:
+    """Whether the results of the manifest's lanes may add lanes."""
+    experiment, config = manifest.resolved
+    if manifest.num_lanes >= experiment.most_lanes(config):
+        return False
+    if experiment.limit is None:
+        return manifest.num_lanes <= sum(len(c.lanes) for c in experiment.cells(config))
+    return len(manifest.read_records()) < manifest.num_lanes  # with all records, `follow_up` has added no lane
 
 
 def read(manifest: Manifest, *, execute: bool = False) -> list[IndexedCell]:

@@ -179,12 +179,19 @@ class Manifest:
         entries = [self._entry(c, c.lanes) for c in planned]
         if experiment.follow_up is None:
             return entries
-        first = {h for entry in entries for h in entry.lanes}
-        rows = self.read_records(first)
-        if len(rows) < len(first):
-            return entries
-        more = experiment.follow_up(records.table(rows), config)
-        return [self._entry(c, [*c.lanes, *more.get(c.label, ())]) for c in planned]
+        rows: list[dict] = []
+        read: set[str] = set()  # the lanes of `rows`
+        most = experiment.most_lanes(config)
+        while (lanes := {h for entry in entries for h in entry.lanes}) > read and len(lanes) < most:
+            rows += self.read_records(lanes - read)
+            if len(rows) < len(lanes):
+                break
+            more, read = experiment.follow_up(records.table(rows), config), lanes
+            planned = [c._replace(lanes=[*c.lanes, *more.get(c.label, ())]) for c in planned]
+            entries = [self._entry(c, c.lanes) for c in planned]
+            if experiment.limit is None:
+                break
+        return entries
 
     def _entry(self, planned: CellLanes, lanes) -> Entry:
         label, cell = planned.label, planned.cell

@@ -89,7 +89,7 @@ def listed(words: Sequence[str]) -> str:
 def command(sweep: Mapping[str, Any]) -> str:
     """The `python -m sweeps run` command of a sweep's configuration."""
     base = experiments.to_dict(experiments.configured(sweep["experiment"], sweep["tier"]))
-    changed = {key: value for key, value in sweep["config"].items() if value != base[key]}
+    changed = {key: value for key, value in sweep["config"].items() if value != base.get(key)}
     words = ["python", "-m", "sweeps", "run", sweep["experiment"], "--tier", sweep["tier"]]
     if "corpus" in changed:
         words += ["--corpus", changed.pop("corpus")]

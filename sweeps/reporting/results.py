@@ -11,6 +11,7 @@ from typing import Any
 
 import experiments
 import lvp.parametrization.evidence
+from experiments.common.adaptive_replay import RateCurves, adaptive_table
 from experiments.width_vocab.replay import replay_table
 from experiments.width_vocab.token_rows import token_rows_table
 from lvp.analysis import claims as claims_of
@@ -271,12 +272,15 @@ def report() -> dict[Path, str]:
     all_claims, sections, blocks, evidence, shown = [], [], {}, {}, []
     headline: Result | None = None
     readings = []
+    curves: list[tuple[str, RateCurves]] = []
     for folder, sweep, rows in committed():
         drawn = Result(folder, sweep, rows)
         claims, name = drawn.claims(), drawn.name
         headline = drawn if name == HEADLINE else headline
         if drawn.experiment.name == HEADLINE.partition("/")[0]:
             readings.append((drawn.table, drawn.config))
+        if drawn.experiment.rate_curves is not None:
+            curves += [(name, each) for each in drawn.experiment.rate_curves(drawn.table, drawn.config)]
         summary = f"```\n{drawn.summary()}\n```"
         devices = ", ".join(sorted({r["provenance"]["device"] for r in rows}))
         outside = 1 - sweep["training_seconds"] / sweep["wall_seconds"] / sweep["packing"]["workers"]
@@ -301,6 +305,7 @@ def report() -> dict[Path, str]:
         blocks["replay"] = replay_table(headline.table, headline.config)
         blocks["headline"] = front_page.headline(headline.table, headline.config, evidence[HEADLINE_EVIDENCE])
     blocks["token-rows"] = token_rows_table(readings)
+    blocks["adaptive"] = adaptive_table(curves)
     blocks["status"] = front_page.status(shown)
     blocks["faults"] = _faults([_json(path) for path in sorted(COMMITTED.glob("faults/*.json"))])
     filled = {path: _fill(path.read_text(), blocks) for path in pages}

@@ -11,6 +11,7 @@ import pytest
 
 import experiments
 from experiments import width_vocab
+from experiments.common import adaptive_replay
 from experiments.common.optimum_text import optimum_row, slope_text
 from experiments.common.tables import EMBEDDING_RATE
 from experiments.width_vocab import replay, token_rows
@@ -143,12 +144,25 @@ def test_values_may_be_text_or_typed():
         ({"tolerance": "-1"}, "tolerance"),
         ({"token_rows": "sqr"}, "token_rows must be of plain, sqrt, normalized"),
         ({"token_rows": "plain,plain"}, "none twice"),
+        ({"design": "star"}, "design must be one of grid, adaptive, got 'star'"),
+        ({"design": "adaptive"}, "at least 5 rates, got 4; use a grid"),
     ],
 )
 def test_unusable_values_give_a_one_line_error(values, says):
     with pytest.raises(InputError, match=says) as caught:
         experiments.configured("width_vocab", "smoke", values)
     assert "\n" not in str(caught.value)
+
+
+def test_the_default_design_is_not_recorded():
+    """Otherwise `run` would refuse to continue the sweeps of earlier versions."""
+    config = width_vocab.TIERS["laptop"]
+    assert "design" not in experiments.to_dict(config)
+    adaptive = dataclasses.replace(config, design="adaptive")
+    assert experiments.to_dict(adaptive) == experiments.to_dict(config) | {"design": "adaptive"}
+    assert experiments.configured("width_vocab", "laptop", experiments.to_dict(adaptive)) == adaptive
+    with pytest.raises(InputError, match="design must be grid"):
+        experiments.configured("vocab_effect", "laptop", {"design": "adaptive"})
 
 
 def test_unknown_names_get_a_suggestion():
@@ -266,6 +280,58 @@ def test_make_figure_trains_the_lanes_of_the_replay():
     laptop = experiments.configured("width_vocab", "laptop")
     config = experiments.configured("width_vocab", "laptop", dict(word.split("=") for word in line.split()))
     assert config == replay.reduced(laptop, replay.MAKE_FIGURE) != laptop
+
+
+def lanes_of_the_adaptive_design(table, config):
+    """The rows of the lanes that `cells` and all rounds of `follow_up` plan, from the table of the grid."""
+    multipliers = table["cell.model.embedding_multiplier"].fillna(1.0)
+    keys = list(zip(table["cell.model.width"], multipliers, table[EMBEDDING_RATE], table["lane.seed"], strict=True))
+    cells = {c.label: c for c in width_vocab.config.cells(config)}
+    chosen, new = set(), {label: c.lanes for label, c in cells.items()}
+    while any(new.values()):
+        for label, lanes in new.items():
+            model = cells[label].cell.model
+            shape = model.width, model.embedding_multiplier
+            added = {(*shape, lane.learning_rates["embedding"], lane.seed) for lane in lanes}
+            assert not added & chosen and added <= set(keys)
+            chosen |= added
+        kept = table[[key in chosen for key in keys]]
+        new = width_vocab.analysis.follow_up(kept, config)
+    return kept
+
+
+def test_the_adaptive_design_has_the_planted_slope_from_fewer_lanes():
+    context = {"experiment": "width_vocab", "tier": "laptop", "corpus": "none", "commit": "none"}
+    table, config = synthetic(-0.5)
+    assert width_vocab.analysis.follow_up(table, config) == {}  # control: a grid has no further lanes
+    config = dataclasses.replace(config, design="adaptive")
+    kept = lanes_of_the_adaptive_design(table, config)
+    assert len(kept) <= 0.62 * len(table)
+    for rows, planted in (("sqrt", -0.5), ("plain", 0.1)):
+        by_width, fit = width_vocab.analysis.optima(kept, config, rows)
+        assert all(best.resolved for best in by_width)
+        assert fit.slope == pytest.approx(planted, abs=0.05) and fit.interval[0] < planted < fit.interval[1]
+    claims = width_vocab.claims.claims(kept, config, context)
+    assert [c.verdict for c in claims[:4]] == ["supported", "supported", "unresolved", "unresolved"]
+    assert width_vocab.figure.figure(kept, config, tier="laptop", corpus="none", partial=None).axes
+    early = kept[kept["lane.seed"] == 0][::2]  # a sweep that has begun
+    assert width_vocab.analysis.summary(early, dataclasses.replace(config, token_rows=("sqrt",)))
+
+
+def test_the_replay_of_the_adaptive_design_reads_only_its_lanes():
+    table, config = synthetic(-0.5)
+    curves = width_vocab.analysis.rate_curves(table, config)
+    text = adaptive_replay.adaptive_table([("ours", each) for each in curves])
+    kept = [adaptive_replay.chosen_lanes(*curve) for c in curves for curve in zip(c.rates, c.losses, strict=True)]
+    lanes = sum(int((~np.isnan(x)).sum()) for x in kept)
+    assert f"| all | | {len(table)} | {lanes} ({lanes / len(table):.0%}) | | | |" in text
+    changed = [
+        c._replace(losses=[np.where(np.isnan(k), 9.0, x) for k, x in zip(part, c.losses, strict=True)])
+        for c, part in zip(curves, (kept[:5], kept[5:]), strict=True)
+    ]
+    after = adaptive_replay.adaptive_table([("ours", each) for each in changed])
+    adaptive, others = ([row.split(" | ")[-1] for row in x.splitlines() if row.count("|") == 7] for x in (text, after))
+    assert adaptive == others and text != after  # control: the columns of the grid change
 
 
 def test_the_square_root_rule_is_not_near_optimal_when_it_misses_the_optimum():

@@ -39,7 +39,7 @@ def test_tuned_rules_follow_and_resume(command, tmp_path):
     assert first.cell.steps == round(first.dataset.num_tokens / first.cell.tokens_per_step)
     table, (_, config) = records.table(manifest.read_records()), manifest.resolved
     expected = {
-        rule: regimes.config.rule_lane(config, rule, regimes.analysis.tuned(table, config, rule), 24, 256, 0)
+        rule: regimes.config.rule_lane(config, rule, regimes.analysis.tuned_constant(table, config, rule), 24, 256, 0)
         for rule in regimes.config.RULES
     }
     assert [lane in list(second.lanes.values()) for lane in expected.values()] == [True] * 4
@@ -63,3 +63,25 @@ def test_tuned_rules_follow_and_resume(command, tmp_path):
     assert done.returncode == 0, done.stderr
     assert numbers(out) == before
     assert {path.name: path.stat().st_mtime_ns for path in (out / "records").iterdir() if path.name in kept} == kept
+
+
+@pytest.mark.slow
+def test_an_adaptive_sweep_trains_rounds_of_the_grids_lanes_and_resumes(command, tmp_path):
+    out = tmp_path / "out"
+    rates = {"rates": "0.003,0.01,0.03,0.1,0.3"}
+    done = command("run", "width_vocab", "--tier", "smoke", *RUN[4:], "--out", out, **rates, design="adaptive")
+    assert done.returncode == 0, done.stderr
+    assert "at most 20 lanes" in done.stdout and "lanes added that depend on these results" in done.stdout
+    manifest, before = Manifest.read(out), numbers(out)
+    experiment, config = manifest.resolved
+    grid = [manifest._entry(planned, planned.lanes) for planned in experiment.limit(config)]
+    assert before.keys() == {h for entry in manifest.cells for h in entry.lanes} < {h for e in grid for h in e.lanes}
+    assert {len(entry.lanes) for entry in manifest.cells} <= {4, 5, 6, 7}
+    assert f"{len(before)} of {len(before)} lanes" in status.text(manifest)
+
+    # A record of the first round is lost. The sweep trains this lane and asks for the same lanes again.
+    manifest.record_path(next(iter(manifest.cells[0].lanes))).unlink()
+    again = command("resume", out, "--executor", "local")
+    assert again.returncode == 0, again.stderr
+    assert numbers(out) == before
+    assert "nothing to do" in command("resume", out, "--executor", "local").stdout

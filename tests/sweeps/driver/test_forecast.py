@@ -129,3 +129,38 @@ def test_the_text_of_the_progress_bar():
     assert in_words(sweep) == "6 of 12 lanes, 2 running, 2 min left, 1 failed"
     finished = dataclasses.replace(sweep, cells=cells[:1])
     assert finished.fraction == 1 and in_words(finished) == "6 of 6 lanes"
+
+
+@pytest.mark.parametrize(
+    "budget, says",
+    [
+        ("1s", "budget=1s is less than the expected"),
+        ("2", "'2' is no duration"),
+        ("0h", "'0h' is no duration"),
+        ("-1h", "'-1h' is no duration"),
+        ("2 hours", "'2 hours' is no duration"),
+    ],
+)
+def test_a_budget_below_the_forecast_or_of_another_form_is_refused(budget, says, monkeypatch, tmp_path):
+    monkeypatch.setenv("LVP_CACHE", str(tmp_path / "cache"))
+    with pytest.raises(InputError, match=says) as refused:
+        api.run("width_vocab", "smoke", out=tmp_path / "out", budget=budget, quiet=True)
+    assert "\n" not in str(refused.value) and not (tmp_path / "out").exists()
+
+
+def test_a_budget_counts_the_lanes_that_results_may_add(monkeypatch, tmp_path, capsys):
+    monkeypatch.setenv("LVP_CACHE", str(tmp_path))
+    values = {"corpus": "zipf:1", "rates": "0.003,0.01,0.03,0.1,0.3", "seeds": "0,1,2"}
+    refusals = {design: _refusal_of(design, values) for design in ("grid", "adaptive")}
+    assert refusals["grid"] == refusals["adaptive"]
+    api.run("width_vocab", "smoke", budget="1000d", dry_run=True, design="adaptive", **values)
+    assert "at most 45 lanes and" in capsys.readouterr().out
+
+
+def _refusal_of(design, values):
+    """The error of a budget of one second at a measured speed."""
+    speed = calibration.Speed({"Cell/15": 1e9, "Cell/16": 1e9}, 1.0, 1.0)
+    with pytest.MonkeyPatch.context() as patched, pytest.raises(InputError) as refused:
+        patched.setattr(calibration, "read", lambda: speed)
+        api.run("width_vocab", "smoke", budget="1s", dry_run=True, quiet=True, design=design, **values)
+    return str(refused.value)

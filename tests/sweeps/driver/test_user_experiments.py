@@ -116,6 +116,36 @@ def test_records_follow_up_lanes_table_and_figure(began):
     assert len(processes) == len(set(processes)) >= 2  # executed once per process
 
 
+def test_a_follow_up_with_a_limit_is_called_until_it_adds_no_lane(tmp_path, capsys, monkeypatch):
+    """Each round squares the largest square below 100: 0, 1, 4, then 16, then 256. The worker is in this process."""
+    monkeypatch.setattr(api, "_holds_accelerator", lambda: "gpu")
+    more = "follow_up=lambda table, config: {'squares': [{'x': int(y)} for y in [table['y'].max()] if y < 100]},"
+    limit = "limit=lambda config: [cells(config)[0]._replace(lanes=[{'x': i} for i in range(100)])],"
+    path, out = written(tmp_path, FILE.replace("follow_up=follow_up,", more + limit)), tmp_path / "out"
+    table = api.run(path, "smoke", out=out, executor="local")
+    printed = capsys.readouterr().out
+    assert sorted(table["y"]) == [0, 1, 4, 16, 256]
+    assert "at most 100 lanes" in printed and printed.count("1 lanes added that depend on these results") == 2
+    before = executions(tmp_path)
+    user_experiments._executed.cache_clear()
+    assert "5 of 5 lanes have a record" in api.status(out) and executions(tmp_path) == before
+    assert json.loads((out / lane_index.NAME).read_text())["more"] is False
+
+    # A lost record of each round: the cells end with the first incomplete round, and a resumed sweep has all lanes.
+    by_lane = {h: lane["x"] for h, lane in Manifest.read(out).cells[0].lanes.items()}
+    recorded = {lane: Manifest.read(out).record_path(h).read_bytes() for h, lane in by_lane.items()}
+    for lost, left in ((2, [0, 1, 2]), (4, [0, 1, 2, 4]), (16, [0, 1, 2, 4, 16])):
+        (name,) = (h for h, x in by_lane.items() if x == lost)
+        kept = Manifest.read(out).record_path(name).rename(tmp_path / "kept")
+        (entry,) = Manifest.read(out).cells
+        assert [lane["x"] for lane in entry.lanes.values()] == left
+        kept.rename(Manifest.read(out).record_path(name))
+    Manifest.read(out).record_path(next(iter(by_lane))).unlink()
+    assert sorted(api.resume(out, options=LOCAL, quiet=True)["y"]) == [0, 1, 4, 16, 256]
+    kept = {lane: Manifest.read(out).record_path(h).read_bytes() for h, lane in by_lane.items() if lane != 0}
+    assert kept.items() <= recorded.items()
+
+
 @pytest.mark.slow
 def test_ray_workers_execute_the_file(command, tmp_path):
     path = written(tmp_path, FILE.replace("follow_up=follow_up,", ""))

@@ -1,0 +1,81 @@
+"""The optima and slopes that the adaptive design would have given, computed from the records of whole grids."""
+
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from lvp import analysis
+from lvp.analysis import Optimum
+from lvp.analysis.bracketing import bracketed_optima, next_lanes
+from lvp.analysis.measurement import Measurement
+
+
+class RateCurves(NamedTuple):
+    """The losses over the embedding's rate at several widths, of lanes that otherwise differ in seed only."""
+
+    name: str  # distinguishes the curves of an experiment
+    widths: Sequence[int]  # [W]
+    rates: Sequence[Sequence[float]]  # W lists [R]
+    losses: Sequence[np.ndarray]  # W arrays [seeds, R]; nan missing, inf diverged
+
+
+def chosen_lanes(rates: Sequence[float], losses: np.ndarray) -> np.ndarray:
+    """The losses [seeds, R] of the lanes that the adaptive design trains; nan for the other lanes of the grid."""
+    kept = np.full(np.shape(losses), np.nan)
+    while lanes := next_lanes(rates, kept):
+        for lane in lanes:
+            kept[lane] = losses[lane]
+    return kept
+
+
+def adaptive_table(results: Iterable[tuple[str, RateCurves]]) -> str:
+    """Two Markdown tables: slopes, then optima, each from the grid and from the lanes of the adaptive design.
+
+    Args:
+      results: name of a committed result, and its curves. Curves with missing lanes are left out.
+    """
+    slopes = [
+        "| result | curves | lanes of the grid | lanes | slope, grid | slope, adaptive | intervals of the optima |",
+        "| --- | --- | ---: | ---: | --- | --- | ---: |",
+    ]
+    optima = [
+        "| result | curves | width | lanes | best rate, grid | best rate, adaptive |",
+        "| --- | --- | ---: | ---: | --- | --- |",
+    ]
+    total, used = 0, 0
+    for result, curves in results:
+        if any(np.isnan(lanes).any() for lanes in curves.losses):
+            continue
+        kept = [chosen_lanes(*curve) for curve in zip(curves.rates, curves.losses, strict=True)]
+        grid, adaptive = analysis.optima(curves.rates, curves.losses), bracketed_optima(curves.rates, kept)
+        counts = [int((~np.isnan(lanes)).sum()) for lanes in kept]
+        whole, part = sum(lanes.size for lanes in curves.losses), sum(counts)
+        total, used = total + whole, used + part
+        ratios = [_log_width(b) / _log_width(a) for a, b in zip(grid, adaptive, strict=True) if a.resolved & b.resolved]
+        row = [
+            *(result, curves.name, f"{whole}", f"{part} ({part / whole:.0%})"),
+            *(_slope_text(curves.widths, by_width) for by_width in (grid, adaptive)),
+            f"{np.median(ratios):.2f}" if ratios else "–",
+        ]
+        slopes.append(f"| {' | '.join(row)} |")
+        for width, count, a, b in zip(curves.widths, counts, grid, adaptive, strict=True):
+            optima.append(f"| {result} | {curves.name} | {width} | {count} | {_optimum_text(a)} | {_optimum_text(b)} |")
+    slopes.append(f"| all | | {total} | {used} ({used / total:.0%}) | | | |")
+    return "\n".join([*slopes, "", *optima])
+
+
+def _slope_text(widths: Sequence[int], optima: Sequence[Optimum]) -> str:
+    fit = analysis.slope(widths, optima)
+    interval = fit.interval if np.isfinite(fit.interval).all() else None
+    return f"{Measurement(fit.slope, interval).text('.2f')}, {fit.num_points} widths".replace("-", "−")
+
+
+def _optimum_text(best: Optimum) -> str:
+    flags = f" ({', '.join(best.flags)})" if best.flags else ""
+    return Measurement(best.rate, best.interval).text(".3g") + flags
+
+
+def _log_width(best: Optimum) -> float:
+    """The width of an optimum's interval in ln rate."""
+    return float(np.log(best.interval[1] / best.interval[0]))

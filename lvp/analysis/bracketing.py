@@ -1,0 +1,106 @@
+"""The lanes of an adaptive sweep over rates: a coarse grid, a bracket of the optimum, then all seeds in the bracket.
+
+A grid spends most of its lanes far from the optimum. The position of a parabola's vertex is known best from points
+far apart: three points two steps apart have 1.12 times the standard error of all five points between them.
+"""
+
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from lvp.analysis.curves import optima
+from lvp.analysis.estimators import Optimum
+from lvp.analysis.noise import as_lanes, two_way, usable_rates
+from lvp.analysis.quadratic_fit import fit_windows
+from lvp.errors import InputError
+
+LEAST_RATES = 5  # with fewer rates the coarse grid is no smaller
+_WINDOW = (
+    1  # trained rates on each side of the centre; coarse rates are two steps apart, as the ends of a grid's window
+)
+
+
+def coarse_rates(num_rates: int) -> list[int]:
+    """The indices of every second rate and of the last rate.
+
+    Raises: InputError for fewer than `LEAST_RATES` rates.
+    """
+    if num_rates < LEAST_RATES:
+        raise InputError(f"an adaptive design needs at least {LEAST_RATES} rates, got {num_rates}; use a grid")
+    return sorted({*range(0, num_rates, 2), num_rates - 1})
+
+
+def next_lanes(rates: ArrayLike, losses: ArrayLike) -> list[tuple[int, int]]:
+    """Returns the next lanes to train, as (index of the seed, index of the rate); none when the design is complete.
+
+    1. The first seed at the coarse rates.
+    2. The first seed between the best rate and its neighbours, until the best rate has a trained neighbour without
+       divergence on each side, or no rate is left there. The second case is an optimum at the edge.
+    3. All other seeds at the best rate and its two neighbours. If the means over seeds move the optimum, steps 2 and 3
+       are repeated there.
+
+    No lane is stopped early. The result depends on the losses only.
+
+    Args:
+      rates: learning rates [R], increasing.
+      losses: [seeds, R]; nan is a lane that is not trained, inf a diverged lane.
+
+    Raises: InputError for fewer than `LEAST_RATES` rates, or losses of another shape.
+    """
+    lanes, log_rates = as_lanes(losses), np.log(np.asarray(rates, float))
+    if lanes.shape[1:] != log_rates.shape:
+        raise InputError(f"{log_rates.size} rates but losses of shape {lanes.shape}; the last axis is rates")
+    if untrained := [(0, rate) for rate in coarse_rates(log_rates.size) if np.isnan(lanes[0, rate])]:
+        return untrained
+    trained = np.flatnonzero(~np.isnan(lanes).all(axis=0))
+    usable = usable_rates(lanes)[trained]
+    if not usable.any():
+        return []
+    windows = fit_windows(log_rates[trained], usable, _WINDOW)
+    located = windows.locate(two_way(lanes[:, trained])[0][None])
+    best, centre = int(located.best[0]), int(located.centre[0])
+    if between := _untrained_neighbours(trained, usable, best):
+        return [(0, rate) for rate in between]
+    if best in (windows.first, windows.last):  # an optimum at the edge: further seeds do not resolve it
+        return []
+    points = windows.points(centre)
+    window = trained[points[usable[points]]]
+    return [(seed, int(rate)) for rate in window for seed in np.flatnonzero(np.isnan(lanes[:, rate])).tolist()]
+
+
+def _untrained_neighbours(trained: np.ndarray, usable: np.ndarray, best: int) -> list[int]:
+    """The rates to train for a bracket of the best of the trained rates; none if it has one or cannot have one.
+
+    Between the best rate and a diverged neighbour the middle is trained. If one side has no rate left, the optimum can
+    still lie between the best rate and its other neighbour.
+    """
+    sides = [i for i in (best - 1, best + 1) if 0 <= i < len(trained)]
+    if len(sides) == 2 and usable[sides].all():
+        return []
+    middles = {i: int(trained[i] + trained[best] + (i > best)) // 2 for i in sides}
+    toward_divergence = [m for i, m in middles.items() if not usable[i] and m not in trained]
+    return toward_divergence or sorted(m for m in middles.values() if m not in trained)
+
+
+def bracketed_optima(
+    rates_by_width: Sequence[ArrayLike], losses_by_width: Sequence[ArrayLike], *, num_bootstrap: int = 2000
+) -> list[Optimum]:
+    """The optimum of every width from the lanes of the adaptive design, as `lvp.analysis.optima` of the trained rates.
+
+    Args:
+      rates_by_width: W lists of learning rates [R].
+      losses_by_width: W arrays [seeds, R] as in `next_lanes`.
+      num_bootstrap: number of simulated curves.
+    """
+    by_width = [trained_rates(*curve) for curve in zip(rates_by_width, losses_by_width, strict=True)]
+    rates, lanes = ([curve[i] for curve in by_width] for i in range(2))
+    return optima(rates, lanes, window=_WINDOW, num_bootstrap=num_bootstrap)
+
+
+def trained_rates(rates: ArrayLike, losses: ArrayLike) -> tuple[np.ndarray, np.ndarray]:
+    """The coarse rates and all other trained rates [K], and their losses [seeds, K]."""
+    rates, lanes = np.asarray(rates, float), as_lanes(losses)
+    kept = ~np.isnan(lanes).all(axis=0)
+    kept[coarse_rates(rates.size)] = True
+    return rates[kept], lanes[:, kept]
