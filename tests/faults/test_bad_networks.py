@@ -18,7 +18,7 @@ from tests.sweeps.running import ROOT, outcomes
 RUN = ("run", "width_vocab", "--tier", "smoke")
 OPTIONS = ("--threads", "1", "--checkpoint-seconds", "0.5", "--quiet")
 LANES = 6
-LONG = {"widths": "16", "steps": "10000"}  # a lane takes long enough to be hit by a fault
+LONG = {"widths": "16", "steps": "20000"}  # a lane takes long enough to be hit by a fault
 pytestmark = pytest.mark.slow
 
 
@@ -51,15 +51,18 @@ def start(command, cluster, out, machine):
     return command(*words, start=True, within=machine.within(ROOT), **LONG)
 
 
-def end(command, process, cluster, out, machine) -> None:
-    """Waits for the driver. Resumes a sweep whose driver has ended with one line."""
+def continues(process) -> bool:
+    """Waits for the driver. Returns whether it ended with one line, so that `resume` continues the sweep."""
     _, stderr = process.communicate(timeout=900)
-    if process.returncode != 0:
-        assert process.returncode == 1 and stderr.count("\n") == 1, stderr
-        words = ("resume", out, *OPTIONS, "--ray-address", cluster.address)
-        process = command(*words, start=True, within=machine.within(ROOT))
-        _, stderr = process.communicate(timeout=900)
-    assert process.returncode == 0 and not stderr, stderr
+    lines = {0: 0, 1: 1}  # of standard error, by exit code
+    assert lines.get(process.returncode) == stderr.count("\n"), stderr
+    return process.returncode == 1
+
+
+def resume(command, cluster, out, machine) -> None:
+    """Finishes the sweep with a driver on `machine`."""
+    words = ("resume", out, *OPTIONS, "--ray-address", cluster.address)
+    assert not continues(command(*words, start=True, within=machine.within(ROOT)))
 
 
 def cut(machine, seconds, watched) -> None:
@@ -73,7 +76,7 @@ def cut(machine, seconds, watched) -> None:
 
 def test_control_a_sweep_on_a_network_without_faults(undisturbed, command, made, tmp_path):
     (machines, cluster), out = made, tmp_path / "out"
-    end(command, start(command, cluster, out, machines.machines[0]), cluster, out, machines.machines[0])
+    assert not continues(start(command, cluster, out, machines.machines[0]))
     assert outcomes(out) == outcomes(undisturbed) and machines.lost == 0
     hosts = {json.loads(line)["host"] for line in (out / "trials.jsonl").read_text().splitlines()}
     assert hosts == {"first", "second"}
@@ -86,7 +89,7 @@ def test_control_a_sweep_on_a_network_without_faults(undisturbed, command, made,
         ("network loses 10 % of the packets", 0.1, 0.0),
         ("network delays packets by 200 ms", 0.0, 0.2),
     ],
-    ids=["1%", "10%", "200ms"],
+    ids=["loss-1", "loss-10", "delay-200"],
 )
 def test_a_bad_network_only_delays_a_sweep(undisturbed, command, made, tmp_path, fault, loss, delay):
     (machines, cluster), out = made, tmp_path / "out"
@@ -94,7 +97,8 @@ def test_a_bad_network_only_delays_a_sweep(undisturbed, command, made, tmp_path,
     worker.loss, worker.delay = loss, delay
     watched, process = Watched(out), start(command, cluster, out, head)
     until(lambda: at_work(out) == 2, process)
-    end(command, process, cluster, out, head)
+    if continues(process):
+        resume(command, cluster, out, head)
     assert (machines.lost > 0) == (loss > 0)
     watched.assert_whole(fault, 1, undisturbed, LANES)
 
@@ -106,5 +110,28 @@ def test_an_unreachable_machine_only_delays_a_sweep(undisturbed, command, made, 
     watched, process = Watched(out), start(command, cluster, out, head)
     until(lambda: at_work(out) == 2, process)
     cut(worker, seconds, watched)
-    end(command, process, cluster, out, head)
+    if continues(process):
+        resume(command, cluster, out, head)
     watched.assert_whole(f"machine unreachable for {seconds} s", 1, undisturbed, LANES)
+
+
+@pytest.mark.parametrize("killed", [False, True])
+def test_a_lost_head_ends_the_driver_with_one_line(undisturbed, command, made, tmp_path, killed):
+    """The driver is on the other machine. No connection is closed, because the head's machine sends nothing."""
+    (machines, cluster), out = made, tmp_path / "out"
+    head, worker = machines.machines
+    watched, process = Watched(out), start(command, cluster, out, worker)
+    until(lambda: at_work(out) == 2, process)
+    head.cut = True
+    if killed:
+        cluster.nodes[0].kill()
+    watched.look()
+    assert continues(process)
+    watched.look()
+    head.cut = False
+    if killed:
+        cluster.start_head()
+        cluster.add(*worker.within(cluster.cwd))
+    resume(command, cluster, out, head)
+    fault = "machine of the head loses power" if killed else "head unreachable until the driver ends"
+    watched.assert_whole(fault, 1, undisturbed, LANES)
