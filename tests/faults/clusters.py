@@ -1,4 +1,4 @@
-"""Starts Ray clusters of several nodes on one machine, and kills their nodes."""
+"""Starts Ray clusters of several nodes, on this machine or on machines of a network, and kills their nodes."""
 
 import contextlib
 import shutil
@@ -10,6 +10,8 @@ import time
 from pathlib import Path
 
 import psutil
+
+from tests.faults.network import Machine
 
 RAY = Path(sys.executable).with_name("ray")
 START = 120.0  # seconds that a node may need to start on a busy machine
@@ -55,20 +57,25 @@ class Node:
 
 
 class Cluster:
-    """A head and the nodes added to it, which end with the `with` block. A lost head can be started again."""
+    """A head and the nodes added to it, which end with the `with` block. A lost head can be started again.
 
-    def __init__(self, cwd: Path):
-        self.cwd, self.port, self.nodes = cwd, free_port(), []
+    machine: the head's machine in a network; None for this machine.
+    """
+
+    def __init__(self, cwd: Path, machine: Machine | None = None):
+        self.cwd, self.port, self.nodes, self.machine = cwd, free_port(), [], machine
         self.folders: list[Path] = []
 
     @property
     def address(self) -> str:
-        return f"127.0.0.1:{self.port}"
+        return f"{self.machine.address if self.machine else '127.0.0.1'}:{self.port}"
 
     def start_head(self) -> Node:
-        self.folders.append(Path(tempfile.mkdtemp(prefix="lvp-")))  # short: Unix sockets allow 107 bytes
+        # Short, because Unix sockets allow 107 bytes. Each machine of a network has its own /run.
+        folder = f"/run/lvp-{len(self.folders)}" if self.machine else tempfile.mkdtemp(prefix="lvp-")
+        self.folders.append(Path(folder))
         words = ["--head", f"--port={self.port}", f"--temp-dir={self.folders[-1]}", "--include-dashboard=false"]
-        return self._up(Node(words, self.cwd))
+        return self._up(Node(words, self.cwd, self.machine.within(self.cwd) if self.machine else ()))
 
     def add(self, *within: str) -> Node:
         return self._up(Node([f"--address={self.address}"], self.cwd, within))

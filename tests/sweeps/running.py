@@ -48,13 +48,13 @@ def _settings(words: tuple, settings: dict) -> dict:
 @pytest.fixture(scope="session")
 def command(cache):
     """command(*words) runs `python -m sweeps` and returns the completed process. With `start=True` it returns the
-    running process."""
+    running process. `within`: words before the command, for example `unshare`."""
 
-    def call(*words, start=False, **settings):
+    def call(*words, start=False, within=(), **settings):
         extra = [f"--set={k}={v}" for k, v in _settings(words, settings).items()]
         environment = os.environ | {"LVP_CACHE": str(cache), "JAX_PLATFORMS": "cpu"}
         process = subprocess.Popen(
-            [sys.executable, "-m", "sweeps", *map(str, words), *extra],
+            [*within, sys.executable, "-m", "sweeps", *map(str, words), *extra],
             cwd=ROOT,
             env=environment,
             stdout=subprocess.PIPE,

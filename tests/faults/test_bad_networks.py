@@ -1,0 +1,137 @@
+"""Ray clusters on networks that delay and lose packets, and whose machines or head are unreachable for some time.
+
+The sweep's directory remains readable on each machine. This is the harder case: an unreachable machine continues to
+write, while Ray may give its trial to another machine.
+"""
+
+import json
+import time
+
+import pytest
+
+from tests.faults import network
+from tests.faults.clusters import Cluster
+from tests.faults.network import Network
+from tests.faults.watching import Watched, at_work, until
+from tests.sweeps.running import ROOT, outcomes
+
+RUN = ("run", "width_vocab", "--tier", "smoke")
+OPTIONS = ("--threads", "1", "--checkpoint-seconds", "0.5", "--quiet")
+LANES = 6
+LONG = {"widths": "16", "steps": "20000"}  # a lane takes long enough to be hit by a fault
+pytestmark = pytest.mark.slow
+
+
+@pytest.fixture(scope="module")
+def undisturbed(command, tmp_path_factory):
+    """Returns the directory of the sweep without Ray and without faults."""
+    out = tmp_path_factory.mktemp("undisturbed") / "out"
+    done = command(*RUN, *OPTIONS, "--executor", "local", "--out", out, start=True, **LONG)
+    _, stderr = done.communicate(timeout=1200)
+    assert done.returncode == 0, stderr
+    return out
+
+
+@pytest.fixture
+def made(monkeypatch, tmp_path):
+    """Returns a network of two machines, and a cluster whose head is on the first."""
+    if reason := network.problem():
+        pytest.skip(reason)
+    monkeypatch.setenv("RAY_AUTH_MODE", "disabled")
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    with Network("first", "second") as machines, Cluster(elsewhere, machines.machines[0]) as cluster:
+        cluster.add(*machines.machines[1].within(elsewhere))
+        yield machines, cluster
+
+
+def start(command, cluster, out, machine):
+    """Starts the sweep with its driver on `machine`."""
+    words = (*RUN, *OPTIONS, "--ray-address", cluster.address, "--out", out)
+    return command(*words, start=True, within=machine.within(ROOT), **LONG)
+
+
+def continues(process) -> bool:
+    """Waits for the driver. Returns whether it ended with one line, so that `resume` continues the sweep."""
+    _, stderr = process.communicate(timeout=900)
+    lines = {0: 0, 1: 1}  # of standard error, by exit code
+    assert lines.get(process.returncode) == stderr.count("\n"), stderr
+    return process.returncode == 1
+
+
+def resume(command, cluster, out, machine) -> None:
+    """Finishes the sweep with a driver on `machine`."""
+    words = ("resume", out, *OPTIONS, "--ray-address", cluster.address)
+    assert not continues(command(*words, start=True, within=machine.within(ROOT)))
+
+
+def cut(machine, seconds, watched) -> None:
+    """Makes a machine unreachable, and looks at the records meanwhile."""
+    machine.cut, ending = True, time.monotonic() + seconds
+    while time.monotonic() < ending:
+        watched.look()
+        time.sleep(0.1)
+    machine.cut = False
+
+
+def test_control_a_sweep_on_a_network_without_faults(undisturbed, command, made, tmp_path):
+    (machines, cluster), out = made, tmp_path / "out"
+    assert not continues(start(command, cluster, out, machines.machines[0]))
+    assert outcomes(out) == outcomes(undisturbed) and machines.lost == 0
+    hosts = {json.loads(line)["host"] for line in (out / "trials.jsonl").read_text().splitlines()}
+    assert hosts == {"first", "second"}
+
+
+@pytest.mark.parametrize(
+    "fault, loss, delay",
+    [
+        ("network loses 1 % of the packets", 0.01, 0.0),
+        ("network loses 10 % of the packets", 0.1, 0.0),
+        ("network delays packets by 200 ms", 0.0, 0.2),
+    ],
+    ids=["loss-1", "loss-10", "delay-200"],
+)
+def test_a_bad_network_only_delays_a_sweep(undisturbed, command, made, tmp_path, fault, loss, delay):
+    (machines, cluster), out = made, tmp_path / "out"
+    head, worker = machines.machines
+    worker.loss, worker.delay = loss, delay
+    watched, process = Watched(out), start(command, cluster, out, head)
+    until(lambda: at_work(out) == 2, process)
+    if continues(process):
+        resume(command, cluster, out, head)
+    assert (machines.lost > 0) == (loss > 0)
+    watched.assert_whole(fault, 1, undisturbed, LANES)
+
+
+@pytest.mark.parametrize("seconds", [5, 30, 120])
+def test_an_unreachable_machine_only_delays_a_sweep(undisturbed, command, made, tmp_path, seconds):
+    (machines, cluster), out = made, tmp_path / "out"
+    head, worker = machines.machines
+    watched, process = Watched(out), start(command, cluster, out, head)
+    until(lambda: at_work(out) == 2, process)
+    cut(worker, seconds, watched)
+    if continues(process):
+        resume(command, cluster, out, head)
+    watched.assert_whole(f"machine unreachable for {seconds} s", 1, undisturbed, LANES)
+
+
+@pytest.mark.parametrize("killed", [False, True])
+def test_a_lost_head_ends_the_driver_with_one_line(undisturbed, command, made, tmp_path, killed):
+    """The driver is on the other machine. No connection is closed, because the head's machine sends nothing."""
+    (machines, cluster), out = made, tmp_path / "out"
+    head, worker = machines.machines
+    watched, process = Watched(out), start(command, cluster, out, worker)
+    until(lambda: at_work(out) == 2, process)
+    head.cut = True
+    if killed:
+        cluster.nodes[0].kill()
+    watched.look()
+    assert continues(process)
+    watched.look()
+    head.cut = False
+    if killed:
+        cluster.start_head()
+        cluster.add(*worker.within(cluster.cwd))
+    resume(command, cluster, out, head)
+    fault = "machine of the head loses power" if killed else "head unreachable until the driver ends"
+    watched.assert_whole(fault, 1, undisturbed, LANES)
