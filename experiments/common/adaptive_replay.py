@@ -52,7 +52,9 @@ def adaptive_table(results: Iterable[tuple[str, RateCurves]]) -> str:
         counts = [int((~np.isnan(lanes)).sum()) for lanes in kept]
         whole, part = sum(lanes.size for lanes in curves.losses), sum(counts)
         total, used = total + whole, used + part
-        ratios = [_log_width(b) / _log_width(a) for a, b in zip(grid, adaptive, strict=True) if a.resolved & b.resolved]
+        ratios = [
+            _log_width(b) / _log_width(a) for a, b in zip(grid, adaptive, strict=True) if a.resolved and b.resolved
+        ]
         row = [
             *(result, curves.name, f"{whole}", f"{part} ({part / whole:.0%})"),
             *(_slope_text(curves.widths, by_width) for by_width in (grid, adaptive)),

@@ -142,23 +142,28 @@ def parametrized(
     chosen = _table(rule, normalize=normalize, frequencies=frequencies, kappa=kappa, **shape)
     chosen = _with_rows(chosen, rows, declarations)
     factories = factories_of(factory, tuple(chosen), tuple(chosen))
-    of_rates = _rates_by_role(
-        factories, chosen, learning_rate, {} if rates is None else rates, peak_learning_rate, kwargs
-    )
+    of_rates = _rates_by_role(factories, chosen, learning_rate, rates, peak_learning_rate, kwargs)
     settings = _settings_by_role(factories, chosen, of_rates, weight_decay, decay)
     check = functools.partial(check_width, chosen=chosen)
     made = Parametrized(*partition(factories, settings, declarations=declarations, check=check, **kwargs))
-    made.table, made.settings, made.declarations = chosen, settings, declarations
-    made.options = {
-        role: {name: kwargs.get(name, _rates.default_of(factories[role], name)) for name in OPTIONS} for role in chosen
-    }
+    made.table, made.settings, made.options = chosen, settings, _options_by_role(factories, kwargs)
+    made.declarations = declarations
     return made
+
+
+def _options_by_role(factories: Mapping[str, Factory], kwargs: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
+    """Role → value of each parameter in `OPTIONS`."""
+    return {
+        role: {name: kwargs.get(name, _rates.default_of(factory, name)) for name in OPTIONS}
+        for role, factory in factories.items()
+    }
 
 
 def _rates_by_role(
     factories: Mapping[str, Factory], chosen: Table, learning_rate: Any, own: Any, peak: Any, kwargs: Mapping[str, Any]
 ) -> dict[str, tuple[Any, Any, Any]]:
     """Role → rate, multiplier and peak: η, c and max η, or the role's own rate, 1 and the rate's own peak."""
+    own = {} if own is None else own
     check_roles("rates", own, tuple(chosen))
     for role, factory in factories.items():
         if role not in own:

@@ -305,7 +305,8 @@ def report() -> dict[Path, str]:
         blocks["replay"] = replay_table(headline.table, headline.config)
         blocks["headline"] = front_page.headline(headline.table, headline.config, evidence[HEADLINE_EVIDENCE])
     blocks["token-rows"] = token_rows_table(readings)
-    blocks["adaptive"] = adaptive_table(curves)
+    if curves:
+        blocks["adaptive"] = adaptive_table(curves)
     blocks["status"] = front_page.status(shown)
     blocks["faults"] = _faults([_json(path) for path in sorted(COMMITTED.glob("faults/*.json"))])
     filled = {path: _fill(path.read_text(), blocks) for path in pages}
