@@ -158,7 +158,7 @@ for claim in records.claims():
 tx = optim.coupled_adam(learning_rate, weight_decay=0.1, couple=("output", "embedding"))
 params = {"embedding": {"embedding": meaning}, "head": {"kernel": head}}
 moments = jax.tree.map(jnp.shape, optax.tree_utils.tree_get(tx.init(params), "nu"))
-print("Adam's second moment has the parameters' shapes. Coupled Adam's, here:", moments)
+print("Adam's second moments have the parameters' shapes. The shapes of Coupled Adam's second moments:", moments)
 
 # %% [markdown]
 # `docs/embeddings.md` describes all measures of `lvp.measures`.
