@@ -125,7 +125,7 @@ def _coupled_adam(table, config: Config) -> Iterator[tuple[Question, Measurement
 
 
 def _direction(table, config: Config, context) -> Iterator[Claim]:
-    """Whether the mean moves along −h. The paper says so of single rows; of the mean it is our result."""
+    """Whether the mean moves along −h. The paper states this for single rows. For the mean it is our result."""
     for head in config.heads if "Adam" in config.arms else ():
         rows = tuned_lanes(table, config, "Adam", head)
         measured = f"measures.vocabulary.{HEAD_PATH[head]}.against_hidden" in table

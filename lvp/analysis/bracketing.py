@@ -15,10 +15,9 @@ from lvp.analysis.noise import as_lanes, two_way, usable_rates
 from lvp.analysis.quadratic_fit import fit_windows
 from lvp.errors import InputError
 
-LEAST_RATES = 5  # with fewer rates the coarse grid is no smaller
-_WINDOW = (
-    1  # trained rates on each side of the centre; coarse rates are two steps apart, as the ends of a grid's window
-)
+LEAST_RATES = 5  # with fewer rates a grid has hardly more lanes
+# Trained rates on each side of the centre. Coarse rates are two steps apart, so the window is as wide as a grid's.
+_WINDOW = 1
 
 
 def coarse_rates(num_rates: int) -> list[int]:

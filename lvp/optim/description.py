@@ -10,10 +10,8 @@ from lvp import roles
 from lvp.errors import InputError
 from lvp.optim import rates as _rates
 from lvp.optim.by_role import describe_tree
-from lvp.optim.parametrized import Parametrized, check_has_row, check_width
+from lvp.optim.parametrized import OPTIONS, Parametrized, check_has_row, check_width
 from lvp.parametrization import Table, aligned
-
-SYMBOLS = {"b1": "β₁", "b2": "β₂", "eps": "ε"}  # a factory's parameter → its column
 
 
 @dataclass(frozen=True)
@@ -33,9 +31,9 @@ class ParameterDescription:
     decay_per_step: float  # fraction by which the parameter shrinks per step
     update_multiplier: float | None  # factor on relative updates; None for other optimizers
     forward_multiplier: float = 1.0  # constant by which the model multiplies the parameter's output
-    b1: float | None = None  # β₁; None if the factory has no parameter `b1`, as also below
-    b2: float | None = None  # β₂
-    eps: float | None = None  # ε
+    b1: float | None = None  # β₁; None if the factory has no parameter `b1`
+    b2: float | None = None  # β₂, as b1
+    eps: float | None = None  # ε, as b1
 
 
 @dataclass(frozen=True)
@@ -50,7 +48,7 @@ class Description:
         multiplied = any(row.forward_multiplier != 1.0 for row in self.rows)
         shown = [
             (name, symbol)
-            for name, symbol in SYMBOLS.items()
+            for name, symbol in OPTIONS.items()
             if any(getattr(row, name) is not None for row in self.rows)
         ]
         head = ("parameter", "shape", "role", "fan-in", "init std", "learning rate")

@@ -59,7 +59,7 @@ from lvp.optim import rates as _rates
 from lvp.optim.by_role import Factory, check_roles, decay_of, decays_by_role, factories_of, partition
 from lvp.parametrization import RULES, Row, Rule, Table, table
 
-OPTIONS = ("b1", "b2", "eps")  # parameters of optax's Adam-like factories that `describe` shows
+OPTIONS = {"b1": "β₁", "b2": "β₂", "eps": "ε"}  # parameter of optax's Adam-like factories → its column in `describe`
 # Factories whose update is not of order one per coordinate, with the unit of their update.
 _OTHER_UNITS: dict[Callable, str] = {
     optax.sgd: "proportional to the gradient",

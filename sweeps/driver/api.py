@@ -62,7 +62,8 @@ def run(
         runs/EXPERIMENT-TIER-HASH in the working directory. If the directory holds the same sweep, the sweep continues.
       options: see `Options`. Its fields may also be given as keywords, for example `executor="local"`.
       dry_run: whether to print cells, lanes, tokens, FLOPs and expected hours, and to return None.
-      budget: the longest expected duration of the whole sweep, such as "2h"; None is any.
+      budget: the longest expected duration, such as "2h"; None: no limit. Lanes that depend on results count if the
+        experiment limits their number.
       quiet: whether to print nothing.
       watch: called in another thread with the table of finished lanes when it has grown, at most once per second. An
         exception in it is raised here after the sweep has ended.
@@ -113,8 +114,8 @@ def start(
     if loaded.follow_up is not None and loaded.limit is None:
         say("lanes that depend on these results are not in the forecast")
     elif (most := loaded.most_lanes(resolved)) > sum(len(c.lanes) for c in cells):
-        time_ = forecast.duration(longest.seconds)
-        say(f"with the lanes that depend on these results: at most {most} lanes and {time_}")
+        duration = forecast.duration(longest.seconds)
+        say(f"with the lanes that depend on these results: at most {most} lanes and {duration}")
     if budget is not None:
         forecast.check_budget(budget, longest)
     if out is not None:

@@ -15,6 +15,16 @@ from tests.faults.network import Machine
 
 RAY = Path(sys.executable).with_name("ray")
 START = 120.0  # seconds that a node may need to start on a busy machine
+RUN = ("run", "width_vocab", "--tier", "smoke")  # the sweep of the clusters' tests
+OPTIONS = ("--threads", "1", "--checkpoint-seconds", "0.5", "--quiet")
+
+
+def without_faults(command, out: Path, **settings: str) -> Path:
+    """Runs the sweep without Ray and without faults, and returns its directory."""
+    done = command(*RUN, *OPTIONS, "--executor", "local", "--out", out, start=True, **settings)
+    _, stderr = done.communicate(timeout=1200)
+    assert done.returncode == 0, stderr
+    return out
 
 
 def free_port() -> int:

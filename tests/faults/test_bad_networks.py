@@ -10,13 +10,11 @@ import time
 import pytest
 
 from tests.faults import network
-from tests.faults.clusters import Cluster
+from tests.faults.clusters import OPTIONS, RUN, Cluster, without_faults
 from tests.faults.network import Network
 from tests.faults.watching import Watched, at_work, until
 from tests.sweeps.running import ROOT, outcomes
 
-RUN = ("run", "width_vocab", "--tier", "smoke")
-OPTIONS = ("--threads", "1", "--checkpoint-seconds", "0.5", "--quiet")
 LANES = 6
 LONG = {"widths": "16", "steps": "20000"}  # a lane takes long enough to be hit by a fault
 pytestmark = pytest.mark.slow
@@ -25,11 +23,7 @@ pytestmark = pytest.mark.slow
 @pytest.fixture(scope="module")
 def undisturbed(command, tmp_path_factory):
     """Returns the directory of the sweep without Ray and without faults."""
-    out = tmp_path_factory.mktemp("undisturbed") / "out"
-    done = command(*RUN, *OPTIONS, "--executor", "local", "--out", out, start=True, **LONG)
-    _, stderr = done.communicate(timeout=1200)
-    assert done.returncode == 0, stderr
-    return out
+    return without_faults(command, tmp_path_factory.mktemp("undisturbed") / "out", **LONG)
 
 
 @pytest.fixture

@@ -12,11 +12,9 @@ import psutil
 import pytest
 
 from lvp.training import records
-from tests.faults.clusters import Node
+from tests.faults.clusters import OPTIONS, RUN, Node, without_faults
 from tests.faults.watching import Watched, at_work, until
 
-RUN = ("run", "width_vocab", "--tier", "smoke")
-OPTIONS = ("--threads", "1", "--checkpoint-seconds", "0.5", "--quiet")
 STEPS = {"steps": "40000"}  # a lane takes long enough to be hit by a fault
 KILLS = 5
 pytestmark = pytest.mark.slow
@@ -25,11 +23,7 @@ pytestmark = pytest.mark.slow
 @pytest.fixture(scope="module")
 def undisturbed(command, tmp_path_factory):
     """Returns the directory of the sweep of twelve lanes without faults."""
-    out = tmp_path_factory.mktemp("undisturbed") / "out"
-    done = command(*RUN, *OPTIONS, "--executor", "local", "--out", out, start=True, **STEPS)
-    _, stderr = done.communicate(timeout=1200)
-    assert done.returncode == 0, stderr
-    return out
+    return without_faults(command, tmp_path_factory.mktemp("undisturbed") / "out", **STEPS)
 
 
 def start(command, cluster, out, *words):

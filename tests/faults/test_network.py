@@ -33,7 +33,8 @@ def pair(possible):
 
 
 def exchange(pair, number: int = DATAGRAMS) -> set[int]:
-    """Sends datagrams from the left machine to the right, and returns the numbers of those that arrive."""
+    """Sends datagrams from the left machine to the right, and returns the numbers of the datagrams
+    that arrive."""
     left, right = pair.machines
     before, arrived, deadline = pair.lost, set(), time.monotonic() + 60
     with left.socket(socket.SOCK_DGRAM) as sender, right.socket(socket.SOCK_DGRAM) as receiver:
