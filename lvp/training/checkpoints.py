@@ -3,13 +3,18 @@
 Orbax writes a step atomically, but loads a flipped bit without an error. Every leaf therefore has a digest
 (`lvp.files.digests`), which is verified on load. A damaged step is logged and skipped. A sharded state is written by
 parts and can be read on any other mesh. Processes that share a state all call the same functions on a shared file
-system.
+system. Two workers may train the same lane into the same directory: each saves under a name of its own, and a complete
+save gets its step's name.
 """
 
 import errno
 import json
 import logging
+import os
+import re
 import shutil
+import socket
+import zlib
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
@@ -25,6 +30,7 @@ from lvp.parallel import processes
 log = logging.getLogger(__name__)
 KEEP = 2  # steps kept: the last one and a fallback
 _SEEN = 4 * KEEP  # steps of a directory that processes compare
+_WRITER = re.compile(r"\.(?P<host>\d+)-(?P<pid>\d+)")  # in the name of an unfinished save
 _METADATA = "_CHECKPOINT_METADATA"  # Orbax's file, which holds our `custom_metadata`
 _SHAPE: Shape = {"configuration": str, "digests": dict}  # of our metadata
 
@@ -33,9 +39,13 @@ def _path(directory: Path, step: int) -> Path:
     return Path(directory).absolute() / f"step_{step:09d}"
 
 
+def _this_process() -> tuple[int, int]:
+    return zlib.crc32(socket.gethostname().encode()), os.getpid()
+
+
 def steps(directory: Path) -> list[int]:
-    """The saved steps in `directory`, ascending; an empty list if it does not exist. Orbax renames a step that it has
-    saved, so an unfinished one has another name. Raises OSError if the directory cannot be read."""
+    """The saved steps in `directory`, ascending; an empty list if it does not exist. Unfinished saves have other names.
+    Raises OSError if the directory cannot be read."""
     return sorted(int(p.name[5:]) for p in _saves(directory) if p.name[5:].isdigit())
 
 
@@ -61,9 +71,33 @@ def _drop(paths: Iterable[Path]) -> None:
             shutil.rmtree(path, ignore_errors=True)
 
 
-def _drop_unfinished(directory: Path) -> None:
-    """Removes the directories of saves that Orbax did not finish."""
-    _drop(p for p in _saves(directory) if not p.name[5:].isdigit())
+def _drop_abandoned(directory: Path) -> None:
+    """Removes the unfinished saves of processes of this host that have ended. Another worker may be writing its own."""
+    for path in _saves(directory):
+        writer = _WRITER.search(path.name)
+        if writer and int(writer["host"]) == _this_process()[0] and not _is_running(int(writer["pid"])):
+            _drop([path])
+
+
+def _is_running(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:  # a process of another user
+        pass
+    return True
+
+
+def _commit(unfinished: Path, path: Path) -> None:
+    """Gives a complete save its step's name. Replaces an earlier save of the step."""
+    shutil.rmtree(path, ignore_errors=True)
+    try:
+        unfinished.rename(path)
+    except OSError:
+        if not path.exists():  # if it exists, another worker of the lane has just saved the same bits
+            raise
+        shutil.rmtree(unfinished, ignore_errors=True)
 
 
 def save(directory: Path, step: int, state: Any, configuration: str) -> None:
@@ -72,15 +106,22 @@ def save(directory: Path, step: int, state: Any, configuration: str) -> None:
     `configuration` is the hash of the lane's configuration; `load` refuses another hash. Raises OSError with path and
     size if the disk is full, and leaves no partial step.
     """
+    writer = _this_process()
+    if processes.shared(state):
+        writer = processes.gathered(writer)[0]  # all processes write to the directory of the first
+    path = _path(directory, step)
+    unfinished = path.with_name(f"{path.name}.{writer[0]}-{writer[1]}")
     metadata = {"configuration": configuration, "digests": digests.digests_of_tree(state)}
     try:
-        ocp.save(_path(directory, step), state, overwrite=True, custom_metadata=metadata)
+        ocp.save(unfinished, state, overwrite=True, custom_metadata=metadata)
     except Exception as error:  # Orbax passes on TensorStore's messages
         if "No space left on device" not in str(error) and "quota" not in str(error):
             raise
-        _drop_unfinished(directory)
+        _drop(p for p in _saves(directory) if p.name.startswith(unfinished.name))
         size = sum(x.nbytes for x in jax.tree.leaves(state))
-        raise no_space(errno.ENOSPC, size, _path(directory, step)) from None
+        raise no_space(errno.ENOSPC, size, path) from None
+    if jax.process_index() == 0:
+        _commit(unfinished, path)
     _drop(_path(directory, old) for old in [s for s in steps(directory) if s <= step][:-KEEP])
 
 
@@ -124,7 +165,7 @@ def latest(directories: Iterable[Path], shapes: Any, configurations: Iterable[st
     """
     directories, configurations = list(directories), list(configurations)
     for directory in directories:
-        _drop_unfinished(directory)
+        _drop_abandoned(directory)
     common = sorted(set.intersection(*(set(steps(d)) for d in directories)))
     if processes.shared(shapes):  # the first process decides: others may not see the last step yet
         last_steps = processes.gathered(([0] * _SEEN + [step + 1 for step in common])[-_SEEN:])

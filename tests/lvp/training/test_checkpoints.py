@@ -1,6 +1,9 @@
 """A checkpoint is restored bit for bit, or it is named and skipped."""
 
+import os
 import shutil
+import subprocess
+from pathlib import Path
 
 import jax
 import numpy as np
@@ -132,3 +135,42 @@ def test_an_unusable_last_step_is_skipped(tmp_path, caplog, last):
     step, (loaded,) = checkpoints.latest([tmp_path], SHAPES, [CONFIGURATION])
     assert step == 1 and digests.digests_of_tree(loaded) == digests.digests_of_tree(state(1))
     assert last == "empty" or "belongs to configuration " + "f" * 16 in caplog.text
+
+
+def unfinished_save(directory, pid):
+    """The directory of a save of step 3 that process `pid` did not complete."""
+    before = set(directory.iterdir())
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(os, "getpid", lambda: pid)
+        patch.setattr(checkpoints, "_commit", lambda *_: None)
+        checkpoints.save(directory, 3, state(3), CONFIGURATION)
+    (left,) = set(directory.iterdir()) - before
+    return left
+
+
+def test_two_workers_save_the_same_lane(tmp_path, monkeypatch):
+    """Both workers save step 3, and the other worker's rename comes between the two calls of this worker's."""
+    checkpoints.save(tmp_path, 2, state(2), CONFIGURATION)
+    other = unfinished_save(tmp_path, os.getppid())
+    assert checkpoints.latest([tmp_path], SHAPES, [CONFIGURATION])[0] == 2
+    renames = []
+
+    def rename(path, target):
+        os.rename(other, target)
+        renames.append(path)
+        os.rename(path, target)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Path, "rename", rename)
+        checkpoints.save(tmp_path, 3, state(3), CONFIGURATION)
+    assert renames and sorted(p.name for p in tmp_path.iterdir()) == ["step_000000002", "step_000000003"]
+    loaded = checkpoints.load(tmp_path, 3, SHAPES, CONFIGURATION)
+    assert digests.digests_of_tree(loaded) == digests.digests_of_tree(state(3))
+
+
+def test_only_unfinished_saves_of_ended_processes_are_removed(tmp_path):
+    with subprocess.Popen(["true"]) as ended:
+        pass
+    left, written = unfinished_save(tmp_path, ended.pid), unfinished_save(tmp_path, os.getppid())
+    assert checkpoints.latest([tmp_path], SHAPES, [CONFIGURATION]) is None
+    assert (left.exists(), written.exists()) == (False, True)
