@@ -137,10 +137,10 @@ class Bucket:
         except Exception as error:
             raise self._error(name, error) from None
 
-    def write(self, name: str, content: bytes | IO[bytes]) -> None:
-        """Writes an object, whether or not it exists. A large file is sent in parts."""
+    def write(self, name: str, content: bytes | IO[bytes]) -> Version:
+        """Writes an object, whether or not it exists, and returns its version. A large file is sent in parts."""
         try:
-            self.store.put(name, content)
+            return _version(self.store.put(name, content))
         except Exception as error:
             raise self._error(name, error) from None
 

@@ -166,19 +166,11 @@ def resume(out: str | Path, *, options: Options = DEFAULTS, quiet: bool = False)
 
 
 def _resume(out: Path, options: Options, quiet: bool):
-    (manifest, _), place = Manifest.recover(out), working_copy.location(out)
-    datasets = {entry.label: _dataset(entry.cell) for entry in manifest.cells}
-    for entry in (e for e in manifest.cells if e.dataset is not None):
-        task, dataset = task_for(entry.cell), datasets[entry.label]
-        for name, fingerprint in task.fingerprints(entry.dataset).items():
-            if task.fingerprints(dataset)[name] != fingerprint:
-                changed = f"{name} of {dataset.spec} changed since the sweep in {place} began"
-                raise InputError(f"{changed}; restore it, or start a new sweep")
-    places: dict[str, dict[str, Any] | None] = {label: d and d.to_dict() for label, d in datasets.items()}
-    say = _printer(quiet)
+    manifest, _ = Manifest.recover(out)
+    datasets, say = manifest.prepared(), _printer(quiet)
     with _driving(manifest.out, options, say):
         manifest, problem = Manifest.recover(manifest.out)  # another driver may have written it before the lock
-        return _continue(_begun(manifest, problem, say, datasets=places), options, quiet)
+        return _continue(_begun(manifest, problem, say, datasets=datasets), options, quiet)
 
 
 def _begun(manifest: Manifest, problem: str | None, say, **places: Any) -> Manifest:
@@ -233,10 +225,10 @@ def _check_place(out: str | Path, options: Options, new: bool = True) -> None:
             _check_directory(Path(out))
         return
     buckets.split(str(out))
-    if options.ray_address:
+    if options.hosts > 1:
         raise InputError(
-            f"{out} with --ray-address: workers on other machines do not use buckets yet; omit --ray-address, or name "
-            "a directory that all machines share"
+            f"{out} with --hosts {options.hosts}: workers that share a mesh need a directory that all machines share; "
+            "name it as --out, or use one host"
         )
 
 
@@ -402,6 +394,7 @@ def _work(manifest: Manifest, options: Options, quiet: bool, say) -> tuple[Manif
     manifest, present = _in_its_environment(manifest, options, say)
     session = json.dumps({"time": time.time(), "host": socket.gethostname()}) + "\n"
     write_whole(manifest.session_path, session)
+    working_copy.push(manifest.out)  # workers of other machines compare it
     try:
         with DirectoryWatch(manifest, session):
             return _work_in_session(manifest, session, present, options, quiet, say)
@@ -427,10 +420,11 @@ def _work_in_session(
         checkpoint_seconds=options.checkpoint_seconds,
         environment=present,
         session=session,
+        bucket=str(manifest.location) if options.ray_address and working_copy.get(manifest.out) else None,
     )
     executor = _executor(manifest.out, options, settings, say)
     try:
-        executor.check_file_system(manifest)
+        executor.check_machines(manifest)
         manifest = _packed(manifest, executor, options, settings, say)
         manifest.make_lane_directories()
         failures = _execute(manifest, executor, settings, options.track, quiet, say)
@@ -513,6 +507,7 @@ def _execute(manifest: Manifest, executor, settings: Settings, tracker: str | No
         say(unpinned)
     todo = trials(manifest, packing["lanes_per_program"], packing["workers"], manifest.finished())
     manifest.leave_path.unlink(missing_ok=True)  # a killed driver may have left it
+    working_copy.push(manifest.out)
     lock, failures = threading.Lock(), {}
 
     def on_done(report):
@@ -534,6 +529,7 @@ def _execute(manifest: Manifest, executor, settings: Settings, tracker: str | No
 
     with Progress(manifest, quiet), tracking.following(manifest, tracker):
         executor.run(todo, settings, packing["workers"], on_done, on_failed)
+        manifest.fetch_records(lane for trial in todo for lane in trial["lanes"])
     finished = manifest.finished()
     unrecorded = {id: reason for id, (lanes, reason) in failures.items() if not finished.issuperset(lanes)}
     for reason in sorted({reason for id, (_, reason) in failures.items() if id not in unrecorded}):

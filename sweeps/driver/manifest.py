@@ -42,7 +42,7 @@ from experiments.common import user_experiments
 from experiments.common.experiment import Calculation, CellLanes, Experiment
 from lvp.data import Dataset, Images
 from lvp.errors import InputError
-from lvp.files import ABSENT, listed, write_whole
+from lvp.files import ABSENT, cache_dir, listed, write_whole
 from lvp.files.schema import Shape, fits
 from lvp.training import Cell, ImageCell, ImageLane, Lane, records
 from sweeps.driver import working_copy
@@ -206,6 +206,25 @@ class Manifest:
         hashes = map(records.config_hash, lane_configs(cell, lanes, dataset))
         return Entry(label, cell, dataset, dict(zip(hashes, lanes, strict=True)))
 
+    def prepared(self) -> dict[str, dict[str, Any] | None]:
+        """Prepares the data of all cells on this machine and returns the present `datasets`.
+
+        Raises:
+          InputError: a corpus, tokenizer or image set differs from that of the sweep's start, or cannot be used.
+        """
+        datasets: dict[str, dict[str, Any] | None] = {}
+        for entry in self.cells:
+            task = task_for(entry.cell)
+            dataset = task.prepare(cache_dir() / "data")
+            if entry.dataset is not None:
+                present = task.fingerprints(dataset)
+                for name, fingerprint in task.fingerprints(entry.dataset).items():
+                    if present[name] != fingerprint:
+                        changed = f"{name} of {dataset.spec} changed since the sweep in {self.location} began"
+                        raise InputError(f"{changed}; restore it, or start a new sweep")
+            datasets[entry.label] = dataset and dataset.to_dict()
+        return datasets
+
     @property
     def location(self) -> Path | str:
         """The sweep's directory, or its address in a bucket, for messages."""
@@ -221,9 +240,12 @@ class Manifest:
     def checkpoint_path(self, lane: str) -> Path:
         return self.out / "checkpoints" / lane
 
-    def reached(self, lanes: Iterable[str]) -> set[Path]:
-        """The paths of the lanes' records and complete checkpoints. The set changes when a lane makes progress."""
+    def reached(self, lanes: Iterable[str]) -> set[Any]:
+        """The lanes' records and complete checkpoints, as paths or names of objects. The set changes when a lane makes
+        progress."""
         lanes = list(lanes)
+        if copy := working_copy.get(self.out):
+            return copy.saved_steps(lanes) | {h for h in lanes if self.record_path(h).exists()}
         steps = (step for h in lanes for step in listed(self.checkpoint_path(h)))
         whole = {step for step in steps if step.name.removeprefix("step_").isdigit()}
         return whole | {path for h in lanes if (path := self.record_path(h)).exists()}

@@ -1,10 +1,12 @@
 """The working copy of a sweep whose directory is in a bucket.
 
 The bucket holds the sweep. Each command works in a temporary directory with a copy of its files, so that all other code
-uses a local directory. Which process writes which objects:
+uses a local directory. Workers use the driver's copy; workers of other machines have their own
+(`sweeps.worker.joined_copy`). Which process writes which objects:
 
     records/HASH.jsonl          the worker, before the local file, and only if the object does not exist
     checkpoints/HASH/STEP.tar   the worker, after each save; one object is one step, so it is whole or absent
+    progress/*, curves/*        the driver, or a worker with its own copy
     .lease                      the driver (`sweeps.driver.lease`)
     all other files             the driver, when they have changed: manifest.json only over the version that it has read
 """
@@ -16,7 +18,7 @@ import shutil
 import tarfile
 import tempfile
 import threading
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from functools import cache
 from pathlib import Path
@@ -26,7 +28,7 @@ from lvp.files import ABSENT, listed, write_whole
 from lvp.files.buckets import Bucket, BucketError, Object, Version, is_address
 
 log = logging.getLogger(__name__)
-_PREFIX = "lvp-bucket-"  # of the names of working copies
+PREFIX = "lvp-bucket-"  # of the names of working copies
 _MARK = ".bucket"  # file of a working copy that holds the address
 _MANIFEST = "manifest.json"
 # Files that are read by their names, because a listing may be stale.
@@ -39,9 +41,11 @@ _NAMED = (
     "sessions.jsonl",
     "trials.jsonl",
     "failures.jsonl",
+    "leave",
 )
 _FOLDERS = ("records/", "progress/", "curves/")  # folders whose files are read
-_OTHERS = ("records", "checkpoints")  # folders that the driver does not upload
+_OF_WORKERS = ("records/", "checkpoints/")  # folders that only workers upload
+LIVE = ("progress/", "curves/")  # folders that a worker with its own copy uploads
 
 
 class WorkingCopy:
@@ -65,10 +69,36 @@ class WorkingCopy:
     def pull(self) -> None:
         """Downloads manifest, logs, progress and records that have changed."""
         self.names = {entry.name for entry in self.bucket.listed()}
-        entries = [entry for folder in _FOLDERS for entry in self.bucket.listed(folder)]
-        new = [e.name for e in entries if not e.name.endswith("/") and self._versions.get(e.name) != e.version]
-        with self._lock, ThreadPoolExecutor(16) as pool:
-            for name, answer in zip([*_NAMED, *new], pool.map(self.bucket.read, [*_NAMED, *new]), strict=True):
+        with self._lock:
+            self._download(_NAMED)
+        self.pull_workers()
+
+    def pull_workers(self) -> None:
+        """Downloads the records, progress and curves that other machines have written, and removes the progress files
+        that they have removed."""
+        with self._lock:
+            entries = {e.name: e for f in _FOLDERS for e in self.bucket.listed(f) if not e.name.endswith("/")}
+            # A record does not change, and a worker that shares this copy may have written it.
+            self._download(
+                [
+                    name
+                    for name, entry in entries.items()
+                    if _tag(self._versions.get(name)) != _tag(entry.version)
+                    and not (name.startswith("records/") and (self.out / name).exists())
+                ]
+            )
+            for name in [n for n in self._versions if n.startswith("progress/") and n not in entries]:
+                self._store(name, None)
+
+    def follow(self) -> None:
+        """Downloads the driver's session and its request to leave. Uploads changed progress and curves."""
+        with self._lock:
+            self._download(["session.json", "leave"])
+            self._push(LIVE)
+
+    def _download(self, names: Collection[str]) -> None:
+        with ThreadPoolExecutor(16) as pool:
+            for name, answer in zip(names, pool.map(self.bucket.read, names), strict=True):
                 self._store(name, answer)
 
     def _store(self, name: str, answer: tuple[bytes, Object] | None) -> None:
@@ -77,8 +107,11 @@ class WorkingCopy:
         if answer is None:
             path.unlink(missing_ok=True)
             self._versions.pop(name, None)
+            self._stamps.pop(name, None)
             return
         content, entry = answer
+        if entry.version == self._versions.get(name) and path.exists():
+            return
         path.parent.mkdir(exist_ok=True)
         write_whole(path, content)
         os.utime(path, (entry.modified, entry.modified))
@@ -93,32 +126,39 @@ class WorkingCopy:
         with self._lock:
             if self.problem:
                 raise RuntimeError(self.problem)
-            present = {}
-            for path in sorted(self.out.rglob("*")):
-                below = path.relative_to(self.out)
-                with contextlib.suppress(FileNotFoundError):  # temporary and progress files come and go
-                    if path.is_file() and not any(p[0] == "." for p in below.parts) and below.parts[0] not in _OTHERS:
-                        present[str(below)] = _stamp(path)
-            for name, stamp in present.items():
-                if self._stamps.get(name) != stamp:
-                    with contextlib.suppress(FileNotFoundError):
-                        self._upload(name, (self.out / name).read_bytes())
-                        self._stamps[name] = stamp
-            removed = [
-                n for n in self._stamps if n not in present and not n.startswith(tuple(f"{o}/" for o in _OTHERS))
-            ]
-            self.bucket.delete(removed)
-            for name in removed:
-                del self._stamps[name]
+            self._push()
 
-    def _upload(self, name: str, content: bytes) -> None:
+    def _push(self, folders: tuple[str, ...] = ()) -> None:
+        """Uploads the changed files in `folders`; by default, all files but those that only workers upload."""
+
+        def ours(name: str) -> bool:
+            return name.startswith(folders) if folders else not name.startswith(_OF_WORKERS)
+
+        present = {}
+        for path in sorted(self.out.rglob("*")):
+            below = path.relative_to(self.out)
+            with contextlib.suppress(FileNotFoundError):  # temporary and progress files come and go
+                if path.is_file() and not any(p[0] == "." for p in below.parts) and ours(str(below)):
+                    present[str(below)] = _stamp(path)
+        for name, stamp in present.items():
+            if self._stamps.get(name) != stamp:
+                with contextlib.suppress(FileNotFoundError):
+                    self._versions[name] = self._upload(name, (self.out / name).read_bytes())
+                    self._stamps[name] = stamp
+        removed = [name for name in self._stamps if name not in present and ours(name)]
+        self.bucket.delete(removed)
+        for name in removed:
+            del self._stamps[name]
+            self._versions.pop(name, None)
+
+    def _upload(self, name: str, content: bytes) -> Version:
         if name != _MANIFEST:
             return self.bucket.write(name, content)
         before = self._versions.get(name)
         after = self.bucket.create(name, content) if before is None else self.bucket.replace(name, content, before)
         if after is None:
             raise RuntimeError(f"{self.bucket.address} was changed by another driver: this driver stops")
-        self._versions[name] = after
+        return after
 
     # Records
 
@@ -145,7 +185,8 @@ class WorkingCopy:
     # Checkpoints
 
     def save_checkpoints(self, folder: Path) -> None:
-        """Uploads the new steps in a lane's directory of checkpoints. Then deletes the objects of all other steps."""
+        """Uploads the new steps in a lane's directory of checkpoints. Then deletes the objects of earlier steps. Later
+        steps remain, because another worker may train the same lane."""
         prefix = f"checkpoints/{folder.name}/"
         steps = {f"{prefix}{path.name}.tar": path for path in _steps(folder)}
         for name, path in steps.items():
@@ -157,7 +198,14 @@ class WorkingCopy:
                 file.seek(0)
                 self.bucket.write(name, file)
             self._stamps[name] = stamp
-        self.bucket.delete(e.name for e in self.bucket.listed(prefix) if e.name not in steps)
+        last = max(steps, default="")
+        self.bucket.delete(e.name for e in self.bucket.listed(prefix) if e.name not in steps and e.name < last)
+
+    def saved_steps(self, lanes: Iterable[str]) -> set[str]:
+        """The names of the checkpoints of the lanes."""
+        with ThreadPoolExecutor(16) as pool:
+            listings = pool.map(self.bucket.listed, (f"checkpoints/{lane}/" for lane in lanes))
+            return {entry.name for entries in listings for entry in entries}
 
     def fetch_checkpoints(self, folder: Path) -> None:
         """Downloads the steps that a lane's directory of checkpoints lacks. A damaged object is logged and skipped."""
@@ -196,10 +244,15 @@ def _stamp(path: Path) -> tuple[int, int]:
     return state.st_mtime_ns, state.st_size
 
 
+def _tag(version: Version | None) -> str | None:
+    """The ETag of a version. Listings give no generations."""
+    return version.get("e_tag") if version else None
+
+
 @cache
 def get(out: Path) -> WorkingCopy | None:
     """The working copy in a local directory, the same object for the whole process; None for an ordinary directory."""
-    if not out.name.startswith(_PREFIX):  # other directories may be untrusted: their files must not name a bucket
+    if not out.name.startswith(PREFIX):  # other directories may be untrusted: their files must not name a bucket
         return None
     try:
         address = (out / _MARK).read_text()
@@ -223,17 +276,22 @@ def opened(out: str | Path) -> Iterator[Path]:
     if not is_address(out):
         yield Path(out)
         return
-    bucket = Bucket(str(out))
-    folder = Path(tempfile.mkdtemp(prefix=_PREFIX))
+    folder = Path(tempfile.mkdtemp(prefix=PREFIX))
     try:
-        (folder / _MARK).write_text(bucket.address)
-        copy = get(folder)
-        assert copy is not None  # the mark was written
-        with refusals():
-            copy.pull()
+        fill(folder, str(out))
         yield folder
     finally:
         shutil.rmtree(folder, ignore_errors=True)
+
+
+def fill(folder: Path, address: str) -> WorkingCopy:
+    """Makes an empty directory a working copy of an address. Raises InputError as `opened` does."""
+    (folder / _MARK).write_text(Bucket(address).address)
+    copy = get(folder)
+    assert copy is not None  # the mark was written
+    with refusals():
+        copy.pull()
+    return copy
 
 
 @contextlib.contextmanager

@@ -13,7 +13,7 @@ from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from lvp.errors import InputError
 from sweeps.driver.manifest import resume_command
-from sweeps.executors.file_system_check import FileSystemCheck
+from sweeps.executors.machine_check import MachineCheck
 from sweeps.worker.stop import Reason, end
 
 PATIENCE = 30.0  # seconds without an answer after which the driver ends; Ray would end it after 60
@@ -28,12 +28,12 @@ class Refused(RuntimeError):
         self.node = node
 
 
-def checked(check: FileSystemCheck) -> tuple[str, str | None]:
+def checked(check: MachineCheck) -> tuple[str, str | None]:
     """This machine's name in Ray, and its problem with the sweep's files or None."""
     return ray.get_runtime_context().get_node_id(), check.problem()
 
 
-def check_machines(check: FileSystemCheck, nodes: Sequence[Mapping]) -> None:
+def check_machines(check: MachineCheck, nodes: Sequence[Mapping]) -> None:
     """Raises InputError if some of the machines (entries of `ray.nodes()`) cannot run trials of the sweep. The message
     describes the first problem."""
     strategies = [NodeAffinitySchedulingStrategy(node["NodeID"], soft=False) for node in nodes]

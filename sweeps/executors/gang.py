@@ -10,7 +10,7 @@ from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
 from lvp.files import write_whole
 from sweeps.executors.cluster import Refused, checked
-from sweeps.executors.file_system_check import FileSystemCheck
+from sweeps.executors.machine_check import MachineCheck
 from sweeps.worker.stop import Reason, end
 from sweeps.worker.worker import Settings, Worker, one_line
 
@@ -26,7 +26,7 @@ class Gang:
     tested on CPU processes only.
     """
 
-    def __init__(self, check: FileSystemCheck, settings: Settings, resources: dict[str, float]):
+    def __init__(self, check: MachineCheck, settings: Settings, resources: dict[str, float]):
         out, self.check = str(check.out), check
         self._refuse_problems(checked(check), *ray.get([self._checked(i) for i in range(1, settings.hosts)]))
         self.worker, self.broken = Worker(out, settings), False
@@ -62,7 +62,8 @@ class Gang:
         """Does what `Worker.run_trial` does. Raises Refused if this machine no longer sees the sweep's files."""
         if self.broken:
             end(Reason.GANG_BROKEN)
-        self._refuse_problems(checked(self.check))
+        if self.check.bucket is None:  # a worker with its own copy reads the bucket again and again
+            self._refuse_problems(checked(self.check))
         if not self.others:
             return self.worker.run_trial(trial)
         # All workers must train the same lanes, and records appear during training.

@@ -221,7 +221,7 @@ class LocalExecutor:
         for worker in workers:
             worker.end()
 
-    def check_file_system(self, manifest: Manifest) -> None:
+    def check_machines(self, manifest: Manifest) -> None:
         pass  # the workers run on the driver's machine
 
     def machines(self) -> int:

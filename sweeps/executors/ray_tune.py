@@ -10,6 +10,7 @@ import os
 import shutil
 import signal
 import tempfile
+import threading
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import asdict
@@ -23,14 +24,18 @@ from ray._private import ray_constants
 import experiments
 import lvp
 from lvp.errors import InputError
+from lvp.files.buckets import BucketError
 from lvp.files.private import private_directory
 from lvp.parallel.hardware import cores
+from sweeps.driver import working_copy
+from sweeps.driver.background import background
 from sweeps.driver.manifest import NAME, Manifest
 from sweeps.executors import cluster
 from sweeps.executors.cluster import Refused
-from sweeps.executors.file_system_check import FileSystemCheck
 from sweeps.executors.gang import Gang, as_options, why_path
 from sweeps.executors.local import GRACE, ROOT
+from sweeps.executors.machine_check import MachineCheck
+from sweeps.worker.joined_copy import INTERVAL
 from sweeps.worker.stop import Reason, Stop
 from sweeps.worker.worker import RETRIES, Settings, Worker, is_full, one_line
 
@@ -43,7 +48,7 @@ class TuneTrial(tune.Trainable):
         self.refused: Refused | None = None
         self.trial_to_run = config["trial"]
         try:
-            self.gang = Gang(config["file_system_check"], Settings(**config["settings"]), config["resources"])
+            self.gang = Gang(config["machine_check"], Settings(**config["settings"]), config["resources"])
         except Refused as error:  # if raised here, Tune would retry on the same machine
             self.refused = error
 
@@ -129,20 +134,22 @@ class RayExecutor:
         if stop is not None:  # Ray's handler would end this process immediately
             signal.signal(signal.SIGTERM, stop)
         self.cluster = address is not None
-        # All machines of a cluster must see Tune's files. On one machine they are not in `out`, because Tune would make
-        # that directory again after it was moved.
-        self.storage = out / "ray" if address else Path(tempfile.mkdtemp(prefix="lvp-tune-"))
-        self.file_system_check: FileSystemCheck | None = None
+        # Workers of another machine use the bucket, and this process the copy of their files.
+        self.copy = working_copy.get(out) if self.cluster else None
+        # Tune's files are in `out` only if machines share it: after `out` was moved, Tune would make it again.
+        shared = self.cluster and self.copy is None
+        self.storage = out / "ray" if shared else Path(tempfile.mkdtemp(prefix="lvp-tune-"))
+        self.machine_check: MachineCheck | None = None
         self.watch = cluster.Watch(out, address)
         self.watch.start()
 
-    def check_file_system(self, manifest: Manifest) -> None:
+    def check_machines(self, manifest: Manifest) -> None:
         """Raises InputError if a machine of the cluster does not see the same sweep files as the driver."""
-        self.file_system_check = FileSystemCheck.for_manifest(manifest)
+        self.machine_check = MachineCheck.for_manifest(manifest)
         if self.cluster:
             kind, _ = self._of_machines(Settings())
             nodes = [n for n in ray.nodes() if n["Alive"] and n["Resources"].get(kind)]
-            cluster.check_machines(self.file_system_check, nodes)
+            cluster.check_machines(self.machine_check, nodes)
 
     def _of_machines(self, settings: Settings, refusing: Collection[str] = ()) -> tuple[str, list[float]]:
         """The resource that workers use, and its amount on each machine that has it. Skips the machines `refusing`."""
@@ -205,6 +212,19 @@ class RayExecutor:
         Tune retries a trial if its worker dies. If the retries are used up but the trial made progress, it runs again.
         A machine that does not see the sweep's files refuses trials; other machines run these trials at the end.
         """
+        with background(self._follow) if self.copy else contextlib.nullcontext():
+            self._run(trials, settings, workers, on_done, on_failed)
+
+    def _follow(self, ended: threading.Event) -> None:
+        """Downloads the progress and the records of other machines."""
+        assert self.copy is not None
+        while not ended.wait(INTERVAL):
+            try:
+                self.copy.pull_workers()
+            except BucketError as error:
+                logging.warning("%s; the download is tried again", error)
+
+    def _run(self, trials: list[dict], settings: Settings, workers: int, on_done, on_failed) -> None:
         refusing: set[str] = set()
         manifest = Manifest.read(self.out)
         while trials:
@@ -230,7 +250,7 @@ class RayExecutor:
     ) -> list[tuple[dict, str]]:
         """Runs the trials under Tune. Returns the trials whose retries were used up, with the reasons."""
         started = time.time()
-        assert self.file_system_check is not None  # set by `check_file_system`
+        assert self.machine_check is not None  # set by `check_machines`
         resources = self._resources(settings)
         strategy = "PACK" if settings.hosts == 1 else "STRICT_SPREAD"
         selector = {"ray.io/node-id": f"!in({','.join(sorted(refusing))})"} if refusing else {}
@@ -240,7 +260,7 @@ class RayExecutor:
         tuner = tune.Tuner(
             tune.with_resources(TuneTrial, bundles),
             param_space={
-                "file_system_check": self.file_system_check,
+                "machine_check": self.machine_check,
                 "settings": asdict(settings),
                 "resources": resources,
                 "trial": tune.grid_search(trials),
@@ -287,6 +307,7 @@ class RayExecutor:
         manifest, deadline = Manifest.read(self.out), time.monotonic() + GRACE
         manifest.leave_path.touch()
         try:
+            self._push()
             while time.monotonic() < deadline or manifest.saving(started):
                 finished = manifest.finished()  # a worker that finishes its lanes saves no checkpoint
                 unsaved = (p for p in manifest.read_progress() if p["time"] > started)
@@ -295,11 +316,20 @@ class RayExecutor:
                 time.sleep(0.2)
         finally:  # also after a second interrupt
             manifest.leave_path.unlink(missing_ok=True)
+            self._push()
+
+    def _push(self) -> None:
+        """Uploads the file `leave`, or deletes its object. After an error, workers end without a last save."""
+        if self.copy:
+            try:
+                self.copy.push()
+            except (BucketError, RuntimeError) as error:
+                logging.warning("%s", error)
 
     def close(self) -> None:
         ray.shutdown()
         self.watch.close()
-        if not self.cluster:
+        if self.storage.parent != self.out:
             shutil.rmtree(self.storage, ignore_errors=True)
 
 

@@ -4,6 +4,7 @@ A worker gets the sweep's directory and reads everything else from the manifest.
 progress. `sweeps.worker.stop` lists the reasons why a worker stops.
 """
 
+import contextlib
 import json
 import logging
 import os
@@ -14,7 +15,7 @@ import sys
 import threading
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +23,8 @@ import jax
 import numpy as np
 
 from lvp import training
-from lvp.files import FULL, explained
+from lvp.files import FULL, cache_dir, explained
+from lvp.files.buckets import BucketError
 from lvp.parallel import processes, sharding
 from lvp.parallel.hardware import accelerator, cores, peak_memory
 from lvp.training import records
@@ -31,6 +33,7 @@ from sweeps.driver.manifest import Manifest
 from sweeps.worker import environment
 from sweeps.worker.cpu_affinity import claim_cores
 from sweeps.worker.curves import Curves
+from sweeps.worker.joined_copy import joined
 from sweeps.worker.pack import Pack
 from sweeps.worker.stop import Reason, Stop, end, lost
 from sweeps.worker.tasks import task_for
@@ -52,6 +55,7 @@ class Settings:
     mesh: dict[str, int] | None = None  # sizes of the mesh that trains a lane; None is one device
     hosts: int = 1  # machines that share the mesh, with one worker each
     session: str | None = None  # the driver's session.json; None in the driver's process
+    bucket: str | None = None  # the sweep's address, if workers of other machines use a bucket
 
     def variables(self) -> dict[str, str]:
         """Environment variables that must be set before the process starts."""
@@ -63,7 +67,8 @@ class Worker:
     """Runs trials of one sweep. A process has at most one worker, because it claims cores and configures JAX."""
 
     def __init__(self, out: str | Path, settings: Settings):
-        self.out, self.settings = Path(out), settings
+        self.out, self.settings = joined(Path(out), settings.bucket, settings.session), settings
+        self.joined = self.out != Path(out)
         if settings.pin:  # must precede JAX's backend, which counts cores and reads XLA_FLAGS
             claim_cores(settings.threads)
             # XLA splits sums by its number of threads, which must not depend on the claimed cores.
@@ -72,7 +77,8 @@ class Worker:
                 os.environ["XLA_FLAGS"] = f"{os.environ.get('XLA_FLAGS', '')} {CPU_FLAGS}".strip()
 
         if settings.compile_cache:
-            jax.config.update("jax_compilation_cache_dir", settings.compile_cache)
+            programs = str(cache_dir() / "xla") if self.joined else settings.compile_cache
+            jax.config.update("jax_compilation_cache_dir", programs)
             jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.0)
             jax.config.update("jax_persistent_cache_min_entry_size_bytes", -1)
         self.counts = {"compilations": 0, "cache_hits": 0}
@@ -80,6 +86,7 @@ class Worker:
         jax.monitoring.register_event_listener(self._on_event)
         self._programs: dict[tuple, Any] = {}
         self._data: dict[str, Any] = {}
+        self._datasets: dict[str, dict[str, Any] | None] = {}  # of the manifest, on this machine; empty if not `joined`
         self.stop, self.training = Stop(), False
 
     def _on_duration(self, event: str, duration_secs: float, **_: Any) -> None:
@@ -127,6 +134,21 @@ class Worker:
         if self.settings.environment and (parts := environment.differences(self.settings.environment, present)):
             raise RuntimeError(f"the environment of {socket.gethostname()} is not the driver's: {', '.join(parts)}")
 
+    def _manifest(self) -> Manifest:
+        """The present manifest, with the data of this machine."""
+        if not self.joined:
+            return Manifest.read(self.out)
+        working_copy.pull(self.out)
+        manifest = Manifest.read(self.out)
+        self._datasets = self._datasets or manifest.prepared()
+        return replace(manifest, datasets=self._datasets)
+
+    def _drop_progress(self, manifest: Manifest) -> None:
+        manifest.drop_progress()
+        if self.joined and (copy := working_copy.get(self.out)):
+            with contextlib.suppress(BucketError):  # the driver then waits for its time limit
+                copy.follow()
+
     def _leads(self) -> bool:
         """Whether this worker writes records and progress. In a mesh of workers only host 0 writes."""
         return self.settings.hosts == 1 or jax.process_index() == 0
@@ -163,7 +185,7 @@ class Worker:
 
     def unfinished(self, lanes: list[str]) -> list[str]:
         """The lanes without a record."""
-        manifest = Manifest.read(self.out)
+        manifest = self._manifest()
         return [h for h in lanes if not manifest.record_path(h).exists()]
 
     def run_trial(self, trial: dict) -> dict:
@@ -174,7 +196,7 @@ class Worker:
 
     def _run_trial(self, trial: dict) -> dict:
         self._check_environment()
-        manifest = Manifest.read(self.out)
+        manifest = self._manifest()
         before, started, training_seconds = dict(self.counts), time.perf_counter(), 0.0
         lanes, pack = trial["lanes"], trial["pack"]
         trained = task_for(manifest.cells[trial["cell"]].cell).trained
@@ -256,7 +278,7 @@ class Worker:
             curves = Curves(manifest, program, hashes).add if leads else None
             outcomes = group.train(data(group.lanes[0]), progress, stopping, curves)
         except training.Preempted:
-            manifest.drop_progress()
+            self._drop_progress(manifest)
             if reason is Reason.SIGTERM:
                 end(reason)  # the executor starts the trial again
             raise  # ASKED_BY_DRIVER: the driver handles it
@@ -291,7 +313,7 @@ class Worker:
             return self._measure(index, packs, seconds)
 
     def _measure(self, index: int, packs: list[int], seconds: float) -> dict[int, float]:
-        manifest, speeds = Manifest.read(self.out), {}
+        manifest, speeds = self._manifest(), {}
         for pack in [p for p in packs if p == 1 or p <= len(manifest.cells[index].lanes)]:
             lanes = list(manifest.cells[index].lanes.values())
             try:

@@ -6,15 +6,19 @@ import signal
 import subprocess
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from lvp import training
 from lvp.files.buckets import Bucket, BucketError
 from sweeps.driver import api, lease, working_copy
 from sweeps.driver.manifest import Manifest
+from sweeps.executors.machine_check import MachineCheck
 from sweeps.reporting import results
-from sweeps.worker.worker import Worker
+from sweeps.worker.stop import Reason
+from sweeps.worker.worker import Settings, Worker
 from tests.faults.ledger import record
 from tests.faults.s3 import BUCKET, KEY, SECRET, environment, proxy, server  # noqa: F401  fixtures
 from tests.faults.watching import refused
@@ -311,11 +315,56 @@ def test_an_address_that_is_no_sweep(command_here, address):
         )
 
 
-def test_a_cluster_with_a_bucket_is_refused(address, text, monkeypatch):
+def test_workers_that_share_a_mesh_need_a_shared_directory(address, text, monkeypatch):
     monkeypatch.setattr("sweeps.driver.options._check_answers", lambda address: None)
-    cluster = api.Options(ray_address="localhost:6379")
+    cluster = api.Options(ray_address="localhost:6379", mesh="data=2", hosts=2)
     for call in (
         lambda: api.run("width_vocab", "smoke", out=address, options=cluster, corpus=f"text:{text}", quiet=True),
         lambda: api.resume(address, options=cluster),
     ):
-        assert "workers on other machines do not use buckets yet" in refused(call)
+        assert "need a directory that all machines share" in refused(call)
+
+
+# --- workers of other machines -----------------------------------------------------------------------------------
+
+
+def test_a_worker_elsewhere_writes_the_same_record(small, whole, address, monkeypatch, tmp_path):  # noqa: F811
+    """It has nothing but the bucket: it prepares the data, and resumes from the checkpoint of another machine."""
+    small(address)
+    with working_copy.opened(address) as out:
+        manifest = Manifest.read(out)
+        lane = min(manifest.finished())
+        working_copy.get(out).bucket.delete([f"records/{lane}.jsonl"])
+        settings = Settings(pin=False, session=manifest.session(), bucket=address, checkpoint_seconds=0.0)
+    monkeypatch.setenv("LVP_CACHE", str(tmp_path / "cache"))
+    trial = {"id": "0000", "cell": 0, "lanes": [lane], "pack": 1}
+    with monkeypatch.context() as interrupted:
+        interrupted.setattr(Worker, "_stop_reason", lambda *_: Reason.ASKED_BY_DRIVER)
+        with pytest.raises(training.Preempted):
+            Worker(out, settings).run_trial(trial)
+    assert any(name.startswith(f"checkpoints/{lane}/") for name in names_at(address))
+    worker = Worker(out, settings)
+    assert worker.out != out and worker.run_trial(trial)["lanes"] == 1
+    assert outcomes_at(address) == outcomes(whole)
+    assert not any(name.startswith("checkpoints/") for name in names_at(address))
+    with working_copy.opened(address) as out:
+        (record,) = Manifest.read(out).read_records([lane])
+    assert record["provenance"]["resumed_at_step"] > 0
+
+
+def test_a_machine_that_cannot_run_the_sweep_is_named(small, address, text, proxy, monkeypatch, tmp_path):  # noqa: F811
+    small(address)
+    with working_copy.opened(address) as out:
+        check = MachineCheck.for_manifest(Manifest.read(out))
+    monkeypatch.setenv("LVP_CACHE", str(tmp_path / "cache"))
+    assert check.problem() is None
+    assert f"does not see the same {address} as the driver" in replace(check, session="other").problem()
+    proxy.fault = lambda request: "403 AccessDenied"
+    assert "cannot run the sweep" in check.problem() and "check the credentials" in check.problem()
+    proxy.fault = lambda request: None
+    content = text.read_text()
+    try:
+        text.write_text(content[:-100])
+        assert "corpus of" in check.problem() and "changed since the sweep" in check.problem()
+    finally:
+        text.write_text(content)

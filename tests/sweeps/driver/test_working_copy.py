@@ -159,3 +159,40 @@ def test_a_damaged_checkpoint_is_named_and_skipped(copy, memory, caplog, damage)
     memory.put(name, damaged[damage])
     assert fetched().keys() == {"step_000000001"}
     assert f"{ADDRESS}/{name} is damaged" in caplog.text
+
+
+def test_files_of_other_machines_reach_the_driver(copy, memory):  # noqa: F811
+    """A newer file of the driver is not replaced, and a worker deletes no objects of others."""
+    own = copy.out / "progress" / "driver-1.json"
+    own.parent.mkdir()
+    own.write_text("old")
+    copy.push()
+    with other_machine() as out:
+        other, written = working_copy.get(out), {"progress/other-1.json": "step 1", "curves/lane.json": "loss"}
+        for name, content in written.items():
+            (out / name).parent.mkdir(exist_ok=True)
+            (out / name).write_text(content)
+        other.follow()
+        other.commit_record(out / "records" / "lane.jsonl", "record")
+        own.write_text("new")
+        for _ in range(2):  # the second call downloads nothing
+            copy.pull_workers()
+            here = {str(p.relative_to(copy.out)): p.read_text() for p in copy.out.rglob("*.json*")}
+            assert here == written | {"progress/driver-1.json": "new", "records/lane.jsonl": "record"}
+        (out / "progress/other-1.json").unlink()
+        other.follow()
+        copy.pull_workers()
+        assert not (copy.out / "progress/other-1.json").exists() and own.read_text() == "new"
+    assert objects(memory).keys() == {"progress/driver-1.json", "curves/lane.json", "records/lane.jsonl"}
+
+
+def test_two_workers_save_the_same_lane(copy, memory):  # noqa: F811
+    """A worker that is behind keeps the later steps of the other worker."""
+    copy.save_checkpoints(checkpoint(copy, 5))
+    with other_machine() as out:
+        behind = working_copy.get(out)
+        behind.save_checkpoints(checkpoint(behind, 2))
+        assert behind.saved_steps(["lane", "none"]) == {f"checkpoints/lane/step_00000000{step}.tar" for step in (2, 5)}
+    checkpoint(copy, 6)
+    copy.save_checkpoints(copy.out / "checkpoints" / "lane")
+    assert fetched().keys() == {"step_000000005", "step_000000006"}

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from sweeps.driver.manifest import Manifest
-from sweeps.executors.file_system_check import FileSystemCheck
 from sweeps.executors.local import Process, WorkerDied
+from sweeps.executors.machine_check import MachineCheck
 from sweeps.worker.worker import Settings
 
 
@@ -45,7 +45,7 @@ CHANGES = {
 
 @pytest.mark.parametrize("says, change", CHANGES.items(), ids=range(len(CHANGES)))
 def test_a_problem_names_host_and_path(sweep, says, change):
-    check = FileSystemCheck.for_manifest(sweep)
+    check = MachineCheck.for_manifest(sweep)
     assert set(check.files) >= {str(tokens(sweep))} and check.problem() is None
     change(sweep)
     expected = says.format(out=sweep.out, tokens=tokens(sweep))
