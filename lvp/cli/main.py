@@ -57,6 +57,7 @@ def tokenize(arguments: argparse.Namespace, pool: contextlib.AbstractContextMana
     """Runs the command `tokenize`. `pool`: see `lvp.data.tokens.tokenization.tokenize`."""
     of_tfds = ("tensorflow_datasets", "array_record") if arguments.spec.startswith(("tfds", "wikitext2")) else ()
     need("tokenize", "sentencepiece", "tqdm", *of_tfds, extra="lab")
+    from lvp.data.text import corpora
     from lvp.data.tokens import tokenization
     from lvp.files import cache_dir
 
@@ -66,7 +67,8 @@ def tokenize(arguments: argparse.Namespace, pool: contextlib.AbstractContextMana
     meta = tokenization.tokenize(settings, arguments.out, cache=cache, workers=arguments.workers, pool=pool)
     for split, count in meta["tokens"].items():
         print(f"{split}: {count:,} tokens of {meta['text_bytes'][split]:,} bytes")
-    print(f"validation is {meta['validation']}; use it in sweeps with --corpus tokens:{arguments.out.absolute()}")
+    corpus = corpora.absolute(f"tokens:{arguments.out}")
+    print(f"validation is {meta['validation']}; use it in sweeps with --corpus {corpus}")
 
 
 def _plan(arguments) -> None:
@@ -132,12 +134,11 @@ def add_tokenize(subparsers: argparse._SubParsersAction, function: Callable) -> 
     """Adds the command `tokenize`, which calls the function with its arguments, and returns the command's parser."""
     text = "tokenize a text of any size into a directory; the same command continues after an interruption"
     command = add_command(subparsers, "tokenize", function, text)
-    forms = "text:FILE-OR-DIR, tfds:NAME[/CONFIG][:VERSION][#FEATURE], wikitext2[:DIR] or python-docs"
-    command.add_argument("spec", metavar="SPEC", help=forms)
+    forms = "text:FILE-OR-DIR, text:s3://BUCKET/PREFIX, tfds:NAME[/CONFIG][:VERSION][#FEATURE], wikitext2[:DIR]"
+    command.add_argument("spec", metavar="SPEC", help=f"{forms} or python-docs")
     command.add_argument("--vocab", type=int, required=True, metavar="M", help="size of the vocabulary, at least 256")
-    command.add_argument(
-        "--out", type=Path, required=True, metavar="DIR", help="an empty directory, or one begun by the same command"
-    )
+    place = "an empty directory or prefix of a bucket (s3://BUCKET/PREFIX), or one begun by the same command"
+    command.add_argument("--out", required=True, metavar="DIR", help=place)
     sizes = {
         "--valid-bytes": (10_000_000, "maximum size of the validation text (default: 10 MB)"),
         "--limit": (None, "maximum size of the training text (default: all)"),

@@ -3,16 +3,24 @@
 import contextlib
 import json
 import os
+import re
 import secrets
 from pathlib import Path
 
+from lvp.files.buckets import is_address
 from lvp.files.machine import FULL
 from lvp.files.schema import Shape, fits
 
 
 def cache_dir() -> Path:
-    """The directory of corpora, tokenizers and compiled programs: $LVP_CACHE, else ~/.cache/lvp."""
-    return Path(os.environ.get("LVP_CACHE", Path.home() / ".cache" / "lvp")).absolute()
+    """The directory of corpora, tokenizers and compiled programs: $LVP_CACHE, else ~/.cache/lvp.
+
+    If LVP_CACHE is an address in a bucket, the directory is a local copy of it (`lvp.data.tokens.storage`).
+    """
+    place, local = os.environ.get("LVP_CACHE"), Path.home() / ".cache" / "lvp"
+    if place is not None and is_address(place):
+        return local / "buckets" / re.sub(r"\W+", "-", place)
+    return local if place is None else Path(place).absolute()
 
 
 def sync_directory(path: Path) -> None:

@@ -5,10 +5,12 @@ connections. It reads credentials from its own environment variables or from the
 prints or stores credentials, and messages do not repeat the text of a server.
 """
 
+import contextlib
+import io
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from datetime import datetime, timedelta
-from typing import IO, Any, NamedTuple
+from typing import IO, Any, BinaryIO, NamedTuple
 
 from lvp.errors import InputError, unknown
 
@@ -38,6 +40,7 @@ class Object(NamedTuple):
     name: str  # below the address; it ends in "/" for a folder
     version: Version  # empty for a folder
     modified: float  # time of the last write, by the server's clock; 0 for a folder
+    size: int = 0  # in bytes
 
 
 def is_address(out: object) -> bool:
@@ -152,6 +155,21 @@ class Bucket:
             except Exception as error:
                 self._absent(name, error)
 
+    def reader(self, name: str) -> io.RawIOBase:
+        """An object as a file that is open for reading. It reads ranges of the object."""
+        try:
+            return _Reader(self, name)
+        except Exception as error:
+            raise self._error(name, error) from None
+
+    def objects(self) -> list[Object]:
+        """All objects below the address, in the order of their names."""
+        try:
+            entries = [_object(meta, meta["path"]) for page in self.store.list() for meta in page]
+        except Exception as error:
+            raise self._error("", error) from None
+        return sorted(entry for entry in entries if not entry.name.endswith("/"))
+
     def listed(self, folder: str = "") -> list[Object]:
         """The objects and folders in a folder ("" or a name with a final slash), without those in its folders.
 
@@ -202,4 +220,72 @@ def _version(answer: Mapping) -> Version:
 
 def _object(meta: Mapping, name: str) -> Object:
     modified: datetime = meta["last_modified"]
-    return Object(name, _version(meta), modified.timestamp())
+    return Object(name, _version(meta), modified.timestamp(), meta["size"])
+
+
+class _Reader(io.RawIOBase):
+    """A file whose content is an object."""
+
+    def __init__(self, bucket: Bucket, name: str):
+        import obstore
+
+        self._bucket, self._object = bucket, name
+        self._file = obstore.open_reader(bucket.store, name)
+
+    def readable(self) -> bool:
+        return True
+
+    def seekable(self) -> bool:
+        return True
+
+    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
+        return self._file.seek(offset, whence)
+
+    def readinto(self, buffer: Any) -> int:
+        try:
+            content = self._file.read(len(buffer))
+        except Exception as error:
+            raise self._bucket._error(self._object, error) from None
+        buffer[: len(content)] = bytes(content)
+        return len(content)
+
+
+class BucketFile(NamedTuple):
+    """An object that is read like a file. Another process can open it, too."""
+
+    address: str  # of a folder
+    name: str  # of the object in the folder
+
+    def open(self, mode: str = "rb") -> BinaryIO:
+        return io.BufferedReader(Bucket(self.address).reader(self.name))
+
+    def __str__(self) -> str:
+        return f"{self.address}/{self.name}"
+
+
+def files(address: str) -> list[tuple[BucketFile, Object]]:
+    """The object at an address, or all objects below it, in the order of their names.
+
+    Raises:
+      InputError: there is no object, or the server refuses.
+    """
+    _, _, prefix = split(address)
+    with refusals():
+        entries, folder = Bucket(address).objects(), address.rstrip("/")
+        if not entries and prefix:
+            folder, _, name = folder.rpartition("/")
+            entries = [entry for entry in Bucket(folder).listed() if entry.name == name]
+    if not entries:
+        raise InputError(f"{address}: there is no object")
+    return [(BucketFile(folder, entry.name), entry) for entry in entries]
+
+
+@contextlib.contextmanager
+def refusals() -> Iterator[None]:
+    """Raises an InputError if the server refuses a request in the block."""
+    try:
+        yield
+    except BucketError as error:
+        if error.refused:
+            raise InputError(error) from None
+        raise

@@ -211,7 +211,9 @@ def _check_corpus(cells) -> None:
     """
     for spec, cell in {c.cell.data.corpus: c.cell for c in cells if c.cell.data is not None}.items():
         kind, _, path = spec.partition(":")
-        if path and kind in ("text", "wikitext2"):
+        if buckets.is_address(path) and kind in ("text", "tokens"):
+            buckets.files(path)
+        elif path and kind in ("text", "wikitext2"):
             corpora.source(spec, cache=cache_dir() / "data")
         elif path and kind != "tfds" or kind not in ("python-docs", "wikitext2", "tfds", "zipf", "digits", "cifar10"):
             _dataset(cell)

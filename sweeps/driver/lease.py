@@ -17,8 +17,8 @@ from collections.abc import Callable
 from typing import Any
 
 from lvp.errors import InputError, printable
-from lvp.files.buckets import Bucket, BucketError, Version
-from sweeps.driver.working_copy import WorkingCopy, refusals
+from lvp.files.buckets import Bucket, BucketError, Version, refusals
+from sweeps.driver.working_copy import WorkingCopy
 
 log = logging.getLogger(__name__)
 NAME = ".lease"

@@ -23,9 +23,8 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import cache
 from pathlib import Path
 
-from lvp.errors import InputError
 from lvp.files import ABSENT, listed, write_whole
-from lvp.files.buckets import Bucket, BucketError, Object, Version, is_address
+from lvp.files.buckets import Bucket, Object, Version, is_address, refusals
 
 log = logging.getLogger(__name__)
 PREFIX = "lvp-bucket-"  # of the names of working copies
@@ -292,17 +291,6 @@ def fill(folder: Path, address: str) -> WorkingCopy:
     with refusals():
         copy.pull()
     return copy
-
-
-@contextlib.contextmanager
-def refusals() -> Iterator[None]:
-    """Raises an InputError if the server refuses a request in the block, before anything is trained."""
-    try:
-        yield
-    except BucketError as error:
-        if error.refused:
-            raise InputError(error) from None
-        raise
 
 
 def check(address: str) -> None:

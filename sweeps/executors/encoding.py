@@ -19,7 +19,7 @@ from sweeps.executors.ray_tune import join_cluster
 def on_cluster(address: str, workers: int | None = None) -> Iterator[Encoder]:
     """An encoder with tasks of one core each on the Ray cluster at `address`.
 
-    All machines must see the text at the same path.
+    All machines must see the text at the same path, or read it from a bucket.
 
     Args:
       workers: the largest number of tasks at the same time; None is the cluster's number of cores.

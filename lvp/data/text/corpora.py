@@ -9,6 +9,7 @@ from lvp.cli.parser import CORPORA
 from lvp.data.text import documents, python_docs, tfds_text, wikitext2, zipf
 from lvp.data.tokens import storage
 from lvp.errors import InputError
+from lvp.files.buckets import is_address
 
 _MOST = 1 << 32  # largest text in memory, in bytes
 
@@ -36,6 +37,8 @@ def _wikitext2(argument: str | None, cache: Path, valid_bytes: int | None) -> do
 
 
 def _text(argument: str | None, cache: Path, valid_bytes: int | None) -> documents.Source:
+    if is_address(argument):
+        return documents.of_bucket(str(argument), valid_bytes)
     return documents.of_files(path_of("text", argument or ""), valid_bytes)
 
 
@@ -54,9 +57,11 @@ def _zipf(argument: str | None, cache: Path, valid_bytes: int | None) -> documen
 
 
 def path_of(kind: str, argument: str) -> Path:
-    """The absolute path in `kind:argument`. Raises InputError if the argument is empty."""
+    """The absolute path in `kind:argument`. Raises InputError if the argument is empty or an address in a bucket."""
     if not argument:
         raise InputError(f"the corpus {kind}: needs a path; write {kind}:PATH")
+    if is_address(argument):
+        raise InputError(f"the corpus {kind}: reads no buckets; write text:{argument}, or name a directory")
     return storage.user_path(argument)
 
 
@@ -83,6 +88,8 @@ def split(spec: str) -> tuple[str, str | None]:
 def absolute(spec: str) -> str:
     """The specification with an absolute path, if it has a path. Raises InputError for an unknown kind."""
     kind, argument = split(spec)
+    if is_address(argument) and kind in ("text", "tokens"):
+        return spec
     return f"{kind}:{path_of(kind, argument)}" if kind in ("text", "wikitext2", "tokens") and argument else spec
 
 
@@ -96,12 +103,13 @@ def source(spec: str, *, cache: Path, valid_bytes: int | None = None) -> documen
 
 
 def load(spec: str, *, cache: Path) -> Corpus:
-    """Loads the corpus that spec names: python-docs, wikitext2[:DIR], text:FILE-OR-DIR, tfds:NAME or zipf[:EXPONENT].
+    """Loads the corpus that spec names: python-docs, wikitext2[:DIR], text:PLACE, tfds:NAME or zipf[:EXPONENT].
 
     "python-docs" is the embedded default (lvp.data.text.python_docs). "wikitext2" without a directory reads a local
-    copy or downloads it (lvp.data.text.wikitext2). "text" is any UTF-8 text (lvp.data.text.documents.of_files). "tfds"
-    is any text of TensorFlow Datasets (lvp.data.text.tfds_text). "zipf" is synthetic tokens without text
-    (lvp.data.text.zipf). cache is the directory of downloads, created if it does not exist.
+    copy or downloads it (lvp.data.text.wikitext2). "text" is any UTF-8 text: a file, a directory, or an address in a
+    bucket (lvp.data.text.documents). "tfds" is any text of TensorFlow Datasets (lvp.data.text.tfds_text). "zipf" is
+    synthetic tokens without text (lvp.data.text.zipf). cache is the directory of downloads, created if it does not
+    exist.
 
     Raises InputError for an unknown name, and for text that is missing, empty, binary, not UTF-8, or larger than 4 GiB
     (use `python -m lvp tokenize`).

@@ -21,6 +21,8 @@ from typing import BinaryIO, NamedTuple, Protocol
 from lvp.data.text import splits
 from lvp.data.tokens import storage
 from lvp.errors import InputError
+from lvp.files import buckets
+from lvp.files.buckets import BucketFile
 
 _LEAST_TAIL = 1 << 16  # smallest validation part of a file, in bytes; smaller shares are combined
 _SCAN = 1 << 16  # bytes read at a time in the search for a line end
@@ -82,7 +84,7 @@ def held(spec: str, train: bytes, valid: bytes, validation: str) -> Source:
 
 
 class _File(NamedTuple):
-    path: Path
+    path: Path | BucketFile
     size: int
     tail: int  # approximate number of bytes at its end that are validation
 
@@ -126,7 +128,7 @@ class _Files:
     def blocks(self) -> Iterator[bytes]:
         for number, (path, size, tail) in enumerate(self.files):
             try:
-                with open(path, "rb") as file:
+                with path.open("rb") as file:
                     border = _border(file, size - tail)
                     first, last = (border, size) if self.tails else (0, border)
                     begin, end = first, last
@@ -206,8 +208,29 @@ def of_files(path: Path, valid_bytes: int | None) -> Source:
         raise InputError(f"the text corpus {path} is too small; give at least one file of 10 bytes or more")
     files = [_File(*each) for each in zip(paths, sizes, _tails(sizes, valid_bytes), strict=True)]
     names = [[str(f.relative_to(path)), s.st_size, s.st_mtime_ns] for f, s in zip(paths, states, strict=True)]
-    identity = storage.digest(storage.as_json(names))
-    return Source(f"text:{path}", identity, _Files(files, False), _Files(files, True), "the ends of the text's files")
+    return _source(path, names, files)
+
+
+def of_bucket(address: str, valid_bytes: int | None) -> Source:
+    """The text of the object at an address, or of all objects below it, as `of_files` makes it of files. Only the parts
+    that are needed are read.
+
+    Raises:
+      InputError: there is no object, the server refuses, or the text is too small.
+    """
+    objects = [(f, o) for f, o in buckets.files(address) if not any(p[0] == "." for p in o.name.split("/"))]
+    sizes = [entry.size for _, entry in objects]
+    if max(sizes, default=0) < 10:
+        raise InputError(f"the text corpus {address} is too small; give at least one object of 10 bytes or more")
+    tails = _tails(sizes, valid_bytes)
+    files = [_File(file, entry.size, tail) for (file, entry), tail in zip(objects, tails, strict=True)]
+    return _source(address, [[entry.name, entry.size, dict(entry.version)] for _, entry in objects], files)
+
+
+def _source(place: Path | str, contents: list, files: list[_File]) -> Source:
+    """The source of files. `contents`: values that change if the text changes."""
+    identity = storage.digest(storage.as_json(contents))
+    return Source(f"text:{place}", identity, _Files(files, False), _Files(files, True), "the ends of the text's files")
 
 
 def head(text: Documents, limit: int) -> bytes:

@@ -7,6 +7,7 @@ from typing import BinaryIO, NoReturn
 
 from lvp.data.tokens import storage
 from lvp.errors import InputError
+from lvp.files.buckets import BucketFile
 
 BLOCK = 1 << 23  # bytes of a text in memory at a time
 
@@ -35,7 +36,7 @@ def read(path: Path) -> bytes:
     return content
 
 
-def _check(content: bytes, name: Path, offset: int) -> None:
+def _check(content: bytes, name: Path | BucketFile, offset: int) -> None:
     if (at := content.find(b"\0")) >= 0:
         raise InputError(f"{name} is binary, not text: NUL at byte offset {offset + at}")
     try:
@@ -45,7 +46,7 @@ def _check(content: bytes, name: Path, offset: int) -> None:
         raise InputError(f"{name} is not UTF-8 ({place}); convert it first") from None
 
 
-def blocks(file: BinaryIO, begin: int, end: int, name: Path) -> Iterator[tuple[int, bytes]]:
+def blocks(file: BinaryIO, begin: int, end: int, name: Path | BucketFile) -> Iterator[tuple[int, bytes]]:
     """The bytes of an open file from `begin` to `end`, in blocks of at most BLOCK bytes, each after its end offset.
 
     Blocks end with a line end. Within a line longer than a block they end between two characters. A block depends only

@@ -12,6 +12,7 @@ from lvp.data.text import splits as text
 from lvp.data.tokens import files as token_files
 from lvp.data.tokens import scored, storage, streams, tokenizers
 from lvp.errors import InputError
+from lvp.files.buckets import Bucket, is_address, refusals
 
 _FORMAT = 1  # version of the cached files
 _FILES = ("train.npy", "valid.npy")
@@ -109,8 +110,9 @@ def prepare(
     scored_spec names another text (see lvp.data.tokens.scored), which is taken whole and never trained on. The
     tokenizer is trained on the whole training part, so all slices of a corpus share it. For zipf there is no text:
     4 bytes count as one token, and None means 2^20 and 2^17 tokens. tokens:DIR is a directory made by
-    `python -m lvp tokenize`, or a directory with such directories DIR/VOCAB. Its tokens are not copied. A size in
-    bytes selects the longest initial part that represents at most this many bytes (`token_files.head`).
+    `python -m lvp tokenize`, or a directory with such directories DIR/VOCAB. Its tokens are not copied. tokens:ADDRESS
+    is such a directory in a bucket, which is downloaded once. A size in bytes selects the longest initial part that
+    represents at most this many bytes (`token_files.head`).
 
     All other files are kept under `cache` and made by one process at a time. A second call reads and verifies them and
     imports neither SentencePiece nor (except for tfds) TFDS. Raises InputError for an unusable corpus (see
@@ -153,9 +155,7 @@ def prepare(
 
 
 def _of_token_files(spec, vocab, slice_bytes, valid_bytes, cache, scored_spec) -> Dataset:
-    named = corpora.path_of("tokens", corpora.split(spec)[1] or "")
-    several = not token_files.begun(named) and any(path.name.isdecimal() for path in named.glob("*/"))
-    directory = named / str(vocab) if several else named
+    directory = _token_directory(corpora.split(spec)[1] or "", vocab, cache)
     meta = token_files.read(directory)
     if meta["vocab"] != vocab:
         problem = f"the tokens in {directory} are of a vocabulary of {meta['vocab']}, not {vocab}"
@@ -178,9 +178,24 @@ def _of_token_files(spec, vocab, slice_bytes, valid_bytes, cache, scored_spec) -
         size_of_valid,
         storage.digest(storage.as_json(digests)),
         meta["tokenizer_fingerprint"],
-        f"tokens:{named}",
+        corpora.absolute(spec),
     )
     return dataset if scored_spec is None else _with_scored(dataset, directory, meta, cache, scored_spec)
+
+
+def _token_directory(place: str, vocab: int, cache: Path) -> Path:
+    """The local directory of the tokens at `place`, a path or an address, or of those in its folder `vocab`."""
+    if is_address(place):
+        place = place.rstrip("/")
+        with refusals():
+            names = {entry.name for entry in Bucket(place).listed()}
+        several = token_files.META not in names and any(name.rstrip("/").isdecimal() for name in names)
+        from lvp.data.tokens import bucket_copies  # tqdm: workers import this module and do not download
+
+        return bucket_copies.copied(f"{place}/{vocab}" if several else place, cache)
+    named = corpora.path_of("tokens", place)
+    several = not token_files.begun(named) and any(path.name.isdecimal() for path in named.glob("*/"))
+    return named / str(vocab) if several else named
 
 
 def _with_scored(dataset: Dataset, directory: Path, meta: Mapping, cache: Path, spec: str) -> Dataset:

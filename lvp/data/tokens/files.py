@@ -233,8 +233,13 @@ def clear(directory: Path) -> None:
 
 
 def _checked(path: Path, way_out: str) -> dict[str, Any]:
+    return parsed(storage.read_input(path), path, way_out)
+
+
+def parsed(content: bytes, path: Path | str, way_out: str) -> dict[str, Any]:
+    """The content of a signed JSON file. Raises InputError, with the file's path, if it is damaged."""
     try:
-        body = json.loads(storage.read_input(path))
+        body = json.loads(content)
         digest = body.pop("digest")
         whole = storage.digest(storage.as_json(body)) == digest
     except (ValueError, TypeError, KeyError, AttributeError, RecursionError):

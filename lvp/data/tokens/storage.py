@@ -2,12 +2,15 @@
 
 An *entry* is a directory of files with an `entry.json`, which is written last and contains the digest of every file.
 An entry that is read without a lock is therefore complete or absent. A damaged entry counts as absent.
+
+If LVP_CACHE is an address in a bucket, an entry that this machine lacks is downloaded, and a new entry is uploaded.
 """
 
 import fcntl
 import hashlib
 import io
 import json
+import os
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -16,7 +19,8 @@ from typing import Any
 import numpy as np
 
 from lvp.errors import InputError, shown
-from lvp.files import ABSENT, machine_error, write_whole
+from lvp.files import ABSENT, cache_dir, machine_error, write_whole
+from lvp.files.buckets import Bucket, is_address, refusals
 from lvp.files.private import open_lock
 
 _ENTRY = "entry.json"
@@ -128,6 +132,19 @@ def write_entry(directory: Path, files: Mapping[str, bytes], meta: Mapping) -> N
     digests = {name: hashlib.sha256(content).hexdigest() for name, content in files.items()}
     body = {"files": digests, "meta": dict(meta)}
     write_file(directory / _ENTRY, as_json({**body, "digest": digest(as_json(body))}))
+    if bucket := _bucket(directory):
+        from lvp.data.tokens import bucket_copies  # tqdm: most workers do not need it
+
+        bucket_copies.upload(directory, bucket, last=_ENTRY)
+
+
+def _bucket(directory: Path) -> Bucket | None:
+    """The objects of an entry in the bucket of LVP_CACHE; None if LVP_CACHE is a directory."""
+    address = os.environ.get("LVP_CACHE", "")
+    if not is_address(address) or not directory.is_relative_to(cache_dir()):
+        return None
+    with refusals():
+        return Bucket(f"{address.rstrip('/')}/{directory.relative_to(cache_dir()).as_posix()}")
 
 
 def read_entry(directory: Path) -> dict | None:
@@ -135,6 +152,19 @@ def read_entry(directory: Path) -> dict | None:
 
     Raises OSError if the entry cannot be read for another reason than damage (`lvp.files.machine`).
     """
+    meta = _read_entry(directory)
+    if meta is None and (bucket := _bucket(directory)):
+        with refusals():
+            objects = {entry.name: bucket.read(entry.name) for entry in bucket.listed()}
+        if _ENTRY in objects:
+            for name in sorted(objects, key=lambda name: name == _ENTRY):
+                if answer := objects[name]:
+                    write_file(directory / name, answer[0])
+            meta = _read_entry(directory)
+    return meta
+
+
+def _read_entry(directory: Path) -> dict | None:
     try:
         record = json.loads((directory / _ENTRY).read_bytes())
         body = {"files": record["files"], "meta": record["meta"]}

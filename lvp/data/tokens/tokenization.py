@@ -23,10 +23,11 @@ from typing import Any
 from tqdm import tqdm
 
 from lvp.data.text import corpora, documents, splits
-from lvp.data.tokens import encoding, files, tokenizers
+from lvp.data.tokens import bucket_copies, encoding, files, storage, tokenizers
 from lvp.data.tokens.tokenizers import Tokenizer
 from lvp.errors import InputError
 from lvp.files import write_whole
+from lvp.files.buckets import Bucket, is_address, refusals
 from lvp.files.schema import Shape, fits
 
 VALID_BYTES = 10_000_000
@@ -64,7 +65,7 @@ class Settings:
             if (value := getattr(self, name)) is not None and value < 1:
                 raise InputError(f"--{name.replace('_', '-')} {value}: must be a positive number of bytes")
 
-    def command(self, out: Path) -> str:
+    def command(self, out: Path | str) -> str:
         words = ["python", "-m", "lvp", "tokenize", self.spec, "--vocab", str(self.vocab), "--out", str(out)]
         for name in ("valid_bytes", "limit", "tokenizer", "tokenizer_bytes"):
             if (value := getattr(self, name)) != type(self).__dataclass_fields__[name].default:
@@ -79,7 +80,7 @@ class Settings:
 
 def tokenize(
     settings: Settings,
-    out: Path,
+    out: Path | str,
     *,
     cache: Path,
     workers: int | None = None,
@@ -87,18 +88,51 @@ def tokenize(
 ) -> dict[str, Any]:
     """Makes or continues the directory `out`, or verifies every byte if it is complete; returns its record.
 
-    The record is that of `lvp.data.tokens.files.read`. cache: as in `lvp.data.prepare`. workers: number of encoding
-    processes; None is the number of cores. pool: encodes in place of these processes. Progress is shown on standard
-    error. Raises InputError, without writing, for an unusable text or tokenizer, and for a directory that another
-    process uses, that was made with other settings, or that contains other files. Raises RuntimeError if a worker fails
-    for another reason than its text. Raises KeyboardInterrupt with the command to continue.
+    The record is that of `lvp.data.tokens.files.read`. If `out` is an address in a bucket, the directory is made in the
+    cache and then uploaded. Complete tokens in a bucket are not read again. cache: as in `lvp.data.prepare`. workers:
+    number of encoding processes; None is the number of cores. pool: encodes in place of these processes. Progress is
+    shown on standard error. Raises InputError, without writing, for an unusable text or tokenizer, and for a directory
+    that another process uses, that was made with other settings, or that contains other files. Raises RuntimeError if a
+    worker fails for another reason than its text. Raises KeyboardInterrupt with the command to continue.
     """
     if workers is not None and workers < 1:
         raise InputError(f"--workers {workers}: must be at least 1")
     tokenizer = None if settings.tokenizer is None else settings.tokenizer.absolute()
-    settings, out = replace(settings, spec=corpora.absolute(settings.spec), tokenizer=tokenizer), out.absolute()
+    settings = replace(settings, spec=corpora.absolute(settings.spec), tokenizer=tokenizer)
     given_tokenizer = None if settings.tokenizer is None else _given(settings.tokenizer, settings.vocab)
     asked = settings.asked(given_tokenizer)
+    if not is_address(out):
+        directory = Path(out).absolute()
+        return _tokenize(settings, directory, directory, given_tokenizer, asked, cache, workers, pool)
+    address = str(out).rstrip("/")
+    if (meta := _uploaded(address, asked)) is None:
+        local = cache / "tokenized" / storage.digest(address.encode(), storage.as_json(asked))[:32]
+        meta = _tokenize(settings, local, address, given_tokenizer, asked, cache, workers, pool)
+        bucket_copies.upload(local, Bucket(address), last=files.META)
+        shutil.rmtree(local)
+    return meta
+
+
+def _uploaded(address: str, asked: dict) -> dict | None:
+    """The record of complete tokens at an address; None if there is none.
+
+    Raises:
+      InputError: the address holds other tokens or other files, or cannot be used.
+    """
+    with refusals():
+        bucket = Bucket(address)
+        answer, names = bucket.read(files.META), {entry.name for entry in bucket.listed()}
+    if answer is None:
+        if other := sorted(names - {files.META, files.TOKENIZER, *files.SPLITS.values()}):
+            raise InputError(f"--out {address} holds other files ({other[0]}): choose an empty prefix")
+        return None
+    meta = files.parsed(answer[0], f"{address}/{files.META}", "name an empty prefix")
+    _check_same(address, asked, meta["asked"])
+    return meta
+
+
+def _tokenize(settings, out: Path, place: Path | str, given_tokenizer, asked, cache, workers, pool) -> dict[str, Any]:
+    """Does what `tokenize` does in the directory `out`. `place`: the value of --out in messages."""
     if (meta := _whole(out, asked)) is not None:
         return meta
     _state(out, asked)
@@ -110,11 +144,11 @@ def tokenize(
         state = _state(out, asked)
         text = {"spec": source.spec, "identity": source.identity}
         if state is None:
-            state = {"asked": asked, "command": settings.command(out), "text": text, "range_bytes": _RANGE}
+            state = {"asked": asked, "command": settings.command(place), "text": text, "range_bytes": _RANGE}
             state |= {"fingerprint": None, "splits": {}}
             files.write_unfinished(out, state)
         elif state["text"] != text:
-            raise InputError(f"{settings.spec} has changed since {out} was begun: choose another --out")
+            raise InputError(f"{settings.spec} has changed since {place} was begun: choose another --out")
         fresh = not state["splits"]
         try:
             return _made(settings, out, source, state, given_tokenizer, encoder)
@@ -186,7 +220,7 @@ def _is_state(state: dict) -> bool:
     return all(fits(at, _SPLIT) for at in state["splits"].values())
 
 
-def _check_same(out: Path, asked: dict, state: dict) -> None:
+def _check_same(out: Path | str, asked: dict, state: dict) -> None:
     for name, value in asked.items():
         if state.get(name) != value:
             difference = f"{name.replace('_', '-')} {state.get(name)}, not {value}"
