@@ -10,6 +10,7 @@ import io
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from datetime import datetime, timedelta
+from pathlib import Path
 from typing import IO, Any, BinaryIO, NamedTuple
 
 from lvp.errors import InputError, unknown
@@ -146,6 +147,14 @@ class Bucket:
             return _version(self.store.put(name, content))
         except Exception as error:
             raise self._error(name, error) from None
+
+    def upload(self, folder: Path, last: str) -> None:
+        """Writes the files in a local directory. The file `last` is written after all others, because it completes
+        them."""
+        names = [path.name for path in folder.iterdir() if path.name[0] != "." and path.name != last]
+        for name in [*names, last]:
+            with open(folder / name, "rb") as file:
+                self.write(name, file)
 
     def delete(self, names: Iterable[str]) -> None:
         """Deletes objects. Objects that do not exist are skipped."""

@@ -1,8 +1,4 @@
-"""Token directories and cache entries in buckets: downloads to local files, and uploads.
-
-Training maps token files into memory, so they are downloaded as a whole. An upload writes the file that completes a
-directory last.
-"""
+"""Local copies of token directories in buckets. Training maps token files into memory, so they are downloaded whole."""
 
 import os
 import secrets
@@ -56,12 +52,3 @@ def _download(file: BucketFile, entry: Object, path: Path) -> None:
         os.replace(temporary, path)
     finally:
         temporary.unlink(missing_ok=True)
-
-
-def upload(folder: Path, bucket: Bucket, last: str) -> None:
-    """Writes the files of a directory to a bucket. The file `last` is written after all others."""
-    names = sorted((path.name for path in folder.iterdir() if path.name[0] != "."), key=lambda name: name == last)
-    with buckets.refusals():
-        for name in names:
-            with open(folder / name, "rb") as file:
-                bucket.write(name, file)
