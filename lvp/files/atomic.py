@@ -7,7 +7,7 @@ import re
 import secrets
 from pathlib import Path
 
-from lvp.files.buckets import is_address
+from lvp.files.buckets import is_address, split
 from lvp.files.machine import FULL
 from lvp.files.schema import Shape, fits
 
@@ -19,6 +19,7 @@ def cache_dir() -> Path:
     """
     place, local = os.environ.get("LVP_CACHE"), Path.home() / ".cache" / "lvp"
     if place is not None and is_address(place):
+        split(place)  # refuses credentials, which the name would repeat
         return local / "buckets" / re.sub(r"\W+", "-", place)
     return local if place is None else Path(place).absolute()
 

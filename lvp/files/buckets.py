@@ -7,7 +7,9 @@ prints or stores credentials, and messages do not repeat the text of a server.
 
 import contextlib
 import io
+import os
 import re
+import secrets
 from collections.abc import Iterable, Iterator, Mapping
 from datetime import datetime, timedelta
 from pathlib import Path
@@ -148,6 +150,28 @@ class Bucket:
         except Exception as error:
             raise self._error(name, error) from None
 
+    def fetch(self, names: Iterable[str], folder: Path) -> None:
+        """Downloads objects to files of the same names in a local directory, in the order of the names.
+
+        Raises:
+          InputError: an object is gone, or its name leaves the directory.
+        """
+        for name in names:
+            path = folder / name
+            if ".." in path.parts or Path(name).is_absolute():
+                raise InputError(f"{self.address}/{name}: the name leaves its directory; rename the object")
+            path.parent.mkdir(parents=True, exist_ok=True)
+            temporary = path.with_name(f".{secrets.token_hex(8)}.tmp")
+            try:
+                with open(temporary, "xb") as file:
+                    whole = self.download(name, file)
+                    os.fsync(file.fileno())
+                if not whole:
+                    raise InputError(f"{self.address}/{name} was removed during the download; start again")
+                os.replace(temporary, path)
+            finally:
+                temporary.unlink(missing_ok=True)
+
     def upload(self, folder: Path, last: str) -> None:
         """Writes the files in a local directory. The file `last` is written after all others, because it completes
         them."""
@@ -260,7 +284,7 @@ class _Reader(io.RawIOBase):
 
 
 class BucketFile(NamedTuple):
-    """An object that is read like a file. Another process can open it, too."""
+    """An object that is read like a file. It can be sent to another process."""
 
     address: str  # of a folder
     name: str  # of the object in the folder

@@ -3,10 +3,11 @@
 Orbax writes a step atomically, but loads a flipped bit without an error. Every leaf therefore has a digest
 (`lvp.files.digests`), which is verified on load. A damaged step is logged and skipped. A sharded state is written by
 parts and can be read on any other mesh. Processes that share a state all call the same functions on a shared file
-system. Two workers may train the same lane into the same directory: each saves under a name of its own, and a complete
-save gets its step's name.
+system. Two workers may train the same lane into the same directory. Each writes to a directory with its host and pid in
+the name. A complete directory is renamed to the step's name.
 """
 
+import contextlib
 import errno
 import json
 import logging
@@ -14,6 +15,7 @@ import os
 import re
 import shutil
 import socket
+import time
 import zlib
 from collections.abc import Iterable
 from pathlib import Path
@@ -28,6 +30,7 @@ from lvp.files.schema import Shape, fits
 from lvp.parallel import processes
 
 log = logging.getLogger(__name__)
+_ABANDONED = 3600.0  # seconds
 KEEP = 2  # steps kept: the last one and a fallback
 _SEEN = 4 * KEEP  # steps of a directory that processes compare
 _WRITER = re.compile(r"\.(?P<host>\d+)-(?P<pid>\d+)")  # in the name of an unfinished save
@@ -40,7 +43,10 @@ def _path(directory: Path, step: int) -> Path:
 
 
 def _this_process() -> tuple[int, int]:
-    return zlib.crc32(socket.gethostname().encode()), os.getpid()
+    """The numbers of this host and this process. Containers of a host count as hosts, because they number processes."""
+    place = Path("/proc/self/ns/pid")
+    host = socket.gethostname() + (os.readlink(place) if place.exists() else "")
+    return zlib.crc32(host.encode()), os.getpid()
 
 
 def steps(directory: Path) -> list[int]:
@@ -72,11 +78,19 @@ def _drop(paths: Iterable[Path]) -> None:
 
 
 def _drop_abandoned(directory: Path) -> None:
-    """Removes the unfinished saves of processes of this host that have ended. Another worker may be writing its own."""
+    """Removes the unfinished saves of processes that have ended: those of this host without a process, and those of
+    other hosts that nobody has written to for an hour. Another worker may be writing its own."""
     for path in _saves(directory):
-        writer = _WRITER.search(path.name)
-        if writer and int(writer["host"]) == _this_process()[0] and not _is_running(int(writer["pid"])):
-            _drop([path])
+        if writer := _WRITER.search(path.name):
+            here = int(writer["host"]) == _this_process()[0]
+            if not _is_running(int(writer["pid"])) if here else _is_old(path):
+                _drop([path])
+
+
+def _is_old(folder: Path) -> bool:
+    with contextlib.suppress(OSError):  # the directory is gone, or changes
+        return max(path.stat().st_mtime for path in [folder, *folder.rglob("*")]) < time.time() - _ABANDONED
+    return False
 
 
 def _is_running(pid: int) -> bool:
@@ -91,13 +105,16 @@ def _is_running(pid: int) -> bool:
 
 def _commit(unfinished: Path, path: Path) -> None:
     """Gives a complete save its step's name. Replaces an earlier save of the step."""
-    shutil.rmtree(path, ignore_errors=True)
+    replaced = unfinished.with_name(f"{unfinished.name}.replaced")
+    with contextlib.suppress(FileNotFoundError):
+        path.rename(replaced)
     try:
         unfinished.rename(path)
     except OSError:
         if not path.exists():  # if it exists, another worker of the lane has just saved the same bits
             raise
-        shutil.rmtree(unfinished, ignore_errors=True)
+    for rest in (replaced, unfinished):
+        shutil.rmtree(rest, ignore_errors=True)
 
 
 def save(directory: Path, step: int, state: Any, configuration: str) -> None:
@@ -117,7 +134,7 @@ def save(directory: Path, step: int, state: Any, configuration: str) -> None:
     except Exception as error:  # Orbax passes on TensorStore's messages
         if "No space left on device" not in str(error) and "quota" not in str(error):
             raise
-        _drop(p for p in _saves(directory) if p.name.startswith(unfinished.name))
+        _drop(p for p in _saves(directory) if f"{p.name}.".startswith(f"{unfinished.name}."))
         size = sum(x.nbytes for x in jax.tree.leaves(state))
         raise no_space(errno.ENOSPC, size, path) from None
     if jax.process_index() == 0:
@@ -161,7 +178,7 @@ def latest(directories: Iterable[Path], shapes: Any, configurations: Iterable[st
     """(step, states) of the last step that every directory holds undamaged, or None; see `load`.
 
     There is one directory per lane of a pack, and its lanes resume at the same step. Damaged steps are logged. Later
-    steps are deleted, since they would count among the last `KEEP`, and so are unfinished saves.
+    steps are deleted, since they would count among the last `KEEP`, and so are unfinished saves of ended processes.
     """
     directories, configurations = list(directories), list(configurations)
     for directory in directories:

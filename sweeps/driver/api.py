@@ -102,6 +102,8 @@ def start(
     user_experiments.check_cells(cells)
     for planned in cells:
         task_for(planned.cell).check_lanes(planned.lanes)
+    if buckets.is_address(place := resolved.corpus.partition(":")[2]):
+        buckets.split(place)  # refuses credentials before they are printed
     say = _printer(quiet and not dry_run)
     say(f"{loaded.name}, tier {tier}, corpus {resolved.corpus}: {loaded.question}")
     kind = "accelerator" if tier in ("gpu", "paper") else "cpu"
@@ -205,7 +207,7 @@ def _dataset(cell):
 
 
 def _check_corpus(cells) -> None:
-    """Raises the InputError of `_dataset` if a local corpus is missing or empty.
+    """Raises the InputError of `_dataset` if a corpus in files or in a bucket is missing or empty.
 
     Trains no tokenizer and downloads nothing.
     """

@@ -130,7 +130,7 @@ class Lease:
         while not self.ended.wait(RENEWAL) and self.copy.problem is None:
             try:
                 self.copy.push()
-            except BucketError as error:
+            except OSError as error:
                 log.warning("%s; the upload is tried again", error)
             except RuntimeError as error:
                 self.copy.problem = str(error)
@@ -141,7 +141,7 @@ class Lease:
             thread.join()
         try:
             self.copy.push()
-        except (BucketError, RuntimeError):
+        except (OSError, RuntimeError):
             if kind is None:  # an earlier error is more important
                 raise
         finally:

@@ -1,14 +1,15 @@
 """The working copy of a sweep whose directory is in a bucket.
 
 The bucket holds the sweep. Each command works in a temporary directory with a copy of its files, so that all other code
-uses a local directory. Workers use the driver's copy; workers of other machines have their own
-(`sweeps.worker.joined_copy`). Which process writes which objects:
+uses a local directory. Workers on the driver's machine use the driver's copy. A worker on another machine makes its own
+copy (`sweeps.worker.joined_copy`). Which process writes which objects:
 
     records/HASH.jsonl          the worker, before the local file, and only if the object does not exist
     checkpoints/HASH/STEP.tar   the worker, after each save; one object is one step, so it is whole or absent
     progress/*, curves/*        the driver, or a worker with its own copy
     .lease                      the driver (`sweeps.driver.lease`)
-    all other files             the driver, when they have changed: manifest.json only over the version that it has read
+    all other files             the driver, when they have changed: manifest.json and session.json only over the
+                                version that it has read
 """
 
 import contextlib
@@ -30,6 +31,7 @@ log = logging.getLogger(__name__)
 PREFIX = "lvp-bucket-"  # of the names of working copies
 _MARK = ".bucket"  # file of a working copy that holds the address
 _MANIFEST = "manifest.json"
+_CONDITIONAL = (_MANIFEST, "session.json")  # files that a driver without the lease must not replace
 # Files that are read by their names, because a listing may be stale.
 _NAMED = (
     _MANIFEST,
@@ -92,6 +94,7 @@ class WorkingCopy:
     def follow(self) -> None:
         """Downloads the driver's session and its request to leave. Uploads changed progress and curves."""
         with self._lock:
+            self._check_exists()
             self._download(["session.json", "leave"])
             self._push(LIVE)
 
@@ -122,10 +125,15 @@ class WorkingCopy:
         Raises:
           RuntimeError: another driver has the lease or has written the manifest.
         """
+        if self.problem:
+            raise RuntimeError(self.problem)
         with self._lock:
-            if self.problem:
-                raise RuntimeError(self.problem)
+            self._check_exists()
             self._push()
+
+    def _check_exists(self) -> None:
+        """Raises FileNotFoundError if the copy was removed. Otherwise its objects would be deleted as removed files."""
+        (self.out / _MARK).stat()
 
     def _push(self, folders: tuple[str, ...] = ()) -> None:
         """Uploads the changed files in `folders`; by default, all files but those that only workers upload."""
@@ -134,24 +142,26 @@ class WorkingCopy:
             return name.startswith(folders) if folders else not name.startswith(_OF_WORKERS)
 
         present = {}
-        for path in sorted(self.out.rglob("*")):
-            below = path.relative_to(self.out)
-            with contextlib.suppress(FileNotFoundError):  # temporary and progress files come and go
-                if path.is_file() and not any(p[0] == "." for p in below.parts) and ours(str(below)):
-                    present[str(below)] = _stamp(path)
+        for directory, below, files in os.walk(self.out):
+            folder = Path(directory).relative_to(self.out)
+            below[:] = [name for name in below if name[0] != "." and ours(f"{folder / name}/")]
+            for name in (str(folder / name) for name in files if name[0] != "."):
+                with contextlib.suppress(FileNotFoundError):  # temporary and progress files come and go
+                    if ours(name):
+                        present[name] = _stamp(self.out / name)
         for name, stamp in present.items():
             if self._stamps.get(name) != stamp:
                 with contextlib.suppress(FileNotFoundError):
                     self._versions[name] = self._upload(name, (self.out / name).read_bytes())
                     self._stamps[name] = stamp
-        removed = [name for name in self._stamps if name not in present and ours(name)]
+        removed = [name for name in list(self._stamps) if name not in present and ours(name)]
         self.bucket.delete(removed)
         for name in removed:
             del self._stamps[name]
             self._versions.pop(name, None)
 
     def _upload(self, name: str, content: bytes) -> Version:
-        if name != _MANIFEST:
+        if name not in _CONDITIONAL:
             return self.bucket.write(name, content)
         before = self._versions.get(name)
         after = self.bucket.create(name, content) if before is None else self.bucket.replace(name, content, before)
@@ -192,8 +202,11 @@ class WorkingCopy:
             if self._stamps.get(name) == (stamp := _stamp(path)):
                 continue
             with tempfile.TemporaryFile(dir=self.out) as file:
-                with tarfile.open(fileobj=file, mode="w") as tar:
-                    tar.add(path, arcname=path.name)
+                try:
+                    with tarfile.open(fileobj=file, mode="w") as tar:
+                        tar.add(path, arcname=path.name)
+                except FileNotFoundError:  # another worker of the lane has removed the step
+                    continue
                 file.seek(0)
                 self.bucket.write(name, file)
             self._stamps[name] = stamp

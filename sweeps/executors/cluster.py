@@ -28,9 +28,14 @@ class Refused(RuntimeError):
         self.node = node
 
 
+def node_id() -> str:
+    """This machine's name in Ray."""
+    return ray.get_runtime_context().get_node_id()
+
+
 def checked(check: MachineCheck) -> tuple[str, str | None]:
-    """This machine's name in Ray, and its problem with the sweep's files or None."""
-    return ray.get_runtime_context().get_node_id(), check.problem()
+    """This machine's name in Ray, and its problem with the sweep or None."""
+    return node_id(), check.problem()
 
 
 def check_machines(check: MachineCheck, nodes: Sequence[Mapping]) -> None:

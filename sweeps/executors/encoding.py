@@ -43,4 +43,4 @@ def _encode(model: bytes, dtype: np.dtype, part: Documents) -> Encoded:
     try:
         return encode(model, dtype, part)
     except (InputError, OSError) as error:
-        raise InputError(f"{error} (on the machine {socket.gethostname()}; all machines need the same text)") from None
+        raise InputError(f"{error} (on the machine {socket.gethostname()}; all machines must read the text)") from None

@@ -8,8 +8,9 @@ from pathlib import Path
 import ray
 from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
+from lvp.errors import InputError
 from lvp.files import write_whole
-from sweeps.executors.cluster import Refused, checked
+from sweeps.executors.cluster import Refused, checked, node_id
 from sweeps.executors.machine_check import MachineCheck
 from sweeps.worker.stop import Reason, end
 from sweeps.worker.worker import Settings, Worker, one_line
@@ -38,6 +39,10 @@ class Gang:
             ray.get(joined)
         else:
             self.worker.stop_on_sigterm()
+        try:
+            self.worker.prepare()
+        except InputError as error:
+            raise Refused(node_id(), f"{socket.gethostname()} cannot run the sweep: {error}") from None
 
     @staticmethod
     def _in_bundle(bundle: int) -> PlacementGroupSchedulingStrategy:
@@ -62,7 +67,7 @@ class Gang:
         """Does what `Worker.run_trial` does. Raises Refused if this machine no longer sees the sweep's files."""
         if self.broken:
             end(Reason.GANG_BROKEN)
-        if self.check.bucket is None:  # a worker with its own copy reads the bucket again and again
+        if self.check.bucket is None:  # a worker with its own copy compares session.json every 3 s
             self._refuse_problems(checked(self.check))
         if not self.others:
             return self.worker.run_trial(trial)
@@ -96,6 +101,7 @@ class Gang:
     def end(self) -> None:
         for other in self.others:
             ray.kill(other)
+        self.worker.leave()
 
 
 def _died(pending) -> bool:

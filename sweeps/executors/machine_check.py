@@ -6,8 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from lvp.errors import InputError
-from lvp.files.buckets import BucketError
-from sweeps.driver import working_copy
+from lvp.files.buckets import Bucket, BucketError
 from sweeps.driver.manifest import Manifest
 
 REMEDY = "put the sweep's directory and LVP_CACHE on a file system that all machines share"
@@ -23,16 +22,16 @@ class MachineCheck:
     bucket: str | None = None  # the sweep's address, if machines share a bucket and no files
 
     @classmethod
-    def for_manifest(cls, manifest: Manifest) -> "MachineCheck":
+    def for_manifest(cls, manifest: Manifest, bucket: str | None = None) -> "MachineCheck":
         """The check of a sweep. Call it on the driver's machine."""
         values = [value for dataset in manifest.datasets.values() for value in (dataset or {}).values()]
-        if working_copy.get(manifest.out):
-            return cls(manifest.out, manifest.session(), {}, str(manifest.location))
+        if bucket is not None:
+            return cls(manifest.out, manifest.session(), {}, bucket)
         files = sorted({value for value in values if isinstance(value, str) and Path(value).is_absolute()})
         return cls(manifest.out, manifest.session(), {p: os.stat(p).st_size for p in files})
 
     def problem(self) -> str | None:
-        """One line with this host and the first difference, or None. Prepares the data of a sweep in a bucket."""
+        """One line with this host and the first difference, or None."""
         problem = self._difference() if self.bucket is None else self._difference_of_bucket()
         return problem and f"{socket.gethostname()} {problem}"
 
@@ -52,11 +51,8 @@ class MachineCheck:
 
     def _difference_of_bucket(self) -> str | None:
         try:
-            with working_copy.opened(str(self.bucket)) as out:
-                manifest = Manifest.read(out)
-                if manifest.session() != self.session:
-                    return f"does not see the same {self.bucket} as the driver"
-                manifest.prepared()
+            answer = Bucket(str(self.bucket)).read("session.json")
         except (InputError, BucketError) as error:
             return f"cannot run the sweep: {error}"
-        return None
+        same = answer is not None and answer[0] == self.session.encode()
+        return None if same else f"does not see the same {self.bucket} as the driver"

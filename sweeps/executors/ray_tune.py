@@ -24,7 +24,6 @@ from ray._private import ray_constants
 import experiments
 import lvp
 from lvp.errors import InputError
-from lvp.files.buckets import BucketError
 from lvp.files.private import private_directory
 from lvp.parallel.hardware import cores
 from sweeps.driver import working_copy
@@ -66,6 +65,9 @@ class TuneTrial(tune.Trainable):
             return {"problem": str(error), "full": False, "refused": error.node, "done": True}
         except Exception as error:  # if raised, Tune would retry it as it retries a dead worker
             logging.exception("trial failed")
+            if is_full(error) and self.gang is not None and self.gang.worker.joined:
+                # The disk is of this machine only.
+                return {"problem": one_line(error), "full": False, "refused": cluster.node_id(), "done": True}
             return {"problem": one_line(error), "full": is_full(error), "done": True}
 
     def cleanup(self):
@@ -144,8 +146,8 @@ class RayExecutor:
         self.watch.start()
 
     def check_machines(self, manifest: Manifest) -> None:
-        """Raises InputError if a machine of the cluster does not see the same sweep files as the driver."""
-        self.machine_check = MachineCheck.for_manifest(manifest)
+        """Raises InputError if a machine of the cluster does not see the same sweep as the driver."""
+        self.machine_check = MachineCheck.for_manifest(manifest, self.copy.bucket.address if self.copy else None)
         if self.cluster:
             kind, _ = self._of_machines(Settings())
             nodes = [n for n in ray.nodes() if n["Alive"] and n["Resources"].get(kind)]
@@ -221,7 +223,7 @@ class RayExecutor:
         while not ended.wait(INTERVAL):
             try:
                 self.copy.pull_workers()
-            except BucketError as error:
+            except OSError as error:
                 logging.warning("%s; the download is tried again", error)
 
     def _run(self, trials: list[dict], settings: Settings, workers: int, on_done, on_failed) -> None:
@@ -309,6 +311,8 @@ class RayExecutor:
         try:
             self._push()
             while time.monotonic() < deadline or manifest.saving(started):
+                if self.copy and self.copy.problem:  # no progress of other machines arrives
+                    break
                 finished = manifest.finished()  # a worker that finishes its lanes saves no checkpoint
                 unsaved = (p for p in manifest.read_progress() if p["time"] > started)
                 if all(finished.issuperset(p["lanes"]) for p in unsaved):
@@ -323,7 +327,7 @@ class RayExecutor:
         if self.copy:
             try:
                 self.copy.push()
-            except (BucketError, RuntimeError) as error:
+            except (OSError, RuntimeError) as error:
                 logging.warning("%s", error)
 
     def close(self) -> None:

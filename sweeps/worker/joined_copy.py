@@ -14,8 +14,7 @@ import time
 from pathlib import Path
 from typing import IO
 
-from lvp.files.buckets import BucketError
-from lvp.files.private import open_lock
+from lvp.files.private import open_lock, private_directory
 from sweeps.driver import working_copy
 from sweeps.driver.manifest import Manifest
 
@@ -38,9 +37,11 @@ def joined(out: Path, address: str | None, session: str | None) -> Path:
     with contextlib.suppress(OSError):
         if address is None or (out / "session.json").read_text() == session:
             return out
-    _remove_abandoned()
-    folder = Path(tempfile.mkdtemp(prefix=_PREFIX))
-    _locks.append(_locked(folder))
+    with open_lock(private_directory() / "copies.lock") as lock:  # other workers start at the same time
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        _remove_abandoned()
+        folder = Path(tempfile.mkdtemp(prefix=_PREFIX))
+        _locks.append(_locked(folder))
     copy = working_copy.fill(folder, str(address))
     Manifest.read(folder).make_lane_directories()
     threading.Thread(target=_follow, args=(copy,), daemon=True).start()
@@ -70,5 +71,5 @@ def _follow(copy: working_copy.WorkingCopy) -> None:
         time.sleep(INTERVAL)
         try:
             copy.follow()
-        except BucketError as error:
+        except OSError as error:
             log.warning("%s; the exchange is tried again", error)

@@ -9,12 +9,13 @@ import json
 import logging
 import os
 import queue
+import shutil
 import signal
 import socket
 import sys
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -24,11 +25,10 @@ import numpy as np
 
 from lvp import training
 from lvp.files import FULL, cache_dir, explained
-from lvp.files.buckets import BucketError
 from lvp.parallel import processes, sharding
 from lvp.parallel.hardware import accelerator, cores, peak_memory
 from lvp.training import records
-from sweeps.driver import working_copy
+from sweeps.driver import lane_index, working_copy
 from sweeps.driver.manifest import Manifest
 from sweeps.worker import environment
 from sweeps.worker.cpu_affinity import claim_cores
@@ -86,7 +86,7 @@ class Worker:
         jax.monitoring.register_event_listener(self._on_event)
         self._programs: dict[tuple, Any] = {}
         self._data: dict[str, Any] = {}
-        self._datasets: dict[str, dict[str, Any] | None] = {}  # of the manifest, on this machine; empty if not `joined`
+        self._datasets: dict[str, dict[str, Any] | None] = {}  # with paths on this machine; empty if not `joined`
         self.stop, self.training = Stop(), False
 
     def _on_duration(self, event: str, duration_secs: float, **_: Any) -> None:
@@ -134,19 +134,34 @@ class Worker:
         if self.settings.environment and (parts := environment.differences(self.settings.environment, present)):
             raise RuntimeError(f"the environment of {socket.gethostname()} is not the driver's: {', '.join(parts)}")
 
-    def _manifest(self) -> Manifest:
-        """The present manifest, with the data of this machine."""
+    def _manifest(self, lanes: Iterable[str] = ()) -> Manifest:
+        """The present manifest, with the data of this machine, whose cells have the `lanes`."""
         if not self.joined:
             return Manifest.read(self.out)
         working_copy.pull(self.out)
         manifest = Manifest.read(self.out)
         self._datasets = self._datasets or manifest.prepared()
-        return replace(manifest, datasets=self._datasets)
+        manifest = replace(manifest, datasets=self._datasets)
+        if not {h for entry in manifest.cells for h in entry.lanes}.issuperset(lanes):
+            # The lanes depend on results that the listing of the bucket has omitted.
+            manifest.fetch_records(lane_index.lanes(manifest))
+            manifest = replace(manifest)
+        return manifest
 
-    def _drop_progress(self, manifest: Manifest) -> None:
-        manifest.drop_progress()
+    def prepare(self) -> None:
+        """Prepares the data of a worker with its own copy. Raises InputError if they differ from the driver's."""
+        if self.joined:
+            self._manifest()
+
+    def leave(self) -> None:
+        """Removes the worker's own copy. Call it last."""
+        if self.joined:
+            shutil.rmtree(self.out, ignore_errors=True)
+
+    def _report(self) -> None:
+        """Uploads progress and curves now, if the worker has its own copy."""
         if self.joined and (copy := working_copy.get(self.out)):
-            with contextlib.suppress(BucketError):  # the driver then waits for its time limit
+            with contextlib.suppress(OSError):  # no result depends on them
                 copy.follow()
 
     def _leads(self) -> bool:
@@ -196,7 +211,7 @@ class Worker:
 
     def _run_trial(self, trial: dict) -> dict:
         self._check_environment()
-        manifest = self._manifest()
+        manifest = self._manifest(trial["lanes"])
         before, started, training_seconds = dict(self.counts), time.perf_counter(), 0.0
         lanes, pack = trial["lanes"], trial["pack"]
         trained = task_for(manifest.cells[trial["cell"]].cell).trained
@@ -278,7 +293,8 @@ class Worker:
             curves = Curves(manifest, program, hashes).add if leads else None
             outcomes = group.train(data(group.lanes[0]), progress, stopping, curves)
         except training.Preempted:
-            self._drop_progress(manifest)
+            manifest.drop_progress()
+            self._report()
             if reason is Reason.SIGTERM:
                 end(reason)  # the executor starts the trial again
             raise  # ASKED_BY_DRIVER: the driver handles it
@@ -300,6 +316,7 @@ class Worker:
         task = task_for(entry.cell)
         columns = {lane: task.outcome(entry.dataset, outcome) for lane, outcome in outcomes.items()}
         self._end_if_lost(manifest)
+        self._report()  # the driver may read the curves as soon as the lanes have records
         manifest.write_records(index, columns, provenance)
         return group.seconds
 

@@ -6,6 +6,7 @@ Our side reads ranges of a file, encodes them, and appends the tokens to a file,
 are already running. The text is the documentation of Python, repeated, in 16 ranges: 64 MB by default. SentencePiece's
 side is `SentencePieceProcessor.encode` in one thread on the decoded lines of the same text, without reading or writing.
 Its BPE has the same vocabulary size, training text and normalization, but characters instead of bytes as its alphabet.
+A further side is the same call with our model on our lines: the cost of our alphabet, without our reading and writing.
 """
 
 import io
@@ -60,6 +61,27 @@ def ours(workers: int) -> None:
         serve(run, {"bytes": part.num_bytes})
 
 
+def _serve_encode(processor, lines: list[str], facts: dict) -> None:
+    """Serves the time of SentencePiece's encoder on lines, in as many calls as we have ranges."""
+    step = -(-len(lines) // RANGES)
+
+    def run(n):
+        for _ in range(n):
+            for start in range(0, len(lines), step):
+                processor.encode(lines[start : start + step], out_type=int, num_threads=1)
+
+    serve(run, facts)
+
+
+def alphabet() -> None:
+    from lvp.data.tokens import tokenizers
+
+    text = _text()
+    tokenizer = tokenizers.Tokenizer.train(text[:TRAINING_BYTES], VOCAB)
+    lines = [line for group in tokenizers._lines(text) for line in group]
+    _serve_encode(tokenizer._processor, lines, {"bytes": len(text)})
+
+
 def sentencepiece() -> None:
     import sentencepiece as library
 
@@ -77,20 +99,12 @@ def sentencepiece() -> None:
         minloglevel=2,
     )
     processor = library.SentencePieceProcessor(model_proto=model.getvalue())
-    lines = text.decode().splitlines()
-    step = -(-len(lines) // RANGES)
-
-    def run(n):
-        for _ in range(n):
-            for start in range(0, len(lines), step):
-                processor.encode(lines[start : start + step], out_type=int, num_threads=1)
-
-    serve(run, {"bytes": len(text)})
+    _serve_encode(processor, text.decode().splitlines(), {"bytes": len(text)})
 
 
 def main(rounds: int, kilobytes: int) -> None:
     os.environ[SIZE] = str(kilobytes)
-    sides = alternate(MODULE, dict.fromkeys((*WORKERS, "sentencepiece"), (False, 1)), rounds)
+    sides = alternate(MODULE, dict.fromkeys((*WORKERS, *LIBRARY), (False, 1)), rounds)
     speed = {name: side.facts["bytes"] / 1e6 / statistics.median(side.times) for name, side in sides.items()}
     megabytes = {name: f"{value:.2f} MB/s" for name, value in speed.items()}
     rows = [
@@ -106,13 +120,22 @@ def main(rounds: int, kilobytes: int) -> None:
             "85%",
             "100%",
         ),
+        (
+            "SentencePiece's encoder with our alphabet / with its own",
+            f"{sides['sentencepiece'].over(sides['alphabet']):.0%}",
+            "",
+            "",
+        ),
     ]
     finish("tokenize", rounds, rows, {name: side.times for name, side in sides.items()})
 
 
+LIBRARY = {"sentencepiece": sentencepiece, "alphabet": alphabet}  # sides that call the library only
+
+
 if __name__ == "__main__":
-    if sys.argv[1:2] == ["sentencepiece"]:
-        sentencepiece()
+    if sys.argv[1:2] and sys.argv[1] in LIBRARY:
+        LIBRARY[sys.argv[1]]()
     elif sys.argv[1:2] and sys.argv[1] in WORKERS:
         ours(WORKERS[sys.argv[1]])
     else:

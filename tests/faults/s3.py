@@ -170,6 +170,7 @@ def server(tmp_path_factory) -> Iterator[int]:
     command = [program, "server", "-ip=127.0.0.1", "-ip.bind=127.0.0.1", f"-dir={folder}", "-s3", "-s3.iam=false"]
     command += [f"-s3.config={folder / 'identities.json'}", "-volume.max=20", "-master.volumeSizeLimitMB=64"]
     command += [f"-{name}={port}" for name, port in ports.items()]
+    command += ["-s3.port.iceberg=0", "-s3.port.lance=0"]  # their ports are fixed, and several servers may run
     with open(folder / "log", "w") as log:
         process = subprocess.Popen(command, stdout=log, stderr=log, cwd=folder)
     try:

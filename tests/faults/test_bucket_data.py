@@ -1,5 +1,6 @@
 """Texts, tokens and the cache in a bucket of an S3-compatible server."""
 
+import re
 from pathlib import Path
 
 import pytest
@@ -64,7 +65,7 @@ def test_tokens_in_a_bucket(texts, address, proxy, tmp_path, capfd, monkeypatch)
     assert tokenize(f"text:{text}", out) == 2
     assert "the server refuses" in capfd.readouterr().err
     proxy.fault = lambda request: None
-    assert "no tokens in" in refused(lambda: prepared(f"tokens:{out}", tmp_path / "cache"))
+    assert "no complete tokens at" in refused(lambda: prepared(f"tokens:{out}", tmp_path / "cache"))
     with monkeypatch.context() as patched:
         patched.setattr(Tokenizer, "encode", lambda *_: pytest.fail("the tokens are complete"))
         assert tokenize(f"text:{text}", out) == 0
@@ -80,8 +81,11 @@ def test_tokens_in_a_bucket(texts, address, proxy, tmp_path, capfd, monkeypatch)
     assert tokenize(f"text:{text}", out) == 0 and not proxy.times("PUT", "")
     assert tokenize(f"text:{text}", out, "--limit", "9000") == 2
     assert tokenize(f"text:{text}", text) == 2
+    proxy.fault = lambda request: "403 AccessDenied" if "PUT" in request.method and "meta" in request.name else None
+    assert tokenize(f"text:{text}", f"{out}-2") == tokenize(f"text:{text}", f"{out}-2", "--limit", "9000") == 2
     shown = capfd.readouterr()
     assert "limit None, not 9000" in shown.err and "holds other files" in shown.err
+    assert "was begun with other settings" in shown.err
     assert SECRET not in shown.out + shown.err
 
 
@@ -124,14 +128,17 @@ def test_a_cache_in_a_bucket_is_shared(address, texts, tmp_path, monkeypatch):
     "spec, problem",
     [
         ("text:{}/none", "there is no object"),
-        ("tokens:{}/none", "there is no object"),
+        ("tokens:{}/none", "there is no object|no complete tokens at"),
         ("text:s3://", "names no bucket"),
         ("text:s4://bucket/x", "did you mean s3"),
+        ("text:s3://key:secret@bucket/x", "no credentials"),
+        ("wikitext2:s3://key:secret@bucket/x", "no credentials"),
         ("wikitext2:{}/none", "reads no buckets"),
     ],
 )
 @pytest.mark.parametrize("dry_run", [True, False])
-def test_a_corpus_that_cannot_be_used_is_refused_before_the_start(address, spec, problem, dry_run, tmp_path):
+def test_a_corpus_that_cannot_be_used_is_refused_before_the_start(address, spec, problem, dry_run, tmp_path, capfd):
     out, corpus = tmp_path / "out", spec.format(address)
     refusal = refused(lambda: api.run("width_vocab", "smoke", out=out, corpus=corpus, dry_run=dry_run, quiet=True))
-    assert problem in refusal and not out.exists()
+    shown = capfd.readouterr()
+    assert re.search(problem, refusal) and not out.exists() and "secret" not in refusal + shown.out + shown.err

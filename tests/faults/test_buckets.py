@@ -355,16 +355,24 @@ def test_a_worker_elsewhere_writes_the_same_record(small, whole, address, monkey
 def test_a_machine_that_cannot_run_the_sweep_is_named(small, address, text, proxy, monkeypatch, tmp_path):  # noqa: F811
     small(address)
     with working_copy.opened(address) as out:
-        check = MachineCheck.for_manifest(Manifest.read(out))
+        check = MachineCheck.for_manifest(Manifest.read(out), address)
     monkeypatch.setenv("LVP_CACHE", str(tmp_path / "cache"))
     assert check.problem() is None
     assert f"does not see the same {address} as the driver" in replace(check, session="other").problem()
     proxy.fault = lambda request: "403 AccessDenied"
     assert "cannot run the sweep" in check.problem() and "check the credentials" in check.problem()
     proxy.fault = lambda request: None
-    content = text.read_text()
+    worker, content = (
+        Worker(tmp_path / "none", Settings(pin=False, session=check.session, bucket=address)),
+        text.read_text(),
+    )
+    worker.prepare()
     try:
         text.write_text(content[:-100])
-        assert "corpus of" in check.problem() and "changed since the sweep" in check.problem()
+        worker._datasets = {}
+        problem = refused(worker.prepare)
     finally:
         text.write_text(content)
+    assert "corpus of" in problem and "changed since the sweep" in problem
+    worker.leave()
+    assert not worker.out.exists()

@@ -9,6 +9,7 @@ from lvp.cli.parser import CORPORA
 from lvp.data.text import documents, python_docs, tfds_text, wikitext2, zipf
 from lvp.data.tokens import storage
 from lvp.errors import InputError
+from lvp.files import buckets
 from lvp.files.buckets import is_address
 
 _MOST = 1 << 32  # largest text in memory, in bytes
@@ -61,6 +62,7 @@ def path_of(kind: str, argument: str) -> Path:
     if not argument:
         raise InputError(f"the corpus {kind}: needs a path; write {kind}:PATH")
     if is_address(argument):
+        buckets.split(argument)  # refuses credentials, which the message would repeat
         raise InputError(f"the corpus {kind}: reads no buckets; write text:{argument}, or name a directory")
     return storage.user_path(argument)
 
@@ -119,8 +121,17 @@ def load(spec: str, *, cache: Path) -> Corpus:
         exponent = zipf.DEFAULT_EXPONENT if argument is None else zipf.parse_exponent(argument)
         return Corpus(f"zipf:{exponent}", b"", b"", zipf.fingerprint(exponent))
     documents = source(spec, cache=cache)
+    if (corpus := _of_buckets.get(documents.identity)) is not None and corpus.spec == documents.spec:
+        return corpus
     train, valid = (b"".join(_held(documents.spec, part)) for part in (documents.train, documents.valid))
-    return Corpus(documents.spec, train, valid, storage.digest(train, valid))
+    corpus = Corpus(documents.spec, train, valid, storage.digest(train, valid))
+    if is_address(argument):
+        _of_buckets.clear()
+        _of_buckets[documents.identity] = corpus
+    return corpus
+
+
+_of_buckets: dict[str, Corpus] = {}  # the last text from a bucket, because each cell of a sweep loads its corpus
 
 
 def _held(spec: str, part: documents.Documents):

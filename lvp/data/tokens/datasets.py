@@ -9,10 +9,10 @@ import numpy as np
 
 from lvp.data.text import corpora, zipf
 from lvp.data.text import splits as text
+from lvp.data.tokens import bucket_copies, scored, storage, streams, tokenizers
 from lvp.data.tokens import files as token_files
-from lvp.data.tokens import scored, storage, streams, tokenizers
 from lvp.errors import InputError
-from lvp.files.buckets import Bucket, is_address, refusals
+from lvp.files.buckets import is_address
 
 _FORMAT = 1  # version of the cached files
 _FILES = ("train.npy", "valid.npy")
@@ -184,15 +184,10 @@ def _of_token_files(spec, vocab, slice_bytes, valid_bytes, cache, scored_spec) -
 
 
 def _token_directory(place: str, vocab: int, cache: Path) -> Path:
-    """The local directory of the tokens at `place`, a path or an address, or of those in its folder `vocab`."""
+    """The local directory of the tokens at `place` (a path or an address). If `place` holds one directory per
+    vocabulary, the directory of `vocab`."""
     if is_address(place):
-        place = place.rstrip("/")
-        with refusals():
-            names = {entry.name for entry in Bucket(place).listed()}
-        several = token_files.META not in names and any(name.rstrip("/").isdecimal() for name in names)
-        from lvp.data.tokens import bucket_copies  # tqdm: workers import this module and do not download
-
-        return bucket_copies.copied(f"{place}/{vocab}" if several else place, cache)
+        return bucket_copies.local_copy(place, vocab, cache)
     named = corpora.path_of("tokens", place)
     several = not token_files.begun(named) and any(path.name.isdecimal() for path in named.glob("*/"))
     return named / str(vocab) if several else named

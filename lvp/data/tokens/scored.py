@@ -3,8 +3,7 @@
 from pathlib import Path
 from typing import NamedTuple
 
-from lvp.data.text import python_docs, splits, wikitext2
-from lvp.data.tokens import storage
+from lvp.data.text import corpora, python_docs, splits, wikitext2
 from lvp.errors import InputError
 
 
@@ -28,7 +27,7 @@ def load(spec: str, *, cache: Path) -> bytes:
 
     Raises InputError for another spec, and for a text that is missing, empty, binary or not UTF-8."""
     kind, _, argument = spec.partition(":")
-    path = storage.user_path(argument) if argument else None
+    path = corpora.path_of(kind, argument) if argument else None
     if kind == "wikitext2":
         return wikitext2.test(path, cache=cache)
     if spec == "python-docs":

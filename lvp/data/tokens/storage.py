@@ -6,6 +6,7 @@ An entry that is read without a lock is therefore complete or absent. A damaged 
 If LVP_CACHE is an address in a bucket, an entry that this machine lacks is downloaded, and a new entry is uploaded.
 """
 
+import contextlib
 import fcntl
 import hashlib
 import io
@@ -147,20 +148,21 @@ def _bucket(directory: Path) -> Bucket | None:
 
 
 def read_entry(directory: Path) -> dict | None:
-    """The meta of a complete and undamaged entry; None if the entry is absent or damaged.
+    """The meta of a complete and undamaged entry; None if the entry is absent or damaged. Downloads an absent entry.
 
     Raises OSError if the entry cannot be read for another reason than damage (`lvp.files.machine`).
     """
-    meta = _read_entry(directory)
-    if meta is None and (bucket := _bucket(directory)):
-        with refusals():
-            objects = {entry.name: bucket.read(entry.name) for entry in bucket.listed()}
-        if _ENTRY in objects:
-            for name in sorted(objects, key=lambda name: name == _ENTRY):
-                if answer := objects[name]:
-                    write_file(directory / name, answer[0])
-            meta = _read_entry(directory)
-    return meta
+    if not (directory / _ENTRY).exists() and (bucket := _bucket(directory)):
+        with download_lock(directory), _writing(directory), refusals():
+            names = {entry.name for entry in bucket.listed()}
+            if _ENTRY in names and not (directory / _ENTRY).exists():
+                bucket.fetch([*sorted(names - {_ENTRY}), _ENTRY], directory)
+    return _read_entry(directory)
+
+
+def download_lock(directory: Path) -> contextlib.AbstractContextManager[None]:
+    """The lock of an entry's download. It is not that of `locked`, which the caller may hold."""
+    return locked(directory.with_name(f"{directory.name}.download"))
 
 
 def _read_entry(directory: Path) -> dict | None:

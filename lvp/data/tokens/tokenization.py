@@ -42,6 +42,7 @@ _STATE: Shape = {
     "fingerprint": str | None,
 }
 _SPLIT: Shape = {"ranges": int, "bytes": int, "tokens": int, "sha256": str, "done": bool}
+_ASKED = "asked.json"  # the object of an address that holds the settings of its tokens
 _RANGE = 1 << 22  # approximate number of bytes of a range
 _SAVE_SECONDS = 1.0  # time between saved states
 _LOG_SECONDS = 30.0  # time between progress lines without a terminal
@@ -89,11 +90,12 @@ def tokenize(
     """Makes or continues the directory `out`, or verifies every byte if it is complete; returns its record.
 
     The record is that of `lvp.data.tokens.files.read`. If `out` is an address in a bucket, the directory is made in the
-    cache and then uploaded. Complete tokens in a bucket are not read again. cache: as in `lvp.data.prepare`. workers:
-    number of encoding processes; None is the number of cores. pool: encodes in place of these processes. Progress is
-    shown on standard error. Raises InputError, without writing, for an unusable text or tokenizer, and for a directory
-    that another process uses, that was made with other settings, or that contains other files. Raises RuntimeError if a
-    worker fails for another reason than its text. Raises KeyboardInterrupt with the command to continue.
+    cache and then uploaded. Complete tokens in a bucket are compared by their settings only. cache: as in
+    `lvp.data.prepare`. workers: number of encoding processes; None is the number of cores. pool: encodes in place of
+    these processes. Progress is shown on standard error. Raises InputError, without writing, for an unusable text or
+    tokenizer, and for a directory that another process uses, that was made with other settings, or that contains other
+    files. Raises RuntimeError if a worker fails for another reason than its text. Raises KeyboardInterrupt with the
+    command to continue.
     """
     if workers is not None and workers < 1:
         raise InputError(f"--workers {workers}: must be at least 1")
@@ -108,14 +110,17 @@ def tokenize(
     if (meta := _uploaded(address, asked)) is None:
         local = cache / "tokenized" / storage.digest(address.encode(), storage.as_json(asked))[:32]
         meta = _tokenize(settings, local, address, given_tokenizer, asked, cache, workers, pool)
-        with refusals():
-            Bucket(address).upload(local, last=files.META)
-        shutil.rmtree(local)
+        try:
+            with _only_one(local), refusals():
+                Bucket(address).upload(local, last=files.META)
+                shutil.rmtree(local)
+        except KeyboardInterrupt:
+            raise KeyboardInterrupt(f"interrupted; continue with: {settings.command(address)}") from None
     return meta
 
 
 def _uploaded(address: str, asked: dict) -> dict | None:
-    """The record of complete tokens at an address; None if there is none.
+    """The record of complete tokens at an address; None if there is none. Reserves the address for these settings.
 
     Raises:
       InputError: the address holds other tokens or other files, or cannot be used.
@@ -123,10 +128,12 @@ def _uploaded(address: str, asked: dict) -> dict | None:
     with refusals():
         bucket = Bucket(address)
         answer, names = bucket.read(files.META), {entry.name for entry in bucket.listed()}
-    if answer is None:
-        if other := sorted(names - {files.META, files.TOKENIZER, *files.SPLITS.values()}):
-            raise InputError(f"--out {address} holds other files ({other[0]}): choose an empty prefix")
-        return None
+        if answer is None:
+            if other := sorted(names - {_ASKED, files.META, files.TOKENIZER, *files.SPLITS.values()}):
+                raise InputError(f"--out {address} holds other files ({other[0]}): choose an empty prefix")
+            if bucket.create(_ASKED, storage.as_json(asked)) is None:
+                raise InputError(f"--out {address} was begun with other settings: choose an empty prefix")
+            return None
     meta = files.parsed(answer[0], f"{address}/{files.META}", "name an empty prefix")
     _check_same(address, asked, meta["asked"])
     return meta

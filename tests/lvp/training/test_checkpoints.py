@@ -156,8 +156,9 @@ def test_two_workers_save_the_same_lane(tmp_path, monkeypatch):
     renames = []
 
     def rename(path, target):
-        os.rename(other, target)
-        renames.append(path)
+        if target.name == "step_000000003":
+            os.rename(other, target)
+            renames.append(path)
         os.rename(path, target)
 
     with monkeypatch.context() as patch:

@@ -84,10 +84,12 @@ def test_a_second_run_trains_no_lane_again(finished, command):
 
 
 def test_ray_gives_the_same_bits(finished, command, tmp_path):
-    out, _ = finished
-    process = command(*RUN, "--executor", "ray", "--threads", "1", "--out", tmp_path / "out")
+    """Three of the lanes of the sweep without Ray."""
+    words = (*RUN, "--executor", "ray", "--threads", "1", "--out", tmp_path / "out")
+    process = command(*words, widths="16", seeds="0")
     assert process.returncode == 0, process.stderr
-    assert outcomes(tmp_path / "out") == outcomes(out)
+    ours = outcomes(tmp_path / "out")
+    assert len(ours) == 3 and ours.items() <= outcomes(finished[0]).items()
 
 
 def _suspend_between_checkpoint_and_record(process, out):
