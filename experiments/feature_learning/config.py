@@ -11,27 +11,29 @@ from lvp.training import DataConfig
 
 THEOREM = "theorem 1"
 GROWING_VOCAB = 8
-GROWING = f"m = {GROWING_VOCAB} d"  # the regime of the arms beyond theory
-ARMS = {  # name → (optimizer, loss), under LVP with true targets
+GROWING = f"m = {GROWING_VOCAB} d"  # the regime of the arms that theorem 1 does not cover
+# Arms that theorem 1 does not cover ("beyond theory"): name → (optimizer, loss), under LVP with true targets.
+ARMS = {
     "sign, square": ("sign", "square"),
     "Adam, square": ("adam", "square"),
     "sign, cross-entropy": ("sign", "cross_entropy"),
     "Adam, cross-entropy": ("adam", "cross_entropy"),
 }
-ONE_STEP_PER_TRAINED = 8  # draws: powers of d need fewer draws than theorem 1's constant, and a trained draw costs more
+# Draws of one step per trained draw. A trained draw costs more, and powers of d need fewer draws than a constant does.
+ONE_STEP_PER_TRAINED = 8
 PARTS = {"embedding": "δ_E", "top": "δ_W, most frequent token", "rare": "δ_W, median token"}
-TRAINED_PARTS = ("embedding", "top")  # the parts that the claims beyond theory are about
+TRAINED_PARTS = ("embedding", "top")  # the parts in the claims beyond theory
 
 
 @dataclass(frozen=True)
 class Config:
-    corpus: str = "zipf:1"  # its token frequencies are α; a text has a BPE tokenizer of m ≥ 256 tokens
+    corpus: str = "zipf:1"  # gives the token frequencies α; a text has a BPE tokenizer of m ≥ 256 tokens
     widths: tuple[int, ...] = (16, 32, 64, 128, 256, 512, 1024)  # d
-    fixed_vocab: int = 1024  # m of the regime of fixed vocabulary
-    steps: tuple[int, ...] = (1, 2, 5, 20)  # numbers of steps in the arms beyond theory
-    rate: float = 0.2  # LVP's η in the arms beyond theory
-    draws: int = 40  # of initialisation and signal
-    largest: int = 16384  # larger vocabularies are left out
+    fixed_vocab: int = 1024  # m in the regime of a fixed vocabulary
+    steps: tuple[int, ...] = (1, 2, 5, 20)  # after which the arms beyond theory are measured
+    rate: float = 0.2  # η of LVP in the arms beyond theory
+    draws: int = 40  # of the initialisation and the training signal
+    largest: int = 16384  # the largest vocabulary; shapes with a larger m are left out
     seed: int = 0  # of the draws
 
     def __post_init__(self):
@@ -45,21 +47,25 @@ class Config:
             object.__setattr__(self, name, tuple(sorted(set(getattr(self, name)))))
         if not any(regimes(self).values()):
             limits = f"{smallest(self)} ≤ m ≤ {self.largest}"
-            raise InputError(f"widths, fixed_vocab and largest must give a regime at least two widths with {limits}")
+            raise InputError(
+                f"a regime needs at least two widths with {limits}: change widths={self.widths}, "
+                f"fixed_vocab={self.fixed_vocab} or largest={self.largest}"
+            )
 
 
 def lvp_table(width: int) -> Table:
-    """LVP's table at m = 8 d."""
+    """Returns LVP's table at m = 8 d."""
     return table("lvp", width=width, vocab=GROWING_VOCAB * width)
 
 
 def smallest(config: Config) -> int:
-    """The smallest vocabulary of the corpus; the vocabulary of a text contains every byte."""
+    """Returns the smallest possible vocabulary of the corpus. The vocabulary of a text contains all 256 bytes."""
     return 2 if config.corpus.partition(":")[0] == "zipf" else SMALLEST
 
 
 def regimes(config: Config) -> dict[str, list[tuple[int, int]]]:
-    """Name → (d, m) pairs of usable vocabularies; no pair if there are fewer than two, which a power of d needs."""
+    """Returns name → (d, m) pairs with a possible vocabulary. A power of d needs two pairs, so the list of a regime
+    with fewer pairs is empty."""
     shapes = {
         f"m = {config.fixed_vocab}": [(d, config.fixed_vocab) for d in config.widths],
         GROWING: [(d, GROWING_VOCAB * d) for d in config.widths],
@@ -79,23 +85,24 @@ TIERS = {
 
 
 def cells(config: Config) -> list[CellLanes]:
-    """One cell per shape with theorem 1; at m = 8 d also theorems 3 and 4, and a cell of the arms beyond theory."""
+    """Returns one cell per shape for theorem 1. At m = 8 d the cell also has theorems 3 and 4, and a second cell has
+    the arms beyond theory."""
     planned = []
-    shared, data = {"draws": config.draws, "seed": config.seed}, DataConfig(config.corpus)
+    common, data = {"draws": config.draws, "seed": config.seed}, DataConfig(config.corpus)
     for name, pairs in regimes(config).items():
         for d, m in pairs:
-            arguments = shared | {"regime": name, "width": d, "vocab": m}
-            theorem = Calculation(arguments, 8.0 * config.draws * d * m * m, data, m)
+            arguments = common | {"regime": name, "width": d, "vocab": m}
+            one_step = Calculation(arguments, 8.0 * config.draws * d * m * m, data, m)
             arms = [THEOREM, *(sign_moments.ARMS if name == GROWING else ())]
-            planned.append(CellLanes(f"{name}, d {d}", theorem, [{"arm": arm} for arm in arms]))
+            planned.append(CellLanes(f"{name}, d {d}", one_step, [{"arm": arm} for arm in arms]))
             if name == GROWING:
-                more = arguments | {"steps": list(config.steps), "rate": config.rate}
+                trained = arguments | {"steps": list(config.steps), "rate": config.rate}
                 cost = 8.0 * trained_draws(config.draws) * d * m * m * config.steps[-1]
-                beyond = Calculation(more, cost, data, m)
+                beyond = Calculation(trained, cost, data, m)
                 planned.append(CellLanes(f"beyond, d {d}", beyond, [{"arm": arm} for arm in ARMS]))
     return planned
 
 
 def trained_draws(draws: int) -> int:
-    """The number of draws in the arms beyond theory, for `draws` draws of one step."""
+    """Returns the number of draws of the arms beyond theory, if one step has `draws` draws."""
     return max(2, draws // ONE_STEP_PER_TRAINED)

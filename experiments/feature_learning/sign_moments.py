@@ -1,4 +1,4 @@
-"""Theorems 3 and 4 of Hayou & Liu 2025: lanes of `feature_learning` that measure the covariances behind theorem 1.
+"""Theorems 3 and 4 of Hayou & Liu 2025, on which theorem 1 rests: lanes of `feature_learning` measure a covariance.
 
 Theorem 3: X = Σ_j S(⟨v, W_j⟩) W_j has covariance (d + 2 d (d−1) / (π m)) I. Theorem 4: X = E_i S(Eᵀ M) has a diagonal
 covariance of d + (2/π) (α_i²/ᾱ²) d (d−1) / m. Its diagonal is exact for equal frequencies only (`lvp.theory`).
@@ -13,8 +13,8 @@ from lvp import theory
 from lvp.analysis.measurement import NORMAL_QUANTILE, Measurement
 
 ARMS = ("theorem 3", "theorem 4")
-PER_STEP = 20  # draws of X per configured draw: a draw of X costs much less than a step
-# Column → theorem, and the title of its X.
+PER_STEP = 20  # draws of X per configured draw; a draw of X costs much less than a step
+# Column of the table → arm, and the name of X in texts.
 VARIANCES = {
     "signs_variance": ("theorem 3", "Theorem 3"),
     "top_variance": ("theorem 4", "Theorem 4, most frequent token"),
@@ -23,7 +23,8 @@ VARIANCES = {
 
 
 def calculate(arguments: Mapping[str, Any], arm: str, alpha: np.ndarray, tokens: list[int]) -> dict[str, float]:
-    """Variance and covariance of two coordinates of X with standard errors, and the exact and printed variance."""
+    """Returns the variance and covariance of two coordinates of X with standard errors, and the variance by the exact
+    form and by the paper's."""
     import jax
 
     from lvp.theory import simulation
@@ -31,46 +32,50 @@ def calculate(arguments: Mapping[str, Any], arm: str, alpha: np.ndarray, tokens:
     d, draws, key = arguments["width"], PER_STEP * arguments["draws"], jax.random.key(arguments["seed"])
     if arm == "theorem 3":
         moments = simulation.theorem_3_moments(key, d, len(alpha), draws=draws)
-        form = float(theory.sign_projection_variance(d, len(alpha)))
-        return _read("signs", moments, (), form, form)
+        variance = float(theory.sign_projection_variance(d, len(alpha)))
+        return _columns("signs", moments, (), variance, variance)
     moments = simulation.theorem_4_moments(key, d, alpha, tokens=tokens, draws=draws)
     outcome: dict[str, Any] = {}
-    forms = [theory.sign_gaussian_variance(d, alpha, exact=exact) for exact in (True, False)]
+    variances = [theory.sign_gaussian_variance(d, alpha, exact=exact) for exact in (True, False)]
     for i, name in enumerate(("top", "rare")):
-        outcome |= _read(name, moments, (i,), *(float(form[tokens[i]]) for form in forms))
+        outcome |= _columns(name, moments, (i,), *(float(variance[tokens[i]]) for variance in variances))
     return outcome
 
 
-def _read(name: str, moments, at: tuple[int, ...], exact: float, paper: float) -> dict[str, float]:
-    """Variance and covariance at an index with standard errors, and the exact and the printed variance."""
+def _columns(name: str, moments, at: tuple[int, ...], exact: float, paper: float) -> dict[str, float]:
+    """Returns the columns of one X: its moments at index `at` with standard errors, and its variance by both forms."""
     outcome = {f"{name}_variance_exact": exact, f"{name}_variance_paper": paper}
-    for what, estimate in (("variance", moments.variance), ("covariance", moments.covariance)):
-        outcome[f"{name}_{what}"] = float(np.asarray(estimate.mean)[at])
-        outcome[f"{name}_{what}_error"] = float(np.asarray(estimate.standard_error)[at])
+    for moment, estimate in (("variance", moments.variance), ("covariance", moments.covariance)):
+        outcome[f"{name}_{moment}"] = float(np.asarray(estimate.mean)[at])
+        outcome[f"{name}_{moment}_error"] = float(np.asarray(estimate.standard_error)[at])
     return outcome
 
 
 def correlation(row, variance: str) -> Measurement:
-    """Covariance over variance of a row of the table."""
+    """Returns the ratio of covariance to variance in a row of the table.
+
+    Args:
+      variance: a key of `VARIANCES`.
+    """
     covariance = variance.replace("variance", "covariance")
-    half = NORMAL_QUANTILE * row[f"{covariance}_error"] / row[variance]
-    return Measurement.plus_minus(row[covariance] / row[variance], half)
+    half_width = NORMAL_QUANTILE * row[f"{covariance}_error"] / row[variance]
+    return Measurement.plus_minus(row[covariance] / row[variance], half_width)
 
 
 def lines(rows_by_arm: Mapping[str, Any]) -> list[str]:
-    """The moments at the largest width as lines of text; no line if no lane has run.
+    """Returns the moments at the largest width as lines of text; none if no lane has run.
 
     Args:
-      rows_by_arm: theorem → rows sorted by width.
+      rows_by_arm: arm → rows of the table, by increasing width.
     """
-    texts = []
+    body = []
     for column, (arm, name) in VARIANCES.items():
         rows = rows_by_arm[arm]
         if len(rows):
-            last = rows.iloc[-1]
-            ratios = " ".join(f"{last[column] / last[f'{column}_{form}']:>15.3f}" for form in ("exact", "paper"))
-            value, _, interval = correlation(last, column).text(".4f").partition(" ")
-            texts.append(f"{name:<39} {ratios} {value:>9} {interval}")
+            widest = rows.iloc[-1]
+            ratios = " ".join(f"{widest[column] / widest[f'{column}_{form}']:>15.3f}" for form in ("exact", "paper"))
+            value, _, interval = correlation(widest, column).text(".4f").partition(" ")
+            body.append(f"{name:<39} {ratios} {value:>9} {interval}")
     head = f"{'covariance of X at the largest width':<39} {'variance/exact':>15} {'variance/paper':>15}"
     head += "   off-diagonal/variance"
-    return [head, *texts] if texts else []
+    return [head, *body] if body else []

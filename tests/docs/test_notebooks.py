@@ -1,5 +1,5 @@
-"""Notebooks: source and .ipynb agree, run in an empty kernel at small sizes, contain figures and no traces of a
-machine. The setup cell leaves jax alone in Colab."""
+"""Tests of the notebooks. Source and .ipynb agree. Each notebook runs in a new kernel at small sizes. Committed outputs
+contain figures, and no path or name of a machine. In Colab, the setup cell keeps the installed jax."""
 
 import functools
 import os
@@ -38,68 +38,70 @@ SMALL = {
         "meshes": ["fsdp=8"],
     },
 }
-MACHINE = re.compile(rf"(?<![\w.:/])/(?:tmp|home|root|Users|usr|opt|var|mnt|content)\b|{re.escape(str(build.ROOT))}")
+LOCAL_PATH = re.compile(rf"(?<![\w.:/])/(?:tmp|home|root|Users|usr|opt|var|mnt|content)\b|{re.escape(str(build.ROOT))}")
 
 
 def committed(name):
     return nbformat.read(build.HERE / f"{name}.ipynb", as_version=4)
 
 
-def text_of(made):
+def text_of(notebook):
     """Returns the sources and the text outputs, without pictures."""
-    outputs = [text for kind, text in build.outputs(made) if not kind.startswith("image/")]
-    return "\n".join([*(cell.source for cell in made.cells), *outputs])
+    outputs = [text for kind, text in build.outputs(notebook) if not kind.startswith("image/")]
+    return "\n".join([*(cell.source for cell in notebook.cells), *outputs])
 
 
-def pictures(made):
-    return [text for kind, text in build.outputs(made) if kind == "image/png"]
+def pictures(notebook):
+    return [text for kind, text in build.outputs(notebook) if kind == "image/png"]
 
 
 @pytest.mark.parametrize("name", NAMES)
 def test_source_and_ipynb_agree(name):
-    made = build.notebook(name)
+    notebook = build.notebook(name)
     nbformat.validate(committed(name))
-    compare_notebooks(committed(name), made, fmt="py:percent")
-    assert [cell.id for cell in committed(name).cells] == [cell.id for cell in made.cells]
-    made.cells[-1].source += " and more"
+    compare_notebooks(committed(name), notebook, fmt="py:percent")
+    assert [cell.id for cell in committed(name).cells] == [cell.id for cell in notebook.cells]
+    notebook.cells[-1].source += " and more"
     with pytest.raises(NotebookDifference):
-        compare_notebooks(committed(name), made, fmt="py:percent")
+        compare_notebooks(committed(name), notebook, fmt="py:percent")
 
 
 @pytest.mark.parametrize("name", NAMES)
 def test_a_notebook_has_explanations_and_parameters(name):
-    made = build.notebook(name)
-    assert made.cells[0].cell_type == "markdown" and made.cells[0].source.startswith("# ")
-    assert len(made.cells[0].source) > 200
-    tags = [tag for cell in made.cells for tag in cell.metadata.get("tags", ())]
+    notebook = build.notebook(name)
+    assert notebook.cells[0].cell_type == "markdown" and notebook.cells[0].source.startswith("# ")
+    assert len(notebook.cells[0].source) > 200
+    tags = [tag for cell in notebook.cells for tag in cell.metadata.get("tags", ())]
     assert tags.count("parameters") == tags.count("setup") == 1
-    (cell,) = [cell for cell in made.cells if "parameters" in cell.metadata.get("tags", ())]
+    (cell,) = [cell for cell in notebook.cells if "parameters" in cell.metadata.get("tags", ())]
     names = {}
     exec(cell.source, names)
-    assert SMALL[name].keys() <= names.keys()  # a parameter that does not exist would be set without effect
+    assert SMALL[name].keys() <= names.keys()  # setting an unknown parameter has no effect
 
 
 @pytest.mark.parametrize("name", NAMES)
 def test_committed_outputs_are_complete_and_free_of_local_paths(name):
-    made = committed(name)
-    ran = [cell.execution_count for cell in made.cells if cell.cell_type == "code"]
-    assert ran == list(range(1, len(ran) + 1))
-    kinds = {kind for kind, _ in build.outputs(made)}
+    notebook = committed(name)
+    counts = [cell.execution_count for cell in notebook.cells if cell.cell_type == "code"]
+    assert counts == list(range(1, len(counts) + 1))
+    kinds = {kind for kind, _ in build.outputs(notebook)}
     assert "image/png" in kinds and not kinds & {"stderr", "error"}
     assert (build.HERE / f"{name}.ipynb").stat().st_size < 400_000
-    assert not MACHINE.search(text_of(made)) and socket.gethostname() not in text_of(made)
-    assert set(made.metadata) == {"kernelspec", "language_info"}
-    assert all(set(cell.metadata) <= {"tags"} for cell in made.cells)
+    assert not LOCAL_PATH.search(text_of(notebook)) and socket.gethostname() not in text_of(notebook)
+    assert set(notebook.metadata) == {"kernelspec", "language_info"}
+    assert all(set(cell.metadata) <= {"tags"} for cell in notebook.cells)
 
 
 def test_local_paths_are_detected():
-    assert MACHINE.search("figure: /tmp/x/figure.png") and MACHINE.search(f"at {build.ROOT}")
-    assert MACHINE.search("'/home/me/lvp'") and not MACHINE.search("experiments/results and docs/tmp, https://a.b/tmp")
+    assert LOCAL_PATH.search("figure: /tmp/x/figure.png") and LOCAL_PATH.search(f"at {build.ROOT}")
+    assert LOCAL_PATH.search("'/home/me/lvp'") and not LOCAL_PATH.search(
+        "experiments/results and docs/tmp, https://a.b/tmp"
+    )
 
 
 @pytest.fixture(scope="module")
 def kernels(cache):
-    """Gives kernels a cache that other tests have filled, and no accelerator."""
+    """Makes kernels use the cache of the other tests and the CPU."""
     with pytest.MonkeyPatch.context() as patched:
         patched.setenv("LVP_CACHE", str(cache))
         patched.setenv("JAX_PLATFORMS", "cpu")
@@ -107,8 +109,8 @@ def kernels(cache):
 
 
 @pytest.fixture(scope="module")
-def ran(kernels, tmp_path_factory):
-    """Returns a function that runs a notebook once at its small size, and the directory of the runs that it trains."""
+def small_run(kernels, tmp_path_factory):
+    """Returns a function that runs a notebook at its small size, once per notebook, and the directory of its sweep."""
     out = tmp_path_factory.mktemp("notebooks") / "out"
     return functools.cache(lambda name: build.executed(build.notebook(name), SMALL[name] | _out(name, out))), out
 
@@ -119,18 +121,18 @@ def _out(name, out):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", NAMES)
-def test_a_notebook_runs_at_small_sizes(name, ran):
-    run, _ = ran
+def test_a_notebook_runs_at_small_sizes(name, small_run):
+    run, _ = small_run
     assert len(pictures(run(name))) == len(pictures(committed(name)))
 
 
 @pytest.mark.slow
-def test_runs_are_trained_and_drawn_while_they_finish(ran):
-    run, out = ran
-    made = run("02_optimum_vs_width")
+def test_runs_are_trained_and_drawn_while_they_finish(small_run):
+    run, out = small_run
+    notebook = run("02_optimum_vs_width")
     assert len(records.read(out / "records")) == 6
-    (live,) = [cell for cell in made.cells if "watch=draw" in cell.source]
-    assert [kind for output in live.outputs for kind in output.data] == ["text/plain", "image/png"]
+    (drawing,) = [cell for cell in notebook.cells if "watch=draw" in cell.source]
+    assert [kind for output in drawing.outputs for kind in output.data] == ["text/plain", "image/png"]
 
 
 @pytest.mark.slow
@@ -157,27 +159,27 @@ def test_the_address_is_defined_in_one_place(tmp_path):
 @pytest.mark.parametrize("name", NAMES)
 def test_a_badge_appears_only_with_an_address_to_open(name):
     text = (build.HERE / f"{name}.py").read_text()
-    bare, there, other = (build.source(text, name, address) for address in ("", GITHUB, ELSEWHERE))
-    assert "colab" not in bare.lower() and "git clone" not in bare
-    badge = jupytext.reads(there, "py:percent").cells[1]
+    without, on_github, elsewhere = (build.source(text, name, address) for address in ("", GITHUB, ELSEWHERE))
+    assert "colab" not in without.lower() and "git clone" not in without
+    badge = jupytext.reads(on_github, "py:percent").cells[1]
     assert f"colab.research.google.com/github/owner/name/blob/main/notebooks/{name}.ipynb" in badge.source
     assert badge.cell_type == "markdown" and build.badge(GITHUB + ".git", name) == build.badge(GITHUB, name)
-    assert "colab.research" not in other and f"{ELSEWHERE}.git" in other
-    # Also the reverse, from any address to any other.
-    assert build.source(there, name, "") == build.source(other, name, "") == bare
-    assert build.source(bare, name, GITHUB) == build.source(other, name, GITHUB) == there
+    assert "colab.research" not in elsewhere and f"{ELSEWHERE}.git" in elsewhere
+    # Every address can be replaced by every other.
+    assert build.source(on_github, name, "") == build.source(elsewhere, name, "") == without
+    assert build.source(without, name, GITHUB) == build.source(elsewhere, name, GITHUB) == on_github
 
 
-def run_setup(address, where, monkeypatch):
-    """Runs the setup cell in a directory. Returns the commands that it would have executed."""
-    given = []
-    monkeypatch.chdir(where)
+def run_setup(address, directory, monkeypatch):
+    """Runs the setup cell in `directory` without its commands. Returns these commands."""
+    commands = []
+    monkeypatch.chdir(directory)
     monkeypatch.setattr(sys, "path", list(sys.path))
     with monkeypatch.context() as patched:
-        patched.setattr(subprocess, "run", lambda command, **_: given.append([str(word) for word in command]))
+        patched.setattr(subprocess, "run", lambda command, **_: commands.append([str(word) for word in command]))
         patched.setattr(os, "chdir", lambda _: None)
         exec(build.setup(address), {})
-    return given
+    return commands
 
 
 def test_inside_a_clone_nothing_is_installed(monkeypatch):
@@ -185,7 +187,7 @@ def test_inside_a_clone_nothing_is_installed(monkeypatch):
     assert sys.path[0] == str(build.ROOT)
 
 
-def test_without_a_clone_and_an_address_the_setup_reports_it(tmp_path, monkeypatch):
+def test_without_a_clone_and_an_address_the_setup_raises_an_error(tmp_path, monkeypatch):
     with pytest.raises(RuntimeError, match="from a clone"):
         run_setup("", tmp_path, monkeypatch)
 
@@ -203,16 +205,16 @@ def test_in_colab_the_installed_jax_is_kept(tmp_path, monkeypatch):
     clone, install = run_setup(GITHUB, tmp_path, monkeypatch)
     assert clone[:2] == ["git", "clone"] and f"{GITHUB}.git" in clone
     assert install[1:4] == ["-m", "pip", "install"] and not {"-U", "--upgrade", "--pre"} & set(install)
-    kept = (tmp_path / "kept.txt").read_text().split()
-    assert sorted(kept) == [f"{x}=={version(x)}" for x in ("jax", "jaxlib")]
-    # pip refuses if only another jax satisfies the requirements. Without the constraint it would replace jax.
+    pins = (tmp_path / "kept.txt").read_text().split()
+    assert sorted(pins) == [f"{package}=={version(package)}" for package in ("jax", "jaxlib")]
+    # With the constraint, pip refuses a requirement that needs another jax. Without it, pip would replace jax.
     wheel(tmp_path, "jax", "999.0")
     wheel(tmp_path, "wants", "1.0", "Requires-Dist: jax>=999\n")
     offline = [*install[:-1], "wants", "--dry-run", "--no-index", "--find-links", "."]
     offline.remove("--quiet")
-    at = offline.index("--constraint")
-    kept = subprocess.run(offline, capture_output=True, text=True)
-    free = subprocess.run(offline[:at] + offline[at + 2 :], capture_output=True, text=True)
-    assert kept.returncode != 0 and "Would install" not in kept.stdout
-    assert f"(constraint) jax=={version('jax')}" in kept.stdout + kept.stderr
-    assert free.returncode == 0 and "jax-999.0" in free.stdout
+    constraint = offline.index("--constraint")
+    constrained = subprocess.run(offline, capture_output=True, text=True)
+    unconstrained = subprocess.run(offline[:constraint] + offline[constraint + 2 :], capture_output=True, text=True)
+    assert constrained.returncode != 0 and "Would install" not in constrained.stdout
+    assert f"(constraint) jax=={version('jax')}" in constrained.stdout + constrained.stderr
+    assert unconstrained.returncode == 0 and "jax-999.0" in unconstrained.stdout

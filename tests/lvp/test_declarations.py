@@ -1,5 +1,4 @@
-"""Declarations of public models on the shapes that their sources give. No framework is needed: a tree of shapes with
-the same paths."""
+"""Declarations of public models, applied to trees with the paths and shapes of these models. No framework is needed."""
 
 import re
 from dataclasses import replace
@@ -17,17 +16,18 @@ from lvp.roles import Declaration, check_used, classify
 
 def tree(shapes):
     """Returns nested dicts of shapes from "/"-joined paths."""
-    out = {}
+    params = {}
     for path, shape in shapes.items():
         *parents, name = path.split("/")
-        node = out
+        node = params
         for parent in parents:
             node = node.setdefault(parent, {})
         node[name] = jax.ShapeDtypeStruct(shape, jnp.float32)
-    return out
+    return params
 
 
 def nanodo(d=512, heads=8, ff=2048, vocab=32101, context=1024):
+    """Returns path → shape, as all functions of models here do."""
     block = {
         "CausalAttn_0/query/kernel": (d, heads, d // heads),
         "CausalAttn_0/key/kernel": (d, heads, d // heads),
@@ -64,7 +64,7 @@ def gpt2(d=768, vocab=50257, context=1024):
 
 
 def maxtext(scan, d=4096, heads=32, kv=8, hd=128, ff=14336, vocab=128256, layers=32):
-    """Llama 3 8B. With `scan`, the layers are axis 1."""
+    """Llama 3 8B. With `scan`, axis 1 of each array stacks the layers."""
 
     def at(*shape):
         return (shape[0], layers, *shape[1:]) if scan else shape
@@ -88,7 +88,7 @@ def maxtext(scan, d=4096, heads=32, kv=8, hd=128, ff=14336, vocab=128256, layers
 
 
 def levanter(component, d=4096, heads=32, kv=8, hd=128, ff=14336, vocab=128256, layers=32):
-    """Llama with 4 query heads per key head. haliax' NamedArray adds `component` to a path."""
+    """Llama with 4 query heads per key head. `component` is the last part of a path, which haliax' NamedArray adds."""
     block = {
         "self_attn/q_proj": (kv, heads // kv, hd, d),
         "self_attn/k_proj": (kv, hd, d),
@@ -106,7 +106,7 @@ def levanter(component, d=4096, heads=32, kv=8, hd=128, ff=14336, vocab=128256, 
 
 
 def gemma(transposed, fused, d, heads, kv, hd, ff, vocab):
-    """`fused`: queries, keys and values in one array, if every head has its own keys."""
+    """`fused`: queries, keys and values are one array, since every head has its own keys. `transposed`: Gemma 3."""
     block = {
         "attn/attn_vec_einsum/w": (heads, hd, d),
         "mlp/gating_einsum": (2, ff, d) if transposed else (2, d, ff),
@@ -118,7 +118,7 @@ def gemma(transposed, fused, d, heads, kv, hd, ff, vocab):
         block |= {"attn/qkv_einsum/w": (3, heads, d, hd)}
     else:
         block |= {"attn/q_einsum/w": (heads, d, hd), "attn/kv_einsum/w": (2, kv, d, hd)}
-    if transposed:  # Gemma 3
+    if transposed:
         block |= {f"attn/_{name}_norm/scale": (hd,) for name in ("query", "key")}
         block |= {f"post_{name}_norm/scale": (d,) for name in ("attention", "ffw")}
     shapes = {f"layer_{i}/{path}": shape for i in range(2) for path, shape in block.items()}
@@ -142,10 +142,10 @@ def haiku(d=128, heads=4, hd=32, vocab=128, context=64):
         "transformer/linear_1/b": (d,),
     }
     for name in ("layer_norm", "layer_norm_1", "layer_norm_2"):
-        shapes |= {f"transformer/{name}/{of}": (d,) for of in ("scale", "offset")}
-    for name, shape in {"query": (d, heads * hd), "key": (d, heads * hd), "value": (d, heads * hd)}.items():
-        shapes |= {f"transformer/multi_head_attention/{name}/w": shape}
-        shapes |= {f"transformer/multi_head_attention/{name}/b": shape[1:]}
+        shapes |= {f"transformer/{name}/{kind}": (d,) for kind in ("scale", "offset")}
+    for name in ("query", "key", "value"):
+        shapes |= {f"transformer/multi_head_attention/{name}/w": (d, heads * hd)}
+        shapes |= {f"transformer/multi_head_attention/{name}/b": (heads * hd,)}
     shapes |= {"transformer/multi_head_attention/linear/w": (heads * hd, d)}
     return shapes | {"transformer/multi_head_attention/linear/b": (d,)}
 
@@ -163,8 +163,8 @@ MODELS = {
     "haiku": (declarations.HAIKU_TRANSFORMER, haiku(), 128, 128),
 }
 models = pytest.mark.parametrize(("declared", "shapes", "width", "vocab"), MODELS.values(), ids=MODELS)
-# Matrices that write into the residual stream, the output of attention and the MLP's second matrix; all others read it.
-WRITES = re.compile(
+# Matrices that write into the residual stream: the output of attention and the MLP's second matrix. Others read it.
+WRITERS = re.compile(
     ".*(?:attn_out_proj|attention/out|o_proj|attn_vec_einsum|attention/linear|c_proj|Dense_1|wo|down_proj|mlp/linear|"
     "transformer/linear_1)(?:/.*)?"
 )
@@ -180,7 +180,7 @@ def test_every_parameter_is_declared_with_the_models_width(declared, shapes, wid
     for leaf in leaves:
         if leaf.role == "vector":
             assert leaf.fan_in == ()
-        elif leaf.role == "hidden" and WRITES.fullmatch(leaf.path):
+        elif leaf.role == "hidden" and WRITERS.fullmatch(leaf.path):
             assert leaf.size(leaf.fan_out) == width, leaf.path
         else:
             assert leaf.size(leaf.fan_in) == width, leaf.path
@@ -190,8 +190,8 @@ def test_every_parameter_is_declared_with_the_models_width(declared, shapes, wid
 
 
 @models
-def test_an_optimizer_takes_the_tree(declared, shapes, width, vocab):
-    """Muon on the hidden matrices is the strictest user of the axes: it refuses axes that overlap or do not exist."""
+def test_an_optimizer_accepts_the_declared_tree(declared, shapes, width, vocab):
+    """Muon trains the hidden matrices, because it checks axes most strictly: they must exist and not overlap."""
     factories = dict.fromkeys(table("lvp", width=width, vocab=vocab), optax.adamw) | {"hidden": optax.contrib.muon}
     tx = optim.parametrized(
         factories, "lvp", width=width, vocab=vocab, learning_rate=1e-3, rates={"hidden": 0.02}, declarations=declared
@@ -210,18 +210,21 @@ def test_the_other_orientation_of_gemmas_gates_is_refused():
 
 
 def test_every_declaration_decides_a_parameter_of_a_published_model():
-    of_constants = {}
+    shapes_by_declarations = {}
     for declared, shapes, *_ in MODELS.values():
-        of_constants.setdefault(declared, {}).update(shapes)
-    for declared, shapes in of_constants.items():
+        shapes_by_declarations.setdefault(declared, {}).update(shapes)
+    for declared, shapes in shapes_by_declarations.items():
+        # Without `optional`, a declaration that matches no parameter is an error.
         check_used(tree(shapes), [replace(declaration, optional=False) for declaration in declared])
 
 
-def test_a_variant_puts_its_own_declarations_first():
+def test_declarations_of_a_variant_come_before_those_of_the_model():
     untied = tree(gpt2() | {"lm_head/kernel": (768, 50257)})
-    with pytest.raises(InputError, match="'lm_head/kernel'.*no declaration"):  # it is not taken for a hidden matrix
+    # Without its declaration the head is refused, and not treated as a hidden matrix.
+    with pytest.raises(InputError, match="'lm_head/kernel'.*no declaration"):
         classify(untied, extra=declarations.GPT2)
-    own = [Declaration("transformer/wte/embedding", "embedding"), Declaration("lm_head/kernel", "output")]
-    rows = optim.describe(table("lvp", width=768, vocab=50257), untied, declarations=[*own, *declarations.GPT2]).rows
-    role = {row.path: row.role for row in rows}
-    assert (role["transformer/wte/embedding"], role["lm_head/kernel"]) == ("embedding", "output")
+    variant = [Declaration("transformer/wte/embedding", "embedding"), Declaration("lm_head/kernel", "output")]
+    rule = table("lvp", width=768, vocab=50257)
+    rows = optim.describe(rule, untied, declarations=[*variant, *declarations.GPT2]).rows
+    roles = {row.path: row.role for row in rows}
+    assert (roles["transformer/wte/embedding"], roles["lm_head/kernel"]) == ("embedding", "output")

@@ -1,4 +1,4 @@
-"""CIFAR-10 (Krizhevsky 2009): the official files of the binary version, and their images."""
+"""Reads the images of CIFAR-10 (Krizhevsky 2009) from the official files of the binary version."""
 
 import io
 import shutil
@@ -13,28 +13,28 @@ from lvp.data.tokens import storage
 from lvp.errors import InputError
 
 ARCHIVE_URL = "https://www.cs.toronto.edu/~kriz/cifar-10-binary.tar.gz"
-ARCHIVE_SHA256 = "c4a38c50a1bc5f3a1c5537f2155ab9d68f9f25eb1ed8d9ddda3db29a59bca1dd"  # the same as in TFDS
+ARCHIVE_SHA256 = "c4a38c50a1bc5f3a1c5537f2155ab9d68f9f25eb1ed8d9ddda3db29a59bca1dd"  # TFDS states the same
 CLASSES = 10
-# Kosson, Messmer & Jaggi 2024, appendix A.
+# Per channel of pixels in [0, 1]: Kosson, Messmer & Jaggi 2024, appendix A.
 MEAN = (0.4914, 0.4822, 0.4465)
 STD = (0.2023, 0.1994, 0.2010)
 IMAGES_PER_FILE = 10_000
 _PIXELS = 32 * 32 * 3
 _FOLDERS = (".", "cifar-10-batches-bin")
 _PYTHON_FILES = ("data_batch_1", "cifar-10-batches-py/data_batch_1")
-_WAY_OUT = "pass cifar10:DIR, a directory with data_batch_1.bin … test_batch.bin"
+_REMEDY = "pass cifar10:DIR, a directory with data_batch_1.bin … test_batch.bin"
 
 Arrays = tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]
 Files = Mapping[str, Sequence[Path]]
 
 
 def split_files(directory: Path) -> Files:
-    """The files of "train" and "test", in `directory` or in the folder that the official archive creates there.
+    """Returns the files of "train" and "test" in `directory`, or in the folder that the official archive creates there.
 
-    Raises InputError for a missing file, or for the Python version of the data set; the error names the archive to use.
+    Raises InputError for a missing directory or file, or for the Python version of the data set.
     """
     if not directory.is_dir():
-        raise InputError(f"no CIFAR-10 at {directory}: no such directory; {_WAY_OUT}")
+        raise InputError(f"no CIFAR-10 at {directory}: no such directory; {_REMEDY}")
     for folder in _FOLDERS:
         train = [directory / folder / f"data_batch_{i}.bin" for i in range(1, 6)]
         files = {"train": train, "test": [directory / folder / "test_batch.bin"]}
@@ -43,71 +43,73 @@ def split_files(directory: Path) -> Files:
         if missing == paths:
             continue
         if missing:
-            raise InputError(f"CIFAR-10 in {directory} is incomplete: no file {missing[0]}")
+            raise InputError(f"CIFAR-10 in {directory} is incomplete: no file {missing[0]}; unpack {ARCHIVE_URL} again")
         return files
     if any((directory / name).is_file() for name in _PYTHON_FILES):
         raise InputError(
             f"{directory} holds CIFAR-10's Python version, which lvp does not read; unpack {ARCHIVE_URL} instead"
         )
-    raise InputError(f"no CIFAR-10 in {directory}; {_WAY_OUT}")
+    raise InputError(f"no CIFAR-10 in {directory}; {_REMEDY}")
 
 
 def source(files: Files | None) -> str:
-    """A key of the content that `read` returns: of the files, or of the archive for None."""
+    """Returns a digest of the images: of the content of `files`, or of the official archive for None."""
     if files is None:
         return storage.digest(ARCHIVE_SHA256.encode())
     return storage.digest(*(storage.read_input(path) for split in files.values() for path in split))
 
 
 def read(files: Files) -> Arrays:
-    """(train images, train labels, test images, test labels), in the files' order: uint8 [N, 32, 32, 3] and int32 [N].
+    """Returns (train images, train labels, test images, test labels), in the order of the files.
 
-    Raises InputError, with the file's name, for a file that cannot be read, is truncated, or is not CIFAR-10.
+    Images are uint8 [N, 32, 32, 3], labels int32 [N].
+
+    Raises InputError, with the path, for a file that cannot be read, is truncated, or is not CIFAR-10.
     """
     parts: list[np.ndarray] = []
     for split in ("train", "test"):
         batches = [_batch(path) for path in files[split]]
         pixels, labels = (np.concatenate(arrays) for arrays in zip(*batches, strict=True))
-        # The files hold separate planes of red, green and blue.
+        # A file stores the red, green and blue planes of an image one after the other.
         parts += [np.ascontiguousarray(pixels.reshape(-1, 3, 32, 32).transpose(0, 2, 3, 1)), labels.astype(np.int32)]
     train, train_labels, test, test_labels = parts
     return train, train_labels, test, test_labels
 
 
 def read_released(cache: Path) -> Arrays:
-    """`read` of the official release, downloaded, verified, and kept under `cache` by its TFDS builder.
+    """Downloads and verifies the official release, keeps it under `cache`, and returns its images as `read` does.
 
-    Raises InputError if it cannot be downloaded or the cache cannot be written.
+    Raises InputError if the release cannot be downloaded or the cache cannot be written.
     """
     directory = cache / "downloads" / "cifar-10-batches-bin"
-    archive = downloads.fetch(ARCHIVE_URL, ARCHIVE_SHA256, what="CIFAR-10", way_out=_WAY_OUT)
+    archive = downloads.fetch(ARCHIVE_URL, ARCHIVE_SHA256, what="CIFAR-10", way_out=_REMEDY)
     with tarfile.open(fileobj=io.BytesIO(archive)) as members:
         for member in members:
-            wanted = member.isfile() and member.name.endswith(".bin")
-            content = members.extractfile(member) if wanted else None
+            is_data = member.isfile() and member.name.endswith(".bin")
+            content = members.extractfile(member) if is_data else None
             if content is not None:
                 storage.write_file(directory / Path(member.name).name, content.read())
-    from lvp.data.images import cifar10_builder  # slow to import; only the first use of the images needs it
+    from lvp.data.images import cifar10_builder  # slow to import, and needed only here
 
     arrays = read(split_files(directory))
     data_dir = cache / "tfds" / source(None)[:32]
-    shutil.rmtree(data_dir, ignore_errors=True)  # left by a process that was killed before it wrote the entry
+    shutil.rmtree(data_dir, ignore_errors=True)  # a process that was killed may have left an incomplete one
     kept = cifar10_builder.prepared(arrays, data_dir)
     if not all(np.array_equal(read_back, array) for read_back, array in zip(kept, arrays, strict=True)):
-        raise RuntimeError(f"the records in {data_dir} are not the images of {directory}")
+        raise RuntimeError(f"the records in {data_dir} differ from the images in {directory}; delete both, then retry")
     return kept
 
 
 def _batch(path: Path) -> tuple[np.ndarray, np.ndarray]:
-    """Pixels uint8 [N, 3072] and labels [N] of one file."""
-    content, record = storage.read_input(path), 1 + _PIXELS
-    if len(content) != IMAGES_PER_FILE * record:
+    """Returns the pixels, uint8 [N, 3072], and the labels [N] of one file."""
+    content, record_bytes = storage.read_input(path), 1 + _PIXELS
+    if len(content) != IMAGES_PER_FILE * record_bytes:
         raise InputError(
-            f"{path} has {len(content)} bytes, not the {IMAGES_PER_FILE * record} of {IMAGES_PER_FILE} images: "
-            "truncated, or not CIFAR-10's binary version"
+            f"{path} has {len(content)} bytes, but {IMAGES_PER_FILE} images have {IMAGES_PER_FILE * record_bytes}: it "
+            f"is truncated, or not CIFAR-10's binary version; unpack {ARCHIVE_URL} again"
         )
-    records = np.frombuffer(content, np.uint8).reshape(-1, record)
+    records = np.frombuffer(content, np.uint8).reshape(-1, record_bytes)
     pixels, labels = records[:, 1:], records[:, 0]
     if labels.max() >= CLASSES:
-        raise InputError(f"{path} is not CIFAR-10: its labels go from {labels.min()} to {labels.max()}")
+        raise InputError(f"{path} is not CIFAR-10: labels must be below {CLASSES}, got {labels.max()}; {_REMEDY}")
     return pixels, labels

@@ -1,4 +1,4 @@
-"""Calculated experiments: their quantities against definitions, their claims on tables with known answers."""
+"""Experiments that calculate: their quantities equal the definitions, and their claims are right on planted tables."""
 
 import dataclasses
 
@@ -38,6 +38,7 @@ def test_mean_squares_equal_those_of_the_frequencies(zipf):
 
 
 def frequencies_table(power):
+    """Returns a table whose peak ratio is m^power, with noise of 1 %."""
     vocabs = np.array([256, 512, 1024, 2048])
     noise = np.array([1.01, 0.99, 1.0, 1.005])
     ratio = vocabs.astype(float) ** power * noise
@@ -45,7 +46,7 @@ def frequencies_table(power):
 
 
 @pytest.mark.parametrize("power, verdict", [(1.0, "supported"), (0.0, "contradicted"), (0.5, "contradicted")])
-def test_frequency_claims(power, verdict):
+def test_claims_about_frequencies_follow_the_planted_power(power, verdict):
     claims = token_frequencies.claims.claims(frequencies_table(power), token_frequencies.TIERS["laptop"], CONTEXT)
     assert [c.verdict for c in claims] == [verdict, verdict]
     assert claims[0].value == pytest.approx(power, abs=0.02)
@@ -53,11 +54,11 @@ def test_frequency_claims(power, verdict):
 
 @pytest.mark.parametrize(("bend", "verdict"), [(0.0, "supported"), (0.2, "contradicted")])
 def test_the_claim_about_the_power_law_follows_the_curve(bend, verdict):
-    """The planted frequencies are a power of rank, and one with a quadratic term in logarithms."""
+    """The planted frequencies are a power of rank if `bend` is 0. Otherwise their logarithms have a quadratic term."""
     table = frequencies_table(1.0).assign(**{"lane.vocab": [1024, 2048, 4096, 8192]})
-    x = np.log(np.geomspace(1, 8192, 80))
-    table["shown_ranks"] = [np.exp(x).tolist()] * 4
-    table["shown_frequencies"] = [[*np.exp(-x + bend * x**2).tolist()]] * 4
+    log_rank = np.log(np.geomspace(1, 8192, 80))
+    table["shown_ranks"] = [np.exp(log_rank).tolist()] * 4
+    table["shown_frequencies"] = [np.exp(-log_rank + bend * log_rank**2).tolist()] * 4
     *_, claim = token_frequencies.claims.claims(table, token_frequencies.TIERS["laptop"], CONTEXT)
     assert claim.statement.endswith("(m = 8192)") and claim.verdict == verdict
     if not bend:
@@ -65,7 +66,7 @@ def test_the_claim_about_the_power_law_follows_the_curve(bend, verdict):
 
 
 @pytest.mark.slow
-def test_components_of_a_step_equal_the_theory(zipf):
+def test_components_of_a_step_equal_their_closed_forms(zipf):
     arguments = {"width": 16, "vocab": 512, "draws": 40, "seed": 0, "steps": [1, 3], "rate": 0.2}
     components = feature_learning.calculation.calculate(arguments, {"arm": feature_learning.config.THEOREM}, zipf)
     for part in feature_learning.config.PARTS:
@@ -78,7 +79,8 @@ def test_components_of_a_step_equal_the_theory(zipf):
 
 
 def moments_rows(d, alpha, form):
-    """Returns rows for theorems 3 and 4, with covariances that are diagonal up to noise."""
+    """Yields a row for theorem 3 and one for theorem 4. Their variances have the exact or the printed form; their
+    covariances are diagonal up to noise."""
     signs = float(theory.sign_projection_variance(d, len(alpha)))
     variances = [theory.sign_gaussian_variance(d, alpha, exact=exact) for exact in (True, False)]
     forms = {"signs": (signs, signs)}
@@ -97,8 +99,7 @@ def moments_rows(d, alpha, form):
 
 
 def learning_table(config, form):
-    """Returns the table that would be measured if `form` were exact for the projection and every arm had LVP's
-    power."""
+    """Returns a table in which the projection has `form` ("exact" or "paper"), and every arm has LVP's power of d."""
     rows = []
     for regime, pairs in feature_learning.config.regimes(config).items():
         for d, m in pairs:
@@ -126,7 +127,7 @@ def learning_table(config, form):
     "form, verdicts",
     [("exact", ["supported", "contradicted", "supported"]), slow("paper", ["supported"] * 2 + ["contradicted"])],
 )
-def test_learning_claims(form, verdicts):
+def test_claims_about_one_step_follow_the_planted_form(form, verdicts):
     config = feature_learning.TIERS["laptop"]
     table = learning_table(config, form)
     claims = feature_learning.claims.claims(table, config, CONTEXT)
@@ -142,15 +143,15 @@ def test_learning_claims(form, verdicts):
 
 
 def test_claims_hold_where_the_closed_form_is_no_power_law():
-    """The form of δ_W need not be a power, as for text. The claim is judged on the measured component relative to the
-    form."""
+    """The closed form of δ_W need not be a power of d, for example for a text. The claim is judged on the ratio of the
+    measured component to the form."""
     config = feature_learning.TIERS["laptop"]
     table = learning_table(config, "exact")
-    bend = 1 + (table["cell.arguments.width"] == 32)  # the frequency of the most frequent token jumps
-    columns = [c for c in table if c == "top_exact" or (c.startswith("top_step"))]
-    table[columns] = table[columns].mul(bend, axis=0)
-    falls = table["lane.arm"] == "sign, cross-entropy"
-    table.loc[falls, columns] = table[columns].div(table["cell.arguments.width"] ** 0.3, axis=0)[falls]
+    jump = 1 + (table["cell.arguments.width"] == 32)  # at d 32 the form of the most frequent token is doubled
+    columns = [c for c in table if c == "top_exact" or c.startswith("top_step")]
+    table[columns] = table[columns].mul(jump, axis=0)
+    wrong = table["lane.arm"] == "sign, cross-entropy"
+    table.loc[wrong, columns] = table[columns].div(table["cell.arguments.width"] ** 0.3, axis=0)[wrong]
     claims = feature_learning.claims.claims(table, config, CONTEXT)[-4:]  # the exponent of δ_W
     assert [c.verdict for c in claims] == ["supported", "supported", "contradicted", "supported"]
     assert claims[2].value == pytest.approx(-0.3, abs=0.01)
@@ -161,7 +162,7 @@ def test_a_partial_sweep_can_be_reported():
     whole = learning_table(config, "exact")
     is_theorem = whole["lane.arm"] == feature_learning.config.THEOREM
     for rows in (whole[is_theorem], whole[~is_theorem], whole[:1], whole[::7]):
-        rows = rows.dropna(axis=1, how="all")  # a column exists once one of its rows does
+        rows = rows.dropna(axis=1, how="all")  # a partial table lacks the columns of lanes that have not run
         feature_learning.figure.figure(rows, config, tier="none", corpus="none", partial=(len(rows), len(whole)))
         assert feature_learning.analysis.summary(rows, config).startswith("regime")
         assert len(feature_learning.claims.claims(rows, config, CONTEXT)) == 11 + 2 * len(feature_learning.config.ARMS)
@@ -177,13 +178,13 @@ def test_covariances_that_are_not_diagonal_do_not_support_the_claim():
 
 
 @pytest.mark.slow
-def test_moments_equal_the_theory(zipf):
+def test_moments_equal_their_closed_forms(zipf):
     arguments = {"width": 16, "vocab": 512, "draws": 20, "seed": 0, "steps": [1], "rate": 0.2}
     moments = [feature_learning.calculation.calculate(arguments, {"arm": arm}, zipf) for arm in sign_moments.ARMS]
-    for name, column in (("signs", moments[0]), ("top", moments[1]), ("rare", moments[1])):
-        value, error = column[f"{name}_variance"], column[f"{name}_variance_error"]
-        assert abs(value - column[f"{name}_variance_exact"]) < 4 * error < 0.2 * value
-        assert abs(column[f"{name}_covariance"]) < 4 * column[f"{name}_covariance_error"]
+    for name, outcome in (("signs", moments[0]), ("top", moments[1]), ("rare", moments[1])):
+        value, error = outcome[f"{name}_variance"], outcome[f"{name}_variance_error"]
+        assert abs(value - outcome[f"{name}_variance_exact"]) < 4 * error < 0.2 * value
+        assert abs(outcome[f"{name}_covariance"]) < 4 * outcome[f"{name}_covariance_error"]
     assert moments[1]["top_variance_paper"] > 1.1 * moments[1]["top_variance_exact"]
 
 
@@ -226,7 +227,7 @@ def test_a_regime_with_fewer_than_two_widths_is_left_out_and_reported():
         dataclasses.replace(config, largest=300)
 
 
-def test_counts_without_a_resolved_exponent_give_no_result():
+def test_an_exponent_with_an_unknown_interval_is_shown_as_open():
     rows = {
         "lane.vocab": [256, 512], "tokens": [10**7, 10**6], "unseen": 94, "fitted_from": 10, "fitted_to": [162, 418],
         "exponent": [20.0, 0.93], "exponent_low": [None, 0.8], "exponent_high": [None, 1.06], "offset": [244.0, -1.7],
@@ -235,13 +236,13 @@ def test_counts_without_a_resolved_exponent_give_no_result():
         "shown_fit": [[None, 0.1, 0.01]] * 2,
     }  # fmt: skip
     table, config = pd.DataFrame(rows), token_frequencies.Config(vocabs=(256, 512))
-    head, vague, sharp, *_ = token_frequencies.analysis.summary(table, config).splitlines()
-    assert len(head) == len(vague) == len(sharp)
-    assert "20.0" not in vague and "open" in vague and "0.80 … 1.06" in sharp
+    head, unresolved, resolved, *_ = token_frequencies.analysis.summary(table, config).splitlines()
+    assert len(head) == len(unresolved) == len(resolved)
+    assert "20.0" not in unresolved and "open" in unresolved and "0.80 … 1.06" in resolved
     curves = (
         token_frequencies.figure.figure(table, config, tier="none", corpus="none", partial=None).axes[0].get_lines()
     )
-    assert len(curves) == 3  # two claims about frequencies, one about a law
+    assert len(curves) == 3  # the frequencies of two vocabularies and one fitted law
     drawn = np.concatenate([line.get_ydata() for line in curves])
     assert np.nanmin(drawn) == 1e-3  # a frequency of 0 is not drawn
 

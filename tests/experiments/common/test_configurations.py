@@ -1,4 +1,4 @@
-"""Configurations of the experiments: the paper tier equals the published set-up."""
+"""The configuration of `width_vocab`: published set-up, unusable values, claims on planted sweeps, adaptive design."""
 
 import dataclasses
 import re
@@ -26,7 +26,7 @@ ROOT = Path(__file__).parents[3]
 PAPER = width_vocab.config.cells(width_vocab.TIERS["paper"])
 
 
-def test_paper_tier_is_the_published_set_up():
+def test_the_paper_tier_is_the_published_set_up():
     """Hayou & Liu 2025, appendices C.1 and C.2."""
     assert [c.cell.model.width for c in PAPER] == [2**k for k in range(8, 13)] * 2
     assert [c.cell.model.vocab for c in PAPER] == [2 ** (k + 3) for k in range(8, 13)] * 2
@@ -49,7 +49,7 @@ def test_paper_tier_is_the_published_set_up():
 
 @pytest.mark.parametrize("paper", [PAPER[0], *map(slow, PAPER[1:-1]), PAPER[-1]], ids=lambda c: c.label)
 def test_every_paper_cell_traces_and_has_its_parameter_count(paper):
-    """The count is 2 m d + 2 (4 d² + 8 d²) + 5 d with m = 8 d: 40 d² and the gains. Nothing is allocated."""
+    """The count by hand is 2 m d + 2 (4 d² + 8 d²) + 5 d with m = 8 d: 40 d², and 5 d for gains. Allocates nothing."""
     cell, lanes = paper.cell, paper.lanes
     width = cell.model.width
     state = training.Program(cell).lane_shapes()
@@ -68,7 +68,7 @@ def test_every_paper_cell_traces_and_has_its_parameter_count(paper):
 @pytest.mark.slow
 @pytest.mark.parametrize("paper", PAPER, ids=lambda c: c.label)
 def test_paper_cells_run_two_steps(paper):
-    """With a reduced batch and one layer."""
+    """Trains with batch 1 and one layer."""
     cell = dataclasses.replace(
         paper.cell,
         batch=1,
@@ -81,26 +81,26 @@ def test_paper_cells_run_two_steps(paper):
         training.Program(cell), paper.lanes[:1], training.TrainingData.from_tokens(cell, tokens, tokens[:257])
     )
     assert result.status == "finished"
-    # Nothing is learnt in two steps at these widths. The loss is a random model's: log m + about 1/2 · Var(logits).
+    # After two steps the loss is still that of a random model: about log m + 1/2 · Var(logits).
     assert result.train_loss == pytest.approx(np.log(cell.model.vocab) + 0.5, abs=0.3)
 
 
-def form(cell):
-    """Returns all choices of a cell that are not sizes."""
+def choices_of(cell):
+    """Returns all settings of a cell that are not sizes."""
     model, data = cell.model, cell.data
-    choices = ("norm", "norm_epsilon", "positions", "mlp", "tied", "biases", "normalize_rows", "dtype", "mlp_factor")
-    return (*(getattr(model, name) for name in choices), cell.optimizer, cell.cooldown, cell.clip_norm, data.order)
+    fields = ("norm", "norm_epsilon", "positions", "mlp", "tied", "biases", "normalize_rows", "dtype", "mlp_factor")
+    return (*(getattr(model, name) for name in fields), cell.optimizer, cell.cooldown, cell.clip_norm, data.order)
 
 
 @pytest.mark.parametrize("tier", width_vocab.TIERS)
-def test_cells_of_every_tier_differ_from_the_papers_only_in_sizes(tier):
+def test_cells_of_every_tier_differ_from_the_paper_tier_only_in_sizes(tier):
     config = width_vocab.TIERS[tier]
     cells = width_vocab.config.cells(config)
     assert len(cells) == len(config.widths) * len(config.token_rows)
-    first = [c.cell.model.width for c in cells[: len(config.widths)]]
-    assert first == sorted(set(first))
+    widths = [c.cell.model.width for c in cells[: len(config.widths)]]
+    assert widths == sorted(set(widths))
     for c in cells:
-        assert form(c.cell) == form(PAPER[0].cell)
+        assert choices_of(c.cell) == choices_of(PAPER[0].cell)
         assert len(c.lanes) == len(config.rates) * len(config.seeds)
         assert len({(lane.learning_rates["embedding"], lane.seed) for lane in c.lanes}) == len(c.lanes)
         decoder(c.cell.model)
@@ -111,20 +111,20 @@ def test_the_laptop_tier_of_width_vocab_has_the_specified_sizes():
     assert len(config.widths) >= 4 and 32 <= min(config.widths) and max(config.widths) <= 128
     assert any(width & (width - 1) for width in config.widths)
     assert (len(config.rates), len(config.seeds), config.vocab_per_width) == (6, 3, 8)
-    # the paper's claim is judged on Vaswani's token rows, which come first
+    # The claims about the rows of Vaswani et al. come first.
     assert config.token_rows == ("sqrt", "plain")
 
 
-def test_values_may_be_text_or_typed():
-    made = experiments.configured(
+def test_values_may_be_text_or_python_values():
+    config = experiments.configured(
         "width_vocab", "smoke", {"widths": "32, 64", "slice_bytes": "none", "rates": [0.1, 0.2, 0.4]}
     )
-    assert (made.widths, made.slice_bytes, made.rates) == ((32, 64), None, (0.1, 0.2, 0.4))
-    assert experiments.configured("width_vocab", "smoke", experiments.to_dict(made)) == made
+    assert (config.widths, config.slice_bytes, config.rates) == ((32, 64), None, (0.1, 0.2, 0.4))
+    assert experiments.configured("width_vocab", "smoke", experiments.to_dict(config)) == config
 
 
 @pytest.mark.parametrize(
-    "values, says",
+    "values, message",
     [
         ({"width": "32"}, "did you mean widths"),
         ({"colour": "red"}, "unknown key of width_vocab 'colour'"),
@@ -148,14 +148,14 @@ def test_values_may_be_text_or_typed():
         ({"design": "adaptive"}, "at least 5 rates, got 4; use a grid"),
     ],
 )
-def test_unusable_values_give_a_one_line_error(values, says):
-    with pytest.raises(InputError, match=says) as caught:
+def test_unusable_values_give_a_one_line_error(values, message):
+    with pytest.raises(InputError, match=message) as caught:
         experiments.configured("width_vocab", "smoke", values)
     assert "\n" not in str(caught.value)
 
 
 def test_the_default_design_is_not_recorded():
-    """Otherwise `run` would refuse to continue the sweeps of earlier versions."""
+    """If it were recorded, `run` would refuse to continue the sweeps of earlier versions."""
     config = width_vocab.TIERS["laptop"]
     assert "design" not in experiments.to_dict(config)
     adaptive = dataclasses.replace(config, design="adaptive")
@@ -172,9 +172,11 @@ def test_unknown_names_get_a_suggestion():
         experiments.configured("width_vocab", "laptp")
 
 
-def synthetic(slope, seed=0, noise=0.003, plain=0.1, drift=0.0):
-    """Returns a table whose optimum moves as width^slope (rows × √d) and width^plain (plain rows), with losses that are
-    a parabola in the log rate. Read after a fraction f of the steps, the exponent is slope + drift · ln f."""
+def synthetic_sweep(slope, seed=0, noise=0.003, plain=0.1, drift=0.0):
+    """Returns a table and its configuration. The best rate is ∝ width^slope (rows × √d) or width^plain (plain rows).
+
+    Losses are parabolas in the log rate. After a fraction f of the steps, drift · ln f is added to both exponents.
+    """
     config = width_vocab.TIERS["laptop"]
     rng, records = np.random.default_rng(seed), []
     parts = np.arange(1, 51) / 50
@@ -202,36 +204,36 @@ def synthetic(slope, seed=0, noise=0.003, plain=0.1, drift=0.0):
         (-0.5, ["supported", "supported", "supported", "supported"]),
         slow(0.0, ["contradicted", "unresolved", "supported", "contradicted"]),
         slow(0.2, ["contradicted", "contradicted", "supported", "contradicted"]),
-        # With an exponent of −1, the rate that does not move is often outside the grid.
+        # With an exponent of −1, the grid of a large width would often not contain the constant rate.
         slow(-0.9, ["contradicted", "supported", "supported", "supported"]),
     ],
 )
-def test_claims_follow_the_data(slope, verdicts):
-    """Counts 20 synthetic sweeps with four verdicts each. At most three sweeps have a wrong verdict."""
+def test_claims_follow_the_planted_slope(slope, verdicts):
+    """Each of 20 synthetic sweeps has four verdicts. At most three sweeps have a wrong verdict."""
     context = {"experiment": "width_vocab", "tier": "laptop", "corpus": "none", "commit": "none"}
-    right = 0
+    num_right = 0
     for seed in range(20):
-        table, config = synthetic(slope, seed)
+        table, config = synthetic_sweep(slope, seed)
         claims = width_vocab.claims.claims(table, dataclasses.replace(config, token_rows=("sqrt",)), context)
         assert claims[0].value == pytest.approx(slope, abs=0.05)
         assert claims[0].statement.startswith("rows × √d")
-        right += [c.verdict for c in claims] == verdicts
-    assert right >= 17
+        num_right += [c.verdict for c in claims] == verdicts
+    assert num_right >= 17
     assert width_vocab.figure.figure(table, config, tier="laptop", corpus="none", partial=(1, 2)).axes
     assert f"{claims[0].value:.2f}" in width_vocab.analysis.summary(table, config)
 
 
 @pytest.mark.slow
 def test_each_kind_of_token_rows_has_its_own_slope_at_every_horizon():
-    """At least 90 % of 80 fits have the planted exponents of both arms in their 95 % intervals."""
+    """In at least 90 % of 80 fits, the 95 % interval contains the planted exponent."""
     covered = []
     for seed in range(8):
-        table, config = synthetic(-0.5, seed, plain=0.2, drift=0.15)
+        table, config = synthetic_sweep(-0.5, seed, plain=0.2, drift=0.15)
         for rows, planted in (("sqrt", -0.5), ("plain", 0.2)):
             for steps in config.horizons:
-                # The mean over the last tenth of a horizon lies a little before its end.
-                read = [x for x in np.arange(1, 51) / 50 * config.steps if 0.9 * steps < x <= steps]
-                expected = planted + 0.15 * np.mean(np.log(np.array(read) / config.steps))
+                # The loss is a mean over the last tenth of the horizon, and so is the exponent.
+                steps_read = [x for x in np.arange(1, 51) / 50 * config.steps if 0.9 * steps < x <= steps]
+                expected = planted + 0.15 * np.mean(np.log(np.array(steps_read) / config.steps))
                 _, fit = width_vocab.analysis.optima(table, config, rows, steps)
                 covered.append(fit.interval[0] <= expected <= fit.interval[1])
     assert np.mean(covered) >= 0.9
@@ -241,8 +243,8 @@ def test_each_kind_of_token_rows_has_its_own_slope_at_every_horizon():
 
 
 def test_the_table_of_token_rows_has_the_planted_powers_and_tolerance():
-    table, config = synthetic(-0.5, noise=1e-4, plain=0.2, drift=0.15)
-    # Each prefix of width d has the exponent of its own horizon, so ln(best rate) has this slope over ln(steps).
+    table, config = synthetic_sweep(-0.5, noise=1e-4, plain=0.2, drift=0.15)
+    # The exponent moves by drift · ln f, so ln(best rate) of width d has the slope drift · ln(d/64) over ln(steps).
     planted = 0.15 * np.mean(np.log(np.array(config.widths) / 64))
     for rows in config.token_rows:
         power = token_rows.power_of_steps(table, config, rows)
@@ -253,25 +255,26 @@ def test_the_table_of_token_rows_has_the_planted_powers_and_tolerance():
     for name, exponent in (("rows plain", 0.2), ("rows × √d", -0.5)):
         assert float(cells[name][2].split()[0].replace("−", "-")) == pytest.approx(exponent, abs=0.02)
         low, high = (float(x) for x in re.findall(r"\d+\.\d", cells[name][5]))
-        excess = 100 * 0.1 * np.log(2) ** 2  # of the planted parabolas, whose least loss is 1
+        excess = 100 * 0.1 * np.log(2) ** 2  # in %, of the planted parabolas with least loss 1
         assert low <= excess + 0.1 and high >= excess - 0.1 and high - low < 0.5
 
 
 @pytest.mark.slow
 def test_a_replay_reads_only_the_lanes_and_steps_that_it_keeps():
-    table, config = synthetic(-0.5)
+    table, config = synthetic_sweep(-0.5)
     rows = replay.replay_table(table, config).splitlines()
     (kept,) = [row for row in rows if "**" in row]
     assert rows[2].endswith("| 1.00 |") and "| 32, 48, 64, 96, 128 | 6 | 3 | 1500 |" in rows[2]
-    other = table["cell.model.width"] == 128
-    changed = table.assign(train_loss=table["train_loss"].where(~other, 9.0))
+    is_removed = table["cell.model.width"] == 128
+    changed = table.assign(train_loss=table["train_loss"].where(~is_removed, 9.0))
     after = replay.replay_table(changed, config).splitlines()
     assert kept in after and rows[2] not in after  # control: the replay with all widths changes
-    cut = [[loss if at <= 1200 else 9.0 for at, loss in zip(*x, strict=True)] for x in curves(table)]
-    assert kept in replay.replay_table(table.assign(curve_losses=cut), config)
+    early = [[loss if step <= 1200 else 9.0 for step, loss in zip(*curve, strict=True)] for curve in curves(table)]
+    assert kept in replay.replay_table(table.assign(curve_losses=early), config)
 
 
 def curves(table):
+    """Yields (steps, losses) of each lane's curve."""
     return zip(table["curve_steps"], table["curve_losses"], strict=True)
 
 
@@ -283,7 +286,7 @@ def test_make_figure_trains_the_lanes_of_the_replay():
 
 
 def lanes_of_the_adaptive_design(table, config):
-    """The rows of the lanes that `cells` and all rounds of `follow_up` plan, from the table of the grid."""
+    """Returns the rows of the lanes that `cells` and all calls of `follow_up` plan, from the table of the grid."""
     multipliers = table["cell.model.embedding_multiplier"].fillna(1.0)
     keys = list(zip(table["cell.model.width"], multipliers, table[EMBEDDING_RATE], table["lane.seed"], strict=True))
     cells = {c.label: c for c in width_vocab.config.cells(config)}
@@ -302,8 +305,8 @@ def lanes_of_the_adaptive_design(table, config):
 
 def test_the_adaptive_design_has_the_planted_slope_from_fewer_lanes():
     context = {"experiment": "width_vocab", "tier": "laptop", "corpus": "none", "commit": "none"}
-    table, config = synthetic(-0.5)
-    assert width_vocab.analysis.follow_up(table, config) == {}  # control: a grid has no further lanes
+    table, config = synthetic_sweep(-0.5)
+    assert width_vocab.analysis.follow_up(table, config) == {}  # control: a grid plans no further lanes
     config = dataclasses.replace(config, design="adaptive")
     kept = lanes_of_the_adaptive_design(table, config)
     assert len(kept) <= 0.62 * len(table)
@@ -314,29 +317,31 @@ def test_the_adaptive_design_has_the_planted_slope_from_fewer_lanes():
     claims = width_vocab.claims.claims(kept, config, context)
     assert [c.verdict for c in claims[:4]] == ["supported", "supported", "unresolved", "unresolved"]
     assert width_vocab.figure.figure(kept, config, tier="laptop", corpus="none", partial=None).axes
-    early = kept[kept["lane.seed"] == 0][::2]  # a sweep that has begun
+    early = kept[kept["lane.seed"] == 0][::2]  # the first lanes of a sweep
     assert width_vocab.analysis.summary(early, dataclasses.replace(config, token_rows=("sqrt",)))
 
 
 def test_the_replay_of_the_adaptive_design_reads_only_its_lanes():
-    table, config = synthetic(-0.5)
+    table, config = synthetic_sweep(-0.5)
     curves = width_vocab.analysis.rate_curves(table, config)
-    text = adaptive_replay.adaptive_table([("ours", each) for each in curves])
+    before = adaptive_replay.adaptive_table([("ours", curve) for curve in curves])
     kept = [adaptive_replay.chosen_lanes(*curve) for c in curves for curve in zip(c.rates, c.losses, strict=True)]
     lanes = sum(int((~np.isnan(x)).sum()) for x in kept)
-    assert f"| all | | {len(table)} | {lanes} ({lanes / len(table):.0%}) | | | |" in text
+    assert f"| all | | {len(table)} | {lanes} ({lanes / len(table):.0%}) | | | |" in before
     changed = [
         c._replace(losses=[np.where(np.isnan(k), 9.0, x) for k, x in zip(part, c.losses, strict=True)])
         for c, part in zip(curves, (kept[:5], kept[5:]), strict=True)
     ]
-    after = adaptive_replay.adaptive_table([("ours", each) for each in changed])
-    adaptive, others = ([row.split(" | ")[-1] for row in x.splitlines() if row.count("|") == 7] for x in (text, after))
-    assert adaptive == others and text != after  # control: the columns of the grid change
+    after = adaptive_replay.adaptive_table([("ours", curve) for curve in changed])
+    optima_before, optima_after = (
+        [row.split(" | ")[-1] for row in text.splitlines() if row.count("|") == 7] for text in (before, after)
+    )
+    assert optima_before == optima_after and before != after  # control: the columns of the grid change
 
 
 def test_the_square_root_rule_is_not_near_optimal_when_it_misses_the_optimum():
-    table, config = synthetic(0.3)
-    table["train_loss"] = 1 + 8 * (table["train_loss"] - 1)  # steeper, so that missing the optimum costs something
+    table, config = synthetic_sweep(0.3)
+    table["train_loss"] = 1 + 8 * (table["train_loss"] - 1)  # steeper curves: missing the optimum then costs more
     gap, (low, high) = width_vocab.analysis.transfer_gap(table, config, "sqrt")
     assert gap > config.tolerance and low < gap < high
 
@@ -344,7 +349,7 @@ def test_the_square_root_rule_is_not_near_optimal_when_it_misses_the_optimum():
 def test_each_reading_has_four_claims_and_the_note_gives_the_excess_loss_of_each_rule():
     """The planted exponents are −0.5 (rows × √d) and 0.1 (plain rows)."""
     context = {"experiment": "width_vocab", "tier": "laptop", "corpus": "none", "commit": "none"}
-    table, config = synthetic(-0.5)
+    table, config = synthetic_sweep(-0.5)
     claims = width_vocab.claims.claims(table, config, context)
     assert [c.statement.split(":")[0] for c in claims] == ["rows × √d"] * 4 + ["rows plain"] * 4
     assert claims[3].verdict == "supported" and claims[7].verdict == "contradicted"
@@ -356,8 +361,8 @@ def test_each_reading_has_four_claims_and_the_note_gives_the_excess_loss_of_each
     assert width_vocab.claims.claims(table, one, context)[2].reason == "1 judging seed: a claim needs at least 3"
 
 
-def test_the_cost_of_the_square_root_rule_is_unknown_off_the_grid():
-    table, config = synthetic(3.0)  # the optimum of the smallest width lies below the grid
+def test_the_cost_of_the_square_root_rule_is_unknown_if_the_optimum_is_off_the_grid():
+    table, config = synthetic_sweep(3.0)  # the optimum of the smallest width lies below the grid
     gap, interval = width_vocab.analysis.transfer_gap(table, config, "sqrt")
     assert np.isnan(gap) and interval is None
 

@@ -1,4 +1,4 @@
-"""The linear network's infinite-batch losses against closed forms, and its claims on tables with planted optima."""
+"""The linear network: infinite-batch gradients equal their closed forms, and claims are right on planted tables."""
 
 import dataclasses
 
@@ -24,7 +24,7 @@ CONFIG = dataclasses.replace(
 
 @pytest.fixture
 def network():
-    """Returns (params, p), float64, with a token that never occurs."""
+    """Yields (params, frequencies of token pairs) in float64. Token 3 never comes first."""
     with jax.enable_x64(True):
         params = linear.init(jax.random.key(0), 5, 12, 0.7, 0.4, dtype=jnp.float64)
         pairs = np.random.default_rng(0).random((12, 12))
@@ -37,18 +37,18 @@ def test_gradients_of_the_pair_loss_equal_their_closed_form(network):
     params, pairs = network
     embedding, output = map(np.asarray, linear.matrices(params))
     p = np.asarray(pairs)
-    odds = np.exp(embedding @ output)
-    signal = p.sum(1, keepdims=True) * odds / odds.sum(1, keepdims=True) - p
+    exponentials = np.exp(embedding @ output)
+    signal = p.sum(1, keepdims=True) * exponentials / exponentials.sum(1, keepdims=True) - p
     d_embedding, d_output = linear.matrices(jax.grad(linear.pair_loss)(params, pairs))
     np.testing.assert_allclose(d_embedding, signal @ output.T, rtol=1e-10, atol=1e-14)
     np.testing.assert_allclose(d_output, embedding.T @ signal, rtol=1e-10, atol=1e-14)
-    # Divided rows: the gradient loses its part along the row and is divided by the row's RMS.
-    size = np.sqrt(np.mean(embedding**2, axis=1, keepdims=True))
-    rows = embedding / size
-    odds = np.exp(rows @ output)
-    signal = p.sum(1, keepdims=True) * odds / odds.sum(1, keepdims=True) - p
-    through = signal @ output.T
-    expected = (through - rows * np.mean(rows * through, axis=1, keepdims=True)) / size
+    # Normalized rows: the gradient has no component along the row and is divided by the RMS of the row.
+    rms = np.sqrt(np.mean(embedding**2, axis=1, keepdims=True))
+    rows = embedding / rms
+    exponentials = np.exp(rows @ output)
+    signal = p.sum(1, keepdims=True) * exponentials / exponentials.sum(1, keepdims=True) - p
+    d_rows = signal @ output.T
+    expected = (d_rows - rows * np.mean(rows * d_rows, axis=1, keepdims=True)) / rms
     d_embedding, d_output = linear.matrices(jax.grad(linear.pair_loss)(params, pairs, normalize_rows=True))
     np.testing.assert_allclose(d_embedding, expected, rtol=1e-9, atol=1e-14)
     np.testing.assert_allclose(d_output, rows.T @ signal, rtol=1e-10, atol=1e-14)
@@ -59,9 +59,9 @@ def test_one_successor_per_token_gives_the_gradients_of_one_hot_targets(network)
     alpha, targets = jnp.sum(pairs, axis=1), jnp.arange(12)[::-1]
     joint = jnp.zeros((12, 12)).at[jnp.arange(12), targets].set(alpha)
     expected = linear.gradients(params, alpha, targets, "cross_entropy")
-    given = jax.tree.leaves(jax.grad(linear.pair_loss)(params, joint))
-    for one, two in zip(given, jax.tree.leaves(expected), strict=True):
-        np.testing.assert_allclose(one, two, rtol=1e-10, atol=1e-14)
+    computed = jax.tree.leaves(jax.grad(linear.pair_loss)(params, joint))
+    for gradient, closed_form in zip(computed, jax.tree.leaves(expected), strict=True):
+        np.testing.assert_allclose(gradient, closed_form, rtol=1e-10, atol=1e-14)
     with pytest.raises(InputError, match="pairs must be"):
         linear.pair_loss(params, joint[:3])
 
@@ -84,22 +84,25 @@ def test_pairs_of_a_text_are_counted(tmp_path):
 
 
 @pytest.mark.slow
-def test_the_loss_starts_at_the_initial_loss_and_its_first_step_is_a_sign_step():
+def test_the_first_step_is_a_sign_step_and_the_loss_falls():
     pairs = jnp.asarray(zipf.pair_frequencies(32, 1.0), jnp.float32)
     arguments = {"width": 8, "vocab": 32, "rates": [0.01, 0.1], "rate_times_width": 0.2, "eps": 1e-20, "steps": [1, 4]}
     for normalize in (False, True):
-        after = calculation.losses(jax.random.key(3), pairs, arguments, normalize_rows=normalize)
+        losses = calculation.losses(jax.random.key(3), pairs, arguments, normalize_rows=normalize)
         start = linear.init(jax.random.key(3), 8, 32, 8**-0.5, 8**-0.5)
         gradients = jax.grad(linear.pair_loss)(start, pairs, normalize_rows=normalize)
         rates = linear.as_params(0.1, 0.2 / 8)
         moved = jax.tree.map(lambda p, rate, g: p - rate * jnp.sign(g), start, rates, gradients)
         expected = float(linear.pair_loss(moved, pairs, normalize_rows=normalize))
-        assert after[1, 0] == pytest.approx(expected, rel=1e-4)
-        assert after.shape == (2, 2) and after[0, 1] < after[0, 0]
+        assert losses[1, 0] == pytest.approx(expected, rel=1e-4)
+        assert losses.shape == (2, 2) and losses[0, 1] < losses[0, 0]
 
 
 def planted(config, width_power, vocab_power, rng, noise=0.002, scatter=0.0):
-    """Returns the table of lanes whose optimum is 0.2 (d/128)^a (m/256)^b t^(−1/4), a quadratic in ln η."""
+    """Returns a table with the optimum 0.1 (d/128)^a (m/256)^b t^(−1/4) and losses quadratic in ln η.
+
+    `noise` is the standard deviation of losses, `scatter` that of ln optimum over cells.
+    """
     rows = []
     for (d, m), cell in zip(config.shapes, linear_network.config.cells(config), strict=True):
         for rows_name in config.rows:
@@ -125,14 +128,14 @@ def test_planted_powers_are_recovered_and_judged():
     growing, held, vocab = claims[::3], claims[1::3], claims[2::3]
     assert len(growing) == len(vocab) == len(CONFIG.rows) * len(CONFIG.steps)
     assert {claim.verdict for claim in vocab} == {"supported"} and {claim.verdict for claim in held} == {"contradicted"}
-    assert sum(claim.verdict == "supported" for claim in growing) >= 5  # 1 interval of 20 misses its power
+    assert sum(claim.verdict == "supported" for claim in growing) >= 5  # 1 of 20 intervals may miss its power
     assert growing[0].value == pytest.approx(0, abs=0.02) and growing[-1].value == pytest.approx(-0.5, abs=0.02)
     aligned = planted(CONFIG, {"plain": -0.5, "normalized": -1.0}, 0.3, np.random.default_rng(0))
     claims = linear_network.claims.claims(aligned, CONFIG, CONTEXT)
     growing, held, vocab = claims[::3], claims[1::3], claims[2::3]
     assert {claim.verdict for claim in (*growing, *vocab)} == {"contradicted"}
     assert sum(claim.verdict == "supported" for claim in held) >= 5
-    assert growing[0].value == pytest.approx(-0.2, abs=0.03)  # the power of d and that of m add up
+    assert growing[0].value == pytest.approx(-0.2, abs=0.03)  # at m = 8 d the powers of d and of m add up
     assert held[0].value == pytest.approx(-0.5, abs=0.02) and vocab[0].value == pytest.approx(0.3, abs=0.02)
 
 
@@ -148,14 +151,14 @@ def test_intervals_of_a_slice_cover_the_planted_power():
     assert 0.90 <= covered / count <= 0.99
 
 
-def test_slices_hold_one_quantity():
+def test_a_slice_fixes_d_or_m_or_their_ratio():
     shapes = [(8, 64), (16, 64), (32, 64), (16, 128), (32, 256), (8, 16)]
-    made = {part.name: part for part in slices(shapes, 8)}
-    assert set(made) == {"m = 64", "m = 8 d"}
-    assert made["m = 64"].values == (8, 16, 32) and made["m = 8 d"].at == (0, 3, 4)
-    assert set(made) - set(part.name for part in slices(shapes)) == {"m = 8 d"}
-    columns = slices([(8, 1), (8, 2), (8, 4)])
-    assert [(part.name, part.moving, part.values) for part in columns] == [("d = 8", "m", (1, 2, 4))]
+    by_name = {part.name: part for part in slices(shapes, 8)}
+    assert set(by_name) == {"m = 64", "m = 8 d"}
+    assert by_name["m = 64"].values == (8, 16, 32) and by_name["m = 8 d"].at == (0, 3, 4)
+    assert set(by_name) - set(part.name for part in slices(shapes)) == {"m = 8 d"}
+    over_m = slices([(8, 1), (8, 2), (8, 4)])
+    assert [(part.name, part.moving, part.values) for part in over_m] == [("d = 8", "m", (1, 2, 4))]
 
 
 def test_summary_and_figure_of_whole_and_partial_tables():

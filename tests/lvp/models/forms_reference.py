@@ -2,9 +2,9 @@
 
     python -m tests.lvp.models.forms_reference
 
-needs PyTorch and transformers. It downloads nothing, because the models are made from their configurations. As in
-`tests.lvp.models.gpt2_reference`, both sides draw weights and tokens from a seed, and the file contains only logits, in
-float64 arithmetic. Together the two models have all features of the "1B" of Hayou & Liu 2025.
+This command needs PyTorch and transformers. It makes the models from their configurations and downloads nothing. The
+file contains only logits, computed in float64. The tests draw the same weights and tokens from the seed, as in
+`tests.lvp.models.gpt2_reference`. Together the two models have all features of the "1B" of Hayou & Liu 2025.
 """
 
 from collections.abc import Iterator
@@ -17,7 +17,7 @@ from lvp.models.configs import DecoderConfig
 FILE = Path(__file__).with_suffix(".npz")
 SHAPE = {"vocab": 61, "width": 48, "layers": 2, "context": 16, "mlp_factor": 2}
 BOTH = {"positions": "rotary", "mlp": "swiglu", "norm_epsilon": 1e-5, "attention_block": 5, "kv_heads": 2}
-# Heads wider than the residual stream, rows longer than the window, partly rotated heads, norms with biases.
+# Together: heads wider than the residual stream, rows longer than the window, partly rotated heads, norms with biases.
 FORMS = {
     "mistral": DecoderConfig(**SHAPE, **BOTH, norm="rms", heads=4, head_dim=16, window=5),
     "stablelm": DecoderConfig(**SHAPE, **BOTH, norm="layer", norm_biases=True, head_dim=8, rotary_dim=4),
@@ -25,24 +25,24 @@ FORMS = {
 
 
 def shapes(form: str) -> Iterator[tuple[str, tuple[int, ...]]]:
-    """Returns transformers' names and the shapes of all parameters. A matrix is [out, in]."""
-    c = FORMS[form]
-    norm = ("weight", "bias") if c.norm_is_biased else ("weight",)
+    """Yields the name in transformers and the shape of every parameter. A matrix is [out, in]."""
+    config = FORMS[form]
+    norm = ("weight", "bias") if config.norm_is_biased else ("weight",)
     modules = {"out": "self_attn.o_proj", "gate": "mlp.gate_proj", "up": "mlp.up_proj", "down": "mlp.down_proj"}
     modules |= {name: f"self_attn.{name[0]}_proj" for name in ("query", "key", "value")}
-    yield "model.embed_tokens.weight", (c.vocab, c.width)
-    for i in range(c.layers):
+    yield "model.embed_tokens.weight", (config.vocab, config.width)
+    for i in range(config.layers):
         for name in ("input_layernorm", "post_attention_layernorm"):
-            yield from ((f"model.layers.{i}.{name}.{kind}", (c.width,)) for kind in norm)
-        for name, (inputs, outputs) in c.block_matrices.items():
+            yield from ((f"model.layers.{i}.{name}.{kind}", (config.width,)) for kind in norm)
+        for name, (inputs, outputs) in config.block_matrices.items():
             yield f"model.layers.{i}.{modules[name]}.weight", (outputs, inputs)
-    yield from ((f"model.norm.{kind}", (c.width,)) for kind in norm)
-    yield "lm_head.weight", (c.vocab, c.width)
+    yield from ((f"model.norm.{kind}", (config.width,)) for kind in norm)
+    yield "lm_head.weight", (config.vocab, config.width)
 
 
 def weights(form: str) -> dict[str, np.ndarray]:
-    """Returns float32 weights, none at its initial value. Matrices are so large that neither softmax nor SiLU is near
-    linear, and the embedding is so small that the epsilon of the norms matters."""
+    """Returns name → float32 weights. No norm has its initial value. Matrices are large, so that softmax and SiLU are
+    far from linear. The embedding is small, so that the epsilon of the norms changes the logits."""
     rng = np.random.RandomState(0)
     arrays = {}
     for name, dims in shapes(form):
@@ -57,37 +57,42 @@ def weights(form: str) -> dict[str, np.ndarray]:
 
 
 def tokens() -> np.ndarray:
-    """Returns tokens, int32 [2, context]."""
+    """Returns two rows of random tokens, int32 [2, context]."""
     return np.random.RandomState(1).randint(0, SHAPE["vocab"], (2, SHAPE["context"])).astype(np.int32)
 
 
 def logits(form: str) -> np.ndarray:
-    """Returns the logits of transformers' model with these weights, [2, context, vocab]."""
+    """Returns the logits of transformers' model with `weights` at `tokens`, float64 [2, context, vocab]."""
     import torch
     import transformers
 
-    c = FORMS[form]
+    config = FORMS[form]
     common = dict(
-        vocab_size=c.vocab,
-        hidden_size=c.width,
-        intermediate_size=c.mlp_factor * c.width,
-        num_hidden_layers=c.layers,
-        num_attention_heads=c.num_heads,
-        num_key_value_heads=c.num_kv_heads,
-        max_position_embeddings=c.context,
+        vocab_size=config.vocab,
+        hidden_size=config.width,
+        intermediate_size=config.mlp_factor * config.width,
+        num_hidden_layers=config.layers,
+        num_attention_heads=config.num_heads,
+        num_key_value_heads=config.num_kv_heads,
+        max_position_embeddings=config.context,
         tie_word_embeddings=False,
         bos_token_id=None,
         eos_token_id=None,
         attn_implementation="eager",
     )
-    rope = {"rope_type": "default", "rope_theta": c.rotary_base}
+    rope = {"rope_type": "default", "rope_theta": config.rotary_base}
     if form == "mistral":
-        special = dict(head_dim=c.head_dim, sliding_window=c.window, rms_norm_eps=c.norm_epsilon, rope_parameters=rope)
-        model = transformers.MistralForCausalLM(transformers.MistralConfig(**common, **special))
+        own = dict(
+            head_dim=config.head_dim,
+            sliding_window=config.window,
+            rms_norm_eps=config.norm_epsilon,
+            rope_parameters=rope,
+        )
+        model = transformers.MistralForCausalLM(transformers.MistralConfig(**common, **own))
     else:
-        rope |= {"partial_rotary_factor": c.turned / c.head_dim}
-        special = dict(use_qkv_bias=False, layer_norm_eps=c.norm_epsilon, rope_parameters=rope)
-        model = transformers.StableLmForCausalLM(transformers.StableLmConfig(**common, **special))
+        rope |= {"partial_rotary_factor": config.turned / config.head_dim}
+        own = dict(use_qkv_bias=False, layer_norm_eps=config.norm_epsilon, rope_parameters=rope)
+        model = transformers.StableLmForCausalLM(transformers.StableLmConfig(**common, **own))
     model = model.double().eval()
     model.load_state_dict({name: torch.from_numpy(array) for name, array in weights(form).items()})
     with torch.no_grad():
@@ -99,8 +104,8 @@ def main() -> None:
     import transformers
 
     versions = [f"{module.__name__} {module.__version__}" for module in (transformers, torch, np)]
-    kept = {form: logits(form).astype(np.float32) for form in FORMS}
-    np.savez_compressed(FILE, versions=np.array(versions), **kept)
+    all_logits = {form: logits(form).astype(np.float32) for form in FORMS}
+    np.savez_compressed(FILE, versions=np.array(versions), **all_logits)
     print(f"{FILE.name}: {FILE.stat().st_size} bytes, by {', '.join(versions)}")
 
 

@@ -1,4 +1,5 @@
-"""Components outside the theorems: against a dense NumPy loop of their definitions, and their qualitative behaviour."""
+"""Components of the output's change that the theorems do not cover: they equal a NumPy loop of their definitions, and
+they behave as expected."""
 
 import jax
 import numpy as np
@@ -19,46 +20,45 @@ def zipf(m: int) -> np.ndarray:
     return weights / weights.sum()
 
 
-def dense(key, alpha, targets, steps, optimizer, loss, eps):
-    """Returns E_0 W_0 and, after the steps, the components as [m, m] matrices, in float64 NumPy from the
-    definitions."""
+def dense_components(key, alpha, targets, steps, optimizer, loss, eps):
+    """Returns E_0 W_0, and the components after each of `steps`: [m, m] matrices in float64, from the definitions."""
     params = linear.init(key, D, M, SETTING["sigma_embedding"], SETTING["sigma_output"])
     start = [np.asarray(x, np.float64) for x in linear.matrices(params)]
-    now, first, second, results = [x.copy() for x in start], [0.0, 0.0], [0.0, 0.0], {}
+    current, first, second, by_step = [x.copy() for x in start], [0.0, 0.0], [0.0, 0.0], {}
     for t in range(1, max(steps) + 1):
-        logits = now[0] @ now[1]
+        logits = current[0] @ current[1]
         if loss == "square":
             residual = (logits - np.eye(M)[targets]) / M
         else:
             residual = np.exp(logits) / np.sum(np.exp(logits), axis=1, keepdims=True) - np.eye(M)[targets]
         residual *= alpha[:, None]
-        for i, gradient in enumerate((residual @ now[1].T, now[0].T @ residual)):
+        for i, gradient in enumerate((residual @ current[1].T, current[0].T @ residual)):
             if optimizer == "sign":
-                move = np.where(gradient < 0, -1.0, 1.0)
+                step = np.where(gradient < 0, -1.0, 1.0)
             else:
                 first[i] = 0.9 * first[i] + 0.1 * gradient
                 second[i] = 0.999 * second[i] + 0.001 * gradient**2
-                move = first[i] / (1 - 0.9**t) / (np.sqrt(second[i] / (1 - 0.999**t)) + eps)
-            now[i] = now[i] - SETTING[("learning_rate_embedding", "learning_rate_output")[i]] * move
-        d_e, d_w = start[0] - now[0], start[1] - now[1]
-        results[t] = d_e @ start[1], start[0] @ d_w, d_e @ d_w
-        total = start[0] @ start[1] - results[t][1] - results[t][0] + results[t][2]
-        np.testing.assert_allclose(total, now[0] @ now[1], atol=1e-12)
-    return start[0] @ start[1], [results[t] for t in steps]
+                step = first[i] / (1 - 0.9**t) / (np.sqrt(second[i] / (1 - 0.999**t)) + eps)
+            current[i] = current[i] - SETTING[("learning_rate_embedding", "learning_rate_output")[i]] * step
+        change_e, change_w = start[0] - current[0], start[1] - current[1]
+        by_step[t] = change_e @ start[1], start[0] @ change_w, change_e @ change_w
+        logits_after = start[0] @ start[1] - by_step[t][1] - by_step[t][0] + by_step[t][2]
+        np.testing.assert_allclose(logits_after, current[0] @ current[1], atol=1e-12)
+    return start[0] @ start[1], [by_step[t] for t in steps]
 
 
 @pytest.mark.parametrize("loss", linear.LOSSES)
 @pytest.mark.parametrize("optimizer", [slow("sign"), "adam"])
 def test_components_equal_their_definitions(optimizer, loss):
-    alpha = np.append(zipf(M - 1), 0.0)  # an absent token: S(0) = +1 under sign, no change under Adam
+    alpha = np.append(zipf(M - 1), 0.0)  # token M − 1 is absent: sign moves it, since S(0) = 1; Adam does not
     targets = np.random.default_rng(0).integers(0, M, M)
     key, tokens, steps = jax.random.key(1), [0, 5, M - 1], (1, 2, 5)
     measured = simulation.feature_components(
         key, D, alpha, targets=targets, steps=steps, optimizer=optimizer, loss=loss, tokens=tokens, chunk=7, **SETTING
     )
-    # The key of the only draw, derived as in the module.
+    # The key of the initialisation of the only draw, derived as in `lvp.theory.simulation`.
     init_key = jax.random.split(jax.random.split(key, 1)[0])[0]
-    initial, expected = dense(init_key, alpha, targets, steps, optimizer, loss, 1e-8)
+    initial, expected = dense_components(init_key, alpha, targets, steps, optimizer, loss, 1e-8)
     for index, name in enumerate(("embedding", "projection", "product")):
         component = getattr(measured, name)
         assert component.per_token.mean.shape == (3, 3) and component.overall.mean.shape == (3,)
@@ -71,14 +71,14 @@ def test_components_equal_their_definitions(optimizer, loss):
     per_token = np.sqrt(np.mean(initial**2, axis=1))
     np.testing.assert_allclose(measured.initial.per_token.mean, per_token[tokens], rtol=1e-4)
     assert measured.initial.overall.mean == pytest.approx(np.sqrt(np.mean(initial[:-1] ** 2)), rel=1e-4)
-    moves = measured.embedding.per_token.mean[:, 2]
-    assert np.all(moves > 0) if optimizer == "sign" else np.all(moves == 0)
+    absent = measured.embedding.per_token.mean[:, 2]
+    assert np.all(absent > 0) if optimizer == "sign" else np.all(absent == 0)
 
 
 def test_adams_first_step_equals_sign_descent_except_for_epsilon():
     run = dict(steps=(1,), **SETTING)
     sign = simulation.feature_components(jax.random.key(2), D, zipf(M), **run)
-    adam, held_back = (
+    adam, large_epsilon = (
         simulation.feature_components(jax.random.key(2), D, zipf(M), optimizer="adam", eps=eps, **run)
         for eps in (1e-20, 0.1)
     )
@@ -86,15 +86,15 @@ def test_adams_first_step_equals_sign_descent_except_for_epsilon():
         of_sign, of_adam = (getattr(measured, name).per_token.mean for measured in (sign, adam))
         np.testing.assert_allclose(of_sign, of_adam, rtol=1e-3)
     # An ε above the gradients, which are about α_i/m, makes the steps proportional to them.
-    moved = held_back.embedding.per_token.mean[0] / sign.embedding.per_token.mean[0]
-    assert moved[0] < 0.2 and np.mean(moved[-5:]) < moved[0] / 5
+    relative = large_epsilon.embedding.per_token.mean[0] / sign.embedding.per_token.mean[0]
+    assert relative[0] < 0.2 and np.mean(relative[-5:]) < relative[0] / 5
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("loss", "lowest", "highest"), [("square", 0.85, 0.95), ("cross_entropy", 0.6, 0.75)])
-def test_true_targets_keep_the_embedding_component_and_reduce_the_top_tokens(loss, lowest, highest):
-    """Assumption 2 excludes true targets. At m = 8d under Zipf's law, δ̄_E keeps its form and the top token's δ̄_W is
-    reduced."""
+def test_true_targets_keep_the_embedding_component_and_reduce_the_top_projection(loss, lowest, highest):
+    """Assumption 2 of the paper excludes true targets. At m = 8d under Zipf's law, δ̄_E keeps its form, and δ̄_W of the
+    top token becomes smaller."""
     d, m = 32, 256
     measured = simulation.feature_components(
         jax.random.key(3), d, zipf(m), loss=loss, draws=400, steps=(1,), tokens=[0],
@@ -109,15 +109,15 @@ def test_true_targets_keep_the_embedding_component_and_reduce_the_top_tokens(los
 
 
 def test_default_targets_are_a_new_permutation_per_draw():
-    runs = [simulation.feature_components(jax.random.key(i), D, zipf(M), steps=(1,), **SETTING) for i in (2, 3)]
+    by_default = [simulation.feature_components(jax.random.key(i), D, zipf(M), steps=(1,), **SETTING) for i in (2, 3)]
     keys = [jax.random.split(jax.random.split(jax.random.key(i), 1)[0])[1] for i in (2, 3)]
     drawn = [np.asarray(jax.random.permutation(key, M)) for key in keys]
     assert sorted(drawn[0]) == sorted(drawn[1]) == list(range(M)) and np.any(drawn[0] != drawn[1])
-    for i, targets, right in ((2, drawn[0], True), (3, drawn[1], True), (2, drawn[1], False)):
+    for i, targets, equal in ((2, drawn[0], True), (3, drawn[1], True), (2, drawn[1], False)):
         given = simulation.feature_components(
             jax.random.key(i), D, zipf(M), targets=targets, steps=(1,), **SETTING
         ).projection.per_token.mean
-        assert np.allclose(given, runs[i - 2].projection.per_token.mean, rtol=1e-4) == right
+        assert np.allclose(given, by_default[i - 2].projection.per_token.mean, rtol=1e-4) == equal
 
 
 @pytest.mark.parametrize(
@@ -137,7 +137,7 @@ def test_default_targets_are_a_new_permutation_per_draw():
         ({"sigma_embedding": "a"}, "sigma_embedding"),
     ],
 )
-def test_bad_arguments(arguments, name):
+def test_unusable_arguments_are_refused(arguments, name):
     good = {"width": 4, "frequencies": [0.5, 0.3, 0.2], **SETTING}
     with pytest.raises(InputError, match=name):
         simulation.feature_components(jax.random.key(0), **{**good, **arguments})

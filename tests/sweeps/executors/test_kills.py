@@ -1,5 +1,6 @@
-"""SIGKILL at random moments for the driver, a worker, or workers that write a checkpoint; and files damaged before a
-resume. No finished lane is lost or trained again, and all lanes have the bits of an undisturbed sweep."""
+"""Sweeps under faults: SIGKILL at random moments of the driver, of a worker, or of workers that write a checkpoint, and
+files that are damaged before a resume. No finished lane is lost or trained again, and all lanes have the bits of a
+sweep without faults."""
 
 import contextlib
 import random
@@ -21,66 +22,69 @@ from tests.sweeps.running import outcomes
 RUN = ("run", "width_vocab", "--tier", "smoke")
 OPTIONS = ("--executor", "local", "--threads", "1", "--quiet", "--checkpoint-seconds", "0")
 STEPS = {"steps": "400"}
-KILLS = 20
+NUM_FAULTS = 20
 
 
 @pytest.fixture(scope="module")
-def whole(command, tmp_path_factory):
-    """The outcomes of an undisturbed sweep."""
-    out = tmp_path_factory.mktemp("whole") / "out"
-    done = command(*RUN, *OPTIONS, "--out", out, **STEPS)
-    assert done.returncode == 0, done.stderr
+def undisturbed(command, tmp_path_factory):
+    """Returns the outcomes of a sweep without faults."""
+    out = tmp_path_factory.mktemp("undisturbed") / "out"
+    completed = command(*RUN, *OPTIONS, "--out", out, **STEPS)
+    assert completed.returncode == 0, completed.stderr
     return outcomes(out)
 
 
 @dataclass
-class Attacked:
-    """A sweep that is killed and resumed."""
+class FaultySweep:
+    """A sweep that has faults and is resumed after each."""
 
     command: object
     out: Path
     rng: random.Random
-    kills: int = 0  # processes killed or files damaged so far
-    seen: dict[str, int] = field(default_factory=dict)  # record → its modification time when it was first seen
-    damaged: dict[str, int] = field(default_factory=dict)  # record that the test has damaged → its modification time
+    num_faults: int = 0  # processes killed or files damaged so far
+    first_written: dict[str, int] = field(default_factory=dict)  # record → modification time when first seen
+    damaged: dict[str, int] = field(default_factory=dict)  # damaged record → modification time after the damage
     repeated: int = 0  # records that were written again
     process: object = None  # the running driver
 
     def start(self) -> None:
-        self.look()
+        self.note_records()
         words = ("resume", self.out) if (self.out / "manifest.json").exists() else (*RUN, "--out", self.out)
         settings = {} if words[0] == "resume" else STEPS
         self.process = self.command(*words, *OPTIONS, start=True, **settings)
 
-    def look(self) -> None:
+    def note_records(self) -> None:
         """Notes new records, and counts known records that were written again."""
         for path in self.out.glob("records/*.jsonl"):
-            time_ = path.stat().st_mtime_ns
-            if self.damaged.get(path.name) == time_:  # not written since the test damaged it
+            modified = path.stat().st_mtime_ns
+            if self.damaged.get(path.name) == modified:  # not written since the test damaged it
                 continue
-            self.repeated += self.seen.setdefault(path.name, time_) != time_
+            self.repeated += self.first_written.setdefault(path.name, modified) != modified
 
-    def at_work(self) -> bool:
-        """Waits until a worker trains. Returns False if the sweep ends before."""
+    def wait_for_training(self) -> bool:
+        """Waits until a worker trains. Returns False if the driver ends before."""
         began = time.time()
         while self.process.poll() is None:
             assert time.time() - began < 300
             with contextlib.suppress(ValueError, OSError):
-                if any(p.stat().st_mtime > self.since for p in self.out.glob("progress/*.json")):
+                if any(p.stat().st_mtime > self.driver_started for p in self.out.glob("progress/*.json")):
                     return True
             time.sleep(0.02)
         return False
 
     @property
-    def since(self) -> float:
+    def driver_started(self) -> float:
+        """The Unix time at which the running driver started."""
         return psutil.Process(self.process.pid).create_time()
 
     def workers(self) -> list[psutil.Process]:
+        """Returns the child processes of the driver."""
         with contextlib.suppress(psutil.NoSuchProcess):
             return psutil.Process(self.process.pid).children()
         return []
 
     def ended(self, seconds: float) -> bool:
+        """Waits for at most `seconds`. Returns whether the driver has ended."""
         deadline = time.time() + seconds
         while time.time() < deadline:
             if self.process.poll() is not None:
@@ -95,34 +99,36 @@ class Attacked:
         self.start()
         _, stderr = self.process.communicate(timeout=600)
         assert self.process.returncode == 0, stderr
-        self.look()
+        self.note_records()
 
 
-def kill_driver(sweep: Attacked) -> None:
+def kill_driver(sweep: FaultySweep) -> None:
+    """Kills the driver at a random moment while a worker trains."""
     sweep.start()
-    if not sweep.at_work() or sweep.ended(sweep.rng.uniform(0, 1.5)):
+    if not sweep.wait_for_training() or sweep.ended(sweep.rng.uniform(0, 1.5)):
         return
     sweep.process.kill()
     sweep.process.communicate()
-    sweep.kills += 1
+    sweep.num_faults += 1
 
 
-def kill_workers_now_and_then(sweep: Attacked) -> None:
+def kill_workers_repeatedly(sweep: FaultySweep) -> None:
+    """Kills a random worker at random moments, until the sweep ends or has had `NUM_FAULTS` faults."""
     sweep.start()
-    while sweep.kills < KILLS and sweep.at_work() and not sweep.ended(sweep.rng.uniform(0.2, 3)):
+    while sweep.num_faults < NUM_FAULTS and sweep.wait_for_training() and not sweep.ended(sweep.rng.uniform(0.2, 3)):
         if workers := sweep.workers():
             with contextlib.suppress(psutil.NoSuchProcess):
                 sweep.rng.choice(workers).kill()
-                sweep.kills += 1
+                sweep.num_faults += 1
 
 
-def kill_in_a_checkpoint(sweep: Attacked) -> None:
-    """Kills all workers while a checkpoint is being written."""
+def kill_while_a_checkpoint_is_written(sweep: FaultySweep) -> None:
+    """Kills all workers while a checkpoint is written, then the driver."""
     sweep.start()
     skip = sweep.rng.randrange(4)
     while sweep.process.poll() is None:
-        begun = list(sweep.out.glob("checkpoints/*/*-tmp"))
-        if not begun:
+        temporary = list(sweep.out.glob("checkpoints/*/*-tmp"))
+        if not temporary:
             continue
         if skip:
             skip -= 1
@@ -131,28 +137,28 @@ def kill_in_a_checkpoint(sweep: Attacked) -> None:
         for worker in sweep.workers():
             with contextlib.suppress(psutil.NoSuchProcess):
                 worker.kill()
-        if any(path.exists() for path in begun):
-            sweep.kills += 1
+        if any(path.exists() for path in temporary):
+            sweep.num_faults += 1
         sweep.process.kill()
         sweep.process.communicate()
         return
 
 
 def damage(path: Path, rng: random.Random) -> None:
-    """Flips a bit of the file, cuts its end or removes it."""
-    kind = rng.choice([flip, cut, None])
-    if kind is None or not path.stat().st_size:
+    """Flips a bit of the file, cuts off its end, or removes it."""
+    change = rng.choice([flip, cut, None])  # None removes the file
+    if change is None or not path.stat().st_size:
         path.unlink()
     else:
-        path.write_bytes(kind(path.read_bytes(), rng))
+        path.write_bytes(change(path.read_bytes(), rng))
 
 
-def damage_a_checkpoint(sweep: Attacked) -> None:
+def damage_a_checkpoint(sweep: FaultySweep) -> None:
     """Kills the driver, then damages a file of an unfinished lane's checkpoint."""
     sweep.start()
     skip = sweep.rng.randrange(4)
-    while sweep.at_work():
-        if not _steps(sweep.out):
+    while sweep.wait_for_training():
+        if not _saved_steps(sweep.out):
             continue
         if skip:
             skip -= 1
@@ -161,20 +167,20 @@ def damage_a_checkpoint(sweep: Attacked) -> None:
         sweep.process.kill()
         sweep.process.communicate()
         time.sleep(0.5)  # the workers end after their driver
-        if steps := _steps(sweep.out):
-            files = sorted(path for path in sweep.rng.choice(steps).rglob("*") if path.is_file())
+        if saved := _saved_steps(sweep.out):
+            files = sorted(path for path in sweep.rng.choice(saved).rglob("*") if path.is_file())
             damage(sweep.rng.choice(files), sweep.rng)
-            sweep.kills += 1
+            sweep.num_faults += 1
         return
 
 
-def _steps(out: Path) -> list[Path]:
-    """The complete checkpoints of lanes without a record."""
+def _saved_steps(out: Path) -> list[Path]:
+    """Returns the directories of complete checkpoints of lanes without a record."""
     steps = (path for path in out.glob("checkpoints/*/step_*") if path.name[5:].isdigit())
     return sorted(path for path in steps if not (out / "records" / f"{path.parent.name}.jsonl").exists())
 
 
-def damage_a_record(sweep: Attacked) -> None:
+def damage_a_record(sweep: FaultySweep) -> None:
     """Kills the driver, then damages a record. Its lane is trained again."""
     sweep.start()
     while sweep.process.poll() is None and not list(sweep.out.glob("records/*.jsonl")):
@@ -183,53 +189,53 @@ def damage_a_record(sweep: Attacked) -> None:
         return
     sweep.process.kill()
     sweep.process.communicate()
-    sweep.look()
+    sweep.note_records()
     if paths := sorted(sweep.out.glob("records/*.jsonl")):  # the driver may have renamed the only record
         path = sweep.rng.choice(paths)
         damage(path, sweep.rng)
-        sweep.seen.pop(path.name, None)
+        sweep.first_written.pop(path.name, None)
         if path.exists():
             sweep.damaged[path.name] = path.stat().st_mtime_ns
-        sweep.kills += 1
+        sweep.num_faults += 1
 
 
-def attack(strike, command, tmp_path, whole, kills: int) -> tuple[int, int, int, int]:
-    """Runs sweeps until there are `kills` faults. Returns the numbers of faults, lost lanes, repeated lanes and lanes
-    with wrong bits."""
+def inject_faults(inject, command, tmp_path, undisturbed, num_faults: int) -> tuple[int, int, int, int]:
+    """Runs sweeps until they had `num_faults` faults. Returns the numbers of faults, lost lanes, repeated lanes and
+    lanes with wrong bits."""
     rng, total, lost, repeated, wrong = random.Random(0), 0, 0, 0, 0
-    while total < kills:
-        sweep = Attacked(command, tmp_path / f"out{total}-{rng.randrange(10**6)}", rng)
-        while total + sweep.kills < kills:
-            strike(sweep)
+    while total < num_faults:
+        sweep = FaultySweep(command, tmp_path / f"out{total}-{rng.randrange(10**6)}", rng)
+        while total + sweep.num_faults < num_faults:
+            inject(sweep)
             if sweep.process.poll() == 0:
                 break
         sweep.finish()
-        attacked = outcomes(sweep.out)
-        total += sweep.kills
-        lost += len(set(whole) - set(attacked))
-        repeated += sweep.repeated + len(set(attacked) - set(whole))
-        wrong += sum(attacked[h] != whole[h] for h in set(attacked) & set(whole))
+        resumed = outcomes(sweep.out)
+        total += sweep.num_faults
+        lost += len(set(undisturbed) - set(resumed))
+        repeated += sweep.repeated + len(set(resumed) - set(undisturbed))
+        wrong += sum(resumed[lane] != undisturbed[lane] for lane in set(resumed) & set(undisturbed))
     return total, lost, repeated, wrong
 
 
-STRIKES = {
+FAULTS = {
     "the driver is killed": kill_driver,
-    "a worker is killed": kill_workers_now_and_then,
-    "workers are killed while they write a checkpoint": kill_in_a_checkpoint,
+    "a worker is killed": kill_workers_repeatedly,
+    "workers are killed while they write a checkpoint": kill_while_a_checkpoint_is_written,
     "a checkpoint is damaged": damage_a_checkpoint,
     "a record is damaged": damage_a_record,
 }
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("fault", STRIKES)
-def test_nothing_is_lost_repeated_or_changed(fault, command, tmp_path, whole):
-    total, lost, repeated, wrong = attack(STRIKES[fault], command, tmp_path, whole, KILLS)
+@pytest.mark.parametrize("fault", FAULTS)
+def test_nothing_is_lost_repeated_or_changed(fault, command, tmp_path, undisturbed):
+    total, lost, repeated, wrong = inject_faults(FAULTS[fault], command, tmp_path, undisturbed, NUM_FAULTS)
     record(fault, injected=total, lost=lost, repeated=repeated, wrong=wrong)
-    assert total >= KILLS and (lost, repeated, wrong) == (0, 0, 0)
+    assert total >= NUM_FAULTS and (lost, repeated, wrong) == (0, 0, 0)
 
 
-def _without_rng(state, step):
+def _without_key(state, step):
     return state | {"key": np.zeros_like(state["key"])}, step
 
 
@@ -238,26 +244,27 @@ def _without_position(state, step):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("forget", [_without_rng, _without_position])
-def test_an_incomplete_checkpoint_changes_the_bits(forget, command, tmp_path, whole):
-    """Negative control: without the RNG or the data position in a checkpoint, the test above would fail."""
-    sweep = Attacked(command, tmp_path / "out", random.Random(1))
+@pytest.mark.parametrize("forget", [_without_key, _without_position])
+def test_an_incomplete_checkpoint_changes_the_bits(forget, command, tmp_path, undisturbed):
+    """Control: if a checkpoint lacks the random key or the position in the data, the bits of its lane change."""
+    sweep = FaultySweep(command, tmp_path / "out", random.Random(1))
     while not (unfinished := _checkpoints(sweep.out)):
         kill_driver(sweep)
     for lane, step in unfinished.items():
         folder = sweep.out / "checkpoints" / lane
-        entry = next(e for e in Manifest.read(sweep.out).cells if lane in e.lanes)
+        entry = next(entry for entry in Manifest.read(sweep.out).cells if lane in entry.lanes)
         state = jax.tree.map(np.asarray, checkpoints.load(folder, step, Program(entry.cell).lane_shapes(), lane))
-        changed, at = forget(state, step)
+        changed, changed_step = forget(state, step)
         for old in checkpoints.steps(folder):
             checkpoints._drop([checkpoints._path(folder, old)])
-        checkpoints.save(folder, at, changed, lane)
+        checkpoints.save(folder, changed_step, changed, lane)
     sweep.finish()
     resumed = outcomes(sweep.out)
-    assert {h for h in resumed if resumed[h] != whole[h]} == set(unfinished)
+    assert {lane for lane in resumed if resumed[lane] != undisturbed[lane]} == set(unfinished)
 
 
 def _checkpoints(out: Path) -> dict[str, int]:
-    """The last saved step of each lane without a record, if it is after step 1."""
+    """Returns the last saved step of each lane without a record, if it is above 1."""
     last_steps = {p.name: checkpoints.steps(p)[-1:] for p in out.glob("checkpoints/*")}
-    return {h: s[0] for h, s in last_steps.items() if s and s[0] > 1 and not (out / "records" / f"{h}.jsonl").exists()}
+    recorded = {path.stem for path in (out / "records").glob("*.jsonl")}
+    return {lane: last[0] for lane, last in last_steps.items() if last and last[0] > 1 and lane not in recorded}

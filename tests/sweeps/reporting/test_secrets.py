@@ -1,4 +1,4 @@
-"""Values of environment variables are in none of a sweep's files."""
+"""No file of a sweep contains the value of an environment variable."""
 
 import pytest
 
@@ -10,20 +10,21 @@ from tests.sweeps.planted_secrets import SECRETS, files_with_secrets
 
 @pytest.mark.slow
 @pytest.mark.parametrize("executor", ["local", "ray"])
-def test_no_value_of_the_environment_is_written(executor, command, monkeypatch, tmp_path):
+def test_no_file_contains_the_value_of_an_environment_variable(executor, command, monkeypatch, tmp_path):
     for name, value in SECRETS.items():
         monkeypatch.setenv(name, value)
     text, out = tmp_path / "text", tmp_path / "out"
     text.write_text(some_text(4000))
     run = ("run", "token_frequencies", "--tier", "smoke", "--executor", executor, "--threads", "1", "--out", out)
-    done = command(*run, "--corpus", f"text:{text}", "--set", "vocabs=300,320", "first_rank=1")
-    assert done.returncode == 0, done.stderr
+    completed = command(*run, "--corpus", f"text:{text}", "--set", "vocabs=300,320", "first_rank=1")
+    assert completed.returncode == 0, completed.stderr
     assert {"manifest.json", "trials.jsonl", "table.csv"} <= {path.name for path in contents(out)}
-    assert files_with_secrets(out) == set() and "planted" not in done.stdout + done.stderr
+    assert files_with_secrets(out) == set() and "planted" not in completed.stdout + completed.stderr
 
     monkeypatch.setattr(results, "COMMITTED", tmp_path / "results")
-    folder = results.publish(out)
-    assert sorted(path.name for path in contents(folder)) == ["records.jsonl", "sweep.json"]
-    assert files_with_secrets(folder) == set()
-    (folder / "note").write_text(f"{SECRETS['HF_TOKEN']}\n")
-    assert files_with_secrets(folder) == {"note"}
+    published = results.publish(out)
+    assert sorted(path.name for path in contents(published)) == ["records.jsonl", "sweep.json"]
+    assert files_with_secrets(published) == set()
+    # Control: a planted value is detected.
+    (published / "note").write_text(f"{SECRETS['HF_TOKEN']}\n")
+    assert files_with_secrets(published) == {"note"}

@@ -1,4 +1,4 @@
-"""Batches of images: every image once per epoch, crops of the padded image, and pure functions of key and step."""
+"""Batches of images: every image once per epoch, crops of the padded image, and dependence on key and step only."""
 
 import functools
 
@@ -13,12 +13,12 @@ from lvp.errors import InputError
 KEY = jax.random.key(7)
 draw = jax.jit(epoch_batch, static_argnums=(2, 3))
 crop = jax.jit(augment, static_argnums=2, static_argnames="flip")
-# Every pixel of every image has a distinct value, none of them 0.
+# All pixels of all images have distinct values other than 0, the value of the padding.
 IMAGES = np.arange(1, 40 * 6 * 6 * 2 + 1, dtype=np.float32).reshape(40, 6, 6, 2)
 
 
 @pytest.mark.parametrize("count, batch", [(1, 1), (10, 10), (37, 8)])
-def test_an_epoch_has_no_repeated_example_and_drops_less_than_a_batch(count, batch):
+def test_an_epoch_repeats_no_example_and_drops_fewer_than_a_batch(count, batch):
     steps = count // batch
     drawn = np.stack([draw(KEY, step, count, batch) for step in range(2 * steps)])
     assert drawn.dtype == np.int32 and drawn.shape == (2 * steps, batch)
@@ -30,15 +30,15 @@ def test_an_epoch_has_no_repeated_example_and_drops_less_than_a_batch(count, bat
 def test_epochs_have_distinct_orders_and_drop_distinct_examples():
     epochs = np.stack([draw(KEY, step, 100, 30) for step in range(60)]).reshape(20, 90)
     assert len({epoch.tobytes() for epoch in epochs}) == 20
-    seen = np.bincount(epochs.ravel(), minlength=100)
-    assert seen.min() >= 12 and seen.max() == 20  # 18 on average: no example is dropped for long
+    counts = np.bincount(epochs.ravel(), minlength=100)
+    assert counts.min() >= 12 and counts.max() == 20  # mean 18: no example is dropped in many of the 20 epochs
 
 
 def test_batches_depend_only_on_key_and_step():
     first = [draw(KEY, step, 50, 16) for step in range(5)]
     again = [draw(KEY, step, 50, 16) for step in reversed(range(5))][::-1]
     keys = jnp.stack([KEY, jax.random.key(8)])
-    # A scan for two lanes that is resumed at step 3.
+    # Two lanes in a scan that starts at step 3.
     _, scanned = jax.lax.scan(
         lambda carry, step: (carry, jax.vmap(lambda key: epoch_batch(key, step, 50, 16))(keys)), 0, jnp.arange(3, 5)
     )
@@ -51,23 +51,23 @@ def test_batches_depend_only_on_key_and_step():
 
 
 @pytest.mark.parametrize("batch", [0, 51])
-def test_a_batch_larger_than_the_dataset_is_refused(batch):
+def test_a_batch_that_is_empty_or_larger_than_the_data_set_is_refused(batch):
     with pytest.raises(InputError, match="between 1 and the 50 examples"):
         draw(KEY, 0, 50, batch)
 
 
-def places(augmented, pad, images=IMAGES):
-    """Returns (row, column, mirrored) of the crop for each image. Fails unless the crop is unique."""
+def placements(augmented, pad, images=IMAGES):
+    """Returns (row, column, mirrored) of each image's crop. Fails if the crop is not unique."""
     padded = np.pad(images, [(0, 0), (pad, pad), (pad, pad), (0, 0)])
     side, matches = images.shape[1], []
-    for whole, piece in zip(padded, np.asarray(augmented), strict=True):
+    for whole, part in zip(padded, np.asarray(augmented), strict=True):
         matches.append(
             [
                 (row, column, mirrored)
                 for row in range(2 * pad + 1)
                 for column in range(2 * pad + 1)
-                for mirrored, seen in enumerate((piece, piece[:, ::-1]))
-                if np.array_equal(seen, whole[row : row + side, column : column + side])
+                for mirrored, oriented in enumerate((part, part[:, ::-1]))
+                if np.array_equal(oriented, whole[row : row + side, column : column + side])
             ]
         )
         assert len(matches[-1]) == 1
@@ -77,7 +77,8 @@ def places(augmented, pad, images=IMAGES):
 @pytest.mark.parametrize("flip", [True, False])
 @pytest.mark.parametrize("pad", [0, 2])
 def test_an_augmented_image_is_a_crop_of_the_padded_one(pad, flip):
-    drawn = [place for i in range(4) for place in places(crop(IMAGES, jax.random.fold_in(KEY, i), pad, flip=flip), pad)]
+    augmented = [crop(IMAGES, jax.random.fold_in(KEY, i), pad, flip=flip) for i in range(4)]
+    drawn = [placement for images in augmented for placement in placements(images, pad)]
     rows, columns, mirrored = zip(*drawn, strict=True)
     for axis in (rows, columns):
         assert set(axis) == set(range(2 * pad + 1))
@@ -85,8 +86,8 @@ def test_an_augmented_image_is_a_crop_of_the_padded_one(pad, flip):
         assert np.abs(counts - 160 / (2 * pad + 1)).max() < 5 * np.sqrt(160 / (2 * pad + 1))
     assert (50 < sum(mirrored) < 110) if flip else not any(mirrored)
     if pad:  # rows, columns and mirroring are independent
-        table = np.corrcoef([rows, columns, mirrored][: 3 if flip else 2])
-        assert np.abs(table - np.eye(len(table))).max() < 5 / np.sqrt(160)
+        correlations = np.corrcoef([rows, columns, mirrored][: 3 if flip else 2])
+        assert np.abs(correlations - np.eye(len(correlations))).max() < 5 / np.sqrt(160)
 
 
 def test_without_padding_and_flips_images_are_unchanged():

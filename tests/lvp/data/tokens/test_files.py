@@ -1,4 +1,4 @@
-"""`tokens:DIR` is a corpus: it has the tokens of its text, is read in place, and damage is detected."""
+"""The corpus `tokens:DIR`: it has the tokens of its text, is not copied, and its damage is detected."""
 
 import json
 import os
@@ -14,7 +14,7 @@ from lvp.data.tokens.tokenizers import Tokenizer
 from lvp.errors import InputError
 from tests.lvp.data.tokens.texts import some_text
 
-EVERYTHING = {"vocab": 300, "slice_bytes": None, "valid_bytes": None}
+WHOLE_TEXT = {"vocab": 300, "slice_bytes": None, "valid_bytes": None}
 
 
 @pytest.fixture(scope="module")
@@ -25,44 +25,45 @@ def text(tmp_path_factory):
 
 
 @pytest.fixture(scope="module")
-def made(text, tmp_path_factory):
-    """Returns a directory with the tokens of `text` for two vocabularies, 300 and 350."""
-    directory = tmp_path_factory.mktemp("tokens")
+def token_dirs(text, tmp_path_factory):
+    """Returns a directory with the token directories of `text` for the vocabularies 300 and 350."""
+    parent = tmp_path_factory.mktemp("tokens")
     for vocab in (300, 350):
-        tokenize(Settings(f"text:{text}", vocab), directory / str(vocab), cache=directory / "cache", workers=1)
-    return directory
+        tokenize(Settings(f"text:{text}", vocab), parent / str(vocab), cache=parent / "cache", workers=1)
+    return parent
 
 
 @pytest.fixture
-def out(made, tmp_path):
-    shutil.copytree(made / "300", tmp_path / "out")
+def out(token_dirs, tmp_path):
+    """Returns a copy of the token directory of vocabulary 300, for a test to damage."""
+    shutil.copytree(token_dirs / "300", tmp_path / "out")
     return tmp_path / "out"
 
 
-def test_tokens_of_a_directory_equal_those_of_the_text(text, made, tmp_path):
-    of_text = data.prepare(f"text:{text}", **EVERYTHING, cache=tmp_path)
-    dataset = data.prepare(f"tokens:{made / '300'}", **EVERYTHING, cache=tmp_path)
+def test_tokens_of_a_directory_equal_those_of_the_text(text, token_dirs, tmp_path):
+    from_text = data.prepare(f"text:{text}", **WHOLE_TEXT, cache=tmp_path)
+    dataset = data.prepare(f"tokens:{token_dirs / '300'}", **WHOLE_TEXT, cache=tmp_path)
     for split in ("train", "valid"):
         tokens = dataset.tokens(split)
         assert tokens.dtype == np.uint16
-        np.testing.assert_array_equal(tokens, of_text.tokens(split))
+        np.testing.assert_array_equal(tokens, from_text.tokens(split))
         np.testing.assert_array_equal(dataset.tokens(split, mapped=True), tokens)
-    np.testing.assert_array_equal(dataset.frequencies(), of_text.frequencies())
+    np.testing.assert_array_equal(dataset.frequencies(), from_text.frequencies())
     for name in ("num_tokens", "num_valid_tokens", "train_bytes", "valid_bytes", "tokenizer_fingerprint", "vocab"):
-        assert getattr(dataset, name) == getattr(of_text, name)
-    assert dataset.tokens_train == made / "300" / "train.npy" and dataset.spec == f"tokens:{made / '300'}"
+        assert getattr(dataset, name) == getattr(from_text, name)
+    assert dataset.tokens_train == token_dirs / "300" / "train.npy" and dataset.spec == f"tokens:{token_dirs / '300'}"
     assert data.Dataset.from_dict(json.loads(json.dumps(dataset.to_dict()))) == dataset
     assert isinstance(dataset.tokens("train", mapped=True), np.memmap)
 
 
-def test_a_limit_gives_the_most_tokens_within_it(made, tmp_path, monkeypatch):
+def test_a_limit_in_bytes_gives_the_most_tokens_within_it(token_dirs, tmp_path, monkeypatch):
     monkeypatch.setattr(files, "_CHUNK", 1000)  # limits inside the first chunk, at its end, and after it
-    tokenizer = Tokenizer.load(made / "300" / "tokenizer.model")
-    tokens = np.load(made / "300" / "train.npy")
+    tokenizer = Tokenizer.load(token_dirs / "300" / "tokenizer.model")
+    tokens = np.load(token_dirs / "300" / "train.npy")
     ends = np.cumsum([len(tokenizer.pieces[i]) for i in tokens])
     for limit in (100, int(ends[999]), int(ends[999]) + 1, int(ends[2500]) - 1):
         sizes = {"vocab": 300, "slice_bytes": limit, "valid_bytes": 57}
-        dataset = data.prepare(f"tokens:{made / '300'}", **sizes, cache=tmp_path)
+        dataset = data.prepare(f"tokens:{token_dirs / '300'}", **sizes, cache=tmp_path)
         train = dataset.tokens("train")
         assert ends[train.size - 1] <= limit < ends[train.size] and dataset.num_tokens == train.size
         assert len(tokenizer.decode(train)) == dataset.train_bytes == ends[train.size - 1]
@@ -71,38 +72,38 @@ def test_a_limit_gives_the_most_tokens_within_it(made, tmp_path, monkeypatch):
         assert dataset.bytes_per_token == dataset.train_bytes / train.size
 
 
-def test_a_directory_of_vocabularies_provides_each_of_them(made, tmp_path):
+def test_a_directory_of_vocabularies_provides_each_of_them(token_dirs, tmp_path):
     for vocab in (300, 350):
-        dataset = data.prepare(f"tokens:{made}", **(EVERYTHING | {"vocab": vocab}), cache=tmp_path)
-        assert dataset.tokens_train == made / str(vocab) / "train.npy" and dataset.spec == f"tokens:{made}"
+        dataset = data.prepare(f"tokens:{token_dirs}", **(WHOLE_TEXT | {"vocab": vocab}), cache=tmp_path)
+        assert dataset.tokens_train == token_dirs / str(vocab) / "train.npy" and dataset.spec == f"tokens:{token_dirs}"
     with pytest.raises(InputError, match=r"no tokens in .*/400; python -m lvp tokenize SPEC --vocab M --out .*/400"):
-        data.prepare(f"tokens:{made}", **(EVERYTHING | {"vocab": 400}), cache=tmp_path)
+        data.prepare(f"tokens:{token_dirs}", **(WHOLE_TEXT | {"vocab": 400}), cache=tmp_path)
 
 
-def test_a_scored_text_is_encoded_by_the_directorys_tokenizer(text, made, tmp_path):
+def test_a_scored_text_is_encoded_by_the_directorys_tokenizer(text, token_dirs, tmp_path):
     scored = tmp_path / "scored.txt"
     scored.write_text("some words here\nand more\n")
-    asked = EVERYTHING | {"scored_spec": f"text:{scored}"}
-    dataset = data.prepare(f"tokens:{made / '300'}", **asked, cache=tmp_path / "cache")
-    of_text = data.prepare(f"text:{text}", **asked, cache=tmp_path / "cache")
-    np.testing.assert_array_equal(np.load(dataset.tokens_scored), np.load(of_text.tokens_scored))
-    assert dataset.scored_words == of_text.scored_words and dataset.scored_fingerprint == of_text.scored_fingerprint
-    assert data.prepare(f"tokens:{made / '300'}", **asked, cache=tmp_path / "cache") == dataset
+    settings = WHOLE_TEXT | {"scored_spec": f"text:{scored}"}
+    dataset = data.prepare(f"tokens:{token_dirs / '300'}", **settings, cache=tmp_path / "cache")
+    from_text = data.prepare(f"text:{text}", **settings, cache=tmp_path / "cache")
+    np.testing.assert_array_equal(np.load(dataset.tokens_scored), np.load(from_text.tokens_scored))
+    assert dataset.scored_words == from_text.scored_words and dataset.scored_fingerprint == from_text.scored_fingerprint
+    assert data.prepare(f"tokens:{token_dirs / '300'}", **settings, cache=tmp_path / "cache") == dataset
 
 
-def test_fingerprints_depend_on_tokens_and_tokenizer(made, tmp_path):
+def test_fingerprints_depend_on_tokens_and_tokenizer(token_dirs, tmp_path):
     dataset, larger = (
-        data.prepare(f"tokens:{made}", **(EVERYTHING | {"vocab": vocab}), cache=tmp_path) for vocab in (300, 350)
+        data.prepare(f"tokens:{token_dirs}", **(WHOLE_TEXT | {"vocab": vocab}), cache=tmp_path) for vocab in (300, 350)
     )
     assert dataset.corpus_fingerprint != larger.corpus_fingerprint
-    moved = shutil.copytree(made / "300", tmp_path / "elsewhere")
-    again = data.prepare(f"tokens:{moved}", **EVERYTHING, cache=tmp_path)
+    moved = shutil.copytree(token_dirs / "300", tmp_path / "elsewhere")
+    again = data.prepare(f"tokens:{moved}", **WHOLE_TEXT, cache=tmp_path)
     assert again.corpus_fingerprint == dataset.corpus_fingerprint
     assert again.tokenizer_fingerprint == dataset.tokenizer_fingerprint
 
 
-def rewritten(path, tokens):
-    """Writes another token file of the same size, so that only its digest differs from the record."""
+def rewrite(path, tokens):
+    """Replaces the token file by one of the same size. Only its digest then differs from `meta.json`."""
     size = path.stat().st_size
     with files.Appender(path, tokens.dtype, 0, files.EMPTY) as file:
         file.append(tokens)
@@ -110,61 +111,61 @@ def rewritten(path, tokens):
     assert path.stat().st_size == size
 
 
-def truncated(out):
+def truncate(out):
     os.truncate(out / "train.npy", (out / "train.npy").stat().st_size - 10)
 
 
-def longer(out):
+def lengthen(out):
     with open(out / "valid.npy", "ab") as file:
         file.write(b"\0\0")
 
 
-def gone(out):
+def remove_tokens(out):
     (out / "valid.npy").unlink()
 
 
-def another_header(out):
+def change_header(out):
     content = (out / "train.npy").read_bytes()
     (out / "train.npy").write_bytes(content.replace(b"<u2", b"<i2", 1))
 
 
-def another_tokenizer(out):
+def change_tokenizer(out):
     shutil.copy(out.parent / "other.model", out / "tokenizer.model")
 
 
-def no_tokenizer(out):
+def remove_tokenizer(out):
     (out / "tokenizer.model").unlink()
 
 
-def outside(out):
+def write_a_token_outside_the_vocabulary(out):
     tokens = np.load(out / "train.npy")
     tokens[7] = 300
-    rewritten(out / "train.npy", tokens)
+    rewrite(out / "train.npy", tokens)
 
 
-def another_token(out):
+def change_a_token(out):
     tokens = np.load(out / "train.npy")
     tokens[7] = (tokens[7] + 1) % 300
-    rewritten(out / "train.npy", tokens)
+    rewrite(out / "train.npy", tokens)
 
 
-def another_record(out):
+def change_meta(out):
     path = out / "meta.json"
     path.write_text(path.read_text().replace('"vocab": 300', '"vocab": 301'))
 
 
-def no_record(out):
+def empty_meta(out):
     (out / "meta.json").write_bytes(b"")
 
 
-def another_format(out):
+def change_format(out):
     meta = json.loads((out / "meta.json").read_text())
     del meta["digest"]
-    body = meta | {"format": 99}
-    (out / "meta.json").write_text(json.dumps(body | {"digest": storage.digest(storage.as_json(body))}))
+    content = meta | {"format": 99}
+    (out / "meta.json").write_text(json.dumps(content | {"digest": storage.digest(storage.as_json(content))}))
 
 
-def unfinished(out):
+def mark_as_unfinished(out):
     (out / "meta.json").unlink()
     files.write_unfinished(out, {"command": "python -m lvp tokenize text:/a --vocab 300 --out /b"})
 
@@ -173,42 +174,42 @@ def unfinished(out):
     "damage, message",
     [
         (
-            truncated,
+            truncate,
             r"train.npy is truncated: \d+ bytes expected, got \d+; delete it and make it again: python -m lvp",
         ),
-        (longer, r"valid.npy is longer than it was written: \d+ bytes expected, got \d+"),
-        (gone, "cannot read .*valid.npy: No such file"),
-        (another_header, r"train.npy is damaged: its header is not that of \d+ tokens of uint16"),
-        (another_tokenizer, "tokenizer.model is not the tokenizer that made the tokens .*fingerprint"),
-        (no_tokenizer, "tokenizer.model is not the tokenizer"),
-        (outside, "train.npy contains token 300, but its vocabulary is 300"),
-        (another_token, "train.npy is damaged: it differs from its digest"),
-        (another_record, "meta.json is damaged"),
-        (no_record, "meta.json is damaged"),
-        (another_format, "meta.json has format 99, not 1"),
-        (unfinished, "are unfinished; continue with: python -m lvp tokenize text:/a --vocab 300 --out /b"),
+        (lengthen, r"valid.npy is longer than it was written: \d+ bytes expected, got \d+"),
+        (remove_tokens, "cannot read .*valid.npy: No such file"),
+        (change_header, r"train.npy is damaged: its header is not that of \d+ tokens of uint16"),
+        (change_tokenizer, "tokenizer.model is not the tokenizer that made the tokens .*fingerprint"),
+        (remove_tokenizer, "tokenizer.model is not the tokenizer"),
+        (write_a_token_outside_the_vocabulary, "train.npy contains token 300, but its vocabulary is 300"),
+        (change_a_token, "train.npy is damaged: it differs from its digest"),
+        (change_meta, "meta.json is damaged"),
+        (empty_meta, "meta.json is damaged"),
+        (change_format, "meta.json has format 99, not 1"),
+        (mark_as_unfinished, "are unfinished; continue with: python -m lvp tokenize text:/a --vocab 300 --out /b"),
         (shutil.rmtree, "no tokens in"),
     ],
 )
-def test_damage_gives_a_one_line_error_and_no_file_changes(made, out, damage, message):
-    shutil.copy(made / "350" / "tokenizer.model", out.parent / "other.model")
+def test_damage_gives_a_one_line_error_and_no_file_changes(token_dirs, out, damage, message):
+    shutil.copy(token_dirs / "350" / "tokenizer.model", out.parent / "other.model")
     damage(out)
     before = {path: path.read_bytes() for path in out.parent.rglob("*") if path.is_file()}
     with pytest.raises(InputError, match=message) as caught:
-        data.prepare(f"tokens:{out}", **EVERYTHING, cache=out.parent / "cache")
+        data.prepare(f"tokens:{out}", **WHOLE_TEXT, cache=out.parent / "cache")
     assert "\n" not in str(caught.value)
     assert {path: path.read_bytes() for path in out.parent.rglob("*") if path.is_file()} == before
 
 
 def test_a_large_file_is_only_sampled(out, monkeypatch):
     monkeypatch.setattr(files, "_SMALL", 0)
-    another_token(out)
-    data.prepare(f"tokens:{out}", **EVERYTHING, cache=out.parent)  # only a full check detects it
+    change_a_token(out)
+    data.prepare(f"tokens:{out}", **WHOLE_TEXT, cache=out.parent)  # only a check of all bytes detects the changed token
     with pytest.raises(InputError, match="train.npy is damaged"):
         files.verify(out)
-    outside(out)
+    write_a_token_outside_the_vocabulary(out)
     with pytest.raises(InputError, match="contains token 300"):
-        data.prepare(f"tokens:{out}", **EVERYTHING, cache=out.parent)
+        data.prepare(f"tokens:{out}", **WHOLE_TEXT, cache=out.parent)
 
 
 @pytest.mark.parametrize(
@@ -221,16 +222,16 @@ def test_a_large_file_is_only_sampled(out, monkeypatch):
         ({"spec": "token:x"}, r"unknown corpus 'token:x'; did you mean tokens\?"),
     ],
 )
-def test_unsuitable_settings_are_refused(made, tmp_path, change, message):
-    asked = {"spec": f"tokens:{made / '300'}", **EVERYTHING, "cache": tmp_path / "cache"} | change
+def test_unsuitable_settings_are_refused(token_dirs, tmp_path, change, message):
+    settings = {"spec": f"tokens:{token_dirs / '300'}", **WHOLE_TEXT, "cache": tmp_path / "cache"} | change
     with pytest.raises(InputError, match=message):
-        data.prepare(**asked)
+        data.prepare(**settings)
     assert not (tmp_path / "cache").exists()
 
 
-def test_tokens_cannot_be_loaded_as_text(made, tmp_path):
+def test_tokens_cannot_be_loaded_as_text(token_dirs, tmp_path):
     with pytest.raises(InputError, match="has tokens, but a text is needed"):
-        data.load(f"tokens:{made / '300'}", cache=tmp_path)
+        data.load(f"tokens:{token_dirs / '300'}", cache=tmp_path)
 
 
 def test_large_vocabularies_use_wider_integers(tmp_path):

@@ -1,4 +1,4 @@
-"""Rows read from disk: every row once per epoch, and the same rows from any starting step."""
+"""Rows that are read from disk: every row once per epoch, and the same rows after a resume at any step."""
 
 import threading
 
@@ -14,7 +14,7 @@ CONTEXT, BATCH = 5, 4
 
 @pytest.fixture(scope="module")
 def tokens(tmp_path_factory):
-    """Returns memory-mapped tokens: 11 whole rows of distinct tokens, and 3 unused tokens."""
+    """Returns memory-mapped distinct tokens: 11 rows, the target of the last token, and 3 unused tokens."""
     path = tmp_path_factory.mktemp("tokens") / "train.npy"
     np.save(path, np.arange(100, 100 + 11 * CONTEXT + 1 + 3, dtype=np.int32))
     return np.load(path, mmap_mode="r")
@@ -24,38 +24,39 @@ def rows(tokens, seed=0):
     return Rows(tokens, context=CONTEXT, batch=BATCH, seed=seed)
 
 
-def of_steps(tokens, steps, seed=0):
+def rows_of_steps(tokens, steps, seed=0):
+    """Returns the rows of the first `steps` steps."""
     return np.concatenate([rows(tokens, seed).at(step, 0, BATCH) for step in range(steps)])
 
 
 def test_an_epoch_contains_every_row_once(tokens):
-    epochs = of_steps(tokens, 11)  # 44 rows: four epochs of 11
+    epochs = rows_of_steps(tokens, 11)  # 44 rows: four epochs of 11
     assert epochs.shape == (44, CONTEXT + 1) and epochs.dtype == np.int32
-    whole = 100 + CONTEXT * np.arange(11)
+    first_tokens = 100 + CONTEXT * np.arange(11)
     np.testing.assert_array_equal(epochs - epochs[:, :1], np.broadcast_to(np.arange(CONTEXT + 1), epochs.shape))
     for epoch in np.split(epochs[:, 0], 4):
-        np.testing.assert_array_equal(np.sort(epoch), whole)
+        np.testing.assert_array_equal(np.sort(epoch), first_tokens)
     first, second = epochs[:11, 0], epochs[11:22, 0]
-    assert not np.array_equal(first, second) and not np.array_equal(first, whole)
+    assert not np.array_equal(first, second) and not np.array_equal(first, first_tokens)
 
 
 def test_targets_are_all_tokens_except_the_first(tokens):
-    targets = of_steps(tokens, 3)[:11, 1:]
+    targets = rows_of_steps(tokens, 3)[:11, 1:]
     np.testing.assert_array_equal(np.sort(targets.ravel()), 101 + np.arange(11 * CONTEXT))
 
 
 def test_the_order_depends_only_on_seed_and_step(tokens):
     later = rows(tokens).at(7, 0, BATCH)  # no earlier step was read
-    np.testing.assert_array_equal(later, of_steps(tokens, 8)[-BATCH:])
-    assert not np.array_equal(of_steps(tokens, 2), of_steps(tokens, 2, seed=1))
+    np.testing.assert_array_equal(later, rows_of_steps(tokens, 8)[-BATCH:])
+    assert not np.array_equal(rows_of_steps(tokens, 2), rows_of_steps(tokens, 2, seed=1))
 
 
-def test_hosts_share_a_batch(tokens):
-    whole = rows(tokens).at(3, 0, BATCH)
-    np.testing.assert_array_equal(np.concatenate([rows(tokens).at(3, 0, 1), rows(tokens).at(3, 1, 4)]), whole)
+def test_the_parts_of_two_hosts_make_the_batch(tokens):
+    batch = rows(tokens).at(3, 0, BATCH)
+    np.testing.assert_array_equal(np.concatenate([rows(tokens).at(3, 0, 1), rows(tokens).at(3, 1, 4)]), batch)
 
 
-def test_too_few_tokens_for_a_row(tokens):
+def test_too_few_tokens_for_a_row_are_refused(tokens):
     with pytest.raises(InputError, match="5 tokens are too few for a context of 5: at least 6"):
         rows(tokens[:5])
     assert rows(tokens[:6]).count == 1
@@ -66,20 +67,20 @@ def test_frequencies_are_counted_in_parts(tokens, monkeypatch):
     small = (np.asarray(tokens) % 40).astype(np.uint16)
     expected = np.bincount(small, minlength=50) / small.size
     np.testing.assert_array_equal(streams.frequencies(small, 50), expected)
-    # tokens outside the vocabulary are visible
+    # Tokens outside the vocabulary are counted too.
     np.testing.assert_array_equal(streams.frequencies(small, 10), expected[:40])
 
 
-def test_prefetching_changes_no_row():
-    asked = []
+def test_prefetching_in_a_thread_changes_no_row():
+    calls = []
 
     def feed(step):
-        asked.append((step, threading.current_thread() is threading.main_thread()))
+        calls.append((step, threading.current_thread() is threading.main_thread()))
         return step + 2, step * 10
 
-    ahead = prefetched(feed)
-    assert [ahead(step) for step in (0, 2, 4, 20, 22)] == [(s + 2, s * 10) for s in (0, 2, 4, 20, 22)]
-    assert [step for step, _ in asked][:3] == [0, 2, 4] and not any(main for _, main in asked)
+    prefetching = prefetched(feed)
+    assert [prefetching(step) for step in (0, 2, 4, 20, 22)] == [(s + 2, s * 10) for s in (0, 2, 4, 20, 22)]
+    assert [step for step, _ in calls][:3] == [0, 2, 4] and not any(main for _, main in calls)
 
 
 def test_an_error_while_prefetching_reaches_the_caller():
@@ -88,7 +89,7 @@ def test_an_error_while_prefetching_reaches_the_caller():
             raise OSError("gone")
         return step + 2, None
 
-    ahead = prefetched(feed)
-    ahead(0)
+    prefetching = prefetched(feed)
+    prefetching(0)
     with pytest.raises(OSError, match="gone"):
-        ahead(2)
+        prefetching(2)
