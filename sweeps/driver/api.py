@@ -106,20 +106,7 @@ def start(
         buckets.split(place)  # refuses credentials before they are printed
     say = _printer(quiet and not dry_run)
     say(f"{loaded.name}, tier {tier}, corpus {resolved.corpus}: {loaded.question}")
-    kind = "accelerator" if tier in ("gpu", "paper") else "cpu"
-    devices = math.prod(named_sizes(options.mesh).values()) if options.mesh not in (None, NO_MESH) else 1
-    workers = 1 if kind == "accelerator" or devices > 1 else cores()
-    # Speeds are measured on the cores of this machine only.
-    speed = calibration.read() if kind == "cpu" and devices == 1 else calibration.Speed()
-    say(forecast.forecast(cells, workers, speed, kind, devices))
-    longest = forecast.expected(loaded.limit(resolved) if loaded.limit else cells, workers, speed, kind, devices)
-    if loaded.follow_up is not None and loaded.limit is None:
-        say("lanes that depend on these results are not in the forecast")
-    elif (most := loaded.most_lanes(resolved)) > sum(len(c.lanes) for c in cells):
-        duration = forecast.duration(longest.seconds)
-        say(f"with the lanes that depend on these results: at most {most} lanes and {duration}")
-    if budget is not None:
-        forecast.check_budget(budget, longest)
+    _forecast(loaded, resolved, cells, tier, options, budget, say)
     if out is not None:
         _check_place(out, options)
     if dry_run:
@@ -143,6 +130,24 @@ def start(
     out = out if out is not None else Path("runs") / f"{loaded.name}-{tier}-{manifest.hash}"
     with working_copy.opened(out) as folder:
         return _start(replace(manifest, out=folder.absolute()), out, options, quiet, watch)
+
+
+def _forecast(loaded, resolved, cells, tier: str, options: Options, budget: str | None, say: Callable) -> None:
+    """Prints the expected duration. Raises InputError if it is longer than the budget."""
+    kind = "accelerator" if tier in ("gpu", "paper") else "cpu"
+    devices = math.prod(named_sizes(options.mesh).values()) if options.mesh not in (None, NO_MESH) else 1
+    workers = 1 if kind == "accelerator" or devices > 1 else cores()
+    # Speeds are measured on the cores of this machine only.
+    speed = calibration.read() if kind == "cpu" and devices == 1 else calibration.Speed()
+    say(forecast.forecast(cells, workers, speed, kind, devices))
+    longest = forecast.expected(loaded.limit(resolved) if loaded.limit else cells, workers, speed, kind, devices)
+    if loaded.follow_up is not None and loaded.limit is None:
+        say("lanes that depend on these results are not in the forecast")
+    elif (most := loaded.most_lanes(resolved)) > sum(len(c.lanes) for c in cells):
+        duration = forecast.duration(longest.seconds)
+        say(f"with the lanes that depend on these results: at most {most} lanes and {duration}")
+    if budget is not None:
+        forecast.check_budget(budget, longest)
 
 
 def _start(manifest: Manifest, out: str | Path, options: Options, quiet: bool, watch: Callable[[Any], None] | None):
