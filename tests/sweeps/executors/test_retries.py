@@ -53,7 +53,7 @@ def ray(out, worker):
 
     class Executor(RayExecutor):
         def __init__(self):
-            self.out = out
+            self.out, self.copy = out, None
 
         def _of_machines(self, settings, refusing=()):
             return "CPU", [1.0]
