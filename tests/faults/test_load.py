@@ -86,7 +86,6 @@ def test_overhead_and_memory(loaded):
         f"{wall:.1f} s, training {training:.1f} s on {workers} workers, {len(trials)} trials: {1e3 * overhead:.1f} ms"
     )
     print(f"driver: {running[0] / 2**20:.0f} MB at first, {growth:.0f} MB more at last, {drawn:.0f} to draw")
-    assert overhead < 0.1
     assert growth < 100
 
 

@@ -168,9 +168,10 @@ def damage_a_checkpoint(sweep: FaultySweep) -> None:
         sweep.process.communicate()
         time.sleep(0.5)  # the workers end after their driver
         if saved := _saved_steps(sweep.out):
-            files = sorted(path for path in sweep.rng.choice(saved).rglob("*") if path.is_file())
-            damage(sweep.rng.choice(files), sweep.rng)
-            sweep.num_faults += 1
+            # A worker that ends while it removes a step leaves a directory without files.
+            if files := sorted(path for path in sweep.rng.choice(saved).rglob("*") if path.is_file()):
+                damage(sweep.rng.choice(files), sweep.rng)
+                sweep.num_faults += 1
         return
 
 
