@@ -137,7 +137,7 @@ def add_tokenize(subparsers: argparse._SubParsersAction, function: Callable) -> 
     forms = "text:FILE-OR-DIR, text:s3://BUCKET/PREFIX, tfds:NAME[/CONFIG][:VERSION][#FEATURE], wikitext2[:DIR]"
     command.add_argument("spec", metavar="SPEC", help=f"{forms} or python-docs")
     command.add_argument("--vocab", type=int, required=True, metavar="M", help="size of the vocabulary, at least 256")
-    place = "an empty directory or prefix of a bucket (s3://BUCKET/PREFIX), or one begun by the same command"
+    place = "an empty directory or prefix of a bucket (s3://BUCKET/PREFIX), or that of an interrupted command"
     command.add_argument("--out", required=True, metavar="DIR", help=place)
     sizes = {
         "--valid-bytes": (10_000_000, "maximum size of the validation text (default: 10 MB)"),

@@ -1,6 +1,7 @@
 """Files: atomic writes and logs, errors of the machine, digests, buckets, private files, and the schema of JSON."""
 
-from lvp.files.atomic import append_line, cache_dir, log_entries, no_space, sync_directory, whole_lines, write_whole
+from lvp.files.atomic import append_line, log_entries, no_space, sync_directory, whole_lines, write_whole
+from lvp.files.cache import cache_dir
 from lvp.files.machine import ABSENT, FULL, check_readable, explained, listed, machine_error, walked
 
 __all__ = [

@@ -1,27 +1,15 @@
-"""Atomic file writes and the cache directory."""
+"""Atomic file writes."""
 
 import contextlib
 import json
 import os
-import re
 import secrets
+from collections.abc import Iterator
 from pathlib import Path
+from typing import IO
 
-from lvp.files.buckets import is_address, split
 from lvp.files.machine import FULL
 from lvp.files.schema import Shape, fits
-
-
-def cache_dir() -> Path:
-    """The directory of corpora, tokenizers and compiled programs: $LVP_CACHE, else ~/.cache/lvp.
-
-    If LVP_CACHE is an address in a bucket, the directory is a local copy of it (`lvp.data.tokens.storage`).
-    """
-    place, local = os.environ.get("LVP_CACHE"), Path.home() / ".cache" / "lvp"
-    if place is not None and is_address(place):
-        split(place)  # refuses credentials, which the name would repeat
-        return local / "buckets" / re.sub(r"\W+", "-", place)
-    return local if place is None else Path(place).absolute()
 
 
 def sync_directory(path: Path) -> None:
@@ -41,18 +29,27 @@ def write_whole(path: str | Path, content: str | bytes) -> None:
     is not made again.
     """
     path, content = Path(path), content.encode() if isinstance(content, str) else content
-    # Without the file's name: the temporary file of a killed writer must not match a search for that name.
-    temporary = path.with_name(f".{secrets.token_hex(8)}.tmp")
     try:
-        with open(temporary, "xb") as file:
+        with replacing(path) as file:
             file.write(content)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(temporary, path)
     except OSError as error:
         if error.errno in FULL:
             raise no_space(error.errno, len(content), path) from None
         raise OSError(error.errno, error.strerror, str(path)) from error  # not the temporary file's name
+
+
+@contextlib.contextmanager
+def replacing(path: Path) -> Iterator[IO[bytes]]:
+    """A new file that replaces the file at `path` when the block ends. After an exception in the block, `path` is
+    unchanged and the new file is removed."""
+    # Without the file's name: the temporary file of a killed writer must not match a search for that name.
+    temporary = path.with_name(f".{secrets.token_hex(8)}.tmp")
+    try:
+        with open(temporary, "xb") as file:
+            yield file
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(temporary, path)
     finally:
         temporary.unlink(missing_ok=True)
     sync_directory(path.parent)

@@ -7,15 +7,14 @@ prints or stores credentials, and messages do not repeat the text of a server.
 
 import contextlib
 import io
-import os
 import re
-import secrets
 from collections.abc import Iterable, Iterator, Mapping
 from datetime import datetime, timedelta
 from pathlib import Path
 from typing import IO, Any, BinaryIO, NamedTuple
 
 from lvp.errors import InputError, unknown
+from lvp.files.atomic import replacing
 
 SCHEMES = ("s3", "gs")
 PATIENCE = 60.0  # seconds in which a request is repeated
@@ -161,16 +160,9 @@ class Bucket:
             if ".." in path.parts or Path(name).is_absolute():
                 raise InputError(f"{self.address}/{name}: the name leaves its directory; rename the object")
             path.parent.mkdir(parents=True, exist_ok=True)
-            temporary = path.with_name(f".{secrets.token_hex(8)}.tmp")
-            try:
-                with open(temporary, "xb") as file:
-                    whole = self.download(name, file)
-                    os.fsync(file.fileno())
-                if not whole:
+            with replacing(path) as file:
+                if not self.download(name, file):
                     raise InputError(f"{self.address}/{name} was removed during the download; start again")
-                os.replace(temporary, path)
-            finally:
-                temporary.unlink(missing_ok=True)
 
     def upload(self, folder: Path, last: str) -> None:
         """Writes the files in a local directory. The file `last` is written after all others, because it completes

@@ -30,7 +30,7 @@ from lvp.files.schema import Shape, fits
 from lvp.parallel import processes
 
 log = logging.getLogger(__name__)
-_ABANDONED = 3600.0  # seconds
+_ABANDONED = 3600.0  # seconds without a write after which another host's unfinished save is removed
 KEEP = 2  # steps kept: the last one and a fallback
 _SEEN = 4 * KEEP  # steps of a directory that processes compare
 _WRITER = re.compile(r"\.(?P<host>\d+)-(?P<pid>\d+)")  # in the name of an unfinished save
@@ -78,8 +78,8 @@ def _drop(paths: Iterable[Path]) -> None:
 
 
 def _drop_abandoned(directory: Path) -> None:
-    """Removes the unfinished saves of processes that have ended: those of this host without a process, and those of
-    other hosts that nobody has written to for an hour. Another worker may be writing its own."""
+    """Removes the unfinished saves of processes that have ended. On this host, the process does not exist. On another
+    host, the save has not changed for an hour. Another worker may still write its own save."""
     for path in _saves(directory):
         if writer := _WRITER.search(path.name):
             here = int(writer["host"]) == _this_process()[0]

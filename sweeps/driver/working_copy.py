@@ -46,7 +46,7 @@ _NAMED = (
 )
 _FOLDERS = ("records/", "progress/", "curves/")  # folders whose files are read
 _OF_WORKERS = ("records/", "checkpoints/")  # folders that only workers upload
-LIVE = ("progress/", "curves/")  # folders that a worker with its own copy uploads
+_LIVE = ("progress/", "curves/")  # folders that a worker with its own copy uploads
 
 
 class WorkingCopy:
@@ -88,7 +88,7 @@ class WorkingCopy:
                     and not (name.startswith("records/") and (self.out / name).exists())
                 ]
             )
-            for name in [n for n in self._versions if n.startswith("progress/") and n not in entries]:
+            for name in [n for n in list(self._versions) if n.startswith("progress/") and n not in entries]:
                 self._store(name, None)
 
     def follow(self) -> None:
@@ -96,7 +96,7 @@ class WorkingCopy:
         with self._lock:
             self._check_exists()
             self._download(["session.json", "leave"])
-            self._push(LIVE)
+            self._push(_LIVE)
 
     def _download(self, names: Collection[str]) -> None:
         with ThreadPoolExecutor(16) as pool:
@@ -157,7 +157,7 @@ class WorkingCopy:
         removed = [name for name in list(self._stamps) if name not in present and ours(name)]
         self.bucket.delete(removed)
         for name in removed:
-            del self._stamps[name]
+            self._stamps.pop(name, None)
             self._versions.pop(name, None)
 
     def _upload(self, name: str, content: bytes) -> Version:
@@ -194,8 +194,8 @@ class WorkingCopy:
     # Checkpoints
 
     def save_checkpoints(self, folder: Path) -> None:
-        """Uploads the new steps in a lane's directory of checkpoints. Then deletes the objects of earlier steps. Later
-        steps remain, because another worker may train the same lane."""
+        """Uploads the new steps of a lane, then deletes the objects of earlier steps. Objects of later steps stay:
+        another worker may train the same lane."""
         prefix = f"checkpoints/{folder.name}/"
         steps = {f"{prefix}{path.name}.tar": path for path in _steps(folder)}
         for name, path in steps.items():

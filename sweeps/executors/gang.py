@@ -13,7 +13,7 @@ from lvp.files import write_whole
 from sweeps.executors.cluster import Refused, checked, node_id
 from sweeps.executors.machine_check import MachineCheck
 from sweeps.worker.stop import Reason, end
-from sweeps.worker.worker import Settings, Worker, one_line
+from sweeps.worker.worker import Settings, Worker, is_full, one_line
 
 NOTICE = 10.0  # seconds in which Ray notices that a process has died
 
@@ -70,7 +70,12 @@ class Gang:
         if self.check.bucket is None:  # a worker with its own copy compares session.json every 3 s
             self._refuse_problems(checked(self.check))
         if not self.others:
-            return self.worker.run_trial(trial)
+            try:
+                return self.worker.run_trial(trial)
+            except OSError as error:
+                if self.worker.joined and is_full(error):  # the disk of this machine, not a shared disk
+                    raise Refused(node_id(), one_line(error)) from error
+                raise
         # All workers must train the same lanes, and records appear during training.
         trial = trial | {"lanes": self.worker.unfinished(trial["lanes"])}
         pending = [other.run_trial.remote(trial) for other in self.others]

@@ -1,4 +1,4 @@
-"""A check that a machine sees the same sweep and the same data as the driver."""
+"""A check that a machine sees the same sweep as the driver, and the same data files if machines share a file system."""
 
 import os
 import socket
@@ -24,9 +24,9 @@ class MachineCheck:
     @classmethod
     def for_manifest(cls, manifest: Manifest, bucket: str | None = None) -> "MachineCheck":
         """The check of a sweep. Call it on the driver's machine."""
-        values = [value for dataset in manifest.datasets.values() for value in (dataset or {}).values()]
         if bucket is not None:
             return cls(manifest.out, manifest.session(), {}, bucket)
+        values = [value for dataset in manifest.datasets.values() for value in (dataset or {}).values()]
         files = sorted({value for value in values if isinstance(value, str) and Path(value).is_absolute()})
         return cls(manifest.out, manifest.session(), {p: os.stat(p).st_size for p in files})
 

@@ -65,9 +65,6 @@ class TuneTrial(tune.Trainable):
             return {"problem": str(error), "full": False, "refused": error.node, "done": True}
         except Exception as error:  # if raised, Tune would retry it as it retries a dead worker
             logging.exception("trial failed")
-            if is_full(error) and self.gang is not None and self.gang.worker.joined:
-                # The disk is of this machine only.
-                return {"problem": one_line(error), "full": False, "refused": cluster.node_id(), "done": True}
             return {"problem": one_line(error), "full": is_full(error), "done": True}
 
     def cleanup(self):

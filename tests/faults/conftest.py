@@ -7,7 +7,7 @@ import pytest
 import sweeps
 from sweeps.driver import api
 from tests.faults import kill_points
-from tests.faults.clusters import Cluster
+from tests.faults.clusters import LONG, Cluster, without_faults
 from tests.lvp.data.tokens.texts import some_text
 from tests.sweeps.running import TINY
 
@@ -23,6 +23,12 @@ def cluster(monkeypatch, tmp_path):
     elsewhere.mkdir()
     with Cluster(elsewhere) as made:
         yield made
+
+
+@pytest.fixture(scope="session")
+def six_lanes(command, tmp_path_factory):
+    """The directory of the sweep of six lanes (`clusters.LONG`) without Ray and without faults."""
+    return without_faults(command, tmp_path_factory.mktemp("six-lanes") / "out", **LONG)
 
 
 @pytest.fixture(scope="module")

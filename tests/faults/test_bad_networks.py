@@ -10,20 +10,13 @@ import time
 import pytest
 
 from tests.faults import network
-from tests.faults.clusters import OPTIONS, RUN, Cluster, without_faults
+from tests.faults.clusters import LONG, OPTIONS, RUN, Cluster
 from tests.faults.network import Network
 from tests.faults.watching import Watched, at_work, until
 from tests.sweeps.running import ROOT, outcomes
 
 LANES = 6
-LONG = {"widths": "16", "steps": "20000"}  # a lane takes long enough to be hit by a fault
 pytestmark = pytest.mark.slow
-
-
-@pytest.fixture(scope="module")
-def undisturbed(command, tmp_path_factory):
-    """Returns the directory of the sweep without Ray and without faults."""
-    return without_faults(command, tmp_path_factory.mktemp("undisturbed") / "out", **LONG)
 
 
 @pytest.fixture
@@ -68,10 +61,10 @@ def cut(machine, seconds, watched) -> None:
     machine.cut = False
 
 
-def test_control_a_sweep_on_a_network_without_faults(undisturbed, command, made, tmp_path):
+def test_control_a_sweep_on_a_network_without_faults(six_lanes, command, made, tmp_path):
     (machines, cluster), out = made, tmp_path / "out"
     assert not continues(start(command, cluster, out, machines.machines[0]))
-    assert outcomes(out) == outcomes(undisturbed) and machines.lost == 0
+    assert outcomes(out) == outcomes(six_lanes) and machines.lost == 0
     hosts = {json.loads(line)["host"] for line in (out / "trials.jsonl").read_text().splitlines()}
     assert hosts == {"first", "second"}
 
@@ -85,7 +78,7 @@ def test_control_a_sweep_on_a_network_without_faults(undisturbed, command, made,
     ],
     ids=["loss-1", "loss-10", "delay-200"],
 )
-def test_a_bad_network_only_delays_a_sweep(undisturbed, command, made, tmp_path, fault, loss, delay):
+def test_a_bad_network_only_delays_a_sweep(six_lanes, command, made, tmp_path, fault, loss, delay):
     (machines, cluster), out = made, tmp_path / "out"
     head, worker = machines.machines
     worker.loss, worker.delay = loss, delay
@@ -94,11 +87,11 @@ def test_a_bad_network_only_delays_a_sweep(undisturbed, command, made, tmp_path,
     if continues(process):
         resume(command, cluster, out, head)
     assert (machines.lost > 0) == (loss > 0)
-    watched.assert_whole(fault, 1, undisturbed, LANES)
+    watched.assert_whole(fault, 1, six_lanes, LANES)
 
 
 @pytest.mark.parametrize("seconds", [5, 30, 120])
-def test_an_unreachable_machine_only_delays_a_sweep(undisturbed, command, made, tmp_path, seconds):
+def test_an_unreachable_machine_only_delays_a_sweep(six_lanes, command, made, tmp_path, seconds):
     (machines, cluster), out = made, tmp_path / "out"
     head, worker = machines.machines
     watched, process = Watched(out), start(command, cluster, out, head)
@@ -106,11 +99,11 @@ def test_an_unreachable_machine_only_delays_a_sweep(undisturbed, command, made, 
     cut(worker, seconds, watched)
     if continues(process):
         resume(command, cluster, out, head)
-    watched.assert_whole(f"machine unreachable for {seconds} s", 1, undisturbed, LANES)
+    watched.assert_whole(f"machine unreachable for {seconds} s", 1, six_lanes, LANES)
 
 
 @pytest.mark.parametrize("killed", [False, True])
-def test_a_lost_head_ends_the_driver_with_one_line(undisturbed, command, made, tmp_path, killed):
+def test_a_lost_head_ends_the_driver_with_one_line(six_lanes, command, made, tmp_path, killed):
     """The driver is on the other machine. No connection is closed, because the head's machine sends nothing."""
     (machines, cluster), out = made, tmp_path / "out"
     head, worker = machines.machines
@@ -128,4 +121,4 @@ def test_a_lost_head_ends_the_driver_with_one_line(undisturbed, command, made, t
         cluster.add(*worker.within(cluster.cwd))
     resume(command, cluster, out, head)
     fault = "machine of the head loses power" if killed else "head unreachable until the driver ends"
-    watched.assert_whole(fault, 1, undisturbed, LANES)
+    watched.assert_whole(fault, 1, six_lanes, LANES)

@@ -10,20 +10,13 @@ import pytest
 from lvp.files.buckets import Bucket
 from sweeps.driver import working_copy
 from sweeps.driver.manifest import Manifest
-from tests.faults.clusters import OPTIONS, RUN, without_faults
+from tests.faults.clusters import LONG, OPTIONS, RUN
 from tests.faults.ledger import record
 from tests.faults.s3 import BUCKET, SECRET, proxy, server  # noqa: F401  fixtures
 from tests.faults.watching import until
 from tests.sweeps.running import outcomes
 
-LONG = {"widths": "16", "steps": "20000"}  # a lane takes long enough to be hit by a fault
 pytestmark = pytest.mark.slow
-
-
-@pytest.fixture(scope="module")
-def undisturbed(command, tmp_path_factory):
-    """Returns the directory of the sweep without Ray and without faults."""
-    return without_faults(command, tmp_path_factory.mktemp("undisturbed") / "out", **LONG)
 
 
 @pytest.fixture
@@ -66,7 +59,7 @@ def assert_whole(bucket, undisturbed, fault: str, injected: int) -> list[dict]:
     return records
 
 
-def test_machines_that_share_only_a_bucket(undisturbed, command, elsewhere, cluster, bucket, proxy):  # noqa: F811
+def test_machines_that_share_only_a_bucket(six_lanes, command, elsewhere, cluster, bucket, proxy):  # noqa: F811
     """A machine is killed, the driver is interrupted, and the other machine resumes the sweep."""
     words = (*OPTIONS, "--ray-address", cluster.address)
     node = cluster.add(*elsewhere)
@@ -87,7 +80,7 @@ def test_machines_that_share_only_a_bucket(undisturbed, command, elsewhere, clus
     process = command("resume", bucket.address, *words, start=True, within=elsewhere)
     _, stderr = process.communicate(timeout=900)
     assert process.returncode == 0, stderr
-    records = assert_whole(bucket, undisturbed, "machine that shares only a bucket killed; driver interrupted", 2)
+    records = assert_whole(bucket, six_lanes, "machine that shares only a bucket killed; driver interrupted", 2)
     assert proxy.times("PUT", "/records/") == 6 and not checkpoints(bucket)
     assert max(r["provenance"]["resumed_at_step"] for r in records) > 0
     reports = bucket.read("trials.jsonl")[0].decode().splitlines()

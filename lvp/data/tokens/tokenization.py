@@ -105,11 +105,11 @@ def tokenize(
     asked = settings.asked(given_tokenizer)
     if not is_address(out):
         directory = Path(out).absolute()
-        return _tokenize(settings, directory, directory, given_tokenizer, asked, cache, workers, pool)
+        return _tokenize(settings, directory, directory, given_tokenizer, cache, workers, pool)
     address = str(out).rstrip("/")
-    if (meta := _uploaded(address, asked)) is None:
+    if (meta := _reserved(address, asked)) is None:
         local = cache / "tokenized" / storage.digest(address.encode(), storage.as_json(asked))[:32]
-        meta = _tokenize(settings, local, address, given_tokenizer, asked, cache, workers, pool)
+        meta = _tokenize(settings, local, address, given_tokenizer, cache, workers, pool)
         try:
             with _only_one(local), refusals():
                 Bucket(address).upload(local, last=files.META)
@@ -119,8 +119,8 @@ def tokenize(
     return meta
 
 
-def _uploaded(address: str, asked: dict) -> dict | None:
-    """The record of complete tokens at an address; None if there is none. Reserves the address for these settings.
+def _reserved(address: str, asked: dict) -> dict | None:
+    """Reserves an address for tokens with these settings. Returns their record if they are complete, else None.
 
     Raises:
       InputError: the address holds other tokens or other files, or cannot be used.
@@ -139,8 +139,9 @@ def _uploaded(address: str, asked: dict) -> dict | None:
     return meta
 
 
-def _tokenize(settings, out: Path, place: Path | str, given_tokenizer, asked, cache, workers, pool) -> dict[str, Any]:
+def _tokenize(settings, out: Path, place: Path | str, given_tokenizer, cache, workers, pool) -> dict[str, Any]:
     """Does what `tokenize` does in the directory `out`. `place`: the value of --out in messages."""
+    asked = settings.asked(given_tokenizer)
     if (meta := _whole(out, asked)) is not None:
         return meta
     _state(out, asked)
