@@ -14,5 +14,6 @@ NAMES = (
     "token_frequencies",
     "feature_learning",
     "linear_network",
+    "muon",
     "representation_change",
 )

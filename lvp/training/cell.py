@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import InitVar, dataclass, field, replace
 from typing import Any
 
+import jax
 import numpy as np
 import optax
 
@@ -18,12 +19,41 @@ from lvp.models.configs import DecoderConfig
 from lvp.parametrization import Table
 from lvp.training.batches import SOURCES, RandomWindows, StreamedRows
 
+
+def _muon(
+    learning_rate: optax.ScalarOrSchedule,
+    *,
+    beta: float = 0.95,
+    consistent_rms: float | None = None,
+    adam_b1: float = 0.9,
+    adam_b2: float = 0.999,
+    eps: float = 1e-8,
+    muon_weight_dimension_numbers: Callable | None = None,
+) -> optax.GradientTransformation:
+    """`optax.contrib.muon` for hidden matrices, `optax.adam` for the other parameters.
+
+    The arguments are those of `optax.contrib.muon`. Its own Adam has Nesterov momentum, so it is not used here.
+    `optim.parametrized` gives the dimension numbers.
+    """
+    hidden = optax.contrib.muon(
+        learning_rate,
+        beta=beta,
+        eps=eps,
+        consistent_rms=consistent_rms,
+        muon_weight_dimension_numbers=muon_weight_dimension_numbers,
+    )
+    others = optax.adam(learning_rate, b1=adam_b1, b2=adam_b2, eps=eps)
+    is_hidden = lambda tree: jax.tree.map(lambda leaf: leaf.role == "hidden", roles.classify(tree))  # noqa: E731
+    return optax.partition({True: hidden, False: others}, is_hidden)
+
+
 OPTIMIZERS: Mapping[str, Callable] = {
     "adam": optax.adam,
     "adamw": optim.adamw,
     "coupled_adam": optim.coupled_adam,
     "lion_a": optim.lion_a,
     "lion_ar": optim.lion_ar,
+    "muon": _muon,
     "rotational_adamw": optim.rotational_adamw,
     "sgd": optax.sgd,
     "sign_sgd": optim.sign_sgd,

@@ -1,5 +1,7 @@
 """A lane of a table trains like `optim.parametrized` with the same table in a user script."""
 
+import functools
+
 import numpy as np
 import optax
 import pytest
@@ -45,6 +47,20 @@ def test_the_program_equals_the_documented_chain(optimizer, factory, decay, data
     # Control: one rate for all roles gives another training.
     one_rate = optim.parametrized(factory, uniform(width=WIDTH, vocab=VOCAB), learning_rate=RATE / WIDTH, **options)
     assert not np.allclose(by_hand, [s.loss for s in plain_training.steps(cell, lane, data, one_rate)], rtol=1e-3)
+
+
+def test_muon_trains_the_hidden_matrices_and_adam_the_others(data_of):
+    cell = cell_of(OptimizerConfig("muon", {"consistent_rms": 0.2, "adam_b2": 0.95}))
+    lane, data = Lane.under(LVP, RATE, seed=0), data_of(cell)
+    (outcome,) = training.run(Program(cell), [lane], data)
+    by_role = dict.fromkeys(LVP, functools.partial(optax.adam, b2=0.95))
+    by_role["hidden"] = functools.partial(optax.contrib.muon, consistent_rms=0.2)
+    chain = optim.parametrized(by_role, LVP, learning_rate=RATE)
+    by_hand = [step.loss for step in plain_training.steps(cell, lane, data, chain)]
+    np.testing.assert_allclose(outcome.curve_losses, by_hand, rtol=3e-5)
+    # Control: Adam for all matrices gives another training.
+    adam = optim.parametrized(optax.adam, LVP, learning_rate=RATE, b2=0.95)
+    assert not np.allclose(by_hand, [s.loss for s in plain_training.steps(cell, lane, data, adam)], rtol=1e-3)
 
 
 def test_a_lane_has_the_tables_numbers_and_its_deviations():

@@ -1,0 +1,31 @@
+"""Does the ratio of the embedding's rate to the hidden rate still matter if Muon trains the hidden matrices?
+
+Hayou & Liu 2025 (paper A) derive the ratio √d for Adam. Practice has moved to Muon for the hidden matrices and Adam for
+the other parameters (modded-nanogpt, nanochat). The paper makes no statement about Muon.
+
+The arms are ratios d^p under Adam and under Muon. p = 0 is one rate, p = 1/2 is LVP, p = 1 is μP's ratio. All arms have
+LVP's init and LVP's other rates. Muon's updates have an RMS of 0.2, so that its rate has the unit of Adam's (Liu et al.
+2025, arXiv 2502.16982). One more arm has nanochat's rates, init, Muon and normalized rows.
+
+Every arm tunes one number, at the same number of values, on the same seeds. Other seeds judge.
+
+    python -m sweeps run muon --tier laptop --corpus wikitext2      2 CPU cores
+"""
+
+from experiments.common.experiment import Experiment
+from experiments.muon import analysis, claims, config, figure
+from experiments.muon.config import TIERS, Config
+
+__all__ = ["EXPERIMENT", "TIERS", "Config"]
+
+EXPERIMENT = Experiment(
+    name="muon",
+    question="does the ratio of the embedding's rate to the hidden rate still matter if Muon trains the hidden "
+    "matrices?",
+    tiers=TIERS,
+    cells=config.cells,
+    summary=analysis.summary,
+    figure=figure.figure,
+    claims=claims.claims,
+    follow_up=analysis.follow_up,
+)

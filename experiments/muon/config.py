@@ -1,0 +1,157 @@
+"""The configuration of `muon` at every tier, and its cells."""
+
+from dataclasses import dataclass, replace
+from typing import NamedTuple
+
+from experiments.common.checks import check_count, check_seeds, sorted_values
+from experiments.common.decoder_runs import DecoderRuns, geometric
+from experiments.common.experiment import CellLanes
+from lvp.errors import InputError
+from lvp.models.configs import forward_multipliers
+from lvp.parametrization import table
+from lvp.training import Cell, Lane, OptimizerConfig
+
+ADAM_RMS = 0.2  # RMS of Muon's update in the unit of Adam's rate (Liu et al. 2025, arXiv 2502.16982, section 2.2)
+LVP_POWER = 0.5  # of d, in LVP's ratio
+
+
+class Arm(NamedTuple):
+    """An optimizer of the hidden matrices, and the rates of the other roles. Adam trains the other roles."""
+
+    optimizer: str  # "Adam" or "Muon"
+    power: float | None = None  # the embedding's rate is d^power times the hidden rate; None: nanochat's table
+
+    @property
+    def label(self) -> str:
+        """The name in tables."""
+        if self.power is None:
+            return f"{self.optimizer}, nanochat's constants"
+        named = {0.0: "one rate", LVP_POWER: "LVP, ratio √d", 1.0: "ratio d"}
+        return f"{self.optimizer}, {named.get(self.power, f'ratio d^{self.power:g}')}"
+
+
+NANOCHAT = Arm("Muon")
+
+
+@dataclass(frozen=True)
+class Config(DecoderRuns):
+    """Defaults are ours. The shape of the paper tier is that of nanochat's smallest published model."""
+
+    width: int = 768  # d
+    layers: int = 12
+    vocab: int = 32768  # m
+    steps: int = 10_000  # training steps
+    powers: tuple[float, ...] = (0.0, 0.25, 0.5, 0.75, 1.0)  # of d, in the ratio of the embedding's to the hidden rate
+    rates_times_width: tuple[float, ...] = geometric(0.05, 0.8, 5)  # hidden rate times d, of every arm but nanochat's
+    factors: tuple[float, ...] = geometric(0.25, 4.0, 5)  # on all rates of nanochat's table
+    selecting: int = 2  # the first seeds, which tune every arm; the others judge
+    seeds: tuple[int, ...] = (0, 1, 2, 3, 4)
+
+    def __post_init__(self):
+        super().__post_init__()
+        for name in ("width", "vocab", "steps", "selecting"):
+            check_count(self, name)
+        check_seeds(self, "seeds", least=self.selecting + 1)
+        sorted_values(self, "powers", least=2)
+        for name in ("rates_times_width", "factors"):
+            sorted_values(self, name, least=2, positive=True)
+        if not {0.0, LVP_POWER} <= set(self.powers):
+            raise InputError(f"powers must contain 0 (one rate) and {LVP_POWER} (LVP), got {self.powers}")
+        if len(self.factors) != len(self.rates_times_width):
+            raise InputError(
+                f"factors ({len(self.factors)} values) and rates_times_width ({len(self.rates_times_width)} values) "
+                "must have the same length: every arm is tuned with the same number of lanes"
+            )
+
+    @property
+    def selecting_seeds(self) -> tuple[int, ...]:
+        """The seeds that tune every arm."""
+        return self.seeds[: self.selecting]
+
+    @property
+    def judging_seeds(self) -> tuple[int, ...]:
+        """The seeds that tune nothing."""
+        return self.seeds[self.selecting :]
+
+
+TIERS = {
+    "smoke": Config(
+        corpus="python-docs",
+        slice_bytes=20_000,
+        valid_bytes=4_000,
+        seeds=(0, 1),
+        selecting=1,
+        layers=1,
+        context=32,
+        batch=4,
+        width=16,
+        vocab=300,
+        steps=30,
+        powers=(0.0, 0.5),
+        rates_times_width=(0.1, 0.4),
+        factors=(0.5, 2.0),
+    ),
+    # The text is read about once, so that the validation loss measures what was learned and not what was memorised.
+    "laptop": Config(
+        corpus="python-docs",
+        slice_bytes=2_000_000,
+        valid_bytes=100_000,
+        layers=2,
+        context=64,
+        batch=8,
+        width=64,
+        vocab=1024,
+        steps=1000,
+    ),
+    "gpu": Config(slice_bytes=50_000_000, valid_bytes=1_000_000, layers=4, width=256, vocab=8192, steps=2000),
+    "paper": Config(),
+}
+
+
+def arms(config: Config) -> list[Arm]:
+    """Every ratio under Adam and under Muon, and nanochat's constants."""
+    return [Arm(optimizer, power) for optimizer in ("Adam", "Muon") for power in config.powers] + [NANOCHAT]
+
+
+def tuned_values(config: Config, arm: Arm) -> tuple[float, ...]:
+    """The values of the one number that an arm tunes."""
+    return config.factors if arm == NANOCHAT else config.rates_times_width
+
+
+def cell_label(arm: Arm) -> str:
+    """The name of an arm's cell. The ratios of an optimizer share a cell."""
+    return arm.label if arm == NANOCHAT else arm.optimizer
+
+
+def _table(config: Config, arm: Arm):
+    rule, rows = ("nanochat", "normalized") if arm == NANOCHAT else ("lvp", "plain")
+    return table(rule, width=config.width, vocab=config.vocab, token_rows=rows)
+
+
+def cell_of(config: Config, arm: Arm) -> Cell:
+    """The cell of an arm: a decoder with rotary positions."""
+    model = replace(config.model(config.width, config.vocab), positions="rotary", position_amplitude=1.0)
+    cell = config.cell(replace(model, **forward_multipliers(_table(config, arm))), config.steps)
+    if arm.optimizer == "Adam":
+        return cell
+    constants = {"adam_b1": config.b1, "adam_b2": config.b2, "eps": config.eps}
+    rms = {} if arm == NANOCHAT else {"consistent_rms": ADAM_RMS}
+    return replace(cell, optimizer=OptimizerConfig("muon", constants | rms))
+
+
+def lane(config: Config, arm: Arm, value: float, seed: int) -> Lane:
+    """The lane of an arm at a value of the number that it tunes."""
+    rule = _table(config, arm)
+    if arm.power is None:
+        return Lane.under(rule, value, seed)
+    return Lane.under(rule, value, seed, rates={"embedding": value / config.width * config.width**arm.power})
+
+
+def cells(config: Config) -> list[CellLanes]:
+    """One cell per optimizer, and one for nanochat's constants, with the lanes of the selecting seeds."""
+    by_label: dict[str, CellLanes] = {}
+    for arm in arms(config):
+        planned = by_label.setdefault(cell_label(arm), CellLanes(cell_label(arm), cell_of(config, arm), []))
+        lanes = [lane(config, arm, x, seed) for x in tuned_values(config, arm) for seed in config.selecting_seeds]
+        by_label[planned.label] = planned._replace(lanes=[*planned.lanes, *lanes])
+    return list(by_label.values())

@@ -1,0 +1,58 @@
+"""The figure of `muon`."""
+
+import numpy as np
+
+from experiments.muon.analysis import losses, tuned
+from experiments.muon.config import NANOCHAT, Arm, Config
+from lvp.analysis.figure_style import sheet
+from lvp.analysis.measurement import Measurement
+from lvp.analysis.power_laws import Panel, Series
+
+
+def figure(table, config: Config, *, tier: str, corpus: str, partial):
+    """Loss over the hidden rate by ratio under Adam and under Muon, and the tuned loss over the ratio."""
+    return sheet(
+        [_curves(table, config, "Adam"), _curves(table, config, "Muon"), _tuned(table, config)],
+        title="The ratio of the embedding's rate to the hidden rate, under Adam and under Muon",
+        tier=tier,
+        corpus=corpus,
+        partial=partial,
+        words=[
+            f"d {config.width}, m {config.vocab}. Left: means over the seeds that tune. Bars: half the range over "
+            "seeds.",
+            "Right: means over the other seeds, each arm at its tuned rate. Bars: half the 95 % interval.",
+        ],
+    )
+
+
+def _curves(table, config: Config, optimizer: str) -> Panel:
+    series, rates = [], np.array(config.rates_times_width)
+    for power in config.powers:
+        values = losses(table, config, Arm(optimizer, power))
+        finished = np.isfinite(values).all(axis=1)
+        if finished.any():
+            chosen = values[finished]
+            series.append(
+                Series(f"d^{power:g}", rates[finished], chosen.mean(axis=1), error=np.ptp(chosen, axis=1) / 2)
+            )
+    title = f"hidden matrices: {optimizer}"
+    return Panel(title, "hidden rate times d", "validation bits/byte", series, legend="ratio", ordered=True)
+
+
+def _tuned(table, config: Config) -> Panel:
+    series = []
+    for optimizer in ("Adam", "Muon"):
+        by_power = [
+            (power, Measurement.over_seeds(tuned(table, config, Arm(optimizer, power)).losses))
+            for power in config.powers
+        ]
+        known = [(power, *loss) for power, loss in by_power if loss.interval is not None]
+        if known:
+            x, y, intervals = zip(*known, strict=True)
+            half = [(high - low) / 2 for low, high in intervals]
+            series.append(Series(optimizer, np.array(x), np.array(y), error=np.array(half)))
+    of_nanochat = float(np.mean(tuned(table, config, NANOCHAT).losses))
+    levels = [(of_nanochat, "Muon, nanochat's constants")] if np.isfinite(of_nanochat) else []
+    title = "tuned loss over the ratio"
+    xlabel = "p, for embedding rate = d^p × hidden rate"
+    return Panel(title, xlabel, "validation bits/byte", series, xscale="linear", yscale="linear", levels=levels)

@@ -1,0 +1,145 @@
+"""muon: planted losses give the expected verdicts, and Muon trains the hidden matrices only."""
+
+from dataclasses import asdict, replace
+
+import numpy as np
+import pytest
+
+import experiments
+from experiments import muon
+from experiments.muon.config import NANOCHAT, Arm
+from lvp.errors import InputError
+from lvp.parametrization import table
+from lvp.training import Lane, records
+
+CONFIG = muon.TIERS["laptop"]
+CONTEXT = {"experiment": "muon", "tier": "laptop", "corpus": "none", "commit": "none"}
+
+
+def table_of(config, lanes_by_label, loss):
+    """Returns the table of planted lanes. `loss`: (arm, tuned value) → validation loss without noise."""
+    rows = []
+    for arm in muon.config.arms(config):
+        cell = muon.config.cell_of(config, arm)
+        for value in muon.config.tuned_values(config, arm):
+            for seed in config.seeds:
+                lane = muon.config.lane(config, arm, value, seed)
+                if lane not in lanes_by_label[muon.config.cell_label(arm)]:
+                    continue
+                noise = 0.003 * np.random.default_rng([seed, len(rows)]).normal() + 0.01 * seed
+                outcome = {"status": "finished", "valid_bits_per_byte": loss(arm, value) + noise}
+                config_of = {"cell": asdict(cell), "lane": asdict(lane)}
+                rows.append({"hash": str(len(rows)), "config": config_of, "outcome": outcome, "provenance": {}})
+    return records.table(rows)
+
+
+def whole(config, loss):
+    """Returns the table of the selecting seeds' lanes and of their follow-up lanes."""
+    first = {c.label: list(c.lanes) for c in muon.config.cells(config)}
+    more = muon.analysis.follow_up(table_of(config, first, loss), config)
+    return table_of(config, {label: lanes + more[label] for label, lanes in first.items()}, loss)
+
+
+def planted(gain_under_adam, gain_under_muon, *, best_power=0.5, nanochat=0.1):
+    """Returns a loss with a parabola over the tuned value, and a parabola over p between one rate and `best_power`."""
+
+    def loss(arm, value):
+        if arm == NANOCHAT:
+            return 2.0 + nanochat + 0.05 * np.log(value) ** 2
+        gain = {"Adam": gain_under_adam, "Muon": gain_under_muon}[arm.optimizer]
+        start = {"Adam": 2.2, "Muon": 2.0}[arm.optimizer]
+        return start + gain * ((arm.power - best_power) / best_power) ** 2 + 0.05 * np.log(value / 0.2) ** 2
+
+    return loss
+
+
+def verdicts(lanes, config=CONFIG):
+    return [c.verdict for c in muon.claims.claims(lanes, config, CONTEXT)]
+
+
+def test_every_arm_is_tuned_with_the_same_number_of_lanes():
+    cells = {c.label: c.lanes for c in muon.config.cells(CONFIG)}
+    assert {label: len(lanes) for label, lanes in cells.items()} == {
+        "Adam": 50,
+        "Muon": 50,
+        "Muon, nanochat's constants": 10,
+    }
+    more = muon.analysis.follow_up(table_of(CONFIG, cells, planted(0.2, 0.1)), CONFIG)
+    assert {label: len(lanes) for label, lanes in more.items()} == {
+        "Adam": 15,
+        "Muon": 15,
+        "Muon, nanochat's constants": 3,
+    }
+    assert {lane.seed for lanes in more.values() for lane in lanes} == set(CONFIG.judging_seeds) == {2, 3, 4}
+    hidden = {lane.learning_rates["hidden"] for lane in more["Adam"]}
+    assert hidden == {0.2 / CONFIG.width}
+
+
+@pytest.mark.parametrize("power", CONFIG.powers)
+def test_the_ratio_of_a_lane_is_the_power_of_the_width(power):
+    rates = muon.config.lane(CONFIG, Arm("Muon", power), 0.4, 0).learning_rates
+    assert rates["embedding"] / rates["hidden"] == pytest.approx(CONFIG.width**power, rel=1e-12)
+    assert rates["output"] == rates["hidden"] == pytest.approx(0.4 / CONFIG.width, rel=1e-12)
+
+
+def test_the_arm_of_lvp_is_lvp():
+    lvp = Lane.under(table("lvp", width=CONFIG.width, vocab=CONFIG.vocab), 0.4, 3)
+    ours = muon.config.lane(CONFIG, Arm("Adam", 0.5), 0.4, 3)
+    assert ours.learning_rates == pytest.approx(lvp.learning_rates, rel=1e-12) and ours.init_std == lvp.init_std
+
+
+def test_claims_follow_the_planted_values():
+    assert verdicts(whole(CONFIG, planted(0.2, 0.1))) == ["supported"] * 7
+
+
+def test_claims_reverse_with_the_data():
+    """Negative control: the best ratio is d, the ratio matters more under Muon, and nanochat's constants are better."""
+    opposite = planted(0.3, 0.6, best_power=1.0, nanochat=-0.3)
+    of_ratios = ["supported", "contradicted"]  # √d is better than one rate, and it is not near the best ratio
+    of_arms = ["contradicted", "supported", "contradicted"]  # Muon's loss stays below Adam's
+    assert verdicts(whole(CONFIG, opposite)) == [*of_ratios, *of_ratios, *of_arms]
+
+
+def test_without_effects_nothing_is_supported_but_nearness():
+    """Negative control: equal losses of all ratios and arms."""
+
+    def flat(arm, value):
+        return 2.0 + 0.05 * np.log(value / (1.0 if arm == NANOCHAT else 0.2)) ** 2
+
+    of_equals = verdicts(whole(CONFIG, flat))
+    assert "contradicted" not in (of_equals[1], of_equals[3])
+    assert "supported" not in [of_equals[i] for i in (0, 2, 4, 5, 6)]
+
+
+def test_a_tuned_value_at_the_edge_of_its_grid_is_marked():
+    lanes = whole(CONFIG, lambda arm, value: 2.0 + 0.05 * np.log(value / 0.05) ** 2)
+    lines = muon.analysis.summary(lanes, CONFIG).splitlines()
+    assert all("0.05*" in line for line in lines[1:11]) and "0.25*" in lines[11]
+
+
+def test_one_finished_lane_has_a_summary_and_a_figure_and_no_verdict():
+    lanes = {c.label: c.lanes[:1] * (c.label == "Adam") for c in muon.config.cells(CONFIG)}
+    one = table_of(CONFIG, lanes, planted(0.1, 0.1))
+    assert len(one) == 1 and muon.analysis.summary(one, CONFIG).count("–") >= len(muon.config.arms(CONFIG))
+    assert muon.figure.figure(one, CONFIG, tier="laptop", corpus="none", partial=(1, 143))
+    assert set(verdicts(one)) == {"unresolved"}
+
+
+def test_two_judging_seeds_are_refused():
+    config = replace(CONFIG, seeds=(0, 1, 2, 3))
+    claims = muon.claims.claims(whole(config, planted(0.2, 0.1)), config, CONTEXT)
+    assert {c.reason for c in claims} == {"2 judging seeds: a claim needs at least 3"}
+
+
+@pytest.mark.parametrize(
+    ("values", "message"),
+    [
+        ({"powers": (0.0, 1.0)}, r"powers must contain 0 \(one rate\) and 0\.5"),
+        ({"factors": (0.5, 1.0)}, "must have the same length"),
+        ({"seeds": (0, 1)}, "seeds"),
+        ({"width": 0}, "width"),
+    ],
+)
+def test_bad_configurations_are_refused(values, message):
+    with pytest.raises(InputError, match=message):
+        experiments.configured(muon.EXPERIMENT, "laptop", values)
