@@ -63,7 +63,7 @@ def _run(arguments):
     if arguments.corpus:
         config["corpus"] = arguments.corpus
     api.start(
-        arguments.experiment,
+        _experiment(arguments.experiment, arguments.rule),
         arguments.tier,
         config,
         out=arguments.out,
@@ -72,6 +72,17 @@ def _run(arguments):
         budget=arguments.budget,
         quiet=arguments.quiet,
     )
+
+
+def _experiment(name, rule):
+    """The experiment to run: a name, or the path of a file."""
+    if rule is None:
+        return name
+    if name != "leaderboard" or not rule.endswith(".py"):
+        raise InputError(
+            f"--rule {rule}: use `run leaderboard --rule FILE.py`, where FILE.py defines rule(width, vocab)"
+        )
+    return rule
 
 
 def _resume(arguments):
@@ -150,6 +161,11 @@ def parser() -> Parser:
     )
     run.add_argument(
         "--set", nargs="+", action="extend", default=[], metavar="KEY=VALUE", help="values of the configuration"
+    )
+    run.add_argument(
+        "--rule",
+        metavar="FILE.py",
+        help="a rule of yours for the leaderboard: a file with a function rule(width, vocab)",
     )
     run.add_argument("--dry-run", action="store_true", help="print the cost forecast and exit")
     run.add_argument("--budget", metavar="TIME", help="refuse a sweep with a longer forecast, such as 45m or 2h")

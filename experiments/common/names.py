@@ -15,5 +15,6 @@ NAMES = (
     "feature_learning",
     "linear_network",
     "muon",
+    "leaderboard",
     "representation_change",
 )

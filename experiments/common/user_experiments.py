@@ -33,7 +33,7 @@ _NAME = re.compile(r"[A-Za-z][A-Za-z0-9_-]{0,63}")  # names become parts of dire
 
 @dataclass(frozen=True)
 class Source:
-    """A file that holds an experiment."""
+    """A file that holds an experiment, or a rule for the leaderboard."""
 
     path: str  # absolute
     sha256: str  # digest of the file's bytes
@@ -95,10 +95,15 @@ def _executed(source: Source, content: bytes) -> "Experiment":
     except (Exception, SystemExit) as error:
         raise InputError(f"experiment {path}:{_line(error, path)}: {_described(error)}") from error
     by_id = {id(value): value for value in vars(module).values() if isinstance(value, Experiment)}
+    if not by_id and callable(rule := vars(module).get("rule")):
+        from experiments import leaderboard
+
+        by_id = {0: leaderboard.with_rule(Path(path).stem, rule)}
     if len(by_id) != 1:
         names = ", ".join(str(e.name) for e in by_id.values()) or "none"
         raise InputError(
-            f"experiment {path} must define one experiment, EXPERIMENT = Experiment(…); it defines {names}"
+            f"experiment {path} must define one experiment, EXPERIMENT = Experiment(…), or for the leaderboard a "
+            f"function rule(width, vocab); it defines {names}"
         )
     (experiment,) = by_id.values()
     _check(experiment, path)

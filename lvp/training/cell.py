@@ -4,6 +4,7 @@ A **cell** is the part of a run that is compiled. A **lane** holds the numbers t
 scales, warm-up, chosen options of the optimizer, seed.
 """
 
+import functools
 import inspect
 from collections.abc import Callable, Mapping
 from dataclasses import InitVar, dataclass, field, replace
@@ -75,7 +76,7 @@ class OptimizerConfig:
     """
 
     kind: str = "adam"  # a key of `OPTIMIZERS`, or the name of `factory`
-    options: Mapping[str, Any] = field(default_factory=dict)  # keyword arguments of the optimizer
+    options: Mapping[str, Any] = field(default_factory=dict)  # keyword arguments of the optimizer; or role → argument
     traced: tuple[str, ...] = ()  # arguments that every lane gives
     factory: InitVar[Callable | None] = None  # own optax factory; not a field, since records hold JSON only
 
@@ -89,6 +90,9 @@ class OptimizerConfig:
             object.__setattr__(self, "options", {"b1": 0.9, "b2": 0.999, "eps": 1e-8})
         if isinstance(self.options.get("weight_decay"), Mapping):
             raise InputError("weight_decay must be one number: the table of a parametrization says which roles decay")
+        for name, value in self.options.items():
+            if isinstance(value, Mapping) and set(value) != set(roles.ROLES):
+                raise InputError(f"option {name} by role must name the roles {', '.join(roles.ROLES)}; got {value!r}")
         for name in self.traced:
             # batch_size is compiled, since it decides which measures exist.
             if name not in self._parameters or name == "batch_size":
@@ -108,6 +112,19 @@ class OptimizerConfig:
     def make(self) -> Callable:
         """The optax factory."""
         return vars(self).get("factory") or OPTIMIZERS[self.kind]
+
+    def transformation(
+        self, table: Table, learning_rate: optax.ScalarOrSchedule, traced: Mapping[str, Any], **arguments: Any
+    ) -> optax.GradientTransformationExtraArgs:
+        """`optim.parametrized` with this factory, its options and the traced options."""
+        options = {**self.options, **traced}
+        by_role = {name: value for name, value in options.items() if isinstance(value, Mapping)}
+        factories = {
+            role: functools.partial(self.make, **{name: value[role] for name, value in by_role.items()})
+            for role in (table if by_role else ())
+        }
+        common = {name: value for name, value in options.items() if name not in by_role}
+        return optim.parametrized(factories or self.make, table, learning_rate=learning_rate, **common, **arguments)
 
     @property
     def _parameters(self) -> Mapping[str, inspect.Parameter]:

@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 
-from lvp import measures, optim
+from lvp import measures
 from lvp.data.images import batches
 from lvp.errors import InputError
 from lvp.models.resnet import DECLARATIONS, ResNetConfig, biases, resnet
@@ -167,7 +167,7 @@ class ImageProgram(PackedProgram):
         return round(self.cell.first_phase * self.cell.steps)
 
     def _optimizer(self, lane):
-        o, decay = self.cell.optimizer, optax.cosine_decay_schedule(1.0, self.cell.steps)
+        decay = optax.cosine_decay_schedule(1.0, self.cell.steps)
 
         def rate(count):
             scale = jnp.where(count < self._first_steps, lane["first_scale"], 1.0)
@@ -175,7 +175,7 @@ class ImageProgram(PackedProgram):
 
         # One rate for all parameters. The network draws its own init (He et al.).
         table = uniform(width=self.cell.model.channels, vocab=self.cell.model.classes)
-        return optim.parametrized(o.make, table, learning_rate=rate, declarations=DECLARATIONS, **dict(o.options))
+        return self.cell.optimizer.transformation(table, rate, {}, declarations=DECLARATIONS)
 
     def _init(self, lane):
         init_key, data_key = jax.random.split(jax.random.key(lane["seed"]))

@@ -193,12 +193,12 @@ class Program(PackedProgram):
         return placement if self.mesh is None else placement._replace(train=data.train.placement(self.mesh))
 
     def _optimizer(self, lane):
-        o, cell, rate = self.cell.optimizer, self.cell, lane["learning_rate"]
+        cell, rate = self.cell, lane["learning_rate"]
         table = traced_table(uniform(width=cell.model.width, vocab=cell.model.vocab), lane)
         if cell.cooldown is not None:
             rise = lane["warmup_steps"]
             rate = optim.trapezoid(rate, cell.steps, warmup_steps=rise, cooldown=cell.cooldown)
-        tx = optim.parametrized(o.make, table, learning_rate=rate, **(dict(o.options) | lane["options"]))
+        tx = cell.optimizer.transformation(table, rate, lane["options"])
         clip = self.cell.clip_norm
         return tx if clip is None else optax.chain(optax.clip_by_global_norm(clip), tx)
 

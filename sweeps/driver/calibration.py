@@ -16,14 +16,14 @@ from experiments.common.experiment import Calculation
 from lvp.files import cache_dir, write_whole
 from lvp.parallel.hardware import processor
 
-FILE = "speed.json"  # in the cache directory: machine → Speed
+FILE = "speeds.json"  # in the cache directory: machine → Speed
 ASSUMED_FLOPS = 2.0e13  # model FLOP/s of an accelerator, for small float32 models
 # Number of parameters → training's model FLOP/s over the FLOP/s of NumPy's matrix product. Measured by
 # tests/benchmarks/training_share.py.
 TRAINING_SHARE = {41_120: 0.34, 164_160: 0.50, 656_000: 0.66}
 CALCULATION_SHARE = 0.4  # of linear_network on the same processor
 ASSUMED_START, ASSUMED_COMPILE = 15.0, 6.0  # seconds
-NEAR = 3  # powers of two in the number of parameters
+NEAR = 3  # powers of two in the FLOPs of a step
 
 
 @dataclass(frozen=True)
@@ -37,8 +37,8 @@ class Speed:
     def flops_of(self, cell: Any) -> float | None:
         """FLOP/s of a worker on a cell, from the measured cell of the same class and the nearest size.
 
-        None without a measured cell within a factor 2^`NEAR` in parameters: small programs reach a small part of the
-        FLOP/s of large ones.
+        None without a measured cell within a factor 2^`NEAR` in the FLOPs of a step: small steps reach a small part of
+        the FLOP/s of large ones.
         """
         name, _, size = kind_of(cell).partition("/")
         distances = {
@@ -68,8 +68,8 @@ def estimated_flops(cell: Any, product_flops: float) -> float:
 
 
 def kind_of(cell: Any) -> str:
-    """The class of a cell and the power of two nearest to its number of parameters."""
-    return f"{type(cell).__name__}/{round(math.log2(max(1, cell.num_params)))}"
+    """The class of a cell and the power of two nearest to the FLOPs of a step."""
+    return f"{type(cell).__name__}/{round(math.log2(max(1, cell.flops_per_lane / cell.steps)))}"
 
 
 def machine() -> str:

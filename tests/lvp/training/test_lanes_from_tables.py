@@ -89,3 +89,21 @@ def test_uniform_has_one_rate_and_decays_only_matrices():
 def test_the_table_chooses_the_decay_by_role():
     with pytest.raises(InputError, match="the table of a parametrization says which roles decay"):
         OptimizerConfig("adamw", {"weight_decay": {"hidden": 0.1}})
+
+
+@pytest.mark.slow
+def test_an_option_may_differ_by_role(data_of):
+    """Epsilon by role equals a chain with a factory per role."""
+    by_role = dict.fromkeys(roles.ROLES, 1e-8) | {"hidden": 1e-3}
+    lane = Lane.under(LVP, RATE, seed=0)
+    cell = cell_of(OptimizerConfig("adam", {"b1": 0.9, "b2": 0.999, "eps": by_role}))
+    (outcome,) = training.run(Program(cell), [lane], data_of(cell))
+    chain = optim.parametrized(
+        {role: functools.partial(optax.adam, eps=eps) for role, eps in by_role.items()}, LVP, learning_rate=RATE
+    )
+    by_hand = [step.loss for step in plain_training.steps(cell, lane, data_of(cell), chain)]
+    np.testing.assert_allclose(outcome.curve_losses, by_hand, rtol=3e-5)
+    one = optim.parametrized(optax.adam, LVP, learning_rate=RATE)  # control
+    assert not np.allclose(by_hand, [s.loss for s in plain_training.steps(cell, lane, data_of(cell), one)], rtol=1e-4)
+    with pytest.raises(InputError, match="option eps by role must name the roles"):
+        OptimizerConfig("adam", {"eps": {"hidden": 1e-3}})

@@ -47,6 +47,14 @@ def test_the_speed_of_a_session_forecasts_the_sessions_duration(cells, tmp_path,
     assert line.endswith("(measured on this machine)")
 
 
+def test_the_speed_of_small_steps_does_not_forecast_large_steps(cells):
+    """The same model with a batch 256 times as large reaches another part of the machine's FLOP/s."""
+    small = [c.cell for c in cells]
+    speed = calibration.measured(calibration.Speed(), small, session(cells, 1e8), 1, 60.0)
+    assert all(speed.flops_of(dataclasses.replace(cell, steps=10 * cell.steps)) for cell in small)
+    assert not any(speed.flops_of(dataclasses.replace(cell, batch=256 * cell.batch)) for cell in small)
+
+
 def test_a_forecast_without_measurements_estimates_a_cpu_and_assumes_an_accelerator(cells, monkeypatch):
     monkeypatch.setattr("sweeps.driver.forecast.matrix_product_flops", lambda: 1e6)
     line = forecast(cells, 2, calibration.Speed(), "cpu").splitlines()[-1]
