@@ -40,21 +40,33 @@ def _exponent(slope: Slope) -> str:
 
 
 def status(shown: Sequence[Shown]) -> str:
-    """A table of the committed results with sizes, lanes, duration, device and verdicts, and a list of the tiers
-    without a committed result."""
+    """A table of the committed results: sizes, lanes, duration, device and verdicts of each experiment and tier, over
+    all corpora. Below it, the tiers without a committed result."""
     lines = [
         f"| experiment | sizes | lanes | minutes | device | {' / '.join(VERDICTS)} |",
         "| --- | --- | ---: | ---: | --- | --- |",
     ]
+    by_tier: dict[tuple[str, str], list[Shown]] = {}
     for s in shown:
-        devices = ", ".join(sorted({row["provenance"]["device"] for row in s.rows}))
-        device = f"{s.sweep.get('machine', devices)}, {s.sweep['packing']['workers']} workers"
-        name = f"{s.experiment.name} ({s.folder.name})"
-        minutes = f"{s.sweep['wall_seconds'] / 60:.1f}"
-        lines.append(f"| {name} | {_sizes(s.rows)} | {len(s.rows)} | {minutes} | {device} | {_verdicts(s.claims)} |")
+        by_tier.setdefault((s.experiment.name, s.sweep["tier"]), []).append(s)
+    for (name, tier), results in by_tier.items():
+        corpora = ", ".join(s.folder.name.removeprefix(f"{tier}-") for s in results)
+        rows = [row for s in results for row in s.rows]
+        minutes = f"{sum(s.sweep['wall_seconds'] for s in results) / 60:.1f}"
+        devices = "; ".join(sorted({_device(s) for s in results}))
+        verdicts = _verdicts([claim for s in results for claim in s.claims])
+        lines.append(
+            f"| {name} ({tier}: {corpora}) | {_sizes(rows)} | {len(rows)} | {minutes} | {devices} | {verdicts} |"
+        )
     tiers = {tier for name in experiments.NAMES for tier in experiments.load(name).tiers}
     missing = ", ".join(f"`{tier}`" for tier in sorted(tiers - {s.sweep["tier"] for s in shown} - {"smoke"}))
     return "\n".join([*lines, "", f"No result of the tiers {missing} is committed."])
+
+
+def _device(shown: Shown) -> str:
+    """The machine of a result, or the devices of its records, and the number of workers."""
+    devices = ", ".join(sorted({row["provenance"]["device"] for row in shown.rows}))
+    return f"{shown.sweep.get('machine', devices)}, {shown.sweep['packing']['workers']} workers"
 
 
 def _sizes(rows: Iterable[Mapping]) -> str:
