@@ -2,6 +2,7 @@
 
 import functools
 
+import jax
 import numpy as np
 import optax
 import pytest
@@ -9,6 +10,7 @@ import pytest
 from lvp import optim, roles, training
 from lvp.errors import InputError
 from lvp.models.configs import DecoderConfig, forward_multipliers
+from lvp.models.decoder import decoder
 from lvp.parametrization import table, uniform
 from lvp.training import Cell, DataConfig, Lane, OptimizerConfig, Program, TrainingData
 from tests.lvp.training import plain_training
@@ -49,20 +51,6 @@ def test_the_program_equals_the_documented_chain(optimizer, factory, decay, data
     assert not np.allclose(by_hand, [s.loss for s in plain_training.steps(cell, lane, data, one_rate)], rtol=1e-3)
 
 
-def test_muon_trains_the_hidden_matrices_and_adam_the_others(data_of):
-    cell = cell_of(OptimizerConfig("muon", {"consistent_rms": 0.2, "adam_b2": 0.95}))
-    lane, data = Lane.under(LVP, RATE, seed=0), data_of(cell)
-    (outcome,) = training.run(Program(cell), [lane], data)
-    by_role = dict.fromkeys(LVP, functools.partial(optax.adam, b2=0.95))
-    by_role["hidden"] = functools.partial(optax.contrib.muon, consistent_rms=0.2)
-    chain = optim.parametrized(by_role, LVP, learning_rate=RATE)
-    by_hand = [step.loss for step in plain_training.steps(cell, lane, data, chain)]
-    np.testing.assert_allclose(outcome.curve_losses, by_hand, rtol=3e-5)
-    # Control: Adam for all matrices gives another training.
-    adam = optim.parametrized(optax.adam, LVP, learning_rate=RATE, b2=0.95)
-    assert not np.allclose(by_hand, [s.loss for s in plain_training.steps(cell, lane, data, adam)], rtol=1e-3)
-
-
 def test_a_lane_has_the_tables_numbers_and_its_deviations():
     lane = Lane.under(LVP, RATE, seed=3, rates={"embedding": 0.7}, stds={"output": 0.9})
     assert lane.learning_rates == {
@@ -91,19 +79,48 @@ def test_the_table_chooses_the_decay_by_role():
         OptimizerConfig("adamw", {"weight_decay": {"hidden": 0.1}})
 
 
-@pytest.mark.slow
-def test_an_option_may_differ_by_role(data_of):
-    """Epsilon by role equals a chain with a factory per role."""
-    by_role = dict.fromkeys(roles.ROLES, 1e-8) | {"hidden": 1e-3}
-    lane = Lane.under(LVP, RATE, seed=0)
-    cell = cell_of(OptimizerConfig("adam", {"b1": 0.9, "b2": 0.999, "eps": by_role}))
-    (outcome,) = training.run(Program(cell), [lane], data_of(cell))
-    chain = optim.parametrized(
-        {role: functools.partial(optax.adam, eps=eps) for role, eps in by_role.items()}, LVP, learning_rate=RATE
+def updates_of(tx, params):
+    """Returns the second update of a transformation, under gradients that differ from step to step."""
+    state, update = tx.init(params), jax.jit(tx.update)
+    for step in range(2):
+        keys = jax.random.split(jax.random.key(step), len(jax.tree.leaves(params)))
+        gradients = jax.tree.unflatten(jax.tree.structure(params), list(keys))
+        gradients = jax.tree.map(lambda key, leaf: 1e-3 * jax.random.normal(key, leaf.shape), gradients, params)
+        updates, state = update(gradients, state, params)
+    return updates
+
+
+EPS_BY_ROLE = dict.fromkeys(roles.ROLES, 1e-8) | {"hidden": 1e-3}
+
+
+@pytest.mark.parametrize(
+    "optimizer, factories",
+    [
+        pytest.param(
+            OptimizerConfig("muon", {"consistent_rms": 0.2, "adam_b2": 0.95}),
+            dict.fromkeys(roles.ROLES, functools.partial(optax.adam, b2=0.95))
+            | {"hidden": functools.partial(optax.contrib.muon, consistent_rms=0.2)},
+            id="muon",
+        ),
+        pytest.param(
+            OptimizerConfig("adam", {"b1": 0.9, "b2": 0.999, "eps": EPS_BY_ROLE}),
+            {role: functools.partial(optax.adam, eps=eps) for role, eps in EPS_BY_ROLE.items()},
+            id="epsilon by role",
+        ),
+    ],
+)
+def test_an_optimizer_with_settings_by_role_equals_a_factory_per_role(optimizer, factories):
+    params = decoder(DecoderConfig(VOCAB, WIDTH, layers=1, context=12)).init(
+        jax.random.key(0), dict.fromkeys(roles.ROLES, 0.1)
     )
-    by_hand = [step.loss for step in plain_training.steps(cell, lane, data_of(cell), chain)]
-    np.testing.assert_allclose(outcome.curve_losses, by_hand, rtol=3e-5)
-    one = optim.parametrized(optax.adam, LVP, learning_rate=RATE)  # control
-    assert not np.allclose(by_hand, [s.loss for s in plain_training.steps(cell, lane, data_of(cell), one)], rtol=1e-4)
+    ours = updates_of(optimizer.transformation(LVP, RATE, {}), params)
+    theirs = updates_of(optim.parametrized(factories, LVP, learning_rate=RATE), params)
+    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-6, atol=1e-12), ours, theirs)
+    adam = updates_of(optim.parametrized(optax.adam, LVP, learning_rate=RATE), params)  # control
+    of_hidden, of_adam = (updates["block_0"]["mlp"]["up"]["kernel"] for updates in (ours, adam))
+    assert not np.allclose(of_hidden, of_adam)
+
+
+def test_options_by_role_must_name_all_roles():
     with pytest.raises(InputError, match="option eps by role must name the roles"):
         OptimizerConfig("adam", {"eps": {"hidden": 1e-3}})
