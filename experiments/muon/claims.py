@@ -21,7 +21,7 @@ def claims(table, config: Config, context) -> list[Claim]:
 def _judged(table, config: Config) -> Iterator[tuple[Question, Measurement]]:
     seeds = f"{NOTE}; t interval over {len(config.judging_seeds)} judging seeds"
     by_ratio = {
-        optimizer: {power: tuned(table, config, Arm(optimizer, power)) for power in config.powers}
+        optimizer: {power: tuned(table, config, Arm(optimizer, power)).judged for power in config.powers}
         for optimizer in ("Adam", "Muon")
     }
     sources = {"Adam": "Hayou & Liu 2025, section 4.2", "Muon": "our result"}
@@ -60,7 +60,7 @@ def _judged(table, config: Config) -> Iterator[tuple[Question, Measurement]]:
     )
     rivals = {
         "Adam with LVP's rates": adam[LVP_POWER],
-        "Muon with nanochat's constants": tuned(table, config, NANOCHAT),
+        "Muon with nanochat's constants": tuned(table, config, NANOCHAT).judged,
     }
     for name, other in rivals.items():
         yield (

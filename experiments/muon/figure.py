@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from experiments.muon.analysis import losses, tuned
+from experiments.muon.analysis import tuned
 from experiments.muon.config import NANOCHAT, Arm, Config
 from lvp.analysis.figure_style import sheet
 from lvp.analysis.measurement import Measurement
@@ -28,7 +28,7 @@ def figure(table, config: Config, *, tier: str, corpus: str, partial):
 def _curves(table, config: Config, optimizer: str) -> Panel:
     series, rates = [], np.array(config.rates_times_width)
     for power in config.powers:
-        values = losses(table, config, Arm(optimizer, power))
+        values = tuned(table, config, Arm(optimizer, power)).losses
         finished = np.isfinite(values).all(axis=1)
         if finished.any():
             chosen = values[finished]
@@ -43,7 +43,7 @@ def _tuned(table, config: Config) -> Panel:
     series = []
     for optimizer in ("Adam", "Muon"):
         by_power = [
-            (power, Measurement.over_seeds(tuned(table, config, Arm(optimizer, power)).losses))
+            (power, Measurement.over_seeds(tuned(table, config, Arm(optimizer, power)).judged.losses))
             for power in config.powers
         ]
         known = [(power, *loss) for power, loss in by_power if loss.interval is not None]
@@ -51,7 +51,7 @@ def _tuned(table, config: Config) -> Panel:
             x, y, intervals = zip(*known, strict=True)
             half = [(high - low) / 2 for low, high in intervals]
             series.append(Series(optimizer, np.array(x), np.array(y), error=np.array(half)))
-    of_nanochat = float(np.mean(tuned(table, config, NANOCHAT).losses))
+    of_nanochat = float(np.mean(tuned(table, config, NANOCHAT).judged.losses))
     levels = [(of_nanochat, "Muon, nanochat's constants")] if np.isfinite(of_nanochat) else []
     title = "tuned loss over the ratio"
     xlabel = "p, for embedding rate = d^p × hidden rate"
