@@ -178,6 +178,7 @@ def parser() -> Parser:
         "--corpus": "corpus",
         "--set": "configuration",
         "--out": "directory",
+        "--rule": "rule",
     }.items():
         again.add_argument(option, action=Refused, reason=f"resume keeps the sweep's {kept}; use run to change it")
     status_parser = add("status", _status, "print the lanes of a sweep by state, and the time left")

@@ -92,18 +92,18 @@ def _executed(source: Source, content: bytes) -> "Experiment":
     sys.modules[module.__name__] = module  # dataclasses look up their annotations there
     try:
         exec(compile(content, path, "exec", dont_inherit=True), module.__dict__)
+        by_id = {id(value): value for value in vars(module).values() if isinstance(value, Experiment)}
+        if not by_id and callable(rule := vars(module).get("rule")):
+            from experiments import leaderboard
+
+            by_id = {0: leaderboard.with_rule(Path(path).stem, rule)}
     except (Exception, SystemExit) as error:
         raise InputError(f"experiment {path}:{_line(error, path)}: {_described(error)}") from error
-    by_id = {id(value): value for value in vars(module).values() if isinstance(value, Experiment)}
-    if not by_id and callable(rule := vars(module).get("rule")):
-        from experiments import leaderboard
-
-        by_id = {0: leaderboard.with_rule(Path(path).stem, rule)}
     if len(by_id) != 1:
         names = ", ".join(str(e.name) for e in by_id.values()) or "none"
         raise InputError(
-            f"experiment {path} must define one experiment, EXPERIMENT = Experiment(…), or for the leaderboard a "
-            f"function rule(width, vocab); it defines {names}"
+            f"experiment {path} must define one experiment, EXPERIMENT = Experiment(…), or, for `run leaderboard --rule`, "
+            f"a function rule(width, vocab); it defines {names}"
         )
     (experiment,) = by_id.values()
     _check(experiment, path)
@@ -112,7 +112,9 @@ def _executed(source: Source, content: bytes) -> "Experiment":
 
 def _check(experiment: "Experiment", path: str) -> None:
     if not isinstance(experiment.name, str) or not _NAME.fullmatch(experiment.name):
-        raise InputError(f"experiment {path}: its name must be letters, digits, - and _, got {experiment.name!r}")
+        raise InputError(
+            f"experiment {path}: its name must be letters, digits, - and _, got {experiment.name!r}: rename it"
+        )
     if experiment.name in NAMES:
         raise InputError(f"experiment {path}: lvp has an experiment called {experiment.name}; choose another name")
     for tier, config in experiment.tiers.items():

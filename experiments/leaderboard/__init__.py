@@ -1,11 +1,11 @@
-"""Which rule transfers settings from a small model to a large one at the least cost, on every axis?
+"""Which rule has the least loss at larger sizes, if it is tuned at one size?
 
-Every entry is a rule of width and vocabulary with rules of depth, batch and horizon (`lvp.parametrization`). Its one
-constant, the hidden rate, is tuned at the base size. The entry then sets every rate, init std, multiplier, β and ε at
-held-out sizes. Each held-out size moves one axis: width, vocabulary, depth, batch or number of tokens.
+Every entry is a rule of width and vocabulary with rules of depth, batch and horizon (`lvp.parametrization`). The hidden
+rate is tuned at the base size. The entry then sets every rate, init std, multiplier, β and ε at held-out sizes. Each
+held-out size moves one axis: width, vocabulary, depth, batch or number of tokens.
 
-The gap of an entry at a size is its loss over that of a reference that was tuned at this size: LVP's init with the
-hidden rate and the embedding's rate as free numbers. A gap can be negative. Some seeds tune, the others judge.
+The gap of an entry at a size is its loss divided by the loss of a reference, minus 1. The reference is tuned at the
+size itself: LVP's init, and the hidden rate and the embedding rate as free numbers. Some seeds tune, the others judge.
 
     python -m sweeps run leaderboard --tier laptop --corpus wikitext2      2 CPU cores
     python -m sweeps run leaderboard --rule mine.py                        with your own rule
@@ -20,7 +20,10 @@ from dataclasses import replace
 from experiments.common.experiment import Experiment
 from experiments.leaderboard import analysis, claims, config, figure
 from experiments.leaderboard.config import ENTRIES, TIERS, Config, Entry
+from lvp.errors import InputError
+from lvp.parametrization import table
 from lvp.parametrization.rules import Rule
+from lvp.roles import ROLES
 
 __all__ = ["EXPERIMENT", "TIERS", "Config", "Entry", "experiment", "with_rule"]
 
@@ -33,7 +36,7 @@ def experiment(name: str, entries: Mapping[str, Entry], tiers: Mapping[str, Conf
 
     return Experiment(
         name=name,
-        question="which rule transfers settings from a small model to a large one at the least cost?",
+        question="which rule has the least loss at larger sizes, if it is tuned at one size?",
         tiers=tiers,
         cells=bound(config.cells),
         summary=bound(analysis.summary),
@@ -44,8 +47,17 @@ def experiment(name: str, entries: Mapping[str, Entry], tiers: Mapping[str, Conf
 
 
 def with_rule(name: str, rule: Rule) -> Experiment:
-    """The leaderboard with one more entry: a rule of width and vocabulary, with the axis rules of "LVP on all axes"."""
-    entries = {**ENTRIES, name: Entry(rule, ENTRIES[config.RECOMMENDED].axes)}
+    """The leaderboard with one more entry: a rule of width and vocabulary, with the axis rules of "LVP".
+
+    Raises:
+      InputError: a name that an entry has; a rule that `lvp.parametrization.table` refuses, or with other roles.
+    """
+    if name in ENTRIES:
+        raise InputError(f"the leaderboard has an entry {name!r}: rename the file")
+    size = TIERS["smoke"].sizes[config.BASE]
+    if set(table(rule, width=size.width, vocab=size.vocab)) != set(ROLES):
+        raise InputError(f"rule must have the roles {', '.join(ROLES)} and no others")
+    entries = {**ENTRIES, name: Entry(rule, config.DEFAULT_AXES)}
     tiers = {tier: replace(each, entries=(*each.entries, name)) for tier, each in TIERS.items()}
     return experiment(f"leaderboard-{name}", entries, tiers)
 

@@ -1,37 +1,137 @@
 """Reads the records of `leaderboard`: tuned constants and references, gaps at every size, and the summary."""
 
 from collections.abc import Mapping
-from itertools import product
-from typing import NamedTuple
+from dataclasses import dataclass
 
 import numpy as np
 
-from experiments.common.tables import finished_by_seed, lane_columns, select, with_model, with_optimizer
+from experiments.common.tables import (
+    EMBEDDING_RATE,
+    lane_columns,
+    losses_by_seed_and_rate,
+    select,
+    with_model,
+    with_optimizer,
+)
 from experiments.leaderboard.config import (
     BASE,
-    REFERENCE,
+    ENTRIES,
     Config,
     Entry,
+    Reference,
     cell_of,
     chosen_entries,
-    labels,
     lane,
-    reference_lane,
+    planned_lanes,
+    references,
 )
+from lvp.analysis import tuned
 from lvp.analysis.measurement import Measurement
-from lvp.parametrization import Shape
 from lvp.training import Cell, Lane
 
 LOSS = "valid_bits_per_byte"  # comparable between vocabularies
 MULTIPLIERS = ("embedding_multiplier", "hidden_multiplier", "output_multiplier", "branch_multiplier", "normalize_rows")
 
 
-class Reference(NamedTuple):
+@dataclass(frozen=True)
+class TunedReference:
     """The best reference of a size."""
 
-    constant: float  # hidden rate times d
-    ratio: float  # embedding rate over LVP's
-    at_edge: bool  # one of both is the first or last of its grid, so that a better reference may lie beyond
+    reference: Reference
+    at_edge: bool  # constant or ratio is the first or last of its grid, so that a better reference may lie beyond
+    losses: np.ndarray  # [judging seeds], bits per byte
+    regret: float  # by how much another reference may be better, relative to the loss
+
+
+@dataclass(frozen=True)
+class TunedEntry:
+    """An entry at the constant that is best at the base. All losses are relative to those of the references."""
+
+    constant: float  # hidden rate times d at the base
+    at_edge: bool  # the constant is the first or last of its grid
+    regret: float  # at the base: by how much another constant may be better
+    gaps: Mapping[str, np.ndarray]  # size → gap [judging seeds]: nan if a lane is missing, infinite if it diverged
+
+
+@dataclass(frozen=True)
+class Reading:
+    """The results of a sweep. A reference or an entry is missing if no setting finished with all selecting seeds."""
+
+    references: Mapping[str, TunedReference]  # by size
+    entries: Mapping[str, TunedEntry]  # by name
+
+    def mean_gaps(self, name: str) -> np.ndarray:
+        """The mean gap of an entry over the held-out sizes [judging seeds]."""
+        return np.mean([gaps for size, gaps in self.entries[name].gaps.items() if size != BASE], axis=0)
+
+    def diverged(self, name: str) -> bool:
+        """True if a lane of an entry diverged at a held-out size."""
+        return bool(np.isinf(self.mean_gaps(name)).any())
+
+    def mean(self, name: str) -> Measurement:
+        """The mean gap of an entry over the held-out sizes, with an interval that allows for the tuning."""
+        regrets = [best.regret for size, best in self.references.items() if size != BASE]
+        return widened(Measurement.over_seeds(self.mean_gaps(name)), self.entries[name].regret, float(np.mean(regrets)))
+
+    def worst(self, name: str) -> Measurement:
+        """The largest gap of an entry over the held-out sizes, with an interval that allows for the tuning."""
+        gaps = np.array([gaps for size, gaps in self.entries[name].gaps.items() if size != BASE])
+        measured = Measurement.over_seeds(gaps.max(axis=0), centre=float(gaps.mean(axis=1).max()))
+        regrets = [best.regret for size, best in self.references.items() if size != BASE]
+        return widened(measured, self.entries[name].regret, max(regrets))
+
+
+def widened(measured: Measurement, below: float, above: float) -> Measurement:
+    """The measurement with an interval that is longer by `below` and `above`."""
+    if measured.interval is None:
+        return measured
+    return Measurement(measured.value, (measured.interval[0] - below, measured.interval[1] + above))
+
+
+def read(table, config: Config, entries: Mapping[str, Entry]) -> Reading:
+    """The tuned references, the tuned entries and their gaps."""
+    best = {name: _tuned_reference(table, config, name) for name in config.sizes}
+    known = {name: each for name, each in best.items() if each is not None}
+    by_name = {name: _tuned_entry(table, config, entry, known) for name, entry in entries.items()}
+    return Reading(known, {name: each for name, each in by_name.items() if each is not None})
+
+
+def _tuned_reference(table, config: Config, size_name: str) -> TunedReference | None:
+    size, settings = config.sizes[size_name], references(config)
+    rows = {name: rows_of(table, cell_of(config, ENTRIES[name], size)) for name in {x.entry for x in settings}}
+
+    def losses(setting: Reference, seeds) -> np.ndarray:
+        return _losses(rows[setting.entry], setting.lane(size, config.seeds[0]), seeds)
+
+    selected = tuned.select(np.array([losses(x, config.selecting_seeds) for x in settings]))
+    if selected is None:
+        return None
+    best = settings[selected.best]
+    of_judges = losses(best, config.judging_seeds)
+    regret = tuned.Tuned(of_judges, selected.elsewhere).regret / float(np.mean(of_judges))
+    grids = ((best.constant, config.reference_constants), (best.ratio, config.reference_ratios))
+    at_edge = any(len(grid) > 1 and value in (grid[0], grid[-1]) for value, grid in grids)
+    return TunedReference(best, at_edge, of_judges, regret)
+
+
+def _tuned_entry(table, config: Config, entry: Entry, best: Mapping[str, TunedReference]) -> TunedEntry | None:
+    def losses(size_name: str, constant: float, seeds) -> np.ndarray:
+        size = config.sizes[size_name]
+        rows = rows_of(table, cell_of(config, entry, size))
+        return _losses(rows, lane(config, entry, size, constant, config.seeds[0]), seeds)
+
+    selected = tuned.select(np.array([losses(BASE, x, config.selecting_seeds) for x in config.constants]))
+    if selected is None:
+        return None
+    constant = config.constants[selected.best]
+    at_base = losses(BASE, constant, config.judging_seeds)
+    regret = tuned.Tuned(at_base, selected.elsewhere).regret / float(np.mean(at_base))
+    missing = np.full(len(config.judging_seeds), np.nan)
+    gaps = {
+        name: losses(name, constant, config.judging_seeds) / (best[name].losses if name in best else missing) - 1
+        for name in config.sizes
+    }
+    return TunedEntry(constant, selected.at_edge, regret, gaps)
 
 
 def rows_of(table, cell: Cell):
@@ -41,108 +141,46 @@ def rows_of(table, cell: Cell):
     return with_model(with_optimizer(select(table, size), cell), cell.model, MULTIPLIERS)
 
 
-def _losses(rows, lane_: Lane, seeds) -> np.ndarray:
-    """Validation losses [seeds] of a setting in bits per byte; NaN for a missing or diverged lane."""
-    columns = lane_columns(lane_)
-    return finished_by_seed(rows.filter(["lane.seed", "status", LOSS, *columns]), columns, seeds)[LOSS].to_numpy(float)
-
-
-def tuned_constant(table, config: Config, entry: Entry) -> float | None:
-    """The constant with the least mean loss of the selecting seeds at the base; None if no constant finished."""
-    base = config.sizes[BASE]
-    rows = rows_of(table, cell_of(config, entry, base))
-    losses = [
-        _losses(rows, lane(config, entry, base, constant, config.seeds[0]), config.selecting_seeds).mean()
-        for constant in config.constants
-    ]
-    return config.constants[int(np.nanargmin(losses))] if np.isfinite(losses).any() else None
-
-
-def tuned_reference(table, config: Config, size: Shape) -> Reference | None:
-    """The reference with the least mean loss of the selecting seeds at a size; None if no reference finished."""
-    rows = rows_of(table, cell_of(config, REFERENCE, size))
-    settings = list(product(config.reference_constants, config.reference_ratios))
-    losses = [
-        _losses(rows, reference_lane(size, *setting, config.seeds[0]), config.selecting_seeds).mean()
-        for setting in settings
-    ]
-    if not np.isfinite(losses).any():
-        return None
-    best = settings[int(np.nanargmin(losses))]
-    grids = (config.reference_constants, config.reference_ratios)
-    at_edge = any(len(grid) > 1 and x in (grid[0], grid[-1]) for x, grid in zip(best, grids, strict=True))
-    return Reference(*best, at_edge)
+def _losses(rows, example: Lane, seeds) -> np.ndarray:
+    """Validation losses [seeds] of a setting in bits per byte: nan for a missing lane, infinite for a diverged one."""
+    columns = lane_columns(example) | {"lane.learning_rates.vector": example.learning_rates["vector"]}
+    rate = columns.pop(EMBEDDING_RATE)
+    return losses_by_seed_and_rate(select(rows, columns), [rate], seeds, LOSS)[:, 0]
 
 
 def follow_up(table, config: Config, *, entries: Mapping[str, Entry]) -> dict[str, list[Lane]]:
     """The lanes of the judging seeds: every entry at every size with its tuned constant, and every tuned reference."""
     chosen = chosen_entries(config, entries)
-    by_label: dict[str, list[Lane]] = {}
-    constants = {name: tuned_constant(table, config, entry) for name, entry in chosen.items()}
-    for (size_name, name), label in labels(config, chosen).items():
-        size = config.sizes[size_name]
-        if name == "reference":
-            best = tuned_reference(table, config, size)
-            lanes = [reference_lane(size, *best[:2], s) for s in config.judging_seeds] if best else []
-        else:
-            constant = constants[name]
-            lanes = [lane(config, chosen[name], size, constant, s) for s in config.judging_seeds] if constant else []
-        of_label = by_label.setdefault(label, [])
-        of_label += [x for x in lanes if x not in of_label]
-    return by_label
-
-
-def gaps(table, config: Config, entries: Mapping[str, Entry]) -> dict[str, dict[str, np.ndarray]]:
-    """Entry → size → its loss over that of the size's reference, less 1 [judging seeds].
-
-    Losses are divided seed by seed. The gap is NaN without a reference and infinite for an entry that diverged.
-    """
-    chosen = chosen_entries(config, entries)
-    by_entry: dict[str, dict[str, np.ndarray]] = {name: {} for name in chosen}
-    constants = {name: tuned_constant(table, config, entry) for name, entry in chosen.items()}
-    for size_name, size in config.sizes.items():
-        best, rows = tuned_reference(table, config, size), rows_of(table, cell_of(config, REFERENCE, size))
-        if best is None:
-            of_reference = np.full(len(config.judging_seeds), np.nan)
-        else:
-            example = reference_lane(size, *best[:2], config.seeds[0])
-            of_reference = _losses(rows, example, config.judging_seeds)
-        for name, entry in chosen.items():
-            constant = constants[name]
-            losses = np.full(len(config.judging_seeds), np.nan)
-            if constant is not None:
-                rows = rows_of(table, cell_of(config, entry, size))
-                losses = _losses(rows, lane(config, entry, size, constant, config.seeds[0]), config.judging_seeds)
-            by_entry[name][size_name] = losses / of_reference - 1
-    return by_entry
-
-
-def over_sizes(gaps_of_entry: Mapping[str, np.ndarray]) -> dict[str, Measurement]:
-    """The mean and the largest gap over the held-out sizes, each with a 95 % t interval over the judging seeds."""
-    held_out = np.array([by_seed for size, by_seed in gaps_of_entry.items() if size != BASE])
-    return {
-        name: Measurement.over_seeds(over(held_out, axis=0), centre=float(over(held_out.mean(axis=1))))
-        for name, over in (("mean", np.mean), ("worst", np.max))
-    }
+    reading = read(table, config, chosen)
+    lanes = []
+    for name, size in config.sizes.items():
+        for seed in config.judging_seeds:
+            if name in reading.references:
+                best = reading.references[name].reference
+                lanes.append((name, best.entry, best.lane(size, seed)))
+            for entry, each in reading.entries.items():
+                lanes.append((name, entry, lane(config, chosen[entry], size, each.constant, seed)))
+    return planned_lanes(config, chosen, lanes)
 
 
 def summary(table, config: Config, *, entries: Mapping[str, Entry]) -> str:
     """The gaps of every entry at every size, and the references."""
-    sizes, by_entry = list(config.sizes), gaps(table, config, entries)
-    columns = "".join(f"{size:>13}" for size in sizes)
-    lines = ["validation loss above the reference tuned at each size, in %; 95 % intervals over the judging seeds"]
-    lines.append(f"{'entry':<20} {'constant':>9}{columns} {'mean':>20} {'worst':>20}")
-    for name, by_size in by_entry.items():
-        constant = tuned_constant(table, config, entries[name])
-        edge = "*" if constant in (config.constants[0], config.constants[-1]) else " "
-        shown = f"{constant or np.nan:.4g}{edge}".replace("nan", "–")
-        cells = "".join(f"{100 * by_size[size].mean():>13.1f}".replace("nan", "  –") for size in sizes)
-        both = " ".join(f"{of_all.percent():>20}" for of_all in over_sizes(by_size).values())
-        lines.append(f"{name:<20} {shown:>9}{cells} {both}")
+    reading = read(table, config, chosen_entries(config, entries))
+    columns = "".join(f"{size:>13}" for size in config.sizes)
+    lines = ["validation loss above the reference tuned at each size, in %; 95 % intervals that allow for the tuning"]
+    lines.append(f"{'entry':<22} {'constant':>9}{columns} {'mean':>22} {'worst':>22}")
+    for name in config.entries:
+        each = reading.entries.get(name)
+        if each is None:
+            lines.append(f"{name:<22} no constant finished with all selecting seeds")
+            continue
+        shown = f"{each.constant:.4g}{'*' if each.at_edge else ' '}"
+        cells = "".join(f"{100 * each.gaps[size].mean():>13.1f}".replace("nan", "  –") for size in config.sizes)
+        both = " ".join(f"{over.percent():>22}" for over in (reading.mean(name), reading.worst(name)))
+        lines.append(f"{name:<22} {shown:>9}{cells} {both}")
     lines += ["constant: hidden rate times d, tuned at the base (*: at the edge of its grid)", ""]
-    lines.append("references: hidden rate times d, and embedding rate over LVP's (*: at the edge of a grid)")
-    for size_name, size in config.sizes.items():
-        best = tuned_reference(table, config, size)
-        text = "–" if best is None else f"{best.constant:g}, {best.ratio:g}{'*' if best.at_edge else ''}"
-        lines.append(f"{size_name:<13} {text}")
+    lines.append("references: hidden rate times d, embedding rate over LVP's, cell (*: at the edge of a grid)")
+    for size_name, best in reading.references.items():
+        entry, constant, ratio = best.reference
+        lines.append(f"{size_name:<13} {constant:g}, {ratio:g}, {entry}{' *' if best.at_edge else ''}")
     return "\n".join(lines)

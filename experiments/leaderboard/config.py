@@ -1,7 +1,7 @@
 """The configuration of `leaderboard` at every tier, its entries, and its cells."""
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from itertools import product
 from typing import NamedTuple
@@ -12,40 +12,37 @@ from experiments.common.experiment import CellLanes
 from lvp import roles
 from lvp.models.configs import forward_multipliers
 from lvp.parametrization import Shape
-from lvp.parametrization.rules import PAPER_RULES, Rule
+from lvp.parametrization.rules import Rule
 from lvp.parametrization.scaling import Scaling, scale
 from lvp.training import Cell, Lane, OptimizerConfig
 
 
 class Entry(NamedTuple):
-    """A rule of width and vocabulary with rules of the other axes."""
+    """A rule of width and vocabulary with rules of the other axes. The weights do not decay."""
 
     rule: Rule  # as in `lvp.parametrization.table`
-    axes: Mapping[str, str]  # as in `lvp.parametrization.scaling.scale`; the weights do not decay
-
-    @property
-    def muon(self) -> bool:
-        """True if Muon trains the hidden matrices."""
-        return isinstance(self.rule, str) and PAPER_RULES[self.rule].muon
+    axes: Mapping[str, str]  # as in `lvp.parametrization.scaling.scale`
+    token_rows: str = "plain"  # of `lvp.parametrization.TOKEN_ROWS`
+    optimizer: str = "adam"  # "muon": Muon trains the hidden matrices
 
 
-_WIDTH_ONLY = {"depth": "none", "batch": "none"}
+DEFAULT_AXES = {"depth": "completep", "batch": "sqrt"}  # the defaults of `optim.transfer`
+# The first five differ in the rule of width and vocabulary only.
 ENTRIES: Mapping[str, Entry] = {
-    "SP": Entry("sp", _WIDTH_ONLY),
-    "SP (embedding × d)": Entry("sp_embedding_width", _WIDTH_ONLY),
-    "μP": Entry("mup", _WIDTH_ONLY),
+    "LVP": Entry("lvp", DEFAULT_AXES),
+    "SP": Entry("sp", DEFAULT_AXES),
+    "SP (embedding × d)": Entry("sp_embedding_width", DEFAULT_AXES),
+    "μP": Entry("mup", DEFAULT_AXES),
+    "interpolated": Entry("interpolated", DEFAULT_AXES),
+    "LVP (width only)": Entry("lvp", {"depth": "none", "batch": "none"}),
+    "LVP (marin's horizon)": Entry("lvp", {**DEFAULT_AXES, "horizon": "marin"}),
     "u-μP": Entry("umup", {"depth": "depth_mup", "batch": "none"}),
     "CompleteP": Entry("completep", {"depth": "completep", "batch": "none", "epsilon": "completep"}),
-    "Complete(d)P": Entry(
-        "mup", {"depth": "completep", "batch": "sqrt", "horizon": "completed", "epsilon": "completed"}
-    ),
-    "interpolated": Entry("interpolated", _WIDTH_ONLY),
-    "LVP": Entry("lvp", _WIDTH_ONLY),
-    "LVP on all axes": Entry("lvp", {"depth": "completep", "batch": "sqrt", "horizon": "marin"}),
-    "nanochat": Entry("nanochat", {"depth": "none", "batch": "sqrt_rate"}),
+    "Complete(d)P": Entry("mup", {**DEFAULT_AXES, "horizon": "completed", "epsilon": "completed"}),
+    "nanochat": Entry("nanochat", {"depth": "none", "batch": "sqrt_rate"}, "normalized", "muon"),
 }
-RECOMMENDED = "LVP on all axes"
-REFERENCE = ENTRIES["LVP"]  # its cells also train the references, since none of its multipliers differs from 1
+RECOMMENDED = "LVP"
+REFERENCES = ("LVP", "LVP (width only)")  # entries in whose cells references train
 BASE = "base"
 
 
@@ -61,7 +58,7 @@ class Config(DecoderRuns):
     entries: tuple[str, ...] = tuple(ENTRIES)  # names of entries
     constants: tuple[float, ...] = geometric(0.0125, 1.6, 8)  # hidden rate times d at the base, tuned by every entry
     reference_constants: tuple[float, ...] = geometric(0.05, 0.8, 5)  # hidden rate times d of the references
-    reference_ratios: tuple[float, ...] = (0.25, 1.0, 4.0)  # embedding rate of the references, over LVP's
+    reference_ratios: tuple[float, ...] = (0.25, 1.0, 4.0, 16.0)  # embedding rate of the references, over LVP's
     selecting: int = 2  # the first seeds, which tune; the others judge
     seeds: tuple[int, ...] = (0, 1, 2, 3, 4)
     tolerance: float = 0.02  # largest gap of a recommended entry
@@ -110,12 +107,12 @@ TIERS = {
         vocab=256,
         steps=20,
         factor=2,
-        entries=("μP", RECOMMENDED),
+        entries=(RECOMMENDED, "μP"),
         constants=(0.1, 0.4),
         reference_constants=(0.1, 0.4),
         reference_ratios=(1.0,),
     ),
-    # Most sizes read the text less than once, so that the validation loss measures what was learned.
+    # Every size reads the text less than once, so that the validation loss measures what was learned.
     "laptop": Config(
         corpus="python-docs",
         slice_bytes=4_000_000,
@@ -133,9 +130,7 @@ TIERS = {
 
 def scaling_of(config: Config, entry: Entry, size: Shape) -> Scaling:
     """The settings of an entry at a size, from those tuned at the base."""
-    return scale(
-        config.sizes[BASE], size, entry.rule, axes=entry.axes, token_rows="normalized" if entry.muon else "plain"
-    )
+    return scale(config.sizes[BASE], size, entry.rule, axes=entry.axes, token_rows=entry.token_rows)
 
 
 def cell_of(config: Config, entry: Entry, size: Shape) -> Cell:
@@ -152,12 +147,12 @@ def cell_of(config: Config, entry: Entry, size: Shape) -> Cell:
     b1, b2 = scaling.betas(config.b1, config.b2)
     eps = {role: config.eps * scaling[role].epsilon for role in roles.ROLES}
     options = {"b1": b1, "b2": b2, "eps": eps if len(set(eps.values())) > 1 else eps["hidden"]}
-    if entry.muon:
+    if entry.optimizer == "muon":
         options = {"adam_b1": b1, "adam_b2": b2, "eps": options["eps"]}
     return replace(
         config.cell(model, round(size.steps)),
         batch=size.batch // config.context,
-        optimizer=OptimizerConfig("muon" if entry.muon else "adam", options),
+        optimizer=OptimizerConfig(entry.optimizer, options),
     )
 
 
@@ -166,11 +161,24 @@ def lane(config: Config, entry: Entry, size: Shape, constant: float, seed: int) 
     return Lane.under(scaling_of(config, entry, size).table, constant / config.width, seed)
 
 
-def reference_lane(size: Shape, constant: float, ratio: float, seed: int) -> Lane:
-    """The lane of a reference: LVP's init, with its own hidden rate and embedding rate at this size."""
-    rate = constant / size.width
-    rates = {"embedding": rate * ratio * math.sqrt(size.width)}
-    return Lane.under(scale(size, size, "lvp", axes=REFERENCE.axes).table, rate, seed, rates=rates)
+class Reference(NamedTuple):
+    """A setting that is tuned at the size itself: LVP's init, with its own hidden rate and embedding rate."""
+
+    entry: str  # of `REFERENCES`: depth, β and ε are those of this entry
+    constant: float  # hidden rate times d
+    ratio: float  # embedding rate over LVP's
+
+    def lane(self, size: Shape, seed: int) -> Lane:
+        """The lane of the reference at a size."""
+        rate = self.constant / size.width
+        rates = {"embedding": rate * self.ratio * math.sqrt(size.width)}
+        return Lane.under(scale(size, size, "lvp").table, rate, seed, rates=rates)
+
+
+def references(config: Config) -> list[Reference]:
+    """The references of a size: every hidden rate with every embedding rate, in the cells of both entries."""
+    grid = product(REFERENCES, config.reference_constants, config.reference_ratios)
+    return [Reference(*setting) for setting in grid]
 
 
 def chosen_entries(config: Config, entries: Mapping[str, Entry]) -> dict[str, Entry]:
@@ -180,31 +188,44 @@ def chosen_entries(config: Config, entries: Mapping[str, Entry]) -> dict[str, En
 
 
 def labels(config: Config, entries: Mapping[str, Entry]) -> dict[tuple[str, str], str]:
-    """(name of a size, name of an entry) → label of the cell. Entries with the same program share a cell."""
-    by_cell: dict[str, list[tuple[Cell, str]]] = {}
+    """(size, entry) → label of the cell, by names. Entries with the same program share a cell."""
+    trained = {name: ENTRIES[name] for name in REFERENCES} | dict(entries)
+    by_size: dict[str, list[tuple[Cell, str]]] = {name: [] for name in config.sizes}
     label_of = {}
-    for size, (name, entry) in product(config.sizes, [("reference", REFERENCE), *entries.items()]):
-        cell, known = cell_of(config, entry, config.sizes[size]), by_cell.setdefault(size, [])
-        if all(cell != other for other, _ in known):
-            known.append((cell, f"{size}, {name}"))
-        label_of[size, name] = next(label for other, label in known if other == cell)
+    for size_name, (name, entry) in product(config.sizes, trained.items()):
+        cell, known = cell_of(config, entry, config.sizes[size_name]), by_size[size_name]
+        same = [label for other, label in known if other == cell]
+        if not same:
+            known.append((cell, f"{size_name}, {name}"))
+        label_of[size_name, name] = same[0] if same else f"{size_name}, {name}"
     return label_of
 
 
+def planned_lanes(
+    config: Config, entries: Mapping[str, Entry], lanes: Iterable[tuple[str, str, Lane]]
+) -> dict[str, list[Lane]]:
+    """Label → lanes of every cell, for (size, entry, lane). Lanes that occur twice in a cell are planned once."""
+    label_of = labels(config, entries)
+    by_label: dict[str, dict[str, Lane]] = {label: {} for label in label_of.values()}
+    for size_name, name, each in lanes:
+        by_label[label_of[size_name, name]][repr(each)] = each
+    return {label: list(own.values()) for label, own in by_label.items()}
+
+
+def tuning_lanes(config: Config, entries: Mapping[str, Entry]) -> Iterator[tuple[str, str, Lane]]:
+    """(size, entry, lane), by names, of the lanes that tune: entries at the base, references at all sizes."""
+    base = config.sizes[BASE]
+    for (name, entry), constant, seed in product(entries.items(), config.constants, config.selecting_seeds):
+        yield BASE, name, lane(config, entry, base, constant, seed)
+    for (name, size), reference, seed in product(config.sizes.items(), references(config), config.selecting_seeds):
+        yield name, reference.entry, reference.lane(size, seed)
+
+
 def cells(config: Config, entries: Mapping[str, Entry] = ENTRIES) -> list[CellLanes]:
-    """The cells of all sizes. They hold the lanes that tune: entries at the base, references at every size."""
+    """The cells of all sizes with the lanes that tune. Cells without a lane get theirs from `follow_up`."""
     chosen = chosen_entries(config, entries)
-    planned: dict[str, CellLanes] = {}
+    cell_by_label: dict[str, Cell] = {}
     for (size_name, name), label in labels(config, chosen).items():
-        size, entry = config.sizes[size_name], chosen.get(name, REFERENCE)
-        if name == "reference":
-            grid = product(config.reference_constants, config.reference_ratios, config.selecting_seeds)
-            lanes = [reference_lane(size, *setting) for setting in grid]
-        elif size_name == BASE:
-            tuned = product(config.constants, config.selecting_seeds)
-            lanes = [lane(config, entry, size, *setting) for setting in tuned]
-        else:
-            lanes = []
-        before = planned.setdefault(label, CellLanes(label, cell_of(config, entry, size), []))
-        planned[label] = before._replace(lanes=[*before.lanes, *(x for x in lanes if x not in before.lanes)])
-    return list(planned.values())
+        cell_by_label.setdefault(label, cell_of(config, chosen.get(name) or ENTRIES[name], config.sizes[size_name]))
+    lanes = planned_lanes(config, chosen, tuning_lanes(config, chosen))
+    return [CellLanes(label, cell, lanes[label]) for label, cell in cell_by_label.items()]

@@ -7,7 +7,7 @@ import numpy as np
 from experiments.common.tables import finished_by_seed, lane_columns, with_optimizer
 from experiments.muon.config import Arm, Config, arms, cell_label, cell_of, lane, tuned_values
 from lvp.analysis.measurement import Measurement
-from lvp.analysis.tuned import Tuned
+from lvp.analysis.tuned import Tuned, select
 from lvp.training import Lane
 
 LOSS = "valid_bits_per_byte"
@@ -16,7 +16,8 @@ LOSS = "valid_bits_per_byte"
 class TunedArm(NamedTuple):
     """The losses of an arm and the value that the selecting seeds choose."""
 
-    losses: np.ndarray  # validation losses [tuned values, selecting seeds] in bits per byte; infinite unless finished
+    arm: Arm
+    losses: np.ndarray  # validation losses [tuned values, selecting seeds] in bits per byte; NaN unless finished
     value: float | None  # with the least mean loss; None if no value finished with all selecting seeds
     at_edge: bool  # the value is the first or last of its grid, so that a better value may lie beyond
     judged: Tuned  # the losses of the judging seeds at the value; NaN without a value
@@ -26,14 +27,12 @@ def tuned(table, config: Config, arm: Arm) -> TunedArm:
     """The losses of an arm at every value of the number that it tunes, and at the best value."""
     rows, values = with_optimizer(table, cell_of(config, arm)), tuned_values(config, arm)
     losses = np.array([_losses(rows, config, arm, value, config.selecting_seeds) for value in values])
-    losses = np.where(np.isfinite(losses), losses, np.inf)
-    means = losses.mean(axis=1)
-    if not np.isfinite(means).any():
-        return TunedArm(losses, None, False, Tuned(np.full(len(config.judging_seeds), np.nan)))
-    best = int(np.argmin(means))
-    of_judges = _losses(rows, config, arm, values[best], config.judging_seeds)
-    judged = Tuned(of_judges, float(np.min(np.delete(means, best))))
-    return TunedArm(losses, values[best], best in (0, len(values) - 1), judged)
+    selected = select(losses)
+    if selected is None:
+        return TunedArm(arm, losses, None, False, Tuned(np.full(len(config.judging_seeds), np.nan)))
+    value = values[selected.best]
+    of_judges = _losses(rows, config, arm, value, config.judging_seeds)
+    return TunedArm(arm, losses, value, selected.at_edge, Tuned(of_judges, selected.elsewhere))
 
 
 def _losses(rows, config: Config, arm: Arm, value: float, seeds) -> np.ndarray:

@@ -1,7 +1,6 @@
 """The claims of `warmup`."""
 
 from collections.abc import Callable
-from dataclasses import replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -17,7 +16,7 @@ from experiments.warmup.analysis import (
     tuned,
 )
 from experiments.warmup.config import Config, momentum_of
-from lvp.analysis.claims import ABOVE_ZERO, Claim, Question, refusal
+from lvp.analysis.claims import ABOVE_ZERO, Claim, Question, refusal, unless_at_edge
 from lvp.analysis.measurement import Measurement
 from lvp.analysis.tuned import difference
 
@@ -186,12 +185,11 @@ def _answer(asked: ArmQuestion, table, config: Config, context) -> Claim:
     )
     reason = refusal(config.more_seeds, config.seeds) or _long_momentum(asked, config) or measured.reason
     claim = question.answer(measured.measurement, context, reason=reason)
-    bounds = _upper_bounds_needed(claim.verdict, asked.claimed, measured)
-    edges = [f"{name} at {warmup:.0%}" for name, warmup in bounds if at_edge(table, config, name, warmup)]
-    if not edges:
-        return claim
-    note = f"{claim.note}; would be {claim.verdict} if no best rate were at the edge of its grid: {', '.join(edges)}"
-    return replace(claim, verdict="unresolved", note=note)
+    plus, minus = (
+        [f"{name} at {warmup:.0%}" for name, warmup in settings if at_edge(table, config, name, warmup)]
+        for settings in (measured.plus, measured.minus)
+    )
+    return unless_at_edge(claim, asked.claimed, plus, minus)
 
 
 def _long_momentum(asked: ArmQuestion, config: Config) -> str:
@@ -202,16 +200,3 @@ def _long_momentum(asked: ArmQuestion, config: Config) -> str:
             part = f"{steps / config.steps:.0%}"
             return f"β = {momentum_of(config, name):g} averages over {steps:.0f} steps, {part} of training; paper: 1%"
     return ""
-
-
-def _upper_bounds_needed(
-    verdict: str, claimed: tuple[float, float], measured: Contrast
-) -> tuple[tuple[str, float], ...]:
-    """The (arm, warm-up) whose losses must be tuned for a verdict.
-
-    A lower loss could reduce a value that the verdict calls large, or raise a value that it calls small.
-    """
-    if verdict not in ("supported", "contradicted"):
-        return ()
-    large = (verdict == "supported") == np.isinf(claimed[1])
-    return measured.plus if large else measured.minus

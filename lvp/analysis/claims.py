@@ -3,7 +3,7 @@
 import math
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass, fields, replace
 
 import numpy as np
 
@@ -135,6 +135,28 @@ def refusal(judging: Sequence[int], selecting: Sequence[int] = ()) -> str:
     if (count := len(set(judging))) < LEAST_JUDGING_SEEDS:
         return f"{count} judging seed{'s' * (count != 1)}: a claim needs at least {LEAST_JUDGING_SEEDS}"
     return ""
+
+
+def unless_at_edge(
+    claim: Claim, claimed: float | tuple[float, float], plus: Sequence[str], minus: Sequence[str]
+) -> Claim:
+    """Returns the claim, or an unresolved claim if a lower loss beyond a grid could change its verdict.
+
+    The loss of a setting at the edge of its grid is an upper bound of the tuned loss.
+
+    Args:
+      claimed: the claimed region of a difference of losses.
+      plus, minus: names of settings at the edge of their grid whose losses are added and subtracted.
+    """
+    if claim.verdict not in ("supported", "contradicted"):
+        return claim
+    above = isinstance(claimed, tuple) and math.isinf(claimed[1])
+    says_large = (claim.verdict == "supported") == above
+    edges = list(dict.fromkeys(plus if says_large else minus))
+    if not edges:
+        return claim
+    note = f"{claim.note}; would be {claim.verdict} if no best rate were at the edge of its grid: {', '.join(edges)}"
+    return replace(claim, verdict="unresolved", note=note)
 
 
 @dataclass(frozen=True, kw_only=True)

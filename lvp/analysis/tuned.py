@@ -24,6 +24,28 @@ class Tuned(NamedTuple):
         return max(0.0, float(np.mean(self.losses)) - self.elsewhere)
 
 
+class Selected(NamedTuple):
+    """The value of a grid that the selecting seeds choose."""
+
+    best: int  # index of the value
+    at_edge: bool  # the first or last of several values, so that a better value may lie beyond
+    elsewhere: float  # least mean loss at the other values; infinite without another value
+
+
+def select(losses: np.ndarray) -> Selected | None:
+    """The value with the least mean loss; None if no value finished with all selecting seeds.
+
+    Args:
+      losses: [values, selecting seeds]. A loss that is nan or infinite is that of a missing or diverged lane.
+    """
+    means = np.where(np.isfinite(losses).all(axis=1), losses.mean(axis=1), np.inf)
+    if not np.isfinite(means).any():
+        return None
+    best = int(np.argmin(means))
+    at_edge = len(means) > 1 and best in (0, len(means) - 1)
+    return Selected(best, at_edge, float(np.min(np.delete(means, best), initial=np.inf)))
+
+
 def difference(plus: Sequence[Sequence[Tuned]], minus: Sequence[Sequence[Tuned]]) -> Measurement:
     """The sum of the least losses of the groups in `plus`, less that of the groups in `minus`.
 

@@ -10,7 +10,6 @@ from collections.abc import Callable, Mapping
 from dataclasses import InitVar, dataclass, field, replace
 from typing import Any
 
-import jax
 import numpy as np
 import optax
 
@@ -20,41 +19,13 @@ from lvp.models.configs import DecoderConfig
 from lvp.parametrization import Table
 from lvp.training.batches import SOURCES, RandomWindows, StreamedRows
 
-
-def _muon(
-    learning_rate: optax.ScalarOrSchedule,
-    *,
-    beta: float = 0.95,
-    consistent_rms: float | None = None,
-    adam_b1: float = 0.9,
-    adam_b2: float = 0.999,
-    eps: float = 1e-8,
-    muon_weight_dimension_numbers: Callable | None = None,
-) -> optax.GradientTransformation:
-    """`optax.contrib.muon` for hidden matrices, `optax.adam` for the other parameters.
-
-    The arguments are those of `optax.contrib.muon`. Its own Adam has Nesterov momentum, so it is not used here.
-    `optim.parametrized` gives the dimension numbers.
-    """
-    hidden = optax.contrib.muon(
-        learning_rate,
-        beta=beta,
-        eps=eps,
-        consistent_rms=consistent_rms,
-        muon_weight_dimension_numbers=muon_weight_dimension_numbers,
-    )
-    others = optax.adam(learning_rate, b1=adam_b1, b2=adam_b2, eps=eps)
-    is_hidden = lambda tree: jax.tree.map(lambda leaf: leaf.role == "hidden", roles.classify(tree))  # noqa: E731
-    return optax.partition({True: hidden, False: others}, is_hidden)
-
-
 OPTIMIZERS: Mapping[str, Callable] = {
     "adam": optax.adam,
     "adamw": optim.adamw,
     "coupled_adam": optim.coupled_adam,
     "lion_a": optim.lion_a,
     "lion_ar": optim.lion_ar,
-    "muon": _muon,
+    "muon": optax.contrib.muon,  # of the hidden matrices; `optax.adam` trains the others
     "rotational_adamw": optim.rotational_adamw,
     "sgd": optax.sgd,
     "sign_sgd": optim.sign_sgd,
@@ -76,7 +47,7 @@ class OptimizerConfig:
     """
 
     kind: str = "adam"  # a key of `OPTIMIZERS`, or the name of `factory`
-    options: Mapping[str, Any] = field(default_factory=dict)  # keyword arguments of the optimizer; or role → argument
+    options: Mapping[str, Any] = field(default_factory=dict)  # keyword arguments of the optimizer; "eps" also by role
     traced: tuple[str, ...] = ()  # arguments that every lane gives
     factory: InitVar[Callable | None] = None  # own optax factory; not a field, since records hold JSON only
 
@@ -90,9 +61,9 @@ class OptimizerConfig:
             object.__setattr__(self, "options", {"b1": 0.9, "b2": 0.999, "eps": 1e-8})
         if isinstance(self.options.get("weight_decay"), Mapping):
             raise InputError("weight_decay must be one number: the table of a parametrization says which roles decay")
-        for name, value in self.options.items():
-            if isinstance(value, Mapping) and set(value) != set(roles.ROLES):
-                raise InputError(f"option {name} by role must name the roles {', '.join(roles.ROLES)}; got {value!r}")
+        eps = self.options.get("eps")
+        if isinstance(eps, Mapping) and (self.kind == "muon" or set(eps) != set(roles.ROLES)):
+            raise InputError(f"eps by role must name the roles {', '.join(roles.ROLES)}, and muon has no eps by role")
         for name in self.traced:
             # batch_size is compiled, since it decides which measures exist.
             if name not in self._parameters or name == "batch_size":
@@ -118,13 +89,18 @@ class OptimizerConfig:
     ) -> optax.GradientTransformationExtraArgs:
         """`optim.parametrized` with this factory, its options and the traced options."""
         options = {**self.options, **traced}
-        by_role = {name: value for name, value in options.items() if isinstance(value, Mapping)}
-        factories = {
-            role: functools.partial(self.make, **{name: value[role] for name, value in by_role.items()})
-            for role in (table if by_role else ())
-        }
-        common = {name: value for name, value in options.items() if name not in by_role}
-        return optim.parametrized(factories or self.make, table, learning_rate=learning_rate, **common, **arguments)
+        factory: Any = self.make
+        if isinstance(eps := options.get("eps"), Mapping):
+            factory = {role: functools.partial(self.make, eps=eps[role]) for role in table}
+            del options["eps"]
+        if self.kind == "muon":
+            # `optax.contrib.muon` has its own Adam, but with Nesterov momentum.
+            renamed = {"adam_b1": "b1", "adam_b2": "b2", "eps": "eps"}
+            of_adam = {renamed[name]: value for name, value in options.items() if name in renamed}
+            factory = dict.fromkeys(table, functools.partial(optax.adam, **of_adam))
+            factory["hidden"] = functools.partial(optax.contrib.muon, **options)
+            options = {}
+        return optim.parametrized(factory, table, learning_rate=learning_rate, **options, **arguments)
 
     @property
     def _parameters(self) -> Mapping[str, inspect.Parameter]:

@@ -1,71 +1,79 @@
 """Kills a command before its k-th fsync, rename or unlink in a directory.
 
-A process loads HOOK as its `sitecustomize`, which counts these calls and ends the process with SIGKILL before the k-th.
-Processes that it starts are not counted. `in_this_process` does the same in the test's process: it raises an exception
-at the k-th call and at all later calls, so that clean-up code cannot run either.
+`command` runs `python -m sweeps` in a process of its own, which counts these calls and ends with SIGKILL before the
+k-th. Processes that it starts are not counted. `in_this_process` does the same in the process of the test: it raises an
+exception at the k-th call and at all later calls, so that clean-up code cannot run either.
 """
 
 import contextlib
+import multiprocessing
 import os
-import subprocess
+import signal
 import sys
 from pathlib import Path
+from typing import NamedTuple
 
-from tests.sweeps.running import ROOT
-
-HOOK = """
-import os, signal
-
-under, log, at = (os.environ.pop(f"KILL_POINTS_{name}", "") for name in ("UNDER", "LOG", "AT"))
-count = 0
+# Imported once by the server that forks the processes: the imports take longer than a small sweep.
+PRELOADED = ["sweeps.__main__", "sweeps.worker.pack", "sweeps.reporting.results", "experiments.width_vocab"]
+PRELOADED += ["lvp.training.language", "orbax.checkpoint", "matplotlib.figure", "sentencepiece"]
 
 
-def counted(call, name):
-    def counting(path, *args, **kwargs):
-        global count
-        place = os.readlink(f"/proc/self/fd/{path}") if isinstance(path, int) else os.path.abspath(os.fsdecode(path))
-        if place.startswith(under):
-            count += 1
-            with open(log, "a") as file:
-                file.write(f"{name} {place}\\\\n")
-            if count == int(at):
-                os.kill(os.getpid(), signal.SIGKILL)
-        return call(path, *args, **kwargs)
+class Ended(NamedTuple):
+    """A process that has ended."""
 
-    return counting
+    returncode: int  # negative: the signal that killed it
+    points: list[str]  # the points that it reached
+    stderr: str
 
 
-if under:
-    for name in ("fsync", "replace", "rename", "unlink", "remove"):
-        setattr(os, name, counted(getattr(os, name), name))
-""".replace("\\\\n", "\\n")
-# `python -m sweeps` with the worker in the driver's process.
-IN_ONE_PROCESS = (
-    "import sys; from sweeps.driver import api; api._holds_accelerator = lambda: 'gpu'; "
-    "from sweeps.__main__ import main; sys.exit(main(sys.argv[1:]))"
-)
-
-
-def command(words: list, under: Path, folder: Path, at: int = 0, cache: Path | None = None):
-    """Runs a Python command that is killed at its `at`-th point (0: never). Returns the completed process and the
-    points that it reached.
+def command(words: list, under: Path, folder: Path, at: int = 0, cache: Path | None = None) -> Ended:
+    """Runs `python -m sweeps` with its worker in the same process, and kills it at its `at`-th point (0: never).
 
     Args:
-      words: the interpreter's arguments, for example ["-m", "sweeps", "resume", out].
+      words: the arguments, for example ["resume", out].
       under: a directory; only calls on files in it count.
-      folder: the directory for the hook and the log.
+      folder: the directory for the log and the output.
     """
     folder.mkdir(parents=True, exist_ok=True)
-    (folder / "sitecustomize.py").write_text(HOOK)
-    log = folder / "points.log"
+    log, errors = folder / "points.log", folder / "stderr"
     log.write_text("")
-    variables = {"KILL_POINTS_UNDER": str(under), "KILL_POINTS_LOG": str(log), "KILL_POINTS_AT": str(at)}
-    paths = os.pathsep.join([str(folder), str(ROOT)])
-    environment = os.environ | variables | {"PYTHONPATH": paths, "JAX_PLATFORMS": "cpu"}
-    environment |= {"LVP_CACHE": str(cache)} if cache else {}
-    given = [sys.executable, *map(str, words)]
-    process = subprocess.run(given, cwd=ROOT, env=environment, capture_output=True, text=True, check=False)
-    return process, log.read_text().splitlines()
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload(PRELOADED)
+    process = context.Process(target=_run, args=([str(word) for word in words], str(under), log, errors, at, cache))
+    process.start()
+    process.join()
+    assert process.exitcode is not None
+    return Ended(process.exitcode, log.read_text().splitlines(), errors.read_text())
+
+
+def _run(words: list[str], under: str, log: Path, errors: Path, at: int, cache: Path | None) -> None:
+    from sweeps.__main__ import main
+    from sweeps.driver import api
+
+    os.environ |= {"JAX_PLATFORMS": "cpu"} | ({"LVP_CACHE": str(cache)} if cache else {})
+    with open(errors, "w") as output:
+        os.dup2(output.fileno(), 1)
+        os.dup2(output.fileno(), 2)
+    count = 0
+
+    def counted(call, name):
+        def counting(path, *args, **kwargs):
+            nonlocal count
+            place = os.readlink(f"/proc/self/fd/{path}") if isinstance(path, int) else os.path.abspath(path)
+            if place.startswith(under):
+                count += 1
+                with open(log, "a") as file:
+                    file.write(f"{name} {place}\n")
+                if count == at:
+                    os.kill(os.getpid(), signal.SIGKILL)
+            return call(path, *args, **kwargs)
+
+        return counting
+
+    for name in ("fsync", "replace", "rename", "unlink", "remove"):
+        setattr(os, name, counted(getattr(os, name), name))
+    api._holds_accelerator = lambda: "gpu"  # the worker runs in the driver's process
+    sys.exit(main(words))
 
 
 class Killed(BaseException):

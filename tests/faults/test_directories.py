@@ -53,8 +53,7 @@ def test_a_killed_run_is_continued(small, undisturbed, tmp_path, monkeypatch, wh
 @pytest.mark.parametrize("name", ["run", "resume"])
 def test_a_driver_killed_at_any_point_is_continued(small, whole, text, cache, tmp_path, name):
     """SIGKILL before each fsync, rename and unlink of a driver and its worker."""
-    words = ["-c", kill_points.IN_ONE_PROCESS, name]
-    start = [*words, "width_vocab", "--tier", "smoke", "--corpus", f"text:{text}", "--pack", "1", "--threads", "1"]
+    start = [name, "width_vocab", "--tier", "smoke", "--corpus", f"text:{text}", "--pack", "1", "--threads", "1"]
     settings = [f"--set={key}={value}" for key, value in SMALL.items()]
 
     def killed(number, at):
@@ -65,16 +64,16 @@ def test_a_driver_killed_at_any_point_is_continued(small, whole, text, cache, tm
             shutil.copytree(whole, out)
             max(out.glob("records/*")).unlink()
             (out / "manifest.json").unlink()
-            given = [*words, out, "--executor", "local"]
-        return out, *kill_points.command(given, out, tmp_path / "hook", at, cache)
+            given = [name, out, "--executor", "local"]
+        return out, kill_points.command(given, out, tmp_path / "log", at, cache)
 
     lost_lanes = repeated = wrong = 0
     for at in itertools.count(1):
-        out, process, reached = killed(at, at)
+        out, process = killed(at, at)
         if process.returncode == 0:  # the number of points varies with the speed
-            assert len(reached) < at and outcomes(out) == outcomes(whole)
+            assert len(process.points) < at and outcomes(out) == outcomes(whole)
             break
-        assert process.returncode == -signal.SIGKILL and len(reached) == at, process.stderr
+        assert process.returncode == -signal.SIGKILL and len(process.points) == at, process.stderr
         before = times(out)
         small(out)
         lanes = outcomes(out)

@@ -3,6 +3,7 @@ rule takes part."""
 
 import functools
 from dataclasses import asdict, replace
+from itertools import product
 
 import numpy as np
 import optax
@@ -12,19 +13,17 @@ import experiments
 from experiments import leaderboard
 from experiments.common import user_experiments
 from experiments.leaderboard import analysis
-from experiments.leaderboard.config import BASE, ENTRIES, RECOMMENDED, REFERENCE, Entry
+from experiments.leaderboard.config import BASE, ENTRIES, RECOMMENDED, Entry, Reference
 from lvp import optim
+from lvp.parametrization import table as rule_table
 from lvp.roles import ROLES
-from lvp.training import records
+from lvp.training import Lane, records
 from sweeps.__main__ import main
 
 # Four entries and half of the constants: enough for the claims, and fast to plant. The planted references are best at
 # LVP's ratio times 4, because some lanes of LVP are references with LVP's ratio.
 CONFIG = replace(
-    leaderboard.TIERS["laptop"],
-    entries=("SP", "CompleteP", "μP", RECOMMENDED),
-    constants=(0.05, 0.1, 0.2, 0.4),
-    reference_ratios=(0.25, 1.0, 4.0, 16.0),
+    leaderboard.TIERS["laptop"], entries=(RECOMMENDED, "SP", "CompleteP", "μP"), constants=(0.05, 0.1, 0.2, 0.4)
 )
 SIZES = CONFIG.sizes
 PLANTED = {name: ENTRIES[name] for name in CONFIG.entries}
@@ -32,33 +31,29 @@ CONTEXT = {"experiment": "leaderboard", "tier": "laptop", "corpus": "none", "com
 
 
 def table_of(config, lanes_by_label, gaps, entries=PLANTED):
-    """Returns the table of planted lanes: a parabola over the constant at the base, and a gap at held-out sizes.
+    """Returns the table of planted lanes: parabolas over the tuned numbers, and a gap at held-out sizes.
 
     Args:
-      gaps: entry → gap to the reference at every held-out size.
+      gaps: entry → gap to the reference at every held-out size; infinite for an entry that diverges there.
     """
-    losses = {}
-    for (size_name, name), label in leaderboard.config.labels(config, entries).items():
-        size = config.sizes[size_name]
-        for seed in config.seeds:
-            shift, noise = 1 + 0.01 * seed, np.random.default_rng([seed, len(losses)])
-            if name == "reference":
-                for constant in config.reference_constants:
-                    for ratio in config.reference_ratios:
-                        lane = leaderboard.config.reference_lane(size, constant, ratio, seed)
-                        planted = 2 + 0.1 * np.log(constant / 0.2) ** 2 + 0.1 * np.log(ratio / 4) ** 2
-                        losses.setdefault((label, repr(lane)), planted * shift)
-                continue
-            for constant in config.constants if size_name == BASE else (0.2,):
-                lane = leaderboard.config.lane(config, entries[name], size, constant, seed)
-                gap = 0.0 if size_name == BASE else gaps[name] + 0.001 * noise.normal()
-                planted = 2 * (1 + gap) + 0.1 * np.log(constant / 0.2) ** 2
-                losses[label, repr(lane)] = planted * shift
+    label_of, losses = leaderboard.config.labels(config, entries), {}
+    for (size_name, size), seed in product(config.sizes.items(), config.seeds):
+        for reference in leaderboard.config.references(config):
+            planted = 2 + 0.1 * np.log(reference.constant / 0.2) ** 2 + 0.1 * np.log(reference.ratio / 4) ** 2
+            losses[label_of[size_name, reference.entry], repr(reference.lane(size, seed))] = planted
+    for (size_name, size), seed, name in product(config.sizes.items(), config.seeds, entries):
+        noise = np.random.default_rng([seed, len(losses)])
+        for constant in config.constants if size_name == BASE else (0.2,):
+            lane = leaderboard.config.lane(config, entries[name], size, constant, seed)
+            gap = 0.0 if size_name == BASE else gaps[name] + 0.001 * noise.normal()
+            losses[label_of[size_name, name], repr(lane)] = 2 * (1 + gap) + 0.1 * np.log(constant / 0.2) ** 2
     rows = []
     cells = {c.label: c.cell for c in leaderboard.config.cells(config, entries)}
     for label, lanes in lanes_by_label.items():
         for lane in lanes:
-            outcome = {"status": "finished", "valid_bits_per_byte": losses[label, repr(lane)]}
+            loss = losses[label, repr(lane)] * (1 + 0.001 * lane.seed)
+            diverged = {"status": "diverged", "valid_bits_per_byte": None}
+            outcome = {"status": "finished", "valid_bits_per_byte": loss} if np.isfinite(loss) else diverged
             config_of = {"cell": asdict(cells[label]), "lane": asdict(lane)}
             rows.append({"hash": str(len(rows)), "config": config_of, "outcome": outcome, "provenance": {}})
     return records.table(rows)
@@ -95,21 +90,25 @@ def test_every_lane_can_be_trained_in_its_cell(tier):
             c.cell.check(lane)
 
 
-@pytest.mark.parametrize("name", [name for name, entry in ENTRIES.items() if not entry.muon])
+@pytest.mark.parametrize("name", ENTRIES)
 @pytest.mark.parametrize("size", SIZES)
 def test_a_lane_has_the_settings_of_transfer(name, size):
     """The rates, stds, β, ε and multipliers of a lane and its cell are those of `optim.transfer` in a user's script."""
     entry, target = ENTRIES[name], SIZES[size]
+    constants = {"b1": CONFIG.b1, "b2": CONFIG.b2, "eps": CONFIG.eps}
+    factory = functools.partial(optax.adam)
+    if entry.optimizer == "muon":  # it has other names for β₁ and β₂
+        factory = dict.fromkeys(ROLES, functools.partial(optax.adam, **constants))
+        factory["hidden"], constants = optax.contrib.muon, {}
     tx = optim.transfer(
-        functools.partial(optax.adam),
+        factory,
         base=SIZES[BASE],
         target=target,
         rule=entry.rule,
         axes=entry.axes,
+        token_rows=entry.token_rows,
         learning_rate=0.4 / CONFIG.width,
-        b1=CONFIG.b1,
-        b2=CONFIG.b2,
-        eps=CONFIG.eps,
+        **constants,
     )
     lane = leaderboard.config.lane(CONFIG, entry, target, 0.4, 0)
     cell = leaderboard.config.cell_of(CONFIG, entry, target)
@@ -122,18 +121,19 @@ def test_a_lane_has_the_settings_of_transfer(name, size):
     assert cell.steps * cell.batch * cell.model.context == pytest.approx(target.tokens, rel=0.01)
     assert (cell.model.layers, cell.model.width, cell.model.vocab) == (target.depth, target.width, target.vocab)
     b1, b2 = tx.scaling.betas(CONFIG.b1, CONFIG.b2)
-    assert (options["b1"], options["b2"]) == (b1, b2)
+    prefix = "adam_" if entry.optimizer == "muon" else ""
+    assert (options[f"{prefix}b1"], options[f"{prefix}b2"]) == (b1, b2)
     assert eps == pytest.approx({role: CONFIG.eps * tx.scaling[role].epsilon for role in ROLES})
 
 
 def test_entries_with_the_same_rule_are_tuned_by_the_same_lanes():
     config = leaderboard.TIERS["laptop"]
-    cells = {c.label: c for c in leaderboard.EXPERIMENT.cells(config)}
+    lanes = {c.label: c.lanes for c in leaderboard.EXPERIMENT.cells(config)}
     rules = {entry.rule for entry in ENTRIES.values()}
     tuning = len(rules) * len(config.constants) + len(config.reference_constants) * len(config.reference_ratios)
     shared = len(set(config.reference_constants) & set(config.constants))  # LVP's ratio is a reference too
-    at_base = sum(len(c.lanes) for label, c in cells.items() if label.startswith(BASE))
-    assert at_base == 2 * (tuning - shared)
+    at_base = sum(len(of_cell) for label, of_cell in lanes.items() if label.startswith(BASE))
+    assert at_base == config.selecting * (tuning - shared)
 
 
 def test_claims_follow_the_planted_gaps():
@@ -147,6 +147,7 @@ def test_claims_reverse_with_the_gaps():
     assert verdicts(whole(CONFIG, gaps)) == ["contradicted"] * len(PLANTED)
 
 
+@pytest.mark.slow
 def test_equal_gaps_decide_nothing_about_rivals():
     """Negative control."""
     table = whole(CONFIG, dict.fromkeys(PLANTED, 0.01))
@@ -155,29 +156,58 @@ def test_equal_gaps_decide_nothing_about_rivals():
 
 
 def test_gaps_are_those_planted():
-    gaps = {name: 0.02 * i for i, name in enumerate(PLANTED)}
-    measured = analysis.gaps(whole(CONFIG, gaps), CONFIG, PLANTED)
-    for name, by_size in measured.items():
-        assert {size: float(gap.mean()) for size, gap in by_size.items()} == pytest.approx(
-            {size: 0.0 if size == BASE else gaps[name] for size in SIZES}, abs=2e-3
-        )
-        assert analysis.over_sizes(by_size)["worst"].value == pytest.approx(gaps[name], abs=2e-3)
+    gaps = {name: 0.02 * (1 + i) for i, name in enumerate(PLANTED)}
+    reading = analysis.read(whole(CONFIG, gaps), CONFIG, PLANTED)
+    for name, each in reading.entries.items():
+        planted = {size: 0.0 if size == BASE else gaps[name] for size in SIZES}
+        assert {size: gap.mean() for size, gap in each.gaps.items()} == pytest.approx(planted, abs=2e-3)
+        assert reading.worst(name).value == pytest.approx(gaps[name], abs=2e-3) and each.constant == 0.2
+    assert {best.reference[1:] for size, best in reading.references.items() if size != BASE} == {(0.2, 4.0)}
 
 
-def test_a_reference_at_the_edge_of_its_grid_is_named():
-    config = replace(CONFIG, reference_constants=(0.2, 0.4))
-    table = whole(config, dict.fromkeys(PLANTED, 0.05))
-    claim = leaderboard.claims.claims(table, config, CONTEXT, entries=PLANTED)[0]
-    assert "edge of their grid: width × 8" in claim.note
-    assert analysis.summary(table, config, entries=PLANTED).count("0.2, 4*") == 5
+def test_a_verdict_that_rests_on_the_edge_of_a_grid_is_unresolved():
+    """The best reference has the largest ratio of the grid, so that a better reference may lie beyond."""
+    config = replace(CONFIG, reference_ratios=(0.25, 1.0, 4.0))
+    gaps = {name: 0.001 if name == RECOMMENDED else 0.1 for name in PLANTED}
+    near, *rivals = leaderboard.claims.claims(whole(config, gaps), config, CONTEXT, entries=PLANTED)
+    assert near.verdict == "unresolved" and "reference of depth × 8" in near.note
+    assert {rival.verdict for rival in rivals} == {"supported"}
 
 
-def test_a_diverged_entry_has_no_gap_and_no_verdict():
-    table = whole(CONFIG, dict.fromkeys(PLANTED, 0.01))
-    wide = (table["cell.model.width"] == SIZES["width × 8"].width) & (table["cell.model.branch_multiplier"] == 1)
-    table.loc[wide & ~table["lane.seed"].isin(CONFIG.selecting_seeds), "status"] = "diverged"
-    assert set(verdicts(table)) == {"unresolved"}
-    assert leaderboard.EXPERIMENT.figure(table, CONFIG, tier="laptop", corpus="none", partial=None)
+@pytest.mark.slow
+def test_the_interval_allows_for_a_reference_that_was_badly_chosen():
+    """The judging seeds of the references lose 0.05 more than the selecting seeds at another setting."""
+    table = whole(CONFIG, dict.fromkeys(PLANTED, 0.005))
+    best = analysis.read(table, CONFIG, PLANTED)
+    unlucky = table.copy()
+    ratio = table["lane.learning_rates.embedding"] / table["lane.learning_rates.hidden"]
+    of_reference = np.isclose(ratio, 4 * table["cell.model.width"] ** 0.5)
+    judging = of_reference & ~table["lane.seed"].isin(CONFIG.selecting_seeds)
+    unlucky.loc[judging, "valid_bits_per_byte"] *= 1.2
+    worse = analysis.read(unlucky, CONFIG, PLANTED)
+    assert worse.worst("SP").value < best.worst("SP").value
+    assert worse.worst("SP").interval[1] > worse.worst("SP").value + 0.05
+    assert all(each.regret > 0.05 for size, each in worse.references.items() if size != BASE)
+
+
+@pytest.mark.slow
+def test_a_diverged_rival_loses_and_a_diverged_favourite_is_contradicted():
+    gaps = dict.fromkeys(PLANTED, 0.01)
+    table = whole(CONFIG, gaps | {"SP": np.inf})
+    assert verdicts(table)[1] == "supported" and verdicts(table)[0] != "contradicted"
+    assert analysis.summary(table, CONFIG, entries=PLANTED).count("inf") >= len(SIZES) - 1
+    assert leaderboard.figure.figure(table, CONFIG, tier="laptop", corpus="none", partial=None, entries=PLANTED)
+    assert set(verdicts(whole(CONFIG, gaps | {RECOMMENDED: np.inf}))) == {"contradicted"}
+
+
+@pytest.mark.slow
+def test_unfinished_sweeps_have_a_summary_and_a_figure():
+    lanes = {c.label: list(c.lanes) for c in leaderboard.config.cells(CONFIG, PLANTED)}
+    for few in ({label: own[:1] * (own[:1] != []) for label, own in lanes.items()}, lanes):
+        table = table_of(CONFIG, few, dict.fromkeys(PLANTED, 0.01))
+        assert analysis.summary(table, CONFIG, entries=PLANTED)
+        assert leaderboard.figure.figure(table, CONFIG, tier="laptop", corpus="none", partial=(1, 2), entries=PLANTED)
+        assert not {"supported", "contradicted"} & set(verdicts(table))
 
 
 RULE = """
@@ -195,13 +225,28 @@ def test_a_users_rule_takes_part(tmp_path):
     assert experiment.name == "leaderboard-mine"
     config = experiments.configured(experiment, "smoke")
     assert config.entries == (*leaderboard.TIERS["smoke"].entries, "mine")
-    entries = {**ENTRIES, "mine": Entry(lambda width, vocab: None, ENTRIES[RECOMMENDED].axes)}
-    assert set(entries) == set(experiment.cells.keywords["entries"])
     mine, ours = experiment.cells.keywords["entries"]["mine"], ENTRIES[RECOMMENDED]
     for size in SIZES.values():
         lanes = [leaderboard.config.lane(CONFIG, entry, size, 0.2, 0) for entry in (mine, ours)]
         assert lanes[0].learning_rates == pytest.approx(lanes[1].learning_rates)
+        assert lanes[0].init_std == pytest.approx(lanes[1].init_std)
     assert sum(len(c.lanes) for c in experiment.cells(config)) > 0
+
+
+@pytest.mark.slow
+def test_entries_that_differ_in_the_vectors_only_are_told_apart():
+    slow = {"embedding": (0.1, 0.1), "position": (0.1, 0.1), "hidden": (0.1, 0.1), "output": (0.1, 0.1)}
+    rules = {name: Entry(make_rule(slow | {"vector": (0.0, rate)}), {}) for name, rate in (("a", 0.1), ("b", 0.2))}
+    entries = rules | {RECOMMENDED: ENTRIES[RECOMMENDED]}
+    config = replace(CONFIG, entries=tuple(entries))
+    reading = analysis.read(whole(config, {"a": 0.02, "b": 0.04, RECOMMENDED: 0.01}, entries), config, entries)
+    measured = {name: reading.worst(name).value for name in rules}
+    assert measured == pytest.approx({"a": 0.02, "b": 0.04}, abs=2e-3)
+
+
+def make_rule(rows):
+    """Returns a rule with the same rows at every size."""
+    return lambda width, vocab: rows
 
 
 @pytest.mark.parametrize(
@@ -212,22 +257,40 @@ def test_a_users_rule_takes_part(tmp_path):
         (["run", "leaderboard", "--rule", "mine"], "use `run leaderboard --rule FILE.py`"),
         (["run", "leaderboard", "--set", "entries=LVP,LVQ"], "entries must be of"),
         (["run", "leaderboard", "--set", "factor=1"], "factor must be at least 2"),
+        (["resume", "runs", "--rule", "FILE"], "resume keeps the sweep's rule"),
     ],
 )
 def test_bad_input_is_refused_with_one_line(arguments, message, tmp_path, capsys):
     file = tmp_path / "mine.py"
     file.write_text("x = 1\n")
     given = [str(file) if word == "FILE" else word for word in arguments]
-    assert main([*given, "--out", str(tmp_path / "out")]) == 2
+    out = [] if "resume" in given else ["--out", str(tmp_path / "out")]
+    assert main([*given, *out]) == 2
     error = capsys.readouterr().err
     assert message in error and error.count("\n") == 1 and not (tmp_path / "out").exists()
 
 
-def test_the_reference_is_lvp():
-    assert REFERENCE == ENTRIES["LVP"]
+@pytest.mark.parametrize(
+    ("stem", "content", "message"),
+    [
+        ("LVP", RULE, "has an entry 'LVP': rename the file"),
+        ("my rule", RULE, "rename it"),
+        ("mine", "def rule(width):\n    return {}\n", "mine.py:1: TypeError"),
+        ("mine", "def rule(width, vocab):\n    return 1 / 0\n", "mine.py:2: ZeroDivisionError"),
+        ("mine", RULE.replace('"vector"', '"router": token, "vector"'), "and no others"),
+    ],
+)
+def test_an_unusable_rule_is_refused_with_one_line(stem, content, message, tmp_path, capsys):
+    file = tmp_path / f"{stem}.py"
+    file.write_text(content)
+    assert main(["run", "leaderboard", "--rule", str(file), "--tier", "smoke", "--out", str(tmp_path / "out")]) == 2
+    error = capsys.readouterr().err
+    assert message in error and error.count("\n") == 1 and not (tmp_path / "out").exists()
+
+
+def test_a_reference_with_lvps_ratio_is_lvp():
+    """At the ratio 1 a reference has LVP's rates and stds at every size."""
     for size in SIZES.values():
-        reference = leaderboard.config.reference_lane(size, 0.2, 1.0, 0)
-        assert reference.learning_rates["embedding"] == pytest.approx(0.2 / size.width**0.5)
-        assert (
-            reference.learning_rates["hidden"] == reference.learning_rates["output"] == pytest.approx(0.2 / size.width)
-        )
+        lane = Reference(RECOMMENDED, 0.2, 1.0).lane(size, 0)
+        lvp = Lane.under(rule_table("lvp", width=size.width, vocab=size.vocab), 0.2, 0)
+        assert lane.learning_rates == pytest.approx(lvp.learning_rates) and lane.init_std == lvp.init_std

@@ -121,6 +121,6 @@ def test_an_optimizer_with_settings_by_role_equals_a_factory_per_role(optimizer,
     assert not np.allclose(of_hidden, of_adam)
 
 
-def test_options_by_role_must_name_all_roles():
-    with pytest.raises(InputError, match="option eps by role must name the roles"):
+def test_epsilon_by_role_must_name_all_roles():
+    with pytest.raises(InputError, match="eps by role must name the roles"):
         OptimizerConfig("adam", {"eps": {"hidden": 1e-3}})
