@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from experiments.common.checks import check_seeds
+from experiments.common.checks import check_count, check_seeds
 from lvp.errors import InputError
 from lvp.models.configs import DecoderConfig
 from lvp.training import Cell, DataConfig, OptimizerConfig, check_positive
@@ -76,3 +76,26 @@ class DecoderRuns:
             optimizer=self.adam,
             final_fraction=self.final_fraction,
         )
+
+
+@dataclass(frozen=True)
+class TunedRuns(DecoderRuns):
+    """Runs whose first seeds tune settings and whose other seeds judge the tuned settings."""
+
+    selecting: int = 2  # number of seeds that tune
+    seeds: tuple[int, ...] = (0, 1, 2, 3, 4)  # ours: two tune and three judge
+
+    def __post_init__(self):
+        super().__post_init__()
+        check_count(self, "selecting")
+        check_seeds(self, "seeds", least=self.selecting + 1)
+
+    @property
+    def selecting_seeds(self) -> tuple[int, ...]:
+        """The seeds that tune."""
+        return self.seeds[: self.selecting]
+
+    @property
+    def judging_seeds(self) -> tuple[int, ...]:
+        """The seeds that tune nothing."""
+        return self.seeds[self.selecting :]

@@ -102,8 +102,8 @@ def _executed(source: Source, content: bytes) -> "Experiment":
     if len(by_id) != 1:
         names = ", ".join(str(e.name) for e in by_id.values()) or "none"
         raise InputError(
-            f"experiment {path} must define one experiment, EXPERIMENT = Experiment(…), or, for `run leaderboard --rule`, "
-            f"a function rule(width, vocab); it defines {names}"
+            f"experiment {path} must define one experiment, EXPERIMENT = Experiment(…), or a function "
+            f"rule(width, vocab) for the leaderboard; it defines {names}"
         )
     (experiment,) = by_id.values()
     _check(experiment, path)

@@ -6,8 +6,8 @@ from dataclasses import dataclass, replace
 from itertools import product
 from typing import NamedTuple
 
-from experiments.common.checks import check_count, check_names, check_seeds, sorted_values
-from experiments.common.decoder_runs import DecoderRuns, geometric
+from experiments.common.checks import check_count, check_names, sorted_values
+from experiments.common.decoder_runs import TunedRuns, geometric
 from experiments.common.experiment import CellLanes
 from lvp import roles
 from lvp.models.configs import forward_multipliers
@@ -47,7 +47,7 @@ BASE = "base"
 
 
 @dataclass(frozen=True)
-class Config(DecoderRuns):
+class Config(TunedRuns):
     """Defaults are the paper tier. Sizes and grids are ours."""
 
     width: int = 256  # d of the base
@@ -59,28 +59,15 @@ class Config(DecoderRuns):
     constants: tuple[float, ...] = geometric(0.0125, 1.6, 8)  # hidden rate times d at the base, tuned by every entry
     reference_constants: tuple[float, ...] = geometric(0.05, 0.8, 5)  # hidden rate times d of the references
     reference_ratios: tuple[float, ...] = (0.25, 1.0, 4.0, 16.0)  # embedding rate of the references, over LVP's
-    selecting: int = 2  # the first seeds, which tune; the others judge
-    seeds: tuple[int, ...] = (0, 1, 2, 3, 4)
     tolerance: float = 0.02  # largest gap of a recommended entry
 
     def __post_init__(self):
         super().__post_init__()
-        for name in ("width", "vocab", "layers", "steps", "selecting"):
+        for name in ("width", "vocab", "layers", "steps"):
             check_count(self, name)
         check_count(self, "factor", least=2)
-        check_seeds(self, "seeds", least=self.selecting + 1)
         for name in ("constants", "reference_constants", "reference_ratios"):
             sorted_values(self, name, positive=True)
-
-    @property
-    def selecting_seeds(self) -> tuple[int, ...]:
-        """The seeds that tune every entry and every reference."""
-        return self.seeds[: self.selecting]
-
-    @property
-    def judging_seeds(self) -> tuple[int, ...]:
-        """The seeds that tune nothing."""
-        return self.seeds[self.selecting :]
 
     @property
     def sizes(self) -> dict[str, Shape]:

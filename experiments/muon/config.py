@@ -3,8 +3,8 @@
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
-from experiments.common.checks import check_count, check_seeds, sorted_values
-from experiments.common.decoder_runs import DecoderRuns, geometric
+from experiments.common.checks import check_count, sorted_values
+from experiments.common.decoder_runs import TunedRuns, geometric
 from experiments.common.experiment import CellLanes
 from lvp.errors import InputError
 from lvp.models.configs import forward_multipliers
@@ -34,7 +34,7 @@ NANOCHAT = Arm("Muon")
 
 
 @dataclass(frozen=True)
-class Config(DecoderRuns):
+class Config(TunedRuns):
     """Defaults are ours. The shape of the paper tier is that of nanochat's smallest published model."""
 
     width: int = 768  # d
@@ -44,14 +44,11 @@ class Config(DecoderRuns):
     powers: tuple[float, ...] = (0.0, 0.25, 0.5, 0.75, 1.0)  # of d, in the ratio of the embedding's to the hidden rate
     rates_times_width: tuple[float, ...] = geometric(0.05, 0.8, 5)  # hidden rate times d, of every arm but nanochat's
     factors: tuple[float, ...] = geometric(0.25, 4.0, 5)  # on all rates of nanochat's table
-    selecting: int = 2  # the first seeds, which tune every arm; the others judge
-    seeds: tuple[int, ...] = (0, 1, 2, 3, 4)
 
     def __post_init__(self):
         super().__post_init__()
-        for name in ("width", "vocab", "steps", "selecting"):
+        for name in ("width", "vocab", "steps"):
             check_count(self, name)
-        check_seeds(self, "seeds", least=self.selecting + 1)
         sorted_values(self, "powers", least=2)
         for name in ("rates_times_width", "factors"):
             sorted_values(self, name, least=2, positive=True)
@@ -62,16 +59,6 @@ class Config(DecoderRuns):
                 f"factors ({len(self.factors)} values) and rates_times_width ({len(self.rates_times_width)} values) "
                 "must have the same length: every arm is tuned with the same number of lanes"
             )
-
-    @property
-    def selecting_seeds(self) -> tuple[int, ...]:
-        """The seeds that tune every arm."""
-        return self.seeds[: self.selecting]
-
-    @property
-    def judging_seeds(self) -> tuple[int, ...]:
-        """The seeds that tune nothing."""
-        return self.seeds[self.selecting :]
 
 
 TIERS = {
