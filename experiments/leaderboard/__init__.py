@@ -57,7 +57,7 @@ def with_rule(name: str, rule: Rule) -> Experiment:
     size = TIERS["smoke"].sizes[config.BASE]
     if set(table(rule, width=size.width, vocab=size.vocab)) != set(ROLES):
         raise InputError(f"rule must have the roles {', '.join(ROLES)} and no others")
-    entries = {**ENTRIES, name: Entry(rule, config.DEFAULT_AXES)}
+    entries = {**ENTRIES, name: Entry(rule, ENTRIES[config.RECOMMENDED].axes)}
     tiers = {tier: replace(each, entries=(*each.entries, name)) for tier, each in TIERS.items()}
     return experiment(f"leaderboard-{name}", entries, tiers)
 

@@ -45,11 +45,11 @@ class TunedReference:
 
 @dataclass(frozen=True)
 class TunedEntry:
-    """An entry at the constant that is best at the base. All losses are relative to those of the references."""
+    """An entry at the constant that is best at the base."""
 
     constant: float  # hidden rate times d at the base
     at_edge: bool  # the constant is the first or last of its grid
-    regret: float  # at the base: by how much another constant may be better
+    regret: float  # at the base: by how much another constant may be better, relative to the loss
     gaps: Mapping[str, np.ndarray]  # size → gap [judging seeds]: nan if a lane is missing, infinite if it diverged
 
 
@@ -71,21 +71,14 @@ class Reading:
     def mean(self, name: str) -> Measurement:
         """The mean gap of an entry over the held-out sizes, with an interval that allows for the tuning."""
         regrets = [best.regret for size, best in self.references.items() if size != BASE]
-        return widened(Measurement.over_seeds(self.mean_gaps(name)), self.entries[name].regret, float(np.mean(regrets)))
+        return Measurement.over_seeds(self.mean_gaps(name)).widened(self.entries[name].regret, float(np.mean(regrets)))
 
     def worst(self, name: str) -> Measurement:
         """The largest gap of an entry over the held-out sizes, with an interval that allows for the tuning."""
         gaps = np.array([gaps for size, gaps in self.entries[name].gaps.items() if size != BASE])
         measured = Measurement.over_seeds(gaps.max(axis=0), centre=float(gaps.mean(axis=1).max()))
         regrets = [best.regret for size, best in self.references.items() if size != BASE]
-        return widened(measured, self.entries[name].regret, max(regrets))
-
-
-def widened(measured: Measurement, below: float, above: float) -> Measurement:
-    """The measurement with an interval that is longer by `below` and `above`."""
-    if measured.interval is None:
-        return measured
-    return Measurement(measured.value, (measured.interval[0] - below, measured.interval[1] + above))
+        return measured.widened(self.entries[name].regret, max(regrets))
 
 
 def read(table, config: Config, entries: Mapping[str, Entry]) -> Reading:

@@ -1,11 +1,11 @@
 """The claims of `leaderboard`."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import replace
 
 import numpy as np
 
-from experiments.leaderboard.analysis import Reading, read, widened
+from experiments.leaderboard.analysis import Reading, read
 from experiments.leaderboard.config import BASE, RECOMMENDED, Config, Entry, chosen_entries
 from lvp.analysis.claims import ABOVE_ZERO, Claim, Question, refusal, unless_at_edge
 from lvp.analysis.measurement import Measurement
@@ -31,7 +31,8 @@ def claims(table, config: Config, context, *, entries: Mapping[str, Entry]) -> l
     of_ours = [f"{RECOMMENDED} at the base"] * ours.at_edge
     of_references = [f"reference of {x}" for x, best in reading.references.items() if best.at_edge and x != BASE]
     answer = near.answer(reading.worst(RECOMMENDED), context, reason=reason)
-    answer = _with_diverged(answer, [RECOMMENDED] * reading.diverged(RECOMMENDED), "contradicted")
+    if reading.diverged(RECOMMENDED):
+        answer = _decided(answer, "contradicted", RECOMMENDED)
     answers = [unless_at_edge(answer, near.claimed, of_ours, of_references)]
     for name, rival in reading.entries.items():
         if name == RECOMMENDED:
@@ -44,22 +45,22 @@ def claims(table, config: Config, context, *, entries: Mapping[str, Entry]) -> l
             note=f"difference of the mean relative gaps to the references; {seeds}",
         )
         answer = less.answer(_difference(reading, name), context, reason=reason)
-        diverged = [each for each in (RECOMMENDED, name) if reading.diverged(each)]
-        if len(diverged) == 1:
-            answer = _with_diverged(answer, diverged, "contradicted" if RECOMMENDED in diverged else "supported")
+        if reading.diverged(RECOMMENDED) != reading.diverged(name):
+            diverged, verdict = (name, "supported") if reading.diverged(name) else (RECOMMENDED, "contradicted")
+            answer = _decided(answer, verdict, diverged)
         answers.append(unless_at_edge(answer, less.claimed, [f"{name} at the base"] * rival.at_edge, of_ours))
     return answers
 
 
-def _with_diverged(claim: Claim, diverged: Sequence[str], verdict: str) -> Claim:
-    """The claim with a verdict that follows from the divergence of an entry, and the name of the entry in its note."""
-    if not diverged or claim.reason:
+def _decided(claim: Claim, verdict: str, diverged: str) -> Claim:
+    """The claim with the verdict that follows from a diverged entry. A claim that is not tested stays so."""
+    if claim.reason:
         return claim
-    return replace(claim, verdict=verdict, note=f"{claim.note}; {diverged[0]} diverged at a held-out size")
+    return replace(claim, verdict=verdict, note=f"{claim.note}; {diverged} diverged at a held-out size")
 
 
 def _difference(reading: Reading, name: str) -> Measurement:
     """The mean gap of an entry less that of the recommended entry, with an interval that allows for the tuning."""
     with np.errstate(invalid="ignore"):  # inf − inf if both diverged
         measured = Measurement.over_seeds(reading.mean_gaps(name) - reading.mean_gaps(RECOMMENDED))
-    return widened(measured, reading.entries[name].regret, reading.entries[RECOMMENDED].regret)
+    return measured.widened(reading.entries[name].regret, reading.entries[RECOMMENDED].regret)

@@ -1,6 +1,5 @@
 """The configuration of `leaderboard` at every tier, its entries, and its cells."""
 
-import math
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from itertools import product
@@ -26,19 +25,20 @@ class Entry(NamedTuple):
     optimizer: str = "adam"  # "muon": Muon trains the hidden matrices
 
 
-DEFAULT_AXES = {"depth": "completep", "batch": "sqrt"}  # the defaults of `optim.transfer`
-# The first five differ in the rule of width and vocabulary only.
+# The first five differ in the rule of width and vocabulary only. An axis without a rule has the default of `scale`.
 ENTRIES: Mapping[str, Entry] = {
-    "LVP": Entry("lvp", DEFAULT_AXES),
-    "SP": Entry("sp", DEFAULT_AXES),
-    "SP (embedding × d)": Entry("sp_embedding_width", DEFAULT_AXES),
-    "μP": Entry("mup", DEFAULT_AXES),
-    "interpolated": Entry("interpolated", DEFAULT_AXES),
+    "LVP": Entry("lvp", {}),
+    "SP": Entry("sp", {}),
+    "SP (embedding × d)": Entry("sp_embedding_width", {}),
+    "μP": Entry("mup", {}),
+    "interpolated": Entry("interpolated", {}),
     "LVP (width only)": Entry("lvp", {"depth": "none", "batch": "none"}),
-    "LVP (marin's horizon)": Entry("lvp", {**DEFAULT_AXES, "horizon": "marin"}),
+    "LVP (marin's horizon)": Entry("lvp", {"horizon": "marin"}),
     "u-μP": Entry("umup", {"depth": "depth_mup", "batch": "none"}),
     "CompleteP": Entry("completep", {"depth": "completep", "batch": "none", "epsilon": "completep"}),
-    "Complete(d)P": Entry("mup", {**DEFAULT_AXES, "horizon": "completed", "epsilon": "completed"}),
+    "Complete(d)P": Entry(
+        "mup", {"depth": "completep", "batch": "sqrt", "horizon": "completed", "epsilon": "completed"}
+    ),
     "nanochat": Entry("nanochat", {"depth": "none", "batch": "sqrt_rate"}, "normalized", "muon"),
 }
 RECOMMENDED = "LVP"
@@ -99,7 +99,7 @@ TIERS = {
         reference_constants=(0.1, 0.4),
         reference_ratios=(1.0,),
     ),
-    # Every size reads the text less than once, so that the validation loss measures what was learned.
+    # Every training has fewer tokens than the text, so that the validation loss measures generalization.
     "laptop": Config(
         corpus="python-docs",
         slice_bytes=4_000_000,
@@ -128,7 +128,6 @@ def cell_of(config: Config, entry: Entry, size: Shape) -> Cell:
         config.model(size.width, size.vocab),
         layers=size.depth,
         positions="rotary",
-        position_amplitude=1.0,
         **forward_multipliers(scaling.table),
     )
     b1, b2 = scaling.betas(config.b1, config.b2)
@@ -157,9 +156,9 @@ class Reference(NamedTuple):
 
     def lane(self, size: Shape, seed: int) -> Lane:
         """The lane of the reference at a size."""
-        rate = self.constant / size.width
-        rates = {"embedding": rate * self.ratio * math.sqrt(size.width)}
-        return Lane.under(scale(size, size, "lvp").table, rate, seed, rates=rates)
+        rate, lvp = self.constant / size.width, scale(size, size, "lvp").table
+        rates = {"embedding": rate * self.ratio * lvp["embedding"].lr_multiplier}
+        return Lane.under(lvp, rate, seed, rates=rates)
 
 
 def references(config: Config) -> list[Reference]:
@@ -209,7 +208,7 @@ def tuning_lanes(config: Config, entries: Mapping[str, Entry]) -> Iterator[tuple
 
 
 def cells(config: Config, entries: Mapping[str, Entry] = ENTRIES) -> list[CellLanes]:
-    """The cells of all sizes with the lanes that tune. Cells without a lane get theirs from `follow_up`."""
+    """The cells of all sizes with the lanes that tune. `follow_up` adds the first lanes of the other cells."""
     chosen = chosen_entries(config, entries)
     cell_by_label: dict[str, Cell] = {}
     for (size_name, name), label in labels(config, chosen).items():

@@ -16,7 +16,6 @@ def figure(table, config: Config, *, tier: str, corpus: str, partial, entries: M
     by_entry = {name: each.gaps for name, each in reading.entries.items()}
     ratios = np.array([[1 + gaps[size].mean() for size in config.sizes] for gaps in by_entry.values()])
     ratios = ratios.reshape(len(by_entry), len(config.sizes))
-    texts = [[{np.inf: "×"}.get(x, "–" if np.isnan(x) else f"{100 * (x - 1):.1f}") for x in row] for row in ratios]
     heat = Heat(
         "loss above the reference of the size (%)",
         rows=list(by_entry),
@@ -25,7 +24,7 @@ def figure(table, config: Config, *, tier: str, corpus: str, partial, entries: M
         ylabel="",
         xlabel="size",
         scale="loss",
-        texts=texts,
+        texts=[[_percent(ratio) for ratio in row] for row in ratios],
     )
     series = []
     for title, over in (("mean", reading.mean), ("largest", reading.worst)):
@@ -47,3 +46,10 @@ def figure(table, config: Config, *, tier: str, corpus: str, partial, entries: M
         ],
         size=(7.0, 5.0),
     )
+
+
+def _percent(ratio: float) -> str:
+    """The gap of a ratio of losses in percent; × if the entry diverged, – if it is unknown."""
+    if np.isnan(ratio):
+        return "–"
+    return "×" if np.isinf(ratio) else f"{100 * (ratio - 1):.1f}"

@@ -7,7 +7,7 @@ The arms are ratios d^p under Adam and under Muon. p = 0 is one rate, p = 1/2 is
 LVP's init and LVP's other rates. Muon's updates have an RMS of 0.2, so that its rate has the unit of Adam's (Liu et al.
 2025, arXiv 2502.16982). One more arm has nanochat's rates, init, Muon and normalized rows.
 
-Every arm tunes one number, at the same number of values, on the same seeds. Other seeds judge.
+Every arm tunes one number. All arms try the same number of values on the same seeds. Other seeds judge.
 
     python -m sweeps run muon --tier laptop --corpus wikitext2      2 CPU cores
 """

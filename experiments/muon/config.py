@@ -78,7 +78,7 @@ TIERS = {
         rates_times_width=(0.1, 0.4),
         factors=(0.5, 2.0),
     ),
-    # The text is read about once, so that the validation loss measures what was learned and not what was memorised.
+    # The training has fewer tokens than the text, so that the validation loss measures generalization.
     "laptop": Config(
         corpus="python-docs",
         slice_bytes=2_000_000,
@@ -117,7 +117,7 @@ def _table(config: Config, arm: Arm):
 
 def cell_of(config: Config, arm: Arm) -> Cell:
     """The cell of an arm: a decoder with rotary positions."""
-    model = replace(config.model(config.width, config.vocab), positions="rotary", position_amplitude=1.0)
+    model = replace(config.model(config.width, config.vocab), positions="rotary")
     cell = config.cell(replace(model, **forward_multipliers(_table(config, arm))), config.steps)
     if arm.optimizer == "Adam":
         return cell

@@ -40,6 +40,10 @@ class Measurement(NamedTuple):
         ends = self.interval and (float(np.exp(self.interval[0])), float(np.exp(self.interval[1])))
         return Measurement(float(np.exp(self.value)), ends)
 
+    def widened(self, below: float, above: float) -> "Measurement":
+        """The measurement with a lower end that is lower by `below` and an upper end that is higher by `above`."""
+        return Measurement(self.value, self.interval and (self.interval[0] - below, self.interval[1] + above))
+
     def text(self, spec: str = ".3g") -> str:
         """`value [low, high]` with numbers in the format `spec`; "–" for an unknown value."""
         if math.isnan(self.value):

@@ -122,7 +122,8 @@ def _legend(axes, title: str | None) -> None:
     """Draws the legend below the panel, at a fixed distance in inches from the axis."""
     from matplotlib.transforms import ScaledTranslation
 
-    handles, labels = axes.get_legend_handles_labels()
+    named = dict(zip(*reversed(axes.get_legend_handles_labels()), strict=True))  # a repeated label once
+    labels, handles = list(named), list(named.values())
     fitting = LEGEND_CHARACTERS // (5 + max(map(len, labels), default=0))
     below_labels = axes.transAxes + ScaledTranslation(0, -0.42, axes.figure.dpi_scale_trans)
     axes.legend(
