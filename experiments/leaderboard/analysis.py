@@ -168,7 +168,7 @@ def summary(table, config: Config, *, entries: Mapping[str, Entry]) -> str:
             lines.append(f"{name:<22} no constant finished with all selecting seeds")
             continue
         shown = f"{each.constant:.4g}{'*' if each.at_edge else ' '}"
-        cells = "".join(f"{100 * each.gaps[size].mean():>13.1f}".replace("nan", "  –") for size in config.sizes)
+        cells = "".join(f"{100 * each.gaps[size].mean():>z13.1f}".replace("nan", "  –") for size in config.sizes)
         both = " ".join(f"{over.percent():>22}" for over in (reading.mean(name), reading.worst(name)))
         lines.append(f"{name:<22} {shown:>9}{cells} {both}")
     lines += ["constant: hidden rate times d, tuned at the base (*: at the edge of its grid)", ""]

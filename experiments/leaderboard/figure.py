@@ -33,7 +33,7 @@ def figure(table, config: Config, *, tier: str, corpus: str, partial, entries: M
         series.append((f"{title} over held-out sizes", [100 * x.value for x in measured], percent))
     points = [[100 * of_size.mean() for size, of_size in gaps.items() if size != BASE] for gaps in by_entry.values()]
     title, ylabel = "constant tuned at the base only", "loss above the reference (%)"
-    dots = Dots(title, list(by_entry), series, ylabel, points, "one size")
+    dots = Dots(title, [name.replace(" ", "\n") for name in by_entry], series, ylabel, points, "one size")
     return sheet(
         [heat, dots],
         title="Loss of each rule after transfer from the base size",
@@ -44,7 +44,8 @@ def figure(table, config: Config, *, tier: str, corpus: str, partial, entries: M
             f"Base: {config.sizes[BASE]}. Every other size moves one axis. Reference: tuned at the size itself.",
             "Intervals: 95 % over the seeds that tuned nothing; they allow for the tuning. ×: diverged.",
         ],
-        size=(7.0, 5.0),
+        columns=1,
+        size=(12.0, 5.5),
     )
 
 
@@ -52,4 +53,4 @@ def _percent(ratio: float) -> str:
     """The gap of a ratio of losses in percent; × if the entry diverged, – if it is unknown."""
     if np.isnan(ratio):
         return "–"
-    return "×" if np.isinf(ratio) else f"{100 * (ratio - 1):.1f}"
+    return "×" if np.isinf(ratio) else f"{100 * (ratio - 1):z.1f}"
