@@ -126,23 +126,23 @@ for path in (("embedding", "embedding"), ("block_0", "mlp", "up", "kernel"), ("h
 # %% [markdown]
 # ## How sure is this?
 #
-# The rules were compared as people use them: the constant of a rule was tuned at the smallest size only and used at all
-# other sizes. The figure is drawn from the committed records of that sweep (`experiments/regimes/`). Its first panels
-# show the best embedding rate at each width and vocabulary, and the predictions of the rules. The last panel shows the
-# excess loss of each rule after the transfer.
+# The rules were compared as people use them: the hidden rate of a rule was tuned at the smallest size only. The rule
+# then set all rates at larger sizes. Each larger size moves one axis: width, vocabulary, depth, batch or number of
+# tokens. The figure is drawn from the committed records of that sweep (`experiments/leaderboard/`). It shows the loss
+# of each rule above a reference that is tuned at the size itself.
 
 # %%
 from sweeps.reporting import results
 
-regimes = results.result("regimes/laptop-wikitext2")
-regimes.figure()
+leaderboard = results.result("leaderboard/laptop-wikitext2")
+leaderboard.figure()
 
 # %% [markdown]
 # The package contains the same numbers (`lvp.parametrization.evidence`), and the table above uses them. The verdict on
 # each claim follows; *unresolved* means that the interval does not decide:
 
 # %%
-for claim in regimes.claims():
+for claim in leaderboard.claims():
     print(f"{claim.verdict:<13} {claim.statement}")
 
 # %% [markdown]
@@ -154,5 +154,5 @@ for name, times in advice.beyond.items():
 
 # %% [markdown]
 # Outside the measured sizes, a rule is an extrapolation. To test it for your model, sweep a few rates at two or three
-# small widths, as the next notebook does. See also `docs/regimes.md` and `docs/width_vocab.md`. On the command line,
-# use `python -m lvp recommend --help`.
+# small widths, as the next notebook does. See also `docs/leaderboard.md` and `docs/width_vocab.md`. On the command
+# line, use `python -m lvp recommend --help`.

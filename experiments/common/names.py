@@ -4,7 +4,6 @@ NAMES = (
     "width_vocab",
     "width_fixed_vocab",
     "row_growth",
-    "regimes",
     "vocab_effect",
     "mean_embedding",
     "warmup",

@@ -43,6 +43,7 @@ def experiment(name: str, entries: Mapping[str, Entry], tiers: Mapping[str, Conf
         figure=bound(figure.figure),
         claims=bound(claims.claims),
         follow_up=bound(analysis.follow_up),
+        evidence=bound(analysis.evidence),
     )
 
 

@@ -1,7 +1,8 @@
-"""Reads the records of `leaderboard`: tuned constants and references, gaps at every size, and the summary."""
+"""Reads the records of `leaderboard`: tuned constants and references, gaps at every size, summary and evidence."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -177,3 +178,30 @@ def summary(table, config: Config, *, entries: Mapping[str, Entry]) -> str:
         entry, constant, ratio = best.reference
         lines.append(f"{size_name:<13} {constant:g}, {ratio:g}, {entry}{' *' if best.at_edge else ''}")
     return "\n".join(lines)
+
+
+def evidence(table, config: Config, *, entries: Mapping[str, Entry]) -> dict[str, Any]:
+    """The gaps as data: see `lvp.parametrization.evidence.transfer`."""
+    chosen = chosen_entries(config, entries)
+    reading, shapes = read(table, config, chosen), list(config.sizes.values())
+    by_axis = {axis: [getattr(shape, axis) for shape in shapes] for axis in vars(shapes[0])}
+    by_name = {}
+    for name, each in reading.entries.items():
+        row: dict[str, Any] = {"rule": chosen[name].rule, "constant": each.constant, "constant_at_edge": each.at_edge}
+        gaps = {size: _rounded(float(of_size.mean())) for size, of_size in each.gaps.items()}
+        row |= {"base_gap": gaps.pop(BASE), "gaps": gaps}
+        for which, measured in (("mean", reading.mean(name)), ("worst", reading.worst(name))):
+            row[f"{which}_gap"] = _rounded(measured.value)
+            row[f"{which}_gap_interval"] = measured.interval and [_rounded(end) for end in measured.interval]
+        by_name[name] = row
+    return {
+        "seeds": len(config.judging_seeds),
+        "measured": {axis: [min(values), max(values)] for axis, values in by_axis.items()},
+        "references_at_edge": [size for size, best in reading.references.items() if best.at_edge],
+        "entries": by_name,
+    }
+
+
+def _rounded(value: float) -> float | None:
+    """A number to 6 decimals; None for nan and inf, which JSON does not have."""
+    return round(value, 6) if np.isfinite(value) else None

@@ -1,5 +1,6 @@
 """The figure of `leaderboard`."""
 
+import textwrap
 from collections.abc import Mapping
 
 import numpy as np
@@ -15,10 +16,10 @@ def figure(table, config: Config, *, tier: str, corpus: str, partial, entries: M
     reading = read(table, config, chosen_entries(config, entries))
     by_entry = {name: each.gaps for name, each in reading.entries.items()}
     ratios = np.array([[1 + gaps[size].mean() for size in config.sizes] for gaps in by_entry.values()])
-    ratios = ratios.reshape(len(by_entry), len(config.sizes))
+    ratios = ratios.reshape(len(by_entry), len(config.sizes))[::-1]  # a heat map's first row is the lowest
     heat = Heat(
         "loss above the reference of the size (%)",
-        rows=list(by_entry),
+        rows=list(by_entry)[::-1],
         columns=[size.replace(" × ", "\n× ") for size in config.sizes],
         values=np.where(np.isfinite(ratios), ratios, np.nan),
         ylabel="",
@@ -33,7 +34,7 @@ def figure(table, config: Config, *, tier: str, corpus: str, partial, entries: M
         series.append((f"{title} over held-out sizes", [100 * x.value for x in measured], percent))
     points = [[100 * of_size.mean() for size, of_size in gaps.items() if size != BASE] for gaps in by_entry.values()]
     title, ylabel = "constant tuned at the base only", "loss above the reference (%)"
-    dots = Dots(title, [name.replace(" ", "\n") for name in by_entry], series, ylabel, points, "one size")
+    dots = Dots(title, [textwrap.fill(name, 14) for name in by_entry], series, ylabel, points, "one size")
     return sheet(
         [heat, dots],
         title="Loss of each rule after transfer from the base size",

@@ -1,9 +1,9 @@
 """Does the vocabulary move the best embedding learning rate, if the number of steps is fixed?
 
 Hayou & Liu 2025 (paper A), theorem 1: the power of d depends on the vocabulary. It is d^0 (μP) for m far below d and
-d^(−1/2) (LVP) for m far above d. `regimes` fixes the number of epochs. A larger vocabulary then has fewer steps, and
-the number of steps moves the optimum by itself. Here every cell of a grid of widths and vocabularies has the same
-number of steps. Rows enter times √d, as in the claims of `width_vocab`.
+d^(−1/2) (LVP) for m far above d. With equal epochs a larger vocabulary would have fewer steps, and the number of steps
+moves the optimum by itself. Here every cell of a grid of widths and vocabularies has the same number of steps. Rows
+enter times √d, as in the claims of `width_vocab`.
 
     python -m sweeps run vocab_effect --tier laptop      2 CPU cores
     python -m sweeps run vocab_effect --tier gpu         one accelerator
@@ -23,4 +23,5 @@ EXPERIMENT = Experiment(
     summary=analysis.summary,
     figure=figure.figure,
     claims=claims.claims,
+    rate_curves=analysis.rate_curves,
 )

@@ -2,6 +2,7 @@
 
 import numpy as np
 
+from experiments.common.adaptive_replay import RateCurves
 from experiments.common.shape_powers import optima_lines, power_lines
 from experiments.common.tables import select
 from experiments.vocab_effect.config import Config
@@ -22,6 +23,16 @@ def optima(table, config: Config, steps: int | None = None) -> list[Optimum]:
     (rows,) = config.token_rows
     rates = [config.embedding_rates(rows, d) for d, _ in config.shapes]
     return analysis.optima(rates, losses(table, config, steps))
+
+
+def rate_curves(table, config: Config) -> list[RateCurves]:
+    """The final train losses over η_E at every vocabulary of the grid."""
+    (rows,) = config.token_rows
+    by_shape = dict(zip(config.shapes, losses(table, config), strict=True))
+    rates = [config.embedding_rates(rows, d) for d in config.widths]
+    return [
+        RateCurves(f"m = {m}", config.widths, rates, [by_shape[d, m] for d in config.widths]) for m in config.vocabs
+    ]
 
 
 def by_horizon(table, config: Config) -> dict[int, list[Optimum]]:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 import numpy as np
 import pandas as pd
 
-from experiments.common.tables import finished_by_seed, lists_by_row, with_optimizer
+from experiments.common.tables import finished_by_seed, lists_by_row, losses_by_seed_and_rate, select, with_optimizer
 from experiments.warmup.config import Config, arm_cell, arm_lane, cells, rates_of
 from lvp.analysis.measurement import Measurement
 from lvp.analysis.tuned import Tuned, difference
@@ -32,10 +32,10 @@ def _lane_columns(config: Config, name: str, rate: float, warmup: float) -> dict
 def losses(table, config: Config, name: str, warmup: float) -> np.ndarray:
     """Validation losses [rates, first seeds] in nats per token; NaN for a missing or diverged lane."""
     rates = rates_of(config, name)
-    by_rate = [_lane_columns(config, name, rate, warmup) for rate in rates]
-    needed = dict.fromkeys(["lane.seed", "status", "valid_loss", *by_rate[0]])
-    rows = with_optimizer(table, arm_cell(config, name)).filter(list(needed))  # the full table is slow to copy
-    return np.array([finished_by_seed(rows, columns, config.seeds)["valid_loss"] for columns in by_rate], float)
+    columns = _lane_columns(config, name, rates[0], warmup)
+    del columns["lane.learning_rates.hidden"]
+    rows = select(with_optimizer(table, arm_cell(config, name)), columns | {"status": "finished"})
+    return losses_by_seed_and_rate(rows, rates, config.seeds, "valid_loss").T
 
 
 def best_rate(table, config: Config, name: str, warmup: float) -> float | None:

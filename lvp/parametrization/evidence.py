@@ -1,4 +1,4 @@
-"""Measured transfer of each rule: the committed results of the experiment `regimes`, as packaged data."""
+"""Measured transfer of each rule: the committed results of the experiment `leaderboard`, as packaged data."""
 
 import json
 from collections.abc import Mapping
@@ -9,15 +9,18 @@ NAME = "evidence.json"
 
 
 def transfer() -> Mapping[str, Mapping[str, Any]]:
-    """The cost of tuning a rule's constant at the smallest shape only, by committed result ("laptop-wikitext2").
+    """The loss of each rule after transfer from the smallest size, by committed result ("laptop-wikitext2").
 
     Returns:
-      For each result `tier`, `corpus`, `commit`, `widths`, `vocabs`, `seeds` (their number), and `rules`. `rules` maps
-      "sp", "mup", "lvp" and "interpolated" to a rule's `constant` (hidden rate times width at the smallest shape) and
-      its gaps. A gap is the excess of the final train loss over the best known loss of a shape, relative to that loss:
-      `tuned_gap` at the smallest shape, `mean_gap` and `worst_gap` over all other shapes, with 95 % t intervals over
-      seeds (`mean_gap_interval`, `worst_gap_interval`). A gap is None if lanes diverged.
-      The mapping is empty if no result is committed. `python -m sweeps report` writes the data.
+      For each result `tier`, `corpus`, `commit`, `seeds` (number of seeds that judge), `measured` (axis of
+      `lvp.parametrization.Shape` → smallest and largest measured size), `references_at_edge` (sizes whose reference is
+      the first or last of its grid) and `entries`. `entries` maps an entry of the leaderboard, such as "LVP", to its
+      `rule` (as in `lvp.parametrization.table`), its `constant` (hidden rate times width at the smallest size),
+      `constant_at_edge`, and its gaps. A gap is the validation loss divided by the loss of a reference, minus 1. The
+      reference is tuned at the size itself. `base_gap` is the gap at the smallest size, and `gaps` has the gap at every
+      other size. `mean_gap` and `worst_gap` are over these other sizes, with 95 % t intervals over seeds
+      (`mean_gap_interval`, `worst_gap_interval`). A gap is None if lanes diverged. The mapping is empty if no result is
+      committed. `python -m sweeps report` writes the data.
     """
     file = resources.files("lvp.parametrization") / NAME
     return json.loads(file.read_text()) if file.is_file() else {}

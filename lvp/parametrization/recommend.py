@@ -81,8 +81,8 @@ class Recommendation:
       embedding_by_rule: the embedding's rate under every rule, from the same arguments. A rule with a multiplier
         on hidden matrices takes the hidden rate divided by it.
       evidence: `lvp.parametrization.evidence.transfer()`.
-      beyond: for each of its results, the factor by which the size is outside of the measured range, such as
-        {"width": 16.0, "vocab": 7.8}; 1.0 inside.
+      beyond: for each of its results, the factor by which each known axis of the target is outside of the measured
+        range, such as {"width": 16.0, "vocab": 7.8}; 1.0 inside.
       base, target: the `Shape`s of a transfer; base is None without one.
       axes: the rule of every axis other than width and vocabulary.
       betas: β₁ and β₂. steps: training steps, or None if unknown. weight_decay: the argument.
@@ -232,7 +232,7 @@ def _recommended(asked: "_Asked", counts: ArrayLike | None, steps: float | None)
         table=table,
         embedding_by_rule={name: asked.under(name).without_decay().roles()[0].learning_rate for name in RULES},
         evidence=(transfer := evidence.transfer()),
-        beyond=_beyond(target.width, target.vocab, transfer),
+        beyond=_beyond(target, transfer),
         base=base,
         target=target,
         axes=chosen(asked.axes),
@@ -468,13 +468,14 @@ def _warnings(asked: _Asked, roles: tuple[RoleAdvice, ...]) -> tuple[str, ...]:
     return tuple(made)
 
 
-def _beyond(width: int, vocab: int, results: Mapping[str, Mapping[str, Any]]) -> dict[str, dict[str, float]]:
-    """The factor by which the sizes exceed the largest or fall below the smallest measured size; 1 between them."""
+def _beyond(target: Shape, results: Mapping[str, Mapping[str, Any]]) -> dict[str, dict[str, float]]:
+    """The factor by which each known size is outside of the measured range; 1 inside."""
+    known = {axis: value for axis, value in vars(target).items() if value is not None}
 
-    def times(value: int, measured) -> float:
-        return max(1.0, value / max(measured), min(measured) / value)
+    def times(value: int, smallest: int, largest: int) -> float:
+        return max(1.0, value / largest, smallest / value)
 
     return {
-        name: {"width": times(width, result["widths"]), "vocab": times(vocab, result["vocabs"])}
+        name: {axis: times(value, *result["measured"][axis]) for axis, value in known.items()}
         for name, result in results.items()
     }

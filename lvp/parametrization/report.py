@@ -1,10 +1,11 @@
 """Recommendations and tables of parametrizations as text, for the command line."""
 
+import math
 import textwrap
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from lvp.parametrization import RULES, Table, aligned
+from lvp.parametrization import Table, aligned
 
 if TYPE_CHECKING:
     from lvp.parametrization.recommend import Recommendation, RoleAdvice
@@ -140,27 +141,27 @@ def _sweep(advice: "Recommendation") -> list[str]:
 
 
 def _measured(advice: "Recommendation") -> list[list[str]]:
-    """A block per committed result: the cost of every rule's transfer, after its relevance for this size."""
+    """A block per committed result: the loss of every entry after transfer, after its relevance for this size."""
     if not advice.evidence:
         return [["This installation contains no committed results of transfer."]]
     blocks = []
     for name, result in advice.evidence.items():
-        sizes = f"widths {_range(result['widths'])}, vocabularies {_range(result['vocabs'])}"
-        lines: list[tuple[str, ...]] = [
-            ("rule", "embedding rate here", "where tuned", "mean elsewhere", "worst elsewhere")
-        ]
-        for rule in (advice.rule, *(other for other in RULES if other != advice.rule)):
-            rate = advice.embedding_by_rule.get(rule, advice["embedding"].learning_rate)
-            gaps: tuple[str, ...] = ("not measured", "", "")
-            if (row := result["rules"].get(rule)) is not None:
-                gaps = (_percent(row["tuned_gap"]), *(_interval(row, key) for key in ("mean_gap", "worst_gap")))
-            lines.append((rule, f"{rate:.4g}", *gaps))
+        lines: list[tuple[str, ...]] = [("entry", "rule", "embedding rate here", "mean gap", "largest gap", "at")]
+        for entry, row in sorted(result["entries"].items(), key=lambda x: (x[1]["mean_gap"] is None, x[1]["mean_gap"])):
+            rate = advice.embedding_by_rule.get(row["rule"])  # a rule for Muon has none
+            shown = "–" if rate is None else f"{rate:.4g}"
+            gaps = (_interval(row, key) for key in ("mean_gap", "worst_gap"))
+            lines.append((entry + " *" * row["constant_at_edge"], row["rule"], shown, *gaps, _worst_size(row)))
+        ranges = ", ".join(f"{axis} {low}–{high}" for axis, (low, high) in result["measured"].items())
+        edges = ", ".join(result["references_at_edge"])
         blocks.append(
             [
                 *_far(advice, name, result),
-                f"Measured ({name}: tier {result['tier']}, {sizes}, {result['seeds']} seeds, "
-                f"commit {result['commit']}):",
-                "final train loss above each size's best known, one constant tuned at the smallest; 95 % intervals",
+                f"Measured ({name}: tier {result['tier']}, {result['seeds']} seeds, commit {result['commit']}):",
+                f"{ranges}; one axis moves at a time.",
+                "Each entry is tuned at the smallest size only. Gap: loss above a reference tuned at the size itself.",
+                "95 % intervals over seeds. *: the tuned rate is at the edge of its grid.",
+                *([f"References at the edge of a grid: {edges}."] if edges else []),
                 *aligned(lines),
                 *([KAPPA_ONE] if advice.kappa not in (None, 1.0) else []),
             ]
@@ -169,12 +170,12 @@ def _measured(advice: "Recommendation") -> list[list[str]]:
 
 
 def _far(advice: "Recommendation", name: str, result) -> list[str]:
-    sides = {"width": (advice.width, result["widths"]), "vocab": (advice.vocab, result["vocabs"])}
     words = []
-    for key, (value, measured) in sides.items():
-        if (times := advice.beyond[name][key]) > 1:
-            side = "the largest" if value > max(measured) else "smaller than the smallest"
-            words.append(f"{key} {value} is {times:.3g} times {side} measured")
+    for axis, times in advice.beyond[name].items():
+        if times > 1:
+            value, (_, largest) = getattr(advice.target, axis), result["measured"][axis]
+            side = "the largest" if value > largest else "smaller than the smallest"
+            words.append(f"{axis} {value} is {times:.3g} times {side} measured")
     if not words:
         return ["The size is within the measured range."]
     far = max(advice.beyond[name].values()) >= FAR
@@ -186,12 +187,10 @@ def _far(advice: "Recommendation", name: str, result) -> list[str]:
     return [f"The size is {place}:", f"{'; '.join(words)}."]
 
 
-def _range(values: Sequence[int]) -> str:
-    return f"{min(values)}–{max(values)}"
-
-
-def _percent(gap: float | None) -> str:
-    return "diverged" if gap is None else f"{100 * gap:.1f} %"
+def _worst_size(row) -> str:
+    """The size with the largest gap; a diverged size first."""
+    gaps = row["gaps"]
+    return max(gaps, key=lambda size: math.inf if gaps[size] is None else gaps[size])
 
 
 def _interval(row, key: str) -> str:

@@ -1,37 +1,58 @@
-"""The generated blocks of the README: the headline and the status box."""
+"""Generated blocks of the README and of docs: headline, transfer, status and the table of results."""
 
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import experiments
 from experiments.width_vocab.analysis import optima
 from experiments.width_vocab.config import READINGS
-from lvp.analysis.claims import VERDICTS, Claim
+from lvp.analysis.claims import VERDICTS
+from lvp.analysis.measurement import Measurement
 from lvp.analysis.slopes import Slope
 from sweeps.reporting.gallery import Shown
 
 
-def headline(table, config, evidence: Mapping[str, Any]) -> str:
-    """The exponent of `width_vocab` for each kind of embedding rows, and the rules ordered by their losses after
-    transfer.
+def headline(table, config) -> str:
+    """The exponent of `width_vocab` for each kind of embedding rows.
 
     Args:
       table, config: table and configuration of a committed result of `width_vocab`.
-      evidence: a result from `lvp.parametrization.evidence`.
     """
     sizes = f"widths {min(config.widths)} to {max(config.widths)}"
     slopes = {READINGS[rows]: optima(table, config, rows)[1] for rows in config.token_rows}
     exponents = " and ".join(f"{_exponent(fit)} ({name})" for name, fit in slopes.items())
-    ranked = sorted(evidence["rules"].items(), key=lambda rule: rule[1]["mean_gap"])
-    losses = ", ".join(f"`{name}` {100 * rule['mean_gap']:.1f} %" for name, rule in ranked)
-    compared = f"{_range('d', evidence['widths'])}, {_range('m', evidence['vocabs'])}"
     return (
         f"- **The paper's exponent is −0.5.** Measured at {sizes}: {exponents}. It depends on the number of steps: "
-        f"[width and vocabulary](docs/width_vocab.md).\n"
-        f"- **Why is `{ranked[0][0]}` recommended?** Rules are compared by another measurement: each rule has one "
-        f"constant, which is tuned at the smallest size and used at all other sizes ({compared}). The mean excess of "
-        f"the final training loss is {losses}. See [choose a rule](docs/choose_a_rule.md)."
+        f"[width and vocabulary](docs/width_vocab.md)."
     )
+
+
+def transfer(evidence: Mapping[str, Any]) -> str:
+    """The gaps of every entry of the leaderboard at every size in percent, as a table. The least mean gap is first.
+
+    Args:
+      evidence: a result from `lvp.parametrization.evidence`.
+    """
+    ranked = sorted(evidence["entries"].items(), key=lambda entry: _finite(entry[1]["mean_gap"]))
+    sizes, edges = list(ranked[0][1]["gaps"]), evidence["references_at_edge"]
+    head = ["entry", "base", *(size + " *" * (size in edges) for size in sizes), "mean", "largest"]
+    lines = [head, ["---", *["---:"] * (len(head) - 1)]]
+    for name, row in ranked:
+        gaps = [_percent(row["base_gap"]), *(_percent(row["gaps"][size]) for size in sizes)]
+        ends = [_percent(row[f"{which}_gap"], row[f"{which}_gap_interval"]) for which in ("mean", "worst")]
+        lines.append([name + " *" * row["constant_at_edge"], *gaps, *ends])
+    return "\n".join("| " + " | ".join(line) + " |" for line in lines)
+
+
+def _finite(gap: float | None) -> float:
+    return math.inf if gap is None else gap
+
+
+def _percent(gap: float | None, interval: list[float] | None = None) -> str:
+    """A gap in percent with its interval; "diverged" for None."""
+    text = "diverged" if gap is None else Measurement(gap, (interval[0], interval[1]) if interval else None).percent()
+    return text.replace("-", "−")
 
 
 def _exponent(slope: Slope) -> str:
@@ -40,8 +61,25 @@ def _exponent(slope: Slope) -> str:
 
 
 def status(shown: Sequence[Shown]) -> str:
+    """A list with the extent of the committed results, the number of each verdict, and the tiers without a result."""
+    rows = [row for s in shown for row in s.rows]
+    hours = sum(s.sweep["wall_seconds"] for s in shown) / 3600
+    names = {s.experiment.name for s in shown}
+    counts = ", ".join(f"{number} {verdict}" for verdict, number in _verdicts(shown).items())
+    tiers = {tier for name in experiments.NAMES for tier in experiments.load(name).tiers}
+    missing = ", ".join(f"`{tier}`" for tier in sorted(tiers - {s.sweep["tier"] for s in shown} - {"smoke"}))
+    return "\n".join(
+        [
+            f"- **Measured:** {len(names)} experiments, {len(rows):,} lanes, {hours:.1f} hours. Sizes: {_sizes(rows)}.",
+            f"- **Claims:** {counts}. See [the claims and the results](docs/claims.md).",
+            f"- **Not measured:** no result of the tiers {missing} is committed.",
+        ]
+    )
+
+
+def results_table(shown: Sequence[Shown]) -> str:
     """A table of the committed results: sizes, lanes, duration, device and verdicts of each experiment and tier, over
-    all corpora. Below it, the tiers without a committed result."""
+    all corpora."""
     lines = [
         f"| experiment | sizes | lanes | minutes | device | {' / '.join(VERDICTS)} |",
         "| --- | --- | ---: | ---: | --- | --- |",
@@ -54,13 +92,11 @@ def status(shown: Sequence[Shown]) -> str:
         rows = [row for s in results for row in s.rows]
         minutes = f"{sum(s.sweep['wall_seconds'] for s in results) / 60:.1f}"
         devices = "; ".join(sorted({_device(s) for s in results}))
-        verdicts = _verdicts([claim for s in results for claim in s.claims])
+        verdicts = " / ".join(map(str, _verdicts(results).values()))
         lines.append(
             f"| {name} ({tier}: {corpora}) | {_sizes(rows)} | {len(rows)} | {minutes} | {devices} | {verdicts} |"
         )
-    tiers = {tier for name in experiments.NAMES for tier in experiments.load(name).tiers}
-    missing = ", ".join(f"`{tier}`" for tier in sorted(tiers - {s.sweep["tier"] for s in shown} - {"smoke"}))
-    return "\n".join([*lines, "", f"No result of the tiers {missing} is committed."])
+    return "\n".join(lines)
 
 
 def _device(shown: Shown) -> str:
@@ -86,5 +122,7 @@ def _range(letter: str, values: Sequence[int]) -> str:
     return f"{letter} {low}" if low == high else f"{letter} {low}–{high}"
 
 
-def _verdicts(claims: Sequence[Claim]) -> str:
-    return " / ".join(str(sum(claim.verdict == verdict for claim in claims)) for verdict in VERDICTS)
+def _verdicts(shown: Sequence[Shown]) -> dict[str, int]:
+    """The number of claims with each verdict."""
+    claims = [claim for s in shown for claim in s.claims]
+    return {verdict: sum(claim.verdict == verdict for claim in claims) for verdict in VERDICTS}

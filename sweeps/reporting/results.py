@@ -31,7 +31,7 @@ REPORT = README.parent / "docs" / "claims.md"
 GALLERY = README.parent / "docs" / "gallery.md"
 EVIDENCE = Path(lvp.parametrization.evidence.__file__).parent / lvp.parametrization.evidence.NAME
 HEADLINE = "width_vocab/laptop-wikitext2"  # the result that the README's figure shows
-HEADLINE_EVIDENCE = "laptop-wikitext2"  # the result of `regimes` that orders the rules
+HEADLINE_EVIDENCE = "laptop-wikitext2"  # the result of `leaderboard` in README
 REPORT_HEAD = """# Claims of the papers, as measured here
 
 `python -m sweeps report` writes this page from the records in `experiments/results/`. Each verdict follows from a 95 %
@@ -300,10 +300,11 @@ def report() -> dict[Path, str]:
     for path in sorted(COMMITTED.glob("benchmarks/*.json")):
         blocks[f"benchmarks/{path.stem}"] = _benchmark(_json(path))
     pages = [README, *sorted(set(REPORT.parent.glob("*.md")) - {REPORT, GALLERY})]
-    blocks["evidence"] = _evidence(evidence)
-    if headline is not None and HEADLINE_EVIDENCE in evidence:
+    if HEADLINE_EVIDENCE in evidence:
+        blocks["transfer"] = front_page.transfer(evidence[HEADLINE_EVIDENCE])
+    if headline is not None:
         blocks["replay"] = replay_table(headline.table, headline.config)
-        blocks["headline"] = front_page.headline(headline.table, headline.config, evidence[HEADLINE_EVIDENCE])
+        blocks["headline"] = front_page.headline(headline.table, headline.config)
     blocks["token-rows"] = token_rows_table(readings)
     if curves:
         blocks["adaptive"] = adaptive_table(curves)
@@ -312,30 +313,8 @@ def report() -> dict[Path, str]:
     filled = {path: _fill(path.read_text(), blocks) for path in pages}
     filled[EVIDENCE] = json.dumps(evidence, indent=1, sort_keys=True, allow_nan=False) + "\n"
     filled[GALLERY] = gallery.page(shown, GALLERY.parent)
-    return filled | {REPORT: "\n".join([REPORT_HEAD, claims_of.table(all_claims), "", *sections])}
-
-
-def _evidence(results: Mapping) -> str:
-    """The evidence of `lvp.parametrization` as a table."""
-    rows: list[tuple[str, ...]] = [
-        ("rule", "sizes", "where tuned", "mean", "worst"),
-        ("---", "---", "---:", "---:", "---:"),
-    ]
-    for name, result in results.items():
-        sizes = f"d {min(result['widths'])}–{max(result['widths'])}, m {min(result['vocabs'])}–{max(result['vocabs'])}"
-        for rule, row in result["rules"].items():
-            gaps = [
-                _percent(row[f"{which}_gap"], row.get(f"{which}_gap_interval")) for which in ("tuned", "mean", "worst")
-            ]
-            rows.append((f"`{rule}`", f"{sizes} ({name})", *gaps))
-    return "\n".join("| " + " | ".join(row) + " |" for row in rows)
-
-
-def _percent(value: float | None, interval) -> str:
-    if value is None:
-        return "diverged"
-    ends = f" [{100 * interval[0]:.1f}, {100 * interval[1]:.1f}]" if interval else ""
-    return f"{100 * value:.1f} %{ends}".replace("-", "−")
+    tables = [front_page.results_table(shown), claims_of.table(all_claims)]
+    return filled | {REPORT: "\n".join([REPORT_HEAD, "\n\n".join(tables), "", *sections])}
 
 
 def _faults(faults: list[Mapping]) -> str:

@@ -2,6 +2,7 @@
 rule takes part."""
 
 import functools
+import json
 from dataclasses import asdict, replace
 from itertools import product
 
@@ -188,6 +189,22 @@ def test_the_interval_allows_for_a_reference_that_was_badly_chosen():
     assert worse.worst("SP").value < best.worst("SP").value
     assert worse.worst("SP").interval[1] > worse.worst("SP").value + 0.05
     assert all(each.regret > 0.05 for size, each in worse.references.items() if size != BASE)
+
+
+def test_the_evidence_has_the_numbers_of_the_reading():
+    table = whole(CONFIG, {name: np.inf if name == "SP" else 0.03 for name in PLANTED})
+    evidence, reading = analysis.evidence(table, CONFIG, entries=PLANTED), analysis.read(table, CONFIG, PLANTED)
+    assert json.loads(records.dumps(evidence)) == evidence and set(evidence["entries"]) == set(PLANTED)
+    assert evidence["seeds"] == len(CONFIG.judging_seeds) and evidence["references_at_edge"] == []
+    assert evidence["measured"] == {axis: [least, 8 * least] for axis, least in vars(SIZES[BASE]).items()}
+    for name, row in evidence["entries"].items():
+        assert (row["rule"], row["constant"], row["constant_at_edge"]) == (PLANTED[name].rule, 0.2, False)
+        assert set(row["gaps"]) == set(SIZES) - {BASE} and row["base_gap"] == pytest.approx(0, abs=2e-3)
+        if name == "SP":
+            assert {row["mean_gap"], row["worst_gap"], row["worst_gap_interval"], *row["gaps"].values()} == {None}
+        else:
+            assert row["worst_gap"] == pytest.approx(reading.worst(name).value, abs=1e-6)
+            assert row["mean_gap_interval"] == pytest.approx(reading.mean(name).interval, abs=1e-6)
 
 
 @pytest.mark.slow

@@ -1,24 +1,26 @@
 """The packaged evidence equals the committed results (`test_results` checks that it is not stale)."""
 
 import lvp.parametrization.evidence
+from experiments.leaderboard.config import ENTRIES
 from lvp import parametrization
 from sweeps.reporting import results
 
 
-def test_evidence_covers_every_rule_of_every_committed_result():
-    committed = [folder.name for folder, sweep, _ in results.committed() if sweep["experiment"] == "regimes"]
+def test_evidence_covers_every_entry_of_every_committed_result():
+    committed = [folder.name for folder, sweep, _ in results.committed() if sweep["experiment"] == "leaderboard"]
     evidence = lvp.parametrization.evidence.transfer()
     assert committed and sorted(evidence) == sorted(committed)
     for result in evidence.values():
-        assert max(result["widths"]) >= 4 * min(result["widths"])
-        assert max(result["vocabs"]) >= 16 * min(result["vocabs"])
-        for rule, row in result["rules"].items():
-            parametrization.table(rule, width=64, vocab=256)
-            assert {f"{name}_gap" for name in ("tuned", "mean", "worst")} <= set(row)
+        assert all(largest >= 7.9 * least for least, largest in result["measured"].values())
+        assert set(result["entries"]) == set(ENTRIES)
+        assert set(result["measured"]) == set(vars(parametrization.Shape(width=8, vocab=8)))
+        for row in result["entries"].values():
+            parametrization.table(row["rule"], width=64, vocab=256)
             for name in ("mean", "worst"):
-                if row[f"{name}_gap"] is not None:  # None: the rule diverged
+                if row[f"{name}_gap"] is not None:  # None: lanes diverged
                     low, high = row[f"{name}_gap_interval"]
                     assert low <= row[f"{name}_gap"] <= high and row["mean_gap"] <= row["worst_gap"]
+                    assert row["worst_gap"] == max(row["gaps"].values())
 
 
 def test_other_records_give_other_evidence(monkeypatch):

@@ -178,21 +178,24 @@ def test_the_text_quotes_the_committed_evidence():
     for name, result in committed.items():
         assert f"{name}: tier {result['tier']}" in text and result["commit"] in text
         assert text.index("far outside of the measured range") < text.index(f"Measured ({name}")
-        assert text.count("not measured") == len(set(RULES) - set(result["rules"]))
-        for rule, row in result["rules"].items():
-            (line,) = [x for x in text.splitlines() if x.startswith(rule + " ")]
-            low, high = row["worst_gap_interval"]
-            assert f"{100 * row['tuned_gap']:.1f} %" in line and f"{100 * row['mean_gap']:.1f} % [" in line
-            assert f"{100 * row['worst_gap']:.1f} % [{100 * low:.1f}, {100 * high:.1f}]" in line
-            assert f"{advice.embedding_by_rule[rule]:.4g}" in line
+        lines = [re.split(r"  +", line.strip()) for line in text.splitlines()]
+        for entry, row in result["entries"].items():
+            ((_, rule, rate, mean, worst, size),) = [x for x in lines if x[0] == entry + " *" * row["constant_at_edge"]]
+            expected = f"{advice.embedding_by_rule[rule]:.4g}" if rule in RULES else "–"
+            assert (rule, rate) == (row["rule"], expected)
+            for words, which in ((mean, "mean"), (worst, "worst")):
+                low, high = row[f"{which}_gap_interval"]
+                assert words == f"{100 * row[f'{which}_gap']:.1f} % [{100 * low:.1f}, {100 * high:.1f}]"
+            assert row["gaps"][size] == max(row["gaps"].values())
 
 
 def test_sizes_outside_the_measured_range_are_reported(monkeypatch):
-    result = {"tier": "t", "corpus": "c", "commit": "0", "seeds": 3, "widths": [64, 256], "vocabs": [100, 1000]}
-    row = {"tuned_gap": 0.01, "mean_gap": None, "worst_gap": None}  # None: lanes diverged
-    monkeypatch.setattr(
-        lvp.parametrization.evidence, "transfer", lambda: {"r": result | {"rules": dict.fromkeys(RULES, row)}}
-    )
+    result = {"tier": "t", "corpus": "c", "commit": "0", "seeds": 3, "references_at_edge": ["depth × 8"]}
+    result["measured"] = {"width": [64, 256], "vocab": [100, 1000], "depth": [2, 16]}
+    row = {"rule": "lvp", "constant_at_edge": True, "mean_gap": None, "worst_gap": None}  # None: lanes diverged
+    row["gaps"] = {"width × 8": 0.1, "depth × 8": None}
+    evidence = {"r": result | {"entries": {"LVP": row}}}
+    monkeypatch.setattr(lvp.parametrization.evidence, "transfer", lambda: evidence)
     cases = {
         (128, 1000): ({"width": 1.0, "vocab": 1.0}, "within the measured range"),
         (512, 1000): ({"width": 2.0, "vocab": 1.0}, "not far"),
@@ -201,8 +204,12 @@ def test_sizes_outside_the_measured_range_are_reported(monkeypatch):
     for (width, vocab), (beyond, words) in cases.items():
         advice = recommend(width=width, vocab=vocab, hidden_lr=1e-3)
         assert advice.beyond["r"] == beyond and words in str(advice)
-        assert "diverged" in str(advice)
+        (line,) = [re.split(r"  +", x.strip()) for x in str(advice).splitlines() if x.strip().startswith("LVP *")]
+        assert line[3:] == ["diverged", "diverged", "depth × 8"]
+        assert "References at the edge of a grid: depth × 8." in str(advice)
     assert "smaller than the smallest" in str(advice)
+    deep = recommend(width=128, vocab=1000, depth=64, from_depth=16, hidden_lr=1e-3)
+    assert deep.beyond["r"]["depth"] == 4.0 and "depth 64 is 4 times the largest measured" in str(deep)
     monkeypatch.setattr(lvp.parametrization.evidence, "transfer", dict)
     assert "contains no committed results of transfer" in str(recommend(**SIZE, hidden_lr=1e-3))
 

@@ -1,24 +1,16 @@
 """Lanes that depend on the results of other lanes run after them, in the same cells, and can be resumed."""
 
+from itertools import product
+
 import pytest
 
-from experiments import regimes
+from experiments import leaderboard
 from lvp.training import records
 from sweeps.driver import lane_index, status
 from sweeps.driver.manifest import Manifest
 
-RUN = ("run", "regimes", "--tier", "smoke", "--executor", "local", "--threads", "1")
-SMALL = {
-    "widths": "16,24",
-    "vocabs": "256",
-    "seeds": "0",
-    "rates": "0.01,0.03,0.1",
-    "constants": "0.05,0.2,0.8",
-    "epochs": "1",
-    "slice_bytes": "4000",
-    "layers": "1",
-}
-SETTINGS = [f"--set={key}={value}" for key, value in SMALL.items()]
+RUN = ("run", "leaderboard", "--tier", "smoke", "--executor", "local", "--threads", "1")
+SETTINGS = ["--set=reference_constants=0.1", "--set=slice_bytes=10000"]
 
 
 def numbers(out):
@@ -30,32 +22,32 @@ def test_tuned_rules_follow_and_resume(command, tmp_path):
     out = tmp_path / "out"
     done = command(*RUN, "--out", out, *SETTINGS)
     assert done.returncode == 0, done.stderr
-    assert "4 lanes added that depend on these results" in done.stdout and "not in the forecast" in done.stdout
     manifest, before = Manifest.read(out), numbers(out)
-    first, second = manifest.cells
-    assert (len(first.lanes), len(second.lanes), len(before)) == (3 + 4 * 3, 3 + 4, 22)
+    table, (experiment, config) = records.table(manifest.read_records()), manifest.resolved
+    first = {planned.label: len(planned.lanes) for planned in experiment.cells(config)}
+    all_lanes = {cell.label: len(cell.lanes) for cell in manifest.cells}
+    added = sum(all_lanes.values()) - sum(first.values())
+    assert f"{added} lanes added that depend on these results" in done.stdout and "not in the forecast" in done.stdout
+    assert len(before) == sum(all_lanes.values())
 
-    # The number of steps is one epoch of the slice under the cell's tokenizer.
-    assert first.cell.steps == round(first.dataset.num_tokens / first.cell.tokens_per_step)
-    table, (_, config) = records.table(manifest.read_records()), manifest.resolved
-    expected = {
-        rule: regimes.config.rule_lane(config, rule, regimes.analysis.tuned_constant(table, config, rule), 24, 256, 0)
-        for rule in regimes.config.RULES
-    }
-    assert [lane in list(second.lanes.values()) for lane in expected.values()] == [True] * 4
-    outcome = next(iter(before.values()))
-    share = first.dataset.num_tokens / first.dataset.train_bytes
-    assert 0 < outcome["train_bits_per_byte"] < 2 * share * outcome["train_loss"]
+    # The lanes of the judging seed have the constants that are best among the lanes of the selecting seed.
+    tuned = leaderboard.analysis.read(table, config, leaderboard.config.chosen_entries(config, leaderboard.ENTRIES))
+    cells = {cell.label: cell for cell in manifest.cells}
+    for (size_name, size), (name, each) in product(config.sizes.items(), tuned.entries.items()):
+        (seed,) = config.judging_seeds
+        expected = leaderboard.config.lane(config, leaderboard.ENTRIES[name], size, each.constant, seed)
+        label = leaderboard.config.labels(config, leaderboard.ENTRIES)[size_name, name]
+        assert expected in list(cells[label].lanes.values())
 
     # A lane index from before the second lanes were known counts them too, because the first lanes have records.
     with_all, early = status.text(manifest), Manifest.read(out)
     early.__dict__["cells"] = [early._entry(c, c.lanes) for c in manifest.resolved[0].cells(config)]
     lane_index.write(early)
-    assert "22 of 22 lanes" in with_all and status.text(Manifest.read(out)) == with_all
-    assert [len(cell.lanes) for cell in lane_index.read(early)] == [3 + 4 * 3, 3]
+    assert f"{len(before)} of {len(before)} lanes" in with_all and status.text(Manifest.read(out)) == with_all
+    assert [len(cell.lanes) for cell in lane_index.read(early)] == [number for number in first.values() if number]
 
     # One record of each kind is lost. Only these two lanes are trained again, with the same bits.
-    lost = next(iter(first.lanes)), list(second.lanes)[-1]
+    lost = next(iter(manifest.cells[0].lanes)), list(manifest.cells[0].lanes)[-1]
     for lane in lost:
         manifest.record_path(lane).unlink()
     kept = {path.name: path.stat().st_mtime_ns for path in (out / "records").iterdir()}

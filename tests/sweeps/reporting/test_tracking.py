@@ -263,7 +263,7 @@ def test_unknown_tool_and_missing_package_give_one_line_errors(tracked, command,
     done = command(*RUN, "--out", tmp_path / "out", "--track", "aim")
     message = "unknown tracker 'aim'; known: tensorboard, wandb, mlflow"
     assert (done.returncode, done.stderr) == (2, f"sweeps: {message}\n")
-    for call in (lambda: api.track(tracked, "aim"), lambda: sweeps.run("regimes", "smoke", track="aim")):
+    for call in (lambda: api.track(tracked, "aim"), lambda: sweeps.run("muon", "smoke", track="aim")):
         with pytest.raises(InputError, match=message):
             call()
     assert not (tmp_path / "out").exists() and files(tracked) == before
