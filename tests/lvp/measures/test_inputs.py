@@ -1,6 +1,7 @@
 """The recorded RMS of token rows and of the positions added to them equals a direct calculation."""
 
 import dataclasses
+import functools
 
 import jax
 import jax.numpy as jnp
@@ -21,8 +22,8 @@ TOKENS = jnp.array([[1, 2, 3, 1], [5, 6, 7, 8]])
 def test_rows_and_positions_are_told_apart(positions):
     amplitude = 0.5 if positions == "sinusoidal" else 1.0
     config = dataclasses.replace(MODEL, positions=positions, position_amplitude=amplitude)
-    params = decoder(config).init(jax.random.key(0))
-    rows, added = first_input(config, params, TOKENS)
+    params = jax.jit(decoder(config).init)(jax.random.key(0))
+    rows, added = jax.jit(functools.partial(first_input, config))(params, TOKENS)
     np.testing.assert_allclose(rows, 4 * params["embedding"]["embedding"][TOKENS], rtol=1e-6)
     expected = {
         "sinusoidal": lambda: 0.5 * sinusoidal_positions(4, 16),

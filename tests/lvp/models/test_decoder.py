@@ -1,6 +1,7 @@
 """The decoder: causality through gradients, shapes and counts, attention against NumPy, captured inputs."""
 
 import dataclasses
+import functools
 
 import jax
 import jax.numpy as jnp
@@ -141,11 +142,11 @@ def test_a_tied_head_is_the_embedding_and_receives_both_gradients(small):
     of_untied = jax.jit(jax.grad(lambda p: loss(model, p)))(apart)
     whole = of_untied["embedding"]["embedding"] + of_untied["head"]["kernel"].T
     np.testing.assert_allclose(of_tied["tied_embedding"]["embedding"], whole, atol=1e-6)
-    leaves = jax.tree.leaves(roles.classify(tied.init(jax.random.key(0))))
+    leaves = jax.tree.leaves(roles.classify(jax.eval_shape(tied.init, jax.random.key(0))))
     assert {leaf.path: leaf.role for leaf in leaves if "embedding" in leaf.path} == {
         "tied_embedding/embedding": "output"
     }
-    _, inputs = tied.apply(shared, tokens, capture=True)
+    _, inputs = jax.eval_shape(functools.partial(tied.apply, capture=True), shared, tokens)
     assert set(inputs) == {leaf.path for leaf in leaves if leaf.role != "vector"}
 
 
