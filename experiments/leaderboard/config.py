@@ -1,5 +1,6 @@
 """The configuration of `leaderboard` at every tier, its entries, and its cells."""
 
+import functools
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from itertools import product
@@ -10,7 +11,7 @@ from experiments.common.decoder_runs import TunedRuns, geometric
 from experiments.common.experiment import CellLanes
 from lvp import roles
 from lvp.models.configs import forward_multipliers
-from lvp.parametrization import Shape
+from lvp.parametrization import Shape, Table
 from lvp.parametrization.rules import Rule
 from lvp.parametrization.scaling import Scaling, scale
 from lvp.training import Cell, Lane, OptimizerConfig
@@ -156,9 +157,14 @@ class Reference(NamedTuple):
 
     def lane(self, size: Shape, seed: int) -> Lane:
         """The lane of the reference at a size."""
-        rate, lvp = self.constant / size.width, scale(size, size, "lvp").table
+        rate, lvp = self.constant / size.width, _lvp_table(size)
         rates = {"embedding": rate * self.ratio * lvp["embedding"].lr_multiplier}
         return Lane.under(lvp, rate, seed, rates=rates)
+
+
+@functools.cache
+def _lvp_table(size: Shape) -> Table:
+    return scale(size, size, "lvp").table
 
 
 def references(config: Config) -> list[Reference]:
