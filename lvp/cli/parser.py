@@ -159,7 +159,7 @@ def parsed(key: str, value: Any, kind: Any) -> Any:
         problem = error.errors()[0]["msg"]
         raise InputError(f"{key}: {problem[0].lower()}{problem[1:]}, got {shown(value)}") from None
     if isinstance(parsed_value, int | float) and not abs(parsed_value) <= _LARGEST:
-        raise InputError(f"{key}: must be a number of at most 2^53 and not NaN, got {shown(value)}")
+        raise InputError(f"{key}: must be at most 2^53 and not NaN, got {shown(value)}")
     return parsed_value
 
 

@@ -241,7 +241,7 @@ def _recommended(asked: "_Asked", counts: ArrayLike | None, steps: float | None)
         weight_decay=None if asked.weight_decay is None else float(asked.weight_decay),
         tuned=asked.adam,
         alternatives=_alternatives(asked),
-        sweep=tuple(roles[0].learning_rate * factor for factor in SWEEP),
+        sweep=tuple(_sweep_centre(asked, roles) * factor for factor in SWEEP),
         warnings=_warnings(asked, roles),
         tokens=frequencies,
         token_rows=asked.token_rows,
@@ -457,7 +457,13 @@ def _warnings(asked: _Asked, roles: tuple[RoleAdvice, ...]) -> tuple[str, ...]:
                 f"{prefix}width {shape.width} is larger than {prefix}vocab {shape.vocab}: are they swapped? "
                 "Language models have more tokens than entries of a row."
             )
-    (hidden,) = (advice for advice in roles if advice.role == "hidden")
+    embedding, hidden = (next(advice for advice in roles if advice.role == name) for name in ("embedding", "hidden"))
+    if (factor := row_multiplier(asked.token_rows, asked.target.width)) != 1.0:
+        made.append(
+            f"the rule's embedding rate {embedding.learning_rate:.4g} is for plain rows. Rows times √d enlarge every "
+            f"update √d = {factor:.4g} times, and the best rates measured with them are about √d times smaller "
+            f"(docs/width_vocab.md): {embedding.learning_rate / factor:.4g}."
+        )
     if not PAPER_RULES[asked.rule].muon and hidden.learning_rate >= hidden.init_std:
         ratio = hidden.learning_rate / hidden.init_std
         made.append(
@@ -466,6 +472,11 @@ def _warnings(asked: _Asked, roles: tuple[RoleAdvice, ...]) -> tuple[str, ...]:
             f"{0.2 / asked.target.width:.2g}."
         )
     return tuple(made)
+
+
+def _sweep_centre(asked: _Asked, roles: tuple[RoleAdvice, ...]) -> float:
+    """The embedding rate in the middle of the next sweep: the rule's rate in the unit of the row as it enters."""
+    return roles[0].learning_rate / row_multiplier(asked.token_rows, asked.target.width)
 
 
 def _beyond(target: Shape, results: Mapping[str, Mapping[str, Any]]) -> dict[str, dict[str, float]]:

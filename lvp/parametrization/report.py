@@ -134,8 +134,8 @@ def _side_by_side(advice: "Recommendation") -> list[list[str]]:
 def _sweep(advice: "Recommendation") -> list[str]:
     rates = ", ".join(f"{rate:.4g}" for rate in advice.sweep)
     text = (
-        f"Sweep next: the embedding rate at {rates} (× 1/4 to × 4), all other rates as above. If the best rate is "
-        "the first or the last, extend the grid beyond it."
+        f"Sweep next: the embedding rate at {rates} (a factor of 2 apart), all other rates as above. If the best "
+        "rate is the first or the last, extend the grid beyond it."
     )
     return textwrap.wrap(text, LINE)
 

@@ -54,11 +54,12 @@ def forecast(cells: Sequence[CellLanes], workers: int, speed: Speed, kind: str, 
       devices: the number of devices in each worker's mesh.
     """
     rows = cost(cells)
-    lines = [f"{'cell':<16} {'lanes':>6} {'params':>9} {'tokens':>9} {'FLOPs':>9}"]
+    column = max(16, *(len(r.label) for r in rows))
+    lines = [f"{'cell':<{column}} {'lanes':>6} {'params':>9} {'tokens':>9} {'FLOPs':>9}"]
     for r in rows:
-        lines.append(f"{r.label:<16} {r.lanes:>6} {_si(r.params):>9} {_si(r.tokens):>9} {_si(r.flops):>9}")
+        lines.append(f"{r.label:<{column}} {r.lanes:>6} {_si(r.params):>9} {_si(r.tokens):>9} {_si(r.flops):>9}")
     lanes, tokens, flops = sum(r.lanes for r in rows), sum(r.tokens for r in rows), sum(r.flops for r in rows)
-    lines.append(f"{'all':<16} {lanes:>6} {'':>9} {_si(tokens):>9} {_si(flops):>9}")
+    lines.append(f"{'all':<{column}} {lanes:>6} {'':>9} {_si(tokens):>9} {_si(flops):>9}")
     time = expected(cells, workers, speed, kind, devices)
     on_workers = f"{workers} worker{'s' * (workers > 1)}"
     parts = f"{duration(time.start)} for start and compilation, {duration(time.training)} of training ({time.basis})"

@@ -66,7 +66,8 @@ def in_words(sweep: SweepStatus) -> str:
     running, failed = sum(len(c.running) for c in sweep.cells), sum(c.failed for c in sweep.cells)
     parts = [f"{done} of {lanes} lanes"]
     parts += [f"{running} running"] if running else []
-    parts += [f"{sweep.left(sum(c.flops_left for c in sweep.cells))} left"] if done < lanes else []
+    left = sweep.left(sum(c.flops_left for c in sweep.cells))
+    parts += [f"{left} left"] if done < lanes and left != "–" else []
     parts += [f"{failed} failed"] if failed else []
     return ", ".join(parts)
 

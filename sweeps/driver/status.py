@@ -2,7 +2,8 @@
 
 import json
 import time
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from lvp.files import listed, log_entries
@@ -102,17 +103,18 @@ def text(manifest: Manifest) -> str:
     outcomes = {r["hash"]: r["outcome"]["status"] for r in manifest.read_records(lanes)}
     diverged = {c.label: sum(outcomes.get(h) == "diverged" for h in c.lanes) for c in cells}
     done = sum(c.finished for c in sweep.cells)
+    column = max(16, *(len(c.label) for c in sweep.cells))
     head = f"{manifest.experiment}, tier {manifest.tier}, hash {manifest.hash}: {done} of {len(lanes)} lanes "
     lines = [
         head + "have a record",
         _activity(manifest, sweep),
-        f"{'cell':<16} {'lanes':>6} {'finished':>9} {'diverged':>9} {'failed':>7} {'left':>9}  running",
+        f"{'cell':<{column}} {'lanes':>6} {'finished':>9} {'diverged':>9} {'failed':>7} {'left':>9}  running",
     ]
     for c in sweep.cells:
         left = sweep.left(c.flops_left) if c.done < c.lanes else ""
-        numbers = f"{c.lanes:>6} {c.finished:>9} {diverged[c.label]:>9} {c.failed:>7} {left:>9}"
-        lines.append(f"{c.label:<16} {numbers}  {', '.join(f'{part:.0%}' for part in c.running)}".rstrip())
-    lines += [_failure(f) for f in sweep.failures]
+        numbers = f"{c.lanes:>6} {c.finished - diverged[c.label]:>9} {diverged[c.label]:>9} {c.failed:>7} {left:>9}"
+        lines.append(f"{c.label:<{column}} {numbers}  {', '.join(f'{part:.0%}' for part in c.running)}".rstrip())
+    lines += _failures(sweep.failures)
     damaged = [p.name for p in listed(manifest.out / "records", ".damaged")]
     unread = done - len(outcomes)
     if unread:
@@ -129,5 +131,12 @@ def _activity(manifest: Manifest, sweep: SweepStatus) -> str:
     return f"{holder}: {sweep.lanes_per_hour:.0f} lanes per hour, {left} left"
 
 
-def _failure(failure: Mapping) -> str:
-    return f"failed: {len(failure['lanes'])} lanes of cell {failure['cell']}: {failure['reason']}"
+def _failures(failures: Iterable[Mapping]) -> list[str]:
+    """A line for each cell and reason."""
+    lanes: Counter[tuple[str, str]] = Counter()
+    for failure in failures:
+        lanes[failure["cell"], failure["reason"]] += len(failure["lanes"])
+    return [
+        f"failed: {number} lane{'s' * (number > 1)} of cell {cell}: {reason}"
+        for (cell, reason), number in lanes.items()
+    ]

@@ -214,6 +214,15 @@ def test_sizes_outside_the_measured_range_are_reported(monkeypatch):
     assert "contains no committed results of transfer" in str(recommend(**SIZE, hidden_lr=1e-3))
 
 
+def test_rows_times_the_root_of_the_width_have_a_smaller_rate():
+    """The sweep is that of plain rows in the unit of the row as it enters."""
+    plain, times_root = (recommend(width=256, vocab=4096, hidden_lr=1e-3, token_rows=x) for x in ("plain", "sqrt"))
+    assert times_root["embedding"].learning_rate == plain["embedding"].learning_rate
+    assert times_root.sweep == pytest.approx([rate / 16 for rate in plain.sweep])
+    assert not plain.warnings and "for plain rows" in times_root.warnings[0] and "16 times" in times_root.warnings[0]
+    assert f"{plain['embedding'].learning_rate / 16:.4g}" in times_root.warnings[0]
+
+
 def test_json_equals_the_python_result(capsys):
     line = ["--width", 2048, "--vocab", 32064, "--hidden-lr", 3e-3, "--rule", "interpolated", "--kappa", 0.2]
     line += ["--from-width", 256, "--from-vocab", 8192, "--embedding-lr", 0.02]
