@@ -1,6 +1,7 @@
 """Measured transfer of each rule: the committed results of the experiment `leaderboard`, as packaged data."""
 
 import json
+import math
 from collections.abc import Mapping
 from importlib import resources
 from typing import Any
@@ -24,3 +25,10 @@ def transfer() -> Mapping[str, Mapping[str, Any]]:
     """
     file = resources.files("lvp.parametrization") / NAME
     return json.loads(file.read_text()) if file.is_file() else {}
+
+
+def ranked(result: Mapping[str, Any]) -> list[tuple[str, Mapping[str, Any]]]:
+    """(name, entry) of a result of `transfer`, the least mean gap first. Entries that diverged are last."""
+    gaps = {name: entry["mean_gap"] for name, entry in result["entries"].items()}
+    order = sorted(gaps, key=lambda name: math.inf if gaps[name] is None else gaps[name])
+    return [(name, result["entries"][name]) for name in order]

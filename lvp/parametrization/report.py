@@ -5,7 +5,7 @@ import textwrap
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from lvp.parametrization import Table, aligned
+from lvp.parametrization import Table, aligned, evidence
 
 if TYPE_CHECKING:
     from lvp.parametrization.recommend import Recommendation, RoleAdvice
@@ -147,7 +147,7 @@ def _measured(advice: "Recommendation") -> list[list[str]]:
     blocks = []
     for name, result in advice.evidence.items():
         lines: list[tuple[str, ...]] = [("entry", "rule", "embedding rate here", "mean gap", "largest gap", "at")]
-        for entry, row in sorted(result["entries"].items(), key=lambda x: (x[1]["mean_gap"] is None, x[1]["mean_gap"])):
+        for entry, row in evidence.ranked(result):
             rate = advice.embedding_by_rule.get(row["rule"])  # a rule for Muon has none
             shown = "–" if rate is None else f"{rate:.4g}"
             gaps = (_interval(row, key) for key in ("mean_gap", "worst_gap"))

@@ -54,7 +54,7 @@ def forecast(cells: Sequence[CellLanes], workers: int, speed: Speed, kind: str, 
       devices: the number of devices in each worker's mesh.
     """
     rows = cost(cells)
-    column = max(16, *(len(r.label) for r in rows))
+    column = max([16, *(len(r.label) for r in rows)])
     lines = [f"{'cell':<{column}} {'lanes':>6} {'params':>9} {'tokens':>9} {'FLOPs':>9}"]
     for r in rows:
         lines.append(f"{r.label:<{column}} {r.lanes:>6} {_si(r.params):>9} {_si(r.tokens):>9} {_si(r.flops):>9}")

@@ -103,7 +103,7 @@ def text(manifest: Manifest) -> str:
     outcomes = {r["hash"]: r["outcome"]["status"] for r in manifest.read_records(lanes)}
     diverged = {c.label: sum(outcomes.get(h) == "diverged" for h in c.lanes) for c in cells}
     done = sum(c.finished for c in sweep.cells)
-    column = max(16, *(len(c.label) for c in sweep.cells))
+    column = max([16, *(len(c.label) for c in sweep.cells)])
     head = f"{manifest.experiment}, tier {manifest.tier}, hash {manifest.hash}: {done} of {len(lanes)} lanes "
     lines = [
         head + "have a record",

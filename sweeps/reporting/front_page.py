@@ -1,6 +1,5 @@
 """Generated blocks of the README and of docs: headline, transfer, status and the table of results."""
 
-import math
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
@@ -10,6 +9,7 @@ from experiments.width_vocab.config import READINGS
 from lvp.analysis.claims import VERDICTS
 from lvp.analysis.measurement import Measurement
 from lvp.analysis.slopes import Slope
+from lvp.parametrization import evidence
 from sweeps.reporting.gallery import Shown
 
 
@@ -28,14 +28,14 @@ def headline(table, config) -> str:
     )
 
 
-def transfer(evidence: Mapping[str, Any]) -> str:
+def transfer(result: Mapping[str, Any]) -> str:
     """The gaps of every entry of the leaderboard at every size in percent, as a table. The least mean gap is first.
 
     Args:
-      evidence: a result from `lvp.parametrization.evidence`.
+      result: a result from `lvp.parametrization.evidence.transfer`.
     """
-    ranked = sorted(evidence["entries"].items(), key=lambda entry: _finite(entry[1]["mean_gap"]))
-    sizes, edges = list(ranked[0][1]["gaps"]), evidence["references_at_edge"]
+    ranked = evidence.ranked(result)
+    sizes, edges = list(ranked[0][1]["gaps"]), result["references_at_edge"]
     head = ["entry", "base", *(size + " *" * (size in edges) for size in sizes), "mean", "largest"]
     lines = [head, ["---", *["---:"] * (len(head) - 1)]]
     for name, row in ranked:
@@ -43,10 +43,6 @@ def transfer(evidence: Mapping[str, Any]) -> str:
         ends = [_percent(row[f"{which}_gap"], row[f"{which}_gap_interval"]) for which in ("mean", "worst")]
         lines.append([name + " *" * row["constant_at_edge"], *gaps, *ends])
     return "\n".join("| " + " | ".join(line) + " |" for line in lines)
-
-
-def _finite(gap: float | None) -> float:
-    return math.inf if gap is None else gap
 
 
 def _percent(gap: float | None, interval: list[float] | None = None) -> str:

@@ -28,3 +28,9 @@ def test_other_records_give_other_evidence(monkeypatch):
     kept = [c for c in results.committed() if c[1]["experiment"] == "token_frequencies"]
     monkeypatch.setattr(results, "committed", lambda: kept)
     assert kept and results.report()[results.EVIDENCE] != results.EVIDENCE.read_text()
+
+
+def test_entries_are_ranked_by_mean_gap_and_diverged_ones_are_last():
+    gaps = {"a": None, "b": 0.2, "c": -0.1, "d": None}
+    ranked = lvp.parametrization.evidence.ranked({"entries": {name: {"mean_gap": gap} for name, gap in gaps.items()}})
+    assert [name for name, _ in ranked] == ["c", "b", "a", "d"]
