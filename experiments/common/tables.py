@@ -108,18 +108,20 @@ def mean_of_finite(values: np.ndarray) -> float:
     return float(np.nanmean(values)) if np.isfinite(values).any() else np.nan
 
 
-def losses_by_seed_and_rate(rows, rates: Sequence[float], seeds: Sequence[int], loss: str = "train_loss") -> np.ndarray:
-    """Losses [seeds, rates] over the embedding's learning rate: NaN for a missing lane, infinite for a diverged one.
+def losses_by_seed_and_rate(
+    rows, rates: Sequence[float], seeds: Sequence[int], loss: str = "train_loss", rate: str = EMBEDDING_RATE
+) -> np.ndarray:
+    """Losses [seeds, rates] over a learning rate: NaN for a missing lane, infinite for a diverged one.
 
     Args:
-      rows: rows of one cell that differ in seed and embedding rate only. loss: the column of losses; the default is the
-        final train loss in nats per token.
+      rows: rows of one cell that differ in seed and rate only. loss: the column of losses; the default is the final
+        train loss in nats per token. rate: the column of rates; the default is the embedding's.
     """
     losses = np.full((len(seeds), len(rates)), np.nan)
-    columns = (rows[name].tolist() for name in (EMBEDDING_RATE, "lane.seed", "status", loss))
-    for rate, seed, status, value in zip(*columns, strict=True) if len(rows) else ():
-        if rate in rates and seed in seeds:
-            losses[seeds.index(seed), rates.index(rate)] = value if status == "finished" else np.inf
+    columns = (rows[name].tolist() for name in (rate, "lane.seed", "status", loss))
+    for at, seed, status, value in zip(*columns, strict=True) if len(rows) else ():
+        if at in rates and seed in seeds:
+            losses[seeds.index(seed), rates.index(at)] = value if status == "finished" else np.inf
     return losses
 
 

@@ -12,6 +12,7 @@ from lvp.analysis.measurement import Measurement
 from lvp.analysis.tuned import Tuned, difference
 from lvp.training import Lane
 
+RATE = "lane.learning_rates.hidden"  # the column of an arm's rate: all roles have the same
 STABLE_ARM = "LionA"  # figure 2, panel 2: its largest stable rate
 UNSTABLE = 0.1  # nats per token: excess over the least loss above which a lane is unstable
 
@@ -25,7 +26,7 @@ def lanes_by_seed(table, config: Config, name: str, rate: float, warmup: float, 
 def _lane_columns(config: Config, name: str, rate: float, warmup: float) -> dict[str, float]:
     """The values of the table's columns for the lanes of an arm at a rate and a warm-up."""
     lane = arm_lane(config, name, rate, warmup, config.seeds[0])
-    columns = {"lane.learning_rates.hidden": rate, "lane.warmup_steps": lane.warmup_steps}
+    columns = {RATE: rate, "lane.warmup_steps": lane.warmup_steps}
     return columns | {f"lane.options.{option}": value for option, value in lane.options.items()}
 
 
@@ -33,9 +34,9 @@ def losses(table, config: Config, name: str, warmup: float) -> np.ndarray:
     """Validation losses [rates, first seeds] in nats per token; NaN for a missing or diverged lane."""
     rates = rates_of(config, name)
     columns = _lane_columns(config, name, rates[0], warmup)
-    del columns["lane.learning_rates.hidden"]
+    del columns[RATE]
     rows = select(with_optimizer(table, arm_cell(config, name)), columns | {"status": "finished"})
-    return losses_by_seed_and_rate(rows, rates, config.seeds, "valid_loss").T
+    return losses_by_seed_and_rate(rows, rates, config.seeds, "valid_loss", RATE).T
 
 
 def best_rate(table, config: Config, name: str, warmup: float) -> float | None:
