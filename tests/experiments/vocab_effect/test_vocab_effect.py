@@ -36,7 +36,8 @@ def test_cells_have_the_same_steps_and_the_lanes_of_width_vocab():
     cells = vocab_effect.config.cells(config)
     assert {c.cell.steps for c in cells} == {config.steps} and len({c.label for c in cells}) == len(cells) == 10
     assert {(c.cell.model.width, c.cell.model.vocab) for c in cells} >= {(32, 256), (64, 512), (128, 1024)}
-    alike = replace(width_vocab.TIERS["laptop"], rates=config.rates, slice_bytes=config.slice_bytes)
+    changed = {name: getattr(config, name) for name in ("rates", "slice_bytes", "valid_bytes")}
+    alike = replace(width_vocab.TIERS["laptop"], **changed)
     theirs = {(c.cell.model.width, c.cell.model.vocab): c for c in width_vocab.config.cells(alike)[:5]}
     for c in cells:
         same = theirs.get((c.cell.model.width, c.cell.model.vocab))
