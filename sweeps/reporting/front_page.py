@@ -23,8 +23,8 @@ def headline(table, config) -> str:
     slopes = {READINGS[rows]: optima(table, config, rows)[1] for rows in config.token_rows}
     exponents = " and ".join(f"{_exponent(fit)} ({name})" for name, fit in slopes.items())
     return (
-        f"- **The paper's exponent is −0.5.** Measured at {sizes}: {exponents}. It depends on the number of steps: "
-        f"[width and vocabulary](docs/width_vocab.md)."
+        f"- **The paper's exponent is −0.5.** Measured at {sizes}: {exponents}. The measured exponents "
+        f"depend on the number of steps. The text is short and was read many times: [limits](docs/width_vocab.md#limits)."
     )
 
 
