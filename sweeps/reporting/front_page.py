@@ -24,7 +24,8 @@ def headline(table, config) -> str:
     exponents = " and ".join(f"{_exponent(fit)} ({name})" for name, fit in slopes.items())
     return (
         f"- **The paper's exponent is −0.5.** Measured at {sizes}: {exponents}. The measured exponents "
-        f"depend on the number of steps. The text is short and was read many times: [limits](docs/width_vocab.md#limits)."
+        "depend on the number of steps. The text is short and was read many times: "
+        "[limits](docs/width_vocab.md#limits)."
     )
 
 
