@@ -34,7 +34,7 @@ OPTIMIZERS: Mapping[str, Callable] = {
 
 # Kinds of measures of a measured step; `lvp.measures` has the functions.
 DEFAULT_MEASURES = ("movement", "vocabulary", "gradients", "representation")
-MEASURES = (*DEFAULT_MEASURES, "validation", "inputs")
+MEASURES = (*DEFAULT_MEASURES, "validation", "later_positions", "inputs")
 
 
 @dataclass(frozen=True)

@@ -326,6 +326,7 @@ class Program(PackedProgram):
             "representation": representation,
             "gradients": of_gradients,
             "validation": lambda: {"validation": {"loss": self._validated(after, data)}},
+            "later_positions": lambda: {"later_positions": {"loss": self._later_validated(after, data)}},
             "inputs": lambda: measures.input_sizes(*first_input(self.cell.model, params, data.probe)),
         }
         return measures.joined(*(measured[kind]() for kind in self.cell.measures))
@@ -341,6 +342,11 @@ class Program(PackedProgram):
 
     def _validated(self, state, data):
         return self._nats(state["params"], data.valid, data.valid_weights) / jnp.sum(data.valid_weights)
+
+    def _later_validated(self, state, data):
+        """The validation loss of the tokens in the second half of each window."""
+        weights = data.valid_weights.at[..., : self.cell.model.context // 2].set(0)
+        return self._nats(state["params"], data.valid, weights) / jnp.sum(weights)
 
     def _evaluated(self, state, lane, data):
         losses = {"valid_loss": self._validated(state, data)}

@@ -60,7 +60,7 @@ def test_laptop_tier_holds_the_factors_of_the_law():
     assert {s.optimizer for s in all_settings} == {"adam", "lion_a"}
     planned = runs.cells(CONFIG)
     assert len(planned) == len(all_settings) - 2  # an init std is traced
-    assert {c.cell.measures for c in planned} == {("inputs",)}
+    assert {c.cell.measures for c in planned} == {("inputs", "later_positions")}
 
 
 @pytest.mark.parametrize("setting", runs.settings(CONFIG), ids=lambda s: s.label)

@@ -3,6 +3,7 @@
 import dataclasses
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import optax
 import pytest
@@ -10,6 +11,7 @@ import pytest
 from lvp import roles, training
 from lvp.errors import InputError
 from lvp.models.configs import DecoderConfig
+from lvp.models.decoder import decoder
 from lvp.training import Cell, DataConfig, Lane, OptimizerConfig, Program, TrainingData
 from tests.lvp.training import plain_training
 
@@ -74,6 +76,19 @@ def test_validation_losses_equal_those_of_a_shorter_training(data, plain):
 @pytest.mark.slow
 def test_validation_changes_training_only_to_rounding(data, plain):
     plain_training.assert_same_to_rounding(plain, outcome(data, measured_steps=()))
+
+
+def test_later_positions_are_the_second_half_of_each_window(data):
+    last = plain_training.steps(CELL, LANE, data, optax.sgd(RATE))[-1]
+    params, model = optax.apply_updates(last.params, last.updates), decoder(CELL.model)
+    windows = jnp.concatenate(data.valid)
+    logits = model.apply(params, windows[:, :-1]) @ model.head(params)
+    losses = optax.softmax_cross_entropy_with_integer_labels(logits, windows[:, 1:])
+    weights = jnp.concatenate(data.valid_weights)
+    means = [jnp.sum((losses * weights)[:, half]) / jnp.sum(weights[:, half]) for half in (slice(4), slice(4, 8))]
+    measured = outcome(data, measures=("later_positions",)).measures["later_positions"]["loss"][-1]
+    assert measured == pytest.approx(float(means[1]), rel=2e-5)  # measures have six digits
+    assert measured != pytest.approx(float(means[0]), rel=1e-3)  # the test separates the halves
 
 
 @pytest.mark.parametrize("norm", [0.0, -1.0, float("nan")])
