@@ -1,7 +1,7 @@
 """Reads the records of `row_growth`: optima by setting and horizon, constants of the laws, exponents, the summary."""
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -85,9 +85,21 @@ def losses(rows, config: Config, setting: Setting, steps: int) -> np.ndarray:
     return losses_by_seed_and_rate(rows, embedding_rates(config, setting), seeds(config, setting), column)
 
 
-def points(table, config: Config) -> list[Point]:
-    """The optimum of every setting at its own steps. Their lanes are different lanes."""
-    return _points(table, config, [(setting, setting.steps) for setting in settings(config)])
+def later_losses(rows, config: Config, setting: Setting, steps: int) -> np.ndarray:
+    """Validation losses [seeds, rates] of the second half of each window, after `steps` steps."""
+    measured = measured_steps(config, setting)
+    at_steps = lists_by_row(rows, "measures.later_positions.loss", (len(measured),))[:, measured.index(steps - 1)]
+    rows = rows.assign(later_loss=at_steps)
+    return losses_by_seed_and_rate(rows, embedding_rates(config, setting), seeds(config, setting), "later_loss")
+
+
+def points(table, config: Config, losses_of: Callable[..., np.ndarray] = losses) -> list[Point]:
+    """The optimum of every setting at its own steps. Their lanes are different lanes.
+
+    Args:
+      losses_of: `losses` or `later_losses`.
+    """
+    return _points(table, config, [(setting, setting.steps) for setting in settings(config)], losses_of)
 
 
 def prefix_points(table, config: Config, setting: Setting) -> list[Point]:
@@ -95,10 +107,10 @@ def prefix_points(table, config: Config, setting: Setting) -> list[Point]:
     return _points(table, config, [(setting, steps) for steps in prefixes(config, setting)])
 
 
-def _points(table, config: Config, read: Sequence[tuple[Setting, int]]) -> list[Point]:
+def _points(table, config: Config, read: Sequence[tuple[Setting, int]], losses_of=losses) -> list[Point]:
     rows = {setting: records_of(table, config, setting) for setting in dict(read)}
     rates = [embedding_rates(config, setting) for setting, _ in read]
-    best = analysis.optima(rates, [losses(rows[setting], config, setting, steps) for setting, steps in read])
+    best = analysis.optima(rates, [losses_of(rows[setting], config, setting, steps) for setting, steps in read])
     made = []
     for (setting, steps), optimum in zip(read, best, strict=True):
         at = measured_steps(config, setting).index(steps - 1)
@@ -208,7 +220,13 @@ def summary(table, config: Config) -> str:
         law = by_law[name]
         known = f"±{law.width.percent()} %, constant {law.constant.text('.2g')}"
         lines.append(f"{name:<46} {known if np.isfinite(law.width.value) else '–'}")
+    later = points(table, config, later_losses)
+    law, steps = spreads(later)[LAW], exponents(config, later)["steps"]
     lines += [
+        "",
+        "validation loss of the second half of each window:",
+        f"{LAW}: ±{law.width.percent()} %, constant {law.constant.text('.2g')}; power of steps {steps.text('.2f')}; "
+        f"{law.num_points} settings resolved",
         "",
         "rows, added: RMS of the entries before the last step, at the rate next to the optimum. Flagged optima are in "
         "no fit.",

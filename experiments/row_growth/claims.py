@@ -4,6 +4,7 @@ from experiments.row_growth.analysis import (
     LAW,
     best_rival,
     exponents,
+    later_losses,
     optimizer_ratio,
     points,
     prefix_exponent,
@@ -77,6 +78,16 @@ def claims(table, config: Config, context) -> list[Claim]:
             note="ratio of the constants at the base setting",
         )
         answers.append(question.answer(optimizer_ratio(config, made, name), context))
+    later = spreads(points(table, config, later_losses))[LAW]
+    by_later_loss = Question(
+        statement=f"η_E s √T / RMS(positions) is constant within ±{config.tolerance:.0%} at the rate with the least "
+        "validation loss on the second half of each window",
+        source=SOURCE,
+        paper_value=f"≤ {config.tolerance:g}",
+        claimed=(0.0, config.tolerance),
+        note=f"{later.num_points} settings resolved; constant {later.constant.text('.2g')}",
+    )
+    answers.append(by_later_loss.answer(later.width, context))
     return answers
 
 

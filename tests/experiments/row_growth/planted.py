@@ -42,6 +42,7 @@ def table_of(config: runs.Config, law: str, *, noise: float = 0.003, departures:
         best = np.array([math.log(best_rate(LAWS[law], setting, part * setting.steps)) for part in PARTS]) + depart
         cell = records.configuration(runs.cell(config, setting))
         measured = len(cell["measured_steps"])
+        measured_parts = (np.array(cell["measured_steps"]) + 1) / setting.steps
         added = setting.amplitude * ADDED[setting.positions]
         for rate in runs.embedding_rates(config, setting):
             for lane_seed in runs.seeds(config, setting):
@@ -52,7 +53,10 @@ def table_of(config: runs.Config, law: str, *, noise: float = 0.003, departures:
                     "train_loss": curve[-1],
                     "curve_steps": [round(part * setting.steps) for part in PARTS],
                     "curve_losses": curve.tolist(),
-                    "measures": {"inputs": {"rows": [1.0] * measured, "added": [added] * measured}},
+                    "measures": {
+                        "inputs": {"rows": [1.0] * measured, "added": [added] * measured},
+                        "later_positions": {"loss": np.interp(measured_parts, PARTS, curve).tolist()},
+                    },
                 }
                 config_of = {"cell": cell, "lane": lane}
                 rows.append({"hash": str(len(rows)), "config": config_of, "outcome": outcome, "provenance": {}})

@@ -93,7 +93,7 @@ def test_lanes_of_a_setting_are_those_that_were_planned(lawful):
 
 def test_the_planted_law_is_supported_and_its_powers_are_recovered(lawful):
     made = claims(lawful)
-    assert [c.verdict for c in made] == ["supported"] * len(made) and len(made) == 8
+    assert [c.verdict for c in made] == ["supported"] * len(made) and len(made) == 9
     fitted = analysis.exponents(CONFIG, analysis.points(lawful, CONFIG))
     for name, power in fitted.items():
         assert power.value == pytest.approx(LAWS[analysis.LAW].get(name, 0.0), abs=0.06)
@@ -207,8 +207,8 @@ def test_a_partial_table_is_reported(part):
 def test_a_factor_that_does_not_vary_has_no_power():
     """Negative control for the partial tables: the other claims have verdicts."""
     made = claims(planted.table_of(SMALL, analysis.LAW), SMALL)
-    verdicts = dict(zip(["law", *row_growth.claims.RIVALS, "within"], (c.verdict for c in made), strict=True))
-    assert verdicts["law"] == verdicts["steps"] == verdicts["added"] == "supported"
+    verdicts = dict(zip(["law", *row_growth.claims.RIVALS, "within", "later"], (c.verdict for c in made), strict=True))
+    assert verdicts["law"] == verdicts["steps"] == verdicts["added"] == verdicts["later"] == "supported"
     assert verdicts["width"] == verdicts["σ_E √d"] == "unresolved"
 
 
