@@ -11,6 +11,7 @@ from tqdm import tqdm
 
 from lvp.training import records
 from sweeps.driver.background import background
+from sweeps.driver.forecast import duration
 from sweeps.driver.manifest import Manifest
 from sweeps.driver.status import SweepStatus, status
 
@@ -28,7 +29,7 @@ class Progress:
     def __enter__(self):
         if not self.quiet:
             self.bar = tqdm(
-                bar_format="{percentage:3.0f}%|{bar:30}| {postfix}",
+                bar_format="{percentage:3.0f} % of the FLOPs |{bar:30}| {postfix}",
                 total=1.0,
                 # A log file gets whole lines from `_show` instead of a bar.
                 file=sys.stderr if self.terminal else io.StringIO(),
@@ -53,7 +54,7 @@ class Progress:
         self.bar.n = sweep.fraction
         self.bar.set_postfix_str(words)
         if not self.terminal:
-            print(f"{sweep.fraction:4.0%}  {words}", file=sys.stderr, flush=True)
+            print(f"{100 * sweep.fraction:3.0f} % of the FLOPs, {words}", file=sys.stderr, flush=True)
 
     def _watch(self):
         while not self.ended.wait(self.interval):
@@ -66,8 +67,8 @@ def in_words(sweep: SweepStatus) -> str:
     running, failed = sum(len(c.running) for c in sweep.cells), sum(c.failed for c in sweep.cells)
     parts = [f"{done} of {lanes} lanes"]
     parts += [f"{running} running"] if running else []
-    left = sweep.left(sum(c.flops_left for c in sweep.cells))
-    parts += [f"{left} left"] if done < lanes and left != "–" else []
+    if done < lanes and sweep.seconds_left is not None:
+        parts.append(f"{duration(sweep.seconds_left)} left")
     parts += [f"{failed} failed"] if failed else []
     return ", ".join(parts)
 

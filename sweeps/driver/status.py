@@ -56,10 +56,15 @@ class SweepStatus:
     def lanes_per_hour(self) -> float:
         return 3600 * self.session_lanes / self.session_seconds if self.session_seconds else 0.0
 
-    def left(self, flops: float) -> str:
-        """The time for `flops` at this session's speed, as text."""
+    def seconds_for(self, flops: float) -> float | None:
+        """The time for `flops` at this session's speed; None if the speed is unknown."""
         known = self.session_flops > 0 and self.session_seconds > 0
-        return duration(self.session_seconds * flops / self.session_flops) if known else "–"
+        return self.session_seconds * flops / self.session_flops if known else None
+
+    @property
+    def seconds_left(self) -> float | None:
+        """The time for the lanes without a record; None if the speed is unknown."""
+        return self.seconds_for(sum(c.flops_left for c in self.cells))
 
 
 def status(manifest: Manifest, *, execute: bool = False) -> SweepStatus:
@@ -111,7 +116,7 @@ def text(manifest: Manifest) -> str:
         f"{'cell':<{column}} {'lanes':>6} {'finished':>9} {'diverged':>9} {'failed':>7} {'left':>9}  running",
     ]
     for c in sweep.cells:
-        left = sweep.left(c.flops_left) if c.done < c.lanes else ""
+        left = _duration(sweep.seconds_for(c.flops_left)) if c.done < c.lanes else ""
         numbers = f"{c.lanes:>6} {c.finished - diverged[c.label]:>9} {diverged[c.label]:>9} {c.failed:>7} {left:>9}"
         lines.append(f"{c.label:<{column}} {numbers}  {', '.join(f'{part:.0%}' for part in c.running)}".rstrip())
     lines += _failures(sweep.failures)
@@ -127,8 +132,11 @@ def text(manifest: Manifest) -> str:
 def _activity(manifest: Manifest, sweep: SweepStatus) -> str:
     if not (holder := driver(manifest.out)):
         return "no driver is running"
-    left = sweep.left(sum(c.flops_left for c in sweep.cells))
-    return f"{holder}: {sweep.lanes_per_hour:.0f} lanes per hour, {left} left"
+    return f"{holder}: {sweep.lanes_per_hour:.0f} lanes per hour, {_duration(sweep.seconds_left)} left"
+
+
+def _duration(seconds: float | None) -> str:
+    return "–" if seconds is None else duration(seconds)
 
 
 def _failures(failures: Iterable[Mapping]) -> list[str]:

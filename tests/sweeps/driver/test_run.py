@@ -27,6 +27,12 @@ from tests.sweeps.running import LOCAL, ROOT, TINY, outcomes
 RUN = ("run", "width_vocab", "--tier", "smoke")
 
 
+def test_a_missing_package_names_the_extra_that_installs_it():
+    without_flax = "import sys; sys.modules['flax'] = None; import sweeps"
+    process = subprocess.run([sys.executable, "-c", without_flax], cwd=ROOT, capture_output=True, text=True)
+    assert process.stderr.rstrip().endswith("sweeps needs the packages of the extra lab: pip install -e '.[lab]'")
+
+
 def test_a_sweep_writes_table_figure_and_claims(finished):
     out, process = finished
     assert process.returncode == 0, process.stderr

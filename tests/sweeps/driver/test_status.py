@@ -53,7 +53,7 @@ def test_counts_pace_and_time_left(half):
     done = 2 * costs[0] + 0.25 * costs[1]
     hours = 5.75 * costs[1] / done
     assert sweep.cells[1].flops_left == pytest.approx(5.75 * costs[1])
-    assert sweep.left(sweep.cells[1].flops_left) == status.duration(hours * 3600)
+    assert sweep.seconds_for(sweep.cells[1].flops_left) == pytest.approx(hours * 3600, rel=0.01)
     assert "6 of 12 lanes have a record" in text and f"pid {os.getpid()}: 2 lanes per hour" in text
     assert re.search(r"^d 24.* 6 +0 +0 +2 .*25%$", text, re.MULTILINE)
     assert "failed: 2 lanes of cell d 24, m 480: KeyError: 'x'" in text
