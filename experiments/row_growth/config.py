@@ -243,6 +243,7 @@ TIERS = {
         widths=(32, 64, 128),
         steps=1_500,
         horizons=(300, 1_500, 12_000),
+        long_seeds=1,
     ),
     "gpu": Config(
         slice_bytes=2_000_000,
