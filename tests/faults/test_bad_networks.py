@@ -20,15 +20,17 @@ pytestmark = pytest.mark.slow
 
 
 @pytest.fixture
-def made(monkeypatch, tmp_path):
-    """Returns a network of two machines, and a cluster whose head is on the first."""
+def made(monkeypatch, tmp_path, request):
+    """Returns a network of two machines, or of a given number, and a cluster whose head is on the first."""
     if reason := network.problem():
         pytest.skip(reason)
     monkeypatch.setenv("RAY_AUTH_MODE", "disabled")
     elsewhere = tmp_path / "elsewhere"
     elsewhere.mkdir()
-    with Network("first", "second") as machines, Cluster(elsewhere, machines.machines[0]) as cluster:
-        cluster.add(*machines.machines[1].within(elsewhere))
+    names = ("first", "second", "third")[: getattr(request, "param", 2)]
+    with Network(*names) as machines, Cluster(elsewhere, machines.machines[0]) as cluster:
+        for machine in machines.machines[1:]:
+            cluster.add(*machine.within(elsewhere))
         yield machines, cluster
 
 
@@ -90,16 +92,17 @@ def test_a_bad_network_only_delays_a_sweep(six_lanes, command, made, tmp_path, f
     watched.assert_whole(fault, 1, six_lanes, LANES)
 
 
-@pytest.mark.parametrize("seconds", [5, 30, 120])
+@pytest.mark.parametrize("made, seconds", [(2, 5), (2, 30), (2, 120), (3, 30)], indirect=["made"])
 def test_an_unreachable_machine_only_delays_a_sweep(six_lanes, command, made, tmp_path, seconds):
     (machines, cluster), out = made, tmp_path / "out"
-    head, worker = machines.machines
+    head, worker, *others = machines.machines
     watched, process = Watched(out), start(command, cluster, out, head)
-    until(lambda: at_work(out) == 2, process)
+    until(lambda: at_work(out) == 2 + len(others), process)
     cut(worker, seconds, watched)
     if continues(process):
         resume(command, cluster, out, head)
-    watched.assert_whole(f"machine unreachable for {seconds} s", 1, six_lanes, LANES)
+    fault = f"machine{' of three' * len(others)} unreachable for {seconds} s"
+    watched.assert_whole(fault, 1, six_lanes, LANES)
 
 
 @pytest.mark.parametrize("killed", [False, True])

@@ -1,4 +1,4 @@
-"""Ray clusters that lose nodes, gain nodes, lose their head, or have machines that cannot read the sweep's
+"""Ray clusters that lose nodes, gain nodes, lose their head, or have machines with a wrong clock or without the sweep's
 directory."""
 
 import json
@@ -8,15 +8,19 @@ import shutil
 import subprocess
 import time
 
+import libfaketime
 import psutil
 import pytest
 
 from lvp.training import records
+from sweeps.driver.manifest import Manifest
+from tests.faults import ledger
 from tests.faults.clusters import OPTIONS, RUN, Node, without_faults
 from tests.faults.watching import Watched, at_work, until
 
 STEPS = {"steps": "40000"}  # a lane takes long enough to be hit by a fault
 KILLS = 5
+HEAD_KILLS = 20
 pytestmark = pytest.mark.slow
 
 
@@ -87,7 +91,58 @@ def test_a_new_node_is_used_and_a_lost_head_ends_the_driver_with_one_line(undist
     process = command("resume", out, *OPTIONS, "--ray-address", cluster.address, start=True)
     _, stderr = process.communicate(timeout=900)
     assert process.returncode == 0, stderr
-    watched.assert_whole("head of the cluster killed", 1, undisturbed)
+    watched.assert_whole("head killed, and a joined machine still trains", 1, undisturbed)
+
+
+def ends_within(process, seconds) -> bool:
+    """Returns whether a process ends within some seconds."""
+    try:
+        process.wait(timeout=seconds)
+    except subprocess.TimeoutExpired:
+        return False
+    return True
+
+
+def test_a_head_that_is_killed_20_times_only_delays_sweeps(undisturbed, command, cluster, tmp_path):
+    """The head is killed at moments drawn from a seed: while a driver connects, starts workers or trains. `run`
+    continues the sweep. A finished sweep is compared, and the next sweep begins."""
+    moments, killed = random.Random("head"), 0
+    while killed < HEAD_KILLS:
+        out, before = tmp_path / str(killed), killed
+        watched, process = Watched(out), start(command, cluster, out)
+        while killed < HEAD_KILLS and not ends_within(process, moments.uniform(2.0, 25.0)):
+            watched.look()
+            cluster.nodes[-1].kill()
+            killed += 1
+            _, stderr = process.communicate(timeout=120)
+            assert process.returncode in (1, 2) and stderr.count("\n") == 1, stderr
+            cluster.start_head()
+            process = start(command, cluster, out)
+        _, stderr = process.communicate(timeout=900)
+        assert process.returncode == 0, stderr
+        watched.assert_whole("head of the cluster killed", killed - before, undisturbed)
+    ledger.record("head of the cluster killed", HEAD_KILLS, lost=0, repeated=0, wrong=0)  # of all sweeps together
+
+
+@pytest.mark.parametrize("hours", [-1, 1])
+def test_a_machine_whose_clock_is_wrong_by_an_hour_changes_nothing(undisturbed, command, cluster, tmp_path, hours):
+    variables = libfaketime.get_reload_information()[1] | {"FAKETIME": f"{hours:+d}h"}
+    cluster.add("env", *(f"{name}={value}" for name, value in variables.items()))
+    out = tmp_path / "out"
+    watched, process, ahead = Watched(out), start(command, cluster, out), set()
+
+    def look() -> bool:
+        for progress in Manifest.read(out).read_progress() if at_work(out) else ():
+            ahead.add(round((progress["time"] - time.time()) / 3600))
+        watched.look()
+        return process.poll() is not None
+
+    while not look():
+        time.sleep(0.1)
+    _, stderr = process.communicate()
+    assert process.returncode == 0 and not stderr, stderr
+    assert ahead == {0, hours}  # control: both machines trained, and the clock of the second was wrong
+    watched.assert_whole(f"clock of a machine wrong by {hours:+d} h", 1, undisturbed)
 
 
 @pytest.fixture
