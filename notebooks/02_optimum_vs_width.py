@@ -110,7 +110,7 @@ table[columns].sort_values(columns[:3]).head(8).reset_index(drop=True)
 
 # %% [markdown]
 # Read the slope's interval before its value. These short runs only demonstrate the sweep: if training stops early, the
-# best rate depends on the number of steps as much as on the width.
+# best rate also depends on the number of steps.
 #
 # ## The committed sweep
 #

@@ -7,7 +7,7 @@
 #
 # This notebook first shows AdamW's large first updates, in closed form and in a run of a few optax lines. Then it shows
 # the committed records: optimizers with and without warm-up, the change of representations by an update, and the
-# effects of too large updates on a network. It trains no model.
+# effects of updates that are too large on a network. It trains no model.
 
 # %% tags=["setup"]
 import os
@@ -175,10 +175,10 @@ for claim in change.claims():
     print(f"{claim.verdict:<13} {claim.statement}")
 
 # %% [markdown]
-# ## Lasting effects of too large updates
+# ## Lasting effects of updates that are too large
 #
-# A ResNet on small images has a multiplied rate in the first epochs and the normal rate afterwards. If the large
-# updates only caused a bad start, the network would recover. But some ReLUs stay dead: no image activates them.
+# A ResNet on small images trains with a multiple of its rate in the first epochs and the normal rate afterwards. If the
+# large updates only caused a bad start, the network would recover. But some ReLUs stay dead: no image activates them.
 
 # %%
 large = results.result("large_updates/laptop-digits")
@@ -191,7 +191,8 @@ for claim in large.claims():
 #
 # ## In your script
 #
-# All of these are optax optimizers. The code shows a schedule with warm-up and two optimizers that need less warm-up:
+# All of these are optax optimizers. The code shows a schedule with warm-up, and two optimizers with smaller first
+# updates:
 
 # %%
 schedule = optim.trapezoid(learning_rate, total_steps=1_000, warmup=0.05, cooldown=0.5)  # rises, stays, falls

@@ -20,7 +20,7 @@ class RateCurves(NamedTuple):
     losses: Sequence[np.ndarray]  # W arrays [seeds, R]; nan missing, inf diverged
 
 
-def chosen_lanes(rates: Sequence[float], losses: np.ndarray) -> np.ndarray:
+def adaptive_losses(rates: Sequence[float], losses: np.ndarray) -> np.ndarray:
     """The losses [seeds, R] of the lanes that the adaptive design trains; nan for the other lanes of the grid."""
     kept = np.full(np.shape(losses), np.nan)
     while lanes := next_lanes(rates, kept):
@@ -36,7 +36,8 @@ def adaptive_table(results: Iterable[tuple[str, RateCurves]]) -> str:
       results: name of a committed result, and its curves. Curves with missing lanes are left out.
     """
     slopes = [
-        "| result | curves | lanes of the grid | lanes | slope, grid | slope, adaptive | intervals of the optima |",
+        "| result | curves | lanes, grid | lanes, adaptive | slope, grid | slope, adaptive "
+        "| interval width, adaptive / grid |",
         "| --- | --- | ---: | ---: | --- | --- | ---: |",
     ]
     optima = [
@@ -47,7 +48,7 @@ def adaptive_table(results: Iterable[tuple[str, RateCurves]]) -> str:
     for result, curves in results:
         if any(np.isnan(lanes).any() for lanes in curves.losses):
             continue
-        kept = [chosen_lanes(*curve) for curve in zip(curves.rates, curves.losses, strict=True)]
+        kept = [adaptive_losses(*curve) for curve in zip(curves.rates, curves.losses, strict=True)]
         grid, adaptive = analysis.optima(curves.rates, curves.losses), bracketed_optima(curves.rates, kept)
         counts = [int((~np.isnan(lanes)).sum()) for lanes in kept]
         whole, part = sum(lanes.size for lanes in curves.losses), sum(counts)
@@ -70,7 +71,11 @@ def adaptive_table(results: Iterable[tuple[str, RateCurves]]) -> str:
 def _slope_text(widths: Sequence[int], optima: Sequence[Optimum]) -> str:
     fit = analysis.slope(widths, optima)
     interval = fit.interval if np.isfinite(fit.interval).all() else None
-    return f"{Measurement(fit.slope, interval).text('.2f')}, {fit.num_points} widths".replace("-", "−")
+    return (
+        f"{Measurement(fit.slope, interval).text('.2f')}, {fit.num_points} width{'s' * (fit.num_points != 1)}".replace(
+            "-", "−"
+        )
+    )
 
 
 def _optimum_text(best: Optimum) -> str:

@@ -65,14 +65,14 @@ def power_lines(
     shapes: Sequence[tuple[int, int]], parts: Sequence[Slice], by_name: Mapping[str, Sequence[Optimum]]
 ) -> list[str]:
     """A text table with the power of each slice, and the powers of all shapes together; a column per set of optima."""
-    lines = [f"{'moves':<6}{'held':<10}" + "".join(f"{name:>24}" for name in by_name)]
+    lines = [f"{'varied':<7}{'fixed':<10}" + "".join(f"{name:>24}" for name in by_name)]
     for part in parts:
         texts = [in_words(slope_along(part, best)) for best in by_name.values()]
-        lines.append(f"{part.moving:<6}{part.name:<10}" + "".join(f"{text:>24}" for text in texts))
+        lines.append(f"{part.moving:<7}{part.name:<10}" + "".join(f"{text:>24}" for text in texts))
     fits = [joint_powers(shapes, best) for best in by_name.values()]
     for name in ("d", "m"):
         texts = [with_interval(fit.powers[name], fit.intervals[name]) for fit in fits]
-        lines.append(f"{name:<6}{'–':<10}" + "".join(f"{text:>24}" for text in texts))
+        lines.append(f"{name:<7}{'–':<10}" + "".join(f"{text:>24}" for text in texts))
     return lines
 
 

@@ -61,9 +61,9 @@ def load(source: Source, kept: Path | None = None) -> "Experiment":
     """The experiment of a file. Executes the file, or the copy that a sweep has kept, once per process.
 
     Raises:
-      InputError: in one line that names the file. The file is missing or has changed; it raises an error (with its
-        line); it holds no experiment or several; the experiment's name is taken or not allowed; or its configurations
-        cannot be written as JSON and read again.
+      InputError: if the file is missing or has changed, if its code raises an error, if it defines no experiment or
+        several, if the experiment's name is taken or not allowed, or if a configuration cannot be written as JSON and
+        read again. The message is one line and names the file.
     """
     if kept is not None:
         with contextlib.suppress(OSError):
@@ -84,7 +84,7 @@ def load(source: Source, kept: Path | None = None) -> "Experiment":
 
 @cache
 def _executed(source: Source, content: bytes) -> "Experiment":
-    from experiments.common.experiment import Experiment  # imported late for the same reason
+    from experiments.common.experiment import Experiment  # the import takes seconds
 
     path = source.path
     module = types.ModuleType(f"experiment_{source.sha256[:16]}")
@@ -113,7 +113,8 @@ def _executed(source: Source, content: bytes) -> "Experiment":
 def _check(experiment: "Experiment", path: str) -> None:
     if not isinstance(experiment.name, str) or not _NAME.fullmatch(experiment.name):
         raise InputError(
-            f"experiment {path}: its name must be letters, digits, - and _, got {experiment.name!r}: rename it"
+            f"experiment {path}: its name must begin with a letter and have at most 64 letters, digits, - and _; "
+            f"rename {experiment.name!r}"
         )
     if experiment.name in NAMES:
         raise InputError(f"experiment {path}: lvp has an experiment called {experiment.name}; choose another name")

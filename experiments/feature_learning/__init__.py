@@ -1,6 +1,6 @@
 """How far does each matrix of the linear network move its output in one step, and does that survive training?
 
-Hayou & Liu 2025 (paper A), theorem 1, on one step of SignSGD for f(x) = xᵀ E W (equation 2) under assumption 2, which
+Theorem 1 of Hayou & Liu 2025 (paper A) is about one step of SignSGD on f(x) = xᵀ E W (equation 2). Its assumption 2
 replaces E W − Z by iid normals. The embedding changes the output by δ̄_E = η_E σ_W √(d + 2 d (d−1) / (π m)). The
 projection changes the output of token i by δ̄_W^i = η_W σ_E √(d + (α_i²/ᾱ²) 2 d (d−1) / (π m)). The first form is
 exact; the second is not (`lvp.theory` has the exact form). There are three regimes of vocabulary: m fixed, m = 8 d and
@@ -9,9 +9,9 @@ m = 64 d.
 `experiments.feature_learning.sign_moments` measures theorems 3 and 4, the covariances behind theorem 1.
 
 Further arms go beyond the theory, with LVP's init stds and rates at m = 8 d: true one-hot targets in place of
-assumption 2, up to 20 steps, Adam, cross-entropy. Do the powers of d survive? The claims concern the ratio to one step
-of the exact form: δ̄_W itself follows no power of d in text, since the share of the most frequent token does not change
-smoothly with m.
+assumption 2, up to 20 steps, Adam, cross-entropy. Do the powers of d survive? The claims are about the measured
+change divided by the exact form for one step. In text, δ̄_W follows no power of d, because the share of the most
+frequent token does not change smoothly with m.
 
     python -m sweeps run feature_learning --tier laptop      2 CPU cores
 """

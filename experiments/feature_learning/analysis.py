@@ -36,10 +36,11 @@ def power(widths, values, errors):
     return analysis.slope(widths, (values, errors / values))
 
 
-def in_theorems_steps(table, config: Config, arm: str, part: str, step: int):
-    """Widths, values and standard errors [W] of a part after `step` steps, relative to theorem 1's one step.
+def relative_to_theorem(table, config: Config, arm: str, part: str, step: int):
+    """Widths, values and standard errors [W] of a part after `step` steps.
 
-    The one step is that of the exact form under LVP. The values do not depend on d if the theorem's power survives.
+    Values and errors are divided by the exact form of theorem 1 for one step under LVP. The values do not depend on d
+    if the theorem's power survives.
     """
     width, column, form = "cell.arguments.width", f"{part}_step{step}", f"{part}_exact"
     # The table of an unfinished sweep may lack the columns.
@@ -64,8 +65,8 @@ def one_step_power(rows, part: str):
     return power(rows["cell.arguments.width"], rows[part].to_numpy(), rows[error_of(part)].to_numpy())
 
 
-def local_power(rows, column: str) -> float:
-    """The power of d that a closed form follows, by least squares."""
+def fitted_power(rows, column: str) -> float:
+    """The least-squares power of d of a closed form over all widths."""
     logs = np.log(rows["cell.arguments.width"].to_numpy(float))
     return float(np.polyfit(logs, np.log(rows[column].to_numpy()), 1)[0])
 
@@ -90,7 +91,7 @@ def _one_step_lines(table, config: Config) -> list[str]:
         last = rows.iloc[-1]
         for part, name in PARTS.items():
             ratios = [f"{last[part] / last[f'{part}_{form}']:.3f}" for form in ("exact", "paper")]
-            measured, exact = in_words(one_step_power(rows, part)), local_power(rows, f"{part}_exact")
+            measured, exact = in_words(one_step_power(rows, part)), fitted_power(rows, f"{part}_exact")
             lines.append(f"{regime:<12} {name:<26} {ratios[0]:>15} {ratios[1]:>15} {measured:>22} {exact:>6.2f}")
     return lines
 
@@ -103,7 +104,7 @@ def _beyond_lines(table, config: Config) -> list[str]:
         f"{'arm':<22}" + "".join(f"{name:>24}" for name in columns.values()),
     ]
     for arm in ARMS:
-        by_column = [in_theorems_steps(table, config, arm, part, t) for part, t in columns]
+        by_column = [relative_to_theorem(table, config, arm, part, t) for part, t in columns]
         if len(by_column[0][0]) > 1:
             lines.append(f"{arm:<22}" + "".join(f"{in_words(power(*points)):>24}" for points in by_column))
     return lines if len(lines) > 2 else []

@@ -9,7 +9,8 @@ from lvp.parametrization import table
 
 
 def calculate(arguments, lane, dataset) -> dict:
-    """Root mean squares of the parts with standard errors, and the printed and the exact forms."""
+    """The outcome of a lane: the RMS of each part with its standard error. Theorem 1 also has the paper's and the exact
+    form."""
     import jax
 
     from lvp.theory import simulation
@@ -34,15 +35,15 @@ def calculate(arguments, lane, dataset) -> dict:
     if lane["arm"] in sign_moments.ARMS:
         return sign_moments.calculate(arguments, lane["arm"], alpha, tokens)
     optimizer, loss = ARMS[lane["arm"]]
-    lvp = table("lvp", width=d, vocab=m)
+    rule_table = table("lvp", width=d, vocab=m)
     parts = simulation.feature_components(
         key,
         d,
         alpha,
-        learning_rate_embedding=arguments["rate"] * lvp["embedding"].lr_multiplier,
-        learning_rate_output=arguments["rate"] * lvp["output"].lr_multiplier,
-        sigma_embedding=lvp["embedding"].init_std,
-        sigma_output=lvp["output"].init_std,
+        learning_rate_embedding=arguments["rate"] * rule_table["embedding"].lr_multiplier,
+        learning_rate_output=arguments["rate"] * rule_table["output"].lr_multiplier,
+        sigma_embedding=rule_table["embedding"].init_std,
+        sigma_output=rule_table["output"].init_std,
         steps=tuple(arguments["steps"]),
         optimizer=optimizer,
         loss=loss,

@@ -4,7 +4,7 @@ import math
 from collections.abc import Iterator
 
 from experiments.feature_learning import sign_moments
-from experiments.feature_learning.analysis import error_of, in_theorems_steps, power, rows_of, steps_in_words
+from experiments.feature_learning.analysis import error_of, power, relative_to_theorem, rows_of, steps_in_words
 from experiments.feature_learning.config import ARMS, GROWING, PARTS, THEOREM, TRAINED_PARTS, Config
 from lvp.analysis.claims import Claim, Question
 from lvp.analysis.measurement import NORMAL_QUANTILE, Measurement
@@ -73,7 +73,7 @@ def _ratio(rows, statement: str, source: str, column: str, form: str, note: str 
 def _survival(table, config: Config) -> Iterator[tuple[Question, Measurement]]:
     for part in TRAINED_PARTS:
         for arm in ARMS:
-            points = in_theorems_steps(table, config, arm, part, config.steps[-1])
+            points = relative_to_theorem(table, config, arm, part, config.steps[-1])
             fit = power(*points) if len(points[0]) > 2 else None
             question = Question(
                 statement=f"theorem 1's power of d under LVP at {GROWING} holds for true targets and "

@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 
+from experiments.common.checks import check_count, sorted_values
 from experiments.common.experiment import Calculation, CellLanes
 from experiments.feature_learning import sign_moments
 from lvp.data.tokens.tokenizers import SMALLEST
@@ -19,9 +20,13 @@ ARMS = {
     "sign, cross-entropy": ("sign", "cross_entropy"),
     "Adam, cross-entropy": ("adam", "cross_entropy"),
 }
-# Draws of one step per trained draw. A trained draw costs more, and powers of d need fewer draws than a constant does.
-ONE_STEP_PER_TRAINED = 8
-PARTS = {"embedding": "δ_E", "top": "δ_W, most frequent token", "rare": "δ_W, median token"}
+# Theorem 1 gets this many draws for each draw of a trained arm, which costs more.
+THEOREM_DRAWS_PER_TRAINED_DRAW = 8
+PARTS = {
+    "embedding": "δ_E",
+    "top": "δ_W, most frequent token",
+    "rare": "δ_W, median token",
+}  # keys of committed records
 TRAINED_PARTS = ("embedding", "top")  # the parts in the claims beyond theory
 
 
@@ -37,19 +42,14 @@ class Config:
     seed: int = 0  # of the draws
 
     def __post_init__(self):
-        if len(self.widths) < 2 or min(self.widths) < 1:
-            raise InputError(f"widths must be at least two positive whole numbers, got {self.widths}")
-        if self.draws < 2:
-            raise InputError(f"draws must be at least 2, got {self.draws}")
-        if not self.steps or min(self.steps) < 1:
-            raise InputError(f"steps must be positive whole numbers, got {self.steps}")
-        for name in ("widths", "steps"):
-            object.__setattr__(self, name, tuple(sorted(set(getattr(self, name)))))
+        sorted_values(self, "widths", least=2, positive=True)
+        sorted_values(self, "steps", positive=True)
+        check_count(self, "draws", least=2)
         if not any(regimes(self).values()):
             limits = f"{smallest(self)} ≤ m ≤ {self.largest}"
             raise InputError(
-                f"a regime needs at least two widths with {limits}: change widths={self.widths}, "
-                f"fixed_vocab={self.fixed_vocab} or largest={self.largest}"
+                f"no regime has two widths with {limits}; change widths={self.widths}, "
+                f"fixed_vocab={self.fixed_vocab} or largest={self.largest}, the largest vocabulary"
             )
 
 
@@ -105,4 +105,4 @@ def cells(config: Config) -> list[CellLanes]:
 
 def trained_draws(draws: int) -> int:
     """Returns the number of draws of the arms beyond theory, if one step has `draws` draws."""
-    return max(2, draws // ONE_STEP_PER_TRAINED)
+    return max(2, draws // THEOREM_DRAWS_PER_TRAINED_DRAW)

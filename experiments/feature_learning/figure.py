@@ -4,9 +4,9 @@ import re
 
 from experiments.feature_learning.analysis import (
     error_of,
-    in_theorems_steps,
     one_step_power,
     power,
+    relative_to_theorem,
     rows_of,
     steps_in_words,
 )
@@ -45,7 +45,7 @@ def _one_step_panel(table, regime: str) -> Panel:
 def _beyond_panel(table, config: Config, part: str) -> Panel:
     series = []
     for arm in ARMS:
-        widths, values, errors = in_theorems_steps(table, config, arm, part, config.steps[-1])
+        widths, values, errors = relative_to_theorem(table, config, arm, part, config.steps[-1])
         if len(widths) > 1:
             series.append(Series(f"{arm}: {in_words(power(widths, values, errors))}", widths, values, errors))
     title = f"{_typeset(PARTS[part])}: {steps_in_words(config)} of LVP,\ntrue targets, {GROWING}"

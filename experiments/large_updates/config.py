@@ -34,7 +34,7 @@ ARMS = {
 
 @dataclass(frozen=True)
 class Config:
-    """Defaults are those of the paper, which does not state the batch (128 is usual) nor how long biases are frozen."""
+    """Defaults are those of the paper. It states neither the batch (128 is usual) nor how long biases are frozen."""
 
     corpus: str = "cifar10"  # as in `lvp.data.load_images`
     image: int = 32  # pixels of a side
@@ -67,13 +67,13 @@ class Config:
         check_seeds(self, "seeds")
         sorted_values(self, "scales", least=2, positive=True)
         if self.scales[0] != 1:
-            raise InputError(f"scales must contain 1 and larger values, got {', '.join(f'{x:g}' for x in self.scales)}")
+            raise InputError(f"the smallest of scales must be 1, got {', '.join(f'{x:g}' for x in self.scales)}")
         check_points(self)
         check_names("arms", self.arms, ARMS)
 
     @property
     def measured_parts(self) -> tuple[float, ...]:
-        """Parts of the steps after which lanes are measured."""
+        """The fractions of the training at which lanes are measured."""
         first = self.first_epochs / self.epochs
         return tuple(sorted({first, 1.0, *np.geomspace(first / 4, 1.0, self.points).round(4).tolist()}))
 

@@ -24,8 +24,8 @@ def figure(table, config: Config, *, tier: str, corpus: str, partial):
     ):
         values = [over_epochs(table, config, name, scale, measure) for name in names for scale in config.scales]
         highest = np.nanmax(np.where(np.isfinite(values), values, 0.0), initial=0.0)
-        limits = (-0.03 * highest, 1.05 * highest) if highest else None  # shared, so that panels compare
-        panels += [_over_epochs(table, config, name, measure, ylabel, limits) for name in names]
+        limits = (-0.03 * highest, 1.05 * highest) if highest else None  # shared, so that panels can be compared
+        panels += [_panel_over_epochs(table, config, name, measure, ylabel, limits) for name in names]
     return sheet(
         panels,
         title="Effects of large first updates on a ResNet",
@@ -40,7 +40,7 @@ def figure(table, config: Config, *, tier: str, corpus: str, partial):
     )
 
 
-def _over_epochs(table, config: Config, name: str, measure: str, ylabel: str, limits) -> Panel:
+def _panel_over_epochs(table, config: Config, name: str, measure: str, ylabel: str, limits) -> Panel:
     """A measure of an arm over the epochs, by scale."""
     epochs, series = measured_epochs(table, config), []
     for scale in config.scales:

@@ -71,15 +71,19 @@ class Reading:
 
     def mean(self, name: str) -> Measurement:
         """The mean gap of an entry over the held-out sizes, with an interval that allows for the tuning."""
-        regrets = [best.regret for size, best in self.references.items() if size != BASE]
+        regrets = self._held_out_regrets
         return Measurement.over_seeds(self.mean_gaps(name)).widened(self.entries[name].regret, float(np.mean(regrets)))
 
     def worst(self, name: str) -> Measurement:
         """The largest gap of an entry over the held-out sizes, with an interval that allows for the tuning."""
         gaps = np.array([gaps for size, gaps in self.entries[name].gaps.items() if size != BASE])
         measured = Measurement.over_seeds(gaps.max(axis=0), centre=float(gaps.mean(axis=1).max()))
-        regrets = [best.regret for size, best in self.references.items() if size != BASE]
-        return measured.widened(self.entries[name].regret, max(regrets))
+        return measured.widened(self.entries[name].regret, max(self._held_out_regrets))
+
+    @property
+    def _held_out_regrets(self) -> list[float]:
+        """The regrets of the references at the held-out sizes; NaN if no reference is known."""
+        return [best.regret for size, best in self.references.items() if size != BASE] or [np.nan]
 
 
 def read(table, config: Config, entries: Mapping[str, Entry]) -> Reading:

@@ -19,13 +19,13 @@ def claims(table, config: Config, context, *, entries: Mapping[str, Entry]) -> l
     if RECOMMENDED not in reading.entries or set(reading.references) < set(config.sizes):
         return []
     reason = refusal(config.judging_seeds, config.selecting_seeds)
-    seeds = f"the interval allows for the tuning; t interval over {len(config.judging_seeds)} judging seeds"
+    interval = f"the interval allows for the tuning; t interval over {len(config.judging_seeds)} judging seeds"
     near = Question(
         statement=f"{TUNED}, {RECOMMENDED} loses at most {config.tolerance:.0%} at every held-out size",
         source="our result",
         paper_value=None,
         claimed=(-np.inf, config.tolerance),
-        note=f"largest relative gap to the references over {len(config.sizes) - 1} sizes; {seeds}",
+        note=f"largest relative gap to the references over {len(config.sizes) - 1} sizes; {interval}",
     )
     ours = reading.entries[RECOMMENDED]
     of_ours = [f"{RECOMMENDED} at the base"] * ours.at_edge
@@ -42,7 +42,7 @@ def claims(table, config: Config, context, *, entries: Mapping[str, Entry]) -> l
             source="our result",
             paper_value=None,
             claimed=ABOVE_ZERO,
-            note=f"difference of the mean relative gaps to the references; {seeds}",
+            note=f"difference of the mean relative gaps to the references; {interval}",
         )
         answer = less.answer(_difference(reading, name), context, reason=reason)
         if reading.diverged(RECOMMENDED) != reading.diverged(name):

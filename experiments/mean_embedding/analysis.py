@@ -21,7 +21,7 @@ from lvp.training import Lane
 
 
 def follow_up(table, config: Config) -> dict[str, list[Lane]]:
-    """The lanes of the other seeds of every arm, at its tuned rate."""
+    """Cell label → lanes of the judging seeds of every arm, at the arm's tuned rate."""
     by_label: dict[str, list[Lane]] = {}
     for head, arm in product(config.heads, (ARMS[name] for name in config.arms)):
         rate = tuned_rate(table, config, arm, head)
@@ -62,9 +62,9 @@ def tuned_lanes(table, config: Config, name: str, head: str):
 
 
 def largest_by_seed(table, config: Config, name: str, head: str, column: str) -> np.ndarray:
-    """The largest value of a measure over the rates and measured steps of an arm [seeds]; NaN for a seed without one.
+    """The largest value of a measure over the rates and measured steps of an arm [seeds].
 
-    No rate is selected: the first seed runs all rates, and the other seeds run one.
+    A seed without values has NaN. The first seed runs all rates. Every other seed runs the tuned rate only.
     """
     arm = ARMS[name]
     rows = select(with_optimizer(table, cell_of(config, arm.optimizer, head)), {"cell.model.tied": HEADS[head]})
@@ -90,9 +90,9 @@ def at_last_step(rows, path: str, measure: str) -> np.ndarray:
 
 
 def moment_fit(table, config: Config, head: str) -> tuple[np.ndarray, np.ndarray]:
-    """Two numbers [seeds] of the fit of v̂ over token frequency, for the head under Adam.
+    """Two arrays [seeds] of the fit of v̂ over token frequency, for the head under Adam.
 
-    Returns: R², the mean over the measured steps but the first; and the slope A at the last measured step times the
+    Returns: R², the mean over the measured steps except the first; and the slope A at the last measured step times the
     tokens of a step, which estimates E[h²].
     """
     rows = tuned_lanes(table, config, "Adam", head)
@@ -106,7 +106,9 @@ def summary(table, config: Config) -> str:
     header += f" {'cosine':>8} {'isotropy':>9} {'R²':>6}"
     lines = []
     for head in config.heads:
-        about = "means over the judging seeds; cosine, isotropy and R² of v̂ against frequency are the head's"
+        about = (
+            "means over the judging seeds; cosine, isotropy and R² (of v̂ against frequency) are measured on the head"
+        )
         lines += [f"{head} head, {about}", header]
         for name in config.arms:
             arm = ARMS[name]
@@ -129,7 +131,10 @@ def summary(table, config: Config) -> str:
             continue
         lines.append(
             f"Adam, {head}: R² of v̂ against frequency {mean_of_finite(r_squared):.2f} over the measured steps; slope A "
-            f"times the tokens of a step {mean_of_finite(scale):.2g} (E[h²] is about 1 behind the last norm)"
+            f"times the tokens of a step {mean_of_finite(scale):.2g} (E[h²] is about 1 after the last norm layer)"
         )
-    lines.append("drift: of the mean row from its start, over the mean norm of a row. *: rate at the edge of its grid")
+    lines.append(
+        "drift: distance of the mean row from its initial value, divided by the mean norm of a row. *: rate at the "
+        "edge of its grid"
+    )
     return "\n".join(lines)

@@ -97,7 +97,7 @@ def _adam(table, config: Config) -> Iterator[tuple[Question, Measurement]]:
             source=PAPER_B,
             paper_value="A ≈ 10⁻⁴ in its set-up",
             claimed=(-1.0, 1.0),
-            note="log₁₀ of A times tokens per step; E[h²] is about 1 behind the last norm",
+            note="log₁₀ of A times tokens per step; E[h²] is about 1 after the last norm layer",
         )
         yield question, Measurement.over_seeds(np.log10(scale))
 

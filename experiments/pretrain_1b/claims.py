@@ -17,9 +17,9 @@ PARTS = (0.4, 0.6, 0.8, 1.0)  # of the training, at which the note gives the gai
 
 def claims(table, config: Config, context) -> list[Claim]:
     """Claims of figures 4 and 5 on differences of the ratios, seed by seed."""
-    seeds = refusal(config.seeds, config.selecting_seeds)
+    seeds_reason = refusal(config.seeds, config.selecting_seeds)
     return [
-        question.answer(measurement, context, reason=seeds or reason)
+        question.answer(measurement, context, reason=seeds_reason or reason)
         for question, measurement, reason in _questions(table, config)
     ]
 
@@ -32,21 +32,21 @@ def _questions(table, config: Config) -> Iterator[tuple[Question, Measurement, s
     at_rate = (
         f"at η = {rate:g}, {'tuned at √d' if config.rates else 'which was not tuned'}" if rate else "no η finished"
     )
-    nats, seeds = "nats per token of validation text", f"t interval over {len(config.seeds)} seeds; {at_rate}"
+    unit, interval = "nats per token of validation text", f"t interval over {len(config.seeds)} seeds; {at_rate}"
     question = Question(
         statement="√d is better than one rate for all",
         source=f"{PAPER_A}, figure 4",
         paper_value="> 0",
         claimed=ABOVE_ZERO,
-        note=f"{nats}; {seeds}",
+        note=f"{unit}; {interval}",
     )
     yield question, Measurement.over_seeds(losses[1.0] - losses[root]), ""
     question = Question(
-        statement="√d is better than one rate for all throughout training",
+        statement="√d has a lower loss than one rate for all at every measured step",
         source=f"{PAPER_A}, figure 4",
         paper_value="> 0",
         claimed=ABOVE_ZERO,
-        note=f"{nats}, least of {len(config.measured_steps)} measured steps; {seeds}",
+        note=f"{unit}, least of {len(config.measured_steps)} measured steps; {interval}",
     )
     curves = (validation_curves(table, config, ratio) for ratio in (1.0, root))
     lead = np.subtract(*curves)  # [seeds, measured steps]
@@ -58,7 +58,7 @@ def _questions(table, config: Config) -> Iterator[tuple[Question, Measurement, s
         source=f"{PAPER_A}, figure 4",
         paper_value="near-optimal",
         claimed=(-np.inf, MARGINAL),
-        note=f"{nats}, against the best of {len(config.ratios)} ratios; the interval allows for its choice; {seeds}",
+        note=f"{unit}, against the best of {len(config.ratios)} ratios; the interval allows for its choice; {interval}",
     )
     yield question, difference([[Tuned(losses[root])]], [list(map(Tuned, losses.values()))]), open_end
     larger = [ratio for ratio in config.ratios if ratio > root]
@@ -67,8 +67,9 @@ def _questions(table, config: Config) -> Iterator[tuple[Question, Measurement, s
         source=f"{PAPER_A}, figure 4",
         paper_value="marginal",
         claimed=(-np.inf, MARGINAL),
-        note=f"{nats}, at most {MARGINAL:g}, the best of {', '.join(f'{r / root:g} √d' for r in larger)}; "
-        f"{_gain_over_training(table, config, larger)}; {seeds}",
+        note=f"{unit}, loss of √d minus that of the best of {', '.join(f'{r / root:g} √d' for r in larger)}; at most "
+        f"{MARGINAL:g}; "
+        f"{_gain_over_training(table, config, larger)}; {interval}",
     )
     yield question, difference([[Tuned(losses[root])]], [[Tuned(losses[ratio]) for ratio in larger]]), open_end
     question = Question(
@@ -76,7 +77,7 @@ def _questions(table, config: Config) -> Iterator[tuple[Question, Measurement, s
         source=f"{PAPER_A}, figure 5",
         paper_value="> 0",
         claimed=ABOVE_ZERO,
-        note=f"difference in ln of word-level perplexity, at the end of training; {seeds}",
+        note=f"difference in ln of word-level perplexity, at the end of training; {interval}",
     )
     yield question, Measurement.over_seeds(by_word[1.0] - by_word[root]), ""
 
@@ -87,8 +88,8 @@ def _untuned(losses, config: Config) -> str:
         return ""
     means = {ratio: x.mean() for ratio, x in losses.items() if np.isfinite(x).all()}
     best = min(means, key=means.__getitem__, default=config.root)
-    at_end = f", and the best ratio, {ratio_label(config, best)}, is the largest tried" if best == max(losses) else ""
-    return f"η = {config.rate:g} was not tuned, and the run has {config.steps} steps{at_end}"
+    at_end = f"; the best ratio, {ratio_label(config, best)}, is the largest tried" if best == max(losses) else ""
+    return f"η = {config.rate:g} was not tuned; the run has {config.steps} steps{at_end}"
 
 
 def _gain_over_training(table, config: Config, larger: list[float]) -> str:

@@ -6,12 +6,12 @@ high and falls, B exceeds 1/φ for nearly all of training, the gradient points a
 cancels about half of the gradient. This experiment tests:
 
 - Equation 9 holds within 3 % from C = 64 inputs on and is off by more below (calculated cells, by Monte Carlo).
-- The limit of large C, which figure 4 draws, equals equation 9 at the paper's C 768 and B 480. The paper uses this
-  without a claim.
+- The limit of large C, which figure 4 draws, equals equation 9 at the paper's C = 768 and B = 480. The paper assumes
+  this and does not state it.
 - φ falls from its first values to the last half of training, and B φ > 1 nearly throughout. The runs are those of
   figure 3: LionAR with and without warm-up.
 - Gradient and momentum are negatively aligned, and momentum cancels a quarter to three quarters of the gradient. The
-  runs are both of LionAR and AdamW.
+  runs are the two runs with LionAR and the run with AdamW.
 
 Measures of training treat all hidden matrices as one vector. φ is per sequence; sequences of the smaller tiers are
 shorter than the paper's 1024 tokens. The two larger tiers train GPT-2's decoder. The decoder of the smaller tiers has
@@ -22,7 +22,7 @@ sinusoidal positions and no biases.
 """
 
 from experiments.common.experiment import Experiment
-from experiments.representation_change import analysis, calculation, claims, config, figure
+from experiments.representation_change import analysis, claims, config, equation_nine, figure
 from experiments.representation_change.config import TIERS, Config
 
 __all__ = ["EXPERIMENT", "TIERS", "Config"]
@@ -36,7 +36,7 @@ EXPERIMENT = Experiment(
     summary=analysis.summary,
     figure=figure.figure,
     claims=claims.claims,
-    calculate=calculation.calculate,
+    calculate=equation_nine.calculate,
     paper="Kosson, Messmer & Jaggi 2024",
     answers=("figure 4",),
 )

@@ -30,8 +30,8 @@ def num_draws(arguments: Mapping[str, Any], batch: int) -> int:
     return max(least, min(arguments["numbers"] // (batch * arguments["fan_in"]), most))
 
 
-def calculate(arguments: Mapping[str, Any], lane: Mapping[str, Any]) -> dict[str, Any]:
-    """Lists over φ: simulated change, its standard error, and each form of equation 9."""
+def calculate(arguments: Mapping[str, Any], lane: Mapping[str, Any], dataset=None) -> dict[str, Any]:
+    """The outcome of a lane: lists over φ of the simulated change, its standard error, and each form of equation 9."""
     import jax
 
     from lvp.theory import representation_change as theory

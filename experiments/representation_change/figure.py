@@ -18,7 +18,7 @@ def figure(table, config: Config, *, tier: str, corpus: str, partial):
     snr, cosine = "signal-to-noise ratio of the gradient", "alignment of gradient and momentum"
     panels = [
         *equation_nine.panels(table),
-        _panel(table, config, "snr", snr, "φ per sequence", per_batch, power=True),
+        _panel(table, config, "snr", snr, "φ per sequence", per_batch, log_axes=True),
         # The first step has no momentum.
         _panel(table, config, "alignment", cosine, "cosine", [(0.0, "no alignment")], start=1 / config.steps),
         _panel(table, config, "cancelled", late, "part of the gradient", half, start=SETTLED),
@@ -39,11 +39,11 @@ def figure(table, config: Config, *, tier: str, corpus: str, partial):
 
 
 def _panel(
-    table, config: Config, measure: str, title: str, ylabel: str, levels, *, power: bool = False, start: float = 0.0
+    table, config: Config, measure: str, title: str, ylabel: str, levels, *, log_axes: bool = False, start: float = 0.0
 ) -> Panel:
     """A measure of every arm, from the part `start` of the steps on.
 
-    With `power` the axes are logarithmic and values of 0 and below are left out.
+    With `log_axes` the axes are logarithmic and values of 0 and below are left out.
     """
     steps = np.array(config.measured_steps)
     shown, series = steps >= start * config.steps, []
@@ -52,8 +52,8 @@ def _panel(
         values = values[np.isfinite(values).any(axis=1)]
         if len(values):
             mean, *band = values.mean(axis=0), values.min(axis=0), values.max(axis=0)
-            if power:
+            if log_axes:
                 mean, *band = (np.where(curve > 0, curve, np.nan) for curve in (mean, *band))
             series.append(Series(name, steps[shown] + 1, mean, line=True, band=(band[0], band[1])))
-    scales: dict[str, Any] = {} if power else {"xscale": "linear", "yscale": "linear"}
+    scales: dict[str, Any] = {} if log_axes else {"xscale": "linear", "yscale": "linear"}
     return Panel(title, "step", ylabel, series, levels=levels, **scales)

@@ -102,7 +102,9 @@ def gap_at_stable_rate(table, config: Config, name: str) -> tuple[np.ndarray, st
         for w in (0.0, config.reference)
     )
     unstable = int((without > np.min(without) + UNSTABLE).sum())
-    reason = f"at rate {rate:g}, stable with {len(config.seeds)} selecting seeds, {unstable} judging seeds are unstable"
+    reason = (
+        f"rate {rate:g} is stable with {len(config.seeds)} selecting seeds and unstable with {unstable} judging seeds"
+    )
     return without - with_warmup, reason if unstable else ""
 
 

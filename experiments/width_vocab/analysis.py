@@ -99,7 +99,9 @@ def summary(table, config: Config) -> str:
         for steps, fit in arm.slope_by_horizon.items():
             lines.append(f"  read at {steps} steps: {slope_text(fit)}, {fit.num_points} widths")
         lines.append("")
-    lines.append(f"{within}: geometric mean of the rates whose loss is that near the best (*: the grid cuts them off)")
+    lines.append(
+        f"{within}: geometric mean of the rates whose loss is {within} of the best (*: the grid does not contain all)"
+    )
     return "\n".join(lines)
 
 

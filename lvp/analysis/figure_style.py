@@ -109,8 +109,7 @@ def save(figure: "Figure", stem: str | Path) -> tuple[Path, Path]:
     """
     stem = Path(stem)
     png, svg = (stem.with_name(stem.name + suffix) for suffix in _METADATA)
-    # A second drawing can move the layout: the PNG is drawn first, as in `same_picture`. It is written last, because
-    # `same_picture` reads it to decide whether both files are up to date.
+    # The PNG is written last, because `same_picture` reads it to decide whether both files are up to date.
     images = {path: drawn(figure, path.suffix) for path in (png, svg)}
     for path in (svg, png):
         _write(path, images[path])
@@ -136,15 +135,11 @@ def same_picture(figure: "Figure", path: str | Path) -> bool:
     import matplotlib
     from matplotlib.image import imread
 
-    image = io.BytesIO()
-    with matplotlib.rc_context(STYLE):
-        figure.savefig(image, format="png", dpi=160, metadata=_METADATA[".png"])
-    image.seek(0)
     try:
-        committed, drawn = imread(path, format="png"), imread(image, format="png")
+        committed, present = imread(path, format="png"), imread(io.BytesIO(drawn(figure, ".png")), format="png")
     except (OSError, SyntaxError, ValueError):
         return False
-    return committed.shape == drawn.shape and float(np.abs(committed - drawn).mean()) < SAME_PICTURE
+    return committed.shape == present.shape and float(np.abs(committed - present).mean()) < SAME_PICTURE
 
 
 def save_as(figure: "Figure", path: str | Path) -> None:
@@ -159,6 +154,7 @@ def drawn(figure: "Figure", suffix: str) -> bytes:
 
     image = io.BytesIO()
     with matplotlib.rc_context(STYLE):
+        figure.draw_without_rendering()  # the constrained layout settles in the second drawing
         figure.savefig(image, format=suffix[1:], dpi=160, metadata=_METADATA[suffix])
     return image.getvalue()
 

@@ -8,7 +8,7 @@ from experiments.width_vocab.analysis import optima
 from experiments.width_vocab.config import READINGS
 from lvp.analysis.claims import VERDICTS
 from lvp.analysis.measurement import Measurement
-from lvp.analysis.slopes import Slope
+from lvp.analysis.power_laws import in_words
 from lvp.parametrization import evidence
 from sweeps.reporting.gallery import Shown
 
@@ -21,11 +21,11 @@ def headline(table, config) -> str:
     """
     sizes = f"widths {min(config.widths)} to {max(config.widths)}"
     slopes = {READINGS[rows]: optima(table, config, rows)[1] for rows in config.token_rows}
-    exponents = " and ".join(f"{_exponent(fit)} ({name})" for name, fit in slopes.items())
+    exponents = " and ".join(f"{in_words(fit)} ({name})" for name, fit in slopes.items()).replace("-", "−")
     return (
         f"- **The paper's exponent is −0.5.** Measured at {sizes}: {exponents}. The measured exponents "
-        "depend on the number of steps. The text is short and was read many times: "
-        "[limits](docs/width_vocab.md#limits)."
+        "depend on the number of steps. The text is short, and training reads it many times "
+        "([reasons](docs/width_vocab.md#how-the-laptop-tier-was-chosen))."
     )
 
 
@@ -47,14 +47,9 @@ def transfer(result: Mapping[str, Any]) -> str:
 
 
 def _percent(gap: float | None, interval: list[float] | None = None) -> str:
-    """A gap in percent with its interval; "diverged" for None."""
-    text = "diverged" if gap is None else Measurement(gap, (interval[0], interval[1]) if interval else None).percent()
+    """A gap in percent with its interval; "–" for None: a lane diverged or is missing."""
+    text = "–" if gap is None else Measurement(gap, (interval[0], interval[1]) if interval else None).percent()
     return text.replace("-", "−")
-
-
-def _exponent(slope: Slope) -> str:
-    low, high = slope.interval
-    return f"{slope.slope:.2f} [{low:.2f}, {high:.2f}]".replace("-", "−")
 
 
 def status(shown: Sequence[Shown]) -> str:
@@ -64,12 +59,13 @@ def status(shown: Sequence[Shown]) -> str:
     names = {s.experiment.name for s in shown}
     counts = ", ".join(f"{number} {verdict}" for verdict, number in _verdicts(shown).items())
     tiers = {tier for name in experiments.NAMES for tier in experiments.load(name).tiers}
-    missing = ", ".join(f"`{tier}`" for tier in sorted(tiers - {s.sweep["tier"] for s in shown} - {"smoke"}))
+    missing = [*(set(experiments.NAMES) - names), *(tiers - {s.sweep["tier"] for s in shown} - {"smoke"})]
     return "\n".join(
         [
-            f"- **Measured:** {len(names)} experiments, {len(rows):,} lanes, {hours:.1f} hours. Sizes: {_sizes(rows)}.",
+            f"- **Measured:** {len(names)} of {len(experiments.NAMES)} experiments, {len(rows):,} lanes, {hours:.1f} "
+            f"hours. Sizes of the Transformers: {_sizes(rows)}.",
             f"- **Claims:** {counts}. See [the claims and the results](docs/claims.md).",
-            f"- **Not measured:** no result of the tiers {missing} is committed.",
+            f"- **Without a committed result:** {', '.join(f'`{name}`' for name in sorted(missing)) or 'none'}.",
         ]
     )
 

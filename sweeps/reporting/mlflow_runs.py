@@ -1,6 +1,6 @@
 """MLflow's runs in a file store: one run per lane, named by the lane's hash, in OUT/mlflow.
 
-A file store works on the file systems that clusters share, which SQLite does not. MLflow uses it only if
+A file store works on the shared file systems of clusters. SQLite does not. MLflow uses it only if
 MLFLOW_ALLOW_FILE_STORE is set.
 """
 
@@ -14,14 +14,14 @@ os.environ.setdefault("MLFLOW_DISABLE_TELEMETRY", "true")  # read at import
 from mlflow import MlflowClient  # noqa: E402
 from mlflow.entities import Metric, Param  # noqa: E402
 
-METRICS, PARAMS = 1000, 100  # the most metrics and parameters that MLflow takes at once
+MOST_METRICS, MOST_PARAMS = 1000, 100  # MLflow's limits for one batch
 
 
 class MlflowRuns:
     """The runs of a sweep in the store `folder`. `title` names their experiment."""
 
     def __init__(self, folder: Path, title: str, make: Callable[[Path], None]):
-        make(folder / ".trash")  # a process that has used the store before it was deleted does not make it again
+        make(folder / ".trash")  # MLflow makes it once per process, also if the user has deleted the store since
         self.client = MlflowClient(tracking_uri=folder.as_uri())
         experiment = self.client.get_experiment_by_name(title)
         self.experiment = experiment.experiment_id if experiment else self.client.create_experiment(title)
@@ -44,18 +44,18 @@ class MlflowRuns:
             run = self.client.create_run(self.experiment, start_time=_milliseconds(began), tags=tags, run_name=lane)
             self.ids[lane] = run.info.run_id
         params = [Param(name, str(value)) for name, value in hparams.items()]
-        for i in range(0, len(params), PARAMS):
-            self.client.log_batch(self.ids[lane], params=params[i : i + PARAMS])
+        for i in range(0, len(params), MOST_PARAMS):
+            self.client.log_batch(self.ids[lane], params=params[i : i + MOST_PARAMS])
         return MlflowRun(self.client, self.ids[lane])
 
 
 class MlflowRun:
-    """The run of a lane. Points that it holds already are omitted."""
+    """The run of a lane. `log` skips the points that MLflow's run already has."""
 
     def __init__(self, client: MlflowClient, id: str):
         self.client, self.id = client, id
-        tags = client.get_run(id).data.metrics
-        self.known = {(tag, metric.step) for tag in tags for metric in client.get_metric_history(id, tag)}
+        names = client.get_run(id).data.metrics
+        self.logged = {(name, metric.step) for name in names for metric in client.get_metric_history(id, name)}
 
     def log(self, points: Iterable[tuple[int, float, Mapping[str, float]]]) -> None:
         """Logs points (step, Unix time, tag → value)."""
@@ -63,10 +63,10 @@ class MlflowRun:
             Metric(tag, value, _milliseconds(time), step)
             for step, time, scalars in points
             for tag, value in scalars.items()
-            if (tag, step) not in self.known
+            if (tag, step) not in self.logged
         ]
-        for i in range(0, len(metrics), METRICS):
-            self.client.log_batch(self.id, metrics=metrics[i : i + METRICS])
+        for i in range(0, len(metrics), MOST_METRICS):
+            self.client.log_batch(self.id, metrics=metrics[i : i + MOST_METRICS])
 
     def end(self, succeeded: bool, ended: float) -> None:
         self.client.set_terminated(self.id, "FINISHED" if succeeded else "FAILED", _milliseconds(ended))

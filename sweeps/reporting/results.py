@@ -4,8 +4,8 @@ import hashlib
 import json
 import re
 import time
-from collections.abc import Callable, Mapping
-from functools import cached_property, partial
+from collections.abc import Callable, Mapping, Sequence
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -35,15 +35,19 @@ HEADLINE_EVIDENCE = "laptop-wikitext2"  # the result of `leaderboard` in README
 REPORT_HEAD = """# Claims of the papers, as measured here
 
 `python -m sweeps report` writes this page from the records in `experiments/results/`. Each verdict follows from a 95 %
-interval. A claim is *supported* when the interval contains the paper's value, or lies in the region that the claim
-names, and excludes rival values. It is *contradicted* when the interval excludes the paper's value. Otherwise it is
-*unresolved*. A claim is *not tested here* if its sentence does not cover the setting, or if its seeds cannot judge it.
-The row gives the reason.
+interval. A claim names a value or a region. It is *supported* if the interval contains the value and excludes all rival
+values, or if the interval lies in the region. It is *contradicted* if the interval excludes the value, or does not
+overlap the region. Otherwise it is *unresolved*. A claim is *not tested here* if its sentence does not cover the
+setting, or if its seeds cannot judge it. The row gives the reason.
 """
 
 
-def draw(manifest: Manifest, say: Callable = print):
-    """Writes table.csv, figure.png and figure.svg of the finished lanes, prints the summary and returns the table."""
+def draw(manifest: Manifest, say: Callable):
+    """Writes table.csv, figure.png and figure.svg of the finished lanes, and returns the table.
+
+    Args:
+      say: receives lines: the summary, the claims and the paths.
+    """
     rows = manifest.read_records()
     if not rows:
         say("no lane has finished: nothing to draw")
@@ -69,8 +73,8 @@ def _context(experiment: str, tier: str, config, rows) -> dict[str, Any]:
 
 
 def sweep_page(manifest: Manifest) -> str:
-    """The results of a sweep so far as HTML: figure, summary, claims, the curves of all lanes that have begun, and a
-    table of the lanes with records."""
+    """An HTML page with the present results of a sweep: figure, summary, claims, the curves of all lanes that have
+    begun, and a table of the lanes with records."""
     experiment, config = manifest.resolved
     rows, corpus = manifest.read_records(), corpus_name(config.corpus)
     recorded = {row["hash"] for row in rows}
@@ -102,9 +106,9 @@ def sweep_page(manifest: Manifest) -> str:
 def committed_page() -> str:
     """All committed results as HTML."""
     sections = []
-    for result in (Result(*parts) for parts in committed()):
-        devices = ", ".join(sorted({row["provenance"]["device"] for row in result.rows}))
-        origin = f"{len(result.rows)} lanes, {result.sweep['date']}, on {result.sweep.get('machine', devices)}."
+    for result in committed():
+        machine = result.sweep.get("machine", ", ".join(result.devices))
+        origin = f"{len(result.rows)} lanes, {result.sweep['date']}, on {machine}."
         sections.append(
             page.Section(
                 result.name,
@@ -162,16 +166,16 @@ def _publish(manifest: Manifest, out: str | Path) -> Path:
     }
     folder.mkdir(parents=True, exist_ok=True)
     records.write(folder / RECORDS, rows)
-    signed = _signed(content, (folder / RECORDS).read_bytes())
+    described = _with_digests(content, (folder / RECORDS).read_bytes())
     # Written last: `_read` refuses the new records together with an older description.
-    write_whole(folder / DESCRIPTION, json.dumps(signed, indent=1, sort_keys=True, allow_nan=False) + "\n")
+    write_whole(folder / DESCRIPTION, json.dumps(described, indent=1, sort_keys=True, allow_nan=False) + "\n")
     return folder
 
 
-def _signed(content: Mapping, recorded: bytes) -> dict:
+def _with_digests(content: Mapping, recorded: bytes) -> dict:
     """The description of a result, with the digest of its records.jsonl and a digest of itself."""
-    signed = json.loads(records.dumps(content)) | {"records_sha256": hashlib.sha256(recorded).hexdigest()}
-    return signed | {"digest": records.config_hash(signed)}
+    described = json.loads(records.dumps(content)) | {"records_sha256": hashlib.sha256(recorded).hexdigest()}
+    return described | {"digest": records.config_hash(described)}
 
 
 def _by_name(config: Mapping) -> dict:
@@ -208,6 +212,11 @@ class Result:
     def name(self) -> str:
         return f"{self.sweep['experiment']}/{self.folder.name}"
 
+    @property
+    def devices(self) -> list[str]:
+        """The devices that trained its lanes, without repetition."""
+        return sorted({row["provenance"]["device"] for row in self.rows})
+
     def summary(self) -> str:
         return self.experiment.summary(self.table, self.config)
 
@@ -221,8 +230,8 @@ class Result:
         return self.experiment.figure(self.table, self.config, **origin, partial=None)
 
 
-def committed() -> list[tuple[Path, Mapping, list[dict]]]:
-    """All committed results: for each, its directory, the content of sweep.json and its records."""
+def committed() -> list[Result]:
+    """All committed results, in the order of their names."""
     return [_read(path.parent) for path in sorted(COMMITTED.glob(f"*/*/{DESCRIPTION}"))]
 
 
@@ -232,14 +241,14 @@ def result(name: str) -> Result:
     known = sorted(f"{p.parent.parent.name}/{p.parent.name}" for p in COMMITTED.glob(f"*/*/{DESCRIPTION}"))
     if name not in known:
         raise unknown("committed result", name, known)
-    return Result(*_read(COMMITTED / name))
+    return _read(COMMITTED / name)
 
 
-def _read(folder: Path) -> tuple[Path, Mapping, list[dict]]:
-    """The directory, description and records of a committed result. Raises InputError if a digest does not match."""
+def _read(folder: Path) -> Result:
+    """The committed result in a directory. Raises InputError if a digest does not match."""
     description, recorded = folder / DESCRIPTION, folder / RECORDS
     sweep = _json(description)
-    if not isinstance(sweep, dict) or not _is_whole(sweep):
+    if not isinstance(sweep, dict) or not _matches_its_digest(sweep):
         raise InputError(f"{description} does not match its digest; {REMEDY}")
     try:
         matches = hashlib.sha256(recorded.read_bytes()).hexdigest() == sweep.get("records_sha256")
@@ -247,10 +256,10 @@ def _read(folder: Path) -> tuple[Path, Mapping, list[dict]]:
         matches = False
     if not matches:
         raise InputError(f"{recorded} does not match its digest in {description}; {REMEDY}")
-    return folder, sweep, records.read(recorded)
+    return Result(folder, sweep, records.read(recorded))
 
 
-def _is_whole(sweep: Mapping) -> bool:
+def _matches_its_digest(sweep: Mapping) -> bool:
     try:
         return records.config_hash({k: v for k, v in sweep.items() if k != "digest"}) == sweep.get("digest")
     except ValueError:  # a number is infinite or NaN, so there is no digest
@@ -265,7 +274,7 @@ def _json(path: Path) -> Any:
         raise InputError(f"{path} cannot be read: {error}; {REMEDY}") from None
 
 
-def report() -> dict[Path, str]:
+def report(results: Sequence[Result]) -> dict[Path, str]:
     """The texts that are made from the committed records, by path: `docs/claims.md`, `docs/gallery.md`, the evidence of
     `lvp.parametrization`, README and the other pages of docs. In README and docs, the text between `<!-- results
     NAME -->` and `<!-- end -->` is replaced."""
@@ -273,30 +282,29 @@ def report() -> dict[Path, str]:
     headline: Result | None = None
     readings = []
     curves: list[tuple[str, RateCurves]] = []
-    for folder, sweep, rows in committed():
-        drawn = Result(folder, sweep, rows)
-        claims, name = drawn.claims(), drawn.name
-        headline = drawn if name == HEADLINE else headline
-        if drawn.experiment.name == HEADLINE.partition("/")[0]:
-            readings.append((drawn.table, drawn.config))
-        if drawn.experiment.rate_curves is not None:
-            curves += [(name, each) for each in drawn.experiment.rate_curves(drawn.table, drawn.config)]
-        summary = f"```\n{drawn.summary()}\n```"
-        devices = ", ".join(sorted({r["provenance"]["device"] for r in rows}))
+    for result in results:
+        claims, name, sweep = result.claims(), result.name, result.sweep
+        headline = result if name == HEADLINE else headline
+        if result.experiment.name == HEADLINE.partition("/")[0]:
+            readings.append((result.table, result.config))
+        if result.experiment.rate_curves is not None:
+            curves += [(name, each) for each in result.experiment.rate_curves(result.table, result.config)]
+        summary = f"```\n{result.summary()}\n```"
         outside = 1 - sweep["training_seconds"] / sweep["wall_seconds"] / sweep["packing"]["workers"]
-        own = sum(row["sweep"] == sweep["sweep"] for row in rows)
-        reused = f" (earlier sweeps trained the other {len(rows) - own})" if own < len(rows) else ""
+        own = sum(row["sweep"] == sweep["sweep"] for row in result.rows)
+        reused = f" (earlier sweeps trained the other {len(result.rows) - own})" if own < len(result.rows) else ""
         provenance = (
-            f"{own} lanes{reused} in {sweep['wall_seconds'] / 60:.1f} minutes, {outside:.0%} of them outside training "
-            f"steps, on {sweep['packing']['workers']} workers ({devices}); commit {claims[0].commit}."
+            f"{own} lanes{reused} in {sweep['wall_seconds'] / 60:.1f} minutes on {sweep['packing']['workers']} workers "
+            f"({', '.join(result.devices)}). {outside:.0%} of the time was outside training steps. Commit "
+            f"{claims[0].commit}."
         )
         sections.append(f"## {name}\n\n{provenance}\n\n{summary}\n")
         blocks[name] = summary + "\n\n" + "\n".join(f"- **{c.verdict}**: {c.sentence}" for c in claims)
         all_claims += claims
-        shown.append(gallery.Shown(folder, sweep, rows, drawn.experiment, claims))
-        if drawn.experiment.evidence is not None:
+        shown.append(gallery.Shown(result.folder, sweep, result.rows, result.experiment, claims))
+        if result.experiment.evidence is not None:
             origin = {"tier": sweep["tier"], "corpus": sweep["config"]["corpus"], "commit": claims[0].commit}
-            evidence[folder.name] = origin | drawn.experiment.evidence(drawn.table, drawn.config)
+            evidence[result.folder.name] = origin | result.experiment.evidence(result.table, result.config)
     for path in sorted(COMMITTED.glob("benchmarks/*.json")):
         blocks[f"benchmarks/{path.stem}"] = _benchmark(_json(path))
     pages = [README, *sorted(set(REPORT.parent.glob("*.md")) - {REPORT, GALLERY})]
@@ -339,22 +347,20 @@ def _fill(text: str, blocks: Mapping[str, str]) -> str:
     """`text` with the content of each `<!-- results NAME --> … <!-- end -->` replaced by the block NAME."""
     for name, block in blocks.items():
         pattern = rf"(<!-- results {re.escape(name)} -->\n).*?(<!-- end -->)"
-        text = re.sub(pattern, partial(_filled, block), text, flags=re.DOTALL)
+        escaped = block.replace("\\", r"\\")
+        text = re.sub(pattern, rf"\g<1>{escaped}\n\g<2>", text, flags=re.DOTALL)
     return text
-
-
-def _filled(block: str, match: re.Match) -> str:
-    return f"{match[1]}{block}\n{match[2]}"
 
 
 def write_report() -> str:
     """Writes the texts of `report`, redraws the committed figures that differ from their records, and returns the text
     of docs/claims.md."""
-    for folder, sweep, rows in committed():
-        figure = Result(folder, sweep, rows).figure()
-        if not figure_style.same_picture(figure, folder / "figure.png"):
-            figure_style.save(figure, folder / "figure")
-    texts = report()
+    results = committed()
+    for result in results:
+        figure = result.figure()
+        if not figure_style.same_picture(figure, result.folder / "figure.png"):
+            figure_style.save(figure, result.folder / "figure")
+    texts = report(results)
     for path, text in texts.items():
         write_whole(path, text)
     return texts[REPORT]

@@ -14,7 +14,7 @@ import wandb  # noqa: E402
 
 
 class WandbRuns:
-    """The offline runs of a sweep in `folder`, whose name must be wandb."""
+    """The offline runs of a sweep. The directory `folder` must have the name `wandb`."""
 
     def __init__(self, folder: Path, title: str, make: Callable[[Path], None]):
         self.folder, self.title = folder, title
@@ -24,8 +24,8 @@ class WandbRuns:
         return lane in self.lanes
 
     def begin(self, cell: str, lane: str, hparams: Mapping[str, float | bool | str], began: float) -> "WandbRun":
-        """Begins a lane's run, and deletes an earlier directory of it. W&B takes the present time as the run's start;
-        its points have their own times."""
+        """Begins the run of a lane, and deletes the directory of an earlier run of this lane. W&B takes the present
+        time as the run's start. Its points have their own times."""
         for earlier in self.folder.glob(f"offline-run-*-{lane}"):
             shutil.rmtree(earlier)
         run = wandb.init(
@@ -36,12 +36,12 @@ class WandbRuns:
             id=lane,
             name=lane,
             config=dict(hparams),
-            reinit="create_new",  # the runs of several lanes are open
+            reinit="create_new",  # several runs are open at the same time
             settings=wandb.Settings(
                 silent=True,
                 console="off",
                 symlink=False,
-                # Nothing about the machine.
+                # Offline runs may be uploaded, so they hold no data about the machine.
                 host="",
                 disable_code=True,
                 disable_git=True,

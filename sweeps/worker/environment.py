@@ -1,8 +1,8 @@
 """The environment of a lane: all that determines the bits of its results, besides its configuration.
 
 The worker sets JAX's options (`fixed_options`). Versions, code, compiler flags and the machine cannot be set. The
-manifest records them at the sweep's first session (`present`). A driver or a worker with another environment is refused
-(`differences`).
+manifest records them at the sweep's first session (`present`). `differences` lists what differs. A worker with
+differences raises an error, and a driver does so without `--allow-other-version`.
 """
 
 import contextlib
@@ -84,7 +84,7 @@ def differences(began: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
     versions = [(name, began["versions"].get(name), now["versions"].get(name)) for name in PACKAGES]
     parts = [f"{name} {before} (now {after})" for name, before, after in versions if before != after]
     if began["code"] != now["code"]:
-        parts.append(f"the code of commit {began['commit']} (now {now['commit']}, changed)")
+        parts.append(f"other source files: commit {began['commit']} (now {now['commit']})")
     for name in ("flags", "machine", "device"):
         if name in began and name in now and began[name] != now[name]:
             before, after = (" ".join(x) or "none" if name == "flags" else x for x in (began[name], now[name]))

@@ -15,7 +15,7 @@ from sweeps.driver.working_copy import WorkingCopy
 
 
 @contextlib.contextmanager
-def following(folder: Path, shared: bool) -> Iterator[Path]:
+def path_after_moves(folder: Path, shared: bool) -> Iterator[Path]:
     """A path to `folder` that stays valid if the parent directory is moved during the block.
 
     With an ordinary path, TensorStore would make the missing directories again. The path is `folder` itself if the
@@ -39,6 +39,7 @@ class Pack:
 
     Attributes:
       seconds: the time spent in training, without checkpoints and progress reports.
+      first_step: the step from which training began.
       trained_steps: the number of steps trained in this session.
     """
 
@@ -51,8 +52,8 @@ class Pack:
         copy: WorkingCopy | None = None,
     ):
         self.program, self.hashes, self.folders = program, list(lanes), folders
-        self.missing = program.lanes - len(lanes)
-        self.lanes = [*lanes.values()] + [*lanes.values()][-1:] * self.missing
+        self.num_repeated = program.lanes - len(lanes)
+        self.lanes = [*lanes.values()] + [*lanes.values()][-1:] * self.num_repeated
         self.checkpoint_seconds, self.copy = checkpoint_seconds, copy
         self.shared = program.mesh is not None and program.mesh.is_multi_process
         self.first_step, self.seconds, self.saved_step = 0, 0.0, -1
@@ -81,13 +82,13 @@ class Pack:
                 self.copy.fetch_checkpoints(folder)
         if latest := checkpoints.latest(self.folders, self.program.lane_shapes(), self.hashes):
             step, states = latest
-            state = self.program.stack(states + states[-1:] * self.missing)
+            state = self.program.stack(states + states[-1:] * self.num_repeated)
         self.first_step = step
         started = saved = time.perf_counter()
-        aside = 0.0
+        seconds_outside_training = 0.0
 
         def on_chunk(step, state):
-            nonlocal saved, aside
+            nonlocal saved, seconds_outside_training
             now = time.perf_counter()
             progress(step, False)
             if curves is not None:
@@ -100,7 +101,7 @@ class Pack:
             if due:
                 self._save(step, state)
                 saved = time.perf_counter()
-            aside += time.perf_counter() - now
+            seconds_outside_training += time.perf_counter() - now
 
         options: dict[str, Any] = {"state": state, "step": step, "on_chunk": on_chunk, "leaving": stopping}
         try:
@@ -108,7 +109,7 @@ class Pack:
         except training.Preempted as stopped:
             self._save(stopped.step, stopped.state)
             raise
-        self.seconds = time.perf_counter() - started - aside
+        self.seconds = time.perf_counter() - started - seconds_outside_training
         # Training ends early when all lanes of the pack have diverged.
         ends = (self.program.cell.steps if o.diverged_step is None else o.diverged_step + 1 for o in outcomes)
         self.trained_steps = max(ends) - step
@@ -122,7 +123,7 @@ class Pack:
         for i, (folder, h) in enumerate(zip(self.folders, self.hashes, strict=True)):
             # A state on a mesh is saved in parts.
             lane = state if self.program.mesh is not None else training.unstack(state, i, self.program.lanes)
-            with following(folder, self.shared) as place:
+            with path_after_moves(folder, self.shared) as place:
                 checkpoints.save(place, step, lane, h)
             if self.copy:
                 self.copy.save_checkpoints(folder)

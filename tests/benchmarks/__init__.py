@@ -20,7 +20,7 @@ from sweeps.driver import calibration
 
 ROOT = Path(__file__).parents[2]
 RESULTS = ROOT / "experiments" / "results" / "benchmarks"
-HEAD = ("what", "measured", "at least", "aim")
+HEAD = ("quantity", "measured", "bound (≥ without a sign)", "aim")
 
 
 def finish(

@@ -35,7 +35,7 @@ def make_manifest(folder):
 
 def make_published(folder):
     make_record(folder).rename(folder / results.RECORDS)
-    described = results._signed({"experiment": "e", "seconds": 1e5}, (folder / results.RECORDS).read_bytes())
+    described = results._with_digests({"experiment": "e", "seconds": 1e5}, (folder / results.RECORDS).read_bytes())
     write_whole(folder / results.DESCRIPTION, records.dumps(described))
     return folder / results.DESCRIPTION
 

@@ -242,7 +242,7 @@ def test_an_incomplete_publication_is_refused(finished, tmp_path, monkeypatch):
     folder = results.publish(finished[0])
     older = json.loads((folder / results.DESCRIPTION).read_text())
     older = {k: v for k, v in older.items() if k not in ("digest", "records_sha256")} | {"date": "2025-01-01"}
-    write_whole(folder / results.DESCRIPTION, records.dumps(results._signed(older, b"older records")))
+    write_whole(folder / results.DESCRIPTION, records.dumps(results._with_digests(older, b"older records")))
 
     def killed(path, content):
         raise KeyboardInterrupt

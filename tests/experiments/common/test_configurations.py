@@ -325,7 +325,7 @@ def test_the_replay_of_the_adaptive_design_reads_only_its_lanes():
     table, config = synthetic_sweep(-0.5)
     curves = width_vocab.analysis.rate_curves(table, config)
     before = adaptive_replay.adaptive_table([("ours", curve) for curve in curves])
-    kept = [adaptive_replay.chosen_lanes(*curve) for c in curves for curve in zip(c.rates, c.losses, strict=True)]
+    kept = [adaptive_replay.adaptive_losses(*curve) for c in curves for curve in zip(c.rates, c.losses, strict=True)]
     lanes = sum(int((~np.isnan(x)).sum()) for x in kept)
     assert f"| all | | {len(table)} | {lanes} ({lanes / len(table):.0%}) | | | |" in before
     changed = [

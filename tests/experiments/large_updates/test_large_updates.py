@@ -147,7 +147,7 @@ def test_the_last_epoch_is_measured():
     [
         ({"arms": "standard,odd"}, "arms must be of"),
         ({"first_epochs": "30"}, "first_epochs"),
-        ({"scales": "8,128"}, "scales must contain 1"),
+        ({"scales": "8,128"}, "the smallest of scales must be 1"),
         ({"scales": "1"}, "scales needs at least 2"),
         ({"seeds": "0,0"}, "seeds holds a value twice"),
         ({"points": "1"}, "points"),

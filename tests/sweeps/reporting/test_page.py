@@ -167,9 +167,9 @@ def test_the_command_writes_the_page_of_a_sweep(out, command_here, tmp_path):
 
 @pytest.mark.slow
 def test_the_page_of_the_committed_results(monkeypatch):
-    few = [r for r in results.committed() if r[1]["experiment"] in ("width_vocab", "token_frequencies")]
+    few = [r for r in results.committed() if r.experiment.name in ("width_vocab", "token_frequencies")]
     monkeypatch.setattr(results, "committed", lambda: few)
     text = results.committed_page()
     read = Read(text)
     assert outside(text) == [] and read.tags.count("h2") == len(few) > 1
-    assert f"{len(few[0][2])} lanes" in read.words["p"]
+    assert f"{len(few[0].rows)} lanes" in read.words["p"]

@@ -11,7 +11,7 @@ from sweeps.reporting import results
 
 
 def test_readme_and_docs_agree_with_the_committed_records():
-    report = results.report()
+    report = results.report(results.committed())
     assert {results.README, results.REPORT, results.GALLERY, results.EVIDENCE} <= set(report)
     for path, text in report.items():
         assert path.read_text() == text, f"{path.name} is stale: run `python -m sweeps report`"
@@ -23,10 +23,10 @@ def test_readme_and_docs_agree_with_the_committed_records():
 def test_every_committed_result_is_complete_and_has_a_figure():
     committed = results.committed()
     assert committed
-    for folder, sweep, rows in committed:
-        assert (folder / "figure.png").exists() and (folder / "figure.svg").exists()
-        assert {r["sweep"] for r in rows} == {sweep["sweep"], *sweep.get("reused", [])}
-        assert {r["tier"] for r in rows} == {sweep["tier"]}
+    for result in committed:
+        assert (result.folder / "figure.png").exists() and (result.folder / "figure.svg").exists()
+        assert {r["sweep"] for r in result.rows} == {result.sweep["sweep"], *result.sweep.get("reused", [])}
+        assert {r["tier"] for r in result.rows} == {result.sweep["tier"]}
 
 
 def test_a_committed_result_by_name():
@@ -46,8 +46,8 @@ def test_a_published_result_has_no_paths_of_the_machine(finished, monkeypatch, t
     assert str(finished[0]) not in text and "/root" not in text and "/home" not in text and ".npy" not in text
     assert len(records.read(folder / "records.jsonl")) == 12
     (committed,) = results.committed()
-    assert committed[1]["experiment"] == "width_vocab"
-    assert re.fullmatch(r"20\d\d-[01]\d-[0-3]\d", committed[1]["date"])
+    assert committed.sweep["experiment"] == "width_vocab"
+    assert re.fullmatch(r"20\d\d-[01]\d-[0-3]\d", committed.sweep["date"])
 
 
 def test_an_unfinished_sweep_is_not_published(finished, tmp_path):
