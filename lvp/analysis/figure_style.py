@@ -132,7 +132,6 @@ def same_picture(figure: "Figure", path: str | Path) -> bool:
 
     Two versions of matplotlib or FreeType draw the same figure with other grey levels at edges.
     """
-    import matplotlib
     from matplotlib.image import imread
 
     try:

@@ -62,8 +62,7 @@ def run(
         runs/EXPERIMENT-TIER-HASH in the working directory. If the directory holds the same sweep, the sweep continues.
       options: see `Options`. Its fields may also be given as keywords, for example `executor="local"`.
       dry_run: whether to print cells, lanes, tokens, FLOPs and expected hours, and to return None.
-      budget: the longest expected duration, such as "2h"; None: no limit. Lanes that depend on results count if the
-        experiment limits their number.
+      budget: the longest expected duration, such as "2h"; None: no limit. Lanes that depend on results count.
       quiet: whether to print nothing.
       watch: called in another thread with the table of finished lanes when it has grown, at most once per second. An
         exception in it is raised here after the sweep has ended.
@@ -140,12 +139,19 @@ def _forecast(loaded, resolved, cells, tier: str, options: Options, budget: str 
     # Speeds are measured on the cores of this machine only.
     speed = calibration.read() if kind == "cpu" and devices == 1 else calibration.Speed()
     say(forecast.forecast(cells, workers, speed, kind, devices))
-    longest = forecast.expected(loaded.limit(resolved) if loaded.limit else cells, workers, speed, kind, devices)
-    if loaded.follow_up is not None and loaded.limit is None:
-        say("lanes that depend on these results are not in the forecast")
-    elif (most := loaded.most_lanes(resolved)) > sum(len(c.lanes) for c in cells):
+    with_follow_ups, about = cells, "at most"
+    if loaded.limit is not None:
+        with_follow_ups = loaded.limit(resolved)
+    elif loaded.follow_up is not None:
+        try:
+            with_follow_ups, about = forecast.with_follow_ups(loaded, resolved), "about"
+        except Exception:  # a user's `follow_up` may need measures of real lanes
+            say("lanes that depend on these results are not in the forecast")
+    longest = forecast.expected(with_follow_ups, workers, speed, kind, devices)
+    most = sum(len(c.lanes) for c in with_follow_ups)
+    if most > sum(len(c.lanes) for c in cells):
         duration = forecast.duration(longest.seconds)
-        say(f"with the lanes that depend on these results: at most {most} lanes and {duration}")
+        say(f"with the lanes that depend on these results: {about} {most} lanes and {duration}")
     if budget is not None:
         forecast.check_budget(budget, longest)
 

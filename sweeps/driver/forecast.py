@@ -3,10 +3,11 @@
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
-from experiments.common.experiment import Calculation, CellLanes
+from experiments.common.experiment import Calculation, CellLanes, Experiment
 from lvp.errors import InputError
+from lvp.training import records
 from sweeps.driver.calibration import (
     ASSUMED_COMPILE,
     ASSUMED_FLOPS,
@@ -64,6 +65,26 @@ def forecast(cells: Sequence[CellLanes], workers: int, speed: Speed, kind: str, 
     on_workers = f"{workers} worker{'s' * (workers > 1)}"
     parts = f"{duration(time.start)} for start and compilation, {duration(time.training)} of training ({time.basis})"
     return "\n".join([*lines, f"expected: {duration(time.seconds)} on {on_workers}: {parts}"])
+
+
+def with_follow_ups(experiment: Experiment, config: Any) -> list[CellLanes]:
+    """The cells with the lanes that `follow_up` adds if every lane finishes with the same loss.
+
+    The number of these lanes seldom depends on the losses.
+    """
+    planned = list(experiment.cells(config))
+    outcome = dict.fromkeys(("train_loss", "valid_loss", "train_bits_per_byte", "valid_bits_per_byte"), 1.0)
+    outcome |= {"status": "finished", "curve_steps": [], "curve_losses": []}
+    configurations = [
+        {"cell": records.configuration(c.cell), "lane": records.configuration(lane)}
+        for c in planned
+        for lane in c.lanes
+    ]
+    rows = [
+        {"hash": str(i), "config": each, "outcome": outcome, "provenance": {}} for i, each in enumerate(configurations)
+    ]
+    more = experiment.follow_up(records.table(rows), config) if experiment.follow_up else {}
+    return [c._replace(lanes=[*c.lanes, *more.get(c.label, ())]) for c in planned]
 
 
 class Expected(NamedTuple):

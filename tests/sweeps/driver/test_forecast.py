@@ -10,9 +10,11 @@ import experiments
 from experiments.common.experiment import Calculation
 from lvp.errors import InputError
 from sweeps.driver import api, calibration, packing
-from sweeps.driver.forecast import duration, forecast
+from sweeps.driver.forecast import duration, forecast, with_follow_ups
 from sweeps.driver.progress import in_words
 from sweeps.driver.status import CellStatus, SweepStatus
+from sweeps.reporting import results
+from tests.marking import slow
 from tests.sweeps.running import ROOT
 
 
@@ -53,6 +55,15 @@ def test_the_speed_of_small_steps_does_not_forecast_large_steps(cells):
     speed = calibration.measured(calibration.Speed(), small, session(cells, 1e8), 1, 60.0)
     assert all(speed.flops_of(dataclasses.replace(cell, steps=10 * cell.steps)) for cell in small)
     assert not any(speed.flops_of(dataclasses.replace(cell, batch=256 * cell.batch)) for cell in small)
+
+
+@pytest.mark.parametrize("name", ["mean_embedding", slow("muon"), slow("leaderboard")])
+def test_a_forecast_counts_the_lanes_that_depend_on_results(name):
+    """A committed sweep has trained as many lanes."""
+    committed = results.result(f"{name}/laptop-wikitext2")
+    first = sum(len(c.lanes) for c in committed.experiment.cells(committed.config))
+    planned = with_follow_ups(committed.experiment, committed.config)
+    assert sum(len(c.lanes) for c in planned) == len(committed.rows) > first
 
 
 def test_a_forecast_without_measurements_estimates_a_cpu_and_assumes_an_accelerator(cells, monkeypatch):
