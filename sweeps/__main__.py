@@ -70,6 +70,7 @@ def _run(arguments):
         options=_options(arguments),
         dry_run=arguments.dry_run,
         budget=arguments.budget,
+        reuse=arguments.reuse,
         quiet=arguments.quiet,
     )
 
@@ -169,6 +170,11 @@ def parser() -> Parser:
     )
     run.add_argument("--dry-run", action="store_true", help="print the cost forecast and exit")
     run.add_argument("--budget", metavar="TIME", help="refuse a sweep with a longer forecast, such as 45m or 2h")
+    run.add_argument(
+        "--reuse",
+        metavar="RECORDS",
+        help="records of another sweep, a .jsonl file or DIR/records; their lanes are not trained again",
+    )
     _add_options(run)
     again = add("resume", _resume, "continue the sweep in a directory")
     again.add_argument("dir")

@@ -8,7 +8,7 @@ import shlex
 import socket
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -49,6 +49,7 @@ def run(
     options: Options = DEFAULTS,
     dry_run: bool = False,
     budget: str | None = None,
+    reuse: str | Path | None = None,
     quiet: bool = False,
     watch: Callable[[Any], None] | None = None,
     **config: Any,
@@ -63,6 +64,8 @@ def run(
       options: see `Options`. Its fields may also be given as keywords, for example `executor="local"`.
       dry_run: whether to print cells, lanes, tokens, FLOPs and expected hours, and to return None.
       budget: the longest expected duration, such as "2h"; None: no limit. Lanes that depend on results count.
+      reuse: records of another sweep, a JSON-lines file or a directory such as DIR/records. Lanes with the same
+        configuration and data are not trained again.
       quiet: whether to print nothing.
       watch: called in another thread with the table of finished lanes when it has grown, at most once per second. An
         exception in it is raised here after the sweep has ended.
@@ -77,7 +80,16 @@ def run(
     chosen = {k: config.pop(k) for k in list(config) if k in Options.__dataclass_fields__}
     options = replace(options, **chosen)
     return start(
-        experiment, tier, config, out=out, options=options, dry_run=dry_run, budget=budget, quiet=quiet, watch=watch
+        experiment,
+        tier,
+        config,
+        out=out,
+        options=options,
+        dry_run=dry_run,
+        budget=budget,
+        reuse=reuse,
+        quiet=quiet,
+        watch=watch,
     )
 
 
@@ -90,6 +102,7 @@ def start(
     options: Options = DEFAULTS,
     dry_run: bool = False,
     budget: str | None = None,
+    reuse: str | Path | None = None,
     quiet: bool = False,
     watch: Callable[[Any], None] | None = None,
 ):
@@ -108,6 +121,7 @@ def start(
     _forecast(loaded, resolved, cells, tier, options, budget, say)
     if out is not None:
         _check_place(out, options)
+    earlier = [] if reuse is None else records.read(Path(reuse))
     if dry_run:
         _check_corpus(cells)
         return None
@@ -128,7 +142,7 @@ def start(
     )
     out = out if out is not None else Path("runs") / f"{loaded.name}-{tier}-{manifest.hash}"
     with working_copy.opened(out) as folder:
-        return _start(replace(manifest, out=folder.absolute()), out, options, quiet, watch)
+        return _start(replace(manifest, out=folder.absolute()), out, options, quiet, watch, earlier)
 
 
 def _forecast(loaded, resolved, cells, tier: str, options: Options, budget: str | None, say: Callable) -> None:
@@ -156,8 +170,19 @@ def _forecast(loaded, resolved, cells, tier: str, options: Options, budget: str 
         forecast.check_budget(budget, longest)
 
 
-def _start(manifest: Manifest, out: str | Path, options: Options, quiet: bool, watch: Callable[[Any], None] | None):
-    """Runs the sweep of a new manifest in its directory, or continues it there, and returns its table."""
+def _start(
+    manifest: Manifest,
+    out: str | Path,
+    options: Options,
+    quiet: bool,
+    watch: Callable[[Any], None] | None,
+    earlier: Sequence[Mapping[str, Any]],
+):
+    """Runs the sweep of a new manifest in its directory, or continues it there, and returns its table.
+
+    Args:
+      earlier: records of other sweeps, see `run`.
+    """
     say = _printer(quiet)
     _existing(manifest)  # refuses a directory with other files before the lock file is written
     try:
@@ -166,6 +191,10 @@ def _start(manifest: Manifest, out: str | Path, options: Options, quiet: bool, w
         raise InputError(f"--out {out} cannot be written: {error.strerror}; name another directory") from None
     with _driving(manifest.out, options, say):
         settled = _settle(manifest, say)
+        # Results may add lanes, which may have records too.
+        while reused := replace(settled).reuse(earlier):
+            commits = ", ".join(sorted({str(row["provenance"]["commit"]) for row in reused}))
+            say(f"{len(reused)} lanes have a record of another sweep (commit {commits})")
         with watched(settled, watch):
             return _continue(settled, options, quiet)
 

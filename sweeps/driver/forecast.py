@@ -73,8 +73,8 @@ def with_follow_ups(experiment: Experiment, config: Any) -> list[CellLanes]:
     The number of these lanes seldom depends on the losses.
     """
     planned = list(experiment.cells(config))
-    outcome = dict.fromkeys(("train_loss", "valid_loss", "train_bits_per_byte", "valid_bits_per_byte"), 1.0)
-    outcome |= {"status": "finished", "curve_steps": [], "curve_losses": []}
+    losses = ("train_loss", "valid_loss", "train_bits_per_byte", "valid_bits_per_byte")
+    outcome = {"status": "finished", "curve_steps": [], "curve_losses": [], **dict.fromkeys(losses, 1.0)}
     configurations = [
         {"cell": records.configuration(c.cell), "lane": records.configuration(lane)}
         for c in planned

@@ -302,14 +302,25 @@ class Manifest:
         """
         copy = working_copy.get(self.out)
         for lane, outcome in outcomes.items():
-            path = self.record_path(lane)
-            if not path.exists():
-                text = records.text([self._record(index, lane, outcome, provenance)])
-                write_whole(path, copy.commit_record(path, text) if copy else text)
+            self._write_record(self._record(index, lane, outcome, provenance))
         for lane in outcomes:
             shutil.rmtree(self.checkpoint_path(lane), ignore_errors=True)
             if copy:
                 copy.drop_checkpoints(self.checkpoint_path(lane))
+
+    def _write_record(self, record: Mapping[str, Any]) -> bool:
+        """Writes a lane's record and returns True; returns False if the lane has a record."""
+        path, copy = self.record_path(record["hash"]), working_copy.get(self.out)
+        if path.exists():
+            return False
+        text = records.text([record])
+        write_whole(path, copy.commit_record(path, text) if copy else text)
+        return True
+
+    def reuse(self, rows: Iterable[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
+        """Writes the records of another sweep that have a lane of this sweep without a record, and returns them."""
+        lanes = {lane for entry in self.cells for lane in entry.lanes}
+        return [row for row in rows if row["hash"] in lanes and self._write_record(row)]
 
     def fetch_records(self, lanes: Iterable[str]) -> None:
         """Downloads the lanes' records that a listing of the bucket has omitted. Does nothing without a bucket."""

@@ -33,6 +33,19 @@ def test_a_missing_package_names_the_extra_that_installs_it():
     assert process.stderr.rstrip().endswith("sweeps needs the packages of the extra lab: pip install -e '.[lab]'")
 
 
+def test_records_of_another_sweep_are_reused(finished, command, tmp_path):
+    """A sweep with one of the two seeds trains no lane. Its records are those of the other sweep."""
+    out = tmp_path / "out"
+    done = command(*RUN, *LOCAL, "--out", out, "--reuse", finished[0] / "records", seeds="1")
+    assert done.returncode == 0, done.stderr
+    assert "6 lanes have a record of another sweep (commit " in done.stdout and not (out / "trials.jsonl").exists()
+    reused, earlier = outcomes(out), outcomes(finished[0])
+    assert len(reused) == 6 and all(earlier[lane] == outcome for lane, outcome in reused.items())
+    done = command(*RUN, *LOCAL, "--out", tmp_path / "other", "--reuse", tmp_path / "missing.jsonl")
+    assert done.returncode == 2 and done.stderr.count("\n") == 1 and "missing.jsonl" in done.stderr
+    assert not (tmp_path / "other").exists()
+
+
 def test_a_sweep_writes_table_figure_and_claims(finished):
     out, process = finished
     assert process.returncode == 0, process.stderr
