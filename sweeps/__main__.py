@@ -145,14 +145,7 @@ def _publish(arguments):
     print(results.publish(arguments.dir))
 
 
-def parser() -> Parser:
-    top = Parser(prog="python -m sweeps", description="Run experiments and draw their results.", allow_abbrev=False)
-    subparsers = top.add_subparsers(dest="command", required=True, parser_class=Parser)
-
-    def add(name, function, help):
-        return add_command(subparsers, name, function, help)
-
-    run = add("run", _run, "run an experiment, or continue an earlier run in its directory")
+def _add_run_options(run):
     run.add_argument("experiment", help=f"one of: {', '.join(experiments.NAMES)}; or a file of yours, FILE.py")
     run.add_argument("--tier", default="laptop", help="smoke, laptop (default), gpu or paper")
     run.add_argument("--corpus", help=CORPORA)
@@ -176,6 +169,16 @@ def parser() -> Parser:
         help="records of another sweep, a .jsonl file or DIR/records; their lanes are not trained again",
     )
     _add_options(run)
+
+
+def parser() -> Parser:
+    top = Parser(prog="python -m sweeps", description="Run experiments and draw their results.", allow_abbrev=False)
+    subparsers = top.add_subparsers(dest="command", required=True, parser_class=Parser)
+
+    def add(name, function, help):
+        return add_command(subparsers, name, function, help)
+
+    _add_run_options(add("run", _run, "run an experiment, or continue an earlier run in its directory"))
     again = add("resume", _resume, "continue the sweep in a directory")
     again.add_argument("dir")
     _add_options(again)

@@ -78,6 +78,12 @@ def claims(table, config: Config, context) -> list[Claim]:
             note="ratio of the constants at the base setting",
         )
         answers.append(question.answer(optimizer_ratio(config, made, name), context))
+    answers.append(_with_later_losses(table, config, context))
+    return answers
+
+
+def _with_later_losses(table, config: Config, context) -> Claim:
+    """Whether the law holds for the loss of later positions."""
     later = spreads(points(table, config, later_losses))[LAW]
     by_later_loss = Question(
         statement=f"η_E s √T / RMS(positions) is constant within ±{config.tolerance:.0%} at the rate with the least "
@@ -87,8 +93,7 @@ def claims(table, config: Config, context) -> list[Claim]:
         claimed=(0.0, config.tolerance),
         note=f"{later.num_points} settings resolved; constant {later.constant.text('.2g')}",
     )
-    answers.append(by_later_loss.answer(later.width, context))
-    return answers
+    return by_later_loss.answer(later.width, context)
 
 
 def _number(power: float) -> str:

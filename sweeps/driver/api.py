@@ -4,6 +4,7 @@ import contextlib
 import json
 import math
 import os
+import resource
 import shlex
 import socket
 import threading
@@ -365,6 +366,19 @@ def _draw(manifest: Manifest, say: Callable):
     return results.draw(manifest, say)
 
 
+LEAST_ADDRESS_SPACE = 2 * 10**9  # bytes; workers with less may wait for memory for ever, in OpenBLAS
+
+
+def _check_address_space() -> None:
+    """Raises RuntimeError if the shell limits the address space to less than a worker needs."""
+    limit, _ = resource.getrlimit(resource.RLIMIT_AS)
+    if limit != resource.RLIM_INFINITY and limit < LEAST_ADDRESS_SPACE:
+        raise RuntimeError(
+            f"the address space is limited to {limit / 1e9:.1f} GB (ulimit -v), and a worker needs "
+            f"{LEAST_ADDRESS_SPACE / 1e9:.0f} GB: raise the limit"
+        )
+
+
 def _continue(manifest: Manifest, options: Options, quiet: bool):
     """Runs a sweep's unfinished lanes, draws its figure and returns its table. The caller holds the lock."""
     say = _printer(quiet)
@@ -379,6 +393,7 @@ def _continue(manifest: Manifest, options: Options, quiet: bool):
         if options.track:
             _track(manifest, options.track, say)
         return table
+    _check_address_space()
     manifest, failures, interrupted = _work(manifest, options, quiet, say)
     table = None
     try:

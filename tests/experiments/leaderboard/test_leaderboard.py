@@ -291,7 +291,7 @@ def test_bad_input_is_refused_with_one_line(arguments, message, tmp_path, capsys
     ("stem", "content", "message"),
     [
         ("LVP", RULE, "has an entry 'LVP': rename the file"),
-        ("my rule", RULE, "rename it"),
+        ("my rule", RULE, "digits, - and _; rename"),
         ("mine", "def rule(width):\n    return {}\n", "mine.py:1: TypeError"),
         ("mine", "def rule(width, vocab):\n    return 1 / 0\n", "mine.py:2: ZeroDivisionError"),
         ("mine", RULE.replace('"vector"', '"router": token, "vector"'), "and no others"),

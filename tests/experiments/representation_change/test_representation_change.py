@@ -116,7 +116,7 @@ def test_every_trained_cell_is_one_program_that_can_train_its_lanes(tier):
 
 def test_a_calculated_lane_contains_the_simulation_and_its_forms():
     arguments = {"fan_in": 8, "snrs": [0.01, 0.3], "numbers": 200_000, "seed": 1}
-    calculation = representation_change.calculation.calculate(arguments, {"batch": 50}, None)
+    calculation = equation_nine.calculate(arguments, {"batch": 50})
     assert records.dumps(calculation) and calculation["draws"] == 500
     for form in FORMS:
         np.testing.assert_array_equal(calculation[form], squared_representation_change([0.01, 0.3], 50, 8, form=form))
