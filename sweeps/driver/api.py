@@ -193,7 +193,7 @@ def _start(
     with _driving(manifest.out, options, say):
         settled = _settle(manifest, say)
         # Results may add lanes, which may have records too.
-        while reused := replace(settled).reuse(earlier):
+        while earlier and (reused := replace(settled).reuse(earlier)):
             commits = ", ".join(sorted({str(row["provenance"]["commit"]) for row in reused}))
             say(f"{len(reused)} lanes have a record of another sweep (commit {commits})")
         with watched(settled, watch):

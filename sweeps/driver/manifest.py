@@ -319,6 +319,7 @@ class Manifest:
 
     def reuse(self, rows: Iterable[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
         """Writes the records of another sweep that have a lane of this sweep without a record, and returns them."""
+        self.make_lane_directories()
         lanes = {lane for entry in self.cells for lane in entry.lanes}
         return [row for row in rows if row["hash"] in lanes and self._write_record(row)]
 

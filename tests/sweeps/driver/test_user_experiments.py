@@ -190,10 +190,10 @@ def test_a_missing_or_changed_file_is_refused_without_the_copy(sweep, tmp_path):
     # First the copy differs from the manifest's file, then it is missing.
     for change_copy in (lambda: None, (out / user_experiments.KEPT).unlink):
         change_copy()
-        for call in (lambda: api.resume(out, quiet=True), lambda: results.draw(Manifest.read(out))):
+        for call in (lambda: api.resume(out, quiet=True), lambda: results.draw(Manifest.read(out), print)):
             one_line(call, str(path), "changed", "--experiment")
     path.unlink()
-    for call in (lambda: api.resume(out, quiet=True), lambda: results.draw(Manifest.read(out))):
+    for call in (lambda: api.resume(out, quiet=True), lambda: results.draw(Manifest.read(out), print)):
         one_line(call, str(path), "No such file")
     assert "4 of 4 lanes" in api.status(out) and executions(tmp_path) == []
 

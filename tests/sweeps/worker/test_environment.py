@@ -158,7 +158,7 @@ def test_the_users_options_are_restored_after_a_trial():
 CHANGES = {
     "jax": ({"versions": {"jax": "0.0.1"}}, "jax 0.0.1 (now "),
     "flax": ({"versions": {"flax": None}}, "flax None (now "),
-    "code": ({"code": "0" * 16, "commit": "0123abc"}, "the code of commit 0123abc (now "),
+    "code": ({"code": "0" * 16, "commit": "0123abc"}, "other source files: commit 0123abc (now "),
     "flags": ({"flags": ["--xla_cpu_max_isa=AVX"]}, "flags --xla_cpu_max_isa=AVX (now "),
     "machine": ({"machine": "Z80: "}, "machine Z80:  (now "),
 }
