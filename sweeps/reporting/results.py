@@ -201,8 +201,14 @@ class Result:
 
     def __init__(self, folder: Path, sweep: Mapping, rows: list[dict]):
         self.folder, self.sweep, self.rows = folder, sweep, rows
-        self.experiment = experiments.load(sweep["experiment"])
-        self.config = experiments.configured(sweep["experiment"], sweep["tier"], sweep["config"])
+
+    @cached_property
+    def experiment(self):
+        return experiments.load(self.sweep["experiment"])
+
+    @cached_property
+    def config(self):
+        return experiments.configured(self.experiment, self.sweep["tier"], self.sweep["config"])
 
     @cached_property
     def table(self):

@@ -40,12 +40,17 @@ def make_published(folder):
     return folder / results.DESCRIPTION
 
 
+def read_published(path):
+    result = results._read(path.parent)
+    return result.sweep, result.rows
+
+
 FILES = {
     "record": (make_record, read_record),
     "manifest": (make_manifest, lambda path: Manifest.read(path.parent)),
-    "description of a result": (make_published, lambda path: results._read(path.parent)),
+    "description of a result": (make_published, read_published),
     "records of a result": (
         lambda folder: make_published(folder).with_name(results.RECORDS),
-        lambda path: results._read(path.parent),
+        read_published,
     ),
 }

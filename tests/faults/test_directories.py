@@ -19,7 +19,7 @@ from lvp.training import checkpoints
 from sweeps.driver import api
 from sweeps.driver.lock import driver, only_driver
 from sweeps.driver.manifest import Manifest
-from sweeps.worker.pack import following
+from sweeps.worker.pack import path_after_moves
 from sweeps.worker.stop import Reason, lost
 from tests.faults import kill_points
 from tests.faults.conftest import SMALL
@@ -237,14 +237,14 @@ def test_a_moved_directory_is_not_made_again(copy, tmp_path):
 def test_a_checkpoint_is_saved_into_the_moved_directory(tmp_path):
     out, elsewhere = tmp_path / "out", tmp_path / "elsewhere"
     (out / "checkpoints").mkdir(parents=True)
-    with following(out / "checkpoints" / "lane", shared=False) as place:
+    with path_after_moves(out / "checkpoints" / "lane", shared=False) as place:
         out.rename(elsewhere)
         checkpoints.save(place, 1, {"a": np.ones(3)}, "lane")
     assert checkpoints.steps(elsewhere / "checkpoints" / "lane") == [1] and not out.exists()
-    with pytest.raises(FileNotFoundError), following(out / "checkpoints" / "lane", shared=False):
+    with pytest.raises(FileNotFoundError), path_after_moves(out / "checkpoints" / "lane", shared=False):
         pass
     folder = elsewhere / "checkpoints" / "lane"
-    with pytest.raises(FileNotFoundError, match=str(folder / "none")), following(folder, shared=False) as place:
+    with pytest.raises(FileNotFoundError, match=str(folder / "none")), path_after_moves(folder, shared=False) as place:
         (place / "none").read_bytes()  # an error names the directory
 
 

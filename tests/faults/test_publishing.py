@@ -40,9 +40,9 @@ def restore(folder, content):
 def test_a_publication_that_is_killed_is_the_older_or_the_newer_result_or_refused(finished, repository, monkeypatch):
     folder = results.publish(finished[0])
     newer = files(folder)
-    _, description, lanes = results._read(folder)
-    records.write(folder / results.RECORDS, lanes[1:])
-    unsigned = {k: v for k, v in description.items() if k not in ("digest", "records_sha256")}
+    published = results._read(folder)
+    records.write(folder / results.RECORDS, published.rows[1:])
+    unsigned = {k: v for k, v in published.sweep.items() if k not in ("digest", "records_sha256")}
     signed = results._with_digests(unsigned, (folder / results.RECORDS).read_bytes())
     write_whole(folder / results.DESCRIPTION, records.dumps(signed))
     older = files(folder)
