@@ -366,7 +366,7 @@ def _draw(manifest: Manifest, say: Callable):
     return results.draw(manifest, say)
 
 
-LEAST_ADDRESS_SPACE = 2 * 10**9  # bytes; workers with less may wait for memory for ever, in OpenBLAS
+LEAST_ADDRESS_SPACE = 4 * 10**9  # bytes; workers with less may wait for memory for ever, in OpenBLAS
 
 
 def _check_address_space() -> None:

@@ -6,7 +6,7 @@ MOVED            no session.json: the directory has gone   nothing              
 SIGTERM          the signal, in a worker                   checkpoint of its pack    exit code 0; at once if it is idle
 ASKED_BY_DRIVER  the file OUT/leave                        checkpoint of its pack    continues; driver gets Preempted
 NOT_SAVED        SIGTERM, and the trial failed             nothing                   exit code 1
-DRIVER_GONE      the end of a worker's standard input      nothing                   exit code 0, at once
+DRIVER_GONE      the end of a worker's standard input      nothing                   exit code 0, at once; or SIGKILL
 GANG_BROKEN      the end of another worker of a gang       nothing                   exit code 1, at once
 RAY_LOST         a cluster that does not answer a driver   nothing                   exit code 1, at once
 DISK_FULL        a trial of this driver                    checkpoints of all packs  continues; no further trial starts
@@ -18,8 +18,11 @@ further ones.
 Records and checkpoints are written atomically, so a process may end at any time.
 """
 
+import ctypes
 import errno
 import os
+import signal
+import sys
 from enum import IntEnum
 from typing import NoReturn
 
@@ -103,3 +106,15 @@ def end(reason: Reason) -> NoReturn:
     """Ends this process immediately with the reason's exit code. Raises KeyError for a reason that does not end the
     process."""
     os._exit(EXIT_CODES[reason])
+
+
+PR_SET_PDEATHSIG = 1  # of Linux's prctl
+
+
+def end_with_parent() -> None:
+    """Asks Linux to send SIGKILL to this process when the thread that started it ends.
+
+    A process that hangs in native code runs no Python, so it does not see the end of its standard input.
+    """
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)

@@ -35,7 +35,7 @@ from sweeps.worker.cpu_affinity import claim_cores
 from sweeps.worker.curves import Curves
 from sweeps.worker.joined_copy import joined
 from sweeps.worker.pack import Pack
-from sweeps.worker.stop import Reason, Stop, end, lost
+from sweeps.worker.stop import Reason, Stop, end, end_with_parent, lost
 from sweeps.worker.tasks import task_for
 
 RETRIES = 5  # how often a trial is retried after its worker died without progress; exceptions are not retried
@@ -387,6 +387,7 @@ def utilisation(cell, tokens_per_second: float, devices: int) -> dict:
 def main() -> None:
     """Runs a worker process with arguments OUT and SETTINGS. Reads JSON requests from stdin, writes answers to
     stdout."""
+    end_with_parent()
     logging.basicConfig(stream=sys.stderr, level=logging.WARNING)
     answers = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)  # libraries that print must not write into the answers

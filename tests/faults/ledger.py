@@ -43,5 +43,6 @@ def record(fault: str, injected: int, lost: int, repeated: int, wrong: int) -> N
         return
     content = {"fault": fault, "injected": injected, "lost": lost, "repeated": repeated, "wrong_bits": wrong}
     content |= {"commit": records.software()["commit"], "date": datetime.date.today().isoformat()}
+    directory.mkdir(parents=True, exist_ok=True)
     slug = re.sub(r"[^a-z0-9]+", "-", fault.lower()).strip("-")
     write_whole(directory / f"{slug}.json", json.dumps(content, indent=1) + "\n")

@@ -2,6 +2,11 @@
 
 import ast
 import errno
+import os
+import signal
+import subprocess
+import sys
+import time
 from pathlib import Path
 
 import numpy as np
@@ -95,3 +100,31 @@ def test_only_stop_py_ends_processes():
         if isinstance(node, ast.Attribute) and node.attr == "_exit"
     ]
     assert calls == [Path("sweeps/worker/stop.py")]
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="needs Linux's prctl")
+@pytest.mark.parametrize("call, ends", [("end_with_parent()", True), ("", False)])
+def test_a_process_that_hangs_in_native_code_ends_with_its_parent(call, ends):
+    # A PyDLL keeps the interpreter's lock, so no thread of the child runs Python after "ready".
+    child = f"from sweeps.worker.stop import end_with_parent; {call}\nprint('ready', flush=True)\n"
+    child += "import ctypes; ctypes.PyDLL(None).pause()"
+    parent = f"import subprocess, sys; p = subprocess.Popen([sys.executable, '-c', {child!r}])\n"
+    parent += "print(p.pid, flush=True); p.wait()"
+    with subprocess.Popen([sys.executable, "-c", parent], cwd=ROOT, stdout=subprocess.PIPE, text=True) as driver:
+        pid = int(driver.stdout.readline())
+        assert driver.stdout.readline() == "ready\n"
+        driver.kill()
+        driver.wait()
+        deadline = time.monotonic() + (30 if ends else 1)
+        while running(pid) and time.monotonic() < deadline:
+            time.sleep(0.02)
+        assert running(pid) is not ends
+        if not ends:
+            os.kill(pid, signal.SIGKILL)
+
+
+def running(pid):
+    try:
+        return "(zombie)" not in Path(f"/proc/{pid}/status").read_text()
+    except FileNotFoundError:
+        return False
