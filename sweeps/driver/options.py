@@ -59,13 +59,17 @@ class Options:
         return where + (["--track", self.track] if self.track else [])
 
 
+def head_of(address: str) -> tuple[str, int] | None:
+    """Host and port of a Ray cluster's address; None for "auto" and other addresses that only Ray resolves."""
+    host, colon, port = address.removeprefix("ray://").rpartition(":")
+    return (host.strip("[]"), int(port)) if colon and port.isdigit() else None
+
+
 def _check_answers(address: str) -> None:
     """Raises InputError if nothing listens at HOST:PORT. Ray would retry for minutes."""
-    host, colon, port = address.removeprefix("ray://").rpartition(":")
-    if not colon or not port.isdigit():
-        return  # "auto", or an address that Ray resolves
     try:
-        socket.create_connection((host, int(port)), timeout=5).close()
+        if head := head_of(address):
+            socket.create_connection(head, timeout=5).close()
     except OSError as error:
         raise InputError(
             f"no Ray cluster answers at {address}: {error.strerror or error}; check --ray-address"

@@ -5,18 +5,18 @@ import sys
 import threading
 import time
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 import ray
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from lvp.errors import InputError
-from sweeps.driver.manifest import resume_command
+from sweeps.driver.options import head_of
 from sweeps.executors.machine_check import MachineCheck
 from sweeps.worker.stop import Reason, end
 
 PATIENCE = 30.0  # seconds without an answer after which the driver ends; Ray would end it after 60
+JOIN_PATIENCE = 2.0  # seconds of refused connections; Ray would print warnings after 5 and try for 14 minutes
 START = 300.0  # seconds in which a machine must receive the packages and start a worker
 
 
@@ -69,44 +69,57 @@ def why(error: Exception) -> str:
 
 
 class Watch(threading.Thread):
-    """Ends the driver with a one-line message when Ray has not answered for `PATIENCE` seconds.
+    """Ends this process with a one-line message when Ray has not answered for `PATIENCE` seconds, or has refused
+    connections for `JOIN_PATIENCE` seconds while `ray.init` joins a cluster.
 
     Without it, a call of Ray in the main thread would block until Ray ends the process without a message about the
     sweep.
+
+    Args:
+      address: HOST:PORT of a cluster, or None for Ray on this machine. A Ray client (ray://) is watched only while it
+        joins.
+      advice: the end of the message.
     """
 
-    def __init__(self, out: Path, address: str | None):
+    def __init__(self, address: str | None, advice: str):
         super().__init__(daemon=True)
-        self.again = resume_command(out, *(["--ray-address", address] if address else []))
-        self.local = address is None
+        name = f"the Ray cluster at {address}" if address else "Ray on this machine"
+        self.message = f"sweeps: {name} no longer answers; {advice}"
+        self.head = head_of(address) if address else None
         self.closed = threading.Event()
-        self.node: Any = ray._private.worker._global_node  # None for a Ray client, which is not watched
 
     def run(self) -> None:
-        answered = time.monotonic()
-        while self.node is not None and not self.closed.wait(5.0):
-            if self._answers():
+        answered, node, joined = time.monotonic(), None, False
+        while not self.closed.wait(5.0 if joined else 0.5):
+            node = node or ray._private.worker._global_node
+            joined = joined or ray.is_initialized()
+            if joined and node is None:  # a Ray client
+                return
+            problem = self._problem(node)
+            refused = isinstance(problem, ConnectionRefusedError)  # at once, unlike the timeout of a slow network
+            if problem is None or not (joined or self.head):  # Ray on this machine may still start
                 answered = time.monotonic()
-            elif time.monotonic() - answered > PATIENCE:
-                name = "Ray on this machine" if self.local else f"the Ray cluster at {self.node.gcs_address}"
-                print(f"sweeps: {name} no longer answers; `{self.again}` continues from here", file=sys.stderr)
+            elif time.monotonic() - answered > (JOIN_PATIENCE if refused and not joined else PATIENCE):
+                print(self.message, file=sys.stderr)
                 sys.stdout.flush()
                 end(Reason.RAY_LOST)
 
-    def _answers(self) -> bool:
-        """Whether the head and this machine's raylet accept connections.
+    def _problem(self, node: Any) -> OSError | None:
+        """The error of a connection to the head or, after `ray.init` has chosen this machine's raylet, to the raylet.
 
         The head alone is not enough: a new cluster may have started at the same address.
         """
-        host, _, port = self.node.gcs_address.rpartition(":")
+        head = head_of(node.gcs_address) if node else self.head
         try:
-            socket.create_connection((host.strip("[]"), int(port)), timeout=5).close()
-            with socket.socket(socket.AF_UNIX) as raylet:
-                raylet.settimeout(5)
-                raylet.connect(self.node.raylet_socket_name)
-        except OSError:
-            return False
-        return True
+            if head:
+                socket.create_connection(head, timeout=5).close()
+            if node:
+                with socket.socket(socket.AF_UNIX) as raylet:
+                    raylet.settimeout(5)
+                    raylet.connect(node.raylet_socket_name)
+        except OSError as error:
+            return error
+        return None
 
     def close(self) -> None:
         self.closed.set()

@@ -12,6 +12,7 @@ import ray
 from lvp.data.text.documents import Documents
 from lvp.data.tokens.encoding import Encoded, Encoder, encode
 from lvp.errors import InputError
+from sweeps.executors.cluster import Watch
 from sweeps.executors.ray_tune import join_cluster
 
 
@@ -27,8 +28,10 @@ def on_cluster(address: str, workers: int | None = None) -> Iterator[Encoder]:
     Raises:
       InputError: the cluster cannot be joined or has no cores.
     """
-    join_cluster(address, {})
+    watch = Watch(address, "repeat the command to continue")
+    watch.start()
     try:
+        join_cluster(address, {})
         workers = workers or int(ray.cluster_resources().get("CPU", 0))
         if not workers:
             raise InputError(f"--ray-address {address}: the Ray cluster has no CPUs")
@@ -37,6 +40,7 @@ def on_cluster(address: str, workers: int | None = None) -> Iterator[Encoder]:
         yield Encoder(lambda model, dtype, part: task.remote(shared(model), dtype, part).future(), workers)
     finally:
         ray.shutdown()
+        watch.close()
 
 
 def _encode(model: bytes, dtype: np.dtype, part: Documents) -> Encoded:

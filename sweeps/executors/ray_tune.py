@@ -28,7 +28,7 @@ from lvp.files.private import private_directory
 from lvp.parallel.hardware import cores
 from sweeps.driver import working_copy
 from sweeps.driver.background import background
-from sweeps.driver.manifest import NAME, Manifest
+from sweeps.driver.manifest import NAME, Manifest, resume_command
 from sweeps.executors import cluster
 from sweeps.executors.cluster import Refused
 from sweeps.executors.gang import Gang, as_options, why_path
@@ -126,10 +126,17 @@ class RayExecutor:
         logging.getLogger("ray.tune").setLevel(logging.CRITICAL)
         os.environ["TUNE_DISABLE_SIGINT_HANDLER"] = "1"  # the handler would kill workers before they save
         stop = signal.getsignal(signal.SIGTERM)
-        if address is None:
-            _start_ray(variables)
-        else:
-            join_cluster(address, variables)
+        again = resume_command(out, *(["--ray-address", address] if address else []))
+        self.watch = cluster.Watch(address, f"`{again}` continues from here")
+        self.watch.start()
+        try:
+            if address is None:
+                _start_ray(variables)
+            else:
+                join_cluster(address, variables)
+        except BaseException:
+            self.watch.close()
+            raise
         if stop is not None:  # Ray's handler would end this process immediately
             signal.signal(signal.SIGTERM, stop)
         self.cluster = address is not None
@@ -139,8 +146,6 @@ class RayExecutor:
         shared = self.cluster and self.copy is None
         self.storage = out / "ray" if shared else Path(tempfile.mkdtemp(prefix="lvp-tune-"))
         self.machine_check: MachineCheck | None = None
-        self.watch = cluster.Watch(out, address)
-        self.watch.start()
 
     def check_machines(self, manifest: Manifest) -> None:
         """Raises InputError if a machine of the cluster does not see the same sweep as the driver."""
@@ -343,6 +348,7 @@ def join_cluster(address: str, variables: Mapping[str, str]) -> None:
     packages = [*(str(Path(str(p.__file__)).parent) for p in (lvp, experiments)), str(ROOT / "sweeps")]
     problem = f"cannot join the Ray cluster at {address}"
     hint = "set RAY_AUTH_MODE=token if the cluster requires a token"
+    os.environ.setdefault("RAY_BACKEND_LOG_LEVEL", "fatal")  # of this process; `Watch` reports a lost head in one line
     _init(problem, hint, {"env_vars": dict(variables), "py_modules": packages}, address=address)
 
 
