@@ -1,8 +1,8 @@
 """Experiments in users' files, which are identified by path and digest and executed when their code is needed.
 
 Loading such a file executes it with the rights of the user. `python -m sweeps run FILE` does so. A sweep keeps a copy
-of the file, and its manifest holds path and digest: `resume`, `figure` and workers execute the file that `run` was
-given, or none.
+of the file, and its manifest holds path and digest. `resume`, `figure` and workers execute the copy. If the copy is
+missing or damaged, they execute the original. A file with another digest is an error.
 """
 
 import contextlib
@@ -61,9 +61,9 @@ def load(source: Source, kept: Path | None = None) -> "Experiment":
     """The experiment of a file. Executes the file, or the copy that a sweep has kept, once per process.
 
     Raises:
-      InputError: if the file is missing or has changed, if its code raises an error, if it defines no experiment or
-        several, if the experiment's name is taken or not allowed, or if a configuration cannot be written as JSON and
-        read again. The message is one line and names the file.
+      InputError: if neither the copy nor the file has the digest, if its code raises an error, if it defines no
+        experiment or several, if the experiment's name is taken or not allowed, or if a configuration cannot be written
+        as JSON and read again. The message is one line and names the file.
     """
     if kept is not None:
         with contextlib.suppress(OSError):
@@ -154,7 +154,7 @@ def _digest(content: bytes) -> str:
 
 
 def _line(error: BaseException, path: str) -> int:
-    """The last line of the file that was executed before the error."""
+    """Returns the number of the file's line at which the error occurred; 1 if it is unknown."""
     if isinstance(error, SyntaxError) and error.filename == path:
         return error.lineno or 1
     lines = [frame.lineno for frame in traceback.extract_tb(error.__traceback__) if frame.filename == path]

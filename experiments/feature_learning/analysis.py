@@ -74,7 +74,7 @@ def fitted_power(rows, column: str) -> float:
 def summary(table, config: Config) -> str:
     """Measured parts over the exact and the printed forms at the largest width, and their powers of d."""
     moments = sign_moments.lines({arm: rows_of(table, arm, GROWING) for arm in sign_moments.ARMS})
-    blocks = _one_step_lines(table, config), moments, _beyond_lines(table, config)
+    blocks = _one_step_lines(table, config), moments, _trained_lines(table, config)
     return "\n\n".join("\n".join(lines) for lines in blocks if lines)
 
 
@@ -85,7 +85,7 @@ def _one_step_lines(table, config: Config) -> list[str]:
     for regime, pairs in regimes(config).items():
         rows = rows_of(table, THEOREM, regime)
         if not pairs:
-            lines.append(f"{regime:<12} left out: not two widths with {smallest(config)} ≤ m ≤ {config.largest}")
+            lines.append(f"{regime:<12} left out: fewer than two widths have {smallest(config)} ≤ m ≤ {config.largest}")
         if len(rows) < 2:
             continue
         last = rows.iloc[-1]
@@ -96,11 +96,11 @@ def _one_step_lines(table, config: Config) -> list[str]:
     return lines
 
 
-def _beyond_lines(table, config: Config) -> list[str]:
+def _trained_lines(table, config: Config) -> list[str]:
     ends = sorted({config.steps[0], config.steps[-1]})
     columns = {(part, t): f"{PARTS[part].split(',')[0]} after {t}" for part in TRAINED_PARTS for t in ends}
     lines = [
-        f"beyond theorem 1 ({GROWING}, LVP, true targets), relative to its exact form's one step: power of d",
+        f"trained arms ({GROWING}, LVP, true targets): power of d of the change divided by theorem 1's exact form",
         f"{'arm':<22}" + "".join(f"{name:>24}" for name in columns.values()),
     ]
     for arm in ARMS:
@@ -111,5 +111,5 @@ def _beyond_lines(table, config: Config) -> list[str]:
 
 
 def steps_in_words(config: Config) -> str:
-    """The number of steps of the arms beyond theory."""
+    """Returns the last measured step of the trained arms, as text."""
     return f"{config.steps[-1]} step{'s' * (config.steps[-1] > 1)}"

@@ -9,8 +9,9 @@ from lvp.parametrization import table
 
 
 def calculate(arguments, lane, dataset) -> dict:
-    """The outcome of a lane: the RMS of each part with its standard error. Theorem 1 also has the paper's and the exact
-    form."""
+    """Returns the outcome of a lane. The arm theorem 1 and the trained arms have the RMS of each part with its standard
+    error. The arm theorem 1 also has the exact and the paper's form. The arms theorem 3 and theorem 4 have the moments
+    of `sign_moments.calculate`."""
     import jax
 
     from lvp.theory import simulation

@@ -14,7 +14,7 @@ UNKNOWN = Measurement(math.nan, None)
 
 
 def claims(table, config: Config, context) -> list[Claim]:
-    """Theorem 1 and theorems 3 and 4, printed and exact, at the largest shape of m = 8 d; the powers of d beyond."""
+    """Returns the claims of theorems 1, 3 and 4 at the largest width of m = 8 d, and of the powers of d of trained arms."""
     questions = [*_one_step(table), *_moments(table), *_survival(table, config)]
     return [question.answer(measurement, context) for question, measurement in questions]
 
@@ -28,7 +28,7 @@ def _one_step(table) -> Iterator[tuple[Question, Measurement]]:
             f"{projection} the most frequent token's output by the exact form of δ̄_W",
             "top",
             "exact",
-            ", κ_i = I_i for α_i²/Σα²",
+            ", with κ_i = I_i (`lvp.parametrization.attenuation`) in place of α_i²/Σα²",
         ),
     ):
         yield _ratio(rows_of(table, THEOREM, GROWING), statement, f"{PAPER_A}, {THEOREM}", part, form, note)
@@ -76,12 +76,12 @@ def _survival(table, config: Config) -> Iterator[tuple[Question, Measurement]]:
             points = relative_to_theorem(table, config, arm, part, config.steps[-1])
             fit = power(*points) if len(points[0]) > 2 else None
             question = Question(
-                statement=f"theorem 1's power of d under LVP at {GROWING} holds for true targets and "
-                f"{steps_in_words(config)}: {PARTS[part]}, {arm}",
+                statement=f"{PARTS[part]} follows theorem 1's power of d after {steps_in_words(config)} with true "
+                f"targets, under LVP at {GROWING} ({arm})",
                 source=f"{PAPER_A}, {THEOREM}",
                 paper_value=0.0,
                 claimed=(-0.05, 0.05),
-                note="power of d relative to the exact form's, within 0.05; the theorem states this for one step "
-                "under assumption 2",
+                note="measured power of d minus that of the exact form, within 0.05; theorem 1 is about one step under "
+                "assumption 2",
             )
             yield question, Measurement(fit.slope, fit.interval) if fit else UNKNOWN

@@ -13,7 +13,7 @@ from lvp.training import DataConfig
 THEOREM = "theorem 1"
 GROWING_VOCAB = 8
 GROWING = f"m = {GROWING_VOCAB} d"  # the regime of the arms that theorem 1 does not cover
-# Arms that theorem 1 does not cover ("beyond theory"): name → (optimizer, loss), under LVP with true targets.
+# Trained arms, which theorem 1 does not cover: name → (optimizer, loss), under LVP with true targets.
 ARMS = {
     "sign, square": ("sign", "square"),
     "Adam, square": ("adam", "square"),
@@ -27,7 +27,7 @@ PARTS = {
     "top": "δ_W, most frequent token",
     "rare": "δ_W, median token",
 }  # keys of committed records
-TRAINED_PARTS = ("embedding", "top")  # the parts in the claims beyond theory
+TRAINED_PARTS = ("embedding", "top")  # the parts in the claims about the trained arms
 
 
 @dataclass(frozen=True)
@@ -35,8 +35,8 @@ class Config:
     corpus: str = "zipf:1"  # gives the token frequencies α; a text has a BPE tokenizer of m ≥ 256 tokens
     widths: tuple[int, ...] = (16, 32, 64, 128, 256, 512, 1024)  # d
     fixed_vocab: int = 1024  # m in the regime of a fixed vocabulary
-    steps: tuple[int, ...] = (1, 2, 5, 20)  # after which the arms beyond theory are measured
-    rate: float = 0.2  # η of LVP in the arms beyond theory
+    steps: tuple[int, ...] = (1, 2, 5, 20)  # after which the trained arms are measured
+    rate: float = 0.2  # η of LVP in the trained arms
     draws: int = 40  # of the initialisation and the training signal
     largest: int = 16384  # the largest vocabulary; shapes with a larger m are left out
     seed: int = 0  # of the draws
@@ -86,7 +86,7 @@ TIERS = {
 
 def cells(config: Config) -> list[CellLanes]:
     """Returns one cell per shape for theorem 1. At m = 8 d the cell also has theorems 3 and 4, and a second cell has
-    the arms beyond theory."""
+    the trained arms."""
     planned = []
     common, data = {"draws": config.draws, "seed": config.seed}, DataConfig(config.corpus)
     for name, pairs in regimes(config).items():
@@ -104,5 +104,5 @@ def cells(config: Config) -> list[CellLanes]:
 
 
 def trained_draws(draws: int) -> int:
-    """Returns the number of draws of the arms beyond theory, if one step has `draws` draws."""
+    """Returns the number of draws of the trained arms, if one step has `draws` draws."""
     return max(2, draws // THEOREM_DRAWS_PER_TRAINED_DRAW)

@@ -16,9 +16,9 @@ from lvp.analysis.power_laws import Panel, Series, in_words
 
 
 def figure(table, config: Config, *, tier: str, corpus: str, partial):
-    """The parts of the change over d in three regimes, and beyond theory after the last step."""
+    """Draws the parts of the change against d: after one step in three regimes, and at the end of the trained arms."""
     panels = [_one_step_panel(table, regime) for regime in regimes(config)]
-    panels += [_beyond_panel(table, config, part) for part in TRAINED_PARTS]
+    panels += [_trained_panel(table, config, part) for part in TRAINED_PARTS]
     return sheet(
         [panel for panel in panels if panel.series],
         title="Contribution of each matrix to the change of the linear network's output",
@@ -42,7 +42,7 @@ def _one_step_panel(table, regime: str) -> Panel:
     return Panel(f"Theorem 1, one step, {regime}", "width d", "change of a logit (η = σ = 1)", series)
 
 
-def _beyond_panel(table, config: Config, part: str) -> Panel:
+def _trained_panel(table, config: Config, part: str) -> Panel:
     series = []
     for arm in ARMS:
         widths, values, errors = relative_to_theorem(table, config, arm, part, config.steps[-1])

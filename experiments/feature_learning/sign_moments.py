@@ -1,7 +1,9 @@
-"""Theorems 3 and 4 of Hayou & Liu 2025, on which theorem 1 rests: lanes of `feature_learning` measure a covariance.
+"""Measures theorems 3 and 4 of Hayou & Liu 2025, from which theorem 1 follows. S is the sign.
 
-Theorem 3: X = Σ_j S(⟨v, W_j⟩) W_j has covariance (d + 2 d (d−1) / (π m)) I. Theorem 4: X = E_i S(Eᵀ M) has a diagonal
-covariance of d + (2/π) (α_i²/ᾱ²) d (d−1) / m. Its diagonal is exact for equal frequencies only (`lvp.theory`).
+Theorem 3: W is [d, m] with rows W_j, and v is [m], both iid N(0, 1). X = Σ_j S(⟨v, W_j⟩) W_j has the covariance
+(d + 2 d (d−1) / (π m)) I. Theorem 4: E is [m, d] with iid N(0, 1) entries, and row i of the Gaussian M has the variance
+α_i². X = E_i S(Eᵀ M) has a diagonal covariance with the variance d + (2/π) (α_i²/ᾱ²) d (d−1) / m. This variance is
+exact for equal frequencies only (`lvp.theory`).
 """
 
 from collections.abc import Mapping
@@ -13,7 +15,7 @@ from lvp import theory
 from lvp.analysis.measurement import NORMAL_QUANTILE, Measurement
 
 ARMS = ("theorem 3", "theorem 4")
-PER_STEP = 20  # draws of X per configured draw; a draw of X costs much less than a step
+X_DRAWS_PER_DRAW = 20  # a draw of X costs much less than a step of theorem 1
 # Column of the table → arm, and the name of X in texts.
 VARIANCES = {
     "signs_variance": ("theorem 3", "Theorem 3"),
@@ -29,7 +31,7 @@ def calculate(arguments: Mapping[str, Any], arm: str, alpha: np.ndarray, tokens:
 
     from lvp.theory import simulation
 
-    d, draws, key = arguments["width"], PER_STEP * arguments["draws"], jax.random.key(arguments["seed"])
+    d, draws, key = arguments["width"], X_DRAWS_PER_DRAW * arguments["draws"], jax.random.key(arguments["seed"])
     if arm == "theorem 3":
         moments = simulation.theorem_3_moments(key, d, len(alpha), draws=draws)
         variance = float(theory.sign_projection_variance(d, len(alpha)))

@@ -62,7 +62,9 @@ class Config:
         if not 0 < self.first_epochs < self.epochs:
             raise InputError(f"first_epochs must lie between 0 and epochs ({self.epochs:g}), got {self.first_epochs:g}")
         if self.first_epochs / self.epochs < 1e-6:
-            raise InputError(f"first_epochs must be more than a millionth of epochs, got {self.first_epochs:g}")
+            raise InputError(
+                f"first_epochs must be at least 1e-6 times epochs ({self.epochs:g}), got {self.first_epochs:g}"
+            )
         check_count(self, "batch")
         check_seeds(self, "seeds")
         sorted_values(self, "scales", least=2, positive=True)

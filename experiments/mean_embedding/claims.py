@@ -20,7 +20,7 @@ REMEDY = f"{PAPER_B}, Coupled Adam"
 
 
 def claims(table, config: Config, context) -> list[Claim]:
-    """The claims of paper B, and the claims that connect it with paper A."""
+    """Returns the claims of Stollenwerk & Stollenwerk, and the claims that combine them with Hayou & Liu."""
     judged = [*_adam(table, config), *_coupled_adam(table, config), *_both_papers(table, config)]
     reason = refusal(config.judging_seeds, config.seeds[:1])
     return [
@@ -34,7 +34,8 @@ def claims(table, config: Config, context) -> list[Claim]:
 
 
 def _identities(table, config: Config) -> Iterator[tuple[Question, Measurement, str]]:
-    """Statements that hold at any rate, so that no rate is selected; and why the records cannot judge them."""
+    """Yields the claims that hold at every rate, with their measurements and the reason why the records cannot judge
+    them (empty if they can)."""
     for name in ("SGD", "momentum SGD", "Coupled Adam"):
         if name in config.arms and "untied" in config.heads:
             question = Question(
@@ -92,23 +93,29 @@ def _adam(table, config: Config) -> Iterator[tuple[Question, Measurement]]:
         )
         yield question, Measurement.over_seeds(r_squared)
         question = Question(
-            statement="the slope A of Adam's second moment over token frequency is E[h²] over the tokens of a step, in "
-            f"order of magnitude ({head} head)",
+            statement="the slope A of Adam's second moment against token frequency has the order of magnitude of E[h²] "
+            f"divided by the tokens per step ({head} head)",
             source=PAPER_B,
             paper_value="A ≈ 10⁻⁴ in its set-up",
             claimed=(-1.0, 1.0),
-            note="log₁₀ of A times tokens per step; E[h²] is about 1 after the last norm layer",
+            note="log₁₀(A · tokens per step), within ±1; E[h²] is about 1 after the last norm layer",
         )
         yield question, Measurement.over_seeds(np.log10(scale))
 
 
 def _coupled_adam(table, config: Config) -> Iterator[tuple[Question, Measurement]]:
-    """The remedy by the measures of its authors: isotropy and the norm of the mean embedding, as ratios to Adam's."""
+    """Yields the claims about Coupled Adam: isotropy and norm of the mean row, as ratios to Adam's."""
     for head in config.heads if {"Adam", "Coupled Adam"} <= set(config.arms) else ():
-        arms = [tuned_lanes(table, config, name, head) for name in ("Coupled Adam", "Adam")]
-        for measure, statement, claimed, paper in (
-            ("isotropy", "{} head more isotropic", (1.0, np.inf), "> 1"),
-            ("mean_norm", "mean row of the {} head smaller", (0.0, 1.0), "< 1"),
+        arms = [tuned_lanes(table, config, arm, head) for arm in ("Coupled Adam", "Adam")]
+        for measure, name, statement, claimed, paper in (
+            ("isotropy", "isotropy", "{} head more isotropic", (1.0, np.inf), "> 1"),
+            (
+                "mean_norm",
+                "the norm of the mean row over the mean norm of a row",
+                "mean row of the {} head smaller, relative to the rows,",
+                (0.0, 1.0),
+                "< 1",
+            ),
         ):
             coupled, plain = (at_last_step(rows, HEAD_PATH[head], measure) for rows in arms)
             question = Question(
@@ -116,8 +123,8 @@ def _coupled_adam(table, config: Config) -> Iterator[tuple[Question, Measurement
                 source=REMEDY,
                 paper_value=paper,
                 claimed=claimed,
-                note=f"ratio of {measure.replace('_', ' ')} at the end, geometric mean over seeds; {OWN_RATE}; the "
-                "papers' numbers are not in our source",
+                note=f"ratio of {name} at the end, geometric mean over seeds; {OWN_RATE}; the claim is about the "
+                "direction, because we have no number of the paper",
             )
             with np.errstate(divide="ignore", invalid="ignore"):
                 ratios = np.log(coupled) - np.log(plain) if len(coupled) and len(plain) else np.array([])
@@ -125,7 +132,8 @@ def _coupled_adam(table, config: Config) -> Iterator[tuple[Question, Measurement
 
 
 def _direction(table, config: Config, context) -> Iterator[Claim]:
-    """Whether the mean moves along −h. The paper states this for single rows. For the mean it is our result."""
+    """Yields whether the mean row moves against the hidden state h. The paper states this for single rows; for the mean
+    it is our result."""
     for head in config.heads if "Adam" in config.arms else ():
         rows = tuned_lanes(table, config, "Adam", head)
         measured = f"measures.vocabulary.{HEAD_PATH[head]}.against_hidden" in table
@@ -156,8 +164,8 @@ def _both_papers(table, config: Config) -> Iterator[tuple[Question, Measurement]
         )
         yield question, _difference(drifts[1], drifts[0])
         question = Question(
-            statement=f"Coupled Adam with an embedding rate √d times the others' drifts less in the {matrix} than Adam "
-            "with equal rates",
+            statement=f"the mean of the {matrix} drifts less under Coupled Adam with the embedding's rate times √d "
+            "than under Adam with equal rates",
             source=BOTH_PAPERS,
             paper_value="–",
             claimed=(0.0, np.inf),
@@ -168,7 +176,7 @@ def _both_papers(table, config: Config) -> Iterator[tuple[Question, Measurement]
             rows["valid_bits_per_byte"].to_numpy(float) if len(rows) else np.array([]) for rows in (coupled, scaled)
         ]
         question = Question(
-            statement="with an embedding rate √d times the others' the loss of Coupled Adam is not above Adam's "
+            statement="if the embedding's rate is √d times the other rates, Coupled Adam has no higher loss than Adam "
             f"({head} head)",
             source=BOTH_PAPERS,
             paper_value="≤ 0",

@@ -16,7 +16,7 @@ PARTS = (0.4, 0.6, 0.8, 1.0)  # of the training, at which the note gives the gai
 
 
 def claims(table, config: Config, context) -> list[Claim]:
-    """Claims of figures 4 and 5 on differences of the ratios, seed by seed."""
+    """Returns the claims of figures 4 and 5. They compare the losses of the ratios seed by seed."""
     seeds_reason = refusal(config.seeds, config.selecting_seeds)
     return [
         question.answer(measurement, context, reason=seeds_reason or reason)
@@ -27,7 +27,10 @@ def claims(table, config: Config, context) -> list[Claim]:
 def _questions(table, config: Config) -> Iterator[tuple[Question, Measurement, str]]:
     """Questions with their measurements, and why a measurement does not test its question."""
     losses = {ratio: values_by_seed(table, config, ratio, "valid_loss") for ratio in config.ratios}
-    by_word = {ratio: np.log(values_by_seed(table, config, ratio, "perplexity_by_tokens")) for ratio in config.ratios}
+    # WikiText counts line ends as words, so this column is the paper's perplexity by word.
+    log_word_perplexity = {
+        ratio: np.log(values_by_seed(table, config, ratio, "perplexity_by_tokens")) for ratio in config.ratios
+    }
     root, rate = config.root, tuned_rate(table, config)
     at_rate = (
         f"at η = {rate:g}, {'tuned at √d' if config.rates else 'which was not tuned'}" if rate else "no η finished"
@@ -50,17 +53,18 @@ def _questions(table, config: Config) -> Iterator[tuple[Question, Measurement, s
     )
     curves = (validation_curves(table, config, ratio) for ratio in (1.0, root))
     lead = np.subtract(*curves)  # [seeds, measured steps]
-    nothing = Tuned(np.zeros(len(config.seeds)))
-    yield question, difference([[Tuned(at_step) for at_step in lead.T]], [[nothing]]), ""
-    open_end = _untuned(losses, config)
+    zero = Tuned(np.zeros(len(config.seeds)))
+    yield question, difference([[Tuned(at_step) for at_step in lead.T]], [[zero]]), ""
+    untuned = _untuned(losses, config)
     question = Question(
         statement=f"√d is within {MARGINAL:g} nats of the best ratio",
         source=f"{PAPER_A}, figure 4",
         paper_value="near-optimal",
         claimed=(-np.inf, MARGINAL),
-        note=f"{unit}, against the best of {len(config.ratios)} ratios; the interval allows for its choice; {interval}",
+        note=f"{unit}, against the best of {len(config.ratios)} ratios; the interval allows for the choice of the best "
+        f"ratio; {interval}",
     )
-    yield question, difference([[Tuned(losses[root])]], [list(map(Tuned, losses.values()))]), open_end
+    yield question, difference([[Tuned(losses[root])]], [list(map(Tuned, losses.values()))]), untuned
     larger = [ratio for ratio in config.ratios if ratio > root]
     question = Question(
         statement="larger ratios gain little over √d",
@@ -71,7 +75,7 @@ def _questions(table, config: Config) -> Iterator[tuple[Question, Measurement, s
         f"{MARGINAL:g}; "
         f"{_gain_over_training(table, config, larger)}; {interval}",
     )
-    yield question, difference([[Tuned(losses[root])]], [[Tuned(losses[ratio]) for ratio in larger]]), open_end
+    yield question, difference([[Tuned(losses[root])]], [[Tuned(losses[ratio]) for ratio in larger]]), untuned
     question = Question(
         statement="√d is better than one rate for all, by word",
         source=f"{PAPER_A}, figure 5",
@@ -79,7 +83,7 @@ def _questions(table, config: Config) -> Iterator[tuple[Question, Measurement, s
         claimed=ABOVE_ZERO,
         note=f"difference in ln of word-level perplexity, at the end of training; {interval}",
     )
-    yield question, Measurement.over_seeds(by_word[1.0] - by_word[root]), ""
+    yield question, Measurement.over_seeds(log_word_perplexity[1.0] - log_word_perplexity[root]), ""
 
 
 def _untuned(losses, config: Config) -> str:

@@ -17,9 +17,9 @@ from lvp.training import Cell, Lane, OptimizerConfig, check_positive
 
 @dataclass(frozen=True)
 class Config(DecoderRuns):
-    """Defaults are those of Table 3.
+    """Defaults are the model of Table 3.
 
-    The table does not state rate, schedule, batch, init and AdamW's constants: these have usual values.
+    Table 3 states no optimizer, rate, schedule or batch. Their defaults are usual values. The init std is d^(−1/2).
     """
 
     corpus: str = "tokens:phi3"  # the paper's corpus is not public
@@ -60,7 +60,10 @@ class Config(DecoderRuns):
             check_positive(name, getattr(self, name))
         check_seeds(self, "seeds", least=2)
         if bool(self.rates) != bool(self.selecting_seeds):
-            raise InputError("rates and selecting_seeds belong together: give both, or neither")
+            raise InputError(
+                "rates and selecting_seeds belong together: give both, or neither; got "
+                f"rates={self.rates} and selecting_seeds={self.selecting_seeds}"
+            )
         if self.rates:
             sorted_values(self, "rates", least=3, positive=True)
             check_seeds(self, "selecting_seeds")
@@ -202,7 +205,7 @@ def label(config: Config) -> str:
 
 
 def lane_of(config: Config, ratio: float, rate: float, seed: int) -> Lane:
-    """One rate for all roles, and `ratio` times it for the embedding."""
+    """Returns the lane with `rate` for all roles except the embedding, which has `ratio` · `rate`."""
     hidden = table("lvp", width=config.width, vocab=config.vocab)["hidden"]
     one_rate = uniform(width=config.width, vocab=config.vocab, init_std=hidden.init_std)
     rates = {"embedding": float(f"{rate * ratio:.6g}")}

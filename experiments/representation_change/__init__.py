@@ -6,8 +6,7 @@ high and falls, B exceeds 1/φ for nearly all of training, the gradient points a
 cancels about half of the gradient. This experiment tests:
 
 - Equation 9 holds within 3 % from C = 64 inputs on and is off by more below (calculated cells, by Monte Carlo).
-- The limit of large C, which figure 4 draws, equals equation 9 at the paper's C = 768 and B = 480. The paper assumes
-  this and does not state it.
+- At the paper's C = 768 and B = 480, equation 9 is larger than its limit for large C. Figure 4 draws the limit.
 - φ falls from its first values to the last half of training, and B φ > 1 nearly throughout. The runs are those of
   figure 3: LionAR with and without warm-up.
 - Gradient and momentum are negatively aligned, and momentum cancels a quarter to three quarters of the gradient. The

@@ -43,11 +43,11 @@ def _figure_4(table, config: Config) -> Iterator[tuple[Question, Measurement, st
                 source=SOURCE,
                 paper_value="nearly 1",
                 claimed=(0.9, np.inf),
-                note=f"part of training in which B > 1/φ, at least 0.9: the paper's B = {PAPER_BATCH} at the φ of "
-                f"training with B = {config.batch} sequences of {config.context} tokens; with B = {config.batch} "
-                f"itself {at_batch}",
+                note=f"part of training in which B φ > 1, at least 0.9; the value is for the paper's B = {PAPER_BATCH} "
+                f"and the φ of training with B = {config.batch} sequences of {config.context} tokens; for "
+                f"B = {config.batch} it is {at_batch}",
             )
-            other_batch = f"trained with batch {config.batch}, and the sentence is about {PAPER_BATCH}"
+            other_batch = f"the lanes train with batch {config.batch}, the paper with {PAPER_BATCH}"
             reason = OTHER_SNR if config.batch == PAPER_BATCH else other_batch
             yield question, Measurement.over_seeds(exceeds(rows, config, PAPER_BATCH)), reason
         question = Question(
@@ -64,6 +64,6 @@ def _figure_4(table, config: Config) -> Iterator[tuple[Question, Measurement, st
             source=SOURCE,
             paper_value=0.5,
             claimed=(0.25, 0.75),
-            note=f"−⟨β m, (1−β) g⟩/‖(1−β) g‖² after the first {SETTLED:.0%} of the steps, within 0.25 and 0.75",
+            note=f"−⟨β m, (1−β) g⟩/‖(1−β) g‖² after the first {SETTLED:.0%} of the steps, between 0.25 and 0.75",
         )
         yield question, Measurement.over_seeds(settled(rows, config, "cancelled")), ""

@@ -180,8 +180,8 @@ def questions(table) -> Iterator[tuple[Question, Measurement]]:
         yield question, largest_deviation(chosen)
     for phi, value, error, paper, fan_in, batch in limits(table):
         question = Question(
-            statement=f"at C {fan_in}, B {batch} and φ = {phi:.2g} the limit of large C is too small by the factor of "
-            "equation 9",
+            statement=f"at C {fan_in}, B {batch} and φ = {phi:.2g} the simulated RRC² exceeds the limit for large C by "
+            "the factor that equation 9 gives",
             source="our result",
             paper_value="C is large",
             claimed=((1 - TOLERANCE) * paper, (1 + TOLERANCE) * paper),

@@ -1,9 +1,10 @@
 """Rules of depth, batch, horizon, weight decay and ε: factors on a role's settings from a base size to a target size.
 
-The rule of width and vocabulary is a table (`lvp.parametrization.rules`). The axes here add factors to it. They are
-chosen by name and combined freely; "none" leaves an axis alone. m_N, m_L, m_B and m_D are the ratios target / base of
-width, depth (residual blocks), batch (tokens per step) and horizon (tokens of training). λ is the decay of AdamW as
-PyTorch and optax define it: a step shrinks a parameter by rate · λ. A factor of 1 is not listed.
+The rule of width and vocabulary is a table (`lvp.parametrization.rules`). The axes here add factors to it. You choose
+a rule of each axis by name; "none" leaves an axis alone. Some combinations are refused. m_N, m_L, m_B and m_D are the
+ratios target / base of width, depth (residual blocks), batch (tokens per step) and horizon (tokens of training). λ is
+the decay of AdamW as PyTorch and optax define it: a step shrinks a parameter by rate · λ. A factor of 1 is not
+listed.
 
 | axis    | rule                      | factors                                                                      |
 |---------|---------------------------|------------------------------------------------------------------------------|

@@ -348,7 +348,6 @@ def join_cluster(address: str, variables: Mapping[str, str]) -> None:
     packages = [*(str(Path(str(p.__file__)).parent) for p in (lvp, experiments)), str(ROOT / "sweeps")]
     problem = f"cannot join the Ray cluster at {address}"
     hint = "set RAY_AUTH_MODE=token if the cluster requires a token"
-    os.environ.setdefault("RAY_BACKEND_LOG_LEVEL", "fatal")  # of this process; `Watch` reports a lost head in one line
     _init(problem, hint, {"env_vars": dict(variables), "py_modules": packages}, address=address)
 
 

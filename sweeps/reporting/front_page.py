@@ -53,19 +53,23 @@ def _percent(gap: float | None, interval: list[float] | None = None) -> str:
 
 
 def status(shown: Sequence[Shown]) -> str:
-    """A list with the extent of the committed results, the number of each verdict, and the tiers without a result."""
+    """A list with the extent of the committed results, the number of each verdict, and the experiments and tiers
+    without a result."""
     rows = [row for s in shown for row in s.rows]
     hours = sum(s.sweep["wall_seconds"] for s in shown) / 3600
     names = {s.experiment.name for s in shown}
     counts = ", ".join(f"{number} {verdict}" for verdict, number in _verdicts(shown).items())
-    tiers = {tier for name in experiments.NAMES for tier in experiments.load(name).tiers}
-    missing = [*(set(experiments.NAMES) - names), *(tiers - {s.sweep["tier"] for s in shown} - {"smoke"})]
+    tiers = {tier for name in experiments.NAMES for tier in experiments.load(name).tiers} - {"smoke"}
+    missing = {"experiments": set(experiments.NAMES) - names, "tiers": tiers - {s.sweep["tier"] for s in shown}}
+    listed = [
+        f"{kind} {', '.join(f'`{name}`' for name in sorted(without))}" for kind, without in missing.items() if without
+    ]
     return "\n".join(
         [
             f"- **Measured:** {len(names)} of {len(experiments.NAMES)} experiments, {len(rows):,} lanes, {hours:.1f} "
             f"hours. Sizes of the Transformers: {_sizes(rows)}.",
             f"- **Claims:** {counts}. See [the claims and the results](docs/claims.md).",
-            f"- **Without a committed result:** {', '.join(f'`{name}`' for name in sorted(missing)) or 'none'}.",
+            f"- **Without a committed result:** {'; '.join(listed) or 'none'}.",
         ]
     )
 

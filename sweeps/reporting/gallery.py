@@ -13,8 +13,8 @@ from lvp.analysis.claims import Claim
 HEAD = """# Gallery
 
 `python -m sweeps report` writes this page from the records in `experiments/results/`. The page shows the figures of the
-papers as this project has drawn them. Each entry names its tier and the command that draws the figure again.
-[claims.md](claims.md) lists all claims with their values and intervals.
+papers as this project has drawn them. Each entry names its tier and the command that runs the sweep and draws the
+figure. [claims.md](claims.md) lists all claims with their values and intervals.
 """
 
 

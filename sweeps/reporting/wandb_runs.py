@@ -24,8 +24,8 @@ class WandbRuns:
         return lane in self.lanes
 
     def begin(self, cell: str, lane: str, hparams: Mapping[str, float | bool | str], began: float) -> "WandbRun":
-        """Begins the run of a lane, and deletes the directory of an earlier run of this lane. W&B takes the present
-        time as the run's start. Its points have their own times."""
+        """Begins the run of a lane and deletes the directory of an earlier run of this lane. `began` is not used: W&B
+        takes the present time as the start of the run. Each point carries its own time."""
         for earlier in self.folder.glob(f"offline-run-*-{lane}"):
             shutil.rmtree(earlier)
         run = wandb.init(

@@ -2,10 +2,10 @@
 
     python -m tests.benchmarks.sweep [ROUNDS]
 
-Plain Tune trains `plain.PlainTrainer` with the learning rate as a Python float, with new and with reused actors. Its
-cost per lane does not depend on the number of lanes. So it trains a sample with the same number of lanes of each width.
-Its time runs from its first trial to its last. lvp's sweep has the whole grid. Its time includes the start of the
-process, compilation without a cache, all lanes, the table and the figure.
+Plain Tune trains `plain.PlainTrainer` with the learning rate as a Python float, with new and with reused actors. It
+trains a sample with the same number of lanes of each width, because its cost per lane does not depend on the number of
+lanes. Its time is that of `Tuner.fit`, without the start of Ray. The sweep of lvp trains the whole grid. The time of
+the sweep includes the start of the process, compilation without a cache, all lanes, the table and the figure.
 """
 
 import contextlib
@@ -118,8 +118,8 @@ def main(rounds: int) -> None:
     rates: dict[tuple, list[float]] = {t: [] for t in turns}
     with tempfile.TemporaryDirectory() as cache:
         # Corpus and tokenizers are prepared before the timed runs, for both sides.
-        least = ("--set=steps=1", "--set=seeds=0", "--set=rates=0.01,0.02,0.03")
-        _sweep("--tier", "laptop", "--out", f"{cache}/out", "--threads=1", *least, cache=cache)
+        smallest = ("--set=steps=1", "--set=seeds=0", "--set=rates=0.01,0.02,0.03")
+        _sweep("--tier", "laptop", "--out", f"{cache}/out", "--threads=1", *smallest, cache=cache)
         for _ in range(rounds):
             for side, steps in turns:
                 done = turn(side, steps, cache)
@@ -128,13 +128,13 @@ def main(rounds: int) -> None:
                 print(what, file=sys.stderr, flush=True)
     middle = {k: statistics.median(v) for k, v in rates.items()}
     rows = []
-    for what, side, steps, least, aim in (
+    for what, side, steps, bound, aim in (
         ("laptop lanes per hour, fresh actors", "fresh", 1500, "2.3×", "3.5×"),
         ("laptop lanes per hour, reused actors", "reused", 1500, "1.8×", "2.5×"),
         ("100-step lanes per hour, fresh actors", "fresh", 100, "5×", "10×"),
     ):
         a, b = middle["ours", steps], middle[side, steps]
-        rows.append((f"{what}: {a:.0f} against {b:.0f}", f"{a / b:.1f}×", least, aim))
+        rows.append((f"{what}: {a:.0f} against {b:.0f}", f"{a / b:.1f}×", bound, aim))
     finish("sweep", rounds, rows, {f"lanes per hour: {s}, {n} steps": v for (s, n), v in rates.items()})
 
 

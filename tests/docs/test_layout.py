@@ -16,7 +16,7 @@ FORBIDDEN = {
     "experiments": {"sweeps", "ray"},
     "lvp/optim": {"flax", "orbax", "numpy", "pandas"},
 }
-# Third-party packages that an import statement loads, except the imports of jax and optax themselves.
+# Statement → the third-party packages that it may import. jax and optax stand for themselves and their dependencies.
 IMPORTS = {
     "import lvp": set(),
     "from lvp import optim": {"jax", "optax"},

@@ -64,7 +64,8 @@ def options():
 
 
 def test_a_sweep_in_a_bucket(small, whole, address, proxy, trained, monkeypatch, tmp_path, capfd):  # noqa: F811
-    """Its records have the same bits. All commands work with nothing but the bucket, and no secret is written."""
+    """The records of a sweep in a bucket have the same bits as those in a directory. All commands work with nothing but
+    the bucket, and no secret is written."""
     assert len(small(address)) == 3
     assert outcomes_at(address) == outcomes(whole) and len(trained) == 3
     names = names_at(address)
@@ -115,7 +116,7 @@ def test_a_lost_manifest_is_restored_from_its_copy(small, whole, address, traine
 
 
 def machine(folder: Path, port: int) -> dict[str, str]:
-    """The environment of a process that shares nothing but the bucket: home, temporary directory and cache."""
+    """Returns the environment of a process with its own home, temporary directory and cache."""
     variables = environment(port) | {
         "JAX_PLATFORMS": "cpu",
         "PYTHONPATH": f"{ROOT}{os.pathsep}{os.environ.get('PYTHONPATH', '')}",
@@ -236,7 +237,7 @@ def test_faults_of_the_server(small, whole, address, proxy, trained, fault):  # 
 
 
 def test_stale_listings_without_reading_by_name_repeat_lanes(small, address, proxy, trained, monkeypatch):  # noqa: F811
-    """The control of the case above."""
+    """Control of `listings omit records`: without reads by name, finished lanes are trained again."""
     small(address)
     proxy.fault = FAULTS["listings omit records"]
     monkeypatch.setattr(Manifest, "fetch_records", lambda *_: None)
@@ -260,7 +261,7 @@ def test_expired_credentials(small, whole, address, proxy, trained, answer):  # 
 
 
 def released(address) -> None:
-    """Removes the lease of a driver that could not release it, instead of waiting for its end."""
+    """Deletes the lease of a driver that could not release it, so that the test need not wait until it expires."""
     with working_copy.opened(address) as out:
         working_copy.get(out).bucket.delete([lease.NAME])
 

@@ -52,8 +52,8 @@ def test_two_machines_equal_one_machine(finished, command, pair, tmp_path):
 
 
 def test_a_gang_that_loses_a_process_restarts_bit_exactly(command, pair, tmp_path):
-    """First one process is terminated, and all save. Then one is killed, and the others learn it from missing JAX
-    heartbeats."""
+    """SIGTERM ends one of the two processes after both have saved. SIGKILL then ends one process, and the other process
+    ends too. After each loss, a new gang continues from the checkpoint."""
     whole, out = tmp_path / "whole", tmp_path / "out"
     process = run(command, pair, whole, **LONGER)
     _, stderr = process.communicate(timeout=600)
@@ -70,5 +70,5 @@ def test_a_gang_that_loses_a_process_restarts_bit_exactly(command, pair, tmp_pat
         until(functools.partial(replaced, pair, lost), process)
     _, stderr = process.communicate(timeout=900)
     assert process.returncode == 0 and not stderr, stderr
-    watched.assert_whole("one machine of two that train together goes", injected, whole, lanes=3)
+    watched.assert_whole("one of two processes that train a lane together ends", injected, whole, lanes=3)
     assert any(r["provenance"]["resumed_at_step"] > 0 for r in records.read(out / "records"))

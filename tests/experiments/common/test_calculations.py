@@ -222,7 +222,7 @@ def test_a_regime_with_fewer_than_two_widths_is_left_out_and_reported():
     config = feature_learning.Config(corpus="python-docs", widths=(16, 32, 64), fixed_vocab=128, largest=2048)
     assert [len(pairs) for pairs in feature_learning.config.regimes(config).values()] == [0, 2, 2]
     lines = feature_learning.analysis.summary(learning_table(config, "exact"), config).splitlines()
-    assert [line.split("  ")[0] for line in lines if "left out: not two widths" in line] == ["m = 128"]
+    assert [line.split("  ")[0] for line in lines if "left out: fewer than two widths" in line] == ["m = 128"]
     with pytest.raises(InputError, match="256 ≤ m ≤ 300"):
         dataclasses.replace(config, largest=300)
 

@@ -16,7 +16,7 @@ DRIFT = {"SGD": 1e-8, "momentum SGD": 2e-8, "SignSGD": 0.4, "LionA": 0.3, "Adam"
 
 
 def outcome(cell, lane, drift, best, r_squared, scale, seed):
-    """Returns an outcome with the three numbers that the claims read. The other measures have realistic shapes only."""
+    """Returns an outcome with planted values for all measures that the claims read."""
     points, jitter = len(cell.measured_steps), 1 + 0.01 * seed
     path = "tied_embedding/embedding" if cell.model.tied else "head/kernel"
     moments = {"r_squared": r_squared, "slope": scale, "slope_through_origin": scale}
@@ -78,7 +78,7 @@ def test_every_optimizer_is_tuned_on_one_seed_and_followed_up_on_the_others():
         assert {lane.seed for lane in lanes} == {1, 2, 3}
     scaled = [lane for lane in more["Adam, untied"] if lane.learning_rates["embedding"] > lane.learning_rates["hidden"]]
     assert all(x.learning_rates["embedding"] == 8 * x.learning_rates["hidden"] for x in scaled) and len(scaled) == 3
-    # For a tied matrix this is the head's row, the only one.
+    # A tied matrix trains at the rate of the role output.
     assert any(x.learning_rates["output"] == 8 * x.learning_rates["hidden"] for x in more["Adam, tied"])
 
 

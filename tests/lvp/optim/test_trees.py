@@ -26,8 +26,8 @@ TARGETS = jnp.roll(TOKENS, -1, axis=1)
 
 
 class Case(NamedTuple):
-    """A model: parameters, logits of parameters, declarations, and by path the axes of a neuron and the shapes of the
-    shared second moments."""
+    """A model with its declarations. `axes`: path → axes of a neuron. `coupled`: path → shape of the shared second
+    moment."""
 
     params: Any
     logits: Callable
@@ -232,7 +232,7 @@ def test_neurons_rotate_at_constant_norm(make):
     assert jax.tree.structure(params) == jax.tree.structure(case.params)  # None stays None
     before, after = by_path(case.params), by_path(params)
     for path, axes in case.axes.items():
-        assert changes(before[path], after[path], axes) < 5e-7, path  # twice float32's rounding
+        assert changes(before[path], after[path], axes) < 5e-7, path  # about 4 times float32's epsilon
         others = tuple(axis for axis in range(before[path].ndim) if axis not in axes)
         # control: the norms over the other axes change
         assert changes(before[path], after[path], others[-1:]) > 1e-3, path
@@ -279,8 +279,8 @@ def test_filters_of_a_convolution_keep_their_norms(factory):
 
 @pytest.mark.parametrize("kind", ["linear", "scanned"])
 def test_muon_orthogonalises_the_declared_matrices(kind):
-    """The update of every layer has the singular values of the same matrix alone: heads are columns of one matrix, and
-    stacked layers are separate matrices."""
+    """The update of every layer equals Muon's update of this layer's matrix alone. Heads are columns of one matrix.
+    Stacked layers are separate matrices."""
     shape, fan_in, stacked = ((6, 2, 4), (0,), ()) if kind == "linear" else ((3, 6, 2, 4), (1,), (0,))
     declared = [Declaration("w", "hidden", fan_in=fan_in, stacked=stacked)]
     factories = dict.fromkeys(LVP, optax.adam) | {"hidden": optax.contrib.muon}
