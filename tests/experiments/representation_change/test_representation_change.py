@@ -129,7 +129,7 @@ def test_a_calculated_lane_contains_the_simulation_and_its_forms():
 
 def test_claims_follow_the_planted_values():
     claim_verdicts = verdicts(table_of(calculated(LAPTOP), trained(LAPTOP)))
-    limits = {s: v for s, v in claim_verdicts.items() if "the limit of large C" in s}
+    limits = {s: v for s, v in claim_verdicts.items() if "the limit for large C" in s}
     assert len(claim_verdicts) == 2 + 3 + 3 * 2 + 2 * 2
     assert list(limits.values()) == ["supported"] * 3 and all("C 768, B 480" in s for s in limits)
     assert {v for s, v in claim_verdicts.items() if "φ" not in s} == {"supported"}
@@ -137,7 +137,7 @@ def test_claims_follow_the_planted_values():
 
 
 def test_figure_fours_batch_is_not_tested_at_another_batch_and_two_seeds_judge_nothing():
-    for config, says in ((LAPTOP, "trained with batch 32, and the sentence is about 480"), (TWO, "2 judging seeds")):
+    for config, says in ((LAPTOP, "the lanes train with batch 32, the paper with 480"), (TWO, "2 judging seeds")):
         claims = representation_change.claims.claims(table_of(trained(config)), config, CONTEXT)
         reasons = {c.statement: c.reason for c in claims if "figure 4" in c.source}
         assert reasons["the batch exceeds 1/φ for nearly all of training (LionAR)"].startswith(says)
@@ -164,7 +164,7 @@ def test_equation_nines_claims_reverse_with_the_simulation():
     assert claim_verdicts["below 64 inputs it is off by more"] == "contradicted"
     claim_verdicts = verdicts(table_of(calculated(LAPTOP, "limit")))
     assert claim_verdicts["equation 9 holds within 3% from 64 inputs on"] == "contradicted"
-    assert {v for s, v in claim_verdicts.items() if "the limit of large C" in s} == {"contradicted"}
+    assert {v for s, v in claim_verdicts.items() if "the limit for large C" in s} == {"contradicted"}
     claim_verdicts = verdicts(table_of(calculated(LAPTOP, "paper", size=1.1)))
     assert claim_verdicts["equation 9 holds within 3% from 64 inputs on"] == "contradicted"
     claim_verdicts = verdicts(table_of(calculated(LAPTOP, error=0.02)))
