@@ -19,7 +19,8 @@ from tests.faults import ledger
 from tests.faults.clusters import OPTIONS, RUN, Node, without_faults
 from tests.faults.watching import Watched, at_work, until
 
-STEPS = {"steps": "40000"}  # a lane takes long enough to be hit by a fault
+LONG = {"steps": "40000"}  # a lane takes long enough to be hit by a fault
+SHORT = {"steps": "4000"}
 KILLS = 5
 HEAD_KILLS = 20
 pytestmark = pytest.mark.slow
@@ -28,11 +29,11 @@ pytestmark = pytest.mark.slow
 @pytest.fixture(scope="module")
 def undisturbed(command, tmp_path_factory):
     """Returns the directory of the sweep of twelve lanes without faults."""
-    return without_faults(command, tmp_path_factory.mktemp("undisturbed") / "out", **STEPS)
+    return without_faults(command, tmp_path_factory.mktemp("undisturbed") / "out", **LONG)
 
 
-def start(command, cluster, out, *words):
-    return command(*RUN, *OPTIONS, "--ray-address", cluster.address, "--out", out, *words, start=True, **STEPS)
+def start(command, cluster, out, steps=LONG):
+    return command(*RUN, *OPTIONS, "--ray-address", cluster.address, "--out", out, start=True, **steps)
 
 
 @pytest.mark.parametrize(
@@ -131,11 +132,11 @@ def test_a_head_that_is_killed_20_times_only_delays_sweeps(undisturbed, command,
 
 
 @pytest.mark.parametrize("hours", [-1, 1])
-def test_a_machine_whose_clock_is_wrong_by_an_hour_changes_nothing(undisturbed, command, cluster, tmp_path, hours):
+def test_a_machine_whose_clock_is_wrong_by_an_hour_changes_nothing(command, cluster, tmp_path, hours):
     variables = libfaketime.get_reload_information()[1] | {"FAKETIME": f"{hours:+d}h"}
     cluster.add("env", *(f"{name}={value}" for name, value in variables.items()))
     out = tmp_path / "out"
-    watched, process, ahead = Watched(out), start(command, cluster, out), set()
+    watched, process, ahead = Watched(out), start(command, cluster, out, SHORT), set()
 
     def look() -> bool:
         for progress in Manifest.read(out).read_progress() if at_work(out) else ():
@@ -149,7 +150,7 @@ def test_a_machine_whose_clock_is_wrong_by_an_hour_changes_nothing(undisturbed, 
     assert process.returncode == 0 and not stderr, stderr
     assert ahead == {0, hours}  # control: both machines trained, and the clock of the second was wrong
     which = "an hour behind" if hours < 0 else "an hour ahead"  # slugs of the ledger have no signs
-    watched.assert_whole(f"clock of a machine {which}", 1, undisturbed)
+    watched.assert_whole(f"clock of a machine {which}", 1, without_faults(command, tmp_path / "whole", **SHORT))
 
 
 @pytest.fixture
