@@ -18,9 +18,10 @@ figure: $(VENV)/.installed
 test: $(VENV)/.installed
 	$(RUN) -m pytest -n 2 --dist loadfile
 
+# The files with the longest tests start first, so that no core waits at the end.
+SLOW_FIRST = tests/faults tests/sweeps tests/experiments tests/lvp tests/docs
 test-slow: $(VENV)/.installed
-	$(RUN) -m pytest -m slow -n 2 --dist loadfile tests/docs tests/experiments tests/lvp
-	$(RUN) -m pytest -m slow -n 2 --dist loadfile tests/faults tests/sweeps
+	$(RUN) -m pytest -m slow -n 2 --dist loadfile --no-loadscope-reorder --durations=40 $(SLOW_FIRST)
 
 benchmark: $(VENV)/.installed
 	$(RUN) -m tests.benchmarks.step --rounds $(ROUNDS)
