@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 Numbers = Sequence[float] | np.ndarray  # the data of a panel
 MARKERS = "osD^vPXh"
-INK, FIT, PAPER, REFERENCE = "#222222", "#D55E00", "#56B4E9", "#777777"  # Okabe and Ito's, distinct in grey
+INK, FIT, PAPER, REFERENCE = "#222222", "#D55E00", "#56B4E9", "#777777"  # differ in grey print
 SAME_PICTURE = 0.002  # mean difference of pixels, from 0 to 1
 STYLE: dict[Any, Any] = {  # matplotlib's own type lists all its keys
     "font.family": "DejaVu Sans",  # shipped with matplotlib: the same letters on every machine
@@ -71,9 +71,9 @@ def sheet(
     columns: int = 3,
     size: tuple[float, float] = (5.0, 4.9),
 ) -> "Figure":
-    """Draws panels in rows of `columns`, `size` inches each. `words` are the lines below that explain the marks.
+    """Returns a matplotlib figure with the panels in a grid of `columns` columns; see `save`.
 
-    Returns: a matplotlib Figure without a display; see `save`.
+    `size` is the width and height of a panel in inches. `words` are lines of text below the panels.
     """
     import matplotlib
     from matplotlib.figure import Figure

@@ -54,11 +54,11 @@ def slope(
 
     Each optimum has its seed-noise variance s². All optima share a variance τ² about the line, which covers the
     position of the grid, changes of the curve's shape with width, and deviations from a power law. τ² is Paule and
-    Mandel's: the value at which the weighted residual sum of squares equals its expectation. The slope's variance is
-    Knapp and Hartung's: it is scaled by the residual sum of squares over n − 2 degrees of freedom, and uses a t
-    quantile with n − 2 degrees of freedom. A common factor in s² therefore has no effect. With few widths the quantile
-    is large (4.3 for four widths). The interval extends at least one standard error of seed noise to either side,
-    also if the points lie on a line by chance.
+    Mandel's: the value at which the weighted residual sum of squares equals its expectation. The slope's variance
+    is Knapp and Hartung's: it is scaled by the residual sum of squares over n − 2 degrees of freedom, and uses a t
+    quantile with n − 2 degrees of freedom. The interval therefore depends on the scatter of the optima about the
+    line more than on the scale of s². With few widths the quantile is large (4.3 for four widths). The interval
+    extends at least one standard error of seed noise to either side, also if the points lie on a line by chance.
 
     If a std is unknown (for example with one seed), the fit is ordinary least squares with its t interval.
 
@@ -112,9 +112,14 @@ def points(optima: Sequence[Optimum] | tuple, include_flagged: bool) -> tuple[np
         rates = np.asarray(rates, dtype=float)
         stds = np.full(rates.shape, NAN) if stds is None else np.asarray(stds, dtype=float)
         if rates.ndim != 1 or stds.shape != rates.shape:
-            raise InputError(f"rates {rates.shape} and stds of ln rates {stds.shape} must both be [widths]")
+            raise InputError(
+                f"rates and stds must be lists of the same length, got shapes {rates.shape} and {stds.shape}"
+            )
         if (rates <= 0).any() or np.isinf(rates).any() or (stds < 0).any():
-            raise InputError("rates must be positive and finite and stds not negative (nan: missing)")
+            raise InputError(
+                f"rates must be positive and finite, and stds not negative, got {rates.tolist()} and {stds.tolist()}; "
+                "use nan for a missing value"
+            )
         return rates, stds, ["no rate" if np.isnan(rate) else "" for rate in rates]
     try:
         rates = np.array([o.rate for o in optima], dtype=float)

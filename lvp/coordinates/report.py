@@ -61,7 +61,7 @@ def _conclusion(coordinates: "Coordinates") -> str:
     if not coordinates.alarms:
         return f"No alarm ({counts})."
     words = [f"{g.activation} {QUANTITIES[g.quantity]} {_verb(g)}" for g in coordinates.alarms]
-    return f"!: {len(words)} of {len(verdicts)} quantities contradict the rule ({counts}): {'; '.join(words)}."
+    return f"!: {len(words)} of {len(verdicts)} measurements contradict the rule ({counts}): {'; '.join(words)}."
 
 
 def _verb(growth: "Growth") -> str:
@@ -69,7 +69,7 @@ def _verb(growth: "Growth") -> str:
 
 
 def as_dict(coordinates: "Coordinates") -> dict[str, Any]:
-    """Implements `Coordinates.as_dict`."""
+    """Returns the coordinate check as JSON types."""
     growths = [
         {
             "activation": growth.activation,
@@ -111,8 +111,8 @@ def figure(coordinates: "Coordinates") -> "Figure":
         panels,
         title=coordinates.title or "Coordinates over width",
         words=[
-            f"Means over {coordinates.seeds} seeds, with standard errors; lines: fitted powers, named with 95 % "
-            "intervals.",
+            f"Points: means over {coordinates.seeds} seeds with standard errors. Lines: fitted powers; the legend "
+            "gives each power with its 95 % interval.",
             "!: grows or vanishes contrary to the rule; *: grows or vanishes as the rule predicts.",
         ],
         columns=len(groups),

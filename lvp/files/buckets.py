@@ -28,7 +28,7 @@ Version = Mapping[str, str]  # of an object: its ETag (S3) or generation (Google
 class BucketError(OSError):
     """An object cannot be read or written. The message is one line with the object's address.
 
-    `refused` tells that the server has answered, and that the same request would fail again.
+    `refused` is True if the same request would fail again: the server refused it, or there are no credentials.
     """
 
     def __init__(self, message: str, *, refused: bool):
@@ -60,8 +60,8 @@ def split(address: str) -> tuple[str, str, str]:
     bucket, _, prefix = rest.partition("/")
     if scheme not in SCHEMES:
         raise unknown("scheme", scheme, SCHEMES)
-    if "@" in bucket:  # the address is not repeated
-        raise InputError(f"an address holds no credentials: {_CREDENTIALS[scheme]}")
+    if "@" in bucket:  # the message must not show the credentials
+        raise InputError(f"the bucket's address contains credentials: remove them, and {_CREDENTIALS[scheme]}")
     if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]+", bucket):
         raise InputError(f"{address} names no bucket; give {scheme}://BUCKET/PREFIX")
     prefix = prefix.rstrip("/")
@@ -90,7 +90,7 @@ class Bucket:
         self.store: Any = make(
             bucket,
             prefix=prefix or None,
-            # Among the client's options, `client_options` would discard those of the environment.
+            # `config` keeps the client options of the environment; `client_options` would discard them.
             config={"timeout": f"{round(1000 * patience)}ms"},
             retry_config={"retry_timeout": timedelta(seconds=patience)},
         )
@@ -121,8 +121,8 @@ class Bucket:
         return self._put(name, content, "create")
 
     def replace(self, name: str, content: bytes, version: Version) -> Version | None:
-        """Replaces one version of an object and returns the new version; None if the object has another version and
-        another content."""
+        """Replaces one version of an object and returns the new version. Returns None if the object does not exist, or
+        has another version and another content."""
         return self._put(name, content, dict(version))
 
     def _put(self, name: str, content: bytes, mode: Any) -> Version | None:
@@ -227,11 +227,11 @@ class Bucket:
         elif (
             number in (401, 403) or kind in ("PermissionDeniedError", "UnauthenticatedError") or "AccessDenied" in text
         ):
-            reason, remedy = "the server refuses", "; check the credentials and the bucket's permissions"
+            reason, remedy = "the server refuses the request", "; check the credentials and the bucket's permissions"
         elif number == 404 or isinstance(error, FileNotFoundError):
             reason, remedy = "the bucket does not exist", "; check its name and its server"
         elif 400 <= number < 500 and number != 429:
-            reason = "the server refuses"
+            reason = "the server refuses the request"
         else:
             reason, refused = "the server fails" if number else "the server does not answer", False
         detail = " ".join(filter(None, (str(number or ""), code[1] if code else "")))

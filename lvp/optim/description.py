@@ -18,8 +18,9 @@ from lvp.parametrization import Table, aligned
 class ParameterDescription:
     """The effective settings of one parameter.
 
-    An optimizer of relative updates has an `update_multiplier`. Its learning rate and `weight_decay` set the angle of
-    an update, the multiplier is applied outside the root, and the parameter does not shrink."""
+    An optimizer of relative updates has an `update_multiplier`. Its learning rate η and `weight_decay` λ set the angle
+    of its updates, about √(2ηλ). The multiplier multiplies this angle. A parameter with neurons keeps its norm, so its
+    `decay_per_step` is 0."""
 
     path: str  # "/"-joined
     shape: tuple[int, ...]  # of the array
@@ -91,7 +92,7 @@ def describe(
       params: pytree of arrays or of anything with a shape, such as `jax.ShapeDtypeStruct`.
       declarations: `lvp.roles.Declaration`s that come before the defaults; None takes those of `rule`.
 
-    Schedules are described at their peak if they carry it, else at step 0; `note` says which.
+    A schedule with the attribute `peak` is described at its peak, any other schedule at step 0. `note` says which.
 
     Raises:
       InputError: another kind of rule; traced rates; a parameter without a role, or whose role has no row; a matrix
@@ -108,7 +109,7 @@ def describe(
         declarations = rule.declarations if declarations is None else declarations
         note = f"{table.rule}: width {table.width}, vocab {table.vocab}{_when(settings)}"
     else:
-        raise InputError(f"describe takes a Table or what optim.parametrized returned, not {type(rule).__name__}")
+        raise InputError(f"rule must be a Table or a result of optim.parametrized, got {type(rule).__name__}")
     values = {role: {name: _number(name, x) for name, x in own.items()} for role, own in settings.items()}
     known = {
         role: {name: None if x is None else _number(name, x) for name, x in own.items()}
@@ -139,16 +140,16 @@ def describe(
 
 
 def _when(settings: Mapping[str, Mapping[str, Any]]) -> str:
-    rates = [own["learning_rate"] for own in settings.values()]
-    if not any(callable(rate) for rate in rates):
+    schedules = [own["learning_rate"] for own in settings.values() if callable(own["learning_rate"])]
+    if not schedules:
         return ""
-    return ", at the peak" if all(hasattr(rate, "peak") for rate in rates) else ", at step 0 (no peak is known)"
+    return ", at the peak" if all(hasattr(s, "peak") for s in schedules) else ", schedules without a peak at step 0"
 
 
 def _number(name: str, value: Any) -> float:
     if callable(value):
         value = value.peak if hasattr(value, "peak") else value(0)
     if isinstance(value, jax.core.Tracer):
-        raise InputError(f"describe needs numbers, and {name} is traced: call it outside jit and vmap")
+        raise InputError(f"{name} is traced, but describe needs a number: call describe outside jit and vmap")
     _rates.check(name, value)
     return float(value)

@@ -123,8 +123,8 @@ def rotate(
 
         θ ← θ − η_t c (d + λ θ),    c = `update_multiplier`,
 
-    with λ = `weight_decay` for gains and biases if `vectors_decay`, else 0. `relative_rate` depends on `weight_decay`,
-    so `init` raises InputError for neurons that could not move because it is 0. Arithmetic is in float32 or wider. The
+    with λ = `weight_decay` for gains and biases if `vectors_decay`, else 0. If `weight_decay` is 0 and a parameter
+    has neurons, `init` raises InputError, because they could not rotate. Arithmetic is in float32 or wider. The
     update has its direction's dtype, so in bfloat16 a norm is accurate to bfloat16's rounding only.
     """
 
@@ -148,7 +148,7 @@ def rotate(
             if not leaf.fan_in:
                 return (-scalar(rate) * (d + scalar(weight_decay if vectors_decay else 0) * p)).astype(dtype)
             turn = scalar(relative / math.sqrt(size(leaf))) * n
-            # Avoids 0/0 if a step ends exactly at the origin, from which the next step starts.
+            # Avoids 0/0 if p − turn · d is exactly zero: the neuron becomes zero, and the next step starts from zero.
             length = jnp.maximum(norm(p - turn * d, leaf.fan_in), jnp.finfo(p.dtype).tiny)
             # n θ̂ / ‖θ̂‖ − θ as a sum of θ and d with two factors per neuron, so that `where` selects no whole matrix.
             has_direction = n > 0

@@ -78,8 +78,8 @@ class Recommendation:
       kappa: κ of "interpolated", else None.
       roles: a `RoleAdvice` per role.
       table: the `lvp.parametrization.Table` in units of the hidden rate, for `lvp.optim.parametrized`.
-      embedding_by_rule: the embedding's rate under every rule, from the same arguments. A rule with a multiplier
-        on hidden matrices takes the hidden rate divided by it.
+      embedding_by_rule: the embedding's rate under each rule of `RULES` (all rules except "nanochat"), from the same
+        arguments. A rule with a multiplier on hidden matrices takes the hidden rate divided by it.
       evidence: `lvp.parametrization.evidence.transfer()`.
       beyond: for each of its results, the factor by which each known axis of the target is outside of the measured
         range, such as {"width": 16.0, "vocab": 7.8}; 1.0 inside.
@@ -87,7 +87,8 @@ class Recommendation:
       axes: the rule of every axis other than width and vocabulary.
       betas: β₁ and β₂. steps: training steps, or None if unknown. weight_decay: the argument.
       tuned: the arguments b1, b2 and eps.
-      alternatives: the settings under every other rule of the axes that move; empty without a transfer.
+      alternatives: the settings under each rule of width and vocabulary, of each transferred axis, of "epsilon", and
+        of "decay" if `weight_decay` is given. `chosen` marks the rule in use. Empty without a transfer.
       sweep: embedding rates worth training next.
       warnings: sentences about arguments that are probably wrong.
       tokens: statistics of the token counts, or None without counts.
@@ -199,8 +200,9 @@ def recommend(
       weight_decay, b1, b2, eps: λ, β₁, β₂ and ε of AdamW as tuned. weight_decay None: no decay is reported.
 
     Raises:
-      InputError: an unknown rule, axis or name of rows; sizes, rates or κ out of range; a depth, embedding_lr or axis
-        rule without the smaller model's size; that size without this model's; both tokens and steps; a decay rule
+      InputError: an unknown rule, axis or name of rows; sizes, rates or κ out of range; depth without
+        from_depth; embedding_lr or a rule in `axes` without any from_… size; a from_… size without the same size of
+        this model; from_vocab without from_width; both tokens and steps; a decay rule
         without weight_decay; errors of `scale`; invalid counts; kappa together with counts.
     """
     horizon = _tokens_of(batch, tokens, steps)
@@ -287,10 +289,12 @@ def _shapes(
             if sizes[name] is None:
                 raise InputError(f"from_{name} {value} needs {name}, the size of this model")
     if smaller["vocab"] is not None and smaller["width"] is None:
-        raise InputError("from_vocab belongs to the smaller model: it needs from_width")
+        raise InputError(f"from_vocab {smaller['vocab']} needs from_width, the width of the smaller model")
     if all(value is None for value in smaller.values()):
         if embedding_lr is not None:
-            raise InputError("embedding_lr belongs to the smaller model: it needs from_width")
+            raise InputError(
+                f"embedding_lr {embedding_lr!r} is a rate of the smaller model: give from_width or another from_ size"
+            )
         for axis, name in (axes or {}).items():
             if name != "none":
                 raise InputError(f"rule {name!r} of axis {axis} needs a smaller model: give from_width or another size")
@@ -344,14 +348,16 @@ class _Asked:
         _check_rate("eps", self.adam["eps"])
 
     def under(self, rule: str) -> "_Asked":
-        """The same under another rule, whose hidden rate is the same Adam run's."""
+        """Returns the arguments for another rule. The hidden rate is divided by the ratio of the rules' forward
+        multipliers, so that both describe the same Adam run."""
         other = dataclasses.replace(self, rule=rule)
         shape = self.base or self.target
         factor = self.here(shape)["hidden"].forward_multiplier / other.here(shape)["hidden"].forward_multiplier
         return dataclasses.replace(other, hidden_lr=self.hidden_lr * factor)
 
     def without_decay(self) -> "_Asked":
-        """The same without the axes that not every rule admits; they do not change rates."""
+        """Returns the arguments without rules of "decay" and "epsilon", because some rules of width refuse them. They
+        do not change rates."""
         axes = {axis: name for axis, name in (self.axes or {}).items() if axis not in ("decay", "epsilon")}
         return dataclasses.replace(self, axes=axes)
 
@@ -420,7 +426,7 @@ class _Asked:
 
 
 def _alternatives(asked: _Asked) -> tuple[Alternative, ...]:
-    """Every rule of every axis that moves."""
+    """Returns the settings under each rule of each axis, as in `Advice.alternatives`."""
     if asked.base is None:
         return ()
     made = []
@@ -475,7 +481,7 @@ def _warnings(asked: _Asked, roles: tuple[RoleAdvice, ...]) -> tuple[str, ...]:
 
 
 def _sweep_centre(asked: _Asked, roles: tuple[RoleAdvice, ...]) -> float:
-    """The embedding rate in the middle of the next sweep: the rule's rate in the unit of the row as it enters."""
+    """The embedding rate in the middle of the next sweep: the rule's rate divided by the factor on embedding rows."""
     return roles[0].learning_rate / row_multiplier(asked.token_rows, asked.target.width)
 
 

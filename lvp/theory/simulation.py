@@ -145,8 +145,8 @@ def feature_components(
       steps: the steps after which to measure, ascending.
       optimizer: "sign" (S, with S(0) = +1) or "adam" (optax, b1 = 0.9, b2 = 0.999).
       loss: "square" or "cross_entropy" (`lvp.models.linear.gradients`).
-      eps: Adam's ε. Gradients here are as small as α_i/m. For rare tokens this is below the usual ε = 1e-8, and such
-        tokens would hardly move. (Below about 1e-17 the square of a gradient underflows in float32.)
+      eps: Adam's ε. Gradients are as small as α_i/m. Tokens with gradients below ε hardly move: pass an eps below the
+        smallest α_i/m. The square of a gradient below about 1e-17 underflows in float32.
       draws: number of draws of the init (and the permutation), at least 1. The standard error of one draw is nan.
 
     Returns:

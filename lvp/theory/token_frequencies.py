@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import ArrayLike
 
-from lvp.errors import InputError
+from lvp.errors import InputError, shown
 from lvp.parametrization import attenuation, check_whole, embedding_ratio
 from lvp.theory.zipf import BETWEEN, zipf_mandelbrot_fit
 
@@ -48,7 +48,7 @@ def token_frequencies(counts: ArrayLike, vocab: int | None = None) -> TokenFrequ
     """Returns κ and the Zipf–Mandelbrot fit of token counts.
 
     Args:
-      counts: whole numbers [n], non-negative, at least one above zero.
+      counts: whole numbers [n], n ≥ 2, non-negative, at least one above zero.
       vocab: the model's vocabulary m ≥ n, if it is padded beyond the tokenizer's n tokens; None is n.
 
     Raises:
@@ -61,12 +61,14 @@ def token_frequencies(counts: ArrayLike, vocab: int | None = None) -> TokenFrequ
         or not np.issubdtype(occurrences.dtype, np.integer)
         or np.any(occurrences < 0)
     ):
-        raise InputError(f"counts must be non-negative whole numbers [vocab >= 2], got shape {occurrences.shape}")
+        raise InputError(f"counts must be a list of at least 2 non-negative integers, got {shown(counts)}")
     if not occurrences.any():
         raise InputError("counts are all zero: count a text that is not empty")
     vocab = occurrences.size if vocab is None else check_whole("vocab", vocab, 2)
     if vocab < occurrences.size:
-        raise InputError(f"vocab {vocab} is smaller than the tokenizer's {occurrences.size}")
+        raise InputError(
+            f"vocab {vocab} is smaller than the tokenizer's {occurrences.size}; give the model's vocabulary"
+        )
     ordered = np.zeros(vocab, np.int64)
     ordered[: occurrences.size] = np.sort(occurrences)[::-1]
     alpha = ordered / ordered.sum()

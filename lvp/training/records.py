@@ -64,9 +64,9 @@ def read(path: Path) -> list[dict]:
     """The records of a JSON-lines file, or of all `*.jsonl` files of a directory, sorted by hash.
 
     Raises:
-      InputError: with file and line, for a missing file and for a line that is not a record of this format or was
-        changed.
-      OSError: a file cannot be read for another reason than damage (`lvp.files.machine`).
+      InputError: a missing file; a line that is not a record of this format, or does not match its digest. The error
+        names the file and the line.
+      OSError: the machine cannot read the file (`lvp.files.machine`).
     """
     path = Path(path)
     files = listed(path, ".jsonl") if path.is_dir() else [path]
@@ -124,7 +124,7 @@ def table(records: Iterable[Mapping]) -> "DataFrame":
             | flatten(r["provenance"])
         )
     frame = pd.DataFrame(rows)
-    # Rows are selected often. Selecting is slow for Arrow strings and for columns that lie apart, which `copy` joins.
+    # Selecting rows is slow for Arrow strings and for columns in separate memory blocks. `copy` joins the blocks.
     frame.columns = frame.columns.astype(object)
     return frame.astype({column: object for column, dtype in frame.dtypes.items() if dtype == "str"}).copy()
 

@@ -239,7 +239,7 @@ def _driving(out: Path, options: Options, say) -> Iterator[None]:
         try:
             yield
         except KeyboardInterrupt:
-            again = resume_command(out, *options.where())
+            again = resume_command(out, *options.resume_options())
             raise KeyboardInterrupt(f"interrupted; `{again}` continues from here") from None
 
 
@@ -406,7 +406,7 @@ def _continue(manifest: Manifest, options: Options, quiet: bool):
         say(f"{type(error).__name__}: {error}")  # the interrupt or the failures are raised below
     if interrupted:
         raise KeyboardInterrupt
-    again = resume_command(manifest.out, *options.where())
+    again = resume_command(manifest.out, *options.resume_options())
     if failures:
         more = f" (and {len(failures) - 1} more)" if len(failures) > 1 else ""
         raise RuntimeError(f"{failures[0]}{more}; `{again}` tries again")
@@ -459,7 +459,7 @@ def _work(manifest: Manifest, options: Options, quiet: bool, say) -> tuple[Manif
             return _work_in_session(manifest, session, present, options, quiet, say)
     finally:
         if (copy := working_copy.get(manifest.out)) and copy.problem:
-            again = resume_command(manifest.out, *options.where())
+            again = resume_command(manifest.out, *options.resume_options())
             raise RuntimeError(f"{copy.problem}; `{again}` continues from here") from None
         if lost(manifest, session) is Reason.MOVED:
             raise RuntimeError(

@@ -51,12 +51,13 @@ class Options:
         if self.ray_address:
             _check_answers(self.ray_address)
 
-    def where(self) -> list[str]:
-        """The command-line options for executor, cluster, version and tracker."""
+    def resume_options(self) -> list[str]:
+        """Returns the command-line options that a resume command needs: executor or cluster address, version check and
+        tracker."""
         address = ["--ray-address", self.ray_address] if self.ray_address else []
-        where = address or ([] if self.executor == "ray" else ["--executor", self.executor])
-        where += ["--allow-other-version"] if self.allow_other_version else []
-        return where + (["--track", self.track] if self.track else [])
+        words = address or ([] if self.executor == "ray" else ["--executor", self.executor])
+        words += ["--allow-other-version"] if self.allow_other_version else []
+        return words + (["--track", self.track] if self.track else [])
 
 
 def head_of(address: str) -> tuple[str, int] | None:

@@ -64,10 +64,13 @@ class Gang:
         return ray.remote(Worker).options(**options).remote(out, settings)
 
     def run_trial(self, trial: dict) -> dict:
-        """Does what `Worker.run_trial` does. Raises Refused if this machine no longer sees the sweep's files."""
+        """Runs a trial on all workers and returns the report of this process's worker.
+
+        Raises Refused if this machine no longer sees the sweep's files.
+        """
         if self.broken:
             end(Reason.GANG_BROKEN)
-        if self.check.bucket is None:  # a worker with its own copy compares session.json every 3 s
+        if self.check.bucket is None:  # `joined_copy` checks a worker's own copy of a sweep in a bucket
             self._refuse_problems(checked(self.check))
         if not self.others:
             try:
@@ -76,7 +79,7 @@ class Gang:
                 if self.worker.joined and is_full(error):  # the disk of this machine, not a shared disk
                     raise Refused(node_id(), one_line(error)) from error
                 raise
-        # All workers must train the same lanes, and records appear during training.
+        # Computed once, because records that appear during training would give the other workers another list.
         trial = trial | {"lanes": self.worker.unfinished(trial["lanes"])}
         pending = [other.run_trial.remote(trial) for other in self.others]
         threading.Thread(target=self._end_with, args=(pending, trial["id"]), daemon=True).start()
@@ -104,6 +107,7 @@ class Gang:
                 end(Reason.GANG_BROKEN)
 
     def end(self) -> None:
+        """Ends the other workers and leaves the mesh. This process continues."""
         for other in self.others:
             ray.kill(other)
         self.worker.leave()

@@ -21,11 +21,12 @@ class WandbRuns:
         self.lanes = {path.name.rpartition("-")[2] for path in folder.glob("offline-run-*")}
 
     def exists(self, cell: str, lane: str) -> bool:
+        """Whether the lane has a run."""
         return lane in self.lanes
 
     def begin(self, cell: str, lane: str, hparams: Mapping[str, float | bool | str], began: float) -> "WandbRun":
-        """Begins the run of a lane and deletes the directory of an earlier run of this lane. `began` is not used: W&B
-        takes the present time as the start of the run. Each point carries its own time."""
+        """Deletes the directory of an earlier run of this lane and begins a new run. `began` is not used: W&B takes the
+        present time as the start of the run. Each point carries its own time."""
         for earlier in self.folder.glob(f"offline-run-*-{lane}"):
             shutil.rmtree(earlier)
         run = wandb.init(
@@ -69,7 +70,9 @@ class WandbRun:
             self.run.log({**scalars, "_timestamp": time}, step=step, commit=True)
 
     def end(self, succeeded: bool, ended: float) -> None:
+        """Ends the run with its status."""
         self.run.finish(exit_code=0 if succeeded else 1)
 
     def leave(self) -> None:
+        """Closes the run of an unfinished lane."""
         self.run.finish(exit_code=1)

@@ -13,7 +13,7 @@ _held: list[IO] = []  # open files of this process's claims; closing a file woul
 
 
 def problem() -> str | None:
-    """The reason why workers on this machine cannot be pinned, in one line; None if they can."""
+    """Returns in one line why the directory of core locks cannot be used; None if it can."""
     try:
         private_directory()
     except OSError as error:

@@ -1,4 +1,4 @@
-"""Reasons why a process of a sweep stops, and the only function that ends a process.
+"""Reasons why a process of a sweep stops, and the function with which it ends itself.
 
 reason           cause                                     what is saved             how the process ends
 TAKEN_OVER       another driver's session.json             nothing                   exit code 1

@@ -292,7 +292,7 @@ def test_a_read_only_bucket(small, address, proxy):  # noqa: F811
     [
         ("s3://", "names no bucket"),
         ("s4://bucket/x", "unknown scheme 's4'; did you mean s3"),
-        ("s3://k:planted@bucket/x", "an address holds no credentials"),
+        ("s3://k:planted@bucket/x", "the bucket's address contains credentials"),
         ("s3://lvp-tests-without-bucket/x", "the bucket does not exist"),
     ],
 )

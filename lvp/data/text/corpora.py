@@ -98,8 +98,8 @@ def absolute(spec: str) -> str:
 def source(spec: str, *, cache: Path, valid_bytes: int | None = None) -> documents.Source:
     """The text that spec names, as a training and a validation part.
 
-    valid_bytes: approximate number of bytes reserved for validation, for a text without a validation part, if that is
-    less than a tenth of the text. Raises InputError as `load` does."""
+    valid_bytes: approximate size in bytes of the validation part, for `text:` and for `tfds:` datasets without a
+    validation split. At most a tenth of the text is used; None is a tenth. Raises InputError as `load` does."""
     kind, argument = split(spec)
     return _SOURCES[kind](argument, Path(cache).absolute(), valid_bytes)
 
@@ -139,6 +139,6 @@ def _held(spec: str, part: documents.Documents):
     for block in part.blocks():
         size += len(block)
         if max(size, part.num_bytes or 0) > _MOST:
-            way_out = f"python -m lvp tokenize {spec} --vocab M --out DIR, and pass tokens:DIR"
-            raise InputError(f"{spec} is larger than {_MOST >> 30} GiB, too large to be held in memory: {way_out}")
+            remedy = f"run `python -m lvp tokenize {spec} --vocab M --out DIR` and pass tokens:DIR"
+            raise InputError(f"{spec} is larger than {_MOST >> 30} GiB, the limit of texts in memory: {remedy}")
         yield block

@@ -27,7 +27,7 @@ EMPTY = hashlib.sha256().hexdigest()  # digest of no tokens
 SPLITS = {"train": "train.npy", "valid": "valid.npy"}
 BEGIN_AGAIN = "delete the directory and begin again"
 _AGAIN = "delete it and make it again: python -m lvp tokenize SPEC --vocab M --out {}"
-# The schema of meta.json. A digest shows damage, but not who wrote the file.
+# The schema of meta.json. A valid digest does not show that lvp wrote the file, so types are checked too.
 _SHAPE: Shape = {
     "spec": str,
     "vocab": int,
@@ -126,7 +126,7 @@ def check_digest(path: Path, sha256: str) -> None:
 
 
 def truncated(path: Path, expected: int, size: int, way_out: str) -> InputError:
-    problem = "truncated" if size < expected else "longer than it was written"
+    problem = "truncated" if size < expected else "longer than expected"
     return InputError(f"{path} is {problem}: {expected} bytes expected, got {size}; {way_out}")
 
 
@@ -173,7 +173,9 @@ def read(directory: Path) -> dict[str, Any]:
     meta = _checked(directory / META, again)
     if not fits(meta, _SHAPE) or not meta["vocab"]:
         raise InputError(f"{directory / META} is not a record of token files; {again}")
-    if not (path := directory / TOKENIZER).is_file() or described(path) != meta["files"][TOKENIZER]:
+    if not (path := directory / TOKENIZER).is_file():
+        raise InputError(f"{path} is missing; {again}")
+    if described(path) != meta["files"][TOKENIZER]:
         raise _another_tokenizer(directory)
     for split, name in SPLITS.items():
         path, facts = directory / name, meta["files"][name]
@@ -204,7 +206,7 @@ def _another_tokenizer(directory: Path) -> InputError:
 
 
 def verify(directory: Path, seen: Callable[[int], Any] = lambda _: None) -> dict[str, Any]:
-    """`read`, and a comparison of every byte of the token files with their digests."""
+    """Reads the record as `read` does, and compares every byte of the token files with their digests."""
     meta = read(directory)
     for name in SPLITS.values():
         if described(directory / name, seen) != meta["files"][name]:
@@ -279,7 +281,8 @@ def check_ids(ids: np.ndarray, vocab: int, path: Path) -> None:
     if ids.size and not 0 <= int(ids.min()) <= int(ids.max()) < vocab:
         wrong = ids.max() if ids.max() >= vocab else ids.min()
         raise InputError(
-            f"{path} contains token {wrong}, but its vocabulary is {vocab}: another tokenizer made these tokens"
+            f"{path} contains token {wrong}, but its vocabulary is {vocab}: another tokenizer made these tokens; "
+            "make them again with python -m lvp tokenize"
         )
 
 

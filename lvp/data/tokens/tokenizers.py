@@ -176,5 +176,8 @@ class Tokenizer:
         """
         ids = np.asarray(ids, dtype=np.int64)
         if ids.size and not 0 <= ids.min() <= ids.max() < self.vocab_size:
-            raise ValueError(f"token ids must be from 0 to {self.vocab_size - 1}")
+            raise ValueError(
+                f"token ids must be from 0 to {self.vocab_size - 1}, got {ids.min()} to {ids.max()}; "
+                "use the tokenizer that encoded them"
+            )
         return b"".join([self.pieces[index] for index in ids.tolist()])

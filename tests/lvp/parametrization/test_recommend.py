@@ -319,7 +319,7 @@ def test_tables_on_the_command_line(capsys):
         ("recommend --width 0 --vocab 512 --hidden-lr 1e-3", "width"),
         ("recommend --width 64 --vocab 512 --hidden-lr 1e-3 --from-width 0", "from_width"),
         ("recommend --width 64 --vocab 512 --hidden-lr 1e-3 --from-vocab 64", "needs from_width"),
-        ("recommend --width 64 --vocab 512 --hidden-lr 1e-3 --embedding-lr 1", "needs from_width"),
+        ("recommend --width 64 --vocab 512 --hidden-lr 1e-3 --embedding-lr 1", "give from_width"),
         ("recommend --width 64 --vocab 512 --hidden-lr 1e-3 --from-width 32 --embedding-lr -1", "embedding_lr"),
         ("recommend --width 64 --vocab 512 --hidden-lr 1e-3 --kappa 2", "kappa"),
         ("recommend --vocab 512 --hidden-lr 1e-3 --rows sqrt", "--width"),

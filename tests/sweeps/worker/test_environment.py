@@ -191,7 +191,7 @@ def test_another_environment_is_allowed_on_request_with_a_message(begun, tmp_pat
         same == manifest and present["versions"]["jax"] == jax.__version__
     )  # the manifest keeps the first environment
     assert len(printed) == 1 and f"jax 0.0.1 (now {jax.__version__})" in printed[0]
-    assert "--allow-other-version" in options.where()
+    assert "--allow-other-version" in options.resume_options()
 
 
 def test_a_manifest_without_environment_gets_the_present_environment_with_a_message(begun, tmp_path):

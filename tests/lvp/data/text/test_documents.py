@@ -158,7 +158,7 @@ def test_a_corpus_too_large_for_memory_is_refused(tmp_path, monkeypatch):
     monkeypatch.setattr(corpora, "_MOST", 9000)
     assert data.load(f"text:{tmp_path / 't.txt'}", cache=tmp_path).train == content[:9000]
     monkeypatch.setattr(corpora, "_MOST", 8999)
-    with pytest.raises(InputError, match="too large to be held in memory"):
+    with pytest.raises(InputError, match="the limit of texts in memory"):
         data.load(f"text:{tmp_path / 't.txt'}", cache=tmp_path)
 
 
