@@ -17,6 +17,7 @@ from sweeps.driver.lock import only_driver
 from sweeps.driver.manifest import Manifest
 from sweeps.driver.options import Options
 from sweeps.executors.cluster import Watch
+from sweeps.worker.stop import Reason
 from tests.faults.damage import contents
 from tests.faults.watching import Watched
 from tests.sweeps.running import ROOT
@@ -56,17 +57,37 @@ def test_three_interrupts_print_the_command(command, tmp_path):
     assert process.returncode == 130 and f"resume '{out}' --executor local` continues from here" in stderr
 
 
-def test_the_message_about_a_local_ray_does_not_name_a_cluster(tmp_path, monkeypatch, capsys):
-    watch = Watch(tmp_path / "a sweep", None)
-    watch.node = object()
-    moments = iter([0.0, 100.0, 100.0])
+def lost(watch, monkeypatch, *, after: float, problem: OSError, joined: bool) -> list:
+    """Runs the watch with a clock that shows 0 and `after` seconds. Returns the reasons for which it ended."""
+    moments, looks, ended = iter([0.0, after]), iter([False]), []
     monkeypatch.setattr("time.monotonic", lambda: next(moments))
-    monkeypatch.setattr(watch, "_answers", lambda: False)
-    monkeypatch.setattr(watch.closed, "wait", lambda seconds: False)
-    monkeypatch.setattr("sweeps.executors.cluster.end", lambda reason: setattr(watch, "node", None))
+    monkeypatch.setattr("ray.is_initialized", lambda: joined)
+    monkeypatch.setattr("ray._private.worker._global_node", object() if joined else None)
+    monkeypatch.setattr(watch, "_problem", lambda node: problem)
+    monkeypatch.setattr(watch.closed, "wait", lambda seconds: next(looks, True))
+    monkeypatch.setattr("sweeps.executors.cluster.end", ended.append)
     watch.run()
+    return ended
+
+
+def test_the_message_about_a_local_ray_does_not_name_a_cluster(monkeypatch, capsys):
+    watch = Watch(None, "`resume 'a sweep'` continues from here")
+    assert lost(watch, monkeypatch, after=100.0, problem=TimeoutError(), joined=True) == [Reason.RAY_LOST]
     message = capsys.readouterr().err
-    assert "Ray on this machine no longer answers" in message and "cluster" not in message and "resume '" in message
+    assert message == "sweeps: Ray on this machine no longer answers; `resume 'a sweep'` continues from here\n"
+
+
+@pytest.mark.parametrize(
+    "problem, joined, ends",
+    [
+        (ConnectionRefusedError(), False, True),  # no head listens
+        (TimeoutError(), False, False),  # the network may be slow
+        (ConnectionRefusedError(), True, False),  # the head may start again
+    ],
+)
+def test_a_driver_that_joins_ends_soon_only_if_connections_are_refused(problem, joined, ends, monkeypatch):
+    watch = Watch("127.0.0.1:6379", "")
+    assert bool(lost(watch, monkeypatch, after=3.0, problem=problem, joined=joined)) is ends
 
 
 def test_resume_of_a_finished_sweep_prints_one_line(small, copy, capsys):

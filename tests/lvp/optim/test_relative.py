@@ -157,7 +157,7 @@ def test_describe_lists_every_path_and_no_decay_of_rotated_neurons(params):
 
 
 def test_describe_refuses_foreign_optimizers_and_traced_rates(params):
-    with pytest.raises(InputError, match="not GradientTransformationExtraArgs"):
+    with pytest.raises(InputError, match="got GradientTransformationExtraArgs"):
         optim.describe(optax.adam(0.1), params)
     with pytest.raises(InputError, match="traced"):
         jax.vmap(

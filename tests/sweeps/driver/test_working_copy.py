@@ -28,7 +28,7 @@ def other_machine():
         ("gs://-/prefix", "names no bucket"),
         ("s4://bucket/prefix", "did you mean s3"),
         ("https://bucket/prefix", "unknown scheme"),
-        ("s3://key:secret@bucket/prefix", "no credentials"),
+        ("s3://key:secret@bucket/prefix", "contains credentials"),
         ("s3://bucket//prefix", "name of the prefix"),
         ("s3://bucket/a/../b", "name of the prefix"),
         ("s3://bucket/a\nb", "name of the prefix"),

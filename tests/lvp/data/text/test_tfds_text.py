@@ -98,6 +98,7 @@ def test_a_corpus_too_large_for_memory_is_referred_to_tokenize(directory, tmp_pa
     prepare(directory, {"train": TRAIN})
     monkeypatch.setattr(corpora, "_MOST", 2000)
     with pytest.raises(
-        InputError, match="too large .*: python -m lvp tokenize tfds:lvp_texts:1.0.0 --vocab M --out DIR"
+        InputError,
+        match="limit of texts in memory: run `python -m lvp tokenize tfds:lvp_texts:1.0.0 --vocab M --out DIR`",
     ):
         data.load("tfds:lvp_texts", cache=tmp_path)
