@@ -144,7 +144,7 @@ def read(curve: Curve, noise: Noise, method: str, tolerance: float) -> Optimum:
         return Optimum(NAN, NAN, (NAN, NAN), NAN, method, flags, notes, noise_std=noise.std)
     search = _search(curve, noise)
     reading = METHODS[method](curve, noise, search, tolerance)
-    std, interval = _spread(reading, noise)
+    std, interval = _spread(curve, reading, noise)
     flags, notes = _flags(curve, reading.points, reading.off in (-1, 1, 3), search.flat)
     notes += reading.notes if noise.known else ("seed noise unknown: curvature untested",)
     return Optimum(
@@ -168,7 +168,9 @@ def quadratic(curve: Curve, noise: Noise, search: Search, tolerance: float) -> R
     notes = _asymmetry(curve, noise, search.centre)
     points = curve.grid.points(search.centre)
     simulated = None if draws is None else draws.log_rate + search.shift
-    return Reading(np.exp(located.log_rate[0]), located.loss[0], int(located.off[0]), points, simulated, notes=notes)
+    return Reading(
+        _rate(curve, located.log_rate[0]), located.loss[0], int(located.off[0]), points, simulated, notes=notes
+    )
 
 
 def argmin(curve: Curve, noise: Noise, search: Search, tolerance: float) -> Reading:
@@ -200,7 +202,7 @@ def geometric_mean(curve: Curve, noise: Noise, search: Search, tolerance: float)
     loss = np.interp(log_rate, curve.log_rates[curve.usable], curve.means[curve.usable])
     points = np.arange(max(0, low - 1), min(high + 1, len(curve.log_rates) - 1) + 1)
     grid_std = np.hypot(_step(curve, low), _step(curve, high)) / 2 / 12**0.5
-    return Reading(np.exp(log_rate), loss, off, points, simulated, grid_std)
+    return Reading(_rate(curve, log_rate), loss, off, points, simulated, grid_std)
 
 
 METHODS = {"quadratic": quadratic, "geometric_mean": geometric_mean, "argmin": argmin}
@@ -223,17 +225,23 @@ def _search(curve: Curve, noise: Noise) -> Search:
     return Search(located, draws, shift, bool(not located.curvature[0] > threshold * error or wanders))
 
 
-def _spread(reading: Reading, noise: Noise) -> tuple[float, tuple[float, float]]:
+def _spread(curve: Curve, reading: Reading, noise: Noise) -> tuple[float, tuple[float, float]]:
     """Standard deviation of the log rate, and the interval in rates; open on the side of an edge."""
     if reading.simulated is None:
         return NAN, (NAN, NAN)
     off, draws = reading.off, reading.simulated
     place = 12**0.5 * (noise.rng.random(draws.shape) - 0.5)  # position within the grid's step: uniform with std 1
     low, high = np.quantile(draws + reading.grid_std * place, [(1 - COVERAGE) / 2, (1 + COVERAGE) / 2])
-    ends = 0.0 if off in (-1, 2, 3) else float(np.exp(low)), INF if off > 0 else float(np.exp(high))
+    ends = 0.0 if off in (-1, 2, 3) else _rate(curve, low), INF if off > 0 else _rate(curve, high)
     # The interval includes each curve's own scale, as Student's t does; the std uses the estimated noise.
     std = np.std((draws - np.median(draws)) / noise.scales)
     return (NAN if off else float(np.hypot(std, reading.grid_std))), ends
+
+
+def _rate(curve: Curve, log_rate: float) -> float:
+    """exp(log_rate), and exactly the grid's rate at a point of the grid: processors round exp differently."""
+    at = np.flatnonzero(curve.log_rates == log_rate)
+    return float(curve.rates[at[0]] if at.size else np.exp(log_rate))
 
 
 def _flags(curve: Curve, points: np.ndarray, edge: bool = False, noise: bool = False) -> tuple[tuple, tuple]:

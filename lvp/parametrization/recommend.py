@@ -200,10 +200,10 @@ def recommend(
       weight_decay, b1, b2, eps: λ, β₁, β₂ and ε of AdamW as tuned. weight_decay None: no decay is reported.
 
     Raises:
-      InputError: an unknown rule, axis or name of rows; sizes, rates or κ out of range; depth without
-        from_depth; embedding_lr or a rule in `axes` without any from_… size; a from_… size without the same size of
-        this model; from_vocab without from_width; both tokens and steps; a decay rule
-        without weight_decay; errors of `scale`; invalid counts; kappa together with counts.
+      InputError: an unknown rule, axis or name of rows; sizes, rates or κ out of range; depth without from_depth;
+        embedding_lr or a rule in `axes` without any from_… size; a from_… size without the same size of this model;
+        from_vocab without from_width; both tokens and steps; a decay rule without weight_decay; errors of `scale`;
+        invalid counts; kappa together with counts.
     """
     horizon = _tokens_of(batch, tokens, steps)
     sizes = {"width": width, "vocab": vocab, "depth": depth, "batch": batch, "tokens": horizon}
@@ -426,7 +426,7 @@ class _Asked:
 
 
 def _alternatives(asked: _Asked) -> tuple[Alternative, ...]:
-    """Returns the settings under each rule of each axis, as in `Advice.alternatives`."""
+    """Returns the settings under each rule of each axis, as in `Recommendation.alternatives`."""
     if asked.base is None:
         return ()
     made = []

@@ -357,7 +357,7 @@ def _executor(out: Path, options: Options, settings: Settings, say):
         return LocalExecutor(out, in_process=held is not None)
     from sweeps.executors.ray_tune import RayExecutor  # the local executor works without Ray
 
-    return RayExecutor(out, options.ray_address, settings)
+    return RayExecutor(out, options, settings)
 
 
 def _draw(manifest: Manifest, say: Callable):

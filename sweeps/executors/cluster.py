@@ -96,7 +96,7 @@ class Watch(threading.Thread):
             if joined and node is None:  # a Ray client
                 return
             problem = self._problem(node)
-            refused = isinstance(problem, ConnectionRefusedError)  # at once, unlike the timeout of a slow network
+            refused = isinstance(problem, ConnectionRefusedError)  # a slow network gives a timeout
             if problem is None or not (joined or self.head):  # Ray on this machine may still start
                 answered = time.monotonic()
             elif time.monotonic() - answered > (JOIN_PATIENCE if refused and not joined else PATIENCE):

@@ -29,6 +29,7 @@ from lvp.parallel.hardware import cores
 from sweeps.driver import working_copy
 from sweeps.driver.background import background
 from sweeps.driver.manifest import NAME, Manifest, resume_command
+from sweeps.driver.options import Options
 from sweeps.executors import cluster
 from sweeps.executors.cluster import Refused
 from sweeps.executors.gang import Gang, as_options, why_path
@@ -113,9 +114,9 @@ class _Reporter(tune.Callback, tune.Stopper):
 
 
 class RayExecutor:
-    """Starts Ray on this machine or joins the cluster at `address`, and runs trials there."""
+    """Starts Ray on this machine or joins the cluster at `options.ray_address`, and runs trials there."""
 
-    def __init__(self, out: Path, address: str | None = None, settings: Settings | None = None):
+    def __init__(self, out: Path, options: Options, settings: Settings | None = None):
         self.out = out
         os.environ.setdefault("RAY_AIR_NEW_OUTPUT", "0")
         os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
@@ -126,7 +127,7 @@ class RayExecutor:
         logging.getLogger("ray.tune").setLevel(logging.CRITICAL)
         os.environ["TUNE_DISABLE_SIGINT_HANDLER"] = "1"  # the handler would kill workers before they save
         stop = signal.getsignal(signal.SIGTERM)
-        again = resume_command(out, *(["--ray-address", address] if address else []))
+        address, again = options.ray_address, resume_command(out, *options.resume_options())
         self.watch = cluster.Watch(address, f"`{again}` continues from here")
         self.watch.start()
         try:

@@ -15,8 +15,9 @@ DRIVER = """
 import sys
 from pathlib import Path
 import ray
+from sweeps.driver.options import Options
 from sweeps.executors.ray_tune import RayExecutor
-executor = RayExecutor(Path(sys.argv[1]))
+executor = RayExecutor(Path(sys.argv[1]), Options())
 ray.get(ray.remote(lambda: None).remote())  # starts a worker
 print("dashboard:", ray._private.worker.get_dashboard_url() or None, flush=True)
 sys.stdin.read()
