@@ -13,15 +13,15 @@ __all__ = ["NAMES", "configured", "load", "to_dict"]
 
 
 def load(name: str, source=None, kept=None):
-    """The `Experiment` of a name, or that of a user's file.
+    """The `Experiment` of a name or of a user's file.
 
     Args:
       name: one of `NAMES`; not used with a source.
-      source: a `experiments.common.user_experiments.Source`; its file is executed.
-      kept: the copy of that file in a sweep's directory.
+      source: an `experiments.common.user_experiments.Source`; its file is executed.
+      kept: the path of the sweep's copy of that file.
 
     Raises:
-      InputError: an unknown name; a file as in `experiments.common.user_experiments.load`.
+      InputError: an unknown name, or an error of `experiments.common.user_experiments.load`.
     """
     if source is not None:
         from experiments.common import user_experiments

@@ -13,7 +13,7 @@ class InputError(ValueError):
     """A value from a user (argument, file, configuration) that cannot be used.
 
     Its message is one line with the value and, if possible, the remedy. Command lines print the message and exit with
-    code 2. The error is raised before any file is written.
+    code 2.
     """
 
     def __init__(self, message: object):

@@ -1,11 +1,13 @@
 """Next-token cross-entropy without an array of [tokens, vocab] logits.
 
-The loss and its gradients are computed together, for one chunk of tokens at a time and the whole vocabulary. Each chunk
-takes three matrix products, as in the dense loss, because nothing is recomputed. The residuals between forward and
-backward pass are the two gradients ([tokens, width] and [width, vocab]).
+When the loss is differentiated, the loss and its gradients are computed together, for one chunk of tokens at a time and
+the whole vocabulary. Each chunk takes three matrix products, as in the dense loss, because nothing is recomputed. The
+residuals between forward and backward pass are the two gradients ([tokens, width] and [width, vocab]) and the losses
+([tokens]).
 
 On a mesh every device processes its own tokens and its own columns of the head. It holds [chunk, vocab / model] of a
-chunk's logits, and devices exchange three numbers per token.
+chunk's logits. Devices that share tokens exchange, per token, the largest logit, the sum of exponentials, the target's
+logit and its number of owners. They also sum the gradient of hidden.
 
 The alternatives tokamax 0.0.12 and 0.0.17 were compared by compiling for v5e, v5p and v6e (docs/speed.md). Their Mosaic
 kernels have four such products. 0.0.17 needs more memory than chunks of 2,048 tokens. 0.0.12 needs as much as chunks of
@@ -52,8 +54,10 @@ def next_token_loss(
 
     Args:
       hidden: [..., width], bfloat16, float32 or float64; a row per prediction.
-      head: [width, vocab], the output matrix. It is multiplied in hidden's dtype; its gradient is summed in its own.
-      targets: [...], int; the target token of each row. Rows of weight 0 may have any valid index.
+      head: [width, vocab], the output matrix. It is multiplied in hidden's dtype. Its gradient is summed in float32
+        (float64 for float64 hidden) and returned in head's dtype.
+      targets: [...], int; the target token of each row, from 0 to vocab − 1, also in rows of weight 0. A larger target
+        makes the loss nan.
       weights: [...], float, non-negative; None is 1 for every row. If all are zero, the loss is 0.
       chunk: tokens per chunk and device; None takes `default_chunk`. Any size works; the last chunk is padded.
       z_loss: keeps the logits' normaliser near one (Chowdhery et al. 2022, section 5: 1e-4).
@@ -62,7 +66,7 @@ def next_token_loss(
 
     Returns:
       A scalar in nats per unit of weight, float32 (float64 for float64). It is differentiable in `hidden`, `head` and
-      `weights`.
+      `weights`, in reverse mode only.
     """
     hidden = hidden.reshape(-1, hidden.shape[-1])
     targets = targets.reshape(-1)
@@ -78,7 +82,7 @@ def next_token_loss(
 def dense_next_token_loss(
     hidden: jax.Array, head: jax.Array, targets: jax.Array, weights: jax.Array | None = None
 ) -> jax.Array:
-    """`next_token_loss` through [tokens, vocab] logits, as a reference for tests and benchmarks; same arguments."""
+    """`next_token_loss` through [tokens, vocab] logits, a reference for tests and benchmarks; same array arguments."""
     logits = jnp.matmul(hidden, head, preferred_element_type=_wide(hidden))
     nll = jax.nn.logsumexp(logits, axis=-1) - jnp.take_along_axis(logits, targets[..., None], axis=-1)[..., 0]
     weights = jnp.ones_like(nll) if weights is None else weights
@@ -114,7 +118,7 @@ def _chunk_nll(hidden, head, targets, z_loss: float, split: bool):
         at_target = jnp.take_along_axis(logits, jnp.clip(at, 0, columns - 1)[:, None], axis=-1)[:, 0]
         own = (at >= 0) & (at < columns)
         of_target, owners = jax.lax.psum((jnp.where(own, at_target, 0), own.astype(at_target.dtype)), MODEL)
-        of_target = jnp.where(owners > 0, of_target, jnp.nan)  # out-of-range target: NaN, as on one device
+        of_target = jnp.where(owners > 0, of_target, jnp.nan)  # a target ≥ vocab gives NaN, as on one device
     loss = lse - of_target
     return logits, lse, loss + z_loss * lse**2 if z_loss else loss, at
 

@@ -37,9 +37,9 @@ class Declaration:
         attribute `value`, as of a Flax NNX variable, is not a part of the path.
       role: one of ROLES, or the name of a role of your own.
       fan_in: axes over which one neuron sums. None is the convention of the leaf's framework, for a leaf of rank 2
-        without its stacked axes: a row is a neuron of embedding and position; a matrix is [in, out] if it is called
+        without its stacked axes: in embedding and position, a row is a neuron; a matrix is [in, out] if it is called
         `kernel` (Flax) or is the entry `w` of a dict (Haiku), and [out, in] if it is the field `weight` of an object
-        (Equinox). It is required for other names and ranks. Vectors have no fan-in.
+        (Equinox). Other names and ranks require `fan_in`. Vectors have no fan-in.
       stacked: axes that stack layers ("blocks/…" of a scanned model).
       vocab_axis: the token axis. None is, for embedding and output, the only axis that is neither stacked nor fan-in
         (None if there are several).
@@ -92,7 +92,7 @@ class Leaf:
     shape: tuple[int, ...]  # of the array
     fan_in: tuple[int, ...]  # axes over which a neuron sums; empty for vectors
     stacked: tuple[int, ...]  # axes that stack layers; possibly empty
-    vocab_axis: int | None  # the token axis
+    vocab_axis: int | None  # the token axis; None if there is none or it is unknown
 
     @property
     def layer_axes(self) -> tuple[int, ...]:
@@ -171,8 +171,8 @@ def classify(params: Any, declarations: Sequence[Declaration] = DEFAULT, extra: 
       A pytree of `Leaf` with the structure of `params`.
 
     Raises:
-      InputError: a leaf without a declaration; a leaf whose fan-in is neither declared nor known from its framework; a
-        leaf without a declared axis. The error names the path.
+      InputError: a leaf without a declaration; a leaf whose fan-in is neither declared nor known from its framework;
+        declared axes that overlap or that the leaf does not have. The error names the path.
     """
     ordered = (*extra, *declarations)
     for declaration in ordered:

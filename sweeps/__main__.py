@@ -221,7 +221,8 @@ def _ignore_interrupts() -> None:
 
 
 def main(argv: list[str] | None = None) -> int:
-    """Returns 0 for success, 1 for failed lanes or lost output, 2 for unusable input and 130 after an interrupt."""
+    """Returns 0 for success; 1 for failed lanes, failed tracking, an error of the machine or lost standard output; 2
+    for unusable input; 130 after an interrupt."""
     # SIGTERM and SIGHUP interrupt as Ctrl-C does, so that finished lanes are drawn.
     for number in (signal.SIGTERM, signal.SIGHUP):
         if signal.getsignal(number) is not signal.SIG_IGN:  # ignored under nohup

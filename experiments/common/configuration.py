@@ -19,7 +19,8 @@ def configured(experiment: "Experiment", tier: str, values: Mapping[str, Any] | 
       values: field → value, or its text on a command line (a list has commas, `none` is None).
 
     Raises:
-      InputError: an unknown tier or field, or a value of the wrong type; in one line.
+      InputError: an unknown tier or field, a value of the wrong type, or a value that the configuration refuses.
+        The message is one line.
     """
     if tier not in experiment.tiers:
         raise unknown("tier", tier, experiment.tiers)

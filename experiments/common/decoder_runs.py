@@ -37,7 +37,7 @@ class DecoderRuns:
     b2: float = 0.999  # as b1
     eps: float = 1e-8  # as b1
     dtype: str = "float32"  # not stated; the compute dtype, parameters are float32
-    final_fraction: float = 0.1  # not stated which train loss: the mean over this last part of the steps
+    final_fraction: float = 0.1  # not stated; the train loss is the mean over this last part of the steps
 
     def __post_init__(self):
         check_seeds(self, "seeds")

@@ -44,10 +44,11 @@ class Experiment:
     - figure(table, config, tier, corpus, partial) → a matplotlib Figure; `partial` is None or (lanes done, planned).
     - claims(table, config, context) → list of Claim; `context` holds the fields that all claims share: `experiment`,
       `tier`, `corpus` and `commit`.
-    - follow_up(table, config) → cell label → lanes that depend on the outcomes of others. They run in the same cells
-      once all lanes of `cells` have a record.
-    - limit(config) → the cells with every lane that `follow_up` may add. With a limit, `follow_up` is called again when
-      the lanes it has added have a record, until it adds no lane. Without a limit it is called once.
+    - follow_up(table, config) → cell label → lanes that depend on the outcomes of other lanes. They run in the same
+      cells once all lanes of `cells` have a record.
+    - limit(config) → the cells with all lanes of `cells` and every lane that `follow_up` may add. With a limit,
+      `follow_up` is called again when the lanes it has added have a record, until it adds no lane. Without a limit it
+      is called once.
     - evidence(table, config) → JSON of a committed result for `lvp.parametrization.evidence`.
     - rate_curves(table, config) → `RateCurves` of a committed result, for the replay of the adaptive design.
     - calculate(arguments, lane, dataset) → outcome of a calculation's lane, as JSON. It runs in a worker process.

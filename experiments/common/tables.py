@@ -31,7 +31,7 @@ def _matches(table, columns: Mapping[str, Any]) -> np.ndarray:
 
 
 def _equal(recorded, value: Any) -> np.ndarray:
-    """Mask [rows] of a column's given value; floats are equal up to rounding (0.2 / 48 and 0.2 · (1 / 48) differ)."""
+    """Mask [rows]: the column holds the value. Floats are equal up to rounding (0.2 / 48 and 0.2 · (1 / 48) differ)."""
     if isinstance(value, float) and recorded.dtype.kind == "f":
         return np.isclose(recorded.to_numpy(), value, rtol=1e-9, atol=0)
     return np.array([_same(each, value) for each in recorded.tolist()], bool)
@@ -134,7 +134,9 @@ def lane_columns(lane: Lane) -> dict[str, float]:
 def losses_of_best_setting(
     rows, seeds: Sequence[int], loss: str = "train_loss", *, selecting: Sequence[int] | None = None
 ) -> np.ndarray:
-    """Losses [seeds] of the setting with the least mean over the selecting seeds; NaN if none finished with all seeds.
+    """Losses [seeds] of the setting with the least mean over the selecting seeds.
+
+    NaN if no setting finished with all seeds.
 
     Args:
       rows: rows of one cell. A setting is a combination of rates and init stds.

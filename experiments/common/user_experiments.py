@@ -60,10 +60,12 @@ def keep(source: Source, kept: Path) -> None:
 def load(source: Source, kept: Path | None = None) -> "Experiment":
     """The experiment of a file. Executes the file, or the copy that a sweep has kept, once per process.
 
+    A file without an experiment but with a function `rule(width, vocab)` gives the leaderboard with this rule.
+
     Raises:
-      InputError: if neither the copy nor the file has the digest, if its code raises an error, if it defines no
-        experiment or several, if the experiment's name is taken or not allowed, or if a configuration cannot be written
-        as JSON and read again. The message is one line and names the file.
+      InputError: if neither the copy nor the file has the digest, if its code raises an error, if it defines several
+        experiments or neither an experiment nor a rule, if the experiment's name is taken or not allowed, or if a
+        configuration cannot be written as JSON and read again. The message is one line and names the file.
     """
     if kept is not None:
         with contextlib.suppress(OSError):

@@ -72,7 +72,7 @@ def fitted_power(rows, column: str) -> float:
 
 
 def summary(table, config: Config) -> str:
-    """Measured parts over the exact and the printed forms at the largest width, and their powers of d."""
+    """The parts after one step, the moments of theorems 3 and 4, and the powers of the trained arms, as text tables."""
     moments = sign_moments.lines({arm: rows_of(table, arm, GROWING) for arm in sign_moments.ARMS})
     blocks = _one_step_lines(table, config), moments, _trained_lines(table, config)
     return "\n\n".join("\n".join(lines) for lines in blocks if lines)

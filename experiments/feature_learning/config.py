@@ -13,7 +13,7 @@ from lvp.training import DataConfig
 THEOREM = "theorem 1"
 GROWING_VOCAB = 8
 GROWING = f"m = {GROWING_VOCAB} d"  # the regime of the arms that theorem 1 does not cover
-# Trained arms, which theorem 1 does not cover: name → (optimizer, loss), under LVP with true targets.
+# Trained arms, which theorem 1 does not cover: name → (optimizer, loss), under LVP with random one-hot targets.
 ARMS = {
     "sign, square": ("sign", "square"),
     "Adam, square": ("adam", "square"),

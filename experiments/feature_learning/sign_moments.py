@@ -1,9 +1,9 @@
 """Measures theorems 3 and 4 of Hayou & Liu 2025, from which theorem 1 follows. S is the sign.
 
 Theorem 3: W is [d, m] with rows W_j, and v is [m], both iid N(0, 1). X = Σ_j S(⟨v, W_j⟩) W_j has the covariance
-(d + 2 d (d−1) / (π m)) I. Theorem 4: E is [m, d] with iid N(0, 1) entries, and row i of the Gaussian M has the variance
-α_i². X = E_i S(Eᵀ M) has a diagonal covariance with the variance d + (2/π) (α_i²/ᾱ²) d (d−1) / m. This variance is
-exact for equal frequencies only (`lvp.theory`).
+(d + 2 d (d−1) / (π m)) I. Theorem 4: E is [m, d] with iid N(0, 1) entries. M is [m, m] and Gaussian; row i has the
+variance α_i². X = E_i S(Eᵀ M) has a diagonal covariance with the variance d + (2/π) (α_i²/ᾱ²) d (d−1) / m. This
+variance is exact for equal frequencies only (`lvp.theory`).
 """
 
 from collections.abc import Mapping
@@ -65,7 +65,7 @@ def correlation(row, variance: str) -> Measurement:
 
 
 def lines(rows_by_arm: Mapping[str, Any]) -> list[str]:
-    """Returns the moments at the largest width as lines of text; none if no lane has run.
+    """Returns the moments at the largest width as lines of text; an empty list if no lane has run.
 
     Args:
       rows_by_arm: arm → rows of the table, by increasing width.

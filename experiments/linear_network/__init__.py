@@ -8,8 +8,8 @@ rare tokens move.
 The rows of E enter plain or divided by their root mean square. Two scaling arguments give powers of d
 (docs/theory.md):
 
-- growth: rows grow from RMS d^(−1/2) to RMS 1, so that t steps of W move a logit by order 1 (plain, d^0). Rows turn by
-  an angle of order 1 (rows / RMS, d^(−1/2)).
+- growth: plain rows grow from RMS d^(−1/2) to RMS 1, so that t steps of W move a logit by order 1 (d^0). Rows / RMS
+  turn by an angle of order 1 (d^(−1/2)).
 - alignment: the move of a row, aligned with the columns of the initial W, moves a logit by order 1. The logit moves by
   η_E t √d for plain rows (d^(−1/2)), and by √d times as much for rows / RMS (d^(−1)).
 

@@ -7,7 +7,7 @@ from lvp.analysis.claims import Claim, Question
 from lvp.analysis.measurement import Measurement
 
 PAPER_A = "Hayou & Liu 2025"
-RULES = (0.0, -0.5, -1.0)  # the powers of d of paper A's rules
+RULES = (0.0, -0.5, -1.0)  # powers of d: SP and μP, LVP, and the power of the hidden rate
 
 
 def claims(table, config: Config, context) -> list[Claim]:

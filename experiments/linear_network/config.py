@@ -77,7 +77,7 @@ TIERS = {
 
 
 def cells(config: Config) -> list[CellLanes]:
-    """One cell per shape, with a lane per way to enter and seed. A lane trains every rate."""
+    """One cell per shape, with a lane for each form of the rows and each seed. A lane trains every rate."""
     planned = []
     for d, m in config.shapes:
         arguments = {
@@ -95,5 +95,5 @@ def cells(config: Config) -> list[CellLanes]:
 
 
 def name_of(rows: str) -> str:
-    """The way to enter in words."""
+    """The name of a form of the rows in tables and figures."""
     return READINGS[rows]

@@ -10,8 +10,8 @@ from lvp.analysis.power_laws import Panel, Series
 
 
 def figure(table, config: Config, *, tier: str, corpus: str, partial):
-    """For each way to enter, the optimum over width after each number of steps. Then, after the last step, the optimum
-    over vocabulary, and the loss over the rate.
+    """For each form of the rows, the optimum over width after each number of steps. Then, after the last step, the
+    optimum over vocabulary, and the loss over the rate.
     """
     last = config.steps[-1]
     panels, over_vocab = [], []
@@ -35,7 +35,7 @@ def figure(table, config: Config, *, tier: str, corpus: str, partial):
 
 
 def _loss_panel(table, config: Config, steps: int) -> Panel:
-    """Loss over rate at the smallest and the largest shape of m = 8 d, for each way to enter."""
+    """Loss over rate at the smallest and the largest shape of m = 8 d, for each form of the rows."""
     shapes = [shape for shape in config.shapes if shape[1] == VOCAB_PER_WIDTH * shape[0]]
     series = []
     for rows in config.rows:

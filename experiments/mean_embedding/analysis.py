@@ -62,9 +62,10 @@ def tuned_lanes(table, config: Config, name: str, head: str):
 
 
 def largest_by_seed(table, config: Config, name: str, head: str, column: str) -> np.ndarray:
-    """The largest value of a measure over the rates and measured steps of an arm [seeds].
+    """The largest value of a measure [seeds] over all lanes and measured steps of an arm's optimizer with this head.
 
-    A seed without values has NaN. The first seed runs all rates. Every other seed runs the tuned rate only.
+    Arms with the same optimizer, such as Adam and Adam √d, have the same values. The first seed runs all rates. Every
+    other seed runs the tuned rates only. A seed without values has NaN.
     """
     arm = ARMS[name]
     rows = select(with_optimizer(table, cell_of(config, arm.optimizer, head)), {"cell.model.tied": HEADS[head]})

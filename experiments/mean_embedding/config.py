@@ -48,7 +48,7 @@ EMBEDDING_PATH = {"untied": "embedding/embedding", "tied": "tied_embedding/embed
 
 @dataclass(frozen=True)
 class Config(DecoderRuns):
-    """Defaults are ours, since paper B gives no set-up. Width and batch of the larger tiers are those of paper A."""
+    """Defaults are ours, since paper B gives no set-up. Batch and context of the larger tiers are those of paper A."""
 
     width: int = 768  # d
     vocab: int = 32768  # m
@@ -154,7 +154,7 @@ def cell_of(config: Config, name: str, head: str) -> Cell:
 
 
 def lane(config: Config, arm: EmbeddingRateArm, head: str, rate: float, seed: int) -> Lane:
-    """One rate for all roles. A scaled arm has LVP's ratio √d for the matrix that embeds."""
+    """The lane with one rate for all roles. A scaled arm has LVP's ratio √d for the matrix that embeds."""
     lvp = table("lvp", width=config.width, vocab=config.vocab)
     one_rate = uniform(width=config.width, vocab=config.vocab, init_std=lvp["hidden"].init_std)
     ratio = lvp["embedding"].lr_multiplier / lvp["hidden"].lr_multiplier

@@ -13,7 +13,7 @@ from lvp.analysis.update_vectors import toys
 
 
 def figure(table, config: Config, *, tier: str, corpus: str, partial):
-    """A toy example, drift over training, second moment and update size over frequency, and drift over loss."""
+    """A toy example, drift over training, second moment and update size over frequency, and loss over drift."""
     return sheet(
         [*toys(), _drift(table, config), _moments(table, config), _sizes(table, config), _costs(table, config)],
         title="The mean embedding under different optimizers",

@@ -11,7 +11,7 @@ HIDDEN_RATE = "lane.learning_rates.hidden"
 
 
 def tuned_rate(table, config: Config) -> float | None:
-    """The rate with the least mean loss of the selecting seeds at √d, or the configured one if none is tuned.
+    """The rate with the least mean loss of the selecting seeds at √d; the configured `rate` if `rates` is empty.
 
     None if no rate finished with all selecting seeds.
     """

@@ -78,7 +78,7 @@ class Config(DecoderRuns):
 
     @property
     def root(self) -> float:
-        """√d, rounded to 4 digits so that labels can show it in full."""
+        """√d, rounded to 4 digits."""
         return float(f"{self.width**0.5:.4g}")
 
     @property

@@ -10,7 +10,7 @@ cancels about half of the gradient. This experiment tests:
 - φ falls from its first values to the last half of training, and B φ > 1 nearly throughout. The runs are those of
   figure 3: LionAR with and without warm-up.
 - Gradient and momentum are negatively aligned, and momentum cancels a quarter to three quarters of the gradient. The
-  runs are the two runs with LionAR and the run with AdamW.
+  runs are LionAR with and without warm-up, and AdamW with warm-up.
 
 Measures of training treat all hidden matrices as one vector. φ is per sequence; sequences of the smaller tiers are
 shorter than the paper's 1024 tokens. The two larger tiers train GPT-2's decoder. The decoder of the smaller tiers has

@@ -56,7 +56,7 @@ def exceeds(rows, config: Config, batch: int) -> np.ndarray:
 
 
 def settled(rows, config: Config, measure: str) -> np.ndarray:
-    """The mean of a measure over training, from the steps on at which momentum is built up [seeds]."""
+    """The mean of a measure over training [seeds], without the first steps, in which momentum builds up."""
     return over_training(over_steps(rows, config, measure), config, start=SETTLED)
 
 

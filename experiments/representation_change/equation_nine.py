@@ -1,7 +1,7 @@
 """Equation 9 of Kosson et al. 2024 and its Monte Carlo simulation: the calculated lanes of `representation_change`.
 
 The simulated quantity is E[Δy²]/E[y²] at η = ‖w‖ = 1. Equation 9 replaces a mean of ratios by a ratio of means
-(`lvp.theory.representation_change`). The error of this is visible for few inputs C.
+(`lvp.theory.representation_change`). The error of this form is visible for few inputs C.
 """
 
 import math

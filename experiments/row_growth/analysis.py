@@ -48,7 +48,7 @@ class Point:
     setting: Setting
     steps: int  # T; the setting's own, or that of a prefix
     optimum: analysis.Optimum
-    rows: float  # RMS of the rows as they enter before the last of these steps, at the rate next to the optimum
+    rows: float  # RMS of the rows as they enter, before the last of these steps, at the rate nearest to the optimum
     added: float  # RMS of the positions at that step; 0 for rotary positions, NaN if unknown
 
     @property
@@ -61,7 +61,7 @@ class Point:
 
     @property
     def constant(self) -> Measurement:
-        """η_E s √T / RMS(positions), with the interval of the optimum; unknown if nothing is added."""
+        """η_E s √T / RMS(positions), with the interval of the optimum; unknown if the model adds no positions."""
         if not self.added > 0:
             return Measurement(math.nan, None)
         unit = self.setting.row_factor * math.sqrt(self.steps) / self.added
@@ -94,7 +94,7 @@ def later_losses(rows, config: Config, setting: Setting, steps: int) -> np.ndarr
 
 
 def points(table, config: Config, losses_of: Callable[..., np.ndarray] = losses) -> list[Point]:
-    """The optimum of every setting at its own steps. Their lanes are different lanes.
+    """The optimum of every setting at its own steps. Different settings have different lanes.
 
     Args:
       losses_of: `losses` or `later_losses`.
@@ -120,9 +120,9 @@ def _points(table, config: Config, read: Sequence[tuple[Setting, int]], losses_o
 
 
 def inputs_over_steps(rows, config: Config, setting: Setting, rate: float) -> np.ndarray:
-    """RMS [2, measured steps] of the rows and of the positions, before each step, at the rate next to `rate`.
+    """RMS [2, measured steps] of the rows and of the positions, before each step, at the rate nearest to `rate`.
 
-    It is the mean over seeds, from the rows of a setting; NaN if no lane of this rate finished.
+    It is the mean over seeds. `rows` are the records of a setting. NaN if no lane of this rate finished.
     """
     rates = embedding_rates(config, setting)
     chosen = rates[int(np.argmin(np.abs(np.log(rates) - math.log(rate))))] if rate > 0 else rates[0]
@@ -171,14 +171,14 @@ def prefix_exponent(table, config: Config) -> Measurement:
 
 
 def spreads(made: Sequence[Point]) -> dict[str, Spread]:
-    """Law → its constant and its spread, over the resolved points to which something is added."""
+    """Law → its constant and its spread, over the resolved points whose model adds positions."""
     used = [p for p in made if p.optimum.resolved and p.added > 0]
     quantities = {name: np.array([p.quantities[name] for p in used]) for name in QUANTITIES}
     return {name: spread([p.optimum for p in used], powers, quantities) for name, powers in LAWS.items()}
 
 
 def optimizer_ratio(config: Config, made: Sequence[Point], optimizer: str) -> Measurement:
-    """The constant of an optimizer over that of the base setting, with the interval of both optima."""
+    """The constant of an optimizer over that of the base setting, with an interval from the errors of both optima."""
     start = base(config)
     by_optimizer = {p.setting.optimizer: p for p in made if _alike(p.setting, start)}
     pair = [by_optimizer.get(name) for name in (optimizer, start.optimizer)]

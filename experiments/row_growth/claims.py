@@ -16,7 +16,7 @@ from experiments.row_growth.laws import LAWS
 from lvp.analysis.claims import Claim, Question
 
 SOURCE = "prediction of docs/row_growth.md"
-# Factor → powers that other laws claim.
+# Factor → rival powers, as in `lvp.analysis.claims.judge`.
 RIVALS = {"width": (-0.5, -1.0), "steps": (0.0, -1.0), "row factor": (0.0,), "added": (0.0,), "σ_E √d": (1.0,)}
 NAMES = {
     "width": "the width, with the row factor held",

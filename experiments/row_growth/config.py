@@ -32,7 +32,7 @@ class Config(DecoderRuns):
     token_rows: tuple[str, ...] = TOKEN_ROWS  # how rows enter the model, at every width
     steps: int = 10_000  # C.1; of the base setting
     horizons: tuple[int, ...] = (2_000, 10_000, 80_000)  # steps of separate runs, at every width
-    long_seeds: int = 2  # the first seeds, which train the horizons above `steps`
+    long_seeds: int = 2  # number of seeds at horizons above `steps`: the first of `seeds`
     amplitude_factors: tuple[float, ...] = (0.25, 1.0, 4.0)  # on the sinusoidal positions
     std_factors: tuple[float, ...] = (0.25, 1.0, 4.0)  # σ_E √d
     positions: tuple[str, ...] = ("sinusoidal", "learned", "rotary")
@@ -125,8 +125,8 @@ def _settings(config: Config) -> Iterator[Setting]:
 def growths(config: Config, setting: Setting) -> tuple[float, ...]:
     """The grid of η_E s √T of a setting.
 
-    With another amplitude or init std the grid is longer by this factor, towards it. The grid then contains the
-    optimum whether or not the optimum follows the factor.
+    A factor other than 1 on the amplitude or the init std extends the grid by this factor, upwards if it is above 1 and
+    downwards if it is below. The grid then contains the optimum whether or not the optimum follows the factor.
     """
     factor = setting.amplitude * setting.std
     low, high = config.lowest_rate * min(1.0, factor), config.highest_rate * max(1.0, factor)

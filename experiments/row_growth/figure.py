@@ -36,7 +36,7 @@ class Ranges:
     band: Measurement | None = None  # a line and a shaded band
 
     def draw(self, axes, panels) -> None:
-        """For `lvp.analysis.figure_style.sheet`."""
+        """Draws the panel on `axes`, for `lvp.analysis.figure_style.sheet`."""
         axes.set(xscale="log", xlabel=self.xlabel, ylim=(max(1, len(self.labels)) - 0.5, -0.5))
         axes.set_title(self.title, fontsize=10)
         axes.set_yticks(range(len(self.labels)), self.labels, fontsize=8)

@@ -19,9 +19,10 @@ def growth(table, column: str):
 
 
 def power_law_fit(row) -> tuple[float, float]:
-    """R² of a power of rank for a row's frequencies in logarithms, and the largest factor between the two.
+    """(R², factor) of the power of rank that is fitted to a row's frequencies in logarithms.
 
-    The ranks are those of the recorded curve, at equal ratios, of tokens that occur.
+    The factor is the largest ratio of fit and frequency, at least 1. The ranks are those of the recorded curve, at
+    equal ratios, of tokens that occur.
     """
     ranks, frequencies = (np.array(row[name], float) for name in ("shown_ranks", "shown_frequencies"))
     x, y = np.log(ranks[frequencies > 0]), np.log(frequencies[frequencies > 0])

@@ -8,7 +8,7 @@ CURVE_POINTS = 80
 
 
 def calculate(arguments, lane, dataset) -> dict:
-    """The fit of frequency over rank, and the mean squares of theorem 2."""
+    """The fit of frequency over rank, and the mean squares of lemma 1 and theorem 2."""
     alpha = np.sort(dataset.frequencies())[::-1]
     tokens = dataset.num_tokens
     counts = np.rint(alpha * tokens).astype(np.int64)

@@ -3,7 +3,7 @@
 Hayou & Liu 2025 (paper A), theorem 1: the power of d depends on the vocabulary. It is d^0 (μP) for m far below d and
 d^(−1/2) (LVP) for m far above d. With equal epochs a larger vocabulary would have fewer steps, and the number of steps
 moves the optimum by itself. Here every cell of a grid of widths and vocabularies has the same number of steps. Rows
-enter times √d, as in the claims of `width_vocab`.
+enter times √d, one of the readings in `width_vocab`.
 
     python -m sweeps run vocab_effect --tier laptop      2 CPU cores
     python -m sweeps run vocab_effect --tier gpu         one accelerator

@@ -16,7 +16,7 @@ class Config(width_vocab.Config):
 
     widths: tuple[int, ...] = (256, 512, 1024, 2048)  # d
     vocabs: tuple[int, ...] = (2048, 8192, 32768)  # m of the grid
-    token_rows: tuple[str, ...] = ("sqrt",)  # the reading of `width_vocab` that its claims concern
+    token_rows: tuple[str, ...] = ("sqrt",)  # `width_vocab` also has plain rows
 
     def __post_init__(self):
         super().__post_init__()
@@ -52,7 +52,7 @@ TIERS = {
         batch=4,
         steps=20,
     ),
-    # The text is longer than every training. With a repeated text, a larger vocabulary would have more epochs.
+    # A run trains on fewer tokens than the text has. With a repeated text, a larger vocabulary would have more epochs.
     "laptop": Config(
         corpus="python-docs",
         slice_bytes=4_000_000,

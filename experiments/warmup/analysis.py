@@ -40,7 +40,10 @@ def losses(table, config: Config, name: str, warmup: float) -> np.ndarray:
 
 
 def best_rate(table, config: Config, name: str, warmup: float) -> float | None:
-    """The rate with the least mean loss over the first seeds, among the rates at which all of them finished."""
+    """The rate with the least mean loss over the first seeds, among the rates at which all of these seeds finished.
+
+    None if there is no such rate.
+    """
     means = losses(table, config, name, warmup).mean(axis=1)
     return rates_of(config, name)[int(np.nanargmin(means))] if np.isfinite(means).any() else None
 
@@ -79,7 +82,7 @@ def gap(table, config: Config, name: str, warmups: Sequence[float]) -> Measureme
 
 
 def stable_rate(table, config: Config, name: str) -> float | None:
-    """The largest rate at which all first seeds are stable without warm-up; None if none is.
+    """The largest rate at which all first seeds are stable without warm-up; None if no rate is stable.
 
     A lane is stable if its loss exceeds the least mean loss over the rates by at most `UNSTABLE`.
     """
@@ -111,7 +114,8 @@ def gap_at_stable_rate(table, config: Config, name: str) -> tuple[np.ndarray, st
 def over_steps(rows: pd.DataFrame | None, config: Config, measure: str) -> np.ndarray:
     """A measure of the hidden matrices [seeds, measured steps]; NaN for a missing or diverged lane.
 
-    Update norm and angle are those of all hidden matrices together; the representation change is their mean.
+    Update norm and angle are those of all hidden matrices together. The representation change is the mean over the
+    matrices.
     """
     shape = (len(config.measured_steps),)
     if rows is None:
@@ -200,7 +204,7 @@ def summary(table, config: Config) -> str:
 def gap_at_best_rates(table, config: Config, name: str, warmup: float) -> Measurement:
     """Validation loss without warm-up less that with this warm-up at the rates of the first seeds, with a t interval.
 
-    The interval takes the rates for given.
+    The interval does not allow for the choice of the rates.
     """
     without, with_warmup = (tuned_losses(table, config, name, w) for w in (0.0, warmup))
     return Measurement.over_seeds(without - with_warmup)

@@ -51,7 +51,7 @@ class ArmQuestion(NamedTuple):
 
 
 def _settings(name: str, config: Config) -> tuple[tuple[str, float], ...]:
-    """An arm with every warm-up."""
+    """An arm with every warm-up above 0."""
     return tuple((name, w) for w in config.warmups if w)
 
 
@@ -122,7 +122,7 @@ def _worse(name: str):
 
 
 def _contrast(table, config: Config, plus, minus, note: str) -> Contrast:
-    """The contrast of groups of (arm, warm-up), of which each enters with its best candidate."""
+    """The contrast of groups of (arm, warm-up). Each group enters with its least loss."""
     candidates = ([[tuned(table, config, *each) for each in group] for group in groups] for groups in (plus, minus))
     added, subtracted = (tuple(each for group in groups for each in group) for groups in (plus, minus))
     return Contrast(difference(*candidates), note, added, subtracted)
@@ -173,7 +173,7 @@ def claims(table, config: Config, context) -> list[Claim]:
 
 
 def _answer(asked: ArmQuestion, table, config: Config, context) -> Claim:
-    """A verdict that an optimum beyond its grid could change is unresolved, and the note names it."""
+    """The claim of a question. It is unresolved, with a note, if an optimum beyond a grid could change the verdict."""
     measured = asked.measure(table, config)
     low, high = asked.claimed
     question = Question(

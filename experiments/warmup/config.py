@@ -147,7 +147,7 @@ TIERS = {
         corpus="python-docs",
         slice_bytes=4_000_000,
         valid_bytes=100_000,
-        seeds=tuple(range(8)),  # two seeds missed that AdamW and LionA are unstable with some seeds at their best rates
+        seeds=tuple(range(8)),  # two seeds did not show that some seeds are unstable at the best rates
         more_seeds=tuple(range(100, 108)),  # with four seeds AdamW's gap is as large as its interval
         # At this depth and batch size, AdamW's best rate is large enough that its first updates matter. The gain of
         # hidden matrices, init_std √width, equals the paper's.
@@ -160,7 +160,7 @@ TIERS = {
         init_std=0.1,
         steps=400,
         warmups=(0.0, 0.05, 0.2, 0.5),
-        adam_rates=(0.008, *geometric(0.0127, 0.032, 5), 0.0508),  # close where lanes become unstable
+        adam_rates=(0.008, *geometric(0.0127, 0.032, 5), 0.0508),  # dense where lanes become unstable
         high_adam_rates=geometric(0.008, 0.064, 4),
         rotational_rates=geometric(0.015, 0.08, 4),
         high_rotational_rates=(0.01265, *geometric(0.03, 0.4, 4)),

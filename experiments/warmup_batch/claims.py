@@ -9,7 +9,7 @@ from lvp.analysis.claims import ABOVE_ZERO, Claim, Question, refusal
 
 
 def claims(table, config: Config, context) -> list[Claim]:
-    """Whether the gap of every arm grows with the batch. A best rate at the edge of its grid leaves it open."""
+    """Whether the gap of every arm grows with the batch. Unresolved if a best rate is at the edge of its grid."""
     return [_claim(table, config, equal, name, context) for equal in EQUAL for name in config.arms]
 
 

@@ -87,10 +87,10 @@ def optima(table, config: Config):
 
 
 def gaps(table, config: Config) -> np.ndarray:
-    """The loss of the best setting with equal hidden and output matrices over that of the best of all settings, less 1.
+    """The relative excess loss of the best setting with equal hidden and output matrices [widths, judging seeds].
 
-    [widths, judging seeds]. Equal matrices have the same init std and rate; the embedding's init is free. The selecting
-    seeds choose both settings. NaN at a width without other settings.
+    The excess is over the best of all settings. Equal matrices have the same init std and rate; the embedding's init is
+    free. The selecting seeds choose both settings. NaN at a width without other settings.
     """
     by_width = []
     for width in config.widths:

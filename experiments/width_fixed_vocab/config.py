@@ -113,13 +113,13 @@ def all_factors(config: Config) -> list[dict[str, float]]:
 
 
 def settings(config: Config) -> list[tuple[float, float, dict[str, float]]]:
-    """(η_E, η_H d, factors) of every lane of one seed, without the lanes that follow up."""
+    """(η_E, η_H d, factors) of every lane of one seed, without the lanes of `follow_up`."""
     factors = [COMMON] if config.design == "star" else all_factors(config)
     return list(product(config.rates, config.hidden_rates, factors))
 
 
 def lane(width: int, vocab: int, rate: float, hidden: float, factors: dict[str, float], seed: int) -> Lane:
-    """LVP's lane with another embedding rate, and with factors on its output and embedding rows."""
+    """The lane of LVP at η_E = `rate` and η_H = `hidden`/d, with factors on η_W, σ_E and σ_W."""
     lvp = table("lvp", width=width, vocab=vocab)
     rates = {"embedding": rate, "output": hidden * lvp["output"].lr_multiplier * factors["output_rate_factors"]}
     stds = {

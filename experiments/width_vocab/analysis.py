@@ -35,7 +35,7 @@ def losses_of_cell(table, config: Config, token_rows: str, width: int, steps: in
 
 
 def follow_up(table, config: Config) -> dict[str, list[Lane]]:
-    """The next lanes of the adaptive design; none with a grid."""
+    """The next lanes of the adaptive design; no lane with a grid."""
     if config.design == GRID:
         return {}
     shapes = product(config.token_rows, config.widths)

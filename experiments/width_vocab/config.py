@@ -32,7 +32,7 @@ class Config(DecoderRuns):
     rate_times_width: float = 0.2  # C.2: η_hidden = η_output = 0.2/d
     steps: int = 10_000  # C.2
     tolerance: float = 0.2  # figure 3: the shaded curve is the mean of rates within 20 % of the best loss
-    # GRID: a lane for every rate and seed. ADAPTIVE: the lanes of `lvp.analysis.bracketing`. Not stated: a grid.
+    # Not stated. GRID: a lane for every rate and seed. ADAPTIVE: the lanes of `lvp.analysis.bracketing`.
     design: str = field(default=GRID, metadata=OMITTED)
 
     def __post_init__(self):

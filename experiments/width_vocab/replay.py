@@ -23,7 +23,11 @@ _REPLAYED: tuple[dict, ...] = (
 
 
 def reduced(config: Config, fields: dict) -> Config:
-    """The configuration with some of its lanes."""
+    """The configuration with some of its lanes.
+
+    Args:
+      fields: field → value; for `rates`, the slice of the configured rates.
+    """
     return replace(config, **(fields | {"rates": config.rates[fields.get("rates", slice(None))]}))
 
 

@@ -1,7 +1,8 @@
 """The lanes of an adaptive sweep over rates: a coarse grid, a bracket of the optimum, then all seeds in the bracket.
 
 A grid spends most of its lanes far from the optimum. The position of a parabola's vertex is known best from points
-far apart: three points two steps apart have 1.12 times the standard error of all five points between them.
+far apart. A fit to three points two steps apart has 1.12 times the standard error of a fit to all five points of the
+same range.
 """
 
 from collections.abc import Sequence
@@ -15,7 +16,7 @@ from lvp.analysis.noise import as_lanes, two_way, usable_rates
 from lvp.analysis.quadratic_fit import fit_windows
 from lvp.errors import InputError
 
-LEAST_RATES = 5  # with fewer rates a grid has hardly more lanes
+LEAST_RATES = 5  # with fewer rates, a grid has hardly more lanes than this design
 # Trained rates on each side of the centre. Coarse rates are two steps apart, so the window is as wide as a grid's.
 _WINDOW = 1
 
@@ -31,7 +32,7 @@ def coarse_rates(num_rates: int) -> list[int]:
 
 
 def next_lanes(rates: ArrayLike, losses: ArrayLike) -> list[tuple[int, int]]:
-    """Returns the next lanes to train, as (index of the seed, index of the rate); none when the design is complete.
+    """Returns the next lanes to train, as (index of the seed, index of the rate); empty when the design is complete.
 
     1. The first seed at the coarse rates.
     2. The first seed between the best rate and its neighbours, until the best rate has a trained neighbour without
@@ -69,7 +70,7 @@ def next_lanes(rates: ArrayLike, losses: ArrayLike) -> list[tuple[int, int]]:
 
 
 def _untrained_neighbours(trained: np.ndarray, usable: np.ndarray, best: int) -> list[int]:
-    """The rates to train for a bracket of the best of the trained rates; none if it has one or cannot have one.
+    """The rates to train for a bracket of the best trained rate; empty if it is bracketed or no rate is left.
 
     Between the best rate and a diverged neighbour the middle is trained. If one side has no rate left, the optimum can
     still lie between the best rate and its other neighbour.
@@ -91,6 +92,8 @@ def bracketed_optima(
       rates_by_width: W lists of learning rates [R].
       losses_by_width: W arrays [seeds, R] as in `next_lanes`.
       num_bootstrap: number of simulated curves.
+
+    Raises: InputError for fewer than `LEAST_RATES` rates, and as `lvp.analysis.optima`.
     """
     by_width = [trained_rates(*curve) for curve in zip(rates_by_width, losses_by_width, strict=True)]
     rates, lanes = ([curve[i] for curve in by_width] for i in range(2))

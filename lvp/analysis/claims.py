@@ -24,8 +24,8 @@ class Claim:
     A value that is nan or inf becomes None: it was not measured. An interval with a nan end becomes None. An open end
     of an interval is ±inf here and null in JSON.
 
-    Raises: InputError for an unknown verdict, an interval whose ends are in the wrong order, or a verdict "not tested
-    here" without a reason.
+    Raises: InputError for a field of the wrong type, an unknown verdict, an interval whose ends are in the wrong order,
+    a verdict "not tested here" without a reason, or another verdict with a reason.
     """
 
     experiment: str  # its name
@@ -89,7 +89,7 @@ def judge(
     claimed: float | tuple[float, float],
     rivals: Sequence[float] = (),
 ) -> str:
-    """Returns the verdict on a claim that a measurement allows.
+    """Returns the verdict that a measurement allows on a claim.
 
     "supported": the interval contains the claimed value (or lies within the claimed region) and contains no rival.
     "contradicted": the interval does not contain the claimed value (does not overlap the region). "unresolved": all
@@ -99,12 +99,12 @@ def judge(
     Pass the rivals: without them, any finite interval that contains the claimed value supports it.
 
     Args:
-      value: the measurement; None or nan if it is missing.
+      value: the measurement; None or not finite if it is missing.
       interval: (lo, hi) of the value; None or a nan end if it is unknown.
       claimed: the claimed value, or the claimed region (lo, hi) with its ends included; ±inf for a half-line.
       rivals: values that other theories claim.
 
-    Raises: InputError for an interval or region in the wrong order, or for claims that are not numbers.
+    Raises: InputError for an interval or region in the wrong order, or a claimed value or rival that is not a number.
     """
     region = _interval(claimed if isinstance(claimed, tuple | list) else (claimed, claimed))
     others = [number for rival in rivals if (number := _number("rival", rival)) is not None]
@@ -145,7 +145,7 @@ def unless_at_edge(
     The loss of a setting at the edge of its grid is an upper bound of the tuned loss.
 
     Args:
-      claimed: the claimed region of a difference of losses.
+      claimed: the claimed half-line of a difference of losses, as in `judge`.
       plus, minus: names of settings at the edge of their grid whose losses are added and subtracted.
     """
     if claim.verdict not in ("supported", "contradicted"):

@@ -31,19 +31,20 @@ def optimum(
       "quadratic": vertex of the least-squares parabola loss = c₀ + c₁ ln η + c₂ (ln η)² through the window's
         points, means over seeds. The window is centred on the smallest mean, then on the point nearest to the
         vertex. The vertex is averaged over shifts of the grid within one step (a spline between points).
-      "geometric_mean": of the rates of all lanes (seeds and rates) with a loss of at most (1 + tolerance) × the
-        best lane's: the shaded curve of Hayou & Liu 2025, figure 3 (tolerance 0.2). Losses must be positive.
+      "geometric_mean": the geometric mean of the rates of all lanes (seeds and rates) with a loss of at most
+        (1 + tolerance) × the best lane's loss. It is the shaded curve of Hayou & Liu 2025, figure 3 (tolerance 0.2).
+        Losses must be positive.
       "argmin": the rate of the smallest mean.
 
-    The uncertainty is a parametric bootstrap of the whole curve. Means are drawn around the parabola inside the
-    window and around the measured means outside it, with standard deviation noise/√seeds. The whole search is
-    repeated on each draw. The interval describes the method's own target. If a curve is steeper on one side, its
-    parabola's vertex is not at its minimum. This offset is the same at every width if the curve's shape is the
-    same, so it cancels in a slope. The interval of a single optimum does not include it. A note reports the offset
-    if it exceeds the noise.
+    The uncertainty comes from a parametric bootstrap of the whole curve. Means are drawn around the parabola inside the
+    window and around the measured means outside it, with standard deviation noise/√seeds. For "geometric_mean", single
+    lanes are drawn. The whole search is repeated on each draw. The interval is that of the estimate, not of the curve's
+    minimum. If a curve is steeper on one side, its parabola's vertex is not at its minimum. This offset is the same at
+    every width if the curve's shape is the same, so it cancels in a slope. The interval of a single optimum does not
+    include the offset. A note gives the minimum of a cubic fit if its third-order term exceeds the noise.
 
     Args:
-      rates: learning rates [R], increasing.
+      rates: learning rates [R], at least three, positive and increasing.
       losses: [R] or [seeds, R]; nan is a missing lane, inf a diverged lane. A rate with a diverged lane has
         no mean and is not fitted.
       method: one of the methods above.

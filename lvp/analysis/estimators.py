@@ -18,21 +18,22 @@ class Optimum:
     """The optimum of one width's curve, in the unit of the given losses and rates. Logarithms are natural.
 
     A flagged optimum should not be used for a slope. Flags: "edge" (the smallest loss is at the first or last rate with
-    a loss, or the fitted vertex is outside its window), "noise" (flat noise can show this curvature, or more than 5 %
-    of simulated curves have no optimum inside the grid), "missing" and "diverged" (lanes among the points used are
-    missing or diverged). Notes are information that does not exclude the optimum.
+    a loss, or the fitted vertex is outside its window; for "geometric_mean", the band contains the first or last rate),
+    "noise" (noise on a flat curve can give this curvature, the fit is not convex, or more than 5 % of simulated curves
+    have no optimum inside the grid), "missing" and "diverged" (lanes among the points used are missing or diverged).
+    Notes are information that does not exclude the optimum.
     """
 
     rate: float  # nan if no rate has a loss
     log_rate_std: float  # standard deviation of ln rate; nan if unknown
     interval: tuple[float, float]  # 95 %, in rates; 0 or inf on an open side, nan if unknown
-    loss: float  # at the optimum: fitted ("quadratic") or measured
+    loss: float  # at the optimum: fitted ("quadratic"), interpolated ("geometric_mean") or measured ("argmin")
     method: str  # the estimator's name
     flags: tuple[str, ...] = ()  # reasons to exclude the optimum
     notes: tuple[str, ...] = ()  # further information
     curvature: float = NAN  # coefficient of (ln rate)² in the window's fit, in the loss's unit
     band: tuple[float, float] = (NAN, NAN)  # smallest and largest rate with a lane within the tolerance of the best
-    noise_std: float = NAN  # standard deviation of one lane's loss that was used
+    noise_std: float = NAN  # standard deviation of one lane's loss, measured or given; nan if unknown
     degrees_of_freedom: float = 0.0  # of noise_std; inf if noise_std was given
 
     @property
@@ -69,7 +70,7 @@ class Curve:
         return self.lanes[:, max(0, best - reach) : best + reach + 1]
 
     def smooth(self, centre: int) -> np.ndarray:
-        """Means [R], with the window's fit in place of the measured means inside the window; 0 if not usable.
+        """Means [R], with the window's fit in place of the measured means inside the window; else 0 if not usable.
 
         The measured means already contain noise. Curves simulated around them would contain it twice, and the
         distribution of their best point would be wrong.
@@ -115,8 +116,8 @@ class Reading:
     """An estimator's result for a curve and for its simulations."""
 
     rate: float  # the estimate
-    loss: float  # the loss there
-    off: int  # as in Located
+    loss: float  # the loss at `rate`
+    off: int  # as in Located; 3: the geometric mean's band contains the first and the last rate
     points: np.ndarray  # indices of the grid points used
     simulated: np.ndarray | None  # log rates of the simulated curves; None if the noise is unknown
     grid_std: float = 0.0  # standard deviation from the unknown position between two rates
@@ -125,12 +126,12 @@ class Reading:
 
 @dataclass(frozen=True)
 class Search:
-    """The minimum of the measured curve and those of the simulated curves (None: noise unknown)."""
+    """The minimum of the measured curve and the minima of the simulated curves (None: noise unknown)."""
 
     located: Located  # of the measured curve
     draws: Located | None  # of the simulated curves
     shift: float  # added to the simulated log rates to centre their noise on the measured log rate
-    flat: bool  # the curvature does not exceed the noise
+    flat: bool  # True for the flag "noise" of Optimum
 
     @property
     def centre(self) -> int:
@@ -185,7 +186,7 @@ def argmin(curve: Curve, noise: Noise, search: Search, tolerance: float) -> Read
 def geometric_mean(curve: Curve, noise: Noise, search: Search, tolerance: float) -> Reading:
     """Geometric mean of the rates of all lanes with loss ≤ (1 + tolerance) × the best lane's.
 
-    The ends of the band lie between two rates; each end contributes half of its step to the uncertainty.
+    Each end of the band lies between two rates and contributes half of its step to the uncertainty.
     """
     if curve.lanes[np.isfinite(curve.lanes)].min() <= 0:
         raise InputError("losses must be above 0 for method geometric_mean: use quadratic or argmin")
@@ -289,7 +290,8 @@ def _step(curve: Curve, index: int) -> float:
 def _asymmetry(curve: Curve, noise: Noise, centre: int) -> tuple[str, ...]:
     """A note if a cubic through the window's means has a third-order term above the noise.
 
-    The parabola's vertex is then not at the minimum. The offset is about the same at every width of similar curves.
+    The parabola's vertex is then not at the minimum. The offset is about the same at every width if the curves have
+    similar shapes.
     """
     points = curve.grid.points(centre)
     points = points[curve.usable[points]]

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 Numbers = Sequence[float] | np.ndarray  # the data of a panel
 MARKERS = "osD^vPXh"
 INK, FIT, PAPER, REFERENCE = "#222222", "#D55E00", "#56B4E9", "#777777"  # differ in grey print
-SAME_PICTURE = 0.002  # mean difference of pixels, from 0 to 1
+SAME_PICTURE = 0.002  # largest mean difference of the pixels of equal pictures; pixels from 0 to 1
 STYLE: dict[Any, Any] = {  # matplotlib's own type lists all its keys
     "font.family": "DejaVu Sans",  # shipped with matplotlib: the same letters on every machine
     "font.size": 10,
@@ -38,7 +38,7 @@ def heading(figure: "Figure", title: str, tier: str, corpus: str) -> None:
 
 
 def below(figure: "Figure", lines: Iterable[str]) -> None:
-    """Writes the lines that explain the marks below the panels."""
+    """Writes the lines that explain the marks, below the panels."""
     figure.supxlabel("\n".join(lines), fontsize=8.5, color="#444444")
 
 
@@ -130,7 +130,8 @@ def picture(path: str | Path) -> Path:
 def same_picture(figure: "Figure", path: str | Path) -> bool:
     """Whether a PNG file shows the figure, up to the anti-aliasing of letters and lines.
 
-    Two versions of matplotlib or FreeType draw the same figure with other grey levels at edges.
+    Two versions of matplotlib or FreeType draw the same figure with other grey levels at edges. The result is False for
+    a file that cannot be read.
     """
     from matplotlib.image import imread
 
@@ -142,7 +143,7 @@ def same_picture(figure: "Figure", path: str | Path) -> bool:
 
 
 def save_as(figure: "Figure", path: str | Path) -> None:
-    """Writes a .png or .svg file as `save` does. Raises InputError if the suffix is another or the path unwritable."""
+    """Writes a .png or .svg file as `save` does. Raises InputError for another suffix or an unwritable path."""
     path = picture(path)
     _write(path, drawn(figure, path.suffix))
 

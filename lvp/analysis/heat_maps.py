@@ -27,7 +27,7 @@ class Heat:
     doubtful: np.ndarray | None = None  # [rows, columns], True for hatched cells
 
     def draw(self, axes: "Axes", panels: "Sequence[Drawn]") -> None:
-        """For `lvp.analysis.figure_style.sheet`."""
+        """Draws the panel, for `lvp.analysis.figure_style.sheet`."""
         _heat(axes, self, [p for p in panels if isinstance(p, Heat) and p.scale == self.scale])
 
 
@@ -43,7 +43,7 @@ class Dots:
     points_label: str = ""  # their name in the legend
 
     def draw(self, axes: "Axes", panels: "Sequence[Drawn]") -> None:
-        """For `lvp.analysis.figure_style.sheet`."""
+        """Draws the panel, for `lvp.analysis.figure_style.sheet`."""
         _dots(axes, self)
 
 

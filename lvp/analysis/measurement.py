@@ -24,7 +24,7 @@ class Measurement(NamedTuple):
         Args:
           values: [N], one value per seed. The interval is unknown for fewer than two values and for a value that is not
             finite: a diverged seed is not left out.
-          centre: the value and the centre of the interval, if it is not the mean.
+          centre: the value and the centre of the interval; None: the mean.
         """
         if centre is None:
             centre = float(np.mean(values)) if len(values) else math.nan

@@ -111,14 +111,15 @@ def seed_noise(losses_by_width: Sequence) -> tuple[float, int]:
 def shrunk_noise(stds: ArrayLike, freedoms: ArrayLike) -> tuple[np.ndarray, np.ndarray]:
     """Each width's noise, shrunk towards the common noise as far as the widths agree (Smyth 2004, limma).
 
-    A width that has memorised its text has a lower loss and less noise than other widths, so a single value would be
-    wrong for both. Each width's own estimate has few degrees of freedom and is imprecise. The prior's degrees of
-    freedom come from the spread of log variances in excess of chance. Without excess the result is plain pooling.
+    A width that has memorised its text has a lower loss and less noise than other widths, so a common value would be
+    wrong for all widths. Each width's own estimate has few degrees of freedom and is imprecise. The prior's degrees of
+    freedom come from the spread of log variances in excess of chance. Without excess, or with fewer than three known
+    widths, the result is plain pooling.
 
     Args:
-      stds, freedoms: each width's noise [W] and its degrees of freedom; 0 or nan if unknown.
+      stds, freedoms: each width's noise [W] and its degrees of freedom [W]; nan and 0 if unknown.
 
-    Returns: stds [W] and degrees of freedom [W] after shrinkage (nan and 0 if no width has any).
+    Returns: stds [W] and degrees of freedom [W] after shrinkage (nan and 0 if no width's noise is known).
     """
     stds, freedoms = np.asarray(stds, float), np.asarray(freedoms, float)
     known = (freedoms > 0) & np.isfinite(stds)

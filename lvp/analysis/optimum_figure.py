@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 __all__ = ["optimum_vs_width", "save"]
 
-# Exponents of width that the rules give the embedding's rate.
+# Exponents of width for comparison: of the embedding's rate under μP and SP, and under LVP, and of μP's hidden rate.
 REFERENCES = ((0.0, "0 (μP, SP)"), (-0.5, "−1/2 (LVP)"), (-1.0, "−1"))
 
 
@@ -42,10 +42,11 @@ def optimum_vs_width(
     """Draws loss against rate for every width, and the optimum against width with the slopes 0, −1/2 and −1.
 
     Left panel: means over seeds with a bar from the lowest to the highest seed. A large marker shows the optimum
-    with its 95 % interval. Right panel: optima with 95 % intervals, the fitted line with its 95 % band, and reference
-    slopes through the geometric centre of the fitted points. A shaded band shows the paper's estimate: the geometric
-    mean of the rates of all lanes within `tolerance` of the best, between the smallest and the largest of these
-    rates. Flagged optima are hollow and excluded from the fit; the reasons are below the panels.
+    with its 95 % interval. Right panel: optima with 95 % intervals, the fitted line with its band at the level of
+    `fit`, and reference slopes through the geometric centre of the fitted points. A dotted line shows the paper's
+    estimate: the geometric mean of the rates of all lanes within `tolerance` of the best lane. A shaded band extends
+    from the smallest to the largest of these rates. The estimate needs positive losses. Flagged optima are hollow and
+    excluded from the fit; the reasons are below the panels.
 
     Args:
       widths: [W]. rates: [R] or a grid per width [W, R], in the unit of `rate_label`.
@@ -154,7 +155,7 @@ def optimum_mark(
 
 
 def _paper_reading(axes, widths, rates, losses_by_width, tolerance) -> None:
-    """Draws the paper's shaded curve if all losses are positive, so that "within 20 % of the best" is defined."""
+    """Draws the paper's estimate if all losses are positive: it uses relative distances to the best loss."""
     values = np.concatenate([as_lanes(losses).ravel() for losses in losses_by_width])
     if not (values[np.isfinite(values)] > 0).all():
         return
@@ -195,7 +196,7 @@ def _slope_panel(axes, widths, optima, fit: Slope, colours) -> None:
 
 
 def band(axes: Any, widths: np.ndarray, fit: Slope, optima: Sequence[Optimum], colour: Any) -> None:
-    """The 95 % band of a fitted line, cut at a factor of two beyond the optima: a noisy fit does not fill the panel."""
+    """Draws the band of a line, cut at a factor of two beyond the optima: a noisy fit does not fill the panel."""
     rates = [best.rate for best in optima if np.isfinite(best.rate)]
     _, low, high = fit.line(widths)
     low, high = (np.clip(ends, min(rates) / 2, max(rates) * 2) for ends in (low, high))
@@ -203,13 +204,13 @@ def band(axes: Any, widths: np.ndarray, fit: Slope, optima: Sequence[Optimum], c
 
 
 def legend_above(axes: Any) -> None:
-    """A legend above the panel, where it covers no data."""
+    """Draws a legend above the panel, where it covers no data."""
     if axes.get_legend_handles_labels()[0]:
         axes.legend(fontsize=9, frameon=False, loc="lower left", bbox_to_anchor=(-0.01, 1.0))
 
 
 def references(axes: Any, reach: np.ndarray, widths: np.ndarray, rates: np.ndarray) -> None:
-    """Draws dashed lines with the slopes of other theories, through the geometric centre of the fitted points."""
+    """Draws dashed lines with the slopes of REFERENCES, through the geometric centre of the fitted points."""
     centre, anchor = np.exp(np.log(widths).mean()), np.exp(np.log(rates).mean())
     for steepness, name in REFERENCES:
         ends = anchor * (reach / centre) ** steepness

@@ -16,9 +16,9 @@ from lvp.errors import InputError
 class Powers:
     """The fit ln rate = intercept + Σ_k powers[k] · ln quantity_k."""
 
-    powers: Mapping[str, float]  # nan if there are fewer points than unknowns
+    powers: Mapping[str, float]  # nan if the points do not determine them
     intervals: Mapping[str, tuple[float, float]]  # at `level`; (-inf, inf) without degrees of freedom
-    degrees_of_freedom: int  # points − unknowns
+    degrees_of_freedom: int  # points − unknowns; 0 if the points do not determine the powers
     intercept: float  # ln rate if all quantities are 1
     num_points: int  # points used
     level: float = 0.95  # confidence level of the intervals
@@ -37,9 +37,10 @@ def powers(
 ) -> Powers:
     """Weighted least squares of ln optimum on the logarithms of several quantities.
 
-    `lvp.analysis.slope` is the same fit for one quantity. Each point has its variance s² and all have a common variance
-    τ² (Paule and Mandel). The variances of the powers are Knapp and Hartung's, with a t quantile of n − k − 1 degrees
-    of freedom. The intervals extend at least one standard error of seed noise to either side.
+    `lvp.analysis.slope` is the same fit for one quantity. Each of the n points has its own variance s², and all share a
+    variance τ² (Paule and Mandel). The variances of the powers are Knapp and Hartung's, with a t quantile of n − k − 1
+    degrees of freedom for k quantities. The intervals extend at least one standard error of seed noise to either side.
+    If a std is unknown, the fit is ordinary least squares with its t intervals.
 
     Args:
       quantities: name → values [N], positive. optima: N Optimum, or a pair as for `slope`.

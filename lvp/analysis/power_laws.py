@@ -57,7 +57,7 @@ class Panel:
     levels: Sequence[tuple[float, str]] = ()  # (y, name) of dotted horizontal lines
 
     def draw(self, axes: "Axes", panels: "Sequence[Drawn]") -> None:
-        """For `lvp.analysis.figure_style.sheet`."""
+        """Draws the panel, for `lvp.analysis.figure_style.sheet`."""
         _draw(axes, self)
 
 

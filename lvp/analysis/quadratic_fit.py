@@ -21,9 +21,9 @@ class Located:
     best: np.ndarray  # index of the smallest loss
     centre: np.ndarray  # index of the fitted window's centre
     log_rate: np.ndarray  # of the vertex, or of the best point if no vertex is inside the window
-    loss: np.ndarray  # the fitted loss there
+    loss: np.ndarray  # fitted at the vertex of the centre's window, or of the best point
     curvature: np.ndarray  # loss per (log rate)²; nan if the window has fewer than three points
-    off: np.ndarray  # 0: vertex inside its window; -1, 1: minimum below, above the sampled range; 2: not convex
+    off: np.ndarray  # 0: vertex in its window; -1, 1: vertex below, above it, or best point first, last; 2: not convex
 
 
 class Windows:
@@ -84,7 +84,7 @@ class Windows:
         If the curve is not a parabola, the fitted vertex is not at the minimum. The error depends on the position of
         the grid points relative to the minimum. It changes with width as the optimum does, and so biases the slope.
         The vertex is therefore averaged over shifts of the grid. This reduces the dependence on the grid by a factor
-        of ten and the noise by a tenth. For a parabola it is exact.
+        of ten and the noise by a tenth. The average is exact for a parabola.
         """
         located = self.search(curves)
         near = located.log_rate[:, None] - self.shifts

@@ -21,12 +21,12 @@ class Slope:
     slope: float  # nan with fewer than two points
     interval: tuple[float, float]  # at `level`; (-inf, inf) with fewer than three points
     std: float  # standard error of the slope, lack of fit included; nan with fewer than three points
-    degrees_of_freedom: int  # points − 2
+    degrees_of_freedom: int  # points − 2; 0 with fewer than two points
     intercept: float  # ln rate at width 1
     num_points: int  # points used
     excluded: tuple[tuple[float, str], ...] = ()  # (width, reason)
     lack_of_fit: float = NAN  # p-value of this scatter under seed noise alone; nan if the seed noise is unknown
-    tau: float = NAN  # std of ln optimum about the line in excess of seed noise; nan if that is unknown
+    tau: float = NAN  # std of ln optimum about the line in excess of seed noise; nan if the seed noise is unknown
     level: float = 0.95  # confidence level of the interval
     centre: float = NAN  # ln width with the smallest std of the line
     centre_std: float = NAN  # std of the line there
@@ -70,7 +70,8 @@ def slope(
       include_flagged: fit through flagged optima too.
       level: confidence level of the interval.
 
-    Raises: InputError for shapes that differ, widths or rates that are not positive, or a level outside (0, 1).
+    Raises: InputError for shapes that differ, widths that are not positive and distinct, rates that are not positive,
+      or a level outside (0, 1).
     """
     widths = positive("widths", widths)
     if len(set(widths.tolist())) != len(widths):
@@ -106,7 +107,7 @@ def positive(name: str, values: ArrayLike) -> np.ndarray:
 
 
 def points(optima: Sequence[Optimum] | tuple, include_flagged: bool) -> tuple[np.ndarray, np.ndarray, list[str]]:
-    """Rates [W], stds of their logarithms [W] (nan: unknown), and the reason to exclude each ("": included)."""
+    """Rates [W], stds of their logarithms [W] (nan: unknown), and the reason to exclude each rate ("": included)."""
     if isinstance(optima, tuple) and len(optima) == 2 and not any(isinstance(o, Optimum) for o in optima):
         rates, stds = optima
         rates = np.asarray(rates, dtype=float)

@@ -20,7 +20,7 @@ class Tuned(NamedTuple):
 
     @property
     def regret(self) -> float:
-        """By how much another rate may be better: the mean loss less `elsewhere`, at least 0."""
+        """The amount by which another rate may be better: the mean loss minus `elsewhere`, at least 0."""
         return max(0.0, float(np.mean(self.losses)) - self.elsewhere)
 
 
@@ -33,10 +33,10 @@ class Selected(NamedTuple):
 
 
 def select(losses: np.ndarray) -> Selected | None:
-    """The value with the least mean loss; None if no value finished with all selecting seeds.
+    """The value with the least mean loss; None if no value has a finite loss for every selecting seed.
 
     Args:
-      losses: [values, selecting seeds]. A loss that is nan or infinite is that of a missing or diverged lane.
+      losses: [values, selecting seeds]; nan or inf for a missing or diverged lane.
     """
     means = np.where(np.isfinite(losses).all(axis=1), losses.mean(axis=1), np.inf)
     if not np.isfinite(means).any():
@@ -47,15 +47,16 @@ def select(losses: np.ndarray) -> Selected | None:
 
 
 def difference(plus: Sequence[Sequence[Tuned]], minus: Sequence[Sequence[Tuned]]) -> Measurement:
-    """The sum of the least losses of the groups in `plus`, less that of the groups in `minus`.
+    """The sum of the least losses of the groups in `plus`, minus the sum of the least losses of the groups in `minus`.
 
     A group holds the candidates for one loss, such as an optimizer with several warm-ups. Its least loss is that of its
-    best candidate at the best rate. No candidate is selected. The interval of 95 % therefore allows for every
-    candidate: its lower end is the largest over the candidates of `minus` and the least over the candidates of `plus`
-    of the lower ends of t intervals, and the upper end likewise. Bonferroni's correction holds the level.
+    best candidate at the best rate. No candidate is selected, so the 95 % interval allows for every candidate. It uses
+    the t intervals of all pairs of a candidate of `plus` and a candidate of `minus`. The lower end is the largest over
+    the candidates of `minus` of the least lower end over the candidates of `plus`. The upper end is the same expression
+    of the upper ends. Bonferroni's correction holds the level.
 
     A regret of a candidate of `plus` moves lower ends down, and that of a candidate of `minus` moves upper ends up. An
-    unlucky selection of a rate can therefore not decide a claim.
+    unlucky selection of a rate therefore cannot decide a claim.
 
     Args:
       plus, minus: groups of candidates. All losses have the same judging seeds. Differences are taken seed by seed.

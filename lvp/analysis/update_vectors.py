@@ -24,12 +24,12 @@ class Arrows:
     hidden: np.ndarray  # [2], the hidden state
 
     def draw(self, axes: "Axes", panels: "Sequence[Drawn]") -> None:
-        """For `lvp.analysis.figure_style.sheet`."""
+        """Draws the panel, for `lvp.analysis.figure_style.sheet`."""
         _arrows(axes, self)
 
 
 def toys() -> list[Arrows]:
-    """Three embeddings after one token: SGD, whose updates sum to zero, and Adam, whose updates do not."""
+    """Updates of three embeddings by one token: under SGD they sum to zero, under Adam they do not."""
     hidden, probabilities = np.array([1.0, 0.45]), np.array([0.2, 0.5, 0.3])
     embeddings, second_moment = np.array([[0.9, 0.9], [-1.1, 0.3], [0.3, -1.0]]), np.array([0.6, 0.3, 0.1])
     return [

@@ -51,7 +51,7 @@ def _add_recommend(subparsers) -> None:
 
 
 def _add_axes(command) -> None:
-    """Options of depth, batch, horizon, decay and ε."""
+    """Adds the options of depth, batch, horizon, rules of axes, weight decay and AdamW's constants."""
     sizes = {"depth": "residual blocks", "batch": "tokens per step", "tokens": "tokens of the whole training"}
     for name, text in sizes.items():
         command.add_argument(f"--{name}", type=count, metavar="N", help=text)

@@ -52,7 +52,7 @@ def check(
       token_rows: how rows enter the model, one of `lvp.parametrization.TOKEN_ROWS`.
 
     Returns: `lvp.coordinates.Coordinates`. Its expected powers follow from the rule's own table, for the embedding's
-      rows (which Adam moves by about the rate per step) and for the logits at init.
+      rows (which Adam moves by about the rate per step) and for the logits at init and after the steps.
 
     Raises: InputError as `lvp.coordinates.check` and `lvp.parametrization.table`, and for a width that is not a
       multiple of 32 or a rate that is not above zero.

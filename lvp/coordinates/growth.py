@@ -140,15 +140,15 @@ def check(
 ) -> Coordinates:
     """Trains a few steps at several widths and fits a power of width to every activation.
 
-    Every function receives the width, and may ignore it if it follows from the parameters' shapes. All functions are
-    traced. Each width is one compiled program, which trains the seeds one after the other, each for `steps` steps on
-    the same batch.
+    `init`, `apply`, `optimizer` and a function `batch` receive the width, and may ignore it. `init`, `apply` and `loss`
+    are traced. Each width is one compiled program, which trains the seeds one after the other, each for `steps` steps
+    on the same batch.
 
     Args:
       init: (key, width) → params, any pytree, drawn with the parametrization's init stds.
-      apply: (params, batch, width) → activations, name → array [..., width] of any rank. The first part of a name with
+      apply: (params, batch, width) → activations, name → non-empty array of any shape. The first part of a name with
         "/" is its column of the figure.
-      widths: three or more, distinct.
+      widths: three or more different widths, in any order.
       loss: (activations, batch) → scalar.
       optimizer: width → optax transformation, with the parametrization's rates at that width
         (`lvp.optim.parametrized` with a `Table`).

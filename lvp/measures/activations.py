@@ -90,7 +90,7 @@ def stable_rank(matrix: Any) -> jax.Array:
 
 
 def stable_ranks(params: Any, declarations: Sequence[roles.Declaration] = ()) -> dict:
-    """`stable_rank` of every matrix, as [fan-in, neurons] by its role's axes, and their mean.
+    """`stable_rank` of every matrix, as [fan-in, neurons] by its declared axes, and the mean over all matrices.
 
     Args:
       params: pytree of arrays.

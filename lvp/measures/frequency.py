@@ -24,8 +24,8 @@ def second_moment_fit(second_moment: Any, frequencies: Any) -> dict[str, jax.Arr
 
     Returns:
       Scalars slope and r_squared (with an intercept), slope_through_origin (A) and r_squared_through_origin. Undefined
-      values are NaN: slope and r_squared if all p_i are equal, both R² if all v̂_i are equal, slope_through_origin if
-      all p_i are zero.
+      values are NaN: slope and r_squared if all p_i are equal, both R² if all v̂_i are equal, slope_through_origin and
+      its R² if all p_i are zero.
 
     Raises:
       InputError: the rank is not 1, or the lengths differ.

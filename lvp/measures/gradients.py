@@ -34,8 +34,8 @@ def snr(
     The estimator is `lvp.optim.snr_of_squares`.
 
     Args:
-      gradients: pytree, the mean over micro-batches. mean_squares: pytree of scalars like it, the mean of `square_sums`
-        over the micro-batches. micro_batches: K ≥ 2. micro_batch_size: b, sequences.
+      gradients: pytree, the mean over micro-batches. mean_squares: the mean over micro-batches of their `square_sums`.
+      micro_batches: K ≥ 2. micro_batch_size: b, sequences.
       declarations: `lvp.roles.Declaration`s that come before the defaults.
 
     Returns:
@@ -58,7 +58,7 @@ def first_moments(opt_state: Any) -> dict[str, jax.Array]:
     moments: dict[str, jax.Array] = {}
     for state in jax.tree.leaves(opt_state, is_leaf=lambda x: isinstance(x, kinds)):
         if isinstance(state, kinds):
-            leaves = jax.tree_util.tree_leaves_with_path(state.mu)  # each state holds one role's parameters
+            leaves = jax.tree_util.tree_leaves_with_path(state.mu)  # `by_role` has a state per role
             moments |= {roles.path_of(path): x for path, x in leaves}
     return moments
 

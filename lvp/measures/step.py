@@ -47,7 +47,7 @@ def second_moments(opt_state: Any, b2: float, declarations: Sequence[roles.Decla
     matrices: dict[str, jax.Array] = {}
     for state in filter(is_adam, jax.tree.leaves(opt_state, is_leaf=is_adam)):
         corrected = optax.tree.bias_correction(state.nu, b2, state.count)
-        leaves = jax.tree_util.tree_leaves_with_path(corrected)  # each state holds one role's parameters
+        leaves = jax.tree_util.tree_leaves_with_path(corrected)  # `by_role` has a state per role
         named = {roles.path_of(path): x for path, x in leaves}
         matrices |= vocabulary_matrices({path: x for path, x in named.items() if x.ndim == 2}, declarations)
     return matrices

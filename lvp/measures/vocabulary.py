@@ -24,7 +24,8 @@ def embeddings(matrix: Any, *, initial_mean: Any) -> dict[str, jax.Array]:
       over the unit eigenvectors of EᵀE in place of the whole sphere. The sign of an eigenvector is arbitrary and
       Z(c) ≠ Z(−c), so both signs of every eigenvector are used, 2d vectors in total. I lies in (0, 1]; it is 1 for an
       isotropic set and for E = 0. If an eigenspace has several dimensions, the eigenvectors, and so I, depend on the
-      eigensolver. The sums of exponentials are computed as logarithms, so they do not overflow. I underflows to 0.
+      eigensolver. The sums of exponentials are computed as logarithms, so they do not overflow. A very small I
+      underflows to 0.
 
     Args:
       matrix: E [m, d], a row per token (transpose a head [d, m]). initial_mean: μ_0 [d].
@@ -70,10 +71,10 @@ def gradient_sum(gradient: Any) -> jax.Array:
 
 
 def against_hidden(updates: Any, hidden: Any) -> jax.Array:
-    """cos(Σ_i u_i, −Σ_n h_n), the direction in which a step moves the mean row of an LM head.
+    """cos(Σ_i u_i, −Σ_n h_n), the cosine between the step of an LM head's mean row and the negative mean hidden state.
 
-    The update of a row i other than the true token's is along −h (Stollenwerk & Stollenwerk 2025). It is 1 if the mean
-    moves against the mean hidden state.
+    The update of a row i other than the true token's is along −h (Stollenwerk & Stollenwerk 2025). The cosine is 1 if
+    the mean row moves against the mean hidden state.
 
     Args:
       updates: u [m, d], a row per token (transpose a head's [d, m]). hidden: h [N, d], inputs of the head.

@@ -19,9 +19,10 @@ def rotary_angles(length: int, turned: int, base: float) -> np.ndarray:
 
 
 def rotated(x_BTHK: jax.Array, angles_TR: np.ndarray) -> jax.Array:
-    """Heads whose first 2R entries are rotated by the angles of their position, in float32 or wider.
+    """x with the first 2R entries of every head rotated by the angles of its position; computed in float32 or wider.
 
-    Entry i is paired with entry i + R, as in most implementations. Su et al. pair 2i with 2i + 1, a permutation.
+    Entry i is paired with entry i + R, as in most implementations. Su et al. pair 2i with 2i + 1; this differs by a
+    permutation of the entries.
     """
     half = angles_TR.shape[1]
     wide = jnp.promote_types(x_BTHK.dtype, jnp.float32)

@@ -24,8 +24,8 @@ OMITTED = {"omit_default": True}
 class DecoderConfig:
     """Shapes and switches of a decoder: everything that changes the compiled program.
 
-    Raises InputError, with the field, for a size below 1, an unknown choice, heads that do not fit, or a setting of
-    positions that are not chosen.
+    Raises InputError, which names the field, for a size below 1, an unknown choice, heads that do not fit, a setting of
+    another kind of positions, or an invalid multiplier.
     """
 
     vocab: int  # number of tokens, with padding if there is any
@@ -125,7 +125,10 @@ class DecoderConfig:
 
     @property
     def block_matrices(self) -> dict[str, tuple[int, int]]:
-        """(inputs, outputs) of the matrices of a block, by name."""
+        """Name → (inputs, outputs) of the matrices of a block.
+
+        Query, key and value are listed separately, also if the model stores them as one matrix.
+        """
         q, kv, inner = self.num_heads * self.head_size, self.num_kv_heads * self.head_size, self.mlp_factor * self.width
         gate = {"gate": (self.width, inner)} if self.mlp == "swiglu" else {}
         attention = {
@@ -175,7 +178,7 @@ class DecoderConfig:
 
 
 def forward_multipliers(table: Table) -> dict[str, Any]:
-    """The fields of `DecoderConfig` for the forward multipliers of a table.
+    """The fields of `DecoderConfig` for the forward multipliers, branch multiplier and token rows of a table.
 
     Raises:
       InputError: a multiplier other than 1 for positions or vectors, which the decoder does not have.
@@ -192,7 +195,10 @@ def forward_multipliers(table: Table) -> dict[str, Any]:
 
 
 def default_head_dim(width: int) -> int:
-    """64 (the papers' value) if it divides the width, else the largest divisor below 64 that is a multiple of 8."""
+    """64 (the papers' value) if it divides the width, else the largest divisor below 64 that is a multiple of 8.
+
+    Raises InputError if no multiple of 8 up to 64 divides the width.
+    """
     for head_dim in range(64, 7, -8):
         if width % head_dim == 0:
             return head_dim
@@ -226,10 +232,10 @@ def gpt2(vocab: int = 50257, **changes: Any) -> DecoderConfig:
 def hayou_liu_1b(vocab: int = 32064, **changes: Any) -> DecoderConfig:
     """The "1B" of Hayou & Liu 2025 (Table 3; 1.84 B parameters as printed), with `changes` to its fields.
 
-    24 blocks of width 2048: 32 heads of 128 on 8 of keys and values, rotary positions on whole heads, a window of 2048
-    in a context of 4096, SwiGLU of inner width 8192, LayerNorm. The paper does not state biases (none here), the norms'
-    epsilon (1e-5) and the rotary base (10⁴). Our choices are bfloat16, scanned and rematerialised blocks, and the block
-    size of attention.
+    24 blocks of width 2048: 32 query heads and 8 key and value heads of 128 entries, rotary positions on whole heads, a
+    window of 2048 in a context of 4096, SwiGLU of inner width 8192, LayerNorm. The paper does not state biases (none
+    here), the norms' epsilon (1e-5) and the rotary base (10⁴). Our choices are bfloat16, scanned and rematerialised
+    blocks, and the block size of attention.
     """
     shape = {"width": 2048, "layers": 24, "context": 4096, "heads": 32, "kv_heads": 8, "head_dim": 128, "window": 2048}
     form: dict[str, Any] = {

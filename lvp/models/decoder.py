@@ -1,8 +1,8 @@
 """A decoder-only Transformer: embedding, pre-norm blocks of attention and MLP, and an untied or tied head.
 
-`lvp.models.configs` has its configurations. The rest of the code uses `init`, `apply` and `head` only. Shapes in names:
-B rows, T tokens per row, N = B·T, D width, M vocabulary, H heads, K head dimension, F inner width of the MLP. Every
-matrix product is two-dimensional, [N, in] by [in, out]: XLA's CPU back end is slow for the weight gradient of a
+`lvp.models.configs` has its configurations. Other modules use only `first_input` and the functions of `Decoder`. Shapes
+in names: B rows, T tokens per row, N = B·T, D width, M vocabulary, H heads, K head dimension, F inner width of the MLP.
+Every matrix product is two-dimensional, [N, in] by [in, out]: XLA's CPU back end is slow for the weight gradient of a
 three-dimensional product.
 """
 
@@ -83,11 +83,11 @@ class Decoder(NamedTuple):
 
     - `init(key, init_std=None)` → params, a nested dict of float32 arrays. `init_std` maps a role to a standard
       deviation (a number or a traced array). None means width^(−1/2) for every matrix, learned positions included
-      (paper A, section 4.1). Gains start at one and biases at zero.
+      (Hayou & Liu 2025, section 4.1). Gains start at one and biases at zero.
     - `apply(params, tokens_BT, capture=False)` → hidden_BTD in the compute dtype, after the last norm. With capture,
-      it returns (hidden, inputs). `inputs` maps the path of a matrix to its input [N, in], of the embedding to the
-      tokens, of learned positions to the row indices int32 [T], and of a tied matrix to its input as the head. Raises
-      InputError if a row has more tokens than learned positions.
+      it returns (hidden, inputs). `inputs` maps the path of a matrix to its input [N, in] (with `scan`: [layers, N, in]
+      in the blocks), of the embedding to the tokens, of learned positions to the row indices int32 [T], and of a tied
+      matrix to its input as the head. Raises InputError if a row has more tokens than learned positions.
     - `head(params)` → [D, M], the output matrix times its forward multiplier, for `lvp.losses`.
     """
 

@@ -87,7 +87,7 @@ class LearnedPositions(nn.Module):
 
 
 def with_positions(config: DecoderConfig, x_BTD: jax.Array, capture: bool) -> jax.Array:
-    """Token rows plus their positions."""
+    """Token rows plus their positions; rotary positions add nothing."""
     length, width = x_BTD.shape[1:]
     kinds = {
         "sinusoidal": lambda: x_BTD + (config.position_amplitude * sinusoidal_positions(length, width))[None],

@@ -1,8 +1,8 @@
 """The linear network of Hayou & Liu 2025, f(x) = xᵀ E W (eq. 2), and its exact infinite-batch gradients.
 
 Plain functions on a tree that `lvp.roles` labels by default: {"embedding": {"embedding": E [m, d]}, "head": {"kernel":
-W [d, m]}}. An infinite batch holds token i with probability α_i, and the gradients sum over tokens. The sum goes by
-chunks of tokens, so that memory is E, W, their gradients and a few arrays [chunk, m], never [m, m].
+W [d, m]}}. An infinite batch holds token i with probability α_i. `gradients` sums over tokens in chunks, so that memory
+is E, W, their gradients and a few arrays [chunk, m]. `dense_loss` and `pair_loss` hold all [m, m] logits.
 """
 
 from typing import Any
@@ -70,8 +70,8 @@ def dense_loss(params: Any, frequencies: jax.Array, targets: jax.Array, loss: st
 def pair_loss(params: Any, pairs: jax.Array, *, normalize_rows: bool = False) -> jax.Array:
     """Σ_ij p_ij (−log softmax(E_i W)_j) in nats: the cross-entropy of an infinite batch of pairs of successive tokens.
 
-    Its gradients are dE = S Wᵀ and dW = Eᵀ S with S_ij = α_i softmax(E_i W)_j − p_ij and α_i = Σ_j p_ij. All [m, m]
-    logits are in memory.
+    Without `normalize_rows`, its gradients are dE = S Wᵀ and dW = Eᵀ S with S_ij = α_i softmax(E_i W)_j − p_ij and
+    α_i = Σ_j p_ij. All [m, m] logits are in memory.
 
     Args:
       params: tree of E [m, d] and W [d, m].
@@ -96,8 +96,8 @@ def gradients(
     """The infinite-batch gradients for one-hot targets.
 
     "square": dE = m⁻¹ D_α (E W − Z) Wᵀ and dW = m⁻¹ Eᵀ D_α (E W − Z), from ℓ(z, z') = ‖z − z'‖²/(2m). (The paper drops
-    m⁻¹ in the limit; sign descent does not notice, Adam's ε does.) "cross_entropy": dE = D_α (P − Z) Wᵀ and
-    dW = Eᵀ D_α (P − Z), with the rows of P the softmax of those of E W.
+    m⁻¹ in the limit. This has no effect on sign descent, but on Adam through ε.) "cross_entropy": dE = D_α (P − Z) Wᵀ
+    and dW = Eᵀ D_α (P − Z), with the rows of P the softmax of those of E W.
 
     Args:
       params: tree of E [m, d] and W [d, m].

@@ -6,24 +6,25 @@
     tx = optim.parametrized(optax.adamw, "lvp", learning_rate=3e-3, width=512, vocab=32768, weight_decay=0.1)
     state = tx.init(params)  # from here on plain optax: chain, jit, vmap, MultiSteps, inject_hyperparams
 
-- `parametrized(factory, rule, ...)` builds an optax factory per role, with the role's rate and decay from a table of
+- `parametrized(factory, rule, ...)` calls an optax factory per role, with the role's rate and decay from a table of
   `lvp.parametrization`. `learning_rate` is the rate that Adam has at the hidden matrices unless the table says
   otherwise. `factory` is one factory for all roles, or role → factory (Muon for hidden matrices, Adam for the rest).
 - `transfer(factory, base=..., target=..., rule=...)` takes settings tuned at one width, vocabulary, depth, batch and
   horizon to another.
-- `by_role(factory, rates, ...)` is the function below it: your own rate (and decay) per role.
+- `by_role(factory, rates, ...)` takes your own rate (and decay) per role instead of a table.
 - `scale_by_role(factors)` is a transform to chain after an optimizer whose update is linear in the rate.
 - `describe(...)` lists every parameter's init std, learning rate and decay. `initialize(...)` draws parameters with
   these stds.
 
-Each optimizer is an optax factory, built from public transforms: `sign_sgd` (`scale_by_sign`), `adamw`
+Each optimizer is an optax factory, with its own transform in parentheses: `sign_sgd` (`scale_by_sign`), `adamw`
 (`scale_by_adam`), `lion_a` (`scale_by_lion_a`), `lion_ar` (`rotate_by_learning_rate`), `rotational_adamw`
-(`normalize_by_average_norm`), `coupled_adam` (`scale_by_coupled_adam`), `scale_by_representation_change`
-(`gradient_snr`, `snr_of_squares`, `representation_change_factor`). `trapezoid` is a schedule that carries its peak.
+(`normalize_by_average_norm`), `coupled_adam` (`scale_by_coupled_adam`). `scale_by_representation_change` is a transform
+for chains; `gradient_snr` and `snr_of_squares` estimate its input, and `representation_change_factor` is its factor.
+`trapezoid` is a schedule that carries its peak.
 
 `lvp.roles` assigns a role to each parameter by its path. Models other than ours pass
 `declarations=(lvp.roles.Declaration(pattern, role), ...)`; `lvp.declarations` has those of public models. This package
-imports jax and optax only.
+needs jax and optax only.
 """
 
 from lvp.optim.by_role import by_role, scale_by_role

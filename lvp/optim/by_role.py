@@ -149,8 +149,8 @@ def scale_by_role(
       A stateless transformation that keeps the updates' dtypes.
 
     Raises:
-      InputError: an unknown role; a factor that is not a scalar. From `update`: a parameter without a role, or whose
-        role has no factor; the error names its path.
+      InputError: an unknown role; a factor that is not a scalar, or is negative. From `update`: a parameter without a
+        role, or whose role has no factor; the error names its path.
     """
     if isinstance(factors, Table):
         factors = {row.role: row.lr_multiplier for row in factors.rows}
@@ -184,7 +184,7 @@ def factories_of(
     """Role → factory: the same factory for all roles, or the given mapping.
 
     Raises:
-      InputError: a role without a factory, an unknown role, or a factory that is not one.
+      InputError: a role without a factory, an unknown role, or an invalid factory (`check_factory`).
     """
     if not isinstance(factory, Mapping):
         check_factory(factory)

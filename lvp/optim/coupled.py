@@ -114,8 +114,8 @@ def coupled_adam(
     Stollenwerk & Stollenwerk 2025, "Better embeddings with Coupled Adam" (arXiv 2502.08441). An LM head's gradients
     sum to zero over tokens, and so do their first moments. Adam divides them by a root that differs between tokens,
     and so moves the mean embedding. With a shared root the mean stays constant, except for weight decay. The mean of
-    per-token averages is the average of per-step means, so the state is a vector of length H instead of [vocab, H].
-    The defaults of b1, b2 and eps are those of GPT-3 (Brown et al. 2020, appendix B), not optax's.
+    per-token averages is the average of per-step means, so the state is a vector [d] instead of [m, d] (m: vocabulary,
+    d: width). The defaults of b1, b2 and eps are those of GPT-3 (Brown et al. 2020, appendix B); optax has another b2.
 
     Args:
       learning_rate: number, scalar array or schedule.
@@ -126,11 +126,12 @@ def coupled_adam(
       declarations: `lvp.roles.Declaration`s that come before the defaults. Parameters without a declaration are not
         coupled.
 
-    State: a first moment like the parameters; a second moment, of length H for coupled matrices.
+    State: a first moment like the parameters; a second moment, [d] for coupled matrices.
 
     Raises:
       InputError: b1 or b2 outside [0, 1); a negative decay, rate or eps; a role without a vocabulary. From `init` and
-        `update`: a coupled parameter without a vocabulary axis, or no coupled parameter in the whole tree.
+        `update`: a coupled parameter without a vocabulary axis, or no coupled parameter in the whole tree. From `init`:
+        a declaration that decides no parameter's role.
     """
     adam = scale_by_coupled_adam(b1, b2, eps, couple=couple, mu_dtype=mu_dtype, declarations=declarations)
     return with_decoupled_decay(adam, learning_rate, weight_decay, mask)

@@ -19,20 +19,20 @@ class ParameterDescription:
     """The effective settings of one parameter.
 
     An optimizer of relative updates has an `update_multiplier`. Its learning rate η and `weight_decay` λ set the angle
-    of its updates, about √(2ηλ). The multiplier multiplies this angle. A parameter with neurons keeps its norm, so its
-    `decay_per_step` is 0."""
+    of its updates, which is proportional to √(2ηλ). The multiplier multiplies this angle. A parameter with neurons
+    keeps its norm, so its `decay_per_step` is 0."""
 
     path: str  # "/"-joined
     shape: tuple[int, ...]  # of the array
     role: str  # the declaration's
     fan_in: int  # number of weights of a neuron; 1 for vectors
-    init_std: float  # 0 for vectors: gains start at 1, biases at 0
-    learning_rate: float  # with the role's factor
-    weight_decay: float  # λ
+    init_std: float  # of the role's row; vectors are not drawn: gains start at 1, biases at 0
+    learning_rate: float  # with the role's factor, except for relative updates
+    weight_decay: float  # the factory's argument: λ, or λ over the peak of the rate for independent decay
     decay_per_step: float  # fraction by which the parameter shrinks per step
     update_multiplier: float | None  # factor on relative updates; None for other optimizers
     forward_multiplier: float = 1.0  # constant by which the model multiplies the parameter's output
-    b1: float | None = None  # β₁; None if the factory has no parameter `b1`
+    b1: float | None = None  # β₁; None for a table or a factory without the parameter `b1`
     b2: float | None = None  # β₂, as b1
     eps: float | None = None  # ε, as b1
 

@@ -164,16 +164,16 @@ def lion_a(
 ) -> optax.GradientTransformationExtraArgs:
     """θ ← (1 − η_t λ) θ − η_t γ_t sign(u): LionA, algorithm 2 of Kosson et al. 2024.
 
-    LionA is Lion with updates of AdamW's equilibrium size, so that AdamW's rate and decay remain suitable. The update's
-    RMS is γ_t η_t at every step, without decay.
+    LionA is Lion with updates of AdamW's equilibrium size, so that AdamW's rate and decay remain suitable. Apart from
+    weight decay, the update's RMS is γ_t η_t at every step.
 
     Args:
       learning_rate: η_t, number, scalar array or schedule.
       b: β, decay of the moment.
       weight_decay: λ, per unit of learning rate.
       nesterov: use u = β m + (1 − β) g.
-      inverse_bias_correction: use γ_t of equations 24 and 25, which removes Adam's early amplification; else γ is
-        constant.
+      inverse_bias_correction: use γ_t of equations 24 and 25, so that early updates are smaller, as in AdamW without β₁
+        correction; else γ is constant.
       mu_dtype: dtype of the moment; None is the parameter's.
       mask: as in `optax.lion`; True means decay.
 

@@ -17,8 +17,8 @@ def initialize(
 ) -> Any:
     """Draws every matrix of `params` from a normal distribution with mean 0 and its role's standard deviation.
 
-    Gains, biases and other vectors are not changed. The std is the rule's, a power of the width (Hayou & Liu 2025,
-    tables 1 and 2), and does not depend on the matrix' own fan-in.
+    Gains, biases and other vectors are not changed. The std is that of the role's row. It does not depend on the
+    matrix' own fan-in. Under the rules of Hayou & Liu 2025 (tables 1 and 2) it is a power of the width.
 
     Args:
       rule: a result of `parametrized`, or a `Table` of `lvp.parametrization`.

@@ -112,7 +112,7 @@ def rotate(
     neurons: Neurons | None = None,
     declarations: Sequence[roles.Declaration] = (),
 ) -> optax.GradientTransformationExtraArgs:
-    """The last transform of a chain: updates that rotate each neuron at its initial norm, from directions d of RMS 1.
+    """The last transform of a chain: updates that rotate each neuron at its initial norm, from directions d.
 
     For a neuron θ of C weights and initial norm n, with r_t = `relative_rate`(t) · `update_multiplier`,
 
@@ -148,7 +148,7 @@ def rotate(
             if not leaf.fan_in:
                 return (-scalar(rate) * (d + scalar(weight_decay if vectors_decay else 0) * p)).astype(dtype)
             turn = scalar(relative / math.sqrt(size(leaf))) * n
-            # Avoids 0/0 if p − turn · d is exactly zero: the neuron becomes zero, and the next step starts from zero.
+            # Avoids 0/0 if p − turn · d is exactly zero.
             length = jnp.maximum(norm(p - turn * d, leaf.fan_in), jnp.finfo(p.dtype).tiny)
             # n θ̂ / ‖θ̂‖ − θ as a sum of θ and d with two factors per neuron, so that `where` selects no whole matrix.
             has_direction = n > 0

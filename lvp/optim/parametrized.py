@@ -1,14 +1,15 @@
 """A table's learning rates and decays for optax factories.
 
 Rate: a role's rate is η_t · c, the schedule times the role's `lr_multiplier` c. The factory receives this product, so
-it acts before any projection. The table defines η; for a rule given by name, η is the hidden matrices' rate.
+it acts before any projection. The table defines η; by default, the η of a named rule is the hidden matrices' rate.
 
 Anchor: the multipliers of a rule are ratios of rates of Adam-like updates, which are of order one per coordinate. η is
 therefore the rate that *Adam* has at the hidden matrices, even if another optimizer trains them. Muon's rate is in
-another unit: its update of a d × d matrix is about d^(−1/2) per coordinate. It is given apart, `rates={"hidden": …}`,
-and no multiplier acts on it. `learning_rate` then sets the rates of the other roles only, and no rule gives their ratio
-to Muon's rate. The exception is `optax.contrib.muon` with `consistent_rms`, whose update has this RMS per coordinate
-(0.2 is Adam's, Liu et al. 2025, arXiv 2502.16982): its rate in the hidden matrices is η.
+another unit: its update of a d × d matrix is about d^(−1/2) per coordinate. Muon's rate is therefore a separate
+argument, `rates={"hidden": …}`, and no multiplier acts on it. `learning_rate` then sets the rates of the other roles
+only, and the rule does not give their ratio to Muon's rate. There are two exceptions. Under the rule "nanochat", the
+hidden rate is Muon's. With `consistent_rms`, the update of `optax.contrib.muon` has this RMS per coordinate (0.2 is
+Adam's, Liu et al. 2025, arXiv 2502.16982), and its rate in the hidden matrices is η.
 
 Decay: `weight_decay` λ applies to the roles whose row decays (matrices, not vectors), or is given by role.
 Per step θ shrinks by
@@ -23,7 +24,7 @@ transform multiplies the updates afterwards, so no further factor acts on the de
 A factory with a parameter `update_multiplier` (`lion_ar`, `rotational_adamw`) makes *relative* updates: its step is
 an angle that depends on the root of rate times decay. It receives η_t without a factor and the role's factor c as
 `update_multiplier`, so that c multiplies the relative update once, outside the root. It receives λ, or λ / max η for
-independent decay; the angle at the peak is then √(2 λ).
+independent decay; the angle at the peak is then proportional to √(2 λ).
 
 The peak max_τ η_τ is `peak_learning_rate`, else a schedule's `.peak`. A number or array is its own peak. A schedule
 that is *injected* (`optax.inject_hyperparams`) arrives as an array for each step: pass its peak, because otherwise
@@ -37,7 +38,7 @@ One factory per role: `parametrized` takes role → factory, such as Muon for hi
     )
 
 A partial carries a role's own options (β, ε), and a function that returns a chain carries its clipping. A factory whose
-update is not of order one per coordinate is refused for a role without its own rate, under lvp's rules except "sp".
+update is not of order one per coordinate is refused for a role without its own rate, under `RULES` except "sp".
 This holds for optax's factories and their partials: the unit of other functions is not known.
 
 `optax.inject_hyperparams(functools.partial(parametrized, optax.adamw, table))(learning_rate=…)` works. Pass a `Table`
@@ -80,8 +81,8 @@ class Parametrized(optax.GradientTransformationExtraArgs):
     """The result of `parametrized`: a transformation that keeps its table and settings for `describe`.
 
     Attributes:
-      table: the `Table`. settings: role → the factory's keyword arguments. declarations: the given declarations.
-      options: role → values of the factory's parameters `OPTIONS`, given or by default; None without the parameter.
+      table: the `Table`. settings: role → the factory's arguments for rate and decay. declarations: as given.
+      options: role → values of `OPTIONS`, given or by default; None if the factory does not have the parameter.
     """
 
     table: Table
@@ -111,7 +112,7 @@ def parametrized(
     declarations: Sequence[roles.Declaration] = (),
     **kwargs: Any,
 ) -> Parametrized:
-    """Builds a factory per role, with that role's learning rate and decay (see the module's docstring).
+    """Returns an optimizer that calls a factory per role, with that role's rate and decay (see the module's docstring).
 
     Args:
       factory: an optax factory or a partial, with the keyword `learning_rate` (and `weight_decay`), for all roles; or
@@ -126,7 +127,8 @@ def parametrized(
       weight_decay: λ of the roles whose row decays; or role → λ, where missing roles do not decay. None means no
         decay: the factory is given 0.0 instead of its own default (1e-4 for optax.adamw).
       decay: "coupled" or "independent".
-      peak_learning_rate: max_τ η_τ, required for independent decay with a schedule without `.peak`.
+      peak_learning_rate: max_τ η_τ, required for independent decay with a schedule without `.peak`. `lion_ar` requires
+        it for each schedule without `.peak` and for an array.
       declarations: `lvp.roles.Declaration`s that come before the defaults.
       **kwargs: passed to every factory.
 

@@ -46,7 +46,7 @@ def amplification(signal: Any, batch_size: Any, fan_in: Any = None, alignment: A
 def representation_change_factor(snr: Any, batch_size: Any, fan_in: Any = None) -> jax.Array:
     """√(RRC²(φ = 0) / RRC²(φ)) at the same B and C: equation 9, or its limit of large C, √((1+φ)/(1+Bφ)).
 
-    The factor is 1 at φ = 0, at B = 1 and at C = 1. It decreases with φ, in the limit to 1/√B. The smaller C is
+    The factor is 1 at φ = 0, at B = 1 and at C = 1. It decreases with φ, for large C to 1/√B. The smaller C is
     relative to B, the closer the exact factor is to 1.
 
     Args:
@@ -61,7 +61,7 @@ def representation_change_factor(snr: Any, batch_size: Any, fan_in: Any = None) 
 
 
 class RepresentationChangeState(NamedTuple):
-    """`clipped`: int32 scalar, the number of matrices' estimates of φ that were negative so far."""
+    """`clipped`: int32 scalar, the number of negative estimates of φ so far, over all steps and matrices."""
 
     clipped: jax.Array
 
@@ -90,8 +90,9 @@ def scale_by_representation_change(
       neurons, declarations: as in `lion_ar`.
 
     Raises:
-      InputError: a batch size below 1. From `update`: a missing `gradient_snr`, or values that are not scalars (a
-        parameter that stacks layers has one φ for all); a parameter whose neurons are not declared.
+      InputError: a batch size below 1. From `init` and `update`: a parameter whose neurons are not declared. From
+        `update`: a missing `gradient_snr`, or values that are not scalars (a parameter that stacks layers has one φ for
+        all).
     """
     if isinstance(batch_size, numbers.Real) and not (float(batch_size) >= 1 and math.isfinite(batch_size)):
         raise InputError(f"batch_size must be at least 1 (sequences), got {batch_size!r}")
@@ -129,7 +130,7 @@ def scale_by_representation_change(
 def gradient_snr(micro_gradients: Any, micro_batch_size: int) -> Any:
     """φ per sequence of every parameter, from the gradients of micro-batches.
 
-    With G_k the mean gradients of K micro-batches of b sequences and B = K b (notes to section 6):
+    Kosson et al. 2024 give no estimator. With G_k the mean gradients of K micro-batches of b sequences and B = K b:
     s² = b Var(G_k), unbiased and summed over coordinates; φ = (‖Ḡ‖² − s²/B) / s². The numerator is unbiased and can be
     negative.
 
@@ -168,8 +169,8 @@ def _snr(square_of_mean: jax.Array, variance: jax.Array, batch_size: int) -> jax
 def snr_of_squares(square_of_mean: Any, mean_square: Any, micro_batches: int, micro_batch_size: int) -> jax.Array:
     """φ per sequence from ‖Ḡ‖² and the mean of ‖G_k‖², arrays of the same shape: `gradient_snr` without the G_k.
 
-    s² = b K/(K − 1) (mean ‖G_k‖² − ‖Ḡ‖²), replaced by 0 if rounding makes it negative. The relative error of φ is
-    therefore about b φ times the rounding error, if φ is large.
+    s² = b K/(K − 1) (mean ‖G_k‖² − ‖Ḡ‖²), replaced by 0 if rounding makes it negative. If φ is large, the two terms
+    cancel: the relative error of φ is about b φ times the rounding error.
 
     Raises:
       InputError: fewer than two micro-batches.

@@ -71,12 +71,12 @@ def lion_ar(
 
     With u and γ_t as in `lion_a`, for a neuron θ of C weights,
 
-        θ̂ = θ − (η_t / max η) √(2 max η λ) γ_t (‖θ₀‖ / √C) sign(u),    θ ← θ̂ ‖θ₀‖ / ‖θ̂‖:
+        θ̂ = θ − (η_t / max η) √(2 max η λ) γ_t (‖θ₀‖ / √C) sign(u),    θ ← θ̂ ‖θ₀‖ / ‖θ̂‖.
 
-    The angle per step is (η_t / max η) √(2 max η λ) γ_t (in radians, to third order): AdamW's equilibrium at the peak,
-    and linear in the schedule. Gains, biases and neurons with ‖θ₀‖ = 0 take θ ← θ − η_t γ_t sign(u). There is no weight
-    decay. The paper's neurons are the rows of PyTorch's [out, in] matrices. It does not define neurons of embeddings
-    and tied heads; here each token's row is a neuron.
+    The angle per step is (η_t / max η) √(2 max η λ) γ_t (in radians, to third order): AdamW's equilibrium angle at the
+    peak, and linear in the schedule. Gains, biases and neurons with ‖θ₀‖ = 0 take θ ← θ − η_t γ_t sign(u). There is no
+    weight decay. The paper's neurons are the rows of PyTorch's [out, in] matrices. The paper does not define neurons of
+    embeddings and tied heads; here each token's row is a neuron.
 
     Args:
       learning_rate: η_t, number, scalar array or schedule.
@@ -96,9 +96,9 @@ def lion_ar(
     State: one moment, and a float per neuron (float32, or the parameter's dtype if that is wider).
 
     Raises:
-      InputError: b outside [0, 1); an unknown peak. From `init` and `update`: a parameter whose neurons are not
-        declared, or that lacks a declared axis; the error names its path. From `init`: a `weight_decay` of 0 with
-        neurons.
+      InputError: b outside [0, 1); an invalid rate, decay or batch size; an unknown peak. From `init` and `update`: a
+        parameter whose neurons are not declared, or that lacks a declared axis; the error names its path. From `init`:
+        a `weight_decay` of 0 with neurons; a declaration that decides no parameter's role.
     """
     _rates.check("weight_decay", weight_decay)
     kind = {"nesterov": nesterov, "inverse_bias_correction": inverse_bias_correction}
@@ -127,7 +127,7 @@ def normalize_by_average_norm(
     """Divides each neuron's update by the root of a moving average of its squared norm, so that its RMS is about 1.
 
     d = √C u / √n̂ with n ← b n + (1 − b) ‖u‖² and n̂ = n / (1 − bᵗ) (Kosson et al. 2024, "Rotational equilibrium").
-    If n̂ is zero, d is zero. Gains and biases are not changed.
+    If n̂ is zero, d is zero. Gains and biases are not changed. `neurons` and `declarations` are as in `lion_ar`.
     """
     _rates.check_beta("b", b)
 
@@ -175,9 +175,9 @@ def rotational_adamw(
 ) -> optax.GradientTransformationExtraArgs:
     """AdamW whose neurons rotate by its equilibrium angle at fixed norms.
 
-    The rotational variant of Kosson, Messmer, Jaggi 2024, "Rotational equilibrium". The defaults of b1, b2, eps and
-    weight_decay are from appendix A of the same authors' warm-up paper, not from optax. For a neuron θ of C weights
-    with Adam's direction u,
+    The rotational variant of Kosson, Messmer, Jaggi 2024, "Rotational equilibrium". The defaults of b1, b2 and
+    weight_decay are from appendix A of the same authors' warm-up paper; eps is that of optax. For a neuron θ of C
+    weights with Adam's direction u,
 
         θ̂ = θ − √(2 η_t λ (1 − β₁) / (1 + β₁)) ‖θ₀‖ u / √n̂_t,    θ ← θ̂ ‖θ₀‖ / ‖θ̂‖,
 
@@ -197,7 +197,7 @@ def rotational_adamw(
     State: two moments, and two floats per neuron.
 
     Raises:
-      InputError: as in `lion_ar`, except for the peak.
+      InputError: as in `lion_ar`, except for the peak; b1, b2 or norm_decay outside [0, 1).
     """
     _rates.check("learning_rate", learning_rate)
     _rates.check("weight_decay", weight_decay)

@@ -17,8 +17,8 @@
     print(tx.scaling)  # the factors; optim.describe(tx, params) has the settings of every parameter
     config = DecoderConfig(32768, 512, layers=16, **forward_multipliers(tx.table))
 
-`lvp.parametrization.axes` has the rules and their sources. The model applies the forward multipliers of the table and
-multiplies the output of every residual branch by `tx.table.branch_multiplier`.
+`lvp.parametrization.axes` has the rules and their sources. The model must apply the forward multipliers of the table
+and multiply the output of every residual branch by `tx.table.branch_multiplier`.
 """
 
 import functools
@@ -68,7 +68,7 @@ def transfer(
     declarations: Sequence[Declaration] = (),
     **kwargs: Any,
 ) -> Transferred:
-    """Builds a factory per role with the settings of `target`, from those tuned at `base`.
+    """Returns the optimizer for `target`, with every role's settings derived from the settings tuned at `base`.
 
     Args:
       factory: a factory, or role → factory, as in `parametrized`, with `b1`, `b2` or `eps` if a rule changes them.
@@ -161,7 +161,7 @@ def _with_options(build: Factory, role: str, scaling: Scaling, tuned: Mapping[st
 
 
 def _value(build: Factory, name: str, given: float | None) -> Any:
-    """β or ε at the base: the given one, or the factory's default; None if the factory has no such parameter."""
+    """β or ε at the base: the given value, or the factory's default; None if the factory has no such parameter."""
     if given is not None:
         _rates.check(name, given)
         return given

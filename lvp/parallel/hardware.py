@@ -1,4 +1,4 @@
-"""Peak figures of accelerators by their makers, for rooflines and model FLOPs utilisation (MFU).
+"""Peak figures of accelerators, published by their makers, for rooflines and model FLOPs utilisation (MFU).
 
 Google: cloud.google.com/tpu/docs/v5e, v5p, v6e (bfloat16, one chip); its interconnect counts both directions. NVIDIA:
 data sheets of A100 80 GB SXM, H100 SXM and H200 SXM (dense bfloat16; NVLink, both directions).
@@ -64,7 +64,7 @@ def processor() -> tuple[str, str]:
 def peak_memory() -> int:
     """The largest resident memory of this process so far, in bytes.
 
-    Linux: `ru_maxrss` would include the parent's peak, because a new program inherits it.
+    On Linux it is VmHWM of /proc/self/status: a new program inherits its parent's peak in `ru_maxrss`.
     """
     with contextlib.suppress(OSError):
         for line in Path("/proc/self/status").read_text().splitlines():

@@ -1,7 +1,8 @@
 """Meshes, and the shardings of a model on them.
 
-Axes of a mesh: `data` splits rows; `fsdp` splits rows, parameters and optimizer state; `model` splits columns of
-matrices and of the vocabulary. Any axis may have size 1.
+Axes of a mesh: `data` splits rows; `fsdp` splits rows, parameters and optimizer state; `model` splits the vocabulary
+and the outputs of hidden matrices (the inputs of matrices that write into the residual stream).
+Any axis may have size 1.
 """
 
 import math
@@ -50,7 +51,10 @@ def mesh_sizes(text: str | Mapping[str, int], devices: int) -> dict[str, int]:
 
 
 def named_sizes(text: str | Mapping[str, int]) -> dict[str, int]:
-    """The sizes named in "fsdp=4,model=2" or a mapping. Raises InputError for an unknown axis or a wrong size."""
+    """The sizes named in "fsdp=4,model=2" or a mapping.
+
+    Raises InputError: an unknown or repeated axis, a size that is not a positive whole number.
+    """
     sizes = dict(text) if isinstance(text, Mapping) else _parsed(text)
     for name, size in sizes.items():
         if name not in AXES:
@@ -102,8 +106,8 @@ def specs(params: Any) -> Any:
 def state_specs(state: Any, params: Any) -> Any:
     """The PartitionSpec of every leaf of a training state.
 
-    A leaf whose path ends in a parameter's path (a moment of the optimizer, the parameter itself) has the parameter's
-    spec along axes of the same size. Other leaves are replicated.
+    A leaf with the path ending and the rank of a parameter (a moment of the optimizer, the parameter itself) has the
+    parameter's spec along axes of the same size. Other leaves are replicated.
     """
     by_path = {leaf.path: leaf for leaf in jax.tree.leaves(roles.classify(params))}
 

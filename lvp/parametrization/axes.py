@@ -35,13 +35,13 @@ Sources:
 - constant_timescale: the timescale 1/(rate · λ) of AdamW's average stays the same fraction of training (Wang &
   Aitchison 2024, arXiv 2405.13698). nanochat's λ ∝ √B / D is the same rule under its rate ∝ √B.
 - sqrt_width: Fan et al. 2025 (arXiv 2510.15262), abstract: λ ∝ √d for matrix-like parameters with a rate ∝ d⁻¹, and
-  λ = 0 for vector-like ones. Vector-like are, in the terms of Yang et al. 2022, those with one dimension that grows
-  with the width; the embedding and the head are among them.
+  λ = 0 for vector-like parameters. In the terms of Yang et al. 2022, a vector-like parameter has one dimension that
+  grows with the width. The embedding and the head are vector-like.
 - independent_inverse_width: Qiu et al. 2025 (arXiv 2512.05620): a decay per step, independent of the rate, ∝ d⁻¹.
 
-The factors on ε hold for parameters without a forward multiplier. A forward multiplier A makes the gradient and ε A
-times as large, so a scaled ε also takes the ratio of the forward multipliers. The λ of sqrt_width takes this ratio for
-the same reason.
+The factors on ε hold for parameters without a forward multiplier. A forward multiplier A makes the gradient A times as
+large, and ε must follow. The factors of the axis epsilon therefore contain the ratio of the forward multipliers, under
+"completed" also at the output. The λ of sqrt_width contains this ratio too.
 The module uses no jax.
 """
 

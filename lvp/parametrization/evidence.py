@@ -17,11 +17,11 @@ def transfer() -> Mapping[str, Mapping[str, Any]]:
       `lvp.parametrization.Shape` → smallest and largest measured size), `references_at_edge` (sizes whose reference is
       the first or last of its grid) and `entries`. `entries` maps an entry of the leaderboard, such as "LVP", to its
       `rule` (as in `lvp.parametrization.table`), its `constant` (hidden rate times width at the smallest size),
-      `constant_at_edge`, and its gaps. A gap is the validation loss divided by the loss of a reference, minus 1. The
-      reference is tuned at the size itself. `base_gap` is the gap at the smallest size, and `gaps` has the gap at every
-      other size. `mean_gap` and `worst_gap` are over these other sizes, with 95 % t intervals over seeds
-      (`mean_gap_interval`, `worst_gap_interval`). A gap is None if lanes diverged. The mapping is empty if no result is
-      committed. `python -m sweeps report` writes the data.
+      `constant_at_edge` (True if this constant is the first or last of its grid), and its gaps. A gap is the validation
+      loss divided by the loss of a reference, minus 1. The reference is tuned at the size itself. `base_gap` is the gap
+      at the smallest size, and `gaps` has the gap at every other size. `mean_gap` and `worst_gap` are over these other
+      sizes, with 95 % t intervals over seeds (`mean_gap_interval`, `worst_gap_interval`). A gap is None if lanes
+      diverged. The mapping is empty if no result is committed. `python -m sweeps report` writes the data.
     """
     file = resources.files("lvp.parametrization") / NAME
     return json.loads(file.read_text()) if file.is_file() else {}

@@ -1,9 +1,9 @@
 """Published learning rates of embeddings, in this library's units.
 
 The unit is that of a model whose embedding rows start at std d^(-1/2) and enter the model unchanged. A factor A on the
-rows is equivalent to an init and a rate times A under Adam, so a rate published at init std σ counts times d^(-1/2) / σ
-here. The same holds for rows that are divided by their RMS, whose scale has no effect. The numbers are those of the
-sources, not of this project. None of them comes with an interval.
+rows is equivalent to an init and a rate times A under Adam. A rate published at init std σ is therefore multiplied by
+d^(-1/2) / σ. The same holds for rows that are divided by their RMS, whose scale has no effect. The numbers are those of
+the sources, not of this project. None of them comes with an interval.
 """
 
 import math

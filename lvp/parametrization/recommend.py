@@ -54,7 +54,7 @@ class RoleAdvice:
 
 @dataclass(frozen=True)
 class Alternative:
-    """The settings if one axis took another rule."""
+    """The settings under one rule of one axis."""
 
     axis: str  # "width and vocab" or an axis of `lvp.parametrization.AXES`
     rule: str  # of this axis; all others stay as chosen
@@ -74,16 +74,17 @@ class Recommendation:
     """The result of `recommend`. `advice["embedding"]` is a `RoleAdvice`; `str(advice)` is a report.
 
     Attributes:
-      rule, width, vocab, hidden_lr, from_width, from_vocab, embedding_lr: the arguments.
+      rule, width, vocab, hidden_lr, embedding_lr: the arguments.
+      from_width, from_vocab: width and vocabulary of the smaller model; None without a transfer.
       kappa: κ of "interpolated", else None.
       roles: a `RoleAdvice` per role.
       table: the `lvp.parametrization.Table` in units of the hidden rate, for `lvp.optim.parametrized`.
       embedding_by_rule: the embedding's rate under each rule of `RULES` (all rules except "nanochat"), from the same
-        arguments. A rule with a multiplier on hidden matrices takes the hidden rate divided by it.
+        arguments. The hidden rate is divided by the ratio of the two rules' forward multipliers on hidden matrices.
       evidence: `lvp.parametrization.evidence.transfer()`.
-      beyond: for each of its results, the factor by which each known axis of the target is outside of the measured
+      beyond: for each result of `evidence`, the factor by which each size of `target` is outside of the measured
         range, such as {"width": 16.0, "vocab": 7.8}; 1.0 inside.
-      base, target: the `Shape`s of a transfer; base is None without one.
+      base, target: the `Shape`s of a transfer; base is None without a transfer.
       axes: the rule of every axis other than width and vocabulary.
       betas: β₁ and β₂. steps: training steps, or None if unknown. weight_decay: the argument.
       tuned: the arguments b1, b2 and eps.
@@ -197,13 +198,14 @@ def recommend(
       from_width, from_vocab, from_depth, from_batch, from_tokens: sizes of the smaller model. The defaults of width and
         vocabulary are those of this model; another axis without a size is not transferred.
       axes: axis → rule, as in `scale`.
-      weight_decay, b1, b2, eps: λ, β₁, β₂ and ε of AdamW as tuned. weight_decay None: no decay is reported.
+      weight_decay, b1, b2, eps: λ, β₁, β₂ and ε of AdamW as tuned; λ is above zero. weight_decay None: no decay is
+        reported, and `Recommendation.snippet` has 0.1.
 
     Raises:
-      InputError: an unknown rule, axis or name of rows; sizes, rates or κ out of range; depth without from_depth;
-        embedding_lr or a rule in `axes` without any from_… size; a from_… size without the same size of this model;
-        from_vocab without from_width; both tokens and steps; a decay rule without weight_decay; errors of `scale`;
-        invalid counts; kappa together with counts.
+      InputError: an unknown rule, axis or token_rows; sizes, rates, λ, β, ε or κ out of range; depth without from_depth
+        unless its rule is "none"; embedding_lr or a rule in `axes` without any from_… size; a from_… size without the
+        same size of this model; from_vocab without from_width; both tokens and steps; a decay rule without
+        weight_decay; errors of `scale`; invalid counts; kappa together with counts.
     """
     horizon = _tokens_of(batch, tokens, steps)
     sizes = {"width": width, "vocab": vocab, "depth": depth, "batch": batch, "tokens": horizon}
@@ -339,7 +341,7 @@ class _Asked:
     adam: Mapping[str, float]  # b1, b2 and eps
 
     def check(self) -> None:
-        """Raises InputError for rates that are not finite and above zero, and unknown rows."""
+        """Raises InputError for rates, λ or ε that are not finite and above zero, and for unknown token_rows."""
         row_multiplier(self.token_rows, 1)
         for name, rate in (("embedding_lr", self.embedding_lr), ("weight_decay", self.weight_decay)):
             if rate is not None:

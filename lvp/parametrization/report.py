@@ -95,7 +95,7 @@ def _warnings(advice: "Recommendation") -> list[list[str]]:
 
 
 def _training(advice: "Recommendation") -> list[list[str]]:
-    """A block with λ, ε, β and residual branches, if the caller asks for one of them."""
+    """A block with λ, ε, β and residual branches, if λ or steps are known or another axis is transferred."""
     if advice.weight_decay is None and advice.steps is None and not advice.moves_axes:
         return []
     b1, b2 = advice.betas
@@ -141,7 +141,7 @@ def _sweep(advice: "Recommendation") -> list[str]:
 
 
 def _measured(advice: "Recommendation") -> list[list[str]]:
-    """A block per committed result: the loss of every entry after transfer, after its relevance for this size."""
+    """A block per committed result: its relevance for this size, and the loss of every entry after transfer."""
     if not advice.evidence:
         return [["This installation contains no committed results of transfer."]]
     blocks = []

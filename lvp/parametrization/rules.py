@@ -34,16 +34,16 @@ Rules of other sources. Entries are (init std, learning rate, forward multiplier
 | nanochat           | 0.8, 0.3 (d/768)^-1/2  | d^-1/2, 0.02 (Muon) | 0.001, 0.008 (d/768)^-1/2     | 0, 0.005   |
 
 - completep: the width column of Table 1 of Dey et al. 2025 (arXiv 2505.01618), muP with a forward multiplier on the
-  head. Its depth column is `lvp.parametrization.axes`.
+  head. Its depth column is in `lvp.parametrization.axes`.
 - umup: Blake et al. 2024 (arXiv 2407.17465), as in the code of graphcore-research/unit-scaling (`optim.py`,
   `functional.py`): forward 1/√fan-in (head: 1/fan-in) and rate 1/√fan-in at unit init. A row takes d for the fan-in
   of every hidden matrix. Scales of the backward pass have no effect under Adam and are absent.
 - sp_embedding_width: SP with the embedding's rate times the width (Kalra & Barkeshli 2026, arXiv 2605.21486,
   abstract). The abstract names no other change; learned positions take the embedding's row, as in the other rules.
 - nanochat: the constants of karpathy/nanochat (`scripts/base_train.py`, `nanochat/gpt.py`, commit 92d63d4). The hidden
-  rate is Muon's. It divides token rows by their RMS (token_rows "normalized"). "vector" is the row of its residual
-  scalars; it has no gains, biases or learned positions. Zero inits of projections and the factor 0.4 on the MLP's
-  first matrix are not roles and are absent.
+  rate is Muon's. nanochat divides token rows by their RMS (token_rows "normalized"). "vector" is the row of its
+  residual scalars; nanochat has no gains, biases or learned positions. Zero inits of projections and the factor 0.4 on
+  the MLP's first matrix are not roles and are absent.
 """
 
 import math
@@ -97,7 +97,7 @@ class PaperRule:
     muon: bool = False  # the hidden rate is that of Muon, not of an update of order one per coordinate
 
     def cells(self, d: int, m: int, kappa: float) -> dict[str, tuple[float, ...]]:
-        """(init std, multiplier of η) by role."""
+        """(init std, multiplier of η[, forward multiplier]) by role. A row without the third number has 1."""
         return {role: formula.numbers(d, m, kappa) for role, formula in self.formulas.items()}
 
 
@@ -237,7 +237,7 @@ Rule = str | Callable[[int, int], Mapping[str, tuple[float, ...]]]
 
 
 def named_rule(rule: Rule) -> tuple[str, Callable[[int, int, float], Mapping[str, tuple[float, ...]]]]:
-    """A rule's name, and (width, vocab, kappa) → (init std, multiplier) by role."""
+    """A rule's name, and its function (width, vocab, kappa) → rows by role, as in `PaperRule.cells`."""
     if not callable(rule):
         if not isinstance(rule, str) or rule not in PAPER_RULES:
             raise unknown("rule", rule if isinstance(rule, str) else repr(rule), PAPER_RULES)
@@ -249,7 +249,7 @@ def named_rule(rule: Rule) -> tuple[str, Callable[[int, int, float], Mapping[str
 
 
 def _checked_rows(name: str, cells: Any) -> Mapping[str, tuple[float, ...]]:
-    """Returns the rows of a user's rule after a check: `ROLES`, and roles of its own, have finite numbers in range."""
+    """Returns the rows of a user's rule after a check: all `ROLES` are present and all numbers are in range."""
     if not isinstance(cells, Mapping) or not set(ROLES) <= set(cells):
         raise InputError(f"rule {name} must give a row for each of {', '.join(ROLES)}, got {shown(cells)}")
     checked = {}

@@ -114,13 +114,14 @@ def scale(
         "epsilon". The defaults are "completep", "sqrt", "none", "none" and "none".
       kappa: κ of "interpolated" at both sizes, in [0, 1].
       token_rows: how rows enter the model at both sizes, one of `lvp.parametrization.TOKEN_ROWS`.
-      embedding_ratio: the base's tuned embedding rate over its hidden rate; None takes the rule's ratio.
+      embedding_ratio: the base's tuned rate of embedding and learned positions over its hidden rate; None takes the
+        rule's ratios.
       init_std: role → std tuned at the base; a role that is absent takes the rule's std at the target.
 
     Raises:
-      InputError: errors of `table`; an unknown axis, rule or role; a rule with a size that only one shape has, or that
-        is named in `axes` and has no sizes; ratio or std out of range; decay "sqrt_width" with a rule whose hidden rate
-        is not ∝ 1/width; epsilon with a rule whose head is not ∝ 1/width.
+      InputError: errors of `table`; an unknown axis, rule or role; a rule other than "none" for an axis whose size only
+        one shape has; a rule in `axes` for an axis without sizes; ratio or std out of range; decay "sqrt_width" with a
+        rule whose hidden rate is not ∝ 1/width; epsilon with a rule whose head is not ∝ 1/width.
     """
     names = _axes.chosen(axes)
     options: dict[str, Any] = {"kappa": kappa, "normalize": "hidden", "token_rows": token_rows}

@@ -26,7 +26,7 @@ class Row:
     Programs IV).
 
     (A · forward_multiplier, init_std / A, lr_multiplier / A) trains the same network for every A > 0, if the update
-    does not depend on the gradient's scale (Adam with ε = 0).
+    does not depend on the gradient's scale (Adam with ε = 0) and there is no weight decay.
     """
 
     role: str  # of `lvp.roles.ROLES`
@@ -38,7 +38,7 @@ class Row:
 
 @dataclass(frozen=True)
 class Table:
-    """One parametrization at one (width, vocab). `t["embedding"]` is a role's row; iterates over roles.
+    """One parametrization at one (width, vocab). `t["embedding"]` is a role's row; iteration yields the roles.
 
     Attributes:
       rule: the name of a rule, or of the user's function (see `table`).
@@ -168,7 +168,8 @@ def table(
         (finite, not negative) and a multiplier (finite, above zero) for every role; width, vocab or a base that is not
         a whole number in range; frequencies that are negative, not finite, of another length than vocab, or do not sum
         to one within 1e-6; kappa outside [0, 1] or together with frequencies; base_width together with
-        normalize="hidden"; base_vocab without base_width.
+        normalize="hidden"; base_vocab without base_width; an unknown token_rows, or "normalized" with a rule whose
+        embedding has a forward multiplier other than 1.
     """
     rule, cells_at = named_rule(rule)
     if normalize not in ("paper", "hidden"):

@@ -97,7 +97,7 @@ class Plan:
     accelerator: Accelerator | None  # None for CPU devices
     memory: Mapping[str, int]  # bytes of parameters, optimizer, rest of the state and data, temporaries
     collectives: Sequence[hlo.Collective]  # of a step, on every device
-    loss: Mapping[str, int | None]  # bytes of temporaries of the loss and its gradients alone, by kind of loss
+    loss: Mapping[str, int | None]  # temporary bytes of the loss and its gradients, by kind of loss; None: too large
 
     @property
     def devices(self) -> int:
@@ -244,7 +244,7 @@ def _memory(program: Program, compiled) -> dict[str, int]:
 def remedies(cell: Cell, sizes: Mapping[str, int]) -> list[tuple[str, Cell]]:
     """(command-line options, cell) of settings that need less memory, cheapest first.
 
-    Blocks are rematerialised first; then micro-batches shrink to one row per device.
+    Blocks are rematerialised first; then micro-batches are halved while each device gets the same number of rows.
     """
     tokens = math.prod(sizes[name] for name in sharding.TOKENS)
     steps = []

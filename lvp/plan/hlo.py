@@ -31,7 +31,10 @@ class Collective(NamedTuple):
 
     @property
     def moved(self) -> float:
-        """Bytes that one device sends on a ring: size · (n − 1) / n; twice that for an all-reduce."""
+        """Bytes that one device sends on a ring: times · size · (n − 1) / n; twice that for an all-reduce.
+
+        A collective-permute sends times · size.
+        """
         rounds = {"all-reduce": 2.0, "collective-permute": 1.0}.get(self.kind, 1.0)
         part = 1.0 if self.kind == "collective-permute" else (self.group - 1) / self.group
         return self.times * self.size * rounds * part

@@ -9,7 +9,8 @@ and δ̄ = (m⁻¹ E‖δ‖²)^½ is a root mean square over the m logits, in l
 Assumption 2: E W − Z is replaced by iid N(0, 1), independent of E and W.
 
 All arguments except frequencies broadcast as in NumPy. The computation is in float64. Widths and vocabularies may be
-any real numbers of at least 1, so that a form can be drawn as a curve.
+any real numbers of at least 1, so that a form can be drawn as a curve. Only `power_law_mean_square` needs a whole
+vocabulary.
 """
 
 from typing import NamedTuple
@@ -141,7 +142,8 @@ def product_component(
 
     This form is not in the paper. Under Assumption 2 the signs of E's gradient depend on W, those of W's gradient
     depend on E, and both depend on the same Gaussian signal V. Given V, the d products in a logit are independent, with
-    mean 0 and square 1. If δ̄_E and δ̄_W are Θ(1), δ̄_{W,E} is therefore O(1). Under muP it falls as d^(−1/2).
+    mean 0 and square 1. Components δ̄_E and δ̄_W of order one do not imply that δ̄_{W,E} has order one. For example, muP
+    with m fixed has δ̄_{W,E} ∝ d^(−1/2).
 
     Args:
       width: d ≥ 1. learning_rate_embedding, learning_rate_output: η_E, η_W ≥ 0. Broadcast together.
@@ -224,7 +226,8 @@ def predicted_exponents(rule: str, *, vocab_growth: float = 1.0, rarity: float =
     """The exponents of d that Theorems 1 and 2 predict for a parametrization, if m grows as d^γ.
 
     They are the slopes of this module's forms between d = 2^200 and d = 2^201, with m = 8 d^γ and with the init and
-    rates of `lvp.parametrization.table`. At these widths the slopes have reached their limits.
+    rates of `lvp.parametrization.table`. At these widths the slopes have reached their limits, unless γ or γ β is near
+    1 but not equal to 1.
 
     Args:
       rule: "sp", "mup", "lvp" or "interpolated" (with κ = 1).
@@ -233,7 +236,7 @@ def predicted_exponents(rule: str, *, vocab_growth: float = 1.0, rarity: float =
         Zipf's law of exponent a > 1/2.
 
     Returns:
-      `Exponents`, exact to nine decimals.
+      `Exponents`, rounded to nine decimals.
 
     Raises:
       InputError: an unknown rule, a vocab_growth or rarity out of range.

@@ -11,8 +11,8 @@ def head_updates(
 ) -> np.ndarray:
     """The update u_i = −η_i g_i of every output embedding after one token, with g_i = (p_i − δ_it) h.
 
-    SGD has the same η_i = 1 for every token, so Σ_i u_i = 0. Adam has η_i = 1/√v̂_i. Its sum vanishes only if all v̂_i
-    are equal.
+    SGD has the same η_i = 1 for every token, so Σ_i u_i = 0. Adam has η_i = 1/√v̂_i, so Σ_i u_i is in general zero only
+    if all v̂_i are equal.
 
     Args:
       hidden: h [d]. probabilities: p [m], the model's prediction for the next token. target: t, the observed token.

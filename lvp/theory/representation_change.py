@@ -3,8 +3,8 @@
 Kosson et al. 2024, section 6.1: y = wᵀx with x in R^C. Sequence b's gradient g_b = ḡ + g̃_b is parallel to x_b (P1).
 φ = ‖ḡ‖²/E‖g̃_b‖². The step is Δw = −η g/√(E‖g‖²), with g the mean gradient of B sequences (equation 7). Equation 9
 follows from assumption A1 except in the term of the common mean: it uses E⟨ḡ, g_b⟩²/E‖g_b‖² for E[⟨ḡ, g_b⟩²/‖g_b‖²].
-With Gaussian noise this ratio of means is too large, by the relative error 2/((1 + 1/(φC)) (1 + φ)² C): at most 2 % at
-C = 64 and 10 % at C = 8.
+With Gaussian noise this ratio of means is too large, by a relative error of about 2/((1 + 1/(φC)) (1 + φ)² C): at most
+2 % at C = 64 and 10 % at C = 8.
 """
 
 from functools import partial
@@ -81,7 +81,7 @@ def simulated_representation_change(
 
     Args:
       key: a `jax.random.key`. snr: φ ≥ 0, a list [S]. batch_size: B. fan_in: C.
-      learning_rate, weight_norm: as in `squared_representation_change`.
+      learning_rate, weight_norm: scalars; otherwise as in `squared_representation_change`.
       draws: number of batches, at least 2. Up to 2²² random numbers are drawn at a time.
 
     Returns:

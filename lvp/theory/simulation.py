@@ -23,7 +23,7 @@ _CHUNK_ELEMENTS = 2**22  # random numbers drawn at a time
 
 
 class Estimate(NamedTuple):
-    """A mean over independent draws and its standard error, in the same unit; float64."""
+    """A mean over independent draws (in `Component` a root mean square) and its standard error; float64, one unit."""
 
     mean: np.ndarray  # over draws
     standard_error: np.ndarray  # of the mean; nan for one draw
@@ -150,7 +150,7 @@ def feature_components(
       draws: number of draws of the init (and the permutation), at least 1. The standard error of one draw is nan.
 
     Returns:
-      `Components`: per token [S, T], overall [S]; `initial` [T] and a scalar.
+      `Components`: per token [S, T], overall [S], for the S entries of `steps`; `initial` [T] and a scalar.
 
     Raises:
       InputError: an argument out of range, another optimizer or loss.

@@ -14,8 +14,8 @@ from lvp.theory.zipf import BETWEEN, zipf_mandelbrot_fit
 class TokenFrequencies:
     """Token frequencies of a corpus under a tokenizer, and their κ (`lvp.parametrization.attenuation`).
 
-    κ_i is the factor on the d² term of δ̄_W^i, the change of token i's logits by the head's first step. Both components
-    of the linear network's first step are equal for token i at η_E/η_W = `embedding_ratio(width, vocab, κ_i)`
+    κ_i is the factor on the d² term of δ̄_W^i, the change of token i's logits by the head's first step. In the linear
+    network with σ_E = σ_W, δ̄_W^i equals the embedding's δ̄_E at η_E/η_W = `embedding_ratio(width, vocab, κ_i)`
     (Theorems 1 and 4, with the exact κ). The ratio differs between tokens. The rule "interpolated" uses
     κ = Σ α_i κ_i.
 

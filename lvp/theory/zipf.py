@@ -44,9 +44,10 @@ class ZipfMandelbrot:
 
     Attributes:
       exponent, offset: a and q.
-      interval: the exponent's interval at `level`. It is (−inf, inf) in two cases: the range does not determine both
-        exponent and offset (the best offset is at a bound of the search, −0.9 times the lowest rank or ten times the
-        highest), or sorted counts are so small or so flat that their noise would move the last rank by a factor of e.
+      interval: the exponent's interval at `level`. It is (−inf, inf) if the data do not determine the exponent: the
+        best offset is at a bound of the search (−0.9 times the lowest rank or ten times the highest); the best exponent
+        is at a bound, ±20; the equations of the interval are singular; or sorted counts are so small or so flat that
+        their noise would move the last rank by a factor of e.
       scale: in the unit of the counts.
       between: the lowest and the highest rank used. num_ranks: the number of ranks used.
       level: the interval's confidence level.
@@ -98,9 +99,9 @@ def zipf_mandelbrot_fit(
       `ZipfMandelbrot`.
 
     Raises:
-      InputError: counts are negative, not finite, not whole (without ranks) or zero in nearly all bins; ranks have
-        another shape, are below 1 or not distinct; fewer than 30 ranks are in range, or fewer than 12 bins have a rank;
-        offset is minus the lowest rank or less; level is outside (0, 1).
+      InputError: counts are negative, not finite, not whole (without ranks) or above zero in fewer than 12 bins; ranks
+        have another shape, are below 1 or not distinct; between is not 1 ≤ low < high; fewer than 30 ranks are in
+        range, or fewer than 12 bins have a rank; offset is minus the lowest rank or less; level is outside (0, 1).
     """
     if not 0 < level < 1:
         raise InputError(f"level must lie between 0 and 1, got {level!r}")

@@ -41,9 +41,9 @@ MEASURES = (*DEFAULT_MEASURES, "validation", "later_positions", "inputs")
 class OptimizerConfig:
     """The static part of an optimizer.
 
-    `weight_decay` is one number: matrices decay, vectors do not (`lvp.parametrization.rules.decays`). Adam's b1, b2 and
-    eps are always recorded. Measures that need the decay of the first or second moment are absent unless the factory
-    names it `b1` or `b`, or `b2`.
+    `weight_decay` is one number: matrices decay, vectors do not (`lvp.parametrization.rules.decays`). Kind "adam"
+    without options records the defaults of b1, b2 and eps. Measures of the first moment need a factory with an argument
+    `b1` or `b`, and measures of the second moment need `b2`. Without the argument they are absent.
     """
 
     kind: str = "adam"  # a key of `OPTIMIZERS`, or the name of `factory`
@@ -196,9 +196,9 @@ class Cell(Sizes):
     final_fraction: float = 0.1  # of the steps, over which the final training loss is averaged
     measured_steps: tuple[int, ...] = ()  # steps, from 0, whose measures go into the outcome
     micro_batches: int = 1  # equal parts of a batch, computed one after the other
-    cooldown: float | None = None  # fraction of the steps at the end of `lvp.optim.trapezoid`; None: constant rates
+    cooldown: float | None = None  # cool-down of `lvp.optim.trapezoid`, a fraction of the steps; None: constant rates
     measures: tuple[str, ...] = DEFAULT_MEASURES  # kinds, of `MEASURES`; "validation" is the loss after the step
-    clip_norm: float | None = None  # largest norm of the gradient of all parameters; larger ones are scaled down
+    clip_norm: float | None = None  # largest norm of the gradient of all parameters; larger gradients are scaled down
 
     def __post_init__(self):
         self.check_steps()

@@ -3,8 +3,8 @@
 Orbax writes a step atomically, but loads a flipped bit without an error. Every leaf therefore has a digest
 (`lvp.files.digests`), which is verified on load. A damaged step is logged and skipped. A sharded state is written by
 parts and can be read on any other mesh. Processes that share a state all call the same functions on a shared file
-system. Two workers may train the same lane into the same directory. Each writes to a directory with its host and pid in
-the name. A complete directory is renamed to the step's name.
+system. Two workers may train the same lane into the same directory. Each worker writes to a directory with its host and
+pid in the name. A complete directory is renamed to the step's name.
 """
 
 import contextlib
@@ -78,8 +78,8 @@ def _drop(paths: Iterable[Path]) -> None:
 
 
 def _drop_abandoned(directory: Path) -> None:
-    """Removes the unfinished saves of processes that have ended. On this host, the process does not exist. On another
-    host, the save has not changed for an hour. Another worker may still write its own save."""
+    """Removes the unfinished saves of ended processes. A save of this host is removed if its process does not exist. A
+    save of another host is removed if it has not changed for an hour. Other workers may still write the other saves."""
     for path in _saves(directory):
         if writer := _WRITER.search(path.name):
             here = int(writer["host"]) == _this_process()[0]
@@ -178,7 +178,7 @@ def latest(directories: Iterable[Path], shapes: Any, configurations: Iterable[st
     """(step, states) of the last step that every directory holds undamaged, or None; see `load`.
 
     There is one directory per lane of a pack, and its lanes resume at the same step. Damaged steps are logged. Later
-    steps are deleted, since they would count among the last `KEEP`, and so are unfinished saves of ended processes.
+    steps are deleted, since they would count among the last `KEEP`. Unfinished saves of ended processes are deleted.
     """
     directories, configurations = list(directories), list(configurations)
     for directory in directories:

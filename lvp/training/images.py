@@ -24,7 +24,7 @@ class ImageDataConfig:
     """The images of a cell and their augmentation."""
 
     corpus: str  # as in `lvp.data.load_images`
-    pad: int = 4  # black pixels on every side, from which random crops are taken
+    pad: int = 4  # black pixels added on every side before a random crop
     flip: bool = True  # random horizontal flips
 
 

@@ -36,7 +36,7 @@ def check_lengths(cell: Cell, train: int, valid: int) -> None:
 
 
 class TrainingData(NamedTuple):
-    """The program's data, on the host or the device. Windows come in groups of k, one micro-batch of b rows each."""
+    """The program's data, on the host or the device. Windows come in k groups of b rows; b is the micro-batch size."""
 
     train: Any  # RandomWindows or StreamedRows: the source of training batches
     valid: Any  # int32 [k, b, context + 1]: windows of the validation text
@@ -279,7 +279,8 @@ class Program(PackedProgram):
         return self._with_measures(step, *self._measured_update(step, state, lane, data))
 
     def _measured_update(self, step, state, lane, data):
-        """(state after the step, its measures). The head's gradient is separate: a tied matrix has a second one."""
+        """(state after the step, measures of the step). The head's gradient is separate, because a tied matrix also has
+        the embedding's gradient."""
         params = state["params"]
         head, into_params = jax.vjp(self.model.head, params)
 

@@ -39,8 +39,8 @@ def run(
       state: the pack's state at `step`, from a checkpoint; None starts at step 0.
       chunk_seconds: approximate time of one dispatch; 0 dispatches step by step. The result does not depend on it.
       on_chunk: called with (step, state) after every chunk; it may read the state and must not keep it.
-      leaving: called after every chunk but the last. If it returns True on any process of the mesh, Preempted is
-        raised.
+      leaving: called after every chunk, unless all lanes have diverged. If it returns True on any process of the mesh
+        before the last step, Preempted is raised.
 
     A lane with a non-finite loss stays in its pack and does not affect other lanes. The run ends early when all lanes
     have diverged. Results are bit-exact on the same device and pack.

@@ -13,16 +13,19 @@ READ = ("losses", "diverged", "valid_loss", "accuracy", "scored_nats", "measures
 
 @dataclass(frozen=True)
 class Outcome:
-    """A lane's outcome. Losses are in nats per token, None for a diverged lane."""
+    """A lane's outcome. Losses are in nats per token, or per image.
+
+    train_loss, valid_loss, accuracy and scored_nats are None for a diverged lane.
+    """
 
     status: str  # "finished" or "diverged"
     steps: int  # of the cell
     diverged_step: (
         int | None
-    )  # first step, from 0, with a non-finite training loss; `steps` if only the validation loss is
+    )  # first step, from 0, with a non-finite training loss; `steps` if only the validation loss is not finite
     train_loss: float | None  # mean over the last steps
     valid_loss: float | None  # at the last step
-    curve_steps: list[int]  # last step of each of at most 50 equal parts
+    curve_steps: list[int]  # number of steps at the end of each of at most 50 equal parts
     curve_losses: list[float | None]  # mean training loss of each part
     measures: dict[str, Any] | None = None  # nested as in `lvp.measures`; lists over measured steps, None if not finite
     accuracy: float | None = None  # of a classifier

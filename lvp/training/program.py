@@ -134,7 +134,7 @@ class PackedProgram:
         return states[0] if self.lanes == 1 else jax.tree.map(lambda *xs: np.stack(xs), *states)
 
     def blank_state(self) -> Any:
-        """A state of zeros, which step 0 overwrites. Without a mesh it is on the host; with one, only on the mesh."""
+        """A state of zeros, which step 0 overwrites. It is on the host, or on the devices of the mesh."""
         if self.mesh is not None:
             zeros = lambda: jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), self.lane_shapes())  # noqa: E731
             return jax.jit(zeros, out_shardings=self.placement)()

@@ -13,7 +13,7 @@ from lvp.models.decoder import Decoder
 
 
 def word_perplexity(nats: float, count: int) -> float:
-    """exp(nats / count); infinite if it exceeds a float."""
+    """exp(nats / count), the perplexity per word of a text of `count` words; infinite from nats / count = 700 on."""
     return math.exp(nats / count) if nats / count < 700 else math.inf
 
 

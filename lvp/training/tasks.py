@@ -162,14 +162,14 @@ def train(cell: Cell | ImageCell, lane: Lane | ImageLane, *, cache: Path | None 
     Args:
       cell: its `data.corpus` names the corpus (`lvp.data.load`, `lvp.data.load_images`).
       lane: the lane's rates, init scales and seed.
-      cache: directory of prepared data; None is the `data` folder of LVP_CACHE, which sweeps use too.
+      cache: directory of prepared data; None is the folder `data` of `lvp.files.cache_dir()`, which sweeps use too.
 
     Returns:
       The fields of `Outcome` and the columns that follow from the dataset (bits per byte, perplexities), as the
       record of the same lane in a sweep has them.
 
     Raises:
-      InputError: an unusable corpus, or a lane that the cell cannot train.
+      InputError: a corpus that is unusable or does not fit the cell, or a lane that the cell cannot train.
     """
     task = task_for(cell)
     task.check_lanes([lane])

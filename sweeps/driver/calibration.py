@@ -21,9 +21,9 @@ ASSUMED_FLOPS = 2.0e13  # model FLOP/s of an accelerator, for small float32 mode
 # Number of parameters → training's model FLOP/s over the FLOP/s of NumPy's matrix product. Measured by
 # tests/benchmarks/training_share.py.
 TRAINING_SHARE = {41_120: 0.34, 164_160: 0.50, 656_000: 0.66}
-CALCULATION_SHARE = 0.4  # of linear_network on the same processor
+CALCULATION_SHARE = 0.4  # the same ratio for the calculations of linear_network
 ASSUMED_START, ASSUMED_COMPILE = 15.0, 6.0  # seconds
-NEAR = 3  # powers of two in the FLOPs of a step
+NEAR = 3  # largest distance between the FLOPs of a step of two cells with the same speed, in powers of two
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,7 @@ INTERVAL = 0.5  # seconds
 
 
 class DirectoryWatch(threading.Thread):
-    """Interrupts the main thread when the sweep no longer belongs to this driver. Runs until the block ends."""
+    """Interrupts the main thread when the sweep's directory has gone or the lease is lost."""
 
     def __init__(self, manifest: Manifest, session: str):
         super().__init__(daemon=True)

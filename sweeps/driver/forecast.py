@@ -50,7 +50,7 @@ def forecast(cells: Sequence[CellLanes], workers: int, speed: Speed, kind: str, 
 
     Args:
       workers: the number of workers.
-      speed: the speed of this machine. Missing values are estimated or assumed, and the text says so.
+      speed: the speed of this machine. Missing values are estimated or assumed. The text names the origin of FLOP/s.
       kind: "cpu" or "accelerator". A CPU's FLOP/s are estimated from a matrix product. An accelerator's are assumed.
       devices: the number of devices in each worker's mesh.
     """

@@ -54,13 +54,13 @@ def _may_grow(manifest: Manifest) -> bool:
 
 def read(manifest: Manifest, *, execute: bool = False) -> list[IndexedCell]:
     """The sweep's cells, from the lane index. The experiment's code gives the cells if the index is missing, damaged or
-    lacks the lanes that its results have added.
+    lacks the lanes that the sweep's results have added.
 
     Args:
-      execute: whether a user's experiment file may be executed.
+      execute: whether a user's experiment file may be executed. If not, added lanes may be missing.
 
     Raises:
-      InputError: a user's experiment file is needed, and `execute` is False.
+      InputError: the index of a user's experiment is missing or damaged, and `execute` is False.
     """
     try:
         content = json.loads((manifest.out / NAME).read_text())

@@ -42,7 +42,7 @@ class Lease:
         self.ended = threading.Event()
 
     def _content(self, released: bool = False) -> bytes:
-        """The next content of the lease. No two are equal."""
+        """The next content of the lease. No two contents are equal."""
         self.number += 1
         holder = {"host": socket.gethostname(), "pid": os.getpid(), "token": self.token, "number": self.number}
         return json.dumps(holder | {"released": released}).encode()
@@ -174,7 +174,7 @@ def _fields(content: bytes) -> dict:
 def driver(copy: WorkingCopy) -> str:
     """Host and pid of the driver that holds the lease; "" if no driver has renewed it in the last `SECONDS`.
 
-    The time is that of this machine's clock, because it is only displayed.
+    Compares the server's clock with this machine's clock. No result depends on the answer.
     """
     seen = copy.bucket.read(NAME)
     if seen is None or _released(seen[0]) or time.time() - seen[1].modified > SECONDS:

@@ -17,7 +17,8 @@ from sweeps.driver import lease, working_copy
 
 
 def _lock(file) -> None:
-    """Takes the lock. Raises BlockingIOError if another process holds it for longer than `driver` does."""
+    """Takes the lock. Tries several times, because `driver` holds the lock for a moment. Raises BlockingIOError if
+    another process keeps the lock."""
     for _ in range(5):
         with contextlib.suppress(BlockingIOError):
             return fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)

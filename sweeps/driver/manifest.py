@@ -14,6 +14,7 @@ Files of the directory OUT:
     OUT/curves/HASH.json    the curve and measures of a lane so far, with times (`sweeps.worker.curves`); kept for
                             tracking tools
     OUT/leave               exists while the driver asks all workers to save and stop (`sweeps.worker.stop`)
+    OUT/workers/            messages of the local executor's workers (*.log), and reasons why gangs ended (*.why)
     OUT/session.json        start time and host of the last driver
     OUT/sessions.jsonl      durations of sessions
     OUT/trials.jsonl        reports of finished trials
@@ -52,7 +53,7 @@ from sweeps.worker.tasks import task_for
 
 NAME, COPY = "manifest.json", "manifest.copy.json"
 FORMAT = 2  # the format of manifest.json; records have their own
-# Keys and types of manifest.json, and of the source and the packing in it.
+# Keys and types of manifest.json, of the source and the packing in it, and of a lane's curve.
 _SHAPE = {"format": int, "hash": str, "experiment": str, "tier": str, "config": dict, "datasets": dict}
 _SOURCE = {"path": str, "sha256": str}
 _CURVE: Shape = {"steps": [int], "times": [float], "outcome": {"curve_steps": [int], "curve_losses": list}}
@@ -108,7 +109,7 @@ def resume_command(out: Path, *words: str) -> str:
 
 
 def _replace(path: Path, text: str) -> None:
-    """Writes a file that no result depends on: not synced, and not written on a full disk."""
+    """Writes a file that no result depends on. Does not sync it, and ignores OSError."""
     temporary = path.with_suffix(".tmp")
     with contextlib.suppress(OSError):
         temporary.write_text(text)
@@ -241,8 +242,7 @@ class Manifest:
         return self.out / "checkpoints" / lane
 
     def reached(self, lanes: Iterable[str]) -> set[Any]:
-        """The lanes' records and complete checkpoints, as paths or names of objects. The set changes when a lane makes
-        progress."""
+        """A set that identifies the lanes' records and complete checkpoints. It changes when a lane makes progress."""
         lanes = list(lanes)
         if copy := working_copy.get(self.out):
             return copy.saved_steps(lanes) | {h for h in lanes if self.record_path(h).exists()}
@@ -298,7 +298,7 @@ class Manifest:
     def write_records(self, index: int, outcomes: dict[str, dict], provenance: dict) -> None:
         """Writes the records of a finished pack, then removes its checkpoints.
 
-        Checkpoints are removed last, so an interrupted call leaves those of all unrecorded lanes.
+        Checkpoints are removed last, so an interrupted call leaves the checkpoints of all lanes without a record.
         """
         copy = working_copy.get(self.out)
         for lane, outcome in outcomes.items():
@@ -318,7 +318,7 @@ class Manifest:
         return True
 
     def reuse(self, rows: Iterable[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
-        """Writes the records of another sweep that have a lane of this sweep without a record, and returns them."""
+        """Writes the records of another sweep for the lanes of this sweep that have no record, and returns them."""
         self.make_lane_directories()
         lanes = {lane for entry in self.cells for lane in entry.lanes}
         return [row for row in rows if row["hash"] in lanes and self._write_record(row)]
@@ -398,7 +398,7 @@ class Manifest:
         self._progress_path.unlink(missing_ok=True)
 
     def saving(self, since: float, seconds: float = 1800.0) -> bool:
-        """Whether a worker has begun to write a checkpoint after `since` and within the last `seconds`.
+        """Whether a worker has begun to write a checkpoint after the Unix time `since` and within the last `seconds`.
 
         A killed worker leaves its progress file; the two limits exclude it.
         """
@@ -416,7 +416,8 @@ class Manifest:
         return all_progress
 
     def make_directory(self, path: Path) -> None:
-        """Makes a directory inside the sweep's directory, which must exist: it may have been moved."""
+        """Makes a directory and its missing parents inside the sweep's directory. Raises FileNotFoundError if the
+        sweep's directory was moved."""
         for directory in reversed([path, *path.parents]):
             if self.out in directory.parents:
                 directory.mkdir(exist_ok=True)

@@ -14,7 +14,8 @@ NO_MESH = "none"
 
 @dataclass(frozen=True)
 class Options:
-    """How a sweep runs. No option is part of a lane's hash.
+    """How a sweep runs. No option is part of a lane's hash. Raises InputError for an unusable value, or if no Ray
+    cluster answers at `ray_address`.
 
     More than one host is experimental: it was tested on CPU processes only.
     """
@@ -22,7 +23,7 @@ class Options:
     executor: str = "ray"  # ray or local
     ray_address: str | None = None  # address of a running cluster; "auto" is the cluster of this machine
     pack: int | None = None  # lanes per program; None: measured on accelerators, 1 on CPU
-    threads: int | None = None  # cores per worker on CPU; None: measured
+    threads: int | None = None  # cores per worker on CPU; None: measured, or 1 if `pack` is given
     checkpoint_seconds: float = 30.0  # minimum time between checkpoints
     mesh: str | None = None  # sizes such as "fsdp=8"; None keeps the sweep's mesh, "none" removes it
     hosts: int = 1  # machines of a Ray cluster that share the mesh

@@ -22,7 +22,7 @@ class CellStatus:
     label: str
     lanes: int
     finished: int  # lanes with a record; diverged lanes are included
-    failed: int  # lanes of trials that failed in this session
+    failed: int  # lanes without a record whose trial failed in the last session
     running: list[float]  # for each running lane, the fraction of its steps that is done
     flops: float  # FLOPs of one lane
 
@@ -41,10 +41,10 @@ class SweepStatus:
     """The state of a sweep, and the pace of the driver that runs it."""
 
     cells: list[CellStatus]  # in the experiment's order
-    failures: list[dict]  # failed trials of this session: cell, lanes and reason
+    failures: list[dict]  # failed trials that have lanes without a record: cell, lanes and reason
     session_seconds: float  # seconds since the running driver began; 0 without a driver
     session_lanes: int  # lanes finished in this session
-    session_flops: float  # FLOPs of the lanes that finished or are running in this session
+    session_flops: float  # FLOPs of the lanes finished in this session, and of the steps of running lanes
 
     @property
     def fraction(self) -> float:

@@ -4,12 +4,13 @@ The bucket holds the sweep. Each command works in a temporary directory with a c
 uses a local directory. Workers on the driver's machine use the driver's copy. A worker on another machine makes its own
 copy (`sweeps.worker.joined_copy`). Which process writes which objects:
 
-    records/HASH.jsonl          the worker, before the local file, and only if the object does not exist
+    records/HASH.jsonl          the worker (or the driver with `--reuse`), before the local file, and only if the object
+                                does not exist. The driver renames damaged records
     checkpoints/HASH/STEP.tar   the worker, after each save; one object is one step, so it is whole or absent
     progress/*, curves/*        the driver, or a worker with its own copy
     .lease                      the driver (`sweeps.driver.lease`)
-    all other files             the driver, when they have changed: manifest.json and session.json only over the
-                                version that it has read
+    all other files             the driver, `figure` and `track`, when they have changed: manifest.json and session.json
+                                only over the version that was read
 """
 
 import contextlib
@@ -45,7 +46,7 @@ _NAMED = (
     "leave",
 )
 _FOLDERS = ("records/", "progress/", "curves/")  # folders whose files are read
-_OF_WORKERS = ("records/", "checkpoints/")  # folders that only workers upload
+_OF_WORKERS = ("records/", "checkpoints/")  # folders that `push` does not upload: each write uploads its own object
 _LIVE = ("progress/", "curves/")  # folders that a worker with its own copy uploads
 
 
@@ -56,7 +57,7 @@ class WorkingCopy:
       out: the local directory.
       bucket: the objects of the sweep.
       names: the names in the bucket's top folder at the last `pull`.
-      problem: why this driver must stop (`sweeps.driver.lease`), in one line; None if it need not.
+      problem: why this driver must stop (`sweeps.driver.lease`), in one line; None if it may continue.
     """
 
     def __init__(self, out: Path, bucket: Bucket):
@@ -123,7 +124,7 @@ class WorkingCopy:
         """Uploads the driver's files that have changed, and deletes the objects of removed files.
 
         Raises:
-          RuntimeError: another driver has the lease or has written the manifest.
+          RuntimeError: the lease was lost, or another driver has written manifest.json or session.json.
         """
         if self.problem:
             raise RuntimeError(self.problem)
@@ -136,7 +137,7 @@ class WorkingCopy:
         (self.out / _MARK).stat()
 
     def _push(self, folders: tuple[str, ...] = ()) -> None:
-        """Uploads the changed files in `folders`; by default, all files but those that only workers upload."""
+        """Uploads the changed files in `folders`; by default, all files outside `_OF_WORKERS`."""
 
         def ours(name: str) -> bool:
             return name.startswith(folders) if folders else not name.startswith(_OF_WORKERS)
@@ -187,15 +188,15 @@ class WorkingCopy:
                 self._store(f"records/{path.name}", answer)
 
     def rename_damaged(self, path: Path, damaged: Path) -> None:
-        """Copies the object of a damaged record to the new name, and then deletes it."""
+        """Writes a damaged record under its new name, and then deletes the object with the old name."""
         self.bucket.write(f"records/{damaged.name}", path.read_bytes())
         self.bucket.delete([f"records/{path.name}"])
 
     # Checkpoints
 
     def save_checkpoints(self, folder: Path) -> None:
-        """Uploads the new steps of a lane, then deletes the objects of earlier steps. Objects of later steps stay:
-        another worker may train the same lane."""
+        """Uploads the new steps of a lane, then deletes the objects of earlier steps that have no local directory.
+        Objects of later steps stay: another worker may train the same lane."""
         prefix = f"checkpoints/{folder.name}/"
         steps = {f"{prefix}{path.name}.tar": path for path in _steps(folder)}
         for name, path in steps.items():

@@ -21,10 +21,10 @@ NOTICE = 10.0  # seconds in which Ray notices that a process has died
 class Gang:
     """The worker of this process and the workers of the other hosts, each in a bundle of the placement group.
 
-    All workers run the same trials in the same order. The worker of this process writes records and progress. If a
-    worker fails, the others would wait for it in collective operations forever. Therefore all processes end, and a new
-    gang runs the trial again. Raises Refused if a machine cannot run trials. More than one host is experimental: it was
-    tested on CPU processes only.
+    All workers run the same trials in the same order. The worker of this process writes records and progress. If
+    another worker fails, this worker would wait for it in collective operations forever. Therefore all processes end,
+    and Tune runs the trial again in a new gang. If only this process's worker raises an error, the trial fails. Raises
+    Refused if a machine cannot run trials. More than one host is experimental: it was tested on CPU processes only.
     """
 
     def __init__(self, check: MachineCheck, settings: Settings, resources: dict[str, float]):
@@ -66,7 +66,7 @@ class Gang:
     def run_trial(self, trial: dict) -> dict:
         """Runs a trial on all workers and returns the report of this process's worker.
 
-        Raises Refused if this machine no longer sees the sweep's files.
+        Raises Refused if this machine no longer sees the sweep's files, or if the disk of its own copy is full.
         """
         if self.broken:
             end(Reason.GANG_BROKEN)
@@ -107,14 +107,14 @@ class Gang:
                 end(Reason.GANG_BROKEN)
 
     def end(self) -> None:
-        """Ends the other workers and leaves the mesh. This process continues."""
+        """Ends the other workers and removes this worker's own copy of the sweep. This process continues."""
         for other in self.others:
             ray.kill(other)
         self.worker.leave()
 
 
 def _died(pending) -> bool:
-    """Whether the worker's process has ended. Waits up to `NOTICE` seconds."""
+    """Whether the process of a worker has ended. Waits up to `NOTICE` seconds."""
     try:
         ray.get(pending, timeout=NOTICE)
     except ray.exceptions.RayActorError:

@@ -1,6 +1,6 @@
 """MLflow's runs in a file store: one run per lane, named by the lane's hash, in OUT/mlflow.
 
-A file store works on the shared file systems of clusters. SQLite does not. MLflow uses it only if
+A file store works on the shared file systems of clusters. SQLite does not. MLflow uses a file store only if
 MLFLOW_ALLOW_FILE_STORE is set.
 """
 
@@ -21,7 +21,7 @@ class MlflowRuns:
     """The runs of a sweep in the store `folder`. `title` names their experiment."""
 
     def __init__(self, folder: Path, title: str, make: Callable[[Path], None]):
-        make(folder / ".trash")  # MLflow makes it once per process, also if the user has deleted the store since
+        make(folder / ".trash")  # MLflow makes `.trash` once per process, but the user may have deleted the store
         self.client = MlflowClient(tracking_uri=folder.as_uri())
         experiment = self.client.get_experiment_by_name(title)
         self.experiment = experiment.experiment_id if experiment else self.client.create_experiment(title)

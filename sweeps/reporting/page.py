@@ -70,7 +70,7 @@ def _section(number: int, s: Section) -> str:
 
 
 def _image(figure: "Figure", words: str) -> str:
-    """The figure as an image inside the page. As an image, the names in its SVG cannot clash with those of others."""
+    """The figure as an image inside the page. An image keeps the names in its SVG apart from those of other images."""
     data = base64.b64encode(figure_style.drawn(figure, ".svg")).decode()
     return f'<p><img alt="{escape(words)}" src="data:image/svg+xml;base64,{data}"></p>'
 
@@ -182,7 +182,7 @@ def curve_panels(rows: Sequence[Mapping[str, Any]], running: Sequence[Mapping[st
 
 
 def _order(value: Any) -> tuple[bool, Any]:
-    """Sorts numbers before texts."""
+    """A sort key: numbers come before texts."""
     number = isinstance(value, int | float)
     return not number, value if number else str(value)
 

@@ -126,7 +126,8 @@ def committed_page() -> str:
 def publish(out: str | Path) -> Path:
     """Copies a finished sweep's configuration and records into `experiments/results/` and returns their directory.
 
-    Paths of this machine are not copied. A name and fingerprints identify a corpus.
+    Paths of this machine are not copied. A name and fingerprints identify a corpus. Raises InputError if a lane has no
+    record, or if the experiment is a user's file.
     """
     with working_copy.opened(out) as folder:
         return _publish(Manifest.read(folder), out)
@@ -152,7 +153,7 @@ def _publish(manifest: Manifest, out: str | Path) -> Path:
         "date": time.strftime("%Y-%m-%d", time.gmtime(ended)),  # UTC
         "config": _by_name(manifest.config),
         "sweep": manifest.hash,
-        # Sweeps whose records the user has copied into this directory.
+        # Other sweeps, whose records were taken with `--reuse`.
         "reused": sorted({row["sweep"] for row in rows} - {manifest.hash}),
         "packing": manifest.packing,
         "machine": calibration.machine(),

@@ -2,8 +2,8 @@
 
 The driver feeds the tools. Workers need no tracking package and do not wait for a tool. They write the curves of
 unfinished lanes to OUT/curves (`sweeps.worker.curves`), and records hold everything else. A run follows from these
-files alone. If a driver or a tool ends in the middle of a run, the run is begun again or continued from them, so it has
-every step once.
+files alone. If a driver or a tool ends in the middle of a run, the run is begun again or continued from these files, so
+the run has every step once.
 
 OUT/TOOL/HASH.unfinished marks a run that does not hold the lane's outcome yet.
 """
@@ -52,7 +52,7 @@ class Runs(Protocol):
 
     def begin(self, cell: str, lane: str, hparams: Mapping[str, float | bool | str], began: float) -> Run:
         """Opens the run of a lane. The caller logs all points since step 0. An earlier run of the lane is replaced, or
-        keeps its points and omits them here."""
+        continued: `log` then skips the points that the run has."""
 
 
 class Tracker(NamedTuple):
@@ -61,7 +61,7 @@ class Tracker(NamedTuple):
     package: str  # the package that must be installed
     extra: str  # the extra that installs it
     runs: Callable[[Path, str, Callable[[Path], None]], Runs]  # (directory, title of the sweep, makes a directory)
-    shown_by: str  # the command that shows the directory {}
+    shown_by: str  # the command that shows or uploads the directory {}
 
 
 # The tools' modules are imported when they are used, because their packages are optional.

@@ -80,7 +80,8 @@ def present() -> dict[str, Any]:
 
 
 def differences(began: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
-    """The differences between two environments, as text. A part that is missing in one environment is not compared."""
+    """The differences between two environments, as text. Flags, machine and device are compared only if both
+    environments have them."""
     versions = [(name, began["versions"].get(name), now["versions"].get(name)) for name in PACKAGES]
     parts = [f"{name} {before} (now {after})" for name, before, after in versions if before != after]
     if began["code"] != now["code"]:

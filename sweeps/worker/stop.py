@@ -7,7 +7,7 @@ SIGTERM          the signal, in a worker                   checkpoint of its pac
 ASKED_BY_DRIVER  the file OUT/leave                        checkpoint of its pack    continues; driver gets Preempted
 NOT_SAVED        SIGTERM, and the trial failed             nothing                   exit code 1
 DRIVER_GONE      the end of a worker's standard input      nothing                   exit code 0, at once; or SIGKILL
-GANG_BROKEN      an error or the end of another gang member nothing                  exit code 1, at once
+GANG_BROKEN      failure or end of another gang member     nothing                   exit code 1, at once
 RAY_LOST         Ray does not answer a driver              nothing                   exit code 1, at once
 DISK_FULL        a trial of this driver                    checkpoints of all packs  continues; no further trial starts
 INTERRUPTED      Ctrl-C, SIGTERM or SIGHUP of a driver     checkpoints of all packs  continues; KeyboardInterrupt

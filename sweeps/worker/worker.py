@@ -135,7 +135,7 @@ class Worker:
             raise RuntimeError(f"the environment of {socket.gethostname()} is not the driver's: {', '.join(parts)}")
 
     def _manifest(self, lanes: Iterable[str] = ()) -> Manifest:
-        """The present manifest, with the data of this machine, whose cells have the `lanes`."""
+        """The present manifest, with the data's paths on this machine. Its cells contain `lanes`."""
         if not self.joined:
             return Manifest.read(self.out)
         working_copy.pull(self.out)
@@ -321,7 +321,8 @@ class Worker:
         return group.seconds
 
     def measure(self, index: int, packs: list[int], seconds: float = 1.0) -> dict[int, float]:
-        """Lane-steps per second of a cell by pack size. Each size runs for about `seconds`.
+        """Lane-steps per second of a cell by pack size. Each size runs for about `seconds`. Sizes above 1 that exceed
+        the cell's number of lanes are skipped.
 
         Sizes are tried in order. A size that does not fit in memory, or is less than 10 % faster than the fastest
         before it, ends the measurement.

@@ -23,11 +23,11 @@ from pathlib import Path
 from tests.benchmarks import finish
 
 ROOT = Path(__file__).parents[2]
-SAMPLE = 3  # lanes of each width that plain Tune trains
+SAMPLE = 3  # lanes of each cell that plain Tune trains
 
 
 def sample(steps: int) -> list[tuple]:
-    """(cell, learning rates, path of tokens) of the lanes that plain Tune trains, the longest lanes first."""
+    """(cell, learning rates, path of tokens) of the lanes that plain Tune trains, from the last cell to the first."""
     from experiments import configured, width_vocab
     from sweeps.driver.api import _dataset
 

@@ -24,7 +24,7 @@ def blocks(page, language):
 
 
 def doors():
-    """(install command, language, lines) of each numbered section of the README."""
+    """(install command, language, code) of each numbered section of the README."""
     sections = re.findall(r"\n## \d\. .*?(?=\n## )", README.read_text(), flags=re.DOTALL)
     parts = [re.findall(r"```(sh|python)\n(.*?)```", section, flags=re.DOTALL) for section in sections]
     return [(install, language, code) for (_, install), (language, code) in parts]

@@ -35,7 +35,7 @@ ip route add default dev net0"""
 
 
 def problem() -> str | None:
-    """Why this process cannot make networks, or None."""
+    """Returns the reason that this process cannot make networks, or None."""
     if missing := [name for name in ("unshare", "nsenter", "setpriv", "ip") if shutil.which(name) is None]:
         return f"networks of machines take the command {missing[0]}"
     if not os.access("/dev/net/tun", os.R_OK | os.W_OK):

@@ -122,7 +122,7 @@ class Proxy:
             handler.wfile.write(content)
 
     def times(self, method: str, pattern: str) -> int:
-        """How many requests with this method were answered with success for objects whose names match the pattern."""
+        """Returns the number of successful requests with this method for objects whose names match the pattern."""
         return sum(
             r.method == method and 200 <= r.status < 300 and bool(re.search(pattern, r.name)) for r in self.requests
         )

@@ -1,4 +1,4 @@
-"""A sweep of two thousand trivial lanes on two cores: overhead per lane, the driver's memory, and the time of
+"""A sweep of two thousand trivial lanes: overhead per lane (printed), the driver's memory, and the time of
 `status`."""
 
 import json

@@ -237,7 +237,7 @@ def test_a_killed_drawing_is_completed_by_the_next_call(files, finished, tmp_pat
 
 
 def test_an_incomplete_publication_is_refused(finished, tmp_path, monkeypatch):
-    """The new records are beside the description of an older sweep, then beside no description."""
+    """The new records are beside the description of an older sweep."""
     monkeypatch.setattr(results, "COMMITTED", tmp_path / "results")
     folder = results.publish(finished[0])
     older = json.loads((folder / results.DESCRIPTION).read_text())

@@ -177,7 +177,7 @@ def test_a_verdict_that_rests_on_the_edge_of_a_grid_is_unresolved():
 
 @pytest.mark.slow
 def test_the_interval_allows_for_a_reference_that_was_badly_chosen():
-    """The judging seeds of the references lose 0.05 more than the selecting seeds at another setting."""
+    """On the judging seeds, the losses of the references with the best ratio are multiplied by 1.2."""
     table = whole(CONFIG, dict.fromkeys(PLANTED, 0.005))
     best = analysis.read(table, CONFIG, PLANTED)
     unlucky = table.copy()

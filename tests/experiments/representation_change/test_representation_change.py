@@ -199,7 +199,7 @@ def test_the_reported_deviation_is_not_selected_by_noise():
     value, error, exact = equation_nine.deviation(row)
     assert value == pytest.approx(exact, rel=1e-9) and exact == pytest.approx(-0.09, abs=0.01) and error < 0.002
     noise = 5 * np.where(row["exact"] == row["exact"].max(), row["exact"], 0)
-    row["simulated"] = row["simulated"] + noise  # the form is far off here
+    row["simulated"] = row["simulated"] + noise  # the simulation is far off at another φ
     assert equation_nine.deviation(row)[0] == pytest.approx(value)
 
 
@@ -229,7 +229,7 @@ def test_a_diverged_seed_is_not_left_out():
 def test_a_partial_sweep_can_be_reported(kinds):
     table = table_of(*(kind(LAPTOP) for kind in kinds))
     for rows in (table, table[:1], table[::5]) if len(kinds) else (table,):
-        rows = rows.dropna(axis=1, how="all")  # a column exists once one of its rows does
+        rows = rows.dropna(axis=1, how="all")  # a table has no column without a value
         assert drawn(rows).axes and representation_change.analysis.summary(rows, LAPTOP)
         assert len(verdicts(rows)) >= 2 + 10
     text = representation_change.analysis.summary(table, LAPTOP)

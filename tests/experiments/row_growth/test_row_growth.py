@@ -1,4 +1,4 @@
-"""row_growth: planted laws are recognised, their powers are recovered, and another law is not called the law."""
+"""row_growth: a planted law is supported, its powers are recovered, and data of another law contradict it."""
 
 import math
 from dataclasses import replace

@@ -343,7 +343,7 @@ PARTS = {
         status=table["status"].where(table["cell.model.width"] != 48, "diverged")
     ),
 }
-# Without any other setting the common one is the best, which is no evidence.
+# The common setting is the best if no other setting was trained, which is no evidence.
 JUDGED = {"stage one": ["supported", "unresolved"]}
 
 

@@ -44,7 +44,7 @@ def drawn(seed, lead=(), shift=0.0):
 
 
 def phi(micro):
-    """Returns (‖Ḡ‖² − s²/B) / s² of vectors [K, n], with s² = b Var."""
+    """Returns (‖Ḡ‖² − s²/(K B)) / s² of vectors [K, n], with s² = B Var."""
     s2 = B * micro.var(axis=0, ddof=1).sum()
     return ((micro.mean(axis=0) ** 2).sum() - s2 / (K * B)) / s2
 

@@ -2,9 +2,9 @@
 
     python -m tests.lvp.models.gpt2_reference
 
-needs PyTorch and transformers. It downloads nothing, because the model is made from its configuration. The tests need
-neither: both sides draw weights and tokens from a seed, and the file contains only outputs and the versions that made
-it. Weights are float32 and the reference's arithmetic is float64, so a difference is an error of the tested side.
+This command needs PyTorch and transformers. It makes the model from its configuration and downloads nothing. The tests
+need neither package: both sides draw weights and tokens from a seed, and the file contains only outputs and versions.
+Weights are float32 and the reference's arithmetic is float64, so a difference is an error of the tested side.
 """
 
 from collections.abc import Iterator
@@ -36,7 +36,7 @@ LAST = 4
 
 
 def shapes(shape: Shape) -> Iterator[tuple[str, tuple[int, ...]]]:
-    """Returns transformers' names and the shapes of all parameters. A matrix is [in, out], as in this library."""
+    """Yields the name in transformers and the shape of every parameter. A matrix is [in, out], as in this library."""
     d = shape.width
     yield "wte.weight", (shape.vocab, d)
     yield "wpe.weight", (shape.context, d)
@@ -51,9 +51,9 @@ def shapes(shape: Shape) -> Iterator[tuple[str, tuple[int, ...]]]:
 
 
 def weights(shape: Shape) -> dict[str, np.ndarray]:
-    """Returns float32 weights, none at its initial value: gains about one, biases about zero by 0.3. Matrices are so
-    large that attention scores have a standard deviation of about 2 and the inputs of GeLU of about 1.5, so neither is
-    near linear. The embedding is so small that the epsilon of the norms matters."""
+    """Returns float32 weights. None has its initial value: gains are about 1 and biases about 0, with a std of 0.3.
+    Matrices are so large that attention scores have a standard deviation of about 2 and the inputs of GeLU of about
+    1.5, so neither is near linear. The embedding is so small that the epsilon of the norms matters."""
     rng = np.random.RandomState(0)  # the only generator of NumPy whose stream never changes
     arrays = {}
     for name, dims in shapes(shape):

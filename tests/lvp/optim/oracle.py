@@ -31,7 +31,7 @@ def gamma(b, t, nesterov, inverse_bias_correction):
 
 
 def directions(gradients, b, nesterov):
-    """Returns u_t of K's algorithms 2 and 3: m ← β m + (1 − β) g; u = m, or β m + (1 − β) g."""
+    """Yields u_t of K's algorithms 2 and 3: m ← β m + (1 − β) g; u = m, or β m + (1 − β) g."""
     m = np.zeros(gradients.shape[1:])
     for g in gradients.astype(np.float64):
         m = b * m + (1 - b) * g
@@ -71,7 +71,7 @@ def lion_a(params, gradients, rates, *, b, weight_decay, nesterov, inverse_bias_
 
 
 def adam_directions(gradients, b1, b2, eps, *, bias_correction_first=True, mean_axis=None):
-    """Returns m̂/(√v̂ + ε), or m/(√v̂ + ε): K, algorithm 1. `mean_axis`: v is shared over it, the mean of g² (S)."""
+    """Yields m̂/(√v̂ + ε), or m/(√v̂ + ε): K, algorithm 1. `mean_axis`: v is shared over it, the mean of g² (S)."""
     m = np.zeros(gradients.shape[1:])
     v = 0.0
     for t, g in enumerate(gradients.astype(np.float64), 1):

@@ -1,4 +1,4 @@
-"""The packaged evidence equals the committed results (`test_results` checks that it is not stale)."""
+"""The packaged evidence has all entries of the committed results (`test_results` checks that it is not stale)."""
 
 import lvp.parametrization.evidence
 from experiments.leaderboard.config import ENTRIES

@@ -236,7 +236,7 @@ def test_json_equals_the_python_result(capsys):
 
 
 def test_a_transfer_over_all_axes(capsys):
-    """The numbers of `scale`, by hand for CompleteP at m_N 8, m_L 4, m_B 4, m_D 40 with λ of constant timescale."""
+    """The numbers of `scale`, by hand for LVP with depth rule `completep`: m_N 8, m_L 4, m_B 4, m_D 40."""
     line = "recommend --width 512 --vocab 32k --hidden-lr 3e-3 --from-width 64 --depth 16 --from-depth 4 --batch 65536"
     line += " --from-batch 16384 --tokens 2e9 --from-tokens 50M --weight-decay 0.1"
     line += " --axis batch=sqrt_rate decay=constant_timescale"

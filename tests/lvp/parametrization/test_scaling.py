@@ -20,7 +20,7 @@ def numbers(scaling, name):
     return {role.role: getattr(role, name) for role in scaling.roles}
 
 
-# Table 1 of Dey et al. 2025, by hand at m_N 8 and m_L 4. α: (branches, rate of blocks, ε of blocks without width).
+# Table 1 of Dey et al. 2025, by hand at m_N 8 and m_L 4. Branches are multiplied by m_L^−α.
 @pytest.mark.parametrize(("name", "alpha"), [("completep", 1.0), ("depth_mup", 0.5)])
 def test_completep_by_hand(name, alpha):
     axes = {"depth": name, "batch": "none", "epsilon": "completep"}

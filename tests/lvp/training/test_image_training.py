@@ -159,7 +159,7 @@ def test_measures_equal_a_direct_calculation(program, data):
     singular = np.linalg.svd(kernel, compute_uv=False)
     rank = measured["stable_rank"]["matrices"]["stem/conv/kernel"][-1]
     assert rank == pytest.approx((singular**2).sum() / singular[0] ** 2, rel=1e-4)
-    # Updates 128 times as large leave more dead units than plain updates.
+    # Updates 128 times as large leave dead units.
     assert measured["dead"]["all"][0] > 0
 
 

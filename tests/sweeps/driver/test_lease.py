@@ -160,7 +160,7 @@ def test_drivers_that_begin_at_the_same_time(copies, monkeypatch):
 
 
 def begun(copies) -> int:
-    """How many of two drivers begin when they start together. Each holds the lease until both have tried."""
+    """Returns the number of drivers that get the lease when two start together. Each holds it until both have tried."""
     barrier, results = threading.Barrier(2), []
 
     def drive(copy):

@@ -48,7 +48,7 @@ def test_counts_pace_and_time_left(half):
     assert [c.finished for c in sweep.cells] == [6, 0] and [c.failed for c in sweep.cells] == [0, 2]
     assert sweep.cells[1].running == [10 / half.cells[1].cell.steps]
     assert sweep.lanes_per_hour == pytest.approx(2, rel=0.01)
-    # Two lanes of the first cell and a quarter of one of the second took an hour.
+    # Two lanes of the first cell and a quarter of a lane of the second cell took an hour.
     costs = [e.cell.flops_per_lane for e in half.cells]
     done = 2 * costs[0] + 0.25 * costs[1]
     hours = 5.75 * costs[1] / done

@@ -55,7 +55,7 @@ def tensorboard(folder: Path) -> dict[str, Seen]:
 
 
 def wandb(folder: Path) -> dict[str, Seen]:
-    """The closed runs. W&B writes the end of a run shortly after it has closed it."""
+    """The runs. Waits about 10 seconds at most, because W&B writes the end of a run shortly after it closes the run."""
     seen = _wandb(folder)
     for _ in range(100):
         if all(run.status for run in seen.values()):

@@ -17,7 +17,7 @@ from tests.faults.damage import contents, examples
 
 
 class Read(HTMLParser):
-    """What a browser finds in a page."""
+    """The elements, links, words and tables of a page."""
 
     VOID = {"meta", "img", "br", "link"}
 
@@ -54,7 +54,7 @@ class Read(HTMLParser):
 
 
 def outside(text: str) -> list[str]:
-    """What a browser would load or run for a page, apart from the page."""
+    """Returns the links, styles and elements with which a page would load or run something outside of itself."""
     read = Read(text)
     loaded = [link for link in read.links if not link.startswith(("#", "data:"))]
     loaded += re.findall(r"url\((?!#)[^)]*\)|@import.*", read.words.get("style", ""))

@@ -23,7 +23,7 @@ from tests.faults.ledger import record
 from tests.lvp.data.tokens.texts import some_text
 from tests.sweeps.running import ROOT, TINY, outcomes
 
-# Values of variables that would change or end a lane if the worker did not replace them.
+# Values of variables that could change or end a lane if the worker did not replace them.
 VARIABLES = {
     "JAX_THREEFRY_PARTITIONABLE": "0",
     "JAX_DEFAULT_PRNG_IMPL": "rbg",

@@ -47,8 +47,8 @@ def test_every_byte_is_read_once_in_small_blocks(directory, monkeypatch, block):
 
 
 def check_ranges(text, size):
-    """Asserts that the ranges of a text are the text, in pieces of bounded size that end with a line or a long line's
-    character."""
+    """Asserts that the ranges of a text are the text and have whole characters. A range ends with a line end, unless
+    the text has a line of about `size` bytes or more."""
     whole = joined(text)
     parts = [joined(pickle.loads(pickle.dumps(part))) for part in text.ranges(size)]
     assert b"".join(parts) == whole
