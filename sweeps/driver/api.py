@@ -63,7 +63,7 @@ def run(
       out: directory of the sweep, or its address in a bucket (s3://BUCKET/PREFIX, gs://BUCKET/PREFIX); None is
         runs/EXPERIMENT-TIER-HASH in the working directory. If the directory holds the same sweep, the sweep continues.
       options: see `Options`. Its fields may also be given as keywords, for example `executor="local"`.
-      dry_run: whether to print cells, lanes, tokens, FLOPs and expected hours, and to return None.
+      dry_run: whether to print the forecast (cells, lanes, tokens, FLOPs, duration) and to return None.
       budget: the longest expected duration, such as "2h"; None: no limit. Lanes that depend on results count.
       reuse: records of another sweep, a JSON-lines file or a directory such as DIR/records. Lanes with the same
         configuration and data are not trained again.
@@ -75,7 +75,8 @@ def run(
     Raises:
       InputError: an argument, file or directory cannot be used; `out` holds another sweep or other files. Nothing is
         trained.
-      RuntimeError: lanes failed. All other lanes have finished.
+      RuntimeError: lanes or the tracking tool failed, the disk is full, the sweep's directory or lease was lost, or the
+        address space is too small. Finished lanes keep their records.
       KeyboardInterrupt: interrupted. Finished lanes keep their records.
     """
     chosen = {k: config.pop(k) for k in list(config) if k in Options.__dataclass_fields__}
@@ -291,7 +292,8 @@ def _check_directory(out: Path) -> None:
 def _existing(manifest: Manifest) -> tuple[Manifest | None, str | None]:
     """Returns the manifest of the same sweep in its directory, and the problem with manifest.json if the copy was read.
 
-    The manifest is None if the directory is new, or if manifest.json and its copy are lost.
+    The manifest is None if the directory is new. It is also None if manifest.json and its copy are lost or damaged and
+    a record of this sweep exists.
 
     Raises:
       InputError: the directory holds another sweep or other files.
@@ -416,7 +418,7 @@ def _continue(manifest: Manifest, options: Options, quiet: bool):
 
 
 def _write_lane_index(manifest: Manifest) -> None:
-    with contextlib.suppress(OSError):  # `status` works without the index, but slower
+    with contextlib.suppress(OSError):  # without the index, `status` is slower or asks for `resume`
         lane_index.write(manifest)
 
 
@@ -502,7 +504,7 @@ def _work_in_session(
         executor.close()
     seconds = time.perf_counter() - started
     if not lost(manifest, session):
-        if not (interrupted or failures):
+        if not (interrupted or failures or options.ray_address):
             _keep_speed(manifest, seconds)
         ended = {"seconds": round(seconds, 1), "interrupted": interrupted}
         append_line(manifest.out / "sessions.jsonl", json.dumps(ended))
@@ -543,7 +545,7 @@ def _packed(manifest: Manifest, executor, options: Options, settings: Settings, 
             say("--pack and --threads are ignored: the sweep keeps its packing; --mesh replaces it")
         return manifest
     options = replace(options, mesh=None) if options.mesh == NO_MESH else options
-    packing = measured(manifest, executor, options, settings, cores(), say)
+    packing = measured(manifest, executor, options, settings, say)
     manifest = replace(manifest, packing=packing)
     manifest.write()
     return manifest
@@ -604,8 +606,8 @@ def status(out: str | Path) -> str:
 
 
 def track(out: str | Path, tracker: str = "tensorboard", *, quiet: bool = False) -> Path | str:
-    """Writes a tracking tool's runs of the finished lanes in `out` and returns their directory
-    (`sweeps.reporting.tracking`). Runs of a sweep in a bucket are written to the bucket."""
+    """Writes a tracking tool's runs of the finished lanes in `out` (`sweeps.reporting.tracking`). Returns the directory
+    of the runs, or its address if the sweep is in a bucket."""
     with working_copy.opened(out) as folder:
         place = _track(Manifest.read(folder), tracker, _printer(quiet), followed=bool(driver(folder)))
         working_copy.push(folder)

@@ -11,12 +11,12 @@ from sweeps.worker.worker import Settings
 ACCELERATOR_PACKS = [1, 2, 4, 8, 16, 32, 64]
 
 
-def measured(manifest: Manifest, executor, options, settings: Settings, cores: int, say) -> dict:
+def measured(manifest: Manifest, executor, options, settings: Settings, say) -> dict:
     """The packing for the manifest: platform, device, workers, threads, pin, lanes_per_program (by cell label) and
     measured (lane-steps per second).
 
-    Values that the options give are not measured. Only trained cells are measured. A calculation has one lane per
-    program.
+    Values that the options give are not measured. With `options.pack`, the default of `threads` is 1. Only trained
+    cells are measured. A calculation has one lane per program.
     """
     free = replace(settings, pin=False)
     if options.mesh is not None:
@@ -42,15 +42,19 @@ def measured(manifest: Manifest, executor, options, settings: Settings, cores: i
             "lanes_per_program": packs,
         }
 
+    machines = executor.cores()
+    cores = max(1, min(machines))  # the speed is measured on so many cores
     threads = options.threads or (1 if options.pack or cores == 1 or not trained else None)
     if threads is None:
         # Ray may know a GPU that JAX cannot use.
         cpu = replace(settings, accelerator=False)
         threads, base["measured"] = _cpu_threads(manifest, executor, cpu, trained, cores)
-        chosen = f"{cores // threads}x{threads}"
-        say(_in_words(base["measured"], chosen, _training_seconds(manifest, trained, base["measured"][chosen])))
+    workers = max(1, sum(available // threads for available in machines))
+    if base["measured"]:
+        speed = base["measured"][f"{cores // threads}x{threads}"] * workers / (cores // threads)
+        say(_in_words(base["measured"], f"{workers}x{threads}", _training_seconds(manifest, trained, speed)))
     return base | {
-        "workers": max(1, cores // threads),
+        "workers": workers,
         "threads": threads,
         "pin": True,
         "lanes_per_program": packs,

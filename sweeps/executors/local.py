@@ -12,6 +12,7 @@ from pathlib import Path
 from queue import Empty, Queue
 
 from lvp.files import explained
+from lvp.parallel.hardware import cores
 from sweeps.driver.manifest import Manifest
 from sweeps.worker.stop import Reason, Stop
 from sweeps.worker.worker import RETRIES, Settings, Worker, is_full
@@ -158,7 +159,8 @@ class LocalExecutor:
         on_done: Callable[[dict], None],
         on_failed: Callable[[dict, str], None],
     ) -> None:
-        """Runs all trials. Calls `on_done` with each report and `on_failed` with each failed trial, in any thread.
+        """Runs all trials. Calls `on_done` with each report, and `on_failed` with each failed trial and its reason, in
+        any thread.
 
         If a worker dies, a new worker runs its trial again, at most `RETRIES` times without progress in between. A full
         disk stops all trials. After KeyboardInterrupt the workers save checkpoints.
@@ -212,7 +214,8 @@ class LocalExecutor:
 
     @staticmethod
     def _stop_workers(workers: list[Process | InProcess], saving: Callable[[], bool]) -> None:
-        """Sends SIGTERM to the workers, waits until they have saved or for `GRACE` seconds, and kills the rest."""
+        """Sends SIGTERM to the workers and waits until they have ended, at most `GRACE` seconds or until a save that
+        has begun ends. Then kills the rest."""
         deadline = time.monotonic() + GRACE
         for worker in workers:
             worker.stop()
@@ -226,6 +229,9 @@ class LocalExecutor:
 
     def machines(self) -> int:
         return 1
+
+    def cores(self) -> list[int]:
+        return [cores()]
 
     def accelerators(self) -> int:
         """The number of workers that can each own an accelerator: one, because a process holds all that it sees."""

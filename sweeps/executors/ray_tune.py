@@ -141,7 +141,7 @@ class RayExecutor:
         if stop is not None:  # Ray's handler would end this process immediately
             signal.signal(signal.SIGTERM, stop)
         self.cluster = address is not None
-        # Workers of another machine use the bucket, and this process the copy of their files.
+        # Workers of other machines write to the bucket. This process downloads their files into its copy.
         self.copy = working_copy.get(out) if self.cluster else None
         # Tune's files are in `out` only if machines share it: after `out` was moved, Tune would make it again.
         shared = self.cluster and self.copy is None
@@ -157,11 +157,12 @@ class RayExecutor:
             cluster.check_machines(self.machine_check, nodes)
 
     def _of_machines(self, settings: Settings, refusing: Collection[str] = ()) -> tuple[str, list[float]]:
-        """The resource that workers use, and its amount on each machine that has it. Skips the machines `refusing`."""
-        nodes = [n["Resources"] for n in ray.nodes() if n["Alive"] and n["NodeID"] not in refusing]
+        """The resource that workers use, and its amount on each machine that has it. Skips the machines `refusing`. The
+        list is empty if all machines refuse."""
+        nodes = [n for n in ray.nodes() if n["Alive"]]
         for kind in ("TPU", "GPU", "CPU") if settings.accelerator else ("CPU",):
-            if amounts := [n[kind] for n in nodes if n.get(kind)]:
-                return kind, amounts
+            if amounts := {n["NodeID"]: n["Resources"][kind] for n in nodes if n["Resources"].get(kind)}:
+                return kind, [amount for node, amount in amounts.items() if node not in refusing]
         where = "the Ray cluster" if self.cluster else "Ray on this machine"
         raise InputError(f"{where} has no CPUs, GPUs or TPUs that can run trials")
 
@@ -174,11 +175,20 @@ class RayExecutor:
         """The number of machines that can hold a mesh or a part of a mesh."""
         return len(self._of_machines(Settings())[1])
 
+    def cores(self) -> list[int]:
+        """The number of cores for workers on each machine."""
+        return [int(amount) for amount in self._of_machines(Settings(accelerator=False))[1]]
+
     def _resources(self, settings: Settings) -> dict[str, float]:
-        """The resources of one worker. With a mesh, a worker has the whole machine."""
+        """The resources of one worker. With a mesh, a worker has the whole machine.
+
+        Raises InputError if no machine has as many cores as a worker has threads: Ray would wait forever.
+        """
         kind, amounts = self._of_machines(settings)
         if settings.mesh is not None or kind == "TPU":
             return {kind: min(amounts)}
+        if kind == "CPU" and settings.threads > max(amounts):
+            raise InputError(f"threads={settings.threads} must be at most {max(amounts):g}, the cores of one machine")
         return {kind: 1 if kind == "GPU" else settings.threads}
 
     def probe(self, settings: Settings, calls: Iterable[tuple], workers: int = 1) -> list[list]:
@@ -385,7 +395,7 @@ def _session_directory() -> Path:
 
 @contextlib.contextmanager
 def _on_loopback():
-    """Makes Ray listen on 127.0.0.1 only if it starts in the block.
+    """Makes Ray listen on 127.0.0.1 alone if Ray starts in the block.
 
     `ray.init` has no argument for this: with 127.0.0.1 as its address, Ray uses the machine's network address and
     listens on all interfaces.

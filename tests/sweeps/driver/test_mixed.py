@@ -99,20 +99,20 @@ def test_only_trained_cells_are_measured():
     """Threads are measured on a CPU, lanes per program on an accelerator."""
     asked, said = [], []
 
-    def probe(platform):
+    def probe(platform, cores):
         def answer(settings, calls, workers=1):
             asked.extend(c for c in calls if c[0] == "measure")
             hello = {"platform": platform, "device_kind": "any"}
             return [[hello if c[0] == "hello" else {p: float(p) for p in c[2][:3]} for c in calls]] * workers
 
-        return SimpleNamespace(probe=answer, accelerators=lambda: 1)
+        return SimpleNamespace(probe=answer, accelerators=lambda: 1, cores=lambda: cores)
 
-    def pack(platform, planned, **options):
+    def pack(platform, planned, cores=(2,), **options):
         options = Options(**options)
         asked.clear()
         said.clear()
         manifest = SimpleNamespace(cells=planned)
-        return packing.measured(manifest, probe(platform), options, Settings(), 2, said.append)
+        return packing.measured(manifest, probe(platform, cores), options, Settings(), said.append)
 
     planned = cells(Config())
     on_gpu = pack("gpu", planned)
@@ -125,5 +125,10 @@ def test_only_trained_cells_are_measured():
     assert set(on_cpu["measured"]) == {"2x1", "1x2"}
     # Three lanes of 6 steps at 2 lane-steps per second. The calculation has no training time.
     assert len(said) == 1 and said[0].endswith("this sweep uses 2 workers of 1 thread: 9 s of training")
+    # A cluster of three machines is measured on the cores of the smallest machine.
+    on_cluster = pack("cpu", planned, cores=(2, 4, 5))
+    assert on_cluster["measured"] == on_cpu["measured"] and on_cluster["workers"] == 11
+    assert said[0].endswith("this sweep uses 11 workers of 1 thread: 2 s of training")
+    assert pack("cpu", planned, cores=(2, 4, 5), threads=2, ray_address="auto")["workers"] == 5
     for platform in ("cpu", "gpu"):  # a calculation alone is not measured
         assert pack(platform, planned[:1])["lanes_per_program"] == {"sums": 1} and not asked

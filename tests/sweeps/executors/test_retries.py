@@ -1,9 +1,11 @@
 """A trial whose worker dies is retried, at most `RETRIES` times without progress in between."""
 
 import shutil
+from types import SimpleNamespace
 
 import pytest
 
+from lvp.errors import InputError
 from sweeps.driver.manifest import Manifest
 from sweeps.executors.local import LocalExecutor, WorkerDied
 from sweeps.executors.ray_tune import RayExecutor
@@ -87,3 +89,35 @@ def test_deaths_are_counted_since_the_last_progress(finished, tmp_path, executor
     else:
         assert (worker.calls, done) == (RETRIES + 1, [])
         assert failed == [(trial, "worker 1 ended with signal 9")]
+
+
+def test_a_trial_that_all_machines_refuse_fails_with_their_reasons(finished, monkeypatch):
+    refusals, failed = ["a", "b"], []
+
+    class Executor(RayExecutor):
+        def __init__(self):
+            self.out, self.copy, self.cluster = finished[0], None, True
+
+        def _fit(self, trials, settings, workers, reporter, refusing):
+            node = refusals.pop(0)
+            assert node not in refusing
+            (trial,) = (SimpleNamespace(config={"trial": t}) for t in trials)
+            reporter.on_trial_result(0, [], trial, {"problem": f"refused by {node}", "full": False, "refused": node})
+            return []
+
+    machines = [{"NodeID": node, "Alive": True, "Resources": {"CPU": 2.0}} for node in refusals]
+    monkeypatch.setattr("ray.nodes", lambda: machines)
+    Executor().run(
+        [{"id": "0001", "cell": 0, "lanes": [], "pack": 1}], Settings(), 1, print, lambda *x: failed.append(x[1])
+    )
+    assert failed == ["refused by a", "refused by b"]
+
+
+def test_threads_beyond_the_cores_of_each_machine_give_a_one_line_error(monkeypatch):
+    executor = object.__new__(RayExecutor)
+    machines = [{"NodeID": str(n), "Alive": True, "Resources": {"CPU": float(n)}} for n in (2, 4)]
+    monkeypatch.setattr("ray.nodes", lambda: machines)
+    assert executor.cores() == [2, 4]
+    assert executor._resources(Settings(threads=4)) == {"CPU": 4}
+    with pytest.raises(InputError, match="threads=5 must be at most 4, the cores of one machine"):
+        executor._resources(Settings(threads=5))
