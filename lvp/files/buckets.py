@@ -17,7 +17,7 @@ from lvp.errors import InputError, unknown
 from lvp.files.atomic import replacing
 
 SCHEMES = ("s3", "gs")
-PATIENCE = 60.0  # seconds in which a request is repeated
+PATIENCE = 60.0  # timeout of a request and of its repetitions, in seconds
 _CREDENTIALS = {
     "s3": "set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or use a machine with a role",
     "gs": "set GOOGLE_APPLICATION_CREDENTIALS, or use a machine with a role",
@@ -46,7 +46,7 @@ class Object(NamedTuple):
 
 
 def is_address(out: object) -> bool:
-    """Whether `out` has the form SCHEME://…, and not that of a path."""
+    """Whether `out` is an address (SCHEME://…), not a path."""
     return re.match(r"[A-Za-z][A-Za-z0-9+.-]*://", str(out)) is not None
 
 
@@ -54,7 +54,8 @@ def split(address: str) -> tuple[str, str, str]:
     """(scheme, bucket, prefix) of SCHEME://BUCKET/PREFIX.
 
     Raises:
-      InputError: the scheme is unknown, the bucket is missing, or the address contains credentials or empty names.
+      InputError: the scheme is unknown, the bucket is missing, the address contains credentials, or a name of the
+        prefix is empty or has special characters.
     """
     scheme, _, rest = address.partition("://")
     bucket, _, prefix = rest.partition("/")
@@ -75,8 +76,17 @@ def split(address: str) -> tuple[str, str, str]:
 class Bucket:
     """The objects below one address. Names are relative to the address.
 
+    A method raises BucketError if a request fails.
+
+    Args:
+      address: SCHEME://BUCKET/PREFIX.
+      patience: timeout of a request and of its repetitions, in seconds.
+
     Attributes:
       address: SCHEME://BUCKET/PREFIX without a final slash.
+
+    Raises:
+      InputError: the address cannot be used (`split`), or obstore is not installed.
     """
 
     def __init__(self, address: str, patience: float = PATIENCE):
@@ -165,8 +175,8 @@ class Bucket:
                     raise InputError(f"{self.address}/{name} was removed during the download; start again")
 
     def upload(self, folder: Path, last: str) -> None:
-        """Writes the files in a local directory. The file `last` is written after all others, because it completes
-        them."""
+        """Writes the files of a local directory, except hidden files, to objects of the same names. The file `last` is
+        written after all others, because it completes them."""
         names = [path.name for path in folder.iterdir() if path.name[0] != "." and path.name != last]
         for name in [*names, last]:
             with open(folder / name, "rb") as file:
@@ -196,7 +206,7 @@ class Bucket:
         return sorted(entry for entry in entries if not entry.name.endswith("/"))
 
     def listed(self, folder: str = "") -> list[Object]:
-        """The objects and folders in a folder ("" or a name with a final slash), without those in its folders.
+        """The objects and folders directly in a folder ("" or a name with a final slash).
 
         A server may omit objects that were written shortly before.
         """

@@ -77,7 +77,7 @@ def _own(x) -> int:
 
 
 def digests_of_tree(tree: Any) -> dict[str, str]:
-    """The digest of every array of a pytree, by path.
+    """The digest of every array of a pytree, by path, as a string "dtype[shape] digest" with 16 hexadecimal digits.
 
     If processes share the arrays, all processes must call it, and all receive the same digests.
     """

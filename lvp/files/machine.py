@@ -47,7 +47,7 @@ def machine_error(error: BaseException | None, path: Path) -> OSError | None:
 
 
 def check_readable(directory: Path) -> None:
-    """Reads every file below a directory. Raises the OSError of the first one that cannot be read."""
+    """Reads every file below a directory. Raises the OSError of the first file or directory that cannot be read."""
     for folder, _, names in walked(directory):
         for name in names:
             with open(os.path.join(folder, name), "rb") as file:

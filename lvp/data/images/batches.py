@@ -13,8 +13,8 @@ def epoch_batch(key: jax.Array, step: jax.Array | int, count: int, batch: int) -
 
     An epoch has ⌊count / batch⌋ steps without repeated examples: epoch e is a permutation drawn from
     `fold_in(key, e)`, cut into batches. The remainder, fewer than a batch, is dropped; it differs between epochs. key
-    is a PRNG key and step any integer from 0; both are traced, so that a resumed run sees the same batches. count and
-    batch are constants. Raises InputError when tracing unless 1 ≤ batch ≤ count.
+    is a PRNG key, and step is an integer from 0. Both may be traced. count and batch are constants. A resumed run sees
+    the same batches. Raises InputError when tracing unless 1 ≤ batch ≤ count.
     """
     if not 1 <= batch <= count:
         raise InputError(f"batch must lie between 1 and the {count} examples, got {batch}")
@@ -27,8 +27,8 @@ def augment(images_BHWC: jax.Array, key: jax.Array, pad: int, *, flip: bool) -> 
     """The augmentation of He et al. 2016, section 4.2, random per image, a pure function of `key`.
 
     Each image is padded with `pad` pixels of zeros on every side and cropped to its old size at a uniformly random
-    place. With `flip` it is mirrored left to right with probability 1/2 (not for digits or letters). The dtype is kept.
-    Zeros are black before `normalise` and the mean after it. pad and flip are constants. Raises InputError for a
+    place. With `flip`, it is mirrored left to right with probability 1/2. Do not mirror digits or letters. The dtype is
+    kept. Zeros are black before `normalise` and the mean after it. pad and flip are constants. Raises InputError for a
     negative pad.
     """
     if pad < 0:

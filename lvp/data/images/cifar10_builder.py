@@ -58,7 +58,7 @@ def prepared(arrays: Arrays, data_dir: Path) -> Arrays:
     builder = Cifar10(splits={"train": arrays[:2], "test": arrays[2:]}, data_dir=data_dir)
     tfds.disable_progress_bar()
     verbosity = logging.get_verbosity()
-    logging.set_verbosity(logging.ERROR)  # it warns that another library would decode faster
+    logging.set_verbosity(logging.ERROR)  # TFDS warns that another library would decode faster
     try:
         with contextlib.redirect_stdout(io.StringIO()):
             builder.download_and_prepare()

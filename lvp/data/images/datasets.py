@@ -92,10 +92,11 @@ _FORMS = "digits, cifar10[:DIR], images:DIR"
 def load_images(spec: str, *, cache: Path) -> Images:
     """Loads the images that spec names: digits, cifar10[:DIR] or images:DIR.
 
-    "digits" is the embedded default (lvp.data.images.digits). "cifar10" is downloaded and prepared by a TFDS builder;
-    "cifar10:DIR" reads the official binary version from a directory (lvp.data.images.cifar10). Both are normalised as
-    in Kosson et al. 2024. "images:DIR" has a folder of PNG or JPEG files per class in DIR/train and DIR/test
-    (lvp.data.images.folders).
+    "digits" is a small set of handwritten digits (lvp.data.images.digits). "cifar10" is downloaded and prepared by a
+    TFDS builder; "cifar10:DIR" reads the official binary version from a directory (lvp.data.images.cifar10). The `mean`
+    and `std` of both are those of Kosson, Messmer & Jaggi 2024, appendix A. "images:DIR" has a folder of PNG or JPEG
+    files per class in DIR/train and DIR/test (lvp.data.images.folders). The `mean` and `std` of "digits" and
+    "images:DIR" are computed from the training images.
 
     The arrays are kept under `cache` and made by one process at a time. A second call reads and verifies them without
     decoding. Raises InputError, in one line, for an unknown name, for missing, truncated or wrong files, for a failed

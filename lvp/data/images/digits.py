@@ -16,9 +16,9 @@ def source() -> str:
 def read() -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
     """(train images, train labels, test images, test labels): uint8 [1438, 16, 16, 1] and [359, 16, 16, 1], int32.
 
-    The 1797 images of 8 × 8 levels from 0 to 16 become 16 × 16: every pixel becomes a square of four, and level v
-    becomes the grey value 255 v / 16, rounded. The test set is the third of every five images of each class, in the
-    order of the data set (which is ordered by writer): a stratified fifth, the same on every machine.
+    The 1797 images of 8 × 8 levels from 0 to 16 become 16 × 16: every pixel becomes 2 × 2 pixels, and level v becomes
+    the grey value 255 v / 16, rounded. The test set is the third of every five images of each class, in the order of
+    the data set (which is ordered by writer): a stratified fifth, the same on every machine.
     """
     from sklearn.datasets import load_digits  # slow to import; only the first use of the images needs it
 

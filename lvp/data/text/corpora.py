@@ -58,7 +58,7 @@ def _zipf(argument: str | None, cache: Path, valid_bytes: int | None) -> documen
 
 
 def path_of(kind: str, argument: str) -> Path:
-    """The absolute path in `kind:argument`. Raises InputError if the argument is empty or an address in a bucket."""
+    """The absolute path in `kind:argument`. Raises InputError if it is empty, invalid or an address in a bucket."""
     if not argument:
         raise InputError(f"the corpus {kind}: needs a path; write {kind}:PATH")
     if is_address(argument):
@@ -88,7 +88,9 @@ def split(spec: str) -> tuple[str, str | None]:
 
 
 def absolute(spec: str) -> str:
-    """The specification with an absolute path, if it has a path. Raises InputError for an unknown kind."""
+    """The specification with an absolute path, if it has a path.
+
+    Raises InputError for an unknown kind, and for a path that `path_of` refuses."""
     kind, argument = split(spec)
     if is_address(argument) and kind in ("text", "tokens"):
         return spec
@@ -98,8 +100,10 @@ def absolute(spec: str) -> str:
 def source(spec: str, *, cache: Path, valid_bytes: int | None = None) -> documents.Source:
     """The text that spec names, as a training and a validation part.
 
-    valid_bytes: approximate size in bytes of the validation part, for `text:` and for `tfds:` datasets without a
-    validation split. At most a tenth of the text is used; None is a tenth. Raises InputError as `load` does."""
+    valid_bytes: approximate size in bytes of the validation part, for `text:` and for `tfds:` datasets with neither a
+    validation nor a test split. At most a tenth of the text is used; None is a tenth. cache: as in `load`. Raises
+    InputError as `load` does, but not for a large text. Raises InputError for zipf and tokens, which have no text. The
+    content of files is checked when it is read."""
     kind, argument = split(spec)
     return _SOURCES[kind](argument, Path(cache).absolute(), valid_bytes)
 
@@ -107,14 +111,14 @@ def source(spec: str, *, cache: Path, valid_bytes: int | None = None) -> documen
 def load(spec: str, *, cache: Path) -> Corpus:
     """Loads the corpus that spec names: python-docs, wikitext2[:DIR], text:PLACE, tfds:NAME or zipf[:EXPONENT].
 
-    "python-docs" is the embedded default (lvp.data.text.python_docs). "wikitext2" without a directory reads a local
-    copy or downloads it (lvp.data.text.wikitext2). "text" is any UTF-8 text: a file, a directory, or an address in a
-    bucket (lvp.data.text.documents). "tfds" is any text of TensorFlow Datasets (lvp.data.text.tfds_text). "zipf" is
-    synthetic tokens without text (lvp.data.text.zipf). cache is the directory of downloads, created if it does not
-    exist.
+    "python-docs" is the text of the Python standard library (lvp.data.text.python_docs). "wikitext2" without a
+    directory reads a local copy or downloads it (lvp.data.text.wikitext2). "text" is any UTF-8 text: a file, a
+    directory, or an address in a bucket (lvp.data.text.documents). "tfds" is any text of TensorFlow Datasets
+    (lvp.data.text.tfds_text). "zipf" is synthetic tokens without text (lvp.data.text.zipf). cache is the directory of
+    downloads, created if it does not exist.
 
-    Raises InputError for an unknown name, and for text that is missing, empty, binary, not UTF-8, or larger than 4 GiB
-    (use `python -m lvp tokenize`).
+    Raises InputError for an unknown name, for a text that is missing, empty, binary or not UTF-8, and for a text with a
+    part larger than 4 GiB (use `python -m lvp tokenize`).
     """
     kind, argument = split(spec)
     if kind == "zipf":

@@ -2,13 +2,14 @@
 
     documents ──► ranges of whole lines ──► tokens of each range ──► one stream of tokens, in the order of the ranges
 
-The documents of a text, one after the other, are cut every `size` bytes. A range is the lines that begin between two
+The documents of files, one after the other, are cut every `size` bytes. A range is the lines that begin between two
 cuts, so every process finds the borders of its range without the other ranges. A line without an end between two cuts
-is cut between two characters, so a range has less than 2 · `size` bytes. Lines are encoded separately: the tokens do
-not depend on the cuts, unless a line is longer than `size`.
+is cut between two characters, so a range has less than 2 · `size` bytes. A text in memory is cut only at line ends, and
+a TFDS dataset only between records. Lines are encoded separately: the tokens do not depend on the cuts, unless a line
+of a file is longer than `size`.
 
-There is no mark between documents, since the tokenizers have no special tokens. Every document ends with a line end,
-which is added if it is missing.
+There is no mark between documents, since the tokenizers have no special tokens. Every document of files and of TFDS
+ends with a line end, which is added if it is missing.
 """
 
 from bisect import bisect_left, bisect_right
@@ -94,7 +95,7 @@ class _Files:
     """One of the two parts of consecutive files, from offset `begin` in the part of the first to `end` in the last."""
 
     files: Sequence[_File] = field(repr=False)
-    tails: bool  # the validation part
+    tails: bool  # True for the validation part
     size: int = 0  # distance between two cuts; 0 without cuts
     begin: int = 0  # 0 is the beginning of the first file's part
     end: int | None = None  # None is the end of the last file's part
@@ -188,9 +189,10 @@ def of_files(path: Path, valid_bytes: int | None) -> Source:
     """The text of a file, or of all files below a directory in the order of their relative paths.
 
     Hidden files are left out (`lvp.data.text.splits.files`). Every other file must be UTF-8 text, so that no file is
-    left out silently. Validation is the last tenth of every file, cut between two characters, or less for large texts:
-    valid_bytes in total. Both parts of a file end with a line end, which is added if it is missing. Raises InputError
-    for a missing file or an empty part, and, while reading, for a binary file or a file that is not UTF-8.
+    left out silently. Validation is the end of every file, cut between two characters: a tenth of each file, or about
+    valid_bytes bytes in total if that is less. Both parts of a file end with a line end, which is added if it is
+    missing. Raises InputError for a missing file, and if no file has 10 bytes. Raises InputError, while reading, for a
+    binary file or a file that is not UTF-8.
     """
     paths = list(splits.files(path))
     try:
@@ -212,8 +214,8 @@ def of_files(path: Path, valid_bytes: int | None) -> Source:
 
 
 def of_bucket(address: str, valid_bytes: int | None) -> Source:
-    """The text of the object at an address, or of all objects below it, as `of_files` makes it of files. Only the parts
-    that are needed are read.
+    """The text of the object at an address, or of all objects below it, divided as in `of_files`. Reads only the byte
+    ranges that are needed.
 
     Raises:
       InputError: there is no object, the server refuses, or the text is too small.

@@ -10,8 +10,8 @@ from lvp.errors import InputError
 def fetch(url: str, sha256: str, *, what: str, way_out: str) -> bytes:
     """Downloads url and returns its content, whose sha256 (hex) must match.
 
-    Raises InputError if the download fails or the digest differs. The message names `what` was requested and ends with
-    `way_out`, the remedy.
+    Raises InputError if the download fails or the digest differs. The message contains `what`, the name of the release,
+    and ends with `way_out`, the remedy.
     """
     try:
         with urllib.request.urlopen(url, timeout=60) as response:

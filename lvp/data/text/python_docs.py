@@ -11,8 +11,7 @@ from pathlib import Path
 from lvp.errors import InputError
 from lvp.files import ABSENT, walked
 
-# Not the library's own text, or not text: tests, other packages, character tables, and the documentation topics, which
-# come first anyway.
+# Not the library's own text, or not text: tests, other packages and character tables. `_topics` reads pydoc_data.
 _SKIPPED_DIRECTORIES = {
     "__pycache__", "dist-packages", "encodings", "idle_test", "pydoc_data", "site-packages", "test", "tests",
 }  # fmt: skip
@@ -58,7 +57,7 @@ def load(library: Path | None = None) -> tuple[bytes, bytes]:
     A document goes to validation if validation is then at most a tenth of the text so far. Both parts therefore begin
     with English text (about 420 kB and 46 kB), and the first bytes of both are the same kind of text.
     library is the standard library's directory; None is that of this Python. Raises InputError if it has no text, and
-    OSError if the machine gives no access to a part of it: without that part it is another corpus.
+    OSError if a part of it cannot be read: the corpus would differ without that part.
     """
     library = library or Path(sysconfig.get_path("stdlib"))
     train, valid = [], []

@@ -47,10 +47,11 @@ def _check(content: bytes, name: Path | BucketFile, offset: int) -> None:
 
 
 def blocks(file: BinaryIO, begin: int, end: int, name: Path | BucketFile) -> Iterator[tuple[int, bytes]]:
-    """The bytes of an open file from `begin` to `end`, in blocks of at most BLOCK bytes, each after its end offset.
+    """Yields the bytes of an open file from `begin` to `end` as (end offset, block of at most BLOCK bytes).
 
-    Blocks end with a line end. Within a line longer than a block they end between two characters. A block depends only
-    on the end of the block before it. Raises InputError as `read` does, and if the file ends before `end`.
+    Blocks before the last end with a line end. Within a line longer than a block, they end between two characters. A
+    block depends only on the end of the block before it. Raises InputError as `read` does, and if the file ends before
+    `end`.
     """
     file.seek(begin)
     while begin < end:

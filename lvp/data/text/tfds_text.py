@@ -48,9 +48,9 @@ def of_dataset(name: str, valid_bytes: int | None) -> Source:
 
     The data directory is TFDS's own ($TFDS_DATA_DIR, else ~/tensorflow_datasets). A dataset that is not prepared is
     prepared as array_record, for which many datasets need TensorFlow. Training text is the split "train". Validation is
-    the split "validation", else "test", else the last documents of "train": a tenth of them, or fewer if these hold
-    valid_bytes. Raises InputError for a dataset that does not exist, has no text, or cannot be prepared or read without
-    TensorFlow.
+    the split "validation", else the split "test", else the last tenth of the documents of "train", or fewer documents
+    if they hold valid_bytes bytes. Raises InputError for a dataset that does not exist, has no text, or cannot be
+    prepared or read without TensorFlow.
     """
     import tensorflow_datasets as tfds
 

@@ -13,7 +13,7 @@ from lvp.errors import InputError
 ARCHIVE_URL = "https://wikitext.smerity.com/wikitext-2-raw-v1.zip"
 ARCHIVE_SHA256 = "ef7edb566e3e2b2d31b29c1fdb0c89a4cc683597484c3dc2517919c615435a11"
 _WAY_OUT = "pass wikitext2:DIR or set LVP_WIKITEXT2 to a directory with train.txt and valid.txt"
-# File names of the word-level and the raw release.
+# Patterns of file names. The second is that of the word-level release, the third that of the raw release.
 _NAMES = ("{}.txt", "wiki.{}.tokens", "wiki.{}.raw")
 _BESIDE_THE_CHECKOUT = Path(__file__).resolve().parents[4] / "shared" / "data" / "wikitext-2"
 

@@ -42,7 +42,7 @@ def parse_exponent(text: str) -> float:
 
 
 def fingerprint(exponent: float) -> str:
-    """sha256 (hex) of the definition of the tokens; equal if and only if the tokens are equal."""
+    """sha256 (hex) of the definition of the tokens: the exponent and the constants of this module."""
     return storage.digest(storage.as_json(["zipf", 1, exponent, OFFSET, COUPLING, TURN, SEED]))
 
 

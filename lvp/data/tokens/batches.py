@@ -10,8 +10,8 @@ from lvp.errors import InputError
 def random_windows(tokens: jax.Array, key: jax.Array, step: jax.Array | int, batch: int, context: int) -> jax.Array:
     """Uniformly random windows of a token array, int32 [batch, context + 1], a pure function of (key, step).
 
-    tokens int32 [N], N > context; key a PRNG key, step any integer. They are traced, so that a resumed run draws the
-    same windows. batch and context are constants. A window is `context` inputs and the token after the last: inputs
+    tokens int32 [N], N > context; key a PRNG key, step any integer. All three may be traced. batch and context are
+    constants. A resumed run draws the same windows. A window is `context` inputs and the token after the last: inputs
     [:, :-1], targets [:, 1:]. Every start from 0 to N − context − 1 is equally likely, with replacement. Raises
     InputError when tracing if N ≤ context.
     """

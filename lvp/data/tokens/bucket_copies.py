@@ -8,11 +8,12 @@ from lvp.files.buckets import Bucket, refusals
 
 
 def local_copy(address: str, vocab: int, cache: Path) -> Path:
-    """Returns a local directory with the tokens at an address, or with those in its folder `vocab`, and downloads the
-    files that it lacks. After the tokens in the bucket have changed, another directory is made.
+    """Returns a local directory with the tokens at an address, or in its folder `vocab`, and downloads the files that
+    the directory lacks. If the tokens in the bucket change, the next call makes another directory.
 
     Raises:
-      InputError: there are no complete tokens, the server refuses, or the cache cannot be written.
+      InputError: there are no complete tokens, the server refuses, or the cache cannot be locked.
+      OSError: a file cannot be written, or the server does not answer.
     """
     with refusals():
         bucket = Bucket(address)

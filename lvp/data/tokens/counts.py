@@ -18,7 +18,7 @@ def count(tokenizer: Path, corpus: Path, *, limit: int = LIMIT) -> tuple[np.ndar
     Args:
       tokenizer: a SentencePiece model, from `lvp tokenize` or any other source.
       corpus: a UTF-8 text file, or a directory whose files are read in the order of their names.
-      limit: number of bytes to read, from the beginning up to the end of a line or character.
+      limit: largest number of bytes to read; the text is cut between two characters.
 
     Returns:
       (int64 [m], bytes); m is the size of the tokenizer's vocabulary. Text is encoded in blocks (8 MiB, up to the end

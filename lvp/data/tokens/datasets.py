@@ -37,8 +37,8 @@ class Dataset:
     corpus_fingerprint: str  # sha256 in hex
     tokenizer_fingerprint: str | None  # sha256 in hex; None for zipf
     spec: str  # canonical specification of the corpus
-    tokens_scored: Path | None = None  # tokens of a text that is scored whole, after a line end; None without it
-    scored_words: scored.WordCounts | None = None  # its words
+    tokens_scored: Path | None = None  # .npy file of the tokens of a line end and the scored text; None without text
+    scored_words: scored.WordCounts | None = None  # word counts of the scored text
     scored_fingerprint: str | None = None  # sha256 in hex
 
     def to_dict(self) -> dict:
@@ -110,14 +110,15 @@ def prepare(
     scored_spec names another text (see lvp.data.tokens.scored), which is taken whole and never trained on. The
     tokenizer is trained on the whole training part, so all slices of a corpus share it. For zipf there is no text:
     4 bytes count as one token, and None means 2^20 and 2^17 tokens. tokens:DIR is a directory made by
-    `python -m lvp tokenize`, or a directory with such directories DIR/VOCAB. Its tokens are not copied. tokens:ADDRESS
-    is such a directory in a bucket, which is downloaded once. A size in bytes selects the longest initial part that
-    represents at most this many bytes (`token_files.head`).
+    `python -m lvp tokenize`, or a directory that contains it as DIR/VOCAB. Its tokens are not copied. tokens:ADDRESS is
+    a directory of this kind in a bucket, which is downloaded once. With tokens, a size in bytes selects the longest
+    initial part that represents at most this many bytes (`lvp.data.tokens.files.head`).
 
     All other files are kept under `cache` and made by one process at a time. A second call reads and verifies them and
-    imports neither SentencePiece nor (except for tfds) TFDS. Raises InputError for an unusable corpus (see
-    lvp.data.load); a vocabulary below 256 (zipf: 2), larger than the corpus supports or different from that of
-    tokens:DIR; sizes that are not positive or leave fewer than two tokens; a cache that cannot be written.
+    imports neither SentencePiece (except for tokens with a size in bytes) nor TFDS (except for tfds). Raises InputError
+    for an unusable corpus (see lvp.data.load) or scored text; a vocabulary below 256 (zipf: 2), larger than the corpus
+    supports or different from that of tokens:DIR; sizes that are not positive or leave fewer than two tokens; a cache
+    that cannot be written.
     """
     cache = Path(cache).absolute()
     kind = spec.partition(":")[0]

@@ -40,7 +40,7 @@ class Encoder(NamedTuple):
     ) -> Iterator[tuple[Documents, Encoded]]:
         """The ranges with their tokens, in order. At most 2 · workers + 1 ranges are in progress or wait in memory.
 
-        Raises the InputError or OSError of the first range that has one, and RuntimeError for other failures.
+        Raises the InputError or OSError of a failed range, and RuntimeError for other failures.
         """
         waiting: deque[tuple[Documents, Future[Encoded]]] = deque()
         for part in ranges:

@@ -1,4 +1,6 @@
-"""Directories of token files, made by `lvp.data.tokens.tokenization`: train.npy, valid.npy, tokenizer and meta.json.
+"""Directories of token files: train.npy, valid.npy, tokenizer.model and meta.json.
+
+`lvp.data.tokens.tokenization` makes them.
 
 Tokens are uint16 if the vocabulary allows it, else int32: 100 GB of text are about 50 GB of tokens of two bytes each.
 meta.json is written last, so that a directory with it is complete. It contains sizes and sha256 of the other files.
@@ -158,7 +160,7 @@ def begun(directory: Path) -> bool:
 def read(directory: Path) -> dict[str, Any]:
     """The record of a complete directory of token files.
 
-    Its keys are `spec`, `vocab`, `tokens` and `text_bytes` by split, `tokenizer_fingerprint`, `files` and `asked`.
+    Its keys include `spec`, `vocab`, `tokens` and `text_bytes` by split, `tokenizer_fingerprint`, `files` and `asked`.
     Raises InputError, with the file's name, for a directory that is missing, unfinished (with the command to continue)
     or damaged.
     """

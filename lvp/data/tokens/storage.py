@@ -54,7 +54,7 @@ def load_npy(path: Path, *, mapped: bool = False) -> np.ndarray:
     An array of objects is refused, because it contains a pickle, and loading a pickle executes it.
 
     Raises:
-      InputError: the file holds no array of numbers.
+      InputError: the file is missing, or is not an array of numbers.
       OSError: the file cannot be read for another reason than damage (`lvp.files.machine`).
     """
     try:
@@ -123,7 +123,7 @@ def write_file(path: Path, content: bytes) -> None:
 def write_entry(directory: Path, files: Mapping[str, bytes], meta: Mapping) -> None:
     """Writes an entry's files, then its record. Call it under `locked(directory)`.
 
-    meta is any JSON object, which read_entry returns. Raises InputError if the file system refuses.
+    meta is any JSON object, which read_entry returns. Raises InputError if the file system or the bucket refuses.
     """
     with _writing(directory):
         for leftover in directory.glob(".*.tmp"):  # left by a killed process; we hold the lock
@@ -139,7 +139,10 @@ def write_entry(directory: Path, files: Mapping[str, bytes], meta: Mapping) -> N
 
 
 def _bucket(directory: Path) -> Bucket | None:
-    """The objects of an entry in the bucket of LVP_CACHE; None if LVP_CACHE is a directory."""
+    """The objects of an entry in the bucket of LVP_CACHE.
+
+    Returns None if LVP_CACHE is no address, and for a directory outside of the cache.
+    """
     address = os.environ.get("LVP_CACHE", "")
     if not is_address(address) or not directory.is_relative_to(cache_dir()):
         return None
@@ -150,7 +153,8 @@ def _bucket(directory: Path) -> Bucket | None:
 def read_entry(directory: Path) -> dict | None:
     """The meta of a complete and undamaged entry; None if the entry is absent or damaged. Downloads an absent entry.
 
-    Raises OSError if the entry cannot be read for another reason than damage (`lvp.files.machine`).
+    Raises InputError if the download fails, and OSError if the entry cannot be read for another reason than damage
+    (`lvp.files.machine`).
     """
     if not (directory / _ENTRY).exists() and (bucket := _bucket(directory)):
         with download_lock(directory), _writing(directory), refusals():
@@ -161,7 +165,7 @@ def read_entry(directory: Path) -> dict | None:
 
 
 def download_lock(directory: Path) -> contextlib.AbstractContextManager[None]:
-    """The lock of an entry's download. It is not that of `locked`, which the caller may hold."""
+    """The lock of an entry's download. It differs from the lock of `locked(directory)`, which the caller may hold."""
     return locked(directory.with_name(f"{directory.name}.download"))
 
 

@@ -16,9 +16,9 @@ class Rows:
     """The rows of a token array by training step.
 
     tokens int [N], in memory or memory-mapped. Row r is `context` inputs and the token after them, starting at token
-    r · context, so that every token but the first is a target once per epoch. The incomplete last row is not used. Each
-    epoch is a new permutation of the rows, a pure function of (seed, epoch). A step may contain rows of two epochs.
-    Raises InputError if there is no whole row.
+    r · context. Every token of the whole rows but the first is a target once per epoch. The incomplete last row is not
+    used. Each epoch is a new permutation of the rows, a pure function of (seed, epoch). batch is the number of rows in
+    a step. A step may contain rows of two epochs. Raises InputError if there is no whole row.
     """
 
     def __init__(self, tokens: np.ndarray, *, context: int, batch: int, seed: int):
@@ -29,7 +29,7 @@ class Rows:
         self._order = lru_cache(maxsize=2)(lambda epoch: np.random.default_rng([seed, epoch]).permutation(self.count))
 
     def at(self, step: int, first: int, last: int) -> np.ndarray:
-        """int32 [last − first, context + 1]: rows first to last of a step's batch; equal on all processes."""
+        """int32 [last − first, context + 1]: rows first to last − 1 of a step's batch; equal on all processes."""
         rows = np.empty((last - first, self.context + 1), np.int32)
         for i, row in enumerate(range(step * self.batch + first, step * self.batch + last)):
             epoch, place = divmod(row, self.count)
@@ -53,7 +53,7 @@ def frequencies(tokens: np.ndarray, vocab: int) -> np.ndarray:
 def prefetched(feed: Callable[[int], tuple[int, Any]]) -> Callable[[int], tuple[int, Any]]:
     """The same feed, with the next data read by a thread in the meantime.
 
-    feed: step → (the step before which its data end, the data)."""
+    feed: step → (stop, the data of the steps from step to stop − 1)."""
     pool = ThreadPoolExecutor(1)
     ahead: dict[int, Future] = {}
 

@@ -54,7 +54,7 @@ class Settings:
 
     spec: str  # a text (`lvp.data.text.corpora.load`)
     vocab: int  # size of the vocabulary
-    valid_bytes: int = VALID_BYTES  # largest size of the validation text
+    valid_bytes: int = VALID_BYTES  # largest size of the validation text in bytes
     limit: int | None = None  # largest size of the training text in bytes; None takes all
     tokenizer: Path | None = None  # file written by `Tokenizer.save`; None trains a new tokenizer
     tokenizer_bytes: int = TOKENIZER_BYTES  # bytes of training text that train the tokenizer, whatever the limit
@@ -92,10 +92,11 @@ def tokenize(
     The record is that of `lvp.data.tokens.files.read`. If `out` is an address in a bucket, the directory is made in the
     cache and then uploaded. Complete tokens in a bucket are compared by their settings only. cache: as in
     `lvp.data.prepare`. workers: number of encoding processes; None is the number of cores. pool: encodes in place of
-    these processes. Progress is shown on standard error. Raises InputError, without writing, for an unusable text or
-    tokenizer, and for a directory that another process uses, that was made with other settings, or that contains other
-    files. Raises RuntimeError if a worker fails for another reason than its text. Raises KeyboardInterrupt with the
-    command to continue.
+    these processes. Progress is shown on standard error.
+
+    Raises InputError for an unusable text or tokenizer. Raises InputError, without writing, for a directory that
+    another process uses, that was made with other settings, or that contains other files. Raises RuntimeError if a
+    worker fails for another reason than its text. Raises KeyboardInterrupt with the command to continue.
     """
     if workers is not None and workers < 1:
         raise InputError(f"--workers {workers}: must be at least 1")
