@@ -56,7 +56,7 @@ def next_token_loss(
       hidden: [..., width], bfloat16, float32 or float64; a row per prediction.
       head: [width, vocab], the output matrix. It is multiplied in hidden's dtype. Its gradient is summed in float32
         (float64 for float64 hidden) and returned in head's dtype.
-      targets: [...], int; the target token of each row, from 0 to vocab − 1, also in rows of weight 0. A larger target
+      targets: [...], int; the target token of each row, from 0 to vocab − 1, also in rows of weight 0. Another target
         makes the loss nan.
       weights: [...], float, non-negative; None is 1 for every row. If all are zero, the loss is 0.
       chunk: tokens per chunk and device; None takes `default_chunk`. Any size works; the last chunk is padded.
@@ -108,7 +108,8 @@ def _chunk_nll(hidden, head, targets, z_loss: float, split: bool):
     on another device."""
     logits = jnp.matmul(hidden, head, preferred_element_type=_wide(hidden))
     if not split:
-        lse, at = jax.nn.logsumexp(logits, axis=-1), targets
+        # `take_along_axis` gives NaN for an index beyond the last column, and counts a negative index from the end.
+        lse, at = jax.nn.logsumexp(logits, axis=-1), jnp.where(targets < 0, logits.shape[-1], targets)
         of_target = jnp.take_along_axis(logits, at[:, None], axis=-1)[:, 0]
     else:
         columns = head.shape[1]
@@ -118,7 +119,7 @@ def _chunk_nll(hidden, head, targets, z_loss: float, split: bool):
         at_target = jnp.take_along_axis(logits, jnp.clip(at, 0, columns - 1)[:, None], axis=-1)[:, 0]
         own = (at >= 0) & (at < columns)
         of_target, owners = jax.lax.psum((jnp.where(own, at_target, 0), own.astype(at_target.dtype)), MODEL)
-        of_target = jnp.where(owners > 0, of_target, jnp.nan)  # a target ≥ vocab gives NaN, as on one device
+        of_target = jnp.where(owners > 0, of_target, jnp.nan)  # out-of-range target: NaN, as on one device
     loss = lse - of_target
     return logits, lse, loss + z_loss * lse**2 if z_loss else loss, at
 

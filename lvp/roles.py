@@ -137,7 +137,7 @@ nested in `params/`.
 
 The papers do not cover two cases:
 - *Tied* (`tied_embedding/embedding`, [m, d]): the shared matrix takes the **output** row, which has the smaller rate of
-  the two in the tables. The head's gradient changes every row at every step. The lookup's gradient changes only the
+  the two under μP and LVP. The head's gradient changes every row at every step. The lookup's gradient changes only the
   rows of the batch's tokens. The head's bound on the rate is therefore the stricter one.
 - *Learned positions* (`position/embedding`, [T, d]) have a separate role with the **embedding**'s row in every table.
   Both are lookup tables whose rows are added to the same residual stream, so the size and the change of a row have the
@@ -223,7 +223,7 @@ def _deciding(path: str, shape: tuple[int, ...], declarations: Sequence[Declarat
             return declaration
     raise InputError(
         f"parameter {path!r} of shape {shape}: {by_name[0].pattern!r} is not for rank {len(shape)}; "
-        "add a lvp.roles.Declaration for it"
+        "add an lvp.roles.Declaration for this rank"
     )
 
 

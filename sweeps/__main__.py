@@ -19,7 +19,7 @@ def _add_options(parser):
     parser.add_argument("--executor", default="ray", help="ray (default), or local to run without Ray")
     parser.add_argument("--ray-address", help="address of a running Ray cluster, or auto")
     parser.add_argument("--pack", type=int, help="lanes per program (default: measured on accelerators, 1 on CPU)")
-    parser.add_argument("--threads", type=int, help="cores per worker on CPU (default: measured)")
+    parser.add_argument("--threads", type=int, help="cores per worker on CPU (default: measured; 1 with --pack)")
     parser.add_argument(
         "--checkpoint-seconds", type=float, default=30.0, help="minimum time between checkpoints (default: 30)"
     )

@@ -64,7 +64,7 @@ def adaptive_table(results: Iterable[tuple[str, RateCurves]]) -> str:
         slopes.append(f"| {' | '.join(row)} |")
         for width, count, a, b in zip(curves.widths, counts, grid, adaptive, strict=True):
             optima.append(f"| {result} | {curves.name} | {width} | {count} | {_optimum_text(a)} | {_optimum_text(b)} |")
-    slopes.append(f"| all | | {total} | {used} ({used / total:.0%}) | | | |")
+    slopes.append(f"| all | | {total} | {used} ({used / max(total, 1):.0%}) | | | |")
     return "\n".join([*slopes, "", *optima])
 
 

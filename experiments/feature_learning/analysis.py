@@ -100,7 +100,7 @@ def _trained_lines(table, config: Config) -> list[str]:
     ends = sorted({config.steps[0], config.steps[-1]})
     columns = {(part, t): f"{PARTS[part].split(',')[0]} after {t}" for part in TRAINED_PARTS for t in ends}
     lines = [
-        f"trained arms ({GROWING}, LVP, true targets): power of d of the change divided by theorem 1's exact form",
+        f"trained arms ({GROWING}, LVP, one-hot targets): power of d of the change divided by theorem 1's exact form",
         f"{'arm':<22}" + "".join(f"{name:>24}" for name in columns.values()),
     ]
     for arm in ARMS:

@@ -76,7 +76,7 @@ def _survival(table, config: Config) -> Iterator[tuple[Question, Measurement]]:
             points = relative_to_theorem(table, config, arm, part, config.steps[-1])
             fit = power(*points) if len(points[0]) > 2 else None
             question = Question(
-                statement=f"{PARTS[part]} follows theorem 1's power of d after {steps_in_words(config)} with true "
+                statement=f"{PARTS[part]} follows theorem 1's power of d after {steps_in_words(config)} with one-hot "
                 f"targets, under LVP at {GROWING} ({arm})",
                 source=f"{PAPER_A}, {THEOREM}",
                 paper_value=0.0,

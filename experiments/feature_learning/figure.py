@@ -48,7 +48,7 @@ def _trained_panel(table, config: Config, part: str) -> Panel:
         widths, values, errors = relative_to_theorem(table, config, arm, part, config.steps[-1])
         if len(widths) > 1:
             series.append(Series(f"{arm}: {in_words(power(widths, values, errors))}", widths, values, errors))
-    title = f"{_typeset(PARTS[part])}: {steps_in_words(config)} of LVP,\ntrue targets, {GROWING}"
+    title = f"{_typeset(PARTS[part])}: {steps_in_words(config)} of LVP,\none-hot targets, {GROWING}"
     return Panel(title, "width d", "change / theorem 1's one step", series)
 
 

@@ -67,7 +67,7 @@ class Reading:
 
     def diverged(self, name: str) -> bool:
         """True if a lane of an entry diverged at a held-out size."""
-        return bool(np.isinf(self.mean_gaps(name)).any())
+        return any(np.isinf(gaps).any() for size, gaps in self.entries[name].gaps.items() if size != BASE)
 
     def mean(self, name: str) -> Measurement:
         """The mean gap of an entry over the held-out sizes, with an interval that allows for the tuning."""

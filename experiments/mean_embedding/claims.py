@@ -158,7 +158,7 @@ def _both_papers(table, config: Config) -> Iterator[tuple[Question, Measurement]
         question = Question(
             statement=f"an embedding rate √d times the others' worsens Adam's drift of the {matrix}",
             source=BOTH_PAPERS,
-            paper_value="–",
+            paper_value=None,
             claimed=(0.0, np.inf),
             note=f"difference in {DRIFT}; {OWN_RATE}",
         )
@@ -167,7 +167,7 @@ def _both_papers(table, config: Config) -> Iterator[tuple[Question, Measurement]
             statement=f"the mean of the {matrix} drifts less under Coupled Adam with the embedding's rate times √d "
             "than under Adam with equal rates",
             source=BOTH_PAPERS,
-            paper_value="–",
+            paper_value=None,
             claimed=(0.0, np.inf),
             note=f"difference in {DRIFT}; {OWN_RATE}",
         )

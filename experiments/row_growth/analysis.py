@@ -228,8 +228,8 @@ def summary(table, config: Config) -> str:
         f"{LAW}: ±{law.width.percent()} %, constant {law.constant.text('.2g')}; power of steps {steps.text('.2f')}; "
         f"{law.num_points} settings resolved",
         "",
-        "rows, added: RMS of the entries before the last step, at the rate next to the optimum. Flagged optima are in "
-        "no fit.",
+        "rows, added: RMS of the entries before the last step, at the rate nearest to the optimum. Flagged optima are "
+        "in no fit.",
     ]
     return "\n".join(lines)
 

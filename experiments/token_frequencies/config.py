@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 
+from experiments.common.checks import sorted_values
 from experiments.common.experiment import Calculation, CellLanes
 from lvp.errors import InputError
 from lvp.training import DataConfig
@@ -17,9 +18,7 @@ class Config:
     last_rank: int = 1000  # of the fit: higher ranks have few counts
 
     def __post_init__(self):
-        if not self.vocabs:
-            raise InputError("vocabs is empty: it needs at least one value")
-        object.__setattr__(self, "vocabs", tuple(sorted(set(self.vocabs))))
+        sorted_values(self, "vocabs", positive=True)
         if not 1 <= self.first_rank < self.last_rank:
             raise InputError(
                 f"first_rank must be at least 1 and below last_rank ({self.last_rank}), got {self.first_rank}"

@@ -104,7 +104,8 @@ def gap_at_stable_rate(table, config: Config, name: str) -> tuple[np.ndarray, st
         lanes_by_seed(table, config, name, rate, w, config.more_seeds)["valid_loss"].to_numpy(float)
         for w in (0.0, config.reference)
     )
-    unstable = int((without > np.min(without) + UNSTABLE).sum())
+    limit = np.min(without[np.isfinite(without)], initial=np.inf) + UNSTABLE
+    unstable = int((~(without <= limit)).sum())  # NaN: diverged
     reason = (
         f"rate {rate:g} is stable with {len(config.seeds)} selecting seeds and unstable with {unstable} judging seeds"
     )

@@ -87,9 +87,8 @@ def _stable_gap(name: str):
 
     def measure(table, config: Config) -> Contrast:
         values, reason = gap_at_stable_rate(table, config, name)
-        note = (
-            f"{NATS} without warm-up less that with {config.reference:.0%}, both at {stable_rate(table, config, name)}"
-        )
+        rate = stable_rate(table, config, name)
+        note = f"{NATS} without warm-up less that with {config.reference:.0%}" + (f", both at {rate}" if rate else "")
         return Contrast(Measurement.over_seeds(values), note, reason=reason)
 
     return measure

@@ -9,7 +9,7 @@ from experiments.warmup import config as warmup
 
 EQUAL = ("tokens", "steps")  # what a run has in common with the run of the base batch
 # Field of rates → the power of the batch that rates follow. LionAR's angle is proportional to the root of its rate.
-POWERS = {"adam_rates": 0.5, "rotational_rates": 1.0}
+POWERS = {arm.rates_field: 1.0 if arm.kind == "lion_ar" else 0.5 for arm in warmup.ARMS.values()}
 
 
 @dataclass(frozen=True)

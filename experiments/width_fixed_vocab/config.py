@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from itertools import product
 
-from experiments.common.checks import sorted_values
+from experiments.common.checks import check_seeds, sorted_values
 from experiments.common.decoder_runs import DecoderRuns, geometric
 from experiments.common.experiment import CellLanes
 from lvp.errors import InputError
@@ -33,6 +33,7 @@ class Config(DecoderRuns):
 
     def __post_init__(self):
         super().__post_init__()
+        check_seeds(self, "seeds", least=2)  # the first half selects, the other half judges
         sorted_values(self, "widths", positive=True)
         sorted_values(self, "rates", least=3, positive=True)
         for name in ("hidden_rates", *FACTORS):

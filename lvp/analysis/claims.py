@@ -48,7 +48,10 @@ class Claim:
         if self.verdict not in VERDICTS:
             raise InputError(f"a claim's verdict is one of {', '.join(VERDICTS)}, got {self.verdict!r}")
         if (self.verdict == NOT_TESTED) != bool(self.reason):
-            raise InputError(f"a claim has a reason if its verdict is {NOT_TESTED!r}, got {self.reason!r}")
+            raise InputError(
+                f"a claim needs a reason if and only if its verdict is {NOT_TESTED!r}, got verdict {self.verdict!r} "
+                f"and reason {self.reason!r}"
+            )
         object.__setattr__(self, "value", _number("value", self.value))
         object.__setattr__(self, "interval", _interval(self.interval))
         if not isinstance(self.paper_value, str):
@@ -155,8 +158,8 @@ def unless_at_edge(
     edges = list(dict.fromkeys(plus if says_large else minus))
     if not edges:
         return claim
-    note = f"{claim.note}; would be {claim.verdict} if no best rate were at the edge of its grid: {', '.join(edges)}"
-    return replace(claim, verdict="unresolved", note=note)
+    note = f"would be {claim.verdict} if no best rate were at the edge of its grid: {', '.join(edges)}"
+    return replace(claim, verdict="unresolved", note="; ".join(filter(None, (claim.note, note))))
 
 
 @dataclass(frozen=True, kw_only=True)

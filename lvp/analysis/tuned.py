@@ -51,9 +51,10 @@ def difference(plus: Sequence[Sequence[Tuned]], minus: Sequence[Sequence[Tuned]]
 
     A group holds the candidates for one loss, such as an optimizer with several warm-ups. Its least loss is that of its
     best candidate at the best rate. No candidate is selected, so the 95 % interval allows for every candidate. It uses
-    the t intervals of all pairs of a candidate of `plus` and a candidate of `minus`. The lower end is the largest over
-    the candidates of `minus` of the least lower end over the candidates of `plus`. The upper end is the same expression
-    of the upper ends. Bonferroni's correction holds the level.
+    the t intervals of all pairs of a candidate of `plus` and a candidate of `minus`. The lower end is the least over
+    the candidates of `plus` of the largest lower end over the candidates of `minus`. The upper end is the largest over
+    the candidates of `minus` of the least upper end over the candidates of `plus`. Bonferroni's correction holds the
+    level.
 
     A regret of a candidate of `plus` moves lower ends down, and that of a candidate of `minus` moves upper ends up. An
     unlucky selection of a rate therefore cannot decide a claim.
@@ -74,7 +75,7 @@ def difference(plus: Sequence[Sequence[Tuned]], minus: Sequence[Sequence[Tuned]]
             if low is None or high is None:
                 return Measurement(float(value), None)
             lows[i, j], highs[i, j] = low[0] - a.regret, high[1] + t.regret
-    return Measurement(float(value), (float(lows.min(axis=1).max()), float(highs.min(axis=1).max())))
+    return Measurement(float(value), (float(lows.max(axis=0).min()), float(highs.min(axis=1).max())))
 
 
 def _sum(candidates: Sequence[Tuned]) -> Tuned:

@@ -40,7 +40,7 @@ def _add_recommend(subparsers) -> None:
     )
     _add_axes(command)
     command.add_argument(
-        "--kappa", type=float, metavar="K", help="κ of the rule interpolated, from 0 to 1 (default: 1)"
+        "--kappa", type=float, metavar="K", help="κ for the rule 'interpolated', from 0 to 1 (default: 1)"
     )
     command.add_argument(
         "--tokenizer", type=Path, metavar="FILE", help="SentencePiece model, to compute κ from token frequencies"
@@ -80,7 +80,7 @@ def _add_table(subparsers) -> None:
     _add_size(command)
     command.add_argument("--rule", type=str.lower, help=f"{', '.join(PAPER_RULES)} (default: all for Adam)")
     command.add_argument(
-        "--kappa", type=float, metavar="K", help="κ of the rule interpolated, from 0 to 1 (default: 1)"
+        "--kappa", type=float, metavar="K", help="κ for the rule 'interpolated', from 0 to 1 (default: 1)"
     )
     unit = "hidden: multipliers of the hidden matrices' rate; paper: multipliers of the paper's constant"
     command.add_argument("--normalize", default="hidden", help=f"{unit} (default: hidden)")

@@ -99,7 +99,10 @@ class Coordinates:
         for growth in self.growths:
             if (growth.activation, growth.quantity) == key:
                 return growth
-        raise InputError(f"no activation and quantity {key!r}; activations are {', '.join(self.activations)}")
+        raise InputError(
+            f"no activation and quantity {key!r}; activations are {', '.join(self.activations)}, "
+            f"and quantities {', '.join(dict.fromkeys(growth.quantity for growth in self.growths))}"
+        )
 
     @property
     def activations(self) -> tuple[str, ...]:

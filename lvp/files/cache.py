@@ -8,12 +8,12 @@ from lvp.files.buckets import is_address, split
 
 
 def cache_dir() -> Path:
-    """The directory of corpora, tokenizers and compiled programs: $LVP_CACHE, else ~/.cache/lvp.
+    """The directory of corpora, tokenizers and compiled programs: $LVP_CACHE, or ~/.cache/lvp if it is unset or empty.
 
     If LVP_CACHE is an address in a bucket, the directory is a local copy of it (`lvp.data.tokens.storage`).
     """
     place, local = os.environ.get("LVP_CACHE"), Path.home() / ".cache" / "lvp"
-    if place is not None and is_address(place):
+    if place and is_address(place):
         split(place)  # refuses credentials, which the name would repeat
         return local / "buckets" / re.sub(r"\W+", "-", place)
-    return local if place is None else Path(place).absolute()
+    return Path(place).absolute() if place else local

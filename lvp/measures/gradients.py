@@ -85,7 +85,7 @@ def alignment(
     described = roles.classify(gradients, extra=declarations)
     missing = [leaf.path for leaf in jax.tree.leaves(described) if leaf.path not in momentum]
     if missing:
-        raise InputError(f"momentum has no leaf {missing[0]!r}")
+        raise InputError(f"momentum has no leaf {missing[0]!r}: pass the first moments of all parameters")
     held = jax.tree.map(lambda leaf: momentum[leaf.path], described)
     products = jax.tree.map(
         lambda leaf, g, m: jnp.sum(wide(g) * wide(m), axis=leaf.layer_axes),

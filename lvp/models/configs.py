@@ -78,9 +78,13 @@ class DecoderConfig:
         if self.head_dim is None:
             object.__setattr__(self, "head_dim", default_head_dim(self.width))
         elif self.heads is None and self.width % self.head_dim:
-            raise InputError(f"decoder: head_dim {self.head_dim} does not divide width {self.width} (or set heads)")
+            raise InputError(
+                f"decoder: head_dim {self.head_dim} does not divide width {self.width}: choose a divisor, or set heads"
+            )
         if self.num_heads % self.num_kv_heads:
             raise InputError(f"decoder: kv_heads {self.kv_heads} does not divide the {self.num_heads} heads")
+        if self.norm_biases and self.norm != "layer":
+            raise InputError(f"decoder: norm_biases needs norm 'layer', got {self.norm!r}")
         self._check_positions()
         self._check_multipliers()
 

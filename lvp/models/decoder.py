@@ -14,6 +14,7 @@ import jax
 import jax.numpy as jnp
 
 from lvp import roles
+from lvp.errors import InputError
 from lvp.models.attention import Attention
 from lvp.models.configs import DecoderConfig
 from lvp.models.layers import MLP, Vocabulary, entering, norm, scaled, with_positions
@@ -102,8 +103,10 @@ def decoder(config: DecoderConfig, place: Callable = lambda x, *axes: x) -> Deco
     module = DecoderModule(config, place)
 
     def init(key, init_std: Mapping[str, Any] | None = None):
-        std = init_std or dict.fromkeys(roles.ROLES, config.width**-0.5)
+        std = dict.fromkeys(roles.ROLES, config.width**-0.5) if init_std is None else init_std
         params = module.init(key, jnp.zeros((1, 1), jnp.int32))["params"]
+        if missing := set(jax.tree.leaves(roles.labels(params))) - {"vector", *std}:
+            raise InputError(f"init_std has no {min(missing)!r}: give a std for each role of a matrix")
         return jax.tree.map(
             lambda leaf, role: leaf if role == "vector" else leaf * std[role], params, roles.labels(params)
         )

@@ -55,6 +55,8 @@ def by_role(
     for role, rate in rates.items():
         _rates.check(f"rates[{role!r}]", rate)
     decays = decays_by_role(weight_decay, rates, known)
+    if unused := [role for role in decays if role not in rates]:
+        raise InputError(f"weight_decay: role {unused[0]!r} has no rate; rates are given for {', '.join(rates)}")
     settings = {
         role: {"learning_rate": rate, **decay_of(factories[role], decays.get(role))} for role, rate in rates.items()
     }

@@ -59,7 +59,7 @@ def scale_by_coupled_adam(
     """
     _rates.check_beta("b1", b1)
     _rates.check_beta("b2", b2)
-    _rates.check("eps", eps)
+    _rates.check_constant("eps", eps)
     couple = (couple,) if isinstance(couple, str) else tuple(couple)
     unknown = [role for role in couple if role not in VOCABULARY_ROLES]
     if unknown:

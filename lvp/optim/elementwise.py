@@ -85,7 +85,7 @@ def scale_by_adam(
     """
     _rates.check_beta("b1", b1)
     _rates.check_beta("b2", b2)
-    _rates.check("eps", eps)
+    _rates.check_constant("eps", eps)
     adam = optax.scale_by_adam(b1=b1, b2=b2, eps=eps, mu_dtype=mu_dtype)
     return adam if bias_correction_first else _times(adam, lambda count: 1 - jnp.power(b1, count))
 

@@ -34,7 +34,7 @@ def initialize(
         have the table's width; a declaration that decides no parameter's role. The error names the path.
     """
     if not isinstance(rule, Table | Parametrized):
-        raise InputError(f"initialize takes a Table or what optim.parametrized returned, not {type(rule).__name__}")
+        raise InputError(f"rule must be a Table or a result of optim.parametrized, got {type(rule).__name__}")
     if isinstance(rule, Parametrized) and declarations is None:
         declarations = rule.declarations
     table = rule.table if isinstance(rule, Parametrized) else rule

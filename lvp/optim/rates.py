@@ -64,15 +64,26 @@ def own_peak(rate: optax.ScalarOrSchedule, peak_learning_rate: Any = None) -> An
     return peak
 
 
-def check_peak(peak: Any) -> None:
+def check_peak(peak: Any, name: str = "peak_learning_rate") -> None:
     """Checks that a peak is a scalar above zero; the value of an array is not checked.
 
     Raises:
-      InputError: another peak; the error names `peak_learning_rate`.
+      InputError: another peak; the error names the argument.
     """
-    check("peak_learning_rate", peak)
+    check(name, peak)
     if callable(peak) or (isinstance(peak, numbers.Real) and peak == 0):
-        raise InputError(f"peak_learning_rate must be a positive number, got {peak!r}")
+        raise InputError(f"{name} must be a positive number, got {peak!r}")
+
+
+def check_constant(name: str, value: Any) -> None:
+    """Does what `check` does, and refuses schedules.
+
+    Raises:
+      InputError: another value; the error names the argument.
+    """
+    check(name, value)
+    if callable(value):
+        raise InputError(f"{name} must be a number or a scalar array, got a schedule")
 
 
 def check_beta(name: str, value: Any) -> None:

@@ -100,7 +100,7 @@ def lion_ar(
         parameter whose neurons are not declared, or that lacks a declared axis; the error names its path. From `init`:
         a `weight_decay` of 0 with neurons; a declaration that decides no parameter's role.
     """
-    _rates.check("weight_decay", weight_decay)
+    _rates.check_constant("weight_decay", weight_decay)
     kind = {"nesterov": nesterov, "inverse_bias_correction": inverse_bias_correction}
     direction = scale_by_lion_a(b, mu_dtype=mu_dtype, **kind)
     which: dict[str, Any] = {"neurons": neurons, "declarations": declarations}
@@ -200,7 +200,7 @@ def rotational_adamw(
       InputError: as in `lion_ar`, except for the peak; b1, b2 or norm_decay outside [0, 1).
     """
     _rates.check("learning_rate", learning_rate)
-    _rates.check("weight_decay", weight_decay)
+    _rates.check_constant("weight_decay", weight_decay)
     _rates.check("update_multiplier", update_multiplier)
     _rates.check_beta("norm_decay", norm_decay)
     which: dict[str, Any] = {"neurons": neurons, "declarations": declarations}

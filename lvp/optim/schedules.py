@@ -37,7 +37,7 @@ def trapezoid(
       InputError: a peak that is not positive; a total that is not a whole number of at least 1; fractions outside
         [0, 1] or with a sum above 1; warmup_steps outside [0, T − D].
     """
-    _rates.check_peak(peak)
+    _rates.check_peak(peak, "peak")
     try:
         total = operator.index(total_steps)
     except TypeError as error:

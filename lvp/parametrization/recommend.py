@@ -341,7 +341,10 @@ class _Asked:
     adam: Mapping[str, float]  # b1, b2 and eps
 
     def check(self) -> None:
-        """Raises InputError for rates, λ or ε that are not finite and above zero, and for unknown token_rows."""
+        """Raises InputError for a rule without a name, for rates, λ or ε that are not finite and above zero, and for
+        unknown token_rows."""
+        if not isinstance(self.rule, str):
+            raise InputError(f"rule must be a name, got {self.rule!r}; a function is accepted by optim.parametrized")
         row_multiplier(self.token_rows, 1)
         for name, rate in (("embedding_lr", self.embedding_lr), ("weight_decay", self.weight_decay)):
             if rate is not None:

@@ -20,10 +20,7 @@ def text(advice: "Recommendation") -> str:
     """`str` of a `Recommendation`."""
     blocks = [
         [_heading(advice), *aligned(_rows(advice)), *_symbols(advice)],
-        *(
-            [[line for text in advice.warnings for line in textwrap.wrap(f"warning: {text}", LINE)]]
-            * bool(advice.warnings)
-        ),
+        *_warnings(advice),
         *_training(advice),
         [line for note in (*advice.notes, *_constants(advice)) for line in textwrap.wrap(note, LINE)],
         *_side_by_side(advice),
@@ -91,7 +88,9 @@ def _constants(advice: "Recommendation") -> list[str]:
 
 
 def _warnings(advice: "Recommendation") -> list[list[str]]:
-    return [textwrap.wrap(f"warning: {sentence}", LINE) for sentence in advice.warnings]
+    """A block with the warnings, if there are any."""
+    lines = [line for sentence in advice.warnings for line in textwrap.wrap(f"warning: {sentence}", LINE)]
+    return [lines] if lines else []
 
 
 def _training(advice: "Recommendation") -> list[list[str]]:

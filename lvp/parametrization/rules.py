@@ -102,7 +102,7 @@ class PaperRule:
 
 
 def _by_role(*, embedding: Formula, hidden: Formula, output: Formula, vector: Formula) -> dict[str, Formula]:
-    position = replace(embedding, source="as the embedding (the paper has no learned positions)")
+    position = replace(embedding, source="as the embedding (the source has no learned positions)")
     return {"embedding": embedding, "position": position, "hidden": hidden, "output": output, "vector": vector}
 
 

@@ -190,12 +190,12 @@ def _refuse(names: Mapping[str, str], here: Table, there: Table, moved: Table, r
     hidden = moved["hidden"].lr_multiplier * ratios.forward["hidden"] * ratios.width
     if names["decay"] == "sqrt_width" and abs(hidden - 1) > _FLAT:
         raise InputError(
-            f"decay rule 'sqrt_width' assumes a hidden rate ∝ 1/width, and rule {there.rule!r} has another one: choose "
-            "rule 'mup' or 'lvp', or decay rule 'none'"
+            f"decay rule 'sqrt_width' assumes a hidden rate ∝ 1/width, and rule {there.rule!r} has another hidden "
+            "rate: choose rule 'mup' or 'lvp', or decay rule 'none'"
         )
     head = there["output"].init_std * ratios.forward["output"] / here["output"].init_std * ratios.width
     if names["epsilon"] != "none" and abs(head - 1) > _FLAT:
         raise InputError(
             f"epsilon rule {names['epsilon']!r} assumes a head of size ∝ 1/width, and rule {there.rule!r} has another "
-            "one: choose rule 'mup', 'completep' or 'umup', or epsilon rule 'none'"
+            "head: choose rule 'mup', 'completep' or 'umup', or epsilon rule 'none'"
         )

@@ -3,6 +3,7 @@
 from typing import TYPE_CHECKING, Any
 
 from lvp.parametrization.axes import SIZES
+from lvp.parametrization.rules import PAPER_RULES
 
 if TYPE_CHECKING:
     from lvp.parametrization.recommend import Recommendation
@@ -28,6 +29,17 @@ def _decay(advice: "Recommendation") -> float:
     return 0.1 if advice.weight_decay is None else advice.weight_decay
 
 
+def _factory(advice: "Recommendation") -> tuple[list[str], list[str]]:
+    """Lines that define the factories, and the argument `factory` with the options of AdamW."""
+    changed = advice.tuned != {"b1": 0.9, "b2": 0.999, "eps": 1e-8}  # the defaults of optax.adamw
+    options = [f"{name}={value!r}" for name, value in advice.tuned.items()] if changed else []
+    if not PAPER_RULES[advice.rule].muon:
+        return [], ["optax.adamw", *options]
+    adam = f"functools.partial(optax.adamw, {', '.join(options)})" if options else "optax.adamw"
+    imports = ["import functools"] * bool(options) + ["from lvp.roles import ROLES", ""]
+    return [*imports, f'factories = dict.fromkeys(ROLES, {adam}) | {{"hidden": optax.contrib.muon}}'], ["factories"]
+
+
 def _parametrized(advice: "Recommendation") -> list[str]:
     """A call of `optim.parametrized` at the rate of this model."""
     shape = f"width={advice.width}, vocab={advice.vocab}"
@@ -45,14 +57,14 @@ def _parametrized(advice: "Recommendation") -> list[str]:
     else:
         lines.append("")
     settings = f"learning_rate=learning_rate, weight_decay={_decay(advice):.6g}, declarations=declarations"
-    if advice.tuned != {"b1": 0.9, "b2": 0.999, "eps": 1e-8}:  # the defaults of optax.adamw
-        settings += "".join(f", {name}={value!r}" for name, value in advice.tuned.items())
+    factories, (factory, *options) = _factory(advice)
     return [
         *lines,
+        *factories,
         f"learning_rate = {advice['hidden'].learning_rate:.6g}  # of the hidden matrices; or a schedule",
         DECLARATIONS,
         "tx = optim.parametrized(",
-        f"    optax.adamw, {rule}, {settings}",
+        f"    {', '.join([factory, rule, settings, *options])}",
         ")",
     ]
 
@@ -69,17 +81,20 @@ def _transfer(advice: "Recommendation") -> list[str]:
         settings["kappa"] = advice.kappa
     if advice.token_rows != "plain":
         settings["token_rows"] = advice.token_rows
-    settings |= {"weight_decay": _decay(advice), **advice.tuned}
+    settings |= {"weight_decay": _decay(advice)}
+    factories, (factory, *options) = _factory(advice)
     return [
         "from lvp import optim",
         "from lvp.parametrization import Shape",
         "",
+        *factories,
         f"learning_rate = {advice.hidden_lr:.6g}  # of the hidden matrices of the smaller model; or a schedule",
         DECLARATIONS,
         "tx = optim.transfer(",
-        "    optax.adamw,",
+        f"    {factory},",
         "    learning_rate=learning_rate,",
         "    declarations=declarations,",
         *(f"    {name}={value!r}," for name, value in settings.items()),
+        *(f"    {option}," for option in options),
         ")",
     ]

@@ -285,13 +285,13 @@ def table(planned: Plan) -> str:
     limit = f" of {planned.accelerator.memory / GIB:.1f} GiB" if planned.accelerator else ""
     lines += [f"  {'all':<40}{size(planned.used)}{limit}"]
     for name, x in planned.loss.items():
-        lines.append(f"  {f'of the loss alone, {name}':<40}{'more than all' if x is None else size(x)}")
+        lines.append(f"  {f'of the loss alone, {name}':<40}{'more than a device has' if x is None else size(x)}")
     lines += ["", "a step"]
     flops = _of(planned.flops, ["FLOP", "kFLOP", "MFLOP", "GFLOP", "TFLOP", "PFLOP"], 1e3)
     executed = planned.executed_flops / planned.flops
     units = ["B", "kB", "MB", "GB", "TB"]
     lines += [
-        f"  {'model FLOPs':<32}{flops} (× {executed:.2f} with what is computed again)",
+        f"  {'model FLOPs':<32}{flops} (× {executed:.2f} with rematerialisation)",
         f"  {'memory traffic of a device':<32}{_of(planned.traffic, units, 1e3)} at least",
     ]
     for c in sorted(planned.collectives, key=lambda c: -c.moved)[:8]:

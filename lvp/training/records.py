@@ -150,7 +150,8 @@ def software() -> dict[str, Any]:
         return done.stdout.strip() if done.returncode == 0 else None
 
     commit = git("rev-parse", "--short=12", "HEAD")
-    if commit and git("status", "--porcelain", "--untracked-files=no", "--", "lvp", "experiments", "sweeps"):
+    packages = (f":/{name}" for name in ("lvp", "experiments", "sweeps"))  # from the root of the checkout
+    if commit and git("status", "--porcelain", "--untracked-files=no", "--", *packages):
         commit += "+"
     versions = {"python": platform.python_version()}
     for package in PACKAGES:

@@ -46,7 +46,7 @@ _NAMED = (
     "leave",
 )
 _FOLDERS = ("records/", "progress/", "curves/")  # folders whose files are read
-_OF_WORKERS = ("records/", "checkpoints/")  # folders that `push` does not upload: each write uploads its own object
+_NOT_PUSHED = ("records/", "checkpoints/")  # folders that `push` does not upload: each write uploads its own object
 _LIVE = ("progress/", "curves/")  # folders that a worker with its own copy uploads
 
 
@@ -137,10 +137,10 @@ class WorkingCopy:
         (self.out / _MARK).stat()
 
     def _push(self, folders: tuple[str, ...] = ()) -> None:
-        """Uploads the changed files in `folders`; by default, all files outside `_OF_WORKERS`."""
+        """Uploads the changed files in `folders`; by default, all files outside `_NOT_PUSHED`."""
 
         def ours(name: str) -> bool:
-            return name.startswith(folders) if folders else not name.startswith(_OF_WORKERS)
+            return name.startswith(folders) if folders else not name.startswith(_NOT_PUSHED)
 
         present = {}
         for directory, below, files in os.walk(self.out):

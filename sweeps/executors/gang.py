@@ -113,10 +113,10 @@ class Gang:
         self.worker.leave()
 
 
-def _died(pending) -> bool:
+def _died(answer) -> bool:
     """Whether the process of a worker has ended. Waits up to `NOTICE` seconds."""
     try:
-        ray.get(pending, timeout=NOTICE)
+        ray.get(answer, timeout=NOTICE)
     except ray.exceptions.RayActorError:
         return True
     except Exception:  # the process still runs: it raised an error, or it waits for the other workers

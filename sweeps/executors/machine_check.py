@@ -55,4 +55,8 @@ class MachineCheck:
         except (InputError, BucketError) as error:
             return f"cannot run the sweep: {error}"
         same = answer is not None and answer[0] == self.session.encode()
-        return None if same else f"does not see the same {self.bucket} as the driver"
+        if same:
+            return None
+        return (
+            f"does not see the same {self.bucket} as the driver: check the server's address and the credentials there"
+        )

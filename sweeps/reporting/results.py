@@ -19,7 +19,7 @@ from lvp.analysis import figure_style
 from lvp.errors import InputError, unknown
 from lvp.files import ABSENT, log_entries, write_whole
 from lvp.training import records
-from sweeps.driver import calibration, working_copy
+from sweeps.driver import working_copy
 from sweeps.driver.manifest import Manifest, corpus_name, lane_configs
 from sweeps.reporting import front_page, gallery, page
 
@@ -156,7 +156,7 @@ def _publish(manifest: Manifest, out: str | Path) -> Path:
         # Other sweeps, whose records were taken with `--reuse`.
         "reused": sorted({row["sweep"] for row in rows} - {manifest.hash}),
         "packing": manifest.packing,
-        "machine": calibration.machine(),
+        "machine": _machine(rows, manifest.packing),
         "datasets": {
             label: d and {k: v for k, v in d.items() if not _is_place(v)} | {"spec": corpus}
             for label, d in manifest.datasets.items()
@@ -171,6 +171,15 @@ def _publish(manifest: Manifest, out: str | Path) -> Path:
     # Written last: `_read` refuses the new records together with an older description.
     write_whole(folder / DESCRIPTION, json.dumps(described, indent=1, sort_keys=True, allow_nan=False) + "\n")
     return folder
+
+
+def _machine(rows: Sequence[Mapping[str, Any]], packing: Mapping[str, Any] | None) -> str:
+    """The cores of the workers or the accelerators, and the processors, that trained the lanes; without host names."""
+    sources = [row["provenance"] for row in rows]
+    processors = sorted({s["machine"].partition(":")[0] for s in sources if "machine" in s})  # older records lack it
+    if packing and packing["platform"] == "cpu":
+        return ", ".join([f"{packing['workers'] * packing['threads']} cores", *processors])
+    return ", ".join(sorted({s["device"] for s in sources}) + processors)
 
 
 def _with_digests(content: Mapping, recorded: bytes) -> dict:

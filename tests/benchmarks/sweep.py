@@ -32,7 +32,7 @@ def sample(steps: int) -> list[tuple]:
     from sweeps.driver.api import _dataset
 
     trials = []
-    for _, cell, lanes in width_vocab.config.cells(configured("width_vocab", "laptop", {"steps": steps})):
+    for _, cell, lanes, _ in width_vocab.config.cells(configured("width_vocab", "laptop", {"steps": steps})):
         tokens = str(_dataset(cell).tokens_train)
         trials += [(cell, lane.learning_rates, tokens) for lane in lanes[:: len(lanes) // SAMPLE][:SAMPLE]]
     return trials[::-1]

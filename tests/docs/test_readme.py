@@ -135,13 +135,20 @@ def test_commands_are_recognised():
         assert ("lvp", command) in known
 
 
+def anchors(page):
+    """The anchors of a page's headings: lower case, without punctuation, hyphens for spaces."""
+    headings = re.findall(r"^#+ (.*)$", page.read_text(), flags=re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
+
+
 @pytest.mark.parametrize("page", PAGES, ids=lambda p: p.name)
 def test_links_and_pictures_lead_somewhere(page):
-    for target in re.findall(r"\]\(([^)#]+)\)", page.read_text()):
-        if not target.startswith(
-            "https://arxiv.org/abs/"
-        ):  # external links are not opened, since tests have no network
-            assert (page.parent / target).exists(), target
+    for path, anchor in re.findall(r"\]\(([^)#]*)#?([^)]*)\)", page.read_text()):
+        if path.startswith("https://arxiv.org/abs/"):  # external links are not opened, since tests have no network
+            continue
+        target = page.parent / path if path else page
+        assert target.exists(), path
+        assert not anchor or anchor in anchors(target), f"{path}#{anchor}"
 
 
 def test_versions_agree():

@@ -98,7 +98,7 @@ def in_this_process(monkeypatch, under: Path, at: int = 0):
         return counting
 
     with monkeypatch.context() as patched:
-        for name in ("fsync", "replace", "rename", "unlink"):
+        for name in ("fsync", "replace", "rename", "unlink", "remove"):
             patched.setattr(os, name, counted(getattr(os, name), name))
         if at:
             with contextlib.suppress(Killed):

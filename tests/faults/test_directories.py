@@ -24,8 +24,8 @@ from sweeps.worker.stop import Reason, lost
 from tests.faults import kill_points
 from tests.faults.conftest import SMALL
 from tests.faults.damage import contents
-from tests.faults.ledger import record
-from tests.faults.watching import Watched, refused, times
+from tests.faults.ledger import record, times
+from tests.faults.watching import Watched, refused
 from tests.marking import slow
 from tests.sweeps.running import outcomes
 

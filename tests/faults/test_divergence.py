@@ -41,7 +41,7 @@ def trained(pack, lanes, data):
 
 
 @pytest.mark.slow
-def test_a_diverging_lane_changes_no_bit_of_the_other_lanes(pack, data):
+def test_a_lane_that_diverges_by_any_value_changes_no_bit_of_the_states(pack, data):
     lanes, wrong = [lane(0.01, 0), lane(0.02, 1), lane(0.03, 2)], []
     outcomes, states = trained(pack, lanes, data)
     assert all(len(state) > 20 for state in states)

@@ -71,7 +71,7 @@ def loaded(request, tmp_path_factory):
 
 
 @pytest.mark.slow
-def test_overhead_and_memory(loaded):
+def test_the_drivers_memory_is_bounded(loaded):
     """The overhead is everything from the command to the figure: imports, compilation, scheduling, records."""
     out, wall, samples = loaded
     manifest = Manifest.read(out)

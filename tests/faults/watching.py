@@ -50,11 +50,6 @@ def at_work(out) -> int:
     return len(Manifest.read(out).read_progress()) if (out / "manifest.json").exists() else 0
 
 
-def times(out):
-    """The times at which the records were written."""
-    return {path.name: path.stat().st_mtime_ns for path in out.glob("records/*.jsonl")}
-
-
 def refused(call) -> str:
     """Asserts that a call raises a one-line InputError, and returns its message."""
     with pytest.raises(InputError) as problem:

@@ -54,6 +54,13 @@ def test_tokens_of_weight_zero_do_not_count():
     assert next_token_loss(hidden, head, targets, jnp.zeros(20)) == 0
 
 
+@pytest.mark.parametrize("target", [-1, -100, 30])
+def test_a_target_out_of_range_gives_nan(target):
+    hidden, head, targets, _ = problem(20, 8, 30)
+    assert np.isfinite(next_token_loss(hidden, head, targets, chunk=8))
+    assert np.isnan(next_token_loss(hidden, head, targets.at[3].set(target), chunk=8))
+
+
 def test_the_value_without_gradient_is_the_same():
     hidden, head, targets, weights = problem(30, 8, 40)
     value = next_token_loss(hidden, head, targets, weights, chunk=7)

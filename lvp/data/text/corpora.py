@@ -63,7 +63,8 @@ def path_of(kind: str, argument: str) -> Path:
         raise InputError(f"the corpus {kind}: needs a path; write {kind}:PATH")
     if is_address(argument):
         buckets.split(argument)  # refuses credentials, which the message would repeat
-        raise InputError(f"the corpus {kind}: reads no buckets; write text:{argument}, or name a directory")
+        remedy = "download it, and name the file" if kind == "text" else f"write text:{argument}, or name a directory"
+        raise InputError(f"{kind}:{argument} cannot be read from a bucket: {remedy}")
     return storage.user_path(argument)
 
 

@@ -39,7 +39,8 @@ def count(tokenizer: Path, corpus: Path, *, limit: int = LIMIT) -> tuple[np.ndar
                     counts += np.bincount(encode(kept), minlength=vocab)
                     read += len(kept)
                     if len(kept) < len(block):
-                        return counts, read
+                        limit = read  # no further file
+                        break
         except OSError as error:
             raise InputError(f"cannot read {path}: {error.strerror or error}") from error
     if not counts.any():

@@ -21,7 +21,7 @@ import numpy as np
 
 from lvp.errors import InputError, shown
 from lvp.files import ABSENT, cache_dir, machine_error, write_whole
-from lvp.files.buckets import Bucket, is_address, refusals
+from lvp.files.buckets import Bucket, BucketError, is_address, refusals
 from lvp.files.private import open_lock
 
 _ENTRY = "entry.json"
@@ -91,6 +91,8 @@ def _writing(path: Path) -> Iterator[None]:
     """Converts errors of the file system into an InputError about the cache."""
     try:
         yield
+    except BucketError:  # an OSError of the server, not of the cache
+        raise
     except OSError as error:
         reason = error.strerror or error
         raise InputError(f"cannot write {path}: {reason}; choose another cache directory") from error

@@ -173,15 +173,15 @@ def test_summary_and_figure_of_whole_and_partial_tables():
 
 
 @pytest.mark.parametrize(
-    "change",
+    ("change", "word"),
     [
-        {"rates": (0.1,)},
-        {"rows": ("sqrt",)},
-        {"steps": (10**7,)},
-        {"growing_widths": (32, 64)},
-        {"corpus": "wikitext2"},
+        ({"rates": (0.1,)}, "rates"),
+        ({"rows": ("sqrt",)}, "rows"),
+        ({"steps": (10**7,)}, "steps"),
+        ({"growing_widths": (32, 64)}, "growing_widths"),
+        ({"corpus": "wikitext2"}, "vocab"),
     ],
 )
-def test_unusable_configurations_are_refused(change):
-    with pytest.raises(InputError, match="rates|rows|steps|growing_widths|vocab"):
+def test_unusable_configurations_are_refused(change, word):
+    with pytest.raises(InputError, match=word):
         dataclasses.replace(CONFIG, **change)

@@ -96,6 +96,16 @@ def test_least_losses_of_groups_are_added_and_subtracted():
     assert measured.value == pytest.approx(6) and measured.interval == pytest.approx((6, 6), abs=1e-4)
 
 
+def test_exchanged_groups_give_the_opposite_interval():
+    plus, minus = (
+        [Tuned(row, elsewhere=0.1) for row in rows] for rows in np.random.default_rng(0).normal(size=(2, 3, 5))
+    )
+    (low, high), (other_low, other_high) = (
+        difference(*pair).interval for pair in ([[plus], [minus]], [[minus], [plus]])
+    )
+    assert (low, high) == pytest.approx((-other_high, -other_low)) and low < high
+
+
 @pytest.mark.parametrize("lost", [np.nan, np.inf])
 def test_a_lane_without_a_loss_leaves_the_interval_unknown(lost):
     rows = [Tuned(np.array([1.0, 1.1, 1.2])), Tuned(np.array([1.0, lost, 1.2]))]

@@ -198,7 +198,7 @@ def test_a_scanned_decoder_has_the_roles_and_inputs_of_a_plain_one():
             np.testing.assert_allclose(inputs[path][i], unscanned, atol=1e-5, err_msg=path)
 
 
-def test_the_compiled_program_does_not_grow_with_depth():
+def test_the_traced_program_does_not_grow_with_depth():
     def equations(layers, scan):
         config = dataclasses.replace(ONE, layers=layers, scan=scan)
         params = jax.eval_shape(decoder(config).init, jax.random.key(0))
@@ -233,6 +233,7 @@ def test_keys_seen_equal_the_mask_to_half_a_token(window):
     ("change", "words"),
     [
         ({"kv_heads": 3}, "kv_heads 3 does not divide the 4 heads"),
+        ({"norm": "rms", "norm_biases": True}, "norm_biases needs norm 'layer', got 'rms'"),
         ({"rotary_dim": 10}, "rotary_dim 10 must be even and at most head_dim 8"),
         ({"rotary_dim": 3}, "rotary_dim 3 must be even"),
         ({"positions": "learned", "rotary_dim": 4}, "rotary_dim 4 needs positions 'rotary', got 'learned'"),

@@ -125,6 +125,7 @@ def own_rule(width, vocab):
     ("make", "message"),
     [
         (lambda: replace(PLAIN, normalize_rows=True, embedding_multiplier=2.0), "no effect on normalized rows"),
+        (lambda: decoder(PLAIN).init(jax.random.key(0), {"embedding": 1.0, "hidden": 1.0}), "init_std has no 'output'"),
         (lambda: replace(PLAIN, hidden_multiplier=0.0), "hidden_multiplier must be a finite number above zero"),
         (lambda: table("lvp", width=WIDTH, vocab=VOCAB, token_rows="sqr"), "did you mean sqrt"),
         (lambda: table(own_rule, width=WIDTH, vocab=VOCAB, token_rows="normalized"), "use token_rows 'plain'"),

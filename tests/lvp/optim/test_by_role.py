@@ -211,6 +211,7 @@ def test_errors_name_the_path(params):
         (optax.adam, EQUAL, {"weight_decay": 0.1}, "weight_decay: adam has no such parameter"),
         (optax.adamw, EQUAL, {"weight_decay": -0.1}, "weight_decay.*not negative"),
         (optax.adamw, EQUAL, {"weight_decay": {"bias": 0.1}}, "weight_decay: unknown role"),
+        (optax.adamw, {"hidden": 0.1}, {"weight_decay": {"output": 0.1}}, "weight_decay: role 'output' has no rate"),
         (functools.partial(optax.adamw, weight_decay=0.1), EQUAL, {}, "weight_decay is bound in a partial"),
         (functools.partial(optax.adam, learning_rate=0.1), EQUAL, {}, "learning_rate is bound in a partial"),
         (functools.partial(optax.adam, 0.1), EQUAL, {}, "learning_rate"),

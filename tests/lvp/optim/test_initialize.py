@@ -44,7 +44,7 @@ def test_matrices_have_the_std_of_their_role_and_vectors_are_unchanged(rule):
 def test_a_table_is_accepted_and_other_types_are_refused():
     table = parametrization.table("lvp", width=WIDTH, vocab=VOCAB)
     assert set(optim.initialize(table, PARAMS, jax.random.key(0), declarations=OURS)) == set(PARAMS)
-    with pytest.raises(InputError, match="initialize takes a Table"):
+    with pytest.raises(InputError, match="rule must be a Table"):
         optim.initialize(optax.adamw(1e-3), PARAMS, jax.random.key(0))
 
 

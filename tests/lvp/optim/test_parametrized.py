@@ -127,7 +127,7 @@ def test_decay_from_zero_gradients_in_closed_form(t, factory, params, zeros):
             np.testing.assert_allclose(independent[step][role], rate / RATE * decays, rtol=1e-5, atol=1e-9)
 
 
-def test_the_two_decays_differ_from_each_other_and_from_a_multiplier_after_adamw(params, zeros):
+def test_a_multiplier_after_adamw_also_multiplies_the_decay(params, zeros):
     after = optax.chain(optax.adamw(RATE, weight_decay=LAMBDA), optim.scale_by_role(LVP))
     (fractions,) = shrinkage(after, params, zeros, 1)
     np.testing.assert_allclose(fractions["vector"], RATE * LAMBDA, rtol=1e-5)  # by default gains decay, too

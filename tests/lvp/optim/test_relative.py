@@ -122,6 +122,12 @@ def test_declarations_reach_the_factory():
     assert np.max(np.abs(norms(after, 0) / norms(params, 0) - 1)) > 1e-4
 
 
+@pytest.mark.parametrize("factory", [optim.lion_ar, optim.rotational_adamw])
+def test_a_schedule_of_the_decay_is_refused(factory):
+    with pytest.raises(InputError, match="weight_decay must be a number or a scalar array, got a schedule"):
+        factory(0.1, weight_decay=optax.constant_schedule(0.1))
+
+
 def test_zero_decay_is_refused_because_it_gives_no_angle():
     with pytest.raises(InputError, match="weight_decay must be above 0.*embedding/embedding"):
         make(weight_decay=None).init(PARAMS)

@@ -194,14 +194,6 @@ def test_the_table_of_the_notes_for_zipf(m):
     assert attenuation(alpha)[0] == pytest.approx(0.44, abs=0.005)
 
 
-def test_the_whole_variance_example_of_the_notes():
-    d, alpha = 64, zipf(256)
-    share = alpha[0] ** 2 / np.sum(alpha**2)
-    variance = lambda kappa: d + 2 / math.pi * d * (d - 1) * kappa  # noqa: E731
-    assert round(variance(attenuation(alpha)[0])) == 1195
-    assert round(variance(share)) == 1628  # the paper's form, which the simulation (1208 ± 8) excludes
-
-
 def test_attenuation_equals_its_expectation():
     rng = np.random.default_rng(0)
     alpha = zipf(32)

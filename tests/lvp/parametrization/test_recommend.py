@@ -140,6 +140,9 @@ ASKED = [{"rule": rule} for rule in RULES] + [
     MOVED,
     MOVED | {"rule": "umup", "axes": {"depth": "depth_mup", "epsilon": "completed"}, "embedding_lr": 0.01},
     {"b1": 0.8, "eps": 1e-10},
+    {"rule": "nanochat", "token_rows": "normalized"},
+    {"rule": "nanochat", "b1": 0.8, "from_width": 32},
+    {"rule": "nanochat", "depth": 8, "from_depth": 2, "axes": {"depth": "none"}},
     {"rule": "interpolated", "kappa": 0.17},
     {"rule": "lvp", "from_width": 32},
     {"rule": "mup", "from_width": 32, "embedding_lr": 0.02},
@@ -163,6 +166,7 @@ def test_the_snippet_runs_and_has_the_rates(asked):
         assert row.weight_decay == pytest.approx(decay * (row.role != "vector"))
     jax.eval_shape(names["tx"].init, params)
     assert names["tx"].table.branch_multiplier == advice.table.branch_multiplier
+    assert ("optax.contrib.muon" in advice.snippet) == PAPER_RULES[advice.rule].muon  # the hidden rate is Muon's
     if advice.moves_axes:
         assert names["tx"].scaling.betas(0.9, 0.999) == pytest.approx(advice.betas)
     for row in advice.table.rows:  # the snippet's factors equal `table`
@@ -369,6 +373,11 @@ def test_invalid_counts_and_kappa_are_refused():
             recommend(width=64, vocab=512, hidden_lr=1e-3, rule="interpolated", **bad)
     with pytest.raises(InputError, match="role"):
         recommend(**SIZE, hidden_lr=1e-3)["bias"]
+
+
+def test_a_function_as_a_rule_gives_a_one_line_error():
+    with pytest.raises(InputError, match="rule must be a name, got <function"):
+        recommend(**SIZE, hidden_lr=1e-3, rule=lambda width, vocab: {})
 
 
 def test_counts_give_the_kappa_of_their_frequencies():

@@ -2,6 +2,7 @@
 
 import json
 import os
+import subprocess
 
 import pytest
 
@@ -61,3 +62,25 @@ def test_the_table_has_a_row_per_lane_and_dotted_names():
     (row,) = records.table([RECORD]).to_dict("records")
     assert row["cell.model.width"] == 8 and row["lane.seed"] == 1 and row["versions.jax"] == "1"
     assert row["train_loss"] == 1.5 and row["curve_losses"] == [2.0, 1.5]
+
+
+def test_the_commit_is_marked_if_a_tracked_file_of_a_package_was_changed(tmp_path, monkeypatch):
+    def git(*words):
+        author = ["-c", "user.name=a", "-c", "user.email=a@example.org"]
+        subprocess.run(["git", "-C", tmp_path, *author, *words], check=True, capture_output=True)
+
+    files = [tmp_path / name for name in ("lvp/training/records.py", "sweeps/api.py", "docs/page.md")]
+    for file in files:
+        file.parent.mkdir(parents=True)
+        file.write_text("first")
+    git("init", "--quiet")
+    git("add", ".")
+    git("commit", "--quiet", "--message", "first")
+    monkeypatch.setattr(records, "__file__", str(files[0]))
+    commits = []
+    for file in [None, *reversed(files)]:
+        if file:
+            file.write_text("second")
+        commits.append(records.software.__wrapped__()["commit"])
+    clean, with_page, with_sweeps, with_both = commits
+    assert clean == with_page and len(clean) == 12 and with_sweeps == with_both == clean + "+"

@@ -55,3 +55,11 @@ def test_an_unfinished_sweep_is_not_published(finished, tmp_path):
     next((tmp_path / "out" / "records").iterdir()).unlink()
     with pytest.raises(InputError, match="11 of 12"):
         results.publish(tmp_path / "out")
+
+
+def test_the_machine_is_that_of_the_records_and_not_that_of_publish():
+    rows = [{"provenance": {"machine": f"{name}: avx", "device": "cpu"}} for name in ("Epyc", "Xeon", "Epyc")]
+    older = [{"provenance": {"device": "cpu"}}]
+    assert results._machine(rows + older, {"platform": "cpu", "workers": 3, "threads": 2}) == "6 cores, Epyc, Xeon"
+    rows = [{"provenance": {"machine": "Epyc: avx", "device": "NVIDIA H100"}}]
+    assert results._machine(rows, {"platform": "gpu", "workers": 3, "threads": 1}) == "NVIDIA H100, Epyc"

@@ -55,7 +55,8 @@ def test_ranges_are_whole_documents(directory, tmp_path, size):
     assert [b"".join(part.blocks()) for part in ranges] == [
         ended(TRAIN[part.first : part.last]) for part in train.ranges(size)
     ]
-    assert sum(part.count for part in ranges) == 540 and len(ranges) == {1: 540, 10**6: 1}.get(size, len(ranges))
+    least, most = {1: (540, 540), 100: (2, 539), 10**6: (1, 1)}[size]
+    assert sum(part.count for part in ranges) == 540 and least <= len(ranges) <= most
     assert 20 < train.average < 60  # bytes of a record
 
 
