@@ -2,7 +2,7 @@
 # # Choose an embedding learning rate
 #
 # Most training scripts use one learning rate for all parameters of a language model. But parameters have different
-# roles. A row of the embedding is updated only when its token occurs. A hidden matrix is used in every position of
+# roles. A row of the embedding has a gradient only when its token occurs. A hidden matrix is used in every position of
 # every step. The best learning rate and the best initial standard deviation of a role depend on the width $d$ and the
 # vocabulary size $m$.
 #
@@ -41,8 +41,8 @@ small_hidden_lr = 3e-3
 # %% [markdown]
 # ## Every role's rate and init
 #
-# The first table shows the rates and stds. Below it are the rule's assumptions, the measured excess loss of all rules,
-# a warning if your size is far from the measured sizes, and the lines for your training script.
+# The first table shows the rates and stds. Below it are the rule's assumptions, the embedding rates to sweep next, the
+# losses of all rules in the committed measurements, and the lines for your training script.
 
 # %%
 # %matplotlib inline
@@ -68,8 +68,9 @@ for role in moved.roles:
 # %% [markdown]
 # ## In your training script
 #
-# `optim.parametrized` turns any optax optimizer into an optax optimizer with one rate per role. Its `init` and `update`
-# are used as usual. `optim.describe` lists the rate and init std of every parameter without allocating memory.
+# `optim.parametrized` builds an optax optimizer with one rate per role from a factory such as `optax.adamw`. Its `init`
+# and `update` are used as usual. `optim.describe` lists the rate and init std of every parameter without allocating
+# memory.
 
 # %%
 import jax

@@ -109,8 +109,8 @@ columns = ["cell.model.width", "lane.learning_rates.embedding", "lane.seed", "st
 table[columns].sort_values(columns[:3]).head(8).reset_index(drop=True)
 
 # %% [markdown]
-# Read the slope's interval before its value. These short runs only demonstrate the sweep: if training stops early, the
-# best rate also depends on the number of steps.
+# Read the slope's interval before its value. These short runs only demonstrate the sweep: the best rate also depends on
+# the number of steps.
 #
 # ## The committed sweep
 #

@@ -7,7 +7,7 @@
 #
 # This notebook first shows AdamW's large first updates, in closed form and in a run of a few optax lines. Then it shows
 # the committed records: optimizers with and without warm-up, the change of representations by an update, and the
-# effects of updates that are too large on a network. It trains no model.
+# effects of updates that are too large on a network. It trains no network.
 
 # %% tags=["setup"]
 import os
@@ -187,7 +187,7 @@ for claim in large.claims():
     print(f"{claim.verdict:<13} {claim.statement}")
 
 # %% [markdown]
-# The figure over training is in `experiments/results/large_updates/`.
+# The figure with the curves over training is in `experiments/results/large_updates/`.
 #
 # ## In your script
 #
