@@ -7,7 +7,7 @@ import numpy as np
 
 from lvp import analysis
 from lvp.analysis import Optimum
-from lvp.analysis.bracketing import bracketed_optima, next_lanes
+from lvp.analysis.bracketing import LEAST_RATES, bracketed_optima, next_lanes
 from lvp.analysis.measurement import Measurement
 
 
@@ -33,7 +33,8 @@ def adaptive_table(results: Iterable[tuple[str, RateCurves]]) -> str:
     """Two Markdown tables: slopes, then optima, each from the grid and from the lanes of the adaptive design.
 
     Args:
-      results: name of a committed result, and its curves. Curves with missing lanes are left out.
+      results: name of a committed result, and its curves. Curves with missing lanes, or with fewer rates than the
+        adaptive design needs, are left out.
     """
     slopes = [
         "| result | curves | lanes, grid | lanes, adaptive | slope, grid | slope, adaptive "
@@ -46,7 +47,7 @@ def adaptive_table(results: Iterable[tuple[str, RateCurves]]) -> str:
     ]
     total, used = 0, 0
     for result, curves in results:
-        if any(np.isnan(lanes).any() for lanes in curves.losses):
+        if any(np.isnan(lanes).any() or lanes.shape[1] < LEAST_RATES for lanes in curves.losses):
             continue
         kept = [adaptive_losses(*curve) for curve in zip(curves.rates, curves.losses, strict=True)]
         grid, adaptive = analysis.optima(curves.rates, curves.losses), bracketed_optima(curves.rates, kept)

@@ -381,8 +381,9 @@ def _start_ray(variables: Mapping[str, str]) -> None:
 def _init(problem: str, hint: str, environment: dict[str, Any], **options: Any) -> None:
     try:
         ray.init(runtime_env=environment, log_to_driver=False, logging_level=logging.ERROR, **options)
-    except (ConnectionError, ValueError, OSError) as error:
-        raise InputError(f"{problem}: {str(error).splitlines()[0]} ({hint})") from None
+    except Exception as error:  # Ray has no common class: a start that takes more than 30 s raises Exception
+        reason = (str(error) or type(error).__name__).splitlines()[0]
+        raise InputError(f"{problem}: {reason} ({hint})") from None
 
 
 def _session_directory() -> Path:

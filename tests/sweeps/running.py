@@ -65,7 +65,7 @@ def command(cache):
         )
         if start:
             return process
-        out, err = process.communicate(timeout=300)
+        out, err = process.communicate(timeout=900)
         return subprocess.CompletedProcess(words, process.returncode, out, err)
 
     return call

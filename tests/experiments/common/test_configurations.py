@@ -337,6 +337,8 @@ def test_the_replay_of_the_adaptive_design_reads_only_its_lanes():
         [row.split(" | ")[-1] for row in text.splitlines() if row.count("|") == 7] for text in (before, after)
     )
     assert optima_before == optima_after and before != after  # control: the columns of the grid change
+    few = [c._replace(rates=[r[:3] for r in c.rates], losses=[x[:, :3] for x in c.losses]) for c in curves]
+    assert "| all | | 0 | 0 (0%) | | | |" in adaptive_replay.adaptive_table([("ours", curve) for curve in few])
 
 
 def test_the_square_root_rule_is_not_near_optimal_when_it_misses_the_optimum():

@@ -9,6 +9,8 @@ import time
 import psutil
 import pytest
 
+from lvp.errors import InputError
+from sweeps.executors import ray_tune
 from tests.sweeps.running import ROOT
 
 DRIVER = """
@@ -66,3 +68,20 @@ def test_ray_listens_on_loopback_only_and_has_no_dashboard(tmp_path):
     finally:
         driver.communicate("", timeout=60)
     assert driver.returncode == 0
+
+
+@pytest.mark.parametrize(
+    ("error", "reason"),
+    [
+        (Exception("The current node timed out during startup.\nDetails"), "The current node timed out"),
+        (ConnectionError(), "ConnectionError"),
+    ],
+)
+def test_a_failed_start_of_ray_gives_a_one_line_error(monkeypatch, error, reason):
+    def fail(**_):
+        raise error
+
+    monkeypatch.setattr("ray.init", fail)
+    with pytest.raises(InputError, match=f"cannot start Ray on this machine: {reason}.*--executor local") as raised:
+        ray_tune._start_ray({})
+    assert "\n" not in str(raised.value)
