@@ -251,7 +251,7 @@ def test_a_transfer_over_all_axes(capsys):
     assert hidden["weight_decay"] == pytest.approx(0.1 * 4 / 10)  # rate / 4, steps × 10
     assert hidden["decay_per_step"] == pytest.approx(hidden["weight_decay"] * hidden["learning_rate"])
     assert advice["roles"]["vector"]["weight_decay"] == 0 and advice["steps"] == pytest.approx(2e9 / 65536)
-    assert advice["sweep"] == pytest.approx([embedding["learning_rate"] * 2.0**k for k in range(-2, 3)])
+    assert advice["sweep"] == pytest.approx([embedding["learning_rate"] * 2.0**k for k in range(-2, 5)])
     text = printed(capsys, *line.split())
     assert "residual branches × 0.25" in text and "Sweep next" in text and "depth_mup" in text
     for other in advice["alternatives"]:
