@@ -6,8 +6,7 @@ import pytest
 
 from experiments import leaderboard
 from lvp.training import records
-from sweeps.driver import lane_index, status
-from sweeps.driver import forecast
+from sweeps.driver import forecast, lane_index, status
 from sweeps.driver.manifest import Manifest
 
 RUN = ("run", "leaderboard", "--tier", "smoke", "--executor", "local", "--threads", "1")
