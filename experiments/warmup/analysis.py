@@ -88,10 +88,14 @@ def stable_rate(table, config: Config, name: str) -> float | None:
     """
     by_rate = losses(table, config, name, 0.0)
     means = by_rate.mean(axis=1)
-    limit = np.min(means[np.isfinite(means)], initial=np.inf) + UNSTABLE
     with np.errstate(invalid="ignore"):
-        stable = (by_rate <= limit).all(axis=1)
+        stable = np.all(by_rate <= _limit(means), axis=1)
     return max((r for r, is_stable in zip(rates_of(config, name), stable, strict=True) if is_stable), default=None)
+
+
+def _limit(losses: np.ndarray) -> float:
+    """The largest loss that counts as stable: `UNSTABLE` above the least finite loss."""
+    return float(np.min(losses[np.isfinite(losses)], initial=np.inf)) + UNSTABLE
 
 
 def gap_at_stable_rate(table, config: Config, name: str) -> tuple[np.ndarray, str]:
@@ -104,8 +108,7 @@ def gap_at_stable_rate(table, config: Config, name: str) -> tuple[np.ndarray, st
         lanes_by_seed(table, config, name, rate, w, config.more_seeds)["valid_loss"].to_numpy(float)
         for w in (0.0, config.reference)
     )
-    limit = np.min(without[np.isfinite(without)], initial=np.inf) + UNSTABLE
-    unstable = int((~(without <= limit)).sum())  # NaN: diverged
+    unstable = int((~(without <= _limit(without))).sum())  # NaN: diverged
     reason = (
         f"rate {rate:g} is stable with {len(config.seeds)} selecting seeds and unstable with {unstable} judging seeds"
     )

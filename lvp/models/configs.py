@@ -131,7 +131,7 @@ class DecoderConfig:
     def block_matrices(self) -> dict[str, tuple[int, int]]:
         """Name → (inputs, outputs) of the matrices of a block.
 
-        Query, key and value are listed separately, also if the model stores them as one matrix.
+        Query, key and value are three entries, even if the model stores them in one array.
         """
         q, kv, inner = self.num_heads * self.head_size, self.num_kv_heads * self.head_size, self.mlp_factor * self.width
         gate = {"gate": (self.width, inner)} if self.mlp == "swiglu" else {}

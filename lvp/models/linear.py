@@ -97,7 +97,7 @@ def gradients(
 
     "square": dE = m⁻¹ D_α (E W − Z) Wᵀ and dW = m⁻¹ Eᵀ D_α (E W − Z), from ℓ(z, z') = ‖z − z'‖²/(2m). (The paper drops
     m⁻¹ in the limit. This has no effect on sign descent, but on Adam through ε.) "cross_entropy": dE = D_α (P − Z) Wᵀ
-    and dW = Eᵀ D_α (P − Z), with the rows of P the softmax of those of E W.
+    and dW = Eᵀ D_α (P − Z). Row i of P is softmax(E_i W).
 
     Args:
       params: tree of E [m, d] and W [d, m].

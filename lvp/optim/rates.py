@@ -70,13 +70,13 @@ def check_peak(peak: Any, name: str = "peak_learning_rate") -> None:
     Raises:
       InputError: another peak; the error names the argument.
     """
-    check(name, peak)
-    if callable(peak) or (isinstance(peak, numbers.Real) and peak == 0):
+    check_constant(name, peak)
+    if isinstance(peak, numbers.Real) and peak == 0:
         raise InputError(f"{name} must be a positive number, got {peak!r}")
 
 
 def check_constant(name: str, value: Any) -> None:
-    """Does what `check` does, and refuses schedules.
+    """Checks that a value is a scalar array (traced or not) or a finite, non-negative number.
 
     Raises:
       InputError: another value; the error names the argument.
@@ -92,8 +92,8 @@ def check_beta(name: str, value: Any) -> None:
     Raises:
       InputError: another value; the error names the argument.
     """
-    check(name, value)
-    if callable(value) or (isinstance(value, numbers.Real) and not value < 1):
+    check_constant(name, value)
+    if isinstance(value, numbers.Real) and not value < 1:
         raise InputError(f"{name} must lie in [0, 1), got {value!r}")
 
 

@@ -43,7 +43,7 @@ def measured(manifest: Manifest, executor, options, settings: Settings, say) -> 
         }
 
     machines = executor.cores()
-    cores = max(1, min(machines))  # the speed is measured on so many cores
+    cores = max(1, min(machines))  # the number of cores on which the speed is measured
     threads = options.threads or (1 if options.pack or cores == 1 or not trained else None)
     if threads is None:
         # Ray may know a GPU that JAX cannot use.

@@ -381,7 +381,7 @@ def _start_ray(variables: Mapping[str, str]) -> None:
 def _init(problem: str, hint: str, environment: dict[str, Any], **options: Any) -> None:
     try:
         ray.init(runtime_env=environment, log_to_driver=False, logging_level=logging.ERROR, **options)
-    except Exception as error:  # Ray has no common class: a start that takes more than 30 s raises Exception
+    except Exception as error:  # a plain Exception if Ray takes more than 30 s to start
         reason = (str(error) or type(error).__name__).splitlines()[0]
         raise InputError(f"{problem}: {reason} ({hint})") from None
 

@@ -348,7 +348,7 @@ def test_plain_sgd_under_sp_is_sgd(params, gradients, trajectory):
         ({"weight_decay": 0.0, "factory": optax.adam}, "weight_decay: adam has no such parameter"),
         ({"weight_decay": 0.1, "decay": "independent", "learning_rate": 0.0}, "positive number"),
         ({"peak_learning_rate": 0.0}, "positive number"),
-        ({"peak_learning_rate": lambda count: 1.0}, "positive number"),
+        ({"peak_learning_rate": lambda count: 1.0}, "a number or a scalar array, got a schedule"),
         ({"beta1": 0.9}, "factory adamw.*beta1"),
     ],
 )
