@@ -1,11 +1,31 @@
 """Communication between the processes that train one lane together (`jax.distributed`)."""
 
+import itertools
 from typing import Any
 
 import jax
 import numpy as np
 from jax.experimental import multihost_utils
 from numpy.typing import ArrayLike
+
+_waits = itertools.count()  # the names of the waits, equal in all processes
+
+
+def wait_for_all(seconds: int = 3600) -> None:
+    """Waits until all processes call it.
+
+    On CPUs, a collective operation fails if another process begins it more than 30 s later. Call this function before
+    a collective operation that processes may reach at different times, for example after a compilation.
+
+    Args:
+      seconds: the longest time to wait, in seconds.
+
+    Raises:
+      jax.errors.JaxRuntimeError: another process did not call it in time, or has ended.
+    """
+    from orbax.checkpoint import multihost  # `lvp.files` imports this module and needs no Orbax
+
+    multihost.get_barrier_sync_fn()(key=f"lvp-{next(_waits)}", timeout_ms=1000 * seconds)
 
 
 def gathered(values: ArrayLike) -> np.ndarray:

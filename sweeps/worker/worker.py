@@ -270,7 +270,9 @@ class Worker:
     def _run_pack(self, manifest, index: int, hashes: list[str], pack: int) -> float:
         """Trains one pack to its end, writes its records and returns the seconds of training."""
         entry = manifest.cells[index]
+        processes.wait_for_all()  # loading data on a mesh exchanges values
         program, data, setup_seconds = self._program(manifest, index, pack)
+        processes.wait_for_all()  # compilation takes longer on some machines
         lanes, leads = {h: entry.lanes[h] for h in hashes}, self._leads()
         folders = [manifest.checkpoint_path(h) for h in hashes]
         group = Pack(program, lanes, folders, self.settings.checkpoint_seconds, working_copy.get(manifest.out))

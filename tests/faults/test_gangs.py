@@ -2,8 +2,10 @@
 
 import contextlib
 import functools
+import inspect
 import time
 
+import jax
 import psutil
 import pytest
 
@@ -13,6 +15,7 @@ from tests.sweeps.mesh_sweeps import FEW, RUN, assert_same_training
 
 GANG = ("--mesh", "fsdp=2", "--hosts", "2")
 LONGER = {"steps": "3000"}  # a lane takes long enough to be hit by a fault
+HEARTBEAT = inspect.signature(jax.distributed.initialize).parameters["heartbeat_timeout_seconds"].default
 pytestmark = pytest.mark.slow
 
 
@@ -65,9 +68,12 @@ def test_a_gang_that_loses_a_process_restarts_bit_exactly(command, pair, tmp_pat
         time.sleep(2.0)
         lost = follower(pair)
         lose(lost)
-        injected += 1
+        injected, began = injected + 1, time.monotonic()
         watched.look()
         until(functools.partial(replaced, pair, lost), process)
+        seconds = time.monotonic() - began
+        print(f"{lose.__name__}: a new process after {seconds:.0f} s")
+        assert seconds < HEARTBEAT
     _, stderr = process.communicate(timeout=900)
     assert process.returncode == 0 and not stderr, stderr
     watched.assert_whole("one of two processes that train a lane together ends", injected, whole, lanes=3)

@@ -7,6 +7,7 @@ import os
 import socket
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import jax
@@ -23,6 +24,7 @@ STEPS, HALF = 20, 9
 MODEL = DecoderConfig(vocab=40, width=16, layers=1, context=8, head_dim=4, positions="rotary", mlp="swiglu")
 CELL = Cell(MODEL, DataConfig("none", order="rows"), 4, STEPS, OptimizerConfig("adamw", {"weight_decay": 0.1}))
 LANE = Lane(dict.fromkeys(roles.ROLES, 0.02), dict.fromkeys(roles.ROLES, 0.2), 0)
+LATE = 40.0  # seconds; a collective operation on CPUs waits 30
 TOLERANCE = 1e-5  # nats, compared with one device
 
 
@@ -86,7 +88,24 @@ def another_configuration(mesh, folder: Path) -> dict:
     return {"usable": checkpoints.latest([folder / "lane"], program(mesh).lane_shapes(), ["b"]) is not None}
 
 
-PARTS = (whole, first_half, second_half, another_configuration, damaged)
+def late(mesh, folder: Path) -> dict:
+    """Gathers values after process 1 has slept."""
+    if jax.process_index() == 1:
+        time.sleep(LATE)
+    processes.wait_for_all()
+    return {"gathered": processes.gathered([jax.process_index()]).tolist()}
+
+
+def late_without_waiting(mesh, folder: Path) -> dict:
+    if jax.process_index() == 1:
+        time.sleep(LATE)
+    try:
+        return {"gathered": processes.gathered([jax.process_index()]).tolist()}
+    except jax.errors.JaxRuntimeError:
+        return {"gathered": None}
+
+
+PARTS = (whole, first_half, second_half, another_configuration, damaged, late, late_without_waiting)
 
 
 def main(index: int, port: int, folder: Path, names: list[str]) -> None:
@@ -107,8 +126,9 @@ def free_port() -> int:
         return bound.getsockname()[1]
 
 
-def run(folder: Path, *parts) -> list[dict]:
-    """Returns the output of each of two processes, by part."""
+def run(folder: Path, *parts, followers_end=True) -> list[dict]:
+    """Returns the output of each of two processes, by part. `followers_end`: whether process 1 must end without an
+    error."""
     words = [str(free_port()), str(folder), *(p.__name__ for p in parts)]
     environment = os.environ | {"JAX_PLATFORMS": "cpu", "XLA_FLAGS": ""}
     pair = [
@@ -124,7 +144,7 @@ def run(folder: Path, *parts) -> list[dict]:
         for p in pair:
             p.kill()
     for p, (_, err) in zip(pair, outputs, strict=True):
-        assert p.returncode == 0, err[-4000:]
+        assert p.returncode == 0 or (p is pair[1] and not followers_end), err[-4000:]
     return [
         {k: v for line in out.splitlines() if line.startswith("{") for k, v in json.loads(line).items()}
         for out, _ in outputs
@@ -158,6 +178,14 @@ def test_two_processes_train_save_and_resume(tmp_path):
         assert after["second_half"]["losses"] == before["whole"]["losses"]
         assert not after["another_configuration"]["usable"] and not after["damaged"]["usable"]
     assert alone[0] - alone[-2] > 0.3
+
+
+@pytest.mark.slow
+def test_processes_that_wait_for_each_other_may_be_late(tmp_path):
+    assert [part["late"]["gathered"] for part in run(tmp_path, late)] == [[[0], [1]]] * 2
+    # Control: without the wait, the collective operation fails in the process that begins it first.
+    failed, _ = run(tmp_path, late_without_waiting, followers_end=False)
+    assert failed["late_without_waiting"] == {"gathered": None}
 
 
 if __name__ == "__main__":
