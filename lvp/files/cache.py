@@ -1,5 +1,6 @@
 """The cache directory."""
 
+import hashlib
 import os
 import re
 from pathlib import Path
@@ -15,5 +16,7 @@ def cache_dir() -> Path:
     place, local = os.environ.get("LVP_CACHE"), Path.home() / ".cache" / "lvp"
     if place and is_address(place):
         split(place)  # refuses credentials, which the name would repeat
-        return local / "buckets" / re.sub(r"\W+", "-", place)
+        place = place.rstrip("/")
+        name = re.sub(r"\W+", "-", place)  # the digest separates addresses that give the same name
+        return local / "buckets" / f"{name}-{hashlib.sha256(place.encode()).hexdigest()[:8]}"
     return Path(place).absolute() if place else local

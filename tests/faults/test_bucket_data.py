@@ -59,6 +59,7 @@ def test_tokens_in_a_bucket(texts, address, proxy, tmp_path, capfd, monkeypatch)
     (text, directory), out = texts, f"{address}/tokens"
     monkeypatch.setenv("LVP_CACHE", str(tmp_path / "cache"))
     assert tokenize(f"text:{directory}", tmp_path / "tokens") == 0
+    assert tokenize(f"text:{text}/none", out) == 2 and not list(Bucket(out).objects())  # reserves nothing
     proxy.fault = lambda request: "403 AccessDenied" if request.name.endswith("meta.json") else None
     assert tokenize(f"text:{text}", out) == 2
     proxy.fault = lambda request: "403 AccessDenied" if "PUT" in request.method and "meta" in request.name else None
@@ -131,9 +132,9 @@ def test_a_cache_in_a_bucket_is_shared(address, texts, tmp_path, monkeypatch):
         ("tokens:{}/none", "there is no object|no complete tokens at"),
         ("text:s3://", "names no bucket"),
         ("text:s4://bucket/x", "did you mean s3"),
-        ("text:s3://key:secret@bucket/x", "no credentials"),
-        ("wikitext2:s3://key:secret@bucket/x", "no credentials"),
-        ("wikitext2:{}/none", "reads no buckets"),
+        ("text:s3://key:secret@bucket/x", "contains credentials"),
+        ("wikitext2:s3://key:secret@bucket/x", "contains credentials"),
+        ("wikitext2:{}/none", "cannot be read from a bucket"),
     ],
 )
 @pytest.mark.parametrize("dry_run", [True, False])

@@ -52,6 +52,15 @@ def download(directory: Path, url: str, sha256: str) -> None:
             storage.write_file(directory / name, members.read(f"wikitext-2-raw/{name}"))
 
 
+def _downloaded(cache: Path) -> Path:
+    """The directory of the raw release in the cache; downloads the release if a file is missing."""
+    directory = cache / "downloads" / "wikitext-2-raw-v1"
+    with storage.locked(directory):
+        if not all((directory / f"wiki.{split}.raw").is_file() for split in ("train", "valid", "test")):
+            download(directory, ARCHIVE_URL, ARCHIVE_SHA256)
+    return directory
+
+
 def load(directory: Path | None, *, cache: Path) -> tuple[bytes, bytes]:
     """(train, valid), byte for byte the files in directory; None uses the result of `find`, or a download.
 
@@ -82,9 +91,7 @@ def test(directory: Path | None, *, cache: Path) -> bytes:
     Raises InputError as `load` does, and if there is no test file."""
     directory = directory or find()
     if directory is None:
-        directory = cache / "downloads" / "wikitext-2-raw-v1"
-        if not directory.is_dir():
-            download(directory, ARCHIVE_URL, ARCHIVE_SHA256)
+        directory = _downloaded(cache)
     files = split_files(directory)
     if "test" not in files:
         raise InputError(f"no test split of WikiText-2 in {directory}")
@@ -95,8 +102,7 @@ def test(directory: Path | None, *, cache: Path) -> bytes:
 
 def _prepare(entry: Path, directory: Path | None, cache: Path, source: str) -> None:
     if directory is None:
-        directory = cache / "downloads" / "wikitext-2-raw-v1"
-        download(directory, ARCHIVE_URL, ARCHIVE_SHA256)
+        directory = _downloaded(cache)
     from lvp.data.text import wikitext2_builder  # slow to import; only the first use of a corpus needs it
 
     files = split_files(directory)

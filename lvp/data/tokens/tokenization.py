@@ -108,7 +108,10 @@ def tokenize(
         directory = Path(out).absolute()
         return _tokenize(settings, directory, directory, given_tokenizer, cache, workers, pool)
     address = str(out).rstrip("/")
-    if (meta := _reserved(address, asked)) is None:
+    if (meta := _published(address, asked)) is None:
+        # Refuses an unusable text before the address is reserved.
+        corpora.source(settings.spec, cache=cache, valid_bytes=settings.valid_bytes)
+        _reserve(address, asked)
         local = cache / "tokenized" / storage.digest(address.encode(), storage.as_json(asked))[:32]
         meta = _tokenize(settings, local, address, given_tokenizer, cache, workers, pool)
         try:
@@ -120,24 +123,33 @@ def tokenize(
     return meta
 
 
-def _reserved(address: str, asked: dict) -> dict | None:
-    """Reserves an address for tokens with these settings. Returns their record if they are complete, else None.
+def _published(address: str, asked: dict) -> dict | None:
+    """The record of the complete tokens at an address; None if there is no record.
 
     Raises:
-      InputError: the address holds other tokens or other files, or cannot be used.
+      InputError: the address holds tokens with other settings or other files, or cannot be used.
     """
     with refusals():
         bucket = Bucket(address)
         answer, names = bucket.read(files.META), {entry.name for entry in bucket.listed()}
-        if answer is None:
-            if other := sorted(names - {_ASKED, files.META, files.TOKENIZER, *files.SPLITS.values()}):
-                raise InputError(f"--out {address} holds other files ({other[0]}): choose an empty prefix")
-            if bucket.create(_ASKED, storage.as_json(asked)) is None:
-                raise InputError(f"--out {address} was begun with other settings: choose an empty prefix")
-            return None
+    if answer is None:
+        if other := sorted(names - {_ASKED, files.META, files.TOKENIZER, *files.SPLITS.values()}):
+            raise InputError(f"--out {address} holds other files ({other[0]}): choose an empty prefix")
+        return None
     meta = files.parsed(answer[0], f"{address}/{files.META}", "name an empty prefix")
     _check_same(address, asked, meta["asked"])
     return meta
+
+
+def _reserve(address: str, asked: dict) -> None:
+    """Writes the settings of the tokens to an address, before the tokens.
+
+    Raises:
+      InputError: the address is reserved for tokens with other settings, or cannot be written.
+    """
+    with refusals():
+        if Bucket(address).create(_ASKED, storage.as_json(asked)) is None:
+            raise InputError(f"--out {address} was begun with other settings: choose an empty prefix")
 
 
 def _tokenize(settings, out: Path, place: Path | str, given_tokenizer, cache, workers, pool) -> dict[str, Any]:

@@ -104,6 +104,14 @@ def test_without_a_copy_the_raw_release_is_downloaded_once(nowhere, tmp_path):
     assert data.load("wikitext2", cache=tmp_path / "cache") == corpus
 
 
+def test_the_test_split_completes_an_interrupted_download(nowhere, tmp_path):
+    cache = tmp_path / "cache"
+    (cache / "downloads" / "wikitext-2-raw-v1").mkdir(parents=True)
+    assert wikitext2.test(None, cache=cache) == TEXTS["test"]
+    nowhere.unlink()
+    assert wikitext2.test(None, cache=cache) == TEXTS["test"]
+
+
 def test_a_failed_or_different_download_is_refused_with_the_alternative(nowhere, tmp_path):
     nowhere.write_bytes(b"a captive portal's page")
     with pytest.raises(InputError, match="has sha256 .* not the release; pass wikitext2:DIR or set LVP_WIKITEXT2"):
