@@ -230,7 +230,7 @@ def predicted_exponents(rule: str, *, vocab_growth: float = 1.0, rarity: float =
     1 but not equal to 1.
 
     Args:
-      rule: "sp", "mup", "lvp" or "interpolated" (with κ = 1).
+      rule: a name in `lvp.parametrization.RULES`; "interpolated" has κ = 1.
       vocab_growth: γ in [0, 4]: 0 is muP's regime (m fixed), 1 is m = 8d, above 1 is m ≫ d.
       rarity: β ≥ 0 of a token with κ_i = Θ(m^−β): 0 for the k most frequent (Theorem 2), 2a for the rarest under
         Zipf's law of exponent a > 1/2.
@@ -250,8 +250,9 @@ def predicted_exponents(rule: str, *, vocab_growth: float = 1.0, rarity: float =
     def sizes(doublings: int) -> np.ndarray:
         d, m = 2**doublings, 8 * round(2.0 ** (float(growth) * doublings))
         t = table(rule, width=d, vocab=m)
-        rate_e, rate_w = t["embedding"].lr_multiplier, t["output"].lr_multiplier
-        sigma_e, sigma_w = t["embedding"].init_std, t["output"].init_std
+        rows = t["embedding"], t["output"]
+        rate_e, rate_w = (row.forward_multiplier * row.lr_multiplier for row in rows)
+        sigma_e, sigma_w = (row.forward_multiplier * row.init_std for row in rows)
         d = float(d)
         kappa = float(m) ** -float(beta)
         projection = rate_w * sigma_e * np.sqrt(d + 2 / np.pi * d * (d - 1) * kappa)

@@ -187,6 +187,14 @@ def test_predicted_exponents(rule, growth):
     assert theory.predicted_exponents(rule, vocab_growth=growth) == EXPONENTS[rule, growth]
 
 
+def test_a_forward_multiplier_counts_in_init_and_rate():
+    """CompleteP's head is muP's with a forward multiplier of 1/d. They train the same network."""
+    assert table("completep", width=64, vocab=512)["output"].forward_multiplier == 1 / 64
+    for growth in (0, 1, 2):
+        completep, mup = (theory.predicted_exponents(rule, vocab_growth=growth) for rule in ("completep", "mup"))
+        assert completep == mup
+
+
 def test_exponents_of_rare_tokens_and_between_the_regimes():
     for rule in ("sp", "mup", "lvp"):
         frequent, rare = (theory.predicted_exponents(rule, rarity=beta) for beta in (0, 2))
