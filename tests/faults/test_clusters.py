@@ -1,6 +1,8 @@
 """Ray clusters that lose nodes, gain nodes, lose their head, or have machines with a wrong clock or without the sweep's
 directory."""
 
+import contextlib
+import functools
 import json
 import os
 import random
@@ -13,7 +15,7 @@ import libfaketime
 import psutil
 import pytest
 
-from lvp.training import records
+from lvp.training import checkpoints, records
 from sweeps.driver.manifest import Manifest
 from tests.faults import ledger
 from tests.faults.clusters import OPTIONS, RUN, Node, without_faults
@@ -36,17 +38,30 @@ def start(command, cluster, out, steps=LONG):
     return command(*RUN, *OPTIONS, "--ray-address", cluster.address, "--out", out, start=True, **steps)
 
 
+def has_saved(out, node) -> bool:
+    """Returns whether a worker of a node trains a lane that has a checkpoint."""
+    lanes = []
+    for process in node.processes():
+        for path in out.glob(f"progress/*-{process.pid}.json"):
+            with contextlib.suppress(OSError, ValueError):  # the worker replaces and removes the file
+                lanes += json.loads(path.read_text())["lanes"]
+    return any(checkpoints.steps(out / "checkpoints" / lane) for lane in lanes)
+
+
 @pytest.mark.parametrize(
     "fault, kill", [("Ray node process killed", Node.kill_raylet), ("whole Ray node killed", Node.kill)]
 )
 def test_killed_nodes_only_delay_a_sweep(undisturbed, command, cluster, tmp_path, fault, kill):
-    """Kills a node five times, at moments drawn from a seed. Some kills come before the new node has any work."""
+    """Kills a node five times, at moments drawn from a seed. Some kills come before the new node has any work. The last
+    kill comes when it has saved a checkpoint."""
     moments, out = random.Random(fault), tmp_path / "out"
     node, watched, injected = cluster.add(), Watched(out), 0
     process = start(command, cluster, out)
     until(lambda: at_work(out) == 2, process)
-    for _ in range(KILLS):
+    for left in reversed(range(KILLS)):
         time.sleep(moments.uniform(0.0, 12.0))
+        if not left:
+            until(functools.partial(has_saved, out, node), process)
         watched.look()
         assert process.poll() is None, process.communicate()  # the sweep must still run when a node is killed
         kill(node)
@@ -101,6 +116,12 @@ def without_ray(stderr: str) -> list[str]:
     return [line for line in stderr.splitlines() if not re.match(r"\[[-0-9]+ [0-9:,]+ [A-Z] \d+ \d+\] ", line)]
 
 
+def assert_one_line(stderr: str) -> None:
+    """Asserts that the driver ended with one line of its own. If the head dies while the driver registers with Ray, Ray
+    ends the process with a log line, which nothing in the process can prevent."""
+    assert len(without_ray(stderr)) == 1 or (stderr.count("\n") == 1 and "Failed to register worker" in stderr), stderr
+
+
 def ends_within(process, seconds) -> bool:
     """Returns whether a process ends within some seconds."""
     try:
@@ -122,7 +143,8 @@ def test_a_head_that_is_killed_20_times_only_delays_sweeps(undisturbed, command,
             cluster.nodes[-1].kill()
             killed += 1
             _, stderr = process.communicate(timeout=120)
-            assert process.returncode in (1, 2) and len(without_ray(stderr)) == 1, stderr
+            assert process.returncode in (1, 2), stderr
+            assert_one_line(stderr)
             cluster.start_head()
             process = start(command, cluster, out)
         _, stderr = process.communicate(timeout=900)
