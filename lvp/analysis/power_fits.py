@@ -44,7 +44,7 @@ def powers(
 
     Args:
       quantities: name → values [N], positive. optima: N Optimum, or a pair as for `slope`.
-      include_flagged: fit through flagged optima too.
+      include_flagged: fit through flagged optima too. If an optimum has no std, the fit is unweighted.
       level: confidence level of the intervals.
 
     Raises: InputError for lengths that differ, values that are not positive, no quantity, or a level outside (0, 1).

@@ -67,7 +67,7 @@ def slope(
     Args:
       widths: [W], positive and distinct, in any unit.
       optima: W Optimum; or a pair (rates [W], stds of ln rates [W] or None), nan for a width without a rate.
-      include_flagged: fit through flagged optima too.
+      include_flagged: fit through flagged optima too. If an optimum has no std, the fit is unweighted.
       level: confidence level of the interval.
 
     Raises: InputError for shapes that differ, widths that are not positive and distinct, rates that are not positive,

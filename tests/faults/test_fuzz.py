@@ -25,7 +25,7 @@ from sweeps.worker.tasks import task_for
 from tests.faults import damage
 from tests.faults.damage import examples, result_or_one_line
 from tests.lvp.data.tokens.texts import some_text
-from tests.marking import slow
+from tests.marking import all_slow_but, slow
 
 SMOKE = {name: experiments.load(name).tiers["smoke"] for name in experiments.NAMES}
 AWKWARD = [
@@ -84,7 +84,7 @@ def test_configurations(count):
     assert {True, False} <= set(outcomes)  # both occur
 
 
-@pytest.mark.parametrize("name", experiments.NAMES)
+@pytest.mark.parametrize("name", all_slow_but({*experiments.NAMES} - {"leaderboard"}, experiments.NAMES))
 def test_every_key_with_every_awkward_value(name):
     for key in get_type_hints(type(SMOKE[name])):
         for value in AWKWARD:

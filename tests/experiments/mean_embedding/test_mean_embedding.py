@@ -150,22 +150,30 @@ def test_seeds_are_paired_only_with_themselves():
     assert "nan" not in mean_embedding.analysis.summary(table, CONFIG)
 
 
+def drawn(table, config) -> set[str]:
+    """Returns the names in the legends of the figure."""
+    figure = mean_embedding.figure.figure(table, config, tier="laptop", corpus="none", partial=(1, 2))
+    legends = [axes.get_legend() for axes in figure.axes]
+    return {text.get_text() for legend in legends if legend for text in legend.get_texts()}
+
+
 @pytest.mark.parametrize("arms, heads", [(("SGD", "Adam"), ("untied",)), (("LionA",), ("tied",))])
 def test_missing_arms_have_no_claims(arms, heads):
     config = replace(CONFIG, arms=arms, heads=heads)
     table = whole(config)
     assert len(mean_embedding.config.cells(config)) == len(arms)
     assert arms[0] in mean_embedding.analysis.summary(table, config)
-    assert mean_embedding.figure.figure(table, config, tier="laptop", corpus="none", partial=(1, 2)).axes
+    assert drawn(table, config) & set(DRIFT) == (set(arms) if heads == ("untied",) else set())
     assert set(verdicts(table, config).values()) <= {"supported"}  # only arms that ran have claims
 
 
 def test_a_diverged_arm_is_reported_and_left_out_of_the_figure():
     table = whole(CONFIG)
+    assert set(DRIFT) <= drawn(table, CONFIG)
     lost = table["cell.optimizer.kind"] == "lion_a"
     table.loc[lost, ["status", "valid_loss"]] = ["diverged", np.nan]
     assert "no finished lane" in mean_embedding.analysis.summary(table, CONFIG)
-    assert mean_embedding.figure.figure(table, CONFIG, tier="laptop", corpus="none", partial=None).axes
+    assert drawn(table, CONFIG) & set(DRIFT) == set(DRIFT) - {"LionA"}
     assert not any(f.get("LionA, tied") for f in [mean_embedding.analysis.follow_up(table, CONFIG)])
 
 

@@ -130,7 +130,12 @@ def test_a_diverged_ratio_gives_no_verdict_and_is_drawn_as_missing():
     at_one = np.isclose(lost["lane.learning_rates.embedding"], CONFIG.rate)
     lost.loc[at_one, ["status", "valid_loss"]] = ["diverged", np.nan]
     assert verdicts(lost)[0] == "unresolved" and "–" in pretrain_1b.analysis.summary(lost, CONFIG)
-    assert pretrain_1b.figure.figure(lost, CONFIG, tier="laptop", corpus="none", partial=(1, 2)).axes
+
+    def ratios(rows) -> set[str]:
+        figure = pretrain_1b.figure.figure(rows, CONFIG, tier="laptop", corpus="none", partial=(1, 2))
+        return {text.get_text() for text in figure.axes[0].get_legend().get_texts()}
+
+    assert ratios(table()) - ratios(lost) == {pretrain_1b.analysis.ratio_label(CONFIG, 1.0)}
 
 
 @pytest.mark.parametrize(
