@@ -5,6 +5,7 @@ from typing import Any
 
 import jax
 import numpy as np
+from jax._src import distributed  # the public `jax.distributed` has no barrier
 from jax.experimental import multihost_utils
 from numpy.typing import ArrayLike
 
@@ -23,9 +24,9 @@ def wait_for_all(seconds: int = 3600) -> None:
     Raises:
       jax.errors.JaxRuntimeError: another process did not call it in time, or has ended.
     """
-    from orbax.checkpoint import multihost  # `lvp.files` imports this module and needs no Orbax
-
-    multihost.get_barrier_sync_fn()(key=f"lvp-{next(_waits)}", timeout_ms=1000 * seconds)
+    client = distributed.global_state.client
+    if client is not None:
+        client.wait_at_barrier(f"lvp-{next(_waits)}", timeout_in_ms=1000 * seconds)
 
 
 def gathered(values: ArrayLike) -> np.ndarray:
