@@ -1,6 +1,8 @@
 """Checks of a Ray cluster: whether each machine sees the sweep's files, and whether Ray answers."""
 
+import contextlib
 import socket
+import subprocess
 import sys
 import threading
 import time
@@ -17,6 +19,8 @@ from sweeps.worker.stop import Reason, end
 
 PATIENCE = 30.0  # seconds without an answer after which the driver ends; Ray would end it after 60
 JOIN_PATIENCE = 2.0  # seconds of refused connections; Ray would print warnings after 5 and try for 14 minutes
+# Prints its argument after the end of standard input, unless something was written to it.
+WITNESS = "import sys; sys.stdin.read() or sys.stderr.write(sys.argv[1] + chr(10))"
 START = 300.0  # seconds in which a machine must receive the packages and start a worker
 
 
@@ -73,7 +77,8 @@ class Watch(threading.Thread):
     connections for `JOIN_PATIENCE` seconds while `ray.init` joins a cluster.
 
     Without it, a call of Ray in the main thread would block until Ray ends the process without a message about the
-    sweep.
+    sweep. If the head dies while this process registers, Ray ends the process at once. Another process, the witness,
+    therefore prints the message if this process ends before `end_witness` is called.
 
     Args:
       address: HOST:PORT of a cluster, or None for Ray on this machine. A Ray client (ray://) is watched only while it
@@ -87,6 +92,19 @@ class Watch(threading.Thread):
         self.message = f"sweeps: {name} no longer answers; {advice}"
         self.head = head_of(address) if address else None
         self.closed = threading.Event()
+        self.witness = subprocess.Popen(
+            [sys.executable, "-I", "-S", "-c", WITNESS, self.message],
+            stdin=subprocess.PIPE,
+            start_new_session=True,  # without the terminal's Ctrl-C
+        )
+
+    def end_witness(self) -> None:
+        """Ends the witness without a message. Call it after `ray.init`. Further calls have no effect."""
+        assert self.witness.stdin is not None
+        with contextlib.suppress(OSError, ValueError):  # it has ended; the pipe is closed
+            self.witness.stdin.write(b"joined")
+            self.witness.stdin.close()
+        self.witness.wait()
 
     def run(self) -> None:
         answered, node, joined = time.monotonic(), None, False
@@ -100,6 +118,7 @@ class Watch(threading.Thread):
             if problem is None or not (joined or self.head):  # Ray on this machine may still start
                 answered = time.monotonic()
             elif time.monotonic() - answered > (JOIN_PATIENCE if refused and not joined else PATIENCE):
+                self.end_witness()
                 print(self.message, file=sys.stderr)
                 sys.stdout.flush()
                 end(Reason.RAY_LOST)
@@ -123,3 +142,4 @@ class Watch(threading.Thread):
 
     def close(self) -> None:
         self.closed.set()
+        self.end_witness()

@@ -32,6 +32,7 @@ def on_cluster(address: str, workers: int | None = None) -> Iterator[Encoder]:
     watch.start()
     try:
         join_cluster(address, {})
+        watch.end_witness()
         workers = workers or int(ray.cluster_resources().get("CPU", 0))
         if not workers:
             raise InputError(f"--ray-address {address}: the Ray cluster has no CPUs")

@@ -138,6 +138,7 @@ class RayExecutor:
         except BaseException:
             self.watch.close()
             raise
+        self.watch.end_witness()
         if stop is not None:  # Ray's handler would end this process immediately
             signal.signal(signal.SIGTERM, stop)
         self.cluster = address is not None
