@@ -397,14 +397,6 @@ class Manifest:
         """Removes this worker's progress file. Called after the worker has saved and before it stops."""
         self._progress_path.unlink(missing_ok=True)
 
-    def saving(self, since: float, seconds: float = 1800.0) -> bool:
-        """Whether a worker has begun to write a checkpoint after the Unix time `since` and within the last `seconds`.
-
-        A killed worker leaves its progress file; the two limits exclude it.
-        """
-        begun = (progress["time"] for progress in self.read_progress() if progress.get("saving"))
-        return any(time_ > max(since, time.time() - seconds) for time_ in begun)
-
     def read_progress(self) -> list[dict]:
         """The last progress of each worker. Unreadable files are skipped."""
         all_progress = []

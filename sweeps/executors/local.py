@@ -14,6 +14,7 @@ from queue import Empty, Queue
 from lvp.files import explained
 from lvp.parallel.hardware import cores
 from sweeps.driver.manifest import Manifest
+from sweeps.executors.saves import Saves
 from sweeps.worker.stop import Reason, Stop
 from sweeps.worker.worker import RETRIES, Settings, Worker, is_full
 
@@ -210,16 +211,16 @@ class LocalExecutor:
             stop.set(Reason.INTERRUPTED)
             raise
         finally:
-            self._stop_workers(list(live.values()), lambda: manifest.saving(started))
+            self._stop_workers(list(live.values()), Saves(manifest, started))
 
     @staticmethod
-    def _stop_workers(workers: list[Process | InProcess], saving: Callable[[], bool]) -> None:
+    def _stop_workers(workers: list[Process | InProcess], saves: Saves) -> None:
         """Sends SIGTERM to the workers and waits until they have ended, at most `GRACE` seconds or until a save that
         has begun ends. Then kills the rest."""
         deadline = time.monotonic() + GRACE
         for worker in workers:
             worker.stop()
-        while any(w.alive() for w in workers) and (time.monotonic() < deadline or saving()):
+        while any(w.alive() for w in workers) and (time.monotonic() < deadline or saves.running()):
             time.sleep(0.05)
         for worker in workers:
             worker.end()

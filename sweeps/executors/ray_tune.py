@@ -35,6 +35,7 @@ from sweeps.executors.cluster import Refused
 from sweeps.executors.gang import Gang, as_options, why_path
 from sweeps.executors.local import GRACE, ROOT
 from sweeps.executors.machine_check import MachineCheck
+from sweeps.executors.saves import Saves
 from sweeps.worker.joined_copy import INTERVAL
 from sweeps.worker.stop import Reason, Stop
 from sweeps.worker.worker import RETRIES, Settings, Worker, is_full, one_line
@@ -317,14 +318,15 @@ class RayExecutor:
 
     def _let_workers_save(self, started: float) -> None:
         """Asks the workers to save, and waits until all workers that reported progress since `started` have saved. The
-        wait is limited to `GRACE` seconds, or to the end of a save that has begun."""
+        wait is limited to `GRACE` seconds, or to the end of a save that has begun (`Saves`)."""
         if not (self.out / NAME).exists():  # the directory was moved
             return
         manifest, deadline = Manifest.read(self.out), time.monotonic() + GRACE
+        saves = Saves(manifest, started)
         manifest.leave_path.touch()
         try:
             self._push()
-            while time.monotonic() < deadline or manifest.saving(started):
+            while time.monotonic() < deadline or saves.running():
                 if self.copy and self.copy.problem:  # no progress of other machines arrives
                     break
                 finished = manifest.finished()  # a worker that finishes its lanes saves no checkpoint

@@ -2,6 +2,7 @@
 
 import contextlib
 import os
+import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -11,7 +12,11 @@ from lvp import training
 from lvp.parallel import processes
 from lvp.training import checkpoints
 from lvp.training.outcome import Outcome
+from sweeps.driver.background import background
 from sweeps.driver.working_copy import WorkingCopy
+
+REPORT_INTERVAL = 5.0  # seconds between two reports of a save
+LONGEST_SAVE = 1800.0  # seconds
 
 
 @contextlib.contextmanager
@@ -120,12 +125,21 @@ class Pack:
             return
         self.progress(step, True)
         started = time.perf_counter()
-        for i, (folder, h) in enumerate(zip(self.folders, self.hashes, strict=True)):
-            # A state on a mesh is saved in parts.
-            lane = state if self.program.mesh is not None else training.unstack(state, i, self.program.lanes)
-            with path_after_moves(folder, self.shared) as place:
-                checkpoints.save(place, step, lane, h)
-            if self.copy:
-                self.copy.save_checkpoints(folder)
+        with background(lambda ended: self._repeat_report(step, ended)):
+            for i, (folder, h) in enumerate(zip(self.folders, self.hashes, strict=True)):
+                # A state on a mesh is saved in parts.
+                lane = state if self.program.mesh is not None else training.unstack(state, i, self.program.lanes)
+                with path_after_moves(folder, self.shared) as place:
+                    checkpoints.save(place, step, lane, h)
+                if self.copy:
+                    self.copy.save_checkpoints(folder)
         self.saved_step, self.saving_seconds = step, time.perf_counter() - started
         self.progress(step, False)
+
+    def _repeat_report(self, step: int, ended: threading.Event) -> None:
+        """Reports the save again and again until it ends, so that the driver waits for it. A save that takes longer
+        than `LONGEST_SAVE` hangs."""
+        for _ in range(round(LONGEST_SAVE / REPORT_INTERVAL)):
+            if ended.wait(REPORT_INTERVAL):
+                return
+            self.progress(step, True)
