@@ -19,7 +19,7 @@ def sorted_values(config: Any, name: str, *, least: int = 1, positive: bool = Fa
     if not values:
         raise InputError(f"{name} is empty: it needs at least one value")
     if len(set(values)) < len(values):
-        raise InputError(f"{name} holds a value twice: {', '.join(map(str, values))}")
+        raise InputError(f"{name} holds a value twice; remove the repetition: {', '.join(map(str, values))}")
     if positive:
         for value in values:
             check_positive(name, value)
@@ -45,23 +45,24 @@ def check_count(config: Any, name: str, *, least: int = 1, most: int | None = No
 
 
 def check_points(config: Any, most: int = _MOST_POINTS) -> None:
-    """Raises InputError unless the field `points`, the number of measured steps, is between 2 and `most`."""
+    """Raises InputError unless the field `points`, the number of measured steps, is between 2 and the smaller of `most`
+    and 10,000."""
     check_count(config, "points", least=2, most=min(most, _MOST_POINTS))
 
 
-def check_names(what: str, given: Sequence[str], known: Collection[str]) -> None:
+def check_names(field: str, given: Sequence[str], known: Collection[str]) -> None:
     """Raises InputError unless there is at least one name, all names are known and no name occurs twice."""
     for name in given:
         if name not in known:
-            raise InputError(f"{what} must be of {', '.join(known)}; got {name!r}")
+            raise InputError(f"{field} must hold only {', '.join(known)}; got {name!r}")
     if not given or len(set(given)) < len(given):
-        raise InputError(f"{what} must hold at least one name, and none twice; got {', '.join(given) or 'none'}")
+        raise InputError(f"{field} must hold at least one name, and none twice; got {', '.join(given) or 'none'}")
 
 
 def check_schedule(warmup: float, cooldown: float) -> None:
     """Raises InputError unless both are fractions of the steps and their sum is at most 1."""
-    if min(warmup, cooldown) < 0 or warmup + cooldown > 1:
+    if not (warmup >= 0 and cooldown >= 0 and warmup + cooldown <= 1):  # nan is refused too
         raise InputError(
-            f"warm-up and cool-down must be fractions of the steps with a sum of at most 1, got {warmup:g} and "
+            f"warmup and cooldown must be fractions of the steps with a sum of at most 1, got {warmup:g} and "
             f"{cooldown:g}"
         )

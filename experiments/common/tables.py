@@ -23,7 +23,7 @@ def select(table, columns: Mapping[str, Any]):
 
 
 def _matches(table, columns: Mapping[str, Any]) -> np.ndarray:
-    """Which rows of a table have the given values in the given columns [rows]."""
+    """Mask [rows]: True for the rows that have the given values in the given columns."""
     chosen = np.full(len(table), set(columns) <= set(table.columns))
     for column, value in columns.items() if chosen.any() else ():
         chosen &= _equal(table[column], value)
@@ -60,7 +60,7 @@ def with_optimizer(table, cell: Cell):
 def with_model(table, model: DecoderConfig, names: Sequence[str]):
     """The rows of a table whose decoders have the values of `model` in the fields `names`.
 
-    Records leave out some fields at their defaults, so that a missing value is the default.
+    Records leave out some fields at their defaults. A missing value therefore means the default.
     """
     chosen = np.ones(len(table), bool)
     for field in (field for field in fields(model) if field.name in names):
@@ -105,7 +105,8 @@ def lists_by_row(rows, column: str, shape: tuple[int, ...]) -> np.ndarray:
 
 def mean_of_finite(values: np.ndarray) -> float:
     """The mean over the finite values, which leaves out diverged seeds; NaN if no value is finite."""
-    return float(np.nanmean(values)) if np.isfinite(values).any() else np.nan
+    finite = values[np.isfinite(values)]
+    return float(finite.mean()) if finite.size else np.nan
 
 
 def losses_by_seed_and_rate(

@@ -40,7 +40,7 @@ def relative_to_theorem(table, config: Config, arm: str, part: str, step: int):
     """Widths, values and standard errors [W] of a part after `step` steps.
 
     Values and errors are divided by the exact form of theorem 1 for one step under LVP. The values do not depend on d
-    if the theorem's power survives.
+    if the theorem's power of d also holds after these steps.
     """
     width, column, form = "cell.arguments.width", f"{part}_step{step}", f"{part}_exact"
     # The table of an unfinished sweep may lack the columns.
@@ -111,5 +111,5 @@ def _trained_lines(table, config: Config) -> list[str]:
 
 
 def steps_in_words(config: Config) -> str:
-    """Returns the last measured step of the trained arms, as text."""
+    """Returns the number of steps of the trained arms, as text."""
     return f"{config.steps[-1]} step{'s' * (config.steps[-1] > 1)}"

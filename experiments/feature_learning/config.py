@@ -104,5 +104,5 @@ def cells(config: Config) -> list[CellLanes]:
 
 
 def trained_draws(draws: int) -> int:
-    """Returns the number of draws of the trained arms, if one step has `draws` draws."""
+    """Returns the number of draws of the trained arms if theorem 1 has `draws` draws."""
     return max(2, draws // THEOREM_DRAWS_PER_TRAINED_DRAW)

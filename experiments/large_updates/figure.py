@@ -23,7 +23,7 @@ def figure(table, config: Config, *, tier: str, corpus: str, partial):
         (plain, "stable_rank.mean", "mean stable rank"),
     ):
         values = [over_epochs(table, config, name, scale, measure) for name in names for scale in config.scales]
-        highest = np.nanmax(np.where(np.isfinite(values), values, 0.0), initial=0.0)
+        highest = np.max(np.where(np.isfinite(values), values, 0.0), initial=0.0)
         limits = (-0.03 * highest, 1.05 * highest) if highest else None  # shared, so that panels can be compared
         panels += [_panel_over_epochs(table, config, name, measure, ylabel, limits) for name in names]
     return sheet(

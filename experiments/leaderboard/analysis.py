@@ -125,9 +125,10 @@ def _tuned_entry(table, config: Config, entry: Entry, best: Mapping[str, TunedRe
     at_base = losses(BASE, constant, config.judging_seeds)
     regret = tuned.Tuned(at_base, selected.elsewhere).regret / float(np.mean(at_base))
     missing = np.full(len(config.judging_seeds), np.nan)
+    references = {name: best[name].losses if name in best else missing for name in config.sizes}
     gaps = {
-        name: losses(name, constant, config.judging_seeds) / (best[name].losses if name in best else missing) - 1
-        for name in config.sizes
+        name: losses(name, constant, config.judging_seeds) / np.where(np.isfinite(of), of, np.nan) - 1
+        for name, of in references.items()
     }
     return TunedEntry(constant, selected.at_edge, regret, gaps)
 
@@ -166,7 +167,7 @@ def summary(table, config: Config, *, entries: Mapping[str, Entry]) -> str:
     reading = read(table, config, chosen_entries(config, entries))
     columns = "".join(f"{size:>13}" for size in config.sizes)
     lines = ["validation loss above the reference tuned at each size, in %; 95 % intervals that allow for the tuning"]
-    lines.append(f"{'entry':<22} {'constant':>9}{columns} {'mean':>22} {'worst':>22}")
+    lines.append(f"{'entry':<22} {'constant':>9}{columns} {'mean':>22} {'largest':>22}")
     for name in config.entries:
         each = reading.entries.get(name)
         if each is None:

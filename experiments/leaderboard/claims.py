@@ -14,7 +14,8 @@ TUNED = "tuned at the base only"
 
 
 def claims(table, config: Config, context, *, entries: Mapping[str, Entry]) -> list[Claim]:
-    """Whether the recommended entry stays near the references, and whether its mean gap is below that of the others."""
+    """The claims that the recommended entry stays near the references, and that its mean gap is below the mean gap of
+    each other entry."""
     reading = read(table, config, chosen_entries(config, entries))
     if RECOMMENDED not in reading.entries or set(reading.references) < set(config.sizes):
         return []

@@ -55,7 +55,7 @@ def _questions(table, config: Config) -> Iterator[tuple[Question, Measurement, s
     lead = np.subtract(*curves)  # [seeds, measured steps]
     zero = Tuned(np.zeros(len(config.seeds)))
     yield question, difference([[Tuned(at_step) for at_step in lead.T]], [[zero]]), ""
-    untuned = _untuned(losses, config)
+    untested = _untested(losses, rate, config)
     question = Question(
         statement=f"√d is within {MARGINAL:g} nats of the best ratio",
         source=f"{PAPER_A}, figure 4",
@@ -64,7 +64,7 @@ def _questions(table, config: Config) -> Iterator[tuple[Question, Measurement, s
         note=f"{unit}, against the best of {len(config.ratios)} ratios; the interval allows for the choice of the best "
         f"ratio; {interval}",
     )
-    yield question, difference([[Tuned(losses[root])]], [list(map(Tuned, losses.values()))]), untuned
+    yield question, difference([[Tuned(losses[root])]], [list(map(Tuned, losses.values()))]), untested
     larger = [ratio for ratio in config.ratios if ratio > root]
     question = Question(
         statement="larger ratios gain little over √d",
@@ -75,7 +75,7 @@ def _questions(table, config: Config) -> Iterator[tuple[Question, Measurement, s
         f"{MARGINAL:g}; "
         f"{_gain_over_training(table, config, larger)}; {interval}",
     )
-    yield question, difference([[Tuned(losses[root])]], [[Tuned(losses[ratio]) for ratio in larger]]), untuned
+    yield question, difference([[Tuned(losses[root])]], [[Tuned(losses[ratio]) for ratio in larger]]), untested
     question = Question(
         statement="√d is better than one rate for all, by word",
         source=f"{PAPER_A}, figure 5",
@@ -86,10 +86,10 @@ def _questions(table, config: Config) -> Iterator[tuple[Question, Measurement, s
     yield question, Measurement.over_seeds(log_word_perplexity[1.0] - log_word_perplexity[root]), ""
 
 
-def _untuned(losses, config: Config) -> str:
-    """Why the best ratio is not known; empty if the rate was tuned."""
+def _untested(losses, rate: float | None, config: Config) -> str:
+    """Returns why the best ratio is not known, or an empty string if it is known."""
     if config.rates:
-        return ""
+        return f"η = {rate:g} is at the edge of its grid" if rate in (config.rates[0], config.rates[-1]) else ""
     means = {ratio: x.mean() for ratio, x in losses.items() if np.isfinite(x).all()}
     best = min(means, key=means.__getitem__, default=config.root)
     at_end = f"; the best ratio, {ratio_label(config, best)}, is the largest tried" if best == max(losses) else ""

@@ -15,7 +15,7 @@ OTHER_SNR = "here φ is computed over all hidden matrices together; the paper co
 
 
 def claims(table, config: Config, context) -> list[Claim]:
-    """Claims about equation 9, and those of figure 4 for the trained arms."""
+    """Claims about equation 9, and claims about figure 4 for the trained arms."""
     calculated = [question.answer(measurement, context) for question, measurement in equation_nine.questions(table)]
     return calculated + [
         question.answer(measurement, context, reason=refusal(config.seeds) or reason)

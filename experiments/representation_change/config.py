@@ -79,7 +79,7 @@ class Config(DecoderRuns):
             )
         for given in self.arms:
             if given not in ARMS:
-                raise InputError(f"arms must be of {', '.join(ARMS)}, got {given!r}")
+                raise InputError(f"arms must hold only {', '.join(ARMS)}, got {given!r}")
 
     @property
     def measured_steps(self) -> tuple[int, ...]:

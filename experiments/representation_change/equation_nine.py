@@ -25,7 +25,7 @@ ERROR = "simulated/equation 9 − 1"
 
 
 def num_draws(arguments: Mapping[str, Any], batch: int) -> int:
-    """The number of batches for which `numbers` random numbers suffice."""
+    """The number of batches for which `numbers` random numbers suffice, within the limits `DRAWS`."""
     least, most = DRAWS
     return max(least, min(arguments["numbers"] // (batch * arguments["fan_in"]), most))
 
@@ -75,7 +75,7 @@ def deviation(row) -> tuple[float, float, float]:
 def largest_deviation(rows) -> Measurement:
     """The largest |simulated/equation 9 − 1| over all rows and φ.
 
-    Its interval is simultaneous: it contains all deviations, and so the largest, with a probability of 95 %.
+    Its ends are the largest lower end and the largest upper end of simultaneous 95 % intervals of all deviations.
     """
     if not len(rows):
         return Measurement(math.nan, None)

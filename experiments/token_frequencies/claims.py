@@ -10,7 +10,8 @@ EXCELLENT = 0.95  # R²; the paper gives no number
 
 
 def claims(table, config: Config, context) -> list[Claim]:
-    """Whether the ratio of squares is Θ(m), the relative mean square Θ(1/m), and the frequencies a power of rank."""
+    """Returns the claims that the ratio of squares is Θ(m), the relative mean square Θ(1/m), and the frequencies a
+    power of rank."""
     answers = []
     for statement, source, column, power in (
         ("the top token's squared frequency over the mean square grows as m", "theorem 2", "peak_ratio", 1.0),

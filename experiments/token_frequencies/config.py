@@ -10,7 +10,7 @@ from lvp.training import DataConfig
 
 @dataclass(frozen=True)
 class Config:
-    """Corpus and vocabularies are those of the paper's figure 2. The ranks are ours."""
+    """The default corpus and vocabularies are from the paper's figure 2. The ranks are ours."""
 
     corpus: str = "wikitext2"
     vocabs: tuple[int, ...] = (8192, 32768)  # m, one tokenizer each

@@ -11,7 +11,8 @@ SOURCE = "Hayou & Liu 2025, table 2"
 
 
 def claims(table, config: Config, context) -> list[Claim]:
-    """The powers of d and m from all shapes together, and the power of d along every slice of fixed vocabulary."""
+    """The powers of d and m from all shapes together, and the power of d along every slice in which d moves: at each
+    fixed m, and at m = 8 d."""
     best, reading = optima(table, config), READINGS[config.token_rows[0]]
     fit = joint_powers(config.shapes, best)
     resolved = f"{fit.num_points} of {len(best)} cells resolved; powers of d and m fitted together"

@@ -143,19 +143,21 @@ RRC = "representation_change"
 QUESTIONS = [
     ArmQuestion((A,), "AdamW without warm-up keeps a lasting gap", 1, _gap(A), GAP),
     ArmQuestion((A,), "AdamW without warm-up keeps a gap to the reference warm-up", 1, _reference_gap(A), GAP),
-    ArmQuestion((A,), "AdamW's first updates are larger in norm than later ones", 1, _early(A, "norm"), ABOVE_ZERO),
+    ArmQuestion((A,), "AdamW's first updates are larger in norm than later updates", 1, _early(A, "norm"), ABOVE_ZERO),
     ArmQuestion((N,), "LionA's update norm follows the schedule", 2, _follows(N, "norm"), WITHIN),
     ArmQuestion((N,), "LionA without warm-up keeps a gap", 2, _gap(N), GAP),
     ArmQuestion((N,), "LionA without warm-up keeps a gap to the reference warm-up", 2, _reference_gap(N), GAP),
     ArmQuestion((N,), "warm-up lowers LionA's loss at the largest rate stable without warm-up", 2, _stable_gap(N), GAP),
     ArmQuestion((A, N), "LionA's gap is smaller than AdamW's", 2, _smaller_gap(N, A), ABOVE_ZERO),
-    ArmQuestion((N,), "LionA's first updates are larger in angle than later ones", 2, _early(N, "angle"), ABOVE_ZERO),
+    ArmQuestion(
+        (N,), "LionA's first updates are larger in angle than later updates", 2, _early(N, "angle"), ABOVE_ZERO
+    ),
     ArmQuestion((R,), "LionAR's angle follows the schedule", 3, _follows(R, "angle"), WITHIN),
     ArmQuestion((R,), "LionAR without warm-up keeps a gap", 3, _gap(R), GAP),
     ArmQuestion((R,), "LionAR without warm-up keeps a gap to the reference warm-up", 3, _reference_gap(R), GAP),
     ArmQuestion((A, R), "LionAR's gap is smaller than AdamW's", 3, _smaller_gap(R, A), ABOVE_ZERO),
     ArmQuestion(
-        (R,), "LionAR's first updates change representations more than later ones", 3, _early(R, RRC), ABOVE_ZERO
+        (R,), "LionAR's first updates change representations more than later updates", 3, _early(R, RRC), ABOVE_ZERO
     ),
     ArmQuestion((HELD,), "LionAR that holds the RRC gains nothing from warm-up", 5, _gap(HELD), NO_GAP),
     ArmQuestion((R, HELD), "LionAR that holds the RRC is worse than LionAR", 5, _worse(HELD), ABOVE_ZERO),

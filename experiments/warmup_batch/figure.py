@@ -18,8 +18,8 @@ def figure(table, config: Config, *, tier: str, corpus: str, partial):
             known = [(b, g.value, g.interval) for b, g in zip(config.batches, gaps, strict=True) if g.interval]
             if known:
                 batches, values, intervals = zip(*known, strict=True)
-                half = np.ptp(np.array(intervals), axis=1) / 2
-                series.append(Series(name, batches, values, error=half, fitted=np.array(values)))
+                error = np.abs(np.transpose(intervals) - np.array(values))
+                series.append(Series(name, batches, values, error=error, fitted=np.array(values)))
         levels = [(0.0, "warm-up gains nothing")]
         title, ylabel = f"equal {equal}", "gap to the best warm-up (nats per token)"
         panels.append(Panel(title, "batch (sequences)", ylabel, series, yscale="linear", levels=levels))
@@ -29,5 +29,5 @@ def figure(table, config: Config, *, tier: str, corpus: str, partial):
         tier=tier,
         corpus=corpus,
         partial=partial,
-        words=["Bars: half-width of the 95 % interval, which allows for the selection of rates."],
+        words=["Bars: the 95 % interval, which allows for the selection of rates."],
     )

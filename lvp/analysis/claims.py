@@ -112,7 +112,10 @@ def judge(
     region = _interval(claimed if isinstance(claimed, tuple | list) else (claimed, claimed))
     others = [number for rival in rivals if (number := _number("rival", rival)) is not None]
     if region is None or len(others) < len(rivals):
-        raise InputError(f"claimed and rival values must be finite numbers, got {claimed!r} and {list(rivals)!r}")
+        raise InputError(
+            "claimed must be a number or a pair without nan, and rivals must be finite numbers, got "
+            f"{claimed!r} and {list(rivals)!r}"
+        )
     value, interval = _number("value", value), _interval(interval)
     if value is None or interval is None:
         return "unresolved"

@@ -66,7 +66,9 @@ def _add_axes(command) -> None:
         metavar="AXIS=RULE",
         help=f"rules of axes (default: the first of each): {rules}",
     )
-    command.add_argument("--weight-decay", type=float, metavar="L", help="tuned decay of AdamW (default: not printed)")
+    command.add_argument(
+        "--weight-decay", type=float, metavar="L", help="tuned decay of AdamW (default: the output has no decay)"
+    )
     betas = {"b1": 0.9, "b2": 0.999, "eps": 1e-8}
     for name, default in betas.items():
         command.add_argument(
@@ -91,7 +93,7 @@ def _add_table(subparsers) -> None:
 def _add_coordinates(subparsers) -> None:
     text = "train a small decoder at several widths and test whether activations and their changes keep their size"
     command = add_command(subparsers, "coordinates", _coordinates, text)
-    command.add_argument("--rule", type=str.lower, default="lvp", help=RULE)
+    command.add_argument("--rule", type=str.lower, default="lvp", help=f"{', '.join(RULES)} (default: lvp)")
     widths = ",".join(map(str, WIDTHS))
     command.add_argument("--widths", type=_widths, default=WIDTHS, metavar="W,W,W", help=f"widths (default: {widths})")
     vocab = f"a number, or a multiple of the width such as 8d (default: {VOCAB})"

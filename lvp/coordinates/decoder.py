@@ -16,6 +16,7 @@ from lvp.models.configs import DecoderConfig, forward_multipliers
 from lvp.models.decoder import decoder
 from lvp.models.layers import entering
 from lvp.parametrization import Rule, Table, check_whole, table
+from lvp.parametrization.rules import PAPER_RULES
 
 WIDTHS = (32, 64, 128, 256)
 VOCAB = 1024
@@ -55,9 +56,13 @@ def check(
       rows (which Adam moves by about the rate per step) and for the logits at init and after the steps.
 
     Raises: InputError as `lvp.coordinates.check` and `lvp.parametrization.table`, and for a width that is not a
-      multiple of 32 or a rate that is not above zero.
+      multiple of 32, a rate that is not above zero, or a rule for Muon.
     """
     widths = _checked(widths, hidden_lr)
+    if isinstance(rule, str) and (known := PAPER_RULES.get(rule)) and known.muon:
+        raise InputError(
+            f"rule {rule!r} trains hidden matrices by Muon, and the check trains by Adam; use another rule"
+        )
     vocab_of = vocab if callable(vocab) else lambda _: vocab
     tables = {width: table(rule, width=width, vocab=vocab_of(width), token_rows=token_rows) for width in widths}
     models = {width: decoder(_config(tables[width], layers)) for width in widths}

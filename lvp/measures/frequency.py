@@ -117,7 +117,7 @@ def by_frequency(matrix: Any, updates: Any, second_moment: Any, bins: Any) -> di
       [`num_bins`(m)]. "second_moment" is absent if the argument is None. A bin without members is NaN.
 
     Raises:
-      InputError: shapes other than these.
+      InputError: an argument has another shape.
     """
     matrix, updates = wide(matrix), wide(updates)
     check_rank("matrix", matrix, 2)

@@ -82,7 +82,9 @@ class DecoderConfig:
                 f"decoder: head_dim {self.head_dim} does not divide width {self.width}: choose a divisor, or set heads"
             )
         if self.num_heads % self.num_kv_heads:
-            raise InputError(f"decoder: kv_heads {self.kv_heads} does not divide the {self.num_heads} heads")
+            raise InputError(
+                f"decoder: kv_heads {self.kv_heads} does not divide the {self.num_heads} heads: choose a divisor"
+            )
         if self.norm_biases and self.norm != "layer":
             raise InputError(f"decoder: norm_biases needs norm 'layer', got {self.norm!r}")
         self._check_positions()

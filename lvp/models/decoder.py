@@ -1,6 +1,6 @@
 """A decoder-only Transformer: embedding, pre-norm blocks of attention and MLP, and an untied or tied head.
 
-`lvp.models.configs` has its configurations. Other modules use only `first_input` and the functions of `Decoder`. Shapes
+`lvp.models.configs` has its configurations. Other modules use only `decoder`, `Decoder` and `first_input`. Shapes
 in names: B rows, T tokens per row, N = B·T, D width, M vocabulary, H heads, K head dimension, F inner width of the MLP.
 Every matrix product is two-dimensional, [N, in] by [in, out]: XLA's CPU back end is slow for the weight gradient of a
 three-dimensional product.
@@ -67,7 +67,9 @@ class DecoderModule(nn.Module):
         name = "tied_embedding" if c.tied else "embedding"
         embedding_MD = Vocabulary("embedding", (c.vocab, c.width), name=name)()
         if not c.tied:
-            Vocabulary("kernel", (c.width, c.vocab), name="head")()  # used by the loss, which never holds the logits
+            Vocabulary(
+                "kernel", (c.width, c.vocab), name="head"
+            )()  # only the loss uses it, and it never holds all logits
         rows_BTD = self.place(embedding_MD, MODEL)[tokens_BT]
         rows_BTD = entering(c, self.place(rows_BTD, TOKENS))
         x_BTD = with_positions(c, rows_BTD, capture)

@@ -115,7 +115,7 @@ def check(name: str, value: Any) -> None:
     if not isinstance(value, numbers.Real) and not hasattr(value, "shape"):
         raise InputError(f"{name} must be a number, a scalar array or a schedule, got {value!r}")
     if getattr(value, "shape", ()) != ():
-        raise InputError(f"{name} must be a scalar, got shape {value.shape}; to try several use jax.vmap")
+        raise InputError(f"{name} must be a scalar, got shape {value.shape}; to try several values, use jax.vmap")
     if isinstance(value, numbers.Real) and not (math.isfinite(value) and float(value) >= 0):
         raise InputError(f"{name} must be finite and not negative, got {value!r}")
 

@@ -31,7 +31,7 @@ ACCELERATORS: Mapping[str, Accelerator] = {
     "v5p": Accelerator(("TPU v5p", "TPU v5"), 459e12, 95 * GIB, 2765e9, 1200e9),
     "v6e": Accelerator(("TPU v6 lite", "TPU v6e"), 918e12, 32 * GIB, 1640e9, 800e9),
     "a100": Accelerator(("NVIDIA A100-SXM4-80GB",), 312e12, 80 * GIB, 2039e9, 600e9),
-    "h200": Accelerator(("NVIDIA H200",), 989e12, 141e9, 4800e9, 900e9),
+    "h200": Accelerator(("NVIDIA H200",), 989e12, 141 * GIB, 4800e9, 900e9),
     "h100": Accelerator(("NVIDIA H100 80GB HBM3",), 989e12, 80 * GIB, 3350e9, 900e9),
 }
 

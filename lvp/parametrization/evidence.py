@@ -19,9 +19,10 @@ def transfer() -> Mapping[str, Mapping[str, Any]]:
       `rule` (as in `lvp.parametrization.table`), its `constant` (hidden rate times width at the smallest size),
       `constant_at_edge` (True if this constant is the first or last of its grid), and its gaps. A gap is the validation
       loss divided by the loss of a reference, minus 1. The reference is tuned at the size itself. `base_gap` is the gap
-      at the smallest size, and `gaps` has the gap at every other size. `mean_gap` and `worst_gap` are over these other
-      sizes, with 95 % t intervals over seeds (`mean_gap_interval`, `worst_gap_interval`). A gap is None if lanes
-      diverged. The mapping is empty if no result is committed. `python -m sweeps report` writes the data.
+      at the smallest size, and `gaps` has the gap at every other size. `mean_gap` is the mean and `worst_gap` the
+      largest gap over these other sizes, with 95 % t intervals over seeds (`mean_gap_interval`, `worst_gap_interval`).
+      A gap is None if lanes diverged. The mapping is empty if no result is committed. `python -m sweeps report` writes
+      the data.
     """
     file = resources.files("lvp.parametrization") / NAME
     return json.loads(file.read_text()) if file.is_file() else {}

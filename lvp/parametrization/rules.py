@@ -253,7 +253,7 @@ def _checked_rows(name: str, cells: Any) -> Mapping[str, tuple[float, ...]]:
     if not isinstance(cells, Mapping) or not set(ROLES) <= set(cells):
         raise InputError(f"rule {name} must give a row for each of {', '.join(ROLES)}, got {shown(cells)}")
     checked = {}
-    for role in dict.fromkeys([*ROLES, *cells]):  # the roles of all rules come first, in one order
+    for role in dict.fromkeys([*ROLES, *cells]):  # the roles that every rule has come first, in one order
         row = cells[role]
         try:
             std, rate, *further = map(float, row)
@@ -264,7 +264,7 @@ def _checked_rows(name: str, cells: Any) -> Mapping[str, tuple[float, ...]]:
                 f"rule {name}: {role} needs (init std, LR multiplier) or (…, forward multiplier), got {shown(row)}"
             )
         if not (0 <= std < math.inf and all(0 < x < math.inf for x in (rate, *further))):
-            raise InputError(f"rule {name}: {role} needs (init std ≥ 0, multipliers > 0), all finite; got {row}")
+            raise InputError(f"rule {name}: {role} needs (init std ≥ 0, multipliers > 0), all finite; got {shown(row)}")
         checked[role] = (std, rate, *further)
     return checked
 
@@ -311,7 +311,8 @@ def attenuation(frequencies: ArrayLike) -> np.ndarray:
       [m] float64.
 
     Raises:
-      InputError: negative or non-finite frequencies, fewer than two, or a sum not one within 1e-6.
+      InputError: negative or non-finite frequencies, fewer than two frequencies, or a sum that differs from 1 by more
+      than 1e-6.
     """
     alpha = check_frequencies(frequencies)
     share, inverse, counts = np.unique(alpha**2 / np.sum(alpha**2), return_inverse=True, return_counts=True)
@@ -363,7 +364,8 @@ def check_frequencies(frequencies: ArrayLike, vocab: int | None = None) -> np.nd
 
 
 def check_whole(name: str, value: Any, least: int) -> int:
-    """`value` as an int of at least `least`. Raises InputError, with `name`, for a bool or another value."""
+    """`value` as an int of at least `least`. Raises InputError, with `name`, for a bool, a value that is not whole, or
+    a smaller value."""
     try:
         whole = operator.index(value)
     except TypeError as error:

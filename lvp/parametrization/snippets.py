@@ -12,7 +12,7 @@ DECLARATIONS = "declarations = []  # of your own model: [lvp.roles.Declaration(P
 
 
 def snippet(advice: "Recommendation") -> str:
-    """`snippet` of a `Recommendation`."""
+    """Returns Python code that defines the optimizer `tx` and `init_std` of a recommendation."""
     lines = _transfer(advice) if advice.moves_axes else _parametrized(advice)
     return "\n".join(
         [

@@ -23,7 +23,8 @@ _CHUNK_ELEMENTS = 2**22  # random numbers drawn at a time
 
 
 class Estimate(NamedTuple):
-    """A mean over independent draws (in `Component` a root mean square) and its standard error; float64, one unit."""
+    """A mean over independent draws (in `Component` a root mean square) and its standard error. Both are float64 and
+    have the same unit."""
 
     mean: np.ndarray  # over draws
     standard_error: np.ndarray  # of the mean; nan for one draw

@@ -111,7 +111,7 @@ def zipf_mandelbrot_fit(
         raise InputError(f"counts are above zero in {np.count_nonzero(data.totals)} bins, a fit needs {LEAST_BINS}")
     if offset is not None and not (isinstance(offset, Real) and -data.ranks[0] < offset < _INF):
         raise InputError(f"offset must be above minus the lowest rank, {-data.ranks[0]:g}, got {offset!r}")
-    exponent, q, is_open = _maximise(data, offset)
+    exponent, q, is_open = _fit(data, offset)
     half = _INF if is_open else _half_width(data, exponent, q, offset is None, level)
     return ZipfMandelbrot(
         exponent=exponent,
@@ -205,7 +205,7 @@ def _bin_starts(ranks: np.ndarray) -> np.ndarray:
     return starts
 
 
-def _maximise(data: _Binned, offset: float | None) -> tuple[float, float, bool]:
+def _fit(data: _Binned, offset: float | None) -> tuple[float, float, bool]:
     """(a, q, True if the data do not determine them): minimises the deviance of the bins' totals."""
     first, last, totals = data.ranks[0], data.ranks[-1], data.totals
     low, high = np.log(0.1 * first), np.log(first + 10 * last)  # bounds of log(q + first rank)
@@ -233,7 +233,9 @@ def _half_width(data: _Binned, a: float, q: float, fitted_offset: bool, level: f
     """Half the width of the exponent's interval: the sandwich over blocks of bins, times a t quantile."""
     expected, top = data.expected(a, q)
     law, shifted = top * data.shape(a, q), data.ranks + q
-    slope = -np.add.reduceat(law * np.log(shifted), data.starts) - data.excess(a) / max(a, 0.25) * data.sizes
+    slope = (
+        -np.add.reduceat(law * np.log(shifted), data.starts) - (data.excess(a) / a if a > 0.25 else 0.0) * data.sizes
+    )
     columns = [np.add.reduceat(law, data.starts), slope]
     if fitted_offset:
         columns.append(-a * np.add.reduceat(law / shifted, data.starts))

@@ -60,10 +60,15 @@ class OptimizerConfig:
         elif self.kind == "adam" and not self.options:
             object.__setattr__(self, "options", {"b1": 0.9, "b2": 0.999, "eps": 1e-8})
         if isinstance(self.options.get("weight_decay"), Mapping):
-            raise InputError("weight_decay must be one number: the table of a parametrization says which roles decay")
+            raise InputError(
+                "weight_decay must be one number, because the table of a parametrization says which roles decay; got "
+                f"{self.options['weight_decay']!r}"
+            )
         eps = self.options.get("eps")
-        if isinstance(eps, Mapping) and (self.kind == "muon" or set(eps) != set(roles.ROLES)):
-            raise InputError(f"eps by role must name the roles {', '.join(roles.ROLES)}, and muon has no eps by role")
+        if isinstance(eps, Mapping) and self.kind == "muon":
+            raise InputError(f"optimizer muon: eps must be one number, got {eps!r}")
+        if isinstance(eps, Mapping) and set(eps) != set(roles.ROLES):
+            raise InputError(f"eps by role must name the roles {', '.join(roles.ROLES)}, got {', '.join(eps)}")
         for name in self.traced:
             # batch_size is compiled, since it decides which measures exist.
             if name not in self._parameters or name == "batch_size":
@@ -77,7 +82,7 @@ class OptimizerConfig:
         try:
             inspect.signature(factory).bind(learning_rate=0.0, **(dict(self.options) | dict.fromkeys(self.traced)))
         except TypeError as error:
-            raise InputError(f"optimizer {self.kind}: its factory {error}") from None
+            raise InputError(f"optimizer {self.kind}: its factory does not take these options: {error}") from None
 
     @property
     def make(self) -> Callable:
@@ -97,9 +102,10 @@ class OptimizerConfig:
             # `optax.contrib.muon` has its own Adam, but with Nesterov momentum.
             renamed = {"adam_b1": "b1", "adam_b2": "b2", "eps": "eps"}
             of_adam = {renamed[name]: value for name, value in options.items() if name in renamed}
-            factory = dict.fromkeys(table, functools.partial(optax.adam, **of_adam))
+            decay = {"weight_decay": options.pop("weight_decay")} if "weight_decay" in options else {}
+            factory = dict.fromkeys(table, functools.partial(optax.adamw if decay else optax.adam, **of_adam))
             factory["hidden"] = functools.partial(optax.contrib.muon, **options)
-            options = {}
+            options = decay
         return optim.parametrized(factory, table, learning_rate=learning_rate, **options, **arguments)
 
     @property
@@ -193,7 +199,7 @@ class Cell(Sizes):
     batch: int  # rows of `model.context` tokens per step
     steps: int  # training steps
     optimizer: OptimizerConfig = OptimizerConfig()  # the static part of the optimizer
-    final_fraction: float = 0.1  # of the steps, over which the final training loss is averaged
+    final_fraction: float = 0.1  # fraction of the steps, at the end, over which the final training loss is averaged
     measured_steps: tuple[int, ...] = ()  # steps, from 0, whose measures go into the outcome
     micro_batches: int = 1  # equal parts of a batch, computed one after the other
     cooldown: float | None = None  # cool-down of `lvp.optim.trapezoid`, a fraction of the steps; None: constant rates
@@ -206,7 +212,7 @@ class Cell(Sizes):
             raise InputError(f"micro_batches must be at least 1, got {self.micro_batches}")
         for kind in self.measures:
             if kind not in MEASURES:
-                raise InputError(f"measures must be of {', '.join(MEASURES)}; got {kind!r}")
+                raise InputError(f"measures must hold only {', '.join(MEASURES)}; got {kind!r}")
         if self.batch % self.micro_batches:
             raise InputError(f"micro_batches ({self.micro_batches}) must divide batch ({self.batch})")
         if self.optimizer.needs_snr and self.micro_batches < 2:

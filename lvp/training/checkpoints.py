@@ -43,7 +43,8 @@ def _path(directory: Path, step: int) -> Path:
 
 
 def _this_process() -> tuple[int, int]:
-    """The numbers of this host and this process. Containers of a host count as hosts, because they number processes."""
+    """The numbers of this host and this process. Each container counts as a host, because it numbers its own
+    processes."""
     place = Path("/proc/self/ns/pid")
     host = socket.gethostname() + (os.readlink(place) if place.exists() else "")
     return zlib.crc32(host.encode()), os.getpid()
@@ -143,7 +144,8 @@ def save(directory: Path, step: int, state: Any, configuration: str) -> None:
 
 
 def load(directory: Path, step: int, shapes: Any, configuration: str) -> Any:
-    """The state at `step` with the structure of `shapes` (ShapeDtypeStructs), sharded if those have shardings.
+    """The state at `step` with the structure of `shapes` (ShapeDtypeStructs), sharded if the ShapeDtypeStructs have
+    shardings.
 
     Raises:
       Damaged: with the path. A file of the step is missing or cannot be parsed, a leaf's digest differs, or the

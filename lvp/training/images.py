@@ -42,7 +42,7 @@ class ImageCell(Sizes):
     steps: int  # training steps
     optimizer: OptimizerConfig  # the static part of the optimizer
     first_phase: float  # fraction of the steps in which the lane's factor multiplies the rate
-    final_fraction: float = 0.1  # of the steps, over which the final training loss is averaged
+    final_fraction: float = 0.1  # fraction of the steps, at the end, over which the final training loss is averaged
     measured_parts: tuple[
         float, ...
     ] = ()  # fractions of the steps after which dead units and stable ranks are measured
@@ -146,7 +146,7 @@ def check_images(cell: ImageCell, train: tuple[int, ...], test: tuple[int, ...],
         raise InputError(f"model.classes must be {classes} for these images, got {cell.model.classes}")
     for name, shape in (("training", train), ("test", test)):
         if shape[1:] != cell.model.image:
-            raise InputError(f"the {name} images are {shape[1:]}, the network is for {cell.model.image}")
+            raise InputError(f"model.image must be {shape[1:]} for the {name} images, got {cell.model.image}")
     if train[0] < cell.batch:
         raise InputError(f"{train[0]} training images are fewer than a batch of {cell.batch}")
 

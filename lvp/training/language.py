@@ -124,7 +124,8 @@ class StreamedTokens:
             if rows.min() < 0 or rows.max() >= cell.vocab:
                 wrong = rows.max() if rows.max() >= cell.vocab else rows.min()
                 raise InputError(
-                    f"token {wrong} is outside of the vocabulary of {cell.vocab}: another tokenizer made these tokens"
+                    f"token {wrong} is outside of the vocabulary of {cell.vocab}: another tokenizer made these tokens; "
+                    "encode the text with the vocabulary of the cell"
                 )
             return rows
 

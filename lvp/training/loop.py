@@ -43,7 +43,7 @@ def run(
         before the last step, Preempted is raised.
 
     A lane with a non-finite loss stays in its pack and does not affect other lanes. The run ends early when all lanes
-    have diverged. Results are bit-exact on the same device and pack.
+    have diverged. The same pack on the same device gives the same bits.
     """
     steps, chunk = program.cell.steps, 1
     state = jax.device_put(program.blank_state() if state is None else state, program.placement)

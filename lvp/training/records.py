@@ -142,7 +142,8 @@ def _in_current_form(config: Mapping) -> Mapping:
 
 @cache
 def software() -> dict[str, Any]:
-    """Git commit ("+" marks changed tracked files; None outside a checkout) and package versions."""
+    """Git commit and package versions. "+" after the commit marks changed tracked files of lvp, experiments and
+    sweeps. The commit is None outside a checkout."""
 
     def git(*args):
         here = Path(__file__).parent

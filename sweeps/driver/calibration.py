@@ -115,8 +115,9 @@ def keep(speed: Speed) -> None:
     """Writes the speed of this machine into the cache directory."""
     path = cache_dir() / FILE
     try:
-        machines = json.loads(path.read_text())
+        content = json.loads(path.read_text())
     except (FileNotFoundError, ValueError):  # other errors are raised: they must not delete the other machines' speeds
-        machines = {}
+        content = None
+    machines = content if isinstance(content, dict) else {}
     path.parent.mkdir(parents=True, exist_ok=True)
     write_whole(path, json.dumps(machines | {machine(): asdict(speed)}, indent=1, sort_keys=True) + "\n")

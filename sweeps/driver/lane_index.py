@@ -1,6 +1,6 @@
 """The lane index OUT/lanes.json: a sweep's cells and the hashes of their lanes.
 
-`run` and `resume` write the index. `status` reads it and so does not execute a user's experiment file.
+`run` and `resume` write the index. `status` reads the index. It therefore does not execute a user's experiment file.
 """
 
 import json

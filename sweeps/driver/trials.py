@@ -16,13 +16,13 @@ def trials(manifest: Manifest, packs: Mapping[str, int], workers: int, finished:
     time.
     """
     total = sum(len(e.lanes) * e.cell.flops_per_lane for e in manifest.cells)
-    aim = total / (workers * TRIALS_PER_WORKER)
+    flops_per_trial = total / (workers * TRIALS_PER_WORKER)
     queues = []
     for index, entry in enumerate(manifest.cells):
         pack, hashes = packs[entry.label], list(entry.lanes)
         groups = [hashes[i : i + pack] for i in range(0, len(hashes), pack)]
         groups = [g for g in groups if not all(h in finished for h in g)]
-        per_trial = max(1, int(aim / (entry.cell.flops_per_lane * pack)))
+        per_trial = max(1, int(flops_per_trial / (entry.cell.flops_per_lane * pack)))
         queues.append(
             [
                 {"cell": index, "pack": pack, "lanes": sum(groups[i : i + per_trial], [])}

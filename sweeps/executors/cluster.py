@@ -50,7 +50,8 @@ def check_machines(check: MachineCheck, nodes: Sequence[Mapping]) -> None:
     ray.wait(answers, num_returns=len(answers), timeout=START)
     problems = [problem for node, answer in zip(nodes, answers, strict=True) if (problem := _answer(node, answer))]
     if problems:
-        more = f" (and {len(problems) - 1} more machines)" if problems[1:] else ""
+        others = len(problems) - 1
+        more = f" (and {others} more machine{'s' * (others > 1)})" if others else ""
         raise InputError(problems[0] + more)
 
 
@@ -109,8 +110,8 @@ class Watch(threading.Thread):
     def run(self) -> None:
         answered, node, joined = time.monotonic(), None, False
         while not self.closed.wait(5.0 if joined else 0.5):
-            node = node or ray._private.worker._global_node
             joined = joined or ray.is_initialized()
+            node = node or ray._private.worker._global_node
             if joined and node is None:  # a Ray client
                 return
             problem = self._problem(node)

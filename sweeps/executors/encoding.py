@@ -35,7 +35,7 @@ def on_cluster(address: str, workers: int | None = None) -> Iterator[Encoder]:
         watch.end_witness()
         workers = workers or int(ray.cluster_resources().get("CPU", 0))
         if not workers:
-            raise InputError(f"--ray-address {address}: the Ray cluster has no CPUs")
+            raise InputError(f"--ray-address {address}: the Ray cluster has no CPUs; start Ray on a machine with CPUs")
         task: Any = ray.remote(num_cpus=1)(_encode)
         shared = lru_cache(maxsize=1)(ray.put)  # sends the tokenizer once
         yield Encoder(lambda model, dtype, part: task.remote(shared(model), dtype, part).future(), workers)
@@ -48,4 +48,6 @@ def _encode(model: bytes, dtype: np.dtype, part: Documents) -> Encoded:
     try:
         return encode(model, dtype, part)
     except (InputError, OSError) as error:
-        raise InputError(f"{error} (on the machine {socket.gethostname()}; all machines must read the text)") from None
+        raise InputError(
+            f"{error} (on the machine {socket.gethostname()}; all machines must be able to read the text)"
+        ) from None

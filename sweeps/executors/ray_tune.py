@@ -145,7 +145,7 @@ class RayExecutor:
         self.cluster = address is not None
         # Workers of other machines write to the bucket. This process downloads their files into its copy.
         self.copy = working_copy.get(out) if self.cluster else None
-        # Tune's files are in `out` only if machines share it: after `out` was moved, Tune would make it again.
+        # Tune writes into `out` only if machines share `out`. If a user moves `out`, Tune creates it again.
         shared = self.cluster and self.copy is None
         self.storage = out / "ray" if shared else Path(tempfile.mkdtemp(prefix="lvp-tune-"))
         self.machine_check: MachineCheck | None = None
@@ -166,10 +166,12 @@ class RayExecutor:
             if amounts := {n["NodeID"]: n["Resources"][kind] for n in nodes if n["Resources"].get(kind)}:
                 return kind, [amount for node, amount in amounts.items() if node not in refusing]
         where = "the Ray cluster" if self.cluster else "Ray on this machine"
-        raise InputError(f"{where} has no CPUs, GPUs or TPUs that can run trials")
+        raise InputError(
+            f"{where} has no CPUs, GPUs or TPUs that can run trials; add a machine, or use --executor local"
+        )
 
     def accelerators(self) -> int:
-        """The number of workers that can each own an accelerator: one GPU, or all TPU chips of a host."""
+        """The number of workers that can own an accelerator each. A worker owns one GPU, or all TPU chips of a host."""
         kind, amounts = self._of_machines(Settings())
         return {"TPU": len(amounts), "GPU": int(sum(amounts)), "CPU": 0}[kind]
 
@@ -178,7 +180,7 @@ class RayExecutor:
         return len(self._of_machines(Settings())[1])
 
     def cores(self) -> list[int]:
-        """The number of cores for workers on each machine."""
+        """The numbers of cores for workers, one number per machine."""
         return [int(amount) for amount in self._of_machines(Settings(accelerator=False))[1]]
 
     def _resources(self, settings: Settings) -> dict[str, float]:
@@ -299,7 +301,7 @@ class RayExecutor:
         )
         # Tune prints warnings about missing keys of its own result dictionary.
         try:
-            with contextlib.redirect_stdout(open(os.devnull, "w")):
+            with open(os.devnull, "w") as null, contextlib.redirect_stdout(null):
                 results = tuner.fit()
         except KeyboardInterrupt:
             reporter.stop.set(Reason.INTERRUPTED)

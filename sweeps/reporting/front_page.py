@@ -10,7 +10,7 @@ from lvp.analysis.claims import VERDICTS
 from lvp.analysis.measurement import Measurement
 from lvp.analysis.power_laws import in_words
 from lvp.parametrization import evidence
-from sweeps.reporting.gallery import Shown
+from sweeps.reporting.gallery import Shown, training_minutes, workers
 
 
 def headline(table, config) -> str:
@@ -56,7 +56,7 @@ def status(shown: Sequence[Shown]) -> str:
     """A list with the extent of the committed results, the number of each verdict, and the experiments and tiers
     without a result."""
     rows = [row for s in shown for row in s.rows]
-    hours = sum(s.sweep["wall_seconds"] for s in shown) / 3600
+    hours = training_minutes(rows) / 60
     names = {s.experiment.name for s in shown}
     counts = ", ".join(f"{number} {verdict}" for verdict, number in _verdicts(shown).items())
     tiers = {tier for name in experiments.NAMES for tier in experiments.load(name).tiers} - {"smoke"}
@@ -67,7 +67,7 @@ def status(shown: Sequence[Shown]) -> str:
     return "\n".join(
         [
             f"- **Measured:** {len(names)} of {len(experiments.NAMES)} experiments, {len(rows):,} lanes, {hours:.1f} "
-            f"hours. Sizes of the Transformers: {_sizes(rows)}.",
+            f"hours of training on one core. Sizes of the Transformers: {_sizes(rows)}.",
             f"- **Claims:** {counts}. See [the claims and the results](docs/claims.md).",
             f"- **Without a committed result:** {'; '.join(listed) or 'none'}.",
         ]
@@ -75,10 +75,10 @@ def status(shown: Sequence[Shown]) -> str:
 
 
 def results_table(shown: Sequence[Shown]) -> str:
-    """A table of the committed results: sizes, lanes, duration, device and verdicts of each experiment and tier, over
-    all corpora."""
+    """A table of the committed results: sizes, lanes, training time, device and verdicts of each experiment and tier,
+    over all corpora."""
     lines = [
-        f"| experiment | sizes | lanes | minutes | device | {' / '.join(VERDICTS)} |",
+        f"| experiment | sizes | lanes | core minutes | device | {' / '.join(VERDICTS)} |",
         "| --- | --- | ---: | ---: | --- | --- |",
     ]
     by_tier: dict[tuple[str, str], list[Shown]] = {}
@@ -87,7 +87,7 @@ def results_table(shown: Sequence[Shown]) -> str:
     for (name, tier), results in by_tier.items():
         corpora = ", ".join(s.folder.name.removeprefix(f"{tier}-") for s in results)
         rows = [row for s in results for row in s.rows]
-        minutes = f"{sum(s.sweep['wall_seconds'] for s in results) / 60:.1f}"
+        minutes = f"{training_minutes(rows):.1f}"
         devices = "; ".join(sorted({_device(s) for s in results}))
         verdicts = " / ".join(map(str, _verdicts(results).values()))
         lines.append(
@@ -99,7 +99,7 @@ def results_table(shown: Sequence[Shown]) -> str:
 def _device(shown: Shown) -> str:
     """The machine of a result, or the devices of its records, and the number of workers."""
     devices = ", ".join(sorted({row["provenance"]["device"] for row in shown.rows}))
-    return f"{shown.sweep.get('machine', devices)}, {shown.sweep['packing']['workers']} workers"
+    return f"{shown.sweep.get('machine', devices)}{workers(shown)}"
 
 
 def _sizes(rows: Iterable[Mapping]) -> str:

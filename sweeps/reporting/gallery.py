@@ -1,5 +1,6 @@
 """The gallery: all committed figures, each with its question, command, origin and claims."""
 
+import math
 import os
 import shlex
 from collections.abc import Mapping, Sequence
@@ -14,7 +15,8 @@ HEAD = """# Gallery
 
 `python -m sweeps report` writes this page from the records in `experiments/results/`. The page shows the figures of the
 papers as this project has drawn them. Each entry names its tier and the command that runs the sweep and draws the
-figure. [claims.md](claims.md) lists all claims with their values and intervals.
+figure. [claims.md](claims.md) lists all claims with their values and intervals. A core minute is a minute of training
+on one CPU core or accelerator.
 """
 
 
@@ -53,10 +55,10 @@ def _order(answers: Sequence[str]) -> tuple[bool, str]:
 
 def _entry(s: Shown, place: Path) -> str:
     folder, name = Path(os.path.relpath(s.folder, place)).as_posix(), s.experiment.name
-    beside = f"{name}, " if not s.experiment.answers else f"{_capital(listed(s.experiment.answers))}: {name}, "
+    heading = f"{name}, " if not s.experiment.answers else f"{_capital(listed(s.experiment.answers))}: {name}, "
     where = f"tier {s.sweep['tier']}, corpus {s.sweep['config']['corpus']}"
     lines = [
-        f"### {beside}{where}\n",
+        f"### {heading}{where}\n",
         f"{_capital(s.experiment.question)}\n",
         f"![{name}, {where}]({folder}/figure.png)\n",
         f"```sh\n{command(s.sweep)}\n```\n",
@@ -104,11 +106,22 @@ def _text(value: Any) -> str:
     return "none" if value is None else str(value)
 
 
+def training_minutes(rows: Sequence[Mapping[str, Any]]) -> float:
+    """The time of training that one CPU core or one accelerator would need, from the records in `rows`."""
+    sources = [row["provenance"] for row in rows]
+    devices = [p["threads"] if p["platform"] == "cpu" else math.prod((p.get("mesh") or {}).values()) for p in sources]
+    return sum(p["seconds"] * n / p["pack"] for p, n in zip(sources, devices, strict=True)) / 60
+
+
+def workers(s: Shown) -> str:
+    """The number of workers as text, with a comma before it; empty if all lanes were taken from other sweeps."""
+    return f", {packing['workers']} workers" if (packing := s.sweep["packing"]) else ""
+
+
 def _made(s: Shown) -> str:
-    """Date, commit, device and duration of a sweep, as text."""
+    """Date, commit, device and training time of a sweep, as text."""
     sources = [row["provenance"] for row in s.rows]
     commits, devices = (sorted({p[key] or "unknown" for p in sources}) for key in ("commit", "device"))
-    packing, minutes = s.sweep["packing"], s.sweep["wall_seconds"] / 60
-    workers = f"{packing['workers']} workers of {packing['threads']} thread{'s' * (packing['threads'] > 1)}"
     where = s.sweep.get("machine", ", ".join(devices))  # older results do not name the processor
-    return f"{s.sweep['date']}, commit {', '.join(commits)}, on {where} ({workers}), {minutes:.1f} minutes"
+    minutes = f"{training_minutes(s.rows):.1f} core minutes"
+    return f"{s.sweep['date']}, commit {', '.join(commits)}, on {where}{workers(s)}, {minutes}"

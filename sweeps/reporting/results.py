@@ -17,7 +17,7 @@ from experiments.width_vocab.token_rows import token_rows_table
 from lvp.analysis import claims as claims_of
 from lvp.analysis import figure_style
 from lvp.errors import InputError, unknown
-from lvp.files import ABSENT, log_entries, write_whole
+from lvp.files import ABSENT, write_whole
 from lvp.training import records
 from sweeps.driver import working_copy
 from sweeps.driver.manifest import Manifest, corpus_name, lane_configs
@@ -145,8 +145,6 @@ def _publish(manifest: Manifest, out: str | Path) -> Path:
     _, config = manifest.resolved
     corpus = corpus_name(config.corpus)
     folder = COMMITTED / manifest.experiment / f"{manifest.tier}-{corpus}"
-    trials = log_entries(manifest.out / "trials.jsonl", {"seconds": float, "training_seconds": float})
-    sessions = log_entries(manifest.out / "sessions.jsonl", {"seconds": float})
     content = {
         "experiment": manifest.experiment,
         "tier": manifest.tier,
@@ -161,9 +159,6 @@ def _publish(manifest: Manifest, out: str | Path) -> Path:
             label: d and {k: v for k, v in d.items() if not _is_place(v)} | {"spec": corpus}
             for label, d in manifest.datasets.items()
         },
-        "training_seconds": round(sum(t["training_seconds"] for t in trials), 1),
-        "trial_seconds": round(sum(t["seconds"] for t in trials), 1),
-        "wall_seconds": round(sum(s["seconds"] for s in sessions), 1),
     }
     folder.mkdir(parents=True, exist_ok=True)
     records.write(folder / RECORDS, rows)
@@ -174,7 +169,8 @@ def _publish(manifest: Manifest, out: str | Path) -> Path:
 
 
 def _machine(rows: Sequence[Mapping[str, Any]], packing: Mapping[str, Any] | None) -> str:
-    """The cores of the workers or the accelerators, and the processors, that trained the lanes; without host names."""
+    """Returns the number of cores, or the accelerators, that trained the lanes, and the processors. Host names are left
+    out."""
     sources = [row["provenance"] for row in rows]
     processors = sorted({s["machine"].partition(":")[0] for s in sources if "machine" in s})  # older records lack it
     if packing and packing["platform"] == "cpu":
@@ -306,13 +302,11 @@ def report(results: Sequence[Result]) -> dict[Path, str]:
         if result.experiment.rate_curves is not None:
             curves += [(name, each) for each in result.experiment.rate_curves(result.table, result.config)]
         summary = f"```\n{result.summary()}\n```"
-        outside = 1 - sweep["training_seconds"] / sweep["wall_seconds"] / sweep["packing"]["workers"]
         own = sum(row["sweep"] == sweep["sweep"] for row in result.rows)
         reused = f" (earlier sweeps trained the other {len(result.rows) - own})" if own < len(result.rows) else ""
         provenance = (
-            f"{own} lanes{reused} in {sweep['wall_seconds'] / 60:.1f} minutes on {sweep['packing']['workers']} workers "
-            f"({', '.join(result.devices)}). {outside:.0%} of the time was outside training steps. Commit "
-            f"{claims[0].commit}."
+            f"{own} lanes{reused}, {gallery.training_minutes(result.rows):.1f} minutes of training on one core or "
+            f"accelerator ({', '.join(result.devices)}). Commit {claims[0].commit}."
         )
         sections.append(f"## {name}\n\n{provenance}\n\n{summary}\n")
         blocks[name] = summary + "\n\n" + "\n".join(f"- **{c.verdict}**: {c.sentence}" for c in claims)

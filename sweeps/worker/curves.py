@@ -1,8 +1,8 @@
 """The curves of a pack's lanes while they train.
 
 OUT/curves/HASH.json holds `outcome`, the curve and measures so far (`lvp.training.outcome.so_far`), and the lists
-`steps` and `times`: the lane reached `steps[i]` at the Unix time `times[i]`. Step 0 is the lane's first start. Tracking
-tools read the file. No result depends on it.
+`steps` and `times`: the lane reached `steps[i]` at the Unix time `times[i]`. Step 0 is the lane's first start. The
+driver reads the file for tracking tools. No result depends on it.
 
 Losses are read at most once per point of the curve (50 points) and per measured step. Writing takes at most a hundredth
 of the time.

@@ -51,7 +51,7 @@ PACKAGES = ("jax", "jaxlib", "flax", "optax", "numpy")
 SHAPE: Shape = {"versions": dict, "code": str, "commit": str | None, "flags": [str], "machine": str}
 _FLAG_VARIABLES = ("XLA_FLAGS", "LIBTPU_INIT_ARGS")
 # Flags that are not compared: the worker sets the first, the second makes virtual devices, the third writes files.
-_WITHOUT_EFFECT = ("--xla_cpu_multi_thread_eigen=", "--xla_force_host_platform_device_count=", "--xla_dump_")
+_NOT_COMPARED = ("--xla_cpu_multi_thread_eigen=", "--xla_force_host_platform_device_count=", "--xla_dump_")
 
 
 @contextlib.contextmanager
@@ -106,7 +106,7 @@ def _code() -> str:
 
 def _flags() -> list[str]:
     words = [word for name in _FLAG_VARIABLES for word in os.environ.get(name, "").split()]
-    return sorted(word for word in words if not word.startswith(_WITHOUT_EFFECT))
+    return sorted(word for word in words if not word.startswith(_NOT_COMPARED))
 
 
 def _machine() -> str:

@@ -13,7 +13,7 @@ DISK_FULL        a trial of this driver                    checkpoints of all pa
 INTERRUPTED      Ctrl-C, SIGTERM or SIGHUP of a driver     checkpoints of all packs  continues; KeyboardInterrupt
 
 The last three are reasons of a driver. A driver that trains in its own process keeps its last checkpoints and saves no
-further ones.
+further checkpoints.
 
 Records and checkpoints are written atomically, so a process may end at any time.
 """

@@ -1,7 +1,7 @@
-"""The worker, which runs trials in a process of its own, with and without Ray.
+"""The worker, which runs trials, with and without Ray, in a process of its own or in the driver's process.
 
-A worker gets the sweep's directory and reads everything else from the manifest. It writes records, checkpoints and its
-progress. `sweeps.worker.stop` lists the reasons why a worker stops.
+A worker gets the sweep's directory and its settings. It reads cells, lanes and data from the manifest. It writes
+records, checkpoints and its progress. `sweeps.worker.stop` lists the reasons why a worker stops.
 """
 
 import contextlib
@@ -101,8 +101,8 @@ class Worker:
         self.stop_on_sigterm()  # after JAX has set its own handler
 
     def stop_on_sigterm(self) -> None:
-        """Installs the handler of SIGTERM: the process saves its pack and ends; without a pack it ends immediately.
-        Workers that share a mesh stop together during training. Call it in the main thread."""
+        """Installs the handler of SIGTERM: the process saves its pack and ends. Without a pack it ends immediately,
+        unless it shares a mesh. Workers that share a mesh stop together during training. Call it in the main thread."""
 
         def handle(*_):
             self.stop.set(Reason.SIGTERM)
@@ -346,10 +346,11 @@ class Worker:
                     return jax.block_until_ready(program.advance(np.int32(step), np.int32(stop), state, arrays, data))
 
                 state = advance(program.blank_state(), 0, min(2, last))
+                first = min(1, last - 1)
+                n = min(5, last - first)
                 done, started = 0, time.perf_counter()
                 while time.perf_counter() - started < seconds:
-                    n = min(5, last)
-                    state = advance(state, 1, 1 + n)  # the same steps again, because only their time matters
+                    state = advance(state, first, first + n)  # the same steps again, because only their time matters
                     done += n
                 speeds[pack] = pack * done / (time.perf_counter() - started)
             except jax.errors.JaxRuntimeError as error:

@@ -10,12 +10,16 @@ import multiprocessing
 import os
 import signal
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
 
 # Imported once by the server that forks the processes: the imports take longer than a small sweep.
 PRELOADED = ["sweeps.__main__", "sweeps.worker.pack", "sweeps.reporting.results", "experiments.width_vocab"]
 PRELOADED += ["lvp.training.language", "orbax.checkpoint", "matplotlib.figure", "sentencepiece"]
+
+
+CALLS = ("fsync", "replace", "rename", "unlink", "remove")  # the functions of `os` that are counted
 
 
 class Ended(NamedTuple):
@@ -56,24 +60,36 @@ def _run(words: list[str], under: str, log: Path, errors: Path, at: int, cache: 
         os.dup2(output.fileno(), 2)
     count = 0
 
-    def counted(call, name):
-        def counting(path, *args, **kwargs):
-            nonlocal count
-            place = os.readlink(f"/proc/self/fd/{path}") if isinstance(path, int) else os.path.abspath(path)
-            if place.startswith(under):
-                count += 1
-                with open(log, "a") as file:
-                    file.write(f"{name} {place}\n")
-                if count == at:
-                    os.kill(os.getpid(), signal.SIGKILL)
-            return call(path, *args, **kwargs)
+    def reached(point: str) -> None:
+        nonlocal count
+        count += 1
+        with open(log, "a") as file:
+            file.write(f"{point}\n")
+        if count == at:
+            os.kill(os.getpid(), signal.SIGKILL)
 
-        return counting
-
-    for name in ("fsync", "replace", "rename", "unlink", "remove"):
-        setattr(os, name, counted(getattr(os, name), name))
+    for name in CALLS:
+        setattr(os, name, _counted(name, Path(under), reached))
     api._holds_accelerator = lambda: "gpu"  # the worker runs in the driver's process
     sys.exit(main(words))
+
+
+def _counted(name: str, under: Path, reached: Callable[[str], None]) -> Callable:
+    """The function `os.NAME`, which first calls reached("NAME PATH") for a path in the directory `under`."""
+    call = getattr(os, name)
+
+    def counting(path, *args, **kwargs):
+        folder = kwargs.get("dir_fd")  # of `shutil.rmtree`
+        place = _opened(path) if isinstance(path, int) else Path(_opened(folder) if folder else "", path).absolute()
+        if place.is_relative_to(under):
+            reached(f"{name} {place}")
+        return call(path, *args, **kwargs)
+
+    return counting
+
+
+def _opened(descriptor: int) -> Path:
+    return Path(os.readlink(f"/proc/self/fd/{descriptor}"))
 
 
 class Killed(BaseException):
@@ -86,20 +102,14 @@ def in_this_process(monkeypatch, under: Path, at: int = 0):
     clean-up code. The first Killed ends the block."""
     points: list[str] = []
 
-    def counted(call, name):
-        def counting(path, *args, **kwargs):
-            place = os.readlink(f"/proc/self/fd/{path}") if isinstance(path, int) else os.path.abspath(path)
-            if place.startswith(str(under)):
-                points.append(f"{name} {place}")
-                if at and len(points) >= at:
-                    raise Killed
-            return call(path, *args, **kwargs)
-
-        return counting
+    def reached(point: str) -> None:
+        points.append(point)
+        if at and len(points) >= at:
+            raise Killed
 
     with monkeypatch.context() as patched:
-        for name in ("fsync", "replace", "rename", "unlink", "remove"):
-            patched.setattr(os, name, counted(getattr(os, name), name))
+        for name in CALLS:
+            patched.setattr(os, name, _counted(name, under, reached))
         if at:
             with contextlib.suppress(Killed):
                 yield points

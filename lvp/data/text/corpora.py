@@ -45,7 +45,7 @@ def _text(argument: str | None, cache: Path, valid_bytes: int | None) -> documen
 
 def _tfds(argument: str | None, cache: Path, valid_bytes: int | None) -> documents.Source:
     if not argument:
-        raise InputError("the corpus tfds: needs a dataset; write tfds:NAME or tfds:NAME/CONFIG:VERSION#FEATURE")
+        raise InputError("the corpus tfds needs a dataset; write tfds:NAME or tfds:NAME/CONFIG:VERSION#FEATURE")
     return tfds_text.of_dataset(argument, valid_bytes)
 
 
@@ -60,7 +60,7 @@ def _zipf(argument: str | None, cache: Path, valid_bytes: int | None) -> documen
 def path_of(kind: str, argument: str) -> Path:
     """The absolute path in `kind:argument`. Raises InputError if it is empty, invalid or an address in a bucket."""
     if not argument:
-        raise InputError(f"the corpus {kind}: needs a path; write {kind}:PATH")
+        raise InputError(f"the corpus {kind} needs a path; write {kind}:PATH")
     if is_address(argument):
         buckets.split(argument)  # refuses credentials, which the message would repeat
         remedy = "download it, and name the file" if kind == "text" else f"write text:{argument}, or name a directory"

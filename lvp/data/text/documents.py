@@ -4,9 +4,9 @@
 
 The documents of files, one after the other, are cut every `size` bytes. A range is the lines that begin between two
 cuts, so every process finds the borders of its range without the other ranges. A line without an end between two cuts
-is cut between two characters, so a range has less than 2 · `size` bytes. A text in memory is cut only at line ends, and
-a TFDS dataset only between records. Lines are encoded separately: the tokens do not depend on the cuts, unless a line
-of a file is longer than `size`.
+is cut between two characters, so a range has at most about 2 · `size` bytes. A text in memory is cut only at line ends,
+and a TFDS dataset only between records. Lines are encoded separately: the tokens do not depend on the cuts, unless a
+line of a file is longer than `size`.
 
 There is no mark between documents, since the tokenizers have no special tokens. Every document of files and of TFDS
 ends with a line end, which is added if it is missing.
@@ -189,7 +189,7 @@ def of_files(path: Path, valid_bytes: int | None) -> Source:
     """The text of a file, or of all files below a directory in the order of their relative paths.
 
     Hidden files are left out (`lvp.data.text.splits.files`). Every other file must be UTF-8 text, so that no file is
-    left out silently. Validation is the end of every file, cut between two characters: a tenth of each file, or about
+    left out silently. Validation is the ends of files, cut between two characters: a tenth of each file, or about
     valid_bytes bytes in total if that is less. Both parts of a file end with a line end, which is added if it is
     missing. Raises InputError for a missing file, and if no file has 10 bytes. Raises InputError, while reading, for a
     binary file or a file that is not UTF-8.
@@ -201,7 +201,11 @@ def of_files(path: Path, valid_bytes: int | None) -> Source:
         raise InputError(f"cannot read {error.filename}: {error.strerror or error}") from error
     sizes = [state.st_size for state in states]
     if not any(sizes):
-        problem = "has no text file that is not empty" if path.is_dir() else "is empty"
+        problem = (
+            "has no text or only empty text files; give a text file of 10 bytes or more"
+            if path.is_dir()
+            else "is empty"
+        )
         raise InputError(f"the text corpus {path} {problem}")
     if max(sizes) < 10:
         # Report another problem of so small a file first.

@@ -1,4 +1,4 @@
-"""The embedded corpus: the documentation and source text of the Python standard library on this machine.
+"""The corpus python-docs: the documentation and source text of the Python standard library on this machine.
 
 The corpus is available on every machine without a network. It is the same for the same Python release if the
 distribution ships the same files. Some distributions do not, so records contain its fingerprint.
@@ -11,7 +11,7 @@ from pathlib import Path
 from lvp.errors import InputError
 from lvp.files import ABSENT, walked
 
-# Not the library's own text, or not text: tests, other packages and character tables. `_topics` reads pydoc_data.
+# Tests, other packages and character tables are not the library's text. `_topics` reads pydoc_data.
 _SKIPPED_DIRECTORIES = {
     "__pycache__", "dist-packages", "encodings", "idle_test", "pydoc_data", "site-packages", "test", "tests",
 }  # fmt: skip
@@ -20,7 +20,7 @@ _SKIPPED_PREFIXES = ("_sysconfigdata", "config-", "sitecustomize", "usercustomiz
 
 
 def _topics(library: Path) -> list[str]:
-    """pydoc's topics: pages of the language reference in English with examples. Parsed, never executed."""
+    """pydoc's topics: English pages of the language reference with examples. The file is parsed and not executed."""
     try:
         module = ast.parse((library / "pydoc_data" / "topics.py").read_bytes())
         (topics,) = (
@@ -56,8 +56,8 @@ def load(library: Path | None = None) -> tuple[bytes, bytes]:
 
     A document goes to validation if validation is then at most a tenth of the text so far. Both parts therefore begin
     with English text (about 420 kB and 46 kB), and the first bytes of both are the same kind of text.
-    library is the standard library's directory; None is that of this Python. Raises InputError if it has no text, and
-    OSError if a part of it cannot be read: the corpus would differ without that part.
+    library is the standard library's directory; None takes the library of this Python. Raises InputError if it has no
+    text, and OSError if a part of it cannot be read: the corpus would differ without that part.
     """
     library = library or Path(sysconfig.get_path("stdlib"))
     train, valid = [], []

@@ -102,8 +102,8 @@ def _prepared(tfds, name: str):
         builder = tfds.builder(name, data_dir=directory, file_format="array_record")
     except tfds.core.DatasetNotFoundError:
         near = difflib.get_close_matches(name, tfds.list_builders(with_community_datasets=False), n=1)
-        hint = f"did you mean {near[0]}?" if near else "is $TFDS_DATA_DIR its directory?"
-        raise InputError(f"TFDS has no dataset {name!r} in {directory or 'its own directory'}; {hint}") from None
+        hint = f"did you mean {near[0]}?" if near else "set $TFDS_DATA_DIR to its directory"
+        raise InputError(f"TFDS has no dataset {name!r} in {directory or '~/tensorflow_datasets'}; {hint}") from None
     except Exception as error:  # builders are third-party code
         raise InputError(f"cannot open tfds:{name} ({_line(error)})") from error
     print(f"preparing tfds:{name} in {builder.data_path}", file=sys.stderr, flush=True)

@@ -6,8 +6,8 @@ exponent, and 2.7 is Mandelbrot's offset for English words.
 Structure. The tokens lie in a fixed random order around a circle of circumference 1, token i on an arc of length α_i.
 With probability 1 − p the next token is an independent draw from α. With probability p it is the token at a point that
 is drawn uniformly on the present token's arc and rotated by a fixed angle. A rotation preserves lengths, so α is
-exactly stationary: α P = α. As in text, a frequent token is followed by many rare tokens, and a rare token by one or
-two. The structure gives a model more to learn than α.
+exactly stationary: α P = α. In the structured part, as in text, a frequent token is followed by many rare tokens, and a
+rare token by one or two. The structure gives a model more to learn than α.
 """
 
 import math

@@ -17,7 +17,7 @@ def random_windows(tokens: jax.Array, key: jax.Array, step: jax.Array | int, bat
     """
     (length,) = tokens.shape
     if length <= context:
-        raise InputError(f"{length} tokens are too few for a context of {context}: at least {context + 1}")
+        raise InputError(f"{length} tokens are too few for a context of {context}: give at least {context + 1} tokens")
     starts = jax.random.randint(jax.random.fold_in(key, step), (batch, 1), 0, length - context)
     positions = starts + jnp.arange(context + 1, dtype=starts.dtype)[None, :]
     return tokens.at[positions].get(mode="promise_in_bounds")

@@ -27,7 +27,7 @@ def load(spec: str, *, cache: Path) -> bytes:
 
     Raises InputError for another spec, and for a text that is missing, empty, binary or not UTF-8."""
     kind, _, argument = spec.partition(":")
-    path = corpora.path_of(kind, argument) if argument else None
+    path = corpora.path_of(kind, argument) if ":" in spec else None
     if kind == "wikitext2":
         return wikitext2.test(path, cache=cache)
     if spec == "python-docs":

@@ -78,7 +78,7 @@ class Tokenizer:
     """A vocabulary and its segmentation of text. Ids run from 0 to vocab_size − 1; there are no special tokens."""
 
     def __init__(self, model: bytes):
-        """model: bytes of a SentencePiece model made by `train`. Raises RuntimeError if they are not a model."""
+        """Loads a SentencePiece model that `train` made, from its bytes. Raises RuntimeError for other bytes."""
         import sentencepiece
 
         self._model = model

@@ -142,7 +142,7 @@ def test_values_may_be_text_or_python_values():
         ({"eps": "nan"}, "eps"),
         ({"b1": "1"}, "b1"),
         ({"tolerance": "-1"}, "tolerance"),
-        ({"token_rows": "sqr"}, "token_rows must be of plain, sqrt, normalized"),
+        ({"token_rows": "sqr"}, "token_rows must hold only plain, sqrt, normalized"),
         ({"token_rows": "plain,plain"}, "none twice"),
         ({"design": "star"}, "design must be one of grid, adaptive, got 'star'"),
         ({"design": "adaptive"}, "at least 5 rates, got 4; use a grid"),
@@ -266,7 +266,8 @@ def test_a_replay_reads_only_the_lanes_and_steps_that_it_keeps():
     (kept,) = [row for row in rows if "**" in row]
     assert rows[2].endswith("| 1.00 |") and "| 32, 48, 64, 96, 128 | 6 | 3 | 1500 |" in rows[2]
     is_removed = table["cell.model.width"] == 128
-    changed = table.assign(train_loss=table["train_loss"].where(~is_removed, 9.0))
+    spoiled = [[9.0] * len(y) if out else y for (_, y), out in zip(curves(table), is_removed, strict=True)]
+    changed = table.assign(train_loss=table["train_loss"].where(~is_removed, 9.0), curve_losses=spoiled)
     after = replay.replay_table(changed, config).splitlines()
     assert kept in after and rows[2] not in after  # control: the replay with all widths changes
     early = [[loss if step <= 1200 else 9.0 for step, loss in zip(*curve, strict=True)] for curve in curves(table)]

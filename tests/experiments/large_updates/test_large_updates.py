@@ -145,7 +145,7 @@ def test_the_last_epoch_is_measured():
 @pytest.mark.parametrize(
     "values, says",
     [
-        ({"arms": "standard,odd"}, "arms must be of"),
+        ({"arms": "standard,odd"}, "arms must hold only"),
         ({"first_epochs": "30"}, "first_epochs"),
         ({"scales": "8,128"}, "the smallest of scales must be 1"),
         ({"scales": "1"}, "scales needs at least 2"),

@@ -217,6 +217,17 @@ def test_a_diverged_rival_loses_and_a_diverged_favourite_is_contradicted():
     assert set(verdicts(whole(CONFIG, gaps | {RECOMMENDED: np.inf}))) == {"contradicted"}
 
 
+def test_a_diverged_reference_has_no_gap():
+    table = whole(CONFIG, dict.fromkeys(PLANTED, 0.01))
+    tuned = analysis.read(table, CONFIG, entries=PLANTED)
+    name, reference = next(iter(tuned.references.items()))
+    losses = reference.losses.copy()
+    losses[0] = np.inf
+    references = dict(tuned.references) | {name: replace(reference, losses=losses)}
+    entry = analysis._tuned_entry(table, CONFIG, PLANTED["SP"], references)
+    assert np.isnan(entry.gaps[name][0]) and np.isfinite(entry.gaps[name][1:]).all()
+
+
 @pytest.mark.slow
 def test_unfinished_sweeps_have_a_summary_and_a_figure():
     lanes = {c.label: list(c.lanes) for c in leaderboard.config.cells(CONFIG, PLANTED)}
@@ -272,7 +283,7 @@ def make_rule(rows):
         (["run", "leaderboard", "--rule", "FILE", "--tier", "smoke"], "must define one experiment"),
         (["run", "width_vocab", "--rule", "FILE"], "use `run leaderboard --rule FILE.py`"),
         (["run", "leaderboard", "--rule", "mine"], "use `run leaderboard --rule FILE.py`"),
-        (["run", "leaderboard", "--set", "entries=LVP,LVQ"], "entries must be of"),
+        (["run", "leaderboard", "--set", "entries=LVP,LVQ"], "entries must hold only"),
         (["run", "leaderboard", "--set", "factor=1"], "factor must be at least 2"),
         (["resume", "runs", "--rule", "FILE"], "resume keeps the sweep's rule"),
     ],

@@ -180,8 +180,8 @@ def test_a_diverged_arm_is_reported_and_left_out_of_the_figure():
 @pytest.mark.parametrize(
     "values, says",
     [
-        ({"arms": "Adam,Adan"}, "arms must be of"),
-        ({"heads": "free"}, "heads must be of"),
+        ({"arms": "Adam,Adan"}, "arms must hold only"),
+        ({"heads": "free"}, "heads must hold only"),
         ({"measured": "0,1.5"}, "measured"),
         ({"sgd_rates": "0"}, "sgd_rates"),
     ],

@@ -115,6 +115,12 @@ def test_the_best_ratio_is_not_judged_at_a_rate_that_was_not_tuned():
         assert "η = 0.003 was not tuned" in claim.reason and "is the largest tried" in claim.reason
 
 
+def test_the_best_ratio_is_not_judged_at_a_rate_at_the_edge_of_its_grid():
+    claims = pretrain_1b.claims.claims(tuned_table(0.012, best=400.0), TUNED, CONTEXT)
+    untested = [c for c in claims if c.verdict == NOT_TESTED]
+    assert len(untested) == 2 and all(c.reason == "η = 0.012 is at the edge of its grid" for c in untested)
+
+
 def test_a_lead_that_is_lost_on_the_way_is_not_a_lead_throughout():
     """Ratio 1 leads in the middle of the training."""
     losses = table()

@@ -253,7 +253,7 @@ def test_no_legend_covers_a_panel_and_negative_ratios_are_not_drawn():
 @pytest.mark.parametrize(
     "values, says",
     [
-        ({"arms": "LionAR,Lion"}, "arms must be of LionAR, "),
+        ({"arms": "LionAR,Lion"}, "arms must hold only LionAR, "),
         ({"fan_ins": ""}, "fan_ins is empty"),
         ({"snrs": "0"}, "snrs"),
         ({"batch_sizes": "0,1"}, "batch_sizes"),

@@ -133,6 +133,11 @@ def test_bad_arguments(changes, message):
     assert "\n" not in str(error.value)
 
 
+def test_a_rule_for_muon_is_refused():
+    with pytest.raises(InputError, match="'nanochat' trains hidden matrices by Muon"):
+        of_decoder.check("nanochat", (32, 64, 96))
+
+
 def test_invalid_activations_are_refused():
     for bad in (lambda p, b, w: p["w"], lambda p, b, w: {}, lambda p, b, w: {"x": p["w"][:0]}):
         with pytest.raises(InputError, match="activation"):

@@ -183,7 +183,7 @@ def onto_sphere(direction, minimum):
 
 
 @functools.cache
-def optimized(name: str, axes: tuple, on_sphere: bool, minima: tuple = ()) -> dict:
+def optimized(name: str, axes: tuple, on_sphere: bool) -> dict:
     """Returns the final parameters for all targets at once: their losses are added, and no optimizer couples its
     leaves."""
     tx = CASES[name].make(decaying, axes=axes)

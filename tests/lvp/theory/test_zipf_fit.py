@@ -207,6 +207,5 @@ def test_wikitext2_has_no_single_exponent(wikitext2, vocab, by_rank):
     whole, low, high = (
         zipf_mandelbrot_fit(counts, between=b, offset=0.0) for b in ((10, 1000), (10, 100), (100, 1000))
     )
-    print(whole, low, high)
     assert low.interval[0] > high.interval[1]  # steeper below rank 100: no single exponent fits
     assert whole.interval[0] < by_rank < whole.interval[1] and whole.interval[1] - whole.interval[0] > 0.4

@@ -150,7 +150,7 @@ def test_measuring_micro_batches_changes_training_only_to_rounding(program, data
         ({"micro_batches": 0}, "micro_batches must be at least 1"),
         ({"micro_batches": 1, "optimizer": HELD.optimizer}, "micro_batches must be at least 2"),
         ({"cooldown": 1.5}, "cooldown must be a fraction"),
-        ({"measures": ("movements",)}, "measures must be of"),
+        ({"measures": ("movements",)}, "measures must hold only"),
     ],
 )
 def test_impossible_cells_are_named(changes, named):

@@ -121,6 +121,17 @@ def test_an_optimizer_with_settings_by_role_equals_a_factory_per_role(optimizer,
     assert not np.allclose(of_hidden, of_adam)
 
 
+def test_muon_decays_the_matrices_and_no_vector():
+    """The gradients are zero, so that only the decay moves a parameter."""
+    shapes = decoder(DecoderConfig(VOCAB, WIDTH, layers=1, context=12, norm="layer")).init
+    params = shapes(jax.random.key(0), dict.fromkeys(roles.ROLES, 0.1))
+    optimizer = OptimizerConfig("muon", {"consistent_rms": 0.2, "weight_decay": 0.1})
+    tx = optimizer.transformation(LVP, RATE, {})
+    updates, _ = tx.update(jax.tree.map(np.zeros_like, params), tx.init(params), params)
+    moved = jax.tree.map(lambda update, before: bool(np.any(update)) == (before.ndim > 1), updates, params)
+    assert all(jax.tree.leaves(moved))
+
+
 def test_epsilon_by_role_must_name_all_roles():
     with pytest.raises(InputError, match="eps by role must name the roles"):
         OptimizerConfig("adam", {"eps": {"hidden": 1e-3}})

@@ -53,6 +53,7 @@ def test_wikitext2_is_scored_on_its_test_split(wikitext2, tmp_path):
     [
         ("zipf:1", "must be wikitext2"),
         ("text", "must be wikitext2"),
+        ("wikitext2:", "needs a path"),
         ("text:missing.txt", "missing.txt"),
         ("text:empty.txt", "empty.txt is empty"),
     ],
