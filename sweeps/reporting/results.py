@@ -302,11 +302,11 @@ def report(results: Sequence[Result]) -> dict[Path, str]:
         if result.experiment.rate_curves is not None:
             curves += [(name, each) for each in result.experiment.rate_curves(result.table, result.config)]
         summary = f"```\n{result.summary()}\n```"
-        own = sum(row["sweep"] == sweep["sweep"] for row in result.rows)
-        reused = f" (earlier sweeps trained the other {len(result.rows) - own})" if own < len(result.rows) else ""
+        earlier = sum(row["sweep"] != sweep["sweep"] for row in result.rows)
+        reused = f" (earlier sweeps trained {earlier} of them)" if earlier else ""
         provenance = (
-            f"{own} lanes{reused}, {gallery.training_minutes(result.rows):.1f} minutes of training on one core or "
-            f"accelerator ({', '.join(result.devices)}). Commit {claims[0].commit}."
+            f"{len(result.rows)} lanes{reused}, {gallery.training_minutes(result.rows):.1f} minutes of training on one "
+            f"core or accelerator ({', '.join(result.devices)}). Commit {claims[0].commit}."
         )
         sections.append(f"## {name}\n\n{provenance}\n\n{summary}\n")
         blocks[name] = summary + "\n\n" + "\n".join(f"- **{c.verdict}**: {c.sentence}" for c in claims)

@@ -12,7 +12,7 @@ import experiments
 from lvp.analysis.claims import Claim
 from lvp.cli.parser import setting
 from sweeps.__main__ import parser
-from sweeps.reporting import gallery, results
+from sweeps.reporting import front_page, gallery, results
 
 SWEEPS = {path.parent: json.loads(path.read_text()) for path in sorted(results.COMMITTED.glob("*/*/sweep.json"))}
 PAGE = results.GALLERY.read_text()
@@ -50,13 +50,18 @@ def test_every_experiment_names_its_figures_and_the_undrawn_figures():
             assert f"{e.paper}, {what} (`{name}`): {why}" in PAGE.split("## Not drawn")[1]
 
 
+def record(commit, **changes):
+    source = {"commit": commit, "device": "cpu", "platform": "cpu", "threads": 1, "pack": 1, "seconds": 60.0}
+    return {"config": {"cell": {}}, "provenance": source | changes}
+
+
 def shown(**changes):
     experiment = experiments.load("width_vocab")
     folder = results.COMMITTED / "width_vocab" / "laptop-wikitext2"
     place = {"experiment": "width_vocab", "tier": "laptop", "corpus": "wikitext2", "commit": "abc"}
     measured = {"paper_value": None, "value": None, "interval": None, "verdict": "unresolved"}
     claims = [Claim(statement="it falls", source="figure 3", **measured, **place)]
-    rows = [{"provenance": {"commit": "abc", "device": "cpu"}}]
+    rows = [record("abc")]
     return gallery.Shown(folder, SWEEPS[folder], rows, experiment, claims)._replace(**changes)
 
 
@@ -69,14 +74,35 @@ def test_the_page_depends_on_records_claims_and_committed_results():
     other = dataclasses.replace(shown().claims[0], verdict="supported")
     for changed in (
         shown(claims=[other]),
-        shown(rows=[{"provenance": {"commit": "abd", "device": "cpu"}}]),
+        shown(rows=[record("abd")]),
         shown(sweep=shown().sweep | {"date": "2027-01-01"}),
     ):
         assert gallery.page([changed], place) != before
 
 
+@pytest.mark.parametrize(
+    "rows, minutes",
+    [
+        ([record("abc")] * 3, 3.0),
+        ([record("abc", pack=2)] * 2, 1.0),  # both lanes record the time of their pack
+        ([record("abc", threads=2)], 2.0),
+        ([record("abc", platform="gpu", threads=8)], 1.0),
+        ([record("abc", platform="tpu", threads=8, mesh={"data": 2, "model": 2})], 4.0),
+    ],
+)
+def test_the_training_time_counts_every_core_and_accelerator(rows, minutes):
+    assert gallery.training_minutes(rows) == minutes
+
+
+def test_a_sweep_whose_lanes_were_all_taken_from_other_sweeps_has_no_workers():
+    reused = shown(sweep=shown().sweep | {"packing": None})
+    assert "workers" in gallery.page([shown()], results.GALLERY.parent)
+    assert "workers" not in gallery.page([reused], results.GALLERY.parent)
+    assert "workers" not in front_page.results_table([reused])
+
+
 def test_records_of_a_directory_without_git_have_an_unknown_commit():
-    unknown = shown(rows=[{"provenance": {"commit": None, "device": "cpu"}}])
+    unknown = shown(rows=[record(None)])
     assert "commit unknown, on cpu" in gallery.page([unknown], results.GALLERY.parent)
 
 
