@@ -61,7 +61,8 @@ def _decided(claim: Claim, verdict: str, diverged: str) -> Claim:
 
 
 def _difference(reading: Reading, name: str) -> Measurement:
-    """The mean gap of an entry less that of the recommended entry, with an interval that allows for the tuning."""
+    """The mean gap of an entry minus the mean gap of the recommended entry, with an interval that allows for the
+    tuning."""
     with np.errstate(invalid="ignore"):  # inf − inf if both diverged
         measured = Measurement.over_seeds(reading.mean_gaps(name) - reading.mean_gaps(RECOMMENDED))
     return measured.widened(reading.entries[name].regret, reading.entries[RECOMMENDED].regret)

@@ -29,7 +29,7 @@ def figure(table, config: Config, *, tier: str, corpus: str, partial):
     )
 
 
-OF_BIN = "mean frequency p of a bin's tokens"
+FREQUENCY_LABEL = "mean frequency p of a bin's tokens"
 
 
 def _drift(table, config: Config) -> Panel:
@@ -57,14 +57,14 @@ def _moments(table, config: Config) -> Panel:
             x, y = _by_bin(rows, head, "second_moment")
             line = mean_of_finite(at_last_step(rows, HEAD_PATH[head], "slope_through_origin")) * x
             series.append(Series(head, x, y, predicted=line))
-    return Panel("Adam: second moment of the head, last step", OF_BIN, "mean v̂", series, named_ticks=False)
+    return Panel("Adam: second moment of the head, last step", FREQUENCY_LABEL, "mean v̂", series, named_ticks=False)
 
 
 def _sizes(table, config: Config) -> Panel:
     by_name = {name: tuned_lanes(table, config, name, "untied") for name in OPTIMIZERS}
     series = [Series(name, *_by_bin(rows, "untied", "norm")) for name, rows in by_name.items() if len(rows)]
     title = "size of a token's update in the untied head, last step"
-    return Panel(title, OF_BIN, "mean ‖u_i‖", series, named_ticks=False)
+    return Panel(title, FREQUENCY_LABEL, "mean ‖u_i‖", series, named_ticks=False)
 
 
 def _costs(table, config: Config) -> Panel:

@@ -89,7 +89,7 @@ def largest_deviation(rows) -> Measurement:
 def limits(table) -> list[tuple[float, float, float, float, int, int]]:
     """(φ, simulated change, its standard error, equation 9, C, B) at each of `LIMIT_AT`, for the largest C and B.
 
-    The three changes are relative to the limit of large C.
+    The simulated change, its standard error and equation 9 are divided by the limit of large C.
     """
     rows = rows_of(table)
     if not len(rows):

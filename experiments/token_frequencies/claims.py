@@ -35,7 +35,7 @@ def claims(table, config: Config, context) -> list[Claim]:
             source="Hayou & Liu 2025, figure 2",
             paper_value="excellent",
             claimed=(EXCELLENT, 1.0),
-            note=f"R² in logarithms over all tokens that occur, at ranks of equal ratios, at least {EXCELLENT:g}; the "
+            note=f"R² in logarithms over tokens that occur, at ranks of equal ratios, at least {EXCELLENT:g}; the "
             f"power is off by a factor of up to {factor:.1f}; counted, without sampling error",
         )
         answers.append(question.answer(Measurement(r_squared, (r_squared, r_squared)), context))

@@ -1,8 +1,8 @@
 """Seed noise of a sweep: residual noise after removing rate means and seed effects.
 
 Seeds are blocks. A seed has the same initial weights and the same windows of text at every rate of a width, so
-its effect is similar at all rates. Such a shift moves the whole curve up or down but does not move its optimum. It
-is removed before the noise is measured: loss[s, r] = curve[r] + block[s] + noise[s, r].
+its effect is similar at all rates. This effect moves the whole curve up or down and does not move its optimum. The
+effect is removed before the noise is measured: loss[s, r] = curve[r] + block[s] + noise[s, r].
 """
 
 from collections.abc import Sequence

@@ -86,7 +86,7 @@ def _checked(widths, rates, losses_by_width) -> tuple[np.ndarray, list, list]:
     """Widths [W], and for each width a grid [R] and lanes [S, R]."""
     widths = positive("widths", widths)
     if len(widths) != len(losses_by_width):
-        raise InputError(f"{widths.size} widths but losses of {len(losses_by_width)}")
+        raise InputError(f"{widths.size} widths but {len(losses_by_width)} arrays of losses: pass an array per width")
     lanes = [as_lanes(losses) for losses in losses_by_width]
     grids = [positive("rates", grid) for grid in (rates if np.ndim(rates) == 2 else [rates] * len(widths))]
     if [len(grid) for grid in grids] != [values.shape[1] for values in lanes]:

@@ -77,8 +77,8 @@ def stable_rank(matrix: Any) -> jax.Array:
         [h · w · in, out].
 
     Returns:
-      A scalar; 0 if W is zero. The spectral norm is the root of the largest eigenvalue of the smaller of WᵀW and W Wᵀ,
-      which has a float's relative accuracy.
+      A scalar; 0 if W is zero. ‖W‖₂² is the largest eigenvalue of the smaller of WᵀW and W Wᵀ. It has a float's
+      relative accuracy.
 
     Raises:
       InputError: a rank below 2, or no entries.

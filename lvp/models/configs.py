@@ -239,9 +239,9 @@ def hayou_liu_1b(vocab: int = 32064, **changes: Any) -> DecoderConfig:
     """The "1B" of Hayou & Liu 2025 (Table 3; 1.84 B parameters as printed), with `changes` to its fields.
 
     24 blocks of width 2048: 32 query heads and 8 key and value heads of 128 entries, rotary positions on whole heads, a
-    window of 2048 in a context of 4096, SwiGLU of inner width 8192, LayerNorm. The paper does not state biases (none
-    here), the norms' epsilon (1e-5) and the rotary base (10⁴). Our choices are bfloat16, scanned and rematerialised
-    blocks, and the block size of attention.
+    window of 2048 in a context of 4096, SwiGLU of inner width 8192, LayerNorm. The paper states neither biases (none
+    here) nor the norms' epsilon (here 1e-5) nor the rotary base (here 10⁴). Our choices are bfloat16, scanned and
+    rematerialised blocks, and the block size of attention.
     """
     shape = {"width": 2048, "layers": 24, "context": 4096, "heads": 32, "kv_heads": 8, "head_dim": 128, "window": 2048}
     form: dict[str, Any] = {

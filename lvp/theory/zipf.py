@@ -180,7 +180,10 @@ def _in_range(counts, ranks, between) -> tuple[np.ndarray, np.ndarray]:
         raise InputError(f"between must be two ranks, 1 ≤ low < high, got {between!r}")
     keep = (ranks >= low) & (ranks <= high)
     if np.count_nonzero(keep) < LEAST_RANKS:
-        raise InputError(f"ranks: {np.count_nonzero(keep)} in {low:g} to {high:g}, a fit needs {LEAST_RANKS}: widen it")
+        raise InputError(
+            f"between ({low:g}, {high:g}) contains {np.count_nonzero(keep)} ranks, a fit needs {LEAST_RANKS}: give a "
+            "wider range"
+        )
     return counts[keep], ranks[keep]
 
 

@@ -304,7 +304,7 @@ class Lane:
         """The lane of a parametrization, with named deviations.
 
         Args:
-          table: its init stds and its multipliers times `learning_rate` are the lane's.
+          table: gives the lane's init stds, and the factors on `learning_rate`.
           learning_rate: the rate that the table's multipliers multiply (`Table.learning_rate` says which).
           seed: of init and data order.
           rates: role → learning rate instead of the table's. stds: role → init std instead of the table's.

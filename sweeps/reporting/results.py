@@ -35,10 +35,8 @@ HEADLINE_EVIDENCE = "laptop-wikitext2"  # the result of `leaderboard` in README
 REPORT_HEAD = """# Claims of the papers, as measured here
 
 `python -m sweeps report` writes this page from the records in `experiments/results/`. Each verdict follows from a 95 %
-interval. A claim names a value or a region. It is *supported* if the interval contains the value and excludes all rival
-values, or if the interval lies in the region. It is *contradicted* if the interval excludes the value, or does not
-overlap the region. Otherwise it is *unresolved*. A claim is *not tested here* if its sentence does not cover the
-setting, or if its seeds cannot judge it. The row gives the reason.
+interval. [Statistics](statistics.md#verdicts) defines the four verdicts. A core minute is a minute of training on one
+CPU core or accelerator.
 """
 
 

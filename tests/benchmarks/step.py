@@ -1,4 +1,4 @@
-"""The times of a training step and of the loss alone, divided by those of the plain implementation.
+"""Compares the times of a training step and of the loss with the times of other implementations.
 
     python -m tests.benchmarks.step [--rounds N]
 

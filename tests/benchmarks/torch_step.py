@@ -3,9 +3,9 @@
 Activations are two-dimensional before each linear layer. Causal attention and Adam are fused. Gradients are set to None
 instead of zero. One indexing operation cuts the windows. Freed memory is kept between steps.
 
-Parameters have the names of `lvp.models.decoder`'s, and a weight is a transposed kernel. So both sides can start from
-the same parameters, and their losses can be compared. Only the shapes and the norm's epsilon of the configuration are
-used; the norm is LayerNorm and the dtype float32.
+The parameters have the same names as in `lvp.models.decoder`, and a weight is a transposed kernel. So both sides can
+start from the same parameters, and their losses can be compared. Only the shapes and the norm's epsilon of the
+configuration are used; the norm is LayerNorm and the dtype float32.
 """
 
 import ctypes

@@ -1,4 +1,5 @@
-"""Fixtures: a Ray cluster for one test, and a sweep of three lanes in the test's process."""
+"""Fixtures: a Ray cluster for one test, a sweep of six lanes without faults, and a sweep of three lanes in the test's
+process."""
 
 import shutil
 
@@ -17,7 +18,7 @@ OPTIONS = {"executor": "local", "pack": 1, "threads": 1, "quiet": True}
 
 @pytest.fixture
 def cluster(monkeypatch, tmp_path):
-    # Otherwise `ray start` asks for a token if an earlier Ray left one, and a driver with an address shows none.
+    # If an earlier Ray left a token, `ray start` would require it, and a driver with an address would not send it.
     monkeypatch.setenv("RAY_AUTH_MODE", "disabled")
     elsewhere = tmp_path / "elsewhere"
     elsewhere.mkdir()

@@ -20,7 +20,7 @@ JSON = st.recursive(
 
 
 def examples(count: int) -> settings:
-    """Returns settings for `count` examples, always the same ones and without a deadline."""
+    """Returns settings for `count` examples without a deadline. Every run has the same examples."""
     return settings(
         max_examples=count,
         deadline=None,

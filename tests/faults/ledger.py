@@ -1,4 +1,5 @@
-"""Writes one file per injected fault, with the lanes that the sweep lost: `pytest -m slow --ledger DIR`."""
+"""Writes one file per injected fault, with the lanes that the sweep lost: `pytest -m "slow or not slow" --ledger
+DIR`."""
 
 import datetime
 import json

@@ -72,7 +72,8 @@ def loaded(request, tmp_path_factory):
 
 @pytest.mark.slow
 def test_the_drivers_memory_is_bounded(loaded):
-    """The overhead is everything from the command to the figure: imports, compilation, scheduling, records."""
+    """While lanes train, the driver's memory grows by less than 100 MB. The test prints the overhead per lane: the time
+    outside of training."""
     out, wall, samples = loaded
     manifest = Manifest.read(out)
     trials = [json.loads(line) for line in (out / "trials.jsonl").read_text().splitlines()]
@@ -91,7 +92,7 @@ def test_the_drivers_memory_is_bounded(loaded):
 
 @pytest.mark.slow
 def test_status_costs_less_than_three_reads_of_the_records(loaded):
-    """CPU time of `status` over that of reading the records, which alternate. Each record is read and verified."""
+    """Compares the CPU time of `status` with the time of reading all records. The two calls alternate."""
     out, *_ = loaded
     ratios = []
     for _ in range(5):

@@ -126,17 +126,17 @@ def load(spec: str, *, cache: Path) -> Corpus:
         exponent = zipf.DEFAULT_EXPONENT if argument is None else zipf.parse_exponent(argument)
         return Corpus(f"zipf:{exponent}", b"", b"", zipf.fingerprint(exponent))
     documents = source(spec, cache=cache)
-    if (corpus := _of_buckets.get(documents.identity)) is not None and corpus.spec == documents.spec:
+    if (corpus := _last_bucket_corpus.get(documents.identity)) is not None and corpus.spec == documents.spec:
         return corpus
     train, valid = (b"".join(_held(documents.spec, part)) for part in (documents.train, documents.valid))
     corpus = Corpus(documents.spec, train, valid, storage.digest(train, valid))
     if is_address(argument):
-        _of_buckets.clear()
-        _of_buckets[documents.identity] = corpus
+        _last_bucket_corpus.clear()
+        _last_bucket_corpus[documents.identity] = corpus
     return corpus
 
 
-_of_buckets: dict[str, Corpus] = {}  # the last text from a bucket, because each cell of a sweep loads its corpus
+_last_bucket_corpus: dict[str, Corpus] = {}  # by identity; kept because each cell of a sweep loads its corpus
 
 
 def _held(spec: str, part: documents.Documents):

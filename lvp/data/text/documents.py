@@ -202,7 +202,7 @@ def of_files(path: Path, valid_bytes: int | None) -> Source:
     sizes = [state.st_size for state in states]
     if not any(sizes):
         problem = (
-            "has no text or only empty text files; give a text file of 10 bytes or more"
+            "has no text file, or only empty text files; give a text file of 10 bytes or more"
             if path.is_dir()
             else "is empty"
         )

@@ -45,7 +45,7 @@ def table(config=CONFIG, best=None, words=0.0, best_rate=None, lanes=None):
 
 
 def tuned_table(best_rate, **planted):
-    """Returns the table of the lanes that select the rate and of those that follow up."""
+    """Returns the table of the lanes that select the rate and of the follow-up lanes."""
     first = cells(TUNED)[0].lanes
     more = pretrain_1b.analysis.follow_up(table(TUNED, best_rate=best_rate, lanes=first), TUNED)
     lanes = [*first, *(lane for lanes in more.values() for lane in lanes)]

@@ -62,7 +62,7 @@ def test_white_and_grey_are_preserved():
 
 @pytest.mark.parametrize("count", [2, 3, 5, 8])
 def test_ordered_colours_increase_in_lightness(count):
-    """The order is visible in print without colour, and the lightest colour on white paper."""
+    """The order is visible in print without colour. The lightest colour is visible on white paper."""
     lightnesses = lightness(matplotlib.colormaps["viridis"](np.linspace(0, 0.88, count)))
     assert np.diff(lightnesses).min() > 60 / count and lightnesses.max() < 90
 

@@ -95,7 +95,7 @@ def test_verdicts_without_growth_and_with_divergence():
 
 @pytest.mark.slow
 def test_the_linear_network_under_lvp_has_the_predicted_exponent():
-    """The closed forms predict −1/2 for the output at init and for both parts of its change, not 0."""
+    """The closed forms predict −1/2 for the output at init, not 0."""
     predicted = theory.predicted_exponents("lvp")
 
     tables = {d: table("lvp", width=d, vocab=8 * d) for d in (32, 64, 128)}

@@ -147,7 +147,7 @@ def calls():
 
 
 @pytest.mark.parametrize("name", all_slow_but(("updates", "by_frequency"), calls()))
-def test_traced_and_batched_calls_equal_plain_ones(name):
+def test_traced_and_batched_calls_equal_plain_calls(name):
     function, shapes = calls()[name]
     is_shape = lambda x: isinstance(x, tuple) and all(isinstance(n, int) for n in x)  # noqa: E731
     rng = np.random.default_rng(5)

@@ -4,7 +4,8 @@
 
 This command needs PyTorch and transformers. It makes the models from their configurations and downloads nothing. The
 file contains only logits, computed in float64. The tests draw the same weights and tokens from the seed, as in
-`tests.lvp.models.gpt2_reference`. Together the two models have all features of the "1B" of Hayou & Liu 2025.
+`tests.lvp.models.gpt2_reference`. Together the two models have all features of the "1B" of Hayou & Liu 2025, except
+LayerNorm without biases.
 """
 
 from collections.abc import Iterator

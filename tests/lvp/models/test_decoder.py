@@ -38,7 +38,7 @@ def small():
 
 @pytest.mark.parametrize("norm", [*(slow(norm) for norm in ("none", "layer")), "rms"])
 @forms("all three")
-def test_each_position_depends_on_itself_and_all_earlier_ones_only(norm, form):
+def test_each_position_depends_only_on_itself_and_all_earlier_positions(norm, form):
     config = dataclasses.replace(SMALL, norm=norm, **form)
     model = decoder(config)
     params = jax.jit(model.init)(jax.random.key(0), dict.fromkeys(roles.ROLES, 0.3))
@@ -121,7 +121,7 @@ def test_capture_returns_the_input_of_every_matrix(small):
     for path, leaf in leaves.items():
         if leaf.role != "embedding":
             assert inputs[path].shape == (20, leaf.shape[0]), path
-    # The input of the second block's MLP is normalised, so its mean square is one: it is the input, not the output.
+    # The captured array is the input of the second block's MLP: it is normalised, so its mean square is 1.
     np.testing.assert_allclose(jnp.mean(inputs["block_1/mlp/up/kernel"] ** 2, -1), 1.0, atol=1e-2)
 
 
@@ -193,6 +193,6 @@ def test_head_dimension_rule(width, head_dim):
         ({"layers": 0}, "layers"),
     ],
 )
-def test_bad_shapes_are_named(wrong, word):
+def test_bad_settings_are_named(wrong, word):
     with pytest.raises(InputError, match=word):
         DecoderConfig(**({"vocab": 10, "width": 32} | wrong))

@@ -169,7 +169,7 @@ def loss_and_gradient(config, params):
 @pytest.mark.slow
 @pytest.mark.parametrize("remat", ["none", "dots", "block"])
 def test_scanned_and_recomputed_blocks_are_the_same_function(remat):
-    """They agree to rounding, because a scan is compiled separately."""
+    """They agree only up to rounding, because a scan is compiled separately."""
     params = jax.jit(decoder(ONE).init)(jax.random.key(0))
     loss, gradient = loss_and_gradient(ONE, params)
     scanned_loss, of_stacked = loss_and_gradient(dataclasses.replace(ONE, scan=True, remat=remat), stacked(params))

@@ -40,7 +40,8 @@ def directions(gradients, b, nesterov):
 
 def near_zero(gradients, b, nesterov, threshold):
     """Returns path → how often a coordinate's 0 < |u_t| is below `threshold` times the RMS of the leaf's u_t. The sign
-    of u_t depends on rounding there. An exact zero is not counted: all its gradients were exactly zero."""
+    of u_t depends on rounding there. An exact zero is not counted: every gradient on which it depends is exactly
+    zero."""
     counts = {}
     for path, leaf in gradients.items():
         counts[path] = np.zeros(leaf.shape[1:], int)

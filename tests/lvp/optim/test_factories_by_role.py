@@ -1,5 +1,5 @@
-"""A factory per role: Muon for hidden matrices and Adam for the rest, options by role, units of updates, and roles of
-one's own."""
+"""A factory per role: Muon for hidden matrices and Adam for the rest, options by role, units of updates, and a user's
+own roles."""
 
 import functools
 
@@ -50,13 +50,13 @@ def test_every_role_is_trained_by_its_own_factory(params, gradients, trajectory)
         adam = optax.adamw(RATE * row.lr_multiplier, weight_decay=LAMBDA * row.decay)
         expected = alone(adam, role, params, gradients, trajectory)
         assert_trees_close([of_role(p, role) for p in together], expected, 1e-5, 1e-6)
-        if role == "embedding":  # control: Muon would move it otherwise
+        if role == "embedding":  # control: Muon moves the embedding differently
             other = alone(muon, role, params, gradients, trajectory)
             assert not np.allclose(other[-1][0], expected[-1][0], atol=1e-2)
 
 
 def test_the_program_is_that_of_multi_transform(params):
-    """No cost over optax: the lowered program of a step is the same text."""
+    """The lowered program of a step has the same text as optax's, so there is no extra cost."""
 
     def program(tx):
         def step(params, state, gradients):

@@ -22,7 +22,7 @@ from tests.marking import all_slow_but, slow
 STEPS = 200
 RATE = 3e-2  # float32 gains near one round every step of η γ by 1e-5 of it, always in the same direction
 TOLERANCE = {"float64": 1e-12, "float32": 2e-5}
-# Float32 moments are accurate to about 1e-7 of their RMS. Below this, the sign is determined by rounding.
+# Float32 moments are accurate to about 1e-7 of their RMS. Below ten times this, rounding may determine the sign.
 DOUBTFUL, DOUBTFUL_SHARE = 1e-6, 1e-5
 
 # path → shape, fan-in axes, vocabulary axis; fan-ins are at least 16.

@@ -360,7 +360,7 @@ def test_bad_arguments(arguments, message):
 
 
 def test_a_user_rule_is_a_function_or_its_table():
-    """Also for plain SGD, for which lvp's rules have no numbers."""
+    """Plain SGD takes a user's rule and SP, and no other rule of lvp."""
 
     def ours(width, vocab):
         return dict.fromkeys(ROLES, (1.0, 1.0)) | {"embedding": (1.0, width**0.5), "output": (1.0, 1 / vocab)}

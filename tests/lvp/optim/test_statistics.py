@@ -1,4 +1,4 @@
-"""The equations of the optimizers about expectations, angles, norms and means, against simulation.
+"""Compares the optimizers' equations for expectations, angles, norms and means with simulations.
 
 K is Kosson, Messmer, Jaggi 2024 (warm-up).
 """

@@ -1,6 +1,7 @@
 """Axes of transfer: the sources' tables as closed forms, identities, abc-equivalence, and refusals."""
 
 import math
+import re
 
 import pytest
 
@@ -186,7 +187,7 @@ def test_tuned_settings_are_taken_along():
 )
 def test_bad_input_is_refused(settings, message):
     given = {"base": BASE, "target": TARGET, "rule": "lvp"} | settings
-    with pytest.raises(InputError, match=message.replace("(", r"\(").replace("?", r"\?")) as error:
+    with pytest.raises(InputError, match=re.escape(message)) as error:
         scale(given.pop("base"), given.pop("target"), given.pop("rule"), **given)
     assert "\n" not in str(error.value)
 

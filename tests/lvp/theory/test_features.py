@@ -1,5 +1,5 @@
 """Components of the output's change that the theorems do not cover: they equal a NumPy loop of their definitions, and
-they behave as expected."""
+depend on ε, on the targets and on the loss as stated."""
 
 import jax
 import numpy as np

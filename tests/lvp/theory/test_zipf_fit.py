@@ -163,8 +163,8 @@ GOOD = np.arange(2000, 0, -1)
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ({"counts": GOOD[:38]}, "ranks: 29"),
-        ({"between": (10, 38)}, "ranks: 29"),
+        ({"counts": GOOD[:38]}, "29 ranks"),
+        ({"between": (10, 38)}, "29 ranks"),
         ({"between": (1900, 1990)}, None),
         ({"between": (1000, 10)}, "between"),
         ({"between": (0, 10)}, "between"),

@@ -1,4 +1,5 @@
-"""Tracking tools show the curves of lanes while they train, and each step once after a driver has ended."""
+"""Tracking tools show the curves of lanes while the lanes train. After a driver has ended, a run still has each step
+once."""
 
 import dataclasses
 import os

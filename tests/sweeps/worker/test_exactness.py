@@ -62,7 +62,8 @@ def test_bits_do_not_depend_on_order_or_on_earlier_lanes(finished, settings, tmp
 
 @pytest.mark.slow
 def test_two_sweeps_prepare_one_corpus_at_the_same_time(tmp_path):
-    """Two drivers start with an empty cache. Both finish, and the cache has the same files as after one driver."""
+    """Two drivers start with an empty cache. Both finish, and the cache has the same files as after `data.prepare` in
+    one process."""
     environment = os.environ | {"JAX_PLATFORMS": "cpu", "LVP_CACHE": str(tmp_path / "cache")}
     (tmp_path / "text").write_text(some_text(8000))
     words = [sys.executable, "-m", "sweeps", "run", "token_frequencies", "--tier", "smoke", "--executor", "local"]
