@@ -2,8 +2,9 @@
 
 The module uses NumPy only, not jax. SP, μP and LVP are Tables 1 and 2 of Hayou & Liu 2025,
 "Optimal Embedding Learning Rate in LLMs: The Effect of Vocabulary Size", and `interpolated` follows from its theorems 1
-and 4. They are for optimizers whose update is of order one per coordinate (Adam, Lion, sign descent). The paper prints init *variances*; a `Table` contains standard
-deviations. d is the width, m the vocabulary, η the paper's single tunable rate. Entries are (init std, learning rate):
+and 4. They are for optimizers whose update is of order one per coordinate (Adam, Lion, sign descent). The paper prints
+init *variances*; a `Table` contains standard deviations. d is the width, m the vocabulary, η the paper's single tunable
+rate. Entries are (init std, learning rate):
 
 |                   | embedding, position       | hidden           | output           | vector   |
 |-------------------|---------------------------|------------------|------------------|----------|

@@ -92,7 +92,7 @@ def test_a_mixed_sweep_runs_resumes_and_reports(mixed, monkeypatch, tmp_path, ca
     assert folder.name == "smoke-zipf"
     text = results.report(results.committed())[results.REPORT]
     assert "| mixed | the sums add up | arithmetic | 18 | 18 [18, 18] | supported |" in text
-    assert "## mixed/smoke-zipf" in text and "7 lanes in" in text
+    assert "## mixed/smoke-zipf" in text and "7 lanes, " in text
 
 
 def test_only_trained_cells_are_measured():

@@ -251,7 +251,7 @@ def test_files_contain_nothing_about_the_machine(tracked, monkeypatch, tmp_path)
         return [word for word in words if word.encode() in text]
 
     for folder in (tracked / "tensorboard", again):
-        assert len(contents(folder)) == 6 and files_with_secrets(folder) == set() and words_in(folder) == []
+        assert len(contents(folder)) == 12 and files_with_secrets(folder) == set() and words_in(folder) == []
     EventsWriter(str(again / "control")).close()  # control: tensorboardX puts the host's name into the file's name
     assert words_in(again) == ["planted"]
     (again / "control").write_text(" ".join(words[1:]))
