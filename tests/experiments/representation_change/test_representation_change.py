@@ -259,7 +259,7 @@ def test_no_legend_covers_a_panel_and_negative_ratios_are_not_drawn():
         ({"batch_sizes": "0,1"}, "batch_sizes"),
         ({"numbers": "0"}, "numbers"),
         ({"points": "1"}, "points"),
-        ({"warmup": "0.8"}, "warm-up and cool-down must be .* with a sum of at most 1"),
+        ({"warmup": "0.8"}, "warmup and cooldown must be .* with a sum of at most 1"),
         ({"micro_batches": "1"}, "micro_batches must be at least 2"),
         ({"lion_rate": "0"}, "lion_rate"),
     ],

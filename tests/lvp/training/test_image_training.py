@@ -191,7 +191,7 @@ def test_padding_of_the_last_group_does_not_count(arrays):
 @pytest.mark.parametrize(
     "cell, named",
     [
-        (dataclasses.replace(CELL, model=dataclasses.replace(CELL.model, image=(16, 16, 1))), r"are \(8, 8, 1\)"),
+        (dataclasses.replace(CELL, model=dataclasses.replace(CELL.model, image=(16, 16, 1))), r"must be \(8, 8, 1\)"),
         (
             dataclasses.replace(CELL, model=dataclasses.replace(CELL.model, classes=5)),
             "classes must be 3 for these images, got 5",

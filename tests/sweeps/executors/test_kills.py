@@ -249,8 +249,12 @@ def _without_position(state, step):
 def test_an_incomplete_checkpoint_changes_the_bits(forget, command, tmp_path, undisturbed):
     """Control: if a checkpoint lacks the random key or the position in the data, the bits of its lane change."""
     sweep = FaultySweep(command, tmp_path / "out", random.Random(1))
-    while not (unfinished := _checkpoints(sweep.out)):
-        kill_driver(sweep)
+    sweep.start()
+    while not _checkpoints(sweep.out):
+        assert not sweep.ended(0.02), "the sweep ended before the test saw a checkpoint"
+    sweep.process.kill()
+    sweep.process.communicate()
+    unfinished = _checkpoints(sweep.out)
     for lane, step in unfinished.items():
         folder = sweep.out / "checkpoints" / lane
         entry = next(entry for entry in Manifest.read(sweep.out).cells if lane in entry.lanes)
