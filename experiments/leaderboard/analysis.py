@@ -127,8 +127,8 @@ def _tuned_entry(table, config: Config, entry: Entry, best: Mapping[str, TunedRe
     missing = np.full(len(config.judging_seeds), np.nan)
     references = {name: best[name].losses if name in best else missing for name in config.sizes}
     gaps = {
-        name: losses(name, constant, config.judging_seeds) / np.where(np.isfinite(of), of, np.nan) - 1
-        for name, of in references.items()
+        name: losses(name, constant, config.judging_seeds) / np.where(np.isfinite(reference), reference, np.nan) - 1
+        for name, reference in references.items()
     }
     return TunedEntry(constant, selected.at_edge, regret, gaps)
 

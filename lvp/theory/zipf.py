@@ -236,9 +236,8 @@ def _half_width(data: _Binned, a: float, q: float, fitted_offset: bool, level: f
     """Half the width of the exponent's interval: the sandwich over blocks of bins, times a t quantile."""
     expected, top = data.expected(a, q)
     law, shifted = top * data.shape(a, q), data.ranks + q
-    slope = (
-        -np.add.reduceat(law * np.log(shifted), data.starts) - (data.excess(a) / a if a > 0.25 else 0.0) * data.sizes
-    )
+    excess_slope = data.excess(a) / a if a > 0.25 else 0.0  # the excess is constant up to 0.25
+    slope = -np.add.reduceat(law * np.log(shifted), data.starts) - excess_slope * data.sizes
     columns = [np.add.reduceat(law, data.starts), slope]
     if fitted_offset:
         columns.append(-a * np.add.reduceat(law / shifted, data.starts))

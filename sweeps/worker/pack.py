@@ -16,7 +16,7 @@ from sweeps.driver.background import background
 from sweeps.driver.working_copy import WorkingCopy
 
 REPORT_INTERVAL = 5.0  # seconds between two reports of a save
-LONGEST_SAVE = 1800.0  # seconds
+LONGEST_SAVE = 1800.0  # seconds after which a save counts as hanging
 
 
 @contextlib.contextmanager
@@ -137,8 +137,7 @@ class Pack:
         self.progress(step, False)
 
     def _repeat_report(self, step: int, ended: threading.Event) -> None:
-        """Reports the save again and again until it ends, so that the driver waits for it. A save that takes longer
-        than `LONGEST_SAVE` hangs."""
+        """Reports the save every `REPORT_INTERVAL` seconds, so that an interrupted driver waits for its end."""
         for _ in range(round(LONGEST_SAVE / REPORT_INTERVAL)):
             if ended.wait(REPORT_INTERVAL):
                 return

@@ -340,7 +340,7 @@ class Worker:
                 program, data, _ = self._program(manifest, index, pack)
                 _, data = data(lanes[0]).feed(0)
                 arrays = program.arrays([lanes[i % len(lanes)] for i in range(pack)])
-                last = program.cell.steps - 1  # the last step evaluates, so it is not measured
+                last = max(1, program.cell.steps - 1)  # the last of several steps evaluates, so it is not measured
 
                 def advance(state, step, stop, program=program, arrays=arrays, data=data):
                     return jax.block_until_ready(program.advance(np.int32(step), np.int32(stop), state, arrays, data))

@@ -123,8 +123,8 @@ def test_an_optimizer_with_settings_by_role_equals_a_factory_per_role(optimizer,
 
 def test_muon_decays_the_matrices_and_no_vector():
     """The gradients are zero, so that only the decay moves a parameter."""
-    shapes = decoder(DecoderConfig(VOCAB, WIDTH, layers=1, context=12, norm="layer")).init
-    params = shapes(jax.random.key(0), dict.fromkeys(roles.ROLES, 0.1))
+    model = decoder(DecoderConfig(VOCAB, WIDTH, layers=1, context=12, norm="layer"))
+    params = model.init(jax.random.key(0), dict.fromkeys(roles.ROLES, 0.1))
     optimizer = OptimizerConfig("muon", {"consistent_rms": 0.2, "weight_decay": 0.1})
     tx = optimizer.transformation(LVP, RATE, {})
     updates, _ = tx.update(jax.tree.map(np.zeros_like, params), tx.init(params), params)
