@@ -113,7 +113,7 @@ def test_claims_reverse_with_the_data(monkeypatch):
         "LionA's gap is smaller than AdamW's",
         "LionAR's gap is smaller than AdamW's",
         "LionAR's angle follows the schedule",
-        "LionAR's first updates change representations more than later ones",
+        "LionAR's first updates change representations more than later updates",
         "LionAR without momentum is much worse",
         "LionAR with high momentum needs no warm-up",
         "AdamW without warm-up keeps a lasting gap",
