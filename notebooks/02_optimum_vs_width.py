@@ -5,7 +5,7 @@
 # together? Hayou & Liu (2025, figure 3) predict $d^{-1/2}$. The usual parametrizations (SP, μP) predict a constant.
 #
 # This notebook measures it. It trains small Transformers at several widths and embedding rates on text that comes with
-# Python, and draws loss against rate while the sweep runs. It is made for two CPU cores and prints the expected time.
+# Python, and draws loss against rate while the sweep runs. It runs on two CPU cores and prints the expected time.
 # The figure of the larger, committed sweep is at the end.
 
 # %% tags=["setup"]
@@ -30,16 +30,16 @@ sys.path.insert(0, str(root))
 # %% tags=["parameters"]
 tier = "laptop"
 changes = {
-    "token_rows": ("sqrt",),  # embedding rows times √d before positions are added; "plain": as they are
+    "token_rows": ("sqrt",),  # "sqrt": embedding rows are multiplied by √d; "plain": they are not
     "widths": (32, 48, 64),
     "rates": (0.002, 0.0057, 0.016, 0.045, 0.128),
     "seeds": (0, 1),
     "steps": 500,
-    "slice_bytes": 20_000,  # bytes of training text: few, so that a short run reads them several times
+    "slice_bytes": 20_000,  # bytes of training text; a short run reads this text several times
     "valid_bytes": 10_000,
 }
 options = {}  # fields of `sweeps.Options`, for example {"threads": 1}; other fields keep their defaults
-out = None  # directory of the sweep; None: one under runs/, named by the configuration
+out = None  # directory of the sweep; None: a directory under runs/, named after the configuration
 
 # %%
 # %matplotlib inline
@@ -51,9 +51,9 @@ import sweeps
 device = jax.devices()[0]
 print(f"This notebook has {jax.device_count()} × {device.device_kind} ({device.platform.upper()}).")
 if device.platform == "cpu":
-    print("The runs go to worker processes, one a core.")
+    print("Worker processes train the runs, one process per core.")
 else:
-    print("This process holds the device and other processes cannot use it. The runs are trained here, one by one.")
+    print("Only this process can use the device. It trains the runs one after another.")
 
 experiment = experiments.load("width_vocab")
 config = experiments.configured("width_vocab", tier, changes)
@@ -62,8 +62,9 @@ sweeps.run("width_vocab", tier, dry_run=True, **changes)
 # %% [markdown]
 # ## The running sweep
 #
-# `watch` is called with the table of finished runs when further runs have finished. A picture with the stamp PARTIAL
-# shows an unfinished sweep. If you interrupt the cell, run it again: finished runs are not trained again.
+# `sweeps.run` calls `watch` with the table of finished runs whenever further runs have finished. A picture with the
+# stamp PARTIAL shows an unfinished sweep. If you interrupt the cell, run it again: finished runs are not trained
+# again.
 
 # %%
 from IPython.display import display

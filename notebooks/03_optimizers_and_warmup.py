@@ -23,7 +23,7 @@ sys.path.insert(0, str(root))
 
 # %% tags=["parameters"]
 steps = 60
-weights = 20_000  # of the example: as many as make its averages smooth
+weights = 20_000  # number of weights in the example; a large number gives smooth averages
 learning_rate = 1e-3
 b1 = 0.9
 
@@ -58,7 +58,7 @@ optimizers = {
 
 
 def sizes(tx):
-    """RMS of every update over the learning rate."""
+    """Returns the RMS of every update, divided by the learning rate."""
 
     def step(carry, key):
         params, state = carry
@@ -79,8 +79,8 @@ figure.set_size_inches(7, 5.5)
 figure
 
 # %% [markdown]
-# Noise is the extreme case, because real gradients agree at the start of training. The ratio matters: without warm-up,
-# AdamW's first steps are several times as large as later steps at the same learning rate.
+# Noise is the extreme case, because real gradients agree at the start of training. Without warm-up, AdamW's first steps
+# are several times as large as later steps at the same learning rate.
 #
 # ## The effect of warm-up in training
 #
@@ -138,7 +138,7 @@ series = [
     for m, label in measures.items()
 ]
 panel = Panel(
-    "first update over later ones",
+    "first update over later updates",
     "",
     "ratio",
     series,

@@ -79,7 +79,7 @@ def loss(params, h, t):
 
 
 def train(tx):
-    """Loss and drift at every step, and the optimizer's state at the end."""
+    """Returns the final state of the optimizer, and the loss and drift of every step."""
 
     def step(carry, data):
         params, state = carry

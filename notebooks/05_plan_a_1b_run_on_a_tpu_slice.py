@@ -22,11 +22,11 @@ sys.path.insert(0, str(root))
 
 # %% tags=["parameters"]
 topology = "v5e:4x4"
-batch = 256  # rows a step
+batch = 256  # rows per step
 micro_batches = 8
 compile_here = None  # None: if libtpu is installed
 hidden_lr = 3e-4
-small = "layers=2 width=128 vocab=512 context=64"  # of the example that this machine's CPU compiles
+small = "layers=2 width=128 vocab=512 context=64"  # model of the example that this machine's CPU compiles
 meshes = ["fsdp=8", "fsdp=4,model=2"]
 
 # %% [markdown]
@@ -43,7 +43,7 @@ compile_here = installed if compile_here is None else compile_here
 
 
 def plan(*words):
-    """`python -m lvp plan …`, in a process of its own: it decides what hardware JAX sees."""
+    """Returns the output of `python -m lvp plan`. The command has its own process, because it sets JAX's devices."""
     command = [sys.executable, "-m", "lvp", "plan", *map(str, words)]
     done = subprocess.run(command, capture_output=True, text=True)
     return (done.stderr + done.stdout).strip()
@@ -54,8 +54,8 @@ if compile_here:
     print(f"python -m lvp plan 1b --topology {topology} --batch {batch} --micro-batches {micro_batches}\n")
     print(plan("1b", "--topology", topology, "--batch", batch, "--micro-batches", micro_batches))
 elif committed.exists():
-    why = "not asked for" if installed else "libtpu is not installed"
-    print(f"Not compiled here ({why}). The committed {committed.relative_to(root)}, made by `make plans`:\n")
+    why = "compile_here is False" if installed else "libtpu is not installed"
+    print(f"Not compiled here ({why}). The committed {committed.relative_to(root)}, written by `make plans`:\n")
     print(committed.read_text())
 else:
     print(f"libtpu is not installed, and docs/plans has no plan of {topology}.")

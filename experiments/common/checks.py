@@ -13,13 +13,14 @@ def sorted_values(config: Any, name: str, *, least: int = 1, positive: bool = Fa
     """Sorts the tuple in the field `name` of a configuration.
 
     Raises:
-      InputError: fewer than `least` values, a value that occurs twice, or, with `positive`, a value of 0 or below.
+      InputError: fewer than `least` values, a value that occurs twice, or, with `positive`, a value that is NaN,
+        infinite, 0 or below.
     """
     values = getattr(config, name)
     if not values:
         raise InputError(f"{name} is empty: it needs at least one value")
     if len(set(values)) < len(values):
-        raise InputError(f"{name} holds a value twice; remove the repetition: {', '.join(map(str, values))}")
+        raise InputError(f"{name} holds a value twice: {', '.join(map(str, values))}; remove the repetition")
     if positive:
         for value in values:
             check_positive(name, value)
@@ -29,7 +30,7 @@ def sorted_values(config: Any, name: str, *, least: int = 1, positive: bool = Fa
 
 
 def check_seeds(config: Any, name: str, *, least: int = 1) -> None:
-    """Sorts the seeds as `sorted_values` does. Raises InputError for a number that is not a seed."""
+    """Sorts the seeds as `sorted_values` does. Raises InputError as it does, and for a seed outside 0 to 2^32 − 1."""
     sorted_values(config, name, least=least)
     if any(seed < 0 or seed >= 2**32 for seed in getattr(config, name)):
         raise InputError(f"{name} must be whole numbers from 0 to 2^32 − 1, got {getattr(config, name)}")

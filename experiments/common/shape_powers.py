@@ -1,4 +1,4 @@
-"""The powers of width and vocabulary that optima over shapes (d, m) follow, one quantity at a time."""
+"""Powers of width d and vocabulary m that optima follow: one quantity at a time, and both together."""
 
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
@@ -14,7 +14,7 @@ QUANTITIES = {"d": "width d", "m": "vocabulary m"}
 
 
 class Slice(NamedTuple):
-    """Shapes along which one quantity moves."""
+    """Shapes along which one quantity moves, with the other fixed or proportional to it."""
 
     name: str  # the condition that the shapes share: "m = 256", "m = 8 d" or "d = 64"
     moving: str  # "d" or "m"
@@ -23,7 +23,7 @@ class Slice(NamedTuple):
 
 
 def slices(shapes: Sequence[tuple[int, int]], vocab_per_width: int | None = None) -> list[Slice]:
-    """d at each m, d at m = `vocab_per_width` · d (None: without this slice), and m at each d.
+    """The slices: d moves at each m and along m = `vocab_per_width` · d (None: without this slice); m moves at each d.
 
     Slices of fewer than three shapes have no interval and are left out.
     """
@@ -83,7 +83,7 @@ def optima_panel(
     title: str,
     predicted: Mapping[str, float] | None = None,
 ) -> Panel:
-    """Optima over d or m, a series per slice along which it moves, with fitted powers.
+    """The panel of optima over d or m: a series per slice along which this quantity moves, with fitted powers.
 
     Args:
       moving: "d" or "m". predicted: name of a slice → power of a dashed line through its optima.

@@ -51,7 +51,7 @@ def summary(table, config: Config) -> str:
         lines.append(line)
     lines += [
         "",
-        "× scale of the rate in the first phase. Accuracy on the test images in %, ± standard deviation over seeds; "
+        "×: factor on the rate in the first phase. Accuracy on the test images in %, ± standard deviation over seeds; "
         "paper: CIFAR-10, 205 epochs. dead: units (channels of a ReLU) that no test image activates, at the end",
     ]
     return "\n".join(lines).replace("nan%", "–").replace("nan±nan", "–").replace("nan", "–")

@@ -54,7 +54,7 @@ def claims(table, config: Config, context, *, entries: Mapping[str, Entry]) -> l
 
 
 def _decided(claim: Claim, verdict: str, diverged: str) -> Claim:
-    """The claim with the verdict that follows from a diverged entry. A claim that is not tested stays so."""
+    """The claim with the verdict that follows from a diverged entry. A claim that is not tested stays unchanged."""
     if claim.reason:
         return claim
     return replace(claim, verdict=verdict, note=f"{claim.note}; {diverged} diverged at a held-out size")

@@ -43,7 +43,7 @@ ENTRIES: Mapping[str, Entry] = {
     "nanochat": Entry("nanochat", {"depth": "none", "batch": "sqrt_rate"}, "normalized", "muon"),
 }
 RECOMMENDED = "LVP"
-REFERENCES = ("LVP", "LVP (width only)")  # entries in whose cells references train
+REFERENCES = ("LVP", "LVP (width only)")  # the references train in the cells of these entries
 BASE = "base"
 
 
@@ -57,10 +57,10 @@ class Config(TunedRuns):
     steps: int = 2000  # of the base
     factor: int = 8  # by which a held-out size moves its axis
     entries: tuple[str, ...] = tuple(ENTRIES)  # names of entries
-    constants: tuple[float, ...] = geometric(0.0125, 1.6, 8)  # hidden rate times d at the base, tuned by every entry
+    constants: tuple[float, ...] = geometric(0.0125, 1.6, 8)  # hidden rate times d at the base, tuned for every entry
     reference_constants: tuple[float, ...] = geometric(0.05, 0.8, 5)  # hidden rate times d of the references
     reference_ratios: tuple[float, ...] = (0.25, 1.0, 4.0, 16.0)  # embedding rate of the references, over LVP's
-    tolerance: float = 0.02  # largest gap of a recommended entry
+    tolerance: float = 0.02  # largest relative gap of `RECOMMENDED` that the claim allows
 
     def __post_init__(self):
         super().__post_init__()
@@ -144,14 +144,14 @@ def cell_of(config: Config, entry: Entry, size: Shape) -> Cell:
 
 
 def lane(config: Config, entry: Entry, size: Shape, constant: float, seed: int) -> Lane:
-    """The lane of an entry at a size, for the constant tuned at the base."""
+    """The lane of an entry at a size, for a constant (hidden rate times d) at the base."""
     return Lane.under(scaling_of(config, entry, size).table, constant / config.width, seed)
 
 
 class Reference(NamedTuple):
     """A setting that is tuned at the size itself: LVP's init, with its own hidden rate and embedding rate."""
 
-    entry: str  # of `REFERENCES`: depth, β and ε are those of this entry
+    entry: str  # of `REFERENCES`: gives depth, β and ε
     constant: float  # hidden rate times d
     ratio: float  # embedding rate over LVP's
 

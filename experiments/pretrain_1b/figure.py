@@ -9,7 +9,7 @@ from lvp.analysis.power_laws import Panel, Series
 
 
 def figure(table, config: Config, *, tier: str, corpus: str, partial):
-    """Perplexity over training by ratio (figure 4), and perplexity by word over the ratio (figure 5)."""
+    """Perplexity over training by ratio (figure 4); perplexity at the end and by word over the ratio (figure 5)."""
     steps, over_time = np.array(config.measured_steps) + 1, []
     for ratio in config.ratios:
         losses = validation_curves(table, config, ratio)

@@ -28,7 +28,7 @@ NAMES = {
 
 
 def claims(table, config: Config, context) -> list[Claim]:
-    """Whether η_E s √T / RMS(positions) is constant, the power of every factor, and other optimizers' constants."""
+    """The claims about a constant η_E s √T / RMS(positions), the power of every factor, and optimizers' constants."""
     made = points(table, config)
     by_law, fitted = spreads(made), exponents(config, made)
     law, rival = by_law[LAW], best_rival(by_law)
@@ -83,7 +83,7 @@ def claims(table, config: Config, context) -> list[Claim]:
 
 
 def _with_later_losses(table, config: Config, context) -> Claim:
-    """Whether the law holds for the loss of later positions."""
+    """The claim that the law holds for the loss on the second half of each window."""
     later = spreads(points(table, config, later_losses))[LAW]
     by_later_loss = Question(
         statement=f"η_E s √T / RMS(positions) is constant within ±{config.tolerance:.0%} at the rate with the least "

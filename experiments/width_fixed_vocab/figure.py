@@ -75,5 +75,5 @@ def _unequal(table, config: Config) -> Dots:
     intervals = [analysis.t_interval(gaps) for gaps in costs]
     labels = [name.replace(" = ", "\n= ") for name in by_setting]
     return Dots(
-        "unequal settings", labels, [("mean over widths", means, intervals)], "least loss (%)", costs, "one width"
+        "unequal settings", labels, [("mean over widths", means, intervals)], "excess loss (%)", costs, "one width"
     )

@@ -35,7 +35,7 @@ def losses_of_cell(table, config: Config, token_rows: str, width: int, steps: in
 
 
 def follow_up(table, config: Config) -> dict[str, list[Lane]]:
-    """The next lanes of the adaptive design; no lane with a grid."""
+    """Label of a cell → next lanes of the adaptive design; {} for the grid."""
     if config.design == GRID:
         return {}
     shapes = product(config.token_rows, config.widths)
@@ -119,7 +119,7 @@ def transfer_gap(table, config: Config, token_rows: str, power: float = -0.5) ->
 
 
 def gap_difference(table, config: Config, token_rows: str, power: float, rival: float) -> Measurement:
-    """The gap of width^rival less that of width^power, with a t interval over seeds; unknown as `transfer_gap` is."""
+    """The gap of width^rival minus the gap of width^power, with its t interval; unknown if either gap is unknown."""
     (value, by_seed), (other, other_by_seed) = (_worst_excess(table, config, token_rows, x) for x in (power, rival))
     if not np.isfinite([value, other]).all():
         return Measurement(np.nan, None)
@@ -127,7 +127,7 @@ def gap_difference(table, config: Config, token_rows: str, power: float, rival: 
 
 
 def _worst_excess(table, config: Config, token_rows: str, power: float) -> tuple[float, np.ndarray]:
-    """The gap of `transfer_gap` of the mean losses, and by seed [seeds]; NaN if it is unknown."""
+    """The gap that `transfer_gap` describes, for the mean losses and for each seed [seeds]; NaN if it is unknown."""
     by_width, smallest = losses(table, config, token_rows), optima(table, config, token_rows)[0][0]
     unknown = np.nan, np.full(len(config.seeds), np.nan)
     tuned = [

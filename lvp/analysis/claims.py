@@ -13,13 +13,13 @@ from lvp.errors import InputError
 NOT_TESTED = "not tested here"
 VERDICTS = ("supported", "contradicted", "unresolved", NOT_TESTED)
 LEAST_JUDGING_SEEDS = 3
-# Region of values above zero: regions include their ends, so that an exact 0 must lie outside.
+# Region of values above zero. Regions include their ends, so the lower end is the smallest normal float, not 0.
 ABOVE_ZERO = (float(np.finfo(float).tiny), math.inf)
 
 
 @dataclass(frozen=True)
 class Claim:
-    """A claim of a paper with its value and ours. `to_dict` and `from_dict` convert it to strict JSON and back.
+    """A claim, the paper's value and our value. `to_dict` and `from_dict` convert it to strict JSON and back.
 
     A value that is nan or inf becomes None: it was not measured. An interval with a nan end becomes None. An open end
     of an interval is ±inf here and null in JSON.
@@ -46,7 +46,7 @@ class Claim:
             if not isinstance(getattr(self, name), str):
                 raise InputError(f"a claim's {name} must be a string, got {getattr(self, name)!r}")
         if self.verdict not in VERDICTS:
-            raise InputError(f"a claim's verdict is one of {', '.join(VERDICTS)}, got {self.verdict!r}")
+            raise InputError(f"a claim's verdict must be one of {', '.join(VERDICTS)}, got {self.verdict!r}")
         if (self.verdict == NOT_TESTED) != bool(self.reason):
             raise InputError(
                 f"a claim needs a reason if and only if its verdict is {NOT_TESTED!r}, got verdict {self.verdict!r} "
@@ -75,11 +75,11 @@ class Claim:
         names = [field.name for field in fields(cls)]
         if not isinstance(record, dict) or set(record) != set(names):
             got = sorted(map(str, record)) if isinstance(record, dict) else record
-            raise InputError(f"a claim's record has the fields {', '.join(names)}; got {got!r}")
+            raise InputError(f"a claim's record must have the fields {', '.join(names)}; got {got!r}")
         ends = record["interval"]
         if ends is not None:
             if not isinstance(ends, list | tuple) or len(ends) != 2:
-                raise InputError(f"a claim's interval is null or a pair, got {ends!r}")
+                raise InputError(f"a claim's interval must be null or a pair, got {ends!r}")
             low, high = ends
             ends = (-math.inf if low is None else low, math.inf if high is None else high)
         return cls(**{**record, "interval": ends})

@@ -137,7 +137,7 @@ def parsed(key: str, value: Any, kind: Any) -> Any:
         number may be written as 1e3 or 2k.
 
     Raises:
-      InputError: a value of another type, or a number that is NaN, infinite or above 2^53.
+      InputError: a value of another type, or a number that is NaN or outside −2^53 to 2^53.
     """
     import pydantic  # an extra: the library works without it
 
@@ -159,7 +159,7 @@ def parsed(key: str, value: Any, kind: Any) -> Any:
         problem = error.errors()[0]["msg"]
         raise InputError(f"{key}: {problem[0].lower()}{problem[1:]}, got {shown(value)}") from None
     if isinstance(parsed_value, int | float) and not abs(parsed_value) <= _LARGEST:
-        raise InputError(f"{key}: must be at most 2^53 and not NaN, got {shown(value)}")
+        raise InputError(f"{key}: must be a number from −2^53 to 2^53, got {shown(value)}")
     return parsed_value
 
 

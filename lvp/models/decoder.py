@@ -2,8 +2,8 @@
 
 `lvp.models.configs` has its configurations. Other modules use only `decoder`, `Decoder` and `first_input`. Shapes
 in names: B rows, T tokens per row, N = B·T, D width, M vocabulary, H heads, K head dimension, F inner width of the MLP.
-Every matrix product is two-dimensional, [N, in] by [in, out]: XLA's CPU back end is slow for the weight gradient of a
-three-dimensional product.
+Every product with weights is two-dimensional, [N, in] by [in, out]: XLA's CPU back end is slow for the weight gradient
+of a three-dimensional product.
 """
 
 from collections.abc import Callable, Mapping
@@ -24,7 +24,7 @@ REMAT = {"dots": jax.checkpoint_policies.checkpoint_dots_with_no_batch_dims, "bl
 
 
 class Block(nn.Module):
-    """(residual stream [N, D] after attention and MLP, None): the pair that `nn.scan` expects."""
+    """A block. It returns (residual stream [N, D] after attention and MLP, None), the pair that `nn.scan` expects."""
 
     config: DecoderConfig
     rows: int
@@ -69,7 +69,7 @@ class DecoderModule(nn.Module):
         if not c.tied:
             Vocabulary(
                 "kernel", (c.width, c.vocab), name="head"
-            )()  # only the loss uses it, and it never holds all logits
+            )()  # only declared here: the loss multiplies by it, by chunks
         rows_BTD = self.place(embedding_MD, MODEL)[tokens_BT]
         rows_BTD = entering(c, self.place(rows_BTD, TOKENS))
         x_BTD = with_positions(c, rows_BTD, capture)
@@ -84,13 +84,13 @@ class DecoderModule(nn.Module):
 class Decoder(NamedTuple):
     """The functions of a decoder.
 
-    - `init(key, init_std=None)` → params, a nested dict of float32 arrays. `init_std` maps a role to a standard
-      deviation (a number or a traced array). None means width^(−1/2) for every matrix, learned positions included
-      (Hayou & Liu 2025, section 4.1). Gains start at one and biases at zero.
+    - `init(key, init_std=None)` → params, a nested dict of float32 arrays. `init_std` maps each matrix role to a
+      standard deviation (a number or a traced array); a missing role raises InputError. None means width^(−1/2) for
+      every matrix, learned positions included (Hayou & Liu 2025, section 4.1). Gains start at one and biases at zero.
     - `apply(params, tokens_BT, capture=False)` → hidden_BTD in the compute dtype, after the last norm. With capture,
-      it returns (hidden, inputs). `inputs` maps the path of a matrix to its input [N, in] (with `scan`: [layers, N, in]
-      in the blocks), of the embedding to the tokens, of learned positions to the row indices int32 [T], and of a tied
-      matrix to its input as the head. Raises InputError if a row has more tokens than learned positions.
+      it returns (hidden, inputs). `inputs` maps the path of each matrix to its input: [N, in] (with `scan`, in blocks
+      [layers, N, in]), the tokens for the embedding, the row indices int32 [T] for learned positions, and the head's
+      input for a tied matrix. Raises InputError if a row has more tokens than learned positions.
     - `head(params)` → [D, M], the output matrix times its forward multiplier, for `lvp.losses`.
     """
 
@@ -134,7 +134,7 @@ def decoder(config: DecoderConfig, place: Callable = lambda x, *axes: x) -> Deco
 
 
 def first_input(config: DecoderConfig, params: Any, tokens_BT: Any) -> tuple[jax.Array, jax.Array]:
-    """(rows_BTD, added_BTD): the token rows as they enter the first block, and the positions added to them.
+    """(rows_BTD, added_BTD): the token rows before positions are added, and the positions added to them.
 
     Args:
       params: as `Decoder.init` returns them. tokens_BT: token indices.

@@ -51,7 +51,7 @@ def apply(params: Any, tokens: jax.Array) -> jax.Array:
 
 
 def dense_loss(params: Any, frequencies: jax.Array, targets: jax.Array, loss: str = "square") -> jax.Array:
-    """Σ_i α_i ℓ(E_i W, Z_i) through all [m, m] logits, whose gradients `gradients` computes; a reference for tests.
+    """Σ_i α_i ℓ(E_i W, Z_i), the loss of `gradients`, through all [m, m] logits; a reference for tests.
 
     The arguments are those of `gradients`. ℓ(z, z') is ‖z − z'‖²/(2m) for "square", else −log softmax(z)[target] in
     nats.
@@ -96,7 +96,7 @@ def gradients(
     """The infinite-batch gradients for one-hot targets.
 
     "square": dE = m⁻¹ D_α (E W − Z) Wᵀ and dW = m⁻¹ Eᵀ D_α (E W − Z), from ℓ(z, z') = ‖z − z'‖²/(2m). (The paper drops
-    m⁻¹ in the limit. This has no effect on sign descent, but on Adam through ε.) "cross_entropy": dE = D_α (P − Z) Wᵀ
+    m⁻¹ in the limit. It has no effect on sign descent. It changes Adam through ε.) "cross_entropy": dE = D_α (P − Z) Wᵀ
     and dW = Eᵀ D_α (P − Z). Row i of P is softmax(E_i W).
 
     Args:
@@ -104,13 +104,13 @@ def gradients(
       frequencies: α [m], in the parameters' type.
       targets: [m], int: Z_i is one-hot at targets[i], the token that follows token i.
       loss: "square" or "cross_entropy".
-      chunk: tokens at a time; None takes `lvp.losses.default_chunk`. Any number works.
+      chunk: tokens at a time; None takes `lvp.losses.default_chunk`. It need not divide m.
 
     Returns:
       dE and dW in the tree of params.
 
     Raises:
-      InputError: another loss, shapes that do not fit, a chunk below 1.
+      InputError: another loss, shapes that do not fit, targets that are not integers, a chunk below 1.
     """
     _check(params, frequencies, targets, loss)
     return _accumulate(params, frequencies, targets, _RESIDUALS[loss], chunk)
@@ -120,7 +120,7 @@ def random_signal_gradients(params: Any, frequencies: jax.Array, key: jax.Array,
     """The infinite-batch gradients of the square loss under Assumption 2: E W − Z is iid N(0, 1).
 
     dE = m⁻¹ D_α V Wᵀ, dW = m⁻¹ Eᵀ D_α V, with V [m, m] iid N(0, 1), independent of E and W. Row i of V comes from `key`
-    and i only, and does not depend on the chunk. Other arguments, returns and errors are those of `gradients`.
+    and i only, and does not depend on the chunk. The other arguments, the result and the errors are as in `gradients`.
     """
     vocab = matrices(params)[1].shape[1]
     rows = jnp.arange(vocab)
@@ -176,6 +176,6 @@ def _check(params, frequencies, targets, loss: str) -> None:
         raise InputError(f"params must be E [m, d] and W [d, m], got {embedding.shape} and {output.shape}")
     for name, array in (("frequencies", frequencies), ("targets", targets)):
         if jnp.shape(array) != embedding.shape[:1]:
-            raise InputError(f"{name} must be [{embedding.shape[0]}], one per token, got {jnp.shape(array)}")
+            raise InputError(f"{name} must have shape [{embedding.shape[0]}] (tokens), got {jnp.shape(array)}")
     if not jnp.issubdtype(jnp.result_type(targets), jnp.integer):
         raise InputError(f"targets must be token indices, got {jnp.result_type(targets)}")

@@ -1,7 +1,7 @@
 """Scaling of updates that keeps the relative representation change constant while the signal-to-noise ratio falls.
 
-Kosson et al. 2024, section 6 and equations 7 to 9. Early in training the gradients of different samples agree, and an
-update of a given size changes a layer's outputs more than later. For a neuron of C weights, a batch of B sequences
+Kosson et al. 2024, section 6 and equations 7 to 9. Early in training the gradients of different sequences agree. An
+update of a given size then changes a layer's outputs more than later. For a neuron of C weights, a batch of B sequences
 and a ratio φ per sequence (‖mean gradient‖² over the expected squared deviation of one sequence's gradient from it),
 
     E[Δy²]/E[y²] ∝ C/B² (φ + 1/B)⁻¹ ((φ+1) + (B−1)/C + (B−1)² φ/(φ+1) (φ + 1/C) + 2 (B−1) φ).
@@ -22,7 +22,7 @@ from lvp.roles import Declaration
 
 
 def amplification(signal: Any, batch_size: Any, fan_in: Any = None, alignment: Any = None) -> Any:
-    """E[Δy²]/E[y²] of equation 9 relative to η² C/(B ‖w‖²), its value if samples do not interact.
+    """E[Δy²]/E[y²] of equation 9 relative to η² C/(B ‖w‖²), its value if sequences do not interact.
 
     It uses plain arithmetic, so that JAX and NumPy arrays of any dtype return their own type (`lvp.theory` uses it).
 
@@ -32,7 +32,7 @@ def amplification(signal: Any, batch_size: Any, fan_in: Any = None, alignment: A
         means, (φ + 1/C)/(φ + 1). The limit of large C does not use it.
 
     Returns:
-      An array of the arguments' common shape. It is 1 for B = 1, and in the limit for φ = 0.
+      An array of the arguments' common shape. It is 1 for B = 1. In the limit of large C it is also 1 for φ = 0.
     """
     others, noise = batch_size - 1, 1 - signal
     if fan_in is None:
@@ -46,8 +46,8 @@ def amplification(signal: Any, batch_size: Any, fan_in: Any = None, alignment: A
 def representation_change_factor(snr: Any, batch_size: Any, fan_in: Any = None) -> jax.Array:
     """√(RRC²(φ = 0) / RRC²(φ)) at the same B and C: equation 9, or its limit of large C, √((1+φ)/(1+Bφ)).
 
-    The factor is 1 at φ = 0, at B = 1 and at C = 1. It decreases with φ, for large C to 1/√B. The smaller C is
-    relative to B, the closer the exact factor is to 1.
+    The factor is 1 at φ = 0, at B = 1 and at C = 1. It decreases with φ. For large C it decreases to 1/√B. The
+    smaller C is relative to B, the closer the exact factor is to 1.
 
     Args:
       snr: φ ≥ 0 per sequence, any shape. batch_size: B, sequences. fan_in: C; None for the limit.
@@ -78,11 +78,11 @@ def scale_by_representation_change(
         updates, state = tx.update(gradients, state, params, gradient_snr=phi)
 
     `phi` is per **sequence**: a scalar, or a scalar per parameter in the structure of (or a prefix of) the updates.
-    Gradients accumulated from micro-batches of b sequences give φ_b = b φ: divide it by b, or use `gradient_snr`. φ is
-    an argument because accumulation is outside of this transform (`optax.MultiSteps` passes it on). Negative estimates
-    are replaced by 0 and counted. Place this transform after those that normalise the update, and before those that
-    rotate it (`rotate_by_learning_rate`) or multiply it by a rate. Gains and biases are not changed: the factor for
-    C = 1 is 1.
+    Gradients accumulated from micro-batches of b sequences give φ_b = b φ: divide it by b, or use the function
+    `gradient_snr`. φ is an argument because accumulation is outside of this transform (`optax.MultiSteps` passes it
+    on). Negative estimates are replaced by 0 and counted. Place this transform after transforms that normalise the
+    update, and before transforms that rotate it (`rotate_by_learning_rate`) or multiply it by a rate. Gains and biases
+    are not changed: the factor for C = 1 is 1.
 
     Args:
       batch_size: B, in sequences.
@@ -90,12 +90,12 @@ def scale_by_representation_change(
       neurons, declarations: as in `lion_ar`.
 
     Raises:
-      InputError: a batch size below 1. From `init` and `update`: a parameter whose neurons are not declared. From
-        `update`: a missing `gradient_snr`, or values that are not scalars (a parameter that stacks layers has one φ for
-        all).
+      InputError: a batch size below 1 or infinite. From `init` and `update`: a parameter whose neurons are not
+        declared. From `update`: a missing `gradient_snr`, or values that are not scalars (a parameter that stacks
+        layers has one φ for all layers).
     """
     if isinstance(batch_size, numbers.Real) and not (float(batch_size) >= 1 and math.isfinite(batch_size)):
-        raise InputError(f"batch_size must be at least 1 (sequences), got {batch_size!r}")
+        raise InputError(f"batch_size must be finite and at least 1 (sequences), got {batch_size!r}")
 
     def init(params):
         _neurons.neuron_leaves(params, neurons, declarations)
@@ -104,7 +104,7 @@ def scale_by_representation_change(
     def update(updates, state, params=None, *, gradient_snr=None, **extra_args):
         del params, extra_args
         if gradient_snr is None:
-            raise InputError("scale_by_representation_change: pass φ per sequence, tx.update(…, gradient_snr=φ)")
+            raise InputError("gradient_snr is required: pass φ per sequence, tx.update(…, gradient_snr=φ)")
         described = _neurons.neuron_leaves(updates, neurons, declarations)
         gradient_snr = jax.tree.broadcast(gradient_snr, updates)
 

@@ -73,10 +73,10 @@ def lion_ar(
 
         θ̂ = θ − (η_t / max η) √(2 max η λ) γ_t (‖θ₀‖ / √C) sign(u),    θ ← θ̂ ‖θ₀‖ / ‖θ̂‖.
 
-    The angle per step is (η_t / max η) √(2 max η λ) γ_t (in radians, to third order): AdamW's equilibrium angle at the
-    peak, and linear in the schedule. Gains, biases and neurons with ‖θ₀‖ = 0 take θ ← θ − η_t γ_t sign(u). There is no
-    weight decay. The paper's neurons are the rows of PyTorch's [out, in] matrices. The paper does not define neurons of
-    embeddings and tied heads; here each token's row is a neuron.
+    The angle per step is (η_t / max η) √(2 max η λ) γ_t radians, if it is small and sign(u) is orthogonal to θ. It
+    is AdamW's equilibrium angle at the peak, and linear in the schedule. Gains, biases and neurons with ‖θ₀‖ = 0 take
+    θ ← θ − η_t γ_t sign(u). There is no weight decay. The paper's neurons are the rows of PyTorch's [out, in] matrices.
+    The paper does not define neurons of embeddings and tied heads; here each token's row is a neuron.
 
     Args:
       learning_rate: η_t, number, scalar array or schedule.
@@ -84,8 +84,8 @@ def lion_ar(
       weight_decay: λ > 0, which sets the angle.
       batch_size: B, in sequences: multiplies the relative update by the factor of `scale_by_representation_change`, and
         `update` requires `gradient_snr`. None omits both.
-      peak_learning_rate: max η, number or scalar array. It is read from a number and from a schedule's `.peak`
-        (`trapezoid`). It is required for every other schedule and for a rate that is an array.
+      peak_learning_rate: max η, number or scalar array. The default is the rate itself if it is a number, or a
+        schedule's `.peak` (`trapezoid`). It is required for every other schedule and for a rate that is an array.
       update_multiplier: c, multiplies the relative update, outside the root, and the rate of gains and biases.
         `parametrized` passes a role's factor as this argument.
       neurons: pattern (regular expression for whole "/"-joined paths) → axes over which one neuron sums; `()` for
@@ -173,7 +173,7 @@ def rotational_adamw(
     neurons: _neurons.Neurons | None = None,
     declarations: Sequence[Declaration] = (),
 ) -> optax.GradientTransformationExtraArgs:
-    """AdamW whose neurons rotate by its equilibrium angle at fixed norms.
+    """AdamW whose neurons rotate at fixed norms by AdamW's equilibrium angle.
 
     The rotational variant of Kosson, Messmer, Jaggi 2024, "Rotational equilibrium". The defaults of b1, b2 and
     weight_decay are from appendix A of the same authors' warm-up paper; eps is that of optax. For a neuron θ of C

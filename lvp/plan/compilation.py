@@ -119,7 +119,7 @@ class Plan:
 
     @property
     def executed_flops(self) -> float:
-        """FLOPs of a step, including those that rematerialisation repeats."""
+        """FLOPs of a step, with the FLOPs that rematerialisation repeats."""
         model = self.cell.model
         weights = 6.0 * model.layers * model.block_weights
         attention = model.flops_per_token() - 6.0 * model.vocab * model.width - weights
@@ -155,10 +155,10 @@ class Plan:
 
 def plan(cell: Cell, topology: str, mesh: str | Mapping[str, int] = "") -> Plan:
     """Compiles the training of `cell` for a topology (`devices_of`) and a mesh on it
-    (`lvp.parallel.sharding.mesh_sizes`).
+    (`lvp.parallel.sharding.mesh_sizes`), and returns the plan.
 
-    Raises InputError if either is unknown or the mesh does not fit the cell, and TooLarge, with the compiler's message,
-    if the program needs more memory than a device has.
+    Raises InputError if topology or mesh is unknown, or if the mesh does not fit the cell. Raises TooLarge, with the
+    compiler's message, if the program needs more memory than a device has.
     """
     devices, accelerator = devices_of(topology)
     sizes = sharding.mesh_sizes(mesh, len(devices))
@@ -244,7 +244,7 @@ def _memory(program: Program, compiled) -> dict[str, int]:
 def remedies(cell: Cell, sizes: Mapping[str, int]) -> list[tuple[str, Cell]]:
     """(command-line options, cell) of settings that need less memory, cheapest first.
 
-    Blocks are rematerialised first; then micro-batches are halved while each device gets the same number of rows.
+    Blocks are rematerialised first. Then micro-batches are halved as long as the devices divide their rows evenly.
     """
     tokens = math.prod(sizes[name] for name in sharding.TOKENS)
     steps = []

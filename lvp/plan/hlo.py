@@ -35,7 +35,7 @@ class Collective(NamedTuple):
 
         A collective-permute sends times · size.
         """
-        rounds = {"all-reduce": 2.0, "collective-permute": 1.0}.get(self.kind, 1.0)
+        rounds = 2.0 if self.kind == "all-reduce" else 1.0
         part = 1.0 if self.kind == "collective-permute" else (self.group - 1) / self.group
         return self.times * self.size * rounds * part
 
@@ -64,7 +64,8 @@ def _computations(text: str) -> tuple[dict[str, list[_Instruction]], str]:
 def collectives(text: str, *, in_loop: bool = False) -> list[Collective]:
     """The collectives of a compiled program (`compiled.as_text()`), grouped by kind, group and size.
 
-    Calls in a loop of known length count once per iteration, in a loop of unknown length once.
+    A call in a loop of known length counts once per iteration, and a call in a loop of unknown length counts once.
+    Groups of one device are left out, except for a collective-permute.
 
     Args:
       in_loop: count only calls inside loops of unknown length.
@@ -100,7 +101,7 @@ def collectives(text: str, *, in_loop: bool = False) -> list[Collective]:
 
 
 def _trips(rest: str, computations: dict[str, list[_Instruction]]) -> int | None:
-    """The number of iterations of a while loop; None if it depends on data.
+    """The number of iterations of a while loop; None if it is unknown.
 
     It is the compiler's note or, on TPU, the constant in the condition divided by the body's increment of the counter.
     """

@@ -1,6 +1,6 @@
 """Tasks: how a cell's data are prepared and loaded, which program trains it and what its lanes' records report.
 
-`train` trains one lane from a corpus specification. Sweeps use the same tasks.
+`train` prepares a cell's data and trains a lane. Sweeps use the same tasks.
 """
 
 import math

@@ -24,7 +24,7 @@ th, td { border: 1px solid #ddd; padding: .2rem .5rem; text-align: left; vertica
 td.number { text-align: right; font-variant-numeric: tabular-nums } th { background: #f5f5f5 }
 .supported { color: #00734f } .contradicted { color: #b00020 }
 """
-MOST_IN_LEGEND = 12  # values of the lanes' parameter
+MOST_IN_LEGEND = 12  # largest number of parameter values in a legend
 
 
 class Section(NamedTuple):
@@ -70,7 +70,7 @@ def _section(number: int, s: Section) -> str:
 
 
 def _image(figure: "Figure", words: str) -> str:
-    """The figure as an image inside the page. An image keeps the names in its SVG apart from those of other images."""
+    """The figure as an image inside the page. The names in the SVGs of two images do not collide."""
     data = base64.b64encode(figure_style.drawn(figure, ".svg")).decode()
     return f'<p><img alt="{escape(words)}" src="data:image/svg+xml;base64,{data}"></p>'
 
@@ -91,8 +91,8 @@ def _cell(value: Any) -> str:
 
 
 def lane_cells(rows: Sequence[Mapping[str, Any]]) -> tuple[list[str], list[list[Any]]]:
-    """The columns and rows of the page's table of lanes: the hash, the numbers of the outcome, and the configured
-    values that differ between lanes.
+    """The columns and rows of the page's table of lanes: the hash, the status and the numbers of the outcome, and the
+    configured values that differ between lanes.
 
     Args:
       rows: records.
@@ -122,7 +122,7 @@ class CurvePanel:
     lanes: Sequence[tuple[Any, Sequence[int], Sequence[float], bool]]  # (value, steps, losses, whether it is running)
 
     def draw(self, axes: "Axes", panels: "Sequence[figure_style.Drawn]") -> None:
-        """For `lvp.analysis.figure_style.sheet`."""
+        """Draws the panel, for `lvp.analysis.figure_style.sheet`."""
         from matplotlib import colormaps
 
         values = sorted({value for value, *_ in self.lanes}, key=_order)
@@ -130,7 +130,7 @@ class CurvePanel:
         for value, steps, losses, running in self.lanes:
             style: Any = "--" if running else "-"
             axes.plot(steps, losses, style, color=colours[value], linewidth=0.9, alpha=0.8)
-        # Lanes that diverge would hide the others.
+        # Without these limits, diverging lanes would hide the other lanes.
         begins = sorted(losses[0] for _, _, losses, _ in self.lanes if losses)
         lowest = min((min(losses) for _, _, losses, _ in self.lanes if losses), default=0.0)
         if begins:

@@ -1,4 +1,4 @@
-"""Pins a worker to cores that no other worker on this machine has claimed."""
+"""Pins a worker to cores that no other worker of this user on this machine has claimed."""
 
 import fcntl
 import logging

@@ -47,7 +47,7 @@ def small(text, cache):
         return sweeps.run("width_vocab", "smoke", out=out, corpus=f"text:{text}", **(SMALL | OPTIONS | changes))
 
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(api, "_holds_accelerator", lambda: "gpu")
+        patched.setattr(api, "_holds_accelerator", lambda: "gpu")  # the worker runs in the driver's process
         patched.setenv("LVP_CACHE", str(cache))
         yield run
 

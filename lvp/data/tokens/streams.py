@@ -16,9 +16,9 @@ class Rows:
     """The rows of a token array by training step.
 
     tokens int [N], in memory or memory-mapped. Row r is `context` inputs and the token after them, starting at token
-    r · context. Every token of the whole rows but the first is a target once per epoch. The incomplete last row is not
-    used. Each epoch is a new permutation of the rows, a pure function of (seed, epoch). batch is the number of rows in
-    a step. A step may contain rows of two epochs. Raises InputError if there is no whole row.
+    r · context. Every token of the whole rows except the first token is a target once per epoch. The incomplete last
+    row is not used. Each epoch is a new permutation of the rows, a pure function of (seed, epoch). batch is the number
+    of rows in a step. A step may contain rows of several epochs. Raises InputError if there is no whole row.
     """
 
     def __init__(self, tokens: np.ndarray, *, context: int, batch: int, seed: int):
@@ -51,7 +51,7 @@ def frequencies(tokens: np.ndarray, vocab: int) -> np.ndarray:
 
 
 def prefetched(feed: Callable[[int], tuple[int, Any]]) -> Callable[[int], tuple[int, Any]]:
-    """The same feed, with the next data read by a thread in the meantime.
+    """The same feed, but a thread reads the next data while the caller uses the present data.
 
     feed: step → (stop, the data of the steps from step to stop − 1)."""
     pool = ThreadPoolExecutor(1)

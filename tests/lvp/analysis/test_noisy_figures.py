@@ -29,14 +29,14 @@ def drawn(panel):
 def test_the_band_of_a_noisy_fit_is_cut_and_the_legend_is_outside(noisy):
     widths, optima, fit = noisy
     _, low, high = fit.line(widths)
-    assert (high / low).min() > 100  # the fit says nothing
+    assert (high / low).min() > 100  # the fit's band is very wide
     _, axes = drawn(lambda axes: optimum_figure._slope_panel(axes, widths, optima, fit, ["C0"] * 3))
     band = np.concatenate([path.vertices for shape in axes.collections for path in shape.get_paths()])[:, 1]
     assert band.min() >= 0.001 / 2.001 and band.max() <= 0.02 * 2.001
     assert axes.get_legend().get_window_extent().y0 >= axes.get_window_extent().y1 - 1
 
 
-def test_bands_over_seeds():
+def test_a_band_spans_the_given_ends():
     series = Series("a", [1, 2], [1, 2], line=True, band=([0.5, 1], [2, 3]))
     _, axes = drawn(lambda axes: Panel("", "x", "y", [series]).draw(axes, []))
     (band,) = axes.collections
@@ -44,7 +44,7 @@ def test_bands_over_seeds():
     assert (heights.min(), heights.max()) == (0.5, 3)
 
 
-def test_the_same_picture(tmp_path):
+def test_only_an_equal_figure_is_the_same_picture(tmp_path):
     def plot(y):
         return drawn(lambda axes: axes.plot([1, 2], [1, y]))[0]
 

@@ -19,12 +19,12 @@ DECAY = {"weight_decay": 0.1}
 
 
 def peaked(factory, **kwargs):
-    """Declares the peak of a traced rate, which is otherwise unknown."""
+    """Returns rate → optimizer with this rate as its peak, because a traced rate has no known peak."""
     return lambda rate: factory(learning_rate=rate, peak_learning_rate=rate, **DECAY, **kwargs)
 
 
 def scheduled(rate):
-    """Returns a schedule with a traced peak, one learning rate per lane."""
+    """Returns LionAR with a schedule of the traced peak `rate`."""
     return optim.lion_ar(optim.trapezoid(rate, STEPS, warmup=0.25), **DECAY)
 
 
@@ -110,7 +110,7 @@ def lane(tree, i: int):
 
 @pytest.mark.parametrize("name", all_slow_but(FEW, OPTIMIZERS))
 def test_lanes_equal_a_loop(name):
-    """The tolerance is 2e-6 of a leaf's largest entry: some twenty roundings of 6e-8 in twenty steps."""
+    """The tolerance is 2e-6 of a leaf's largest entry. Twenty roundings of 6e-8 can add up to 1.2e-6."""
     single = jax.jit(functools.partial(run, OPTIMIZERS[name]))
     lanes = swept(name, (0.0, 0.0, 0.0))
     for i, (rate, data) in enumerate(zip(RATES, LANES, strict=True)):

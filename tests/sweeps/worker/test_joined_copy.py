@@ -77,7 +77,7 @@ def test_a_worker_elsewhere_stops_when_another_driver_takes_over(driver, elsewhe
     soon(lambda: lost(elsewhere, SESSION) is Reason.TAKEN_OVER)
 
 
-def test_a_request_to_leave_of_a_killed_driver_is_withdrawn(driver, memory):  # noqa: F811
+def test_a_new_driver_can_withdraw_a_killed_drivers_request_to_leave(driver, memory):  # noqa: F811
     driver.leave_path.touch()
     working_copy.push(driver.out)
     assert "leave" in objects(memory)

@@ -52,7 +52,7 @@ def test_the_frequencies_are_exactly_stationary(vocab, exponent):
 def test_the_structure_is_sparse_and_does_not_repeat_tokens(vocab, exponent):
     token, successor, probability = zipf.structure(vocab, exponent)
     assert token.size <= 2 * vocab + 1 and probability.min() > 0
-    if vocab > 8:  # no arc is as long as the whole circle
+    if vocab > 8:  # every arc is shorter than the turn
         assert not (token == successor).any()
 
 
@@ -62,9 +62,8 @@ def test_sampled_transitions_pass_a_chi_square_test(vocab, exponent):
     expected = counts.sum(1, keepdims=True) * transitions(vocab, exponent)
     degrees = vocab * (vocab - 1)
 
-    def excess(
-        expected,
-    ):  # in standard deviations of a chi-square variable; rows are independent given their sums
+    # In standard deviations of a chi-square variable. Rows are independent given their sums.
+    def excess(expected):
         return (((counts - expected) ** 2 / expected).sum() - degrees) / np.sqrt(2 * degrees)
 
     assert abs(excess(expected)) < 4
@@ -72,11 +71,11 @@ def test_sampled_transitions_pass_a_chi_square_test(vocab, exponent):
 
 
 @pytest.mark.parametrize("split", ["train", "valid"])
-def test_sampled_frequencies_equal_the_stated_ones(split):
+def test_sampled_frequencies_equal_the_stated_frequencies(split):
     vocab, count = 512, 500_000
     alpha = zipf.frequencies(vocab, 1.0)
     observed = np.bincount(zipf.sample(count, vocab, 1.0, split), minlength=vocab)
-    # Neighbours are correlated: variances are at most (1 + p)/(1 - p) times those of independent draws.
+    # Neighbours are correlated: variances are at most (1 + p)/(1 - p) times the variances of independent draws.
     scale = np.sqrt(count * alpha * (1 - alpha) * (1 + zipf.COUPLING) / (1 - zipf.COUPLING))
     assert np.abs((observed - count * alpha) / scale).max() < 5
 
@@ -98,7 +97,7 @@ def test_entropy_rate_equals_the_dense_chains(vocab, exponent):
     assert zipf.entropy_rate(vocab, exponent) == pytest.approx(dense, rel=1e-10)
 
 
-def test_samples_are_prefixes_of_longer_ones_and_splits_differ():
+def test_samples_are_prefixes_of_longer_samples_and_splits_differ():
     long, short = (zipf.sample(count, 100, 1.0, "train") for count in (5000, 700))
     assert long.dtype == np.int32 and 0 <= long.min() <= long.max() < 100
     np.testing.assert_array_equal(long[:700], short)
