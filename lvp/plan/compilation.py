@@ -43,8 +43,7 @@ def devices_of(topology: str) -> tuple[Sequence[Any], Accelerator | None]:
     if kind == "host":
         return _of_host(shape), None
     if kind not in ACCELERATORS or not kind.startswith("v") or not all(n.isdecimal() for n in shape.split("x")):
-        known = ", ".join(f"{name}:4x4" for name in ACCELERATORS if name.startswith("v"))
-        raise InputError(f"topology must be like {known} or host:8, got {topology!r}")
+        raise InputError(f"topology must be like v5e:4x4, v5p:2x2x4, v6e:4x4 or host:8, got {topology!r}")
     os.environ.setdefault("TPU_SKIP_MDS_QUERY", "1")  # no query of a metadata server
     os.environ.setdefault("TPU_MIN_LOG_LEVEL", "3")
     try:

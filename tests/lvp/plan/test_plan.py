@@ -134,7 +134,7 @@ def test_the_table_names_its_subject():
 @pytest.mark.parametrize(
     ("topology", "words"),
     [
-        ("v9:4x4", "must be like v5e:4x4, v5p:4x4, v6e:4x4 or host:8, got 'v9:4x4'"),
+        ("v9:4x4", "must be like v5e:4x4, v5p:2x2x4, v6e:4x4 or host:8, got 'v9:4x4'"),
         ("h100:8", "topology must be like"),
         ("v5e", "topology must be like"),
         ("host:no", "write host:8 for eight"),
