@@ -16,7 +16,7 @@ figure: $(VENV)/.installed
 	$(RUN) -m sweeps run width_vocab --tier laptop --corpus $(CORPUS) --set $(FEWER_LANES)
 
 test: $(VENV)/.installed
-	$(RUN) -m pytest -n 2 --dist loadfile
+	$(RUN) -m pytest -n 3 --dist loadfile
 
 # The files with the longest tests start first, so that no core waits at the end.
 SLOW_FIRST = tests/faults tests/sweeps tests/experiments tests/lvp tests/docs

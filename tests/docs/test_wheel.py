@@ -80,6 +80,7 @@ def test_requirements():
         assert operators <= {">=", "!="} and (">=" in operators or wanted.name in bounded), text
 
 
+@pytest.mark.slow
 def test_commands_without_the_lab():
     code = "from lvp.cli.main import main\nsys.exit(main({words!r}))"
     for words in RUN:
@@ -91,6 +92,7 @@ def test_commands_without_the_lab():
         assert re.fullmatch(r"lvp: .* needs .*: pip install -e '\.\[lab.*\]'\n", done.stderr), (words, done.stderr)
 
 
+@pytest.mark.slow
 def test_modules_without_the_lab():
     """Without the lab's packages, exactly the modules in `LAB` cannot be imported."""
     code = f"""
@@ -109,6 +111,7 @@ for name in {MODULES!r}:
     assert done.stdout.split() == [name for name in MODULES if LAB.fullmatch(name)]
 
 
+@pytest.mark.slow
 def test_the_readme_without_the_lab():
     done = without_lab(snippet())
     assert done.returncode == 0, done.stderr

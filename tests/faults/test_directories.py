@@ -88,6 +88,7 @@ def test_a_driver_killed_at_any_point_is_continued(small, whole, text, cache, tm
 # --- a second driver ---------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_a_refused_driver_changes_no_byte(small, copy, whole, tmp_path, monkeypatch):
     max(copy.glob("records/*")).unlink()
     with only_driver(copy):

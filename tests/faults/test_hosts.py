@@ -168,6 +168,7 @@ def test_a_sweep_continues_with_one_core(finished, cache, tmp_path):
 # --- clock and text ----------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_a_clock_that_jumps_changes_no_bit(small, copy, whole, monkeypatch):
     gone = max(copy.glob("records/*"))
     gone.unlink()

@@ -124,6 +124,7 @@ latest("whole")
 """
 
 
+@pytest.mark.slow
 def test_a_temporarily_unreadable_checkpoint_is_kept(tmp_path):
     code, stdout, lines = child(CHECKPOINTS, tmp_path / "lane")
     assert code == 0, lines
@@ -220,7 +221,8 @@ results.draw(Manifest.read(out), say=lambda *_: None)
 """
 
 
-@pytest.mark.parametrize("files", [*(pytest.param(count, marks=pytest.mark.slow) for count in (0, 1)), 2])
+@pytest.mark.slow
+@pytest.mark.parametrize("files", [0, 1, 2])
 def test_a_killed_drawing_is_completed_by_the_next_call(files, finished, tmp_path):
     """`files`: how many of table.csv, figure.svg and figure.png have been written when the process is killed."""
     out = tmp_path / "out"

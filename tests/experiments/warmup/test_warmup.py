@@ -171,6 +171,7 @@ def test_the_drawn_schedule_equals_the_trained_schedule():
         np.testing.assert_allclose(analysis.schedule(CONFIG, part), trained, rtol=1e-6)
 
 
+@pytest.mark.slow
 def test_a_diverged_rate_is_skipped_and_a_diverged_arm_is_reported(whole):
     table = whole.copy()
     best = table["lane.learning_rates.hidden"] == CONFIG.adam_rates[1]

@@ -111,6 +111,7 @@ def test_one_width():
     assert "no fit: usable optima: 1" in texts(figure) and "Hollow" not in texts(figure)
 
 
+@pytest.mark.slow
 def test_figure_files_are_complete_and_reproducible(tmp_path):
     paths = []
     for name in ("one", "two"):

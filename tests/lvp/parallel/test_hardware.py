@@ -17,6 +17,7 @@ print(json.dumps([inherited, before, peak_memory()]))
 """
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(sys.platform != "linux", reason="other systems have no /proc")
 def test_the_peak_memory_is_that_of_the_process_alone():
     """Control: the system's figure includes the parent, which holds 1 GB."""

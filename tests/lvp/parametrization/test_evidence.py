@@ -1,5 +1,7 @@
 """The packaged evidence has all entries of the committed results (`test_results` checks that it is not stale)."""
 
+import pytest
+
 import lvp.parametrization.evidence
 from experiments.leaderboard.config import ENTRIES
 from lvp import parametrization
@@ -23,6 +25,7 @@ def test_evidence_covers_every_entry_of_every_committed_result():
                     assert row["worst_gap"] == max(row["gaps"].values())
 
 
+@pytest.mark.slow
 def test_other_records_give_other_evidence():
     """Negative control for staleness."""
     kept = [each for each in results.committed() if each.experiment.name == "token_frequencies"]

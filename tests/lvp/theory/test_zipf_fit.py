@@ -9,7 +9,6 @@ from scipy.stats import binom
 from lvp.data.text import zipf
 from lvp.errors import InputError
 from lvp.theory import ZipfMandelbrot, zipf_mandelbrot_fit
-from tests.marking import all_slow_but
 
 
 def law(m: int, exponent: float, offset: float) -> np.ndarray:
@@ -86,7 +85,8 @@ def hits(results, exponent) -> int:
     return sum(fit.interval[0] <= exponent <= fit.interval[1] for fit in results)
 
 
-@pytest.mark.parametrize("name", all_slow_but(("corpus", "bursts"), COVERAGE))
+@pytest.mark.slow
+@pytest.mark.parametrize("name", COVERAGE)
 def test_coverage_is_at_least_95_percent(name):
     num, exponent = 200, COVERAGE[name][1]
     results = fits(name, num)

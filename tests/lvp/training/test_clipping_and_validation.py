@@ -78,6 +78,7 @@ def test_validation_changes_training_only_to_rounding(data, plain):
     plain_training.assert_same_to_rounding(plain, outcome(data, measured_steps=()))
 
 
+@pytest.mark.slow
 def test_later_positions_are_the_second_half_of_each_window(data):
     last = plain_training.steps(CELL, LANE, data, optax.sgd(RATE))[-1]
     params, model = optax.apply_updates(last.params, last.updates), decoder(CELL.model)

@@ -145,6 +145,7 @@ def test_random_directions_end_with_the_first_phase(data):
     assert losses["plain"][50:].mean() < 0.5 * guess and plain.accuracy > 0.9
 
 
+@pytest.mark.slow
 def test_measures_equal_a_direct_calculation(program, data):
     result, kept = states(program, LARGE, data)
     model = resnet(CELL.model)

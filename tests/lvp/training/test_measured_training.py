@@ -66,7 +66,8 @@ def test_chunks_change_no_measure(programs, data):
     assert whole == cut
 
 
-@pytest.mark.parametrize("head", ["untied", slow("tied")])
+@pytest.mark.slow
+@pytest.mark.parametrize("head", ["untied", "tied"])
 def test_measures_equal_a_direct_calculation(head, programs, data):
     """The calculation repeats the training with optax, the dense loss and NumPy, for the last step."""
     measured, tied = programs[head].cell, head == "tied"

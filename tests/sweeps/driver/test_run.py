@@ -33,6 +33,7 @@ def test_a_missing_package_names_the_extra_that_installs_it():
     assert process.stderr.rstrip().endswith("sweeps needs the packages of the extra lab: pip install -e '.[lab]'")
 
 
+@pytest.mark.slow
 def test_records_of_another_sweep_are_reused(finished, command, tmp_path):
     """A sweep with one of the two seeds trains no lane. Its records are those of the other sweep."""
     out = tmp_path / "out"

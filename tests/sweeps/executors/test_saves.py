@@ -71,6 +71,7 @@ def test_a_worker_repeats_its_report_while_it_saves(tmp_path, monkeypatch):
     assert enough.is_set() and reports == [(7, True)] * (len(reports) - 1) + [(7, False)]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("alive", [False, True])
 def test_an_interrupt_ends_soon_after_a_killed_machine_has_begun_to_save(manifest, monkeypatch, alive):
     """The saves of a living worker, which reports again, are the control."""

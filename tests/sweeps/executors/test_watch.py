@@ -26,6 +26,7 @@ RayExecutor(Path("out"), Options(ray_address=f"127.0.0.1:{head.getsockname()[1]}
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("way", ["ends", "raises"])
 def test_a_driver_that_ray_ends_while_it_joins_has_one_line(way):
     done = subprocess.run([sys.executable, "-c", DRIVER, way], cwd=ROOT, capture_output=True, text=True)

@@ -110,6 +110,7 @@ def test_claims_and_summary_are_those_of_the_experiment(out, text):
     assert read.words["pre"].strip() == experiment.summary(table, config).strip()
 
 
+@pytest.mark.slow
 def test_an_unfinished_sweep_has_a_page(out, tmp_path):
     """Two lanes have no record. One of them has begun."""
     copy = tmp_path / "out"

@@ -193,6 +193,7 @@ api.track(sys.argv[1], quiet=True)
 """
 
 
+@pytest.mark.slow
 def test_a_killed_command_leaves_a_run_that_is_written_again(copy):
     done = subprocess.run([sys.executable, "-c", KILLED, copy], cwd=ROOT, check=False)
     assert done.returncode == -signal.SIGKILL

@@ -107,6 +107,7 @@ def _save_checkpoints(manifest, step):
             checkpoints.save(manifest.checkpoint_path(h), step, jax.tree.map(np.asarray, state), h)
 
 
+@pytest.mark.slow
 def test_variables_of_jax_do_not_change_new_or_resumed_lanes(begun, usual, tmp_path):
     lanes = trained(begun, tmp_path / "out", VARIABLES, checkpoint_at=5)
     wrong = sum(lanes[h] != usual[h] for h in lanes)

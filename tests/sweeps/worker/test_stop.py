@@ -102,6 +102,7 @@ def test_only_stop_py_ends_processes():
     assert calls == [Path("sweeps/worker/stop.py")]
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(sys.platform != "linux", reason="needs Linux's prctl")
 @pytest.mark.parametrize("call, ends", [("end_with_parent()", True), ("", False)])
 def test_a_process_that_hangs_in_native_code_ends_with_its_parent(call, ends):

@@ -97,6 +97,7 @@ def awkward(tmp_path_factory):
     return directory
 
 
+@pytest.mark.slow
 def test_workers_change_no_byte(awkward, tmp_path):
     settings = Settings(f"text:{awkward}", 300, valid_bytes=2000, tokenizer_bytes=30_000)
     for workers in (1, 2, 3):
@@ -250,6 +251,7 @@ def test_many_killed_processes_are_resumed(settings, whole, tmp_path, seed):
     assert files(tmp_path / "out") == files(whole[0])
 
 
+@pytest.mark.slow
 def test_encoders_end_with_a_killed_parent(settings, tmp_path):
     import psutil
 

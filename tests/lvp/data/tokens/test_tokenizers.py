@@ -119,6 +119,7 @@ def test_training_gives_the_same_tokenizer_in_another_process():
     assert run.stderr == b""  # training prints nothing
 
 
+@pytest.mark.slow
 def test_wikitext2_is_encoded_losslessly_at_two_sizes(wikitext2):
     train, valid = ((wikitext2 / f"{split}.txt").read_bytes() for split in ("train", "valid"))
     per_token = []
