@@ -71,7 +71,7 @@ def configurations():
     return st.one_of([st.tuples(st.just(name), st.one_of(keys, keys, keys, junk)) for name, keys in keyed.items()])
 
 
-@few_or_many(300, 10_000)
+@few_or_many(150, 10_000)
 def test_configurations(count):
     outcomes = []
 
@@ -286,7 +286,7 @@ def sweep_directories(draw, whole):
     return path, as_text(draw(damage.of_json(json.loads(files[path]))))
 
 
-@few_or_many(150, 5000)
+@few_or_many(60, 5000)
 def test_sweep_directories(count, sweep):
     """Checks `status`, the table and the remaining trials of a sweep directory in which one file changed."""
     whole, refused = damage.contents(sweep), []

@@ -49,6 +49,7 @@ def norms(result):
     return np.sqrt(np.sum([np.square(role["norm"]) for role in result.measures["roles"].values()], axis=0))
 
 
+@pytest.mark.slow
 def test_an_update_is_at_most_the_rate_times_the_norm(data):
     """SGD's update is the gradient times the rate. The norm clips the first step."""
     gradient = plain_training.steps(CELL, LANE, data, optax.sgd(RATE))[0].gradients

@@ -37,6 +37,7 @@ def program(feed):
     return made
 
 
+@pytest.mark.slow
 def test_training_resumes_bit_exactly_within_a_block(program, feed):
     kept = {}
     keep = lambda step, state: kept.setdefault(step, jax.tree.map(np.array, state))  # noqa: E731
