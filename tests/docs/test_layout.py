@@ -139,6 +139,7 @@ def test_modules_import_only_their_permitted_packages(code):
     assert installed(code) - own - installed("pass") == known - installed("pass")
 
 
+@pytest.mark.slow
 def test_the_drawing_packages_and_ray_are_imported_where_they_are_used():
     """Each worker process imports `sweeps`, and the local executor works without Ray."""
     imported = installed("import sweeps.__main__")

@@ -201,6 +201,7 @@ def wheel(folder: Path, name: str, number: str, needs: str = "") -> None:
         file.writestr(f"{info}/RECORD", "")
 
 
+@pytest.mark.slow
 def test_in_colab_the_installed_jax_is_kept(tmp_path, monkeypatch):
     clone, install = run_setup(GITHUB, tmp_path, monkeypatch)
     assert clone[:2] == ["git", "clone"] and f"{GITHUB}.git" in clone

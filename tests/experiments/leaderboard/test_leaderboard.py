@@ -166,6 +166,7 @@ def test_gaps_are_those_planted():
     assert {best.reference[1:] for size, best in reading.references.items() if size != BASE} == {(0.2, 4.0)}
 
 
+@pytest.mark.slow
 def test_a_verdict_that_rests_on_the_edge_of_a_grid_is_unresolved():
     """The best reference has the largest ratio of the grid, so that a better reference may lie beyond."""
     config = replace(CONFIG, reference_ratios=(0.25, 1.0, 4.0))
@@ -217,6 +218,7 @@ def test_a_diverged_rival_loses_and_a_diverged_favourite_is_contradicted():
     assert set(verdicts(whole(CONFIG, gaps | {RECOMMENDED: np.inf}))) == {"contradicted"}
 
 
+@pytest.mark.slow
 def test_a_diverged_reference_has_no_gap():
     table = whole(CONFIG, dict.fromkeys(PLANTED, 0.01))
     tuned = analysis.read(table, CONFIG, entries=PLANTED)

@@ -54,6 +54,7 @@ def test_gradients_of_the_pair_loss_equal_their_closed_form(network):
     np.testing.assert_allclose(d_output, rows.T @ signal, rtol=1e-10, atol=1e-14)
 
 
+@pytest.mark.slow
 def test_one_successor_per_token_gives_the_gradients_of_one_hot_targets(network):
     params, pairs = network
     alpha, targets = jnp.sum(pairs, axis=1), jnp.arange(12)[::-1]

@@ -180,6 +180,7 @@ def test_figure_fours_claims_reverse_with_training():
     assert {v for s, v in claim_verdicts.items() if s not in wrong} == {"unresolved", NOT_TESTED}
 
 
+@pytest.mark.slow
 def test_the_interval_of_the_largest_deviation_has_its_coverage():
     rng, covered = np.random.default_rng(0), 0
     for _ in range(200):

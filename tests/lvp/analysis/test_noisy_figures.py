@@ -44,6 +44,7 @@ def test_a_band_spans_the_given_ends():
     assert (heights.min(), heights.max()) == (0.5, 3)
 
 
+@pytest.mark.slow
 def test_only_an_equal_figure_is_the_same_picture(tmp_path):
     def plot(y):
         return drawn(lambda axes: axes.plot([1, 2], [1, y]))[0]

@@ -198,6 +198,7 @@ def test_a_scanned_decoder_has_the_roles_and_inputs_of_a_plain_one():
             np.testing.assert_allclose(inputs[path][i], unscanned, atol=1e-5, err_msg=path)
 
 
+@pytest.mark.slow
 def test_the_traced_program_does_not_grow_with_depth():
     def equations(layers, scan):
         config = dataclasses.replace(ONE, layers=layers, scan=scan)

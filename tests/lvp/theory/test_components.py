@@ -264,6 +264,7 @@ def test_bad_arguments_are_named(call, name):
         call()
 
 
+@pytest.mark.slow
 def test_the_closed_forms_import_no_jax_and_the_package_no_flax():
     code = (
         "import sys, lvp.theory; print('jax' in sys.modules); import lvp.theory.simulation; print(sorted(sys.modules))"

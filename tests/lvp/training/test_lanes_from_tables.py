@@ -121,6 +121,7 @@ def test_an_optimizer_with_settings_by_role_equals_a_factory_per_role(optimizer,
     assert not np.allclose(of_hidden, of_adam)
 
 
+@pytest.mark.slow
 def test_muon_decays_the_matrices_and_no_vector():
     """The gradients are zero, so that only the decay moves a parameter."""
     model = decoder(DecoderConfig(VOCAB, WIDTH, layers=1, context=12, norm="layer"))

@@ -27,6 +27,7 @@ from tests.sweeps.running import LOCAL, ROOT, TINY, outcomes
 RUN = ("run", "width_vocab", "--tier", "smoke")
 
 
+@pytest.mark.slow
 def test_a_missing_package_names_the_extra_that_installs_it():
     without_flax = "import sys; sys.modules['flax'] = None; import sweeps"
     process = subprocess.run([sys.executable, "-c", without_flax], cwd=ROOT, capture_output=True, text=True)

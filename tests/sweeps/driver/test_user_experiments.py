@@ -116,6 +116,7 @@ def test_records_follow_up_lanes_table_and_figure(began):
     assert len(processes) == len(set(processes)) >= 2  # executed once per process
 
 
+@pytest.mark.slow
 def test_a_follow_up_with_a_limit_is_called_until_it_adds_no_lane(tmp_path, capsys, monkeypatch):
     """Each round squares the largest square below 100: 0, 1, 4, then 16, then 256. The worker is in this process."""
     monkeypatch.setattr(api, "_holds_accelerator", lambda: "gpu")

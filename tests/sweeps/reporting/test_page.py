@@ -152,6 +152,7 @@ def test_any_text_and_number_survives(words, number):
     assert cell == ("–", None) if number != number else float(cell[1]) == number
 
 
+@pytest.mark.slow
 def test_the_command_writes_the_page_of_a_sweep(out, command_here, tmp_path):
     before = contents(out)
     done = command_here("report", out, "--html", tmp_path / "page.html")

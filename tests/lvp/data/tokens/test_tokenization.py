@@ -280,6 +280,7 @@ def test_an_error_in_a_worker_is_one_line(tmp_path, capfd):
     assert err == [f"lvp: {text / 'b'} is not UTF-8 (byte offset 0: 0xff); convert it first"]
 
 
+@pytest.mark.slow
 def test_tfds_tokenization_is_resumed(tmp_path, monkeypatch):
     monkeypatch.setenv("TFDS_DATA_DIR", str(tmp_path / "tfds"))
     prepare(tmp_path / "tfds", {"train": some_text(5000).split("\n")})
