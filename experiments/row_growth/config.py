@@ -33,6 +33,7 @@ class Config(DecoderRuns):
     steps: int = 10_000  # C.1; of the base setting
     horizons: tuple[int, ...] = (2_000, 10_000, 80_000)  # steps of separate runs, at every width
     long_seeds: int = 2  # number of seeds at horizons above `steps`: the first of `seeds`
+    long_rates: int = 6  # number of rates at horizons above `steps`, at most: the lowest of the grid
     amplitude_factors: tuple[float, ...] = (0.25, 1.0, 4.0)  # on the sinusoidal positions
     std_factors: tuple[float, ...] = (0.25, 1.0, 4.0)  # σ_E √d
     positions: tuple[str, ...] = ("sinusoidal", "learned", "rotary")
@@ -69,6 +70,7 @@ class Config(DecoderRuns):
         if len(set(geometric(self.lowest_rate, self.highest_rate, self.num_rates))) < self.num_rates:
             raise InputError(f"num_rates ({self.num_rates}) gives equal rates between lowest_rate and highest_rate")
         check_count(self, "long_seeds")
+        check_count(self, "long_rates", least=3)
         check_points(self)
 
 
@@ -126,12 +128,14 @@ def growths(config: Config, setting: Setting) -> tuple[float, ...]:
     """The grid of η_E s √T of a setting.
 
     A factor other than 1 on the amplitude or the init std extends the grid by this factor, upwards if it is above 1 and
-    downwards if it is below. The grid then contains the optimum whether or not the optimum follows the factor.
+    downwards if it is below. The grid then contains the optimum whether or not the optimum follows the factor. Runs longer
+    than the base setting's have only the lowest rates, because their optimum is lower.
     """
     factor = setting.amplitude * setting.std
     low, high = config.lowest_rate * min(1.0, factor), config.highest_rate * max(1.0, factor)
     ratio = math.log(config.highest_rate / config.lowest_rate) / (config.num_rates - 1)
-    return geometric(low, high, config.num_rates + min(100, round(abs(math.log(factor)) / ratio)))
+    rates = geometric(low, high, config.num_rates + min(100, round(abs(math.log(factor)) / ratio)))
+    return rates[: config.long_rates] if setting.steps > config.steps else rates
 
 
 def embedding_rates(config: Config, setting: Setting) -> tuple[float, ...]:
@@ -243,7 +247,9 @@ TIERS = {
         widths=(32, 64, 128),
         steps=1_500,
         horizons=(300, 1_500, 12_000),
-        long_seeds=1,
+        long_seeds=3,
+        highest_rate=16.0,
+        num_rates=8,
     ),
     "gpu": Config(
         slice_bytes=2_000_000,

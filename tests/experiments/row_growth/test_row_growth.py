@@ -85,7 +85,7 @@ def test_lanes_of_a_setting_are_those_that_were_planned(lawful):
     counted = [len(analysis.records_of(lawful, CONFIG, setting)) for setting in runs.settings(CONFIG)]
     assert sum(counted) == len(lawful) == sum(len(c.lanes) for c in runs.cells(CONFIG))
     for setting, count in zip(runs.settings(CONFIG), counted, strict=True):
-        assert count == len(runs.embedding_rates(CONFIG, setting)) * (1 if setting.steps > 1500 else 3)
+        assert count == len(runs.embedding_rates(CONFIG, setting)) * 3
 
 
 # --- laws -------------------------------------------------------------------------------------------------------------
@@ -228,11 +228,12 @@ def test_rotary_positions_have_no_constant(lawful):
         ({"positions": "rotary"}, "positions must begin with sinusoidal"),
         ({"token_rows": "normalized"}, "token_rows must hold only sqrt, plain"),
         ({"optimizers": "sgd"}, "optimizers must hold only adam, lion_a"),
-        ({"lowest_rate": "8"}, "must be below highest_rate"),
+        ({"lowest_rate": "17"}, "must be below highest_rate"),
         ({"num_rates": "2"}, "num_rates must be at least 3"),
-        ({"lowest_rate": "3.99999"}, "gives equal rates"),
+        ({"lowest_rate": "15.99999"}, "gives equal rates"),
         ({"points": "1"}, "points"),
         ({"long_seeds": "0"}, "long_seeds must be at least 1"),
+        ({"long_rates": "2"}, "long_rates must be at least 3"),
     ],
 )
 def test_unusable_values_give_a_one_line_error(values, says):
