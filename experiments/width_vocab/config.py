@@ -29,6 +29,8 @@ class Config(DecoderRuns):
     vocab_per_width: int = 8  # C.2: m = 8 d
     token_rows: tuple[str, ...] = ("sqrt", "plain")  # not stated: how rows enter the model
     rates: tuple[float, ...] = geometric(2**-13, 2**-3, 21)  # not stated; η_E times the factor on the rows
+    # Ours: η_E of the reading `normalized`; () is `rates`. Its loss depends little on η_E, so its grid is wider.
+    normalized_rates: tuple[float, ...] = field(default=(), metadata=OMITTED)
     rate_times_width: float = 0.2  # C.2: η_hidden = η_output = 0.2/d
     steps: int = 10_000  # C.2
     tolerance: float = 0.2  # figure 3: the shaded curve is the mean of rates within 20 % of the best loss
@@ -39,6 +41,8 @@ class Config(DecoderRuns):
         super().__post_init__()
         sorted_values(self, "widths", positive=True)
         sorted_values(self, "rates", least=3, positive=True)  # an optimum has neighbours
+        if self.normalized_rates:
+            sorted_values(self, "normalized_rates", least=3, positive=True)
         check_names("token_rows", self.token_rows, TOKEN_ROWS)
         check_positive("rate_times_width", self.rate_times_width)
         check_positive("tolerance", self.tolerance, zero=True)
@@ -50,7 +54,10 @@ class Config(DecoderRuns):
             raise InputError(f"vocab_per_width must be at least 1, got {self.vocab_per_width}")
 
     def embedding_rates(self, token_rows: str, width: int) -> tuple[float, ...]:
-        """η_E of the lanes: `rates` divided by the embedding's forward multiplier, rounded to 4 digits."""
+        """η_E of the lanes: `rates` divided by the embedding's forward multiplier, rounded to 4 digits. For normalized rows,
+        `normalized_rates`."""
+        if token_rows == "normalized" and self.normalized_rates:
+            return self.normalized_rates
         return tuple(float(f"{rate / row_multiplier(token_rows, width):.4g}") for rate in self.rates)
 
     @property
@@ -79,6 +86,7 @@ TIERS = {
         valid_bytes=20_000,
         widths=(32, 48, 64, 96, 128),
         rates=geometric(0.002, 0.128, 9)[1:7],
+        normalized_rates=geometric(0.004, 0.256, 7),
         context=64,
         batch=8,
         steps=1500,
