@@ -128,8 +128,8 @@ def growths(config: Config, setting: Setting) -> tuple[float, ...]:
     """The grid of η_E s √T of a setting.
 
     A factor other than 1 on the amplitude or the init std extends the grid by this factor, upwards if it is above 1 and
-    downwards if it is below. The grid then contains the optimum whether or not the optimum follows the factor. Runs longer
-    than the base setting's have only the lowest rates, because their optimum is lower.
+    downwards if it is below. The grid then contains the optimum whether or not the optimum follows the factor. Runs
+    longer than the base setting's have only the lowest rates, because their optimum is lower.
     """
     factor = setting.amplitude * setting.std
     low, high = config.lowest_rate * min(1.0, factor), config.highest_rate * max(1.0, factor)

@@ -54,8 +54,10 @@ class Config(DecoderRuns):
             raise InputError(f"vocab_per_width must be at least 1, got {self.vocab_per_width}")
 
     def embedding_rates(self, token_rows: str, width: int) -> tuple[float, ...]:
-        """η_E of the lanes: `rates` divided by the embedding's forward multiplier, rounded to 4 digits. For normalized rows,
-        `normalized_rates`."""
+        """η_E of the lanes: `rates` divided by the embedding's forward multiplier, rounded to 4 digits.
+
+        For normalized rows, `normalized_rates`.
+        """
         if token_rows == "normalized" and self.normalized_rates:
             return self.normalized_rates
         return tuple(float(f"{rate / row_multiplier(token_rows, width):.4g}") for rate in self.rates)
