@@ -12,6 +12,7 @@ from lvp.training import Cell, Lane
 from lvp.training.records import flatten
 
 EMBEDDING_RATE = "lane.learning_rates.embedding"
+HIDDEN_RATE = "lane.learning_rates.hidden"
 # The decoders of these sweeps have no trained positions, and vectors start at fixed values.
 MATRICES = ("embedding", "hidden", "output")
 LANE_COLUMNS = [*(f"lane.learning_rates.{r}" for r in MATRICES), *(f"lane.init_std.{r}" for r in MATRICES)]

@@ -10,6 +10,7 @@ multiplied by √d, as in the source of the encoding (Vaswani et al. 2017, secti
 sweep.
 
     python -m sweeps run width_vocab --tier laptop      2 CPU cores
+    python -m sweeps run width_vocab --tier workstation 2 CPU cores, hours: widths 64 to 512, η_hidden tuned
     python -m sweeps run width_vocab --tier gpu         one accelerator
     python -m sweeps run width_vocab --tier paper       as published: 4 days of 4 GH200 in the paper
 """
@@ -29,7 +30,7 @@ EXPERIMENT = Experiment(
     figure=figure.figure,
     claims=claims.claims,
     follow_up=analysis.follow_up,
-    limit=config.grid_cells,
+    limit=config.all_lanes,
     rate_curves=analysis.rate_curves,
     paper="Hayou & Liu 2025",
     answers=("figure 3",),

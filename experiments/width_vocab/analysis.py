@@ -1,14 +1,32 @@
 """Reads the records of `width_vocab`: optima by width, slopes by horizon, the cost of the √d rule, and the summary."""
 
-from itertools import product
+from typing import NamedTuple
 
 import numpy as np
 
 from experiments.common.adaptive_replay import RateCurves
 from experiments.common.optimum_text import OPTIMUM_HEADER, optimum_row, slope_line, slope_text
-from experiments.common.tables import HORIZON_LOSS, losses_by_seed_and_rate, with_horizon_loss, with_model
-from experiments.width_vocab.config import ADAPTIVE, GRID, READINGS, Config, cell_model, grid_cells, lanes_at
+from experiments.common.tables import (
+    HIDDEN_RATE,
+    HORIZON_LOSS,
+    losses_by_seed_and_rate,
+    select,
+    with_horizon_loss,
+    with_model,
+)
+from experiments.width_vocab.config import (
+    ADAPTIVE,
+    GRID,
+    READINGS,
+    Config,
+    cell_model,
+    grid_cell,
+    lanes_at,
+    shapes,
+    tuning_rates,
+)
 from lvp import analysis
+from lvp.analysis import tuned
 from lvp.analysis.arms_figure import Arm
 from lvp.analysis.bracketing import bracketed_optima, next_lanes, trained_rates
 from lvp.analysis.measurement import Measurement
@@ -26,27 +44,75 @@ def losses_of_cell(table, config: Config, token_rows: str, width: int, steps: in
     The final train loss is the mean over the last part of the steps (`final_fraction`). For fewer steps it is read from
     the curve. `table` has one vocabulary per width.
     """
-    model = cell_model(config, token_rows, width)
-    kept = with_model(table, model, ("width", "embedding_multiplier", "normalize_rows"))
+    kept = _of_cell(table, config, token_rows, width)
     column = "train_loss"
     if steps is not None:
         column, kept = HORIZON_LOSS, with_horizon_loss(kept, steps, config.final_fraction)
     return losses_by_seed_and_rate(kept, config.embedding_rates(token_rows, width), config.seeds, column)
 
 
+def _of_cell(table, config: Config, token_rows: str, width: int):
+    """The rows of a reading and a width, those of the tuning seeds included."""
+    model = cell_model(config, token_rows, width)
+    return with_model(table, model, ("width", "embedding_multiplier", "normalize_rows"))
+
+
+class HiddenConstant(NamedTuple):
+    """η_hidden · d of a reading."""
+
+    value: float
+    at_edge: bool = False  # the first or last of the tried values, so that a better value may lie beyond
+
+
+def hidden_constant(table, config: Config, token_rows: str) -> HiddenConstant | None:
+    """η_hidden · d of a reading: the value with the least final train loss at the smallest width, at the best η_E.
+
+    The loss is the mean over the tuning seeds. None if no setting finished with all of them. Without values to try, it
+    is the configured constant.
+    """
+    if not config.hidden_constants:
+        return HiddenConstant(config.rate_times_width)
+    width = config.widths[0]
+    rates = tuning_rates(config, token_rows)
+    rows = _of_cell(table, config, token_rows, width)
+    by_setting = [  # [values · rates, seeds]
+        losses
+        for value in config.hidden_constants
+        for losses in losses_by_seed_and_rate(select(rows, {HIDDEN_RATE: value / width}), rates, config.tuning_seeds).T
+    ]
+    selected = tuned.select(np.array(by_setting))
+    if selected is None:
+        return None
+    best = selected.best // len(rates)
+    return HiddenConstant(config.hidden_constants[best], best in (0, len(config.hidden_constants) - 1))
+
+
+def hidden_constant_text(table, config: Config, token_rows: str) -> str:
+    """The tuned η_hidden · d of a reading, for the summary and the claims."""
+    tried = f"{', '.join(f'{value:g}' for value in config.hidden_constants)} at width {config.widths[0]}"
+    best = hidden_constant(table, config, token_rows)
+    if best is None:
+        return f"η_hidden · d: no value of {tried} finished with all tuning seeds"
+    return f"η_hidden · d: {best.value:g}, tuned over {tried}" + ", at the edge of these values" * best.at_edge
+
+
 def follow_up(table, config: Config) -> dict[str, list[Lane]]:
-    """Label of a cell → next lanes of the adaptive design; {} for the grid."""
-    if config.design == GRID:
+    """Label of a cell → lanes that depend on results: those at the tuned η_hidden, and those of the adaptive design."""
+    if config.design == GRID and not config.hidden_constants:
         return {}
-    shapes = product(config.token_rows, config.widths)
-    return {
-        planned.label: lanes_at(
-            config,
-            planned,
-            next_lanes(config.embedding_rates(*shape), losses_of_cell(table, config, *shape)),
-        )
-        for planned, shape in zip(grid_cells(config), shapes, strict=True)
-    }
+    lanes = {}
+    for token_rows, width in shapes(config):
+        constant = hidden_constant(table, config, token_rows)
+        if constant is None:
+            continue
+        planned = grid_cell(config, token_rows, width, constant.value)
+        trained = losses_of_cell(table, config, token_rows, width)
+        if config.design == GRID:
+            untrained = [(int(seed), int(rate)) for seed, rate in np.argwhere(np.isnan(trained))]
+        else:
+            untrained = next_lanes(config.embedding_rates(token_rows, width), trained)
+        lanes[planned.label] = lanes_at(config, planned, untrained)
+    return lanes
 
 
 def optima(table, config: Config, token_rows: str, steps: int | None = None):
@@ -58,7 +124,9 @@ def optima(table, config: Config, token_rows: str, steps: int | None = None):
 
 
 def rate_curves(table, config: Config) -> list[RateCurves]:
-    """The final train losses over η_E, by reading."""
+    """The final train losses over η_E, by reading; no curve for the adaptive design, which has no grid to replay."""
+    if config.design == ADAPTIVE:
+        return []
     return [
         RateCurves(
             READINGS[token_rows],
@@ -88,7 +156,7 @@ def summary(table, config: Config) -> str:
     """Optima, slope, and slope by horizon of each reading."""
     within = f"within {config.tolerance:.0%}"
     lines = []
-    for arm in arms(table, config):
+    for token_rows, arm in zip(config.token_rows, arms(table, config), strict=True):
         lines += [arm.name, f"{'width':>6} {'vocab':>6} {OPTIMUM_HEADER} {within:>11}  flags"]
         for width, rates, lanes, best in zip(config.widths, arm.rates, arm.losses, arm.optima, strict=True):
             mean = analysis.optimum(rates, lanes, method="geometric_mean", tolerance=config.tolerance)
@@ -96,6 +164,8 @@ def summary(table, config: Config) -> str:
             cut = "*" if "edge" in mean.flags else " "
             lines.append(f"{width:>6} {config.vocab_per_width * width:>6} {numbers} {mean.rate:>10.4g}{cut}  {flags}")
         lines.append(slope_line(arm.slope, config.widths))
+        if config.hidden_constants:
+            lines.append(f"  {hidden_constant_text(table, config, token_rows)}")
         for steps, fit in arm.slope_by_horizon.items():
             lines.append(f"  read at {steps} steps: {slope_text(fit)}, {fit.num_points} widths")
         lines.append("")
@@ -111,8 +181,8 @@ def transfer_gap(table, config: Config, token_rows: str, power: float = -0.5) ->
     The best rate of the smallest width is moved to the other widths. The excess is relative to the least loss of a
     width, and the largest of all widths but the smallest is reported. The interval is a t interval over seeds.
 
-    Unknown if the optimum of the smallest width is not resolved, or if the rule leaves the grid or meets a diverged
-    lane.
+    Unknown if the optimum of the smallest width is not resolved, or if the rule leaves the rates that all seeds trained
+    or meets a diverged lane.
     """
     value, by_seed = _worst_excess(table, config, token_rows, power)
     return Measurement.over_seeds(by_seed, centre=value) if np.isfinite(value) else Measurement(np.nan, None)
@@ -130,20 +200,21 @@ def _worst_excess(table, config: Config, token_rows: str, power: float) -> tuple
     """The gap that `transfer_gap` describes, for the mean losses and for each seed [seeds]; NaN if it is unknown."""
     by_width, smallest = losses(table, config, token_rows), optima(table, config, token_rows)[0][0]
     unknown = np.nan, np.full(len(config.seeds), np.nan)
-    tuned = [
-        (smallest.rate * (width / config.widths[0]) ** power, config.embedding_rates(token_rows, width))
-        for width in config.widths[1:]
-    ]
-    inside = tuned and all(rates[0] <= rate <= rates[-1] for rate, rates in tuned)
+    moved = []  # by width: the rate of the rule, and the rates [R] and losses [seeds, R] of lanes
+    for width, lanes in zip(config.widths[1:], by_width[1:], strict=True):
+        trained = ~np.isnan(lanes).any(axis=0)  # the adaptive design trains some rates with the first seed only
+        rates = np.array(config.embedding_rates(token_rows, width))[trained]
+        moved.append((smallest.rate * (width / config.widths[0]) ** power, rates, lanes[:, trained]))
+    inside = moved and all(rates.size and rates[0] <= rate <= rates[-1] for rate, rates, _ in moved)
     if not smallest.resolved or not inside:
         return unknown
 
     def worst(curves):
         with np.errstate(invalid="ignore"):
-            at_rule = [np.interp(np.log(r), np.log(rates), c) for (r, rates), c in zip(tuned, curves, strict=True)]
+            at_rule = [np.interp(np.log(r), np.log(rates), c) for (r, rates, _), c in zip(moved, curves, strict=True)]
         best = [np.min(c[np.isfinite(c)], initial=np.inf) for c in curves]
         return max(loss / least - 1 for loss, least in zip(at_rule, best, strict=True))
 
-    value = worst([lanes.mean(axis=0) for lanes in by_width[1:]])
-    by_seed = np.array([worst([lanes[s] for lanes in by_width[1:]]) for s in range(len(config.seeds))])
+    value = worst([lanes.mean(axis=0) for _, _, lanes in moved])
+    by_seed = np.array([worst([lanes[seed] for _, _, lanes in moved]) for seed in range(len(config.seeds))])
     return (float(value), by_seed) if np.isfinite([value, *by_seed]).all() else unknown

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from experiments.width_vocab.analysis import gap_difference, optima, transfer_gap
+from experiments.width_vocab.analysis import gap_difference, hidden_constant_text, optima, transfer_gap
 from experiments.width_vocab.config import READINGS, Config
 from lvp.analysis.claims import ABOVE_ZERO, Claim, Question, refusal
 from lvp.analysis.measurement import Measurement
@@ -22,6 +22,8 @@ def _of_reading(table, config: Config, token_rows: str, context) -> list[Claim]:
     _, fit = optima(table, config, token_rows)
     exponent = Measurement(fit.slope, fit.interval)
     resolved = f"{fit.num_points} of {len(config.widths)} widths resolved"
+    if config.hidden_constants:
+        resolved += f"; {hidden_constant_text(table, config, token_rows)}"
     half = Question(
         statement=f"{reading}: the best embedding learning rate falls as width^(−1/2), not as width^0 or width^(−1)",
         source=SOURCE,

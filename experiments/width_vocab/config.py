@@ -2,8 +2,9 @@
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
+from itertools import product
 
-from experiments.common.checks import check_names, sorted_values
+from experiments.common.checks import check_names, check_seeds, sorted_values
 from experiments.common.decoder_runs import DecoderRuns, geometric
 from experiments.common.experiment import CellLanes
 from lvp.analysis.bracketing import coarse_rates
@@ -34,6 +35,9 @@ class Config(DecoderRuns):
     rate_times_width: float = 0.2  # C.2: η_hidden = η_output = 0.2/d
     steps: int = 10_000  # C.2
     tolerance: float = 0.2  # figure 3: the shaded curve is the mean of rates within 20 % of the best loss
+    # C.2 tunes η_hidden · d at the smallest width. Values to try there, for each reading; () is `rate_times_width`.
+    hidden_constants: tuple[float, ...] = field(default=(), metadata=OMITTED)
+    tuning_seeds: tuple[int, ...] = field(default=(), metadata=OMITTED)  # ours: of the lanes that tune η_hidden · d
     # Not stated. GRID: a lane for every rate and seed. ADAPTIVE: the lanes of `lvp.analysis.bracketing`.
     design: str = field(default=GRID, metadata=OMITTED)
 
@@ -46,6 +50,13 @@ class Config(DecoderRuns):
         check_names("token_rows", self.token_rows, TOKEN_ROWS)
         check_positive("rate_times_width", self.rate_times_width)
         check_positive("tolerance", self.tolerance, zero=True)
+        if self.hidden_constants:
+            sorted_values(self, "hidden_constants", least=3, positive=True)
+            check_seeds(self, "tuning_seeds")
+            if shared := sorted(set(self.seeds) & set(self.tuning_seeds)):
+                raise InputError(f"tuning_seeds and seeds share {', '.join(map(str, shared))}; use other tuning_seeds")
+        elif self.tuning_seeds:
+            raise InputError("tuning_seeds needs hidden_constants, the values to try; add them or remove tuning_seeds")
         if self.design not in DESIGNS:
             raise InputError(f"design must be one of {', '.join(DESIGNS)}, got {self.design!r}")
         if self.design == ADAPTIVE:
@@ -93,6 +104,20 @@ TIERS = {
         batch=8,
         steps=1500,
     ),
+    "workstation": Config(
+        corpus="wikitext2",
+        slice_bytes=180_000,
+        valid_bytes=20_000,
+        widths=(64, 128, 256, 512),
+        rates=geometric(0.002, 0.128, 9)[:7],
+        normalized_rates=geometric(0.004, 0.256, 7),
+        hidden_constants=(0.1, 0.2, 0.4, 0.8, 1.6),
+        tuning_seeds=(3, 4),
+        design=ADAPTIVE,
+        context=64,
+        batch=4,
+        steps=2000,
+    ),
     "gpu": Config(
         widths=(256, 384, 512, 768, 1024),
         rates=geometric(2**-11, 2**-3, 9),
@@ -106,6 +131,13 @@ TIERS = {
 
 def cells(config: Config) -> list[CellLanes]:
     """One cell per reading and width, with the lanes that depend on no result."""
+    if config.hidden_constants:
+        return [
+            tuning_cell(config, token_rows)
+            if width == config.widths[0]
+            else grid_cell(config, token_rows, width, config.rate_times_width)._replace(lanes=())
+            for token_rows, width in shapes(config)
+        ]
     grid = grid_cells(config)
     if config.design == GRID:
         return grid
@@ -113,18 +145,51 @@ def cells(config: Config) -> list[CellLanes]:
     return [planned._replace(lanes=lanes_at(config, planned, first)) for planned in grid]
 
 
+def all_lanes(config: Config) -> list[CellLanes]:
+    """The cells with all lanes of `cells` and every lane that depends on results."""
+    return [
+        each._replace(lanes=[*tuning_cell(config, token_rows).lanes, *each.lanes])
+        if config.hidden_constants and width == config.widths[0]
+        else each
+        for each, (token_rows, width) in zip(grid_cells(config), shapes(config), strict=True)
+    ]
+
+
 def lanes_at(config: Config, planned: CellLanes, indices: Iterable[tuple[int, int]]) -> list:
     """The lanes of a cell of the grid at the given indices of seed and rate."""
     return [planned.lanes[rate * len(config.seeds) + seed] for seed, rate in indices]
 
 
+def shapes(config: Config) -> list[tuple[str, int]]:
+    """(reading, width) of every cell."""
+    return list(product(config.token_rows, config.widths))
+
+
 def grid_cells(config: Config) -> list[CellLanes]:
     """One cell per reading and width, with a lane for every rate and seed."""
-    return [
-        swept_cell(config, label(config, token_rows, width), token_rows, width, config.vocab_per_width * width)
-        for token_rows in config.token_rows
-        for width in config.widths
-    ]
+    return [grid_cell(config, *shape, config.rate_times_width) for shape in shapes(config)]
+
+
+def grid_cell(config: Config, token_rows: str, width: int, hidden_constant: float) -> CellLanes:
+    """The cell of a reading and a width, with a lane for every rate and seed at η_hidden = `hidden_constant` / d."""
+    vocab = config.vocab_per_width * width
+    name = label(config, token_rows, width)
+    return swept_cell(replace(config, rate_times_width=hidden_constant), name, token_rows, width, vocab)
+
+
+def tuning_cell(config: Config, token_rows: str) -> CellLanes:
+    """The cell of the smallest width, with the lanes that tune η_hidden · d: every value at all `tuning_rates`."""
+    rates = tuning_rates(config, token_rows)
+    tuning = replace(config, hidden_constants=(), tuning_seeds=(), seeds=config.tuning_seeds)
+    cells = [grid_cell(tuning, token_rows, config.widths[0], value) for value in config.hidden_constants]
+    lanes = [lane for cell in cells for lane in cell.lanes if lane.learning_rates["embedding"] in rates]
+    return cells[0]._replace(lanes=lanes)
+
+
+def tuning_rates(config: Config, token_rows: str) -> tuple[float, ...]:
+    """η_E of the lanes that tune η_hidden · d: all rates of a grid, the coarse rates of the adaptive design."""
+    rates = config.embedding_rates(token_rows, config.widths[0])
+    return rates if config.design == GRID else tuple(rates[i] for i in coarse_rates(len(rates)))
 
 
 def swept_cell(config: Config, name: str, token_rows: str, width: int, vocab: int) -> CellLanes:

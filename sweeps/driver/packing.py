@@ -16,15 +16,15 @@ def measured(manifest: Manifest, executor, options, settings: Settings, say) -> 
     measured (lane-steps per second).
 
     Values that the options give are not measured. With `options.pack`, the default of `threads` is 1. Only trained
-    cells are measured. A calculation has one lane per program.
+    cells that have lanes are measured. Without `options.pack`, other cells have one lane per program.
     """
     free = replace(settings, pin=False)
     if options.mesh is not None:
         return _on_a_mesh(manifest, executor, options, free)
     ((device,),) = executor.probe(free, [("hello",)])
     base = {"platform": device["platform"], "device": device["device_kind"], "measured": {}}
-    trained = [i for i, entry in enumerate(manifest.cells) if task_for(entry.cell).trained]
-    packs = {e.label: options.pack or 1 if i in trained else 1 for i, e in enumerate(manifest.cells)}
+    trained = [i for i, entry in enumerate(manifest.cells) if task_for(entry.cell).trained and entry.lanes]
+    packs = {e.label: options.pack or 1 if task_for(e.cell).trained else 1 for e in manifest.cells}
     packs |= {e.label: 1 for e in manifest.cells if not task_for(e.cell).shares_data}
     if device["platform"] != "cpu":
         # One process owns an accelerator, and XLA chooses its threads.
@@ -93,7 +93,7 @@ def _training_seconds(manifest: Manifest, trained: list[int], speed: float) -> f
     """Seconds of training of all lanes, if each cell has the FLOP/s of the most expensive cell, which was measured.
 
     Args:
-      trained: indices of the trained cells.
+      trained: indices of the trained cells that have lanes.
       speed: lane-steps per second of all workers on the most expensive cell.
     """
     measured_cell = manifest.cells[_most_expensive(manifest, trained)].cell
