@@ -179,7 +179,8 @@ def transfer_gap(table, config: Config, token_rows: str, power: float = -0.5) ->
     """The largest relative excess of the train loss if the embedding's rate moves as width^power.
 
     The best rate of the smallest width is moved to the other widths. The excess is relative to the least loss of a
-    width, and the largest of all widths but the smallest is reported. The interval is a t interval over seeds.
+    width, and the largest of all widths but the smallest is reported. The adaptive design trains few rates, so both
+    losses are then read from a parabola. The interval is a t interval over seeds.
 
     Unknown if the optimum of the smallest width is not resolved, or if the rule leaves the rates that all seeds trained
     or meets a diverged lane.
@@ -209,12 +210,31 @@ def _worst_excess(table, config: Config, token_rows: str, power: float) -> tuple
     if not smallest.resolved or not inside:
         return unknown
 
+    excess = _excess_on_grid if config.design == GRID else _excess_of_parabola
+
     def worst(curves):
-        with np.errstate(invalid="ignore"):
-            at_rule = [np.interp(np.log(r), np.log(rates), c) for (r, rates, _), c in zip(moved, curves, strict=True)]
-        best = [np.min(c[np.isfinite(c)], initial=np.inf) for c in curves]
-        return max(loss / least - 1 for loss, least in zip(at_rule, best, strict=True))
+        return np.max([excess(rate, rates, curve) for (rate, rates, _), curve in zip(moved, curves, strict=True)])
 
     value = worst([lanes.mean(axis=0) for _, _, lanes in moved])
     by_seed = np.array([worst([lanes[seed] for _, _, lanes in moved]) for seed in range(len(config.seeds))])
     return (float(value), by_seed) if np.isfinite([value, *by_seed]).all() else unknown
+
+
+def _excess_on_grid(rate: float, rates: np.ndarray, losses: np.ndarray) -> float:
+    """The relative excess of the loss at `rate`, interpolated linearly in ln rate, over the least of the losses [R]."""
+    with np.errstate(invalid="ignore"):
+        at_rate = np.interp(np.log(rate), np.log(rates), losses)
+    return at_rate / np.min(losses[np.isfinite(losses)], initial=np.inf) - 1
+
+
+def _excess_of_parabola(rate: float, rates: np.ndarray, losses: np.ndarray) -> float:
+    """As `_excess_on_grid`, of the parabola in ln rate through the losses [R] of a bracket, whose rates are far apart.
+
+    NaN if a loss is not finite or the parabola has no minimum.
+    """
+    if len(rates) < 3 or not np.isfinite(losses).all():
+        return np.nan
+    parabola = np.poly1d(np.polyfit(np.log(rates), losses, 2))
+    if parabola[2] <= 0:
+        return np.nan
+    return parabola(np.log(rate)) / parabola(-parabola[1] / (2 * parabola[2])) - 1

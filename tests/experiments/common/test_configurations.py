@@ -95,7 +95,7 @@ def choices_of(cell):
 @pytest.mark.parametrize("tier", width_vocab.TIERS)
 def test_cells_of_every_tier_differ_from_the_paper_tier_only_in_sizes(tier):
     config = width_vocab.TIERS[tier]
-    cells = width_vocab.config.cells(config)
+    cells = width_vocab.config.grid_cells(config)
     assert len(cells) == len(config.widths) * len(config.token_rows)
     widths = [c.cell.model.width for c in cells[: len(config.widths)]]
     assert widths == sorted(set(widths))
@@ -316,7 +316,8 @@ def test_the_adaptive_design_has_the_planted_slope_from_fewer_lanes():
         assert all(best.resolved for best in by_width)
         assert fit.slope == pytest.approx(planted, abs=0.05) and fit.interval[0] < planted < fit.interval[1]
     claims = width_vocab.claims.claims(kept, config, context)
-    assert [c.verdict for c in claims[:4]] == ["supported", "supported", "unresolved", "unresolved"]
+    # The rate of the last rule lies outside the rates that all seeds train at width 128.
+    assert [c.verdict for c in claims[:4]] == ["supported"] * 3 + ["unresolved"]
     assert width_vocab.figure.figure(kept, config, tier="laptop", corpus="none", partial=None).axes
     early = kept[kept["lane.seed"] == 0][::2]  # the first lanes of a sweep
     assert width_vocab.analysis.summary(early, dataclasses.replace(config, token_rows=("sqrt",)))

@@ -1,6 +1,6 @@
 """A sweep with a calculation and a trained cell: packing, run, resume and report."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import SimpleNamespace
 
 import pytest
@@ -95,7 +95,7 @@ def test_a_mixed_sweep_runs_resumes_and_reports(mixed, monkeypatch, tmp_path, ca
     assert "## mixed/smoke-zipf" in text and "7 lanes, " in text
 
 
-def test_only_trained_cells_are_measured():
+def test_only_trained_cells_with_lanes_are_measured():
     """Threads are measured on a CPU, lanes per program on an accelerator."""
     asked, said = [], []
 
@@ -130,5 +130,12 @@ def test_only_trained_cells_are_measured():
     assert on_cluster["measured"] == on_cpu["measured"] and on_cluster["workers"] == 11
     assert said[0].endswith("this sweep uses 11 workers of 1 thread: 2 s of training")
     assert pack("cpu", planned, cores=(2, 4, 5), threads=2, ray_address="auto")["workers"] == 5
+    # A cell that gets its lanes from results is the most expensive, but it has no lane to measure.
+    larger = replace(planned[1].cell, steps=60)
+    for platform, measured in (("cpu", {"2x1", "1x2"}), ("gpu", {"runs"})):
+        later = pack(platform, [*planned, CellLanes("later", larger, [])])
+        assert {c[1] for c in asked} == {1} and set(later["measured"]) == measured
+        assert later["lanes_per_program"]["later"] == 1
+        assert pack(platform, [*planned, CellLanes("later", larger, [])], pack=2)["lanes_per_program"]["later"] == 2
     for platform in ("cpu", "gpu"):  # a calculation alone is not measured
         assert pack(platform, planned[:1])["lanes_per_program"] == {"sums": 1} and not asked

@@ -1,0 +1,123 @@
+"""η_hidden · d is tuned at the smallest width, by lanes of seeds that are not used elsewhere."""
+
+from dataclasses import replace
+
+import numpy as np
+import pandas as pd
+import pytest
+
+import experiments
+from experiments import width_vocab
+from experiments.width_vocab import analysis
+from experiments.width_vocab.config import all_lanes
+from lvp.errors import InputError
+from lvp.training.records import flatten
+
+WORKSTATION = width_vocab.TIERS["workstation"]
+CONTEXT = {"experiment": "width_vocab", "tier": "workstation", "corpus": "none", "commit": "none"}
+BEST = {"sqrt": 0.4, "plain": 0.2}  # the planted η_hidden · d
+POWER = {"sqrt": -0.6, "plain": 0.1}  # the planted exponents of η_E
+
+
+def row_of(cell, lane, best=BEST, noise=0.0):
+    """A finished lane whose loss is a parabola in ln η_E and in ln η_hidden."""
+    model, rates = cell.model, lane.learning_rates
+    token_rows = "plain" if model.embedding_multiplier == 1 else "sqrt"
+    eta = 0.016 / model.embedding_multiplier * (model.width / 64) ** (POWER[token_rows] + 0.5 * (token_rows == "sqrt"))
+    hidden = rates["hidden"] * model.width / best[token_rows]
+    rng = np.random.default_rng([lane.seed, model.width, round(1e6 * rates["embedding"]), round(1e6 * hidden)])
+    loss = 1 + 0.1 * np.log(rates["embedding"] / eta) ** 2 + 0.2 * np.log(hidden) ** 2 + noise * rng.normal()
+    # The losses of the tuning seeds are much smaller: an optimum that used them would be wrong.
+    loss -= 0.5 * (lane.seed in WORKSTATION.tuning_seeds)
+    columns = {"cell.model.width": model.width, "cell.model.embedding_multiplier": model.embedding_multiplier}
+    columns |= {"lane.seed": lane.seed, "train_loss": loss, "status": "finished"}
+    return columns | {f"lane.{name}": value for name, value in flatten({"learning_rates": rates}).items()}
+
+
+def trained(config, **planted):
+    """The table of a whole sweep with planted losses, and the cells with all their lanes."""
+    cells = {planned.label: planned._replace(lanes=list(planned.lanes)) for planned in width_vocab.config.cells(config)}
+    rows = [row_of(c.cell, lane, **planted) for c in cells.values() for lane in c.lanes]
+    while any(new := analysis.follow_up(pd.DataFrame(rows), config).values()):
+        for label, lanes in zip(cells, new, strict=True):
+            rows += [row_of(cells[label].cell, lane, **planted) for lane in lanes]
+            assert not any(lane in cells[label].lanes for lane in lanes)
+            cells[label].lanes.extend(lanes)
+    return pd.DataFrame(rows), cells
+
+
+@pytest.mark.parametrize("design", ["adaptive", "grid"])
+def test_every_width_trains_at_the_constant_tuned_at_the_smallest_width(design):
+    config = replace(WORKSTATION, design=design)
+    table, cells = trained(config)
+    tuning = set(config.tuning_seeds)
+    for label, planned in cells.items():
+        own = BEST["plain" if "plain" in label else "sqrt"]
+        constants = {
+            (lane.seed in tuning, round(lane.learning_rates["hidden"] * planned.cell.model.width, 9))
+            for lane in planned.lanes
+        }
+        tried = {(True, constant) for constant in config.hidden_constants}
+        assert constants == {(False, own)} | (tried if planned.cell.model.width == 64 else set())
+        if design == "grid":
+            assert sum(lane.seed not in tuning for lane in planned.lanes) == len(config.rates) * len(config.seeds)
+    sizes = {planned.label: len(planned.lanes) for planned in all_lanes(config)}
+    assert all(len(planned.lanes) <= sizes[label] for label, planned in cells.items())
+    for token_rows in config.token_rows:
+        assert analysis.hidden_constant(table, config, token_rows) == (BEST[token_rows], False)
+        _, fit = analysis.optima(table, config, token_rows)
+        assert fit.slope == pytest.approx(POWER[token_rows], abs=1e-6)
+
+
+def test_the_constant_is_in_the_summary_and_in_the_claims():
+    # At width 512 a constant rate lies outside the rates that all seeds train.
+    config = replace(WORKSTATION, steps=100, widths=(64, 128, 256))
+    table, _ = trained(config, noise=0.001)
+    table = table.assign(curve_steps=[[100]] * len(table), curve_losses=[[loss] for loss in table["train_loss"]])
+    summary, claims = analysis.summary(table, config), width_vocab.claims.claims(table, config, CONTEXT)
+    text = "η_hidden · d: 0.4, tuned over 0.1, 0.2, 0.4, 0.8, 1.6 at width 64"
+    assert f"{text}\n" in summary and claims[0].note.endswith(text)
+    # The lanes of the adaptive design are enough for the cost of the √d rule and of its rivals.
+    assert [claim.verdict for claim in claims[2:4]] == ["supported", "supported"]
+    costs = [analysis.transfer_gap(table, config, "sqrt", power).value for power in (0.0, -0.5, -0.6)]
+    assert costs[0] > costs[1] > costs[2]
+    planted = [0.1 * ((0.6 + power) * np.log(4)) ** 2 for power in (0.0, -0.5, -0.6)]
+    assert costs == pytest.approx(planted, abs=0.002)
+
+
+def test_the_edge_of_the_tried_constants_is_reported():
+    table, _ = trained(WORKSTATION, best=BEST | {"sqrt": 6.4})
+    assert analysis.hidden_constant(table, WORKSTATION, "sqrt") == (1.6, True)
+    assert analysis.hidden_constant_text(table, WORKSTATION, "sqrt").endswith("at the edge of these values")
+
+
+def test_a_reading_without_a_finished_setting_has_no_constant_and_no_further_lanes():
+    first = width_vocab.config.cells(WORKSTATION)
+    rows = [row_of(planned.cell, lane) for planned in first for lane in planned.lanes]
+    table = pd.DataFrame(rows)
+    diverged = table["cell.model.embedding_multiplier"] > 1
+    table.loc[diverged, "status"] = "diverged"
+    assert analysis.hidden_constant(table, WORKSTATION, "sqrt") is None
+    assert "finished with all tuning seeds" in analysis.hidden_constant_text(table, WORKSTATION, "sqrt")
+    lanes = analysis.follow_up(table, WORKSTATION)
+    assert set(lanes) == {planned.label for planned in first if "plain" in planned.label}
+
+
+@pytest.mark.parametrize(
+    "values, message",
+    [
+        ({"tuning_seeds": "2,3"}, "tuning_seeds and seeds share 2"),
+        ({"tuning_seeds": "none"}, "tuning_seeds"),
+        ({"hidden_constants": "0.1,0.2"}, "hidden_constants needs at least 3 values, got 2"),
+        ({"hidden_constants": "0,0.2,0.4"}, "hidden_constants"),
+        ({"hidden_constants": ()}, "tuning_seeds needs hidden_constants"),
+    ],
+)
+def test_unusable_values_are_refused(values, message):
+    with pytest.raises(InputError, match=message):
+        experiments.configured("width_vocab", "workstation", values)
+
+
+def test_vocab_effect_does_not_tune():
+    with pytest.raises(InputError, match="vocab_effect does not tune hidden_constants"):
+        experiments.configured("vocab_effect", "laptop", {"hidden_constants": "0.1,0.2,0.4", "tuning_seeds": "7"})
