@@ -34,6 +34,15 @@ def configured(experiment: "Experiment", tier: str, values: Mapping[str, Any] | 
     return replace(base, **changes)
 
 
-def to_dict(config) -> dict[str, Any]:
-    """A configuration as JSON: tuples become lists, and fields marked `omit_default` are left out at their default."""
-    return records.configuration(config)
+def to_dict(config, tier=None) -> dict[str, Any]:
+    """A configuration as JSON: tuples become lists, and fields marked `omit_default` are left out at their default.
+
+    Args:
+      tier: the configuration of the tier, or None. A field that differs from the tier is never left out, so `configured`
+        restores it.
+    """
+    stored = records.configuration(config)
+    if tier is not None:
+        present = records.configuration(tier)
+        stored |= {name: records.configuration(getattr(config, name)) for name in present.keys() - stored.keys()}
+    return stored

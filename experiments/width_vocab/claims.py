@@ -12,8 +12,9 @@ POWERS = {"d^0 (SP, μP)": 0.0, "d^(−1/2)": -0.5, "d^(−1)": -1.0}  # rules f
 
 
 def claims(table, config: Config, context) -> list[Claim]:
-    """The claims of figure 3 for every reading of `config.token_rows`."""
-    return [claim for token_rows in config.token_rows for claim in _of_reading(table, config, token_rows, context)]
+    """The claims of figure 3 for every reading of the paper in `config.token_rows`. Its rows are not normalized."""
+    readings = [token_rows for token_rows in config.token_rows if token_rows != "normalized"]
+    return [claim for token_rows in readings for claim in _of_reading(table, config, token_rows, context)]
 
 
 def _of_reading(table, config: Config, token_rows: str, context) -> list[Claim]:

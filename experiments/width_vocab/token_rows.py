@@ -19,7 +19,7 @@ def token_rows_table(results: Sequence[tuple[pd.DataFrame, Config]]) -> str:
       results: table and configuration of committed results.
     """
     lines = [
-        "| token rows | corpus | power of width | power of steps | best η_E of the largest width | loss at 2× or ½× |",
+        "| token rows | corpus, widths | power of width | power of steps | best η_E of the largest width | loss at 2× or ½× |",
         "| --- | --- | --- | --- | --- | --- |",
     ]
     readings = [rows for rows in READINGS if any(rows in config.token_rows for _, config in results)]
@@ -30,7 +30,8 @@ def token_rows_table(results: Sequence[tuple[pd.DataFrame, Config]]) -> str:
                 powers = Measurement(fit.slope, fit.interval), power_of_steps(table, config, token_rows)
                 of_width, of_steps = (power.text(".2f").replace("-", "−") for power in powers)
                 best = f"{by_width[-1].rate:.2g} (d {config.widths[-1]}, {config.steps} steps)"
-                row = READINGS[token_rows], config.corpus, of_width, of_steps, best, _excess(by_width)
+                setting = f"{config.corpus}, {config.widths[0]}–{config.widths[-1]}"
+                row = READINGS[token_rows], setting, of_width, of_steps, best, _excess(by_width)
                 lines.append(f"| {' | '.join(row)} |")
     return "\n".join(lines)
 

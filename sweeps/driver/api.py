@@ -137,7 +137,7 @@ def start(
         out=Path(),
         experiment=loaded.name,
         tier=tier,
-        config=experiments.to_dict(resolved),
+        config=experiments.to_dict(resolved, loaded.tiers[tier]),
         datasets={label: d and d.to_dict() for label, d in datasets.items()},
         source=source,
         environment=environment.present(),

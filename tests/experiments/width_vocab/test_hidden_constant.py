@@ -121,3 +121,12 @@ def test_unusable_values_are_refused(values, message):
 def test_vocab_effect_does_not_tune():
     with pytest.raises(InputError, match="vocab_effect does not tune hidden_constants"):
         experiments.configured("vocab_effect", "laptop", {"hidden_constants": "0.1,0.2,0.4", "tuning_seeds": "7"})
+
+
+def test_a_stored_configuration_keeps_values_that_are_defaults_of_the_class():
+    """The workstation tier has other values. A sweep's manifest stores `to_dict`."""
+    changes = {"design": "grid", "hidden_constants": (), "tuning_seeds": ()}
+    config = experiments.configured("width_vocab", "workstation", changes)
+    stored = experiments.to_dict(config, WORKSTATION)
+    assert experiments.configured("width_vocab", "workstation", stored) == config != WORKSTATION
+    assert experiments.to_dict(WORKSTATION, WORKSTATION) == experiments.to_dict(WORKSTATION)
