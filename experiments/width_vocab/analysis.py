@@ -30,6 +30,7 @@ from lvp.analysis import tuned
 from lvp.analysis.arms_figure import Arm
 from lvp.analysis.bracketing import bracketed_optima, next_lanes, trained_rates
 from lvp.analysis.measurement import Measurement
+from lvp.errors import InputError
 from lvp.training import Lane
 
 
@@ -43,7 +44,11 @@ def losses_of_cell(table, config: Config, token_rows: str, width: int, steps: in
 
     The final train loss is the mean over the last part of the steps (`final_fraction`). For fewer steps it is read from
     the curve. `table` has one vocabulary per width.
+
+    Raises: InputError for more steps than the lanes have.
     """
+    if steps is not None and steps > config.steps:
+        raise InputError(f"steps={steps} is beyond the {config.steps} steps of the lanes; read at most {config.steps}")
     kept = _of_cell(table, config, token_rows, width)
     column = "train_loss"
     if steps is not None:

@@ -242,6 +242,12 @@ def test_each_kind_of_token_rows_has_its_own_slope_at_every_horizon():
     assert not first.interval[0] <= -0.5 <= first.interval[1]
 
 
+def test_a_horizon_beyond_the_steps_of_the_lanes_is_refused():
+    table, config = synthetic_sweep(-0.5)
+    with pytest.raises(InputError, match="steps=1501 is beyond the 1500 steps of the lanes"):
+        width_vocab.analysis.optima(table, config, "sqrt", config.steps + 1)
+
+
 def test_the_table_of_token_rows_has_the_planted_powers_and_tolerance():
     table, config = synthetic_sweep(-0.5, noise=1e-4, plain=0.2, drift=0.15)
     # The exponent moves by drift · ln f, so ln(best rate) of width d has the slope drift · ln(d/64) over ln(steps).
