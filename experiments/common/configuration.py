@@ -38,8 +38,8 @@ def to_dict(config, tier=None) -> dict[str, Any]:
     """A configuration as JSON: tuples become lists, and fields marked `omit_default` are left out at their default.
 
     Args:
-      tier: the configuration of the tier, or None. A field that differs from the tier is never left out, so `configured`
-        restores it.
+      tier: the configuration of the tier, or None. A field that differs from the tier is never left out, so that
+        `configured` restores it.
     """
     stored = records.configuration(config)
     if tier is not None:

@@ -19,7 +19,8 @@ def token_rows_table(results: Sequence[tuple[pd.DataFrame, Config]]) -> str:
       results: table and configuration of committed results.
     """
     lines = [
-        "| token rows | corpus, widths | power of width | power of steps | best η_E of the largest width | loss at 2× or ½× |",
+        "| token rows | corpus, widths | power of width | power of steps | best η_E of the largest width "
+        "| loss at 2× or ½× |",
         "| --- | --- | --- | --- | --- | --- |",
     ]
     readings = [rows for rows in READINGS if any(rows in config.token_rows for _, config in results)]
