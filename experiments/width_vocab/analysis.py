@@ -23,7 +23,7 @@ from experiments.width_vocab.config import (
     grid_cell,
     lanes_at,
     shapes,
-    tuning_rates,
+    tuning_config,
 )
 from lvp import analysis
 from lvp.analysis import tuned
@@ -78,7 +78,7 @@ def hidden_constant(table, config: Config, token_rows: str) -> HiddenConstant | 
     if not config.hidden_constants:
         return HiddenConstant(config.rate_times_width)
     width = config.widths[0]
-    rates = tuning_rates(config, token_rows)
+    rates = tuning_config(config).embedding_rates(token_rows, width)
     rows = _of_cell(table, config, token_rows, width)
     by_setting = [  # [values · rates, seeds]
         losses

@@ -178,18 +178,23 @@ def grid_cell(config: Config, token_rows: str, width: int, hidden_constant: floa
 
 
 def tuning_cell(config: Config, token_rows: str) -> CellLanes:
-    """The cell of the smallest width, with the lanes that tune η_hidden · d: every value at all `tuning_rates`."""
-    rates = tuning_rates(config, token_rows)
-    tuning = replace(config, hidden_constants=(), tuning_seeds=(), seeds=config.tuning_seeds)
+    """The cell of the smallest width, with the lanes that tune η_hidden · d."""
+    tuning = tuning_config(config)
     cells = [grid_cell(tuning, token_rows, config.widths[0], value) for value in config.hidden_constants]
-    lanes = [lane for cell in cells for lane in cell.lanes if lane.learning_rates["embedding"] in rates]
-    return cells[0]._replace(lanes=lanes)
+    return cells[0]._replace(lanes=[lane for planned in cells for lane in planned.lanes])
 
 
-def tuning_rates(config: Config, token_rows: str) -> tuple[float, ...]:
-    """η_E of the lanes that tune η_hidden · d: all rates of a grid, the coarse rates of the adaptive design."""
-    rates = config.embedding_rates(token_rows, config.widths[0])
-    return rates if config.design == GRID else tuple(rates[i] for i in coarse_rates(len(rates)))
+def tuning_config(config: Config) -> Config:
+    """The configuration of the lanes that tune η_hidden · d: the tuning seeds at all rates, or at the coarse rates of
+    the adaptive design."""
+    tuning = replace(config, hidden_constants=(), tuning_seeds=(), seeds=config.tuning_seeds, design=GRID)
+    if config.design == GRID:
+        return tuning
+    rates, normalized = (
+        tuple(grid[i] for i in coarse_rates(len(grid))) if grid else ()
+        for grid in (config.rates, config.normalized_rates)
+    )
+    return replace(tuning, rates=rates, normalized_rates=normalized)
 
 
 def swept_cell(config: Config, name: str, token_rows: str, width: int, vocab: int) -> CellLanes:

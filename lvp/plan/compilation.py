@@ -8,7 +8,7 @@ import math
 import os
 import re
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -25,8 +25,8 @@ from lvp.errors import InputError
 from lvp.parallel import sharding
 from lvp.parallel.hardware import ACCELERATORS, GIB, Accelerator
 from lvp.plan import hlo
-from lvp.training import Cell, Program, StreamedRows, TrainingData
-from lvp.training.language import STREAMED_STEPS, check_mesh
+from lvp.training import Cell, Program
+from lvp.training.language import check_mesh, data_shapes
 
 PAPER_TOKENS = 65e9  # Hayou & Liu 2025, figure 4b
 
@@ -164,12 +164,12 @@ def plan(cell: Cell, topology: str, mesh: str | Mapping[str, int] = "") -> Plan:
     check_mesh(cell, sizes)
     device_mesh = sharding.make_mesh(sizes, devices)
     program = Program(cell, mesh=device_mesh)
-    compiled = _compiled(lambda: program.compile(_data_shapes(cell)), f"{topology}, {_mesh_words(sizes)}")
+    compiled = compiled_or_too_large(lambda: program.compile(data_shapes(cell)), f"{topology}, {_mesh_words(sizes)}")
     per_step = hlo.collectives(compiled.as_text(), in_loop=True)
     return Plan(topology, sizes, cell, accelerator, _memory(program, compiled), per_step, _loss(cell, device_mesh))
 
 
-def _compiled(compile_, what: str):
+def compiled_or_too_large(compile_: Callable[[], Any], what: str) -> Any:
     """The result of `compile_`. Raises TooLarge if the program needs more memory than a device has."""
     try:
         return compile_()
@@ -201,24 +201,10 @@ def _loss(cell: Cell, mesh: Mesh) -> dict[str, int | None]:
     for name, loss in kinds.items():
         lowered = jax.jit(jax.value_and_grad(loss, (0, 1)), out_shardings=out).lower(*arguments)
         try:
-            temporaries[name] = _compiled(lowered.compile, name).memory_analysis().temp_size_in_bytes
+            temporaries[name] = compiled_or_too_large(lowered.compile, name).memory_analysis().temp_size_in_bytes
         except TooLarge:
             temporaries[name] = None
     return temporaries
-
-
-def _data_shapes(cell: Cell) -> TrainingData:
-    """The shapes of streamed data with one group of validation rows."""
-    context, rows = cell.model.context, cell.micro_batch_size
-    return TrainingData(
-        train=StreamedRows(
-            rows=jax.ShapeDtypeStruct((STREAMED_STEPS, cell.batch, context + 1), jnp.int32),
-            start=jax.ShapeDtypeStruct((), jnp.int32),
-        ),
-        valid=jax.ShapeDtypeStruct((1, rows, context + 1), jnp.int32),
-        valid_weights=jax.ShapeDtypeStruct((1, rows, context), jnp.float32),
-        probe=jax.ShapeDtypeStruct((cell.probe_rows, context), jnp.int32),
-    )
 
 
 def _memory(program: Program, compiled) -> dict[str, int]:

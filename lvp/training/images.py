@@ -140,6 +140,22 @@ class ImageData(NamedTuple):
         return ALL_STEPS, self
 
 
+def image_shapes(cell: ImageCell) -> ImageData:
+    """The shapes of the program's data for as many training images as CIFAR-10 has, and one group of test images."""
+    height, width, channels = cell.model.image
+    shape = jax.ShapeDtypeStruct
+    group = 4 * cell.batch
+    return ImageData(
+        train_images=shape((50_000, height, width, channels), jnp.uint8),
+        train_labels=shape((50_000,), jnp.int32),
+        test_images=shape((1, group, height, width, channels), jnp.uint8),
+        test_labels=shape((1, group), jnp.int32),
+        test_weights=shape((1, group), jnp.float32),
+        mean=shape((channels,), jnp.float32),
+        std=shape((channels,), jnp.float32),
+    )
+
+
 def check_images(cell: ImageCell, train: tuple[int, ...], test: tuple[int, ...], classes: int) -> None:
     """Raises InputError if images of these shapes [n, H, W, C], or the number of classes, do not fit the cell."""
     if classes != cell.model.classes:

@@ -21,6 +21,7 @@ from lvp.training.cell import Cell, Lane, traced_table
 from lvp.training.program import PackedProgram
 
 STREAMED_STEPS = 8  # steps whose rows go to the device together
+_CORPUS_TOKENS = 12_000_000  # assumed for a whole corpus: WikiText-2 has fewer bytes
 
 
 def check_lengths(cell: Cell, train: int, valid: int) -> None:
@@ -77,6 +78,20 @@ class TrainingData(NamedTuple):
         windows, weights = _in_groups(cell, valid)
         scored_parts = (None, None) if scored is None else _in_groups(cell, scored, max(1, context // 2))
         return cls(None, windows, weights, probe, None, *scored_parts)
+
+
+def data_shapes(cell: Cell) -> TrainingData:
+    """The shapes of the program's data. Texts for the evaluation have one group of windows."""
+    shape, context, rows = jax.ShapeDtypeStruct, cell.model.context, cell.micro_batch_size
+    windows, weights = shape((1, rows, context + 1), jnp.int32), shape((1, rows, context), jnp.float32)
+    train: Any = StreamedRows(shape((STREAMED_STEPS, cell.batch, context + 1), jnp.int32), shape((), jnp.int32))
+    frequencies = None
+    if cell.data.source.shared:
+        num_tokens = cell.data.slice_bytes or _CORPUS_TOKENS  # a token has at least one byte
+        train = RandomWindows(shape((num_tokens,), jnp.int32))
+        frequencies = shape((cell.vocab,), jnp.float32)
+    scored = (None, None) if cell.data.scored is None else (windows, weights)
+    return TrainingData(train, windows, weights, shape((cell.probe_rows, context), jnp.int32), frequencies, *scored)
 
 
 def _in_groups(cell: Cell, tokens: np.ndarray, stride: int | None = None) -> list[np.ndarray]:

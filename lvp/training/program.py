@@ -12,7 +12,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
-from jax.sharding import Mesh, NamedSharding, PartitionSpec
+from jax.sharding import Mesh, NamedSharding, PartitionSpec, SingleDeviceSharding
 
 from lvp.parallel import sharding
 
@@ -162,14 +162,22 @@ class PackedProgram:
         everywhere = NamedSharding(self.mesh, PartitionSpec())
         return jax.tree.map(lambda _: everywhere, data)
 
-    def compile(self, data: Any) -> Any:
-        """Compiles `advance` for data of these shapes (arrays or ShapeDtypeStructs); returns JAX's compiled program."""
+    def compile(self, data: Any, device: jax.Device | None = None) -> Any:
+        """Compiles `advance` for data of these shapes (arrays or ShapeDtypeStructs); returns JAX's compiled program.
+
+        Args:
+          device: the device to compile for, without a mesh. It may belong to a topology that this machine lacks. None
+            is JAX's default device.
+        """
         lanes = self.arrays([self.cell.example_lane()] * self.lanes)
         state = self.lane_shapes() if self.lanes == 1 else self.blank_state()
+        placed = lambda x, where: jax.ShapeDtypeStruct(np.shape(x), x.dtype, sharding=where)  # noqa: E731
         if self.mesh is not None:
-            placed = lambda x, where: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=where)  # noqa: E731
             data = jax.tree.map(placed, data, self.data_placement(data))
-        self.advance = self.advance.lower(np.int32(0), np.int32(0), state, lanes, data).compile()
+        arguments = np.int32(0), np.int32(0), state, lanes, data
+        if device is not None:
+            arguments = jax.tree.map(lambda x: placed(x, SingleDeviceSharding(device)), arguments)
+        self.advance = self.advance.lower(*arguments).compile()
         return self.advance
 
 

@@ -19,8 +19,8 @@ from lvp.errors import InputError
 from lvp.files import cache_dir
 from lvp.training.batches import Feed
 from lvp.training.cell import Cell, DataConfig, Lane
-from lvp.training.images import ImageCell, ImageData, ImageLane, ImageProgram, check_images
-from lvp.training.language import Program, check_lengths, check_mesh, lane_feeds
+from lvp.training.images import ImageCell, ImageData, ImageLane, ImageProgram, check_images, image_shapes
+from lvp.training.language import Program, TrainingData, check_lengths, check_mesh, data_shapes, lane_feeds
 from lvp.training.loop import run
 from lvp.training.outcome import Outcome
 from lvp.training.program import PackedProgram
@@ -65,6 +65,10 @@ class Task(ABC):
     def program(self, lanes: int = 1, mesh: Mesh | None = None) -> PackedProgram:
         """The program that trains `lanes` lanes together. It is not compiled yet."""
 
+    @abstractmethod
+    def data_shapes(self) -> Any:
+        """The shapes of the program's data, to compile without a dataset. The evaluation has one group of rows."""
+
     def check_lanes(self, lanes: Iterable[Any]) -> None:
         """Raises InputError for a lane that the cell cannot train."""
         for lane in lanes:
@@ -107,6 +111,9 @@ class LanguageTask(Task):
     def program(self, lanes: int = 1, mesh: Mesh | None = None) -> Program:
         return Program(self.cell, lanes, mesh)
 
+    def data_shapes(self) -> TrainingData:
+        return data_shapes(self.cell)
+
     def check_mesh(self, sizes: Mapping[str, int]) -> None:
         check_mesh(self.cell, sizes)
 
@@ -146,6 +153,9 @@ class ImageTask(Task):
 
     def program(self, lanes: int = 1, mesh: Mesh | None = None) -> ImageProgram:
         return ImageProgram(self.cell, lanes)
+
+    def data_shapes(self) -> ImageData:
+        return image_shapes(self.cell)
 
     def check_mesh(self, sizes: Mapping[str, int]) -> None:
         raise InputError(f"mesh={dict(sizes)}: an image cell is trained on one device; omit the mesh")

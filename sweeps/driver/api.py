@@ -25,7 +25,7 @@ from lvp.files import append_line, buckets, cache_dir, log_entries, write_whole
 from lvp.parallel.hardware import cores
 from lvp.parallel.sharding import named_sizes
 from lvp.training import records
-from sweeps.driver import calibration, forecast, lane_index, working_copy
+from sweeps.driver import calibration, forecast, hardware_plans, lane_index, working_copy
 from sweeps.driver.directory_watch import DirectoryWatch
 from sweeps.driver.lock import driver, only_driver
 from sweeps.driver.manifest import NAME, Manifest, Unusable, resume_command
@@ -152,9 +152,18 @@ def _forecast(loaded, resolved, cells, tier: str, options: Options, budget: str 
     kind = "accelerator" if tier in ("gpu", "paper") else "cpu"
     devices = math.prod(named_sizes(options.mesh).values()) if options.mesh not in (None, NO_MESH) else 1
     workers = 1 if kind == "accelerator" or devices > 1 else cores()
-    # Speeds are measured on the cores of this machine only.
-    speed = calibration.read() if kind == "cpu" and devices == 1 else calibration.Speed()
+    # Speeds are measured on the cores of this machine only, and plans are compiled without a mesh of the user.
+    speed = calibration.Speed()
+    others: list[hardware_plans.PlannedSpeed] = []
+    if devices == 1 and kind == "cpu":
+        speed = calibration.read()
+    elif devices == 1:
+        speed, *others = (hardware_plans.speed(loaded.name, tier, name) for name in hardware_plans.TOPOLOGIES)
     say(forecast.forecast(cells, workers, speed, kind, devices))
+    for other in others:
+        if all(other.flops_of(c.cell) for c in cells):
+            time = forecast.expected(cells, workers, other, kind)
+            say(f"on {other.accelerator}: {forecast.duration(time.seconds)}")
     with_follow_ups, about = cells, "at most"
     if loaded.limit is not None:
         with_follow_ups = loaded.limit(resolved)

@@ -34,6 +34,11 @@ class Speed:
     start_seconds: float | None = None  # seconds of a session outside its trials
     compile_seconds: float | None = None  # seconds in which a worker compiles a cell and loads its data
 
+    @property
+    def basis(self) -> str:
+        """The origin of the speed, in words."""
+        return "measured on this machine"
+
     def flops_of(self, cell: Any) -> float | None:
         """FLOP/s of a worker on a cell, from the measured cell of the same class and the nearest size.
 

@@ -50,8 +50,10 @@ def forecast(cells: Sequence[CellLanes], workers: int, speed: Speed, kind: str, 
 
     Args:
       workers: the number of workers.
-      speed: the speed of this machine. Missing values are estimated or assumed. The text names the origin of FLOP/s.
-      kind: "cpu" or "accelerator". A CPU's FLOP/s are estimated from a matrix product. An accelerator's are assumed.
+      speed: the speed of this machine, or of an accelerator according to compiled plans. Missing values are estimated
+        or assumed. The text names the origin of FLOP/s.
+      kind: "cpu" or "accelerator". Missing FLOP/s of a CPU are estimated from a matrix product. Those of an accelerator
+        are assumed.
       devices: the number of devices in each worker's mesh.
     """
     rows = cost(cells)
@@ -103,7 +105,7 @@ def expected(cells: Sequence[CellLanes], workers: int, speed: Speed, kind: str, 
     """The expected duration of the cells' lanes. The arguments are those of `forecast`."""
     unmeasured = devices * ASSUMED_FLOPS
     if all(speed.flops_of(c.cell) for c in cells):
-        basis = "measured on this machine"
+        basis = speed.basis
     elif kind == "cpu":
         unmeasured = matrix_product_flops() / workers
         basis = f"estimated from a matrix product with {_si(unmeasured)}FLOP/s per worker"

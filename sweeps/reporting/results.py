@@ -19,7 +19,7 @@ from lvp.analysis import figure_style
 from lvp.errors import InputError, unknown
 from lvp.files import ABSENT, write_whole
 from lvp.training import records
-from sweeps.driver import working_copy
+from sweeps.driver import hardware_plans, working_copy
 from sweeps.driver.manifest import Manifest, corpus_name, lane_configs
 from sweeps.reporting import front_page, gallery, page
 
@@ -325,6 +325,7 @@ def report(results: Sequence[Result]) -> dict[Path, str]:
     if curves:
         blocks["adaptive"] = adaptive_table(curves)
     blocks["status"] = front_page.status(shown)
+    blocks["plans"] = hardware_plans.table()
     blocks["faults"] = _faults([_json(path) for path in sorted(COMMITTED.glob("faults/*.json"))])
     filled = {path: _fill(path.read_text(), blocks) for path in pages}
     filled[EVIDENCE] = json.dumps(evidence, indent=1, sort_keys=True, allow_nan=False) + "\n"

@@ -39,6 +39,9 @@ class CalculationTask(Task):
     def program(self, lanes: int = 1, mesh: Any = None) -> NoReturn:
         raise TypeError("a calculation is not trained")
 
+    def data_shapes(self) -> NoReturn:
+        raise TypeError("a calculation is not trained")
+
     def check_mesh(self, sizes: Mapping[str, int]) -> None:
         """Accepts any mesh: a calculation does not use it."""
 

@@ -108,9 +108,13 @@ def test_a_program_refused_by_the_compiler_is_too_large():
         )
 
     with pytest.raises(plan.TooLarge, match="v5e: .*18.64G of 15.75G hbm"):
-        compilation._compiled(refuse, "v5e")
+        compilation.compiled_or_too_large(refuse, "v5e")
+
+    def fail():
+        raise jax.errors.JaxRuntimeError("INTERNAL: bug")
+
     with pytest.raises(jax.errors.JaxRuntimeError, match="INTERNAL"):
-        compilation._compiled(lambda: (_ for _ in ()).throw(jax.errors.JaxRuntimeError("INTERNAL: bug")), "v5e")
+        compilation.compiled_or_too_large(fail, "v5e")
 
 
 @pytest.mark.parametrize("setting", [["--remat", "none"], ["--set", "norm=none"], ["--set", "window=none"]], ids=str)
