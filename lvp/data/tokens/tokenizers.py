@@ -6,7 +6,7 @@ character. The 256 bytes are the alphabet, so a vocabulary of 256 has no merges.
 
 import io
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from functools import cached_property
 from itertools import chain
 from pathlib import Path
@@ -20,6 +20,11 @@ from lvp.errors import InputError
 SMALLEST = 256
 FORMAT = 1  # version of training and encoding; part of the cache's keys
 _CHUNK = 1 << 20  # bytes encoded at a time
+# The last match of a chunk is empty.
+_WORD, _LINE = re.compile(rb" *[^ \n]*\n?"), re.compile(rb"[^\n]*\n?")
+_SPACE_AFTER = re.compile(rb"[^ ] ")
+_MOST_KNOWN = 1 << 18  # parts of a text whose ids are kept; about 50 MB
+_LONGEST_KNOWN = 100  # bytes of such a part
 _SPACE_MARK = "\u2581"  # SentencePiece's mark for a space inside a piece
 _UNKNOWN = "\u2047"  # the unknown piece, which SentencePiece requires; no byte maps to this character
 
@@ -52,21 +57,31 @@ def to_bytes(characters: str) -> bytes:
     return bytes(_BYTES[character] for character in characters)
 
 
-def _lines(text: bytes) -> Iterator[list[str]]:
-    """The lines of the mapped text, each with its line end, in groups of about _CHUNK bytes."""
+def _chunks(text: bytes) -> Iterator[tuple[int, int]]:
+    """The (start, end) of whole lines of about _CHUNK bytes each."""
     start = 0
     while start < len(text):
         end = text.find(b"\n", start + _CHUNK) + 1 or len(text)
-        *lines, rest = to_characters(text[start:end]).split(_LINE_END)
-        yield [line + _LINE_END for line in lines] + [rest] * bool(rest)
+        yield start, end
         start = end
 
 
 def _sentences(text: bytes) -> Iterator[str]:
     # Every byte once, alone: SentencePiece has pieces only for characters that it has seen.
     yield from map(chr, _POINTS)
-    for lines in _lines(text):
-        yield from lines
+    for start, end in _chunks(text):
+        *lines, rest = to_characters(text[start:end]).split(_LINE_END)
+        yield from (line + _LINE_END for line in lines)
+        if rest:
+            yield rest
+
+
+def _cut(whole: Any, lengths: Iterable[int]) -> Iterator[Any]:
+    """The consecutive slices of `whole` with these lengths."""
+    start = 0
+    for length in lengths:
+        yield whole[start : start + length]
+        start += length
 
 
 def is_ours(processor: Any) -> bool:
@@ -83,6 +98,7 @@ class Tokenizer:
 
         self._model = model
         self._processor = sentencepiece.SentencePieceProcessor(model_proto=model)
+        self._known: dict[bytes, bytes] = {}  # see `_learn`
 
     @classmethod
     def train(cls, text: bytes, vocab_size: int) -> "Tokenizer":
@@ -162,12 +178,38 @@ class Tokenizer:
 
     def encode(self, text: bytes) -> np.ndarray:
         """The token ids, int32 [number of tokens]. Deterministic and line by line, in time linear in the text."""
-        ids = [
-            np.fromiter(chain.from_iterable(encoded), np.int32)
-            for lines in _lines(text)
-            for encoded in [self._processor.encode(lines, out_type=int, num_threads=1)]
-        ]
-        return np.concatenate(ids) - np.int32(1) if ids else np.zeros(0, np.int32)
+        ids = bytearray()
+        for start, end in _chunks(text):
+            parts = self._part.findall(text, start, end)
+            new = self._learn(set(parts))
+            ids += b"".join(map(self._known.__getitem__, parts))
+            for part in new:
+                if len(part) > _LONGEST_KNOWN:
+                    del self._known[part]
+        return np.frombuffer(ids, np.int32)
+
+    @cached_property
+    def _part(self) -> re.Pattern[bytes]:
+        """Matches a part of a line whose tokens do not depend on the rest of the line.
+
+        It is a word with the spaces before it, because no merge joins a word with a space after it. It is a whole line
+        if the model of another program has a token with such a merge.
+        """
+        return _LINE if any(_SPACE_AFTER.search(piece) for piece in self.pieces) else _WORD
+
+    def _learn(self, parts: set[bytes]) -> list[bytes]:
+        """Adds the ids of new parts to `_known`, which maps a part to int32 ids as bytes, and returns these parts.
+
+        Most words of a text occur often.
+        """
+        if len(self._known) > _MOST_KNOWN:
+            self._known.clear()
+        new = list(parts - self._known.keys())
+        characters = to_characters(b"".join(new))  # one per byte
+        encoded = self._processor.encode(list(_cut(characters, map(len, new))), out_type=int, num_threads=1)
+        ids = (np.fromiter(chain.from_iterable(encoded), np.int32) - np.int32(1)).tobytes()
+        self._known.update(zip(new, _cut(ids, (4 * len(each) for each in encoded)), strict=True))
+        return new
 
     def decode(self, ids: Sequence[int] | np.ndarray) -> bytes:
         """The bytes of the tokens: decode(encode(text)) == text for every byte string.

@@ -5,10 +5,12 @@ import os
 import re
 import subprocess
 import sys
+from functools import partial
 from pathlib import Path
 
 import numpy as np
 import pytest
+import sentencepiece
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
@@ -76,6 +78,44 @@ def test_encoding_does_not_depend_on_chunk_borders(monkeypatch):
     for chunk in (1, 100, 5000):
         monkeypatch.setattr(tokenizers, "_CHUNK", chunk)
         np.testing.assert_array_equal(TOKENIZERS[2].encode(TEXT), whole)
+
+
+def by_line(tokenizer, text):
+    """The ids from SentencePiece, which encodes whole lines."""
+    lines = [tokenizers.to_characters(line) for line in re.findall(rb"[^\n]*\n|[^\n]+", text)]
+    return [index - 1 for ids in tokenizer._processor.encode(lines, out_type=int) for index in ids]
+
+
+@given(st.binary(max_size=200) | st.lists(st.sampled_from([*NASTY, b"a", b"b", b".", b"  ", b"\n\n"])).map(b"".join))
+@example(TEXT)
+@example(b" " * 1000 + b"x" * 1000 + b" ")
+@settings(deadline=None, max_examples=150)
+def test_words_have_the_tokens_that_they_have_in_their_line(text):
+    for tokenizer in TOKENIZERS:
+        assert tokenizer._part is tokenizers._WORD
+        assert tokenizer.encode(text).tolist() == by_line(tokenizer, text)
+
+
+def test_a_model_whose_tokens_span_words_encodes_whole_lines(monkeypatch):
+    text = b"of the house of the lake of the sea\n" * 50 + bytes(range(256))
+    trainer = sentencepiece.SentencePieceTrainer.train
+    monkeypatch.setattr(sentencepiece.SentencePieceTrainer, "train", partial(trainer, split_by_whitespace=False))
+    tokenizer = Tokenizer.train(text, 300)
+    assert any(b"of the" in piece for piece in tokenizer.pieces)
+    assert tokenizer.encode(text).tolist() == by_line(tokenizer, text)
+    # Control: word by word, the tokens differ.
+    words = Tokenizer(tokenizer.model)
+    words._part = tokenizers._WORD
+    assert words.encode(text).tolist() != by_line(tokenizer, text)
+
+
+def test_few_words_are_kept_in_memory(monkeypatch):
+    tokenizer = Tokenizer(TOKENIZERS[2].model)
+    monkeypatch.setattr(tokenizers, "_MOST_KNOWN", 50)
+    monkeypatch.setattr(tokenizers, "_CHUNK", 100)
+    text = TEXT + b"x" * 1000 + b"\n" + TEXT
+    np.testing.assert_array_equal(tokenizer.encode(text), TOKENIZERS[2].encode(text))
+    assert len(tokenizer._known) < 200 and max(map(len, tokenizer._known)) <= tokenizers._LONGEST_KNOWN
 
 
 def test_a_too_large_size_names_the_largest_possible_one():
