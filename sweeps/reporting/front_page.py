@@ -3,9 +3,11 @@
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+import pandas as pd
+
 import experiments
 from experiments.width_vocab.analysis import optima
-from experiments.width_vocab.config import READINGS
+from experiments.width_vocab.config import READINGS, Config
 from lvp.analysis.claims import VERDICTS
 from lvp.analysis.measurement import Measurement
 from lvp.analysis.power_laws import in_words
@@ -13,20 +15,24 @@ from lvp.parametrization import evidence
 from sweeps.reporting.gallery import Shown, training_minutes, workers
 
 
-def headline(table, config) -> str:
-    """The exponent of `width_vocab` for each kind of embedding rows.
+def headline(results: Sequence[tuple[pd.DataFrame, Config]]) -> str:
+    """A list with the exponents of `width_vocab` for each kind of embedding rows, a line per result.
 
     Args:
-      table, config: table and configuration of a committed result of `width_vocab`.
+      results: table and configuration of committed results of `width_vocab` on one corpus.
     """
-    sizes = f"widths {min(config.widths)} to {max(config.widths)}"
-    slopes = {READINGS[rows]: optima(table, config, rows)[1] for rows in config.token_rows}
-    exponents = " and ".join(f"{in_words(fit)} ({name})" for name, fit in slopes.items()).replace("-", "−")
-    return (
-        f"- **The paper's exponent is −0.5.** Measured at {sizes}: {exponents}. The measured exponents "
-        "depend on the number of steps. The text is short, and training reads it many times "
+    lines = ["- **The paper's exponent is −0.5.**"]
+    for table, config in results:
+        sizes = f"widths {min(config.widths)} to {max(config.widths)}"
+        slopes = {READINGS[rows]: optima(table, config, rows)[1] for rows in config.token_rows}
+        exponents = " and ".join(f"{in_words(fit)} ({name})" for name, fit in slopes.items())
+        tuned = " The hidden rate is tuned at the smallest width." * bool(config.hidden_constants)
+        lines.append(f"- Measured at {sizes}: {exponents.replace('-', '−')}.{tuned}")
+    lines.append(
+        "- The measured exponents depend on the number of steps. Training reads the short texts many times "
         "([reasons](docs/width_vocab.md#how-the-laptop-tier-was-chosen))."
     )
+    return "\n".join(lines)
 
 
 def transfer(result: Mapping[str, Any]) -> str:

@@ -320,7 +320,8 @@ def report(results: Sequence[Result]) -> dict[Path, str]:
         blocks["transfer"] = front_page.transfer(evidence[HEADLINE_EVIDENCE])
     if headline is not None:
         blocks["replay"] = replay_table(headline.table, headline.config)
-        blocks["headline"] = front_page.headline(headline.table, headline.config)
+        corpus = headline.config.corpus
+        blocks["headline"] = front_page.headline([each for each in readings if each[1].corpus == corpus])
     blocks["token-rows"] = token_rows_table(readings)
     if curves:
         blocks["adaptive"] = adaptive_table(curves)
