@@ -15,6 +15,9 @@ kernels have four such products. 0.0.17 needs more memory than chunks of 2,048 t
 over the vocabulary.
 """
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
 from functools import partial
 
 import jax
@@ -29,9 +32,25 @@ CPU_CHUNK_LOGITS = 2**23
 ACCELERATOR_CHUNK = 8192
 
 
+_compiled_for: ContextVar[str | None] = ContextVar("compiled_for", default=None)
+
+
+@contextmanager
+def compiling_for(platform: str) -> Iterator[None]:
+    """Programs that are traced in this context have the default chunks of the platform ("cpu", "tpu", "cuda")."""
+    token = _compiled_for.set(platform)
+    try:
+        yield
+    finally:
+        _compiled_for.reset(token)
+
+
 def default_chunk(vocab: int, mesh: Mesh | None = None) -> int:
-    """The default number of tokens per chunk for the devices of a mesh (None: the default device)."""
-    platform = jax.default_backend() if mesh is None else mesh.devices.flat[0].platform
+    """The default number of tokens per chunk for the devices of a mesh.
+
+    Without a mesh, for the platform of `compiling_for`, else for the default device.
+    """
+    platform = (_compiled_for.get() or jax.default_backend()) if mesh is None else mesh.devices.flat[0].platform
     return max(256, CPU_CHUNK_LOGITS // vocab) if platform == "cpu" else ACCELERATOR_CHUNK
 
 

@@ -153,7 +153,7 @@ def _plan(arguments):
 
 def _add_run_options(run):
     run.add_argument("experiment", help=f"one of: {', '.join(experiments.NAMES)}; or a file of yours, FILE.py")
-    run.add_argument("--tier", default="laptop", help="smoke, laptop (default), gpu or paper")
+    run.add_argument("--tier", default="laptop", help="smoke, laptop (default), workstation, gpu or paper")
     run.add_argument("--corpus", help=CORPORA)
     run.add_argument(
         "--out",
@@ -216,10 +216,12 @@ def parser() -> Parser:
         metavar="HOST:PORT",
         help="encode on this Ray cluster, whose machines see the text at the same path; auto on its head",
     )
-    plan = add("plan", _plan, "compile a tier's cells for a TPU, without the TPU; the forecast uses the plans")
+    plan = add("plan", _plan, "compile a tier's cells for an accelerator, without the hardware; the forecast uses the plans")
     plan.add_argument("experiment", help=f"one of: {', '.join(experiments.NAMES)}")
     plan.add_argument("--tier", default="gpu", help="gpu (default) or paper")
-    plan.add_argument("--accelerator", default="v5e", help="v5e (default), v5p or v6e; needs libtpu")
+    plan.add_argument(
+        "--accelerator", default="v5e", help="v5e (default), v5p, v6e (need libtpu) or h100 (needs the CUDA plug-in)"
+    )
     add("publish", _publish, "copy a finished sweep's records into experiments/results/").add_argument("dir")
     return top
 

@@ -38,11 +38,11 @@ def to_dict(config, tier=None) -> dict[str, Any]:
     """A configuration as JSON: tuples become lists, and fields marked `omit_default` are left out at their default.
 
     Args:
-      tier: the configuration of the tier, or None. A field that differs from the tier is never left out, so that
-        `configured` restores it.
+      tier: the configuration of the tier, or None. Fields that differ from it are always stored, so `configured`
+        restores them.
     """
     stored = records.configuration(config)
     if tier is not None:
         present = records.configuration(tier)
-        stored |= {name: records.configuration(getattr(config, name)) for name in present.keys() - stored.keys()}
+        stored |= {name: records.configuration(getattr(config, name)) for name in present if name not in stored}
     return stored

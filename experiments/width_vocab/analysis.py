@@ -129,9 +129,7 @@ def optima(table, config: Config, token_rows: str, steps: int | None = None):
 
 
 def rate_curves(table, config: Config) -> list[RateCurves]:
-    """The final train losses over η_E, by reading; no curve for the adaptive design, which has no grid to replay."""
-    if config.design == ADAPTIVE:
-        return []
+    """The final train losses over η_E, by reading."""
     return [
         RateCurves(
             READINGS[token_rows],
@@ -202,26 +200,50 @@ def gap_difference(table, config: Config, token_rows: str, power: float, rival: 
     return Measurement.over_seeds(other_by_seed - by_seed, centre=other - value)
 
 
+class _Moved(NamedTuple):
+    """A width with the rate that a rule moves to it."""
+
+    rate: float
+    rates: np.ndarray  # [R], of the lanes
+    losses: np.ndarray  # [seeds, R]
+
+    @property
+    def inside(self) -> bool:
+        """Whether lanes have smaller and larger rates."""
+        return bool(self.rates.size) and self.rates[0] <= self.rate <= self.rates[-1]
+
+
+def _moved(table, config: Config, token_rows: str, power: float) -> list[_Moved]:
+    """The best rate of the smallest width times (relative width)^power, for every other width; empty if unresolved."""
+    by_width, smallest = losses(table, config, token_rows), optima(table, config, token_rows)[0][0]
+    moved = []
+    for width, lanes in zip(config.widths[1:], by_width[1:], strict=True):
+        rates = np.array(config.embedding_rates(token_rows, width))
+        if config.design == ADAPTIVE:  # which trains some rates with the first seed only
+            trained = ~np.isnan(lanes).any(axis=0)
+            rates, lanes = rates[trained], lanes[:, trained]
+        moved.append(_Moved(smallest.rate * (width / config.widths[0]) ** power, rates, lanes))
+    return moved if smallest.resolved else []
+
+
+def leaves_rates(table, config: Config, token_rows: str, power: float) -> bool:
+    """Whether the rule width^power leaves the rates that all seeds trained."""
+    return not all(each.inside for each in _moved(table, config, token_rows, power))
+
+
 def _worst_excess(table, config: Config, token_rows: str, power: float) -> tuple[float, np.ndarray]:
     """The gap that `transfer_gap` describes, for the mean losses and for each seed [seeds]; NaN if it is unknown."""
-    by_width, smallest = losses(table, config, token_rows), optima(table, config, token_rows)[0][0]
+    moved = _moved(table, config, token_rows, power)
     unknown = np.nan, np.full(len(config.seeds), np.nan)
-    moved = []  # by width: the rate of the rule, and the rates [R] and losses [seeds, R] of lanes
-    for width, lanes in zip(config.widths[1:], by_width[1:], strict=True):
-        trained = ~np.isnan(lanes).any(axis=0)  # the adaptive design trains some rates with the first seed only
-        rates = np.array(config.embedding_rates(token_rows, width))[trained]
-        moved.append((smallest.rate * (width / config.widths[0]) ** power, rates, lanes[:, trained]))
-    inside = moved and all(rates.size and rates[0] <= rate <= rates[-1] for rate, rates, _ in moved)
-    if not smallest.resolved or not inside:
+    if not moved or not all(each.inside for each in moved):
         return unknown
-
     excess = _excess_on_grid if config.design == GRID else _excess_of_parabola
 
     def worst(curves):
-        return np.max([excess(rate, rates, curve) for (rate, rates, _), curve in zip(moved, curves, strict=True)])
+        return np.max([excess(each.rate, each.rates, curve) for each, curve in zip(moved, curves, strict=True)])
 
-    value = worst([lanes.mean(axis=0) for _, _, lanes in moved])
-    by_seed = np.array([worst([lanes[seed] for _, _, lanes in moved]) for seed in range(len(config.seeds))])
+    value = worst([each.losses.mean(axis=0) for each in moved])
+    by_seed = np.array([worst([each.losses[seed] for each in moved]) for seed in range(len(config.seeds))])
     return (float(value), by_seed) if np.isfinite([value, *by_seed]).all() else unknown
 
 
@@ -233,9 +255,10 @@ def _excess_on_grid(rate: float, rates: np.ndarray, losses: np.ndarray) -> float
 
 
 def _excess_of_parabola(rate: float, rates: np.ndarray, losses: np.ndarray) -> float:
-    """As `_excess_on_grid`, of the parabola in ln rate through the losses [R] of a bracket, whose rates are far apart.
+    """The relative excess at `rate` over the minimum of a parabola in ln rate, fitted to the losses [R].
 
-    NaN if a loss is not finite or the parabola has no minimum.
+    The rates of a bracket are too far apart for linear interpolation. NaN if a loss is not finite, and if the parabola
+    has no minimum.
     """
     if len(rates) < 3 or not np.isfinite(losses).all():
         return np.nan

@@ -35,7 +35,7 @@ class Config(DecoderRuns):
     rate_times_width: float = 0.2  # C.2: η_hidden = η_output = 0.2/d
     steps: int = 10_000  # C.2
     tolerance: float = 0.2  # figure 3: the shaded curve is the mean of rates within 20 % of the best loss
-    # C.2 tunes η_hidden · d at the smallest width. Values to try there, for each reading; () is `rate_times_width`.
+    # C.2 tunes η_hidden · d = η_output · d at the smallest width. The values to try; () is `rate_times_width`.
     hidden_constants: tuple[float, ...] = field(default=(), metadata=OMITTED)
     tuning_seeds: tuple[int, ...] = field(default=(), metadata=OMITTED)  # ours: of the lanes that tune η_hidden · d
     # Not stated. GRID: a lane for every rate and seed. ADAPTIVE: the lanes of `lvp.analysis.bracketing`.
@@ -56,11 +56,13 @@ class Config(DecoderRuns):
             if shared := sorted(set(self.seeds) & set(self.tuning_seeds)):
                 raise InputError(f"tuning_seeds and seeds share {', '.join(map(str, shared))}; use other tuning_seeds")
         elif self.tuning_seeds:
-            raise InputError("tuning_seeds needs hidden_constants, the values to try; add them or remove tuning_seeds")
+            given = ", ".join(map(str, self.tuning_seeds))
+            raise InputError(f"tuning_seeds={given} needs hidden_constants; set hidden_constants, or set tuning_seeds=")
         if self.design not in DESIGNS:
             raise InputError(f"design must be one of {', '.join(DESIGNS)}, got {self.design!r}")
-        if self.design == ADAPTIVE:
-            coarse_rates(len(self.rates))  # refuses few rates
+        if self.design == ADAPTIVE:  # refuses few rates
+            coarse_rates(len(self.rates))
+            coarse_rates(len(self.normalized_rates or self.rates))
         if self.vocab_per_width < 1:
             raise InputError(f"vocab_per_width must be at least 1, got {self.vocab_per_width}")
 
@@ -141,12 +143,19 @@ def cells(config: Config) -> list[CellLanes]:
     grid = grid_cells(config)
     if config.design == GRID:
         return grid
-    first = [(0, rate) for rate in coarse_rates(len(config.rates))]
-    return [planned._replace(lanes=lanes_at(config, planned, first)) for planned in grid]
+    return [
+        planned._replace(lanes=lanes_at(config, planned, _coarse_lanes(config, *shape)))
+        for planned, shape in zip(grid, shapes(config), strict=True)
+    ]
+
+
+def _coarse_lanes(config: Config, token_rows: str, width: int) -> list[tuple[int, int]]:
+    """The first lanes of the adaptive design, as (index of the seed, index of the rate)."""
+    return [(0, rate) for rate in coarse_rates(len(config.embedding_rates(token_rows, width)))]
 
 
 def all_lanes(config: Config) -> list[CellLanes]:
-    """The cells with all lanes of `cells` and every lane that depends on results."""
+    """The cells with all lanes that the sweep may train."""
     return [
         each._replace(lanes=[*tuning_cell(config, token_rows).lanes, *each.lanes])
         if config.hidden_constants and width == config.widths[0]

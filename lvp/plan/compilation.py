@@ -28,22 +28,54 @@ from lvp.plan import hlo
 from lvp.training import Cell, Program
 from lvp.training.language import check_mesh, data_shapes
 
+# What XLA's compiler needs to know about a GPU, in its text format (xla/backends/gpu/target_config/specs, 2026).
+_GPU_TARGETS = {
+    "h100": """
+platform_name: "CUDA"
+device_description_str: "NVIDIA H100 80GB HBM3"
+dnn_version_info { major: 9 minor: 10 }
+gpu_device_info {
+  cuda_compute_capability { major: 9 }
+  core_count: 132
+  fpus_per_core: 128
+  clock_rate_ghz: 1.98
+  device_memory_size: 84942979072
+  memory_bandwidth: 3352320000000
+  l2_cache_size: 52428800
+  threads_per_warp: 32
+  threads_per_block_limit: 1024
+  threads_per_core_limit: 2048
+  block_dim_limit_x: 2147483647
+  block_dim_limit_y: 65535
+  block_dim_limit_z: 65535
+  shared_memory_per_block: 49152
+  shared_memory_per_block_optin: 232448
+  shared_memory_per_core: 233472
+  registers_per_core_limit: 65536
+  registers_per_block_limit: 65536
+}
+"""
+}
+
 PAPER_TOKENS = 65e9  # Hayou & Liu 2025, figure 4b
 
 
 def devices_of(topology: str) -> tuple[Sequence[Any], Accelerator | None]:
     """(devices of a topology, peak figures of one device; None for CPU devices).
 
-    "v5e:4x4", "v5p:2x2x4" and "v6e:4x4" are TPU slices, which libtpu describes without a TPU. "host:8" is eight CPU
-    devices of this process (XLA_FLAGS=--xla_force_host_platform_device_count=8 before jax starts).
+    "v5e:4x4", "v5p:2x2x4" and "v6e:4x4" are TPU slices, which libtpu describes without a TPU. "h100:8" is eight GPUs.
+    JAX's CUDA plug-in compiles for them without a GPU. "host:8" is eight CPU devices of this process
+    (XLA_FLAGS=--xla_force_host_platform_device_count=8 before jax starts).
 
-    Raises InputError: an unknown topology, libtpu not installed, too few devices.
+    Raises InputError: an unknown topology, libtpu or the CUDA plug-in not installed, too few devices.
     """
     kind, _, shape = topology.partition(":")
     if kind == "host":
         return _of_host(shape), None
+    if kind in _GPU_TARGETS:
+        return _of_gpus(kind, shape), ACCELERATORS[kind]
     if kind not in ACCELERATORS or not kind.startswith("v") or not all(n.isdecimal() for n in shape.split("x")):
-        raise InputError(f"topology must be like v5e:4x4, v5p:2x2x4, v6e:4x4 or host:8, got {topology!r}")
+        raise InputError(f"topology must be like v5e:4x4, v5p:2x2x4, v6e:4x4, h100:8 or host:8, got {topology!r}")
     os.environ.setdefault("TPU_SKIP_MDS_QUERY", "1")  # no query of a metadata server
     os.environ.setdefault("TPU_MIN_LOG_LEVEL", "3")
     try:
@@ -56,9 +88,23 @@ def devices_of(topology: str) -> tuple[Sequence[Any], Accelerator | None]:
         raise InputError(f"topology {topology}: {message}") from None
 
 
+def _of_gpus(kind: str, count: str) -> Sequence[Any]:
+    if not count.isdecimal() or int(count) < 1:
+        raise InputError(f"topology {kind}:{count}: write {kind}:8 for eight GPUs")
+    shape = {"topology": f"1x1x{count}", "target_config": _GPU_TARGETS[kind]}
+    try:
+        with _silent():
+            return topologies.get_topology_desc(platform="cuda", topology_name=kind, **shape).devices
+    except Exception as error:  # the plug-in raises exceptions of many types
+        message = str(error).splitlines()[0][:200]
+        if isinstance(error, NotImplementedError):
+            message = "it needs JAX's CUDA plug-in, which is not installed: pip install -e '.[lab,cuda]'"
+        raise InputError(f"topology {kind}:{count}: {message}") from None
+
+
 @contextmanager
 def _silent():
-    """Hides libtpu's C++ messages about the missing TPU."""
+    """Hides C++ messages about the missing accelerator."""
     sys.stderr.flush()
     kept, nowhere = os.dup(2), os.open(os.devnull, os.O_WRONLY)
     os.dup2(nowhere, 2)
@@ -214,16 +260,21 @@ def _memory(program: Program, compiled) -> dict[str, int]:
         leaves = zip(jax.tree.leaves(shapes[name]), jax.tree.leaves(placement[name]), strict=True)
         return sum(math.prod(where.shard_shape(x.shape)) * np.dtype(x.dtype).itemsize for x, where in leaves)
 
-    analysis = compiled.memory_analysis()
-    # Donated arrays are both input and output.
-    arguments = analysis.argument_size_in_bytes + analysis.output_size_in_bytes - analysis.alias_size_in_bytes
-    params, opt = held("params"), held("opt")
+    used, params, opt = memory_of(compiled), held("params"), held("opt")
     return {
         "parameters": params,
         "optimizer": opt,
-        "rest of the state, data": max(0, arguments - params - opt),
-        "activations and temporaries": analysis.temp_size_in_bytes,
+        "rest of the state, data": max(0, used["arguments"] - params - opt),
+        "activations and temporaries": used["temporaries"],
     }
+
+
+def memory_of(compiled: Any) -> dict[str, int]:
+    """Bytes of a device that a compiled program needs: arguments and results, and temporaries."""
+    analysis = compiled.memory_analysis()
+    # Donated arrays are both input and output.
+    arguments = analysis.argument_size_in_bytes + analysis.output_size_in_bytes - analysis.alias_size_in_bytes
+    return {"arguments": arguments, "temporaries": analysis.temp_size_in_bytes}
 
 
 def remedies(cell: Cell, sizes: Mapping[str, int]) -> list[tuple[str, Cell]]:

@@ -8,11 +8,12 @@ from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
 from lvp.parallel import sharding
-from lvp.parallel.hardware import Accelerator
-from lvp.plan.compilation import TooLarge, compiled_or_too_large
+from lvp.parallel.hardware import GIB, Accelerator
+from lvp.plan.compilation import TooLarge, compiled_or_too_large, memory_of
 from lvp.training.tasks import Task
 
-_SHARE = 0.9  # of the memory that an estimate may use: the compiler's temporaries do not grow exactly with the lanes
+# The estimate may use this share of the memory. Temporaries do not grow exactly with the lanes.
+_SHARE = 0.9
 
 
 class PackPlan(NamedTuple):
@@ -21,8 +22,8 @@ class PackPlan(NamedTuple):
     lanes: int  # lanes of the program
     devices: int
     memory: int  # bytes of state, data and temporaries
-    flops: float  # of a step of all lanes, as the compiler counts them
-    traffic: float  # bytes that a step's operations read and write, as the compiler counts them
+    flops: float  # model FLOPs of a step of all lanes
+    traffic: float  # bytes that a step reads and writes
 
     def seconds(self, accelerator: Accelerator) -> float:
         """Seconds of a step: the larger of arithmetic at the peak rate and traffic at the memory's peak bandwidth."""
@@ -30,14 +31,17 @@ class PackPlan(NamedTuple):
 
 
 def largest_pack(task: Task, num_lanes: int, devices: Sequence[Any], memory: float) -> PackPlan:
-    """The plan with the most lanes that fit, for at most `num_lanes` lanes; powers of 2.
+    """The plan of the largest pack, a power of 2 and at most `num_lanes`, that an estimate and the compiler accept.
+
+    The estimate is the memory of one lane times the lanes.
 
     Args:
       task: of the cell.
       devices: of the topology. All of them are used if a lane does not fit on one device (mesh axis fsdp).
       memory: bytes of a device.
 
-    Raises: TooLarge if a lane does not fit on all devices.
+    Raises: TooLarge if a lane does not fit on all devices. InputError if they do not divide the cell's rows or
+      parameters.
     """
     try:
         one = compiled(task, 1, devices[:1])
@@ -46,7 +50,10 @@ def largest_pack(task: Task, num_lanes: int, devices: Sequence[Any], memory: flo
     if one is None or one.memory > memory:
         whole = compiled(task, 1, devices)
         if whole.memory > memory:
-            raise TooLarge(f"a lane needs {whole.memory} bytes on each of {whole.devices} devices, of {memory:.0f}")
+            raise TooLarge(
+                f"a lane needs {whole.memory / GIB:.1f} GiB on each of {whole.devices} devices, and a device has "
+                f"{memory / GIB:.1f} GiB; use a larger slice or more micro-batches"
+            )
         return whole
     for lanes in _smaller_packs(num_lanes if task.shares_data else 1, _SHARE * memory / one.memory):
         try:
@@ -59,7 +66,7 @@ def largest_pack(task: Task, num_lanes: int, devices: Sequence[Any], memory: flo
 
 
 def _smaller_packs(most: int, fitting: float) -> Iterator[int]:
-    """Powers of 2 above 1, from the largest that is at most `most` and `fitting`."""
+    """Powers of 2 in decreasing order: at most `most` and `fitting`, at least 2."""
     lanes = 1 << max(0, int(min(most, fitting)).bit_length() - 1)
     while lanes > 1:
         yield lanes
@@ -67,20 +74,22 @@ def _smaller_packs(most: int, fitting: float) -> Iterator[int]:
 
 
 def compiled(task: Task, lanes: int, devices: Sequence[Any]) -> PackPlan:
-    """The plan of a pack on one device, or of one lane on several devices. Raises TooLarge if the compiler refuses."""
-    several = len(devices) > 1
-    mesh = sharding.make_mesh(sharding.mesh_sizes("", len(devices)), devices) if several else None
+    """The plan of a pack on one device, or of one lane on several devices.
+
+    Raises: TooLarge if the compiler refuses the program. InputError if several devices do not divide the cell.
+    """
+    device, mesh = devices[0], None
+    if len(devices) > 1:
+        sizes = sharding.mesh_sizes("", len(devices))
+        task.check_mesh(sizes)
+        device, mesh = None, sharding.make_mesh(sizes, devices)
     program = task.program(lanes, mesh)
-    device = None if several else devices[0]
-    name = f"{lanes} lane{'s' * (lanes > 1)} on {len(devices)} device{'s' * several}"
+    name = f"{lanes} lane{'s' * (lanes > 1)} on {len(devices)} device{'s' * (len(devices) > 1)}"
     executable = compiled_or_too_large(lambda: program.compile(task.data_shapes(), device), name)
-    used, counted = executable.memory_analysis(), executable.cost_analysis()
-    # Donated arrays are both input and output.
-    held = used.argument_size_in_bytes + used.output_size_in_bytes - used.alias_size_in_bytes
-    return PackPlan(
-        lanes,
-        len(devices),
-        held + used.temp_size_in_bytes,
-        float(counted["flops"]),
-        float(counted["bytes accessed"]),
-    )
+    memory = sum(memory_of(executable).values())
+    flops = lanes * task.cell.flops_per_lane / task.cell.steps / len(devices)
+    # The compiler counts the body of some loops once, so only its bytes per FLOP are used. For GPUs it counts nothing:
+    # a step then reads and writes all memory once.
+    counted = executable.cost_analysis()
+    traffic = flops * counted["bytes accessed"] / counted["flops"] if counted else 2.0 * memory
+    return PackPlan(lanes, len(devices), memory, flops, traffic)

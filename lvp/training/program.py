@@ -5,6 +5,7 @@ serves all lanes, chunks and resumptions of a cell.
 """
 
 from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from functools import cached_property
 from typing import Any
 
@@ -14,6 +15,7 @@ import numpy as np
 import optax
 from jax.sharding import Mesh, NamedSharding, PartitionSpec, SingleDeviceSharding
 
+from lvp.losses import compiling_for
 from lvp.parallel import sharding
 
 
@@ -166,18 +168,23 @@ class PackedProgram:
         """Compiles `advance` for data of these shapes (arrays or ShapeDtypeStructs); returns JAX's compiled program.
 
         Args:
-          device: the device to compile for, without a mesh. It may belong to a topology that this machine lacks. None
+          device: the device to compile for; not with a mesh. It may belong to a topology that this machine lacks. None
             is JAX's default device.
         """
-        lanes = self.arrays([self.cell.example_lane()] * self.lanes)
-        state = self.lane_shapes() if self.lanes == 1 else self.blank_state()
+        if device is not None and self.mesh is not None:
+            raise ValueError("device must be None with a mesh, which has the devices")
+        lanes, state = self.arrays([self.cell.example_lane()] * self.lanes), self.lane_shapes()
+        if self.lanes > 1:
+            state = jax.tree.map(lambda x: jax.ShapeDtypeStruct((self.lanes, *x.shape), x.dtype), state)
         placed = lambda x, where: jax.ShapeDtypeStruct(np.shape(x), x.dtype, sharding=where)  # noqa: E731
         if self.mesh is not None:
             data = jax.tree.map(placed, data, self.data_placement(data))
         arguments = np.int32(0), np.int32(0), state, lanes, data
         if device is not None:
             arguments = jax.tree.map(lambda x: placed(x, SingleDeviceSharding(device)), arguments)
-        self.advance = self.advance.lower(*arguments).compile()
+        with compiling_for(device.platform) if device is not None else nullcontext():
+            lowered = self.advance.lower(*arguments)
+        self.advance = lowered.compile()
         return self.advance
 
 

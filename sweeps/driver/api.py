@@ -161,7 +161,7 @@ def _forecast(loaded, resolved, cells, tier: str, options: Options, budget: str 
         speed, *others = (hardware_plans.speed(loaded.name, tier, name) for name in hardware_plans.TOPOLOGIES)
     say(forecast.forecast(cells, workers, speed, kind, devices))
     for other in others:
-        if all(other.flops_of(c.cell) for c in cells):
+        if other.plans:
             time = forecast.expected(cells, workers, other, kind)
             say(f"on {other.accelerator}: {forecast.duration(time.seconds)}")
     with_follow_ups, about = cells, "at most"

@@ -104,7 +104,9 @@ class Expected(NamedTuple):
 def expected(cells: Sequence[CellLanes], workers: int, speed: Speed, kind: str, devices: int = 1) -> Expected:
     """The expected duration of the cells' lanes. The arguments are those of `forecast`."""
     unmeasured = devices * ASSUMED_FLOPS
-    if all(speed.flops_of(c.cell) for c in cells):
+    trained = [c for c in cells if not isinstance(c.cell, Calculation)]
+    # An accelerator has no plans of calculations.
+    if all(speed.flops_of(c.cell) for c in (cells if kind == "cpu" else trained or cells)):
         basis = speed.basis
     elif kind == "cpu":
         unmeasured = matrix_product_flops() / workers
@@ -114,9 +116,8 @@ def expected(cells: Sequence[CellLanes], workers: int, speed: Speed, kind: str, 
     estimate = estimated_flops if kind == "cpu" else lambda cell, flops: flops
     rates = [speed.flops_of(c.cell) or estimate(c.cell, unmeasured) for c in cells]
     training = sum(r.flops / rate for r, rate in zip(cost(cells), rates, strict=True)) / workers
-    trained = sum(not isinstance(c.cell, Calculation) for c in cells)
     start = ASSUMED_START if speed.start_seconds is None else speed.start_seconds
-    start += trained * (ASSUMED_COMPILE if speed.compile_seconds is None else speed.compile_seconds)
+    start += len(trained) * (ASSUMED_COMPILE if speed.compile_seconds is None else speed.compile_seconds)
     return Expected(start, training, basis)
 
 

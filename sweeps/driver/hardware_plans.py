@@ -10,74 +10,93 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import jax
+
 import experiments
-from experiments.common.experiment import CellLanes, Experiment
+from experiments.common.experiment import Calculation, CellLanes, Experiment
 from lvp.errors import InputError, unknown
 from lvp.files import ABSENT, write_whole
 from lvp.parallel.hardware import ACCELERATORS, GIB
 from lvp.training import records
 from sweeps.driver.calibration import Speed
-from sweeps.driver.forecast import duration
+from sweeps.driver.forecast import duration, with_follow_ups
 from sweeps.worker.tasks import task_for
 
 FOLDER = Path(experiments.__file__).parent / "results" / "plans"
-# Accelerator → the slice that trains a lane which does not fit on one device.
-TOPOLOGIES = {"v5e": "v5e:4x4", "v5p": "v5p:2x2x4", "v6e": "v6e:4x4"}
+TIERS = ("gpu", "paper")
+# Accelerator → the devices that train a lane which does not fit on one device.
+TOPOLOGIES = {"v5e": "v5e:4x4", "v5p": "v5p:2x2x4", "v6e": "v6e:4x4", "h100": "h100:8"}
 
 
 def write(experiment: str, tier: str, accelerator: str, say: Callable[[str], None]) -> None:
     """Compiles all trained cells of a tier for an accelerator and writes their plans.
 
-    A cell with a plan is not compiled again. Every plan is written as soon as it is compiled, so the command can be
+    A cell with a plan is not compiled again. Each plan is written as soon as it is compiled, so the command can be
     interrupted.
 
-    Raises: InputError for an unknown experiment, tier or accelerator, or without libtpu.
+    Raises: InputError for an unknown experiment, tier or accelerator, an experiment without trained cells, or a missing
+      libtpu or CUDA plug-in.
     """
-    from lvp.plan import devices_of
+    from lvp.plan import devices_of  # only this command needs the compiler
     from lvp.plan.packs import largest_pack
 
     loaded = experiments.load(experiment)
-    config = experiments.configured(loaded, tier)
+    if tier not in TIERS:
+        raise InputError(f"tier {tier!r} has no plans; use {' or '.join(TIERS)}")
     if accelerator not in TOPOLOGIES:
         raise unknown("accelerator", accelerator, TOPOLOGIES)
-    path, hardware = FOLDER / f"{loaded.name}-{tier}.json", ACCELERATORS[accelerator]
-    devices, _ = devices_of(TOPOLOGIES[accelerator])
-    plans = _read(path)
-    for planned in _trained(loaded, config):
-        of_cell = plans.setdefault(program_hash(planned.cell), {})
-        if accelerator in of_cell:
+    cells = list(_trained(loaded, tier))
+    if not cells:
+        raise InputError(f"{experiment} trains no cell at tier {tier}, so there is nothing to compile")
+    hardware, (devices, _) = ACCELERATORS[accelerator], devices_of(TOPOLOGIES[accelerator])
+    for planned in cells:
+        if accelerator in _read(loaded.name, tier).get(program_hash(planned.cell), {}):
             continue
         try:
             plan = largest_pack(task_for(planned.cell), len(planned.lanes), devices, hardware.memory)
-            of_cell[accelerator] = plan._asdict() | {"seconds": plan.seconds(hardware)}
-            say(f"{planned.label}: {in_words(of_cell[accelerator], planned.cell.steps)}")
-        except InputError as error:  # too large, or the slice does not divide the rows or heads
-            of_cell[accelerator] = {"too_large": str(error)}
-            say(f"{planned.label}: does not fit on {TOPOLOGIES[accelerator]}: {error}")
-        path.parent.mkdir(parents=True, exist_ok=True)
-        write_whole(path, json.dumps(plans, indent=1, sort_keys=True) + "\n")
+            content: dict[str, Any] = plan._asdict() | {"seconds": plan.seconds(hardware)}
+            line = f"{planned.label}: {in_words(content, planned.cell.steps)}"
+        except InputError as error:  # too large, or the devices do not divide the rows or a parameter
+            content = {"refused": str(error)}
+            line = f"{planned.label}: does not fit on {TOPOLOGIES[accelerator]}: {error}"
+        _store(loaded.name, tier, planned.cell, accelerator, content | {"jax": jax.__version__})
+        say(line)
 
 
-def _trained(experiment: Experiment, config: Any) -> Iterator[CellLanes]:
-    """The trained cells of a configuration with all their lanes, those that depend on results included."""
-    for planned in (experiment.limit or experiment.cells)(config):
-        if task_for(planned.cell).trained:
-            yield planned
+def _trained(experiment: Experiment, tier: str) -> Iterator[CellLanes]:
+    """The trained cells of a tier with all lanes that a sweep may train."""
+    config = experiments.configured(experiment, tier)
+    cells = experiment.limit(config) if experiment.limit else with_follow_ups(experiment, config)
+    return (planned for planned in cells if not isinstance(planned.cell, Calculation))
 
 
 def program_hash(cell: Any) -> str:
-    """The hash of a trained cell without its data: the corpus does not change the speed."""
-    return records.config_hash({k: v for k, v in records.configuration(cell).items() if k != "data"})
+    """The hash of a trained cell without the name of its corpus, which does not change the program."""
+    content = records.configuration(cell)
+    return records.config_hash(content | {"data": {k: v for k, v in content["data"].items() if k != "corpus"}})
 
 
-def _read(path: Path) -> dict[str, dict[str, Any]]:
+def _path(experiment: str, tier: str) -> Path:
+    return FOLDER / f"{experiment}-{tier}.json"
+
+
+def _read(experiment: str, tier: str) -> dict[str, dict[str, Any]]:
     """Hash of a cell → accelerator → plan; empty without a file."""
+    path = _path(experiment, tier)
     try:
         return json.loads(path.read_text())
     except ABSENT:
         return {}
     except ValueError:
-        raise InputError(f"{path} is no JSON; restore it (`git restore`)") from None
+        raise InputError(f"{path} is not valid JSON; restore it with `git restore`") from None
+
+
+def _store(experiment: str, tier: str, cell: Any, accelerator: str, content: Mapping[str, Any]) -> None:
+    """Adds a plan to the file of a tier. The file is read again: another command may have added plans."""
+    path, plans = _path(experiment, tier), _read(experiment, tier)
+    plans.setdefault(program_hash(cell), {})[accelerator] = dict(content)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    write_whole(path, json.dumps(plans, indent=1, sort_keys=True) + "\n")
 
 
 def table() -> str:
@@ -86,8 +105,8 @@ def table() -> str:
     lines = [head, ["---"] * len(head)]
     for path in sorted(FOLDER.glob("*.json")):
         name, _, tier = path.stem.rpartition("-")
-        experiment, plans = experiments.load(name), _read(path)
-        for planned in _trained(experiment, experiments.configured(experiment, tier)):
+        plans = _read(name, tier)
+        for planned in _trained(experiments.load(name), tier):
             of_cell = plans.get(program_hash(planned.cell), {})
             columns = [_short(of_cell.get(accelerator), planned.cell.steps) for accelerator in TOPOLOGIES]
             lines.append([f"{name}, {tier}", planned.label, *columns])
@@ -97,8 +116,8 @@ def table() -> str:
 def _short(plan: Mapping[str, Any] | None, steps: int) -> str:
     if plan is None:
         return "–"
-    if "too_large" in plan:
-        return "too large"
+    if "refused" in plan:
+        return "does not fit"
     devices = f" × {plan['devices']}" if plan["devices"] > 1 else ""
     return f"{plan['lanes']}, {plan['memory'] / GIB:.1f} GiB{devices}, {duration(seconds_per_lane(plan, steps))}"
 
@@ -125,21 +144,17 @@ class PlannedSpeed(Speed):
 
     @property
     def basis(self) -> str:
-        return f"compiled for {self.accelerator}: the compiler's FLOPs and bytes at peak rates"
+        devices = max((plan["devices"] for plan in self.plans.values()), default=1)
+        several = f" or {devices}" if devices > 1 else ""
+        return f"compiled for 1{several} {self.accelerator}: model FLOPs and memory traffic at peak rates"
 
     def flops_of(self, cell: Any) -> float | None:
         """Model FLOP/s of a worker on a cell; None without a plan."""
-        if not task_for(cell).trained:
-            return None
-        plan = self.plans.get(program_hash(cell))
+        plan = None if isinstance(cell, Calculation) else self.plans.get(program_hash(cell))
         return None if plan is None else cell.flops_per_lane / seconds_per_lane(plan, cell.steps)
 
 
 def speed(experiment: str, tier: str, accelerator: str) -> PlannedSpeed:
-    """The planned speed of a tier; without plans for the cells that have not been compiled. Raises InputError for an
-    unknown accelerator."""
-    if accelerator not in TOPOLOGIES:
-        raise unknown("accelerator", accelerator, TOPOLOGIES)
-    plans = _read(FOLDER / f"{experiment}-{tier}.json")
-    known = {h: of_cell[accelerator] for h, of_cell in plans.items() if "seconds" in of_cell.get(accelerator, {})}
-    return PlannedSpeed(plans=known, accelerator=accelerator)
+    """The planned speed of a tier. Cells that are not compiled have no plan."""
+    plans = {h: by_name[accelerator] for h, by_name in _read(experiment, tier).items() if accelerator in by_name}
+    return PlannedSpeed(plans={h: plan for h, plan in plans.items() if "seconds" in plan}, accelerator=accelerator)

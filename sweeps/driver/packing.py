@@ -24,8 +24,8 @@ def measured(manifest: Manifest, executor, options, settings: Settings, say) -> 
     ((device,),) = executor.probe(free, [("hello",)])
     base = {"platform": device["platform"], "device": device["device_kind"], "measured": {}}
     trained = [i for i, entry in enumerate(manifest.cells) if task_for(entry.cell).trained and entry.lanes]
-    packs = {e.label: options.pack or 1 if task_for(e.cell).trained else 1 for e in manifest.cells}
-    packs |= {e.label: 1 for e in manifest.cells if not task_for(e.cell).shares_data}
+    packable = {e.label: (t := task_for(e.cell)).trained and t.shares_data for e in manifest.cells}
+    packs = {label: options.pack or 1 if can else 1 for label, can in packable.items()}
     if device["platform"] != "cpu":
         # One process owns an accelerator, and XLA chooses its threads.
         if trained and options.pack is None:

@@ -66,8 +66,11 @@ def draw(manifest: Manifest, say: Callable):
 
 
 def _context(experiment: str, tier: str, config, rows) -> dict[str, Any]:
-    commits = sorted({str(r["provenance"]["commit"]) for r in rows})
-    return {"experiment": experiment, "tier": tier, "corpus": corpus_name(config.corpus), "commit": ", ".join(commits)}
+    return {"experiment": experiment, "tier": tier, "corpus": corpus_name(config.corpus), "commit": _commits(rows)}
+
+
+def _commits(rows) -> str:
+    return ", ".join(sorted({str(row["provenance"]["commit"]) for row in rows}))
 
 
 def sweep_page(manifest: Manifest) -> str:
@@ -223,6 +226,11 @@ class Result:
         return f"{self.sweep['experiment']}/{self.folder.name}"
 
     @property
+    def commit(self) -> str:
+        """The commits that trained its lanes."""
+        return _commits(self.rows)
+
+    @property
     def devices(self) -> list[str]:
         """The devices that trained its lanes, without repetition."""
         return sorted({row["provenance"]["device"] for row in self.rows})
@@ -304,14 +312,14 @@ def report(results: Sequence[Result]) -> dict[Path, str]:
         reused = f" (earlier sweeps trained {earlier} of them)" if earlier else ""
         provenance = (
             f"{len(result.rows)} lanes{reused}, {gallery.training_minutes(result.rows):.1f} minutes of training on one "
-            f"core or accelerator ({', '.join(result.devices)}). Commit {claims[0].commit}."
+            f"core or accelerator ({', '.join(result.devices)}). Commit {result.commit}."
         )
         sections.append(f"## {name}\n\n{provenance}\n\n{summary}\n")
         blocks[name] = summary + "\n\n" + "\n".join(f"- **{c.verdict}**: {c.sentence}" for c in claims)
         all_claims += claims
         shown.append(gallery.Shown(result.folder, sweep, result.rows, result.experiment, claims))
         if result.experiment.evidence is not None:
-            origin = {"tier": sweep["tier"], "corpus": sweep["config"]["corpus"], "commit": claims[0].commit}
+            origin = {"tier": sweep["tier"], "corpus": sweep["config"]["corpus"], "commit": result.commit}
             evidence[result.folder.name] = origin | result.experiment.evidence(result.table, result.config)
     for path in sorted(COMMITTED.glob("benchmarks/*.json")):
         blocks[f"benchmarks/{path.stem}"] = _benchmark(_json(path))

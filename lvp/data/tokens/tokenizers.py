@@ -177,7 +177,10 @@ class Tokenizer:
         return storage.digest(b"lvp-bpe", FORMAT.to_bytes(2, "little"), *self.pieces)
 
     def encode(self, text: bytes) -> np.ndarray:
-        """The token ids, int32 [number of tokens]. Deterministic and line by line, in time linear in the text."""
+        """The token ids, int32 [number of tokens].
+
+        The encoding is deterministic. No token spans two lines. The time is linear in the text.
+        """
         ids = bytearray()
         for start, end in _chunks(text):
             parts = self._part.findall(text, start, end)
@@ -190,10 +193,10 @@ class Tokenizer:
 
     @cached_property
     def _part(self) -> re.Pattern[bytes]:
-        """Matches a part of a line whose tokens do not depend on the rest of the line.
+        """The pattern of the parts of a line that are encoded independently.
 
-        It is a word with the spaces before it, because no merge joins a word with a space after it. It is a whole line
-        if the model of another program has a token with such a merge.
+        A part is a word with the spaces before it, because no token continues after a word into a space. If the model
+        has such a token, a part is a whole line.
         """
         return _LINE if any(_SPACE_AFTER.search(piece) for piece in self.pieces) else _WORD
 

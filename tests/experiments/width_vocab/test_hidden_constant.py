@@ -110,7 +110,7 @@ def test_a_reading_without_a_finished_setting_has_no_constant_and_no_further_lan
         ({"tuning_seeds": "none"}, "tuning_seeds"),
         ({"hidden_constants": "0.1,0.2"}, "hidden_constants needs at least 3 values, got 2"),
         ({"hidden_constants": "0,0.2,0.4"}, "hidden_constants"),
-        ({"hidden_constants": ()}, "tuning_seeds needs hidden_constants"),
+        ({"hidden_constants": ()}, "tuning_seeds=3, 4 needs hidden_constants"),
     ],
 )
 def test_unusable_values_are_refused(values, message):
@@ -119,7 +119,7 @@ def test_unusable_values_are_refused(values, message):
 
 
 def test_vocab_effect_does_not_tune():
-    with pytest.raises(InputError, match="vocab_effect does not tune hidden_constants"):
+    with pytest.raises(InputError, match="hidden_constants has no effect in vocab_effect"):
         experiments.configured("vocab_effect", "laptop", {"hidden_constants": "0.1,0.2,0.4", "tuning_seeds": "7"})
 
 

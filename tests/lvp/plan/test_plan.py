@@ -138,8 +138,9 @@ def test_the_table_names_its_subject():
 @pytest.mark.parametrize(
     ("topology", "words"),
     [
-        ("v9:4x4", "must be like v5e:4x4, v5p:2x2x4, v6e:4x4 or host:8, got 'v9:4x4'"),
-        ("h100:8", "topology must be like"),
+        ("v9:4x4", "must be like v5e:4x4, v5p:2x2x4, v6e:4x4, h100:8 or host:8, got 'v9:4x4'"),
+        ("h200:8", "topology must be like"),
+        ("h100:0", "topology h100:0: write h100:8 for eight GPUs"),
         ("v5e", "topology must be like"),
         ("host:no", "write host:8 for eight"),
         ("host:0", "write host:8"),
