@@ -112,13 +112,13 @@ def main(rounds: int, kilobytes: int) -> None:
     megabytes = {name: f"{value:.2f} MB/s" for name, value in speed.items()}
     rows = [
         (
-            f"tokenization in two processes / in one: {megabytes['two']} against {megabytes['one']}",
+            f"tokenization of known words in two processes / in one: {megabytes['two']} against {megabytes['one']}",
             f"{sides['one'].over(sides['two']):.2f}×",
             "1.8×",
             "2×",
         ),
         (
-            f"tokenization of a new text in one process / SentencePiece's encoder: {megabytes['new']} against "
+            f"tokenization of new words in one process / SentencePiece's encoder: {megabytes['new']} against "
             f"{megabytes['sentencepiece']}",
             f"{sides['sentencepiece'].over(sides['new']):.0%}",
             "85%",
