@@ -216,7 +216,9 @@ def parser() -> Parser:
         metavar="HOST:PORT",
         help="encode on this Ray cluster, whose machines see the text at the same path; auto on its head",
     )
-    plan = add("plan", _plan, "compile a tier's cells for an accelerator, without the hardware; the forecast uses the plans")
+    plan = add(
+        "plan", _plan, "compile a tier's cells for an accelerator, without the hardware; the forecast uses the plans"
+    )
     plan.add_argument("experiment", help=f"one of: {', '.join(experiments.NAMES)}")
     plan.add_argument("--tier", default="gpu", help="gpu (default) or paper")
     plan.add_argument(

@@ -202,12 +202,16 @@ def _start(
         raise InputError(f"--out {out} cannot be written: {error.strerror}; name another directory") from None
     with _driving(manifest.out, options, say):
         settled = _settle(manifest, say)
-        # Results may add lanes, which may have records too.
-        while earlier and (reused := replace(settled).reuse(earlier)):
-            commits = ", ".join(sorted({str(row["provenance"]["commit"]) for row in reused}))
-            say(f"{len(reused)} lanes have a record of another sweep (commit {commits})")
+        _reuse(settled, earlier, say)
         with watched(settled, watch):
-            return _continue(settled, options, quiet)
+            return _continue(settled, options, quiet, earlier)
+
+
+def _reuse(manifest: Manifest, earlier: Sequence[Mapping[str, Any]], say) -> None:
+    """Writes records of other sweeps for lanes without a record, and for lanes that these records add."""
+    while earlier and (reused := replace(manifest).reuse(earlier)):
+        commits = ", ".join(sorted({str(row["provenance"]["commit"]) for row in reused}))
+        say(f"{len(reused)} lanes have a record of another sweep (commit {commits})")
 
 
 def resume(out: str | Path, *, options: Options = DEFAULTS, quiet: bool = False):
@@ -390,8 +394,12 @@ def _check_address_space() -> None:
         )
 
 
-def _continue(manifest: Manifest, options: Options, quiet: bool):
-    """Runs a sweep's unfinished lanes, draws its figure and returns its table. The caller holds the lock."""
+def _continue(manifest: Manifest, options: Options, quiet: bool, earlier: Sequence[Mapping[str, Any]] = ()):
+    """Runs a sweep's unfinished lanes, draws its figure and returns its table. The caller holds the lock.
+
+    Args:
+      earlier: records of other sweeps, for lanes that depend on results.
+    """
     say = _printer(quiet)
     failures: list[str] = []
     interrupted = False
@@ -405,7 +413,7 @@ def _continue(manifest: Manifest, options: Options, quiet: bool):
             _track(manifest, options.track, say)
         return table
     _check_address_space()
-    manifest, failures, interrupted = _work(manifest, options, quiet, say)
+    manifest, failures, interrupted = _work(manifest, options, quiet, say, earlier)
     table = None
     try:
         table = _draw(manifest, say)
@@ -454,7 +462,9 @@ def _in_its_environment(manifest: Manifest, options: Options, say) -> tuple[Mani
     return manifest, present
 
 
-def _work(manifest: Manifest, options: Options, quiet: bool, say) -> tuple[Manifest, list[str], bool]:
+def _work(
+    manifest: Manifest, options: Options, quiet: bool, say, earlier: Sequence[Mapping[str, Any]]
+) -> tuple[Manifest, list[str], bool]:
     """Runs the unfinished lanes. Returns the manifest with its packing, the failures of trials whose lanes have no
     record, and whether the user interrupted.
 
@@ -467,7 +477,7 @@ def _work(manifest: Manifest, options: Options, quiet: bool, say) -> tuple[Manif
     working_copy.push(manifest.out)  # workers of other machines compare it
     try:
         with DirectoryWatch(manifest, session):
-            return _work_in_session(manifest, session, present, options, quiet, say)
+            return _work_in_session(manifest, session, present, options, quiet, say, earlier)
     finally:
         if (copy := working_copy.get(manifest.out)) and copy.problem:
             again = resume_command(manifest.out, *options.resume_options())
@@ -480,7 +490,13 @@ def _work(manifest: Manifest, options: Options, quiet: bool, say) -> tuple[Manif
 
 
 def _work_in_session(
-    manifest: Manifest, session: str, present: Mapping[str, Any], options: Options, quiet: bool, say
+    manifest: Manifest,
+    session: str,
+    present: Mapping[str, Any],
+    options: Options,
+    quiet: bool,
+    say,
+    earlier: Sequence[Mapping[str, Any]],
 ) -> tuple[Manifest, list[str], bool]:
     started, failures, interrupted = time.perf_counter(), [], False
     manifest.failures_path.unlink(missing_ok=True)
@@ -501,7 +517,8 @@ def _work_in_session(
         # The copy computes the cells again, with the lanes that depend on these results.
         while not failures and (with_more := replace(manifest)).num_lanes > manifest.num_lanes:
             say(f"{with_more.num_lanes - manifest.num_lanes} lanes added that depend on these results")
-            manifest = with_more
+            _reuse(with_more, earlier, say)
+            manifest = replace(with_more)  # computes the cells again, with the lanes that reused records add
             _write_lane_index(manifest)
             failures = _execute(manifest, executor, settings, options.track, quiet, say)
         experiment, config = manifest.resolved

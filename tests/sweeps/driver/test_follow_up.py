@@ -1,5 +1,6 @@
 """Lanes that depend on the results of other lanes run after them, in the same cells, and can be resumed."""
 
+import json
 from itertools import product
 
 import pytest
@@ -80,3 +81,20 @@ def test_an_adaptive_sweep_trains_rounds_of_the_grids_lanes_and_resumes(command,
     assert again.returncode == 0, again.stderr
     assert numbers(out) == before
     assert "nothing to do" in command("resume", out, "--executor", "local").stdout
+
+
+@pytest.mark.slow
+def test_records_of_another_sweep_are_reused_for_lanes_that_depend_on_results(command, tmp_path):
+    """The second sweep has one more width, so its first lanes are not all reused. Later lanes of other widths are."""
+    rates = {"rates": "0.003,0.01,0.03,0.1,0.3", "design": "adaptive", "seeds": "0,1"}
+    run = ("run", "width_vocab", "--tier", "smoke", *RUN[4:])
+    first, second = tmp_path / "first", tmp_path / "second"
+    done = command(*run, "--out", first, widths="32,40", **rates)
+    assert done.returncode == 0, done.stderr
+    done = command(*run, "--out", second, "--reuse", first / "records", widths="32,40,48", **rates)
+    assert done.returncode == 0, done.stderr
+    before, after = numbers(first), numbers(second)
+    assert before.items() <= after.items()
+    trained = sum(json.loads(line)["lanes"] for line in (second / "trials.jsonl").read_text().splitlines())
+    assert trained == len(after) - len(before) > 0
+    assert done.stdout.count("lanes have a record of another sweep") >= 2
