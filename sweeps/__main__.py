@@ -142,7 +142,7 @@ def _tokenize(arguments):
 def _publish(arguments):
     from sweeps.reporting import results
 
-    print(results.publish(arguments.dir))
+    print(results.publish(arguments.dir, arguments.suffix))
 
 
 def _plan(arguments):
@@ -224,7 +224,11 @@ def parser() -> Parser:
     plan.add_argument(
         "--accelerator", default="v5e", help="v5e (default), v5p, v6e (need libtpu) or h100 (needs the CUDA plug-in)"
     )
-    add("publish", _publish, "copy a finished sweep's records into experiments/results/").add_argument("dir")
+    publish = add("publish", _publish, "copy a finished sweep's records into experiments/results/")
+    publish.add_argument("dir")
+    publish.add_argument(
+        "--suffix", default="", metavar="WORD", help="a further word in the result's name, beside tier and corpus"
+    )
     return top
 
 

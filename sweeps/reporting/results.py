@@ -124,17 +124,25 @@ def committed_page() -> str:
     return page.page("Committed results of lvp", sections)
 
 
-def publish(out: str | Path) -> Path:
-    """Copies a finished sweep's configuration and records into `experiments/results/` and returns their directory.
+def publish(out: str | Path, suffix: str = "") -> Path:
+    """Copies a finished sweep's configuration and records into `experiments/results/` and returns their directory,
+    EXPERIMENT/TIER-CORPUS or EXPERIMENT/TIER-CORPUS-SUFFIX.
 
-    Paths of this machine are not copied. A name and fingerprints identify a corpus. Raises InputError if a lane has no
-    record, or if the experiment is a user's file.
+    Paths of this machine are not copied. A name and fingerprints identify a corpus.
+
+    Args:
+      out: the sweep's directory.
+      suffix: a word that keeps the result apart from others of the same experiment, tier and corpus.
+
+    Raises: InputError if a lane has no record, if the experiment is a user's file, or if the suffix is not a word.
     """
+    if suffix and not re.fullmatch(r"[A-Za-z0-9]+", suffix):
+        raise InputError(f"suffix={suffix!r} must have only letters and digits, such as normalized")
     with working_copy.opened(out) as folder:
-        return _publish(Manifest.read(folder), out)
+        return _publish(Manifest.read(folder), out, suffix)
 
 
-def _publish(manifest: Manifest, out: str | Path) -> Path:
+def _publish(manifest: Manifest, out: str | Path, suffix: str) -> Path:
     if manifest.source is not None:
         raise InputError(f"{out} is a sweep of {manifest.source.path}: only experiments of lvp can be published")
     rows = manifest.read_records()
@@ -145,7 +153,7 @@ def _publish(manifest: Manifest, out: str | Path) -> Path:
     ended = max(manifest.record_path(row["hash"]).stat().st_mtime for row in rows)
     _, config = manifest.resolved
     corpus = corpus_name(config.corpus)
-    folder = COMMITTED / manifest.experiment / f"{manifest.tier}-{corpus}"
+    folder = COMMITTED / manifest.experiment / "-".join(filter(None, (manifest.tier, corpus, suffix)))
     content = {
         "experiment": manifest.experiment,
         "tier": manifest.tier,

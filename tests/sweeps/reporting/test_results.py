@@ -50,6 +50,15 @@ def test_a_published_result_has_no_paths_of_the_machine(finished, monkeypatch, t
     assert re.fullmatch(r"20\d\d-[01]\d-[0-3]\d", committed.sweep["date"])
 
 
+def test_a_suffix_keeps_results_apart(finished, monkeypatch, tmp_path):
+    monkeypatch.setattr(results, "COMMITTED", tmp_path)
+    folders = [results.publish(finished[0]), results.publish(finished[0], "other")]
+    assert [folder.name for folder in folders] == ["smoke-python-docs", "smoke-python-docs-other"]
+    assert [result.name for result in results.committed()] == [f"width_vocab/{folder.name}" for folder in folders]
+    with pytest.raises(InputError, match="suffix='../x' must have only letters and digits"):
+        results.publish(finished[0], "../x")
+
+
 def test_an_unfinished_sweep_is_not_published(finished, tmp_path):
     shutil.copytree(finished[0], tmp_path / "out")
     next((tmp_path / "out" / "records").iterdir()).unlink()
