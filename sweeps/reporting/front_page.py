@@ -16,23 +16,22 @@ from sweeps.reporting.gallery import Shown, training_minutes, workers
 
 
 def headline(results: Sequence[tuple[pd.DataFrame, Config]]) -> str:
-    """A list with the exponents of `width_vocab` for each kind of embedding rows, a line per result.
+    """A list: the exponents of `width_vocab` by kind of embedding rows, for each result, and what they depend on.
 
     Args:
       results: table and configuration of committed results of `width_vocab` on one corpus.
     """
-    lines = ["- **The paper's exponent is −0.5.**"]
+    sentences = ["- **The paper's exponent is −0.5.**"]
     for table, config in results:
-        sizes = f"widths {min(config.widths)} to {max(config.widths)}"
         slopes = {READINGS[rows]: optima(table, config, rows)[1] for rows in config.token_rows}
-        exponents = " and ".join(f"{in_words(fit)} ({name})" for name, fit in slopes.items())
-        tuned = " The hidden rate is tuned at the smallest width." * bool(config.hidden_constants)
-        lines.append(f"- Measured at {sizes}: {exponents.replace('-', '−')}.{tuned}")
-    lines.append(
+        exponents = " and ".join(f"{in_words(fit)} ({name})" for name, fit in slopes.items()).replace("-", "−")
+        tuned = ", with a tuned hidden rate" * bool(config.hidden_constants)
+        sentences.append(f"Measured at widths {min(config.widths)} to {max(config.widths)}{tuned}: {exponents}.")
+    limits = (
         "- The measured exponents depend on the number of steps. Training reads the short texts many times "
         "([reasons](docs/width_vocab.md#how-the-laptop-tier-was-chosen))."
     )
-    return "\n".join(lines)
+    return f"{' '.join(sentences)}\n{limits}"
 
 
 def transfer(result: Mapping[str, Any]) -> str:
