@@ -10,7 +10,7 @@ multiplied by √d, as in the source of the encoding (Vaswani et al. 2017, secti
 sweep.
 
     python -m sweeps run width_vocab --tier laptop      2 CPU cores
-    python -m sweeps run width_vocab --tier workstation 2 CPU cores, hours: widths 64 to 512, η_hidden tuned
+    python -m sweeps run width_vocab --tier workstation 2 CPU cores: widths 64 to 512, η_hidden tuned
     python -m sweeps run width_vocab --tier gpu         one accelerator
     python -m sweeps run width_vocab --tier paper       as published: 4 days of 4 GH200 in the paper
 """

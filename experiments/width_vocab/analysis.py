@@ -185,8 +185,8 @@ def transfer_gap(table, config: Config, token_rows: str, power: float = -0.5) ->
     width, and the largest of all widths but the smallest is reported. The adaptive design trains few rates, so both
     losses are then read from a parabola. The interval is a t interval over seeds.
 
-    Unknown if the optimum of the smallest width is not resolved, or if the rule leaves the rates that all seeds trained
-    or meets a diverged lane.
+    Unknown if the optimum of the smallest width is not resolved, or if the rule leaves the rates that were trained with
+    all seeds or meets a diverged lane.
     """
     value, by_seed = _worst_excess(table, config, token_rows, power)
     return Measurement.over_seeds(by_seed, centre=value) if np.isfinite(value) else Measurement(np.nan, None)
@@ -227,7 +227,7 @@ def _moved(table, config: Config, token_rows: str, power: float) -> list[_Moved]
 
 
 def leaves_rates(table, config: Config, token_rows: str, power: float) -> bool:
-    """Whether the rule width^power leaves the rates that all seeds trained."""
+    """Whether the rule width^power leaves the rates that were trained with all seeds."""
     return not all(each.inside for each in _moved(table, config, token_rows, power))
 
 
@@ -257,8 +257,8 @@ def _excess_on_grid(rate: float, rates: np.ndarray, losses: np.ndarray) -> float
 def _excess_of_parabola(rate: float, rates: np.ndarray, losses: np.ndarray) -> float:
     """The relative excess at `rate` over the minimum of a parabola in ln rate, fitted to the losses [R].
 
-    The rates of a bracket are too far apart for linear interpolation. NaN if a loss is not finite, and if the parabola
-    has no minimum.
+    The rates of a bracket are too far apart for linear interpolation. NaN for fewer than three rates, for a loss that is
+    not finite, or for a parabola without a minimum.
     """
     if len(rates) < 3 or not np.isfinite(losses).all():
         return np.nan

@@ -155,7 +155,7 @@ def _coarse_lanes(config: Config, token_rows: str, width: int) -> list[tuple[int
 
 
 def all_lanes(config: Config) -> list[CellLanes]:
-    """The cells with all lanes that the sweep may train."""
+    """The cells with as many lanes as the sweep may train. Lanes after the tuning are at `rate_times_width`."""
     return [
         each._replace(lanes=[*tuning_cell(config, token_rows).lanes, *each.lanes])
         if config.hidden_constants and width == config.widths[0]

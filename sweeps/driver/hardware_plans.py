@@ -29,12 +29,12 @@ TOPOLOGIES = {"v5e": "v5e:4x4", "v5p": "v5p:2x2x4", "v6e": "v6e:4x4", "h100": "h
 
 
 def write(experiment: str, tier: str, accelerator: str, say: Callable[[str], None]) -> None:
-    """Compiles all trained cells of a tier for an accelerator and writes their plans.
+    """Compiles all cells of a tier that train a model for an accelerator and writes their plans.
 
     A cell with a plan is not compiled again. Each plan is written as soon as it is compiled, so the command can be
     interrupted.
 
-    Raises: InputError for an unknown experiment, tier or accelerator, an experiment without trained cells, or a missing
+    Raises: InputError for an unknown experiment, tier or accelerator, an experiment that trains no model, or a missing
       libtpu or CUDA plug-in.
     """
     from lvp.plan import devices_of  # only this command needs the compiler
@@ -47,7 +47,7 @@ def write(experiment: str, tier: str, accelerator: str, say: Callable[[str], Non
         raise unknown("accelerator", accelerator, TOPOLOGIES)
     cells = list(_trained(loaded, tier))
     if not cells:
-        raise InputError(f"{experiment} trains no cell at tier {tier}, so there is nothing to compile")
+        raise InputError(f"{experiment} trains no model at tier {tier}, so there is nothing to compile")
     hardware, (devices, _) = ACCELERATORS[accelerator], devices_of(TOPOLOGIES[accelerator])
     for planned in cells:
         if accelerator in _read(loaded.name, tier).get(program_hash(planned.cell), {}):
@@ -64,7 +64,7 @@ def write(experiment: str, tier: str, accelerator: str, say: Callable[[str], Non
 
 
 def _trained(experiment: Experiment, tier: str) -> Iterator[CellLanes]:
-    """The trained cells of a tier with all lanes that a sweep may train."""
+    """The cells of a tier that train a model, with all lanes that a sweep may train."""
     config = experiments.configured(experiment, tier)
     cells = experiment.limit(config) if experiment.limit else with_follow_ups(experiment, config)
     return (planned for planned in cells if not isinstance(planned.cell, Calculation))

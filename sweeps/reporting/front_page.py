@@ -28,7 +28,7 @@ def headline(results: Sequence[tuple[pd.DataFrame, Config]]) -> str:
         tuned = ", with a tuned hidden rate" * bool(config.hidden_constants)
         sentences.append(f"Measured at widths {min(config.widths)} to {max(config.widths)}{tuned}: {exponents}.")
     limits = (
-        "- The measured exponents depend on the number of steps. Training reads the short texts many times "
+        "- With rows × √d the exponent depends on the number of steps. Training reads the short texts many times "
         "([reasons](docs/width_vocab.md#how-the-laptop-tier-was-chosen))."
     )
     return f"{' '.join(sentences)}\n{limits}"

@@ -20,7 +20,6 @@ from lvp.errors import InputError
 SMALLEST = 256
 FORMAT = 1  # version of training and encoding; part of the cache's keys
 _CHUNK = 1 << 20  # bytes encoded at a time
-# The last match of a chunk is empty.
 _WORD, _LINE = re.compile(rb" *[^ \n]*\n?"), re.compile(rb"[^\n]*\n?")
 _SPACE_AFTER = re.compile(rb"[^ ] ")
 _MOST_KNOWN = 1 << 18  # parts of a text whose ids are kept; about 50 MB
@@ -195,15 +194,15 @@ class Tokenizer:
     def _part(self) -> re.Pattern[bytes]:
         """The pattern of the parts of a line that are encoded independently.
 
-        A part is a word with the spaces before it, because no token continues after a word into a space. If the model
-        has such a token, a part is a whole line.
+        A part is a word with the spaces before it. If a token of the model has a space after another character, a part
+        is a whole line.
         """
         return _LINE if any(_SPACE_AFTER.search(piece) for piece in self.pieces) else _WORD
 
     def _learn(self, parts: set[bytes]) -> list[bytes]:
         """Adds the ids of new parts to `_known`, which maps a part to int32 ids as bytes, and returns these parts.
 
-        Most words of a text occur often.
+        A few words make up most of a text.
         """
         if len(self._known) > _MOST_KNOWN:
             self._known.clear()

@@ -102,7 +102,7 @@ def test_unusable_arguments_are_refused(compilations):
         write("muon", TIER, "v5", print)
     with pytest.raises(InputError, match="tier 'laptop' has no plans; use gpu or paper"):
         write("muon", "laptop", "v5e", print)
-    with pytest.raises(InputError, match="feature_learning trains no cell at tier gpu"):
+    with pytest.raises(InputError, match="feature_learning trains no model at tier gpu"):
         write("feature_learning", TIER, "v5e", print)
     with pytest.raises(InputError, match="did you mean muon"):
         write("muons", TIER, "v5e", print)
