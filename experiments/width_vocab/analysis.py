@@ -257,8 +257,8 @@ def _excess_on_grid(rate: float, rates: np.ndarray, losses: np.ndarray) -> float
 def _excess_of_parabola(rate: float, rates: np.ndarray, losses: np.ndarray) -> float:
     """The relative excess at `rate` over the minimum of a parabola in ln rate, fitted to the losses [R].
 
-    The rates of a bracket are too far apart for linear interpolation. NaN for fewer than three rates, for a loss that is
-    not finite, or for a parabola without a minimum.
+    The rates of a bracket are too far apart for linear interpolation. NaN for fewer than three rates, for a loss that
+    is not finite, or for a parabola without a minimum.
     """
     if len(rates) < 3 or not np.isfinite(losses).all():
         return np.nan
