@@ -30,7 +30,8 @@ def token_rows_table(results: Sequence[tuple[pd.DataFrame, Config]]) -> str:
                 by_width, fit = optima(table, config, token_rows)
                 powers = Measurement(fit.slope, fit.interval), power_of_steps(table, config, token_rows)
                 of_width, of_steps = (power.text(".2f").replace("-", "−") for power in powers)
-                best = f"{by_width[-1].rate:.2g} (d {config.widths[-1]}, {config.steps} steps)"
+                flagged = ", not resolved" * (not by_width[-1].resolved)
+                best = f"{by_width[-1].rate:.2g} (d {config.widths[-1]}, {config.steps} steps{flagged})"
                 setting = f"{config.corpus}, {config.widths[0]}–{config.widths[-1]}"
                 row = READINGS[token_rows], setting, of_width, of_steps, best, _excess(by_width)
                 lines.append(f"| {' | '.join(row)} |")
@@ -56,4 +57,6 @@ def power_of_steps(table, config: Config, token_rows: str) -> Measurement:
 def _excess(by_width: Sequence[Optimum]) -> str:
     """The range over widths of the excess loss at twice or half the best rate, from the quadratic fits."""
     excess = [100 * o.curvature * np.log(2) ** 2 / o.loss for o in by_width if o.resolved]
-    return f"{min(excess):.1f} to {max(excess):.1f} % more" if excess else "–"
+    if not excess:
+        return "–"
+    return " to ".join(dict.fromkeys(f"{x:.1f}" for x in (min(excess), max(excess)))) + " % more"
