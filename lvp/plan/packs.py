@@ -23,11 +23,13 @@ class PackPlan(NamedTuple):
     devices: int
     memory: int  # bytes of state, data and temporaries
     flops: float  # model FLOPs of a step of all lanes
-    traffic: float  # bytes that a step reads and writes
 
     def seconds(self, accelerator: Accelerator) -> float:
-        """Seconds of a step: the larger of arithmetic at the peak rate and traffic at the memory's peak bandwidth."""
-        return max(self.flops / accelerator.flops, self.traffic / accelerator.bandwidth)
+        """Seconds that a step of all lanes needs at least: a roofline.
+
+        The larger of arithmetic at the peak rate, and of reading and writing all memory once at the peak bandwidth.
+        """
+        return max(self.flops / accelerator.flops, 2 * self.memory / accelerator.bandwidth)
 
 
 def largest_pack(task: Task, num_lanes: int, devices: Sequence[Any], memory: float) -> PackPlan:
@@ -88,8 +90,4 @@ def compiled(task: Task, lanes: int, devices: Sequence[Any]) -> PackPlan:
     executable = compiled_or_too_large(lambda: program.compile(task.data_shapes(), device), name)
     memory = sum(memory_of(executable).values())
     flops = lanes * task.cell.flops_per_lane / task.cell.steps / len(devices)
-    # The compiler counts the body of some loops once, so only its bytes per FLOP are used. For GPUs it counts nothing:
-    # a step then reads and writes all memory once.
-    counted = executable.cost_analysis()
-    traffic = flops * counted["bytes accessed"] / counted["flops"] if counted else 2.0 * memory
-    return PackPlan(lanes, len(devices), memory, flops, traffic)
+    return PackPlan(lanes, len(devices), memory, flops)

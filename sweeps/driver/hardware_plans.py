@@ -17,6 +17,8 @@ from experiments.common.experiment import Calculation, CellLanes, Experiment
 from lvp.errors import InputError, unknown
 from lvp.files import ABSENT, write_whole
 from lvp.parallel.hardware import ACCELERATORS, GIB
+from lvp.plan import devices_of
+from lvp.plan.packs import PackPlan, largest_pack
 from lvp.training import records
 from sweeps.driver.calibration import Speed
 from sweeps.driver.forecast import duration, with_follow_ups
@@ -37,9 +39,6 @@ def write(experiment: str, tier: str, accelerator: str, say: Callable[[str], Non
     Raises: InputError for an unknown experiment, tier or accelerator, an experiment that trains no model, or a missing
       libtpu or CUDA plug-in.
     """
-    from lvp.plan import devices_of  # only this command needs the compiler
-    from lvp.plan.packs import largest_pack
-
     loaded = experiments.load(experiment)
     if tier not in TIERS:
         raise InputError(f"tier {tier!r} has no plans; use {' or '.join(TIERS)}")
@@ -54,8 +53,8 @@ def write(experiment: str, tier: str, accelerator: str, say: Callable[[str], Non
             continue
         try:
             plan = largest_pack(task_for(planned.cell), len(planned.lanes), devices, hardware.memory)
-            content: dict[str, Any] = plan._asdict() | {"seconds": plan.seconds(hardware)}
-            line = f"{planned.label}: {in_words(content, planned.cell.steps)}"
+            content: dict[str, Any] = plan._asdict()
+            line = f"{planned.label}: {_in_words(plan, accelerator, planned.cell.steps)}"
         except InputError as error:  # too large, or the devices do not divide the rows or a parameter
             content = {"refused": str(error)}
             line = f"{planned.label}: does not fit on {TOPOLOGIES[accelerator]}: {error}"
@@ -108,53 +107,60 @@ def table() -> str:
         plans = _read(name, tier)
         for planned in _trained(experiments.load(name), tier):
             of_cell = plans.get(program_hash(planned.cell), {})
-            columns = [_short(of_cell.get(accelerator), planned.cell.steps) for accelerator in TOPOLOGIES]
+            columns = [_short(of_cell.get(accelerator), accelerator, planned.cell.steps) for accelerator in TOPOLOGIES]
             lines.append([f"{name}, {tier}", planned.label, *columns])
     return "\n".join("| " + " | ".join(line) + " |" for line in lines)
 
 
-def _short(plan: Mapping[str, Any] | None, steps: int) -> str:
-    if plan is None:
+def _short(content: Mapping[str, Any] | None, accelerator: str, steps: int) -> str:
+    if content is None:
         return "–"
-    if "refused" in plan:
+    if "refused" in content:
         return "does not fit"
-    devices = f" × {plan['devices']}" if plan["devices"] > 1 else ""
-    return f"{plan['lanes']}, {plan['memory'] / GIB:.1f} GiB{devices}, {duration(seconds_per_lane(plan, steps))}"
+    plan = _plan(content)
+    devices = f" × {plan.devices}" if plan.devices > 1 else ""
+    time = duration(seconds_per_lane(plan, accelerator, steps))
+    return f"{plan.lanes}, {plan.memory / GIB:.1f} GiB{devices}, {time}"
 
 
-def in_words(plan: Mapping[str, Any], steps: int) -> str:
+def _in_words(plan: PackPlan, accelerator: str, steps: int) -> str:
     """A plan as text: lanes per program, memory of a device and time of a lane."""
-    where = "1 device" if plan["devices"] == 1 else f"{plan['devices']} devices"
-    lanes = f"{plan['lanes']} lane{'s' * (plan['lanes'] > 1)}"
-    time = duration(seconds_per_lane(plan, steps))
-    return f"{lanes} on {where}, {plan['memory'] / GIB:.1f} GiB per device, about {time} per lane"
+    where = "1 device" if plan.devices == 1 else f"{plan.devices} devices"
+    lanes = f"{plan.lanes} lane{'s' * (plan.lanes > 1)}"
+    time = duration(seconds_per_lane(plan, accelerator, steps))
+    return f"{lanes} on {where}, {plan.memory / GIB:.1f} GiB per device, at least {time} per lane"
 
 
-def seconds_per_lane(plan: Mapping[str, Any], steps: int) -> float:
-    """Seconds of a lane's training at peak rates, divided by the lanes of the program."""
-    return steps * plan["seconds"] / plan["lanes"]
+def _plan(content: Mapping[str, Any]) -> PackPlan:
+    return PackPlan(**{name: content[name] for name in PackPlan._fields})
+
+
+def seconds_per_lane(plan: PackPlan, accelerator: str, steps: int) -> float:
+    """Seconds that the training of a lane needs at least, with all lanes of the program side by side."""
+    return steps * plan.seconds(ACCELERATORS[accelerator]) / plan.lanes
 
 
 @dataclass(frozen=True)
 class PlannedSpeed(Speed):
     """The speed of an accelerator according to the compiled plans."""
 
-    plans: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)  # hash of a cell → plan
+    plans: Mapping[str, PackPlan] = field(default_factory=dict)  # by the hash of a cell
     accelerator: str = ""
 
     @property
     def basis(self) -> str:
-        devices = max((plan["devices"] for plan in self.plans.values()), default=1)
+        devices = max((plan.devices for plan in self.plans.values()), default=1)
         several = f" or {devices}" if devices > 1 else ""
-        return f"compiled for 1{several} {self.accelerator}: model FLOPs and memory traffic at peak rates"
+        return f"compiled for 1{several} {self.accelerator}: at least, at peak rates of arithmetic and memory"
 
     def flops_of(self, cell: Any) -> float | None:
         """Model FLOP/s of a worker on a cell; None without a plan."""
         plan = None if isinstance(cell, Calculation) else self.plans.get(program_hash(cell))
-        return None if plan is None else cell.flops_per_lane / seconds_per_lane(plan, cell.steps)
+        return None if plan is None else cell.flops_per_lane / seconds_per_lane(plan, self.accelerator, cell.steps)
 
 
 def speed(experiment: str, tier: str, accelerator: str) -> PlannedSpeed:
     """The planned speed of a tier. Cells that are not compiled have no plan."""
-    plans = {h: by_name[accelerator] for h, by_name in _read(experiment, tier).items() if accelerator in by_name}
-    return PlannedSpeed(plans={h: plan for h, plan in plans.items() if "seconds" in plan}, accelerator=accelerator)
+    stored = {h: by_name[accelerator] for h, by_name in _read(experiment, tier).items() if accelerator in by_name}
+    plans = {h: _plan(content) for h, content in stored.items() if "refused" not in content}
+    return PlannedSpeed(plans=plans, accelerator=accelerator)

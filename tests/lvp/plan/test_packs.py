@@ -37,7 +37,6 @@ def test_a_plan_counts_state_and_step_of_every_lane(plans):
         assert state < plan.memory < 20 * state
         assert (plan.lanes, plan.devices) == (lanes, 1)
         assert plan.flops == lanes * CELL.model.flops_per_token() * CELL.tokens_per_step
-        assert state < plan.traffic < 1000 * state
     assert plans[4].memory > plans[2].memory > plans[1].memory
 
 
@@ -61,20 +60,10 @@ def test_a_lane_that_fits_on_no_device_is_too_large(plans):
         largest_pack(task_for(CELL), 4, CPU, 100.0)
 
 
-def test_the_time_of_a_step_is_the_larger_of_arithmetic_and_traffic():
+def test_the_time_of_a_step_is_the_larger_of_arithmetic_and_memory():
     v5e = ACCELERATORS["v5e"]
-    arithmetic, traffic = (
-        PackPlan(1, 1, 1, 2 * v5e.flops, v5e.bandwidth),
-        PackPlan(1, 1, 1, v5e.flops, 3 * v5e.bandwidth),
-    )
-    assert (arithmetic.seconds(v5e), traffic.seconds(v5e)) == (2.0, 3.0)
-
-
-def test_loops_over_micro_batches_do_not_change_the_traffic_by_their_number():
-    """The compiler may count the body of a loop once."""
-    parts = compiled(task_for(replace(CELL, batch=8, micro_batches=4)), 1, CPU)
-    whole = compiled(task_for(replace(CELL, batch=8)), 1, CPU)
-    assert parts.flops == whole.flops and 0.5 < parts.traffic / whole.traffic < 2
+    arithmetic, memory = PackPlan(1, 1, 1, 2 * v5e.flops), PackPlan(1, 1, int(1.5 * v5e.bandwidth), v5e.flops)
+    assert (arithmetic.seconds(v5e), memory.seconds(v5e)) == (2.0, 3.0)
 
 
 def test_a_program_for_another_platform_has_the_chunks_of_that_platform():

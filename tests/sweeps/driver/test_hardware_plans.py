@@ -7,7 +7,6 @@ import jax
 import pytest
 
 import experiments
-from lvp import plan
 from lvp.errors import InputError
 from lvp.plan import TooLarge
 from lvp.plan.packs import PackPlan
@@ -27,10 +26,10 @@ def compilations(monkeypatch, tmp_path):
     def largest_pack(task, num_lanes, devices, memory):
         asked.append(task.cell)
         assert num_lanes == len(next(c.lanes for c in CELLS if c.cell == task.cell)) > 0
-        return PackPlan(4, 1, 2**30, 2 * V5E.flops, V5E.bandwidth)
+        return PackPlan(4, 1, 2**30, 2 * V5E.flops)
 
-    monkeypatch.setattr("lvp.plan.packs.largest_pack", largest_pack)
-    monkeypatch.setattr(plan, "devices_of", lambda topology: (jax.devices(), V5E))
+    monkeypatch.setattr(hardware_plans, "largest_pack", largest_pack)
+    monkeypatch.setattr(hardware_plans, "devices_of", lambda topology: (jax.devices(), V5E))
     monkeypatch.setattr(hardware_plans, "FOLDER", tmp_path / "plans")
     return asked
 
@@ -40,7 +39,7 @@ def test_every_trained_cell_is_compiled_once(compilations):
     hardware_plans.write("muon", TIER, "v5e", said.append)
     assert compilations == [c.cell for c in CELLS]
     time = duration(CELLS[0].cell.steps * 2 / 4)
-    assert said[0] == f"{CELLS[0].label}: 4 lanes on 1 device, 1.0 GiB per device, about {time} per lane"
+    assert said[0] == f"{CELLS[0].label}: 4 lanes on 1 device, 1.0 GiB per device, at least {time} per lane"
     hardware_plans.write("muon", TIER, "v5e", said.append)
     assert len(compilations) == len(CELLS)  # control: nothing is compiled again
     hardware_plans.write("muon", TIER, "v6e", said.append)
@@ -65,7 +64,7 @@ def test_the_forecast_has_the_planned_time_of_every_accelerator(compilations, ca
         hardware_plans.write("muon", TIER, name, lambda line: None)
     api.run("muon", TIER, corpus="zipf:1", dry_run=True)
     printed = capsys.readouterr().out
-    assert "(compiled for 1 v5e: model FLOPs and memory traffic at peak rates)" in printed
+    assert "(compiled for 1 v5e: at least, at peak rates of arithmetic and memory)" in printed
     first = experiments.load("muon").cells(experiments.configured("muon", TIER))
     training = sum(len(c.lanes) * c.cell.steps * 2 / 4 for c in first)
     assert f"{duration(training)} of training (compiled for 1 v5e" in printed
@@ -84,7 +83,7 @@ def test_a_cell_that_is_too_large_is_recorded_and_not_forecast(compilations, mon
     def refuse(task, num_lanes, devices, memory):
         raise TooLarge("a lane needs 3 bytes")
 
-    monkeypatch.setattr("lvp.plan.packs.largest_pack", refuse)
+    monkeypatch.setattr(hardware_plans, "largest_pack", refuse)
     said = []
     hardware_plans.write("muon", TIER, "v5e", said.append)
     assert said[0] == f"{CELLS[0].label}: does not fit on v5e:4x4: a lane needs 3 bytes"
