@@ -26,7 +26,9 @@ class Config(width_vocab.Config):
         if self.design != width_vocab.GRID:
             raise InputError(f"design must be {width_vocab.GRID}, got {self.design!r}: the planes need all rates")
         if self.hidden_constants:
-            raise InputError("hidden_constants has no effect in vocab_effect; remove it, and set rate_times_width")
+            raise InputError(
+                "hidden_constants has no effect in vocab_effect; remove it, or set rate_times_width instead"
+            )
         if not self.slices:
             raise InputError("widths and vocabs leave no slice of three shapes; add a width or a vocabulary")
 

@@ -209,12 +209,15 @@ class _Moved(NamedTuple):
 
     @property
     def inside(self) -> bool:
-        """Whether lanes have smaller and larger rates."""
+        """Whether the rate lies within the lanes' rates."""
         return bool(self.rates.size) and self.rates[0] <= self.rate <= self.rates[-1]
 
 
 def _moved(table, config: Config, token_rows: str, power: float) -> list[_Moved]:
-    """The best rate of the smallest width times (relative width)^power, for every other width; empty if unresolved."""
+    """The best rate of the smallest width times (relative width)^power, for every other width.
+
+    Empty if the optimum of the smallest width is not resolved.
+    """
     by_width, smallest = losses(table, config, token_rows), optima(table, config, token_rows)[0][0]
     moved = []
     for width, lanes in zip(config.widths[1:], by_width[1:], strict=True):

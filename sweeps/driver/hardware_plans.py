@@ -1,7 +1,7 @@
 """Plans of an experiment's cells on accelerators, compiled without the hardware.
 
 `python -m sweeps plan EXPERIMENT` writes them to `experiments/results/plans/`. The forecast of `--dry-run` and
-docs/tpu_plans.md read them.
+docs/accelerator_plans.md read them.
 """
 
 import json
