@@ -15,5 +15,6 @@ NAMES = (
     "linear_network",
     "muon",
     "leaderboard",
+    "rate_transfer",
     "representation_change",
 )

@@ -18,8 +18,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 
 from experiments.common.experiment import Experiment
+from experiments.common.transferred_entries import ENTRIES, Entry
 from experiments.leaderboard import analysis, claims, config, figure
-from experiments.leaderboard.config import ENTRIES, TIERS, Config, Entry
+from experiments.leaderboard.config import TIERS, Config
 from lvp.errors import InputError
 from lvp.parametrization import table
 from lvp.parametrization.rules import Rule

@@ -6,32 +6,20 @@ from typing import Any
 
 import numpy as np
 
-from experiments.common.tables import (
-    EMBEDDING_RATE,
-    lane_columns,
-    losses_by_seed_and_rate,
-    select,
-    with_model,
-    with_optimizer,
-)
-from experiments.leaderboard.config import (
-    BASE,
+from experiments.common.transferred_entries import (
     ENTRIES,
-    Config,
     Entry,
-    Reference,
     cell_of,
     chosen_entries,
-    lane,
-    planned_lanes,
-    references,
+    lane_of,
+    lanes_by_label,
+    losses_of,
+    rows_of,
 )
+from experiments.leaderboard.config import BASE, Config, Reference, labels, references
 from lvp.analysis import tuned
 from lvp.analysis.measurement import Measurement
-from lvp.training import Cell, Lane
-
-LOSS = "valid_bits_per_byte"  # comparable between vocabularies
-MULTIPLIERS = ("embedding_multiplier", "hidden_multiplier", "output_multiplier", "branch_multiplier", "normalize_rows")
+from lvp.training import Lane
 
 
 @dataclass(frozen=True)
@@ -99,7 +87,7 @@ def _tuned_reference(table, config: Config, size_name: str) -> TunedReference | 
     rows = {name: rows_of(table, cell_of(config, ENTRIES[name], size)) for name in {x.entry for x in settings}}
 
     def losses(setting: Reference, seeds) -> np.ndarray:
-        return _losses(rows[setting.entry], setting.lane(size, config.seeds[0]), seeds)
+        return losses_of(rows[setting.entry], setting.lane(size, config.seeds[0]), seeds)
 
     selected = tuned.select(np.array([losses(x, config.selecting_seeds) for x in settings]))
     if selected is None:
@@ -116,7 +104,7 @@ def _tuned_entry(table, config: Config, entry: Entry, best: Mapping[str, TunedRe
     def losses(size_name: str, constant: float, seeds) -> np.ndarray:
         size = config.sizes[size_name]
         rows = rows_of(table, cell_of(config, entry, size))
-        return _losses(rows, lane(config, entry, size, constant, config.seeds[0]), seeds)
+        return losses_of(rows, lane_of(config, entry, size, constant, config.seeds[0]), seeds)
 
     selected = tuned.select(np.array([losses(BASE, x, config.selecting_seeds) for x in config.constants]))
     if selected is None:
@@ -133,23 +121,9 @@ def _tuned_entry(table, config: Config, entry: Entry, best: Mapping[str, TunedRe
     return TunedEntry(constant, selected.at_edge, regret, gaps)
 
 
-def rows_of(table, cell: Cell):
-    """The rows of a cell."""
-    size = {"cell.model.width": cell.model.width, "cell.model.vocab": cell.model.vocab}
-    size |= {"cell.model.layers": cell.model.layers, "cell.batch": cell.batch, "cell.steps": cell.steps}
-    return with_model(with_optimizer(select(table, size), cell), cell.model, MULTIPLIERS)
-
-
-def _losses(rows, example: Lane, seeds) -> np.ndarray:
-    """Validation losses [seeds] of a setting in bits per byte: nan for a missing lane, infinite for a diverged one."""
-    columns = lane_columns(example) | {"lane.learning_rates.vector": example.learning_rates["vector"]}
-    rate = columns.pop(EMBEDDING_RATE)
-    return losses_by_seed_and_rate(select(rows, columns), [rate], seeds, LOSS)[:, 0]
-
-
 def follow_up(table, config: Config, *, entries: Mapping[str, Entry]) -> dict[str, list[Lane]]:
     """The lanes of the judging seeds: every entry at every size with its tuned constant, and every tuned reference."""
-    chosen = chosen_entries(config, entries)
+    chosen = chosen_entries(config.entries, entries)
     reading = read(table, config, chosen)
     lanes = []
     for name, size in config.sizes.items():
@@ -158,13 +132,13 @@ def follow_up(table, config: Config, *, entries: Mapping[str, Entry]) -> dict[st
                 best = reading.references[name].reference
                 lanes.append((name, best.entry, best.lane(size, seed)))
             for entry, each in reading.entries.items():
-                lanes.append((name, entry, lane(config, chosen[entry], size, each.constant, seed)))
-    return planned_lanes(config, chosen, lanes)
+                lanes.append((name, entry, lane_of(config, chosen[entry], size, each.constant, seed)))
+    return lanes_by_label(labels(config, chosen), lanes)
 
 
 def summary(table, config: Config, *, entries: Mapping[str, Entry]) -> str:
     """The gaps of every entry at every size, and the references."""
-    reading = read(table, config, chosen_entries(config, entries))
+    reading = read(table, config, chosen_entries(config.entries, entries))
     columns = "".join(f"{size:>13}" for size in config.sizes)
     lines = ["validation loss above the reference tuned at each size, in %; 95 % intervals that allow for the tuning"]
     lines.append(f"{'entry':<22} {'constant':>9}{columns} {'mean':>22} {'largest':>22}")
@@ -187,7 +161,7 @@ def summary(table, config: Config, *, entries: Mapping[str, Entry]) -> str:
 
 def evidence(table, config: Config, *, entries: Mapping[str, Entry]) -> dict[str, Any]:
     """The gaps as data: see `lvp.parametrization.evidence.transfer`."""
-    chosen = chosen_entries(config, entries)
+    chosen = chosen_entries(config.entries, entries)
     reading, shapes = read(table, config, chosen), list(config.sizes.values())
     by_axis = {axis: [getattr(shape, axis) for shape in shapes] for axis in vars(shapes[0])}
     by_name = {}

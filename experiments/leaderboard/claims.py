@@ -5,8 +5,9 @@ from dataclasses import replace
 
 import numpy as np
 
+from experiments.common.transferred_entries import Entry, chosen_entries
 from experiments.leaderboard.analysis import Reading, read
-from experiments.leaderboard.config import BASE, RECOMMENDED, Config, Entry, chosen_entries
+from experiments.leaderboard.config import BASE, RECOMMENDED, Config
 from lvp.analysis.claims import ABOVE_ZERO, Claim, Question, refusal, unless_at_edge
 from lvp.analysis.measurement import Measurement
 
@@ -16,7 +17,7 @@ TUNED = "tuned at the base only"
 def claims(table, config: Config, context, *, entries: Mapping[str, Entry]) -> list[Claim]:
     """The claims that the recommended entry stays near the references, and that its mean gap is below the mean gap of
     each other entry."""
-    reading = read(table, config, chosen_entries(config, entries))
+    reading = read(table, config, chosen_entries(config.entries, entries))
     if RECOMMENDED not in reading.entries or set(reading.references) < set(config.sizes):
         return []
     reason = refusal(config.judging_seeds, config.selecting_seeds)

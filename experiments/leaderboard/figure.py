@@ -5,15 +5,16 @@ from collections.abc import Mapping
 
 import numpy as np
 
+from experiments.common.transferred_entries import Entry, chosen_entries
 from experiments.leaderboard.analysis import read
-from experiments.leaderboard.config import BASE, Config, Entry, chosen_entries
+from experiments.leaderboard.config import BASE, Config
 from lvp.analysis.figure_style import sheet
 from lvp.analysis.heat_maps import Dots, Heat
 
 
 def figure(table, config: Config, *, tier: str, corpus: str, partial, entries: Mapping[str, Entry]):
     """The gap of every entry at every size, and its mean and largest gap over the held-out sizes."""
-    reading = read(table, config, chosen_entries(config, entries))
+    reading = read(table, config, chosen_entries(config.entries, entries))
     by_entry = {name: each.gaps for name, each in reading.entries.items()}
     ratios = np.array([[1 + gaps[size].mean() for size in config.sizes] for gaps in by_entry.values()])
     ratios = ratios.reshape(len(by_entry), len(config.sizes))[::-1]  # a heat map's first row is the lowest

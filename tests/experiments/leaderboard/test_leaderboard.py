@@ -13,8 +13,9 @@ import pytest
 import experiments
 from experiments import leaderboard
 from experiments.common import user_experiments
+from experiments.common.transferred_entries import ENTRIES, Entry, cell_of, lane_of
 from experiments.leaderboard import analysis
-from experiments.leaderboard.config import BASE, ENTRIES, RECOMMENDED, Entry, Reference
+from experiments.leaderboard.config import BASE, RECOMMENDED, Reference
 from lvp import optim
 from lvp.parametrization import table as rule_table
 from lvp.roles import ROLES
@@ -45,9 +46,9 @@ def table_of(config, lanes_by_label, gaps, entries=PLANTED):
     for (size_name, size), seed, name in product(config.sizes.items(), config.seeds, entries):
         noise = np.random.default_rng([seed, len(losses)])
         for constant in config.constants if size_name == BASE else (0.2,):
-            lane = leaderboard.config.lane(config, entries[name], size, constant, seed)
+            planned = lane_of(config, entries[name], size, constant, seed)
             gap = 0.0 if size_name == BASE else gaps[name] + 0.001 * noise.normal()
-            losses[label_of[size_name, name], repr(lane)] = 2 * (1 + gap) + 0.1 * np.log(constant / 0.2) ** 2
+            losses[label_of[size_name, name], repr(planned)] = 2 * (1 + gap) + 0.1 * np.log(constant / 0.2) ** 2
     rows = []
     cells = {c.label: c.cell for c in leaderboard.config.cells(config, entries)}
     for label, lanes in lanes_by_label.items():
@@ -111,11 +112,11 @@ def test_a_lane_has_the_settings_of_transfer(name, size):
         learning_rate=0.4 / CONFIG.width,
         **constants,
     )
-    lane = leaderboard.config.lane(CONFIG, entry, target, 0.4, 0)
-    cell = leaderboard.config.cell_of(CONFIG, entry, target)
+    planned = lane_of(CONFIG, entry, target, 0.4, 0)
+    cell = cell_of(CONFIG, entry, target)
     rates = {role: float(tx.settings[role]["learning_rate"]) for role in ROLES}
-    assert lane.learning_rates == pytest.approx(rates, rel=1e-9)
-    assert lane.init_std == {role: tx.table[role].init_std for role in ROLES}
+    assert planned.learning_rates == pytest.approx(rates, rel=1e-9)
+    assert planned.init_std == {role: tx.table[role].init_std for role in ROLES}
     options = cell.optimizer.options
     eps = options["eps"] if isinstance(options["eps"], dict) else dict.fromkeys(ROLES, options["eps"])
     assert cell.model.branch_multiplier == tx.table.branch_multiplier
@@ -257,7 +258,7 @@ def test_a_users_rule_takes_part(tmp_path):
     assert config.entries == (*leaderboard.TIERS["smoke"].entries, "mine")
     mine, ours = experiment.cells.keywords["entries"]["mine"], ENTRIES[RECOMMENDED]
     for size in SIZES.values():
-        lanes = [leaderboard.config.lane(CONFIG, entry, size, 0.2, 0) for entry in (mine, ours)]
+        lanes = [lane_of(CONFIG, entry, size, 0.2, 0) for entry in (mine, ours)]
         assert lanes[0].learning_rates == pytest.approx(lanes[1].learning_rates)
         assert lanes[0].init_std == pytest.approx(lanes[1].init_std)
     assert sum(len(c.lanes) for c in experiment.cells(config)) > 0

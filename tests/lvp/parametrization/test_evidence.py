@@ -3,7 +3,7 @@
 import pytest
 
 import lvp.parametrization.evidence
-from experiments.leaderboard.config import ENTRIES
+from experiments.common.transferred_entries import ENTRIES
 from lvp import parametrization
 from sweeps.reporting import results
 

@@ -6,6 +6,7 @@ from itertools import product
 import pytest
 
 from experiments import leaderboard
+from experiments.common.transferred_entries import ENTRIES, chosen_entries, lane_of
 from lvp.training import records
 from sweeps.driver import forecast, lane_index, status
 from sweeps.driver.manifest import Manifest
@@ -35,12 +36,12 @@ def test_tuned_rules_follow_and_resume(command, tmp_path):
     assert len(before) == sum(all_lanes.values())
 
     # The lanes of the judging seed have the constants that are best among the lanes of the selecting seed.
-    tuned = leaderboard.analysis.read(table, config, leaderboard.config.chosen_entries(config, leaderboard.ENTRIES))
+    tuned = leaderboard.analysis.read(table, config, chosen_entries(config.entries, ENTRIES))
     cells = {cell.label: cell for cell in manifest.cells}
     for (size_name, size), (name, each) in product(config.sizes.items(), tuned.entries.items()):
         (seed,) = config.judging_seeds
-        expected = leaderboard.config.lane(config, leaderboard.ENTRIES[name], size, each.constant, seed)
-        label = leaderboard.config.labels(config, leaderboard.ENTRIES)[size_name, name]
+        expected = lane_of(config, ENTRIES[name], size, each.constant, seed)
+        label = leaderboard.config.labels(config, ENTRIES)[size_name, name]
         assert expected in list(cells[label].lanes.values())
 
     # A lane index from before the second lanes were known counts them too, because the first lanes have records.

@@ -1,0 +1,154 @@
+"""Entries: rules that are tuned at a base size. Their cells and lanes at every size, and the losses of the lanes."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import NamedTuple
+
+import numpy as np
+
+from experiments.common.checks import check_count, check_names
+from experiments.common.decoder_runs import TunedRuns
+from experiments.common.tables import (
+    EMBEDDING_RATE,
+    lane_columns,
+    losses_by_seed_and_rate,
+    select,
+    with_model,
+    with_optimizer,
+)
+from lvp import roles
+from lvp.models.configs import forward_multipliers
+from lvp.parametrization import Shape
+from lvp.parametrization.rules import Rule
+from lvp.parametrization.scaling import Scaling, scale
+from lvp.training import Cell, Lane, OptimizerConfig
+
+LOSS = "valid_bits_per_byte"  # comparable between vocabularies
+MULTIPLIERS = ("embedding_multiplier", "hidden_multiplier", "output_multiplier", "branch_multiplier", "normalize_rows")
+
+
+class Entry(NamedTuple):
+    """A rule of width and vocabulary with rules of the other axes. The weights do not decay."""
+
+    rule: Rule  # as in `lvp.parametrization.table`
+    axes: Mapping[str, str]  # as in `lvp.parametrization.scaling.scale`
+    token_rows: str = "plain"  # of `lvp.parametrization.TOKEN_ROWS`
+    optimizer: str = "adam"  # "muon": Muon trains the hidden matrices
+
+
+# The first five differ in the rule of width and vocabulary only. An axis without a rule has the default of `scale`.
+ENTRIES: Mapping[str, Entry] = {
+    "LVP": Entry("lvp", {}),
+    "SP": Entry("sp", {}),
+    "SP (embedding × d)": Entry("sp_embedding_width", {}),
+    "μP": Entry("mup", {}),
+    "interpolated": Entry("interpolated", {}),
+    "LVP (width only)": Entry("lvp", {"depth": "none", "batch": "none"}),
+    "LVP (marin's horizon)": Entry("lvp", {"horizon": "marin"}),
+    "u-μP": Entry("umup", {"depth": "depth_mup", "batch": "none"}),
+    "CompleteP": Entry("completep", {"depth": "completep", "batch": "none", "epsilon": "completep"}),
+    "Complete(d)P": Entry(
+        "mup", {"depth": "completep", "batch": "sqrt", "horizon": "completed", "epsilon": "completed"}
+    ),
+    "nanochat": Entry("nanochat", {"depth": "none", "batch": "sqrt_rate"}, "normalized", "muon"),
+}
+
+
+@dataclass(frozen=True)
+class TransferRuns(TunedRuns):
+    """Runs of entries that are tuned at a base size."""
+
+    width: int = 256  # d of the base
+    vocab: int = 4096  # m of the base
+    layers: int = 2  # of the base
+    steps: int = 2000  # of the base
+
+    def __post_init__(self):
+        super().__post_init__()
+        for name in ("width", "vocab", "layers", "steps"):
+            check_count(self, name)
+
+    @property
+    def base(self) -> Shape:
+        """The size at which every entry is tuned."""
+        batch = self.batch * self.context
+        return Shape(self.width, self.vocab, self.layers, batch, batch * self.steps)
+
+
+def chosen_entries(names: Sequence[str], entries: Mapping[str, Entry]) -> dict[str, Entry]:
+    """The entries with the given names. Raises InputError for an unknown name."""
+    check_names("entries", names, entries)
+    return {name: entries[name] for name in names}
+
+
+def scaling_of(config: TransferRuns, entry: Entry, size: Shape) -> Scaling:
+    """The settings of an entry at a size, from those tuned at the base."""
+    return scale(config.base, size, entry.rule, axes=entry.axes, token_rows=entry.token_rows)
+
+
+def cell_of(config: TransferRuns, entry: Entry, size: Shape) -> Cell:
+    """The cell of an entry at a size: a decoder with rotary positions."""
+    assert size.depth is not None and size.batch is not None and size.steps is not None
+    scaling = scaling_of(config, entry, size)
+    model = replace(
+        config.model(size.width, size.vocab),
+        layers=size.depth,
+        positions="rotary",
+        **forward_multipliers(scaling.table),
+    )
+    b1, b2 = scaling.betas(config.b1, config.b2)
+    eps = {role: config.eps * scaling[role].epsilon for role in roles.ROLES}
+    options = {"b1": b1, "b2": b2, "eps": eps if len(set(eps.values())) > 1 else eps["hidden"]}
+    if entry.optimizer == "muon":
+        options = {"adam_b1": b1, "adam_b2": b2, "eps": options["eps"]}
+    return replace(
+        config.cell(model, round(size.steps)),
+        batch=size.batch // config.context,
+        optimizer=OptimizerConfig(entry.optimizer, options),
+    )
+
+
+def lane_of(config: TransferRuns, entry: Entry, size: Shape, constant: float, seed: int) -> Lane:
+    """The lane of an entry at a size, for a constant (hidden rate times d) at the base."""
+    return Lane.under(scaling_of(config, entry, size).table, constant / config.width, seed)
+
+
+def labels_of_cells(
+    config: TransferRuns, entries: Mapping[str, Entry], sizes: Mapping[str, Shape]
+) -> dict[tuple[str, str], str]:
+    """(size, entry) → label of the cell, by names. Entries with the same program at a size share a cell."""
+    label_of = {}
+    for size_name, size in sizes.items():
+        cells = {name: cell_of(config, entry, size) for name, entry in entries.items()}
+        first = {name: next(other for other in cells if cells[other] == cell) for name, cell in cells.items()}
+        shared = len(set(first.values())) == 1
+        for name in entries:
+            label_of[size_name, name] = size_name if shared else f"{size_name}, {first[name]}"
+    return label_of
+
+
+def lanes_by_label(
+    label_of: Mapping[tuple[str, str], str], lanes: Iterable[tuple[str, str, Lane]]
+) -> dict[str, list[Lane]]:
+    """Label → lanes of every cell, for (size, entry, lane). Lanes that occur twice in a cell are planned once."""
+    by_label: dict[str, dict[str, Lane]] = {label: {} for label in label_of.values()}
+    for size_name, name, lane in lanes:
+        by_label[label_of[size_name, name]][repr(lane)] = lane
+    return {label: list(own.values()) for label, own in by_label.items()}
+
+
+def rows_of(table, cell: Cell):
+    """The rows of a cell."""
+    size = {"cell.model.width": cell.model.width, "cell.model.vocab": cell.model.vocab}
+    size |= {"cell.model.layers": cell.model.layers, "cell.batch": cell.batch, "cell.steps": cell.steps}
+    return with_model(with_optimizer(select(table, size), cell), cell.model, MULTIPLIERS)
+
+
+def losses_of(rows, example: Lane, seeds: Sequence[int]) -> np.ndarray:
+    """Validation losses [seeds] in bits per byte of the lanes that differ from `example` in the seed only.
+
+    NaN for a missing lane, infinite for a diverged lane.
+    """
+    columns = lane_columns(example) | {"lane.learning_rates.vector": example.learning_rates["vector"]}
+    rate = columns.pop(EMBEDDING_RATE)
+    return losses_by_seed_and_rate(select(rows, columns), [rate], seeds, LOSS)[:, 0]

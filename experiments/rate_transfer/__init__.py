@@ -1,0 +1,35 @@
+"""How well does the tuned learning rate of a rule transfer over width?
+
+Kalra & Barkeshli 2026 (arXiv 2605.21486, abstract) judge transfer by three metrics: the quality of the scaling law's
+fit, the robustness to extrapolation errors, and the asymptotic loss penalty of the parametrization. The definitions
+here are ours. Every rule is tuned at every width:
+
+- Fit error: the scatter of the best constant about a power of the width, in octaves. The constant is the hidden rate at
+  the base width times d. The rule transfers if this power is 0.
+- Sensitivity: the excess loss at twice the best constant, relative to the loss. Its power of the width says whether an
+  error of the rate costs more in a wider model.
+- Penalty: the loss of the rule above the least loss of all rules, each tuned at the width.
+
+The transfer gap is what a user pays: the loss with the constant that is best at the base, above the loss with the
+constant that is best at the width.
+
+    python -m sweeps run rate_transfer --tier laptop --corpus wikitext2      2 CPU cores
+    python -m sweeps run rate_transfer --tier gpu                            one accelerator
+"""
+
+from experiments.common.experiment import Experiment
+from experiments.rate_transfer import analysis, claims, config, figure
+from experiments.rate_transfer.config import TIERS, Config
+
+__all__ = ["EXPERIMENT", "TIERS", "Config"]
+
+EXPERIMENT = Experiment(
+    name="rate_transfer",
+    question="how well does the tuned learning rate of a rule transfer over width?",
+    tiers=TIERS,
+    cells=config.cells,
+    summary=analysis.summary,
+    figure=figure.figure,
+    claims=claims.claims,
+    follow_up=analysis.follow_up,
+)
