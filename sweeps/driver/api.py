@@ -64,7 +64,8 @@ def run(
         runs/EXPERIMENT-TIER-HASH in the working directory. If the directory holds the same sweep, the sweep continues.
       options: see `Options`. Its fields may also be given as keywords, for example `executor="local"`.
       dry_run: whether to print the forecast (cells, lanes, tokens, FLOPs, duration) and to return None.
-      budget: the longest expected duration, such as "2h"; None: no limit. Lanes that depend on results count.
+      budget: the longest expected duration, such as "2h"; None: no limit. Lanes that depend on results count. Lanes
+        with a record in `reuse` do not.
       reuse: records of another sweep, a JSON-lines file or a directory such as DIR/records. Lanes with the same
         configuration and data are not trained again.
       quiet: whether to print nothing.
@@ -120,10 +121,10 @@ def start(
         buckets.split(place)  # refuses credentials before they are printed
     say = _printer(quiet and not dry_run)
     say(f"{loaded.name}, tier {tier}, corpus {resolved.corpus}: {loaded.question}")
-    _forecast(loaded, resolved, cells, tier, options, budget, say)
+    earlier = [] if reuse is None else records.read(Path(reuse))
+    _forecast(loaded, resolved, cells, tier, options, budget, earlier, say)
     if out is not None:
         _check_place(out, options)
-    earlier = [] if reuse is None else records.read(Path(reuse))
     if dry_run:
         _check_corpus(cells)
         return None
@@ -147,8 +148,21 @@ def start(
         return _start(replace(manifest, out=folder.absolute()), out, options, quiet, watch, earlier)
 
 
-def _forecast(loaded, resolved, cells, tier: str, options: Options, budget: str | None, say: Callable) -> None:
-    """Prints the expected duration. Raises InputError if it is longer than the budget."""
+def _forecast(
+    loaded,
+    resolved,
+    cells,
+    tier: str,
+    options: Options,
+    budget: str | None,
+    earlier: Sequence[Mapping[str, Any]],
+    say: Callable,
+) -> None:
+    """Prints the expected duration. Raises InputError if it is longer than the budget.
+
+    Args:
+      earlier: records of other sweeps, see `run`. Their lanes are not in the duration.
+    """
     kind = "accelerator" if tier in ("gpu", "paper") else "cpu"
     devices = math.prod(named_sizes(options.mesh).values()) if options.mesh not in (None, NO_MESH) else 1
     workers = 1 if kind == "accelerator" or devices > 1 else cores()
@@ -169,7 +183,7 @@ def _forecast(loaded, resolved, cells, tier: str, options: Options, budget: str 
         with_follow_ups = loaded.limit(resolved)
     elif loaded.follow_up is not None:
         try:
-            with_follow_ups, about = forecast.with_follow_ups(loaded, resolved), "about"
+            with_follow_ups, about = forecast.with_follow_ups(loaded, resolved, earlier), "about"
         except Exception:  # a user's `follow_up` may need measures of real lanes
             say("lanes that depend on these results are not in the forecast")
     longest = forecast.expected(with_follow_ups, workers, speed, kind, devices)
@@ -177,6 +191,13 @@ def _forecast(loaded, resolved, cells, tier: str, options: Options, budget: str 
     if most > sum(len(c.lanes) for c in cells):
         duration = forecast.duration(longest.seconds)
         say(f"with the lanes that depend on these results: {about} {most} lanes and {duration}")
+    if earlier:
+        remaining = forecast.without_records(with_follow_ups, earlier)
+        longest = forecast.expected(remaining, workers, speed, kind, devices)
+        left = sum(len(c.lanes) for c in remaining)
+        duration = forecast.duration(longest.seconds)
+        others = f"the other {left} lanes need {duration}" if left else "no lane is trained"
+        say(f"{most - left} of these lanes have a record of another sweep; {others}")
     if budget is not None:
         forecast.check_budget(budget, longest)
 

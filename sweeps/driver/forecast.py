@@ -1,7 +1,7 @@
 """The cost of a sweep before it runs, and the text of durations."""
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -16,6 +16,7 @@ from sweeps.driver.calibration import (
     estimated_flops,
     matrix_product_flops,
 )
+from sweeps.driver.manifest import lane_configs
 
 _UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86400}  # seconds
 
@@ -69,24 +70,39 @@ def forecast(cells: Sequence[CellLanes], workers: int, speed: Speed, kind: str, 
     return "\n".join([*lines, f"expected: {duration(time.seconds)} on {on_workers}: {parts}"])
 
 
-def with_follow_ups(experiment: Experiment, config: Any) -> list[CellLanes]:
-    """The cells with the lanes that `follow_up` adds if every lane finishes with the same loss.
+def with_follow_ups(experiment: Experiment, config: Any, earlier: Sequence[Mapping[str, Any]] = ()) -> list[CellLanes]:
+    """The cells with the lanes that `follow_up` adds if every lane without a record finishes with the same loss.
 
     The number of these lanes seldom depends on the losses.
+
+    Args:
+      earlier: records of other sweeps. Lanes of the same configuration have their outcomes.
     """
-    planned = list(experiment.cells(config))
+    planned, known = list(experiment.cells(config)), {_key(row["config"]): row["outcome"] for row in earlier}
     losses = ("train_loss", "valid_loss", "train_bits_per_byte", "valid_bits_per_byte")
     outcome = {"status": "finished", "curve_steps": [], "curve_losses": [], **dict.fromkeys(losses, 1.0)}
-    configurations = [
-        {"cell": records.configuration(c.cell), "lane": records.configuration(lane)}
-        for c in planned
-        for lane in c.lanes
-    ]
     rows = [
-        {"hash": str(i), "config": each, "outcome": outcome, "provenance": {}} for i, each in enumerate(configurations)
+        {"hash": str(i), "config": each, "outcome": known.get(_key(each), outcome), "provenance": {}}
+        for i, each in enumerate(each for c in planned for each in lane_configs(c.cell, c.lanes, None))
     ]
     more = experiment.follow_up(records.table(rows), config) if experiment.follow_up else {}
     return [c._replace(lanes=[*c.lanes, *more.get(c.label, ())]) for c in planned]
+
+
+def without_records(cells: Sequence[CellLanes], earlier: Sequence[Mapping[str, Any]]) -> list[CellLanes]:
+    """The cells with the lanes that have no record of the same configuration. Other cells are left out."""
+    known, remaining = {_key(row["config"]) for row in earlier}, []
+    for c in cells:
+        configs = lane_configs(c.cell, c.lanes, None)
+        lanes = [lane for lane, config in zip(c.lanes, configs, strict=True) if _key(config) not in known]
+        if lanes:
+            remaining.append(c._replace(lanes=lanes))
+    return remaining
+
+
+def _key(config: Mapping[str, Any]) -> str:
+    """The configuration of a lane without the fingerprints of its text, which a forecast does not read."""
+    return records.dumps({"cell": config["cell"], "lane": config["lane"]})
 
 
 class Expected(NamedTuple):

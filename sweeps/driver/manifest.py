@@ -93,12 +93,10 @@ def lane_configs(cell, lanes: Iterable, dataset) -> Iterator[dict[str, Any]]:
     Corpora are given by name and fingerprint, because their paths do not change results.
     """
     config = records.configuration(cell)
-    data = None
-    if dataset is not None:
-        for name in ("corpus", "scored"):
-            if spec := config["data"].get(name):
-                config["data"][name] = corpus_name(spec)
-        data = task_for(cell).fingerprints(dataset)
+    for name in ("corpus", "scored"):
+        if spec := (config.get("data") or {}).get(name):
+            config["data"][name] = corpus_name(spec)
+    data = None if dataset is None else task_for(cell).fingerprints(dataset)
     for lane in lanes:
         yield {"cell": config, "lane": records.configuration(lane), "data": data}
 

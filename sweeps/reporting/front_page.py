@@ -48,7 +48,8 @@ def transfer(result: Mapping[str, Any]) -> str:
         gaps = [_percent(row["base_gap"]), *(_percent(row["gaps"][size]) for size in sizes)]
         ends = [_percent(row[f"{which}_gap"], row[f"{which}_gap_interval"]) for which in ("mean", "worst")]
         lines.append([name + " *" * row["constant_at_edge"], *gaps, *ends])
-    return "\n".join("| " + " | ".join(line) + " |" for line in lines)
+    table = "\n".join("| " + " | ".join(line) + " |" for line in lines)
+    return f"{table}\n\n*: at the edge of its grid. A better value may exist." if "*" in table else table
 
 
 def _percent(gap: float | None, interval: list[float] | None = None) -> str:

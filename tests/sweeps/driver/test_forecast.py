@@ -9,8 +9,9 @@ import pytest
 import experiments
 from experiments.common.experiment import Calculation
 from lvp.errors import InputError
+from sweeps.__main__ import main
 from sweeps.driver import api, calibration, packing
-from sweeps.driver.forecast import duration, forecast, with_follow_ups
+from sweeps.driver.forecast import duration, forecast, with_follow_ups, without_records
 from sweeps.driver.progress import in_words
 from sweeps.driver.status import CellStatus, SweepStatus
 from sweeps.reporting import results
@@ -64,6 +65,32 @@ def test_a_forecast_counts_the_lanes_that_depend_on_results(name):
     first = sum(len(c.lanes) for c in committed.experiment.cells(committed.config))
     planned = with_follow_ups(committed.experiment, committed.config)
     assert sum(len(c.lanes) for c in planned) == len(committed.rows) > first
+
+
+def test_lanes_with_records_are_not_in_the_remaining_lanes():
+    """If every first lane has a record, the lanes that depend on results are exact. Another batch matches no record."""
+    committed = results.result("muon/laptop-wikitext2")
+    experiment, config, rows = committed.experiment, committed.config, committed.rows
+    assert without_records(with_follow_ups(experiment, config, rows), rows) == []
+    kept, lost = rows[::2], rows[1::2]
+    planned = [*experiment.cells(config)]
+    remaining = without_records(planned, kept)
+    first = sum(len(c.lanes) for c in planned)
+    assert 0 < sum(len(c.lanes) for c in remaining) < first
+    assert sum(len(c.lanes) for c in remaining) + sum(len(c.lanes) for c in without_records(planned, lost)) == first
+    other = without_records([c._replace(cell=dataclasses.replace(c.cell, batch=1)) for c in planned], rows)
+    assert [len(c.lanes) for c in other] == [len(c.lanes) for c in planned if c.lanes]
+
+
+def test_the_budget_of_a_sweep_leaves_out_lanes_with_records(capsys, monkeypatch, tmp_path):
+    monkeypatch.setenv("LVP_CACHE", str(tmp_path))
+    monkeypatch.setattr(api, "_check_corpus", lambda cells: None)  # the text may be absent
+    folder = results.result("muon/laptop-wikitext2").folder
+    run = ["run", "muon", "--tier", "laptop", "--corpus", "wikitext2", "--dry-run", "--budget", "90s"]
+    assert main(run) == 2
+    capsys.readouterr()
+    assert main([*run, "--reuse", str(folder / "records.jsonl")]) == 0
+    assert "143 of these lanes have a record of another sweep; no lane is trained" in capsys.readouterr().out
 
 
 def test_a_forecast_without_measurements_estimates_a_cpu_and_assumes_an_accelerator(cells, monkeypatch):
