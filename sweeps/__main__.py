@@ -69,6 +69,7 @@ def _run(arguments):
         out=arguments.out,
         options=_options(arguments),
         dry_run=arguments.dry_run,
+        measure=arguments.measure,
         budget=arguments.budget,
         reuse=arguments.reuse,
         quiet=arguments.quiet,
@@ -168,6 +169,9 @@ def _add_run_options(run):
         help="a rule of yours for the leaderboard: a file with a function rule(width, vocab)",
     )
     run.add_argument("--dry-run", action="store_true", help="print the cost forecast and exit")
+    run.add_argument(
+        "--measure", action="store_true", help="with --dry-run: train some steps of every cell for a precise forecast"
+    )
     run.add_argument("--budget", metavar="TIME", help="refuse a sweep with a longer forecast, such as 45m or 2h")
     run.add_argument(
         "--reuse",

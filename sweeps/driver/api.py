@@ -7,6 +7,7 @@ import os
 import resource
 import shlex
 import socket
+import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -30,7 +31,7 @@ from sweeps.driver.directory_watch import DirectoryWatch
 from sweeps.driver.lock import driver, only_driver
 from sweeps.driver.manifest import NAME, Manifest, Unusable, resume_command
 from sweeps.driver.options import DEFAULTS, NO_MESH, Options
-from sweeps.driver.packing import measured
+from sweeps.driver.packing import cell_speeds, measured
 from sweeps.driver.progress import Progress, watched
 from sweeps.driver.status import text as status_text
 from sweeps.driver.trials import trials
@@ -49,6 +50,7 @@ def run(
     out: str | Path | None = None,
     options: Options = DEFAULTS,
     dry_run: bool = False,
+    measure: bool = False,
     budget: str | None = None,
     reuse: str | Path | None = None,
     quiet: bool = False,
@@ -64,6 +66,8 @@ def run(
         runs/EXPERIMENT-TIER-HASH in the working directory. If the directory holds the same sweep, the sweep continues.
       options: see `Options`. Its fields may also be given as keywords, for example `executor="local"`.
       dry_run: whether to print the forecast (cells, lanes, tokens, FLOPs, duration) and to return None.
+      measure: with `dry_run`, whether to train some steps of every cell on this machine's cores, so that the forecast
+        is precise. It takes seconds per cell.
       budget: the longest expected duration, such as "2h"; None: no limit. Lanes that depend on results count. Lanes
         with a record in `reuse` do not.
       reuse: records of another sweep, a JSON-lines file or a directory such as DIR/records. Lanes with the same
@@ -89,6 +93,7 @@ def run(
         out=out,
         options=options,
         dry_run=dry_run,
+        measure=measure,
         budget=budget,
         reuse=reuse,
         quiet=quiet,
@@ -104,6 +109,7 @@ def start(
     out: str | Path | None = None,
     options: Options = DEFAULTS,
     dry_run: bool = False,
+    measure: bool = False,
     budget: str | None = None,
     reuse: str | Path | None = None,
     quiet: bool = False,
@@ -122,7 +128,15 @@ def start(
     say = _printer(quiet and not dry_run)
     say(f"{loaded.name}, tier {tier}, corpus {resolved.corpus}: {loaded.question}")
     earlier = [] if reuse is None else records.read(Path(reuse))
-    _forecast(loaded, resolved, cells, tier, options, budget, earlier, say)
+    if measure:
+        _check_measure(dry_run, tier, options)
+        manifest = _new_manifest(loaded, tier, resolved, source)
+        _, resolved = manifest.resolved
+        cells = loaded.cells(resolved)
+        speed = _measured_speed(manifest, options)
+    else:
+        speed = None
+    _forecast(loaded, resolved, cells, tier, options, budget, earlier, speed, say)
     if out is not None:
         _check_place(out, options)
     if dry_run:
@@ -130,22 +144,56 @@ def start(
         return None
     if buckets.is_address(out):
         working_copy.check(str(out))  # before the data are prepared
-    datasets = {c.label: _dataset(c.cell) for c in cells}
+    manifest = _new_manifest(loaded, tier, resolved, source)
+    out = out if out is not None else Path("runs") / f"{loaded.name}-{tier}-{manifest.hash}"
+    with working_copy.opened(out) as folder:
+        return _start(replace(manifest, out=folder.absolute()), out, options, quiet, watch, earlier)
+
+
+def _new_manifest(loaded, tier: str, config: Any, source) -> Manifest:
+    """The manifest of a new sweep without a directory. Prepares its data."""
+    datasets = {c.label: _dataset(c.cell) for c in loaded.cells(config)}
     # `resume` may run in another working directory, so the path must be absolute.
     if specs := [d.spec for d in datasets.values() if d is not None]:
-        resolved = replace(resolved, corpus=specs[0])
-    manifest = Manifest(
+        config = replace(config, corpus=specs[0])
+    return Manifest(
         out=Path(),
         experiment=loaded.name,
         tier=tier,
-        config=experiments.to_dict(resolved, loaded.tiers[tier]),
+        config=experiments.to_dict(config, loaded.tiers[tier]),
         datasets={label: d and d.to_dict() for label, d in datasets.items()},
         source=source,
         environment=environment.present(),
     )
-    out = out if out is not None else Path("runs") / f"{loaded.name}-{tier}-{manifest.hash}"
-    with working_copy.opened(out) as folder:
-        return _start(replace(manifest, out=folder.absolute()), out, options, quiet, watch, earlier)
+
+
+def _check_measure(dry_run: bool, tier: str, options: Options) -> None:
+    """Raises InputError if `measure` cannot be used."""
+    if not dry_run:
+        raise InputError("--measure needs --dry-run: a sweep measures its speed when it starts")
+    if _on_accelerator(tier) or options.mesh not in (None, NO_MESH) or options.ray_address:
+        raise InputError(
+            "--measure trains on this machine's cores: leave out --mesh and --ray-address, and use a tier for CPUs"
+        )
+
+
+def _measured_speed(manifest: Manifest, options: Options) -> calibration.Speed:
+    """The speed of this machine on the sweep's cells, from some steps of each cell in a temporary directory."""
+    with tempfile.TemporaryDirectory() as folder:
+        manifest = replace(manifest, out=Path(folder))
+        manifest.begin()
+        settings = Settings(threads=1, compile_cache=str(cache_dir() / "xla"), environment=manifest.environment)
+        executor = LocalExecutor(manifest.out)
+        try:
+            by_cell = cell_speeds(manifest, executor, settings, cores())
+        finally:
+            executor.close()
+    return calibration.CellSpeed(**vars(calibration.read()), by_cell=by_cell)
+
+
+def _on_accelerator(tier: str) -> bool:
+    """Whether the sweeps of a tier are made for an accelerator."""
+    return tier in ("gpu", "paper")
 
 
 def _forecast(
@@ -156,22 +204,25 @@ def _forecast(
     options: Options,
     budget: str | None,
     earlier: Sequence[Mapping[str, Any]],
+    speed: calibration.Speed | None,
     say: Callable,
 ) -> None:
     """Prints the expected duration. Raises InputError if it is longer than the budget.
 
     Args:
       earlier: records of other sweeps, see `run`. Their lanes are not in the duration.
+      speed: the speed of this machine on the sweep's cells; None: as far as it is known.
     """
-    kind = "accelerator" if tier in ("gpu", "paper") else "cpu"
+    kind = "accelerator" if _on_accelerator(tier) else "cpu"
     devices = math.prod(named_sizes(options.mesh).values()) if options.mesh not in (None, NO_MESH) else 1
     workers = 1 if kind == "accelerator" or devices > 1 else cores()
     # Speeds are measured on the cores of this machine only, and plans are compiled without a mesh of the user.
-    speed = calibration.Speed()
     others: list[hardware_plans.PlannedSpeed] = []
-    if devices == 1 and kind == "cpu":
-        speed = calibration.read()
-    elif devices == 1:
+    if devices > 1:
+        speed = calibration.Speed()
+    elif kind == "cpu":
+        speed = speed or calibration.read()
+    else:
         speed, *others = (hardware_plans.speed(loaded.name, tier, name) for name in hardware_plans.TOPOLOGIES)
     say(forecast.forecast(cells, workers, speed, kind, devices))
     for other in others:
@@ -196,8 +247,8 @@ def _forecast(
         longest = forecast.expected(remaining, workers, speed, kind, devices)
         left = sum(len(c.lanes) for c in remaining)
         duration = forecast.duration(longest.seconds)
-        others = f"the other {left} lanes need {duration}" if left else "no lane is trained"
-        say(f"{most - left} of these lanes have a record of another sweep; {others}")
+        rest = f"the other {left} lanes need {duration}" if left else "no lane is trained"
+        say(f"{most - left} of these lanes have a record of another sweep; {rest}")
     if budget is not None:
         forecast.check_budget(budget, longest)
 

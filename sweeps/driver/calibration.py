@@ -53,6 +53,21 @@ class Speed:
         return None if near is None or distances[near] > NEAR else self.flops[near]
 
 
+@dataclass(frozen=True)
+class CellSpeed(Speed):
+    """The speed of one machine on the cells of a sweep, from some steps of each cell. Other cells have the speed of
+    earlier sweeps."""
+
+    by_cell: Sequence[tuple[Any, float]] = ()  # (cell, model FLOP/s of a worker)
+
+    @property
+    def basis(self) -> str:
+        return "from some steps of each cell"
+
+    def flops_of(self, cell: Any) -> float | None:
+        return next((flops for known, flops in self.by_cell if known == cell), None) or super().flops_of(cell)
+
+
 @functools.cache
 def matrix_product_flops() -> float:
     """float32 FLOP/s of NumPy's matrix product on all cores: the best of six products of 1024 × 1024 matrices."""

@@ -1,6 +1,7 @@
 """The packing of a sweep: workers, threads and lanes per program, from the options or measured."""
 
 from dataclasses import replace
+from typing import Any
 
 from lvp.parallel.sharding import mesh_sizes
 from sweeps.driver.forecast import duration
@@ -59,6 +60,18 @@ def measured(manifest: Manifest, executor, options, settings: Settings, say) -> 
         "pin": True,
         "lanes_per_program": packs,
     }
+
+
+def cell_speeds(manifest: Manifest, executor, settings: Settings, workers: int) -> list[tuple[Any, float]]:
+    """(cell, model FLOP/s of a worker) of every trained cell with lanes, from some steps on all workers at a time."""
+    entries = list(enumerate(manifest.cells))
+    trained = [(i, entry.cell) for i, entry in entries if task_for(entry.cell).trained and entry.lanes]
+    settings = replace(settings, pin=workers > 1)
+    answers = executor.probe(settings, [("lane_seconds", i) for i, _ in trained], workers) if trained else []
+    return [
+        (cell, workers * cell.flops_per_lane / sum(of_worker[k] for of_worker in answers))
+        for k, (_, cell) in enumerate(trained)
+    ]
 
 
 def _on_a_mesh(manifest: Manifest, executor, options, settings: Settings) -> dict:

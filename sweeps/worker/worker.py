@@ -5,6 +5,7 @@ records, checkpoints and its progress. `sweeps.worker.stop` lists the reasons wh
 """
 
 import contextlib
+import itertools
 import json
 import logging
 import os
@@ -15,7 +16,7 @@ import socket
 import sys
 import threading
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -332,27 +333,29 @@ class Worker:
         with environment.fixed_options():
             return self._measure(index, packs, seconds)
 
+    def lane_seconds(self, index: int, seconds: float = 1.0) -> float:
+        """The time in which this worker trains one lane of a cell, without start and compilation.
+
+        It is the sum over plain steps, steps with measures, and the last step, which evaluates. Plain steps run for
+        about `seconds`. The last step and one step with measures run twice.
+        """
+        with environment.fixed_options():
+            manifest = self._manifest()
+            advance, cell = self._advance(manifest, index, 1), manifest.cells[index].cell
+            # Only trained cells have measured steps.
+            measured = [step for step in getattr(cell, "measured_steps", ()) if step < cell.steps - 1]
+            plain = 1 / _steps_per_second(advance, cell, seconds)
+            last, *with_measures = (
+                min(advance(step, step + 1) for _ in range(2)) for step in (cell.steps - 1, *measured[-1:])
+            )
+            return (cell.steps - 1 - len(measured)) * plain + len(measured) * sum(with_measures) + last
+
     def _measure(self, index: int, packs: list[int], seconds: float) -> dict[int, float]:
         manifest, speeds = self._manifest(), {}
         for pack in [p for p in packs if p == 1 or p <= len(manifest.cells[index].lanes)]:
-            lanes = list(manifest.cells[index].lanes.values())
             try:
-                program, data, _ = self._program(manifest, index, pack)
-                _, data = data(lanes[0]).feed(0)
-                arrays = program.arrays([lanes[i % len(lanes)] for i in range(pack)])
-                last = max(1, program.cell.steps - 1)  # the last of several steps evaluates, so it is not measured
-
-                def advance(state, step, stop, program=program, arrays=arrays, data=data):
-                    return jax.block_until_ready(program.advance(np.int32(step), np.int32(stop), state, arrays, data))
-
-                state = advance(program.blank_state(), 0, min(2, last))
-                first = min(1, last - 1)
-                n = min(5, last - first)
-                done, started = 0, time.perf_counter()
-                while time.perf_counter() - started < seconds:
-                    state = advance(state, first, first + n)  # the same steps again, because only their time matters
-                    done += n
-                speeds[pack] = pack * done / (time.perf_counter() - started)
+                advance = self._advance(manifest, index, pack)
+                speeds[pack] = pack * _steps_per_second(advance, manifest.cells[index].cell, seconds)
             except jax.errors.JaxRuntimeError as error:
                 if "RESOURCE_EXHAUSTED" not in str(error):
                     raise
@@ -360,6 +363,48 @@ class Worker:
             if pack > packs[0] and speeds[pack] < 1.1 * max(v for k, v in speeds.items() if k < pack):
                 break
         return speeds
+
+    def _advance(self, manifest: Manifest, index: int, pack: int) -> Callable[[int, int], float]:
+        """A function (first, stop) that trains these steps of `pack` lanes of a cell and returns the seconds."""
+        lanes = list(manifest.cells[index].lanes.values())
+        program, data, _ = self._program(manifest, index, pack)
+        _, data = data(lanes[0]).feed(0)
+        arrays = program.arrays([lanes[i % len(lanes)] for i in range(pack)])
+        state = program.blank_state()
+
+        def advance(first: int, stop: int) -> float:
+            nonlocal state
+            began = time.perf_counter()
+            state = jax.block_until_ready(program.advance(np.int32(first), np.int32(stop), state, arrays, data))
+            return time.perf_counter() - began
+
+        advance(0, 1)  # compiles, and starts the lanes
+        return advance
+
+
+def _steps_per_second(advance: Callable[[int, int], float], cell, seconds: float) -> float:
+    """Plain steps per second of the function from `Worker._advance`, measured for about `seconds`."""
+    first, stop = _plain_steps(cell)
+    done, passed = 0, 0.0
+    while passed < seconds:
+        passed += advance(first, stop)  # the same steps again, because only their time matters
+        done += stop - first
+    return done / passed
+
+
+def _plain_steps(cell) -> tuple[int, int]:
+    """The first of up to five successive steps without measures, and the step after them.
+
+    The first step initializes and the last step evaluates, so they are left out. If every step has measures, the steps
+    from 1 are returned.
+    """
+    special = sorted({0, *cell.measured_steps, cell.steps - 1})
+    gaps = [(after - before - 1, before + 1) for before, after in itertools.pairwise(special)]
+    count, first = max(gaps, key=lambda gap: gap[0], default=(0, 0))
+    if not count:
+        first = min(1, cell.steps - 1)
+        count = max(1, cell.steps - 1 - first)
+    return first, first + min(5, count)
 
 
 def one_line(error: Exception) -> str:

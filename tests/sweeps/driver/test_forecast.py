@@ -2,9 +2,14 @@
 
 import dataclasses
 import json
+import os
+import subprocess
+import sys
 from types import SimpleNamespace
 
+import hypothesis.strategies as st
 import pytest
+from hypothesis import given, settings
 
 import experiments
 from experiments.common.experiment import Calculation
@@ -15,6 +20,7 @@ from sweeps.driver.forecast import duration, forecast, with_follow_ups, without_
 from sweeps.driver.progress import in_words
 from sweeps.driver.status import CellStatus, SweepStatus
 from sweeps.reporting import results
+from sweeps.worker.worker import Worker, _plain_steps
 from tests.marking import slow
 from tests.sweeps.running import ROOT
 
@@ -91,6 +97,71 @@ def test_the_budget_of_a_sweep_leaves_out_lanes_with_records(capsys, monkeypatch
     capsys.readouterr()
     assert main([*run, "--reuse", str(folder / "records.jsonl")]) == 0
     assert "143 of these lanes have a record of another sweep; no lane is trained" in capsys.readouterr().out
+
+
+@pytest.mark.slow
+def test_a_measured_forecast_trains_some_steps_and_writes_nothing(tmp_path, monkeypatch):
+    """The forecast has the speed of this machine's workers, also if no sweep has finished on it."""
+    monkeypatch.setenv("LVP_CACHE", str(tmp_path / "cache"))
+    monkeypatch.chdir(tmp_path)
+    words = ["run", "width_vocab", "--tier", "smoke", "--dry-run", "--measure", "--executor", "local"]
+    done = subprocess.run(
+        [sys.executable, "-m", "sweeps", *words],
+        capture_output=True,
+        text=True,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.rstrip().endswith("of training (from some steps of each cell)")
+    assert [path.name for path in tmp_path.iterdir()] == ["cache"]
+
+
+def test_a_measured_cell_has_its_speed_and_other_cells_have_earlier_speeds(cells):
+    first, second = cells[0].cell, dataclasses.replace(cells[0].cell, batch=256 * cells[0].cell.batch)
+    speed = calibration.CellSpeed({calibration.kind_of(first): 1.0}, 2.0, 3.0, by_cell=[(first, 5.0)])
+    assert speed.flops_of(first) == 5.0 and speed.flops_of(second) is None
+    assert speed.flops_of(dataclasses.replace(first, steps=2 * first.steps)) == 1.0
+
+
+@settings(deadline=None)
+@given(st.integers(1, 40).flatmap(lambda n: st.tuples(st.just(n), st.sets(st.integers(0, n - 1)))))
+def test_plain_steps_have_no_measures(case):
+    steps, measured = case
+    first, stop = _plain_steps(SimpleNamespace(steps=steps, measured_steps=tuple(sorted(measured))))
+    assert 0 <= first < stop <= steps and stop - first <= 5
+    special = {0, steps - 1} | measured
+    if special != set(range(steps)):
+        assert not special & set(range(first, stop))
+        longest = max(len(run) for run in "".join("#" if i in special else "." for i in range(steps)).split("#"))
+        assert stop - first == min(5, longest)
+
+
+def test_the_time_of_a_lane_is_the_sum_of_its_steps(monkeypatch):
+    """Plain steps take 1 s, steps with measures 10 s more, and the last step 100 s more."""
+    cell = SimpleNamespace(steps=50, measured_steps=(0, 3, 20, 49))
+
+    def advance(first, stop):
+        special = sum(10 for step in cell.measured_steps if first <= step < stop)
+        return stop - first + special + 100 * (stop == cell.steps)
+
+    worker = SimpleNamespace(
+        _manifest=lambda: SimpleNamespace(cells=[SimpleNamespace(cell=cell)]), _advance=lambda *arguments: advance
+    )
+    assert Worker.lane_seconds(worker, 0) == pytest.approx(advance(0, cell.steps))
+
+
+@pytest.mark.parametrize(
+    ("words", "problem"),
+    [
+        (["--measure"], "--measure needs --dry-run: a sweep measures its speed when it starts"),
+        (["--measure", "--dry-run", "--tier", "gpu"], "--measure trains on this machine's cores: leave out --mesh"),
+        (["--measure", "--dry-run", "--mesh", "data=1"], "--measure trains on this machine's cores: leave out --mesh"),
+    ],
+)
+def test_a_measurement_that_cannot_be_done_is_refused(words, problem, capsys):
+    assert main(["run", "width_vocab", "--tier", "smoke", *words]) == 2
+    error = capsys.readouterr().err
+    assert problem in error and error.count("\n") == 1
 
 
 def test_a_forecast_without_measurements_estimates_a_cpu_and_assumes_an_accelerator(cells, monkeypatch):
