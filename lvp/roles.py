@@ -175,15 +175,22 @@ def classify(params: Any, declarations: Sequence[Declaration] = DEFAULT, extra: 
         declared axes that overlap or that the leaf does not have. The error names the path.
     """
     ordered = (*extra, *declarations)
-    for declaration in ordered:
-        if not isinstance(declaration, Declaration):
-            raise InputError(f"declarations must be lvp.roles.Declaration, got {declaration!r}")
+    check_declarations(ordered)
     leaves, treedef = jax.tree_util.tree_flatten_with_path(params)
     shapes = [(keys, path_of(keys), tuple(getattr(leaf, "shape", ()))) for keys, leaf in leaves]
     if missing := [(path, shape) for _, path, shape in shapes if not any(d.names(path) for d in ordered)]:
         raise InputError(_undeclared([path for path, _ in missing], missing[0][1]))
     described = [_leaf(keys, path, shape, _deciding(path, shape, ordered)) for keys, path, shape in shapes]
     return jax.tree_util.tree_unflatten(treedef, described)
+
+
+def check_declarations(declarations: Sequence[Any]) -> None:
+    """Raises InputError if a declaration is not a `Declaration`."""
+    for declaration in declarations:
+        if not isinstance(declaration, Declaration):
+            raise InputError(
+                f"declarations must be a list of lvp.roles.Declaration(PATTERN, ROLE), got {declaration!r} in it"
+            )
 
 
 def labels(params: Any, declarations: Sequence[Declaration] = DEFAULT, extra: Sequence[Declaration] = ()) -> Any:
@@ -267,8 +274,9 @@ def _conventional(
     """The fan-in of a leaf whose declaration does not give it; `core` are its axes without the stacked ones."""
     if len(core) != 2:
         raise InputError(
-            f"parameter {path!r} of shape {shape}: {declaration.role} without declared axes; "
-            f"give the Declaration {declaration.pattern!r} its fan_in (and stacked) axes"
+            f"parameter {path!r} of shape {shape} ({declaration.role}): its fan-in is unknown; declare "
+            f"it first, as Declaration({path!r}, {declaration.role!r}, fan_in=AXES), with stacked=AXES if axes stack "
+            "layers"
         )
     # NNX variables hold their array in the attribute `value`.
     names = keys[:-1] if len(keys) > 1 and keys[-1] == GetAttrKey("value") else keys

@@ -144,7 +144,7 @@ def summary(table, config: Config) -> str:
         loss, moved = Measurement.over_seeds(tuned.own.losses), Measurement.over_seeds(tuned.gap)
         sensitivity = _shown(100 * tuned.sensitivity, ".1f")
         row = f"{name:<20} {d:>4} {optimum} {sensitivity:>16}  {loss.text('.3f'):<20} {moved.percent():<18}"
-        lines.append(row if flags == "–" else f"{row} {flags}")
+        lines.append((row if flags == "–" else f"{row} {flags}").rstrip())
     return "\n".join(lines)
 
 

@@ -29,7 +29,7 @@ def claims(table, config: Config, context) -> list[Claim]:
     own = {name: each.own for name, each in at_last.items()}
     answers = [
         _loss_claim(
-            "with the embedding's rate times d, SP has a lower loss than SP",
+            "SP with the embedding's rate times d has a lower loss than SP",
             f"difference; {tuned}",
             difference([[own[SP]]], [[own[FAST]]]),
             (by_entry, last, [SP], [FAST]),
@@ -46,7 +46,7 @@ def claims(table, config: Config, context) -> list[Claim]:
             reason,
         ),
         Question(
-            statement="with the embedding's rate times d, SP's rate transfers better than SP's",
+            statement="SP with the embedding's rate times d has a smaller transfer gap than SP",
             source=KALRA,
             paper_value="> 0",
             claimed=ABOVE_ZERO,
@@ -57,8 +57,8 @@ def claims(table, config: Config, context) -> list[Claim]:
         power = by_entry[name].power
         answers.append(
             Question(
-                statement=f"the best hidden rate of {name}, over the rate that the rule transfers, does not depend on "
-                f"the width (its power is within {INVARIANT} of 0)",
+                statement=f"the best constant of {name} does not depend on the width (its power is within {INVARIANT} "
+                "of 0)",
                 source=KALRA if name == MUP else "our result",
                 paper_value="approximately scale invariant" if name == MUP else None,
                 claimed=(-INVARIANT, INVARIANT),

@@ -14,22 +14,22 @@ def figure(table, config: Config, *, tier: str, corpus: str, partial):
     """The best constant, the sensitivity, the transfer gap and the penalty of every entry over the width."""
     by_entry = read(table, config)
     return sheet(
-        [_constants(config, by_entry), _sensitivities(by_entry), _gaps(config, by_entry)],
+        [_constants(by_entry), _sensitivities(by_entry), _penalties(config, by_entry), _gaps(config, by_entry)],
         title="Transfer of the tuned rate over width",
         tier=tier,
         corpus=corpus,
         partial=partial,
         words=[
-            "Left: hidden rate at the base times d. A rule transfers if its best constant stays at the base's. Legend: "
-            "power of d with its 95 % interval. Bars: standard errors.",
-            "Middle: excess loss at twice the best constant. Optima with a flag are left out of both panels.",
-            "Right: mean over the judging seeds. Solid: loss above the best other entry, each tuned at the width. "
-            "Dashed: with the base's best constant.",
+            "Top left: hidden rate at the base times d. A rule transfers if its best constant does not depend on d.",
+            "Legends: power of d with its 95 % interval. Bars: standard errors. Optima with a flag are left out.",
+            "Bottom left: loss above the best other entry. Bottom right: loss at the base's best constant, above the "
+            "loss at the width's own best constant. Means over the judging seeds.",
         ],
+        columns=2,
     )
 
 
-def _constants(config: Config, by_entry: Mapping[str, Transfer]) -> Panel:
+def _constants(by_entry: Mapping[str, Transfer]) -> Panel:
     series = []
     for name, each in by_entry.items():
         resolved = {d: x.optimum for d, x in each.widths.items() if x.optimum.resolved}
@@ -49,15 +49,17 @@ def _sensitivities(by_entry: Mapping[str, Transfer]) -> Panel:
     return Panel("Sensitivity", "width d", "excess loss at twice the rate (%)", series)
 
 
+def _joined(config: Config, title: str, by_entry: Mapping[str, np.ndarray], zero: str) -> Panel:
+    """A panel of percentages [widths] by entry, with joined points."""
+    series = [Series(name, config.widths, 100 * values, fitted=100 * values) for name, values in by_entry.items()]
+    return Panel(title, "width d", "%", series, yscale="linear", levels=[(0.0, zero)])
+
+
+def _penalties(config: Config, by_entry: Mapping[str, Transfer]) -> Panel:
+    values = {name: np.array([penalty(by_entry, name, d).value for d in config.widths]) for name in by_entry}
+    return _joined(config, "Penalty: each entry tuned at the width", values, "equal to the best other entry")
+
+
 def _gaps(config: Config, by_entry: Mapping[str, Transfer]) -> Panel:
-    series = []
-    for name, each in by_entry.items():
-        own = np.array([penalty(by_entry, name, d).value for d in config.widths])
-        moved = np.array([x.gap.mean() for x in each.widths.values()])
-        total = (1 + own) * (1 + moved) - 1
-        series.append(
-            Series(
-                name, config.widths, 100 * own, fitted=100 * own, predicted=100 * total, predicted_label="base's rate"
-            )
-        )
-    return Panel("Loss above the best other entry", "width d", "%", series, yscale="linear", levels=[(0.0, "equal")])
+    values = {name: np.array([x.gap.mean() for x in each.widths.values()]) for name, each in by_entry.items()}
+    return _joined(config, "Transfer gap: constant of the base", values, "equal to the own best constant")

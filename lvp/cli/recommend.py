@@ -66,9 +66,7 @@ def _add_axes(command) -> None:
         metavar="AXIS=RULE",
         help=f"rules of axes (default: the first of each): {rules}",
     )
-    command.add_argument(
-        "--weight-decay", type=float, metavar="L", help="tuned decay of AdamW (default: the output has no decay)"
-    )
+    command.add_argument("--weight-decay", type=float, metavar="L", help="tuned decay of AdamW (default: no decay)")
     betas = {"b1": 0.9, "b2": 0.999, "eps": 1e-8}
     for name, default in betas.items():
         command.add_argument(

@@ -203,13 +203,18 @@ def check_factory(factory: Any) -> None:
     """Checks that a factory is callable and leaves `learning_rate` open.
 
     Raises:
-      InputError: a transformation instead of a factory; a partial with a bound `learning_rate`.
+      InputError: a transformation instead of a factory; a partial with a bound `learning_rate` or with an option that
+        the factory does not have.
     """
     if not callable(factory):
         raise InputError(f"factory must be a function such as optax.adam, not its result: got {factory!r}")
     if _rates.bound(factory, "learning_rate") is not None:
         name = _rates.name_of(factory)
         raise InputError(f"learning_rate is bound in a partial of {name}: remove it, each role has its own")
+    if unknown := _rates.unknown_options(factory):
+        raise InputError(
+            f"factory {_rates.name_of(factory)} has no parameter {unknown[0]!r}: remove it from the partial"
+        )
 
 
 def check_roles(name: str, mapping: Any, known: Sequence[str]) -> None:
@@ -254,6 +259,7 @@ def decay_of(factory: Factory, value: Any) -> dict[str, Any]:
         return {"weight_decay": 0.0 if value is None else value}
     if value is not None:
         raise InputError(
-            f"weight_decay: {name} has no such parameter; use a factory with weight decay, such as optax.adamw"
+            f"weight_decay: factory {name} has no such parameter; use a factory with weight decay, such as "
+            "optax.adamw, or give weight_decay by role"
         )
     return {}

@@ -62,18 +62,37 @@ from lvp.parametrization import RULES, Row, Rule, Table, table
 
 OPTIONS = {"b1": "β₁", "b2": "β₂", "eps": "ε"}  # parameter of optax's Adam-like factories → its column in `describe`
 # Factories whose update is not of order one per coordinate, with the unit of their update.
+_GRADIENT, _PARAMETER, _OWN = "proportional to the gradient", "proportional to the parameter", "of its own estimate"
 _OTHER_UNITS: dict[Callable, str] = {
-    optax.sgd: "proportional to the gradient",
-    optax.noisy_sgd: "proportional to the gradient",
-    optax.optimistic_gradient_descent: "proportional to the gradient",
-    optax.polyak_sgd: "proportional to the gradient",
-    optax.adafactor: "proportional to the parameter",
-    optax.fromage: "proportional to the parameter",
-    optax.lamb: "proportional to the parameter",
-    optax.lars: "proportional to the parameter",
+    optax.sgd: _GRADIENT,
+    optax.noisy_sgd: _GRADIENT,
+    optax.optimistic_gradient_descent: _GRADIENT,
+    optax.polyak_sgd: _GRADIENT,
+    optax.scale_by_learning_rate: _GRADIENT,
+    optax.contrib.dpsgd: _GRADIENT,
+    optax.contrib.schedule_free_sgd: _GRADIENT,
+    optax.contrib.madgrad: "proportional to the cube root of the gradient",
+    optax.contrib.scale_by_madgrad: "proportional to the cube root of the gradient",
+    optax.adafactor: _PARAMETER,
+    optax.fromage: _PARAMETER,
+    optax.lamb: _PARAMETER,
+    optax.lars: _PARAMETER,
     optax.novograd: "of norm one per matrix",
-    optax.contrib.muon: "orthogonal, about 1/√d per coordinate",
+    optax.contrib.muon: "orthogonal",
+    optax.contrib.galore: "of a low rank",
+    optax.contrib.simplified_ademamix: "1/(1 − β₁) times larger",
+    optax.adagrad: "smaller at every step",
+    optax.sm3: "smaller at every step",
     optax.adadelta: "in units of its earlier updates",
+    optax.rprop: _OWN,
+    optax.scale_by_rprop: _OWN,
+    optax.contrib.dadapt_adamw: _OWN,
+    optax.contrib.dog: _OWN,
+    optax.contrib.dowg: _OWN,
+    optax.contrib.prodigy: _OWN,
+    optax.lbfgs: "chosen by a line search",
+    optax.contrib.momo: "limited by the loss",
+    optax.contrib.momo_adam: "limited by the loss",
 }
 
 
@@ -142,7 +161,7 @@ def parametrized(
     shape: dict[str, Any] = {"width": width, "vocab": vocab, "base_width": base_width, "base_vocab": base_vocab}
     shape["token_rows"] = token_rows
     chosen = _table(rule, normalize=normalize, frequencies=frequencies, kappa=kappa, **shape)
-    chosen = _with_rows(chosen, rows, declarations)
+    chosen = with_rows(chosen, rows, declarations)
     factories = factories_of(factory, tuple(chosen), tuple(chosen))
     of_rates = _rates_by_role(factories, chosen, learning_rate, rates, peak_learning_rate, kwargs)
     settings = _settings_by_role(factories, chosen, of_rates, weight_decay, decay)
@@ -249,14 +268,19 @@ def check_width(leaf: roles.Leaf, chosen: Table) -> None:
     )
 
 
-def _with_rows(chosen: Table, rows: Sequence[Row], declarations: Sequence[roles.Declaration]) -> Table:
-    """The table with further or other rows, which has a row for every declared role."""
+def with_rows(chosen: Table, rows: Sequence[Row], declarations: Sequence[roles.Declaration]) -> Table:
+    """Returns the table with further or other rows.
+
+    Raises:
+      InputError: a row of another type or out of range; a declared role without a row.
+    """
     for row in rows:
         if not isinstance(row, Row):
             raise InputError(f"rows must be lvp.parametrization.Row, got {shown(row)}")
         for name, value in (("init_std", row.init_std), ("lr_multiplier", row.lr_multiplier)):
             if isinstance(value, numbers.Real) and not (0 <= value < math.inf and (value or name == "init_std")):
                 raise InputError(f"rows: {name} of {row.role!r} must be finite and positive, got {value!r}")
+    roles.check_declarations(declarations)
     replaced = {row.role: row for row in (*chosen.rows, *rows)}
     chosen = replace(chosen, rows=tuple(replaced.values()))
     for declaration in declarations:
@@ -291,8 +315,8 @@ def _refuse_other_units(role: str, factory: Factory, chosen: Table, kwargs: Mapp
     muon = ", or consistent_rms=0.2" if role == "hidden" and _rates.unwrapped(factory) is optax.contrib.muon else ""
     raise InputError(
         f"factory {name} for the role {role!r}: rule {chosen.rule!r} is for updates of order one per coordinate (Adam, "
-        f"Lion), and the update of {name} is {unit}; give this role another factory, its own rate "
-        f"rates={{{role!r}: RATE}}{muon}, or use rule 'sp'"
+        f"Lion), and the update of {name} is {unit}; give this role another factory, or its own rate "
+        f"rates={{{role!r}: RATE}}{muon}"
     )
 
 

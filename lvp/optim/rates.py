@@ -154,3 +154,14 @@ def bound(factory: Callable, name: str) -> Any:
             return factory.keywords[name]
         factory = factory.func
     return None
+
+
+def unknown_options(factory: Callable) -> list[str]:
+    """The keywords that a `functools.partial` binds and its function does not have."""
+    unknown = []
+    while isinstance(factory, functools.partial):
+        parameters = inspect.signature(factory.func).parameters
+        if not any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters.values()):
+            unknown += [name for name in factory.keywords if name not in parameters]
+        factory = factory.func
+    return unknown

@@ -29,8 +29,9 @@ import optax
 
 from lvp.errors import InputError
 from lvp.optim import rates as _rates
-from lvp.optim.by_role import Factory
-from lvp.optim.parametrized import Parametrized, parametrized
+from lvp.optim.by_role import Factory, decays_by_role, factories_of
+from lvp.optim.parametrized import Parametrized, parametrized, with_rows
+from lvp.parametrization import Row, Table
 from lvp.parametrization.axes import Shape
 from lvp.parametrization.rules import PAPER_RULES, Rule
 from lvp.parametrization.scaling import Scaling, scale
@@ -52,8 +53,9 @@ def transfer(
     *,
     base: Shape,
     target: Shape,
-    rule: Rule,
+    rule: Rule = "lvp",
     learning_rate: optax.ScalarOrSchedule,
+    rows: Sequence[Row] = (),
     axes: Mapping[str, str] | None = None,
     embedding_ratio: float | None = None,
     init_std: Mapping[str, float] | None = None,
@@ -75,13 +77,15 @@ def transfer(
       base, target: sizes of the tuned and of the new model. rule: of width and vocabulary, as in `table`.
       learning_rate: the hidden matrices' rate tuned at the base: number, scalar array or schedule.
       axes, embedding_ratio, init_std, kappa, token_rows: as in `lvp.parametrization.scaling.scale`.
-      weight_decay: λ tuned at the base, number or scalar array, of the roles whose row decays. None means no decay.
+      weight_decay: λ tuned at the base, number or scalar array, of the roles whose row decays; or role → λ, where
+        missing roles do not decay. None means no decay.
       decay: "coupled" or "independent", as in `parametrized`; None takes the mode of the decay rule, or "coupled".
       b1, b2, eps: β₁, β₂ and ε tuned at the base. None takes the factory's defaults.
-      peak_learning_rate, declarations, **kwargs: as in `parametrized`.
+      rows, peak_learning_rate, declarations, **kwargs: as in `parametrized`. The axes do not change the settings in
+        `rows` and `rates`.
 
     Returns:
-      A `Transferred`: an optax transformation with `table`, `settings` and `scaling`.
+      A `Transferred`.
 
     Raises:
       InputError: errors of `scale` and `parametrized`; a decay mode that contradicts the decay rule, or a decay rule
@@ -90,72 +94,75 @@ def transfer(
     """
     tuned: dict[str, Any] = {"embedding_ratio": embedding_ratio, "init_std": init_std}
     scaling = scale(base, target, rule, axes=axes, kappa=kappa, token_rows=token_rows, **tuned)
+    chosen = with_rows(scaling.table, rows, declarations)
     built = parametrized(
-        _factories(factory, scaling, {"b1": b1, "b2": b2, "eps": eps}),
-        scaling.table,
+        _factories(factory, chosen, scaling, {"b1": b1, "b2": b2, "eps": eps}),
+        chosen,
         learning_rate=learning_rate,
-        weight_decay=_decays(weight_decay, scaling),
+        weight_decay=_decays(weight_decay, chosen, scaling),
         decay=_mode(decay, scaling, weight_decay),
         peak_learning_rate=peak_learning_rate,
         declarations=declarations,
         **kwargs,
     )
     made = Transferred(*built)
-    made.table, made.settings, made.declarations, made.scaling = built.table, built.settings, declarations, scaling
-    made.options = built.options
+    made.__dict__.update(vars(built), scaling=scaling)
     return made
 
 
 def _factories(
-    factory: Factory | Mapping[str, Factory], scaling: Scaling, tuned: Mapping[str, float | None]
+    factory: Factory | Mapping[str, Factory], chosen: Table, scaling: Scaling, tuned: Mapping[str, float | None]
 ) -> dict[str, Factory]:
     """Role → factory with β and ε at the target."""
     paper = PAPER_RULES.get(scaling.rule)
-    if not isinstance(factory, Mapping):
-        if paper is not None and paper.muon:
-            raise InputError(
-                f"rule {scaling.rule!r} has Muon's rate for hidden matrices, and factory {_rates.name_of(factory)} "
-                "trains every role: map roles to factories, or use another rule"
-            )
-        factory = dict.fromkeys(scaling.table, factory)
-    known = {role: build for role, build in factory.items() if role in tuple(scaling.table)}
-    return {**factory, **{role: _with_options(build, role, scaling, tuned) for role, build in known.items()}}
+    if paper is not None and paper.muon and not isinstance(factory, Mapping):
+        raise InputError(
+            f"rule {scaling.rule!r} has Muon's rate for hidden matrices, and factory {_rates.name_of(factory)} "
+            "trains every role: map roles to factories, or use another rule"
+        )
+    factories = factories_of(factory, tuple(chosen), tuple(chosen))
+    return {role: _with_options(build, role, scaling, tuned) for role, build in factories.items()}
 
 
 def _mode(decay: str | None, scaling: Scaling, weight_decay: Any) -> str:
     """The decay mode of `parametrized`."""
     name = scaling.axes["decay"]
     if name != "none" and weight_decay is None:
-        raise InputError(f"decay rule {name!r} scales weight_decay, which is None: give the λ tuned at the base")
+        raise InputError(f"decay rule {name!r} needs weight_decay: give the value tuned at the base")
     needed = "independent" if scaling.independent else "coupled"
     if decay is not None and name != "none" and decay != needed:
-        raise InputError(f"decay {decay!r} contradicts decay rule {name!r}, which is for decay {needed!r}: use that")
+        raise InputError(f"decay rule {name!r} needs decay={needed!r}, got {decay!r}")
     return needed if decay is None else decay
 
 
-def _decays(weight_decay: Any, scaling: Scaling) -> Any:
+def _decays(weight_decay: Any, chosen: Table, scaling: Scaling) -> Any:
     """Role → λ at the target."""
     if weight_decay is None:
         return None
-    _rates.check("weight_decay", weight_decay)
-    return {row.role: _rates.scaled(weight_decay, scaling[row.role].decay) for row in scaling.table.rows if row.decay}
+    decays = decays_by_role(weight_decay, [row.role for row in chosen.rows if row.decay], tuple(chosen))
+    factors = {scaled.role: scaled.decay for scaled in scaling.roles}
+    return {role: _rates.scaled(value, factors.get(role, 1.0)) for role, value in decays.items()}
 
 
 def _with_options(build: Factory, role: str, scaling: Scaling, tuned: Mapping[str, float | None]) -> Factory:
     """The factory with β and ε at the target, if they are given or change."""
     values = {name: _value(build, name, given) for name, given in tuned.items()}
-    changed = {"b1": scaling.beta, "b2": scaling.beta, "eps": scaling[role].epsilon}
+    epsilon = next((scaled.epsilon for scaled in scaling.roles if scaled.role == role), 1.0)
+    changed = {"b1": scaling.beta, "b2": scaling.beta, "eps": epsilon}
     for name, factor in changed.items():
         if values[name] is None and factor != 1.0:
             what = "eps" if name == "eps" else f"1 − {name}"
+            axes = scaling.changing["epsilon" if name == "eps" else "beta"]
+            rules = " and ".join(f"{axis}={rule!r}" for axis, rule in axes.items())
+            remedy = {axis: "sqrt_rate" if axis == "batch" else "none" for axis in axes}
             raise InputError(
-                f"axes {dict(scaling.axes)} multiply {what} by {factor:.4g}, and factory {_rates.name_of(build)} has "
-                f"no {name}: choose rules that leave it, such as batch 'sqrt_rate' and depth 'none'"
+                f"axis rules {rules} multiply {what} by {factor:.4g}, and factory {_rates.name_of(build)} of role "
+                f"{role!r} has no {name}: use axes={remedy}"
             )
     if scaling.beta != 1.0:
         values["b1"], values["b2"] = scaling.betas(values["b1"], values["b2"])
     if values["eps"] is not None:
-        values["eps"] *= scaling[role].epsilon
+        values["eps"] *= epsilon
     options = {name: values[name] for name in changed if tuned[name] is not None or changed[name] != 1.0}
     return functools.partial(build, **options) if options else build
 

@@ -234,9 +234,7 @@ def ratio(base: Shape, target: Shape, axis: str, name: str, required: bool) -> f
         return new / old
     if name != "none" and (required or (old, new) != (None, None)):
         missing = "base" if old is None else "target"
-        raise InputError(
-            f"{axis} rule {name!r} needs the {missing}'s {size}: give it, or choose rule 'none' for axis {axis}"
-        )
+        raise InputError(f"{axis} rule {name!r} needs {missing}.{size}: give it, or use axes={{{axis!r}: 'none'}}")
     return 1.0
 
 

@@ -199,8 +199,8 @@ def recommend(
       from_width, from_vocab, from_depth, from_batch, from_tokens: sizes of the smaller model. The defaults of width and
         vocabulary are those of this model; another axis without a size is not transferred.
       axes: axis → rule, as in `scale`.
-      weight_decay, b1, b2, eps: λ, β₁, β₂ and ε of AdamW as tuned; λ is above zero. weight_decay None: no decay is
-        reported, and `Recommendation.snippet` has 0.1.
+      weight_decay, b1, b2, eps: λ, β₁, β₂ and ε of AdamW as tuned; λ is above zero. weight_decay None:
+        no decay.
 
     Raises:
       InputError: an unknown rule, axis or token_rows; sizes, rates, λ, β, ε or κ out of range; depth without from_depth
@@ -290,7 +290,7 @@ def _shapes(
         if value is not None:
             check_whole(f"from_{name}", value, 2 if name == "vocab" else 1)
             if sizes[name] is None:
-                raise InputError(f"from_{name} {value} needs {name}, the size of this model")
+                raise InputError(f"from_{name} {value} needs {name}: give the {name} of this model too")
     if smaller["vocab"] is not None and smaller["width"] is None:
         raise InputError(f"from_vocab {smaller['vocab']} needs from_width, the width of the smaller model")
     if all(value is None for value in smaller.values()):
@@ -300,20 +300,27 @@ def _shapes(
             )
         for axis, name in (axes or {}).items():
             if name != "none":
-                raise InputError(f"rule {name!r} of axis {axis} needs a smaller model: give from_width or another size")
+                raise InputError(f"rule {name!r} of axis {axis} needs a smaller model: give {_needed(axis)}")
     if sizes["depth"] is not None and smaller["depth"] is None and names["depth"] != "none":
         raise InputError(
-            f"depth {sizes['depth']} needs from_depth, because rule {names['depth']!r} scales from a tuned depth; "
-            "give it, or choose rule 'none' of axis depth"
+            f"depth {sizes['depth']} needs from_depth, because depth rule {names['depth']!r} scales from a tuned "
+            "depth; give from_depth, or use depth rule 'none' (--axis depth=none)"
         )
     if names["decay"] != "none" and weight_decay is None:
-        raise InputError(f"decay rule {names['decay']!r} scales weight_decay: give the λ tuned on the smaller model")
+        raise InputError(f"decay rule {names['decay']!r} needs weight_decay: give the value tuned on the smaller model")
     moved: dict[str, Any] = {name: value for name, value in sizes.items() if smaller[name] is not None}
     target = Shape(**({"width": sizes["width"], "vocab": sizes["vocab"]} | moved))
     if all(value is None for value in smaller.values()):
         return None, target
     tuned: dict[str, Any] = {name: value for name, value in smaller.items() if value is not None}
     return dataclasses.replace(target, **tuned), target
+
+
+def _needed(axis: str) -> str:
+    """The arguments that give an axis two sizes."""
+    if axis not in SIZES:
+        return "from_width"
+    return f"{SIZES[axis]} and from_{SIZES[axis]}"
 
 
 def _frequencies(counts, vocab: int, kappa) -> "TokenFrequencies | None":

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from lvp.parametrization import Table, aligned, evidence
+from lvp.parametrization.axes import SIZES
 
 if TYPE_CHECKING:
     from lvp.parametrization.recommend import Recommendation, RoleAdvice
@@ -99,10 +100,12 @@ def _training(advice: "Recommendation") -> list[list[str]]:
         return []
     b1, b2 = advice.betas
     branch = advice.table.branch_multiplier
-    horizon = "" if advice.steps is None else f"; {advice.steps:.6g} steps"
+    horizon = "" if advice.steps is None else f"; {advice.steps:.0f} steps"
     lines = [f"AdamW: β₁ {b1:.6g}, β₂ {b2:.6g}; residual branches × {branch:.4g}{horizon}"]
     if advice.moves_axes:
-        lines.append("rules: " + ", ".join(f"{axis} {name}" for axis, name in advice.axes.items()))
+        transferred = {axis for axis in advice.axes if axis not in SIZES or getattr(advice.target, SIZES[axis])}
+        rules = ((axis, name if axis in transferred else "not transferred") for axis, name in advice.axes.items())
+        lines.append("rules: " + ", ".join(f"{axis} {name}" for axis, name in rules))
     rows: list[tuple[str, ...]] = [("role", "ε", "λ", "decay per step", "timescale", "left after the steps")]
     for role in advice.roles:
         shrinks = role.decay_per_step
@@ -145,21 +148,24 @@ def _measured(advice: "Recommendation") -> list[list[str]]:
         return [["This installation contains no committed results of transfer."]]
     blocks = []
     for name, result in advice.evidence.items():
-        lines: list[tuple[str, ...]] = [("entry", "rule", "embedding rate here", "mean gap", "largest gap", "at")]
+        head = ("entry", "rule", "rate of the rule here", "mean gap", "largest gap", "at")
+        lines: list[tuple[str, ...]] = [head]
         for entry, row in evidence.ranked(result):
-            rate = advice.embedding_by_rule.get(row["rule"])  # a rule for Muon has none
+            own = advice["embedding"].learning_rate if row["rule"] == advice.rule else None
+            rate = advice.embedding_by_rule.get(row["rule"], own)  # a rule for Muon has no rate under Adam
             shown = "–" if rate is None else f"{rate:.4g}"
             gaps = (_interval(row, key) for key in ("mean_gap", "worst_gap"))
             lines.append((entry + " *" * row["constant_at_edge"], row["rule"], shown, *gaps, _worst_size(row)))
         ranges = ", ".join(f"{axis} {low}–{high}" for axis, (low, high) in result["measured"].items())
         edges = ", ".join(result["references_at_edge"])
+        tuned_at_edge = any(row["constant_at_edge"] for row in result["entries"].values())
         blocks.append(
             [
                 *_far(advice, name, result),
                 f"Measured ({name}: tier {result['tier']}, {result['seeds']} seeds, commit {result['commit']}):",
                 f"{ranges}; one axis moves at a time.",
                 "Each entry is tuned at the smallest size only. Gap: loss above a reference tuned at the size itself.",
-                "95 % intervals over seeds. *: the tuned rate is at the edge of its grid.",
+                "95 % intervals over seeds." + " *: the tuned rate is at the edge of its grid." * tuned_at_edge,
                 *([f"References at the edge of a grid: {edges}."] if edges else []),
                 *aligned(lines),
                 *([KAPPA_ONE] if advice.kappa not in (None, 1.0) else []),

@@ -150,8 +150,8 @@ PAPER_RULES: Mapping[str, PaperRule] = {
             vector=_SLOW_VECTOR,
         ),
         notes=(
-            "The theory fixes how the ratio of embedding to hidden rate grows (as √d, for vocabularies large beside "
-            "the width), not its constant; 1 is the paper's choice.",
+            "The rule gives the growth of the ratio of embedding to hidden rate: √d, for vocabularies much larger than "
+            "the width. It does not give the constant. The paper uses 1.",
             "The paper's own check at width 2048 and vocabulary 32064 (Figure 4b): √d is near-optimal, larger ratios "
             "gain little. docs/claims.md has our measurements of this power of width.",
         ),

@@ -25,6 +25,7 @@ from lvp.parametrization.tables import Table, aligned, table
 __all__ = ["RoleScaling", "Scaling", "Shape", "scale"]
 
 LOOKUPS = ("embedding", "position")  # roles with the same rates under every rule
+_ORDER = ("depth", "batch", "horizon", "epsilon", "decay")  # the axes in the order of their factors
 _FLAT = 1e-9  # relative deviation of a power of the width from the power that a rule assumes
 
 
@@ -51,6 +52,7 @@ class Scaling:
       roles: a `RoleScaling` per role.
       beta: factor on 1 − β₁ and 1 − β₂.
       independent: True if λ is a decay per step, independent of the rate.
+      changing: "beta" and "epsilon" → the axes that change this setting, with their rules.
       table: the `Table` at the target. Its learning rate is the hidden rate tuned at the base, and its
         `branch_multiplier` multiplies the output of every residual branch at the target. It is 1 at the base.
     """
@@ -62,6 +64,7 @@ class Scaling:
     roles: tuple[RoleScaling, ...]
     beta: float
     independent: bool
+    changing: Mapping[str, Mapping[str, str]]
     table: Table
 
     def __getitem__(self, role: str) -> RoleScaling:
@@ -123,6 +126,9 @@ def scale(
         one shape has; a rule in `axes` for an axis without sizes; ratio or std out of range; decay "sqrt_width" with a
         rule whose hidden rate is not ∝ 1/width; epsilon with a rule whose head is not ∝ 1/width.
     """
+    for name, shape in (("base", base), ("target", target)):
+        if not isinstance(shape, Shape):
+            raise InputError(f"{name} must be a lvp.parametrization.Shape(width=…, vocab=…), got {shape!r}")
     names = _axes.chosen(axes)
     options: dict[str, Any] = {"kappa": kappa, "normalize": "hidden", "token_rows": token_rows}
     here = table(rule, width=base.width, vocab=base.vocab, **options)
@@ -143,15 +149,25 @@ def scale(
     beta, branch = math.prod(part.beta for part in factors), math.prod(part.branch for part in factors)
     rows = tuple(replace(there[r.role], init_std=r.init_std, lr_multiplier=r.lr_multiplier) for r in roles)
     made = replace(there, learning_rate=f"the hidden rate tuned at {base}", rows=rows, branch_multiplier=branch)
-    return Scaling(base, target, there.rule, names, roles, beta, AXES["decay"][names["decay"]].independent, made)
+    independent = AXES["decay"][names["decay"]].independent
+    return Scaling(base, target, there.rule, names, roles, beta, independent, _changing(names, factors), made)
 
 
 def _factors(names: Mapping[str, str], rates: Mapping[str, float], ratios: Ratios) -> list[Factors]:
     """The factors of all axes, width and vocabulary first; `rates` are the factors of these two."""
     parts = [Factors(rate=rates)]
-    parts += [AXES[axis][names[axis]].factors(ratios) for axis in ("depth", "batch", "horizon", "epsilon")]
+    parts += [AXES[axis][names[axis]].factors(ratios) for axis in _ORDER[:-1]]
     moved = {role: _product(parts, "rate", role) for role in rates}
     return [*parts, AXES["decay"][names["decay"]].factors(replace(ratios, rates=moved))]
+
+
+def _changing(names: Mapping[str, str], factors: list[Factors]) -> dict[str, dict[str, str]]:
+    """ "beta" and "epsilon" → the axes that change this setting, with their rules."""
+    by_axis = dict(zip(_ORDER, factors[1:], strict=True))
+    return {
+        "beta": {axis: names[axis] for axis, part in by_axis.items() if part.beta != 1},
+        "epsilon": {axis: names[axis] for axis, part in by_axis.items() if {*part.epsilon.values()} - {1.0}},
+    }
 
 
 def _roles(

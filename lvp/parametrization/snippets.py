@@ -25,10 +25,6 @@ def snippet(advice: "Recommendation") -> str:
     )
 
 
-def _decay(advice: "Recommendation") -> float:
-    return 0.1 if advice.weight_decay is None else advice.weight_decay
-
-
 def _factory(advice: "Recommendation") -> tuple[list[str], list[str]]:
     """Lines that define the factories, and the argument `factory` with the options of AdamW."""
     changed = advice.tuned != {"b1": 0.9, "b2": 0.999, "eps": 1e-8}  # the defaults of optax.adamw
@@ -56,7 +52,8 @@ def _parametrized(advice: "Recommendation") -> list[str]:
         rule = "rule"
     else:
         lines.append("")
-    settings = f"learning_rate=learning_rate, weight_decay={_decay(advice):.6g}, declarations=declarations"
+    decay = "" if advice.weight_decay is None else f"weight_decay={advice.weight_decay:.6g}, "
+    settings = f"learning_rate=learning_rate, {decay}declarations=declarations"
     factories, (factory, *options) = _factory(advice)
     return [
         *lines,
@@ -81,7 +78,8 @@ def _transfer(advice: "Recommendation") -> list[str]:
         settings["kappa"] = advice.kappa
     if advice.token_rows != "plain":
         settings["token_rows"] = advice.token_rows
-    settings |= {"weight_decay": _decay(advice)}
+    if advice.weight_decay is not None:
+        settings["weight_decay"] = advice.weight_decay
     factories, (factory, *options) = _factory(advice)
     return [
         "from lvp import optim",

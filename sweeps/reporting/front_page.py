@@ -6,12 +6,14 @@ from typing import Any
 import pandas as pd
 
 import experiments
+from experiments.leaderboard import analysis as leaderboard
+from experiments.rate_transfer import analysis as rate_transfer
 from experiments.width_vocab.analysis import optima
 from experiments.width_vocab.config import READINGS, Config
 from lvp.analysis.claims import VERDICTS
 from lvp.analysis.measurement import Measurement
 from lvp.analysis.power_laws import in_words
-from lvp.parametrization import evidence
+from lvp.parametrization import evidence, published
 from sweeps.reporting.gallery import Shown, training_minutes, workers
 
 
@@ -50,6 +52,55 @@ def transfer(result: Mapping[str, Any]) -> str:
         lines.append([name + " *" * row["constant_at_edge"], *gaps, *ends])
     table = "\n".join("| " + " | ".join(line) + " |" for line in lines)
     return f"{table}\n\n*: at the edge of its grid. A better value may exist." if "*" in table else table
+
+
+def published_rates(ours: Mapping[str, str]) -> str:
+    """The published rates of `lvp.parametrization.published` in this library's units, beside our numbers, as a table.
+
+    Args:
+      ours: our measurement, as text, of "ratio" (embedding over hidden rate), "width" (power of the width of the best
+        embedding rate), "sp" and "mup" (powers of the width of the best global rate). Missing: no result.
+    """
+    rows = [("source", "quantity", "published", "ours"), ("---",) * 4]
+    for tuned in published.TUNED:
+        ratio, ratio_ours = "–", "not comparable: Muon trains the hidden matrices"
+        if tuned.ratio_over_lvp is not None:
+            ratio, ratio_ours = f"{tuned.ratio_over_lvp:.2f} √d", ours.get("ratio", "no result")
+        rows.append((tuned.source, f"embedding over hidden rate, d {tuned.width}", ratio, ratio_ours))
+    for law in published.POWER_LAWS:
+        exponents = ", ".join(f"{name}^{power:g}" for name, power in law.exponents.items())
+        shown, width_ours = exponents, f"not comparable: {law.remark.rpartition('; ')[2]}"
+        if law.width_exponent is not None:
+            shown, width_ours = f"d^{law.width_exponent:g}", ours.get("width", "no result")
+        rows.append((law.source, law.quantity, shown, width_ours))
+    for sweep in published.SWEEPS:
+        powers = f"d^{sweep.slope:.2f}"
+        rows.append((sweep.source, f"best global rate, {sweep.rule}", powers, ours.get(sweep.rule, "no result")))
+    return "\n".join("| " + " | ".join(row) + " |" for row in rows).replace("^-", "^−")
+
+
+def our_rates(results: Mapping[str, tuple[pd.DataFrame, Any]]) -> dict[str, str]:
+    """Our measurements for `published_rates`.
+
+    Args:
+      results: experiment → table and configuration of its committed result at the laptop tier on WikiText-2.
+    """
+    ours = {}
+    if "leaderboard" in results:
+        table, config = results["leaderboard"]
+        best = leaderboard.read(table, config, {}).references.values()
+        ratios = [each.reference.ratio for each in best]
+        widths = [size.width for size in config.sizes.values()]
+        ours["ratio"] = f"{min(ratios):g} to {max(ratios):g} √d (d {min(widths)} to {max(widths)}, references)"
+    if "width_vocab" in results:
+        table, config = results["width_vocab"]
+        ours["width"] = f"d^{in_words(optima(table, config, 'plain')[1])} (d {config.widths[0]} to {config.widths[-1]})"
+    if "rate_transfer" in results:
+        table, config = results["rate_transfer"]
+        by_entry = rate_transfer.read(table, config)
+        for rule, name in (("sp", "SP"), ("mup", "μP")):
+            ours[rule] = f"d^{in_words(by_entry[name].power)} (d {config.widths[0]} to {config.widths[-1]})"
+    return {name: text.replace("-", "−") for name, text in ours.items()}
 
 
 def _percent(gap: float | None, interval: list[float] | None = None) -> str:

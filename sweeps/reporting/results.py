@@ -341,6 +341,8 @@ def report(results: Sequence[Result]) -> dict[Path, str]:
     blocks["token-rows"] = token_rows_table(readings)
     if curves:
         blocks["adaptive"] = adaptive_table(curves)
+    at_laptop = {r.experiment.name: (r.table, r.config) for r in results if r.folder.name == "laptop-wikitext2"}
+    blocks["published"] = front_page.published_rates(front_page.our_rates(at_laptop))
     blocks["status"] = front_page.status(shown)
     blocks["plans"] = hardware_plans.table()
     blocks["faults"] = _faults([_json(path) for path in sorted(COMMITTED.glob("faults/*.json"))])

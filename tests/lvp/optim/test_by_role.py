@@ -208,7 +208,7 @@ def test_errors_name_the_path(params):
         (optax.adam, {"hidden": None}, {}, "must be a number"),
         (optax.adam, {"hidden": np.ones(3)}, {}, "scalar, got shape.*vmap"),
         (optax.adam, EQUAL, {"beta1": 0.9}, "factory adam.*beta1"),
-        (optax.adam, EQUAL, {"weight_decay": 0.1}, "weight_decay: adam has no such parameter"),
+        (optax.adam, EQUAL, {"weight_decay": 0.1}, "weight_decay: factory adam has no such parameter"),
         (optax.adamw, EQUAL, {"weight_decay": -0.1}, "weight_decay.*not negative"),
         (optax.adamw, EQUAL, {"weight_decay": {"bias": 0.1}}, "weight_decay: unknown role"),
         (optax.adamw, {"hidden": 0.1}, {"weight_decay": {"output": 0.1}}, "weight_decay: role 'output' has no rate"),

@@ -14,7 +14,8 @@ from lvp.coordinates import growth
 from lvp.errors import InputError
 from lvp.models.configs import DecoderConfig, forward_multipliers
 from lvp.models.decoder import decoder
-from lvp.parametrization import Shape
+from lvp.parametrization import Row, Shape
+from lvp.roles import ROLES
 
 VOCAB, CONTEXT = 40, 8
 BASE = Shape(width=16, vocab=VOCAB, depth=1, batch=64, tokens=6400)
@@ -196,16 +197,29 @@ def test_schedules_and_independent_decay():
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"factory": optax.lion}, "factory lion has no eps"),
-        ({"factory": functools.partial(optax.sgd, momentum=0.9), "rule": "sp"}, "factory sgd has no b1"),
-        ({"axes": {"decay": "sqrt_width"}}, "decay rule 'sqrt_width' scales weight_decay, which is None"),
+        (
+            {"factory": optax.lion},
+            "axis rules depth='completep' and batch='sqrt' multiply eps by .*, and factory lion of role 'embedding' "
+            "has no eps: use axes={'depth': 'none', 'batch': 'sqrt_rate'}",
+        ),
+        (
+            {"factory": functools.partial(optax.sgd, momentum=0.9), "rule": "sp"},
+            "axis rules batch='sqrt' multiply 1 − b1 by 2, and factory sgd of role .* has no b1: use axes={'batch'",
+        ),
+        ({"factory": optax.adamw(1e-3)}, "factory must be a function such as optax.adam, not its result"),
+        ({"factory": functools.partial(optax.adamw, b22=0.9)}, "factory adamw has no parameter 'b22'"),
+        ({"base": None}, r"base must be a lvp.parametrization.Shape\(width=…, vocab=…\), got None"),
+        ({"target": (64, 1024)}, r"target must be a lvp.parametrization.Shape\(width=…, vocab=…\), got \(64, 1024\)"),
+        ({"declarations": {"head": "output"}}, r"declarations must be a list of lvp.roles.Declaration.*, got 'head'"),
+        ({"weight_decay": {"hiden": 0.1}}, "weight_decay: unknown role 'hiden'"),
+        ({"axes": {"decay": "sqrt_width"}}, "decay rule 'sqrt_width' needs weight_decay: give the value tuned at"),
         (
             {"axes": {"decay": "constant_timescale"}, "decay": "independent", "weight_decay": 0.1},
-            "decay 'independent' contradicts decay rule 'constant_timescale'",
+            "decay rule 'constant_timescale' needs decay='coupled', got 'independent'",
         ),
         (
             {"axes": {"decay": "independent_inverse_width"}, "decay": "coupled", "weight_decay": 0.1},
-            "contradicts decay rule 'independent_inverse_width'",
+            "decay rule 'independent_inverse_width' needs decay='independent', got 'coupled'",
         ),
         ({"rule": "nanochat"}, "rule 'nanochat' has Muon's rate"),
         ({"target": Shape(32, VOCAB, 4, 6400, 6400)}, "b1 0.9 becomes -9"),
@@ -216,9 +230,39 @@ def test_schedules_and_independent_decay():
 )
 def test_bad_input_is_refused(settings, message):
     given = {"factory": optax.adamw, "base": BASE, "target": TARGET, "rule": "lvp", "learning_rate": 0.1} | settings
-    with pytest.raises(InputError, match=message.replace("?", r"\?")) as error:
+    with pytest.raises(InputError, match=message.replace("?", r"\?").replace("{", r"\{").replace("}", r"\}")) as error:
         optim.transfer(**given)
     assert "\n" not in str(error.value)
+
+
+def test_roles_of_your_own_keep_their_row_and_decay():
+    """The axes change no setting of a role that the rule does not have, with one factory or a factory per role."""
+    rows = [Row("router", init_std=0.02, lr_multiplier=4.0, decay=True)]
+    axes = {"batch": "sqrt_rate", "depth": "none", "decay": "constant_timescale"}
+    given = {"base": BASE, "target": TARGET, "rows": rows, "axes": axes, "learning_rate": 0.1, "weight_decay": 0.3}
+    for factory in (optax.adamw, dict.fromkeys((*ROLES, "router"), optax.adamw)):
+        tx = optim.transfer(factory, **given)
+        assert tx.settings["router"] == {"learning_rate": pytest.approx(0.4), "weight_decay": 0.3}
+        assert tx.settings["hidden"]["weight_decay"] == pytest.approx(0.3 * tx.scaling["hidden"].decay) != 0.3
+
+
+def test_a_decay_by_role_is_transferred_by_role():
+    given = {"base": BASE, "target": TARGET, "learning_rate": 0.1}
+    axes = {"batch": "sqrt_rate", "depth": "none", "decay": "constant_timescale"}
+    one = optim.transfer(optax.adamw, weight_decay=0.3, axes=axes, **given)
+    own = optim.transfer(optax.adamw, weight_decay={"hidden": 0.3, "output": 0.0}, axes=axes, **given)
+    decays = {role: settings["weight_decay"] for role, settings in own.settings.items()}
+    assert decays == {**dict.fromkeys(ROLES, 0.0), "hidden": one.settings["hidden"]["weight_decay"]}
+
+
+def test_rates_by_role_hold_at_the_target():
+    factories = dict.fromkeys(ROLES, optax.adamw) | {"hidden": optax.contrib.muon}
+    axes = {"batch": "sqrt_rate"}
+    tx = optim.transfer(
+        factories, base=BASE, target=TARGET, learning_rate=0.1, rates={"hidden": 0.02}, axes=axes | {"depth": "none"}
+    )
+    assert tx.settings["hidden"]["learning_rate"] == 0.02
+    assert tx.settings["output"]["learning_rate"] == pytest.approx(0.1 * tx.scaling["output"].lr_multiplier)
 
 
 def test_factories_without_beta_and_epsilon_take_the_other_rules():

@@ -162,7 +162,7 @@ def test_the_snippet_runs_and_has_the_rates(asked):
     for row in described:
         assert row.learning_rate == pytest.approx(advice[row.role].learning_rate, rel=3e-6)
         assert row.init_std == names["init_std"][row.role] == advice[row.role].init_std
-        decay = 0.1 if advice.weight_decay is None else advice[row.role].weight_decay
+        decay = advice[row.role].weight_decay or 0.0
         assert row.weight_decay == pytest.approx(decay * (row.role != "vector"))
     jax.eval_shape(names["tx"].init, params)
     assert names["tx"].table.branch_multiplier == advice.table.branch_multiplier
@@ -340,7 +340,7 @@ def test_tables_on_the_command_line(capsys):
         ("recommend --width 64 --vocab 512 --hidden-lr 1e-3 --axis depth=x", "unknown rule of axis depth"),
         (
             "recommend --width 64 --vocab 512 --hidden-lr 1e-3 --from-width 32 --axis decay=constant_timescale",
-            "scales weight_decay",
+            "needs weight_decay",
         ),
         (
             "recommend --width 64 --vocab 512 --hidden-lr 1e-3 --from-width 32 --axis epsilon=completed",

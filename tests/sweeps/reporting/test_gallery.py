@@ -11,6 +11,7 @@ import pytest
 import experiments
 from lvp.analysis.claims import Claim
 from lvp.cli.parser import setting
+from lvp.parametrization import evidence, published
 from sweeps.__main__ import parser
 from sweeps.reporting import front_page, gallery, results
 
@@ -123,3 +124,31 @@ def test_an_experiment_without_a_paper_is_shown():
 )
 def test_words_are_listed(words, says):
     assert gallery.listed(words) == says
+
+
+def test_every_published_rate_has_a_row_with_our_number_or_a_reason():
+    ours = {"ratio": "OUR RATIO", "width": "OUR POWER", "sp": "OUR SP"}
+    head, _, *rows = front_page.published_rates(ours).splitlines()
+    assert len(rows) == len(published.TUNED) + len(published.POWER_LAWS) + len(published.SWEEPS)
+    assert {row.count(" | ") for row in (head, *rows)} == {3}
+    by_number = {number: [row.strip("| ").split(" | ")[-1] for row in rows if number in row] for number in NUMBERS}
+    assert by_number == {
+        "0.91 √d": ["OUR RATIO"],
+        "d^−1 ": ["OUR POWER"] * 2,
+        "d^−0.5 ": ["OUR POWER"] * 2,
+        "d^−1.00": ["OUR SP"],
+        "d^0.20": ["no result"],
+        "tokens^": ["not comparable: mixture of experts"] * 2,
+        "| – |": ["not comparable: Muon trains the hidden matrices"],
+    }
+
+
+NUMBERS = ("0.91 √d", "d^−1 ", "d^−0.5 ", "d^−1.00", "d^0.20", "tokens^", "| – |")
+
+
+def test_a_star_in_the_table_of_transfer_is_explained():
+    (result,) = evidence.transfer().values()
+    edges = [next(iter(result["entries"]["LVP"]["gaps"]))]
+    assert "A better value may exist" in front_page.transfer({**result, "references_at_edge": edges})
+    entries = {name: {**row, "constant_at_edge": False} for name, row in result["entries"].items()}
+    assert "*" not in front_page.transfer({**result, "references_at_edge": [], "entries": entries})
