@@ -189,7 +189,7 @@ def check_declarations(declarations: Sequence[Any]) -> None:
     for declaration in declarations:
         if not isinstance(declaration, Declaration):
             raise InputError(
-                f"declarations must be a list of lvp.roles.Declaration(PATTERN, ROLE), got {declaration!r} in it"
+                f"declarations must be a list of lvp.roles.Declaration(PATTERN, ROLE); an element is {declaration!r}"
             )
 
 
@@ -274,9 +274,9 @@ def _conventional(
     """The fan-in of a leaf whose declaration does not give it; `core` are its axes without the stacked ones."""
     if len(core) != 2:
         raise InputError(
-            f"parameter {path!r} of shape {shape} ({declaration.role}): its fan-in is unknown; declare "
-            f"it first, as Declaration({path!r}, {declaration.role!r}, fan_in=AXES), with stacked=AXES if axes stack "
-            "layers"
+            f"parameter {path!r} of shape {shape} ({declaration.role}): its fan-in is unknown; put "
+            f"Declaration({re.escape(path)!r}, {declaration.role!r}, fan_in=AXES) before the other declarations, with "
+            "stacked=AXES for stacked layers"
         )
     # NNX variables hold their array in the attribute `value`.
     names = keys[:-1] if len(keys) > 1 and keys[-1] == GetAttrKey("value") else keys

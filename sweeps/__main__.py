@@ -170,7 +170,9 @@ def _add_run_options(run):
     )
     run.add_argument("--dry-run", action="store_true", help="print the cost forecast and exit")
     run.add_argument(
-        "--measure", action="store_true", help="with --dry-run: train some steps of every cell for a precise forecast"
+        "--measure",
+        action="store_true",
+        help="with --dry-run: train some steps of every cell for a more accurate forecast",
     )
     run.add_argument("--budget", metavar="TIME", help="refuse a sweep with a longer forecast, such as 45m or 2h")
     run.add_argument(

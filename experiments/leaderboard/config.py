@@ -133,7 +133,8 @@ def tuning_lanes(config: Config, entries: Mapping[str, Entry]) -> Iterator[tuple
 def cells(config: Config, entries: Mapping[str, Entry] = ENTRIES) -> list[CellLanes]:
     """The cells of all sizes with the lanes that tune. `follow_up` adds the first lanes of the other cells."""
     chosen = chosen_entries(config.entries, entries)
-    label_of, cell_by_label = labels(config, chosen), dict[str, Cell]()
+    label_of = labels(config, chosen)
+    cell_by_label: dict[str, Cell] = {}
     for (size_name, name), label in label_of.items():
         cell_by_label.setdefault(label, cell_of(config, chosen.get(name) or ENTRIES[name], config.sizes[size_name]))
     lanes = lanes_by_label(label_of, tuning_lanes(config, chosen))

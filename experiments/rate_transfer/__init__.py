@@ -4,14 +4,14 @@ Kalra & Barkeshli 2026 (arXiv 2605.21486, abstract) judge transfer by three metr
 fit, the robustness to extrapolation errors, and the asymptotic loss penalty of the parametrization. The definitions
 here are ours. Every rule is tuned at every width:
 
-- Fit error: the scatter of the best constant about a power of the width, in octaves. The constant is the hidden rate at
-  the base width times d. The rule transfers if this power is 0.
+- Fit error: the RMS deviation of the best constant from a power of the width, in octaves. The constant is d times the
+  hidden rate, both at the base width. The rule transfers if this power is 0.
 - Sensitivity: the excess loss at twice the best constant, relative to the loss. Its power of the width says whether an
   error of the rate costs more in a wider model.
-- Penalty: the loss of the rule above the least loss of all rules, each tuned at the width.
+- Penalty: the loss of the rule above the least loss of the other rules, each tuned at the width.
 
-The transfer gap is what a user pays: the loss with the constant that is best at the base, above the loss with the
-constant that is best at the width.
+The transfer gap is the cost of not tuning at the width: the loss with the constant that is best at the base, above the
+loss with the constant that is best at the width.
 
     python -m sweeps run rate_transfer --tier laptop --corpus wikitext2      2 CPU cores
     python -m sweeps run rate_transfer --tier gpu                            one accelerator

@@ -130,10 +130,11 @@ def summary(table, config: Config) -> str:
         gap = Measurement.over_seeds(each.widths[last].gap)
         lines.append(f"{name:<20} {fits} {penalty(by_entry, name, last).percent():<18} {gap.percent()}")
     lines += [
-        "power of d: of the best constant (hidden rate at the base times d). fit error: scatter about it, in octaves.",
-        "sensitivity: excess loss at twice the best constant, in % of the loss.",
-        f"penalty: loss above the best other entry, each tuned at d {last}, %.",
-        f"transfer gap: loss at the base's best constant above the loss at the own best constant, at d {last}, %.",
+        f"power of d: of the best constant (d times the hidden rate, both at d {config.width})",
+        "fit error: RMS deviation of the best constant from this power, in octaves",
+        "sensitivity: excess loss at twice the best constant, in % of the loss",
+        f"penalty: loss above the best other entry, each tuned at d {last}, %",
+        f"transfer gap: loss at the base's best constant above the loss at the own best constant, at d {last}, %",
         "",
         f"{'entry':<20} {'d':>4} {OPTIMUM_HEADER.replace('η_E', 'constant')} {'sensitivity':>11}  "
         f"{'judging seeds':<20} transfer gap",

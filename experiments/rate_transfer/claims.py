@@ -1,10 +1,8 @@
 """The claims of `rate_transfer`."""
 
-from collections.abc import Mapping, Sequence
+import math
 
-import numpy as np
-
-from experiments.rate_transfer.analysis import Transfer, TunedWidth, penalty, read
+from experiments.rate_transfer.analysis import Transfer, TunedWidth, read
 from experiments.rate_transfer.config import Config
 from lvp.analysis.claims import ABOVE_ZERO, Claim, Question, refusal, unless_at_edge
 from lvp.analysis.measurement import Measurement
@@ -14,7 +12,6 @@ KALRA = "Kalra & Barkeshli 2026, abstract"
 SP, FAST, MUP, LVP = "SP", "SP (embedding × d)", "μP", "LVP"
 SHARE = 0.5  # of μP's gain over SP: "the overwhelming benefit"
 INVARIANT = 0.25  # largest power of the width of a constant that is "approximately scale invariant"
-NEAR = 0.02  # relative loss
 
 
 def claims(table, config: Config, context) -> list[Claim]:
@@ -27,79 +24,61 @@ def claims(table, config: Config, context) -> list[Claim]:
     seeds = f"t interval over {len(config.judging_seeds)} judging seeds"
     tuned = f"validation bits per byte at d {last}, each tuned there; the interval allows for the tuning; {seeds}"
     own = {name: each.own for name, each in at_last.items()}
-    answers = [
-        _loss_claim(
-            "SP with the embedding's rate times d has a lower loss than SP",
-            f"difference; {tuned}",
-            difference([[own[SP]]], [[own[FAST]]]),
-            (by_entry, last, [SP], [FAST]),
-            context,
-            reason,
-        ),
-        _loss_claim(
+    gain = difference([[own[SP]]], [[own[MUP]]])
+    no_gain = "" if gain.interval and gain.interval[0] > 0 else f"μP has no resolved gain over SP at d {last}"
+    # Statement, source, names of the losses that are added and subtracted, reason
+    of_losses = [
+        ("SP with the embedding's rate times d has a lower loss than SP", KALRA, [SP], [FAST], reason),
+        (
             f"the embedding's rate gives at least {SHARE:.0%} of μP's gain over SP",
-            f"SP's loss minus that of SP with the embedding's rate times d, minus {SHARE:g} times μP's gain; times 2; "
-            + tuned,
-            difference([[own[SP]], [own[MUP]]], [[own[FAST]], [own[FAST]]]),
-            (by_entry, last, [SP, MUP], [FAST]),
-            context,
-            reason,
+            KALRA,
+            [SP, MUP],
+            [FAST, FAST],
+            no_gain,
         ),
-        Question(
-            statement="SP with the embedding's rate times d has a smaller transfer gap than SP",
-            source=KALRA,
-            paper_value="> 0",
-            claimed=ABOVE_ZERO,
-            note=f"difference of the transfer gaps from d {config.width} to {last}, relative to the loss; {seeds}",
-        ).answer(_gap_difference(at_last[SP], at_last[FAST]), context, reason=reason),
+        (f"{LVP} has a lower loss than SP", "our result", [SP], [LVP], reason),
     ]
+    answers = []
+    for statement, source, plus, minus, why in of_losses:
+        question = Question(
+            statement=statement,
+            source=source,
+            paper_value="> 0" if source == KALRA else None,
+            claimed=ABOVE_ZERO,
+            note=f"{' + '.join(plus)} − {' − '.join(minus)}: {tuned}",
+        )
+        measured = difference([[own[name]] for name in plus], [[own[name]] for name in minus])
+        answer = question.answer(measured, context, reason=reason or why)
+        edges = ([name for name in side if _at_edge(at_last[name])] for side in (plus, minus))
+        answers.append(unless_at_edge(answer, ABOVE_ZERO, *edges))
+    less = Question(
+        statement="SP's best constant depends less on the width with the embedding's rate times d",
+        source=KALRA,
+        paper_value="> 0",
+        claimed=ABOVE_ZERO,
+        note="power of d with the embedding's rate times d, minus power of d of SP",
+    )
+    answers.append(less.answer(_power_difference(by_entry[FAST], by_entry[SP]), context))
     for name in (MUP, LVP):
         power = by_entry[name].power
-        answers.append(
-            Question(
-                statement=f"the best constant of {name} does not depend on the width (its power is within {INVARIANT} "
-                "of 0)",
-                source=KALRA if name == MUP else "our result",
-                paper_value="approximately scale invariant" if name == MUP else None,
-                claimed=(-INVARIANT, INVARIANT),
-                note=f"{power.num_points} of {len(config.widths)} widths resolved",
-            ).answer(Measurement(power.slope, power.interval), context)
+        invariant = Question(
+            statement=f"{name}'s best constant does not depend on the width (its power is within {INVARIANT} of 0)",
+            source=KALRA if name == MUP else "our result",
+            paper_value="approximately scale invariant" if name == MUP else None,
+            claimed=(-INVARIANT, INVARIANT),
+            note=f"{power.num_points} of {len(config.widths)} widths resolved",
         )
-    best = Question(
-        statement=f"{LVP} loses at most {NEAR:.0%} to the best other entry",
-        source="our result",
-        paper_value=None,
-        claimed=(-np.inf, NEAR),
-        note=f"relative difference of {tuned}",
-    )
-    others = [name for name in by_entry if name != LVP]
-    answer = best.answer(penalty(by_entry, LVP, last), context, reason=reason)
-    answers.append(unless_at_edge(answer, best.claimed, *_edges(by_entry, last, [LVP], others)))
+        answers.append(invariant.answer(Measurement(power.slope, power.interval), context))
     return answers
 
 
-def _gap_difference(plus: TunedWidth, minus: TunedWidth) -> Measurement:
-    """The difference of two transfer gaps. Its interval is unknown if both gaps are exactly 0: the best constant did
-    not leave its grid point, and the grid does not show smaller gaps."""
-    gaps = plus.gap - minus.gap
-    return Measurement.over_seeds(gaps) if gaps.any() else Measurement(0.0, None)
+def _at_edge(tuned: TunedWidth) -> bool:
+    """Whether the best constant is the first or the last of the grid."""
+    return tuned.selected is not None and tuned.selected.at_edge
 
 
-def _loss_claim(
-    statement: str,
-    note: str,
-    measured: Measurement,
-    sides: tuple[Mapping[str, Transfer], int, Sequence[str], Sequence[str]],
-    context: Mapping[str, str],
-    reason: str,
-) -> Claim:
-    """The claim that a difference of losses is above zero. It is unresolved if a better rate beyond a grid could change
-    its verdict."""
-    question = Question(statement=statement, source=KALRA, paper_value="> 0", claimed=ABOVE_ZERO, note=note)
-    return unless_at_edge(question.answer(measured, context, reason=reason), ABOVE_ZERO, *_edges(*sides))
-
-
-def _edges(by_entry: Mapping[str, Transfer], width: int, plus: Sequence[str], minus: Sequence[str]):
-    """The names in `plus` and in `minus` whose best constant at the width is at the edge of the grid."""
-    at_edge = {name for name, each in by_entry.items() if (best := each.widths[width].selected) and best.at_edge}
-    return ([name for name in side if name in at_edge] for side in (plus, minus))
+def _power_difference(plus: Transfer, minus: Transfer) -> Measurement:
+    """The difference of two powers of the width. The half widths of their intervals add in quadrature."""
+    powers = plus.power, minus.power
+    halves = [(power.interval[1] - power.interval[0]) / 2 for power in powers]
+    return Measurement.plus_minus(powers[0].slope - powers[1].slope, math.hypot(*halves))

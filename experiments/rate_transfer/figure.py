@@ -20,7 +20,7 @@ def figure(table, config: Config, *, tier: str, corpus: str, partial):
         corpus=corpus,
         partial=partial,
         words=[
-            "Top left: hidden rate at the base times d. A rule transfers if its best constant does not depend on d.",
+            "Top left: d times the hidden rate, both at the base. A rule transfers if it does not depend on the width.",
             "Legends: power of d with its 95 % interval. Bars: standard errors. Optima with a flag are left out.",
             "Bottom left: loss above the best other entry. Bottom right: loss at the base's best constant, above the "
             "loss at the width's own best constant. Means over the judging seeds.",
@@ -37,7 +37,7 @@ def _constants(by_entry: Mapping[str, Transfer]) -> Panel:
         errors = rates * np.array([x.log_rate_std for x in resolved.values()])
         fitted = each.power.line(list(resolved))[0] if each.power.num_points > 1 else None
         series.append(Series(f"{name}: {in_words(each.power)}", list(resolved), rates, errors, fitted))
-    return Panel("Best constant", "width d", "hidden rate at the base × d", series)
+    return Panel("Best constant", "width d", "d × hidden rate at the base", series)
 
 
 def _sensitivities(by_entry: Mapping[str, Transfer]) -> Panel:

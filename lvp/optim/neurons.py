@@ -39,8 +39,8 @@ def neuron_leaves(params: Any, neurons: Neurons | None, declarations: Sequence[r
         return roles.classify(params, extra=(*asked, *declarations))
     except InputError as error:
         raise InputError(
-            f"neurons: {error}; or pass neurons={{PATTERN: AXES}} with the input axes of each neuron, () for an array "
-            "without neurons: this optimizer rotates every neuron at its own norm"
+            f"neurons: {error}; or pass neurons={{PATTERN: AXES}}: AXES are the input axes of a neuron, or () for an "
+            "array without neurons"
         ) from error
 
 

@@ -61,38 +61,44 @@ from lvp.optim.by_role import Factory, check_roles, decay_of, decays_by_role, fa
 from lvp.parametrization import RULES, Row, Rule, Table, table
 
 OPTIONS = {"b1": "β₁", "b2": "β₂", "eps": "ε"}  # parameter of optax's Adam-like factories → its column in `describe`
-# Factories whose update is not of order one per coordinate, with the unit of their update.
-_GRADIENT, _PARAMETER, _OWN = "proportional to the gradient", "proportional to the parameter", "of its own estimate"
+_GRADIENT, _PARAMETER = "proportional to the gradient", "proportional to the parameter"
+_OWN, _SHRINKING = "scaled by its own estimate of the rate", "divided by a sum that grows with the steps"
+# Factories of optax whose update is not of order one per coordinate, with the unit of their update. Older versions of
+# optax lack some of them.
 _OTHER_UNITS: dict[Callable, str] = {
-    optax.sgd: _GRADIENT,
-    optax.noisy_sgd: _GRADIENT,
-    optax.optimistic_gradient_descent: _GRADIENT,
-    optax.polyak_sgd: _GRADIENT,
-    optax.scale_by_learning_rate: _GRADIENT,
-    optax.contrib.dpsgd: _GRADIENT,
-    optax.contrib.schedule_free_sgd: _GRADIENT,
-    optax.contrib.madgrad: "proportional to the cube root of the gradient",
-    optax.contrib.scale_by_madgrad: "proportional to the cube root of the gradient",
-    optax.adafactor: _PARAMETER,
-    optax.fromage: _PARAMETER,
-    optax.lamb: _PARAMETER,
-    optax.lars: _PARAMETER,
-    optax.novograd: "of norm one per matrix",
-    optax.contrib.muon: "orthogonal",
-    optax.contrib.galore: "of a low rank",
-    optax.contrib.simplified_ademamix: "1/(1 − β₁) times larger",
-    optax.adagrad: "smaller at every step",
-    optax.sm3: "smaller at every step",
-    optax.adadelta: "in units of its earlier updates",
-    optax.rprop: _OWN,
-    optax.scale_by_rprop: _OWN,
-    optax.contrib.dadapt_adamw: _OWN,
-    optax.contrib.dog: _OWN,
-    optax.contrib.dowg: _OWN,
-    optax.contrib.prodigy: _OWN,
-    optax.lbfgs: "chosen by a line search",
-    optax.contrib.momo: "limited by the loss",
-    optax.contrib.momo_adam: "limited by the loss",
+    factory: unit
+    for name, unit in {
+        "sgd": _GRADIENT,
+        "noisy_sgd": _GRADIENT,
+        "optimistic_gradient_descent": _GRADIENT,
+        "polyak_sgd": _GRADIENT,
+        "scale_by_learning_rate": _GRADIENT,
+        "contrib.dpsgd": _GRADIENT,
+        "contrib.schedule_free_sgd": _GRADIENT,
+        "contrib.madgrad": "proportional to the cube root of the gradient",
+        "contrib.scale_by_madgrad": "proportional to the cube root of the gradient",
+        "adafactor": _PARAMETER,
+        "fromage": _PARAMETER,
+        "lamb": _PARAMETER,
+        "lars": _PARAMETER,
+        "novograd": "of norm one per matrix",
+        "contrib.muon": "orthogonal",
+        "contrib.galore": "of low rank",
+        "contrib.simplified_ademamix": "1/(1 − β₁) times larger than Adam's",
+        "adagrad": _SHRINKING,
+        "sm3": _SHRINKING,
+        "adadelta": "in units of its earlier updates",
+        "rprop": _OWN,
+        "scale_by_rprop": _OWN,
+        "contrib.dadapt_adamw": _OWN,
+        "contrib.dog": _OWN,
+        "contrib.dowg": _OWN,
+        "contrib.prodigy": _OWN,
+        "lbfgs": "chosen by a line search",
+        "contrib.momo": "limited by the loss",
+        "contrib.momo_adam": "limited by the loss",
+    }.items()
+    if (factory := functools.reduce(lambda module, part: getattr(module, part, None), name.split("."), optax))
 }
 
 

@@ -32,7 +32,7 @@ from lvp.optim import rates as _rates
 from lvp.optim.by_role import Factory, decays_by_role, factories_of
 from lvp.optim.parametrized import Parametrized, parametrized, with_rows
 from lvp.parametrization import Row, Table
-from lvp.parametrization.axes import Shape
+from lvp.parametrization.axes import Factors, Shape
 from lvp.parametrization.rules import PAPER_RULES, Rule
 from lvp.parametrization.scaling import Scaling, scale
 from lvp.roles import Declaration
@@ -88,13 +88,13 @@ def transfer(
       A `Transferred`.
 
     Raises:
-      InputError: errors of `scale` and `parametrized`; a decay mode that contradicts the decay rule, or a decay rule
-        without weight_decay; β or ε that a rule changes and a factory does not have; a β that leaves [0, 1); rule
-        "nanochat", whose hidden rate is Muon's, with one factory for all roles.
+      InputError: errors of `scale` and `parametrized`; a combination that docs/transfer.md lists as refused; a β that
+        leaves [0, 1); rule "nanochat", whose hidden rate is Muon's, with one factory for all roles.
     """
-    tuned: dict[str, Any] = {"embedding_ratio": embedding_ratio, "init_std": init_std}
-    scaling = scale(base, target, rule, axes=axes, kappa=kappa, token_rows=token_rows, **tuned)
+    tuned: dict[str, Any] = {"embedding_ratio": embedding_ratio, "init_std": init_std, "token_rows": token_rows}
+    scaling = scale(base, target, rule, axes=axes, kappa=kappa, **tuned)
     chosen = with_rows(scaling.table, rows, declarations)
+    _check_own_rates(scaling, [row.role for row in rows], kwargs.get("rates") or {})
     built = parametrized(
         _factories(factory, chosen, scaling, {"b1": b1, "b2": b2, "eps": eps}),
         chosen,
@@ -108,6 +108,16 @@ def transfer(
     made = Transferred(*built)
     made.__dict__.update(vars(built), scaling=scaling)
     return made
+
+
+def _check_own_rates(scaling: Scaling, own_rows: Sequence[str], rates: Mapping[str, Any]) -> None:
+    """Raises InputError if the decay rule uses the rate of a role that `rows` or `rates` replaces."""
+    replaced = [role for role in (*own_rows, *rates) if role in tuple(scaling.table) and scaling.table[role].decay]
+    if scaling.axes["decay"] == "constant_timescale" and replaced:
+        raise InputError(
+            f"decay rule 'constant_timescale' uses the rule's rate of role {replaced[0]!r}, which rows or rates "
+            "replaces: give weight_decay by role, with decay rule 'none'"
+        )
 
 
 def _factories(
@@ -131,7 +141,9 @@ def _mode(decay: str | None, scaling: Scaling, weight_decay: Any) -> str:
         raise InputError(f"decay rule {name!r} needs weight_decay: give the value tuned at the base")
     needed = "independent" if scaling.independent else "coupled"
     if decay is not None and name != "none" and decay != needed:
-        raise InputError(f"decay rule {name!r} needs decay={needed!r}, got {decay!r}")
+        raise InputError(
+            f"decay rule {name!r} needs decay={needed!r}, got {decay!r}: remove decay, or use another rule"
+        )
     return needed if decay is None else decay
 
 
@@ -147,24 +159,34 @@ def _decays(weight_decay: Any, chosen: Table, scaling: Scaling) -> Any:
 def _with_options(build: Factory, role: str, scaling: Scaling, tuned: Mapping[str, float | None]) -> Factory:
     """The factory with β and ε at the target, if they are given or change."""
     values = {name: _value(build, name, given) for name, given in tuned.items()}
-    epsilon = next((scaled.epsilon for scaled in scaling.roles if scaled.role == role), 1.0)
-    changed = {"b1": scaling.beta, "b2": scaling.beta, "eps": epsilon}
+    known = role in tuple(scaling.table)  # the axes do not change the caller's own roles
+    beta, epsilon = (scaling.beta, scaling[role].epsilon) if known else (1.0, 1.0)
+    changed = {"b1": beta, "b2": beta, "eps": epsilon}
     for name, factor in changed.items():
         if values[name] is None and factor != 1.0:
             what = "eps" if name == "eps" else f"1 − {name}"
-            axes = scaling.changing["epsilon" if name == "eps" else "beta"]
-            rules = " and ".join(f"{axis}={rule!r}" for axis, rule in axes.items())
+            axes = _changing(scaling, role, name)
+            rules = " and ".join(f"{axis}={scaling.axes[axis]!r}" for axis in axes)
             remedy = {axis: "sqrt_rate" if axis == "batch" else "none" for axis in axes}
             raise InputError(
                 f"axis rules {rules} multiply {what} by {factor:.4g}, and factory {_rates.name_of(build)} of role "
                 f"{role!r} has no {name}: use axes={remedy}"
             )
-    if scaling.beta != 1.0:
+    if beta != 1.0:
         values["b1"], values["b2"] = scaling.betas(values["b1"], values["b2"])
     if values["eps"] is not None:
         values["eps"] *= epsilon
     options = {name: values[name] for name in changed if tuned[name] is not None or changed[name] != 1.0}
     return functools.partial(build, **options) if options else build
+
+
+def _changing(scaling: Scaling, role: str, name: str) -> list[str]:
+    """The axes whose rules change b1, b2 or eps of a role."""
+
+    def factor(part: Factors) -> float:
+        return part.epsilon.get(role, 1.0) if name == "eps" else part.beta
+
+    return [axis for axis, part in scaling.factors.items() if factor(part) != 1.0]
 
 
 def _value(build: Factory, name: str, given: float | None) -> Any:

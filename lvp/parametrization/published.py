@@ -46,6 +46,7 @@ class PowerLaw:
     coefficient: float | None = None  # of the law, in the source's units; None if it has none
     std_exponent: float | None = None  # exponent of the embedding's init std in width; None for other rates
     remark: str = ""  # unit or condition
+    other: str = ""  # difference that makes our measurements not comparable
 
     @property
     def width_exponent(self) -> float | None:
@@ -102,14 +103,16 @@ MARIN = (
         "Adam rate of norms, biases, routers and embeddings beside AdamH",
         {"tokens": -0.2813, "width": -0.3678, "batch": 0.5},
         coefficient=1.63,
-        remark="batch in sequences of 4096 tokens; mixture of experts",
+        remark="batch in sequences of 4096 tokens",
+        other="mixture of experts",
     ),
     PowerLaw(
         _MARIN + ", second fit",
         "Adam rate beside MuonH",
         {"tokens": -0.395, "width": -0.150, "batch": 0.5},
         coefficient=0.06602,
-        remark="batch in tokens; mixture of experts",
+        remark="batch in tokens",
+        other="mixture of experts",
     ),
 )
 POWER_LAWS = (

@@ -290,7 +290,7 @@ def _shapes(
         if value is not None:
             check_whole(f"from_{name}", value, 2 if name == "vocab" else 1)
             if sizes[name] is None:
-                raise InputError(f"from_{name} {value} needs {name}: give the {name} of this model too")
+                raise InputError(f"from_{name} {value} needs {name}: give {name}, the size of this model")
     if smaller["vocab"] is not None and smaller["width"] is None:
         raise InputError(f"from_vocab {smaller['vocab']} needs from_width, the width of the smaller model")
     if all(value is None for value in smaller.values()):

@@ -148,11 +148,13 @@ def _measured(advice: "Recommendation") -> list[list[str]]:
         return [["This installation contains no committed results of transfer."]]
     blocks = []
     for name, result in advice.evidence.items():
-        head = ("entry", "rule", "rate of the rule here", "mean gap", "largest gap", "at")
+        head = ("entry", "rule", "embedding rate here", "mean gap", "largest gap", "at")
         lines: list[tuple[str, ...]] = [head]
         for entry, row in evidence.ranked(result):
             own = advice["embedding"].learning_rate if row["rule"] == advice.rule else None
-            rate = advice.embedding_by_rule.get(row["rule"], own)  # a rule for Muon has no rate under Adam
+            rate = advice.embedding_by_rule.get(
+                row["rule"], own
+            )  # only nanochat, whose hidden rate is Muon's, is not in embedding_by_rule
             shown = "–" if rate is None else f"{rate:.4g}"
             gaps = (_interval(row, key) for key in ("mean_gap", "worst_gap"))
             lines.append((entry + " *" * row["constant_at_edge"], row["rule"], shown, *gaps, _worst_size(row)))

@@ -52,7 +52,7 @@ class Scaling:
       roles: a `RoleScaling` per role.
       beta: factor on 1 − β₁ and 1 − β₂.
       independent: True if λ is a decay per step, independent of the rate.
-      changing: "beta" and "epsilon" → the axes that change this setting, with their rules.
+      factors: axis → its factors, for every axis in `axes`.
       table: the `Table` at the target. Its learning rate is the hidden rate tuned at the base, and its
         `branch_multiplier` multiplies the output of every residual branch at the target. It is 1 at the base.
     """
@@ -64,7 +64,7 @@ class Scaling:
     roles: tuple[RoleScaling, ...]
     beta: float
     independent: bool
-    changing: Mapping[str, Mapping[str, str]]
+    factors: Mapping[str, Factors]
     table: Table
 
     def __getitem__(self, role: str) -> RoleScaling:
@@ -149,8 +149,8 @@ def scale(
     beta, branch = math.prod(part.beta for part in factors), math.prod(part.branch for part in factors)
     rows = tuple(replace(there[r.role], init_std=r.init_std, lr_multiplier=r.lr_multiplier) for r in roles)
     made = replace(there, learning_rate=f"the hidden rate tuned at {base}", rows=rows, branch_multiplier=branch)
-    independent = AXES["decay"][names["decay"]].independent
-    return Scaling(base, target, there.rule, names, roles, beta, independent, _changing(names, factors), made)
+    independent, by_axis = AXES["decay"][names["decay"]].independent, dict(zip(_ORDER, factors[1:], strict=True))
+    return Scaling(base, target, there.rule, names, roles, beta, independent, by_axis, made)
 
 
 def _factors(names: Mapping[str, str], rates: Mapping[str, float], ratios: Ratios) -> list[Factors]:
@@ -159,15 +159,6 @@ def _factors(names: Mapping[str, str], rates: Mapping[str, float], ratios: Ratio
     parts += [AXES[axis][names[axis]].factors(ratios) for axis in _ORDER[:-1]]
     moved = {role: _product(parts, "rate", role) for role in rates}
     return [*parts, AXES["decay"][names["decay"]].factors(replace(ratios, rates=moved))]
-
-
-def _changing(names: Mapping[str, str], factors: list[Factors]) -> dict[str, dict[str, str]]:
-    """ "beta" and "epsilon" → the axes that change this setting, with their rules."""
-    by_axis = dict(zip(_ORDER, factors[1:], strict=True))
-    return {
-        "beta": {axis: names[axis] for axis, part in by_axis.items() if part.beta != 1},
-        "epsilon": {axis: names[axis] for axis, part in by_axis.items() if {*part.epsilon.values()} - {1.0}},
-    }
 
 
 def _roles(

@@ -67,9 +67,9 @@ def run(
       options: see `Options`. Its fields may also be given as keywords, for example `executor="local"`.
       dry_run: whether to print the forecast (cells, lanes, tokens, FLOPs, duration) and to return None.
       measure: with `dry_run`, whether to train some steps of every cell on this machine's cores, so that the forecast
-        is precise. It takes seconds per cell.
-      budget: the longest expected duration, such as "2h"; None: no limit. Lanes that depend on results count. Lanes
-        with a record in `reuse` do not.
+        is more accurate. It takes seconds per cell.
+      budget: the longest expected duration, such as "2h"; None: no limit. The duration includes lanes that depend on
+        results. It excludes lanes with a record in `reuse`.
       reuse: records of another sweep, a JSON-lines file or a directory such as DIR/records. Lanes with the same
         configuration and data are not trained again.
       quiet: whether to print nothing.
@@ -130,6 +130,8 @@ def start(
     earlier = [] if reuse is None else records.read(Path(reuse))
     if measure:
         _check_measure(dry_run, tier, options)
+        if budget is not None:
+            forecast.seconds_of(budget)
         manifest = _new_manifest(loaded, tier, resolved, source)
         _, resolved = manifest.resolved
         cells = loaded.cells(resolved)
@@ -211,7 +213,7 @@ def _forecast(
 
     Args:
       earlier: records of other sweeps, see `run`. Their lanes are not in the duration.
-      speed: the speed of this machine on the sweep's cells; None: as far as it is known.
+      speed: the speed of this machine on the sweep's cells; None: the stored speed.
     """
     kind = "accelerator" if _on_accelerator(tier) else "cpu"
     devices = math.prod(named_sizes(options.mesh).values()) if options.mesh not in (None, NO_MESH) else 1

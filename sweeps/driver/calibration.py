@@ -55,8 +55,8 @@ class Speed:
 
 @dataclass(frozen=True)
 class CellSpeed(Speed):
-    """The speed of one machine on the cells of a sweep, from some steps of each cell. Other cells have the speed of
-    earlier sweeps."""
+    """The speed of one machine on the cells of a sweep, from some steps of each cell. Cells that were not measured have
+    the speed of earlier sweeps."""
 
     by_cell: Sequence[tuple[Any, float]] = ()  # (cell, model FLOP/s of a worker)
 

@@ -137,13 +137,17 @@ def expected(cells: Sequence[CellLanes], workers: int, speed: Speed, kind: str, 
     return Expected(start, training, basis)
 
 
-def check_budget(budget: str, time: Expected) -> None:
-    """Raises InputError if the expected duration exceeds a budget such as "90s", "45m", "2h" or "1.5d", or if the
-    budget has another form."""
+def seconds_of(budget: str) -> float:
+    """The seconds of a budget such as "90s", "45m", "2h" or "1.5d". Raises InputError for another form."""
     match = re.fullmatch(r"(\d+(?:\.\d+)?)([smhd])", budget)
     if match is None or not (allowed := float(match[1]) * _UNITS[match[2]]):
         raise InputError(f"budget={budget!r} is no duration: use a number above 0 with s, m, h or d, such as 2h")
-    if time.seconds > allowed:
+    return allowed
+
+
+def check_budget(budget: str, time: Expected) -> None:
+    """Raises InputError if the expected duration exceeds the budget, or if the budget has another form."""
+    if time.seconds > seconds_of(budget):
         raise InputError(
             f"budget={budget} is less than the expected {duration(time.seconds)} ({time.basis}): use fewer lanes or "
             "steps, or a larger budget"

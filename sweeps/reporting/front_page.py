@@ -59,7 +59,7 @@ def published_rates(ours: Mapping[str, str]) -> str:
 
     Args:
       ours: our measurement, as text, of "ratio" (embedding over hidden rate), "width" (power of the width of the best
-        embedding rate), "sp" and "mup" (powers of the width of the best global rate). Missing: no result.
+        embedding rate), "sp" and "mup" (powers of the width of the best global rate). A missing key means no result.
     """
     rows = [("source", "quantity", "published", "ours"), ("---",) * 4]
     for tuned in published.TUNED:
@@ -68,14 +68,14 @@ def published_rates(ours: Mapping[str, str]) -> str:
             ratio, ratio_ours = f"{tuned.ratio_over_lvp:.2f} √d", ours.get("ratio", "no result")
         rows.append((tuned.source, f"embedding over hidden rate, d {tuned.width}", ratio, ratio_ours))
     for law in published.POWER_LAWS:
-        exponents = ", ".join(f"{name}^{power:g}" for name, power in law.exponents.items())
-        shown, width_ours = exponents, f"not comparable: {law.remark.rpartition('; ')[2]}"
+        shown = ", ".join(f"{name}^{power:g}" for name, power in law.exponents.items())
+        width_ours = f"not comparable: {law.other}"
         if law.width_exponent is not None:
             shown, width_ours = f"d^{law.width_exponent:g}", ours.get("width", "no result")
         rows.append((law.source, law.quantity, shown, width_ours))
     for sweep in published.SWEEPS:
-        powers = f"d^{sweep.slope:.2f}"
-        rows.append((sweep.source, f"best global rate, {sweep.rule}", powers, ours.get(sweep.rule, "no result")))
+        quantity, number = f"best global rate, {sweep.rule}", ours.get(sweep.rule, "no result")
+        rows.append((sweep.source, quantity, f"d^{sweep.slope:.2f}", number))
     return "\n".join("| " + " | ".join(row) + " |" for row in rows).replace("^-", "^−")
 
 

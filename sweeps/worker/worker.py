@@ -334,16 +334,16 @@ class Worker:
             return self._measure(index, packs, seconds)
 
     def lane_seconds(self, index: int, seconds: float = 1.0) -> float:
-        """The time in which this worker trains one lane of a cell, without start and compilation.
+        """The seconds in which this worker trains one lane of a cell, without start and compilation.
 
-        It is the sum over plain steps, steps with measures, and the last step, which evaluates. Plain steps run for
+        They are the sum over plain steps, steps with measures, and the last step, which evaluates. Plain steps run for
         about `seconds`. The last step and one step with measures run twice.
         """
         with environment.fixed_options():
             manifest = self._manifest()
-            advance, cell = self._advance(manifest, index, 1), manifest.cells[index].cell
-            # Only trained cells have measured steps.
-            measured = [step for step in getattr(cell, "measured_steps", ()) if step < cell.steps - 1]
+            cell: Any = manifest.cells[index].cell  # a trained cell
+            advance = self._advance(manifest, index, 1)
+            measured = [step for step in cell.measured_steps if step < cell.steps - 1]
             plain = 1 / _steps_per_second(advance, cell, seconds)
             last, *with_measures = (
                 min(advance(step, step + 1) for _ in range(2)) for step in (cell.steps - 1, *measured[-1:])

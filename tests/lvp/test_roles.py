@@ -145,7 +145,7 @@ def test_rank_three_needs_declared_axes():
 
 
 def test_a_rank_one_matrix_role_is_refused():
-    with pytest.raises(InputError, match="'w'.*hidden.*its fan-in is unknown; declare it first, as Declaration"):
+    with pytest.raises(InputError, match="'w'.*hidden.*its fan-in is unknown; put Declaration"):
         classify({"w": jnp.zeros(3)}, extra=(Declaration("w", "hidden"),))
 
 

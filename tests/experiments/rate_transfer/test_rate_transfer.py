@@ -127,7 +127,7 @@ def test_claims_are_supported_if_only_sp_is_worse():
 
 
 def test_claims_are_contradicted_if_the_embeddings_rate_does_not_help():
-    """Negative control."""
+    """Negative control. μP's best constant falls, and μP has a lower loss than SP."""
     planted = {
         "LVP": (-0.6, 0.0, 2.1),
         "SP": (0.0, 0.0, 2.0),
@@ -137,10 +137,10 @@ def test_claims_are_contradicted_if_the_embeddings_rate_does_not_help():
     assert verdicts(planted) == ["contradicted"] * 6
 
 
-def test_equal_losses_decide_nothing():
-    """Negative control."""
+def test_equal_rules_decide_nothing():
+    """Negative control. Without a gain of μP, its share is not tested."""
     planted = dict.fromkeys(SP_IS_WORST, (0.0, 0.0, 2.0))
-    assert verdicts(planted)[:3] == ["unresolved"] * 3
+    assert verdicts(planted)[:4] == ["unresolved", "not tested here", "unresolved", "unresolved"]
 
 
 def test_a_best_constant_at_the_edge_of_the_grid_decides_no_difference_of_losses():
@@ -149,11 +149,11 @@ def test_a_best_constant_at_the_edge_of_the_grid_decides_no_difference_of_losses
     assert answers[0].verdict == "unresolved" and "edge of its grid: SP" in answers[0].note
 
 
-def test_seeds_that_selected_cannot_judge():
+def test_too_few_seeds_cannot_judge():
     config = replace(CONFIG, seeds=(0, 1, 2))
     answers = claims.claims(whole(SP_IS_WORST, config), config, CONTEXT)
     refused = [claim for claim in answers if claim.reason]
-    assert len(refused) == 4 and all("1 judging seed: a claim needs at least 3" in x.reason for x in refused)
+    assert len(refused) == 3 and all("1 judging seed: a claim needs at least 3" in x.reason for x in refused)
 
 
 @pytest.mark.parametrize("diverged", [(), CONFIG.constants[-3:], CONFIG.constants])
@@ -163,7 +163,10 @@ def test_unfinished_and_diverged_sweeps_have_a_summary_and_a_figure(diverged):
         table = table_of(SP_IS_WORST, few, diverged=diverged)
         assert analysis.summary(table, CONFIG)
         assert rate_transfer.EXPERIMENT.figure(table, CONFIG, tier="laptop", corpus="none", partial=(1, 2))
-        assert {claim.verdict for claim in claims.claims(table, CONFIG, CONTEXT)[:3]} == {"unresolved"}
+        assert {claim.verdict for claim in claims.claims(table, CONFIG, CONTEXT)[:3]} <= {
+            "unresolved",
+            "not tested here",
+        }
 
 
 @pytest.mark.parametrize("tier", rate_transfer.TIERS)

@@ -199,8 +199,12 @@ def test_schedules_and_independent_decay():
     [
         (
             {"factory": optax.lion},
-            "axis rules depth='completep' and batch='sqrt' multiply eps by .*, and factory lion of role 'embedding' "
-            "has no eps: use axes={'depth': 'none', 'batch': 'sqrt_rate'}",
+            "axis rules batch='sqrt' multiply eps by .*, and factory lion of role 'embedding' has no eps: "
+            "use axes={'batch': 'sqrt_rate'}",
+        ),
+        (
+            {"axes": {"decay": "constant_timescale"}, "weight_decay": 0.1, "rates": {"hidden": 0.1}},
+            "decay rule 'constant_timescale' uses the rule's rate of role 'hidden', which rows or rates replaces",
         ),
         (
             {"factory": functools.partial(optax.sgd, momentum=0.9), "rule": "sp"},
@@ -210,7 +214,7 @@ def test_schedules_and_independent_decay():
         ({"factory": functools.partial(optax.adamw, b22=0.9)}, "factory adamw has no parameter 'b22'"),
         ({"base": None}, r"base must be a lvp.parametrization.Shape\(width=…, vocab=…\), got None"),
         ({"target": (64, 1024)}, r"target must be a lvp.parametrization.Shape\(width=…, vocab=…\), got \(64, 1024\)"),
-        ({"declarations": {"head": "output"}}, r"declarations must be a list of lvp.roles.Declaration.*, got 'head'"),
+        ({"declarations": {"head": "output"}}, r"declarations must be a list of lvp.roles.Declaration.*; an element is 'head'"),
         ({"weight_decay": {"hiden": 0.1}}, "weight_decay: unknown role 'hiden'"),
         ({"axes": {"decay": "sqrt_width"}}, "decay rule 'sqrt_width' needs weight_decay: give the value tuned at"),
         (
@@ -244,6 +248,14 @@ def test_roles_of_your_own_keep_their_row_and_decay():
         tx = optim.transfer(factory, **given)
         assert tx.settings["router"] == {"learning_rate": pytest.approx(0.4), "weight_decay": 0.3}
         assert tx.settings["hidden"]["weight_decay"] == pytest.approx(0.3 * tx.scaling["hidden"].decay) != 0.3
+
+
+def test_roles_of_your_own_keep_their_momentum():
+    """Batch rule "sqrt" changes β and ε of the rule's roles only."""
+    rows = [Row("router", init_std=0.02, lr_multiplier=4.0, decay=True)]
+    tx = optim.transfer(optax.adamw, base=BASE, target=TARGET, rows=rows, learning_rate=0.1)
+    assert tx.options["router"] == {"b1": 0.9, "b2": 0.999, "eps": 1e-8}
+    assert tx.options["embedding"]["b1"] == pytest.approx(0.8)
 
 
 def test_a_decay_by_role_is_transferred_by_role():
