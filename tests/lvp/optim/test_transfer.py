@@ -214,7 +214,7 @@ def test_schedules_and_independent_decay():
         ({"factory": functools.partial(optax.adamw, b22=0.9)}, "factory adamw has no parameter 'b22'"),
         ({"base": None}, r"base must be a lvp.parametrization.Shape\(width=…, vocab=…\), got None"),
         ({"target": (64, 1024)}, r"target must be a lvp.parametrization.Shape\(width=…, vocab=…\), got \(64, 1024\)"),
-        ({"declarations": {"head": "output"}}, r"declarations must be a list of lvp.roles.Declaration.*; an element is 'head'"),
+        ({"declarations": {"head": "output"}}, "declarations must be a list of lvp.roles.Decl.*; an element is 'head'"),
         ({"weight_decay": {"hiden": 0.1}}, "weight_decay: unknown role 'hiden'"),
         ({"axes": {"decay": "sqrt_width"}}, "decay rule 'sqrt_width' needs weight_decay: give the value tuned at"),
         (

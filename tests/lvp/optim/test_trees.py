@@ -366,7 +366,7 @@ def test_neurons_need_an_angle(factory):
 
 @pytest.mark.parametrize("factory", TURNING)
 def test_undeclared_parameters_are_named_with_what_is_needed(factory):
-    with pytest.raises(InputError, match="'conv/kernel'.*lvp.roles.Declaration.*neurons={PATTERN: AXES}.*without neurons"):
+    with pytest.raises(InputError, match="'conv/kernel'.*lvp.roles.Declaration.*neurons={PATTERN: AXES}.*without ne"):
         factory(0.1).init(CONV)
     with pytest.raises(InputError, match="'conv/kernel'"):
         optim.parametrized(factory, LVP, learning_rate=0.1, weight_decay=0.1).init(CONV)
