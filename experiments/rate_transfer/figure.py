@@ -22,8 +22,8 @@ def figure(table, config: Config, *, tier: str, corpus: str, partial):
         words=[
             "Top left: d times the hidden rate, both at the base. A rule transfers if it does not depend on the width.",
             "Legends: power of d with its 95 % interval. Bars: standard errors. Optima with a flag are left out.",
-            "Bottom left: loss above the best other entry. Bottom right: loss at the base's best constant, above the "
-            "loss at the width's own best constant. Means over the judging seeds.",
+            "Bottom left: loss above the best other entry. Bottom right: loss at the base's best constant,",
+            "above the loss at the width's own best constant. Means over the judging seeds.",
         ],
         columns=2,
     )
