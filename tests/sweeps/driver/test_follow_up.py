@@ -36,12 +36,13 @@ def test_tuned_rules_follow_and_resume(command, tmp_path):
     assert len(before) == sum(all_lanes.values())
 
     # The lanes of the judging seed have the constants that are best among the lanes of the selecting seed.
-    tuned = leaderboard.analysis.read(table, config, chosen_entries(config.entries, ENTRIES))
+    entries = chosen_entries(config.entries, ENTRIES)
+    tuned = leaderboard.analysis.read(table, config, entries)
     cells = {cell.label: cell for cell in manifest.cells}
     for (size_name, size), (name, each) in product(config.sizes.items(), tuned.entries.items()):
         (seed,) = config.judging_seeds
-        expected = lane_of(config, ENTRIES[name], size, each.constant, seed)
-        label = leaderboard.config.labels(config, ENTRIES)[size_name, name]
+        expected = lane_of(config, entries[name], size, each.constant, seed)
+        label = leaderboard.config.labels(config, entries)[size_name, name]
         assert expected in list(cells[label].lanes.values())
 
     # A lane index from before the second lanes were known counts them too, because the first lanes have records.
