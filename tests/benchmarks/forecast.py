@@ -36,7 +36,12 @@ def expected_and_trained(name: str) -> tuple[float, float] | None:
 
 
 def main(names: list[str]) -> None:
-    measured = {name: seconds for name in names if (seconds := expected_and_trained(name)) is not None}
+    measured = {}
+    for name in names:
+        print(f"{name}: training", file=sys.stderr, flush=True)
+        if (seconds := expected_and_trained(name)) is not None:
+            measured[name] = seconds
+            print(f"{name}: expected and trained in {seconds} s", file=sys.stderr, flush=True)
     rows = [(name, f"{trained:.0f} s", f"{expected / trained:.2f}") for name, (expected, trained) in measured.items()]
     raw = {name: {"expected": expected, "trained": trained} for name, (expected, trained) in measured.items()}
     finish("forecast", 1, rows, raw, head=("most expensive lane of", "trained in", "expected / trained"))
