@@ -8,6 +8,7 @@ import numpy as np
 
 from experiments.common.checks import check_count, check_names
 from experiments.common.decoder_runs import TunedRuns
+from experiments.common.experiment import CellLanes
 from experiments.common.tables import (
     EMBEDDING_RATE,
     lane_columns,
@@ -109,7 +110,7 @@ def cell_of(config: TransferRuns, entry: Entry, size: Shape) -> Cell:
 
 
 def lane_of(config: TransferRuns, entry: Entry, size: Shape, constant: float, seed: int) -> Lane:
-    """The lane of an entry at a size, for a constant (hidden rate times d) at the base."""
+    """The lane of an entry at a size, for a constant: d times the hidden rate, both at the base width."""
     return Lane.under(scaling_of(config, entry, size).table, constant / config.width, seed)
 
 
@@ -135,6 +136,29 @@ def lanes_by_label(
     for size_name, name, lane in lanes:
         by_label[label_of[size_name, name]][repr(lane)] = lane
     return {label: list(own.values()) for label, own in by_label.items()}
+
+
+def cells_of(
+    config: TransferRuns,
+    entries: Mapping[str, Entry],
+    sizes: Mapping[str, Shape],
+    label_of: Mapping[tuple[str, str], str],
+    lanes: Iterable[tuple[str, str, Lane]],
+) -> list[CellLanes]:
+    """The cells with the labels of `label_of`, and their lanes.
+
+    Args:
+      config: of the runs.
+      entries: the entries by name.
+      sizes: the sizes by name.
+      label_of: as `labels_of_cells` returns it.
+      lanes: (size, entry, lane), by names.
+    """
+    cells: dict[str, Cell] = {}
+    for (size_name, name), label in label_of.items():
+        cells.setdefault(label, cell_of(config, entries[name], sizes[size_name]))
+    by_label = lanes_by_label(label_of, lanes)
+    return [CellLanes(label, cell, by_label[label]) for label, cell in cells.items()]
 
 
 def rows_of(table, cell: Cell):

@@ -13,15 +13,14 @@ from experiments.common.transferred_entries import (
     ENTRIES,
     Entry,
     TransferRuns,
-    cell_of,
+    cells_of,
     chosen_entries,
     labels_of_cells,
     lane_of,
-    lanes_by_label,
 )
 from lvp.parametrization import Shape, Table
 from lvp.parametrization.scaling import scale
-from lvp.training import Cell, Lane
+from lvp.training import Lane
 
 RECOMMENDED = "LVP"
 REFERENCES = ("LVP", "LVP (width only)")  # the references train in the cells of these entries
@@ -34,7 +33,7 @@ class Config(TransferRuns):
 
     factor: int = 8  # by which a held-out size moves its axis
     entries: tuple[str, ...] = tuple(ENTRIES)  # names of entries
-    constants: tuple[float, ...] = geometric(0.0125, 1.6, 8)  # hidden rate times d at the base, tuned for every entry
+    constants: tuple[float, ...] = geometric(0.0125, 1.6, 8)  # as in `lane_of`, tuned for every entry
     reference_constants: tuple[float, ...] = geometric(0.05, 0.8, 5)  # hidden rate times d of the references
     reference_ratios: tuple[float, ...] = (0.25, 1.0, 4.0, 16.0, 64.0)  # embedding rate of the references, over LVP's
     tolerance: float = 0.02  # largest relative gap of `RECOMMENDED` that the claim allows
@@ -133,9 +132,5 @@ def tuning_lanes(config: Config, entries: Mapping[str, Entry]) -> Iterator[tuple
 def cells(config: Config, entries: Mapping[str, Entry] = ENTRIES) -> list[CellLanes]:
     """The cells of all sizes with the lanes that tune. `follow_up` adds the first lanes of the other cells."""
     chosen = chosen_entries(config.entries, entries)
-    label_of = labels(config, chosen)
-    cell_by_label: dict[str, Cell] = {}
-    for (size_name, name), label in label_of.items():
-        cell_by_label.setdefault(label, cell_of(config, chosen.get(name) or ENTRIES[name], config.sizes[size_name]))
-    lanes = lanes_by_label(label_of, tuning_lanes(config, chosen))
-    return [CellLanes(label, cell, lanes[label]) for label, cell in cell_by_label.items()]
+    lanes = tuning_lanes(config, chosen)
+    return cells_of(config, ENTRIES | chosen, config.sizes, labels(config, chosen), lanes)

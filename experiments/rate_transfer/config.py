@@ -10,11 +10,10 @@ from experiments.common.transferred_entries import (
     ENTRIES,
     Entry,
     TransferRuns,
-    cell_of,
+    cells_of,
     chosen_entries,
     labels_of_cells,
     lane_of,
-    lanes_by_label,
 )
 from lvp.errors import InputError
 from lvp.parametrization import Shape
@@ -26,7 +25,7 @@ class Config(TransferRuns):
 
     widths: tuple[int, ...] = (256, 512, 1024, 2048)  # the first is the base
     entries: tuple[str, ...] = ("LVP", "SP", "SP (embedding × d)", "μP")  # names of `ENTRIES`
-    constants: tuple[float, ...] = geometric(0.00625, 1.6, 9)  # hidden rate at the base times d
+    constants: tuple[float, ...] = geometric(0.00625, 1.6, 9)  # d times the hidden rate, both at the base width
 
     def __post_init__(self):
         super().__post_init__()
@@ -95,10 +94,4 @@ def cells(config: Config) -> list[CellLanes]:
             config.sizes.items(), config.chosen.items(), config.constants, config.selecting_seeds
         )
     )
-    label_of = labels(config)
-    by_label = lanes_by_label(label_of, lanes)
-    cell_by_label = {
-        label: cell_of(config, config.chosen[name], config.sizes[size_name])
-        for (size_name, name), label in label_of.items()
-    }
-    return [CellLanes(label, cell_by_label[label], own) for label, own in by_label.items()]
+    return cells_of(config, config.chosen, config.sizes, labels(config), lanes)
