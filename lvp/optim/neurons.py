@@ -30,18 +30,33 @@ def neuron_leaves(params: Any, neurons: Neurons | None, declarations: Sequence[r
       InputError: a parameter without a declaration, without known neurons, or without a declared axis; the error names
         argument, path and remedy.
     """
-    asked = []
-    for pattern, axes in (neurons or {}).items():
-        if not isinstance(axes, tuple):
-            raise InputError(f"neurons[{pattern!r}] must be a tuple of axes, got {axes!r}")
-        asked.append(roles.Declaration(pattern, "hidden" if axes else "vector", fan_in=axes))
+    declared = _declared(neurons)
     try:
-        return roles.classify(params, extra=(*asked, *declarations))
+        return roles.classify(params, extra=(*declared, *declarations))
     except InputError as error:
         raise InputError(
             f"neurons: {error}; or pass neurons={{PATTERN: AXES}}: AXES are the input axes of a neuron, or () for an "
             "array without neurons"
         ) from error
+
+
+def check_neurons(params: Any, neurons: Neurons | None) -> None:
+    """Raises InputError for a pattern of `neurons` that decides no parameter's axes."""
+    declared = _declared(neurons)
+    try:
+        check_declarations(params, declared)
+    except InputError as error:
+        raise InputError(f"neurons: {error}") from error
+
+
+def _declared(neurons: Neurons | None) -> list[roles.Declaration]:
+    """The declarations that `neurons` stands for."""
+    declared = []
+    for pattern, axes in (neurons or {}).items():
+        if not isinstance(axes, tuple):
+            raise InputError(f"neurons[{pattern!r}] must be a tuple of axes, got {axes!r}")
+        declared.append(roles.Declaration(pattern, "hidden" if axes else "vector", fan_in=axes))
+    return declared
 
 
 def wide(dtype: Any) -> Any:
@@ -131,6 +146,7 @@ def rotate(
     def init(params):
         described = neuron_leaves(params, neurons, declarations)
         check_declarations(params, declarations)
+        check_neurons(params, neurons)
         _refuse_standing_still(described, weight_decay)
         norms = per_neuron(described, params, lambda leaf, p: norm(p, leaf.fan_in))
         return RotationState(jnp.zeros([], jnp.int32), norms)

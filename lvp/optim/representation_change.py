@@ -91,7 +91,7 @@ def scale_by_representation_change(
 
     Raises:
       InputError: a batch size below 1 or infinite. From `init` and `update`: a parameter whose neurons are not
-        declared. From `update`: a missing `gradient_snr`, or values that are not scalars (a parameter that stacks
+        declared. From `init`: a pattern of `neurons` that decides no axes. From `update`: a missing `gradient_snr`, or values that are not scalars (a parameter that stacks
         layers has one φ for all layers).
     """
     if isinstance(batch_size, numbers.Real) and not (float(batch_size) >= 1 and math.isfinite(batch_size)):
@@ -99,6 +99,7 @@ def scale_by_representation_change(
 
     def init(params):
         _neurons.neuron_leaves(params, neurons, declarations)
+        _neurons.check_neurons(params, neurons)
         return RepresentationChangeState(jnp.zeros([], jnp.int32))
 
     def update(updates, state, params=None, *, gradient_snr=None, **extra_args):

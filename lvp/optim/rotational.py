@@ -98,7 +98,8 @@ def lion_ar(
     Raises:
       InputError: b outside [0, 1); an invalid rate, decay or batch size; an unknown peak. From `init` and `update`: a
         parameter whose neurons are not declared, or that lacks a declared axis; the error names its path. From `init`:
-        a `weight_decay` of 0 with neurons; a declaration that decides no parameter's role.
+        a `weight_decay` of 0 with neurons; a declaration or a pattern of `neurons` that decides no parameter's role or
+        axes.
     """
     _rates.check_constant("weight_decay", weight_decay)
     kind = {"nesterov": nesterov, "inverse_bias_correction": inverse_bias_correction}

@@ -415,6 +415,8 @@ def test_axes_of_neurons_must_exist(factory):
         factory(0.1, neurons={"conv/kernel": 0}).init(CONV)
     with pytest.raises(InputError, match="axes counted from 0"):
         factory(0.1, neurons={"conv/kernel": (-1,)}).init(CONV)
+    with pytest.raises(InputError, match="^neurons: declaration 'cnv/kernel' matches no parameter: correct its pattern"):
+        factory(0.1, neurons={"conv/kernel": (0, 1, 2), "cnv/kernel": (0,)}).init(CONV)
 
 
 def test_only_vocabularies_are_coupled():
