@@ -1,6 +1,7 @@
 """Style of all figures: colours, heading, the stamp of an unfinished sweep, and saving."""
 
 import io
+import re
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
@@ -127,19 +128,28 @@ def picture(path: str | Path) -> Path:
     return path
 
 
-def same_picture(figure: "Figure", path: str | Path) -> bool:
-    """Whether a PNG file shows the figure, up to the anti-aliasing of letters and lines.
+def same_picture(figure: "Figure", stem: str | Path) -> bool:
+    """Whether `stem`.png and `stem`.svg show the figure, up to the anti-aliasing of letters and lines.
 
-    Two versions of matplotlib or FreeType draw the same figure with other grey levels at edges. The result is False for
-    a file that cannot be read.
+    Two versions of matplotlib or FreeType draw the same figure with other grey levels at edges. The words must be
+    equal. The result is False for a file that cannot be read.
     """
     from matplotlib.image import imread
 
+    stem = Path(stem)
+    png, svg = (stem.with_name(stem.name + suffix) for suffix in _METADATA)
     try:
-        committed, present = imread(path, format="png"), imread(io.BytesIO(drawn(figure, ".png")), format="png")
+        committed, present = imread(png, format="png"), imread(io.BytesIO(drawn(figure, ".png")), format="png")
+        if committed.shape != present.shape or float(np.abs(committed - present).mean()) >= SAME_PICTURE:
+            return False
+        return _words(svg.read_bytes()) == _words(drawn(figure, ".svg"))
     except (OSError, SyntaxError, ValueError):
         return False
-    return committed.shape == present.shape and float(np.abs(committed - present).mean()) < SAME_PICTURE
+
+
+def _words(svg: bytes) -> list[bytes]:
+    """The texts of an SVG file. Matplotlib writes each text as a comment before its outlines."""
+    return re.findall(rb"<!-- (.*?) -->", svg, flags=re.DOTALL)
 
 
 def save_as(figure: "Figure", path: str | Path) -> None:

@@ -91,8 +91,8 @@ def scale_by_representation_change(
 
     Raises:
       InputError: a batch size below 1 or infinite. From `init` and `update`: a parameter whose neurons are not
-        declared. From `init`: a pattern of `neurons` that decides no axes. From `update`: a missing `gradient_snr`, or values that are not scalars (a parameter that stacks
-        layers has one φ for all layers).
+        declared. From `init`: a pattern of `neurons` that decides no parameter's axes. From `update`: a missing
+        `gradient_snr`, or values that are not scalars (a parameter that stacks layers has one φ for all layers).
     """
     if isinstance(batch_size, numbers.Real) and not (float(batch_size) >= 1 and math.isfinite(batch_size)):
         raise InputError(f"batch_size must be finite and at least 1 (sequences), got {batch_size!r}")

@@ -386,7 +386,7 @@ def write_report() -> str:
     results = committed()
     for result in results:
         figure = result.figure()
-        if not figure_style.same_picture(figure, result.folder / "figure.png"):
+        if not figure_style.same_picture(figure, result.folder / "figure"):
             figure_style.save(figure, result.folder / "figure")
     texts = report(results)
     for path, text in texts.items():

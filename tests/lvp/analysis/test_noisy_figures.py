@@ -46,10 +46,13 @@ def test_a_band_spans_the_given_ends():
 
 @pytest.mark.slow
 def test_only_an_equal_figure_is_the_same_picture(tmp_path):
-    def plot(y):
-        return drawn(lambda axes: axes.plot([1, 2], [1, y]))[0]
+    def plot(y, title="a title"):
+        return drawn(lambda axes: (axes.plot([1, 2], [1, y]), axes.set_title(title)))[0]
 
     figure_style.save(plot(2), tmp_path / "figure")
-    assert figure_style.same_picture(plot(2), tmp_path / "figure.png")
-    assert not figure_style.same_picture(plot(-2), tmp_path / "figure.png")
-    assert not figure_style.same_picture(plot(2), tmp_path / "missing.png")
+    assert figure_style.same_picture(plot(2), tmp_path / "figure")
+    assert not figure_style.same_picture(plot(-2), tmp_path / "figure")
+    assert not figure_style.same_picture(plot(2, "a tit1e"), tmp_path / "figure")  # few pixels differ
+    assert not figure_style.same_picture(plot(2), tmp_path / "missing")
+    (tmp_path / "figure.svg").unlink()
+    assert not figure_style.same_picture(plot(2), tmp_path / "figure")
