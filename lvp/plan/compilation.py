@@ -78,6 +78,7 @@ def devices_of(topology: str) -> tuple[Sequence[Any], Accelerator | None]:
         raise InputError(f"topology must be like v5e:4x4, v5p:2x2x4, v6e:4x4, h100:8 or host:8, got {topology!r}")
     os.environ.setdefault("TPU_SKIP_MDS_QUERY", "1")  # no query of a metadata server
     os.environ.setdefault("TPU_MIN_LOG_LEVEL", "3")
+    os.environ.setdefault("ALLOW_MULTIPLE_LIBTPU_LOAD", "1")  # several processes may compile: none has a TPU
     try:
         with _silent():
             return topologies.get_topology_desc(platform="tpu", topology_name=topology).devices, ACCELERATORS[kind]

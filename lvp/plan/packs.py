@@ -5,11 +5,13 @@ a topology.
 """
 
 from collections.abc import Iterator, Sequence
+from functools import partial
 from typing import Any, NamedTuple
 
 from lvp.parallel import sharding
 from lvp.parallel.hardware import GIB, Accelerator
-from lvp.plan.compilation import TooLarge, compiled_or_too_large, memory_of
+from lvp.plan.assignment import assigned_memory
+from lvp.plan.compilation import TooLarge, compiled_or_too_large, devices_of
 from lvp.training.tasks import Task
 
 # The estimate may use this share of the memory. Temporaries do not grow exactly with the lanes.
@@ -17,7 +19,7 @@ _SHARE = 0.9
 
 
 class PackPlan(NamedTuple):
-    """The compiled program of a pack on one device, or of a lane on several devices. All numbers are of one device."""
+    """The program of a pack on one device, or of a lane on several devices. All numbers are of one device."""
 
     lanes: int  # lanes of the program
     devices: int
@@ -32,25 +34,26 @@ class PackPlan(NamedTuple):
         return max(self.flops / accelerator.flops, 2 * self.memory / accelerator.bandwidth)
 
 
-def largest_pack(task: Task, num_lanes: int, devices: Sequence[Any], memory: float) -> PackPlan:
+def largest_pack(task: Task, num_lanes: int, topology: str, memory: float) -> PackPlan:
     """The plan of the largest pack, a power of 2 and at most `num_lanes`, that an estimate and the compiler accept.
 
     The estimate is the memory of one lane times the lanes.
 
     Args:
       task: of the cell.
-      devices: of the topology. All of them are used if a lane does not fit on one device (mesh axis fsdp).
+      topology: as in `lvp.plan.devices_of`. All its devices are used if a lane does not fit on one device (mesh axis
+        fsdp).
       memory: bytes of a device.
 
     Raises: TooLarge if a lane does not fit on all devices. InputError if they do not divide the cell's rows or
       parameters.
     """
     try:
-        one = compiled(task, 1, devices[:1])
+        one = planned(task, 1, topology)
     except TooLarge:
         one = None
     if one is None or one.memory > memory:
-        whole = compiled(task, 1, devices)
+        whole = planned(task, 1, topology, len(devices_of(topology)[0]))
         if whole.memory > memory:
             raise TooLarge(
                 f"a lane needs {whole.memory / GIB:.1f} GiB on each of {whole.devices} devices, and a device has "
@@ -59,7 +62,7 @@ def largest_pack(task: Task, num_lanes: int, devices: Sequence[Any], memory: flo
         return whole
     for lanes in _smaller_packs(num_lanes if task.shares_data else 1, _SHARE * memory / one.memory):
         try:
-            pack = compiled(task, lanes, devices[:1])
+            pack = planned(task, lanes, topology)
         except TooLarge:
             continue
         if pack.memory <= memory:
@@ -75,19 +78,22 @@ def _smaller_packs(most: int, fitting: float) -> Iterator[int]:
         lanes //= 2
 
 
-def compiled(task: Task, lanes: int, devices: Sequence[Any]) -> PackPlan:
+def planned(task: Task, lanes: int, topology: str, devices: int = 1) -> PackPlan:
     """The plan of a pack on one device, or of one lane on several devices.
 
     Raises: TooLarge if the compiler refuses the program. InputError if several devices do not divide the cell.
     """
+    memory = assigned_memory(topology, partial(_compile, task, lanes, devices))
+    return PackPlan(lanes, devices, memory, lanes * task.cell.flops_per_lane / task.cell.steps / devices)
+
+
+def _compile(task: Task, lanes: int, count: int, devices: Sequence[Any]) -> None:
+    """Compiles the program of a pack for the first of the devices, or that of a lane for the first `count`."""
     device, mesh = devices[0], None
-    if len(devices) > 1:
-        sizes = sharding.mesh_sizes("", len(devices))
+    if count > 1:
+        sizes = sharding.mesh_sizes("", count)
         task.check_mesh(sizes)
-        device, mesh = None, sharding.make_mesh(sizes, devices)
+        device, mesh = None, sharding.make_mesh(sizes, devices[:count])
     program = task.program(lanes, mesh)
-    name = f"{lanes} lane{'s' * (lanes > 1)} on {len(devices)} device{'s' * (len(devices) > 1)}"
-    executable = compiled_or_too_large(lambda: program.compile(task.data_shapes(), device), name)
-    memory = sum(memory_of(executable).values())
-    flops = lanes * task.cell.flops_per_lane / task.cell.steps / len(devices)
-    return PackPlan(lanes, len(devices), memory, flops)
+    name = f"{lanes} lane{'s' * (lanes > 1)} on {count} device{'s' * (count > 1)}"
+    compiled_or_too_large(lambda: program.compile(task.data_shapes(), device), name)

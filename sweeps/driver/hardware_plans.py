@@ -47,17 +47,18 @@ def write(experiment: str, tier: str, accelerator: str, say: Callable[[str], Non
     cells = list(_trained(loaded, tier))
     if not cells:
         raise InputError(f"{experiment} trains no model at tier {tier}, so there is nothing to compile")
-    hardware, (devices, _) = ACCELERATORS[accelerator], devices_of(TOPOLOGIES[accelerator])
+    topology, memory = TOPOLOGIES[accelerator], ACCELERATORS[accelerator].memory
+    devices_of(topology)  # raises if the plug-in is missing
     for planned in cells:
         if accelerator in _read(loaded.name, tier).get(program_hash(planned.cell), {}):
             continue
         try:
-            plan = largest_pack(task_for(planned.cell), len(planned.lanes), devices, hardware.memory)
+            plan = largest_pack(task_for(planned.cell), len(planned.lanes), topology, memory)
             content: dict[str, Any] = plan._asdict()
             line = f"{planned.label}: {_in_words(plan, accelerator, planned.cell.steps)}"
         except InputError as error:  # too large, or the devices do not divide the rows or a parameter
             content = {"refused": str(error)}
-            line = f"{planned.label}: does not fit on {TOPOLOGIES[accelerator]}: {error}"
+            line = f"{planned.label}: does not fit on {topology}: {error}"
         _store(loaded.name, tier, planned.cell, accelerator, content | {"jax": jax.__version__})
         say(line)
 

@@ -1,32 +1,36 @@
 """Packs: the most lanes that fit on a device, and all devices for a lane that does not fit on one."""
 
+import os
 from dataclasses import replace
 
 import jax
 import pytest
 
+from lvp.errors import InputError
 from lvp.losses import compiling_for, default_chunk
 from lvp.models.configs import DecoderConfig
 from lvp.parallel import sharding
 from lvp.parallel.hardware import ACCELERATORS
 from lvp.plan import TooLarge, devices_of, packs
-from lvp.plan.packs import PackPlan, compiled, largest_pack
+from lvp.plan.assignment import assigned_memory
+from lvp.plan.compilation import memory_of
+from lvp.plan.packs import PackPlan, largest_pack, planned
 from lvp.training import Cell, DataConfig
 from lvp.training.tasks import task_for
 
 CELL = Cell(DecoderConfig(vocab=64, width=16, layers=1, context=16), DataConfig("none", slice_bytes=500), 2, 10)
-CPU = jax.devices("cpu")[:1]
+CPU = "host:1"
 
 
 @pytest.fixture(scope="module")
 def all_plans():
-    return {lanes: compiled(task_for(CELL), lanes, CPU) for lanes in (1, 2, 4)}
+    return {lanes: planned(task_for(CELL), lanes, CPU) for lanes in (1, 2, 4)}
 
 
 @pytest.fixture
 def plans(all_plans, monkeypatch):
     """Lanes → plan. `largest_pack` takes these plans instead of compiling again."""
-    monkeypatch.setattr(packs, "compiled", lambda task, lanes, devices: all_plans[lanes])
+    monkeypatch.setattr(packs, "planned", lambda task, lanes, topology, devices=1: all_plans[lanes])
     return all_plans
 
 
@@ -82,8 +86,52 @@ def test_a_device_and_a_mesh_are_refused():
 
 @pytest.mark.slow
 @pytest.mark.parametrize("topology", ["v5e:2x2", "v5p:2x2x1", "v6e:2x2", "h100:2"])
-def test_a_pack_is_compiled_without_the_hardware(topology):
+def test_a_pack_is_planned_without_the_hardware(topology):
     pytest.importorskip("jax_cuda12_plugin" if topology == "h100:2" else "libtpu")
-    devices, hardware = devices_of(topology)
-    plan = largest_pack(task_for(CELL), 4, devices, hardware.memory)
+    _, hardware = devices_of(topology)
+    plan = largest_pack(task_for(CELL), 4, topology, hardware.memory)
     assert plan.lanes == 4 and 0 < plan.seconds(hardware) < 1
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("count", [1, 2])
+def test_the_assigned_memory_is_that_of_the_compiled_program(count):
+    pytest.importorskip("libtpu")
+    topology, cell = "v5e:2x2", replace(CELL, model=replace(CELL.model, width=128), batch=1024)
+    devices = devices_of(topology)[0][:count]
+    mesh = sharding.make_mesh(sharding.mesh_sizes("", count), devices) if count > 1 else None
+    task = task_for(cell)
+    compiled = task.program(1, mesh).compile(task.data_shapes(), None if mesh else devices[0])
+    memory = sum(memory_of(compiled).values())
+    constants = planned(task, 1, topology, count).memory - memory  # only the report has them
+    assert 0 <= constants < 150_000 < memory / 50
+
+
+def refuse(devices):
+    raise TooLarge(f"too large for {len(devices)} device")
+
+
+def compile_another_program(devices):
+    jax.jit(lambda x: x + 1).lower(1.0).compile()
+
+
+def die(devices):
+    os._exit(1)
+
+
+@pytest.mark.parametrize(
+    "compile_, error, words",
+    [
+        (refuse, TooLarge, "^too large for 1 device$"),
+        (compile_another_program, RuntimeError, "without a memory report"),
+        (die, RuntimeError, "the compiling process died"),
+    ],
+)
+def test_errors_of_the_compiling_process_are_raised(compile_, error, words):
+    with pytest.raises(error, match=words):
+        assigned_memory(CPU, compile_)
+
+
+def test_a_topology_without_its_devices_is_refused():
+    with pytest.raises(InputError, match="host:64: this process has .* CPU devices"):
+        assigned_memory("host:64", refuse)

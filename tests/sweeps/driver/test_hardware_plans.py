@@ -23,7 +23,7 @@ def compilations(monkeypatch, tmp_path):
     """The cells that are compiled. The plans take 2 s per step of a pack of 4 lanes on a v5e."""
     asked = []
 
-    def largest_pack(task, num_lanes, devices, memory):
+    def largest_pack(task, num_lanes, topology, memory):
         asked.append(task.cell)
         assert num_lanes == len(next(c.lanes for c in CELLS if c.cell == task.cell)) > 0
         return PackPlan(4, 1, 2**30, 2 * V5E.flops)
@@ -80,7 +80,7 @@ def test_another_corpus_has_the_same_plan_and_another_size_has_none(compilations
 
 
 def test_a_cell_that_is_too_large_is_recorded_and_not_forecast(compilations, monkeypatch):
-    def refuse(task, num_lanes, devices, memory):
+    def refuse(task, num_lanes, topology, memory):
         raise TooLarge("a lane needs 3 bytes")
 
     monkeypatch.setattr(hardware_plans, "largest_pack", refuse)
