@@ -9,7 +9,7 @@ The field `design` is "full" or "star":
 - "full" is the product of all five lists, as published.
 - "star" is small enough for a laptop. It is the product of η_E and η_H at equal settings. Then, for every other value
   of η_W/η_H, σ_E and σ_W, it adds the rates around the best η_E at the width's best η_H. It changes one factor at a
-  time, so it misses gains that need two changes. The judging seeds train only the selected values.
+  time, so it misses gains that need two changes.
 
     python -m sweeps run width_fixed_vocab --tier laptop      2 CPU cores
     python -m sweeps run width_fixed_vocab --tier paper       as published: two weeks of 4 GH200 in the paper
@@ -31,7 +31,6 @@ EXPERIMENT = Experiment(
     figure=figure.figure,
     claims=claims.claims,
     follow_up=analysis.follow_up,
-    limit=analysis.limit,
     rate_curves=analysis.rate_curves,
     paper="Hayou & Liu 2025",
     answers=("figure 1",),

@@ -1,16 +1,14 @@
 """Reads the records of `width_fixed_vocab`: losses and optima by width, the cost of unequal settings, the summary."""
 
-from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from itertools import product
 
 import numpy as np
 
 from experiments.common.adaptive_replay import RateCurves
-from experiments.common.experiment import CellLanes
 from experiments.common.optimum_text import OPTIMUM_HEADER, optimum_row, slope_line
 from experiments.common.tables import losses_by_seed_and_rate, losses_of_best_setting, select
-from experiments.width_fixed_vocab.config import COMMON, FACTORS, Config, all_factors, cells, label, lane, rays
+from experiments.width_fixed_vocab.config import COMMON, FACTORS, Config, all_factors, label, lane, rays
 from lvp import analysis
 from lvp.analysis.measurement import Measurement
 from lvp.training import Lane
@@ -19,11 +17,7 @@ REACH = 2  # rates of a ray to either side of the best η_E
 
 
 def follow_up(table, config: Config) -> dict[str, list[Lane]]:
-    """The lanes of the rays of a star, at the width's best η_H.
-
-    The selecting seeds train `REACH` rates to either side of the best η_E. When their lanes have finished, the judging
-    seeds train the settings that `gaps` compares.
-    """
+    """The lanes of the rays of a star: `REACH` rates to either side of the best η_E, at the width's best η_H."""
     if config.design != "star":
         return {}
     by_label = {}
@@ -32,57 +26,11 @@ def follow_up(table, config: Config) -> dict[str, list[Lane]]:
         means = losses_over_rates(table, config, width, hidden, COMMON).mean(axis=0)
         best = int(np.argmin(np.where(np.isfinite(means), means, np.inf)))
         near = config.rates[max(0, best - REACH) : best + REACH + 1]
-        trained = [
-            (rate, hidden, factors, seed) for factors, rate, seed in product(rays(config), near, config.selecting_seeds)
+        by_label[label(config, width)] = [
+            lane(width, config.vocab, rate, hidden, factors, seed)
+            for factors, rate, seed in product(rays(config), near, config.seeds)
         ]
-        every = [*((x, COMMON) for x in config.hidden_rates), *((hidden, factors) for factors in rays(config))]
-        for compared in ([x for x in every if has_equal_matrices(x[1])], every):
-            best_setting = selected(table, config, width, compared)
-            if best_setting is not None and best_setting[-1] != COMMON:  # all seeds have trained COMMON
-                trained += [(*best_setting, seed) for seed in config.judging_seeds]
-        by_label[label(config, width)] = [lane(width, config.vocab, *each) for each in trained]
     return by_label
-
-
-def limit(config: Config) -> list[CellLanes]:
-    """The cells with the lanes of `cells` and as many more as `follow_up` may add."""
-    if config.design != "star":
-        return cells(config)
-    tried = list(product(rays(config), config.rates[: 2 * REACH + 1], config.selecting_seeds))
-    judged = list(product(rays(config)[:2], config.rates[:1], config.judging_seeds))  # two settings
-    return [
-        planned._replace(
-            lanes=[
-                *planned.lanes,
-                *(
-                    lane(width, config.vocab, rate, config.hidden_rates[0], factors, seed)
-                    for factors, rate, seed in [*tried, *judged]
-                ),
-            ]
-        )
-        for width, planned in zip(config.widths, cells(config), strict=True)
-    ]
-
-
-def has_equal_matrices(factors: Mapping[str, float]) -> bool:
-    """True if hidden and output matrices have the same init std and rate; the embedding's init is free."""
-    return factors["output_rate_factors"] == factors["output_std_factors"] == 1.0
-
-
-def selected(
-    table, config: Config, width: int, settings: Sequence[tuple[float, dict[str, float]]]
-) -> tuple[float, float, dict[str, float]] | None:
-    """(η_E, η_H d, factors) with the least mean loss of the selecting seeds, among settings (η_H d, factors).
-
-    None if no setting finished with all selecting seeds.
-    """
-    best, least = None, np.inf
-    for hidden, factors in settings:
-        means = losses_over_rates(table, config, width, hidden, factors)[: len(config.selecting_seeds)].mean(axis=0)
-        for rate, mean in zip(config.rates, means, strict=True):
-            if mean < least:  # False for NaN
-                best, least = (rate, hidden, factors), mean
-    return best
 
 
 def losses_over_rates(table, config: Config, width: int, hidden: float, factors: dict[str, float]) -> np.ndarray:
@@ -141,8 +89,8 @@ def optima(table, config: Config):
 def gaps(table, config: Config) -> np.ndarray:
     """The relative excess loss of the best setting with equal hidden and output matrices [widths, judging seeds].
 
-    The excess is over the best of all settings. Equal matrices: see `has_equal_matrices`. The selecting seeds choose
-    both settings. NaN at a width without other settings.
+    The excess is over the best of all settings. Equal matrices have the same init std and rate; the embedding's init is
+    free. The selecting seeds choose both settings. NaN at a width without other settings.
     """
     by_width = []
     for width in config.widths:
@@ -173,15 +121,12 @@ def summary(table, config: Config) -> str:
     lines += ["", "least train loss over η_E (and η_H where it is swept), above the common setting's, in %"]
     lines.append(f"{'setting':<22}" + "".join(f"d {d}".rjust(9) for d in config.widths))
     for name, costs in ray_gaps(table, config).items():
-        lines.append(f"{name:<22}" + "".join(f"{100 * cost:>9.1f}" for cost in costs))
+        lines.append(f"{name:<22}" + "".join(f"{100 * cost:>z9.1f}" for cost in costs))
     return "\n".join(lines)
 
 
 def ray_gaps(table, config: Config) -> dict[str, list[float]]:
-    """Value of a factor → by width, its least loss over the least loss with all factors 1, less 1.
-
-    Losses are means over the selecting seeds, which have trained all settings.
-    """
+    """Value of a factor → by width, its least loss over the least loss with all factors 1, less 1."""
     by_setting = {}
     for name, quantity in FACTORS.items():
         for value in getattr(config, name):
@@ -192,9 +137,6 @@ def ray_gaps(table, config: Config) -> dict[str, list[float]]:
 
 
 def _ray_gap(table, config: Config, width: int, alike) -> float:
-    def least(hidden: float, factors: dict[str, float]) -> float:
-        return least_loss(losses_over_rates(table, config, width, hidden, factors)[: len(config.selecting_seeds)])
-
-    losses = [least(*setting) for setting in alike]
-    common = least(best_hidden(table, config, width), COMMON)
-    return float(np.nanmin(losses)) / common - 1 if np.isfinite(losses).any() else np.nan
+    common = least_loss(losses_over_rates(table, config, width, best_hidden(table, config, width), COMMON))
+    least = [least_loss(losses_over_rates(table, config, width, *setting)) for setting in alike]
+    return float(np.nanmin(least)) / common - 1 if np.isfinite(least).any() else np.nan

@@ -21,7 +21,9 @@ def claims(table, config: Config, context) -> list[Claim]:
         claimed=(-1.0, 0.0),
         note=f"{fit.num_points} of {len(config.widths)} widths resolved",
     )
-    by_width = ", ".join(f"{100 * gap:.1f}" for gap in gaps(table, config).mean(axis=1)).replace("nan", "–")
+    by_width = (
+        ", ".join(f"{100 * gap:.1f}" for gap in gaps(table, config).mean(axis=1)).replace("nan", "–").replace("-", "−")
+    )
     equal = Question(
         statement="the same init and rate for hidden and output matrices is near-optimal: within "
         f"{config.tolerance:.0%} of the best setting tried",

@@ -22,7 +22,7 @@ def figure(table, config: Config, *, tier: str, corpus: str, partial):
             "Colour and number: final train loss divided by the width's least loss with equal settings, mean over "
             "seeds; ×: diverged.",
             "Optimum: at each width's best η_H, with a 95 % interval; dashed: width^(−1/2). Unequal settings: least "
-            "loss over η_E, in % above the least loss with equal settings, mean over the selecting seeds.",
+            "loss over η_E, in % above the least loss with equal settings.",
         ],
         size=(5.2, 3.9),
     )

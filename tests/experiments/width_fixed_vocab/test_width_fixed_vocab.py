@@ -57,12 +57,10 @@ def test_every_tier_has_each_lane_once(config):
 
 
 def test_laptop_tier_in_numbers():
-    """The tier has 4 widths of 7 η_E × 4 η_H × 6 seeds, followed by 6 rays of 5 η_E × 3 seeds each."""
+    """The tier has 4 widths of 7 η_E × 4 η_H × 6 seeds, followed by 6 rays of 5 η_E × 6 seeds each."""
     assert [len(c.lanes) for c in width_fixed_vocab.config.cells(LAPTOP)] == [168] * 4
     more = width_fixed_vocab.analysis.follow_up(first_stage(LAPTOP, bowl(0.0)), LAPTOP)
-    assert {label: len(lanes) for label, lanes in more.items()} == {f"d {d}, m 4096": 90 for d in (32, 48, 80, 128)}
-    # Two settings are judged with three seeds.
-    assert [len(c.lanes) for c in width_fixed_vocab.analysis.limit(LAPTOP)] == [168 + 90 + 6] * 4
+    assert {label: len(lanes) for label, lanes in more.items()} == {f"d {d}, m 4096": 180 for d in (32, 48, 80, 128)}
 
 
 def test_paper_tier_is_the_published_set_up():
@@ -91,7 +89,7 @@ def test_rays_surround_the_best_rate_at_the_best_hidden_rate_of_the_width():
             (STAR.rates[i], hidden, COMMON | {name: x}, seed)
             for (name, x) in changes
             for i in near
-            for seed in STAR.selecting_seeds
+            for seed in STAR.seeds
         ]
         assert [(*setting_of(lane, d), lane.seed) for lane in lanes] == expected
         assert lanes == [width_fixed_vocab.config.lane(d, STAR.vocab, *setting) for setting in expected]
@@ -117,32 +115,12 @@ def test_only_a_star_has_a_follow_up_and_its_rays_change_no_choice():
     assert width_fixed_vocab.analysis.follow_up(table_of(FULL, bowl(-0.5)), FULL) == {}
     loss = bowl(-0.5, better=("output_rate_factors", 4.0), by=2)
     once, again = (width_fixed_vocab.analysis.follow_up(make(LEAN, loss), LEAN) for make in (first_stage, table_of))
-    for label, lanes in once.items():
-        judging = again[label][len(lanes) :]
-        assert lanes and again[label][: len(lanes)] == lanes
-        assert tuple(lane.seed for lane in judging) == LEAN.judging_seeds
-        assert {setting_of(lane, int(label.split()[1][:-1]))[2]["output_rate_factors"] for lane in judging} == {4.0}
-
-
-def test_only_the_selected_settings_are_judged():
-    """The best ray changes the output's rate, and the best ray with equal matrices changes the embedding's init."""
-    config = replace(LAPTOP, output_std_factors=(1.0,))
-
-    def loss(d, rate, hidden, factors):
-        gains = 0.2 * (factors["output_rate_factors"] == 4.0) + 0.1 * (factors["embedding_std_factors"] == 0.25)
-        return planted(d, rate, hidden, factors) - gains
-
-    table = table_of(config, loss)
-    for d in config.widths:
-        rows = table[(table["cell.model.width"] == d) & table["lane.seed"].isin(config.judging_seeds)]
-        at_grid = len(config.rates) * len(config.hidden_rates)
-        assert len(rows) == (at_grid + 2) * len(config.judging_seeds)
-    assert width_fixed_vocab.analysis.gaps(table, config) == pytest.approx(1.9 / 1.8 - 1, rel=1e-9)
+    assert once == again and any(once.values())
 
 
 def test_a_diverged_width_is_followed_up():
     more = width_fixed_vocab.analysis.follow_up(first_stage(STAR, planted, diverged=lambda d, *_: d == 80), STAR)
-    assert [len(lanes) for lanes in more.values()] == [27, 36, 27, 27]
+    assert [len(lanes) for lanes in more.values()] == [54, 72, 54, 54]
     assert {setting_of(lane, 80)[0] for lane in more["d 80, m 4096"]} == set(STAR.rates[:3])
     # Diverged lanes have no part in the choice if others finished.
     partly_diverged = first_stage(STAR, planted, diverged=lambda d, rate, *_: d == 80 and rate >= STAR.rates[2])
@@ -186,17 +164,12 @@ def rows_of(config, lanes, loss, diverged):
 
 
 def stages(config, loss, diverged):
-    """Returns the rows of the cells, and those of all lanes that follow them."""
+    """Returns the rows of the cells and of their follow-up."""
     cells = width_fixed_vocab.config.cells(config)
     first = rows_of(config, [(c.cell.model.width, x) for c in cells for x in c.lanes], loss, diverged)
-    known, rest = {(c.cell.model.width, key(x)) for c in cells for x in c.lanes}, []
-    while True:
-        more = width_fixed_vocab.analysis.follow_up(records.table(first + rest), config)
-        lanes = {(c.cell.model.width, key(x)): (c.cell.model.width, x) for c in cells for x in more.get(c.label, ())}
-        if lanes.keys() <= known:
-            return first, rest
-        rest += rows_of(config, [lane for k, lane in lanes.items() if k not in known], loss, diverged)
-        known |= lanes.keys()
+    more = width_fixed_vocab.analysis.follow_up(records.table(first), config)
+    rest = [(c.cell.model.width, x) for c in cells for x in more.get(c.label, ())]
+    return first, rows_of(config, rest, loss, diverged)
 
 
 def first_stage(config, loss, diverged=lambda *_: False):
@@ -288,7 +261,7 @@ def test_gaps_equal_their_definition(config):
         return np.array(min(values, key=lambda by_seed: np.mean(by_seed[:half]))[half:])
 
     for width in config.widths:
-        finished = {k: v for k, v in losses[width].items() if len(v) == len(config.seeds) and np.isfinite(v).all()}
+        finished = {k: v for k, v in losses[width].items() if np.isfinite(v).all()}
         equal = [v for (*_, (output_rate, _, output_std)), v in finished.items() if output_rate == output_std == 1.0]
         expected.append(least(equal) / least(finished.values()) - 1)
     assert np.abs(expected).max() > 0.01
