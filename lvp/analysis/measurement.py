@@ -48,7 +48,8 @@ class Measurement(NamedTuple):
         """`value [low, high]` with numbers in the format `spec`; "–" for an unknown value."""
         if math.isnan(self.value):
             return "–"
-        middle, *ends = (format(x, spec) for x in (self.value, *(self.interval or ())))
+        # 12 digits first: 0.04525, computed as 0.04524999… or 0.04525000…, is the same text on every processor.
+        middle, *ends = (format(float(f"{x:.12g}"), spec) for x in (self.value, *(self.interval or ())))
         return f"{middle} [{', '.join(ends)}]" if ends else middle
 
     def percent(self) -> str:

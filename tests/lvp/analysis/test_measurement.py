@@ -36,3 +36,10 @@ def test_text_of_a_measurement(measurement, text, percent):
 def test_the_exponential_keeps_the_interval_ordered():
     measurement = Measurement.plus_minus(0.0, math.log(2)).exp()
     assert measurement.value == 1.0 and measurement.interval == pytest.approx((0.5, 2.0))
+
+
+@pytest.mark.parametrize("relative", [-1e-14, -1e-15, 0.0, 1e-15, 1e-14])
+def test_the_last_bits_of_a_number_do_not_change_its_text(relative):
+    """0.04525 is in the middle of two texts. The controls are on each side of it."""
+    assert Measurement(0.04525 * (1 + relative), None).text() == Measurement(0.04525, None).text()
+    assert [Measurement(x, None).text() for x in (0.045249, 0.045251)] == ["0.0452", "0.0453"]
