@@ -123,8 +123,8 @@ def die(devices):
     "compile_, error, words",
     [
         (refuse, TooLarge, "^too large for 1 device$"),
-        (compile_another_program, RuntimeError, "without a memory report"),
-        (die, RuntimeError, "the compiling process died"),
+        (compile_another_program, RuntimeError, "XLA wrote no memory report for host:1"),
+        (die, RuntimeError, "the compiler for host:1 ended without a result"),
     ],
 )
 def test_errors_of_the_compiling_process_are_raised(compile_, error, words):
