@@ -133,4 +133,4 @@ def cells(config: Config, entries: Mapping[str, Entry] = ENTRIES) -> list[CellLa
     """The cells of all sizes with the lanes that tune. `follow_up` adds the first lanes of the other cells."""
     chosen = chosen_entries(config.entries, entries)
     lanes = tuning_lanes(config, chosen)
-    return cells_of(config, ENTRIES | chosen, config.sizes, labels(config, chosen), lanes)
+    return cells_of(config, {**ENTRIES, **chosen}, config.sizes, labels(config, chosen), lanes)
