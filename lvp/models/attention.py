@@ -3,6 +3,8 @@
 Shapes in names as in `lvp.models.decoder`: H heads of queries, G heads of keys and values, K entries a head.
 """
 
+from functools import partial
+
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
@@ -32,6 +34,7 @@ def rotated(x_BTHK: jax.Array, angles_TR: np.ndarray) -> jax.Array:
     return jnp.concatenate([turned.astype(x_BTHK.dtype), x_BTHK[..., 2 * half :]], axis=-1)
 
 
+@partial(jax.jit, static_argnames=("block", "window"))  # layers of equal shapes are traced once
 def causal_attention(
     q_BTHK: jax.Array, k_BTGK: jax.Array, v_BTGK: jax.Array, block: int, window: int | None = None
 ) -> jax.Array:

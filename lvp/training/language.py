@@ -249,6 +249,7 @@ class Program(PackedProgram):
         count = self.cell.micro_batches
         if count == 1:
             return function(windows)
+        function = jax.jit(function)  # traced once for the shapes and for the loop
         parts = windows.reshape(count, -1, windows.shape[1])
         total = jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), jax.eval_shape(function, parts[0]))
 

@@ -36,6 +36,7 @@ class PackedProgram:
         if mesh is not None and lanes != 1:
             raise ValueError(f"lanes must be 1 on a mesh, got {lanes}")
         self.cell, self.lanes, self.mesh = cell, lanes, mesh
+        self._shapes_of_measures: Any = None
 
     # --- one lane ---------------------------------------------------------------------------------------------
 
@@ -74,8 +75,10 @@ class PackedProgram:
 
     def _empty_measures(self, measure: Callable, *arguments):
         """NaN for all measured steps, in the shapes that `measure` returns."""
-        shapes, points = jax.eval_shape(measure, *arguments), len(self.cell.measured_steps)
-        return jax.tree.map(lambda x: jnp.full((points, *x.shape), jnp.nan, x.dtype), shapes)
+        if self._shapes_of_measures is None:  # kept: tracing a measured step is slow, and `_init` is traced twice
+            self._shapes_of_measures = jax.eval_shape(measure, *arguments)
+        points = len(self.cell.measured_steps)
+        return jax.tree.map(lambda x: jnp.full((points, *x.shape), jnp.nan, x.dtype), self._shapes_of_measures)
 
     def _with_measures(self, step, state, measured):
         """The state with the measures of a step written to their index."""

@@ -55,6 +55,16 @@ def test_each_position_depends_only_on_itself_and_all_earlier_positions(norm, fo
         np.testing.assert_array_equal(depends("position"), np.tril(np.ones((10, 10), bool)))
 
 
+def test_layers_of_equal_shapes_trace_attention_once(monkeypatch):
+    blocks, traced = 5, []
+    model = decoder(dataclasses.replace(SMALL, layers=3, attention_block=2))  # no other test has blocks of 2
+    params = jax.eval_shape(model.init, jax.random.key(0))
+    attend = jax.nn.dot_product_attention
+    monkeypatch.setattr(jax.nn, "dot_product_attention", lambda *args, **kw: traced.append(1) or attend(*args, **kw))
+    jax.make_jaxpr(jax.grad(lambda p: model.apply(p, jnp.zeros((1, 2 * blocks), jnp.int32)).sum()))(params)
+    assert len(traced) == blocks
+
+
 @pytest.mark.parametrize("block", [*map(slow, (1, 4)), 3, 16])
 def test_attention_in_blocks_equals_plain_causal_attention(block):
     q, k, v = np.random.default_rng(0).normal(size=(3, 2, 10, 3, 8)).astype(np.float32)
