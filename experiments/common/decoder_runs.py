@@ -59,6 +59,8 @@ class DecoderRuns:
             width=width,
             layers=self.layers,
             context=self.context,
+            # More than four blocks make the program of a deep model slow to compile.
+            attention_block=max(DecoderConfig.attention_block, -(-self.context // 4)),
             head_dim=self.head_dim,
             mlp_factor=self.mlp_factor,
             norm=self.norm,
