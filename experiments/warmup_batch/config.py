@@ -3,7 +3,6 @@
 from dataclasses import dataclass, fields
 
 from experiments.common.checks import check_count, sorted_values
-from experiments.common.decoder_runs import geometric
 from experiments.common.experiment import CellLanes
 from experiments.warmup import config as warmup
 
@@ -59,7 +58,7 @@ def _of(tier: str, **changes) -> Config:
 
 TIERS = {
     "smoke": _of("smoke", steps=200, arms=("AdamW",), batches=(4, 8)),
-    "laptop": _of("laptop", seeds=(0, 1, 2), adam_rates=geometric(0.008, 0.0508, 5), batches=(32, 128, 512)),
+    "laptop": _of("laptop", seeds=(0, 1, 2), batches=(32, 128, 512)),
     "gpu": _of("gpu", batches=(16, 64, 256)),
     "paper": Config(),
 }
