@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from lvp.training import Cell, DataConfig, ImageCell, ImageLane, Lane
 
 if TYPE_CHECKING:  # SciPy: workers and `status` import this module and analyse nothing
-    from experiments.common.adaptive_replay import RateCurves
+    from experiments.common.adaptive_comparison import RateCurves
 
 
 @dataclass(frozen=True)

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from experiments.common.adaptive_replay import RateCurves
+from experiments.common.adaptive_comparison import RateCurves
 from experiments.common.shape_powers import optima_lines, power_lines
 from experiments.common.tables import select
 from experiments.vocab_effect.config import Config

@@ -5,7 +5,7 @@ from itertools import product
 
 import numpy as np
 
-from experiments.common.adaptive_replay import RateCurves
+from experiments.common.adaptive_comparison import RateCurves
 from experiments.common.optimum_text import OPTIMUM_HEADER, optimum_row, slope_line
 from experiments.common.tables import losses_by_seed_and_rate, losses_of_best_setting, select
 from experiments.width_fixed_vocab.config import COMMON, FACTORS, Config, all_factors, label, lane, rays

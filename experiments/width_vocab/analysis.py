@@ -4,7 +4,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from experiments.common.adaptive_replay import RateCurves
+from experiments.common.adaptive_comparison import RateCurves
 from experiments.common.optimum_text import OPTIMUM_HEADER, optimum_row, slope_line, slope_text
 from experiments.common.tables import (
     HIDDEN_RATE,

@@ -11,7 +11,7 @@ from typing import Any
 
 import experiments
 import lvp.parametrization.evidence
-from experiments.common.adaptive_replay import RateCurves, adaptive_table
+from experiments.common.adaptive_comparison import RateCurves, adaptive_table
 from experiments.width_vocab.replay import replay_table
 from experiments.width_vocab.token_rows import token_rows_table
 from lvp.analysis import claims as claims_of

@@ -11,7 +11,7 @@ import pytest
 
 import experiments
 from experiments import width_vocab
-from experiments.common import adaptive_replay
+from experiments.common import adaptive_comparison
 from experiments.common.optimum_text import optimum_row, slope_text
 from experiments.common.tables import EMBEDDING_RATE
 from experiments.width_vocab import replay, token_rows
@@ -337,21 +337,31 @@ def test_the_adaptive_design_has_the_planted_slope_from_fewer_lanes():
 def test_the_replay_of_the_adaptive_design_reads_only_its_lanes():
     table, config = synthetic_sweep(-0.5)
     curves = width_vocab.analysis.rate_curves(table, config)
-    before = adaptive_replay.adaptive_table([("ours", curve) for curve in curves])
-    kept = [adaptive_replay.adaptive_losses(*curve) for c in curves for curve in zip(c.rates, c.losses, strict=True)]
+    before = adaptive_comparison.adaptive_table([("ours", curve) for curve in curves])
+    kept = [
+        adaptive_comparison.adaptive_losses(*curve) for c in curves for curve in zip(c.rates, c.losses, strict=True)
+    ]
     lanes = sum(int((~np.isnan(x)).sum()) for x in kept)
-    assert f"| all | | {len(table)} | {lanes} ({lanes / len(table):.0%}) | | | |" in before
+    assert f"| all replays | | {len(table)} | {lanes} ({lanes / len(table):.0%}) | | | |" in before
     changed = [
         c._replace(losses=[np.where(np.isnan(k), 9.0, x) for k, x in zip(part, c.losses, strict=True)])
         for c, part in zip(curves, (kept[:5], kept[5:]), strict=True)
     ]
-    after = adaptive_replay.adaptive_table([("ours", curve) for curve in changed])
+    after = adaptive_comparison.adaptive_table([("ours", curve) for curve in changed])
     optima_before, optima_after = (
         [row.split(" | ")[-1] for row in text.splitlines() if row.count("|") == 7] for text in (before, after)
     )
     assert optima_before == optima_after and before != after  # control: the columns of the grid change
+    trained = [("ours", c) for c in curves]
+    trained += [("ours-adaptive", c._replace(losses=x)) for c, x in zip(curves, (kept[:5], kept[5:]), strict=True)]
+    rows = adaptive_comparison.adaptive_table(trained).replace("ours-adaptive", "ours").splitlines()
+    assert all(rows.count(row) == 2 for row in before.splitlines() if row.startswith("| ours"))
+    alone = adaptive_comparison.adaptive_table([each for each in trained if each[0] != "ours"])
+    assert "ours" not in alone  # control: without the grid there is no comparison
     few = [c._replace(rates=[r[:3] for r in c.rates], losses=[x[:, :3] for x in c.losses]) for c in curves]
-    assert "| all | | 0 | 0 (0%) | | | |" in adaptive_replay.adaptive_table([("ours", curve) for curve in few])
+    assert "| all replays | | 0 | 0 (0%) | | | |" in adaptive_comparison.adaptive_table(
+        [("ours", curve) for curve in few]
+    )
 
 
 def test_the_square_root_rule_is_not_near_optimal_when_it_misses_the_optimum():

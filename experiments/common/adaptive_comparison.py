@@ -1,6 +1,6 @@
-"""The optima and slopes that the adaptive design would have given, computed from the records of whole grids."""
+"""The adaptive design against the grid: optima and slopes, replayed on the records of grids and from trained sweeps."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -29,12 +29,35 @@ def adaptive_losses(rates: Sequence[float], losses: np.ndarray) -> np.ndarray:
     return kept
 
 
+def _comparisons(
+    results: Sequence[tuple[str, RateCurves]],
+) -> Iterator[tuple[str, RateCurves, Sequence[np.ndarray], bool]]:
+    """(result, curves of the grid, losses of the adaptive design's lanes, whether they are replayed).
+
+    A grid's lanes are replayed. A result without all lanes is compared with the grid whose name it extends by a suffix.
+    """
+    grids = [(name, curves) for name, curves in results if _is_grid(curves)]
+    for result, curves in results:
+        if _is_grid(curves):
+            kept = [adaptive_losses(*curve) for curve in zip(curves.rates, curves.losses, strict=True)]
+            yield result, curves, kept, True
+            continue
+        for name, grid in grids:
+            if result.startswith(f"{name}-") and curves[:3] == grid[:3]:
+                yield result, grid, curves.losses, False
+
+
+def _is_grid(curves: RateCurves) -> bool:
+    """True if all lanes are trained, at enough rates for the adaptive design."""
+    return all(not np.isnan(lanes).any() and lanes.shape[1] >= LEAST_RATES for lanes in curves.losses)
+
+
 def adaptive_table(results: Iterable[tuple[str, RateCurves]]) -> str:
     """Two Markdown tables: slopes, then optima, each from the grid and from the lanes of the adaptive design.
 
     Args:
-      results: name of a committed result, and its curves. Curves with missing lanes, or with fewer rates than the
-        adaptive design needs, are left out.
+      results: name of a committed result, and its curves. A result of the adaptive design needs the result of a grid,
+        whose name it extends by a suffix. Other incomplete curves are left out, and curves with too few rates.
     """
     slopes = [
         "| result | curves | lanes, grid | lanes, adaptive | slope, grid | slope, adaptive "
@@ -46,14 +69,12 @@ def adaptive_table(results: Iterable[tuple[str, RateCurves]]) -> str:
         "| --- | --- | ---: | ---: | --- | --- |",
     ]
     total, used = 0, 0
-    for result, curves in results:
-        if any(np.isnan(lanes).any() or lanes.shape[1] < LEAST_RATES for lanes in curves.losses):
-            continue
-        kept = [adaptive_losses(*curve) for curve in zip(curves.rates, curves.losses, strict=True)]
+    for result, curves, kept, replayed in _comparisons(list(results)):
         grid, adaptive = analysis.optima(curves.rates, curves.losses), bracketed_optima(curves.rates, kept)
         counts = [int((~np.isnan(lanes)).sum()) for lanes in kept]
         whole, part = sum(lanes.size for lanes in curves.losses), sum(counts)
-        total, used = total + whole, used + part
+        if replayed:
+            total, used = total + whole, used + part
         ratios = [
             _log_width(b) / _log_width(a) for a, b in zip(grid, adaptive, strict=True) if a.resolved and b.resolved
         ]
@@ -65,7 +86,7 @@ def adaptive_table(results: Iterable[tuple[str, RateCurves]]) -> str:
         slopes.append(f"| {' | '.join(row)} |")
         for width, count, a, b in zip(curves.widths, counts, grid, adaptive, strict=True):
             optima.append(f"| {result} | {curves.name} | {width} | {count} | {_optimum_text(a)} | {_optimum_text(b)} |")
-    slopes.append(f"| all | | {total} | {used} ({used / max(total, 1):.0%}) | | | |")
+    slopes.append(f"| all replays | | {total} | {used} ({used / max(total, 1):.0%}) | | | |")
     return "\n".join([*slopes, "", *optima])
 
 
