@@ -23,12 +23,15 @@ def headline(results: Sequence[tuple[pd.DataFrame, Config]]) -> str:
     Args:
       results: table and configuration of committed results of `width_vocab` on one corpus.
     """
-    sentences = ["- **The paper's exponent is −0.5.**"]
+    sentences, settings = ["- **The paper's exponent is −0.5.**"], set()
     for table, config in results:
         slopes = {READINGS[rows]: optima(table, config, rows)[1] for rows in config.token_rows}
         exponents = " and ".join(f"{in_words(fit)} ({name})" for name, fit in slopes.items()).replace("-", "−")
         tuned = ", with a tuned hidden rate" * bool(config.hidden_constants)
-        sentences.append(f"Measured at widths {min(config.widths)} to {max(config.widths)}{tuned}: {exponents}.")
+        setting = f"at widths {min(config.widths)} to {max(config.widths)}{tuned}"
+        verb = "Repeated with other seeds" if setting in settings else "Measured"
+        sentences.append(f"{verb} {setting}: {exponents}.")
+        settings.add(setting)
     limits = (
         "- With rows × √d the exponent depends on the number of steps. Training reads the short texts many times "
         "([reasons](docs/width_vocab.md#how-the-laptop-tier-was-chosen))."
