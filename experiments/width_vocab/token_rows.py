@@ -19,7 +19,7 @@ def token_rows_table(results: Sequence[tuple[pd.DataFrame, Config]]) -> str:
       results: table and configuration of committed results.
     """
     lines = [
-        "| token rows | corpus, widths | power of width | power of steps | best η_E of the largest width "
+        "| token rows | corpus, widths, design | power of width | power of steps | best η_E of the largest width "
         "| loss at 2× or ½× |",
         "| --- | --- | --- | --- | --- | --- |",
     ]
@@ -32,7 +32,7 @@ def token_rows_table(results: Sequence[tuple[pd.DataFrame, Config]]) -> str:
                 of_width, of_steps = (power.text(".2f").replace("-", "−") for power in powers)
                 flagged = ", not resolved" * (not by_width[-1].resolved)
                 best = f"{by_width[-1].rate:.2g} (d {config.widths[-1]}, {config.steps} steps{flagged})"
-                setting = f"{config.corpus}, {config.widths[0]}–{config.widths[-1]}"
+                setting = f"{config.corpus}, {config.widths[0]}–{config.widths[-1]}, {config.design}"
                 row = READINGS[token_rows], setting, of_width, of_steps, best, _excess(by_width)
                 lines.append(f"| {' | '.join(row)} |")
     return "\n".join(lines)
