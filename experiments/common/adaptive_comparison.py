@@ -31,8 +31,8 @@ def adaptive_losses(rates: Sequence[float], losses: np.ndarray) -> np.ndarray:
 
 def _comparisons(
     results: Sequence[tuple[str, RateCurves]],
-) -> Iterator[tuple[str, RateCurves, Sequence[np.ndarray], bool]]:
-    """(result, curves of the grid, losses of the adaptive design's lanes, whether they are replayed).
+) -> Iterator[tuple[str, RateCurves, Sequence[np.ndarray]]]:
+    """(result, curves of the grid, losses of the adaptive design's lanes).
 
     A grid's lanes are replayed. A result without all lanes is compared with the grid whose name it extends by a suffix.
     """
@@ -40,11 +40,11 @@ def _comparisons(
     for result, curves in results:
         if _is_grid(curves):
             kept = [adaptive_losses(*curve) for curve in zip(curves.rates, curves.losses, strict=True)]
-            yield result, curves, kept, True
+            yield result, curves, kept
             continue
         for name, grid in grids:
             if result.startswith(f"{name}-") and curves[:3] == grid[:3]:
-                yield result, grid, curves.losses, False
+                yield result, grid, curves.losses
 
 
 def _is_grid(curves: RateCurves) -> bool:
@@ -69,12 +69,11 @@ def adaptive_table(results: Iterable[tuple[str, RateCurves]]) -> str:
         "| --- | --- | ---: | ---: | --- | --- |",
     ]
     total, used = 0, 0
-    for result, curves, kept, replayed in _comparisons(list(results)):
+    for result, curves, kept in _comparisons(list(results)):
         grid, adaptive = analysis.optima(curves.rates, curves.losses), bracketed_optima(curves.rates, kept)
         counts = [int((~np.isnan(lanes)).sum()) for lanes in kept]
         whole, part = sum(lanes.size for lanes in curves.losses), sum(counts)
-        if replayed:
-            total, used = total + whole, used + part
+        total, used = total + whole, used + part
         ratios = [
             _log_width(b) / _log_width(a) for a, b in zip(grid, adaptive, strict=True) if a.resolved and b.resolved
         ]
@@ -86,7 +85,7 @@ def adaptive_table(results: Iterable[tuple[str, RateCurves]]) -> str:
         slopes.append(f"| {' | '.join(row)} |")
         for width, count, a, b in zip(curves.widths, counts, grid, adaptive, strict=True):
             optima.append(f"| {result} | {curves.name} | {width} | {count} | {_optimum_text(a)} | {_optimum_text(b)} |")
-    slopes.append(f"| all replays | | {total} | {used} ({used / max(total, 1):.0%}) | | | |")
+    slopes.append(f"| all | | {total} | {used} ({used / max(total, 1):.0%}) | | | |")
     return "\n".join([*slopes, "", *optima])
 
 

@@ -8,7 +8,7 @@ import numpy as np
 from experiments.common.transferred_entries import Entry, chosen_entries
 from experiments.leaderboard.analysis import Reading, read
 from experiments.leaderboard.config import BASE, RECOMMENDED, Config
-from lvp.analysis.claims import ABOVE_ZERO, Claim, Question, refusal, unless_at_edge
+from lvp.analysis.claims import ABOVE_ZERO, OUR_RESULT, Claim, Question, refusal, unless_at_edge
 from lvp.analysis.measurement import Measurement
 
 TUNED = "tuned at the base only"
@@ -24,7 +24,7 @@ def claims(table, config: Config, context, *, entries: Mapping[str, Entry]) -> l
     interval = f"the interval allows for the tuning; t interval over {len(config.judging_seeds)} judging seeds"
     near = Question(
         statement=f"{TUNED}, {RECOMMENDED} loses at most {config.tolerance:.0%} at every held-out size",
-        source="our result",
+        source=OUR_RESULT,
         paper_value=None,
         claimed=(-np.inf, config.tolerance),
         note=f"largest relative gap to the references over {len(config.sizes) - 1} sizes; {interval}",
@@ -41,7 +41,7 @@ def claims(table, config: Config, context, *, entries: Mapping[str, Entry]) -> l
             continue
         less = Question(
             statement=f"{TUNED}, {RECOMMENDED} loses less than {name} at the held-out sizes",
-            source="our result",
+            source=OUR_RESULT,
             paper_value=None,
             claimed=ABOVE_ZERO,
             note=f"difference of the mean relative gaps to the references; {interval}",

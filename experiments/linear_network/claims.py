@@ -3,7 +3,7 @@
 from experiments.common.shape_powers import joint_powers, slope_along
 from experiments.linear_network.analysis import optima
 from experiments.linear_network.config import ALIGNMENT, GROWING, GROWTH, POWERS, Config, name_of
-from lvp.analysis.claims import Claim, Question
+from lvp.analysis.claims import OUR_RESULT, Claim, Question
 from lvp.analysis.measurement import Measurement
 
 PAPER_A = "Hayou & Liu 2025"
@@ -49,8 +49,8 @@ def _vocab_power(setting: str, note: str) -> Question:
     return Question(
         statement=f"{setting}: the vocabulary does not move the best embedding learning rate (its power is within 0.1 "
         "of 0)",
-        source=f"{PAPER_A}, theorem 1 for m far above d",
-        paper_value=0.0,
+        source=OUR_RESULT,
+        paper_value=None,
         claimed=(-0.1, 0.1),
-        note=note,
+        note=f"{note}; theorem 1 of {PAPER_A} has no m for m far above d, and speaks of one step",
     )

@@ -6,7 +6,7 @@ import numpy as np
 
 from experiments.mean_embedding.analysis import at_last_step, largest_by_seed, moment_fit, over_steps, tuned_lanes
 from experiments.mean_embedding.config import EMBEDDING_PATH, HEAD_PATH, HEADS, Config
-from lvp.analysis.claims import Claim, Question, refusal
+from lvp.analysis.claims import OUR_RESULT, Claim, Question, refusal
 from lvp.analysis.measurement import Measurement
 
 DRIFT = "drift of the mean row over the mean norm of a row, at the end; t interval over seeds"
@@ -15,7 +15,7 @@ AT_ALL_RATES = "largest of all rates and measured steps; t interval over seeds; 
 ROUNDING = (-np.inf, 1e-5)
 UNMEASURED = "the records were made before this measure"
 PAPER_B = "Stollenwerk & Stollenwerk 2025"
-BOTH_PAPERS = f"{PAPER_B}; Hayou & Liu 2025"
+BOTH_PAPERS = f"{OUR_RESULT}, after {PAPER_B} and Hayou & Liu 2025"
 REMEDY = f"{PAPER_B}, Coupled Adam"
 
 
@@ -139,7 +139,7 @@ def _direction(table, config: Config, context) -> Iterator[Claim]:
         measured = f"measures.vocabulary.{HEAD_PATH[head]}.against_hidden" in table
         question = Question(
             statement=f"Adam moves the mean of the {head} head against the mean hidden state",
-            source="our result",
+            source=OUR_RESULT,
             paper_value=None,
             claimed=(0.0, np.inf),
             note="cosine of the mean row's update and of −h, mean over the measured steps; t interval over seeds",
@@ -179,7 +179,7 @@ def _both_papers(table, config: Config) -> Iterator[tuple[Question, Measurement]
             statement="if the embedding's rate is √d times the other rates, Coupled Adam has no higher loss than Adam "
             f"({head} head)",
             source=BOTH_PAPERS,
-            paper_value="≤ 0",
+            paper_value=None,
             claimed=(-np.inf, 0.01),
             note=f"difference in validation bits per byte, within 0.01; t interval over seeds; {OWN_RATE}",
         )

@@ -6,11 +6,11 @@ from typing import NamedTuple
 
 from experiments.muon.analysis import TunedArm, tuned
 from experiments.muon.config import LVP_POWER, NANOCHAT, Arm, Config
-from lvp.analysis.claims import ABOVE_ZERO, Claim, Question, refusal, unless_at_edge
+from lvp.analysis.claims import ABOVE_ZERO, OUR_RESULT, Claim, Question, refusal, unless_at_edge
 from lvp.analysis.tuned import difference
 
 NEAR = 0.01  # bits per byte
-SOURCE = "our result, after Hayou & Liu 2025, section 4.2"  # the paper's sentence is about a 1B model
+SOURCE = f"{OUR_RESULT}, after Hayou & Liu 2025, section 4.2"  # the paper's sentence is about a 1B model
 NOTE = "difference in validation bits per byte; each arm at its own tuned rate; the interval allows for the tuning"
 
 

@@ -4,7 +4,7 @@ import math
 
 from experiments.rate_transfer.analysis import Transfer, TunedWidth, read
 from experiments.rate_transfer.config import Config
-from lvp.analysis.claims import ABOVE_ZERO, Claim, Question, refusal, unless_at_edge
+from lvp.analysis.claims import ABOVE_ZERO, OUR_RESULT, Claim, Question, refusal, unless_at_edge
 from lvp.analysis.measurement import Measurement
 from lvp.analysis.tuned import difference
 
@@ -36,7 +36,7 @@ def claims(table, config: Config, context) -> list[Claim]:
             [FAST, FAST],
             no_gain,
         ),
-        (f"{LVP} has a lower loss than SP", "our result", [SP], [LVP], reason),
+        (f"{LVP} has a lower loss than SP", OUR_RESULT, [SP], [LVP], reason),
     ]
     answers = []
     for statement, source, plus, minus, why in of_losses:
@@ -63,7 +63,7 @@ def claims(table, config: Config, context) -> list[Claim]:
         power = by_entry[name].power
         invariant = Question(
             statement=f"{name}'s best constant does not depend on the width (its power is within {INVARIANT} of 0)",
-            source=KALRA if name == MUP else "our result",
+            source=KALRA if name == MUP else OUR_RESULT,
             paper_value="approximately scale invariant" if name == MUP else None,
             claimed=(-INVARIANT, INVARIANT),
             note=f"{power.num_points} of {len(config.widths)} widths resolved",

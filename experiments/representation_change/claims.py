@@ -7,7 +7,7 @@ import numpy as np
 from experiments.representation_change import equation_nine
 from experiments.representation_change.analysis import EARLY, LATE, SETTLED, exceeds, falls, lanes_by_seed, settled
 from experiments.representation_change.config import ARMS, PAPER_BATCH, Config
-from lvp.analysis.claims import Claim, Question, refusal
+from lvp.analysis.claims import OUR_RESULT, Claim, Question, refusal
 from lvp.analysis.measurement import Measurement
 
 SOURCE = "Kosson et al. 2024, figure 4"
@@ -24,10 +24,16 @@ def claims(table, config: Config, context) -> list[Claim]:
 
 
 def _figure_4(table, config: Config) -> Iterator[tuple[Question, Measurement, str]]:
-    """Questions with their measurements, and why a measurement does not test its question."""
+    """Questions with their measurements, and why a measurement does not test its question.
+
+    Figure 4 shows LionAR only, so claims about AdamW are our results.
+    """
+    other_batch = f"the lanes train with batch {config.batch}, the paper with {PAPER_BATCH}"
     for name in config.arms:
-        rows = lanes_by_seed(table, config, name)
-        if ARMS[name].optimizer == "lion_ar":
+        rows, of_paper = lanes_by_seed(table, config, name), ARMS[name].optimizer == "lion_ar"
+        source = SOURCE if of_paper else OUR_RESULT
+        untested = other_batch if of_paper and config.batch != PAPER_BATCH else ""
+        if of_paper:
             question = Question(
                 statement=f"the gradient's φ starts high and falls ({name})",
                 source=SOURCE,
@@ -47,23 +53,21 @@ def _figure_4(table, config: Config) -> Iterator[tuple[Question, Measurement, st
                 f"and the φ of training with B = {config.batch} sequences of {config.context} tokens; for "
                 f"B = {config.batch} it is {at_batch}",
             )
-            other_batch = f"the lanes train with batch {config.batch}, the paper with {PAPER_BATCH}"
-            reason = OTHER_SNR if config.batch == PAPER_BATCH else other_batch
-            yield question, Measurement.over_seeds(exceeds(rows, config, PAPER_BATCH)), reason
+            yield question, Measurement.over_seeds(exceeds(rows, config, PAPER_BATCH)), untested or OTHER_SNR
         question = Question(
             statement=f"gradient and momentum are negatively aligned ({name})",
-            source=SOURCE,
-            paper_value="< 0",
+            source=source,
+            paper_value="< 0" if of_paper else None,
             claimed=(-np.inf, 0),
             note=f"mean cosine after the first {SETTLED:.0%} of the steps, all hidden matrices together; the paper "
             "shows one layer",
         )
-        yield question, Measurement.over_seeds(settled(rows, config, "alignment")), ""
+        yield question, Measurement.over_seeds(settled(rows, config, "alignment")), untested
         question = Question(
             statement=f"momentum cancels about half of the gradient ({name})",
-            source=SOURCE,
-            paper_value=0.5,
+            source=source,
+            paper_value=0.5 if of_paper else None,
             claimed=(0.25, 0.75),
             note=f"−⟨β m, (1−β) g⟩/‖(1−β) g‖² after the first {SETTLED:.0%} of the steps, between 0.25 and 0.75",
         )
-        yield question, Measurement.over_seeds(settled(rows, config, "cancelled")), ""
+        yield question, Measurement.over_seeds(settled(rows, config, "cancelled")), untested

@@ -4,10 +4,11 @@ from experiments.common.shape_powers import joint_powers, slope_along
 from experiments.vocab_effect.analysis import optima
 from experiments.vocab_effect.config import Config
 from experiments.width_vocab.config import READINGS
-from lvp.analysis.claims import Claim, Question
+from lvp.analysis.claims import OUR_RESULT, Claim, Question
 from lvp.analysis.measurement import Measurement
 
-SOURCE = "Hayou & Liu 2025, table 2"
+# Table 2 is the limit of m far above d, and states no measured power.
+SOURCE = f"{OUR_RESULT}, after Hayou & Liu 2025, table 2"
 
 
 def claims(table, config: Config, context) -> list[Claim]:
@@ -23,7 +24,7 @@ def claims(table, config: Config, context) -> list[Claim]:
             statement=f"{at_steps}: the vocabulary does not move the best embedding learning rate (its power is within "
             "0.1 of 0)",
             source=SOURCE,
-            paper_value=0.0,
+            paper_value=None,
             claimed=(-0.1, 0.1),
             note=resolved,
         ).answer(fit.power("m"), context),
@@ -42,7 +43,7 @@ def _power_of_width(where: str, note: str) -> Question:
     return Question(
         statement=f"{where}: the best embedding learning rate falls as width^(−1/2), not as width^0 or width^(−1)",
         source=SOURCE,
-        paper_value=-0.5,
+        paper_value=None,
         claimed=-0.5,
         rivals=(0.0, -1.0),
         note=note,

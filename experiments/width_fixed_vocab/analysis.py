@@ -1,5 +1,6 @@
 """Reads the records of `width_fixed_vocab`: losses and optima by width, the cost of unequal settings, the summary."""
 
+from collections.abc import Sequence
 from dataclasses import replace
 from itertools import product
 
@@ -33,13 +34,15 @@ def follow_up(table, config: Config) -> dict[str, list[Lane]]:
     return by_label
 
 
-def losses_over_rates(table, config: Config, width: int, hidden: float, factors: dict[str, float]) -> np.ndarray:
-    """Final train losses [seeds, rates] over η_E at a width, η_H d and factors."""
+def losses_over_rates(
+    table, config: Config, width: int, hidden: float, factors: dict[str, float], seeds: Sequence[int] | None = None
+) -> np.ndarray:
+    """Final train losses [seeds, rates] over η_E at a width, η_H d and factors. Default seeds: all."""
     example = lane(width, config.vocab, config.rates[0], hidden, factors, config.seeds[0])
     columns: dict[str, float] = {"cell.model.width": width}
     columns |= {f"lane.learning_rates.{role}": example.learning_rates[role] for role in ("hidden", "output")}
     columns |= {f"lane.init_std.{role}": example.init_std[role] for role in ("embedding", "output")}
-    return losses_by_seed_and_rate(select(table, columns), config.rates, config.seeds)
+    return losses_by_seed_and_rate(select(table, columns), config.rates, config.seeds if seeds is None else seeds)
 
 
 def least_loss(losses: np.ndarray) -> float:
@@ -48,15 +51,10 @@ def least_loss(losses: np.ndarray) -> float:
     return float(np.min(means[np.isfinite(means)], initial=np.inf)) if np.isfinite(means).any() else np.nan
 
 
-def best_hidden(table, config: Config, width: int) -> float:
-    """The η_H d with the least loss at a width, with all factors 1."""
-    least = [least_loss(losses_over_rates(table, config, width, x, COMMON)) for x in config.hidden_rates]
+def best_hidden(table, config: Config, width: int, seeds: Sequence[int] | None = None) -> float:
+    """The η_H d with the least loss at a width, with all factors 1. Default seeds: all."""
+    least = [least_loss(losses_over_rates(table, config, width, x, COMMON, seeds)) for x in config.hidden_rates]
     return config.hidden_rates[int(np.nanargmin(least))] if np.isfinite(least).any() else config.hidden_rates[0]
-
-
-def curves(table, config: Config) -> list[np.ndarray]:
-    """By width, losses [seeds, rates] over η_E at the width's best η_H."""
-    return [losses_over_rates(table, config, d, best_hidden(table, config, d), COMMON) for d in config.widths]
 
 
 def rate_curves(table, config: Config) -> list[RateCurves]:
@@ -73,16 +71,22 @@ def rate_curves(table, config: Config) -> list[RateCurves]:
     ]
 
 
-def optima(table, config: Config):
+def optima(table, config: Config, selecting: Sequence[int] | None = None, judging: Sequence[int] | None = None):
     """The optimal η_E at every width's best η_H, and the slope of their power law.
 
-    An optimum has the flag "hidden edge" if a better η_H may lie beyond the grid.
+    The selecting seeds choose η_H, and the judging seeds give the optima. Default of both: all seeds. An optimum has
+    the flag "hidden edge" if a better η_H may lie beyond the grid.
     """
-    by_width = []
-    for width, best in zip(config.widths, analysis.optima(config.rates, curves(table, config)), strict=True):
-        ends = {config.hidden_rates[0], config.hidden_rates[-1]} if len(config.hidden_rates) > 1 else ()
-        edge = ("hidden edge",) if best_hidden(table, config, width) in ends else ()
-        by_width.append(replace(best, flags=best.flags + edge))
+    hidden = [best_hidden(table, config, width, selecting) for width in config.widths]
+    losses = [
+        losses_over_rates(table, config, width, best, COMMON, judging)
+        for width, best in zip(config.widths, hidden, strict=True)
+    ]
+    ends = {config.hidden_rates[0], config.hidden_rates[-1]} if len(config.hidden_rates) > 1 else ()
+    by_width = [
+        replace(best, flags=best.flags + (("hidden edge",) if chosen in ends else ()))
+        for best, chosen in zip(analysis.optima(config.rates, losses), hidden, strict=True)
+    ]
     return by_width, analysis.slope(config.widths, by_width)
 
 

@@ -11,8 +11,10 @@ from lvp.analysis.measurement import Measurement
 from lvp.errors import InputError
 
 NOT_TESTED = "not tested here"
+OUR_RESULT = "our result"  # source of a claim that no paper makes
 VERDICTS = ("supported", "contradicted", "unresolved", NOT_TESTED)
 LEAST_JUDGING_SEEDS = 3
+_ORIGIN = ("corpus", "commit")  # fields of a claim that `merged` joins
 # Region of values above zero. Regions include their ends, so the lower end is the smallest normal float, not 0.
 ABOVE_ZERO = (float(np.finfo(float).tiny), math.inf)
 
@@ -30,7 +32,7 @@ class Claim:
 
     experiment: str  # its name
     statement: str  # the claim in one sentence
-    source: str  # paper and figure, theorem or table
+    source: str  # paper and figure, theorem or table; or `OUR_RESULT`
     paper_value: float | str | None  # the paper's number or words; None if it gives neither
     value: float | None  # our measurement; None if there is none
     interval: tuple[float, float] | None  # its 95 % interval; None if unknown
@@ -173,7 +175,7 @@ class Question:
     source: str  # paper and figure, theorem or table
     paper_value: float | str | None  # the paper's number or words; None if it gives neither
     claimed: float | tuple[float, float]  # the value or the region, as in `judge`
-    rivals: tuple[float, ...] = ()  # values that other theories claim
+    rivals: tuple[float, ...] = ()  # values that other theories claim; added to the note
     note: str = ""  # after the statement in tables
 
     def answer(self, measurement: Measurement, context: Mapping[str, str], *, reason: str = "") -> Claim:
@@ -185,6 +187,7 @@ class Question:
             does not speak about. The verdict is then "not tested here".
         """
         verdict = NOT_TESTED if reason else judge(*measurement, claimed=self.claimed, rivals=self.rivals)
+        rivals = f"rivals: {', '.join(map(_text, self.rivals))}" if self.rivals else ""
         return Claim(
             statement=self.statement,
             source=self.source,
@@ -192,10 +195,24 @@ class Question:
             value=measurement.value,
             interval=measurement.interval,
             verdict=verdict,
-            note=self.note,
+            note="; ".join(filter(None, (self.note, rivals))),
             reason=reason,
             **context,
         )
+
+
+def merged(claims: Sequence[Claim]) -> list[Claim]:
+    """Returns the claims in order; claims that differ only in corpus and commit are one claim.
+
+    A calculation without a corpus has the same claims in the results of all corpora.
+    """
+    alike: dict[Claim, list[Claim]] = {}
+    for claim in claims:
+        alike.setdefault(replace(claim, corpus="", commit=""), []).append(claim)
+    return [
+        replace(group[0], **{name: ", ".join(dict.fromkeys(getattr(c, name) for c in group)) for name in _ORIGIN})
+        for group in alike.values()
+    ]
 
 
 def table(claims: Sequence[Claim]) -> str:

@@ -10,7 +10,7 @@ from experiments.leaderboard import analysis as leaderboard
 from experiments.rate_transfer import analysis as rate_transfer
 from experiments.width_vocab.analysis import optima
 from experiments.width_vocab.config import READINGS, Config
-from lvp.analysis.claims import VERDICTS
+from lvp.analysis.claims import VERDICTS, merged
 from lvp.analysis.measurement import Measurement
 from lvp.analysis.power_laws import in_words
 from lvp.parametrization import evidence, published
@@ -23,13 +23,13 @@ def headline(results: Sequence[tuple[pd.DataFrame, Config]]) -> str:
     Args:
       results: table and configuration of committed results of `width_vocab` on one corpus.
     """
-    sentences, settings = ["- **The paper's exponent is −0.5.**"], set()
+    sentences, settings = ["- **The exponent of the paper's rule is −0.5.**"], set()
     for table, config in results:
         slopes = {READINGS[rows]: optima(table, config, rows)[1] for rows in config.token_rows}
         exponents = " and ".join(f"{in_words(fit)} ({name})" for name, fit in slopes.items()).replace("-", "−")
         tuned = ", with a tuned hidden rate" * bool(config.hidden_constants)
         setting = f"at widths {min(config.widths)} to {max(config.widths)}{tuned}"
-        verb = "Repeated with other seeds" if setting in settings else "Measured"
+        verb = "Measured again" if setting in settings else "Measured"
         sentences.append(f"{verb} {setting}: {exponents}.")
         settings.add(setting)
     limits = (
@@ -181,5 +181,5 @@ def _range(letter: str, values: Sequence[int]) -> str:
 
 def _verdicts(shown: Sequence[Shown]) -> dict[str, int]:
     """The number of claims with each verdict."""
-    claims = [claim for s in shown for claim in s.claims]
+    claims = merged([claim for s in shown for claim in s.claims])
     return {verdict: sum(claim.verdict == verdict for claim in claims) for verdict in VERDICTS}

@@ -349,7 +349,7 @@ def report(results: Sequence[Result]) -> dict[Path, str]:
     filled = {path: _fill(path.read_text(), blocks) for path in pages}
     filled[EVIDENCE] = json.dumps(evidence, indent=1, sort_keys=True, allow_nan=False) + "\n"
     filled[GALLERY] = gallery.page(shown, GALLERY.parent)
-    tables = [front_page.results_table(shown), claims_of.table(all_claims)]
+    tables = [front_page.results_table(shown), claims_of.table(claims_of.merged(all_claims))]
     return filled | {REPORT: "\n".join([REPORT_HEAD, "\n\n".join(tables), "", *sections])}
 
 

@@ -48,7 +48,7 @@ def frequencies_table(power):
 @pytest.mark.parametrize("power, verdict", [(1.0, "supported"), (0.0, "contradicted"), (0.5, "contradicted")])
 def test_claims_about_frequencies_follow_the_planted_power(power, verdict):
     claims = token_frequencies.claims.claims(frequencies_table(power), token_frequencies.TIERS["laptop"], CONTEXT)
-    assert [c.verdict for c in claims] == [verdict, verdict]
+    assert [c.verdict for c in claims] == [verdict]
     assert claims[0].value == pytest.approx(power, abs=0.02)
 
 
@@ -59,7 +59,10 @@ def test_the_claim_about_the_power_law_follows_the_curve(bend, verdict):
     log_rank = np.log(np.geomspace(1, 8192, 80))
     table["shown_ranks"] = [np.exp(log_rank).tolist()] * 4
     table["shown_frequencies"] = [np.exp(-log_rank + bend * log_rank**2).tolist()] * 4
-    *_, claim = token_frequencies.claims.claims(table, token_frequencies.TIERS["laptop"], CONTEXT)
+    of_paper = CONTEXT | {"corpus": "wikitext2"}
+    *_, claim = token_frequencies.claims.claims(table, token_frequencies.TIERS["laptop"], of_paper)
+    *_, other = token_frequencies.claims.claims(table, token_frequencies.TIERS["laptop"], CONTEXT)
+    assert other.reason == "figure 2 shows WikiText-2"
     assert claim.statement.endswith("(m = 8192)") and claim.verdict == verdict
     if not bend:
         assert claim.value == pytest.approx(1) and "factor of up to 1.0;" in claim.note
@@ -131,15 +134,28 @@ def test_claims_about_one_step_follow_the_planted_form(form, verdicts):
     config = feature_learning.TIERS["laptop"]
     table = learning_table(config, form)
     claims = feature_learning.claims.claims(table, config, CONTEXT)
-    assert [c.verdict for c in claims[:3]] == verdicts
-    # Theorem 3: variance and covariance. Theorem 4, for both tokens: printed variance, exact variance, covariance.
-    assert [c.verdict for c in claims[3:8]] == ["supported"] * 2 + verdicts[1:] + ["supported"]
-    assert {c.verdict for c in claims[8:]} == {"supported"} and len(claims) == 11 + 2 * len(
+    assert [c.verdict for c in claims[:3]] == verdicts and {c.source for c in claims[:3]} == {"our result"}
+    # Theorem 1's power of d, for both parts. Theorem 3: variance and covariance.
+    assert [c.verdict for c in claims[3:7]] == ["supported"] * 4
+    # Theorem 4, for both tokens: printed variance, exact variance, covariance.
+    assert [c.verdict for c in claims[7:10]] == [*verdicts[1:], "supported"]
+    assert {c.verdict for c in claims[10:]} == {"supported"} and len(claims) == 13 + 2 * len(
         feature_learning.config.ARMS
     )
     assert "Theorem 4, most frequent token" in feature_learning.analysis.summary(table, config)
     assert feature_learning.figure.figure(table, config, tier="laptop", corpus="none", partial=None).axes
     assert all(arm in feature_learning.analysis.summary(table, config) for arm in feature_learning.config.ARMS)
+
+
+@pytest.mark.parametrize("part", ["embedding", "top"])
+def test_another_power_of_d_contradicts_theorem_1(part):
+    config = feature_learning.TIERS["laptop"]
+    table = learning_table(config, "exact")
+    table[part] *= table["cell.arguments.width"] ** 0.1
+    wrong = [
+        c.statement for c in feature_learning.claims.claims(table, config, CONTEXT)[3:5] if c.verdict != "supported"
+    ]
+    assert len(wrong) == 1 and ("embedding" in wrong[0]) == (part == "embedding")
 
 
 def test_claims_hold_where_the_closed_form_is_no_power_law():
@@ -165,7 +181,7 @@ def test_a_partial_sweep_can_be_reported():
         rows = rows.dropna(axis=1, how="all")  # a partial table lacks the columns of lanes that have not run
         feature_learning.figure.figure(rows, config, tier="none", corpus="none", partial=(len(rows), len(whole)))
         assert feature_learning.analysis.summary(rows, config).startswith("regime")
-        assert len(feature_learning.claims.claims(rows, config, CONTEXT)) == 11 + 2 * len(feature_learning.config.ARMS)
+        assert len(feature_learning.claims.claims(rows, config, CONTEXT)) == 13 + 2 * len(feature_learning.config.ARMS)
 
 
 def test_covariances_that_are_not_diagonal_do_not_support_the_claim():

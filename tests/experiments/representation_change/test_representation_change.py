@@ -132,8 +132,17 @@ def test_claims_follow_the_planted_values():
     limits = {s: v for s, v in claim_verdicts.items() if "the limit for large C" in s}
     assert len(claim_verdicts) == 2 + 3 + 3 * 2 + 2 * 2
     assert list(limits.values()) == ["supported"] * 3 and all("C 768, B 480" in s for s in limits)
-    assert {v for s, v in claim_verdicts.items() if "φ" not in s} == {"supported"}
-    assert {v for s, v in claim_verdicts.items() if "φ " in s and s not in limits} == {NOT_TESTED}
+    of_lion = {s: v for s, v in claim_verdicts.items() if "LionAR" in s}
+    assert set(of_lion.values()) == {NOT_TESTED}  # the paper's batch is 480
+    assert {v for s, v in claim_verdicts.items() if s not in of_lion} == {"supported"}
+
+
+def test_the_claims_of_figure_four_are_judged_at_the_papers_batch():
+    config = replace(LAPTOP, batch=480, micro_batches=4)
+    claim_verdicts = verdicts(table_of(trained(config)), config)
+    of_lion = {s: v for s, v in claim_verdicts.items() if "LionAR" in s}
+    assert {v for s, v in of_lion.items() if "φ" not in s} == {"supported"}
+    assert {v for s, v in of_lion.items() if "φ" in s} == {NOT_TESTED}  # φ is per neuron in the paper
 
 
 def test_figure_fours_batch_is_not_tested_at_another_batch_and_two_seeds_judge_nothing():
@@ -141,8 +150,7 @@ def test_figure_fours_batch_is_not_tested_at_another_batch_and_two_seeds_judge_n
         claims = representation_change.claims.claims(table_of(trained(config)), config, CONTEXT)
         reasons = {c.statement: c.reason for c in claims if "figure 4" in c.source}
         assert reasons["the batch exceeds 1/φ for nearly all of training (LionAR)"].startswith(says)
-        aligned = reasons["gradient and momentum are negatively aligned (LionAR)"]
-        assert aligned.startswith("2 judging") == (config is TWO)
+        assert reasons["gradient and momentum are negatively aligned (LionAR)"].startswith(says)
     # φ falls from 3 to 0.06: 32 φ and 480 φ exceed 1 throughout.
     assert representation_change.analysis.exceeds(
         representation_change.analysis.lanes_by_seed(table_of(trained(LAPTOP)), LAPTOP, "LionAR"), LAPTOP, 480
@@ -161,7 +169,7 @@ def test_the_fall_of_the_ratio_is_given_as_a_factor():
 def test_equation_nines_claims_reverse_with_the_simulation():
     """Negative control: the exact equation 9, its limit, and a simulation that is too large by a tenth."""
     claim_verdicts = verdicts(table_of(calculated(LAPTOP, "paper")))
-    assert claim_verdicts["below 64 inputs it is off by more"] == "contradicted"
+    assert claim_verdicts["below 64 inputs equation 9 is off by more"] == "contradicted"
     claim_verdicts = verdicts(table_of(calculated(LAPTOP, "limit")))
     assert claim_verdicts["equation 9 holds within 3% from 64 inputs on"] == "contradicted"
     assert {v for s, v in claim_verdicts.items() if "the limit for large C" in s} == {"contradicted"}
@@ -174,7 +182,8 @@ def test_equation_nines_claims_reverse_with_the_simulation():
 def test_figure_fours_claims_reverse_with_training():
     """Negative control: momentum helps or cancels everything."""
     planted = {"alignment": lambda part: 0.2 + 0 * part, "cancelled": lambda part: 0.95 + 0 * part}
-    claim_verdicts = verdicts(table_of(trained(LAPTOP, **planted)))
+    config = replace(LAPTOP, batch=480, micro_batches=4)
+    claim_verdicts = verdicts(table_of(trained(config, **planted)), config)
     wrong = [s for s, v in claim_verdicts.items() if v == "contradicted"]
     assert len(wrong) == 3 * 2
     assert {v for s, v in claim_verdicts.items() if s not in wrong} == {"unresolved", NOT_TESTED}
@@ -222,7 +231,7 @@ def test_a_diverged_seed_is_not_left_out():
     table.loc[lost, ["status", "valid_bits_per_byte"]] = ["diverged", np.nan]
     claim_verdicts = verdicts(table)
     assert {v for s, v in claim_verdicts.items() if "AdamW" in s} == {"unresolved"}
-    assert {v for s, v in claim_verdicts.items() if "(LionAR)" in s} == {"supported", NOT_TESTED}
+    assert {v for s, v in claim_verdicts.items() if "(LionAR)" in s} == {NOT_TESTED}
     assert "nan" not in representation_change.analysis.summary(table, LAPTOP) and drawn(table).axes
 
 

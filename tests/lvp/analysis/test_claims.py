@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from lvp.analysis.claims import NOT_TESTED, Claim, Question, judge, refusal, table
+from lvp.analysis.claims import NOT_TESTED, Claim, Question, judge, merged, refusal, table
 from lvp.analysis.measurement import Measurement
 from lvp.errors import InputError
 
@@ -180,6 +180,8 @@ def test_a_claim_about_values_is_judged_by_their_t_interval():
         assert replace(question, **changes).answer(Measurement.over_seeds(values), context).verdict == "contradicted"
     with_rival = replace(question, claimed=1.0, rivals=(1.2,))
     assert with_rival.answer(Measurement.over_seeds(values), context).verdict == "unresolved"
+    noted = replace(with_rival, note="n", rivals=(1.2, -0.5)).answer(Measurement.over_seeds(values), context)
+    assert noted.note == "n; rivals: 1.2, −0.5"
     for unknown in ([], [1.0], [1.0, float("nan")], [1.0, float("inf")]):
         claim = question.answer(Measurement.over_seeds(unknown), context)
         assert claim.verdict == "unresolved" and claim.interval is None
@@ -199,6 +201,12 @@ def test_a_claim_about_values_is_judged_by_their_t_interval():
 def test_seeds_that_cannot_judge_are_refused_in_one_line(judging, selecting, says):
     line = refusal(judging, selecting)
     assert line.startswith(says) and bool(line) == bool(says) and "\n" not in line
+
+
+def test_claims_that_differ_only_in_corpus_and_commit_are_merged():
+    one = claim(corpus="a", commit="x")
+    others = [claim(corpus="b", commit="x"), claim(corpus="b", commit="x", value=9.0, interval=None)]
+    assert merged([one, *others]) == [replace(one, corpus="a, b"), others[1]]
 
 
 def test_a_claim_that_is_not_tested_keeps_its_value_and_gives_the_reason():

@@ -57,7 +57,8 @@ def test_each_position_depends_only_on_itself_and_all_earlier_positions(norm, fo
 
 def test_layers_of_equal_shapes_trace_attention_once(monkeypatch):
     blocks, traced = 5, []
-    model = decoder(dataclasses.replace(SMALL, layers=3, attention_block=2))  # no other test has blocks of 2
+    causal_attention.clear_cache()  # other tests trace attention of the same shapes
+    model = decoder(dataclasses.replace(SMALL, layers=3, attention_block=2))
     params = jax.eval_shape(model.init, jax.random.key(0))
     attend = jax.nn.dot_product_attention
     monkeypatch.setattr(jax.nn, "dot_product_attention", lambda *args, **kw: traced.append(1) or attend(*args, **kw))

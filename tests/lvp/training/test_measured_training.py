@@ -9,9 +9,10 @@ import pytest
 
 from lvp import measures, optim, roles, training
 from lvp.errors import InputError
+from lvp.losses import next_token_loss
 from lvp.models.configs import DecoderConfig
 from lvp.models.decoder import decoder
-from lvp.training import Cell, DataConfig, Lane, OptimizerConfig, Program, TrainingData
+from lvp.training import Cell, DataConfig, Lane, OptimizerConfig, Program, TrainingData, language
 from tests.lvp.training import plain_training
 from tests.marking import slow
 
@@ -45,6 +46,19 @@ def programs():
         "sgd": Program(cell("sgd", momentum=0.9)),
         "coupled": Program(cell("coupled_adam", couple=("output", "embedding"))),
     }
+
+
+@pytest.mark.parametrize("cell", [PLAIN, MEASURED], ids=["plain", "measured"])
+def test_micro_batches_trace_the_loss_as_often_as_a_whole_batch(cell, data, monkeypatch):
+    def traces(micro_batches):
+        calls = []
+        monkeypatch.setattr(language, "next_token_loss", lambda *a, **k: calls.append(1) or next_token_loss(*a, **k))
+        program = Program(dataclasses.replace(cell, micro_batches=micro_batches))
+        lanes, zero = program.arrays([program.cell.example_lane()]), np.int32(0)
+        jax.eval_shape(program.advance, zero, zero, program.lane_shapes(), lanes, data)
+        return len(calls)
+
+    assert traces(3) == traces(1) > 1
 
 
 @pytest.mark.slow
