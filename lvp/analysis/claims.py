@@ -14,7 +14,6 @@ NOT_TESTED = "not tested here"
 OUR_RESULT = "our result"  # source of a claim that no paper makes
 VERDICTS = ("supported", "contradicted", "unresolved", NOT_TESTED)
 LEAST_JUDGING_SEEDS = 3
-_ORIGIN = ("corpus", "commit")  # fields of a claim that `merged` joins
 # Region of values above zero. Regions include their ends, so the lower end is the smallest normal float, not 0.
 ABOVE_ZERO = (float(np.finfo(float).tiny), math.inf)
 
@@ -209,8 +208,9 @@ def merged(claims: Sequence[Claim]) -> list[Claim]:
     alike: dict[Claim, list[Claim]] = {}
     for claim in claims:
         alike.setdefault(replace(claim, corpus="", commit=""), []).append(claim)
+    joined = lambda words: ", ".join(dict.fromkeys(words))  # noqa: E731
     return [
-        replace(group[0], **{name: ", ".join(dict.fromkeys(getattr(c, name) for c in group)) for name in _ORIGIN})
+        replace(group[0], corpus=joined(c.corpus for c in group), commit=joined(c.commit for c in group))
         for group in alike.values()
     ]
 
