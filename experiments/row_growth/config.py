@@ -235,7 +235,7 @@ TIERS = {
         num_rates=4,
         points=4,
     ),
-    # No lane repeats its text: 12,000 steps of this batch are 3.1 M tokens. docs/row_growth.md gives the reasons.
+    # 12,000 steps of this batch are fewer tokens than the text has. docs/row_growth.md gives the reasons.
     "laptop": Config(
         corpus="python-docs",
         slice_bytes=8_000_000,
