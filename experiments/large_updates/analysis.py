@@ -10,8 +10,11 @@ from lvp.training import steps_of_parts
 def lanes_by_seed(table, config: Config, name: str, scale: float):
     """One row per seed of an arm at a scale; NaN in the row of a missing or diverged lane."""
     lane = lane_of(config, name, scale, 0)
-    columns = {f"lane.{field}": getattr(lane, field) for field in ("first_scale", "random", "frozen", "negative_slope")}
-    return finished_by_seed(table, columns, config.seeds)
+    fields = ("first_scale", "random", "frozen", "negative_slope", "first_images")
+    columns = {f"lane.{field}": getattr(lane, field) for field in fields}
+    few = "lane.first_images"
+    recorded = table[few].fillna(0) if few in table else 0  # records omit the default
+    return finished_by_seed(table.assign(**{few: recorded}), columns, config.seeds)
 
 
 def accuracy(table, config: Config, name: str, scale: float) -> np.ndarray:
@@ -34,6 +37,19 @@ def measured_epochs(table, config: Config) -> np.ndarray:
 def dead(table, config: Config, name: str, scale: float) -> np.ndarray:
     """Fractions of dead ReLUs at the end [seeds]."""
     return over_epochs(table, config, name, scale, "dead.all")[:, -1]
+
+
+def loss_after_first_phase(table, config: Config, name: str) -> float:
+    """The training loss of an arm at × 1 at the last recorded step of the first phase, mean over seeds; NaN if a lane
+    is missing."""
+    rows = lanes_by_seed(table, config, name, 1.0).reindex(columns=["curve_steps", "curve_losses"])
+    end, losses = config.first_epochs / config.epochs, []
+    for steps, values in rows.itertuples(index=False):
+        part = (
+            [v for s, v in zip(steps, values, strict=True) if s <= end * steps[-1]] if isinstance(steps, list) else ()
+        )
+        losses.append(part[-1] if part else np.nan)
+    return float(np.mean(losses))
 
 
 def summary(table, config: Config) -> str:

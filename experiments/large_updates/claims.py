@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from experiments.large_updates.analysis import accuracy, dead, over_epochs
+from experiments.large_updates.analysis import accuracy, dead, loss_after_first_phase, over_epochs
 from experiments.large_updates.config import ARMS, Config
 from lvp.analysis.claims import ABOVE_ZERO, Claim, Question, refusal
 from lvp.analysis.measurement import Measurement
@@ -12,6 +12,7 @@ from lvp.analysis.measurement import Measurement
 SOURCE = "Kosson, Messmer & Jaggi 2024, appendix A"
 DIED = "difference in the fraction of dead ReLUs at the end"
 LOST = "difference in final accuracy, %"
+FEW = "few images"
 NOTICEABLE = 0.1  # relative change of the stable rank
 PREVENTED = 0.01  # fraction of dead ReLUs up to which frozen biases prevent them
 
@@ -20,7 +21,7 @@ def claims(table, config: Config, context) -> list[Claim]:
     """The claims of appendix A whose arms were run. Accuracies and figure 8 are not tested on other images."""
     reason = refusal(config.seeds)
     other_images = "" if config.corpus.startswith("cifar10") else f"{config.corpus}; the paper trains on CIFAR-10"
-    measured = [*_stable_rank(table, config), *_lost_accuracy(table, config)]
+    measured = [*_stable_rank(table, config), *_lost_accuracy(table, config), *_few_images(table, config)]
     return [
         *(question.answer(measurement, context, reason=reason) for question, measurement in _dead_relus(table, config)),
         *(question.answer(measurement, context, reason=reason or other_images) for question, measurement in measured),
@@ -118,6 +119,22 @@ def _lost_accuracy(table, config: Config) -> Iterator[tuple[Question, Measuremen
             note=f"{LOST}, at most 0.5; {seeds}",
         )
         yield question, Measurement.over_seeds(lost("standard, frozen biases"))
+
+
+def _few_images(table, config: Config) -> Iterator[tuple[Question, Measurement]]:
+    """Appendix A: overfitting to few samples at the beginning does not lower the final accuracy."""
+    if not {"standard", FEW} <= set(config.arms):
+        return
+    standard, few = (loss_after_first_phase(table, config, name) for name in ("standard", FEW))
+    question = Question(
+        statement=f"a first phase on {config.first_images} images costs no accuracy",
+        source=SOURCE,
+        paper_value="0.0",
+        claimed=(-np.inf, 0.5),
+        note=f"{LOST}, at × 1, at most 0.5; training loss at the end of the first phase: {few:.2f} on these images, "
+        f"{standard:.2f} on all; {_seeds(config)}".replace("nan", "–"),
+    )
+    yield question, Measurement.over_seeds(accuracy(table, config, "standard", 1.0) - accuracy(table, config, FEW, 1.0))
 
 
 def _seeds(config: Config) -> str:

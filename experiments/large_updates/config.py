@@ -20,6 +20,7 @@ class FirstPhaseArm(NamedTuple):
     leaky: bool  # ReLUs are leaky
     frozen: bool  # biases are frozen in the first phase
     paper_accuracy: dict[float, float]  # scale → final accuracy of the paper, in %
+    few: bool = False  # the first phase trains on few images
 
 
 ARMS = {
@@ -29,12 +30,16 @@ ARMS = {
     "random, frozen biases": FirstPhaseArm(True, False, True, {1: 92.27, 8: 92.12, 128: 92.20}),
     "leaky": FirstPhaseArm(False, True, False, {1: 92.16, 8: 91.48, 128: 91.82}),
     "leaky, frozen biases": FirstPhaseArm(False, True, True, {1: 92.46, 8: 92.49, 128: 92.35}),
+    "few images": FirstPhaseArm(False, False, False, {1: 92.1}, few=True),
 }
 
 
 @dataclass(frozen=True)
 class Config:
-    """Defaults are those of the paper. It states neither the batch (128 is usual) nor how long biases are frozen."""
+    """Defaults are those of the paper.
+
+    It does not state the batch (128 is usual), how long biases are frozen, or on how few images the first phase trains.
+    """
 
     corpus: str = "cifar10"  # as in `lvp.data.load_images`
     image: int = 32  # pixels of a side
@@ -48,6 +53,7 @@ class Config:
     batch: int = 128  # images per step
     epochs: float = 205.0  # passes through the training images
     first_epochs: float = 5.0  # passes in the first phase
+    first_images: int = 128  # training images of the first phase in the arm "few images"
     rate: float = 0.05  # peak rate of all parameters
     weight_decay: float = 0.01  # sets the angle of the updates
     leak: float = 0.1  # slope of leaky ReLUs below zero
@@ -66,6 +72,7 @@ class Config:
                 f"first_epochs must be at least 1e-6 times epochs ({self.epochs:g}), got {self.first_epochs:g}"
             )
         check_count(self, "batch")
+        check_count(self, "first_images")
         check_seeds(self, "seeds")
         sorted_values(self, "scales", least=2, positive=True)
         if self.scales[0] != 1:
@@ -111,6 +118,7 @@ TIERS = {
         pad=2,
         flip=False,
         batch=64,
+        first_images=64,
         epochs=20.0,
         first_epochs=2.0,
         seeds=(0, 1, 2, 3),
@@ -140,4 +148,5 @@ def cells(config: Config) -> list[CellLanes]:
 def lane_of(config: Config, name: str, scale: float, seed: int) -> ImageLane:
     """The lane of an arm at a scale of the rate in the first phase."""
     arm = ARMS[name]
-    return ImageLane(config.rate, scale, arm.random, arm.frozen, config.leak if arm.leaky else 0.0, seed)
+    slope, few = config.leak if arm.leaky else 0.0, config.first_images if arm.few else 0
+    return ImageLane(config.rate, scale, arm.random, arm.frozen, slope, seed, first_images=few)

@@ -1,7 +1,7 @@
 """A residual network trained on images, with large first updates (Kosson, Messmer & Jaggi 2024, appendix A)."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 import jax
@@ -12,6 +12,7 @@ import optax
 from lvp import measures
 from lvp.data.images import batches
 from lvp.errors import InputError
+from lvp.models.configs import OMITTED
 from lvp.models.resnet import DECLARATIONS, ResNetConfig, biases, resnet
 from lvp.parametrization import uniform
 from lvp.training.batches import ALL_STEPS
@@ -92,8 +93,11 @@ class ImageLane:
     frozen: bool  # biases do not change in the first phase
     negative_slope: float  # of every ReLU below zero
     seed: int  # of init, order, augmentation and random directions
+    first_images: int = field(default=0, metadata=OMITTED)  # training images of the first phase; 0 is all
 
     def __post_init__(self):
+        if self.first_images < 0:
+            raise InputError(f"first_images must not be negative, got {self.first_images}")
         check_positive("learning_rate", self.learning_rate)
         check_positive("first_scale", self.first_scale)
         check_positive("negative_slope", self.negative_slope, zero=True)
@@ -104,7 +108,7 @@ class ImageLane:
         return (
             {name: np.float32(getattr(self, name)) for name in floats}
             | {name: np.bool_(getattr(self, name)) for name in ("random", "frozen")}
-            | {"seed": np.uint32(self.seed)}
+            | {"seed": np.uint32(self.seed), "first_images": np.int32(self.first_images)}
         )
 
 
@@ -207,7 +211,10 @@ class ImageProgram(PackedProgram):
     def _step(self, step, state, lane, data):
         key = jax.random.wrap_key_data(state["key"])
         order_key, augment_key, random_key = (jax.random.fold_in(key, i) for i in range(3))
+        first = step < self._first_steps
         chosen = batches.epoch_batch(order_key, step, len(data.train_labels), self.cell.batch)
+        few = lane["first_images"]
+        chosen = jnp.where(first & (few > 0), chosen % jnp.maximum(few, 1), chosen)
         by_chance = jax.random.fold_in(augment_key, step)
         x = batches.augment(data.train_images[chosen], by_chance, self.cell.data.pad, flip=self.cell.data.flip)
         x = batches.normalise(x, data.mean, data.std)
@@ -217,7 +224,6 @@ class ImageProgram(PackedProgram):
             return _losses(logits, data.train_labels[chosen]).mean(), stats
 
         (loss, stats), gradient = jax.value_and_grad(loss_of, has_aux=True)(state["params"])
-        first = step < self._first_steps
         pointed = _random_directions(gradient, jax.random.fold_in(random_key, step))
         gradient = jax.tree.map(lambda g, r: jnp.where(first & lane["random"], r, g), gradient, pointed)
         updates, opt = self._optimizer(lane).update(gradient, state["opt"], state["params"])

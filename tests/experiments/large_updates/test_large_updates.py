@@ -22,7 +22,8 @@ def arm_of(lane):
     return next(
         name
         for name, arm in ARMS.items()
-        if (arm.random, arm.frozen, arm.leaky) == (lane.random, lane.frozen, lane.negative_slope > 0)
+        if (arm.random, arm.frozen, arm.leaky, arm.few)
+        == (lane.random, lane.frozen, lane.negative_slope > 0, lane.first_images > 0)
     )
 
 
@@ -38,10 +39,11 @@ def table_of(config, lost=()):
             "stable_rank": {"mean": [RANK.get(name, 5.0) if large else 5.0] * points},
         }
         right = 0.92 - LOST.get(name, 0.0) / 100 * large * (1 + 0.01 * lane.seed)
-        outcome = {"status": "finished", "accuracy": right, "valid_loss": 0.3, "measures": measured}
+        curve = {"curve_steps": [44, 440], "curve_losses": [0.01 if lane.first_images else 0.5, 0.1]}
+        outcome = {"status": "finished", "accuracy": right, "valid_loss": 0.3, "measures": measured} | curve
         if name in lost:
             outcome = {"status": "diverged", "accuracy": None, "valid_loss": None, "measures": measured}
-        config_of = {"cell": asdict(cell), "lane": asdict(lane)}
+        config_of = {"cell": asdict(cell), "lane": records.configuration(lane)}
         rows.append({"hash": str(len(rows)), "config": config_of, "outcome": outcome, "provenance": {}})
     return records.table(rows)
 
@@ -52,7 +54,7 @@ def verdicts(table, config=CONFIG):
 
 def test_all_arms_are_lanes_of_one_program():
     ((_, cell, lanes, epochs),) = large_updates.config.cells(CONFIG)
-    assert len(lanes) == 18 * 4 and epochs == 20 and cell.steps == 20 * (1438 // 64)
+    assert len(lanes) == 21 * 4 and epochs == 20 and cell.steps == 20 * (1438 // 64)
     assert {arm_of(lane) for lane in lanes} == set(ARMS)
     assert cell.first_phase == pytest.approx(0.1) and cell.first_phase in cell.measured_parts
     assert cell.optimizer.options["weight_decay"] == 0.01
@@ -74,7 +76,7 @@ def test_the_papers_accuracies_and_ranks_are_not_tested_on_other_images():
 
 def test_claims_follow_the_planted_values():
     claim_verdicts = verdicts(table_of(CONFIG))
-    assert len(claim_verdicts) == 14 and set(claim_verdicts.values()) == {"supported"}
+    assert len(claim_verdicts) == 15 and set(claim_verdicts.values()) == {"supported"}
 
 
 def test_claims_reverse_with_the_data(monkeypatch):
@@ -106,6 +108,7 @@ def test_equal_counts_support_no_difference(monkeypatch):
         "frozen biases prevent dead ReLUs (standard, × 128)",
         "frozen biases prevent dead ReLUs (random, × 128)",
         "with frozen biases first updates at × 128 cost no accuracy",
+        "a first phase on 64 images costs no accuracy",
         "first updates at × 128 do not change the stable rank (standard, frozen biases)",
         "first updates at × 128 do not change the stable rank (random, frozen biases)",
         "first updates at × 8 do not change the stable rank (standard)",
@@ -116,6 +119,18 @@ def test_equal_counts_support_no_difference(monkeypatch):
     claim_verdicts = verdicts(table_of(CONFIG))
     assert claim_verdicts["first updates at × 128 leave fewer dead ReLUs with frozen biases (standard)"] == "supported"
     assert claim_verdicts["frozen biases prevent dead ReLUs (standard, × 128)"] == "contradicted"
+
+
+def test_the_claim_about_few_images_compares_at_the_rate_without_a_factor():
+    table = table_of(CONFIG)
+    few = table["lane.first_images"].fillna(0) > 0
+    (claim,) = (c for c in large_updates.claims.claims(table, CONFIG, CONTEXT) if "on 64 images" in c.statement)
+    assert "0.01 on these images, 0.50 on all" in claim.note
+    for scale, verdict in ((1.0, "contradicted"), (128.0, "supported")):
+        lower = table.assign(accuracy=table["accuracy"] - 0.01 * (few & (table["lane.first_scale"] == scale)))
+        assert verdicts(lower)[claim.statement] == verdict
+    old = table[~few].drop(columns="lane.first_images")  # records without the arm omit the column
+    assert verdicts(old)[claim.statement] == "unresolved"
 
 
 def test_the_papers_values_belong_to_the_judged_scale():
@@ -159,6 +174,7 @@ def test_the_last_epoch_is_measured():
         ({"points": "1"}, "points"),
         ({"arms": ""}, "arms must hold at least one"),
         ({"rate": "0"}, "rate"),
+        ({"first_images": "0"}, "first_images must be at least 1"),
     ],
 )
 def test_unusable_values_give_a_one_line_error(values, says):

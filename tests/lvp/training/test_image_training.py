@@ -126,6 +126,22 @@ def test_only_frozen_biases_are_constant_and_only_in_the_first_phase(program, da
         assert not np.array_equal(*gains)  # gains are not biases
 
 
+def test_few_images_end_with_the_first_phase(program, data):
+    """Other images change nothing in the first phase (3 steps) and change the training afterwards."""
+    few = dataclasses.replace(PLAIN, first_images=8)
+    others = data._replace(train_images=np.concatenate([data.train_images[:8], 255 - data.train_images[8:]]))
+    (_, a), (_, b), (_, whole) = (
+        states(program, few, data),
+        states(program, few, others),
+        states(program, PLAIN, others),
+    )
+    assert np.array_equal(a[-1]["losses"][:3], b[-1]["losses"][:3])
+    assert np.all(a[-1]["losses"][3:] != b[-1]["losses"][3:])
+    assert np.all(whole[-1]["losses"][:3] != b[-1]["losses"][:3])  # control: all images
+    with pytest.raises(InputError, match="first_images must not be negative, got -1"):
+        dataclasses.replace(PLAIN, first_images=-1)
+
+
 @pytest.mark.slow
 def test_random_directions_end_with_the_first_phase(data):
     """During the first phase the parameters move as far as otherwise, but in random directions, and nothing is learnt.
@@ -174,7 +190,13 @@ def test_chunks_and_resumption_change_no_bit(program, data):
 def test_arms_share_one_compilation(program, data):
     program.compile(data)
     compiled = program.advance
-    for changes in ({"random": True}, {"frozen": True}, {"negative_slope": 0.1}, {"first_scale": 8.0, "seed": 5}):
+    for changes in (
+        {"random": True},
+        {"frozen": True},
+        {"first_images": 8},
+        {"negative_slope": 0.1},
+        {"first_scale": 8.0, "seed": 5},
+    ):
         assert training.run(program, [dataclasses.replace(PLAIN, **changes)], data)[0].status == "finished"
     assert program.advance is compiled
 
