@@ -119,7 +119,7 @@ def table(records: Iterable[Mapping]) -> "DataFrame":
     for r in records:
         rows.append(
             {"hash": r["hash"]}
-            | flatten(_in_current_form(r["config"]))
+            | flatten(in_current_form(r)["config"])
             | flatten(r["outcome"])
             | flatten(r["provenance"])
         )
@@ -129,15 +129,20 @@ def table(records: Iterable[Mapping]) -> "DataFrame":
     return frame.astype({column: object for column, dtype in frame.dtypes.items() if dtype == "str"}).copy()
 
 
-def _in_current_form(config: Mapping) -> Mapping:
-    """A lane's configuration in the current form. Old records give `weight_decay` by role, equal for all matrices."""
-    optimizer = config.get("cell", {}).get("optimizer", {})
+def in_current_form(record: Mapping) -> Mapping:
+    """A record with its configuration, and its hash, in the current form.
+
+    Old records give `weight_decay` by role, equal for all matrices.
+    """
+    cell = record["config"].get("cell", {})
+    optimizer = cell.get("optimizer", {})
     options = optimizer.get("options", {})
     by_role = options.get("weight_decay")
     if not isinstance(by_role, Mapping) or len(values := set(by_role.values())) != 1 or "vector" in by_role:
-        return config
+        return record
     changed = {**optimizer, "options": {**options, "weight_decay": values.pop()}}
-    return {**config, "cell": {**config["cell"], "optimizer": changed}}
+    config = {**record["config"], "cell": {**cell, "optimizer": changed}}
+    return {**record, "config": config, "hash": config_hash(config)}
 
 
 @cache

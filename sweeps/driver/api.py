@@ -127,7 +127,7 @@ def start(
         buckets.split(place)  # refuses credentials before they are printed
     say = _printer(quiet and not dry_run)
     say(f"{loaded.name}, tier {tier}, corpus {resolved.corpus}: {loaded.question}")
-    earlier = [] if reuse is None else records.read(Path(reuse))
+    earlier = [] if reuse is None else [records.in_current_form(r) for r in records.read(Path(reuse))]
     if measure:
         _check_measure(dry_run, tier, options)
         if budget is not None:

@@ -84,3 +84,24 @@ def test_the_commit_is_marked_if_a_tracked_file_of_a_package_was_changed(tmp_pat
         commits.append(records.software.__wrapped__()["commit"])
     clean, with_page, with_sweeps, with_both = commits
     assert clean == with_page and len(clean) == 12 and with_sweeps == with_both == clean + "+"
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ({"hidden": 0.1, "output": 0.1}, 0.1),
+        ({"hidden": 0.1, "output": 0.2}, None),  # two values have no single one
+        ({"hidden": 0.1, "vector": 0.1}, None),  # a single value does not decay vectors
+        (0.1, None),
+    ],
+)
+def test_an_old_record_gets_the_hash_of_the_present_form(old, new):
+    def record(decay):
+        config = {"cell": {"optimizer": {"kind": "adamw", "options": {"weight_decay": decay}}}, "lane": {"seed": 0}}
+        return {"config": config, "hash": records.config_hash(config), "outcome": {"status": "finished"}}
+
+    expected = record(old) if new is None else record(new)
+    assert records.in_current_form(record(old)) == expected
+    assert records.in_current_form(expected) == expected
+    calculation = {"config": {"cell": {"arguments": {}}, "lane": {}}, "hash": "x"}
+    assert records.in_current_form(calculation) == calculation
