@@ -1,11 +1,13 @@
 """Sweeps in a bucket of an S3-compatible server, with faults between them and the server."""
 
+import contextlib
 import os
 import random
 import signal
 import subprocess
 import sys
 import time
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -19,8 +21,9 @@ from sweeps.executors.machine_check import MachineCheck
 from sweeps.reporting import results
 from sweeps.worker.stop import Reason
 from sweeps.worker.worker import Settings, Worker
+from tests.faults import network
 from tests.faults.ledger import record
-from tests.faults.s3 import BUCKET, KEY, SECRET, environment, proxy, server  # noqa: F401  fixtures
+from tests.faults.s3 import BUCKET, KEY, SECRET, Proxy, environment, proxy, server  # noqa: F401  fixtures
 from tests.faults.watching import refused
 from tests.marking import all_slow_but
 from tests.sweeps.running import LOCAL, ROOT, TINY, outcomes
@@ -127,23 +130,39 @@ def machine(folder: Path, port: int) -> dict[str, str]:
     return os.environ | variables
 
 
-def sweeps(folder: Path, port: int, *words) -> subprocess.Popen:
+def sweeps(folder: Path, port: int, *words, within: Sequence[str] = ()) -> subprocess.Popen:
     pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True, "start_new_session": True}
-    command = [sys.executable, "-m", "sweeps", *map(str, words)]
+    command = [*within, sys.executable, "-m", "sweeps", *map(str, words)]
     return subprocess.Popen(command, cwd=folder, env=machine(folder, port), **pipes)
 
 
+@pytest.fixture
+def two_machines(server, proxy):  # noqa: F811
+    """Yields, for two machines in network namespaces that reach only the bucket, the proxy and `Machine.within`."""
+    if reason := network.problem():
+        pytest.skip(reason)
+    with network.Network("first", "second") as machines, contextlib.ExitStack() as stack:
+        yield [(stack.enter_context(Proxy(server, machine=m)), m.within) for m in machines.machines]
+
+
 @pytest.mark.slow
-def test_a_killed_driver_is_continued_by_another_machine(address, proxy, tmp_path):  # noqa: F811
-    """SIGKILL of the driver and its workers. A machine without a shared disk resumes the sweep from its checkpoints to
-    the bits of an undisturbed sweep. No secret is in a file, an output, an object or the list of processes."""
+def test_a_killed_driver_is_continued_by_another_machine(address, two_machines, tmp_path):
+    """SIGKILL of the driver and its workers. A machine with its own network, processes and files resumes the sweep from
+    its checkpoints to the bits of an undisturbed sweep. No secret is in a file, an output, an object or the list of
+    processes."""
+    (own, within), (other, within_other) = two_machines
     settings = [f"--set={k}={v}" for k, v in (TINY | {"widths": "16", "seeds": "0", "steps": "400"}).items()]
     run = ("run", "width_vocab", "--tier", "smoke", *LOCAL, "--checkpoint-seconds", "0")
     first, second = tmp_path / "first", tmp_path / "second"
+    for folder in (first, second):
+        folder.mkdir()
+    reach = f"import socket; socket.create_connection(('127.0.0.1', {own.port}))"
+    by_machine = [subprocess.run([*w("/"), sys.executable, "-c", reach]).returncode for w in (within, within_other)]
+    assert by_machine[0] == 0 < by_machine[1]  # control: the machines share no network
 
-    driver = sweeps(first, proxy.port, *run, "--out", address, *settings)
+    driver = sweeps(first, own.port, *run, "--out", address, *settings, within=within(first))
     deadline = time.monotonic() + 250
-    while not saved_after_a_record(proxy):
+    while not saved_after_a_record(own):
         assert driver.poll() is None and time.monotonic() < deadline, driver.communicate()
         time.sleep(0.02)
     lines = [path.read_bytes() for path in Path("/proc").glob("[0-9]*/cmdline") if readable(path)]
@@ -151,18 +170,17 @@ def test_a_killed_driver_is_continued_by_another_machine(address, proxy, tmp_pat
     os.killpg(driver.pid, signal.SIGKILL)
     before, _ = driver.communicate()
     time.sleep(1)  # workers end after their driver
-    recorded = proxy.times("PUT", "/records/")
+    recorded = own.times("PUT", "/records/")
     assert 0 < recorded < 3
-    proxy.requests = []
 
-    resumed = sweeps(second, proxy.port, "resume", address, *LOCAL)
+    resumed = sweeps(second, other.port, "resume", address, *LOCAL, within=within_other(second))
     stdout, stderr = resumed.communicate(timeout=280)
     assert resumed.returncode == 0, stderr
     assert "waiting up to" in stdout
-    resumed_records = proxy.times("PUT", "/records/")
-    assert resumed_records == 3 - recorded and proxy.times("GET", "/checkpoints/") > 0
+    resumed_records = other.times("PUT", "/records/")
+    assert resumed_records == 3 - recorded and other.times("GET", "/checkpoints/") > 0
 
-    undisturbed = sweeps(second, proxy.port, *run, "--out", second / "out", *settings)
+    undisturbed = sweeps(second, other.port, *run, "--out", second / "out", *settings)
     assert undisturbed.wait(280) == 0, undisturbed.communicate()
     ours, right = outcomes_at(address), outcomes(second / "out")
     counts = {
