@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from lvp.models.configs import DecoderConfig
-from lvp.training import Cell, Lane
+from lvp.training import Cell, ImageLane, Lane
 from lvp.training.records import flatten
 
 EMBEDDING_RATE = "lane.learning_rates.embedding"
@@ -58,14 +58,17 @@ def with_optimizer(table, cell: Cell):
     return table[chosen]
 
 
-def with_model(table, model: DecoderConfig, names: Sequence[str]):
-    """The rows of a table whose decoders have the values of `model` in the fields `names`.
+def with_fields(table, prefix: str, configured: DecoderConfig | ImageLane, names: Sequence[str]):
+    """The rows of a table that have the values of the dataclass `configured` in the fields `names`.
 
     Records leave out some fields at their defaults. A missing value therefore means the default.
+
+    Args:
+      prefix: of the columns, such as "cell.model" or "lane".
     """
     chosen = np.ones(len(table), bool)
-    for field in (field for field in fields(model) if field.name in names):
-        column, wanted = f"cell.model.{field.name}", getattr(model, field.name)
+    for field in (field for field in fields(configured) if field.name in names):
+        column, wanted = f"{prefix}.{field.name}", getattr(configured, field.name)
         values = table[column].tolist() if column in table else [np.nan] * len(table)
         chosen &= np.array([_same(field.default if value != value else value, wanted) for value in values], bool)
     return table[chosen]

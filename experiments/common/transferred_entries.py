@@ -14,7 +14,7 @@ from experiments.common.tables import (
     lane_columns,
     losses_by_seed_and_rate,
     select,
-    with_model,
+    with_fields,
     with_optimizer,
 )
 from lvp import roles
@@ -165,7 +165,7 @@ def rows_of(table, cell: Cell):
     """The rows of a cell."""
     size = {"cell.model.width": cell.model.width, "cell.model.vocab": cell.model.vocab}
     size |= {"cell.model.layers": cell.model.layers, "cell.batch": cell.batch, "cell.steps": cell.steps}
-    return with_model(with_optimizer(select(table, size), cell), cell.model, MULTIPLIERS)
+    return with_fields(with_optimizer(select(table, size), cell), "cell.model", cell.model, MULTIPLIERS)
 
 
 def losses_of(rows, example: Lane, seeds: Sequence[int]) -> np.ndarray:

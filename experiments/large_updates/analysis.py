@@ -2,19 +2,18 @@
 
 import numpy as np
 
-from experiments.common.tables import finished_by_seed, lists_by_row
+from experiments.common.tables import HORIZON_LOSS, finished_by_seed, lists_by_row, with_fields, with_horizon_loss
 from experiments.large_updates.config import ARMS, Config, lane_of
 from lvp.training import steps_of_parts
+
+FINAL_FRACTION = 0.1  # of the first phase, at its end, over which its training loss is averaged
 
 
 def lanes_by_seed(table, config: Config, name: str, scale: float):
     """One row per seed of an arm at a scale; NaN in the row of a missing or diverged lane."""
     lane = lane_of(config, name, scale, 0)
     fields = ("first_scale", "random", "frozen", "negative_slope", "first_images")
-    columns = {f"lane.{field}": getattr(lane, field) for field in fields}
-    few = "lane.first_images"
-    recorded = table[few].fillna(0) if few in table else 0  # records omit the default
-    return finished_by_seed(table.assign(**{few: recorded}), columns, config.seeds)
+    return finished_by_seed(with_fields(table, "lane", lane, fields), {}, config.seeds)
 
 
 def accuracy(table, config: Config, name: str, scale: float) -> np.ndarray:
@@ -40,16 +39,12 @@ def dead(table, config: Config, name: str, scale: float) -> np.ndarray:
 
 
 def loss_after_first_phase(table, config: Config, name: str) -> float:
-    """The training loss of an arm at × 1 at the last recorded step of the first phase, mean over seeds; NaN if a lane
-    is missing."""
-    rows = lanes_by_seed(table, config, name, 1.0).reindex(columns=["curve_steps", "curve_losses"])
-    end, losses = config.first_epochs / config.epochs, []
-    for steps, values in rows.itertuples(index=False):
-        part = (
-            [v for s, v in zip(steps, values, strict=True) if s <= end * steps[-1]] if isinstance(steps, list) else ()
-        )
-        losses.append(part[-1] if part else np.nan)
-    return float(np.mean(losses))
+    """The training loss of an arm at × 1 at the end of the first phase, mean over seeds; NaN if a lane is missing."""
+    rows = lanes_by_seed(table, config, name, 1.0)
+    if rows["curve_steps"].isna().any():
+        return np.nan
+    first_steps = round(config.first_epochs / config.epochs * int(table["cell.steps"].iloc[0]))
+    return float(with_horizon_loss(rows, first_steps, FINAL_FRACTION)[HORIZON_LOSS].mean())
 
 
 def summary(table, config: Config) -> str:

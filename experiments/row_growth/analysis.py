@@ -16,8 +16,8 @@ from experiments.common.tables import (
     losses_by_seed_and_rate,
     mean_of_finite,
     select,
+    with_fields,
     with_horizon_loss,
-    with_model,
     with_optimizer,
 )
 from experiments.row_growth.config import (
@@ -73,7 +73,7 @@ def records_of(table, config: Config, setting: Setting):
     """The rows of a setting."""
     own = cell(config, setting)
     std = lane(config, setting, 1.0, config.seeds[0]).init_std["embedding"]
-    rows = with_model(with_optimizer(table, own), model(config, setting), MODEL_FIELDS)
+    rows = with_fields(with_optimizer(table, own), "cell.model", model(config, setting), MODEL_FIELDS)
     return select(rows, {"cell.steps": setting.steps, "lane.init_std.embedding": std})
 
 

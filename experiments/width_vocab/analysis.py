@@ -11,8 +11,8 @@ from experiments.common.tables import (
     HORIZON_LOSS,
     losses_by_seed_and_rate,
     select,
+    with_fields,
     with_horizon_loss,
-    with_model,
 )
 from experiments.width_vocab.config import (
     ADAPTIVE,
@@ -59,7 +59,7 @@ def losses_of_cell(table, config: Config, token_rows: str, width: int, steps: in
 def _of_cell(table, config: Config, token_rows: str, width: int):
     """The rows of a reading and a width, those of the tuning seeds included."""
     model = cell_model(config, token_rows, width)
-    return with_model(table, model, ("width", "embedding_multiplier", "normalize_rows"))
+    return with_fields(table, "cell.model", model, ("width", "embedding_multiplier", "normalize_rows"))
 
 
 class HiddenConstant(NamedTuple):
