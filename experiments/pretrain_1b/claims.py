@@ -4,9 +4,9 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from experiments.pretrain_1b.analysis import ratio_label, tuned_rate, validation_curves, values_by_seed
+from experiments.pretrain_1b.analysis import tuned_rate, validation_curves, values_by_seed
 from experiments.pretrain_1b.config import Config
-from lvp.analysis.claims import ABOVE_ZERO, Claim, Question, refusal
+from lvp.analysis.claims import ABOVE_ZERO, Claim, Question, refusal, unless_at_edge
 from lvp.analysis.measurement import Measurement
 from lvp.analysis.tuned import Tuned, difference
 
@@ -18,14 +18,16 @@ PARTS = (0.4, 0.6, 0.8, 1.0)  # of the training, at which the note gives the gai
 def claims(table, config: Config, context) -> list[Claim]:
     """Returns the claims of figures 4 and 5. They compare the losses of the ratios seed by seed."""
     seeds_reason = refusal(config.seeds, config.selecting_seeds)
-    return [
-        question.answer(measurement, context, reason=seeds_reason or reason)
-        for question, measurement, reason in _questions(table, config)
-    ]
+    answers = []
+    for question, measurement, reason, at_edge in _questions(table, config):
+        answer = question.answer(measurement, context, reason=seeds_reason or reason)
+        answers.append(unless_at_edge(answer, question.claimed, [], at_edge))
+    return answers
 
 
-def _questions(table, config: Config) -> Iterator[tuple[Question, Measurement, str]]:
-    """Questions with their measurements, and why a measurement does not test its question."""
+def _questions(table, config: Config) -> Iterator[tuple[Question, Measurement, str, list[str]]]:
+    """Questions with their measurements, why a measurement does not test its question, and the subtracted ratios that
+    are at the edge of their grid."""
     losses = {ratio: values_by_seed(table, config, ratio, "valid_loss") for ratio in config.ratios}
     # WikiText counts line ends as words, so this column is the paper's perplexity by word.
     log_word_perplexity = {
@@ -43,7 +45,7 @@ def _questions(table, config: Config) -> Iterator[tuple[Question, Measurement, s
         claimed=ABOVE_ZERO,
         note=f"{unit}; {interval}",
     )
-    yield question, Measurement.over_seeds(losses[1.0] - losses[root]), ""
+    yield question, Measurement.over_seeds(losses[1.0] - losses[root]), "", []
     question = Question(
         statement="√d has a lower loss than one rate for all at every measured step",
         source=f"{PAPER_A}, figure 4",
@@ -54,8 +56,9 @@ def _questions(table, config: Config) -> Iterator[tuple[Question, Measurement, s
     curves = (validation_curves(table, config, ratio) for ratio in (1.0, root))
     lead = np.subtract(*curves)  # [seeds, measured steps]
     zero = Tuned(np.zeros(len(config.seeds)))
-    yield question, difference([[Tuned(at_step) for at_step in lead.T]], [[zero]]), ""
-    untested = _untested(losses, rate, config)
+    yield question, difference([[Tuned(at_step) for at_step in lead.T]], [[zero]]), "", []
+    largest = _largest_if_best(losses)
+    untested = _untested(rate, config, largest)
     question = Question(
         statement=f"√d is within {MARGINAL:g} nats of the best ratio",
         source=f"{PAPER_A}, figure 4",
@@ -64,7 +67,7 @@ def _questions(table, config: Config) -> Iterator[tuple[Question, Measurement, s
         note=f"{unit}, against the best of {len(config.ratios)} ratios; the interval allows for the choice of the best "
         f"ratio; {interval}",
     )
-    yield question, difference([[Tuned(losses[root])]], [list(map(Tuned, losses.values()))]), untested
+    yield question, difference([[Tuned(losses[root])]], [list(map(Tuned, losses.values()))]), untested, largest
     larger = [ratio for ratio in config.ratios if ratio > root]
     question = Question(
         statement="larger ratios gain little over √d",
@@ -75,7 +78,7 @@ def _questions(table, config: Config) -> Iterator[tuple[Question, Measurement, s
         f"{MARGINAL:g}; "
         f"{_gain_over_training(table, config, larger)}; {interval}",
     )
-    yield question, difference([[Tuned(losses[root])]], [[Tuned(losses[ratio]) for ratio in larger]]), untested
+    yield question, difference([[Tuned(losses[root])]], [[Tuned(losses[ratio]) for ratio in larger]]), untested, largest
     question = Question(
         statement="√d is better than one rate for all, by word",
         source=f"{PAPER_A}, figure 5",
@@ -83,16 +86,21 @@ def _questions(table, config: Config) -> Iterator[tuple[Question, Measurement, s
         claimed=ABOVE_ZERO,
         note=f"difference in ln of word-level perplexity, at the end of training; {interval}",
     )
-    yield question, Measurement.over_seeds(log_word_perplexity[1.0] - log_word_perplexity[root]), ""
+    yield question, Measurement.over_seeds(log_word_perplexity[1.0] - log_word_perplexity[root]), "", []
 
 
-def _untested(losses, rate: float | None, config: Config) -> str:
+def _largest_if_best(losses) -> list[str]:
+    """Returns the name of the largest ratio if its mean loss is the least; otherwise an empty list."""
+    means = {ratio: x.mean() for ratio, x in losses.items() if np.isfinite(x).all()}
+    best = min(means, key=means.__getitem__, default=None)
+    return [f"ratio {best:g}"] if best is not None and best == max(losses) else []
+
+
+def _untested(rate: float | None, config: Config, largest: list[str]) -> str:
     """Returns why the best ratio is not known, or an empty string if it is known."""
     if config.rates:
         return f"η = {rate:g} is at the edge of its grid" if rate in (config.rates[0], config.rates[-1]) else ""
-    means = {ratio: x.mean() for ratio, x in losses.items() if np.isfinite(x).all()}
-    best = min(means, key=means.__getitem__, default=config.root)
-    at_end = f"; the best ratio, {ratio_label(config, best)}, is the largest tried" if best == max(losses) else ""
+    at_end = f"; the best ratio is the largest tried ({largest[0]})" if largest else ""
     return f"η = {config.rate:g} was not tuned; the run has {config.steps} steps{at_end}"
 
 

@@ -10,9 +10,9 @@ the warm-up, and sweep learning rate × warm-up.
   much worse. With high momentum, Nesterov's form and inverse bias correction LionAR needs no warm-up; LionA does.
 
 All roles have one rate and one init std. The gap is the validation loss without warm-up less the least with warm-up,
-each at its best rate. The first seeds choose the rates. Other seeds, which run at the chosen rates only, give the gap:
-the least of several noisy losses would be biased. The interval allows for every warm-up and for a wrong choice of
-rates.
+each at its best rate. The first seeds choose the rates. If the best rate so far is the first or last tried rate, the
+next rate of the grid follows. Other seeds, which run at the chosen rates only, give the gap: the least of several noisy
+losses would be biased. The interval allows for every warm-up and for a wrong choice of rates.
 
     python -m sweeps run warmup --tier laptop --corpus wikitext2      2 CPU cores
     python -m sweeps run warmup --tier gpu                            one accelerator
@@ -34,6 +34,7 @@ EXPERIMENT = Experiment(
     figure=figure.figure,
     claims=claims.claims,
     follow_up=analysis.follow_up,
+    limit=config.all_lanes,
     paper=claims.PAPER_C,
     answers=("figure 1", "figure 2", "figure 3", "figure 5"),
 )

@@ -2,18 +2,18 @@
 
 import re
 from collections.abc import Sequence
+from itertools import product
 
 import numpy as np
 import pandas as pd
 
 from experiments.common.tables import finished_by_seed, lists_by_row, losses_by_seed_and_rate, select, with_optimizer
-from experiments.warmup.config import Config, arm_cell, arm_lane, cells, rates_of
+from experiments.warmup.config import STABLE_ARM, Config, arm_cell, arm_lane, cells, rates_of
 from lvp.analysis.measurement import Measurement
 from lvp.analysis.tuned import Tuned, difference
 from lvp.training import Lane
 
 RATE = "lane.learning_rates.hidden"  # the column of an arm's rate: all roles have the same
-STABLE_ARM = "LionA"  # figure 2, panel 2: its largest stable rate
 UNSTABLE = 0.1  # nats per token: excess over the least loss above which a lane is unstable
 
 
@@ -31,11 +31,11 @@ def _lane_columns(config: Config, name: str, rate: float, warmup: float) -> dict
 
 
 def losses(table, config: Config, name: str, warmup: float) -> np.ndarray:
-    """Validation losses [rates, first seeds] in nats per token; NaN for a missing or diverged lane."""
+    """Validation losses [rates, first seeds] in nats per token; NaN for a missing lane, infinite for a diverged one."""
     rates = rates_of(config, name)
     columns = _lane_columns(config, name, rates[0], warmup)
     del columns[RATE]
-    rows = select(with_optimizer(table, arm_cell(config, name)), columns | {"status": "finished"})
+    rows = select(with_optimizer(table, arm_cell(config, name)), columns)
     return losses_by_seed_and_rate(rows, rates, config.seeds, "valid_loss", RATE).T
 
 
@@ -49,9 +49,28 @@ def best_rate(table, config: Config, name: str, warmup: float) -> float | None:
 
 
 def at_edge(table, config: Config, name: str, warmup: float) -> bool:
-    """True if the best rate is the first or last of its grid, so that a better rate may lie beyond."""
+    """True if the best rate has no tried rate on one side, so that a better rate may lie there."""
+    rates, best = rates_of(config, name), best_rate(table, config, name, warmup)
+    return best in (rates[0], rates[-1]) or (best is not None and bool(next_rates(table, config, name, warmup)))
+
+
+def next_rates(table, config: Config, name: str, warmup: float, stable: bool = False) -> list[float]:
+    """The untried rates of the grid beside the best rate, or the one below the lowest tried rate if all have diverged.
+
+    Args:
+      stable: whether to continue above the stable rate also.
+    """
     rates = rates_of(config, name)
-    return best_rate(table, config, name, warmup) in (rates[0], rates[-1])
+    tried = ~np.isnan(losses(table, config, name, warmup)).any(axis=1)
+    best = best_rate(table, config, name, warmup)
+    if best is None:
+        below = [rate for rate in rates if rate < rates[int(np.argmax(tried))]]
+        return below[-1:] if tried.any() else []
+    beside = [(best, -1), (best, 1)]
+    if stable and (largest := stable_rate(table, config, name)):
+        beside.append((largest, 1))
+    wanted = [rates.index(rate) + side for rate, side in beside]
+    return sorted({rates[at] for at in wanted if 0 <= at < len(rates) and not tried[at]})
 
 
 def tuned_lanes(table, config: Config, name: str, warmup: float) -> pd.DataFrame | None:
@@ -84,35 +103,38 @@ def gap(table, config: Config, name: str, warmups: Sequence[float]) -> Measureme
 def stable_rate(table, config: Config, name: str) -> float | None:
     """The largest rate at which all first seeds are stable without warm-up; None if no rate is stable.
 
-    A lane is stable if its loss exceeds the least mean loss over the rates by at most `UNSTABLE`.
+    A lane is stable if its loss exceeds a reference by at most `UNSTABLE`. From the best rate on, the reference is the
+    least mean loss over the rates. Below it, where all lanes may be undertrained, it is the least loss at the lane's
+    rate.
     """
     by_rate = losses(table, config, name, 0.0)
-    means = by_rate.mean(axis=1)
-    with np.errstate(invalid="ignore"):
-        stable = np.all(by_rate <= _limit(means), axis=1)
-    return max((r for r, is_stable in zip(rates_of(config, name), stable, strict=True) if is_stable), default=None)
+    best = best_rate(table, config, name, 0.0)
+    if best is None:
+        return None
+    rates = np.array(rates_of(config, name))
+    least = by_rate[rates == best].mean()
+    reference = np.where(rates < best, by_rate.min(axis=1), least)
+    with np.errstate(invalid="ignore"):  # a diverged rate: inf − inf
+        stable = np.all(by_rate - reference[:, None] <= UNSTABLE, axis=1)
+    return max(rates[stable].tolist(), default=None)
 
 
-def _limit(losses: np.ndarray) -> float:
-    """The largest loss that counts as stable: `UNSTABLE` above the least finite loss."""
-    return float(np.min(losses[np.isfinite(losses)], initial=np.inf)) + UNSTABLE
+def gap_at_stable_rate(table, config: Config, name: str) -> tuple[np.ndarray, int]:
+    """The gap to the reference warm-up at the stable rate [other seeds], and the number of other seeds that are not
+    stable there.
 
-
-def gap_at_stable_rate(table, config: Config, name: str) -> tuple[np.ndarray, str]:
-    """The gap to the reference warm-up at the stable rate [other seeds], and the reason if that rate is not stable for
-    the other seeds."""
+    A seed is not stable if its loss without warm-up exceeds the least of the other seeds by more than `UNSTABLE`, or if
+    it diverged.
+    """
     rate = stable_rate(table, config, name)
     if rate is None:
-        return np.full(len(config.more_seeds), np.nan), "no rate is stable without warm-up"
+        return np.full(len(config.more_seeds), np.nan), 0
     without, with_warmup = (
         lanes_by_seed(table, config, name, rate, w, config.more_seeds)["valid_loss"].to_numpy(float)
         for w in (0.0, config.reference)
     )
-    unstable = int((~(without <= _limit(without))).sum())  # NaN: diverged
-    reason = (
-        f"rate {rate:g} is stable with {len(config.seeds)} selecting seeds and unstable with {unstable} judging seeds"
-    )
-    return without - with_warmup, reason if unstable else ""
+    limit = np.min(without[np.isfinite(without)], initial=np.inf) + UNSTABLE
+    return without - with_warmup, int((~(without <= limit)).sum())
 
 
 def over_steps(rows: pd.DataFrame | None, config: Config, measure: str) -> np.ndarray:
@@ -157,19 +179,28 @@ def early(table, config: Config, name: str, measure: str) -> np.ndarray:
     return values[:, 0] / np.median(values[:, later], axis=1)
 
 
-def follow_up(table, config: Config) -> dict[str, list[Lane]]:
-    """The lanes of the other seeds: at the best rate of each warm-up of every arm, and at the stable rate of
-    `STABLE_ARM`."""
+def follow_up(table, config: Config, stable_arm: str | None = STABLE_ARM) -> dict[str, list[Lane]]:
+    """The lanes that depend on results.
+
+    For each warm-up of every arm: the first seeds at the untried rates beside the best rate. If there are none: the
+    other seeds at the best rate, and those of `stable_arm` at its stable rate.
+    """
     planned = cells(config)
     by_label: dict[str, list[Lane]] = {}
     for name in config.arms:
         (label,) = [c.label for c in planned if c.cell == arm_cell(config, name)]
-        settings = [(best_rate(table, config, name, warmup), warmup) for warmup in config.warmups]
-        if name == STABLE_ARM:
-            settings += [(stable_rate(table, config, name), warmup) for warmup in (0.0, config.reference)]
-        for rate, warmup in dict.fromkeys(settings):
-            lanes = [arm_lane(config, name, rate, warmup, seed) for seed in config.more_seeds if rate]
-            by_label.setdefault(label, []).extend(lanes)
+        settings: dict[tuple[float | None, float, int], None] = {}  # (rate, warm-up, seed), each once
+        for warmup in config.warmups:
+            judged = [(best_rate(table, config, name, warmup), warmup)]
+            with_stable = name == stable_arm and warmup == 0
+            if with_stable:
+                judged += [(stable_rate(table, config, name), w) for w in (0.0, config.reference)]
+            if more := next_rates(table, config, name, warmup, with_stable):
+                settings |= dict.fromkeys(product(more, [warmup], config.seeds))
+            else:
+                settings |= dict.fromkeys((*each, seed) for each in judged for seed in config.more_seeds)
+        lanes = [arm_lane(config, name, rate, warmup, seed) for rate, warmup, seed in settings if rate]
+        by_label.setdefault(label, []).extend(lanes)
     return by_label
 
 
@@ -180,13 +211,7 @@ def summary(table, config: Config) -> str:
     gaps = "".join(f"{f'gap to {w:.0%}':<24}" for w in warmups)
     lines = [f"{'optimizer':<24}{heads}  {gaps}{'gap to the best of them':<24}early norm / angle / RRC"]
     for name in config.arms:
-        line = f"{name:<24}"
-        for warmup in config.warmups:
-            rate, least = best_rate(table, config, name, warmup), np.nan
-            if rate:
-                least = lanes_by_seed(table, config, name, rate, warmup, config.seeds)["valid_loss"].mean()
-            edge = "*" if at_edge(table, config, name, warmup) else " "
-            line += f"{rate or np.nan:>11.4g}{edge} {least:>7.3f}"
+        line = f"{name:<24}{best_rates(table, config, name)}"
         texts = [gap_at_best_rates(table, config, name, w).text(".3f") for w in warmups]
         texts.append(gap(table, config, name, warmups).text(".3f"))
         line += "  " + "".join(f"{text:<24}" for text in texts)
@@ -203,6 +228,18 @@ def summary(table, config: Config) -> str:
         "representation change",
     ]
     return "\n".join(lines).replace("nan", "  –")
+
+
+def best_rates(table, config: Config, name: str) -> str:
+    """The best rate of an arm and its loss by warm-up, in the columns of `summary`."""
+    text = ""
+    for warmup in config.warmups:
+        rate, least = best_rate(table, config, name, warmup), np.nan
+        if rate:
+            least = lanes_by_seed(table, config, name, rate, warmup, config.seeds)["valid_loss"].mean()
+        edge = "*" if at_edge(table, config, name, warmup) else " "
+        text += f"{rate or np.nan:>11.4g}{edge} {least:>7.3f}"
+    return text
 
 
 def gap_at_best_rates(table, config: Config, name: str, warmup: float) -> Measurement:

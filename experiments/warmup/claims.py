@@ -1,6 +1,6 @@
 """The claims of `warmup`."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -12,10 +12,11 @@ from experiments.warmup.analysis import (
     gap,
     gap_at_best_rates,
     gap_at_stable_rate,
+    next_rates,
     stable_rate,
     tuned,
 )
-from experiments.warmup.config import Config, momentum_of
+from experiments.warmup.config import Config, momentum_of, rates_of
 from lvp.analysis.claims import ABOVE_ZERO, Claim, Question, refusal, unless_at_edge
 from lvp.analysis.measurement import Measurement
 from lvp.analysis.tuned import difference
@@ -23,9 +24,17 @@ from lvp.analysis.tuned import difference
 PAPER_C = "Kosson, Messmer & Jaggi 2024"
 NOTHING_LOST = 0.01  # nats per token: smaller gaps count as none
 LONGEST_HORIZON = 0.05  # of the training; the paper's longest horizon of momentum is 1 %
-GAP, NO_GAP, WITHIN = (NOTHING_LOST, np.inf), (-np.inf, NOTHING_LOST), (-np.inf, 0.1)
+GAP, NO_GAP, WITHIN, MUCH = (NOTHING_LOST, np.inf), (-np.inf, NOTHING_LOST), (-np.inf, 0.1), (0.05, np.inf)
+# Claimed region → the paper's value or words, and the region's end if the paper does not state it.
+WORDS = {
+    GAP: ("a gap", f"above {NOTHING_LOST:g}"),
+    NO_GAP: ("no gap", f"at most {NOTHING_LOST:g}"),
+    WITHIN: ("follows", f"at most {WITHIN[1]:g}"),
+    MUCH: ("much worse", f"above {MUCH[0]:g}"),
+    ABOVE_ZERO: ("> 0", ""),
+}
 EARLY = "hidden matrices without warm-up, first step over the median at constant rate, less one"
-FOLLOWS = "largest relative departure from the schedule, hidden matrices without warm-up; within 0.1"
+FOLLOWS = "largest relative departure from the schedule, hidden matrices without warm-up"
 NATS = "nats per token of validation loss"
 ALLOWED = "each at its best rate; the interval allows for the selection of rates"
 
@@ -86,9 +95,16 @@ def _stable_gap(name: str):
     """The gap of an arm to the reference warm-up at the largest rate that is stable without warm-up."""
 
     def measure(table, config: Config) -> Contrast:
-        values, reason = gap_at_stable_rate(table, config, name)
+        values, unstable = gap_at_stable_rate(table, config, name)
         rate = stable_rate(table, config, name)
-        note = f"{NATS} without warm-up less that with {config.reference:.0%}" + (f", both at {rate}" if rate else "")
+        note, reason = f"{NATS} without warm-up less that with {config.reference:.0%}", ""
+        if rate is None:
+            reason = "no rate is stable without warm-up"
+        elif rate == rates_of(config, name)[-1] or next_rates(table, config, name, 0.0, stable=True):
+            reason = f"the largest rate tried, {rate:g}, is stable without warm-up"
+        else:
+            note += f", both at {rate:g}, which is stable without warm-up for all {len(config.seeds)} selecting seeds "
+            note += f"and for {len(values) - unstable} of {len(values)} judging seeds"
         return Contrast(Measurement.over_seeds(values), note, reason=reason)
 
     return measure
@@ -161,30 +177,31 @@ QUESTIONS = [
     ),
     ArmQuestion((HELD,), "LionAR that holds the RRC gains nothing from warm-up", 5, _gap(HELD), NO_GAP),
     ArmQuestion((R, HELD), "LionAR that holds the RRC is worse than LionAR", 5, _worse(HELD), ABOVE_ZERO),
-    ArmQuestion((R, STILL), "LionAR without momentum is much worse", 5, _worse(STILL), (0.05, np.inf)),
+    ArmQuestion((R, STILL), "LionAR without momentum is much worse", 5, _worse(STILL), MUCH),
     ArmQuestion((HIGH_R,), "LionAR with high momentum needs no warm-up", 5, _gap(HIGH_R), NO_GAP),
     ArmQuestion((HIGH_N,), "LionA with high momentum needs warm-up", 5, _gap(HIGH_N), GAP),
 ]
 
 
 def claims(table, config: Config, context) -> list[Claim]:
-    """The claims of figures 1 to 3 and 5 whose arms were run."""
-    asked = [each for each in QUESTIONS if set(each.arms) <= set(config.arms)]
+    """The claims of figures 1 to 3 and 5 whose arms were run, and those that the number of steps cannot test."""
+    asked = [each for each in QUESTIONS if set(each.arms) <= set(config.arms) or long_momentum(each.arms, config)]
     return [_answer(each, table, config, context) for each in asked]
 
 
 def _answer(asked: ArmQuestion, table, config: Config, context) -> Claim:
     """The claim of a question. It is unresolved, with a note, if an optimum beyond a grid could change the verdict."""
     measured = asked.measure(table, config)
-    low, high = asked.claimed
+    words, region = WORDS[asked.claimed]
+    seeds = f"t interval over {len(config.more_seeds)} judging seeds"
     question = Question(
         statement=asked.statement,
         source=f"{PAPER_C}, figure {asked.figure}",
-        paper_value=f"≤ {high:g}" if np.isinf(low) else "> 0" if asked.claimed == ABOVE_ZERO else f"> {low:g}",
+        paper_value=words,
         claimed=asked.claimed,
-        note=f"{measured.note}; t interval over {len(config.more_seeds)} judging seeds",
+        note="; ".join(filter(None, (measured.note, region, seeds))),
     )
-    reason = refusal(config.more_seeds, config.seeds) or _long_momentum(asked, config) or measured.reason
+    reason = refusal(config.more_seeds, config.seeds) or long_momentum(asked.arms, config) or measured.reason
     claim = question.answer(measured.measurement, context, reason=reason)
     plus, minus = (
         [f"{name} at {warmup:.0%}" for name, warmup in settings if at_edge(table, config, name, warmup)]
@@ -193,10 +210,10 @@ def _answer(asked: ArmQuestion, table, config: Config, context) -> Claim:
     return unless_at_edge(claim, asked.claimed, plus, minus)
 
 
-def _long_momentum(asked: ArmQuestion, config: Config) -> str:
-    """Why the momentum of the arms is out of the paper's range; empty if it is within."""
-    for name in asked.arms:
-        steps = 1 / (1 - momentum_of(config, name))
+def long_momentum(arms: Sequence[str], config: Config) -> str:
+    """Why the momentum of some arms is out of the paper's range; empty if it is within."""
+    for name in arms:
+        steps = round(1 / (1 - momentum_of(config, name)), 6)
         if steps > LONGEST_HORIZON * config.steps:
             part = f"{steps / config.steps:.0%}"
             return f"β = {momentum_of(config, name):g} averages over {steps:.0f} steps, {part} of training; paper: 1%"

@@ -1,13 +1,13 @@
 """The configuration of `warmup` at every tier, and its cells."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import product
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from experiments.common.checks import check_names, check_points, check_schedule, check_seeds, sorted_values
+from experiments.common.checks import check_count, check_names, check_points, check_schedule, check_seeds, sorted_values
 from experiments.common.decoder_runs import DecoderRuns, geometric
 from experiments.common.experiment import CellLanes
 from lvp.analysis.claims import refusal
@@ -17,6 +17,7 @@ from lvp.parametrization import uniform
 from lvp.training import Cell, Lane, OptimizerConfig, check_positive
 
 LEAST_WARMUP_STEPS = 20  # minimum steps of the reference warm-up
+STABLE_ARM = "LionA"  # figure 2, panel 2: its largest stable rate
 HIGH_MOMENTUM_OPTIONS = {"nesterov": True, "inverse_bias_correction": True}
 
 
@@ -78,18 +79,21 @@ class Config(DecoderRuns):
     high_rotational_rates: tuple[float, ...] = geometric(1e-2, 1.6e-1, 5)  # LionAR, high momentum
     still_rates: tuple[float, ...] = geometric(1.5e-4, 2.4e-3, 5)  # LionAR, no momentum
     held_rates: tuple[float, ...] = geometric(2.5e-3, 4e-2, 5)  # LionAR, RRC held
+    reserve: int = 0  # rates at each end of a grid that are trained only if the best rate so far is beside them
     more_seeds: tuple[int, ...] = (100, 101, 102)  # seeds whose lanes give the gaps; `seeds` choose the rates
     points: int = 16  # number of measured steps, at equal ratios
+    measures: tuple[str, ...] = ("movement", "representation", "gradients")  # at these steps
     arms: tuple[str, ...] = tuple(ARMS)  # keys of `ARMS`
 
     def __post_init__(self):
         super().__post_init__()
-        for name in sorted({arm.rates_field for arm in ARMS.values()}):
-            sorted_values(self, name, least=2, positive=True)
+        check_names("arms", self.arms, ARMS)
+        check_count(self, "reserve", least=0)
+        for name in sorted({ARMS[arm].rates_field for arm in self.arms}):
+            sorted_values(self, name, least=2 + 2 * self.reserve, positive=True)
         sorted_values(self, "warmups", least=2)
         for name in ("weight_decay", "held_decay", "init_std"):
             check_positive(name, getattr(self, name))
-        check_names("arms", self.arms, ARMS)
         check_seeds(self, "more_seeds")
         if line := refusal(self.more_seeds, self.seeds):
             raise InputError(f"more_seeds={self.more_seeds} cannot judge the rates that seeds selected: {line}")
@@ -148,7 +152,7 @@ TIERS = {
         slice_bytes=4_000_000,
         valid_bytes=100_000,
         seeds=tuple(range(8)),  # two seeds did not show that some seeds are unstable at the best rates
-        more_seeds=tuple(range(100, 108)),  # with four seeds AdamW's gap is as large as its interval
+        more_seeds=tuple(range(200, 216)),  # with eight seeds the interval of LionA's gap is wider than the gap
         # At this depth and batch size, AdamW's best rate is large enough that its first updates matter. The gain of
         # hidden matrices, init_std √width, equals the paper's.
         layers=4,
@@ -160,13 +164,15 @@ TIERS = {
         init_std=0.1,
         steps=400,
         warmups=(0.0, 0.05, 0.2, 0.5),
-        adam_rates=geometric(0.008, 0.0508, 5),
-        high_adam_rates=geometric(0.008, 0.064, 4),
-        rotational_rates=geometric(0.015, 0.08, 4),
-        high_rotational_rates=(0.01265, *geometric(0.03, 0.4, 4)),
-        still_rates=geometric(0.0015, 0.02, 4),
-        held_rates=(*geometric(0.006, 0.04, 4), 0.0753),
-        arms=tuple(name for name in ARMS if "high momentum" not in name),  # its horizon is 12 % of 400 steps
+        reserve=2,
+        adam_rates=(0.00504, 0.008, *geometric(0.0127, 0.032, 5), 0.0508, 0.0806),
+        high_adam_rates=geometric(0.00504, 0.16, 6),
+        rotational_rates=geometric(0.0086, 0.244, 7),
+        high_rotational_rates=geometric(0.01265, 0.96, 6),
+        still_rates=geometric(0.00063, 0.112, 7),
+        held_rates=geometric(0.006, 0.267, 7),
+        # The horizon of high momentum is 12 % of 400 steps. No claim needs AdamW without β₁'s correction.
+        arms=("AdamW", "LionA", "LionAR", "LionAR, RRC held", "LionAR, no momentum"),
     ),
     "gpu": Config(
         corpus="wikitext2",
@@ -204,7 +210,7 @@ def arm_cell(config: Config, name: str) -> Cell:
         config.cell(replace(model, **GPT2_FORM) if config.gpt2 else replace(model, tied=True), config.steps),
         optimizer=optimizer,
         measured_steps=config.measured_steps,
-        measures=("movement", "representation", "gradients"),
+        measures=config.measures,
         micro_batches=config.micro_batches,
         cooldown=config.cooldown,
     )
@@ -225,16 +231,44 @@ def momentum_of(config: Config, name: str) -> float:
 
 
 def rates_of(config: Config, name: str) -> tuple[float, ...]:
-    """The peak rates at which an arm is tuned."""
+    """The grid of peak rates of an arm, with the rates in reserve."""
     return getattr(config, ARMS[name].rates_field)
 
 
 def cells(config: Config) -> list[CellLanes]:
-    """The cells of all arms. Arms with equal cells share one, which is named after the first of these arms."""
+    """The cells of all arms, with the lanes of the first seeds at all rates that are not in reserve."""
+    return _cells(config, config.reserve, {name: [] for name in config.arms})
+
+
+def all_lanes(config: Config, stable_arm: str | None = STABLE_ARM) -> list[CellLanes]:
+    """The cells with as many lanes as a sweep may train. Judging lanes are at the first rate, and at the second for the
+    stable rate of `stable_arm`."""
+    return _cells(
+        config,
+        0,
+        {
+            name: [
+                arm_lane(config, name, rate, warmup, seed)
+                for rate in rates_of(config, name)[: 1 + (name == stable_arm)]
+                for warmup in config.warmups
+                for seed in config.more_seeds
+            ]
+            for name in config.arms
+        },
+    )
+
+
+def _cells(config: Config, reserve: int, judging: Mapping[str, Sequence[Lane]]) -> list[CellLanes]:
+    """The cells of all arms. Arms with equal cells share one, which is named after the first of these arms.
+
+    Args:
+      reserve: the number of rates at each end of a grid to leave out. judging: arm → further lanes.
+    """
     planned: list[CellLanes] = []
     for name in config.arms:
-        settings = product(rates_of(config, name), config.warmups, config.seeds)
-        lanes = [arm_lane(config, name, *setting) for setting in settings]
+        rates = rates_of(config, name)
+        settings = product(rates[reserve : len(rates) - reserve], config.warmups, config.seeds)
+        lanes = [*(arm_lane(config, name, *setting) for setting in settings), *judging[name]]
         cell = arm_cell(config, name)
         for i, other in enumerate(planned):
             if other.cell == cell:

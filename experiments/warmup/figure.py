@@ -2,8 +2,8 @@
 
 import numpy as np
 
-from experiments.warmup.analysis import at_edge, best_rate, lanes_by_seed, losses, over_steps, schedule
-from experiments.warmup.config import ARMS, Config, rates_of
+from experiments.warmup.analysis import at_edge, best_rate, lanes_by_seed, losses, over_steps, schedule, stable_rate
+from experiments.warmup.config import ARMS, STABLE_ARM, Config, rates_of
 from lvp.analysis.figure_style import sheet
 from lvp.analysis.power_laws import Panel, Series
 
@@ -33,7 +33,8 @@ def figure(table, config: Config, *, tier: str, corpus: str, partial):
             f"Losses: means over seeds {', '.join(map(str, config.seeds))}; bars: half the range over seeds; diverged "
             "lanes are not drawn. *: the best rate is at the edge of its grid. Schedule: linear warm-up, constant "
             f"rate, linear cool-down over the last {config.cooldown:.0%} of the steps.",
-            "Over steps: hidden matrices, mean over seeds, at the rate that is best without warm-up. Dashed: the "
+            "Over steps: mean over seeds, at the rate that is best without warm-up if the title names no other rate. "
+            "Norm, angle and representation change: hidden matrices. Dashed: the "
             "schedule, scaled to the value at half of the training.",
         ],
         columns=4,
@@ -45,11 +46,11 @@ def _losses(table, config: Config, name: str) -> Panel:
     series = []
     for warmup in config.warmups:
         by_seed = losses(table, config, name, warmup)
+        finished = np.isfinite(by_seed).all(axis=1)
+        rates, by_seed = np.array(rates_of(config, name))[finished], by_seed[finished]
         means, spread = by_seed.mean(axis=1), np.ptp(by_seed, axis=1) / 2
-        finished = np.isfinite(means)
-        rates = np.array(rates_of(config, name))
         label = f"{warmup:.0%}" + "*" * at_edge(table, config, name, warmup)
-        series.append(Series(label, rates[finished], means[finished], error=spread[finished], fitted=means[finished]))
+        series.append(Series(label, rates, means, error=spread, fitted=means))
     ylabel = "validation loss (nats per token)"
     return Panel(name, "peak learning rate", ylabel, series, legend="warm-up", ordered=True)
 
@@ -63,14 +64,24 @@ def _same_rate(table, config: Config, name: str) -> list[tuple]:
     return [(f"{w:.0%}", w, lanes_by_seed(table, config, name, rate, w, config.seeds)) for w in warmups]
 
 
+def _at_stable_rate(table, config: Config, name: str) -> list[tuple]:
+    """As `_same_rate`, with the rows of the other seeds at the largest rate that is stable without warm-up."""
+    rate = stable_rate(table, config, name)
+    if rate is None:
+        return []
+    warmups = (0.0, config.reference)
+    return [(f"{w:.0%}", w, lanes_by_seed(table, config, name, rate, w, config.more_seeds)) for w in warmups]
+
+
 def _curves(table, config: Config, name: str) -> Panel:
-    series = []
-    for label, _, rows in _same_rate(table, config, name):
+    """Training curves: of `STABLE_ARM` at its stable rate, as figure 2 has them, of other arms at the best rate."""
+    series, at_rate = [], _at_stable_rate if name == STABLE_ARM else _same_rate
+    for label, _, rows in at_rate(table, config, name):
         curves = [x for x in rows.get("curve_losses", ()) if isinstance(x, list)]
         if curves:
             series.append(Series(label, rows["curve_steps"].dropna().iloc[0], np.mean(curves, axis=0), line=True))
     return Panel(
-        f"{name}: training",
+        f"{name}: training" + ", largest stable rate" * (name == STABLE_ARM),
         "step",
         "training loss (nats per token)",
         series,

@@ -1,5 +1,8 @@
 """Reads the records of `warmup_batch`: gaps by batch, their growth, and the summary."""
 
+from collections.abc import Iterable
+from itertools import product
+
 from experiments.common.tables import select
 from experiments.warmup import analysis as warmup
 from experiments.warmup.config import Config as WarmupConfig
@@ -15,11 +18,11 @@ def rows_of(table, run: WarmupConfig):
 
 
 def follow_up(table, config: Config) -> dict[str, list[Lane]]:
-    """The lanes of the judging seeds of every run, as in `warmup`."""
+    """The lanes that depend on the results of every run, as in `warmup`. No run has lanes at a stable rate."""
     return {
         f"{cell}, {name}": lanes
         for name, run in config.runs.items()
-        for cell, lanes in warmup.follow_up(rows_of(table, run), run).items()
+        for cell, lanes in warmup.follow_up(rows_of(table, run), run, stable_arm=None).items()
     }
 
 
@@ -44,29 +47,40 @@ def _losses(table, run: WarmupConfig, name: str) -> tuple[list[Tuned], list[Tune
     return [without], with_warmup
 
 
-def edges(table, config: Config, equal: str, name: str) -> list[str]:
-    """The settings of `growth` whose best rate is at the edge of its grid."""
-    runs = [config.at(equal, batch) for batch in (config.batches[0], config.batches[-1])]
-    return [
-        f"{label(run)} at {w:.0%}"
-        for run in runs
-        for w in run.warmups
-        if warmup.at_edge(rows_of(table, run), run, name, w)
-    ]
+def edges(table, config: Config, equal: str, name: str) -> tuple[list[str], list[str]]:
+    """The settings whose losses `growth` adds and those whose losses it subtracts, if their best rate is at the edge of
+    its grid."""
+    small, large = (config.at(equal, batch) for batch in (config.batches[0], config.batches[-1]))
+
+    def at_edge(run: WarmupConfig, warmups: Iterable[float]) -> list[str]:
+        rows = rows_of(table, run)
+        return [f"{label(run)} at {w:.0%}" for w in warmups if warmup.at_edge(rows, run, name, w)]
+
+    without, *with_warmup = config.warmups
+    return (
+        at_edge(large, [without]) + at_edge(small, with_warmup),
+        at_edge(large, with_warmup) + at_edge(small, [without]),
+    )
 
 
 def summary(table, config: Config) -> str:
-    """The gaps of every arm by batch."""
+    """The gaps of every arm by batch; the best rates and losses of every run."""
     lines = []
     for equal in EQUAL:
-        lines += [f"gap to the best warm-up, equal {equal}"]
+        lines += [f"gap to the least loss with warm-up, equal {equal}"]
         lines.append(f"{'optimizer':<24}" + "".join(f"{label(config.at(equal, b)):<26}" for b in config.batches))
         for name in config.arms:
             gaps = [gap(table, config, equal, batch, name).text(".3f") for batch in config.batches]
             lines.append(f"{name:<24}" + "".join(f"{text:<26}" for text in gaps))
         lines.append("")
-    lines.append(
-        f"validation loss without warm-up less the least with warm-up, nats per token; {len(config.more_seeds)} seeds "
-        "that selected no rate; the intervals of 95 % allow for the selection"
-    )
-    return "\n".join(lines)
+    heads = "".join(f"{f'{w:.0%}: rate':>12} {'loss':>7}" for w in config.warmups)
+    lines.append(f"{'run':<20}{'optimizer':<24}{heads}")
+    for (run_name, run), name in product(config.runs.items(), config.arms):
+        lines.append(f"{run_name:<20}{name:<24}{warmup.best_rates(rows_of(table, run), run, name)}")
+    lines += [
+        "",
+        f"gap: validation loss without warm-up less the least with warm-up, nats per token; {len(config.more_seeds)} "
+        "seeds that selected no rate; the intervals of 95 % allow for the selection",
+        f"loss: mean over the {len(config.seeds)} selecting seeds at the best rate (*: at the edge of its grid)",
+    ]
+    return "\n".join(lines).replace("nan", "  –")

@@ -1,11 +1,9 @@
 """The claims of `warmup_batch`: section 8 of paper C."""
 
-from dataclasses import replace
-
-from experiments.warmup.claims import PAPER_C
+from experiments.warmup.claims import PAPER_C, long_momentum
 from experiments.warmup_batch.analysis import edges, gap, growth
 from experiments.warmup_batch.config import EQUAL, Config
-from lvp.analysis.claims import ABOVE_ZERO, Claim, Question, refusal
+from lvp.analysis.claims import ABOVE_ZERO, Claim, Question, refusal, unless_at_edge
 
 
 def claims(table, config: Config, context) -> list[Claim]:
@@ -25,10 +23,7 @@ def _claim(table, config: Config, equal: str, name: str, context) -> Claim:
         note=f"gap at batch {config.batches[-1]} less that at {config.batches[0]}, nats per token of validation loss; "
         f"gaps {by_batch}; {len(config.more_seeds)} judging seeds",
     )
-    measured = growth(table, config, equal, name)
-    claim = question.answer(measured, context, reason=refusal(config.more_seeds, config.seeds))
-    at_edge = edges(table, config, equal, name)
-    if claim.verdict not in ("supported", "contradicted") or not at_edge:
-        return claim
-    note = f"{claim.note}; would be {claim.verdict} if no best rate were at the edge of its grid: {', '.join(at_edge)}"
-    return replace(claim, verdict="unresolved", note=note)
+    runs = [config.at(equal, batch) for batch in (config.batches[0], config.batches[-1])]
+    reasons = [refusal(config.more_seeds, config.seeds), *(long_momentum([name], run) for run in runs)]
+    claim = question.answer(growth(table, config, equal, name), context, reason=next(filter(None, reasons), ""))
+    return unless_at_edge(claim, question.claimed, *edges(table, config, equal, name))

@@ -1,8 +1,10 @@
 """The configuration of `warmup_batch` at every tier, and its cells."""
 
+from collections.abc import Callable
 from dataclasses import dataclass, fields
 
 from experiments.common.checks import check_count, sorted_values
+from experiments.common.decoder_runs import geometric
 from experiments.common.experiment import CellLanes
 from experiments.warmup import config as warmup
 
@@ -51,21 +53,42 @@ def label(config: warmup.Config) -> str:
 
 
 def _of(tier: str, **changes) -> Config:
-    """A tier of `warmup` with 20 % of warm-up: 20 steps in the shortest run of the laptop tier."""
+    """A tier of `warmup` with 20 % of warm-up."""
     base = {field.name: getattr(warmup.TIERS[tier], field.name) for field in fields(warmup.Config)}
-    return Config(**(base | {"warmups": (0.0, 0.2), "reference": 0.2, "arms": ("AdamW", "LionA", "LionAR")} | changes))
+    defaults = {"warmups": (0.0, 0.2), "reference": 0.2, "arms": ("AdamW", "LionA", "LionAR")}
+    return Config(**(base | defaults | changes))
 
 
 TIERS = {
     "smoke": _of("smoke", steps=200, arms=("AdamW",), batches=(4, 8)),
-    "laptop": _of("laptop", seeds=(0, 1, 2), batches=(32, 128, 512)),
+    "laptop": _of(
+        "laptop",
+        slice_bytes=None,  # 200 steps of the largest batch are about one pass through WikiText-2
+        measures=(),
+        seeds=tuple(range(5)),
+        more_seeds=tuple(range(200, 208)),
+        # The run with the fewest steps is the base: momentum averages over 5 % of its steps.
+        batch=512,
+        steps=200,
+        batches=(32, 128, 512),
+        adam_rates=geometric(0.00504, 0.128, 8),
+        rotational_rates=geometric(0.0172, 0.976, 7),
+    ),
     "gpu": _of("gpu", batches=(16, 64, 256)),
     "paper": Config(),
 }
 
 
+def all_lanes(config: Config) -> list[CellLanes]:
+    """The cells with as many lanes as a sweep may train, as in `warmup`."""
+    return _of_runs(config, lambda run: warmup.all_lanes(run, stable_arm=None))
+
+
 def cells(config: Config) -> list[CellLanes]:
     """The cells of `warmup` for every run."""
-    return [
-        cell._replace(label=f"{cell.label}, {name}") for name, run in config.runs.items() for cell in warmup.cells(run)
-    ]
+    return _of_runs(config, warmup.cells)
+
+
+def _of_runs(config: Config, cells_of: Callable[[warmup.Config], list[CellLanes]]) -> list[CellLanes]:
+    """The cells of every run, with the name of the run in their labels."""
+    return [cell._replace(label=f"{cell.label}, {name}") for name, run in config.runs.items() for cell in cells_of(run)]

@@ -20,14 +20,14 @@ TUNED = dataclasses.replace(CONFIG, rates=(0.0015, 0.003, 0.006, 0.012), selecti
 CONTEXT = {"experiment": "pretrain_1b", "tier": "laptop", "corpus": "none", "commit": "0"}
 
 
-def table(config=CONFIG, best=None, words=0.0, best_rate=None, lanes=None):
+def table(config=CONFIG, best=None, words=0.0, best_rate=None, lanes=None, curvature=0.01):
     """Returns a table of losses that grow with the distance of ln ratio from ln `best` (√d) and of the rate from
     `best_rate`, and of a word-level loss that `words` shifts in favour of ratio 1."""
     best, rows = best or config.root, []
     for lane in lanes or cells(config)[0].lanes:
         rate = lane.learning_rates["hidden"]
         ratio = lane.learning_rates["embedding"] / rate
-        loss = 4 + 0.01 * math.log(ratio / best) ** 2 + 0.001 * lane.seed
+        loss = 4 + curvature * math.log(ratio / best) ** 2 + 0.001 * lane.seed
         loss += math.log(rate / (best_rate or rate)) ** 2
         rows.append(
             {
@@ -119,6 +119,15 @@ def test_the_best_ratio_is_not_judged_at_a_rate_at_the_edge_of_its_grid():
     claims = pretrain_1b.claims.claims(tuned_table(0.012, best=400.0), TUNED, CONTEXT)
     untested = [c for c in claims if c.verdict == NOT_TESTED]
     assert len(untested) == 2 and all(c.reason == "η = 0.012 is at the edge of its grid" for c in untested)
+
+
+def test_a_small_gain_is_unresolved_if_the_largest_ratio_is_the_best():
+    """The gain over √d is below the margin at all measured ratios, but a larger ratio may gain more."""
+    largest = TUNED.ratios[-1]
+    for best, verdict in ((largest, "unresolved"), (largest / 2, "supported")):
+        claims = pretrain_1b.claims.claims(tuned_table(0.006, best=best, curvature=0.002), TUNED, CONTEXT)
+        assert [claim.verdict for claim in claims[2:4]] == [verdict] * 2
+        assert [f"ratio {largest:g}" in claim.note for claim in claims[2:4]] == [best == largest] * 2
 
 
 def test_a_lead_that_is_lost_on_the_way_is_not_a_lead_throughout():

@@ -9,11 +9,12 @@ import experiments
 from experiments import warmup_batch
 from experiments.warmup import config as warmup
 from experiments.warmup_batch.config import EQUAL
+from lvp.analysis.claims import NOT_TESTED
 from lvp.errors import InputError
 from lvp.training import records
 
 LAPTOP = warmup_batch.TIERS["laptop"]
-CONFIG = replace(LAPTOP, arms=("AdamW",), batches=(32, 512), seeds=(0, 1), more_seeds=(100, 101, 102, 103))
+CONFIG = replace(LAPTOP, arms=("AdamW",), batches=(32, 512), seeds=(0, 1), more_seeds=(100, 101, 102, 103), reserve=0)
 CONTEXT = {"experiment": "warmup_batch", "tier": "laptop", "corpus": "none", "commit": "none"}
 
 
@@ -41,7 +42,7 @@ def table_of(gaps, config=CONFIG, **planted):
 
 def test_runs_keep_the_tokens_or_the_steps_of_the_base_batch():
     runs = LAPTOP.runs.values()
-    assert {(run.batch, run.steps) for run in runs} == {(32, 1600), (128, 400), (512, 100), (32, 400), (512, 400)}
+    assert {(run.batch, run.steps) for run in runs} == {(32, 3200), (128, 800), (512, 200), (32, 200), (128, 200)}
     for batch in LAPTOP.batches:
         by_tokens, by_steps = (LAPTOP.at(equal, batch) for equal in ("tokens", "steps"))
         assert by_tokens.batch * by_tokens.steps == LAPTOP.batch * LAPTOP.steps and by_steps.steps == LAPTOP.steps
@@ -74,6 +75,38 @@ def test_a_best_rate_at_the_edge_of_its_grid_leaves_the_claim_open():
     assert {c.verdict for c in claims} == {"unresolved"} and "at the edge of its grid" in claims[0].note
 
 
+def test_a_best_rate_at_the_edge_matters_only_if_it_could_change_the_verdict():
+    """Only lanes with warm-up at the largest batch have their best rate at the edge: a better rate widens their gap."""
+    whole = table_of({32: 0.1, 512: 0.3})
+    rates = warmup.rates_of(CONFIG.at("steps", 512), "AdamW")
+    swap = {rates[0]: rates[1], rates[1]: rates[0]}
+    for warmup_steps, verdict in ((40, "supported"), (0, "unresolved")):
+        table = whole.copy()
+        chosen = (table["cell.batch"] == 512) & (table["lane.warmup_steps"] == warmup_steps)
+        chosen &= table["lane.learning_rates.hidden"].isin(swap)
+        table.loc[chosen, "lane.learning_rates.hidden"] = table["lane.learning_rates.hidden"][chosen].map(swap)
+        claims = warmup_batch.claims.claims(table, CONFIG, CONTEXT)
+        assert {c.verdict for c in claims} == {verdict}
+
+
+def test_a_run_whose_momentum_lasts_too_long_is_not_tested():
+    config = replace(CONFIG, steps=190)  # β = 0.9 averages over 10 steps, more than 5 % of 190
+    claims = warmup_batch.claims.claims(table_of({32: 0.1, 512: 0.3}, config), config, CONTEXT)
+    assert {c.verdict for c in claims} == {NOT_TESTED} and "averages over 10 steps" in claims[0].reason
+
+
+def test_grids_grow_in_rounds_and_no_lane_measures_a_stable_rate():
+    config = replace(CONFIG, arms=("LionA",), reserve=2)
+    first = warmup_batch.config.cells(config)
+    more = warmup_batch.analysis.follow_up(rows_of(config, first, {32: 0.1, 512: 0.3}), config)
+    added = [lane for lanes in more.values() for lane in lanes]
+    assert {lane.seed for lane in added} == set(config.seeds)  # the planted best rate is in reserve
+    limit = {c.label: c.lanes for c in warmup_batch.config.all_lanes(config)}
+    assert all(lane in limit[label] for label, lanes in more.items() for lane in lanes)
+    judging = [lane for lanes in limit.values() for lane in lanes if lane.seed in config.more_seeds]
+    assert len(judging) == len(config.runs) * len(config.warmups) * len(config.more_seeds)
+
+
 def test_equal_gaps_support_no_growth():
     """Negative control, with noise that is the same for no two lanes."""
     claims = warmup_batch.claims.claims(table_of({32: 0.2, 512: 0.2}), CONFIG, CONTEXT)
@@ -84,7 +117,7 @@ def test_equal_gaps_support_no_growth():
     ("values", "says"),
     [
         ({"batches": "128"}, "batches needs at least 2"),
-        ({"batches": "128,2048"}, "steps=25 must be at least 100"),
+        ({"batches": "512,2048"}, "steps=50 must be at least 100"),
         ({"more_seeds": "1,2,3"}, "cannot judge the rates that seeds selected"),
     ],
 )
