@@ -3,7 +3,7 @@
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import fields
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -136,12 +136,17 @@ def lane_columns(lane: Lane) -> dict[str, float]:
     return dict(zip(LANE_COLUMNS, (by_role[role] for by_role in numbers for role in MATRICES), strict=True))
 
 
-def losses_of_best_setting(
-    rows, seeds: Sequence[int], loss: str = "train_loss", *, selecting: Sequence[int] | None = None
-) -> np.ndarray:
-    """Losses [seeds] of the setting with the least mean over the selecting seeds.
+class BestSetting(NamedTuple):
+    """The setting of `best_setting`."""
 
-    NaN if no setting finished with all seeds.
+    columns: Mapping[str, float]  # LANE_COLUMNS of its lanes; empty if no setting finished with all seeds
+    losses: np.ndarray  # [seeds]; NaN if no setting finished with all seeds
+
+
+def best_setting(
+    rows, seeds: Sequence[int], loss: str = "train_loss", *, selecting: Sequence[int] | None = None
+) -> BestSetting:
+    """The setting with the least mean loss over the selecting seeds, among those that finished with all seeds.
 
     Args:
       rows: rows of one cell. A setting is a combination of rates and init stds.
@@ -154,6 +159,7 @@ def losses_of_best_setting(
     by_setting = by_setting.reindex(columns=list(dict.fromkeys([*selecting, *seeds])))
     finished = by_setting[np.isfinite(by_setting).all(axis=1)]
     if not len(finished):
-        return np.full(len(seeds), np.nan)
+        return BestSetting({}, np.full(len(seeds), np.nan))
     best = int(np.argmin(finished[list(selecting)].to_numpy().mean(axis=1)))
-    return finished[list(seeds)].to_numpy()[best]
+    columns = dict(zip(LANE_COLUMNS, finished.index[best], strict=True))
+    return BestSetting(columns, finished[list(seeds)].to_numpy()[best])

@@ -6,7 +6,7 @@ import numpy as np
 
 from experiments.large_updates.analysis import accuracy, dead, loss_after_first_phase, over_epochs
 from experiments.large_updates.config import ARMS, Config
-from lvp.analysis.claims import ABOVE_ZERO, Claim, Question, refusal
+from lvp.analysis.claims import ABOVE_ZERO, Claim, Question, Seeds
 from lvp.analysis.measurement import Measurement
 
 SOURCE = "Kosson, Messmer & Jaggi 2024, appendix A"
@@ -19,12 +19,12 @@ PREVENTED = 0.01  # fraction of dead ReLUs up to which frozen biases prevent the
 
 def claims(table, config: Config, context) -> list[Claim]:
     """The claims of appendix A whose arms were run. Accuracies and figure 8 are not tested on other images."""
-    reason = refusal(config.seeds)
+    seeds = Seeds(config.seeds)
     other_images = "" if config.corpus.startswith("cifar10") else f"{config.corpus}; the paper trains on CIFAR-10"
     measured = [*_stable_rank(table, config), *_lost_accuracy(table, config), *_few_images(table, config)]
     return [
-        *(question.answer(measurement, context, reason=reason) for question, measurement in _dead_relus(table, config)),
-        *(question.answer(measurement, context, reason=reason or other_images) for question, measurement in measured),
+        *(question.answer(measurement, context, seeds) for question, measurement in _dead_relus(table, config)),
+        *(question.answer(measurement, context, seeds, reason=other_images) for question, measurement in measured),
     ]
 
 

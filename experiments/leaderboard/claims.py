@@ -8,7 +8,7 @@ import numpy as np
 from experiments.common.transferred_entries import Entry, chosen_entries
 from experiments.leaderboard.analysis import Reading, read
 from experiments.leaderboard.config import BASE, RECOMMENDED, Config
-from lvp.analysis.claims import ABOVE_ZERO, OUR_RESULT, Claim, Question, refusal, unless_at_edge
+from lvp.analysis.claims import ABOVE_ZERO, OUR_RESULT, Claim, Question, Seeds, unless_at_edge
 from lvp.analysis.measurement import Measurement
 
 TUNED = "tuned at the base only"
@@ -20,7 +20,7 @@ def claims(table, config: Config, context, *, entries: Mapping[str, Entry]) -> l
     reading = read(table, config, chosen_entries(config.entries, entries))
     if RECOMMENDED not in reading.entries or set(reading.references) < set(config.sizes):
         return []
-    reason = refusal(config.judging_seeds, config.selecting_seeds)
+    seeds = Seeds(config.judging_seeds, config.selecting_seeds)
     interval = f"the interval allows for the tuning; t interval over {len(config.judging_seeds)} judging seeds"
     near = Question(
         statement=f"{TUNED}, {RECOMMENDED} loses at most {config.tolerance:.0%} at every held-out size",
@@ -32,7 +32,7 @@ def claims(table, config: Config, context, *, entries: Mapping[str, Entry]) -> l
     ours = reading.entries[RECOMMENDED]
     of_ours = [f"{RECOMMENDED} at the base"] * ours.at_edge
     of_references = [f"reference of {x}" for x, best in reading.references.items() if best.at_edge and x != BASE]
-    answer = near.answer(reading.worst(RECOMMENDED), context, reason=reason)
+    answer = near.answer(reading.worst(RECOMMENDED), context, seeds)
     if reading.diverged(RECOMMENDED):
         answer = _decided(answer, "contradicted", RECOMMENDED)
     answers = [unless_at_edge(answer, near.claimed, of_ours, of_references)]
@@ -46,7 +46,7 @@ def claims(table, config: Config, context, *, entries: Mapping[str, Entry]) -> l
             claimed=ABOVE_ZERO,
             note=f"difference of the mean relative gaps to the references; {interval}",
         )
-        answer = less.answer(_difference(reading, name), context, reason=reason)
+        answer = less.answer(_difference(reading, name), context, seeds)
         if reading.diverged(RECOMMENDED) != reading.diverged(name):
             diverged, verdict = (name, "supported") if reading.diverged(name) else (RECOMMENDED, "contradicted")
             answer = _decided(answer, verdict, diverged)

@@ -3,7 +3,7 @@
 from experiments.common.shape_powers import joint_powers, slope_along
 from experiments.linear_network.analysis import optima
 from experiments.linear_network.config import ALIGNMENT, GROWING, GROWTH, POWERS, Config, name_of
-from lvp.analysis.claims import OUR_RESULT, Claim, Question
+from lvp.analysis.claims import OUR_RESULT, Claim, Question, Seeds
 from lvp.analysis.measurement import Measurement
 
 PAPER_A = "Hayou & Liu 2025"
@@ -14,6 +14,7 @@ def claims(table, config: Config, context) -> list[Claim]:
     """Returns three claims for each form of the rows and number of steps: the power of d at m = 8 d, and the powers of
     d and of m in a fit to all shapes."""
     answers: list[Claim] = []
+    seeds = Seeds(config.seeds)
     for rows in config.rows:
         for steps in config.steps:
             best = optima(table, config, rows, steps)
@@ -24,9 +25,9 @@ def claims(table, config: Config, context) -> list[Claim]:
             shapes = f"{fit.num_points} of {len(config.shapes)} shapes resolved; powers of d and m fitted together"
             growing_power = Measurement(slope.slope, slope.interval)
             answers += [
-                _width_power(f"{setting}, {GROWING}", rows, GROWTH, widths).answer(growing_power, context),
-                _width_power(f"{setting}, with m held", rows, ALIGNMENT, shapes).answer(fit.power("d"), context),
-                _vocab_power(setting, shapes).answer(fit.power("m"), context),
+                _width_power(f"{setting}, {GROWING}", rows, GROWTH, widths).answer(growing_power, context, seeds),
+                _width_power(f"{setting}, with m held", rows, ALIGNMENT, shapes).answer(fit.power("d"), context, seeds),
+                _vocab_power(setting, shapes).answer(fit.power("m"), context, seeds),
             ]
     return answers
 

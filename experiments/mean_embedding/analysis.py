@@ -17,6 +17,7 @@ from experiments.mean_embedding.config import (
     lane,
     rates_of,
 )
+from lvp.analysis.tuned import Tuned
 from lvp.training import Lane
 
 
@@ -39,13 +40,30 @@ def _columns(config: Config, arm: EmbeddingRateArm, head: str, rate: float) -> d
 
 def tuned_rate(table, config: Config, arm: EmbeddingRateArm, head: str) -> float | None:
     """The rate with the least validation loss of the first seed; None if no lane of that seed finished."""
+    losses = _losses_by_rate(table, config, arm, head)
+    return min(losses, key=losses.__getitem__) if losses else None
+
+
+def _losses_by_rate(table, config: Config, arm: EmbeddingRateArm, head: str) -> dict[float, float]:
+    """Rate → validation loss of the first seed in bits per byte, without missing and diverged lanes."""
     rows, losses = with_optimizer(table, cell_of(config, arm.optimizer, head)), {}
     for rate in rates_of(config, arm):
         first_seed = {"lane.seed": config.seeds[0], "status": "finished"}
         finished = select(rows, _columns(config, arm, head, rate) | first_seed)
         if len(finished):
-            losses[rate] = finished["valid_loss"].iloc[0]
-    return min(losses, key=losses.__getitem__) if losses else None
+            losses[rate] = finished["valid_bits_per_byte"].iloc[0]
+    return losses
+
+
+def tuned(table, config: Config, name: str, head: str) -> tuple[Tuned, bool]:
+    """The validation losses of an arm's judging seeds at its tuned rate in bits per byte, with the first seed's least
+    loss at another rate; and whether the tuned rate is at the edge of its grid."""
+    arm = ARMS[name]
+    rate, rates = tuned_rate(table, config, arm, head), rates_of(config, arm)
+    others = [loss for other, loss in _losses_by_rate(table, config, arm, head).items() if other != rate]
+    rows = tuned_lanes(table, config, name, head)
+    losses = rows["valid_bits_per_byte"].to_numpy(float) if len(rows) else np.full(len(config.judging_seeds), np.nan)
+    return Tuned(losses, min(others, default=np.inf)), rate in (rates[0], rates[-1])
 
 
 def tuned_lanes(table, config: Config, name: str, head: str):

@@ -4,10 +4,18 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from experiments.mean_embedding.analysis import at_last_step, largest_by_seed, moment_fit, over_steps, tuned_lanes
+from experiments.mean_embedding.analysis import (
+    at_last_step,
+    largest_by_seed,
+    moment_fit,
+    over_steps,
+    tuned,
+    tuned_lanes,
+)
 from experiments.mean_embedding.config import EMBEDDING_PATH, HEAD_PATH, HEADS, Config
-from lvp.analysis.claims import OUR_RESULT, Claim, Question, refusal
+from lvp.analysis.claims import OUR_RESULT, Claim, Question, Seeds, unless_at_edge
 from lvp.analysis.measurement import Measurement
+from lvp.analysis.tuned import difference
 
 DRIFT = "drift of the mean row over the mean norm of a row, at the end; t interval over seeds"
 OWN_RATE = "each arm at its own tuned rate"
@@ -22,13 +30,14 @@ REMEDY = f"{PAPER_B}, Coupled Adam"
 def claims(table, config: Config, context) -> list[Claim]:
     """Returns the claims of Stollenwerk & Stollenwerk, and the claims that combine them with Hayou & Liu."""
     judged = [*_adam(table, config), *_coupled_adam(table, config), *_both_papers(table, config)]
-    reason = refusal(config.judging_seeds, config.seeds[:1])
+    seeds = Seeds(config.judging_seeds, config.selecting_seeds)
     return [
         *(
-            question.answer(measurement, context, reason=refusal(config.seeds) or unmeasured)
+            question.answer(measurement, context, Seeds(config.seeds), reason=unmeasured)
             for question, measurement, unmeasured in _identities(table, config)
         ),
-        *(question.answer(measurement, context, reason=reason) for question, measurement in judged),
+        *(question.answer(measurement, context, seeds) for question, measurement in judged),
+        *_losses(table, config, context),
         *_direction(table, config, context),
     ]
 
@@ -145,8 +154,8 @@ def _direction(table, config: Config, context) -> Iterator[Claim]:
             note="cosine of the mean row's update and of −h, mean over the measured steps; t interval over seeds",
         )
         cosines = over_steps(rows, HEAD_PATH[head], "against_hidden").mean(axis=1)
-        reason = refusal(config.judging_seeds, config.seeds[:1]) if measured else UNMEASURED
-        yield question.answer(Measurement.over_seeds(cosines), context, reason=reason)
+        seeds, reason = Seeds(config.judging_seeds, config.selecting_seeds), "" if measured else UNMEASURED
+        yield question.answer(Measurement.over_seeds(cosines), context, seeds, reason=reason)
 
 
 def _both_papers(table, config: Config) -> Iterator[tuple[Question, Measurement]]:
@@ -172,18 +181,26 @@ def _both_papers(table, config: Config) -> Iterator[tuple[Question, Measurement]
             note=f"difference in {DRIFT}; {OWN_RATE}",
         )
         yield question, _difference(drifts[0], drifts[2])
-        bits = [
-            rows["valid_bits_per_byte"].to_numpy(float) if len(rows) else np.array([]) for rows in (coupled, scaled)
-        ]
+
+
+def _losses(table, config: Config, context) -> Iterator[Claim]:
+    """Yields whether Coupled Adam costs loss if the embedding's rate is √d times the other rates."""
+    names = ("Coupled Adam √d", "Adam √d")
+    for head in config.heads if set(names) <= set(config.arms) else ():
+        arms = [tuned(table, config, name, head) for name in names]
         question = Question(
             statement="if the embedding's rate is √d times the other rates, Coupled Adam has no higher loss than Adam "
             f"({head} head)",
             source=BOTH_PAPERS,
             paper_value=None,
             claimed=(-np.inf, 0.01),
-            note=f"difference in validation bits per byte, within 0.01; t interval over seeds; {OWN_RATE}",
+            note=f"difference in validation bits per byte, within 0.01; t interval over seeds; {OWN_RATE}; the "
+            "interval allows for the selection of the rates by one seed",
         )
-        yield question, _difference(*bits)
+        measured = difference(*([[losses]] for losses, _ in arms))
+        claim = question.answer(measured, context, Seeds(config.judging_seeds, config.selecting_seeds))
+        plus, minus = ([name] * at_edge for name, (_, at_edge) in zip(names, arms, strict=True))
+        yield unless_at_edge(claim, question.claimed, plus, minus)
 
 
 def _difference(first: np.ndarray, second: np.ndarray) -> Measurement:

@@ -74,6 +74,11 @@ class Config(DecoderRuns):
         check_names("heads", self.heads, HEADS)
 
     @property
+    def selecting_seeds(self) -> tuple[int, ...]:
+        """The seeds that select the rates: the first."""
+        return self.seeds[:1]
+
+    @property
     def judging_seeds(self) -> tuple[int, ...]:
         """The seeds that select no rate."""
         return self.seeds[1:]

@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 from experiments.muon.analysis import TunedArm, tuned
 from experiments.muon.config import LVP_POWER, NANOCHAT, Arm, Config
-from lvp.analysis.claims import ABOVE_ZERO, OUR_RESULT, Claim, Question, refusal, unless_at_edge
+from lvp.analysis.claims import ABOVE_ZERO, OUR_RESULT, Claim, Question, Seeds, unless_at_edge
 from lvp.analysis.tuned import difference
 
 NEAR = 0.01  # bits per byte
@@ -24,12 +24,12 @@ class Comparison(NamedTuple):
 
 def claims(table, config: Config, context) -> list[Claim]:
     """Whether the ratio matters under Adam and under Muon, whether √d is near the best, and which arm has less loss."""
-    reason = refusal(config.judging_seeds, config.selecting_seeds)
+    seeds = Seeds(config.judging_seeds, config.selecting_seeds)
     answers = []
     for question, *sides in _compared(table, config):
         measured = difference(*([[each.judged for each in group] for group in side] for side in sides))
         plus, minus = ([x.arm.label for group in side for x in group if x.at_edge] for side in sides)
-        answer = question.answer(measured, context, reason=reason)
+        answer = question.answer(measured, context, seeds)
         answers.append(unless_at_edge(answer, question.claimed, plus, minus))
     return answers
 

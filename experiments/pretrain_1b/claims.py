@@ -6,7 +6,7 @@ import numpy as np
 
 from experiments.pretrain_1b.analysis import tuned_rate, validation_curves, values_by_seed
 from experiments.pretrain_1b.config import Config
-from lvp.analysis.claims import ABOVE_ZERO, Claim, Question, refusal, unless_at_edge
+from lvp.analysis.claims import ABOVE_ZERO, Claim, Question, Seeds, unless_at_edge
 from lvp.analysis.measurement import Measurement
 from lvp.analysis.tuned import Tuned, difference
 
@@ -17,10 +17,9 @@ PARTS = (0.4, 0.6, 0.8, 1.0)  # of the training, at which the note gives the gai
 
 def claims(table, config: Config, context) -> list[Claim]:
     """Returns the claims of figures 4 and 5. They compare the losses of the ratios seed by seed."""
-    seeds_reason = refusal(config.seeds, config.selecting_seeds)
-    answers = []
+    answers, seeds = [], Seeds(config.seeds, config.selecting_seeds)
     for question, measurement, reason, at_edge in _questions(table, config):
-        answer = question.answer(measurement, context, reason=seeds_reason or reason)
+        answer = question.answer(measurement, context, seeds, reason=reason)
         answers.append(unless_at_edge(answer, question.claimed, [], at_edge))
     return answers
 

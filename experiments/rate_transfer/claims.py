@@ -4,7 +4,7 @@ import math
 
 from experiments.rate_transfer.analysis import Transfer, TunedWidth, read
 from experiments.rate_transfer.config import Config
-from lvp.analysis.claims import ABOVE_ZERO, OUR_RESULT, Claim, Question, refusal, unless_at_edge
+from lvp.analysis.claims import ABOVE_ZERO, OUR_RESULT, Claim, Question, Seeds, unless_at_edge
 from lvp.analysis.measurement import Measurement
 from lvp.analysis.tuned import difference
 
@@ -20,15 +20,15 @@ def claims(table, config: Config, context) -> list[Claim]:
         return []
     by_entry, last = read(table, config), config.widths[-1]
     at_last = {name: each.widths[last] for name, each in by_entry.items()}
-    reason = refusal(config.judging_seeds, config.selecting_seeds)
-    seeds = f"t interval over {len(config.judging_seeds)} judging seeds"
-    tuned = f"validation bits per byte at d {last}, each tuned there; the interval allows for the tuning; {seeds}"
+    seeds = Seeds(config.judging_seeds, config.selecting_seeds)
+    interval = f"t interval over {len(config.judging_seeds)} judging seeds"
+    tuned = f"validation bits per byte at d {last}, each tuned there; the interval allows for the tuning; {interval}"
     own = {name: each.own for name, each in at_last.items()}
     gain = difference([[own[SP]]], [[own[MUP]]])
     no_gain = "" if gain.interval and gain.interval[0] > 0 else f"μP has no resolved gain over SP at d {last}"
     # Statement, source, names of the losses that are added and subtracted, reason
     of_losses = [
-        ("SP with the embedding's rate times d has a lower loss than SP", KALRA, [SP], [FAST], reason),
+        ("SP with the embedding's rate times d has a lower loss than SP", KALRA, [SP], [FAST], ""),
         (
             f"the embedding's rate gives at least {SHARE:.0%} of μP's gain over SP",
             KALRA,
@@ -36,10 +36,10 @@ def claims(table, config: Config, context) -> list[Claim]:
             [FAST, FAST],
             no_gain,
         ),
-        (f"{LVP} has a lower loss than SP", OUR_RESULT, [SP], [LVP], reason),
+        (f"{LVP} has a lower loss than SP", OUR_RESULT, [SP], [LVP], ""),
     ]
     answers = []
-    for statement, source, plus, minus, why in of_losses:
+    for statement, source, plus, minus, reason in of_losses:
         question = Question(
             statement=statement,
             source=source,
@@ -48,9 +48,10 @@ def claims(table, config: Config, context) -> list[Claim]:
             note=f"{' + '.join(plus)} − {' − '.join(minus)}: {tuned}",
         )
         measured = difference([[own[name]] for name in plus], [[own[name]] for name in minus])
-        answer = question.answer(measured, context, reason=reason or why)
+        answer = question.answer(measured, context, seeds, reason=reason)
         edges = ([name for name in side if _at_edge(at_last[name])] for side in (plus, minus))
         answers.append(unless_at_edge(answer, ABOVE_ZERO, *edges))
+    of_powers = Seeds(config.selecting_seeds)  # whose lanes are at every constant
     less = Question(
         statement="SP's best constant depends less on the width with the embedding's rate times d",
         source=KALRA,
@@ -58,7 +59,7 @@ def claims(table, config: Config, context) -> list[Claim]:
         claimed=ABOVE_ZERO,
         note="power of d with the embedding's rate times d, minus power of d of SP",
     )
-    answers.append(less.answer(_power_difference(by_entry[FAST], by_entry[SP]), context))
+    answers.append(less.answer(_power_difference(by_entry[FAST], by_entry[SP]), context, of_powers))
     for name in (MUP, LVP):
         power = by_entry[name].power
         invariant = Question(
@@ -68,7 +69,7 @@ def claims(table, config: Config, context) -> list[Claim]:
             claimed=(-INVARIANT, INVARIANT),
             note=f"{power.num_points} of {len(config.widths)} widths resolved",
         )
-        answers.append(invariant.answer(Measurement(power.slope, power.interval), context))
+        answers.append(invariant.answer(Measurement(power.slope, power.interval), context, of_powers))
     return answers
 
 

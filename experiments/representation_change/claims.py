@@ -7,7 +7,7 @@ import numpy as np
 from experiments.representation_change import equation_nine
 from experiments.representation_change.analysis import EARLY, LATE, SETTLED, exceeds, falls, lanes_by_seed, settled
 from experiments.representation_change.config import ARMS, PAPER_BATCH, Config
-from lvp.analysis.claims import OUR_RESULT, Claim, Question, refusal
+from lvp.analysis.claims import OUR_RESULT, Claim, Question, Seeds
 from lvp.analysis.measurement import Measurement
 
 SOURCE = "Kosson et al. 2024, figure 4"
@@ -16,9 +16,11 @@ OTHER_SNR = "here φ is computed over all hidden matrices together; the paper co
 
 def claims(table, config: Config, context) -> list[Claim]:
     """Claims about equation 9, and claims about figure 4 for the trained arms."""
-    calculated = [question.answer(measurement, context) for question, measurement in equation_nine.questions(table)]
+    calculated = [
+        question.answer(measurement, context, None) for question, measurement in equation_nine.questions(table)
+    ]
     return calculated + [
-        question.answer(measurement, context, reason=refusal(config.seeds) or reason)
+        question.answer(measurement, context, Seeds(config.seeds), reason=reason)
         for question, measurement, reason in _figure_4(table, config)
     ]
 

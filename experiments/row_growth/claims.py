@@ -13,7 +13,7 @@ from experiments.row_growth.analysis import (
 )
 from experiments.row_growth.config import OPTIMIZERS, Config
 from experiments.row_growth.laws import LAWS
-from lvp.analysis.claims import Claim, Question
+from lvp.analysis.claims import Claim, Question, Seeds
 
 SOURCE = "prediction of docs/row_growth.md"
 # Factor → rival powers, as in `lvp.analysis.claims.judge`.
@@ -29,7 +29,7 @@ NAMES = {
 
 def claims(table, config: Config, context) -> list[Claim]:
     """The claims about a constant η_E s √T / RMS(positions), the power of every factor, and optimizers' constants."""
-    made = points(table, config)
+    made, seeds = points(table, config), Seeds(config.seeds)
     by_law, fitted = spreads(made), exponents(config, made)
     law, rival = by_law[LAW], best_rival(by_law)
     note = f"half-width of the band of 95 % of the settings; {law.num_points} of {sum(p.added > 0 for p in made)} "
@@ -45,7 +45,7 @@ def claims(table, config: Config, context) -> list[Claim]:
             paper_value=f"≤ {config.tolerance:g}",
             claimed=(0.0, config.tolerance),
             note=note,
-        ).answer(law.width, context)
+        ).answer(law.width, context, seeds)
     ]
     used = sum(p.optimum.resolved and p.added > 0 for p in regular(config, made))
     for name, rivals in RIVALS.items():
@@ -58,7 +58,7 @@ def claims(table, config: Config, context) -> list[Claim]:
             rivals=rivals,
             note=f"all factors fitted together to {used} optima",
         )
-        answers.append(question.answer(fitted[name], context))
+        answers.append(question.answer(fitted[name], context, seeds))
     within = Question(
         statement=f"within a run the best rate has the power {_number(-0.5)} of the number of steps read",
         source=SOURCE,
@@ -67,7 +67,7 @@ def claims(table, config: Config, context) -> list[Claim]:
         rivals=(0.0, -1.0),
         note="mean over settings, t interval",
     )
-    answers.append(within.answer(prefix_exponent(table, config), context))
+    answers.append(within.answer(prefix_exponent(table, config), context, seeds))
     for name in config.optimizers[1:]:
         question = Question(
             statement=f"{OPTIMIZERS[name]} has {OPTIMIZERS[config.optimizers[0]]}'s constant within "
@@ -77,7 +77,7 @@ def claims(table, config: Config, context) -> list[Claim]:
             claimed=(1 / (1 + config.tolerance), 1 + config.tolerance),
             note="ratio of the constants at the base setting",
         )
-        answers.append(question.answer(optimizer_ratio(config, made, name), context))
+        answers.append(question.answer(optimizer_ratio(config, made, name), context, seeds))
     answers.append(_with_later_losses(table, config, context))
     return answers
 
@@ -93,7 +93,7 @@ def _with_later_losses(table, config: Config, context) -> Claim:
         claimed=(0.0, config.tolerance),
         note=f"{later.num_points} settings resolved; constant {later.constant.text('.2g')}",
     )
-    return by_later_loss.answer(later.width, context)
+    return by_later_loss.answer(later.width, context, Seeds(config.seeds))
 
 
 def _number(power: float) -> str:

@@ -21,7 +21,7 @@ def claims(table, config: Config, context) -> list[Claim]:
         rivals=(0.0,),
         note=f"power of m from {fit.num_points} vocabularies",
     )
-    answers = [ratio.answer(Measurement(fit.slope, fit.interval), context)]
+    answers = [ratio.answer(Measurement(fit.slope, fit.interval), context, None)]
     other_corpus = "" if context["corpus"] == "wikitext2" else "figure 2 shows WikiText-2"
     rows = {row["lane.vocab"]: row for row in by_vocab(table).to_dict("records")}
     for vocab in (m for m in FIGURE_2 if m in rows):
@@ -35,5 +35,5 @@ def claims(table, config: Config, context) -> list[Claim]:
             f"(our threshold); the power is off by a factor of up to {factor:.1f}; counted, without sampling error",
         )
         counted = Measurement(r_squared, (r_squared, r_squared))
-        answers.append(question.answer(counted, context, reason=other_corpus))
+        answers.append(question.answer(counted, context, None, reason=other_corpus))
     return answers

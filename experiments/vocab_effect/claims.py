@@ -4,7 +4,7 @@ from experiments.common.shape_powers import joint_powers, slope_along
 from experiments.vocab_effect.analysis import optima
 from experiments.vocab_effect.config import Config
 from experiments.width_vocab.config import READINGS
-from lvp.analysis.claims import OUR_RESULT, Claim, Question
+from lvp.analysis.claims import OUR_RESULT, Claim, Question, Seeds
 from lvp.analysis.measurement import Measurement
 
 # Table 2 is the limit of m far above d, and states no measured power.
@@ -15,11 +15,11 @@ def claims(table, config: Config, context) -> list[Claim]:
     """The powers of d and m from all shapes together, and the power of d along every slice in which d moves: at each
     fixed m, and at m = 8 d."""
     best, reading = optima(table, config), READINGS[config.token_rows[0]]
-    fit = joint_powers(config.shapes, best)
+    fit, seeds = joint_powers(config.shapes, best), Seeds(config.seeds)
     resolved = f"{fit.num_points} of {len(best)} cells resolved; powers of d and m fitted together"
     at_steps = f"{reading}, at fixed steps"
     answers = [
-        _power_of_width(f"{at_steps}, with m held", resolved).answer(fit.power("d"), context),
+        _power_of_width(f"{at_steps}, with m held", resolved).answer(fit.power("d"), context, seeds),
         Question(
             statement=f"{at_steps}: the vocabulary does not move the best embedding learning rate (its power is within "
             "0.1 of 0)",
@@ -27,7 +27,7 @@ def claims(table, config: Config, context) -> list[Claim]:
             paper_value=None,
             claimed=(-0.1, 0.1),
             note=resolved,
-        ).answer(fit.power("m"), context),
+        ).answer(fit.power("m"), context, seeds),
     ]
     for part in config.slices:
         if part.moving == "d":
@@ -35,7 +35,7 @@ def claims(table, config: Config, context) -> list[Claim]:
             question = _power_of_width(
                 f"{at_steps}, {part.name}", f"{slope.num_points} of {len(part.at)} widths resolved"
             )
-            answers.append(question.answer(Measurement(slope.slope, slope.interval), context))
+            answers.append(question.answer(Measurement(slope.slope, slope.interval), context, seeds))
     return answers
 
 

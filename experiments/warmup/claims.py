@@ -17,7 +17,7 @@ from experiments.warmup.analysis import (
     tuned,
 )
 from experiments.warmup.config import Config, momentum_of, rates_of
-from lvp.analysis.claims import ABOVE_ZERO, Claim, Question, refusal, unless_at_edge
+from lvp.analysis.claims import ABOVE_ZERO, Claim, Question, Seeds, unless_at_edge
 from lvp.analysis.measurement import Measurement
 from lvp.analysis.tuned import difference
 
@@ -201,8 +201,8 @@ def _answer(asked: ArmQuestion, table, config: Config, context) -> Claim:
         claimed=asked.claimed,
         note="; ".join(filter(None, (measured.note, region, seeds))),
     )
-    reason = refusal(config.more_seeds, config.seeds) or long_momentum(asked.arms, config) or measured.reason
-    claim = question.answer(measured.measurement, context, reason=reason)
+    reason = long_momentum(asked.arms, config) or measured.reason
+    claim = question.answer(measured.measurement, context, Seeds(config.more_seeds, config.seeds), reason=reason)
     plus, minus = (
         [f"{name} at {warmup:.0%}" for name, warmup in settings if at_edge(table, config, name, warmup)]
         for settings in (measured.plus, measured.minus)

@@ -3,7 +3,7 @@
 from experiments.warmup.claims import PAPER_C, long_momentum
 from experiments.warmup_batch.analysis import edges, gap, growth
 from experiments.warmup_batch.config import EQUAL, Config
-from lvp.analysis.claims import ABOVE_ZERO, Claim, Question, refusal, unless_at_edge
+from lvp.analysis.claims import ABOVE_ZERO, Claim, Question, Seeds, unless_at_edge
 
 
 def claims(table, config: Config, context) -> list[Claim]:
@@ -24,6 +24,7 @@ def _claim(table, config: Config, equal: str, name: str, context) -> Claim:
         f"gaps {by_batch}; {len(config.more_seeds)} judging seeds",
     )
     runs = [config.at(equal, batch) for batch in (config.batches[0], config.batches[-1])]
-    reasons = [refusal(config.more_seeds, config.seeds), *(long_momentum([name], run) for run in runs)]
-    claim = question.answer(growth(table, config, equal, name), context, reason=next(filter(None, reasons), ""))
+    reason = next(filter(None, (long_momentum([name], run) for run in runs)), "")
+    seeds = Seeds(config.more_seeds, config.seeds)
+    claim = question.answer(growth(table, config, equal, name), context, seeds, reason=reason)
     return unless_at_edge(claim, question.claimed, *edges(table, config, equal, name))

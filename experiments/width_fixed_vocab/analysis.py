@@ -1,14 +1,15 @@
 """Reads the records of `width_fixed_vocab`: losses and optima by width, the cost of unequal settings, the summary."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from itertools import product
+from typing import NamedTuple
 
 import numpy as np
 
 from experiments.common.adaptive_comparison import RateCurves
 from experiments.common.optimum_text import OPTIMUM_HEADER, optimum_row, slope_line
-from experiments.common.tables import losses_by_seed_and_rate, losses_of_best_setting, select
+from experiments.common.tables import EMBEDDING_RATE, HIDDEN_RATE, best_setting, losses_by_seed_and_rate, select
 from experiments.width_fixed_vocab.config import COMMON, FACTORS, Config, all_factors, label, lane, rays
 from lvp import analysis
 from lvp.analysis.measurement import Measurement
@@ -18,13 +19,16 @@ REACH = 2  # rates of a ray to either side of the best η_E
 
 
 def follow_up(table, config: Config) -> dict[str, list[Lane]]:
-    """The lanes of the rays of a star: `REACH` rates to either side of the best η_E, at the width's best η_H."""
+    """The lanes of the rays of a star: `REACH` rates to either side of the best η_E, at the width's best η_H.
+
+    The selecting seeds choose both.
+    """
     if config.design != "star":
         return {}
     by_label = {}
     for width in config.widths:
-        hidden = best_hidden(table, config, width)
-        means = losses_over_rates(table, config, width, hidden, COMMON).mean(axis=0)
+        hidden = best_hidden(table, config, width, config.selecting_seeds)
+        means = losses_over_rates(table, config, width, hidden, COMMON, config.selecting_seeds).mean(axis=0)
         best = int(np.argmin(np.where(np.isfinite(means), means, np.inf)))
         near = config.rates[max(0, best - REACH) : best + REACH + 1]
         by_label[label(config, width)] = [
@@ -90,28 +94,53 @@ def optima(table, config: Config, selecting: Sequence[int] | None = None, judgin
     return by_width, analysis.slope(config.widths, by_width)
 
 
-def gaps(table, config: Config) -> np.ndarray:
-    """The relative excess loss of the best setting with equal hidden and output matrices [widths, judging seeds].
+class Compared(NamedTuple):
+    """The best setting with equal hidden and output matrices at a width, and the best of all settings.
 
-    The excess is over the best of all settings. Equal matrices have the same init std and rate; the embedding's init is
-    free. The selecting seeds choose both settings. NaN at a width without other settings.
+    Equal matrices have the same init std and rate; the embedding's init is free. The selecting seeds choose both
+    settings.
     """
-    by_width = []
-    for width in config.widths:
-        rows = select(table, {"cell.model.width": width})
-        equal = np.isclose(rows["lane.learning_rates.output"], rows["lane.learning_rates.hidden"])
-        equal &= np.isclose(rows["lane.init_std.output"], rows["lane.init_std.hidden"])
-        of_equal, of_all = (
-            losses_of_best_setting(some, config.judging_seeds, selecting=config.selecting_seeds)
-            for some in (rows[equal], rows)
-        )
-        by_width.append(of_equal / of_all - 1 if not equal.all() else np.full(len(config.judging_seeds), np.nan))
-    return np.array(by_width)
+
+    gap: np.ndarray  # relative excess loss of the equal setting [judging seeds]; NaN without unequal settings
+    equal_at_edge: bool  # whether a better equal setting may lie beyond a grid
+    best_at_edge: bool  # whether a better setting may lie beyond a grid; σ_E is left out, which both choose
+    at_selected_rate: bool  # whether unequal settings were trained at the η_H that the selecting seeds choose
+
+
+def compare(table, config: Config, width: int) -> Compared:
+    """Compares the best equal setting of a width with its best setting."""
+    rows = select(table, {"cell.model.width": width})
+    equal = np.isclose(rows["lane.learning_rates.output"], rows["lane.learning_rates.hidden"])
+    equal &= np.isclose(rows["lane.init_std.output"], rows["lane.init_std.hidden"])
+    of_equal, of_all = (
+        best_setting(some, config.judging_seeds, selecting=config.selecting_seeds) for some in (rows[equal], rows)
+    )
+    gap = of_equal.losses / of_all.losses - 1 if not equal.all() else np.full(len(config.judging_seeds), np.nan)
+    hidden = best_hidden(table, config, width, config.selecting_seeds)
+    at_selected = np.isclose(rows.loc[~equal, HIDDEN_RATE] * width, hidden)
+    at_edge = [_at_edge(config, width, each.columns) for each in (of_equal, of_all)]
+    return Compared(gap, at_edge[0], at_edge[1], bool(at_selected.any()))
+
+
+def _at_edge(config: Config, width: int, columns: Mapping[str, float]) -> bool:
+    """Whether a setting has the first or last of several tried rates, or an end of a grid of factors that is not 1."""
+    if not columns:
+        return False
+    hidden = columns[HIDDEN_RATE]
+    rates = [(columns[EMBEDDING_RATE], config.rates), (hidden * width, config.hidden_rates)]
+    factors = [
+        (columns["lane.learning_rates.output"] / hidden, config.output_rate_factors),
+        (columns["lane.init_std.output"] * width**0.5, config.output_std_factors),
+    ]
+    ends = [(value, {grid[0], grid[-1]}) for value, grid in rates if len(grid) > 1]
+    ends += [(value, {grid[0], grid[-1]} - {1.0}) for value, grid in factors]
+    return any(np.isclose(value, end) for value, grid in ends for end in grid)
 
 
 def near_optimal(table, config: Config) -> Measurement:
     """The cost of equal init and rate: the mean gap over widths, with a 95 % t interval over the judging seeds."""
-    return Measurement.over_seeds(gaps(table, config).mean(axis=0))
+    gaps = [compare(table, config, width).gap for width in config.widths]
+    return Measurement.over_seeds(np.mean(gaps, axis=0))
 
 
 def summary(table, config: Config) -> str:

@@ -2,9 +2,9 @@
 
 import numpy as np
 
-from experiments.width_fixed_vocab.analysis import gaps, near_optimal, optima
+from experiments.width_fixed_vocab.analysis import compare, near_optimal, optima
 from experiments.width_fixed_vocab.config import Config
-from lvp.analysis.claims import Claim, Question, refusal
+from lvp.analysis.claims import Claim, Question, Seeds, unless_at_edge
 from lvp.analysis.measurement import Measurement
 
 SOURCE = "Hayou & Liu 2025, figure 1"
@@ -22,9 +22,9 @@ def claims(table, config: Config, context) -> list[Claim]:
         claimed=(-1.0, 0.0),
         note=f"{fit.num_points} of {len(config.widths)} widths resolved; η_H selected by the other seeds; {judges}",
     )
-    by_width = (
-        ", ".join(f"{100 * gap:.1f}" for gap in gaps(table, config).mean(axis=1)).replace("nan", "–").replace("-", "−")
-    )
+    compared = {width: compare(table, config, width) for width in config.widths}
+    by_width = ", ".join(f"{100 * each.gap.mean():.1f}" for each in compared.values())
+    by_width = by_width.replace("nan", "–").replace("-", "−")
     equal = Question(
         statement="the same init and rate for hidden and output matrices is near-optimal: within "
         f"{config.tolerance:.0%} of the best setting tried, on average over the widths",
@@ -35,8 +35,18 @@ def claims(table, config: Config, context) -> list[Claim]:
         f"{judges}; "
         + ("one factor changed at a time, at the best η_H" if config.design == "star" else "all changed together"),
     )
-    reason = refusal(config.judging_seeds, config.selecting_seeds)
+    seeds = Seeds(config.judging_seeds, config.selecting_seeds)
+    untried = [width for width, each in compared.items() if not each.at_selected_rate and np.isfinite(each.gap).all()]
+    not_comparable = ""
+    if untried:
+        not_comparable = "no unequal setting was trained at the η_H that the selecting seeds choose at width "
+        not_comparable += ", ".join(map(str, untried))
+    plus, minus = (
+        [f"{name} at d {width}" for width, each in compared.items() if getattr(each, field)]
+        for name, field in (("equal settings", "equal_at_edge"), ("all settings", "best_at_edge"))
+    )
+    answer = equal.answer(near_optimal(table, config), context, seeds, reason=not_comparable)
     return [
-        falls.answer(Measurement(fit.slope, fit.interval), context, reason=reason),
-        equal.answer(near_optimal(table, config), context, reason=reason),
+        falls.answer(Measurement(fit.slope, fit.interval), context, seeds),
+        unless_at_edge(answer, equal.claimed, plus, minus),
     ]

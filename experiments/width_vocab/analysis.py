@@ -1,5 +1,6 @@
 """Reads the records of `width_vocab`: optima by width, slopes by horizon, the cost of the √d rule, and the summary."""
 
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -123,9 +124,13 @@ def follow_up(table, config: Config) -> dict[str, list[Lane]]:
 def optima(table, config: Config, token_rows: str, steps: int | None = None):
     """The optimum at every width, and the slope of their power law."""
     rates = [config.embedding_rates(token_rows, width) for width in config.widths]
-    of_design = analysis.optima if config.design == GRID else bracketed_optima
-    by_width = of_design(rates, losses(table, config, token_rows, steps))
+    by_width = _optima_of(config)(rates, losses(table, config, token_rows, steps))
     return by_width, analysis.slope(config.widths, by_width)
+
+
+def _optima_of(config: Config) -> Callable[..., list[analysis.Optimum]]:
+    """The estimator of the optima for the lanes of the design."""
+    return analysis.optima if config.design == GRID else bracketed_optima
 
 
 def rate_curves(table, config: Config) -> list[RateCurves]:
@@ -181,23 +186,21 @@ def summary(table, config: Config) -> str:
 def transfer_gap(table, config: Config, token_rows: str, power: float = -0.5) -> Measurement:
     """The largest relative excess of the train loss if the embedding's rate moves as width^power.
 
-    The best rate of the smallest width is moved to the other widths. The excess is relative to the least loss of a
-    width, and the largest of all widths but the smallest is reported. The adaptive design trains few rates, so both
-    losses are then read from a parabola. The interval is a t interval over seeds.
+    The best rate of the smallest width is moved to the other widths. The excess is relative to the loss at the best
+    rate of a width, and the largest of all widths but the smallest is reported. Each seed is judged at the rates that
+    the other seeds select. The interval is a t interval over seeds. The adaptive design trains few rates, so losses are
+    then read from a parabola.
 
     Unknown if the optimum of the smallest width is not resolved, or if the rule leaves the rates that were trained with
     all seeds or meets a diverged lane.
     """
-    value, by_seed = _worst_excess(table, config, token_rows, power)
-    return Measurement.over_seeds(by_seed, centre=value) if np.isfinite(value) else Measurement(np.nan, None)
+    return Measurement.over_seeds(_worst_excess(table, config, token_rows, power))
 
 
 def gap_difference(table, config: Config, token_rows: str, power: float, rival: float) -> Measurement:
     """The gap of width^rival minus the gap of width^power, with its t interval; unknown if either gap is unknown."""
-    (value, by_seed), (other, other_by_seed) = (_worst_excess(table, config, token_rows, x) for x in (power, rival))
-    if not np.isfinite([value, other]).all():
-        return Measurement(np.nan, None)
-    return Measurement.over_seeds(other_by_seed - by_seed, centre=other - value)
+    gap, of_rival = (_worst_excess(table, config, token_rows, x) for x in (power, rival))
+    return Measurement.over_seeds(of_rival - gap)
 
 
 class _Moved(NamedTuple):
@@ -213,59 +216,72 @@ class _Moved(NamedTuple):
         return bool(self.rates.size) and self.rates[0] <= self.rate <= self.rates[-1]
 
 
-def _moved(table, config: Config, token_rows: str, power: float) -> list[_Moved]:
-    """The best rate of the smallest width times (relative width)^power, for every other width.
+def _moved(table, config: Config, token_rows: str, power: float, selecting: Sequence[int]) -> list[_Moved]:
+    """The rate of the smallest width that some seeds select, times (relative width)^power, for every other width.
 
-    Empty if the optimum of the smallest width is not resolved.
+    Empty if the optimum of the smallest width is not resolved with all seeds.
+
+    Args:
+      selecting: indices of seeds.
     """
     by_width, smallest = losses(table, config, token_rows), optima(table, config, token_rows)[0][0]
+    if not smallest.resolved:
+        return []
+    (selected,) = _optima_of(config)(
+        [config.embedding_rates(token_rows, config.widths[0])], [by_width[0][list(selecting)]]
+    )
     moved = []
     for width, lanes in zip(config.widths[1:], by_width[1:], strict=True):
         rates = np.array(config.embedding_rates(token_rows, width))
         if config.design == ADAPTIVE:  # which trains some rates with the first seed only
             trained = ~np.isnan(lanes).any(axis=0)
             rates, lanes = rates[trained], lanes[:, trained]
-        moved.append(_Moved(smallest.rate * (width / config.widths[0]) ** power, rates, lanes))
-    return moved if smallest.resolved else []
+        moved.append(_Moved(selected.rate * (width / config.widths[0]) ** power, rates, lanes))
+    return moved
 
 
 def leaves_rates(table, config: Config, token_rows: str, power: float) -> bool:
     """Whether the rule width^power leaves the rates that were trained with all seeds."""
-    return not all(each.inside for each in _moved(table, config, token_rows, power))
+    seeds = range(len(config.seeds))
+    return not all(each.inside for each in _moved(table, config, token_rows, power, seeds))
 
 
-def _worst_excess(table, config: Config, token_rows: str, power: float) -> tuple[float, np.ndarray]:
-    """The gap that `transfer_gap` describes, for the mean losses and for each seed [seeds]; NaN if it is unknown."""
-    moved = _moved(table, config, token_rows, power)
-    unknown = np.nan, np.full(len(config.seeds), np.nan)
-    if not moved or not all(each.inside for each in moved):
-        return unknown
+def _worst_excess(table, config: Config, token_rows: str, power: float) -> np.ndarray:
+    """The gap that `transfer_gap` describes, for each seed [seeds]; NaN if it is unknown."""
     excess = _excess_on_grid if config.design == GRID else _excess_of_parabola
+    by_seed = np.full(len(config.seeds), np.nan)
+    for seed in range(len(config.seeds)):
+        others = [i for i in range(len(config.seeds)) if i != seed]
+        moved = _moved(table, config, token_rows, power, others) if others else []
+        if moved and all(each.inside for each in moved):
+            by_seed[seed] = np.max(
+                [excess(x.rate, x.rates, x.losses[seed], x.losses[others].mean(axis=0)) for x in moved]
+            )
+    return by_seed
 
-    def worst(curves):
-        return np.max([excess(each.rate, each.rates, curve) for each, curve in zip(moved, curves, strict=True)])
 
-    value = worst([each.losses.mean(axis=0) for each in moved])
-    by_seed = np.array([worst([each.losses[seed] for each in moved]) for seed in range(len(config.seeds))])
-    return (float(value), by_seed) if np.isfinite([value, *by_seed]).all() else unknown
+def _excess_on_grid(rate: float, rates: np.ndarray, losses: np.ndarray, others: np.ndarray) -> float:
+    """The relative excess of the loss at `rate`, interpolated linearly in ln rate, over the loss at the best rate.
 
-
-def _excess_on_grid(rate: float, rates: np.ndarray, losses: np.ndarray) -> float:
-    """The relative excess of the loss at `rate`, interpolated linearly in ln rate, over the least of the losses [R]."""
+    Args:
+      losses: of the judged seed [R]. others: mean losses of the other seeds [R], which select the best rate.
+    """
+    if not np.isfinite(others).any():
+        return np.nan
     with np.errstate(invalid="ignore"):
         at_rate = np.interp(np.log(rate), np.log(rates), losses)
-    return at_rate / np.min(losses[np.isfinite(losses)], initial=np.inf) - 1
+        return at_rate / losses[int(np.nanargmin(np.where(np.isfinite(others), others, np.nan)))] - 1
 
 
-def _excess_of_parabola(rate: float, rates: np.ndarray, losses: np.ndarray) -> float:
-    """The relative excess at `rate` over the minimum of a parabola in ln rate, fitted to the losses [R].
+def _excess_of_parabola(rate: float, rates: np.ndarray, losses: np.ndarray, others: np.ndarray) -> float:
+    """The excess of `_excess_on_grid`, with losses and best rate of parabolas in ln rate.
 
     The rates of a bracket are too far apart for linear interpolation. NaN for fewer than three rates, for a loss that
-    is not finite, or for a parabola without a minimum.
+    is not finite, or for a parabola of the other seeds without a minimum.
     """
-    if len(rates) < 3 or not np.isfinite(losses).all():
+    if len(rates) < 3 or not np.isfinite([losses, others]).all():
         return np.nan
-    parabola = np.poly1d(np.polyfit(np.log(rates), losses, 2))
-    if parabola[2] <= 0:
+    of_seed, of_others = (np.poly1d(np.polyfit(np.log(rates), values, 2)) for values in (losses, others))
+    if of_others[2] <= 0:
         return np.nan
-    return parabola(np.log(rate)) / parabola(-parabola[1] / (2 * parabola[2])) - 1
+    return of_seed(np.log(rate)) / of_seed(-of_others[1] / (2 * of_others[2])) - 1

@@ -4,6 +4,7 @@ import math
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, fields, replace
+from typing import NamedTuple
 
 import numpy as np
 
@@ -130,13 +131,15 @@ def judge(
     return "supported" if region[0] <= low and high <= region[1] else "unresolved"
 
 
-def refusal(judging: Sequence[int], selecting: Sequence[int] = ()) -> str:
-    """Returns why seeds cannot judge a claim, in one line; an empty string if they can.
+class Seeds(NamedTuple):
+    """The seeds of a measurement."""
 
-    Args:
-      judging: the seeds of the runs that give the claim's value. selecting: the seeds of the runs that selected its
-        settings; () if no setting was selected.
-    """
+    judging: Sequence[int]  # of the runs that give the value
+    selecting: Sequence[int] = ()  # of the runs that selected its settings; () if no setting was selected
+
+
+def refusal(judging: Sequence[int], selecting: Sequence[int] = ()) -> str:
+    """Returns why seeds cannot judge a claim, in one line; an empty string if they can. Arguments: as in `Seeds`."""
     if common := sorted(set(selecting) & set(judging)):
         return f"seeds {', '.join(map(str, common))} selected the setting and cannot judge it: judge on other seeds"
     if (count := len(set(judging))) < LEAST_JUDGING_SEEDS:
@@ -177,14 +180,19 @@ class Question:
     rivals: tuple[float, ...] = ()  # values that other theories claim; added to the note
     note: str = ""  # after the statement in tables
 
-    def answer(self, measurement: Measurement, context: Mapping[str, str], *, reason: str = "") -> Claim:
+    def answer(
+        self, measurement: Measurement, context: Mapping[str, str], seeds: Seeds | None, *, reason: str = ""
+    ) -> Claim:
         """Returns the claim with the verdict that the measurement allows.
 
         Args:
           context: the fields `experiment`, `tier`, `corpus` and `commit` of the claim.
-          reason: why the measurement does not test the sentence, such as a `refusal` or a setting that the sentence
-            does not speak about. The verdict is then "not tested here".
+          seeds: the seeds of the measurement. Their `refusal` is a reason. None for counts and calculations, which
+            have no seeds.
+          reason: why the measurement does not test the sentence, such as a setting that the sentence does not speak
+            about. The verdict is then "not tested here".
         """
+        reason = (refusal(*seeds) if seeds else "") or reason
         verdict = NOT_TESTED if reason else judge(*measurement, claimed=self.claimed, rivals=self.rivals)
         rivals = f"rivals: {', '.join(map(_text, self.rivals))}" if self.rivals else ""
         return Claim(

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from lvp.analysis.claims import NOT_TESTED, Claim, Question, judge, merged, refusal, table
+from lvp.analysis.claims import NOT_TESTED, Claim, Question, Seeds, judge, merged, refusal, table
 from lvp.analysis.measurement import Measurement
 from lvp.errors import InputError
 
@@ -168,22 +168,23 @@ def test_numbers_have_the_digits_that_their_interval_supports(value, interval, t
 
 
 def test_a_claim_about_values_is_judged_by_their_t_interval():
-    values = [0.9, 1.0, 1.1]
+    values, seeds = [0.9, 1.0, 1.1], Seeds((0, 1, 2))
     context = dict(experiment="e", tier="t", corpus="c", commit="x")
     question = Question(statement="s", source="p", paper_value=1.0, claimed=(0.5, 1.5))
-    claim = question.answer(Measurement.over_seeds(values), context)
+    claim = question.answer(Measurement.over_seeds(values), context, seeds)
     half = 4.302653 * 0.1 / 3**0.5  # Student's 97.5 % quantile of two degrees of freedom
     assert claim.value == pytest.approx(1.0) and claim.verdict == "supported"
     assert claim.interval == pytest.approx((1 - half, 1 + half), rel=1e-6)
     assert (claim.statement, claim.source, claim.paper_value, claim.note, claim.tier) == ("s", "p", 1.0, "", "t")
+    measured = Measurement.over_seeds(values)
     for changes in ({"claimed": (2.0, 3.0)}, {"claimed": 2.0}):
-        assert replace(question, **changes).answer(Measurement.over_seeds(values), context).verdict == "contradicted"
+        assert replace(question, **changes).answer(measured, context, seeds).verdict == "contradicted"
     with_rival = replace(question, claimed=1.0, rivals=(1.2,))
-    assert with_rival.answer(Measurement.over_seeds(values), context).verdict == "unresolved"
-    noted = replace(with_rival, note="n", rivals=(1.2, -0.5)).answer(Measurement.over_seeds(values), context)
+    assert with_rival.answer(Measurement.over_seeds(values), context, seeds).verdict == "unresolved"
+    noted = replace(with_rival, note="n", rivals=(1.2, -0.5)).answer(Measurement.over_seeds(values), context, seeds)
     assert noted.note == "n; rivals: 1.2, −0.5"
     for unknown in ([], [1.0], [1.0, float("nan")], [1.0, float("inf")]):
-        claim = question.answer(Measurement.over_seeds(unknown), context)
+        claim = question.answer(Measurement.over_seeds(unknown), context, None)
         assert claim.verdict == "unresolved" and claim.interval is None
 
 
@@ -212,8 +213,12 @@ def test_claims_that_differ_only_in_corpus_and_commit_are_merged():
 def test_a_claim_that_is_not_tested_keeps_its_value_and_gives_the_reason():
     context = dict(experiment="e", tier="t", corpus="c", commit="x")
     question = Question(statement="s", source="p", paper_value=1.0, claimed=(0.5, 1.5))
-    claim = question.answer(Measurement.over_seeds([0.9, 1.0]), context, reason=refusal((0, 1)))
+    claim = question.answer(Measurement.over_seeds([0.9, 1.0]), context, Seeds((0, 1)), reason="r")
     assert (claim.verdict, claim.value) == (NOT_TESTED, pytest.approx(0.95))
     assert claim.sentence == "s (2 judging seeds: a claim needs at least 3)"
     assert f"| {NOT_TESTED}: 2 judging seeds: a claim needs at least 3 |" in table([claim])
-    assert question.answer(Measurement.over_seeds([0.9, 1.0, 1.1]), context).sentence == "s"
+    assert question.answer(Measurement.over_seeds([0.9, 1.0, 1.1]), context, Seeds((0, 1, 2))).sentence == "s"
+    other = question.answer(Measurement.over_seeds([0.9, 1.0, 1.1]), context, Seeds((0, 1, 2)), reason="r")
+    assert other.sentence == "s (r)"
+    overlapping = question.answer(Measurement.over_seeds([0.9, 1.0, 1.1]), context, Seeds((0, 1, 2), (2, 3)))
+    assert overlapping.reason.startswith("seeds 2 selected the setting")
