@@ -122,11 +122,12 @@ def moment_fit(table, config: Config, head: str) -> tuple[np.ndarray, np.ndarray
 def summary(table, config: Config) -> str:
     """Validation loss and geometry of the vocabulary matrices at the end, of every arm at its tuned rate."""
     header = f"{'optimizer':<17} {'rate':>8} {'bits/byte':>10} {'drift: head':>12} {'embedding':>10}"
-    header += f" {'cosine':>8} {'isotropy':>9} {'R²':>6}"
+    header += f" {'mean row':>9} {'cosine':>8} {'isotropy':>9} {'R²':>6}"
     lines = []
     for head in config.heads:
         about = (
-            "means over the judging seeds; cosine, isotropy and R² (of v̂ against frequency) are measured on the head"
+            "means over the judging seeds; mean row, cosine, isotropy and R² (of v̂ against frequency) are measured on "
+            "the head"
         )
         lines += [f"{head} head, {about}", header]
         for name in config.arms:
@@ -137,12 +138,12 @@ def summary(table, config: Config) -> str:
                 continue
             edge = "*" if rate in (rates_of(config, arm)[0], rates_of(config, arm)[-1]) else " "
             numbers = [at_last_step(rows, path[head], "mean_drift") for path in (HEAD_PATH, EMBEDDING_PATH)]
-            measures = ("average_cosine", "isotropy", "r_squared")
+            measures = ("mean_norm", "average_cosine", "isotropy", "r_squared")
             numbers += [at_last_step(rows, HEAD_PATH[head], measure) for measure in measures]
-            drift, embedding_drift, cosine, isotropy, fit = map(mean_of_finite, numbers)
+            drift, embedding_drift, mean_norm, cosine, isotropy, fit = map(mean_of_finite, numbers)
             line = f"{name:<17} {rate:>7.4g}{edge} {rows['valid_bits_per_byte'].mean():>10.3f} {drift:>12.2g} "
-            line += f"{embedding_drift:>10.2g} {cosine:>8.3f} {isotropy:>9.2g} {fit:>6.2f}".replace("nan", "  –")
-            lines.append(line)
+            line += f"{embedding_drift:>10.2g} {mean_norm:>9.2g} {cosine:>8.3f} {isotropy:>9.2g} {fit:>6.2f}"
+            lines.append(line.replace("nan", "  –"))
         lines.append("")
     for head in config.heads:
         r_squared, scale = moment_fit(table, config, head)
@@ -153,7 +154,7 @@ def summary(table, config: Config) -> str:
             f"times the tokens of a step {mean_of_finite(scale):.2g} (E[h²] is about 1 after the last norm layer)"
         )
     lines.append(
-        "drift: distance of the mean row from its initial value, divided by the mean norm of a row. *: rate at the "
-        "edge of its grid"
+        "drift: distance of the mean row from its initial value; mean row: its norm; both divided by the mean norm "
+        "of a row. *: rate at the edge of its grid"
     )
     return "\n".join(lines)

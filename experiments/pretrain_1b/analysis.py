@@ -5,35 +5,58 @@ import numpy as np
 from experiments.common.tables import EMBEDDING_RATE, finished_by_seed, lists_by_row
 from experiments.pretrain_1b.config import Config, label, lane_of
 from lvp.analysis.measurement import Measurement
+from lvp.analysis.tuned import Selected, Tuned, select
 from lvp.training import Lane
 
 HIDDEN_RATE = "lane.learning_rates.hidden"
 
 
+def selected_rate(table, config: Config, ratio: float) -> Selected | None:
+    """The index of the rate with the least mean loss of the selecting seeds at ratio 1 or √d.
+
+    None if no rate finished with all selecting seeds.
+    """
+    losses = [
+        _lanes(table, config, ratio, rate, config.selecting_seeds)["valid_loss"].to_numpy(float)
+        for rate in config.rates
+    ]
+    return select(np.array(losses))
+
+
 def tuned_rate(table, config: Config) -> float | None:
-    """The rate with the least mean loss of the selecting seeds at √d; the configured `rate` if `rates` is empty.
+    """The rate that the selecting seeds choose at √d; the configured `rate` if `rates` is empty.
 
     None if no rate finished with all selecting seeds.
     """
     if not config.rates:
         return config.rate
-    means = [
-        _lanes(table, config, config.root, rate, config.selecting_seeds)["valid_loss"].mean(skipna=False)
-        for rate in config.rates
-    ]
-    return config.rates[int(np.nanargmin(means))] if np.isfinite(means).any() else None
+    selected = selected_rate(table, config, config.root)
+    return None if selected is None else config.rates[selected.best]
 
 
 def follow_up(table, config: Config) -> dict[str, list[Lane]]:
-    """The lanes of every ratio and judging seed at the tuned rate."""
+    """The lanes of every judging seed: of every ratio at √d's tuned rate, and of ratio 1 at its own."""
     rate = tuned_rate(table, config)
     if not config.rates or rate is None:
         return {}
-    return {label(config): [lane_of(config, ratio, rate, seed) for ratio in config.ratios for seed in config.seeds]}
+    settings = [(ratio, rate) for ratio in config.ratios]
+    if (own := selected_rate(table, config, 1.0)) is not None:
+        settings.append((1.0, config.rates[own.best]))
+    lanes = [lane_of(config, *setting, seed) for setting in dict.fromkeys(settings) for seed in config.seeds]
+    return {label(config): lanes}
+
+
+def tuned(table, config: Config, ratio: float) -> Tuned:
+    """The validation losses of the judging seeds at the rate that is tuned at ratio 1 or √d; NaN without a rate."""
+    selected = selected_rate(table, config, ratio)
+    if selected is None:
+        return Tuned(np.full(len(config.seeds), np.nan))
+    rows = _lanes(table, config, ratio, config.rates[selected.best], config.seeds)
+    return Tuned(rows["valid_loss"].to_numpy(float), selected.elsewhere)
 
 
 def lanes_by_seed(table, config: Config, ratio: float):
-    """One row per judging seed at a ratio and the tuned rate; NaN in the row of a missing or diverged lane."""
+    """One row per judging seed at a ratio and √d's tuned rate; NaN in the row of a missing or diverged lane."""
     return _lanes(table, config, ratio, tuned_rate(table, config) or np.nan, config.seeds)
 
 
@@ -63,10 +86,10 @@ def summary(table, config: Config) -> str:
     """By ratio: validation perplexity, and perplexity by word of the scored text."""
     header = f"{'η_E/η':<12}{'validation perplexity':>26}{'perplexity by word':>26}{'line ends not counted':>26}"
     rate = tuned_rate(table, config)
-    tuned = f"{'' if config.rates else 'not '}tuned at √d"
+    tuning = f"{'' if config.rates else 'not '}tuned at √d"
     if config.rates and rate in (config.rates[0], config.rates[-1]):
-        tuned += ", at the edge of its grid"
-    lines = [f"√d = {config.root:g}, η = {rate or np.nan:g} ({tuned})", header]
+        tuning += ", at the edge of its grid"
+    lines = [f"√d = {config.root:g}, η = {rate or np.nan:g} ({tuning})", header]
     for ratio in config.ratios:
         columns = (
             np.exp(values_by_seed(table, config, ratio, "valid_loss")),
@@ -75,6 +98,12 @@ def summary(table, config: Config) -> str:
         )
         texts = [Measurement.over_seeds(values).text(".4g") for values in columns]
         lines.append(f"{ratio_label(config, ratio):<12}  " + "  ".join(f"{text:>24}" for text in texts))
+    if config.rates:
+        own, losses = selected_rate(table, config, 1.0), tuned(table, config, 1.0).losses
+        lines.append(
+            f"1 at its own η = {np.nan if own is None else config.rates[own.best]:g}: validation perplexity "
+            f"{Measurement.over_seeds(np.exp(losses)).text('.4g')}"
+        )
     lines += [
         "",
         f"means over {len(config.seeds)} seeds, 95 % t intervals. By word: exp(N/W). N: nats of the scored text, in "

@@ -4,7 +4,14 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from experiments.pretrain_1b.analysis import tuned_rate, validation_curves, values_by_seed
+from experiments.pretrain_1b.analysis import (
+    ratio_label,
+    selected_rate,
+    tuned,
+    tuned_rate,
+    validation_curves,
+    values_by_seed,
+)
 from experiments.pretrain_1b.config import Config
 from lvp.analysis.claims import ABOVE_ZERO, Claim, Question, Seeds, unless_at_edge
 from lvp.analysis.measurement import Measurement
@@ -21,7 +28,26 @@ def claims(table, config: Config, context) -> list[Claim]:
     for question, measurement, reason, at_edge in _questions(table, config):
         answer = question.answer(measurement, context, seeds, reason=reason)
         answers.append(unless_at_edge(answer, question.claimed, [], at_edge))
-    return answers
+    return [*answers, _each_tuned(table, config, context)] if config.rates else answers
+
+
+def _each_tuned(table, config: Config, context) -> Claim:
+    """Returns whether √d is better than one rate for all if each has its own tuned η."""
+    ratios = (1.0, config.root)
+    selected = [(ratio_label(config, ratio), selected_rate(table, config, ratio)) for ratio in ratios]
+    rates = ", ".join(f"{config.rates[each.best]:g} at {name}" for name, each in selected if each is not None)
+    question = Question(
+        statement="√d is better than one rate for all, each at its own η",
+        source=f"{PAPER_A}, figure 4",
+        paper_value="> 0",
+        claimed=ABOVE_ZERO,
+        note=f"nats per token of validation text; η = {rates}; the interval allows for the tuning; t interval over "
+        f"{len(config.seeds)} seeds",
+    )
+    measured = difference(*([[tuned(table, config, ratio)]] for ratio in ratios))
+    claim = question.answer(measured, context, Seeds(config.seeds, config.selecting_seeds))
+    plus, minus = ([f"η at {name}"] * (each is not None and each.at_edge) for name, each in selected)
+    return unless_at_edge(claim, question.claimed, plus, minus)
 
 
 def _questions(table, config: Config) -> Iterator[tuple[Question, Measurement, str, list[str]]]:

@@ -1,6 +1,7 @@
 """The configuration of `pretrain_1b` at every tier, and its cells."""
 
 from dataclasses import dataclass, replace
+from itertools import product
 from typing import Any
 
 import numpy as np
@@ -41,7 +42,7 @@ class Config(DecoderRuns):
     micro_batches: int = 8  # parts of a batch, for memory
     steps: int = 62_000  # 65 B tokens
     rate: float = 3e-4  # not stated: a usual value
-    rates: tuple[float, ...] = ()  # candidates: the best at ratio √d replaces `rate`; empty: `rate` is not tuned
+    rates: tuple[float, ...] = ()  # candidates, at ratios 1 and √d: the best at √d replaces `rate`; empty: not tuned
     selecting_seeds: tuple[int, ...] = ()  # seeds that select the rate
     powers: tuple[float, ...] = (0.0, 0.25, 0.5, 0.75, 1.0)  # ratios: √d to these powers
     beyond: tuple[float, ...] = (2.0, 4.0)  # further ratios: √d times these
@@ -193,8 +194,8 @@ def cell_of(config: Config) -> Cell:
 
 
 def cells(config: Config) -> list[CellLanes]:
-    """One cell. Its lanes have every ratio and seed, or, if the rate is tuned, every rate at √d."""
-    settings = [(config.root, rate, seed) for rate in config.rates for seed in config.selecting_seeds]
+    """One cell. Its lanes have every ratio and seed, or, if the rate is tuned, every rate at ratios 1 and √d."""
+    settings = list(product((1.0, config.root), config.rates, config.selecting_seeds))
     settings = settings or [(ratio, config.rate, seed) for ratio in config.ratios for seed in config.seeds]
     return [CellLanes(label(config), cell_of(config), [lane_of(config, *setting) for setting in settings])]
 

@@ -1,5 +1,7 @@
 """Reads the records of `token_frequencies`: fits over rank, powers of m, and the summary."""
 
+from typing import NamedTuple
+
 import numpy as np
 
 from experiments.token_frequencies.config import Config
@@ -18,16 +20,30 @@ def growth(table, column: str):
     return analysis.slope(rows["lane.vocab"], (rows[column].to_numpy(), None))
 
 
-def power_law_fit(row) -> tuple[float, float]:
-    """(R², factor) of the power of rank that is fitted to a row's frequencies in logarithms.
+class PowerLawFit(NamedTuple):
+    """A power of rank, fitted to frequencies in logarithms, and a rival form."""
 
-    The factor is the largest ratio of fit and frequency, at least 1. The ranks are those of the recorded curve, at
-    equal ratios, of tokens that occur.
-    """
+    r_squared: float
+    factor: float  # largest ratio of fit and frequency, at least 1
+    exponents: tuple[float, float]  # of the more frequent and of the rarer half of the ranks
+    r_squared_of_exponential: float  # of the frequency as an exponential of rank
+
+
+def power_law_fit(row) -> PowerLawFit:
+    """Fits a row's frequencies at the ranks of the recorded curve, which have equal ratios, of tokens that occur."""
     ranks, frequencies = (np.array(row[name], float) for name in ("shown_ranks", "shown_frequencies"))
-    x, y = np.log(ranks[frequencies > 0]), np.log(frequencies[frequencies > 0])
-    left = y - np.polyval(np.polyfit(x, y, 1), x)
-    return float(1 - left.var() / y.var()), float(np.exp(np.abs(left).max()))
+    ranks, y = ranks[frequencies > 0], np.log(frequencies[frequencies > 0])
+    x, half = np.log(ranks), len(ranks) // 2
+
+    def left(x: np.ndarray) -> np.ndarray:
+        return y - np.polyval(np.polyfit(x, y, 1), x)
+
+    return PowerLawFit(
+        r_squared=float(1 - left(x).var() / y.var()),
+        factor=float(np.exp(np.abs(left(x)).max())),
+        exponents=(-float(np.polyfit(x[:half], y[:half], 1)[0]), -float(np.polyfit(x[half:], y[half:], 1)[0])),
+        r_squared_of_exponential=float(1 - left(ranks).var() / y.var()),
+    )
 
 
 def is_open(row) -> bool:

@@ -12,28 +12,31 @@ EXCELLENT = 0.95  # R²; the paper gives no number
 
 def claims(table, config: Config, context) -> list[Claim]:
     """Returns the claims that the ratio of squares is Θ(m), and the frequencies a power of rank."""
-    fit = growth(table, "peak_ratio")
+    peak = growth(table, "peak_ratio")
     ratio = Question(
         statement="the top token's squared frequency over the mean square grows as m",
         source=f"{PAPER_A}, lemma 1 and theorem 2",
         paper_value=1.0,
         claimed=1.0,
         rivals=(0.0,),
-        note=f"power of m from {fit.num_points} vocabularies",
+        note=f"power of m from {peak.num_points} vocabularies",
     )
-    answers = [ratio.answer(Measurement(fit.slope, fit.interval), context, None)]
+    answers = [ratio.answer(Measurement(peak.slope, peak.interval), context, None)]
     other_corpus = "" if context["corpus"] == "wikitext2" else "figure 2 shows WikiText-2"
     rows = {row["lane.vocab"]: row for row in by_vocab(table).to_dict("records")}
     for vocab in (m for m in FIGURE_2 if m in rows):
-        r_squared, factor = power_law_fit(rows[vocab])
+        fit = power_law_fit(rows[vocab])
+        frequent, rare = fit.exponents
         question = Question(
             statement=f"a power of rank is an excellent approximation of the token frequencies (m = {vocab})",
             source=f"{PAPER_A}, figure 2",
             paper_value="excellent",
             claimed=(EXCELLENT, 1.0),
             note=f"R² in logarithms over tokens that occur, at ranks of equal ratios, at least {EXCELLENT:g} "
-            f"(our threshold); the power is off by a factor of up to {factor:.1f}; counted, without sampling error",
+            f"(our threshold); an exponential of rank has {fit.r_squared_of_exponential:.2f}; exponent {frequent:.2f} "
+            f"in the more frequent half of the ranks and {rare:.2f} in the rarer half; the power is off by a factor of "
+            f"up to {fit.factor:.1f}; counted, without sampling error",
         )
-        counted = Measurement(r_squared, (r_squared, r_squared))
+        counted = Measurement(fit.r_squared, (fit.r_squared, fit.r_squared))
         answers.append(question.answer(counted, context, None, reason=other_corpus))
     return answers

@@ -20,15 +20,16 @@ TUNED = dataclasses.replace(CONFIG, rates=(0.0015, 0.003, 0.006, 0.012), selecti
 CONTEXT = {"experiment": "pretrain_1b", "tier": "laptop", "corpus": "none", "commit": "0"}
 
 
-def table(config=CONFIG, best=None, words=0.0, best_rate=None, lanes=None, curvature=0.01):
+def table(config=CONFIG, best=None, words=0.0, best_rate=None, own_rate=None, lanes=None, curvature=0.01):
     """Returns a table of losses that grow with the distance of ln ratio from ln `best` (√d) and of the rate from
-    `best_rate`, and of a word-level loss that `words` shifts in favour of ratio 1."""
+    `best_rate` (at ratio 1 from `own_rate`), and of a word-level loss that `words` shifts in favour of ratio 1."""
     best, rows = best or config.root, []
     for lane in lanes or cells(config)[0].lanes:
         rate = lane.learning_rates["hidden"]
         ratio = lane.learning_rates["embedding"] / rate
         loss = 4 + curvature * math.log(ratio / best) ** 2 + 0.001 * lane.seed
-        loss += math.log(rate / (best_rate or rate)) ** 2
+        of_ratio = own_rate if own_rate and ratio < 1.01 else best_rate
+        loss += math.log(rate / (of_ratio or rate)) ** 2
         rows.append(
             {
                 "status": "finished",
@@ -47,7 +48,7 @@ def table(config=CONFIG, best=None, words=0.0, best_rate=None, lanes=None, curva
 def tuned_table(best_rate, **planted):
     """Returns the table of the lanes that select the rate and of the follow-up lanes."""
     first = cells(TUNED)[0].lanes
-    more = pretrain_1b.analysis.follow_up(table(TUNED, best_rate=best_rate, lanes=first), TUNED)
+    more = pretrain_1b.analysis.follow_up(table(TUNED, best_rate=best_rate, lanes=first, **planted), TUNED)
     lanes = [*first, *(lane for lanes in more.values() for lane in lanes)]
     return table(TUNED, best_rate=best_rate, lanes=lanes, **planted)
 
@@ -72,7 +73,7 @@ def test_every_tier_is_one_program_that_can_train_its_lanes(tier):
         assert lane.learning_rates["hidden"] in (config.rates or (config.rate,))
         assert len({lane.learning_rates[role] for role in ("hidden", "output", "vector")}) == 1
     ratios = {round(lane.learning_rates["embedding"] / lane.learning_rates["hidden"], 2) for lane in planned.lanes}
-    expected = [config.root] if config.rates else list(config.ratios)
+    expected = [1.0, config.root] if config.rates else list(config.ratios)
     assert sorted(ratios) == pytest.approx(expected, rel=1e-2)
     assert config.measured_steps[-1] == config.steps - 1
 
@@ -87,9 +88,9 @@ def test_the_laptop_tier_has_the_specified_sizes():
 
 
 def test_claims_follow_the_planted_values():
-    assert verdicts(tuned_table(0.006), TUNED) == ["supported"] * 5
+    assert verdicts(tuned_table(0.006), TUNED) == ["supported"] * 6
     at_ratio_1 = verdicts(tuned_table(0.006, best=1.0), TUNED)
-    assert [at_ratio_1[i] for i in (0, 1, 2, 4)] == ["contradicted"] * 4
+    assert [at_ratio_1[i] for i in (0, 1, 2, 4, 5)] == ["contradicted"] * 5
     at_large_ratios = verdicts(tuned_table(0.006, best=400.0), TUNED)  # larger ratios still improve the loss
     assert at_large_ratios[2:4] == ["contradicted"] * 2 and at_large_ratios[0] == "supported"
     assert verdicts(tuned_table(0.006, words=1.0), TUNED)[4] == "contradicted"
@@ -105,6 +106,20 @@ def test_the_rate_is_selected_at_root_d_on_seeds_that_judge_nothing():
         assert {(lane.learning_rates["hidden"], lane.seed) for lane in more} == {(best, s) for s in TUNED.seeds}
         assert len(more) == len(TUNED.ratios) * len(TUNED.seeds)
     assert pretrain_1b.analysis.follow_up(table(), CONFIG) == {}
+
+
+def test_one_rate_for_all_is_also_judged_at_its_own_rate():
+    """At √d's rate, ratio 1 loses (ln 2)² nats more than at its own."""
+    whole = tuned_table(0.003, own_rate=0.006, best=1.0)
+    at_one = whole["lane.learning_rates.embedding"] == whole["lane.learning_rates.hidden"]
+    judging = whole[at_one & whole["lane.seed"].isin(TUNED.seeds)]
+    assert set(judging["lane.learning_rates.hidden"]) == {0.003, 0.006}
+    claims = pretrain_1b.claims.claims(whole, TUNED, CONTEXT)
+    assert (claims[0].verdict, claims[-1].verdict) == ("supported", "contradicted")
+    assert claims[0].value - claims[-1].value == pytest.approx(math.log(2) ** 2, abs=1e-6)
+    assert "1 at its own η = 0.006" in pretrain_1b.analysis.summary(whole, TUNED)
+    at_edge = pretrain_1b.claims.claims(tuned_table(0.003, own_rate=0.012), TUNED, CONTEXT)[-1]
+    assert at_edge.verdict == "unresolved" and "η at 1" in at_edge.note
 
 
 def test_the_best_ratio_is_not_judged_at_a_rate_that_was_not_tuned():

@@ -161,6 +161,8 @@ def test_table_has_one_line_per_claim_and_equal_columns():
         (1234.5, (1200.0, 1300.0), "1234 [1200, 1300]"),
         (0.012345, (0.0120, 0.0129), "0.01235 [0.01200, 0.01290]"),
         (3e-9, (2e-9, 4e-9), "3e−09 [2e−09, 4e−09]"),
+        (0.054, (0.003, 0.105), "0.054 [0.003, 0.105]"),  # two figures would give 0.00 as the lower end
+        (0.05, (0.0, 0.1), "0.05 [0.00, 0.10]"),
     ],
 )
 def test_numbers_have_the_digits_that_their_interval_supports(value, interval, text):

@@ -11,7 +11,7 @@ from lvp.analysis.tuned import Tuned, difference
 
 SELECTING, JUDGING, DRAWS = 8, 8, 100
 RATES = np.geomspace(0.008, 0.0508, 5)
-WARMUPS = (0.0, 0.05, 0.2)
+WARMUPS = (0.0, 0.05, 0.2, 0.5)
 GAP = (0.01, np.inf)  # nats; the region that the sentence "warm-up helps" claims
 
 
