@@ -13,7 +13,7 @@ from experiments.pretrain_1b.analysis import (
     values_by_seed,
 )
 from experiments.pretrain_1b.config import Config
-from lvp.analysis.claims import ABOVE_ZERO, Claim, Question, Seeds, unless_at_edge
+from lvp.analysis.claims import ABOVE_ZERO, OUR_RESULT, Claim, Question, Seeds, unless_at_edge
 from lvp.analysis.measurement import Measurement
 from lvp.analysis.tuned import Tuned, difference
 
@@ -104,6 +104,18 @@ def _questions(table, config: Config) -> Iterator[tuple[Question, Measurement, s
         f"{_gain_over_training(table, config, larger)}; {interval}",
     )
     yield question, difference([[Tuned(losses[root])]], [[Tuned(losses[ratio]) for ratio in larger]]), untested, largest
+    early, end = (_at_part(table, config, part) for part in (PARTS[0], 1.0))
+    shrinks = Question(
+        statement="the gain of larger ratios over √d shrinks during training",
+        source=OUR_RESULT,
+        paper_value=None,
+        claimed=ABOVE_ZERO,
+        note=f"{unit}, gain at {PARTS[0]:.0%} of the training less that at the end; the intervals allow for the choice "
+        f"of the ratios; {interval}",
+    )
+    groups = [[early[root]], [end[ratio] for ratio in larger]], [[early[ratio] for ratio in larger], [end[root]]]
+    measured = difference(*([list(map(Tuned, group)) for group in side] for side in groups))
+    yield shrinks, measured, untested, []
     question = Question(
         statement="√d is better than one rate for all, by word",
         source=f"{PAPER_A}, figure 5",
@@ -112,6 +124,14 @@ def _questions(table, config: Config) -> Iterator[tuple[Question, Measurement, s
         note=f"difference in ln of word-level perplexity, at the end of training; {interval}",
     )
     yield question, Measurement.over_seeds(log_word_perplexity[1.0] - log_word_perplexity[root]), "", []
+    question = Question(
+        statement="√d is better than one rate for all, by word, over training",
+        source=f"{PAPER_A}, figure 5",
+        paper_value="> 0",
+        claimed=ABOVE_ZERO,
+    )
+    unknown = Measurement(np.nan, None)
+    yield question, unknown, "words are scored at the end of training; the claim above has tokens at every step", []
 
 
 def _largest_if_best(losses) -> list[str]:
@@ -129,11 +149,17 @@ def _untested(rate: float | None, config: Config, largest: list[str]) -> str:
     return f"η = {config.rate:g} was not tuned; the run has {config.steps} steps{at_end}"
 
 
+def _at_part(table, config: Config, part: float) -> dict[float, np.ndarray]:
+    """Ratio → validation losses [seeds] at the measured step nearest to a part of the training."""
+    at = int(np.argmin(np.abs(np.array(config.measured_steps) + 1 - part * config.steps)))
+    return {ratio: validation_curves(table, config, ratio)[:, at] for ratio in config.ratios}
+
+
 def _gain_over_training(table, config: Config, larger: list[float]) -> str:
     """The gain of the best larger ratio over √d at parts of the training, in words."""
-    root, *others = (validation_curves(table, config, ratio).mean(axis=0) for ratio in (config.root, *larger))
-    gain = root - np.min(others, axis=0)
-    steps = np.array(config.measured_steps) + 1
-    at_parts = [(part, gain[np.argmin(np.abs(steps - part * config.steps))]) for part in PARTS]
-    text = ", ".join(f"{value:.3f} at {part:.0%}" for part, value in at_parts).replace("nan", "–").replace("-", "−")
-    return f"gain {text} of the training"
+    texts = []
+    for part in PARTS:
+        losses = {ratio: values.mean() for ratio, values in _at_part(table, config, part).items()}
+        gain = losses[config.root] - np.min([losses[ratio] for ratio in larger])
+        texts.append(f"{gain:.3f} at {part:.0%}")
+    return f"gain {', '.join(texts).replace('nan', '–').replace('-', '−')} of the training"
