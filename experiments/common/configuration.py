@@ -1,7 +1,7 @@
 """Configurations of experiments: replacement of values by key, and conversion to JSON."""
 
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import MISSING, fields, replace
 from typing import TYPE_CHECKING, Any, get_type_hints
 
 from lvp.cli.parser import parsed
@@ -22,9 +22,7 @@ def configured(experiment: "Experiment", tier: str, values: Mapping[str, Any] | 
       InputError: an unknown tier or field, a value of the wrong type, or a value that the configuration refuses.
         The message is one line.
     """
-    if tier not in experiment.tiers:
-        raise unknown("tier", tier, experiment.tiers)
-    base = experiment.tiers[tier]
+    base = _tier(experiment, tier)
     hints = get_type_hints(type(base))
     changes = {}
     for key, value in (values or {}).items():
@@ -32,6 +30,27 @@ def configured(experiment: "Experiment", tier: str, values: Mapping[str, Any] | 
             raise unknown(f"key of {experiment.name}", key, hints)
         changes[key] = parsed(key, value, hints[key])
     return replace(base, **changes)
+
+
+def _tier(experiment: "Experiment", tier: str):
+    """The configuration of a tier. Raises: InputError for an unknown tier."""
+    if tier not in experiment.tiers:
+        raise unknown("tier", tier, experiment.tiers)
+    return experiment.tiers[tier]
+
+
+def restored(experiment: "Experiment", tier: str, recorded: Mapping[str, Any]):
+    """The configuration of a recorded sweep.
+
+    A field that the record lacks was added after the sweep. It has the default of its class, which keeps what the
+    sweep did. The value of the tier may have changed. Raises: InputError, as `configured` does.
+    """
+    added = {
+        field.name: records.configuration(field.default)
+        for field in fields(_tier(experiment, tier))
+        if field.name not in recorded and field.default is not MISSING
+    }
+    return configured(experiment, tier, {**recorded, **added})
 
 
 def to_dict(config, tier=None) -> dict[str, Any]:

@@ -23,6 +23,7 @@ from lvp.analysis.tuned import difference
 
 PAPER_C = "Kosson, Messmer & Jaggi 2024"
 NOTHING_LOST = 0.01  # nats per token: smaller gaps count as none
+MOST_UNSTABLE = 0.25  # part of the judging seeds that may be unstable at the largest stable rate
 LONGEST_HORIZON = 0.05  # of the training; the paper's longest horizon of momentum is 1 %
 GAP, NO_GAP, WITHIN, MUCH = (NOTHING_LOST, np.inf), (-np.inf, NOTHING_LOST), (-np.inf, 0.1), (0.05, np.inf)
 # Claimed region → the paper's value or words, and the region's end if the paper does not state it.
@@ -102,6 +103,11 @@ def _stable_gap(name: str):
             reason = "no rate is stable without warm-up"
         elif rate == rates_of(config, name)[-1] or next_rates(table, config, name, 0.0, stable=True):
             reason = f"the largest rate tried, {rate:g}, is stable without warm-up"
+        elif unstable > MOST_UNSTABLE * len(values):
+            reason = (
+                f"rate {rate:g} is stable with {len(config.seeds)} selecting seeds and unstable with {unstable} of "
+            )
+            reason += f"{len(values)} judging seeds"
         else:
             note += f", both at {rate:g}, which is stable without warm-up for all {len(config.seeds)} selecting seeds "
             note += f"and for {len(values) - unstable} of {len(values)} judging seeds"

@@ -168,7 +168,7 @@ class Manifest:
     def resolved(self) -> tuple[Experiment, Any]:
         """The experiment and its configuration object."""
         experiment = experiments.load(self.experiment, self.source, self.out / user_experiments.KEPT)
-        return experiment, experiments.configured(experiment, self.tier, self.config)
+        return experiment, experiments.restored(experiment, self.tier, self.config)
 
     @cached_property
     def cells(self) -> list[Entry]:

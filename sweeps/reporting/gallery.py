@@ -90,8 +90,11 @@ def listed(words: Sequence[str]) -> str:
 
 def command(sweep: Mapping[str, Any]) -> str:
     """The `python -m sweeps run` command of a sweep's configuration."""
-    base = experiments.to_dict(experiments.configured(sweep["experiment"], sweep["tier"]))
-    changed = {key: value for key, value in sweep["config"].items() if value != base.get(key)}
+    experiment = experiments.load(sweep["experiment"])
+    tier = experiments.configured(experiment, sweep["tier"])
+    config = experiments.to_dict(experiments.restored(experiment, sweep["tier"], sweep["config"]), tier)
+    base = experiments.to_dict(tier)
+    changed = {key: value for key, value in config.items() if value != base.get(key)}
     words = ["python", "-m", "sweeps", "run", sweep["experiment"], "--tier", sweep["tier"]]
     if "corpus" in changed:
         words += ["--corpus", changed.pop("corpus")]

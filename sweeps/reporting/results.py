@@ -223,7 +223,7 @@ class Result:
 
     @cached_property
     def config(self):
-        return experiments.configured(self.experiment, self.sweep["tier"], self.sweep["config"])
+        return experiments.restored(self.experiment, self.sweep["tier"], self.sweep["config"])
 
     @cached_property
     def table(self):

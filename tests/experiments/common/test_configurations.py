@@ -400,3 +400,18 @@ def test_unknown_numbers_are_dashes():
     assert row.split() == ["–", "–", "–"]
     assert slope_text(slope((32,), [best])) == "–"
     assert slope_text(slope((32, 64), [best, best])) == "0.00, no interval"
+
+
+def test_a_recorded_sweep_keeps_what_it_did_when_a_field_is_added():
+    """The record is older than the field `reserve`, whose value in the tier would refuse the recorded grid."""
+    warmup = experiments.load("warmup")
+    recorded = experiments.to_dict(experiments.configured(warmup, "laptop", {"reserve": 0, "adam_rates": [0.01, 0.02]}))
+    del recorded["reserve"]
+    with pytest.raises(InputError, match="adam_rates needs at least 6 values"):
+        experiments.configured(warmup, "laptop", recorded)
+    config = experiments.restored(warmup, "laptop", recorded)
+    assert (config.reserve, config.adam_rates) == (0, (0.01, 0.02))
+    complete = experiments.to_dict(config)
+    assert experiments.restored(warmup, "laptop", complete) == config
+    with pytest.raises(InputError, match="tier"):
+        experiments.restored(warmup, "desk", complete)
