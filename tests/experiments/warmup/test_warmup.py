@@ -1,5 +1,6 @@
 """warmup: planted gaps, norms and angles give the expected verdicts."""
 
+from collections import Counter
 from dataclasses import asdict, replace
 
 import numpy as np
@@ -346,3 +347,30 @@ def test_the_stable_rate_is_the_largest_at_which_no_selecting_seed_is_unstable(w
     spoilt = (table["cell.optimizer.kind"] == "lion_a") & (table["lane.learning_rates.hidden"] == max(stable))
     table.loc[spoilt & (table["lane.seed"] == CONFIG.seeds[0]), "valid_loss"] += 1.0
     assert analysis.stable_rate(table, CONFIG, "LionA") == sorted(stable)[-2]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("helps", "wrong"), [(0.1, "contradicted"), (0.0, "supported")])
+def test_the_claim_about_the_gap_is_rarely_wrong(helps, wrong):
+    """Draws 100 sweeps of the laptop tier. Without warm-up the loss is larger by `helps`.
+
+    At any warm-up a lane loses 0.3 nats with a probability that grows with the rate, as near the edge of stability.
+    """
+    config = replace(LAPTOP, arms=("AdamW",), reserve=0)
+    (cell,) = warmup_runs.cells(config)
+    judging = [
+        warmup_runs.arm_lane(config, "AdamW", rate, w, seed)
+        for rate in config.adam_rates
+        for w in config.warmups
+        for seed in config.more_seeds
+    ]
+    table = table_of(config, [cell._replace(lanes=[*cell.lanes, *judging])])
+    rates = table["lane.learning_rates.hidden"].to_numpy()
+    unstable = 1 / (1 + np.exp(-4 * np.log(rates / 0.02)))
+    means = 3.4 + 0.06 * np.log(rates / 0.02) ** 2 + helps * (table["lane.warmup_steps"] == 0)
+    rng, counts = np.random.default_rng(0), Counter()
+    for _ in range(100):
+        losses = means + 0.02 * rng.normal(size=len(table)) + 0.3 * (rng.random(len(table)) < unstable)
+        claims = warmup.claims.claims(table.assign(valid_loss=losses), config, CONTEXT)
+        counts.update(claim.verdict for claim in claims if claim.statement.endswith("keeps a lasting gap"))
+    assert counts.total() == 100 and counts[wrong] <= 5
