@@ -40,10 +40,10 @@ def _tier(experiment: "Experiment", tier: str):
 
 
 def restored(experiment: "Experiment", tier: str, recorded: Mapping[str, Any]):
-    """The configuration of a recorded sweep.
+    """Returns the configuration of a recorded sweep.
 
-    A field that the record lacks was added after the sweep. It has the default of its class, which keeps what the
-    sweep did. The value of the tier may have changed. Raises: InputError, as `configured` does.
+    A field that is newer than the record has its class default. The default must reproduce older sweeps; the tier's
+    value need not. Raises: InputError, as `configured` does.
     """
     added = {
         field.name: records.configuration(field.default)

@@ -46,7 +46,7 @@ class Experiment:
       `tier`, `corpus` and `commit`.
     - follow_up(table, config) → cell label → lanes that depend on the outcomes of other lanes. They run in the same
       cells once all lanes of `cells` have a record.
-    - limit(config) → the cells with all lanes of `cells` and every lane that `follow_up` may add. With a limit,
+    - limit(config) → the cells with as many lanes as a sweep may train. Only their number is read. With a limit,
       `follow_up` is called again when the lanes it has added have a record, until it adds no lane. Without a limit it
       is called once.
     - evidence(table, config) → JSON of a committed result for `lvp.parametrization.evidence`.

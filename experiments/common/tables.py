@@ -141,6 +141,7 @@ class BestSetting(NamedTuple):
 
     columns: Mapping[str, float]  # LANE_COLUMNS of its lanes; empty if no setting finished with all seeds
     losses: np.ndarray  # [seeds]; NaN if no setting finished with all seeds
+    elsewhere: float = np.inf  # least mean loss of the selecting seeds at the other settings
 
 
 def best_setting(
@@ -160,6 +161,8 @@ def best_setting(
     finished = by_setting[np.isfinite(by_setting).all(axis=1)]
     if not len(finished):
         return BestSetting({}, np.full(len(seeds), np.nan))
-    best = int(np.argmin(finished[list(selecting)].to_numpy().mean(axis=1)))
+    means = finished[list(selecting)].to_numpy().mean(axis=1)
+    best = int(np.argmin(means))
     columns = dict(zip(LANE_COLUMNS, finished.index[best], strict=True))
-    return BestSetting(columns, finished[list(seeds)].to_numpy()[best])
+    elsewhere = float(np.min(np.delete(means, best), initial=np.inf))
+    return BestSetting(columns, finished[list(seeds)].to_numpy()[best], elsewhere)

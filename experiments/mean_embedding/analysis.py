@@ -17,7 +17,8 @@ from experiments.mean_embedding.config import (
     lane,
     rates_of,
 )
-from lvp.analysis.tuned import Tuned
+from lvp.analysis.tuned import Selected, Tuned
+from lvp.analysis.tuned import select as select_rate
 from lvp.training import Lane
 
 
@@ -38,32 +39,31 @@ def _columns(config: Config, arm: EmbeddingRateArm, head: str, rate: float) -> d
     return {"cell.model.tied": HEADS[head]} | rates
 
 
+def selected_rate(table, config: Config, arm: EmbeddingRateArm, head: str) -> Selected | None:
+    """The index of the rate with the least validation loss of the first seed; None if no lane of that seed finished."""
+    rows, seeds = with_optimizer(table, cell_of(config, arm.optimizer, head)), config.selecting_seeds
+    by_rate = [finished_by_seed(rows, _columns(config, arm, head, rate), seeds) for rate in rates_of(config, arm)]
+    return select_rate(np.array([each["valid_bits_per_byte"].to_numpy(float) for each in by_rate]))
+
+
 def tuned_rate(table, config: Config, arm: EmbeddingRateArm, head: str) -> float | None:
-    """The rate with the least validation loss of the first seed; None if no lane of that seed finished."""
-    losses = _losses_by_rate(table, config, arm, head)
-    return min(losses, key=losses.__getitem__) if losses else None
+    """The rate that the first seed selects; None if no lane of that seed finished."""
+    selected = selected_rate(table, config, arm, head)
+    return None if selected is None else rates_of(config, arm)[selected.best]
 
 
-def _losses_by_rate(table, config: Config, arm: EmbeddingRateArm, head: str) -> dict[float, float]:
-    """Rate → validation loss of the first seed in bits per byte, without missing and diverged lanes."""
-    rows, losses = with_optimizer(table, cell_of(config, arm.optimizer, head)), {}
-    for rate in rates_of(config, arm):
-        first_seed = {"lane.seed": config.seeds[0], "status": "finished"}
-        finished = select(rows, _columns(config, arm, head, rate) | first_seed)
-        if len(finished):
-            losses[rate] = finished["valid_bits_per_byte"].iloc[0]
-    return losses
+def tuned(table, config: Config, name: str, head: str) -> Tuned:
+    """The validation losses of an arm's judging seeds at its tuned rate, in bits per byte."""
+    selected, rows = selected_rate(table, config, ARMS[name], head), tuned_lanes(table, config, name, head)
+    if selected is None:
+        return Tuned(np.full(len(config.judging_seeds), np.nan))
+    return Tuned(rows["valid_bits_per_byte"].to_numpy(float), selected.elsewhere)
 
 
-def tuned(table, config: Config, name: str, head: str) -> tuple[Tuned, bool]:
-    """The validation losses of an arm's judging seeds at its tuned rate in bits per byte, with the first seed's least
-    loss at another rate; and whether the tuned rate is at the edge of its grid."""
-    arm = ARMS[name]
-    rate, rates = tuned_rate(table, config, arm, head), rates_of(config, arm)
-    others = [loss for other, loss in _losses_by_rate(table, config, arm, head).items() if other != rate]
-    rows = tuned_lanes(table, config, name, head)
-    losses = rows["valid_bits_per_byte"].to_numpy(float) if len(rows) else np.full(len(config.judging_seeds), np.nan)
-    return Tuned(losses, min(others, default=np.inf)), rate in (rates[0], rates[-1])
+def at_edge(table, config: Config, name: str, head: str) -> bool:
+    """Whether the tuned rate of an arm is the first or last of several rates."""
+    selected = selected_rate(table, config, ARMS[name], head)
+    return selected is not None and selected.at_edge
 
 
 def tuned_lanes(table, config: Config, name: str, head: str):
@@ -136,7 +136,7 @@ def summary(table, config: Config) -> str:
             if not len(rows):
                 lines.append(f"{name:<17} no finished lane")
                 continue
-            edge = "*" if rate in (rates_of(config, arm)[0], rates_of(config, arm)[-1]) else " "
+            edge = "*" if at_edge(table, config, name, head) else " "
             numbers = [at_last_step(rows, path[head], "mean_drift") for path in (HEAD_PATH, EMBEDDING_PATH)]
             measures = ("mean_norm", "average_cosine", "isotropy", "r_squared")
             numbers += [at_last_step(rows, HEAD_PATH[head], measure) for measure in measures]

@@ -5,6 +5,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from experiments.mean_embedding.analysis import (
+    at_edge,
     at_last_step,
     largest_by_seed,
     moment_fit,
@@ -187,7 +188,6 @@ def _losses(table, config: Config, context) -> Iterator[Claim]:
     """Yields whether Coupled Adam costs loss if the embedding's rate is √d times the other rates."""
     names = ("Coupled Adam √d", "Adam √d")
     for head in config.heads if set(names) <= set(config.arms) else ():
-        arms = [tuned(table, config, name, head) for name in names]
         question = Question(
             statement="if the embedding's rate is √d times the other rates, Coupled Adam has no higher loss than Adam "
             f"({head} head)",
@@ -197,9 +197,9 @@ def _losses(table, config: Config, context) -> Iterator[Claim]:
             note=f"difference in validation bits per byte, within 0.01; t interval over seeds; {OWN_RATE}; the "
             "interval allows for the selection of the rates by one seed",
         )
-        measured = difference(*([[losses]] for losses, _ in arms))
+        measured = difference(*([[tuned(table, config, name, head)]] for name in names))
         claim = question.answer(measured, context, Seeds(config.judging_seeds, config.selecting_seeds))
-        plus, minus = ([name] * at_edge for name, (_, at_edge) in zip(names, arms, strict=True))
+        plus, minus = ([name] * at_edge(table, config, name, head) for name in names)
         yield unless_at_edge(claim, question.claimed, plus, minus)
 
 

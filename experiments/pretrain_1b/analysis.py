@@ -2,13 +2,11 @@
 
 import numpy as np
 
-from experiments.common.tables import EMBEDDING_RATE, finished_by_seed, lists_by_row
+from experiments.common.tables import EMBEDDING_RATE, HIDDEN_RATE, finished_by_seed, lists_by_row
 from experiments.pretrain_1b.config import Config, label, lane_of
 from lvp.analysis.measurement import Measurement
 from lvp.analysis.tuned import Selected, Tuned, select
 from lvp.training import Lane
-
-HIDDEN_RATE = "lane.learning_rates.hidden"
 
 
 def selected_rate(table, config: Config, ratio: float) -> Selected | None:

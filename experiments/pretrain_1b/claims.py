@@ -1,6 +1,7 @@
 """The claims of `pretrain_1b`."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
 
 import numpy as np
 
@@ -25,9 +26,9 @@ PARTS = (0.4, 0.6, 0.8, 1.0)  # of the training, at which the note gives the gai
 def claims(table, config: Config, context) -> list[Claim]:
     """Returns the claims of figures 4 and 5. They compare the losses of the ratios seed by seed."""
     answers, seeds = [], Seeds(config.seeds, config.selecting_seeds)
-    for question, measurement, reason, at_edge in _questions(table, config):
+    for question, measurement, reason, plus, minus in _questions(table, config):
         answer = question.answer(measurement, context, seeds, reason=reason)
-        answers.append(unless_at_edge(answer, question.claimed, [], at_edge))
+        answers.append(unless_at_edge(answer, question.claimed, plus, minus))
     return [*answers, _each_tuned(table, config, context)] if config.rates else answers
 
 
@@ -50,9 +51,18 @@ def _each_tuned(table, config: Config, context) -> Claim:
     return unless_at_edge(claim, question.claimed, plus, minus)
 
 
-def _questions(table, config: Config) -> Iterator[tuple[Question, Measurement, str, list[str]]]:
-    """Questions with their measurements, why a measurement does not test its question, and the subtracted ratios that
-    are at the edge of their grid."""
+class Asked(NamedTuple):
+    """A question with its measurement."""
+
+    question: Question
+    measurement: Measurement
+    reason: str = ""  # why the measurement does not test the question
+    plus: Sequence[str] = ()  # added ratios at the edge of their grid
+    minus: Sequence[str] = ()  # subtracted ratios at the edge of their grid
+
+
+def _questions(table, config: Config) -> Iterator[Asked]:
+    """Yields the questions about ratios at one η."""
     losses = {ratio: values_by_seed(table, config, ratio, "valid_loss") for ratio in config.ratios}
     # WikiText counts line ends as words, so this column is the paper's perplexity by word.
     log_word_perplexity = {
@@ -70,7 +80,7 @@ def _questions(table, config: Config) -> Iterator[tuple[Question, Measurement, s
         claimed=ABOVE_ZERO,
         note=f"{unit}; {interval}",
     )
-    yield question, Measurement.over_seeds(losses[1.0] - losses[root]), "", []
+    yield Asked(question, Measurement.over_seeds(losses[1.0] - losses[root]))
     question = Question(
         statement="√d has a lower loss than one rate for all at every measured step",
         source=f"{PAPER_A}, figure 4",
@@ -81,7 +91,7 @@ def _questions(table, config: Config) -> Iterator[tuple[Question, Measurement, s
     curves = (validation_curves(table, config, ratio) for ratio in (1.0, root))
     lead = np.subtract(*curves)  # [seeds, measured steps]
     zero = Tuned(np.zeros(len(config.seeds)))
-    yield question, difference([[Tuned(at_step) for at_step in lead.T]], [[zero]]), "", []
+    yield Asked(question, difference([[Tuned(at_step) for at_step in lead.T]], [[zero]]))
     largest = _largest_if_best(losses)
     untested = _untested(rate, config, largest)
     question = Question(
@@ -92,7 +102,8 @@ def _questions(table, config: Config) -> Iterator[tuple[Question, Measurement, s
         note=f"{unit}, against the best of {len(config.ratios)} ratios; the interval allows for the choice of the best "
         f"ratio; {interval}",
     )
-    yield question, difference([[Tuned(losses[root])]], [list(map(Tuned, losses.values()))]), untested, largest
+    measured = difference([[Tuned(losses[root])]], [list(map(Tuned, losses.values()))])
+    yield Asked(question, measured, untested, minus=largest)
     larger = [ratio for ratio in config.ratios if ratio > root]
     question = Question(
         statement="larger ratios gain little over √d",
@@ -103,7 +114,8 @@ def _questions(table, config: Config) -> Iterator[tuple[Question, Measurement, s
         f"{MARGINAL:g}; "
         f"{_gain_over_training(table, config, larger)}; {interval}",
     )
-    yield question, difference([[Tuned(losses[root])]], [[Tuned(losses[ratio]) for ratio in larger]]), untested, largest
+    measured = difference([[Tuned(losses[root])]], [[Tuned(losses[ratio]) for ratio in larger]])
+    yield Asked(question, measured, untested, minus=largest)
     early, end = (_at_part(table, config, part) for part in (PARTS[0], 1.0))
     shrinks = Question(
         statement="the gain of larger ratios over √d shrinks during training",
@@ -115,7 +127,7 @@ def _questions(table, config: Config) -> Iterator[tuple[Question, Measurement, s
     )
     groups = [[early[root]], [end[ratio] for ratio in larger]], [[early[ratio] for ratio in larger], [end[root]]]
     measured = difference(*([list(map(Tuned, group)) for group in side] for side in groups))
-    yield shrinks, measured, untested, []
+    yield Asked(shrinks, measured, untested, _largest_if_best(end), _largest_if_best(early))
     question = Question(
         statement="√d is better than one rate for all, by word",
         source=f"{PAPER_A}, figure 5",
@@ -123,15 +135,14 @@ def _questions(table, config: Config) -> Iterator[tuple[Question, Measurement, s
         claimed=ABOVE_ZERO,
         note=f"difference in ln of word-level perplexity, at the end of training; {interval}",
     )
-    yield question, Measurement.over_seeds(log_word_perplexity[1.0] - log_word_perplexity[root]), "", []
+    yield Asked(question, Measurement.over_seeds(log_word_perplexity[1.0] - log_word_perplexity[root]))
     question = Question(
         statement="√d is better than one rate for all, by word, over training",
         source=f"{PAPER_A}, figure 5",
         paper_value="> 0",
         claimed=ABOVE_ZERO,
     )
-    unknown = Measurement(np.nan, None)
-    yield question, unknown, "words are scored at the end of training; the claim above has tokens at every step", []
+    yield Asked(question, Measurement(np.nan, None), "words are scored only at the end of training")
 
 
 def _largest_if_best(losses) -> list[str]:

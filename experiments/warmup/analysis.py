@@ -7,13 +7,19 @@ from itertools import product
 import numpy as np
 import pandas as pd
 
-from experiments.common.tables import finished_by_seed, lists_by_row, losses_by_seed_and_rate, select, with_optimizer
+from experiments.common.tables import (
+    HIDDEN_RATE,
+    finished_by_seed,
+    lists_by_row,
+    losses_by_seed_and_rate,
+    select,
+    with_optimizer,
+)
 from experiments.warmup.config import STABLE_ARM, Config, arm_cell, arm_lane, cells, rates_of
 from lvp.analysis.measurement import Measurement
 from lvp.analysis.tuned import Tuned, difference
 from lvp.training import Lane
 
-RATE = "lane.learning_rates.hidden"  # the column of an arm's rate: all roles have the same
 UNSTABLE = 0.1  # nats per token: excess over the least loss above which a lane is unstable
 
 
@@ -26,7 +32,7 @@ def lanes_by_seed(table, config: Config, name: str, rate: float, warmup: float, 
 def _lane_columns(config: Config, name: str, rate: float, warmup: float) -> dict[str, float]:
     """The values of the table's columns for the lanes of an arm at a rate and a warm-up."""
     lane = arm_lane(config, name, rate, warmup, config.seeds[0])
-    columns = {RATE: rate, "lane.warmup_steps": lane.warmup_steps}
+    columns = {HIDDEN_RATE: rate, "lane.warmup_steps": lane.warmup_steps}
     return columns | {f"lane.options.{option}": value for option, value in lane.options.items()}
 
 
@@ -34,9 +40,9 @@ def losses(table, config: Config, name: str, warmup: float) -> np.ndarray:
     """Validation losses [rates, first seeds] in nats per token; NaN for a missing lane, infinite for a diverged one."""
     rates = rates_of(config, name)
     columns = _lane_columns(config, name, rates[0], warmup)
-    del columns[RATE]
+    del columns[HIDDEN_RATE]
     rows = select(with_optimizer(table, arm_cell(config, name)), columns)
-    return losses_by_seed_and_rate(rows, rates, config.seeds, "valid_loss", RATE).T
+    return losses_by_seed_and_rate(rows, rates, config.seeds, "valid_loss", HIDDEN_RATE).T
 
 
 def best_rate(table, config: Config, name: str, warmup: float) -> float | None:
@@ -55,10 +61,11 @@ def at_edge(table, config: Config, name: str, warmup: float) -> bool:
 
 
 def next_rates(table, config: Config, name: str, warmup: float, stable: bool = False) -> list[float]:
-    """The untried rates of the grid beside the best rate, or the one below the lowest tried rate if all have diverged.
+    """Returns the untried rates beside the best rate. If no tried rate finished with all seeds, returns the next lower
+    rate.
 
     Args:
-      stable: whether to continue above the stable rate also.
+      stable: whether to return the untried rate above the stable rate too, or the next lower rate if no rate is stable.
     """
     rates = rates_of(config, name)
     tried = ~np.isnan(losses(table, config, name, warmup)).any(axis=1)
@@ -67,8 +74,9 @@ def next_rates(table, config: Config, name: str, warmup: float, stable: bool = F
         below = [rate for rate in rates if rate < rates[int(np.argmax(tried))]]
         return below[-1:] if tried.any() else []
     beside = [(best, -1), (best, 1)]
-    if stable and (largest := stable_rate(table, config, name)):
-        beside.append((largest, 1))
+    if stable:
+        largest = stable_rate(table, config, name)
+        beside.append((rates[int(np.argmax(tried))], -1) if largest is None else (largest, 1))
     wanted = [rates.index(rate) + side for rate, side in beside]
     return sorted({rates[at] for at in wanted if 0 <= at < len(rates) and not tried[at]})
 
@@ -103,29 +111,30 @@ def gap(table, config: Config, name: str, warmups: Sequence[float]) -> Measureme
 def stable_rate(table, config: Config, name: str) -> float | None:
     """The largest rate at which all first seeds are stable without warm-up; None if no rate is stable.
 
-    A lane is stable if its loss exceeds a reference by at most `UNSTABLE`. From the best rate on, the reference is the
-    least mean loss over the rates. Below it, where all lanes may be undertrained, it is the least loss at the lane's
-    rate.
+    A lane is stable if its loss is finite and at most `stability_limits`.
     """
-    by_rate = losses(table, config, name, 0.0)
-    best = best_rate(table, config, name, 0.0)
+    by_rate, limits = losses(table, config, name, 0.0), stability_limits(table, config, name)
+    stable = np.all(np.isfinite(by_rate) & (by_rate <= limits[:, None]), axis=1)
+    return max(np.array(rates_of(config, name))[stable].tolist(), default=None)
+
+
+def stability_limits(table, config: Config, name: str) -> np.ndarray:
+    """The largest loss [rates] of a stable lane without warm-up: `UNSTABLE` above a reference.
+
+    From the best rate on, the reference is the least mean loss over the rates. Below the best rate all lanes may be
+    undertrained, so the reference is the least loss of the first seeds at the lane's rate.
+    """
+    by_rate, best = losses(table, config, name, 0.0), best_rate(table, config, name, 0.0)
     if best is None:
-        return None
+        return np.full(len(by_rate), np.nan)
     rates = np.array(rates_of(config, name))
     least = by_rate[rates == best].mean()
-    reference = np.where(rates < best, by_rate.min(axis=1), least)
-    with np.errstate(invalid="ignore"):  # a diverged rate: inf − inf
-        stable = np.all(by_rate - reference[:, None] <= UNSTABLE, axis=1)
-    return max(rates[stable].tolist(), default=None)
+    return np.where(rates < best, by_rate.min(axis=1), least) + UNSTABLE
 
 
 def gap_at_stable_rate(table, config: Config, name: str) -> tuple[np.ndarray, int]:
     """The gap to the reference warm-up at the stable rate [other seeds], and the number of other seeds that are not
-    stable there.
-
-    A seed is not stable if its loss without warm-up exceeds the least of the other seeds by more than `UNSTABLE`, or if
-    it diverged.
-    """
+    stable there."""
     rate = stable_rate(table, config, name)
     if rate is None:
         return np.full(len(config.more_seeds), np.nan), 0
@@ -133,8 +142,8 @@ def gap_at_stable_rate(table, config: Config, name: str) -> tuple[np.ndarray, in
         lanes_by_seed(table, config, name, rate, w, config.more_seeds)["valid_loss"].to_numpy(float)
         for w in (0.0, config.reference)
     )
-    limit = np.min(without[np.isfinite(without)], initial=np.inf) + UNSTABLE
-    return without - with_warmup, int((~(without <= limit)).sum())
+    limit = stability_limits(table, config, name)[rates_of(config, name).index(rate)]
+    return without - with_warmup, int((~(without <= limit)).sum())  # NaN: diverged
 
 
 def over_steps(rows: pd.DataFrame | None, config: Config, measure: str) -> np.ndarray:
@@ -180,10 +189,10 @@ def early(table, config: Config, name: str, measure: str) -> np.ndarray:
 
 
 def follow_up(table, config: Config, stable_arm: str | None = STABLE_ARM) -> dict[str, list[Lane]]:
-    """The lanes that depend on results.
+    """Returns the lanes that depend on results.
 
-    For each warm-up of every arm: the first seeds at the untried rates beside the best rate. If there are none: the
-    other seeds at the best rate, and those of `stable_arm` at its stable rate.
+    Each warm-up of an arm first gets the first seeds at the untried rates beside its best rate. If no untried rate is
+    left, it gets the other seeds at the best rate. `stable_arm` also gets the other seeds at its stable rate.
     """
     planned = cells(config)
     by_label: dict[str, list[Lane]] = {}

@@ -241,8 +241,8 @@ def cells(config: Config) -> list[CellLanes]:
 
 
 def all_lanes(config: Config, stable_arm: str | None = STABLE_ARM) -> list[CellLanes]:
-    """The cells with as many lanes as a sweep may train. Judging lanes are at the first rate, and at the second for the
-    stable rate of `stable_arm`."""
+    """Returns the cells with as many lanes as a sweep may train. Judging lanes have placeholder rates, because the
+    selected rates are not known."""
     return _cells(
         config,
         0,

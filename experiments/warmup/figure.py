@@ -1,5 +1,7 @@
 """The figure of `warmup`."""
 
+from collections.abc import Sequence
+
 import numpy as np
 
 from experiments.warmup.analysis import at_edge, best_rate, lanes_by_seed, losses, over_steps, schedule, stable_rate
@@ -55,28 +57,21 @@ def _losses(table, config: Config, name: str) -> Panel:
     return Panel(name, "peak learning rate", ylabel, series, legend="warm-up", ordered=True)
 
 
-def _same_rate(table, config: Config, name: str) -> list[tuple]:
-    """(label, warm-up, rows by first seed) without warm-up and with the reference, at the best rate without warm-up."""
-    rate = best_rate(table, config, name, 0.0)
+def _at_rate(table, config: Config, name: str, rate: float | None, seeds: Sequence[int]) -> list[tuple]:
+    """(label, warm-up, rows by seed) of an arm at a rate, without warm-up and with the reference; empty without a
+    rate."""
     if rate is None:
         return []
     warmups = (0.0, config.reference)
-    return [(f"{w:.0%}", w, lanes_by_seed(table, config, name, rate, w, config.seeds)) for w in warmups]
-
-
-def _at_stable_rate(table, config: Config, name: str) -> list[tuple]:
-    """As `_same_rate`, with the rows of the other seeds at the largest rate that is stable without warm-up."""
-    rate = stable_rate(table, config, name)
-    if rate is None:
-        return []
-    warmups = (0.0, config.reference)
-    return [(f"{w:.0%}", w, lanes_by_seed(table, config, name, rate, w, config.more_seeds)) for w in warmups]
+    return [(f"{w:.0%}", w, lanes_by_seed(table, config, name, rate, w, seeds)) for w in warmups]
 
 
 def _curves(table, config: Config, name: str) -> Panel:
     """Training curves: of `STABLE_ARM` at its stable rate, as figure 2 has them, of other arms at the best rate."""
-    series, at_rate = [], _at_stable_rate if name == STABLE_ARM else _same_rate
-    for label, _, rows in at_rate(table, config, name):
+    series, rate, seeds = [], best_rate(table, config, name, 0.0), config.seeds
+    if name == STABLE_ARM:
+        rate, seeds = stable_rate(table, config, name), config.more_seeds
+    for label, _, rows in _at_rate(table, config, name, rate, seeds):
         curves = [x for x in rows.get("curve_losses", ()) if isinstance(x, list)]
         if curves:
             series.append(Series(label, rows["curve_steps"].dropna().iloc[0], np.mean(curves, axis=0), line=True))
@@ -102,7 +97,8 @@ def _over_steps(table, config: Config, name: str, measure: str) -> Panel:
     """A measure over training; the dashed schedule passes through the value at half of the training."""
     series, step = [], np.array(config.measured_steps) + 1
     middle = int(np.argmin(np.abs(step - config.steps / 2)))
-    for label, warmup, rows in _same_rate(table, config, name):
+    rate = best_rate(table, config, name, 0.0)
+    for label, warmup, rows in _at_rate(table, config, name, rate, config.seeds):
         values, planned = over_steps(rows, config, measure).mean(axis=0), schedule(config, warmup)
         if np.isfinite(values).all():
             follows = planned * values[middle] / planned[middle]

@@ -13,6 +13,7 @@ from experiments.common.tables import EMBEDDING_RATE, HIDDEN_RATE, best_setting,
 from experiments.width_fixed_vocab.config import COMMON, FACTORS, Config, all_factors, label, lane, rays
 from lvp import analysis
 from lvp.analysis.measurement import Measurement
+from lvp.analysis.tuned import Tuned, difference
 from lvp.training import Lane
 
 REACH = 2  # rates of a ray to either side of the best η_E
@@ -98,36 +99,52 @@ class Compared(NamedTuple):
     """The best setting with equal hidden and output matrices at a width, and the best of all settings.
 
     Equal matrices have the same init std and rate; the embedding's init is free. The selecting seeds choose both
-    settings.
+    settings. Losses are in logarithms.
     """
 
-    gap: np.ndarray  # relative excess loss of the equal setting [judging seeds]; NaN without unequal settings
+    equal: Tuned
+    best: Tuned  # of all settings
     equal_at_edge: bool  # whether a better equal setting may lie beyond a grid
-    best_at_edge: bool  # whether a better setting may lie beyond a grid; σ_E is left out, which both choose
+    best_at_edge: bool  # whether a better setting may lie beyond a grid; σ_E is not checked, because both choose it
+    has_unequal: bool  # whether unequal settings were trained
     at_selected_rate: bool  # whether unequal settings were trained at the η_H that the selecting seeds choose
+
+    @property
+    def gap(self) -> float:
+        """The relative excess of the mean loss of the equal setting; NaN without unequal settings."""
+        return float(np.expm1(np.mean(self.equal.losses - self.best.losses))) if self.has_unequal else np.nan
 
 
 def compare(table, config: Config, width: int) -> Compared:
     """Compares the best equal setting of a width with its best setting."""
     rows = select(table, {"cell.model.width": width})
+    rows = rows.assign(log_loss=np.log(rows["train_loss"].astype(float)))
     equal = np.isclose(rows["lane.learning_rates.output"], rows["lane.learning_rates.hidden"])
     equal &= np.isclose(rows["lane.init_std.output"], rows["lane.init_std.hidden"])
-    of_equal, of_all = (
-        best_setting(some, config.judging_seeds, selecting=config.selecting_seeds) for some in (rows[equal], rows)
-    )
-    gap = of_equal.losses / of_all.losses - 1 if not equal.all() else np.full(len(config.judging_seeds), np.nan)
+    chosen = [
+        best_setting(some, config.judging_seeds, "log_loss", selecting=config.selecting_seeds)
+        for some in (rows[equal], rows)
+    ]
+    of_equal, of_all = (Tuned(each.losses, each.elsewhere) for each in chosen)
+    equal_at_edge, best_at_edge = (_at_edge(rows, config, width, each.columns) for each in chosen)
     hidden = best_hidden(table, config, width, config.selecting_seeds)
-    at_selected = np.isclose(rows.loc[~equal, HIDDEN_RATE] * width, hidden)
-    at_edge = [_at_edge(config, width, each.columns) for each in (of_equal, of_all)]
-    return Compared(gap, at_edge[0], at_edge[1], bool(at_selected.any()))
+    at_selected = np.isclose(rows.loc[~equal, HIDDEN_RATE] * width, hidden).any()
+    return Compared(of_equal, of_all, equal_at_edge, best_at_edge, not equal.all(), bool(at_selected))
 
 
-def _at_edge(config: Config, width: int, columns: Mapping[str, float]) -> bool:
-    """Whether a setting has the first or last of several tried rates, or an end of a grid of factors that is not 1."""
+def _at_edge(rows, config: Config, width: int, columns: Mapping[str, float]) -> bool:
+    """Whether a setting has the first or last of several tried rates, or an end of a grid of factors that is not 1.
+
+    The tried η_E are those of the lanes that differ from the setting in η_E only: a ray has few of the rates.
+    """
     if not columns:
         return False
     hidden = columns[HIDDEN_RATE]
-    rates = [(columns[EMBEDDING_RATE], config.rates), (hidden * width, config.hidden_rates)]
+    alike = select(rows, {name: value for name, value in columns.items() if name != EMBEDDING_RATE})
+    rates = [
+        (columns[EMBEDDING_RATE], sorted(set(alike[EMBEDDING_RATE]))),
+        (hidden * width, config.hidden_rates),
+    ]
     factors = [
         (columns["lane.learning_rates.output"] / hidden, config.output_rate_factors),
         (columns["lane.init_std.output"] * width**0.5, config.output_std_factors),
@@ -137,10 +154,18 @@ def _at_edge(config: Config, width: int, columns: Mapping[str, float]) -> bool:
     return any(np.isclose(value, end) for value, grid in ends for end in grid)
 
 
-def near_optimal(table, config: Config) -> Measurement:
-    """The cost of equal init and rate: the mean gap over widths, with a 95 % t interval over the judging seeds."""
-    gaps = [compare(table, config, width).gap for width in config.widths]
-    return Measurement.over_seeds(np.mean(gaps, axis=0))
+def cost_of_equal(compared: Sequence[Compared]) -> Measurement:
+    """The loss of the best equal setting over that of the best setting, as a geometric mean over widths.
+
+    The interval allows for the selection of the settings. Unknown if a width has no unequal setting.
+    """
+    if not all(each.has_unequal for each in compared):
+        return Measurement(np.nan, None)
+    parts = [
+        [[Tuned(x.losses / len(compared), x.elsewhere / len(compared))] for x in side]
+        for side in ([each.equal for each in compared], [each.best for each in compared])
+    ]
+    return difference(*parts).exp()
 
 
 def summary(table, config: Config) -> str:

@@ -188,19 +188,32 @@ def transfer_gap(table, config: Config, token_rows: str, power: float = -0.5) ->
 
     The best rate of the smallest width is moved to the other widths. The excess is relative to the loss at the best
     rate of a width, and the largest of all widths but the smallest is reported. Each seed is judged at the rates that
-    the other seeds select. The interval is a t interval over seeds. The adaptive design trains few rates, so losses are
-    then read from a parabola.
+    the other seeds select. The interval is that of `_over_judged`. The adaptive design trains few rates, so losses are
+    then read from one parabola.
 
     Unknown if the optimum of the smallest width is not resolved, or if the rule leaves the rates that were trained with
     all seeds or meets a diverged lane.
     """
-    return Measurement.over_seeds(_worst_excess(table, config, token_rows, power))
+    return _over_judged(_worst_excess(table, config, token_rows, power))
 
 
 def gap_difference(table, config: Config, token_rows: str, power: float, rival: float) -> Measurement:
-    """The gap of width^rival minus the gap of width^power, with its t interval; unknown if either gap is unknown."""
+    """The gap of width^rival minus the gap of width^power; unknown if either gap is unknown."""
     gap, of_rival = (_worst_excess(table, config, token_rows, x) for x in (power, rival))
-    return Measurement.over_seeds(of_rival - gap)
+    return _over_judged(of_rival - gap)
+
+
+def _over_judged(values: np.ndarray) -> Measurement:
+    """The mean over seeds, each judged at rates that the n − 1 others select, with a 95 % interval.
+
+    Selecting seeds are shared, so the values are dependent. The variance of their mean is taken as (1/n + 1/(n − 1)) s²
+    (Nadeau & Bengio 2003, corrected resampled t-test).
+    """
+    measured, count = Measurement.over_seeds(values), len(values)
+    if measured.interval is None:
+        return measured
+    half = measured.interval[1] - measured.value
+    return Measurement.plus_minus(measured.value, half * np.sqrt(1 + count / (count - 1)))
 
 
 class _Moved(NamedTuple):
@@ -261,16 +274,22 @@ def _worst_excess(table, config: Config, token_rows: str, power: float) -> np.nd
 
 
 def _excess_on_grid(rate: float, rates: np.ndarray, losses: np.ndarray, others: np.ndarray) -> float:
-    """The relative excess of the loss at `rate`, interpolated linearly in ln rate, over the loss at the best rate.
+    """The relative excess of the loss at `rate` over the loss at the best rate.
+
+    The loss at `rate` is that of the parabola in ln rate through the three nearest rates: a straight line would be
+    above a convex curve. NaN if one of these losses is not finite.
 
     Args:
       losses: of the judged seed [R]. others: mean losses of the other seeds [R], which select the best rate.
     """
-    if not np.isfinite(others).any():
+    if len(rates) < 3 or not np.isfinite(others).any():
         return np.nan
-    with np.errstate(invalid="ignore"):
-        at_rate = np.interp(np.log(rate), np.log(rates), losses)
-        return at_rate / losses[int(np.nanargmin(np.where(np.isfinite(others), others, np.nan)))] - 1
+    at_best = losses[int(np.argmin(np.where(np.isfinite(others), others, np.inf)))]
+    distance = np.log(rates / rate)
+    near = np.argsort(np.abs(distance))[:3]
+    if not np.isfinite([at_best, *losses[near]]).all():
+        return np.nan
+    return np.polyfit(distance[near], losses[near], 2)[-1] / at_best - 1
 
 
 def _excess_of_parabola(rate: float, rates: np.ndarray, losses: np.ndarray, others: np.ndarray) -> float:

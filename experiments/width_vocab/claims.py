@@ -48,7 +48,7 @@ def _of_reading(table, config: Config, token_rows: str, context) -> list[Claim]:
     )
     moved = f"{reading}: a rate tuned at the smallest width and moved by d^(−1/2)"
     excess = "largest relative excess of the train loss over the widths; each seed is judged at the rates that the "
-    excess += f"other seeds select; t interval over {len(config.seeds)} seeds"
+    excess += f"other seeds select; corrected t interval over {len(config.seeds)} seeds"
     by_rule = ", ".join(
         f"{name} {transfer_gap(table, config, token_rows, power).percent().replace('-', '−')}"
         for name, power in POWERS.items()

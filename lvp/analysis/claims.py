@@ -294,7 +294,8 @@ def _measured(claim: Claim) -> str:
     if 0 < width < math.inf and 1e-4 < width < 1e4:  # for other widths, decimals are not readable
         digits = max(0, 1 - math.floor(math.log10(width)))
         # An end that rounds to 0 would hide whether the interval contains 0.
-        digits += any(end != 0 and round(end, digits) == 0 for end in (low, high))
+        while digits < 8 and any(end != 0 and round(end, digits) == 0 for end in (low, high)):
+            digits += 1
     return f"{_text(claim.value, digits)} [{_text(low, digits)}, {_text(high, digits)}]"
 
 

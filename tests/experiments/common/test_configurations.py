@@ -386,6 +386,27 @@ def test_each_reading_has_five_claims_and_the_note_gives_the_excess_loss_of_each
     assert width_vocab.claims.claims(table, one, context)[2].reason == "1 judging seed: a claim needs at least 3"
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize(("exponent", "rival"), [(-0.25, 0.0), (-0.75, -1.0)])
+def test_rules_that_are_equally_far_from_the_exponent_have_no_preference(exponent, rival):
+    """At most 5 of 100 sweeps decide between the rules."""
+    decided = 0
+    for seed in range(100):
+        table, config = synthetic_sweep(exponent, seed)
+        difference = width_vocab.analysis.gap_difference(table, config, "sqrt", -0.5, rival)
+        decided += difference.interval is not None and (difference.interval[0] > 0 or difference.interval[1] < 0)
+    assert decided <= 5
+
+
+def test_a_lane_that_diverged_at_the_selected_rate_leaves_the_cost_unknown():
+    table, config = synthetic_sweep(-0.5)
+    width = config.widths[-1]
+    at_width = (table["cell.model.width"] == width) & (table["lane.seed"] == config.seeds[0])
+    assert width_vocab.analysis.transfer_gap(table, config, "sqrt").interval is not None
+    table.loc[at_width, ["status", "train_loss"]] = ["diverged", np.nan]
+    assert width_vocab.analysis.transfer_gap(table, config, "sqrt").interval is None
+
+
 def test_the_cost_of_the_square_root_rule_is_unknown_if_the_optimum_is_off_the_grid():
     table, config = synthetic_sweep(3.0)  # the optimum of the smallest width lies below the grid
     gap, interval = width_vocab.analysis.transfer_gap(table, config, "sqrt")

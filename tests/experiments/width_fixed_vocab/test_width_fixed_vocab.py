@@ -227,8 +227,8 @@ def test_equal_settings_that_cost_a_fifth_are_not_near_optimal(config, better):
         width_fixed_vocab.analysis.summary(table, config),
         width_fixed_vocab.claims.claims(table, config, CONTEXT),
     )
-    assert claim.verdict == "contradicted" and claim.value == pytest.approx(0.2, abs=0.005)
-    assert claim.interval[0] < claim.value < claim.interval[1] < 0.21
+    assert claim.verdict == "contradicted" and claim.value == pytest.approx(1.2, abs=0.005)
+    assert claim.interval[0] < claim.value < claim.interval[1] < 1.21
     line = next(line for line in text.splitlines() if line.startswith(f"{FACTORS[better[0]]} = {better[1]:g} "))
     assert [float(x) for x in line.split()[-len(config.widths) :]] == pytest.approx(
         [-100 / 6] * len(config.widths), abs=0.5
@@ -238,9 +238,9 @@ def test_equal_settings_that_cost_a_fifth_are_not_near_optimal(config, better):
 def test_a_cost_near_the_tolerance_is_unresolved():
     config = replace(STAR, output_rate_factors=(0.25, 1.0, 4.0, 16.0))
     table = table_of(config, bowl(-0.5, better=("output_rate_factors", 4.0), by=1.05, noise=0.02))
-    low, high = width_fixed_vocab.analysis.near_optimal(table, config)[1]
-    assert low < 0.06 and high > 0.04  # the planted cost is 0.05
-    for tolerance, verdict in (((low + high) / 2, "unresolved"), (high + 0.01, "supported")):
+    low, high = width_fixed_vocab.claims.claims(table, config, CONTEXT)[1].interval
+    assert low < 1.06 and high > 1.04  # the planted ratio is 1.05
+    for tolerance, verdict in (((low + high) / 2 - 1, "unresolved"), (high - 0.99, "supported")):
         config = replace(config, tolerance=tolerance)
         assert width_fixed_vocab.claims.claims(table, config, CONTEXT)[1].verdict == verdict
 
@@ -252,6 +252,20 @@ def test_a_best_setting_at_the_end_of_a_grid_supports_nothing():
         table = table_of(config, bowl(-0.5, better=("output_rate_factors", 4.0), by=1.01))
         claim = width_fixed_vocab.claims.claims(table, config, CONTEXT)[1]
         assert claim.verdict == verdict and ("all settings at d 32" in claim.note) == (verdict == "unresolved")
+
+
+def test_a_best_rate_at_the_end_of_a_ray_supports_nothing():
+    """The ray of η_W = 4 η_H has its best η_E two rates above the best of equal settings, where the ray ends."""
+    config = replace(STAR, output_rate_factors=(0.25, 1.0, 4.0, 16.0))
+    near_step = config.rates[1] / config.rates[0]
+
+    def loss(d, rate, hidden, factors):
+        on_ray = factors["output_rate_factors"] == 4.0
+        value = 2 + 0.3 * np.log(rate / (config.rates[3] * near_step ** (2 * on_ray))) ** 2
+        return (value + 0.3 * np.log(hidden / 0.2) ** 2) * (0.99 if on_ray else 1.03 if factors != COMMON else 1.0)
+
+    claim = width_fixed_vocab.claims.claims(table_of(config, loss), config, CONTEXT)[1]
+    assert claim.verdict == "unresolved" and "all settings at d 32" in claim.note
 
 
 def test_unequal_settings_at_a_hidden_rate_of_other_seeds_are_not_compared():
@@ -274,23 +288,25 @@ def test_gaps_equal_their_definition(config):
         rate, hidden, factors = setting_of(Lane(**r["config"]["lane"]), width)
         loss = r["outcome"]["train_loss"] if r["outcome"]["status"] == "finished" else np.inf
         losses[width][rate, hidden, tuple(factors.values())].append(loss)
-    expected = []
     half = len(config.seeds) // 2  # the first half selects
+    compared = [width_fixed_vocab.analysis.compare(table, config, width) for width in config.widths]
 
     def least(values):
-        return np.array(min(values, key=lambda by_seed: np.mean(by_seed[:half]))[half:])
+        return np.array(min(values, key=lambda by_seed: np.mean(np.log(by_seed[:half])))[half:])
 
-    for width in config.widths:
+    differences, regrets = [], np.zeros(2)
+    for width, ours in zip(config.widths, compared, strict=True):
         finished = {k: v for k, v in losses[width].items() if np.isfinite(v).all()}
         equal = [v for (*_, (output_rate, _, output_std)), v in finished.items() if output_rate == output_std == 1.0]
-        expected.append(least(equal) / least(finished.values()) - 1)
-    assert np.abs(expected).max() > 0.01
-    gaps = [width_fixed_vocab.analysis.compare(table, config, width).gap for width in config.widths]
-    assert np.array(gaps) == pytest.approx(np.array(expected), rel=1e-12)
-    value, interval = width_fixed_vocab.analysis.near_optimal(table, config)
-    by_seed = np.mean(expected, axis=0)
+        differences.append(np.log(least(equal)) - np.log(least(finished.values())))
+        assert ours.gap == pytest.approx(np.expm1(differences[-1].mean()), rel=1e-9)
+        regrets += [ours.equal.regret / len(config.widths), ours.best.regret / len(config.widths)]
+    assert np.abs(differences).max() > 0.01
+    value, interval = width_fixed_vocab.analysis.cost_of_equal(compared)
+    by_seed = np.mean(differences, axis=0)
     theirs = stats.ttest_1samp(by_seed, 0).confidence_interval(0.95)
-    assert value == pytest.approx(by_seed.mean()) and interval == pytest.approx((theirs.low, theirs.high))
+    assert value == pytest.approx(np.exp(by_seed.mean()))
+    assert interval == pytest.approx((np.exp(theirs.low - regrets[0]), np.exp(theirs.high + regrets[1])))
 
 
 @pytest.mark.parametrize(

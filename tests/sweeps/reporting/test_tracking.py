@@ -278,8 +278,8 @@ def test_unknown_tool_and_missing_package_give_one_line_errors(tracked, command,
 def committed(name):
     """The first record of a committed result, and an entry with an equal cell."""
     sweep, row = json.loads((COMMITTED / name / "sweep.json").read_text()), records.read(COMMITTED / name)[0]
-    config = experiments.configured(sweep["experiment"], sweep["tier"], sweep["config"])
-    cell = experiments.load(sweep["experiment"]).cells(config)[0].cell
+    experiment = experiments.load(sweep["experiment"])
+    cell = experiment.cells(experiments.restored(experiment, sweep["tier"], sweep["config"]))[0].cell
     return row, Entry("", replace(cell, **{k: row["outcome"][k] for k in ("steps",) if k in row["outcome"]}), None, {})
 
 
