@@ -68,6 +68,18 @@ def test_the_claim_about_the_power_law_follows_the_curve(bend, verdict):
         assert claim.value == pytest.approx(1) and "factor of up to 1.0;" in claim.note
 
 
+def test_the_fit_of_the_frequencies_gives_the_exponents_of_both_halves_and_the_rival_form():
+    ranks = np.geomspace(1, 4096, 80)
+    broken = np.where(ranks < 64, ranks**-0.9, 64**0.4 * ranks**-1.3)
+    fits = [
+        token_frequencies.analysis.power_law_fit({"shown_ranks": ranks, "shown_frequencies": frequencies})
+        for frequencies in (broken, np.exp(-ranks / 500))
+    ]
+    assert fits[0].exponents == pytest.approx((0.9, 1.3), abs=1e-6)
+    assert fits[0].r_squared > 0.95 > fits[0].r_squared_of_exponential
+    assert fits[1].r_squared_of_exponential == pytest.approx(1) and fits[1].r_squared < 0.95
+
+
 @pytest.mark.slow
 def test_components_of_a_step_equal_their_closed_forms(zipf):
     arguments = {"width": 16, "vocab": 512, "draws": 40, "seed": 0, "steps": [1, 3], "rate": 0.2}

@@ -106,6 +106,38 @@ def test_the_seed_that_selects_a_rate_does_not_judge():
     assert verdicts(table, CONFIG) == verdicts(whole(CONFIG), CONFIG)
 
 
+def test_a_loss_claim_allows_for_the_choice_of_the_rate_by_one_seed():
+    statement = (
+        "if the embedding's rate is √d times the other rates, Coupled Adam has no higher loss than Adam (tied head)"
+    )
+    table = whole(CONFIG)
+    coupled = (table["cell.optimizer.kind"] == "coupled_adam") & table["cell.model.tied"]
+    scaled = table["lane.learning_rates.output"] > table["lane.learning_rates.hidden"]
+    judging, at_second = table["lane.seed"] > 0, table["lane.learning_rates.hidden"] == CONFIG.adam_rates[1]
+    table.loc[coupled & scaled & judging, "valid_bits_per_byte"] += 0.02
+    assert verdicts(table, CONFIG)[statement] == "contradicted"
+    # At another rate the selecting seed has nearly its least loss, so this rate may be the best.
+    near = coupled & scaled & ~judging & ~at_second
+    table.loc[near, "valid_bits_per_byte"] = table.loc[coupled & scaled & ~judging, "valid_bits_per_byte"].min() + 0.001
+    assert verdicts(table, CONFIG)[statement] == "unresolved"
+
+
+def test_a_loss_at_the_edge_of_its_grid_decides_no_loss_claim():
+    """Adam's best rate becomes the first of its grid, so its loss is an upper bound."""
+    swap = dict(zip(CONFIG.adam_rates[:2], CONFIG.adam_rates[1::-1], strict=True))
+    table = whole(CONFIG)
+    adam = (table["cell.optimizer.kind"] == "adam") & table["lane.learning_rates.hidden"].isin(swap)
+    for role in ("hidden", "embedding", "output"):
+        column = f"lane.learning_rates.{role}"
+        ratio = table[column] / table["lane.learning_rates.hidden"] if role != "hidden" else 1.0
+        table.loc[adam, f"new.{role}"] = (table["lane.learning_rates.hidden"].map(swap) * ratio)[adam]
+    for role in ("hidden", "embedding", "output"):
+        table.loc[adam, f"lane.learning_rates.{role}"] = table.loc[adam, f"new.{role}"]
+    claims = [c for c in mean_embedding.claims.claims(table, CONFIG, CONTEXT) if "no higher loss" in c.statement]
+    assert len(claims) == 2
+    assert all(c.verdict == "unresolved" and "edge of its grid: Adam √d" in c.note for c in claims)
+
+
 def test_records_without_a_measure_do_not_judge_it():
     table = whole(CONFIG)
     table = table.drop(columns=[c for c in table if c.endswith(("against_hidden", "first_moment_sum"))])
