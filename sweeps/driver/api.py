@@ -245,12 +245,17 @@ def _forecast(
         duration = forecast.duration(longest.seconds)
         say(f"with the lanes that depend on these results: {about} {most} lanes and {duration}")
     if earlier:
-        remaining = forecast.without_records(with_follow_ups, earlier)
+        if loaded.limit is not None:
+            recorded, remaining = forecast.remaining_of_limit(loaded, resolved, earlier)
+            left = sum(len(c.lanes) for c in remaining)
+        else:
+            remaining = forecast.without_records(with_follow_ups, earlier)
+            left = sum(len(c.lanes) for c in remaining)
+            recorded = most - left
         longest = forecast.expected(remaining, workers, speed, kind, devices)
-        left = sum(len(c.lanes) for c in remaining)
         duration = forecast.duration(longest.seconds)
         rest = f"the other {left} lanes need {duration}" if left else "no lane is trained"
-        say(f"{most - left} of these lanes have a record of another sweep; {rest}")
+        say(f"{recorded} of these lanes have a record of another sweep; {rest}")
     if budget is not None:
         forecast.check_budget(budget, longest)
 

@@ -100,6 +100,32 @@ def without_records(cells: Sequence[CellLanes], earlier: Sequence[Mapping[str, A
     return remaining
 
 
+def remaining_of_limit(
+    experiment: Experiment, config: Any, earlier: Sequence[Mapping[str, Any]]
+) -> tuple[int, list[CellLanes]]:
+    """The number of lanes with a record, and as many further lanes as the sweep may train.
+
+    The lanes of an experiment with a limit depend on results, so that lanes of the limit need not match records. This
+    function follows the rounds of `follow_up` as far as there are records.
+    """
+    assert experiment.limit is not None and experiment.follow_up is not None
+    planned, known = list(experiment.cells(config)), {_key(row["config"]): row["outcome"] for row in earlier}
+    while not (missing := without_records(planned, earlier)):
+        rows = [
+            {"hash": str(i), "config": each, "outcome": known[_key(each)], "provenance": {}}
+            for i, each in enumerate(each for c in planned for each in lane_configs(c.cell, c.lanes, None))
+        ]
+        more = experiment.follow_up(records.table(rows), config)
+        new = {c.label: [lane for lane in more.get(c.label, ()) if lane not in c.lanes] for c in planned}
+        if not any(new.values()):
+            return len(rows), []
+        planned = [c._replace(lanes=[*c.lanes, *new[c.label]]) for c in planned]
+    left = {c.label: len(c.lanes) for c in missing}
+    recorded = {c.label: len(c.lanes) - left.get(c.label, 0) for c in planned}
+    most = [c._replace(lanes=c.lanes[recorded[c.label] :]) for c in experiment.limit(config)]
+    return sum(recorded.values()), most
+
+
 def _key(config: Mapping[str, Any]) -> str:
     """The configuration of a lane without the fingerprints of its text, which a forecast does not read."""
     return records.dumps({"cell": config["cell"], "lane": config["lane"]})

@@ -16,7 +16,7 @@ from experiments.common.experiment import Calculation
 from lvp.errors import InputError
 from sweeps.__main__ import main
 from sweeps.driver import api, calibration, packing
-from sweeps.driver.forecast import duration, forecast, with_follow_ups, without_records
+from sweeps.driver.forecast import duration, forecast, remaining_of_limit, with_follow_ups, without_records
 from sweeps.driver.progress import in_words
 from sweeps.driver.status import CellStatus, SweepStatus
 from sweeps.reporting import results
@@ -97,6 +97,17 @@ def test_the_budget_of_a_sweep_leaves_out_lanes_with_records(capsys, monkeypatch
     capsys.readouterr()
     assert main([*run, "--reuse", str(folder / "records.jsonl")]) == 0
     assert "143 of these lanes have a record of another sweep; no lane is trained" in capsys.readouterr().out
+
+
+def test_a_finished_adaptive_sweep_has_no_remaining_lanes():
+    """If a record of the first round is missing, the lanes of later rounds are not known."""
+    committed = results.result("width_vocab/laptop-wikitext2-adaptive")
+    experiment, config, rows = committed.experiment, committed.config, committed.rows
+    most = sum(len(c.lanes) for c in experiment.limit(config))
+    assert most > len(rows)
+    assert remaining_of_limit(experiment, config, rows) == (len(rows), [])
+    recorded, remaining = remaining_of_limit(experiment, config, rows[:-1])
+    assert 0 < recorded < len(rows) - 1 and sum(len(c.lanes) for c in remaining) == most - recorded
 
 
 @pytest.mark.slow
