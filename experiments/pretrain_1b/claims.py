@@ -19,6 +19,7 @@ from lvp.analysis.measurement import Measurement
 from lvp.analysis.tuned import Tuned, difference
 
 PAPER_A = "Hayou & Liu 2025"
+UNIT = "nats per token of validation text"
 MARGINAL = 0.02  # nats per token
 PARTS = (0.4, 0.6, 0.8, 1.0)  # of the training, at which the note gives the gain of larger ratios
 
@@ -42,8 +43,7 @@ def _each_tuned(table, config: Config, context) -> Claim:
         source=f"{PAPER_A}, figure 4",
         paper_value="> 0",
         claimed=ABOVE_ZERO,
-        note=f"nats per token of validation text; η = {rates}; the interval allows for the tuning; t interval over "
-        f"{len(config.seeds)} seeds",
+        note=f"{UNIT}; η = {rates}; the interval allows for the tuning; t interval over {len(config.seeds)} seeds",
     )
     measured = difference(*([[tuned(table, config, ratio)]] for ratio in ratios))
     claim = question.answer(measured, context, Seeds(config.seeds, config.selecting_seeds))
@@ -64,70 +64,81 @@ class Asked(NamedTuple):
 def _questions(table, config: Config) -> Iterator[Asked]:
     """Yields the questions about ratios at one η."""
     losses = {ratio: values_by_seed(table, config, ratio, "valid_loss") for ratio in config.ratios}
-    # WikiText counts line ends as words, so this column is the paper's perplexity by word.
-    log_word_perplexity = {
-        ratio: np.log(values_by_seed(table, config, ratio, "perplexity_by_tokens")) for ratio in config.ratios
-    }
-    root, rate = config.root, tuned_rate(table, config)
-    at_rate = (
-        f"at η = {rate:g}, {'tuned at √d' if config.rates else 'which was not tuned'}" if rate else "no η finished"
-    )
-    unit, interval = "nats per token of validation text", f"t interval over {len(config.seeds)} seeds; {at_rate}"
+    rate = tuned_rate(table, config)
+    at_rate = "no η finished"
+    if rate:
+        at_rate = f"at η = {rate:g}, {'tuned at √d' if config.rates else 'which was not tuned'}"
+    interval = f"t interval over {len(config.seeds)} seeds; {at_rate}"
+    yield from _against_one_rate(table, config, losses, interval)
+    yield from _about_larger_ratios(table, config, losses, interval, _untested(rate, config, _largest_if_best(losses)))
+    yield from _by_word(table, config, interval)
+
+
+def _against_one_rate(table, config: Config, losses, interval: str) -> Iterator[Asked]:
+    """Yields whether √d is better than one rate for all, at the end and at every measured step."""
     question = Question(
         statement="√d is better than one rate for all",
         source=f"{PAPER_A}, figure 4",
         paper_value="> 0",
         claimed=ABOVE_ZERO,
-        note=f"{unit}; {interval}",
+        note=f"{UNIT}; {interval}",
     )
-    yield Asked(question, Measurement.over_seeds(losses[1.0] - losses[root]))
+    yield Asked(question, Measurement.over_seeds(losses[1.0] - losses[config.root]))
     question = Question(
         statement="√d has a lower loss than one rate for all at every measured step",
         source=f"{PAPER_A}, figure 4",
         paper_value="> 0",
         claimed=ABOVE_ZERO,
-        note=f"{unit}, least of {len(config.measured_steps)} measured steps; {interval}",
+        note=f"{UNIT}, least of {len(config.measured_steps)} measured steps; {interval}",
     )
-    curves = (validation_curves(table, config, ratio) for ratio in (1.0, root))
+    curves = (validation_curves(table, config, ratio) for ratio in (1.0, config.root))
     lead = np.subtract(*curves)  # [seeds, measured steps]
     zero = Tuned(np.zeros(len(config.seeds)))
     yield Asked(question, difference([[Tuned(at_step) for at_step in lead.T]], [[zero]]))
-    largest = _largest_if_best(losses)
-    untested = _untested(rate, config, largest)
+
+
+def _about_larger_ratios(table, config: Config, losses, interval: str, untested: str) -> Iterator[Asked]:
+    """Yields whether √d is near the best ratio, whether larger ratios gain little, and whether their gain shrinks."""
+    root, largest = config.root, _largest_if_best(losses)
+    larger = [ratio for ratio in config.ratios if ratio > root]
     question = Question(
         statement=f"√d is within {MARGINAL:g} nats of the best ratio",
         source=f"{PAPER_A}, figure 4",
         paper_value="near-optimal",
         claimed=(-np.inf, MARGINAL),
-        note=f"{unit}, against the best of {len(config.ratios)} ratios; the interval allows for the choice of the best "
+        note=f"{UNIT}, against the best of {len(config.ratios)} ratios; the interval allows for the choice of the best "
         f"ratio; {interval}",
     )
     measured = difference([[Tuned(losses[root])]], [list(map(Tuned, losses.values()))])
     yield Asked(question, measured, untested, minus=largest)
-    larger = [ratio for ratio in config.ratios if ratio > root]
     question = Question(
         statement="larger ratios gain little over √d",
         source=f"{PAPER_A}, figure 4",
         paper_value="marginal",
         claimed=(-np.inf, MARGINAL),
-        note=f"{unit}, loss of √d minus that of the best of {', '.join(f'{r / root:g} √d' for r in larger)}; at most "
-        f"{MARGINAL:g}; "
-        f"{_gain_over_training(table, config, larger)}; {interval}",
+        note=f"{UNIT}, loss of √d minus that of the best of {', '.join(f'{r / root:g} √d' for r in larger)}; at most "
+        f"{MARGINAL:g}; {_gain_over_training(table, config, larger)}; {interval}",
     )
     measured = difference([[Tuned(losses[root])]], [[Tuned(losses[ratio]) for ratio in larger]])
     yield Asked(question, measured, untested, minus=largest)
     early, end = (_at_part(table, config, part) for part in (PARTS[0], 1.0))
-    shrinks = Question(
+    question = Question(
         statement="the gain of larger ratios over √d shrinks during training",
         source=OUR_RESULT,
         paper_value=None,
         claimed=ABOVE_ZERO,
-        note=f"{unit}, gain at {PARTS[0]:.0%} of the training less that at the end; the intervals allow for the choice "
+        note=f"{UNIT}, gain at {PARTS[0]:.0%} of the training less that at the end; the interval allows for the choice "
         f"of the ratios; {interval}",
     )
     groups = [[early[root]], [end[ratio] for ratio in larger]], [[early[ratio] for ratio in larger], [end[root]]]
     measured = difference(*([list(map(Tuned, group)) for group in side] for side in groups))
-    yield Asked(shrinks, measured, untested, _largest_if_best(end), _largest_if_best(early))
+    yield Asked(question, measured, untested, _largest_if_best(end), _largest_if_best(early))
+
+
+def _by_word(table, config: Config, interval: str) -> Iterator[Asked]:
+    """Yields whether √d has a lower perplexity by word than one rate for all, at the end and over training."""
+    # WikiText counts line ends as words, so this column is the paper's perplexity by word.
+    logs = [np.log(values_by_seed(table, config, ratio, "perplexity_by_tokens")) for ratio in (1.0, config.root)]
     question = Question(
         statement="√d is better than one rate for all, by word",
         source=f"{PAPER_A}, figure 5",
@@ -135,7 +146,7 @@ def _questions(table, config: Config) -> Iterator[Asked]:
         claimed=ABOVE_ZERO,
         note=f"difference in ln of word-level perplexity, at the end of training; {interval}",
     )
-    yield Asked(question, Measurement.over_seeds(log_word_perplexity[1.0] - log_word_perplexity[root]))
+    yield Asked(question, Measurement.over_seeds(np.subtract(*logs)))
     question = Question(
         statement="√d is better than one rate for all, by word, over training",
         source=f"{PAPER_A}, figure 5",

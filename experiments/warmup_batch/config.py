@@ -66,7 +66,7 @@ TIERS = {
         slice_bytes=None,  # 200 steps of the largest batch are about one pass through WikiText-2
         measures=(),
         seeds=tuple(range(5)),
-        more_seeds=tuple(range(200, 208)),
+        more_seeds=tuple(range(200, 212)),
         # The run with the fewest steps is the base: momentum averages over 5 % of its steps.
         batch=512,
         steps=200,

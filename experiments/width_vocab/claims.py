@@ -1,5 +1,7 @@
 """The claims of `width_vocab`: figure 3 of Hayou & Liu 2025."""
 
+from collections.abc import Iterator, Sequence
+
 import numpy as np
 
 from experiments.width_vocab.analysis import gap_difference, hidden_constant_text, leaves_rates, optima, transfer_gap
@@ -24,8 +26,7 @@ def claims(table, config: Config, context) -> list[Claim]:
 
 def _of_reading(table, config: Config, token_rows: str, context) -> list[Claim]:
     """Whether the exponent is −1/2 and not 0 or −1, whether it is below 0, and what the √d rule and its rivals cost."""
-    reading = READINGS[token_rows]
-    read_as = f"read with {reading}"
+    reading, seeds = READINGS[token_rows], Seeds(config.seeds, config.tuning_seeds)
     _, fit = optima(table, config, token_rows)
     exponent = Measurement(fit.slope, fit.interval)
     resolved = f"{fit.num_points} of {len(config.widths)} widths resolved"
@@ -41,12 +42,23 @@ def _of_reading(table, config: Config, token_rows: str, context) -> list[Claim]:
     )
     falls = Question(
         statement=f"{reading}: the best embedding learning rate falls with width (exponent below 0)",
-        source=f"{PAPER_A}, figure 3, {read_as}",
+        source=f"{PAPER_A}, figure 3, read with {reading}",
         paper_value="< 0",
         claimed=(-np.inf, 0.0),
         note=resolved,
     )
-    moved = f"{reading}: a rate tuned at the smallest width and moved by d^(−1/2)"
+    answers = [question.answer(exponent, context, seeds) for question in (half, falls)]
+    for question, measurement, powers in _about_rules(table, config, token_rows):
+        reason = _not_tested(table, config, token_rows, powers)
+        answers.append(question.answer(measurement, context, seeds, reason=reason))
+    return answers
+
+
+def _about_rules(table, config: Config, token_rows: str) -> Iterator[tuple[Question, Measurement, tuple[float, ...]]]:
+    """Yields the questions about the cost of the √d rule, with their measurements and the powers of their rules."""
+    reading = READINGS[token_rows]
+    source, moved = f"{PAPER_A}, section 4.1, read with {reading}", f"{reading}: a rate tuned at the smallest width"
+    moved += " and moved by d^(−1/2)"
     excess = "largest relative excess of the train loss over the widths; each seed is judged at the rates that the "
     excess += f"other seeds select; corrected t interval over {len(config.seeds)} seeds"
     by_rule = ", ".join(
@@ -55,41 +67,28 @@ def _of_reading(table, config: Config, token_rows: str, context) -> list[Claim]:
     )
     near_optimal = Question(
         statement=f"{moved} is near-optimal: its loss is within {NEAR_OPTIMAL:.0%} of the best at every width",
-        source=f"{PAPER_A}, section 4.1, {read_as}",
+        source=source,
         paper_value="near-optimal",
         claimed=(-np.inf, NEAR_OPTIMAL),
         note=f"{excess}; in % by rule: {by_rule}",
     )
-    less = [  # (rule, statement, source, paper's value)
-        (
-            0.0,
-            f"{moved} has less excess loss than a rate that is constant over width (SP, μP)",
-            f"{PAPER_A}, section 4.1, {read_as}",
-            "> 0",
-        ),
-        (-1.0, f"{moved} has less excess loss than a rate moved by d^(−1)", OUR_RESULT, None),
-    ]
-
-    def not_tested(*powers: float) -> str:
-        """Why a claim about the excess loss of these rules is not tested; empty if it is."""
-        if config.design == ADAPTIVE and any(leaves_rates(table, config, token_rows, power) for power in powers):
-            return "a rule's rate lies outside the rates that the adaptive design trained with all seeds"
-        return ""
-
-    seeds = Seeds(config.seeds, config.tuning_seeds)
-    answers = [
-        half.answer(exponent, context, seeds),
-        falls.answer(exponent, context, seeds),
-        near_optimal.answer(transfer_gap(table, config, token_rows), context, seeds, reason=not_tested(-0.5)),
-    ]
-    for rival, statement, source, paper_value in less:
-        question = Question(
-            statement=statement,
-            source=source,
+    yield near_optimal, transfer_gap(table, config, token_rows), (-0.5,)
+    for rival, name, of_claim, paper_value in (
+        (0.0, "a rate that is constant over width (SP, μP)", source, "> 0"),
+        (-1.0, "a rate moved by d^(−1)", OUR_RESULT, None),
+    ):
+        less = Question(
+            statement=f"{moved} has less excess loss than {name}",
+            source=of_claim,
             paper_value=paper_value,
             claimed=ABOVE_ZERO,
             note=f"difference of the {excess}",
         )
-        difference = gap_difference(table, config, token_rows, -0.5, rival)
-        answers.append(question.answer(difference, context, seeds, reason=not_tested(-0.5, rival)))
-    return answers
+        yield less, gap_difference(table, config, token_rows, -0.5, rival), (-0.5, rival)
+
+
+def _not_tested(table, config: Config, token_rows: str, powers: Sequence[float]) -> str:
+    """Why a claim about the excess loss of these rules is not tested; empty if it is."""
+    if config.design == ADAPTIVE and any(leaves_rates(table, config, token_rows, power) for power in powers):
+        return "a rule's rate lies outside the rates that the adaptive design trained with all seeds"
+    return ""

@@ -33,7 +33,7 @@ def test_the_command_gives_the_configuration(sweep):
 def test_changed_values_are_in_the_command():
     sweep = SWEEPS[results.COMMITTED / "width_vocab" / "laptop-wikitext2"]
     changed = sweep | {"config": sweep["config"] | {"widths": [32, 64], "head_dim": 8}}
-    assert gallery.command(changed).endswith(" --corpus wikitext2 --set head_dim=8 widths=32,64")
+    assert gallery.command(changed).endswith(" --corpus wikitext2 --set head_dim=8 widths=32,64 normalized_rates=")
 
 
 def test_every_committed_figure_is_shown_once_as_bitmap_and_as_vectors():
