@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from lvp.analysis import tuned
 from lvp.models.configs import DecoderConfig
 from lvp.training import Cell, ImageLane, Lane
 from lvp.training.records import flatten
@@ -159,10 +160,8 @@ def best_setting(
     by_setting = losses.pivot_table(index=LANE_COLUMNS, columns="lane.seed", values="loss")
     by_setting = by_setting.reindex(columns=list(dict.fromkeys([*selecting, *seeds])))
     finished = by_setting[np.isfinite(by_setting).all(axis=1)]
-    if not len(finished):
+    selected = tuned.select(finished[list(selecting)].to_numpy())
+    if selected is None:
         return BestSetting({}, np.full(len(seeds), np.nan))
-    means = finished[list(selecting)].to_numpy().mean(axis=1)
-    best = int(np.argmin(means))
-    columns = dict(zip(LANE_COLUMNS, finished.index[best], strict=True))
-    elsewhere = float(np.min(np.delete(means, best), initial=np.inf))
-    return BestSetting(columns, finished[list(seeds)].to_numpy()[best], elsewhere)
+    columns = dict(zip(LANE_COLUMNS, finished.index[selected.best], strict=True))
+    return BestSetting(columns, finished[list(seeds)].to_numpy()[selected.best], selected.elsewhere)

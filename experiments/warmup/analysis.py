@@ -18,6 +18,7 @@ from experiments.common.tables import (
 from experiments.warmup.config import STABLE_ARM, Config, arm_cell, arm_lane, cells, rates_of
 from lvp.analysis.measurement import Measurement
 from lvp.analysis.tuned import Tuned, difference
+from lvp.analysis.tuned import select as select_rate
 from lvp.training import Lane
 
 UNSTABLE = 0.1  # nats per token: excess over the least loss above which a lane is unstable
@@ -50,8 +51,8 @@ def best_rate(table, config: Config, name: str, warmup: float) -> float | None:
 
     None if there is no such rate.
     """
-    means = losses(table, config, name, warmup).mean(axis=1)
-    return rates_of(config, name)[int(np.nanargmin(means))] if np.isfinite(means).any() else None
+    selected = select_rate(losses(table, config, name, warmup))
+    return None if selected is None else rates_of(config, name)[selected.best]
 
 
 def at_edge(table, config: Config, name: str, warmup: float) -> bool:
@@ -96,10 +97,9 @@ def tuned_losses(table, config: Config, name: str, warmup: float) -> np.ndarray:
 def tuned(table, config: Config, name: str, warmup: float) -> Tuned:
     """The losses of the other seeds at the best rate of the first seeds, and the first seeds' least mean loss at any
     other rate."""
-    means = losses(table, config, name, warmup).mean(axis=1)
-    others = means[np.array(rates_of(config, name)) != best_rate(table, config, name, warmup)]
-    least = float(np.min(others[np.isfinite(others)], initial=np.inf))
-    return Tuned(tuned_losses(table, config, name, warmup), least)
+    selected = select_rate(losses(table, config, name, warmup))
+    elsewhere = np.inf if selected is None else selected.elsewhere
+    return Tuned(tuned_losses(table, config, name, warmup), elsewhere)
 
 
 def gap(table, config: Config, name: str, warmups: Sequence[float]) -> Measurement:

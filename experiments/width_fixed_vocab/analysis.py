@@ -105,7 +105,7 @@ class Compared(NamedTuple):
     equal: Tuned
     best: Tuned  # of all settings
     equal_at_edge: bool  # whether a better equal setting may lie beyond a grid
-    best_at_edge: bool  # whether a better setting may lie beyond a grid; σ_E is not checked, because both choose it
+    best_at_edge: bool  # whether a better setting may lie beyond a grid; σ_E is not checked: both settings choose it
     has_unequal: bool  # whether unequal settings were trained
     at_selected_rate: bool  # whether unequal settings were trained at the η_H that the selecting seeds choose
 

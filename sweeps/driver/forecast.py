@@ -78,15 +78,23 @@ def with_follow_ups(experiment: Experiment, config: Any, earlier: Sequence[Mappi
     Args:
       earlier: records of other sweeps. Lanes of the same configuration have their outcomes.
     """
-    planned, known = list(experiment.cells(config)), {_key(row["config"]): row["outcome"] for row in earlier}
+    planned = list(experiment.cells(config))
     losses = ("train_loss", "valid_loss", "train_bits_per_byte", "valid_bits_per_byte")
     outcome = {"status": "finished", "curve_steps": [], "curve_losses": [], **dict.fromkeys(losses, 1.0)}
-    rows = [
-        {"hash": str(i), "config": each, "outcome": known.get(_key(each), outcome), "provenance": {}}
-        for i, each in enumerate(each for c in planned for each in lane_configs(c.cell, c.lanes, None))
-    ]
-    more = experiment.follow_up(records.table(rows), config) if experiment.follow_up else {}
+    more = experiment.follow_up(_table(planned, earlier, outcome), config) if experiment.follow_up else {}
     return [c._replace(lanes=[*c.lanes, *more.get(c.label, ())]) for c in planned]
+
+
+def _table(cells: Sequence[CellLanes], earlier: Sequence[Mapping[str, Any]], outcome: Any = None):
+    """The table of the lanes of cells with their earlier outcomes. A lane without a record has `outcome`."""
+    known = {_key(row["config"]): row["outcome"] for row in earlier}
+    configs = (each for c in cells for each in lane_configs(c.cell, c.lanes, None))
+    return records.table(
+        [
+            {"hash": str(i), "config": each, "outcome": known.get(_key(each), outcome), "provenance": {}}
+            for i, each in enumerate(configs)
+        ]
+    )
 
 
 def without_records(cells: Sequence[CellLanes], earlier: Sequence[Mapping[str, Any]]) -> list[CellLanes]:
@@ -109,16 +117,12 @@ def remaining_of_limit(
     function follows the rounds of `follow_up` as far as there are records.
     """
     assert experiment.limit is not None and experiment.follow_up is not None
-    planned, known = list(experiment.cells(config)), {_key(row["config"]): row["outcome"] for row in earlier}
+    planned = list(experiment.cells(config))
     while not (missing := without_records(planned, earlier)):
-        rows = [
-            {"hash": str(i), "config": each, "outcome": known[_key(each)], "provenance": {}}
-            for i, each in enumerate(each for c in planned for each in lane_configs(c.cell, c.lanes, None))
-        ]
-        more = experiment.follow_up(records.table(rows), config)
+        more = experiment.follow_up(_table(planned, earlier), config)
         new = {c.label: [lane for lane in more.get(c.label, ()) if lane not in c.lanes] for c in planned}
         if not any(new.values()):
-            return len(rows), []
+            return sum(len(c.lanes) for c in planned), []
         planned = [c._replace(lanes=[*c.lanes, *new[c.label]]) for c in planned]
     left = {c.label: len(c.lanes) for c in missing}
     recorded = {c.label: len(c.lanes) - left.get(c.label, 0) for c in planned}
