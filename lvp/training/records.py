@@ -9,11 +9,12 @@ import subprocess
 from collections.abc import Iterable, Mapping
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, get_type_hints
 
 from lvp.errors import InputError
 from lvp.files import ABSENT, listed, write_whole
 from lvp.files.schema import Shape, fits
+from lvp.training.cell import Cell
 
 if TYPE_CHECKING:
     from pandas import DataFrame
@@ -132,17 +133,36 @@ def table(records: Iterable[Mapping]) -> "DataFrame":
 def in_current_form(record: Mapping) -> Mapping:
     """A record with its configuration, and its hash, in the current form.
 
-    Old records give `weight_decay` by role, equal for all matrices.
+    Old records give `weight_decay` by role, equal for all matrices. They lack the fields of a language cell that are
+    newer than the record. The default of a newer field must reproduce older lanes.
     """
     cell = record["config"].get("cell", {})
-    optimizer = cell.get("optimizer", {})
-    options = optimizer.get("options", {})
-    by_role = options.get("weight_decay")
-    if not isinstance(by_role, Mapping) or len(values := set(by_role.values())) != 1 or "vector" in by_role:
+    if "context" not in cell.get("model", {}):  # not a language cell
         return record
-    changed = {**optimizer, "options": {**options, "weight_decay": values.pop()}}
-    config = {**record["config"], "cell": {**cell, "optimizer": changed}}
+    current = _with_defaults(Cell, cell)
+    optimizer = current["optimizer"]
+    by_role = optimizer["options"].get("weight_decay")
+    if isinstance(by_role, Mapping) and len(values := set(by_role.values())) == 1 and "vector" not in by_role:
+        optimizer["options"] = {**optimizer["options"], "weight_decay": values.pop()}
+    if current == cell:
+        return record
+    config = {**record["config"], "cell": current}
     return {**record, "config": config, "hash": config_hash(config)}
+
+
+_field_types = cache(get_type_hints)  # slow
+
+
+def _with_defaults(kind: type, recorded: Mapping[str, Any]) -> dict[str, Any]:
+    """The recorded fields of a dataclass, with the defaults of the fields that the record lacks."""
+    types, current = _field_types(kind), dict(recorded)
+    for field in dataclasses.fields(kind):
+        if field.name not in recorded:
+            if field.default is not dataclasses.MISSING and not field.metadata.get("omit_default"):
+                current[field.name] = configuration(field.default)
+        elif isinstance(nested := types[field.name], type) and dataclasses.is_dataclass(nested):
+            current[field.name] = _with_defaults(nested, recorded[field.name])
+    return current
 
 
 @cache

@@ -6,8 +6,10 @@ import subprocess
 
 import pytest
 
-from lvp.training import records
+from lvp.models.configs import DecoderConfig
+from lvp.training import Cell, DataConfig, OptimizerConfig, records
 
+MODEL = DecoderConfig(vocab=16, width=8)
 RECORD = {
     "format": records.FORMAT,
     "hash": "00ff",
@@ -97,11 +99,34 @@ def test_the_commit_is_marked_if_a_tracked_file_of_a_package_was_changed(tmp_pat
 )
 def test_an_old_record_gets_the_hash_of_the_present_form(old, new):
     def record(decay):
-        config = {"cell": {"optimizer": {"kind": "adamw", "options": {"weight_decay": decay}}}, "lane": {"seed": 0}}
-        return {"config": config, "hash": records.config_hash(config), "outcome": {"status": "finished"}}
+        return record_of(OptimizerConfig("adamw", {}), {"optimizer": {"options": {"weight_decay": decay}}})
 
     expected = record(old) if new is None else record(new)
     assert records.in_current_form(record(old)) == expected
     assert records.in_current_form(expected) == expected
     calculation = {"config": {"cell": {"arguments": {}}, "lane": {}}, "hash": "x"}
     assert records.in_current_form(calculation) == calculation
+    images = {"config": {"cell": {"model": {"depth": 20}, "optimizer": {}}, "lane": {}}, "hash": "x"}
+    assert records.in_current_form(images) == images
+
+
+@pytest.mark.parametrize("changed", [{}, {"model": {"window": 4}}, {"clip_norm": 0.5}])
+def test_an_old_record_has_the_defaults_of_newer_fields(changed):
+    """A record that has the field keeps its value."""
+    new = record_of(OptimizerConfig(), changed)
+    cell = new["config"]["cell"]
+    old_model = {k: v for k, v in cell["model"].items() if k not in ("window", "mlp") or v != getattr(MODEL, k)}
+    old_data = {k: v for k, v in cell["data"].items() if k != "order"}
+    old_cell = {k: v for k, v in cell.items() if k != "clip_norm" or v is not None}
+    config = new["config"] | {"cell": old_cell | {"model": old_model, "data": old_data}}
+    old = new | {"config": config, "hash": records.config_hash(config)}
+    assert old != new and records.in_current_form(old) == new
+
+
+def record_of(optimizer, changed):
+    """Returns a record of a language cell in the present form, with changed values."""
+    cell = records.configuration(Cell(MODEL, DataConfig("a"), batch=2, steps=4, optimizer=optimizer))
+    for name, values in changed.items():
+        cell[name] = cell[name] | values if isinstance(values, dict) else values
+    config = {"cell": cell, "lane": {"seed": 0}}
+    return {"config": config, "hash": records.config_hash(config), "outcome": {"status": "finished"}}
