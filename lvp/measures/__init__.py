@@ -16,7 +16,7 @@ other static properties, never for values.
 
 from lvp.measures.activations import dead_fraction, stable_rank, stable_ranks, unit_maxima
 from lvp.measures.frequency import by_bin, by_frequency, frequency_bins, num_bins, second_moment_fit
-from lvp.measures.gradients import alignment, first_moments, snr, square_sums
+from lvp.measures.gradients import alignment, first_moments, neuron_squares, snr, square_sums
 from lvp.measures.inputs import input_sizes
 from lvp.measures.movement import angle, updates
 from lvp.measures.representation import representation_change
@@ -37,6 +37,7 @@ __all__ = [
     "initial_means",
     "input_sizes",
     "joined",
+    "neuron_squares",
     "num_bins",
     "of_vocabulary",
     "representation_change",

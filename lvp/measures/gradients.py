@@ -22,6 +22,15 @@ def square_sums(tree: Any, declarations: Sequence[roles.Declaration] = ()) -> An
     return jax.tree.map(square_sum, roles.classify(tree, extra=declarations), tree)
 
 
+def neuron_squares(tree: Any, declarations: Sequence[roles.Declaration] = ()) -> Any:
+    """The tree of ‖x‖² of every neuron. Axes over which a neuron sums have length 1. A vector counts as one neuron."""
+
+    def of_neurons(leaf, x):
+        return jnp.sum(jnp.square(wide(x)), axis=leaf.fan_in or leaf.layer_axes, keepdims=True)
+
+    return jax.tree.map(of_neurons, roles.classify(tree, extra=declarations), tree)
+
+
 def snr(
     gradients: Any,
     mean_squares: Any,
@@ -34,20 +43,32 @@ def snr(
     The estimator is `lvp.optim.snr_of_squares`.
 
     Args:
-      gradients: pytree, the mean over micro-batches. mean_squares: the mean over micro-batches of their `square_sums`.
+      gradients: pytree, the mean over micro-batches. mean_squares: the mean over micro-batches of their
+        `neuron_squares`.
       micro_batches: K ≥ 2. micro_batch_size: b, sequences.
       declarations: `lvp.roles.Declaration`s that come before the defaults.
 
     Returns:
-      {"matrices": {path: {"snr": φ}}, "roles": {role: {"snr": φ}}}, nested like the result of `lvp.measures.updates`.
-      A role's φ is that of all its parameters as one vector. Estimates can be negative.
+      {"matrices": {path: measures}, "roles": {role: measures}}, nested like the result of `lvp.measures.updates`. The
+      measures are "snr": φ of all parameters as one vector; and "neuron_snr": the mean of φ over neurons, as the paper
+      defines φ. Estimates can be negative.
 
     Raises:
       InputError: fewer than two micro-batches, or a parameter without a role.
     """
-    sizes = micro_batches, micro_batch_size
-    sums = {"of_mean": square_sums(gradients, declarations), "mean": mean_squares}
-    return _grouped(gradients, sums, lambda s: {"snr": snr_of_squares(s["of_mean"], s["mean"], *sizes)}, declarations)
+    sizes, described = (micro_batches, micro_batch_size), roles.classify(gradients, extra=declarations)
+    squares = neuron_squares(gradients, declarations)
+    ratios = jax.tree.map(lambda of_mean, mean: snr_of_squares(of_mean, mean, *sizes), squares, mean_squares)
+    trees = {"of_mean": squares, "mean": mean_squares, "ratio": ratios, "neurons": jax.tree.map(jnp.ones_like, ratios)}
+    sums = {
+        name: jax.tree.map(lambda leaf, x: jnp.sum(x, axis=leaf.layer_axes), described, tree)
+        for name, tree in trees.items()
+    }
+
+    def measures(s):
+        return {"snr": snr_of_squares(s["of_mean"], s["mean"], *sizes), "neuron_snr": s["ratio"] / s["neurons"]}
+
+    return _grouped(gradients, sums, measures, declarations)
 
 
 def first_moments(opt_state: Any) -> dict[str, jax.Array]:

@@ -182,7 +182,7 @@ class Gradients(NamedTuple):
 
     loss: jax.Array
     gradient: Any
-    squares: Any  # mean_k ‖G_k‖² of every gradient array over micro-batches; None if not needed
+    squares: Any  # mean_k ‖G_k‖² of every neuron over micro-batches; None if not needed
 
 
 class Program(PackedProgram):
@@ -264,7 +264,8 @@ class Program(PackedProgram):
     def _step(self, step, state, lane, data):
         def gradients_of(windows) -> Gradients:
             loss, gradient = jax.value_and_grad(self._loss)(state["params"], windows)
-            return Gradients(loss, gradient, measures.square_sums(gradient) if self.cell.optimizer.needs_snr else None)
+            squares = measures.neuron_squares(gradient) if self.cell.optimizer.needs_snr else None
+            return Gradients(loss, gradient, squares)
 
         gradients = self._mean(gradients_of, self._batch(step, state, data))
         return self._optimizer_step(step, state, lane, gradients)[0]
@@ -280,7 +281,7 @@ class Program(PackedProgram):
     def _snr(self, gradients: Gradients):
         """The signal-to-noise ratio φ of every parameter."""
         sizes = self.cell.micro_batches, self.cell.micro_batch_size
-        squares_of_mean = measures.square_sums(gradients.gradient)
+        squares_of_mean = measures.neuron_squares(gradients.gradient)
         # Stacked layers share one φ.
         return jax.tree.map(
             lambda of_mean, mean: optim.snr_of_squares(jnp.sum(of_mean), jnp.sum(mean), *sizes),
@@ -305,8 +306,8 @@ class Program(PackedProgram):
             loss_of = lambda p, h: self._loss(p, windows, head=h)  # noqa: E731
             loss, (gradient, of_head) = jax.value_and_grad(loss_of, argnums=(0, 1))(params, head)
             gradient = jax.tree.map(jnp.add, gradient, into_params(of_head)[0])
-            sizes = measures.square_sums(gradient) if self.cell.micro_batches > 1 else None
-            return Gradients(loss, gradient, sizes), of_head
+            squares = measures.neuron_squares(gradient) if self.cell.micro_batches > 1 else None
+            return Gradients(loss, gradient, squares), of_head
 
         gradients, of_head = self._mean(gradients_of, self._batch(step, state, data))
         after, updates = self._optimizer_step(step, state, lane, gradients)

@@ -53,13 +53,17 @@ def joined_vector(flat, paths, lead=0):
     return np.concatenate([flat[p].reshape(*flat[p].shape[:lead], -1) for p in paths], axis=-1)
 
 
+def snr_of(micro):
+    """Returns `measures.snr` of micro-batches {path: [K, …]}."""
+    squares = [measures.neuron_squares(nested({p: x[k] for p, x in micro.items()})) for k in range(K)]
+    mean_squares = jax.tree.map(lambda *xs: sum(xs) / K, *squares)
+    return measures.snr(nested({p: x.mean(axis=0) for p, x in micro.items()}), mean_squares, K, B)
+
+
 @pytest.mark.parametrize("shift", [0.0, 0.3])
 def test_snr_by_matrix_layer_and_role(shift):
     micro = drawn(0, (K,), shift)
-    squares = [measures.square_sums(nested({p: x[k] for p, x in micro.items()})) for k in range(K)]
-    mean_squares = jax.tree.map(lambda *xs: sum(xs) / K, *squares)
-    mean = nested({p: x.mean(axis=0) for p, x in micro.items()})
-    ratios = measures.snr(mean, mean_squares, K, B)
+    ratios = snr_of(micro)
     assert set(ratios["matrices"]) == set(SHAPES) - {"norm_final/scale"}
     for path in ratios["matrices"]:
         if path.startswith("blocks/"):
@@ -73,6 +77,26 @@ def test_snr_by_matrix_layer_and_role(shift):
     # The φ of a role is that of one joined vector, not a mean over matrices.
     both = [float(jnp.mean(ratios["matrices"][p]["snr"])) for p in ROLES["hidden"]]
     assert shift == 0 or abs(np.mean(both) - float(ratios["roles"]["hidden"]["snr"])) > 1e-4
+
+
+def test_the_snr_of_neurons_is_the_mean_of_phi_over_neurons():
+    micro = drawn(0, (K,), 0.3)
+    micro["block_9/mlp/down/kernel"][..., 0] *= 100.0  # the largest neuron dominates φ of the matrix, not the mean
+    ratios = snr_of(micro)
+    up, down = micro["blocks/mlp/up/kernel"], micro["block_9/mlp/down/kernel"]
+    of_up = [[phi(up[:, layer, :, neuron]) for neuron in range(6)] for layer in range(2)]
+    of_down = [phi(down[:, :, neuron]) for neuron in range(4)]
+    of_row = [phi(micro["embedding/embedding"][:, row]) for row in range(7)]
+    matrices = {path: measured["neuron_snr"] for path, measured in ratios["matrices"].items()}
+    np.testing.assert_allclose(matrices["blocks/mlp/up/kernel"], np.mean(of_up, axis=1), rtol=1e-4)
+    np.testing.assert_allclose(matrices["block_9/mlp/down/kernel"], np.mean(of_down), rtol=1e-4)
+    np.testing.assert_allclose(matrices["embedding/embedding"], np.mean(of_row), rtol=1e-4)
+    of_hidden = ratios["roles"]["hidden"]
+    assert float(of_hidden["neuron_snr"]) == pytest.approx(np.mean([*np.ravel(of_up), *of_down]), rel=1e-4)
+    assert float(of_hidden["snr"]) == pytest.approx(phi(joined_vector(micro, ROLES["hidden"], lead=1)), rel=1e-4)
+    assert abs(float(of_hidden["snr"]) / float(of_hidden["neuron_snr"]) - 1) > 0.1
+    vector = ratios["roles"]["vector"]  # one neuron
+    assert float(vector["neuron_snr"]) == pytest.approx(float(vector["snr"]), rel=1e-6)
 
 
 def test_snr_of_squares_equals_snr_of_micro_gradients():

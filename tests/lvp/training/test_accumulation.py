@@ -172,7 +172,7 @@ def test_untrainable_lanes_are_named(changes, named):
     with pytest.raises(InputError, match="constant"):
         dataclasses.replace(CELL, cooldown=None).check(lane())
     with pytest.raises(InputError, match="at least 2 micro-batches"):
-        measures.snr({"head": {"kernel": np.ones((2, 2))}}, {"head": {"kernel": np.ones(())}}, 1, 4)
+        measures.snr({"head": {"kernel": np.ones((2, 2))}}, {"head": {"kernel": np.ones((1, 2))}}, 1, 4)
 
 
 def test_only_arguments_of_the_factory_can_be_traced():
