@@ -8,12 +8,15 @@ Kosson, Messmer & Jaggi 2024 (paper C), appendix A, train ResNet-20 on CIFAR-10 
   random directions and for leaky ReLUs. They vanish if biases are frozen in the first phase.
 - Figure 8: stable ranks do not explain the loss of accuracy.
 
+Appendix B.2: multiplying a normalised kernel by c multiplies its gradient by 1/c and its second derivative by 1/c². A
+calculation in the same network at its init tests this.
+
     python -m sweeps run large_updates --tier laptop      2 CPU cores; scikit-learn's digits at 16 × 16
     python -m sweeps run large_updates --tier paper --corpus cifar10:DIR
 """
 
 from experiments.common.experiment import Experiment
-from experiments.large_updates import analysis, claims, config, figure
+from experiments.large_updates import analysis, claims, config, figure, scale_invariance
 from experiments.large_updates.config import TIERS, Config
 
 __all__ = ["EXPERIMENT", "TIERS", "Config"]
@@ -27,6 +30,7 @@ EXPERIMENT = Experiment(
     summary=analysis.summary,
     figure=figure.figure,
     claims=claims.claims,
+    calculate=scale_invariance.calculate,
     paper="Kosson, Messmer & Jaggi 2024",
     answers=("figure 7", "figure 8", "table of appendix A"),
     undrawn={"figure 6": "800 epochs on CIFAR-10, for an accelerator: `--tier paper --set epochs=800`"},

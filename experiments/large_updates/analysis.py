@@ -29,7 +29,7 @@ def over_epochs(table, config: Config, name: str, scale: float, measure: str) ->
 
 def measured_epochs(table, config: Config) -> np.ndarray:
     """Epochs at which the lanes were measured."""
-    steps = int(table["cell.steps"].iloc[0])
+    steps = int(table["cell.steps"].dropna().iloc[0])
     return config.epochs * (np.array(steps_of_parts(config.measured_parts, steps)) + 1) / steps
 
 
@@ -43,7 +43,7 @@ def loss_after_first_phase(table, config: Config, name: str) -> float:
     rows = lanes_by_seed(table, config, name, 1.0)
     if rows["curve_steps"].isna().any():
         return np.nan
-    first_steps = round(config.first_epochs / config.epochs * int(table["cell.steps"].iloc[0]))
+    first_steps = round(config.first_epochs / config.epochs * int(table["cell.steps"].dropna().iloc[0]))
     return float(with_horizon_loss(rows, first_steps, FINAL_FRACTION)[HORIZON_LOSS].mean())
 
 

@@ -4,6 +4,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
+from experiments.large_updates import scale_invariance
 from experiments.large_updates.analysis import accuracy, dead, loss_after_first_phase, over_epochs
 from experiments.large_updates.config import ARMS, Config
 from lvp.analysis.claims import ABOVE_ZERO, OUR_RESULT, Claim, Question, Seeds
@@ -18,12 +19,14 @@ PREVENTED = 0.01  # fraction of dead ReLUs up to which frozen biases prevent the
 
 
 def claims(table, config: Config, context) -> list[Claim]:
-    """The claims of appendix A whose arms were run. Accuracies and figure 8 are not tested on other images."""
+    """The claims of appendix A whose arms were run, and those of appendix B.2. Accuracies and figure 8 are not tested
+    on other images."""
     seeds = Seeds(config.seeds)
     other_images = "" if _of_paper(config) else f"{config.corpus}; the paper trains on CIFAR-10"
+    on_any_images = [*_dead_relus(table, config), *scale_invariance.questions(table, config.seeds)]
     measured = [*_stable_rank(table, config), *_lost_accuracy(table, config), *_few_images(table, config)]
     return [
-        *(question.answer(measurement, context, seeds) for question, measurement in _dead_relus(table, config)),
+        *(question.answer(measurement, context, seeds) for question, measurement in on_any_images),
         *(question.answer(measurement, context, seeds, reason=other_images) for question, measurement in measured),
     ]
 

@@ -1,13 +1,14 @@
 """The configuration of `large_updates` at every tier, and its cells."""
 
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from itertools import product
 from typing import NamedTuple
 
 import numpy as np
 
 from experiments.common.checks import check_count, check_names, check_points, check_seeds, sorted_values
-from experiments.common.experiment import CellLanes
+from experiments.common.experiment import Calculation, CellLanes
+from experiments.large_updates import scale_invariance
 from lvp.errors import InputError
 from lvp.models.resnet import ResNetConfig
 from lvp.training import ImageCell, ImageDataConfig, ImageLane, OptimizerConfig, check_positive
@@ -129,11 +130,14 @@ TIERS = {
 
 
 def cells(config: Config) -> list[CellLanes]:
+    """The trained cell, and a calculation of scale invariance in the same network."""
+    return [trained(config), calculated(config)]
+
+
+def trained(config: Config) -> CellLanes:
     """One cell: arms, scales and seeds differ in traced numbers only."""
     cell = ImageCell(
-        ResNetConfig(
-            config.classes, (config.image, config.image, config.image_channels), config.depth, config.channels
-        ),
+        network(config),
         ImageDataConfig(config.corpus, config.pad, config.flip),
         config.batch,
         max(1, round(config.epochs * (config.train_images // config.batch))),
@@ -142,7 +146,21 @@ def cells(config: Config) -> list[CellLanes]:
         measured_parts=config.measured_parts,
     )
     lanes = [lane_of(config, *each) for each in product(config.arms, config.scales, config.seeds)]
-    return [CellLanes("ResNet", cell, lanes, config.epochs)]
+    return CellLanes("ResNet", cell, lanes, config.epochs)
+
+
+def calculated(config: Config) -> CellLanes:
+    """One cell with a lane per seed."""
+    model = asdict(network(config))
+    flops = scale_invariance.IMAGES * len(scale_invariance.FACTORS) * config.depth * network(config).flops_per_image()
+    cell = Calculation({"model": model | {"image": list(model["image"])}}, flops)
+    return CellLanes("scale invariance", cell, [{"seed": seed} for seed in config.seeds])
+
+
+def network(config: Config) -> ResNetConfig:
+    """The network of all lanes."""
+    image = config.image, config.image, config.image_channels
+    return ResNetConfig(config.classes, image, config.depth, config.channels)
 
 
 def lane_of(config: Config, name: str, scale: float, seed: int) -> ImageLane:

@@ -28,7 +28,7 @@ def arm_of(lane):
 
 
 def table_of(config, lost=()):
-    ((_, cell, lanes, _),) = large_updates.config.cells(config)
+    _, cell, lanes, _ = large_updates.config.trained(config)
     points = len(steps_of_parts(config.measured_parts, cell.steps))
     rows = []
     for lane in lanes:
@@ -53,7 +53,7 @@ def verdicts(table, config=CONFIG):
 
 
 def test_all_arms_are_lanes_of_one_program():
-    ((_, cell, lanes, epochs),) = large_updates.config.cells(CONFIG)
+    _, cell, lanes, epochs = large_updates.config.trained(CONFIG)
     assert len(lanes) == 21 * 4 and epochs == 20 and cell.steps == 20 * (1438 // 64)
     assert {arm_of(lane) for lane in lanes} == set(ARMS)
     assert cell.first_phase == pytest.approx(0.1) and cell.first_phase in cell.measured_parts
@@ -61,7 +61,7 @@ def test_all_arms_are_lanes_of_one_program():
 
 
 def test_the_paper_tier_is_the_published_set_up():
-    ((_, cell, lanes, epochs),) = large_updates.config.cells(large_updates.TIERS["paper"])
+    _, cell, lanes, epochs = large_updates.config.trained(large_updates.TIERS["paper"])
     assert (cell.model.depth, cell.model.image, cell.model.channels, epochs) == (20, (32, 32, 3), 16, 205)
     assert round(cell.first_phase * epochs) == 5 and {lane.learning_rate for lane in lanes} == {0.05}
     assert {lane.first_scale for lane in lanes} == {1, 8, 128} and {lane.negative_slope for lane in lanes} == {0, 0.1}

@@ -1,0 +1,99 @@
+"""Scale invariance (Kosson et al. 2024, section 5 and appendix B.2): the calculated lanes of `large_updates`.
+
+If the output of a kernel is normalised, multiplying the kernel by c does not change the network. The kernel's gradient
+is then multiplied by 1/c, its second derivative and the angle of an SGD update by 1/c², and the angle of an Adam update
+by 1/c.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from experiments.common.tables import finished_by_seed
+from lvp import measures, roles
+from lvp.analysis.claims import Question
+from lvp.analysis.measurement import Measurement
+from lvp.models.resnet import DECLARATIONS, ResNetConfig, resnet
+
+SOURCE = "Kosson, Messmer & Jaggi 2024, appendix B.2"
+FACTORS = (0.25, 0.5, 1.0, 2.0, 4.0)  # c
+IMAGES = 32
+ANGLE = 0.01  # rad: the angle of the updates at c = 1
+TOLERANCE = 0.02  # of a power
+# Measured value → its power of c.
+POWERS = {"gradient": -1.0, "second derivative": -2.0, "angle of an SGD update": -2.0, "angle of an Adam update": -1.0}
+
+
+def calculate(arguments: Mapping[str, Any], lane: Mapping[str, Any], dataset=None) -> dict[str, Any]:
+    """`powers`: measured value → its power of c for every normalised kernel, fitted to `FACTORS`.
+
+    All normalised kernels of a network at its init are multiplied by c. Images and labels are random. The second
+    derivative is along a random direction of one kernel. Adam's update is its first, the sign of the gradient.
+    """
+    config = ResNetConfig(**arguments["model"])
+    model, rng = resnet(config), np.random.default_rng(lane["seed"])
+    images = jnp.asarray(rng.standard_normal((IMAGES, *config.image)), jnp.float32)
+    labels, stats = rng.integers(0, config.classes, IMAGES), model.init_stats()
+    params = model.init(jax.random.key(lane["seed"]))
+    leaves, structure = jax.tree.flatten(params)
+    described = jax.tree.leaves(roles.classify(params, extra=DECLARATIONS))
+    kernels = [i for i, leaf in enumerate(described) if leaf.role == "hidden"]
+    directions = [jnp.asarray(rng.standard_normal(leaves[i].shape), jnp.float32) for i in kernels]
+
+    def loss(at):
+        by_index = dict(zip(kernels, at, strict=True))
+        changed = jax.tree.unflatten(structure, [by_index.get(i, x) for i, x in enumerate(leaves)])
+        logits, _ = model.apply(changed, stats, images, 0.0, True)
+        return -jnp.mean(jax.nn.log_softmax(logits)[np.arange(IMAGES), labels])
+
+    @jax.jit
+    def derivatives(at):
+        """(gradients, second derivatives along the directions)."""
+        gradients, curvature_along = jax.linearize(jax.grad(loss), at)
+
+        def second_derivative(index):
+            along = [jnp.where(i == index, direction, 0) for i, direction in enumerate(directions)]
+            return sum(map(jnp.vdot, along, curvature_along(along)))
+
+        return gradients, jax.lax.map(second_derivative, jnp.arange(len(directions)))
+
+    start = [leaves[i] for i in kernels]
+    gradients, _ = derivatives(start)
+    norms = [[float(jnp.linalg.norm(x)) for x in xs] for xs in (start, gradients)]
+    values: dict[str, list] = {name: [] for name in POWERS}
+    for factor in FACTORS:
+        at = [factor * x for x in start]
+        gradients, curvatures = derivatives(at)
+        values["gradient"].append([jnp.linalg.norm(g) for g in gradients])
+        values["second derivative"].append(list(jnp.abs(curvatures)))
+        sgd = [-ANGLE * size / slope * g for g, size, slope in zip(gradients, *norms, strict=True)]
+        adam = [-ANGLE * size / g.size**0.5 * jnp.sign(g) for g, size in zip(gradients, norms[0], strict=True)]
+        values["angle of an SGD update"].append(list(map(measures.angle, at, sgd)))
+        values["angle of an Adam update"].append(list(map(measures.angle, at, adam)))
+    powers = {name: np.polyfit(np.log(FACTORS), np.log(np.array(xs, float)), 1)[0] for name, xs in values.items()}
+    return {"powers": {name: by_kernel.tolist() for name, by_kernel in powers.items()}}
+
+
+def questions(table, seeds: Sequence[int]) -> Iterator[tuple[Question, Measurement]]:
+    """Whether the gradient, the second derivative and the angles have their powers of c. No question if nothing ran."""
+    for name, power in POWERS.items():
+        column = f"powers.{name}"
+        if column not in table:
+            return
+        rows = finished_by_seed(table[table[column].notna()], {}, seeds)
+        by_kernel = [powers for powers in rows[column] if isinstance(powers, list)]
+        furthest = np.abs(np.array(by_kernel) - power).max()
+        question = Question(
+            statement=f"multiplying a normalised kernel by c multiplies its {name} by c^({power:g})",
+            source=SOURCE,
+            paper_value=power,
+            claimed=(power - TOLERANCE, power + TOLERANCE),
+            note=f"power of c within {TOLERANCE:g}, mean over the {len(by_kernel[0])} convolutions of a ResNet at its "
+            f"init, which differ from {power:g} by at most {furthest:.4f}; c from {FACTORS[0]:g} to {FACTORS[-1]:g}; "
+            f"t interval over {len(seeds)} seeds",
+        )
+        means = [np.mean(powers) if isinstance(powers, list) else np.nan for powers in rows[column]]
+        yield question, Measurement.over_seeds(np.array(means))
