@@ -167,10 +167,10 @@ TIERS = {
         reserve=2,
         adam_rates=(0.00504, 0.008, *geometric(0.0127, 0.032, 5), 0.0508, 0.0806),
         high_adam_rates=geometric(0.00504, 0.16, 6),
-        rotational_rates=geometric(0.0086, 0.244, 7),
+        rotational_rates=(0.0086, 0.015, 0.02621, 0.04579, 0.08, 0.14, 0.244),
         high_rotational_rates=geometric(0.01265, 0.96, 6),
-        still_rates=geometric(0.00063, 0.112, 7),
-        held_rates=geometric(0.006, 0.267, 7),
+        still_rates=(0.00063, 0.0015, 0.003557, 0.008434, 0.02, 0.0474, 0.112),
+        held_rates=(0.006, 0.01129, 0.02125, 0.04, 0.0753, 0.142, 0.267),
         # The horizon of high momentum is 12 % of 400 steps. No claim needs AdamW without β₁'s correction.
         arms=("AdamW", "LionA", "LionAR", "LionAR, RRC held", "LionAR, no momentum"),
     ),
