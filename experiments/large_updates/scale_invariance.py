@@ -87,7 +87,7 @@ def questions(table, seeds: Sequence[int]) -> Iterator[tuple[Question, Measureme
         by_kernel = [powers for powers in rows[column] if isinstance(powers, list)]
         furthest = np.abs(np.array(by_kernel) - power).max()
         question = Question(
-            statement=f"multiplying a normalised kernel by c multiplies its {name} by c^({power:g})",
+            statement=f"multiplying a normalised kernel by c multiplies the {name} by c^({power:g})",
             source=SOURCE,
             paper_value=power,
             claimed=(power - TOLERANCE, power + TOLERANCE),

@@ -13,10 +13,10 @@ It also trains the runs of figure 3 (LionAR with and without warm-up) and AdamW 
 - φ in the first steps and in the last half of training, and the part of training in which B φ > 1.
 - The cosine of gradient and momentum, and the part of the gradient that momentum cancels.
 
-Measures of training treat all hidden matrices as one vector. The paper computes φ for each neuron, so this experiment
-does not test whether φ falls. It tests the other claims about LionAR at the paper's batch of 480 only. φ is per
-sequence. Sequences of the smaller tiers are shorter than the paper's 1024 tokens. The two larger tiers train GPT-2's
-decoder. The decoder of the smaller tiers has sinusoidal positions and no biases.
+φ is the mean over the neurons of the hidden matrices. The other measures of training treat all hidden matrices as one
+vector. The claims about LionAR are tested at the paper's batch of 480 only. φ is per sequence. Sequences of the smaller
+tiers are shorter than the paper's 1024 tokens, which makes φ smaller. The two larger tiers train GPT-2's decoder. The
+decoder of the smaller tiers has sinusoidal positions and no biases.
 
     python -m sweeps run representation_change --tier laptop      2 CPU cores
     python -m sweeps run representation_change --tier laptop --set arms=      equation 9 alone

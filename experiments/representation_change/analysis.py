@@ -8,6 +8,7 @@ from experiments.representation_change.config import ARMS, PAPER_BATCH, ROLE, Co
 
 # Parts of the steps: the end of φ's first values, the start of its last values, and the time that momentum needs.
 EARLY, LATE, SETTLED = 0.01, 0.5, 0.05
+NEURON_SNR = "neuron_snr"  # φ, which the paper computes per neuron: the mean over neurons
 
 
 def lanes_by_seed(table, config: Config, name: str):
@@ -44,14 +45,14 @@ def over_training(values: np.ndarray, config: Config, start: float = 0.0, stop: 
 
 def falls(rows, config: Config) -> np.ndarray:
     """ln of φ's first values over its last values [seeds]; NaN for a ratio that is not positive."""
-    snr = over_steps(rows, config, "snr")
+    snr = over_steps(rows, config, NEURON_SNR)
     ratio = over_training(snr, config, stop=EARLY) / over_training(snr, config, start=LATE)
     return np.log(np.where(ratio > 0, ratio, np.nan))
 
 
 def exceeds(rows, config: Config, batch: int) -> np.ndarray:
     """The part of training in which a batch B exceeds 1/φ [seeds]; φ is that of training at the configured batch."""
-    snr = over_steps(rows, config, "snr")
+    snr = over_steps(rows, config, NEURON_SNR)
     return over_training(np.where(np.isfinite(snr), batch * snr > 1, np.nan), config)
 
 
@@ -69,31 +70,34 @@ def summary(table, config: Config) -> str:
 
 
 def _trained_lines(table, config: Config) -> list[str]:
+    batches = sorted({config.batch, PAPER_BATCH})
     lines = [
         f"hidden matrices, means over seeds and steps; B {config.batch} sequences of {config.context} tokens, "
         f"{config.steps} steps",
-        f"{'arm':<18} {'bits/byte':>9} {'φ: first':>9} {'last half':>10} {'B φ > 1':>8} "
-        f"{f'{PAPER_BATCH} φ > 1':>9} {'cosine':>7} {'cancelled':>10}",
+        f"{'arm':<18} {'bits/byte':>9} {'φ: first':>9} {'last half':>10} "
+        + "".join(f"{f'{batch} φ > 1':>9} " for batch in batches)
+        + f"{'cosine':>7} {'cancelled':>10}",
     ]
     for name in config.arms:
         rows = lanes_by_seed(table, config, name)
         if not len(rows):
             lines.append(f"{name:<18} no finished lane")
             continue
-        snr = over_steps(rows, config, "snr")
+        snr = over_steps(rows, config, NEURON_SNR)
         columns = (
             over_training(snr, config, stop=EARLY),
             over_training(snr, config, start=LATE),
-            exceeds(rows, config, config.batch),
-            exceeds(rows, config, PAPER_BATCH),
+            *(exceeds(rows, config, batch) for batch in batches),
             settled(rows, config, "alignment"),
             settled(rows, config, "cancelled"),
         )
-        first, last, share, at_paper, cosine, cancelled = map(mean_of_finite, columns)
-        line = f"{name:<18} {rows['valid_bits_per_byte'].mean():>9.3f} {first:>9.2g} {last:>10.2g} {share:>8.0%} "
-        lines.append((line + f"{at_paper:>9.0%} {cosine:>7.2f} {cancelled:>10.2f}").replace("nan", "  –"))
+        first, last, *parts, cosine, cancelled = map(mean_of_finite, columns)
+        line = f"{name:<18} {rows['valid_bits_per_byte'].mean():>9.3f} {first:>9.2g} {last:>10.2g} "
+        line += "".join(f"{part:>9.0%} " for part in parts)
+        lines.append((line + f"{cosine:>7.2f} {cancelled:>10.2f}").replace("nan", "  –"))
     lines.append(
-        f"φ: first {EARLY:.0%} and last {1 - LATE:.0%} of the steps; B φ > 1: part of training; cosine of gradient and "
-        f"momentum, and the part of the gradient that momentum cancels: after {SETTLED:.0%} of the steps"
+        f"φ: mean over neurons, first {EARLY:.0%} and last {1 - LATE:.0%} of the steps; B φ > 1: part of training; "
+        "cosine of gradient and momentum, and the part of the gradient that momentum cancels: after "
+        f"{SETTLED:.0%} of the steps"
     )
     return lines

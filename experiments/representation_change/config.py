@@ -29,7 +29,7 @@ ARMS = {
 }
 NAMES = {"lion_ar": "LionAR", "adamw": "AdamW"}
 ROLE = "hidden"
-PAPER_BATCH = 480  # section 3
+PAPER_BATCH, PAPER_CONTEXT = 480, 1024  # section 3
 
 
 @dataclass(frozen=True)
@@ -44,7 +44,7 @@ class Config(DecoderRuns):
     width: int = 768  # as layers
     vocab: int = 50257  # as layers
     gpt2: bool = True  # learned positions and biases; the head is tied at every tier
-    context: int = 1024  # as layers
+    context: int = PAPER_CONTEXT  # as layers
     batch: int = PAPER_BATCH  # section 3
     micro_batches: int = 40  # nanoGPT's value
     steps: int = 5000  # section 3
@@ -111,7 +111,6 @@ TIERS = {
     ),
     "laptop": Config(
         corpus="python-docs",
-        slice_bytes=4_000_000,
         valid_bytes=100_000,
         seeds=(0, 1, 2, 3),
         layers=2,
@@ -119,9 +118,8 @@ TIERS = {
         vocab=2048,
         gpt2=False,
         context=64,
-        batch=32,
-        micro_batches=8,
-        steps=800,
+        micro_batches=24,
+        steps=250,
         adamw_rate=0.004,
         init_std=None,
         numbers=100_000_000,

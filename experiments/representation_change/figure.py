@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 
 from experiments.representation_change import equation_nine
-from experiments.representation_change.analysis import SETTLED, lanes_by_seed, over_steps
+from experiments.representation_change.analysis import NEURON_SNR, SETTLED, lanes_by_seed, over_steps
 from experiments.representation_change.config import Config
 from lvp.analysis.figure_style import sheet
 from lvp.analysis.power_laws import Panel, Series
@@ -18,7 +18,7 @@ def figure(table, config: Config, *, tier: str, corpus: str, partial):
     snr, cosine = "signal-to-noise ratio of the gradient", "alignment of gradient and momentum"
     panels = [
         *equation_nine.panels(table),
-        _panel(table, config, "snr", snr, "φ per sequence", per_batch, log_axes=True),
+        _panel(table, config, NEURON_SNR, snr, "φ per sequence", per_batch, log_axes=True),
         # The first step has no momentum.
         _panel(table, config, "alignment", cosine, "cosine", [(0.0, "no alignment")], start=1 / config.steps),
         _panel(table, config, "cancelled", late, "part of the gradient", half, start=SETTLED),
@@ -32,8 +32,8 @@ def figure(table, config: Config, *, tier: str, corpus: str, partial):
         words=[
             "Markers: Monte Carlo with standard errors, mostly smaller than the marker. RRC² = E[Δy²]/E[y²] under "
             "normalised gradient descent (equation 7).",
-            "Over training: all hidden matrices together, means over seeds, bands from the lowest to the highest "
-            "seed. Estimates of φ below zero are not drawn.",
+            "Over training: hidden matrices (φ: mean over neurons; alignment: all matrices together), means over "
+            "seeds, bands from the lowest to the highest seed. Estimates of φ below zero are not drawn.",
         ],
     )
 
