@@ -8,8 +8,8 @@ Kosson, Messmer & Jaggi 2024 (paper C), appendix A, train ResNet-20 on CIFAR-10 
   random directions and for leaky ReLUs. They vanish if biases are frozen in the first phase.
 - Figure 8: stable ranks do not explain the loss of accuracy.
 
-Appendix B.2: multiplying a normalised kernel by c multiplies its gradient by 1/c and its second derivative by 1/c². A
-calculation in the same network at its init tests this.
+Section 5 and appendix B.2: multiplying a normalised kernel by c multiplies its gradient by 1/c and its second
+derivative by 1/c². A calculation in the same network at its init tests this, and the angles of SGD and Adam updates.
 
     python -m sweeps run large_updates --tier laptop      2 CPU cores; scikit-learn's digits at 16 × 16
     python -m sweeps run large_updates --tier paper --corpus cifar10:DIR

@@ -3,7 +3,7 @@
 import numpy as np
 
 from experiments.common.tables import HORIZON_LOSS, finished_by_seed, lists_by_row, with_fields, with_horizon_loss
-from experiments.large_updates.config import ARMS, Config, lane_of
+from experiments.large_updates.config import ARMS, Config, lane_of, trained
 from lvp.training import steps_of_parts
 
 FINAL_FRACTION = 0.1  # of the first phase, at its end, over which its training loss is averaged
@@ -13,7 +13,8 @@ def lanes_by_seed(table, config: Config, name: str, scale: float):
     """One row per seed of an arm at a scale; NaN in the row of a missing or diverged lane."""
     lane = lane_of(config, name, scale, 0)
     fields = ("first_scale", "random", "frozen", "negative_slope", "first_images")
-    return finished_by_seed(with_fields(table, "lane", lane, fields), {}, config.seeds)
+    rows = finished_by_seed(with_fields(table, "lane", lane, fields), {}, config.seeds)
+    return rows.reindex(columns=rows.columns.union(["accuracy", "curve_steps"], sort=False))
 
 
 def accuracy(table, config: Config, name: str, scale: float) -> np.ndarray:
@@ -29,8 +30,14 @@ def over_epochs(table, config: Config, name: str, scale: float, measure: str) ->
 
 def measured_epochs(table, config: Config) -> np.ndarray:
     """Epochs at which the lanes were measured."""
-    steps = int(table["cell.steps"].dropna().iloc[0])
+    steps = num_steps(table, config)
     return config.epochs * (np.array(steps_of_parts(config.measured_parts, steps)) + 1) / steps
+
+
+def num_steps(table, config: Config) -> int:
+    """The steps of a trained lane. They follow from the number of images, which the configuration does not know."""
+    recorded = table["cell.steps"].dropna().tolist() if "cell.steps" in table else []
+    return int(recorded[0]) if recorded else trained(config).cell.steps
 
 
 def dead(table, config: Config, name: str, scale: float) -> np.ndarray:
@@ -43,7 +50,7 @@ def loss_after_first_phase(table, config: Config, name: str) -> float:
     rows = lanes_by_seed(table, config, name, 1.0)
     if rows["curve_steps"].isna().any():
         return np.nan
-    first_steps = round(config.first_epochs / config.epochs * int(table["cell.steps"].dropna().iloc[0]))
+    first_steps = round(config.first_epochs / config.epochs * num_steps(table, config))
     return float(with_horizon_loss(rows, first_steps, FINAL_FRACTION)[HORIZON_LOSS].mean())
 
 

@@ -151,9 +151,10 @@ def trained(config: Config) -> CellLanes:
 
 def calculated(config: Config) -> CellLanes:
     """One cell with a lane per seed."""
-    model = asdict(network(config))
-    flops = scale_invariance.IMAGES * len(scale_invariance.FACTORS) * config.depth * network(config).flops_per_image()
-    cell = Calculation({"model": model | {"image": list(model["image"])}}, flops)
+    model, arguments = asdict(network(config)), scale_invariance.ARGUMENTS
+    arguments = {**arguments, "model": model | {"image": list(model["image"])}}
+    passes = arguments["images"] * len(arguments["factors"]) * config.depth  # a derivative along each kernel
+    cell = Calculation(arguments, passes * network(config).flops_per_image())
     return CellLanes("scale invariance", cell, [{"seed": seed} for seed in config.seeds])
 
 

@@ -18,25 +18,33 @@ from lvp.analysis.claims import Question
 from lvp.analysis.measurement import Measurement
 from lvp.models.resnet import DECLARATIONS, ResNetConfig, resnet
 
-SOURCE = "Kosson, Messmer & Jaggi 2024, appendix B.2"
-FACTORS = (0.25, 0.5, 1.0, 2.0, 4.0)  # c
-IMAGES = 32
-ANGLE = 0.01  # rad: the angle of the updates at c = 1
+SOURCE = "Kosson, Messmer & Jaggi 2024, section 5 and appendix B.2"
+ARGUMENTS: Mapping[str, Any] = {
+    "factors": [0.25, 0.5, 1.0, 2.0, 4.0],  # c
+    "images": 32,
+    "angle": 1e-3,  # rad: the angle of the updates at c = 1
+}
 TOLERANCE = 0.02  # of a power
 # Measured value → its power of c.
 POWERS = {"gradient": -1.0, "second derivative": -2.0, "angle of an SGD update": -2.0, "angle of an Adam update": -1.0}
+# Measured value → what else gives it this power.
+TRIVIAL = {
+    "angle of an SGD update": "follows from the power of the gradient",
+    "angle of an Adam update": "true of every kernel, normalised or not, because the size of Adam's first update does "
+    "not depend on the gradient",
+}
 
 
 def calculate(arguments: Mapping[str, Any], lane: Mapping[str, Any], dataset=None) -> dict[str, Any]:
-    """`powers`: measured value → its power of c for every normalised kernel, fitted to `FACTORS`.
+    """`powers`: measured value → its power of c for every normalised kernel, fitted to `factors`.
 
     All normalised kernels of a network at its init are multiplied by c. Images and labels are random. The second
     derivative is along a random direction of one kernel. Adam's update is its first, the sign of the gradient.
     """
-    config = ResNetConfig(**arguments["model"])
+    config, num_images, angle = ResNetConfig(**arguments["model"]), arguments["images"], arguments["angle"]
     model, rng = resnet(config), np.random.default_rng(lane["seed"])
-    images = jnp.asarray(rng.standard_normal((IMAGES, *config.image)), jnp.float32)
-    labels, stats = rng.integers(0, config.classes, IMAGES), model.init_stats()
+    images = jnp.asarray(rng.standard_normal((num_images, *config.image)), jnp.float32)
+    labels, stats = rng.integers(0, config.classes, num_images), model.init_stats()
     params = model.init(jax.random.key(lane["seed"]))
     leaves, structure = jax.tree.flatten(params)
     described = jax.tree.leaves(roles.classify(params, extra=DECLARATIONS))
@@ -47,7 +55,7 @@ def calculate(arguments: Mapping[str, Any], lane: Mapping[str, Any], dataset=Non
         by_index = dict(zip(kernels, at, strict=True))
         changed = jax.tree.unflatten(structure, [by_index.get(i, x) for i, x in enumerate(leaves)])
         logits, _ = model.apply(changed, stats, images, 0.0, True)
-        return -jnp.mean(jax.nn.log_softmax(logits)[np.arange(IMAGES), labels])
+        return -jnp.mean(jax.nn.log_softmax(logits)[np.arange(num_images), labels])
 
     @jax.jit
     def derivatives(at):
@@ -64,16 +72,17 @@ def calculate(arguments: Mapping[str, Any], lane: Mapping[str, Any], dataset=Non
     gradients, _ = derivatives(start)
     norms = [[float(jnp.linalg.norm(x)) for x in xs] for xs in (start, gradients)]
     values: dict[str, list] = {name: [] for name in POWERS}
-    for factor in FACTORS:
+    for factor in arguments["factors"]:
         at = [factor * x for x in start]
         gradients, curvatures = derivatives(at)
         values["gradient"].append([jnp.linalg.norm(g) for g in gradients])
         values["second derivative"].append(list(jnp.abs(curvatures)))
-        sgd = [-ANGLE * size / slope * g for g, size, slope in zip(gradients, *norms, strict=True)]
-        adam = [-ANGLE * size / g.size**0.5 * jnp.sign(g) for g, size in zip(gradients, norms[0], strict=True)]
+        sgd = [-angle * size / slope * g for g, size, slope in zip(gradients, *norms, strict=True)]
+        adam = [-angle * size / g.size**0.5 * jnp.sign(g) for g, size in zip(gradients, norms[0], strict=True)]
         values["angle of an SGD update"].append(list(map(measures.angle, at, sgd)))
         values["angle of an Adam update"].append(list(map(measures.angle, at, adam)))
-    powers = {name: np.polyfit(np.log(FACTORS), np.log(np.array(xs, float)), 1)[0] for name, xs in values.items()}
+    logs = np.log(arguments["factors"])
+    powers = {name: np.polyfit(logs, np.log(np.array(xs, float)), 1)[0] for name, xs in values.items()}
     return {"powers": {name: by_kernel.tolist() for name, by_kernel in powers.items()}}
 
 
@@ -84,16 +93,19 @@ def questions(table, seeds: Sequence[int]) -> Iterator[tuple[Question, Measureme
         if column not in table:
             return
         rows = finished_by_seed(table[table[column].notna()], {}, seeds)
-        by_kernel = [powers for powers in rows[column] if isinstance(powers, list)]
-        furthest = np.abs(np.array(by_kernel) - power).max()
+        furthest = [_furthest(powers, power) if isinstance(powers, list) else np.nan for powers in rows[column]]
+        note = "power of c, of the convolution whose power differs most, in a ResNet at its init with random images; "
+        note += f"within {TOLERANCE:g}; t interval over {len(seeds)} seeds"
         question = Question(
-            statement=f"multiplying a normalised kernel by c multiplies the {name} by c^({power:g})",
+            statement=f"multiplying a normalised kernel by c multiplies the {name} by c^({power:g})".replace("-", "−"),
             source=SOURCE,
             paper_value=power,
             claimed=(power - TOLERANCE, power + TOLERANCE),
-            note=f"power of c within {TOLERANCE:g}, mean over the {len(by_kernel[0])} convolutions of a ResNet at its "
-            f"init, which differ from {power:g} by at most {furthest:.4f}; c from {FACTORS[0]:g} to {FACTORS[-1]:g}; "
-            f"t interval over {len(seeds)} seeds",
+            note="; ".join(filter(None, (note, TRIVIAL.get(name)))),
         )
-        means = [np.mean(powers) if isinstance(powers, list) else np.nan for powers in rows[column]]
-        yield question, Measurement.over_seeds(np.array(means))
+        yield question, Measurement.over_seeds(np.array(furthest))
+
+
+def _furthest(powers: Sequence[float], power: float) -> float:
+    """The power that differs most from `power`."""
+    return max(powers, key=lambda each: abs(each - power))

@@ -8,7 +8,8 @@ from experiments.representation_change.config import ARMS, PAPER_BATCH, ROLE, Co
 
 # Parts of the steps: the end of φ's first values, the start of its last values, and the time that momentum needs.
 EARLY, LATE, SETTLED = 0.01, 0.5, 0.05
-NEURON_SNR = "neuron_snr"  # φ, which the paper computes per neuron: the mean over neurons
+# φ of the hidden matrices. Equation 9 is about one neuron. The paper does not state how it averages over neurons.
+NEURON_SNR, WHOLE_SNR = "neuron_snr", "snr"  # the median over neurons; φ of all matrices as one vector
 
 
 def lanes_by_seed(table, config: Config, name: str):
@@ -43,16 +44,20 @@ def over_training(values: np.ndarray, config: Config, start: float = 0.0, stop: 
     )
 
 
-def falls(rows, config: Config) -> np.ndarray:
-    """ln of φ's first values over its last values [seeds]; NaN for a ratio that is not positive."""
-    snr = over_steps(rows, config, NEURON_SNR)
+def falls(rows, config: Config, measure: str) -> np.ndarray:
+    """ln of φ's first values over its last values [seeds]; NaN for a ratio that is not positive.
+
+    Args:
+      measure: `NEURON_SNR` or `WHOLE_SNR`.
+    """
+    snr = over_steps(rows, config, measure)
     ratio = over_training(snr, config, stop=EARLY) / over_training(snr, config, start=LATE)
     return np.log(np.where(ratio > 0, ratio, np.nan))
 
 
-def exceeds(rows, config: Config, batch: int) -> np.ndarray:
+def exceeds(rows, config: Config, measure: str, batch: int) -> np.ndarray:
     """The part of training in which a batch B exceeds 1/φ [seeds]; φ is that of training at the configured batch."""
-    snr = over_steps(rows, config, NEURON_SNR)
+    snr = over_steps(rows, config, measure)
     return over_training(np.where(np.isfinite(snr), batch * snr > 1, np.nan), config)
 
 
@@ -87,7 +92,7 @@ def _trained_lines(table, config: Config) -> list[str]:
         columns = (
             over_training(snr, config, stop=EARLY),
             over_training(snr, config, start=LATE),
-            *(exceeds(rows, config, batch) for batch in batches),
+            *(exceeds(rows, config, NEURON_SNR, batch) for batch in batches),
             settled(rows, config, "alignment"),
             settled(rows, config, "cancelled"),
         )
@@ -96,8 +101,8 @@ def _trained_lines(table, config: Config) -> list[str]:
         line += "".join(f"{part:>9.0%} " for part in parts)
         lines.append((line + f"{cosine:>7.2f} {cancelled:>10.2f}").replace("nan", "  –"))
     lines.append(
-        f"φ: mean over neurons, first {EARLY:.0%} and last {1 - LATE:.0%} of the steps; B φ > 1: part of training; "
-        "cosine of gradient and momentum, and the part of the gradient that momentum cancels: after "
-        f"{SETTLED:.0%} of the steps"
+        f"φ: median over neurons, first {EARLY:.0%} and last {1 - LATE:.0%} of the steps; {PAPER_BATCH} φ > 1: part of "
+        f"training in which a batch of {PAPER_BATCH} exceeds 1/φ; cosine of gradient and momentum, and the part of the "
+        f"gradient that momentum cancels: after {SETTLED:.0%} of the steps"
     )
     return lines

@@ -1,17 +1,28 @@
 """The claims of `representation_change`."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 
 from experiments.representation_change import equation_nine
-from experiments.representation_change.analysis import EARLY, LATE, SETTLED, exceeds, falls, lanes_by_seed, settled
-from experiments.representation_change.config import ARMS, PAPER_BATCH, PAPER_CONTEXT, Config
+from experiments.representation_change.analysis import (
+    EARLY,
+    LATE,
+    NEURON_SNR,
+    SETTLED,
+    WHOLE_SNR,
+    exceeds,
+    falls,
+    lanes_by_seed,
+    settled,
+)
+from experiments.representation_change.config import ARMS, PAPER_BATCH, PAPER_CONTEXT, PAPER_STEPS, Config
 from lvp.analysis.claims import OUR_RESULT, Claim, Question, Seeds
 from lvp.analysis.measurement import Measurement
 
 SOURCE = "Kosson et al. 2024, figure 4"
 NEARLY_ALL = 0.9  # of training
+AVERAGES = (NEURON_SNR, WHOLE_SNR)  # of φ over neurons; the paper does not state its average
 
 
 def claims(table, config: Config, context) -> list[Claim]:
@@ -36,32 +47,8 @@ def _figure_4(table, config: Config) -> Iterator[tuple[Question, Measurement, st
         source = SOURCE if of_paper else OUR_RESULT
         untested = other_batch if of_paper and config.batch != PAPER_BATCH else ""
         if of_paper:
-            question = Question(
-                statement=f"the gradient's φ starts high and falls ({name})",
-                source=SOURCE,
-                paper_value="> 1",
-                claimed=(1, np.inf),
-                note=f"mean over the first {EARLY:.0%} of the steps over that of the last {1 - LATE:.0%}; φ is the "
-                "mean over the neurons of the hidden matrices",
-            )
-            yield question, Measurement.over_seeds(falls(rows, config)).exp(), untested
-            here = ""  # the part for the configured batch, if it is not the paper's
-            if config.batch != PAPER_BATCH:
-                at_batch = Measurement.over_seeds(exceeds(rows, config, config.batch)).text("z.2f").replace("-", "−")
-                here = f"; for B = {config.batch} it is {at_batch}"
-            question = Question(
-                statement=f"the batch exceeds 1/φ for nearly all of training ({name})",
-                source=SOURCE,
-                paper_value="nearly 1",
-                claimed=(NEARLY_ALL, np.inf),
-                note=f"part of training in which B φ > 1 for the paper's B = {PAPER_BATCH}, at least {NEARLY_ALL:g}; "
-                f"φ is that of training with batches of {config.batch} sequences of {config.context} tokens{here}",
-            )
-            part = Measurement.over_seeds(exceeds(rows, config, PAPER_BATCH))
-            smaller = ""  # why a part below 0.9 does not contradict the paper
-            if config.context < PAPER_CONTEXT and part.value < NEARLY_ALL:
-                smaller = f"φ of {config.context} tokens is smaller than that of the paper's {PAPER_CONTEXT}"
-            yield question, part, untested or smaller
+            for question, measurement, reason in (_falls(rows, config, name), _exceeds(rows, config, name)):
+                yield question, measurement, untested or reason
         question = Question(
             statement=f"gradient and momentum are negatively aligned ({name})",
             source=source,
@@ -79,3 +66,51 @@ def _figure_4(table, config: Config) -> Iterator[tuple[Question, Measurement, st
             note=f"−⟨β m, (1−β) g⟩/‖(1−β) g‖² after the first {SETTLED:.0%} of the steps, between 0.25 and 0.75",
         )
         yield question, Measurement.over_seeds(settled(rows, config, "cancelled")), untested
+
+
+def _falls(rows, config: Config, name: str) -> tuple[Question, Measurement, str]:
+    """Whether φ starts high and falls."""
+    measured = [Measurement.over_seeds(falls(rows, config, measure)).exp() for measure in AVERAGES]
+    question = Question(
+        statement=f"the gradient's φ starts high and falls ({name})",
+        source=SOURCE,
+        paper_value="> 1",
+        claimed=(1, np.inf),
+        note=f"mean over the first {EARLY:.0%} of {config.steps} steps over that of the last {1 - LATE:.0%}; "
+        f"{_averages(measured)}",
+    )
+    return question, _hull(measured), ""
+
+
+def _exceeds(rows, config: Config, name: str) -> tuple[Question, Measurement, str]:
+    """Whether the paper's batch exceeds 1/φ."""
+    measured = [Measurement.over_seeds(exceeds(rows, config, measure, PAPER_BATCH)) for measure in AVERAGES]
+    question = Question(
+        statement=f"the batch exceeds 1/φ for nearly all of training ({name})",
+        source=SOURCE,
+        paper_value="nearly 1",
+        claimed=(NEARLY_ALL, np.inf),
+        note=f"part of training in which B φ > 1 for B = {PAPER_BATCH}, at least {NEARLY_ALL:g}; {_averages(measured)}"
+        f"; {config.steps} steps with {config.batch} sequences of {config.context} tokens, in the paper {PAPER_STEPS} "
+        f"steps with {PAPER_BATCH} of {PAPER_CONTEXT}",
+    )
+    part, reason = _hull(measured), ""
+    if config.context < PAPER_CONTEXT and part.interval and part.interval[1] < NEARLY_ALL:
+        reason = f"φ grows with the tokens of a sequence: {config.context} here, {PAPER_CONTEXT} in the paper"
+    return question, part, reason
+
+
+def _averages(measured: Sequence[Measurement]) -> str:
+    """The values of both averages of φ in words."""
+    neurons, whole = (each.text("z.2f").replace("-", "−") for each in measured)
+    both = f"{neurons} with the median of φ over neurons, {whole} with φ of all hidden matrices as one vector"
+    return f"{both}; the interval contains both intervals"
+
+
+def _hull(measured: Sequence[Measurement]) -> Measurement:
+    """The first value with the least interval that contains the intervals of all."""
+    intervals = [each.interval for each in measured if each.interval]
+    if len(intervals) < len(measured):
+        return Measurement(measured[0].value, None)
+    lows, highs = zip(*intervals, strict=True)
+    return Measurement(measured[0].value, (min(lows), max(highs)))

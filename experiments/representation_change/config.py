@@ -29,7 +29,7 @@ ARMS = {
 }
 NAMES = {"lion_ar": "LionAR", "adamw": "AdamW"}
 ROLE = "hidden"
-PAPER_BATCH, PAPER_CONTEXT = 480, 1024  # section 3
+PAPER_BATCH, PAPER_CONTEXT, PAPER_STEPS = 480, 1024, 5000  # section 3
 
 
 @dataclass(frozen=True)
@@ -47,7 +47,7 @@ class Config(DecoderRuns):
     context: int = PAPER_CONTEXT  # as layers
     batch: int = PAPER_BATCH  # section 3
     micro_batches: int = 40  # nanoGPT's value
-    steps: int = 5000  # section 3
+    steps: int = PAPER_STEPS  # section 3
     b2: float = 0.95  # section 3; b1 is 0.9, for AdamW and as LionAR's β
     weight_decay: float = 0.1  # section 3
     warmup: float = 0.05  # figure 3: fraction of the steps
@@ -119,7 +119,7 @@ TIERS = {
         gpt2=False,
         context=64,
         micro_batches=24,
-        steps=250,
+        steps=250,  # with the paper's batch, about 20 minutes on two cores
         adamw_rate=0.004,
         init_std=None,
         numbers=100_000_000,

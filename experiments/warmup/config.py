@@ -165,6 +165,7 @@ TIERS = {
         steps=400,
         warmups=(0.0, 0.05, 0.2, 0.5),
         reserve=2,
+        # The grids contain the rates of an earlier sweep, so that `--reuse` finds its lanes.
         adam_rates=(0.00504, 0.008, *geometric(0.0127, 0.032, 5), 0.0508, 0.0806),
         high_adam_rates=geometric(0.00504, 0.16, 6),
         rotational_rates=(0.0086, 0.015, 0.02621, 0.04579, 0.08, 0.14, 0.244),

@@ -1,7 +1,7 @@
 """Measures of a training run: pure functions of arrays that can be called inside a compiled training step.
 
 - `movement`: norm and angle of updates (Kosson et al. 2024);
-- `gradients`: signal-to-noise ratio, alignment with the momentum (Kosson et al. 2024);
+- `gradients`: signal-to-noise ratio of matrices and of neurons, alignment with the momentum (Kosson et al. 2024);
 - `representation`: relative representation change (Kosson et al. 2024);
 - `vocabulary`: the geometry of a vocabulary matrix and of its gradient (Stollenwerk & Stollenwerk 2025);
 - `frequency`: second moments and updates against token frequencies;
@@ -16,7 +16,7 @@ other static properties, never for values.
 
 from lvp.measures.activations import dead_fraction, stable_rank, stable_ranks, unit_maxima
 from lvp.measures.frequency import by_bin, by_frequency, frequency_bins, num_bins, second_moment_fit
-from lvp.measures.gradients import alignment, first_moments, neuron_squares, snr, square_sums
+from lvp.measures.gradients import alignment, first_moments, neuron_squares, snr
 from lvp.measures.inputs import input_sizes
 from lvp.measures.movement import angle, updates
 from lvp.measures.representation import representation_change
@@ -44,7 +44,6 @@ __all__ = [
     "second_moment_fit",
     "second_moments",
     "snr",
-    "square_sums",
     "stable_rank",
     "stable_ranks",
     "unit_maxima",

@@ -13,7 +13,7 @@ from lvp.measures.arrays import wide
 from lvp.optim import snr_of_squares
 
 
-def square_sums(tree: Any, declarations: Sequence[roles.Declaration] = ()) -> Any:
+def _square_sums(tree: Any, declarations: Sequence[roles.Declaration]) -> Any:
     """The tree of ‖x‖² of every parameter; for a parameter that stacks layers, an array over its stacked axes."""
 
     def square_sum(leaf, x):
@@ -50,25 +50,28 @@ def snr(
 
     Returns:
       {"matrices": {path: measures}, "roles": {role: measures}}, nested like the result of `lvp.measures.updates`. The
-      measures are "snr": φ of all parameters as one vector; and "neuron_snr": the mean of φ over neurons, as the paper
-      defines φ. Estimates can be negative.
+      measures are "snr": φ of all parameters as one vector; and "neuron_snr": the median over neurons of each neuron's
+      φ (definition D2). Estimates can be negative.
 
     Raises:
       InputError: fewer than two micro-batches, or a parameter without a role.
     """
     sizes, described = (micro_batches, micro_batch_size), roles.classify(gradients, extra=declarations)
     squares = neuron_squares(gradients, declarations)
-    ratios = jax.tree.map(lambda of_mean, mean: snr_of_squares(of_mean, mean, *sizes), squares, mean_squares)
-    trees = {"of_mean": squares, "mean": mean_squares, "ratio": ratios, "neurons": jax.tree.map(jnp.ones_like, ratios)}
     sums = {
         name: jax.tree.map(lambda leaf, x: jnp.sum(x, axis=leaf.layer_axes), described, tree)
-        for name, tree in trees.items()
+        for name, tree in (("of_mean", squares), ("mean", mean_squares))
     }
-
-    def measures(s):
-        return {"snr": snr_of_squares(s["of_mean"], s["mean"], *sizes), "neuron_snr": s["ratio"] / s["neurons"]}
-
-    return _grouped(gradients, sums, measures, declarations)
+    whole = _grouped(gradients, sums, lambda s: {"snr": snr_of_squares(s["of_mean"], s["mean"], *sizes)}, declarations)
+    by_neuron = jax.tree.map(lambda of_mean, mean: snr_of_squares(of_mean, mean, *sizes), squares, mean_squares)
+    pairs = list(zip(jax.tree.leaves(described), jax.tree.leaves(by_neuron), strict=True))
+    for leaf, x in pairs:
+        if leaf.path in whole["matrices"]:
+            whole["matrices"][leaf.path]["neuron_snr"] = jnp.median(x, axis=leaf.layer_axes)
+    for role, measured in whole["roles"].items():
+        neurons = [jnp.ravel(x) for leaf, x in pairs if leaf.role == role]
+        measured["neuron_snr"] = jnp.median(jnp.concatenate(neurons))
+    return whole
 
 
 def first_moments(opt_state: Any) -> dict[str, jax.Array]:
@@ -114,7 +117,7 @@ def alignment(
         gradients,
         held,
     )
-    sums = {"product": products, "g": square_sums(gradients, declarations), "m": square_sums(held, declarations)}
+    sums = {"product": products, "g": _square_sums(gradients, declarations), "m": _square_sums(held, declarations)}
 
     def measures(s):
         lengths = jnp.sqrt(s["g"]) * jnp.sqrt(s["m"])

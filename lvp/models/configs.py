@@ -16,7 +16,8 @@ CHOICES = {
 }
 
 
-# A field with this mark is not recorded at its default, so that hashes of older lanes stay valid.
+# A field with this mark is not recorded at its default, so that hashes of older lanes stay valid. The default of every
+# newer field must reproduce older lanes (`lvp.training.records.in_current_form`).
 OMITTED = {"omit_default": True}
 
 

@@ -141,7 +141,7 @@ def in_current_form(record: Mapping) -> Mapping:
         return record
     current = _with_defaults(Cell, cell)
     optimizer = current["optimizer"]
-    by_role = optimizer["options"].get("weight_decay")
+    by_role = optimizer.get("options", {}).get("weight_decay")
     if isinstance(by_role, Mapping) and len(values := set(by_role.values())) == 1 and "vector" not in by_role:
         optimizer["options"] = {**optimizer["options"], "weight_decay": values.pop()}
     if current == cell:

@@ -21,6 +21,7 @@ CONTEXT = {"experiment": "representation_change", "tier": "laptop", "corpus": "n
 # Planted measurements of training, as functions of the fraction of steps.
 FALLING = {
     "neuron_snr": lambda part: np.geomspace(3.0, 0.06, len(part)),
+    "snr": lambda part: np.geomspace(6.0, 0.12, len(part)),
     "alignment": lambda part: np.where(part > 0, -0.3, np.nan),
     "cancelled": lambda part: np.full(len(part), 0.45),
 }
@@ -141,9 +142,11 @@ def test_a_batch_below_the_inverse_ratio_is_judged_at_the_papers_length():
     statement = "the batch exceeds 1/φ for nearly all of training (LionAR)"
     for context, verdict in ((64, NOT_TESTED), (1024, "contradicted")):
         config = replace(LAPTOP, context=context)
-        small = table_of(trained(config, neuron_snr=lambda part: 0.001 + 0 * part))
-        assert verdicts(small, config)[statement] == verdict
+        small = lambda part: 0.001 + 0 * part  # noqa: E731
+        assert verdicts(table_of(trained(config, neuron_snr=small, snr=small)), config)[statement] == verdict
         assert verdicts(table_of(trained(config)), config)[statement] == "supported"
+        # Averages of φ that disagree decide nothing.
+        assert verdicts(table_of(trained(config, snr=small)), config)[statement] == "unresolved"
 
 
 def test_figure_fours_batch_is_not_tested_at_another_batch_and_two_seeds_judge_nothing():
@@ -152,16 +155,16 @@ def test_figure_fours_batch_is_not_tested_at_another_batch_and_two_seeds_judge_n
         reasons = {c.statement: c.reason for c in claims if "figure 4" in c.source}
         assert reasons["the batch exceeds 1/φ for nearly all of training (LionAR)"].startswith(says)
         assert reasons["gradient and momentum are negatively aligned (LionAR)"].startswith(says)
-    # φ falls from 3 to 0.06: 32 φ exceeds 1 throughout.
+    # φ falls from 6 to 0.12: 32 φ exceeds 1 throughout.
     assert representation_change.analysis.exceeds(
-        representation_change.analysis.lanes_by_seed(table_of(trained(LAPTOP)), LAPTOP, "LionAR"), LAPTOP, 32
+        representation_change.analysis.lanes_by_seed(table_of(trained(LAPTOP)), LAPTOP, "LionAR"), LAPTOP, "snr", 32
     ) == pytest.approx(np.ones(4))
 
 
 def test_the_fall_of_the_ratio_is_given_as_a_factor():
     for seeds in ((0,), (0, 1)):
         config = replace(LAPTOP, arms=("LionAR",), seeds=seeds)
-        steps = {"neuron_snr": lambda part: np.where(part < 0.02, 4.0, 0.5)}
+        steps = {"neuron_snr": lambda part: np.where(part < 0.02, 4.0, 0.5), "snr": lambda part: 1.0 + part}
         claims = representation_change.claims.claims(table_of(trained(config, **steps)), config, CONTEXT)
         (claim,) = (c for c in claims if "falls" in c.statement)
         assert claim.value == pytest.approx(8.0) and (claim.interval is None) == (len(seeds) == 1)
@@ -183,7 +186,7 @@ def test_equation_nines_claims_reverse_with_the_simulation():
 def test_figure_fours_claims_reverse_with_training():
     """Negative control: momentum helps or cancels everything, and φ rises."""
     planted = {"alignment": lambda part: 0.2 + 0 * part, "cancelled": lambda part: 0.95 + 0 * part}
-    planted["neuron_snr"] = lambda part: np.geomspace(0.06, 3.0, len(part))
+    planted |= dict.fromkeys(("neuron_snr", "snr"), lambda part: np.geomspace(0.06, 3.0, len(part)))
     claim_verdicts = verdicts(table_of(trained(LAPTOP, **planted)))
     wrong = [s for s, v in claim_verdicts.items() if v == "contradicted"]
     assert len(wrong) == 3 * 2 + 2

@@ -79,20 +79,20 @@ def test_snr_by_matrix_layer_and_role(shift):
     assert shift == 0 or abs(np.mean(both) - float(ratios["roles"]["hidden"]["snr"])) > 1e-4
 
 
-def test_the_snr_of_neurons_is_the_mean_of_phi_over_neurons():
+def test_the_snr_of_neurons_is_the_median_of_phi_over_neurons():
     micro = drawn(0, (K,), 0.3)
-    micro["block_9/mlp/down/kernel"][..., 0] *= 100.0  # the largest neuron dominates φ of the matrix, not the mean
+    micro["block_9/mlp/down/kernel"][..., 0] *= 100.0  # the largest neuron dominates φ of the matrix, not the median
     ratios = snr_of(micro)
     up, down = micro["blocks/mlp/up/kernel"], micro["block_9/mlp/down/kernel"]
     of_up = [[phi(up[:, layer, :, neuron]) for neuron in range(6)] for layer in range(2)]
     of_down = [phi(down[:, :, neuron]) for neuron in range(4)]
     of_row = [phi(micro["embedding/embedding"][:, row]) for row in range(7)]
     matrices = {path: measured["neuron_snr"] for path, measured in ratios["matrices"].items()}
-    np.testing.assert_allclose(matrices["blocks/mlp/up/kernel"], np.mean(of_up, axis=1), rtol=1e-4)
-    np.testing.assert_allclose(matrices["block_9/mlp/down/kernel"], np.mean(of_down), rtol=1e-4)
-    np.testing.assert_allclose(matrices["embedding/embedding"], np.mean(of_row), rtol=1e-4)
+    np.testing.assert_allclose(matrices["blocks/mlp/up/kernel"], np.median(of_up, axis=1), rtol=1e-4)
+    np.testing.assert_allclose(matrices["block_9/mlp/down/kernel"], np.median(of_down), rtol=1e-4)
+    np.testing.assert_allclose(matrices["embedding/embedding"], np.median(of_row), rtol=1e-4)
     of_hidden = ratios["roles"]["hidden"]
-    assert float(of_hidden["neuron_snr"]) == pytest.approx(np.mean([*np.ravel(of_up), *of_down]), rel=1e-4)
+    assert float(of_hidden["neuron_snr"]) == pytest.approx(np.median([*np.ravel(of_up), *of_down]), rel=1e-4)
     assert float(of_hidden["snr"]) == pytest.approx(phi(joined_vector(micro, ROLES["hidden"], lead=1)), rel=1e-4)
     assert abs(float(of_hidden["snr"]) / float(of_hidden["neuron_snr"]) - 1) > 0.1
     vector = ratios["roles"]["vector"]  # one neuron
