@@ -116,7 +116,7 @@ def _about_larger_ratios(table, config: Config, losses, interval: str, untested:
         source=f"{PAPER_A}, figure 4",
         paper_value="marginal",
         claimed=(-np.inf, MARGINAL),
-        note=f"{UNIT}, loss of √d minus that of the best of {', '.join(f'{r / root:g} √d' for r in larger)}; at most "
+        note=f"{UNIT}, loss of √d minus that of the best of {', '.join(f'{r / root:.3g} √d' for r in larger)}; at most "
         f"{MARGINAL:g}; {_gain_over_training(table, config, larger)}; {interval}",
     )
     measured = difference([[Tuned(losses[root])]], [[Tuned(losses[ratio]) for ratio in larger]])
