@@ -61,9 +61,19 @@ def exceeds(rows, config: Config, measure: str, batch: int) -> np.ndarray:
     return over_training(np.where(np.isfinite(snr), batch * snr > 1, np.nan), config)
 
 
-def settled(rows, config: Config, measure: str) -> np.ndarray:
-    """The mean of a measure over training [seeds], without the first steps, in which momentum builds up."""
-    return over_training(over_steps(rows, config, measure), config, start=SETTLED)
+def alignment(rows, config: Config) -> np.ndarray:
+    """The mean cosine of gradient and momentum [seeds], without the first steps, in which momentum builds up."""
+    return over_training(over_steps(rows, config, "alignment"), config, start=SETTLED)
+
+
+def cancelled(rows, config: Config, average=np.median) -> np.ndarray:
+    """The part of the gradient that momentum cancels [seeds], averaged over the steps without the first steps.
+
+    The average is the median, because the values of single steps are far beyond the others: a gradient can be much
+    smaller than its momentum.
+    """
+    settled = np.array(config.measured_steps) >= SETTLED * config.steps
+    return average(over_steps(rows, config, "cancelled")[:, settled], axis=1)
 
 
 def summary(table, config: Config) -> str:
@@ -93,16 +103,16 @@ def _trained_lines(table, config: Config) -> list[str]:
             over_training(snr, config, stop=EARLY),
             over_training(snr, config, start=LATE),
             *(exceeds(rows, config, NEURON_SNR, batch) for batch in batches),
-            settled(rows, config, "alignment"),
-            settled(rows, config, "cancelled"),
+            alignment(rows, config),
+            cancelled(rows, config),
         )
-        first, last, *parts, cosine, cancelled = map(mean_of_finite, columns)
+        first, last, *parts, cosine, part_cancelled = map(mean_of_finite, columns)
         line = f"{name:<18} {rows['valid_bits_per_byte'].mean():>9.3f} {first:>9.2g} {last:>10.2g} "
         line += "".join(f"{part:>9.0%} " for part in parts)
-        lines.append((line + f"{cosine:>7.2f} {cancelled:>10.2f}").replace("nan", "  –"))
+        lines.append((line + f"{cosine:>7.2f} {part_cancelled:>10.2f}").replace("nan", "  –"))
     lines.append(
         f"φ: median over neurons, first {EARLY:.0%} and last {1 - LATE:.0%} of the steps; {PAPER_BATCH} φ > 1: part of "
-        f"training in which a batch of {PAPER_BATCH} exceeds 1/φ; cosine of gradient and momentum, and the part of the "
-        f"gradient that momentum cancels: after {SETTLED:.0%} of the steps"
+        f"training in which a batch of {PAPER_BATCH} exceeds 1/φ; cosine of gradient and momentum (mean), and the part "
+        f"of the gradient that momentum cancels (median): after {SETTLED:.0%} of the steps"
     )
     return lines

@@ -11,10 +11,11 @@ from experiments.representation_change.analysis import (
     NEURON_SNR,
     SETTLED,
     WHOLE_SNR,
+    alignment,
+    cancelled,
     exceeds,
     falls,
     lanes_by_seed,
-    settled,
 )
 from experiments.representation_change.config import ARMS, PAPER_BATCH, PAPER_CONTEXT, PAPER_STEPS, Config
 from lvp.analysis.claims import OUR_RESULT, Claim, Question, Seeds
@@ -57,15 +58,17 @@ def _figure_4(table, config: Config) -> Iterator[tuple[Question, Measurement, st
             note=f"mean cosine after the first {SETTLED:.0%} of the steps, all hidden matrices together; the paper "
             "shows one layer",
         )
-        yield question, Measurement.over_seeds(settled(rows, config, "alignment")), untested
+        yield question, Measurement.over_seeds(alignment(rows, config)), untested
+        mean = _in_words(Measurement.over_seeds(cancelled(rows, config, np.mean)))
         question = Question(
             statement=f"momentum cancels about half of the gradient ({name})",
             source=source,
             paper_value=0.5 if of_paper else None,
             claimed=(0.25, 0.75),
-            note=f"−⟨β m, (1−β) g⟩/‖(1−β) g‖² after the first {SETTLED:.0%} of the steps, between 0.25 and 0.75",
+            note=f"−⟨β m, (1−β) g⟩/‖(1−β) g‖², median over the steps after the first {SETTLED:.0%}, "
+            f"between 0.25 and 0.75; {mean} with the mean over the steps; {config.steps} steps, in the paper {PAPER_STEPS}",
         )
-        yield question, Measurement.over_seeds(settled(rows, config, "cancelled")), untested
+        yield question, Measurement.over_seeds(cancelled(rows, config)), untested
 
 
 def _falls(rows, config: Config, name: str) -> tuple[Question, Measurement, str]:
@@ -102,9 +105,14 @@ def _exceeds(rows, config: Config, name: str) -> tuple[Question, Measurement, st
 
 def _averages(measured: Sequence[Measurement]) -> str:
     """The values of both averages of φ in words."""
-    neurons, whole = (each.text("z.2f").replace("-", "−") for each in measured)
+    neurons, whole = map(_in_words, measured)
     both = f"{neurons} with the median of φ over neurons, {whole} with φ of all hidden matrices as one vector"
     return f"{both}; the interval contains both intervals"
+
+
+def _in_words(measured: Measurement) -> str:
+    """A value with its interval."""
+    return measured.text("z.2f").replace("-", "−")
 
 
 def _hull(measured: Sequence[Measurement]) -> Measurement:

@@ -230,6 +230,15 @@ def test_means_over_training_weigh_steps_and_not_measurements():
     assert mean(np.array([[7.0] + [1.0] * (len(few.measured_steps) - 1)]), few, stop=0.01) == 7.0
 
 
+def test_single_steps_do_not_move_the_cancelled_part():
+    def one_far(part):
+        return np.where(np.arange(len(part)) == len(part) // 2, 1000.0, 0.45)
+
+    for name in LAPTOP.arms:
+        rows = representation_change.analysis.lanes_by_seed(table_of(trained(LAPTOP, cancelled=one_far)), LAPTOP, name)
+        np.testing.assert_allclose(representation_change.analysis.cancelled(rows, LAPTOP), 0.45, rtol=0.01)
+
+
 def test_a_diverged_seed_is_not_left_out():
     table = table_of(calculated(LAPTOP), trained(LAPTOP))
     lost = (table["lane.seed"] == 1) & (table["cell.optimizer.kind"] == "adamw")
