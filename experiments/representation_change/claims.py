@@ -66,7 +66,8 @@ def _figure_4(table, config: Config) -> Iterator[tuple[Question, Measurement, st
             paper_value=0.5 if of_paper else None,
             claimed=(0.25, 0.75),
             note=f"−⟨β m, (1−β) g⟩/‖(1−β) g‖², median over the steps after the first {SETTLED:.0%}, "
-            f"between 0.25 and 0.75; {mean} with the mean over the steps; {config.steps} steps, in the paper {PAPER_STEPS}",
+            f"between 0.25 and 0.75; {mean} with the mean over the steps; {config.steps} steps, in the paper "
+            f"{PAPER_STEPS}",
         )
         yield question, Measurement.over_seeds(cancelled(rows, config)), untested
 
