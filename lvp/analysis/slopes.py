@@ -165,8 +165,10 @@ def paule_mandel(scatter: Callable, variances: np.ndarray, freedom: int) -> floa
     0 if the sum is below its expectation without τ² (Paule and Mandel 1982)."""
     if scatter(variances) <= freedom:
         return 0.0
-    # Above scatter(1)/freedom the scatter is below its expectation. The factor 2 keeps the sign despite rounding.
+    # Above scatter(1)/freedom the scatter is below its expectation, up to rounding errors.
     high = 2 * scatter(np.ones_like(variances)) / freedom
+    while scatter(variances + high) > freedom:
+        high *= 2
     return brentq(lambda t: scatter(variances + t) - freedom, 0, high, xtol=1e-14)
 
 

@@ -179,6 +179,16 @@ def test_paule_mandel_has_a_closed_form_for_equal_variances():
     assert paule_mandel(about_their_mean(y), np.full(6, 2 * y.var(ddof=1)), 5) == 0.0
 
 
+def test_paule_mandel_accepts_a_scatter_of_rounding_errors():
+    """Points on a line have residuals of rounding errors, which depend on the weights."""
+
+    def scatter(variances):
+        return 1e-31 * (1 if variances[0] > 0.5 else 50) / variances[0]
+
+    tau2 = paule_mandel(scatter, np.full(3, 1e-40), 1)
+    assert 0 <= tau2 < 1e-14
+
+
 def test_paule_mandel_makes_the_scatter_equal_its_expectation():
     rng = np.random.default_rng(1)
     for _ in range(20):
