@@ -13,11 +13,11 @@ It also trains the runs of figure 3 (LionAR with and without warm-up) and AdamW 
 - φ in the first steps and in the last half of training, and the part of training in which B φ > 1.
 - The cosine of gradient and momentum, and the part of the gradient that momentum cancels.
 
-φ is the median over the neurons of the hidden matrices, and a note gives φ of all hidden matrices as one vector. The
-other measures of training treat all hidden matrices as one vector. The claims about LionAR are tested at the paper's
-batch of 480 only. φ is per sequence. The smaller tiers have shorter sequences than the paper's 1024 tokens. With the
-same model, φ is then smaller, because a gradient averages over fewer tokens. The two larger tiers train GPT-2's
-decoder. The decoder of the smaller tiers has sinusoidal positions and no biases.
+φ is the median over the neurons of the hidden matrices. The claims also use the joint φ of all hidden matrices, whose
+gradients are concatenated. The alignment and the cancelled part are those of the concatenated gradients. The claims
+about LionAR are tested at the paper's batch of 480 only. φ is per sequence. The smaller tiers have shorter sequences
+than the paper's 1024 tokens. With the same model, φ is then smaller, because a gradient averages over fewer tokens. The
+two larger tiers train GPT-2's decoder. The decoder of the smaller tiers has sinusoidal positions and no biases.
 
     python -m sweeps run representation_change --tier laptop      2 CPU cores
     python -m sweeps run representation_change --tier laptop --set arms=      equation 9 alone

@@ -9,7 +9,7 @@ from experiments.representation_change.config import ARMS, PAPER_BATCH, ROLE, Co
 # Parts of the steps: the end of φ's first values, the start of its last values, and the time that momentum needs.
 EARLY, LATE, SETTLED = 0.01, 0.5, 0.05
 # φ of the hidden matrices. Equation 9 is about one neuron. The paper does not state how it averages over neurons.
-NEURON_SNR, WHOLE_SNR = "neuron_snr", "snr"  # the median over neurons; φ of all matrices as one vector
+NEURON_SNR, JOINT_SNR = "neuron_snr", "snr"  # the median over neurons; φ of the joint gradient of all matrices
 
 
 def lanes_by_seed(table, config: Config, name: str):
@@ -48,7 +48,7 @@ def falls(rows, config: Config, measure: str) -> np.ndarray:
     """ln of φ's first values over its last values [seeds]; NaN for a ratio that is not positive.
 
     Args:
-      measure: `NEURON_SNR` or `WHOLE_SNR`.
+      measure: `NEURON_SNR` or `JOINT_SNR`.
     """
     snr = over_steps(rows, config, measure)
     ratio = over_training(snr, config, stop=EARLY) / over_training(snr, config, start=LATE)

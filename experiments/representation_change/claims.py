@@ -1,16 +1,16 @@
 """The claims of `representation_change`."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 
 import numpy as np
 
 from experiments.representation_change import equation_nine
 from experiments.representation_change.analysis import (
     EARLY,
+    JOINT_SNR,
     LATE,
     NEURON_SNR,
     SETTLED,
-    WHOLE_SNR,
     alignment,
     cancelled,
     exceeds,
@@ -23,7 +23,7 @@ from lvp.analysis.measurement import Measurement
 
 SOURCE = "Kosson et al. 2024, figure 4"
 NEARLY_ALL = 0.9  # of training
-AVERAGES = (NEURON_SNR, WHOLE_SNR)  # of φ over neurons; the paper does not state its average
+AVERAGES = (NEURON_SNR, JOINT_SNR)  # both are judged, because the paper does not state how it averages φ
 
 
 def claims(table, config: Config, context) -> list[Claim]:
@@ -59,7 +59,7 @@ def _figure_4(table, config: Config) -> Iterator[tuple[Question, Measurement, st
             "shows one layer",
         )
         yield question, Measurement.over_seeds(alignment(rows, config)), untested
-        mean = _in_words(Measurement.over_seeds(cancelled(rows, config, np.mean)))
+        mean = Measurement.over_seeds(cancelled(rows, config, np.mean)).in_words()
         question = Question(
             statement=f"momentum cancels about half of the gradient ({name})",
             source=source,
@@ -74,52 +74,37 @@ def _figure_4(table, config: Config) -> Iterator[tuple[Question, Measurement, st
 
 def _falls(rows, config: Config, name: str) -> tuple[Question, Measurement, str]:
     """Whether φ starts high and falls."""
-    measured = [Measurement.over_seeds(falls(rows, config, measure)).exp() for measure in AVERAGES]
+    neurons, joint = (Measurement.over_seeds(falls(rows, config, measure)).exp() for measure in AVERAGES)
     question = Question(
         statement=f"the gradient's φ starts high and falls ({name})",
         source=SOURCE,
         paper_value="> 1",
         claimed=(1, np.inf),
         note=f"mean over the first {EARLY:.0%} of {config.steps} steps over that of the last {1 - LATE:.0%}; "
-        f"{_averages(measured)}",
+        f"{_values(neurons, joint)}",
     )
-    return question, _hull(measured), ""
+    return question, neurons.containing(joint), ""
 
 
 def _exceeds(rows, config: Config, name: str) -> tuple[Question, Measurement, str]:
     """Whether the paper's batch exceeds 1/φ."""
-    measured = [Measurement.over_seeds(exceeds(rows, config, measure, PAPER_BATCH)) for measure in AVERAGES]
+    neurons, joint = (Measurement.over_seeds(exceeds(rows, config, measure, PAPER_BATCH)) for measure in AVERAGES)
     question = Question(
         statement=f"the batch exceeds 1/φ for nearly all of training ({name})",
         source=SOURCE,
         paper_value="nearly 1",
         claimed=(NEARLY_ALL, np.inf),
-        note=f"part of training in which B φ > 1 for B = {PAPER_BATCH}, at least {NEARLY_ALL:g}; {_averages(measured)}"
-        f"; {config.steps} steps with {config.batch} sequences of {config.context} tokens, in the paper {PAPER_STEPS} "
-        f"steps with {PAPER_BATCH} of {PAPER_CONTEXT}",
+        note=f"part of training in which B φ > 1 for B = {PAPER_BATCH}, at least {NEARLY_ALL:g}; "
+        f"{_values(neurons, joint)}; {config.steps} steps with {config.batch} sequences of {config.context} tokens, in "
+        f"the paper {PAPER_STEPS} steps with {PAPER_BATCH} of {PAPER_CONTEXT}",
     )
-    part, reason = _hull(measured), ""
+    part, reason = neurons.containing(joint), ""
     if config.context < PAPER_CONTEXT and part.interval and part.interval[1] < NEARLY_ALL:
         reason = f"φ grows with the tokens of a sequence: {config.context} here, {PAPER_CONTEXT} in the paper"
     return question, part, reason
 
 
-def _averages(measured: Sequence[Measurement]) -> str:
+def _values(neurons: Measurement, joint: Measurement) -> str:
     """The values of both averages of φ in words."""
-    neurons, whole = map(_in_words, measured)
-    both = f"{neurons} with the median of φ over neurons, {whole} with φ of all hidden matrices as one vector"
-    return f"{both}; the interval contains both intervals"
-
-
-def _in_words(measured: Measurement) -> str:
-    """A value with its interval."""
-    return measured.text("z.2f").replace("-", "−")
-
-
-def _hull(measured: Sequence[Measurement]) -> Measurement:
-    """The first value with the least interval that contains the intervals of all."""
-    intervals = [each.interval for each in measured if each.interval]
-    if len(intervals) < len(measured):
-        return Measurement(measured[0].value, None)
-    lows, highs = zip(*intervals, strict=True)
-    return Measurement(measured[0].value, (min(lows), max(highs)))
+    both = f"{neurons.in_words()} with the median of φ over neurons, {joint.in_words()} with the joint φ of all hidden "
+    return f"{both}matrices; the interval contains both intervals"

@@ -32,9 +32,9 @@ def figure(table, config: Config, *, tier: str, corpus: str, partial):
         words=[
             "Markers: Monte Carlo with standard errors, mostly smaller than the marker. RRC² = E[Δy²]/E[y²] under "
             "normalised gradient descent (equation 7).",
-            "Over training: φ is the median over the neurons of the hidden matrices; the other panels treat all hidden "
-            "matrices as one vector. Lines: means over seeds; bands: from the lowest to the highest seed. Estimates of "
-            "φ below zero are not drawn.",
+            "Over training: φ is the median over the neurons of the hidden matrices; the other panels concatenate the "
+            "gradients of all hidden matrices. Lines: means over seeds; bands: from the lowest to the highest seed. "
+            "Estimates of φ below zero are not drawn.",
         ],
     )
 

@@ -70,7 +70,7 @@ def _gap(name: str):
 
     def measure(table, config: Config) -> Contrast:
         settings = _settings(name, config)
-        by_warmup = ", ".join(f"{_words(gap_at_best_rates(table, config, name, w))} to {w:.0%}" for _, w in settings)
+        by_warmup = ", ".join(f"{gap_at_best_rates(table, config, name, w).in_words()} to {w:.0%}" for _, w in settings)
         note = f"{NATS} without warm-up less the least with warm-up, {ALLOWED} and of the warm-up; gaps at the "
         note += f"selected rates: {by_warmup}"
         measured = gap(table, config, name, [w for _, w in settings])
@@ -83,7 +83,7 @@ def _reference_gap(name: str):
     """The gap of an arm to the reference warm-up."""
 
     def measure(table, config: Config) -> Contrast:
-        at_rates = _words(gap_at_best_rates(table, config, name, config.reference))
+        at_rates = gap_at_best_rates(table, config, name, config.reference).in_words()
         note = f"{NATS} without warm-up less that with {config.reference:.0%}, {ALLOWED}; at the selected rates "
         note += at_rates
         measured = gap(table, config, name, [config.reference])
@@ -114,10 +114,6 @@ def _stable_gap(name: str):
         return Contrast(Measurement.over_seeds(values), note, reason=reason)
 
     return measure
-
-
-def _words(measurement: Measurement) -> str:
-    return measurement.text("z.2f").replace("-", "−")
 
 
 def _smaller_gap(name: str, than: str):

@@ -44,6 +44,13 @@ class Measurement(NamedTuple):
         """The measurement with a lower end that is lower by `below` and an upper end that is higher by `above`."""
         return Measurement(self.value, self.interval and (self.interval[0] - below, self.interval[1] + above))
 
+    def containing(self, other: "Measurement") -> "Measurement":
+        """The value with the smallest interval that contains both intervals; unknown if one of them is unknown."""
+        if not (self.interval and other.interval):
+            return Measurement(self.value, None)
+        (low, high), (other_low, other_high) = self.interval, other.interval
+        return Measurement(self.value, (min(low, other_low), max(high, other_high)))
+
     def text(self, spec: str = ".3g") -> str:
         """`value [low, high]` with numbers in the format `spec`; "–" for an unknown value."""
         if math.isnan(self.value):
@@ -51,6 +58,10 @@ class Measurement(NamedTuple):
         # 12 digits first: 0.04525, computed as 0.04524999… or 0.04525000…, is the same text on every processor.
         middle, *ends = (format(float(f"{x:.12g}"), spec) for x in (self.value, *(self.interval or ())))
         return f"{middle} [{', '.join(ends)}]" if ends else middle
+
+    def in_words(self) -> str:
+        """`text` with two decimals and the minus sign of prose."""
+        return self.text("z.2f").replace("-", "−")
 
     def percent(self) -> str:
         """`text` in percent with one decimal."""

@@ -23,7 +23,10 @@ def _square_sums(tree: Any, declarations: Sequence[roles.Declaration]) -> Any:
 
 
 def neuron_squares(tree: Any, declarations: Sequence[roles.Declaration] = ()) -> Any:
-    """The tree of ‖x‖² of every neuron. Axes over which a neuron sums have length 1. A vector counts as one neuron."""
+    """Returns ‖x‖² of every neuron, in a tree like `tree`.
+
+    Axes over which a neuron sums have length 1. A gain or bias vector is treated as a single neuron.
+    """
 
     def of_neurons(leaf, x):
         return jnp.sum(jnp.square(wide(x)), axis=leaf.fan_in or leaf.layer_axes, keepdims=True)
@@ -50,8 +53,8 @@ def snr(
 
     Returns:
       {"matrices": {path: measures}, "roles": {role: measures}}, nested like the result of `lvp.measures.updates`. The
-      measures are "snr": φ of all parameters as one vector; and "neuron_snr": the median over neurons of each neuron's
-      φ (definition D2). Estimates can be negative.
+      measures are "snr", the joint φ of the matrix or role, and "neuron_snr", the median over its neurons of each
+      neuron's φ (definition D2). Estimates can be negative.
 
     Raises:
       InputError: fewer than two micro-batches, or a parameter without a role.

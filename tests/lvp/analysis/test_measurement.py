@@ -43,3 +43,14 @@ def test_the_last_bits_of_a_number_do_not_change_its_text(relative):
     """0.04525 is in the middle of two texts. The controls are on each side of it."""
     assert Measurement(0.04525 * (1 + relative), None).text() == Measurement(0.04525, None).text()
     assert [Measurement(x, None).text() for x in (0.045249, 0.045251)] == ["0.0452", "0.0453"]
+
+
+def test_an_interval_that_contains_two_intervals():
+    low, high, unknown = Measurement(1.0, (0.0, 2.0)), Measurement(-5.0, (1.0, 3.0)), Measurement(2.0, None)
+    assert low.containing(high) == Measurement(1.0, (0.0, 3.0))
+    assert high.containing(low) == Measurement(-5.0, (0.0, 3.0))
+    assert low.containing(unknown) == Measurement(1.0, None) and unknown.containing(low) == unknown
+
+
+def test_words_have_two_decimals_and_a_minus_sign():
+    assert Measurement(-0.001, (-0.126, 0.5)).in_words() == "0.00 [−0.13, 0.50]"
