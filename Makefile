@@ -26,6 +26,7 @@ test-slow: $(VENV)/.installed
 benchmark: $(VENV)/.installed
 	$(RUN) -m tests.benchmarks.step --rounds $(ROUNDS)
 	$(RUN) -m tests.benchmarks.optimizers
+	$(RUN) -m tests.benchmarks.products
 	$(RUN) -m tests.benchmarks.roles
 	$(RUN) -m tests.benchmarks.waiting
 	$(RUN) -m tests.benchmarks.tokenize

@@ -25,6 +25,7 @@ import jax.numpy as jnp
 from jax.sharding import Mesh, PartitionSpec
 
 from lvp.parallel.sharding import DATA, FSDP, MODEL, TOKENS
+from lvp.products import weight_gradient
 
 # Logits per chunk. On CPU, 2^23 logits (32 MiB in float32) are a 16th of those of the dense loss for 4,096 tokens and a
 # vocabulary of 32,768. Larger chunks gain little. Accelerators need chunks of about 8,192 tokens to be fully used.
@@ -172,7 +173,7 @@ def _sum_and_gradients(hidden, head, targets, weights, chunk: int, z_loss: float
         # With bfloat16 inputs, a float32 cotangent would make both products float32.
         d_logits = ((share - is_target) * weights_c[:, None]).astype(hidden.dtype)
         d_hidden = jnp.matmul(d_logits, head.T)
-        d_head += jnp.matmul(hidden_c.T, d_logits, preferred_element_type=wide)
+        d_head += weight_gradient(hidden_c, d_logits, wide)
         return (total + jnp.sum(losses * weights_c), d_head), (d_hidden, losses)
 
     tokens = hidden.shape[0]

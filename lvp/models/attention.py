@@ -51,8 +51,44 @@ def causal_attention(
         behind = np.arange(start, stop)[:, None] - np.arange(first, stop)[None, :]
         mask = (behind >= 0) & (behind < window)
         q, k, v = q_BTHK[:, start:stop], k_BTGK[:, first:stop], v_BTGK[:, first:stop]
-        outs.append(jax.nn.dot_product_attention(q, k, v, mask=jnp.asarray(mask)[None, None]))
+        outs.append(
+            jax.lax.platform_dependent(
+                *(q, k, v),
+                cpu=partial(_cpu_attention, mask_TS=mask),
+                default=partial(jax.nn.dot_product_attention, mask=jnp.asarray(mask)[None, None]),
+            )
+        )
     return jnp.concatenate(outs, axis=1) if len(outs) > 1 else outs[0]
+
+
+def _cpu_attention(q_BTHK: jax.Array, k_BSGK: jax.Array, v_BSGK: jax.Array, mask_TS: np.ndarray) -> jax.Array:
+    """`jax.nn.dot_product_attention` with `_softmax`. Every row of the mask has a True."""
+    rows, length, heads, size = q_BTHK.shape
+    wide = jnp.promote_types(q_BTHK.dtype, jnp.float32)
+    q_BTGRK = q_BTHK.reshape(rows, length, k_BSGK.shape[2], -1, size)  # R query heads per key head
+    logits_BGRTS = jnp.einsum("btgrk,bsgk->bgrts", q_BTGRK, k_BSGK, preferred_element_type=wide) * size**-0.5
+    weights_BGRTS = _softmax(jnp.where(mask_TS, logits_BGRTS, -jnp.inf)).astype(v_BSGK.dtype)
+    return jnp.einsum("bgrts,bsgk->btgrk", weights_BGRTS, v_BSGK).reshape(q_BTHK.shape)
+
+
+@jax.custom_vjp
+def _softmax(logits: jax.Array) -> jax.Array:
+    """Softmax over the last axis. XLA's CPU back end takes a slow path for the gradient of `jax.nn.softmax`."""
+    return jax.nn.softmax(logits)
+
+
+def _softmax_forward(logits):
+    weights = jax.nn.softmax(logits)
+    return weights, weights
+
+
+def _softmax_backward(weights, d_weights):
+    products = jax.lax.optimization_barrier(weights * d_weights)  # keeps the sum out of the slow path
+    sums = products @ jnp.ones((weights.shape[-1], 1), weights.dtype)
+    return (products - weights * sums,)
+
+
+_softmax.defvjp(_softmax_forward, _softmax_backward)
 
 
 class Attention(nn.Module):

@@ -10,6 +10,7 @@ import numpy as np
 
 from lvp.errors import InputError
 from lvp.models.configs import DecoderConfig
+from lvp.products import product
 
 
 def sinusoidal_positions(context: int, width: int) -> np.ndarray:
@@ -52,7 +53,7 @@ class Matrix(nn.Module):
         kernel = self.param("kernel", nn.initializers.normal(1.0), (x_NI.shape[-1], self.out), jnp.float32)
         if capture:
             self.sow("inputs", "kernel", x_NI, reduce_fn=lambda _, x: x)
-        out_NO = scaled(x_NI @ kernel.astype(self.dtype), self.multiplier)
+        out_NO = scaled(product(x_NI, kernel.astype(self.dtype)), self.multiplier)
         if not self.biased:
             return out_NO
         bias = self.param("bias", nn.initializers.zeros, (self.out,), jnp.float32)

@@ -144,6 +144,23 @@ def test_attention_equals_plain_attention_with_groups_and_windows(window, block,
     np.testing.assert_allclose(attended, plain_attention(q, k, v, window), atol=2e-6)
 
 
+@pytest.mark.parametrize("groups", [1, 2])
+def test_attention_has_the_gradients_of_the_library_s_attention(groups):
+    """On CPU the softmax has its own backward pass."""
+    rng = np.random.default_rng(0)
+    q, weights = rng.normal(size=(2, 2, 13, 6, 8)).astype(np.float32)
+    k, v = rng.normal(size=(2, 2, 13, groups, 8)).astype(np.float32)
+    mask = jnp.asarray(np.tril(np.ones((13, 13), bool)) & ~np.tril(np.ones((13, 13), bool), -5))[None, None]
+
+    def gradients(attention):
+        return jax.grad(lambda *qkv: (attention(*qkv) * weights).sum(), (0, 1, 2))(*map(jnp.asarray, (q, k, v)))
+
+    expected = gradients(lambda *qkv: jax.nn.dot_product_attention(*qkv, mask=mask))
+    for got, want in zip(gradients(lambda *qkv: causal_attention(*qkv, 16, 5)), expected, strict=True):
+        np.testing.assert_allclose(got, want, atol=5e-6)
+        assert np.abs(want).max() > 0.1
+
+
 ONE = DecoderConfig(
     **{"vocab": 40, "width": 16, "layers": 3, "context": 12, "heads": 4, "kv_heads": 2, "head_dim": 8, "window": 4},
     **{"positions": "rotary", "mlp": "swiglu", "attention_block": 5},
