@@ -164,6 +164,7 @@ TIERS = {
         init_std=0.1,
         steps=400,
         warmups=(0.0, 0.05, 0.2, 0.5),
+        reference=0.2,  # 8 horizons of momentum; 5 % are 2 horizons here and 25 in the paper
         reserve=2,
         # The grids contain the rates of an earlier sweep, so that `--reuse` finds its lanes.
         adam_rates=(0.00504, 0.008, *geometric(0.0127, 0.032, 5), 0.0508, 0.0806),
