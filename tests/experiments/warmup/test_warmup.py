@@ -250,9 +250,9 @@ def test_the_paper_tier_is_the_published_set_up():
 @pytest.mark.parametrize(
     "values, says",
     [
-        ({"steps": "380"}, "steps=380 must be at least 400: the reference warm-up of 5% has 19 steps and needs 20"),
-        ({"warmups": "0,0.05,0.6"}, "with a sum of at most 1"),
-        ({"warmups": "0,0.1"}, "must contain 0 and reference=0.05"),
+        ({"steps": "95"}, "steps=95 must be at least 100: the reference warm-up of 20% has 19 steps and needs 20"),
+        ({"warmups": "0,0.2,0.6"}, "with a sum of at most 1"),
+        ({"warmups": "0,0.1"}, "must contain 0 and reference=0.2"),
         ({"arms": "AdamW,Adan"}, "arms must hold only"),
         ({"more_seeds": "1,2,3"}, "cannot judge the rates that seeds selected: .*seeds 1.* selected"),
         ({"more_seeds": "100,101"}, "2 judging seeds: a claim needs at least 3"),
