@@ -113,9 +113,23 @@ def _draw(axes, panel: Panel) -> None:
     if panel.named_ticks and 0 < len(values) <= 8:
         axes.xaxis.set_minor_locator(NullLocator())
         names = [f"{x:g}" for x in values]
-        axes.set_xticks(values, names, fontsize=10 if sum(map(len, names)) < 30 else 8)
+        size = 10 if sum(map(len, names)) < 30 else 8
+        axes.set_xticks(values, _without_overlap(axes, values, names, size), fontsize=size)
     axes.grid(which="major", color="#e6e6e6", linewidth=0.6)
     _legend(axes, panel.legend)
+
+
+def _without_overlap(axes, values: Sequence[float], names: Sequence[str], size: int) -> list[str]:
+    """The names of ticks, with "" for a name that would overlap the name on its left."""
+    inches = axes.get_position().width * axes.figure.get_figwidth()
+    character = 0.65 * size / 72 / inches  # width, as a part of the axis
+    kept, end = [], -np.inf
+    for value, name in zip(values, names, strict=True):
+        centre = (axes.transScale + axes.transLimits).transform((value, 1.0))[0]
+        kept.append(name if centre - character * len(name) / 2 > end else "")
+        if kept[-1]:
+            end = centre + character * (len(name) / 2 + 1)
+    return kept
 
 
 def _legend(axes, title: str | None) -> None:
