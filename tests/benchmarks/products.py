@@ -2,35 +2,41 @@
 
     python -m tests.benchmarks.products
 
-The shapes are those of the laptop tiers: tokens of a micro-batch, inputs and outputs of the matrix.
+A shape has the tokens of a micro-batch, and the inputs and outputs of the matrix. The workers of a sweep have one thread.
 """
 
+import os
 import sys
+from itertools import product
 
 from tests.benchmarks import alternate, finish, serve
 
 MODULE = "tests.benchmarks.products"
 SHAPES = (
-    (512, 32, 512),
-    (2048, 32, 96),
-    (2048, 32, 512),
-    (8192, 32, 128),
-    (8192, 32, 512),
-    (512, 128, 1024),
-    (4096, 256, 2048),
+    (512, 128, 32),
+    (2048, 128, 32),
+    (2048, 512, 32),
+    (8192, 512, 32),
+    (4096, 2048, 64),
+    (4096, 1024, 256),
 )
+THREADS = {"one": "one thread", "all": "all threads"}
 ROUNDS = 15
 FLOPS = 10**9  # of the calls in a round
 
 
 def side(name: str) -> None:
-    """Runs one side. Its name is "ours" or "xla", and the three sizes."""
+    """Runs one side. Its name is "ours" or "xla", a key of `THREADS` and the three sizes."""
+    kind, threads, *sizes = name.split("-")
+    if threads == "one":
+        from sweeps.worker.worker import CPU_FLAGS
+
+        os.environ |= {"NPROC": "1", "PJRT_NPROC": "1", "XLA_FLAGS": CPU_FLAGS}
     import jax
     import numpy as np
 
     from lvp.products import weight_gradient
 
-    kind, *sizes = name.split("-")
     tokens, inputs, outputs = map(int, sizes)
     random = np.random.default_rng(0)
     operands = [jax.device_put(random.normal(size=(tokens, n)).astype("float32")) for n in (inputs, outputs)]
@@ -47,13 +53,15 @@ def side(name: str) -> None:
 
 def main() -> None:
     rows, raw = [], {}
-    for tokens, inputs, outputs in SHAPES:
-        sizes = f"{tokens}-{inputs}-{outputs}"
+    for threads, (tokens, inputs, outputs) in product(THREADS, SHAPES):
+        sizes = f"{threads}-{tokens}-{inputs}-{outputs}"
         calls = max(1, FLOPS // (2 * tokens * inputs * outputs))
         done = alternate(MODULE, {f"{kind}-{sizes}": (True, calls) for kind in ("ours", "xla")}, ROUNDS)
         raw |= {name: side.times for name, side in done.items()}
         ratio = done[f"xla-{sizes}"].over(done[f"ours-{sizes}"])
-        rows.append((f"{tokens} tokens, [{inputs}, {outputs}]: XLA / ours", f"{ratio:.2f}×", "1×", ""))
+        rows.append(
+            (f"{THREADS[threads]}, {tokens} tokens, [{inputs}, {outputs}]: XLA / ours", f"{ratio:.2f}×", "1×", "")
+        )
     finish("products", ROUNDS, rows, raw)
 
 
