@@ -1,7 +1,7 @@
 """Matrix products with a fast weight gradient on CPU.
 
-XLA's CPU back end takes a slow path for xᵀ y if x has more columns than y. `tests/benchmarks/products.py` compares its time
-with that of `weight_gradient`.
+XLA's CPU back end takes a slow path for xᵀ y if x has more columns than y. `tests/benchmarks/products.py` compares its
+time with that of `weight_gradient`.
 """
 
 import jax

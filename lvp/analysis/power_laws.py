@@ -122,13 +122,13 @@ def _draw(axes, panel: Panel) -> None:
 def _without_overlap(axes, values: Sequence[float], names: Sequence[str], size: int) -> list[str]:
     """The names of ticks, with "" for a name that would overlap the name on its left."""
     inches = axes.get_position().width * axes.figure.get_figwidth()
-    character = 0.65 * size / 72 / inches  # width, as a part of the axis
+    character = 0.55 * size / 72 / inches  # width, as a part of the axis
     kept, end = [], -np.inf
     for value, name in zip(values, names, strict=True):
         centre = (axes.transScale + axes.transLimits).transform((value, 1.0))[0]
         kept.append(name if centre - character * len(name) / 2 > end else "")
         if kept[-1]:
-            end = centre + character * (len(name) / 2 + 1)
+            end = centre + character * (len(name) + 1) / 2
     return kept
 
 

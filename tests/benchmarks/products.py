@@ -2,7 +2,7 @@
 
     python -m tests.benchmarks.products
 
-A shape has the tokens of a micro-batch, and the inputs and outputs of the matrix. The workers of a sweep have one thread.
+A shape has the tokens of a micro-batch, and the inputs and outputs of the matrix. Workers of a sweep have one thread.
 """
 
 import os
