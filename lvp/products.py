@@ -15,15 +15,15 @@ def weight_gradient(x_NI: jax.Array, y_NO: jax.Array, dtype: DTypeLike) -> jax.A
     On CPU it is (yᵀ x)ᵀ if x has more columns than y.
     """
 
-    def product(x, y):
+    def at_once(x, y):
         return jnp.matmul(x.T, y, preferred_element_type=dtype)
 
     def narrow_first(x, y):
         if x.shape[1] > y.shape[1]:
             return narrow_first(y, x).T
-        return jax.lax.optimization_barrier(product(x, y))  # XLA would merge a transposition into the product
+        return jax.lax.optimization_barrier(at_once(x, y))  # XLA would merge a transposition into the product
 
-    return jax.lax.platform_dependent(x_NI, y_NO, cpu=narrow_first, default=product)
+    return jax.lax.platform_dependent(x_NI, y_NO, cpu=narrow_first, default=at_once)
 
 
 @jax.custom_vjp
