@@ -13,6 +13,7 @@ from lvp.analysis.claims import OUR_RESULT, Claim, Question
 from lvp.analysis.measurement import NORMAL_QUANTILE, Measurement
 
 PAPER_A = "Hayou & Liu 2025"
+ASSUMED = "under assumption 2: E W − Z is replaced by iid N(0, 1)"
 POWER = 0.05  # largest difference of two equal powers
 UNKNOWN = Measurement(math.nan, None)
 
@@ -40,7 +41,7 @@ def _orders(table) -> Iterator[tuple[Question, Measurement]]:
             source=f"{PAPER_A}, {THEOREM}",
             paper_value=0.0,
             claimed=(-POWER, POWER),
-            note=f"measured power of d minus the theorem's, within {POWER}, {GROWING}",
+            note=f"measured power of d minus the theorem's, within {POWER}, {GROWING}; {ASSUMED}",
         )
         yield question, measurement
 
@@ -57,7 +58,7 @@ def _one_step(table) -> Iterator[tuple[Question, Measurement]]:
             ", with κ_i = I_i (`lvp.parametrization.attenuation`) in place of α_i²/Σα²",
         ),
     ):
-        yield _ratio(rows_of(table, THEOREM, GROWING), statement, OUR_RESULT, part, form, note)
+        yield _ratio(rows_of(table, THEOREM, GROWING), statement, OUR_RESULT, part, form, f"{note}; {ASSUMED}")
 
 
 def _moments(table) -> Iterator[tuple[Question, Measurement]]:
@@ -66,7 +67,7 @@ def _moments(table) -> Iterator[tuple[Question, Measurement]]:
         for form, description in (("paper", "as printed"), ("exact", "in its exact form")):
             if form == "paper" or arm == "theorem 4":  # theorem 3 is exact as printed
                 statement = f"{name}: the variance of X is the theorem's, {description}"
-                yield _ratio(rows, statement, source, column, form)
+                yield _ratio(rows, statement, source if form == "paper" else OUR_RESULT, column, form)
         question = Question(
             statement=f"{name}: the covariance of X is diagonal",
             source=source,

@@ -4,8 +4,10 @@ import numpy as np
 
 from experiments.common.tables import HORIZON_LOSS, finished_by_seed, lists_by_row, with_fields, with_horizon_loss
 from experiments.large_updates.config import ARMS, Config, lane_of, trained
+from lvp.analysis.measurement import Measurement
 from lvp.training import steps_of_parts
 
+FEW = "few images"
 FINAL_FRACTION = 0.1  # of the first phase, at its end, over which its training loss is averaged
 
 
@@ -54,6 +56,15 @@ def loss_after_first_phase(table, config: Config, name: str) -> float:
     return float(with_horizon_loss(rows, first_steps, FINAL_FRACTION)[HORIZON_LOSS].mean())
 
 
+def few_images(table, config: Config) -> tuple[str, Measurement]:
+    """Returns the training losses after a first phase on few images and on all, in words, and the accuracy in % that a
+    first phase on few images costs at × 1."""
+    standard, few = (loss_after_first_phase(table, config, name) for name in ("standard", FEW))
+    losses = f"training loss at the end of the first phase: {few:.2f} on these images, {standard:.2f} on all"
+    lost = accuracy(table, config, "standard", 1.0) - accuracy(table, config, FEW, 1.0)
+    return losses.replace("nan", "–"), Measurement.over_seeds(lost)
+
+
 def summary(table, config: Config) -> str:
     """Final accuracy and dead ReLUs of every arm by scale."""
     heads = "".join(f"{f'× {scale:g}: accuracy':>22} {'(paper)':>8} {'dead':>7}" for scale in config.scales)
@@ -67,6 +78,9 @@ def summary(table, config: Config) -> str:
             paper = f"({published[scale]:.1f})" if scale in published else ""
             line += f"{f'{values.mean():.1f}{spread}':>22} {paper:>8} {dead(table, config, name, scale).mean():>7.1%}"
         lines.append(line)
+    if {"standard", FEW} <= set(config.arms):
+        losses, lost = few_images(table, config)
+        lines.append(f"{FEW}, × 1: {losses}; lost accuracy {lost.text('.1f')} %")
     lines += [
         "",
         "×: factor on the rate in the first phase. Accuracy on the test images in %, ± standard deviation over seeds; "

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from experiments.large_updates import scale_invariance
-from experiments.large_updates.analysis import accuracy, dead, loss_after_first_phase, over_epochs
+from experiments.large_updates.analysis import FEW, accuracy, dead, few_images, over_epochs
 from experiments.large_updates.config import ARMS, Config
 from lvp.analysis.claims import ABOVE_ZERO, OUR_RESULT, Claim, Question, Seeds
 from lvp.analysis.measurement import Measurement
@@ -13,7 +13,6 @@ from lvp.analysis.measurement import Measurement
 SOURCE = "Kosson, Messmer & Jaggi 2024, appendix A"
 DIED = "difference in the fraction of dead ReLUs at the end"
 LOST = "difference in final accuracy, %"
-FEW = "few images"
 NOTICEABLE = 0.1  # relative change of the stable rank
 PREVENTED = 0.01  # fraction of dead ReLUs up to which frozen biases prevent them
 
@@ -58,7 +57,7 @@ def _dead_relus(table, config: Config) -> Iterator[tuple[Question, Measurement]]
             source=source,
             paper_value="> 0" if of_paper else None,
             claimed=ABOVE_ZERO,
-            note=f"{DIED}, unfrozen less frozen; {seeds}",
+            note=f"{DIED}, unfrozen minus frozen; {seeds}",
         )
         yield question, Measurement.over_seeds(unfrozen - frozen)
         question = Question(
@@ -136,16 +135,15 @@ def _few_images(table, config: Config) -> Iterator[tuple[Question, Measurement]]
     """Appendix A: overfitting to few samples at the beginning does not lower the final accuracy."""
     if not {"standard", FEW} <= set(config.arms):
         return
-    standard, few = (loss_after_first_phase(table, config, name) for name in ("standard", FEW))
+    losses, lost = few_images(table, config)
     question = Question(
         statement=f"a first phase on {config.first_images} images costs no accuracy",
         source=SOURCE,
         paper_value="0.0",
         claimed=(-np.inf, 0.5),
-        note=f"{LOST}, at × 1, at most 0.5; training loss at the end of the first phase: {few:.2f} on these images, "
-        f"{standard:.2f} on all; {_seeds(config)}".replace("nan", "–"),
+        note=f"{LOST}, at × 1, at most 0.5; {losses}; {_seeds(config)}",
     )
-    yield question, Measurement.over_seeds(accuracy(table, config, "standard", 1.0) - accuracy(table, config, FEW, 1.0))
+    yield question, lost
 
 
 def _seeds(config: Config) -> str:
@@ -153,7 +151,7 @@ def _seeds(config: Config) -> str:
 
 
 def _paper_loss(top: float, name: str, less: str | None = None) -> str:
-    """The loss of accuracy from × 1 to × top in the paper, in %; less that of another arm."""
+    """The loss of accuracy from × 1 to × top in the paper, in %, minus that of another arm."""
     published = [ARMS[n].paper_accuracy for n in (name, less) if n]
     lost = [by_scale[1] - by_scale[top] for by_scale in published if top in by_scale]
     return f"{lost[0] - sum(lost[1:]):.1f}" if lost else "–"

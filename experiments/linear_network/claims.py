@@ -3,7 +3,7 @@
 from experiments.common.shape_powers import joint_powers, slope_along
 from experiments.linear_network.analysis import optima
 from experiments.linear_network.config import ALIGNMENT, GROWING, GROWTH, POWERS, Config, name_of
-from lvp.analysis.claims import OUR_RESULT, Claim, Question, Seeds
+from lvp.analysis.claims import OUR_RESULT, Claim, Question, Seeds, judge
 from lvp.analysis.measurement import Measurement
 
 PAPER_A = "Hayou & Liu 2025"
@@ -24,12 +24,26 @@ def claims(table, config: Config, context) -> list[Claim]:
             widths = f"{slope.num_points} of {len(growing.at)} widths resolved"
             shapes = f"{fit.num_points} of {len(config.shapes)} shapes resolved; powers of d and m fitted together"
             growing_power = Measurement(slope.slope, slope.interval)
-            answers += [
-                _width_power(f"{setting}, {GROWING}", rows, GROWTH, widths).answer(growing_power, context, seeds),
-                _width_power(f"{setting}, with m held", rows, ALIGNMENT, shapes).answer(fit.power("d"), context, seeds),
-                _vocab_power(setting, shapes).answer(fit.power("m"), context, seeds),
-            ]
+            for where, argument, other, power, note in (
+                (GROWING, GROWTH, ALIGNMENT, growing_power, widths),
+                ("with m held", ALIGNMENT, GROWTH, fit.power("d"), shapes),
+            ):
+                note = f"{note}; {_other_argument(other, rows, power)}"
+                question = _width_power(f"{setting}, {where}", rows, argument, note)
+                answers.append(question.answer(power, context, seeds))
+            answers.append(_vocab_power(setting, shapes).answer(fit.power("m"), context, seeds))
     return answers
+
+
+def _rivals(power: float) -> tuple[float, ...]:
+    return tuple(rule for rule in RULES if rule != power)
+
+
+def _other_argument(argument: str, rows: str, measured: Measurement) -> str:
+    """The verdict on the power of d that the other argument gives, in words."""
+    power = POWERS[argument][rows]
+    verdict = judge(*measured, claimed=power, rivals=_rivals(power))
+    return f"the argument of {argument} gives {power:g}: {verdict}".replace("-", "−")
 
 
 def _width_power(setting: str, rows: str, argument: str, note: str) -> Question:
@@ -40,7 +54,7 @@ def _width_power(setting: str, rows: str, argument: str, note: str) -> Question:
         source="docs/theory.md",
         paper_value=None,
         claimed=power,
-        rivals=tuple(rule for rule in RULES if rule != power),
+        rivals=_rivals(power),
         note=note,
     )
 

@@ -1,4 +1,4 @@
-"""Which optimizers move the mean embedding, and how does an embedding rate of √d times the others' change that?
+"""Which optimizers move the mean embedding, and does an embedding rate of √d times the other rates increase the drift?
 
 Stollenwerk & Stollenwerk 2025 (paper B): the gradients of an LM head sum to zero over the vocabulary. SGD therefore
 keeps the mean embedding. Adam divides each row by its own √v̂_i, with E[v̂_i] = A p_i for token frequency p_i, and moves

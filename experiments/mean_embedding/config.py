@@ -35,7 +35,7 @@ class EmbeddingRateArm(NamedTuple):
     """An optimizer and a rule for the embedding's rate."""
 
     optimizer: str  # a key of `OPTIMIZERS`
-    scaled: bool = False  # the embedding's rate is √d times the others'
+    scaled: bool = False  # the embedding's rate is √d times the other rates
 
 
 ARMS = {name: EmbeddingRateArm(name) for name in OPTIMIZERS}

@@ -51,7 +51,7 @@ def _compared(table, config: Config) -> Iterator[Comparison]:
         near = f"under {optimizer} √d is within {NEAR} bits per byte of the best ratio"
         yield Comparison(question(near, (-math.inf, NEAR), ratios), [[arms[LVP_POWER]]], [list(arms.values())])
     smaller = "the gain of LVP's ratio over one rate is smaller under Muon than under Adam"
-    gains = question(smaller, note=f"gain under Adam less gain under Muon; {seeds}")
+    gains = question(smaller, note=f"gain under Adam minus gain under Muon; {seeds}")
     yield Comparison(gains, [[adam[0.0]], [muon[LVP_POWER]]], [[adam[LVP_POWER]], [muon[0.0]]])
     rivals = {
         "Adam with LVP's rates": adam[LVP_POWER],

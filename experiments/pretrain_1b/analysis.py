@@ -21,14 +21,14 @@ def selected_rate(table, config: Config, ratio: float) -> Selected | None:
     return select(np.array(losses))
 
 
-def tuned_rate(table, config: Config) -> float | None:
-    """The rate that the selecting seeds choose at √d; the configured `rate` if `rates` is empty.
+def tuned_rate(table, config: Config, ratio: float | None = None) -> float | None:
+    """The rate that the selecting seeds choose at ratio 1 or √d (default); the configured `rate` if `rates` is empty.
 
     None if no rate finished with all selecting seeds.
     """
     if not config.rates:
         return config.rate
-    selected = selected_rate(table, config, config.root)
+    selected = selected_rate(table, config, ratio or config.root)
     return None if selected is None else config.rates[selected.best]
 
 
@@ -38,24 +38,27 @@ def follow_up(table, config: Config) -> dict[str, list[Lane]]:
     if not config.rates or rate is None:
         return {}
     settings = [(ratio, rate) for ratio in config.ratios]
-    if (own := selected_rate(table, config, 1.0)) is not None:
-        settings.append((1.0, config.rates[own.best]))
+    if own := tuned_rate(table, config, 1.0):
+        settings.append((1.0, own))
     lanes = [lane_of(config, *setting, seed) for setting in dict.fromkeys(settings) for seed in config.seeds]
     return {label(config): lanes}
 
 
 def tuned(table, config: Config, ratio: float) -> Tuned:
     """The validation losses of the judging seeds at the rate that is tuned at ratio 1 or √d; NaN without a rate."""
-    selected = selected_rate(table, config, ratio)
-    if selected is None:
-        return Tuned(np.full(len(config.seeds), np.nan))
-    rows = _lanes(table, config, ratio, config.rates[selected.best], config.seeds)
-    return Tuned(rows["valid_loss"].to_numpy(float), selected.elsewhere)
+    losses = values_by_seed(table, config, ratio, "valid_loss", own_rate=True)
+    selected = selected_rate(table, config, ratio) if config.rates else None
+    return Tuned(losses) if selected is None else Tuned(losses, selected.elsewhere)
 
 
-def lanes_by_seed(table, config: Config, ratio: float):
-    """One row per judging seed at a ratio and √d's tuned rate; NaN in the row of a missing or diverged lane."""
-    return _lanes(table, config, ratio, tuned_rate(table, config) or np.nan, config.seeds)
+def lanes_by_seed(table, config: Config, ratio: float, own_rate: bool = False):
+    """One row per judging seed at a ratio; NaN in the row of a missing or diverged lane.
+
+    Args:
+      own_rate: whether the lanes have the rate that is tuned at this ratio (1 or √d). The default is √d's tuned rate.
+    """
+    rate = tuned_rate(table, config, ratio if own_rate else None)
+    return _lanes(table, config, ratio, rate or np.nan, config.seeds)
 
 
 def _lanes(table, config: Config, ratio: float, rate: float, seeds):
@@ -63,15 +66,21 @@ def _lanes(table, config: Config, ratio: float, rate: float, seeds):
     return finished_by_seed(table, columns, seeds)
 
 
-def values_by_seed(table, config: Config, ratio: float, column: str) -> np.ndarray:
-    """A column of numbers [seeds] at a ratio; NaN for a missing or diverged lane."""
-    rows = lanes_by_seed(table, config, ratio)
+def values_by_seed(table, config: Config, ratio: float, column: str, own_rate: bool = False) -> np.ndarray:
+    """A column of numbers [seeds] at a ratio; NaN for a missing or diverged lane.
+
+    `own_rate`: as in `lanes_by_seed`.
+    """
+    rows = lanes_by_seed(table, config, ratio, own_rate)
     return rows[column].to_numpy(float) if column in rows else np.full(len(config.seeds), np.nan)
 
 
-def validation_curves(table, config: Config, ratio: float) -> np.ndarray:
-    """Validation losses [seeds, measured steps] in nats per token; NaN for a missing or diverged lane."""
-    rows = lanes_by_seed(table, config, ratio)
+def validation_curves(table, config: Config, ratio: float, own_rate: bool = False) -> np.ndarray:
+    """Validation losses [seeds, measured steps] in nats per token; NaN for a missing or diverged lane.
+
+    `own_rate`: as in `lanes_by_seed`.
+    """
+    rows = lanes_by_seed(table, config, ratio, own_rate)
     return lists_by_row(rows, "measures.validation.loss", (len(config.measured_steps),))
 
 
@@ -97,9 +106,9 @@ def summary(table, config: Config) -> str:
         texts = [Measurement.over_seeds(values).text(".4g") for values in columns]
         lines.append(f"{ratio_label(config, ratio):<12}  " + "  ".join(f"{text:>24}" for text in texts))
     if config.rates:
-        own, losses = selected_rate(table, config, 1.0), tuned(table, config, 1.0).losses
+        losses = tuned(table, config, 1.0).losses
         lines.append(
-            f"1 at its own η = {np.nan if own is None else config.rates[own.best]:g}: validation perplexity "
+            f"1 at its own η = {tuned_rate(table, config, 1.0) or np.nan:g}: validation perplexity "
             f"{Measurement.over_seeds(np.exp(losses)).text('.4g')}"
         )
     lines += [

@@ -1,7 +1,10 @@
-"""The claims of `pretrain_1b`."""
+"""The claims of `pretrain_1b`.
+
+The paper's sentences are about a 1B model, so claims about a smaller model are our results.
+"""
 
 from collections.abc import Iterator, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -13,7 +16,7 @@ from experiments.pretrain_1b.analysis import (
     validation_curves,
     values_by_seed,
 )
-from experiments.pretrain_1b.config import Config
+from experiments.pretrain_1b.config import TIERS, Config
 from lvp.analysis.claims import ABOVE_ZERO, OUR_RESULT, Claim, Question, Seeds, unless_at_edge
 from lvp.analysis.measurement import Measurement
 from lvp.analysis.tuned import Tuned, difference
@@ -30,25 +33,15 @@ def claims(table, config: Config, context) -> list[Claim]:
     for question, measurement, reason, plus, minus in _questions(table, config):
         answer = question.answer(measurement, context, seeds, reason=reason)
         answers.append(unless_at_edge(answer, question.claimed, plus, minus))
-    return [*answers, _each_tuned(table, config, context)] if config.rates else answers
+    return answers
 
 
-def _each_tuned(table, config: Config, context) -> Claim:
-    """Returns whether √d is better than one rate for all if each has its own tuned η."""
-    ratios = (1.0, config.root)
-    selected = [(ratio_label(config, ratio), selected_rate(table, config, ratio)) for ratio in ratios]
-    rates = ", ".join(f"{config.rates[each.best]:g} at {name}" for name, each in selected if each is not None)
-    question = Question(
-        statement="√d is better than one rate for all, each at its own η",
-        source=f"{PAPER_A}, figure 4",
-        paper_value="> 0",
-        claimed=ABOVE_ZERO,
-        note=f"{UNIT}; η = {rates}; the interval allows for the tuning; t interval over {len(config.seeds)} seeds",
-    )
-    measured = difference(*([[tuned(table, config, ratio)]] for ratio in ratios))
-    claim = question.answer(measured, context, Seeds(config.seeds, config.selecting_seeds))
-    plus, minus = ([f"η at {name}"] * (each is not None and each.at_edge) for name, each in selected)
-    return unless_at_edge(claim, question.claimed, plus, minus)
+def _from_paper(config: Config, figure: int, paper_value: str) -> dict[str, Any]:
+    """The source and the paper's value of a question about a figure."""
+    source = f"{PAPER_A}, figure {figure}"
+    if config.width == TIERS["paper"].width:
+        return {"source": source, "paper_value": paper_value}
+    return {"source": f"{OUR_RESULT}, after {source}", "paper_value": None}
 
 
 class Asked(NamedTuple):
@@ -62,39 +55,62 @@ class Asked(NamedTuple):
 
 
 def _questions(table, config: Config) -> Iterator[Asked]:
-    """Yields the questions about ratios at one η."""
+    """Yields the questions of figures 4 and 5, and the question whether the gain of larger ratios shrinks."""
     losses = {ratio: values_by_seed(table, config, ratio, "valid_loss") for ratio in config.ratios}
     rate = tuned_rate(table, config)
     at_rate = "no η finished"
     if rate:
-        at_rate = f"at η = {rate:g}, {'tuned at √d' if config.rates else 'which was not tuned'}"
+        tuning = "which is tuned at √d; other ratios have the same η" if config.rates else "which was not tuned"
+        at_rate = f"at η = {rate:g}, {tuning}"
     interval = f"t interval over {len(config.seeds)} seeds; {at_rate}"
-    yield from _against_one_rate(table, config, losses, interval)
+    yield from _against_one_rate(table, config)
     yield from _about_larger_ratios(table, config, losses, interval, _untested(rate, config, _largest_if_best(losses)))
-    yield from _by_word(table, config, interval)
 
 
-def _against_one_rate(table, config: Config, losses, interval: str) -> Iterator[Asked]:
-    """Yields whether √d is better than one rate for all, at the end and at every measured step."""
+def _against_one_rate(table, config: Config) -> Iterator[Asked]:
+    """Yields whether √d is better than one rate for all, each at its own η: at the end, at every measured step and by
+    word."""
+    ratios = (1.0, config.root)
+    edges: list[list[str]] = [[], []]
+    own = f"η = {config.rate:g}, which was not tuned"
+    if config.rates:
+        own = ", ".join(f"η = {tuned_rate(table, config, r) or np.nan:g} at {ratio_label(config, r)}" for r in ratios)
+        selected = [(ratio_label(config, ratio), selected_rate(table, config, ratio)) for ratio in ratios]
+        edges = [[f"η at {name}"] * (each is not None and each.at_edge) for name, each in selected]
+    own = f"t interval over {len(config.seeds)} seeds; {own}"
+    of_tuning = "; the interval allows for the tuning" if config.rates else ""
     question = Question(
         statement="√d is better than one rate for all",
-        source=f"{PAPER_A}, figure 4",
-        paper_value="> 0",
         claimed=ABOVE_ZERO,
-        note=f"{UNIT}; {interval}",
+        note=f"{UNIT}{of_tuning}; {own}",
+        **_from_paper(config, 4, "> 0"),
     )
-    yield Asked(question, Measurement.over_seeds(losses[1.0] - losses[config.root]))
+    yield Asked(question, difference(*([[tuned(table, config, ratio)]] for ratio in ratios)), "", *edges)
     question = Question(
         statement="√d has a lower loss than one rate for all at every measured step",
-        source=f"{PAPER_A}, figure 4",
-        paper_value="> 0",
         claimed=ABOVE_ZERO,
-        note=f"{UNIT}, least of {len(config.measured_steps)} measured steps; {interval}",
+        note=f"{UNIT}, least of {len(config.measured_steps)} measured steps; {own}",
+        **_from_paper(config, 4, "> 0"),
     )
-    curves = (validation_curves(table, config, ratio) for ratio in (1.0, config.root))
-    lead = np.subtract(*curves)  # [seeds, measured steps]
+    lead = np.subtract(*(validation_curves(table, config, ratio, own_rate=True) for ratio in ratios))
     zero = Tuned(np.zeros(len(config.seeds)))
-    yield Asked(question, difference([[Tuned(at_step) for at_step in lead.T]], [[zero]]))
+    yield Asked(question, difference([[Tuned(at_step) for at_step in lead.T]], [[zero]]), "", *edges)
+    # WikiText counts line ends as words, so this column is the paper's perplexity by word.
+    column = "perplexity_by_tokens"
+    logs = [np.log(values_by_seed(table, config, ratio, column, own_rate=True)) for ratio in ratios]
+    question = Question(
+        statement="√d is better than one rate for all, by word",
+        claimed=ABOVE_ZERO,
+        note=f"difference in ln of word-level perplexity, at the end of training; {own}",
+        **_from_paper(config, 5, "> 0"),
+    )
+    yield Asked(question, Measurement.over_seeds(np.subtract(*logs)), "", *edges)
+    question = Question(
+        statement="√d is better than one rate for all, by word, over training",
+        claimed=ABOVE_ZERO,
+        **_from_paper(config, 5, "> 0"),
+    )
+    yield Asked(question, Measurement(np.nan, None), "words are scored only at the end of training")
 
 
 def _about_larger_ratios(table, config: Config, losses, interval: str, untested: str) -> Iterator[Asked]:
@@ -103,21 +119,19 @@ def _about_larger_ratios(table, config: Config, losses, interval: str, untested:
     larger = [ratio for ratio in config.ratios if ratio > root]
     question = Question(
         statement=f"√d is within {MARGINAL:g} nats of the best ratio",
-        source=f"{PAPER_A}, figure 4",
-        paper_value="near-optimal",
         claimed=(-np.inf, MARGINAL),
         note=f"{UNIT}, against the best of {len(config.ratios)} ratios; the interval allows for the choice of the best "
         f"ratio; {interval}",
+        **_from_paper(config, 4, "near-optimal"),
     )
     measured = difference([[Tuned(losses[root])]], [list(map(Tuned, losses.values()))])
     yield Asked(question, measured, untested, minus=largest)
     question = Question(
         statement="larger ratios gain little over √d",
-        source=f"{PAPER_A}, figure 4",
-        paper_value="marginal",
         claimed=(-np.inf, MARGINAL),
         note=f"{UNIT}, loss of √d minus that of the best of {', '.join(f'{r / root:.3g} √d' for r in larger)}; at most "
         f"{MARGINAL:g}; {_gain_over_training(table, config, larger)}; {interval}",
+        **_from_paper(config, 4, "marginal"),
     )
     measured = difference([[Tuned(losses[root])]], [[Tuned(losses[ratio]) for ratio in larger]])
     yield Asked(question, measured, untested, minus=largest)
@@ -127,33 +141,12 @@ def _about_larger_ratios(table, config: Config, losses, interval: str, untested:
         source=OUR_RESULT,
         paper_value=None,
         claimed=ABOVE_ZERO,
-        note=f"{UNIT}, gain at {PARTS[0]:.0%} of the training less that at the end; the interval allows for the choice "
-        f"of the ratios; {interval}",
+        note=f"{UNIT}, gain at {PARTS[0]:.0%} of the training minus that at the end; the interval allows for the "
+        f"choice of the ratios; {interval}",
     )
     groups = [[early[root]], [end[ratio] for ratio in larger]], [[early[ratio] for ratio in larger], [end[root]]]
     measured = difference(*([list(map(Tuned, group)) for group in side] for side in groups))
     yield Asked(question, measured, untested, _largest_if_best(end), _largest_if_best(early))
-
-
-def _by_word(table, config: Config, interval: str) -> Iterator[Asked]:
-    """Yields whether √d has a lower perplexity by word than one rate for all, at the end and over training."""
-    # WikiText counts line ends as words, so this column is the paper's perplexity by word.
-    logs = [np.log(values_by_seed(table, config, ratio, "perplexity_by_tokens")) for ratio in (1.0, config.root)]
-    question = Question(
-        statement="√d is better than one rate for all, by word",
-        source=f"{PAPER_A}, figure 5",
-        paper_value="> 0",
-        claimed=ABOVE_ZERO,
-        note=f"difference in ln of word-level perplexity, at the end of training; {interval}",
-    )
-    yield Asked(question, Measurement.over_seeds(np.subtract(*logs)))
-    question = Question(
-        statement="√d is better than one rate for all, by word, over training",
-        source=f"{PAPER_A}, figure 5",
-        paper_value="> 0",
-        claimed=ABOVE_ZERO,
-    )
-    yield Asked(question, Measurement(np.nan, None), "words are scored only at the end of training")
 
 
 def _largest_if_best(losses) -> list[str]:

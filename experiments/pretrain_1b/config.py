@@ -69,7 +69,10 @@ class Config(DecoderRuns):
             sorted_values(self, "rates", least=3, positive=True)
             check_seeds(self, "selecting_seeds")
             if line := refusal(self.seeds, self.selecting_seeds):
-                raise InputError(f"seeds={self.seeds} cannot judge the rates that selecting_seeds selected: {line}")
+                raise InputError(
+                    f"seeds={self.seeds} cannot judge the rates that selecting_seeds={self.selecting_seeds} selected: "
+                    f"{line}"
+                )
         sorted_values(self, "powers", least=2)
         sorted_values(self, "beyond", positive=True)
         if not {0.0, 1.0} <= set(self.powers):
@@ -84,7 +87,7 @@ class Config(DecoderRuns):
 
     @property
     def ratios(self) -> tuple[float, ...]:
-        """Ratios of the embedding's rate to the others', in increasing order, rounded to 4 digits."""
+        """Ratios of the embedding's rate to the other rates, in increasing order, rounded to 4 digits."""
         ratios = [self.root**p for p in self.powers] + [self.root * b for b in self.beyond]
         return tuple(sorted({float(f"{x:.4g}") for x in ratios}))
 

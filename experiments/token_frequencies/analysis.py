@@ -14,6 +14,11 @@ def by_vocab(table):
     return table.sort_values("lane.vocab")
 
 
+def larger_half(table):
+    """The rows of the larger half of the vocabularies."""
+    return by_vocab(table).iloc[len(table) // 2 :]
+
+
 def growth(table, column: str):
     """The power of m that a column follows, with its interval."""
     rows = by_vocab(table)

@@ -1,9 +1,10 @@
 """The claims of `token_frequencies`."""
 
-from experiments.token_frequencies.analysis import by_vocab, growth, power_law_fit
+from experiments.token_frequencies.analysis import by_vocab, growth, larger_half, power_law_fit
 from experiments.token_frequencies.config import Config
 from lvp.analysis.claims import Claim, Question
 from lvp.analysis.measurement import Measurement
+from lvp.analysis.power_laws import in_words
 
 PAPER_A = "Hayou & Liu 2025"
 FIGURE_2 = (8192, 32768)  # vocabularies of the figure
@@ -12,14 +13,16 @@ EXCELLENT = 0.95  # R²; the paper gives no number
 
 def claims(table, config: Config, context) -> list[Claim]:
     """Returns the claims that the ratio of squares is Θ(m), and the frequencies a power of rank."""
-    peak = growth(table, "peak_ratio")
+    larger = larger_half(table)
+    peak = growth(larger, "peak_ratio")
     ratio = Question(
         statement="the top token's squared frequency over the mean square grows as m",
         source=f"{PAPER_A}, lemma 1 and theorem 2",
         paper_value=1.0,
         claimed=1.0,
         rivals=(0.0,),
-        note=f"power of m from {peak.num_points} vocabularies",
+        note=f"power of m in the larger half of the vocabularies (m = {', '.join(map(str, larger['lane.vocab']))}), "
+        f"because the order is that of large m; in all vocabularies {in_words(growth(table, 'peak_ratio'))}",
     )
     answers = [ratio.answer(Measurement(peak.slope, peak.interval), context, None)]
     other_corpus = "" if context["corpus"] == "wikitext2" else "figure 2 shows WikiText-2"

@@ -7,12 +7,13 @@ the warm-up, and sweep learning rate × warm-up.
 - Figure 2: LionA, whose update norm follows the schedule, keeps a smaller gap.
 - Figure 3: LionAR, whose angular update follows the schedule, also keeps a smaller gap.
 - Figure 5: LionAR that holds the relative representation change gains nothing from warm-up. LionAR without momentum is
-  much worse. With high momentum, Nesterov's form and inverse bias correction LionAR needs no warm-up; LionA does.
+  much worse. With high momentum, Nesterov's form and inverse bias correction, LionAR needs no warm-up. LionA still
+  needs warm-up.
 
-All roles have one rate and one init std. The gap is the validation loss without warm-up less the least with warm-up,
-each at its best rate. The first seeds choose the rates. If the best rate so far is the first or last tried rate, the
-next rate of the grid follows. Other seeds, which run at the chosen rates only, give the gap: the least of several noisy
-losses would be biased. The interval allows for every warm-up and for a wrong choice of rates.
+All roles have one rate and one init std. The gap is the validation loss without warm-up minus the least loss with
+warm-up, each at its best rate. The selecting seeds choose the rates. If the best rate is the first or last tried rate,
+the sweep adds the next rate of the grid. The judging seeds run at the chosen rates only and give the gap, because the
+least of several noisy losses would be biased. The interval allows for every warm-up and for a wrong choice of rates.
 
     python -m sweeps run warmup --tier laptop --corpus wikitext2      2 CPU cores
     python -m sweeps run warmup --tier gpu                            one accelerator

@@ -38,7 +38,7 @@ def _lane_columns(config: Config, name: str, rate: float, warmup: float) -> dict
 
 
 def losses(table, config: Config, name: str, warmup: float) -> np.ndarray:
-    """Validation losses [rates, first seeds] in nats per token; NaN for a missing lane, infinite for a diverged one."""
+    """Validation losses [rates, selecting seeds] in nats per token; NaN for a missing lane, infinite if it diverged."""
     rates = rates_of(config, name)
     columns = _lane_columns(config, name, rates[0], warmup)
     del columns[HIDDEN_RATE]
@@ -47,7 +47,7 @@ def losses(table, config: Config, name: str, warmup: float) -> np.ndarray:
 
 
 def best_rate(table, config: Config, name: str, warmup: float) -> float | None:
-    """The rate with the least mean loss over the first seeds, among the rates at which all of these seeds finished.
+    """The rate with the least mean loss over the selecting seeds, among the rates at which all of these seeds finished.
 
     None if there is no such rate.
     """
@@ -83,33 +83,33 @@ def next_rates(table, config: Config, name: str, warmup: float, stable: bool = F
 
 
 def tuned_lanes(table, config: Config, name: str, warmup: float) -> pd.DataFrame | None:
-    """One row per other seed at the best rate; None if no rate finished."""
+    """One row per judging seed at the best rate; None if no rate finished."""
     rate = best_rate(table, config, name, warmup)
     return None if rate is None else lanes_by_seed(table, config, name, rate, warmup, config.more_seeds)
 
 
 def tuned_losses(table, config: Config, name: str, warmup: float) -> np.ndarray:
-    """Validation losses [other seeds] at the best rate; NaN for a missing or diverged lane."""
+    """Validation losses [judging seeds] at the best rate; NaN for a missing or diverged lane."""
     rows = tuned_lanes(table, config, name, warmup)
     return np.full(len(config.more_seeds), np.nan) if rows is None else rows["valid_loss"].to_numpy(float)
 
 
 def tuned(table, config: Config, name: str, warmup: float) -> Tuned:
-    """The losses of the other seeds at the best rate of the first seeds, and the first seeds' least mean loss at any
-    other rate."""
+    """The losses of the judging seeds at the selected rate, and the selecting seeds' least mean loss at the remaining
+    rates."""
     selected = select_rate(losses(table, config, name, warmup))
     elsewhere = np.inf if selected is None else selected.elsewhere
     return Tuned(tuned_losses(table, config, name, warmup), elsewhere)
 
 
 def gap(table, config: Config, name: str, warmups: Sequence[float]) -> Measurement:
-    """Validation loss without warm-up less the least with one of these warm-ups, each at its best rate."""
+    """Validation loss without warm-up minus the least with one of these warm-ups, each at its best rate."""
     without = [tuned(table, config, name, 0.0)]
     return difference([without], [[tuned(table, config, name, w) for w in warmups]])
 
 
 def stable_rate(table, config: Config, name: str) -> float | None:
-    """The largest rate at which all first seeds are stable without warm-up; None if no rate is stable.
+    """The largest rate at which all selecting seeds are stable without warm-up; None if no rate is stable.
 
     A lane is stable if its loss is finite and at most `stability_limits`.
     """
@@ -122,7 +122,7 @@ def stability_limits(table, config: Config, name: str) -> np.ndarray:
     """The largest loss [rates] of a stable lane without warm-up: `UNSTABLE` above a reference.
 
     From the best rate on, the reference is the least mean loss over the rates. Below the best rate all lanes may be
-    undertrained, so the reference is the least loss of the first seeds at the lane's rate.
+    undertrained, so the reference is the least loss of the selecting seeds at the lane's rate.
     """
     by_rate, best = losses(table, config, name, 0.0), best_rate(table, config, name, 0.0)
     if best is None:
@@ -133,8 +133,8 @@ def stability_limits(table, config: Config, name: str) -> np.ndarray:
 
 
 def gap_at_stable_rate(table, config: Config, name: str) -> tuple[np.ndarray, int]:
-    """The gap to the reference warm-up at the stable rate [other seeds], and the number of other seeds that are not
-    stable there."""
+    """The gap to the reference warm-up at the stable rate [judging seeds], and the number of judging seeds that
+    are not stable there."""
     rate = stable_rate(table, config, name)
     if rate is None:
         return np.full(len(config.more_seeds), np.nan), 0
@@ -144,6 +144,19 @@ def gap_at_stable_rate(table, config: Config, name: str) -> tuple[np.ndarray, in
     )
     limit = stability_limits(table, config, name)[rates_of(config, name).index(rate)]
     return without - with_warmup, int((~(without <= limit)).sum())  # NaN: diverged
+
+
+def gap_above_stable_rate(table, config: Config, name: str) -> tuple[float, int]:
+    """The selecting seeds' mean gap to the reference warm-up at the rate above the stable rate, and the number of them
+    that are stable there.
+
+    The gap is NaN if a lane is missing, and infinite if only lanes without warm-up diverged.
+    """
+    at = rates_of(config, name).index(stable_rate(table, config, name)) + 1
+    without, with_warmup = (losses(table, config, name, w)[at] for w in (0.0, config.reference))
+    stable = without <= stability_limits(table, config, name)[at]
+    with np.errstate(invalid="ignore"):
+        return float(np.mean(without - with_warmup)), int(stable.sum())
 
 
 def over_steps(rows: pd.DataFrame | None, config: Config, measure: str) -> np.ndarray:
@@ -174,7 +187,8 @@ def schedule(config: Config, warmup: float) -> np.ndarray:
 def departure(table, config: Config, name: str, measure: str) -> np.ndarray:
     """The largest relative departure of a measure from the schedule, without warm-up [seeds].
 
-    It is the largest factor between measure over schedule and its geometric mean over the measured steps, less 1.
+    Let r be measure / schedule and g its geometric mean over the measured steps. The departure is the largest value of
+    r/g and g/r, minus 1.
     """
     logs = np.log(over_steps(tuned_lanes(table, config, name, 0.0), config, measure) / schedule(config, 0.0))
     return np.exp(np.abs(logs - logs.mean(axis=1, keepdims=True)).max(axis=1)) - 1
@@ -191,8 +205,8 @@ def early(table, config: Config, name: str, measure: str) -> np.ndarray:
 def follow_up(table, config: Config, stable_arm: str | None = STABLE_ARM) -> dict[str, list[Lane]]:
     """Returns the lanes that depend on results.
 
-    Each warm-up of an arm first gets the first seeds at the untried rates beside its best rate. If no untried rate is
-    left, it gets the other seeds at the best rate. `stable_arm` also gets the other seeds at its stable rate.
+    Each warm-up of an arm first gets the selecting seeds at the untried rates beside its best rate. If no untried rate
+    is left, it gets the judging seeds at the best rate. `stable_arm` also gets the judging seeds at its stable rate.
     """
     planned = cells(config)
     by_label: dict[str, list[Lane]] = {}
@@ -229,10 +243,10 @@ def summary(table, config: Config) -> str:
         lines.append(line)
     lines += [
         "",
-        f"loss: validation, nats per token, mean over {len(config.seeds)} seeds, at the best rate (*: at the edge of "
-        f"its grid). gap: loss without warm-up minus loss with warm-up, {len(config.more_seeds)} other seeds at "
-        "these rates, 95 % t interval; "
-        "to the best of them: the interval allows for the choice of warm-up and of rates",
+        f"loss: validation, nats per token, mean over {len(config.seeds)} selecting seeds, at the best rate (*: at the "
+        f"edge of its grid). gap: loss without warm-up minus loss with warm-up, {len(config.more_seeds)} judging seeds "
+        "at these rates, 95 % t interval; to the best of them: the interval allows for the choice of warm-up and of "
+        "rates",
         "early: of the hidden matrices without warm-up, first step over the median at constant rate; RRC: relative "
         "representation change",
     ]
@@ -252,7 +266,7 @@ def best_rates(table, config: Config, name: str) -> str:
 
 
 def gap_at_best_rates(table, config: Config, name: str, warmup: float) -> Measurement:
-    """Validation loss without warm-up less that with this warm-up at the rates of the first seeds, with a t interval.
+    """Validation loss without warm-up minus that with this warm-up at the selected rates, with a t interval.
 
     The interval does not allow for the choice of the rates.
     """

@@ -1,6 +1,7 @@
 """The claims of `warmup`."""
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -10,6 +11,7 @@ from experiments.warmup.analysis import (
     departure,
     early,
     gap,
+    gap_above_stable_rate,
     gap_at_best_rates,
     gap_at_stable_rate,
     next_rates,
@@ -23,6 +25,7 @@ from lvp.analysis.tuned import difference
 
 PAPER_C = "Kosson, Messmer & Jaggi 2024"
 NOTHING_LOST = 0.01  # nats per token: smaller gaps count as none
+MOST_HELD = 1.5  # first RRC over later RRC up to which an arm holds the RRC
 MOST_UNSTABLE = 0.2  # part of the judging seeds that may be unstable at the largest stable rate
 LONGEST_HORIZON = 0.05  # of the training; the paper's longest horizon of momentum is 1 %
 GAP, NO_GAP, WITHIN, MUCH = (NOTHING_LOST, np.inf), (-np.inf, NOTHING_LOST), (-np.inf, 0.1), (0.05, np.inf)
@@ -34,7 +37,7 @@ WORDS = {
     MUCH: ("much worse", f"above {MUCH[0]:g}"),
     ABOVE_ZERO: ("> 0", ""),
 }
-EARLY = "hidden matrices without warm-up, first step over the median at constant rate, less one"
+EARLY = "hidden matrices without warm-up, first step over the median at constant rate, minus 1"
 FOLLOWS = "largest relative departure from the schedule, hidden matrices without warm-up"
 NATS = "nats per token of validation loss"
 ALLOWED = "each at its best rate; the interval allows for the selection of rates"
@@ -48,6 +51,7 @@ class Contrast(NamedTuple):
     plus: tuple[tuple[str, float], ...] = ()  # (arm, warm-up) of the losses that are added
     minus: tuple[tuple[str, float], ...] = ()  # (arm, warm-up) of the losses that are subtracted
     reason: str = ""  # why the value does not test the statement
+    doubt: str = ""  # why the value decides nothing, although it tests the statement
 
 
 class ArmQuestion(NamedTuple):
@@ -71,7 +75,7 @@ def _gap(name: str):
     def measure(table, config: Config) -> Contrast:
         settings = _settings(name, config)
         by_warmup = ", ".join(f"{gap_at_best_rates(table, config, name, w).in_words()} to {w:.0%}" for _, w in settings)
-        note = f"{NATS} without warm-up less the least with warm-up, {ALLOWED} and of the warm-up; gaps at the "
+        note = f"{NATS} without warm-up minus the least with warm-up, {ALLOWED} and of the warm-up; gaps at the "
         note += f"selected rates: {by_warmup}"
         measured = gap(table, config, name, [w for _, w in settings])
         return Contrast(measured, note, ((name, 0.0),), settings)
@@ -84,7 +88,7 @@ def _reference_gap(name: str):
 
     def measure(table, config: Config) -> Contrast:
         at_rates = gap_at_best_rates(table, config, name, config.reference).in_words()
-        note = f"{NATS} without warm-up less that with {config.reference:.0%}, {ALLOWED}; at the selected rates "
+        note = f"{NATS} without warm-up minus that with {config.reference:.0%}, {ALLOWED}; at the selected rates "
         note += at_rates
         measured = gap(table, config, name, [config.reference])
         return Contrast(measured, note, ((name, 0.0),), ((name, config.reference),))
@@ -98,7 +102,7 @@ def _stable_gap(name: str):
     def measure(table, config: Config) -> Contrast:
         values, unstable = gap_at_stable_rate(table, config, name)
         rate = stable_rate(table, config, name)
-        note, reason = f"{NATS} without warm-up less that with {config.reference:.0%}", ""
+        note, reason = f"{NATS} without warm-up minus that with {config.reference:.0%}", ""
         if rate is None:
             reason = "no rate is stable without warm-up"
         elif rate == rates_of(config, name)[-1] or next_rates(table, config, name, 0.0, stable=True):
@@ -111,31 +115,51 @@ def _stable_gap(name: str):
         else:
             note += f", both at {rate:g}, which is stable without warm-up for all {len(config.seeds)} selecting seeds "
             note += f"and for {len(values) - unstable} of {len(values)} judging seeds"
-        return Contrast(Measurement.over_seeds(values), note, reason=reason)
+        measured, doubt = Measurement.over_seeds(values), ""
+        if not reason:
+            above, stable = gap_above_stable_rate(table, config, name)
+            note += f"; at the next rate, which is stable for {stable} of {len(config.seeds)} selecting seeds, their "
+            note += f"mean gap is {above:z.2f}".replace("nan", "unknown").replace("-", "−")
+            if not np.isnan(above) and (above > NOTHING_LOST) != (measured.value > NOTHING_LOST):
+                doubt = "the gap at the next rate has another sign, so the verdict depends on the limit of stability"
+        return Contrast(measured, note, reason=reason, doubt=doubt)
 
     return measure
 
 
 def _smaller_gap(name: str, than: str):
-    """The gap of the arm `than` less that of the arm `name`."""
+    """The gap of the arm `than` minus the gap of the arm `name`."""
 
     def measure(table, config: Config) -> Contrast:
         plus, minus = [((than, 0.0),), _settings(name, config)], [_settings(than, config), ((name, 0.0),)]
-        note = f"{than}'s gap less {name}'s, {NATS}, each against its best warm-up, {ALLOWED} and of warm-ups"
+        note = f"{than}'s gap minus {name}'s gap, {NATS}, each against its best warm-up, {ALLOWED} and of warm-ups"
         return _contrast(table, config, plus, minus, note)
 
     return measure
 
 
 def _worse(name: str):
-    """The loss of an arm less that of LionAR."""
+    """The loss of an arm minus LionAR's loss."""
 
     def measure(table, config: Config) -> Contrast:
         plus, minus = ([tuple((each, w) for w in config.warmups)] for each in (name, "LionAR"))
-        note = f"{NATS} less that of LionAR, each at its best warm-up, {ALLOWED} and of warm-ups"
+        note = f"{NATS} minus LionAR's loss, each at its best warm-up, {ALLOWED} and of warm-ups"
         return _contrast(table, config, plus, minus, note)
 
     return measure
+
+
+def _if_held(measure):
+    """`measure`, not tested if `HELD` does not hold the RRC."""
+
+    def measure_held(table, config: Config) -> Contrast:
+        first = early(table, config, HELD, RRC).mean()
+        reason = ""
+        if first > MOST_HELD:
+            reason = f"the arm does not hold the RRC: the first update's RRC is {first:.1f} times that of later updates"
+        return measure(table, config)._replace(reason=reason)
+
+    return measure_held
 
 
 def _contrast(table, config: Config, plus, minus, note: str) -> Contrast:
@@ -177,8 +201,8 @@ QUESTIONS = [
     ArmQuestion(
         (R,), "LionAR's first updates change representations more than later updates", 3, _early(R, RRC), ABOVE_ZERO
     ),
-    ArmQuestion((HELD,), "LionAR that holds the RRC gains nothing from warm-up", 5, _gap(HELD), NO_GAP),
-    ArmQuestion((R, HELD), "LionAR that holds the RRC is worse than LionAR", 5, _worse(HELD), ABOVE_ZERO),
+    ArmQuestion((HELD,), "LionAR that holds the RRC gains nothing from warm-up", 5, _if_held(_gap(HELD)), NO_GAP),
+    ArmQuestion((R, HELD), "LionAR that holds the RRC is worse than LionAR", 5, _if_held(_worse(HELD)), ABOVE_ZERO),
     ArmQuestion((R, STILL), "LionAR without momentum is much worse", 5, _worse(STILL), MUCH),
     ArmQuestion((HIGH_R,), "LionAR with high momentum needs no warm-up", 5, _gap(HIGH_R), NO_GAP),
     ArmQuestion((HIGH_N,), "LionA with high momentum needs warm-up", 5, _gap(HIGH_N), GAP),
@@ -193,7 +217,11 @@ def claims(table, config: Config, context) -> list[Claim]:
 
 
 def _answer(asked: ArmQuestion, table, config: Config, context) -> Claim:
-    """The claim of a question. It is unresolved, with a note, if an optimum beyond a grid could change the verdict."""
+    """The claim of a question.
+
+    It is unresolved, with a note, if an optimum beyond a grid could change the verdict or if the measurement has a
+    doubt.
+    """
     measured = asked.measure(table, config)
     words, region = WORDS[asked.claimed]
     seeds = f"t interval over {len(config.more_seeds)} judging seeds"
@@ -202,7 +230,7 @@ def _answer(asked: ArmQuestion, table, config: Config, context) -> Claim:
         source=f"{PAPER_C}, figure {asked.figure}",
         paper_value=words,
         claimed=asked.claimed,
-        note="; ".join(filter(None, (measured.note, region, seeds))),
+        note="; ".join(filter(None, (measured.note, region, seeds, setting_of(config)))),
     )
     reason = long_momentum(asked.arms, config) or measured.reason
     claim = question.answer(measured.measurement, context, Seeds(config.more_seeds, config.seeds), reason=reason)
@@ -210,7 +238,17 @@ def _answer(asked: ArmQuestion, table, config: Config, context) -> Claim:
         [f"{name} at {warmup:.0%}" for name, warmup in settings if at_edge(table, config, name, warmup)]
         for settings in (measured.plus, measured.minus)
     )
-    return unless_at_edge(claim, asked.claimed, plus, minus)
+    claim = unless_at_edge(claim, asked.claimed, plus, minus)
+    if measured.doubt and claim.verdict in ("supported", "contradicted"):
+        note = f"{claim.note}; would be {claim.verdict}, but {measured.doubt}"
+        return replace(claim, verdict="unresolved", note=note)
+    return claim
+
+
+def setting_of(config: Config) -> str:
+    """The size of the model and of the training, in words."""
+    size = f"{config.layers} blocks of width {config.width}"
+    return f"{size}, {config.steps} steps of {config.batch} × {config.context} tokens"
 
 
 def long_momentum(arms: Sequence[str], config: Config) -> str:

@@ -66,7 +66,7 @@ class Config(DecoderRuns):
     steps: int = 5000
     cooldown: float = 0.5  # fraction of the steps
     warmups: tuple[float, ...] = (0.0, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5)  # fractions of the steps
-    reference: float = 0.05  # the warm-up with which figures 1 to 3 and 5 compare no warm-up
+    reference: float = 0.05  # the warm-up that figures 1 to 3 and 5 compare with training without warm-up
     b2: float = 0.95  # AdamW's β₂; b1 is AdamW's β₁ and Lion's β
     weight_decay: float = 0.1
     high_momentum: float = 0.98  # β of the arms with high momentum
@@ -96,7 +96,9 @@ class Config(DecoderRuns):
             check_positive(name, getattr(self, name))
         check_seeds(self, "more_seeds")
         if line := refusal(self.more_seeds, self.seeds):
-            raise InputError(f"more_seeds={self.more_seeds} cannot judge the rates that seeds selected: {line}")
+            raise InputError(
+                f"more_seeds={self.more_seeds} cannot judge the rates that seeds={self.seeds} selected: {line}"
+            )
         check_positive("high_momentum", self.high_momentum, zero=True)
         if self.high_momentum >= 1:
             raise InputError(f"high_momentum must be below 1, got {self.high_momentum}")

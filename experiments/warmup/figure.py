@@ -67,7 +67,11 @@ def _at_rate(table, config: Config, name: str, rate: float | None, seeds: Sequen
 
 
 def _curves(table, config: Config, name: str) -> Panel:
-    """Training curves: of `STABLE_ARM` at its stable rate, as figure 2 has them, of other arms at the best rate."""
+    """Returns the panel of training curves.
+
+    `STABLE_ARM` is drawn at its largest stable rate, as in the paper's figure 2. Other arms are drawn at their best
+    rate without warm-up.
+    """
     series, rate, seeds = [], best_rate(table, config, name, 0.0), config.seeds
     if name == STABLE_ARM:
         rate, seeds = stable_rate(table, config, name), config.more_seeds

@@ -3,9 +3,9 @@
 Kosson, Messmer & Jaggi 2024 (paper C), section 8, expect so, and show no measurement. They give two reasons: larger
 batches are more likely to exceed the critical batch, and scaling the rate alone makes early angular updates larger.
 
-The optimizers of `warmup` train with several batches, each with its own grid of rates and with and without warm-up. The
-number of steps keeps either the tokens or the steps of the base batch. Rates are scaled so that AdamW's and LionA's
-steps, and LionAR's angle, grow as the root of the batch.
+The optimizers of `warmup` train with several batches, each with its own grid of rates and with and without warm-up. A
+run has either as many tokens as the run of the base batch, or as many steps. Rates are scaled so that the update sizes
+of AdamW and LionA, and the angle of LionAR, are proportional to the square root of the batch.
 
     python -m sweeps run warmup_batch --tier laptop --corpus wikitext2      2 CPU cores
 """

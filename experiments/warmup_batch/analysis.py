@@ -33,7 +33,7 @@ def gap(table, config: Config, equal: str, batch: int, name: str) -> Measurement
 
 
 def growth(table, config: Config, equal: str, name: str) -> Measurement:
-    """The gap of an arm at the largest batch less that at the smallest."""
+    """The gap of an arm at the largest batch minus the gap at the smallest batch."""
     (small, small_warm), (large, large_warm) = (
         _losses(table, config.at(equal, batch), name) for batch in (config.batches[0], config.batches[-1])
     )
@@ -79,8 +79,8 @@ def summary(table, config: Config) -> str:
         lines.append(f"{run_name:<20}{name:<24}{warmup.best_rates(rows_of(table, run), run, name)}")
     lines += [
         "",
-        f"gap: validation loss without warm-up less the least with warm-up, nats per token; {len(config.more_seeds)} "
-        "seeds that selected no rate; the intervals of 95 % allow for the selection",
+        f"gap: validation loss without warm-up minus the least with warm-up, nats per token; {len(config.more_seeds)} "
+        "seeds that selected no rate; the 95 % intervals allow for the selection",
         f"loss: mean over the {len(config.seeds)} selecting seeds at the best rate (*: at the edge of its grid)",
     ]
     return "\n".join(lines).replace("nan", "  –")

@@ -1,13 +1,16 @@
 """The claims of `warmup_batch`: section 8 of paper C."""
 
-from experiments.warmup.claims import PAPER_C, long_momentum
+from experiments.warmup.claims import PAPER_C, long_momentum, setting_of
 from experiments.warmup_batch.analysis import edges, gap, growth
 from experiments.warmup_batch.config import EQUAL, Config
 from lvp.analysis.claims import ABOVE_ZERO, Claim, Question, Seeds, unless_at_edge
 
 
 def claims(table, config: Config, context) -> list[Claim]:
-    """Whether the gap of every arm grows with the batch. Unresolved if a best rate is at the edge of its grid."""
+    """Returns one claim per arm at equal tokens and one at equal steps: the gap grows with the batch.
+
+    A claim is unresolved if a lower loss beyond a grid could change its verdict.
+    """
     return [_claim(table, config, equal, name, context) for equal in EQUAL for name in config.arms]
 
 
@@ -15,15 +18,15 @@ def _claim(table, config: Config, equal: str, name: str, context) -> Claim:
     by_batch = ", ".join(
         f"{gap(table, config, equal, batch, name).text('z.2f')} at {batch}" for batch in config.batches
     ).replace("-", "−")
+    runs = [config.at(equal, batch) for batch in (config.batches[0], config.batches[-1])]
     question = Question(
         statement=f"the gap of {name} without warm-up grows with the batch, at equal {equal}",
         source=f"{PAPER_C}, section 8",
         paper_value="> 0 (expected)",
         claimed=ABOVE_ZERO,
-        note=f"gap at batch {config.batches[-1]} less that at {config.batches[0]}, nats per token of validation loss; "
-        f"gaps {by_batch}; {len(config.more_seeds)} judging seeds",
+        note=f"gap at batch {config.batches[-1]} minus that at {config.batches[0]}, nats per token of validation loss; "
+        f"gaps {by_batch}; {len(config.more_seeds)} judging seeds; {' and '.join(map(setting_of, runs))}",
     )
-    runs = [config.at(equal, batch) for batch in (config.batches[0], config.batches[-1])]
     reason = next(filter(None, (long_momentum([name], run) for run in runs)), "")
     seeds = Seeds(config.more_seeds, config.seeds)
     claim = question.answer(growth(table, config, equal, name), context, seeds, reason=reason)

@@ -2,11 +2,13 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass, fields
+from itertools import product
 
 from experiments.common.checks import check_count, sorted_values
 from experiments.common.decoder_runs import geometric
 from experiments.common.experiment import CellLanes
 from experiments.warmup import config as warmup
+from lvp.errors import InputError
 
 EQUAL = ("tokens", "steps")  # what a run has in common with the run of the base batch
 # Field of rates → the power of the batch that rates follow. LionAR's angle is proportional to the root of its rate.
@@ -25,9 +27,14 @@ class Config(warmup.Config):
         super().__post_init__()
         check_count(self, "batch")
         sorted_values(self, "batches", least=2, positive=True)
-        for equal in EQUAL:
-            for batch in self.batches:
+        for equal, batch in product(EQUAL, self.batches):
+            try:
                 self.at(equal, batch)
+            except InputError as error:
+                raise InputError(
+                    f"batches={self.batches}: batch {batch} at equal {equal} is not possible: {error}; "
+                    "increase steps or remove the batch"
+                ) from None
 
     def at(self, equal: str, batch: int) -> warmup.Config:
         """The configuration of `warmup` for one batch. Raises: InputError if it has too few steps for a warm-up."""
@@ -67,7 +74,7 @@ TIERS = {
         measures=(),
         seeds=tuple(range(5)),
         more_seeds=tuple(range(200, 212)),
-        # The run with the fewest steps is the base: momentum averages over 5 % of its steps.
+        # The base has the fewest steps, so momentum averages over at most 5 % of the steps of every run.
         batch=512,
         steps=200,
         batches=(32, 128, 512),

@@ -184,7 +184,7 @@ def summary(table, config: Config) -> str:
 
 
 def ray_gaps(table, config: Config) -> dict[str, list[float]]:
-    """Value of a factor → by width, its least loss over the least loss with all factors 1, less 1."""
+    """Value of a factor → by width, its least loss over the least loss with all factors 1, minus 1."""
     by_setting = {}
     for name, quantity in FACTORS.items():
         for value in getattr(config, name):

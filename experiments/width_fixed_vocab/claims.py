@@ -7,7 +7,7 @@ from experiments.width_fixed_vocab.config import Config
 from lvp.analysis.claims import Claim, Question, Seeds, unless_at_edge
 from lvp.analysis.measurement import Measurement
 
-SOURCE = "Hayou & Liu 2025, figure 1"
+PAPER_A = "Hayou & Liu 2025"
 
 
 def claims(table, config: Config, context) -> list[Claim]:
@@ -17,7 +17,7 @@ def claims(table, config: Config, context) -> list[Claim]:
     falls = Question(
         statement="at a fixed vocabulary the best embedding learning rate falls with width, more slowly than 1/d "
         "(exponent between −1 and 0)",
-        source=SOURCE,
+        source=f"{PAPER_A}, figure 1",
         paper_value="−1 < exponent < 0",
         claimed=(-1.0, 0.0),
         note=f"{fit.num_points} of {len(config.widths)} widths resolved; η_H selected by the other seeds; {judges}",
@@ -28,7 +28,7 @@ def claims(table, config: Config, context) -> list[Claim]:
     equal = Question(
         statement="the same init and rate for hidden and output matrices is near-optimal: within "
         f"{config.tolerance:.0%} of the best setting, on average over the widths",
-        source=SOURCE,
+        source=f"{PAPER_A}, section 2",
         paper_value="optimal, generally",
         claimed=(0.0, 1 + config.tolerance),
         note="final train loss over that of the best setting, geometric mean over widths; excess by width in %: "

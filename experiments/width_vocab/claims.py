@@ -8,6 +8,7 @@ from experiments.width_vocab.analysis import gap_difference, hidden_constant_tex
 from experiments.width_vocab.config import ADAPTIVE, READINGS, Config
 from lvp.analysis.claims import ABOVE_ZERO, OUR_RESULT, Claim, Question, Seeds
 from lvp.analysis.measurement import Measurement
+from lvp.analysis.power_laws import in_words
 
 PAPER_A = "Hayou & Liu 2025"
 NEAR_OPTIMAL = 0.05  # relative excess of the loss, as in `width_fixed_vocab`; the paper gives no number
@@ -32,8 +33,10 @@ def _of_reading(table, config: Config, token_rows: str, context) -> list[Claim]:
     resolved = f"{fit.num_points} of {len(config.widths)} widths resolved"
     if config.hidden_constants:
         resolved += f"; {hidden_constant_text(table, config, token_rows)}"
+    resolved += f"; {_earlier(table, config, token_rows)}"
     half = Question(
-        statement=f"{reading}: the best embedding learning rate falls as width^(−1/2), not as width^0 or width^(−1)",
+        statement=f"{reading}: after {config.steps} steps the best embedding learning rate falls as width^(−1/2), not "
+        "as width^0 or width^(−1)",
         source=f"{OUR_RESULT}, after {PAPER_A}, figure 3",
         paper_value=None,
         claimed=-0.5,
@@ -41,7 +44,8 @@ def _of_reading(table, config: Config, token_rows: str, context) -> list[Claim]:
         note=resolved,
     )
     falls = Question(
-        statement=f"{reading}: the best embedding learning rate falls with width (exponent below 0)",
+        statement=f"{reading}: after {config.steps} steps the best embedding learning rate falls with width (exponent "
+        "below 0)",
         source=f"{PAPER_A}, figure 3, read with {reading}",
         paper_value="< 0",
         claimed=(-np.inf, 0.0),
@@ -52,6 +56,13 @@ def _of_reading(table, config: Config, token_rows: str, context) -> list[Claim]:
         reason = _not_tested(table, config, token_rows, powers)
         answers.append(question.answer(measurement, context, seeds, reason=reason))
     return answers
+
+
+def _earlier(table, config: Config, token_rows: str) -> str:
+    """The exponents at the earlier horizons, in words."""
+    fits = {steps: optima(table, config, token_rows, steps)[1] for steps in config.horizons[:-1]}
+    by_steps = [f"{in_words(fit)} after {steps}" for steps, fit in fits.items() if np.isfinite(fit.slope)]
+    return f"exponent {', '.join(by_steps)} steps".replace("-", "−") if by_steps else "no exponent after fewer steps"
 
 
 def _about_rules(table, config: Config, token_rows: str) -> Iterator[tuple[Question, Measurement, tuple[float, ...]]]:

@@ -187,8 +187,8 @@ class Question:
 
         Args:
           context: the fields `experiment`, `tier`, `corpus` and `commit` of the claim.
-          seeds: the seeds of the measurement. Their `refusal` is a reason. None for counts and calculations, which
-            have no seeds.
+          seeds: the seeds of the measurement. If `refusal` returns a text for these seeds, the text replaces `reason`.
+            None for counts and calculations, which have no seeds.
           reason: why the measurement does not test the sentence, such as a setting that the sentence does not speak
             about. The verdict is then "not tested here".
         """

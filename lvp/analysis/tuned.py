@@ -51,10 +51,14 @@ def difference(plus: Sequence[Sequence[Tuned]], minus: Sequence[Sequence[Tuned]]
 
     A group holds the candidates for one loss, such as an optimizer with several warm-ups. Its least loss is that of its
     best candidate at the best rate. No candidate is selected, so the 95 % interval allows for every candidate. It uses
-    the t intervals of all pairs of a candidate of `plus` and a candidate of `minus`. The lower end is the least over
-    the candidates of `plus` of the largest lower end over the candidates of `minus`. The upper end is the largest over
-    the candidates of `minus` of the least upper end over the candidates of `plus`. Bonferroni's correction holds the
-    level.
+    the t intervals of all pairs of a candidate of `plus` and a candidate of `minus`.
+
+    - Lower end: for each candidate of `plus`, the largest lower end over the candidates of `minus`. The result is the
+      least of these values.
+    - Upper end: for each candidate of `minus`, the least upper end over the candidates of `plus`. The result is the
+      largest of these values.
+
+    Bonferroni's correction keeps the level at 95 %.
 
     A regret of a candidate of `plus` moves lower ends down, and that of a candidate of `minus` moves upper ends up. An
     unlucky selection of a rate therefore cannot decide a claim.

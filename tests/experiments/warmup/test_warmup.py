@@ -254,7 +254,7 @@ def test_the_paper_tier_is_the_published_set_up():
         ({"warmups": "0,0.2,0.6"}, "with a sum of at most 1"),
         ({"warmups": "0,0.1"}, "must contain 0 and reference=0.2"),
         ({"arms": "AdamW,Adan"}, "arms must hold only"),
-        ({"more_seeds": "1,2,3"}, "cannot judge the rates that seeds selected: .*seeds 1.* selected"),
+        ({"more_seeds": "1,2,3"}, r"cannot judge the rates that seeds=\(.*\) selected: seeds 1.* selected"),
         ({"more_seeds": "100,101"}, "2 judging seeds: a claim needs at least 3"),
         ({"more_seeds": "100,100"}, "more_seeds holds a value twice"),
         ({"high_momentum": "1"}, "high_momentum must be below 1"),
@@ -327,6 +327,29 @@ def test_instability_alone_does_not_support_a_gap_at_the_stable_rate():
         table.loc[without & seeds & (table["lane.learning_rates.hidden"] == stable), "valid_loss"] = 5.0
         claim = stable_claim(table, config)
         assert claim.verdict == ("unresolved" if judged else NOT_TESTED)
+
+
+def test_a_gap_of_another_sign_at_the_next_rate_leaves_the_claim_about_the_stable_rate_open():
+    """The next rate is not stable without warm-up. Warm-up helps at the stable rate, and hurts at the next rate."""
+    config = replace(CONFIG, arms=("LionA",), adam_rates=(0.01, 0.014, 0.0196, 0.04))
+    table = followed(config).copy()
+    above = (table["lane.learning_rates.hidden"] == 0.04) & (table["lane.warmup_steps"] > 0)
+    gap, stable = analysis.gap_above_stable_rate(table, config, "LionA")
+    assert gap == pytest.approx(GAP["LionA"], abs=0.01) and stable == 0
+    table.loc[above, "valid_loss"] += 1.0
+    claim = stable_claim(table, config)
+    assert claim.verdict == "unresolved" and "would be supported, but the gap at the next rate" in claim.note
+    table.loc[above, "valid_loss"] = np.nan
+    assert stable_claim(table, config).verdict == "supported"  # negative control: the next rate is unknown
+
+
+def test_an_arm_that_does_not_hold_the_rrc_tests_no_claim_about_held_rrc(monkeypatch):
+    config = replace(CONFIG, arms=("LionAR", "LionAR, RRC held"))
+    for first, untested in ((2.0, True), (1.2, False)):
+        monkeypatch.setitem(EARLY, "LionAR, RRC held", {"representation_change": first})
+        about = [c for c in warmup.claims.claims(followed(config), config, CONTEXT) if "holds the RRC" in c.statement]
+        assert [c.verdict == NOT_TESTED for c in about] == [untested] * 2
+        assert all(("is 2.0 times" in c.reason) == untested for c in about)
 
 
 def test_a_rate_above_which_no_rate_was_tried_may_not_be_the_largest_stable_rate():
