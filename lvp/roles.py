@@ -229,7 +229,7 @@ def _deciding(path: str, shape: tuple[int, ...], declarations: Sequence[Declarat
         if declaration.admits(len(shape)):
             return declaration
     raise InputError(
-        f"parameter {path!r} of shape {shape}: {by_name[0].pattern!r} is not for rank {len(shape)}; "
+        f"parameter {path!r} of shape {shape}: declaration {by_name[0].pattern!r} is not for rank {len(shape)}; "
         "add an lvp.roles.Declaration for this rank"
     )
 
@@ -238,7 +238,7 @@ def _undeclared(paths: Sequence[str], shape: tuple[int, ...]) -> str:
     """The error message for paths without a declaration; `shape` is that of the first path."""
     first, *others = paths
     shown = ", ".join(map(repr, others[:5])) + (f" and {len(others) - 5} more" if others[5:] else "")
-    also = f" (nor those of {shown})" if others else ""
+    also = f" (nor the paths {shown})" if others else ""
     return (
         f"parameter {first!r} of shape {shape}: no declaration matches its path{also}; pass "
         f"declarations=[lvp.roles.Declaration({re.escape(first)!r}, ROLE), …], ROLE one of {', '.join(ROLES)}"
@@ -259,7 +259,8 @@ def _leaf(keys: Sequence[Any], path: str, shape: tuple[int, ...], declaration: D
     if any(axis >= len(shape) for axis in axes) or len(set(axes)) != len(axes):
         raise InputError(
             f"parameter {path!r} of shape {shape}: axes fan_in {fan_in}, stacked {stacked}, vocab_axis "
-            f"{vocab_axis} of {declaration.pattern!r} must be distinct and below its rank {len(shape)}"
+            f"{vocab_axis} of declaration {declaration.pattern!r} must be distinct and below its rank {len(shape)}: "
+            "correct the declaration"
         )
     return Leaf(path, role, shape, tuple(fan_in), tuple(stacked), vocab_axis)
 
@@ -271,7 +272,7 @@ _OUT_IN = (GetAttrKey("weight"),)  # Equinox
 def _conventional(
     keys: Sequence[Any], path: str, shape: tuple[int, ...], declaration: Declaration, core: Sequence[int]
 ) -> tuple[int, ...]:
-    """The fan-in of a leaf whose declaration does not give it; `core` are its axes without the stacked ones."""
+    """The fan-in of a leaf whose declaration does not give it; `core` are its axes without the stacked axes."""
     if len(core) != 2:
         raise InputError(
             f"parameter {path!r} of shape {shape} ({declaration.role}): its fan-in is unknown; put "
@@ -286,6 +287,6 @@ def _conventional(
     if name in _IN_OUT:
         return (core[0],)
     raise InputError(
-        f"parameter {path!r} of shape {shape}: [in, out] or [out, in]? its name does not say; give the Declaration "
-        f"{declaration.pattern!r} fan_in=({core[0]},) for [in, out], fan_in=({core[1]},) for [out, in]"
+        f"parameter {path!r} of shape {shape}: its name does not say whether it is [in, out] or [out, in]; give the "
+        f"Declaration {declaration.pattern!r} fan_in=({core[0]},) for [in, out], fan_in=({core[1]},) for [out, in]"
     )

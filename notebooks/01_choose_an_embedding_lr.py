@@ -139,15 +139,16 @@ leaderboard = results.result("leaderboard/laptop-wikitext2")
 leaderboard.figure()
 
 # %% [markdown]
-# The package contains the same numbers (`lvp.parametrization.evidence`), and the table above uses them. The verdict on
-# each claim follows; *unresolved* means that the interval does not decide:
+# The package contains the same numbers (`lvp.parametrization.evidence`), and the report of `recommend` above shows
+# them. The verdict on each claim follows; *unresolved* means that the interval does not decide:
 
 # %%
 for claim in leaderboard.claims():
     print(f"{claim.verdict:<13} {claim.statement}")
 
 # %% [markdown]
-# These are small models. The factors by which your size exceeds the measured sizes are (1: inside):
+# These are small models. The next lines give the factor by which your size is outside of the measured sizes. The factor
+# is 1 inside:
 
 # %%
 for name, times in advice.beyond.items():

@@ -24,8 +24,8 @@ sys.path.insert(0, str(root))
 # ## The sweep's values
 #
 # As in the paper, hidden and output matrices have the rate $0.2/d$, and all matrices have the init std $d^{-1/2}$. Only
-# the embedding rate is swept. `tier` names a prepared configuration: `laptop`, `gpu` (for an accelerator) or `paper`
-# (as published). `changes` replaces any of its values.
+# the embedding rate is swept. `tier` names a prepared configuration, such as `laptop`, `workstation`, `gpu` (for an
+# accelerator) or `paper` (as published). `changes` replaces any of its values.
 
 # %% tags=["parameters"]
 tier = "laptop"

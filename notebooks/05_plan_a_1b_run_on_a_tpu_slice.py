@@ -1,8 +1,8 @@
 # %% [markdown]
 # # Plan a 1B run on a TPU slice
 #
-# Does the model fit into memory, how long is a step, and what does the run cost? `python -m lvp plan` answers these
-# questions without the hardware. It compiles the training program for a TPU slice, reads memory and communication from
+# Does the model fit into memory, and how long does a step take at least? `python -m lvp plan` answers these questions
+# without the hardware. It compiles the training program for a TPU slice, reads memory and communication from
 # the compiled program, and compares them with the manufacturer's figures.
 #
 # The model is the "1B" of Hayou & Liu (2025, Table 3). Compilation for TPUs needs no TPU, but it needs `libtpu`:

@@ -82,6 +82,8 @@ def optima(
       losses_by_width: W arrays [seeds, R] (or [R]). The other arguments are those of `optimum`.
 
     Returns: a list of W Optimum, in order.
+
+    Raises: InputError as `optimum`, for no width, and for a number of grids that is not W.
     """
     _check_settings(method, tolerance, noise_std, num_bootstrap)
     if len(losses_by_width) == 0:

@@ -80,9 +80,17 @@ def _connected(present: np.ndarray) -> list[tuple[np.ndarray, np.ndarray]]:
 
 
 def t_interval(values: ArrayLike, *, centre: float | None = None, level: float = 0.95) -> tuple[float, float] | None:
-    """Student's interval (low, high) of a mean over seeds, about `centre` (default: the mean).
+    """Returns Student's interval of a mean over seeds.
 
-    None for fewer than two values or if a value is not finite: a diverged seed is not left out."""
+    Args:
+      values: [N], a value per seed.
+      centre: the centre of the interval; None is the mean.
+      level: the interval's confidence level, between 0 and 1.
+
+    Returns:
+      (low, high) in the values' unit. None for fewer than two values or if a value is not finite: a diverged seed is
+      not left out.
+    """
     values = np.asarray(values, float)
     if values.size < 2 or not np.isfinite(values).all():
         return None

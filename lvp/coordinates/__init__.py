@@ -11,7 +11,7 @@ measures the powers of width with intervals. `decoder.check` does this for `lvp.
 `lvp.parametrization` (needs flax); `python -m lvp coordinates` prints its result.
 
 The expected power is not always 0. Under LVP's table, embedding rows start and move as d^(−1/2), and so do the outputs
-of the linear network x E W (`lvp.theory.predicted_exponents`). The argument `expected` gives such powers to `check`.
+of the linear network x E W (`lvp.theory.predicted_exponents`). The argument `expected` gives these powers to `check`.
 """
 
 from lvp.coordinates.growth import Coordinates, Expected, Growth, check

@@ -190,8 +190,10 @@ def check(
 
 def _check_names(width: int, measured: list[dict], expected: Mapping) -> None:
     if set(measured[-1]) != set(measured[0]):
+        other = ", ".join(sorted(map(str, set(measured[-1]) ^ set(measured[0]))))
         raise InputError(
-            f"apply must return the same activation names at all widths; width {width} differs from the first"
+            f"apply must return the same activation names at all widths; width {width} and the smallest width differ "
+            f"in {other}"
         )
     for name, quantity in expected:
         if name not in measured[0] or quantity not in QUANTITIES:
@@ -243,7 +245,8 @@ def _check_activations(activations) -> None:
         raise InputError(f"apply must return a dict of activations, name → array, got {type(activations).__name__}")
     for name, x in activations.items():
         if not isinstance(name, str) or not hasattr(x, "shape") or x.size == 0:
-            raise InputError(f"activation {name!r} must be a non-empty array with a string as its name")
+            got = f"shape {x.shape}" if hasattr(x, "shape") else type(x).__name__
+            raise InputError(f"activation {name!r} must be a non-empty array with a string as its name, got {got}")
 
 
 def _fit(widths, values: np.ndarray) -> Slope:

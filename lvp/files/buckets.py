@@ -311,7 +311,7 @@ def files(address: str) -> list[tuple[BucketFile, Object]]:
             folder, _, name = folder.rpartition("/")
             entries = [entry for entry in Bucket(folder).listed() if entry.name == name]
     if not entries:
-        raise InputError(f"{address}: there is no object")
+        raise InputError(f"{address}: there is no object; check the address")
     return [(BucketFile(folder, entry.name), entry) for entry in entries]
 
 

@@ -64,7 +64,7 @@ def dead_fraction(maxima: Mapping[str, Any]) -> dict:
         # NaN <= 0 is false: without this line a diverged network would have no dead unit.
         dead[path] = jnp.where(jnp.isnan(x), x, x <= 0)
     if not dead:
-        raise InputError("maxima must hold at least one layer")
+        raise InputError("maxima must hold at least one layer, got none: pass the result of unit_maxima")
     layers = {path: jnp.mean(x) for path, x in dead.items()}
     return {"layers": layers, "all": jnp.mean(jnp.concatenate(list(dead.values())))}
 

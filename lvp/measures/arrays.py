@@ -51,6 +51,6 @@ def check_rank(name: str, x: jax.Array, rank: int) -> None:
 
 
 def check_shape(name: str, x: jax.Array, shape: tuple[int, ...], like: str) -> None:
-    """Raises InputError unless x has this shape; `like` describes the array that has it."""
+    """Raises InputError unless x has this shape; `like` names the array that requires it."""
     if x.shape != shape:
-        raise InputError(f"{name} must have shape {shape} as {like} has it, got {x.shape}")
+        raise InputError(f"{name} must have shape {shape}, as {like} requires, got {x.shape}")

@@ -52,7 +52,8 @@ def second_moment_fit(second_moment: Any, frequencies: Any) -> dict[str, jax.Arr
 def num_bins(vocab: int) -> int:
     """Number of bins of `frequency_bins` for m tokens: floor(log₂ m) + 2; the last bin is for tokens that never occur.
 
-    Raises: InputError: `vocab` is not a whole number of at least 1.
+    Raises:
+      InputError: `vocab` is not a whole number of at least 1.
     """
     if isinstance(vocab, bool) or not isinstance(vocab, Integral) or vocab < 1:
         raise InputError(f"vocab must be a whole number of at least 1, got {vocab!r}")

@@ -23,9 +23,18 @@ def _square_sums(tree: Any, declarations: Sequence[roles.Declaration]) -> Any:
 
 
 def neuron_squares(tree: Any, declarations: Sequence[roles.Declaration] = ()) -> Any:
-    """Returns ‖x‖² of every neuron, in a tree like `tree`.
+    """Returns ‖x‖² of every neuron. Its mean over micro-batches is the argument `mean_squares` of `snr`.
 
-    Axes over which a neuron sums have length 1. A gain or bias vector is treated as a single neuron.
+    Args:
+      tree: pytree of arrays like the parameters, such as gradients.
+      declarations: `lvp.roles.Declaration`s that come before the defaults.
+
+    Returns:
+      A pytree like `tree`. Axes over which a neuron sums have length 1. A gain or bias vector is treated as a single
+      neuron.
+
+    Raises:
+      InputError: a parameter without a role; the error names its path.
     """
 
     def of_neurons(leaf, x):
@@ -54,7 +63,7 @@ def snr(
     Returns:
       {"matrices": {path: measures}, "roles": {role: measures}}, nested like the result of `lvp.measures.updates`. The
       measures are "snr", the joint φ of the matrix or role, and "neuron_snr", the median over its neurons of each
-      neuron's φ (definition D2). Estimates can be negative.
+      neuron's φ. Estimates can be negative.
 
     Raises:
       InputError: fewer than two micro-batches, or a parameter without a role.

@@ -8,7 +8,7 @@ import jax
 import jax.numpy as jnp
 
 from lvp import roles
-from lvp.errors import InputError
+from lvp.errors import InputError, shown
 from lvp.measures.arrays import check_shape, largest, norm, ratio, scale, wide
 
 
@@ -57,7 +57,8 @@ def updates(params: Any, updates: Any, declarations: Sequence[roles.Declaration]
     described = roles.classify(params, extra=declarations)
     here: Any = jax.tree.structure(params)  # jaxlib's stubs leave its type open
     if here != jax.tree.structure(updates):
-        raise InputError("updates must be a tree of the same structure as params")
+        got = jax.tree.structure(updates)
+        raise InputError(f"updates must have the tree structure of params, {shown(here)}, got {shown(got)}")
     present = [leaf.role for leaf in jax.tree.leaves(described)]
     members: dict[str, list] = {role: [] for role in (*roles.ROLES, *present)}
     matrices = {}

@@ -38,10 +38,10 @@ def representation_change(
     by_path = {}
     for path, x in inputs.items():
         if path not in leaves:
-            raise InputError(f"inputs has {path!r}, which is not a parameter")
+            raise InputError(f"inputs has {path!r}, which is not a parameter: remove it, or correct the path")
         leaf, w, u = leaves[path]
         if leaf.stacked or w.ndim != 2:
-            raise InputError(f"{path!r} must be a single matrix, got shape {w.shape}")
+            raise InputError(f"inputs: {path!r} must be a single matrix, got shape {w.shape}: remove it from inputs")
         by_path[path] = {"representation_change": _change(leaf, wide(w), wide(u), jnp.asarray(x))}
     return {"matrices": by_path}
 

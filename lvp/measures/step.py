@@ -80,6 +80,9 @@ def of_vocabulary(
       `embeddings` before the step, `second_moment_fit` if there is a second moment, and "by_frequency": `by_frequency`
       with the mean "frequency" of each bin. The output matrix also has "against_hidden": `against_hidden` of the
       updates, and "first_moment_sum": `gradient_sum` of the first moment, if the optimizer has one.
+
+    Raises:
+      InputError: a parameter without a role, or arrays whose shapes do not fit together.
     """
     bins, moved = frequency_bins(frequencies), vocabulary_matrices(updates, declarations)
     vocabulary: dict[str, dict[str, Any]] = {}

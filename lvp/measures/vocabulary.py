@@ -88,7 +88,7 @@ def against_hidden(updates: Any, hidden: Any) -> jax.Array:
     updates, hidden = wide(updates), wide(hidden)
     check_rank("updates", updates, 2)
     check_rank("hidden", hidden, 2)
-    check_shape("hidden", hidden, (hidden.shape[0], *updates.shape[1:]), "rows as long as those of updates")
+    check_shape("hidden", hidden, (hidden.shape[0], *updates.shape[1:]), "the width of updates")
     moved, mean = jnp.sum(updates, axis=0), jnp.mean(hidden, axis=0)
     moved, mean = moved * (1 / scale([moved])), mean * (1 / scale([mean]))
     return ratio(-jnp.dot(moved, mean, precision=_PRECISION), norm([moved]) * norm([mean]))

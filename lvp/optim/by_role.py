@@ -31,8 +31,8 @@ def by_role(
     (`optax.clip_by_global_norm`) before this. The rates may be traced (jit, vmap over rates).
 
     Args:
-      factory: takes `learning_rate` by keyword; optax's factories, partials of them, or those of `lvp.optim`. Or
-        role → factory, for every role of `rates`.
+      factory: takes `learning_rate` by keyword; optax's factories, partials of them, or the factories of `lvp.optim`.
+        Or role → factory, for every role of `rates`.
       rates: role → number, scalar array or schedule. Roles without parameters may be missing. If they are present, they
         have no per-parameter state (a step counter at most).
       weight_decay: None, a value for every role (vectors too: only `parametrized` knows which roles decay), or
@@ -56,7 +56,10 @@ def by_role(
         _rates.check(f"rates[{role!r}]", rate)
     decays = decays_by_role(weight_decay, rates, known)
     if unused := [role for role in decays if role not in rates]:
-        raise InputError(f"weight_decay: role {unused[0]!r} has no rate; rates are given for {', '.join(rates)}")
+        raise InputError(
+            f"weight_decay: role {unused[0]!r} has no rate; rates are given for {', '.join(rates)}: give its rate, or "
+            "remove it"
+        )
     settings = {
         role: {"learning_rate": rate, **decay_of(factories[role], decays.get(role))} for role, rate in rates.items()
     }
@@ -83,7 +86,9 @@ def partition(
         try:
             inspect.signature(factories[role]).bind(**arguments)
         except TypeError as error:
-            raise InputError(f"factory {_rates.name_of(factories[role])}: {error}") from error
+            raise InputError(
+                f"factory {_rates.name_of(factories[role])}: {error}; correct the keyword arguments"
+            ) from error
         transforms[role] = factories[role](**arguments)
     tx = optax.partition(transforms, lambda tree: _labels(tree, declarations, "rates", settings))
 
@@ -176,7 +181,10 @@ def _labels(tree: Any, declarations: Sequence[roles.Declaration], name: str, kno
     described = roles.classify(tree, extra=declarations)
     for leaf in jax.tree.leaves(described):
         if leaf.role not in known:
-            raise InputError(f"{name} has no {leaf.role!r}, the role of parameter {leaf.path!r}")
+            raise InputError(
+                f"{name} has no {leaf.role!r}, the role of parameter {leaf.path!r}: add the role to {name}, or correct "
+                "the declaration"
+            )
     return jax.tree.map(lambda leaf: leaf.role, described)
 
 
@@ -210,7 +218,7 @@ def check_factory(factory: Any) -> None:
         raise InputError(f"factory must be a function such as optax.adam, not its result: got {factory!r}")
     if _rates.bound(factory, "learning_rate") is not None:
         name = _rates.name_of(factory)
-        raise InputError(f"learning_rate is bound in a partial of {name}: remove it, each role has its own")
+        raise InputError(f"learning_rate is bound in a partial of {name}: remove it; each role has its own rate")
     if unknown := _rates.unknown_options(factory):
         raise InputError(
             f"factory {_rates.name_of(factory)} has no parameter {unknown[0]!r}: remove it from the partial"

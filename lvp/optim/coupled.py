@@ -55,7 +55,10 @@ def scale_by_coupled_adam(
 ) -> optax.GradientTransformation:
     """Adam's direction with a second moment shared by all tokens; see `coupled_adam`.
 
-    The state is `optax.ScaleByAdamState` whose `nu` lacks the vocabulary axis on coupled matrices.
+    The state is `optax.ScaleByAdamState`. On a coupled matrix [m, d] its `nu` is a vector [d].
+
+    Raises:
+      InputError: as in `coupled_adam`, except for rate and decay.
     """
     _rates.check_beta("b1", b1)
     _rates.check_beta("b2", b2)

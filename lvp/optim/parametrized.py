@@ -225,7 +225,7 @@ def _settings(factory: Factory, rate: Any, c: Any, peak: Any, weight_decay: Any,
     relative = _rates.accepts(factory, "update_multiplier")
     if relative and _rates.bound(factory, "update_multiplier") is not None:
         name = _rates.name_of(factory)
-        raise InputError(f"update_multiplier is bound in a partial of {name}: remove it, it is the role's factor")
+        raise InputError(f"update_multiplier is bound in a partial of {name}: remove it; parametrized sets it by role")
     if independent and weight_decay is not None:
         top = _rates.peak_of(rate, peak)
         _rates.check_peak(top)
@@ -285,7 +285,8 @@ def with_rows(chosen: Table, rows: Sequence[Row], declarations: Sequence[roles.D
             raise InputError(f"rows must be lvp.parametrization.Row, got {shown(row)}")
         for name, value in (("init_std", row.init_std), ("lr_multiplier", row.lr_multiplier)):
             if isinstance(value, numbers.Real) and not (0 <= value < math.inf and (value or name == "init_std")):
-                raise InputError(f"rows: {name} of {row.role!r} must be finite and positive, got {value!r}")
+                needed = "not negative" if name == "init_std" else "positive"
+                raise InputError(f"rows: {name} of {row.role!r} must be finite and {needed}, got {value!r}")
     roles.check_declarations(declarations)
     replaced = {row.role: row for row in (*chosen.rows, *rows)}
     chosen = replace(chosen, rows=tuple(replaced.values()))
@@ -298,7 +299,7 @@ def _table(rule: Rule | Table, *, normalize: str | None, **shape: Any) -> Table:
     if isinstance(rule, Table):
         given = [name for name, value in {"normalize": normalize, **shape}.items() if value is not None]
         if given:
-            raise InputError(f"{given[0]} is for a rule's name; this Table already has it: remove {given[0]}")
+            raise InputError(f"{given[0]} is for a rule's name or function, and rule is a Table: remove {given[0]}")
         return rule
     for name in ("width", "vocab"):
         if shape[name] is None:

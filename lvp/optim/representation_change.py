@@ -168,16 +168,28 @@ def _snr(square_of_mean: jax.Array, variance: jax.Array, batch_size: int) -> jax
 
 
 def snr_of_squares(square_of_mean: Any, mean_square: Any, micro_batches: int, micro_batch_size: int) -> jax.Array:
-    """φ per sequence from ‖Ḡ‖² and the mean of ‖G_k‖², arrays of the same shape: `gradient_snr` without the G_k.
+    """Returns φ per sequence from ‖Ḡ‖² and the mean of ‖G_k‖²: `gradient_snr` without the gradients G_k.
 
     s² = b K/(K − 1) (mean ‖G_k‖² − ‖Ḡ‖²), replaced by 0 if rounding makes it negative. If φ is large, the two terms
     cancel: the relative error of φ is about b φ times the rounding error.
+
+    Args:
+      square_of_mean: ‖Ḡ‖² of the mean gradient, any shape.
+      mean_square: the mean of ‖G_k‖², of the same shape.
+      micro_batches: K, at least 2.
+      micro_batch_size: b, in sequences.
+
+    Returns:
+      An array of the same shape, without a unit. It can be negative. It is 0 if both squares are 0.
 
     Raises:
       InputError: fewer than two micro-batches.
     """
     if micro_batches < 2:
-        raise InputError(f"the signal-to-noise ratio needs at least 2 micro-batches, got {micro_batches}")
+        raise InputError(
+            f"micro_batches must be 2 or more, got {micro_batches}: the signal-to-noise ratio needs at least 2 "
+            "micro-batches"
+        )
     spread = jnp.maximum(mean_square - square_of_mean, 0)
     variance = micro_batch_size * spread * (micro_batches / (micro_batches - 1))
     return _snr(square_of_mean, variance, micro_batches * micro_batch_size)

@@ -128,7 +128,17 @@ def normalize_by_average_norm(
     """Divides each neuron's update by the root of a moving average of its squared norm, so that its RMS is about 1.
 
     d = √C u / √n̂ with n ← b n + (1 − b) ‖u‖² and n̂ = n / (1 − bᵗ) (Kosson et al. 2024, "Rotational equilibrium").
-    If n̂ is zero, d is zero. Gains and biases are not changed. `neurons` and `declarations` are as in `lion_ar`.
+    If n̂ is zero, d is zero. Gains and biases are not changed.
+
+    Args:
+      b: decay of the average, in [0, 1).
+      neurons, declarations: as in `lion_ar`.
+
+    State: `AverageNormState`, a float per neuron.
+
+    Raises:
+      InputError: b outside [0, 1). From `init` and `update`: a parameter whose neurons are not declared, or that lacks
+        a declared axis.
     """
     _rates.check_beta("b", b)
 

@@ -28,7 +28,7 @@ def trapezoid(
       total_steps: T ≥ 1.
       warmup, cooldown: fractions of T, together at most 1.
       warmup_steps: W, in place of `warmup`, a whole number or scalar array (traced or not), so that one program serves
-        all lengths. Must be ≤ T − D; unchecked for arrays.
+        all lengths. It must be at most T − D; an array's value is not checked.
 
     Returns:
       A schedule with the attribute `.peak`, which `lion_ar` and `parametrized` read.

@@ -143,10 +143,12 @@ def check_fits(sizes: Mapping[str, int], *, rows: int, params: Any, heads: Mappi
     """
     tokens = math.prod(sizes[name] for name in TOKENS)
     if rows % tokens:
-        raise InputError(f"mesh: data × fsdp = {tokens} does not divide the {rows} rows of a (micro-)batch")
+        raise InputError(
+            f"mesh: data × fsdp = {tokens} does not divide the {rows} rows of a (micro-)batch: change mesh or batch"
+        )
     for name, count in heads.items():
         if count % sizes[MODEL]:
-            raise InputError(f"mesh: model = {sizes[MODEL]} does not divide the {count} {name}")
+            raise InputError(f"mesh: model = {sizes[MODEL]} does not divide the {count} {name}: give another size")
     for leaf in jax.tree.leaves(roles.classify(params)):
         for axis, place in enumerate(spec_of(leaf)):
             if place is None or leaf.shape[axis] % sizes[place] == 0:
@@ -155,4 +157,4 @@ def check_fits(sizes: Mapping[str, int], *, rows: int, params: Any, heads: Mappi
             if axis == leaf.vocab_axis:
                 padded = -(-size // sizes[place]) * sizes[place]
                 raise InputError(f"{message} the vocabulary of {size}; a model with vocab {padded} would fit")
-            raise InputError(f"{message} axis {axis} ({size}) of {leaf.path}")
+            raise InputError(f"{message} axis {axis} ({size}) of {leaf.path}: give another size")

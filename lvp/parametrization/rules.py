@@ -355,7 +355,7 @@ def check_frequencies(frequencies: ArrayLike, vocab: int | None = None) -> np.nd
     if alpha.ndim != 1 or alpha.size < 2:
         raise InputError(f"frequencies must be [vocab] with at least 2 tokens, got shape {alpha.shape}")
     if vocab is not None and alpha.size != vocab:
-        raise InputError(f"frequencies has {alpha.size} tokens, vocab is {vocab}")
+        raise InputError(f"frequencies has {alpha.size} tokens, vocab is {vocab}: give one frequency per token")
     if not np.all(np.isfinite(alpha)) or np.any(alpha < 0):
         raise InputError(f"frequencies must be finite and not negative, got a minimum of {alpha.min():g}")
     total = float(alpha.sum())

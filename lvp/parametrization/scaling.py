@@ -1,4 +1,4 @@
-"""Settings of every role at a target size, from those tuned at a base size.
+"""Settings of every role at a target size, from the settings tuned at a base size.
 
     from lvp.parametrization.scaling import Shape, scale
 
@@ -108,7 +108,7 @@ def scale(
     embedding_ratio: float | None = None,
     init_std: Mapping[str, float] | None = None,
 ) -> Scaling:
-    """Returns the settings of every role at `target`, from those tuned at `base`.
+    """Returns the settings of every role at `target`, from the settings tuned at `base`.
 
     Args:
       base, target: sizes. Axes whose sizes are unknown in both shapes are left alone.
@@ -185,8 +185,10 @@ def _stds(tuned: Mapping[str, float] | None, here: Table, there: Table) -> dict[
     """Role → init std at the target."""
     stds = {row.role: row.init_std for row in there.rows}
     for role, std in (tuned or {}).items():
-        if role not in stds or here[role].init_std == 0:
+        if role not in stds:
             raise unknown("role of init_std", role, [r for r in stds if here[r].init_std > 0])
+        if here[role].init_std == 0:
+            raise InputError(f"role of init_std {role!r} has std 0, which no factor changes: remove it from init_std")
         _check_above_zero(f"init_std of {role}", std)
         stds[role] *= float(std) / here[role].init_std
     return stds

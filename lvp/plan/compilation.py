@@ -28,7 +28,7 @@ from lvp.plan import hlo
 from lvp.training import Cell, Program
 from lvp.training.language import check_mesh, data_shapes
 
-# What XLA's compiler needs to know about a GPU, in its text format (xla/backends/gpu/target_config/specs, 2026).
+# The facts about a GPU that XLA's compiler needs, in its text format (xla/backends/gpu/target_config/specs, 2026).
 _GPU_TARGETS = {
     "h100": """
 platform_name: "CUDA"

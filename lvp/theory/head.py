@@ -3,7 +3,7 @@
 import numpy as np
 from numpy.typing import ArrayLike
 
-from lvp.errors import InputError
+from lvp.errors import InputError, shown
 
 
 def head_updates(
@@ -27,7 +27,10 @@ def head_updates(
     """
     hidden, probabilities = np.asarray(hidden, float), np.asarray(probabilities, float)
     if probabilities.ndim != 1 or (probabilities < 0).any() or abs(probabilities.sum() - 1) > 1e-6:
-        raise InputError("probabilities must be [vocab], non-negative, with sum 1: pass softmax(logits)")
+        raise InputError(
+            f"probabilities must be [vocab], non-negative, with sum 1, got {shown(probabilities.tolist())}: "
+            "pass softmax(logits)"
+        )
     if not 0 <= target < len(probabilities):
         raise InputError(f"target must lie in 0 to {len(probabilities) - 1}, got {target}")
     gradient = (probabilities - (np.arange(len(probabilities)) == target))[:, None] * hidden
@@ -36,6 +39,7 @@ def head_updates(
     second_moment = np.asarray(second_moment, float)
     if second_moment.shape != probabilities.shape or not (second_moment > 0).all():
         raise InputError(
-            f"second_moment must be positive, of shape {probabilities.shape}; got shape {second_moment.shape}"
+            f"second_moment must be positive, of shape {probabilities.shape}; got shape {second_moment.shape} with "
+            f"least entry {np.min(second_moment, initial=np.inf):g}"
         )
     return -gradient / np.sqrt(second_moment)[:, None]

@@ -30,7 +30,7 @@ from numpy.typing import ArrayLike
 from scipy.optimize import least_squares
 from scipy.special import stdtrit
 
-from lvp.errors import InputError
+from lvp.errors import InputError, shown
 
 BETWEEN = (10, 1000)
 BINS, LEAST_BINS, LEAST_RANKS = 24, 12, 30
@@ -108,7 +108,10 @@ def zipf_mandelbrot_fit(
     kept = _in_range(*_by_rank(counts, ranks), between)
     data = _Binned(*kept, _bin_starts(kept[1]), is_sorted=ranks is None)
     if np.count_nonzero(data.totals) < LEAST_BINS:
-        raise InputError(f"counts are above zero in {np.count_nonzero(data.totals)} bins, a fit needs {LEAST_BINS}")
+        raise InputError(
+            f"counts are above zero in {np.count_nonzero(data.totals)} bins, a fit needs {LEAST_BINS}: "
+            "give another range or more counts"
+        )
     if offset is not None and not (isinstance(offset, Real) and -data.ranks[0] < offset < _INF):
         raise InputError(f"offset must be above minus the lowest rank, {-data.ranks[0]:g}, got {offset!r}")
     exponent, q, is_open = _fit(data, offset)
@@ -160,13 +163,13 @@ def _by_rank(counts, ranks) -> tuple[np.ndarray, np.ndarray]:
         raise InputError(f"counts must not be negative, got {counts.min():g}")
     if ranks is None:
         if np.any(counts != np.floor(counts)):
-            raise InputError("counts must be whole numbers if ranks is None: pass ranks")
+            raise InputError(f"counts must be whole numbers if ranks is None, got {shown(counts.tolist())}: pass ranks")
         return -np.sort(-counts), np.arange(1.0, len(counts) + 1)
     ranks = _vector("ranks", ranks)
     if ranks.shape != counts.shape:
         raise InputError(f"ranks has {ranks.size} entries, counts {counts.size}: pass a rank per count")
     if np.any(ranks < 1) or len(np.unique(ranks)) != len(ranks):
-        raise InputError("ranks must be distinct and at least 1")
+        raise InputError(f"ranks must be distinct and at least 1, got {shown(ranks.tolist())}")
     order = np.argsort(ranks)
     return counts[order], ranks[order]
 
@@ -192,8 +195,10 @@ def _vector(name: str, values) -> np.ndarray:
         vector = np.asarray(values, np.float64)
     except (TypeError, ValueError) as error:
         raise InputError(f"{name} must be numbers ({error})") from error
-    if vector.ndim != 1 or not np.all(np.isfinite(vector)):
-        raise InputError(f"{name} must be a list of finite numbers, got shape {vector.shape}")
+    if vector.ndim != 1:
+        raise InputError(f"{name} must be a list of numbers, got shape {vector.shape}")
+    if not np.all(np.isfinite(vector)):
+        raise InputError(f"{name} must be finite, got {shown(vector.tolist())}")
     return vector
 
 

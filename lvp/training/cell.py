@@ -72,7 +72,9 @@ class OptimizerConfig:
         for name in self.traced:
             # batch_size is compiled, since it decides which measures exist.
             if name not in self._parameters or name == "batch_size":
-                raise InputError(f"traced: {name!r} is not an option of {self.kind} that a lane can set")
+                raise InputError(
+                    f"traced: {name!r} is not an option of {self.kind} that a lane can set; remove it from traced"
+                )
 
     def _check_own(self, factory: Any) -> None:
         if self.kind in OPTIMIZERS:
@@ -174,7 +176,9 @@ class Sizes:
             raise InputError(f"final_fraction must lie in (0, 1], got {self.final_fraction}")
         chosen = self.measured_steps
         if list(chosen) != sorted(set(chosen)) or (chosen and not 0 <= chosen[0] <= chosen[-1] < self.steps):
-            raise InputError(f"measured_steps must increase and lie below steps ({self.steps}), got {chosen}")
+            raise InputError(
+                f"measured_steps must increase and lie from 0 to steps − 1 ({self.steps - 1}), got {chosen}"
+            )
 
     @property
     def num_params(self) -> int:
@@ -192,7 +196,12 @@ class Sizes:
 
 @dataclass(frozen=True)
 class Cell(Sizes):
-    """The part of a run that is compiled."""
+    """The part of a run that is compiled.
+
+    Raises:
+      InputError: a size below 1, a fraction or step out of range, micro-batches that do not divide the batch, an
+        unknown measure, or a clip_norm that is not above zero. The error names the field.
+    """
 
     model: DecoderConfig  # shapes and switches of the decoder
     data: DataConfig  # the text
@@ -231,7 +240,9 @@ class Cell(Sizes):
             wanted, given = (", ".join(sorted(x)) or "none" for x in (self.optimizer.traced, lane.options))
             raise InputError(f"a lane must give the options that its cell traces ({wanted}), got {given}")
         if lane.warmup_steps and self.cooldown is None:
-            raise InputError(f"warmup_steps {lane.warmup_steps}: the rates of this cell are constant (set cooldown)")
+            raise InputError(
+                f"warmup_steps must be 0 at constant rates, got {lane.warmup_steps}: set the cell's cooldown"
+            )
         if lane.warmup_steps + round((self.cooldown or 0) * self.steps) > self.steps:
             raise InputError(
                 f"warmup_steps ({lane.warmup_steps}) plus cooldown ({self.cooldown:g} of the steps) must not exceed "
@@ -269,7 +280,12 @@ class Cell(Sizes):
 
 @dataclass(frozen=True)
 class Lane:
-    """The traced numbers of one run. `Lane.under` makes them from the table of a parametrization."""
+    """The traced numbers of one run. `Lane.under` makes them from the table of a parametrization.
+
+    Raises:
+      InputError: a rate that is not finite and above zero; a negative std, option or warm-up; a mapping that does not
+        name exactly the roles of `lvp.roles.ROLES`.
+    """
 
     learning_rates: Mapping[str, float]  # role → rate; its peak if the cell has a schedule
     init_std: Mapping[str, float]  # role → standard deviation; gains start at one and biases at zero regardless

@@ -31,7 +31,7 @@ from lvp.parallel import processes
 
 log = logging.getLogger(__name__)
 _ABANDONED = 3600.0  # seconds without a write after which another host's unfinished save is removed
-KEEP = 2  # steps kept: the last one and a fallback
+KEEP = 2  # steps kept: the last step and a fallback
 _SEEN = 4 * KEEP  # steps of a directory that processes compare
 _WRITER = re.compile(r"\.(?P<host>\d+)-(?P<pid>\d+)")  # in the name of an unfinished save
 _METADATA = "_CHECKPOINT_METADATA"  # Orbax's file, which holds our `custom_metadata`

@@ -168,7 +168,9 @@ def check_images(cell: ImageCell, train: tuple[int, ...], test: tuple[int, ...],
         if shape[1:] != cell.model.image:
             raise InputError(f"model.image must be {shape[1:]} for the {name} images, got {cell.model.image}")
     if train[0] < cell.batch:
-        raise InputError(f"{train[0]} training images are fewer than a batch of {cell.batch}")
+        raise InputError(
+            f"{train[0]} training images are fewer than a batch of {cell.batch}: reduce batch, or give more images"
+        )
 
 
 class ImageProgram(PackedProgram):

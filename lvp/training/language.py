@@ -30,10 +30,11 @@ def check_lengths(cell: Cell, train: int, valid: int) -> None:
         raise InputError(f"the training slice holds {train} tokens; give at least {cell.model.context + 1}, one row")
     if train > cell.data.source.max_tokens:
         raise InputError(
-            f'{train} training tokens are too many for data order {cell.data.order!r}: use "rows", read from disk'
+            f"{train} training tokens are too many for data order {cell.data.order!r}, at most "
+            f'{cell.data.source.max_tokens}: use data order "rows", which reads from disk'
         )
     if valid < 2:
-        raise InputError(f"the validation text holds {valid} tokens; it needs at least 2")
+        raise InputError(f"the validation text holds {valid} tokens; give at least 2")
 
 
 class TrainingData(NamedTuple):

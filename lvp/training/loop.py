@@ -35,6 +35,8 @@ def run(
     """Trains a pack of lanes from `step` to the end of the cell and returns their outcomes, in order.
 
     Args:
+      program: the cell's program.
+      lanes: as many lanes as the program takes.
       data: `lvp.training.TrainingData`, `lvp.training.StreamedTokens` or `lvp.training.ImageData`.
       state: the pack's state at `step`, from a checkpoint; None starts at step 0.
       chunk_seconds: approximate time of one dispatch; 0 dispatches step by step. The result does not depend on it.
@@ -44,6 +46,11 @@ def run(
 
     A lane with a non-finite loss stays in its pack and does not affect other lanes. The run ends early when all lanes
     have diverged. The same pack on the same device gives the same bits.
+
+    Raises:
+      Preempted: `leaving` has returned True. It holds step and state.
+      InputError: a lane that the cell cannot train.
+      ValueError: another number of lanes than the program takes.
     """
     steps, chunk = program.cell.steps, 1
     state = jax.device_put(program.blank_state() if state is None else state, program.placement)

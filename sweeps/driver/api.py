@@ -643,7 +643,7 @@ def _packed(manifest: Manifest, executor, options: Options, settings: Settings, 
     if hosts > 1 and hosts > (machines := executor.machines()):  # Ray would wait for the machines forever
         remedy = "use a larger cluster" if options.ray_address else "give --ray-address"
         raise InputError(
-            f"hosts={hosts} is more than the available machines ({machines}); {remedy}, or other --mesh and --hosts"
+            f"hosts={hosts} is more than the available machines ({machines}); {remedy}, or change --mesh and --hosts"
         )
     if kept is not None:
         if options.pack or options.threads:

@@ -43,7 +43,7 @@ class Speed:
         """FLOP/s of a worker on a cell, from the measured cell of the same class and the nearest size.
 
         None without a measured cell within a factor 2^`NEAR` in the FLOPs of a step: small steps reach a small part of
-        the FLOP/s of large ones.
+        the FLOP/s of large steps.
         """
         name, _, size = kind_of(cell).partition("/")
         distances = {

@@ -87,7 +87,9 @@ class Lease:
                         continue
                 version = self.bucket.replace(NAME, self._content(), entry.version)
             if version is None:
-                raise InputError(f"{self.bucket.address} is run by another driver, which has just begun")
+                raise InputError(
+                    f"{self.bucket.address} is run by another driver, which has just begun: wait until it ends"
+                )
             return version
 
     def _check_conditions(self) -> None:

@@ -512,7 +512,8 @@ class Manifest:
                 )
                 raise InputError(f"{older}: finish and `publish` it with that version, or start a new directory")
             if isinstance(version, int) and version > FORMAT:
-                raise InputError(f"{place} was written by a newer version of lvp (format {version}, not {FORMAT})")
+                newer = f"{place} was written by a newer version of lvp (format {version}, not {FORMAT})"
+                raise InputError(f"{newer}: use that version")
             if not _is_manifest(content):
                 raise ValueError("keys are missing or have values of the wrong type")
             del content["format"]

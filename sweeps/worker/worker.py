@@ -133,7 +133,11 @@ class Worker:
         device = jax.devices()[0]
         present = environment.present() | {"device": f"{device.platform} {device.device_kind}"}
         if self.settings.environment and (parts := environment.differences(self.settings.environment, present)):
-            raise RuntimeError(f"the environment of {socket.gethostname()} is not the driver's: {', '.join(parts)}")
+            host = socket.gethostname()
+            raise RuntimeError(
+                f'the environment of {host} is not the driver\'s: {", ".join(parts)}; "now" is the value on {host}: '
+                "make both equal"
+            )
 
     def _manifest(self, lanes: Iterable[str] = ()) -> Manifest:
         """The present manifest, with the data's paths on this machine. Its cells contain `lanes`."""

@@ -47,14 +47,14 @@ def test_the_page_ends_with_a_figure_a_table_and_a_verdict(directory):
     here, (rule, _, sweep) = directory
     assert {"figure.png", "figure.svg", "table.csv"} <= {p.name for p in (here / "runs" / "mine").iterdir()}
     assert "halfway: width 512, vocab 8192" in rule and "halfway: decoder of 1 blocks" in rule
-    assert "36 of 36 lanes have a record" in sweep
+    assert "54 of 54 lanes have a record" in sweep
     assert re.search("(supported|contradicted|unresolved): the best rate does not depend on the width", sweep)
 
 
 def test_the_lanes_are_those_of_the_rules_and_optimizers(directory):
     here, _ = directory
     lane_records = records.read(here / "runs" / "mine" / "records")
-    assert len(lane_records) == 36 and {r["outcome"]["status"] for r in lane_records} <= {"finished", "diverged"}
+    assert len(lane_records) == 54 and {r["outcome"]["status"] for r in lane_records} <= {"finished", "diverged"}
     for record in lane_records:
         cell, lane = record["config"]["cell"], record["config"]["lane"]
         width = cell["model"]["width"]

@@ -29,7 +29,8 @@ def split_files(directory: Path) -> Files:
     for split, other_split in (SPLITS, SPLITS[::-1]):
         for name in classes[split]:
             if name not in classes[other_split]:
-                raise InputError(f"{directory / other_split} has no class {name!r}, which {directory / split} has")
+                problem = f"{directory / other_split} has no class {name!r}, which {directory / split} has"
+                raise InputError(f"{problem}: add it, or remove it there")
     if len(classes["train"]) < 2:
         raise InputError(f"{directory / 'train'} must hold a folder for each of at least two classes")
     return classes
@@ -61,7 +62,8 @@ def read(files: Files) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
                 image = _decoded(path)
                 first = first or (path, image.shape)
                 if image.shape != first[1]:
-                    raise InputError(f"{path} is {_named(image.shape)}, but {first[0]} is {_named(first[1])}")
+                    problem = f"{path} is {_named(image.shape)}, but {first[0]} is {_named(first[1])}"
+                    raise InputError(f"{problem}: give all images the same shape")
                 images.append(image)
                 labels.append(label)
         parts += [np.stack(images), np.asarray(labels, np.int32)]
@@ -81,7 +83,7 @@ def _images(directory: Path) -> list[Path]:
     paths = _entries(directory)
     for path in paths:
         if not path.is_file() or path.suffix.lower() not in _SUFFIXES:
-            raise InputError(f"{path} is not an image file ({', '.join(_SUFFIXES)})")
+            raise InputError(f"{path} is not an image file ({', '.join(_SUFFIXES)}): move it out of the folder")
     if not paths:
         raise InputError(f"{directory} holds no image: add image files, or delete the folder")
     return paths
@@ -100,7 +102,7 @@ def _decoded(path: Path) -> np.ndarray:
         raise InputError(f"{path} has the mode {mode}; convert it to L (grey) or RGB")
     pixels = pixels.reshape(*pixels.shape[:2], -1)
     if pixels.shape[0] != pixels.shape[1]:
-        raise InputError(f"{path} is not square: it is {_named(pixels.shape)}")
+        raise InputError(f"{path} is not square: it is {_named(pixels.shape)}; crop or pad it")
     return pixels
 
 

@@ -94,7 +94,8 @@ def test(directory: Path | None, *, cache: Path) -> bytes:
         directory = _downloaded(cache)
     files = split_files(directory)
     if "test" not in files:
-        raise InputError(f"no test split of WikiText-2 in {directory}")
+        missing = files["train"].name.replace("train", "test")
+        raise InputError(f"no test split of WikiText-2 in {directory}: add {missing}")
     if not (content := splits.read(files["test"])):
         raise InputError(f"{files['test']} is empty")
     return content
@@ -111,5 +112,5 @@ def _prepare(entry: Path, directory: Path | None, cache: Path, source: str) -> N
     texts = wikitext2_builder.prepared_texts(files, data_dir)
     for split, path in files.items():
         if texts[split] != path.read_bytes():
-            raise RuntimeError(f"the records in {data_dir} are not the text of {path}")
+            raise RuntimeError(f"the records in {data_dir} are not the text of {path}; delete {data_dir}, then retry")
     storage.write_entry(entry, {split: texts[split] for split in ("train", "valid")}, {"source": source})

@@ -56,7 +56,7 @@ def _encoder(path: Path) -> tuple[int, Callable[[bytes], np.ndarray]]:
     try:
         processor = sentencepiece.SentencePieceProcessor(model_proto=model)
     except RuntimeError:
-        raise InputError(f"{path} is not a SentencePiece model") from None
+        raise InputError(f"tokenizer {path} is not a SentencePiece model: give a tokenizer.model") from None
     if tokenizers.is_ours(processor):
         ours = tokenizers.Tokenizer(model)
         return ours.vocab_size, ours.encode

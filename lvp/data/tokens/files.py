@@ -306,4 +306,5 @@ def head(directory: Path, meta: Mapping[str, Any], split: str, limit: int | None
         if fitting < ids.size:
             return start + fitting, int(ends[fitting - 1]) if fitting else size
         size = int(ends[-1])
-    raise InputError(f"{path} represents {size} bytes of text, not {meta['text_bytes'][split]} as {META} states")
+    problem = f"{path} represents {size} bytes of text, not {meta['text_bytes'][split]} as {META} states"
+    raise InputError(f"{problem}; {_AGAIN.format(directory)}")

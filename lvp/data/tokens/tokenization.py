@@ -222,7 +222,7 @@ def _state(out: Path, asked: dict) -> dict | None:
     if not out.exists():
         return None
     if not out.is_dir():
-        raise InputError(f"--out {out} is not a directory")
+        raise InputError(f"--out {out} is not a directory: choose another path")
     if (out / files.UNFINISHED).exists():
         state = files.unfinished(out)
         if not _is_state(state):
@@ -263,7 +263,9 @@ def _only_one(out: Path) -> Iterator[None]:
         try:
             fcntl.flock(directory, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            raise InputError(f"--out {out} is being written by another process") from None
+            raise InputError(
+                f"--out {out} is being written by another process: wait, or choose another directory"
+            ) from None
         try:
             yield
         finally:
@@ -284,7 +286,9 @@ def _given(path: Path, vocab: int) -> Tokenizer:
     if not whole:
         raise InputError(f"--tokenizer {path} is not a tokenizer made by lvp, or it is damaged")
     if tokenizer.vocab_size != vocab:
-        raise InputError(f"--tokenizer {path} has {tokenizer.vocab_size} tokens, but --vocab says {vocab}")
+        raise InputError(
+            f"--tokenizer {path} has {tokenizer.vocab_size} tokens, but --vocab says {vocab}: give its number"
+        )
     return tokenizer
 
 
@@ -350,7 +354,8 @@ def _append(
                     saved = time.monotonic()
         if file.count < 2:
             name = {"train": "training", "valid": "validation"}[split]
-            raise InputError(f"the {name} text is too small: {at['bytes']} bytes make {file.count} tokens")
+            problem = f"the {name} text is too small: {at['bytes']} bytes make {file.count} tokens"
+            raise InputError(f"{problem}; give a longer text or a higher limit")
         at["done"] = True
         file.sync()
         files.write_unfinished(out, state)

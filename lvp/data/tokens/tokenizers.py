@@ -23,7 +23,7 @@ _CHUNK = 1 << 20  # bytes encoded at a time
 _WORD, _LINE = re.compile(rb" *[^ \n]*\n?"), re.compile(rb"[^\n]*\n?")
 _SPACE_AFTER = re.compile(rb"[^ ] ")
 _MOST_KNOWN = 1 << 18  # parts of a text whose ids are kept; about 50 MB
-_LONGEST_KNOWN = 100  # bytes of such a part
+_LONGEST_KNOWN = 100  # bytes of the longest part whose ids are kept
 _SPACE_MARK = "\u2581"  # SentencePiece's mark for a space inside a piece
 _UNKNOWN = "\u2047"  # the unknown piece, which SentencePiece requires; no byte maps to this character
 

@@ -52,7 +52,7 @@ def test_all_undeclared_paths_are_named_with_the_declaration_to_add():
     with pytest.raises(InputError) as caught:
         optim.initialize(parametrization.table("lvp", width=WIDTH, vocab=VOCAB), PARAMS, jax.random.key(0))
     said = str(caught.value)
-    assert said.startswith("parameter 'out' of shape (64, 512): no declaration matches its path (nor those of")
+    assert said.startswith("parameter 'out' of shape (64, 512): no declaration matches its path (nor the paths")
     assert "'tokens', 'w'" in said and "Declaration('out', ROLE)" in said and "embedding, position" in said
 
 
