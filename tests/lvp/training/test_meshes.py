@@ -15,10 +15,12 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from jax.sharding import NamedSharding, PartitionSpec
 
 from lvp import losses, plan, roles, training
 from lvp.models.configs import DecoderConfig
 from lvp.parallel import sharding
+from lvp.products import product
 from lvp.training import Cell, DataConfig, Lane, OptimizerConfig, Program, TrainingData, checkpoints
 
 ROOT = Path(__file__).parents[3]
@@ -179,6 +181,29 @@ def check_plan():
     assert {"all-gather", "all-reduce"} <= {c.kind for c in mesh_plan.collectives}
 
 
+def check_products():
+    """`lvp.products.product` gathers no more on a mesh than a plain product; with a transposed kernel it would."""
+    mesh = mesh_of((1, 8, 1))
+
+    def gathers(multiply, kernel_spec):
+        def loss(kernels, x):
+            for kernel in kernels:
+                x = jnp.tanh(multiply(x, kernel))
+            return jnp.sum(x**2)
+
+        own, rows = (NamedSharding(mesh, PartitionSpec(*spec)) for spec in (kernel_spec, (sharding.FSDP, None)))
+        kernels = [jax.ShapeDtypeStruct(shape, jnp.float32, sharding=own) for shape in ((48, 96), (96, 48), (48, 96))]
+        x = jax.ShapeDtypeStruct((64, 48), jnp.float32, sharding=rows)
+        compiled = jax.jit(jax.grad(loss), out_shardings=[own] * 3).lower(kernels, x).compile()
+        return len(re.findall(r" all-gather(?:-start)?\(", compiled.as_text()))
+
+    transposed = jax.custom_vjp(jnp.matmul)
+    transposed.defvjp(lambda x, k: (x @ k, (x, k)), lambda saved, y: (y @ saved[1].T, saved[0].T @ y))
+    for kernel_spec in ((sharding.FSDP, None), (None, sharding.FSDP)):
+        plain, ours, control = (gathers(f, kernel_spec) for f in (jnp.matmul, product, transposed))
+        assert 0 < ours <= plain < control, (kernel_spec, plain, ours, control)
+
+
 CHECKS = {
     **{f"training-{'-'.join(map(str, s))}": functools.partial(check_training, s) for s in (PAIR, *FACTORISATIONS)},
     **{f"loss-{'-'.join(map(str, s))}": functools.partial(check_loss, s) for s in (PAIR, *FACTORISATIONS)},
@@ -187,6 +212,7 @@ CHECKS = {
     "rows": check_rows,
     "targets": check_targets,
     "plan": check_plan,
+    "products": check_products,
 }
 
 
@@ -202,6 +228,10 @@ def run(names, devices):
 
 def names_of(sizes):
     return [f"{kind}-{'-'.join(map(str, s))}" for s in sizes for kind in ("training", "loss")]
+
+
+def test_products_gather_no_more_than_plain_products():
+    run(["products"], devices=8)
 
 
 @pytest.mark.slow
