@@ -25,6 +25,7 @@ def figure(table, config: Config, *, tier: str, corpus: str, partial):
         panels.append(Panel(title, "batch (sequences)", ylabel, series, yscale="linear", levels=levels))
     return sheet(
         panels,
+        columns=2,
         title="Does the need for warm-up grow with the batch?",
         tier=tier,
         corpus=corpus,
