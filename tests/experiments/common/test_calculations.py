@@ -47,7 +47,10 @@ def frequencies_table(power):
 
 @pytest.mark.parametrize("power, verdict", [(1.0, "supported"), (0.0, "contradicted"), (0.5, "contradicted")])
 def test_claims_about_frequencies_follow_the_planted_power(power, verdict):
-    claims = token_frequencies.claims.claims(frequencies_table(power), token_frequencies.TIERS["laptop"], CONTEXT)
+    """The larger half of the vocabularies decides. The smaller half has another power."""
+    small, large = frequencies_table(power - 0.7), frequencies_table(power)
+    table = pd.concat([small, large.assign(**{"lane.vocab": large["lane.vocab"] * 12})], ignore_index=True)
+    claims = token_frequencies.claims.claims(table, token_frequencies.TIERS["laptop"], CONTEXT)
     assert [c.verdict for c in claims] == [verdict]
     assert claims[0].value == pytest.approx(power, abs=0.02)
 
