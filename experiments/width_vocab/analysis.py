@@ -146,12 +146,17 @@ def rate_curves(table, config: Config) -> list[RateCurves]:
     ]
 
 
+def slopes_by_horizon(table, config: Config, token_rows: str) -> dict[int, analysis.Slope]:
+    """Steps → the slope of a reading after these steps."""
+    return {steps: optima(table, config, token_rows, steps)[1] for steps in config.horizons}
+
+
 def arms(table, config: Config) -> list[Arm]:
     """Losses, optima and slopes of each reading, for the figure and the summary."""
     readings = []
     for token_rows in config.token_rows:
         by_width, fit = optima(table, config, token_rows)
-        by_horizon = {steps: optima(table, config, token_rows, steps)[1] for steps in config.horizons}
+        by_horizon = slopes_by_horizon(table, config, token_rows)
         rates = [config.embedding_rates(token_rows, width) for width in config.widths]
         lanes = losses(table, config, token_rows)
         if config.design == ADAPTIVE:

@@ -4,7 +4,14 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
-from experiments.width_vocab.analysis import gap_difference, hidden_constant_text, leaves_rates, optima, transfer_gap
+from experiments.width_vocab.analysis import (
+    gap_difference,
+    hidden_constant_text,
+    leaves_rates,
+    optima,
+    slopes_by_horizon,
+    transfer_gap,
+)
 from experiments.width_vocab.config import ADAPTIVE, READINGS, Config
 from lvp.analysis.claims import ABOVE_ZERO, OUR_RESULT, Claim, Question, Seeds
 from lvp.analysis.measurement import Measurement
@@ -60,8 +67,8 @@ def _of_reading(table, config: Config, token_rows: str, context) -> list[Claim]:
 
 def _earlier(table, config: Config, token_rows: str) -> str:
     """The exponents at the earlier horizons, in words."""
-    fits = {steps: optima(table, config, token_rows, steps)[1] for steps in config.horizons[:-1]}
-    by_steps = [f"{in_words(fit)} after {steps}" for steps, fit in fits.items() if np.isfinite(fit.slope)]
+    *earlier, _ = slopes_by_horizon(table, config, token_rows).items()
+    by_steps = [f"{in_words(fit)} after {steps}" for steps, fit in earlier if np.isfinite(fit.slope)]
     return f"exponent {', '.join(by_steps)} steps".replace("-", "−") if by_steps else "no exponent after fewer steps"
 
 

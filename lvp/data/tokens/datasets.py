@@ -14,8 +14,8 @@ from lvp.data.tokens import files as token_files
 from lvp.errors import InputError
 from lvp.files.buckets import is_address
 
-LIMITS = {"training": "slice_bytes", "validation": "valid_bytes"}  # part → the option that limits its bytes
 _FORMAT = 1  # version of the cached files
+_LIMITS = {"training": "slice_bytes", "validation": "valid_bytes"}  # part → the option that limits its bytes
 _FILES = ("train.npy", "valid.npy")
 _SCORED = "scored.npy"
 _PATHS = ("tokens_train", "tokens_valid", "tokens_scored")
@@ -164,10 +164,10 @@ def _of_token_files(spec, vocab, slice_bytes, valid_bytes, cache, scored_spec) -
         raise InputError(f"{problem}: set vocab to {meta['vocab']}, or tokenize again")
     limits = {"train": slice_bytes, "valid": valid_bytes}
     sizes = [token_files.head(directory, meta, split, limit) for split, limit in limits.items()]
-    for (name, option), (count, size) in zip(LIMITS.items(), sizes, strict=True):
+    for (name, option), (count, size) in zip(_LIMITS.items(), sizes, strict=True):
         if count < 2:
             problem = f"the {name} part of {directory} is too small: {size} bytes make {count} tokens"
-            raise InputError(f"{problem}; raise {option}")
+            raise InputError(f"{problem}; give a longer text, or raise {option}")
     (num_tokens, train_bytes), (num_valid_tokens, size_of_valid) = sizes
     digests = [meta["files"][name]["sha256"] for name in token_files.SPLITS.values()]
     train, valid = (directory / name for name in token_files.SPLITS.values())
@@ -218,10 +218,10 @@ def _build_text(corpus, vocab, slice_bytes, valid_bytes, cache):
     ]
     tokenizer = _tokenizer(corpus, vocab, cache)
     splits = [tokenizer.encode(part) for part in texts]
-    for (name, option), part, ids in zip(LIMITS.items(), texts, splits, strict=True):
+    for (name, option), part, ids in zip(_LIMITS.items(), texts, splits, strict=True):
         if ids.size < 2:
             problem = f"the {name} text of {corpus.spec} is too small: {len(part)} bytes make {ids.size} tokens"
-            raise InputError(f"{problem}; raise {option}")
+            raise InputError(f"{problem}; give a longer text, or raise {option}")
     return splits, {
         "train_bytes": len(texts[0]),
         "valid_bytes": len(texts[1]),
@@ -232,11 +232,11 @@ def _build_text(corpus, vocab, slice_bytes, valid_bytes, cache):
 def _build_zipf(corpus, vocab, slice_bytes, valid_bytes, cache):
     exponent = float(corpus.spec.partition(":")[2])
     splits = []
-    for split, size in (("train", slice_bytes), ("valid", valid_bytes)):
+    for split, size, option in (("train", slice_bytes, "slice_bytes"), ("valid", valid_bytes, "valid_bytes")):
         count = zipf.DEFAULT_TOKENS[split] if size is None else size // zipf.BYTES_PER_TOKEN
         if count < 2:
-            problem = f"{size} bytes of zipf are {count} tokens (4 bytes each)"
-            raise InputError(f"{problem}; give {split} text of at least 8 bytes")
+            problem = f"{size} bytes of zipf are {count} tokens ({zipf.BYTES_PER_TOKEN} bytes each)"
+            raise InputError(f"{problem}; raise {option} to at least {2 * zipf.BYTES_PER_TOKEN}")
         splits.append(zipf.sample(count, vocab, exponent, split))
     train_bytes = splits[0].size * zipf.BYTES_PER_TOKEN
     return splits, {"train_bytes": train_bytes, "valid_bytes": None, "tokenizer_fingerprint": None}

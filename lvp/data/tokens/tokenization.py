@@ -287,7 +287,8 @@ def _given(path: Path, vocab: int) -> Tokenizer:
         raise InputError(f"--tokenizer {path} is not a tokenizer made by lvp, or it is damaged")
     if tokenizer.vocab_size != vocab:
         raise InputError(
-            f"--tokenizer {path} has {tokenizer.vocab_size} tokens, but --vocab says {vocab}: give its number"
+            f"--tokenizer {path} has {tokenizer.vocab_size} tokens, but --vocab says {vocab}: pass "
+            f"--vocab {tokenizer.vocab_size}, or another tokenizer"
         )
     return tokenizer
 
