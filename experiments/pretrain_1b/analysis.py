@@ -3,7 +3,7 @@
 import numpy as np
 
 from experiments.common.tables import EMBEDDING_RATE, HIDDEN_RATE, finished_by_seed, lists_by_row
-from experiments.pretrain_1b.config import Config, label, lane_of
+from experiments.pretrain_1b.config import Config, judging_lanes
 from lvp.analysis.measurement import Measurement
 from lvp.analysis.tuned import Selected, Tuned, select
 from lvp.training import Lane
@@ -33,15 +33,11 @@ def tuned_rate(table, config: Config, ratio: float | None = None) -> float | Non
 
 
 def follow_up(table, config: Config) -> dict[str, list[Lane]]:
-    """The lanes of every judging seed: of every ratio at √d's tuned rate, and of ratio 1 at its own."""
+    """Cell label → the lanes of every judging seed: of every ratio at √d's tuned rate, and of ratio 1 at its own."""
     rate = tuned_rate(table, config)
     if not config.rates or rate is None:
         return {}
-    settings = [(ratio, rate) for ratio in config.ratios]
-    if own := tuned_rate(table, config, 1.0):
-        settings.append((1.0, own))
-    lanes = [lane_of(config, *setting, seed) for setting in dict.fromkeys(settings) for seed in config.seeds]
-    return {label(config): lanes}
+    return judging_lanes(config, rate, tuned_rate(table, config, 1.0))
 
 
 def tuned(table, config: Config, ratio: float) -> Tuned:
@@ -84,6 +80,18 @@ def validation_curves(table, config: Config, ratio: float, own_rate: bool = Fals
     return lists_by_row(rows, "measures.validation.loss", (len(config.measured_steps),))
 
 
+def word_perplexities(table, config: Config, ratio: float) -> np.ndarray:
+    """Perplexities by word [seeds, scored steps + 1], of a ratio at its own rate. The last one is that of the end.
+
+    NaN for a missing or diverged lane.
+    """
+    # WikiText counts line ends as words, so this column is the paper's perplexity by word.
+    at_end = values_by_seed(table, config, ratio, "perplexity_by_tokens", own_rate=True)
+    rows, measured = lanes_by_seed(table, config, ratio, own_rate=True), config.measured_steps
+    curves = lists_by_row(rows, "perplexities_by_tokens", (len(measured),))
+    return np.column_stack([*(curves[:, measured.index(step)] for step in config.scored_steps), at_end])
+
+
 def ratio_label(config: Config, ratio: float) -> str:
     """The ratio as tables and legends show it."""
     return {1.0: "1", config.root: f"√d = {ratio:.3g}"}.get(ratio, f"{ratio:.3g}")
@@ -111,6 +119,14 @@ def summary(table, config: Config) -> str:
             f"1 at its own η = {tuned_rate(table, config, 1.0) or np.nan:g}: validation perplexity "
             f"{Measurement.over_seeds(np.exp(losses)).text('.4g')}"
         )
+    if config.scored_points:
+        steps = "".join(f"{step + 1:>26}" for step in (*config.scored_steps, config.steps - 1))
+        lines += ["", f"{'perplexity by word over training, steps':<38}{steps}"]
+        for ratio in (1.0, config.root):
+            name = f"{ratio_label(config, ratio)} at η = {tuned_rate(table, config, ratio) or np.nan:g}"
+            values = word_perplexities(table, config, ratio).T
+            texts = [Measurement.over_seeds(at_step).text(".4g") for at_step in values]
+            lines.append(f"{name:<38}" + "".join(f"{text:>26}" for text in texts))
     lines += [
         "",
         f"means over {len(config.seeds)} seeds, 95 % t intervals. By word: exp(N/W). N: nats of the scored text, in "

@@ -52,6 +52,7 @@ class Config(DecoderRuns):
     b2: float = 0.95  # not stated: a usual value
     weight_decay: float = 0.1  # not stated: a usual value
     points: int = 25  # measured steps, at equal distances
+    scored_points: int = 0  # measured steps, at equal distances, after which words are scored; 0: at the end only
     order: str = "rows"  # each row of the corpus once per epoch
 
     def __post_init__(self):
@@ -78,6 +79,7 @@ class Config(DecoderRuns):
         if not {0.0, 1.0} <= set(self.powers):
             raise InputError(f"powers must contain 0 (one rate for all) and 1 (√d), got {self.powers}")
         check_points(self)
+        check_count(self, "scored_points", least=0, most=self.points)
         check_schedule(self.warmup, self.cooldown)
 
     @property
@@ -95,6 +97,12 @@ class Config(DecoderRuns):
     def measured_steps(self) -> tuple[int, ...]:
         """Steps after which the validation loss is measured."""
         return tuple(sorted({round(x) - 1 for x in np.linspace(self.steps / self.points, self.steps, self.points)}))
+
+    @property
+    def scored_steps(self) -> tuple[int, ...]:
+        """Measured steps after which words are scored. The last step is left out, since it is always scored."""
+        measured, parts = self.measured_steps, range(1, self.scored_points)
+        return tuple(sorted({measured[round(len(measured) * i / self.scored_points) - 1] for i in parts}))
 
 
 # Shared by the small tiers, whose data stays on the device.
@@ -122,6 +130,7 @@ TIERS = {
         powers=(0.0, 1.0),
         beyond=(4.0,),
         points=3,
+        scored_points=2,
     ),
     "laptop": Config(
         corpus="wikitext2",
@@ -139,6 +148,7 @@ TIERS = {
         batch=16,
         micro_batches=1,
         steps=250,  # 1 M tokens
+        scored_points=5,
         rate=0.003,  # docs/pretrain_1b.md has the command that tunes it
     ),
     "gpu": Config(
@@ -155,14 +165,15 @@ TIERS = {
         batch=64,
         micro_batches=2,
         steps=1500,
+        scored_points=5,
         rate=1e-3,
     ),
-    "paper": Config(),
+    "paper": Config(scored_points=5),
 }
 
 
 def cell_of(config: Config) -> Cell:
-    """The cell of all lanes."""
+    """The cell of lanes whose words are scored only at the end."""
     model = DecoderConfig(
         vocab=config.vocab,
         width=config.width,
@@ -197,15 +208,39 @@ def cell_of(config: Config) -> Cell:
 
 
 def cells(config: Config) -> list[CellLanes]:
-    """One cell. Its lanes have every ratio and seed, or, if the rate is tuned, every rate at ratios 1 and √d."""
-    settings = list(product((1.0, config.root), config.rates, config.selecting_seeds))
-    settings = settings or [(ratio, config.rate, seed) for ratio in config.ratios for seed in config.seeds]
-    return [CellLanes(label(config), cell_of(config), [lane_of(config, *setting) for setting in settings])]
+    """The cell of all lanes, and the same cell with `scored_steps` for one rate for all and √d.
+
+    The lanes have every ratio and seed, or, if the rate is tuned, every rate at ratios 1 and √d. The lanes of the tuned
+    rates follow (`analysis.follow_up`).
+    """
+    if config.rates:
+        settings = product((1.0, config.root), config.rates, config.selecting_seeds)
+        lanes = {label(config): [lane_of(config, *setting) for setting in settings]}
+    else:
+        lanes = judging_lanes(config, config.rate, config.rate)
+    cell = cell_of(config)
+    planned = {label(config): cell}
+    if config.scored_points:
+        planned[label(config, scored=True)] = replace(cell, scored_steps=config.scored_steps)
+    return [CellLanes(name, cell, lanes.get(name, [])) for name, cell in planned.items()]
 
 
-def label(config: Config) -> str:
-    """The name of the cell."""
-    return f"d {config.width}"
+def judging_lanes(config: Config, rate: float, rate_for_all: float | None) -> dict[str, list[Lane]]:
+    """Cell label → lanes of every judging seed: every ratio at `rate`, and ratio 1 at `rate_for_all` unless it is None.
+
+    The words are scored during the training of √d at `rate` and of ratio 1 at `rate_for_all`.
+    """
+    compared = [(config.root, rate), *([] if rate_for_all is None else [(1.0, rate_for_all)])]
+    lanes: dict[str, list[Lane]] = {}
+    for setting in dict.fromkeys([*((ratio, rate) for ratio in config.ratios), *compared]):
+        name = label(config, scored=bool(config.scored_points) and setting in compared)
+        lanes.setdefault(name, []).extend(lane_of(config, *setting, seed) for seed in config.seeds)
+    return lanes
+
+
+def label(config: Config, scored: bool = False) -> str:
+    """The name of a cell. `scored`: whether words are scored during training."""
+    return f"d {config.width}" + ", words scored" * scored
 
 
 def lane_of(config: Config, ratio: float, rate: float, seed: int) -> Lane:

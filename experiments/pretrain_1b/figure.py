@@ -2,20 +2,22 @@
 
 import numpy as np
 
-from experiments.pretrain_1b.analysis import ratio_label, tuned_rate, validation_curves, values_by_seed
+from experiments.pretrain_1b.analysis import (
+    ratio_label,
+    tuned_rate,
+    validation_curves,
+    values_by_seed,
+    word_perplexities,
+)
 from experiments.pretrain_1b.config import Config
 from lvp.analysis.figure_style import sheet
 from lvp.analysis.power_laws import Panel, Series
 
 
 def figure(table, config: Config, *, tier: str, corpus: str, partial):
-    """Perplexity over training by ratio (figure 4); perplexity at the end and by word over the ratio (figure 5)."""
-    steps, over_time = np.array(config.measured_steps) + 1, []
-    for ratio in config.ratios:
-        losses = validation_curves(table, config, ratio)
-        means, band = np.exp(losses.mean(axis=0)), (np.exp(losses.min(axis=0)), np.exp(losses.max(axis=0)))
-        if np.isfinite(means).all():
-            over_time.append(Series(ratio_label(config, ratio), steps, means, fitted=means, band=band))
+    """Perplexity over training (figure 4) and at the end, and by word at the end and over training (figure 5)."""
+    curves = {ratio_label(config, ratio): validation_curves(table, config, ratio) for ratio in config.ratios}
+    over_time = _over_training(config.measured_steps, curves)
     panels = [Panel("over training", "step", "validation perplexity", over_time, legend="η_E/η", ordered=True)]
     by_ratio = {
         "at the end": [np.exp(values_by_seed(table, config, ratio, "valid_loss")) for ratio in config.ratios],
@@ -30,8 +32,18 @@ def figure(table, config: Config, *, tier: str, corpus: str, partial):
         means, error = values.mean(axis=1), np.ptp(values, axis=1) / 2
         series = [Series("mean over seeds", ratios, means, error=error, fitted=means)]
         panels.append(Panel(title, "η_E/η", "perplexity", series))
+    if config.scored_points:
+        curves = {
+            f"{ratio_label(config, ratio)}, η = {tuned_rate(table, config, ratio) or np.nan:g}": np.log(
+                word_perplexities(table, config, ratio)
+            )
+            for ratio in (1.0, config.root)
+        }
+        compared = _over_training((*config.scored_steps, config.steps - 1), curves)
+        panels.append(Panel("by word, over training", "step", "perplexity", compared, legend="η_E/η"))
     return sheet(
         panels,
+        columns=2 if len(panels) == 4 else 3,
         title="Perplexity and the ratio of the embedding's learning rate to the other rates",
         tier=tier,
         corpus=corpus,
@@ -41,3 +53,13 @@ def figure(table, config: Config, *, tier: str, corpus: str, partial):
             "Bars: half the range over seeds. Bands: from the lowest to the highest seed.",
         ],
     )
+
+
+def _over_training(steps, losses: dict[str, np.ndarray]) -> list[Series]:
+    """Perplexities by name of the curve, from losses [seeds, steps]. A curve without all losses is left out."""
+    series = []
+    for name, curve in losses.items():
+        mean, low, high = (np.exp(x) for x in (curve.mean(axis=0), curve.min(axis=0), curve.max(axis=0)))
+        if np.isfinite(mean).all():
+            series.append(Series(name, np.array(steps) + 1, mean, fitted=mean, band=(low, high)))
+    return series

@@ -15,7 +15,7 @@ import optax
 
 from lvp import optim, roles
 from lvp.errors import InputError
-from lvp.models.configs import DecoderConfig
+from lvp.models.configs import OMITTED, DecoderConfig
 from lvp.parametrization import Table
 from lvp.training.batches import SOURCES, RandomWindows, StreamedRows
 
@@ -139,7 +139,7 @@ class DataConfig:
     valid_bytes: int | None = None  # length of the validation text; None takes the whole split
     # "windows": random windows of tokens on the device; "rows": rows streamed from disk, each once an epoch.
     order: str = "windows"
-    scored: str | None = None  # text whose likelihood is computed at the end (`lvp.data.tokens.scored`)
+    scored: str | None = None  # text whose likelihood is computed after the last step (`lvp.data.tokens.scored`)
 
     def __post_init__(self):
         if self.order not in SOURCES:
@@ -210,6 +210,7 @@ class Cell(Sizes):
     optimizer: OptimizerConfig = OptimizerConfig()  # the static part of the optimizer
     final_fraction: float = 0.1  # fraction of the steps, at the end, over which the final training loss is averaged
     measured_steps: tuple[int, ...] = ()  # steps, from 0, whose measures go into the outcome
+    scored_steps: tuple[int, ...] = field(default=(), metadata=OMITTED)  # measured steps with a score of `data.scored`
     micro_batches: int = 1  # equal parts of a batch, computed one after the other
     cooldown: float | None = None  # cool-down of `lvp.optim.trapezoid`, a fraction of the steps; None: constant rates
     measures: tuple[str, ...] = DEFAULT_MEASURES  # kinds, of `MEASURES`; "validation" is the loss after the step
@@ -222,6 +223,12 @@ class Cell(Sizes):
         for kind in self.measures:
             if kind not in MEASURES:
                 raise InputError(f"measures must hold only {', '.join(MEASURES)}; got {kind!r}")
+        if self.scored_steps and self.data.scored is None:
+            raise InputError(
+                f"scored_steps needs a scored text, got {self.scored_steps}; set data.scored or omit the steps"
+            )
+        if missing := sorted(set(self.scored_steps) - set(self.measured_steps)):
+            raise InputError(f"scored_steps must be measured steps, got {self.scored_steps}; measure {missing} too")
         if self.batch % self.micro_batches:
             raise InputError(f"micro_batches ({self.micro_batches}) must divide batch ({self.batch})")
         if self.optimizer.needs_snr and self.micro_batches < 2:

@@ -45,7 +45,7 @@ class TrainingData(NamedTuple):
     valid_weights: Any  # float32 [k, b, context]: 0 for padding
     probe: Any  # int32 [rows, context]: inputs of the representation measures, from the validation text
     frequencies: Any = None  # float32 [vocab]: of the training tokens
-    scored: Any = None  # int32 [k, b, context + 1]: windows of the text that is scored at the end
+    scored: Any = None  # int32 [k, b, context + 1]: windows of the text that is scored
     scored_weights: Any = None  # float32 [k, b, context]
 
     def feed(self, step: int) -> tuple[int, "TrainingData"]:
@@ -160,7 +160,7 @@ def lane_feeds(
 
     Args:
       train, valid: int [n], tokens of the training and validation text, in memory or memory-mapped.
-      scored: int [n], tokens of the text that is scored at the end; None without it.
+      scored: int [n], tokens of the text that is scored; None without it.
       mesh: of the program; None for one device.
     """
     if not cell.data.source.shared:
@@ -232,7 +232,8 @@ class Program(PackedProgram):
         shapes = (1, self.cell.batch, context + 1), (1, rows, context + 1), (self.cell.probe_rows, context)
         train, valid, probe = (jnp.zeros(shape, jnp.int32) for shape in shapes)
         weights, frequencies = jnp.ones((1, rows, context)), jnp.zeros(self.cell.vocab)
-        data = TrainingData(StreamedRows(train, jnp.int32(0)), valid, weights, probe, frequencies)
+        scored = (None, None) if self.cell.data.scored is None else (valid, weights)
+        data = TrainingData(StreamedRows(train, jnp.int32(0)), valid, weights, probe, frequencies, *scored)
         return state | {"measures": self._empty_measures(lambda s: self._measured_update(0, s, lane, data)[1], state)}
 
     def _loss(self, params, windows, weights=None, head=None):
@@ -312,7 +313,10 @@ class Program(PackedProgram):
 
         gradients, of_head = self._mean(gradients_of, self._batch(step, state, data))
         after, updates = self._optimizer_step(step, state, lane, gradients)
-        return after, self._measures(state, after, lane, data, updates, gradients, of_head)
+        measured = self._measures(state, after, lane, data, updates, gradients, of_head)
+        if self.cell.scored_steps:
+            measured["scored"] = {"nats": self._scored_at(step, after, data)}
+        return after, measured
 
     def _measures(self, state, after, lane, data, updates, gradients, of_head) -> dict:
         params = state["params"]
@@ -368,8 +372,16 @@ class Program(PackedProgram):
         weights = data.valid_weights.at[..., : self.cell.model.context // 2].set(0)
         return self._nats(state["params"], data.valid, weights) / jnp.sum(weights)
 
+    def _scored(self, state, data):
+        return self._nats(state["params"], data.scored, data.scored_weights)
+
+    def _scored_at(self, step, state, data):
+        """`_scored` after a scored step, NaN after any other step."""
+        scored = jnp.isin(step, jnp.array(self.cell.scored_steps))
+        return jax.lax.cond(scored, lambda s: self._scored(s, data), lambda s: jnp.float32(jnp.nan), state)
+
     def _evaluated(self, state, lane, data):
         losses = {"valid_loss": self._validated(state, data)}
         if self.cell.data.scored is not None:
-            losses["scored_nats"] = self._nats(state["params"], data.scored, data.scored_weights)
+            losses["scored_nats"] = self._scored(state, data)
         return losses

@@ -120,7 +120,8 @@ class LanguageTask(Task):
     def outcome(self, dataset: data.Dataset, outcome: Outcome) -> dict[str, Any]:
         """The outcome with `train_bits_per_byte`, `valid_bits_per_byte` and, for a scored text, `perplexity_by_…`.
 
-        They are None for a diverged lane. Bits per byte are also None for synthetic tokens."""
+        With scored steps, `perplexities_by_…` are lists over the measured steps, None for a step without a score. The
+        other columns are None for a diverged lane. Bits per byte are also None for synthetic tokens."""
         return asdict(outcome) | bits_per_byte(dataset, outcome) | perplexities(dataset, outcome)
 
 
@@ -224,11 +225,19 @@ def bits_per_byte(dataset: data.Dataset, outcome: Outcome) -> dict[str, float | 
     }
 
 
-def perplexities(dataset: data.Dataset, outcome: Outcome) -> dict[str, float | None]:
-    """The scored text's perplexity for each of its word counts, {} without a scored text. None for a diverged lane."""
-    if dataset.scored_words is None:
-        return {}
-    return {
-        f"perplexity_by_{name}": None if outcome.scored_nats is None else word_perplexity(outcome.scored_nats, count)
-        for name, count in dataset.scored_words._asdict().items()
-    }
+def perplexities(dataset: data.Dataset, outcome: Outcome) -> dict[str, Any]:
+    """The scored text's perplexity for each of its word counts: at the end, and over measured steps with scored steps.
+
+    {} without a scored text. None for a diverged lane and for a step without a score.
+    """
+    columns: dict[str, Any] = {}
+    over_training = (outcome.measures or {}).get("scored")
+    for name, count in dataset.scored_words._asdict().items() if dataset.scored_words else ():
+        at_end, *at_steps = (
+            None if nats is None else word_perplexity(nats, count)
+            for nats in (outcome.scored_nats, *(over_training["nats"] if over_training else ()))
+        )
+        columns[f"perplexity_by_{name}"] = at_end
+        if over_training:
+            columns[f"perplexities_by_{name}"] = at_steps
+    return columns

@@ -340,19 +340,20 @@ class Worker:
     def lane_seconds(self, index: int, seconds: float = 1.0) -> float:
         """The seconds in which this worker trains one lane of a cell, without start and compilation.
 
-        They are the sum over plain steps, steps with measures, and the last step, which evaluates. Plain steps run for
-        about `seconds`. The last step and one step with measures run twice.
+        They are the sum over plain steps, steps with measures, scored steps, and the last step, which evaluates.
+        Plain steps run for about `seconds`. One step of each other kind runs twice.
         """
         with environment.fixed_options():
             manifest = self._manifest()
             cell: Any = manifest.cells[index].cell  # a trained cell
             advance = self._advance(manifest, index, 1)
-            measured = [step for step in cell.measured_steps if step < cell.steps - 1]
-            plain = 1 / _steps_per_second(advance, cell, seconds)
-            last, *with_measures = (
-                min(advance(step, step + 1) for _ in range(2)) for step in (cell.steps - 1, *measured[-1:])
-            )
-            return (cell.steps - 1 - len(measured)) * plain + len(measured) * sum(with_measures) + last
+            last, scored = cell.steps - 1, set(getattr(cell, "scored_steps", ()))
+            measured = set(cell.measured_steps) - scored - {last}
+            special = [sorted(steps) for steps in ({last}, measured, scored - {last}) if steps]
+            total = (cell.steps - sum(map(len, special))) / _steps_per_second(advance, cell, seconds)
+            for steps in special:
+                total += len(steps) * min(advance(steps[-1], steps[-1] + 1) for _ in range(2))
+            return total
 
     def _measure(self, index: int, packs: list[int], seconds: float) -> dict[int, float]:
         manifest, speeds = self._manifest(), {}

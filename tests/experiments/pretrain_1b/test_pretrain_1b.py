@@ -28,7 +28,7 @@ BETTER, THROUGHOUT = (
 NEAR, LITTLE = "√d is within 0.02 nats of the best ratio", "larger ratios gain little over √d"
 SHRINKS = "the gain of larger ratios over √d shrinks during training"
 BY_WORD = f"{BETTER}, by word"
-BY_WORD_OVER_TRAINING = f"{BETTER}, by word, over training"
+BY_WORD_THROUGHOUT = f"{BETTER}, by word, at every scored step"
 
 
 def table(config=CONFIG, best=None, words=0.0, best_rate=None, own_rate=None, lanes=None, curvature=0.01, shrinks=0.05):
@@ -38,7 +38,7 @@ def table(config=CONFIG, best=None, words=0.0, best_rate=None, own_rate=None, la
     At the start, ratios above √d have losses that are lower by `shrinks`.
     """
     best, rows = best or config.root, []
-    for lane in lanes or cells(config)[0].lanes:
+    for lane in lanes or [lane for planned in cells(config) for lane in planned.lanes]:
         rate = lane.learning_rates["hidden"]
         ratio = lane.learning_rates["embedding"] / rate
         loss = 4 + curvature * math.log(ratio / best) ** 2 + 0.001 * lane.seed
@@ -52,6 +52,10 @@ def table(config=CONFIG, best=None, words=0.0, best_rate=None, own_rate=None, la
                 "valid_loss": loss,
                 "perplexity_by_tokens": math.exp(1.3 * loss - words * (ratio < 1.01)),
                 "perplexity_by_words": math.exp(1.4 * loss),
+                "perplexities_by_tokens": [
+                    math.exp(1.3 * x - words * (ratio < 1.01)) if step in config.scored_steps else None
+                    for step, x in zip(config.measured_steps, curve, strict=True)
+                ],
                 "measures.validation.loss": list(curve),
                 "lane.seed": lane.seed,
                 "lane.learning_rates.hidden": rate,
@@ -80,17 +84,23 @@ def test_the_paper_tier_trains_table_3():
     assert cell.data.order == "rows" and cell.data.scored == "wikitext2"
 
 
+def ratios_of(lanes) -> list[float]:
+    """The ratios of the embedding's rate to the other rates, in increasing order."""
+    return sorted({round(lane.learning_rates["embedding"] / lane.learning_rates["hidden"], 2) for lane in lanes})
+
+
 @pytest.mark.parametrize("tier", TIERS)
-def test_every_tier_is_one_program_that_can_train_its_lanes(tier):
+def test_the_cells_of_a_tier_differ_in_scored_steps_only_and_can_train_their_lanes(tier):
     config = TIERS[tier]
-    (planned,) = cells(config)
-    for lane in planned.lanes:
-        planned.cell.check(lane)
-        assert lane.learning_rates["hidden"] in (config.rates or (config.rate,))
-        assert len({lane.learning_rates[role] for role in ("hidden", "output", "vector")}) == 1
-    ratios = {round(lane.learning_rates["embedding"] / lane.learning_rates["hidden"], 2) for lane in planned.lanes}
-    expected = [1.0, config.root] if config.rates else list(config.ratios)
-    assert sorted(ratios) == pytest.approx(expected, rel=1e-2)
+    plain, scored = cells(config)
+    for planned in (plain, scored):
+        for lane in planned.lanes:
+            planned.cell.check(lane)
+            assert lane.learning_rates["hidden"] in (config.rates or (config.rate,))
+            assert len({lane.learning_rates[role] for role in ("hidden", "output", "vector")}) == 1
+    assert dataclasses.replace(scored.cell, scored_steps=()) == plain.cell
+    assert ratios_of(scored.lanes) == pytest.approx([1.0, config.root], rel=1e-2)
+    assert ratios_of([*plain.lanes, *scored.lanes]) == pytest.approx(list(config.ratios), rel=1e-2)
     assert config.measured_steps[-1] == config.steps - 1
 
 
@@ -104,14 +114,14 @@ def test_the_laptop_tier_has_the_specified_sizes():
 
 
 def test_claims_follow_the_planted_values():
-    all_claims = {BETTER, THROUGHOUT, NEAR, LITTLE, SHRINKS, BY_WORD}
-    untested = {BY_WORD_OVER_TRAINING: NOT_TESTED}
-    assert verdicts(tuned_table(0.006), TUNED) == dict.fromkeys(all_claims, "supported") | untested
+    all_claims = {BETTER, THROUGHOUT, NEAR, LITTLE, SHRINKS, BY_WORD, BY_WORD_THROUGHOUT}
+    assert verdicts(tuned_table(0.006), TUNED) == dict.fromkeys(all_claims, "supported")
     at_ratio_1 = verdicts(tuned_table(0.006, best=1.0, shrinks=-0.05), TUNED)
-    assert at_ratio_1 == dict.fromkeys(all_claims, "contradicted") | {LITTLE: "supported"} | untested
+    assert at_ratio_1 == dict.fromkeys(all_claims, "contradicted") | {LITTLE: "supported"}
     at_large_ratios = verdicts(tuned_table(0.006, best=400.0), TUNED)  # larger ratios still improve the loss
     assert [at_large_ratios[x] for x in (BETTER, NEAR, LITTLE)] == ["supported", "contradicted", "contradicted"]
-    assert verdicts(tuned_table(0.006, words=1.0), TUNED)[BY_WORD] == "contradicted"
+    by_word = verdicts(tuned_table(0.006, words=1.0), TUNED)
+    assert [by_word[x] for x in (BETTER, BY_WORD, BY_WORD_THROUGHOUT)] == ["supported", "contradicted", "contradicted"]
 
 
 def test_the_rate_is_selected_at_root_d_on_seeds_that_judge_nothing():
@@ -120,9 +130,11 @@ def test_the_rate_is_selected_at_root_d_on_seeds_that_judge_nothing():
     for best in (0.003, 0.006):
         losses = table(TUNED, best_rate=best, lanes=first)
         assert pretrain_1b.analysis.tuned_rate(losses, TUNED) == best
-        (more,) = pretrain_1b.analysis.follow_up(losses, TUNED).values()
-        assert {(lane.learning_rates["hidden"], lane.seed) for lane in more} == {(best, s) for s in TUNED.seeds}
-        assert len(more) == len(TUNED.ratios) * len(TUNED.seeds)
+        more = pretrain_1b.analysis.follow_up(losses, TUNED)
+        assert ratios_of(more["d 128, words scored"]) == pytest.approx([1.0, TUNED.root], rel=1e-2)
+        lanes = [*more["d 128"], *more["d 128, words scored"]]
+        assert {(lane.learning_rates["hidden"], lane.seed) for lane in lanes} == {(best, s) for s in TUNED.seeds}
+        assert len(lanes) == len(TUNED.ratios) * len(TUNED.seeds)
     assert pretrain_1b.analysis.follow_up(table(), CONFIG) == {}
 
 
@@ -133,14 +145,14 @@ def test_one_rate_for_all_is_judged_at_its_own_rate():
     judging = whole[at_one & whole["lane.seed"].isin(TUNED.seeds)]
     assert set(judging["lane.learning_rates.hidden"]) == {0.003, 0.006}
     claims = {c.statement: c for c in pretrain_1b.claims.claims(whole, TUNED, CONTEXT)}
-    assert {claims[x].verdict for x in (BETTER, THROUGHOUT, BY_WORD)} == {"contradicted"}
+    assert {claims[x].verdict for x in (BETTER, THROUGHOUT, BY_WORD, BY_WORD_THROUGHOUT)} == {"contradicted"}
     at_rates = [
         pretrain_1b.analysis.values_by_seed(whole, TUNED, 1.0, "valid_loss", own_rate=own) for own in (False, True)
     ]
     np.testing.assert_allclose(np.subtract(*at_rates), math.log(2) ** 2, rtol=1e-6)
     assert "1 at its own η = 0.006" in pretrain_1b.analysis.summary(whole, TUNED)
     at_edge = pretrain_1b.claims.claims(tuned_table(0.003, own_rate=0.012), TUNED, CONTEXT)
-    for claim in (c for c in at_edge if c.statement in (BETTER, THROUGHOUT, BY_WORD)):
+    for claim in (c for c in at_edge if c.statement in (BETTER, THROUGHOUT, BY_WORD, BY_WORD_THROUGHOUT)):
         assert claim.verdict == "unresolved" and "η at 1" in claim.note
 
 
@@ -155,8 +167,8 @@ def test_claims_about_a_small_model_are_our_results():
 def test_the_best_ratio_is_not_judged_at_a_rate_that_was_not_tuned():
     claims = pretrain_1b.claims.claims(table(best=400.0), CONFIG, CONTEXT)
     untested = [c for c in claims if c.verdict == NOT_TESTED]
-    assert {c.statement for c in untested} == {NEAR, LITTLE, SHRINKS, BY_WORD_OVER_TRAINING}
-    for claim in (c for c in untested if c.statement != BY_WORD_OVER_TRAINING):
+    assert {c.statement for c in untested} == {NEAR, LITTLE, SHRINKS}
+    for claim in untested:
         assert "η = 0.003 was not tuned" in claim.reason and "is the largest tried" in claim.reason
 
 
@@ -185,6 +197,25 @@ def test_a_lead_that_is_lost_on_the_way_is_not_a_lead_throughout():
     for curve in losses.loc[at_one, "measures.validation.loss"]:
         curve[middle] -= 0.5
     assert [verdicts(losses)[x] for x in (BETTER, THROUGHOUT)] == ["supported", "contradicted"]
+    step = CONFIG.measured_steps.index(CONFIG.scored_steps[0])
+    assert verdicts(losses)[BY_WORD_THROUGHOUT] == "supported"
+    for perplexities in losses.loc[at_one, "perplexities_by_tokens"]:
+        perplexities[step] *= math.exp(-0.5)
+    assert [verdicts(losses)[x] for x in (BY_WORD, BY_WORD_THROUGHOUT)] == ["supported", "contradicted"]
+
+
+def test_words_are_scored_at_equal_distances_and_only_if_asked():
+    steps = dataclasses.replace(CONFIG, steps=1000).scored_steps
+    assert [step + 1 for step in steps] == [200, 400, 600, 800]
+    at_end = dataclasses.replace(CONFIG, scored_points=0)
+    (planned,) = cells(at_end)
+    assert planned.cell.scored_steps == () and ratios_of(planned.lanes) == pytest.approx(CONFIG.ratios, rel=1e-2)
+    (claim,) = (
+        c
+        for c in pretrain_1b.claims.claims(table(at_end), at_end, CONTEXT)
+        if c.verdict == NOT_TESTED and c.statement == BY_WORD_THROUGHOUT
+    )
+    assert claim.reason == "words are scored only at the end of training"
 
 
 def test_a_diverged_ratio_gives_no_verdict_and_is_drawn_as_missing():
@@ -210,6 +241,7 @@ def test_a_diverged_ratio_gives_no_verdict_and_is_drawn_as_missing():
         ({"rates": (0.1, 0.2, 0.3), "selecting_seeds": (2, 3)}, "seeds 2 selected the setting"),
         ({"warmup": 0.9}, "with a sum of at most 1"),
         ({"points": 1}, "points must be at least 2"),
+        ({"scored_points": 26}, "scored_points must be at most 25"),
     ],
     ids=str,
 )

@@ -1,6 +1,7 @@
 """Measured steps do not change training, and their measures equal a direct calculation."""
 
 import dataclasses
+from types import SimpleNamespace
 
 import jax
 import numpy as np
@@ -8,11 +9,12 @@ import optax
 import pytest
 
 from lvp import measures, optim, roles, training
+from lvp.data.tokens.scored import WordCounts
 from lvp.errors import InputError
 from lvp.losses import next_token_loss
 from lvp.models.configs import DecoderConfig
 from lvp.models.decoder import decoder
-from lvp.training import Cell, DataConfig, Lane, OptimizerConfig, Program, TrainingData, language
+from lvp.training import Cell, DataConfig, Lane, OptimizerConfig, Program, TrainingData, language, records, tasks
 from tests.lvp.training import plain_training
 from tests.marking import slow
 
@@ -138,6 +140,43 @@ def test_second_moments_are_found_in_any_chain():
     squares = np.array(params["head"]["kernel"]).T ** 2
     np.testing.assert_allclose(moments["head/kernel"], squares, rtol=1e-4)  # of one step, with bias correction
     assert measures.second_moments(optax.sgd(0.1).init(params), None) == {}
+
+
+def test_scored_steps_have_the_scores_of_shorter_runs(data):
+    """At a constant rate the first steps of a run are a shorter run. The other measured steps have no score."""
+    text = np.random.default_rng(1).integers(0, 40, 100).astype(np.int32)
+    scored = dataclasses.replace(MEASURED, data=DataConfig("none", scored="text"), measures=("validation",))
+    data = data._replace(**TrainingData.from_tokens(scored, text, text, text)._asdict() | {"train": data.train})
+    (result,) = training.run(Program(dataclasses.replace(scored, scored_steps=(0, 3))), [lane()], data)
+    shorter = dataclasses.replace(scored, steps=4, measured_steps=())
+    (until_step_3,) = training.run(Program(shorter), [lane()], data)
+    first, second, last = result.measures["scored"]["nats"]
+    assert second == pytest.approx(until_step_3.scored_nats, rel=1e-5) and last is None
+    assert first != pytest.approx(second, rel=1e-4) and second != pytest.approx(result.scored_nats, rel=1e-4)
+    words = SimpleNamespace(scored_words=WordCounts(50, 40))
+    columns = tasks.perplexities(words, result)
+    for name, count in (("tokens", 50), ("words", 40)):
+        expected = [pytest.approx(np.exp(first / count)), pytest.approx(np.exp(second / count)), None]
+        assert columns[f"perplexities_by_{name}"] == expected
+        assert columns[f"perplexity_by_{name}"] == pytest.approx(np.exp(result.scored_nats / count))
+    assert set(tasks.perplexities(words, until_step_3)) == {"perplexity_by_tokens", "perplexity_by_words"}
+
+
+def test_steps_without_a_score_leave_the_hash_as_it_was():
+    assert "scored_steps" not in records.configuration(MEASURED)
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"scored_steps": (0,)}, "scored_steps needs a scored text"),
+        ({"scored_steps": (0, 2), "data": DataConfig("none", scored="text")}, r"scored_steps .* measure \[2\] too"),
+    ],
+    ids=str,
+)
+def test_steps_that_cannot_be_scored_are_named(change, words):
+    with pytest.raises(InputError, match=words):
+        dataclasses.replace(MEASURED, **change)
 
 
 @pytest.mark.parametrize("steps", [(3, 1), (1, 1), (-1,), (7,)])
