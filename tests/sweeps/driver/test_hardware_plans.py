@@ -130,3 +130,9 @@ def test_the_order_of_the_data_changes_the_program():
     cell = CELLS[0].cell
     streamed = replace(cell, data=replace(cell.data, order="rows"))
     assert hardware_plans.program_hash(streamed) != hardware_plans.program_hash(cell)
+
+
+def test_scored_steps_leave_the_plan_as_it_is():
+    config = experiments.configured(experiments.load("pretrain_1b"), TIER)
+    cells = experiments.load("pretrain_1b").cells(config)
+    assert len(cells) == 2 and len({hardware_plans.program_hash(planned.cell) for planned in cells}) == 1
