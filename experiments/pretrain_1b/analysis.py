@@ -120,13 +120,13 @@ def summary(table, config: Config) -> str:
             f"{Measurement.over_seeds(np.exp(losses)).text('.4g')}"
         )
     if config.scored_points:
-        steps = "".join(f"{step + 1:>26}" for step in (*config.scored_steps, config.steps - 1))
-        lines += ["", f"{'perplexity by word over training, steps':<38}{steps}"]
+        steps = "".join(f"  {step + 1:>20}" for step in (*config.scored_steps, config.steps - 1))
+        lines += ["", f"{'perplexity by word after step':<30}{steps}"]
         for ratio in (1.0, config.root):
             name = f"{ratio_label(config, ratio)} at η = {tuned_rate(table, config, ratio) or np.nan:g}"
             values = word_perplexities(table, config, ratio).T
             texts = [Measurement.over_seeds(at_step).text(".4g") for at_step in values]
-            lines.append(f"{name:<38}" + "".join(f"{text:>26}" for text in texts))
+            lines.append(f"{name:<30}" + "".join(f"  {text:>20}" for text in texts))
     lines += [
         "",
         f"means over {len(config.seeds)} seeds, 95 % t intervals. By word: exp(N/W). N: nats of the scored text, in "

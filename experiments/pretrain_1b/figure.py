@@ -21,7 +21,7 @@ def figure(table, config: Config, *, tier: str, corpus: str, partial):
     panels = [Panel("over training", "step", "validation perplexity", over_time, legend="η_E/η", ordered=True)]
     by_ratio = {
         "at the end": [np.exp(values_by_seed(table, config, ratio, "valid_loss")) for ratio in config.ratios],
-        "by word, scored text": [
+        "by word, at the end": [
             values_by_seed(table, config, ratio, "perplexity_by_tokens") for ratio in config.ratios
         ],
     }
@@ -49,7 +49,7 @@ def figure(table, config: Config, *, tier: str, corpus: str, partial):
         corpus=corpus,
         partial=partial,
         words=[
-            f"√d = {config.root:g}. All other rates are {tuned_rate(table, config) or np.nan:g}.",
+            f"√d = {config.root:g}. All other rates are {tuned_rate(table, config) or np.nan:g}, or η of the legend.",
             "Bars: half the range over seeds. Bands: from the lowest to the highest seed.",
         ],
     )

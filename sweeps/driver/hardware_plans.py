@@ -71,7 +71,7 @@ def _trained(experiment: Experiment, tier: str) -> Iterator[CellLanes]:
 
 
 def program_hash(cell: Any) -> str:
-    """The hash of a trained cell without its `scored_steps` and the name of its corpus, which do not change its plan."""
+    """The hash of a trained cell without `scored_steps` and the name of its corpus, which do not change its plan."""
     content = {k: v for k, v in records.configuration(cell).items() if k != "scored_steps"}
     return records.config_hash(content | {"data": {k: v for k, v in content["data"].items() if k != "corpus"}})
 

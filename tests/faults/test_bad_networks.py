@@ -10,7 +10,7 @@ import time
 import pytest
 
 from tests.faults import network
-from tests.faults.clusters import LONG, OPTIONS, RUN, Cluster
+from tests.faults.clusters import LONG, OPTIONS, RUN, Cluster, without_faults
 from tests.faults.network import Network
 from tests.faults.watching import Watched, at_work, until
 from tests.sweeps.running import ROOT, outcomes
@@ -34,10 +34,10 @@ def made(monkeypatch, tmp_path, request):
         yield machines, cluster
 
 
-def start(command, cluster, out, machine):
+def start(command, cluster, out, machine, settings=LONG):
     """Starts the sweep with its driver on `machine`."""
     words = (*RUN, *OPTIONS, "--ray-address", cluster.address, "--out", out)
-    return command(*words, start=True, within=machine.within(ROOT), **LONG)
+    return command(*words, start=True, within=machine.within(ROOT), **settings)
 
 
 def continues(process) -> bool:
@@ -71,25 +71,31 @@ def test_control_a_sweep_on_a_network_without_faults(six_lanes, command, made, t
     assert hosts == {"first", "second"}
 
 
-@pytest.mark.parametrize(
-    "fault, loss, delay",
-    [
-        ("network loses 1 % of the packets", 0.01, 0.0),
-        ("network loses 10 % of the packets", 0.1, 0.0),
-        ("network delays packets by 200 ms", 0.0, 0.2),
-    ],
-    ids=["loss-1", "loss-10", "delay-200"],
-)
-def test_a_bad_network_only_delays_a_sweep(six_lanes, command, made, tmp_path, fault, loss, delay):
-    (machines, cluster), out = made, tmp_path / "out"
+def sweep_on_bad_network(command, made, out, settings=LONG, loss=0.0, delay=0.0) -> Watched:
+    """Runs the sweep on two machines, of which the second loses or delays packets, and returns its records."""
+    machines, cluster = made
     head, worker = machines.machines
     worker.loss, worker.delay = loss, delay
-    watched, process = Watched(out), start(command, cluster, out, head)
+    watched, process = Watched(out), start(command, cluster, out, head, settings)
     until(lambda: at_work(out) == 2, process)
     if continues(process):
         resume(command, cluster, out, head)
     assert (machines.lost > 0) == (loss > 0)
-    watched.assert_whole(fault, 1, six_lanes, LANES)
+    return watched
+
+
+@pytest.mark.parametrize("percent", [1, 10])
+def test_lost_packets_only_delay_a_sweep(six_lanes, command, made, tmp_path, percent):
+    watched = sweep_on_bad_network(command, made, tmp_path / "out", loss=percent / 100)
+    watched.assert_whole(f"network loses {percent} % of the packets", 1, six_lanes, LANES)
+
+
+def test_late_packets_only_delay_a_sweep(command, made, tmp_path):
+    """The lanes are longer, because the second machine starts more than ten seconds after the first."""
+    longer = LONG | {"steps": "100000"}
+    undisturbed = without_faults(command, tmp_path / "undisturbed", **longer)
+    watched = sweep_on_bad_network(command, made, tmp_path / "out", longer, delay=0.2)
+    watched.assert_whole("network delays packets by 200 ms", 1, undisturbed, LANES)
 
 
 @pytest.mark.parametrize("made, seconds", [(2, 5), (2, 30), (2, 120), (3, 30)], indirect=["made"])
