@@ -208,10 +208,10 @@ def cell_of(config: Config) -> Cell:
 
 
 def cells(config: Config) -> list[CellLanes]:
-    """The cell of all lanes, and the same cell with `scored_steps` for one rate for all and √d.
+    """Returns the cell of most lanes, and a cell that also scores words during the training of ratios 1 and √d.
 
-    The lanes have every ratio and seed, or, if the rate is tuned, every rate at ratios 1 and √d. The lanes of the tuned
-    rates follow (`analysis.follow_up`).
+    If the rate is tuned, the lanes have every rate at ratios 1 and √d. `analysis.follow_up` adds the lanes of the tuned
+    rates, which are all lanes of the second cell. Otherwise the lanes have every ratio and judging seed.
     """
     if config.rates:
         settings = product((1.0, config.root), config.rates, config.selecting_seeds)
@@ -226,9 +226,12 @@ def cells(config: Config) -> list[CellLanes]:
 
 
 def judging_lanes(config: Config, rate: float, rate_for_all: float | None) -> dict[str, list[Lane]]:
-    """Cell label → lanes of every judging seed: every ratio at `rate`, and ratio 1 at `rate_for_all` unless it is None.
+    """Returns cell label → lanes of the judging seeds: every ratio at `rate`, and ratio 1 at `rate_for_all`.
 
-    The words are scored during the training of √d at `rate` and of ratio 1 at `rate_for_all`.
+    Words are scored during the training of √d at `rate` and of ratio 1 at `rate_for_all`.
+
+    Args:
+      rate_for_all: η of ratio 1 as a rival of √d; None omits this rival.
     """
     compared = [(config.root, rate), *([] if rate_for_all is None else [(1.0, rate_for_all)])]
     lanes: dict[str, list[Lane]] = {}
