@@ -249,7 +249,7 @@ def _without_position(state, step):
 @pytest.mark.parametrize("forget", [_without_key, _without_position])
 def test_an_incomplete_checkpoint_changes_the_bits(forget, command, tmp_path):
     """Control: if a checkpoint lacks the random key or the position in the data, the bits of its lane change."""
-    long = {"steps": "8000", "widths": "16", "rates": "0.01,0.03,0.1", "seeds": "0"}  # lanes have several checkpoints
+    long = {"steps": "40000", "widths": "16", "rates": "0.01,0.03,0.1", "seeds": "0"}  # lanes have several checkpoints
     reference = command(*RUN, *OPTIONS, "--out", tmp_path / "reference", **long)
     assert reference.returncode == 0, reference.stderr
     sweep = FaultySweep(command, tmp_path / "out", random.Random(1), settings=long)
