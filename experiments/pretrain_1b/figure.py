@@ -43,7 +43,7 @@ def figure(table, config: Config, *, tier: str, corpus: str, partial):
         panels.append(Panel("by word, over training", "step", "perplexity", compared, legend="η_E/η"))
     return sheet(
         panels,
-        columns=2 if len(panels) == 4 else 3,
+        columns=2,
         title="Perplexity and the ratio of the embedding's learning rate to the other rates",
         tier=tier,
         corpus=corpus,

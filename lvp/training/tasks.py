@@ -230,14 +230,12 @@ def perplexities(dataset: data.Dataset, outcome: Outcome) -> dict[str, Any]:
 
     {} without a scored text. None for a diverged lane and for a step without a score.
     """
-    columns: dict[str, Any] = {}
-    over_training = (outcome.measures or {}).get("scored")
-    for name, count in dataset.scored_words._asdict().items() if dataset.scored_words else ():
-        at_end, *at_steps = (
-            None if nats is None else word_perplexity(nats, count)
-            for nats in (outcome.scored_nats, *(over_training["nats"] if over_training else ()))
-        )
-        columns[f"perplexity_by_{name}"] = at_end
-        if over_training:
-            columns[f"perplexities_by_{name}"] = at_steps
+    counts = dataset.scored_words._asdict() if dataset.scored_words else {}
+    columns: dict[str, Any] = {f"perplexity_by_{n}": _perplexity(outcome.scored_nats, c) for n, c in counts.items()}
+    if scored := (outcome.measures or {}).get("scored"):
+        columns |= {f"perplexities_by_{n}": [_perplexity(x, c) for x in scored["nats"]] for n, c in counts.items()}
     return columns
+
+
+def _perplexity(nats: float | None, count: int) -> float | None:
+    return None if nats is None else word_perplexity(nats, count)

@@ -72,7 +72,7 @@ def test_control_a_sweep_on_a_network_without_faults(six_lanes, command, made, t
 
 
 def sweep_on_bad_network(command, made, out, settings=LONG, loss=0.0, delay=0.0) -> Watched:
-    """Runs the sweep on two machines, of which the second loses or delays packets, and returns its records."""
+    """Runs the sweep while the second machine's network loses or delays packets. Returns the watched records."""
     machines, cluster = made
     head, worker = machines.machines
     worker.loss, worker.delay = loss, delay

@@ -102,18 +102,20 @@ def test_the_planted_law_is_supported_and_its_powers_are_recovered(lawful):
 
 @pytest.mark.parametrize("law", [FIXED, slow(LINEAR), slow(NO_GROWTH)])
 def test_another_law_is_not_called_this_law(law):
-    """Negative control. Powers that both laws share are compared with their estimates: an interval may miss them."""
-    table = planted.table_of(CONFIG, law)
-    made = claims(table)
-    assert made[0].verdict == "contradicted" and f"better: {law}," in made[0].note
-    points = analysis.points(table, CONFIG)
-    by_law, fitted = analysis.spreads(points), analysis.exponents(CONFIG, points)
-    assert min(by_law, key=lambda name: by_law[name].width.value) == law
-    verdicts = dict(zip(row_growth.claims.RIVALS, (c.verdict for c in made[1:6]), strict=True))
-    for name, verdict in verdicts.items():
-        assert fitted[name].value == pytest.approx(LAWS[law].get(name, 0.0), abs=0.06), name
-        if LAWS[law].get(name, 0.0) != LAWS[analysis.LAW].get(name, 0.0):
-            assert verdict in ("contradicted", "unresolved"), name
+    """Negative control. A 95 % interval misses a shared power in 5 % of the draws, so there are several draws."""
+    draws = []
+    for seed in range(5):
+        table = planted.table_of(CONFIG, law, seed=seed)
+        made = claims(table)
+        assert made[0].verdict == "contradicted" and f"better: {law}," in made[0].note
+        by_law = analysis.spreads(analysis.points(table, CONFIG))
+        assert min(by_law, key=lambda name: by_law[name].width.value) == law
+        draws.append([c.verdict for c in made[1:6]])
+    for name, *verdicts in zip(row_growth.claims.RIVALS, *draws, strict=True):
+        if LAWS[law].get(name, 0.0) == LAWS[analysis.LAW].get(name, 0.0):
+            assert verdicts.count("supported") >= 3, name
+        else:
+            assert set(verdicts) <= {"contradicted", "unresolved"}, name
 
 
 def test_departures_of_the_settings_contradict_the_law():
