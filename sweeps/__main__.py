@@ -178,7 +178,7 @@ def _add_run_options(run):
     run.add_argument(
         "--reuse",
         metavar="RECORDS",
-        help="records of another sweep, a .jsonl file or DIR/records; their lanes are not trained again",
+        help="records of another sweep, a file (.jsonl, .jsonl.gz) or DIR/records; their lanes are not trained again",
     )
     _add_options(run)
 

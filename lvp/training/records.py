@@ -1,11 +1,13 @@
-"""Records of lanes: lines of strict JSON, written atomically and read as a tidy table."""
+"""Records of lanes: lines of strict JSON, plain or with gzip, written atomically and read as a tidy table."""
 
 import dataclasses
+import gzip
 import hashlib
 import importlib.metadata
 import json
 import platform
 import subprocess
+import zlib
 from collections.abc import Iterable, Mapping
 from functools import cache
 from pathlib import Path
@@ -57,27 +59,43 @@ def text(records: Iterable[Mapping]) -> str:
 
 
 def write(path: Path, records: Iterable[Mapping]) -> None:
-    """Writes the `text` of records atomically."""
-    write_whole(path, text(records))
+    """Writes the `text` of records atomically, compressed if the path ends in .gz."""
+    content = text(records).encode()
+    write_whole(path, gzip.compress(content, mtime=0) if Path(path).suffix == ".gz" else content)
+
+
+def content(path: Path) -> bytes:
+    """The text of a file of records, decompressed if the path ends in .gz.
+
+    Raises:
+      InputError: a missing file or a damaged compressed file.
+      OSError: the machine cannot read the file (`lvp.files.machine`).
+    """
+    try:
+        stored = Path(path).read_bytes()
+    except ABSENT as error:
+        raise InputError(f"cannot read {path}: {error.strerror}") from error
+    if Path(path).suffix != ".gz":
+        return stored
+    try:
+        return gzip.decompress(stored)
+    except (gzip.BadGzipFile, EOFError, zlib.error) as error:
+        raise InputError(f"{path} is not a valid gzip file: {error}") from error
 
 
 def read(path: Path) -> list[dict]:
-    """The records of a JSON-lines file, or of all `*.jsonl` files of a directory, sorted by hash.
+    """The records of a file, or of all files `*.jsonl` and `*.jsonl.gz` of a directory, sorted by hash.
 
     Raises:
-      InputError: a missing file; a line that is not a record of this format, or does not match its digest. The error
-        names the file and the line.
+      InputError: a missing or damaged file; a line that is not a record of this format, or does not match its digest.
+        The error names the file and the line.
       OSError: the machine cannot read the file (`lvp.files.machine`).
     """
     path = Path(path)
-    files = listed(path, ".jsonl") if path.is_dir() else [path]
+    files = [*listed(path, ".jsonl"), *listed(path, ".jsonl.gz")] if path.is_dir() else [path]
     records = []
     for file in files:
-        try:
-            content = file.read_text(errors="replace")
-        except ABSENT as error:
-            raise InputError(f"cannot read {file}: {error.strerror}") from error
-        for number, line in enumerate(content.splitlines(), 1):
+        for number, line in enumerate(content(file).decode(errors="replace").splitlines(), 1):
             try:
                 records.append(_record(json.loads(line)))
             except (ValueError, RecursionError) as error:

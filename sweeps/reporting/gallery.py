@@ -62,7 +62,7 @@ def _entry(s: Shown, place: Path) -> str:
         f"{_capital(s.experiment.question)}\n",
         f"![{name}, {where}]({folder}/figure.png)\n",
         f"```sh\n{command(s.sweep)}\n```\n",
-        f"{_made(s)}; [as vectors]({folder}/figure.svg), [records]({folder}/records.jsonl).\n",
+        f"{_made(s)}; [as vectors]({folder}/figure.svg), [records]({folder}/records.jsonl.gz).\n",
         *(f"- **{c.verdict}**: {c.sentence}" for c in s.claims),
     ]
     return "\n".join(lines) + "\n"

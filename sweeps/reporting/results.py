@@ -23,7 +23,7 @@ from sweeps.driver import hardware_plans, working_copy
 from sweeps.driver.manifest import Manifest, corpus_name, lane_configs
 from sweeps.reporting import front_page, gallery, page
 
-DESCRIPTION, RECORDS = "sweep.json", "records.jsonl"  # the two files of a published result
+DESCRIPTION, RECORDS = "sweep.json", "records.jsonl.gz"  # the two files of a published result
 REMEDY = "restore it (`git restore`), or publish its sweep again (`python -m sweeps publish DIR`)"
 COMMITTED = Path(experiments.__file__).parent / "results"
 README = Path(experiments.__file__).parents[1] / "README.md"
@@ -171,7 +171,7 @@ def _publish(manifest: Manifest, out: str | Path, suffix: str) -> Path:
     }
     folder.mkdir(parents=True, exist_ok=True)
     records.write(folder / RECORDS, rows)
-    described = _with_digests(content, (folder / RECORDS).read_bytes())
+    described = _with_digests(content, records.content(folder / RECORDS))
     # Written last: `_read` refuses the new records together with an older description.
     write_whole(folder / DESCRIPTION, json.dumps(described, indent=1, sort_keys=True, allow_nan=False) + "\n")
     return folder
@@ -188,7 +188,7 @@ def _machine(rows: Sequence[Mapping[str, Any]], packing: Mapping[str, Any] | Non
 
 
 def _with_digests(content: Mapping, recorded: bytes) -> dict:
-    """The description of a result, with the digest of its records.jsonl and a digest of itself."""
+    """The description of a result, with the digest of its records' text and a digest of itself."""
     described = json.loads(records.dumps(content)) | {"records_sha256": hashlib.sha256(recorded).hexdigest()}
     return described | {"digest": records.config_hash(described)}
 
@@ -277,8 +277,8 @@ def _read(folder: Path) -> Result:
     if not isinstance(sweep, dict) or not _matches_its_digest(sweep):
         raise InputError(f"{description} does not match its digest; {REMEDY}")
     try:
-        matches = hashlib.sha256(recorded.read_bytes()).hexdigest() == sweep.get("records_sha256")
-    except ABSENT:
+        matches = hashlib.sha256(records.content(recorded)).hexdigest() == sweep.get("records_sha256")
+    except InputError:
         matches = False
     if not matches:
         raise InputError(f"{recorded} does not match its digest in {description}; {REMEDY}")

@@ -167,3 +167,12 @@ def test_public_functions_of_the_library_are_annotated(path):
         if not function.name.startswith("_"):
             assert function.returns is not None, function.name
             assert all(argument.annotation for argument in given), function.name
+
+
+def test_the_tracked_files_stay_below_30_mib():
+    """A clone is copied to machines with accelerators, some of which take 64 MiB with corpus and packages."""
+    listed = subprocess.run(["git", "ls-files", "-z"], cwd=ROOT, capture_output=True, text=True, check=False)
+    if listed.returncode:
+        pytest.skip("not a git checkout")
+    sizes = [path.stat().st_size for name in listed.stdout.split("\0") if name and (path := ROOT / name).is_file()]
+    assert sum(sizes) < 30 * 2**20 and max(sizes) < 5 * 2**20

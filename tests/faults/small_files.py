@@ -34,8 +34,10 @@ def make_manifest(folder):
 
 
 def make_published(folder):
-    make_record(folder).rename(folder / results.RECORDS)
-    described = results._with_digests({"experiment": "e", "seconds": 1e5}, (folder / results.RECORDS).read_bytes())
+    plain = make_record(folder)
+    records.write(folder / results.RECORDS, records.read(plain))
+    plain.unlink()
+    described = results._with_digests({"experiment": "e", "seconds": 1e5}, records.content(folder / results.RECORDS))
     write_whole(folder / results.DESCRIPTION, records.dumps(described))
     return folder / results.DESCRIPTION
 

@@ -78,7 +78,7 @@ def test_a_sweep_in_a_bucket(small, whole, address, proxy, trained, monkeypatch,
     assert len(api.table_of(address)) == 3
     assert len(api.resume(address, options=options())) == len(small(address)) == 3 and len(trained) == 3
     monkeypatch.setattr(results, "COMMITTED", tmp_path / "results")
-    assert len((results.publish(address) / "records.jsonl").read_text().splitlines()) == 3
+    assert len(records.read(results.publish(address))) == 3
 
     refusal = refused(lambda: small(address, steps="9"))
     assert f"{address} holds another sweep" in refusal and f"resume {address}`" in refusal

@@ -254,7 +254,7 @@ def test_an_incomplete_publication_is_refused(finished, tmp_path, monkeypatch):
         results.publish(finished[0])
     monkeypatch.undo()
     monkeypatch.setattr(results, "COMMITTED", tmp_path / "results")
-    with pytest.raises(InputError, match="records.jsonl does not match its digest in .*sweep.json; .*publish DIR"):
+    with pytest.raises(InputError, match="records.jsonl.gz does not match its digest in .*sweep.json; .*publish DIR"):
         results.committed()
     results.publish(finished[0])
     assert len(results.committed()) == 1

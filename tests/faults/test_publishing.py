@@ -43,7 +43,7 @@ def test_a_publication_that_is_killed_is_the_older_or_the_newer_result_or_refuse
     published = results._read(folder)
     records.write(folder / results.RECORDS, published.rows[1:])
     unsigned = {k: v for k, v in published.sweep.items() if k not in ("digest", "records_sha256")}
-    signed = results._with_digests(unsigned, (folder / results.RECORDS).read_bytes())
+    signed = results._with_digests(unsigned, records.content(folder / results.RECORDS))
     write_whole(folder / results.DESCRIPTION, records.dumps(signed))
     older = files(folder)
 

@@ -6,6 +6,7 @@ import subprocess
 
 import pytest
 
+from lvp.errors import InputError
 from lvp.models.configs import DecoderConfig
 from lvp.training import Cell, DataConfig, OptimizerConfig, records
 
@@ -26,6 +27,24 @@ def test_written_records_are_read_in_order_of_hash(tmp_path):
     assert records.read(tmp_path) == [other, RECORD]
     assert records.read(tmp_path / "b.jsonl") == [RECORD]
     assert sorted(p.name for p in tmp_path.iterdir()) == ["a.jsonl", "b.jsonl"]
+
+
+def test_compressed_records_have_the_text_of_plain_records(tmp_path):
+    plain, compressed = tmp_path / "a.jsonl", tmp_path / "b.jsonl.gz"
+    for path in (plain, compressed):
+        records.write(path, [RECORD] * 20)
+    assert records.content(compressed) == plain.read_bytes() and records.read(compressed) == records.read(plain)
+    assert compressed.stat().st_size < plain.stat().st_size / 4
+    assert len(records.read(tmp_path)) == 40
+
+
+@pytest.mark.parametrize("damage", [lambda x: x[:-9], lambda x: x[:40] + b"?" + x[41:], lambda x: b"text"])
+def test_damaged_compressed_records_are_refused(tmp_path, damage):
+    path = tmp_path / "a.jsonl.gz"
+    records.write(path, [RECORD])
+    path.write_bytes(damage(path.read_bytes()))
+    with pytest.raises(InputError, match="a.jsonl.gz is not a valid gzip file"):
+        records.read(path)
 
 
 @pytest.mark.parametrize("value", [float("nan"), float("inf")])

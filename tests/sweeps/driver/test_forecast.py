@@ -95,7 +95,7 @@ def test_the_budget_of_a_sweep_leaves_out_lanes_with_records(capsys, monkeypatch
     run = ["run", "muon", "--tier", "laptop", "--corpus", "wikitext2", "--dry-run", "--budget", "90s"]
     assert main(run) == 2
     capsys.readouterr()
-    assert main([*run, "--reuse", str(folder / "records.jsonl")]) == 0
+    assert main([*run, "--reuse", str(folder / "records.jsonl.gz")]) == 0
     assert "143 of these lanes have a record of another sweep; no lane is trained" in capsys.readouterr().out
 
 

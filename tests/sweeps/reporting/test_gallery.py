@@ -39,7 +39,7 @@ def test_changed_values_are_in_the_command():
 def test_every_committed_figure_is_shown_once_as_bitmap_and_as_vectors():
     for folder in SWEEPS:
         place = f"../experiments/results/{folder.parent.name}/{folder.name}"
-        for name in ("figure.png", "figure.svg", "records.jsonl"):
+        for name in ("figure.png", "figure.svg", "records.jsonl.gz"):
             assert PAGE.count(f"{place}/{name}") == 1
 
 

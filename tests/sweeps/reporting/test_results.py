@@ -42,9 +42,9 @@ def test_a_published_result_has_no_paths_of_the_machine(finished, monkeypatch, t
     monkeypatch.setattr(results, "COMMITTED", tmp_path)
     folder = results.publish(finished[0])
     assert folder == tmp_path / "width_vocab" / "smoke-python-docs"
-    text = (folder / "sweep.json").read_text() + (folder / "records.jsonl").read_text()
+    text = (folder / "sweep.json").read_text() + records.content(folder / results.RECORDS).decode()
     assert str(finished[0]) not in text and "/root" not in text and "/home" not in text and ".npy" not in text
-    assert len(records.read(folder / "records.jsonl")) == 12
+    assert len(records.read(folder / results.RECORDS)) == 12
     (committed,) = results.committed()
     assert committed.sweep["experiment"] == "width_vocab"
     assert re.fullmatch(r"20\d\d-[01]\d-[0-3]\d", committed.sweep["date"])

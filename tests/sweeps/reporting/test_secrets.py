@@ -23,7 +23,7 @@ def test_no_file_contains_the_value_of_an_environment_variable(executor, command
 
     monkeypatch.setattr(results, "COMMITTED", tmp_path / "results")
     published = results.publish(out)
-    assert sorted(path.name for path in contents(published)) == ["records.jsonl", "sweep.json"]
+    assert sorted(path.name for path in contents(published)) == ["records.jsonl.gz", "sweep.json"]
     assert files_with_secrets(published) == set()
     # Control: a planted value is detected.
     (published / "note").write_text(f"{SECRETS['HF_TOKEN']}\n")
