@@ -76,7 +76,7 @@ def _plan(arguments) -> None:
     if kind == "host" and count.isdecimal():
         os.environ["XLA_FLAGS"] = f"{os.environ.get('XLA_FLAGS', '')} --xla_force_host_platform_device_count={count}"
     os.environ.setdefault("JAX_PLATFORMS", "cpu")  # the program is only compiled, so no accelerator is needed
-    need("plan", "flax", "pydantic", extra="lab,tpu")
+    need("plan", "flax", extra="lab,tpu")
     from lvp import plan
     from lvp.parallel.sharding import mesh_sizes
     from lvp.training import OPTIMIZERS, Cell, DataConfig, OptimizerConfig

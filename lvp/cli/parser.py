@@ -1,11 +1,10 @@
 """Command lines: one-line errors that suggest the nearest name, and conversion of text to values."""
 
 import argparse
-import contextlib
 import importlib.util
 import re
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from decimal import Decimal, InvalidOperation
 from typing import Any, NoReturn, get_args, get_origin
 
@@ -128,8 +127,11 @@ def need(command: str, *packages: str, extra: str) -> None:
         raise InputError(f"{command} needs {' and '.join(missing)}: pip install -e '.[{extra}]'")
 
 
+_EXPECTED = {bool: "true or false", int: "a whole number", float: "a number", str: "text"}
+
+
 def parsed(key: str, value: Any, kind: Any) -> Any:
-    """Converts a value to the type `kind`.
+    """Converts a value to the type `kind`: bool, int, float, str, a tuple of one of these, or one of these or None.
 
     Args:
       key: names the value in errors.
@@ -139,28 +141,42 @@ def parsed(key: str, value: Any, kind: Any) -> Any:
     Raises:
       InputError: a value of another type, or a number that is NaN or outside −2^53 to 2^53.
     """
-    import pydantic  # an extra: the library works without it
-
-    if isinstance(value, str) and value.lower() == "none" and type(None) in get_args(kind):
-        value = None
     if get_origin(kind) is tuple:
         if isinstance(value, str):
             parts = re.findall(r'"([^"]*)"|([^,]+)', value.strip("[]() "))
             value = [part for quoted, plain in parts if (part := quoted or plain.strip())]
-        if isinstance(value, list | tuple):
-            return tuple(parsed(key, part, get_args(kind)[0]) for part in value)
-    if isinstance(value, str) and int in (kind, *get_args(kind)):
-        with contextlib.suppress(ValueError):  # else pydantic names the problem
-            value = whole(value)
-    adapter = pydantic.TypeAdapter(kind)
+        if not isinstance(value, list | tuple):
+            raise InputError(f"{key}: must be a list, got {shown(value)}")
+        return tuple(parsed(key, part, get_args(kind)[0]) for part in value)
+    if type(None) in get_args(kind):
+        if value is None or (isinstance(value, str) and value.lower() == "none"):
+            return None
+        (kind,) = (each for each in get_args(kind) if each is not type(None))
     try:
-        parsed_value = adapter.validate_strings(value) if isinstance(value, str) else adapter.validate_python(value)
-    except pydantic.ValidationError as error:
-        problem = error.errors()[0]["msg"]
-        raise InputError(f"{key}: {problem[0].lower()}{problem[1:]}, got {shown(value)}") from None
-    if isinstance(parsed_value, int | float) and not abs(parsed_value) <= _LARGEST:
+        converted = _converted(value, kind)
+    except (ValueError, OverflowError):
+        raise InputError(f"{key}: must be {_EXPECTED[kind]}, got {shown(value)}") from None
+    if isinstance(converted, int | float) and not abs(converted) <= _LARGEST:
         raise InputError(f"{key}: must be a number from −2^53 to 2^53, got {shown(value)}")
-    return parsed_value
+    return converted
+
+
+def _converted(value: Any, kind: type) -> Any:
+    """The value as bool, int, float or str. Raises ValueError for a value of another type."""
+    if isinstance(value, str):
+        readers: Mapping[type, Callable] = {bool: _truth, int: whole, float: float, str: str}
+        return readers[kind](value)
+    allowed = {bool: bool, int: int | float, float: int | float, str: str}[kind]
+    if not isinstance(value, allowed) or isinstance(value, bool) != (kind is bool) or (kind is int and value % 1):
+        raise ValueError(value)
+    return kind(value)
+
+
+def _truth(text: str) -> bool:
+    """The value of "true" or "false". Raises ValueError for other text."""
+    if text.lower() not in ("true", "false"):
+        raise ValueError(text)
+    return text.lower() == "true"
 
 
 def run_command(parser: Parser, argv: Sequence[str] | None, on_interrupt: Callable[[], None] = lambda: None) -> int:

@@ -18,7 +18,7 @@ ROOT = Path(__file__).parents[2]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
 OF_LAB = {
     *("flax", "orbax", "tensorflow_datasets", "array_record", "importlib_resources", "sentencepiece", "ray"),
-    *("pydantic", "matplotlib", "pandas", "sklearn", "tqdm", "PIL"),
+    *("matplotlib", "pandas", "sklearn", "tqdm", "PIL"),
 }
 # Modules that need the lab: models, their training, and builders of TensorFlow Datasets.
 LAB = re.compile(

@@ -15,6 +15,7 @@ import pytest
 
 from lvp import training
 from lvp.files.buckets import Bucket, BucketError
+from lvp.training import records
 from sweeps.driver import api, lease, working_copy
 from sweeps.driver.manifest import Manifest
 from sweeps.executors.machine_check import MachineCheck

@@ -1,6 +1,7 @@
 """Command lines: values from text, and one-line errors."""
 
 import argparse
+import re
 
 import pytest
 
@@ -29,8 +30,26 @@ def test_configured_values():
     assert parsed("rates", "(0.1,2e-3)", tuple[float, ...]) == (0.1, 2e-3)
     assert parsed("steps", "1e3", int) == parsed("steps", "1k", int | None) == 1000
     assert parsed("name", "1e3", str) == "1e3"
-    with pytest.raises(InputError, match="steps: "):
-        parsed("steps", "1.5", int)
+    assert parsed("gpt2", "True", bool) is parsed("gpt2", True, bool) is True
+    assert parsed("size", "None", int | None) is parsed("size", None, int | None) is None
+    assert parsed("steps", 2.0, int) == 2 and isinstance(parsed("rate", 1, float), float)
+
+
+@pytest.mark.parametrize(
+    ("value", "kind", "expected"),
+    [
+        *((value, int, "a whole number") for value in ("1.5", 1.5, True, None, "none", {}, float("inf"))),
+        *((value, float, "a number") for value in ("x", False, None, [1.0], 10**400)),
+        *((value, bool, "true or false") for value in ("1", 1, "no", None)),
+        (3, str, "text"),
+        (5, tuple[int, ...], "a list"),
+        (float("nan"), float, "a number from −2^53 to 2^53"),
+        (10**16, int, "a number from −2^53 to 2^53"),
+    ],
+)
+def test_values_of_another_type_are_refused(value, kind, expected):
+    with pytest.raises(InputError, match=re.escape(f"key: must be {expected}, got ")):
+        parsed("key", value, kind)
 
 
 def test_negative_numbers_are_values():

@@ -180,7 +180,7 @@ def test_devices_are_identified_by_jaxs_name(kind, name):
     [
         (["2b"], "unknown model '2b'; did you mean 1b?"),
         (["1b", "--set", "widht=4"], "unknown field of the model 'widht'; did you mean width?"),
-        (["1b", "--set", "width=four"], "width: input should be a valid integer"),
+        (["1b", "--set", "width=four"], "width: must be a whole number"),
         (["1b", "--set", "kv_heads=5"], "kv_heads 5 does not divide the 32 heads"),
         (["1b", "--set", "width"], "--set takes key=value, got 'width'"),
         (["1b", "--batch", "0"], "batch must be at least 1"),
