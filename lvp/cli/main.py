@@ -55,7 +55,7 @@ def _fields(path: Path) -> dict[str, Any]:
 
 def tokenize(arguments: argparse.Namespace, pool: contextlib.AbstractContextManager | None = None) -> None:
     """Runs the command `tokenize`. `pool`: see `lvp.data.tokens.tokenization.tokenize`."""
-    of_tfds = ("tensorflow_datasets", "array_record") if arguments.spec.startswith(("tfds", "wikitext2")) else ()
+    of_tfds = ("tensorflow_datasets", "array_record") if arguments.spec.startswith("tfds") else ()
     need("tokenize", "sentencepiece", "tqdm", *of_tfds, extra="lab")
     from lvp.data.text import corpora
     from lvp.data.tokens import tokenization

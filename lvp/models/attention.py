@@ -34,6 +34,16 @@ def rotated(x_BTHK: jax.Array, angles_TR: np.ndarray) -> jax.Array:
     return jnp.concatenate([turned.astype(x_BTHK.dtype), x_BTHK[..., 2 * half :]], axis=-1)
 
 
+def fused_attention(
+    q_BTHK: jax.Array, k_BTGK: jax.Array, v_BTGK: jax.Array, block: int, window: int | None = None
+) -> jax.Array:
+    """`causal_attention` through cuDNN's kernel on CUDA. Other platforms run `causal_attention` itself."""
+    sees = None if window is None else (window - 1, 0)
+    cudnn = partial(jax.nn.dot_product_attention, is_causal=True, local_window_size=sees, implementation="cudnn")
+    masked = partial(causal_attention, block=block, window=window)
+    return jax.lax.platform_dependent(q_BTHK, k_BTGK, v_BTGK, cuda=cudnn, default=masked)
+
+
 @partial(jax.jit, static_argnames=("block", "window"))  # layers of equal shapes are traced once
 def causal_attention(
     q_BTHK: jax.Array, k_BTGK: jax.Array, v_BTGK: jax.Array, block: int, window: int | None = None
@@ -114,7 +124,8 @@ class Attention(nn.Module):
         if c.positions == "rotary":
             angles_TR = rotary_angles(q.shape[1], c.turned, c.rotary_base)
             q, k = rotated(q, angles_TR), rotated(k, angles_TR)
-        mixed_BTHK = causal_attention(q, k, v, c.attention_block, c.window)
+        mix = fused_attention if c.attention == "fused" else causal_attention
+        mixed_BTHK = mix(q, k, v, c.attention_block, c.window)
         return Matrix(c.width, dtype, c.biases, c.hidden_multiplier, name="out")(
             mixed_BTHK.reshape(x_ND.shape[0], -1), capture
         )

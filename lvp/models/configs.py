@@ -13,6 +13,7 @@ CHOICES = {
     "mlp": ("gelu", "swiglu"),
     "remat": ("none", "dots", "block"),
     "dtype": ("float32", "bfloat16"),
+    "attention": ("masked", "fused"),
 }
 
 
@@ -64,6 +65,9 @@ class DecoderConfig:
     output_multiplier: float = field(default=1.0, metadata=OMITTED)
     # Factor on the output of every attention and MLP before it is added to the residual stream.
     branch_multiplier: float = field(default=1.0, metadata=OMITTED)
+    # "masked": products with blocks of `attention_block` queries. "fused": the device's fused kernel where JAX has one
+    # (cuDNN's on CUDA, in bfloat16), else as "masked". Both are equal to rounding.
+    attention: str = field(default="masked", metadata=OMITTED)
     # Token rows are divided by their RMS (with `norm_epsilon`) before positions are added, and take no multiplier.
     normalize_rows: bool = field(default=False, metadata=OMITTED)
 
@@ -86,6 +90,8 @@ class DecoderConfig:
             raise InputError(
                 f"decoder: kv_heads {self.kv_heads} does not divide the {self.num_heads} heads: choose a divisor"
             )
+        if self.attention == "fused" and self.dtype != "bfloat16":
+            raise InputError(f"decoder: attention 'fused' needs dtype 'bfloat16', got {self.dtype!r}")
         if self.norm_biases and self.norm != "layer":
             raise InputError(f"decoder: norm_biases needs norm 'layer', got {self.norm!r}")
         self._check_positions()

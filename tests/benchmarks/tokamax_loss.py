@@ -29,7 +29,7 @@ from jax.sharding import NamedSharding, PartitionSpec
 from tokamax._src.ops.linear_softmax_cross_entropy_loss import pallas_mosaic_tpu_kernel as mosaic
 from tokamax._src.ops.linear_softmax_cross_entropy_loss.api import IMPLEMENTATIONS
 
-from lvp.losses import ACCELERATOR_CHUNK, dense_next_token_loss, next_token_loss
+from lvp.losses import TPU_CHUNK, dense_next_token_loss, next_token_loss
 from lvp.parallel.sharding import make_mesh
 from lvp.plan import devices_of
 from tests.benchmarks import finish
@@ -37,7 +37,7 @@ from tests.benchmarks import finish
 WIDTH, VOCAB = 2048, 32064
 # TPU kind, topology and tokens per device: the plans in docs/plans, and a smaller case.
 CASES = (("v5e", "2x2", 4096), ("v5e", "2x2", 8192), ("v5p", "2x2x1", 16384), ("v6e", "2x2", 16384))
-CHUNKS = (ACCELERATOR_CHUNK, 4096, 2048, 1024)
+CHUNKS = (TPU_CHUNK, 4096, 2048, 1024)
 SMALL = (2048, 256, 1152)
 TOKEN_BLOCK, VOCAB_BLOCK = 1024, 2048  # block sizes of chunked_xla
 

@@ -1,8 +1,7 @@
-"""WikiText-2 (Merity et al. 2016, arXiv:1609.07843): locating, downloading and caching its files."""
+"""WikiText-2 (Merity et al. 2016, arXiv:1609.07843): locating, downloading and reading its files."""
 
 import io
 import os
-import shutil
 import zipfile
 from pathlib import Path
 
@@ -64,53 +63,28 @@ def _downloaded(cache: Path) -> Path:
 def load(directory: Path | None, *, cache: Path) -> tuple[bytes, bytes]:
     """(train, valid), byte for byte the files in directory; None uses the result of `find`, or a download.
 
-    On the first call the text passes through the TFDS builder (array_record, kept under cache). Later calls read a
-    verified plain copy and do not import TFDS. Raises InputError if the files or the network are missing, or a file is
-    empty, binary or not UTF-8.
+    Raises InputError if the files or the network are missing, or a file is empty, binary or not UTF-8.
     """
-    directory = directory or find()
-    source = storage.digest(ARCHIVE_SHA256.encode())
-    if directory is not None:
-        files = split_files(directory)
-        texts = {split: splits.read(path) for split, path in files.items()}
-        for split, content in texts.items():
-            if not content:
-                raise InputError(f"{files[split]} is empty")
-        source = storage.digest(*(part for split in texts for part in (split.encode(), texts[split])))
-    entry = cache / "corpora" / f"wikitext2-{source[:32]}"
-    if storage.read_entry(entry) is None:
-        with storage.locked(entry):
-            if storage.read_entry(entry) is None:
-                _prepare(entry, directory, cache, source[:32])
-    return (entry / "train").read_bytes(), (entry / "valid").read_bytes()
+    train, valid = _texts(directory, cache, "train", "valid")
+    return train, valid
 
 
 def test(directory: Path | None, *, cache: Path) -> bytes:
     """The test split, byte for byte the file in directory; None uses the result of `find`, or a download.
 
     Raises InputError as `load` does, and if there is no test file."""
-    directory = directory or find()
-    if directory is None:
-        directory = _downloaded(cache)
+    return _texts(directory, cache, "test")[0]
+
+
+def _texts(directory: Path | None, cache: Path, *names: str) -> list[bytes]:
+    """The texts of the given splits."""
+    directory = directory or find() or _downloaded(cache)
     files = split_files(directory)
-    if "test" not in files:
-        missing = files["train"].name.replace("train", "test")
-        raise InputError(f"no test split of WikiText-2 in {directory}: add {missing}")
-    if not (content := splits.read(files["test"])):
-        raise InputError(f"{files['test']} is empty")
-    return content
-
-
-def _prepare(entry: Path, directory: Path | None, cache: Path, source: str) -> None:
-    if directory is None:
-        directory = _downloaded(cache)
-    from lvp.data.text import wikitext2_builder  # slow to import; only the first use of a corpus needs it
-
-    files = split_files(directory)
-    data_dir = cache / "tfds" / source
-    shutil.rmtree(data_dir, ignore_errors=True)  # left by a process that was killed before it wrote the entry
-    texts = wikitext2_builder.prepared_texts(files, data_dir)
-    for split, path in files.items():
-        if texts[split] != path.read_bytes():
-            raise RuntimeError(f"the records in {data_dir} are not the text of {path}; delete {data_dir}, then retry")
-    storage.write_entry(entry, {split: texts[split] for split in ("train", "valid")}, {"source": source})
+    if missing := set(names) - set(files):
+        name = files["train"].name.replace("train", min(missing))
+        raise InputError(f"no {min(missing)} split of WikiText-2 in {directory}: add {name}")
+    texts = [splits.read(files[split]) for split in names]
+    for split, text in zip(names, texts, strict=True):
+        if not text:
+            raise InputError(f"{files[split]} is empty")
+    return texts

@@ -1,4 +1,4 @@
-"""WikiText-2 passes through the TFDS builder byte for byte, from a directory or from a verified download."""
+"""WikiText-2 is read byte for byte from a directory or from a verified download."""
 
 import hashlib
 import subprocess
@@ -23,45 +23,17 @@ def write(directory, pattern="{}.txt", texts=TEXTS):
     return directory
 
 
-def test_articles_are_split_at_titles_without_loss():
-    from lvp.data.text.wikitext2_builder import articles
-
-    for content in (*TEXTS.values(), b"", b"no title"):
-        assert b"".join(articles(content)) == content
-    first, *rest = articles(TEXTS["train"])
-    assert first == PROLOGUE + b" \n" and [piece[:9] for piece in rest] == [b" = First "] * 2
-
-
 @pytest.mark.parametrize("pattern", ["{}.txt", "wiki.{}.tokens", "wiki.{}.raw"])
-def test_a_directory_is_reproduced_and_later_read_without_tfds(tmp_path, pattern, monkeypatch):
+def test_a_directory_is_read_byte_for_byte(tmp_path, pattern):
     directory = write(tmp_path / "in", pattern)
     corpus = data.load(f"wikitext2:{directory}", cache=tmp_path / "cache")
     assert (corpus.train, corpus.valid) == (TEXTS["train"], TEXTS["valid"])
     assert corpus.spec == f"wikitext2:{directory}"
-    assert list((tmp_path / "cache" / "tfds").rglob("*-train.array_record-*"))
-    monkeypatch.setitem(sys.modules, "tensorflow_datasets", None)
-    monkeypatch.delitem(sys.modules, "lvp.data.text.wikitext2_builder")
-    monkeypatch.delattr("lvp.data.text.wikitext2_builder", raising=False)
-    assert data.load(f"wikitext2:{directory}", cache=tmp_path / "cache") == corpus
 
 
-def test_the_builder_serves_records_without_tensorflow(tmp_path):
-    from lvp.data.text.wikitext2_builder import WikiText2
-
-    directory = write(tmp_path / "in")
-    data.load(f"wikitext2:{directory}", cache=tmp_path / "cache")
-    (data_dir,) = (tmp_path / "cache" / "tfds").iterdir()
-    source = WikiText2(files=wikitext2.split_files(directory), data_dir=data_dir).as_data_source("train")
-    assert len(source) == 3 and source[2]["text"].endswith(b" no line end")
-    assert "tensorflow" not in sys.modules
-
-
-def test_a_changed_file_and_a_damaged_cache_are_detected(tmp_path):
+def test_a_changed_file_has_another_fingerprint(tmp_path):
     directory, cache = write(tmp_path / "in"), tmp_path / "cache"
     first = data.load(f"wikitext2:{directory}", cache=cache)
-    (entry,) = (path for path in (cache / "corpora").iterdir() if path.is_dir())
-    (entry / "train").write_bytes(b"damaged")
-    assert data.load(f"wikitext2:{directory}", cache=cache) == first
     (directory / "valid.txt").write_bytes(b"another text\n")
     second = data.load(f"wikitext2:{directory}", cache=cache)
     assert second.valid == b"another text\n" and second.fingerprint != first.fingerprint
