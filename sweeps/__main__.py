@@ -9,7 +9,7 @@ from lvp.cli.main import add_tokenize, tokenize
 from lvp.cli.parser import CORPORA, Parser, Refused, add_command, run_command, setting
 from lvp.errors import InputError
 from lvp.files import write_whole
-from sweeps.driver import api, hardware_plans, status, working_copy
+from sweeps.driver import api, status, working_copy
 from sweeps.driver.lock import driver
 from sweeps.driver.manifest import Manifest
 from sweeps.driver.options import Options
@@ -146,12 +146,6 @@ def _publish(arguments):
     print(results.publish(arguments.dir, arguments.suffix))
 
 
-def _plan(arguments):
-    hardware_plans.write(
-        arguments.experiment, arguments.tier, arguments.accelerator, say=lambda line: print(line, flush=True)
-    )
-
-
 def _add_run_options(run):
     run.add_argument("experiment", help=f"one of: {', '.join(experiments.NAMES)}; or a file of yours, FILE.py")
     run.add_argument("--tier", default="laptop", help="smoke, laptop (default), workstation, gpu or paper")
@@ -221,14 +215,6 @@ def parser() -> Parser:
         required=True,
         metavar="HOST:PORT",
         help="encode on this Ray cluster, whose machines see the text at the same path; auto on its head",
-    )
-    plan = add(
-        "plan", _plan, "compile a tier's cells for an accelerator, without the hardware; the forecast uses the plans"
-    )
-    plan.add_argument("experiment", help=f"one of: {', '.join(experiments.NAMES)}")
-    plan.add_argument("--tier", default="gpu", help="gpu (default) or paper")
-    plan.add_argument(
-        "--accelerator", default="v5e", help="v5e (default), v5p, v6e (need libtpu) or h100 (needs the CUDA plug-in)"
     )
     publish = add("publish", _publish, "copy a finished sweep's records into experiments/results/")
     publish.add_argument("dir")

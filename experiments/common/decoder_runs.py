@@ -1,12 +1,12 @@
 """The configuration that all experiments with decoders share."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 
 from experiments.common.checks import check_count, check_seeds
 from lvp.errors import InputError
-from lvp.models.configs import DecoderConfig
+from lvp.models.configs import OMITTED, DecoderConfig
 from lvp.training import Cell, DataConfig, OptimizerConfig, check_positive
 
 
@@ -37,6 +37,7 @@ class DecoderRuns:
     b2: float = 0.999  # as b1
     eps: float = 1e-8  # as b1
     dtype: str = "float32"  # not stated; the compute dtype, parameters are float32
+    attention: str = field(default="masked", metadata=OMITTED)  # ours; "fused" is the device's kernel, in bfloat16
     final_fraction: float = 0.1  # not stated; the train loss is the mean over this last part of the steps
 
     def __post_init__(self):
@@ -66,6 +67,7 @@ class DecoderRuns:
             norm=self.norm,
             position_amplitude=self.position_amplitude,
             dtype=self.dtype,
+            attention=self.attention,
         )
 
     def cell(self, model: DecoderConfig, steps: int) -> Cell:

@@ -121,11 +121,15 @@ TIERS = {
         steps=2000,
     ),
     "gpu": Config(
-        widths=(256, 384, 512, 768, 1024),
-        rates=geometric(2**-11, 2**-3, 9),
-        slice_bytes=2_000_000,
+        widths=(128, 256, 512, 1024),
+        token_rows=("sqrt",),
+        rates=geometric(0.002, 0.032, 5),
+        seeds=(0, 1),
         valid_bytes=200_000,
-        steps=600,
+        batch=32,  # 12.3 million tokens a run, about four epochs of WikiText-2
+        steps=1500,
+        dtype="bfloat16",
+        attention="fused",
     ),
     "paper": Config(),
 }

@@ -41,6 +41,12 @@ def fused_attention(
     sees = None if window is None else (window - 1, 0)
     cudnn = partial(jax.nn.dot_product_attention, is_causal=True, local_window_size=sees, implementation="cudnn")
     masked = partial(causal_attention, block=block, window=window)
+    try:  # all branches are traced, and without CUDA this one cannot be
+        jax.eval_shape(cudnn, q_BTHK, k_BTGK, v_BTGK)
+    except RuntimeError as error:
+        if "not detected" not in str(error):
+            raise
+        return masked(q_BTHK, k_BTGK, v_BTGK)
     return jax.lax.platform_dependent(q_BTHK, k_BTGK, v_BTGK, cuda=cudnn, default=masked)
 
 

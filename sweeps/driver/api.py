@@ -26,7 +26,7 @@ from lvp.files import append_line, buckets, cache_dir, log_entries, write_whole
 from lvp.parallel.hardware import cores
 from lvp.parallel.sharding import named_sizes
 from lvp.training import records
-from sweeps.driver import calibration, forecast, hardware_plans, lane_index, working_copy
+from sweeps.driver import calibration, forecast, lane_index, working_copy
 from sweeps.driver.directory_watch import DirectoryWatch
 from sweeps.driver.lock import driver, only_driver
 from sweeps.driver.manifest import NAME, Manifest, Unusable, resume_command
@@ -218,19 +218,9 @@ def _forecast(
     kind = "accelerator" if _on_accelerator(tier) else "cpu"
     devices = math.prod(named_sizes(options.mesh).values()) if options.mesh not in (None, NO_MESH) else 1
     workers = 1 if kind == "accelerator" or devices > 1 else cores()
-    # Speeds are measured on the cores of this machine only, and plans are compiled without a mesh of the user.
-    others: list[hardware_plans.PlannedSpeed] = []
-    if devices > 1:
-        speed = calibration.Speed()
-    elif kind == "cpu":
-        speed = speed or calibration.read()
-    else:
-        speed, *others = (hardware_plans.speed(loaded.name, tier, name) for name in hardware_plans.TOPOLOGIES)
+    # Speeds are measured on the cores of this machine only.
+    speed = (speed or calibration.read()) if kind == "cpu" and devices == 1 else calibration.Speed()
     say(forecast.forecast(cells, workers, speed, kind, devices))
-    for other in others:
-        if other.plans:
-            time = forecast.expected(cells, workers, other, kind)
-            say(f"on {other.accelerator}: {forecast.duration(time.seconds)}")
     with_follow_ups, about = cells, "at most"
     if loaded.limit is not None:
         with_follow_ups = loaded.limit(resolved)

@@ -51,8 +51,7 @@ def forecast(cells: Sequence[CellLanes], workers: int, speed: Speed, kind: str, 
 
     Args:
       workers: the number of workers.
-      speed: the speed of this machine, or of an accelerator according to compiled plans. Missing values are estimated
-        or assumed. The text names the origin of FLOP/s.
+      speed: the speed of this machine. Missing values are estimated or assumed. The text names the origin of FLOP/s.
       kind: "cpu" or "accelerator". Missing FLOP/s of a CPU are estimated from a matrix product. Those of an accelerator
         are assumed.
       devices: the number of devices in each worker's mesh.

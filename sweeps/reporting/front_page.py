@@ -134,6 +134,20 @@ def status(shown: Sequence[Shown]) -> str:
     )
 
 
+def accelerators(evidence: Sequence[Mapping[str, Any]]) -> str:
+    """The tables of `python -m tests.benchmarks.accelerator`, the newest first."""
+    newest = sorted(evidence, key=lambda each: each["date"], reverse=True)
+    return "\n\n".join(each["table"].strip() for each in newest) or "No accelerator has run the command yet."
+
+
+def hardware(evidence: Sequence[Mapping[str, Any]]) -> str:
+    """The hardware on which results were measured, for README."""
+    cards = {each["device"]["kind"]: each["date"] for each in sorted(evidence, key=lambda each: each["date"])}
+    others = "; ".join(f"{kind} on {date}" for kind, date in cards.items()) or "no accelerator has run a sweep"
+    page = "([accelerators](docs/accelerators.md))"
+    return f"- **Hardware:** two CPU cores; {others} {page}. [Clusters](docs/clusters.md) are experimental."
+
+
 def results_table(shown: Sequence[Shown]) -> str:
     """A table of the committed results: sizes, lanes, training time, device and verdicts of each experiment and tier,
     over all corpora."""

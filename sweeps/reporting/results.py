@@ -19,7 +19,7 @@ from lvp.analysis import figure_style
 from lvp.errors import InputError, unknown
 from lvp.files import ABSENT, write_whole
 from lvp.training import records
-from sweeps.driver import hardware_plans, working_copy
+from sweeps.driver import working_copy
 from sweeps.driver.manifest import Manifest, corpus_name, lane_configs
 from sweeps.reporting import front_page, gallery, page
 
@@ -344,7 +344,8 @@ def report(results: Sequence[Result]) -> dict[Path, str]:
     at_laptop = {r.experiment.name: (r.table, r.config) for r in results if r.folder.name == "laptop-wikitext2"}
     blocks["published"] = front_page.published_rates(front_page.our_rates(at_laptop))
     blocks["status"] = front_page.status(shown)
-    blocks["plans"] = hardware_plans.table()
+    accelerators = [_json(path) for path in sorted(COMMITTED.glob("accelerator/*.json"))]
+    blocks["accelerator"], blocks["hardware"] = front_page.accelerators(accelerators), front_page.hardware(accelerators)
     blocks["faults"] = _faults([_json(path) for path in sorted(COMMITTED.glob("faults/*.json"))])
     filled = {path: _fill(path.read_text(), blocks) for path in pages}
     filled[EVIDENCE] = json.dumps(evidence, indent=1, sort_keys=True, allow_nan=False) + "\n"

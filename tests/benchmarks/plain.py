@@ -21,10 +21,10 @@ class PlainAttention(nn.Module):
     @nn.compact
     def __call__(self, x):
         c = self.config
-        q, k, v = jnp.split(nn.Dense(3 * c.width, use_bias=False, name="qkv")(x), 3, axis=-1)
+        q, k, v = jnp.split(nn.Dense(3 * c.width, use_bias=False, dtype=c.dtype, name="qkv")(x), 3, axis=-1)
         q, k, v = (a.reshape(*a.shape[:2], c.num_heads, c.head_dim) for a in (q, k, v))
         mixed = jax.nn.dot_product_attention(q, k, v, is_causal=True)
-        return nn.Dense(c.width, use_bias=False, name="out")(mixed.reshape(x.shape))
+        return nn.Dense(c.width, use_bias=False, dtype=c.dtype, name="out")(mixed.reshape(x.shape))
 
 
 class PlainMLP(nn.Module):
@@ -33,8 +33,8 @@ class PlainMLP(nn.Module):
     @nn.compact
     def __call__(self, x):
         c = self.config
-        x = nn.gelu(nn.Dense(c.mlp_factor * c.width, use_bias=False, name="up")(x))
-        return nn.Dense(c.width, use_bias=False, name="down")(x)
+        x = nn.gelu(nn.Dense(c.mlp_factor * c.width, use_bias=False, dtype=c.dtype, name="up")(x))
+        return nn.Dense(c.width, use_bias=False, dtype=c.dtype, name="down")(x)
 
 
 class PlainBlock(nn.Module):
@@ -55,7 +55,8 @@ class PlainDecoder(nn.Module):
         x = nn.Embed(c.vocab, c.width, name="embedding")(tokens) + sinusoidal_positions(tokens.shape[1], c.width)
         for i in range(c.layers):
             x = PlainBlock(c, name=f"block_{i}")(x)
-        return nn.Dense(c.vocab, use_bias=False, name="head")(nn.LayerNorm(use_bias=False, name="norm_final")(x))
+        x = nn.LayerNorm(use_bias=False, name="norm_final")(x)
+        return nn.Dense(c.vocab, use_bias=False, dtype=c.dtype, name="head")(x).astype(jnp.float32)
 
 
 class PlainTrainer:

@@ -1,11 +1,11 @@
-"""The same training step in PyTorch on CPU: an eager loop with the usual optimisations.
+"""The same training step in PyTorch: a loop with the usual optimisations, on CPU or on a GPU.
 
 Activations are two-dimensional before each linear layer. Causal attention and Adam are fused. Gradients are set to None
 instead of zero. One indexing operation cuts the windows. Freed memory is kept between steps.
 
 The parameters have the same names as in `lvp.models.decoder`, and a weight is a transposed kernel. So both sides can
 start from the same parameters, and their losses can be compared. Only the shapes and the norm's epsilon of the
-configuration are used; the norm is LayerNorm and the dtype float32.
+configuration are used; the norm is LayerNorm. Parameters are float32, and products have the trainer's dtype.
 """
 
 import ctypes
@@ -99,15 +99,25 @@ class TorchTrainer:
 
     Args:
       rates: learning rates of the embedding and of the other parameters.
+      device: "cpu" or "cuda".
+      dtype: of the products (`torch.autocast`).
     """
 
     def __init__(
-        self, config: DecoderConfig, tokens: np.ndarray, batch: int, rates: tuple[float, float], seed: int = 0
+        self,
+        config: DecoderConfig,
+        tokens: np.ndarray,
+        batch: int,
+        rates: tuple[float, float],
+        seed: int = 0,
+        device: str = "cpu",
+        dtype: torch.dtype = torch.float32,
     ):
-        self.generator = torch.Generator().manual_seed(seed)
-        self.tokens, self.batch = torch.from_numpy(tokens.astype(np.int64)), batch
-        self.offsets = torch.arange(config.context + 1)
-        self.model = Decoder(config)
+        self.generator = torch.Generator(device).manual_seed(seed)
+        self.tokens, self.batch = torch.from_numpy(tokens.astype(np.int64)).to(device), batch
+        self.offsets = torch.arange(config.context + 1, device=device)
+        self.autocast = torch.autocast(device, dtype, enabled=dtype != torch.float32)
+        self.model = Decoder(config).to(device)
         for matrix in (p for p in self.model.parameters() if p.ndim == 2):
             nn.init.normal_(matrix, std=config.width**-0.5, generator=self.generator)
         rest = [p for name, p in self.model.named_parameters() if name != "embedding.weight"]
@@ -121,7 +131,8 @@ class TorchTrainer:
         self.model.load_state_dict({name: torch.tensor(leaf) for name, leaf in state.items()})
 
     def loss_of(self, windows):
-        return F.cross_entropy(self.model(windows[:, :-1]), windows[:, 1:].flatten())
+        with self.autocast:
+            return F.cross_entropy(self.model(windows[:, :-1]), windows[:, 1:].flatten())
 
     def train(self, windows):
         """Trains one step on windows int64 [batch, context + 1] and returns the loss before the update."""
@@ -134,7 +145,7 @@ class TorchTrainer:
     def step(self, n: int) -> float:
         for _ in range(n):
             last = len(self.tokens) - len(self.offsets)
-            starts = torch.randint(0, last + 1, (self.batch, 1), generator=self.generator)
+            starts = torch.randint(0, last + 1, (self.batch, 1), generator=self.generator, device=self.tokens.device)
             loss = self.train(self.tokens[starts + self.offsets])
         return loss.item()
 

@@ -13,7 +13,7 @@ from lvp.analysis.figure_style import sheet
 from lvp.models.configs import DecoderConfig
 from lvp.roles import ROLES
 from lvp.training import Cell, DataConfig, Lane
-from sweeps.driver import api, hardware_plans, packing
+from sweeps.driver import api, packing
 from sweeps.driver.manifest import Manifest
 from sweeps.driver.options import Options
 from sweeps.reporting import results
@@ -88,7 +88,6 @@ def test_a_mixed_sweep_runs_resumes_and_reports(mixed, monkeypatch, tmp_path, ca
     assert {path: path.stat().st_mtime_ns for path in kept} == kept
 
     monkeypatch.setattr(results, "COMMITTED", tmp_path / "results")
-    monkeypatch.setattr(hardware_plans, "FOLDER", tmp_path / "plans")  # committed plans are of other experiments
     folder = results.publish(out)
     assert folder.name == "smoke-zipf"
     text = results.report(results.committed())[results.REPORT]

@@ -1,0 +1,34 @@
+"""Equal bits: repeated runs, packs of equal size and resumed runs, with deterministic kernels.
+
+The process runs with `FLAG`. Without it the gradient of the look-up adds in any order on a GPU.
+"""
+
+import numpy as np
+
+from lvp import training
+from tests.benchmarks.accelerator.right import curves, random_data, resumed_curves, training_cell
+from tests.benchmarks.accelerator.rows import Rows
+from tests.benchmarks.accelerator.sizes import Sizes, lanes
+
+FLAG = "--xla_gpu_deterministic_ops=true"
+
+
+def main(rows: Rows, sizes: Sizes) -> None:
+    cell = training_cell()
+    data, eight = random_data(cell), lanes(cell, 8)
+    single, packed = training.Program(cell), training.Program(cell, 8)
+    name = "losses with other bits in a "
+    with rows.attempt("repeated run"):
+        first = curves(single, eight[:1], data)
+        rows.add(f"{name}repeated run", differing(curves(single, eight[:1], data), first), most=0)
+    with rows.attempt("repeated pack"):
+        of_pack = curves(packed, eight, data)
+        rows.add(f"{name}repeated pack of 8", differing(curves(packed, eight, data), of_pack), most=0)
+    with rows.attempt("resumed run"):
+        again = resumed_curves(single, eight[:1], data)
+        rows.add(f"{name}run resumed from a checkpoint", differing(again, first), most=0)
+
+
+def differing(x: np.ndarray, y: np.ndarray) -> int:
+    """The number of entries with other bits."""
+    return int(np.sum(x != y))

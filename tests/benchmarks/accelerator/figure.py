@@ -1,0 +1,85 @@
+"""The front experiment at its preset `gpu`, as a sweep through the normal engine.
+
+The sweep's directory is kept beside the rows, so that `python -m sweeps resume` continues it. When the time is up, the
+records so far are drawn.
+"""
+
+import contextlib
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+from tests.benchmarks.accelerator.rows import Rows
+from tests.benchmarks.accelerator.sizes import Sizes
+
+ROOT = Path(__file__).parents[3]
+EXPERIMENT = "width_vocab"
+DRAWING = 25.0  # seconds that are kept for the figure
+
+
+def command(sizes: Sizes, corpus: str, out: Path, attention: str) -> list[str]:
+    """The command that runs the sweep."""
+    words = [sys.executable, "-m", "sweeps", "run", EXPERIMENT, "--tier", "gpu", "--executor", "local"]
+    words += ["--pack", str(sizes.pack), "--corpus", corpus, "--out", str(out), "--checkpoint-seconds", "3600"]
+    return [*words, "--set", f"attention={attention}", *sizes.figure]
+
+
+def prepare(sizes: Sizes, corpus: str) -> None:
+    """Trains the tokenizers of the sweep and encodes its text into the cache."""
+    import experiments
+    from lvp.files import cache_dir
+    from sweeps.worker.tasks import task_for
+
+    values = dict(word.split("=") for word in sizes.figure)
+    experiment = experiments.load(EXPERIMENT)
+    config = experiments.configured(experiment, "gpu", values | {"corpus": corpus})
+    for planned in experiment.cells(config):
+        task_for(planned.cell).prepare(cache_dir() / "data")
+
+
+def main(rows: Rows, sizes: Sizes, corpus: str, attention: str) -> None:
+    out = rows.path.parent / "sweep"
+    started = time.monotonic()
+    with rows.attempt("sweep"):
+        code = run_until(command(sizes, corpus, out, attention), rows.left - DRAWING)
+        spent = time.monotonic() - started
+        finished = len(list((out / "records").glob("*.jsonl")))
+        rows.add("runs of the sweep", finished, raw={"seconds": spent, "exit_code": code, "attention": attention})
+        if code != 0:  # stopped or failed: the records so far are drawn without a device
+            words = [sys.executable, "-m", "sweeps", "figure", str(out)]
+            subprocess.run(words, cwd=ROOT, env=os.environ | {"JAX_PLATFORMS": "cpu"}, check=True)
+        records_of(rows, out)
+
+
+def run_until(words: list[str], seconds: float, **options: Any) -> int | None:
+    """Runs a command in a session of its own and returns its exit code; None if it was killed after some seconds.
+
+    Args:
+      options: arguments of `subprocess.Popen`.
+    """
+    process = subprocess.Popen(words, cwd=ROOT, start_new_session=True, **options)
+    try:
+        return process.wait(max(1.0, seconds))
+    except subprocess.TimeoutExpired:
+        return None
+    finally:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)  # the workers of a sweep end with their driver
+        process.wait()
+
+
+def records_of(rows: Rows, out: Path) -> None:
+    """Adds runs per hour and model FLOP/s of each width from the records."""
+    from lvp.training import records
+
+    table = records.table(records.read(out / "records"))
+    for width, of_width in table.groupby("cell.model.width"):
+        (pack,) = set(of_width["pack"])
+        hours = of_width["seconds"].sum() / pack / 3600
+        tokens = of_width["cell.steps"] * of_width["cell.batch"] * of_width["cell.model.context"]
+        raw = {"runs": len(of_width), "pack": int(pack), "tokens": int(tokens.iloc[0]), "training_hours": hours}
+        rows.add(f"sweep, d {width}: runs per hour of training", len(of_width) / hours, raw=raw)
