@@ -17,4 +17,5 @@ NAMES = (
     "leaderboard",
     "rate_transfer",
     "representation_change",
+    "fresh_text",
 )

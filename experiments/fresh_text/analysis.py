@@ -1,0 +1,397 @@
+"""Reads the records of `fresh_text`: tuned constants, judged curves, best ratios and their powers, and the summary."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import product
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from experiments.common.tables import HIDDEN_RATE, losses_by_seed_and_rate, select, with_fields, with_optimizer
+from experiments.fresh_text.config import (
+    ARMS,
+    COARSE_STEP,
+    LEAST_JUDGED,
+    Arm,
+    Config,
+    Point,
+    Shape,
+    cell_of,
+    constant_at,
+    entering,
+    label,
+    lane,
+    ratio_at,
+)
+from experiments.fresh_text.minimum import Minimum, minimum
+from lvp import analysis
+from lvp.analysis import Optimum
+from lvp.analysis.measurement import Measurement
+from lvp.analysis.slopes import Slope
+from lvp.training import Lane
+
+LOSS = "valid_bits_per_byte"
+MODEL_FIELDS = ("norm", "positions", "embedding_multiplier", "normalize_rows")
+
+
+class Tuned(NamedTuple):
+    """The choice of the selecting seeds."""
+
+    constant: int  # place in the grid of constants
+    ratio: int  # place in the grid of ratios, the centre of the judged ratios
+    at_edge: bool  # the best place lacks a neighbour, so that a better place may lie beyond
+    best_constant: float  # η_hidden · d of the parabola through the constants; nan if its vertex is outside
+
+
+@dataclass(frozen=True)
+class Reading:
+    """The results of an arm at a shape."""
+
+    config: Config
+    arm: Arm
+    shape: Shape
+    rows: Any  # of the cell
+
+    def losses(self, constant: int, ratios: Sequence[int], seeds: Sequence[int]) -> np.ndarray:
+        """Validation losses [seeds, ratios] in bits per byte. NaN for a missing lane, infinite for a diverged lane."""
+        hidden = constant_at(self.arm, constant) / self.shape.width
+        rows = select(self.rows, {HIDDEN_RATE: hidden})
+        lanes = [lane(self.config, self.arm, self.shape, Point(constant, j), 0) for j in ratios]
+        rates = [each.learning_rates["embedding"] for each in lanes]
+        return losses_by_seed_and_rate(rows, rates, list(seeds), LOSS)
+
+    @cached_property
+    def coarse(self) -> np.ndarray:
+        """Mean losses of the selecting seeds [constants, ratios]: NaN if a lane is missing, infinite if one
+        diverged."""
+        places = range(-self.config.constant_reach, self.config.constant_reach + 1)
+        return np.array(
+            [self.losses(i, _ratio_places(self.config), self.config.selecting_seeds).mean(axis=0) for i in places]
+        )
+
+    @cached_property
+    def tuned(self) -> Tuned | None:
+        """The choice of the selecting seeds. None if no place finished with all of them."""
+        reach, means = self.config.constant_reach, np.where(np.isnan(self.coarse), np.inf, self.coarse)
+        if not np.isfinite(means).any():
+            return None
+        by_constant = [_vertex(row, COARSE_STEP) for row in means]
+        least = np.array([vertex.loss for vertex in by_constant])
+        near = [i for i in range(len(least)) if least[i] <= (1 + self.config.margin) * least.min()]
+        chosen = min(near, key=lambda i: (abs(i - reach), least[i]))
+        centre = round(by_constant[chosen].place) - self.config.ratio_reach
+        most = self.config.ratio_reach - LEAST_JUDGED // 2
+        best = _vertex(least, 1)
+        return Tuned(
+            constant=chosen - reach,
+            ratio=int(np.clip(centre, -most, most)),
+            at_edge=bool(self._missing_neighbours),
+            best_constant=constant_at(self.arm, best.place - reach) if best.inside else np.nan,
+        )
+
+    @cached_property
+    def _missing_neighbours(self) -> list[Point]:
+        """The untrained neighbours of the best place, those beyond the grids included."""
+        means = np.where(np.isnan(self.coarse), np.inf, self.coarse)
+        if not np.isfinite(means).any():
+            return []
+        best = np.unravel_index(int(means.argmin()), means.shape)
+        around = product((-1, 0, 1), (-COARSE_STEP, 0, COARSE_STEP))
+        places = [(int(best[0]) + i, int(best[1]) + j) for i, j in around]
+        inside = [0 <= i < means.shape[0] and 0 <= j < means.shape[1] for i, j in places]
+        untrained = [not ok or np.isnan(self.coarse[at]) for at, ok in zip(places, inside, strict=True)]
+        return [
+            Point(i - self.config.constant_reach, j - self.config.ratio_reach)
+            for (i, j), missing in zip(places, untrained, strict=True)
+            if missing
+        ]
+
+    def next_lanes(self) -> list[Lane]:
+        """The lanes to train next. Selecting seeds follow the best place; then the judging seeds follow the best
+        ratio."""
+        more = [at for at in self._missing_neighbours if self._in_grids(at)]
+        trained = int((~np.isnan(self.coarse)).sum())
+        if more and trained + len(more) <= self.config.most_places:
+            return [self._lane(at, seed) for at in more for seed in self.config.selecting_seeds]
+        if self.tuned is None:
+            return []
+        ratios, seeds = self._next_ratios(), self.config.judging_seeds
+        return [self._lane(Point(self.tuned.constant, j), seed) for j in ratios for seed in seeds]
+
+    def _in_grids(self, at: Point) -> bool:
+        return abs(at.constant) <= self.config.constant_reach and abs(at.ratio) <= self.config.ratio_reach
+
+    def _lane(self, at: Point, seed: int) -> Lane:
+        return lane(self.config, self.arm, self.shape, at, seed)
+
+    def _next_ratios(self) -> list[int]:
+        assert self.tuned is not None
+        half, judged = LEAST_JUDGED // 2, self.judged
+        if judged is None:
+            return list(range(self.tuned.ratio - half, self.tuned.ratio + half + 1))
+        places, losses = judged
+        means = losses.mean(axis=0)
+        if len(places) >= self.config.most_ratios or not np.isfinite(means).any():
+            return []
+        best = int(np.argmin(np.where(np.isfinite(means), means, np.inf)))
+        beyond = {0: places[0] - 1, len(places) - 1: places[-1] + 1}.get(best)
+        return [] if beyond is None or abs(beyond) > self.config.ratio_reach else [beyond]
+
+    @cached_property
+    def judged(self) -> tuple[list[int], np.ndarray] | None:
+        """The places of the ratios at the chosen constant that a judging seed has trained, and the losses [judging
+        seeds, ratios]. None without such a ratio."""
+        if self.tuned is None:
+            return None
+        places = _ratio_places(self.config)
+        losses = self.losses(self.tuned.constant, places, self.config.judging_seeds)
+        trained = ~np.isnan(losses).all(axis=0)
+        return ([places[k] for k in np.flatnonzero(trained)], losses[:, trained]) if trained.any() else None
+
+    @property
+    def ratios(self) -> np.ndarray:
+        """The judged ratios [R]."""
+        return np.array([ratio_at(self.arm, j) for j in self.judged[0]] if self.judged else [])
+
+    @cached_property
+    def best(self) -> Minimum:
+        """The best ratio of the judging seeds, and the cost of twice and half the ratio."""
+        if self.judged is None:
+            return minimum(np.array([]), np.empty((len(self.config.judging_seeds), 0)))
+        return minimum(self.ratios, self.judged[1])
+
+
+def _ratio_places(config: Config) -> list[int]:
+    return list(range(-config.ratio_reach, config.ratio_reach + 1))
+
+
+class _Vertex(NamedTuple):
+    """The best place of a line of the grids."""
+
+    place: float  # index
+    loss: float
+    inside: bool  # of a parabola through the best point and its neighbours; otherwise the best point
+
+
+def _vertex(losses: np.ndarray, step: int) -> _Vertex:
+    """The vertex of the parabola through the least loss and the losses `step` places away."""
+    best = int(np.argmin(losses))
+    at = float(losses[best])
+    if best < step or best + step >= len(losses):
+        return _Vertex(best, at, False)
+    below, above = float(losses[best - step]), float(losses[best + step])
+    bend = below + above - 2 * at
+    if not (np.isfinite(bend) and bend > 0):
+        return _Vertex(best, at, False)
+    return _Vertex(best + step * (below - above) / (2 * bend), at - (below - above) ** 2 / (8 * bend), True)
+
+
+def read(table, config: Config) -> dict[tuple[str, Shape], Reading]:
+    """(name of the arm, shape) → results."""
+    return {
+        (name, shape): Reading(config, ARMS[name], shape, _rows(table, config, ARMS[name], shape))
+        for name, shape in product(config.arms, config.shapes)
+    }
+
+
+def _rows(table, config: Config, arm: Arm, shape: Shape):
+    cell = cell_of(config, arm, shape)
+    rows = select(table, {"cell.model.width": shape.width, "cell.model.vocab": shape.vocab})
+    return with_optimizer(with_fields(rows, "cell.model", cell.model, MODEL_FIELDS), cell) if len(rows) else rows
+
+
+def follow_up(table, config: Config) -> dict[str, list[Lane]]:
+    """Label of a cell → the lanes that depend on the results so far."""
+    return {label(config, *cell): each.next_lanes() for cell, each in read(table, config).items()}
+
+
+class Law(NamedTuple):
+    """A power law of the best ratios of an arm."""
+
+    power: Measurement  # the exponent, of the ratio η_E / η_hidden
+    lack_of_fit: float  # p-value of the scatter about the law under the intervals of the optima alone; nan if unknown
+    without: dict[Shape, float]  # shape → exponent of the other shapes
+    resolved: int  # number of shapes in the fit
+    intercept: float  # ln ratio at d = 1 and m = 1
+
+    @property
+    def spread(self) -> float:
+        """The largest change of the exponent if one shape is left out; nan with fewer than four shapes."""
+        return max((abs(x - self.power.value) for x in self.without.values()), default=np.nan)
+
+
+def power_of_width(readings: Sequence[Reading], entered: bool = False) -> Law:
+    """The power of d that the best ratios of an arm follow.
+
+    Args:
+      readings: one shape per width.
+      entered: whether ratios are in units of what enters the first block.
+    """
+    widths = [each.shape.width for each in readings]
+
+    def fitted(chosen: Sequence[Reading]) -> Slope:
+        factors = [entering(each.arm, each.shape.width) if entered else 1.0 for each in chosen]
+        return analysis.slope([each.shape.width for each in chosen], _as_pair([x.best for x in chosen], factors))
+
+    if len(set(widths)) < 2:
+        return Law(Measurement(np.nan, None), np.nan, {}, len(readings), np.nan)
+    fit = fitted(readings)
+    interval = fit.interval if np.isfinite(fit.interval).all() else None
+    power = Measurement(fit.slope, interval)
+    return Law(power, fit.lack_of_fit, _without(readings, lambda x: fitted(x).slope), fit.num_points, fit.intercept)
+
+
+def power_of_vocab(readings: Sequence[Reading]) -> Law:
+    """The power of m that the best ratios of an arm follow at fixed d. The powers of d and m are fitted together."""
+
+    def fitted(chosen: Sequence[Reading]) -> analysis.Powers:
+        quantities = {"d": [x.shape.width for x in chosen], "m": [x.shape.vocab for x in chosen]}
+        if len(set(quantities["d"])) == 1:
+            del quantities["d"]
+        return analysis.powers(quantities, _as_pair([x.best for x in chosen], [1.0] * len(chosen)))
+
+    fit = fitted(readings)
+    power = fit.power("m") if np.isfinite(fit.intervals["m"]).all() else Measurement(fit.powers["m"], None)
+    without = _without(readings, lambda x: fitted(x).powers["m"])
+    return Law(power, np.nan, without, fit.num_points, fit.intercept)
+
+
+def _as_pair(minima: Sequence[Minimum], factors: Sequence[float]) -> tuple[np.ndarray, np.ndarray]:
+    """Best ratios times factors, and the stds of their logarithms; NaN for an optimum with a flag."""
+    rates = [x.optimum.rate * f if x.optimum.resolved else np.nan for x, f in zip(minima, factors, strict=True)]
+    return np.array(rates), np.array([x.optimum.log_rate_std for x in minima])
+
+
+def _without(readings: Sequence[Reading], power: Callable[[Sequence[Reading]], float]) -> dict[Shape, float]:
+    """Shape → power of the other shapes; {} if fewer than four shapes are resolved."""
+    resolved = [each for each in readings if each.best.optimum.resolved]
+    if len(resolved) < 4:
+        return {}
+    return {left.shape: power([each for each in resolved if each is not left]) for left in resolved}
+
+
+def of_arm(by_cell: dict[tuple[str, Shape], Reading], name: str) -> list[Reading]:
+    """The results of an arm, in the order of the shapes."""
+    return [each for (arm, _), each in by_cell.items() if arm == name]
+
+
+def varied(config: Config) -> str:
+    """The quantity whose power the sweep measures: "d" if there is one shape per width, "m" if widths have several
+    vocabularies, "" for one shape."""
+    if len(config.shapes) == 1:
+        return ""
+    return "d" if len(set(config.widths)) == len(config.widths) else "m"
+
+
+def vocabulary(config: Config) -> str:
+    """How the vocabularies follow the widths: "m = 1024", "m = 8 d", or "" if neither."""
+    if len(set(config.vocabs)) == 1:
+        return f"m = {config.vocabs[0]}"
+    factors = {m / d for d, m in config.shapes}
+    return f"m = {factors.pop():g} d" if len(factors) == 1 else ""
+
+
+def law(config: Config, readings: Sequence[Reading], entered: bool = False) -> Law:
+    """The power law of the quantity that the sweep varies."""
+    return power_of_vocab(readings) if varied(config) == "m" else power_of_width(readings, entered)
+
+
+def percent(values: Sequence[float]) -> Measurement:
+    """The mean over the shapes of costs in parts of the loss, as percent. Unknown values are left out."""
+    return Measurement.over_seeds([100 * x for x in values if np.isfinite(x)])
+
+
+def summary(table, config: Config) -> str:
+    """The tuned constant, the best ratio and its costs at every shape, and the power laws."""
+    by_cell, lines = read(table, config), []
+    for name in config.arms:
+        readings = of_arm(by_cell, name)
+        lines += [
+            ARMS[name].label,
+            f"{'d':>5} {'m':>6} {'constant':>9} {'vertex':>7} {'best ratio':>11} {'95 % interval':>20} {'entering':>9} "
+            f"{'η_E · d':>8} {'bits/byte':>9} {'× 2':>6} {'× 1/2':>6}  flags",
+            *map(_line, readings),
+            *_law_lines(config, readings),
+            "",
+        ]
+    return "\n".join(
+        [
+            *lines,
+            "constant: η_hidden · d, chosen by the selecting seeds (*: a better place may lie beyond the grids)",
+            "vertex: η_hidden · d at the vertex of the parabola; entering: best ratio times the factor on the rows",
+            "best ratio: η_E / η_hidden of the judging seeds; × 2, × 1/2: cost of twice and half, in % of the loss",
+        ]
+    )
+
+
+def _line(each: Reading) -> str:
+    tuned, best = each.tuned, each.best.optimum
+    if tuned is None:
+        return f"{each.shape.width:>5} {each.shape.vocab:>6} no place finished with all selecting seeds"
+    constant = constant_at(each.arm, tuned.constant)
+    numbers = [
+        f"{constant:>8.3g}{'*' if tuned.at_edge else ' '}",
+        f"{_shown(tuned.best_constant, '.3g'):>7}",
+        f"{_shown(best.rate, '.3g'):>11}",
+        f"{_interval(best):>20}",
+        f"{_shown(best.rate * entering(each.arm, each.shape.width), '.3g'):>9}",
+        f"{_shown(best.rate * constant, '.3g'):>8}",
+        f"{_shown(best.loss, '.4f'):>9}",
+        *(f"{_shown(100 * cost.value, '.2f'):>6}" for cost in (each.best.twice, each.best.half)),
+    ]
+    flags = ", ".join(best.flags) or "–"
+    return f"{each.shape.width:>5} {each.shape.vocab:>6} {' '.join(numbers)}  {flags}"
+
+
+def _interval(best: Optimum) -> str:
+    return "–" if np.isnan(best.interval).any() else f"{best.interval[0]:.3g} … {best.interval[1]:.3g}"
+
+
+def _shown(value: float, spec: str) -> str:
+    return format(value, spec) if np.isfinite(value) else "–"
+
+
+def _law_lines(config: Config, readings: Sequence[Reading]) -> list[str]:
+    quantity = varied(config)
+    if not quantity:
+        return []
+    raw = law(config, readings)
+    where = f"power of {quantity}"
+    lines = [f"{where}, best ratio: {raw.power.in_words()}, {raw.resolved} of {len(readings)} shapes"]
+    if quantity == "d":
+        entered = law(config, readings, entered=True)
+        lines.append(f"{where}, best ratio as it enters the first block: {entered.power.in_words()}")
+        lines.append(f"{where}, η_E · d: {_power_of_rate(readings)}")
+        lines.append(f"{where}, vertex of η_hidden · d (selecting seeds): {_power_of_constant(readings)}")
+        lines.append(f"lack of fit: p = {_shown(raw.lack_of_fit, '.2g')}")
+    if raw.without:
+        each = ", ".join(f"{value:.2f} without d {d}, m {m}" for (d, m), value in raw.without.items())
+        lines.append(f"{where}: {each}".replace("-", "−"))
+    if quantity == "m":
+        lines += _powers_at_widths(readings)
+    return lines
+
+
+def _power_of_rate(readings: Sequence[Reading]) -> str:
+    """The power of η_E · d, which does not depend on how the constants were chosen if η_hidden moves no optimum."""
+    constants = [constant_at(x.arm, x.tuned.constant) if x.tuned else np.nan for x in readings]
+    fit = analysis.slope([x.shape.width for x in readings], _as_pair([x.best for x in readings], constants))
+    return Measurement(fit.slope, fit.interval if np.isfinite(fit.interval).all() else None).in_words()
+
+
+def _power_of_constant(readings: Sequence[Reading]) -> str:
+    vertices = np.array([x.tuned.best_constant if x.tuned else np.nan for x in readings])
+    fit = analysis.slope([x.shape.width for x in readings], (vertices, None))
+    return Measurement(fit.slope, fit.interval if np.isfinite(fit.interval).all() else None).in_words()
+
+
+def _powers_at_widths(readings: Sequence[Reading]) -> list[str]:
+    lines = []
+    for width in sorted({each.shape.width for each in readings}):
+        own = [each for each in readings if each.shape.width == width]
+        fit = analysis.slope([x.shape.vocab for x in own], _as_pair([x.best for x in own], [1.0] * len(own)))
+        interval = fit.interval if np.isfinite(fit.interval).all() else None
+        power = Measurement(fit.slope, interval).in_words()
+        lines.append(f"power of m at d {width}: {power}, {fit.num_points} of {len(own)} shapes")
+    return lines

@@ -1,0 +1,161 @@
+"""The claims of `fresh_text`. Questions and thresholds were fixed on 2026-11-26, before its sweeps."""
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+
+from experiments.fresh_text.analysis import Law, Reading, law, of_arm, percent, read, varied, vocabulary
+from experiments.fresh_text.config import ARMS, Config, entering
+from lvp.analysis.claims import ABOVE_ZERO, OUR_RESULT, Claim, Question, Seeds
+from lvp.analysis.measurement import NORMAL_QUANTILE, Measurement
+
+NEAR = 0.25  # an exponent's interval supports a candidate within this distance; half the distance of two candidates
+LEAST_P = 0.05  # of the scatter about the power law
+COST = 1.0  # % of the loss: a small cost of twice or half the best ratio
+FACTOR = 2.0  # two ratios within this factor are alike
+BELOW_ZERO = (-math.inf, -ABOVE_ZERO[0])
+HAYOU, KALRA = "Hayou & Liu 2025, theorem 2", "Kalra & Barkeshli 2026, abstract"
+# Exponent of d → its text, and who claims it
+CANDIDATES = {0.0: ("d^0: one rate", OUR_RESULT), 0.5: ("d^(1/2)", HAYOU), 1.0: ("d", KALRA)}
+
+
+def claims(table, config: Config, context) -> list[Claim]:
+    """The claims about the power of d or m, about the power law, about costs, and about other settings."""
+    by_cell, answers = read(table, config), []
+    seeds = Seeds(config.judging_seeds, config.selecting_seeds)
+    for name in config.arms:
+        readings = of_arm(by_cell, name)
+        where = ", ".join(filter(None, (ARMS[name].label, vocabulary(config))))
+        asked: list[tuple[Question, Measurement]] = []
+        if varied(config) == "d":
+            asked += _of_width(where, config, readings)
+        if varied(config) == "m":
+            asked += _of_vocab(where, config, readings)
+        asked += _of_costs(where, readings)
+        if name != config.arms[0] and len(config.shapes) == 1:
+            asked.append(_alike(readings[0], by_cell[config.arms[0], config.shapes[0]]))
+        answers += [question.answer(measured, context, seeds) for question, measured in asked]
+    return answers
+
+
+def _of_width(where: str, config: Config, readings: Sequence[Reading]) -> list[tuple[Question, Measurement]]:
+    raw, entered = law(config, readings), law(config, readings, entered=True)
+    factors = {entering(each.arm, each.shape.width) for each in readings}
+    units = [("best ratio η_E/η_hidden", raw)]
+    if factors != {1.0}:
+        units.append(("best ratio, as rows enter the first block,", entered))
+    asked = []
+    for quantity, fit in units:
+        for power, (text, source) in CANDIDATES.items():
+            question = Question(
+                statement=f"{where}: the {quantity} grows as {text}",
+                source=source,
+                paper_value=None if source == OUR_RESULT else power,
+                claimed=(power - NEAR, power + NEAR),
+                rivals=tuple(other for other in CANDIDATES if other != power),
+                note=_note(readings, fit) + "; rows enter plain, so both units agree" * (factors == {1.0}),
+            )
+            asked.append((question, fit.power))
+    return [*asked, _power_law(where, raw), _stability(where, raw)]
+
+
+def _note(readings: Sequence[Reading], fit: Law) -> str:
+    edges = sum(each.tuned.at_edge for each in readings if each.tuned)
+    at_edge = f"; {edges} constants at the edge of their grid" if edges else ""
+    return f"{fit.resolved} of {len(readings)} shapes resolved{at_edge}"
+
+
+def _power_law(where: str, fit: Law) -> tuple[Question, Measurement]:
+    question = Question(
+        statement=f"{where}: the best ratios follow a power of d, up to the noise of seeds",
+        source=OUR_RESULT,
+        paper_value=None,
+        claimed=(LEAST_P, 1.0),
+        note="p-value of the scatter about the power law",
+    )
+    return question, _exactly(fit.lack_of_fit)
+
+
+def _stability(where: str, fit: Law) -> tuple[Question, Measurement]:
+    question = Question(
+        statement=f"{where}: leaving out any one shape moves the exponent by less than {NEAR:g}",
+        source=OUR_RESULT,
+        paper_value=None,
+        claimed=(0.0, NEAR),
+        note="largest change of the exponent",
+    )
+    return question, _exactly(fit.spread)
+
+
+def _exactly(value: float) -> Measurement:
+    """A property of the records themselves, which has no interval of its own."""
+    return Measurement(value, (value, value) if np.isfinite(value) else None)
+
+
+def _of_vocab(where: str, config: Config, readings: Sequence[Reading]) -> list[tuple[Question, Measurement]]:
+    fit = law(config, readings)
+    note = f"power of m, fitted together with the power of d; {_note(readings, fit)}"
+    asked = [
+        (
+            Question(
+                statement=f"{where}: at fixed d the best ratio {verb} as the vocabulary grows",
+                source=source,
+                paper_value=value,
+                claimed=region,
+                note=note,
+            ),
+            fit.power,
+        )
+        for verb, source, value, region in (
+            ("falls", HAYOU, "< 0", BELOW_ZERO),
+            ("rises", OUR_RESULT, None, ABOVE_ZERO),
+        )
+    ]
+    return [*asked, _stability(where, fit)]
+
+
+def _of_costs(where: str, readings: Sequence[Reading]) -> list[tuple[Question, Measurement]]:
+    asked = []
+    for words, costs in (
+        ("twice", [each.best.twice.value for each in readings]),
+        ("half", [each.best.half.value for each in readings]),
+    ):
+        known = [each for each, cost in zip(readings, costs, strict=True) if np.isfinite(cost)]
+        measured = percent(costs)
+        if len(readings) == 1 and known:
+            measured = _in_percent(known[0].best.twice if words == "twice" else known[0].best.half)
+        question = Question(
+            statement=f"{where}: {words} the best ratio costs less than {COST:g} % of the loss",
+            source=OUR_RESULT,
+            paper_value=None,
+            claimed=(-math.inf, COST),
+            note=f"mean over {len(known)} of {len(readings)} shapes, %" if len(readings) > 1 else "%",
+        )
+        asked.append((question, measured))
+    return asked
+
+
+def _in_percent(cost: Measurement) -> Measurement:
+    return Measurement(100 * cost.value, cost.interval and (100 * cost.interval[0], 100 * cost.interval[1]))
+
+
+def _alike(reading: Reading, base: Reading) -> tuple[Question, Measurement]:
+    """Whether the best ratio of an arm is within a factor of the best ratio of the first arm."""
+    ratios, variance = [], 0.0
+    for each in (reading, base):
+        best = each.best.optimum
+        ratios.append(best.rate if best.resolved else np.nan)
+        variance += best.log_rate_std**2
+    difference = float(np.log(ratios[0] / ratios[1]))
+    half = NORMAL_QUANTILE * math.sqrt(variance) if np.isfinite(variance) else np.nan
+    known = np.isfinite(difference) and np.isfinite(half)
+    measured = Measurement.plus_minus(difference, half).exp() if known else Measurement(np.nan, None)
+    question = Question(
+        statement=f"{reading.arm.label}: the best ratio is within a factor of {FACTOR:g} of that of {base.arm.label}",
+        source=OUR_RESULT,
+        paper_value=None,
+        claimed=(1 / FACTOR, FACTOR),
+        note="quotient of the two best ratios, each at its own tuned η_hidden",
+    )
+    return question, measured

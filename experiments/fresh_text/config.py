@@ -1,0 +1,245 @@
+"""The configuration of `fresh_text` at every tier: its arms, cells and lanes."""
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from itertools import product
+from typing import Any, NamedTuple
+
+from experiments.common.checks import check_count, check_names, check_schedule
+from experiments.common.decoder_runs import TunedRuns
+from experiments.common.experiment import CellLanes
+from lvp.errors import InputError
+from lvp.models.configs import forward_multipliers
+from lvp.parametrization import Table, row_multiplier, table
+from lvp.training import Cell, Lane, OptimizerConfig, check_positive
+from lvp.training.batches import SOURCES
+
+ADAM_RMS = 0.2  # RMS of Muon's update in the unit of Adam's rate (Liu et al. 2025, arXiv 2502.16982, section 2.2)
+MOST_EPOCHS = 0.99  # the number of steps is rounded, so that a whole epoch could draw some rows twice
+COARSE_STEP = 2  # factors of 2 between the ratios that the selecting seeds train
+LEAST_JUDGED = 5  # ratios with all judging seeds; a cubic needs five
+_TODAY = {"norm": "rms", "positions": "rotary", "position_amplitude": 1.0}
+
+
+class Arm(NamedTuple):
+    """A model with its optimizer and schedule, and the centre of its grids."""
+
+    label: str  # in tables and figures
+    token_rows: str  # of `lvp.parametrization.TOKEN_ROWS`
+    model: Mapping[str, Any]  # fields of `DecoderConfig`
+    constant: float  # η_hidden · d in the middle of its grid
+    ratio: float  # η_E / η_hidden in the middle of its grid
+    optimizer: str = "adam"  # of the hidden matrices; Adam trains the others under "muon"
+    scheduled: bool = False  # warm-up and cool-down; otherwise constant rates
+
+
+# The grids are centred on the committed results and on two short runs; `docs/fresh_text.md` names them.
+ARMS: Mapping[str, Arm] = {
+    "paper": Arm("the paper's model", "sqrt", {}, 0.2, 1.0),
+    "today": Arm("today's model", "plain", _TODAY, 0.2, 64.0),
+    "decayed": Arm("today's model, decay and schedule", "plain", _TODAY, 0.2, 64.0, "adamw", scheduled=True),
+    "muon": Arm("today's model, Muon", "plain", _TODAY, 0.4, 64.0, "muon"),
+}
+
+
+class Shape(NamedTuple):
+    """Width and vocabulary of a model."""
+
+    width: int  # d
+    vocab: int  # m
+
+
+class Point(NamedTuple):
+    """A place in the grids of an arm, in factors of 2 from the middle."""
+
+    constant: int  # of η_hidden · d
+    ratio: int  # of η_E / η_hidden
+
+
+@dataclass(frozen=True)
+class Config(TunedRuns):
+    """Defaults are the laptop tier's design; sizes are those of the paper tier. All values are ours.
+
+    The selecting seeds train 3 × 3 places around the middle of the grids. They follow the best place until it has all
+    neighbours. The judging seeds then train five ratios at the chosen constant.
+    """
+
+    arms: tuple[str, ...] = ("paper",)  # names of `ARMS`
+    widths: tuple[int, ...] = (256, 512, 1024, 2048, 4096)  # d of every shape
+    vocabs: tuple[int, ...] = (32768,) * 5  # m of every shape
+    seeds: tuple[int, ...] = tuple(range(10))  # two tune and eight judge
+    order: str = "rows"  # of the batches; "rows" draws each row once
+    epochs: float = MOST_EPOCHS  # passes through the text. All vocabularies read the same bytes
+    constant_reach: int = 2  # factors of 2 from the middle of the constants to their first and last
+    ratio_reach: int = 6  # the same for the ratios
+    margin: float = 0.005  # a constant farther from the middle must lower the loss by this part of the loss
+    most_places: int = 15  # places that the selecting seeds train, at most
+    most_ratios: int = 7  # ratios that the judging seeds train, at most
+    weight_decay: float = 0.1  # of the arm "decayed"
+    warmup_steps: int = 80  # of the arm "decayed": about 5 % of the steps
+    cooldown: float = 0.5  # of the arm "decayed": fraction of the steps
+
+    def __post_init__(self):
+        super().__post_init__()
+        check_names("arms", self.arms, ARMS)
+        if not self.widths or len(self.widths) != len(self.vocabs):
+            raise InputError(
+                f"widths and vocabs must have one value per shape, got {len(self.widths)} widths and "
+                f"{len(self.vocabs)} vocabs"
+            )
+        if len(set(self.shapes)) < len(self.shapes):
+            raise InputError(f"widths and vocabs hold a shape twice: {self.shapes}; remove the repetition")
+        if self.order not in SOURCES:
+            raise InputError(f"order must be one of {', '.join(SOURCES)}, got {self.order!r}")
+        if not check_positive("epochs", self.epochs) <= MOST_EPOCHS:
+            raise InputError(f"epochs must be at most {MOST_EPOCHS}, so that no row is drawn twice; got {self.epochs}")
+        for name, least, most in (
+            ("constant_reach", 1, 20),
+            ("ratio_reach", COARSE_STEP, 40),
+            ("most_places", 9, 1000),
+            ("most_ratios", LEAST_JUDGED, 81),
+            ("warmup_steps", 0, None),
+        ):
+            check_count(self, name, least=least, most=most)
+        for name in ("margin", "weight_decay"):
+            check_positive(name, getattr(self, name), zero=True)
+        check_schedule(0.0, self.cooldown)
+
+    @property
+    def shapes(self) -> list[Shape]:
+        """The shapes in the given order."""
+        return [Shape(*shape) for shape in zip(self.widths, self.vocabs, strict=True)]
+
+
+_LAPTOP: dict[str, Any] = {
+    "slice_bytes": 4_300_000,  # 1.65 M tokens at m 1024
+    "valid_bytes": 400_000,
+    "context": 64,
+    "batch": 16,
+}
+WIDTHS = (48, 64, 96, 128, 192, 256)
+TIERS = {
+    "smoke": Config(
+        corpus="python-docs",
+        slice_bytes=20_000,
+        valid_bytes=4_000,
+        seeds=(0, 1, 2),
+        selecting=1,
+        layers=1,
+        context=32,
+        batch=4,
+        widths=(16, 24, 32),
+        vocabs=(300,) * 3,
+    ),
+    "laptop": Config(**_LAPTOP, widths=WIDTHS, vocabs=(1024,) * 6),
+    "today": Config(**_LAPTOP, arms=("today",), widths=WIDTHS, vocabs=(1024,) * 6),
+    "vocabulary": Config(
+        **_LAPTOP,
+        widths=(64,) * 5 + (128,) * 4,
+        vocabs=(512, 1024, 2048, 4096, 8192, 512, 1024, 2048, 8192),
+    ),
+    "growing": Config(**_LAPTOP, widths=WIDTHS, vocabs=tuple(8 * width for width in WIDTHS)),
+    "practice": Config(**_LAPTOP, arms=("today", "decayed", "muon"), widths=(96,), vocabs=(1024,)),
+    # Packs of lanes need windows. A tenth of the text is drawn, so that few windows overlap.
+    "gpu": Config(
+        corpus="tfds:c4/en:3.1.0",
+        slice_bytes=5_000_000_000,
+        valid_bytes=5_000_000,
+        order="windows",
+        epochs=0.1,
+        dtype="bfloat16",
+        batch=256,
+        widths=(128, 256, 512, 1024),
+        vocabs=(8192,) * 4,
+    ),
+    "paper": Config(
+        corpus="tfds:c4/en:3.1.0", slice_bytes=20_000_000_000, valid_bytes=5_000_000, dtype="bfloat16", batch=1024
+    ),
+}
+
+
+def constant_at(arm: Arm, place: float) -> float:
+    """η_hidden · d at a place of its grid."""
+    return arm.constant * 2.0**place
+
+
+def ratio_at(arm: Arm, place: int) -> float:
+    """η_E / η_hidden at a place of its grid. All shapes of an arm share the grid."""
+    return arm.ratio * 2.0**place
+
+
+def entering(arm: Arm, width: int) -> float:
+    """The factor from a ratio to the ratio in units of what enters the first block."""
+    return row_multiplier(arm.token_rows, width)
+
+
+def _table(arm: Arm, shape: Shape) -> Table:
+    return table("lvp", width=shape.width, vocab=shape.vocab, token_rows=arm.token_rows)
+
+
+def cell_of(config: Config, arm: Arm, shape: Shape) -> Cell:
+    """The cell of an arm at a shape. Its number of steps is a guess until the text has been encoded."""
+    model = replace(config.model(*shape), **arm.model, **forward_multipliers(_table(arm, shape)))
+    cell = config.cell(model, 1)
+    steps = max(1, round(config.epochs * _tokens(config, shape.vocab) / cell.tokens_per_step))
+    return replace(
+        cell,
+        steps=steps,
+        data=replace(cell.data, order=config.order),
+        optimizer=_optimizer(config, arm),
+        cooldown=config.cooldown if arm.scheduled else None,
+    )
+
+
+def _tokens(config: Config, vocab: int) -> float:
+    """The number of tokens of the training text, guessed from WikiText-2's bytes per token at m 512 to 8192."""
+    bytes_per_token = max(1.0, 2.58 + 0.475 * math.log2(vocab / 1024))
+    return (config.slice_bytes or 10_800_000) / bytes_per_token
+
+
+def _optimizer(config: Config, arm: Arm) -> OptimizerConfig:
+    if arm.optimizer == "muon":
+        constants = {"adam_b1": config.b1, "adam_b2": config.b2, "eps": config.eps, "consistent_rms": ADAM_RMS}
+        return OptimizerConfig("muon", constants)
+    if arm.optimizer == "adamw":
+        return OptimizerConfig("adamw", {**config.adam.options, "weight_decay": config.weight_decay})
+    return config.adam
+
+
+def lane(config: Config, arm: Arm, shape: Shape, at: Point, seed: int) -> Lane:
+    """The lane of an arm at a shape and a place of the grids."""
+    constant = constant_at(arm, at.constant)
+    rates = {"embedding": constant / shape.width * ratio_at(arm, at.ratio)}
+    warmup = config.warmup_steps if arm.scheduled else 0
+    return Lane.under(_table(arm, shape), constant, seed, rates=rates, warmup_steps=warmup)
+
+
+def label(config: Config, name: str, shape: Shape) -> str:
+    """The name of the cell of an arm at a shape; the arm is left out if there is one."""
+    of_shape = f"d {shape.width}, m {shape.vocab}"
+    return of_shape if len(config.arms) == 1 else f"{of_shape}, {ARMS[name].label}"
+
+
+def first_points() -> list[Point]:
+    """The places that all selecting seeds train."""
+    return [Point(i, j) for i, j in product((-1, 0, 1), (-COARSE_STEP, 0, COARSE_STEP))]
+
+
+def cells(config: Config) -> list[CellLanes]:
+    """One cell per arm and shape, with the lanes of the selecting seeds at the first places."""
+    return [
+        CellLanes(
+            label(config, name, shape),
+            cell_of(config, ARMS[name], shape),
+            [lane(config, ARMS[name], shape, at, seed) for at in first_points() for seed in config.selecting_seeds],
+            config.epochs,
+        )
+        for name, shape in product(config.arms, config.shapes)
+    ]
+
+
+def limit(config: Config) -> list[CellLanes]:
+    """The cells with as many lanes as a sweep may train."""
+    most = config.most_places * len(config.selecting_seeds) + config.most_ratios * len(config.judging_seeds)
+    return [planned._replace(lanes=[planned.lanes[0]] * most) for planned in cells(config)]

@@ -1,0 +1,250 @@
+"""The figure of `fresh_text`: curves over the ratio, curves over the ratio divided by a power law, and best ratios."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from experiments.fresh_text.analysis import Law, Reading, law, read, varied, vocabulary
+from experiments.fresh_text.claims import CANDIDATES, NEAR
+from experiments.fresh_text.config import ARMS, Config
+from lvp.analysis.claims import judge
+from lvp.analysis.figure_style import INK, MARKERS, REFERENCE, decimal, sheet
+from lvp.analysis.measurement import Measurement
+from lvp.analysis.power_laws import COLOURS, DASHES
+
+_NAMES = {0.0: "one rate: d^0", 0.5: "Hayou & Liu: √d", 1.0: "Kalra & Barkeshli: d"}
+_HIGHEST = 8.0  # % above the best, the upper end of the panels of curves
+
+
+@dataclass(frozen=True)
+class Curve:
+    """The losses of a shape over its ratios, and their minimum."""
+
+    name: str  # in the legend
+    x: np.ndarray  # [R]
+    above: np.ndarray  # loss above the loss at the best ratio [R], in %
+    best: float  # on the x axis
+    resolved: bool
+
+
+@dataclass(frozen=True)
+class Curves:
+    """A panel of loss against ratio."""
+
+    title: str
+    xlabel: str
+    curves: Sequence[Curve]
+    legend: str | None = None  # its title; None: no legend
+    ordered: bool = True  # colours go from dark to light
+
+    def draw(self, axes, panels) -> None:
+        """Draws the panel on `axes`, for `lvp.analysis.figure_style.sheet`."""
+        axes.set(xscale="log", xlabel=self.xlabel, ylabel="validation loss above the best (%)")
+        axes.set_title(self.title, fontsize=10)
+        for k, (curve, colour) in enumerate(zip(self.curves, _colours(len(self.curves), self.ordered), strict=True)):
+            marker = MARKERS[k % len(MARKERS)]
+            axes.plot(curve.x, curve.above, "-", color=colour, marker=marker, markersize=3.5, label=curve.name)
+            face = colour if curve.resolved else "white"
+            dot = dict(marker="o", markersize=9, markeredgecolor=INK, markerfacecolor=face, zorder=20 + k)
+            axes.plot([curve.best], [0.0], color=colour, clip_on=False, **dot)
+        highest = max((float(np.max(c.above)) for c in self.curves if c.above.size), default=1.0)
+        axes.set_ylim(-0.04 * min(highest, _HIGHEST), 1.05 * min(highest, _HIGHEST))
+        axes.grid(which="major", color="#e6e6e6", linewidth=0.6)
+        decimal(axes.xaxis)
+        if self.legend is not None and self.curves:
+            axes.legend(title=self.legend, fontsize=8, title_fontsize=8, frameon=False)
+
+
+@dataclass(frozen=True)
+class Line:
+    """Best ratios over one quantity, with the ends of their intervals."""
+
+    name: str  # in the legend
+    readings: Sequence[Reading]
+    x: Sequence[float]  # of every reading
+
+
+@dataclass(frozen=True)
+class Best:
+    """A panel of the best ratio over d or m, with a reference line for each exponent."""
+
+    title: str
+    xlabel: str
+    lines: Sequence[Line]
+    exponents: Sequence[tuple[float, str]]  # exponent, name
+
+    def draw(self, axes, panels) -> None:
+        """Draws the panel on `axes`, for `lvp.analysis.figure_style.sheet`."""
+        from matplotlib.ticker import NullLocator
+
+        axes.set(xscale="log", yscale="log", xlabel=self.xlabel, ylabel="best ratio η_E / η_hidden")
+        axes.set_title(self.title, fontsize=10)
+        known: list[tuple[float, float]] = []
+        for k, line in enumerate(self.lines):
+            for x, each in zip(line.x, line.readings, strict=True):
+                best = each.best.optimum
+                if not np.isfinite(best.rate):
+                    continue
+                ends = np.abs(np.array(best.interval)[:, None] - best.rate) if best.resolved else None
+                face = COLOURS[k] if best.resolved else "white"
+                style = dict(color=COLOURS[k], marker=MARKERS[k], markersize=7, capsize=3, markerfacecolor=face)
+                axes.errorbar([x], [best.rate], yerr=ends, label=line.name, zorder=5, **style)
+                known += [(x, best.rate)] * best.resolved
+        if len(known) > 1:
+            self._references(axes, np.log(known))
+        ticks = sorted({x for line in self.lines for x in line.x})
+        axes.xaxis.set_minor_locator(NullLocator())
+        axes.set_xticks(ticks, [f"{x:g}" for x in ticks], fontsize=9)
+        axes.grid(which="major", color="#e6e6e6", linewidth=0.6)
+        decimal(axes.yaxis)
+        handles, labels = axes.get_legend_handles_labels()
+        named = dict(zip(labels, handles, strict=True))
+        if named:
+            axes.legend(list(named.values()), list(named), fontsize=8, frameon=False)
+
+    def _references(self, axes, points: np.ndarray) -> None:
+        """A line per exponent through the centre of the points [N, (ln x, ln ratio)]."""
+        centre, anchor = points.mean(axis=0)
+        reach = np.array([points[:, 0].min(), points[:, 0].max()])
+        for k, (power, name) in enumerate(self.exponents):
+            line = np.exp(anchor + power * (reach - centre))
+            axes.plot(np.exp(reach), line, linestyle=DASHES[k], color=REFERENCE, linewidth=1.3, label=name, zorder=2)
+
+
+@dataclass(frozen=True)
+class ByArm:
+    """A panel of the best ratio of every arm at one shape."""
+
+    readings: Sequence[Reading]
+
+    def draw(self, axes, panels) -> None:
+        """Draws the panel on `axes`, for `lvp.analysis.figure_style.sheet`."""
+        axes.set(xscale="log", xlabel="best ratio η_E / η_hidden", ylim=(len(self.readings) - 0.5, -0.5))
+        axes.set_title("Best ratio, 95 % interval", fontsize=10)
+        for k, each in enumerate(self.readings):
+            best = each.best.optimum
+            if np.isfinite(best.rate):
+                ends = np.abs(np.array(best.interval)[:, None] - best.rate) if best.resolved else None
+                face = COLOURS[k] if best.resolved else "white"
+                axes.errorbar([best.rate], [k], xerr=ends, fmt="o", color=COLOURS[k], capsize=3, markerfacecolor=face)
+        axes.set_yticks(range(len(self.readings)), [each.arm.label.replace(", ", ",\n") for each in self.readings])
+        decimal(axes.xaxis)
+
+
+def figure(table, config: Config, *, tier: str, corpus: str, partial):
+    """Loss over the ratio, loss over the ratio divided by a power of d or m, and the best ratio over d or m."""
+    readings = list(read(table, config).values())
+    quantity = varied(config)
+    if len(config.arms) > 1 or not quantity:
+        panels, title = _of_arms(readings), _title_of_arms(config, readings)
+    else:
+        panels, title = _of_law(config, readings, quantity), _title(config, readings, quantity)
+    words = [
+        f"Means over {len(config.judging_seeds)} judging seeds at the η_hidden that other seeds chose. Dots: minima of "
+        "cubics; hollow: not resolved.",
+        "Bars: 95 % intervals, which contain the vertex of the parabola through the same points.",
+    ]
+    return sheet(panels, title=title, tier=tier, corpus=corpus, partial=partial, words=words)
+
+
+def _of_law(config: Config, readings: Sequence[Reading], quantity: str) -> list:
+    power = _shown_power(law(config, readings).power.value, quantity)
+    values = [each.shape.width if quantity == "d" else each.shape.vocab for each in readings]
+    middle = float(np.exp(np.mean(np.log(values))))
+    scales = [(value / middle) ** power for value in values]
+    curves = [_curve(_name(config, each), each, 1.0) for each in readings]
+    moved = [_curve(_name(config, each), each, scale) for each, scale in zip(readings, scales, strict=True)]
+    text = f"{power:.2g}".replace("-", "−")
+    divided = f"ratio / ({quantity}/{middle:.0f})^{text}"
+    return [
+        Curves("Loss over the ratio", "ratio η_E / η_hidden", curves, "d, m" if quantity == "m" else "width d"),
+        Curves(f"Dots above each other: best ratio ∝ {quantity}^{text}", divided, moved),
+        _best(config, readings, quantity),
+    ]
+
+
+def _best(config: Config, readings: Sequence[Reading], quantity: str) -> Best:
+    if quantity == "d":
+        line = Line(readings[0].arm.label, readings, config.widths)
+        return Best("Best ratio over width", "width d", [line], [*_NAMES.items()])
+    widths = sorted(set(config.widths))
+    lines = []
+    for width in widths:
+        own = [each for each in readings if each.shape.width == width]
+        lines.append(Line(f"d {width}", own, [each.shape.vocab for each in own]))
+    return Best("Best ratio over vocabulary", "vocabulary m", lines, [(0.0, "m^0")])
+
+
+def _of_arms(readings: Sequence[Reading]) -> list:
+    several = len({each.shape for each in readings}) > 1
+    names = [f"{each.arm.label}, d {each.shape.width}" if several else each.arm.label for each in readings]
+    curves = [_curve(name, each, 1.0) for name, each in zip(names, readings, strict=True)]
+    return [Curves("Loss over the ratio", "ratio η_E / η_hidden", curves, "", ordered=several), ByArm(readings)]
+
+
+def _colours(count: int, ordered: bool) -> Sequence[Any]:
+    import matplotlib
+
+    return list(matplotlib.colormaps["viridis"](np.linspace(0, 0.88, count)) if ordered else COLOURS[:count])
+
+
+def _curve(name: str, each: Reading, scale: float) -> Curve:
+    best = each.best.optimum
+    losses = each.judged[1].mean(axis=0) if each.judged else np.array([])
+    finite = np.isfinite(losses)
+    above = 100 * (losses[finite] / best.loss - 1)
+    return Curve(name, each.ratios[finite] / scale, above, best.rate / scale, best.resolved)
+
+
+def _name(config: Config, each: Reading) -> str:
+    return f"{each.shape.width}, {each.shape.vocab}" if varied(config) == "m" else f"{each.shape.width}"
+
+
+def _shown_power(value: float, quantity: str) -> float:
+    """The nearest candidate of the width's power, or the measured power of the vocabulary; 0 if it is unknown."""
+    if not np.isfinite(value):
+        return 0.0
+    return min(CANDIDATES, key=lambda power: abs(power - value)) if quantity == "d" else round(value, 2)
+
+
+def _title(config: Config, readings: Sequence[Reading], quantity: str) -> str:
+    fit = law(config, readings)
+    where = ", ".join(filter(None, (readings[0].arm.label, vocabulary(config))))
+    if not np.isfinite(fit.power.value):
+        return f"{where}: the best ratio η_E / η_hidden over {quantity} is not resolved yet"
+    grows = f"{where}: the best ratio η_E / η_hidden grows as {quantity}^{fit.power.in_words()}"
+    return f"{grows}; {_finding(fit) if quantity == 'd' else _sign(fit.power)}"
+
+
+def _finding(fit: Law) -> str:
+    verdicts = {
+        power: judge(
+            *fit.power,
+            claimed=(power - NEAR, power + NEAR),
+            rivals=[other for other in CANDIDATES if other != power],
+        )
+        for power in CANDIDATES
+    }
+    words = {power: text.partition(":")[0] for power, (text, _) in CANDIDATES.items()}
+    supported = [words[power] for power, verdict in verdicts.items() if verdict == "supported"]
+    left = [words[power] for power, verdict in verdicts.items() if verdict == "unresolved"]
+    if supported:
+        return f"supports {supported[0]}"
+    return f"undecided: {', '.join(left)}" if left else "none of d^0, d^(1/2) and d"
+
+
+def _sign(power: Measurement) -> str:
+    if power.interval is None or power.interval[0] <= 0 <= power.interval[1]:
+        return "the sign is not resolved"
+    return (
+        "a larger vocabulary wants a larger ratio" if power.value > 0 else "a larger vocabulary wants a smaller ratio"
+    )
+
+
+def _title_of_arms(config: Config, readings: Sequence[Reading]) -> str:
+    by_arm = [f"{each.best.optimum.rate:.2g} ({each.arm.label})" for each in readings if each.best.optimum.resolved]
+    d, m = config.shapes[0]
+    names = ", ".join(by_arm) or ", ".join(ARMS[name].label for name in config.arms) + ": not resolved yet"
+    return f"Best ratio η_E / η_hidden at d {d}, m {m}: {names}"

@@ -1,0 +1,155 @@
+"""The minimum of a sampled curve by a cubic, whose vertex follows curves that are steeper on one side.
+
+A parabola's vertex is not at the minimum of such a curve. If the asymmetry changes with width, this biases the exponent
+(docs/statistics.md). A cubic removes the bias to third order. What is left is unknown, so the distance from the cubic's
+minimum to the parabola's vertex is part of the interval.
+"""
+
+from typing import NamedTuple
+
+import numpy as np
+
+from lvp.analysis import Optimum
+from lvp.analysis.measurement import NORMAL_QUANTILE, Measurement
+from lvp.analysis.noise import two_way, usable_rates
+
+POINTS = 5  # of the fit: the best point and the nearest others
+_DRAWS = 1000
+_WANDER = 0.05  # largest part of simulated curves without a minimum inside the points
+_TWICE = float(np.log(2.0))
+_NOTHING = Measurement(np.nan, None)
+
+
+class Minimum(NamedTuple):
+    """The minimum of a curve, and the cost of twice and of half the ratio, relative to the loss."""
+
+    optimum: Optimum  # of ratios; the std and the interval include the shift from parabola to cubic
+    twice: Measurement  # NaN if twice the ratio is outside the trained ratios
+    half: Measurement  # as twice
+
+
+class _Fits(NamedTuple):
+    """Cubics through B curves: arrays [B]. Log ratios are natural."""
+
+    low: np.ndarray  # ln ratio of the minimum; NaN without a minimum inside the points
+    loss: np.ndarray  # there
+    vertex: np.ndarray  # ln ratio of the parabola's vertex through the same points; NaN if it is not convex
+    curvature: np.ndarray  # of the parabola
+    twice: np.ndarray  # loss at twice the ratio over the loss, minus 1; NaN outside all points
+    half: np.ndarray  # as twice
+
+
+def minimum(ratios: np.ndarray, losses: np.ndarray, *, seed: int = 0) -> Minimum:
+    """The minimum of one curve, with intervals from simulated curves that repeat the whole search.
+
+    Flags are those of `Optimum`: "missing" with fewer than five ratios that all seeds finished, "edge" if the best
+    ratio is the first or last, "noise" if the cubic or more than 5 % of the simulated cubics have no minimum.
+
+    Args:
+      ratios: [R], increasing, at equal factors.
+      losses: [seeds, R]; nan is a missing lane, inf a diverged lane. Ratios with either are left out.
+      seed: of the simulated noise.
+    """
+    kept = usable_rates(losses) & np.isfinite(losses).all(axis=0)
+    x, lanes = np.log(np.asarray(ratios, float)[kept]), losses[:, kept]
+    if len(x) < POINTS:
+        best = float(np.exp(x[np.argmin(lanes.mean(axis=0))])) if len(x) else np.nan
+        return Minimum(Optimum(best, np.nan, (np.nan, np.nan), np.nan, "cubic", ("missing",)), _NOTHING, _NOTHING)
+    means, _, residuals, freedom = two_way(lanes)
+    noise = float(np.sqrt(np.sum(residuals**2) / freedom)) if freedom else np.nan
+    fit = _fits(x, means[None])
+    best = int(np.argmin(means))
+    flags = ["edge"] if best in (0, len(x) - 1) else []
+    if np.isnan(fit.low[0]):
+        flags += [] if flags else ["noise"]
+        interval = (0.0 if best == 0 else np.nan, np.inf if best == len(x) - 1 else np.nan)
+        optimum = Optimum(float(np.exp(x[best])), np.nan, interval, float(means[best]), "cubic", tuple(flags))
+        return Minimum(optimum, _NOTHING, _NOTHING)
+    draws = _simulated(x, means, noise / np.sqrt(len(lanes)), freedom, seed)
+    if not np.isfinite(noise) or np.isnan(draws.low).mean() > _WANDER:
+        flags.append("noise")
+    return Minimum(
+        _optimum(fit, draws, noise, freedom, flags),
+        _with_interval(fit.twice[0], draws.twice),
+        _with_interval(fit.half[0], draws.half),
+    )
+
+
+def _simulated(x: np.ndarray, means: np.ndarray, error: float, freedom: int, seed: int) -> _Fits:
+    """The fits of curves with noise around the cubic inside the window and around the means outside."""
+    base, points = means.copy(), _window(means)
+    t = x[points] - x[points].mean()
+    base[points] = np.polynomial.Polynomial.fit(t, means[points], 3)(t)
+    rng = np.random.default_rng(seed)
+    scales = np.sqrt(freedom / rng.chisquare(max(1, freedom), _DRAWS))  # the noise is an estimate
+    return _fits(x, base + error * scales[:, None] * rng.standard_normal((_DRAWS, len(x))))
+
+
+def _optimum(fit: _Fits, draws: _Fits, noise: float, freedom: int, flags: list[str]) -> Optimum:
+    low, vertex = float(fit.low[0]), float(fit.vertex[0])
+    shift = abs(vertex - low) if np.isfinite(vertex) else 0.0
+    centred = draws.low - np.nanmedian(draws.low)
+    ends = low + np.nanquantile(centred, [0.025, 0.975])
+    if np.isfinite(vertex):
+        ends = np.array([min(ends[0], vertex), max(ends[1], vertex)])
+    return Optimum(
+        rate=float(np.exp(low)),
+        log_rate_std=float(np.hypot(np.nanstd(draws.low), shift / NORMAL_QUANTILE)),
+        interval=(float(np.exp(ends[0])), float(np.exp(ends[1]))),
+        loss=float(fit.loss[0]),
+        method="cubic",
+        flags=tuple(flags),
+        notes=(f"shift from parabola to cubic: {low - vertex:.2f} in ln ratio",),
+        curvature=float(fit.curvature[0]),
+        noise_std=noise,
+        degrees_of_freedom=float(freedom),
+    )
+
+
+def _with_interval(value: float, draws: np.ndarray) -> Measurement:
+    if np.isnan(value) or np.isnan(draws).all():
+        return _NOTHING
+    low, high = np.nanquantile(draws, [0.025, 0.975])
+    return Measurement(float(value), (float(min(low, value)), float(max(high, value))))
+
+
+def _window(means: np.ndarray) -> np.ndarray:
+    """Indices of the best point and of the nearest others, `POINTS` in all."""
+    first = int(np.clip(np.argmin(means) - POINTS // 2, 0, len(means) - POINTS))
+    return np.arange(first, first + POINTS)
+
+
+def _fits(x: np.ndarray, curves: np.ndarray) -> _Fits:
+    """The cubics through the windows of curves [B, R]."""
+    fitted = np.full((6, len(curves)), np.nan)
+    starts = np.array([_window(curve)[0] for curve in curves])
+    for start in np.unique(starts):
+        of_window = starts == start
+        points = np.arange(start, start + POINTS)
+        centre = x[points].mean()
+        own = _fit(x[points] - centre, curves[of_window][:, points], x[0] - centre, x[-1] - centre)
+        fitted[:, of_window] = own
+        fitted[[0, 2]] += np.where(of_window, centre, 0.0)
+    return _Fits(*fitted)
+
+
+def _fit(t: np.ndarray, losses: np.ndarray, first: float, last: float) -> np.ndarray:
+    """The fields of `_Fits` [6, B] of curves [B, P] at t [P], with ln ratios relative to the centre of the window."""
+    cubic = np.linalg.pinv(np.vander(t, 4, increasing=True)) @ losses.T
+    parabola = np.linalg.pinv(np.vander(t, 3, increasing=True)) @ losses.T
+    _, b, c, d = cubic
+    with np.errstate(invalid="ignore", divide="ignore"):
+        root = c + np.sqrt(c * c - 3 * b * d)  # the slope b + 2 c t + 3 d t² rises through 0 at −b / root
+        low = np.where(root > 0, -b / root, np.nan)
+        low = np.where((low >= t[0]) & (low <= t[-1]), low, np.nan)
+        vertex = np.where(parabola[2] > 0, -parabola[1] / (2 * parabola[2]), np.nan)
+        loss = _value(cubic, low)
+        costs = []
+        for step in (_TWICE, -_TWICE):
+            inside = (low + step >= first) & (low + step <= last)
+            costs.append(np.where(inside, _value(cubic, low + step) / loss - 1, np.nan))
+    return np.array([low, loss, vertex, parabola[2], *costs])
+
+
+def _value(cubic: np.ndarray, t: np.ndarray) -> np.ndarray:
+    return cubic[0] + t * (cubic[1] + t * (cubic[2] + t * cubic[3]))

@@ -1,0 +1,73 @@
+"""Sweeps of `fresh_text` with planted losses: known powers of d and m, and asymmetry that changes with width."""
+
+from dataclasses import asdict, dataclass
+
+import numpy as np
+
+from experiments import fresh_text
+from experiments.fresh_text import analysis
+from experiments.fresh_text.config import ARMS
+from lvp.training import records
+
+
+def excess(x, lean):
+    """The loss above the least at ln ratio x from the best ratio. Its third-order term is lean/3 of the second."""
+    return 0.017 * (x**2 if lean == 0 else 2 * (np.exp(lean * x) - 1 - lean * x) / lean**2)
+
+
+@dataclass(frozen=True)
+class Planted:
+    """The best places and the shape of the curves of every cell."""
+
+    power_of_d: float = 0.5
+    power_of_m: float = 0.0
+    constant: float = 0.2  # best η_hidden · d
+    ratio: float = 1.0  # best ratio at d 100, m 1024, as a multiple of the middle of the arm's grid
+    asymmetry: float = 0.0  # slope of the third-order term over ln d: curves of narrow and wide models lean apart
+    noise: float = 0.003  # of one lane
+    scatter: float = 0.0  # std of ln(best ratio) about the power law
+    seed: int = 0
+
+    def best_ratio(self, arm, width, vocab):
+        wander = self.scatter * np.random.default_rng([self.seed, width, vocab]).normal()
+        power_law = (width / 100) ** self.power_of_d * (vocab / 1024) ** self.power_of_m
+        return arm.ratio * self.ratio * power_law * np.exp(wander)
+
+    def loss(self, arm, cell, lane):
+        """The validation loss of a lane. It rises by 0.4 % at twice the best ratio."""
+        model, rates = cell.model, lane.learning_rates
+        x = np.log(rates["embedding"] / rates["hidden"] / self.best_ratio(arm, model.width, model.vocab))
+        lean = self.asymmetry * np.log(model.width / 110)
+        hidden = np.log(rates["hidden"] * model.width / self.constant)
+        numbers = [self.seed, lane.seed, model.width, model.vocab, *np.float64(list(rates.values())).view(np.uint64)]
+        noise = self.noise * np.random.default_rng(numbers).normal() + 0.02 * np.sin(lane.seed)
+        return 2.0 + excess(x, lean) + 0.02 * hidden**2 + noise
+
+
+def table_of(config, lanes_by_label, planted):
+    """The table of the given lanes."""
+    rows = []
+    cells = {planned.label: planned.cell for planned in fresh_text.config.cells(config)}
+    for name in config.arms:
+        for shape in config.shapes:
+            label = fresh_text.config.label(config, name, shape)
+            cell = asdict(cells[label])
+            for lane in lanes_by_label.get(label, ()):
+                loss = planted.loss(ARMS[name], cells[label], lane)
+                outcome = {"status": "finished", "valid_bits_per_byte": loss}
+                row = {"config": {"cell": cell, "lane": asdict(lane)}, "outcome": outcome, "provenance": {}}
+                rows.append({"hash": str(len(rows)), **row})
+    return records.table(rows)
+
+
+def trained(config, planted):
+    """The table of a whole sweep, and label → all its lanes."""
+    lanes = {planned.label: list(planned.lanes) for planned in fresh_text.config.cells(config)}
+    while True:
+        table = table_of(config, lanes, planted)
+        more = analysis.follow_up(table, config)
+        if not any(more.values()):
+            return table, lanes
+        for label, new in more.items():
+            assert not any(lane in lanes[label] for lane in new)
+            lanes[label] += new
