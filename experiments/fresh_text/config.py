@@ -113,7 +113,7 @@ class Config(TunedRuns):
 
 
 _LAPTOP: dict[str, Any] = {
-    "slice_bytes": 4_300_000,  # 1.65 M tokens at m 1024
+    "slice_bytes": 4_200_000,  # 1.6 M tokens at m 1024
     "valid_bytes": 400_000,
     "context": 64,
     "batch": 16,

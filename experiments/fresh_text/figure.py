@@ -49,8 +49,9 @@ class Curves:
             face = colour if curve.resolved else "white"
             dot = dict(marker="o", markersize=9, markeredgecolor=INK, markerfacecolor=face, zorder=20 + k)
             axes.plot([curve.best], [0.0], color=colour, clip_on=False, **dot)
-        highest = max((float(np.max(c.above)) for c in self.curves if c.above.size), default=1.0)
-        axes.set_ylim(-0.04 * min(highest, _HIGHEST), 1.05 * min(highest, _HIGHEST))
+        above = np.concatenate([np.zeros(1), *(curve.above for curve in self.curves)])
+        highest = min(_HIGHEST, float(above.max()) or 1.0)
+        axes.set_ylim(float(above.min()) - 0.05 * highest, 1.05 * highest)
         axes.grid(which="major", color="#e6e6e6", linewidth=0.6)
         decimal(axes.xaxis)
         if self.legend is not None and self.curves:
@@ -146,7 +147,7 @@ def figure(table, config: Config, *, tier: str, corpus: str, partial):
         "cubics; hollow: not resolved.",
         "Bars: 95 % intervals, which contain the vertex of the parabola through the same points.",
     ]
-    return sheet(panels, title=title, tier=tier, corpus=corpus, partial=partial, words=words)
+    return sheet(panels, title=title, tier=tier, corpus=corpus, partial=partial, words=words, columns=len(panels))
 
 
 def _of_law(config: Config, readings: Sequence[Reading], quantity: str) -> list:
@@ -214,7 +215,7 @@ def _title(config: Config, readings: Sequence[Reading], quantity: str) -> str:
     where = ", ".join(filter(None, (readings[0].arm.label, vocabulary(config))))
     if not np.isfinite(fit.power.value):
         return f"{where}: the best ratio η_E / η_hidden over {quantity} is not resolved yet"
-    grows = f"{where}: the best ratio η_E / η_hidden grows as {quantity}^{fit.power.in_words()}"
+    grows = f"{where}: the best ratio η_E / η_hidden follows {quantity}^{fit.power.in_words()}"
     return f"{grows}; {_finding(fit) if quantity == 'd' else _sign(fit.power)}"
 
 

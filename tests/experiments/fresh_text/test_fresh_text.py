@@ -18,6 +18,7 @@ from lvp.errors import InputError
 from lvp.training import records
 from lvp.training.tasks import task_for
 from tests.experiments.fresh_text.planted import Planted, excess, table_of, trained
+from tests.marking import slow
 
 LAPTOP, VOCABULARY, PRACTICE = (fresh_text.TIERS[tier] for tier in ("laptop", "vocabulary", "practice"))
 CONTEXT = {"experiment": "fresh_text", "tier": "laptop", "corpus": "none", "commit": "none"}
@@ -217,12 +218,13 @@ def slope_of_planted(seed, asymmetry, *, scatter=0.05, noise=0.006, estimate=min
     return slope(WIDTHS, (np.array(rates), np.array(stds)))
 
 
+@pytest.mark.parametrize(("count", "least", "most"), [(50, 0.86, 1.0), slow(400, 0.9, 0.98)])
 @pytest.mark.parametrize("asymmetry", [0.0, 0.4, 1.0])
-def test_the_interval_covers_the_planted_power(asymmetry):
-    """Nominal 95 %; also with asymmetry that changes with width."""
-    fits = [slope_of_planted(seed, asymmetry, estimate=lambda *x: minimum(*x).optimum) for seed in range(60)]
+def test_the_interval_covers_the_planted_power(asymmetry, count, least, most):
+    """Nominal 95 %; also with asymmetry that changes with width. 50 sweeps have a standard error of 3 %."""
+    fits = [slope_of_planted(seed, asymmetry, estimate=lambda *x: minimum(*x).optimum) for seed in range(count)]
     covered = np.mean([fit.interval[0] <= 0.5 <= fit.interval[1] for fit in fits])
-    assert 0.9 <= covered <= 1.0
+    assert least <= covered <= most
     assert np.mean([fit.slope for fit in fits]) == pytest.approx(0.5, abs=0.06)
     assert np.median([fit.interval[1] - fit.interval[0] for fit in fits]) / 2 < 0.3
 
