@@ -131,11 +131,13 @@ class Reading:
         if judged is None:
             return list(range(self.tuned.ratio - half, self.tuned.ratio + half + 1))
         places, losses = judged
-        means = losses.mean(axis=0)
-        if len(places) >= self.config.most_ratios or not np.isfinite(means).any():
+        finished = np.isfinite(losses).all(axis=0)
+        if len(places) >= self.config.most_ratios or not finished.any():
             return []
-        best = int(np.argmin(np.where(np.isfinite(means), means, np.inf)))
+        best = int(np.argmin(np.where(finished, losses.mean(axis=0), np.inf)))
         beyond = {0: places[0] - 1, len(places) - 1: places[-1] + 1}.get(best)
+        if beyond is None and finished.sum() < LEAST_JUDGED:  # a lane diverged: one more ratio on the other side
+            beyond = places[0] - 1 if finished[0] else places[-1] + 1
         return [] if beyond is None or abs(beyond) > self.config.ratio_reach else [beyond]
 
     @cached_property

@@ -8,6 +8,7 @@ import pytest
 
 import experiments
 from experiments import fresh_text
+from experiments.common.tables import EMBEDDING_RATE
 from experiments.fresh_text import analysis
 from experiments.fresh_text.config import ARMS, LEAST_JUDGED, Point, Shape
 from experiments.fresh_text.minimum import minimum
@@ -162,6 +163,18 @@ def test_judged_ratios_extend_at_the_edge():
     assert len(places) == LEAST_JUDGED and len(late.judged[0]) == config.most_ratios
     assert late.judged[0] == [*places, places[-1] + 1, places[-1] + 2]
     assert losses.shape == (8, LEAST_JUDGED)
+
+
+def test_a_diverged_ratio_is_replaced_on_the_other_side():
+    config = replace(LAPTOP, widths=(64,), vocabs=(1024,))
+    table, _ = trained(config, Planted(noise=0.001))
+    largest = table[EMBEDDING_RATE][table["lane.seed"] > 1].max()
+    diverged = (table["lane.seed"] == 5) & (table[EMBEDDING_RATE] == largest)
+    (before,) = analysis.read(table, config).values()
+    (after,) = analysis.read(table.assign(status=table["status"].where(~diverged, "diverged")), config).values()
+    assert before.best.optimum.resolved and after.best.optimum.flags == ("missing",)
+    (ratio,) = {lane.learning_rates["embedding"] / lane.learning_rates["hidden"] for lane in after.next_lanes()}
+    assert ratio == pytest.approx(before.ratios[0] / 2)
 
 
 @pytest.mark.parametrize("power", [0.0, 0.5, 1.0])
