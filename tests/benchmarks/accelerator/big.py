@@ -1,13 +1,15 @@
 """The 1B model of Hayou & Liu 2025 (table 3): steps at the largest batch that fits, with remat and without."""
 
 import time
+from concurrent.futures import ThreadPoolExecutor
+from typing import NamedTuple
 
 import jax
 import numpy as np
 
 from lvp.parallel.hardware import GIB, accelerator
 from lvp.plan.compilation import memory_of
-from lvp.training import Cell, Program
+from lvp.training import Program, TrainingData
 from tests.benchmarks.accelerator.rows import Rows
 from tests.benchmarks.accelerator.sizes import Sizes, data_of, lanes
 
@@ -15,18 +17,42 @@ MFU = 42  # %, floor
 
 
 def main(rows: Rows, sizes: Sizes) -> None:
+    with ThreadPoolExecutor(len(sizes.big)) as pool:
+        compiled = list(pool.map(lambda setting: in_attempt(rows, sizes, setting), sizes.big))
     done = set()
-    for remat, attention, rows_per_step in sizes.big:
-        if (remat, attention) in done:
+    for (remat, attention, count), program in zip(sizes.big, compiled, strict=True):
+        name = name_of(remat, attention, count)
+        if program is None or (remat, attention) in done:
             continue
-        name = f"1B, remat {remat}, {attention} attention, {rows_per_step} rows a step"
-        if rows.left < 12:
+        if rows.left < 10:
             rows.skip(name, "out of time")
             continue
         with rows.attempt(name):
-            if measured(rows, name, sizes.one_b(remat, attention, rows_per_step), sizes.big_steps):
+            if measured(rows, name, program, sizes.big_steps):
                 done.add((remat, attention))
-        jax.clear_caches()
+
+
+class Compiled(NamedTuple):
+    """A program with its data and the bytes that the compiler reports."""
+
+    program: Program
+    data: TrainingData
+    bytes: dict[str, int]
+    seconds: float  # of the compilation
+
+
+def name_of(remat: str, attention: str, count: int) -> str:
+    return f"1B, remat {remat}, {attention} attention, {count} rows a step"
+
+
+def in_attempt(rows: Rows, sizes: Sizes, setting: tuple[str, str, int]) -> Compiled | None:
+    """The compiled program of a setting; None, with a row, if the compiler refuses it."""
+    with rows.attempt(f"{name_of(*setting)}: compilation"):
+        cell, started = sizes.one_b(*setting), time.perf_counter()
+        program, data = Program(cell), data_of(cell)
+        needed = memory_of(program.compile(data))
+        return Compiled(program, data, needed, time.perf_counter() - started)
+    return None
 
 
 def limit_of(device: jax.Device) -> float:
@@ -34,14 +60,12 @@ def limit_of(device: jax.Device) -> float:
     return (device.memory_stats() or {}).get("bytes_limit", float("inf"))
 
 
-def measured(rows: Rows, name: str, cell: Cell, steps: int) -> bool:
-    """Adds the rows of a cell and returns True; returns False if its program does not fit."""
-    device = jax.devices()[0]
-    data, program, started = data_of(cell), Program(cell), time.perf_counter()
-    needed = memory_of(program.compile(data))
-    compiled = time.perf_counter() - started
-    foretold = sum(needed.values()) / GIB
-    rows.add(f"{name}: memory by the compiler", foretold, "GiB", raw={**needed, "compile_seconds": compiled})
+def measured(rows: Rows, name: str, compiled: Compiled, steps: int) -> bool:
+    """Adds the rows of a program and returns True; returns False if it does not fit."""
+    device, program, cell = jax.devices()[0], compiled.program, compiled.program.cell
+    foretold = sum(compiled.bytes.values()) / GIB
+    raw = {**compiled.bytes, "compile_seconds": compiled.seconds}
+    rows.add(f"{name}: memory by the compiler", foretold, "GiB", raw=raw)
     if foretold * GIB > limit_of(device):
         rows.skip(name, f"needs {foretold:.1f} GiB, and the device gives {limit_of(device) / GIB:.1f} GiB")
         return False
@@ -49,7 +73,7 @@ def measured(rows: Rows, name: str, cell: Cell, steps: int) -> bool:
     times = []
     for stop in (1, 1 + steps):  # the first dispatch draws the parameters
         started = time.perf_counter()
-        state = jax.block_until_ready(program.advance(np.int32(step), np.int32(stop), state, arrays, data))
+        state = jax.block_until_ready(program.advance(np.int32(step), np.int32(stop), state, arrays, compiled.data))
         times.append((time.perf_counter() - started) / (stop - step))
         step = stop
     per_second = cell.tokens_per_step / times[1]
@@ -60,5 +84,5 @@ def measured(rows: Rows, name: str, cell: Cell, steps: int) -> bool:
         used = 100 * per_second * cell.model.flops_per_token() / known.flops
         rows.add(f"{name}: MFU", used, "%", least=MFU if cell.model.attention == "fused" else None)
     if "peak_bytes_in_use" in (stats := device.memory_stats() or {}):
-        rows.add(f"{name}: peak memory", stats["peak_bytes_in_use"] / GIB, "GiB", raw={"foretold": foretold})
+        rows.add(f"{name}: peak memory so far", stats["peak_bytes_in_use"] / GIB, "GiB", raw={"foretold": foretold})
     return True

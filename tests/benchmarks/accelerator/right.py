@@ -7,6 +7,7 @@ products without TF32 (`jax.default_matmul_precision("highest")`).
 import tempfile
 import time
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -62,34 +63,34 @@ def error(got: Any, want: Any) -> float:
     return float((sum(np.sum((x - y) ** 2) for x, y in wide) / sum(np.sum(y**2) for _, y in wide)) ** 0.5)
 
 
-def models(rows: Rows, sizes: Sizes) -> None:
-    """Forward pass, loss and gradient of decoders."""
+def models(rows: Rows, sizes: Sizes, name: str) -> None:
+    """Forward pass, loss and gradient of the decoder of a form."""
     layers, context = (1, 48) if sizes.name == "small" else (2, 128)
     shape = {"vocab": 512, "width": 128, "layers": layers, "context": context}
     tokens = np.random.default_rng(0).integers(0, 512, (4, context + 1)).astype(np.int32)
-    for name, form in FORMS.items():
-        config = DecoderConfig(**shape, **form)
-        params = on_host(decoder(config).init, jax.random.key(0))
+    form = FORMS[name]
+    config = DecoderConfig(**shape, **form)
+    params = on_host(decoder(config).init, jax.random.key(0))
 
-        def loss_of(config, params):
-            model = decoder(config)
-            hidden = model.apply(params, tokens[:, :-1])
-            return next_token_loss(hidden, model.head(params), tokens[:, 1:])
+    def loss_of(config, params):
+        model = decoder(config)
+        hidden = model.apply(params, tokens[:, :-1])
+        return next_token_loss(hidden, model.head(params), tokens[:, 1:])
 
-        exact = partial(jax.value_and_grad(loss_of, argnums=1), config)
-        want = on_host(exact, params)
-        bfloat16 = DecoderConfig(**shape, **form, dtype="bfloat16")
-        fused = DecoderConfig(**shape, **form, dtype="bfloat16", attention="fused")
-        for kind, run, limits in (
-            ("exact products", lambda: exactly(exact, params), (1e-6, 1e-5)),  # noqa: B023
-            ("float32", lambda: jax.jit(exact)(params), (1e-4, 5e-3)),  # noqa: B023
-            ("bfloat16", lambda: jax.jit(jax.value_and_grad(partial(loss_of, bfloat16)))(params), (5e-3, 5e-2)),  # noqa: B023
-            ("bfloat16, fused", lambda: jax.jit(jax.value_and_grad(partial(loss_of, fused)))(params), (5e-3, 5e-2)),  # noqa: B023
-        ):
-            with rows.attempt(f"decoder ({name}), {kind}"):
-                loss, gradient = run()
-                rows.add(f"decoder ({name}), {kind}: loss", error(loss, want[0]), most=limits[0])
-                rows.add(f"decoder ({name}), {kind}: gradient", error(gradient, want[1]), most=limits[1])
+    exact = partial(jax.value_and_grad(loss_of, argnums=1), config)
+    want = on_host(exact, params)
+    bfloat16 = DecoderConfig(**shape, **form, dtype="bfloat16")
+    fused = DecoderConfig(**shape, **form, dtype="bfloat16", attention="fused")
+    for kind, run, limits in (
+        ("exact products", lambda: exactly(exact, params), (1e-6, 1e-5)),
+        ("float32", lambda: jax.jit(exact)(params), (1e-4, 5e-3)),
+        ("bfloat16", lambda: jax.jit(jax.value_and_grad(partial(loss_of, bfloat16)))(params), (5e-3, 5e-2)),
+        ("bfloat16, fused", lambda: jax.jit(jax.value_and_grad(partial(loss_of, fused)))(params), (5e-3, 5e-2)),
+    ):
+        with rows.attempt(f"decoder ({name}), {kind}"):
+            loss, gradient = run()
+            rows.add(f"decoder ({name}), {kind}: loss", error(loss, want[0]), most=limits[0])
+            rows.add(f"decoder ({name}), {kind}: gradient", error(gradient, want[1]), most=limits[1])
 
 
 def attention(rows: Rows, sizes: Sizes) -> None:
@@ -239,6 +240,12 @@ def median_seconds(call: Callable[[], Any], count: int = 10) -> float:
 
 
 def main(rows: Rows, sizes: Sizes) -> None:
-    for check in (attention, models, losses, optimizers, packs, look_up):
-        with rows.attempt(check.__name__.replace("_", "-")):
+    checks: list[Callable] = [attention, *(partial(models, name=name) for name in FORMS), losses, optimizers, packs]
+
+    def checked(check: Callable) -> None:
+        with rows.attempt(getattr(check, "func", check).__name__):
             check(rows, sizes)
+
+    with ThreadPoolExecutor(len(checks)) as pool:  # compilation takes most of the time
+        list(pool.map(checked, checks))
+    checked(look_up)  # it is timed

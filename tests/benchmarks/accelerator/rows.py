@@ -2,6 +2,7 @@
 
 import json
 import math
+import threading
 import time
 import traceback
 from collections.abc import Iterator, Mapping, Sequence
@@ -23,6 +24,7 @@ class Rows:
 
     def __init__(self, path: Path, seconds: float, rows: Sequence[Mapping[str, Any]] = ()):
         self.path, self.rows, self.ends = path, [dict(row) for row in rows], time.monotonic() + seconds
+        self._lock = threading.Lock()
 
     @property
     def left(self) -> float:
@@ -68,9 +70,10 @@ class Rows:
         self._write({"quantity": quantity, "skipped": reason})
 
     def _write(self, row: Mapping[str, Any]) -> None:
-        self.rows.append(dict(row))
-        write_whole(self.path, json.dumps(self.rows, indent=1, allow_nan=False) + "\n")
-        print(in_words(row), flush=True)
+        with self._lock:
+            self.rows.append(dict(row))
+            write_whole(self.path, json.dumps(self.rows, indent=1, allow_nan=False) + "\n")
+            print(in_words(row), flush=True)
 
 
 def read(path: Path) -> list[dict[str, Any]]:
