@@ -112,9 +112,13 @@ def _percent(gap: float | None, interval: list[float] | None = None) -> str:
     return text.replace("-", "−")
 
 
-def status(shown: Sequence[Shown]) -> str:
-    """A list with the extent of the committed results, the number of each verdict, and the experiments and tiers
-    without a result."""
+def status(shown: Sequence[Shown], evidence: Sequence[Mapping[str, Any]]) -> str:
+    """A list with the hardware, the extent of the committed results, the number of each verdict, and the experiments
+    and tiers without a result.
+
+    Args:
+      evidence: results of `python -m tests.benchmarks.accelerator`.
+    """
     rows = [row for s in shown for row in s.rows]
     hours = training_minutes(rows) / 60
     names = {s.experiment.name for s in shown}
@@ -126,6 +130,7 @@ def status(shown: Sequence[Shown]) -> str:
     ]
     return "\n".join(
         [
+            _hardware(evidence),
             f"- **Measured:** {len(names)} of {len(experiments.NAMES)} experiments, {len(rows):,} lanes, {hours:.1f} "
             f"hours of training on one core. Sizes of the Transformers: {_sizes(rows)}.",
             f"- **Claims:** {counts}. See [the claims and the results](docs/claims.md).",
@@ -140,8 +145,8 @@ def accelerators(evidence: Sequence[Mapping[str, Any]]) -> str:
     return "\n\n".join(each["table"].strip() for each in newest) or "No accelerator has run the command yet."
 
 
-def hardware(evidence: Sequence[Mapping[str, Any]]) -> str:
-    """The hardware on which results were measured, for README."""
+def _hardware(evidence: Sequence[Mapping[str, Any]]) -> str:
+    """The hardware on which results were measured."""
     cards = {each["device"]["kind"]: each["date"] for each in sorted(evidence, key=lambda each: each["date"])}
     others = "; ".join(f"{kind} on {date}" for kind, date in cards.items()) or "no accelerator has run a sweep"
     page = "([accelerators](docs/accelerators.md))"

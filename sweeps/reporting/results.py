@@ -343,9 +343,11 @@ def report(results: Sequence[Result]) -> dict[Path, str]:
         blocks["adaptive"] = adaptive_table(curves)
     at_laptop = {r.experiment.name: (r.table, r.config) for r in results if r.folder.name == "laptop-wikitext2"}
     blocks["published"] = front_page.published_rates(front_page.our_rates(at_laptop))
-    blocks["status"] = front_page.status(shown)
     accelerators = [_json(path) for path in sorted(COMMITTED.glob("accelerator/*.json"))]
-    blocks["accelerator"], blocks["hardware"] = front_page.accelerators(accelerators), front_page.hardware(accelerators)
+    blocks["accelerator"], blocks["status"] = (
+        front_page.accelerators(accelerators),
+        front_page.status(shown, accelerators),
+    )
     blocks["faults"] = _faults([_json(path) for path in sorted(COMMITTED.glob("faults/*.json"))])
     filled = {path: _fill(path.read_text(), blocks) for path in pages}
     filled[EVIDENCE] = json.dumps(evidence, indent=1, sort_keys=True, allow_nan=False) + "\n"

@@ -1,4 +1,4 @@
-"""The 1B model of Hayou & Liu 2025 (table 3): steps at the largest batch that fits, with remat and without."""
+"""The 1B model of Hayou & Liu 2025 (table 3): steps with and without rematerialisation."""
 
 import time
 from concurrent.futures import ThreadPoolExecutor
@@ -19,17 +19,15 @@ MFU = 42  # %, floor
 def main(rows: Rows, sizes: Sizes) -> None:
     with ThreadPoolExecutor(len(sizes.big)) as pool:
         compiled = list(pool.map(lambda setting: in_attempt(rows, sizes, setting), sizes.big))
-    done = set()
-    for (remat, attention, count), program in zip(sizes.big, compiled, strict=True):
-        name = name_of(remat, attention, count)
-        if program is None or (remat, attention) in done:
+    for setting, program in zip(sizes.big, compiled, strict=True):
+        name = name_of(*setting)
+        if program is None:
             continue
         if rows.left < 10:
             rows.skip(name, "out of time")
             continue
         with rows.attempt(name):
-            if measured(rows, name, program, sizes.big_steps):
-                done.add((remat, attention))
+            measured(rows, name, program, sizes.big_steps)
 
 
 class Compiled(NamedTuple):
@@ -60,15 +58,15 @@ def limit_of(device: jax.Device) -> float:
     return (device.memory_stats() or {}).get("bytes_limit", float("inf"))
 
 
-def measured(rows: Rows, name: str, compiled: Compiled, steps: int) -> bool:
-    """Adds the rows of a program and returns True; returns False if it does not fit."""
+def measured(rows: Rows, name: str, compiled: Compiled, steps: int) -> None:
+    """Adds the rows of a program, if it fits."""
     device, program, cell = jax.devices()[0], compiled.program, compiled.program.cell
     foretold = sum(compiled.bytes.values()) / GIB
     raw = {**compiled.bytes, "compile_seconds": compiled.seconds}
     rows.add(f"{name}: memory by the compiler", foretold, "GiB", raw=raw)
     if foretold * GIB > limit_of(device):
         rows.skip(name, f"needs {foretold:.1f} GiB, and the device gives {limit_of(device) / GIB:.1f} GiB")
-        return False
+        return
     arrays, state, step = program.arrays(lanes(cell, 1)), program.blank_state(), 0
     times = []
     for stop in (1, 1 + steps):  # the first dispatch draws the parameters
@@ -85,4 +83,3 @@ def measured(rows: Rows, name: str, compiled: Compiled, steps: int) -> bool:
         rows.add(f"{name}: MFU", used, "%", least=MFU if cell.model.attention == "fused" else None)
     if "peak_bytes_in_use" in (stats := device.memory_stats() or {}):
         rows.add(f"{name}: peak memory so far", stats["peak_bytes_in_use"] / GIB, "GiB", raw={"foretold": foretold})
-    return True

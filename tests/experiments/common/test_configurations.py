@@ -88,7 +88,7 @@ def test_paper_cells_run_two_steps(paper):
 def choices_of(cell):
     """Returns all settings of a cell that are not sizes."""
     model, data = cell.model, cell.data
-    fields = ("norm", "norm_epsilon", "positions", "mlp", "tied", "biases", "normalize_rows", "dtype", "mlp_factor")
+    fields = ("norm", "norm_epsilon", "positions", "mlp", "tied", "biases", "normalize_rows", "mlp_factor")
     return (*(getattr(model, name) for name in fields), cell.optimizer, cell.cooldown, cell.clip_norm, data.order)
 
 
@@ -103,6 +103,7 @@ def test_cells_of_every_tier_differ_from_the_paper_tier_only_in_sizes(tier):
     assert widths == sorted(set(widths))
     for c in cells:
         assert choices_of(c.cell) == choices_of(PAPER[0].cell)
+        assert c.cell.model.dtype == ("bfloat16" if tier == "gpu" else "float32")
         assert len(c.lanes) == len(config.rates) * len(config.seeds)
         assert len({(lane.learning_rates["embedding"], lane.seed) for lane in c.lanes}) == len(c.lanes)
         decoder(c.cell.model)

@@ -162,6 +162,24 @@ def test_attention_has_the_gradients_of_the_library_s_attention(groups):
         assert np.abs(want).max() > 0.1
 
 
+def test_fused_attention_equals_masked_attention_and_needs_bfloat16():
+    shape = {
+        "vocab": 40,
+        "width": 32,
+        "context": 24,
+        "layers": 1,
+        "heads": 4,
+        "kv_heads": 2,
+        "head_dim": 8,
+        "window": 6,
+    }
+    masked, fused = (decoder(DecoderConfig(**shape, dtype="bfloat16", attention=kind)) for kind in ("masked", "fused"))
+    params, tokens = masked.init(jax.random.key(0)), jnp.arange(48).reshape(2, 24) % 40
+    np.testing.assert_allclose(*(np.float32(m.apply(params, tokens)) for m in (masked, fused)), atol=0.05)
+    with pytest.raises(InputError, match="attention 'fused' needs dtype 'bfloat16', got 'float32'"):
+        DecoderConfig(**shape, attention="fused")
+
+
 ONE = DecoderConfig(
     **{"vocab": 40, "width": 16, "layers": 3, "context": 12, "heads": 4, "kv_heads": 2, "head_dim": 8, "window": 4},
     **{"positions": "rotary", "mlp": "swiglu", "attention_block": 5},
