@@ -5,6 +5,7 @@ import gzip
 import hashlib
 import importlib.metadata
 import json
+import os
 import platform
 import subprocess
 import zlib
@@ -186,11 +187,14 @@ def _with_defaults(kind: type, recorded: Mapping[str, Any]) -> dict[str, Any]:
 @cache
 def software() -> dict[str, Any]:
     """Git commit and package versions. "+" after the commit marks changed tracked files of lvp, experiments and
-    sweeps. The commit is None outside a checkout."""
+    sweeps. Outside a checkout the commit is $LVP_COMMIT, or None."""
 
     def git(*args):
         here = Path(__file__).parent
-        done = subprocess.run(["git", "-C", here, *args], capture_output=True, text=True, check=False)
+        try:
+            done = subprocess.run(["git", "-C", here, *args], capture_output=True, text=True, check=False)
+        except OSError:  # git is not installed
+            return None
         return done.stdout.strip() if done.returncode == 0 else None
 
     commit = git("rev-parse", "--short=12", "HEAD")
@@ -203,4 +207,4 @@ def software() -> dict[str, Any]:
             versions[package] = importlib.metadata.version(package)
         except importlib.metadata.PackageNotFoundError:
             continue
-    return {"commit": commit, "versions": versions}
+    return {"commit": commit or os.environ.get("LVP_COMMIT"), "versions": versions}

@@ -63,13 +63,14 @@ def test_rows_say_whether_their_bounds_hold(tmp_path):
     rows = Rows(tmp_path / "rows.json", 60)
     rows.add("within", 1.0, most=2.0)
     rows.add("above", 3.0, "ms", most=2.0)
-    rows.add("below", 3.0, "×", least=4.0, aim=5.0)
+    rows.add("below", 3.0, "×", least=4.0, raw={"times": [1.0, math.inf]})
     rows.add("not finite", math.nan, most=2.0)
     rows.add("without a bound", 7.0)
     with rows.attempt("raises"):
         raise ValueError("two\nlines")
     rows.skip("left out", "no time")
     assert json.loads((tmp_path / "rows.json").read_text()) == rows.rows
-    assert [cells(row)[4] for row in rows.rows] == ["holds", *["does not hold"] * 3, "", "failed", "skipped"]
-    assert cells(rows.rows[2])[1:4] == ("3×", "≥ 4×", "5×") and cells(rows.rows[5])[1] == "ValueError: two"
+    assert [cells(row)[3] for row in rows.rows] == ["holds", *["does not hold"] * 3, "", "failed", "skipped"]
+    assert cells(rows.rows[2])[1:3] == ("3×", "≥ 4×") and cells(rows.rows[5])[1] == "ValueError: two"
+    assert rows.rows[2]["raw"] == {"times": [1.0, None]}
     assert len(table(rows.rows).splitlines()) == 2 + len(rows.rows)

@@ -1,4 +1,4 @@
-"""One command that measures on an accelerator whether lvp is right, fast, big enough, and what it finds.
+"""One command that measures on an accelerator: are the numbers right, how fast are steps, how large a model trains.
 
     python -m tests.benchmarks.accelerator --out DIR [--corpus SPEC] [--commit HASH]
 
@@ -6,12 +6,12 @@ It takes at most eight minutes on one H100. It needs no network, and only jax, f
 scikit-learn, matplotlib, sentencepiece and tqdm. PyTorch adds rows. `--small` runs all parts on CPU in about two
 minutes. `--dry` compiles the programs for an H100 that this machine lacks (needs JAX's CUDA plug-in).
 
-Each part is a process with a time limit. A part writes each row when it is measured, and the next part runs if one
-fails:
+Each part is a process with a time limit. A part writes each row when it is measured. If a part fails, the next part
+still runs:
 
-    right   against the same in float32 or float64 on the host, with tolerances        right.py
-    bits    equal bits of repeated and resumed training, with deterministic kernels    bits.py
-    fast    against one run at a time, a plain JAX loop, optax and PyTorch             fast.py, sides.py
+    right   results compared with float32 or float64 on the CPU, with tolerances       right.py
+    bits    whether repeated and resumed runs give equal losses, bit by bit            bits.py
+    fast    times of packs, steps, losses and optimizers against other implementations fast.py, sides.py
     big     the 1B model of Hayou & Liu 2025, table 3                                  big.py
     figure  preset `gpu` of the front experiment, as a sweep                           figure.py
 

@@ -16,20 +16,24 @@ from typing import Any
 
 from lvp.files import write_whole
 from lvp.training import records
+from sweeps.worker.stop import end_with_parent
 from tests.benchmarks.accelerator import bits, figure, sizes
 from tests.benchmarks.accelerator.rows import Rows, read, table
 
 ROOT = Path(__file__).parents[3]
 PARTS = ("right", "bits", "fast", "big", "figure")
 FUSED = "fused attention"  # rows of `right` that decide whether the sweep uses the fused kernel
-GRACE = 15.0  # seconds after its limit in which a part may end by itself
+GRACE = 5.0  # seconds after its limit in which a part may end by itself
 QUICK = "--xla_backend_optimization_level=0 --xla_llvm_disable_expensive_passes=true"
-PACKAGES = ("torch", "pandas", "scipy")
+UNTUNED = "--xla_gpu_autotune_level=0"
+PACKAGES = ("torch", "pandas", "scipy", "jax-cuda12-plugin", "jax-cuda13-plugin")
+ALL = 480.0  # seconds of all parts; the sweep gets what other parts leave
 
 
-def part(name: str, work: Path, chosen: sizes.Sizes, corpus: str) -> None:
-    """Runs one part in this process."""
-    rows = Rows(work / f"{name}.json", chosen.seconds[name])
+def part(name: str, work: Path, seconds: float, chosen: sizes.Sizes, corpus: str) -> None:
+    """Runs one part in this process, which ends if the command is killed."""
+    end_with_parent()
+    rows = Rows(work / f"{name}.json", seconds)
     module = importlib.import_module(f"tests.benchmarks.accelerator.{name}")
     if name == "figure":
         module.main(rows, chosen, corpus, attention(work))
@@ -52,10 +56,9 @@ def environment(name: str, small: bool, cache: Path) -> dict[str, str]:
         changed["XLA_FLAGS"] = f"{os.environ.get('XLA_FLAGS', '')} {QUICK}".strip()
     if name == "big":
         changed["XLA_PYTHON_CLIENT_MEM_FRACTION"] = "0.95"
-    if name in ("right", "bits"):
-        changed["XLA_PYTHON_CLIENT_PREALLOCATE"] = "false"
-    if name == "bits":
-        changed["XLA_FLAGS"] = f"{changed.get('XLA_FLAGS', os.environ.get('XLA_FLAGS', ''))} {bits.FLAG}".strip()
+    if name in ("right", "bits"):  # they measure no speed of products
+        flags = [os.environ.get("XLA_FLAGS", ""), QUICK * small, UNTUNED, bits.FLAG * (name == "bits")]
+        changed |= {"XLA_FLAGS": " ".join(flags), "XLA_PYTHON_CLIENT_PREALLOCATE": "false"}
     return os.environ | changed
 
 
@@ -64,10 +67,9 @@ def run_part(name: str, words: list[str], limit: float, messages: Path, cache: P
     started = time.monotonic()
     with open(messages, "a") as log:
         print(f"\n== {name}", file=log, flush=True)
-        words = [sys.executable, "-m", "tests.benchmarks.accelerator", *words, "--part", name]
-        code = figure.run_until(
-            words, limit + GRACE, env=environment(name, "--small" in words, cache), stdout=log, stderr=log
-        )
+        words = [sys.executable, "-m", "tests.benchmarks.accelerator", *words, "--part", name, "--seconds", str(limit)]
+        own = environment(name, "--small" in words, cache)
+        code = figure.run_until(words, limit + GRACE, session=True, env=own, stdout=log, stderr=log)
     ended = {0: "finished", None: "stopped at its time limit"}.get(code, f"exit code {code}")
     return {"seconds": round(time.monotonic() - started, 1), "ended": ended}
 
@@ -88,7 +90,7 @@ def versions() -> dict[str, str]:
     from importlib.metadata import PackageNotFoundError, version
 
     found = dict(records.software()["versions"])
-    for name in (*PACKAGES, "jax-cuda12-plugin", "jax-cuda13-plugin"):
+    for name in PACKAGES:
         with contextlib.suppress(PackageNotFoundError):
             found[name] = version(name)
     return found
@@ -120,7 +122,7 @@ def collect(work: Path, out: Path) -> None:
 
 
 def run(arguments: argparse.Namespace, chosen: sizes.Sizes) -> int:
-    """Runs all parts. Returns 0 if every part finished and wrote rows without a failure."""
+    """Runs all parts. Returns 0 if every part finished and no measurement failed; bounds need not hold."""
     out, work = arguments.out.absolute(), arguments.work.absolute()
     out.mkdir(parents=True, exist_ok=True)
     shutil.rmtree(work, ignore_errors=True)
@@ -135,24 +137,30 @@ def run(arguments: argparse.Namespace, chosen: sizes.Sizes) -> int:
         "sizes": chosen.name,
         "versions": versions(),
     }
+    os.environ["LVP_COMMIT"] = str(facts["commit"])  # of the records, if the directory is no git checkout
     # The tokenizers are trained on the CPU while the device measures.
-    prepared = subprocess.Popen(
-        [sys.executable, "-m", "tests.benchmarks.accelerator", *words, "--part", "prepare"],
-        cwd=ROOT,
-        env=os.environ | {"JAX_PLATFORMS": "cpu"},
-    )
+    command = [sys.executable, "-m", "tests.benchmarks.accelerator", *words, "--part", "prepare"]
+    prepared = subprocess.Popen(command, cwd=ROOT, env=os.environ | {"JAX_PLATFORMS": "cpu"})
     parts: dict[str, Any] = {}
-    for name in arguments.parts or PARTS:
-        if name == "figure":
-            prepared.wait()
-        done = run_part(name, words, chosen.seconds[name], out / "messages.log", work.parent / "xla")
-        parts[name] = done | {"limit": chosen.seconds[name], "rows": read(work / f"{name}.json")}
-        text = write(out, facts, parts)
-        print(f"{name}: {done['ended']} after {done['seconds']:g} s", flush=True)
-    prepared.wait()
-    collect(work, out)
+    started, text = time.monotonic(), ""
+    try:
+        for name in arguments.parts or PARTS:
+            limit = chosen.seconds[name]
+            if name == "figure":
+                with contextlib.suppress(subprocess.TimeoutExpired):
+                    prepared.wait(60)
+                limit = max(limit, ALL - (time.monotonic() - started))
+            done = run_part(name, words, limit, out / "messages.log", work.parent / "xla")
+            parts[name] = done | {"limit": round(limit), "rows": read(work / f"{name}.json")}
+            text = write(out, facts | {"prepared": prepared.poll()}, parts)
+            print(f"{name}: {done['ended']} after {done['seconds']:g} s", flush=True)
+    finally:
+        prepared.kill()
+        collect(work, out)
     print(text)
     rows = [row for done in parts.values() for row in done["rows"]]
+    bounds = [row["holds"] for row in rows if row.get("holds") is not None]
+    print(f"{sum(bounds)} of {len(bounds)} bounds hold")
     complete = all(done["ended"] == "finished" and done["rows"] for done in parts.values())
     return 0 if complete and not any("failed" in row for row in rows) else 1
 
@@ -163,11 +171,12 @@ def main() -> int:
     parser.add_argument("--corpus", default="python-docs", help="text of the sweep (default: python-docs)")
     parser.add_argument("--commit", help="commit of the code, if the directory is no git checkout")
     parser.add_argument("--small", action="store_true", help="shrunken sizes, for a CPU")
-    parser.add_argument("--dry", action="store_true", help="only compile the programs, for an H100 that is not there")
+    parser.add_argument("--dry", action="store_true", help="only compile the programs for an H100, without a GPU")
     parser.add_argument("--parts", nargs="+", choices=PARTS, help="run only these parts")
     work = ROOT / "build" / "accelerator"
     parser.add_argument("--work", type=Path, default=work, help="directory of the sweep (default: build/accelerator)")
     parser.add_argument("--part", choices=(*PARTS, "prepare"), help=argparse.SUPPRESS)
+    parser.add_argument("--seconds", type=float, help=argparse.SUPPRESS)
     arguments = parser.parse_args()
     chosen = sizes.SMALL if arguments.small else sizes.FULL
     if arguments.dry:
@@ -177,7 +186,7 @@ def main() -> int:
     if arguments.part == "prepare":
         figure.prepare(chosen, arguments.corpus)
     elif arguments.part:
-        part(arguments.part, arguments.work, chosen, arguments.corpus)
+        part(arguments.part, arguments.work, arguments.seconds, chosen, arguments.corpus)
     else:
         return run(arguments, chosen)
     return 0

@@ -48,7 +48,7 @@ def main(out: Path, sizes: Sizes) -> int:
     software = records.software()
     content = {
         "head": ["program", "memory", "bound", ""],
-        "rows": [[name, value, bound, holds] for name, value, bound, _, holds in map(cells, rows.rows)],
+        "rows": [list(cells(row)) for row in rows.rows],
         "raw": {row["quantity"]: row.get("raw") for row in rows.rows},
         "rounds": None,
         "machine": f"Compiled for one {accelerator.kinds[0]} without the device",

@@ -46,34 +46,38 @@ def main(rows: Rows, sizes: Sizes, corpus: str, attention: str) -> None:
     started = time.monotonic()
     with rows.attempt("sweep"):
         code = run_until(command(sizes, corpus, out, attention), rows.left - DRAWING)
-        spent = time.monotonic() - started
         finished = len(list((out / "records").glob("*.jsonl")))
-        rows.add("runs of the sweep", finished, raw={"seconds": spent, "exit_code": code, "attention": attention})
-        if code != 0:  # stopped or failed: the records so far are drawn without a device
+        raw = {"seconds": time.monotonic() - started, "exit_code": code, "attention": attention}
+        rows.add("runs of the sweep", finished, least=1, raw=raw)
+        if finished:
+            records_of(rows, out)
+    if code != 0 and finished:  # stopped or failed: the records so far are drawn without a device
+        with rows.attempt("figure"):
             words = [sys.executable, "-m", "sweeps", "figure", str(out)]
-            subprocess.run(words, cwd=ROOT, env=os.environ | {"JAX_PLATFORMS": "cpu"}, check=True)
-        records_of(rows, out)
+            if (code := run_until(words, max(5.0, rows.left), env=os.environ | {"JAX_PLATFORMS": "cpu"})) != 0:
+                raise RuntimeError(f"drawing ended with exit code {code}")
 
 
-def run_until(words: list[str], seconds: float, **options: Any) -> int | None:
-    """Runs a command in a session of its own and returns its exit code; None if it was killed after some seconds.
+def run_until(words: list[str], seconds: float, *, session: bool = False, **options: Any) -> int | None:
+    """Runs a command and returns its exit code; None if it was killed after some seconds.
 
     Args:
-      options: arguments of `subprocess.Popen`.
+      session: whether the command has a session of its own, whose processes are killed at its end.
+      options: further arguments of `subprocess.Popen`.
     """
-    process = subprocess.Popen(words, cwd=ROOT, start_new_session=True, **options)
+    process = subprocess.Popen(words, cwd=ROOT, start_new_session=session, **options)
     try:
         return process.wait(max(1.0, seconds))
     except subprocess.TimeoutExpired:
         return None
     finally:
         with contextlib.suppress(ProcessLookupError):
-            os.killpg(process.pid, signal.SIGKILL)  # the workers of a sweep end with their driver
+            os.killpg(process.pid, signal.SIGKILL) if session else process.kill()  # a sweep's workers end with it
         process.wait()
 
 
 def records_of(rows: Rows, out: Path) -> None:
-    """Adds runs per hour and model FLOP/s of each width from the records."""
+    """Adds the runs per hour of each width from the records."""
     from lvp.training import records
 
     table = records.table(records.read(out / "records"))

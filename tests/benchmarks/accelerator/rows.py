@@ -39,7 +39,6 @@ class Rows:
         *,
         most: float | None = None,
         least: float | None = None,
-        aim: float | None = None,
         raw: Mapping[str, Any] | None = None,
     ) -> None:
         """Adds a row and writes the file.
@@ -47,14 +46,13 @@ class Rows:
         Args:
           unit: "", "×", "%", "ms", "GiB" or another word.
           most, least: bounds of the value; None is no bound. A value that is not finite meets no bound.
-          aim: a better value than the bound.
-          raw: measured values behind the value.
+          raw: measured values behind the value; those that are not finite become None.
         """
         bounds = [value <= most] if most is not None else []
         bounds += [value >= least] if least is not None else []
         row = {"quantity": quantity, "value": value if math.isfinite(value) else None, "unit": unit}
-        row |= {"most": most, "least": least, "aim": aim, "holds": all(bounds) if bounds else None}
-        self._write(row | {"raw": dict(raw or {})})
+        row |= {"most": most, "least": least, "holds": all(bounds) if bounds else None}
+        self._write(row | {"raw": _finite(dict(raw or {}))})
 
     @contextmanager
     def attempt(self, quantity: str) -> Iterator[None]:
@@ -76,6 +74,15 @@ class Rows:
             print(in_words(row), flush=True)
 
 
+def _finite(value: Any) -> Any:
+    """The value with None for numbers that are not finite, which JSON does not have."""
+    if isinstance(value, Mapping):
+        return {key: _finite(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_finite(item) for item in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
 def read(path: Path) -> list[dict[str, Any]]:
     """The rows that a part has written so far."""
     return json.loads(path.read_text()) if path.exists() else []
@@ -87,18 +94,18 @@ def in_words(row: Mapping[str, Any]) -> str:
 
 
 def cells(row: Mapping[str, Any]) -> Sequence[str]:
-    """Quantity, measured value, bound, aim, and whether the bound holds, as text."""
+    """Quantity, measured value, bound, and whether the bound holds, as text."""
     for word in ("failed", "skipped"):
         if word in row:
-            return row["quantity"], row[word], "", "", word
+            return row["quantity"], row[word], "", word
     number = lambda x: "–" if x is None else f"{x:.3g}{'' if row['unit'] in ('', '×', '%') else ' '}{row['unit']}"  # noqa: E731
     bound = f"≤ {number(row['most'])}" if row["most"] is not None else ""
     bound += f"≥ {number(row['least'])}" if row["least"] is not None else ""
     holds = {None: "", True: "holds", False: "does not hold"}[row["holds"]]
-    return row["quantity"], number(row["value"]), bound, number(row["aim"]) if row["aim"] else "", holds
+    return row["quantity"], number(row["value"]), bound, holds
 
 
 def table(rows: Sequence[Mapping[str, Any]]) -> str:
     """Rows as a Markdown table."""
-    lines = [("quantity", "measured", "bound", "aim", ""), ("---", "---:", "---:", "---:", "---"), *map(cells, rows)]
+    lines = [("quantity", "measured", "bound", ""), ("---", "---:", "---:", "---"), *map(cells, rows)]
     return "\n".join("| " + " | ".join(x.replace("|", "/") for x in line) + " |" for line in lines)
