@@ -66,14 +66,17 @@ class PlainTrainer:
         model = PlainDecoder(config)
         self.tokens, self.rng = tokens, np.random.default_rng(seed)
         self.batch, self.context = batch, config.context
-        self.params = model.init(jax.random.key(seed), jnp.zeros((1, config.context), jnp.int32))["params"]
-        self.params = jax.tree.map(
-            lambda p: jax.random.normal(jax.random.key(p.size), p.shape) * config.width**-0.5 if p.ndim == 2 else p,
-            self.params,
-        )
+
+        @jax.jit  # otherwise each operation is compiled alone
+        def init():
+            params = model.init(jax.random.key(seed), jnp.zeros((1, config.context), jnp.int32))["params"]
+            draw = lambda p: jax.random.normal(jax.random.key(p.size), p.shape) * config.width**-0.5  # noqa: E731
+            return jax.tree.map(lambda p: draw(p) if p.ndim == 2 else p, params)
+
+        self.params = init()
         labels = {k: "embedding" if k == "embedding" else "rest" for k in self.params}
         tx = optax.multi_transform({"embedding": optax.adam(rate), "rest": optax.adam(hidden_rate)}, labels)
-        self.state = tx.init(self.params)
+        self.state = jax.jit(tx.init)(self.params)
 
         def loss_of(params, windows):
             logits = model.apply({"params": params}, windows[:, :-1])

@@ -33,6 +33,7 @@ class Sizes:
     # Packs: models of the figure, d by 8 d.
     widths: Sequence[int] = (128, 64, 256, 512)  # the first also has a plain JAX loop and PyTorch
     packs: Sequence[int] = (1, 16, 64)
+    layers: int = 2
     batch: int = 32
     context: int = 256
     steps_per_run: int = 1500
@@ -70,9 +71,7 @@ class Sizes:
 
     def packed(self, width: int) -> Cell:
         """The cell of a model of the figure."""
-        model = DecoderConfig(
-            8 * width, width, context=self.context, dtype=self.dtype, attention=self.attention, norm="layer"
-        )
+        model = DecoderConfig(8 * width, width, self.layers, self.context, dtype=self.dtype, attention=self.attention)
         return timed(model, self.batch)
 
     def step(self, width: int, attention: str) -> Cell:
@@ -123,6 +122,7 @@ SMALL = Sizes(
     timed_seconds=0.02,
     widths=(32,),
     packs=(1, 2),
+    layers=1,
     batch=2,
     context=32,
     steps_per_run=20,
@@ -135,12 +135,12 @@ SMALL = Sizes(
     loss_tokens=512,
     loss_width=32,
     loss_vocabs=(1024,),
-    chunks=(128,),
+    chunks=(),
     big=(("block", "fused", 2),),
     big_changes={"vocab": 256, "width": 64, "layers": 2, "context": 64, "heads": 4, "kv_heads": 2, "head_dim": 16}
     | {"window": 32, "attention_block": 32},
     big_steps=3,
     pack=2,
-    figure=("widths=32,48", "rates=0.004,0.016,0.064", "seeds=0", "steps=20", "batch=4", "context=32")
+    figure=("widths=32,48", "rates=0.004,0.016,0.064", "seeds=0", "steps=20", "batch=4", "context=32", "layers=1")
     + ("slice_bytes=20000", "valid_bytes=4000"),
 )
