@@ -15,13 +15,14 @@ FEWER_LANES = widths=32,48,64,96 rates=0.005657,0.009514,0.016,0.02691,0.04525 s
 figure: $(VENV)/.installed
 	$(RUN) -m sweeps run width_vocab --tier laptop --corpus $(CORPUS) --set $(FEWER_LANES)
 
-test: $(VENV)/.installed
-	$(RUN) -m pytest -n 3 --dist loadfile
-
 # The files with the longest tests start first, so that no core waits at the end.
-SLOW_FIRST = tests/faults tests/sweeps tests/experiments tests/lvp tests/docs
+LONG_FIRST = --dist loadfile --no-loadscope-reorder
+LONG_FIRST += tests/benchmarks tests/faults tests/sweeps tests/experiments tests/lvp tests/docs
+test: $(VENV)/.installed
+	$(RUN) -m pytest -n 3 $(LONG_FIRST)
+
 test-slow: $(VENV)/.installed
-	$(RUN) -m pytest -m slow -n 2 --dist loadfile --no-loadscope-reorder --durations=40 $(SLOW_FIRST)
+	$(RUN) -m pytest -m slow -n 2 --durations=40 $(LONG_FIRST)
 
 benchmark: $(VENV)/.installed
 	$(RUN) -m tests.benchmarks.step --rounds $(ROUNDS)
