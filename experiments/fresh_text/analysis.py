@@ -15,8 +15,8 @@ from experiments.fresh_text.config import (
     LEAST_JUDGED,
     Arm,
     Config,
+    ModelShape,
     Point,
-    Shape,
     cell_of,
     constant_at,
     entering,
@@ -50,7 +50,7 @@ class Reading:
 
     config: Config
     arm: Arm
-    shape: Shape
+    shape: ModelShape
     rows: Any  # of the cell
 
     def losses(self, constant: int, ratios: Sequence[int], seeds: Sequence[int]) -> np.ndarray:
@@ -189,7 +189,7 @@ def _vertex(losses: np.ndarray, step: int) -> _Vertex:
     return _Vertex(best + step * (below - above) / (2 * bend), at - (below - above) ** 2 / (8 * bend), True)
 
 
-def read(table, config: Config) -> dict[tuple[str, Shape], Reading]:
+def read(table, config: Config) -> dict[tuple[str, ModelShape], Reading]:
     """(name of the arm, shape) → results."""
     return {
         (name, shape): Reading(config, ARMS[name], shape, _rows(table, config, ARMS[name], shape))
@@ -197,7 +197,7 @@ def read(table, config: Config) -> dict[tuple[str, Shape], Reading]:
     }
 
 
-def _rows(table, config: Config, arm: Arm, shape: Shape):
+def _rows(table, config: Config, arm: Arm, shape: ModelShape):
     cell = cell_of(config, arm, shape)
     rows = select(table, {"cell.model.width": shape.width, "cell.model.vocab": shape.vocab})
     return with_optimizer(with_fields(rows, "cell.model", cell.model, MODEL_FIELDS), cell) if len(rows) else rows
@@ -213,7 +213,7 @@ class Law(NamedTuple):
 
     power: Measurement  # the exponent, of the ratio η_E / η_hidden
     lack_of_fit: float  # p-value of the scatter about the law under the intervals of the optima alone; nan if unknown
-    without: dict[Shape, float]  # shape → exponent of the other shapes
+    without: dict[ModelShape, float]  # shape → exponent of the other shapes
     resolved: int  # number of shapes in the fit
     intercept: float  # ln ratio at d = 1 and m = 1
 
@@ -265,15 +265,15 @@ def _as_pair(minima: Sequence[Minimum], factors: Sequence[float]) -> tuple[np.nd
     return np.array(rates), np.array([x.optimum.log_rate_std for x in minima])
 
 
-def _without(readings: Sequence[Reading], power: Callable[[Sequence[Reading]], float]) -> dict[Shape, float]:
-    """Shape → power of the other shapes; {} if fewer than four shapes are resolved."""
+def _without(readings: Sequence[Reading], power: Callable[[Sequence[Reading]], float]) -> dict[ModelShape, float]:
+    """ModelShape → power of the other shapes; {} if fewer than four shapes are resolved."""
     resolved = [each for each in readings if each.best.optimum.resolved]
     if len(resolved) < 4:
         return {}
     return {left.shape: power([each for each in resolved if each is not left]) for left in resolved}
 
 
-def of_arm(by_cell: dict[tuple[str, Shape], Reading], name: str) -> list[Reading]:
+def of_arm(by_cell: dict[tuple[str, ModelShape], Reading], name: str) -> list[Reading]:
     """The results of an arm, in the order of the shapes."""
     return [each for (arm, _), each in by_cell.items() if arm == name]
 

@@ -43,7 +43,7 @@ ARMS: Mapping[str, Arm] = {
 }
 
 
-class Shape(NamedTuple):
+class ModelShape(NamedTuple):
     """Width and vocabulary of a model."""
 
     width: int  # d
@@ -107,9 +107,9 @@ class Config(TunedRuns):
         check_schedule(0.0, self.cooldown)
 
     @property
-    def shapes(self) -> list[Shape]:
+    def shapes(self) -> list[ModelShape]:
         """The shapes in the given order."""
-        return [Shape(*shape) for shape in zip(self.widths, self.vocabs, strict=True)]
+        return [ModelShape(*shape) for shape in zip(self.widths, self.vocabs, strict=True)]
 
 
 _LAPTOP: dict[str, Any] = {
@@ -174,11 +174,11 @@ def entering(arm: Arm, width: int) -> float:
     return row_multiplier(arm.token_rows, width)
 
 
-def _table(arm: Arm, shape: Shape) -> Table:
+def _table(arm: Arm, shape: ModelShape) -> Table:
     return table("lvp", width=shape.width, vocab=shape.vocab, token_rows=arm.token_rows)
 
 
-def cell_of(config: Config, arm: Arm, shape: Shape) -> Cell:
+def cell_of(config: Config, arm: Arm, shape: ModelShape) -> Cell:
     """The cell of an arm at a shape. Its number of steps is a guess until the text has been encoded."""
     model = replace(config.model(*shape), **arm.model, **forward_multipliers(_table(arm, shape)))
     cell = config.cell(model, 1)
@@ -207,7 +207,7 @@ def _optimizer(config: Config, arm: Arm) -> OptimizerConfig:
     return config.adam
 
 
-def lane(config: Config, arm: Arm, shape: Shape, at: Point, seed: int) -> Lane:
+def lane(config: Config, arm: Arm, shape: ModelShape, at: Point, seed: int) -> Lane:
     """The lane of an arm at a shape and a place of the grids."""
     constant = constant_at(arm, at.constant)
     rates = {"embedding": constant / shape.width * ratio_at(arm, at.ratio)}
@@ -215,7 +215,7 @@ def lane(config: Config, arm: Arm, shape: Shape, at: Point, seed: int) -> Lane:
     return Lane.under(_table(arm, shape), constant, seed, rates=rates, warmup_steps=warmup)
 
 
-def label(config: Config, name: str, shape: Shape) -> str:
+def label(config: Config, name: str, shape: ModelShape) -> str:
     """The name of the cell of an arm at a shape; the arm is left out if there is one."""
     of_shape = f"d {shape.width}, m {shape.vocab}"
     return of_shape if len(config.arms) == 1 else f"{of_shape}, {ARMS[name].label}"

@@ -10,7 +10,7 @@ import experiments
 from experiments import fresh_text
 from experiments.common.tables import EMBEDDING_RATE
 from experiments.fresh_text import analysis
-from experiments.fresh_text.config import ARMS, LEAST_JUDGED, Point, Shape
+from experiments.fresh_text.config import ARMS, LEAST_JUDGED, ModelShape, Point
 from experiments.fresh_text.minimum import minimum
 from lvp import data
 from lvp.analysis import optimum, slope
@@ -55,7 +55,7 @@ def test_blocks_share_the_lanes_of_the_same_shape():
 
 
 def test_the_models_are_the_paper_s_and_today_s():
-    cells = {name: fresh_text.config.cell_of(PRACTICE, ARMS[name], Shape(96, 1024)) for name in ARMS}
+    cells = {name: fresh_text.config.cell_of(PRACTICE, ARMS[name], ModelShape(96, 1024)) for name in ARMS}
     paper, today = cells["paper"].model, cells["today"].model
     assert (paper.norm, paper.positions, paper.position_amplitude) == ("layer", "sinusoidal", 1.0)
     assert paper.embedding_multiplier == pytest.approx(96**0.5) and not paper.tied and paper.mlp == "gelu"
@@ -72,12 +72,12 @@ def test_the_models_are_the_paper_s_and_today_s():
 
 
 def test_a_lane_has_the_ratio_and_the_constant_of_its_place():
-    lane = fresh_text.config.lane(LAPTOP, ARMS["today"], Shape(192, 1024), Point(1, -2), 3)
+    lane = fresh_text.config.lane(LAPTOP, ARMS["today"], ModelShape(192, 1024), Point(1, -2), 3)
     rates = lane.learning_rates
     assert rates["hidden"] == rates["output"] == pytest.approx(0.4 / 192, rel=1e-12)
     assert rates["embedding"] / rates["hidden"] == pytest.approx(ARMS["today"].ratio / 4, rel=1e-12)
     assert lane.warmup_steps == 0
-    assert fresh_text.config.lane(LAPTOP, ARMS["decayed"], Shape(96, 1024), Point(0, 0), 3).warmup_steps == 80
+    assert fresh_text.config.lane(LAPTOP, ARMS["decayed"], ModelShape(96, 1024), Point(0, 0), 3).warmup_steps == 80
 
 
 @pytest.mark.parametrize("num_tokens", [7_400, 8_191, 8_192, 8_193, 9_001, 16_640, 1_664_001])
@@ -149,7 +149,7 @@ def test_a_constant_beyond_the_middle_needs_the_margin():
 
 def test_judged_ratios_extend_at_the_edge():
     config = replace(LAPTOP, widths=(64,), vocabs=(1024,))
-    reading = analysis.read(trained(config, Planted(noise=0.0))[0], config)["paper", Shape(64, 1024)]
+    reading = analysis.read(trained(config, Planted(noise=0.0))[0], config)["paper", ModelShape(64, 1024)]
     places, losses = reading.judged
     shifted = Planted(noise=0.0, ratio=8.0)
 
@@ -159,7 +159,7 @@ def test_judged_ratios_extend_at_the_edge():
         def loss(self, arm, cell, lane):
             return (shifted if lane.seed > 1 else Planted(noise=0.0)).loss(arm, cell, lane)
 
-    late = analysis.read(trained(config, Late())[0], config)["paper", Shape(64, 1024)]
+    late = analysis.read(trained(config, Late())[0], config)["paper", ModelShape(64, 1024)]
     assert len(places) == LEAST_JUDGED and len(late.judged[0]) == config.most_ratios
     assert late.judged[0] == [*places, places[-1] + 1, places[-1] + 2]
     assert losses.shape == (8, LEAST_JUDGED)
