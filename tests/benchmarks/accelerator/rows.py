@@ -69,9 +69,10 @@ class Rows:
 
     def _write(self, row: Mapping[str, Any]) -> None:
         with self._lock:
-            self.rows.append(dict(row))
-            write_whole(self.path, json.dumps(self.rows, indent=1, allow_nan=False) + "\n")
-            print(in_words(row), flush=True)
+            rows = [*self.rows, dict(row)]
+            write_whole(self.path, json.dumps(rows, indent=1, allow_nan=False) + "\n")
+            self.rows = rows  # after the write: a row that is no JSON does not spoil the later rows
+            print("  ".join(filter(None, cells(row))), flush=True)
 
 
 def _finite(value: Any) -> Any:
@@ -86,11 +87,6 @@ def _finite(value: Any) -> Any:
 def read(path: Path) -> list[dict[str, Any]]:
     """The rows that a part has written so far."""
     return json.loads(path.read_text()) if path.exists() else []
-
-
-def in_words(row: Mapping[str, Any]) -> str:
-    """A row as one line of text."""
-    return "  ".join(cell for cell in cells(row) if cell)
 
 
 def cells(row: Mapping[str, Any]) -> Sequence[str]:
