@@ -1,6 +1,6 @@
 """One command that measures on an accelerator: are the numbers right, how fast are steps, how large a model trains.
 
-    python -m tests.benchmarks.accelerator --out DIR [--corpus SPEC] [--commit HASH]
+    python -m tests.benchmarks.accelerator --out DIR [--corpus SPEC]
 
 It takes at most eight minutes on one H100. It needs no network, and only jax, flax, optax, orbax, numpy, pandas, scipy,
 scikit-learn, matplotlib, sentencepiece and tqdm. PyTorch adds rows. `--small` runs all parts on CPU in about two

@@ -130,14 +130,13 @@ def run(arguments: argparse.Namespace, chosen: sizes.Sizes) -> int:
     words = ["--out", str(out), "--work", str(work), "--corpus", arguments.corpus]
     words += ["--small"] * arguments.small
     facts = {
-        "commit": arguments.commit or records.software()["commit"],
+        "commit": records.software()["commit"],
         "corpus": arguments.corpus.partition(":")[0],
         "date": time.strftime("%Y-%m-%d", time.gmtime()),
         "device": device(),
         "sizes": chosen.name,
         "versions": versions(),
     }
-    os.environ["LVP_COMMIT"] = str(facts["commit"])  # of the records, if the directory is no git checkout
     # The tokenizers are trained on the CPU while the device measures.
     command = [sys.executable, "-m", "tests.benchmarks.accelerator", *words, "--part", "prepare"]
     prepared = subprocess.Popen(command, cwd=ROOT, env=os.environ | {"JAX_PLATFORMS": "cpu"})
@@ -169,7 +168,6 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.benchmarks.accelerator", description=__doc__)
     parser.add_argument("--out", type=Path, required=True, metavar="DIR", help="directory of the results")
     parser.add_argument("--corpus", default="python-docs", help="text of the sweep (default: python-docs)")
-    parser.add_argument("--commit", help="commit of the code, if the directory is no git checkout")
     parser.add_argument("--small", action="store_true", help="shrunken sizes, for a CPU")
     parser.add_argument("--dry", action="store_true", help="only compile the programs for an H100, without a GPU")
     parser.add_argument("--parts", nargs="+", choices=PARTS, help="run only these parts")
