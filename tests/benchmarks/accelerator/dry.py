@@ -1,7 +1,7 @@
 """Compiles the programs of the parts for one H100 that this machine lacks, and compares their memory with the device's.
 
 Needs JAX's CUDA plug-in (pip install -e '.[lab,cuda]'). Rows are written after each program. Programs with a row are
-not compiled again. `accelerator_dry.json` is a benchmark's result for `experiments/results/benchmarks/`.
+not compiled again, and rows of other programs are dropped. `accelerator_dry.json` is a benchmark's result for `experiments/results/benchmarks/`.
 """
 
 import json
@@ -35,11 +35,11 @@ def main(out: Path, sizes: Sizes) -> int:
     out.mkdir(parents=True, exist_ok=True)
     (device, *_), accelerator = devices_of(TOPOLOGY)
     assert accelerator is not None  # `devices_of` knows the topology
-    rows = Rows(out / "dry.json", float("inf"), read(out / "dry.json"))
-    done = {row["quantity"] for row in rows.rows}
-    for name, compiled in programs(sizes, device):
-        if name in done:
-            continue
+    present = dict(programs(sizes, device))
+    done = [row for row in read(out / "dry.json") if row["quantity"] in present]
+    rows = Rows(out / "dry.json", float("inf"), done)
+    for name in present.keys() - {row["quantity"] for row in done}:
+        compiled = present[name]
         started = time.perf_counter()
         with rows.attempt(name):
             needed = memory_of(compiled())

@@ -107,6 +107,13 @@ def test_the_commit_is_marked_if_a_tracked_file_of_a_package_was_changed(tmp_pat
     assert clean == with_page and len(clean) == 12 and with_sweeps == with_both == clean + "+"
 
 
+@pytest.mark.parametrize("named", [None, "abc"])
+def test_without_git_the_commit_is_that_of_the_environment(tmp_path, monkeypatch, named):
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.setenv("LVP_COMMIT", named) if named else monkeypatch.delenv("LVP_COMMIT", raising=False)
+    assert records.software.__wrapped__()["commit"] == named
+
+
 @pytest.mark.parametrize(
     ("old", "new"),
     [
