@@ -1,7 +1,8 @@
 """Compiles the programs of the parts for one H100 that this machine lacks, and compares their memory with the device's.
 
 Needs JAX's CUDA plug-in (pip install -e '.[lab,cuda]'). Rows are written after each program. Programs with a row are
-not compiled again, and rows of other programs are dropped. `accelerator_dry.json` is a benchmark's result for `experiments/results/benchmarks/`.
+not compiled again, and rows of other programs are dropped. `accelerator_dry.json` is a benchmark's result for
+`experiments/results/benchmarks/`.
 """
 
 import json
@@ -38,8 +39,9 @@ def main(out: Path, sizes: Sizes) -> int:
     present = dict(programs(sizes, device))
     done = [row for row in read(out / "dry.json") if row["quantity"] in present]
     rows = Rows(out / "dry.json", float("inf"), done)
-    for name in present.keys() - {row["quantity"] for row in done}:
-        compiled = present[name]
+    for name, compiled in present.items():
+        if name in {row["quantity"] for row in done}:
+            continue
         started = time.perf_counter()
         with rows.attempt(name):
             needed = memory_of(compiled())
