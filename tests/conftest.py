@@ -11,6 +11,7 @@ import jax
 import psutil
 import pytest
 
+from tests import QUICK_COMPILATION
 from tests.faults import ledger
 from tests.sweeps.running import cache, command, command_here, finished, shared  # noqa: F401  fixtures
 from tests.sweeps.small_disk import disk  # noqa: F401  fixture
@@ -18,10 +19,6 @@ from tests.sweeps.small_disk import disk  # noqa: F401  fixture
 jax.config.update("jax_numpy_rank_promotion", "raise")
 
 WIKITEXT2 = Path(os.environ.get("LVP_WIKITEXT2", Path(__file__).parents[2] / "shared/data/wikitext-2"))
-# Most programs of the tests run for less time than LLVM takes to optimise them.
-QUICK_COMPILATION = "--xla_backend_optimization_level=0 --xla_llvm_disable_expensive_passes=true"
-if jax.__version_info__ < (0, 11):  # later versions do not know the flag and abort
-    QUICK_COMPILATION += " --xla_cpu_use_fusion_emitters=false"
 MEMORY_LIMIT = 2**30  # bytes that a process may hold at the start of the next module
 
 

@@ -5,14 +5,18 @@ docs/speed.md from there. It also appends the table to `history.jsonl` in that d
 `make test` runs only a check of the PyTorch implementation.
 """
 
+import contextlib
 import json
 import os
+import select
 import statistics
 import subprocess
 import sys
+import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
+from typing import IO, Any
 
 from lvp.files import write_whole
 from lvp.training import records
@@ -20,6 +24,8 @@ from sweeps.driver import calibration
 
 ROOT = Path(__file__).parents[2]
 RESULTS = ROOT / "experiments" / "results" / "benchmarks"
+RUN = "run"  # the call of a side that has one
+Call = Callable[[int], None]  # run(n) makes n calls and waits for their end
 HEAD = ("quantity", "measured", "bound (≥ without a sign)", "aim")
 
 
@@ -58,53 +64,87 @@ def finish(
         file.write(json.dumps(entry, sort_keys=True) + "\n")
 
 
-def serve(run: Callable[[int], None], facts: dict) -> None:
-    """The process of one side: prints `facts`, then reads numbers of calls and prints the seconds per call.
+def serve(calls: Mapping[str, Call], facts: Mapping[str, Any], answers: IO[str] = sys.stdout) -> None:
+    """The process of a side: prints `facts`, then answers each line "COUNT CALL" with the seconds of one call.
 
     Args:
-      run: run(n) makes n calls and waits for their end.
       facts: JSON that the parent process reads.
+      answers: where to print.
     """
-    run(2)
-    print(json.dumps(facts), flush=True)
+    print(json.dumps(facts), file=answers, flush=True)
     for line in sys.stdin:
-        run(1)  # not timed: the kernel may have reclaimed the idle process's huge pages
+        count, _, name = line.strip().partition(" ")
+        calls[name](1)  # not timed: it may compile, and the kernel may have reclaimed the idle process's huge pages
         started = time.perf_counter()
-        run(int(line))
-        print((time.perf_counter() - started) / int(line), flush=True)
+        calls[name](int(count))
+        print((time.perf_counter() - started) / int(count), file=answers, flush=True)
 
 
 class Side:
-    """A process `python -m MODULE NAME` that runs `serve`. It is idle while other sides run.
+    """A process `python -m MODULE WORDS` that runs `serve`. It is idle while other sides run.
 
-    Args:
-      tuned: whether the process has the environment variables of the sweeps' workers.
+    Attributes:
+      facts: what the process has printed first; empty before `start` returns, or if the process has ended.
+      times: call → seconds of one call, by round.
     """
 
-    def __init__(self, module: str, name: str, tuned: bool):
-        from sweeps.worker.worker import Settings
+    def __init__(self, module: str, *words: str, environment: Mapping[str, str], quiet: bool = False):
+        self.words, self.environment = [sys.executable, "-m", module, *words], {**os.environ, **environment}
+        self.messages = subprocess.DEVNULL if quiet else None
+        self.facts: dict[str, Any] = {}
+        self.times: dict[str, list[float]] = {}
+        self.process: subprocess.Popen | None = None
+        self._ended, self._lock = False, threading.Lock()
 
-        environment = os.environ | {"JAX_PLATFORMS": "cpu"} | (Settings().variables() if tuned else {})
-        self.process = subprocess.Popen(
-            [sys.executable, "-m", module, name],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,
-            text=True,
-            env=environment,
-            cwd=ROOT,
-        )
-        self.facts, self.times = json.loads(self.process.stdout.readline()), []
+    def start(self) -> None:
+        """Starts the process, unless `end` was called, and waits for its facts."""
+        with self._lock:
+            if self._ended:
+                return
+            pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": self.messages, "text": True}
+            self.process = subprocess.Popen(self.words, **pipes, env=self.environment, cwd=ROOT)
+        if line := self.process.stdout.readline():
+            self.facts = json.loads(line)
 
-    def call(self, n: int) -> None:
-        self.process.stdin.write(f"{n}\n")
-        self.process.stdin.flush()
-        self.times.append(float(self.process.stdout.readline()))
+    def call(self, count: int, call: str = RUN, limit: float | None = None) -> float:
+        """Seconds of one of `count` calls.
 
-    def over(self, other: "Side") -> float:
+        Raises RuntimeError if the process has ended, or gives no answer within `limit` seconds.
+        """
+        answer, process = "", self.process
+        assert process is not None  # started
+        with contextlib.suppress(BrokenPipeError):
+            process.stdin.write(f"{count} {call}\n")
+            process.stdin.flush()
+            if limit is not None and not select.select([process.stdout], [], [], limit)[0]:
+                raise RuntimeError(f"{' '.join(self.words[2:])} gave no answer in {limit:.0f} s")
+            answer = process.stdout.readline()
+        if not answer:
+            raise RuntimeError(f"{' '.join(self.words[2:])} ended with exit code {process.wait()}")
+        self.times.setdefault(call, []).append(float(answer))
+        return float(answer)
+
+    def over(self, other: "Side", call: str = RUN, others: str = RUN) -> float:
         """This side's time divided by the other's: the median of the ratios of all rounds. Both sides of a round run
         one after the other, so the machine's speed is about the same."""
-        return statistics.median(a / b for a, b in zip(self.times, other.times, strict=True))
+        return statistics.median(a / b for a, b in zip(self.times[call], other.times[others], strict=True))
+
+    def end(self) -> None:
+        with self._lock:
+            self._ended = True
+            if self.process is not None:
+                self.process.kill()
+                self.process.wait()
+
+
+def started(module: str, name: str, tuned: bool) -> Side:
+    """A side on the CPU that is ready. `tuned`: whether it has the environment variables of the sweeps' workers."""
+    from sweeps.worker.worker import Settings
+
+    variables = Settings().variables() if tuned else {}
+    side = Side(module, name, environment={"JAX_PLATFORMS": "cpu"} | variables, quiet=True)
+    side.start()
+    return side
 
 
 def alternate(module: str, calls: dict[str, tuple[bool, int]], rounds: int) -> dict[str, Side]:
@@ -116,11 +156,10 @@ def alternate(module: str, calls: dict[str, tuple[bool, int]], rounds: int) -> d
     sides = {}
     for name, (tuned, _) in calls.items():
         print(f"{name}: compiling", file=sys.stderr, flush=True)
-        sides[name] = Side(module, name, tuned)
+        sides[name] = started(module, name, tuned)
     for i in range(rounds):
         for name, (_, n) in calls.items():
-            sides[name].call(n)
-            print(f"round {i + 1}/{rounds}  {name}: {sides[name].times[-1]:.4g} s", file=sys.stderr, flush=True)
+            print(f"round {i + 1}/{rounds}  {name}: {sides[name].call(n):.4g} s", file=sys.stderr, flush=True)
     for s in sides.values():
-        s.process.kill()
+        s.end()
     return sides

@@ -10,7 +10,7 @@ device.
 import math
 import sys
 
-from tests.benchmarks import alternate, finish, serve
+from tests.benchmarks import RUN, alternate, finish, serve
 
 MODULE = "tests.benchmarks.optimizers"
 SHAPE = {"vocab": 32768, "width": 1024, "layers": 4, "context": 64}
@@ -74,7 +74,7 @@ def side(name: str) -> None:
             at["params"], at["state"] = advance(at["params"], at["state"], gradients, jnp.float32(1 + i))
         jax.block_until_ready(at)
 
-    serve(run, facts)
+    serve({RUN: run}, facts)
 
 
 def main() -> None:
@@ -88,7 +88,7 @@ def main() -> None:
     for suffix, what in (("", "a dispatch a step"), ("-loop", "in a loop on the device")):
         calls = {name + suffix: (True, 1 if suffix else LOOP) for name in sides()}
         done = alternate(MODULE, calls, ROUNDS)
-        raw |= {name: s.times for name, s in done.items()}
+        raw |= {name: s.times[RUN] for name, s in done.items()}
         for (ours, theirs), (least, aim) in marks.items():
             ratio = done[ours + suffix].over(done[theirs + suffix])
             rows.append((f"{ours} / optax.{theirs}, {what}", f"{ratio:.2f}×", least, aim))

@@ -9,7 +9,7 @@ import os
 import sys
 from itertools import product
 
-from tests.benchmarks import alternate, finish, serve
+from tests.benchmarks import RUN, alternate, finish, serve
 
 MODULE = "tests.benchmarks.products"
 SHAPES = (
@@ -48,7 +48,7 @@ def side(name: str) -> None:
         for _ in range(n):
             jax.block_until_ready(compiled(*operands))
 
-    serve(run, {})
+    serve({RUN: run}, {})
 
 
 def main() -> None:
@@ -57,7 +57,7 @@ def main() -> None:
         sizes = f"{threads}-{tokens}-{inputs}-{outputs}"
         calls = max(1, FLOPS // (2 * tokens * inputs * outputs))
         done = alternate(MODULE, {f"{kind}-{sizes}": (True, calls) for kind in ("ours", "xla")}, ROUNDS)
-        raw |= {name: side.times for name, side in done.items()}
+        raw |= {name: side.times[RUN] for name, side in done.items()}
         ratio = done[f"xla-{sizes}"].over(done[f"ours-{sizes}"])
         rows.append(
             (f"{THREADS[threads]}, {tokens} tokens, [{inputs}, {outputs}]: XLA / ours", f"{ratio:.2f}×", "1×", "")

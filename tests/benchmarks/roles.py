@@ -8,7 +8,7 @@ Muon for the hidden matrices, AdamW for the other roles. Three minutes.
 
 import sys
 
-from tests.benchmarks import alternate, finish, serve
+from tests.benchmarks import RUN, alternate, finish, serve
 
 MODULE = "tests.benchmarks.roles"
 SHAPE = {"vocab": 8192, "width": 256, "layers": 4, "context": 64}
@@ -68,14 +68,14 @@ def side(name: str) -> None:
             at["params"], at["state"] = advance(at["params"], at["state"], gradients)
         jax.block_until_ready(at)
 
-    serve(run, facts)
+    serve({RUN: run}, facts)
 
 
 def main() -> None:
     done = alternate(MODULE, {"by_role": (True, CALLS), "multi_transform": (True, CALLS)}, ROUNDS)
     ratio = done["by_role"].over(done["multi_transform"])
     rows = [("a factory per role / optax.multi_transform with the same factories", f"{ratio:.2f}×", "≤ 1.05×", "1×")]
-    finish("roles", ROUNDS, rows, {name: side.times for name, side in done.items()})
+    finish("roles", ROUNDS, rows, {name: side.times[RUN] for name, side in done.items()})
 
 
 if __name__ == "__main__":

@@ -10,85 +10,58 @@ import argparse
 import os
 import sys
 
-from tests.benchmarks import alternate, finish, serve
+from tests.benchmarks import RUN, alternate, finish, programs, serve
 
 MODULE = "tests.benchmarks.step"
 SHAPE = {"vocab": 2048, "width": 256, "layers": 2, "context": 256}
 BATCH, STEPS, ROUNDS = 16, 8, 15
 MICRO_BATCHES = 4
-STEPS_OF_LANE = 10**6  # more than a benchmark runs
-RATES = (4e-3, 1e-3)  # learning rates of the embedding and of the other parameters
 LOSS = (4096, 256, 32768)  # tokens, width, vocabulary
 
 
-def _trainer(tokens, measured_steps=(), micro_batches=1):
-    import jax
-    import numpy as np
-
-    from lvp import roles, training
+def _cell(measured_steps=(), micro_batches=1):
     from lvp.models.configs import DecoderConfig
+    from lvp.training import Cell, DataConfig
 
     more = {"measured_steps": measured_steps, "micro_batches": micro_batches}
-    cell = training.Cell(DecoderConfig(**SHAPE), training.DataConfig("none"), BATCH, STEPS_OF_LANE, **more)
-    data = jax.tree.map(jax.device_put, training.TrainingData.from_tokens(cell, tokens, tokens[:600]))
-    rates = dict.fromkeys(roles.ROLES, RATES[1]) | {"embedding": RATES[0]}
-    lane = training.Lane(rates, dict.fromkeys(roles.ROLES, 1 / 16), 0)
-    program = training.Program(cell)
-    program.compile(data)
-    at = {"step": 0, "state": program.blank_state()}
-
-    def run(n):
-        stop = at["step"] + n
-        state = program.advance(np.int32(at["step"]), np.int32(stop), at["state"], program.arrays([lane]), data)
-        at.update(step=stop, state=jax.block_until_ready(state))
-
-    flops = cell.tokens_per_step * cell.model.flops_per_token()
-    return run, {"flops": flops}
+    return Cell(DecoderConfig(**SHAPE), DataConfig("none"), BATCH, programs.STEPS, **more)
 
 
-def ours(tokens):
-    return _trainer(tokens)
+def ours():
+    return programs.training(_cell())
 
 
-def measured(tokens):
+def measured():
     """All steps record measures."""
-    return _trainer(tokens, tuple(range(1000)))
+    return programs.training(_cell(tuple(range(1000))))
 
 
-def unmeasured(tokens):
+def unmeasured():
     """Steps without measures, in a cell that has measures at another step."""
-    return _trainer(tokens, (STEPS_OF_LANE - 1,))
+    return programs.training(_cell((programs.STEPS - 1,)))
 
 
-def accumulated(tokens):
+def accumulated():
     """The same tokens in `MICRO_BATCHES` micro-batches."""
-    return _trainer(tokens, micro_batches=MICRO_BATCHES)
+    return programs.training(_cell(micro_batches=MICRO_BATCHES))
 
 
-def accumulated_measured(tokens):
+def accumulated_measured():
     """`accumulated`, and all steps record measures, including the signal-to-noise ratio."""
-    return _trainer(tokens, tuple(range(1000)), MICRO_BATCHES)
+    return programs.training(_cell(tuple(range(1000)), MICRO_BATCHES))
 
 
-def plain(tokens):
-    from lvp.models.configs import DecoderConfig
-    from tests.benchmarks.plain import PlainTrainer
-
-    return PlainTrainer(DecoderConfig(**SHAPE), tokens, BATCH, *RATES).step, {}
+def plain():
+    return programs.plain_loop(_cell())
 
 
-def pytorch(tokens):
-    import torch
-
-    from lvp.models.configs import DecoderConfig
-    from tests.benchmarks.torch_step import TorchTrainer, tune
-
+def pytorch():
     # The same number of threads as XLA.
-    tune(len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1)
-    return TorchTrainer(DecoderConfig(**SHAPE), tokens, BATCH, RATES).step, {"torch": torch.__version__}
+    threads = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    return programs.pytorch(_cell(), threads)
 
 
-def gemm(tokens):
+def gemm():
     """A float32 matrix product of size 2048³, for the machine's FLOP/s."""
     import jax
     import jax.numpy as jnp
@@ -103,35 +76,16 @@ def gemm(tokens):
     return run, {"flops": 2 * 2048**3}
 
 
-def _loss(function):
-    import jax
-
-    tokens, width, vocab = LOSS
-    keys = jax.random.split(jax.random.key(0), 3)
-    arguments = (
-        jax.random.normal(keys[0], (tokens, width)),
-        jax.random.normal(keys[1], (width, vocab)) / 16,
-        jax.random.randint(keys[2], (tokens,), 0, vocab),
-    )
-    compiled = jax.jit(jax.value_and_grad(function, (0, 1))).lower(*arguments).compile()
-
-    def run(n):
-        for _ in range(n):
-            jax.block_until_ready(compiled(*arguments))
-
-    return run, {"temporary_bytes": compiled.memory_analysis().temp_size_in_bytes}
-
-
-def chunked_loss(tokens):
+def chunked_loss():
     from lvp.losses import next_token_loss
 
-    return _loss(lambda h, w, t: next_token_loss(h, w, t))
+    return programs.loss(next_token_loss, *LOSS)
 
 
-def dense_loss(tokens):
+def dense_loss():
     from lvp.losses import dense_next_token_loss
 
-    return _loss(dense_next_token_loss)
+    return programs.loss(dense_next_token_loss, *LOSS)
 
 
 TRAINERS = (ours, measured, unmeasured, accumulated, accumulated_measured, plain, pytorch)
@@ -139,9 +93,8 @@ SIDES = {f.__name__: f for f in (*TRAINERS, gemm, chunked_loss, dense_loss)}
 
 
 def side(name: str) -> None:
-    import numpy as np
-
-    serve(*SIDES[name](np.random.default_rng(0).integers(0, 2048, 20_000).astype(np.int32)))
+    run, facts = SIDES[name]()
+    serve({RUN: run}, facts)
 
 
 def check_sides_agree() -> None:
@@ -171,7 +124,7 @@ def main(rounds: int) -> None:
     except ImportError as error:
         print(f"no row against PyTorch ({error}): pip install -e '.[bench]'")
     else:
-        torch_step.check_sides_agree(RATES)
+        torch_step.check_sides_agree(programs.RATES)
         sides = {"pytorch": (True, STEPS)} | sides  # next to "ours", so that both run at the same speed of the machine
     steps = alternate(MODULE, sides, rounds)
     losses = alternate(MODULE, {"chunked_loss": (True, 1), "dense_loss": (True, 1)}, rounds)
@@ -195,9 +148,9 @@ def main(rounds: int) -> None:
     ]
     versions = {}
     if "pytorch" in steps:
-        ratio, versions = steps["pytorch"].over(steps["ours"]), steps["pytorch"].facts
+        ratio, versions = steps["pytorch"].over(steps["ours"]), {"torch": steps["pytorch"].facts["torch"]}
         rows.insert(1, ("training step: PyTorch CPU loop's time / ours", f"{ratio:.2f}×", "0.95×", "1.2×"))
-    raw = {name: s.times for name, s in (steps | losses).items()}
+    raw = {name: s.times[RUN] for name, s in (steps | losses).items()}
     raw |= {f"{name}_flops": steps[name].facts["flops"] for name in ("ours", "gemm")}
     finish("step", rounds, rows, raw, versions)
 

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from lvp.models.decoder import decoder
-from tests.benchmarks.step import RATES
+from tests.benchmarks.programs import RATES
 
 
 @pytest.fixture

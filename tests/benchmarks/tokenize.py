@@ -17,7 +17,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-from tests.benchmarks import alternate, finish, serve
+from tests.benchmarks import RUN, alternate, finish, serve
 
 MODULE = "tests.benchmarks.tokenize"
 VOCAB, TRAINING_BYTES, RANGES = 2048, 1_000_000, 16
@@ -61,7 +61,7 @@ def ours(workers: int, *, forget: bool) -> None:
 
         run(1)
         assert tokenizer.decode(np.load(out)) == b"".join(part.blocks())
-        serve(run, {"bytes": part.num_bytes})
+        serve({RUN: run}, {"bytes": part.num_bytes})
 
 
 def _serve_encode(processor, lines: list[str], facts: dict) -> None:
@@ -73,7 +73,7 @@ def _serve_encode(processor, lines: list[str], facts: dict) -> None:
             for start in range(0, len(lines), step):
                 processor.encode(lines[start : start + step], out_type=int, num_threads=1)
 
-    serve(run, facts)
+    serve({RUN: run}, facts)
 
 
 def alphabet() -> None:
@@ -108,7 +108,7 @@ def sentencepiece() -> None:
 def main(rounds: int, kilobytes: int) -> None:
     os.environ[SIZE] = str(kilobytes)
     sides = alternate(MODULE, dict.fromkeys((*WORKERS, *LIBRARY), (False, 1)), rounds)
-    speed = {name: side.facts["bytes"] / 1e6 / statistics.median(side.times) for name, side in sides.items()}
+    speed = {name: side.facts["bytes"] / 1e6 / statistics.median(side.times[RUN]) for name, side in sides.items()}
     megabytes = {name: f"{value:.2f} MB/s" for name, value in speed.items()}
     rows = [
         (
@@ -131,7 +131,7 @@ def main(rounds: int, kilobytes: int) -> None:
             "",
         ),
     ]
-    finish("tokenize", rounds, rows, {name: side.times for name, side in sides.items()})
+    finish("tokenize", rounds, rows, {name: side.times[RUN] for name, side in sides.items()})
 
 
 LIBRARY = {"sentencepiece": sentencepiece, "alphabet": alphabet}  # sides that call the library only

@@ -12,7 +12,7 @@ import sys
 from concurrent.futures import ThreadPoolExecutor
 
 from sweeps.driver.calibration import matrix_product_flops
-from tests.benchmarks import Side, finish, serve
+from tests.benchmarks import RUN, finish, serve, started
 
 MODULE = "tests.benchmarks.training_share"
 WIDTHS = ("32", "64", "128")
@@ -42,25 +42,25 @@ def training(width: str) -> None:
         jax.block_until_ready(state)
 
     flops = STEPS * planned.cell.flops_per_lane / planned.cell.steps
-    serve(run, {"flops": flops, "params": planned.cell.num_params})
+    serve({RUN: run}, {"flops": flops, "params": planned.cell.num_params})
 
 
 def main(rounds: int) -> None:
     cores = sorted(os.sched_getaffinity(0))
-    groups = {width: [Side(MODULE, f"{width}@{core}", tuned=True) for core in cores] for width in WIDTHS}
+    groups = {width: [started(MODULE, f"{width}@{core}", tuned=True) for core in cores] for width in WIDTHS}
     speeds: dict[str, list[float]] = {name: [] for name in ("product", *WIDTHS)}
     with ThreadPoolExecutor(len(cores)) as pool:
         for _ in range(rounds):
             speeds["product"].append(matrix_product_flops.__wrapped__())
             for width, group in groups.items():
                 list(pool.map(lambda side: side.call(CALLS), group))
-                speeds[width].append(sum(side.facts["flops"] / side.times[-1] for side in group))
+                speeds[width].append(sum(side.facts["flops"] / side.times[RUN][-1] for side in group))
     shares = {}
     for width, group in groups.items():
         ratios = [a / b for a, b in zip(speeds[width], speeds["product"], strict=True)]
         shares[group[0].facts["params"]] = statistics.median(ratios)
         for side in group:
-            side.process.kill()
+            side.end()
     rows = [(f"training of {params:,} parameters / matrix product", f"{x:.2f}") for params, x in shares.items()]
     finish("training_share", rounds, rows, {"shares": shares, **speeds}, head=("what", "share of the FLOP/s"))
 

@@ -14,7 +14,7 @@ import tempfile
 import time
 from pathlib import Path
 
-from tests.benchmarks import alternate, finish
+from tests.benchmarks import RUN, alternate, finish
 
 MODULE = "tests.benchmarks.waiting"
 TOKENS, VALID_TOKENS = 2**26, 60_000
@@ -83,17 +83,17 @@ def side(name: str) -> None:
     print("{}", flush=True)
     for line in sys.stdin:
         run(1)
-        print(run(int(line)), flush=True)
+        print(run(int(line.partition(" ")[0])), flush=True)
 
 
 def main(rounds: int) -> None:
     sides = alternate(MODULE, {"ahead": (True, STEPS), "asked": (True, STEPS)}, rounds)
-    shares = {name: statistics.median(side.times) for name, side in sides.items()}
+    shares = {name: statistics.median(side.times[RUN]) for name, side in sides.items()}
     rows = [
         ("share of a step spent waiting for rows from disk", f"{shares['ahead']:.2%}", "< 2%", ""),
         ("the same with nothing read ahead", f"{shares['asked']:.2%}", "", ""),
     ]
-    finish("waiting", rounds, rows, {name: side.times for name, side in sides.items()})
+    finish("waiting", rounds, rows, {name: side.times[RUN] for name, side in sides.items()})
 
 
 if __name__ == "__main__":

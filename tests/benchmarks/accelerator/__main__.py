@@ -17,6 +17,7 @@ from typing import Any
 from lvp.files import write_whole
 from lvp.training import records
 from sweeps.worker.stop import end_with_parent
+from tests import QUICK_COMPILATION
 from tests.benchmarks.accelerator import bits, figure, sizes
 from tests.benchmarks.accelerator.rows import Rows, read, table
 
@@ -24,7 +25,6 @@ ROOT = Path(__file__).parents[3]
 PARTS = ("right", "bits", "fast", "big", "figure")
 FUSED = "fused attention"  # rows of `right` that decide whether the sweep uses the fused kernel
 GRACE = 5.0  # seconds after its limit in which a part may end by itself
-QUICK = "--xla_backend_optimization_level=0 --xla_llvm_disable_expensive_passes=true"
 UNTUNED = "--xla_gpu_autotune_level=0"
 PACKAGES = ("torch", "pandas", "scipy", "jax-cuda12-plugin", "jax-cuda13-plugin")
 ALL = 480.0  # seconds of all parts; the sweep gets what other parts leave
@@ -52,13 +52,13 @@ def environment(name: str, small: bool, cache: Path) -> dict[str, str]:
     changed = {"PYTHONUNBUFFERED": "1", "TF_CPP_MIN_LOG_LEVEL": "2"}
     # On a CPU, host and device run the same programs. On a GPU, a second call of the command finds its programs.
     changed |= {"JAX_COMPILATION_CACHE_DIR": str(cache), "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0"}
-    if small:  # the programs run for less time than LLVM takes to optimise them
-        changed["XLA_FLAGS"] = f"{os.environ.get('XLA_FLAGS', '')} {QUICK}".strip()
+    untimed = name in ("right", "bits")  # they measure no speed of products
+    flags = [os.environ.get("XLA_FLAGS", ""), QUICK_COMPILATION * small, UNTUNED * untimed]
+    changed["XLA_FLAGS"] = " ".join([*flags, bits.FLAG * (name == "bits")])
     if name == "big":
         changed["XLA_PYTHON_CLIENT_MEM_FRACTION"] = "0.95"
-    if name in ("right", "bits"):  # they measure no speed of products
-        flags = [os.environ.get("XLA_FLAGS", ""), QUICK * small, UNTUNED, bits.FLAG * (name == "bits")]
-        changed |= {"XLA_FLAGS": " ".join(flags), "XLA_PYTHON_CLIENT_PREALLOCATE": "false"}
+    elif untimed:
+        changed["XLA_PYTHON_CLIENT_PREALLOCATE"] = "false"
     return os.environ | changed
 
 

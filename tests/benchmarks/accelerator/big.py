@@ -12,7 +12,8 @@ from lvp.parallel.hardware import GIB, accelerator
 from lvp.plan.compilation import memory_of
 from lvp.training import Program, TrainingData
 from tests.benchmarks.accelerator.rows import Rows
-from tests.benchmarks.accelerator.sizes import Sizes, data_of, lanes
+from tests.benchmarks.accelerator.sizes import Sizes
+from tests.benchmarks.programs import data_of, lanes
 
 MFU = 42  # %, floor
 COMPILING = 0.6  # part of the time limit in which the programs may compile

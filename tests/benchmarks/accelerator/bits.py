@@ -8,16 +8,17 @@ from concurrent.futures import ThreadPoolExecutor
 import numpy as np
 
 from lvp import training
-from tests.benchmarks.accelerator.right import curves, random_data, resumed_curves, training_cell
+from tests.benchmarks.accelerator.right import curves, resumed_curves, training_cell
 from tests.benchmarks.accelerator.rows import Rows
-from tests.benchmarks.accelerator.sizes import Sizes, lanes
+from tests.benchmarks.accelerator.sizes import Sizes
+from tests.benchmarks.programs import data_of, lanes
 
 FLAG = "--xla_gpu_deterministic_ops=true"
 
 
 def main(rows: Rows, sizes: Sizes) -> None:
     cell = training_cell()
-    data, eight = random_data(cell), lanes(cell, 8)
+    data, eight = data_of(cell), lanes(cell, 8)
     single, packed = training.Program(cell), training.Program(cell, 8)
     with ThreadPoolExecutor(2) as pool:
         list(pool.map(lambda program: program.compile(data), (single, packed)))
@@ -34,5 +35,5 @@ def main(rows: Rows, sizes: Sizes) -> None:
 
 
 def differing(x: np.ndarray, y: np.ndarray) -> int:
-    """The number of entries with other bits."""
+    """The number of entries that differ."""
     return int(np.sum(x != y))

@@ -24,8 +24,9 @@ from lvp.training import Cell, Program, records
 from lvp.training.language import data_shapes
 from tests.benchmarks.accelerator import figure
 from tests.benchmarks.accelerator.rows import Rows, cells, read
-from tests.benchmarks.accelerator.sides import loss_functions, loss_shapes
+from tests.benchmarks.accelerator.sides import loss_functions
 from tests.benchmarks.accelerator.sizes import Sizes
+from tests.benchmarks.programs import loss_shapes
 
 TOPOLOGY = "h100:1"
 USABLE = 0.95  # of the device's memory, as in the part `big`
@@ -76,9 +77,8 @@ def programs(sizes: Sizes, device: jax.Device) -> Iterator[tuple[str, Callable[[
         for count in (max(sizes.packs), 1):
             yield f"d {width}, pack of {count}", of_cell(sizes.packed(width), count, device)
     for vocab in sizes.loss_vocabs:
-        shapes = [
-            jax.ShapeDtypeStruct(*shape, sharding=SingleDeviceSharding(device)) for shape in loss_shapes(sizes, vocab)
-        ]
+        of_vocab = loss_shapes(sizes.loss_tokens, sizes.loss_width, vocab, sizes.dtype)
+        shapes = [jax.ShapeDtypeStruct(*shape, sharding=SingleDeviceSharding(device)) for shape in of_vocab]
         for name, loss in loss_functions(sizes, vocab).items():
             yield f"loss at m {vocab} ({name})", of_loss(loss, shapes)
 

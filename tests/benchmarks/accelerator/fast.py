@@ -8,87 +8,46 @@ one after the other.
 
 import contextlib
 import importlib.util
-import json
-import os
-import select
 import statistics
-import subprocess
-import sys
 import threading
 import time
 from collections.abc import Iterator, Sequence
-from pathlib import Path
 
 from lvp.parallel.hardware import GIB, accelerator, cores
+from tests.benchmarks import RUN, Side
 from tests.benchmarks.accelerator.rows import Rows
 from tests.benchmarks.accelerator.sizes import Sizes
 
-ROOT = Path(__file__).parents[3]
 READY = 0.55  # part of the time limit in which sides may compile
 LEAST = 5.0  # seconds that a group needs
 MOST_MEMORY = 45 * GIB  # of a pack
 
 
-class Side:
-    """A process of `sides`. It starts in a thread, when fewer than `at_once` other sides compile.
-
-    Attributes:
-      facts: of its calls; empty until it is ready.
-      times: call → seconds by round.
-    """
+class Waiting:
+    """A side that starts in a thread, when fewer than `at_once` other sides compile."""
 
     def __init__(self, sizes: Sizes, name: str, at_once: threading.Semaphore):
-        self.name, self.facts, self.times = name, {}, {}
-        self.process: subprocess.Popen | None = None
-        self.ended, self._lock = False, threading.Lock()
-        self._starting = threading.Thread(target=self._start, args=(sizes, at_once), daemon=True)
-        self._starting.start()
-
-    def _start(self, sizes: Sizes, at_once: threading.Semaphore) -> None:
-        words = [sys.executable, "-m", "tests.benchmarks.accelerator.sides", sizes.name.upper(), self.name]
         # Sides share the device's memory.
-        environment = os.environ | {"XLA_PYTHON_CLIENT_PREALLOCATE": "false"}
-        pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
-        with at_once:
-            with self._lock:
-                if self.ended:
-                    return
-                self.process = subprocess.Popen(words, **pipes, env=environment, cwd=ROOT)
-            if line := self.process.stdout.readline():
-                self.facts = json.loads(line)
+        environment = {"XLA_PYTHON_CLIENT_PREALLOCATE": "false"}
+        self.side = Side("tests.benchmarks.accelerator.sides", sizes.name.upper(), name, environment=environment)
+
+        def start() -> None:
+            with at_once:
+                self.side.start()
+
+        self._thread = threading.Thread(target=start, daemon=True)
+        self._thread.start()
 
     def ready(self, seconds: float) -> bool:
         """Whether the programs are compiled within some seconds."""
-        self._starting.join(max(0.0, seconds))
-        return bool(self.facts)
+        self._thread.join(max(0.0, seconds))
+        return bool(self.side.facts)
 
     @property
     def problem(self) -> str:
         """Why the side is not ready."""
-        code = None if self.process is None else self.process.poll()
+        code = None if self.side.process is None else self.side.process.poll()
         return "not compiled in time" if code is None else f"ended with exit code {code}; see the messages"
-
-    def call(self, call: str, count: int, limit: float) -> float:
-        """Seconds of a call. Raises RuntimeError if the process has ended or takes longer than the limit."""
-        assert self.process is not None  # a side that is ready has started
-        answer = ""
-        with contextlib.suppress(BrokenPipeError):
-            self.process.stdin.write(f"{count} {call}\n")
-            self.process.stdin.flush()
-            if not select.select([self.process.stdout], [], [], limit)[0]:
-                raise RuntimeError(f"{self.name} gave no answer in {limit:.0f} s")
-            answer = self.process.stdout.readline()
-        if not answer:
-            raise RuntimeError(f"{self.name} {self.problem}")
-        self.times.setdefault(call, []).append(float(answer))
-        return float(answer)
-
-    def end(self) -> None:
-        with self._lock:
-            self.ended = True
-            if self.process is not None:
-                self.process.kill()
-                self.process.wait()
 
 
 def measured(rows: Rows, calls: Sequence[tuple[Side, str]], sizes: Sizes) -> None:
@@ -96,17 +55,11 @@ def measured(rows: Rows, calls: Sequence[tuple[Side, str]], sizes: Sizes) -> Non
     counts = []
     for side, call in calls:
         side.times.pop(call, None)
-        counts.append(max(1, round(sizes.timed_seconds / max(side.call(call, 1, max(1.0, rows.left)), 1e-6))))
+        counts.append(max(1, round(sizes.timed_seconds / max(side.call(1, call, max(1.0, rows.left)), 1e-6))))
         side.times.pop(call)
     for _ in range(sizes.rounds):
         for (side, call), count in zip(calls, counts, strict=True):
-            side.call(call, count, max(1.0, rows.left))
-
-
-def ratio(slow: tuple[Side, str], fast: tuple[Side, str]) -> float:
-    """How many times as fast the second is: the median of the rounds' ratios."""
-    times = zip(slow[0].times[slow[1]], fast[0].times[fast[1]], strict=True)
-    return statistics.median(a / b for a, b in times)
+            side.call(count, call, max(1.0, rows.left))
 
 
 def seconds(side: Side, call: str) -> float:
@@ -123,27 +76,33 @@ def main(rows: Rows, sizes: Sizes) -> None:
     if importlib.util.find_spec("torch") is None:
         rows.skip("PyTorch", "not installed")
         names = [name for name in names if not name.startswith("torch")]
-    sides = {name: Side(sizes, name, at_once) for name in names}
-    try:
-        kept_if_ready(rows, sides, READY * limit)
+    with started(rows, sizes, names, at_once, READY * limit) as sides:
         packs_against_loops(rows, sizes, sides)
         steps(rows, sizes, sides)
         optimizers(rows, sizes, sides)
         for vocab in sizes.loss_vocabs:
-            losses(rows, sizes, vocab)
+            with started(rows, sizes, [f"losses {vocab}"], at_once, rows.left - LEAST) as own:
+                losses(rows, sizes, own, vocab)
         other_packs(rows, sizes, sides)
-    finally:
-        for side in sides.values():
-            side.end()
 
 
-def kept_if_ready(rows: Rows, sides: dict[str, Side], seconds: float) -> None:
-    """Waits for the sides. Ends those that are not ready, with a row."""
+@contextlib.contextmanager
+def started(
+    rows: Rows, sizes: Sizes, names: Sequence[str], at_once: threading.Semaphore, seconds: float
+) -> Iterator[dict[str, Side]]:
+    """The sides that are ready within some seconds, by name. A side that is not ready gets a row. All end with the
+    block."""
     until = time.monotonic() + seconds
-    for name in list(sides):
-        if not sides[name].ready(until - time.monotonic()):
-            rows.skip(name, sides[name].problem)
-            sides.pop(name).end()
+    waiting = {name: Waiting(sizes, name, at_once) for name in names}
+    try:
+        late = [name for name, each in waiting.items() if not each.ready(until - time.monotonic())]
+        for name in late:
+            rows.skip(name, waiting[name].problem)
+            waiting[name].side.end()
+        yield {name: each.side for name, each in waiting.items() if name not in late}
+    finally:
+        for each in waiting.values():
+            each.side.end()
 
 
 def taken(rows: Rows, sides: dict[str, Side], *names: str) -> Iterator[Side]:
@@ -188,7 +147,7 @@ def packs_of(rows: Rows, sizes: Sizes, side: Side, width: int) -> None:
             continue
         with rows.attempt(name):
             measured(rows, [(side, one), (side, call)], sizes)
-            gain = count * ratio((side, one), (side, call))
+            gain = count * side.over(side, one, call)
             floor = 5.0 if width == 128 and count == max(sizes.packs) else None
             rows.add(f"{name} / one run at a time: runs per hour", gain, "×", least=floor)
             add_rate(rows, name, side, call, runs(call, count))
@@ -203,9 +162,10 @@ def packs_against_loops(rows: Rows, sizes: Sizes, sides: dict[str, Side]) -> Non
         for kind, what in (("plain", "a plain JAX loop"), ("torch", "PyTorch, compiled")):
             for theirs in taken(rows, sides, f"{kind} {width}"):
                 with rows.attempt(f"d {width}, one run / {what}"):
-                    pair = [(theirs, "step"), (ours, f"pack {sizes.packs[0]}")]
+                    pair = [(theirs, RUN), (ours, f"pack {sizes.packs[0]}")]
                     measured(rows, pair, sizes)
-                    rows.add(f"d {width}, one run: time of {what} / ours", ratio(*pair), "×", raw=theirs.facts["step"])
+                    slower = theirs.over(ours, RUN, pair[1][1])
+                    rows.add(f"d {width}, one run: time of {what} / ours", slower, "×", raw=theirs.facts[RUN])
     released(sides, *(f"{kind} {width}" for kind in ("packs", "plain", "torch")))
 
 
@@ -225,45 +185,33 @@ def steps(rows: Rows, sizes: Sizes, sides: dict[str, Side]) -> None:
             for name in names[1:]:
                 for theirs in taken(rows, sides, name):
                     with rows.attempt(f"step at d {width} / {name}"):
-                        pair = [(theirs, "step"), (ours, "step")]
-                        measured(rows, pair, sizes)
+                        measured(rows, [(theirs, RUN), (ours, RUN)], sizes)
                         least = 0.9 if name.startswith("torch") and width == 1024 else None
                         what = {"step": "masked attention", "torch": "PyTorch, compiled", "plain": "a plain JAX loop"}
                         quantity = f"step at d {width}: time of {what[name.split()[0]]} / ours"
-                        raw = {"theirs": theirs.times["step"], "ours": ours.times["step"]}
-                        rows.add(quantity, ratio(*pair), "×", least=least, raw=raw)
+                        raw = {"theirs": theirs.times[RUN], "ours": ours.times[RUN]}
+                        rows.add(quantity, theirs.over(ours), "×", least=least, raw=raw)
             with rows.attempt(f"step at d {width}"):
                 if not ours.times:
-                    measured(rows, [(ours, "step")], sizes)
-                add_rate(rows, f"step at d {width}", ours, "step")
+                    measured(rows, [(ours, RUN)], sizes)
+                add_rate(rows, f"step at d {width}", ours, RUN)
         released(sides, *names)
 
 
-def losses(rows: Rows, sizes: Sizes, vocab: int) -> None:
-    name = f"losses {vocab}"
-    own = {name: Side(sizes, name, threading.Semaphore())}
-    try:
-        kept_if_ready(rows, own, rows.left - LEAST)
-        for side in taken(rows, own, name):
-            losses_of(rows, sizes, side, vocab)
-    finally:
-        released(own, name)
-
-
-def losses_of(rows: Rows, sizes: Sizes, side: Side, vocab: int) -> None:
-    """Rows of memory and time of all losses of a vocabulary, against the dense loss."""
-    dense = side.facts["dense"]["temporary_bytes"]
-    for call in side.facts:
-        if call == "dense":
-            continue
-        quantity = f"loss at m {vocab} ({call})"
-        with rows.attempt(quantity):
-            saved = dense / side.facts[call]["temporary_bytes"]
-            floor, slowest = (16.0, 1.0) if call == "ours" and vocab > 100_000 else (None, None)
-            rows.add(f"{quantity}: temporary memory of dense / ours", saved, "×", least=floor, raw={"dense": dense})
-            measured(rows, [(side, call), (side, "dense")], sizes)
-            slower = ratio((side, call), (side, "dense"))
-            rows.add(f"{quantity}: time / dense", slower, "×", most=slowest, raw={"seconds": side.times[call]})
+def losses(rows: Rows, sizes: Sizes, sides: dict[str, Side], vocab: int) -> None:
+    for side in taken(rows, sides, f"losses {vocab}"):
+        dense = side.facts["dense"]["temporary_bytes"]
+        for call in side.facts:
+            if call == "dense":
+                continue
+            quantity = f"loss at m {vocab} ({call})"
+            with rows.attempt(quantity):
+                saved = dense / side.facts[call]["temporary_bytes"]
+                floor, slowest = (16.0, 1.0) if call == "ours" and vocab > 100_000 else (None, None)
+                rows.add(f"{quantity}: temporary memory of dense / ours", saved, "×", least=floor, raw={"dense": dense})
+                measured(rows, [(side, call), (side, "dense")], sizes)
+                slower = side.over(side, call, "dense")
+                rows.add(f"{quantity}: time / dense", slower, "×", most=slowest, raw={"seconds": side.times[call]})
 
 
 def optimizers(rows: Rows, sizes: Sizes, sides: dict[str, Side]) -> None:
@@ -271,8 +219,8 @@ def optimizers(rows: Rows, sizes: Sizes, sides: dict[str, Side]) -> None:
     for side in taken(rows, sides, "optimizers"):
         for ours, theirs in against.items():
             with rows.attempt(f"{ours} / optax.{theirs}"):
-                pair = [(side, ours), (side, f"optax.{theirs}")]
-                measured(rows, pair, sizes)
+                measured(rows, [(side, ours), (side, f"optax.{theirs}")], sizes)
                 raw = side.facts[ours] | {"seconds": side.times[ours]}
-                rows.add(f"optimizer step: {ours} / optax.{theirs}", ratio(*pair), "×", raw=raw)
+                slower = side.over(side, ours, f"optax.{theirs}")
+                rows.add(f"optimizer step: {ours} / optax.{theirs}", slower, "×", raw=raw)
         released(sides, "optimizers")

@@ -26,7 +26,8 @@ from lvp.parametrization import table
 from lvp.products import product
 from lvp.training import Cell, DataConfig, OptimizerConfig, checkpoints
 from tests.benchmarks.accelerator.rows import Rows
-from tests.benchmarks.accelerator.sizes import Sizes, lanes
+from tests.benchmarks.accelerator.sizes import Sizes
+from tests.benchmarks.programs import data_of, lanes
 
 FORMS: dict[str, dict[str, Any]] = {
     "LayerNorm, sinusoidal": {},
@@ -164,12 +165,6 @@ def training_cell() -> Cell:
     return Cell(DecoderConfig(256, 64, layers=1, context=32), DataConfig("none"), 4, STEPS)
 
 
-def random_data(cell: Cell) -> training.TrainingData:
-    """Data of random tokens, on the device."""
-    tokens = np.random.default_rng(4).integers(0, cell.vocab, 5000).astype(np.int32)
-    return jax.device_put(training.TrainingData.from_tokens(cell, tokens, tokens[:500]))
-
-
 def curves(program: Any, own: list, data: Any, **resumed: Any) -> np.ndarray:
     """Losses of a pack, [lanes, steps]."""
     return np.array([outcome.curve_losses for outcome in training.run(program, own, data, **resumed)])
@@ -194,7 +189,7 @@ def resumed_curves(program: Any, own: list, data: Any) -> np.ndarray:
 def packs(rows: Rows, sizes: Sizes) -> None:
     """A pack of 8 against single runs, and a resumed run against an uninterrupted run."""
     cell = training_cell()
-    data, eight = random_data(cell), lanes(cell, 8)
+    data, eight = data_of(cell), lanes(cell, 8)
     with jax.default_matmul_precision("highest"):
         with rows.attempt("pack of 8"):
             packed, single = training.Program(cell, 8), training.Program(cell)

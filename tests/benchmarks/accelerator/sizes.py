@@ -4,15 +4,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-import jax
-import numpy as np
-
 from lvp.models.configs import DecoderConfig, hayou_liu_1b
-from lvp.parametrization import table
-from lvp.training import Cell, DataConfig, Lane, OptimizerConfig, TrainingData
+from lvp.training import Cell, DataConfig, OptimizerConfig
+from tests.benchmarks.programs import STEPS, TOKENS
 
-STEPS = 10**6  # of a cell that is only timed: more than a benchmark runs
-TOKENS = 200_000  # of the random text
 ADAM = OptimizerConfig()
 ADAMW = OptimizerConfig("adamw", {"b1": 0.9, "b2": 0.95, "eps": 1e-8, "weight_decay": 0.1})
 
@@ -95,23 +90,6 @@ class Sizes:
 def timed(model: DecoderConfig, batch: int, optimizer: OptimizerConfig = ADAM) -> Cell:
     """A cell that trains on random tokens."""
     return Cell(model, DataConfig("none", slice_bytes=TOKENS), batch, STEPS, optimizer)
-
-
-def random_tokens(vocab: int) -> np.ndarray:
-    """`TOKENS` tokens."""
-    return np.random.default_rng(0).integers(0, vocab, TOKENS).astype(np.int32)
-
-
-def data_of(cell: Cell) -> TrainingData:
-    """Data of random tokens, on the device."""
-    tokens = random_tokens(cell.vocab)
-    return jax.device_put(TrainingData.from_tokens(cell, tokens, tokens[: 2 * cell.model.context]))
-
-
-def lanes(cell: Cell, count: int) -> list[Lane]:
-    """Lanes with the rates and stds of LVP and different seeds."""
-    lvp = table("lvp", width=cell.model.width, vocab=cell.vocab)
-    return [Lane.under(lvp, 0.2, seed) for seed in range(count)]
 
 
 FULL = Sizes()
