@@ -29,8 +29,18 @@ PACKAGES = ("jax", "jaxlib", "flax", "optax", "orbax-checkpoint", "sentencepiece
 
 
 def dumps(value: Any) -> str:
-    """Strict JSON on one line with sorted keys. Raises ValueError for NaN and infinities, TypeError for other types."""
-    return json.dumps(value, allow_nan=False, sort_keys=True, separators=(",", ":"))
+    """Strict JSON on one line, with keys sorted as text. `dumps(json.loads(dumps(value)))` equals `dumps(value)`.
+
+    Raises:
+      ValueError: NaN or an infinity.
+      TypeError: a value of a type without JSON.
+    """
+    return _canonical(json.loads(json.dumps(value, allow_nan=False)))  # 2 sorts before 10, but "10" before "2"
+
+
+def _canonical(read: Any) -> str:
+    """`dumps` of a value that was read from JSON, in half the time: all keys are text."""
+    return json.dumps(read, allow_nan=False, sort_keys=True, separators=(",", ":"))
 
 
 def configuration(value: Any) -> Any:
@@ -51,7 +61,11 @@ def configuration(value: Any) -> Any:
 
 def config_hash(config: Mapping) -> str:
     """16 hexadecimal digits of the SHA-256 of a configuration's strict JSON."""
-    return hashlib.sha256(dumps(config).encode()).hexdigest()[:16]
+    return _hash(dumps(config))
+
+
+def _hash(canonical: str) -> str:
+    return hashlib.sha256(canonical.encode()).hexdigest()[:16]
 
 
 def text(records: Iterable[Mapping]) -> str:
@@ -111,7 +125,7 @@ def _record(record: Any) -> dict:
     if not fits(record, _SHAPE) or not record.keys() <= _KEYS:
         raise ValueError("keys are missing or have values of the wrong type")
     digest = record.pop("digest", None)  # old records have no digest
-    if config_hash(record) != digest and digest is not None:
+    if digest is not None and _hash(_canonical(record)) != digest:
         raise ValueError("its content does not match its digest")
     return record
 

@@ -3,13 +3,16 @@
 import json
 import os
 import subprocess
+from pathlib import Path
 
 import pytest
 
+import experiments
 from lvp.errors import InputError
 from lvp.models.configs import DecoderConfig
 from lvp.training import Cell, DataConfig, OptimizerConfig, records
 
+COMMITTED = Path(experiments.__file__).parent / "results"
 MODEL = DecoderConfig(vocab=16, width=8)
 RECORD = {
     "format": records.FORMAT,
@@ -77,6 +80,25 @@ def test_invalid_records_are_named_with_their_line(tmp_path, content):
 def test_the_hash_depends_on_content_and_not_on_order():
     assert records.config_hash({"a": 1, "b": [1.5]}) == records.config_hash({"b": [1.5], "a": 1})
     assert records.config_hash({"a": 1}) != records.config_hash({"a": 2})
+
+
+def test_whole_numbers_as_keys_have_the_order_of_text():
+    """Keys are text in a file. A hash of the order in memory, 2 before 10, would differ after reading."""
+    config = {"rates": {2: 0.1, 10: 0.2}}
+    assert records.dumps(config) == '{"rates":{"10":0.2,"2":0.1}}'
+    assert records.config_hash(json.loads(records.dumps(config))) == records.config_hash(config)
+
+
+def test_a_record_with_whole_numbers_as_keys_is_read(tmp_path):
+    record = RECORD | {"config": {"rates": {2: 0.1, 10: 0.2}}}
+    records.write(tmp_path / "a.jsonl", [record])
+    assert records.read(tmp_path) == [RECORD | {"config": {"rates": {"2": 0.1, "10": 0.2}}}]
+
+
+@pytest.mark.parametrize("name", ["width_vocab/laptop-wikitext2", "large_updates/laptop-digits"])
+def test_committed_records_have_the_hash_of_their_configuration(name):
+    rows = records.read(COMMITTED / name)
+    assert rows and all(row["hash"] == records.config_hash(row["config"]) for row in rows)
 
 
 def test_the_table_has_a_row_per_lane_and_dotted_names():
