@@ -1,20 +1,28 @@
-"""Standard output and standard error that may be closed or full without ending the command."""
+"""Standard output and standard error that do not end the command if they are closed, full or lack a character."""
 
 import contextlib
 import errno
+import io
 import os
 import sys
 from collections.abc import Iterator
 from typing import Any, TextIO
 
+_RAISING = ("strict", "surrogateescape")  # error handlers of Python that raise for characters such as η
+
 
 class Output:
-    """A stream that drops text after its first error. The attribute `lost` holds this error."""
+    """A stream that drops text after its first error, and replaces characters that its encoding lacks.
+
+    The attribute `lost` holds the error.
+    """
 
     def __init__(self, stream: TextIO | None):
         self.lost: OSError | None = None
         self._missing = stream is None  # Python has no stream for a descriptor that is closed at start
         self._stream: Any = stream or open(os.devnull, "w")
+        if isinstance(stream, io.TextIOWrapper) and stream.errors in _RAISING:
+            stream.reconfigure(errors="replace")
 
     def write(self, text: str) -> int:
         if self._missing and self.lost is None:

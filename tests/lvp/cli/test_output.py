@@ -1,6 +1,8 @@
-"""A command completes if its output is closed or full. Its exit code tells whether standard output was lost."""
+"""A command completes if its output is closed or full, or lacks characters. Its exit code tells whether standard output
+was lost."""
 
 import json
+import os
 import shutil
 import subprocess
 import sys
@@ -74,6 +76,18 @@ def test_help_and_errors_of_arguments_are_lost_like_other_output(redirection, wo
     code, stdout, stderr = shell(redirection, "-c", COMMAND, tmp_path / "made", 0, *words)
     assert not (tmp_path / "made").exists()  # the command was not called
     assert code == (1 if "--help" in words else 2) and "Traceback" not in stderr and "Exception" not in stderr
+
+
+@pytest.mark.parametrize("encoding", ["latin-1", "ascii", "cp1252"])
+def test_characters_that_the_output_lacks_are_replaced(encoding):
+    words = [sys.executable, "-m", "lvp", "recommend", "--width=64", "--vocab=512", "--hidden-lr=.1"]
+    text = {}
+    for name in ("utf-8", encoding):
+        environment = os.environ | {"PYTHONIOENCODING": name}
+        done = subprocess.run(words, cwd=ROOT, env=environment, capture_output=True, check=True, timeout=100)
+        text[name] = done.stdout.decode(name)
+    assert "√" in text["utf-8"] and "√" not in text[encoding]
+    assert text[encoding] == text["utf-8"].encode(encoding, "replace").decode(encoding)
 
 
 @pytest.mark.slow
