@@ -1,10 +1,10 @@
 """Checkpoints of one lane: a pytree of arrays at a step, with a digest per leaf. The only Orbax import.
 
-Orbax writes a step atomically, but loads a flipped bit without an error. Every leaf therefore has a digest
-(`lvp.files.digests`), which is verified on load. A damaged step is logged and skipped. A sharded state is written by
-parts and can be read on any other mesh. Processes that share a state all call the same functions on a shared file
-system. Two workers may train the same lane into the same directory. Each worker writes to a directory with its host and
-pid in the name. A complete directory is renamed to the step's name.
+Orbax writes a step atomically, but loads a flipped bit without an error. Every leaf (`lvp.files.digests`) and the
+metadata therefore have a digest, which is verified on load. A damaged step is logged and skipped. A sharded state is
+written by parts and can be read on any other mesh. Processes that share a state all call the same functions on a shared
+file system. Two workers may train the same lane into the same directory. Each worker writes to a directory with its
+host and pid in the name. A complete directory is renamed to the step's name.
 """
 
 import contextlib
@@ -17,7 +17,7 @@ import shutil
 import socket
 import time
 import zlib
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +28,7 @@ from orbax.checkpoint import v1 as ocp
 from lvp.files import check_readable, digests, listed, machine_error, no_space
 from lvp.files.schema import Shape, fits
 from lvp.parallel import processes
+from lvp.training import records
 
 log = logging.getLogger(__name__)
 _ABANDONED = 3600.0  # seconds without a write after which another host's unfinished save is removed
@@ -35,7 +36,8 @@ KEEP = 2  # steps kept: the last step and a fallback
 _SEEN = 4 * KEEP  # steps of a directory that processes compare
 _WRITER = re.compile(r"\.(?P<host>\d+)-(?P<pid>\d+)")  # in the name of an unfinished save
 _METADATA = "_CHECKPOINT_METADATA"  # Orbax's file, which holds our `custom_metadata`
-_SHAPE: Shape = {"configuration": str, "digests": dict}  # of our metadata
+# Our metadata. `digests` belong to the leaves, and `digest` to the other values.
+_SHAPE: Shape = {"step": int, "configuration": str, "environments": [dict], "digests": dict, "digest": str}
 
 
 def _path(directory: Path, step: int) -> Path:
@@ -118,18 +120,30 @@ def _commit(unfinished: Path, path: Path) -> None:
         shutil.rmtree(rest, ignore_errors=True)
 
 
-def save(directory: Path, step: int, state: Any, configuration: str) -> None:
+def save(
+    directory: Path, step: int, state: Any, configuration: str, environments: Sequence[Mapping[str, Any]] = ()
+) -> None:
     """Writes the pytree `state` (arrays) as `step`, then deletes all but the last `KEEP` steps up to it.
 
-    `configuration` is the hash of the lane's configuration; `load` refuses another hash. Raises OSError with path and
-    size if the disk is full, and leaves no partial step.
+    Args:
+      configuration: the hash of the lane's configuration; `load` refuses another hash.
+      environments: the environments that trained the state so far, as JSON of any content; `load` returns them.
+
+    Raises:
+      OSError: with path and size, if the disk is full. No partial step is left.
     """
     writer = _this_process()
     if processes.shared(state):
         writer = processes.gathered(writer)[0]  # all processes write to the directory of the first
     path = _path(directory, step)
     unfinished = path.with_name(f"{path.name}.{writer[0]}-{writer[1]}")
-    metadata = {"configuration": configuration, "digests": digests.digests_of_tree(state)}
+    metadata: dict[str, Any] = {
+        "step": step,
+        "configuration": configuration,
+        "environments": list(environments),
+        "digests": digests.digests_of_tree(state),
+    }
+    metadata["digest"] = records.config_hash(metadata)
     try:
         ocp.save(unfinished, state, overwrite=True, custom_metadata=metadata)
     except Exception as error:  # Orbax passes on TensorStore's messages
@@ -143,20 +157,22 @@ def save(directory: Path, step: int, state: Any, configuration: str) -> None:
     _drop(_path(directory, old) for old in [s for s in steps(directory) if s <= step][:-KEEP])
 
 
-def load(directory: Path, step: int, shapes: Any, configuration: str) -> Any:
-    """The state at `step` with the structure of `shapes` (ShapeDtypeStructs), sharded if the ShapeDtypeStructs have
-    shardings.
+def load(directory: Path, step: int, shapes: Any, configuration: str) -> tuple[Any, list[dict[str, Any]]]:
+    """(state, environments) at `step`. The state has the structure of `shapes` (ShapeDtypeStructs), and is sharded if
+    the ShapeDtypeStructs have shardings.
 
     Raises:
-      Damaged: with the path. A file of the step is missing or cannot be parsed, a leaf's digest differs, or the
-        checkpoint belongs to another configuration.
+      Damaged: with the path. A file of the step is missing or cannot be parsed, a digest differs, or the checkpoint
+        belongs to another step or configuration.
       OSError: the step cannot be read for another reason than damage (`lvp.files.machine`).
     """
     path, metadata, state, problem = _path(directory, step), {}, None, None
     try:
         metadata = json.loads((path / _METADATA).read_bytes())["custom_metadata"]
         if not fits(metadata, _SHAPE):
-            raise ValueError(f"{_METADATA} does not hold configuration and digests")
+            raise ValueError(f"{_METADATA} does not hold step, configuration, environments and digests")
+        if metadata.pop("digest") != records.config_hash(metadata):
+            raise ValueError(f"{_METADATA} does not match its digest")
         wanted = jax.tree.map(lambda s: np.zeros(s.shape, s.dtype) if s.sharding is None else s, shapes)
         state = ocp.load(path, wanted)
     except Exception as error:  # corruption can raise any exception in Orbax and TensorStore
@@ -168,18 +184,22 @@ def load(directory: Path, step: int, shapes: Any, configuration: str) -> Any:
     if np.any(failed):
         reason = f"{type(problem).__name__}: {problem}".splitlines()[0][:200] if problem else "by another process"
         raise Damaged(f"checkpoint {path} cannot be read: {reason}") from problem
-    if metadata["configuration"] != configuration:
-        raise Damaged(f"checkpoint {path} belongs to configuration {metadata['configuration']}")
+    for name, expected in {"step": step, "configuration": configuration}.items():
+        if metadata[name] != expected:
+            raise Damaged(f"checkpoint {path} belongs to {name} {metadata[name]}")
     wrong = [leaf for leaf, digest in digests.digests_of_tree(state).items() if metadata["digests"].get(leaf) != digest]
     if wrong:
         raise Damaged(f"checkpoint {path} is damaged: {', '.join(wrong[:3])}")
-    return state
+    return state, metadata["environments"]
 
 
-def latest(directories: Iterable[Path], shapes: Any, configurations: Iterable[str]) -> tuple[int, list[Any]] | None:
-    """(step, states) of the last step that every directory holds undamaged, or None; see `load`.
+def latest(
+    directories: Iterable[Path], shapes: Any, configurations: Iterable[str]
+) -> tuple[int, list[Any], list[dict[str, Any]]] | None:
+    """(step, states, environments) of the last step that every directory holds undamaged, or None; see `load`.
 
-    There is one directory per lane of a pack, and its lanes resume at the same step. Damaged steps are logged. Later
+    There is one directory per lane of a pack, and its lanes resume at the same step. They are trained together, so the
+    environments are those of the first directory. Damaged steps are logged. Later
     steps are deleted, since they would count among the last `KEEP`. Unfinished saves of ended processes are deleted.
     """
     directories, configurations = list(directories), list(configurations)
@@ -192,11 +212,11 @@ def latest(directories: Iterable[Path], shapes: Any, configurations: Iterable[st
     for step in reversed(common):
         try:
             pairs = zip(directories, configurations, strict=True)
-            states = [load(d, step, shapes, configuration) for d, configuration in pairs]
+            loaded = [load(d, step, shapes, configuration) for d, configuration in pairs]
         except Damaged as error:
             log.warning("%s; falling back to the step before", error)
             continue
         for directory in directories:
             _drop(_path(directory, s) for s in steps(directory) if s > step)
-        return step, states
+        return step, [state for state, _ in loaded], loaded[0][1]
     return None

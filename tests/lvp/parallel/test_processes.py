@@ -66,7 +66,7 @@ def first_half(mesh, folder: Path) -> dict:
 
 def second_half(mesh, folder: Path) -> dict:
     """Resumes from the saved step. The length of chunks depends on each process' clock."""
-    step, (state,) = checkpoints.latest([folder / "lane"], program(mesh).lane_shapes(), ["a"])
+    step, (state,), _ = checkpoints.latest([folder / "lane"], program(mesh).lane_shapes(), ["a"])
     kernel = state["params"]["head"]["kernel"]
     assert not kernel.is_fully_addressable and kernel.addressable_shards[0].data.shape == (8, 40)
     return {"from": step, "losses": train(mesh, state=state, step=step, chunk_seconds=0.001)}
@@ -165,7 +165,7 @@ def test_two_processes_train_save_and_resume(tmp_path):
     alone = np.array(train(None))
     first = run(tmp_path, whole, first_half)
     # One process reads the checkpoint of two.
-    step, (state,) = checkpoints.latest([tmp_path / "lane"], program(None).lane_shapes(), ["a"])
+    step, (state,), _ = checkpoints.latest([tmp_path / "lane"], program(None).lane_shapes(), ["a"])
     assert step == HALF
     np.testing.assert_allclose(train(None, state=state, step=step), alone, atol=TOLERANCE)
     second = run(tmp_path, second_half, another_configuration, damaged)

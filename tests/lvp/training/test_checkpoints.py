@@ -32,7 +32,7 @@ SHAPES = jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype), state())
 
 def test_a_checkpoint_is_restored_bit_for_bit(tmp_path):
     checkpoints.save(tmp_path / "lane", 5, state(), CONFIGURATION)
-    loaded = checkpoints.load(tmp_path / "lane", 5, SHAPES, CONFIGURATION)
+    loaded, _ = checkpoints.load(tmp_path / "lane", 5, SHAPES, CONFIGURATION)
     for got, saved in zip(jax.tree.leaves(loaded), jax.tree.leaves(state()), strict=True):
         assert (got.dtype, got.shape, got.tobytes()) == (saved.dtype, saved.shape, saved.tobytes())
 
@@ -48,6 +48,35 @@ def test_another_configuration_is_refused(tmp_path):
     checkpoints.save(tmp_path, 1, state(), CONFIGURATION)
     with pytest.raises(ValueError, match="belongs to configuration"):
         checkpoints.load(tmp_path, 1, SHAPES, "f" * 16)
+
+
+def test_a_renamed_step_is_not_used(tmp_path, caplog):
+    for step in (1, 2):
+        checkpoints.save(tmp_path, step, state(step), CONFIGURATION)
+    (tmp_path / "step_000000002").rename(tmp_path / "step_000000003")
+    with pytest.raises(checkpoints.Damaged, match="step_000000003 belongs to step 2"):
+        checkpoints.load(tmp_path, 3, SHAPES, CONFIGURATION)
+    assert checkpoints.latest([tmp_path], SHAPES, [CONFIGURATION])[0] == 1 and "step_000000003" in caplog.text
+
+
+def test_environments_are_read_as_written(tmp_path):
+    """`latest` returns those of the first directory at the step that both hold."""
+    first, second = [{"jax": "0.10.2", "flags": [1, None]}], [{"jax": "0.11.1"}, {"device": "η"}]
+    checkpoints.save(tmp_path / "a", 1, state(), CONFIGURATION, first)
+    checkpoints.save(tmp_path / "a", 2, state(), CONFIGURATION, second)
+    checkpoints.save(tmp_path / "b", 1, state(), CONFIGURATION)
+    folders = [tmp_path / "a", tmp_path / "b"]
+    assert checkpoints.latest(folders[:1], SHAPES, [CONFIGURATION])[2] == second
+    assert checkpoints.load(folders[1], 1, SHAPES, CONFIGURATION)[1] == []
+    assert checkpoints.latest(folders, SHAPES, [CONFIGURATION] * 2)[2] == first
+
+
+def test_a_changed_environment_is_detected(tmp_path):
+    checkpoints.save(tmp_path, 1, state(), CONFIGURATION, [{"jax": "0.10.2"}])
+    path = tmp_path / "step_000000001" / checkpoints._METADATA
+    path.write_bytes(path.read_bytes().replace(b"0.10.2", b"0.10.3"))
+    with pytest.raises(checkpoints.Damaged, match="does not match its digest"):
+        checkpoints.load(tmp_path, 1, SHAPES, CONFIGURATION)
 
 
 def flip(path):
@@ -74,7 +103,7 @@ def test_every_damage_is_detected(tmp_path, damage):
         shutil.copytree(tmp_path / "whole", folder)
         damage(folder / file)
         try:
-            loaded = checkpoints.load(folder, 1, SHAPES, CONFIGURATION)
+            loaded, _ = checkpoints.load(folder, 1, SHAPES, CONFIGURATION)
         except ValueError as error:
             assert "step_000000001" in str(error)
             named += 1
@@ -88,7 +117,7 @@ def test_a_damaged_step_is_named_and_the_previous_one_is_used(tmp_path, caplog):
         checkpoints.save(tmp_path, step, state(step), CONFIGURATION)
     for file in (tmp_path / "step_000000002").rglob("d/*"):
         flip(file)
-    step, (loaded,) = checkpoints.latest([tmp_path], SHAPES, [CONFIGURATION])
+    step, (loaded,), _ = checkpoints.latest([tmp_path], SHAPES, [CONFIGURATION])
     assert step == 1 and "step_000000002" in caplog.text
     np.testing.assert_array_equal(loaded["params"]["a"], state(1)["params"]["a"])
 
@@ -111,7 +140,7 @@ def test_later_damaged_steps_do_not_displace_new_ones(tmp_path):
     for step in (1, 2, 3):  # started again
         checkpoints.save(tmp_path, step, state(step), CONFIGURATION)
     assert checkpoints.steps(tmp_path) == [2, 3, 8, 9]
-    step, (loaded,) = checkpoints.latest([tmp_path], SHAPES, [CONFIGURATION])
+    step, (loaded,), _ = checkpoints.latest([tmp_path], SHAPES, [CONFIGURATION])
     np.testing.assert_array_equal(loaded["params"]["a"], state(3)["params"]["a"])
     assert step == 3 and checkpoints.steps(tmp_path) == [2, 3]
 
@@ -120,7 +149,7 @@ def test_a_pack_resumes_from_the_last_step_that_all_lanes_have(tmp_path):
     for step in (1, 2):
         checkpoints.save(tmp_path / "a", step, state(), CONFIGURATION)
     checkpoints.save(tmp_path / "b", 1, state(), CONFIGURATION)
-    step, states = checkpoints.latest([tmp_path / "a", tmp_path / "b"], SHAPES, [CONFIGURATION] * 2)
+    step, states, _ = checkpoints.latest([tmp_path / "a", tmp_path / "b"], SHAPES, [CONFIGURATION] * 2)
     assert (step, len(states)) == (1, 2)
     assert checkpoints.latest([tmp_path / "a", tmp_path / "c"], SHAPES, [CONFIGURATION] * 2) is None
 
@@ -132,7 +161,7 @@ def test_an_unusable_last_step_is_skipped(tmp_path, caplog, last):
         (tmp_path / "step_000000002").mkdir()
     else:
         checkpoints.save(tmp_path, 2, state(2), "f" * 16)
-    step, (loaded,) = checkpoints.latest([tmp_path], SHAPES, [CONFIGURATION])
+    step, (loaded,), _ = checkpoints.latest([tmp_path], SHAPES, [CONFIGURATION])
     assert step == 1 and digests.digests_of_tree(loaded) == digests.digests_of_tree(state(1))
     assert last == "empty" or "belongs to configuration " + "f" * 16 in caplog.text
 
@@ -165,7 +194,7 @@ def test_two_workers_save_the_same_lane(tmp_path, monkeypatch):
         patch.setattr(Path, "rename", rename)
         checkpoints.save(tmp_path, 3, state(3), CONFIGURATION)
     assert renames and sorted(p.name for p in tmp_path.iterdir()) == ["step_000000002", "step_000000003"]
-    loaded = checkpoints.load(tmp_path, 3, SHAPES, CONFIGURATION)
+    loaded, _ = checkpoints.load(tmp_path, 3, SHAPES, CONFIGURATION)
     assert digests.digests_of_tree(loaded) == digests.digests_of_tree(state(3))
 
 
