@@ -29,9 +29,9 @@ ONLY = {
     "obstore": "lvp/files/buckets.py",
     "orbax": "lvp/training/checkpoints.py",
     "ray": "sweeps/executors",
-    "tensorboardX": "sweeps/reporting/event_files.py",
-    "wandb": "sweeps/reporting/wandb_runs.py",
-    "mlflow": "sweeps/reporting/mlflow_runs.py",
+    "tensorboardX": "sweeps/track.py",
+    "wandb": "sweeps/track.py",
+    "mlflow": "sweeps/track.py",
 }
 
 

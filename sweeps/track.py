@@ -1,0 +1,290 @@
+"""Trackers: the runs of a sweep in TensorBoard, Weights & Biases or MLflow.
+
+A worker calls `begin`, `log` and `end` for each run that it trains. If the worker is killed, another process begins the
+run again from the step of its checkpoint. `log_records` logs finished runs afterwards.
+"""
+
+import os
+import re
+import shutil
+import sys
+import time
+from abc import ABC, abstractmethod
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, ClassVar
+
+import numpy as np
+
+from lvp.cli.parser import need
+from lvp.errors import printable, unknown
+from lvp.training import records
+from lvp.training.images import steps_of_parts
+
+LARGEST = float(np.finfo(np.float32).max)  # TensorBoard stores float32
+Config = Mapping[str, float | bool | str]  # by dotted names
+
+
+class Tracker(ABC):
+    """The runs of a sweep in a tool. Several runs may be open. All methods raise the tool's errors; see `quietly`.
+
+    Names of runs, groups and metrics keep ASCII letters, digits and "_.-"; other characters become "-".
+    """
+
+    package: ClassVar[str]  # that must be installed
+    extra: ClassVar[str]  # that installs the package
+    shown_by: ClassVar[str]  # the command that shows or uploads the runs in {folder}
+
+    def __init__(self, folder: Path, sweep: str):
+        """Makes the folder for the tool's files. `sweep` names the sweep in the tool."""
+        folder.mkdir(parents=True, exist_ok=True)
+        self.folder, self.sweep = folder, _word(sweep)
+        self.open: dict[str, tuple[Any, int]] = {}  # run → what `_begin` returned, last step
+
+    def begin(self, run: str, group: str, config: Config, step: int) -> None:
+        """Begins a run, or continues it by its id, a hash. Points after `step` that an earlier process logged are
+        replaced, or stay and replace the new ones (W&B, MLflow). So every step is there once.
+
+        Args:
+          group: the label of the run's configuration.
+          config: the configuration, from `hparams`.
+          step: the number of steps already trained, 0 for a new run.
+        """
+        if run in self.open:
+            self._end(*self.open.pop(run), {}, None)
+        config = {_word(name): printable(x) if isinstance(x, str) else x for name, x in config.items()}
+        self.open[run] = self._begin(_word(run), _word(group), config, step), step
+
+    def log(self, run: str, step: int, metrics: Mapping[str, Any]) -> None:
+        """Logs numbers of an open run after `step` steps. Other values and numbers that are not finite in float32 are
+        left out."""
+        self.open[run] = self.open[run][0], step
+        if finite := _finite(metrics):
+            self._log(self.open[run][0], step, finite)
+
+    def end(self, run: str, finished: bool, metrics: Mapping[str, Any]) -> None:
+        """Ends a run, as failed if it has diverged. The numbers in `metrics`, for example those of an outcome, are
+        logged as `final/NAME` at the last step."""
+        self._end(*self.open.pop(run), _finite(metrics, "final/"), finished)
+
+    def close(self) -> None:
+        """Closes the open runs as unfinished."""
+        while self.open:
+            self._end(*self.open.popitem()[1], {}, None)
+
+    @abstractmethod
+    def _begin(self, run: str, group: str, config: Config, step: int) -> Any: ...
+
+    @abstractmethod
+    def _log(self, handle: Any, step: int, metrics: dict[str, float]) -> None: ...
+
+    @abstractmethod
+    def _end(self, handle: Any, step: int, metrics: dict[str, float], finished: bool | None) -> None:
+        """Closes a run. `finished` is None for an unfinished run."""
+
+
+class TensorBoard(Tracker):
+    """Event files in FOLDER/GROUP/RUN. A finished run has the status "success", another one "unknown"."""
+
+    package, extra, shown_by = "tensorboardX", "lab", "tensorboard --logdir {folder}"
+
+    def _begin(self, run: str, group: str, config: Config, step: int) -> Any:
+        from tensorboardX import SummaryWriter
+        from tensorboardX.summary import hparams as summaries
+
+        writer = SummaryWriter(
+            logdir=str(self.folder / group / run),
+            purge_step=step + 1 if step else 0,
+            max_queue=0,  # no limit: a full queue would block training after the thread that writes has failed
+            filename_suffix=f".{time.time_ns()}",  # two files of a run may begin in the same second
+        )
+        # `add_hparams` would also write a list of columns. TensorBoard takes the first run's list for all runs.
+        _, start, success = summaries(dict(config), {})
+        writer.file_writer.add_summary(start)
+        return writer, success
+
+    def _log(self, handle: Any, step: int, metrics: dict[str, float]) -> None:
+        for name, value in metrics.items():
+            handle[0].add_scalar(name, value, step)
+        handle[0].flush()  # raises the errors of the disk here
+
+    def _end(self, handle: Any, step: int, metrics: dict[str, float], finished: bool | None) -> None:
+        writer, success = handle
+        self._log(handle, step, metrics)
+        if finished:
+            writer.file_writer.add_summary(success)
+        writer.close()
+
+
+class Wandb(Tracker):
+    """Runs of Weights & Biases in FOLDER/wandb, online or offline as WANDB_MODE says."""
+
+    package, extra, shown_by = "wandb", "wandb", "wandb sync {folder}/wandb"
+
+    def _begin(self, run: str, group: str, config: Config, step: int) -> Any:
+        os.environ.setdefault("WANDB_ERROR_REPORTING", "false")  # read at import
+        import wandb
+
+        if step == 0:  # W&B cannot continue an offline run, and the new one has all steps
+            for earlier in self.folder.glob(f"wandb/offline-run-*-{run}"):
+                shutil.rmtree(earlier)
+        names = {"project": self.sweep, "group": group, "id": run, "name": run}
+        several = {"resume": "allow", "reinit": "create_new"}  # several runs are open
+        private = {"host": "", "save_code": False, "x_disable_machine_info": True, "x_save_requirements": False}
+        settings = wandb.Settings(silent=True, console="off", **private)
+        return wandb.init(**names, **several, config=dict(config), dir=self.folder, settings=settings)
+
+    def _log(self, handle: Any, step: int, metrics: dict[str, float]) -> None:
+        handle.log(metrics, step=step)
+
+    def _end(self, handle: Any, step: int, metrics: dict[str, float], finished: bool | None) -> None:
+        handle.summary.update(metrics)  # a point would be ignored where W&B has its step already
+        handle.finish(exit_code=0 if finished else 1)
+
+
+class Mlflow(Tracker):
+    """Runs of MLflow at MLFLOW_TRACKING_URI, by default in a file store in the folder.
+
+    The driver makes a tracker before it starts workers, because two processes would make the sweep's experiment twice.
+    """
+
+    package, extra = "mlflow", "mlflow"
+    shown_by = "MLFLOW_ALLOW_FILE_STORE=true mlflow ui --backend-store-uri {folder}"
+
+    def __init__(self, folder: Path, sweep: str):
+        super().__init__(folder, sweep)
+        os.environ.setdefault("MLFLOW_ALLOW_FILE_STORE", "true")  # SQLite does not work on shared file systems
+        os.environ.setdefault("MLFLOW_DISABLE_TELEMETRY", "true")  # read at import
+        import mlflow
+
+        self.entities = mlflow.entities
+        self.client = mlflow.MlflowClient(os.environ.get("MLFLOW_TRACKING_URI") or folder.resolve().as_uri())
+        found = self.client.get_experiment_by_name(self.sweep)
+        self.experiment = found.experiment_id if found else self.client.create_experiment(self.sweep)
+
+    def _begin(self, run: str, group: str, config: Config, step: int) -> Any:
+        logged = set()
+        if found := self.client.search_runs([self.experiment], f"attributes.run_name = '{run}'", max_results=1):
+            id, names = found[0].info.run_id, found[0].data.metrics
+            self.client.update_run(id, status="RUNNING")
+            logged = {(name, point.step) for name in names for point in self.client.get_metric_history(id, name)}
+        else:
+            id = self.client.create_run(self.experiment, tags={"group": group}, run_name=run).info.run_id
+        params = [self.entities.Param(name, str(value)) for name, value in config.items()]
+        for i in range(0, len(params), 100):  # the most that MLflow takes at once
+            self.client.log_batch(id, params=params[i : i + 100])
+        return id, logged
+
+    def _log(self, handle: Any, step: int, metrics: dict[str, float]) -> None:
+        (id, logged), now = handle, round(1000 * time.time())
+        new = {name: value for name, value in metrics.items() if (name, step) not in logged}
+        self.client.log_batch(id, metrics=[self.entities.Metric(name, x, now, step) for name, x in new.items()])
+
+    def _end(self, handle: Any, step: int, metrics: dict[str, float], finished: bool | None) -> None:
+        self._log(handle, step, metrics)
+        self.client.set_terminated(handle[0], {True: "FINISHED", False: "FAILED", None: "KILLED"}[finished])
+
+
+TRACKERS: Mapping[str, type[Tracker]] = {"tensorboard": TensorBoard, "wandb": Wandb, "mlflow": Mlflow}
+
+
+def tracker(name: str, folder: Path, sweep: str) -> Tracker:
+    """A tracker of a sweep (arguments: `Tracker`).
+
+    Raises:
+      InputError: the name is not in `TRACKERS`, or the tool's package is missing.
+    """
+    if name not in TRACKERS:
+        raise unknown("tracker", name, TRACKERS)
+    need(f"--track {name}", TRACKERS[name].package, extra=TRACKERS[name].extra)
+    return TRACKERS[name](folder, sweep)
+
+
+def quietly(tracker: Tracker) -> Tracker:
+    """The same tracker, whose methods raise no errors of the tool.
+
+    The first error is a one-line warning on standard error. From then on the methods do nothing.
+    """
+    failed = False
+
+    def quiet(method: Callable[..., None]) -> Callable[..., None]:
+        def call(*arguments: Any) -> None:
+            nonlocal failed
+            try:
+                if not failed:
+                    method(*arguments)
+            except Exception as error:  # tools define their own exceptions
+                failed = True
+                reason = printable(f"{type(error).__name__}: {error}".splitlines()[0])
+                print(f"tracking stopped, training continues: {reason}", file=sys.stderr)
+
+        return call
+
+    for name in ("begin", "log", "end", "close"):
+        setattr(tracker, name, quiet(getattr(tracker, name)))
+    return tracker
+
+
+def hparams(config: Mapping) -> dict[str, float | bool | str]:
+    """The values of a configuration by dotted name, without None. Lists are text in JSON."""
+    flat = records.flatten(config)
+    return {k: records.dumps(v) if isinstance(v, list) else v for k, v in flat.items() if v is not None}
+
+
+def metrics_of(outcome: Mapping[str, Any], steps: Sequence[int]) -> Iterator[tuple[int, dict[str, float]]]:
+    """Yields the points of an outcome in the order of steps: the number of steps done, and the metrics.
+
+    Metrics are `train_loss` (the curve), `measures/NAME` (with an index for each entry of a list) and, after the last
+    step, `final/NAME`. A calculation, which has no curve, has at most one point, at step 0.
+
+    Args:
+      outcome: the outcome in a record (`lvp.training.outcome.Outcome`).
+      steps: the measured steps of the configuration, from 0.
+    """
+    by_step: dict[int, dict[str, Any]] = defaultdict(dict)
+    last = outcome["steps"] if "curve_steps" in outcome else 0
+    for step, loss in zip(outcome.get("curve_steps", ()), outcome.get("curve_losses", ()), strict=True):
+        by_step[step]["train_loss"] = loss
+    measured = [step for step in steps if step < last]
+    for name, values in records.flatten(outcome.get("measures") or {}).items():
+        for step, value in zip(measured, values, strict=True):
+            by_step[step + 1] |= _entries(f"measures/{name}", value)
+    by_step[last] |= _finite(outcome, "final/")
+    for step in sorted(by_step):
+        if metrics := _finite(by_step[step]):
+            yield step, metrics
+
+
+def log_records(tracker: Tracker, rows: Iterable[Mapping], groups: Mapping[str, str] | None = None) -> None:
+    """Logs finished runs from their records.
+
+    Args:
+      groups: run → label of its configuration. The default is the hash of the cell.
+    """
+    for row in rows:
+        run, outcome, cell = row["hash"], row["outcome"], row["config"]["cell"]
+        steps = cell.get("measured_steps") or steps_of_parts(cell.get("measured_parts", ()), outcome.get("steps", 0))
+        group = (groups or {}).get(run) or records.config_hash(cell)
+        tracker.begin(run, group, hparams(row["config"]), 0)
+        for step, metrics in metrics_of(outcome, steps):
+            tracker.log(run, step, metrics)
+        tracker.end(run, outcome["status"] == "finished", {})
+
+
+def _entries(name: str, value: Any) -> dict[str, Any]:
+    """The entries of a nested list by name and indices; another value by its name."""
+    if not isinstance(value, list):
+        return {name: value}
+    return {k: x for i, entry in enumerate(value) for k, x in _entries(f"{name}.{i}", entry).items()}
+
+
+def _finite(metrics: Mapping[str, Any], prefix: str = "") -> dict[str, float]:
+    """The numbers that a tool can store. NaN fails the comparison."""
+    numbers = {f"{prefix}{k}": float(x) for k, x in metrics.items() if isinstance(x, int | float | np.floating)}
+    return {"/".join(map(_word, k.split("/"))): x for k, x in numbers.items() if abs(x) <= LARGEST}
+
+
+def _word(text: str) -> str:
+    """The text as a name in a path, in ASCII."""
+    return re.sub(r"[^A-Za-z0-9_.-]+", "-", text)[:100].lstrip(".") or "-"
