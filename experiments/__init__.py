@@ -12,13 +12,13 @@ from lvp.errors import unknown
 __all__ = ["NAMES", "configured", "load", "restored", "to_dict"]
 
 
-def load(name: str, source=None, kept=None):
+def load(name: str, source=None, content=None):
     """The `Experiment` of a name or of a user's file.
 
     Args:
       name: one of `NAMES`; not used with a source.
       source: an `experiments.common.user_experiments.Source`; its file is executed.
-      kept: the path of the sweep's copy of that file.
+      content: the content of that file; None reads it.
 
     Raises:
       InputError: an unknown name, or an error of `experiments.common.user_experiments.load`.
@@ -26,7 +26,7 @@ def load(name: str, source=None, kept=None):
     if source is not None:
         from experiments.common import user_experiments
 
-        return user_experiments.load(source, kept)
+        return user_experiments.load(source, content)
     if name not in NAMES:
         raise unknown("experiment", name, NAMES)
     return importlib.import_module(f"experiments.{name}").EXPERIMENT

@@ -1,75 +1,75 @@
-"""python -m sweeps run | resume | status | figure | track | report | plan | publish"""
+"""python -m sweeps run | resume | status | figure | track | report | tokenize | publish"""
 
+import importlib.util
+import os
 import signal
 import sys
-import time
+from pathlib import Path
 
-import experiments
-from lvp.cli.main import add_tokenize, tokenize
-from lvp.cli.parser import CORPORA, Parser, Refused, add_command, run_command, setting
-from lvp.errors import InputError
-from lvp.files import write_whole
-from sweeps.driver import api, status, working_copy
-from sweeps.driver.lock import driver
-from sweeps.driver.manifest import Manifest
-from sweeps.driver.options import Options
+
+def _end_at_once(*_: object) -> None:
+    """Ends the process in one line: the imports below take seconds, in which nothing has begun."""
+    os.write(2, b"sweeps: interrupted\n")
+    os._exit(130)
+
+
+if __name__ == "__main__":
+    if signal.getsignal(signal.SIGINT) is not signal.SIG_IGN:
+        signal.signal(signal.SIGINT, _end_at_once)
+    _found, _own = importlib.util.find_spec("experiments"), Path(__file__).resolve().parents[1] / "experiments"
+    if _found is not None and Path(_found.origin or "").resolve().parent != _own:
+        _place = _found.origin or next(iter(_found.submodule_search_locations or ["?"]))
+        print(f"sweeps: {_place} hides the package experiments of lvp; use another directory", file=sys.stderr)
+        sys.exit(2)
+
+try:
+    import experiments
+    from lvp.cli.main import add_tokenize, tokenize
+    from lvp.cli.parser import CORPORA, Parser, Refused, add_command, run_command, setting
+    from lvp.errors import InputError
+    from lvp.files import write_whole
+    from sweeps import commands, driver
+except ModuleNotFoundError as _error:
+    print(f"sweeps: {_error}; sweeps needs the extra lab: pip install -e '.[lab]'", file=sys.stderr)
+    sys.exit(2)
 
 
 def _add_options(parser):
-    parser.add_argument("--executor", default="ray", help="ray (default), or local to run without Ray")
+    parser.add_argument(
+        "--executor", default="ray", help="ray (default), local (processes without Ray) or inline (this process)"
+    )
     parser.add_argument("--ray-address", help="address of a running Ray cluster, or auto")
-    parser.add_argument("--pack", type=int, help="lanes per program (default: measured on accelerators, 1 on CPU)")
-    parser.add_argument("--threads", type=int, help="cores per worker on CPU (default: measured; 1 with --pack)")
+    parser.add_argument("--pack", type=int, help="runs per program (default: 1 on CPU, by the model's size otherwise)")
+    parser.add_argument("--threads", type=int, help="cores per worker on CPU (default: 1, or more if runs are few)")
     parser.add_argument(
         "--checkpoint-seconds", type=float, default=30.0, help="minimum time between checkpoints (default: 30)"
     )
-    parser.add_argument(
-        "--mesh",
-        help="train each lane on a mesh of devices, such as fsdp=8 (default: one device); experimental with --hosts",
-    )
-    parser.add_argument(
-        "--hosts",
-        type=int,
-        default=1,
-        help="machines of the Ray cluster that share the mesh; experimental: tested on CPU processes only",
-    )
-    parser.add_argument(
-        "--track", metavar="TOOL", help="show lanes while they train: tensorboard, wandb (offline) or mlflow"
-    )
+    parser.add_argument("--mesh", help="train each run on all devices of a machine, such as fsdp=8")
+    parser.add_argument("--track", metavar="TOOL", help="show runs while they train: tensorboard, wandb or mlflow")
     parser.add_argument(
         "--allow-other-version",
         action="store_true",
-        help="continue although versions, code, compiler flags or the machine changed since the sweep began",
+        help="continue although versions, code, flags, packing or the machine changed since the sweep began",
     )
     parser.add_argument("--quiet", action="store_true", help="print errors only")
 
 
 def _options(arguments):
-    return Options(
-        executor=arguments.executor,
-        ray_address=arguments.ray_address,
-        pack=arguments.pack,
-        threads=arguments.threads,
-        checkpoint_seconds=arguments.checkpoint_seconds,
-        mesh=arguments.mesh,
-        hosts=arguments.hosts,
-        allow_other_version=arguments.allow_other_version,
-        track=arguments.track,
-    )
+    names = driver.Options.__dataclass_fields__
+    return driver.Options(**{name: getattr(arguments, name) for name in names})
 
 
 def _run(arguments):
     config = dict(setting(s) for s in arguments.set)
     if arguments.corpus:
         config["corpus"] = arguments.corpus
-    api.start(
+    driver.start(
         _experiment(arguments.experiment, arguments.rule),
-        arguments.tier,
+        arguments.preset,
         config,
         out=arguments.out,
         options=_options(arguments),
         dry_run=arguments.dry_run,
-        measure=arguments.measure,
         budget=arguments.budget,
         reuse=arguments.reuse,
         quiet=arguments.quiet,
@@ -88,71 +88,53 @@ def _experiment(name, rule):
 
 
 def _resume(arguments):
-    api.resume(arguments.dir, options=_options(arguments), quiet=arguments.quiet)
+    options = _options(arguments)
+    driver.resume(arguments.dir, options=options, experiment=arguments.experiment, quiet=arguments.quiet)
 
 
 def _status(arguments):
-    with working_copy.opened(arguments.dir) as folder:
-        while True:
-            text = status.text(Manifest.read(folder))
-            print(f"\033[H\033[2J{text}" if arguments.watch and sys.stdout.isatty() else text, flush=True)
-            if not arguments.watch or not driver(folder):
-                return
-            time.sleep(arguments.watch)
-            working_copy.pull(folder)
+    print(commands.status(arguments.dir))
 
 
 def _figure(arguments):
-    from sweeps.reporting import results
-
-    with working_copy.opened(arguments.dir) as folder:
-        manifest = Manifest.read(folder)
-        if arguments.experiment is not None:
-            manifest = manifest.with_file(arguments.experiment)
-        results.draw(manifest, say=lambda *lines: print(*lines, sep="\n"))
-        working_copy.push(folder)
+    commands.figure(arguments.dir, arguments.experiment)
 
 
 def _track(arguments):
-    api.track(arguments.dir, arguments.track)
+    commands.track(arguments.dir, arguments.track)
 
 
 def _report(arguments):
-    from sweeps.reporting import results
+    from sweeps import report  # pandas, SciPy and matplotlib, which the other commands do not need
 
-    if arguments.html is None:
-        if arguments.dir is not None:
-            raise InputError(f"report {arguments.dir} needs --html FILE.html; `figure` draws its table and figure")
-        print(results.write_report())
-        return
     if arguments.dir is None:
-        content = results.committed_page()
+        if arguments.html is not None:
+            raise InputError("--html needs the directory of a sweep")
+        print(report.write_report())
+    elif arguments.html is None:
+        raise InputError(f"report {arguments.dir} needs --html FILE.html; `figure` draws its table and figure")
     else:
-        with working_copy.opened(arguments.dir) as folder:
-            content = results.sweep_page(Manifest.read(folder))
-    write_whole(arguments.html, content)
-    print(arguments.html)
+        write_whole(arguments.html, commands.page(arguments.dir, arguments.experiment))
+        print(arguments.html)
 
 
 def _tokenize(arguments):
-    from sweeps.executors.encoding import on_cluster  # the other commands work without Ray
+    from sweeps.encoding import on_cluster  # the other commands work without Ray
 
     tokenize(arguments, on_cluster(arguments.ray_address, arguments.workers))
 
 
 def _publish(arguments):
-    from sweeps.reporting import results
-
-    print(results.publish(arguments.dir, arguments.suffix))
+    print(commands.publish(arguments.dir, arguments.suffix))
 
 
 def _add_run_options(run):
     run.add_argument("experiment", help=f"one of: {', '.join(experiments.NAMES)}; or a file of yours, FILE.py")
-    run.add_argument("--tier", default="laptop", help="smoke, laptop (default), workstation, gpu or paper")
+    run.add_argument("--preset", default="laptop", help="smoke, laptop (default), workstation, gpu or paper")
     run.add_argument("--corpus", help=CORPORA)
     run.add_argument(
         "--out",
-        help="directory of the sweep, or s3://BUCKET/PREFIX or gs://BUCKET/PREFIX (default: runs/EXPERIMENT-TIER-HASH)",
+        help="directory, or s3://BUCKET/PREFIX or gs://BUCKET/PREFIX (default: runs/EXPERIMENT-PRESET-HASH)",
     )
     run.add_argument(
         "--set", nargs="+", action="extend", default=[], metavar="KEY=VALUE", help="values of the configuration"
@@ -163,18 +145,17 @@ def _add_run_options(run):
         help="a rule of yours for the leaderboard: a file with a function rule(width, vocab)",
     )
     run.add_argument("--dry-run", action="store_true", help="print the cost forecast and exit")
-    run.add_argument(
-        "--measure",
-        action="store_true",
-        help="with --dry-run: train some steps of every cell for a more accurate forecast",
-    )
     run.add_argument("--budget", metavar="TIME", help="refuse a sweep with a longer forecast, such as 45m or 2h")
     run.add_argument(
         "--reuse",
         metavar="RECORDS",
-        help="records of another sweep, a file (.jsonl, .jsonl.gz) or DIR/records; their lanes are not trained again",
+        help="records of another sweep, a file (.jsonl, .jsonl.gz) or DIR/records; their runs are not trained again",
     )
     _add_options(run)
+
+
+def _add_experiment(command):
+    command.add_argument("--experiment", metavar="FILE.py", help="the file of a user's experiment, which is executed")
 
 
 def parser() -> Parser:
@@ -184,32 +165,24 @@ def parser() -> Parser:
     def add(name, function, help):
         return add_command(subparsers, name, function, help)
 
-    _add_run_options(add("run", _run, "run an experiment, or continue an earlier run in its directory"))
-    again = add("resume", _resume, "continue the sweep in a directory")
+    _add_run_options(add("run", _run, "train the runs of an experiment that have no record in its directory"))
+    again = add("resume", _resume, "train the runs without a record of the sweep in a directory")
     again.add_argument("dir")
+    _add_experiment(again)
     _add_options(again)
-    for option, kept in {
-        "--tier": "tier",
-        "--corpus": "corpus",
-        "--set": "configuration",
-        "--out": "directory",
-        "--rule": "rule",
-    }.items():
-        again.add_argument(option, action=Refused, reason=f"resume keeps the sweep's {kept}; use run to change it")
-    status_parser = add("status", _status, "print the lanes of a sweep by state, and the time left")
-    status_parser.add_argument("dir")
-    status_parser.add_argument("--watch", type=float, metavar="SECONDS", help="print every SECONDS while a driver runs")
-    figure = add("figure", _figure, "draw the table and the figure of a sweep's finished lanes")
+    for option in ("--preset", "--corpus", "--set", "--out", "--rule", "--reuse", "--budget"):
+        again.add_argument(option, action=Refused, reason="resume continues a sweep as it began; use run")
+    add("status", _status, "print the runs of a sweep by state").add_argument("dir")
+    figure = add("figure", _figure, "draw the table and the figure of a sweep's finished runs")
     figure.add_argument("dir")
-    figure.add_argument(
-        "--experiment", metavar="FILE.py", help="draw with the present content of the user's experiment file"
-    )
-    track = add("track", _track, "write the runs of a sweep's finished lanes for a tracking tool")
+    _add_experiment(figure)
+    track = add("track", _track, "write a sweep's finished runs for a tracking tool")
     track.add_argument("dir")
     track.add_argument("--track", metavar="TOOL", default="tensorboard", help="tensorboard (default), wandb or mlflow")
-    report = add("report", _report, "rewrite README, docs and evidence from committed results; redraw changed figures")
-    report.add_argument("dir", nargs="?", help="with --html: the directory of a sweep (default: the committed results)")
-    report.add_argument("--html", metavar="FILE.html", help="write the results to this HTML file instead")
+    report = add("report", _report, "rewrite README and docs from committed results; redraw changed figures")
+    report.add_argument("dir", nargs="?", help="with --html: the directory of a sweep")
+    report.add_argument("--html", metavar="FILE.html", help="write the results of DIR to this HTML file")
+    _add_experiment(report)
     add_tokenize(subparsers, _tokenize).add_argument(
         "--ray-address",
         required=True,
@@ -219,7 +192,7 @@ def parser() -> Parser:
     publish = add("publish", _publish, "copy a finished sweep's records into experiments/results/")
     publish.add_argument("dir")
     publish.add_argument(
-        "--suffix", default="", metavar="WORD", help="a further word in the result's name, beside tier and corpus"
+        "--suffix", default="", metavar="WORD", help="a further word in the result's name, beside preset and corpus"
     )
     return top
 
@@ -231,10 +204,10 @@ def _ignore_interrupts() -> None:
 
 
 def main(argv: list[str] | None = None) -> int:
-    """Returns 0 for success; 1 for failed lanes, failed tracking, an error of the machine or lost standard output; 2
-    for unusable input; 130 after an interrupt."""
-    # SIGTERM and SIGHUP interrupt as Ctrl-C does, so that finished lanes are drawn.
-    for number in (signal.SIGTERM, signal.SIGHUP):
+    """Returns 0 for success; 1 for failed runs, an error of the machine or lost standard output; 2 for unusable input;
+    130 after an interrupt."""
+    # SIGTERM and SIGHUP interrupt as Ctrl-C does, so that finished runs are drawn.
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         if signal.getsignal(number) is not signal.SIG_IGN:  # ignored under nohup
             signal.signal(number, signal.default_int_handler)
     return run_command(parser(), argv, on_interrupt=_ignore_interrupts)

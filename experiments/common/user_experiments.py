@@ -1,11 +1,9 @@
 """Experiments in users' files, which are identified by path and digest and executed when their code is needed.
 
-Loading such a file executes it with the rights of the user. `python -m sweeps run FILE` does so. A sweep keeps a copy
-of the file, and its manifest holds path and digest. `resume`, `figure` and workers execute the copy. If the copy is
-missing or damaged, they execute the original. A file with another digest is an error.
+Loading such a file executes it with the rights of the user. Only a path that the user has given is executed, never a
+copy in a sweep's directory. A file with another digest is an error. Workers get the content from the driver.
 """
 
-import contextlib
 import hashlib
 import json
 import re
@@ -21,13 +19,11 @@ from typing import TYPE_CHECKING, Any
 from experiments.common.configuration import configured, to_dict
 from experiments.common.names import NAMES
 from lvp.errors import InputError
-from lvp.files import write_whole
 from lvp.training import records
 
 if TYPE_CHECKING:  # the import takes seconds, and the status of a sweep does not need it
     from experiments.common.experiment import CellLanes, Experiment
 
-KEPT = "experiment.py"  # in a sweep's directory
 _NAME = re.compile(r"[A-Za-z][A-Za-z0-9_-]{0,63}")  # names become parts of directories' names
 
 
@@ -50,37 +46,22 @@ def source(path: str | Path) -> Source:
     return Source(str(path), _digest(_read(path)))
 
 
-def keep(source: Source, kept: Path) -> None:
-    """Copies the file to `kept` in a sweep's directory, so that the sweep does not depend on the original."""
-    content = _read(Path(source.path))
-    if _digest(content) == source.sha256:  # otherwise `load` raises an error
-        write_whole(kept, content)
-
-
-def load(source: Source, kept: Path | None = None) -> "Experiment":
-    """The experiment of a file. Executes the file, or the copy that a sweep has kept, once per process.
+def load(source: Source, content: bytes | None = None) -> "Experiment":
+    """The experiment of a file. Executes the file once per process.
 
     A file without an experiment but with a function `rule(width, vocab)` gives the leaderboard with this rule.
 
+    Args:
+      content: the content of the file; None reads it.
+
     Raises:
-      InputError: if neither the copy nor the file has the digest, if its code raises an error, if it defines several
+      InputError: if the file cannot be read or has another digest, if its code raises an error, if it defines several
         experiments or neither an experiment nor a rule, if the experiment's name is taken or not allowed, or if a
         configuration cannot be written as JSON and read again. The message is one line and names the file.
     """
-    if kept is not None:
-        with contextlib.suppress(OSError):
-            if _digest(content := kept.read_bytes()) == source.sha256:
-                return _executed(source, content)
-    path = Path(source.path)
-    try:
-        content = _read(path)
-    except InputError as error:
-        raise InputError(f"{error}; restore the file, or `run` it from its present path") from None
+    content = _read(Path(source.path)) if content is None else content
     if _digest(content) != source.sha256:
-        raise InputError(
-            f"experiment {path} changed since the sweep began; `figure DIR --experiment {path}` draws with the present "
-            f"file, `run {path}` starts a new sweep"
-        )
+        raise InputError(f"experiment {source.path} changed since it was first read; repeat the command")
     return _executed(source, content)
 
 

@@ -17,7 +17,7 @@ from lvp.training.images import (
     steps_of_parts,
 )
 from lvp.training.language import Program, StreamedTokens, TrainingData, check_lengths, check_mesh, lane_feeds
-from lvp.training.loop import Preempted, run
+from lvp.training.loop import chunks, run
 from lvp.training.program import unstack
 from lvp.training.tasks import ImageTask, LanguageTask, Task, task_for, train
 
@@ -34,7 +34,6 @@ __all__ = [
     "Lane",
     "LanguageTask",
     "OptimizerConfig",
-    "Preempted",
     "Program",
     "Task",
     "RandomWindows",
@@ -45,6 +44,7 @@ __all__ = [
     "check_lengths",
     "check_mesh",
     "check_positive",
+    "chunks",
     "lane_feeds",
     "run",
     "steps_of_parts",

@@ -1,7 +1,7 @@
 """The loop that runs a cell's compiled program to its last step, chunk by chunk."""
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Generator, Sequence
 from typing import Any
 
 import jax
@@ -13,15 +13,7 @@ from lvp.training.outcome import READ, Outcome, outcome
 from lvp.training.program import PackedProgram, unstack
 
 
-class Preempted(Exception):
-    """Training that stopped early on request, at `step` with `state`, for the caller to save."""
-
-    def __init__(self, step: int, state):
-        super().__init__(f"stopped at step {step}")
-        self.step, self.state = step, state
-
-
-def run(
+def chunks(
     program: PackedProgram,
     lanes: Sequence,
     data: Feed,
@@ -29,10 +21,12 @@ def run(
     state: Any = None,
     step: int = 0,
     chunk_seconds: float = 1.0,
-    on_chunk: Callable[[int, Any], None] | None = None,
-    leaving: Callable[[], bool] = lambda: False,
-) -> list[Outcome]:
-    """Trains a pack of lanes from `step` to the end of the cell and returns their outcomes, in order.
+) -> Generator[tuple[int, Any], None, list[Outcome]]:
+    """Trains a pack of lanes from `step` to the end of the cell. Yields (step, state) after every chunk of steps, and
+    returns the outcomes of the lanes, in order.
+
+    The caller may read a yielded state, and must not keep it beyond the next chunk. A caller that stops iterating can
+    save the state and continue from it later. On a mesh of several processes, all of them must iterate equally often.
 
     Args:
       program: the cell's program.
@@ -40,15 +34,11 @@ def run(
       data: `lvp.training.TrainingData`, `lvp.training.StreamedTokens` or `lvp.training.ImageData`.
       state: the pack's state at `step`, from a checkpoint; None starts at step 0.
       chunk_seconds: approximate time of one dispatch; 0 dispatches step by step. The result does not depend on it.
-      on_chunk: called with (step, state) after every chunk; it may read the state and must not keep it.
-      leaving: called after every chunk, unless all lanes have diverged. If it returns True on any process of the mesh
-        before the last step, Preempted is raised.
 
     A lane with a non-finite loss stays in its pack and does not affect other lanes. The run ends early when all lanes
     have diverged. The same pack on the same device gives the same bits.
 
     Raises:
-      Preempted: `leaving` has returned True. It holds step and state.
       InputError: a lane that the cell cannot train.
       ValueError: another number of lanes than the program takes.
     """
@@ -66,17 +56,33 @@ def run(
         per_step = (time.perf_counter() - started) / (stop - step)
         # Grows at most tenfold: the first steps include the start-up.
         chunk = int(min(max(chunk_seconds / per_step, 1), 10 * chunk))
+        if shared:  # clocks differ between processes, and all must make the same calls
+            chunk = int(processes.gathered([chunk])[0, 0])
         step = stop
-        if on_chunk is not None:
-            on_chunk(step, state)
+        yield step, state
         if np.all(diverged >= 0):
             break
-        leave = leaving()
-        if shared:  # clocks and signals differ between processes, and all must make the same calls
-            of_all = processes.gathered([chunk, leave])
-            chunk, leave = int(of_all[0, 0]), bool(of_all[:, 1].any())
-        if leave and step < steps:
-            raise Preempted(step, state)
     # Only the replicated entries that an outcome reads: a process may hold a part of the parameters.
     state = {name: x for name, x in state.items() if name in READ}
     return [outcome(program.cell.final_steps, unstack(state, i, program.lanes)) for i in range(program.lanes)]
+
+
+def run(
+    program: PackedProgram,
+    lanes: Sequence,
+    data: Feed,
+    *,
+    on_chunk: Callable[[int, Any], None] = lambda step, state: None,
+    **options: Any,
+) -> list[Outcome]:
+    """The outcomes of a pack of lanes. The arguments are those of `chunks`.
+
+    Args:
+      on_chunk: called with (step, state) after every chunk.
+    """
+    training = chunks(program, lanes, data, **options)
+    while True:
+        try:
+            on_chunk(*next(training))
+        except StopIteration as end:
+            return end.value

@@ -167,8 +167,8 @@ class PackedProgram:
         everywhere = NamedSharding(self.mesh, PartitionSpec())
         return jax.tree.map(lambda _: everywhere, data)
 
-    def compile(self, data: Any, device: jax.Device | None = None) -> Any:
-        """Compiles `advance` for data of these shapes (arrays or ShapeDtypeStructs); returns JAX's compiled program.
+    def lower(self, data: Any, device: jax.Device | None = None) -> Any:
+        """`advance` lowered for data of these shapes (arrays or ShapeDtypeStructs), as `jax.stages.Lowered`.
 
         Args:
           device: the device to compile for; not with a mesh. It may belong to a topology that this machine lacks. None
@@ -186,8 +186,12 @@ class PackedProgram:
         if device is not None:
             arguments = jax.tree.map(lambda x: placed(x, SingleDeviceSharding(device)), arguments)
         with compiling_for(device.platform) if device is not None else nullcontext():
-            lowered = self.advance.lower(*arguments)
-        self.advance = lowered.compile()
+            return self.advance.lower(*arguments)
+
+    def compile(self, data: Any, device: jax.Device | None = None) -> Any:
+        """Compiles `advance` for data of these shapes; returns JAX's compiled program. The arguments are those of
+        `lower`."""
+        self.advance = self.lower(data, device).compile()
         return self.advance
 
 

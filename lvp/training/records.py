@@ -108,14 +108,19 @@ def read(path: Path) -> list[dict]:
     """
     path = Path(path)
     files = [*listed(path, ".jsonl"), *listed(path, ".jsonl.gz")] if path.is_dir() else [path]
-    records = []
-    for file in files:
-        for number, line in enumerate(content(file).decode(errors="replace").splitlines(), 1):
-            try:
-                records.append(_record(json.loads(line)))
-            except (ValueError, RecursionError) as error:
-                raise InputError(f"{file}:{number} is not a record: {error}") from error
-    return sorted(records, key=lambda r: r["hash"])
+    return sorted((row for file in files for row in parse(content(file), str(file))), key=lambda r: r["hash"])
+
+
+def parse(text: bytes, name: str) -> list[dict]:
+    """The records in a text, in its order. Raises InputError, with the name and the line, for a line that is damaged or
+    is not a record of this format."""
+    found = []
+    for number, line in enumerate(text.decode(errors="replace").splitlines(), 1):
+        try:
+            found.append(_record(json.loads(line)))
+        except (ValueError, RecursionError) as error:
+            raise InputError(f"{name}:{number} is not a record: {error}") from error
+    return found
 
 
 def _record(record: Any) -> dict:

@@ -12,8 +12,7 @@ import ray
 from lvp.data.text.documents import Documents
 from lvp.data.tokens.encoding import Encoded, Encoder, encode
 from lvp.errors import InputError
-from sweeps.executors.cluster import Watch
-from sweeps.executors.ray_tune import join_cluster
+from sweeps.ray_tune import RayTune
 
 
 @contextmanager
@@ -28,11 +27,8 @@ def on_cluster(address: str, workers: int | None = None) -> Iterator[Encoder]:
     Raises:
       InputError: the cluster cannot be joined or has no cores.
     """
-    watch = Watch(address, "repeat the command to continue")
-    watch.start()
+    cluster = RayTune(address)
     try:
-        join_cluster(address, {})
-        watch.end_witness()
         workers = workers or int(ray.cluster_resources().get("CPU", 0))
         if not workers:
             raise InputError(f"--ray-address {address}: the Ray cluster has no CPUs; start Ray on a machine with CPUs")
@@ -40,8 +36,7 @@ def on_cluster(address: str, workers: int | None = None) -> Iterator[Encoder]:
         shared = lru_cache(maxsize=1)(ray.put)  # sends the tokenizer once
         yield Encoder(lambda model, dtype, part: task.remote(shared(model), dtype, part).future(), workers)
     finally:
-        ray.shutdown()
-        watch.close()
+        cluster.close()
 
 
 def _encode(model: bytes, dtype: np.dtype, part: Documents) -> Encoded:

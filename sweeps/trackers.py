@@ -189,8 +189,8 @@ class Mlflow(Tracker):
 TRACKERS: Mapping[str, type[Tracker]] = {"tensorboard": TensorBoard, "wandb": Wandb, "mlflow": Mlflow}
 
 
-def tracker(name: str, folder: Path, sweep: str) -> Tracker:
-    """A tracker of a sweep (arguments: `Tracker`).
+def known(name: str) -> type[Tracker]:
+    """The tracker of a name.
 
     Raises:
       InputError: the name is not in `TRACKERS`, or the tool's package is missing.
@@ -198,7 +198,12 @@ def tracker(name: str, folder: Path, sweep: str) -> Tracker:
     if name not in TRACKERS:
         raise unknown("tracker", name, TRACKERS)
     need(f"--track {name}", TRACKERS[name].package, extra=TRACKERS[name].extra)
-    return TRACKERS[name](folder, sweep)
+    return TRACKERS[name]
+
+
+def tracker(name: str, folder: Path, sweep: str) -> Tracker:
+    """A tracker of a sweep (arguments: `Tracker`). Raises InputError as `known` does."""
+    return known(name)(folder, sweep)
 
 
 def quietly(tracker: Tracker) -> Tracker:

@@ -1,0 +1,76 @@
+"""Commands that read a sweep and train nothing."""
+
+import shlex
+from pathlib import Path
+
+import experiments
+from lvp.errors import InputError
+from lvp.training import records
+from sweeps import driver, progress, trackers
+from sweeps.store import Store
+
+
+def status(out: str | Path) -> str:
+    """The state of the sweep in `out` as text: finished, diverged, failed and begun runs by setting. Executes no
+    experiment."""
+    store = Store(out)
+    return progress.status(store, driver.existing(store))
+
+
+def table_of(out: str | Path):
+    """The table of the finished runs in `out` (`lvp.training.records.table`). Executes no experiment."""
+    store = Store(out)
+    driver.existing(store)
+    return records.table(store.read_records())
+
+
+def track(out: str | Path, tracker: str = "tensorboard", *, quiet: bool = False) -> Path:
+    """Writes the finished runs in `out` for a tracking tool, and returns the directory of the tool's runs."""
+    store = Store(out)
+    sweep = driver.existing(store)
+    tool = sweep.tracker(tracker, store)
+    trackers.log_records(tool, store.read_records(), {run: s["label"] for s in sweep.settings for run in s["runs"]})
+    tool.close()
+    if not quiet:
+        print(f"{tracker}: {tool.shown_by.format(folder=shlex.quote(str(tool.folder)))}")
+    return tool.folder
+
+
+def figure(out: str | Path, experiment: str | None = None) -> None:
+    """Draws the table and the figure of the finished runs in `out`.
+
+    Args:
+      experiment: the user's experiment file, if the sweep has one; its present content is executed.
+    """
+    store = Store(out)
+    sweep = driver.existing(store)
+    loaded, _ = driver.experiment_of(sweep, store, experiment)
+    config = experiments.restored(loaded, sweep.tier, sweep.config)
+    driver.draw(store, sweep, loaded, config, lambda *lines: print(*lines, sep="\n"))
+
+
+def page(out: str | Path, experiment: str | None = None) -> str:
+    """The results of the finished runs in `out` as HTML. `experiment` as for `figure`."""
+    from sweeps import report  # pandas, SciPy and matplotlib, which the other commands do not need
+
+    store = Store(out)
+    sweep = driver.existing(store)
+    loaded, _ = driver.experiment_of(sweep, store, experiment)
+    config = experiments.restored(loaded, sweep.tier, sweep.config)
+    return report.page(loaded, config, sweep.tier, store.read_records(), sweep.planned)
+
+
+def publish(out: str | Path, suffix: str = "") -> Path:
+    """Copies the records of a finished sweep into experiments/results, and returns their directory.
+
+    Raises InputError if a run has no record, if the experiment is a user's file, or if the suffix is not a word.
+    """
+    from sweeps import report
+
+    store = Store(out)
+    sweep = driver.existing(store)
+    if sweep.source is not None:
+        raise InputError(f"{out} is a sweep of a user's experiment: only experiments of lvp can be published")
+    if missing := driver.missing(store, sweep):
+        raise InputError(f"{out} is not finished: {len(missing)} runs have no record; `resume` it first")
+    return report.publish(sweep.as_json(), store.read_records(), suffix)

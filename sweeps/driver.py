@@ -1,0 +1,565 @@
+"""Runs a sweep: experiment and preset → runs without a record → packs → executor, until no run is missing.
+
+A sweep is a set of runs. A run is named by the hash of all that determines its result, and its record is created only
+if it is absent. `run` trains the runs without a record, so the same command, or `resume`, continues a sweep. Two
+drivers of one sweep waste compute and damage nothing.
+"""
+
+import contextlib
+import os
+import shlex
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import experiments
+from experiments.common import user_experiments
+from experiments.common.experiment import CellLanes, Experiment
+from lvp.data.text import corpora
+from lvp.errors import InputError, unknown
+from lvp.files import cache_dir
+from lvp.files.buckets import files as bucket_files
+from lvp.files.buckets import is_address, split
+from lvp.parallel.hardware import cores
+from lvp.parallel.sharding import mesh_sizes, named_sizes
+from lvp.training import records
+from sweeps import fingerprint, forecast, trackers
+from sweeps.executors import Executor, Inline, Local
+from sweeps.progress import News
+from sweeps.store import Store
+from sweeps.sweep import Setting, Sweep, check_data, described, prepared, settings, with_follow_ups
+from sweeps.tasks import task_for
+from sweeps.work import Job, Pack
+
+EXECUTORS = ("ray", "local", "inline")
+
+
+@dataclass(frozen=True)
+class Options:
+    """How a sweep runs. No option is part of a run's hash. Raises InputError for an unusable value."""
+
+    executor: str = "ray"  # ray, local (processes of this machine), or inline (this process)
+    ray_address: str | None = None  # address of a running cluster; "auto" is the cluster of this machine
+    pack: int | None = None  # runs per program; None: one on CPU, by the model's size on accelerators
+    threads: int | None = None  # cores per worker on CPU; None: one, or more if there are fewer runs than cores
+    checkpoint_seconds: float = 30.0  # minimum time between checkpoints
+    mesh: str | None = None  # sizes such as "fsdp=8": each run is trained on all devices of a machine
+    allow_other_version: bool = False  # whether the environment may differ from that of the sweep's beginning
+    track: str | None = None  # a key of `sweeps.trackers.TRACKERS`
+
+    def __post_init__(self) -> None:
+        if self.executor not in EXECUTORS:
+            raise unknown("executor", self.executor, EXECUTORS)
+        for name in ("pack", "threads"):
+            value = getattr(self, name)
+            if value is not None and value < 1:
+                raise InputError(f"{name} must be at least 1, got {value}")
+        if not 0 <= self.checkpoint_seconds < float("inf"):
+            raise InputError(f"checkpoint_seconds must not be negative, got {self.checkpoint_seconds}")
+        if self.threads and not self.ray_address and self.threads > cores():
+            raise InputError(f"threads={self.threads} must be at most {cores()}, the cores of this machine")
+        if self.ray_address and self.executor != "ray":
+            raise InputError(f"--ray-address needs --executor ray, got {self.executor}")
+        if self.mesh is not None:
+            named_sizes(self.mesh)
+            if (self.pack or 1) > 1:
+                raise InputError(f"pack={self.pack}: a mesh trains one run at a time; omit --pack")
+        if self.track is not None:
+            trackers.known(self.track)
+
+    def words(self) -> list[str]:
+        """The command-line options that a command must repeat to continue the sweep."""
+        words = [] if self.executor == "ray" else ["--executor", self.executor]
+        words += ["--ray-address", self.ray_address] if self.ray_address else []
+        words += ["--allow-other-version"] if self.allow_other_version else []
+        return words + (["--track", self.track] if self.track else [])
+
+
+def run(
+    experiment: str | Path,
+    preset: str = "laptop",
+    *,
+    out: str | Path | None = None,
+    options: Options | None = None,
+    dry_run: bool = False,
+    budget: str | None = None,
+    reuse: str | Path | None = None,
+    quiet: bool = False,
+    watch: Callable[[Any], None] | None = None,
+    **config: Any,
+):
+    """Runs an experiment and returns its table: a pandas.DataFrame with one row per run (see
+    `lvp.training.records.table`). Runs that have a record in `out` are not trained again.
+
+    Args:
+      experiment, preset: the arguments of `python -m sweeps run`. An experiment's file (*.py) is executed.
+      out: directory of the sweep, or its address in a bucket (s3://BUCKET/PREFIX, gs://BUCKET/PREFIX); None is
+        runs/EXPERIMENT-PRESET-HASH in the working directory.
+      options: see `Options`. Its fields may also be given as keywords, for example `executor="local"`.
+      dry_run: whether to print the forecast (runs, tokens, FLOPs, duration) and to return None.
+      budget: the longest expected duration, such as "2h"; None: no limit. It excludes runs with a record in `reuse`.
+      reuse: records of another sweep, a JSON-lines file or a directory such as DIR/records. Runs with the same
+        configuration and data are not trained again.
+      quiet: whether to print nothing.
+      watch: called with the table of finished runs when it has grown, at most once per second. Its exceptions are
+        raised after the sweep has ended.
+      config: fields of the experiment's configuration.
+
+    Raises:
+      InputError: an argument, file or directory cannot be used; `out` holds another sweep. Nothing is trained.
+      RuntimeError: runs failed. Finished runs keep their records.
+      KeyboardInterrupt: interrupted. Finished runs keep their records.
+    """
+    chosen = {name: config.pop(name) for name in list(config) if name in Options.__dataclass_fields__}
+    return start(
+        experiment,
+        preset,
+        config,
+        out=out,
+        options=replace(options or Options(), **chosen),
+        dry_run=dry_run,
+        budget=budget,
+        reuse=reuse,
+        quiet=quiet,
+        watch=watch,
+    )
+
+
+def start(
+    experiment: str | Path,
+    preset: str,
+    config: Mapping[str, Any],
+    *,
+    out: str | Path | None = None,
+    options: Options,
+    dry_run: bool = False,
+    budget: str | None = None,
+    reuse: str | Path | None = None,
+    quiet: bool = False,
+    watch: Callable[[Any], None] | None = None,
+):
+    """Does what `run` does. The configuration is a mapping, so its keys may equal names of options."""
+    loaded, resolved, source = _checked(experiment, preset, config)
+    cells = loaded.cells(resolved)
+    say = _printer(quiet and not dry_run)
+    earlier = [] if reuse is None else [records.in_current_form(row) for row in records.read(Path(reuse))]
+    if out is not None:
+        Store(out).check()
+    say(f"{loaded.name}, preset {preset}, corpus {resolved.corpus}: {loaded.question}")
+    say(*_forecast(loaded, resolved, cells, preset, options, budget, earlier))
+    if dry_run:
+        _check_corpus(cells)
+        return None
+    datasets = prepared(cells)
+    # The sweep may continue in another working directory, so the path must be absolute.
+    if specs := [data.spec for data in datasets.values() if data is not None]:
+        resolved = replace(resolved, corpus=specs[0])
+    draft = Sweep(
+        loaded.name,
+        preset,
+        experiments.to_dict(resolved, loaded.tiers[preset]),
+        {label: data and data.to_dict() for label, data in datasets.items()},
+        fingerprint.present(),
+        {},
+        [],
+        source and source.sha256,
+    )
+    store = Store(out if out is not None else Path("runs") / f"{loaded.name}-{preset}-{draft.hash}")
+    return _Session(loaded, resolved, datasets, store, draft, options, quiet, source, earlier, watch).run(
+        _same(draft, store)
+    )
+
+
+def resume(
+    out: str | Path,
+    *,
+    options: Options | None = None,
+    experiment: str | Path | None = None,
+    quiet: bool = False,
+    watch: Callable[[Any], None] | None = None,
+    **chosen: Any,
+):
+    """Continues the sweep in `out`, a directory or an address, and returns its table, as `run` does.
+
+    Args:
+      experiment: the user's experiment file, if the sweep has one. The copy in `out` is never executed.
+      options, quiet, watch, chosen: as for `run`.
+    """
+    options, store = replace(options or Options(), **chosen), Store(out)
+    sweep = existing(store)
+    loaded, source = experiment_of(sweep, store, experiment)
+    if source is not None and source.sha256 != sweep.source:
+        raise InputError(
+            f"{source.path} changed since the sweep in {store} began; restore it, or `run` it as a new sweep"
+        )
+    config = experiments.restored(loaded, sweep.tier, sweep.config)
+    cells = loaded.cells(config)
+    datasets = prepared(cells)
+    for each in cells:
+        check_data(sweep, each.label, each.cell, datasets[each.label], store)
+    return _Session(loaded, config, datasets, store, sweep, options, quiet, source, (), watch).run(sweep)
+
+
+def existing(store: Store) -> Sweep:
+    """The sweep in a store. Raises InputError if there is none."""
+    sweep = Sweep.read(store)
+    if sweep is None:
+        raise InputError(f"{store} has no sweep.json: it is not the directory of a sweep")
+    return sweep
+
+
+def experiment_of(
+    sweep: Sweep, store: Store, file: str | Path | None
+) -> tuple[Experiment, user_experiments.Source | None]:
+    """The experiment of a sweep, and the source of a user's experiment, whose file must be given.
+
+    A directory may come from somebody else. Its content never decides which code is executed.
+    """
+    if sweep.source is None:
+        if file is not None:
+            raise InputError(f"{store} is a sweep of lvp's own experiment {sweep.experiment}: omit --experiment")
+        return experiments.load(sweep.experiment), None
+    if file is None:
+        raise InputError(
+            f"{store} is a sweep of a user's experiment: give its file, --experiment FILE.py (experiment.py is a copy)"
+        )
+    source = user_experiments.source(file)
+    loaded = experiments.load(str(file), source)
+    if loaded.name != sweep.experiment:
+        raise InputError(
+            f"--experiment {file} defines {loaded.name}, but {store} is a sweep of {sweep.experiment}; name its file"
+        )
+    return loaded, source
+
+
+def resume_command(store: Store, *words: str) -> str:
+    """The shell command that continues a sweep, with further options."""
+    return shlex.join(["python", "-m", "sweeps", "resume", str(store), *words])
+
+
+def _checked(experiment: str | Path, preset: str, config: Mapping[str, Any]):
+    """The experiment, its configuration and its source. Raises InputError before anything is printed or written."""
+    source = user_experiments.source(experiment) if user_experiments.is_file(str(experiment)) else None
+    loaded = experiments.load(str(experiment), source)
+    resolved = experiments.configured(loaded, preset, config)
+    if is_address(place := resolved.corpus.partition(":")[2]):
+        split(place)  # refuses credentials before they are printed
+    cells = loaded.cells(resolved)
+    user_experiments.check_cells(cells)
+    for each in cells:
+        task_for(each.cell).check_lanes(each.lanes)
+    return loaded, resolved, source
+
+
+def _same(draft: Sweep, store: Store) -> Sweep | None:
+    """The sweep of a store; None for a new store. Raises InputError if the store holds something else."""
+    found = Sweep.read(store)
+    if found is None:
+        if others := set(store.objects.names()) - {"records", "logs", "programs", "checkpoints", "failed"}:
+            raise InputError(f"--out {store} holds other files ({min(others)}); name an empty or new directory")
+    elif found.hash != draft.hash:
+        raise InputError(
+            f"{store} holds another sweep: {found.experiment}, preset {found.tier}, hash {found.hash} (this one is "
+            f"{draft.hash}); name another --out, or continue it with `{resume_command(store)}`"
+        )
+    return found
+
+
+def _printer(quiet: bool) -> Callable[..., None]:
+    return (lambda *_: None) if quiet else (lambda *lines: print(*lines, sep="\n", flush=True))
+
+
+def _check_corpus(cells: Sequence[CellLanes]) -> None:
+    """Raises the InputError of a corpus in files or in a bucket that is missing or empty.
+
+    Trains no tokenizer and downloads nothing.
+    """
+    for spec, cell in {c.cell.data.corpus: c.cell for c in cells if c.cell.data is not None}.items():
+        kind, _, path = spec.partition(":")
+        if is_address(path) and kind in ("text", "tokens"):
+            bucket_files(path)
+        elif path and kind in ("text", "wikitext2"):
+            corpora.source(spec, cache=cache_dir() / "data")
+        elif path and kind != "tfds" or kind not in ("python-docs", "wikitext2", "tfds", "zipf", "digits", "cifar10"):
+            task_for(cell).prepare(cache_dir() / "data")
+
+
+def _forecast(
+    loaded: Experiment,
+    config: Any,
+    cells: Sequence[CellLanes],
+    preset: str,
+    options: Options,
+    budget: str | None,
+    earlier: Sequence[Mapping[str, Any]],
+) -> list[str]:
+    """The lines about the cost of a sweep. Raises InputError if the expected duration exceeds the budget."""
+    accelerator = preset in ("gpu", "paper")
+    workers = 1 if accelerator or options.mesh else cores()
+    lines, most = [forecast.table(cells)], cells if loaded.limit is None else loaded.limit(config)
+    if earlier:
+        cells = most = _without_records(cells, earlier)
+        lines.append(f"{sum(len(each.lanes) for each in cells)} of these runs have no record in --reuse")
+    elif loaded.follow_up is not None:
+        runs = "more" if loaded.limit is None else f"at most {sum(len(each.lanes) for each in most)}"
+        lines.append(f"{runs} runs with those that depend on results")
+    time_ = forecast.expected(most, workers, accelerator)
+    on = f"{workers} worker{'s' * (workers > 1)}"
+    lines.append(f"expected: {forecast.duration(time_.seconds)} on {on} ({time_.basis})")
+    if budget is not None and time_.seconds > forecast.seconds_of(budget):
+        raise InputError(
+            f"budget={budget} is less than the expected {forecast.duration(time_.seconds)} ({time_.basis}): use fewer "
+            "runs or steps, or a larger budget"
+        )
+    return lines
+
+
+def _without_records(cells: Sequence[CellLanes], earlier: Sequence[Mapping[str, Any]]) -> list[CellLanes]:
+    """The cells with the runs that have no record. Prepares the data, whose fingerprints are part of a run's name."""
+    known, left = {row["hash"] for row in earlier}, []
+    for each, setting in zip(cells, settings(cells, prepared(cells)), strict=True):
+        left.append(each._replace(lanes=[run for name, run in setting.runs.items() if name not in known]))
+    return left
+
+
+@dataclass
+class _Session:
+    """One command that trains the runs of a sweep without a record."""
+
+    experiment: Experiment
+    config: Any  # the experiment's configuration object
+    datasets: Mapping[str, Any]  # label → dataset on this machine
+    store: Store
+    sweep: Sweep  # without packing and settings if the store is new
+    options: Options
+    quiet: bool
+    source: user_experiments.Source | None
+    earlier: Sequence[Mapping[str, Any]]  # records of other sweeps
+    watch: Callable[[Any], None] | None
+
+    @property
+    def say(self) -> Callable[..., None]:
+        """Prints lines, unless the command is quiet."""
+        return _printer(self.quiet)
+
+    def run(self, found: Sweep | None):
+        """Trains what is missing, draws the results and returns the table.
+
+        Args:
+          found: the sweep in the store; None if the store is new.
+        """
+        if found is not None:
+            self.sweep = found
+            self._check_environment()
+            if self.store.directory is not None:
+                self.store.objects.sweep_up()
+        for run in self.store.recorded():
+            self.store.record(run)  # renames a damaged record
+        failures: dict[str, str] = {}
+        if found is None or self._missing(self._settings()):
+            try:
+                failures = self._train(found is None)
+            except KeyboardInterrupt:
+                with contextlib.suppress(Exception):  # the interrupt is reported
+                    self._draw()
+                again = resume_command(self.store, *self._words())
+                raise KeyboardInterrupt(f"interrupted; `{again}` continues from here") from None
+        else:
+            self.say("all runs have records: nothing to train")
+        table = self._draw()
+        if failures:
+            first, *more = sorted(set(failures.values()))
+            others = f" (and {len(more)} more reasons)" if more else ""
+            again = resume_command(self.store, *self._words())
+            raise RuntimeError(f"{len(failures)} runs failed: {first}{others}; `{again}` tries again")
+        return table
+
+    def _words(self) -> list[str]:
+        file = ["--experiment", self.source.path] if self.source is not None else []
+        return self.options.words() + file
+
+    def _settings(self) -> list[Setting]:
+        return with_follow_ups(self.experiment, self.config, self.datasets, self.store)
+
+    def _missing(self, found: Sequence[Setting]) -> set[str]:
+        """The runs without a record."""
+        return {run for setting in found for run in setting.runs} - self.store.recorded()
+
+    def _check_environment(self) -> None:
+        """Raises InputError if this process's environment differs from that of the sweep's beginning."""
+        present = fingerprint.present()
+        if self.options.ray_address:  # the driver trains nothing
+            del present["machine"]
+        if parts := fingerprint.differences(self.sweep.environment, present):
+            began = f"{self.store} began with {', '.join(parts)}"
+            if not self.options.allow_other_version:
+                raise InputError(
+                    f"{began}; results may not be bit-exact: restore the first environment, or give "
+                    "--allow-other-version"
+                )
+            self.say(f"{began}; further runs may not be bit-exact, and their records name the present environment")
+
+    def _begin(self, executor: Executor) -> None:
+        """Fixes the packing, and creates sweep.json."""
+        cells = self.experiment.cells(self.config)
+        packing = self._packing(executor, cells)
+        fixed = [
+            {"label": s.label, "steps": s.cell.steps, "flops": float(s.cell.flops_per_lane), "runs": list(s.runs)}
+            for s in settings(cells, self.datasets)
+        ]
+        self.sweep = replace(self.sweep, packing=packing, settings=fixed)
+        try:
+            if self.source is not None:
+                self.store.objects.write("experiment.py", Path(self.source.path).read_bytes())
+            if not self.sweep.create(self.store):  # another driver has just created it
+                self.sweep = existing(self.store)
+        except OSError as error:
+            raise InputError(f"--out {self.store} cannot be written: {error.strerror}; name another place") from None
+
+    def _packing(self, executor: Executor, cells: Sequence[CellLanes]) -> dict[str, Any]:
+        """The packing by the options. Raises InputError if a mesh does not fit the devices or the cells."""
+        machines, sizes = executor.machines(), None
+        if self.options.mesh is not None:
+            sizes = mesh_sizes(self.options.mesh, machines.devices)
+            for each in cells:
+                task_for(each.cell).check_mesh(sizes)
+        return forecast.packing(cells, machines, pack=self.options.pack, threads=self.options.threads, mesh=sizes)
+
+    def _train(self, new: bool) -> dict[str, str]:
+        """Trains the runs without a record. Returns run → reason of the failed runs."""
+        executor = _executor(self.options)
+        try:
+            if new:
+                self._begin(executor)
+            elif self.options.pack or self.options.threads or self.options.mesh:
+                self._repack(executor)
+            failures: dict[str, str] = {}
+            before: set[str] = set()
+            while True:
+                self._reuse()
+                found = self._settings()
+                missing = self._missing(found)
+                if not missing or failures or missing == before:
+                    return failures | dict.fromkeys(missing - failures.keys(), "no record was written")
+                if before:
+                    self.say(f"{len(missing)} runs that depend on these results")
+                failures, before = self._execute(executor, found, missing), missing
+        finally:
+            executor.close()
+
+    def _repack(self, executor: Executor) -> None:
+        """Uses another packing for this session."""
+        packing = self._packing(executor, self.experiment.cells(self.config))
+        if packing != self.sweep.packing and not self.options.allow_other_version:
+            raise InputError(
+                f"{self.store} keeps its packing, on which bits depend: omit --pack, --threads and --mesh, or give "
+                "--allow-other-version"
+            )
+        self.sweep = replace(self.sweep, packing=packing)
+
+    def _reuse(self) -> None:
+        """Adds records of other sweeps for runs without a record, and for the runs that these records add."""
+        while self.earlier:
+            missing = self._missing(self._settings())
+            taken = [row for row in self.earlier if row["hash"] in missing and self.store.add_record(row)]
+            if not taken:
+                return
+            commits = ", ".join(sorted({str(row["provenance"]["commit"]) for row in taken}))
+            self.say(f"{len(taken)} runs have a record of another sweep (commit {commits})")
+
+    def _execute(self, executor: Executor, found: Sequence[Setting], missing: set[str]) -> dict[str, str]:
+        packing = self.sweep.packing
+        cpu, mesh = packing["platform"] == "cpu", packing.get("mesh")
+        text = Path(self.source.path).read_bytes().decode(errors="surrogateescape") if self.source else ""
+        job = Job(
+            place=str(self.store),
+            source={"path": self.source.path, "content": text} if self.source else None,
+            threads=packing["threads"] if cpu and mesh is None and self.options.executor != "inline" else None,
+            mesh=mesh,
+            checkpoint_seconds=self.options.checkpoint_seconds,
+            allow_other_version=self.options.allow_other_version,
+            track=self.options.track,
+        )
+        if self.options.track is not None:  # before the workers: two processes must not make MLflow's experiment
+            self.sweep.tracker(self.options.track, self.store).close()
+        workers = self._workers(executor)
+        packs = packs_of(found, packing["lanes_per_program"], workers, missing)
+        news = News(self.store, found, missing, self.quiet, self.watch)
+        try:
+            executor.run(packs, job, workers, news.report)
+        finally:
+            news.end()
+        if news.raised is not None:
+            raise news.raised
+        return news.failures
+
+    def _workers(self, executor: Executor) -> int:
+        """The number of workers on the present machines, which may differ from those of the sweep's beginning."""
+        machines, packing = executor.machines(), self.sweep.packing
+        if packing.get("mesh"):
+            return max(1, len(machines.units))
+        threads = packing["threads"] if machines.platform == "cpu" else 1
+        return max(1, sum(units // threads for units in machines.units))
+
+    def _draw(self):
+        """Writes table, figure and claims, and returns the table."""
+        return draw(self.store, self.sweep, self.experiment, self.config, self.say)
+
+
+def missing(store: Store, sweep: Sweep) -> set[str]:
+    """The runs without a record, of a sweep of lvp's own experiment."""
+    loaded = experiments.load(sweep.experiment)
+    config = experiments.restored(loaded, sweep.tier, sweep.config)
+    datasets = {each.label: described(each.cell, sweep.datasets.get(each.label)) for each in loaded.cells(config)}
+    runs = {run for setting in with_follow_ups(loaded, config, datasets, store) for run in setting.runs}
+    return runs - store.recorded()
+
+
+def draw(store: Store, sweep: Sweep, experiment: Experiment, config: Any, say: Callable[..., None]):
+    """Writes the table, the figure and the claims of a sweep's finished runs, and returns the table."""
+    from sweeps import report  # pandas, SciPy and matplotlib, which training does not need
+
+    rows = store.read_records()
+    if not rows:
+        say("no run has finished: nothing to draw")
+        return records.table([])
+    files, text = report.draw(experiment, config, sweep.tier, rows, max(sweep.planned, len(rows)))
+    for name, content in files.items():
+        store.objects.write(name, content)
+    say(text, *(f"{store}/{name}" for name in files if not name.endswith(".svg")))
+    return records.table(rows)
+
+
+def packs_of(found: Sequence[Setting], sizes: Mapping[str, int], workers: int, missing: set[str]) -> list[Pack]:
+    """The packs with a missing run.
+
+    The runs of a pack stay together, finished ones among them: bits depend on the pack. The most expensive settings
+    come first. Packs alternate between as many settings as there are workers, so that workers seldom compile the same
+    program at the same time.
+    """
+    queues = []
+    for setting in sorted(found, key=lambda s: -s.cell.flops_per_lane):
+        runs, size = list(setting.runs.items()), sizes[setting.label]
+        groups = (dict(runs[i : i + size]) for i in range(0, len(runs), size))
+        queues.append([Pack(setting.label, group, size) for group in groups if not missing.isdisjoint(group)])
+    packs: list[Pack] = []
+    for start in range(0, len(queues), workers):
+        turn = queues[start : start + workers]
+        while any(turn):
+            packs += [queue.pop(0) for queue in turn if queue]
+    return packs
+
+
+def _executor(options: Options) -> Executor:
+    if options.executor == "inline":
+        return Inline()
+    if options.executor == "local":
+        return Local()
+    if options.ray_address is None and "ray" not in sys.modules:
+        # Ray then listens on 127.0.0.1 alone: anyone who can reach Ray's ports can run code.
+        os.environ.setdefault("RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER", "0")
+    from sweeps.ray_tune import RayTune  # the other executors work without Ray
+
+    return RayTune(options.ray_address)

@@ -1,0 +1,217 @@
+"""Executors: worker processes of this machine, Ray Tune, or this process. They call back with `Progress`."""
+
+import contextlib
+import json
+import os
+import queue
+import subprocess
+import sys
+import tempfile
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import IO, NamedTuple, Protocol
+
+from lvp.errors import InputError
+from lvp.files import cache_dir
+from lvp.parallel.hardware import cores
+from sweeps.work import Job, Pack, Worker, described, is_full
+
+ROOT = Path(__file__).resolve().parents[1]
+DEATHS = 5  # how often a pack is tried again after its worker has died
+DEVICES = ("/dev/nvidia0", "/dev/kfd", "/dev/accel0", "/dev/vfio/0")  # files of accelerators
+_KEPT = ("JAX_PLATFORMS", "JAX_COMPILATION_CACHE", "JAX_TRACEBACK")
+
+
+class Progress(NamedTuple):
+    """News of a pack: its step, or its end."""
+
+    pack: Pack
+    step: int = 0
+    done: bool = False  # its runs have records, or it failed
+    error: str | None = None  # why it failed
+
+
+class Machines(NamedTuple):
+    """What an executor offers to workers."""
+
+    platform: str  # "cpu", "gpu" or "tpu"
+    units: list[int]  # cores of each machine; on accelerators, workers of each machine
+    devices: int = 1  # devices of one worker that uses a mesh
+
+
+def debugging() -> list[str]:
+    """The names of JAX's variables that workers must not inherit: JAX_DEBUG_NANS would stop a diverged run. Variables
+    that choose devices and caches stay."""
+    return [name for name in os.environ if name.startswith("JAX_") and not name.startswith(_KEPT)]
+
+
+class Executor(Protocol):
+    """Runs packs. `run` returns when all have ended. KeyboardInterrupt lets the workers save first."""
+
+    def machines(self) -> Machines: ...
+
+    def run(self, packs: Sequence[Pack], job: Job, workers: int, report: Callable[[Progress], None]) -> None: ...
+
+    def close(self) -> None: ...
+
+
+class Inline:
+    """Trains in this process, for a notebook that already holds the accelerator."""
+
+    def machines(self) -> Machines:
+        import jax
+
+        platform, here = jax.default_backend(), jax.local_device_count()
+        return Machines(platform, [cores()] if platform == "cpu" else [1], here)
+
+    def run(self, packs: Sequence[Pack], job: Job, workers: int, report: Callable[[Progress], None]) -> None:
+        worker = Worker(job)
+        for pack in packs:
+            training = worker.train(pack)
+            try:
+                for step in training:
+                    report(Progress(pack, step))
+                report(Progress(pack, done=True))
+            except Exception as error:
+                report(Progress(pack, done=True, error=described(error)))
+                if is_full(error):
+                    return
+
+    def close(self) -> None:
+        pass
+
+
+class Local:
+    """Worker processes of this machine."""
+
+    def machines(self) -> Machines:
+        if os.environ.get("JAX_PLATFORMS") == "cpu" or not any(map(os.path.exists, DEVICES)):
+            return Machines("cpu", [cores()])
+        code = "import jax; print(jax.default_backend(), jax.local_device_count())"
+        answer = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+        if answer.returncode:
+            raise InputError(
+                f"JAX finds no device: {answer.stderr.strip().splitlines()[-1]}; set JAX_PLATFORMS=cpu to use the CPU"
+            )
+        platform, count = answer.stdout.split()
+        devices = int(count)
+        # A process owns all chips of a TPU; GPUs are divided between workers.
+        return Machines(platform, [{"cpu": cores(), "gpu": devices}.get(platform, 1)], devices)
+
+    def run(self, packs: Sequence[Pack], job: Job, workers: int, report: Callable[[Progress], None]) -> None:
+        todo: queue.Queue[tuple[Pack, int]] = queue.Queue()
+        for pack in packs:
+            todo.put((pack, 0))
+        processes: dict[int, _Process] = {}
+        full = threading.Event()
+
+        def work(number: int) -> None:
+            while not full.is_set():
+                try:
+                    pack, deaths = todo.get_nowait()
+                except queue.Empty:
+                    return
+                if number not in processes:
+                    processes[number] = _Process(job, number)
+                for progress in processes[number].train(pack):
+                    report(progress)
+                if processes[number].died:
+                    reason = processes.pop(number).reason()
+                    if deaths < DEATHS and not full.is_set():
+                        todo.put((pack, deaths + 1))
+                    elif not full.is_set():
+                        report(Progress(pack, done=True, error=reason))
+                elif processes[number].full:
+                    full.set()
+
+        threads = [threading.Thread(target=work, args=(i,), daemon=True) for i in range(min(workers, len(packs)))]
+        try:
+            for thread in threads:
+                thread.start()
+            for thread in threads:
+                while thread.is_alive():  # a join without a timeout would delay Ctrl-C
+                    thread.join(0.2)
+        except BaseException:
+            full.set()  # no worker begins another pack
+            raise
+        finally:
+            _stop(list(processes.values()))
+
+    def close(self) -> None:
+        pass
+
+
+def _stop(processes: Sequence["_Process"]) -> None:
+    """Lets the processes save and end, and waits for them. A second interrupt kills them."""
+    try:
+        for process in processes:
+            process.process.terminate()
+        for process in processes:
+            process.process.wait()
+    finally:
+        for process in processes:
+            process.end()
+
+
+class _Process:
+    """A worker process (`sweeps.work.main`). Its messages go to a new file in OUT/logs."""
+
+    def __init__(self, job: Job, number: int):
+        paths = [str(ROOT), os.environ.get("PYTHONPATH", "")]
+        changed = job.variables() | {"PYTHONPATH": os.pathsep.join(filter(None, paths))}
+        if job.threads is None and job.mesh is None:
+            visible = list(filter(None, os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",")))
+            changed["CUDA_VISIBLE_DEVICES"] = visible[number] if visible else str(number)
+        self.log, file = _log_file(job)
+        inherited = {name: os.environ[name] for name in os.environ.keys() - set(debugging())}
+        with file:
+            self.process = subprocess.Popen(
+                [sys.executable, "-c", "from sweeps.work import main; main()", json.dumps(asdict(job))],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=file,
+                text=True,
+                env=inherited | changed,
+                start_new_session=True,  # Ctrl-C must reach the driver only, which stops the workers
+            )
+        self.died = self.full = False
+
+    def train(self, pack: Pack) -> Iterator[Progress]:
+        """Yields the progress of a pack. Sets `died` if the process ended before its answer."""
+        stdin, stdout = self.process.stdin, self.process.stdout
+        assert stdin is not None and stdout is not None  # pipes
+        with contextlib.suppress(BrokenPipeError, ValueError):
+            stdin.write(json.dumps(pack.as_json()) + "\n")
+            stdin.flush()
+        for line in stdout:
+            with contextlib.suppress(ValueError):
+                answer = json.loads(line)
+                if "step" not in answer:
+                    self.full = answer.get("full", False)
+                    yield Progress(pack, done=True, error=answer["error"])
+                    return
+                yield Progress(pack, answer["step"])
+        self.died = True
+
+    def reason(self) -> str:
+        """Why the process ended."""
+        code = self.process.wait()
+        how = f"signal {-code}" if code < 0 else f"exit code {code}"
+        return f"worker {self.process.pid} ended with {how}; its messages are in {self.log}"
+
+    def end(self) -> None:
+        self.process.kill()
+        self.process.wait()
+
+
+def _log_file(job: Job) -> tuple[str, IO[bytes]]:
+    """The path of a new log file, and the open file."""
+    from sweeps.store import Store
+
+    directory = Store(job.place).directory
+    folder = (cache_dir() if directory is None else directory) / "logs"
+    folder.mkdir(parents=True, exist_ok=True)
+    number, path = tempfile.mkstemp(prefix="worker-", suffix=".log", dir=folder)
+    return path, os.fdopen(number, "wb")

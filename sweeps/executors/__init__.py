@@ -1,1 +1,0 @@
-"""Executors, which run trials: in worker processes of this machine, or under Ray Tune."""

@@ -1,0 +1,143 @@
+"""The progress of a sweep: the line of a running command, and the text of `status`."""
+
+import sys
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from lvp.training import records
+from sweeps.executors import Progress
+from sweeps.forecast import duration
+from sweeps.store import Store
+from sweeps.sweep import Setting, Sweep
+
+
+class News:
+    """Receives the progress of packs, in any thread. Shows it in one line, and keeps the failures.
+
+    Args:
+      missing: the runs that the packs train; other runs of the settings have records.
+      watch: called with the table of finished runs when it has grown, at most once per second; None: not called.
+
+    Attributes:
+      failures: run → reason.
+      raised: the first exception of `watch`.
+    """
+
+    def __init__(
+        self,
+        store: Store,
+        settings: Sequence[Setting],
+        missing: set[str],
+        quiet: bool,
+        watch: Callable[[Any], None] | None,
+    ):
+        self.store, self.missing, self.quiet, self.watch = store, missing, quiet, watch
+        self.setting = {setting.label: setting for setting in settings}
+        self.total = sum(len(s.runs) * s.cell.flops_per_lane for s in settings)
+        self.runs = sum(len(s.runs) for s in settings)
+        self.finished = self.runs - len(missing)
+        self.flops = self.total - sum(self._flops(s.label, [r for r in s.runs if r in missing]) for s in settings)
+        self.before = self.flops  # at the start of this session
+        self.steps: dict[int, tuple[str, int, int]] = {}  # running pack → label, runs, step
+        self.failures: dict[str, str] = {}
+        self.raised: Exception | None = None
+        self.began = time.monotonic()
+        self.shown = self.watched = 0.0
+        self.grown, self.lock = False, threading.Lock()
+
+    def _flops(self, label: str, runs: Sequence[str]) -> float:
+        return len(runs) * self.setting[label].cell.flops_per_lane
+
+    def report(self, progress: Progress) -> None:
+        """Takes a pack's progress."""
+        with self.lock:
+            pack, runs = progress.pack, [run for run in progress.pack.runs if run in self.missing]
+            self.steps[id(pack)] = pack.label, len(runs), progress.step
+            if progress.done:
+                del self.steps[id(pack)]
+                if progress.error is not None:
+                    failed = set(runs) - self.store.recorded()
+                    self.failures |= dict.fromkeys(failed, progress.error)
+                    self.store.add_failure(failed, progress.error)
+                    runs = [run for run in runs if run not in failed]
+                self.finished += len(runs)
+                self.flops += self._flops(pack.label, runs)
+                self.grown = self.grown or bool(runs)
+            now = time.monotonic()
+            if now - self.shown > (0.5 if sys.stderr.isatty() else 30.0):
+                self.show()
+            if self.watch is not None and self.grown and now - self.watched > 1.0:
+                self._call_watch()
+
+    def _call_watch(self) -> None:
+        self.watched, self.grown = time.monotonic(), False
+        assert self.watch is not None
+        try:
+            self.watch(records.table(self.store.read_records()))
+        except Exception as error:  # it must not end the sweep
+            self.raised = self.raised or error
+
+    def show(self) -> None:
+        """Prints the line."""
+        self.shown = time.monotonic()
+        if not self.quiet:
+            terminal = sys.stderr.isatty()
+            print(f"\r\033[K{self.line()}" if terminal else self.line(), end="" if terminal else "\n", file=sys.stderr)
+            sys.stderr.flush()
+
+    def line(self) -> str:
+        """Runs with a record, running packs, the time left and failed runs."""
+        cells = {label: self.setting[label].cell for label, _, _ in self.steps.values()}
+        running = sum(
+            n * cells[label].flops_per_lane * step / cells[label].steps for label, n, step in self.steps.values()
+        )
+        done = self.flops + running
+        parts = [
+            f"{100 * done / self.total if self.total else 100:.0f} % of the FLOPs, {self.finished} of {self.runs} runs"
+        ]
+        parts += [f"{count} running"] if (count := sum(n for _, n, _ in self.steps.values())) else []
+        if done > self.before and self.finished < self.runs:
+            left = (time.monotonic() - self.began) * (self.total - done) / (done - self.before)
+            parts.append(f"{duration(left)} left")
+        parts += [f"{len(self.failures)} failed"] if self.failures else []
+        return ", ".join(parts)
+
+    def end(self) -> None:
+        """Shows the last line, and calls `watch` for the last time."""
+        with self.lock:
+            self.show()
+            if not self.quiet and sys.stderr.isatty():
+                print(file=sys.stderr)
+            if self.watch is not None and self.grown:
+                self._call_watch()
+
+
+def status(store: Store, sweep: Sweep) -> str:
+    """The table that `python -m sweeps status` prints. Executes no experiment."""
+    rows = store.read_records()
+    outcomes = {row["hash"]: row["outcome"]["status"] for row in rows}
+    failures, recorded = store.failures(), store.recorded()
+    saved = set(store.objects.names("checkpoints")) - recorded
+    planned = {run for setting in sweep.settings for run in setting["runs"]}
+    head = f"{sweep.experiment}, preset {sweep.tier}, hash {sweep.hash}"
+    lines = [f"{head}: {len(planned & recorded)} of {len(planned)} runs have a record"]
+    if further := len(recorded - planned):
+        lines.append(f"{further} further runs, which depend on results, have a record")
+    column = max([16, *(len(setting["label"]) for setting in sweep.settings)])
+    lines.append(f"{'setting':<{column}} {'runs':>6} {'finished':>9} {'diverged':>9} {'failed':>7} {'begun':>7}")
+    for setting in sweep.settings:
+        runs = setting["runs"]
+        counts = Counter(outcomes.get(run) for run in runs)
+        failed, begun = sum(run in failures for run in runs), sum(run in saved for run in runs)
+        numbers = f"{len(runs):>6} {counts['finished']:>9} {counts['diverged']:>9} {failed:>7} {begun:>7}"
+        lines.append(f"{setting['label']:<{column}} {numbers}")
+    lines += [f"failed: {n} run{'s' * (n > 1)}: {reason}" for reason, n in Counter(failures.values()).items()]
+    if unread := len(recorded - outcomes.keys()):
+        lines.append(f"{unread} damaged records; `resume` trains their runs again")
+    damaged = [name for name in store.objects.names("records") if name.endswith(".damaged")]
+    if damaged:
+        lines.append(f"damaged records, renamed: {', '.join(damaged)}")
+    return "\n".join(lines)

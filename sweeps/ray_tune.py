@@ -1,0 +1,321 @@
+"""Ray Tune: the executor `ray`, and `trainable`, which puts an experiment into a user's own `tune.Tuner`.
+
+Tune only schedules. A pack continues from its checkpoints in the store. Tune's restore is not exact and is not used.
+"""
+
+import contextlib
+import logging
+import os
+import shutil
+import signal
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import asdict, fields, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import ray
+from ray import tune
+
+import experiments
+import lvp
+from lvp import roles, training
+from lvp.errors import InputError, unknown
+from lvp.parallel.hardware import cores
+from lvp.training import checkpoints, records
+from sweeps.executors import DEATHS, ROOT, Machines, Progress, debugging
+from sweeps.sweep import prepared, settings
+from sweeps.tasks import task_for
+from sweeps.work import Job, Pack, Worker, described, is_full
+
+SLICE = 2.0  # seconds between two results of a trial
+TRIALS_PER_WORKER = 16
+
+
+class Trial(tune.Trainable):
+    """Trains some packs of a sweep, one after the other. A result has the progress of one pack.
+
+    Tune reuses the actor, so the worker keeps its compiled programs.
+    """
+
+    def setup(self, config: dict) -> None:
+        self.worker: Worker | None = None
+        self.reset_config(config)
+
+    def reset_config(self, new_config: dict) -> bool:
+        self.job = Job(**new_config["job"])
+        self.packs = list(new_config["trial"])  # pairs of a number and a pack
+        self.training: Iterator[int] | None = None
+        return True
+
+    def step(self) -> dict:
+        number, pack = self.packs[0]
+        at, ends = 0, time.monotonic() + SLICE
+        answer: dict[str, Any] = {"error": None}
+        try:
+            self.worker = self.worker or Worker(self.job)
+            self.training = self.training or self.worker.train(Pack(**pack))
+            for at in self.training:
+                if time.monotonic() > ends:
+                    return {"pack": number, "step": at, "ended": False, "done": False}
+        except Exception as error:  # if raised, Tune would repeat it as it repeats a trial whose actor has died
+            logging.exception("a pack failed")
+            answer = {"error": described(error), "full": is_full(error)}
+        self.training = None
+        del self.packs[0]
+        return {"pack": number, "step": at, "ended": True, "done": not self.packs, **answer}
+
+    def cleanup(self) -> None:
+        """Saves the present pack, if it is unfinished."""
+        if self.worker is not None and self.training is not None:
+            self.worker.stopping = True
+            for _ in self.training:
+                pass
+
+    def save_checkpoint(self, checkpoint_dir: str) -> None:
+        return None
+
+    def load_checkpoint(self, checkpoint: Any) -> None:
+        return None
+
+
+class _Reporter(tune.Callback, tune.Stopper):
+    """Forwards the results of trials, and stops all trials when a disk is full."""
+
+    def __init__(self, packs: Sequence[Pack], report: Callable[[Progress], None]):
+        self.packs, self.report, self.full = packs, report, False
+        self.ended: set[int] = set()
+
+    def __getstate__(self) -> dict:
+        return {}  # Tune pickles the object for its restore, which is not used
+
+    def __call__(self, trial_id: str, result: dict) -> bool:
+        return False
+
+    def stop_all(self) -> bool:
+        return self.full
+
+    def on_trial_result(self, iteration: int, trials: list, trial: Any, result: dict, **_: Any) -> None:
+        number, ended = result["pack"], result["ended"]
+        if ended:
+            self.ended.add(number)
+            self.full = self.full or result.get("full", False)
+        self.report(Progress(self.packs[number], result["step"], ended, result.get("error")))
+
+
+class RayTune:
+    """Starts Ray on this machine, uses the Ray of this process, or joins the cluster at `address`."""
+
+    def __init__(self, address: str | None):
+        for name in ("ray.tune", "ray.train"):  # the driver reports failures
+            logging.getLogger(name).setLevel(logging.CRITICAL)
+        os.environ |= {
+            "RAY_AIR_NEW_OUTPUT": "0",
+            "TUNE_DISABLE_AUTO_CALLBACK_LOGGERS": "1",
+            "TUNE_GLOBAL_CHECKPOINT_S": "1000000",  # Tune's restore is not used
+        }
+        os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
+        self.started, self.cluster = not ray.is_initialized(), address is not None
+        if not self.started:
+            if self.cluster:
+                raise InputError(f"--ray-address {address}: this process already uses a Ray; call ray.shutdown() first")
+        elif address is None:
+            _start()
+        else:
+            _join(address)
+
+    def machines(self) -> Machines:
+        nodes = [node["Resources"] for node in ray.nodes() if node["Alive"]]
+        for kind in ("TPU", "GPU", "CPU"):
+            if amounts := [int(node[kind]) for node in nodes if node.get(kind, 0) >= 1]:
+                if kind == "TPU":  # a process owns all chips of its machine
+                    return Machines("tpu", [1] * len(amounts), min(amounts))
+                return Machines(kind.lower(), amounts, min(amounts) if kind == "GPU" else 1)
+        raise InputError("Ray has no CPUs, GPUs or TPUs for workers; add a machine, or use --executor local")
+
+    def run(self, packs: Sequence[Pack], job: Job, workers: int, report: Callable[[Progress], None]) -> None:
+        reporter = _Reporter(packs, report)
+        found = self.machines()
+        units = found.devices if job.mesh or found.platform == "tpu" else job.threads or 1
+        folder = tempfile.mkdtemp(prefix="lvp-tune-")
+        try:
+            with _sigterm_as_sigint(), open(os.devnull, "w") as null, contextlib.redirect_stdout(null):
+                results = tune.Tuner(
+                    tune.with_resources(Trial, {found.platform.upper(): units}),
+                    param_space={
+                        "job": asdict(job),
+                        "trial": tune.grid_search(_trials(packs, workers)),
+                    },
+                    tune_config=tune.TuneConfig(
+                        reuse_actors=True,
+                        max_concurrent_trials=None if self.cluster else workers,
+                        trial_dirname_creator=lambda trial: trial.trial_id,  # by default all hashes: too long
+                    ),
+                    run_config=tune.RunConfig(
+                        name="tune",
+                        storage_path=folder,
+                        verbose=0,
+                        callbacks=[reporter],
+                        stop=reporter,
+                        failure_config=tune.FailureConfig(max_failures=DEATHS),
+                        checkpoint_config=tune.CheckpointConfig(checkpoint_at_end=False, checkpoint_frequency=0),
+                    ),
+                ).fit()
+        except (tune.TuneError, ray.exceptions.RayError) as error:
+            raise RuntimeError(_in_one_line(error)) from None
+        finally:
+            shutil.rmtree(folder, ignore_errors=True)
+        self._report_deaths(results, reporter, report)
+
+    def _report_deaths(self, results: Any, reporter: _Reporter, report: Callable[[Progress], None]) -> None:
+        """Reports the packs whose actors died too often. Packs that neither ended nor failed were interrupted."""
+        for result in results:
+            if result.error:
+                for number in {number for number, _ in (result.config or {}).get("trial", ())} - reporter.ended:
+                    reporter.ended.add(number)
+                    report(Progress(reporter.packs[number], done=True, error=_in_one_line(result.error)))
+        if len(reporter.ended) < len(reporter.packs) and not reporter.full and not results.errors:
+            raise KeyboardInterrupt  # Tune handles SIGINT: `fit` returns
+
+    def close(self) -> None:
+        if self.started:
+            ray.shutdown()
+
+
+def _trials(packs: Sequence[Pack], workers: int) -> list[list[tuple[int, dict]]]:
+    """The packs with their numbers, divided into trials of successive packs.
+
+    Many trials let all workers end at about the same time. Few trials keep the cost of Tune, 0.1 s each, small.
+    """
+    size = max(1, len(packs) // (workers * TRIALS_PER_WORKER))
+    numbered = [(i, pack.as_json()) for i, pack in enumerate(packs)]
+    return [numbered[i : i + size] for i in range(0, len(numbered), size)]
+
+
+def _start() -> None:
+    """Starts Ray on this machine. Raises InputError if it cannot be started."""
+    removed = {name: os.environ.pop(name) for name in debugging()}  # Ray's processes inherit the environment
+    try:
+        _init(
+            "cannot start Ray on this machine",
+            "--executor local runs without Ray",
+            {"env_vars": {**Job("").variables(), "PYTHONPATH": str(ROOT)}},
+            address="local",  # ignores RAY_ADDRESS
+            include_dashboard=False,
+            num_cpus=cores(),
+        )
+    finally:
+        os.environ |= removed
+
+
+def _join(address: str) -> None:
+    """Joins a Ray cluster, whose workers get the packages of this clone. Raises InputError if it cannot be joined."""
+    packages = [*(str(Path(str(p.__file__)).parent) for p in (lvp, experiments)), str(ROOT / "sweeps")]
+    environment = {"env_vars": Job("").variables(), "py_modules": packages}
+    hint = "set RAY_AUTH_MODE=token if the cluster requires a token"
+    _init(f"cannot join the Ray cluster at {address}", hint, environment, address=address)
+
+
+def _init(problem: str, hint: str, environment: dict[str, Any], **options: Any) -> None:
+    try:
+        ray.init(runtime_env=environment, log_to_driver=False, logging_level=logging.ERROR, **options)
+    except Exception as error:  # a plain Exception if Ray takes more than 30 s to start
+        raise InputError(f"{problem}: {_in_one_line(error)} ({hint})") from None
+
+
+def _in_one_line(error: BaseException) -> str:
+    """Ray's error in one line: a line about memory if there is one, else the last line."""
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    return next((line for line in lines if "low on memory" in line), lines[-1] if lines else type(error).__name__)
+
+
+@contextlib.contextmanager
+def _sigterm_as_sigint() -> Iterator[None]:
+    """Tune ends its trials on SIGINT only. Does nothing outside of the main thread."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = signal.signal(signal.SIGTERM, lambda *_: os.kill(os.getpid(), signal.SIGINT))
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+def trainable(
+    experiment: str, preset: str = "laptop", *, setting: str | None = None, **config: Any
+) -> type[tune.Trainable]:
+    """A trainable for a `tune.Tuner` of your own. Its hyperparameters are fields of a run.
+
+    A hyperparameter is the learning rate of a role by the role's name (`embedding`, `hidden`, …), or another field of
+    a run, such as `seed`. Others keep the values of the setting's first run. Every result has `step` and `train_loss`,
+    the mean since the last result. The last has the outcome, such as `valid_loss`. Tune may pause and stop runs.
+
+    Args:
+      experiment, preset, config: as for `sweeps.run`.
+      setting: the label of a setting; None is the first.
+
+    Raises:
+      InputError: an unknown experiment, preset, setting or field.
+    """
+    loaded = experiments.load(experiment)
+    cells = loaded.cells(experiments.configured(loaded, preset, config))
+    by_label = {each.label: each for each in cells}
+    if setting is not None and setting not in by_label:
+        raise unknown("setting", setting, by_label)
+    chosen = by_label[setting or cells[0].label]
+
+    class Training(tune.Trainable):
+        def setup(self, config: dict) -> None:
+            (self.of_sweep,) = settings([chosen], prepared([chosen]))
+            task = task_for(self.of_sweep.cell)
+            self.program, self.feed = task.program(), task.load(self.of_sweep.dataset)
+            self.reset_config(config)
+
+        def reset_config(self, new_config: dict) -> bool:
+            self.run = with_hyperparameters(chosen.lanes[0], new_config)
+            self.begin(0, None)
+            return True
+
+        def begin(self, step: int, state: Any) -> None:
+            self.at, self.state = step, state
+            self.chunks = training.chunks(self.program, [self.run], self.feed(self.run), state=state, step=step)
+
+        def step(self) -> dict:
+            before = self.at
+            try:
+                self.at, self.state = next(self.chunks)
+            except StopIteration as end:
+                outcome = task_for(self.of_sweep.cell).outcome(self.of_sweep.dataset, end.value[0])
+                return {"step": self.at, **records.flatten(outcome), "done": True}
+            losses = np.asarray(self.state["losses"])[before : self.at]
+            return {"step": self.at, "train_loss": float(losses.mean()), "done": False}
+
+        def save_checkpoint(self, checkpoint_dir: str) -> None:
+            checkpoints.save(Path(checkpoint_dir), self.at, training.unstack(self.state, 0, 1), self._hash())
+
+        def load_checkpoint(self, checkpoint: Any) -> None:
+            latest = checkpoints.latest([Path(checkpoint)], self.program.lane_shapes(), [self._hash()])
+            if latest is not None:
+                self.begin(latest[0], self.program.stack(latest[1]))
+
+        def _hash(self) -> str:
+            return records.config_hash(self.of_sweep.config(self.run))
+
+    return Training
+
+
+def with_hyperparameters(run: Any, values: Mapping[str, Any]) -> Any:
+    """A run with other values. Raises InputError for a name that is neither a role nor a field of a run."""
+    rates = {name: float(value) for name, value in values.items() if name in roles.ROLES}
+    others = {name: value for name, value in values.items() if name not in rates}
+    known = {field.name for field in fields(run)} - {"learning_rates", "init_std"}
+    for name in others:
+        if name not in known:
+            raise unknown("hyperparameter", name, [*roles.ROLES, *known])
+    if rates:
+        others["learning_rates"] = {**run.learning_rates, **rates}
+    return replace(run, **others)

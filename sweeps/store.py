@@ -1,0 +1,327 @@
+"""The store of a sweep: a directory, s3://BUCKET/PREFIX or gs://BUCKET/PREFIX.
+
+    sweep.json               what the sweep fixes (`sweeps.sweep.Sweep`); created once
+    experiment.py            a copy of the user's experiment file; it is never executed
+    programs/SETTING-N.json  the fingerprint of a compiled program (`sweeps.fingerprint`); created once
+    records/RUN.jsonl        the record of a finished run, named by the hash of its configuration; created once
+    records/RUN.damaged      a record that does not match its digest; its run is trained again
+    checkpoints/RUN/STEP/    the last two saved steps of an unfinished run; a step without its metadata is incomplete
+    failed/RUN.json          why a run failed; it does not count once the run has a record
+    table.csv, figure.*, claims.md
+                             made from the records
+    tensorboard/, wandb/, mlflow/
+                             runs of a tracking tool (`sweeps.trackers`)
+    logs/                    messages of worker processes; in a directory only
+
+Nothing else is state. Every object is whole or absent, so a process may end at any time.
+"""
+
+import contextlib
+import json
+import logging
+import os
+import secrets
+import shutil
+import tempfile
+import time
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from lvp.errors import InputError
+from lvp.files import ABSENT, listed, sync_directory, write_whole
+from lvp.files.buckets import Bucket, is_address, refusals
+from lvp.files.schema import fits
+from lvp.training import checkpoints, records
+
+log = logging.getLogger(__name__)
+ABANDONED = 3600.0  # seconds after which the unfinished save of a killed process is removed
+METADATA = "_CHECKPOINT_METADATA"  # a checkpoint's file with the digests; it is uploaded last
+KEEP = checkpoints.KEEP  # steps kept of an unfinished run
+
+
+class Directory:
+    """Files below a local directory. Files are written to a temporary name, synced and renamed. Links are not
+    followed when a file is written."""
+
+    def __init__(self, place: str | Path):
+        self.path = Path(place).absolute()
+        self.address = str(self.path)
+
+    def read(self, name: str) -> bytes | None:
+        """The content of a file; None if it does not exist."""
+        try:
+            return (self.path / name).read_bytes()
+        except ABSENT:
+            return None
+
+    def names(self, folder: str = "") -> list[str]:
+        """The names in a folder, without hidden ones; an empty list if the folder does not exist."""
+        return [path.name for path in listed(self.path / folder) if path.name[0] != "."]
+
+    def create(self, name: str, content: bytes) -> bool:
+        """Writes a file and returns True; returns False if it exists."""
+        path = self._parent(name)
+        temporary = path.with_name(f".{secrets.token_hex(8)}.tmp")
+        write_whole(temporary, content)
+        try:
+            os.link(temporary, path)  # unlike a rename, it does not replace a file
+        except FileExistsError:
+            return False
+        finally:
+            temporary.unlink()
+        sync_directory(path.parent)
+        return True
+
+    def write(self, name: str, content: bytes) -> None:
+        """Writes a file, whether or not it exists."""
+        write_whole(self._parent(name), content)
+
+    def delete(self, name: str) -> None:
+        """Removes a file, or a folder with its content, if it exists."""
+        path = self._parent(name, make=False)
+        if path.is_dir() and not path.is_symlink():
+            shutil.rmtree(path, ignore_errors=True)
+        else:
+            path.unlink(missing_ok=True)
+
+    @contextlib.contextmanager
+    def scratch(self) -> Iterator[Path]:
+        """A temporary directory, for `put_folder`."""
+        with tempfile.TemporaryDirectory(dir=self._parent("scratch").parent, prefix=".tmp-") as folder:
+            yield Path(folder)
+
+    def put_folder(self, name: str, folder: Path, last: str) -> None:
+        """Stores the files of a folder in `scratch`. A folder that exists stays: another process has stored the same
+        bits. `last` is the file that completes the folder."""
+        path = self._parent(name)
+        try:
+            folder.rename(path)
+        except OSError:
+            if not path.is_dir():
+                raise
+        sync_directory(path.parent)
+
+    @contextlib.contextmanager
+    def folder(self, name: str) -> Iterator[Path]:
+        """A local directory with the files of a folder."""
+        yield self.path / name
+
+    def sweep_up(self) -> None:
+        """Removes the temporary files of processes that were killed more than an hour ago."""
+        for path in [*listed(self.path), *listed(self.path / "records")]:
+            with contextlib.suppress(OSError):
+                if path.name.startswith(".tmp-") and path.stat().st_mtime < time.time() - ABANDONED:
+                    shutil.rmtree(path)
+
+    def _parent(self, name: str, make: bool = True) -> Path:
+        """The path of a name, whose folder is made. Raises OSError if a folder of the name is a link: a directory of
+        another user must not lead outside."""
+        path = self.path / name
+        inside = [folder for folder in path.parents if self.path in folder.parents]
+        for folder in inside:
+            if folder.is_symlink():
+                raise NotADirectoryError(20, "Is a link, which a sweep does not follow", str(folder))
+        if make:
+            path.parent.mkdir(parents=True, exist_ok=True)
+        return path
+
+
+class InBucket:
+    """Objects below an address in a bucket. The methods are those of `Directory`."""
+
+    def __init__(self, address: str):
+        self.bucket = Bucket(address)
+        self.address = self.bucket.address
+
+    def read(self, name: str) -> bytes | None:
+        answer = self.bucket.read(name)
+        return answer and answer[0]
+
+    def names(self, folder: str = "") -> list[str]:
+        entries = self.bucket.listed(f"{folder}/" if folder else "")
+        return sorted(entry.name.rstrip("/").rpartition("/")[2] for entry in entries)
+
+    def create(self, name: str, content: bytes) -> bool:
+        return self.bucket.create(name, content) is not None
+
+    def write(self, name: str, content: bytes) -> None:
+        self.bucket.write(name, content)
+
+    def delete(self, name: str) -> None:
+        self.bucket.delete([name, *(f"{name}/{below}" for below in self._below(name))])
+
+    def _below(self, name: str) -> list[str]:
+        return [entry.name for entry in Bucket(f"{self.address}/{name}").objects()]
+
+    @contextlib.contextmanager
+    def scratch(self) -> Iterator[Path]:
+        with tempfile.TemporaryDirectory(prefix="lvp-") as folder:
+            yield Path(folder)
+
+    def put_folder(self, name: str, folder: Path, last: str) -> None:
+        files = [path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file()]
+        for file in sorted(files, key=lambda file: file == last):
+            with open(folder / file, "rb") as content:
+                self.bucket.write(f"{name}/{file}", content)
+
+    @contextlib.contextmanager
+    def folder(self, name: str) -> Iterator[Path]:
+        with self.scratch() as place:
+            path = place / Path(name).name
+            path.mkdir()
+            Bucket(f"{self.address}/{name}").fetch(self._below(name), path)
+            yield path
+
+    def sweep_up(self) -> None:
+        pass
+
+
+class Store:
+    """The objects of a sweep. `objects` reads and writes them; the other methods know their names.
+
+    Args:
+      place: a directory, or an address in a bucket.
+
+    Raises:
+      InputError: the address cannot be used.
+    """
+
+    def __init__(self, place: str | Path):
+        self.objects = InBucket(str(place)) if is_address(place) else Directory(place)
+
+    def __str__(self) -> str:
+        return self.objects.address
+
+    @property
+    def directory(self) -> Path | None:
+        """The directory; None for a bucket."""
+        return self.objects.path if isinstance(self.objects, Directory) else None
+
+    def check(self) -> None:
+        """Raises InputError if the place cannot be read or written."""
+        path = self.directory
+        if path is None:
+            with refusals():
+                self.objects.names()
+            return
+        parent = next(folder for folder in (path, *path.parents) if folder.exists())
+        if not parent.is_dir():
+            raise InputError(f"--out {path}: {parent} is not a directory; name another directory")
+        if not os.access(parent, os.W_OK | os.X_OK):
+            raise InputError(f"--out {path}: {parent} cannot be written; name another directory")
+
+    # Records
+
+    def recorded(self) -> set[str]:
+        """The hashes of the runs with a record, intact or not. The listing of a bucket may omit new records."""
+        return {name.removesuffix(".jsonl") for name in self.objects.names("records") if name.endswith(".jsonl")}
+
+    def record(self, run: str) -> dict | None:
+        """The record of a run; None if it has none. A damaged record is renamed, so that its run is trained again."""
+        name = f"records/{run}.jsonl"
+        content = self.objects.read(name)
+        if content is None:
+            return None
+        try:
+            return _checked(content, run)
+        except InputError as error:
+            log.warning("%s/%s: %s; its run is trained again", self, name, error)
+            self.objects.write(f"records/{run}.damaged", content)
+            self.objects.delete(name)
+            return None
+
+    def read_records(self, runs: Iterable[str] | None = None) -> list[dict]:
+        """The intact records of the runs (None: all), in the order of their hashes. Changes nothing."""
+        known = self.recorded() if runs is None else set(runs)
+        rows = []
+        for run in sorted(known):
+            content = self.objects.read(f"records/{run}.jsonl")
+            if content is not None:
+                with contextlib.suppress(InputError):
+                    rows.append(_checked(content, run))
+        return rows
+
+    def add_record(self, record: Mapping[str, Any]) -> bool:
+        """Creates a run's record, unless it has one. Returns whether it was created."""
+        return self.objects.create(f"records/{record['hash']}.jsonl", records.text([record]).encode())
+
+    # Checkpoints
+
+    def save(self, run: str, step: int, state: Any, environments: list[dict]) -> None:
+        """Stores a run's state at a step, and removes all but the last `KEEP` steps up to it."""
+        with self.objects.scratch() as folder:
+            checkpoints.save(folder, step, state, run, environments)
+            (saved,) = (path for path in folder.iterdir() if path.name == _step_name(step))
+            self.objects.put_folder(f"checkpoints/{run}/{saved.name}", saved, METADATA)
+        for earlier in [s for s in self.steps(run) if s <= step][:-KEEP]:
+            self.objects.delete(f"checkpoints/{run}/{_step_name(earlier)}")
+
+    def steps(self, run: str) -> list[int]:
+        """The saved steps of a run, ascending; incomplete ones are among them."""
+        names = self.objects.names(f"checkpoints/{run}")
+        return sorted(int(name[5:]) for name in names if name[:5] == "step_" and name[5:].isdigit())
+
+    def latest(self, runs: list[str], shapes: Any) -> tuple[int, list[Any], list[dict]] | None:
+        """(step, states, environments) of the last step that all runs hold intact; None without one.
+
+        Damaged steps are logged. Later steps are removed: they would count among the last `KEEP`. The environments are
+        those in which the first run was trained so far.
+        """
+        common = sorted(set.intersection(*(set(self.steps(run)) for run in runs)))
+        for step in reversed(common):
+            try:
+                loaded = [self._load(run, step, shapes) for run in runs]
+            except checkpoints.Damaged as error:
+                log.warning("%s; the step before is used", error)
+                continue
+            for run in runs:
+                for later in (s for s in self.steps(run) if s > step):
+                    self.objects.delete(f"checkpoints/{run}/{_step_name(later)}")
+            return step, [state for state, _ in loaded], loaded[0][1]
+        return None
+
+    def _load(self, run: str, step: int, shapes: Any) -> tuple[Any, list[dict]]:
+        name = f"checkpoints/{run}/{_step_name(step)}"
+        with self.objects.folder(name) as path:
+            try:
+                return checkpoints.load(path.parent, step, shapes, run)
+            except checkpoints.Damaged as error:  # names the store and not a downloaded copy
+                raise checkpoints.Damaged(str(error).replace(str(path), f"{self}/{name}")) from error
+
+    def drop_checkpoints(self, runs: Iterable[str]) -> None:
+        """Removes the checkpoints of runs."""
+        for run in runs:
+            self.objects.delete(f"checkpoints/{run}")
+
+    # Failures
+
+    def add_failure(self, runs: Iterable[str], reason: str) -> None:
+        """Stores why runs failed."""
+        for run in runs:
+            with contextlib.suppress(OSError):  # the driver prints the reason in any case
+                self.objects.write(f"failed/{run}.json", records.dumps({"reason": reason}).encode())
+
+    def failures(self) -> dict[str, str]:
+        """Run → reason, of the failed runs without a record."""
+        recorded, reasons = self.recorded(), {}
+        for run in (name.removesuffix(".json") for name in self.objects.names("failed")):
+            if run not in recorded and (content := self.objects.read(f"failed/{run}.json")):
+                with contextlib.suppress(ValueError, RecursionError):
+                    if fits(entry := json.loads(content), {"reason": str}):
+                        reasons[run] = entry["reason"]
+        return reasons
+
+
+def _step_name(step: int) -> str:
+    return f"step_{step:09d}"
+
+
+def _checked(content: bytes, run: str) -> dict:
+    """The record of a run. Raises InputError if it is damaged, or is not the record of this run."""
+    (record, *more) = records.parse(content, "record")
+    if more or record["hash"] != run or records.config_hash(record["config"]) != run:
+        raise InputError(f"it does not hold exactly one record, of the run {run}")
+    if not fits(record["outcome"], {"status": str}):
+        raise InputError("it has no outcome")
+    return record

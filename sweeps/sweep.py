@@ -1,0 +1,196 @@
+"""What a sweep fixes (`sweep.json`), and the runs that follow from it."""
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, fields, replace
+from functools import cached_property
+from typing import Any
+
+from experiments.common.experiment import Calculation, CellLanes, Experiment
+from lvp.errors import InputError
+from lvp.files import cache_dir
+from lvp.files.schema import Shape, fits
+from lvp.training import Cell, ImageCell, ImageLane, Lane, records
+from sweeps import fingerprint, trackers
+from sweeps.store import Store
+from sweeps.tasks import task_for
+
+NAME = "sweep.json"
+FORMAT = 3
+# Keys of JSON files, which keep their names: "tier" is the preset, "lanes_per_program" the runs of a pack.
+_SHAPE: Shape = {
+    "experiment": str,
+    "tier": str,
+    "config": dict,
+    "datasets": dict,
+    "packing": {"platform": str, "workers": int, "threads": int, "lanes_per_program": dict},
+    "environment": fingerprint.SHAPE,
+    "settings": [{"label": str, "steps": int, "flops": float, "runs": [str]}],
+}
+Run = Lane | ImageLane | Mapping[str, Any]  # what differs between the runs of a setting
+
+
+@dataclass(frozen=True)
+class Setting:
+    """What the runs of one compiled program share, with its data and its runs."""
+
+    label: str
+    cell: Cell | ImageCell | Calculation
+    dataset: Any  # of the cell's task; None without data
+    runs: dict[str, Run]  # by hash, in the experiment's order
+
+    @cached_property
+    def hash(self) -> str:
+        return records.config_hash(records.configuration(self.cell))
+
+    def config(self, run: Run) -> dict[str, Any]:
+        """The configuration of a run: all values that determine its result. Its hash names the run.
+
+        Corpora are given by name and fingerprint, because their paths do not change results.
+        """
+        cell = records.configuration(self.cell)
+        for name in ("corpus", "scored"):
+            if spec := (cell.get("data") or {}).get(name):
+                cell["data"][name] = corpus_name(spec)
+        data = None if self.dataset is None else task_for(self.cell).fingerprints(self.dataset)
+        return {"cell": cell, "lane": records.configuration(run), "data": data}
+
+    def with_runs(self, runs: Iterable[Run]) -> "Setting":
+        """The setting with these runs."""
+        return replace(self, runs={records.config_hash(self.config(run)): run for run in runs})
+
+    def restored(self, run: Mapping[str, Any]) -> Run:
+        """A run from its JSON."""
+        return run if isinstance(self.cell, Calculation) else type(self.cell.example_lane())(**run)
+
+
+@dataclass(frozen=True)
+class Sweep:
+    """The content of sweep.json. It is created once and never changed."""
+
+    experiment: str  # its name
+    tier: str  # the preset
+    config: dict[str, Any]  # the experiment's configuration as JSON
+    datasets: dict[str, dict[str, Any] | None]  # label → description of the data, with fingerprints
+    environment: dict[str, Any]  # `fingerprint.present()` where the sweep began
+    packing: dict[str, Any]  # platform, workers, threads, lanes_per_program by label; also mesh
+    settings: list[dict[str, Any]]  # label, steps, FLOPs of a run and the runs that do not depend on results
+    source: str | None = None  # SHA-256 of the user's experiment file
+
+    @property
+    def hash(self) -> str:
+        """The hash of the experiment, its configuration, the fingerprints of its data and the user's file."""
+        return identity(self.experiment, self.config, self.datasets, self.source)
+
+    @property
+    def corpus(self) -> str:
+        """The name of the corpus."""
+        return corpus_name(str(self.config.get("corpus", "")))
+
+    @property
+    def planned(self) -> int:
+        """The number of runs that do not depend on results."""
+        return sum(len(setting["runs"]) for setting in self.settings)
+
+    def tracker(self, name: str, store: Store) -> trackers.Tracker:
+        """A tracking tool's runs of this sweep: in the sweep's directory, or in the cache for a sweep in a bucket."""
+        place = cache_dir() / "tracking" / self.hash if store.directory is None else store.directory
+        return trackers.tracker(name, place / name, f"{self.experiment}-{self.tier}-{self.hash}")
+
+    def as_json(self) -> dict[str, Any]:
+        """The content of sweep.json without its digest."""
+        return json.loads(records.dumps(asdict(self) | {"format": FORMAT, "hash": self.hash}))
+
+    @classmethod
+    def read(cls, store: Store) -> "Sweep | None":
+        """The sweep of a store; None if it has none. Raises InputError if sweep.json cannot be used."""
+        content = store.objects.read(NAME)
+        if content is None:
+            return None
+        try:
+            held = json.loads(content)
+            if not isinstance(held, dict) or held.pop("digest", None) != records.config_hash(held):
+                raise ValueError("its content does not match its digest")
+            if held.get("format") != FORMAT or not fits(held, _SHAPE):
+                raise ValueError(f"its format is not {FORMAT}")
+            return cls(**{field.name: held[field.name] for field in fields(cls)})
+        except (ValueError, KeyError, TypeError, RecursionError) as error:
+            remedy = f"remove it and repeat the `run` command with --out {store}: finished runs keep their records"
+            raise InputError(f"{store}/{NAME} cannot be used: {error}; {remedy}") from None
+
+    def create(self, store: Store) -> bool:
+        """Creates sweep.json. Returns False if another process has created it."""
+        content = self.as_json()
+        content["digest"] = records.config_hash(content)
+        return store.objects.create(NAME, (json.dumps(content, indent=1, sort_keys=True) + "\n").encode())
+
+
+def corpus_name(spec: str) -> str:
+    """The name of a corpus without its path: "wikitext2" for "wikitext2:/path"."""
+    return spec.partition(":")[0]
+
+
+def identity(experiment: str, config: Mapping, datasets: Mapping, source: str | None) -> str:
+    """The hash that names a sweep."""
+    data = {k: d and [d[x] for x in sorted(d) if x.endswith("fingerprint")] for k, d in datasets.items()}
+    file = {"source": source} if source else {}
+    return records.config_hash({"experiment": experiment, "config": config, "data": data} | file)
+
+
+def prepared(cells: Sequence[CellLanes]) -> dict[str, Any]:
+    """Label → dataset, prepared and verified on this machine."""
+    return {each.label: task_for(each.cell).prepare(cache_dir() / "data") for each in cells}
+
+
+def settings(cells: Sequence[CellLanes], datasets: Mapping[str, Any]) -> list[Setting]:
+    """The settings of an experiment's cells, with their runs.
+
+    Args:
+      datasets: label → dataset.
+    """
+    found = []
+    for label, cell, runs, epochs in cells:
+        task = task_for(cell)
+        if epochs is not None and task.trained:
+            trained: Any = cell
+            cell = replace(trained, steps=max(1, round(task.steps(datasets[label], epochs))))
+        found.append(Setting(label, cell, datasets[label], {}).with_runs(runs))
+    return found
+
+
+def with_follow_ups(experiment: Experiment, config: Any, datasets: Mapping[str, Any], store: Store) -> list[Setting]:
+    """The settings with the runs that depend on results, as far as these results have records."""
+    cells = experiment.cells(config)
+    found = settings(cells, datasets)
+    if experiment.follow_up is None:
+        return found
+    rows: dict[str, dict] = {}
+    most = experiment.most_lanes(config)
+    while (runs := {run for setting in found for run in setting.runs}) > rows.keys() and len(runs) < most:
+        rows |= {row["hash"]: row for row in store.read_records(runs - rows.keys())}
+        if len(rows) < len(runs):
+            break
+        more = experiment.follow_up(records.table([rows[run] for run in sorted(rows)]), config)
+        cells = [each._replace(lanes=[*each.lanes, *more.get(each.label, ())]) for each in cells]
+        found = settings(cells, datasets)
+        if experiment.limit is None:
+            break
+    return found
+
+
+def described(cell: Any, held: Mapping[str, Any] | None) -> Any:
+    """The dataset of a description in sweep.json, for its fingerprints and sizes. Its paths are not used."""
+    return None if held is None else task_for(cell).dataset_class.from_dict(held)
+
+
+def check_data(sweep: Sweep, label: str, cell: Any, dataset: Any, place: object) -> None:
+    """Raises InputError if data on this machine differ from those of the sweep."""
+    held = sweep.datasets.get(label)
+    if held is None or dataset is None:
+        return
+    task = task_for(cell)
+    present = task.fingerprints(dataset)
+    for name, expected in task.fingerprints(described(cell, held)).items():
+        if present[name] != expected:
+            changed = f"{name} of {dataset.spec} changed since the sweep in {place} began"
+            raise InputError(f"{changed}; restore it, or start a new sweep")

@@ -1,0 +1,372 @@
+"""The work on one pack: last common checkpoint → training → records.
+
+A worker trains packs, in a process of its own (`main`), in a Ray actor or in the caller's process. It needs the address
+of the store and a `Job`. It may end at any time: records and checkpoints are whole or absent.
+"""
+
+import json
+import logging
+import os
+import queue
+import signal
+import socket
+import sys
+import threading
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import jax
+import numpy as np
+
+import experiments
+from experiments.common import user_experiments
+from lvp import training
+from lvp.errors import InputError
+from lvp.files import FULL, cache_dir, explained
+from lvp.parallel import sharding
+from lvp.parallel.hardware import accelerator, peak_memory
+from lvp.training import records
+from lvp.training.outcome import Outcome
+from sweeps import fingerprint, trackers
+from sweeps.store import Store
+from sweeps.sweep import Run, Setting, Sweep, check_data, prepared, settings
+from sweeps.tasks import task_for
+
+RESERVED = "status"  # key of an outcome that the engine sets
+
+
+@dataclass(frozen=True)
+class Job:
+    """What a worker needs besides its packs."""
+
+    place: str  # of the store
+    source: Mapping[str, str] | None = None  # path and content of the user's experiment file
+    threads: int | None = 1  # cores of the worker on CPU; None on an accelerator, and in the caller's process
+    mesh: Mapping[str, int] | None = None  # sizes of the mesh that trains a run; None is one device
+    checkpoint_seconds: float = 30.0  # least time between two checkpoints of a pack
+    allow_other_version: bool = False  # whether the environment may differ from that of earlier steps and runs
+    track: str | None = None  # a key of `trackers.TRACKERS`
+
+    def variables(self) -> dict[str, str]:
+        """Environment variables that must be set before the worker's process starts."""
+        # Huge pages reduce page faults per training step from tens of thousands to a few thousand.
+        return {"GLIBC_TUNABLES": "glibc.malloc.hugetlb=1", "PYTHONUNBUFFERED": "1"}
+
+
+@dataclass(frozen=True)
+class Pack:
+    """Runs of one setting that are trained together."""
+
+    label: str  # of the setting
+    runs: Mapping[str, Run]  # by hash; as JSON where it was sent to another process
+    size: int  # runs of the compiled program; a smaller pack repeats its last run
+
+    def as_json(self) -> dict[str, Any]:
+        """The pack as JSON."""
+        return {
+            "label": self.label,
+            "runs": {h: records.configuration(r) for h, r in self.runs.items()},
+            "size": self.size,
+        }
+
+
+@dataclass
+class Worker:
+    """Trains packs of one sweep. A process should have one worker, because it sets the threads of JAX."""
+
+    job: Job
+    stopping: bool = False  # set it to make `train` save and end after its present chunk
+    _programs: dict[tuple[str, int], tuple[Any, dict]] = field(default_factory=dict)  # program and fingerprint
+    _feeds: dict[str, Any] = field(default_factory=dict)  # setting → its data by run
+
+    def __post_init__(self) -> None:
+        if self.job.threads is not None:  # before JAX's backend, which counts cores and reads XLA_FLAGS
+            # XLA splits sums by its number of threads.
+            os.environ["NPROC"] = os.environ["PJRT_NPROC"] = str(self.job.threads)
+            if self.job.threads == 1:
+                os.environ["XLA_FLAGS"] = f"{os.environ.get('XLA_FLAGS', '')} {fingerprint.CPU_FLAGS}".strip()
+        jax.config.update("jax_compilation_cache_dir", str(cache_dir() / "xla"))
+        jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.0)
+        jax.config.update("jax_persistent_cache_min_entry_size_bytes", -1)
+        self.store = Store(self.job.place)
+        sweep = Sweep.read(self.store)
+        if sweep is None:
+            raise InputError(
+                f"{socket.gethostname()} does not see the sweep in {self.store}: share the directory, or use a bucket"
+            )
+        self.sweep = sweep
+        source = content = None
+        if self.job.source is not None:
+            path, content = self.job.source["path"], self.job.source["content"].encode(errors="surrogateescape")
+            source = user_experiments.Source(path, str(sweep.source))
+        self.experiment = experiments.load(sweep.experiment, source, content)
+        self.config = experiments.restored(self.experiment, sweep.tier, sweep.config)
+        self.mesh = None if self.job.mesh is None else sharding.make_mesh(self.job.mesh)
+        tracker = self.job.track and sweep.tracker(self.job.track, self.store)
+        self.tracker = trackers.quietly(tracker) if tracker else None
+
+    def train(self, pack: Pack) -> Iterator[int]:
+        """Trains the runs of a pack that have no record, and creates their records. Yields the step after every chunk.
+
+        If `stopping` is set, saves a checkpoint and ends early. Raises InputError if the environment
+        differs from that of earlier steps or runs, and any exception of training.
+        """
+        if all(self.store.record(run) for run in pack.runs):  # by name: the listing of a bucket may be stale
+            return
+        setting = self._setting(pack)
+        if not task_for(setting.cell).trained:
+            for run in pack.runs:
+                self._calculate(setting, run)
+                yield 1
+            return
+        yield from self._train(setting, pack)
+
+    def _setting(self, pack: Pack) -> Setting:
+        """The setting of a pack, with data of this machine and the pack's runs."""
+        cells = [each._replace(lanes=[]) for each in self.experiment.cells(self.config) if each.label == pack.label]
+        datasets = prepared(cells)
+        (setting,) = settings(cells, datasets)
+        check_data(self.sweep, pack.label, setting.cell, datasets[pack.label], self.store)
+        runs = [setting.restored(run) if isinstance(run, Mapping) else run for run in pack.runs.values()]
+        setting = setting.with_runs(runs)
+        if list(setting.runs) != list(pack.runs):
+            raise InputError(
+                f"{pack.label}: the experiment's code on {socket.gethostname()} gives other runs; use the same code"
+            )
+        return setting
+
+    def _calculate(self, setting: Setting, run: str) -> None:
+        """Computes a run without training, and creates its record."""
+        if self.store.record(run):
+            return
+        now, started = fingerprint.of_program("", jax.devices()[0], 1, self.job.threads), time.perf_counter()
+        self._agree(setting, 1, now)
+        cell: Any = setting.cell  # a calculation
+        outcome = self.experiment.calculate(cell.arguments, setting.runs[run], setting.dataset)
+        if RESERVED in outcome:
+            raise InputError(f"{setting.label}: `calculate` returns the key {RESERVED!r}, which is reserved; rename it")
+        seconds = time.perf_counter() - started
+        self._record(
+            setting, run, {RESERVED: "finished", **outcome}, self._provenance(1, [now]) | {"seconds": round(seconds, 3)}
+        )
+
+    def _program(self, setting: Setting, size: int) -> tuple[Any, dict]:
+        """The compiled program of a setting for packs of a size, and its fingerprint. Both are kept."""
+        key = setting.hash, size
+        if setting.hash not in self._feeds:
+            self._feeds[setting.hash] = task_for(setting.cell).load(setting.dataset, self.mesh)
+        if key not in self._programs:
+            program = task_for(setting.cell).program(size, self.mesh)
+            run = next(iter(setting.runs.values()))
+            lowered = program.lower(self._feeds[setting.hash](run).feed(0)[1])
+            now = fingerprint.of_program(
+                lowered.as_text(), jax.devices()[0], jax.local_device_count(), self.job.threads
+            )
+            self._agree(setting, size, now)
+            program.advance = lowered.compile()
+            self._programs[key] = program, now
+        return self._programs[key]
+
+    def _agree(self, setting: Setting, size: int, now: dict) -> None:
+        """Creates the fingerprint of a program in the store, or compares it with the first worker's."""
+        name = f"programs/{setting.hash}-{size}.json"
+        if self.store.objects.create(name, records.dumps(now).encode()) or self.job.allow_other_version:
+            return
+        self._refuse_other(json.loads(self.store.objects.read(name) or b"{}"), now, setting.label)
+
+    def _refuse_other(self, before: Mapping, now: Mapping, what: str) -> None:
+        if parts := fingerprint.differences(before, now):
+            raise InputError(
+                f"{what} began with {', '.join(parts)}; results may not be bit-exact: restore the first environment, "
+                "or give --allow-other-version"
+            )
+
+    def _train(self, setting: Setting, pack: Pack) -> Iterator[int]:
+        hashes, started = list(pack.runs), time.perf_counter()
+        program, now = self._program(setting, pack.size)
+        first, state, environments = self._start(program, hashes, now)
+        runs = list(setting.runs.values())
+        runs += runs[-1:] * (pack.size - len(runs))
+        feed = self._feeds[setting.hash](runs[0])
+        if self.tracker:
+            for run in hashes:
+                self.tracker.begin(run, setting.label, trackers.hparams(setting.config(setting.runs[run])), first)
+        chunks = training.chunks(program, runs, feed, state=state, step=first)
+        setup, self._others, step = time.perf_counter() - started, 0.0, first
+        started = saved = time.perf_counter()
+        saving = 0.0  # seconds of the last save
+        while True:
+            try:
+                step, state = next(chunks)
+            except StopIteration as end:
+                outcomes = end.value
+                break
+            now_seconds = time.perf_counter()
+            self._log(program, hashes, step, state)
+            # Saving a large state takes minutes. The interval limits saving to about a tenth of the time.
+            due = time.perf_counter() - saved >= max(self.job.checkpoint_seconds, 10 * saving)
+            if step < setting.cell.steps and (due or self.stopping):
+                before = time.perf_counter()
+                self._save(program, hashes, step, state, environments)
+                saved = time.perf_counter()
+                saving = saved - before
+            if self.stopping and step < setting.cell.steps:
+                return
+            yield step
+            self._others += time.perf_counter() - now_seconds
+        seconds = time.perf_counter() - started - self._others
+        provenance = self._provenance(pack.size, environments) | _speed(
+            setting.cell, self.mesh, pack.size, step - first, seconds
+        )
+        provenance |= {"resumed_at_step": first, "setup_seconds": round(setup, 3)}
+        for run, outcome in zip(hashes, outcomes, strict=False):
+            _check_whole(run, outcome)
+            self._record(setting, run, task_for(setting.cell).outcome(setting.dataset, outcome), provenance)
+        self.store.drop_checkpoints(hashes)
+
+    def _start(self, program: Any, hashes: Sequence[str], now: dict) -> tuple[int, Any, list[dict]]:
+        """(step, state, environments) of the pack's last checkpoint, or of its beginning."""
+        latest = self.store.latest(list(hashes), program.lane_shapes())
+        if latest is None:
+            return 0, None, [now]
+        step, states, environments = latest
+        if not environments or environments[-1] != now:
+            if not self.job.allow_other_version:
+                self._refuse_other(environments[-1] if environments else {}, now, f"run {hashes[0]}")
+            environments = [*environments, now]
+        return step, program.stack(states + states[-1:] * (program.lanes - len(states))), environments
+
+    def _save(self, program: Any, hashes: Sequence[str], step: int, state: Any, environments: list[dict]) -> None:
+        for i, run in enumerate(hashes):
+            own = state if program.mesh is not None else training.unstack(state, i, program.lanes)
+            self.store.save(run, step, own, environments)
+
+    def _log(self, program: Any, hashes: Sequence[str], step: int, state: Any) -> None:
+        """Gives the losses up to `step` to the tracking tool."""
+        if self.tracker is None:
+            return
+        losses = np.asarray(state["losses"]).reshape(program.lanes, -1)
+        for run, of_run in zip(hashes, losses, strict=False):
+            self.tracker.log(run, step, {"train_loss": float(of_run[step - 1])})
+
+    def _record(self, setting: Setting, run: str, outcome: Mapping[str, Any], provenance: Mapping[str, Any]) -> None:
+        """Creates the record of a run."""
+        record = {
+            "format": records.FORMAT,
+            "hash": run,
+            "experiment": self.sweep.experiment,
+            "tier": self.sweep.tier,
+            "sweep": self.sweep.hash,
+            "config": setting.config(setting.runs[run]),
+            "outcome": dict(outcome),
+            "provenance": dict(provenance),
+        }
+        self.store.add_record(record)
+        if self.tracker is None:
+            return
+        if run in self.tracker.open:
+            self.tracker.end(run, outcome[RESERVED] == "finished", outcome)
+        else:  # a calculation
+            trackers.log_records(self.tracker, [record], {run: setting.label})
+
+    def _provenance(self, size: int, environments: list[dict]) -> dict[str, Any]:
+        """Software, environments, device and packing of a record. More than one environment: it changed on the way."""
+        device, software = jax.devices()[0], records.software()
+        return (
+            software
+            | ({"mesh": dict(self.job.mesh)} if self.job.mesh else {})
+            | {name: environments[-1][name] for name in ("flags", "machine")}
+            | {
+                "environments": environments,
+                "device": device.device_kind,
+                "platform": device.platform,
+                "threads": self.job.threads or 1,
+                "pack": size,
+                "ended": round(time.time()),  # Unix time
+            }
+        )
+
+
+def _check_whole(run: str, outcome: Outcome) -> None:
+    """Raises RuntimeError if a finished run has no loss at some step: it skipped steps."""
+    if outcome.status == "finished" and None in outcome.curve_losses:
+        raise RuntimeError(f"run {run} has gaps in its losses; remove its checkpoints, and it is trained again")
+
+
+def _speed(cell: Any, mesh: Any, size: int, steps: int, seconds: float) -> dict[str, Any]:
+    """Seconds, tokens per second, model FLOP/s over the peak (None for an unlisted device), and peak memory."""
+    device, per_second = jax.devices()[0], cell.tokens_per_step * size * steps / seconds
+    known, devices = accelerator(device.device_kind), 1 if mesh is None else mesh.size
+    flops = cell.flops_per_lane / cell.tokens_per_lane * per_second
+    return {
+        "seconds": round(seconds, 3),
+        "tokens_per_second": round(per_second, 1),
+        "mfu": known and round(flops / (devices * known.flops), 4),
+        "peak_bytes": (device.memory_stats() or {}).get("peak_bytes_in_use") or peak_memory(),
+    }
+
+
+def described(error: BaseException) -> str:
+    """An exception as one line."""
+    if isinstance(error, OSError):
+        return explained(error)
+    text = f"{error}" if isinstance(error, InputError) else f"{type(error).__name__}: {error}"
+    return text.splitlines()[0] if text.strip() else type(error).__name__
+
+
+def is_full(error: BaseException) -> bool:
+    """Whether the error means that a disk is full. Other packs would fail too."""
+    return isinstance(error, OSError) and error.errno in FULL
+
+
+def main() -> None:
+    """A worker process. Reads a pack per line of standard input, and writes the steps, then an answer, as lines.
+
+    Ends when standard input ends: the driver has gone. On SIGTERM saves the present pack and ends.
+    """
+    logging.basicConfig(stream=sys.stderr, level=logging.WARNING)
+    answers = os.fdopen(os.dup(1), "w")
+    os.dup2(2, 1)  # libraries that print must not write into the answers
+    lines: queue.Queue[str | None] = queue.Queue()
+    ending = threading.Event()
+
+    def listen() -> None:
+        for line in sys.stdin:
+            lines.put(line)
+        if not ending.is_set():
+            os._exit(0)
+
+    def say(**words: Any) -> None:
+        answers.write(json.dumps(words) + "\n")
+        answers.flush()
+
+    threading.Thread(target=listen, daemon=True).start()
+    worker: Worker | None = None
+    idle = True
+
+    def stop(*_: Any) -> None:
+        if idle or worker is None:
+            os._exit(0)
+        worker.stopping = True
+
+    signal.signal(signal.SIGTERM, stop)
+    while True:
+        try:
+            line = lines.get(timeout=1.0)  # a wait without a timeout would delay a signal handler
+        except queue.Empty:
+            continue
+        idle = False
+        try:
+            worker = worker or Worker(Job(**json.loads(sys.argv[1])))
+            for step in worker.train(Pack(**json.loads(line or ""))):
+                say(step=step)
+            answer: dict[str, Any] = {"error": None}
+        except Exception as error:  # the driver reports it
+            logging.exception("a pack failed")
+            answer = {"error": described(error), "full": is_full(error)}
+        if worker is not None and worker.stopping:
+            os._exit(0)
+        idle = True
+        say(**answer)

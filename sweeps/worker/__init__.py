@@ -1,1 +1,0 @@
-"""The worker: trains packs of lanes and writes records and checkpoints."""
