@@ -12,7 +12,7 @@ from lvp.cli.output import outputs
 from lvp.errors import InputError, shown, unknown
 from lvp.files import explained
 
-# Defined here because the command line must not import lvp.data, which is slow to import.
+# The help of --corpus.
 CORPORA = "python-docs, wikitext2[:DIR], text:FILE-OR-DIR, tfds:NAME, tokens:DIR, zipf[:EXPONENT]"
 _LARGEST = 2**53  # largest number up to which floats represent all whole numbers
 

@@ -1,8 +1,8 @@
-"""Files: atomic writes and logs, errors of the machine, digests, buckets, private files, and the schema of JSON."""
+"""Files: atomic writes and logs, machine errors, the cache, digests, buckets, private files, and the schema of JSON."""
 
 from lvp.files.atomic import append_line, log_entries, no_space, sync_directory, whole_lines, write_whole
-from lvp.files.cache import cache_dir
 from lvp.files.machine import ABSENT, FULL, check_readable, explained, listed, machine_error, walked
+from lvp.files.storage import cache_dir
 
 __all__ = [
     "ABSENT",

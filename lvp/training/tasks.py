@@ -14,9 +14,8 @@ import jax
 from jax.sharding import Mesh
 
 from lvp import data
-from lvp.data.tokens import storage
 from lvp.errors import InputError
-from lvp.files import cache_dir
+from lvp.files import cache_dir, storage
 from lvp.training.batches import Feed
 from lvp.training.cell import Cell, DataConfig, Lane
 from lvp.training.images import ImageCell, ImageData, ImageLane, ImageProgram, check_images, image_shapes

@@ -9,8 +9,8 @@ from pathlib import Path
 import numpy as np
 
 from lvp.data.text import downloads
-from lvp.data.tokens import storage
 from lvp.errors import InputError
+from lvp.files import storage
 
 ARCHIVE_URL = "https://www.cs.toronto.edu/~kriz/cifar-10-binary.tar.gz"
 ARCHIVE_SHA256 = "c4a38c50a1bc5f3a1c5537f2155ab9d68f9f25eb1ed8d9ddda3db29a59bca1dd"  # TFDS states the same

@@ -9,8 +9,8 @@ from typing import NamedTuple
 import numpy as np
 
 from lvp.data.images import cifar10, digits, folders
-from lvp.data.tokens import storage
 from lvp.errors import InputError
+from lvp.files import storage
 
 _FORMAT = 1  # version of the cached files
 _ARRAYS = ("train_images", "train_labels", "test_images", "test_labels")

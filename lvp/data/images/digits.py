@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from lvp.data.tokens import storage
+from lvp.files import storage
 
 CLASSES = 10
 _TEST_EVERY = 5

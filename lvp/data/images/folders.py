@@ -7,8 +7,8 @@ from pathlib import Path
 
 import numpy as np
 
-from lvp.data.tokens import storage
 from lvp.errors import InputError
+from lvp.files import storage
 
 SPLITS = ("train", "test")
 _SUFFIXES = (".png", ".jpg", ".jpeg")

@@ -1,15 +1,12 @@
 """Corpora by name: training and validation text, as bytes or as streams, from a specification like `wikitext2:DIR`."""
 
-import difflib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from lvp.cli.parser import CORPORA
 from lvp.data.text import documents, python_docs, tfds_text, wikitext2, zipf
-from lvp.data.tokens import storage
-from lvp.errors import InputError
-from lvp.files import buckets
+from lvp.errors import InputError, unknown
+from lvp.files import buckets, storage
 from lvp.files.buckets import is_address
 
 _MOST = 1 << 32  # largest text in memory, in bytes
@@ -82,9 +79,7 @@ def split(spec: str) -> tuple[str, str | None]:
     """(kind, text after the colon or None). Raises InputError for an unknown kind."""
     kind, colon, argument = spec.partition(":")
     if kind not in _SOURCES:
-        close = difflib.get_close_matches(kind, _SOURCES, n=1, cutoff=0.4)
-        hint = f"did you mean {close[0]}? " if close else ""
-        raise InputError(f"unknown corpus {spec!r}; {hint}the corpora are {CORPORA}")
+        raise unknown("corpus", kind, _SOURCES)
     return kind, argument if colon else None
 
 

@@ -20,9 +20,8 @@ from pathlib import Path
 from typing import BinaryIO, NamedTuple, Protocol
 
 from lvp.data.text import splits
-from lvp.data.tokens import storage
 from lvp.errors import InputError
-from lvp.files import buckets
+from lvp.files import buckets, storage
 from lvp.files.buckets import BucketFile
 
 _LEAST_TAIL = 1 << 16  # smallest validation part of a file, in bytes; smaller shares are combined

@@ -5,8 +5,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import BinaryIO, NoReturn
 
-from lvp.data.tokens import storage
 from lvp.errors import InputError
+from lvp.files import storage
 from lvp.files.buckets import BucketFile
 
 BLOCK = 1 << 23  # bytes of a text in memory at a time

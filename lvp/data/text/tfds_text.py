@@ -11,8 +11,8 @@ from typing import Any
 
 from lvp.data.text.documents import Source
 from lvp.data.text.splits import ended
-from lvp.data.tokens import storage
 from lvp.errors import InputError, unknown
+from lvp.files import storage
 
 _GROUP = 256  # records read at a time
 

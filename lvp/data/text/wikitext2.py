@@ -6,8 +6,8 @@ import zipfile
 from pathlib import Path
 
 from lvp.data.text import downloads, splits
-from lvp.data.tokens import storage
 from lvp.errors import InputError
+from lvp.files import storage
 
 ARCHIVE_URL = "https://wikitext.smerity.com/wikitext-2-raw-v1.zip"
 ARCHIVE_SHA256 = "ef7edb566e3e2b2d31b29c1fdb0c89a4cc683597484c3dc2517919c615435a11"

@@ -16,8 +16,8 @@ from functools import lru_cache
 
 import numpy as np
 
-from lvp.data.tokens import storage
 from lvp.errors import InputError
+from lvp.files import storage
 
 DEFAULT_EXPONENT = 1.0
 OFFSET = 2.7

@@ -2,8 +2,9 @@
 
 from pathlib import Path
 
-from lvp.data.tokens import files, storage
+from lvp.data.tokens import files
 from lvp.errors import InputError
+from lvp.files import storage
 from lvp.files.buckets import Bucket, refusals
 
 

@@ -6,8 +6,9 @@ from pathlib import Path
 import numpy as np
 
 from lvp.data.text import splits
-from lvp.data.tokens import storage, tokenizers
+from lvp.data.tokens import tokenizers
 from lvp.errors import InputError
+from lvp.files import storage
 
 LIMIT = 100_000_000  # bytes of text; more text does not change the frequencies noticeably
 

@@ -9,9 +9,10 @@ import numpy as np
 
 from lvp.data.text import corpora, zipf
 from lvp.data.text import splits as text
-from lvp.data.tokens import bucket_copies, scored, storage, streams, tokenizers
+from lvp.data.tokens import bucket_copies, scored, streams, tokenizers
 from lvp.data.tokens import files as token_files
 from lvp.errors import InputError
+from lvp.files import storage
 from lvp.files.buckets import is_address
 
 _FORMAT = 1  # version of the cached files

@@ -17,10 +17,9 @@ from typing import Any, BinaryIO
 
 import numpy as np
 
-from lvp.data.tokens import storage
 from lvp.data.tokens.tokenizers import Tokenizer
 from lvp.errors import InputError
-from lvp.files import sync_directory, write_whole
+from lvp.files import storage, sync_directory, write_whole
 from lvp.files.schema import Shape, fits
 
 FORMAT = 1

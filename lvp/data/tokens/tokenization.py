@@ -23,10 +23,10 @@ from typing import Any
 from tqdm import tqdm
 
 from lvp.data.text import corpora, documents, splits
-from lvp.data.tokens import encoding, files, storage, tokenizers
+from lvp.data.tokens import encoding, files, tokenizers
 from lvp.data.tokens.tokenizers import Tokenizer
 from lvp.errors import InputError
-from lvp.files import write_whole
+from lvp.files import storage, write_whole
 from lvp.files.buckets import Bucket, is_address, refusals
 from lvp.files.schema import Shape, fits
 

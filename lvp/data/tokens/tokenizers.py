@@ -14,8 +14,8 @@ from typing import Any
 
 import numpy as np
 
-from lvp.data.tokens import storage
 from lvp.errors import InputError
+from lvp.files import storage
 
 SMALLEST = 256
 FORMAT = 1  # version of training and encoding; part of the cache's keys

@@ -7,8 +7,8 @@ import tempfile
 
 import pytest
 
-from lvp.data.tokens import storage
 from lvp.errors import InputError
+from lvp.files import storage
 from lvp.files.private import open_lock, private_directory
 from sweeps.driver.lock import only_driver
 from sweeps.worker import cpu_affinity

@@ -105,7 +105,7 @@ def test_cut_never_splits_a_character(limit, expected):
     [
         ("python-doc", r"unknown corpus 'python-doc'; did you mean python-docs\?"),
         ("wikitext", r"did you mean wikitext2\?"),
-        ("", "the corpora are python-docs"),
+        ("", "known: python-docs, wikitext2, text, tfds, tokens, zipf"),
         ("xyzzy:1", "unknown corpus"),
         ("python-docs:3.11", "takes no argument"),
         ("text", "needs a path"),

@@ -9,8 +9,8 @@ import pytest
 
 from lvp import data
 from lvp.data.text import wikitext2
-from lvp.data.tokens import storage
 from lvp.errors import InputError
+from lvp.files import storage
 
 PROLOGUE = b" \n = First = \n \n Text with <unk> . \n \n = = Section = = \n \n More \xe2\x80\x93 text . \r\n"
 TEXTS = {"train": PROLOGUE * 3 + b" no line end", "valid": b" = Second = \n a", "test": b"\n\n"}

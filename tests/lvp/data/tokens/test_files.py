@@ -8,10 +8,11 @@ import numpy as np
 import pytest
 
 from lvp import data
-from lvp.data.tokens import files, storage
+from lvp.data.tokens import files
 from lvp.data.tokens.tokenization import Settings, tokenize
 from lvp.data.tokens.tokenizers import Tokenizer
 from lvp.errors import InputError
+from lvp.files import storage
 from tests.lvp.data.tokens.texts import some_text
 
 WHOLE_TEXT = {"vocab": 300, "slice_bytes": None, "valid_bytes": None}
@@ -219,7 +220,7 @@ def test_a_large_file_is_only_sampled(out, monkeypatch):
         ({"slice_bytes": 1}, "the training part of .* is too small: 1 bytes make 1 tokens"),
         ({"valid_bytes": 0}, "valid_bytes=0"),
         ({"spec": "tokens:"}, "needs a path"),
-        ({"spec": "token:x"}, r"unknown corpus 'token:x'; did you mean tokens\?"),
+        ({"spec": "token:x"}, r"unknown corpus 'token'; did you mean tokens\?"),
     ],
 )
 def test_unsuitable_settings_are_refused(token_dirs, tmp_path, change, message):

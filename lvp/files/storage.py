@@ -1,4 +1,4 @@
-"""Files of the cache: written atomically, verified when read, made by one process at a time.
+"""The cache directory and its files: written atomically, verified when read, made by one process at a time.
 
 An *entry* is a directory of files with an `entry.json`, which is written last and contains the digest of every file.
 An entry that is read without a lock is therefore complete or absent. A damaged entry counts as absent.
@@ -12,6 +12,7 @@ import hashlib
 import io
 import json
 import os
+import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -20,11 +21,26 @@ from typing import Any
 import numpy as np
 
 from lvp.errors import InputError, shown
-from lvp.files import ABSENT, cache_dir, machine_error, write_whole
-from lvp.files.buckets import Bucket, BucketError, is_address, refusals
+from lvp.files.atomic import write_whole
+from lvp.files.buckets import Bucket, BucketError, is_address, refusals, split
+from lvp.files.machine import ABSENT, machine_error
 from lvp.files.private import open_lock
 
 _ENTRY = "entry.json"
+
+
+def cache_dir() -> Path:
+    """The directory of corpora, tokenizers and compiled programs: $LVP_CACHE, or ~/.cache/lvp if it is unset or empty.
+
+    If LVP_CACHE is an address in a bucket, the directory is a local copy of it.
+    """
+    place, local = os.environ.get("LVP_CACHE"), Path.home() / ".cache" / "lvp"
+    if place and is_address(place):
+        split(place)  # refuses credentials, which the name would repeat
+        place = place.rstrip("/")
+        name = re.sub(r"\W+", "-", place)  # the digest separates addresses that give the same name
+        return local / "buckets" / f"{name}-{hashlib.sha256(place.encode()).hexdigest()[:8]}"
+    return Path(place).absolute() if place else local
 
 
 def digest(*parts: bytes) -> str:

@@ -1,13 +1,34 @@
-"""A cache entry is complete and undamaged, or it is treated as absent."""
+"""The cache directory, by LVP_CACHE. A cache entry is complete and undamaged, or it is treated as absent."""
 
 import os
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
-from lvp.data.tokens import storage
 from lvp.errors import InputError
+from lvp.files import cache_dir, storage
+
+
+@pytest.fixture
+def place(monkeypatch):
+    """place(value) is the cache directory for a value of LVP_CACHE."""
+
+    def place(value: str) -> Path:
+        monkeypatch.setenv("LVP_CACHE", value)
+        return cache_dir()
+
+    return place
+
+
+def test_each_address_has_a_directory_of_its_own(place):
+    assert place("s3://bucket/a-b") != place("s3://bucket/a/b")
+    assert place("s3://bucket/a/") == place("s3://bucket/a")
+
+
+def test_an_empty_value_is_the_default(place):
+    assert place("") == Path.home() / ".cache" / "lvp" != place("/elsewhere")
 
 
 def test_an_entry_returns_its_content(tmp_path):
@@ -55,7 +76,7 @@ def test_temporary_files_of_a_killed_process_are_removed(tmp_path):
 
 def test_a_lock_is_held_by_one_process_at_a_time(tmp_path):
     program = (
-        "import sys, time; from pathlib import Path; from lvp.data.tokens import storage\n"
+        "import sys, time; from pathlib import Path; from lvp.files import storage\n"
         "count = Path(sys.argv[1], 'count')\n"
         "for _ in range(20):\n"
         "    with storage.locked(count):\n"
