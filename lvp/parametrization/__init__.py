@@ -2,8 +2,8 @@
 
 `rules` defines the rules, `tables` builds their tables, `axes` adds rules of depth, batch, horizon, decay and ε,
 `scaling` takes tuned settings from one size to another, `recommend` computes a model's rates from the tables, `report`
-prints tables and recommendations, `snippets` writes recommendations as Python code, `published` lists published rates,
-and `evidence` reads the committed measurements of the rules.
+prints tables and recommendations, `snippets` writes recommendations as Python code, `token_frequencies` computes κ of a
+corpus, `published` lists published rates, and `evidence` reads the committed measurements of the rules.
 """
 
 from lvp.parametrization.axes import AXES, Shape

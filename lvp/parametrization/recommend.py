@@ -16,7 +16,7 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from numbers import Real
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from numpy.typing import ArrayLike
 
@@ -26,9 +26,7 @@ from lvp.parametrization import AXES, RULES, Shape, Table, check_whole, evidence
 from lvp.parametrization.axes import SIZES, check_beta, chosen
 from lvp.parametrization.rules import PAPER_RULES
 from lvp.parametrization.scaling import LOOKUPS, Scaling, scale
-
-if TYPE_CHECKING:
-    from lvp.theory.token_frequencies import TokenFrequencies
+from lvp.parametrization.token_frequencies import TokenFrequencies, token_frequencies
 
 # Factors on the embedding's rate that are worth training next. Committed references prefer 4 to 16 times LVP's rate.
 SWEEP = (0.25, 0.5, 1.0, 2.0, 4.0, 8.0, 16.0)
@@ -120,7 +118,7 @@ class Recommendation:
     alternatives: tuple[Alternative, ...]
     sweep: tuple[float, ...]
     warnings: tuple[str, ...]
-    tokens: "TokenFrequencies | None" = None
+    tokens: TokenFrequencies | None = None
     token_rows: str = "plain"
 
     def __getitem__(self, role: str) -> RoleAdvice:
@@ -323,13 +321,11 @@ def _needed(axis: str) -> str:
     return f"{SIZES[axis]} and from_{SIZES[axis]}"
 
 
-def _frequencies(counts, vocab: int, kappa) -> "TokenFrequencies | None":
+def _frequencies(counts, vocab: int, kappa) -> TokenFrequencies | None:
     if counts is None:
         return None
     if kappa is not None:
         raise InputError("kappa and counts both determine κ: pass only one of them")
-    from lvp.theory.token_frequencies import token_frequencies
-
     return token_frequencies(counts, vocab)
 
 

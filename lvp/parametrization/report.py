@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING
 
 from lvp.parametrization import Table, aligned, evidence
 from lvp.parametrization.axes import SIZES
+from lvp.parametrization.token_frequencies import TokenFrequencies
 
 if TYPE_CHECKING:
     from lvp.parametrization.recommend import Recommendation, RoleAdvice
-    from lvp.theory.token_frequencies import TokenFrequencies
 
 KAPPA_ONE = "Interpolated was measured with κ = 1, not with the κ here."
 LINE = 118  # characters
@@ -207,17 +207,8 @@ def _interval(row, key: str) -> str:
     return f"{100 * row[key]:.1f} % [{100 * low:.1f}, {100 * high:.1f}]"
 
 
-def _tokens(advice: "Recommendation", frequencies: "TokenFrequencies") -> list[str]:
+def _tokens(advice: "Recommendation", frequencies: TokenFrequencies) -> list[str]:
     width = advice.width
-    if frequencies.exponent is None or frequencies.interval is None or frequencies.between is None:
-        law = "Zipf–Mandelbrot law: these counts leave its exponent open"
-    else:
-        low, high = frequencies.interval
-        law = (
-            f"Zipf–Mandelbrot law of ranks {frequencies.between[0]}–{frequencies.between[1]}: exponent "
-            f"{frequencies.exponent:.2f} [{low:.2f}, {high:.2f}], offset {frequencies.offset:.1f} (a description; "
-            "κ is of the frequencies themselves)"
-        )
     kappas = {
         "most frequent token": frequencies.kappa_top,
         "mean, weighted by frequency": frequencies.kappa,
@@ -234,7 +225,7 @@ def _tokens(advice: "Recommendation", frequencies: "TokenFrequencies") -> list[s
     heading = (
         f"Token frequencies: {frequencies.tokens:,} tokens, {frequencies.unseen} of {frequencies.vocab} never seen"
     )
-    return [heading, *textwrap.wrap(law, LINE), *aligned(lines), *textwrap.wrap(words, LINE)]
+    return [heading, *aligned(lines), *textwrap.wrap(words, LINE)]
 
 
 def side_by_side(tables: Sequence[Table]) -> str:

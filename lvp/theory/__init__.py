@@ -5,11 +5,10 @@ Most forms are those of Hayou & Liu 2025 for the linear network.
 - `components`: the change after one SignSGD step, and its powers of the width;
 - `zipf`: the Zipf–Mandelbrot law of token frequencies, fitted with a confidence interval;
 - `head`: the updates of an LM head by SGD and Adam (Stollenwerk & Stollenwerk 2025);
-- `token_frequencies`: κ of a corpus, and the ratio of learning rates that follows from it;
 - `simulation`: simulations of these forms, and of settings that no theorem covers;
 - `representation_change`: the change of a neuron's outputs in one step, and its simulation (Kosson et al. 2024).
 
-The last three modules are not imported here. The last two import jax. Three forms of the papers are not exact:
+The last two modules import jax and are not imported here. Three forms of the papers are not exact:
 Theorem 4, the projection component of Theorem 1, and equation 9. Their functions also offer the exact form, through the
 arguments `exact` and `form`.
 """

@@ -6,8 +6,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from lvp.errors import InputError, shown
-from lvp.parametrization import attenuation, check_whole, embedding_ratio
-from lvp.theory.zipf import BETWEEN, zipf_mandelbrot_fit
+from lvp.parametrization.rules import attenuation, check_whole, embedding_ratio
 
 
 @dataclass(frozen=True)
@@ -23,9 +22,6 @@ class TokenFrequencies:
       tokens: number of tokens counted. vocab: m. unseen: number of vocabulary entries that do not occur.
       kappa: Σ α_i κ_i, the mean κ of the text's tokens. kappa_top: κ of the most frequent token.
         kappa_median: κ of the median token: half of the text consists of tokens at least as frequent.
-      exponent, interval, offset, between: the Zipf–Mandelbrot law α ∝ (rank + offset)^(−exponent) on the ranks
-        `between`, with the exponent's 95 % interval. None if the counts do not determine them. κ does not depend on
-        this fit.
     """
 
     tokens: int
@@ -34,10 +30,6 @@ class TokenFrequencies:
     kappa: float
     kappa_top: float
     kappa_median: float
-    exponent: float | None = None
-    interval: tuple[float, float] | None = None
-    offset: float | None = None
-    between: tuple[int, int] | None = None
 
     def ratio(self, width: int, kappa: float) -> float:
         """η_E/η_W for this vocabulary (`lvp.parametrization.embedding_ratio`)."""
@@ -45,7 +37,7 @@ class TokenFrequencies:
 
 
 def token_frequencies(counts: ArrayLike, vocab: int | None = None) -> TokenFrequencies:
-    """Returns κ and the Zipf–Mandelbrot fit of token counts.
+    """Returns κ of token counts. `lvp.theory.zipf_mandelbrot_fit` fits a law to them.
 
     Args:
       counts: whole numbers [n], n ≥ 2, non-negative, at least one above zero.
@@ -81,18 +73,4 @@ def token_frequencies(counts: ArrayLike, vocab: int | None = None) -> TokenFrequ
         kappa=min(1.0, float(alpha @ kappa)),
         kappa_top=float(kappa[0]),
         kappa_median=float(kappa[median]),
-        **_law(ordered),
     )
-
-
-def _law(ordered: np.ndarray) -> dict:
-    """The fit's attributes; empty if there are too few ranks or the exponent's interval is infinite."""
-    seen = int(np.count_nonzero(ordered))
-    try:
-        fit = zipf_mandelbrot_fit(ordered, between=(BETWEEN[0], min(BETWEEN[1], seen)))
-    except InputError:  # fewer ranks than a fit needs
-        return {}
-    if not np.isfinite(fit.interval).all():
-        return {}
-    between = int(fit.between[0]), int(fit.between[1])
-    return {"exponent": fit.exponent, "interval": fit.interval, "offset": fit.offset, "between": between}
