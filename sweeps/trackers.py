@@ -9,24 +9,22 @@ import re
 import shutil
 import sys
 import time
-from abc import ABC, abstractmethod
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from numbers import Real
 from pathlib import Path
 from typing import Any, ClassVar
-
-import numpy as np
 
 from lvp.cli.parser import need
 from lvp.errors import printable, unknown
 from lvp.training import records
 from lvp.training.images import steps_of_parts
 
-LARGEST = float(np.finfo(np.float32).max)  # TensorBoard stores float32
+LARGEST = (2 - 2**-23) * 2.0**127  # largest finite float32, which TensorBoard stores
 Config = Mapping[str, float | bool | str]  # by dotted names
 
 
-class Tracker(ABC):
+class Tracker:
     """The runs of a sweep in a tool. Several runs may be open. All methods raise the tool's errors; see `quietly`.
 
     Names of runs, groups and metrics keep ASCII letters, digits and "_.-"; other characters become "-".
@@ -36,6 +34,12 @@ class Tracker(ABC):
     extra: ClassVar[str]  # that installs the package
     shown_by: ClassVar[str]  # the command that shows or uploads the runs in {folder}
 
+    # A tool defines these methods with the arguments of `begin`, `log` and `end`. Instead of a run, the last two take
+    # what `_begin` returned. `_end` also takes the last step, and `finished` is None for an unfinished run.
+    _begin: Callable[[str, str, Config, int], Any]
+    _log: Callable[[Any, int, dict[str, float]], None]
+    _end: Callable[[Any, int, dict[str, float], bool | None], None]
+
     def __init__(self, folder: Path, sweep: str):
         """Makes the folder for the tool's files. `sweep` names the sweep in the tool."""
         folder.mkdir(parents=True, exist_ok=True)
@@ -43,13 +47,14 @@ class Tracker(ABC):
         self.open: dict[str, tuple[Any, int]] = {}  # run → what `_begin` returned, last step
 
     def begin(self, run: str, group: str, config: Config, step: int) -> None:
-        """Begins a run, or continues it by its id, a hash. Points after `step` that an earlier process logged are
-        replaced, or stay and replace the new ones (W&B, MLflow). So every step is there once.
+        """Begins a run, or continues it after `step` steps (0 for a new run).
+
+        TensorBoard replaces later points of an earlier process. W&B and MLflow keep them and ignore new ones of their
+        steps. So every step is there once.
 
         Args:
           group: the label of the run's configuration.
           config: the configuration, from `hparams`.
-          step: the number of steps already trained, 0 for a new run.
         """
         if run in self.open:
             self._end(*self.open.pop(run), {}, None)
@@ -57,8 +62,7 @@ class Tracker(ABC):
         self.open[run] = self._begin(_word(run), _word(group), config, step), step
 
     def log(self, run: str, step: int, metrics: Mapping[str, Any]) -> None:
-        """Logs numbers of an open run after `step` steps. Other values and numbers that are not finite in float32 are
-        left out."""
+        """Logs numbers of an open run after `step` steps. Leaves out values that are not finite in float32."""
         self.open[run] = self.open[run][0], step
         if finite := _finite(metrics):
             self._log(self.open[run][0], step, finite)
@@ -73,16 +77,6 @@ class Tracker(ABC):
         while self.open:
             self._end(*self.open.popitem()[1], {}, None)
 
-    @abstractmethod
-    def _begin(self, run: str, group: str, config: Config, step: int) -> Any: ...
-
-    @abstractmethod
-    def _log(self, handle: Any, step: int, metrics: dict[str, float]) -> None: ...
-
-    @abstractmethod
-    def _end(self, handle: Any, step: int, metrics: dict[str, float], finished: bool | None) -> None:
-        """Closes a run. `finished` is None for an unfinished run."""
-
 
 class TensorBoard(Tracker):
     """Event files in FOLDER/GROUP/RUN. A finished run has the status "success", another one "unknown"."""
@@ -90,17 +84,16 @@ class TensorBoard(Tracker):
     package, extra, shown_by = "tensorboardX", "lab", "tensorboard --logdir {folder}"
 
     def _begin(self, run: str, group: str, config: Config, step: int) -> Any:
-        from tensorboardX import SummaryWriter
-        from tensorboardX.summary import hparams as summaries
+        import tensorboardX
 
-        writer = SummaryWriter(
+        writer = tensorboardX.SummaryWriter(
             logdir=str(self.folder / group / run),
             purge_step=step + 1 if step else 0,
             max_queue=0,  # no limit: a full queue would block training after the thread that writes has failed
             filename_suffix=f".{time.time_ns()}",  # two files of a run may begin in the same second
         )
         # `add_hparams` would also write a list of columns. TensorBoard takes the first run's list for all runs.
-        _, start, success = summaries(dict(config), {})
+        _, start, success = tensorboardX.summary.hparams({**config}, {})
         writer.file_writer.add_summary(start)
         return writer, success
 
@@ -110,11 +103,10 @@ class TensorBoard(Tracker):
         handle[0].flush()  # raises the errors of the disk here
 
     def _end(self, handle: Any, step: int, metrics: dict[str, float], finished: bool | None) -> None:
-        writer, success = handle
         self._log(handle, step, metrics)
         if finished:
-            writer.file_writer.add_summary(success)
-        writer.close()
+            handle[0].file_writer.add_summary(handle[1])
+        handle[0].close()
 
 
 class Wandb(Tracker):
@@ -130,10 +122,10 @@ class Wandb(Tracker):
             for earlier in self.folder.glob(f"wandb/offline-run-*-{run}"):
                 shutil.rmtree(earlier)
         names = {"project": self.sweep, "group": group, "id": run, "name": run}
-        several = {"resume": "allow", "reinit": "create_new"}  # several runs are open
         private = {"host": "", "save_code": False, "x_disable_machine_info": True, "x_save_requirements": False}
+        several = {"resume": "allow", "reinit": "create_new"}  # runs are open in this process
         settings = wandb.Settings(silent=True, console="off", **private)
-        return wandb.init(**names, **several, config=dict(config), dir=self.folder, settings=settings)
+        return wandb.init(**names, **several, config={**config}, dir=self.folder, settings=settings)
 
     def _log(self, handle: Any, step: int, metrics: dict[str, float]) -> None:
         handle.log(metrics, step=step)
@@ -144,10 +136,8 @@ class Wandb(Tracker):
 
 
 class Mlflow(Tracker):
-    """Runs of MLflow at MLFLOW_TRACKING_URI, by default in a file store in the folder.
-
-    The driver makes a tracker before it starts workers, because two processes would make the sweep's experiment twice.
-    """
+    """Runs of MLflow at MLFLOW_TRACKING_URI, by default in a file store in the folder. The driver makes a tracker
+    first, because workers that begin at the same time would make the sweep's experiment twice."""
 
     package, extra = "mlflow", "mlflow"
     shown_by = "MLFLOW_ALLOW_FILE_STORE=true mlflow ui --backend-store-uri {folder}"
@@ -189,89 +179,64 @@ class Mlflow(Tracker):
 TRACKERS: Mapping[str, type[Tracker]] = {"tensorboard": TensorBoard, "wandb": Wandb, "mlflow": Mlflow}
 
 
-def known(name: str) -> type[Tracker]:
-    """The tracker of a name.
-
-    Raises:
-      InputError: the name is not in `TRACKERS`, or the tool's package is missing.
-    """
+def tracker(name: str, folder: Path, sweep: str) -> Tracker:
+    """A tracker of a sweep. Raises InputError for a name that is not in `TRACKERS`, and for a missing package."""
     if name not in TRACKERS:
         raise unknown("tracker", name, TRACKERS)
     need(f"--track {name}", TRACKERS[name].package, extra=TRACKERS[name].extra)
-    return TRACKERS[name]
-
-
-def tracker(name: str, folder: Path, sweep: str) -> Tracker:
-    """A tracker of a sweep (arguments: `Tracker`). Raises InputError as `known` does."""
-    return known(name)(folder, sweep)
+    return TRACKERS[name](folder, sweep)
 
 
 def quietly(tracker: Tracker) -> Tracker:
-    """The same tracker, whose methods raise no errors of the tool.
-
-    The first error is a one-line warning on standard error. From then on the methods do nothing.
-    """
-    failed = False
+    """The tracker, which from now on warns of its tool's first error in one line on standard error. After the warning
+    its methods do nothing."""
 
     def quiet(method: Callable[..., None]) -> Callable[..., None]:
         def call(*arguments: Any) -> None:
-            nonlocal failed
             try:
-                if not failed:
-                    method(*arguments)
+                method(*arguments)
             except Exception as error:  # tools define their own exceptions
-                failed = True
                 reason = printable(f"{type(error).__name__}: {error}".splitlines()[0])
                 print(f"tracking stopped, training continues: {reason}", file=sys.stderr)
+                vars(tracker).update(dict.fromkeys(methods, lambda *arguments: None))
 
         return call
 
-    for name in ("begin", "log", "end", "close"):
-        setattr(tracker, name, quiet(getattr(tracker, name)))
+    methods = ("begin", "log", "end", "close")
+    vars(tracker).update({name: quiet(getattr(tracker, name)) for name in methods})
     return tracker
 
 
 def hparams(config: Mapping) -> dict[str, float | bool | str]:
     """The values of a configuration by dotted name, without None. Lists are text in JSON."""
-    flat = records.flatten(config)
-    return {k: records.dumps(v) if isinstance(v, list) else v for k, v in flat.items() if v is not None}
+    flat = records.flatten(config).items()
+    return {name: records.dumps(x) if isinstance(x, list) else x for name, x in flat if x is not None}
 
 
 def metrics_of(outcome: Mapping[str, Any], steps: Sequence[int]) -> Iterator[tuple[int, dict[str, float]]]:
-    """Yields the points of an outcome in the order of steps: the number of steps done, and the metrics.
+    """Yields the points of a record's outcome in the order of steps: the number of steps done, and the metrics.
 
-    Metrics are `train_loss` (the curve), `measures/NAME` (with an index for each entry of a list) and, after the last
-    step, `final/NAME`. A calculation, which has no curve, has at most one point, at step 0.
-
-    Args:
-      outcome: the outcome in a record (`lvp.training.outcome.Outcome`).
-      steps: the measured steps of the configuration, from 0.
+    Metrics are `train_loss` (the curve), `measures/NAME` (with an index for each entry of a list) at the measured
+    `steps`, which count from 0, and `final/NAME` after the last step. A calculation has at most one point, at step 0.
     """
     by_step: dict[int, dict[str, Any]] = defaultdict(dict)
     last = outcome["steps"] if "curve_steps" in outcome else 0
     for step, loss in zip(outcome.get("curve_steps", ()), outcome.get("curve_losses", ()), strict=True):
         by_step[step]["train_loss"] = loss
-    measured = [step for step in steps if step < last]
     for name, values in records.flatten(outcome.get("measures") or {}).items():
-        for step, value in zip(measured, values, strict=True):
+        for step, value in zip([step for step in steps if step < last], values, strict=True):
             by_step[step + 1] |= _entries(f"measures/{name}", value)
     by_step[last] |= _finite(outcome, "final/")
-    for step in sorted(by_step):
-        if metrics := _finite(by_step[step]):
-            yield step, metrics
+    yield from ((step, _finite(by_step[step])) for step in sorted(by_step))
 
 
 def log_records(tracker: Tracker, rows: Iterable[Mapping], groups: Mapping[str, str] | None = None) -> None:
-    """Logs finished runs from their records.
-
-    Args:
-      groups: run → label of its configuration. The default is the hash of the cell.
-    """
+    """Logs finished runs from their records. `groups` gives each run the label of its configuration; the default is the
+    hash of the cell."""
     for row in rows:
         run, outcome, cell = row["hash"], row["outcome"], row["config"]["cell"]
         steps = cell.get("measured_steps") or steps_of_parts(cell.get("measured_parts", ()), outcome.get("steps", 0))
-        group = (groups or {}).get(run) or records.config_hash(cell)
-        tracker.begin(run, group, hparams(row["config"]), 0)
+        tracker.begin(run, (groups or {}).get(run) or records.config_hash(cell), hparams(row["config"]), 0)
         for step, metrics in metrics_of(outcome, steps):
             tracker.log(run, step, metrics)
         tracker.end(run, outcome["status"] == "finished", {})
@@ -286,7 +251,7 @@ def _entries(name: str, value: Any) -> dict[str, Any]:
 
 def _finite(metrics: Mapping[str, Any], prefix: str = "") -> dict[str, float]:
     """The numbers that a tool can store. NaN fails the comparison."""
-    numbers = {f"{prefix}{k}": float(x) for k, x in metrics.items() if isinstance(x, int | float | np.floating)}
+    numbers = {f"{prefix}{k}": float(x) for k, x in metrics.items() if isinstance(x, Real)}
     return {"/".join(map(_word, k.split("/"))): x for k, x in numbers.items() if abs(x) <= LARGEST}
 
 

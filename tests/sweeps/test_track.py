@@ -144,6 +144,7 @@ for run in ("one", "two"):
     for step in range(1, 6):
         runs.log(run, step, {"train_loss": -step})
         time.sleep(0.1)
+time.sleep(1)  # W&B names directories by the second
 os.kill(os.getpid(), signal.SIGKILL)
 """
 
