@@ -126,6 +126,7 @@ def test_two_runs_are_open_at_once(tool, tmp_path):
     runs.end("one", True, {"valid_loss": 0.25, "status": "finished", "curve": [1.0], "none": None})
     runs.end("two", False, {"valid_loss": math.nan})
     seen = READERS[tool](tmp_path / "a b")
+    assert not list(tmp_path.glob("a b/wandb/*/files/*"))  # W&B's files about machine, code and packages
     one = {"train_loss": [(1, 1.0), (2, 0.5), (3, 1 / 3)], "final/valid_loss": [(3, 0.25)]}
     two = {"train_loss": [(1, 1.0), (3, 3.0)]}
     assert {run: (float32(points), *rest) for run, (points, *rest) in seen.items()} == {
