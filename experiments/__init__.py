@@ -4,7 +4,7 @@ import importlib
 from collections.abc import Mapping
 from typing import Any
 
-from experiments.common import configuration
+from experiments.common import configuration, user_experiments
 from experiments.common.configuration import restored, to_dict
 from experiments.common.names import NAMES
 from lvp.errors import unknown
@@ -24,12 +24,16 @@ def load(name: str, source=None, content=None):
       InputError: an unknown name, or an error of `experiments.common.user_experiments.load`.
     """
     if source is not None:
-        from experiments.common import user_experiments
-
-        return user_experiments.load(source, content)
+        return user_experiments.load(source, content, _with_rule)
     if name not in NAMES:
         raise unknown("experiment", name, NAMES)
     return importlib.import_module(f"experiments.{name}").EXPERIMENT
+
+
+def _with_rule(name: str, rule):
+    from experiments import leaderboard  # takes seconds, and most files define an experiment
+
+    return leaderboard.with_rule(name, rule)
 
 
 def configured(experiment, tier: str, values: Mapping[str, Any] | None = None):

@@ -179,12 +179,17 @@ class Mlflow(Tracker):
 TRACKERS: Mapping[str, type[Tracker]] = {"tensorboard": TensorBoard, "wandb": Wandb, "mlflow": Mlflow}
 
 
-def tracker(name: str, folder: Path, sweep: str) -> Tracker:
-    """A tracker of a sweep. Raises InputError for a name that is not in `TRACKERS`, and for a missing package."""
+def known(name: str) -> type[Tracker]:
+    """The class of a tracker. Raises InputError for a name that is not in `TRACKERS`, and for a missing package."""
     if name not in TRACKERS:
         raise unknown("tracker", name, TRACKERS)
     need(f"--track {name}", TRACKERS[name].package, extra=TRACKERS[name].extra)
-    return TRACKERS[name](folder, sweep)
+    return TRACKERS[name]
+
+
+def tracker(name: str, folder: Path, sweep: str) -> Tracker:
+    """A tracker of a sweep. Raises InputError as `known` does."""
+    return known(name)(folder, sweep)
 
 
 def quietly(tracker: Tracker) -> Tracker:

@@ -10,7 +10,7 @@ import re
 import sys
 import traceback
 import types
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, fields, is_dataclass
 from functools import cache
 from pathlib import Path
@@ -46,13 +46,13 @@ def source(path: str | Path) -> Source:
     return Source(str(path), _digest(_read(path)))
 
 
-def load(source: Source, content: bytes | None = None) -> "Experiment":
+def load(source: Source, content: bytes | None, with_rule: "Callable[[str, Callable], Experiment]") -> "Experiment":
     """The experiment of a file. Executes the file once per process.
-
-    A file without an experiment but with a function `rule(width, vocab)` gives the leaderboard with this rule.
 
     Args:
       content: the content of the file; None reads it.
+      with_rule: makes the experiment of a file without an experiment but with a function `rule(width, vocab)`, from the
+        file's stem and this function.
 
     Raises:
       InputError: if the file cannot be read or has another digest, if its code raises an error, if it defines several
@@ -62,11 +62,11 @@ def load(source: Source, content: bytes | None = None) -> "Experiment":
     content = _read(Path(source.path)) if content is None else content
     if _digest(content) != source.sha256:
         raise InputError(f"experiment {source.path} changed since it was first read; repeat the command")
-    return _executed(source, content)
+    return _executed(source, content, with_rule)
 
 
 @cache
-def _executed(source: Source, content: bytes) -> "Experiment":
+def _executed(source: Source, content: bytes, with_rule: Callable) -> "Experiment":
     from experiments.common.experiment import Experiment  # the import takes seconds
 
     path = source.path
@@ -77,9 +77,7 @@ def _executed(source: Source, content: bytes) -> "Experiment":
         exec(compile(content, path, "exec", dont_inherit=True), module.__dict__)
         by_id = {id(value): value for value in vars(module).values() if isinstance(value, Experiment)}
         if not by_id and callable(rule := vars(module).get("rule")):
-            from experiments import leaderboard
-
-            by_id = {0: leaderboard.with_rule(Path(path).stem, rule)}
+            by_id = {0: with_rule(Path(path).stem, rule)}
     except (Exception, SystemExit) as error:
         raise InputError(f"experiment {path}:{_line(error, path)}: {_described(error)}") from error
     if len(by_id) != 1:

@@ -252,7 +252,7 @@ def test_a_users_rule_takes_part(tmp_path):
     """The rule of this file is LVP's, so that its lanes are those of the recommended entry."""
     file = tmp_path / "mine.py"
     file.write_text(RULE)
-    experiment = user_experiments.load(user_experiments.source(file))
+    experiment = experiments.load("mine", user_experiments.source(file))
     assert experiment.name == "leaderboard-mine"
     config = experiments.configured(experiment, "smoke")
     assert config.entries == (*leaderboard.TIERS["smoke"].entries, "mine")
