@@ -6,7 +6,7 @@ from typing import NamedTuple
 import numpy as np
 
 from lvp import analysis
-from lvp.analysis import Optimum
+from lvp.analysis import Optimum, markdown
 from lvp.analysis.bracketing import LEAST_RATES, bracketed_optima, next_lanes
 from lvp.analysis.measurement import Measurement
 
@@ -59,15 +59,8 @@ def adaptive_table(results: Iterable[tuple[str, RateCurves]]) -> str:
       results: name of a committed result, and its curves. A result of the adaptive design needs the result of a grid,
         whose name it extends by a suffix. Other incomplete curves are left out, and curves with too few rates.
     """
-    slopes = [
-        "| result | curves | lanes, grid | lanes, adaptive | slope, grid | slope, adaptive "
-        "| interval width, adaptive / grid |",
-        "| --- | --- | ---: | ---: | --- | --- | ---: |",
-    ]
-    optima = [
-        "| result | curves | width | lanes | best rate, grid | best rate, adaptive |",
-        "| --- | --- | ---: | ---: | --- | --- |",
-    ]
+    slopes: list[list[str]] = []
+    optima: list[tuple] = []
     total, used = 0, 0
     for result, curves, kept in _comparisons(list(results)):
         grid, adaptive = analysis.optima(curves.rates, curves.losses), bracketed_optima(curves.rates, kept)
@@ -82,11 +75,14 @@ def adaptive_table(results: Iterable[tuple[str, RateCurves]]) -> str:
             *(_slope_text(curves.widths, by_width) for by_width in (grid, adaptive)),
             f"{np.median(ratios):.2f}" if ratios else "–",
         ]
-        slopes.append(f"| {' | '.join(row)} |")
+        slopes.append(row)
         for width, count, a, b in zip(curves.widths, counts, grid, adaptive, strict=True):
-            optima.append(f"| {result} | {curves.name} | {width} | {count} | {_optimum_text(a)} | {_optimum_text(b)} |")
-    slopes.append(f"| all | | {total} | {used} ({used / max(total, 1):.0%}) | | | |")
-    return "\n".join([*slopes, "", *optima])
+            optima.append((result, curves.name, width, count, _optimum_text(a), _optimum_text(b)))
+    slopes.append(["all", "–", f"{total}", f"{used} ({used / max(total, 1):.0%})", "–", "–", "–"])
+    head = ["result", "curves", "lanes, grid", "lanes, adaptive", "slope, grid", "slope, adaptive"]
+    of_slopes = markdown.table([*head, "interval width, adaptive / grid"], slopes, align="llrrllr")
+    head = ["result", "curves", "width", "lanes", "best rate, grid", "best rate, adaptive"]
+    return of_slopes + "\n\n" + markdown.table(head, optima, align="llrrll")
 
 
 def _slope_text(widths: Sequence[int], optima: Sequence[Optimum]) -> str:

@@ -6,6 +6,7 @@ import numpy as np
 
 from experiments.width_vocab.analysis import optima
 from experiments.width_vocab.config import READINGS, Config, cells
+from lvp.analysis import markdown
 from lvp.analysis.slopes import Slope
 
 MAKE_FIGURE: dict = {"widths": (32, 48, 64, 96), "rates": slice(1, None), "seeds": (0, 1), "steps": 1200}
@@ -34,18 +35,16 @@ def reduced(config: Config, fields: dict) -> Config:
 def replay_table(table, config: Config) -> str:
     """A Markdown table: slopes of each reading by the lanes used, and their part of the training FLOPs."""
     readings = [READINGS[token_rows] for token_rows in config.token_rows]
-    lines = [
-        f"| widths | rates | seeds | steps | {' | '.join(f'slope, {name}' for name in readings)} | relative FLOPs |",
-        "| --- | ---: | ---: | ---: |" + " --- |" * len(readings) + " ---: |",
-    ]
+    head = ["widths", "rates", "seeds", "steps", *(f"slope, {name}" for name in readings), "relative FLOPs"]
+    rows = []
     for fields in _REPLAYED:
         smaller = reduced(config, fields)
         steps = smaller.steps if smaller.steps < config.steps else None
         slopes = [_text(optima(table, smaller, rows, steps)[1]) for rows in config.token_rows]
         numbers = [len(smaller.rates), len(smaller.seeds), smaller.steps]
         row = [", ".join(map(str, smaller.widths)), *numbers, *slopes, f"{_flops(smaller) / _flops(config):.2f}"]
-        lines.append("| " + " | ".join(f"**{x}**" if fields is MAKE_FIGURE else f"{x}" for x in row) + " |")
-    return "\n".join(lines)
+        rows.append([f"**{x}**" if fields is MAKE_FIGURE else x for x in row])
+    return markdown.table(head, rows, align="lrrr" + "l" * len(readings) + "r")
 
 
 def _flops(config: Config) -> float:

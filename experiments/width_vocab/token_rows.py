@@ -7,7 +7,7 @@ import pandas as pd
 
 from experiments.width_vocab.analysis import optima
 from experiments.width_vocab.config import READINGS, Config
-from lvp.analysis import Optimum
+from lvp.analysis import Optimum, markdown
 from lvp.analysis.measurement import Measurement
 
 
@@ -18,11 +18,9 @@ def token_rows_table(results: Sequence[tuple[pd.DataFrame, Config]]) -> str:
     Args:
       results: table and configuration of committed results.
     """
-    lines = [
-        "| token rows | corpus, widths, design | power of width | power of steps | best η_E of the largest width "
-        "| loss at 2× or ½× |",
-        "| --- | --- | --- | --- | --- | --- |",
-    ]
+    head = ["token rows", "corpus, widths, design", "power of width", "power of steps"]
+    head += ["best η_E of the largest width", "loss at 2× or ½×"]
+    lines = []
     readings = [rows for rows in READINGS if any(rows in config.token_rows for _, config in results)]
     for token_rows in readings:
         for table, config in results:
@@ -33,9 +31,8 @@ def token_rows_table(results: Sequence[tuple[pd.DataFrame, Config]]) -> str:
                 flagged = ", not resolved" * (not by_width[-1].resolved)
                 best = f"{by_width[-1].rate:.2g} (d {config.widths[-1]}, {config.steps} steps{flagged})"
                 setting = f"{config.corpus}, {config.widths[0]}–{config.widths[-1]}, {config.design}"
-                row = READINGS[token_rows], setting, of_width, of_steps, best, _excess(by_width)
-                lines.append(f"| {' | '.join(row)} |")
-    return "\n".join(lines)
+                lines.append((READINGS[token_rows], setting, of_width, of_steps, best, _excess(by_width)))
+    return markdown.table(head, lines)
 
 
 def power_of_steps(table, config: Config, token_rows: str) -> Measurement:

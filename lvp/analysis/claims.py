@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from lvp.analysis import markdown
 from lvp.analysis.measurement import Measurement
 from lvp.errors import InputError
 
@@ -63,6 +64,23 @@ class Claim:
     def sentence(self) -> str:
         """The statement, with the reason of a claim that is not tested here."""
         return f"{self.statement} ({self.reason})" if self.reason else self.statement
+
+    @property
+    def measured(self) -> str:
+        """The value and its interval as text, to two figures of the interval's width; a dash if there is no value."""
+        if self.value is None:
+            return "–"
+        if self.interval is None:
+            return _text(self.value)
+        low, high = self.interval
+        width = high - low
+        digits = None
+        if 0 < width < math.inf and 1e-4 < width < 1e4:  # for other widths, decimals are not readable
+            digits = max(0, 1 - math.floor(math.log10(width)))
+            # An end that rounds to 0 would hide whether the interval contains 0.
+            while digits < 8 and any(end != 0 and round(end, digits) == 0 for end in (low, high)):
+                digits += 1
+        return f"{_text(self.value, digits)} [{_text(low, digits)}, {_text(high, digits)}]"
 
     def to_dict(self) -> dict:
         """Fields as strict JSON values without nan and inf; an open end of the interval is None."""
@@ -226,8 +244,7 @@ def merged(claims: Sequence[Claim]) -> list[Claim]:
 def table(claims: Sequence[Claim]) -> str:
     """A Markdown table of claims in the given order. Numbers have as many digits as their interval supports."""
     head, rows = cells(claims)
-    lines = [head, ["---"] * len(head), *rows]
-    return "".join(f"| {' | '.join(_cell(cell) for cell in row)} |\n" for row in lines)
+    return markdown.table(head, [[_cell(cell) for cell in row] for row in rows]) + "\n"
 
 
 def cells(claims: Sequence[Claim]) -> tuple[list[str], list[list[str]]]:
@@ -239,7 +256,7 @@ def cells(claims: Sequence[Claim]) -> tuple[list[str], list[list[str]]]:
         paper = claim.paper_value if isinstance(claim.paper_value, str) else _text(claim.paper_value)
         verdict = f"{claim.verdict}: {claim.reason}" if claim.reason else claim.verdict
         short = claim.commit[:10] if re.fullmatch(r"[0-9a-f]{40}", claim.commit) else claim.commit
-        row = [claim.experiment, statement, claim.source, paper, _measured(claim), verdict]
+        row = [claim.experiment, statement, claim.source, paper, claim.measured, verdict]
         rows.append([*row, claim.tier, claim.corpus, short])
     return head, rows
 
@@ -280,23 +297,6 @@ def _text(number: float | None, digits: int | None = None) -> str:
         return "∞" if number > 0 else "−∞"
     text = f"{number:.3g}" if digits is None else f"{number:.{digits}f}"
     return text.replace("-", "−")
-
-
-def _measured(claim: Claim) -> str:
-    """Our value and its interval, to two figures of the interval's width."""
-    if claim.value is None:
-        return "–"
-    if claim.interval is None:
-        return _text(claim.value)
-    low, high = claim.interval
-    width = high - low
-    digits = None
-    if 0 < width < math.inf and 1e-4 < width < 1e4:  # for other widths, decimals are not readable
-        digits = max(0, 1 - math.floor(math.log10(width)))
-        # An end that rounds to 0 would hide whether the interval contains 0.
-        while digits < 8 and any(end != 0 and round(end, digits) == 0 for end in (low, high)):
-            digits += 1
-    return f"{_text(claim.value, digits)} [{_text(low, digits)}, {_text(high, digits)}]"
 
 
 def _cell(text: str) -> str:
