@@ -1,12 +1,14 @@
-"""Measured transfer of each rule: the committed results of the experiment `leaderboard`, as packaged data."""
+"""Measured transfer of each rule: the committed results of the experiment `leaderboard`."""
 
 import json
 import math
 from collections.abc import Mapping
-from importlib import resources
+from pathlib import Path
 from typing import Any
 
 NAME = "evidence.json"
+_COPY = Path(__file__).with_name(NAME)  # in a wheel; setup.py makes it
+_COMMITTED = Path(__file__).parents[2] / "experiments" / "results" / NAME  # in a clone
 
 
 def transfer() -> Mapping[str, Mapping[str, Any]]:
@@ -22,10 +24,10 @@ def transfer() -> Mapping[str, Mapping[str, Any]]:
       at the smallest size, and `gaps` has the gap at every other size. `mean_gap` is the mean and `worst_gap` the
       largest gap over these other sizes, with 95 % t intervals over seeds (`mean_gap_interval`, `worst_gap_interval`).
       A gap is None if lanes diverged. The mapping is empty if no result is committed. `python -m sweeps report` writes
-      the data.
+      the data to `experiments/results`, and a wheel contains a copy.
     """
-    file = resources.files("lvp.parametrization") / NAME
-    return json.loads(file.read_text()) if file.is_file() else {}
+    file = next((path for path in (_COPY, _COMMITTED) if path.is_file()), None)
+    return json.loads(file.read_text()) if file else {}
 
 
 def ranked(result: Mapping[str, Any]) -> list[tuple[str, Mapping[str, Any]]]:

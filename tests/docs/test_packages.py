@@ -77,7 +77,8 @@ def tree(tmp_path_factory):
     """Returns a copy of what the packages are built from. A build writes into its tree."""
     tree = tmp_path_factory.mktemp("tree") / "lvp"
     shutil.copytree(ROOT / "lvp", tree / "lvp", ignore=shutil.ignore_patterns("__pycache__"))
-    for name in ("pyproject.toml", "README.md", "LICENSE"):
+    (tree / "experiments" / "results").mkdir(parents=True)
+    for name in ("pyproject.toml", "setup.py", "README.md", "LICENSE", "experiments/results/evidence.json"):
         shutil.copy(ROOT / name, tree / name)
     return tree
 
