@@ -6,7 +6,7 @@ from typing import NamedTuple
 import numpy as np
 
 from experiments.common.adaptive_comparison import RateCurves
-from experiments.common.optimum_text import OPTIMUM_HEADER, optimum_row, slope_line, slope_text
+from experiments.common.optimum_text import OPTIMUM_HEADER, optimum_row, slope_line
 from experiments.common.tables import (
     HIDDEN_RATE,
     HORIZON_LOSS,
@@ -31,6 +31,7 @@ from lvp.analysis import tuned
 from lvp.analysis.arms_figure import Arm
 from lvp.analysis.bracketing import bracketed_optima, next_lanes, trained_rates
 from lvp.analysis.measurement import Measurement
+from lvp.analysis.power_laws import in_words
 from lvp.errors import InputError
 from lvp.training import Lane
 
@@ -151,6 +152,13 @@ def slopes_by_horizon(table, config: Config, token_rows: str) -> dict[int, analy
     return {steps: optima(table, config, token_rows, steps)[1] for steps in config.horizons}
 
 
+def exponent_by_steps(table, config: Config, token_rows: str) -> str:
+    """The exponents of the best rate in width after fewer steps, in words."""
+    *earlier, _ = slopes_by_horizon(table, config, token_rows).items()
+    by_steps = [f"{in_words(fit)} after {steps}" for steps, fit in earlier if np.isfinite(fit.slope)]
+    return f"exponent {', '.join(by_steps)} steps".replace("-", "−") if by_steps else "no exponent after fewer steps"
+
+
 def arms(table, config: Config) -> list[Arm]:
     """Losses, optima and slopes of each reading, for the figure and the summary."""
     readings = []
@@ -166,7 +174,7 @@ def arms(table, config: Config) -> list[Arm]:
 
 
 def summary(table, config: Config) -> str:
-    """Optima, slope, and slope by horizon of each reading."""
+    """Optima, slope, and exponent by steps of each reading."""
     within = f"within {config.tolerance:.0%}"
     lines = []
     for token_rows, arm in zip(config.token_rows, arms(table, config), strict=True):
@@ -179,9 +187,7 @@ def summary(table, config: Config) -> str:
         lines.append(slope_line(arm.slope, config.widths))
         if config.hidden_constants:
             lines.append(f"  {hidden_constant_text(table, config, token_rows)}")
-        for steps, fit in arm.slope_by_horizon.items():
-            lines.append(f"  read at {steps} steps: {slope_text(fit)}, {fit.num_points} widths")
-        lines.append("")
+        lines += [f"  {exponent_by_steps(table, config, token_rows)}", ""]
     lines.append(
         f"{within}: geometric mean of the rates whose loss is {within} of the best (*: the grid does not contain all)"
     )

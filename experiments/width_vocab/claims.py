@@ -5,17 +5,16 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 
 from experiments.width_vocab.analysis import (
+    exponent_by_steps,
     gap_difference,
     hidden_constant_text,
     leaves_rates,
     optima,
-    slopes_by_horizon,
     transfer_gap,
 )
 from experiments.width_vocab.config import ADAPTIVE, READINGS, Config
 from lvp.analysis.claims import ABOVE_ZERO, OUR_RESULT, Claim, Question, Seeds
 from lvp.analysis.measurement import Measurement
-from lvp.analysis.power_laws import in_words
 
 PAPER_A = "Hayou & Liu 2025"
 NEAR_OPTIMAL = 0.05  # relative excess of the loss, as in `width_fixed_vocab`; the paper gives no number
@@ -40,7 +39,7 @@ def _of_reading(table, config: Config, token_rows: str, context) -> list[Claim]:
     resolved = f"{fit.num_points} of {len(config.widths)} widths resolved"
     if config.hidden_constants:
         resolved += f"; {hidden_constant_text(table, config, token_rows)}"
-    resolved += f"; {_earlier(table, config, token_rows)}"
+    resolved += f"; {exponent_by_steps(table, config, token_rows)}"
     half = Question(
         statement=f"{reading}: after {config.steps} steps the best embedding learning rate falls as width^(−1/2), not "
         "as width^0 or width^(−1)",
@@ -63,13 +62,6 @@ def _of_reading(table, config: Config, token_rows: str, context) -> list[Claim]:
         reason = _not_tested(table, config, token_rows, powers)
         answers.append(question.answer(measurement, context, seeds, reason=reason))
     return answers
-
-
-def _earlier(table, config: Config, token_rows: str) -> str:
-    """The exponents at the earlier horizons, in words."""
-    *earlier, _ = slopes_by_horizon(table, config, token_rows).items()
-    by_steps = [f"{in_words(fit)} after {steps}" for steps, fit in earlier if np.isfinite(fit.slope)]
-    return f"exponent {', '.join(by_steps)} steps".replace("-", "−") if by_steps else "no exponent after fewer steps"
 
 
 def _about_rules(table, config: Config, token_rows: str) -> Iterator[tuple[Question, Measurement, tuple[float, ...]]]:
