@@ -133,9 +133,9 @@ for path in (("embedding", "embedding"), ("block_0", "mlp", "up", "kernel"), ("h
 # of each rule above a reference that is tuned at the size itself.
 
 # %%
-from sweeps.reporting import results
+from sweeps.committed import result
 
-leaderboard = results.result("leaderboard/laptop-wikitext2")
+leaderboard = result("leaderboard/laptop-wikitext2")
 leaderboard.figure()
 
 # %% [markdown]
@@ -143,7 +143,7 @@ leaderboard.figure()
 # them. The verdict on each claim follows; *unresolved* means that the interval does not decide:
 
 # %%
-for claim in leaderboard.claims():
+for claim in leaderboard.claims:
     print(f"{claim.verdict:<13} {claim.statement}")
 
 # %% [markdown]

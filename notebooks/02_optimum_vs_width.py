@@ -119,14 +119,14 @@ table[columns].sort_values(columns[:3]).head(8).reset_index(drop=True)
 # (`experiments/results/width_vocab/`). The figure is drawn from them without training.
 
 # %%
-from sweeps.reporting import results
+from sweeps.committed import result
 
-committed = results.result("width_vocab/laptop-wikitext2")
+committed = result("width_vocab/laptop-wikitext2")
 committed.figure()
 
 # %%
-print(committed.summary(), end="\n\n")
-for claim in committed.claims():
+print(committed.summary, end="\n\n")
+for claim in committed.claims:
     print(f"{claim.verdict:<13} {claim.statement}")
 
 # %% [markdown]

@@ -92,9 +92,9 @@ figure
 # %%
 from experiments.warmup import analysis as reading
 from lvp.analysis.heat_maps import Dots
-from sweeps.reporting import results
+from sweeps.committed import result
 
-warmup = results.result("warmup/laptop-wikitext2")
+warmup = result("warmup/laptop-wikitext2")
 table, config = warmup.table, warmup.config
 warmups = [part for part in config.warmups if part]
 gaps = {name: reading.gap(table, config, name, warmups) for name in config.arms}
@@ -155,7 +155,7 @@ figure
 # The verdicts on the paper's claims at this size:
 
 # %%
-for claim in warmup.claims():
+for claim in warmup.claims:
     print(f"{claim.verdict:<13} {claim.statement}")
 
 # %% [markdown]
@@ -167,11 +167,11 @@ for claim in warmup.claims():
 # training.
 
 # %%
-change = results.result("representation_change/laptop-wikitext2")
+change = result("representation_change/laptop-wikitext2")
 change.figure()
 
 # %%
-for claim in change.claims():
+for claim in change.claims:
     print(f"{claim.verdict:<13} {claim.statement}")
 
 # %% [markdown]
@@ -181,9 +181,9 @@ for claim in change.claims():
 # large updates only caused a bad start, the network would recover. But some ReLUs stay dead: no image activates them.
 
 # %%
-large = results.result("large_updates/laptop-digits")
-print(large.summary(), end="\n\n")
-for claim in large.claims():
+large = result("large_updates/laptop-digits")
+print(large.summary, end="\n\n")
+for claim in large.claims:
     print(f"{claim.verdict:<13} {claim.statement}")
 
 # %% [markdown]

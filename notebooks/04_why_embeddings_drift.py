@@ -134,14 +134,14 @@ sheet(
 # times the rate of the other parameters, as in Hayou & Liu (2025).
 
 # %%
-from sweeps.reporting import results
+from sweeps.committed import result
 
-records = results.result("mean_embedding/laptop-wikitext2")
+records = result("mean_embedding/laptop-wikitext2")
 records.figure()
 
 # %%
-print(records.summary(), end="\n\n")
-for claim in records.claims():
+print(records.summary, end="\n\n")
+for claim in records.claims:
     print(f"{claim.verdict:<13} {claim.statement}")
 
 # %% [markdown]

@@ -112,13 +112,13 @@ for role in advice.roles:
 # of `experiments/pretrain_1b/`. The committed records at a size for two CPU cores:
 
 # %%
-from sweeps.reporting import results
+from sweeps.committed import result
 
-tiny = results.result("pretrain_1b/laptop-wikitext2")
+tiny = result("pretrain_1b/laptop-wikitext2")
 tiny.figure()
 
 # %%
-for claim in tiny.claims():
+for claim in tiny.claims:
     print(f"{claim.verdict:<13} {claim.statement}")
 
 # %% [markdown]

@@ -51,6 +51,8 @@ class Experiment:
       is called once.
     - evidence(table, config) → JSON of a committed result for `lvp.parametrization.evidence`.
     - rate_curves(table, config) → `RateCurves` of a committed result, for the replay of the adaptive design.
+    - blocks(results) → name → text of a block of README or docs (`sweeps.committed`). `results` maps the folder of each
+      committed result of the experiment to its `sweeps.committed.Result`, which has `table`, `config` and `evidence`.
     - calculate(arguments, lane, dataset) → outcome of a calculation's lane, as JSON. It runs in a worker process.
       `dataset` is the `lvp.data.Dataset` of the cell's data and vocab, or None.
     """
@@ -66,6 +68,7 @@ class Experiment:
     limit: Callable[[Any], Sequence[CellLanes]] | None = None
     evidence: Callable[..., Mapping[str, Any]] | None = None
     rate_curves: Callable[..., Sequence["RateCurves"]] | None = None
+    blocks: Callable[[Mapping[str, Any]], Mapping[str, str]] | None = None
     calculate: Callable[..., Mapping[str, Any]] | None = None
     paper: str = ""  # the paper whose results the figure reproduces, for the gallery
     answers: Sequence[str] = ()  # the reproduced figures, tables and theorems of the paper

@@ -19,7 +19,7 @@ from dataclasses import replace
 
 from experiments.common.experiment import Experiment
 from experiments.common.transferred_entries import ENTRIES, Entry
-from experiments.leaderboard import analysis, claims, config, figure
+from experiments.leaderboard import analysis, blocks, claims, config, figure
 from experiments.leaderboard.config import TIERS, Config
 from lvp.errors import InputError
 from lvp.parametrization import table
@@ -45,6 +45,7 @@ def experiment(name: str, entries: Mapping[str, Entry], tiers: Mapping[str, Conf
         claims=bound(claims.claims),
         follow_up=bound(analysis.follow_up),
         evidence=bound(analysis.evidence),
+        blocks=blocks.blocks,
     )
 
 

@@ -18,7 +18,7 @@ loss with the constant that is best at the width.
 """
 
 from experiments.common.experiment import Experiment
-from experiments.rate_transfer import analysis, claims, config, figure
+from experiments.rate_transfer import analysis, blocks, claims, config, figure
 from experiments.rate_transfer.config import TIERS, Config
 
 __all__ = ["EXPERIMENT", "TIERS", "Config"]
@@ -32,4 +32,5 @@ EXPERIMENT = Experiment(
     figure=figure.figure,
     claims=claims.claims,
     follow_up=analysis.follow_up,
+    blocks=blocks.blocks,
 )

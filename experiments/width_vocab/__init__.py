@@ -16,7 +16,7 @@ sweep.
 """
 
 from experiments.common.experiment import Experiment
-from experiments.width_vocab import analysis, claims, config, figure
+from experiments.width_vocab import analysis, blocks, claims, config, figure
 from experiments.width_vocab.config import TIERS, Config
 
 __all__ = ["EXPERIMENT", "TIERS", "Config"]
@@ -32,6 +32,7 @@ EXPERIMENT = Experiment(
     follow_up=analysis.follow_up,
     limit=config.all_lanes,
     rate_curves=analysis.rate_curves,
+    blocks=blocks.blocks,
     paper="Hayou & Liu 2025",
     answers=("figure 3",),
 )

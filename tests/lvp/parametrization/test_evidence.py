@@ -1,17 +1,17 @@
-"""The packaged evidence has all entries of the committed results (`test_results` checks that it is not stale)."""
+"""The evidence has all entries of the committed results (`tests/sweeps/test_committed.py`: it is not stale)."""
 
 import pytest
 
 import lvp.parametrization.evidence
 from experiments.common.transferred_entries import ENTRIES
 from lvp import parametrization
-from sweeps.reporting import results
+from sweeps import committed
 
 
 def test_evidence_covers_every_entry_of_every_committed_result():
-    committed = [each.folder.name for each in results.committed() if each.experiment.name == "leaderboard"]
+    names = [each.folder.name for each in committed.committed() if each.experiment.name == "leaderboard"]
     evidence = lvp.parametrization.evidence.transfer()
-    assert committed and sorted(evidence) == sorted(committed)
+    assert names and sorted(evidence) == sorted(names)
     for result in evidence.values():
         assert all(largest >= 7.9 * least for least, largest in result["measured"].values())
         assert set(result["entries"]) == set(ENTRIES)
@@ -28,8 +28,9 @@ def test_evidence_covers_every_entry_of_every_committed_result():
 @pytest.mark.slow
 def test_other_records_give_other_evidence():
     """Negative control for staleness."""
-    kept = [each for each in results.committed() if each.experiment.name == "token_frequencies"]
-    assert kept and results.report(kept)[results.EVIDENCE] != results.EVIDENCE.read_text()
+    kept = [each for each in committed.committed() if each.experiment.name == "token_frequencies"]
+    path = committed.COMMITTED / lvp.parametrization.evidence.NAME
+    assert kept and committed.texts(kept)[path] != path.read_text()
 
 
 def test_entries_are_ranked_by_mean_gap_and_diverged_ones_are_last():

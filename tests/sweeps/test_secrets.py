@@ -2,7 +2,6 @@
 
 import pytest
 
-from sweeps.reporting import results
 from tests.faults.damage import contents
 from tests.lvp.data.tokens.texts import some_text
 from tests.sweeps.planted_secrets import SECRETS, files_with_secrets
@@ -20,11 +19,6 @@ def test_no_file_contains_the_value_of_an_environment_variable(executor, command
     assert completed.returncode == 0, completed.stderr
     assert {"manifest.json", "trials.jsonl", "table.csv"} <= {path.name for path in contents(out)}
     assert files_with_secrets(out) == set() and "planted" not in completed.stdout + completed.stderr
-
-    monkeypatch.setattr(results, "COMMITTED", tmp_path / "results")
-    published = results.publish(out)
-    assert sorted(path.name for path in contents(published)) == ["records.jsonl.gz", "sweep.json"]
-    assert files_with_secrets(published) == set()
     # Control: a planted value is detected.
-    (published / "note").write_text(f"{SECRETS['HF_TOKEN']}\n")
-    assert files_with_secrets(published) == {"note"}
+    (out / "note").write_text(f"{SECRETS['HF_TOKEN']}\n")
+    assert files_with_secrets(out) == {"note"}

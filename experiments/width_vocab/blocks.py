@@ -1,0 +1,67 @@
+"""Blocks of README and docs that are made from the committed results of `width_vocab`."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from experiments.width_vocab.analysis import optima
+from experiments.width_vocab.config import READINGS
+from experiments.width_vocab.replay import replay_table
+from experiments.width_vocab.token_rows import token_rows_table
+from lvp.analysis import markdown
+from lvp.analysis.power_laws import in_words
+from lvp.parametrization import published
+
+MAIN = "laptop-wikitext2"  # the result of the README's figure
+
+
+def blocks(results: Mapping[str, Any]) -> dict[str, str]:
+    """The blocks "headline", "replay", "published-powers" and "token-rows"; the first three need the result `MAIN`.
+
+    Args:
+      results: see `experiments.common.experiment.Experiment`.
+    """
+    rows = token_rows_table([(each.table, each.config) for each in results.values()])
+    if (main := results.get(MAIN)) is None:
+        return {"token-rows": rows}
+    return {
+        "headline": headline([each for each in results.values() if each.config.corpus == main.config.corpus]),
+        "replay": replay_table(main.table, main.config),
+        "published-powers": published_powers(main),
+        "token-rows": rows,
+    }
+
+
+def headline(results: Sequence[Any]) -> str:
+    """A list: the exponents by kind of embedding rows, for each result, and what they depend on.
+
+    Args:
+      results: committed results on one corpus.
+    """
+    sentences, settings = ["- **The exponent of the paper's rule is −0.5.**"], set()
+    for each in results:
+        slopes = {READINGS[rows]: optima(each.table, each.config, rows)[1] for rows in each.config.token_rows}
+        exponents = " and ".join(f"{in_words(fit)} ({name})" for name, fit in slopes.items()).replace("-", "−")
+        tuned = ", with a tuned hidden rate" * bool(each.config.hidden_constants)
+        setting = f"at widths {min(each.config.widths)} to {max(each.config.widths)}{tuned}"
+        verb = "Measured again" if setting in settings else "Measured"
+        sentences.append(f"{verb} {setting}: {exponents}.")
+        settings.add(setting)
+    limits = (
+        "- With rows × √d the exponent depends on the number of steps. Training reads the short texts many times "
+        "([reasons](docs/width_vocab.md#how-the-laptop-tier-was-chosen))."
+    )
+    return f"{' '.join(sentences)}\n{limits}"
+
+
+def published_powers(result: Any) -> str:
+    """A table of `lvp.parametrization.published.POWER_LAWS` beside the exponent of plain rows in a result."""
+    widths = result.config.widths
+    power = in_words(optima(result.table, result.config, "plain")[1]).replace("-", "−")
+    rows = []
+    for law in published.POWER_LAWS:
+        powers = ", ".join(f"{name}^{x:g}" for name, x in law.exponents.items())
+        ours = f"not comparable: {law.other}"
+        if law.width_exponent is not None:
+            powers, ours = f"d^{law.width_exponent:g}", f"d^{power} (d {widths[0]} to {widths[-1]})"
+        rows.append((law.source, law.quantity, powers.replace("-", "−"), ours))
+    return markdown.table(("source", "rate", "published", "ours"), rows)

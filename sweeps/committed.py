@@ -1,0 +1,407 @@
+"""The committed results in `experiments/results`, and the figures, pages and blocks of docs made from them."""
+
+import hashlib
+import json
+import math
+import os
+import re
+import shlex
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import experiments
+from experiments.common.adaptive_comparison import RateCurves, adaptive_table
+from lvp.analysis import claims as claims_of
+from lvp.analysis import figure_style, markdown
+from lvp.errors import InputError, unknown
+from lvp.files import ABSENT, write_whole
+from lvp.parametrization import evidence
+from lvp.training import records
+from sweeps.report import Report
+
+DESCRIPTION, RECORDS = "sweep.json", "records.jsonl.gz"  # the two files of a published result
+REMEDY = "restore it (`git restore`), or publish its sweep again (`python -m sweeps publish DIR`)"
+COMMITTED = Path(experiments.__file__).parent / "results"
+README = COMMITTED.parents[1] / "README.md"
+CLAIMS_HEAD = """# Claims of the papers, as measured here
+
+`python -m sweeps report` writes this page from the records in `experiments/results/`. Each verdict follows from a 95 %
+interval. [Statistics](statistics.md#verdicts) defines the four verdicts. A core minute is a minute of training on one
+CPU core or accelerator.
+"""
+GALLERY_HEAD = """# Gallery
+
+`python -m sweeps report` writes this page from the records in `experiments/results/`. The page shows the figures of the
+papers as this project has drawn them. Each entry names its tier and the command that runs the sweep and draws the
+figure. [claims.md](claims.md) lists all claims with their values and intervals. A core minute is a minute of training
+on one CPU core or accelerator.
+"""
+
+
+@dataclass(frozen=True)
+class Result(Report):
+    """A committed result. Its summary, figure and claims are computed from its records."""
+
+    folder: Path
+    sweep: Mapping[str, Any]  # the content of sweep.json
+
+    @property
+    def name(self) -> str:
+        return f"{self.folder.parent.name}/{self.folder.name}"
+
+    @property
+    def devices(self) -> str:
+        """The devices that trained its runs."""
+        return ", ".join(sorted({row["provenance"]["device"] for row in self.rows}))
+
+    @property
+    def machine(self) -> str:
+        """The machine and the number of workers; no number if all runs were taken from other sweeps."""
+        workers = f", {packing['workers']} workers" if (packing := self.sweep["packing"]) else ""
+        return self.sweep.get("machine", self.devices) + workers  # older results do not name the machine
+
+    @cached_property
+    def evidence(self) -> dict[str, Any]:
+        """The result of the experiment's `evidence`, with its origin. Empty if the experiment has no evidence."""
+        if self.experiment.evidence is None:
+            return {}
+        origin = {"tier": self.preset, "corpus": self.corpus, "commit": self.commit}
+        return origin | dict(self.experiment.evidence(self.table, self.config))
+
+
+def publish(sweep: Mapping[str, Any], rows: Sequence[Mapping[str, Any]], suffix: str = "") -> Path:
+    """Writes a finished sweep into `experiments/results/` and returns its directory, EXPERIMENT/PRESET-CORPUS or
+    EXPERIMENT/PRESET-CORPUS-SUFFIX.
+
+    Paths of this machine are not written. A name and fingerprints identify a corpus.
+
+    Args:
+      sweep: `experiment` (name), `tier`, `date` of the last record (UTC, YYYY-MM-DD), `config` (JSON), `hash`,
+        `packing` (None if all runs were taken from other sweeps), `datasets` (label → JSON or None) and `planned`
+        (number of planned runs). Other keys are not written.
+      rows: the records of its runs.
+      suffix: a word that keeps the result apart from others of the same experiment, preset and corpus.
+
+    Raises: InputError if a run has no record, if the experiment is a user's, or if the suffix is not a word.
+    """
+    if suffix and not re.fullmatch(r"[A-Za-z0-9]+", suffix):
+        raise InputError(f"suffix={suffix!r} must have only letters and digits, such as normalized")
+    if sweep["experiment"] not in experiments.NAMES:
+        raise InputError(f"{sweep['experiment']} is a user's experiment: only experiments of lvp can be published")
+    if len(rows) < sweep["planned"]:
+        raise InputError(f"{len(rows)} of {sweep['planned']} runs have a record: resume the sweep, then publish it")
+    corpora = {name: spec.partition(":")[0] for name in ("corpus", "scored") if (spec := sweep["config"].get(name))}
+    folder = COMMITTED / sweep["experiment"] / "-".join(filter(None, (sweep["tier"], corpora["corpus"], suffix)))
+    content = {key: sweep[key] for key in ("experiment", "tier", "date", "packing")} | {
+        "config": {**sweep["config"], **corpora},
+        "sweep": sweep["hash"],
+        "reused": sorted({row["sweep"] for row in rows} - {sweep["hash"]}),  # sweeps that trained some of the runs
+        "machine": machine(rows, sweep["packing"]),
+        "datasets": {
+            label: d and {k: v for k, v in d.items() if not _is_place(v)} | {"spec": corpora["corpus"]}
+            for label, d in sweep["datasets"].items()
+        },
+    }
+    folder.mkdir(parents=True, exist_ok=True)
+    records.write(folder / RECORDS, rows)
+    # Written last: `read` refuses the new records together with an older description.
+    write_whole(folder / DESCRIPTION, described(content, records.content(folder / RECORDS)))
+    return folder
+
+
+def machine(rows: Sequence[Mapping[str, Any]], packing: Mapping[str, Any] | None) -> str:
+    """The number of cores, or the accelerators, that trained the runs, and the processors. Host names are left out."""
+    sources = [row["provenance"] for row in rows]
+    processors = sorted({s["machine"].partition(":")[0] for s in sources if "machine" in s})  # older records lack it
+    if packing and packing["platform"] == "cpu":
+        return ", ".join([f"{packing['workers'] * packing['threads']} cores", *processors])
+    return ", ".join(sorted({s["device"] for s in sources}) + processors)
+
+
+def _is_place(value: Any) -> bool:
+    return isinstance(value, str) and Path(value).is_absolute()
+
+
+def described(content: Mapping[str, Any], recorded: bytes) -> str:
+    """The text of sweep.json: its content with the digest of the records' text and a digest of itself."""
+    whole = json.loads(records.dumps(content)) | {"records_sha256": hashlib.sha256(recorded).hexdigest()}
+    return _indented(whole | {"digest": records.config_hash(whole)})
+
+
+def _indented(content: Any) -> str:
+    return json.dumps(content, indent=1, sort_keys=True, allow_nan=False) + "\n"
+
+
+def committed() -> list[Result]:
+    """All committed results, in the order of their names."""
+    return [read(path.parent) for path in sorted(COMMITTED.glob(f"*/*/{DESCRIPTION}"))]
+
+
+def result(name: str) -> Result:
+    """The committed result EXPERIMENT/FOLDER, for example "warmup/laptop-wikitext2". Raises InputError if there is
+    none."""
+    known = sorted(f"{p.parent.parent.name}/{p.parent.name}" for p in COMMITTED.glob(f"*/*/{DESCRIPTION}"))
+    if name not in known:
+        raise unknown("committed result", name, known)
+    return read(COMMITTED / name)
+
+
+def read(folder: Path) -> Result:
+    """The committed result in a directory. Raises InputError if a digest does not match."""
+    description, recorded = folder / DESCRIPTION, folder / RECORDS
+    sweep = _json(description)
+    if not isinstance(sweep, dict) or not _matches_its_digest(sweep):
+        raise InputError(f"{description} does not match its digest; {REMEDY}")
+    try:
+        matches = hashlib.sha256(records.content(recorded)).hexdigest() == sweep.get("records_sha256")
+    except InputError:
+        matches = False
+    if not matches:
+        raise InputError(f"{recorded} does not match its digest in {description}; {REMEDY}")
+    rows, experiment = records.read(recorded), experiments.load(sweep["experiment"])
+    config = experiments.restored(experiment, sweep["tier"], sweep["config"])
+    return Result(experiment, config, sweep["tier"], rows, len(rows), folder, sweep)
+
+
+def _matches_its_digest(sweep: Mapping) -> bool:
+    try:
+        return records.config_hash({k: v for k, v in sweep.items() if k != "digest"}) == sweep.get("digest")
+    except ValueError:  # a number is infinite or NaN, so there is no digest
+        return False
+
+
+def _json(path: Path) -> Any:
+    """The content of a published JSON file. Raises InputError if it cannot be parsed."""
+    try:
+        return json.loads(path.read_bytes())
+    except (*ABSENT, ValueError, RecursionError) as error:
+        raise InputError(f"{path} cannot be read: {error}; {REMEDY}") from None
+
+
+def write_report() -> str:
+    """Writes the files of `texts`, redraws the committed figures that differ from their records, and returns the text
+    of docs/claims.md."""
+    results = committed()
+    for each in results:
+        figure = each.figure()
+        if not figure_style.same_picture(figure, each.folder / "figure"):
+            figure_style.save(figure, each.folder / "figure")
+    made = texts(results)
+    for path, text in made.items():
+        write_whole(path, text)
+    return made[README.parent / "docs" / "claims.md"]
+
+
+def texts(results: Sequence[Result]) -> dict[Path, str]:
+    """The texts that are made from the committed records, by path: docs/claims.md, docs/gallery.md, evidence.json, and
+    README and the other pages of docs. In these, the text between `<!-- results NAME -->` and `<!-- end -->` is
+    replaced by the block NAME."""
+    docs = README.parent / "docs"
+    claims, gallery_page = docs / "claims.md", docs / "gallery.md"
+    content = _blocks(results)
+    made = {path: _fill(path.read_text(), content) for path in (README, *docs.glob("*.md"))}
+    made[claims] = "\n".join([CLAIMS_HEAD, *_claims(results)])
+    made[gallery_page] = gallery(results, docs)
+    made[COMMITTED / evidence.NAME] = _indented({r.folder.name: r.evidence for r in results if r.evidence})
+    return made
+
+
+def _fill(text: str, blocks: Mapping[str, str]) -> str:
+    """`text` with the content of each `<!-- results NAME --> … <!-- end -->` replaced by the block NAME."""
+    return re.sub(
+        r"(<!-- results (\S+) -->\n).*?(<!-- end -->)",
+        lambda found: f"{found[1]}{blocks[found[2]]}\n{found[3]}" if found[2] in blocks else found[0],
+        text,
+        flags=re.DOTALL,
+    )
+
+
+def _blocks(results: Sequence[Result]) -> dict[str, str]:
+    """The text of each block: of every result, of their experiments, of other measurements, and of the project."""
+    blocks: dict[str, str] = {}
+    curves: list[tuple[str, RateCurves]] = []
+    for each in results:
+        verdicts = "\n".join(f"- **{claim.verdict}**: {claim.sentence}" for claim in each.claims)
+        blocks[each.name] = f"```\n{each.summary}\n```\n\n{verdicts}"
+        if each.experiment.rate_curves is not None:
+            curves += [(each.name, of_arm) for of_arm in each.experiment.rate_curves(each.table, each.config)]
+    if curves:
+        blocks["adaptive"] = adaptive_table(curves)
+    for experiment in map(experiments.load, experiments.NAMES):
+        own = {each.folder.name: each for each in results if each.experiment.name == experiment.name}
+        if own and experiment.blocks is not None:
+            blocks |= experiment.blocks(own)
+    for path in sorted(COMMITTED.glob("benchmarks/*.json")):
+        blocks[f"benchmarks/{path.stem}"] = _benchmark(_json(path))
+    accelerators = sorted(map(_json, COMMITTED.glob("accelerator/*.json")), key=lambda each: each["date"])
+    tables = [each["table"].strip() for each in reversed(accelerators)]
+    blocks["accelerator"] = "\n\n".join(tables) or "No accelerator has run the command yet."
+    blocks["faults"] = _faults([_json(path) for path in sorted(COMMITTED.glob("faults/*.json"))])
+    blocks["status"] = status(results, accelerators)
+    return blocks
+
+
+def _faults(faults: Sequence[Mapping]) -> str:
+    """The faults that the slow tests have injected, and their results, as a table."""
+    head = ("fault", "times", "lanes lost", "repeated", "with wrong bits")
+    rows = [[f[key] for key in ("fault", "injected", "lost", "repeated", "wrong_bits")] for f in faults]
+    commits = ", ".join(sorted({f["commit"] for f in faults}))
+    return f"{markdown.table(head, rows, align='lrrrr')}\n\nCommit {commits}."
+
+
+def _benchmark(content: Mapping) -> str:
+    table = markdown.table(content["head"], content["rows"], align="l" + "r" * (len(content["head"]) - 1))
+    packages = ("jax", "torch", "libtpu", "tokamax")
+    versions = ", ".join(f"{k} {content['versions'][k]}" for k in packages if k in content["versions"])
+    rounds = f"Rounds: {content['rounds']}; " if content["rounds"] else ""
+    return f"{table}\n\n{rounds}{content['machine']}, {versions}, commit {content['commit']}."
+
+
+def status(results: Sequence[Result], accelerators: Sequence[Mapping[str, Any]]) -> str:
+    """A list with the hardware, the extent of the committed results, the number of each verdict, and the experiments
+    and tiers without a result.
+
+    Args:
+      accelerators: results of `python -m tests.benchmarks.accelerator`.
+    """
+    rows = [row for each in results for row in each.rows]
+    names = {each.experiment.name for each in results}
+    tiers = {tier for name in experiments.NAMES for tier in experiments.load(name).tiers} - {"smoke"}
+    missing = {"experiments": {*experiments.NAMES} - names, "tiers": tiers - {each.preset for each in results}}
+    without = [f"{kind} {', '.join(f'`{name}`' for name in sorted(of))}" for kind, of in missing.items() if of]
+    cards = {each["device"]["kind"]: each["date"] for each in accelerators}
+    others = "; ".join(f"{kind} on {date}" for kind, date in cards.items()) or "no accelerator has run a sweep"
+    return (
+        f"- **Hardware:** two CPU cores; {others} ([accelerators](docs/accelerators.md)). [Clusters](docs/clusters.md) "
+        "are experimental.\n"
+        f"- **Measured:** {len(names)} of {len(experiments.NAMES)} experiments, {len(rows):,} lanes, "
+        f"{training_minutes(rows) / 60:.1f} hours of training on one core. Sizes of the Transformers: {_sizes(rows)}.\n"
+        f"- **Claims:** {', '.join(f'{number} {verdict}' for verdict, number in _verdicts(results).items())}. "
+        "See [the claims and the results](docs/claims.md).\n"
+        f"- **Without a committed result:** {'; '.join(without) or 'none'}."
+    )
+
+
+def _verdicts(results: Sequence[Result]) -> dict[str, int]:
+    """The number of claims with each verdict."""
+    claims = claims_of.merged([claim for each in results for claim in each.claims])
+    return {verdict: sum(claim.verdict == verdict for claim in claims) for verdict in claims_of.VERDICTS}
+
+
+def _sizes(rows: Iterable[Mapping]) -> str:
+    """The ranges of width and vocabulary; "–" if no run has a language model."""
+    models = [row["config"]["cell"].get("model", {}) for row in rows]
+    ranges = []
+    for letter, key in (("d", "width"), ("m", "vocab")):
+        if values := [model[key] for model in models if key in model]:
+            ranges.append(f"{letter} " + "–".join(dict.fromkeys(map(str, (min(values), max(values))))))
+    return ", ".join(ranges) or "–"
+
+
+def training_minutes(rows: Iterable[Mapping[str, Any]]) -> float:
+    """The time of training that one CPU core or one accelerator would need, from the records in `rows`."""
+    sources = [row["provenance"] for row in rows]
+    devices = [p["threads"] if p["platform"] == "cpu" else math.prod((p.get("mesh") or {}).values()) for p in sources]
+    return sum(p["seconds"] * n / p["pack"] for p, n in zip(sources, devices, strict=True)) / 60
+
+
+def _claims(results: Sequence[Result]) -> list[str]:
+    """The parts of docs/claims.md after its head: the table of results, all claims, and every summary."""
+    parts = [results_table(results) + "\n", claims_of.table(claims_of.merged([c for r in results for c in r.claims]))]
+    for each in results:
+        earlier = sum(row["sweep"] != each.sweep["sweep"] for row in each.rows)
+        reused = f" (earlier sweeps trained {earlier} of them)" if earlier else ""
+        origin = (
+            f"{len(each.rows)} lanes{reused}, {training_minutes(each.rows):.1f} minutes of training on one core or "
+            f"accelerator ({each.devices}). Commit {each.commit}."
+        )
+        parts.append(f"## {each.name}\n\n{origin}\n\n```\n{each.summary}\n```\n")
+    return parts
+
+
+def results_table(results: Sequence[Result]) -> str:
+    """A table of the committed results: sizes, runs, training time, device and verdicts of each experiment and tier,
+    over all corpora."""
+    by_tier: dict[tuple[str, str], list[Result]] = {}
+    for each in results:
+        by_tier.setdefault((each.experiment.name, each.preset), []).append(each)
+    lines = []
+    for (name, tier), alike in by_tier.items():
+        corpora = ", ".join(each.folder.name.removeprefix(f"{tier}-") for each in alike)
+        rows = [row for each in alike for row in each.rows]
+        devices = "; ".join(sorted({each.machine for each in alike}))
+        verdicts = " / ".join(map(str, _verdicts(alike).values()))
+        minutes = f"{training_minutes(rows):.1f}"
+        lines.append((f"{name} ({tier}: {corpora})", _sizes(rows), len(rows), minutes, devices, verdicts))
+    head = ["experiment", "sizes", "lanes", "core minutes", "device", " / ".join(claims_of.VERDICTS)]
+    return markdown.table(head, lines, align="llrrll")
+
+
+def gallery(results: Sequence[Result], place: Path) -> str:
+    """The gallery as Markdown, for a file in the directory `place`. Each paper has a section, which begins with the
+    results that reproduce figures."""
+    known = [experiments.load(name) for name in experiments.NAMES]
+    parts = [GALLERY_HEAD]
+    for paper in dict.fromkeys([*(e.paper for e in known), *(each.experiment.paper for each in results)]):
+        of_paper = [each for each in results if each.experiment.paper == paper]
+        if paper or of_paper:
+            parts.append(f"## {paper or 'Without a paper'}\n")
+        parts += [_entry(each, place) for each in sorted(of_paper, key=_order)]
+    parts.append("## Not drawn\n")
+    have = {each.experiment.name for each in results}
+    for e in known:
+        missing = dict(e.undrawn) | ({} if e.name in have else dict.fromkeys(e.answers, "no result is committed"))
+        parts += [f"- {e.paper}, {what} (`{e.name}`): {why}" for what, why in missing.items()]
+    return "\n".join(parts) + "\n"
+
+
+def _order(each: Result) -> tuple[bool, str, Path]:
+    first = next(iter(each.experiment.answers), "")
+    return not first.startswith("figure"), first, each.folder
+
+
+def _entry(each: Result, place: Path) -> str:
+    """A result in the gallery: question, figure, command, origin and verdicts."""
+    folder, experiment = Path(os.path.relpath(each.folder, place)).as_posix(), each.experiment
+    answers = f"{_capital(', '.join(experiment.answers))}: " if experiment.answers else ""
+    where = f"{experiment.name}, tier {each.preset}, corpus {each.corpus}"
+    commits = ", ".join(sorted({row["provenance"]["commit"] or "unknown" for row in each.rows}))
+    minutes = f"{training_minutes(each.rows):.1f} core minutes"
+    origin = f"{each.sweep['date']}, commit {commits}, on {each.machine}, {minutes}"
+    lines = [
+        f"### {answers}{where}\n",
+        f"{_capital(experiment.question)}\n",
+        f"![{where}]({folder}/figure.png)\n",
+        f"```sh\n{command(each.sweep)}\n```\n",
+        f"{origin}; [as vectors]({folder}/figure.svg), [records]({folder}/{RECORDS}).\n",
+        *(f"- **{claim.verdict}**: {claim.sentence}" for claim in each.claims),
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def _capital(words: str) -> str:
+    return words[:1].upper() + words[1:]
+
+
+def command(sweep: Mapping[str, Any]) -> str:
+    """The `python -m sweeps run` command of a sweep's configuration."""
+    experiment = experiments.load(sweep["experiment"])
+    tier = experiments.configured(experiment, sweep["tier"])
+    config = experiments.to_dict(experiments.restored(experiment, sweep["tier"], sweep["config"]), tier)
+    base = experiments.to_dict(tier)
+    changed = {key: value for key, value in config.items() if value != base.get(key)}
+    words = ["python", "-m", "sweeps", "run", sweep["experiment"], "--tier", sweep["tier"]]
+    if "corpus" in changed:
+        words += ["--corpus", changed.pop("corpus")]
+    if changed:
+        words += ["--set", *(f"{key}={_text(value)}" for key, value in changed.items())]
+    return shlex.join(words)
+
+
+def _text(value: Any) -> str:
+    if isinstance(value, list):
+        return ",".join(f'"{text}"' if "," in text else text for text in map(_text, value))
+    return "none" if value is None else str(value)

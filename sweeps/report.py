@@ -1,0 +1,160 @@
+"""The results of a sweep from its records: table, figure and claims, as files and as a page for a browser."""
+
+import base64
+import traceback
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from html import escape
+from typing import TYPE_CHECKING, Any
+
+from experiments.common.experiment import Experiment
+from lvp.analysis import claims as claims_of
+from lvp.analysis import figure_style
+from lvp.analysis.claims import NOT_TESTED, Claim
+from lvp.errors import InputError
+from lvp.training import records
+
+if TYPE_CHECKING:  # workers import `sweeps` and draw nothing
+    from matplotlib.figure import Figure
+    from pandas import DataFrame
+
+PAGE = """<!DOCTYPE html>
+<html lang="en"><head><meta charset="utf-8"><title>{title}</title>
+<style>
+body {{ font: 15px/1.45 system-ui, sans-serif; margin: 2rem }} img {{ max-width: 100% }}
+table {{ border-collapse: collapse; font-size: 13px }} th, td {{ padding: .2rem .5rem; text-align: left }}
+</style></head><body>
+<h1>{title}</h1>
+<p>{question}</p>
+<p>{count}</p>
+{results}
+</body></html>
+"""
+
+
+@dataclass(frozen=True)
+class Report:
+    """An experiment's reading of the records of a sweep. An error of the experiment is raised here too."""
+
+    experiment: Experiment
+    config: Any  # the experiment's configuration
+    preset: str
+    rows: Sequence[Mapping[str, Any]]  # records
+    planned: int  # number of planned runs
+
+    @property
+    def corpus(self) -> str:
+        """The name of the corpus without its path."""
+        return self.config.corpus.partition(":")[0]
+
+    @property
+    def commit(self) -> str:
+        """The commits that trained the runs."""
+        return ", ".join(sorted({str(row["provenance"]["commit"]) for row in self.rows}))
+
+    @cached_property
+    def table(self) -> "DataFrame":
+        """The table of the records (`lvp.training.records.table`)."""
+        return records.table(self.rows)
+
+    @cached_property
+    def summary(self) -> str:
+        return self.experiment.summary(self.table, self.config)
+
+    @cached_property
+    def claims(self) -> list[Claim]:
+        place = {"experiment": self.experiment.name, "tier": self.preset, "corpus": self.corpus, "commit": self.commit}
+        return self.experiment.claims(self.table, self.config, place)
+
+    def figure(self) -> "Figure":
+        """The experiment's figure. It is marked PARTIAL if planned runs have no record."""
+        partial = (len(self.rows), self.planned) if len(self.rows) < self.planned else None
+        return self.experiment.figure(self.table, self.config, tier=self.preset, corpus=self.corpus, partial=partial)
+
+    def runs(self) -> "DataFrame":
+        """A row per record: hash, status, numbers of the outcome, and the configured values that differ."""
+        configured = [name for name in self.table if str(name).startswith(("lane.", "cell."))]
+        # Records of earlier versions lack some values.
+        differing = [name for name in configured if self.table[name].dropna().map(str).nunique() > 1]
+        numbers = [k for row in self.rows for k, x in row["outcome"].items() if isinstance(x, int | float | str)]
+        return self.table[["hash", *dict.fromkeys(numbers), *differing]]
+
+
+def draw(
+    experiment: Experiment, config: Any, preset: str, rows: Sequence[Mapping[str, Any]], planned: int
+) -> tuple[dict[str, bytes], str]:
+    """The files of a sweep's results, and the text that a command prints at its end.
+
+    Args:
+      config: the experiment's configuration.
+      rows: records of the finished runs.
+      planned: number of planned runs. With fewer records the figure and the text say PARTIAL.
+
+    Returns:
+      The content of table.csv, figure.png, figure.svg and claims.md by name. The text has the summary, the first claim
+      and the names of the files. If a function of the experiment raises, its files are missing and the text has a line
+      with the error. Without a record there is no file.
+    """
+    if not rows:
+        return {}, "no run has a record: nothing to draw"
+    report = Report(experiment, config, preset, rows, planned)
+    errors: list[str] = []
+
+    def images() -> dict[str, bytes]:
+        figure = report.figure()
+        return {f"figure{suffix}": figure_style.drawn(figure, suffix) for suffix in (".png", ".svg")}
+
+    files = {"table.csv": report.table.to_csv(index=False).encode()}
+    files |= _attempt("figure", images, errors) or {}
+    lines = [_attempt("summary", lambda: report.summary, errors)]
+    if len(rows) < planned:
+        lines.append(f"PARTIAL: {len(rows)} of {planned} runs have a record")
+    if claims := _attempt("claims", lambda: report.claims, errors):
+        title = f"# Claims of {experiment.name}, {preset}, {report.corpus}"
+        files["claims.md"] = f"{title}\n\n{claims_of.table(claims)}".encode()
+        # A verdict is worth more than the reason why another claim has none.
+        first = next((claim for claim in claims if claim.verdict != NOT_TESTED), claims[0])
+        lines.append(f"{first.verdict}: {first.sentence}: {first.measured}")
+    return files, "\n".join([*filter(None, lines), *errors, f"files: {', '.join(files)}"])
+
+
+def _attempt(name: str, function: Callable[[], Any], errors: list[str]) -> Any:
+    """The function's value. If it raises, None, and a line with the error and its place is appended to `errors`."""
+    try:
+        return function()
+    except Exception as error:
+        where = traceback.extract_tb(error.__traceback__)[-1]
+        place = "" if isinstance(error, InputError) else f" ({where.filename}:{where.lineno})"
+        message = " ".join(f"{type(error).__name__}: {error}".split())
+        errors.append(f"no {name}: {message}{place}")
+        return None
+
+
+def page(experiment: Experiment, config: Any, preset: str, rows: Sequence[Mapping[str, Any]], planned: int) -> str:
+    """The figure, the claims and the runs as one HTML file that loads nothing. Arguments: as for `draw`."""
+    import pandas as pd
+
+    report = Report(experiment, config, preset, rows, planned)
+    errors: list[str] = []
+
+    def image() -> str:
+        data = base64.b64encode(figure_style.drawn(report.figure(), ".svg")).decode()
+        return f'<p><img alt="figure" src="data:image/svg+xml;base64,{data}"></p>'
+
+    def claims() -> str:
+        head, cells = claims_of.cells(report.claims)
+        return pd.DataFrame(cells, columns=head).to_html(index=False)
+
+    def runs() -> str:
+        return report.runs().to_html(index=False, na_rep="–", float_format="{:.6g}".format)
+
+    parts = {"figure": image, "claims": claims, "runs": runs} if rows else {}
+    with pd.option_context("display.max_colwidth", None):  # to_html would shorten long texts
+        made = [f"<h2>{name.capitalize()}</h2>\n{_attempt(name, part, errors) or ''}" for name, part in parts.items()]
+    return PAGE.format(
+        title=escape(f"{experiment.name}, {preset}, {report.corpus}"),
+        question=escape(experiment.question),
+        count=f"{len(rows)} of {planned} runs have a record.",
+        results="\n".join([*(f"<p>{escape(error)}</p>" for error in errors), *made]),
+    )

@@ -1,0 +1,196 @@
+"""Committed results: their format, what is made from them, and that README, docs and figures agree with the records."""
+
+import dataclasses
+import json
+import re
+import shlex
+
+import pytest
+
+import experiments
+from lvp.analysis import figure_style
+from lvp.analysis.claims import Claim
+from lvp.cli.parser import setting
+from lvp.errors import InputError
+from lvp.parametrization import evidence
+from lvp.training import records
+from sweeps import committed
+from sweeps.__main__ import parser
+
+SWEEPS = {path.parent: json.loads(path.read_text()) for path in sorted(committed.COMMITTED.glob("*/*/sweep.json"))}
+DOCS = committed.README.parent / "docs"
+GALLERY = (DOCS / "gallery.md").read_text()
+REPUBLISHED = "width_vocab/laptop-wikitext2-adaptive"  # published in the present format
+
+
+def test_readme_docs_and_evidence_agree_with_the_committed_records():
+    texts = committed.texts(committed.committed())
+    made = {committed.README, DOCS / "claims.md", DOCS / "gallery.md", committed.COMMITTED / evidence.NAME}
+    assert made <= set(texts)
+    for path, text in texts.items():
+        assert path.read_text() == text, f"{path.name} is stale: run `python -m sweeps report`"
+        # A marker that no result fills would stay unnoticed.
+        filled = re.findall(r"<!-- results \S+ -->\n(.*?)<!-- end -->", text, flags=re.DOTALL)
+        assert len(filled) == text.count("<!-- results ") and all(filled)
+
+
+def test_every_committed_result_is_complete_and_has_a_figure():
+    results = committed.committed()
+    assert [each.folder for each in results] == list(SWEEPS)
+    for each in results:
+        assert (each.folder / "figure.png").exists() and (each.folder / "figure.svg").exists()
+        assert {r["sweep"] for r in each.rows} == {each.sweep["sweep"], *each.sweep.get("reused", [])}
+        assert {r["tier"] for r in each.rows} == {each.sweep["tier"]}
+
+
+@pytest.mark.slow
+def test_committed_figures_redraw_unchanged():
+    """`tests/lvp/analysis/test_noisy_figures.py` has the negative controls of `same_picture`."""
+    for each in committed.committed():
+        assert figure_style.same_picture(each.figure(), each.folder / "figure"), each.name
+
+
+def test_a_committed_result_by_name():
+    result = committed.result("mean_embedding/laptop-wikitext2")
+    assert result.name == "mean_embedding/laptop-wikitext2" and len(result.table) == len(result.rows)
+    assert result.summary in (DOCS / "claims.md").read_text()
+    assert result.figure().get_axes() and {claim.corpus for claim in result.claims} == {"wikitext2"}
+    with pytest.raises(InputError, match="did you mean mean_embedding/laptop-wikitext2"):
+        committed.result("mean_embedding/laptop-wikitext")
+
+
+@pytest.fixture
+def finished(monkeypatch, tmp_path):
+    """The arguments of `publish` for a committed result. It writes into a temporary directory."""
+    done = committed.result(REPUBLISHED)
+    monkeypatch.setattr(committed, "COMMITTED", tmp_path)
+    return {**done.sweep, "hash": done.sweep["sweep"], "planned": len(done.rows)}, done.rows
+
+
+def test_a_result_that_is_published_again_has_the_same_bytes(finished, tmp_path):
+    folder = committed.publish(*finished, "adaptive")
+    assert folder == tmp_path / REPUBLISHED
+    (original,) = [path for path in SWEEPS if f"{path.parent.name}/{path.name}" == REPUBLISHED]
+    assert (folder / "sweep.json").read_bytes() == (original / "sweep.json").read_bytes()
+    assert records.content(folder / committed.RECORDS) == records.content(original / committed.RECORDS)
+
+
+def test_a_published_result_has_no_paths_and_no_other_keys(finished):
+    sweep, rows = finished
+    datasets = {label: data | {"tokens": "/home/a/x.npy"} for label, data in sweep["datasets"].items()}
+    config = sweep["config"] | {"corpus": "wikitext2:/home/a/text"}
+    content = sweep | {"datasets": datasets, "config": config, "out": "/home/a", "environment": {"HF_TOKEN": "secret"}}
+    plain, folder = committed.publish(sweep, rows), committed.publish(content, rows, "other")
+    assert (folder / "sweep.json").read_text() == (plain / "sweep.json").read_text()
+    assert [result.name for result in committed.committed()] == [f"width_vocab/{x.name}" for x in (plain, folder)]
+
+
+def test_what_is_not_published(finished):
+    sweep, rows = finished
+    with pytest.raises(InputError, match="suffix='../x' must have only letters and digits"):
+        committed.publish(sweep, rows, "../x")
+    with pytest.raises(InputError, match=f"{len(rows) - 1} of {len(rows)} runs"):
+        committed.publish(sweep, rows[1:])
+    with pytest.raises(InputError, match="only experiments of lvp"):
+        committed.publish(sweep | {"experiment": "mine"}, rows)
+    assert committed.committed() == []
+
+
+def test_a_changed_file_of_a_result_is_refused(finished):
+    folder = committed.publish(*finished)
+    description = folder / "sweep.json"
+    description.write_text(description.read_text().replace('"steps": ', '"steps": 1'))
+    with pytest.raises(InputError, match="sweep.json does not match its digest.*publish DIR"):
+        committed.committed()
+    committed.publish(*finished)
+    records.write(folder / committed.RECORDS, finished[1][1:])
+    with pytest.raises(InputError, match="records.jsonl.gz does not match its digest"):
+        committed.committed()
+
+
+def test_the_machine_is_that_of_the_records_and_not_that_of_publish():
+    rows = [{"provenance": {"machine": f"{name}: avx", "device": "cpu"}} for name in ("Epyc", "Xeon", "Epyc")]
+    older = [{"provenance": {"device": "cpu"}}]
+    assert committed.machine(rows + older, {"platform": "cpu", "workers": 3, "threads": 2}) == "6 cores, Epyc, Xeon"
+    rows = [{"provenance": {"machine": "Epyc: avx", "device": "NVIDIA H100"}}]
+    assert committed.machine(rows, {"platform": "gpu", "workers": 3, "threads": 1}) == "NVIDIA H100, Epyc"
+
+
+@pytest.mark.parametrize("sweep", SWEEPS.values(), ids=[f"{f.parent.name}/{f.name}" for f in SWEEPS])
+def test_the_command_of_the_gallery_gives_the_configuration(sweep):
+    command = committed.command(sweep)
+    assert f"```sh\n{command}\n```" in GALLERY
+    arguments = parser().parse_args(shlex.split(command)[3:])
+    values = dict(setting(s) for s in arguments.set) | ({"corpus": arguments.corpus} if arguments.corpus else {})
+    config = experiments.configured(arguments.experiment, arguments.tier, values)
+    experiment = experiments.load(sweep["experiment"])
+    assert config == experiments.restored(experiment, sweep["tier"], sweep["config"])
+
+
+def test_changed_values_are_in_the_command():
+    sweep = SWEEPS[committed.COMMITTED / "width_vocab" / "laptop-wikitext2"]
+    changed = sweep | {"config": sweep["config"] | {"widths": [32, 64], "head_dim": 8}}
+    assert committed.command(changed).endswith(" --corpus wikitext2 --set head_dim=8 widths=32,64 normalized_rates=")
+
+
+def test_every_committed_figure_is_shown_once_as_bitmap_and_as_vectors():
+    for folder in SWEEPS:
+        place = f"../experiments/results/{folder.parent.name}/{folder.name}"
+        for name in ("figure.png", "figure.svg", "records.jsonl.gz"):
+            assert GALLERY.count(f"{place}/{name}") == 1
+
+
+def test_every_experiment_names_its_figures_and_the_undrawn_figures():
+    for name in experiments.NAMES:
+        e = experiments.load(name)
+        assert bool(e.paper) == bool(e.answers) and not set(e.answers) & set(e.undrawn)
+        for what, why in e.undrawn.items():
+            assert f"{e.paper}, {what} (`{name}`): {why}" in GALLERY.split("## Not drawn")[1]
+
+
+def record(commit, **changes):
+    source = {"commit": commit, "device": "cpu", "platform": "cpu", "threads": 1, "pack": 1, "seconds": 60.0}
+    return {"hash": "h", "config": {"cell": {}}, "outcome": {}, "provenance": source | changes}
+
+
+def shown(claim="unresolved", **changes):
+    """A result with one record and one claim."""
+    one = dataclasses.replace(committed.result("width_vocab/laptop-wikitext2"), rows=[record("abc")])
+    place = {"experiment": "width_vocab", "tier": "laptop", "corpus": "wikitext2", "commit": "abc"}
+    measured = {"paper_value": None, "value": None, "interval": None, "verdict": claim}
+    claims = [Claim(statement="it falls", source="figure 3", **measured, **place)]
+    experiment = dataclasses.replace(one.experiment, claims=lambda *_: claims)
+    return dataclasses.replace(one, **({"experiment": experiment} | changes))
+
+
+def test_the_gallery_depends_on_records_claims_and_committed_results():
+    before = committed.gallery([shown()], DOCS)
+    assert "**unresolved**: it falls" in before and "commit abc, on cpu" in before
+    missing = re.findall(r"^- .*, figure 5 \(`(\w+)`\): no result is committed$", before, re.MULTILINE)
+    assert sorted(missing) == ["pretrain_1b", "warmup"]
+    dated = shown().sweep | {"date": "2027-01-01"}
+    for changed in (shown(claim="supported"), shown(rows=[record("abd")]), shown(sweep=dated)):
+        assert committed.gallery([changed], DOCS) != before
+
+
+def test_a_result_with_little_origin_is_shown():
+    reused = shown(sweep=shown().sweep | {"packing": None})  # all runs were taken from other sweeps
+    assert "workers" in committed.gallery([shown()], DOCS)
+    assert "workers" not in committed.gallery([reused], DOCS) + committed.results_table([reused])
+    assert "commit unknown, on cpu" in committed.gallery([shown(rows=[record(None)])], DOCS)  # no git
+    ours = shown(experiment=dataclasses.replace(shown().experiment, paper="", answers=()))
+    assert "## Without a paper\n\n### width_vocab, tier laptop" in committed.gallery([ours], DOCS)
+
+
+@pytest.mark.parametrize(
+    "rows, minutes",
+    [
+        ([record("abc")] * 3, 3.0),
+        ([record("abc", pack=2)] * 2, 1.0),  # both runs record the time of their pack
+        ([record("abc", threads=2)], 2.0),
+        ([record("abc", platform="gpu", threads=8)], 1.0),
+        ([record("abc", platform="tpu", threads=8, mesh={"data": 2, "model": 2})], 4.0),
+    ],
+)
+def test_the_training_time_counts_every_core_and_accelerator(rows, minutes):
+    assert committed.training_minutes(rows) == minutes

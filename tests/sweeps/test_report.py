@@ -1,0 +1,179 @@
+"""A sweep's files, the text at the end of a command, and the page say what the experiment reads in the records."""
+
+import base64
+import dataclasses
+import html
+import io
+import re
+from html.parser import HTMLParser
+
+import pandas as pd
+import pytest
+
+from lvp.analysis import claims as claims_of
+from lvp.analysis import figure_style
+from sweeps import committed
+from sweeps.report import Report, draw, page
+
+FIGURES = {"figure.png", "figure.svg"}
+HOSTILE = "<script>alert('&')</script>"
+
+
+def a_claim(context, verdict="supported", **fields):
+    reason = "two seeds" if verdict == claims_of.NOT_TESTED else ""
+    given = {
+        "statement": "it falls",
+        "source": "figure 3",
+        "paper_value": None,
+        "value": -0.5,
+        "interval": (-0.6, -0.4),
+    }
+    return claims_of.Claim(**(given | fields), verdict=verdict, reason=reason, **context)
+
+
+def some_claims(table, config, context):
+    return [a_claim(context, claims_of.NOT_TESTED), a_claim(context, "unresolved", value=None), a_claim(context)]
+
+
+@pytest.fixture(scope="module")
+def sweep():
+    """The arguments of `draw` for a finished sweep with real records. Its figure is quickly drawn."""
+    done = committed.result("width_vocab/laptop-python-docs-normalized")
+    experiment = dataclasses.replace(
+        done.experiment,
+        summary=lambda table, config: f"the loss is {table.train_loss.min():.3f}",
+        figure=lambda table, config, **origin: figure_style.sheet([], title="losses", **origin),
+        claims=some_claims,
+    )
+    return experiment, done.config, done.preset, done.rows, len(done.rows)
+
+
+@pytest.fixture(scope="module")
+def drawn(sweep):
+    return draw(*sweep)
+
+
+class Tables(HTMLParser):
+    """The tags of a page and the texts of its table cells, row by row."""
+
+    def __init__(self, text):
+        super().__init__()
+        self.tags, self.rows, self.in_cell = [], [], False
+        self.feed(text)
+
+    def handle_starttag(self, tag, attributes):
+        self.tags.append(tag)
+        if tag == "tr":
+            self.rows.append([])
+        if tag in ("td", "th"):
+            self.rows[-1].append("")
+        self.in_cell = tag in ("td", "th")
+
+    def handle_endtag(self, tag):
+        self.in_cell = False
+
+    def handle_data(self, data):
+        if self.in_cell:
+            self.rows[-1][-1] += data
+
+
+def changed(sweep, **functions):
+    """The sweep with other functions of the experiment."""
+    return dataclasses.replace(sweep[0], **functions), *sweep[1:]
+
+
+def failing(*_, **__):
+    return 1 / 0
+
+
+def test_the_files_and_the_text_at_the_end_of_a_command(sweep, drawn):
+    files, text = drawn
+    assert files.keys() == {"table.csv", "claims.md", *FIGURES}
+    assert text.splitlines() == [
+        f"the loss is {min(row['outcome']['train_loss'] for row in sweep[3]):.3f}",
+        "unresolved: it falls: –",  # the first claim is not tested here
+        f"files: {', '.join(files)}",
+    ]
+    table = pd.read_csv(io.BytesIO(files["table.csv"]))
+    assert sorted(table["hash"]) == sorted(row["hash"] for row in sweep[3])
+    claims = files["claims.md"].decode()
+    assert [claims.count(f"| {v}") for v in ("unresolved", "supported", "not tested here: two seeds")] == [1, 1, 1]
+    assert claims.count("−0.50 [−0.60, −0.40]") == 2
+
+
+def test_a_sweep_that_tests_no_claim_says_so(sweep):
+    untested = changed(sweep, claims=lambda table, config, context: [a_claim(context, claims_of.NOT_TESTED)])
+    assert draw(*untested)[1].splitlines()[-2] == "not tested here: it falls (two seeds): −0.50 [−0.60, −0.40]"
+    files, text = draw(*changed(sweep, claims=lambda *_: []))
+    assert "claims.md" not in files and len(text.splitlines()) == 2
+
+
+def test_a_sweep_with_missing_runs_is_marked(sweep, drawn):
+    experiment, config, preset, rows, planned = sweep
+    files, text = draw(experiment, config, preset, rows[1:], planned)
+    assert f"\nPARTIAL: {planned - 1} of {planned} runs have a record\n" in text
+    mark = f"<!-- PARTIAL: {planned - 1} of {planned} "
+    assert mark in files["figure.svg"].decode() and "PARTIAL" not in drawn[0]["figure.svg"].decode() + drawn[1]
+    assert f"{planned - 1} of {planned} runs have a record." in page(experiment, config, preset, rows[1:], planned)
+    assert draw(experiment, config, preset, [], planned) == ({}, "no run has a record: nothing to draw")
+    assert "0 of 3 runs have a record." in page(experiment, config, preset, [], 3)
+
+
+@pytest.mark.parametrize("name, lost", [("figure", FIGURES), ("summary", set()), ("claims", {"claims.md"})])
+def test_an_error_of_the_experiment_is_one_line_and_keeps_the_other_files(sweep, name, lost):
+    files, text = draw(*changed(sweep, **{name: failing}))
+    assert files.keys() == {"table.csv", "claims.md", *FIGURES} - lost
+    (line,) = [line for line in text.splitlines() if line.startswith("no ")]
+    assert re.fullmatch(rf"no {name}: ZeroDivisionError: division by zero \({re.escape(__file__)}:\d+\)", line)
+
+
+def test_an_error_of_the_experiment_is_on_the_page(sweep):
+    text = page(*changed(sweep, figure=failing))
+    assert "<p>no figure: ZeroDivisionError" in text and "<h2>Runs</h2>\n<table" in text
+
+
+def test_the_page_has_the_claims_and_the_numbers_of_the_records(sweep):
+    report = Report(*sweep)
+    text = page(*sweep)
+    rows = Tables(text).rows
+    head, claims = claims_of.cells(report.claims)
+    assert rows[: len(claims) + 1] == [head, *claims]
+    names, *runs = rows[len(claims) + 1 :]
+    table = report.table.set_index("hash")
+    assert {"hash", "status", "train_loss", "lane.seed"} <= set(names) and not {"commit", "seconds"} & set(names)
+    assert {row[0] for row in runs} == set(table.index) and len(runs) == len(table)
+    for run in runs:
+        shown = dict(zip(names, run, strict=True))
+        assert shown["train_loss"] == f"{table.loc[shown['hash'], 'train_loss']:.6g}"
+
+
+def loaded(text):
+    """What a page would load or run."""
+    pictures = [base64.b64decode(data).decode() for data in re.findall(r'src="data:[^,]*,([^"]*)"', text)]
+    outside = re.findall(r'(?:src|href)="(?!#|data:)[^"]*"|url\((?!#)[^)]*\)|@import|<script|<link|<iframe', text)
+    return outside + [found for svg in pictures for found in re.findall(r'href="(?!#|data:)|url\((?!#)|<script', svg)]
+
+
+def test_the_page_loads_nothing(sweep):
+    text = page(*sweep)
+    assert loaded(text) == [] and Tables(text).tags.count("img") == 1
+    for added in ('<img src="https://a.b/c.png">', "<script>", "<style>@import 'a.css'"):  # controls
+        assert loaded(text + added)
+
+
+def test_texts_are_escaped(sweep):
+    """Of the experiment, the configuration, the records and the claims."""
+    experiment, config, _, rows, planned = changed(
+        sweep,
+        name=HOSTILE,
+        question=HOSTILE,
+        claims=lambda table, config, context: [a_claim(context, statement=HOSTILE)],
+        figure=lambda *_, **__: [][HOSTILE],
+    )
+    config = dataclasses.replace(config, corpus=HOSTILE)
+    first = {**rows[0], "hash": HOSTILE, "outcome": {**rows[0]["outcome"], "status": HOSTILE, HOSTILE: 1.0}}
+    text = page(experiment, config, HOSTILE, [first, *rows[1:]], planned)
+    assert "<script" not in text.lower()
+    cells = sum(Tables(text).rows, [])
+    assert cells.count(HOSTILE) >= 4  # hash, status, the name of a number and the claim
+    assert text.count(html.escape(HOSTILE)) >= 3  # title and question
