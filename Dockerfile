@@ -4,7 +4,7 @@
 #   docker build -t lvp:cuda --build-arg EXTRAS=lab,cuda .          # run with: --gpus all
 #   docker build -t lvp:tpu --build-arg EXTRAS=lab,tpu .            # run with: --privileged --net=host
 #   docker run --shm-size=8g -v "$PWD/runs:/runs" -v lvp-cache:/cache lvp \
-#     python -m sweeps run width_vocab --tier smoke --out /runs/width
+#     python -m sweeps run width_vocab --preset smoke --out /runs/width
 ARG PYTHON=3.11
 FROM python:${PYTHON}-slim
 ARG EXTRAS=lab

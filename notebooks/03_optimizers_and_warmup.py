@@ -211,4 +211,4 @@ for name, tx in choices.items():
     print(f"{name:<32} first update: {first / learning_rate:.3f} × the peak rate")
 
 # %% [markdown]
-# See also `docs/warmup.md`. To repeat the sweep, run `python -m sweeps run warmup --tier laptop --corpus wikitext2`.
+# See also `docs/warmup.md`. To repeat the sweep, run `python -m sweeps run warmup --preset laptop --corpus wikitext2`.

@@ -139,7 +139,7 @@ print(f"{lanes} runs of {config.steps * config.batch * config.context / 1e9:.0f}
 #
 # ```sh
 # python -m lvp tokenize text:/data/books --vocab 32064 --out /data/tokens/32064
-# python -m sweeps run pretrain_1b --tier paper --corpus tokens:/data/tokens --ray-address auto --mesh fsdp=16 --hosts 4
+# python -m sweeps run pretrain_1b --preset paper --corpus tokens:/data/tokens --ray-address auto --mesh fsdp=16 --hosts 4
 # ```
 #
 # `--set` selects fewer ratios or seeds, and `--dry-run` prints the cost. After an interruption,

@@ -105,12 +105,12 @@ def _track(arguments):
 
 
 def _report(arguments):
-    from sweeps import report  # pandas, SciPy and matplotlib, which the other commands do not need
+    from sweeps import committed  # pandas, SciPy and matplotlib, which the other commands do not need
 
     if arguments.dir is None:
         if arguments.html is not None:
             raise InputError("--html needs the directory of a sweep")
-        print(report.write_report())
+        print(committed.write_report())
     elif arguments.html is None:
         raise InputError(f"report {arguments.dir} needs --html FILE.html; `figure` draws its table and figure")
     else:

@@ -1,6 +1,7 @@
 """Commands that read a sweep and train nothing."""
 
 import shlex
+import time
 from pathlib import Path
 
 import experiments
@@ -65,7 +66,7 @@ def publish(out: str | Path, suffix: str = "") -> Path:
 
     Raises InputError if a run has no record, if the experiment is a user's file, or if the suffix is not a word.
     """
-    from sweeps import report
+    from sweeps import committed
 
     store = Store(out)
     sweep = driver.existing(store)
@@ -73,4 +74,7 @@ def publish(out: str | Path, suffix: str = "") -> Path:
         raise InputError(f"{out} is a sweep of a user's experiment: only experiments of lvp can be published")
     if missing := driver.missing(store, sweep):
         raise InputError(f"{out} is not finished: {len(missing)} runs have no record; `resume` it first")
-    return report.publish(sweep.as_json(), store.read_records(), suffix)
+    rows = store.read_records()
+    ended = max(row["provenance"].get("ended", time.time()) for row in rows)
+    more = {"date": time.strftime("%Y-%m-%d", time.gmtime(ended)), "planned": len(rows)}  # UTC
+    return committed.publish(sweep.as_json() | more, rows, suffix)

@@ -393,7 +393,7 @@ def command(sweep: Mapping[str, Any]) -> str:
     config = experiments.to_dict(experiments.restored(experiment, sweep["tier"], sweep["config"]), tier)
     base = experiments.to_dict(tier)
     changed = {key: value for key, value in config.items() if value != base.get(key)}
-    words = ["python", "-m", "sweeps", "run", sweep["experiment"], "--tier", sweep["tier"]]
+    words = ["python", "-m", "sweeps", "run", sweep["experiment"], "--preset", sweep["tier"]]
     if "corpus" in changed:
         words += ["--corpus", changed.pop("corpus")]
     if changed:

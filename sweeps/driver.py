@@ -368,7 +368,12 @@ class _Session:
                 raise KeyboardInterrupt(f"interrupted; `{again}` continues from here") from None
         else:
             self.say("all runs have records: nothing to train")
-        table = self._draw()
+        try:
+            table = self._draw()
+        except RuntimeError as error:
+            if not failures:
+                raise
+            self.say(str(error))
         if failures:
             first, *more = sorted(set(failures.values()))
             others = f" (and {len(more)} more reasons)" if more else ""
@@ -518,17 +523,19 @@ def missing(store: Store, sweep: Sweep) -> set[str]:
 
 
 def draw(store: Store, sweep: Sweep, experiment: Experiment, config: Any, say: Callable[..., None]):
-    """Writes the table, the figure and the claims of a sweep's finished runs, and returns the table."""
+    """Writes the table, the figure and the claims of a sweep's finished runs, and returns the table.
+
+    Raises RuntimeError if a function of the experiment has raised an exception. The other files are written.
+    """
     from sweeps import report  # pandas, SciPy and matplotlib, which training does not need
 
     rows = store.read_records()
-    if not rows:
-        say("no run has finished: nothing to draw")
-        return records.table([])
-    files, text = report.draw(experiment, config, sweep.tier, rows, max(sweep.planned, len(rows)))
+    files, text, errors = report.draw(experiment, config, sweep.tier, rows, max(sweep.planned, len(rows)))
     for name, content in files.items():
         store.objects.write(name, content)
-    say(text, *(f"{store}/{name}" for name in files if not name.endswith(".svg")))
+    say(text, *(f"{name.partition('.')[0] + ':':<7} {store}/{name}" for name in files if not name.endswith(".svg")))
+    if errors:
+        raise RuntimeError("; ".join(errors))
     return records.table(rows)
 
 

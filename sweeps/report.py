@@ -83,8 +83,8 @@ class Report:
 
 def draw(
     experiment: Experiment, config: Any, preset: str, rows: Sequence[Mapping[str, Any]], planned: int
-) -> tuple[dict[str, bytes], str]:
-    """The files of a sweep's results, and the text that a command prints at its end.
+) -> tuple[dict[str, bytes], str, list[str]]:
+    """The files of a sweep's results, the text that a command prints at its end, and the errors of the experiment.
 
     Args:
       config: the experiment's configuration.
@@ -92,12 +92,12 @@ def draw(
       planned: number of planned runs. With fewer records the figure and the text say PARTIAL.
 
     Returns:
-      The content of table.csv, figure.png, figure.svg and claims.md by name. The text has the summary, the first claim
-      and the names of the files. If a function of the experiment raises, its files are missing and the text has a line
-      with the error. Without a record there is no file.
+      The content of table.csv, figure.png, figure.svg and claims.md by name; the summary and the first claim; and one
+      line for each function of the experiment that has raised an exception: its files are missing. Without a record
+      there is no file.
     """
     if not rows:
-        return {}, "no run has a record: nothing to draw"
+        return {}, "no run has a record: nothing to draw", []
     report = Report(experiment, config, preset, rows, planned)
     errors: list[str] = []
 
@@ -116,7 +116,7 @@ def draw(
         # A verdict is worth more than the reason why another claim has none.
         first = next((claim for claim in claims if claim.verdict != NOT_TESTED), claims[0])
         lines.append(f"{first.verdict}: {first.sentence}: {first.measured}")
-    return files, "\n".join([*filter(None, lines), *errors, f"files: {', '.join(files)}"])
+    return files, "\n".join(filter(None, lines)), errors
 
 
 def _attempt(name: str, function: Callable[[], Any], errors: list[str]) -> Any:

@@ -13,7 +13,7 @@ permutation of the tokens, in place of assumption 2; up to 20 steps; Adam; cross
 The claims are about the measured change divided by the exact form for one step. In text, δ̄_W follows no power of d,
 because the share of the most frequent token does not change smoothly with m.
 
-    python -m sweeps run feature_learning --tier laptop      2 CPU cores
+    python -m sweeps run feature_learning --preset laptop      2 CPU cores
 """
 
 from experiments.common.experiment import Experiment

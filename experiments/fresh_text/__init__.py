@@ -7,11 +7,11 @@ of text, and the loss is that of validation text in bits per byte.
 The hidden rate is tuned together with the ratio at every shape. Selecting seeds choose η_hidden · d on a coarse grid.
 Judging seeds train at least five ratios at the chosen value.
 
-    python -m sweeps run fresh_text --tier laptop --corpus wikitext2         the paper's model, m 1024
-    python -m sweeps run fresh_text --tier today --corpus wikitext2          RMSNorm, rotary positions, rows plain
-    python -m sweeps run fresh_text --tier vocabulary --corpus wikitext2     m 512 to 8192 at d 64 and 128
-    python -m sweeps run fresh_text --tier growing --corpus wikitext2        m = 8 d
-    python -m sweeps run fresh_text --tier practice --corpus wikitext2       decay and schedule; Muon
+    python -m sweeps run fresh_text --preset laptop --corpus wikitext2         the paper's model, m 1024
+    python -m sweeps run fresh_text --preset today --corpus wikitext2          RMSNorm, rotary positions, rows plain
+    python -m sweeps run fresh_text --preset vocabulary --corpus wikitext2     m 512 to 8192 at d 64 and 128
+    python -m sweeps run fresh_text --preset growing --corpus wikitext2        m = 8 d
+    python -m sweeps run fresh_text --preset practice --corpus wikitext2       decay and schedule; Muon
 
 `docs/fresh_text.md` has the thresholds of the claims. They were fixed on 2026-11-26, before these sweeps.
 """

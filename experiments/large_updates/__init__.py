@@ -11,8 +11,8 @@ Kosson, Messmer & Jaggi 2024 (paper C), appendix A, train ResNet-20 on CIFAR-10 
 Section 5 and appendix B.2: multiplying a normalised kernel by c multiplies its gradient by 1/c and its second
 derivative by 1/c². A calculation in the same network at its init tests this, and the angles of SGD and Adam updates.
 
-    python -m sweeps run large_updates --tier laptop      2 CPU cores; scikit-learn's digits at 16 × 16
-    python -m sweeps run large_updates --tier paper --corpus cifar10:DIR
+    python -m sweeps run large_updates --preset laptop      2 CPU cores; scikit-learn's digits at 16 × 16
+    python -m sweeps run large_updates --preset paper --corpus cifar10:DIR
 """
 
 from experiments.common.experiment import Experiment
@@ -33,5 +33,5 @@ EXPERIMENT = Experiment(
     calculate=scale_invariance.calculate,
     paper="Kosson, Messmer & Jaggi 2024",
     answers=("figure 7", "figure 8", "table of appendix A"),
-    undrawn={"figure 6": "800 epochs on CIFAR-10, for an accelerator: `--tier paper --set epochs=800`"},
+    undrawn={"figure 6": "800 epochs on CIFAR-10, for an accelerator: `--preset paper --set epochs=800`"},
 )

@@ -7,7 +7,7 @@ held-out size moves one axis: width, vocabulary, depth, batch or number of token
 The gap of an entry at a size is its loss divided by the loss of a reference, minus 1. The reference is tuned at the
 size itself: LVP's init, and the hidden rate and the embedding rate as free numbers. Some seeds tune, the others judge.
 
-    python -m sweeps run leaderboard --tier laptop --corpus wikitext2      2 CPU cores
+    python -m sweeps run leaderboard --preset laptop --corpus wikitext2      2 CPU cores
     python -m sweeps run leaderboard --rule mine.py                        with your own rule
 
 `mine.py` defines a function `rule(width, vocab)` as in `lvp.parametrization.table`.

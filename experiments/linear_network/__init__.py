@@ -13,8 +13,8 @@ The rows of E enter plain or divided by their root mean square. Two scaling argu
 - alignment: the move of a row, aligned with the columns of the initial W, moves a logit by order 1. The logit moves by
   η_E t √d for plain rows (d^(−1/2)), and by √d times as much for rows / RMS (d^(−1)).
 
-    python -m sweeps run linear_network --tier laptop      2 CPU cores
-    python -m sweeps run linear_network --tier gpu         one accelerator
+    python -m sweeps run linear_network --preset laptop      2 CPU cores
+    python -m sweeps run linear_network --preset gpu         one accelerator
 """
 
 from experiments.common.experiment import Experiment

@@ -11,7 +11,7 @@ higher loss?
 All roles have one rate and init std d^(−1/2). Arms named "√d" multiply the embedding's rate by √d. Rates are tuned on
 the validation loss of the first seed; the other seeds run at the tuned rate only.
 
-    python -m sweeps run mean_embedding --tier laptop      2 CPU cores
+    python -m sweeps run mean_embedding --preset laptop      2 CPU cores
 """
 
 from experiments.common.experiment import Experiment

@@ -9,7 +9,7 @@ et al. 2025, arXiv 2502.16982). A further arm has nanochat's rates, init and Muo
 
 Every arm tunes one hyperparameter, with equally many values and on the same seeds. The claims use other seeds.
 
-    python -m sweeps run muon --tier laptop --corpus wikitext2      2 CPU cores
+    python -m sweeps run muon --preset laptop --corpus wikitext2      2 CPU cores
 """
 
 from experiments.common.experiment import Experiment

@@ -9,7 +9,7 @@ optimizer; here it is AdamW. The embedding's rate is a ratio times the rate of a
 
 The corpus is not public. Any text serves here, since perplexities are compared between ratios and not with the paper.
 
-    python -m sweeps run pretrain_1b --tier laptop --corpus wikitext2      2 CPU cores
+    python -m sweeps run pretrain_1b --preset laptop --corpus wikitext2      2 CPU cores
 """
 
 from experiments.common.experiment import Experiment

@@ -13,8 +13,8 @@ here are ours. Every rule is tuned at every width:
 The transfer gap is the cost of not tuning at the width: the loss with the constant that is best at the base, above the
 loss with the constant that is best at the width.
 
-    python -m sweeps run rate_transfer --tier laptop --corpus wikitext2      2 CPU cores
-    python -m sweeps run rate_transfer --tier gpu                            one accelerator
+    python -m sweeps run rate_transfer --preset laptop --corpus wikitext2      2 CPU cores
+    python -m sweeps run rate_transfer --preset gpu                            one accelerator
 """
 
 from experiments.common.experiment import Experiment

@@ -19,8 +19,8 @@ about LionAR are tested at the paper's batch of 480 only. φ is per sequence. Th
 than the paper's 1024 tokens. With the same model, φ is then smaller, because a gradient averages over fewer tokens. The
 two larger tiers train GPT-2's decoder. The decoder of the smaller tiers has sinusoidal positions and no biases.
 
-    python -m sweeps run representation_change --tier laptop      2 CPU cores
-    python -m sweeps run representation_change --tier laptop --set arms=      equation 9 alone
+    python -m sweeps run representation_change --preset laptop      2 CPU cores
+    python -m sweeps run representation_change --preset laptop --set arms=      equation 9 alone
 """
 
 from experiments.common.experiment import Experiment

@@ -9,8 +9,8 @@ this is the RMS of the positions that the model adds to the rows, up to one cons
 The sweep changes one factor at a time: width, row factor, horizon, amplitude of the positions, init std of the rows,
 kind of positions, optimizer. Other laws are compared on the same optima.
 
-    python -m sweeps run row_growth --tier laptop      2 CPU cores
-    python -m sweeps run row_growth --tier gpu         one accelerator
+    python -m sweeps run row_growth --preset laptop      2 CPU cores
+    python -m sweeps run row_growth --preset gpu         one accelerator
 """
 
 from experiments.common.experiment import Experiment

@@ -5,8 +5,8 @@ d^(−1/2) (LVP) for m far above d. With equal epochs a larger vocabulary would 
 moves the optimum by itself. Here every cell of a grid of widths and vocabularies has the same number of steps. Rows
 enter times √d, one of the readings in `width_vocab`.
 
-    python -m sweeps run vocab_effect --tier laptop      2 CPU cores
-    python -m sweeps run vocab_effect --tier gpu         one accelerator
+    python -m sweeps run vocab_effect --preset laptop      2 CPU cores
+    python -m sweeps run vocab_effect --preset gpu         one accelerator
 """
 
 from experiments.common.experiment import Experiment

@@ -15,8 +15,8 @@ warm-up, each at its best rate. The selecting seeds choose the rates. If the bes
 the sweep adds the next rate of the grid. The judging seeds run at the chosen rates only and give the gap, because the
 least of several noisy losses would be biased. The interval allows for every warm-up and for a wrong choice of rates.
 
-    python -m sweeps run warmup --tier laptop --corpus wikitext2      2 CPU cores
-    python -m sweeps run warmup --tier gpu                            one accelerator
+    python -m sweeps run warmup --preset laptop --corpus wikitext2      2 CPU cores
+    python -m sweeps run warmup --preset gpu                            one accelerator
 """
 
 from experiments.common.experiment import Experiment

@@ -11,8 +11,8 @@ The field `design` is "full" or "star":
   of η_W/η_H, σ_E and σ_W, it adds the rates around the best η_E at the width's best η_H. It changes one factor at a
   time, so it misses gains that need two changes.
 
-    python -m sweeps run width_fixed_vocab --tier laptop      2 CPU cores
-    python -m sweeps run width_fixed_vocab --tier paper       as published: two weeks of 4 GH200 in the paper
+    python -m sweeps run width_fixed_vocab --preset laptop      2 CPU cores
+    python -m sweeps run width_fixed_vocab --preset paper       as published: two weeks of 4 GH200 in the paper
 """
 
 from experiments.common.experiment import Experiment

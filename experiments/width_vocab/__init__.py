@@ -9,10 +9,10 @@ The paper adds a fixed positional encoding to the embedding's rows. It does not 
 multiplied by √d, as in the source of the encoding (Vaswani et al. 2017, section 3.4). Both readings are arms of this
 sweep.
 
-    python -m sweeps run width_vocab --tier laptop      2 CPU cores
-    python -m sweeps run width_vocab --tier workstation 2 CPU cores: widths 64 to 512, η_hidden tuned
-    python -m sweeps run width_vocab --tier gpu         one accelerator
-    python -m sweeps run width_vocab --tier paper       as published: 4 days of 4 GH200 in the paper
+    python -m sweeps run width_vocab --preset laptop      2 CPU cores
+    python -m sweeps run width_vocab --preset workstation 2 CPU cores: widths 64 to 512, η_hidden tuned
+    python -m sweeps run width_vocab --preset gpu         one accelerator
+    python -m sweeps run width_vocab --preset paper       as published: 4 days of 4 GH200 in the paper
 """
 
 from experiments.common.experiment import Experiment

@@ -90,7 +90,7 @@ def ours(steps: int, cache: str) -> dict:
     with tempfile.TemporaryDirectory() as folder:
         out = Path(folder, "out")
         started = time.perf_counter()
-        _sweep("--tier", "laptop", "--out", out, f"--set=steps={steps}", cache=cache)
+        _sweep("--preset", "laptop", "--out", out, f"--set=steps={steps}", cache=cache)
         return {"seconds": time.perf_counter() - started, "lanes": len(list(out.glob("records/*.jsonl")))}
 
 
@@ -119,7 +119,7 @@ def main(rounds: int) -> None:
     with tempfile.TemporaryDirectory() as cache:
         # Corpus and tokenizers are prepared before the timed runs, for both sides.
         smallest = ("--set=steps=1", "--set=seeds=0", "--set=rates=0.01,0.02,0.03")
-        _sweep("--tier", "laptop", "--out", f"{cache}/out", "--threads=1", *smallest, cache=cache)
+        _sweep("--preset", "laptop", "--out", f"{cache}/out", "--threads=1", *smallest, cache=cache)
         for _ in range(rounds):
             for side, steps in turns:
                 done = turn(side, steps, cache)

@@ -15,7 +15,7 @@ from tests.faults.network import Machine
 
 RAY = Path(sys.executable).with_name("ray")
 START = 120.0  # seconds that a node may need to start on a busy machine
-RUN = ("run", "width_vocab", "--tier", "smoke")  # the sweep of the clusters' tests
+RUN = ("run", "width_vocab", "--preset", "smoke")  # the sweep of the clusters' tests
 LONG = {"widths": "16", "steps": "20000"}  # six lanes, which take long enough to be hit by a fault
 OPTIONS = ("--threads", "1", "--checkpoint-seconds", "0.5", "--quiet")
 

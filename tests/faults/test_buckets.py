@@ -153,7 +153,7 @@ def test_a_killed_driver_is_continued_by_another_machine(address, two_machines, 
     processes."""
     (own, within), (other, within_other) = two_machines
     settings = [f"--set={k}={v}" for k, v in (TINY | {"widths": "16", "seeds": "0", "steps": "400"}).items()]
-    run = ("run", "width_vocab", "--tier", "smoke", *LOCAL, "--checkpoint-seconds", "0")
+    run = ("run", "width_vocab", "--preset", "smoke", *LOCAL, "--checkpoint-seconds", "0")
     first, second = tmp_path / "first", tmp_path / "second"
     for folder in (first, second):
         folder.mkdir()
@@ -329,7 +329,7 @@ def test_a_read_only_bucket(small, address, proxy):  # noqa: F811
 )
 def test_an_address_that_cannot_be_used(command_here, proxy, place, problem):  # noqa: F811
     for words in (
-        ("run", "width_vocab", "--tier", "smoke", *LOCAL, "--out", place),
+        ("run", "width_vocab", "--preset", "smoke", *LOCAL, "--out", place),
         ("resume", place),
         ("status", place),
     ):

@@ -53,7 +53,7 @@ def test_a_killed_run_is_continued(small, undisturbed, tmp_path, monkeypatch, wh
 @pytest.mark.parametrize("name", ["run", "resume"])
 def test_a_driver_killed_at_any_point_is_continued(small, whole, text, cache, tmp_path, name):
     """SIGKILL before each fsync, rename and unlink of a driver and its worker."""
-    start = [name, "width_vocab", "--tier", "smoke", "--corpus", f"text:{text}", "--pack", "1", "--threads", "1"]
+    start = [name, "width_vocab", "--preset", "smoke", "--corpus", f"text:{text}", "--pack", "1", "--threads", "1"]
     settings = [f"--set={key}={value}" for key, value in SMALL.items()]
 
     def killed(number, at):
@@ -177,7 +177,7 @@ def test_a_sweep_without_both_manifests_continues_from_its_records(small, copy, 
             (copy / "manifest.json").touch()
         for call in (lambda: api.status(copy), lambda: api.resume(copy)):
             message = refused(call)
-            assert f"run width_vocab --tier smoke --out {copy}" in message and "3 records" in message
+            assert f"run width_vocab --preset smoke --out {copy}" in message and "3 records" in message
     small(copy)
     watched.assert_whole("manifest.json and its copy are lost or damaged", 2, whole, lanes=3)
     assert Manifest.read(copy).num_lanes == 3
@@ -261,7 +261,7 @@ def test_a_sweep_whose_directory_is_moved_stops_and_continues_there(finished, co
     options = ("--executor", executor, "--threads", "1", "--checkpoint-seconds", "0", "--quiet")
     for number in range(moves):
         out, elsewhere = tmp_path / str(number) / "out", tmp_path / str(number) / "else where"
-        process = command("run", "width_vocab", "--tier", "smoke", *options, "--out", out, start=True)
+        process = command("run", "width_vocab", "--preset", "smoke", *options, "--out", out, start=True)
         deadline = time.monotonic() + 200
         while not list(out.glob("checkpoints/*/step_*")):
             assert time.monotonic() < deadline and process.poll() is None, process.communicate()

@@ -22,7 +22,7 @@ from tests.faults.damage import contents
 from tests.faults.watching import Watched
 from tests.sweeps.running import ROOT
 
-RUN = ("run", "width_vocab", "--tier", "smoke", "--executor", "local", "--threads", "1", "--quiet")
+RUN = ("run", "width_vocab", "--preset", "smoke", "--executor", "local", "--threads", "1", "--quiet")
 SLOWLY = ("--checkpoint-seconds", "0")
 
 

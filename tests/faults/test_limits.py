@@ -53,10 +53,10 @@ def test_a_sweep_under_a_limit_ends_with_a_one_line_error_and_continues_without_
             os.chown(path, USER, USER)
     settings = [f"--set={k}={v}" for k, v in TINY.items()]
     local = ["--executor", "local", "--threads", "1", "--quiet"]
-    code, stderr = sweep(limit, home, "run", "width_vocab", "--tier", "smoke", "--out", out, *local, *settings)
+    code, stderr = sweep(limit, home, "run", "width_vocab", "--preset", "smoke", "--out", out, *local, *settings)
     assert code == 1 and stderr.startswith("sweeps: ") and stderr.count("\n") == 1, stderr
     records_before, whole = times(out), outcomes(finished[0])
-    code, stderr = sweep("", home, "run", "width_vocab", "--tier", "smoke", "--out", out, *local, *settings)
+    code, stderr = sweep("", home, "run", "width_vocab", "--preset", "smoke", "--out", out, *local, *settings)
     assert code == 0, stderr
     assert outcomes(out) == whole
     record_finished(f"a limit of the shell (ulimit {limit[:2]})", 1, out, records_before, whole)

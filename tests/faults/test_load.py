@@ -51,7 +51,7 @@ def watched(process, out):
 def loaded(request, tmp_path_factory):
     """Returns (directory, seconds of the whole command, samples of the driver's memory) of the sweep."""
     folder = tmp_path_factory.mktemp(request.param)
-    words = ["run", "width_vocab", "--tier", "smoke", "--executor", request.param, "--threads", "1", "--out"]
+    words = ["run", "width_vocab", "--preset", "smoke", "--executor", request.param, "--threads", "1", "--out"]
     command = [
         sys.executable,
         "-m",

@@ -60,17 +60,17 @@ def test_negative_numbers_are_values():
 def test_refused_and_misspelt_options(capsys):
     parser = Parser(prog="python -m sweeps")
     commands = parser.add_subparsers(dest="command", parser_class=Parser)
-    add_command(commands, "run", print, "").add_argument("--tier")
+    add_command(commands, "run", print, "").add_argument("--preset")
     resume = add_command(commands, "resume", print, "")
     resume.add_argument("--threads")
-    resume.add_argument("--tier", action=Refused, reason="resume keeps the sweep's tier")
+    resume.add_argument("--preset", action=Refused, reason="resume keeps the sweep's tier")
     for words, message in {
-        "resume --tier smoke": "--tier: resume keeps the sweep's tier",
+        "resume --preset smoke": "--preset: resume keeps the sweep's tier",
         "resume --theads 2": "unknown argument '--theads'; did you mean --threads?",
-        "run --tire smoke": "unknown argument '--tire'; did you mean --tier?",
+        "run --tire smoke": "unknown argument '--tire'; did you mean --preset?",
         "rnu": "unknown command 'rnu'; did you mean run?",
     }.items():
         with pytest.raises(SystemExit):
             parser.parse_args(words.split())
         assert capsys.readouterr().err == f"sweeps: {message}\n"
-    assert "--tier" not in resume.format_help()
+    assert "--preset" not in resume.format_help()

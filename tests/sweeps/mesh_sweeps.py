@@ -4,7 +4,7 @@ import numpy as np
 
 from lvp.training import records
 
-RUN = ("run", "width_vocab", "--tier", "smoke", "--quiet")
+RUN = ("run", "width_vocab", "--preset", "smoke", "--quiet")
 FEW = {"widths": "16", "seeds": "0"}  # three lanes of the finished sweep
 TOLERANCE = 1e-5  # nats
 

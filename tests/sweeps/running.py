@@ -99,7 +99,7 @@ def finished(command, shared, tmp_path_factory):
     with open(shared / "finished.lock", "w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         if not report.exists():
-            process = command("run", "width_vocab", "--tier", "smoke", *LOCAL, "--out", original)
+            process = command("run", "width_vocab", "--preset", "smoke", *LOCAL, "--out", original)
             report.write_text(json.dumps([process.returncode, process.stdout, process.stderr]))
     out = tmp_path_factory.mktemp("sweep") / "out"
     shutil.copytree(original, out)

@@ -14,7 +14,7 @@ def test_no_file_contains_the_value_of_an_environment_variable(executor, command
         monkeypatch.setenv(name, value)
     text, out = tmp_path / "text", tmp_path / "out"
     text.write_text(some_text(4000))
-    run = ("run", "token_frequencies", "--tier", "smoke", "--executor", executor, "--threads", "1", "--out", out)
+    run = ("run", "token_frequencies", "--preset", "smoke", "--executor", executor, "--threads", "1", "--out", out)
     completed = command(*run, "--corpus", f"text:{text}", "--set", "vocabs=300,320", "first_rank=1")
     assert completed.returncode == 0, completed.stderr
     assert {"manifest.json", "trials.jsonl", "table.csv"} <= {path.name for path in contents(out)}

@@ -23,7 +23,7 @@ DRAWING = 25.0  # seconds that are kept for the figure
 
 def command(sizes: Sizes, corpus: str, out: Path, attention: str) -> list[str]:
     """The command that runs the sweep."""
-    words = [sys.executable, "-m", "sweeps", "run", EXPERIMENT, "--tier", "gpu", "--executor", "local"]
+    words = [sys.executable, "-m", "sweeps", "run", EXPERIMENT, "--preset", "gpu", "--executor", "local"]
     words += ["--pack", str(sizes.pack), "--corpus", corpus, "--out", str(out), "--checkpoint-seconds", "3600"]
     return [*words, "--set", f"attention={attention}", *sizes.figure]
 

@@ -283,7 +283,7 @@ def make_rule(rows):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["run", "leaderboard", "--rule", "FILE", "--tier", "smoke"], "must define one experiment"),
+        (["run", "leaderboard", "--rule", "FILE", "--preset", "smoke"], "must define one experiment"),
         (["run", "width_vocab", "--rule", "FILE"], "use `run leaderboard --rule FILE.py`"),
         (["run", "leaderboard", "--rule", "mine"], "use `run leaderboard --rule FILE.py`"),
         (["run", "leaderboard", "--set", "entries=LVP,LVQ"], "entries must hold only"),
@@ -314,7 +314,7 @@ def test_bad_input_is_refused_with_one_line(arguments, message, tmp_path, capsys
 def test_an_unusable_rule_is_refused_with_one_line(stem, content, message, tmp_path, capsys):
     file = tmp_path / f"{stem}.py"
     file.write_text(content)
-    assert main(["run", "leaderboard", "--rule", str(file), "--tier", "smoke", "--out", str(tmp_path / "out")]) == 2
+    assert main(["run", "leaderboard", "--rule", str(file), "--preset", "smoke", "--out", str(tmp_path / "out")]) == 2
     error = capsys.readouterr().err
     assert message in error and error.count("\n") == 1 and not (tmp_path / "out").exists()
 

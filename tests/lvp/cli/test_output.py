@@ -108,7 +108,7 @@ def test_a_sweep_trains_and_draws_without_output(finished, cache, tmp_path, monk
     lost = repeated = wrong = 0
     for number, (redirection, expected) in enumerate(REDIRECTIONS.items()):
         out = tmp_path / str(number)
-        words = ["run", "width_vocab", "--tier", "smoke", "--executor", "local", "--threads", "1", "--out", out]
+        words = ["run", "width_vocab", "--preset", "smoke", "--executor", "local", "--threads", "1", "--out", out]
         code, _, stderr = shell(redirection, "-m", "sweeps", *words, *settings, timeout=300)
         assert code == expected and "Traceback" not in stderr and "Errno" not in stderr
         assert (out / "figure.png").exists()

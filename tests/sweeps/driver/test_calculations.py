@@ -5,7 +5,7 @@ import pytest
 from lvp.training import records
 from sweeps.driver.manifest import Manifest
 
-RUN = ("run", "token_frequencies", "--tier", "smoke", "--set", "vocabs=256,300")
+RUN = ("run", "token_frequencies", "--preset", "smoke", "--set", "vocabs=256,300")
 
 
 def token_counts(out):

@@ -11,7 +11,7 @@ from lvp.training import records
 from sweeps.driver import forecast, lane_index, status
 from sweeps.driver.manifest import Manifest
 
-RUN = ("run", "leaderboard", "--tier", "smoke", "--executor", "local", "--threads", "1")
+RUN = ("run", "leaderboard", "--preset", "smoke", "--executor", "local", "--threads", "1")
 SETTINGS = ["--set=reference_constants=0.1", "--set=slice_bytes=10000"]
 
 
@@ -67,7 +67,7 @@ def test_tuned_rules_follow_and_resume(command, tmp_path):
 def test_an_adaptive_sweep_trains_rounds_of_the_grids_lanes_and_resumes(command, tmp_path):
     out = tmp_path / "out"
     rates = {"rates": "0.003,0.01,0.03,0.1,0.3"}
-    done = command("run", "width_vocab", "--tier", "smoke", *RUN[4:], "--out", out, **rates, design="adaptive")
+    done = command("run", "width_vocab", "--preset", "smoke", *RUN[4:], "--out", out, **rates, design="adaptive")
     assert done.returncode == 0, done.stderr
     assert "at most 20 lanes" in done.stdout and "lanes added that depend on these results" in done.stdout
     manifest, before = Manifest.read(out), numbers(out)
@@ -89,7 +89,7 @@ def test_an_adaptive_sweep_trains_rounds_of_the_grids_lanes_and_resumes(command,
 def test_records_of_another_sweep_are_reused_for_lanes_that_depend_on_results(command, tmp_path):
     """The second sweep has one more width, so its first lanes are not all reused. Later lanes of other widths are."""
     rates = {"rates": "0.003,0.01,0.03,0.1,0.3", "design": "adaptive", "seeds": "0,1"}
-    run = ("run", "width_vocab", "--tier", "smoke", *RUN[4:])
+    run = ("run", "width_vocab", "--preset", "smoke", *RUN[4:])
     first, second = tmp_path / "first", tmp_path / "second"
     done = command(*run, "--out", first, widths="32,40", **rates)
     assert done.returncode == 0, done.stderr

@@ -92,7 +92,7 @@ def test_the_budget_of_a_sweep_leaves_out_lanes_with_records(capsys, monkeypatch
     monkeypatch.setenv("LVP_CACHE", str(tmp_path))
     monkeypatch.setattr(api, "_check_corpus", lambda cells: None)  # the text may be absent
     folder = results.result("muon/laptop-wikitext2").folder
-    run = ["run", "muon", "--tier", "laptop", "--corpus", "wikitext2", "--dry-run", "--budget", "90s"]
+    run = ["run", "muon", "--preset", "laptop", "--corpus", "wikitext2", "--dry-run", "--budget", "90s"]
     assert main(run) == 2
     capsys.readouterr()
     assert main([*run, "--reuse", str(folder / "records.jsonl.gz")]) == 0
@@ -115,7 +115,7 @@ def test_a_measured_forecast_trains_some_steps_and_writes_nothing(tmp_path, monk
     """The forecast has the speed of this machine's workers, also if no sweep has finished on it."""
     monkeypatch.setenv("LVP_CACHE", str(tmp_path / "cache"))
     monkeypatch.chdir(tmp_path)
-    words = ["run", "width_vocab", "--tier", "smoke", "--dry-run", "--measure", "--executor", "local"]
+    words = ["run", "width_vocab", "--preset", "smoke", "--dry-run", "--measure", "--executor", "local"]
     done = subprocess.run(
         [sys.executable, "-m", "sweeps", *words],
         capture_output=True,
@@ -165,12 +165,12 @@ def test_the_time_of_a_lane_is_the_sum_of_its_steps(monkeypatch):
     ("words", "problem"),
     [
         (["--measure"], "--measure needs --dry-run: a sweep measures its speed when it starts"),
-        (["--measure", "--dry-run", "--tier", "gpu"], "--measure trains on this machine's cores: leave out --mesh"),
+        (["--measure", "--dry-run", "--preset", "gpu"], "--measure trains on this machine's cores: leave out --mesh"),
         (["--measure", "--dry-run", "--mesh", "data=1"], "--measure trains on this machine's cores: leave out --mesh"),
     ],
 )
 def test_a_measurement_that_cannot_be_done_is_refused(words, problem, capsys):
-    assert main(["run", "width_vocab", "--tier", "smoke", *words]) == 2
+    assert main(["run", "width_vocab", "--preset", "smoke", *words]) == 2
     error = capsys.readouterr().err
     assert problem in error and error.count("\n") == 1
 

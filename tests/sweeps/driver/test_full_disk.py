@@ -15,7 +15,7 @@ from sweeps.reporting import results
 from tests.faults.ledger import record
 from tests.sweeps.small_disk import fill, named
 
-RUN = ("run", "width_vocab", "--tier", "smoke", "--threads", "1", "--quiet")
+RUN = ("run", "width_vocab", "--preset", "smoke", "--threads", "1", "--quiet")
 
 
 def stopped_by_a_full_disk(command, out, disk, when, *words, **settings):

@@ -7,7 +7,7 @@ from lvp.training import records
 from sweeps.reporting import results
 
 # With one worker the program is compiled only once.
-RUN = ("run", "large_updates", "--tier", "smoke", "--executor", "local", "--threads", "2", "--set", "arms=standard")
+RUN = ("run", "large_updates", "--preset", "smoke", "--executor", "local", "--threads", "2", "--set", "arms=standard")
 
 
 @pytest.mark.slow

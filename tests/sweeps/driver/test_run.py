@@ -24,7 +24,7 @@ from sweeps.driver.manifest import Manifest
 from tests.marking import slow
 from tests.sweeps.running import LOCAL, ROOT, TINY, outcomes
 
-RUN = ("run", "width_vocab", "--tier", "smoke")
+RUN = ("run", "width_vocab", "--preset", "smoke")
 
 
 @pytest.mark.slow
@@ -203,8 +203,8 @@ def test_a_process_that_holds_the_accelerator_trains_in_itself(finished, cache, 
         slow(RUN, {"vocab_per_width": "90000"}, "too large"),
         (RUN, {"widths": "33", "head_dim": "none"}, "33"),
         (RUN, {"rates": ""}, "rates is empty"),
-        (("run", "width_vocab", "--teir", "smoke"), {}, "did you mean --tier"),
-        (("run", "width_vocab", "--tier", "smole"), {}, "did you mean smoke"),
+        (("run", "width_vocab", "--teir", "smoke"), {}, "did you mean --preset"),
+        (("run", "width_vocab", "--preset", "smole"), {}, "did you mean smoke"),
         (("rum",), {}, "did you mean run"),
     ],
 )

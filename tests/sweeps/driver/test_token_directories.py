@@ -50,7 +50,7 @@ def test_a_lane_gets_the_same_batches_from_tokens_and_from_the_text(made, tmp_pa
 
 def outcomes(command, out, corpus, vocabs):
     more = {"vocabs": ",".join(map(str, vocabs)), "first_rank": "1"}
-    words = ("--tier", "smoke", "--executor", "local", "--corpus", corpus, "--out", out)
+    words = ("--preset", "smoke", "--executor", "local", "--corpus", corpus, "--out", out)
     process = command("run", "token_frequencies", *words, **more)
     records = [json.loads(line) for path in out.glob("records/*.jsonl") for line in path.read_text().splitlines()]
     return process, records

@@ -150,7 +150,7 @@ def test_a_follow_up_with_a_limit_is_called_until_it_adds_no_lane(tmp_path, caps
 @pytest.mark.slow
 def test_ray_workers_execute_the_file(command, tmp_path):
     path = written(tmp_path, FILE.replace("follow_up=follow_up,", ""))
-    done = command("run", path, "--tier", "smoke", "--out", tmp_path / "out")
+    done = command("run", path, "--preset", "smoke", "--out", tmp_path / "out")
     assert done.returncode == 0, done.stderr
     assert "sum 5" in done.stdout and "supported: squares" in done.stdout
     assert len(list((tmp_path / "out" / "records").iterdir())) == 3 and len(executions(tmp_path)) >= 2

@@ -19,7 +19,7 @@ from tests.faults.damage import cut, flip
 from tests.faults.ledger import record
 from tests.sweeps.running import outcomes
 
-RUN = ("run", "width_vocab", "--tier", "smoke")
+RUN = ("run", "width_vocab", "--preset", "smoke")
 OPTIONS = ("--executor", "local", "--threads", "1", "--quiet", "--checkpoint-seconds", "0")
 STEPS = {"steps": "400"}
 NUM_FAULTS = 20

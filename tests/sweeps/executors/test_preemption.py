@@ -11,7 +11,7 @@ from sweeps.driver.manifest import Manifest
 from tests.faults.watching import until
 
 # No checkpoint is written unless a process is asked to stop.
-LONG = ("run", "width_vocab", "--tier", "smoke", "--threads", "1", "--checkpoint-seconds", "1e9", "--quiet")
+LONG = ("run", "width_vocab", "--preset", "smoke", "--threads", "1", "--checkpoint-seconds", "1e9", "--quiet")
 
 
 def _at_work(out) -> dict[str, int]:

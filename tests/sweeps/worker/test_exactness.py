@@ -66,7 +66,7 @@ def test_two_sweeps_prepare_one_corpus_at_the_same_time(tmp_path):
     one process."""
     environment = os.environ | {"JAX_PLATFORMS": "cpu", "LVP_CACHE": str(tmp_path / "cache")}
     (tmp_path / "text").write_text(some_text(8000))
-    words = [sys.executable, "-m", "sweeps", "run", "token_frequencies", "--tier", "smoke", "--executor", "local"]
+    words = [sys.executable, "-m", "sweeps", "run", "token_frequencies", "--preset", "smoke", "--executor", "local"]
     words += ["--corpus", f"text:{tmp_path / 'text'}", "--threads", "1", "--quiet"]
     words += ["--set", "vocabs=300,350", "first_rank=1"]
     drivers = [
