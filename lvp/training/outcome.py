@@ -48,43 +48,21 @@ def outcome(final_steps: int, state: Any) -> Outcome:
         diverged_step=None if finished else (diverged if diverged >= 0 else steps),
         train_loss=float(losses[-final_steps:].mean()) if finished else None,
         valid_loss=float(state["valid_loss"]) if finished else None,
-        **curve(losses, steps),
+        **curve(losses),
         accuracy=float(state["accuracy"]) if finished and "accuracy" in state else None,
         scored_nats=float(state["scored_nats"]) if finished and "scored_nats" in state else None,
         measures=jax.tree.map(_listed, state["measures"]) if "measures" in state else None,
     )
 
 
-def curve_edges(steps: int) -> np.ndarray:
-    """The edges of at most 50 equal parts of the steps, from 0 to `steps`."""
-    return np.unique(np.linspace(0, steps, min(CURVE_POINTS, steps) + 1).astype(int))
-
-
-def curve(losses: np.ndarray, step: int) -> dict[str, Any]:
-    """`curve_steps` and `curve_losses` of the parts that end at `step` or before.
-
-    Args:
-      losses: the training losses of all steps; those from `step` on are not read.
-    """
-    edges = curve_edges(len(losses))
-    edges = edges[edges <= step]
+def curve(losses: np.ndarray) -> dict[str, Any]:
+    """`curve_steps` and `curve_losses` of at most 50 equal parts of the steps, from the losses of all steps."""
+    edges = np.unique(np.linspace(0, len(losses), min(CURVE_POINTS, len(losses)) + 1).astype(int))
     means = [float(losses[a:b].mean()) for a, b in zip(edges, edges[1:], strict=False)]
     return {
         "curve_steps": [int(b) for b in edges[1:]],
         "curve_losses": [m if np.isfinite(m) else None for m in means],
     }
-
-
-def so_far(step: int, measured: int, state: Any) -> dict[str, Any]:
-    """The curve and the measures of one lane's outcome that are known at `step`, as `outcome` gives them at the end.
-
-    Args:
-      measured: the number of measured steps before `step`.
-      state: the lane's state at `step` (host or device arrays).
-    """
-    known = curve(np.asarray(state["losses"], np.float64), step)
-    measures = state.get("measures")
-    return known | {"measures": measures and jax.tree.map(lambda x: _listed(x[:measured]), measures)}
 
 
 def _listed(values) -> list | float | None:
