@@ -99,7 +99,7 @@ class News:
             f"{100 * done / self.total if self.total else 100:.0f} % of the FLOPs, {self.finished} of {self.runs} runs"
         ]
         parts += [f"{count} running"] if (count := sum(n for _, n, _ in self.steps.values())) else []
-        if done > self.before and self.finished < self.runs:
+        if self.finished < self.runs and done - self.before > 0.01 * self.total:
             left = (time.monotonic() - self.began) * (self.total - done) / (done - self.before)
             parts.append(f"{duration(left)} left")
         parts += [f"{len(self.failures)} failed"] if self.failures else []

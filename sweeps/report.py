@@ -92,7 +92,7 @@ def draw(
       planned: number of planned runs. With fewer records the figure and the text say PARTIAL.
 
     Returns:
-      The content of table.csv, figure.png, figure.svg and claims.md by name; the summary and the first claim; and one
+      The content of table.csv, figure.png, figure.svg and claims.md by name; the summary and the first claim that is tested; and one
       line for each function of the experiment that has raised an exception: its files are missing. Without a record
       there is no file.
     """
@@ -113,9 +113,7 @@ def draw(
     if claims := _attempt("claims", lambda: report.claims, errors):
         title = f"# Claims of {experiment.name}, {preset}, {report.corpus}"
         files["claims.md"] = f"{title}\n\n{claims_of.table(claims)}".encode()
-        # A verdict is worth more than the reason why another claim has none.
-        first = next((claim for claim in claims if claim.verdict != NOT_TESTED), claims[0])
-        lines.append(f"{first.verdict}: {first.sentence}: {first.measured}")
+        lines += [f"{c.verdict}: {c.sentence}: {c.measured}" for c in claims if c.verdict != NOT_TESTED][:1]
     return files, "\n".join(filter(None, lines)), errors
 
 
