@@ -4,12 +4,14 @@ import contextlib
 
 import pytest
 
+from lvp.analysis import figure_style
 from lvp.errors import InputError
-from lvp.files import write_whole
-from lvp.training import records
-from sweeps.reporting import results
+from sweeps import committed
+from sweeps.report import Report
 from tests.faults import kill_points
 from tests.faults.ledger import record
+
+MADE = ("docs/claims.md", "docs/gallery.md", "results/evidence.json")
 
 
 @pytest.fixture
@@ -17,12 +19,17 @@ def repository(tmp_path, monkeypatch):
     """A directory in place of the repository: its results, README, docs and evidence."""
     root = tmp_path / "repository"
     (root / "docs").mkdir(parents=True)
-    names = {"COMMITTED": "results", "README": "README.md", "EVIDENCE": "evidence.json"}
-    names |= {"REPORT": "docs/claims.md", "GALLERY": "docs/gallery.md"}
-    for name, path in names.items():
-        monkeypatch.setattr(results, name, root / path)
-    results.README.write_text("<!-- results status -->\n<!-- end -->\n")
+    for name, path in {"COMMITTED": "results", "README": "README.md"}.items():
+        monkeypatch.setattr(committed, name, root / path)
+    committed.README.write_text("<!-- results status -->\n<!-- end -->\n")
     return root
+
+
+@pytest.fixture(scope="module")
+def finished():
+    """The arguments of `publish` for a finished sweep."""
+    done = committed.result("width_vocab/laptop-python-docs-normalized")
+    return {**done.sweep, "hash": done.sweep["sweep"], "planned": len(done.rows)}, done.rows
 
 
 def files(folder):
@@ -38,29 +45,26 @@ def restore(folder, content):
 
 
 def test_a_publication_that_is_killed_is_the_older_or_the_newer_result_or_refused(finished, repository, monkeypatch):
-    folder = results.publish(finished[0])
+    folder = committed.publish(*finished)
     newer = files(folder)
-    published = results._read(folder)
-    records.write(folder / results.RECORDS, published.rows[1:])
-    unsigned = {k: v for k, v in published.sweep.items() if k not in ("digest", "records_sha256")}
-    signed = results._with_digests(unsigned, records.content(folder / results.RECORDS))
-    write_whole(folder / results.DESCRIPTION, records.dumps(signed))
+    older_sweep = {**finished[0], "planned": len(finished[1]) - 1}
+    committed.publish(older_sweep, finished[1][1:])
     older = files(folder)
 
     with kill_points.in_this_process(monkeypatch, folder) as points:
-        results.publish(finished[0])
+        committed.publish(*finished)
     seen = set()
     for at in range(1, len(points) + 1):
         restore(folder, older)
         with kill_points.in_this_process(monkeypatch, folder, at) as reached:
-            results.publish(finished[0])
+            committed.publish(*finished)
         assert len(reached) >= at
         state = "older" if files(folder) == older else "newer" if files(folder) == newer else "refused"
         seen.add(state)
         expected = pytest.raises(InputError, match="publish DIR") if state == "refused" else contextlib.nullcontext()
         with expected:
-            results.committed()
-        results.publish(finished[0])
+            committed.committed()
+        committed.publish(*finished)
         assert files(folder) == newer
     record("publish is killed at a fsync, rename or unlink", len(points), lost=0, repeated=0, wrong=0)
     assert len(points) >= 6 and seen == {"older", "newer", "refused"}
@@ -68,18 +72,20 @@ def test_a_publication_that_is_killed_is_the_older_or_the_newer_result_or_refuse
 
 @pytest.mark.slow
 def test_a_report_that_is_killed_is_written_whole_by_the_next(finished, repository, monkeypatch):
-    folder = results.publish(finished[0])
+    for name, value in {"summary": "s", "claims": [], "figure": lambda _: figure_style.sheet([], title="t")}.items():
+        monkeypatch.setattr(Report, name, value)  # quickly drawn
+    folder = committed.publish(*finished)
     published = files(repository)
     with kill_points.in_this_process(monkeypatch, repository) as points:
-        results.write_report()
+        committed.write_report()
     whole = files(repository)
-    assert {folder / "figure.png", results.REPORT, results.GALLERY, results.EVIDENCE} <= whole.keys()
+    assert {folder / "figure.png", *(repository / path for path in MADE)} <= whole.keys()
     for at in range(1, len(points) + 1):
         restore(repository, published)
         with kill_points.in_this_process(monkeypatch, repository, at) as reached:
-            results.write_report()
+            committed.write_report()
         assert len(reached) >= at
-        results.write_report()
+        committed.write_report()
         assert files(repository) == whole
     record("report is killed at a fsync, rename or unlink", len(points), lost=0, repeated=0, wrong=0)
     assert len(points) > 15
