@@ -1,7 +1,7 @@
-"""Peak figures of accelerators, published by their makers, for rooflines and model FLOPs utilisation (MFU).
+"""Peak figures of accelerators, published by their makers, for model FLOPs utilisation (MFU).
 
-Google: cloud.google.com/tpu/docs/v5e, v5p, v6e (bfloat16, one chip); its interconnect counts both directions. NVIDIA:
-data sheets of A100 80 GB SXM, H100 SXM and H200 SXM (dense bfloat16; NVLink, both directions).
+Google: cloud.google.com/tpu/docs/v5e, v5p, v6e (bfloat16, one chip). NVIDIA: data sheets of A100 80 GB SXM, H100 SXM
+and H200 SXM (dense bfloat16).
 """
 
 import contextlib
@@ -22,17 +22,15 @@ class Accelerator(NamedTuple):
     kinds: tuple[str, ...]  # JAX's names (`Device.device_kind`), in full: some parts share a prefix
     flops: float  # bfloat16 FLOP/s
     memory: float  # bytes
-    bandwidth: float  # of memory, bytes/s
-    interconnect: float  # bytes/s into and out of one device, over all links
 
 
 ACCELERATORS: Mapping[str, Accelerator] = {
-    "v5e": Accelerator(("TPU v5 lite", "TPU v5e"), 197e12, 16 * GIB, 819e9, 400e9),
-    "v5p": Accelerator(("TPU v5p", "TPU v5"), 459e12, 95 * GIB, 2765e9, 1200e9),
-    "v6e": Accelerator(("TPU v6 lite", "TPU v6e"), 918e12, 32 * GIB, 1640e9, 800e9),
-    "a100": Accelerator(("NVIDIA A100-SXM4-80GB",), 312e12, 80 * GIB, 2039e9, 600e9),
-    "h200": Accelerator(("NVIDIA H200",), 989e12, 141 * GIB, 4800e9, 900e9),
-    "h100": Accelerator(("NVIDIA H100 80GB HBM3",), 989e12, 80 * GIB, 3350e9, 900e9),
+    "v5e": Accelerator(("TPU v5 lite", "TPU v5e"), 197e12, 16 * GIB),
+    "v5p": Accelerator(("TPU v5p", "TPU v5"), 459e12, 95 * GIB),
+    "v6e": Accelerator(("TPU v6 lite", "TPU v6e"), 918e12, 32 * GIB),
+    "a100": Accelerator(("NVIDIA A100-SXM4-80GB",), 312e12, 80 * GIB),
+    "h200": Accelerator(("NVIDIA H200",), 989e12, 141 * GIB),
+    "h100": Accelerator(("NVIDIA H100 80GB HBM3",), 989e12, 80 * GIB),
 }
 
 

@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from lvp.parallel.hardware import GIB, accelerator
-from lvp.plan.compilation import memory_of
+from lvp.plan import memory_of
 from lvp.training import Program, TrainingData
 from tests.benchmarks.accelerator.rows import Rows
 from tests.benchmarks.accelerator.sizes import Sizes

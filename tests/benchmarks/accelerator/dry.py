@@ -18,8 +18,7 @@ import experiments
 from lvp.files import write_whole
 from lvp.losses import compiling_for
 from lvp.parallel.hardware import GIB
-from lvp.plan import devices_of
-from lvp.plan.compilation import memory_of
+from lvp.plan import devices_of, memory_of
 from lvp.training import Cell, Program, records
 from lvp.training.language import data_shapes
 from tests.benchmarks.accelerator import figure

@@ -169,16 +169,13 @@ def check_rows():
 
 
 def check_plan():
-    """The plan of the compiled program: bytes held by every device, by hand, and its collectives."""
+    """The plan of the compiled program: bytes held by every device, by hand."""
     mesh_plan = plan.plan(dataclasses.replace(CELL, data=DataConfig("none", order="rows")), "host:8", "fsdp=4,model=2")
     gains = (2 * MODEL.layers + 1) * WIDTH  # held by every device; everything else is split into eight
     held = 4 * ((MODEL.num_params - gains) // 8 + gains)
     assert mesh_plan.memory["parameters"] == held
     assert 0 <= mesh_plan.memory["optimizer"] - 2 * held < 200  # AdamW's moments, and counters
     assert mesh_plan.memory["activations and temporaries"] > 0
-    assert {c.group for c in mesh_plan.collectives} <= {1, 2, 4, 8}
-    assert 0 < mesh_plan.loss["by chunks"] and 0 < mesh_plan.loss["through all logits"]
-    assert {"all-gather", "all-reduce"} <= {c.kind for c in mesh_plan.collectives}
 
 
 def check_products():

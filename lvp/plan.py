@@ -1,6 +1,6 @@
-"""Memory and time of a cell's training on a topology, from the program compiled for it without the hardware.
+"""The plan of a run: memory and time of a cell's training on a topology, compiled without the hardware.
 
-The compiler reports the memory. Times are lower bounds: a roofline from the makers' peak figures.
+The compiler reports the memory. The time is a lower bound: model FLOPs over the makers' peak.
 """
 
 import dataclasses
@@ -14,17 +14,12 @@ from dataclasses import dataclass
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 from jax.experimental import topologies
-from jax.sharding import Mesh, NamedSharding
-from jax.sharding import PartitionSpec as P
 
-from lvp import losses
 from lvp.errors import InputError
 from lvp.parallel import sharding
 from lvp.parallel.hardware import ACCELERATORS, GIB, Accelerator
-from lvp.plan import hlo
 from lvp.training import Cell, Program
 from lvp.training.language import check_mesh, data_shapes
 
@@ -56,8 +51,6 @@ gpu_device_info {
 }
 """
 }
-
-PAPER_TOKENS = 65e9  # Hayou & Liu 2025, figure 4b
 
 
 def devices_of(topology: str) -> tuple[Sequence[Any], Accelerator | None]:
@@ -142,8 +135,6 @@ class Plan:
     cell: Cell
     accelerator: Accelerator | None  # None for CPU devices
     memory: Mapping[str, int]  # bytes of parameters, optimizer, rest of the state and data, temporaries
-    collectives: Sequence[hlo.Collective]  # of a step, on every device
-    loss: Mapping[str, int | None]  # temporary bytes of the loss and its gradients, by kind of loss; None: too large
 
     @property
     def devices(self) -> int:
@@ -164,39 +155,9 @@ class Plan:
         return self.cell.model.flops_per_token() * self.cell.tokens_per_step
 
     @property
-    def executed_flops(self) -> float:
-        """FLOPs of a step, with the FLOPs that rematerialisation repeats."""
-        model = self.cell.model
-        weights = 6.0 * model.layers * model.block_weights
-        attention = model.flops_per_token() - 6.0 * model.vocab * model.width - weights
-        again = {"none": 0.0, "dots": attention / 3, "block": (weights + attention) / 3}[model.remat]
-        return self.flops + again * self.cell.tokens_per_step
-
-    @property
-    def traffic(self) -> float:
-        """Lower bound of the bytes that one device moves from and to memory in a step.
-
-        Parameters and optimizer state are read and written once. In every micro-batch the weights are read three times
-        in the compute dtype, and temporaries are written and read once.
-        """
-        state = self.memory["parameters"] + self.memory["optimizer"]
-        model = self.cell.model
-        weights = model.num_params * jnp.dtype(model.dtype).itemsize / self.sizes[sharding.MODEL]
-        micro = self.cell.micro_batches
-        return 2 * state + micro * (3 * weights + 2 * self.memory["activations and temporaries"])
-
-    @property
-    def seconds(self) -> dict[str, float]:
-        """Seconds of a step by limiting resource; empty if the hardware's figures are unknown."""
-        a = self.accelerator
-        if a is None:
-            return {}
-        moved = sum(c.moved for c in self.collectives)
-        return {
-            "arithmetic": self.executed_flops / self.devices / a.flops,
-            "memory": self.traffic / a.bandwidth,
-            "interconnect": 2 * moved / a.interconnect,  # the figure counts both directions
-        }
+    def seconds(self) -> float | None:
+        """Seconds of a step at least: model FLOPs at the devices' peak; None if the peak is unknown."""
+        return self.accelerator and self.flops / (self.devices * self.accelerator.flops)
 
 
 def plan(cell: Cell, topology: str, mesh: str | Mapping[str, int] = "") -> Plan:
@@ -209,11 +170,9 @@ def plan(cell: Cell, topology: str, mesh: str | Mapping[str, int] = "") -> Plan:
     devices, accelerator = devices_of(topology)
     sizes = sharding.mesh_sizes(mesh, len(devices))
     check_mesh(cell, sizes)
-    device_mesh = sharding.make_mesh(sizes, devices)
-    program = Program(cell, mesh=device_mesh)
+    program = Program(cell, mesh=sharding.make_mesh(sizes, devices))
     compiled = compiled_or_too_large(lambda: program.compile(data_shapes(cell)), f"{topology}, {_mesh_words(sizes)}")
-    per_step = hlo.collectives(compiled.as_text(), in_loop=True)
-    return Plan(topology, sizes, cell, accelerator, _memory(program, compiled), per_step, _loss(cell, device_mesh))
+    return Plan(topology, sizes, cell, accelerator, _memory(program, compiled))
 
 
 def compiled_or_too_large(compile_: Callable[[], Any], what: str) -> Any:
@@ -225,33 +184,6 @@ def compiled_or_too_large(compile_: Callable[[], Any], what: str) -> Any:
             raise
         words = re.search(r"(Used [^.]*\.?[^.]*? of [^.]*\.?\d*G hbm|[^.]*exceed[^.]*\.?\d*[A-Z]*)", str(error))
         raise TooLarge(f"{what}: {(words.group(0) if words else str(error)[:200]).strip()}") from None
-
-
-def _loss(cell: Cell, mesh: Mesh) -> dict[str, int | None]:
-    """Bytes of temporaries of a micro-batch's loss alone, chunked and dense, with the program's shardings.
-
-    None for a loss that needs more memory than a device has.
-    """
-    width, rows = cell.model.width, cell.micro_batch_size * cell.model.context
-    places = (P(sharding.TOKENS), P(sharding.FSDP, sharding.MODEL), P(sharding.TOKENS))
-    shapes = (((rows, width), cell.model.dtype), ((width, cell.vocab), "float32"), ((rows,), "int32"))
-    arguments = [
-        jax.ShapeDtypeStruct(*shape, sharding=NamedSharding(mesh, place))
-        for shape, place in zip(shapes, places, strict=True)
-    ]
-    kinds = {
-        "by chunks": lambda h, w, t: losses.next_token_loss(h, w, t, mesh=mesh),
-        "through all logits": lambda h, w, t: losses.dense_next_token_loss(h, w.astype(h.dtype), t),
-    }
-    out = (None, tuple(a.sharding for a in arguments[:2]))
-    temporaries: dict[str, int | None] = {}
-    for name, loss in kinds.items():
-        lowered = jax.jit(jax.value_and_grad(loss, (0, 1)), out_shardings=out).lower(*arguments)
-        try:
-            temporaries[name] = compiled_or_too_large(lowered.compile, name).memory_analysis().temp_size_in_bytes
-        except TooLarge:
-            temporaries[name] = None
-    return temporaries
 
 
 def _memory(program: Program, compiled) -> dict[str, int]:
@@ -307,9 +239,11 @@ def _of(value: float, units: Sequence[str], base: float) -> str:
 
 
 def table(planned: Plan) -> str:
-    """A plan as text, with its assumptions."""
-    cell, model, seconds = planned.cell, planned.cell.model, planned.seconds
+    """A plan as text."""
+    cell, model = planned.cell, planned.cell.model
     size = lambda x: f"{_of(x, ['B', 'KiB', 'MiB', 'GiB'], 1024):>12}"  # noqa: E731
+    limit = f" of {planned.accelerator.memory / GIB:.1f} GiB" if planned.accelerator else ""
+    flops = _of(planned.flops, ["FLOP", "kFLOP", "MFLOP", "GFLOP", "TFLOP", "PFLOP"], 1e3)
     lines = [
         f"{planned.topology}: {planned.devices} devices, mesh {_mesh_words(planned.sizes)}",
         f"model: {_of(model.num_params, ['', 'k', 'M', 'B'], 1e3)} parameters, {model.dtype} arithmetic, remat "
@@ -317,35 +251,16 @@ def table(planned: Plan) -> str:
         f"{cell.optimizer.kind}",
         "",
         "memory of a device, by the compiler",
-        *(f"  {name:<40}{size(x)}" for name, x in planned.memory.items()),
+        *(f"  {name:<32}{size(x)}" for name, x in planned.memory.items()),
+        f"  {'all':<32}{size(planned.used)}{limit}",
+        "",
+        "a step",
+        f"  {'model FLOPs':<32}{flops:>12}",
     ]
-    limit = f" of {planned.accelerator.memory / GIB:.1f} GiB" if planned.accelerator else ""
-    lines += [f"  {'all':<40}{size(planned.used)}{limit}"]
-    for name, x in planned.loss.items():
-        lines.append(f"  {f'of the loss alone, {name}':<40}{'more than a device has' if x is None else size(x)}")
-    lines += ["", "a step"]
-    flops = _of(planned.flops, ["FLOP", "kFLOP", "MFLOP", "GFLOP", "TFLOP", "PFLOP"], 1e3)
-    executed = planned.executed_flops / planned.flops
-    units = ["B", "kB", "MB", "GB", "TB"]
-    lines += [
-        f"  {'model FLOPs':<32}{flops} (× {executed:.2f} with rematerialisation)",
-        f"  {'memory traffic of a device':<32}{_of(planned.traffic, units, 1e3)} at least",
-    ]
-    for c in sorted(planned.collectives, key=lambda c: -c.moved)[:8]:
-        among = f"of {c.group}" if c.group > 1 else ""
-        lines.append(f"  {c.kind:<20}{among:<12}{c.times:>6} × {_of(c.size, units, 1e3)}")
-    if len(planned.collectives) > 8:
-        lines.append(f"  and {len(planned.collectives) - 8} kinds of smaller collectives")
-    if seconds and planned.accelerator is not None:
-        best = max(seconds.values())
-        mfu = planned.flops / planned.devices / planned.accelerator.flops / best
-        rate = cell.tokens_per_step / best
+    if planned.seconds:
+        rate = _of(cell.tokens_per_step / planned.seconds * 86400, ["", "k", "M", "G"], 1e3)
         lines += [
-            "",
-            "roofline (the makers' figures, everything overlapped: a lower bound of the time)",
-            *(f"  {name:<32}{value:8.3f} s" for name, value in seconds.items()),
-            f"  {'a step':<32}{best:8.3f} s, {mfu:.0%} model FLOPs utilisation",
-            f"  {'tokens a day':<32}{_of(rate * 86400, ['', 'k', 'M', 'G'], 1e3)}",
-            f"  {f'{PAPER_TOKENS / 1e9:g} B tokens':<32}{PAPER_TOKENS / rate / 86400:8.2f} days",
+            f"  {'time at peak FLOP/s':<32}{planned.seconds:>10.3f} s, a lower bound",
+            f"  {'tokens a day at peak FLOP/s':<32}{rate:>12}, an upper bound",
         ]
     return "\n".join(lines)
