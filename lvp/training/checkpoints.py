@@ -9,6 +9,7 @@ host and pid in the name. A complete directory is renamed to the step's name.
 
 import contextlib
 import errno
+import itertools
 import json
 import logging
 import os
@@ -24,6 +25,7 @@ from typing import Any
 import jax
 import numpy as np
 from orbax.checkpoint import v1 as ocp
+from orbax.checkpoint.multihost import get_barrier_sync_fn
 
 from lvp.files import check_readable, digests, listed, machine_error, no_space
 from lvp.files.schema import Shape, fits
@@ -38,6 +40,22 @@ _WRITER = re.compile(r"\.(?P<host>\d+)-(?P<pid>\d+)")  # in the name of an unfin
 _METADATA = "_CHECKPOINT_METADATA"  # Orbax's file, which holds our `custom_metadata`
 # Our metadata. `digests` belong to the leaves, and `digest` to the other values.
 _SHAPE: Shape = {"step": int, "configuration": str, "environments": [dict], "digests": dict, "digest": str}
+_waits = itertools.count()  # the names of the waits, equal in all processes
+
+
+def wait_for_all(seconds: int = 3600) -> None:
+    """Waits until all processes call it.
+
+    On CPUs, a collective operation fails if another process begins it more than 30 s later. Call this function before
+    a collective operation that processes may reach at different times, for example after a compilation.
+
+    Args:
+      seconds: the longest time to wait, in seconds.
+
+    Raises:
+      jax.errors.JaxRuntimeError: another process did not call it in time, or has ended.
+    """
+    get_barrier_sync_fn()(key=f"lvp-{next(_waits)}", timeout_ms=1000 * seconds)
 
 
 def _path(directory: Path, step: int) -> Path:

@@ -92,7 +92,7 @@ def late(mesh, folder: Path) -> dict:
     """Gathers values after process 1 has slept."""
     if jax.process_index() == 1:
         time.sleep(LATE)
-    processes.wait_for_all()
+    checkpoints.wait_for_all()
     return {"gathered": processes.gathered([jax.process_index()]).tolist()}
 
 
