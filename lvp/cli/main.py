@@ -1,56 +1,21 @@
-"""python -m lvp recommend | table | coordinates | plan | tokenize"""
+"""python -m lvp recommend | table | coordinates | plan | train | tokenize"""
 
 import argparse
 import contextlib
-import inspect
-import json
 import os
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, get_type_hints
 
 from lvp.cli import recommend
-from lvp.cli.parser import Parser, add_command, need, parsed, run_command, setting
-from lvp.errors import InputError, unknown
+from lvp.cli.cells import add_options, cell_of, decoder_of
+from lvp.cli.parser import CORPORA, Parser, add_command, count, need, run_command
+from lvp.cli.recommend import RULE
+from lvp.errors import InputError
 
 # Settings of the 1B model's run that Hayou & Liu 2025 do not state.
 BATCH = 256  # rows: 2^20 tokens of context 4096
 STEPS = 62_000  # about their 65 B tokens at that batch
-
-
-def _model(name: str, changes: dict[str, str]):
-    """The decoder of a name or of a JSON file with fields of `lvp.models.configs.DecoderConfig`, with changes."""
-    from lvp.models import configs
-
-    known = {"1b": configs.hayou_liu_1b, "gpt2": configs.gpt2}
-    base: Callable[..., configs.DecoderConfig]
-    fields: dict[str, Any]
-    if name in known:
-        base, fields = known[name], {}
-    elif Path(name).suffix == ".json":
-        base, fields = configs.DecoderConfig, _fields(Path(name))
-    else:
-        raise unknown("model", name, [*known, "FILE.json"])
-    hints = get_type_hints(configs.DecoderConfig)
-    for key, value in (fields | changes).items():
-        if key not in hints:
-            raise unknown("field of the model", key, hints)
-        fields[key] = parsed(key, value, hints[key])
-    try:
-        return base(**fields)
-    except TypeError as error:
-        raise InputError(f"{name}: {error}") from None
-
-
-def _fields(path: Path) -> dict[str, Any]:
-    try:
-        config = json.loads(path.read_text())
-    except (OSError, ValueError) as error:
-        raise InputError(f"{path}: {error}") from None
-    if not isinstance(config, dict):
-        raise InputError(f"{path}: must be a JSON object of the model's fields")
-    return config
 
 
 def tokenize(arguments: argparse.Namespace, pool: contextlib.AbstractContextManager | None = None) -> None:
@@ -65,35 +30,22 @@ def tokenize(arguments: argparse.Namespace, pool: contextlib.AbstractContextMana
     settings = tokenization.Settings(**{name: getattr(arguments, name) for name in names})
     cache = cache_dir() / "data"
     meta = tokenization.tokenize(settings, arguments.out, cache=cache, workers=arguments.workers, pool=pool)
-    for split, count in meta["tokens"].items():
-        print(f"{split}: {count:,} tokens of {meta['text_bytes'][split]:,} bytes")
+    for split, tokens in meta["tokens"].items():
+        print(f"{split}: {tokens:,} tokens of {meta['text_bytes'][split]:,} bytes")
     corpus = corpora.absolute(f"tokens:{arguments.out}")
     print(f"validation is {meta['validation']}; use it in sweeps with --corpus {corpus}")
 
 
 def _plan(arguments) -> None:
-    kind, _, count = arguments.topology.partition(":")
-    if kind == "host" and count.isdecimal():
-        os.environ["XLA_FLAGS"] = f"{os.environ.get('XLA_FLAGS', '')} --xla_force_host_platform_device_count={count}"
+    kind, _, shape = arguments.topology.partition(":")
+    if kind == "host" and shape.isdecimal():
+        os.environ["XLA_FLAGS"] = f"{os.environ.get('XLA_FLAGS', '')} --xla_force_host_platform_device_count={shape}"
     os.environ.setdefault("JAX_PLATFORMS", "cpu")  # the program is only compiled, so no accelerator is needed
     need("plan", "flax", extra="lab,tpu")
     from lvp import plan
     from lvp.parallel.sharding import mesh_sizes
-    from lvp.training import OPTIMIZERS, Cell, DataConfig, OptimizerConfig
 
-    changes = dict(setting(s) for s in arguments.set)
-    if arguments.remat:
-        changes["remat"] = arguments.remat
-    decays = "weight_decay" in inspect.signature(OPTIMIZERS.get(arguments.optimizer, lambda: None)).parameters
-    cell = Cell(
-        _model(arguments.model, changes),
-        DataConfig("none", order="rows"),
-        arguments.batch,
-        STEPS,
-        OptimizerConfig(arguments.optimizer, {"weight_decay": 0.1} if decays else {}),
-        micro_batches=arguments.micro_batches,
-        cooldown=0.2,
-    )
+    cell = cell_of(arguments, decoder_of(arguments), "none", STEPS)
     devices, _ = plan.devices_of(arguments.topology)
     tried = [("", cell), *plan.remedies(cell, mesh_sizes(arguments.mesh, len(devices)))]
     for words, candidate in tried:
@@ -110,24 +62,47 @@ def _plan(arguments) -> None:
     raise InputError("no tried setting fits in memory; use more devices or another --mesh")
 
 
+def _train(arguments: argparse.Namespace) -> None:
+    need("train", "flax", "orbax", "sentencepiece", extra="lab")
+    from lvp.cli import train
+
+    train.train(arguments)
+
+
 def parser() -> Parser:
     top = Parser(prog="lvp", description="Learning rates by role and shape, and the cost of training runs.")
     subparsers = top.add_subparsers(dest="command", required=True, parser_class=Parser)
     recommend.add(subparsers)
-    text = "compile a model's training for a topology, without the hardware, and print memory and time"
+    text = "compile a model's training for a topology, without the hardware, and print its memory"
     command = add_command(subparsers, "plan", _plan, text)
-    command.add_argument("model", help="1b (Hayou & Liu 2025, Table 3), gpt2, or FILE.json with the model's fields")
+    add_options(command)
     command.add_argument("--topology", required=True, help="v5e:4x4, v5p:2x2x4, v6e:4x4, …, or host:8")
-    command.add_argument("--mesh", default="", help="sizes such as data=1,model=1; fsdp gets the remaining devices")
     command.add_argument("--batch", type=int, default=BATCH, help=f"rows per step (default: {BATCH})")
-    command.add_argument("--micro-batches", type=int, default=1, help="sequential parts of a step (default: 1)")
-    command.add_argument("--remat", help="none, dots or block: the activations that the backward pass computes again")
-    command.add_argument("--optimizer", default="adamw", help="adamw, lion_a, lion_ar, …")
-    command.add_argument(
-        "--set", nargs="+", action="extend", default=[], metavar="KEY=VALUE", help="fields of the model"
-    )
+    _add_train(subparsers)
     add_tokenize(subparsers, tokenize)
     return top
+
+
+def _add_train(subparsers) -> None:
+    text = "train one decoder on all devices of one or more machines; the same command continues after an interruption"
+    command = add_command(subparsers, "train", _train, text)
+    add_options(command)
+    command.add_argument("--corpus", required=True, metavar="SPEC", help=CORPORA)
+    sizes = {"vocab": "size of the vocabulary", "steps": "training steps", "batch": "rows per step, on all devices"}
+    for name, help in sizes.items():
+        command.add_argument(f"--{name}", type=count, required=True, metavar="N", help=help)
+    rate = "rate of the hidden matrices, from which the rule computes the other rates"
+    command.add_argument("--learning-rate", type=float, required=True, metavar="RATE", help=rate)
+    command.add_argument("--rule", type=str.lower, default="lvp", help=RULE)
+    command.add_argument("--warmup-steps", type=count, default=0, metavar="N", help="rising rates (default: 0)")
+    command.add_argument("--clip-norm", type=float, metavar="X", help="largest norm of the gradient (default: any)")
+    command.add_argument("--seed", type=count, default=0, metavar="N", help="of init and data order (default: 0)")
+    place = "directory of the run, which all machines share"
+    command.add_argument("--out", type=Path, required=True, metavar="DIR", help=place)
+    seconds = "least time between two checkpoints (default: 600)"
+    command.add_argument("--checkpoint-seconds", type=float, default=600.0, metavar="S", help=seconds)
+    joins = "train together with the other processes of a launcher (SLURM, a TPU pod, Open MPI, or JAX_… variables)"
+    command.add_argument("--distributed", action="store_true", help=joins)
 
 
 def add_tokenize(subparsers: argparse._SubParsersAction, function: Callable) -> argparse.ArgumentParser:

@@ -8,7 +8,7 @@ import pytest
 from jax.experimental import topologies
 
 from lvp import plan
-from lvp.cli import main
+from lvp.cli import cells, main
 from lvp.errors import InputError
 from lvp.models.configs import DecoderConfig, hayou_liu_1b
 from lvp.parallel.hardware import ACCELERATORS, GIB, accelerator
@@ -104,7 +104,7 @@ def test_a_program_refused_by_the_compiler_is_too_large():
 def test_none_is_a_choice_or_an_absent_value(setting):
     changes = dict([setting[1].split("=")]) if setting[0] == "--set" else {"remat": "none"}
     ((name, _),) = changes.items()
-    assert getattr(main._model("1b", changes), name) == (None if name == "window" else "none")
+    assert getattr(cells.decoder("1b", changes), name) == (None if name == "window" else "none")
 
 
 def test_the_table_names_its_subject():
@@ -188,7 +188,7 @@ def test_bad_input_gives_a_one_line_error_and_exit_code_2(arguments, words, caps
 def test_a_model_may_be_a_file(tmp_path):
     path = tmp_path / "model.json"
     path.write_text(json.dumps({"vocab": 50, "width": 24, "head_dim": 8}))
-    assert main._model(str(path), {"layers": "3"}) == DecoderConfig(50, 24, layers=3, head_dim=8)
+    assert cells.decoder(str(path), {"layers": "3"}) == DecoderConfig(50, 24, layers=3, head_dim=8)
     path.write_text(json.dumps({"width": 24}))
     with pytest.raises(InputError, match="vocab"):
-        main._model(str(path), {})
+        cells.decoder(str(path), {})

@@ -1,0 +1,211 @@
+"""The command `python -m lvp train`: one run of a decoder on all devices of one or more processes.
+
+Files, on a file system that all processes share:
+
+    OUT/run.json      the configuration of the run and its hash, written before the first step
+    OUT/checkpoints/  the last steps; the last step of a finished run holds the trained parameters
+    OUT/record.jsonl  the record of the finished run (`lvp.training.records`)
+"""
+
+import argparse
+import contextlib
+import json
+import os
+import signal
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import jax
+import numpy as np
+
+from lvp import training
+from lvp.cli.cells import cell_of, decoder_of
+from lvp.cli.parser import parsed
+from lvp.data.text import corpora
+from lvp.errors import InputError
+from lvp.files import cache_dir, write_whole
+from lvp.models.configs import forward_multipliers
+from lvp.parallel import sharding
+from lvp.parallel.processes import gathered
+from lvp.parametrization import table
+from lvp.training import Cell, Lane, checkpoints, records
+from lvp.training.checkpoints import wait_for_all
+from lvp.training.outcome import Outcome
+
+PROGRESS_SECONDS = 10.0  # least time between two lines of progress
+_LARGEST_SEED = 2**32 - 1
+
+
+def train(arguments: argparse.Namespace) -> None:
+    """Trains the run of the options, from its last checkpoint if there is one, and writes its record.
+
+    SIGTERM saves the run after the present chunk of steps; all processes stop at the same step.
+
+    Raises InputError for unusable options or data, and for a directory of another run. Nothing is written then.
+    """
+    cell, lane = _cell_and_lane(arguments)
+    out = arguments.out.absolute()
+    if out.exists() and not out.is_dir():
+        raise InputError(f"--out {out} is a file; name a directory")
+    if arguments.distributed:
+        _join()
+    with _sigterm() as asked:
+        sizes = sharding.mesh_sizes(arguments.mesh, jax.device_count())
+        task = training.task_for(cell)
+        task.check_mesh(sizes)
+        dataset = task.prepare(cache_dir() / "data")
+        config = _configuration(cell, lane, task.fingerprints(dataset))
+        key = _claimed(out, config)
+        if (out / "record.jsonl").exists():
+            _say(f"{out}: finished; the record is {out / 'record.jsonl'}")
+            return
+        mesh = sharding.make_mesh(sizes)
+        run = _Run(task.program(mesh=mesh), lane, out / "checkpoints", key, arguments.checkpoint_seconds)
+        outcome = run.train(task.load(dataset, mesh)(lane), asked)
+    if outcome is None:
+        _say(f"{out}: stopped at step {run.step:,} of {cell.steps:,}; the same command continues")
+    elif jax.process_index() == 0:
+        content = {"format": records.FORMAT, "hash": key, "config": config, "outcome": task.outcome(dataset, outcome)}
+        records.write(out / "record.jsonl", [content | {"provenance": run.provenance(sizes)}])
+        loss = "" if outcome.valid_loss is None else f", validation loss {outcome.valid_loss:.4f}"
+        _say(f"{out}: {outcome.status}{loss}; the record is {out / 'record.jsonl'}")
+
+
+def _say(text: str) -> None:
+    if jax.process_index() == 0:
+        print(text, flush=True)
+
+
+def _cell_and_lane(arguments: argparse.Namespace) -> tuple[Cell, Lane]:
+    """The compiled and the traced part of the run. The model takes the forward multipliers of the rule."""
+    for name in ("seed", "checkpoint_seconds"):
+        if not 0 <= getattr(arguments, name) <= _LARGEST_SEED:
+            option = name.replace("_", "-")
+            raise InputError(f"--{option} must lie from 0 to {_LARGEST_SEED}, got {getattr(arguments, name)}")
+    model = decoder_of(arguments, vocab=arguments.vocab)
+    rates = table(arguments.rule, width=model.width, vocab=model.vocab, normalize="hidden")
+    model = decoder_of(arguments, forward_multipliers(rates), vocab=arguments.vocab)
+    corpus = corpora.absolute(arguments.corpus)
+    cell = cell_of(arguments, model, corpus, arguments.steps, clip_norm=arguments.clip_norm)
+    lane = Lane.under(rates, arguments.learning_rate, arguments.seed, warmup_steps=arguments.warmup_steps)
+    cell.check(lane)
+    return cell, lane
+
+
+def _configuration(cell: Cell, lane: Lane, fingerprints: Mapping[str, str | None]) -> dict[str, Any]:
+    """All values that determine the result. The corpus has no path, because its fingerprint identifies it."""
+    config = records.configuration(cell)
+    config["data"]["corpus"] = corpora.split(cell.data.corpus)[0]
+    return {"cell": config, "lane": records.configuration(lane), "data": dict(fingerprints)}
+
+
+def _join() -> None:
+    """Joins the other processes of the launcher, unless the caller has joined them, as Ray Train does."""
+    if jax.distributed.is_initialized():
+        return
+    # JAX itself reads JAX_COORDINATOR_ADDRESS, but not these two.
+    names = {name: f"JAX_{name.upper()}" for name in ("num_processes", "process_id")}
+    given = {name: parsed(key, os.environ[key], int) for name, key in names.items() if key in os.environ}
+    try:
+        jax.distributed.initialize(**given)
+    except ValueError as error:
+        remedy = f"use srun, mpirun or a TPU pod, or set JAX_COORDINATOR_ADDRESS, {', '.join(names.values())}"
+        raise InputError(f"--distributed: {str(error).rstrip('.')}; {remedy}") from None
+
+
+@contextlib.contextmanager
+def _sigterm() -> Iterator[Callable[[], bool]]:
+    """During the block SIGTERM does not end the process. Yields a function that tells whether it has arrived."""
+    asked = threading.Event()
+    if threading.current_thread() is not threading.main_thread():  # Python allows handlers only there
+        yield asked.is_set
+        return
+    before = signal.signal(signal.SIGTERM, lambda *_: asked.set())
+    try:
+        yield asked.is_set
+    finally:
+        signal.signal(signal.SIGTERM, before or signal.SIG_DFL)
+
+
+def _claimed(out: Path, config: Mapping[str, Any]) -> str:
+    """The hash of the configuration. Process 0 writes OUT/run.json if there is none.
+
+    Raises InputError on all processes if one of them has another configuration than OUT/run.json.
+    """
+    path, key = out / "run.json", records.config_hash(config)
+    wait_for_all()  # the data of some processes may have taken longer
+    if jax.process_index() == 0 and not path.exists():
+        out.mkdir(parents=True, exist_ok=True)
+        write_whole(path, records.dumps({"hash": key, "config": config}) + "\n")
+    wait_for_all()
+    try:
+        found = json.loads(path.read_text())["hash"]
+    except FileNotFoundError:
+        found = "no run: --out must be on a file system that all hosts share"
+    except (ValueError, KeyError, TypeError):
+        found = "damaged"
+    if gathered([found != key]).any():
+        raise InputError(
+            f"{path} has another configuration ({found}) than these options and data ({key}) in at least one process: "
+            "choose another --out, or the options of the first call"
+        )
+    return key
+
+
+class _Run:
+    """The training of one lane, with checkpoints and lines of progress.
+
+    Attributes:
+      step: the number of trained steps.
+    """
+
+    def __init__(self, program: Any, lane: Lane, folder: Path, key: str, checkpoint_seconds: float):
+        self.program, self.lane, self.folder, self.key = program, lane, folder, key
+        self.checkpoint_seconds, self.step, self.first_step, self.seconds = checkpoint_seconds, 0, 0, 0.0
+
+    def train(self, feed: Any, asked: Callable[[], bool]) -> Outcome | None:
+        """Trains from the last checkpoint to the end and returns the outcome; None after a stop on request."""
+        self.program.compile(feed.feed(0)[1])
+        wait_for_all()  # compilation takes longer on some machines
+        state = None
+        if found := checkpoints.latest([self.folder], self.program.lane_shapes(), [self.key]):
+            self.first_step, (state,) = found
+            _say(f"continues from step {self.first_step:,}")
+        self.step = self._printed_step = self.first_step
+        self._began = self._saved = self._printed = time.perf_counter()
+        options: dict[str, Any] = {"state": state, "step": self.first_step, "on_chunk": self._on_chunk}
+        try:
+            (outcome,) = training.run(self.program, [self.lane], feed, leaving=asked, **options)
+        except training.Preempted as stopped:
+            checkpoints.save(self.folder, stopped.step, stopped.state, self.key)
+            return None
+        self.seconds = time.perf_counter() - self._began
+        return outcome
+
+    def _on_chunk(self, step: int, state: Any) -> None:
+        self.step, last, now = step, step == self.program.cell.steps, time.perf_counter()
+        if last or now - self._printed >= PROGRESS_SECONDS:
+            rate = (step - self._printed_step) * self.program.cell.tokens_per_step / (now - self._printed)
+            loss = np.asarray(state["losses"])[step - 1]
+            _say(f"step {step:,} of {self.program.cell.steps:,}  loss {loss:.4f}  {rate:,.0f} tokens/s")
+            self._printed, self._printed_step = now, step
+        # Clocks differ, and all processes must save together: process 0 decides.
+        if gathered([last or now - self._saved >= self.checkpoint_seconds])[0, 0]:
+            checkpoints.save(self.folder, step, state, self.key)
+            self._saved = time.perf_counter()
+
+    def provenance(self, sizes: Mapping[str, int]) -> dict[str, Any]:
+        """The provenance of the record: software, devices, and the time since the last start."""
+        device, tokens = jax.devices()[0], (self.step - self.first_step) * self.program.cell.tokens_per_step
+        return records.software() | {
+            "device": device.device_kind,
+            "platform": device.platform,
+            "mesh": dict(sizes),
+            "processes": jax.process_count(),
+            "resumed_at_step": self.first_step,
+            "seconds": round(self.seconds, 3),
+            "tokens_per_second": round(tokens / self.seconds, 1),
+        }
