@@ -2,8 +2,8 @@
 # # Plan a 1B run on a TPU slice
 #
 # Does the model fit into memory, and how long does a step take at least? `python -m lvp plan` answers these questions
-# without the hardware. It compiles the training program for a TPU slice, reads memory and communication from
-# the compiled program, and compares them with the manufacturer's figures.
+# without the hardware. It compiles the training program for a TPU slice and prints the memory that the compiler
+# reports. The time is the model's FLOPs over the manufacturer's peak.
 #
 # The model is the "1B" of Hayou & Liu (2025, Table 3). Compilation for TPUs needs no TPU, but it needs `libtpu`:
 # `pip install -e '.[lab,tpu]'`. Without `libtpu` the notebook shows the committed plans from `docs/plans`.
@@ -66,9 +66,8 @@ else:
 # - **Memory** is the memory of one device as the compiler reports it. *fsdp* splits parameters and optimizer state over
 #   the chips and gathers them layer by layer for use. If the total exceeds the chip's memory, `plan` says so and tries
 #   settings that need less memory (blocks computed again in the backward pass, smaller micro-batches) until one fits.
-# - **The loss** never stores the logits of all tokens. The two lines compare its memory with that of the dense loss.
-# - **The roofline** assumes peak arithmetic, memory and interconnect rates, and that they overlap completely. It is a
-#   lower bound of the time, not a forecast: these programs have not been run on the hardware.
+# - **The time** assumes peak arithmetic, and nothing else that takes time. It is a lower bound, not a forecast: these
+#   programs have not been run on the hardware.
 
 # %% [markdown]
 # ## Slices compared
@@ -79,14 +78,13 @@ else:
 for path in sorted((root / "docs" / "plans").glob("1b-*.txt")):
     lines = path.read_text().splitlines()
     print(lines[0])
-    print(*(line for line in lines if line.split("  ")[1:2] in (["all"], ["a step"], ["tokens a day"])), sep="\n")
-    print(lines[-1], end="\n\n")
+    print(*(line for line in lines if line.startswith(("  all", "  time", "  tokens"))), sep="\n", end="\n\n")
 
 # %% [markdown]
 # ## Try it on this machine
 #
-# `host:8` compiles for eight virtual devices of this machine's CPU, without libtpu. The two meshes differ in the
-# communication of a small model:
+# `host:8` compiles for eight virtual devices of this machine's CPU, without libtpu. The two meshes differ in the memory
+# of a small model:
 
 # %%
 for mesh in meshes:
@@ -134,13 +132,14 @@ lanes = sum(len(cell.lanes) for cell in experiment.cells(config))
 print(f"{lanes} runs of {config.steps * config.batch * config.context / 1e9:.0f} B tokens each")
 
 # %% [markdown]
-# Run these commands on the slice, in a clone on a file system that all hosts share. `docs/clusters.md` shows how to
-# start the slice, and `docs/meshes.md` how to tokenize a corpus.
+# A sweep trains each run on one machine. `python -m lvp train` trains one run on a whole slice. Start it on every host,
+# in a clone on a file system that all hosts share. `docs/multihost.md` shows the launchers, and `docs/meshes.md` how to
+# tokenize a corpus.
 #
 # ```sh
 # python -m lvp tokenize text:/data/books --vocab 32064 --out /data/tokens/32064
-# python -m sweeps run pretrain_1b --preset paper --corpus tokens:/data/tokens --ray-address auto --mesh fsdp=16 --hosts 4
+# python -m lvp train 1b --vocab 32064 --corpus tokens:/data/tokens/32064 --steps 62000 --batch 256 --micro-batches 8 \
+#     --learning-rate 3e-4 --warmup-steps 1000 --mesh fsdp=16 --out /data/runs/1b --distributed
 # ```
 #
-# `--set` selects fewer ratios or seeds, and `--dry-run` prints the cost. After an interruption,
-# `python -m sweeps resume DIR` continues from the last checkpoint, if necessary on another mesh.
+# After an interruption, the same command continues from the last checkpoint, if necessary on another mesh.

@@ -172,18 +172,22 @@ class _Run:
         wait_for_all()  # compilation takes longer on some machines
         state = None
         if found := checkpoints.latest([self.folder], self.program.lane_shapes(), [self.key]):
-            self.first_step, (state,) = found
+            self.first_step, (state,), _ = found
             _say(f"continues from step {self.first_step:,}")
         self.step = self._printed_step = self.first_step
         self._began = self._saved = self._printed = time.perf_counter()
-        options: dict[str, Any] = {"state": state, "step": self.first_step, "on_chunk": self._on_chunk}
-        try:
-            (outcome,) = training.run(self.program, [self.lane], feed, leaving=asked, **options)
-        except training.Preempted as stopped:
-            checkpoints.save(self.folder, stopped.step, stopped.state, self.key)
-            return None
-        self.seconds = time.perf_counter() - self._began
-        return outcome
+        chunks = training.chunks(self.program, [self.lane], feed, state=state, step=self.first_step)
+        while True:
+            try:
+                step, state = next(chunks)
+            except StopIteration as end:
+                self.seconds = time.perf_counter() - self._began
+                return end.value[0]
+            self._on_chunk(step, state)
+            # A signal reaches the processes at different times, and all of them must stop at the same step.
+            if step < self.program.cell.steps and gathered([asked()]).any():
+                checkpoints.save(self.folder, step, state, self.key)
+                return None
 
     def _on_chunk(self, step: int, state: Any) -> None:
         self.step, last, now = step, step == self.program.cell.steps, time.perf_counter()

@@ -1,8 +1,9 @@
 """Rules of the code base: import direction, no cycles of files or packages, light imports, annotated public functions,
-short functions."""
+short functions, no private interfaces."""
 
 import ast
 import functools
+import re
 import subprocess
 import sys
 from importlib.metadata import packages_distributions
@@ -43,6 +44,14 @@ def test_imports_run_one_way(path):
             assert not modules & forbidden
     for module, place in ONLY.items():
         assert module not in modules or name.startswith(place)
+
+
+PRIVATE = re.compile(r"^\s*(from|import) [\w.]*\._(src|private)\b", re.MULTILINE)
+
+
+def test_the_library_uses_no_private_interfaces_of_other_packages():
+    assert PRIVATE.search("from jax._src import x") and PRIVATE.search("    import ray._private.y")  # controls
+    assert [path for path in FILES if path.is_relative_to(ROOT / "lvp") and PRIVATE.search(path.read_text())] == []
 
 
 @pytest.mark.parametrize("path", FILES, ids=lambda p: str(p.relative_to(ROOT)))

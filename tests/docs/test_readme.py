@@ -131,7 +131,7 @@ def test_commands_are_recognised():
     assert len(known) >= 40
     for command in ("run", "resume", "status", "figure", "track", "report"):
         assert ("sweeps", command) in known
-    for command in ("recommend", "table", "coordinates", "plan", "tokenize"):
+    for command in ("recommend", "table", "coordinates", "plan", "train", "tokenize"):
         assert ("lvp", command) in known
 
 

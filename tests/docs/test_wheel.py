@@ -23,7 +23,7 @@ OF_LAB = {
 # Modules that need the lab: models, their training, and builders of TensorFlow Datasets.
 LAB = re.compile(
     r"lvp\.(models\.(attention|decoder|layers|resnet)|training(\..*)?"
-    r"|plan(\..*)?|coordinates\.decoder|data\.((images\.cifar10|text\.wikitext2)_builder|tokens\.tokenization))"
+    r"|plan|cli\.train|coordinates\.decoder|data\.((images\.cifar10|text\.wikitext2)_builder|tokens\.tokenization))"
 )
 MODULES = sorted(
     ".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__")
@@ -31,10 +31,11 @@ MODULES = sorted(
     if path.name != "__main__.py"
 )
 SIZE = "--width 2048 --vocab 32064"
-RUN = [f"recommend {SIZE} --hidden-lr 3e-4", f"table {SIZE}", f"table {SIZE} --json", "--help", "plan --help"]
+RUN = [f"recommend {SIZE} --hidden-lr 3e-4", f"table {SIZE}", f"table {SIZE} --json", "--help", "train --help"]
 NEED_LAB = [
     "coordinates",
     "plan 1b --topology host:8",
+    "train 1b --corpus zipf --vocab 64 --steps 1 --batch 1 --learning-rate 1 --out run",
     "tokenize text:README.md --vocab 300 --out tokens",
     f"recommend {SIZE} --hidden-lr 3e-4 --tokenizer a --corpus b",
 ]
