@@ -33,7 +33,6 @@ benchmark: $(VENV)/.installed
 	$(RUN) -m tests.benchmarks.tokenize
 	$(RUN) -m tests.benchmarks.training_share
 	$(RUN) -m tests.benchmarks.sweep
-	$(RUN) -m tests.benchmarks.forecast
 
 lint: $(VENV)/.installed
 	$(RUN) -m ruff check .

@@ -92,9 +92,9 @@ def draw(
       planned: number of planned runs. With fewer records the figure and the text say PARTIAL.
 
     Returns:
-      The content of table.csv, figure.png, figure.svg and claims.md by name; the summary and the first claim that is tested; and one
-      line for each function of the experiment that has raised an exception: its files are missing. Without a record
-      there is no file.
+      The content of table.csv, figure.png, figure.svg and claims.md by name; the summary and the first claim that was
+      tested; and one line for each function of the experiment that has raised an exception: its files are missing.
+      Without a record there is no file.
     """
     if not rows:
         return {}, "no run has a record: nothing to draw", []

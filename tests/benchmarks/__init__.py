@@ -19,8 +19,8 @@ from pathlib import Path
 from typing import IO, Any
 
 from lvp.files import write_whole
+from lvp.parallel.hardware import processor
 from lvp.training import records
-from sweeps.driver import calibration
 
 ROOT = Path(__file__).parents[2]
 RESULTS = ROOT / "experiments" / "results" / "benchmarks"
@@ -53,7 +53,7 @@ def finish(
         "rows": [list(row) for row in rows],
         "raw": raw,
         "rounds": rounds,
-        "machine": calibration.machine(),
+        "machine": f"{os.cpu_count()} cores, {processor()[0]}",
         **software,
         "versions": software["versions"] | (versions or {}),
     }
@@ -139,9 +139,9 @@ class Side:
 
 def started(module: str, name: str, tuned: bool) -> Side:
     """A side on the CPU that is ready. `tuned`: whether it has the environment variables of the sweeps' workers."""
-    from sweeps.worker.worker import Settings
+    from sweeps.work import Job
 
-    variables = Settings().variables() if tuned else {}
+    variables = Job("").variables() if tuned else {}
     side = Side(module, name, environment={"JAX_PLATFORMS": "cpu"} | variables, quiet=True)
     side.start()
     return side

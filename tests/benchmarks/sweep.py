@@ -29,11 +29,12 @@ SAMPLE = 3  # lanes of each cell that plain Tune trains
 def sample(steps: int) -> list[tuple]:
     """(cell, learning rates, path of tokens) of the lanes that plain Tune trains, from the last cell to the first."""
     from experiments import configured, width_vocab
-    from sweeps.driver.api import _dataset
+    from lvp.files import cache_dir
+    from sweeps.tasks import task_for
 
     trials = []
     for _, cell, lanes, _ in width_vocab.config.cells(configured("width_vocab", "laptop", {"steps": steps})):
-        tokens = str(_dataset(cell).tokens_train)
+        tokens = str(task_for(cell).prepare(cache_dir() / "data").tokens_train)
         trials += [(cell, lane.learning_rates, tokens) for lane in lanes[:: len(lanes) // SAMPLE][:SAMPLE]]
     return trials[::-1]
 

@@ -1,4 +1,4 @@
-"""The share of a matrix product's FLOP/s that training reaches, for the forecast (`sweeps.driver.calibration`).
+"""The share of a matrix product's FLOP/s that training reaches, for the forecast (`sweeps.forecast`).
 
     python -m tests.benchmarks.training_share [ROUNDS]
 
@@ -11,7 +11,7 @@ import statistics
 import sys
 from concurrent.futures import ThreadPoolExecutor
 
-from sweeps.driver.calibration import matrix_product_flops
+from sweeps.forecast import matrix_product_flops
 from tests.benchmarks import RUN, finish, serve, started
 
 MODULE = "tests.benchmarks.training_share"
@@ -51,7 +51,7 @@ def main(rounds: int) -> None:
     speeds: dict[str, list[float]] = {name: [] for name in ("product", *WIDTHS)}
     with ThreadPoolExecutor(len(cores)) as pool:
         for _ in range(rounds):
-            speeds["product"].append(matrix_product_flops.__wrapped__())
+            speeds["product"].append(matrix_product_flops())
             for width, group in groups.items():
                 list(pool.map(lambda side: side.call(CALLS), group))
                 speeds[width].append(sum(side.facts["flops"] / side.times[RUN][-1] for side in group))

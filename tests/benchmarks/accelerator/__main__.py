@@ -2,10 +2,12 @@
 
 import argparse
 import contextlib
+import ctypes
 import importlib
 import json
 import os
 import shutil
+import signal
 import subprocess
 import sys
 import tarfile
@@ -16,7 +18,6 @@ from typing import Any
 
 from lvp.files import write_whole
 from lvp.training import records
-from sweeps.worker.stop import end_with_parent
 from tests import QUICK_COMPILATION
 from tests.benchmarks.accelerator import bits, figure, sizes
 from tests.benchmarks.accelerator.rows import Rows, read, table
@@ -28,6 +29,12 @@ GRACE = 5.0  # seconds after its limit in which a part may end by itself
 UNTUNED = "--xla_gpu_autotune_level=0"
 PACKAGES = ("torch", "pandas", "scipy", "jax-cuda12-plugin", "jax-cuda13-plugin")
 ALL = 480.0  # seconds of all parts; the sweep gets what other parts leave
+
+
+def end_with_parent() -> None:
+    """Asks Linux to send SIGKILL to this process when its parent ends."""
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # 1 is PR_SET_PDEATHSIG
 
 
 def part(name: str, work: Path, seconds: float, chosen: sizes.Sizes, corpus: str) -> None:

@@ -172,9 +172,7 @@ def curves(program: Any, own: list, data: Any, **resumed: Any) -> np.ndarray:
 
 def resumed_curves(program: Any, own: list, data: Any) -> np.ndarray:
     """The losses of one lane that is stopped half-way, saved as a checkpoint, loaded and continued."""
-    for step, state in training.chunks(program, own, data, chunk_seconds=0):
-        if step > STEPS // 2:
-            break
+    step, state = next(x for x in training.chunks(program, own, data, chunk_seconds=0) if x[0] > STEPS // 2)
     with tempfile.TemporaryDirectory() as folder:
         checkpoints.save(Path(folder), step, training.unstack(state, 0, 1), "half")
         latest = checkpoints.latest([Path(folder)], program.lane_shapes(), ["half"])
