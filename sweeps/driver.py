@@ -257,8 +257,9 @@ def _same(draft: Sweep, store: Store) -> Sweep | None:
     """The sweep of a store; None for a new store. Raises InputError if the store holds something else."""
     found = Sweep.read(store)
     if found is None:
-        if others := set(store.objects.names()) - {"records", "logs", "programs", "checkpoints", "failed"}:
-            raise InputError(f"--out {store} holds other files ({min(others)}); name an empty or new directory")
+        # Records without sweep.json are those of a sweep whose sweep.json was lost.
+        if (names := set(store.objects.names())) and names.isdisjoint(("records", "programs")):
+            raise InputError(f"--out {store} holds other files ({min(names)}); name an empty or new directory")
     elif found.hash != draft.hash:
         raise InputError(
             f"{store} holds another sweep: {found.experiment}, preset {found.tier}, hash {found.hash} (this one is "
@@ -355,8 +356,7 @@ class _Session:
             self._check_environment()
             if self.store.directory is not None:
                 self.store.objects.sweep_up()
-        for run in self.store.recorded():
-            self.store.record(run)  # renames a damaged record
+        self.store.set_damaged_aside()
         failures: dict[str, str] = {}
         if found is None or self._missing(self._settings()):
             try:

@@ -87,7 +87,8 @@ class Local:
     """Worker processes of this machine."""
 
     def machines(self) -> Machines:
-        if os.environ.get("JAX_PLATFORMS") == "cpu" or not any(map(os.path.exists, DEVICES)):
+        none = os.environ.get("JAX_PLATFORMS") == "cpu" or not any(map(os.path.exists, DEVICES))
+        if none and "device_count" not in os.environ.get("XLA_FLAGS", ""):
             return Machines("cpu", [cores()])
         code = "import jax; print(jax.default_backend(), jax.local_device_count())"
         answer = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
@@ -113,18 +114,29 @@ class Local:
                     pack, deaths = todo.get_nowait()
                 except queue.Empty:
                     return
-                if number not in processes:
-                    processes[number] = _Process(job, number)
-                for progress in processes[number].train(pack):
-                    report(progress)
-                if processes[number].died:
-                    reason = processes.pop(number).reason()
-                    if deaths < DEATHS and not full.is_set():
-                        todo.put((pack, deaths + 1))
-                    elif not full.is_set():
-                        report(Progress(pack, done=True, error=reason))
-                elif processes[number].full:
-                    full.set()
+                try:
+                    attempt(number, pack, deaths)
+                except Exception as error:  # the process cannot be started, for example
+                    report(Progress(pack, done=True, error=described(error)))
+
+        def attempt(number: int, pack: Pack, deaths: int) -> None:
+            if number not in processes:
+                processes[number] = _Process(job, number)
+            process = processes[number]
+            for progress in process.train(pack):
+                report(progress)
+            if process.full:
+                full.set()
+            if not process.died:
+                return
+            del processes[number]
+            reason = process.reason()
+            if full.is_set():
+                return
+            if deaths < DEATHS:
+                todo.put((pack, deaths + 1))
+            else:
+                report(Progress(pack, done=True, error=reason))
 
         threads = [threading.Thread(target=work, args=(i,), daemon=True) for i in range(min(workers, len(packs)))]
         try:

@@ -24,7 +24,8 @@ import secrets
 import shutil
 import tempfile
 import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -38,6 +39,7 @@ log = logging.getLogger(__name__)
 ABANDONED = 3600.0  # seconds after which the unfinished save of a killed process is removed
 METADATA = "_CHECKPOINT_METADATA"  # a checkpoint's file with the digests; it is uploaded last
 KEEP = checkpoints.KEEP  # steps kept of an unfinished run
+REQUESTS = 16  # to a bucket at the same time
 
 
 class Directory:
@@ -233,14 +235,23 @@ class Store:
 
     def read_records(self, runs: Iterable[str] | None = None) -> list[dict]:
         """The intact records of the runs (None: all), in the order of their hashes. Changes nothing."""
-        known = self.recorded() if runs is None else set(runs)
-        rows = []
-        for run in sorted(known):
+
+        def read(run: str) -> dict | None:
             content = self.objects.read(f"records/{run}.jsonl")
-            if content is not None:
-                with contextlib.suppress(InputError):
-                    rows.append(_checked(content, run))
-        return rows
+            with contextlib.suppress(InputError):
+                return None if content is None else _checked(content, run)
+            return None
+
+        return [row for row in self._of_all(read, self.recorded() if runs is None else runs) if row is not None]
+
+    def set_damaged_aside(self) -> None:
+        """Renames damaged records, so that their runs are trained again."""
+        self._of_all(self.record, self.recorded())
+
+    def _of_all(self, function: Callable[[str], Any], runs: Iterable[str]) -> list[Any]:
+        """The function's values for the runs in the order of their hashes. Requests to a bucket overlap."""
+        with ThreadPoolExecutor(REQUESTS if self.directory is None else 1) as pool:
+            return list(pool.map(function, sorted(runs)))
 
     def add_record(self, record: Mapping[str, Any]) -> bool:
         """Creates a run's record, unless it has one. Returns whether it was created."""

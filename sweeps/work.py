@@ -79,7 +79,8 @@ class Worker:
     job: Job
     stopping: bool = False  # set it to make `train` save and end after its present chunk
     _programs: dict[tuple[str, int], tuple[Any, dict]] = field(default_factory=dict)  # program and fingerprint
-    _feeds: dict[str, Any] = field(default_factory=dict)  # setting → its data by run
+    _settings: dict[str, Setting] = field(default_factory=dict)  # by label, without runs
+    _feeds: dict[str, Any] = field(default_factory=dict)  # hash of a setting → its data by run
 
     def __post_init__(self) -> None:
         if self.job.threads is not None:  # before JAX's backend, which counts cores and reads XLA_FLAGS
@@ -125,10 +126,11 @@ class Worker:
 
     def _setting(self, pack: Pack) -> Setting:
         """The setting of a pack, with data of this machine and the pack's runs."""
-        cells = [each._replace(lanes=[]) for each in self.experiment.cells(self.config) if each.label == pack.label]
-        datasets = prepared(cells)
-        (setting,) = settings(cells, datasets)
-        check_data(self.sweep, pack.label, setting.cell, datasets[pack.label], self.store)
+        if pack.label not in self._settings:
+            cells = [each._replace(lanes=[]) for each in self.experiment.cells(self.config) if each.label == pack.label]
+            (self._settings[pack.label],) = settings(cells, prepared(cells))
+        setting = self._settings[pack.label]
+        check_data(self.sweep, pack.label, setting.cell, setting.dataset, self.store)
         runs = [setting.restored(run) if isinstance(run, Mapping) else run for run in pack.runs.values()]
         setting = setting.with_runs(runs)
         if list(setting.runs) != list(pack.runs):
