@@ -22,6 +22,7 @@ from ray import tune
 
 import experiments
 import lvp
+from experiments.common.experiment import CellLanes
 from lvp import roles, training
 from lvp.errors import InputError, unknown
 from lvp.parallel.hardware import cores
@@ -245,6 +246,48 @@ def _sigterm_as_sigint() -> Iterator[None]:
         signal.signal(signal.SIGTERM, before)
 
 
+class Training(tune.Trainable):
+    """Trains one run of the setting `chosen` (see `trainable`)."""
+
+    chosen: CellLanes
+
+    def setup(self, config: dict) -> None:
+        (self.of_sweep,) = settings([self.chosen], prepared([self.chosen]))
+        self.task = task_for(self.of_sweep.cell)
+        self.program, self.feed = self.task.program(), self.task.load(self.of_sweep.dataset)
+        self.reset_config(config)
+
+    def reset_config(self, new_config: dict) -> bool:
+        self.run = with_hyperparameters(self.chosen.lanes[0], new_config)
+        self._begin(0, None)
+        return True
+
+    def _begin(self, step: int, state: Any) -> None:
+        self.at, self.state = step, state
+        self.chunks = training.chunks(self.program, [self.run], self.feed(self.run), state=state, step=step)
+
+    def step(self) -> dict:
+        before = self.at
+        try:
+            self.at, self.state = next(self.chunks)
+        except StopIteration as end:
+            outcome = self.task.outcome(self.of_sweep.dataset, end.value[0])
+            return {"step": self.at, **records.flatten(outcome), "done": True}
+        losses = np.asarray(self.state["losses"])[before : self.at]
+        return {"step": self.at, "train_loss": float(losses.mean()), "done": False}
+
+    def save_checkpoint(self, checkpoint_dir: str) -> None:
+        checkpoints.save(Path(checkpoint_dir), self.at, training.unstack(self.state, 0, 1), self._hash())
+
+    def load_checkpoint(self, checkpoint: Any) -> None:
+        latest = checkpoints.latest([Path(checkpoint)], self.program.lane_shapes(), [self._hash()])
+        if latest is not None:
+            self._begin(latest[0], self.program.stack(latest[1]))
+
+    def _hash(self) -> str:
+        return records.config_hash(self.of_sweep.config(self.run))
+
+
 def trainable(
     experiment: str, preset: str = "laptop", *, setting: str | None = None, **config: Any
 ) -> type[tune.Trainable]:
@@ -262,50 +305,10 @@ def trainable(
       InputError: an unknown experiment, preset, setting or field.
     """
     loaded = experiments.load(experiment)
-    cells = loaded.cells(experiments.configured(loaded, preset, config))
-    by_label = {each.label: each for each in cells}
+    by_label = {each.label: each for each in loaded.cells(experiments.configured(loaded, preset, config))}
     if setting is not None and setting not in by_label:
         raise unknown("setting", setting, by_label)
-    chosen = by_label[setting or cells[0].label]
-
-    class Training(tune.Trainable):
-        def setup(self, config: dict) -> None:
-            (self.of_sweep,) = settings([chosen], prepared([chosen]))
-            task = task_for(self.of_sweep.cell)
-            self.program, self.feed = task.program(), task.load(self.of_sweep.dataset)
-            self.reset_config(config)
-
-        def reset_config(self, new_config: dict) -> bool:
-            self.run = with_hyperparameters(chosen.lanes[0], new_config)
-            self.begin(0, None)
-            return True
-
-        def begin(self, step: int, state: Any) -> None:
-            self.at, self.state = step, state
-            self.chunks = training.chunks(self.program, [self.run], self.feed(self.run), state=state, step=step)
-
-        def step(self) -> dict:
-            before = self.at
-            try:
-                self.at, self.state = next(self.chunks)
-            except StopIteration as end:
-                outcome = task_for(self.of_sweep.cell).outcome(self.of_sweep.dataset, end.value[0])
-                return {"step": self.at, **records.flatten(outcome), "done": True}
-            losses = np.asarray(self.state["losses"])[before : self.at]
-            return {"step": self.at, "train_loss": float(losses.mean()), "done": False}
-
-        def save_checkpoint(self, checkpoint_dir: str) -> None:
-            checkpoints.save(Path(checkpoint_dir), self.at, training.unstack(self.state, 0, 1), self._hash())
-
-        def load_checkpoint(self, checkpoint: Any) -> None:
-            latest = checkpoints.latest([Path(checkpoint)], self.program.lane_shapes(), [self._hash()])
-            if latest is not None:
-                self.begin(latest[0], self.program.stack(latest[1]))
-
-        def _hash(self) -> str:
-            return records.config_hash(self.of_sweep.config(self.run))
-
-    return Training
+    return type("Training", (Training,), {"chosen": by_label[setting or next(iter(by_label))]})
 
 
 def with_hyperparameters(run: Any, values: Mapping[str, Any]) -> Any:

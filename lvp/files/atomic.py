@@ -1,7 +1,6 @@
 """Atomic file writes."""
 
 import contextlib
-import json
 import os
 import secrets
 from collections.abc import Iterator
@@ -9,7 +8,6 @@ from pathlib import Path
 from typing import IO
 
 from lvp.files.machine import FULL
-from lvp.files.schema import Shape, fits
 
 
 def sync_directory(path: Path) -> None:
@@ -58,38 +56,3 @@ def replacing(path: Path) -> Iterator[IO[bytes]]:
 def no_space(number: int, size: int, path: Path) -> OSError:
     """The OSError of a full file system, with path and size."""
     return OSError(number, f"no space left for {size:,} bytes", str(path))
-
-
-def append_line(path: Path, line: str) -> None:
-    """Appends a line to a log in one write, after dropping a last line that a crash cut short.
-
-    Raises OSError, with path and size if the file system is full.
-    """
-    try:
-        with open(path, "ab+") as file:
-            size = file.seek(0, os.SEEK_END)
-            file.seek(max(0, size - 1))
-            if file.read(1) not in (b"", b"\n"):
-                file.seek(0)
-                file.truncate(file.read().rfind(b"\n") + 1)
-            file.write(line.encode() + b"\n")
-    except OSError as error:
-        if error.errno in FULL:
-            raise no_space(error.errno, len(line), path) from None
-        raise
-
-
-def whole_lines(path: Path) -> list[str]:
-    """The complete lines of a log; an empty list without the file."""
-    content = path.read_text(errors="replace") if path.exists() else ""
-    return content[: content.rfind("\n") + 1].splitlines()
-
-
-def log_entries(path: Path, shape: Shape) -> list[dict]:
-    """The entries of a log of JSON lines that have this shape. Damaged lines are skipped: logs are only displayed."""
-    entries = []
-    for line in whole_lines(path):
-        with contextlib.suppress(ValueError, RecursionError):
-            if fits(entry := json.loads(line), shape):
-                entries.append(entry)
-    return entries

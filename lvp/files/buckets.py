@@ -126,36 +126,23 @@ class Bucket:
             self._absent(name, error)
             return False
 
-    def create(self, name: str, content: bytes) -> Version | None:
-        """Writes a new object and returns its version; None if the object exists with another content."""
-        return self._put(name, content, "create")
-
-    def replace(self, name: str, content: bytes, version: Version) -> Version | None:
-        """Replaces one version of an object and returns the new version. Returns None if the object does not exist, or
-        has another version and another content."""
-        return self._put(name, content, dict(version))
-
-    def _put(self, name: str, content: bytes, mode: Any) -> Version | None:
+    def create(self, name: str, content: bytes) -> bool:
+        """Writes a new object and returns True; returns False if the object exists with another content."""
         from obstore.exceptions import AlreadyExistsError, PreconditionError
 
         try:
-            return _version(self.store.put(name, content, mode=mode))
+            self.store.put(name, content, mode="create")
+            return True
         except (AlreadyExistsError, PreconditionError):
             # The first try may have succeeded although its answer was lost.
-            present = self.read(name)
-            return present[1].version if present and present[0] == content else None
-        except FileNotFoundError as error:
-            if mode == "create":
-                raise self._error(name, error) from None
-            self._absent(name, error)
-            return None
+            return (present := self.read(name)) is not None and present[0] == content
         except Exception as error:
             raise self._error(name, error) from None
 
-    def write(self, name: str, content: bytes | IO[bytes]) -> Version:
-        """Writes an object, whether or not it exists, and returns its version. A large file is sent in parts."""
+    def write(self, name: str, content: bytes | IO[bytes]) -> None:
+        """Writes an object, whether or not it exists. A large file is sent in parts."""
         try:
-            return _version(self.store.put(name, content))
+            self.store.put(name, content)
         except Exception as error:
             raise self._error(name, error) from None
 

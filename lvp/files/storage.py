@@ -16,7 +16,7 @@ import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import numpy as np
 
@@ -24,7 +24,6 @@ from lvp.errors import InputError, shown
 from lvp.files.atomic import write_whole
 from lvp.files.buckets import Bucket, BucketError, is_address, refusals, split
 from lvp.files.machine import ABSENT, machine_error
-from lvp.files.private import open_lock
 
 _ENTRY = "entry.json"
 
@@ -100,6 +99,11 @@ def read_input(path: Path) -> bytes:
         return path.read_bytes()
     except OSError as error:
         raise InputError(f"cannot read {path}: {error.strerror or error}") from error
+
+
+def open_lock(path: Path) -> IO[bytes]:
+    """Opens a lock file, which is made if it is missing and never truncated. Raises OSError for a link."""
+    return open(os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o666), "rb+", buffering=0)
 
 
 @contextmanager

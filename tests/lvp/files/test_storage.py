@@ -92,3 +92,13 @@ def test_a_lock_is_held_by_one_process_at_a_time(tmp_path):
 
 def test_the_digest_depends_on_the_borders_between_parts():
     assert len({storage.digest(b"ab", b""), storage.digest(b"a", b"b"), storage.digest(b"ab")}) == 3
+
+
+def test_a_lock_that_is_a_link_is_refused_and_its_target_is_kept(tmp_path):
+    """Another user could make the link."""
+    victim = tmp_path / "victim"
+    victim.write_text("precious")
+    (tmp_path / ".entry.lock").symlink_to(victim)
+    with pytest.raises(InputError, match="symbolic links"), storage.locked(tmp_path / "entry"):
+        pass
+    assert victim.read_text() == "precious"
