@@ -31,12 +31,10 @@ from lvp.models.configs import forward_multipliers
 from lvp.parallel import sharding
 from lvp.parallel.processes import gathered
 from lvp.parametrization import table
-from lvp.training import Cell, Lane, checkpoints, records
-from lvp.training.checkpoints import wait_for_all
+from lvp.training import Cell, Lane, check_positive, checkpoints, records
 from lvp.training.outcome import Outcome
 
 PROGRESS_SECONDS = 10.0  # least time between two lines of progress
-_LARGEST_SEED = 2**32 - 1
 
 
 def train(arguments: argparse.Namespace) -> None:
@@ -50,7 +48,7 @@ def train(arguments: argparse.Namespace) -> None:
     out = arguments.out.absolute()
     if out.exists() and not out.is_dir():
         raise InputError(f"--out {out} is a file; name a directory")
-    if arguments.distributed:
+    if arguments.distributed and not jax.distributed.is_initialized():  # Ray Train has joined its workers
         _join()
     with _sigterm() as asked:
         sizes = sharding.mesh_sizes(arguments.mesh, jax.device_count())
@@ -59,7 +57,7 @@ def train(arguments: argparse.Namespace) -> None:
         dataset = task.prepare(cache_dir() / "data")
         config = _configuration(cell, lane, task.fingerprints(dataset))
         key = _claimed(out, config)
-        if (out / "record.jsonl").exists():
+        if gathered([(out / "record.jsonl").exists()])[0, 0]:  # process 0 decides: others may not see it yet
             _say(f"{out}: finished; the record is {out / 'record.jsonl'}")
             return
         mesh = sharding.make_mesh(sizes)
@@ -81,15 +79,13 @@ def _say(text: str) -> None:
 
 def _cell_and_lane(arguments: argparse.Namespace) -> tuple[Cell, Lane]:
     """The compiled and the traced part of the run. The model takes the forward multipliers of the rule."""
-    for name in ("seed", "checkpoint_seconds"):
-        if not 0 <= getattr(arguments, name) <= _LARGEST_SEED:
-            option = name.replace("_", "-")
-            raise InputError(f"--{option} must lie from 0 to {_LARGEST_SEED}, got {getattr(arguments, name)}")
+    if not 0 <= arguments.seed < 2**32:
+        raise InputError(f"--seed must lie from 0 to 2^32 − 1, got {arguments.seed}")
+    check_positive("--checkpoint-seconds", arguments.checkpoint_seconds, zero=True)
     model = decoder_of(arguments, vocab=arguments.vocab)
     rates = table(arguments.rule, width=model.width, vocab=model.vocab, normalize="hidden")
     model = decoder_of(arguments, forward_multipliers(rates), vocab=arguments.vocab)
-    corpus = corpora.absolute(arguments.corpus)
-    cell = cell_of(arguments, model, corpus, arguments.steps, clip_norm=arguments.clip_norm)
+    cell = cell_of(arguments, model, corpora.absolute(arguments.corpus), arguments.steps, clip_norm=arguments.clip_norm)
     lane = Lane.under(rates, arguments.learning_rate, arguments.seed, warmup_steps=arguments.warmup_steps)
     cell.check(lane)
     return cell, lane
@@ -97,15 +93,13 @@ def _cell_and_lane(arguments: argparse.Namespace) -> tuple[Cell, Lane]:
 
 def _configuration(cell: Cell, lane: Lane, fingerprints: Mapping[str, str | None]) -> dict[str, Any]:
     """All values that determine the result. The corpus has no path, because its fingerprint identifies it."""
-    config = records.configuration(cell)
-    config["data"]["corpus"] = corpora.split(cell.data.corpus)[0]
-    return {"cell": config, "lane": records.configuration(lane), "data": dict(fingerprints)}
+    config = {"cell": records.configuration(cell), "lane": records.configuration(lane), "data": dict(fingerprints)}
+    config["cell"]["data"]["corpus"] = corpora.split(cell.data.corpus)[0]
+    return config
 
 
 def _join() -> None:
-    """Joins the other processes of the launcher, unless the caller has joined them, as Ray Train does."""
-    if jax.distributed.is_initialized():
-        return
+    """Joins the other processes of the launcher. Raises InputError if there is no launcher that JAX knows."""
     # JAX itself reads JAX_COORDINATOR_ADDRESS, but not these two.
     names = {name: f"JAX_{name.upper()}" for name in ("num_processes", "process_id")}
     given = {name: parsed(key, os.environ[key], int) for name, key in names.items() if key in os.environ}
@@ -136,17 +130,15 @@ def _claimed(out: Path, config: Mapping[str, Any]) -> str:
     Raises InputError on all processes if one of them has another configuration than OUT/run.json.
     """
     path, key = out / "run.json", records.config_hash(config)
-    wait_for_all()  # the data of some processes may have taken longer
+    checkpoints.wait_for_all()  # the data of some processes may have taken longer
     if jax.process_index() == 0 and not path.exists():
         out.mkdir(parents=True, exist_ok=True)
         write_whole(path, records.dumps({"hash": key, "config": config}) + "\n")
-    wait_for_all()
+    checkpoints.wait_for_all()
     try:
         found = json.loads(path.read_text())["hash"]
-    except FileNotFoundError:
-        found = "no run: --out must be on a file system that all hosts share"
-    except (ValueError, KeyError, TypeError):
-        found = "damaged"
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        found = f"unreadable, {type(error).__name__}; all hosts must share --out"
     if gathered([found != key]).any():
         raise InputError(
             f"{path} has another configuration ({found}) than these options and data ({key}) in at least one process: "
@@ -156,11 +148,7 @@ def _claimed(out: Path, config: Mapping[str, Any]) -> str:
 
 
 class _Run:
-    """The training of one lane, with checkpoints and lines of progress.
-
-    Attributes:
-      step: the number of trained steps.
-    """
+    """The training of one lane, with checkpoints and lines of progress. `step` counts the trained steps."""
 
     def __init__(self, program: Any, lane: Lane, folder: Path, key: str, checkpoint_seconds: float):
         self.program, self.lane, self.folder, self.key = program, lane, folder, key
@@ -169,19 +157,19 @@ class _Run:
     def train(self, feed: Any, asked: Callable[[], bool]) -> Outcome | None:
         """Trains from the last checkpoint to the end and returns the outcome; None after a stop on request."""
         self.program.compile(feed.feed(0)[1])
-        wait_for_all()  # compilation takes longer on some machines
+        checkpoints.wait_for_all()  # compilation takes longer on some machines
         state = None
         if found := checkpoints.latest([self.folder], self.program.lane_shapes(), [self.key]):
             self.first_step, (state,), _ = found
             _say(f"continues from step {self.first_step:,}")
         self.step = self._printed_step = self.first_step
-        self._began = self._saved = self._printed = time.perf_counter()
+        began = self._saved = self._printed = time.perf_counter()
         chunks = training.chunks(self.program, [self.lane], feed, state=state, step=self.first_step)
         while True:
             try:
                 step, state = next(chunks)
             except StopIteration as end:
-                self.seconds = time.perf_counter() - self._began
+                self.seconds = time.perf_counter() - began
                 return end.value[0]
             self._on_chunk(step, state)
             # A signal reaches the processes at different times, and all of them must stop at the same step.
