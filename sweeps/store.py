@@ -276,8 +276,8 @@ class Store:
     def latest(self, runs: list[str], shapes: Any) -> tuple[int, list[Any], list[dict]] | None:
         """(step, states, environments) of the last step that all runs hold intact; None without one.
 
-        Damaged steps are logged. Later steps are removed: they would count among the last `KEEP`. The environments are
-        those in which the first run was trained so far.
+        Damaged steps are logged. Later steps are removed: they are damaged, or were not saved for all runs. The
+        environments are those in which the first run was trained so far.
         """
         common = sorted(set.intersection(*(set(self.steps(run)) for run in runs)))
         for step in reversed(common):
@@ -286,11 +286,15 @@ class Store:
             except checkpoints.Damaged as error:
                 log.warning("%s; the step before is used", error)
                 continue
-            for run in runs:
-                for later in (s for s in self.steps(run) if s > step):
-                    self.objects.delete(f"checkpoints/{run}/{_step_name(later)}")
+            self._drop_steps(runs, after=step)
             return step, [state for state, _ in loaded], loaded[0][1]
+        self._drop_steps(runs, after=-1)
         return None
+
+    def _drop_steps(self, runs: Iterable[str], after: int) -> None:
+        for run in runs:
+            for step in (s for s in self.steps(run) if s > after):
+                self.objects.delete(f"checkpoints/{run}/{_step_name(step)}")
 
     def _load(self, run: str, step: int, shapes: Any) -> tuple[Any, list[dict]]:
         name = f"checkpoints/{run}/{_step_name(step)}"
