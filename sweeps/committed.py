@@ -239,14 +239,15 @@ def _blocks(results: Sequence[Result]) -> dict[str, str]:
     accelerators = sorted(map(_json, COMMITTED.glob("accelerator/*.json")), key=lambda each: each["date"])
     tables = [each["table"].strip() for each in reversed(accelerators)]
     blocks["accelerator"] = "\n\n".join(tables) or "No accelerator has run the command yet."
-    blocks["faults"] = _faults([_json(path) for path in sorted(COMMITTED.glob("faults/*.json"))])
+    if (faults := COMMITTED / "faults.json").exists():
+        blocks["faults"] = _faults(_json(faults))
     blocks["status"] = status(results, accelerators)
     return blocks
 
 
 def _faults(faults: Sequence[Mapping]) -> str:
     """The faults that the slow tests have injected, and their results, as a table."""
-    head = ("fault", "times", "lanes lost", "repeated", "with wrong bits")
+    head = ("fault", "times", "runs lost", "repeated", "with wrong bits")
     rows = [[f[key] for key in ("fault", "injected", "lost", "repeated", "wrong_bits")] for f in faults]
     commits = ", ".join(sorted({f["commit"] for f in faults}))
     return f"{markdown.table(head, rows, align='lrrrr')}\n\nCommit {commits}."

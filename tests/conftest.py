@@ -23,11 +23,11 @@ MEMORY_LIMIT = 2**30  # bytes that a process may hold at the start of the next m
 
 
 def pytest_addoption(parser):
-    parser.addoption("--ledger", type=Path, help="directory to which tests write the results of injected faults")
+    parser.addoption("--ledger", type=Path, help="file to which tests write the results of injected faults")
 
 
 def pytest_configure(config):
-    ledger.directory = config.getoption("--ledger")
+    ledger.path = config.getoption("--ledger")
     flags = os.environ.get("XLA_FLAGS", "")
     # Slow tests take the compiler's defaults. Processes inherit the flags, and xdist's are configured a second time.
     if config.getoption("markexpr") == "not slow" and QUICK_COMPILATION not in flags:

@@ -1,72 +1,115 @@
-"""Fixtures: a Ray cluster for one test, a sweep of six lanes without faults, and a sweep of three lanes in the test's
-process."""
+"""Fixtures: sweeps of three runs in the test's process, and an S3 server with a proxy (`tests.faults.s3`)."""
 
+import contextlib
+import functools
 import shutil
+from types import SimpleNamespace
 
 import pytest
 
 import sweeps
-from sweeps.driver import api
-from tests.faults import kill_points
-from tests.faults.clusters import LONG, Cluster, without_faults
+from lvp.errors import InputError
+from lvp.training.program import PackedProgram
+from sweeps import forecast, report
+from sweeps.store import Store
+from sweeps.work import Worker
+from tests.faults.s3 import BUCKET, proxy, server  # noqa: F401  fixtures
 from tests.lvp.data.tokens.texts import some_text
-from tests.sweeps.running import TINY
+from tests.sweeps.running import TINY, outcomes
 
 SMALL = TINY | {"widths": "16", "seeds": "0", "steps": "8"}
-OPTIONS = {"executor": "local", "pack": 1, "threads": 1, "quiet": True}
-
-
-@pytest.fixture
-def cluster(monkeypatch, tmp_path):
-    # If an earlier Ray left a token, `ray start` would require it, and a driver with an address would not send it.
-    monkeypatch.setenv("RAY_AUTH_MODE", "disabled")
-    elsewhere = tmp_path / "elsewhere"
-    elsewhere.mkdir()
-    with Cluster(elsewhere) as made:
-        yield made
+OPTIONS = {"executor": "inline", "pack": 1, "quiet": True}
 
 
 @pytest.fixture(scope="session")
-def six_lanes(command, tmp_path_factory):
-    """The directory of the sweep of six lanes (`clusters.LONG`) without Ray and without faults."""
-    return without_faults(command, tmp_path_factory.mktemp("six-lanes") / "out", **LONG)
-
-
-@pytest.fixture(scope="module")
-def text(tmp_path_factory):
-    path = tmp_path_factory.mktemp("text") / "text.txt"
+def text(shared):
+    path = shared / "some-text.txt"
     path.write_text(some_text(20_000))
     return path
 
 
+def keep_programs(monkeypatch):
+    """Lowers and compiles each program once per module: workers of one process would trace it again."""
+    lowered, lower, shapes, lane_shapes = {}, PackedProgram.lower, {}, PackedProgram.lane_shapes
+
+    def key(program):
+        return repr(program.cell), program.lanes
+
+    def kept(program, data):
+        if key(program) not in lowered:
+            made = lower(program, data)
+            as_text, compiled = functools.cache(made.as_text), functools.cache(made.compile)
+            lowered[key(program)] = SimpleNamespace(as_text=as_text, compile=compiled)
+        return lowered[key(program)]
+
+    def kept_shapes(program):
+        if key(program) not in shapes:
+            shapes[key(program)] = lane_shapes(program)
+        return shapes[key(program)]
+
+    monkeypatch.setattr(PackedProgram, "lower", kept)
+    monkeypatch.setattr(PackedProgram, "lane_shapes", kept_shapes)
+
+
 @pytest.fixture(scope="module")
 def small(text, cache):
-    """small(out, **changes) runs a sweep of three lanes with its worker in this process."""
+    """small(out, **changes) runs a sweep of three runs with its worker in this process, without figure and forecast."""
 
     def run(out, **changes):
         return sweeps.run("width_vocab", "smoke", out=out, corpus=f"text:{text}", **(SMALL | OPTIONS | changes))
 
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(api, "_holds_accelerator", lambda: "gpu")  # the worker runs in the driver's process
         patched.setenv("LVP_CACHE", str(cache))
+        patched.setattr(report, "draw", lambda *_: ({"table.csv": b"table", "figure.png": b"figure"}, "", []))
+        patched.setattr(forecast, "matrix_product_flops", lambda: 1e9)
+        keep_programs(patched)
         yield run
 
 
 @pytest.fixture(scope="module")
-def undisturbed(small, tmp_path_factory):
-    """The directory of an undisturbed sweep of three lanes, and its kill points."""
+def whole(small, tmp_path_factory):
+    """The directory of an undisturbed sweep of three runs."""
     out = tmp_path_factory.mktemp("whole") / "out"
-    with pytest.MonkeyPatch.context() as patched, kill_points.in_this_process(patched, out) as points:
-        small(out)
-    return out, points
-
-
-@pytest.fixture
-def whole(undisturbed):
-    return undisturbed[0]
+    small(out)
+    assert len(outcomes(out)) == 3
+    return out
 
 
 @pytest.fixture
 def copy(whole, tmp_path):
     shutil.copytree(whole, tmp_path / "out")
     return tmp_path / "out"
+
+
+@pytest.fixture
+def address(proxy, tmp_path):  # noqa: F811
+    """An address in the bucket of the S3 server."""
+    return f"s3://{BUCKET}/runs/{tmp_path.name}"
+
+
+@pytest.fixture
+def trained(monkeypatch):
+    """The runs whose training began in this process, once for each time."""
+    runs, train = [], Worker._train
+
+    def counted(worker, setting, pack):
+        runs.extend(pack.runs)
+        return train(worker, setting, pack)
+
+    monkeypatch.setattr(Worker, "_train", counted)
+    return runs
+
+
+def outcomes_at(place) -> dict[str, dict]:
+    """The outcomes of the intact records of a sweep in a directory or bucket."""
+    return {row["hash"]: row["outcome"] for row in Store(place).read_records()}
+
+
+@contextlib.contextmanager
+def refused(*kinds):
+    """Asserts that the block raises a one-line error. Yields a list, to which its message is added."""
+    message: list[str] = []
+    with pytest.raises(kinds or InputError) as problem:
+        yield message
+    message.append(str(problem.value))
+    assert "\n" not in message[0], message

@@ -19,8 +19,6 @@ from pathlib import Path
 
 import pytest
 
-from tests.faults.network import Machine
-
 BUCKET = "lvp-tests"
 SECRET = "planted-wJalrXUtnFEMI/K7MDENG"
 KEY = "PLANTEDAKIAIOSFODNN7"
@@ -47,7 +45,6 @@ class Proxy:
     """
 
     upstream: int  # port of the server
-    machine: Machine | None = None  # its network has the proxy's port; None is the network of this process
     fault: Callable[[Request], str | None] = lambda request: None
     requests: list[Request] = field(default_factory=list)
     port: int = 0
@@ -66,12 +63,7 @@ class Proxy:
 
             do_GET = do_PUT = do_POST = do_DELETE = do_HEAD = answer
 
-        self.server = ThreadingHTTPServer(("127.0.0.1", 0), Handler, bind_and_activate=False)
-        if self.machine:
-            self.server.socket.close()
-            self.server.socket = self.machine.socket(socket.SOCK_STREAM)
-        self.server.server_bind()
-        self.server.server_activate()
+        self.server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
         self.server.daemon_threads = True
         self.port = self.server.server_address[1]
         threading.Thread(target=self.server.serve_forever, daemon=True).start()
