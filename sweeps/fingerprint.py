@@ -4,13 +4,15 @@ Same lowered program, same compiler, same flags, same kind of device, same threa
 `sweep.json` (without the program), for every compiled program of a sweep, and in every checkpoint and record.
 """
 
+import contextlib
 import hashlib
+import json
 import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from lvp.files.schema import Shape
+from lvp.files.schema import Shape, fits
 from lvp.parallel.hardware import processor
 from lvp.training import records
 
@@ -48,6 +50,20 @@ def of_program(program: str, device: Any, devices: int, threads: int | None) -> 
         "devices": devices,
         "threads": threads,
     }
+
+
+def content(fingerprint: Mapping[str, Any]) -> bytes:
+    """The content of a fingerprint's file: JSON with a digest."""
+    return records.dumps({**fingerprint, "digest": records.config_hash(fingerprint)}).encode()
+
+
+def held(content: bytes) -> dict[str, Any] | None:
+    """The fingerprint in the content of its file; None if it is damaged."""
+    with contextlib.suppress(ValueError, RecursionError):
+        found = json.loads(content)
+        if fits(found, SHAPE) and found.pop("digest", None) == records.config_hash(found):
+            return found
+    return None
 
 
 def differences(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:

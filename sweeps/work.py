@@ -34,6 +34,7 @@ from sweeps.store import Store
 from sweeps.sweep import Run, Setting, Sweep, check_data, prepared, settings
 from sweeps.tasks import task_for
 
+log = logging.getLogger(__name__)
 RESERVED = "status"  # key of an outcome that the engine sets
 
 
@@ -172,11 +173,17 @@ class Worker:
         return self._programs[key]
 
     def _agree(self, setting: Setting, size: int, now: dict) -> None:
-        """Creates the fingerprint of a program in the store, or compares it with the first worker's."""
+        """Creates the fingerprint of a program in the store, or compares it with the first worker's. A damaged one is
+        written again: every checkpoint and record has its own."""
         name = f"programs/{setting.hash}-{size}.json"
-        if self.store.objects.create(name, records.dumps(now).encode()) or self.job.allow_other_version:
+        if self.store.objects.create(name, fingerprint.content(now)) or self.job.allow_other_version:
             return
-        self._refuse_other(json.loads(self.store.objects.read(name) or b"{}"), now, setting.label)
+        before = fingerprint.held(self.store.objects.read(name) or b"")
+        if before is None:
+            log.warning("%s/%s is damaged; it is written again", self.store, name)
+            self.store.objects.write(name, fingerprint.content(now))
+        else:
+            self._refuse_other(before, now, setting.label)
 
     def _refuse_other(self, before: Mapping, now: Mapping, what: str) -> None:
         if parts := fingerprint.differences(before, now):
