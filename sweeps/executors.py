@@ -15,7 +15,9 @@ from typing import IO, NamedTuple, Protocol
 
 from lvp.errors import InputError
 from lvp.files import cache_dir
+from lvp.files.buckets import is_address
 from lvp.parallel.hardware import cores
+from sweeps.store import Directory
 from sweeps.work import Job, Pack, Worker, described, is_full
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -220,10 +222,6 @@ class _Process:
 
 def _log_file(job: Job) -> tuple[str, IO[bytes]]:
     """The path of a new log file, and the open file."""
-    from sweeps.store import Store
-
-    directory = Store(job.place).directory
-    folder = (cache_dir() if directory is None else directory) / "logs"
-    folder.mkdir(parents=True, exist_ok=True)
-    number, path = tempfile.mkstemp(prefix="worker-", suffix=".log", dir=folder)
+    place = Directory(cache_dir()) if is_address(job.place) else Directory(job.place)
+    number, path = tempfile.mkstemp(prefix="worker-", suffix=".log", dir=place.place("logs/worker").parent)
     return path, os.fdopen(number, "wb")

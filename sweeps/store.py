@@ -63,7 +63,7 @@ class Directory:
 
     def create(self, name: str, content: bytes) -> bool:
         """Writes a file and returns True; returns False if it exists."""
-        path = self._parent(name)
+        path = self.place(name)
         temporary = path.with_name(f".{secrets.token_hex(8)}.tmp")
         write_whole(temporary, content)
         try:
@@ -77,11 +77,11 @@ class Directory:
 
     def write(self, name: str, content: bytes) -> None:
         """Writes a file, whether or not it exists."""
-        write_whole(self._parent(name), content)
+        write_whole(self.place(name), content)
 
     def delete(self, name: str) -> None:
         """Removes a file, or a folder with its content, if it exists."""
-        path = self._parent(name, make=False)
+        path = self.place(name, make=False)
         if path.is_dir() and not path.is_symlink():
             shutil.rmtree(path, ignore_errors=True)
         else:
@@ -90,13 +90,13 @@ class Directory:
     @contextlib.contextmanager
     def scratch(self) -> Iterator[Path]:
         """A temporary directory, for `put_folder`."""
-        with tempfile.TemporaryDirectory(dir=self._parent("scratch").parent, prefix=".tmp-") as folder:
+        with tempfile.TemporaryDirectory(dir=self.place("scratch").parent, prefix=".tmp-") as folder:
             yield Path(folder)
 
     def put_folder(self, name: str, folder: Path, last: str) -> None:
         """Stores the files of a folder in `scratch`. A folder that exists stays: another process has stored the same
         bits. `last` is the file that completes the folder."""
-        path = self._parent(name)
+        path = self.place(name)
         try:
             folder.rename(path)
         except OSError:
@@ -111,12 +111,14 @@ class Directory:
 
     def sweep_up(self) -> None:
         """Removes the temporary files of processes that were killed more than an hour ago."""
-        for path in [*listed(self.path), *listed(self.path / "records")]:
-            with contextlib.suppress(OSError):
-                if path.name.startswith(".tmp-") and path.stat().st_mtime < time.time() - ABANDONED:
-                    shutil.rmtree(path)
+        for folder in ("", "records", "programs", "failed"):
+            for path in listed(self.path / folder):
+                with contextlib.suppress(OSError):
+                    ours = path.name[0] == "." and (path.name.startswith(".tmp-") or path.suffix == ".tmp")
+                    if ours and path.lstat().st_mtime < time.time() - ABANDONED:
+                        self.delete(str(path.relative_to(self.path)))
 
-    def _parent(self, name: str, make: bool = True) -> Path:
+    def place(self, name: str, make: bool = True) -> Path:
         """The path of a name, whose folder is made. Raises OSError if a folder of the name is a link: a directory of
         another user must not lead outside."""
         path = self.path / name

@@ -12,7 +12,7 @@ from lvp.files import cache_dir
 from lvp.files.schema import Shape, fits
 from lvp.training import Cell, ImageCell, ImageLane, Lane, records
 from sweeps import fingerprint, trackers
-from sweeps.store import Store
+from sweeps.store import Directory, Store
 from sweeps.tasks import task_for
 
 NAME = "sweep.json"
@@ -94,8 +94,11 @@ class Sweep:
 
     def tracker(self, name: str, store: Store) -> trackers.Tracker:
         """A tracking tool's runs of this sweep: in the sweep's directory, or in the cache for a sweep in a bucket."""
-        place = cache_dir() / "tracking" / self.hash if store.directory is None else store.directory
-        return trackers.tracker(name, place / name, f"{self.experiment}-{self.tier}-{self.hash}")
+        if isinstance(store.objects, Directory):
+            folder = store.objects.place(f"{name}/runs").parent
+        else:
+            folder = cache_dir() / "tracking" / self.hash / name
+        return trackers.tracker(name, folder, f"{self.experiment}-{self.tier}-{self.hash}")
 
     def as_json(self) -> dict[str, Any]:
         """The content of sweep.json without its digest."""

@@ -8,46 +8,45 @@ from pathlib import Path
 
 from lvp.files import write_whole
 from lvp.training import records
-from tests.sweeps.running import outcomes
+from sweeps.store import Directory, Store
 
 path: Path | None = None  # pytest's option --ledger
 
 
 class Watched:
-    """The records of a directory and when they were first seen, to detect one that is lost or written again."""
+    """The records of a sweep in a directory or bucket as they were first seen, to detect one that is lost or written
+    again."""
 
-    def __init__(self, out: Path):
-        self.out, self.seen = out, dict[str, tuple[int, bytes]]()
+    def __init__(self, place: Path | str):
+        self.store, self.seen = Store(place), dict[str, tuple]()
 
     def look(self) -> int:
         """Notes the present records, and returns how many have been seen."""
-        for file in self.out.glob("records/*.jsonl"):
-            self.seen.setdefault(file.name, (file.stat().st_mtime_ns, file.read_bytes()))
+        self.seen = self._present() | self.seen
         return len(self.seen)
 
+    def _present(self) -> dict[str, tuple]:
+        """Run → time of its record, and content."""
+        objects = self.store.objects
+        names = [f"records/{run}.jsonl" for run in self.store.recorded()]
+        if isinstance(objects, Directory):
+            return {name: ((objects.path / name).stat().st_mtime_ns, objects.read(name)) for name in names}
+        answers = {name: objects.bucket.read(name) for name in names}
+        return {name: (answer[1].modified, answer[0]) for name, answer in answers.items() if answer}
+
     def assert_whole(self, fault: str, injected: int, whole: Mapping[str, dict]) -> None:
-        """Writes the counts of a finished sweep to the ledger. Asserts that no run is lost, repeated or wrong.
+        """Records the fault of a finished sweep (0 times: does not). Asserts that no run is lost, repeated or wrong.
 
         Args:
           whole: the outcomes of the undisturbed sweep.
         """
-        ours = outcomes(self.out)
-        now = {f.name: (f.stat().st_mtime_ns, f.read_bytes()) for f in self.out.glob("records/*.jsonl")}
-        rewritten = sum(now.get(name, was) != was for name, was in self.seen.items())
-        check(fault, injected, ours, whole, rewritten)
-
-
-def check(fault: str, injected: int, ours: Mapping[str, dict], whole: Mapping[str, dict], repeated: int = 0) -> None:
-    """Records a fault. Asserts that no run was lost, repeated or changed.
-
-    Args:
-      ours, whole: the outcomes of the sweep, and of the undisturbed sweep.
-      repeated: runs that finished twice.
-    """
-    lost, wrong = len(whole.keys() - ours.keys()), sum(ours[run] != whole.get(run) for run in ours)
-    if injected:
-        record(fault, injected, lost, repeated, wrong)
-    assert (lost, repeated, wrong) == (0, 0, 0)
+        now, ours = self._present(), {row["hash"]: row["outcome"] for row in self.store.read_records()}
+        lost = len((whole.keys() - ours.keys()) | {name for name in self.seen if name not in now})
+        repeated = sum(now.get(name, was) != was for name, was in self.seen.items())
+        wrong = sum(ours[run] != whole.get(run) for run in ours)
+        if injected:
+            record(fault, injected, lost, repeated, wrong)
+        assert (lost, repeated, wrong) == (0, 0, 0)
 
 
 def record(fault: str, injected: int, lost: int = 0, repeated: int = 0, wrong: int = 0) -> None:
