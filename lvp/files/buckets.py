@@ -225,6 +225,8 @@ class Bucket:
             number in (401, 403) or kind in ("PermissionDeniedError", "UnauthenticatedError") or "AccessDenied" in text
         ):
             reason, remedy = "the server refuses the request", "; check the credentials and the bucket's permissions"
+        elif "builder error" in text and "http://" in text:  # no request was sent
+            reason, remedy = "the server does not answer", "; set AWS_ALLOW_HTTP=true for an endpoint with http://"
         elif number == 404 or isinstance(error, FileNotFoundError):
             reason, remedy = "the bucket does not exist", "; check its name and its server"
         elif 400 <= number < 500 and number != 429:
