@@ -109,8 +109,16 @@ class Local:
             todo.put((pack, 0))
         processes: dict[int, _Process] = {}
         full = threading.Event()
+        errors: list[Exception] = []  # of this process: it cannot start a worker, or open its log
 
         def work(number: int) -> None:
+            try:
+                train(number)
+            except Exception as error:
+                errors.append(error)
+                full.set()
+
+        def train(number: int) -> None:
             while not full.is_set():
                 try:
                     pack, deaths = todo.get_nowait()
@@ -152,6 +160,8 @@ class Local:
             raise
         finally:
             _stop(list(processes.values()))
+        if errors:
+            raise errors[0]
 
     def close(self) -> None:
         pass

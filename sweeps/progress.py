@@ -23,7 +23,7 @@ class News:
 
     Attributes:
       failures: run → reason.
-      raised: the first exception of `watch`.
+      raised: the first exception of `watch`, or of the store.
     """
 
     def __init__(
@@ -52,25 +52,31 @@ class News:
         return len(runs) * self.setting[label].cell.flops_per_lane
 
     def report(self, progress: Progress) -> None:
-        """Takes a pack's progress."""
+        """Takes a pack's progress. Raises nothing: an exception would end a thread, or Tune."""
         with self.lock:
-            pack, runs = progress.pack, [run for run in progress.pack.runs if run in self.missing]
-            self.steps[id(pack)] = pack.label, len(runs), progress.step
-            if progress.done:
-                del self.steps[id(pack)]
-                if progress.error is not None:
-                    failed = set(runs) - self.store.recorded()
-                    self.failures |= dict.fromkeys(failed, progress.error)
-                    self.store.add_failure(failed, progress.error)
-                    runs = [run for run in runs if run not in failed]
-                self.finished += len(runs)
-                self.flops += self._flops(pack.label, runs)
-                self.grown = self.grown or bool(runs)
+            try:
+                self._take(progress)
+            except OSError as error:  # the store cannot be read
+                self.raised = self.raised or error
             now = time.monotonic()
             if now - self.shown > (0.5 if sys.stderr.isatty() else 30.0):
                 self.show()
             if self.watch is not None and self.grown and now - self.watched > 1.0:
                 self._call_watch()
+
+    def _take(self, progress: Progress) -> None:
+        pack, runs = progress.pack, [run for run in progress.pack.runs if run in self.missing]
+        self.steps[id(pack)] = pack.label, len(runs), progress.step
+        if progress.done:
+            del self.steps[id(pack)]
+            if progress.error is not None:
+                failed = set(runs) - self.store.recorded()
+                self.failures |= dict.fromkeys(failed, progress.error)
+                self.store.add_failure(failed, progress.error)
+                runs = [run for run in runs if run not in failed]
+            self.finished += len(runs)
+            self.flops += self._flops(pack.label, runs)
+            self.grown = self.grown or bool(runs)
 
     def _call_watch(self) -> None:
         self.watched, self.grown = time.monotonic(), False
