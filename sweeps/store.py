@@ -37,6 +37,9 @@ from lvp.training import checkpoints, records
 
 log = logging.getLogger(__name__)
 ABANDONED = 3600.0  # seconds after which the unfinished save of a killed process is removed
+# Names in a store besides sweep.json, without which `run` continues from the records.
+NAMES = {"experiment.py", "programs", "records", "checkpoints", "failed", "logs", "tensorboard", "wandb", "mlflow"}
+NAMES |= {"table.csv", "figure.png", "figure.svg", "claims.md"}
 METADATA = "_CHECKPOINT_METADATA"  # a checkpoint's file with the digests; it is uploaded last
 KEEP = checkpoints.KEEP  # steps kept of an unfinished run
 REQUESTS = 16  # to a bucket at the same time
@@ -300,11 +303,14 @@ class Store:
 
     def _load(self, run: str, step: int, shapes: Any) -> tuple[Any, list[dict]]:
         name = f"checkpoints/{run}/{_step_name(step)}"
-        with self.objects.folder(name) as path:
-            try:
-                return checkpoints.load(path.parent, step, shapes, run)
-            except checkpoints.Damaged as error:  # names the store and not a downloaded copy
-                raise checkpoints.Damaged(str(error).replace(str(path), f"{self}/{name}")) from error
+        try:
+            with self.objects.folder(name) as path:
+                try:
+                    return checkpoints.load(path.parent, step, shapes, run)
+                except checkpoints.Damaged as error:  # names the store and not a downloaded copy
+                    raise checkpoints.Damaged(str(error).replace(str(path), f"{self}/{name}")) from error
+        except InputError as error:  # another worker of the run has removed the step
+            raise checkpoints.Damaged(str(error)) from error
 
     def drop_checkpoints(self, runs: Iterable[str]) -> None:
         """Removes the checkpoints of runs."""
