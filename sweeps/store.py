@@ -342,9 +342,9 @@ def _step_name(step: int) -> str:
 
 def _checked(content: bytes, run: str) -> dict:
     """The record of a run. Raises InputError if it is damaged, or is not the record of this run."""
-    (record, *more) = records.parse(content, "record")
-    if more or record["hash"] != run or records.config_hash(record["config"]) != run:
+    rows = records.parse(content, "record")
+    if len(rows) != 1 or rows[0]["hash"] != run or records.config_hash(rows[0]["config"]) != run:
         raise InputError(f"it does not hold exactly one record, of the run {run}")
-    if not fits(record["outcome"], {"status": str}):
+    if not fits(rows[0]["outcome"], {"status": str}):
         raise InputError("it has no outcome")
-    return record
+    return rows[0]
