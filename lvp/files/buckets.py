@@ -97,13 +97,16 @@ class Bucket:
         except ImportError:
             raise InputError(f"{address} needs obstore: pip install -e '.[buckets]'") from None
         make = {"s3": store.S3Store, "gs": store.GCSStore}[self.scheme]
-        self.store: Any = make(
-            bucket,
-            prefix=prefix or None,
-            # `config` keeps the client options of the environment; `client_options` would discard them.
-            config={"timeout": f"{round(1000 * patience)}ms"},
-            retry_config={"retry_timeout": timedelta(seconds=patience)},
-        )
+        try:
+            self.store: Any = make(
+                bucket,
+                prefix=prefix or None,
+                # `config` keeps the client options of the environment; `client_options` would discard them.
+                config={"timeout": f"{round(1000 * patience)}ms"},
+                retry_config={"retry_timeout": timedelta(seconds=patience)},
+            )
+        except Exception:  # its text may repeat a secret
+            raise InputError(f"{address} has incomplete credentials; {_CREDENTIALS[self.scheme]}") from None
 
     def read(self, name: str) -> tuple[bytes, Object] | None:
         """The content of an object and its entry; None if it does not exist."""
