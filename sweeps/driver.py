@@ -206,6 +206,9 @@ def existing(store: Store) -> Sweep:
     """The sweep in a store. Raises InputError if there is none."""
     sweep = Sweep.read(store)
     if sweep is None:
+        if found := len(store.recorded()):
+            remedy = f"`run` with --out {store} and the sweep's configuration continues from its {found} records"
+            raise InputError(f"{store} has no sweep.json; {remedy}")
         raise InputError(f"{store} has no sweep.json: it is not the directory of a sweep")
     return sweep
 

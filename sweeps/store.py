@@ -37,7 +37,6 @@ from lvp.training import checkpoints, records
 
 log = logging.getLogger(__name__)
 ABANDONED = 3600.0  # seconds after which the unfinished save of a killed process is removed
-# Names in a store besides sweep.json, without which `run` continues from the records.
 METADATA = "_CHECKPOINT_METADATA"  # a checkpoint's file with the digests; it is uploaded last
 KEEP = checkpoints.KEEP  # steps kept of an unfinished run
 REQUESTS = 16  # to a bucket at the same time
