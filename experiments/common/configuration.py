@@ -35,7 +35,7 @@ def configured(experiment: "Experiment", tier: str, values: Mapping[str, Any] | 
 def _tier(experiment: "Experiment", tier: str):
     """The configuration of a tier. Raises: InputError for an unknown tier."""
     if tier not in experiment.tiers:
-        raise unknown("tier", tier, experiment.tiers)
+        raise unknown("preset", tier, experiment.tiers)
     return experiment.tiers[tier]
 
 
